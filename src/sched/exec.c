@@ -214,6 +214,8 @@ static int prepare(struct exec_run *run, struct mr_err *err)
     run->x.respond = exec_respond;
     run->x.on_done = run_done;
     run->x.is_suspect = run->is_suspect;
+    /* Warm-up has no home. MR_READER_NONE is no loop's number either. */
+    run->x.loop = run->items[0]->home ? run->items[0]->home->reader : MR_NO_LOOP;
     run->x.user = run;
 out:
     return rc;

@@ -87,16 +87,35 @@ static void stop(struct process_model *m, uint32_t first, uint32_t count)
 
 static void model_free(struct process_model *m)
 {
+    mr_shm_free(&m->shm);
+    mr_free((void *)(uintptr_t)m->base.signature);
+    mr_buf_fini(&m->configured);
+    mr_arena_fini(&m->arena);
+    mr_free(m->homes);
+    mr_free(m);
+}
+
+void process_model_ref(struct process_model *m)
+{
+    atomic_fetch_add_explicit(&m->refs, 1, memory_order_relaxed);
+}
+
+void process_model_unref(struct process_model *m)
+{
+    if (atomic_fetch_sub_explicit(&m->refs, 1, memory_order_acq_rel) == 1) {
+        model_free(m);
+    }
+}
+
+/* Its workers have ended. */
+static void model_leave(struct process_model *m)
+{
     struct mr_sentinel *s = m->sentinel;
 
     pthread_mutex_lock(&s->lock);
     TAILQ_REMOVE(&s->models, m, link);
     pthread_mutex_unlock(&s->lock);
-    mr_shm_free(&m->shm);
-    mr_free((void *)(uintptr_t)m->base.signature);
-    mr_buf_fini(&m->configured);
-    mr_arena_fini(&m->arena);
-    mr_free(m);
+    process_model_unref(m);
 }
 
 static void closing_begin(struct process_model *m)
@@ -113,7 +132,7 @@ static void model_close(struct mr_executor *e)
 
     closing_begin(m);
     stop(m, 0, m->worker_count);
-    model_free(m);
+    model_leave(m);
 }
 
 static int model_configure(struct mr_executor *e, const struct mr_signature *s, struct mr_err *err)
@@ -174,6 +193,9 @@ static int instance_open(struct mr_executor *e, const struct mr_instance_desc *d
                        MR_SHM_WORKERS_MAX, e->model);
     }
     struct worker *w = &m->workers[desc->index];
+    for (uint32_t i = 0; i < e->signature->output_count; i++) {
+        m->has_strings |= e->signature->outputs[i].dtype == MR_DTYPE_BYTES;
+    }
     pthread_mutex_lock(&s->lock);
     w->instance = *desc;
     w->instance.name = mr_arena_str(&m->arena, mr_str_c(desc->name)).ptr;
@@ -251,7 +273,7 @@ static void open_keep(struct process_model *m, const struct mr_sentinel_model_ar
     }
     *o = (struct mr_ipc_open){.backend = text_keep(m, args->backend),
                               .setting_count = (uint32_t)args->setting_count,
-                              .home_count = HOMES,
+                              .home_count = m->sentinel->home_count,
                               .confine_steps = m->sentinel->options.confine_steps,
                               .memory_bytes = m->sentinel->options.memory_bytes,
                               .write_dirs = m->sentinel->options.write_dirs,
@@ -311,10 +333,14 @@ int mr_sentinel_model_open(struct mr_executor **out, struct mr_sentinel *s,
     for (uint32_t i = 0; i < MR_SHM_WORKERS_MAX; i++) {
         worker_init(&m->workers[i], m, i);
     }
+    atomic_init(&m->refs, 1);
+    m->homes = MR_NEW_ARRAY(struct model_home, s->home_count);
+    for (uint32_t i = 0; i < s->home_count; i++) {
+        m->homes[i].model = m;
+    }
     rc = mr_shm_new(&m->shm, &shm, err);
     if (rc < 0) {
-        mr_arena_fini(&m->arena);
-        mr_free(m);
+        model_free(m);
         return rc;
     }
     pthread_mutex_lock(&s->lock);
@@ -326,7 +352,7 @@ int mr_sentinel_model_open(struct mr_executor **out, struct mr_sentinel *s,
     return MR_OK;
 out:
     stop(m, 0, 1);
-    model_free(m);
+    model_leave(m);
     return rc;
 }
 

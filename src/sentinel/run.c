@@ -22,6 +22,7 @@ struct run {
     struct mr_shm_slot *slot;
     size_t message_bytes;
     uint32_t faults, kills; /* of workers that ran it */
+    struct run *next;       /* in mr_sentinel.late */
 };
 
 /* The slot is given back before the execution ends: whoever hears of its end may close the model. */
@@ -46,6 +47,12 @@ static int64_t deadline_of(const struct mr_exec *exec)
         latest = MR_MAX(latest, at);
     }
     return latest;
+}
+
+/* The loop that waits for it, so that no other thread has to wake. */
+static uint32_t home_of(const struct process_model *m, const struct mr_execution *x)
+{
+    return x->loop < m->sentinel->home_count - 1 ? x->loop + 1 : HOME_SENTINEL;
 }
 
 int run_execute(struct mr_executor *e, struct mr_execution *x, struct mr_err *err)
@@ -81,7 +88,7 @@ int run_execute(struct mr_executor *e, struct mr_execution *x, struct mr_err *er
     /* release: the run, for a cancel. One that comes before the slot is submitted is not heard: it then runs. */
     atomic_store_explicit(&x->handle, r, memory_order_release);
     atomic_fetch_add_explicit(&m->copied_bytes, (uint64_t)copied, memory_order_relaxed);
-    mr_shm_submit(m->shm, s, r->message_bytes, HOME_SENTINEL, false);
+    home_submit(m, s, r->message_bytes, home_of(m, x), false);
     return MR_PENDING;
 }
 
@@ -152,7 +159,7 @@ static void run_lost(struct run *r, struct mr_shm_slot *s, bool is_damaged)
     r->faults += !was_killed;
     if (r->kills < KILLS_MAX && r->faults < (r->x->is_suspect ? 1 : FAULTS_MAX)) {
         atomic_fetch_add_explicit(&m->requeued, 1, memory_order_relaxed);
-        mr_shm_submit(m->shm, s, r->message_bytes, HOME_SENTINEL, true);
+        home_submit(m, s, r->message_bytes, HOME_SENTINEL, true);
         return;
     }
     if (r->x->exec.request_count == 1) {
@@ -200,12 +207,47 @@ static void run_withdrawn(struct process_model *m, struct mr_shm_slot *s)
     run_end(r, s, err.status, &err);
 }
 
+/* Strings are checked and copied, one by one: many of them not on a thread of the network. */
+static bool is_long(const struct process_model *m, const struct mr_shm_slot *s)
+{
+    return m->has_strings && mr_shm_has_extents(s) && !home_is_here(HOME_SENTINEL);
+}
+
+static void run_done_later(struct run *r)
+{
+    struct mr_sentinel *s = r->model->sentinel;
+    struct run *first = atomic_load_explicit(&s->late, memory_order_relaxed);
+
+    do {
+        r->next = first;
+    } while (!atomic_compare_exchange_weak_explicit(&s->late, &first, r, memory_order_release,
+                                                    memory_order_relaxed));
+    sentinel_wake(s);
+}
+
+void run_late(struct mr_sentinel *s)
+{
+    struct run *r = atomic_exchange_explicit(&s->late, NULL, memory_order_acquire);
+
+    while (r) {
+        struct run *next = r->next;
+        run_done(r, r->slot);
+        r = next;
+    }
+}
+
 void run_outcome(void *model, struct mr_shm_slot *s, enum mr_shm_outcome outcome)
 {
     struct process_model *m = model;
 
     switch (outcome) {
-    case MR_SHM_DONE: run_done(s->user, s); break;
+    case MR_SHM_DONE:
+        if (is_long(m, s)) {
+            run_done_later(s->user);
+        } else {
+            run_done(s->user, s);
+        }
+        break;
     case MR_SHM_WAITING: run_waits(m, s); break;
     case MR_SHM_WITHDRAWN: run_withdrawn(m, s); break;
     case MR_SHM_LOST: run_lost(s->user, s, false); break;

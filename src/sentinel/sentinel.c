@@ -10,12 +10,13 @@
 #include "base/thread.h"
 #include "sentinel_priv.h"
 
-#define SWEEP_NS   (20 * MR_NS_PER_MS)
-#define FLUSH_NS   (2 * MR_NS_PER_MS) /* a socket is full: the worker reads slowly */
-#define UNREADY_NS (50 * MR_NS_PER_MS)
-#define LATE_NS    (500 * MR_NS_PER_MS) /* of a timer */
-#define EVENTS_MAX 64
-#define HANG_NS    (10 * MR_NS_PER_S)
+#define SWEEP_NS      (20 * MR_NS_PER_MS)
+#define FLUSH_NS      (2 * MR_NS_PER_MS) /* a socket is full: the worker reads slowly */
+#define REST_AFTER_NS MR_NS_PER_S        /* without anything submitted */
+#define UNREADY_NS    (50 * MR_NS_PER_MS)
+#define LATE_NS       (500 * MR_NS_PER_MS) /* of a timer */
+#define EVENTS_MAX    64
+#define HANG_NS       (10 * MR_NS_PER_S)
 
 void sentinel_wake(struct mr_sentinel *s)
 {
@@ -210,6 +211,43 @@ static bool is_busy(struct process_model *m)
     return mr_shm_get_stats(m->shm).slots_used > 0;
 }
 
+static bool is_any_busy(struct mr_sentinel *s)
+{
+    struct process_model *m;
+
+    TAILQ_FOREACH (m, &s->models, link) {
+        if (is_busy(m)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Dekker's pattern: the thread says that it rests, then looks for work once more; who submits does so, then looks
+ * whether the thread rests (after the fence in home_submit). */
+void sentinel_note_busy(struct mr_sentinel *s)
+{
+    if (atomic_load_explicit(&s->is_resting, memory_order_relaxed) &&
+        atomic_exchange(&s->is_resting, false)) {
+        sentinel_wake(s);
+    }
+}
+
+/* For how long to wait, with nothing to do but sweeps. */
+static int64_t until_sweep(struct mr_sentinel *s, int64_t now_ns)
+{
+    if (now_ns - s->busy_ns < REST_AFTER_NS) {
+        return s->last_sweep_ns + SWEEP_NS;
+    }
+    atomic_store(&s->is_resting, true);
+    atomic_thread_fence(memory_order_seq_cst);
+    if (is_any_busy(s)) {
+        atomic_store(&s->is_resting, false);
+        return s->last_sweep_ns + SWEEP_NS;
+    }
+    return INT64_MAX;
+}
+
 /* One round with the lock held. Returns for how long to wait at most. */
 static int64_t round_run(struct mr_sentinel *s)
 {
@@ -220,8 +258,9 @@ static int64_t round_run(struct mr_sentinel *s)
     struct process_model *m;
     bool any = false;
 
+    run_late(s);
+    home_take(s, HOME_SENTINEL);
     TAILQ_FOREACH (m, &s->models, link) {
-        mr_shm_poll(m->shm, HOME_SENTINEL, run_outcome, m);
         next = MR_MIN(next, timers_run(m, now));
         next = MR_MIN(next, unready_check(m, now));
         if (is_busy(m)) {
@@ -236,20 +275,10 @@ static int64_t round_run(struct mr_sentinel *s)
         s->was_busy = any;
     }
     if (any) {
-        next = MR_MIN(next, s->last_sweep_ns + SWEEP_NS);
+        s->busy_ns = now;
     }
+    next = MR_MIN(next, until_sweep(s, now));
     return next == INT64_MAX ? MR_NS_PER_S : MR_MAX(0, next - now);
-}
-
-static bool anything_done(struct mr_sentinel *s)
-{
-    struct process_model *m;
-    size_t count = 0;
-
-    TAILQ_FOREACH (m, &s->models, link) {
-        count += mr_shm_poll(m->shm, HOME_SENTINEL, run_outcome, m);
-    }
-    return count > 0;
 }
 
 static void events_handle(const struct epoll_event *events, int count)
@@ -282,16 +311,14 @@ static void *sentinel_main(void *arg)
 
     pthread_mutex_lock(&s->lock);
     while (!s->is_stopping) {
-        int64_t wait = round_run(s);
-        mr_shm_home_sleep(s->homes, HOME_SENTINEL);
-        if (anything_done(s)) {
-            wait = 0;
-        }
+        const int64_t wait = round_run(s);
         pthread_mutex_unlock(&s->lock);
         const int count = epoll_wait(s->epoll, events, EVENTS_MAX,
                                      (int)((wait + MR_NS_PER_MS - 1) / MR_NS_PER_MS));
         mr_shm_home_wake(s->homes, HOME_SENTINEL);
+        mr_shm_home_drain(s->homes, HOME_SENTINEL);
         wake_drain(s);
+        atomic_store_explicit(&s->is_resting, false, memory_order_relaxed);
         pthread_mutex_lock(&s->lock);
         events_handle(events, count);
     }
@@ -309,7 +336,10 @@ static int descriptors_open(struct mr_sentinel *s, struct mr_err *err)
         return MR_FAIL(err, MR_E_EXHAUSTED, "no descriptor for worker processes: %s",
                        strerror(errno));
     }
-    MR_TRY(mr_shm_homes_new(&s->homes, HOMES, err));
+    const uint32_t loops = MR_MIN(s->options.loop_count, MR_SHM_HOMES_MAX - 1);
+    MR_TRY(mr_shm_homes_new(&s->homes, s->options.loop_doors, loops, err));
+    s->home_count = 1 + loops;
+    s->home_list = mr_alloc_aligned(s->home_count * sizeof *s->home_list);
     MR_TRY(sentinel_watch(s, s->wake, NULL, err));
     MR_TRY(sentinel_watch(s, mr_shm_home_fd(s->homes, HOME_SENTINEL), NULL, err));
 out:
@@ -373,7 +403,9 @@ void mr_sentinel_free(struct mr_sentinel **io)
         sentinel_wake(s);
         pthread_join(s->thread, NULL);
     }
+    homes_drop(s);
     mr_shm_homes_free(&s->homes);
+    mr_free(s->home_list);
     if (s->epoll >= 0) {
         close(s->epoll);
     }

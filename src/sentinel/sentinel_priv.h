@@ -17,8 +17,8 @@
 #include "shm/plane.h"
 #include "times.h"
 
-/* Threads that take what is done: the watching thread. */
-enum { HOME_SENTINEL, HOMES };
+/* Of the threads that take what is done, the watching thread; the loops follow. */
+#define HOME_SENTINEL 0u
 
 /* How far a worker has come, in order. */
 enum step {
@@ -73,6 +73,19 @@ struct worker {
     struct hang hang;
 };
 
+/* A model and one of the homes. */
+struct model_home {
+    struct process_model *model;
+    struct model_home *next; /* in the home's list */
+    _Atomic bool is_listed;
+};
+
+/* A thread that takes what is done. */
+struct home {
+    _Alignas(MR_CACHE_LINE) _Atomic(struct model_home *) coming;
+    struct model_home *active; /* the thread's own */
+};
+
 /* A model in processes: an executor. */
 struct process_model {
     struct mr_executor base; /* first */
@@ -83,6 +96,9 @@ struct process_model {
     const struct mr_loading *loading;
     struct mr_buf configured; /* packed signature of the config; len 0 = none */
     struct mr_shm *shm;
+    struct model_home *homes; /* [sentinel->home_count] */
+    _Atomic uint32_t refs;    /* the scheduler's, and one for each home that lists it */
+    bool has_strings;         /* among its outputs */
     struct worker workers[MR_SHM_WORKERS_MAX];
     uint32_t worker_count;       /* places that are used */
     struct mr_ipc_opened opened; /* of the first worker; strings in the arena */
@@ -110,6 +126,9 @@ struct mr_sentinel {
     char *program;
     char **write_dirs; /* terminated by NULL */
     struct mr_shm_homes *homes;
+    struct home *home_list; /* [home_count] */
+    uint32_t home_count;
+    _Atomic(struct run *) late; /* answers that this thread is to read */
     int epoll;
     int wake; /* eventfd: somebody wants something */
     pthread_t thread;
@@ -119,6 +138,8 @@ struct mr_sentinel {
     struct model_list models;
     struct mr_rng rng;
     int64_t last_sweep_ns;
+    int64_t busy_ns;          /* when a sweep last found anything submitted */
+    _Atomic bool is_resting;  /* the thread does not sweep */
     _Atomic uint32_t unready; /* models; relaxed */
     bool was_busy;            /* at the last sweep */
     bool is_stopping;
@@ -127,6 +148,8 @@ struct mr_sentinel {
 
 /* sentinel.c */
 void sentinel_wake(struct mr_sentinel *s);
+/* Something has been submitted. Thread: any. */
+void sentinel_note_busy(struct mr_sentinel *s);
 int sentinel_watch(struct mr_sentinel *s, int fd, struct watch *w, struct mr_err *err);
 
 /* Note whether the model has a worker. Lock held. */
@@ -152,11 +175,27 @@ void worker_advance(struct worker *w);
 /* End its process, because of a fault. */
 void worker_kill(struct worker *w, enum mr_worker_fault fault, const char *why);
 
+/* homes.c */
+bool home_is_here(uint32_t home);
+/* As mr_shm_submit; the home hears of it. Thread: any. */
+void home_submit(struct process_model *m, struct mr_shm_slot *slot, size_t message_bytes,
+                 uint32_t home, bool is_again);
+/* Ends what is done for the home; workers ring from now on. Thread: the home. */
+size_t home_take(struct mr_sentinel *s, uint32_t home);
+/* No thread is a home any more. */
+void homes_drop(struct mr_sentinel *s);
+
+/* executor.c. The model goes with its last reference. Thread: any. */
+void process_model_ref(struct process_model *m);
+void process_model_unref(struct process_model *m);
+
 /* run.c */
 int run_execute(struct mr_executor *e, struct mr_execution *x, struct mr_err *err);
 void run_cancel(struct mr_executor *e, struct mr_execution *x);
 /* mr_shm_outcome_fn; ctx: the model. */
 void run_outcome(void *model, struct mr_shm_slot *s, enum mr_shm_outcome outcome);
+/* Reads the answers that were left to the watching thread. Thread: that one. */
+void run_late(struct mr_sentinel *s);
 /* Ids of the requests in a slot, for a log line; returns out. */
 const char *run_ids(const struct mr_shm_slot *s, char *out, size_t size);
 

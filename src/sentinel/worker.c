@@ -67,7 +67,7 @@ static int spawn(struct worker *w, int socket, struct mr_err *err)
     const struct process_model *m = w->model;
     const struct mr_sentinel *s = m->sentinel;
     const struct mr_shm_fds shm = mr_shm_get_fds(m->shm);
-    struct mr_process_fd fds[MR_WORKER_FD_HOME_FIRST + HOMES];
+    struct mr_process_fd fds[MR_WORKER_FD_HOME_FIRST + MR_SHM_HOMES_MAX];
     const char *env[KEPT + 1];
     struct mr_arena arena;
     char parent[16];

@@ -14,25 +14,29 @@ struct mr_shm_homes {
     struct shm_segment segment;
     struct shm_home *list; /* in the segment */
     uint32_t count;
+    int own_fd; /* of the first */
     int fds[];
 };
 
-int mr_shm_homes_new(struct mr_shm_homes **out, uint32_t count, struct mr_err *err)
+int mr_shm_homes_new(struct mr_shm_homes **out, const int *doors, uint32_t door_count,
+                     struct mr_err *err)
 {
-    MR_ASSERT(count >= 1 && count <= SHM_HOMES_MAX);
+    const uint32_t count = 1 + door_count;
+    MR_ASSERT(count <= MR_SHM_HOMES_MAX);
     struct mr_shm_homes *h = mr_alloc(sizeof *h + count * sizeof h->fds[0]);
     int rc = MR_OK;
 
-    h->segment.fd = -1;
+    h->segment.fd = h->own_fd = -1;
     MR_TRY(shm_segment_new(&h->segment, "millrace:homes", count * sizeof *h->list, SHM_READ_ONLY,
                            err));
     h->list = (struct shm_home *)(void *)h->segment.data;
-    for (; h->count < count; h->count++) {
-        h->fds[h->count] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-        if (h->fds[h->count] < 0) {
-            rc = MR_FAIL(err, MR_E_EXHAUSTED, "no eventfd: %s", strerror(errno));
-            goto out;
-        }
+    h->fds[0] = h->own_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (h->own_fd < 0) {
+        rc = MR_FAIL(err, MR_E_EXHAUSTED, "no eventfd: %s", strerror(errno));
+        goto out;
+    }
+    for (h->count = 1; h->count < count; h->count++) {
+        h->fds[h->count] = doors[h->count - 1];
     }
     *out = h;
     return MR_OK;
@@ -44,8 +48,8 @@ out:
 void mr_shm_homes_free(struct mr_shm_homes **h)
 {
     if (*h) {
-        for (uint32_t i = 0; i < (*h)->count; i++) {
-            close((*h)->fds[i]);
+        if ((*h)->own_fd >= 0) {
+            close((*h)->own_fd);
         }
         shm_segment_close(&(*h)->segment);
         mr_freep(h);
@@ -74,9 +78,13 @@ void mr_shm_home_sleep(struct mr_shm_homes *h, uint32_t home)
 
 void mr_shm_home_wake(struct mr_shm_homes *h, uint32_t home)
 {
+    atomic_store_explicit(&h->list[home].is_sleeping, 0, memory_order_relaxed);
+}
+
+void mr_shm_home_drain(struct mr_shm_homes *h, uint32_t home)
+{
     uint64_t rings;
 
-    atomic_store_explicit(&h->list[home].is_sleeping, 0, memory_order_relaxed);
     while (read(h->fds[home], &rings, sizeof rings) < 0 && errno == EINTR) {
     }
 }

@@ -326,6 +326,11 @@ static bool extent_add(struct mr_shm *p, struct record *r, uint64_t bytes)
     return true;
 }
 
+bool mr_shm_has_extents(const struct mr_shm_slot *s)
+{
+    return ((const struct record *)(const void *)s)->block_count > 0;
+}
+
 bool mr_shm_add_extent(struct mr_shm *p, struct mr_shm_slot *s, size_t bytes)
 {
     return extent_add(p, record_of(s), bytes);

@@ -20,7 +20,6 @@
 #define SHM_ABI         1u
 #define SHM_WORKERS_MAX 64u
 #define SHM_SLOTS_MAX   1024u
-#define SHM_HOMES_MAX   256u
 #define SHM_EXTENTS_MAX 6u
 
 /* ---- the word of a slot: generation 40, owner 8 (worker + 1), attempts 8, state 8 ---- */

@@ -106,7 +106,9 @@ int mr_models_sentinel(struct mr_models *m, struct mr_sentinel **out, struct mr_
                                           .hang_ns = m->o.worker_hang_ns,
                                           .confine_steps = m->o.worker_confine,
                                           .memory_bytes = m->o.worker_memory,
-                                          .write_dirs = m->o.worker_dirs};
+                                          .write_dirs = m->o.worker_dirs,
+                                          .loop_doors = m->o.reader_doors,
+                                          .loop_count = m->o.reader_doors ? m->o.reader_count : 0};
     int rc = MR_OK;
 
     pthread_mutex_lock(&m->backends_lock);
@@ -116,4 +118,22 @@ int mr_models_sentinel(struct mr_models *m, struct mr_sentinel **out, struct mr_
     }
     pthread_mutex_unlock(&m->backends_lock);
     return rc;
+}
+
+size_t mr_models_take(struct mr_models *m, unsigned reader, bool *out_is_pending)
+{
+    struct mr_sentinel *s = atomic_load_explicit(&m->sentinel, memory_order_acquire);
+    const size_t count = s ? mr_sentinel_take(s, reader) : 0;
+
+    *out_is_pending = s && mr_sentinel_has_pending(s, reader);
+    return count;
+}
+
+void mr_models_awake(struct mr_models *m, unsigned reader)
+{
+    struct mr_sentinel *s = atomic_load_explicit(&m->sentinel, memory_order_acquire);
+
+    if (s) {
+        mr_sentinel_awake(s, reader);
+    }
 }

@@ -120,6 +120,9 @@ static bool settle(struct mr_loop *loop)
         atomic_exchange_explicit(&loop->wants_wake, 1, memory_order_acq_rel);
         size_t mails = mr_mailbox_drain(&loop->box);
         mr_count_add(&loop->stats.mails, mails);
+        if (loop->hooks.take) {
+            mails += loop->hooks.take(loop->hooks.ctx);
+        }
         if (mails == 0 && TAILQ_EMPTY(&loop->flushes)) {
             return true;
         }
@@ -262,6 +265,37 @@ static void on_wake(uv_poll_t *handle, int status, int events)
     (void)!read(loop->wake_fd, &times, sizeof times);
 }
 
+static void on_door(uv_poll_t *handle, int status, int events)
+{
+    struct mr_loop *loop = handle->data;
+    uint64_t times;
+
+    (void)status;
+    (void)events;
+    mr_loop_enter(loop);
+    (void)!read(loop->door_fd, &times, sizeof times);
+}
+
+int mr_loop_door(struct mr_loop *loop)
+{
+    if (loop->door_fd >= 0) {
+        return loop->door_fd;
+    }
+    const int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (fd < 0) {
+        return -1;
+    }
+    if (uv_poll_init(&loop->uv, &loop->door_poll, fd) < 0) {
+        close(fd);
+        return -1;
+    }
+    loop->open_handles++;
+    loop->door_poll.data = loop;
+    loop->door_fd = fd;
+    uv_poll_start(&loop->door_poll, UV_READABLE, on_door);
+    return fd;
+}
+
 /* ---- life ----------------------------------------------------------------------------------- */
 
 static void on_handle_closed(uv_handle_t *handle)
@@ -286,6 +320,7 @@ static void handles_close(struct mr_loop *loop)
     handle_close(loop, &loop->coarse_timer);
     handle_close(loop, &loop->fine_poll);
     handle_close(loop, &loop->wake_poll);
+    handle_close(loop, &loop->door_poll);
     while (loop->open_handles > 0) {
         uv_run(&loop->uv, UV_RUN_ONCE);
     }
@@ -350,7 +385,7 @@ int mr_loop_new(struct mr_loop **out, const struct mr_loop_hooks *hooks, struct 
     struct mr_loop *loop = mr_alloc_aligned(sizeof *loop);
     int rc;
 
-    loop->fine_fd = loop->wake_fd = -1;
+    loop->fine_fd = loop->wake_fd = loop->door_fd = -1;
     loop->hooks = hooks ? *hooks : (struct mr_loop_hooks){0};
     memory_init(loop);
     rc = uv_loop_init(&loop->uv);
@@ -426,6 +461,9 @@ void mr_loop_free(struct mr_loop **io_loop)
     MR_ASSERT(rc == 0); /* a handle was left open */
     if (loop->fine_fd >= 0) {
         close(loop->fine_fd);
+    }
+    if (loop->door_fd >= 0) {
+        close(loop->door_fd);
     }
     if (loop->wake_fd >= 0) {
         close(loop->wake_fd);

@@ -199,6 +199,9 @@ static int start_models(struct mr_server *s, struct mr_err *err)
     int rc;
 
     s->options.models.reader_count = s->loop_count;
+    if (s->options.models.worker_program) {
+        s->options.models.reader_doors = s->doors = loops_doors(s);
+    }
     s->options.models.strict_readiness = s->options.strict_readiness;
     s->options.models.may_miss_repositories = !s->options.exit_on_error;
     const struct mr_engine_options o = {.models = s->options.models,
@@ -376,6 +379,7 @@ void mr_server_free(struct mr_server **ps)
         regfree(&s->forward);
     }
     mr_free(s->loops);
+    mr_free(s->doors);
     serve_tls_free(s);
     mr_freep(ps);
 }

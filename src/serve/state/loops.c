@@ -5,6 +5,7 @@
 #include "serve_priv.h"
 
 #define EXIT_GRACE_NS MR_NS_PER_S
+#define LOOK_NS       (20 * MR_NS_PER_MS)
 
 static _Thread_local struct serve_loop *here;
 
@@ -27,7 +28,28 @@ static void after_wake(void *ctx)
 
     if (l->server->models) {
         mr_epoch_online(mr_models_epoch(l->server->models));
+        mr_models_awake(l->server->models, l->reader);
     }
+}
+
+static void on_look(struct mr_timer *t)
+{
+    (void)t; /* the loop is awake, and takes what is done before it sleeps again */
+}
+
+/* A worker process that reads what others write to the loop's door, as no backend of good will does, delays answers by
+ * LOOK_NS, no longer. */
+static size_t take_done(void *ctx)
+{
+    struct serve_loop *l = ctx;
+    bool is_pending = false;
+    const size_t count =
+        l->server->models ? mr_models_take(l->server->models, l->reader, &is_pending) : 0;
+
+    if (is_pending && !l->look_timer.active) {
+        mr_timer_start(l->loop, &l->look_timer, LOOK_NS, 0, on_look);
+    }
+    return count;
 }
 
 static void before_sleep(void *ctx)
@@ -47,6 +69,7 @@ static void *loop_main(void *arg)
     mr_loop_run(l->loop);
     mr_timer_stop(
         &l->exit_timer); /* or mr_loop_free, which runs the loop once more, would find it due */
+    mr_timer_stop(&l->look_timer);
     mr_turns_end(mr_loop_turns(l->loop)); /* what it holds of models goes before they do */
     before_sleep(l);
     return NULL;
@@ -101,7 +124,7 @@ void serve_notify(struct mr_server *s)
 static int loop_init(struct mr_server *s, unsigned i, struct mr_err *err)
 {
     struct serve_loop *l = &s->loops[i];
-    struct mr_loop_hooks hooks = {before_sleep, after_wake, l};
+    const struct mr_loop_hooks hooks = {before_sleep, after_wake, take_done, l};
 
     l->server = s;
     l->reader = i;
@@ -122,6 +145,20 @@ int loops_open(struct mr_server *s, struct mr_err *err)
         rc = loop_init(s, i, err);
     }
     return rc;
+}
+
+int *loops_doors(struct mr_server *s)
+{
+    int *doors = MR_NEW_ARRAY(int, s->loop_count);
+
+    for (unsigned i = 0; i < s->loop_count; i++) {
+        doors[i] = mr_loop_door(s->loops[i].loop);
+        if (doors[i] < 0) {
+            mr_freep(&doors);
+            break; /* another thread takes what is done */
+        }
+    }
+    return doors;
 }
 
 int loops_start(struct mr_server *s, struct mr_err *err)

@@ -47,6 +47,7 @@ struct serve_loop {
     _Atomic uint64_t
         refused[MR_INFER_PROTOCOLS][SERVE_STATUSES]; /* inferences that came to no version */
     struct mr_timer exit_timer;                      /* long requests are ended then */
+    struct mr_timer look_timer;                      /* see take_done */
     struct mr_mail changed;                          /* posted when readiness may have changed */
     _Atomic bool is_change_posted;
 };
@@ -98,6 +99,7 @@ struct mr_server {
     struct mr_engine *engine;
     struct mr_models *models; /* the engine's */
     struct serve_loop *loops;
+    int *doors; /* [loop_count] of the loops, for worker processes; NULL = there are none */
     unsigned loop_count;
     struct admin admin;
     struct serve_tls tls[SERVE_TLS_KINDS];
@@ -145,6 +147,8 @@ struct serve_infer {
 /* loops.c: the loop that this thread runs */
 struct serve_loop *serve_here(void);
 int loops_open(struct mr_server *s, struct mr_err *err);
+/* Descriptors by which worker processes wake the loops: a new array. NULL: there are too few. */
+int *loops_doors(struct mr_server *s);
 int loops_start(struct mr_server *s, struct mr_err *err);
 void loops_stop(struct mr_server *s);
 void serve_notify(struct mr_server *s);

@@ -3,7 +3,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "shm/plane.h"
 #include "shm/worker.h"
@@ -30,6 +32,7 @@ enum mine { FREE, CALLERS, OUT };
 struct game {
     const uint8_t *at, *end; /* of the bytes */
     struct mr_shm_homes *homes;
+    int door; /* of the second home */
     struct mr_shm *plane;
     struct mr_shm_view *views[WORKERS];
     /* the hostile worker's own mappings */
@@ -310,6 +313,7 @@ static void all_back(struct game *h)
     for (uint32_t home = 0; home < HOMES; home++) {
         REQUIRE(mr_shm_pending(h->plane, home) == 0);
         mr_shm_home_wake(h->homes, home);
+        mr_shm_home_drain(h->homes, home);
     }
     REQUIRE(mr_shm_get_stats(h->plane).slots_used == 0);
     REQUIRE(mr_shm_heap_get_stats(mr_shm_outputs(h->plane)).used_bytes == 0);
@@ -319,7 +323,8 @@ static void open_all(struct game *h)
 {
     struct mr_err err;
 
-    REQUIRE(mr_shm_homes_new(&h->homes, HOMES, &err) == MR_OK);
+    h->door = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    REQUIRE(mr_shm_homes_new(&h->homes, &h->door, 1, &err) == MR_OK);
     const struct mr_shm_options o = {.name = "hostile",
                                      .slots = SLOTS,
                                      .message_bytes = 4096,
@@ -360,4 +365,5 @@ void hostile_run(const char *name, const uint8_t *data, size_t size)
     shm_segment_unmap(&h.input);
     mr_shm_free(&h.plane);
     mr_shm_homes_free(&h.homes);
+    close(h.door);
 }

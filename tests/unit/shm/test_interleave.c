@@ -290,6 +290,7 @@ static void run_home(unsigned me)
             explore_block(is_rung_home, NULL);
         }
         mr_shm_home_wake(t.homes, 0);
+        mr_shm_home_drain(t.homes, 0);
     }
 }
 
@@ -439,6 +440,7 @@ static void end(void)
     }
     explore_require(mr_shm_poll(t.plane, 0, on_nothing, NULL) == 0);
     mr_shm_home_wake(t.homes, 0);
+    mr_shm_home_drain(t.homes, 0);
     order_slots();
 }
 
@@ -469,7 +471,7 @@ static void explore(const struct scenario *s)
                               .end = end};
 
     t.s = s;
-    assert_int_equal(mr_shm_homes_new(&t.homes, 1, &err), MR_OK);
+    assert_int_equal(mr_shm_homes_new(&t.homes, NULL, 0, &err), MR_OK);
     const struct mr_shm_options o = {.name = "interleave",
                                      .slots = 2,
                                      .message_bytes = 4096,

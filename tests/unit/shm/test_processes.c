@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -53,6 +54,7 @@ struct worker {
 
 static struct {
     struct mr_shm_homes *homes;
+    int door; /* of the second home */
     struct mr_shm *plane;
     struct home home[HOMES];
     struct worker workers[WORKERS];
@@ -227,6 +229,7 @@ static void *home_main(void *ctx)
             poll(&fd, 1, -1);
         }
         mr_shm_home_wake(t.homes, h->index);
+        mr_shm_home_drain(t.homes, h->index);
     }
     return NULL;
 }
@@ -263,7 +266,8 @@ static void open_all(bool are_threads)
     memset(&t, 0, sizeof t);
     pthread_mutex_init(&t.lock, NULL);
     pthread_cond_init(&t.more, NULL);
-    assert_int_equal(mr_shm_homes_new(&t.homes, HOMES, &err), MR_OK);
+    t.door = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    assert_int_equal(mr_shm_homes_new(&t.homes, &t.door, 1, &err), MR_OK);
     const struct mr_shm_options o = {.name = "processes",
                                      .slots = SLOTS,
                                      .message_bytes = 4096,
@@ -300,6 +304,7 @@ static void close_all(void)
     assert_int_equal(mr_shm_heap_get_stats(mr_shm_outputs(t.plane)).used_bytes, 0);
     mr_shm_free(&t.plane); /* no slot is out */
     mr_shm_homes_free(&t.homes);
+    close(t.door);
     pthread_cond_destroy(&t.more);
     pthread_mutex_destroy(&t.lock);
 }

@@ -142,6 +142,9 @@ struct mr_response {
 /** Thread: any. */
 void mr_response_free(struct mr_response **r);
 
+/** No network loop waits for an execution. */
+#define MR_NO_LOOP UINT32_MAX
+
 /** One execution, prepared by the scheduler. Memory, outputs and callbacks are the caller's; it stays where it is
  *  until it ends. Zeroed at first. */
 struct mr_execution {
@@ -161,6 +164,7 @@ struct mr_execution {
     int status;
     bool is_suspect; /* a process died with its requests: one attempt, not two */
     void *user;
+    uint32_t loop;          /* which waits for the end, and on which it is best ended; MR_NO_LOOP */
     _Atomic(void *) handle; /* the executor's, for its cancel */
     /* ---- private ---- */
     _Atomic uint32_t holders; /* execute, complete, cancels that go on; 0 = it does not run */

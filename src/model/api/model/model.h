@@ -195,6 +195,7 @@ struct mr_models_options {
     uint64_t worker_memory;
     const char *const *worker_dirs;
     size_t worker_dir_count;
+    const int *reader_doors; /* [reader_count], as sentinel/sentinel.h's; borrowed. NULL: none */
 };
 void mr_models_options_init(struct mr_models_options *o);
 
@@ -235,6 +236,10 @@ int mr_models_acquire(struct mr_models *m, mr_str name, mr_str version, struct m
  *  unpin releases, on any thread, what mr_models_acquire pinned. */
 void mr_version_pin(struct mr_version *v, unsigned reader);
 void mr_version_unpin(struct mr_version *v, unsigned reader);
+/** What worker processes have done for requests of the reader, and whether they do more: see mr_sentinel_take,
+ *  mr_sentinel_awake and mr_sentinel_has_pending. Thread: the reader. */
+size_t mr_models_take(struct mr_models *m, unsigned reader, bool *out_is_pending);
+void mr_models_awake(struct mr_models *m, unsigned reader);
 /** The versions of v's model that were replaced and are kept for their sequences: the one after `after`, the first if that is
  *  NULL; NULL at the end. Valid for this iteration. */
 struct mr_version *mr_version_held(const struct mr_version *v, const struct mr_version *after);

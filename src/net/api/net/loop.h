@@ -18,6 +18,9 @@ struct uv_loop_s;
 struct mr_loop_hooks {
     void (*before_sleep)(void *ctx);
     void (*after_wake)(void *ctx);
+    /** (may be NULL) After the work of an iteration, as often as anything comes of it: takes what other processes have
+     *  done, and has them write to mr_loop_door from now on. Returns how many things it took. */
+    size_t (*take)(void *ctx);
     void *ctx;
 };
 
@@ -41,6 +44,10 @@ void mr_loop_free(struct mr_loop **loop);
 void mr_loop_post(struct mr_loop *loop, struct mr_mail *mail);
 void mr_loop_post_chain(struct mr_loop *loop, struct mr_mail *first, struct mr_mail *last);
 bool mr_loop_is_here(const struct mr_loop *loop);
+
+/** An eventfd that ends the loop's sleep when another process writes to it. Borrowed; opened at the first call. -1: no
+ *  descriptor is left. Thread: any, loop not running. */
+int mr_loop_door(struct mr_loop *loop);
 
 /** One scratch buffer per loop, for building an answer within one callback. Reset it before use; its content does not
  *  outlast the callback. */

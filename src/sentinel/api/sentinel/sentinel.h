@@ -18,6 +18,9 @@ struct mr_sentinel_options {
     uint64_t memory_bytes;  /* limit of each worker, 0 = none */
     const char *const
         *write_dirs; /* folders that workers may use, terminated by NULL; copied; NULL: none */
+    /** Eventfds that wake the loops which call mr_sentinel_take, of the first 255 of them; borrowed. */
+    const int *loop_doors;
+    uint32_t loop_count;
 };
 
 /** Starts the watching thread. Errors: MR_E_EXHAUSTED, MR_E_NOMEM. */
@@ -40,6 +43,17 @@ struct mr_sentinel_model_args {
  *  process ended). */
 int mr_sentinel_model_open(struct mr_executor **out, struct mr_sentinel *s,
                            const struct mr_sentinel_model_args *args, struct mr_err *err);
+
+/* ---- loops ---- */
+
+/** Ends the executions that workers have done for the loop (mr_execution.loop), and returns their number. From now on
+ *  workers write to the loop's door, until mr_sentinel_awake. Thread: the loop. */
+size_t mr_sentinel_take(struct mr_sentinel *s, uint32_t loop);
+/** The loop looks by itself, before it sleeps. Thread: the loop. */
+void mr_sentinel_awake(struct mr_sentinel *s, uint32_t loop);
+/** Whether workers have something of the loop. As every worker can read the doors, one of a hostile backend could keep a
+ *  loop asleep: with this it wakes by itself now and then. Thread: the loop. */
+bool mr_sentinel_has_pending(const struct mr_sentinel *s, uint32_t loop);
 
 /* ---- reports ---- */
 

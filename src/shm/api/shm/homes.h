@@ -11,8 +11,12 @@
 
 struct mr_shm_homes;
 
-/** count: 1..256. Errors: MR_E_NOMEM, MR_E_EXHAUSTED (descriptors). */
-int mr_shm_homes_new(struct mr_shm_homes **out, uint32_t count, struct mr_err *err);
+#define MR_SHM_HOMES_MAX 256u
+
+/** Home 0, with an eventfd of its own, and one home for each of the doors (0..255): eventfds, not blocking, borrowed.
+ *  Errors: MR_E_NOMEM, MR_E_EXHAUSTED (descriptors). */
+int mr_shm_homes_new(struct mr_shm_homes **out, const int *doors, uint32_t door_count,
+                     struct mr_err *err);
 /** No worker lives. */
 void mr_shm_homes_free(struct mr_shm_homes **h);
 uint32_t mr_shm_homes_count(const struct mr_shm_homes *h);
@@ -21,8 +25,10 @@ int mr_shm_homes_segment(const struct mr_shm_homes *h);
 int mr_shm_home_fd(const struct mr_shm_homes *h, uint32_t home);
 /** The home is about to sleep. It looks once more at what is done after this and before it sleeps. Thread: the home. */
 void mr_shm_home_sleep(struct mr_shm_homes *h, uint32_t home);
-/** The home works again. Empties the eventfd if it was written to. Thread: the home. */
+/** The home works again. Thread: the home. */
 void mr_shm_home_wake(struct mr_shm_homes *h, uint32_t home);
+/** Empties the eventfd. Thread: the home. */
+void mr_shm_home_drain(struct mr_shm_homes *h, uint32_t home);
 /** Wakes the home if it sleeps. Thread: any. */
 void mr_shm_home_ring(struct mr_shm_homes *h, uint32_t home);
 

@@ -88,6 +88,8 @@ bool mr_shm_cancel_of(struct mr_shm *p, struct mr_shm_slot *s, const void *user)
  *  lie in neither. */
 bool mr_shm_output_at(struct mr_shm *p, const struct mr_shm_slot *s, uint64_t offset,
                       uint64_t bytes, const uint8_t **out_data, struct mr_block **out_block);
+/** Whether it was given more than the room for its outputs. */
+bool mr_shm_has_extents(const struct mr_shm_slot *s);
 /** The slot is free; its extents are dropped. */
 void mr_shm_give(struct mr_shm *p, struct mr_shm_slot *s);
 

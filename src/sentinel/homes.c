@@ -1,0 +1,122 @@
+/* The threads that take what workers have done, and for which models each of them has to look.
+ *
+ * A model is in the list of a home from its first submission there until the home finds nothing of it pending. Somebody
+ * who submits counts it as pending, then looks whether the model is listed; the home takes the model from its list, then
+ * looks whether anything is pending. Both in sequentially consistent order, so that one of them lists it again. A listed
+ * model has a reference: who takes the last answer may still look at it when it has been closed. */
+#include "sentinel_priv.h"
+
+#define NOWHERE UINT32_MAX
+
+static _Thread_local uint32_t here = NOWHERE; /* the home that this thread is */
+
+bool home_is_here(uint32_t home)
+{
+    return here == home;
+}
+
+static void list(struct home *h, struct model_home *m)
+{
+    struct model_home *first = atomic_load_explicit(&h->coming, memory_order_relaxed);
+
+    do {
+        m->next = first;
+    } while (!atomic_compare_exchange_weak_explicit(&h->coming, &first, m, memory_order_release,
+                                                    memory_order_relaxed));
+}
+
+void home_submit(struct process_model *m, struct mr_shm_slot *slot, size_t message_bytes,
+                 uint32_t home, bool is_again)
+{
+    struct mr_sentinel *s = m->sentinel;
+    struct model_home *mine = &m->homes[home];
+
+    /* The model lives until the execution ends, which another thread may see before this function returns. */
+    process_model_ref(m);
+    mr_shm_submit(m->shm, slot, message_bytes, home, is_again);
+    atomic_thread_fence(memory_order_seq_cst);
+    if (!atomic_load_explicit(&mine->is_listed, memory_order_relaxed) &&
+        !atomic_exchange(&mine->is_listed, true)) {
+        process_model_ref(m);
+        list(&s->home_list[home], mine);
+    }
+    if (here != home) {
+        mr_shm_home_ring(s->homes, home);
+    }
+    sentinel_note_busy(s);
+    process_model_unref(m);
+}
+
+static void join_coming(struct home *h)
+{
+    struct model_home *m = atomic_exchange_explicit(&h->coming, NULL, memory_order_acquire);
+
+    while (m) {
+        struct model_home *next = m->next;
+        m->next = h->active;
+        h->active = m;
+        m = next;
+    }
+}
+
+size_t home_take(struct mr_sentinel *s, uint32_t home)
+{
+    struct home *h = &s->home_list[home];
+    struct model_home **at = &h->active;
+    size_t count = 0;
+
+    here = home;
+    mr_shm_home_sleep(s->homes, home); /* before all looks */
+    join_coming(h);
+    while (*at) {
+        struct model_home *mine = *at;
+        struct process_model *m = mine->model;
+        count += mr_shm_poll(m->shm, home, run_outcome, m);
+        if (mr_shm_pending(m->shm, home) > 0) {
+            at = &mine->next;
+            continue;
+        }
+        *at = mine->next;
+        atomic_store(&mine->is_listed, false);
+        atomic_thread_fence(memory_order_seq_cst);
+        if (mr_shm_pending(m->shm, home) > 0 && !atomic_exchange(&mine->is_listed, true)) {
+            list(h, mine);
+        } else {
+            process_model_unref(m);
+        }
+    }
+    return count;
+}
+
+void homes_drop(struct mr_sentinel *s)
+{
+    for (uint32_t i = 0; s->home_list && i < s->home_count; i++) {
+        struct home *h = &s->home_list[i];
+        join_coming(h);
+        while (h->active) {
+            struct process_model *m = h->active->model;
+            h->active = h->active->next;
+            process_model_unref(m);
+        }
+    }
+}
+
+/* ---- loops ---- */
+
+size_t mr_sentinel_take(struct mr_sentinel *s, uint32_t loop)
+{
+    return loop + 1 < s->home_count ? home_take(s, loop + 1) : 0;
+}
+
+void mr_sentinel_awake(struct mr_sentinel *s, uint32_t loop)
+{
+    if (loop + 1 < s->home_count) {
+        mr_shm_home_wake(s->homes, loop + 1);
+    }
+}
+
+bool mr_sentinel_has_pending(const struct mr_sentinel *s, uint32_t loop)
+{
+    /* What others have listed since the loop was here has rung. */
+    return loop + 1 < s->home_count && s->home_list[loop + 1].active;
+}
