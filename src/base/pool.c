@@ -683,6 +683,11 @@ static void provided_set(struct provided *b, size_t bytes)
 
 struct mr_block *mr_block_new_in(const struct mr_block_provider *p, size_t bytes)
 {
+    return mr_block_new_growing(p, bytes, bytes);
+}
+
+struct mr_block *mr_block_new_growing(const struct mr_block_provider *p, size_t bytes, size_t most)
+{
     if (!p) {
         return mr_block_new(bytes);
     }
@@ -690,7 +695,7 @@ struct mr_block *mr_block_new_in(const struct mr_block_provider *p, size_t bytes
         return NULL;
     }
     struct provided *b = mr_try_alloc(sizeof *b);
-    if (!b || !p->take(p, bytes, &b->extent)) {
+    if (!b || !p->take(p, bytes, MR_MAX(most, bytes), &b->extent)) {
         mr_free(b);
         big_uncharge(bytes);
         return NULL;

@@ -29,6 +29,21 @@ int mr_engine_find(struct mr_engine *e, const struct mr_infer_home *home, mr_str
     return rc;
 }
 
+const struct mr_block_provider *mr_engine_body_provider(struct mr_engine *e,
+                                                        const struct mr_infer_home *home,
+                                                        mr_str model, mr_str version)
+{
+    struct mr_version *v;
+    struct mr_err ignored;
+
+    mr_err_clear(&ignored);
+    if (home->reader == MR_READER_NONE ||
+        mr_models_find(e->models, model, version, &v, &ignored) < 0) {
+        return NULL;
+    }
+    return v->executor->bodies;
+}
+
 void mr_engine_follow(const struct mr_infer_home *home, uint64_t number, mr_str text,
                       bool any_number, struct mr_target *io)
 {

@@ -50,7 +50,7 @@ struct writer {
     size_t cap;
     size_t at; /* grows past cap */
     int64_t copied;
-    const struct mr_shm_heap *inputs;
+    const struct mr_shm *plane;
 };
 
 static uint64_t put(struct writer *w, const void *data, size_t bytes, size_t align)
@@ -77,17 +77,6 @@ static uint64_t put_text(struct writer *w, const char *text)
     return put(w, text ? text : "", text ? strlen(text) + 1 : 1, 1);
 }
 
-static bool is_in_heap(const struct mr_shm_heap *h, const struct mr_tensor *t, uint64_t *out_offset)
-{
-    const uintptr_t first = (uintptr_t)(h->data + h->offset), at = (uintptr_t)t->data;
-
-    if (at < first || at - first >= h->bytes || t->bytes > h->bytes - (at - first)) {
-        return false;
-    }
-    *out_offset = h->offset + (at - first);
-    return true;
-}
-
 static uint64_t put_tensors(struct writer *w, const struct mr_tensor *list, uint32_t count)
 {
     const uint64_t at = put(w, NULL, count * sizeof(struct tensor), 8);
@@ -97,7 +86,7 @@ static uint64_t put_tensors(struct writer *w, const struct mr_tensor *list, uint
         struct tensor it = {.dtype = t->dtype, .rank = t->rank, .bytes = t->bytes};
         if (t->dtype != MR_DTYPE_INVALID) {
             it.shape = put(w, t->shape, (size_t)t->rank * sizeof *t->shape, 8);
-            it.is_in_segment = is_in_heap(w->inputs, t, &it.data);
+            it.is_in_segment = mr_shm_input_at(w->plane, t->data, t->bytes, &it.data);
             if (!it.is_in_segment) {
                 it.data = put(w, t->data, t->bytes, ALIGN_BYTES);
                 w->copied += (int64_t)t->bytes;
@@ -167,8 +156,7 @@ int64_t mr_ipc_exec_write(struct mr_shm *p, struct mr_shm_slot *s, const struct 
                           struct mr_err *err)
 {
     struct head h = {nonce, NOWHERE, 0};
-    struct writer w = {s->message + ALIGN_BYTES, s->message_cap - ALIGN_BYTES, 0, 0,
-                       mr_shm_inputs(p)};
+    struct writer w = {s->message + ALIGN_BYTES, s->message_cap - ALIGN_BYTES, 0, 0, p};
     struct mr_block *block = NULL;
 
     _Static_assert(sizeof h <= ALIGN_BYTES, "the body is behind it");
@@ -184,7 +172,7 @@ int64_t mr_ipc_exec_write(struct mr_shm *p, struct mr_shm_slot *s, const struct 
             return MR_E_EXHAUSTED;
         }
         mr_block_in_file(block, block->data, &fd, &h.body_offset);
-        w = (struct writer){block->data, block->cap, 0, 0, w.inputs};
+        w = (struct writer){block->data, block->cap, 0, 0, p};
         put_body(&w, exec);
         *out_bytes = sizeof h;
     }

@@ -150,19 +150,21 @@ int mr_oip_pb_decode_request(mr_bytes message, const struct mr_oip_limits *limit
     return MR_OK;
 }
 
-void mr_oip_pb_find_names(mr_bytes message, mr_str *out_id, mr_str *out_model)
+void mr_oip_pb_find_names(mr_bytes message, struct mr_oip_request *q)
 {
     struct mr_pb_reader r;
     struct mr_err ignored = {0};
     struct mr_pb_field f;
-    *out_id = *out_model = MR_STR("");
+    q->id = q->model_name = q->model_version = MR_STR("");
     message.len = MR_MIN(message.len, NAMES_WITHIN_BYTES);
     reader_init(&r, NULL, NULL, &ignored);
     while (mr_pb_next(&message, &f) > 0) {
         if (f.number == 1) {
-            mr_pb_str(&r, &f, out_model);
+            mr_pb_str(&r, &f, &q->model_name);
+        } else if (f.number == 2) {
+            mr_pb_str(&r, &f, &q->model_version);
         } else if (f.number == 3) {
-            mr_pb_str(&r, &f, out_id);
+            mr_pb_str(&r, &f, &q->id);
         }
     }
 }

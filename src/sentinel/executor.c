@@ -12,8 +12,10 @@
 #define MESSAGE_BYTES 65536u
 #define ROOM_BYTES    65536u
 /* Address space for large inputs and outputs; memory is taken as it is used, and counted in the budget. */
-#define HEAP_BYTES ((uint64_t)16 << 30)
-#define LOOK_NS    (20 * MR_NS_PER_MS)
+#define INPUT_BYTES  ((uint64_t)8 << 30)
+#define BODY_BYTES   ((uint64_t)8 << 30)
+#define OUTPUT_BYTES ((uint64_t)16 << 30)
+#define LOOK_NS      (20 * MR_NS_PER_MS)
 
 /* Until a worker has come further, or for a moment: the load may not be wanted any more. Lock held. */
 static void wait_moved(struct mr_sentinel *s)
@@ -315,8 +317,9 @@ int mr_sentinel_model_open(struct mr_executor **out, struct mr_sentinel *s,
                                        .slots = SLOTS,
                                        .message_bytes = MESSAGE_BYTES,
                                        .room_bytes = ROOM_BYTES,
-                                       .input_bytes = HEAP_BYTES,
-                                       .output_bytes = HEAP_BYTES,
+                                       .input_bytes = INPUT_BYTES,
+                                       .body_bytes = BODY_BYTES,
+                                       .output_bytes = OUTPUT_BYTES,
                                        .homes = s->homes};
     int rc;
 
@@ -343,6 +346,8 @@ int mr_sentinel_model_open(struct mr_executor **out, struct mr_sentinel *s,
         model_free(m);
         return rc;
     }
+    m->base.inputs = &mr_shm_inputs(m->shm)->provider;
+    m->base.bodies = &mr_shm_bodies(m->shm)->provider;
     pthread_mutex_lock(&s->lock);
     TAILQ_INSERT_TAIL(&s->models, m, link);
     pthread_mutex_unlock(&s->lock);

@@ -92,10 +92,11 @@ static void extent_give(struct mr_shm_heap *h, uint32_t unit)
     list_push(h, unit, order);
 }
 
-static bool take(const struct mr_block_provider *p, size_t bytes, struct mr_block_extent *out)
+static bool take(const struct mr_block_provider *p, size_t bytes, size_t most,
+                 struct mr_block_extent *out)
 {
     struct mr_shm_heap *h = heap_of(p);
-    unsigned order = order_for(bytes);
+    unsigned order = order_for(most);
     uint32_t unit = NONE;
 
     pthread_mutex_lock(&h->lock);

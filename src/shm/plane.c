@@ -8,7 +8,7 @@
 
 #define PAGE       4096u
 #define RING_SHARE 4u /* cells of a ring per slot: copies of a slot's number may lie in it */
-#define HEAPS      2u
+#define HEAPS      3u
 
 _Static_assert(MR_SHM_WORKERS_MAX == SHM_WORKERS_MAX, "one limit");
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_INT_LOCK_FREE == 2, "shared by processes");
@@ -34,7 +34,7 @@ struct record {
 struct mr_shm {
     struct shm_map map;
     struct mr_shm_homes *homes;
-    struct mr_shm_heap inputs, outputs;
+    struct mr_shm_heap inputs, bodies, outputs;
     struct record *records;    /* [slot_count] */
     _Atomic uint32_t *pending; /* [home_count]; relaxed: a hint whether a look is worth it */
     pthread_mutex_t lock;      /* guards what follows and the records that are not the caller's */
@@ -74,7 +74,7 @@ static struct shm_geometry geometry_of(const struct mr_shm_options *o)
     g.messages_offset = round_up(g.entries_offset + g.slot_count * sizeof(struct shm_entry), PAGE);
     g.input_bytes =
         round_up(g.messages_offset + (uint64_t)g.slot_count * g.message_bytes, MR_SHM_UNIT) +
-        o->input_bytes / MR_SHM_UNIT * MR_SHM_UNIT;
+        o->input_bytes / MR_SHM_UNIT * MR_SHM_UNIT + o->body_bytes / MR_SHM_UNIT * MR_SHM_UNIT;
     g.output_bytes = round_up((uint64_t)g.slot_count * g.room_bytes, MR_SHM_UNIT) +
                      o->output_bytes / MR_SHM_UNIT * MR_SHM_UNIT;
     return g;
@@ -122,7 +122,9 @@ int mr_shm_new(struct mr_shm **out, const struct mr_shm_options *o, struct mr_er
     const uint64_t in = round_up(
         m->g.messages_offset + (uint64_t)m->g.slot_count * m->g.message_bytes, MR_SHM_UNIT);
     const uint64_t room = round_up((uint64_t)m->g.slot_count * m->g.room_bytes, MR_SHM_UNIT);
-    mr_shm_heap_init(&p->inputs, m->input.fd, m->input.data, in, m->g.input_bytes - in);
+    mr_shm_heap_init(&p->inputs, m->input.fd, m->input.data, in, o->input_bytes);
+    const uint64_t bodies = in + p->inputs.bytes;
+    mr_shm_heap_init(&p->bodies, m->input.fd, m->input.data, bodies, m->g.input_bytes - bodies);
     mr_shm_heap_init(&p->outputs, m->output.fd, m->output.data, room, m->g.output_bytes - room);
     p->stats.slots = m->g.slot_count;
     p->holders = 1 + HEAPS;
@@ -144,6 +146,7 @@ static void let_go(void *plane)
         return;
     }
     mr_shm_heap_fini(&p->inputs);
+    mr_shm_heap_fini(&p->bodies);
     mr_shm_heap_fini(&p->outputs);
     shm_segment_close(&p->map.input);
     shm_segment_close(&p->map.output);
@@ -167,6 +170,7 @@ void mr_shm_free(struct mr_shm **io)
     shm_discard(p->map.input.fd, 0, p->inputs.offset);
     shm_discard(p->map.output.fd, 0, p->outputs.offset);
     mr_shm_heap_close(&p->inputs, let_go, p);
+    mr_shm_heap_close(&p->bodies, let_go, p);
     mr_shm_heap_close(&p->outputs, let_go, p);
     let_go(p);
 }
@@ -181,9 +185,26 @@ struct mr_shm_heap *mr_shm_inputs(struct mr_shm *p)
     return &p->inputs;
 }
 
+struct mr_shm_heap *mr_shm_bodies(struct mr_shm *p)
+{
+    return &p->bodies;
+}
+
 struct mr_shm_heap *mr_shm_outputs(struct mr_shm *p)
 {
     return &p->outputs;
+}
+
+bool mr_shm_input_at(const struct mr_shm *p, const void *data, uint64_t bytes, uint64_t *out_offset)
+{
+    const uintptr_t first = (uintptr_t)p->map.input.data, at = (uintptr_t)data;
+
+    if (at < first + p->inputs.offset || at - first > p->map.input.bytes ||
+        bytes > p->map.input.bytes - (at - first)) {
+        return false;
+    }
+    *out_offset = at - first;
+    return true;
 }
 
 /* ---- slots ---- */

@@ -12,21 +12,28 @@ struct memfd_provider {
     int fd;
     uint8_t *data;
     size_t bytes, used;
-    bool grows; /* the newest extent does so in place */
+    size_t newest; /* extent */
+    bool grows;    /* the newest extent does so in place */
     _Atomic int takes, growths, out;
 };
 
-static inline bool memfd_take(const struct mr_block_provider *p, size_t bytes,
+static inline size_t memfd_pages(size_t bytes)
+{
+    return (bytes + 4095) & ~(size_t)4095;
+}
+
+static inline bool memfd_take(const struct mr_block_provider *p, size_t bytes, size_t most,
                               struct mr_block_extent *out)
 {
     struct memfd_provider *m = (struct memfd_provider *)(uintptr_t)p;
-    size_t cap = (bytes + 4095) & ~(size_t)4095;
+    size_t cap = memfd_pages(bytes), reserved = memfd_pages(most);
 
-    if (cap > m->bytes - m->used) {
+    if (reserved > m->bytes - m->used || (reserved > cap && !m->grows)) {
         return false;
     }
     *out = (struct mr_block_extent){m->data + m->used, cap, m->fd, m->used};
-    m->used += cap;
+    m->newest = m->used;
+    m->used += reserved;
     m->takes++;
     m->out++;
     return true;
@@ -37,11 +44,11 @@ static inline bool memfd_grow(const struct mr_block_provider *p, size_t bytes,
 {
     struct memfd_provider *m = (struct memfd_provider *)(uintptr_t)p;
 
-    if (!m->grows || io->fd_offset + io->cap != m->used || bytes > m->bytes - io->fd_offset) {
+    if (!m->grows || io->fd_offset != m->newest || bytes > m->bytes - io->fd_offset) {
         return false;
     }
-    io->cap = (bytes + 4095) & ~(size_t)4095;
-    m->used = io->fd_offset + io->cap;
+    io->cap = memfd_pages(bytes);
+    m->used = m->used > io->fd_offset + io->cap ? m->used : io->fd_offset + io->cap;
     m->growths++;
     return true;
 }

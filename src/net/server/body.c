@@ -12,7 +12,7 @@
 
 #define ALIGN        ((size_t)64)
 #define STAGE_BYTES  ((size_t)4096)
-#define ASK_BYTES    ((size_t)64 * 1024) /* for larger bodies body_align is called */
+#define ASK_BYTES    ((size_t)64 * 1024) /* for larger bodies body_place is called */
 #define BELIEF_BYTES ((size_t)8 * 1024 * 1024)
 #define FIRST_GROWTH ((size_t)32 * 1024)
 
@@ -40,18 +40,31 @@ static size_t next_cap(const struct mr_body *b, size_t need, size_t limit)
     return MR_MAX(MR_MIN(cap, limit), need);
 }
 
-static void ask_align(struct mr_call_impl *call, mr_bytes have, size_t need)
+static void ask_place(struct mr_call_impl *call, mr_bytes have, size_t need)
 {
     const struct mr_http_handler *h = call->conn->part->handler;
     struct mr_body *b = &call->body;
     bool is_large = need > ASK_BYTES || (b->expect > 0 && (size_t)b->expect > ASK_BYTES);
 
-    if (call->pub.body_align_at >= 0) {
-        b->align_at = call->pub.body_align_at;
-    } else if (h->body_align && !b->asked_align && is_large && have.len > 0) {
-        b->asked_align = true;
-        b->align_at = h->body_align(h->ctx, &call->pub, have);
+    if (h->body_place && !b->asked_place && is_large && have.len > 0) {
+        b->asked_place = true;
+        h->body_place(h->ctx, &call->pub, have);
     }
+    b->align_at = call->pub.body_align_at;
+}
+
+/* The first block. One of a provider has room for all of the body, so that it is not copied as it grows. */
+static struct mr_block *first_block(struct mr_call_impl *call, size_t bytes)
+{
+    const struct mr_block_provider *p = call->pub.body_provider;
+    const int64_t expect = call->body.expect;
+    struct mr_block *block = NULL;
+
+    call->pub.body_provider = NULL;
+    if (p && expect >= 0) {
+        block = mr_block_new_growing(p, bytes, MR_MAX(bytes, (size_t)expect + 1 + ALIGN));
+    }
+    return block ? block : mr_block_new(bytes);
 }
 
 /* Moves the body to a block of at least `need` bytes. `coming`: the data appended next. */
@@ -61,7 +74,7 @@ static int grow_block(struct mr_call_impl *call, size_t need, mr_bytes coming)
     size_t limit = (size_t)call->pub.body_limit;
     mr_bytes have = b->len > 0 ? (mr_bytes){b->base, b->len} : coming;
 
-    ask_align(call, have, need);
+    ask_place(call, have, need);
     size_t offset = b->block ? (size_t)(b->base - b->block->data) : 0;
     size_t used = b->block ? offset + b->len : 0;
     size_t bytes;
@@ -69,7 +82,7 @@ static int grow_block(struct mr_call_impl *call, size_t need, mr_bytes coming)
         return MR_E_EXHAUSTED;
     }
     if (!b->block) {
-        b->block = mr_block_new_in(call->pub.body_provider, bytes);
+        b->block = first_block(call, bytes);
     } else if (!mr_block_grow(&b->block, used, MR_MAX(bytes, used))) {
         return MR_E_EXHAUSTED;
     }
@@ -114,11 +127,11 @@ static int ensure(struct mr_call_impl *call, size_t need, mr_bytes coming)
     if (need <= b->cap) {
         return MR_OK;
     }
-    /* A body known to be large stays in the arena only until body_align can be called. */
+    /* A body known to be large stays in the arena only until body_place can be called. */
     bool is_small =
         need <= STAGE_BYTES && (b->expect <= (int64_t)STAGE_BYTES ||
                                 (call->pub.body_align_at < 0 && coming.len < STAGE_BYTES / 4 &&
-                                 call->conn->part->handler->body_align));
+                                 call->conn->part->handler->body_place));
     if (!b->base && is_small && stage_in_arena(call, need)) {
         return MR_OK;
     }

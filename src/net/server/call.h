@@ -37,7 +37,7 @@ struct mr_body {
     size_t cap;
     int64_t expect;   /* expected length, a hint; -1 = unknown */
     int64_t align_at; /* offset to align, -1 = none */
-    bool asked_align;
+    bool asked_place;
 };
 
 struct mr_call_impl {

@@ -398,7 +398,13 @@ static void open_stream_window(struct mr_call_impl *call)
 
 static void collect(struct mr_call_impl *call, const uint8_t *data, size_t len)
 {
+    const struct mr_body *b = &call->body;
+
     expect_message(call, data, len);
+    if (call->pub.is_grpc && b->expect >= 0) {
+        /* What follows the message makes the call invalid: one byte of it says so. */
+        len = MR_MIN(len, (size_t)b->expect + 1 - MR_MIN(b->len, (size_t)b->expect + 1));
+    }
     allow_large_frames(call->conn->h2, call);
     /* The declared length alone is reason to refuse. */
     int rc = call->pub.body_limit >= 0 && call->body.expect > call->pub.body_limit

@@ -69,7 +69,7 @@ static void decode(struct mr_turn *t)
     MR_TRY(mr_grpc_message(gi->si.grpc, &message, &r->err));
     rc = mr_oip_pb_decode_request(message, &gi->si.loop->server->grpc_limits, r->arena, q, &r->err);
     if (rc < 0) {
-        mr_oip_pb_find_names(message, &q->id, &q->model_name);
+        mr_oip_pb_find_names(message, q);
     } else {
         rc = infer_bind(&gi->si, q->model_name, q->model_version);
     }

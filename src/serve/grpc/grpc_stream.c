@@ -467,7 +467,7 @@ static void decode(struct mr_turn *t)
     rc = mr_oip_pb_decode_request(message, &it->stream->server->grpc_limits, &it->arena,
                                   &it->si.request, &r->err);
     if (rc < 0) {
-        mr_oip_pb_find_names(message, &it->si.request.id, &it->si.request.model_name);
+        mr_oip_pb_find_names(message, &it->si.request);
     } else {
         rc = infer_bind(&it->si, it->si.request.model_name, it->si.request.model_version);
     }

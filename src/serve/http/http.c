@@ -203,10 +203,39 @@ static void on_body_refused(void *ctx, struct mr_call *call, int status)
     }
 }
 
-static int64_t body_align(void *ctx, struct mr_call *call, mr_bytes have)
+/* Of a ModelInfer whose first bytes are there: clients send the model's name before the tensors. */
+static const struct mr_block_provider *grpc_body_provider(struct mr_server *s,
+                                                          const struct mr_call *call, mr_bytes have)
 {
-    (void)ctx;
-    return call->is_grpc ? mr_grpc_align_hint(have, 7) : -1;
+    const struct grpc_method *m = grpc_method_find(call->path);
+    struct mr_oip_request q;
+
+    if (!m || m->kind != GRPC_INFER) {
+        return NULL;
+    }
+    mr_oip_pb_find_names((mr_bytes){have.ptr + 5, have.len - 5}, &q);
+    return mr_engine_body_provider(s->engine, &serve_here()->home, q.model_name, q.model_version);
+}
+
+/* Binary tensors are received where the model takes them without a copy. What is compressed is unpacked elsewhere. */
+static void body_place(void *ctx, struct mr_call *call, mr_bytes have)
+{
+    struct mr_server *s = ctx;
+    struct mr_oip_path path;
+
+    if (call->is_grpc) {
+        call->body_align_at = mr_grpc_align_hint(have, 7);
+        if (call->body_align_at >= 0) {
+            call->body_provider = grpc_body_provider(s, call, have);
+        }
+        return;
+    }
+    const struct rest_route *route = rest_route_find(call->path, &path);
+    if (call->body_align_at >= 0 && route && route->handle == rest_infer &&
+        !mr_call_header(call, "content-encoding").ptr) {
+        call->body_provider =
+            mr_engine_body_provider(s->engine, &serve_here()->home, path.model, path.version);
+    }
 }
 
 const struct mr_http_handler serve_handler = {
@@ -216,6 +245,6 @@ const struct mr_http_handler serve_handler = {
     .on_cancel = on_cancel,
     .on_room = on_room,
     .on_body_refused = on_body_refused,
-    .body_align = body_align,
+    .body_place = body_place,
     .on_bad_start = serve_tls_bad_start,
 };

@@ -20,8 +20,10 @@ static bool cut(struct worker_room *r, size_t bytes, struct mr_block_extent *out
     return true;
 }
 
-static bool take(const struct mr_block_provider *p, size_t bytes, struct mr_block_extent *out)
+static bool take(const struct mr_block_provider *p, size_t bytes, size_t most,
+                 struct mr_block_extent *out)
 {
+    (void)most;
     struct worker_room *r = (struct worker_room *)(uintptr_t)p;
 
     if (cut(r, bytes, out)) {

@@ -264,11 +264,10 @@ static void on_body_refused(void *ctx, struct mr_call *call, int status)
     reply(call, status == MR_E_TOO_LARGE ? 413 : 503);
 }
 
-static int64_t body_align(void *ctx, struct mr_call *call, mr_bytes have)
+static void body_place(void *ctx, struct mr_call *call, mr_bytes have)
 {
     (void)ctx;
-    (void)call;
-    return mr_grpc_align_hint(have, 7);
+    call->body_align_at = mr_grpc_align_hint(have, 7);
 }
 
 static void answer_pending(void)
@@ -293,7 +292,7 @@ static void set_up(void)
                                 .on_data = on_data,
                                 .on_cancel = on_cancel,
                                 .on_body_refused = on_body_refused,
-                                .body_align = body_align};
+                                .body_place = body_place};
 
     mr_http_options_init(&o);
     o.max_header_bytes = 20000;

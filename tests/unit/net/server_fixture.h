@@ -80,12 +80,9 @@ static inline int64_t number_header(const struct mr_call *call, const char *name
 
 static inline void fixture_on_head(void *ctx, struct mr_call *call)
 {
-    struct server *s = ctx;
+    (void)ctx;
 
     call->body_limit = number_header(call, "x-limit", call->body_limit);
-    if (path_is(call, "/shared")) {
-        call->body_provider = &atomic_load(&s->provider)->provider;
-    }
     call->body_align_at = number_header(call, "x-align", -1);
     call->streaming =
         path_is(call, "/streamin") || path_is(call, "/pause") || path_is(call, GRPC_STREAM);
@@ -93,6 +90,16 @@ static inline void fixture_on_head(void *ctx, struct mr_call *call)
         reply_text(call, 403, "early", false);
     } else if (path_is(call, "/abort")) {
         mr_call_abort(call, 11);
+    }
+}
+
+static inline void fixture_body_place(void *ctx, struct mr_call *call, mr_bytes have)
+{
+    struct server *s = ctx;
+
+    (void)have;
+    if (path_is(call, "/shared")) {
+        call->body_provider = &atomic_load(&s->provider)->provider;
     }
 }
 
@@ -107,17 +114,21 @@ static inline void reply_echo(struct mr_call *call)
     mr_call_reply(call, &reply);
 }
 
-/* The body as its file has it. */
-static inline void reply_from_file(struct mr_call *call)
+/* The body as its file has it, if it lies in one. */
+static inline void reply_shared(struct mr_call *call)
 {
-    struct mr_block *copy = mr_block_new(call->body.len + 1);
-    struct mr_piece piece = {copy->data, call->body.len, copy};
-    struct mr_reply reply = {.status = 500, .pieces = &piece, .piece_count = 1};
     uint64_t at;
     int fd;
 
-    if (call->body_block && mr_block_in_file(call->body_block, call->body.ptr, &fd, &at) &&
-        pread(fd, copy->data, call->body.len, (off_t)at) == (ssize_t)call->body.len) {
+    if (!mr_block_in_file(call->body_block, call->body.ptr, &fd, &at)) {
+        reply_echo(call);
+        return;
+    }
+    struct mr_block *copy = mr_block_new(call->body.len + 1);
+    struct mr_piece piece = {copy->data, call->body.len, copy};
+    struct mr_reply reply = {.status = 500, .pieces = &piece, .piece_count = 1};
+
+    if (pread(fd, copy->data, call->body.len, (off_t)at) == (ssize_t)call->body.len) {
         reply.status = 200;
     }
     mr_call_reply(call, &reply);
@@ -200,7 +211,7 @@ static inline void fixture_on_body(void *ctx, struct mr_call *call)
     } else if (path_is(call, "/echo")) {
         reply_echo(call);
     } else if (path_is(call, "/shared")) {
-        reply_from_file(call);
+        reply_shared(call);
     } else if (path_is(call, "/bytes")) {
         reply_bytes(call);
     } else if (path_is(call, "/report")) {
@@ -407,6 +418,7 @@ static inline void server_start_tls(struct server *s, const struct mr_http_optio
                                       .on_data = fixture_on_data,
                                       .on_cancel = fixture_on_cancel,
                                       .on_body_refused = fixture_on_refused,
+                                      .body_place = fixture_body_place,
                                       .on_bad_start = fixture_on_bad_start,
                                       .ctx = s};
     struct mr_err err;

@@ -52,8 +52,10 @@ struct mr_block_extent {
 };
 /** Gives blocks other memory than the heap's. Its functions run on any thread; it outlives its blocks. */
 struct mr_block_provider {
-    /** An extent of at least `bytes`. False: there is none. */
-    bool (*take)(const struct mr_block_provider *p, size_t bytes, struct mr_block_extent *out);
+    /** An extent of at least `bytes`, which `grow` will make as large as `most` (>= bytes) where it is. False: there is
+     *  none. */
+    bool (*take)(const struct mr_block_provider *p, size_t bytes, size_t most,
+                 struct mr_block_extent *out);
     /** May be NULL. Makes an extent at least `bytes` large, at the same address or another, and keeps its content without
      *  a copy. False, with *io unchanged: not possible; the block then gets another extent, and its content is copied. */
     bool (*grow)(const struct mr_block_provider *p, size_t bytes, struct mr_block_extent *io);
@@ -63,6 +65,9 @@ struct mr_block_provider {
 /** As mr_block_new, with the memory of `p` (borrowed; NULL: mr_block_new). The whole extent is counted, and the budget
  *  may refuse it. mr_block_grow keeps such a block with its provider. */
 struct mr_block *mr_block_new_in(const struct mr_block_provider *p, size_t bytes);
+/** The same for a block that mr_block_grow makes as large as `most` without a copy, if the budget allows. What is not
+ *  there yet is not counted. */
+struct mr_block *mr_block_new_growing(const struct mr_block_provider *p, size_t bytes, size_t most);
 /** The file and the offset at which other processes find the byte at `at`, which lies in the block. False: the block
  *  has no file. */
 bool mr_block_in_file(const struct mr_block *b, const void *at, int *out_fd, uint64_t *out_offset);

@@ -65,6 +65,12 @@ struct mr_target {
 int mr_engine_find(struct mr_engine *e, const struct mr_infer_home *home, mr_str model,
                    mr_str version, struct mr_target *out, struct mr_err *err);
 
+/** The memory where the model takes a body that comes from a client without a copy; NULL: any, or no such model is here.
+ *  Valid until the home's thread goes on to its next event. Thread: the home's, a reader. */
+const struct mr_block_provider *mr_engine_body_provider(struct mr_engine *e,
+                                                        const struct mr_infer_home *home,
+                                                        mr_str model, mr_str version);
+
 /** A request of a sequence that it does not start: the version that has the sequence, which may be one that the target's
  *  took the place of (mr_sched_version_of), in place of the target's, pinned. Callers that are no readers stay with the
  *  target. Thread: the home's. */

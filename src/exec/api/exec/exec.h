@@ -76,6 +76,9 @@ struct mr_executor {
     const struct mr_signature *signature;
     /** `execute` only hands the execution over: it neither computes nor waits, and may be called by any thread. */
     bool hands_over;
+    /** Memory from which inputs reach the model without a copy; NULL: any. The second is for what clients send at their
+     *  pace. As long as the executor; blocks may last longer. */
+    const struct mr_block_provider *inputs, *bodies;
 };
 
 /** A checked copy of a signature in one block (mr_free), which keeps to the rules above. flags: added to its own. status:

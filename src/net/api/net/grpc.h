@@ -78,7 +78,7 @@ void mr_grpc_send_message(struct mr_grpc_call *g, const struct mr_grpc_message *
                           enum mr_grpc_compression compress);
 
 /** Offset of the bytes of the first large LEN field `field_number` in the body of a gRPC message such as ModelInfer,
- *  for mr_http_handler.body_align. -1 = not found in `have`. */
+ *  for mr_http_handler.body_place. -1 = not found in `have`. */
 int64_t mr_grpc_align_hint(mr_bytes have, uint32_t field_number);
 
 #endif

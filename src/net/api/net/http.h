@@ -74,8 +74,8 @@ struct mr_call {
     int64_t body_limit;    /* for more bytes on_body_refused is called instead of on_body */
     int64_t body_align_at; /* >= 0: let this offset of the body be 64-byte aligned (best effort) */
     bool streaming;        /* deliver on_data instead of collecting */
-    /** Memory for the body if it gets a block of its own, which every body of more than 64 KiB does (NULL: the pool's).
-     *  May still be set in body_align. When the provider has none, the body is refused with MR_E_EXHAUSTED. */
+    /** (set in body_place) Memory for the body, used before the loop goes on; NULL: the pool's, which it also gets when
+     *  the provider has none. */
     const struct mr_block_provider *body_provider;
     void *user; /* for the handler */
 };
@@ -91,9 +91,9 @@ struct mr_http_handler {
     /** The body passed body_limit, its declared length is larger, or (status MR_E_EXHAUSTED) the
      *  byte budget is used up. The handler replies. */
     void (*on_body_refused)(void *ctx, struct mr_call *call, int status);
-    /** (optional) Returns the offset in the body that should be 64-byte aligned, -1 = any. Called when the first
-     *  bytes `have` of a collected body have arrived. Only for bodies > 64 KiB, if body_align_at is -1. */
-    int64_t (*body_align)(void *ctx, struct mr_call *call, mr_bytes have);
+    /** (optional) Called when the first bytes `have` of a collected body of more than 64 KiB have arrived: may set
+     *  body_align_at and, if the length of the body is known, body_provider. */
+    void (*body_place)(void *ctx, struct mr_call *call, mr_bytes have);
     /** (optional) A connection failed at its start: its TLS handshake failed, or it sent TLS to a plain listener. For
      *  a log: `why` holds no text from the peer. */
     void (*on_bad_start)(void *ctx, int tag, const char *peer, const char *why);

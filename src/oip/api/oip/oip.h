@@ -224,9 +224,9 @@ int mr_oip_generate_response(const struct mr_oip_response *r, const char *before
 int mr_oip_pb_decode_request(mr_bytes message, const struct mr_oip_limits *limits,
                              struct mr_arena *arena, struct mr_oip_request *out,
                              struct mr_err *err);
-/** Id and model name of a request that could not be decoded, for its error and the log: empty where it is damaged
- *  and after the first megabyte. They point into the message. */
-void mr_oip_pb_find_names(mr_bytes message, mr_str *out_id, mr_str *out_model);
+/** Sets id, model_name and model_version of a request that is damaged or not there as a whole: empty what is not found
+ *  in its first megabyte. They point into the message. */
+void mr_oip_pb_find_names(mr_bytes message, struct mr_oip_request *q);
 /** wrap_stream: as the infer_response field of a ModelStreamInferResponse. */
 int mr_oip_pb_encode_response(const struct mr_oip_response *r, bool wrap_stream, struct mr_buf *buf,
                               struct mr_arena *arena, struct mr_oip_encoded *out,

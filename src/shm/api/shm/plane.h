@@ -30,8 +30,8 @@ struct mr_shm_options {
         slots; /* executions that may be with the workers at once; rounded up to a power of two, at most 1,024 */
     uint32_t message_bytes; /* per slot; multiple of 4,096 */
     uint32_t room_bytes;    /* per slot; multiple of 4,096 */
-    uint64_t input_bytes; /* of the heaps for large inputs and outputs: address space, not memory */
-    uint64_t output_bytes;
+    /* of the heaps for large inputs, bodies and outputs: address space, not memory */
+    uint64_t input_bytes, body_bytes, output_bytes;
     struct mr_shm_homes *homes; /* borrowed */
 };
 
@@ -61,9 +61,15 @@ struct mr_shm_fds {
 };
 struct mr_shm_fds mr_shm_get_fds(const struct mr_shm *p);
 
-/** Where large inputs and outputs live. Blocks of the first can be read by the workers, of the second written. */
+/** Where large inputs and outputs live. Blocks of the first two can be read by the workers, of the third written. The
+ *  second is for inputs that clients send at their pace, who may take all of it. */
 struct mr_shm_heap *mr_shm_inputs(struct mr_shm *p);
+struct mr_shm_heap *mr_shm_bodies(struct mr_shm *p);
 struct mr_shm_heap *mr_shm_outputs(struct mr_shm *p);
+/** Whether workers find those bytes in the input segment, in a block of the first two heaps that the caller holds, and
+ *  at which offset. */
+bool mr_shm_input_at(const struct mr_shm *p, const void *data, uint64_t bytes,
+                     uint64_t *out_offset);
 
 /* ---- slots ---- */
 
