@@ -15,16 +15,19 @@ uint64_t batch_gap_bytes(const struct mr_tensor *t, int64_t rows)
     return elements * unit * (uint64_t)rows;
 }
 
-uint8_t *batch_room(struct mr_arena *arena, uint64_t bytes, struct mr_block **out_block)
+uint8_t *batch_room(const struct mr_executor *e, struct mr_arena *arena, uint64_t bytes,
+                    struct mr_block **out_block)
 {
-    uint8_t *to = bytes <= 8192 ? mr_arena_try(arena, MR_MAX(bytes, 1), 64) : NULL;
+    uint8_t *to = NULL;
 
-    *out_block = NULL;
-    if (!to) {
-        *out_block = mr_block_new(bytes);
-        to = *out_block ? (*out_block)->data : NULL;
+    *out_block = e->inputs ? mr_block_new_in(e->inputs, MR_MAX(bytes, 1)) : NULL;
+    if (!*out_block && bytes <= 8192) {
+        to = mr_arena_try(arena, MR_MAX(bytes, 1), 64);
     }
-    return to;
+    if (!*out_block && !to) {
+        *out_block = mr_block_new(bytes);
+    }
+    return *out_block ? (*out_block)->data : to;
 }
 
 int batch_gather(struct mr_infer **items, uint32_t count, uint32_t input, int64_t rows,
@@ -42,7 +45,7 @@ int batch_gather(struct mr_infer **items, uint32_t count, uint32_t input, int64_
             bytes += batch_gap_bytes(first, items[i]->gap_rows);
         }
     }
-    to = batch_room(arena, bytes, out_block);
+    to = batch_room(items[0]->version->executor, arena, bytes, out_block);
     if (!shape || !to) {
         return MR_FAIL(err, MR_E_EXHAUSTED, "no memory to join a batch of %u requests (%llu bytes)",
                        count, (unsigned long long)bytes);

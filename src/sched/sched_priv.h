@@ -188,8 +188,10 @@ int batch_row_range(const struct mr_tensor *t, int64_t begin, int64_t count, uin
                     uint64_t *out_bytes, struct mr_err *err);
 /* What an empty row like those of `t` takes: all of it zeros, which are empty strings in BYTES. */
 uint64_t batch_gap_bytes(const struct mr_tensor *t, int64_t rows);
-/* Room for `bytes` of a joined input: in the arena, or *out_block. NULL without memory. */
-uint8_t *batch_room(struct mr_arena *arena, uint64_t bytes, struct mr_block **out_block);
+/* Room for `bytes` of a joined input, where the executor takes it without a copy if possible: in the arena, or *out_block.
+ * NULL without memory. */
+uint8_t *batch_room(const struct mr_executor *e, struct mr_arena *arena, uint64_t bytes,
+                    struct mr_block **out_block);
 int batch_slice(const struct mr_exec_output *from, int64_t row_begin, int64_t row_count,
                 struct mr_infer *r, struct mr_exec_output *out, struct mr_err *err);
 

@@ -235,7 +235,7 @@ static int join_state(struct exec_run *run, uint32_t i, struct mr_tensor *out, s
         bytes += batch_gap_bytes(out, gap_of(run, k)) +
                  state_row(q, i, run->items[k]).bytes * (uint64_t)rows_of(run->items[k]);
     }
-    out->data = to = batch_room(run->arena, bytes, block);
+    out->data = to = batch_room(run->s->version->executor, run->arena, bytes, block);
     if (!to) {
         return no_memory(err);
     }
