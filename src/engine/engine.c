@@ -52,7 +52,7 @@ int mr_engine_new(struct mr_engine **out, const struct mr_engine_options *option
 
     e->options = *options;
     e->options.max_resolving = options->max_resolving ? options->max_resolving : RESOLVING_MAX;
-    e->nowhere = (struct mr_infer_home){.reader = MR_READER_NONE};
+    e->no_loop = (struct mr_reply_loop){.epoch_slot = MR_EPOCH_SLOT_NONE};
     atomic_init(&e->start_warmup.left_ns, options->start_warmup_ns);
     pthread_mutex_init(&e->mutex, NULL);
     LIST_INIT(&e->waits);

@@ -13,7 +13,7 @@ struct mr_engine {
     struct mr_engine_options options;
     struct mr_models *models;
     struct mr_warmup_budget start_warmup;
-    struct mr_infer_home nowhere; /* the home of requests that have none */
+    struct mr_reply_loop no_loop; /* stands for the reply loop of requests without one */
 
     /* Guards what is below, mr_engine_wait, mr_resolve.wait and mr_infer.resolving. Held for a few stores. */
     pthread_mutex_t mutex;

@@ -14,7 +14,7 @@ struct call {
 static int bind(struct mr_infer *r, const struct mr_infer_args *args, struct mr_target *target)
 {
     if (args->has_sequence && !(args->sequence_flags & MR_SEQUENCE_START)) {
-        mr_engine_follow(r->home, args->correlation_id, args->correlation_text,
+        mr_engine_follow(r->reply_loop, args->correlation_id, args->correlation_text,
                          args->version.len == 0, target);
     }
     r->version = target->version;
@@ -39,7 +39,7 @@ static void on_resolved(struct mr_resolve *q)
     if (rc < 0) {
         r->err = q->err;
     } else {
-        rc = mr_engine_find(e, r->home, c->args->model, c->args->version, &target, &r->err);
+        rc = mr_engine_find(e, r->reply_loop, c->args->model, c->args->version, &target, &r->err);
     }
     if (rc == MR_OK) {
         rc = bind(r, c->args, &target);
@@ -69,7 +69,7 @@ static int resolve(struct mr_engine *e, struct mr_infer *r, const struct mr_infe
     struct call *c;
 
     if (!e->options.resolver.resolve) {
-        return mr_engine_find(e, r->home, args->model, args->version, out, &r->err);
+        return mr_engine_find(e, r->reply_loop, args->model, args->version, out, &r->err);
     }
     c = MR_ARENA_NEW(r->arena, struct call);
     if (!c) {
@@ -77,7 +77,8 @@ static int resolve(struct mr_engine *e, struct mr_infer *r, const struct mr_infe
     }
     *c = (struct call){.resolve = {.done = on_resolved}, .engine = e, .infer = r, .args = args};
     r->resolving = c;
-    int rc = mr_engine_resolve(e, r->home, args->model, args->version, &c->resolve, out, &r->err);
+    int rc =
+        mr_engine_resolve(e, r->reply_loop, args->model, args->version, &c->resolve, out, &r->err);
     if (rc != MR_PENDING) {
         r->resolving = NULL;
     }
@@ -89,8 +90,8 @@ int mr_engine_infer(struct mr_engine *e, struct mr_infer *r, const struct mr_inf
     struct mr_target target = {NULL};
     int rc;
 
-    if (!r->home) {
-        r->home = &e->nowhere;
+    if (!r->reply_loop) {
+        r->reply_loop = &e->no_loop;
     }
     r->status = MR_OK;
     rc = resolve(e, r, args, &target);

@@ -13,47 +13,47 @@ struct mr_engine_wait {
     unsigned refs;
 };
 
-int mr_engine_find(struct mr_engine *e, const struct mr_infer_home *home, mr_str model,
+int mr_engine_find(struct mr_engine *e, const struct mr_reply_loop *reply_loop, mr_str model,
                    mr_str version, struct mr_target *out, struct mr_err *err)
 {
     struct mr_version *v;
 
-    if (home->reader == MR_READER_NONE) {
+    if (reply_loop->epoch_slot == MR_EPOCH_SLOT_NONE) {
         return mr_models_acquire(e->models, model, version, &out->version, err);
     }
     int rc = mr_models_find(e->models, model, version, &v, err);
     if (rc == MR_OK) {
-        mr_version_pin(v, home->reader);
+        mr_version_pin(v, reply_loop->epoch_slot);
         out->version = v;
     }
     return rc;
 }
 
 const struct mr_block_provider *mr_engine_body_provider(struct mr_engine *e,
-                                                        const struct mr_infer_home *home,
+                                                        const struct mr_reply_loop *reply_loop,
                                                         mr_str model, mr_str version)
 {
     struct mr_version *v;
     struct mr_err ignored;
 
     mr_err_clear(&ignored);
-    if (home->reader == MR_READER_NONE ||
+    if (reply_loop->epoch_slot == MR_EPOCH_SLOT_NONE ||
         mr_models_find(e->models, model, version, &v, &ignored) < 0) {
         return NULL;
     }
     return v->executor->bodies;
 }
 
-void mr_engine_follow(const struct mr_infer_home *home, uint64_t number, mr_str text,
+void mr_engine_follow(const struct mr_reply_loop *reply_loop, uint64_t number, mr_str text,
                       bool any_number, struct mr_target *io)
 {
-    if (home->reader == MR_READER_NONE) {
+    if (reply_loop->epoch_slot == MR_EPOCH_SLOT_NONE) {
         return;
     }
     struct mr_version *v = mr_sched_version_of(io->version, number, text, any_number);
     if (v != io->version) {
-        mr_version_pin(v, home->reader);
-        mr_version_unpin(io->version, home->reader);
+        mr_version_pin(v, reply_loop->epoch_slot);
+        mr_version_unpin(io->version, reply_loop->epoch_slot);
         io->version = v;
     }
 }
@@ -102,12 +102,12 @@ static void run_done(struct mr_mail *mail)
 
 static void tell(struct mr_resolve *q)
 {
-    if (!q->home->post) {
+    if (!q->reply_loop->post) {
         q->done(q);
         return;
     }
     q->mail.run = run_done;
-    q->home->post(q->home->ctx, &q->mail);
+    q->reply_loop->post(q->reply_loop->ctx, &q->mail);
 }
 
 void mr_engine_resolved(struct mr_engine_wait **wait, int status, const struct mr_err *err)
@@ -185,13 +185,13 @@ static struct mr_engine_wait *wait_new(struct mr_engine *e, struct mr_resolve *q
     return NULL;
 }
 
-int mr_engine_resolve(struct mr_engine *e, const struct mr_infer_home *home, mr_str model,
+int mr_engine_resolve(struct mr_engine *e, const struct mr_reply_loop *reply_loop, mr_str model,
                       mr_str version, struct mr_resolve *q, struct mr_target *out,
                       struct mr_err *err)
 {
     const struct mr_resolver *resolver = &e->options.resolver;
     struct mr_err why;
-    int rc = mr_engine_find(e, home, model, version, out, &why);
+    int rc = mr_engine_find(e, reply_loop, model, version, out, &why);
 
     if (rc == MR_OK) {
         return rc;
@@ -200,7 +200,7 @@ int mr_engine_resolve(struct mr_engine *e, const struct mr_infer_home *home, mr_
     if (!resolver->resolve || (rc != MR_E_NOT_FOUND && rc != MR_E_UNAVAILABLE)) {
         return rc;
     }
-    q->home = home;
+    q->reply_loop = reply_loop;
     q->status = MR_OK;
     struct mr_engine_wait *w = wait_new(e, q, err);
     if (!w) {
@@ -218,5 +218,5 @@ int mr_engine_resolve(struct mr_engine *e, const struct mr_infer_home *home, mr_
     if (rc == MR_PENDING || is_told) {
         return MR_PENDING;
     }
-    return rc == MR_OK ? mr_engine_find(e, home, model, version, out, err) : rc;
+    return rc == MR_OK ? mr_engine_find(e, reply_loop, model, version, out, err) : rc;
 }

@@ -1,4 +1,4 @@
-/* The end of a request: failing it, refusing it, handing it back to its home thread, counting it. */
+/* The end of a request: failing it, refusing it, posting it to its reply loop, counting it. */
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -26,12 +26,12 @@ static void run_on_done(struct mr_mail *mail)
 
 void infer_deliver(struct mr_infer *r)
 {
-    if (!r->home->post) {
+    if (!r->reply_loop->post) {
         r->on_done(r);
         return;
     }
     r->mail.run = run_on_done;
-    r->home->post(r->home->ctx, &r->mail);
+    r->reply_loop->post(r->reply_loop->ctx, &r->mail);
 }
 
 static enum mr_fail_reason fail_reason(const struct mr_infer *r)
@@ -92,12 +92,12 @@ void mr_infer_finish(struct mr_infer *r, int64_t encode_ns)
     struct mr_sched *s = r->version->sched;
 
     if (s) {
-        if (r->home->reader == MR_READER_NONE) {
+        if (r->reply_loop->epoch_slot == MR_EPOCH_SLOT_NONE) {
             pthread_mutex_lock(&s->mutex);
             count_finished(&s->shared->stats, r, encode_ns);
             pthread_mutex_unlock(&s->mutex);
         } else {
-            count_finished(&slot_get(s, r->home->reader)->stats, r, encode_ns);
+            count_finished(&slot_get(s, r->reply_loop->epoch_slot)->stats, r, encode_ns);
         }
         /* relaxed: whether a request is taken that comes as recording begins does not matter */
         if (__builtin_expect(atomic_load_explicit(&s->recording, memory_order_relaxed) != NULL,
@@ -110,7 +110,7 @@ void mr_infer_finish(struct mr_infer *r, int64_t encode_ns)
             mr_block_unref(&r->outputs[i].block);
         }
     }
-    mr_version_unpin(r->version, r->home->reader);
+    mr_version_unpin(r->version, r->reply_loop->epoch_slot);
     r->version = NULL;
 }
 

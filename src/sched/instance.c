@@ -250,7 +250,7 @@ static struct mr_infer *post_list(struct mr_infer *r)
 
     while (r) {
         struct mr_infer *next = r->next;
-        if (r->home->post) {
+        if (r->reply_loop->post) {
             infer_deliver(r);
         } else {
             *tail = r;

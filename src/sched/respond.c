@@ -1,8 +1,8 @@
-/* Several answers to one request, on their way from the executor to the request's home thread.
+/* Several answers to one request, on their way from the executor to the request's reply loop.
  *
- * What a client has not read yet is bounded: the executor's thread waits in exec_respond while a request has as many
- * answers, or as many bytes of them, with its home as it may. The home says with mr_infer_response_end when one has left.
- * A cancelled request lets the executor's thread go at once.
+ * Answers that the client has not read are bounded: the executor's thread waits in exec_respond while the reply loop
+ * holds the maximum number of answers, or bytes of them, of a request. The reply loop calls mr_infer_response_end for
+ * each answer that has left. A cancelled request releases the executor's thread at once.
  *
  * Thread: the executor's, any number of them; everything that is shared is under the scheduler's mutex. */
 #include "sched_priv.h"
@@ -78,10 +78,10 @@ int exec_respond(struct mr_execution *x, struct mr_response *q, struct mr_err *e
         r->unread++;
         r->unread_bytes += bytes_of(q);
         r->is_final = q->is_final;
-        is_here = !r->home->post;
+        is_here = !r->reply_loop->post;
         /* under the mutex: the request's end cannot come before its answers */
         if (!is_here) {
-            r->home->post(r->home->ctx, &q->mail);
+            r->reply_loop->post(r->reply_loop->ctx, &q->mail);
         }
     }
     pthread_mutex_unlock(&s->mutex);

@@ -259,7 +259,7 @@ void *instance_main(void *arg);
  * between; the caller keeps the scheduler (ending_begin). */
 void instance_run_direct(struct mr_sched *s);
 
-/* record.c. A finished request while requests are recorded; its inputs are still there. Thread: its home. */
+/* record.c. A finished request while requests are recorded; its inputs are still there. Thread: the reply loop's. */
 void record_maybe(struct mr_sched *s, const struct mr_infer *r);
 /* Ends and frees it. No request runs. */
 void record_close(struct mr_sched *s);
@@ -271,7 +271,7 @@ void infer_deliver(struct mr_infer *r);
 
 /* stats.c */
 struct sched_slot *slot_new(const struct mr_sched *s);
-struct sched_slot *slot_get(struct mr_sched *s, unsigned reader);
+struct sched_slot *slot_get(struct mr_sched *s, unsigned epoch_slot);
 void duration_add(struct mr_duration *d, int64_t ns);
 void stats_count_execution(struct sched_slot *slot, const struct mr_infer *first, int64_t rows,
                            enum mr_close_reason reason, bool is_inline);

@@ -12,15 +12,15 @@ struct sched_slot *slot_new(const struct mr_sched *s)
     return slot;
 }
 
-struct sched_slot *slot_get(struct mr_sched *s, unsigned reader)
+struct sched_slot *slot_get(struct mr_sched *s, unsigned epoch_slot)
 {
     /* relaxed: only this thread stores it */
-    struct sched_slot *slot = atomic_load_explicit(&s->slots[reader], memory_order_relaxed);
+    struct sched_slot *slot = atomic_load_explicit(&s->slots[epoch_slot], memory_order_relaxed);
 
     if (__builtin_expect(slot == NULL, 0)) {
         slot = slot_new(s);
         /* release: readers of statistics on other threads must see a zeroed slot (acquire in slot_at) */
-        atomic_store_explicit(&s->slots[reader], slot, memory_order_release);
+        atomic_store_explicit(&s->slots[epoch_slot], slot, memory_order_release);
     }
     return slot;
 }

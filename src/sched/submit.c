@@ -1,10 +1,10 @@
 /* A validated request enters here: the inline path, or the queue. Also the ways out of the queue that are not
- * execution: cancellation and time-out, asked for by the request's home thread. */
+ * execution: cancellation and time-out, requested by the request's reply loop. */
 #include "base/log.h"
 #include "sequences.h"
 
 /* The reader's own executor, opened at its first inline request. NULL: the backend refused, use the queue. */
-static void *inline_instance(struct mr_sched *s, struct sched_slot *slot, unsigned reader)
+static void *inline_instance(struct mr_sched *s, struct sched_slot *slot, unsigned epoch_slot)
 {
     struct mr_err err = {0};
 
@@ -12,7 +12,7 @@ static void *inline_instance(struct mr_sched *s, struct sched_slot *slot, unsign
         return slot->instance;
     }
     slot->is_instance_tried = true;
-    struct mr_instance_desc desc = instance_desc(s, s->instance_count + reader);
+    struct mr_instance_desc desc = instance_desc(s, s->instance_count + epoch_slot);
     struct mr_executor *e = s->version->executor;
     if (e->ops->instance_open(e, &desc, &slot->instance, &err) < 0) {
         slot->instance = NULL;
@@ -29,26 +29,26 @@ static void *inline_instance(struct mr_sched *s, struct sched_slot *slot, unsign
 #define ROUND_NS (5 * MR_NS_PER_MS)
 
 /* Has the round of the request had its executions? */
-static bool is_round_spent(struct mr_infer_home *home, const struct mr_infer *r)
+static bool is_round_spent(struct mr_reply_loop *reply_loop, const struct mr_infer *r)
 {
-    if (home->round_ns != r->round_ns) {
-        home->round_ns = r->round_ns;
-        home->inline_ns = 0;
-        home->had_pause = false;
+    if (reply_loop->round_ns != r->round_ns) {
+        reply_loop->round_ns = r->round_ns;
+        reply_loop->inline_ns = 0;
+        reply_loop->had_pause = false;
     }
-    return r->round_ns && home->inline_ns > ROUND_NS;
+    return r->round_ns && reply_loop->inline_ns > ROUND_NS;
 }
 
 /* Where other programs want the CPU, the thread is preempted in the midst of an execution now and then. That says
  * nothing about the requests behind it, and handing them all over would make a busy machine busier: the first such
  * execution of a round counts as what it may take. A second one may be a model that has grown slow. */
-static void round_add(struct mr_infer_home *home, int64_t ns, int64_t most_ns)
+static void round_add(struct mr_reply_loop *reply_loop, int64_t ns, int64_t most_ns)
 {
-    if (ns > ROUND_NS / 4 && ns > most_ns && !home->had_pause) {
-        home->had_pause = true;
+    if (ns > ROUND_NS / 4 && ns > most_ns && !reply_loop->had_pause) {
+        reply_loop->had_pause = true;
         ns = most_ns;
     }
-    home->inline_ns += ns;
+    reply_loop->inline_ns += ns;
 }
 
 /* An inline execution that was pending is over. */
@@ -72,16 +72,16 @@ static void inline_done(struct exec_run *run)
 /* MR_SCHED_DONE: it ran; MR_OK: it is pending; negative: it is for the queue. */
 static int try_inline(struct mr_sched *s, struct mr_infer *r)
 {
-    struct sched_slot *slot = slot_get(s, r->home->reader);
+    struct sched_slot *slot = slot_get(s, r->reply_loop->epoch_slot);
     struct exec_run *run;
     void *instance;
     int64_t now;
     bool is_over;
 
-    if (!cost_allows_inline(s, slot, r->input_bytes) || is_round_spent(r->home, r)) {
+    if (!cost_allows_inline(s, slot, r->input_bytes) || is_round_spent(r->reply_loop, r)) {
         return MR_E_UNAVAILABLE;
     }
-    instance = inline_instance(s, slot, r->home->reader);
+    instance = inline_instance(s, slot, r->reply_loop->epoch_slot);
     run = instance ? MR_ARENA_NEW(r->arena, struct exec_run) : NULL;
     if (!run) {
         return MR_E_UNAVAILABLE;
@@ -107,7 +107,7 @@ static int try_inline(struct mr_sched *s, struct mr_infer *r)
         return MR_OK;
     }
     r->place = INFER_OUTSIDE;
-    round_add(r->home, r->times.end - now, cost_most(slot, r->input_bytes));
+    round_add(r->reply_loop, r->times.end - now, cost_most(slot, r->input_bytes));
     if (r->status == MR_OK) {
         cost_add_inline(s, slot, r->input_bytes, r->times.end - r->times.start);
         stats_count_execution(slot, r, r->rows, MR_CLOSE_SINGLE, true);
@@ -162,7 +162,8 @@ int mr_sched_submit(struct mr_infer *r)
     int rc;
 
     r->status = MR_OK;
-    if (s->may_inline && r->home->reader != MR_READER_NONE && (rc = try_inline(s, r)) >= 0) {
+    if (s->may_inline && r->reply_loop->epoch_slot != MR_EPOCH_SLOT_NONE &&
+        (rc = try_inline(s, r)) >= 0) {
         return rc;
     }
     if ((r->status = sched_quarantine_check(s, r, &r->err)) < 0) {

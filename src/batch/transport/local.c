@@ -28,7 +28,7 @@ struct local {
     struct mr_loop *loop;
     struct mr_engine *engine;
     struct mr_version *version; /* pinned */
-    struct mr_infer_home home;
+    struct mr_reply_loop reply_loop;
     struct local_call *calls;
     bool is_closing;
 };
@@ -66,8 +66,8 @@ int local_new(struct local **out, struct mr_loop *loop, const struct mr_batch_op
     size_t failed = 0;
     int rc;
 
-    *l =
-        (struct local){.loop = loop, .home = {.post = post, .ctx = loop, .reader = MR_READER_NONE}};
+    *l = (struct local){
+        .loop = loop, .reply_loop = {.post = post, .ctx = loop, .epoch_slot = MR_EPOCH_SLOT_NONE}};
     mr_models_options_init(models);
     models->repositories = &o->hosts.repository;
     models->repository_count = 1;
@@ -78,7 +78,7 @@ int local_new(struct local **out, struct mr_loop *loop, const struct mr_batch_op
     models->backend_dir_count = o->hosts.backend_dir_count;
     MR_TRY(mr_engine_new(&l->engine, &engine, err));
     MR_TRY(mr_models_start(mr_engine_models(l->engine), &failed, err));
-    rc = mr_engine_find(l->engine, &l->home, mr_str_c(o->model.name),
+    rc = mr_engine_find(l->engine, &l->reply_loop, mr_str_c(o->model.name),
                         mr_str_c(o->model.version ? o->model.version : ""), &target, &reason);
     if (rc < 0) {
         mr_models_report(mr_engine_models(l->engine), reason_take, &why);
@@ -103,7 +103,7 @@ void local_free(struct local **local)
         return;
     }
     if (l->version) {
-        mr_version_unpin(l->version, l->home.reader);
+        mr_version_unpin(l->version, l->reply_loop.epoch_slot);
     }
     if (l->engine) {
         mr_engine_stop(l->engine, STOP_MOST_NS);
@@ -192,7 +192,7 @@ void local_send(struct local *l, const struct mr_oip_request *request, local_don
     *c = (struct local_call){.local = l, .request = *request, .done = done, .ctx = ctx};
     mr_arena_init(&c->arena, 1024, SIZE_MAX);
     c->infer.arena = &c->arena;
-    c->infer.home = &l->home;
+    c->infer.reply_loop = &l->reply_loop;
     c->infer.protocol = MR_INFER_GRPC;
     c->infer.on_done = on_done;
     c->infer.user = c;

@@ -120,20 +120,20 @@ int mr_models_sentinel(struct mr_models *m, struct mr_sentinel **out, struct mr_
     return rc;
 }
 
-size_t mr_models_take(struct mr_models *m, unsigned reader, bool *out_is_pending)
+size_t mr_models_take(struct mr_models *m, unsigned epoch_slot, bool *out_is_pending)
 {
     struct mr_sentinel *s = atomic_load_explicit(&m->sentinel, memory_order_acquire);
-    const size_t count = s ? mr_sentinel_take(s, reader) : 0;
+    const size_t count = s ? mr_sentinel_take(s, epoch_slot) : 0;
 
-    *out_is_pending = s && mr_sentinel_has_pending(s, reader);
+    *out_is_pending = s && mr_sentinel_has_pending(s, epoch_slot);
     return count;
 }
 
-void mr_models_awake(struct mr_models *m, unsigned reader)
+void mr_models_awake(struct mr_models *m, unsigned epoch_slot)
 {
     struct mr_sentinel *s = atomic_load_explicit(&m->sentinel, memory_order_acquire);
 
     if (s) {
-        mr_sentinel_awake(s, reader);
+        mr_sentinel_awake(s, epoch_slot);
     }
 }

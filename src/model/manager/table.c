@@ -333,9 +333,9 @@ bool mr_models_is_known(const struct mr_models *m, mr_str name)
     return mr_table_find(m, name);
 }
 
-void mr_version_pin(struct mr_version *v, unsigned reader)
+void mr_version_pin(struct mr_version *v, unsigned epoch_slot)
 {
-    _Atomic int64_t *count = &v->pins[reader].count;
+    _Atomic int64_t *count = &v->pins[epoch_slot].count;
 
     /* Relaxed: the reader is online since before it found v, and the reaper looks at pins only
      * after every such reader has quiesced or gone offline, both with release (base/epoch.c). */
@@ -357,14 +357,14 @@ int mr_models_acquire(struct mr_models *m, mr_str name, mr_str version, struct m
     return rc;
 }
 
-void mr_version_unpin(struct mr_version *v, unsigned reader)
+void mr_version_unpin(struct mr_version *v, unsigned epoch_slot)
 {
-    if (reader == MR_READER_NONE) {
+    if (epoch_slot == MR_EPOCH_SLOT_NONE) {
         /* release: as below */
         atomic_fetch_sub_explicit(&v->other_pins, 1, memory_order_release);
         return;
     }
-    _Atomic int64_t *count = &v->pins[reader].count;
+    _Atomic int64_t *count = &v->pins[epoch_slot].count;
 
     /* Release: pairs with the acquire in the reaper (is_pinned): all that this reader did with v
      * comes before v is taken apart. This store is the last touch: v may be gone when it

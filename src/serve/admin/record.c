@@ -112,7 +112,7 @@ static void record_done(struct admin_job *job)
     } else {
         reply_error(j->call, &j->err);
     }
-    mr_version_unpin(j->version, serve_here()->reader);
+    mr_version_unpin(j->version, serve_here()->epoch_slot);
     mr_free(j);
 }
 
@@ -138,7 +138,7 @@ static int record_submit(struct mr_server *s, mr_str model, const struct record_
         return rc;
     }
     struct record_job *j = MR_NEW(struct record_job);
-    mr_version_pin(v, serve_here()->reader);
+    mr_version_pin(v, serve_here()->epoch_slot);
     j->version = v;
     j->action = q->action;
     j->options = (struct mr_record_options){.requests = (uint32_t)q->requests,

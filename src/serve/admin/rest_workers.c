@@ -66,7 +66,7 @@ static void workers_run(struct admin_job *job)
     j->rc = mr_models_acquire(j->server->models, j->model, j->version, &v, &j->err);
     if (j->rc == MR_OK) {
         put_version(&j->body, v);
-        mr_version_unpin(v, MR_READER_NONE);
+        mr_version_unpin(v, MR_EPOCH_SLOT_NONE);
     }
 }
 

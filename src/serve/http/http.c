@@ -214,7 +214,8 @@ static const struct mr_block_provider *grpc_body_provider(struct mr_server *s,
         return NULL;
     }
     mr_oip_pb_find_names((mr_bytes){have.ptr + 5, have.len - 5}, &q);
-    return mr_engine_body_provider(s->engine, &serve_here()->home, q.model_name, q.model_version);
+    return mr_engine_body_provider(s->engine, &serve_here()->reply_loop, q.model_name,
+                                   q.model_version);
 }
 
 /* Binary tensors are received where the model takes them without a copy. What is compressed is unpacked elsewhere. */
@@ -234,7 +235,7 @@ static void body_place(void *ctx, struct mr_call *call, mr_bytes have)
     if (call->body_align_at >= 0 && route && route->handle == rest_infer &&
         !mr_call_header(call, "content-encoding").ptr) {
         call->body_provider =
-            mr_engine_body_provider(s->engine, &serve_here()->home, path.model, path.version);
+            mr_engine_body_provider(s->engine, &serve_here()->reply_loop, path.model, path.version);
     }
 }
 

@@ -116,7 +116,7 @@ void infer_init(struct serve_infer *si, struct mr_call *call, struct mr_arena *a
     si->loop = serve_here();
     si->call = call;
     si->infer.arena = arena;
-    si->infer.home = &si->loop->home;
+    si->infer.reply_loop = &si->loop->reply_loop;
     si->infer.protocol = protocol;
     si->infer.on_done = on_done;
     si->infer.is_unread = mr_call_is_unread(call);
@@ -129,18 +129,18 @@ static int find_version(struct serve_infer *si, mr_str model, mr_str version)
 {
     const struct mr_oip_request *q = &si->request;
     struct mr_target target;
-    int rc = mr_engine_find(si->loop->server->engine, si->infer.home, model, version, &target,
+    int rc = mr_engine_find(si->loop->server->engine, si->infer.reply_loop, model, version, &target,
                             &si->infer.err);
 
     if (rc < 0) {
         return rc;
     }
     if (q->has_sequence_id && !q->sequence_start) {
-        mr_engine_follow(si->infer.home, q->sequence_id, q->sequence_id_str, version.len == 0,
+        mr_engine_follow(si->infer.reply_loop, q->sequence_id, q->sequence_id_str, version.len == 0,
                          &target);
     }
     if (target.version->is_decoupled && si->no_decoupled) {
-        mr_version_unpin(target.version, si->loop->reader);
+        mr_version_unpin(target.version, si->loop->epoch_slot);
         return MR_FAIL(&si->infer.err, MR_E_UNSUPPORTED, "%s", si->no_decoupled);
     }
     si->infer.version = target.version;

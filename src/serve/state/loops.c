@@ -14,7 +14,7 @@ struct serve_loop *serve_here(void)
     return here;
 }
 
-static void post_home(void *ctx, struct mr_mail *mail)
+static void post_reply(void *ctx, struct mr_mail *mail)
 {
     struct serve_loop *l = ctx;
 
@@ -28,7 +28,7 @@ static void after_wake(void *ctx)
 
     if (l->server->models) {
         mr_epoch_online(mr_models_epoch(l->server->models));
-        mr_models_awake(l->server->models, l->reader);
+        mr_models_awake(l->server->models, l->epoch_slot);
     }
 }
 
@@ -44,7 +44,7 @@ static size_t take_done(void *ctx)
     struct serve_loop *l = ctx;
     bool is_pending = false;
     const size_t count =
-        l->server->models ? mr_models_take(l->server->models, l->reader, &is_pending) : 0;
+        l->server->models ? mr_models_take(l->server->models, l->epoch_slot, &is_pending) : 0;
 
     if (is_pending && !l->look_timer.active) {
         mr_timer_start(l->loop, &l->look_timer, LOOK_NS, 0, on_look);
@@ -127,8 +127,8 @@ static int loop_init(struct mr_server *s, unsigned i, struct mr_err *err)
     const struct mr_loop_hooks hooks = {before_sleep, after_wake, take_done, l};
 
     l->server = s;
-    l->reader = i;
-    l->home = (struct mr_infer_home){.post = post_home, .ctx = l, .reader = i};
+    l->epoch_slot = i;
+    l->reply_loop = (struct mr_reply_loop){.post = post_reply, .ctx = l, .epoch_slot = i};
     l->changed.run = on_changed;
     int rc = mr_loop_new(&l->loop, &hooks, err);
     if (rc == MR_OK) {

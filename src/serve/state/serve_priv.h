@@ -39,8 +39,8 @@ struct serve_loop {
     struct mr_loop *loop;
     pthread_t thread;
     _Atomic bool is_started; /* loader threads ask */
-    unsigned reader;
-    struct mr_infer_home home;
+    unsigned epoch_slot;
+    struct mr_reply_loop reply_loop;
     LIST_HEAD(, serve_pending) open; /* calls that last until somebody ends them */
     struct stream_item *free_items;  /* recycled requests of streams */
     unsigned free_item_count;

@@ -38,7 +38,7 @@ struct fixture {
     struct mr_engine_wait *waits[WAITS_MAX];
     unsigned wait_count;
     /* a thread of callbacks */
-    struct mr_infer_home home;
+    struct mr_reply_loop reply_loop;
     struct mr_mailbox box;
 };
 
@@ -135,7 +135,8 @@ static int setup(void **state)
                 "backend: \"fault\"\n" PARAMETER("async", "1") PARAMETER("until_cancelled", "true")
                     IO_TEXT);
     mr_mailbox_init(&f->box, no_wake, NULL);
-    f->home = (struct mr_infer_home){.post = post, .ctx = f, .reader = MR_READER_NONE};
+    f->reply_loop =
+        (struct mr_reply_loop){.post = post, .ctx = f, .epoch_slot = MR_EPOCH_SLOT_NONE};
     f->answer = MR_PENDING;
     *state = f;
     return 0;
@@ -319,10 +320,11 @@ static void call_from_threads(struct fixture *f, const char *model, int batch_ra
         pthread_join(callers[i].thread, NULL);
     }
     assert_int_equal(
-        mr_engine_find(f->engine, &f->home, mr_str_c(model), MR_STR(""), &target, &err), MR_OK);
+        mr_engine_find(f->engine, &f->reply_loop, mr_str_c(model), MR_STR(""), &target, &err),
+        MR_OK);
     mr_sched_stats_sum(target.version, &st);
     assert_int_equal(st.success.count, THREADS * REQUESTS);
-    mr_version_unpin(target.version, MR_READER_NONE);
+    mr_version_unpin(target.version, MR_EPOCH_SLOT_NONE);
 }
 
 static void from_any_thread(void **state)
@@ -393,7 +395,8 @@ static void pins_and_cancel(void **state)
 
     open_engine(f, models, 1, false);
     assert_int_equal(
-        mr_engine_find(f->engine, &f->home, MR_STR("waits"), MR_STR("1"), &target, &err), MR_OK);
+        mr_engine_find(f->engine, &f->reply_loop, MR_STR("waits"), MR_STR("1"), &target, &err),
+        MR_OK);
     ask_init(&a, "waits", 0, 0);
     assert_int_equal(mr_engine_infer(f->engine, &a.infer, &a.args), MR_OK);
     assert_int_equal(mr_engine_stop(f->engine, 0), 1);
@@ -404,7 +407,7 @@ static void pins_and_cancel(void **state)
     assert_int_equal(a.infer.status, MR_E_CANCELLED);
     ask_fini(&a);
     assert_int_equal(mr_engine_stop(f->engine, 0), 1);
-    mr_version_unpin(target.version, MR_READER_NONE);
+    mr_version_unpin(target.version, MR_EPOCH_SLOT_NONE);
 }
 
 /* ---- names that are resolved ---- */
@@ -443,7 +446,7 @@ static void *answer_main(void *arg)
     return NULL;
 }
 
-/* The failure comes from another thread. With a home it is told there, otherwise where it came from. */
+/* The failure comes from another thread. With a reply loop it is reported there, otherwise on the thread it came from. */
 static void fails_later(void **state)
 {
     struct fixture *f = *state;
@@ -451,17 +454,17 @@ static void fails_later(void **state)
     struct ask a;
 
     open_engine(f, NULL, 0, true);
-    for (int has_home = 0; has_home < 2; has_home++) {
+    for (int has_reply_loop = 0; has_reply_loop < 2; has_reply_loop++) {
         f->wait_count = 0;
         ask_init(&a, "cold", 0, 0);
-        a.infer.home = has_home ? &f->home : NULL;
+        a.infer.reply_loop = has_reply_loop ? &f->reply_loop : NULL;
         assert_int_equal(mr_engine_infer(f->engine, &a.infer, &a.args), MR_OK);
         assert_false(a.is_done);
         assert_int_equal(pthread_create(&thread, NULL, answer_main, f), 0);
         pthread_join(thread, NULL);
         assert_null(f->waits[0]);
-        assert_int_equal(a.is_done, !has_home);
-        assert_int_equal(mr_mailbox_drain(&f->box), has_home);
+        assert_int_equal(a.is_done, !has_reply_loop);
+        assert_int_equal(mr_mailbox_drain(&f->box), has_reply_loop);
         assert_true(a.is_done);
         assert_int_equal(a.infer.status, MR_E_UNAVAILABLE);
         assert_string_equal(a.infer.err.msg, "no room for it");
@@ -498,7 +501,7 @@ static void answers_at_once(void **state)
     ask_fini(&a);
 }
 
-/* Before the answer a cancel ends it, and the answer goes nowhere; behind the answer the home hears of the cancel. */
+/* Before the answer a cancel ends it, and the answer is dropped; after the answer the reply loop learns of the cancel. */
 static void cancelled_while_pending(void **state)
 {
     struct fixture *f = *state;
@@ -513,7 +516,7 @@ static void cancelled_while_pending(void **state)
     mr_engine_resolved(&f->waits[0], MR_OK, NULL);
 
     ask_init(&a, "cold", 0, 0);
-    a.infer.home = &f->home;
+    a.infer.reply_loop = &f->reply_loop;
     assert_int_equal(mr_engine_infer(f->engine, &a.infer, &a.args), MR_OK);
     mr_engine_resolved(&f->waits[1], MR_OK, NULL);
     assert_false(mr_engine_cancel(f->engine, &a.infer));
@@ -570,12 +573,12 @@ static void name_alone(void **state)
 
     open_engine(f, NULL, 0, true);
     assert_int_equal(
-        mr_engine_resolve(f->engine, &f->home, MR_STR("cold"), MR_STR(""), &q, &target, &err),
+        mr_engine_resolve(f->engine, &f->reply_loop, MR_STR("cold"), MR_STR(""), &q, &target, &err),
         MR_PENDING);
     assert_true(mr_engine_resolve_cancel(f->engine, &q));
     assert_false(mr_engine_resolve_cancel(f->engine, &q));
     assert_int_equal(
-        mr_engine_resolve(f->engine, &f->home, MR_STR("cold"), MR_STR(""), &q, &target, &err),
+        mr_engine_resolve(f->engine, &f->reply_loop, MR_STR("cold"), MR_STR(""), &q, &target, &err),
         MR_PENDING);
     mr_engine_resolved(&f->waits[1], MR_OK, NULL);
     assert_non_null(q.done);

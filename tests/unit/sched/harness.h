@@ -1,5 +1,5 @@
 /* A model version made by hand, with one of the test backends behind it, and requests for it. The test's own
- * thread is the home of all requests; `harness_wait` runs what the scheduler posts to it. */
+ * thread is the reply loop of all requests; `harness_wait` runs what the scheduler posts to it. */
 #ifndef MR_TEST_SCHED_HARNESS_H
 #define MR_TEST_SCHED_HARNESS_H
 
@@ -34,7 +34,7 @@ struct harness {
     struct mr_model_io outputs[HARNESS_IO_MAX];
     struct mr_pin_slot *pins;
     struct mr_sched_options options;
-    struct mr_infer_home home;
+    struct mr_reply_loop reply_loop;
     struct mr_mailbox box;
     pthread_mutex_t mutex;
     pthread_cond_t cond;
@@ -106,7 +106,7 @@ static inline void harness_init(struct harness *h)
     pthread_mutex_init(&h->mutex, NULL);
     pthread_cond_init(&h->cond, NULL);
     mr_mailbox_init(&h->box, harness_wake, h);
-    h->home = (struct mr_infer_home){.post = harness_post, .ctx = h};
+    h->reply_loop = (struct mr_reply_loop){.post = harness_post, .ctx = h};
     h->pins = mr_alloc_aligned(sizeof *h->pins);
     h->version.pins = h->pins;
 }
@@ -239,7 +239,7 @@ static inline void ask_init(struct ask *a, struct harness *h, int rows, int32_t 
                                    .bytes = (uint64_t)rows * 8};
     a->infer = (struct mr_infer){.version = &h->version,
                                  .arena = &a->arena,
-                                 .home = &h->home,
+                                 .reply_loop = &h->reply_loop,
                                  .on_done = ask_done,
                                  .user = a};
     mr_version_pin(&h->version, 0);

@@ -126,7 +126,7 @@ static void large_outputs_share_one_block(void **state)
         }
         a[i].infer = (struct mr_infer){.version = &h.version,
                                        .arena = &a[i].arena,
-                                       .home = &h.home,
+                                       .reply_loop = &h.reply_loop,
                                        .on_done = ask_done,
                                        .user = &a[i]};
         mr_version_pin(&h.version, 0);
@@ -174,7 +174,7 @@ static void bytes_are_cut_by_element(void **state)
         mr_arena_init(&a[i].arena, 4096, 1u << 16);
         a[i].infer = (struct mr_infer){.version = &h.version,
                                        .arena = &a[i].arena,
-                                       .home = &h.home,
+                                       .reply_loop = &h.reply_loop,
                                        .on_done = ask_done,
                                        .user = &a[i]};
         mr_version_pin(&h.version, 0);

@@ -151,12 +151,12 @@ static void executions_of_a_round_are_bounded(void **state)
     harness_open(&h, "identity", NULL, 0);
     assert_int_equal(submit_in_round(&h, 0), MR_OK);
     assert_int_equal(submit_in_round(&h, long_ago_ns), MR_SCHED_DONE);
-    assert_int_equal(h.home.round_ns, long_ago_ns);
-    taken_ns = h.home.inline_ns;
+    assert_int_equal(h.reply_loop.round_ns, long_ago_ns);
+    taken_ns = h.reply_loop.inline_ns;
     assert_true(taken_ns > 0);
-    h.home.inline_ns = 0; /* on a busy machine it may have taken all there is */
+    h.reply_loop.inline_ns = 0; /* on a busy machine it may have taken all there is */
     assert_int_equal(submit_in_round(&h, long_ago_ns), MR_SCHED_DONE);
-    h.home.inline_ns = MR_NS_PER_S;
+    h.reply_loop.inline_ns = MR_NS_PER_S;
     assert_int_equal(submit_in_round(&h, long_ago_ns), MR_OK);
     assert_int_equal(submit_in_round(&h, long_ago_ns + 1), MR_SCHED_DONE); /* the next round */
     harness_close(&h);
@@ -177,12 +177,12 @@ static void one_preempted_execution_ends_no_round(void **state)
     assert_int_equal(submit_in_round(&h, 0), MR_SCHED_DONE);
     for (int round = 0; round < 2; round++) {
         for (int i = 0; i < COST_BUCKETS; i++) {
-            slot_get(h.version.sched, h.home.reader)->cost_ns[i] = usual_ns;
+            slot_get(h.version.sched, h.reply_loop.epoch_slot)->cost_ns[i] = usual_ns;
         }
         assert_int_equal(submit_in_round(&h, long_ago_ns + round), MR_SCHED_DONE);
-        assert_true(h.home.inline_ns <= 8 * usual_ns);
+        assert_true(h.reply_loop.inline_ns <= 8 * usual_ns);
         assert_int_equal(submit_in_round(&h, long_ago_ns + round), MR_SCHED_DONE);
-        assert_true(h.home.inline_ns > 5 * MR_NS_PER_MS);
+        assert_true(h.reply_loop.inline_ns > 5 * MR_NS_PER_MS);
         assert_int_equal(submit_in_round(&h, long_ago_ns + round), MR_OK);
     }
     harness_close(&h);
@@ -448,7 +448,7 @@ static void one_thread_is_enough(void **state)
     harness_close(&h);
 }
 
-/* A deadline that passes while queued: told by the home thread's timer, not run. */
+/* A deadline that passes while queued: reported by the reply loop's timer, not run. */
 static void deadline_in_the_queue(void **state)
 {
     struct harness h;

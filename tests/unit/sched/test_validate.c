@@ -29,7 +29,7 @@ static struct harness_input tensor(const char *name, int dtype, int64_t *shape, 
 static int validate(struct harness *h, const struct mr_infer_args *q, struct mr_err *err)
 {
     struct mr_arena arena;
-    struct mr_infer r = {.version = &h->version, .home = &h->home};
+    struct mr_infer r = {.version = &h->version, .reply_loop = &h->reply_loop};
 
     mr_arena_init(&arena, 4096, 1u << 20);
     r.arena = &arena;
@@ -166,7 +166,7 @@ static void blocks(void **state)
         in[i].block = mr_block_wrap(numbers, sizeof numbers, release_set, &is_released[i]);
         assert_non_null(in[i].block);
     }
-    struct mr_infer r = {.version = &h.version, .home = &h.home, .arena = &arena};
+    struct mr_infer r = {.version = &h.version, .reply_loop = &h.reply_loop, .arena = &arena};
     const struct mr_infer_args q = {.input_names = &in->name,
                                     .input_tensors = &in->tensor,
                                     .input_blocks = &in->block,
@@ -215,7 +215,7 @@ static void small_arena(void **state)
     struct harness_input in[] = {tensor("INPUT0", MR_DTYPE_INT32, shape_ok, 2, 64),
                                  tensor("INPUT1", MR_DTYPE_INT32, shape_ok, 2, 64)};
     const struct mr_infer_args q = harness_args(in, 2);
-    struct mr_infer r = {.version = &h.version, .home = &h.home};
+    struct mr_infer r = {.version = &h.version, .reply_loop = &h.reply_loop};
     mr_arena_init(&arena, 16, 16);
     r.arena = &arena;
     assert_int_equal(mr_infer_validate(&r, &q, &err), MR_E_EXHAUSTED);

@@ -5,8 +5,8 @@
  * executors and make versions. One atomic store publishes a version to requests and another one removes
  * it; request threads never wait for a load.
  *
- * Readers. A request thread is a reader with a number (0..reader_count-1). It is online in `epoch`
- * while it may hold what it found in the table, and quiesces once per loop iteration
+ * Readers. A request thread is a reader and has an epoch slot (0..reader_count-1), the index of its pins. It is online
+ * in `epoch` while it may hold pointers from the table, and quiesces once per loop iteration
  * (base/thread.h). Results of mr_models_find are valid within one iteration; a request pins a version to keep it
  * longer. Other threads find and pin in one step (mr_models_acquire); their pins are counted together.
  *
@@ -59,8 +59,8 @@ struct mr_model_io {
     size_t label_count;
 };
 
-/** In place of a reader's number: a thread that is none. */
-#define MR_READER_NONE UINT32_MAX
+/** The epoch slot of a thread that is no reader. */
+#define MR_EPOCH_SLOT_NONE UINT32_MAX
 
 struct mr_pin_slot {
     _Alignas(MR_CACHE_LINE) _Atomic int64_t count; /* written by its reader only */
@@ -228,18 +228,18 @@ struct mr_epoch *mr_models_epoch(struct mr_models *m);
  *  not a number). */
 int mr_models_find(struct mr_models *m, mr_str name, mr_str version, struct mr_version **out,
                    struct mr_err *err);
-/** mr_models_find and a pin of MR_READER_NONE, for threads that are no readers. Takes the manager's lock for the
+/** mr_models_find and a pin of MR_EPOCH_SLOT_NONE, for threads that are no readers. Takes the manager's lock for the
  *  look-up. Errors: as mr_models_find. Thread: any. */
 int mr_models_acquire(struct mr_models *m, mr_str name, mr_str version, struct mr_version **out,
                       struct mr_err *err);
-/** Pin and unpin, both on the reader's own thread. A plain store: each reader has a slot of its own. With MR_READER_NONE
- *  unpin releases, on any thread, what mr_models_acquire pinned. */
-void mr_version_pin(struct mr_version *v, unsigned reader);
-void mr_version_unpin(struct mr_version *v, unsigned reader);
-/** What worker processes have done for requests of the reader, and whether they do more: see mr_sentinel_take,
- *  mr_sentinel_awake and mr_sentinel_has_pending. Thread: the reader. */
-size_t mr_models_take(struct mr_models *m, unsigned reader, bool *out_is_pending);
-void mr_models_awake(struct mr_models *m, unsigned reader);
+/** Pin and unpin, both on the reader's own thread. A plain store, as each reader has a slot of its own. With
+ *  MR_EPOCH_SLOT_NONE, unpin releases the pin of mr_models_acquire on any thread. */
+void mr_version_pin(struct mr_version *v, unsigned epoch_slot);
+void mr_version_unpin(struct mr_version *v, unsigned epoch_slot);
+/** Takes the results of worker processes for the reader's requests, and says whether more are pending: see
+ *  mr_sentinel_take, mr_sentinel_awake and mr_sentinel_has_pending. Thread: the reader. */
+size_t mr_models_take(struct mr_models *m, unsigned epoch_slot, bool *out_is_pending);
+void mr_models_awake(struct mr_models *m, unsigned epoch_slot);
 /** The versions of v's model that were replaced and are kept for their sequences: the one after `after`, the first if that is
  *  NULL; NULL at the end. Valid for this iteration. */
 struct mr_version *mr_version_held(const struct mr_version *v, const struct mr_version *after);

@@ -9,8 +9,8 @@
  * The inline path costs no lock, no wake-up and no heap allocation. The queue has one mutex per model version; it
  * is held for list operations only, never while a backend runs.
  *
- * Threads: a request belongs to its home thread until submit and from on_done; in between to the
- * scheduler, which uses the request's arena meanwhile. */
+ * Threads: a request belongs to its reply loop's thread until submit and from on_done on; in between to the
+ * scheduler, which uses the request's arena during that time. */
 #ifndef MR_SCHED_SCHED_H
 #define MR_SCHED_SCHED_H
 
@@ -28,17 +28,18 @@ struct mr_sched;
 struct exec_run;
 struct sequence_item;
 
-/** The thread that a request came from. */
-struct mr_infer_home {
-    /** Run mail on that thread. Thread: any. NULL: there is no such thread; callbacks are called on the one that has
-     *  the answer, where they must not block, and the caller sees to it that cancel and expire of a request do not meet
-     *  its mr_infer_finish. */
+/** The loop that a request came from, on whose thread its callbacks are called. */
+struct mr_reply_loop {
+    /** Runs mail on the loop's thread. Thread: any. NULL: there is no loop. Callbacks are then called on the thread that
+     *  has the answer and must not block, and the caller ensures that cancel and expire of a request do not run at the
+     *  same time as its mr_infer_finish. */
     void (*post)(void *ctx, struct mr_mail *mail);
     void *ctx;
-    unsigned reader; /* its reader number, see model/model.h; MR_READER_NONE: nothing runs inline */
+    /** The index of its pins, see model/model.h. MR_EPOCH_SLOT_NONE: no reader, nothing runs inline. */
+    unsigned epoch_slot;
     /* ---- the scheduler's own, zeroed ---- */
-    int64_t round_ns;  /* the round of work that inline_ns is of */
-    int64_t inline_ns; /* that executions took in it */
+    int64_t round_ns;  /* start of the round of work that inline_ns counts */
+    int64_t inline_ns; /* time of executions in that round */
     bool had_pause;    /* one of them is taken to have been preempted */
 };
 
@@ -104,11 +105,11 @@ struct mr_infer {
     /* ---- set by the caller before mr_infer_validate ---- */
     struct mr_version *version; /* pinned until mr_infer_finish */
     struct mr_arena *arena;
-    struct mr_infer_home *home;
+    struct mr_reply_loop *reply_loop;
     enum mr_infer_protocol protocol;
     int64_t deadline_ns; /* the client's own, 0 = none */
-    int64_t
-        round_ns; /* when the home thread began the round of work that this is part of; 0 = not known */
+    /** When the reply loop began the round of work that this is part of; 0 = not known. */
+    int64_t round_ns;
     /** True: the client leaves answers unread, and on_done with status MR_SCHED_UNREAD comes instead of an execution; the
      *  request can be submitted again. NULL = never. Lives until on_done. */
     const _Atomic bool *is_unread;
@@ -134,7 +135,7 @@ struct mr_infer {
     /** [version->backend_output_count] in the backend's order, see mr_infer_output; or NULL. */
     struct mr_exec_output *outputs;
     struct mr_infer_times times;
-    /** After submit and mr_sched_expire: when the home thread should call mr_sched_expire (again), 0 = never. */
+    /** After submit and mr_sched_expire: when the reply loop should call mr_sched_expire (again), 0 = never. */
     int64_t expire_ns;
     /* ---- the scheduler's own ---- */
     struct mr_mail mail;
@@ -172,8 +173,8 @@ static inline struct mr_exec_output *mr_infer_output(const struct mr_infer *r, u
 }
 
 /** Returns MR_SCHED_DONE: it ran on this thread, r->status and outputs are there, on_done is not called;
- *  MR_OK: queued, on_done comes later on the home thread; negative: refused (queue full, expired), r->status
- *  is the same. Thread: r's home, online reader; any when the home's reader is MR_READER_NONE. */
+ *  MR_OK: queued, on_done comes later on the reply loop's thread; negative: refused (queue full, expired), r->status
+ *  is the same. Thread: the reply loop's, online reader; any with MR_EPOCH_SLOT_NONE. */
 #define MR_SCHED_DONE   1
 #define MR_SCHED_UNREAD 2 /* not a result of submit: see is_unread */
 int mr_sched_submit(struct mr_infer *r);
@@ -187,9 +188,9 @@ struct mr_version *mr_sched_version_of(struct mr_version *v, uint64_t number, mr
                                        bool any_number);
 
 /** Cancels a request. True: it was still queued and is out now with r->status MR_E_CANCELLED, on_done
- *  is not called. False: it runs or is done; on_done comes. Thread: r's home. */
+ *  is not called. False: it runs or is done; on_done comes. Thread: the reply loop's. */
 bool mr_sched_cancel(struct mr_infer *r);
-/** An answer has left, or is not wanted: free it, and let the model make another. Thread: r's home, before
+/** Frees an answer that has left or is not wanted, and lets the model make another. Thread: the reply loop's, before
  *  mr_infer_finish. */
 void mr_infer_response_end(struct mr_infer *r, struct mr_response **response);
 /** To be called at r->expire_ns when still waiting. True: timed out in the queue, r->status tells (UNAVAILABLE
@@ -203,7 +204,7 @@ static inline bool mr_version_is_streaming(const struct mr_version *v)
 }
 
 /** Count the finished request in the statistics, drop output blocks, unpin the version. encode_ns: time spent
- *  on building the answer. Thread: r's home. Call exactly once for every request that got as far as a
+ *  on building the answer. Thread: the reply loop's. Call exactly once for every request that got as far as a
  *  version, also refused ones. */
 void mr_infer_finish(struct mr_infer *r, int64_t encode_ns);
 
