@@ -389,11 +389,11 @@ void mr_sentinel_sum(const struct mr_executor *e, struct mr_workers_report *out)
         .requeued = atomic_load_explicit(&m->requeued, memory_order_relaxed),
         .quarantined = atomic_load_explicit(&m->quarantined, memory_order_relaxed),
         .copied_bytes = atomic_load_explicit(&m->copied_bytes, memory_order_relaxed),
-        .wakes = mr_shm_get_stats(m->shm).wakes,
-        .replacements = atomic_load_explicit(&m->replacements, memory_order_relaxed),
-        .replaced_ns = atomic_load_explicit(&m->replaced_ns, memory_order_relaxed)};
+        .wakes = mr_shm_get_stats(m->shm).wakes};
     for (int f = 0; f < MR_WORKER_FAULTS; f++) {
         out->restarts[f] = atomic_load_explicit(&m->restarts[f], memory_order_relaxed);
+        durations_get(&m->detection[f], &out->detection[f]);
+        durations_get(&m->replacement[f], &out->replacement[f]);
     }
 }
 

@@ -14,7 +14,7 @@ static int64_t limit_of(const struct hang *h, const struct hang_look *l, int64_t
     const int64_t usual = MR_MAX(LEAST_NS, TIMES * l->typical_ns);
 
     if (!l->is_running) {
-        return IDLE_NS;
+        return l->is_starting ? l->most_ns : IDLE_NS;
     }
     if (l->typical_ns == 0) {
         return l->most_ns;

@@ -55,6 +55,7 @@ static void worker_judge(struct worker *w, const struct mr_shm_worker_state *sta
                              .gap_ns = gap_ns,
                              .has_work = state->slot || is_waiting,
                              .is_running = state->slot != NULL,
+                             .is_starting = state->thread == 0,
                              .progress = state->progress,
                              .most_ns = m->sentinel->options.hang_ns};
 
@@ -65,9 +66,10 @@ static void worker_judge(struct worker *w, const struct mr_shm_worker_state *sta
         look.is_runnable = usage.thread_state == 'R';
         look.typical_ns = times_most(&m->times, state->rows);
     }
-    if (hang_judge(&w->hang, &look)) {
-        worker_kill(w, MR_WORKER_HUNG,
-                    state->slot ? "an execution does not end" : "it does not take what waits");
+    if (w->fault == MR_WORKER_FAULTS && hang_judge(&w->hang, &look)) {
+        worker_kill_hung(w,
+                         state->slot ? "an execution does not end" : "it does not take what waits",
+                         w->hang.since_ns, now_ns);
     }
 }
 
@@ -161,7 +163,7 @@ static void loading_check(struct worker *w, int64_t now_ns)
         worker_set_ready_by(w, now_ns); /* the server itself did not run */
     } else if (now_ns >= w->ready_by_ns) {
         w->ready_by_ns = 0;
-        worker_kill(w, MR_WORKER_HUNG, "it does not finish loading the model");
+        worker_kill_hung(w, "it does not finish loading the model", w->started_ns, now_ns);
     }
 }
 
@@ -315,6 +317,7 @@ static void *sentinel_main(void *arg)
         pthread_mutex_unlock(&s->lock);
         const int count = epoll_wait(s->epoll, events, EVENTS_MAX,
                                      (int)((wait + MR_NS_PER_MS - 1) / MR_NS_PER_MS));
+        s->woken_ns = mr_now_ns();
         mr_shm_home_wake(s->homes, HOME_SENTINEL);
         mr_shm_home_drain(s->homes, HOME_SENTINEL);
         wake_drain(s);

@@ -8,6 +8,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/rng.h"
+#include "durations.h"
 #include "hang.h"
 #include "ipc/setup.h"
 #include "lines.h"
@@ -63,6 +64,7 @@ struct worker {
     int64_t since_ns;    /* of what it does now */
     int64_t started_ns;  /* of the process */
     int64_t died_ns;     /* the process before, 0 = there was none */
+    enum mr_worker_fault died_of;
     int64_t stop_by_ns;  /* it was told to stop, and is killed then */
     int64_t ready_by_ns; /* of a process that replaces another: it is killed then; 0 = any time */
     enum mr_worker_fault fault; /* why it was killed; FAULTS: it was not */
@@ -110,7 +112,8 @@ struct process_model {
     struct times times;
     int64_t load_ns; /* the longest start of a worker so far; under the lock */
     /* relaxed, for reports */
-    _Atomic uint64_t requeued, quarantined, copied_bytes, replacements, replaced_ns;
+    _Atomic uint64_t requeued, quarantined, copied_bytes;
+    struct durations detection[MR_WORKER_FAULTS], replacement[MR_WORKER_FAULTS];
     _Atomic uint64_t restarts[MR_WORKER_FAULTS];
     int64_t
         none_since_ns; /* no worker is ready since then, 0 = there is one, or none yet; under the lock */
@@ -140,6 +143,7 @@ struct mr_sentinel {
     int64_t last_sweep_ns;
     int64_t busy_ns;          /* when a sweep last found anything submitted */
     _Atomic bool is_resting;  /* the thread does not sweep */
+    int64_t woken_ns;         /* the watching thread, the last time */
     _Atomic uint32_t unready; /* models; relaxed */
     bool was_busy;            /* at the last sweep */
     bool is_stopping;
@@ -174,6 +178,8 @@ void worker_stop(struct worker *w, int64_t now_ns);
 void worker_advance(struct worker *w);
 /* End its process, because of a fault. */
 void worker_kill(struct worker *w, enum mr_worker_fault fault, const char *why);
+/* As it hangs since then. */
+void worker_kill_hung(struct worker *w, const char *why, int64_t since_ns, int64_t now_ns);
 
 /* homes.c */
 bool home_is_here(uint32_t home);

@@ -271,9 +271,7 @@ static void on_ready(struct worker *w, int64_t now_ns)
     w->ready_by_ns = 0;
     m->load_ns = MR_MAX(m->load_ns, now_ns - w->started_ns);
     if (w->died_ns > 0) {
-        atomic_fetch_add_explicit(&m->replacements, 1, memory_order_relaxed);
-        atomic_fetch_add_explicit(&m->replaced_ns, (uint64_t)(now_ns - w->died_ns),
-                                  memory_order_relaxed);
+        durations_add(&m->replacement[w->died_of], now_ns - w->died_ns);
         w->died_ns = 0;
     }
     moved(w, STEP_READY, now_ns);
@@ -377,6 +375,12 @@ void worker_kill(struct worker *w, enum mr_worker_fault fault, const char *why)
     }
 }
 
+void worker_kill_hung(struct worker *w, const char *why, int64_t since_ns, int64_t now_ns)
+{
+    durations_add(&w->model->detection[MR_WORKER_HUNG], now_ns - since_ns);
+    worker_kill(w, MR_WORKER_HUNG, why);
+}
+
 /* What it was running, for its log line. */
 struct end {
     struct process_model *model;
@@ -432,9 +436,11 @@ static void next_plan(struct worker *w, const struct mr_process_exit *how, bool 
         snprintf(w->last_fault, sizeof w->last_fault, "%s: %s%s%.80s",
                  mr_worker_fault_name(w->fault), mr_process_exit_text(how, text),
                  w->has_said ? ": " : "", w->has_said ? w->err.msg : "");
+        durations_add(&w->model->detection[w->fault], mr_now_ns() - s->woken_ns);
     }
     w->restarts[w->fault]++;
     w->died_ns = now_ns;
+    w->died_of = w->fault;
     atomic_fetch_add_explicit(&w->model->restarts[w->fault], 1, memory_order_relaxed);
     if (!w->has_said) {
         mr_err_clear(&w->err);
@@ -456,15 +462,15 @@ static void next_plan(struct worker *w, const struct mr_process_exit *how, bool 
 void worker_on_end(struct worker *w, bool is_waiting, int64_t now_ns)
 {
     struct end e = {.model = w->model};
-    const bool was_ready = w->step == STEP_READY;
     struct mr_process_exit how;
 
     if (!w->is_running || !mr_process_reap(&w->process, is_waiting, &how)) {
         return;
     }
     if (!w->is_deaf) {
-        worker_on_socket(w, now_ns); /* why it ended, perhaps */
+        worker_on_socket(w, now_ns); /* that it was ready, or why it ended */
     }
+    const bool was_ready = w->step == STEP_READY;
     worker_on_output(w);
     lines_flush(&w->lines, line_log, w);
     w->is_running = false;

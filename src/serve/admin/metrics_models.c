@@ -33,8 +33,8 @@ enum family {
     F_HELD,
     F_REFUSED,
     F_COPIED,
-    F_REPLACED,
-    F_REPLACED_SECS,
+    F_DETECTION,
+    F_REPLACEMENT,
     F_MODELS
 };
 
@@ -83,11 +83,10 @@ static const struct {
                    "Times that a request in quarantine was refused"},
     [F_COPIED] = {"millrace_worker_copied_bytes_total", "counter",
                   "Bytes of tensors that the server copied to and from worker processes"},
-    [F_REPLACED] = {"millrace_worker_replacements_total", "counter",
-                    "Worker processes that were ready in place of a dead one"},
-    [F_REPLACED_SECS] = {"millrace_worker_replacement_seconds_total", "counter",
-                         "Time from the death of worker processes until their successors were "
-                         "ready, the sum"},
+    [F_DETECTION] = {"millrace_worker_detection_seconds", "histogram",
+                     "Time until a worker process was known to have ended or to hang, by reason"},
+    [F_REPLACEMENT] = {"millrace_worker_replacement_seconds", "histogram",
+                       "Time from then until its successor was ready, by reason"},
 };
 
 struct collect {
@@ -183,33 +182,46 @@ static void put_closes(struct collect *c, const struct mr_version *v,
     }
 }
 
-static void put_stage(struct collect *c, const struct mr_version *v, const char *stage,
-                      const char *protocol, const struct mr_latency *l)
+/* Buckets with the upper bounds of 2^k microseconds, and one for the rest. */
+static void put_histogram(struct collect *c, enum family f, const struct mr_version *v,
+                          const char *labels, const uint64_t bucket[MR_LATENCY_BUCKETS],
+                          uint64_t sum_ns)
 {
-    struct mr_buf *b = &c->family[F_STAGE];
+    struct mr_buf *b = &c->family[f];
     char extra[96], text[32];
     uint64_t total = 0;
 
     for (int i = 0; i < MR_LATENCY_BUCKETS; i++) {
-        total += mr_count_get(&l->bucket[i]);
+        total += bucket[i];
         if (i == MR_LATENCY_BUCKETS - 1) {
             snprintf(text, sizeof text, "+Inf");
         } else {
             text[mr_double_text((double)(UINT64_C(1) << i) / 1e6, text)] = 0;
         }
-        snprintf(extra, sizeof extra, "stage=\"%s\",protocol=\"%s\",le=\"%s\"", stage, protocol,
-                 text);
-        mr_buf_c(b, "millrace_request_stage_seconds_bucket");
+        snprintf(extra, sizeof extra, "%s,le=\"%s\"", labels, text);
+        mr_buf_printf(b, "%s_bucket", families[f].name);
         put_labels(b, v, NULL, extra);
         mr_buf_printf(b, " %llu\n", (unsigned long long)total);
     }
-    snprintf(extra, sizeof extra, "stage=\"%s\",protocol=\"%s\"", stage, protocol);
-    mr_buf_c(b, "millrace_request_stage_seconds_sum");
-    put_labels(b, v, NULL, extra);
-    mr_buf_printf(b, " %.9f\n", (double)mr_count_get(&l->sum_ns) / 1e9);
-    mr_buf_c(b, "millrace_request_stage_seconds_count");
-    put_labels(b, v, NULL, extra);
+    mr_buf_printf(b, "%s_sum", families[f].name);
+    put_labels(b, v, NULL, labels);
+    mr_buf_printf(b, " %.9f\n", (double)sum_ns / 1e9);
+    mr_buf_printf(b, "%s_count", families[f].name);
+    put_labels(b, v, NULL, labels);
     mr_buf_printf(b, " %llu\n", (unsigned long long)total);
+}
+
+static void put_stage(struct collect *c, const struct mr_version *v, const char *stage,
+                      const char *protocol, const struct mr_latency *l)
+{
+    uint64_t bucket[MR_LATENCY_BUCKETS];
+    char labels[64];
+
+    for (int i = 0; i < MR_LATENCY_BUCKETS; i++) {
+        bucket[i] = mr_count_get(&l->bucket[i]);
+    }
+    snprintf(labels, sizeof labels, "stage=\"%s\",protocol=\"%s\"", stage, protocol);
+    put_histogram(c, F_STAGE, v, labels, bucket, mr_count_get(&l->sum_ns));
 }
 
 static bool has_samples(const struct mr_latency *l)
@@ -252,6 +264,19 @@ static void put_seconds(struct collect *c, enum family f, const struct mr_versio
     mr_buf_printf(b, " %.6f\n", (double)ns / 1e9);
 }
 
+_Static_assert(MR_WORKER_TIME_BUCKETS == MR_LATENCY_BUCKETS, "the same bounds");
+
+static void put_worker_times(struct collect *c, enum family f, const struct mr_version *v,
+                             const char *reason, const struct mr_worker_times *t)
+{
+    char labels[48];
+
+    if (t->count > 0) {
+        snprintf(labels, sizeof labels, "reason=\"%s\"", reason);
+        put_histogram(c, f, v, labels, t->bucket, t->sum_ns);
+    }
+}
+
 static void put_workers(struct collect *c, const struct mr_version *v)
 {
     const struct mr_quarantine_stats q = mr_sched_quarantine(v);
@@ -263,15 +288,16 @@ static void put_workers(struct collect *c, const struct mr_version *v)
     mr_sentinel_sum(v->executor, &w);
     put_sample(c, F_WORKERS, v, NULL, w.ready_count);
     for (int f = 0; f < MR_WORKER_FAULTS; f++) {
-        put_sample(c, F_RESTARTS, v, mr_worker_fault_name((enum mr_worker_fault)f), w.restarts[f]);
+        const char *reason = mr_worker_fault_name((enum mr_worker_fault)f);
+        put_sample(c, F_RESTARTS, v, reason, w.restarts[f]);
+        put_worker_times(c, F_DETECTION, v, reason, &w.detection[f]);
+        put_worker_times(c, F_REPLACEMENT, v, reason, &w.replacement[f]);
     }
     put_sample(c, F_REQUEUED, v, NULL, w.requeued);
     put_sample(c, F_QUARANTINED, v, NULL, w.quarantined);
     put_sample(c, F_HELD, v, NULL, q.held);
     put_sample(c, F_REFUSED, v, NULL, q.refused);
     put_sample(c, F_COPIED, v, NULL, w.copied_bytes);
-    put_sample(c, F_REPLACED, v, NULL, w.replacements);
-    put_seconds(c, F_REPLACED_SECS, v, w.replaced_ns);
 }
 
 static void seal_all(struct collect *c)

@@ -35,20 +35,45 @@ static void put_worker(struct mr_buf *b, const struct mr_worker_report *w)
     mr_buf_char(b, '}');
 }
 
+/* Of each reason that had any. */
+static void put_times(struct mr_buf *b, const char *name, const struct mr_worker_times *times)
+{
+    const char *comma = "";
+
+    mr_buf_printf(b, "\"%s\":{", name);
+    for (int f = 0; f < MR_WORKER_FAULTS; f++) {
+        const struct mr_worker_times *t = &times[f];
+        if (t->count > 0) {
+            mr_buf_printf(b, "%s\"%s\":{\"count\":%llu,\"mean_ns\":%llu,\"max_ns\":%llu}", comma,
+                          mr_worker_fault_name((enum mr_worker_fault)f),
+                          (unsigned long long)t->count, (unsigned long long)(t->sum_ns / t->count),
+                          (unsigned long long)t->max_ns);
+            comma = ",";
+        }
+    }
+    MR_BUF_LIT(b, "},");
+}
+
 static void put_version(struct mr_buf *b, const struct mr_version *v)
 {
     struct mr_worker_report list[MR_WORKERS_MAX];
     const bool is_process = mr_sentinel_is_executor(v->executor);
     const uint32_t count = is_process ? mr_sentinel_report(v->executor, list, MR_WORKERS_MAX) : 0;
     const struct mr_quarantine_stats q = mr_sched_quarantine(v);
+    struct mr_workers_report sum = {0};
 
     MR_BUF_LIT(b, "{\"model_name\":");
     mr_json_put_string(b, v->model_name);
     MR_BUF_LIT(b, ",\"model_version\":");
     mr_json_put_string(b, v->number_text);
-    mr_buf_printf(
-        b, ",\"placement\":\"%s\",\"quarantine\":{\"held\":%u,\"refused\":%llu},\"workers\":[",
-        is_process ? "process" : "thread", q.held, (unsigned long long)q.refused);
+    mr_buf_printf(b, ",\"placement\":\"%s\",\"quarantine\":{\"held\":%u,\"refused\":%llu},",
+                  is_process ? "process" : "thread", q.held, (unsigned long long)q.refused);
+    if (is_process) {
+        mr_sentinel_sum(v->executor, &sum);
+    }
+    put_times(b, "detection", sum.detection);
+    put_times(b, "replacement", sum.replacement);
+    MR_BUF_LIT(b, "\"workers\":[");
     for (uint32_t i = 0; i < count && i < MR_WORKERS_MAX; i++) {
         if (i) {
             mr_buf_char(b, ',');

@@ -159,8 +159,8 @@ static int on_instance(struct worker *w, mr_bytes body, struct mr_err *err)
     }
     MR_TRY(mr_ipc_instance_unpack(body, &w->arena, &desc, err));
     MR_TRY(w->executor->ops->instance_open(w->executor, &desc, &w->instance, err));
+    MR_TRY(say_opened(w, MR_FRAME_READY, err)); /* before anything that it may die of */
     MR_TRY(worker_serve_start(&w->serve, w->view, w->executor, w->instance, err));
-    MR_TRY(say_opened(w, MR_FRAME_READY, err));
 out:
     return rc;
 }

@@ -2,12 +2,14 @@
 quicker."""
 import os
 import signal
+import subprocess
 
 import pytest
 
 from lib import wait
 from lib.faults import PROGRAM, Faults
 from lib.metrics import value
+from lib.server import BIN
 from lib.workers import RESTARTS, add_fault, answer, ask, asked, pids, report
 
 
@@ -67,7 +69,7 @@ def test_the_same_poison_again(fault, models, start, tmp_path, batching):
     faults = Faults(tmp_path)
     server = start(models, "--loop-threads=1", env=faults.env, program=PROGRAM)
     poison = lambda n=1: ask(server, "m", [n], {"abort": True})
-    died = lambda: value(server, RESTARTS, model="m")
+    died = lambda: value(server, RESTARTS, model="m", reason="crash")
     assert poison().status == 500
     assert died() == 2 and report(server, "m")["quarantine"] == {"held": 1, "refused": 0}
     for _ in range(5):
@@ -83,3 +85,29 @@ def test_the_same_poison_again(fault, models, start, tmp_path, batching):
     wait.equal(lambda: value(server, "millrace_worker_quarantine", model="m"), 0)
     assert "worker process ended" in poison().error
     assert died() == 6
+
+
+# ---- what is told ----
+
+def test_times_of_faults(fault, models, start):
+    """How long a fault was not known and how long there was no successor, by reason."""
+    fault()
+    server = start(models, "--worker-hang-timeout=1s")
+    assert report(server, "m")["detection"] == report(server, "m")["replacement"] == {}
+    for fault_of_it in ({"abort": True}, {"hang": True}, {"exit": 3}):
+        ask(server, "m", [1], fault_of_it)
+        assert answer(ask(server, "m", [1])) == [1]
+    counts = lambda: [{reason: of["count"] for reason, of in report(server, "m")[kind].items()} for kind in ("detection", "replacement")]
+    wait.equal(counts, [{"crash": 2, "hang": 2, "sick": 2}] * 2)
+    told = report(server, "m")
+    for kind in ("detection", "replacement"):
+        name = f"millrace_worker_{kind}_seconds"
+        for reason, of in told[kind].items():
+            of_it = {"model": "m", "reason": reason}
+            assert 0 < of["mean_ns"] <= of["max_ns"]
+            assert value(server, name + "_count", **of_it) == value(server, name + "_bucket", **of_it, le="+Inf") == 2
+            assert value(server, name + "_sum", **of_it) == pytest.approx(2 * of["mean_ns"] / 1e9, abs=1e-8)
+    assert told["detection"]["hang"]["mean_ns"] > 1e9
+    table = subprocess.run([BIN, "model", "workers", "m", "-u", server.url(), "--output=table"], capture_output=True, text=True)
+    lines = table.stdout.splitlines()
+    assert [line.split()[0] for line in lines[-4:]] == ["FAULT", "crash", "hang", "sick"], table

@@ -84,6 +84,8 @@ static void test_hang_by_what_is_usual(void **state)
     assert_int_equal(hangs_after(quick, 0, 0), 260);
     assert_int_equal(hangs_after(unknown, 0, 0), 10020);
     assert_int_equal(hangs_after(idle, 0, 0), 260);
+    idle.is_starting = true;
+    assert_int_equal(hangs_after(idle, 0, 0), 10020);
 }
 
 static void test_who_has_no_cpu_does_not_hang(void **state)

@@ -85,6 +85,13 @@ struct mr_worker_report {
     int64_t cpu_ns;
 };
 
+/** Upper bounds 2^k microseconds, k = 0..24, and one bucket for the rest. */
+#define MR_WORKER_TIME_BUCKETS 26u
+struct mr_worker_times {
+    uint64_t bucket[MR_WORKER_TIME_BUCKETS];
+    uint64_t count, sum_ns, max_ns;
+};
+
 /** All workers of a model together. */
 struct mr_workers_report {
     uint32_t worker_count;
@@ -94,9 +101,10 @@ struct mr_workers_report {
     uint64_t quarantined; /* executions that were given up, as worker after worker died with them */
     uint64_t copied_bytes; /* of tensors, in the server */
     uint64_t wakes;        /* system calls that woke a worker */
-    uint64_t replacements; /* workers that were ready again */
-    uint64_t
-        replaced_ns; /* after so long, the sum, from when their predecessor was known to be dead */
+    /* from when a worker stood still, or the system said that it has ended, until that was handled; empty for damage */
+    struct mr_worker_times detection[MR_WORKER_FAULTS];
+    /* from then until its successor was ready */
+    struct mr_worker_times replacement[MR_WORKER_FAULTS];
 };
 
 #define MR_WORKERS_MAX 64u /* of a model */
