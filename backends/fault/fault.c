@@ -196,7 +196,7 @@ static void disturb(const struct plan *p)
     if (p->delay_ms > 0) {
         sleep_ms(p->delay_ms);
     }
-    if (p->hold_file[0]) {
+    if (p->hold_file[0] && p->hold_after == 0) {
         hold(p);
     }
     if (p->spin_ms > 0) {
@@ -334,6 +334,9 @@ static int answers_make(const struct model *m, const struct plan *p, struct mr_e
         for (int64_t n = 1; n <= p->responses && rc == MR_OK; n++) {
             const bool is_final = n == p->responses && !p->no_final;
             rc = answer(m, exec, r, is_final ? MR_RESPONSE_FINAL : 0, err);
+            if (rc == MR_OK && p->hold_file[0] && n == p->hold_after) {
+                hold(p);
+            }
         }
         if (rc == MR_OK && p->after_final) {
             rc = answer(m, exec, r, 0, err);

@@ -49,9 +49,6 @@ int mr_execution_respond(struct mr_execution *x, uint32_t request, struct mr_res
     const bool is_final = (flags & MR_RESPONSE_FINAL) != 0;
     int rc = MR_OK;
 
-    if (response) {
-        *response = NULL;
-    }
     if (!r && !is_final) {
         return MR_FAIL(err, MR_E_INVALID, "model '%s': neither an answer nor the end of a request",
                        x->outputs.executor->model);
@@ -62,11 +59,20 @@ int mr_execution_respond(struct mr_execution *x, uint32_t request, struct mr_res
     } else if (r->request != request) {
         rc = MR_FAIL(err, MR_E_INVALID, "model '%s': the answer is to request %u, not to %u",
                      x->outputs.executor->model, r->request, request);
-    } else {
+    } else if (r->outputs.list) {
         rc = exec_outputs_complete(&r->outputs, x->exec.output_wanted, err);
     }
     r->is_final = is_final;
+    if (response) {
+        *response = r;
+    }
     rc = rc == MR_OK ? x->respond(x, r, err) : rc;
+    if (rc == MR_PENDING) {
+        return rc; /* it may be another thread's by now */
+    }
+    if (response) {
+        *response = NULL;
+    }
     if (rc < 0) {
         mr_response_free(&r);
     }

@@ -1,4 +1,4 @@
-/* The reply's head is at the beginning of the room; what has no fixed size is packed (ipc/pack.h) into memory of the
+/* The head of a reply, or of one of several answers, is at the beginning of the room; what has no fixed size is packed (ipc/pack.h) into memory of the
  * same kind as the outputs. The server copies head and pack before it looks at them, so that they cannot change under
  * its eyes. The bytes of large outputs are not copied: they may change until the answer has left, which spoils the
  * answer and nothing else, as no size or count is read from them. Strings have such counts, and are copied. */
@@ -17,7 +17,8 @@ struct reply {
     int32_t status;
     uint32_t flags;
     int64_t infer_start_ns, infer_end_ns, run_ns;
-    uint64_t pack_offset, pack_bytes; /* in the output segment */
+    uint64_t pack_offset, pack_bytes; /* in the output segment; no bytes: there are no outputs */
+    uint32_t request, is_final;       /* of one of several answers */
     char where[40];
     char message[464];
 };
@@ -72,16 +73,17 @@ static int output_pack(struct mr_buf *pack, const struct mr_block_provider *prov
 
 /* What has no fixed size. */
 static int pack_write(struct reply *r, const struct mr_block_provider *provider,
-                      const struct mr_execution *x, const struct mr_ipc_failure *failures,
-                      uint32_t failure_count, struct mr_err *err)
+                      const struct mr_exec_output *outputs, uint32_t output_count,
+                      const struct mr_ipc_failure *failures, uint32_t failure_count,
+                      struct mr_err *err)
 {
     struct mr_buf pack;
     struct mr_block *b = NULL;
     int rc = MR_OK;
 
     mr_buf_init(&pack, 0);
-    for (uint32_t i = 0; i < x->exec.output_count; i++) {
-        MR_TRY(output_pack(&pack, provider, &x->outputs.list[i], err));
+    for (uint32_t i = 0; i < output_count; i++) {
+        MR_TRY(output_pack(&pack, provider, &outputs[i], err));
     }
     mr_pack_u64(&pack, failure_count);
     for (uint32_t i = 0; i < failure_count; i++) {
@@ -116,7 +118,8 @@ void mr_ipc_reply_write(const struct mr_shm_task *t, uint64_t nonce,
 
     if (status >= 0) {
         mr_err_clear(&local);
-        status = pack_write(&r, provider, x, failures, failure_count, &local);
+        status = pack_write(&r, provider, x->outputs.list, x->exec.output_count, failures,
+                            failure_count, &local);
         err = &local;
     }
     r.status = status;
@@ -126,6 +129,23 @@ void mr_ipc_reply_write(const struct mr_shm_task *t, uint64_t nonce,
         snprintf(r.message, sizeof r.message, "%s", err->msg);
     }
     memcpy(t->room, &r, sizeof r);
+}
+
+int mr_ipc_answer_write(const struct mr_shm_task *t, uint64_t nonce,
+                        const struct mr_block_provider *provider, const struct mr_execution *x,
+                        const struct mr_response *q, struct mr_err *err)
+{
+    struct reply r = {.nonce = nonce, .request = q->request, .is_final = q->is_final};
+
+    if (q->outputs.list) {
+        const int rc =
+            pack_write(&r, provider, q->outputs.list, x->exec.output_count, NULL, 0, err);
+        if (rc < 0) {
+            return rc;
+        }
+    }
+    memcpy(t->room, &r, sizeof r);
+    return MR_OK;
 }
 
 /* ---- the server's side ---- */
@@ -145,7 +165,8 @@ static uint64_t pack_limit(const struct mr_execution *x)
 }
 
 static int output_read(struct mr_shm *p, const struct mr_shm_slot *s, struct mr_unpack *u,
-                       struct mr_execution *x, uint32_t index, uint64_t *copied, struct mr_err *err)
+                       const struct mr_execution *x, struct mr_exec_outputs *o, uint32_t index,
+                       uint64_t *copied, struct mr_err *err)
 {
     int64_t shape[MR_MAX_RANK];
     struct mr_tensor t = {.shape = shape};
@@ -172,9 +193,9 @@ static int output_read(struct mr_shm *p, const struct mr_shm_slot *s, struct mr_
     }
     if (block && t.bytes > SMALL_BYTES && t.dtype != MR_DTYPE_BYTES && offset % ALIGN_BYTES == 0) {
         t.data = (void *)(uintptr_t)data;
-        MR_TRY(mr_exec_output_check(&x->outputs, index, &t, err));
+        MR_TRY(mr_exec_output_check(o, index, &t, err));
         block = mr_block_ref(block);
-        rc = mr_exec_output_set(&x->outputs, index, &t, block, err);
+        rc = mr_exec_output_set(o, index, &t, block, err);
         if (rc < 0) {
             mr_block_unref(&block);
         }
@@ -183,9 +204,9 @@ static int output_read(struct mr_shm *p, const struct mr_shm_slot *s, struct mr_
     /* A size of 0 would ask for the size that the shape has. */
     if (t.bytes == 0 && t.dtype != MR_DTYPE_BYTES) {
         t.data = (void *)(uintptr_t)data;
-        MR_TRY(mr_exec_output_check(&x->outputs, index, &t, err));
+        MR_TRY(mr_exec_output_check(o, index, &t, err));
     }
-    MR_TRY(mr_exec_output_place(&x->outputs, index, t.dtype, t.rank, shape, t.bytes, &to, err));
+    MR_TRY(mr_exec_output_place(o, index, t.dtype, t.rank, shape, t.bytes, &to, err));
     if (t.bytes > 0) {
         memcpy(to, data, t.bytes);
         *copied += t.bytes;
@@ -209,8 +230,10 @@ static int failures_read(struct mr_unpack *u, struct mr_execution *x, struct mr_
     return u->failed ? broken(x, "a list of failed requests that is damaged", err) : MR_OK;
 }
 
+/* The outputs go to `o`, which is of x or of one of its answers. */
 static int pack_read(struct mr_shm *p, const struct mr_shm_slot *s, const struct reply *r,
-                     struct mr_execution *x, uint64_t *copied, struct mr_err *err)
+                     struct mr_execution *x, struct mr_exec_outputs *o, uint64_t *copied,
+                     struct mr_err *err)
 {
     const uint8_t *data;
     struct mr_block *block;
@@ -220,14 +243,14 @@ static int pack_read(struct mr_shm *p, const struct mr_shm_slot *s, const struct
         !mr_shm_output_at(p, s, r->pack_offset, r->pack_bytes, &data, &block)) {
         return broken(x, "an answer outside of its memory", err);
     }
-    uint8_t *copy = mr_arena_try(x->outputs.arena, r->pack_bytes + 1, 8);
+    uint8_t *copy = mr_arena_try(o->arena, r->pack_bytes + 1, 8);
     if (!copy) {
         return MR_FAIL(err, MR_E_EXHAUSTED, "the request's arena is full");
     }
     memcpy(copy, data, r->pack_bytes);
-    struct mr_unpack u = mr_unpack_begin((mr_bytes){copy, r->pack_bytes}, x->outputs.arena);
+    struct mr_unpack u = mr_unpack_begin((mr_bytes){copy, r->pack_bytes}, o->arena);
     for (uint32_t i = 0; i < x->exec.output_count; i++) {
-        MR_TRY(output_read(p, s, &u, x, i, copied, err));
+        MR_TRY(output_read(p, s, &u, x, o, i, copied, err));
     }
     MR_TRY(failures_read(&u, x, err));
 out:
@@ -250,7 +273,7 @@ int mr_ipc_reply_read(struct mr_shm *p, const struct mr_shm_slot *s, uint64_t no
     x->exec.infer_end_ns = r.infer_end_ns;
     *out_run_ns = r.run_ns;
     if (r.status == MR_OK) {
-        return pack_read(p, s, &r, x, out_copied, err);
+        return pack_read(p, s, &r, x, &x->outputs, out_copied, err);
     }
     r.where[sizeof r.where - 1] = '\0';
     r.message[sizeof r.message - 1] = '\0';
@@ -262,4 +285,31 @@ int mr_ipc_reply_read(struct mr_shm *p, const struct mr_shm_slot *s, uint64_t no
         err->flags = r.flags & (MR_ERR_RETRYABLE | MR_ERR_ROWS);
     }
     return r.status;
+}
+
+int mr_ipc_answer_read(struct mr_shm *p, const struct mr_shm_slot *s, uint64_t nonce,
+                       struct mr_execution *x, struct mr_response **out, uint64_t *out_copied,
+                       struct mr_err *err)
+{
+    struct mr_response *q = NULL;
+    struct reply r;
+    int rc;
+
+    memcpy(&r, s->room, sizeof r);
+    *out_copied = 0;
+    if (r.nonce != nonce) {
+        return broken(x, "an answer to another request", err);
+    }
+    MR_TRY(mr_response_new(x, r.request, &q, err));
+    q->is_final = r.is_final != 0;
+    if (r.pack_bytes > 0) {
+        MR_TRY(pack_read(p, s, &r, x, &q->outputs, out_copied, err));
+    } else {
+        q->outputs.list = NULL;
+    }
+    *out = q;
+    return MR_OK;
+out:
+    mr_response_free(&q);
+    return rc;
 }

@@ -2,7 +2,8 @@
  *
  * Answers that the client has not read are bounded: the executor's thread waits in exec_respond while the reply loop
  * holds the maximum number of answers, or bytes of them, of a request. The reply loop calls mr_infer_response_end for
- * each answer that has left. A cancelled request releases the executor's thread at once.
+ * each answer that has left. A cancelled request releases the executor's thread at once. An executor that has
+ * no thread to spare is not kept: it offers the answer again when there is room (on_room of exec/exec.h).
  *
  * Thread: the executor's, any number of them; everything that is shared is under the scheduler's mutex. */
 #include "sched_priv.h"
@@ -62,6 +63,11 @@ int exec_respond(struct mr_execution *x, struct mr_response *q, struct mr_err *e
     q->mail.run = run_on_response;
     pthread_mutex_lock(&s->mutex);
     while (!r->is_final && !is_cancelled(r) && !has_room(r)) {
+        if (x->on_room) {
+            r->room_for = x;
+            pthread_mutex_unlock(&s->mutex);
+            return MR_PENDING;
+        }
         s->waiting_responders++;
         pthread_cond_wait(&s->freed, &s->mutex);
         s->waiting_responders--;
@@ -91,9 +97,30 @@ int exec_respond(struct mr_execution *x, struct mr_response *q, struct mr_err *e
     return rc;
 }
 
+struct mr_execution *exec_take_offer(struct mr_sched *s, struct mr_infer *r)
+{
+    struct mr_execution *x = r->room_for;
+
+    r->room_for = NULL;
+    if (x) {
+        ending_begin(
+            s); /* the execution may end, and the version with it, before on_room returns */
+    }
+    return x;
+}
+
+void exec_offer_again(struct mr_sched *s, struct mr_execution *x)
+{
+    if (x) {
+        x->on_room(x);
+        ending_end(s);
+    }
+}
+
 void mr_infer_response_end(struct mr_infer *r, struct mr_response **response)
 {
     struct mr_sched *s = r->version->sched;
+    struct mr_execution *again;
 
     pthread_mutex_lock(&s->mutex);
     r->unread--;
@@ -101,6 +128,8 @@ void mr_infer_response_end(struct mr_infer *r, struct mr_response **response)
     if (s->waiting_responders > 0) {
         pthread_cond_broadcast(&s->freed);
     }
+    again = has_room(r) ? exec_take_offer(s, r) : NULL;
     pthread_mutex_unlock(&s->mutex);
     mr_response_free(response);
+    exec_offer_again(s, again);
 }

@@ -174,6 +174,11 @@ void cost_add_queued(struct mr_sched *s, uint64_t input_bytes, int64_t ns);
 bool exec_run(struct exec_run *run, void *instance);
 /* Nobody waits for any of its requests. */
 bool exec_is_cancelled(const struct exec_run *run);
+/* respond.c: the execution that may offer an answer to the request again, NULL = none waits. The caller gives it to
+ * exec_offer_again when it has let go of the mutex. Holding the mutex. */
+struct mr_execution *exec_take_offer(struct mr_sched *s, struct mr_infer *r);
+/* NULL: nothing. Not holding the mutex. */
+void exec_offer_again(struct mr_sched *s, struct mr_execution *x);
 /* Check an output against the config and give it the config's dims when the backend saw others. */
 int exec_check_output(const struct mr_version *v, struct mr_arena *arena,
                       const struct mr_model_io *io, struct mr_tensor *t, struct mr_err *err);

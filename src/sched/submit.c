@@ -197,6 +197,7 @@ bool mr_sched_cancel(struct mr_infer *r)
     struct mr_sched *s = r->version->sched;
     struct exec_run *run = NULL;
     struct mr_infer *others = NULL;
+    struct mr_execution *again;
     bool was_queued;
 
     pthread_mutex_lock(&s->mutex);
@@ -220,6 +221,7 @@ bool mr_sched_cancel(struct mr_infer *r)
     if (run && !(exec_is_cancelled(run) && mr_execution_hold(&run->x))) {
         run = NULL;
     }
+    again = exec_take_offer(s, r);
     pthread_mutex_unlock(&s->mutex);
     for (struct mr_infer *o = others; o; o = o->next) {
         infer_fail(o, MR_E_CANCELLED, "a request of the same sequence was cancelled");
@@ -228,6 +230,7 @@ bool mr_sched_cancel(struct mr_infer *r)
     if (run) {
         mr_execution_cancel(&run->x);
     }
+    exec_offer_again(s, again);
     return was_queued;
 }
 

@@ -23,6 +23,10 @@ struct run {
     size_t message_bytes;
     uint32_t faults, kills; /* of workers that ran it */
     struct run *next;       /* in mr_sentinel.late */
+    /* of a decoupled execution */
+    bool is_answered;           /* one of its answers is with the server, and the worker waits */
+    bool has_sent;              /* an answer: it is not run again */
+    struct mr_response *answer; /* waits until its client has read others */
 };
 
 /* The slot is given back before the execution ends: whoever hears of its end may close the model. */
@@ -55,6 +59,8 @@ static uint32_t home_of(const struct process_model *m, const struct mr_execution
     return x->loop < m->sentinel->home_count - 1 ? x->loop + 1 : HOME_SENTINEL;
 }
 
+static void run_offer(struct mr_execution *x);
+
 int run_execute(struct mr_executor *e, struct mr_execution *x, struct mr_err *err)
 {
     struct process_model *m = process_model_of(e);
@@ -73,6 +79,9 @@ int run_execute(struct mr_executor *e, struct mr_execution *x, struct mr_err *er
                        e->model, r ? "slot of shared memory" : "memory");
     }
     *r = (struct run){.model = m, .x = x, .slot = s};
+    if (x->exec.flags & MR_EXEC_DECOUPLED) {
+        x->on_room = run_offer;
+    }
     r->nonce = atomic_fetch_add_explicit(&m->nonce, 1, memory_order_relaxed);
     s->user = r;
     s->rows = x->exec.row_count;
@@ -143,7 +152,66 @@ static void run_cancelled(struct run *r)
     run_end(r, r->slot, err.status, &err);
 }
 
-/* Nothing of it has been answered: executions have one answer. */
+/* ---- several answers ---- */
+
+/* Its client, or a part of it, has had answers: another worker would give them once more. */
+static void run_lost_halfway(struct run *r)
+{
+    struct mr_err err;
+
+    mr_err_clear(&err);
+    MR_FAIL(&err, MR_E_INTERNAL,
+            "model '%s': the worker process ended while it was answering this request; it is not "
+            "tried again, as answers have been sent",
+            r->model->base.model);
+    run_end(r, r->slot, err.status, &err);
+}
+
+/* The worker goes on; the run is not the caller's any more. */
+static void run_answered(struct run *r, int status, const struct mr_err *err)
+{
+    r->has_sent |= status == MR_OK;
+    if (mr_shm_go_on(r->model->shm, r->slot, status, err->msg)) {
+        return;
+    }
+    if (status == MR_OK) {
+        run_lost_halfway(r);
+    } else {
+        run_end(r, r->slot, status, err);
+    }
+}
+
+/* Gives an answer to the scheduler, or leaves it until that has room: on_room. */
+static void run_offer(struct mr_execution *x)
+{
+    struct run *r = atomic_load_explicit(&x->handle, memory_order_acquire);
+    const uint32_t flags = r->answer->is_final ? MR_RESPONSE_FINAL : 0;
+    struct mr_err err;
+
+    mr_err_clear(&err);
+    const int rc = mr_execution_respond(x, r->answer->request, &r->answer, flags, &err);
+    if (rc != MR_PENDING) {
+        run_answered(r, rc, &err);
+    }
+}
+
+static void run_answer(struct run *r, struct mr_shm_slot *s)
+{
+    uint64_t copied;
+    struct mr_err err;
+
+    mr_err_clear(&err);
+    const int rc = mr_ipc_answer_read(r->model->shm, s, r->nonce, r->x, &r->answer, &copied, &err);
+    if (rc < 0) {
+        run_answered(r, rc, &err);
+        return;
+    }
+    atomic_fetch_add_explicit(&r->model->copied_bytes, copied, memory_order_relaxed);
+    run_offer(r->x);
+}
+
+/* ---- the ends that are no answer ---- */
+
 static void run_lost(struct run *r, struct mr_shm_slot *s, bool is_damaged)
 {
     struct process_model *m = r->model;
@@ -152,6 +220,10 @@ static void run_lost(struct run *r, struct mr_shm_slot *s, bool is_damaged)
 
     if (r->x->is_cancelled && r->x->is_cancelled(r->x, MR_ALL_REQUESTS)) {
         run_cancelled(r);
+        return;
+    }
+    if (r->has_sent) {
+        run_lost_halfway(r);
         return;
     }
     const bool was_killed = !is_damaged && w->was_killed;
@@ -213,7 +285,16 @@ static bool is_long(const struct process_model *m, const struct mr_shm_slot *s)
     return m->has_strings && mr_shm_has_extents(s) && !home_is_here(HOME_SENTINEL);
 }
 
-static void run_done_later(struct run *r)
+static void run_take(struct run *r)
+{
+    if (r->is_answered) {
+        run_answer(r, r->slot);
+    } else {
+        run_done(r, r->slot);
+    }
+}
+
+static void run_take_later(struct run *r)
 {
     struct mr_sentinel *s = r->model->sentinel;
     struct run *first = atomic_load_explicit(&s->late, memory_order_relaxed);
@@ -231,7 +312,7 @@ void run_late(struct mr_sentinel *s)
 
     while (r) {
         struct run *next = r->next;
-        run_done(r, r->slot);
+        run_take(r);
         r = next;
     }
 }
@@ -242,10 +323,12 @@ void run_outcome(void *model, struct mr_shm_slot *s, enum mr_shm_outcome outcome
 
     switch (outcome) {
     case MR_SHM_DONE:
+    case MR_SHM_ANSWER:
+        ((struct run *)s->user)->is_answered = outcome == MR_SHM_ANSWER;
         if (is_long(m, s)) {
-            run_done_later(s->user);
+            run_take_later(s->user);
         } else {
-            run_done(s->user, s);
+            run_take(s->user);
         }
         break;
     case MR_SHM_WAITING: run_waits(m, s); break;

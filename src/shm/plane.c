@@ -2,6 +2,7 @@
  * which, under the lock; the shared word is read once per look and only believed where it fits the record. */
 #include "shm/plane.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "shm_priv.h"
@@ -13,7 +14,12 @@
 _Static_assert(MR_SHM_WORKERS_MAX == SHM_WORKERS_MAX, "one limit");
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_INT_LOCK_FREE == 2, "shared by processes");
 
-enum record_state { RECORD_FREE, RECORD_CALLERS, RECORD_OUT };
+enum record_state {
+    RECORD_FREE,
+    RECORD_CALLERS,
+    RECORD_OUT,
+    RECORD_ANSWERED /* the caller's until it lets the worker go on, which has it as well */
+};
 
 struct record {
     struct mr_shm_slot slot; /* first */
@@ -24,7 +30,9 @@ struct record {
     uint32_t position; /* in the ring */
     unsigned
         odd_looks; /* sweeps in a row that found it done or out of the line, and nobody with it */
-    uint64_t run_word; /* as the last sweep saw it running */
+    bool is_lost;  /* ANSWERED: the worker has died */
+    uint64_t answer_word; /* ANSWERED: in which it waits */
+    uint64_t run_word;    /* as the last sweep saw it running */
     int64_t run_since_ns;
     uint32_t block_count;
     struct mr_block *blocks[SHM_EXTENTS_MAX];
@@ -328,6 +336,17 @@ void mr_shm_submit(struct mr_shm *p, struct mr_shm_slot *s, size_t message_bytes
     }
 }
 
+/* The extent is there for the worker; the record takes the block. */
+static void extent_state(struct shm_entry *e, struct record *r, struct mr_block *b)
+{
+    int fd;
+
+    e->extents[r->block_count].bytes = b->cap;
+    mr_block_in_file(b, b->data, &fd, &e->extents[r->block_count].offset);
+    r->blocks[r->block_count++] = b;
+    atomic_store_explicit(&e->extent_count, r->block_count, memory_order_release);
+}
+
 /* The caller's, or lock held and out. */
 static bool extent_add(struct mr_shm *p, struct record *r, uint64_t bytes)
 {
@@ -335,15 +354,11 @@ static bool extent_add(struct mr_shm *p, struct record *r, uint64_t bytes)
     struct mr_block *b = r->block_count < SHM_EXTENTS_MAX && bytes <= p->outputs.bytes
                              ? mr_block_new_in(&p->outputs.provider, bytes)
                              : NULL;
-    int fd;
 
     if (!b) {
         return false;
     }
-    e->extents[r->block_count].bytes = b->cap;
-    mr_block_in_file(b, b->data, &fd, &e->extents[r->block_count].offset);
-    r->blocks[r->block_count++] = b;
-    atomic_store_explicit(&e->extent_count, r->block_count, memory_order_release);
+    extent_state(e, r, b);
     return true;
 }
 
@@ -397,12 +412,19 @@ bool mr_shm_withdraw(struct mr_shm *p, struct mr_shm_slot *s)
     return is_ours;
 }
 
+/* Lock held. */
+static void record_cancel(struct mr_shm *p, struct record *r)
+{
+    if (r->state == RECORD_OUT || r->state == RECORD_ANSWERED) {
+        atomic_store_explicit(&shm_entry(&p->map, r->slot.index)->is_cancelled, 1,
+                              memory_order_relaxed);
+    }
+}
+
 void mr_shm_cancel(struct mr_shm *p, struct mr_shm_slot *s)
 {
     pthread_mutex_lock(&p->lock);
-    if (record_of(s)->state == RECORD_OUT) {
-        atomic_store_explicit(&shm_entry(&p->map, s->index)->is_cancelled, 1, memory_order_relaxed);
-    }
+    record_cancel(p, record_of(s));
     pthread_mutex_unlock(&p->lock);
 }
 
@@ -412,11 +434,10 @@ bool mr_shm_cancel_of(struct mr_shm *p, struct mr_shm_slot *s, const void *user)
     bool is_ours = false;
 
     pthread_mutex_lock(&p->lock);
-    if (r->state == RECORD_OUT && s->user == user) {
-        is_ours = record_withdraw(p, r);
+    if (s->user == user) {
+        is_ours = r->state == RECORD_OUT && record_withdraw(p, r);
         if (!is_ours) {
-            atomic_store_explicit(&shm_entry(&p->map, s->index)->is_cancelled, 1,
-                                  memory_order_relaxed);
+            record_cancel(p, r);
         }
     }
     pthread_mutex_unlock(&p->lock);
@@ -478,43 +499,108 @@ static bool is_alive(const struct mr_shm *p, unsigned owner)
     return owner >= 1 && owner <= SHM_WORKERS_MAX && (p->alive >> (owner - 1) & 1);
 }
 
-/* A worker waits for an extent. Lock held. */
-static void need_answer(struct mr_shm *p, struct record *r, uint64_t word)
+/* The worker that waits in that word runs on. Lock held. */
+static void let_run(struct mr_shm *p, struct record *r, uint64_t word)
 {
-    struct shm_slot_cell *cell = &p->map.control->slots[r->slot.index];
     struct shm_entry *e = shm_entry(&p->map, r->slot.index);
     uint64_t seen = word;
 
-    p->stats.needs++;
-    extent_add(p, r, atomic_load_explicit(&cell->need, memory_order_relaxed));
-    /* release: the extent. Fails when its worker is hostile; then the next look at it says so. */
+    /* release: what it waited for. Fails when its worker is hostile; then the next look at it says so. */
     atomic_compare_exchange_strong_explicit(
-        &cell->word, &seen,
+        word_of(p, r), &seen,
         shm_word(r->generation, shm_owner(word), shm_attempts(word), SHM_RUNNING),
         memory_order_release, memory_order_relaxed);
     atomic_fetch_add_explicit(&e->grants, 1, memory_order_release);
-    shm_futex_wake(&e->grants, 1);
+    shm_futex_wake(&e->grants, (int)SHM_WORKERS_MAX); /* one that is late may wait there as well */
 }
 
-/* One look at a slot whose done bit is set. True: it is done, and the caller's. */
-static bool look(struct mr_shm *p, struct record *r, uint32_t home)
+/* A worker waits for an extent. Lock held. */
+static void need_answer(struct mr_shm *p, struct record *r, uint64_t word)
 {
-    bool is_done = false;
+    const struct shm_slot_cell *cell = &p->map.control->slots[r->slot.index];
+
+    p->stats.needs++;
+    extent_add(p, r, atomic_load_explicit(&cell->need, memory_order_relaxed));
+    let_run(p, r, word);
+}
+
+/* An answer is the caller's; the slot stays pending. Lock held. */
+static void answer_take(struct record *r, uint64_t word)
+{
+    r->state = RECORD_ANSWERED;
+    r->is_lost = false;
+    r->answer_word = word;
+}
+
+/* What an answer refers to is replaced, so that all extents are free again. Lock held. */
+static void extents_renew(struct mr_shm *p, struct record *r)
+{
+    struct shm_entry *e = shm_entry(&p->map, r->slot.index);
+    const uint32_t count = r->block_count;
+    struct mr_block *old[SHM_EXTENTS_MAX];
+
+    memcpy(old, r->blocks, sizeof old);
+    r->block_count = 0;
+    atomic_store_explicit(&e->extent_count, 0, memory_order_relaxed);
+    for (uint32_t i = 0; i < count; i++) {
+        const uint64_t bytes = old[i]->cap;
+        if (mr_block_refs(old[i]) == 1) {
+            extent_state(e, r, old[i]);
+        } else {
+            mr_block_unref(&old[i]);
+            extent_add(p, r, bytes); /* if not, the worker asks for it */
+        }
+    }
+}
+
+bool mr_shm_go_on(struct mr_shm *p, struct mr_shm_slot *s, int status, const char *why)
+{
+    struct shm_entry *e = shm_entry(&p->map, s->index);
+    struct record *r = record_of(s);
+
+    pthread_mutex_lock(&p->lock);
+    MR_ASSERT(r->state == RECORD_ANSWERED);
+    const bool is_there = !r->is_lost;
+    if (is_there) {
+        extents_renew(p, r);
+        atomic_store_explicit(&e->taken, (uint32_t)status, memory_order_relaxed);
+        snprintf(e->why, sizeof e->why, "%s", status < 0 ? why : "");
+        r->state = RECORD_OUT;
+        r->odd_looks = 0;
+        let_run(p, r, r->answer_word);
+    } else {
+        record_take(p, r, shm_owner(r->answer_word));
+        generation_end(p, r);
+        r->slot.attempts++;
+    }
+    pthread_mutex_unlock(&p->lock);
+    return is_there;
+}
+
+/* One look at a slot whose done bit is set. DONE, ANSWER: it is the caller's; WAITING: it is not. */
+static enum mr_shm_outcome look(struct mr_shm *p, struct record *r, uint32_t home)
+{
+    enum mr_shm_outcome outcome = MR_SHM_WAITING;
 
     pthread_mutex_lock(&p->lock);
     if (r->state == RECORD_OUT && r->home == home) {
         /* acquire: what the worker wrote before */
         const uint64_t word = atomic_load_explicit(word_of(p, r), memory_order_acquire);
-        if (shm_generation(word) == r->generation && is_alive(p, shm_owner(word)) &&
-            shm_state_of(word) == SHM_NEED) {
+        const unsigned state = shm_state_of(word);
+        const bool is_of_this = shm_generation(word) == r->generation;
+        const bool is_of_worker = is_of_this && is_alive(p, shm_owner(word));
+        if (is_of_worker && state == SHM_NEED) {
             need_answer(p, r, word);
-        } else if (shm_generation(word) == r->generation && shm_state_of(word) == SHM_DONE) {
-            is_done = true;
+        } else if (is_of_worker && state == SHM_ANSWER) {
+            outcome = MR_SHM_ANSWER;
+            answer_take(r, word);
+        } else if (is_of_this && state == SHM_DONE) {
+            outcome = MR_SHM_DONE;
             record_take(p, r, shm_owner(word));
         }
     }
     pthread_mutex_unlock(&p->lock);
-    return is_done;
+    return outcome;
 }
 
 size_t mr_shm_poll(struct mr_shm *p, uint32_t home, mr_shm_outcome_fn *fn, void *ctx)
@@ -530,8 +616,10 @@ size_t mr_shm_poll(struct mr_shm *p, uint32_t home, mr_shm_outcome_fn *fn, void 
         uint64_t bits = atomic_exchange(&done[k], 0);
         for (; bits; bits &= bits - 1) {
             const uint32_t index = k * 64 + (uint32_t)__builtin_ctzll(bits);
-            if (index < p->map.g.slot_count && look(p, &p->records[index], home)) {
-                fn(ctx, &p->records[index].slot, MR_SHM_DONE);
+            const enum mr_shm_outcome outcome =
+                index < p->map.g.slot_count ? look(p, &p->records[index], home) : MR_SHM_WAITING;
+            if (outcome != MR_SHM_WAITING) {
+                fn(ctx, &p->records[index].slot, outcome);
                 count++;
             }
         }
@@ -597,7 +685,7 @@ static void outcome_add(struct mr_shm *p, struct outcomes *o, struct record *r, 
                         enum mr_shm_outcome outcome)
 {
     record_take(p, r, shm_owner(word));
-    if (outcome != MR_SHM_DONE) {
+    if (outcome == MR_SHM_LOST || outcome == MR_SHM_DAMAGED) {
         generation_end(p, r);
         r->slot.attempts++;
     }
@@ -617,6 +705,11 @@ static void outcomes_hand_out(struct mr_shm *p, const struct outcomes *o)
     }
 }
 
+static bool is_running(unsigned state)
+{
+    return state == SHM_RUNNING || state == SHM_NEED || state == SHM_ANSWER;
+}
+
 void mr_shm_worker_end(struct mr_shm *p, uint32_t worker, mr_shm_outcome_fn *fn, void *ctx)
 {
     struct outcomes o;
@@ -627,6 +720,7 @@ void mr_shm_worker_end(struct mr_shm *p, uint32_t worker, mr_shm_outcome_fn *fn,
     atomic_fetch_and(&p->map.control->sleepers, ~(1ull << worker));
     for (uint32_t i = 0; i < p->map.g.slot_count; i++) {
         struct record *r = &p->records[i];
+        r->is_lost |= r->state == RECORD_ANSWERED && shm_owner(r->answer_word) == worker + 1;
         if (r->state != RECORD_OUT) {
             continue;
         }
@@ -635,7 +729,7 @@ void mr_shm_worker_end(struct mr_shm *p, uint32_t worker, mr_shm_outcome_fn *fn,
         if (shm_generation(word) != r->generation) {
             continue; /* the sweep's */
         }
-        if (shm_owner(word) == worker + 1 && (state == SHM_RUNNING || state == SHM_NEED)) {
+        if (shm_owner(word) == worker + 1 && is_running(state)) {
             outcome_add(p, &o, r, word, MR_SHM_LOST);
         } else if (shm_owner(word) == worker + 1 && state == SHM_DONE) {
             /* it may have died before it could say so */
@@ -651,14 +745,13 @@ void mr_shm_worker_end(struct mr_shm *p, uint32_t worker, mr_shm_outcome_fn *fn,
     outcomes_hand_out(p, &o);
 }
 
-/* Whether the slot is with that worker now. Lock held. */
+/* Whether the slot is with that worker now, and not the caller's as well. Lock held. */
 static bool runs(const struct mr_shm *p, const struct record *r, unsigned owner)
 {
     const uint64_t word = atomic_load_explicit(word_of(p, r), memory_order_acquire);
-    const unsigned state = shm_state_of(word);
 
-    return shm_generation(word) == r->generation && shm_owner(word) == owner &&
-           (state == SHM_RUNNING || state == SHM_NEED);
+    return r->state == RECORD_OUT && shm_generation(word) == r->generation &&
+           shm_owner(word) == owner && is_running(shm_state_of(word));
 }
 
 /* A slot that runs. A worker has one at a time: of two, one has a word that its worker did not write, and nobody knows
@@ -669,7 +762,6 @@ static void note_running(struct mr_shm *p, struct record *r, uint64_t word, int6
     struct mr_shm_worker_state *state = &states[shm_owner(word) - 1];
     struct record *other = state->slot ? record_of(state->slot) : NULL;
 
-    r->odd_looks = 0;
     if (other && runs(p, other, shm_owner(word))) {
         state->slot = NULL;
         outcome_add(p, o, other, word, MR_SHM_DAMAGED);
@@ -678,6 +770,12 @@ static void note_running(struct mr_shm *p, struct record *r, uint64_t word, int6
     }
     if (shm_state_of(word) == SHM_NEED) {
         need_answer(p, r, word);
+    }
+    if (shm_state_of(word) != SHM_ANSWER) {
+        r->odd_looks = 0;
+    } else if (++r->odd_looks >= 2) {
+        answer_take(r, word);
+        outcome_list(o, r, MR_SHM_ANSWER);
     }
     word = shm_word(r->generation, shm_owner(word), 0, SHM_RUNNING);
     if (r->run_word != word) {
@@ -719,10 +817,24 @@ static void sweep_record(struct mr_shm *p, struct record *r, int64_t now_ns,
         if (++r->odd_looks >= 2) {
             outcome_add(p, o, r, word, MR_SHM_DONE);
         }
-    } else if ((state == SHM_RUNNING || state == SHM_NEED) && is_alive(p, shm_owner(word))) {
+    } else if (is_running(state) && is_alive(p, shm_owner(word))) {
         note_running(p, r, word, now_ns, states, o);
     } else {
         outcome_add(p, o, r, word, MR_SHM_DAMAGED);
+    }
+}
+
+/* Its worker waits for the caller. Lock held. */
+static void sweep_answered(struct record *r, struct mr_shm_worker_state *states)
+{
+    struct mr_shm_worker_state *state;
+
+    if (r->state == RECORD_ANSWERED && !r->is_lost) {
+        state = &states[shm_owner(r->answer_word) - 1];
+        if (!state->slot) {
+            state->slot = &r->slot;
+            state->since_ns = r->run_since_ns;
+        }
     }
 }
 
@@ -743,6 +855,9 @@ void mr_shm_sweep(struct mr_shm *p, int64_t now_ns, struct mr_shm_worker_state *
         if (p->records[i].state == RECORD_OUT) {
             sweep_record(p, &p->records[i], now_ns, states, &o);
         }
+    }
+    for (uint32_t i = 0; i < p->map.g.slot_count; i++) {
+        sweep_answered(&p->records[i], states);
     }
     pthread_mutex_unlock(&p->lock);
     outcomes_hand_out(p, &o);

@@ -17,10 +17,11 @@
 #include "segment.h"
 
 #define SHM_MAGIC       0x4c505248534d524dull
-#define SHM_ABI         1u
+#define SHM_ABI         2u
 #define SHM_WORKERS_MAX 64u
 #define SHM_SLOTS_MAX   1024u
 #define SHM_EXTENTS_MAX 6u
+#define SHM_WHY_BYTES   192u
 
 /* ---- the word of a slot: generation 40, owner 8 (worker + 1), attempts 8, state 8 ---- */
 
@@ -29,7 +30,8 @@ enum shm_state {
     SHM_SUBMITTED,
     SHM_RUNNING,
     SHM_DONE,
-    SHM_NEED /* running, and waits for a larger extent */
+    SHM_NEED,  /* running, and waits for a larger extent */
+    SHM_ANSWER /* running, and waits until the server has taken one of several answers */
 };
 
 static inline uint64_t shm_word(uint64_t generation, unsigned owner, unsigned attempts,
@@ -104,10 +106,12 @@ struct shm_entry {
     alignas(MR_CACHE_LINE) _Atomic uint64_t generation;
     uint32_t message_bytes;
     uint32_t home;
-    _Atomic uint32_t grants; /* futex; answers to NEED */
+    _Atomic uint32_t grants; /* futex; what NEED and ANSWER wait for */
+    _Atomic uint32_t taken;  /* what came of the last ANSWER: a status */
     _Atomic uint32_t is_cancelled;
     _Atomic uint32_t extent_count;
     struct shm_extent extents[SHM_EXTENTS_MAX]; /* for outputs */
+    char why[SHM_WHY_BYTES];                    /* the last ANSWER was refused */
 };
 
 struct shm_geometry {

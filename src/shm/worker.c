@@ -265,6 +265,23 @@ static bool word_change(struct mr_shm_view *v, const struct mr_shm_task *t, enum
         memory_order_release, memory_order_relaxed);
 }
 
+/* Waits until the server has done what the state asks for. False: the slot is not this worker's any more. */
+static bool grant_wait(struct mr_shm_view *v, const struct mr_shm_task *t, enum shm_state asked,
+                       uint32_t seen)
+{
+    const struct shm_entry *e = shm_entry(&v->map, t->slot);
+    const uint64_t asking = shm_word(t->generation, v->worker + 1, shm_attempts(t->word), asked);
+    uint64_t word;
+
+    home_tell(v, t);
+    /* acquire: what the server has changed */
+    while ((word = atomic_load_explicit(word_of(v, t->slot), memory_order_acquire)) == asking) {
+        shm_futex_wait(&e->grants, seen, GRANT_WAIT_NS);
+        mr_shm_progress(v);
+    }
+    return word == t->word;
+}
+
 bool mr_shm_task_need(struct mr_shm_view *v, struct mr_shm_task *t, uint64_t bytes,
                       struct mr_shm_span *out)
 {
@@ -276,15 +293,20 @@ bool mr_shm_task_need(struct mr_shm_view *v, struct mr_shm_task *t, uint64_t byt
     if (!word_change(v, t, SHM_NEED)) {
         return false;
     }
-    home_tell(v, t);
-    const uint64_t asking = shm_word(t->generation, v->worker + 1, shm_attempts(t->word), SHM_NEED);
-    uint64_t word;
-    /* acquire: the extent */
-    while ((word = atomic_load_explicit(word_of(v, t->slot), memory_order_acquire)) == asking) {
-        shm_futex_wait(&e->grants, seen, GRANT_WAIT_NS);
-        mr_shm_progress(v);
+    return grant_wait(v, t, SHM_NEED, seen) && mr_shm_task_extent(v, t, had, out) &&
+           out->bytes >= bytes;
+}
+
+int mr_shm_task_answer(struct mr_shm_view *v, const struct mr_shm_task *t, struct mr_err *err)
+{
+    const struct shm_entry *e = shm_entry(&v->map, t->slot);
+    const uint32_t seen = atomic_load_explicit(&e->grants, memory_order_relaxed);
+
+    if (!word_change(v, t, SHM_ANSWER) || !grant_wait(v, t, SHM_ANSWER, seen)) {
+        return MR_FAIL(err, MR_E_CANCELLED, "nobody waits for the answer");
     }
-    return word == t->word && mr_shm_task_extent(v, t, had, out) && out->bytes >= bytes;
+    const int status = (int32_t)atomic_load_explicit(&e->taken, memory_order_relaxed);
+    return status < 0 ? MR_FAIL(err, status, "%s", e->why) : MR_OK;
 }
 
 bool mr_shm_task_is_cancelled(const struct mr_shm_view *v, const struct mr_shm_task *t)

@@ -69,9 +69,6 @@ static const char *parameter_of(const Inference__ModelConfig *c)
 /* Why a model cannot run in processes; NULL: it can. */
 static const char *obstacle(const struct mr_models *m, const Inference__ModelConfig *c)
 {
-    if (c->model_transaction_policy && c->model_transaction_policy->decoupled) {
-        return "decoupled models run in threads only";
-    }
     if (mr_config_sequences(c)) {
         return "models with sequence_batching run in threads only";
     }

@@ -25,6 +25,8 @@ struct job {
     uint64_t nonce;
     struct mr_ipc_failure *failures;
     uint32_t failure_count;
+    int64_t
+        unread_ns; /* that it waited for clients; under `answering` until the execution has ended */
 };
 
 struct worker_serve {
@@ -34,6 +36,8 @@ struct worker_serve {
     struct mr_arena arena;
     pthread_t thread;
     _Atomic bool is_stopping;
+    pthread_mutex_t
+        answering; /* held while one of several answers is in the room, and its client reads */
     pthread_mutex_t
         lock; /* guards what follows; held for a few instructions, and while a backend is told of a cancel */
     pthread_cond_t ended; /* a pending execution */
@@ -70,10 +74,22 @@ static void fail_request(struct mr_execution *x, uint32_t request, int status, c
 
 static int respond(struct mr_execution *x, struct mr_response *response, struct mr_err *err)
 {
-    (void)response;
-    return MR_FAIL(err, MR_E_UNSUPPORTED,
-                   "model '%s': several answers to a request are not possible in a process",
-                   x->outputs.executor->model);
+    struct job *j = job_of(x);
+    struct worker_serve *s = j->serve;
+    int rc;
+
+    pthread_mutex_lock(&s->answering);
+    worker_room_begin(&j->room, s->view, &j->task);
+    MR_TRY(mr_ipc_answer_write(&j->task, j->nonce, &j->room.provider, x, response, err));
+    const int64_t begin = mr_now_ns();
+    rc = mr_shm_task_answer(s->view, &j->task, err);
+    j->unread_ns += mr_now_ns() - begin;
+    if (rc == MR_OK) {
+        mr_response_free(&response);
+    }
+out:
+    pthread_mutex_unlock(&s->answering);
+    return rc;
 }
 
 static void on_done(struct mr_execution *x)
@@ -144,8 +160,11 @@ static void job_do(struct worker_serve *s, struct job *j)
     worker_room_begin(&j->room, s->view, &j->task);
     const int64_t begin = mr_now_ns();
     const int rc = job_run(s, j, &err);
+    if (j->x.exec.flags & MR_EXEC_DECOUPLED) {
+        worker_room_begin(&j->room, s->view, &j->task); /* answers were in it */
+    }
     mr_ipc_reply_write(&j->task, j->nonce, &j->room.provider, &j->x, j->failures, j->failure_count,
-                       mr_now_ns() - begin, rc, &err);
+                       mr_now_ns() - begin - j->unread_ns, rc, &err);
     if (rc == MR_OK) {
         mr_exec_outputs_drop(&j->x.outputs);
     }
@@ -181,6 +200,7 @@ int worker_serve_start(struct worker_serve **out, struct mr_shm_view *v, struct 
     s->instance = instance;
     mr_arena_init(&s->arena, ARENA_FIRST, ARENA_LIMIT);
     pthread_mutex_init(&s->lock, NULL);
+    pthread_mutex_init(&s->answering, NULL);
     pthread_cond_init(&s->ended, NULL);
     const int rc = mr_thread_start(&s->thread, "execute", serve_main, s, err);
     if (rc < 0) {
@@ -218,6 +238,7 @@ void worker_serve_stop(struct worker_serve **io)
     pthread_join(s->thread, NULL);
     pthread_cond_destroy(&s->ended);
     pthread_mutex_destroy(&s->lock);
+    pthread_mutex_destroy(&s->answering);
     mr_arena_fini(&s->arena);
     mr_freep(io);
 }

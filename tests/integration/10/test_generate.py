@@ -14,8 +14,8 @@ DECOUPLED = "model_transaction_policy { decoupled: true }"
 MIB = 1 << 20
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory, keeper):
+@pytest.fixture(scope="module", params=["thread", "process"])
+def served(tmp_path_factory, keeper, request):
     from lib.server import Server
     folder = tmp_path_factory.mktemp("generate")
     models = folder / "models"
@@ -26,7 +26,7 @@ def served(tmp_path_factory, keeper):
     repo.add(models, "numbers", inputs=[repo.tensor("A", "TYPE_FP32", (-1, 2)), repo.tensor("B", "TYPE_BOOL", (1,), "optional: true")],
              outputs=[repo.tensor("A", "TYPE_FP32", (-1, 2))])
     repo.add(models, "several", inputs=[repo.tensor("A", "TYPE_INT64", (-1,))], outputs=[repo.tensor("A", "TYPE_INT64", (-1,))], extra=DECOUPLED)
-    server = Server(folder, [models])
+    server = Server(folder, [models], f"--backend-placement=identity={request.param}")
     server.wait_ready()
     yield server
     server.stop()

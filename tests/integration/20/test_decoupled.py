@@ -1,29 +1,18 @@
 """Models that give any number of answers to a request, over ModelStreamInfer: order, final flags, errors, cancellation,
 and a client that does not read."""
 import contextlib
-import queue
 
 import grpc
 import pytest
-from tritonclient.grpc import service_pb2_grpc
 
 from lib import grpcraw, repo, wait
 from lib.faults import PROGRAM, Faults
 from lib.held import resident
 from lib.raw import GRPC_HEADERS, Http2, grpc_frame, grpc_path
 from lib.rest import Rest
+from lib.stream import DECOUPLED, Stream, flag, values
 
-DECOUPLED = "model_transaction_policy { decoupled: true }"
 MIB = 1 << 20
-
-
-def flag(response, key="triton_final_response"):
-    p = response.infer_response.parameters
-    return p[key].bool_param if key in p else None
-
-
-def values(response):
-    return list(memoryview(response.infer_response.raw_output_contents[0]).cast("i"))
 
 
 def ask(model="many", numbers=(1, 2, 3), repeat=3, id="", empty=False, **parameters):
@@ -31,37 +20,18 @@ def ask(model="many", numbers=(1, 2, 3), repeat=3, id="", empty=False, **paramet
     return grpcraw.int32(model, list(numbers), id=id, parameters=parameters)
 
 
-class Stream:
-    def __init__(self, target, metadata=()):
-        self.channel = grpc.insecure_channel(target, options=grpcraw.NO_LIMIT)
-        self.requests = queue.Queue()
-        self.answers = service_pb2_grpc.GRPCInferenceServiceStub(self.channel).ModelStreamInfer(
-            iter(self.requests.get, None), metadata=metadata, timeout=wait.PATIENCE)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.requests.put(None)
-        self.answers.cancel()
-        self.channel.close()
-
-    def send(self, *requests):
-        [self.requests.put(r) for r in requests]
-
-    def take(self, count):
-        return [next(self.answers) for _ in range(count)]
-
-    def end(self):
-        self.requests.put(None)
-        return list(self.answers)
+@pytest.fixture(params=["thread", "process"])
+def placement(request):
+    """Parameters of a model in the server, and of one in a worker process."""
+    return {"execution_placement": request.param}
 
 
 @pytest.fixture
-def served(models, start):
-    repo.add(models, "many", extra=DECOUPLED)
-    repo.add(models, "one")
-    repo.add(models, "batched", max_batch_size=8, extra=DECOUPLED + "\ndynamic_batching { max_queue_delay_microseconds: 20000 }")
+def served(models, start, placement):
+    repo.add(models, "many", extra=DECOUPLED, parameters=placement)
+    repo.add(models, "one", parameters=placement)
+    repo.add(models, "batched", max_batch_size=8, extra=DECOUPLED + "\ndynamic_batching { max_queue_delay_microseconds: 20000 }",
+             parameters=placement)
     return start(models)
 
 
@@ -178,8 +148,8 @@ def test_cancel(served):
 
 
 @pytest.mark.release
-def test_a_client_that_does_not_read(models, start, tmp_path):
-    repo.add(models, "many", extra=DECOUPLED)
+def test_a_client_that_does_not_read(models, start, tmp_path, placement):
+    repo.add(models, "many", extra=DECOUPLED, parameters=placement)
     repo.add(models, "one")
     faults = Faults(tmp_path)
     server = start(models, "--write-timeout=3600s", "--idle-timeout=10000s", f"--memory-budget={64 * MIB}", "--loop-threads=1",

@@ -149,7 +149,6 @@ def test_placement(models, start, option, parameter, placement):
 
 @pytest.mark.parametrize("extra, parameter, text", [
     ("", "elsewhere", "allowed are thread and process"),
-    ("model_transaction_policy { decoupled: true }", "process", "decoupled models run in threads only"),
     ("instance_group [ { count: 65 kind: KIND_CPU } ]", "process", "at most 64 instances")])
 def test_placement_that_is_not_possible(models, explicit, extra, parameter, text):
     repo.add(models, "m", backend="fault", extra=extra, parameters={"execution_placement": parameter})

@@ -27,7 +27,7 @@ static const char *running; /* for the message of a failure */
         }                                                                                          \
     } while (0)
 
-enum mine { FREE, CALLERS, OUT };
+enum mine { FREE, CALLERS, OUT, ANSWERED };
 
 struct game {
     const uint8_t *at, *end; /* of the bytes */
@@ -44,6 +44,7 @@ struct game {
     struct mr_shm_slot *slots[SLOTS];
     struct mr_shm_task tasks[WORKERS];
     bool has_task[WORKERS];
+    struct mr_block *kept[SLOTS]; /* of an answer */
     uint64_t outputs_seen;
 };
 
@@ -100,8 +101,8 @@ static void give(struct game *h, struct mr_shm_slot *s)
     mr_shm_give(h->plane, s);
 }
 
-/* An answer says where it is: believed only as far as the slot's own memory goes. */
-static void check_output(struct game *h, struct mr_shm_slot *s)
+/* An answer says where it is: believed only as far as the slot's own memory goes. Returns the block that it is in. */
+static struct mr_block *check_output(struct game *h, struct mr_shm_slot *s)
 {
     const struct mr_shm_heap *outputs = mr_shm_outputs(h->plane);
     const uint8_t *const base = outputs->data;
@@ -116,6 +117,32 @@ static void check_output(struct game *h, struct mr_shm_slot *s)
         REQUIRE(block ? data >= block->data && data + bytes <= block->data + block->cap
                       : data >= s->room && data + bytes <= s->room + s->room_bytes);
         h->outputs_seen++;
+        return block;
+    }
+    return NULL;
+}
+
+/* An answer is kept for a while, as a client does that reads slowly. */
+static void keep(struct game *h, struct mr_shm_slot *s)
+{
+    struct mr_block *block = check_output(h, s);
+
+    h->mine[s->index] = ANSWERED;
+    mr_block_unref(&h->kept[s->index]);
+    if (block && byte(h) % 2) {
+        h->kept[s->index] = mr_block_ref(block);
+    }
+}
+
+static void go_on(struct game *h, struct mr_shm_slot *s)
+{
+    if (!s || h->mine[s->index] != ANSWERED) {
+        return;
+    }
+    h->mine[s->index] = OUT; /* it may be handed out at once */
+    if (!mr_shm_go_on(h->plane, s, byte(h) % 2 ? MR_E_CANCELLED : MR_OK, "so")) {
+        h->mine[s->index] = CALLERS;
+        give(h, s);
     }
 }
 
@@ -126,6 +153,10 @@ static void on_outcome(void *ctx, struct mr_shm_slot *s, enum mr_shm_outcome out
     REQUIRE(s->index < SLOTS && h->mine[s->index] == OUT && h->slots[s->index] == s);
     if (outcome == MR_SHM_WAITING) {
         s->is_unwanted = byte(h) % 8 == 1;
+        return;
+    }
+    if (outcome == MR_SHM_ANSWER) {
+        keep(h, s);
         return;
     }
     h->mine[s->index] = CALLERS;
@@ -165,7 +196,7 @@ static void withdraw(struct game *h, struct mr_shm_slot *s)
 
 static void cancel(struct game *h, struct mr_shm_slot *s)
 {
-    if (s && h->mine[s->index] == OUT) {
+    if (s && (h->mine[s->index] == OUT || h->mine[s->index] == ANSWERED)) {
         mr_shm_cancel(h->plane, s);
     }
 }
@@ -189,6 +220,16 @@ static void work(struct game *h, uint32_t w)
         REQUIRE(span.offset <= h->output.bytes && span.bytes <= h->output.bytes - span.offset);
         memcpy(t->room, &span.offset, 8);
         memcpy(t->room + 8, &span.bytes, 8);
+    }
+    if (byte(h) % 4 == 1) { /* as mr_shm_task_answer, but for the wait */
+        uint64_t word = t->word;
+        atomic_compare_exchange_strong(
+            &h->control->slots[t->slot].word, &word,
+            shm_word(t->generation, w + 1, shm_attempts(word), SHM_ANSWER));
+        atomic_fetch_or((_Atomic uint64_t *)(void *)(h->control_segment.data + h->g->done_offset +
+                                                     t->home * shm_done_stride(SLOTS)),
+                        1ull << t->slot);
+        return;
     }
     mr_shm_complete(h->views[w], t);
     h->has_task[w] = false;
@@ -216,7 +257,7 @@ static void write_word(struct game *h)
     const unsigned attempts = kind & 32 ? byte(h) : shm_attempts(seen);
 
     atomic_store(word, shm_word(kind & 64 ? generation : shm_generation(seen), owner, attempts,
-                                (enum shm_state)(byte(h) % 6)));
+                                (enum shm_state)(byte(h) % 7)));
 }
 
 static void write_head(struct game *h)
@@ -281,7 +322,13 @@ static void step(struct game *h, int64_t now)
         break;
     }
     case 8: withdraw(h, h->slots[byte(h) % SLOTS]); break;
-    case 9: cancel(h, h->slots[byte(h) % SLOTS]); break;
+    case 9:
+        if (what & 16) {
+            go_on(h, h->slots[byte(h) % SLOTS]);
+        } else {
+            cancel(h, h->slots[byte(h) % SLOTS]);
+        }
+        break;
     case 10: write_word(h); break;
     case 11: write_head(h); break;
     case 12: write_done(h); break;
@@ -303,6 +350,10 @@ static void all_back(struct game *h)
     h->at = h->end;
     for (uint32_t w = 0; w < WORKERS; w++) {
         worker_end(h, w);
+    }
+    for (unsigned i = 0; i < SLOTS; i++) {
+        go_on(h, h->slots[i]);
+        mr_block_unref(&h->kept[i]);
     }
     sweep(h, INT64_MAX - 1);
     sweep(h, INT64_MAX);

@@ -2,7 +2,7 @@
  * sweeps and ends workers that have died; a worker may die before each access to a shared word.
  *
  * In every schedule: each submission ends once, as DONE with the answer to its own request, as LOST (and is submitted
- * again), or withdrawn; no generation is completed twice; requests are taken in their order; nothing waits for ever:
+ * again, unless it had one of its answers), or withdrawn; several answers come each once and in their order; no generation is completed twice; requests are taken in their order; nothing waits for ever:
  * a sleeping worker or home is always rung, as here a sleep has no end of its own. */
 #include "explore.h"
 
@@ -42,11 +42,13 @@ struct scenario {
         is_late; /* the first worker is declared dead while it runs a slot, and goes on with that */
     bool is_unwanted; /* a sweep takes out of the line what it finds there */
     bool is_again;    /* the last request is one that is submitted again */
+    unsigned answers; /* to each request before the last one */
 };
 
 struct request {
     uint8_t number;
     bool is_over, is_claimed;
+    uint8_t answered;
     uint64_t claim_end;
 };
 
@@ -65,6 +67,8 @@ static struct {
     unsigned submitted, over;
     uint64_t completed[2]; /* the last generation of each slot that was */
     bool is_busy[WORKERS], is_ended[WORKERS];
+    struct mr_shm_slot *answered[REQUESTS]; /* in the home's hands */
+    unsigned answered_count;
     /* the system */
     struct waiter waiters[WAITERS];
     unsigned rings; /* of the home's eventfd */
@@ -211,6 +215,16 @@ static void end_request(struct mr_shm_slot *s, struct request *r)
     mr_shm_give(t.plane, s);
 }
 
+static void on_lost(struct mr_shm_slot *s, struct request *r)
+{
+    explore_require(t.s->deaths > 0 || t.s->is_late);
+    if (r->answered > 0) {
+        end_request(s, r);
+    } else {
+        mr_shm_submit(t.plane, s, 1, 0, true);
+    }
+}
+
 static void on_outcome(void *ctx, struct mr_shm_slot *s, enum mr_shm_outcome outcome)
 {
     struct request *r = s->user;
@@ -227,13 +241,30 @@ static void on_outcome(void *ctx, struct mr_shm_slot *s, enum mr_shm_outcome out
         return;
     }
     if (outcome == MR_SHM_LOST) {
-        explore_require(t.s->deaths > 0 || t.s->is_late);
-        mr_shm_submit(t.plane, s, 1, 0, true);
+        on_lost(s, r);
         return;
     }
-    explore_require(outcome == MR_SHM_DONE);
     check_answer(s, r);
+    if (outcome == MR_SHM_ANSWER) {
+        explore_require(s->room[1] == r->answered);
+        r->answered++;
+        t.answered[t.answered_count++] = s;
+        return;
+    }
+    explore_require(outcome == MR_SHM_DONE && r->answered == t.s->answers);
     end_request(s, r);
+}
+
+/* Takes what is done, and lets those go on that have answered. */
+static void take_all(void)
+{
+    mr_shm_poll(t.plane, 0, on_outcome, NULL);
+    while (t.answered_count > 0) {
+        struct mr_shm_slot *s = t.answered[--t.answered_count];
+        if (!mr_shm_go_on(t.plane, s, MR_OK, NULL)) {
+            on_lost(s, s->user);
+        }
+    }
 }
 
 static struct mr_shm_slot *submit(bool is_again)
@@ -280,12 +311,12 @@ static void run_home(unsigned me)
         withdraw(first);
     }
     for (;;) {
-        mr_shm_poll(t.plane, 0, on_outcome, NULL);
+        take_all();
         if (t.over == t.submitted) {
             return;
         }
         mr_shm_home_sleep(t.homes, 0);
-        mr_shm_poll(t.plane, 0, on_outcome, NULL);
+        take_all();
         if (t.over < t.submitted) {
             explore_block(is_rung_home, NULL);
         }
@@ -318,6 +349,14 @@ static void execute(struct mr_shm_view *v, struct mr_shm_task *task, uint64_t be
         memcpy(task->room + 8, &span.offset, sizeof span.offset);
     }
     explore_require(task->message[0] == number);
+    for (unsigned i = 0; i < t.s->answers; i++) {
+        task->room[0] = answer_to(number);
+        task->room[1] = (uint8_t)i;
+        if (mr_shm_task_answer(v, task, NULL) < 0) {
+            explore_require(t.s->is_late);
+            return;
+        }
+    }
     span.data[0] = answer_to(number);
     if (mr_shm_complete(v, task)) {
         explore_require(t.completed[task->slot] != task->generation);
@@ -341,8 +380,10 @@ static void run_worker(unsigned me)
     }
     while (!t.is_ended[w]) {
         const uint64_t begin = explore_now();
-        t.is_busy[w] = true;
+        t.is_busy[w] =
+            t.s->answers == 0; /* an answer of who was dead when it took the slot is a sweep's */
         const bool is_taken = mr_shm_claim(t.views[w], &task);
+        t.is_busy[w] = true;
         if (is_taken) {
             execute(t.views[w], &task, begin);
         }
@@ -392,7 +433,7 @@ static void run_sentinel(unsigned me)
 
 static void begin(void)
 {
-    t.submitted = t.over = t.rings = 0;
+    t.submitted = t.over = t.rings = t.answered_count = 0;
     memset(t.completed, 0, sizeof t.completed);
     memset(t.waiters, 0, sizeof t.waiters);
     for (unsigned w = 0; w < WORKERS; w++) {
@@ -517,6 +558,11 @@ SCENARIO(sweep, .requests = 1, .preemptions = 1, .sweeps = 2)
 SCENARIO(sweep_dies, .requests = 1, .preemptions = 0, .deaths = 1, .sweeps = 2)
 SCENARIO(sweep_unwanted, .requests = 2, .preemptions = 1, .sweeps = 1, .is_unwanted = true)
 SCENARIO(full_line, .requests = 2, .preemptions = 1, .stale = 7)
+SCENARIO(answers, .requests = 1, .preemptions = 1, .answers = 2)
+SCENARIO(answers_of_two, .requests = 2, .preemptions = 1, .answers = 1)
+SCENARIO(answers_dies, .requests = 1, .preemptions = 0, .deaths = 1, .answers = 2)
+SCENARIO(answers_late, .requests = 1, .preemptions = 1, .is_late = true, .answers = 1)
+SCENARIO(answers_sweep, .requests = 1, .preemptions = 1, .sweeps = 2, .answers = 1)
 
 int main(void)
 {
@@ -536,6 +582,11 @@ int main(void)
         cmocka_unit_test(test_sweep_dies),
         cmocka_unit_test(test_sweep_unwanted),
         cmocka_unit_test(test_full_line),
+        cmocka_unit_test(test_answers),
+        cmocka_unit_test(test_answers_of_two),
+        cmocka_unit_test(test_answers_dies),
+        cmocka_unit_test(test_answers_late),
+        cmocka_unit_test(test_answers_sweep),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,7 +21,7 @@ struct pair {
     int door; /* of the second home */
     struct mr_shm *plane;
     struct mr_shm_view *views[2];
-    unsigned done, lost, damaged;
+    unsigned done, lost, damaged, answers;
     struct mr_shm_slot *last;
 };
 
@@ -32,6 +32,7 @@ static void on_outcome(void *ctx, struct mr_shm_slot *s, enum mr_shm_outcome out
     t->done += outcome == MR_SHM_DONE;
     t->lost += outcome == MR_SHM_LOST;
     t->damaged += outcome == MR_SHM_DAMAGED;
+    t->answers += outcome == MR_SHM_ANSWER;
     t->last = s;
 }
 
@@ -274,6 +275,103 @@ static void test_extents(void **state)
     assert_int_equal(mr_shm_heap_get_stats(mr_shm_outputs(t->plane)).used_bytes, 0);
 }
 
+/* A worker that gives one answer and then completes. */
+struct answerer {
+    struct mr_shm_view *view;
+    struct mr_shm_task task;
+    struct mr_err err;
+    int status;
+};
+
+static void *answerer_main(void *ctx)
+{
+    struct answerer *a = ctx;
+
+    a->status = mr_shm_task_answer(a->view, &a->task, &a->err);
+    return NULL;
+}
+
+/* Returns when the answer is the caller's. */
+static pthread_t answer_begin(struct pair *t, struct answerer *a)
+{
+    const unsigned had = t->answers;
+    pthread_t thread;
+
+    assert_int_equal(pthread_create(&thread, NULL, answerer_main, a), 0);
+    while (t->answers == had) {
+        mr_shm_poll(t->plane, 0, on_outcome, t);
+    }
+    return thread;
+}
+
+static void test_answers(void **state)
+{
+    struct pair *t = *state;
+    struct answerer a = {.view = t->views[0]};
+    struct mr_shm_slot *s = mr_shm_take(t->plane);
+    struct mr_shm_span span, again;
+    const uint8_t *data;
+    struct mr_block *block;
+    pthread_t thread;
+
+    assert_true(mr_shm_add_extent(t->plane, s, 100000));
+    s->user = t;
+    mr_shm_submit(t->plane, s, 0, 0, false);
+    assert_true(mr_shm_claim(a.view, &a.task));
+    assert_true(mr_shm_task_extent(a.view, &a.task, 0, &span));
+    memcpy(span.data, "first", 5);
+    thread = answer_begin(t, &a);
+    assert_int_equal(mr_shm_pending(t->plane, 0), 1);
+    assert_true(mr_shm_output_at(t->plane, s, span.offset, 5, &data, &block));
+    block = mr_block_ref(block);
+    assert_true(mr_shm_go_on(t->plane, s, MR_OK, NULL));
+    pthread_join(thread, NULL);
+    assert_int_equal(a.status, MR_OK);
+    /* what somebody refers to is not written again */
+    assert_true(mr_shm_task_extent(a.view, &a.task, 0, &again));
+    assert_true(again.bytes >= 100000 && again.offset != span.offset);
+    assert_memory_equal(block->data, "first", 5);
+    mr_block_unref(&block);
+
+    thread = answer_begin(t, &a);
+    assert_false(mr_shm_cancel_of(t->plane, s, t));
+    assert_true(mr_shm_task_is_cancelled(a.view, &a.task));
+    assert_true(mr_shm_go_on(t->plane, s, MR_E_CANCELLED, "nobody waits"));
+    pthread_join(thread, NULL);
+    assert_int_equal(a.status, MR_E_CANCELLED);
+    assert_string_equal(a.err.msg, "nobody waits");
+    assert_true(mr_shm_task_extent(a.view, &a.task, 0, &span));
+    assert_int_equal(span.offset, again.offset); /* nobody did */
+    mr_shm_complete(a.view, &a.task);
+    mr_shm_poll(t->plane, 0, on_outcome, t);
+    assert_int_equal(t->done, 1);
+    mr_shm_give(t->plane, s);
+    assert_int_equal(mr_shm_heap_get_stats(mr_shm_outputs(t->plane)).used_bytes, 0);
+}
+
+/* Its next life in the same place is another worker. */
+static void test_worker_ends_between_answers(void **state)
+{
+    struct pair *t = *state;
+    struct answerer a = {.view = t->views[0]};
+    struct mr_shm_slot *s = mr_shm_take(t->plane);
+
+    mr_shm_submit(t->plane, s, 0, 0, false);
+    assert_true(mr_shm_claim(a.view, &a.task));
+    const pthread_t thread = answer_begin(t, &a);
+    mr_shm_worker_end(t->plane, 0, on_outcome, t);
+    mr_shm_worker_begin(t->plane, 0);
+    assert_int_equal(t->lost, 0);
+    assert_false(mr_shm_go_on(t->plane, s, MR_OK, NULL));
+    pthread_join(thread, NULL);
+    assert_int_equal(a.status, MR_E_CANCELLED);
+    mr_shm_submit(t->plane, s, 0, 0, true);
+    assert_true(mr_shm_claim(t->views[1], &a.task));
+    mr_shm_complete(t->views[1], &a.task);
+    mr_shm_poll(t->plane, 0, on_outcome, t);
+    mr_shm_give(t->plane, s);
+}
+
 /* Nobody but the server can write what is for the workers to read. */
 static void test_inputs_are_read_only(void **state)
 {
@@ -347,6 +445,8 @@ int main(void)
         cmocka_unit_test(test_generations_begin_again),
         cmocka_unit_test_setup_teardown(test_cancel_of_whoever_has_it, setup, teardown),
         cmocka_unit_test_setup_teardown(test_extents, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_answers, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_worker_ends_between_answers, setup, teardown),
         cmocka_unit_test_setup_teardown(test_inputs_are_read_only, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

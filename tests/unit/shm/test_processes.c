@@ -28,11 +28,13 @@
 #define BETWEEN    50u /* answers between two kills, on average */
 #define NEED_BYTES 70000u
 #define WORDS      16u
+#define ANSWERS    3u /* to a request that has several */
 
 struct request {
     uint64_t number;
     uint32_t home;
-    bool is_large;
+    bool is_large, is_several;
+    unsigned answered; /* whoever has its slot */
     _Atomic unsigned ends;
 };
 
@@ -72,10 +74,11 @@ static uint64_t answer_to(uint64_t number, uint64_t i)
 
 /* ---- a worker ---- */
 
-/* The number, whether the answer needs an extent, and its place, as the first words of message and room. */
+/* The number, whether the answer needs an extent, how many there are besides the last, and its place, as the first words
+ * of message and room. */
 static bool execute(struct worker *w, struct mr_shm_task *task)
 {
-    uint64_t message[2], place;
+    uint64_t message[3], place;
     struct mr_shm_span span = {task->room + 64, task->room_offset + 64, task->room_bytes - 64};
 
     memcpy(message, task->message, sizeof message);
@@ -98,6 +101,21 @@ static bool dies_here(struct worker *w)
     return atomic_load_explicit(&w->must_die, memory_order_relaxed) && mr_rng_u64(&w->rng) % 2;
 }
 
+/* All answers but the last. */
+static bool answer(struct worker *w, struct mr_shm_task *task)
+{
+    struct mr_err err;
+    uint64_t count;
+
+    memcpy(&count, task->message + 16, sizeof count);
+    for (uint64_t i = 0; i < count; i++) {
+        if (!execute(w, task) || mr_shm_task_answer(w->view, task, &err) < 0 || dies_here(w)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static void *worker_main(void *ctx)
 {
     struct worker *w = ctx;
@@ -109,7 +127,7 @@ static void *worker_main(void *ctx)
             mr_shm_wait(w->view, w->is_thread ? MR_NS_PER_MS : 10 * MR_NS_PER_S);
             continue;
         }
-        if (dies_here(w) || !execute(w, &task)) {
+        if (dies_here(w) || !answer(w, &task) || !execute(w, &task)) {
             break;
         }
         if (dies_here(w)) {
@@ -180,12 +198,23 @@ static void on_outcome(void *ctx, struct mr_shm_slot *s, enum mr_shm_outcome out
         return;
     }
     struct request *r = s->user;
-    if (outcome == MR_SHM_LOST) {
-        mr_shm_submit(t.plane, s, 16, r->home, true);
+    if (outcome == MR_SHM_ANSWER) {
+        check_answer(s, r);
+        r->answered++;
+        if (mr_shm_go_on(t.plane, s, MR_OK, NULL)) {
+            return;
+        }
+        outcome = MR_SHM_LOST;
+    }
+    if (outcome == MR_SHM_LOST && r->answered == 0) {
+        mr_shm_submit(t.plane, s, 24, r->home, true);
         return;
     }
-    atomic_fetch_add(&t.wrong, outcome != MR_SHM_DONE);
-    check_answer(s, r);
+    if (outcome != MR_SHM_LOST) { /* else it has had some of its answers, and will have no more */
+        const bool is_right = r->answered == (r->is_several ? ANSWERS - 1 : 0);
+        atomic_fetch_add(&t.wrong, outcome != MR_SHM_DONE || !is_right);
+        check_answer(s, r);
+    }
     const uint32_t home = r->home;
     atomic_fetch_add(&r->ends, 1);
     mr_shm_give(t.plane, s);
@@ -199,7 +228,7 @@ static void on_outcome(void *ctx, struct mr_shm_slot *s, enum mr_shm_outcome out
 static void submit(struct request *r)
 {
     struct mr_shm_slot *s = mr_shm_take(t.plane);
-    const uint64_t message[2] = {r->number, r->is_large};
+    const uint64_t message[3] = {r->number, r->is_large, r->is_several ? ANSWERS - 1 : 0};
 
     if (!s) {
         abort(); /* each home has its share of the slots */
@@ -324,8 +353,10 @@ static void kill_many(bool are_threads)
         h->index = i;
         for (uint32_t k = 0; k < REQUESTS; k++) {
             const uint64_t number = mr_rng_u64(&rng);
-            h->requests[k] =
-                (struct request){.number = number, .home = i, .is_large = number % 8 == 0};
+            h->requests[k] = (struct request){.number = number,
+                                              .home = i,
+                                              .is_large = number % 8 == 0,
+                                              .is_several = number % 5 == 0};
         }
         assert_int_equal(pthread_create(&h->thread, NULL, home_main, h), 0);
     }

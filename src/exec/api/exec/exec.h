@@ -159,9 +159,14 @@ struct mr_execution {
     bool (*is_cancelled)(const struct mr_execution *x, uint32_t request);
     /** (may be NULL) One request failed. Thread: the executor's, one at a time. */
     void (*fail_request)(struct mr_execution *x, uint32_t request, int status, const char *message);
-    /** Decoupled executions: takes an answer on success. May block. Errors: MR_E_CANCELLED, MR_E_INVALID (the
-     *  request is final). Thread: any, one at a time per request. */
+    /** Decoupled executions: takes an answer on success. Blocks while the client has too many unread answers; with
+     *  on_room it returns MR_PENDING instead. Errors: MR_E_CANCELLED, MR_E_INVALID (the request is final). Thread: any, one
+     *  at a time per request. */
     int (*respond)(struct mr_execution *x, struct mr_response *response, struct mr_err *err);
+    /** (may be NULL) For an executor that cannot wait, set by its execute: an answer for which there was no room may be
+     *  offered again. Once for each MR_PENDING, perhaps before that is returned, also when nobody waits any more. The
+     *  execution does not end before this has returned. Thread: any. Must not block. */
+    void (*on_room)(struct mr_execution *x);
     /** The execution was pending and has ended with `status`. Thread: any. */
     void (*on_done)(struct mr_execution *x);
     int status;
@@ -194,6 +199,7 @@ static inline struct mr_execution *mr_execution_of(const struct mr_exec *exec)
 /** The services of backend.h for several answers. */
 int mr_response_new(struct mr_execution *x, uint32_t request, struct mr_response **out,
                     struct mr_err *err);
+/** MR_PENDING (with on_room only): *response is there for the next try, and already has been when on_room was called. */
 int mr_execution_respond(struct mr_execution *x, uint32_t request, struct mr_response **response,
                          uint32_t flags, struct mr_err *err);
 

@@ -23,6 +23,18 @@ void mr_ipc_reply_write(const struct mr_shm_task *t, uint64_t nonce,
                         const struct mr_block_provider *provider, const struct mr_execution *x,
                         const struct mr_ipc_failure *failures, uint32_t failure_count,
                         int64_t run_ns, int status, const struct mr_err *err);
+/** Thread: worker, one at a time for a slot. One of several answers to a request. Its outputs are copied. Errors:
+ *  MR_E_EXHAUSTED (no shared memory now). */
+int mr_ipc_answer_write(const struct mr_shm_task *t, uint64_t nonce,
+                        const struct mr_block_provider *provider, const struct mr_execution *x,
+                        const struct mr_response *q, struct mr_err *err);
+/** Thread: the slot's owner. One of several answers, for mr_execution_respond. Large outputs keep their extents alive. Errors:
+ *  MR_E_INTERNAL (what the worker wrote breaks a rule), MR_E_INVALID (x has one answer, or not so many requests),
+ *  MR_E_EXHAUSTED. *out_copied: bytes. */
+int mr_ipc_answer_read(struct mr_shm *p, const struct mr_shm_slot *s, uint64_t nonce,
+                       struct mr_execution *x, struct mr_response **out, uint64_t *out_copied,
+                       struct mr_err *err);
+
 /** Thread: the slot's owner. Sets the outputs of x, fails single requests of it, and returns the status of the whole.
  *  Large outputs keep their extents alive, those of strings and small ones are copied. *out_run_ns: its word for the time that it took. Errors: the worker's;
  *  MR_E_INTERNAL (what it wrote breaks a rule). *out_copied: bytes. */

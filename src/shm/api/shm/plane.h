@@ -84,7 +84,7 @@ void mr_shm_submit(struct mr_shm *p, struct mr_shm_slot *s, size_t message_bytes
 bool mr_shm_add_extent(struct mr_shm *p, struct mr_shm_slot *s, size_t bytes);
 /** Takes back a submitted slot that no worker has taken. False: one has. */
 bool mr_shm_withdraw(struct mr_shm *p, struct mr_shm_slot *s);
-/** The worker's is_cancelled says true from now on. For a slot that is submitted. */
+/** The worker's is_cancelled says true from now on. For a slot that is submitted, or between two answers. */
 void mr_shm_cancel(struct mr_shm *p, struct mr_shm_slot *s);
 /** For somebody who does not own the slot and may come late: takes it back as mr_shm_withdraw, or else does what
  *  mr_shm_cancel does. Nothing happens unless the slot is submitted and its `user` is that one. True: it is the caller's. */
@@ -101,11 +101,17 @@ void mr_shm_give(struct mr_shm *p, struct mr_shm_slot *s);
 
 enum mr_shm_outcome {
     MR_SHM_DONE,    /* the room has the worker's answer */
+    MR_SHM_ANSWER,  /* it has one of several, and the worker waits for mr_shm_go_on */
     MR_SHM_LOST,    /* its worker died; submit it again, or give it back */
     MR_SHM_DAMAGED, /* its word makes no sense: a worker of this model writes where it must not */
     MR_SHM_WAITING, /* by mr_shm_sweep only: no worker has taken it yet, and it is not the caller's */
     MR_SHM_WITHDRAWN /* it waited, and was unwanted */
 };
+/** After MR_SHM_ANSWER: the worker goes on, and learns what came of its answer. why: of a status below 0. Extents that
+ *  the answer still refers to stay, others take their place. The slot is not the caller's any more. False: the worker
+ *  has died meanwhile, as with MR_SHM_LOST. */
+bool mr_shm_go_on(struct mr_shm *p, struct mr_shm_slot *s, int status, const char *why);
+
 /** The slot is the caller's again, but with MR_SHM_WAITING: this is told with the lock of the slots held, as otherwise the
  *  slot might be another request's by then. The function then calls nothing of mr_shm; it sets s->is_unwanted if the
  *  slot is to be taken out of the line, which MR_SHM_WITHDRAWN confirms. */
@@ -114,7 +120,7 @@ typedef void(mr_shm_outcome_fn)(void *ctx, struct mr_shm_slot *s, enum mr_shm_ou
 /** Hands out what is done and belongs to the home; gives extents to workers that need them. Returns the number of
  *  outcomes. Thread: the home. */
 size_t mr_shm_poll(struct mr_shm *p, uint32_t home, mr_shm_outcome_fn *fn, void *ctx);
-/** Slots of a home that are submitted. Thread: any; a snapshot. */
+/** Slots of a home that are submitted, or between two answers. Thread: any; a snapshot. */
 uint32_t mr_shm_pending(struct mr_shm *p, uint32_t home);
 
 /* ---- workers ---- */

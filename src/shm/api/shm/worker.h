@@ -54,6 +54,10 @@ bool mr_shm_task_extent(struct mr_shm_view *v, const struct mr_shm_task *t, uint
  *  False: the server has no memory now. */
 bool mr_shm_task_need(struct mr_shm_view *v, struct mr_shm_task *t, uint64_t bytes,
                       struct mr_shm_span *out);
+/** Hands over one of several answers, which lies in room and extents, and waits until the server has taken it: as long
+ *  as its client leaves earlier ones unread. Room and extents are free then; mr_shm_task_extent begins anew. Thread: any
+ *  one at a time. Errors: the server's; MR_E_CANCELLED (it has taken the slot back). */
+int mr_shm_task_answer(struct mr_shm_view *v, const struct mr_shm_task *t, struct mr_err *err);
 /** Nobody waits for the answer. Thread: any. */
 bool mr_shm_task_is_cancelled(const struct mr_shm_view *v, const struct mr_shm_task *t);
 /** Hands the slot back to the server and wakes its home if that sleeps. False: the server has taken it back. */
