@@ -46,9 +46,10 @@ test-more: setup-test  ## what `make test` leaves out: tests marked `more`, and 
 	$(call integrate,release,-m 'more or not release')
 setup-test:
 	@tools/setup --test
-checks:           ## includes against the module table, sizes of files and functions, format
+checks:           ## includes against the module table, sizes of files and functions, braces, names, format
 	python3 tools/check_includes.py
 	python3 tools/check_limits.py
+	python3 tools/check_style.py
 	@$(MAKE) --no-print-directory format-check
 test-release test-asan test-tsan test-clang: test-%:
 	@mkdir -p build

@@ -26,8 +26,9 @@ static bool take(int fd, size_t *out_length)
 
     while (!end) {
         ssize_t n = have < sizeof head - 1 ? recv(fd, head + have, sizeof head - 1 - have, 0) : 0;
-        if (n <= 0)
+        if (n <= 0) {
             return false;
+        }
         have += (size_t)n;
         head[have] = '\0';
         end = strstr(head, "\r\n\r\n");
@@ -35,8 +36,9 @@ static bool take(int fd, size_t *out_length)
     char *field = strcasestr(head, "\r\ncontent-length:");
     size_t length = field ? strtoul(field + 17, NULL, 10) : 0;
     size_t early = have - (size_t)(end + 4 - head);
-    if (length > BODY_MAX || early > length)
+    if (length > BODY_MAX || early > length) {
         return false;
+    }
     memcpy(body, end + 4, early);
     *out_length = length;
     return length == early ||

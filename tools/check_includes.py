@@ -109,7 +109,7 @@ def definitions(text):
     """(name, is static) of the functions and objects that a .c file defines; text is without comments."""
     text = DIRECTIVE.sub('', text)
     for match in FUNCTION.finditer(text):
-        signature = re.sub(r'__attribute__\s*\(\(.*?\)\)', '', match[1], flags=re.S)
+        signature = re.sub(r'__attribute__\s*\(\(.*?\)\)+', '', match[1], flags=re.S).lstrip()
         name = re.search(r'(\w+)\s*\(', signature)
         if name:
             yield name[1], signature.startswith('static')

@@ -52,10 +52,10 @@ void mr_balance_set_max_limit(struct mr_balance *r, uint32_t max_limit)
 void balance_tick(struct mr_balance *r, int64_t now_ns)
 {
     r->now_ns = MR_MAX(r->now_ns, now_ns);
-    holds_expire(r);
+    call_holds_expire(r);
 }
 
-struct balance_host *host_find(const struct mr_balance *r, uint32_t id)
+struct balance_host *balance_host_find(const struct mr_balance *r, uint32_t id)
 {
     size_t slot = id & 0xffff;
     struct balance_host *h = slot < r->slots.len ? r->slots.at[slot] : NULL;
@@ -85,7 +85,7 @@ uint32_t mr_balance_add(struct mr_balance *r, int64_t now_ns)
     h->patience = 1;
     h->rate = 1;
     h->since_ns = r->now_ns;
-    h->probe_ns = r->now_ns + jittered(r, PROBE_NS, 0, 1);
+    h->probe_ns = r->now_ns + host_jittered(r, PROBE_NS, 0, 1);
     limit_restart(r, h, LIMIT_START);
     r->host_count++;
     /* Counted as half-open for a moment, so that becoming ready ends a stall like any other way to get there. */
@@ -100,9 +100,9 @@ void mr_balance_remove(struct mr_balance *r, int64_t now_ns, uint32_t host)
     struct balance_host *h;
 
     balance_tick(r, now_ns);
-    h = host_find(r, host);
+    h = balance_host_find(r, host);
     if (h) {
-        holds_drop(r, h);
+        call_holds_drop(r, h);
         host_set(r, h, MR_BALANCE_STATE_DRAINING, "removed; waits for its last call");
         host_drop_if_done(r, h);
     }
@@ -113,9 +113,9 @@ void mr_balance_fence(struct mr_balance *r, int64_t now_ns, uint32_t host, mr_st
     struct balance_host *h;
 
     balance_tick(r, now_ns);
-    h = host_find(r, host);
+    h = balance_host_find(r, host);
     if (h && h->state != MR_BALANCE_STATE_DRAINING) {
-        holds_drop(r, h);
+        call_holds_drop(r, h);
         host_set(r, h, MR_BALANCE_STATE_FENCED, "%.*s", MR_STR_ARG(reason));
     }
 }
@@ -125,7 +125,7 @@ void mr_balance_unfence(struct mr_balance *r, int64_t now_ns, uint32_t host)
     struct balance_host *h;
 
     balance_tick(r, now_ns);
-    h = host_find(r, host);
+    h = balance_host_find(r, host);
     if (h && h->state == MR_BALANCE_STATE_FENCED) {
         host_set(r, h, MR_BALANCE_STATE_HALF_OPEN, "no longer fenced; one call tries it");
     }
@@ -166,7 +166,7 @@ bool mr_balance_is_ready(const struct mr_balance *r)
 
 bool mr_balance_is_working(const struct mr_balance *r, uint32_t host)
 {
-    const struct balance_host *h = host_find(r, host);
+    const struct balance_host *h = balance_host_find(r, host);
 
     return h && (h->state == MR_BALANCE_STATE_READY || h->state == MR_BALANCE_STATE_SUSPECT);
 }
@@ -201,7 +201,7 @@ static void quantiles(const struct balance_host *h, bool per_row, int64_t *out_p
     for (uint32_t i = 0; i < h->sample_n; i++) {
         v[i] = per_row ? h->samples[i].row_ns : h->samples[i].raw_ns;
     }
-    median(v, h->sample_n);
+    limit_median(v, h->sample_n);
     *out_p50 = (int64_t)v[(h->sample_n - 1) / 2];
     *out_p95 = (int64_t)v[(h->sample_n * 95 + 99) / 100 - 1];
 }

@@ -194,7 +194,7 @@ struct mr_balance {
 
 /* balance.c */
 void balance_tick(struct mr_balance *r, int64_t now_ns); /* time goes on: holds that ended */
-struct balance_host *host_find(const struct mr_balance *r, uint32_t id);
+struct balance_host *balance_host_find(const struct mr_balance *r, uint32_t id);
 
 /* host.c: states */
 void host_set(struct mr_balance *r, struct balance_host *h, enum mr_balance_state s,
@@ -204,7 +204,7 @@ void host_refresh(struct mr_balance *r, struct balance_host *h);
 void host_eject(struct mr_balance *r, struct balance_host *h, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 void host_drop_if_done(struct mr_balance *r, struct balance_host *h);
-int64_t jittered(struct mr_balance *r, int64_t ns, double low, double high);
+int64_t host_jittered(struct mr_balance *r, int64_t ns, double low, double high);
 
 /* limit.c */
 void limit_restart(struct mr_balance *r, struct balance_host *h, double limit);
@@ -213,34 +213,35 @@ void limit_throttled(struct mr_balance *r, struct balance_host *h);
 void limit_forgive(struct mr_balance *r, struct balance_host *h);
 uint32_t limit_usable(const struct balance_host *h);
 /** Median of the first n values, which are put in another order. n > 0. */
-float median(float *v, uint32_t n);
+float limit_median(float *v, uint32_t n);
 
 /* probe.c */
 int64_t probe_time(const struct balance_host *h); /* INT64_MAX: none */
 
 /* pick.c */
-unsigned rows_bucket(int64_t rows);
-bool host_has_room(const struct mr_balance *r, const struct balance_host *h, uint64_t weight);
+unsigned pick_rows_bucket(int64_t rows);
+bool pick_host_has_room(const struct mr_balance *r, const struct balance_host *h, uint64_t weight);
 void pick_take(struct mr_balance *r, struct balance_host *h, int64_t rows, uint64_t weight,
                struct mr_balance_call *out_call);
 
 /* budget.c: time-outs, latency figures, retries */
-double expected_ns(const struct mr_balance *r, const struct balance_host *h, int64_t rows);
+double budget_expected_ns(const struct mr_balance *r, const struct balance_host *h, int64_t rows);
 /** The host's peak, as much of it as is left by now. */
-double peak_now(const struct mr_balance *r, const struct balance_host *h);
-int64_t timeout_ns(const struct mr_balance *r, const struct balance_host *h, int64_t rows);
-void latency_add(struct mr_balance *r, struct balance_host *h, int64_t rows, int64_t ns);
-void latency_at_least(struct mr_balance *r, struct balance_host *h, int64_t rows, int64_t ns);
+double budget_peak_now(const struct mr_balance *r, const struct balance_host *h);
+int64_t budget_timeout_ns(const struct mr_balance *r, const struct balance_host *h, int64_t rows);
+void budget_latency_add(struct mr_balance *r, struct balance_host *h, int64_t rows, int64_t ns);
+void budget_latency_at_least(struct mr_balance *r, struct balance_host *h, int64_t rows,
+                             int64_t ns);
 void budget_earn(struct mr_balance *r);
 
 /* calls.c: calls in flight and held slots */
-uint32_t flight_new(struct mr_balance *r);
-struct balance_flight *flight_find(struct mr_balance *r, uint64_t ticket);
-uint64_t flight_ticket(const struct mr_balance *r, uint32_t index);
-void flight_free(struct mr_balance *r, uint32_t index);
-void hold_add(struct mr_balance *r, uint32_t index, int64_t until_ns);
-void holds_expire(struct mr_balance *r);
+uint32_t call_flight_new(struct mr_balance *r);
+struct balance_flight *call_flight_find(struct mr_balance *r, uint64_t ticket);
+uint64_t call_flight_ticket(const struct mr_balance *r, uint32_t index);
+void call_flight_free(struct mr_balance *r, uint32_t index);
+void call_hold_add(struct mr_balance *r, uint32_t index, int64_t until_ns);
+void call_holds_expire(struct mr_balance *r);
 /** Of one host; all of its holds end now. */
-void holds_drop(struct mr_balance *r, struct balance_host *h);
+void call_holds_drop(struct mr_balance *r, struct balance_host *h);
 
 #endif

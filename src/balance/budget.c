@@ -16,14 +16,14 @@ static double peak_kept(const struct mr_balance *r, const struct balance_host *h
     return exp(-(double)(r->now_ns - h->peak_ns) / PEAK_TAU_NS);
 }
 
-double peak_now(const struct mr_balance *r, const struct balance_host *h)
+double budget_peak_now(const struct mr_balance *r, const struct balance_host *h)
 {
     return h->peak * peak_kept(r, h);
 }
 
-void latency_add(struct mr_balance *r, struct balance_host *h, int64_t rows, int64_t ns)
+void budget_latency_add(struct mr_balance *r, struct balance_host *h, int64_t rows, int64_t ns)
 {
-    unsigned bucket = rows_bucket(rows);
+    unsigned bucket = pick_rows_bucket(rows);
     double row_ns = (double)ns / (double)rows, ratio;
 
     smooth(&h->row_ns[bucket], row_ns, LATENCY_WEIGHT);
@@ -38,11 +38,11 @@ void latency_add(struct mr_balance *r, struct balance_host *h, int64_t rows, int
     h->peak_ns = r->now_ns;
 }
 
-void latency_at_least(struct mr_balance *r, struct balance_host *h, int64_t rows, int64_t ns)
+void budget_latency_at_least(struct mr_balance *r, struct balance_host *h, int64_t rows, int64_t ns)
 {
-    double known = r->row_ns[rows_bucket(rows)] * (double)rows;
+    double known = r->row_ns[pick_rows_bucket(rows)] * (double)rows;
 
-    if (known > 0 && (double)ns / known > peak_now(r, h)) {
+    if (known > 0 && (double)ns / known > budget_peak_now(r, h)) {
         h->peak = (double)ns / known;
         h->peak_ns = r->now_ns;
     }
@@ -52,7 +52,7 @@ void latency_at_least(struct mr_balance *r, struct balance_host *h, int64_t rows
  * proportion; a smaller one's time grows with the rows. */
 static double expected_of_all(const struct mr_balance *r, int64_t rows)
 {
-    int bucket = (int)rows_bucket(rows);
+    int bucket = (int)pick_rows_bucket(rows);
 
     for (int d = 0; d < BUCKETS; d++) {
         if (bucket + d < BUCKETS && r->row_ns[bucket + d] > 0) {
@@ -65,9 +65,9 @@ static double expected_of_all(const struct mr_balance *r, int64_t rows)
     return 0;
 }
 
-double expected_ns(const struct mr_balance *r, const struct balance_host *h, int64_t rows)
+double budget_expected_ns(const struct mr_balance *r, const struct balance_host *h, int64_t rows)
 {
-    double row_ns = h->row_ns[rows_bucket(rows)];
+    double row_ns = h->row_ns[pick_rows_bucket(rows)];
 
     if (row_ns > 0) {
         return row_ns * (double)rows;
@@ -75,10 +75,10 @@ double expected_ns(const struct mr_balance *r, const struct balance_host *h, int
     return expected_of_all(r, rows) * (h->pace > 0 ? h->pace : 1);
 }
 
-int64_t timeout_ns(const struct mr_balance *r, const struct balance_host *h, int64_t rows)
+int64_t budget_timeout_ns(const struct mr_balance *r, const struct balance_host *h, int64_t rows)
 {
     uint32_t most = h->state == MR_BALANCE_STATE_HALF_OPEN ? PATIENCE_CANARY : PATIENCE_MAX;
-    double ns = expected_ns(r, h, rows) * TIMEOUT_FACTOR;
+    double ns = budget_expected_ns(r, h, rows) * TIMEOUT_FACTOR;
 
     ns = fmax(ns > 0 ? ns : (double)TIMEOUT_FIRST_NS, (double)r->min_timeout_ns);
     ns *= MR_MIN(h->patience, most);
@@ -119,5 +119,5 @@ int64_t mr_balance_backoff_ns(struct mr_balance *r, uint32_t tries)
 {
     uint32_t doublings = MR_MIN(MR_MAX(tries, 1u) - 1, 20u);
 
-    return jittered(r, MR_MIN(BACKOFF_NS << doublings, BACKOFF_MAX_NS), 0, 1);
+    return host_jittered(r, MR_MIN(BACKOFF_NS << doublings, BACKOFF_MAX_NS), 0, 1);
 }

@@ -2,7 +2,7 @@
  * reused; a ticket carries the generation of its entry, so that one that is reported twice finds nothing. */
 #include "balance_priv.h"
 
-uint32_t flight_new(struct mr_balance *r)
+uint32_t call_flight_new(struct mr_balance *r)
 {
     if (r->free_flight == 0) {
         struct balance_flight none = {.state = CALL_FREE};
@@ -18,12 +18,12 @@ uint32_t flight_new(struct mr_balance *r)
     return index;
 }
 
-uint64_t flight_ticket(const struct mr_balance *r, uint32_t index)
+uint64_t call_flight_ticket(const struct mr_balance *r, uint32_t index)
 {
     return (uint64_t)r->flights.at[index].generation << 32 | (index + 1);
 }
 
-struct balance_flight *flight_find(struct mr_balance *r, uint64_t ticket)
+struct balance_flight *call_flight_find(struct mr_balance *r, uint64_t ticket)
 {
     uint32_t index = (uint32_t)ticket - 1; /* ticket 0 gives one that is out of range */
     struct balance_flight *f;
@@ -35,7 +35,7 @@ struct balance_flight *flight_find(struct mr_balance *r, uint64_t ticket)
     return f->state == CALL_FLYING && f->generation == ticket >> 32 ? f : NULL;
 }
 
-void flight_free(struct mr_balance *r, uint32_t index)
+void call_flight_free(struct mr_balance *r, uint32_t index)
 {
     struct balance_flight *f = &r->flights.at[index];
 
@@ -73,7 +73,7 @@ static void heap_sink(struct mr_balance *r, size_t at)
     }
 }
 
-void hold_add(struct mr_balance *r, uint32_t index, int64_t until_ns)
+void call_hold_add(struct mr_balance *r, uint32_t index, int64_t until_ns)
 {
     struct balance_hold hold = {until_ns, index};
     struct balance_flight *f = &r->flights.at[index];
@@ -91,10 +91,10 @@ void hold_add(struct mr_balance *r, uint32_t index, int64_t until_ns)
 static void hold_end(struct mr_balance *r, uint32_t index)
 {
     r->flights.at[index].host->held--;
-    flight_free(r, index);
+    call_flight_free(r, index);
 }
 
-void holds_expire(struct mr_balance *r)
+void call_holds_expire(struct mr_balance *r)
 {
     while (r->holds.len > 0 && r->holds.at[0].until_ns <= r->now_ns) {
         hold_end(r, r->holds.at[0].index);
@@ -103,7 +103,7 @@ void holds_expire(struct mr_balance *r)
     }
 }
 
-void holds_drop(struct mr_balance *r, struct balance_host *h)
+void call_holds_drop(struct mr_balance *r, struct balance_host *h)
 {
     size_t kept = 0;
 

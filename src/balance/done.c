@@ -25,7 +25,7 @@ static void on_ok(struct mr_balance *r, struct balance_host *h, const struct bal
     h->ok++;
     r->last_ok_ns = r->now_ns;
     rate_add(h, 1);
-    latency_add(r, h, f->rows, MR_MAX(r->now_ns - f->start_ns, (int64_t)1));
+    budget_latency_add(r, h, f->rows, MR_MAX(r->now_ns - f->start_ns, (int64_t)1));
     h->rounds = 0;
     h->refused = 0;
     h->patience = 1;
@@ -84,7 +84,7 @@ static int64_t hold_until(const struct mr_balance *r, const struct balance_host 
     uint32_t most_doublings = h->rate < RATE_GOOD ? HOLD_DOUBLINGS : HOLD_DOUBLINGS_GOOD;
     uint32_t doublings = MR_MIN(MR_MAX(h->rounds, 1u) - 1, most_doublings);
     int64_t most = r->state_count[MR_BALANCE_STATE_READY] > 0 ? HOLD_MAX_NS : HOLD_ALONE_NS;
-    double ns = expected_ns(r, h, f->rows) * (double)(1u << doublings);
+    double ns = budget_expected_ns(r, h, f->rows) * (double)(1u << doublings);
 
     return MR_MIN(mr_ns_after(f->start_ns, ns < (double)HOLD_MAX_NS ? (int64_t)ns : HOLD_MAX_NS),
                   r->now_ns + most);
@@ -112,7 +112,7 @@ void mr_balance_refuted(struct mr_balance *r, int64_t now_ns, uint32_t host, mr_
     char text[sizeof h->reason];
 
     balance_tick(r, now_ns);
-    h = host_find(r, host);
+    h = balance_host_find(r, host);
     if (!h) {
         return;
     }
@@ -140,11 +140,11 @@ static void on_throttled(struct mr_balance *r, struct balance_host *h,
         limit_forgive(r, h);
     }
     if (retry_after_ns > 0) {
-        wait = jittered(r, MR_MIN(retry_after_ns, RETRY_AFTER_MAX), 1, 1 + JITTER / 2);
+        wait = host_jittered(r, MR_MIN(retry_after_ns, RETRY_AFTER_MAX), 1, 1 + JITTER / 2);
     } else {
         wait = (r->now_ns - h->throttled_from_ns) / THROTTLE_SHARE;
         wait = MR_MIN(MR_MAX(wait, THROTTLE_MIN_NS), THROTTLE_MAX_NS);
-        wait = jittered(r, wait, 1 - JITTER, 1 + JITTER);
+        wait = host_jittered(r, wait, 1 - JITTER, 1 + JITTER);
     }
     h->paused_until_ns = MR_MAX(h->paused_until_ns, r->now_ns + wait);
 }
@@ -158,7 +158,7 @@ void mr_balance_done(struct mr_balance *r, int64_t now_ns, uint64_t ticket,
     int64_t until = 0;
 
     balance_tick(r, now_ns);
-    f = flight_find(r, ticket);
+    f = call_flight_find(r, ticket);
     if (!f) {
         return;
     }
@@ -181,20 +181,22 @@ void mr_balance_done(struct mr_balance *r, int64_t now_ns, uint64_t ticket,
         /* One that has shown no better is not to get all the work there is before another one is heard. */
         until = h->ok == 0 || h->rounds > 0 ? hold_until(r, h, f) : 0;
         break;
-    case MR_BALANCE_CANCELLED: latency_at_least(r, h, f->rows, r->now_ns - f->start_ns); break;
+    case MR_BALANCE_CANCELLED:
+        budget_latency_at_least(r, h, f->rows, r->now_ns - f->start_ns);
+        break;
     }
     if (until > r->now_ns &&
         (h->state == MR_BALANCE_STATE_READY || h->state == MR_BALANCE_STATE_SUSPECT)) {
-        hold_add(r, index, until);
+        call_hold_add(r, index, until);
     } else {
-        flight_free(r, index);
+        call_flight_free(r, index);
     }
     host_drop_if_done(r, h);
 }
 
 void mr_balance_done_sized(struct mr_balance *r, int64_t now_ns, uint64_t ticket, int64_t rows)
 {
-    struct balance_flight *f = flight_find(r, ticket);
+    struct balance_flight *f = call_flight_find(r, ticket);
 
     if (f) {
         f->rows = MR_MAX(rows, (int64_t)1);

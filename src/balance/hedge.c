@@ -12,7 +12,7 @@ static void fastest(struct mr_balance *r, struct balance_host *out[2])
     for (size_t i = 0; i < r->slots.len; i++) {
         struct balance_host *h = r->slots.at[i];
         if (!h || h->state != MR_BALANCE_STATE_READY || h->throttled_from_ns != 0 ||
-            !host_has_room(r, h, 0)) {
+            !pick_host_has_room(r, h, 0)) {
             continue;
         }
         if (!out[0] || h->pace < out[0]->pace) {
@@ -41,8 +41,8 @@ static void consider(struct mr_balance *r, struct choice *c, uint32_t index,
     if (!host || f->state != CALL_FLYING || f->is_hedged) {
         return;
     }
-    copy = expected_ns(r, host, f->rows) * HEDGE_WORTH;
-    own = expected_ns(r, f->host, f->rows);
+    copy = budget_expected_ns(r, host, f->rows) * HEDGE_WORTH;
+    own = budget_expected_ns(r, f->host, f->rows);
     remains = age < own ? own - age : age;
     if (copy == 0) {
         return;
@@ -76,7 +76,7 @@ bool mr_balance_hedge(struct mr_balance *r, int64_t now_ns, uint64_t *out_origin
         *out_again_ns = c.again_ns;
         return false;
     }
-    original = flight_ticket(r, c.index);
+    original = call_flight_ticket(r, c.index);
     r->hedge_tokens -= 1;
     r->flights.at[c.index].is_hedged = true;
     pick_take(r, c.host, r->flights.at[c.index].rows, r->flights.at[c.index].weight, out_call);

@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-int64_t jittered(struct mr_balance *r, int64_t ns, double low, double high)
+int64_t host_jittered(struct mr_balance *r, int64_t ns, double low, double high)
 {
     return (int64_t)((double)ns * (low + (high - low) * mr_rng_unit(&r->rng)));
 }
@@ -31,7 +31,7 @@ static void stall_update(struct mr_balance *r)
         }
     } else if (!works && !r->is_stalled) {
         r->stall_step_ns = STALL_MIN_NS;
-        r->stall_try_ns = r->now_ns + jittered(r, STALL_MIN_NS, 1 - JITTER, 1 + JITTER);
+        r->stall_try_ns = r->now_ns + host_jittered(r, STALL_MIN_NS, 1 - JITTER, 1 + JITTER);
     }
     r->is_stalled = !works;
 }
@@ -70,10 +70,10 @@ void host_eject(struct mr_balance *r, struct balance_host *h, const char *fmt, .
         h->ejections++;
     }
     ns = MR_MIN(EJECT_NS * MR_MAX(h->ejections, 1u), EJECT_MAX_NS);
-    h->ejected_until_ns = r->now_ns + jittered(r, ns, 1 - JITTER, 1 + JITTER);
+    h->ejected_until_ns = r->now_ns + host_jittered(r, ns, 1 - JITTER, 1 + JITTER);
     h->is_ejected_refused = h->refused > 0;
     h->probe_ns = MR_MIN(h->probe_ns, r->now_ns + PROBE_SOON_NS);
-    holds_drop(r, h);
+    call_holds_drop(r, h);
     va_start(ap, fmt);
     state_set(r, h, MR_BALANCE_STATE_EJECTED, fmt, ap);
     va_end(ap);

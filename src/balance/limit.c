@@ -67,7 +67,7 @@ static int float_order(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-float median(float *v, uint32_t n)
+float limit_median(float *v, uint32_t n)
 {
     qsort(v, n, sizeof *v, float_order);
     return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
@@ -90,7 +90,7 @@ static struct reading window_read(const struct balance_host *h, unsigned bucket)
             v[n++] = s->row_ns;
         }
     }
-    return (struct reading){.median_ns = n > 0 ? median(v, n) : 0, .count = n};
+    return (struct reading){.median_ns = n > 0 ? limit_median(v, n) : 0, .count = n};
 }
 
 /* The share of calls that waits at the host. A size without a base says nothing yet. */
@@ -208,7 +208,7 @@ void limit_answer(struct mr_balance *r, struct balance_host *h, const struct bal
     h->samples[h->sample_at] = (struct balance_sample){
         .raw_ns = (float)ns,
         .row_ns = (float)((double)ns / (double)f->rows),
-        .bucket = (uint8_t)rows_bucket(f->rows),
+        .bucket = (uint8_t)pick_rows_bucket(f->rows),
         .window = counts ? h->window : 0,
     };
     h->sample_at = (h->sample_at + 1) % SAMPLES;

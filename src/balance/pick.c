@@ -6,14 +6,14 @@
 
 #include <math.h>
 
-unsigned rows_bucket(int64_t rows)
+unsigned pick_rows_bucket(int64_t rows)
 {
     unsigned top = 63u - (unsigned)__builtin_clzll((uint64_t)rows | 1u);
 
     return MR_MIN(top, BUCKETS - 1u);
 }
 
-bool host_has_room(const struct mr_balance *r, const struct balance_host *h, uint64_t weight)
+bool pick_host_has_room(const struct mr_balance *r, const struct balance_host *h, uint64_t weight)
 {
     uint32_t used = h->in_flight + h->held;
 
@@ -40,7 +40,7 @@ static double host_cost(const struct mr_balance *r, const struct balance_host *h
     if (h->state == MR_BALANCE_STATE_HALF_OPEN) {
         return 0;
     }
-    return fmax(peak_now(r, h), PEAK_FLOOR) * (h->in_flight + h->held + 1);
+    return fmax(budget_peak_now(r, h), PEAK_FLOOR) * (h->in_flight + h->held + 1);
 }
 
 static bool is_avoided(const struct mr_balance_ask *ask, uint32_t id)
@@ -71,7 +71,7 @@ static void scan_host(struct mr_balance *r, struct scan *s, struct balance_host 
     if (!avoided && h->state == MR_BALANCE_STATE_READY && h->throttled_from_ns == 0) {
         s->other_works = true;
     }
-    if (!host_has_room(r, h, s->ask->weight)) {
+    if (!pick_host_has_room(r, h, s->ask->weight)) {
         return;
     }
     cost = host_cost(r, h);
@@ -123,7 +123,7 @@ static void stall_try(struct mr_balance *r)
     }
     if (oldest) {
         r->stall_step_ns = MR_MIN(r->stall_step_ns * 2, STALL_MAX_NS);
-        r->stall_try_ns = r->now_ns + jittered(r, r->stall_step_ns, 1 - JITTER, 1);
+        r->stall_try_ns = r->now_ns + host_jittered(r, r->stall_step_ns, 1 - JITTER, 1);
         host_set(r, oldest, MR_BALANCE_STATE_HALF_OPEN, "one call tries it, as no host works");
     }
 }
@@ -131,7 +131,7 @@ static void stall_try(struct mr_balance *r)
 void pick_take(struct mr_balance *r, struct balance_host *h, int64_t rows, uint64_t weight,
                struct mr_balance_call *out_call)
 {
-    uint32_t index = flight_new(r);
+    uint32_t index = call_flight_new(r);
     struct balance_flight *f = &r->flights.at[index];
 
     f->host = h;
@@ -146,10 +146,10 @@ void pick_take(struct mr_balance *r, struct balance_host *h, int64_t rows, uint6
         h->was_full = true;
     }
     *out_call = (struct mr_balance_call){
-        .ticket = flight_ticket(r, index),
+        .ticket = call_flight_ticket(r, index),
         .host = h->id,
         .index = index,
-        .timeout_ns = timeout_ns(r, h, rows),
+        .timeout_ns = budget_timeout_ns(r, h, rows),
     };
 }
 
@@ -184,7 +184,7 @@ bool mr_balance_pick_host(struct mr_balance *r, int64_t now_ns, uint32_t host,
     struct balance_host *h;
 
     balance_tick(r, now_ns);
-    h = host_find(r, host);
+    h = balance_host_find(r, host);
     if (!h || !mr_balance_is_working(r, host) || h->paused_until_ns > r->now_ns ||
         h->in_flight >= r->max_limit) {
         return false;

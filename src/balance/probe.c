@@ -35,7 +35,7 @@ void mr_balance_probed(struct mr_balance *r, int64_t now_ns, uint32_t host, bool
     struct balance_host *h;
 
     balance_tick(r, now_ns);
-    h = host_find(r, host);
+    h = balance_host_find(r, host);
     if (!h || !h->is_probing) {
         return;
     }
@@ -49,6 +49,6 @@ void mr_balance_probed(struct mr_balance *r, int64_t now_ns, uint32_t host, bool
         host_set(r, h, MR_BALANCE_STATE_HALF_OPEN, "passes health checks again; one call tries it");
     }
     h->probe_ns =
-        r->now_ns + jittered(r, h->state == MR_BALANCE_STATE_READY ? PROBE_NS : PROBE_SOON_NS,
-                             1 - JITTER, 1 + JITTER);
+        r->now_ns + host_jittered(r, h->state == MR_BALANCE_STATE_READY ? PROBE_NS : PROBE_SOON_NS,
+                                  1 - JITTER, 1 + JITTER);
 }

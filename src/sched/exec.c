@@ -28,7 +28,7 @@ static void run_fail_request(struct mr_execution *x, uint32_t request, int statu
     struct exec_run *run = x->user;
 
     if (request < run->count && status < 0) {
-        infer_fail(run->items[request], status, "%s", message ? message : mr_status_text(status));
+        sched_fail(run->items[request], status, "%s", message ? message : mr_status_text(status));
     }
 }
 
@@ -211,7 +211,7 @@ static int prepare(struct exec_run *run, struct mr_err *err)
     run->x.err = &run->items[0]->err;
     run->x.is_cancelled = run_is_cancelled;
     run->x.fail_request = run_fail_request;
-    run->x.respond = exec_respond;
+    run->x.respond = sched_respond;
     run->x.on_done = run_done;
     run->x.is_suspect = run->is_suspect;
     /* Warm-up has no reply loop. MR_EPOCH_SLOT_NONE is no loop's number either. */

@@ -5,7 +5,7 @@
 #include "exec/quarantine.h"
 #include "sched_priv.h"
 
-void infer_fail(struct mr_infer *r, int status, const char *fmt, ...)
+void sched_fail(struct mr_infer *r, int status, const char *fmt, ...)
 {
     va_list ap;
 
@@ -24,7 +24,7 @@ static void run_on_done(struct mr_mail *mail)
     r->on_done(r);
 }
 
-void infer_deliver(struct mr_infer *r)
+void sched_deliver(struct mr_infer *r)
 {
     if (!r->reply_loop->post) {
         r->on_done(r);
@@ -64,11 +64,11 @@ static void count_success(struct mr_sched_stats *st, const struct mr_infer *r, i
     const struct mr_infer_times *t = &r->times;
     int64_t end = t->end + encode_ns;
 
-    duration_add(&st->success, t->end - t->queued);
-    duration_add(&st->queue, t->start - t->queued);
-    duration_add(&st->compute_input, t->infer_start - t->start);
-    duration_add(&st->compute_infer, t->infer_end - t->infer_start);
-    duration_add(&st->compute_output, t->end - t->infer_end);
+    stats_duration_add(&st->success, t->end - t->queued);
+    stats_duration_add(&st->queue, t->start - t->queued);
+    stats_duration_add(&st->compute_input, t->infer_start - t->start);
+    stats_duration_add(&st->compute_infer, t->infer_end - t->infer_start);
+    stats_duration_add(&st->compute_output, t->end - t->infer_end);
     mr_count_add(&st->inference_count, (uint64_t)rows_of(r));
     latency_add(&st->latency_queue[r->protocol], t->start - t->queued);
     latency_add(&st->latency_compute[r->protocol], t->end - t->start);
@@ -81,7 +81,7 @@ static void count_finished(struct mr_sched_stats *st, struct mr_infer *r, int64_
     if (r->status == MR_OK) {
         count_success(st, r, encode_ns);
     } else {
-        duration_add(&st->fail, r->times.queued ? mr_now_ns() - r->times.queued : 0);
+        stats_duration_add(&st->fail, r->times.queued ? mr_now_ns() - r->times.queued : 0);
         mr_count_add(&st->failed[fail_reason(r)], 1);
     }
     atomic_store_explicit(&st->last_wall_ns, mr_wall_coarse_ns(), memory_order_relaxed);
@@ -97,7 +97,7 @@ void mr_infer_finish(struct mr_infer *r, int64_t encode_ns)
             count_finished(&s->shared->stats, r, encode_ns);
             pthread_mutex_unlock(&s->mutex);
         } else {
-            count_finished(&slot_get(s, r->reply_loop->epoch_slot)->stats, r, encode_ns);
+            count_finished(&stats_slot_get(s, r->reply_loop->epoch_slot)->stats, r, encode_ns);
         }
         /* relaxed: whether a request is taken that comes as recording begins does not matter */
         if (__builtin_expect(atomic_load_explicit(&s->recording, memory_order_relaxed) != NULL,

@@ -35,8 +35,8 @@ static bool same_shape(const struct mr_tensor *a, const struct mr_tensor *b)
     return true;
 }
 
-bool batch_can_join(const struct mr_sched *s, const struct mr_infer *first,
-                    const struct mr_infer *r)
+bool instance_can_join(const struct mr_sched *s, const struct mr_infer *first,
+                       const struct mr_infer *r)
 {
     if (s->version->backend_flags & MR_BACKEND_PER_REQUEST) {
         return true;
@@ -73,7 +73,7 @@ static void collect(struct mr_sched *s, struct batch_plan *plan, struct walk *wa
     int64_t max = s->version->max_batch_size;
 
     for (struct mr_infer *r = first; r; r = queue_after(s, r)) {
-        if (r != first && !batch_can_join(s, first, r)) {
+        if (r != first && !instance_can_join(s, first, r)) {
             plan->reason = MR_CLOSE_SHAPE;
             plan->is_ready = true;
             return;
@@ -144,7 +144,7 @@ static bool is_exactly_full(const struct mr_sched *s, const struct batch_plan *p
     return plan->rows == s->version->max_batch_size && is_preferred(s, plan->rows);
 }
 
-void batch_form(struct mr_sched *s, int64_t now_ns, struct batch_plan *plan)
+void instance_form_batch(struct mr_sched *s, int64_t now_ns, struct batch_plan *plan)
 {
     struct walk walk = {.oldest_ns = INT64_MAX, .deadline_ns = INT64_MAX};
 
@@ -234,11 +234,11 @@ bool instance_is_held(struct mr_sched *s)
     return !s->is_released && !s->is_stopping;
 }
 
-void infer_deliver_all(struct mr_infer *r)
+void sched_deliver_all(struct mr_infer *r)
 {
     while (r) {
         struct mr_infer *next = r->next;
-        infer_deliver(r);
+        sched_deliver(r);
         r = next;
     }
 }
@@ -251,7 +251,7 @@ static struct mr_infer *post_list(struct mr_infer *r)
     while (r) {
         struct mr_infer *next = r->next;
         if (r->reply_loop->post) {
-            infer_deliver(r);
+            sched_deliver(r);
         } else {
             *tail = r;
             tail = &r->next;
@@ -326,7 +326,7 @@ static uint32_t next_batch(struct sched_instance *in, struct mr_infer **items,
         int64_t now = mr_now_ns();
         if ((rejects = queue_reject(s, now))) {
             pthread_mutex_unlock(&s->mutex);
-            infer_deliver_all(rejects);
+            sched_deliver_all(rejects);
             pthread_mutex_lock(&s->mutex);
             continue;
         }
@@ -342,7 +342,7 @@ static uint32_t next_batch(struct sched_instance *in, struct mr_infer **items,
             return 0; /* whoever forms the batch wakes others for what it leaves */
         }
         if (s->queued > 0 && !instance_is_held(s) && !s->is_forming) {
-            batch_form(s, now, plan);
+            instance_form_batch(s, now, plan);
             if (plan->is_ready) {
                 break;
             }
@@ -502,7 +502,7 @@ static void batch_end(struct exec_batch *b, bool was_pending)
     }
     batch_keep(b);
     pthread_mutex_unlock(&s->mutex);
-    infer_deliver_all(over);
+    sched_deliver_all(over);
 }
 
 static void batch_done(struct exec_run *run);
@@ -563,7 +563,7 @@ static void batch_done(struct exec_run *run)
     struct mr_sched *s = run->s;
     struct exec_batch *b = MR_CONTAINER_OF(run, struct exec_batch, run);
 
-    ending_begin(s);
+    instance_ending_begin(s);
     if (run->is_lost && run->count > 1 && !s->sequences) {
         batch_split(b);
     } else {
@@ -574,15 +574,15 @@ static void batch_done(struct exec_run *run)
         instance_run_direct(s);
         pthread_mutex_unlock(&s->mutex);
     }
-    ending_end(s);
+    instance_ending_end(s);
 }
 
-void ending_begin(struct mr_sched *s)
+void instance_ending_begin(struct mr_sched *s)
 {
     atomic_fetch_add_explicit(&s->endings, 1, memory_order_relaxed);
 }
 
-void ending_end(struct mr_sched *s)
+void instance_ending_end(struct mr_sched *s)
 {
     /* release: what was done with the scheduler comes before its end (acquire in mr_sched_close) */
     atomic_fetch_sub_explicit(&s->endings, 1, memory_order_release);
@@ -621,7 +621,7 @@ void instance_run_direct(struct mr_sched *s)
         const int64_t now = mr_now_ns();
         if ((rejects = queue_reject(s, now))) {
             pthread_mutex_unlock(&s->mutex);
-            infer_deliver_all(rejects);
+            sched_deliver_all(rejects);
             pthread_mutex_lock(&s->mutex);
             continue;
         }
@@ -631,7 +631,7 @@ void instance_run_direct(struct mr_sched *s)
         if (queue_front(s)->input_bytes > DIRECT_BYTES && instance_wake(s, &err) == MR_OK) {
             return;
         }
-        batch_form(s, now, &plan);
+        instance_form_batch(s, now, &plan);
         b = batch_new(in);
         b->plan = plan;
         take(s, plan.count, b->items);

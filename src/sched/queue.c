@@ -62,7 +62,7 @@ int queue_check_room(struct mr_infer *r, uint32_t size, uint32_t max, const char
     if (size < max || max == 0) {
         return MR_OK;
     }
-    infer_fail(r, MR_E_UNAVAILABLE, "Exceeds maximum queue size (%u: %s)", max, limit);
+    sched_fail(r, MR_E_UNAVAILABLE, "Exceeds maximum queue size (%u: %s)", max, limit);
     r->err.flags = MR_ERR_RETRYABLE;
     return MR_E_UNAVAILABLE;
 }
@@ -173,10 +173,10 @@ bool queue_expire_one(struct mr_sched *s, struct mr_infer *r, int64_t now_ns)
     }
     queue_withdraw(s, r);
     if (by_client) {
-        infer_fail(r, MR_E_DEADLINE,
+        sched_fail(r, MR_E_DEADLINE,
                    "Deadline Exceeded: the request waited in the queue until it was too late");
     } else {
-        infer_fail(r, MR_E_UNAVAILABLE, "Request timeout expired");
+        sched_fail(r, MR_E_UNAVAILABLE, "Request timeout expired");
     }
     return true;
 }

@@ -1,6 +1,6 @@
 /* Several answers to one request, on their way from the executor to the request's reply loop.
  *
- * Answers that the client has not read are bounded: the executor's thread waits in exec_respond while the reply loop
+ * Answers that the client has not read are bounded: the executor's thread waits in sched_respond while the reply loop
  * holds the maximum number of answers, or bytes of them, of a request. The reply loop calls mr_infer_response_end for
  * each answer that has left. A cancelled request releases the executor's thread at once. An executor that has
  * no thread to spare is not kept: it offers the answer again when there is room (on_room of exec/exec.h).
@@ -47,7 +47,7 @@ static int check_outputs(const struct mr_version *v, struct mr_response *q, stru
     return rc;
 }
 
-int exec_respond(struct mr_execution *x, struct mr_response *q, struct mr_err *err)
+int sched_respond(struct mr_execution *x, struct mr_response *q, struct mr_err *err)
 {
     struct exec_run *run = x->user;
     struct mr_infer *r = run->items[q->request];
@@ -97,23 +97,23 @@ int exec_respond(struct mr_execution *x, struct mr_response *q, struct mr_err *e
     return rc;
 }
 
-struct mr_execution *exec_take_offer(struct mr_sched *s, struct mr_infer *r)
+struct mr_execution *sched_take_offer(struct mr_sched *s, struct mr_infer *r)
 {
     struct mr_execution *x = r->room_for;
 
     r->room_for = NULL;
     if (x) {
-        ending_begin(
+        instance_ending_begin(
             s); /* the execution may end, and the version with it, before on_room returns */
     }
     return x;
 }
 
-void exec_offer_again(struct mr_sched *s, struct mr_execution *x)
+void sched_offer_again(struct mr_sched *s, struct mr_execution *x)
 {
     if (x) {
         x->on_room(x);
-        ending_end(s);
+        instance_ending_end(s);
     }
 }
 
@@ -128,8 +128,8 @@ void mr_infer_response_end(struct mr_infer *r, struct mr_response **response)
     if (s->waiting_responders > 0) {
         pthread_cond_broadcast(&s->freed);
     }
-    again = has_room(r) ? exec_take_offer(s, r) : NULL;
+    again = has_room(r) ? sched_take_offer(s, r) : NULL;
     pthread_mutex_unlock(&s->mutex);
     mr_response_free(response);
-    exec_offer_again(s, again);
+    sched_offer_again(s, again);
 }

@@ -16,7 +16,7 @@ static uint32_t instance_count(const Inference__ModelConfig *c)
     return n < 1 ? 1 : (uint32_t)MR_MIN(n, 1024);
 }
 
-struct mr_instance_desc instance_desc(const struct mr_sched *s, uint32_t index)
+struct mr_instance_desc sched_instance_desc(const struct mr_sched *s, uint32_t index)
 {
     const Inference__ModelConfig *c = s->version->config;
     struct mr_instance_desc d = {.size = sizeof d, .index = index, .name = ""};
@@ -123,12 +123,12 @@ static int open_instances(struct mr_sched *s, struct mr_err *err)
     warmup_begin(&warmup, s);
     s->instance_count = instance_count(s->version->config);
     s->instances = MR_NEW_ARRAY(struct sched_instance, s->instance_count);
-    MR_TRY(sequences_open(s, err));
+    MR_TRY(sequence_config_open(s, err));
     for (uint32_t i = 0; i < s->instance_count; i++) {
         struct sched_instance *in = &s->instances[i];
         in->sched = s;
         in->index = i;
-        struct mr_instance_desc desc = instance_desc(s, i);
+        struct mr_instance_desc desc = sched_instance_desc(s, i);
         struct mr_executor *e = s->version->executor;
         MR_TRY(e->ops->instance_open(e, &desc, &in->instance, err));
         MR_TRY(warmup_run(&warmup, in->instance, s->instance_count - i, err));
@@ -167,7 +167,7 @@ int mr_sched_open(struct mr_version *v, const struct mr_sched_options *o, struct
     v->sched = s;
     MR_TRY(configure(s, err));
     s->slots = mr_alloc_array(o->reader_count, sizeof *s->slots);
-    s->shared = slot_new(s);
+    s->shared = stats_slot_new(s);
     MR_TRY(open_instances(s, err));
     /* The old version's requests come to this one: no network thread shall have to make a thread for them, which
      * maps memory. */
@@ -235,7 +235,7 @@ void mr_sched_close(struct mr_version *v)
     wait_for_endings(s);
     stop_threads(s);
     record_close(s);
-    sequences_close(s);
+    sequence_config_close(s);
     close_instances(s);
     pthread_cond_destroy(&s->freed);
     pthread_cond_destroy(&s->filled);

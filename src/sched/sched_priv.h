@@ -175,15 +175,15 @@ bool exec_run(struct exec_run *run, void *instance);
 /* Nobody waits for any of its requests. */
 bool exec_is_cancelled(const struct exec_run *run);
 /* respond.c: the execution that may offer an answer to the request again, NULL = none waits. The caller gives it to
- * exec_offer_again when it has let go of the mutex. Holding the mutex. */
-struct mr_execution *exec_take_offer(struct mr_sched *s, struct mr_infer *r);
+ * sched_offer_again when it has let go of the mutex. Holding the mutex. */
+struct mr_execution *sched_take_offer(struct mr_sched *s, struct mr_infer *r);
 /* NULL: nothing. Not holding the mutex. */
-void exec_offer_again(struct mr_sched *s, struct mr_execution *x);
+void sched_offer_again(struct mr_sched *s, struct mr_execution *x);
 /* Check an output against the config and give it the config's dims when the backend saw others. */
 int exec_check_output(const struct mr_version *v, struct mr_arena *arena,
                       const struct mr_model_io *io, struct mr_tensor *t, struct mr_err *err);
 /* respond.c: mr_execution.respond. */
-int exec_respond(struct mr_execution *x, struct mr_response *response, struct mr_err *err);
+int sched_respond(struct mr_execution *x, struct mr_response *response, struct mr_err *err);
 /* batch.c: joining and splitting for exec_run; all return MR_OK or fill *err. */
 int batch_gather(struct mr_infer **items, uint32_t count, uint32_t input, int64_t rows,
                  struct mr_arena *arena, struct mr_tensor *out, struct mr_block **out_block,
@@ -235,9 +235,9 @@ struct batch_plan {
     bool is_ready; /* run it now; otherwise wait until wait_until_ns or wake_at_rows */
     int64_t wait_until_ns;
 };
-bool batch_can_join(const struct mr_sched *s, const struct mr_infer *first,
-                    const struct mr_infer *r);
-void batch_form(struct mr_sched *s, int64_t now_ns, struct batch_plan *plan);
+bool instance_can_join(const struct mr_sched *s, const struct mr_infer *first,
+                       const struct mr_infer *r);
+void instance_form_batch(struct mr_sched *s, int64_t now_ns, struct batch_plan *plan);
 
 /* instance.c. Somebody has to look at the queue: an idle thread, or a new one while there may be more. Fails when
  * nobody will: no thread runs and none can be started. Holding the mutex. */
@@ -249,19 +249,19 @@ void instance_wait(struct mr_sched *s, pthread_cond_t *cond, int64_t until_ns);
 /* The test hook holds requests back. Holding the mutex. */
 bool instance_is_held(struct mr_sched *s);
 /* Hand back a chain of requests. */
-void infer_deliver_all(struct mr_infer *r);
+void sched_deliver_all(struct mr_infer *r);
 /* Starts the first thread before there is a request. */
 void instance_start_early(struct mr_sched *s);
 /* What instance `index` is, by the instance groups of the config; past them one like the first. */
-struct mr_instance_desc instance_desc(const struct mr_sched *s, uint32_t index);
+struct mr_instance_desc sched_instance_desc(const struct mr_sched *s, uint32_t index);
 /* Frees what its executions used. None runs. */
 void instance_fini(struct sched_instance *in);
 /* A pending execution begins to end, and has ended: mr_sched_close waits in between. */
-void ending_begin(struct mr_sched *s);
-void ending_end(struct mr_sched *s);
+void instance_ending_begin(struct mr_sched *s);
+void instance_ending_end(struct mr_sched *s);
 void *instance_main(void *arg);
 /* Hands over what waits, as far as there is room. Of a scheduler with direct_max. Holding the mutex, which it lets go in
- * between; the caller keeps the scheduler (ending_begin). */
+ * between; the caller keeps the scheduler (instance_ending_begin). */
 void instance_run_direct(struct mr_sched *s);
 
 /* record.c. A finished request while requests are recorded; its inputs are still there. Thread: the reply loop's. */
@@ -270,14 +270,14 @@ void record_maybe(struct mr_sched *s, const struct mr_infer *r);
 void record_close(struct mr_sched *s);
 
 /* finish.c */
-void infer_fail(struct mr_infer *r, int status, const char *fmt, ...)
+void sched_fail(struct mr_infer *r, int status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-void infer_deliver(struct mr_infer *r);
+void sched_deliver(struct mr_infer *r);
 
 /* stats.c */
-struct sched_slot *slot_new(const struct mr_sched *s);
-struct sched_slot *slot_get(struct mr_sched *s, unsigned epoch_slot);
-void duration_add(struct mr_duration *d, int64_t ns);
+struct sched_slot *stats_slot_new(const struct mr_sched *s);
+struct sched_slot *stats_slot_get(struct mr_sched *s, unsigned epoch_slot);
+void stats_duration_add(struct mr_duration *d, int64_t ns);
 void stats_count_execution(struct sched_slot *slot, const struct mr_infer *first, int64_t rows,
                            enum mr_close_reason reason, bool is_inline);
 

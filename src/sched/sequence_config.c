@@ -189,7 +189,7 @@ static bool can_join(void *ctx, const struct seq_request *first, const struct se
     struct mr_infer *a = MR_CONTAINER_OF(first, struct sequence_item, request)->infer;
     struct mr_infer *b = MR_CONTAINER_OF(r, struct sequence_item, request)->infer;
 
-    return batch_can_join(s, a, b) && sequence_can_join(s->sequences, a, b);
+    return instance_can_join(s, a, b) && sequence_can_join(s->sequences, a, b);
 }
 
 static int64_t ns_of(uint64_t us)
@@ -226,13 +226,13 @@ static void open_set(struct mr_sched *s, const config *c)
         o.max_delay_ns = ns_of(c->direct->max_queue_delay_microseconds);
         o.min_utilization = c->direct->minimum_slot_utilization;
     }
-    q->set = seq_set_new(&o);
+    q->set = sequence_set_new(&o);
     q->taken = MR_NEW_ARRAY(struct seq_request *, MR_MAX(o.places, o.max_rows));
     /* A direct batch has a row for each sequence of the instance: two at once would be two states of a row. */
     q->max_executions = o.is_direct ? 1 : s->max_pending;
 }
 
-int sequences_open(struct mr_sched *s, struct mr_err *err)
+int sequence_config_open(struct mr_sched *s, struct mr_err *err)
 {
     const struct mr_version *v = s->version;
     const config *c = mr_config_sequences(v->config);
@@ -258,14 +258,14 @@ out:
     return rc;
 }
 
-void sequences_close(struct mr_sched *s)
+void sequence_config_close(struct mr_sched *s)
 {
     struct sequences *q = s->sequences;
 
     if (!q) {
         return;
     }
-    seq_set_free(&q->set);
+    sequence_set_free(&q->set);
     for (uint32_t i = 0; i < s->instance_count; i++) {
         pthread_cond_destroy(&q->wake[i]);
     }

@@ -68,7 +68,7 @@ void sequence_drop(void *ctx, void *data)
 static struct row state_row(const struct sequences *q, uint32_t i, const struct mr_infer *r)
 {
     const struct sequence_memory *m =
-        r->item && !r->item->request.is_start ? *seq_data(&r->item->request) : NULL;
+        r->item && !r->item->request.is_start ? *sequence_data(&r->item->request) : NULL;
     const struct sequence_state *st = &q->states[i];
 
     if (m) {
@@ -332,7 +332,7 @@ static int keep_states(struct exec_run *run, struct mr_infer *r, int64_t row, st
 {
     const struct sequences *q = run->s->sequences;
     struct sequence_memory *m = memory_new(q);
-    void **data = seq_data(&r->item->request);
+    void **data = sequence_data(&r->item->request);
     int rc = m ? MR_OK : no_memory(err);
 
     for (uint32_t i = 0; rc == MR_OK && i < q->state_count; i++) {

@@ -23,7 +23,8 @@ static void wake(struct mr_sched *s, uint32_t instance)
 static void publish_count(struct mr_sched *s)
 {
     /* relaxed: a gauge */
-    atomic_store_explicit(&s->sequences->count, seq_count(s->sequences->set), memory_order_relaxed);
+    atomic_store_explicit(&s->sequences->count, sequence_count(s->sequences->set),
+                          memory_order_relaxed);
 }
 
 void sequences_wake_all(struct mr_sched *s)
@@ -37,7 +38,7 @@ static void reap(struct mr_sched *s, int64_t now_ns)
 {
     uint32_t instance;
 
-    while ((instance = seq_reap(s->sequences->set, now_ns)) != SEQ_NONE) {
+    while ((instance = sequence_reap(s->sequences->set, now_ns)) != SEQ_NONE) {
         publish_count(s);
         wake(s, instance);
     }
@@ -57,7 +58,7 @@ static mr_str key_of(const struct mr_sequence_ref *ref, char buf[1 + MR_SEQUENCE
 
 static int refuse(struct mr_infer *r, const char *text)
 {
-    infer_fail(r, MR_E_INVALID, "inference request to model '%.*s' must specify %s",
+    sched_fail(r, MR_E_INVALID, "inference request to model '%.*s' must specify %s",
                MR_STR_ARG(r->version->model_name), text);
     return MR_E_INVALID;
 }
@@ -68,7 +69,7 @@ static int refuse_no_start(struct mr_infer *r)
     char number[24];
 
     snprintf(number, sizeof number, "%llu", (unsigned long long)ref->number);
-    infer_fail(r, MR_E_INVALID,
+    sched_fail(r, MR_E_INVALID,
                "inference request for sequence %.*s to model '%.*s' must specify the START flag on "
                "the first request of the sequence",
                ref->text.len ? (int)ref->text.len : (int)strlen(number),
@@ -109,7 +110,7 @@ static int64_t expiry(const struct mr_infer *r)
 {
     int64_t at = r->start_by_ns;
 
-    if (!seq_is_placed(&r->item->request) && r->timeout_us > 0 &&
+    if (!sequence_is_placed(&r->item->request) && r->timeout_us > 0 &&
         r->timeout_us <= INT64_MAX / MR_NS_PER_US) {
         int64_t own = mr_ns_after(r->times.queued, (int64_t)r->timeout_us * MR_NS_PER_US);
         at = at == 0 || own < at ? own : at;
@@ -131,7 +132,7 @@ static int wake_for(struct mr_sched *s, struct mr_infer *r, uint32_t instance)
     mr_log(MR_LOG_ERROR, "sched.thread", "model=%s %s", MR_LOG_STR(s->version->model_name),
            err.msg);
     sequences_withdraw(s, r); /* alone: without a thread nothing was let in before */
-    infer_fail(r, MR_E_UNAVAILABLE, "no thread to run the model on: %s", err.msg);
+    sched_fail(r, MR_E_UNAVAILABLE, "no thread to run the model on: %s", err.msg);
     r->err.flags = MR_ERR_RETRYABLE;
     return MR_E_UNAVAILABLE;
 }
@@ -150,15 +151,15 @@ int sequences_push(struct mr_sched *s, struct mr_infer *r, int64_t now_ns)
     reap(s, now_ns);
     item = MR_ARENA_NEW(r->arena, struct sequence_item);
     if (!item) {
-        infer_fail(r, MR_E_EXHAUSTED, "the request needs more memory than its arena may use");
+        sched_fail(r, MR_E_EXHAUSTED, "the request needs more memory than its arena may use");
         return MR_E_EXHAUSTED;
     }
     item->infer = r;
     item->request.is_start = (r->sequence->flags & MR_SEQUENCE_START) != 0;
     item->request.is_end = (r->sequence->flags & MR_SEQUENCE_END) != 0;
     r->item = item;
-    admitted =
-        seq_admit(s->sequences->set, key_of(r->sequence, buf), &item->request, now_ns, &instance);
+    admitted = sequence_admit(s->sequences->set, key_of(r->sequence, buf), &item->request, now_ns,
+                              &instance);
     if (admitted == SEQ_NO_START) {
         return refuse_no_start(r);
     }
@@ -180,7 +181,7 @@ struct mr_infer *sequences_withdraw(struct mr_sched *s, struct mr_infer *r)
     struct mr_infer *others = NULL, **tail = &others;
     struct seq_request *q;
 
-    wake(s, seq_end(s->sequences->set, &r->item->request, &out));
+    wake(s, sequence_end(s->sequences->set, &r->item->request, &out));
     publish_count(s);
     TAILQ_FOREACH (q, &out, link) {
         struct mr_infer *o = MR_CONTAINER_OF(q, struct sequence_item, request)->infer;
@@ -206,13 +207,13 @@ bool sequences_expire_one(struct mr_sched *s, struct mr_infer *r, int64_t now_ns
     bool by_client = r->start_by_ns && now_ns >= r->start_by_ns;
     *out_others = sequences_withdraw(s, r);
     for (struct mr_infer *o = *out_others; o; o = o->next) {
-        infer_fail(o, MR_E_UNAVAILABLE, "timeout of the corresponding sequence has been expired");
+        sched_fail(o, MR_E_UNAVAILABLE, "timeout of the corresponding sequence has been expired");
     }
     if (by_client) {
-        infer_fail(r, MR_E_DEADLINE,
+        sched_fail(r, MR_E_DEADLINE,
                    "Deadline Exceeded: the request waited in the queue until it was too late");
     } else {
-        infer_fail(r, MR_E_UNAVAILABLE, "timeout of the corresponding sequence has been expired");
+        sched_fail(r, MR_E_UNAVAILABLE, "timeout of the corresponding sequence has been expired");
     }
     return true;
 }
@@ -228,7 +229,7 @@ static bool take(struct sched_instance *in, int64_t now_ns, struct mr_infer **it
     struct seq_plan p;
     int64_t row = 0;
 
-    seq_form(s->sequences->set, in->index, now_ns, taken, &p);
+    sequence_form(s->sequences->set, in->index, now_ns, taken, &p);
     plan->wait_until_ns = p.wait_until_ns;
     if (p.count == 0) {
         return false;
@@ -265,11 +266,11 @@ uint32_t sequences_next(struct sched_instance *in, struct mr_infer **items, stru
             take(in, now, items, plan)) {
             return plan->count;
         }
-        bool is_used = seq_is_used(q->set, in->index) || in->executions > 0;
+        bool is_used = sequence_is_used(q->set, in->index) || in->executions > 0;
         if (!is_used && now >= idle_until) {
             return 0;
         }
-        until = MR_MIN(plan->wait_until_ns, seq_next_idle_ns(q->set));
+        until = MR_MIN(plan->wait_until_ns, sequence_next_idle_ns(q->set));
         if (!is_used) {
             until = MR_MIN(until, idle_until);
         }
@@ -286,7 +287,7 @@ void sequences_done(struct sched_instance *in, struct mr_infer **items, uint32_t
     int64_t now = mr_now_ns();
 
     for (uint32_t i = 0; i < count; i++) {
-        seq_done(s->sequences->set, &items[i]->item->request, now);
+        sequence_done(s->sequences->set, &items[i]->item->request, now);
     }
     publish_count(s);
     wake(s, in->index);
@@ -311,7 +312,7 @@ static bool has_sequence(const struct mr_version *v, mr_str key)
         return false;
     }
     pthread_mutex_lock(&s->mutex);
-    has = seq_is_known(s->sequences->set, key);
+    has = sequence_is_known(s->sequences->set, key);
     pthread_mutex_unlock(&s->mutex);
     return has;
 }

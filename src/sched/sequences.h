@@ -50,9 +50,9 @@ struct sequences {
 
 /* sequence_config.c. Set s->sequences if the config says sequence_batching. Blocks for files. Errors: MR_E_INVALID, MR_E_IO,
  * MR_E_NOT_FOUND, MR_E_FORBIDDEN (an initial state). Thread: loader. */
-int sequences_open(struct mr_sched *s, struct mr_err *err);
+int sequence_config_open(struct mr_sched *s, struct mr_err *err);
 /* Frees it, NULL too. No request waits or runs, no thread runs. */
-void sequences_close(struct mr_sched *s);
+void sequence_config_close(struct mr_sched *s);
 
 /* sequences.c: holding the mutex. */
 

@@ -3,7 +3,7 @@
  * Slots come into being at a thread's first request, so that ten thousand idle models cost little. */
 #include "sched_priv.h"
 
-struct sched_slot *slot_new(const struct mr_sched *s)
+struct sched_slot *stats_slot_new(const struct mr_sched *s)
 {
     size_t bytes = sizeof(struct sched_slot) + s->batch_stat_count * sizeof(struct mr_batch_stat);
     struct sched_slot *slot = mr_alloc_aligned(bytes);
@@ -12,20 +12,20 @@ struct sched_slot *slot_new(const struct mr_sched *s)
     return slot;
 }
 
-struct sched_slot *slot_get(struct mr_sched *s, unsigned epoch_slot)
+struct sched_slot *stats_slot_get(struct mr_sched *s, unsigned epoch_slot)
 {
     /* relaxed: only this thread stores it */
     struct sched_slot *slot = atomic_load_explicit(&s->slots[epoch_slot], memory_order_relaxed);
 
     if (__builtin_expect(slot == NULL, 0)) {
-        slot = slot_new(s);
+        slot = stats_slot_new(s);
         /* release: readers of statistics on other threads must see a zeroed slot (acquire in slot_at) */
         atomic_store_explicit(&s->slots[epoch_slot], slot, memory_order_release);
     }
     return slot;
 }
 
-void duration_add(struct mr_duration *d, int64_t ns)
+void stats_duration_add(struct mr_duration *d, int64_t ns)
 {
     mr_count_add(&d->count, 1);
     mr_count_add(&d->ns, ns > 0 ? (uint64_t)ns : 0);
@@ -43,9 +43,9 @@ void stats_count_execution(struct sched_slot *slot, const struct mr_infer *first
         mr_count_add(&slot->stats.inline_count, 1);
     }
     mr_count_add(&slot->stats.closed[reason], 1);
-    duration_add(&b->compute_input, t->infer_start - t->start);
-    duration_add(&b->compute_infer, t->infer_end - t->infer_start);
-    duration_add(&b->compute_output, t->end - t->infer_end);
+    stats_duration_add(&b->compute_input, t->infer_start - t->start);
+    stats_duration_add(&b->compute_infer, t->infer_end - t->infer_start);
+    stats_duration_add(&b->compute_output, t->end - t->infer_end);
 }
 
 /* Slot i of reader_count + 1: the readers', then the instance threads'. NULL when there is none. */

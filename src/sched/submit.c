@@ -12,7 +12,7 @@ static void *inline_instance(struct mr_sched *s, struct sched_slot *slot, unsign
         return slot->instance;
     }
     slot->is_instance_tried = true;
-    struct mr_instance_desc desc = instance_desc(s, s->instance_count + epoch_slot);
+    struct mr_instance_desc desc = sched_instance_desc(s, s->instance_count + epoch_slot);
     struct mr_executor *e = s->version->executor;
     if (e->ops->instance_open(e, &desc, &slot->instance, &err) < 0) {
         slot->instance = NULL;
@@ -57,7 +57,7 @@ static void inline_done(struct exec_run *run)
     struct mr_sched *s = run->s;
     struct mr_infer *r = run->items[0];
 
-    ending_begin(s);
+    instance_ending_begin(s);
     pthread_mutex_lock(&s->mutex);
     r->run = NULL;
     r->place = INFER_OUTSIDE;
@@ -65,14 +65,14 @@ static void inline_done(struct exec_run *run)
         stats_count_execution(s->shared, r, r->rows, MR_CLOSE_SINGLE, true);
     }
     pthread_mutex_unlock(&s->mutex);
-    infer_deliver(r);
-    ending_end(s);
+    sched_deliver(r);
+    instance_ending_end(s);
 }
 
 /* MR_SCHED_DONE: it ran; MR_OK: it is pending; negative: it is for the queue. */
 static int try_inline(struct mr_sched *s, struct mr_infer *r)
 {
-    struct sched_slot *slot = slot_get(s, r->reply_loop->epoch_slot);
+    struct sched_slot *slot = stats_slot_get(s, r->reply_loop->epoch_slot);
     struct exec_run *run;
     void *instance;
     int64_t now;
@@ -140,7 +140,7 @@ static int wake_for(struct mr_sched *s, struct mr_infer *r)
         const struct mr_infer *first = queue_front(s);
         bool is_urgent = !s->options.has_exact_delay && r->deadline_ns &&
                          r->deadline_ns - s->max_delay_ns <= r->times.queued;
-        if (s->queued_rows >= s->wake_at_rows || is_urgent || !batch_can_join(s, first, r)) {
+        if (s->queued_rows >= s->wake_at_rows || is_urgent || !instance_can_join(s, first, r)) {
             pthread_cond_signal(&s->filled);
         }
         return MR_OK;
@@ -149,7 +149,7 @@ static int wake_for(struct mr_sched *s, struct mr_infer *r)
         return MR_OK;
     }
     queue_withdraw(s, r);
-    infer_fail(r, MR_E_UNAVAILABLE, "no thread to run the model on: %s", err.msg);
+    sched_fail(r, MR_E_UNAVAILABLE, "no thread to run the model on: %s", err.msg);
     r->err.flags = MR_ERR_RETRYABLE;
     return MR_E_UNAVAILABLE;
 }
@@ -171,7 +171,7 @@ int mr_sched_submit(struct mr_infer *r)
     }
     now = mr_now_ns();
     if (is_direct) {
-        ending_begin(
+        instance_ending_begin(
             s); /* the request may be over, and the version with it, before this function is */
     }
     pthread_mutex_lock(&s->mutex);
@@ -187,7 +187,7 @@ int mr_sched_submit(struct mr_infer *r)
     }
     pthread_mutex_unlock(&s->mutex);
     if (is_direct) {
-        ending_end(s);
+        instance_ending_end(s);
     }
     return rc;
 }
@@ -208,7 +208,7 @@ bool mr_sched_cancel(struct mr_infer *r)
         } else {
             queue_withdraw(s, r);
         }
-        infer_fail(r, MR_E_CANCELLED, "the request was cancelled");
+        sched_fail(r, MR_E_CANCELLED, "the request was cancelled");
     }
     if (!is_cancelled(r)) {
         /* seq_cst: before the look whether it runs; an execution that begins later finds the flag */
@@ -221,16 +221,16 @@ bool mr_sched_cancel(struct mr_infer *r)
     if (run && !(exec_is_cancelled(run) && mr_execution_hold(&run->x))) {
         run = NULL;
     }
-    again = exec_take_offer(s, r);
+    again = sched_take_offer(s, r);
     pthread_mutex_unlock(&s->mutex);
     for (struct mr_infer *o = others; o; o = o->next) {
-        infer_fail(o, MR_E_CANCELLED, "a request of the same sequence was cancelled");
+        sched_fail(o, MR_E_CANCELLED, "a request of the same sequence was cancelled");
     }
-    infer_deliver_all(others);
+    sched_deliver_all(others);
     if (run) {
         mr_execution_cancel(&run->x);
     }
-    exec_offer_again(s, again);
+    sched_offer_again(s, again);
     return was_queued;
 }
 
@@ -248,6 +248,6 @@ bool mr_sched_expire(struct mr_infer *r)
     }
     r->expire_ns = r->place == INFER_QUEUED ? r->due_ns : 0;
     pthread_mutex_unlock(&s->mutex);
-    infer_deliver_all(others);
+    sched_deliver_all(others);
     return is_out;
 }

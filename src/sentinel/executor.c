@@ -97,12 +97,12 @@ static void model_free(struct process_model *m)
     mr_free(m);
 }
 
-void process_model_ref(struct process_model *m)
+void sentinel_model_ref(struct process_model *m)
 {
     atomic_fetch_add_explicit(&m->refs, 1, memory_order_relaxed);
 }
 
-void process_model_unref(struct process_model *m)
+void sentinel_model_unref(struct process_model *m)
 {
     if (atomic_fetch_sub_explicit(&m->refs, 1, memory_order_acq_rel) == 1) {
         model_free(m);
@@ -117,7 +117,7 @@ static void model_leave(struct process_model *m)
     pthread_mutex_lock(&s->lock);
     TAILQ_REMOVE(&s->models, m, link);
     pthread_mutex_unlock(&s->lock);
-    process_model_unref(m);
+    sentinel_model_unref(m);
 }
 
 static void closing_begin(struct process_model *m)

@@ -32,19 +32,19 @@ void home_submit(struct process_model *m, struct mr_shm_slot *slot, size_t messa
     struct model_home *mine = &m->homes[home];
 
     /* The model lives until the execution ends, which another thread may see before this function returns. */
-    process_model_ref(m);
+    sentinel_model_ref(m);
     mr_shm_submit(m->shm, slot, message_bytes, home, is_again);
     atomic_thread_fence(memory_order_seq_cst);
     if (!atomic_load_explicit(&mine->is_listed, memory_order_relaxed) &&
         !atomic_exchange(&mine->is_listed, true)) {
-        process_model_ref(m);
+        sentinel_model_ref(m);
         list(&s->home_list[home], mine);
     }
     if (here != home) {
         mr_shm_home_ring(s->homes, home);
     }
     sentinel_note_busy(s);
-    process_model_unref(m);
+    sentinel_model_unref(m);
 }
 
 static void join_coming(struct home *h)
@@ -82,7 +82,7 @@ size_t home_take(struct mr_sentinel *s, uint32_t home)
         if (mr_shm_pending(m->shm, home) > 0 && !atomic_exchange(&mine->is_listed, true)) {
             list(h, mine);
         } else {
-            process_model_unref(m);
+            sentinel_model_unref(m);
         }
     }
     return count;
@@ -96,7 +96,7 @@ void homes_drop(struct mr_sentinel *s)
         while (h->active) {
             struct process_model *m = h->active->model;
             h->active = h->active->next;
-            process_model_unref(m);
+            sentinel_model_unref(m);
         }
     }
 }

@@ -192,8 +192,8 @@ size_t home_take(struct mr_sentinel *s, uint32_t home);
 void homes_drop(struct mr_sentinel *s);
 
 /* executor.c. The model goes with its last reference. Thread: any. */
-void process_model_ref(struct process_model *m);
-void process_model_unref(struct process_model *m);
+void sentinel_model_ref(struct process_model *m);
+void sentinel_model_unref(struct process_model *m);
 
 /* run.c */
 int run_execute(struct mr_executor *e, struct mr_execution *x, struct mr_err *err);

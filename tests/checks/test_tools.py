@@ -74,6 +74,59 @@ class Includes(unittest.TestCase):
                      'module net (layer 1) may not depend on codec (layer 1)')
 
 
+class Style(unittest.TestCase):
+    BRACED = """#define FOR(x) for (x)
+
+static void begin(void)
+{
+    if (a && (b || c)) {
+        return;
+    } else if (d) { /* if (this) */
+        puts("if (that) do");
+    } else {
+        do {
+            for (;;) {
+            }
+        } while (--a);
+    }
+}
+
+__attribute__((noinline)) static int wait_for(void)
+{
+}
+
+int mr_x(void)
+{
+}
+
+int plan_x(void)
+{
+}
+
+int step_x(void)
+{
+}
+
+int codec_x = 3;
+"""
+
+    def refuses(self, body, text, name='static int f'):
+        status, output = run('check_style.py', {'src/codec/steps/plan.c': f'{name}(void)\n{{\n{body}}}\n'})
+        self.assertEqual(status, 1, output)
+        self.assertIn(text, output)
+
+    def test_good_file(self):
+        self.assertEqual(run('check_style.py', {'src/codec/steps/plan.c': self.BRACED}), (0, 'style: ok\n'))
+
+    def test_bodies_without_braces(self):
+        for word, body in (('if', 'if (a(b))\n'), ('while', 'while (a)\n'), ('for', 'for (;;)\n'), ('else', 'if (a) {\n} else\n'), ('do', 'do\n')):
+            self.refuses(f'/* 3\n4 */ {body}        a();\n', f'plan.c:{5 if word == "else" else 4}: the body of {word} has no braces')
+
+    def test_names(self):
+        self.refuses('', 'plan.c: other_x begins neither', 'int other_x')
+        self.refuses('', 'plan.c: planx begins neither', 'const struct x *planx')
+
+
 FOLDERS = GOOD | {
     'src/codec/CMakeLists.txt': 'mr_module(codec LAYER 1\n    FOLDERS low mid/deep top\n    SOURCES low/l.c DEPS base)\n',
     'src/codec/c.c': None,

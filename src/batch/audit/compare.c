@@ -69,7 +69,7 @@ static bool columns_agree(const struct mr_field *f, const struct mr_column *a, u
     return true;
 }
 
-bool rows_agree(const struct mr_rows *a, const struct mr_rows *b, double tolerance)
+bool compare_rows_agree(const struct mr_rows *a, const struct mr_rows *b, double tolerance)
 {
     bool agree = a->count == b->count;
 

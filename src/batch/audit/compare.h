@@ -5,6 +5,6 @@
 #include "table/rows.h"
 
 /** Do they say the same, but for such a part of numbers that are not whole? Both are of one schema. */
-bool rows_agree(const struct mr_rows *a, const struct mr_rows *b, double tolerance);
+bool compare_rows_agree(const struct mr_rows *a, const struct mr_rows *b, double tolerance);
 
 #endif

@@ -125,13 +125,13 @@ static const char *row_text(const struct cross_check *c, char *out, size_t room)
 
 static bool agree(const struct cross_check *c, const struct ballot *a, const struct ballot *b)
 {
-    return rows_agree(a->answers[0], b->answers[0], c->job->o->cross_check.tolerance);
+    return compare_rows_agree(a->answers[0], b->answers[0], c->job->o->cross_check.tolerance);
 }
 
 static bool is_steady(const struct cross_check *c, const struct ballot *b)
 {
     return b->count < 2 ||
-           rows_agree(b->answers[0], b->answers[1], c->job->o->cross_check.tolerance);
+           compare_rows_agree(b->answers[0], b->answers[1], c->job->o->cross_check.tolerance);
 }
 
 /* How many hosts that say the same each time say what this one does. */

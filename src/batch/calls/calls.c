@@ -53,9 +53,9 @@ static void work_dies(struct job *j, struct work *w, const char *kind)
                                .attempts = retry_work_attempts(&w->tried),
                                .answer = w->answer};
     w->answer = (struct raw_answer){0};
-    row_dies(j, e, d, w->cause);
+    fresh_row_dies(j, e, d, w->cause);
     w->is_settled = true;
-    extent_pass_on(j, e);
+    fresh_extent_pass_on(j, e);
 }
 
 /* Holds the reader, or lets it go on. */
@@ -513,7 +513,7 @@ static void row_faults(struct call *k, const struct row_fault *f)
     d.answer.bytes = f->raw.len;
     d.answer.len = MR_MIN(f->raw.len, (size_t)ANSWER_KEPT);
     d.answer.text = mr_strndup(f->raw.ptr, d.answer.len);
-    row_dies(k->job, of.extent, d, f->cause);
+    fresh_row_dies(k->job, of.extent, d, f->cause);
 }
 
 /* The results of rows [at, end) of the call, extent by extent. */
@@ -541,7 +541,7 @@ static void work_pass_on(struct job *j, const struct work *w)
     for (size_t i = 0; i < w->range_count; i++) {
         struct extent *e = w->ranges[i].extent;
         if (i + 1 == w->range_count || w->ranges[i + 1].extent != e) {
-            extent_pass_on(j, e);
+            fresh_extent_pass_on(j, e);
         }
     }
 }
@@ -822,7 +822,7 @@ static void on_answer(void *ctx, const struct transport_reply *reply)
         losers_cancel(j, w);
     }
     call_free(k);
-    grow_tick(j, now_ns);
+    growth_tick(j, now_ns);
     j->events->advance(j);
     calls_pump(j);
 }

@@ -16,7 +16,7 @@
 #define TAIL_NS     (5 * MR_NS_PER_MS)
 #define JOINED_PART 16 /* of the memory a call may take that has rows of several extents */
 
-void row_dies(struct job *j, struct extent *e, struct dead_row d, const char *cause)
+void fresh_row_dies(struct job *j, struct extent *e, struct dead_row d, const char *cause)
 {
     d.cause = mr_strndup(cause, strlen(cause));
     figures_dead(j, d.kind, cause, d.host);
@@ -27,7 +27,7 @@ void row_dies(struct job *j, struct extent *e, struct dead_row d, const char *ca
     j->dead_rows++;
 }
 
-void extent_pass_on(struct job *j, struct extent *e)
+void fresh_extent_pass_on(struct job *j, struct extent *e)
 {
     if (e->settled == e->rows->count) {
         j->events->settled(j, e);
@@ -54,7 +54,7 @@ static struct row_range range_cut(struct job *j, struct extent *e, uint64_t most
     char why[256];
 
     while (may_be_bad && e->cut < e->rows->count && row_is_bad(j, e, e->cut, why)) {
-        row_dies(j, e, (struct dead_row){.row = e->cut++, .kind = "row"}, why);
+        fresh_row_dies(j, e, (struct dead_row){.row = e->cut++, .kind = "row"}, why);
     }
     j->calls->waiting -= e->cut - begin;
     most = MR_MIN(most, e->rows->count - e->cut);
@@ -116,7 +116,7 @@ static struct work *work_cut(struct job *j)
         if (e->cut == e->rows->count) {
             c->waiting_bytes -= e->rows->bytes;
             memmove(c->extents.at, c->extents.at + 1, --c->extents.len * sizeof *c->extents.at);
-            extent_pass_on(j, e);
+            fresh_extent_pass_on(j, e);
         }
     }
     if (count == 0) {

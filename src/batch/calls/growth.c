@@ -20,7 +20,7 @@ static uint64_t rows_afforded(const struct job *j)
     return j->credits.most / GROWN_PART / each;
 }
 
-void grow_tick(struct job *j, int64_t now_ns)
+void growth_tick(struct job *j, int64_t now_ns)
 {
     struct calls *c = j->calls;
     struct grow_now now = {.ns = now_ns,

@@ -7,6 +7,6 @@
 struct job;
 
 /** Measures, if it is time to, and sets how many rows calls may have. */
-void grow_tick(struct job *j, int64_t now_ns);
+void growth_tick(struct job *j, int64_t now_ns);
 
 #endif

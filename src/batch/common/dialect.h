@@ -68,7 +68,7 @@ struct dialect {
 };
 
 extern const struct dialect dialect_oip;
-extern const struct dialect dialect_openai;
-extern const struct dialect dialect_openai_file; /* openai_file.c */
+extern const struct dialect openai_dialect;
+extern const struct dialect openai_file_dialect; /* openai_file.c */
 
 #endif

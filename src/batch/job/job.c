@@ -519,8 +519,8 @@ static void job_init(struct job *j)
     atomic_init(&j->batch_rows, j->o->calls.rows);
     j->max_in_flight = j->o->calls.max_in_flight;
     j->dialect = !j->o->openai                            ? &dialect_oip
-                 : j->o->openai->api == MR_BATCH_API_FILE ? &dialect_openai_file
-                                                          : &dialect_openai;
+                 : j->o->openai->api == MR_BATCH_API_FILE ? &openai_file_dialect
+                                                          : &openai_dialect;
     j->sink = j->o->results.database  ? &sink_table
               : j->o->results.objects ? &sink_objects
                                       : &sink_files;

@@ -48,7 +48,7 @@ static void part_drop(struct job *j, struct open_part *p)
     *p = (struct open_part){0};
 }
 
-int part_lines_write(struct job *j, struct open_part *p, struct mr_err *err)
+int committer_part_lines_write(struct job *j, struct open_part *p, struct mr_err *err)
 {
     const char *from = p->lines.ptr;
     size_t left = p->lines.len;
@@ -123,7 +123,7 @@ static int part_commit(struct committer *c, struct open_part *p, struct mr_err *
         bytes = j->sink->bytes(p);
         MR_TRY(j->sink->finish(j, p, err));
     }
-    MR_TRY(part_lines_write(j, p, err));
+    MR_TRY(committer_part_lines_write(j, p, err));
     MR_TRY(part_replace(j, p, err));
     disk_is_well(c);
     atomic_fetch_add_explicit(&c->rows, p->rows, memory_order_relaxed);
@@ -165,13 +165,14 @@ static int dead_open(struct job *j, struct open_part *p, struct mr_err *err)
     return rc;
 }
 
-int part_dead_letter(struct job *j, struct open_part *p, mr_str line, struct mr_err *err)
+int committer_part_dead_letter(struct job *j, struct open_part *p, mr_str line, struct mr_err *err)
 {
     int rc = dead_open(j, p, err);
 
     if (rc == MR_OK) {
         mr_buf_str(&p->lines, line);
-        rc = p->lines.len > LINES_HELD || p->lines.failed ? part_lines_write(j, p, err) : MR_OK;
+        rc = p->lines.len > LINES_HELD || p->lines.failed ? committer_part_lines_write(j, p, err)
+                                                          : MR_OK;
     }
     return rc;
 }
@@ -185,11 +186,12 @@ static int dead_write(struct job *j, struct open_part *p, const struct extent *e
         return rc;
     }
     d.attempts += j->dlq_retry ? dlq_retry_attempts(j->dlq_retry, e->file, e->first + d.row) : 0;
-    struct mr_rows *whole = full_row(&j->committer->full, j, e, d.row);
+    struct mr_rows *whole = dead_letter_full_row(&j->committer->full, j, e, d.row);
     dead_letter_put(&p->lines, mr_source_path(j->source, e->file), e, &d, whole);
     mr_rows_unref(&whole);
     p->dead_rows++;
-    return p->lines.len > LINES_HELD || p->lines.failed ? part_lines_write(j, p, err) : MR_OK;
+    return p->lines.len > LINES_HELD || p->lines.failed ? committer_part_lines_write(j, p, err)
+                                                        : MR_OK;
 }
 
 static int extent_write(struct committer *c, struct open_part *p, struct extent *e,
@@ -199,7 +201,7 @@ static int extent_write(struct committer *c, struct open_part *p, struct extent 
     int rc = MR_OK;
 
     if (j->o->results.order != MR_BATCH_UNORDERED || j->sink->holds_rows || e->dead.len > 1) {
-        extent_sort(e);
+        order_extent_sort(e);
     }
     if (p->extents.len == 0) {
         p->since_ns = mr_now_ns();
@@ -494,7 +496,7 @@ static void *committer_run(void *arg)
         }
     }
     compaction_end(&m.c->compaction, m.rc == MR_OK);
-    full_rows_close(&m.c->full);
+    dead_letter_full_rows_close(&m.c->full);
     order_drop(&m.order, &j->credits);
     m.c->ended.run = committing_ended;
     mr_loop_post(j->loop, &m.c->ended);

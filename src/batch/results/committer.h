@@ -34,9 +34,9 @@ struct open_part {
     MR_VEC(struct mr_manifest_extent) extents;
 };
 /** Adds a line to the file of dead letters, which is begun if need be. */
-int part_dead_letter(struct job *j, struct open_part *p, mr_str line, struct mr_err *err);
+int committer_part_dead_letter(struct job *j, struct open_part *p, mr_str line, struct mr_err *err);
 /** Brings lines that are held to the file. */
-int part_lines_write(struct job *j, struct open_part *p, struct mr_err *err);
+int committer_part_lines_write(struct job *j, struct open_part *p, struct mr_err *err);
 
 /** The rest of rows that were read without some of their columns; the committer's thread. */
 struct full_rows {

@@ -41,8 +41,8 @@ static bool has_values(const struct extent *e, uint64_t row)
     return e->rows->fault_count == 0 || !mr_rows_fault_of(e->rows, row);
 }
 
-struct mr_rows *full_row(struct full_rows *w, const struct job *j, const struct extent *e,
-                         uint64_t row)
+struct mr_rows *dead_letter_full_row(struct full_rows *w, const struct job *j,
+                                     const struct extent *e, uint64_t row)
 {
     struct mr_rows *rows = NULL;
     struct mr_err err;
@@ -62,7 +62,7 @@ struct mr_rows *full_row(struct full_rows *w, const struct job *j, const struct 
         mr_log(MR_LOG_WARN, "batch.letters",
                "reason=%s; dead letters have only the columns that the model and the results need",
                err.msg);
-        full_rows_close(w);
+        dead_letter_full_rows_close(w);
         w->is_over = true;
     }
     if (rows && rows->fault_count > 0) { /* in a column that is not needed */
@@ -71,7 +71,7 @@ struct mr_rows *full_row(struct full_rows *w, const struct job *j, const struct 
     return rows;
 }
 
-void full_rows_close(struct full_rows *w)
+void dead_letter_full_rows_close(struct full_rows *w)
 {
     mr_source_close(&w->source);
 }

@@ -10,9 +10,9 @@ struct full_rows;
 
 /** A row of the extent with all columns, the caller's; NULL: there are none beside those that were read, or they cannot
  *  be read. */
-struct mr_rows *full_row(struct full_rows *w, const struct job *j, const struct extent *e,
-                         uint64_t row);
-void full_rows_close(struct full_rows *w);
+struct mr_rows *dead_letter_full_row(struct full_rows *w, const struct job *j,
+                                     const struct extent *e, uint64_t row);
+void dead_letter_full_rows_close(struct full_rows *w);
 
 /** The line of dlq/ for a row. `whole` is the same row with all columns, NULL: the extent has them. Nothing of the extent
  *  is changed. */

@@ -336,7 +336,7 @@ static int dead_letter_move(void *ctx, const struct dead_letter *l, mr_str line,
     MR_TRY(mr_ranges_remove(set_file(&c->rest, l->file), l->row, l->row + 1, err));
     if (!set_has(&c->tried, l->file, l->row)) {
         MR_TRY(set_add(&c->added, &row, err));
-        MR_TRY(part_dead_letter(c->job, c->part, line, err));
+        MR_TRY(committer_part_dead_letter(c->job, c->part, line, err));
         c->copied++;
     }
 out:
@@ -379,7 +379,7 @@ int dlq_retry_commit(struct job *j, struct open_part *p, struct mr_err *err)
             MR_TRY(item_take_apart(&c, item, err));
         }
     }
-    MR_TRY(part_lines_write(j, p, err));
+    MR_TRY(committer_part_lines_write(j, p, err));
     change_add(&c,
                (struct mr_manifest_add){.part = p->has_results ? &p->results : NULL,
                                         .dlq = p->has_dead ? &p->dead : NULL,

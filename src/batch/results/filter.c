@@ -74,7 +74,7 @@ static int extent_put(struct sink *s, struct extent *e, struct mr_err *err)
     size_t dead = 0;
     int rc = MR_OK;
 
-    extent_sort(e);
+    order_extent_sort(e);
     if (!s->is_dirty && s->job->o->results.writer.format == MR_TABLE_ARROW) {
         s->due_ns = mr_ns_after(mr_now_ns(), BATCH_NS);
     }

@@ -89,7 +89,7 @@ static int dead_compare(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-void extent_sort(struct extent *e)
+void order_extent_sort(struct extent *e)
 {
     if (e->answers.len > 1) {
         qsort(e->answers.at, e->answers.len, sizeof *e->answers.at, answers_compare);

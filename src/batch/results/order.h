@@ -32,6 +32,6 @@ struct extent *order_late(struct order *o);
 void order_drop(struct order *o, struct credits *credits);
 
 /** What became of the rows of an extent, by their numbers. */
-void extent_sort(struct extent *e);
+void order_extent_sort(struct extent *e);
 
 #endif

@@ -62,7 +62,7 @@ static void form_direct(struct seq_set *s, struct seq_instance *in, int64_t now_
     }
     for (uint32_t i = 0; i < plan->count; i++) {
         joined = out[i]->seq;
-        seq_run(s, joined, joined->place);
+        sequence_run(s, joined, joined->place);
     }
 }
 
@@ -126,13 +126,13 @@ static void form_oldest(struct seq_set *s, struct seq_instance *in, int64_t now_
     for (uint32_t i = 0; i < n; i++) {
         struct seq *q = TAILQ_FIRST(&in->ready);
         out[i] = head(q);
-        seq_run(s, q, i);
+        sequence_run(s, q, i);
     }
     plan->count = plan->rows = n;
 }
 
-void seq_form(struct seq_set *s, uint32_t instance, int64_t now_ns, struct seq_request **out,
-              struct seq_plan *plan)
+void sequence_form(struct seq_set *s, uint32_t instance, int64_t now_ns, struct seq_request **out,
+                   struct seq_plan *plan)
 {
     struct seq_instance *in = &s->instances[instance];
 

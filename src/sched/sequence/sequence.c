@@ -7,7 +7,7 @@
 
 #include "base/mem.h"
 
-struct seq_set *seq_set_new(const struct seq_options *o)
+struct seq_set *sequence_set_new(const struct seq_options *o)
 {
     struct seq_set *s = MR_NEW(struct seq_set);
 
@@ -39,7 +39,7 @@ static void forget_key(struct seq_set *s, struct seq *q)
     q->is_known = false;
 }
 
-void seq_set_free(struct seq_set **io)
+void sequence_set_free(struct seq_set **io)
 {
     struct seq_set *s = *io;
 
@@ -171,8 +171,8 @@ static struct seq *seq_new(struct seq_set *s, mr_str key)
     return q;
 }
 
-enum seq_admitted seq_admit(struct seq_set *s, mr_str key, struct seq_request *r, int64_t now_ns,
-                            uint32_t *out_instance)
+enum seq_admitted sequence_admit(struct seq_set *s, mr_str key, struct seq_request *r,
+                                 int64_t now_ns, uint32_t *out_instance)
 {
     struct seq *q = mr_map_find(&s->known, key);
 
@@ -202,7 +202,7 @@ enum seq_admitted seq_admit(struct seq_set *s, mr_str key, struct seq_request *r
     return SEQ_PLACED;
 }
 
-void seq_run(struct seq_set *s, struct seq *q, uint32_t row)
+void sequence_run(struct seq_set *s, struct seq *q, uint32_t row)
 {
     struct seq_request *r = TAILQ_FIRST(&q->waiting);
 
@@ -212,7 +212,7 @@ void seq_run(struct seq_set *s, struct seq *q, uint32_t row)
     r->row = row;
 }
 
-void seq_done(struct seq_set *s, struct seq_request *r, int64_t now_ns)
+void sequence_done(struct seq_set *s, struct seq_request *r, int64_t now_ns)
 {
     struct seq *q = r->seq;
 
@@ -229,7 +229,7 @@ void seq_done(struct seq_set *s, struct seq_request *r, int64_t now_ns)
     }
 }
 
-uint32_t seq_end(struct seq_set *s, struct seq_request *r, struct seq_requests *out)
+uint32_t sequence_end(struct seq_set *s, struct seq_request *r, struct seq_requests *out)
 {
     struct seq *q = r->seq;
     uint32_t instance = q->instance;
@@ -252,7 +252,7 @@ uint32_t seq_end(struct seq_set *s, struct seq_request *r, struct seq_requests *
     return instance;
 }
 
-int64_t seq_next_idle_ns(const struct seq_set *s)
+int64_t sequence_next_idle_ns(const struct seq_set *s)
 {
     const struct seq *q = TAILQ_FIRST(&s->idle);
 
@@ -263,12 +263,12 @@ int64_t seq_next_idle_ns(const struct seq_set *s)
                                                            : q->idle_since_ns + s->o.max_idle_ns;
 }
 
-uint32_t seq_reap(struct seq_set *s, int64_t now_ns)
+uint32_t sequence_reap(struct seq_set *s, int64_t now_ns)
 {
     struct seq *q = TAILQ_FIRST(&s->idle);
     uint32_t instance;
 
-    if (!q || now_ns < seq_next_idle_ns(s)) {
+    if (!q || now_ns < sequence_next_idle_ns(s)) {
         return SEQ_NONE;
     }
     instance = q->instance;
@@ -276,27 +276,27 @@ uint32_t seq_reap(struct seq_set *s, int64_t now_ns)
     return instance;
 }
 
-bool seq_is_placed(const struct seq_request *r)
+bool sequence_is_placed(const struct seq_request *r)
 {
     return r->seq->instance != SEQ_NONE;
 }
 
-bool seq_is_used(const struct seq_set *s, uint32_t instance)
+bool sequence_is_used(const struct seq_set *s, uint32_t instance)
 {
     return s->instances[instance].used > 0;
 }
 
-bool seq_is_known(const struct seq_set *s, mr_str key)
+bool sequence_is_known(const struct seq_set *s, mr_str key)
 {
     return mr_map_find(&s->known, key) != NULL;
 }
 
-uint32_t seq_count(const struct seq_set *s)
+uint32_t sequence_count(const struct seq_set *s)
 {
     return s->count;
 }
 
-void **seq_data(struct seq_request *r)
+void **sequence_data(struct seq_request *r)
 {
     return &r->seq->data;
 }

@@ -26,12 +26,12 @@ struct seq_set;
 /** No instance. */
 #define SEQ_NONE UINT32_MAX
 
-/** One request of a sequence; its owner's memory, from seq_admit until seq_done or seq_end has given it back. */
+/** One request of a sequence; its owner's memory, from sequence_admit until sequence_done or seq_end has given it back. */
 struct seq_request {
     bool is_start; /* set by the owner, as is_end */
     bool is_end;
-    uint32_t row;       /* in its batch; set by seq_form */
-    int64_t arrived_ns; /* set by seq_admit */
+    uint32_t row;       /* in its batch; set by sequence_form */
+    int64_t arrived_ns; /* set by sequence_admit */
     struct seq *seq;    /* while it waits or runs, otherwise NULL */
     TAILQ_ENTRY(seq_request) link;
 };
@@ -55,10 +55,10 @@ struct seq_options {
     void *ctx;
 };
 
-/** Never NULL. Options are copied. Free with seq_set_free. */
-struct seq_set *seq_set_new(const struct seq_options *o);
+/** Never NULL. Options are copied. Free with sequence_set_free. */
+struct seq_set *sequence_set_new(const struct seq_options *o);
 /** Ends all sequences and sets *s to NULL. No request waits or runs. NULL: nothing. */
-void seq_set_free(struct seq_set **s);
+void sequence_set_free(struct seq_set **s);
 
 enum seq_admitted {
     SEQ_PLACED,  /* its instance may have something to run */
@@ -67,8 +67,8 @@ enum seq_admitted {
 };
 /** Let a request in to the sequence `key` (not empty). A start while that sequence goes on begins it anew in its place,
  *  behind what waits. *out_instance is written for SEQ_PLACED only. */
-enum seq_admitted seq_admit(struct seq_set *s, mr_str key, struct seq_request *r, int64_t now_ns,
-                            uint32_t *out_instance);
+enum seq_admitted sequence_admit(struct seq_set *s, mr_str key, struct seq_request *r,
+                                 int64_t now_ns, uint32_t *out_instance);
 
 /** What of an instance runs now. */
 struct seq_plan {
@@ -77,32 +77,32 @@ struct seq_plan {
     enum mr_close_reason reason;
     int64_t wait_until_ns; /* with count 0: when to ask again if nothing comes, INT64_MAX = never */
 };
-/** Choose a batch for an instance and take it: its requests, by row, run from now on, each until seq_done. `out` has
+/** Choose a batch for an instance and take it: its requests, by row, run from now on, each until sequence_done. `out` has
  *  room for max_rows. */
-void seq_form(struct seq_set *s, uint32_t instance, int64_t now_ns, struct seq_request **out,
-              struct seq_plan *plan);
+void sequence_form(struct seq_set *s, uint32_t instance, int64_t now_ns, struct seq_request **out,
+                   struct seq_plan *plan);
 
 /** A request has run. Its instance may have more to run. */
-void seq_done(struct seq_set *s, struct seq_request *r, int64_t now_ns);
+void sequence_done(struct seq_set *s, struct seq_request *r, int64_t now_ns);
 /** End the sequence of a waiting request early: what waits of it, this request included, goes to the end of `out`, in
  *  order. What runs of it goes on; its place is free when that is done. Returns its instance, SEQ_NONE when it had
  *  none. */
-uint32_t seq_end(struct seq_set *s, struct seq_request *r, struct seq_requests *out);
+uint32_t sequence_end(struct seq_set *s, struct seq_request *r, struct seq_requests *out);
 /** End one sequence that has been idle for too long, and return its instance, where another may have got its place;
  *  SEQ_NONE: there is no such sequence. */
-uint32_t seq_reap(struct seq_set *s, int64_t now_ns);
-/** When seq_reap may find the next one; INT64_MAX = never as things are. */
-int64_t seq_next_idle_ns(const struct seq_set *s);
+uint32_t sequence_reap(struct seq_set *s, int64_t now_ns);
+/** When sequence_reap may find the next one; INT64_MAX = never as things are. */
+int64_t sequence_next_idle_ns(const struct seq_set *s);
 
 /** Whether the sequence of a waiting or running request has a place. */
-bool seq_is_placed(const struct seq_request *r);
+bool sequence_is_placed(const struct seq_request *r);
 /** Whether a sequence has a place of the instance. */
-bool seq_is_used(const struct seq_set *s, uint32_t instance);
+bool sequence_is_used(const struct seq_set *s, uint32_t instance);
 /** Whether a sequence of this key goes on. */
-bool seq_is_known(const struct seq_set *s, mr_str key);
+bool sequence_is_known(const struct seq_set *s, mr_str key);
 /** Sequences that have not ended. */
-uint32_t seq_count(const struct seq_set *s);
+uint32_t sequence_count(const struct seq_set *s);
 /** The owner's data of the sequence of a waiting or running request, NULL at first; given to `drop`. */
-void **seq_data(struct seq_request *r);
+void **sequence_data(struct seq_request *r);
 
 #endif

@@ -41,6 +41,6 @@ struct seq_set {
 };
 
 /** The first waiting request of a ready sequence runs from now on. */
-void seq_run(struct seq_set *s, struct seq *q, uint32_t row);
+void sequence_run(struct seq_set *s, struct seq *q, uint32_t row);
 
 #endif

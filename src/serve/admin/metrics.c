@@ -226,7 +226,7 @@ static void metrics_done(struct admin_job *job)
     send_some(m);
 }
 
-void rest_metrics(struct mr_server *s, struct mr_call *call)
+void metrics_rest(struct mr_server *s, struct mr_call *call)
 {
     mr_str accept = mr_call_header(call, "accept-encoding");
     struct metrics_job *m;

@@ -203,7 +203,7 @@ static int parse_body(struct mr_call *call, struct record_request *q, struct mr_
     return rc < 0 ? rc : mr_json_finish(&j);
 }
 
-void rest_record(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path)
+void record_rest(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path)
 {
     struct record_request q = {.action = RECORD_STATUS, .version = MR_STR(""), .every = 1};
     struct mr_err err = {0};
@@ -229,7 +229,7 @@ void rest_record(struct mr_server *s, struct mr_call *call, const struct mr_oip_
 
 /* ---- gRPC ---- */
 
-void grpc_record(struct mr_server *s, struct mr_grpc_call *g)
+void record_grpc(struct mr_server *s, struct mr_grpc_call *g)
 {
     Millrace__ModelRecordWarmupRequest *m =
         grpc_request(g, &millrace__model_record_warmup_request__descriptor);

@@ -76,11 +76,11 @@ void rest_logging(struct mr_server *s, struct mr_call *call, const struct mr_oip
     struct mr_err err = {0};
 
     (void)s, (void)path;
-    log_change_init(&change);
+    meta_log_change_init(&change);
     if (mr_str_eq_c(call->method, "POST")) {
         int rc = parse_change(call, &change, &err);
         if (rc == MR_OK) {
-            rc = log_change_apply(&change, &err);
+            rc = meta_log_change_apply(&change, &err);
         }
         if (rc < 0) {
             reply_error(call, &err);

@@ -438,9 +438,9 @@ void grpc_log_settings(struct mr_server *s, struct mr_grpc_call *g)
     if (!q) {
         return;
     }
-    log_change_init(&change);
+    meta_log_change_init(&change);
     if (change_from(q, &change, &err) < 0 ||
-        (q->n_settings > 0 && log_change_apply(&change, &err) < 0)) {
+        (q->n_settings > 0 && meta_log_change_apply(&change, &err) < 0)) {
         grpc_fail_err(g, &err);
     } else {
         reply_settings(g);

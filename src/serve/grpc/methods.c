@@ -47,7 +47,7 @@ static const struct grpc_method methods[] = {
     CONTROL("ModelVersions", MR_API_MODEL_REPOSITORY, GRPC_SMALL, grpc_model_versions),
     CONTROL("ModelLabel", MR_API_MODEL_REPOSITORY, GRPC_SMALL, grpc_model_label),
     CONTROL("ModelRollback", MR_API_MODEL_REPOSITORY, GRPC_SMALL, grpc_model_rollback),
-    CONTROL("ModelRecordWarmup", MR_API_MODEL_REPOSITORY, GRPC_SMALL, grpc_record),
+    CONTROL("ModelRecordWarmup", MR_API_MODEL_REPOSITORY, GRPC_SMALL, record_grpc),
     REFLECTION("v1"),
     REFLECTION("v1alpha"),
 };

@@ -19,7 +19,7 @@ static uint64_t rest_body_limit(const struct mr_server *s, const struct mr_call 
         return most;
     }
     struct mr_oip_path path;
-    const struct rest_route *route = rest_route_find(call->path, &path);
+    const struct rest_route *route = route_find(call->path, &path);
 
     return route && route->body != REST_SMALL ? most : SERVE_SMALL_BODY;
 }
@@ -33,7 +33,7 @@ static enum mr_api api_of(const struct mr_call *call)
         const struct grpc_method *m = grpc_method_find(call->path);
         return m ? m->api : MR_API_COUNT;
     }
-    const struct rest_route *route = rest_route_find(call->path, &path);
+    const struct rest_route *route = route_find(call->path, &path);
 
     return route ? route->api : MR_API_COUNT;
 }
@@ -80,18 +80,18 @@ static void on_body(void *ctx, struct mr_call *call)
 
     call->user = NULL;
     if (mr_call_listener_tag(call) == LISTEN_METRICS) {
-        rest_metrics(s, call);
+        metrics_rest(s, call);
         return;
     }
     if (call->is_grpc) {
         grpc_dispatch(s, call, grpc_method_find(call->path));
         return;
     }
-    route = rest_route_find(call->path, &path);
+    route = route_find(call->path, &path);
     if (!route) {
         reply_status_text(call, 404, "Not Found");
-    } else if (!rest_route_allows(route, call->method)) {
-        rest_refuse_method(call, route);
+    } else if (!route_allows(route, call->method)) {
+        route_refuse_method(call, route);
     } else if (route->body != REST_TENSORS && is_packed(call)) {
         reply_error_text(call, MR_E_INVALID,
                          "Content-Encoding '%.*s': only the bodies of inference requests may be "
@@ -162,7 +162,7 @@ static void describe_too_large(const struct mr_server *s, const struct mr_call *
 static void log_body_refused(struct mr_call *call, const struct mr_err *err)
 {
     struct mr_oip_path path;
-    const struct rest_route *route = call->is_grpc ? NULL : rest_route_find(call->path, &path);
+    const struct rest_route *route = call->is_grpc ? NULL : route_find(call->path, &path);
     const struct grpc_method *method = call->is_grpc ? grpc_method_find(call->path) : NULL;
     struct serve_infer si = {.infer.err = *err};
 
@@ -231,7 +231,7 @@ static void body_place(void *ctx, struct mr_call *call, mr_bytes have)
         }
         return;
     }
-    const struct rest_route *route = rest_route_find(call->path, &path);
+    const struct rest_route *route = route_find(call->path, &path);
     if (call->body_align_at >= 0 && route && route->handle == rest_infer &&
         !mr_call_header(call, "content-encoding").ptr) {
         call->body_provider =

@@ -75,7 +75,7 @@ static const struct rest_route routes[] = {
     {REPOSITORY "/models/{model}/rollback", REST_POST, REST_SMALL, MR_API_MODEL_REPOSITORY,
      rest_rollback},
     {REPOSITORY "/models/{model}/record-warmup", REST_GET | REST_POST, REST_SMALL,
-     MR_API_MODEL_REPOSITORY, rest_record},
+     MR_API_MODEL_REPOSITORY, record_rest},
     {SYSTEM_SHM "/status", REST_GET, REST_SMALL, MR_API_SHARED_MEMORY, system_shm_status},
     {SYSTEM_SHM "/register", REST_POST, REST_SMALL, MR_API_SHARED_MEMORY, shm_change},
     {SYSTEM_SHM "/unregister", REST_POST, REST_SMALL, MR_API_SHARED_MEMORY, shm_change},
@@ -84,7 +84,7 @@ static const struct rest_route routes[] = {
     {CUDA_SHM "/unregister", REST_POST, REST_SMALL, MR_API_SHARED_MEMORY, shm_change},
 };
 
-const struct rest_route *rest_route_find(mr_str path, struct mr_oip_path *out)
+const struct rest_route *route_find(mr_str path, struct mr_oip_path *out)
 {
     for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
         if (mr_oip_path_match(routes[i].pattern, path, out)) {
@@ -94,7 +94,7 @@ const struct rest_route *rest_route_find(mr_str path, struct mr_oip_path *out)
     return NULL;
 }
 
-bool rest_route_allows(const struct rest_route *route, mr_str method)
+bool route_allows(const struct rest_route *route, mr_str method)
 {
     if (mr_str_eq_c(method, "GET") || mr_str_eq_c(method, "HEAD")) {
         return route->methods & REST_GET;
@@ -102,7 +102,7 @@ bool rest_route_allows(const struct rest_route *route, mr_str method)
     return mr_str_eq_c(method, "POST") && (route->methods & REST_POST);
 }
 
-void rest_refuse_method(struct mr_call *call, const struct rest_route *route)
+void route_refuse_method(struct mr_call *call, const struct rest_route *route)
 {
     static const mr_str allowed[] = {
         [REST_GET] = MR_STR_INIT("GET, HEAD"),

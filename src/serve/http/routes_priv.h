@@ -21,9 +21,9 @@ struct rest_route {
 };
 
 /* The route of a path, and the path's parts; NULL for an unknown path. */
-const struct rest_route *rest_route_find(mr_str path, struct mr_oip_path *out);
-bool rest_route_allows(const struct rest_route *route, mr_str method);
+const struct rest_route *route_find(mr_str path, struct mr_oip_path *out);
+bool route_allows(const struct rest_route *route, mr_str method);
 /* 405 with the methods that the route has. */
-void rest_refuse_method(struct mr_call *call, const struct rest_route *route);
+void route_refuse_method(struct mr_call *call, const struct rest_route *route);
 
 #endif

@@ -38,7 +38,7 @@ size_t meta_versions(struct mr_server *s, const struct mr_version *v, mr_str ask
     return 1;
 }
 
-void log_change_init(struct log_change *c)
+void meta_log_change_init(struct log_change *c)
 {
     *c = (struct log_change){.info = -1, .warning = -1, .error = -1};
 }
@@ -56,7 +56,7 @@ static int parse_format(mr_str name, enum mr_log_format *out, struct mr_err *err
                    MR_STR_ARG(mr_str_sub(name, 0, 64)));
 }
 
-int log_change_apply(const struct log_change *c, struct mr_err *err)
+int meta_log_change_apply(const struct log_change *c, struct mr_err *err)
 {
     enum mr_log_format format = mr_log_get_format();
     int rc = MR_OK;

@@ -262,7 +262,7 @@ void rest_load(struct mr_server *s, struct mr_call *call, const struct mr_oip_pa
 void rest_unload(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
 void rest_label(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
 void rest_rollback(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
-void rest_record(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
+void record_rest(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
 void rest_workers(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
 void rest_versions(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
 /* Begins to read the members of a request's body; false when it has none. An error shows at mr_json_finish. */
@@ -273,7 +273,7 @@ int rest_parse_version(struct mr_json *j, mr_str *out);
 void rest_logging(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
 void rest_docs(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
 void rest_openapi(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
-void rest_metrics(struct mr_server *s, struct mr_call *call);
+void metrics_rest(struct mr_server *s, struct mr_call *call);
 
 /* meta.c: facts that both protocols tell */
 extern const char *const serve_extensions[];
@@ -292,8 +292,8 @@ struct log_change {
     mr_str format; /* ptr NULL = leave */
     bool has_file;
 };
-void log_change_init(struct log_change *c);
-int log_change_apply(const struct log_change *c, struct mr_err *err);
+void meta_log_change_init(struct log_change *c);
+int meta_log_change_apply(const struct log_change *c, struct mr_err *err);
 
 /* stats.c: statistics as the protobuf message that both protocols print */
 struct stats_set {
@@ -317,7 +317,7 @@ void grpc_reply_message(struct mr_grpc_call *g, const ProtobufCMessage *m);
 /* Unpack the request into the call's arena; on failure the call is answered and NULL returned. */
 void *grpc_request(struct mr_grpc_call *g, const ProtobufCMessageDescriptor *desc);
 enum mr_grpc_compression grpc_compression(const struct mr_server *s);
-void grpc_record(struct mr_server *s, struct mr_grpc_call *g);
+void record_grpc(struct mr_server *s, struct mr_grpc_call *g);
 void stream_items_free(struct serve_loop *here);
 
 #endif

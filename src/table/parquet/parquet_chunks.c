@@ -34,15 +34,15 @@ uint32_t parquet_footer_bytes(const uint8_t tail[PARQUET_TAIL_BYTES])
 /* The first part of a path, the name of a column. */
 static mr_str path_first(const struct thrift_field *f, struct thrift_in *parent)
 {
-    struct thrift_in in = thrift_inside(f);
+    struct thrift_in in = parquet_read_inside(f);
     int type = 0;
-    const uint64_t parts = f->type == THRIFT_LIST ? thrift_list(&in, &type) : 0;
+    const uint64_t parts = f->type == THRIFT_LIST ? parquet_read_list(&in, &type) : 0;
 
     parent->failed |= parts == 0 || type != THRIFT_BINARY;
     if (parent->failed) {
         return mr_str_n(NULL, 0);
     }
-    return thrift_text(&in);
+    return parquet_read_text(&in);
 }
 
 static bool is_wanted(struct chunks *c, mr_str name)
@@ -58,18 +58,18 @@ static bool is_wanted(struct chunks *c, mr_str name)
 
 static void meta_read(struct chunks *c, const struct thrift_field *meta, struct thrift_in *parent)
 {
-    struct thrift_in in = thrift_inside(meta);
+    struct thrift_in in = parquet_read_inside(meta);
     struct thrift_field f;
     int64_t places[META_DICTIONARY + 1] = {0};
     mr_str name = {0};
     int16_t id = 0;
 
     in.failed |= meta->type != THRIFT_STRUCT;
-    while (thrift_field(&in, &id, &f)) {
+    while (parquet_read_field(&in, &id, &f)) {
         if (f.id == META_PATH) {
             name = path_first(&f, &in);
         } else if (f.id == META_SIZE || f.id == META_DATA || f.id == META_DICTIONARY) {
-            places[f.id] = thrift_number(&f, &in);
+            places[f.id] = parquet_read_number(&f, &in);
         }
     }
     int64_t first = places[META_DATA];
@@ -91,7 +91,7 @@ static void chunk_read(struct chunks *c, struct thrift_in *in)
     int16_t id = 0;
     bool has_meta = false;
 
-    while (thrift_field(in, &id, &f)) {
+    while (parquet_read_field(in, &id, &f)) {
         in->failed |= f.id == CHUNK_FILE; /* the data is in another file */
         if (f.id == CHUNK_META) {
             meta_read(c, &f, in);
@@ -108,13 +108,13 @@ static void group_read(struct chunks *c, struct thrift_in *in)
     int64_t rows = -1;
 
     c->group.len = 0;
-    while (thrift_field(in, &id, &f)) {
+    while (parquet_read_field(in, &id, &f)) {
         if (f.id == GROUP_ROWS) {
-            rows = thrift_number(&f, in);
+            rows = parquet_read_number(&f, in);
         } else if (f.id == GROUP_CHUNKS) {
-            struct thrift_in chunks = thrift_inside(&f);
+            struct thrift_in chunks = parquet_read_inside(&f);
             int type = 0;
-            uint64_t n = f.type == THRIFT_LIST ? thrift_list(&chunks, &type) : 0;
+            uint64_t n = f.type == THRIFT_LIST ? parquet_read_list(&chunks, &type) : 0;
             chunks.failed |= type != THRIFT_STRUCT;
             for (; n > 0 && !chunks.failed; n--) {
                 chunk_read(c, &chunks);
@@ -158,9 +158,9 @@ static void ranges_join(struct parquet_ranges *r, uint64_t gap)
 
 static void groups_read(struct chunks *c, const struct thrift_field *f, struct thrift_in *parent)
 {
-    struct thrift_in groups = thrift_inside(f);
+    struct thrift_in groups = parquet_read_inside(f);
     int type = 0;
-    uint64_t n = f->type == THRIFT_LIST ? thrift_list(&groups, &type) : 0;
+    uint64_t n = f->type == THRIFT_LIST ? parquet_read_list(&groups, &type) : 0;
 
     groups.failed |= n > 0 && type != THRIFT_STRUCT;
     for (; n > 0 && !groups.failed; n--) {
@@ -199,7 +199,7 @@ bool parquet_chunks_find(mr_bytes footer, uint64_t data_end, const char *const *
     bool has_groups = false;
     int16_t id = 0;
 
-    while (thrift_field(&in, &id, &f)) {
+    while (parquet_read_field(&in, &id, &f)) {
         if (f.id == META_GROUPS) {
             groups_read(&c, &f, &in);
             has_groups = true;

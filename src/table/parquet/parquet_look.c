@@ -43,18 +43,18 @@ struct element {
 /* The precision in the union LogicalType; 0: not a decimal. */
 static int64_t logical_precision(const struct thrift_field *logical)
 {
-    struct thrift_in in = thrift_inside(logical);
+    struct thrift_in in = parquet_read_inside(logical);
     struct thrift_field f;
     int64_t precision = 0;
     int16_t id = 0;
 
-    while (thrift_field(&in, &id, &f)) {
-        struct thrift_in decimal = thrift_inside(&f);
+    while (parquet_read_field(&in, &id, &f)) {
+        struct thrift_in decimal = parquet_read_inside(&f);
         struct thrift_field part;
         int16_t part_id = 0;
-        while (f.id == LOGICAL_DECIMAL && thrift_field(&decimal, &part_id, &part)) {
+        while (f.id == LOGICAL_DECIMAL && parquet_read_field(&decimal, &part_id, &part)) {
             if (part.id == DECIMAL_PRECISION) {
-                precision = thrift_number(&part, &decimal);
+                precision = parquet_read_number(&part, &decimal);
             }
         }
     }
@@ -69,16 +69,16 @@ static struct element element_read(struct thrift_in *in)
     int64_t precision = 0;
     int16_t id = 0;
 
-    while (thrift_field(in, &id, &f)) {
+    while (parquet_read_field(in, &id, &f)) {
         if (f.id == ELEMENT_NAME) {
-            struct thrift_in text = thrift_inside(&f);
+            struct thrift_in text = parquet_read_inside(&f);
             in->failed |= f.type != THRIFT_BINARY;
-            e.name = thrift_text(&text);
+            e.name = parquet_read_text(&text);
         } else if (f.id == ELEMENT_LOGICAL) {
             precision = logical_precision(&f);
         } else if (f.id == ELEMENT_BYTES || f.id == ELEMENT_CHILDREN || f.id == ELEMENT_CONVERTED ||
                    f.id == ELEMENT_PRECISION) {
-            numbers[f.id] = thrift_number(&f, in);
+            numbers[f.id] = parquet_read_number(&f, in);
         }
     }
     const bool is_decimal = precision > 0 || numbers[ELEMENT_CONVERTED] == CONVERTED_DECIMAL;
@@ -91,9 +91,9 @@ static struct element element_read(struct thrift_in *in)
 static void schema_read(struct parquet_look *l, const struct thrift_field *f,
                         struct thrift_in *parent)
 {
-    struct thrift_in in = thrift_inside(f);
+    struct thrift_in in = parquet_read_inside(f);
     int type = 0;
-    uint64_t left = f->type == THRIFT_LIST ? thrift_list(&in, &type) : 0;
+    uint64_t left = f->type == THRIFT_LIST ? parquet_read_list(&in, &type) : 0;
 
     in.failed |= left == 0 || type != THRIFT_STRUCT;
     if (!in.failed) {
@@ -121,20 +121,20 @@ static void schema_read(struct parquet_look *l, const struct thrift_field *f,
 static void groups_read(struct parquet_look *l, const struct thrift_field *f,
                         struct thrift_in *parent)
 {
-    struct thrift_in in = thrift_inside(f);
+    struct thrift_in in = parquet_read_inside(f);
     struct thrift_field part;
     uint64_t row = 0;
     int type = 0;
 
-    for (uint64_t n = f->type == THRIFT_LIST ? thrift_list(&in, &type) : 0; n > 0 && !in.failed;
-         n--) {
+    for (uint64_t n = f->type == THRIFT_LIST ? parquet_read_list(&in, &type) : 0;
+         n > 0 && !in.failed; n--) {
         int16_t id = 0;
         int64_t rows = -1;
         const uint8_t *begin = in.at;
         in.failed |= type != THRIFT_STRUCT;
-        while (thrift_field(&in, &id, &part)) {
+        while (parquet_read_field(&in, &id, &part)) {
             if (part.id == GROUP_ROWS) {
-                rows = thrift_number(&part, &in);
+                rows = parquet_read_number(&part, &in);
             }
         }
         in.failed |= rows < 0 || __builtin_add_overflow(row, (uint64_t)rows, &row);
@@ -160,7 +160,7 @@ static void footer_parse(struct parquet_look *l)
     struct thrift_field f;
     int16_t id = 0;
 
-    while (thrift_field(&in, &id, &f)) {
+    while (parquet_read_field(&in, &id, &f)) {
         if (f.id == META_SCHEMA && l->columns.len == 0) {
             schema_read(l, &f, &in);
         } else if (f.id == META_GROUPS && l->groups.len == 0) {
@@ -310,11 +310,11 @@ static bool header_parse(mr_bytes from, struct page *out)
     int16_t id = 0;
 
     *out = (struct page){0};
-    while (thrift_field(&in, &id, &f)) {
+    while (parquet_read_field(&in, &id, &f)) {
         if (f.id == PAGE_BYTES) {
-            bytes = thrift_number(&f, &in);
+            bytes = parquet_read_number(&f, &in);
         } else if (f.id == PAGE_CRC) {
-            out->crc = (uint32_t)thrift_number(&f, &in);
+            out->crc = (uint32_t)parquet_read_number(&f, &in);
             out->has_crc = true;
         }
     }

@@ -41,7 +41,7 @@ static void field_copy(struct parquet_thrift *t, const struct thrift_field *f)
 static void offset_move(struct parquet_thrift *t, const struct thrift_field *f,
                         struct thrift_in *in, const struct move *m)
 {
-    const int64_t at = thrift_number(f, in);
+    const int64_t at = parquet_read_number(f, in);
 
     in->failed |= at < HEAD_BYTES || (uint64_t)at > m->end;
     parquet_thrift_i64(t, f->id, at + (int64_t)m->shift);
@@ -50,13 +50,13 @@ static void offset_move(struct parquet_thrift *t, const struct thrift_field *f,
 static void chunk_data_move(struct parquet_thrift *t, const struct thrift_field *data,
                             struct thrift_in *parent, const struct move *m)
 {
-    struct thrift_in in = thrift_inside(data);
+    struct thrift_in in = parquet_read_inside(data);
     struct thrift_field f;
     int16_t id = 0;
 
     in.failed |= data->type != THRIFT_STRUCT;
     parquet_thrift_begin(t, data->id);
-    while (thrift_field(&in, &id, &f)) {
+    while (parquet_read_field(&in, &id, &f)) {
         if (f.id == 9) {
             offset_move(t, &f, &in, m);
         } else {
@@ -75,11 +75,11 @@ static void chunk_move(struct parquet_thrift *t, struct thrift_in *in, const str
     int16_t id = 0;
 
     parquet_thrift_element(t);
-    while (thrift_field(in, &id, &f)) {
+    while (parquet_read_field(in, &id, &f)) {
         if (f.id == 3) {
             chunk_data_move(t, &f, in, m);
         } else {
-            in->failed |= f.id != 2 || thrift_number(&f, in) != 0;
+            in->failed |= f.id != 2 || parquet_read_number(&f, in) != 0;
             field_copy(t, &f);
         }
     }
@@ -89,9 +89,9 @@ static void chunk_move(struct parquet_thrift *t, struct thrift_in *in, const str
 static void chunks_move(struct parquet_thrift *t, const struct thrift_field *chunks,
                         struct thrift_in *parent, const struct move *m)
 {
-    struct thrift_in in = thrift_inside(chunks);
+    struct thrift_in in = parquet_read_inside(chunks);
     int type = 0;
-    const uint64_t count = chunks->type == THRIFT_LIST ? thrift_list(&in, &type) : 0;
+    const uint64_t count = chunks->type == THRIFT_LIST ? parquet_read_list(&in, &type) : 0;
 
     in.failed |= type != THRIFT_STRUCT;
     parquet_thrift_list(t, chunks->id, PARQUET_THRIFT_STRUCT, count);
@@ -108,7 +108,7 @@ static void group_move(struct merge *g, struct thrift_in *in, const struct move 
     int16_t id = 0;
 
     parquet_thrift_element(&t);
-    while (thrift_field(in, &id, &f)) {
+    while (parquet_read_field(in, &id, &f)) {
         switch (f.id) {
         case 1: chunks_move(&t, &f, in, m); break;
         case 5: offset_move(&t, &f, in, m); break;
@@ -129,9 +129,9 @@ static void group_move(struct merge *g, struct thrift_in *in, const struct move 
 static void groups_move(struct merge *g, const struct thrift_field *groups,
                         struct thrift_in *parent, const struct move *m)
 {
-    struct thrift_in in = thrift_inside(groups);
+    struct thrift_in in = parquet_read_inside(groups);
     int type = 0;
-    const uint64_t count = groups->type == THRIFT_LIST ? thrift_list(&in, &type) : 0;
+    const uint64_t count = groups->type == THRIFT_LIST ? parquet_read_list(&in, &type) : 0;
 
     in.failed |= count > 0 && type != THRIFT_STRUCT;
     for (uint64_t i = 0; i < count && !in.failed; i++) {
@@ -183,9 +183,9 @@ static int footer_load(int fd, const char *name, struct footer *out, uint64_t *o
 static bool footer_is_ours(const struct footer *f)
 {
     const struct thrift_field *maker = &f->fields[MAKER];
-    struct thrift_in in = thrift_inside(maker);
+    struct thrift_in in = parquet_read_inside(maker);
 
-    if (maker->type != THRIFT_BINARY || thrift_varint(&in) < strlen(CREATED_BY)) {
+    if (maker->type != THRIFT_BINARY || parquet_read_varint(&in) < strlen(CREATED_BY)) {
         return false;
     }
     return memcmp(in.at, CREATED_BY, strlen(CREATED_BY)) == 0;
@@ -211,7 +211,7 @@ static int footer_read(const struct mr_merge_part *part, struct footer *out, uin
     }
     const uint8_t *text = (const uint8_t *)out->text.ptr;
     struct thrift_in in = {text, text + out->text.len, false};
-    while (thrift_field(&in, &id, &f)) {
+    while (parquet_read_field(&in, &id, &f)) {
         if (f.id >= VERSION && f.id < FIELDS) {
             out->fields[f.id] = f;
         } else {
@@ -241,7 +241,7 @@ static int part_take(struct merge *g, const struct mr_merge_part *part, const st
 {
     const struct move m = {g->at - HEAD_BYTES, data_end};
     struct thrift_in in = {0};
-    const int64_t rows = thrift_number(&f->fields[ROWS], &in);
+    const int64_t rows = parquet_read_number(&f->fields[ROWS], &in);
 
     groups_move(g, &f->fields[GROUPS], &in, &m);
     if (in.failed || rows < 0) {

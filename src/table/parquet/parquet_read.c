@@ -9,7 +9,7 @@ static uint8_t byte_read(struct thrift_in *in)
     return in->failed ? 0 : *in->at++;
 }
 
-uint64_t thrift_varint(struct thrift_in *in)
+uint64_t parquet_read_varint(struct thrift_in *in)
 {
     uint64_t v = 0;
 
@@ -26,7 +26,7 @@ uint64_t thrift_varint(struct thrift_in *in)
 
 static int64_t zigzag_read(struct thrift_in *in)
 {
-    const uint64_t v = thrift_varint(in);
+    const uint64_t v = parquet_read_varint(in);
     return (int64_t)(v >> 1) ^ -(int64_t)(v & 1);
 }
 
@@ -37,10 +37,10 @@ static void bytes_skip(struct thrift_in *in, uint64_t n)
 }
 
 /* An element takes at least a byte, which bounds their number by the remaining bytes. */
-uint64_t thrift_list(struct thrift_in *in, int *out_type)
+uint64_t parquet_read_list(struct thrift_in *in, int *out_type)
 {
     const uint8_t head = byte_read(in);
-    const uint64_t count = head >> 4 == 15 ? thrift_varint(in) : head >> 4;
+    const uint64_t count = head >> 4 == 15 ? parquet_read_varint(in) : head >> 4;
 
     in->failed |= count > (uint64_t)(in->end - in->at);
     *out_type = head & 15;
@@ -61,12 +61,12 @@ static void value_skip(struct thrift_in *in, int type, bool is_element, int dept
     case THRIFT_BYTE: bytes_skip(in, 1); break;
     case THRIFT_I16:
     case THRIFT_I32:
-    case THRIFT_I64: thrift_varint(in); break;
+    case THRIFT_I64: parquet_read_varint(in); break;
     case THRIFT_DOUBLE: bytes_skip(in, 8); break;
-    case THRIFT_BINARY: bytes_skip(in, thrift_varint(in)); break;
+    case THRIFT_BINARY: bytes_skip(in, parquet_read_varint(in)); break;
     case THRIFT_LIST:
     case THRIFT_SET:
-        for (uint64_t n = thrift_list(in, &of); n > 0 && !in->failed; n--) {
+        for (uint64_t n = parquet_read_list(in, &of); n > 0 && !in->failed; n--) {
             value_skip(in, of, true, depth + 1);
         }
         break;
@@ -95,27 +95,27 @@ static bool field_read(struct thrift_in *in, int16_t *io_id, struct thrift_field
     return !in->failed;
 }
 
-struct thrift_in thrift_inside(const struct thrift_field *f)
+struct thrift_in parquet_read_inside(const struct thrift_field *f)
 {
     return (struct thrift_in){f->value.ptr, f->value.ptr + f->value.len, false};
 }
 
-int64_t thrift_number(const struct thrift_field *f, struct thrift_in *parent)
+int64_t parquet_read_number(const struct thrift_field *f, struct thrift_in *parent)
 {
-    struct thrift_in in = thrift_inside(f);
+    struct thrift_in in = parquet_read_inside(f);
 
     parent->failed |= f->type != THRIFT_I16 && f->type != THRIFT_I32 && f->type != THRIFT_I64;
     return parent->failed ? 0 : zigzag_read(&in);
 }
 
-bool thrift_field(struct thrift_in *in, int16_t *io_id, struct thrift_field *out)
+bool parquet_read_field(struct thrift_in *in, int16_t *io_id, struct thrift_field *out)
 {
     return field_read(in, io_id, out, 0);
 }
 
-mr_str thrift_text(struct thrift_in *in)
+mr_str parquet_read_text(struct thrift_in *in)
 {
-    const uint64_t n = thrift_varint(in);
+    const uint64_t n = parquet_read_varint(in);
     const uint8_t *from = in->at;
 
     bytes_skip(in, n);

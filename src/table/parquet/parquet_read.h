@@ -35,15 +35,15 @@ struct thrift_field {
 };
 
 /** The next field of a struct; false: the end, or in->failed. *io_id is 0 before the first one. */
-bool thrift_field(struct thrift_in *in, int16_t *io_id, struct thrift_field *out);
+bool parquet_read_field(struct thrift_in *in, int16_t *io_id, struct thrift_field *out);
 /** A reader for the content of a field. */
-struct thrift_in thrift_inside(const struct thrift_field *f);
+struct thrift_in parquet_read_inside(const struct thrift_field *f);
 /** The value of an integer field; another type makes the parent fail. */
-int64_t thrift_number(const struct thrift_field *f, struct thrift_in *parent);
+int64_t parquet_read_number(const struct thrift_field *f, struct thrift_in *parent);
 /** The head of a list; the count is at most the number of remaining bytes. */
-uint64_t thrift_list(struct thrift_in *in, int *out_type);
-uint64_t thrift_varint(struct thrift_in *in);
+uint64_t parquet_read_list(struct thrift_in *in, int *out_type);
+uint64_t parquet_read_varint(struct thrift_in *in);
 /** The next length-prefixed bytes. */
-mr_str thrift_text(struct thrift_in *in);
+mr_str parquet_read_text(struct thrift_in *in);
 
 #endif

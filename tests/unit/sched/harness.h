@@ -60,8 +60,9 @@ static void harness_post(void *ctx, struct mr_mail *mail)
 static inline void harness_wait(struct harness *h)
 {
     pthread_mutex_lock(&h->mutex);
-    while (!h->is_awake)
+    while (!h->is_awake) {
         pthread_cond_wait(&h->cond, &h->mutex);
+    }
     h->is_awake = false;
     pthread_mutex_unlock(&h->mutex);
     mr_mailbox_drain(&h->box);
@@ -156,12 +157,15 @@ static inline void harness_backend(struct harness *h, const char *name,
                              .inputs = in,
                              .outputs = out,
                              .batchable = -1};
-    if (mr_plugin_open(&h->plugin, mr_str_c(name), dirs, 1, NULL, 0, &err) < 0)
+    if (mr_plugin_open(&h->plugin, mr_str_c(name), dirs, 1, NULL, 0, &err) < 0) {
         fail_msg("%s", err.msg);
-    if (mr_plugin_model_open(&h->model, h->plugin, &desc, &err) < 0)
+    }
+    if (mr_plugin_model_open(&h->model, h->plugin, &desc, &err) < 0) {
         fail_msg("%s", err.msg);
-    if (h->model->ops->configure(h->model, &s, &err) < 0)
+    }
+    if (h->model->ops->configure(h->model, &s, &err) < 0) {
         fail_msg("%s", err.msg);
+    }
     h->version.executor = h->model;
     h->version.backend_flags = mr_plugin_flags(h->plugin);
 }
@@ -172,8 +176,9 @@ static inline void harness_open(struct harness *h, const char *backend,
     struct mr_err err = {0};
 
     harness_backend(h, backend, settings, setting_count);
-    if (mr_sched_open(&h->version, &h->options, &err) < 0)
+    if (mr_sched_open(&h->version, &h->options, &err) < 0) {
         fail_msg("%s", err.msg);
+    }
 }
 
 static inline void harness_close(struct harness *h)
@@ -228,8 +233,9 @@ static inline void ask_init(struct ask *a, struct harness *h, int rows, int32_t 
 
     memset(a, 0, sizeof *a);
     mr_arena_init(&a->arena, 4096, 1u << 20);
-    for (int i = 0; i < 2 * rows; i++)
+    for (int i = 0; i < 2 * rows; i++) {
         a->data[i] = first + i;
+    }
     a->shape[0] = lead ? rows : 2;
     a->shape[1] = 2;
     in.tensor = (struct mr_tensor){.dtype = MR_DTYPE_INT32,
@@ -243,23 +249,26 @@ static inline void ask_init(struct ask *a, struct harness *h, int rows, int32_t 
                                  .on_done = ask_done,
                                  .user = a};
     mr_version_pin(&h->version, 0);
-    if (mr_infer_validate(&a->infer, &q, &err) < 0)
+    if (mr_infer_validate(&a->infer, &q, &err) < 0) {
         fail_msg("%s", err.msg);
+    }
 }
 
 /* Submit; a request that ran at once counts as done. */
 static inline int ask_submit(struct ask *a)
 {
     int rc = mr_sched_submit(&a->infer);
-    if (rc != MR_OK)
+    if (rc != MR_OK) {
         ask_done(&a->infer);
+    }
     return rc;
 }
 
 static inline void ask_wait(struct harness *h, struct ask *a)
 {
-    while (!a->is_done)
+    while (!a->is_done) {
         harness_wait(h);
+    }
 }
 
 static inline void ask_fini(struct ask *a)
@@ -271,8 +280,9 @@ static inline void ask_fini(struct ask *a)
 /* The answer is what was sent. */
 static inline void ask_check(struct ask *a, int rows)
 {
-    if (a->infer.status != MR_OK)
+    if (a->infer.status != MR_OK) {
         fail_msg("status %d: %s", a->infer.status, a->infer.err.msg);
+    }
     const struct mr_tensor *t = &mr_infer_output(&a->infer, 0)->tensor;
     assert_int_equal(t->bytes, (uint64_t)rows * 8);
     assert_memory_equal(t->data, a->data, t->bytes);

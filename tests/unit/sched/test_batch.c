@@ -392,10 +392,10 @@ static void delay_counts_from_the_oldest(void **state)
     low.infer.times.queued = high.infer.times.queued - 200 * MR_NS_PER_MS;
     s->gap_ns = 0; /* the delay alone decides */
     int64_t end_ns = low.infer.times.queued + 300 * MR_NS_PER_MS;
-    batch_form(s, end_ns - 1, &plan);
+    instance_form_batch(s, end_ns - 1, &plan);
     assert_false(plan.is_ready);
     assert_int_equal(plan.wait_until_ns, end_ns);
-    batch_form(s, end_ns, &plan);
+    instance_form_batch(s, end_ns, &plan);
     assert_true(plan.is_ready);
     assert_int_equal(plan.count, 2);
     assert_int_equal(plan.reason, MR_CLOSE_DELAY);

@@ -177,7 +177,7 @@ static void one_preempted_execution_ends_no_round(void **state)
     assert_int_equal(submit_in_round(&h, 0), MR_SCHED_DONE);
     for (int round = 0; round < 2; round++) {
         for (int i = 0; i < COST_BUCKETS; i++) {
-            slot_get(h.version.sched, h.reply_loop.epoch_slot)->cost_ns[i] = usual_ns;
+            stats_slot_get(h.version.sched, h.reply_loop.epoch_slot)->cost_ns[i] = usual_ns;
         }
         assert_int_equal(submit_in_round(&h, long_ago_ns + round), MR_SCHED_DONE);
         assert_true(h.reply_loop.inline_ns <= 8 * usual_ns);

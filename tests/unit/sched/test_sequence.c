@@ -45,7 +45,7 @@ static struct seq_set *set_new(struct seq_options o)
     o.can_join = same_shape;
     o.drop = drop;
     dropped = 0;
-    return seq_set_new(&o);
+    return sequence_set_new(&o);
 }
 
 /* 'S' start, 'E' end. */
@@ -62,7 +62,7 @@ static enum seq_admitted admit(struct seq_set *s, const char *key, struct ask *a
 {
     uint32_t instance = SEQ_NONE;
 
-    return seq_admit(s, mr_str_c(key), &a->request, now_ns, &instance);
+    return sequence_admit(s, mr_str_c(key), &a->request, now_ns, &instance);
 }
 
 static struct seq_plan form(struct seq_set *s, uint32_t instance, int64_t now_ns,
@@ -70,7 +70,7 @@ static struct seq_plan form(struct seq_set *s, uint32_t instance, int64_t now_ns
 {
     struct seq_plan plan;
 
-    seq_form(s, instance, now_ns, out, &plan);
+    sequence_form(s, instance, now_ns, out, &plan);
     return plan;
 }
 
@@ -82,7 +82,7 @@ static uint32_t run_all(struct seq_set *s, int64_t now_ns)
 
     for (struct seq_plan p; (p = form(s, 0, now_ns, out)).count > 0; total += p.count) {
         for (uint32_t i = 0; i < p.count; i++) {
-            seq_done(s, out[i], now_ns);
+            sequence_done(s, out[i], now_ns);
         }
     }
     return total;
@@ -96,21 +96,21 @@ static void begins_goes_on_ends(void **state)
 
     assert_int_equal(admit(s, "k", a[0], 0), SEQ_NO_START);
     assert_int_equal(admit(s, "k", a[1], 0), SEQ_PLACED);
-    assert_true(seq_is_known(s, mr_str_c("k")) && seq_is_used(s, 0));
+    assert_true(sequence_is_known(s, mr_str_c("k")) && sequence_is_used(s, 0));
     assert_int_equal(run_all(s, 0), 1);
 
     assert_int_equal(admit(s, "k", a[2], 1), SEQ_PLACED);
     assert_int_equal(admit(s, "k", a[3], 2), SEQ_PLACED);
-    assert_false(seq_is_known(s, mr_str_c("k"))); /* its end is admitted, so its key is free */
+    assert_false(sequence_is_known(s, mr_str_c("k"))); /* its end is admitted, so its key is free */
     assert_int_equal(admit(s, "k", a[4], 3), SEQ_NO_START);
-    assert_int_equal(seq_count(s), 1);
+    assert_int_equal(sequence_count(s), 1);
     assert_int_equal(run_all(s, 3), 2);
-    assert_int_equal(seq_count(s), 0);
-    assert_false(seq_is_used(s, 0));
+    assert_int_equal(sequence_count(s), 0);
+    assert_false(sequence_is_used(s, 0));
     for (int i = 0; i < 5; i++) {
         mr_free(a[i]);
     }
-    seq_set_free(&s);
+    sequence_set_free(&s);
     assert_null(s);
 }
 
@@ -131,11 +131,11 @@ static void one_at_a_time(void **state)
         struct seq_plan none = form(s, 0, 10, out + 1);
         assert_int_equal(none.count, 0);
         assert_true(none.wait_until_ns == INT64_MAX);
-        seq_done(s, out[0], 10);
+        sequence_done(s, out[0], 10);
         mr_free(a[i]);
     }
-    assert_int_equal(seq_count(s), 0);
-    seq_set_free(&s);
+    assert_int_equal(sequence_count(s), 0);
+    sequence_set_free(&s);
 }
 
 /* Places are taken lowest first over all instances, and the backlog gets them in its order. */
@@ -154,32 +154,32 @@ static void places_and_backlog(void **state)
     for (int i = 0; i < 6; i++, key[0]++) {
         a[i] = ask("SE");
         at[i] = SEQ_NONE;
-        assert_int_equal(seq_admit(s, mr_str_c(key), &a[i]->request, i, &at[i]),
+        assert_int_equal(sequence_admit(s, mr_str_c(key), &a[i]->request, i, &at[i]),
                          i < 4 ? SEQ_PLACED : SEQ_BACKLOG);
-        assert_int_equal(seq_is_placed(&a[i]->request), i < 4);
+        assert_int_equal(sequence_is_placed(&a[i]->request), i < 4);
     }
     const uint32_t expected[] = {0, 1, 0, 1, SEQ_NONE, SEQ_NONE};
     assert_memory_equal(at, expected, sizeof at);
     assert_int_equal(form(s, 1, 10, out).count, 2);
     assert_ptr_equal(out[0], &a[1]->request);
     assert_ptr_equal(out[1], &a[3]->request);
-    seq_done(s, out[1], 10); /* place 1 of instance 1 goes to the fifth */
-    assert_true(seq_is_placed(&a[4]->request));
-    assert_false(seq_is_placed(&a[5]->request));
-    seq_done(s, out[0], 11);
+    sequence_done(s, out[1], 10); /* place 1 of instance 1 goes to the fifth */
+    assert_true(sequence_is_placed(&a[4]->request));
+    assert_false(sequence_is_placed(&a[5]->request));
+    sequence_done(s, out[0], 11);
     struct seq_plan p = form(s, 1, 12, out);
     assert_int_equal(p.count, 2);
     assert_ptr_equal(out[0], &a[5]->request);
     assert_ptr_equal(out[1], &a[4]->request);
     assert_true(out[0]->row == 0 && out[1]->row == 1);
-    seq_done(s, out[0], 12);
-    seq_done(s, out[1], 12);
+    sequence_done(s, out[0], 12);
+    sequence_done(s, out[1], 12);
     assert_int_equal(run_all(s, 12), 2);
-    assert_int_equal(seq_count(s), 0);
+    assert_int_equal(sequence_count(s), 0);
     for (int i = 0; i < 6; i++) {
         mr_free(a[i]);
     }
-    seq_set_free(&s);
+    sequence_set_free(&s);
 }
 
 /* Direct: the row is the place, rows between are empty, and a batch ends with the last row that has a request. */
@@ -203,23 +203,23 @@ static void direct_rows(void **state)
     struct seq_plan p = form(s, 0, 0, out);
     assert_true(p.count == 4 && p.rows == 4 && p.reason == MR_CLOSE_FULL);
     for (int i = 0; i < 4; i++) {
-        seq_done(s, out[i], 1);
+        sequence_done(s, out[i], 1);
     }
     admit(s, "c", next[2], 2);
     p = form(s, 0, 2, out);
     assert_true(p.count == 1 && p.rows == 3 && out[0]->row == 2);
     admit(s, "b", next[1], 3); /* comes while that runs */
     admit(s, "d", next[3], 3);
-    seq_done(s, out[0], 4);
+    sequence_done(s, out[0], 4);
     p = form(s, 0, 4, out);
     assert_true(p.count == 2 && p.rows == 4 && out[0]->row == 1 && out[1]->row == 3);
-    seq_done(s, out[0], 5);
-    seq_done(s, out[1], 5);
+    sequence_done(s, out[0], 5);
+    sequence_done(s, out[1], 5);
     for (int i = 0; i < 4; i++) {
         mr_free(start[i]);
         mr_free(next[i]);
     }
-    seq_set_free(&s);
+    sequence_set_free(&s);
 }
 
 /* Direct: what cannot join the oldest leaves its row empty, and runs next. */
@@ -243,13 +243,13 @@ static void direct_shapes(void **state)
     struct seq_request *rest[ROWS];
     struct seq_plan then = form(s, 0, 5, rest);
     assert_true(then.count == 1 && then.rows == 2 && rest[0] == &a[1]->request);
-    seq_done(s, out[0], 6);
-    seq_done(s, out[1], 6);
-    seq_done(s, rest[0], 6);
+    sequence_done(s, out[0], 6);
+    sequence_done(s, out[1], 6);
+    sequence_done(s, rest[0], 6);
     for (int i = 0; i < 3; i++) {
         mr_free(a[i]);
     }
-    seq_set_free(&s);
+    sequence_set_free(&s);
 }
 
 /* Direct: with a minimum a batch waits, until so many places have a request or the delay is over. */
@@ -271,17 +271,17 @@ static void direct_utilization(void **state)
     admit(s, "b", a[1], 7 * MS);
     p = form(s, 0, 7 * MS, out);
     assert_true(p.count == 2 && p.reason == MR_CLOSE_PREFERRED);
-    seq_done(s, out[0], 8 * MS);
-    seq_done(s, out[1], 8 * MS);
+    sequence_done(s, out[0], 8 * MS);
+    sequence_done(s, out[1], 8 * MS);
     admit(s, "b", a[2], 9 * MS);
     assert_int_equal(form(s, 0, 19 * MS - 1, out).count, 0);
     p = form(s, 0, 19 * MS, out);
     assert_true(p.count == 1 && p.rows == 2 && p.reason == MR_CLOSE_DELAY);
-    seq_done(s, out[0], 19 * MS);
+    sequence_done(s, out[0], 19 * MS);
     for (int i = 0; i < 3; i++) {
         mr_free(a[i]);
     }
-    seq_set_free(&s);
+    sequence_set_free(&s);
 }
 
 /* Oldest: by the arrival of the first waiting request, without empty rows, as many as fit. */
@@ -301,16 +301,16 @@ static void oldest_first(void **state)
     struct seq_plan p = form(s, 0, 5, out);
     assert_true(p.count == 2 && p.rows == 2 && p.reason == MR_CLOSE_FULL);
     assert_true(out[0] == &a[0]->request && out[1] == &a[1]->request && out[1]->row == 1);
-    seq_done(s, out[0], 6);
-    seq_done(s, out[1], 6);
+    sequence_done(s, out[0], 6);
+    sequence_done(s, out[1], 6);
     p = form(s, 0, 6, out); /* c came before the second of a */
     assert_true(p.count == 2 && out[0] == &a[2]->request && out[1] == &a[3]->request);
-    seq_done(s, out[0], 6);
-    seq_done(s, out[1], 6);
+    sequence_done(s, out[0], 6);
+    sequence_done(s, out[1], 6);
     for (int i = 0; i < 4; i++) {
         mr_free(a[i]);
     }
-    seq_set_free(&s);
+    sequence_set_free(&s);
 }
 
 static void oldest_delay_and_preferred(void **state)
@@ -338,12 +338,12 @@ static void oldest_delay_and_preferred(void **state)
     p = form(s, 0, 12 * MS, out + 2);
     assert_true(p.count == 1 && p.reason == MR_CLOSE_DELAY);
     for (int i = 0; i < 3; i++) {
-        seq_done(s, out[i], 12 * MS);
+        sequence_done(s, out[i], 12 * MS);
     }
     for (int i = 0; i < 4; i++) {
         mr_free(a[i]);
     }
-    seq_set_free(&s);
+    sequence_set_free(&s);
 }
 
 /* Without an empty place nobody else can come: waiting would be in vain. */
@@ -362,11 +362,11 @@ static void oldest_does_not_wait_in_vain(void **state)
     admit(s, "b", a[1], 0);
     struct seq_plan p = form(s, 0, 0, out);
     assert_true(p.count == 2 && p.reason == MR_CLOSE_NO_COMPANY);
-    seq_done(s, out[0], 0);
-    seq_done(s, out[1], 0);
+    sequence_done(s, out[0], 0);
+    sequence_done(s, out[1], 0);
     mr_free(a[0]);
     mr_free(a[1]);
-    seq_set_free(&s);
+    sequence_set_free(&s);
 }
 
 /* Idle time counts from the end of the last request; running and waiting ones are not idle. */
@@ -379,28 +379,28 @@ static void idle(void **state)
 
     o.places = o.max_rows = 1;
     struct seq_set *s = set_new(o);
-    assert_true(seq_next_idle_ns(s) == INT64_MAX);
+    assert_true(sequence_next_idle_ns(s) == INT64_MAX);
     admit(s, "a", a[0], 0);
     admit(s, "b", a[1], 0);
     form(s, 0, 0, out);
-    *seq_data(out[0]) = &dropped;
-    assert_int_equal(seq_reap(s, INT64_MAX), SEQ_NONE);
-    seq_done(s, out[0], 50 * MS);
-    assert_true(seq_next_idle_ns(s) == 150 * MS);
-    assert_int_equal(seq_reap(s, 150 * MS - 1), SEQ_NONE);
-    assert_false(seq_is_placed(&a[1]->request));
-    assert_int_equal(seq_reap(s, 150 * MS), 0);
+    *sequence_data(out[0]) = &dropped;
+    assert_int_equal(sequence_reap(s, INT64_MAX), SEQ_NONE);
+    sequence_done(s, out[0], 50 * MS);
+    assert_true(sequence_next_idle_ns(s) == 150 * MS);
+    assert_int_equal(sequence_reap(s, 150 * MS - 1), SEQ_NONE);
+    assert_false(sequence_is_placed(&a[1]->request));
+    assert_int_equal(sequence_reap(s, 150 * MS), 0);
     assert_int_equal(dropped, 1);
-    assert_true(seq_is_placed(&a[1]->request));                   /* the backlog moves up */
+    assert_true(sequence_is_placed(&a[1]->request));              /* the backlog moves up */
     assert_int_equal(admit(s, "a", a[2], 151 * MS), SEQ_BACKLOG); /* a new sequence */
-    assert_int_equal(seq_reap(s, INT64_MAX), SEQ_NONE);           /* what waits is not idle */
+    assert_int_equal(sequence_reap(s, INT64_MAX), SEQ_NONE);      /* what waits is not idle */
     assert_int_equal(run_all(s, 200 * MS), 1);
-    assert_int_equal(seq_reap(s, 300 * MS), 0);
+    assert_int_equal(sequence_reap(s, 300 * MS), 0);
     assert_int_equal(run_all(s, 300 * MS), 1);
     for (int i = 0; i < 3; i++) {
         mr_free(a[i]);
     }
-    seq_set_free(&s);
+    sequence_set_free(&s);
 }
 
 /* A start of a sequence that goes on takes its place in the line. */
@@ -414,15 +414,15 @@ static void starts_anew(void **state)
     for (int i = 0; i < 3; i++) {
         assert_int_equal(admit(s, "k", a[i], i), SEQ_PLACED);
     }
-    assert_int_equal(seq_count(s), 1);
+    assert_int_equal(sequence_count(s), 1);
     for (int i = 0; i < 3; i++) {
         assert_int_equal(form(s, 0, 9, out).count, 1);
         assert_ptr_equal(out[0], &a[i]->request);
-        seq_done(s, out[0], 9);
+        sequence_done(s, out[0], 9);
         mr_free(a[i]);
     }
-    assert_int_equal(seq_count(s), 0);
-    seq_set_free(&s);
+    assert_int_equal(sequence_count(s), 0);
+    sequence_set_free(&s);
 }
 
 /* What ends early gives back all that waits, and its place when nothing of it runs. */
@@ -441,28 +441,28 @@ static void ends_early(void **state)
     }
     admit(s, "b", a[3], 3);
     form(s, 0, 4, running);
-    assert_int_equal(seq_end(s, &a[2]->request, &out), 0);
+    assert_int_equal(sequence_end(s, &a[2]->request, &out), 0);
     assert_ptr_equal(TAILQ_FIRST(&out), &a[1]->request);
     assert_ptr_equal(TAILQ_NEXT(&a[1]->request, link), &a[2]->request);
     assert_null(a[1]->request.seq);
-    assert_false(seq_is_known(s, mr_str_c("a")));
-    assert_false(seq_is_placed(&a[3]->request)); /* the first still runs */
-    seq_done(s, running[0], 5);
-    assert_true(seq_is_placed(&a[3]->request));
+    assert_false(sequence_is_known(s, mr_str_c("a")));
+    assert_false(sequence_is_placed(&a[3]->request)); /* the first still runs */
+    sequence_done(s, running[0], 5);
+    assert_true(sequence_is_placed(&a[3]->request));
     /* from the backlog: it had no place to give */
     assert_int_equal(admit(s, "c", a[4], 6), SEQ_BACKLOG);
     TAILQ_INIT(&out);
-    assert_int_equal(seq_end(s, &a[4]->request, &out), SEQ_NONE);
+    assert_int_equal(sequence_end(s, &a[4]->request, &out), SEQ_NONE);
     assert_ptr_equal(TAILQ_FIRST(&out), &a[4]->request);
-    assert_int_equal(seq_count(s), 1);
+    assert_int_equal(sequence_count(s), 1);
     TAILQ_INIT(&out);
-    assert_int_equal(seq_end(s, &a[3]->request, &out), 0); /* ready, nothing runs */
-    assert_int_equal(seq_count(s), 0);
+    assert_int_equal(sequence_end(s, &a[3]->request, &out), 0); /* ready, nothing runs */
+    assert_int_equal(sequence_count(s), 0);
     assert_int_equal(form(s, 0, 7, running).count, 0);
     for (int i = 0; i < 5; i++) {
         mr_free(a[i]);
     }
-    seq_set_free(&s);
+    sequence_set_free(&s);
 }
 
 /* Sets are freed with sequences that go on. */
@@ -475,9 +475,9 @@ static void freed_while_they_go_on(void **state)
 
     admit(s, "k", a, 0);
     form(s, 0, 0, out);
-    *seq_data(out[0]) = &dropped;
-    seq_done(s, out[0], 0);
-    seq_set_free(&s);
+    *sequence_data(out[0]) = &dropped;
+    sequence_done(s, out[0], 0);
+    sequence_set_free(&s);
     assert_int_equal(dropped, 1);
     mr_free(a);
 }
@@ -536,7 +536,7 @@ static void sends(struct world *w, int k, bool is_last)
     char key[16];
 
     snprintf(key, sizeof key, "%d", k);
-    bool was_known = seq_is_known(w->set, mr_str_c(key));
+    bool was_known = sequence_is_known(w->set, mr_str_c(key));
     a->shape = k % 2;
     if (admit(w->set, key, a, w->now) == SEQ_NO_START) {
         assert_true(!was_known && !a->request.is_start);
@@ -568,7 +568,7 @@ static void finishes(struct world *w, uint32_t in)
 {
     for (uint32_t i = 0; i < w->counts[in]; i++) {
         struct client *of = &clients[key_of(w->running[in][i])];
-        seq_done(w->set, w->running[in][i], w->now);
+        sequence_done(w->set, w->running[in][i], w->now);
         of->runs = false;
         forget_first(of);
     }
@@ -581,7 +581,7 @@ static void leaves(struct world *w, struct client *c)
     struct seq_request *q;
     int n = 0;
 
-    seq_end(w->set, &c->waiting[c->count - 1]->request, &out);
+    sequence_end(w->set, &c->waiting[c->count - 1]->request, &out);
     TAILQ_FOREACH (q, &out, link) {
         n++;
     }
@@ -594,7 +594,7 @@ static void leaves(struct world *w, struct client *c)
 
 static void reap_all(struct world *w)
 {
-    while (seq_reap(w->set, w->now) != SEQ_NONE) {
+    while (sequence_reap(w->set, w->now) != SEQ_NONE) {
         ;
     }
 }
@@ -629,7 +629,7 @@ static void simulate(const struct seq_options *o, uint64_t seed)
     for (uint32_t in = 0; in < o->instances; in++) {
         finishes(&w, in);
     }
-    for (int round = 0; seq_count(w.set) > 0; round++) { /* all of it ends */
+    for (int round = 0; sequence_count(w.set) > 0; round++) { /* all of it ends */
         assert_true(round < 1000);
         w.now += 1000 * MS;
         for (uint32_t in = 0; in < o->instances; in++) {
@@ -642,9 +642,9 @@ static void simulate(const struct seq_options *o, uint64_t seed)
         assert_int_equal(clients[k].count, 0);
     }
     for (uint32_t in = 0; in < o->instances; in++) {
-        assert_false(seq_is_used(w.set, in));
+        assert_false(sequence_is_used(w.set, in));
     }
-    seq_set_free(&w.set);
+    sequence_set_free(&w.set);
 }
 
 static void simulations(void **state)

@@ -84,7 +84,7 @@ static void all_are_answered(void **state)
         assert_int_equal(st.success.count, LENGTH * SEQUENCES);
         assert_int_equal(st.inference_count, LENGTH * SEQUENCES);
         struct mr_sched *s = t.h.version.sched;
-        assert_int_equal(seq_count(s->sequences->set), 0);
+        assert_int_equal(sequence_count(s->sequences->set), 0);
         assert_int_equal(s->queued, 0);
         assert_int_equal(s->inflight_rows, 0);
         harness_close(&t.h);

@@ -132,7 +132,7 @@ static void routes(void **state)
     (void)state;
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         const struct path_row *row = &rows[i];
-        const struct rest_route *route = rest_route_find(mr_str_c(row->path), &p);
+        const struct rest_route *route = route_find(mr_str_c(row->path), &p);
         if (!route || strcmp(route->pattern, row->pattern) != 0 ||
             !mr_str_eq_c(p.model, row->model) || !mr_str_eq_c(p.version, row->version) ||
             !mr_str_eq_c(p.repository, row->repository) || !mr_str_eq_c(p.region, row->region)) {
@@ -147,28 +147,27 @@ static void no_routes(void **state)
 
     (void)state;
     for (size_t i = 0; i < COUNT_OF(none); i++) {
-        if (rest_route_find(mr_str_c(none[i]), &p)) {
+        if (route_find(mr_str_c(none[i]), &p)) {
             fail_msg("%s has a route", none[i]);
         }
         assert_true(p.model.len == 0 && p.version.len == 0 && p.repository.len == 0);
     }
     /* A NUL is a character like any other. */
-    assert_non_null(rest_route_find(MR_STR("/v2/models/m\0/infer"), &p));
+    assert_non_null(route_find(MR_STR("/v2/models/m\0/infer"), &p));
     assert_int_equal(p.model.len, 2);
-    assert_null(rest_route_find((mr_str){NULL, 0}, &p));
+    assert_null(route_find((mr_str){NULL, 0}, &p));
 }
 
 static void methods(void **state)
 {
     struct mr_oip_path p;
-    const struct rest_route *infer = rest_route_find(MR_STR("/v2/models/m/infer"), &p);
-    const struct rest_route *live = rest_route_find(MR_STR("/v2/health/live"), &p);
+    const struct rest_route *infer = route_find(MR_STR("/v2/models/m/infer"), &p);
+    const struct rest_route *live = route_find(MR_STR("/v2/health/live"), &p);
 
     (void)state;
-    assert_true(rest_route_allows(infer, MR_STR("POST")) &&
-                !rest_route_allows(infer, MR_STR("GET")));
-    assert_true(rest_route_allows(live, MR_STR("GET")) && rest_route_allows(live, MR_STR("HEAD")));
-    assert_false(rest_route_allows(live, MR_STR("POST")) || rest_route_allows(live, MR_STR("get")));
+    assert_true(route_allows(infer, MR_STR("POST")) && !route_allows(infer, MR_STR("GET")));
+    assert_true(route_allows(live, MR_STR("GET")) && route_allows(live, MR_STR("HEAD")));
+    assert_false(route_allows(live, MR_STR("POST")) || route_allows(live, MR_STR("get")));
 }
 
 int main(void)

@@ -520,7 +520,7 @@ static size_t identity(const struct job *j, const char **keys, struct mr_buf *te
     return n;
 }
 
-const struct dialect dialect_openai = {
+const struct dialect openai_dialect = {
     .ask = openai_ask,
     .want = want,
     .bind = bind,

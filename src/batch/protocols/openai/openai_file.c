@@ -261,7 +261,7 @@ static int rows(struct call *k, const struct transport_answer *answer, uint64_t 
                               out, err);
 }
 
-const struct dialect dialect_openai_file = {
+const struct dialect openai_file_dialect = {
     .ask = openai_ask,
     .want = want,
     .bind = bind,
