@@ -609,6 +609,20 @@ static void batch_begin(struct exec_batch *b, uint32_t count)
  * network thread is held up. */
 #define DIRECT_BYTES ((uint64_t)256 << 10)
 
+static bool is_long_copy(const struct mr_infer *r)
+{
+    const struct mr_executor *e = r->version->executor;
+    uint64_t bytes = r->input_bytes;
+
+    for (uint32_t i = 0; bytes > DIRECT_BYTES && i < r->version->input_count; i++) {
+        const struct mr_tensor *t = &r->inputs[i];
+        if (t->dtype != MR_DTYPE_INVALID && e->ops->has_place && e->ops->has_place(e, t)) {
+            bytes -= MR_MIN(bytes, t->bytes);
+        }
+    }
+    return bytes > DIRECT_BYTES;
+}
+
 void instance_run_direct(struct mr_sched *s)
 {
     struct sched_instance *in = &s->instances[0];
@@ -628,7 +642,7 @@ void instance_run_direct(struct mr_sched *s)
         if (s->queued == 0) {
             return;
         }
-        if (queue_front(s)->input_bytes > DIRECT_BYTES && instance_wake(s, &err) == MR_OK) {
+        if (is_long_copy(queue_front(s)) && instance_wake(s, &err) == MR_OK) {
             return;
         }
         instance_form_batch(s, now, &plan);

@@ -225,6 +225,13 @@ static bool is_ready(const struct mr_executor *e)
     return !atomic_load_explicit(&process_model_of(e)->is_unready, memory_order_relaxed);
 }
 
+static bool has_place(const struct mr_executor *e, const struct mr_tensor *input)
+{
+    uint64_t offset;
+
+    return mr_shm_input_at(process_model_of(e)->shm, input->data, input->bytes, &offset);
+}
+
 static const struct mr_executor_ops ops = {.close = model_close,
                                            .configure = model_configure,
                                            .bytes = model_bytes,
@@ -233,7 +240,8 @@ static const struct mr_executor_ops ops = {.close = model_close,
                                            .instance_close = instance_close,
                                            .execute = run_execute,
                                            .is_ready = is_ready,
-                                           .cancel = run_cancel};
+                                           .cancel = run_cancel,
+                                           .has_place = has_place};
 
 /* ---- opening ---- */
 

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -37,6 +38,10 @@ def copied(server, model="m"):
 def in_flight(server):
     """Bytes of bulk memory."""
     return value(server, "millrace_block_bytes", use="requests")
+
+
+def threads(server):
+    return [(task / "comm").read_text().strip() for task in Path(f"/proc/{server.process.pid}/task").iterdir()]
 
 
 def numbers(count):
@@ -112,6 +117,7 @@ def test_large_tensors_are_not_copied(served, infer):
         data = numbers(count)
         assert infer(served, data) == data.tobytes()
     assert copied(served) == before
+    assert not [name for name in threads(served) if name.startswith("run:")]  # the network's hand them over
 
 
 @pytest.mark.release

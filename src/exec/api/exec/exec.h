@@ -64,6 +64,8 @@ struct mr_executor_ops {
     bool (*is_ready)(const struct mr_executor *e);
     /** (may be NULL) As `cancel` in backend.h. */
     void (*cancel)(struct mr_executor *e, struct mr_execution *x);
+    /** (may be NULL: no) Whether `execute` refers to an input that lies there, and does not copy it. Thread: any; cheap. */
+    bool (*has_place)(const struct mr_executor *e, const struct mr_tensor *input);
 };
 
 /** One loaded model version. Made by what implements it (mr_plugin_model_open), which embeds this. */
