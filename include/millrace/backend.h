@@ -29,7 +29,7 @@
  * Memory: everything passed in is borrowed for the call unless said otherwise.
  *
  * Changes: 2.0 (2026-11) executions that end later, several answers, sequences, kinds of memory and of
- * instances. Version 1 is no longer supported. */
+ * instances. Version 1 is no longer supported. 2.1 (2026-11) memory that later processes of a model find again. */
 #ifndef MILLRACE_BACKEND_H
 #define MILLRACE_BACKEND_H
 
@@ -43,7 +43,7 @@
 extern "C" {
 #endif
 
-#define MR_BACKEND_ABI_MINOR 0
+#define MR_BACKEND_ABI_MINOR 1
 #define MR_BACKEND_ENTRY     "mr_backend_entry_v2"
 #define MR_BACKEND_EXPORT    __attribute__((visibility("default")))
 
@@ -57,6 +57,18 @@ struct mr_setting {
 
 /** The state of a load, for the services load_*. Opaque. */
 struct mr_loading;
+
+#define MR_KEPT_MAX 4u
+
+/** What the first process that opens a model version leaves to those that open it later, so that they map instead of
+ *  reading. With `count` 0, model_open may store descriptors of files in memory (memfd_create) that are sealed against
+ *  writing and any change of size (F_SEAL_WRITE, F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_SEAL); they belong to the host then,
+ *  also if model_open fails. Otherwise these are the same files, in the same order, borrowed until model_open returns.
+ *  The host counts their memory once for all processes. Frozen. */
+struct mr_model_kept {
+    uint32_t count; /* 0..MR_KEPT_MAX */
+    int32_t fds[MR_KEPT_MAX];
+};
 
 /** A model version to open. `settings` holds the config's `parameters` map unchanged and, if the config has them,
  *  "optimization.graph.level" and "instance_group.count" (the sum over groups). */
@@ -80,6 +92,8 @@ struct mr_model_desc {
     struct mr_loading *loading;
     /** Further folders to which links may lead, terminated by NULL; NULL: none. */
     const char *const *link_dirs;
+    /** NULL: the host keeps nothing (a model in a thread). */
+    struct mr_model_kept *kept;
 };
 /** Other models are serving: the load should limit its use of disk and memory bandwidth. */
 #define MR_LOAD_IN_BACKGROUND 1u

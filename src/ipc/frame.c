@@ -92,16 +92,72 @@ void mr_frame_drop(struct mr_buf *in, const struct mr_frame *f)
     mr_buf_consume(in, sizeof(struct head) + f->body.len);
 }
 
-int mr_frame_read(int fd, struct mr_buf *in, struct mr_err *err)
+/* The control message of descriptors. */
+union fds_space {
+    struct cmsghdr head;
+    char bytes[CMSG_SPACE(MR_FRAME_FDS_MAX * sizeof(int))];
+};
+
+int mr_frame_send_fds(int fd, enum mr_frame_type type, const int *fds, uint32_t count,
+                      struct mr_err *err)
+{
+    struct head h = {type, 0};
+    union fds_space space = {0};
+    struct iovec piece = {&h, sizeof h};
+    const struct msghdr m = {.msg_iov = &piece,
+                             .msg_iovlen = 1,
+                             .msg_control = space.bytes,
+                             .msg_controllen = CMSG_SPACE(count * sizeof(int))};
+    ssize_t n;
+
+    MR_ASSERT(count > 0 && count <= MR_FRAME_FDS_MAX);
+    struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(count * sizeof(int));
+    memcpy(CMSG_DATA(c), fds, count * sizeof(int));
+    do {
+        n = sendmsg(fd, &m, MSG_NOSIGNAL);
+    } while (n < 0 && errno == EINTR);
+    return n == (ssize_t)sizeof h
+               ? MR_OK
+               : MR_FAIL(err, MR_E_CLOSED, "the other process is gone: %s", strerror(errno));
+}
+
+static void fds_take(struct msghdr *m, struct mr_frame_fds *out)
+{
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
+        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) {
+            continue;
+        }
+        const size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (size_t i = 0; i < count; i++) {
+            int fd;
+            memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
+            if (out && out->count < MR_FRAME_FDS_MAX) {
+                out->at[out->count++] = fd;
+            } else {
+                close(fd);
+            }
+        }
+    }
+}
+
+int mr_frame_read(int fd, struct mr_buf *in, struct mr_frame_fds *fds, struct mr_err *err)
 {
     char *to = mr_buf_reserve(in, READ_BYTES);
+    union fds_space space;
+    struct iovec piece = {to, READ_BYTES};
+    struct msghdr m = {.msg_iov = &piece, .msg_iovlen = 1};
     ssize_t n;
 
     if (!to) {
         return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for a message of a worker process");
     }
     do {
-        n = read(fd, to, READ_BYTES);
+        m.msg_control = space.bytes;
+        m.msg_controllen = sizeof space.bytes;
+        n = recvmsg(fd, &m, MSG_CMSG_CLOEXEC);
     } while (n < 0 && errno == EINTR);
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
         return 0;
@@ -109,6 +165,7 @@ int mr_frame_read(int fd, struct mr_buf *in, struct mr_err *err)
     if (n <= 0) {
         return MR_FAIL(err, MR_E_CLOSED, "the other process is gone");
     }
+    fds_take(&m, fds);
     in->len += (size_t)n;
     return 1;
 }

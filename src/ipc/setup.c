@@ -69,6 +69,7 @@ void mr_ipc_open_pack(struct mr_buf *b, const struct mr_ipc_open *o)
     settings_pack(b, o->settings, o->setting_count);
     mr_pack_u64(b, o->worker);
     mr_pack_u64(b, o->home_count);
+    mr_pack_u64(b, o->kept_count);
     mr_pack_u64(b, o->confine_steps);
     mr_pack_u64(b, o->memory_bytes);
     texts_pack(b, o->write_dirs);
@@ -97,6 +98,7 @@ int mr_ipc_open_unpack(mr_bytes data, struct mr_arena *arena, struct mr_ipc_open
     out->settings = settings_unpack(&u, &out->setting_count);
     out->worker = mr_unpack_u32(&u, UINT32_MAX);
     out->home_count = mr_unpack_u32(&u, UINT32_MAX);
+    out->kept_count = mr_unpack_u32(&u, MR_KEPT_MAX);
     out->confine_steps = mr_unpack_u32(&u, UINT32_MAX);
     out->memory_bytes = mr_unpack_u64(&u);
     out->write_dirs = texts_unpack(&u);

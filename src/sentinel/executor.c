@@ -92,6 +92,7 @@ static void model_free(struct process_model *m)
     mr_shm_free(&m->shm);
     mr_free((void *)(uintptr_t)m->base.signature);
     mr_buf_fini(&m->configured);
+    kept_close(&m->kept);
     mr_arena_fini(&m->arena);
     mr_free(m->homes);
     mr_free(m);
@@ -173,7 +174,7 @@ static uint64_t model_bytes(const struct mr_executor *e)
 {
     const struct process_model *m = process_model_of(e);
 
-    return m->opened.bytes * MR_MAX(m->worker_count, 1);
+    return m->kept.bytes + m->opened.bytes * MR_MAX(m->worker_count, 1);
 }
 
 static struct mr_model_memory model_memory(const struct mr_executor *e)

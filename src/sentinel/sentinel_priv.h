@@ -11,6 +11,7 @@
 #include "durations.h"
 #include "hang.h"
 #include "ipc/setup.h"
+#include "kept.h"
 #include "lines.h"
 #include "process/spawn.h"
 #include "restart.h"
@@ -58,6 +59,7 @@ struct worker {
     struct mr_process process;
     int socket;
     struct mr_buf in, out;
+    struct mr_frame_fds received;
     struct lines lines;
     struct restart restart;
     int64_t start_at_ns; /* when it is started (again), 0 = it is not to be */
@@ -103,6 +105,7 @@ struct process_model {
     bool has_strings;         /* among its outputs */
     struct worker workers[MR_SHM_WORKERS_MAX];
     uint32_t worker_count;       /* places that are used */
+    struct kept kept;            /* set before `opened`, then constant */
     struct mr_ipc_opened opened; /* of the first worker; strings in the arena */
     _Atomic uint32_t ready;      /* workers; relaxed */
     _Atomic bool is_broken;      /* no worker will come soon; relaxed */

@@ -67,7 +67,7 @@ static int spawn(struct worker *w, int socket, struct mr_err *err)
     const struct process_model *m = w->model;
     const struct mr_sentinel *s = m->sentinel;
     const struct mr_shm_fds shm = mr_shm_get_fds(m->shm);
-    struct mr_process_fd fds[MR_WORKER_FD_HOME_FIRST + MR_SHM_HOMES_MAX];
+    struct mr_process_fd fds[MR_WORKER_FD_HOME_FIRST + MR_SHM_HOMES_MAX + MR_KEPT_MAX];
     const char *env[KEPT + 1];
     struct mr_arena arena;
     char parent[16];
@@ -81,6 +81,10 @@ static int spawn(struct worker *w, int socket, struct mr_err *err)
     for (uint32_t i = 0; i < mr_shm_homes_count(s->homes); i++) {
         fds[n++] =
             (struct mr_process_fd){mr_shm_home_fd(s->homes, i), MR_WORKER_FD_HOME_FIRST + (int)i};
+    }
+    for (uint32_t i = 0; i < m->kept.files.count; i++) {
+        fds[n] = (struct mr_process_fd){m->kept.files.fds[i], MR_WORKER_FD_SOCKET + (int)n};
+        n++;
     }
     snprintf(parent, sizeof parent, "%d", (int)getpid());
     const char *const argv[] = {"millrace-worker", m->base.model, parent, NULL};
@@ -228,6 +232,10 @@ void worker_advance(struct worker *w)
     if (w->step == STEP_NONE) {
         struct mr_ipc_open open = m->open;
         open.worker = w->index;
+        open.kept_count = m->kept.files.count;
+        if (w->was_ready) {
+            open.model.load_flags &= ~MR_LOAD_IN_BACKGROUND; /* requests wait for it */
+        }
         mr_ipc_open_pack(&body, &open);
         w->step = STEP_OPENING;
         say(w, MR_FRAME_OPEN, &body);
@@ -285,7 +293,9 @@ static int frame_handle(struct worker *w, const struct mr_frame *f, int64_t now_
 {
     int rc = MR_OK;
 
-    if (f->type == MR_FRAME_OPENED && w->step == STEP_OPENING) {
+    if (f->type == MR_FRAME_KEPT && w->step == STEP_OPENING && !w->model->opened.backend_version) {
+        rc = kept_take(&w->model->kept, &w->received, err);
+    } else if (f->type == MR_FRAME_OPENED && w->step == STEP_OPENING) {
         rc = on_opened(w, f->body, err);
         if (rc == MR_OK) {
             moved(w, STEP_OPENED, now_ns);
@@ -313,7 +323,7 @@ void worker_on_socket(struct worker *w, int64_t now_ns)
     if (!w->is_running || w->is_deaf) {
         return;
     }
-    rc = mr_frame_read(w->socket, &w->in, &err);
+    rc = mr_frame_read(w->socket, &w->in, &w->received, &err);
     if (rc == MR_E_CLOSED) {
         w->is_deaf = true;
         close(w->socket); /* and is not watched any more */
@@ -417,6 +427,7 @@ static void descriptors_close(struct worker *w)
         close(w->socket);
         w->socket = -1;
     }
+    kept_fds_close(&w->received);
     mr_buf_fini(&w->in);
     mr_buf_fini(&w->out);
     w->is_deaf = false;

@@ -79,6 +79,7 @@ struct file {
     const char *path;
     uint64_t bytes;
     uint32_t external; /* references to other files */
+    int is_kept;       /* what an earlier process left is to be used, and nothing else */
 };
 
 /* Makes the session with mapped parameters; m->session stays NULL if that is not possible or fails: loading in the
@@ -118,7 +119,8 @@ static int session_make_plain(struct onnx_model *m, const struct mr_model_desc *
     }
     struct onnx_pace pace = {.loading = onnx_loading(desc)};
     onnx_pace_plan(&pace, "open", file->bytes);
-    rc = onnx_session_create(m->backend, file->path, options,
+    const struct onnx_source source = {.path = file->path};
+    rc = onnx_session_create(m->backend, &source, options,
                              file->bytes > SMALL_BYTES || file->external > 0 ? pace.loading : NULL,
                              &m->session, err);
     onnx_pace_done(&pace, file->bytes);
@@ -143,13 +145,17 @@ static int session_make(struct onnx_model *m, const struct mr_model_desc *desc,
     int is_alone = atomic_fetch_add_explicit(&opens_running, 1, memory_order_relaxed) == 0;
     uint64_t before = resident_bytes();
     int rc = session_make_apart(m, desc, file, defaults, err);
-    if (rc == MR_OK && !m->session) {
+    if (rc == MR_OK && !m->session && !file->is_kept) {
         rc = session_make_plain(m, desc, file, defaults, err);
     }
     uint64_t after = resident_bytes();
     is_alone = is_alone && atomic_load_explicit(&opens_begun, memory_order_relaxed) == begun;
     atomic_fetch_sub_explicit(&opens_running, 1, memory_order_relaxed);
-    m->bytes = m->parameters ? m->memory.kept_bytes + m->memory.packed_bytes : file->bytes;
+    const int is_kept = m->parameters && onnx_parameters_are_kept(m->parameters);
+    before += is_kept ? m->memory.kept_bytes : 0; /* the host counts them */
+    m->bytes = is_kept         ? m->memory.packed_bytes
+               : m->parameters ? m->memory.kept_bytes + m->memory.packed_bytes
+                               : file->bytes;
     m->bytes += SESSION_BYTES;
     if (is_alone && after > before && after - before > m->bytes) {
         m->bytes = after - before;
@@ -166,11 +172,29 @@ static void session_drop(struct onnx_model *m)
     onnx_parameters_free(&m->parameters);
 }
 
+/* The model that an earlier process has left. m->session stays NULL if there is none, or if it cannot be used. */
+static int kept_open(struct onnx_model *m, const struct mr_model_desc *desc, struct mr_err *err)
+{
+    const struct mr_model_kept *kept = onnx_kept(desc);
+    const struct file file = {.path = desc->model_file, .is_kept = 1};
+    const struct onnx_defaults defaults = {0};
+
+    if (!kept || kept->count == 0) {
+        return MR_OK;
+    }
+    int rc = session_make(m, desc, &file, &defaults, err);
+    return rc < 0 || !m->session ? rc : onnx_signature_read(m, desc, err);
+}
+
 static int session_open(struct onnx_model *m, const struct mr_model_desc *desc, struct mr_err *err)
 {
     char path[4096];
     struct file file = {.path = path};
-    int rc = file_find(desc, path, sizeof path, &file.bytes, err);
+    int rc = kept_open(m, desc, err);
+    if (rc < 0 || m->session) {
+        return rc;
+    }
+    rc = file_find(desc, path, sizeof path, &file.bytes, err);
     if (rc < 0 || (rc = onnx_files_check(desc, path, file.bytes, &file.external, err)) < 0) {
         return rc;
     }

@@ -163,8 +163,14 @@ static inline int onnx_in_background(const struct mr_model_desc *desc)
 }
 /* Makes a session. `loading` not NULL: it may take long, and ends early if the model is no longer wanted. Errors:
  * MR_E_CANCELLED, ONNX Runtime's. */
-int onnx_session_create(struct onnx_backend *b, const char *path, OrtSessionOptions *options,
-                        struct mr_loading *loading, OrtSession **out, struct mr_err *err);
+struct onnx_source {
+    const char *path;
+    const void *model; /* its content; NULL: it is read from `path` */
+    size_t bytes;
+};
+int onnx_session_create(struct onnx_backend *b, const struct onnx_source *source,
+                        OrtSessionOptions *options, struct mr_loading *loading, OrtSession **out,
+                        struct mr_err *err);
 
 /* Defaults that depend on the size of the file (model.c). */
 struct onnx_defaults {

@@ -86,14 +86,22 @@ static void watch_stop(struct watch *w, OrtCustomThreadHandle thread)
     pthread_mutex_destroy(&w->lock);
 }
 
-int onnx_session_create(struct onnx_backend *b, const char *path, OrtSessionOptions *options,
-                        struct mr_loading *loading, OrtSession **out, struct mr_err *err)
+static OrtStatus *session_new(struct onnx_backend *b, const struct onnx_source *source,
+                              OrtSessionOptions *options, OrtSession **out)
+{
+    return source->model ? onnx_api->CreateSessionFromArray(b->env, source->model, source->bytes,
+                                                            options, out)
+                         : onnx_api->CreateSession(b->env, source->path, options, out);
+}
+
+int onnx_session_create(struct onnx_backend *b, const struct onnx_source *source,
+                        OrtSessionOptions *options, struct mr_loading *loading, OrtSession **out,
+                        struct mr_err *err)
 {
     struct watch w = {.options = options, .loading = loading, .low = onnx_low_here()};
     const int is_watched = loading && b->can_cancel_load;
     OrtCustomThreadHandle thread = is_watched ? watch_start(&w) : NULL;
-    int rc =
-        onnx_check_in(onnx_api->CreateSession(b->env, path, options, out), err, "ONNX Runtime");
+    int rc = onnx_check_in(session_new(b, source, options, out), err, "ONNX Runtime");
 
     if (is_watched) {
         watch_stop(&w, thread);

@@ -137,19 +137,6 @@ static uint64_t mix(uint64_t a, uint64_t b)
     return (uint64_t)m ^ (uint64_t)(m >> 64);
 }
 
-/* Reads exactly this number of bytes. */
-static int read_all(int fd, void *to, uint64_t bytes, uint64_t at)
-{
-    for (uint64_t done = 0; done < bytes;) {
-        ssize_t n = pread(fd, (uint8_t *)to + done, bytes - done, (off_t)(at + done));
-        if (n <= 0) {
-            return 0;
-        }
-        done += (uint64_t)n;
-    }
-    return 1;
-}
-
 int onnx_pace_read(struct onnx_pace *p, int fd, uint64_t bytes, struct mr_err *err)
 {
     uint8_t *chunk = malloc(CHUNK);
@@ -160,7 +147,7 @@ int onnx_pace_read(struct onnx_pace *p, int fd, uint64_t bytes, struct mr_err *e
     }
     for (uint64_t at = 0; at < bytes && rc == MR_OK; at += CHUNK) {
         const uint64_t n = bytes - at < CHUNK ? bytes - at : CHUNK;
-        if (!read_all(fd, chunk, n, at)) {
+        if (!onnx_read_all(fd, chunk, n, at)) {
             rc = mr_backend_fail(err, MR_E_IO, "the file of the weights became shorter");
         } else if (!onnx_pace_step(p, n, n)) {
             rc = mr_backend_fail(err, MR_E_CANCELLED, UNWANTED_TEXT);
@@ -180,7 +167,7 @@ static int key_make(int fd, uint64_t bytes, uint64_t tensor_bytes, struct onnx_p
 
     for (uint64_t at = 0; at < bytes; at += CHUNK) {
         const uint64_t n = bytes - at < CHUNK ? bytes - at : CHUNK;
-        if (!read_all(fd, chunk, n, at)) {
+        if (!onnx_read_all(fd, chunk, n, at)) {
             return mr_backend_fail(err, MR_E_IO, "the model file became shorter while it was read");
         }
         memset(chunk + n, 0, 16);
@@ -199,141 +186,11 @@ static int key_make(int fd, uint64_t bytes, uint64_t tensor_bytes, struct onnx_p
     return MR_OK;
 }
 
-/* ---- the graph without its large tensors ---- */
-
-struct bytes {
-    uint8_t *at;
-    size_t len;
-    size_t cap;
-    int is_bad;
-};
-
-/* NULL: nothing requested, or no memory. */
-static uint8_t *grow(struct bytes *b, size_t more)
-{
-    if (more == 0) {
-        return NULL;
-    }
-    if (b->cap - b->len < more) {
-        size_t cap = (b->len + more) * 2;
-        uint8_t *at = b->is_bad ? NULL : realloc(b->at, cap);
-        if (!at) {
-            b->is_bad = 1;
-            return NULL;
-        }
-        b->at = at;
-        b->cap = cap;
-    }
-    b->len += more;
-    return b->at + b->len - more;
-}
-
-static void put(struct bytes *b, const void *from, size_t n)
-{
-    uint8_t *to = grow(b, n);
-    if (to) {
-        memcpy(to, from, n);
-    }
-}
-
-static void put_varint(struct bytes *b, uint64_t v)
-{
-    uint8_t text[10];
-    size_t n = 0;
-    for (; v > 127; v >>= 7) {
-        text[n++] = (uint8_t)(v | 128);
-    }
-    text[n++] = (uint8_t)v;
-    put(b, text, n);
-}
-
-static void put_number(struct bytes *b, uint32_t field, uint64_t v)
-{
-    put_varint(b, (uint64_t)field << 3);
-    put_varint(b, v);
-}
-
-static void put_bytes(struct bytes *b, uint32_t field, const void *from, size_t n)
-{
-    put_varint(b, (uint64_t)field << 3 | 2);
-    put_varint(b, n);
-    put(b, from, n);
-}
-
-static void put_file(struct bytes *b, int fd, uint64_t at, uint64_t end)
-{
-    uint8_t *to = grow(b, end - at);
-    if (to && !read_all(fd, to, end - at, at)) {
-        b->is_bad = 1;
-    }
-}
-
-static void put_entry(struct bytes *tensor, const char *key, const char *value)
-{
-    struct bytes entry = {0};
-    put_bytes(&entry, 1, key, strlen(key));
-    put_bytes(&entry, 2, value, strlen(value));
-    tensor->is_bad |= entry.is_bad;
-    put_bytes(tensor, 13, entry.at, entry.len);
-    free(entry.at);
-}
-
-static void put_tensor(struct bytes *graph, const struct onnx_tensor *t, uint64_t offset)
-{
-    struct bytes b = {0};
-    char number[24];
-
-    for (uint32_t i = 0; i < t->rank; i++) {
-        put_number(&b, 1, (uint64_t)t->dims[i]);
-    }
-    put_number(&b, 2, (uint64_t)t->type);
-    put_bytes(&b, 8, t->name, strlen(t->name));
-    put_entry(&b, "location", DATA_NAME);
-    snprintf(number, sizeof number, "%llu", (unsigned long long)offset);
-    put_entry(&b, "offset", number);
-    snprintf(number, sizeof number, "%llu", (unsigned long long)t->bytes);
-    put_entry(&b, "length", number);
-    put_number(&b, 14, 1);
-    graph->is_bad |= b.is_bad;
-    put_bytes(graph, 5, b.at, b.len);
-    free(b.at);
-}
-
-static uint64_t next_offset(uint64_t offset, const struct onnx_tensor *t)
-{
-    return (offset + t->bytes + ONNX_TENSOR_ALIGN - 1) / ONNX_TENSOR_ALIGN * ONNX_TENSOR_ALIGN;
-}
-
-/* The new model; *out_data becomes the size of the file of its tensors. */
-static struct bytes compose(int fd, uint64_t file_bytes, const struct onnx_tensors *t,
-                            uint64_t *out_data)
-{
-    struct bytes graph = {0};
-    struct bytes model = {0};
-    uint64_t at = t->graph.at;
-    uint64_t offset = 0;
-
-    for (size_t i = 0; i < t->count; i++) {
-        put_file(&graph, fd, at, t->at[i].whole.at);
-        put_tensor(&graph, &t->at[i], offset);
-        at = t->at[i].whole.end;
-        offset = next_offset(offset, &t->at[i]);
-    }
-    put_file(&graph, fd, at, t->graph.end);
-    put_file(&model, fd, 0, t->around.at);
-    put_bytes(&model, 7, graph.at, graph.len);
-    put_file(&model, fd, t->around.end, file_bytes);
-    model.is_bad |= graph.is_bad;
-    free(graph.at);
-    *out_data = offset;
-    return model;
-}
-
 /* ---- one entry ---- */
 
 struct entry {
     const struct onnx_tensors *tensors;
-    struct bytes model;
+    struct onnx_bytes model;
     uint64_t data_bytes;
     struct onnx_pace *pace;
     uint8_t *chunks; /* two of CHUNK bytes and some */
@@ -369,7 +226,7 @@ static int data_copy(const struct entry *e, int to)
         for (uint64_t at = 0; at < t->bytes; at += CHUNK) {
             const uint64_t n = t->bytes - at < CHUNK ? t->bytes - at : CHUNK;
             errno = EIO; /* the file has become shorter */
-            if (!read_all(e->source, e->chunks, n, t->offset + at) ||
+            if (!onnx_read_all(e->source, e->chunks, n, t->offset + at) ||
                 !write_all(to, e->chunks, n, offset + at)) {
                 return 0;
             }
@@ -378,7 +235,7 @@ static int data_copy(const struct entry *e, int to)
                 return 0;
             }
         }
-        offset = next_offset(offset, t);
+        offset = onnx_tensor_next(offset, t);
     }
     return 1;
 }
@@ -458,7 +315,7 @@ static int model_equals(const struct entry *e, int fd)
 {
     for (uint64_t at = 0; at < e->model.len; at += CHUNK) {
         const uint64_t n = e->model.len - at < CHUNK ? e->model.len - at : CHUNK;
-        if (!read_all(fd, e->chunks, n, at) || memcmp(e->chunks, e->model.at + at, n) != 0) {
+        if (!onnx_read_all(fd, e->chunks, n, at) || memcmp(e->chunks, e->model.at + at, n) != 0) {
             return 0;
         }
     }
@@ -476,15 +333,15 @@ static int data_equals(const struct entry *e, int fd)
         const struct onnx_tensor *t = &e->tensors->at[i];
         for (uint64_t at = 0; at < t->bytes; at += CHUNK) {
             const uint64_t n = t->bytes - at < CHUNK ? t->bytes - at : CHUNK;
-            if (!read_all(e->source, mine, n, t->offset + at) ||
-                !read_all(fd, theirs, n, offset + at) || memcmp(mine, theirs, n) != 0) {
+            if (!onnx_read_all(e->source, mine, n, t->offset + at) ||
+                !onnx_read_all(fd, theirs, n, offset + at) || memcmp(mine, theirs, n) != 0) {
                 return MR_E_INVALID;
             }
             if (!onnx_pace_step(e->pace, 2 * n, n)) {
                 return MR_E_CANCELLED;
             }
         }
-        offset = next_offset(offset, t);
+        offset = onnx_tensor_next(offset, t);
     }
     return MR_OK;
 }
@@ -706,7 +563,7 @@ int onnx_cache_get(const struct onnx_cache *c, int fd, uint64_t file_bytes, stru
     e.is_seen = onnx_seen_find(e.folder, &e.seen, e.key, sizeof e.key);
     onnx_pace_plan(pace, "read", file_bytes + 2 * t->bytes);
     e.chunks = malloc(2 * CHUNK + 16);
-    e.model = compose(fd, file_bytes, t, &e.data_bytes);
+    e.model = onnx_compose(fd, file_bytes, t, DATA_NAME, &e.data_bytes);
     if (!e.chunks || e.model.is_bad) {
         rc = mr_backend_fail(err, MR_E_NOMEM, "no memory, or the model file became shorter");
     } else if ((rc = e.is_seen ? MR_OK

@@ -11,6 +11,9 @@
  * (a later access reads them from the page cache again). Weights not read are needed by requests: the loading thread
  * reads their pages now.
  *
+ * In a worker process the mapping is of memory that the server keeps (kept.c): there is no cache, and a process that
+ * replaces another one finds the weights there.
+ *
  * Which models: those with at least `min_bytes` in large tensors of numbers in the main graph. Others, and those for
  * which this fails, load in the plain way, with the reason in the log.
  *
@@ -43,7 +46,8 @@ struct allocator {
 struct onnx_parameters {
     struct onnx_backend *backend;
     struct onnx_pace pace;
-    char *path; /* of the model for the session */
+    char *path;              /* of the model for the session */
+    struct onnx_bytes graph; /* the model itself; at NULL: it is in `path` */
     int weights;
     uint8_t *map;
     uint64_t map_bytes;
@@ -261,20 +265,27 @@ static int external_list(struct onnx_parameters *p, struct mr_err *err)
     return ok ? MR_OK : mr_backend_fail(err, MR_E_UNSUPPORTED, "the tensors cannot be listed");
 }
 
+/* The file that `path` names as that of its tensors. */
+static int location_open(const char *path, const char *location)
+{
+    char weights[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+
+    snprintf(weights, sizeof weights, "%.*s%s", slash ? (int)(slash - path) + 1 : 0, path,
+             location);
+    return open(weights, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+}
+
 /* Weights in a file next to the model. external.c has checked its path. */
 static int external_find(struct onnx_parameters *p, struct mr_err *err)
 {
-    char path[PATH_MAX];
-    const char *slash = strrchr(p->path, '/');
     const uint64_t least = (uint64_t)p->backend->parameters->min_bytes;
     int rc = external_list(p, err);
 
     if (rc < 0 || p->tensors.count == 0 || p->tensors.bytes < least) {
         return rc < 0 ? rc : bytes_fail(err, p->tensors.bytes, p->tensors.bytes);
     }
-    snprintf(path, sizeof path, "%.*s%s", slash ? (int)(slash - p->path) + 1 : 0, p->path,
-             p->tensors.location);
-    p->weights = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    p->weights = location_open(p->path, p->tensors.location);
     if ((rc = weights_map(p, err)) < 0) {
         return rc;
     }
@@ -315,17 +326,70 @@ out:
     return rc;
 }
 
+/* Makes what the host is to keep. All that lies in other files must be in one of them. */
+static int kept_make(struct onnx_parameters *p, uint64_t file_bytes, uint32_t external,
+                     struct mr_model_kept *kept, struct mr_err *err)
+{
+    struct onnx_tensors t = {0};
+    int fd = open(p->path, O_RDONLY | O_CLOEXEC);
+    int weights = fd;
+    int rc;
+
+    if (fd < 0 ||
+        !onnx_tensors_list(fd, file_bytes, external > 0, external ? 0 : tensor_least(p), &t)) {
+        rc = mr_backend_fail(err, MR_E_UNSUPPORTED, "the tensors cannot be listed");
+    } else if (t.count == 0 || t.bytes < (uint64_t)p->backend->parameters->min_bytes) {
+        rc = bytes_fail(err, t.bytes, file_bytes);
+    } else if (external && t.count != external) {
+        rc = mr_backend_fail(err, MR_E_UNSUPPORTED, "not all tensors in other files can be mapped");
+    } else if (external && (weights = location_open(p->path, t.location)) < 0) {
+        rc = mr_backend_fail(err, MR_E_IO, "cannot read the file of the weights");
+    } else {
+        rc = onnx_kept_make(fd, file_bytes, weights, &t, &p->pace, kept, err);
+    }
+    onnx_tensors_free(&t);
+    if (weights >= 0 && weights != fd) {
+        close(weights);
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    return rc;
+}
+
+/* Weights in memory that the host keeps. */
+static int kept_find(struct onnx_parameters *p, uint64_t file_bytes, uint32_t external,
+                     struct mr_model_kept *kept, struct mr_err *err)
+{
+    int rc = kept->count > 0 ? MR_OK : kept_make(p, file_bytes, external, kept, err);
+
+    if (rc < 0 || (rc = onnx_kept_open(kept, &p->graph, &p->tensors, &p->weights, err)) < 0) {
+        return rc;
+    }
+    rc = weights_map(p, err);
+    close(p->weights); /* the mapping is enough */
+    p->weights = -1;
+    return rc;
+}
+
+int onnx_parameters_are_kept(const struct onnx_parameters *p)
+{
+    return p->graph.at != NULL;
+}
+
 int onnx_parameters_find(struct onnx_model *m, const struct mr_model_desc *desc, const char *path,
                          uint64_t file_bytes, uint32_t external, struct onnx_parameters **out,
                          struct mr_err *err)
 {
     struct onnx_parameters_host *h = m->backend->parameters;
+    struct mr_model_kept *kept = onnx_kept(desc);
     struct mr_err why = {0};
     int is_plain = h->is_plain;
     int rc = way_read(desc->settings, desc->setting_count, &is_plain, err);
 
     *out = NULL;
-    if (rc < 0 || is_plain || (!external && file_bytes < (uint64_t)h->min_bytes)) {
+    if (rc < 0 || is_plain ||
+        (!external && file_bytes < (uint64_t)h->min_bytes && !(kept && kept->count > 0))) {
         return rc;
     }
     struct onnx_parameters *p = calloc(1, sizeof *p);
@@ -339,6 +403,7 @@ int onnx_parameters_find(struct onnx_model *m, const struct mr_model_desc *desc,
     p->weights = -1;
     rc = !m->backend->has_read_only_memory
              ? mr_backend_fail(&why, MR_E_UNSUPPORTED, "it takes ONNX Runtime 1.23 or newer")
+         : kept     ? kept_find(p, file_bytes, external, kept, &why)
          : external ? external_find(p, &why)
                     : inside_find(p, file_bytes, &why);
     if (rc == MR_E_CANCELLED) {
@@ -460,7 +525,8 @@ static int session_create(struct onnx_parameters *p, struct onnx_model *m,
     int rc = onnx_check(onnx_api->RegisterAllocator(b->env, &a->table), err);
     if (rc == MR_OK) {
         atomic_store_explicit(&a->is_loading, 1, memory_order_relaxed);
-        rc = onnx_session_create(b, p->path, options, p->pace.loading, &m->session, err);
+        const struct onnx_source source = {p->path, p->graph.at, p->graph.len};
+        rc = onnx_session_create(b, &source, options, p->pace.loading, &m->session, err);
         atomic_store_explicit(&a->is_loading, 0, memory_order_relaxed);
         OrtStatus *status = onnx_api->UnregisterAllocator(b->env, a->info);
         if (status) {
@@ -482,6 +548,9 @@ int onnx_parameters_session(struct onnx_parameters *p, struct onnx_model *m,
         return rc;
     }
     ONNX_TRY(AddSessionConfigEntry(options, "session.use_env_allocators", "1"));
+    if (p->graph.at && (rc = onnx_kept_options(options, err)) < 0) {
+        return rc;
+    }
     if ((rc = session_create(p, m, options, err)) < 0) {
         return rc;
     }
@@ -521,6 +590,7 @@ void onnx_parameters_free(struct onnx_parameters **parameters)
         close(p->weights);
     }
     onnx_tensors_free(&p->tensors);
+    free(p->graph.at);
     free(p->path);
     free(p);
     *parameters = NULL;

@@ -3,6 +3,8 @@
  *
  *   pace.c        rate, progress and cancellation of a load
  *   tensors.c     the tensors of a model file that can be mapped
+ *   compose.c     a model file without its tensors
+ *   kept.c        memory that later processes of a model find again
  *   cache.c       files with all weights inside, rewritten once so that their tensors can be mapped
  *   seen.c        the file with which such a copy was compared
  *   pool.c        ranges of addresses, kept for the next version
@@ -47,6 +49,24 @@ int onnx_tensors_list(int fd, uint64_t file_bytes, int is_external, uint64_t lea
                       struct onnx_tensors *out);
 void onnx_tensors_free(struct onnx_tensors *t);
 
+/* ---- compose.c ---- */
+
+struct onnx_bytes {
+    uint8_t *at;
+    size_t len;
+    size_t cap;
+    int is_bad; /* no memory, or the file became shorter */
+};
+
+/* The model in `fd` with its tensors `t` in the file `location`, one after the other, each at a page; *out_data becomes the
+ * size of that file. The caller frees `at`. */
+struct onnx_bytes onnx_compose(int fd, uint64_t file_bytes, const struct onnx_tensors *t,
+                               const char *location, uint64_t *out_data);
+/* Where the tensor after this one lies, which is at `offset`. */
+uint64_t onnx_tensor_next(uint64_t offset, const struct onnx_tensor *t);
+/* Reads exactly this number of bytes; false if there are fewer. */
+int onnx_read_all(int fd, void *to, uint64_t bytes, uint64_t at);
+
 /* ---- pace.c ---- */
 
 struct onnx_pace {
@@ -86,6 +106,20 @@ void onnx_cache_fini(struct onnx_cache *c);
 int onnx_cache_get(const struct onnx_cache *c, int fd, uint64_t file_bytes, struct onnx_tensors *t,
                    struct onnx_pace *pace, char *out_path, size_t room, int *out_weights,
                    struct mr_err *err);
+
+/* ---- kept.c ---- */
+
+/* What the host keeps of the model; NULL: it keeps nothing. */
+struct mr_model_kept *onnx_kept(const struct mr_model_desc *desc);
+/* Fills `out` with the model in `model`, whose tensors `t` lie in `weights` (the same, or another file). Errors:
+ * MR_E_EXHAUSTED, MR_E_UNSUPPORTED, MR_E_IO, MR_E_CANCELLED. */
+int onnx_kept_make(int model, uint64_t model_bytes, int weights, const struct onnx_tensors *t,
+                   struct onnx_pace *pace, struct mr_model_kept *out, struct mr_err *err);
+/* The model without its tensors, which the caller frees; the list of its tensors; and a descriptor of the file of these. */
+int onnx_kept_open(const struct mr_model_kept *kept, struct onnx_bytes *out_graph,
+                   struct onnx_tensors *out_tensors, int *out_weights, struct mr_err *err);
+/* For a session of such a model. */
+int onnx_kept_options(OrtSessionOptions *options, struct mr_err *err);
 
 /* ---- seen.c ---- */
 
@@ -180,6 +214,8 @@ int onnx_parameters_session(struct onnx_parameters *p, struct onnx_model *m,
 /* Records in the model's report and the log why it is loaded in the plain way. */
 void onnx_parameters_plain(struct onnx_model *m, const struct mr_model_desc *desc, uint64_t bytes,
                            const struct mr_err *why);
+/* True if the weights are mapped from memory that the host keeps: they are not the process's own. */
+int onnx_parameters_are_kept(const struct onnx_parameters *p);
 /* The session must have been released. */
 void onnx_parameters_free(struct onnx_parameters **p);
 

@@ -24,6 +24,7 @@ struct worker {
     struct mr_buf in;
     struct mr_arena arena; /* what was asked to load; as long as the model */
     struct mr_ipc_open open;
+    struct mr_model_kept kept;
     struct mr_plugin *plugin;
     struct mr_executor *executor;
     void *instance;
@@ -112,6 +113,32 @@ static int confine(struct worker *w, struct mr_err *err)
     return rc;
 }
 
+/* What an earlier worker of the model has left. */
+static void kept_begin(struct worker *w)
+{
+    w->kept.count = w->open.kept_count;
+    for (uint32_t i = 0; i < w->kept.count; i++) {
+        w->kept.fds[i] = MR_WORKER_FD_HOME_FIRST + (int)(w->open.home_count + i);
+    }
+    w->open.model.kept = &w->kept;
+}
+
+/* Leaves to later workers what this one has made. The backend has what it needs mapped. */
+static int kept_end(struct worker *w, struct mr_err *err)
+{
+    int rc = MR_OK;
+
+    w->open.model.kept = NULL;
+    if (w->kept.count > w->open.kept_count) {
+        rc = mr_frame_send_fds(MR_WORKER_FD_SOCKET, MR_FRAME_KEPT, w->kept.fds, w->kept.count, err);
+    }
+    for (uint32_t i = 0; i < w->kept.count; i++) {
+        close(w->kept.fds[i]);
+    }
+    w->kept.count = 0;
+    return rc;
+}
+
 static int on_open(struct worker *w, mr_bytes body, struct mr_err *err)
 {
     size_t dirs = 0;
@@ -128,7 +155,9 @@ static int on_open(struct worker *w, mr_bytes body, struct mr_err *err)
     MR_TRY(confine(w, err));
     MR_TRY(mr_plugin_open(&w->plugin, mr_str_c(w->open.backend), w->open.backend_dirs, dirs,
                           w->open.settings, w->open.setting_count, err));
+    kept_begin(w);
     MR_TRY(mr_plugin_model_open(&w->executor, w->plugin, &w->open.model, err));
+    MR_TRY(kept_end(w, err));
     MR_TRY(say_opened(w, MR_FRAME_OPENED, err));
 out:
     return rc;
@@ -196,7 +225,7 @@ static int frames_serve(struct worker *w, struct mr_err *err)
         struct mr_frame f;
         MR_TRY(mr_frame_next(&w->in, &f, err));
         if (rc == 0) {
-            MR_TRY(mr_frame_read(MR_WORKER_FD_SOCKET, &w->in, err));
+            MR_TRY(mr_frame_read(MR_WORKER_FD_SOCKET, &w->in, NULL, err));
             continue;
         }
         MR_TRY(frame_handle(w, &f, err));

@@ -13,6 +13,7 @@ enum mr_frame_type {
     MR_FRAME_CANCEL,    /* slot, generation: nobody waits for that execution */
     MR_FRAME_STOP,      /* take no more; end when what runs is done */
     /* to the server */
+    MR_FRAME_KEPT, /* before OPENED, with descriptors: what later workers of the model map (mr_model_kept) */
     MR_FRAME_OPENED, /* struct mr_ipc_opened */
     MR_FRAME_CONFIGURED,
     MR_FRAME_READY,  /* struct mr_ipc_opened without the signature */
@@ -29,6 +30,17 @@ struct mr_frame {
 
 /** Sends one frame; waits while the socket is full. Errors: MR_E_CLOSED, MR_E_TOO_LARGE. */
 int mr_frame_send(int fd, enum mr_frame_type type, mr_bytes body, struct mr_err *err);
+#define MR_FRAME_FDS_MAX 4u
+
+/** Descriptors that came with frames. */
+struct mr_frame_fds {
+    int at[MR_FRAME_FDS_MAX];
+    uint32_t count;
+};
+
+/** As mr_frame_send, with descriptors, at most MR_FRAME_FDS_MAX. */
+int mr_frame_send_fds(int fd, enum mr_frame_type type, const int *fds, uint32_t count,
+                      struct mr_err *err);
 /** Adds one frame to what is to be sent. `failed` of the buffer says that it was too large. */
 void mr_frame_append(struct mr_buf *out, enum mr_frame_type type, mr_bytes body);
 /** Sends what the socket takes now. Errors: MR_E_CLOSED. */
@@ -37,8 +49,9 @@ int mr_frame_flush(int fd, struct mr_buf *out, struct mr_err *err);
  *  0: not yet. Errors: MR_E_INVALID (no such type, larger than MR_FRAME_MAX). */
 int mr_frame_next(const struct mr_buf *in, struct mr_frame *out, struct mr_err *err);
 void mr_frame_drop(struct mr_buf *in, const struct mr_frame *f);
-/** Reads what is there into the buffer, waiting for it if the descriptor waits. 1: something; 0: nothing now. Errors:
+/** Reads what is there into the buffer, waiting for it if the descriptor waits; descriptors that come with it are added to
+ *  `fds` (NULL: none are wanted). Those beyond MR_FRAME_FDS_MAX are closed. 1: something; 0: nothing now. Errors:
  *  MR_E_CLOSED, MR_E_EXHAUSTED (the buffer is full). */
-int mr_frame_read(int fd, struct mr_buf *in, struct mr_err *err);
+int mr_frame_read(int fd, struct mr_buf *in, struct mr_frame_fds *fds, struct mr_err *err);
 
 #endif

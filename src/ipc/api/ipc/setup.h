@@ -12,7 +12,7 @@ enum {
     MR_WORKER_FD_INPUT,
     MR_WORKER_FD_OUTPUT,
     MR_WORKER_FD_HOMES,
-    MR_WORKER_FD_HOME_FIRST /* the eventfds of the homes */
+    MR_WORKER_FD_HOME_FIRST /* the eventfds of the homes, then what is kept of the model */
 };
 
 /** How a worker ends, for the server's judgement. */
@@ -30,9 +30,10 @@ struct mr_ipc_open {
     const char *const *backend_dirs; /* terminated by NULL */
     const struct mr_setting *settings;
     uint32_t setting_count;
-    struct mr_model_desc model; /* without `loading` */
+    struct mr_model_desc model; /* without `loading` and `kept` */
     uint32_t worker;            /* its number in the shared memory */
     uint32_t home_count;
+    uint32_t kept_count;           /* of mr_model_kept */
     uint32_t confine_steps;        /* MR_CONFINE_* of process/confine.h */
     uint64_t memory_bytes;         /* limit of the process, 0 = none */
     const char *const *write_dirs; /* that it may use besides the model's, terminated by NULL */
