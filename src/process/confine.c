@@ -94,9 +94,17 @@ enum {
 #    define SYS_landlock_restrict_self  446
 #endif
 
-/* What libraries and run-times read. */
-static const char *const system_dirs[] = {
-    "/usr", "/lib", "/lib64", "/etc", "/proc/self", "/sys/devices/system", "/sys/fs/cgroup", NULL};
+/* What libraries and run-times read: ONNX Runtime asks which CPU and which devices there are. */
+static const char *const system_dirs[] = {"/usr",
+                                          "/lib",
+                                          "/lib64",
+                                          "/etc",
+                                          "/proc/self",
+                                          "/proc/cpuinfo",
+                                          "/sys/devices/system",
+                                          "/sys/class",
+                                          "/sys/fs/cgroup",
+                                          NULL};
 static const char *const devices[] = {"/dev/null", "/dev/zero", "/dev/urandom", "/dev/random",
                                       NULL};
 
