@@ -50,7 +50,7 @@ def test_killed_again_and_again_with_one_request(fault, models, start, hold):
     for _ in range(20):
         hold.wait_held()
         hold.path.with_suffix(".held").unlink()
-        pid, = pids(server, "m")
+        pid, = wait.until(lambda: pids(server, "m"), "the worker to be known as ready")  # it runs what waits at once
         os.kill(pid, signal.SIGKILL)
     thread.join()
     assert replies[0].status == 500 and "worker process ended while it ran this request" in replies[0].error
