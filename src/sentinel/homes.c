@@ -6,7 +6,8 @@
  * model has a reference: who takes the last answer may still look at it when it has been closed. */
 #include "sentinel_priv.h"
 
-#define NOWHERE UINT32_MAX
+#define NOWHERE    UINT32_MAX
+#define RING_AFTER 8u
 
 static _Thread_local uint32_t here = NOWHERE; /* the home that this thread is */
 
@@ -25,6 +26,18 @@ static void list(struct home *h, struct model_home *m)
                                                     memory_order_relaxed));
 }
 
+/* To wake a worker is a system call, and the worker may take this thread's CPU at once: once for all that an iteration of
+ * the loop submits, but not so late that workers have nothing to do meanwhile. */
+static void submit_mine(struct process_model *m, struct model_home *mine, struct mr_shm_slot *slot,
+                        size_t message_bytes, bool is_again)
+{
+    mr_shm_submit_quietly(m->shm, slot, message_bytes, (uint32_t)(mine - m->homes), is_again);
+    if (++mine->unrung >= RING_AFTER) {
+        mr_shm_ring(m->shm, mine->unrung);
+        mine->unrung = 0;
+    }
+}
+
 void home_submit(struct process_model *m, struct mr_shm_slot *slot, size_t message_bytes,
                  uint32_t home, bool is_again)
 {
@@ -33,7 +46,11 @@ void home_submit(struct process_model *m, struct mr_shm_slot *slot, size_t messa
 
     /* The model lives until the execution ends, which another thread may see before this function returns. */
     sentinel_model_ref(m);
-    mr_shm_submit(m->shm, slot, message_bytes, home, is_again);
+    if (here == home) {
+        submit_mine(m, mine, slot, message_bytes, is_again);
+    } else {
+        mr_shm_submit(m->shm, slot, message_bytes, home, is_again);
+    }
     atomic_thread_fence(memory_order_seq_cst);
     if (!atomic_load_explicit(&mine->is_listed, memory_order_relaxed) &&
         !atomic_exchange(&mine->is_listed, true)) {
@@ -72,6 +89,8 @@ size_t home_take(struct mr_sentinel *s, uint32_t home)
         struct model_home *mine = *at;
         struct process_model *m = mine->model;
         count += mr_shm_poll(m->shm, home, run_outcome, m);
+        mr_shm_ring(m->shm, mine->unrung);
+        mine->unrung = 0;
         if (mr_shm_pending(m->shm, home) > 0) {
             at = &mine->next;
             continue;

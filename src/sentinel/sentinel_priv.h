@@ -81,6 +81,7 @@ struct worker {
 struct model_home {
     struct process_model *model;
     struct model_home *next; /* in the home's list */
+    uint32_t unrung;         /* submissions that no worker has been woken for; the home's own */
     _Atomic bool is_listed;
 };
 

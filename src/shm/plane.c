@@ -45,6 +45,7 @@ struct mr_shm {
     struct mr_shm_heap inputs, bodies, outputs;
     struct record *records;    /* [slot_count] */
     _Atomic uint32_t *pending; /* [home_count]; relaxed: a hint whether a look is worth it */
+    _Atomic uint64_t wakes;    /* relaxed */
     pthread_mutex_t lock;      /* guards what follows and the records that are not the caller's */
     struct record *free;
     uint64_t alive; /* a bit for each worker */
@@ -301,14 +302,23 @@ static void ring_push(struct mr_shm *p, struct record *r, unsigned ring)
     atomic_fetch_add(&d->bell, 1);
 }
 
-/* Lock held. */
-static bool anybody_sleeps(const struct mr_shm *p)
+void mr_shm_ring(struct mr_shm *p, uint32_t count)
 {
-    return atomic_load(&p->map.control->sleepers) != 0;
+    if (count > 0 && atomic_load(&p->map.control->sleepers) != 0) {
+        atomic_fetch_add_explicit(&p->wakes, 1, memory_order_relaxed);
+        shm_futex_wake(&p->map.directory->bell, (int)MR_MIN(count, MR_SHM_WORKERS_MAX));
+    }
 }
 
 void mr_shm_submit(struct mr_shm *p, struct mr_shm_slot *s, size_t message_bytes, uint32_t home,
                    bool is_again)
+{
+    mr_shm_submit_quietly(p, s, message_bytes, home, is_again);
+    mr_shm_ring(p, 1);
+}
+
+void mr_shm_submit_quietly(struct mr_shm *p, struct mr_shm_slot *s, size_t message_bytes,
+                           uint32_t home, bool is_again)
 {
     struct record *r = record_of(s);
     struct shm_entry *e = shm_entry(&p->map, s->index);
@@ -326,14 +336,9 @@ void mr_shm_submit(struct mr_shm *p, struct mr_shm_slot *s, size_t message_bytes
     /* release: entry and message are there for whoever takes it */
     atomic_store_explicit(word_of(p, r), word_in_line(r), memory_order_release);
     ring_push(p, r, is_again ? SHM_RING_AGAIN : SHM_RING_NEW);
-    const bool wake = anybody_sleeps(p);
     p->stats.submitted++;
     p->stats.requeued += is_again;
-    p->stats.wakes += wake;
     pthread_mutex_unlock(&p->lock);
-    if (wake) {
-        shm_futex_wake(&p->map.directory->bell, 1);
-    }
 }
 
 /* The extent is there for the worker; the record takes the block. */
@@ -866,7 +871,8 @@ void mr_shm_sweep(struct mr_shm *p, int64_t now_ns, struct mr_shm_worker_state *
 struct mr_shm_stats mr_shm_get_stats(struct mr_shm *p)
 {
     pthread_mutex_lock(&p->lock);
-    const struct mr_shm_stats s = p->stats;
+    struct mr_shm_stats s = p->stats;
     pthread_mutex_unlock(&p->lock);
+    s.wakes = atomic_load_explicit(&p->wakes, memory_order_relaxed);
     return s;
 }

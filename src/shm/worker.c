@@ -15,6 +15,8 @@
 /* Spinning: for so long at most, and only while the next slot lately came within that time. */
 #define SPIN_NS     (50 * MR_NS_PER_US)
 #define SPIN_ROUNDS 32
+/* So many completed slots share one wake-up of their home at most. */
+#define UNTOLD_MAX 16u
 
 struct mr_shm_view {
     struct shm_map map;
@@ -25,6 +27,8 @@ struct mr_shm_view {
     int64_t gap_ns; /* smoothed time that a wait took */
     long switches;  /* times that this thread lost its CPU, at the last look */
     uint32_t home_count;
+    uint32_t untold;      /* completed, and their home not woken */
+    uint32_t untold_home; /* all of them have this one */
     int home_fds[];
 };
 
@@ -152,6 +156,8 @@ static bool slot_take(struct mr_shm_view *v, uint32_t cell, struct mr_shm_task *
     return true;
 }
 
+static void untold_tell(struct mr_shm_view *v);
+
 bool mr_shm_claim(struct mr_shm_view *v, struct mr_shm_task *out)
 {
     uint32_t cell;
@@ -164,6 +170,7 @@ bool mr_shm_claim(struct mr_shm_view *v, struct mr_shm_task *out)
             }
         }
     }
+    untold_tell(v); /* another worker took what this one was to run */
     return false;
 }
 
@@ -243,16 +250,28 @@ bool mr_shm_task_extent(struct mr_shm_view *v, const struct mr_shm_task *t, uint
     return true;
 }
 
-static void home_tell(struct mr_shm_view *v, const struct mr_shm_task *t)
+static void home_wake(const struct mr_shm_view *v, uint32_t home)
 {
     const uint64_t one = 1;
 
-    /* seq_cst: before the look whether the home sleeps */
-    atomic_fetch_or(&shm_done(&v->map, t->home)[t->slot / 64], 1ull << (t->slot % 64));
-    if (atomic_load(&v->homes[t->home].is_sleeping)) {
-        while (write(v->home_fds[t->home], &one, sizeof one) < 0 && errno == EINTR) {
+    if (atomic_load(&v->homes[home].is_sleeping)) {
+        while (write(v->home_fds[home], &one, sizeof one) < 0 && errno == EINTR) {
         }
     }
+}
+
+static void untold_tell(struct mr_shm_view *v)
+{
+    if (v->untold > 0) {
+        v->untold = 0;
+        home_wake(v, v->untold_home);
+    }
+}
+
+/* seq_cst: before the look whether the home sleeps */
+static void done_set(struct mr_shm_view *v, const struct mr_shm_task *t)
+{
+    atomic_fetch_or(&shm_done(&v->map, t->home)[t->slot / 64], 1ull << (t->slot % 64));
 }
 
 static bool word_change(struct mr_shm_view *v, const struct mr_shm_task *t, enum shm_state to)
@@ -273,7 +292,8 @@ static bool grant_wait(struct mr_shm_view *v, const struct mr_shm_task *t, enum 
     const uint64_t asking = shm_word(t->generation, v->worker + 1, shm_attempts(t->word), asked);
     uint64_t word;
 
-    home_tell(v, t);
+    done_set(v, t);
+    home_wake(v, t->home);
     /* acquire: what the server has changed */
     while ((word = atomic_load_explicit(word_of(v, t->slot), memory_order_acquire)) == asking) {
         shm_futex_wait(&e->grants, seen, GRANT_WAIT_NS);
@@ -317,14 +337,37 @@ bool mr_shm_task_is_cancelled(const struct mr_shm_view *v, const struct mr_shm_t
            atomic_load_explicit(&e->generation, memory_order_relaxed) != t->generation;
 }
 
-bool mr_shm_complete(struct mr_shm_view *v, const struct mr_shm_task *t)
+static bool complete(struct mr_shm_view *v, const struct mr_shm_task *t)
 {
     if (!word_change(v, t, SHM_DONE)) {
         return false;
     }
-    home_tell(v, t);
+    if (v->untold_home != t->home) {
+        untold_tell(v);
+    }
+    done_set(v, t);
+    v->untold++;
+    v->untold_home = t->home;
     mr_shm_progress(v);
     return true;
+}
+
+bool mr_shm_complete(struct mr_shm_view *v, const struct mr_shm_task *t)
+{
+    const bool is_mine = complete(v, t);
+
+    untold_tell(v);
+    return is_mine;
+}
+
+bool mr_shm_complete_with_next(struct mr_shm_view *v, const struct mr_shm_task *t)
+{
+    const bool is_mine = complete(v, t);
+
+    if (v->untold >= UNTOLD_MAX || is_empty(v)) {
+        untold_tell(v);
+    }
+    return is_mine;
 }
 
 void mr_shm_progress(struct mr_shm_view *v)

@@ -14,6 +14,8 @@
 #define FAILURES_MAX 65536u
 /* Nothing to do for so long: say that the thread lives, and look whether it shall end. */
 #define IDLE_NS (20 * MR_NS_PER_MS)
+/* Waking the thread that waits for an execution takes about so long: shorter executions are told together. */
+#define WAKE_NS (10 * MR_NS_PER_US)
 
 /* An execution, from its slot to its reply. */
 struct job {
@@ -34,6 +36,7 @@ struct worker_serve {
     struct mr_executor *executor;
     void *instance;
     struct mr_arena arena;
+    int64_t run_ns; /* longest execution lately: rises at once, falls slowly */
     pthread_t thread;
     _Atomic bool is_stopping;
     pthread_mutex_t
@@ -163,12 +166,18 @@ static void job_do(struct worker_serve *s, struct job *j)
     if (j->x.exec.flags & MR_EXEC_DECOUPLED) {
         worker_room_begin(&j->room, s->view, &j->task); /* answers were in it */
     }
+    const int64_t run_ns = mr_now_ns() - begin - j->unread_ns;
+    s->run_ns = MR_MAX(run_ns, s->run_ns - s->run_ns / 64);
     mr_ipc_reply_write(&j->task, j->nonce, &j->room.provider, &j->x, j->failures, j->failure_count,
-                       mr_now_ns() - begin - j->unread_ns, rc, &err);
+                       run_ns, rc, &err);
     if (rc == MR_OK) {
         mr_exec_outputs_drop(&j->x.outputs);
     }
-    mr_shm_complete(s->view, &j->task);
+    if (s->run_ns < WAKE_NS) {
+        mr_shm_complete_with_next(s->view, &j->task);
+    } else {
+        mr_shm_complete(s->view, &j->task);
+    }
     mr_arena_reset(&s->arena);
 }
 

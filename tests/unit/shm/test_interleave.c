@@ -43,6 +43,7 @@ struct scenario {
     bool is_unwanted; /* a sweep takes out of the line what it finds there */
     bool is_again;    /* the last request is one that is submitted again */
     unsigned answers; /* to each request before the last one */
+    bool is_together; /* completed slots share wake-ups */
 };
 
 struct request {
@@ -358,7 +359,7 @@ static void execute(struct mr_shm_view *v, struct mr_shm_task *task, uint64_t be
         }
     }
     span.data[0] = answer_to(number);
-    if (mr_shm_complete(v, task)) {
+    if (t.s->is_together ? mr_shm_complete_with_next(v, task) : mr_shm_complete(v, task)) {
         explore_require(t.completed[task->slot] != task->generation);
         t.completed[task->slot] = task->generation;
     }
@@ -550,6 +551,8 @@ SCENARIO(one_dies, .requests = 1, .preemptions = 1, .deaths = 1)
 SCENARIO(one_of_two_dies, .requests = 2, .preemptions = 0, .deaths = 1)
 SCENARIO(both_lives_end, .requests = 1, .preemptions = 0, .deaths = 2, .is_single = true)
 SCENARIO(late, .requests = 2, .preemptions = 1, .is_late = true)
+SCENARIO(together, .requests = 2, .preemptions = 1, .is_together = true)
+SCENARIO(together_dies, .requests = 2, .preemptions = 0, .deaths = 1, .is_together = true)
 SCENARIO(withdraw, .requests = 2, .preemptions = 1, .is_withdrawn = true)
 SCENARIO(withdraw_dies, .requests = 2, .preemptions = 0, .deaths = 1, .is_withdrawn = true)
 SCENARIO(need, .requests = 1, .preemptions = 1, .is_need = true)
@@ -574,6 +577,8 @@ int main(void)
         cmocka_unit_test(test_one_of_two_dies),
         cmocka_unit_test(test_both_lives_end),
         cmocka_unit_test(test_late),
+        cmocka_unit_test(test_together),
+        cmocka_unit_test(test_together_dies),
         cmocka_unit_test(test_withdraw),
         cmocka_unit_test(test_withdraw_dies),
         cmocka_unit_test(test_need),

@@ -79,6 +79,11 @@ struct mr_shm_slot *mr_shm_take(struct mr_shm *p);
  *  are set. home: whose mr_shm_poll gets it. Its output extents are kept from an earlier submission. */
 void mr_shm_submit(struct mr_shm *p, struct mr_shm_slot *s, size_t message_bytes, uint32_t home,
                    bool is_again);
+/** The same, but nobody is woken: mr_shm_ring has to follow, soon. */
+void mr_shm_submit_quietly(struct mr_shm *p, struct mr_shm_slot *s, size_t message_bytes,
+                           uint32_t home, bool is_again);
+/** Wakes workers that sleep, up to `count`. */
+void mr_shm_ring(struct mr_shm *p, uint32_t count);
 /** Lets the worker put outputs of up to bytes there, besides the room. False: no memory now, or the slot has as many as
  *  it can have. The slot is the caller's (not submitted). */
 bool mr_shm_add_extent(struct mr_shm *p, struct mr_shm_slot *s, size_t bytes);

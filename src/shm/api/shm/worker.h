@@ -62,6 +62,9 @@ int mr_shm_task_answer(struct mr_shm_view *v, const struct mr_shm_task *t, struc
 bool mr_shm_task_is_cancelled(const struct mr_shm_view *v, const struct mr_shm_task *t);
 /** Hands the slot back to the server and wakes its home if that sleeps. False: the server has taken it back. */
 bool mr_shm_complete(struct mr_shm_view *v, const struct mr_shm_task *t);
+/** The same, but when other slots wait the home may be woken for several together: by the next that is completed, or by
+ *  mr_shm_claim when it finds nothing. For executions that take less than a wake-up. */
+bool mr_shm_complete_with_next(struct mr_shm_view *v, const struct mr_shm_task *t);
 /** This thread gets on: for the server's judgement whether it hangs. The first call also says which thread it is. */
 void mr_shm_progress(struct mr_shm_view *v);
 /** The bytes [offset, offset + bytes) of the input segment. NULL: beyond its end. */
