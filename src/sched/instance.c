@@ -416,6 +416,8 @@ static void account(struct mr_sched *s, struct mr_infer **items, uint32_t count,
     }
     if (items[0]->status == MR_OK) {
         cost_add_queued(s, bytes, cost_ns);
+        const struct mr_infer_times *t = &items[0]->times;
+        s->run_ns += (t->infer_end - t->infer_start - s->run_ns) / 8;
     }
 }
 
@@ -569,7 +571,7 @@ static void batch_done(struct exec_run *run)
     } else {
         batch_end(b, true);
     }
-    if (s->direct_max > 0) {
+    if (s->is_direct) {
         pthread_mutex_lock(&s->mutex);
         instance_run_direct(s);
         pthread_mutex_unlock(&s->mutex);
@@ -605,11 +607,32 @@ static void batch_begin(struct exec_batch *b, uint32_t count)
     b->in->executions++;
 }
 
+/* ---- executions that are handed over ----
+ *
+ * Whoever brings a request, or ends an execution, hands over what is ready then. A thread of the model only waits for
+ * batches to fill, and copies what is long. */
+
 /* What is copied for an execution is copied by whoever hands it over: more than this by a thread of the model, so that no
  * network thread is held up. */
 #define DIRECT_BYTES ((uint64_t)256 << 10)
+/* Executions are handed over before an instance is free, so that the next one is there when one ends: as many as take
+ * about so long, at least one and at most AHEAD_MAX for each instance. Their place in the line is fixed from then on. A
+ * batch is formed when an instance is free, as more may join it until then. */
+#define AHEAD_NS  (50 * MR_NS_PER_US)
+#define AHEAD_MAX 15
 
-static bool is_long_copy(const struct mr_infer *r)
+static uint32_t direct_max(const struct mr_sched *s)
+{
+    if (s->is_batching) {
+        return s->instance_count;
+    }
+    const int64_t ahead = s->run_ns > 0 ? MR_MAX(1, MR_MIN(AHEAD_NS / s->run_ns, AHEAD_MAX)) : 1;
+
+    return s->instance_count * (uint32_t)(1 + ahead);
+}
+
+/* Of a request that runs by itself: without what lies where the executor reads it. */
+static uint64_t copied_bytes(const struct mr_infer *r)
 {
     const struct mr_executor *e = r->version->executor;
     uint64_t bytes = r->input_bytes;
@@ -620,18 +643,64 @@ static bool is_long_copy(const struct mr_infer *r)
             bytes -= MR_MIN(bytes, t->bytes);
         }
     }
+    return bytes;
+}
+
+static bool is_long_copy(const struct mr_sched *s, uint32_t count)
+{
+    const struct mr_infer *r = queue_front(s);
+    uint64_t bytes = count == 1 ? copied_bytes(r) : 0;
+
+    for (uint32_t i = 0; count > 1 && i < count; i++, r = queue_after(s, r)) {
+        bytes += r->input_bytes; /* joined */
+    }
     return bytes > DIRECT_BYTES;
 }
 
-void instance_run_direct(struct mr_sched *s)
+/* A thread of the model has to see to what waits: to its time, or its length. False: there is none, and none can be
+ * started. Mutex held. */
+static bool direct_leave(struct mr_sched *s, const struct batch_plan *plan)
 {
-    struct sched_instance *in = &s->instances[0];
-    struct batch_plan plan;
-    struct mr_infer *rejects;
-    struct exec_batch *b;
     struct mr_err err;
 
-    while (in->executions < s->direct_max && !s->is_stopping) {
+    if (!s->is_forming) {
+        return instance_wake(s, &err) == MR_OK;
+    }
+    if (plan->is_ready || plan->wait_until_ns < s->forming_until_ns) {
+        pthread_cond_signal(&s->filled);
+    } else {
+        s->wake_at_rows = rows_to_wake_at(s, plan->rows);
+    }
+    return true;
+}
+
+static void direct_begin(struct mr_sched *s, const struct batch_plan *plan, int64_t now_ns)
+{
+    struct sched_instance *in = &s->instances[0];
+    struct exec_batch *b = batch_new(in);
+
+    if (s->is_batching) {
+        learn_expected_rows(s, plan, s->rows_before_wait);
+        s->rows_before_wait = 0;
+    }
+    b->plan = *plan;
+    take(s, plan->count, b->items);
+    batch_begin(b, plan->count);
+    pthread_mutex_unlock(&s->mutex);
+    b->run.start = now_ns;
+    if (exec_run(&b->run, in->instance)) {
+        batch_end(b, false);
+    }
+    pthread_mutex_lock(&s->mutex);
+}
+
+/* Hands over what is ready, as far as there is room. Returns until when a thread of the model is to wait for the batch
+ * in `plan` to fill, 0: for whatever comes. */
+static int64_t direct_run(struct mr_sched *s, bool is_thread, struct batch_plan *plan)
+{
+    struct mr_infer *rejects;
+
+    while (s->instances[0].executions < direct_max(s)) {
         const int64_t now = mr_now_ns();
         if ((rejects = queue_reject(s, now))) {
             pthread_mutex_unlock(&s->mutex);
@@ -640,22 +709,54 @@ void instance_run_direct(struct mr_sched *s)
             continue;
         }
         if (s->queued == 0) {
+            break;
+        }
+        instance_form_batch(s, now, plan);
+        if (!plan->is_ready && s->rows_before_wait == 0) {
+            s->rows_before_wait = plan->rows;
+        }
+        if (!plan->is_ready && is_thread) {
+            return plan->wait_until_ns;
+        }
+        if (!is_thread && (!plan->is_ready || is_long_copy(s, plan->count)) &&
+            direct_leave(s, plan)) {
+            break;
+        }
+        direct_begin(s, plan, now);
+    }
+    return 0;
+}
+
+void instance_run_direct(struct mr_sched *s)
+{
+    struct batch_plan plan;
+
+    direct_run(s, false, &plan);
+}
+
+/* The thread of a model whose executions are handed over. Mutex held. */
+static void direct_main(struct mr_sched *s)
+{
+    int64_t idle_until = mr_now_ns() + INSTANCE_IDLE_NS;
+    struct batch_plan plan;
+
+    while (s->queued > 0 || !s->is_stopping) {
+        const int64_t until = s->is_forming ? 0 : direct_run(s, true, &plan);
+        const int64_t now = mr_now_ns();
+        if (until > 0) {
+            s->is_forming = true;
+            s->forming_until_ns = until;
+            s->wake_at_rows = rows_to_wake_at(s, plan.rows);
+            instance_wait(s, &s->filled, until);
+            s->is_forming = false;
+            idle_until = mr_now_ns() + INSTANCE_IDLE_NS;
+        } else if (now >= idle_until) {
             return;
+        } else {
+            s->idle_threads++;
+            instance_wait(s, &s->work, idle_until);
+            s->idle_threads--;
         }
-        if (is_long_copy(queue_front(s)) && instance_wake(s, &err) == MR_OK) {
-            return;
-        }
-        instance_form_batch(s, now, &plan);
-        b = batch_new(in);
-        b->plan = plan;
-        take(s, plan.count, b->items);
-        batch_begin(b, plan.count);
-        pthread_mutex_unlock(&s->mutex);
-        b->run.start = now;
-        if (exec_run(&b->run, in->instance)) {
-            batch_end(b, false);
-        }
-        pthread_mutex_lock(&s->mutex);
     }
 }
 
@@ -667,6 +768,12 @@ void *instance_main(void *arg)
     uint32_t count;
 
     pthread_mutex_lock(&s->mutex);
+    if (s->is_direct) {
+        direct_main(s);
+        in->is_running = false;
+        pthread_mutex_unlock(&s->mutex);
+        return NULL;
+    }
     for (;;) {
         b = batch_new(in);
         count = s->sequences ? sequences_next(in, b->items, &b->plan)

@@ -134,11 +134,8 @@ static int open_instances(struct mr_sched *s, struct mr_err *err)
         MR_TRY(warmup_run(&warmup, in->instance, s->instance_count - i, err));
     }
     s->is_batching &= !s->version->cannot_batch;
-    /* Two for each instance: the next one is there when one ends. */
-    if (s->version->executor->hands_over && !s->is_batching && !s->sequences &&
-        s->options.hold_until_queued == 0) {
-        s->direct_max = 2 * s->instance_count;
-    }
+    s->is_direct =
+        s->version->executor->hands_over && !s->sequences && s->options.hold_until_queued == 0;
 out:
     return rc;
 }
@@ -171,7 +168,7 @@ int mr_sched_open(struct mr_version *v, const struct mr_sched_options *o, struct
     MR_TRY(open_instances(s, err));
     /* The old version's requests come to this one: no network thread shall have to make a thread for them, which
      * maps memory. */
-    if (v->is_update && !s->may_inline && s->direct_max == 0) {
+    if (v->is_update && !s->may_inline && !s->is_direct) {
         instance_start_early(s);
     }
 out:

@@ -107,8 +107,7 @@ struct mr_sched {
     uint32_t max_pending; /* executions of an instance at once */
     bool is_batching;
     bool may_inline;
-    uint32_t
-        direct_max; /* executions that are handed over without a thread of the model, at once; 0 = none */
+    bool is_direct; /* executions are handed over without a thread of the model */
     bool preserve_order;
     struct sequences *sequences; /* NULL = the model has none */
     int64_t max_delay_ns;
@@ -135,9 +134,12 @@ struct mr_sched {
     int64_t queued_rows;
     int64_t inflight_rows; /* queued and running */
     uint32_t idle_threads;
-    int64_t wake_at_rows; /* the batch being formed wants to be woken at so many queued rows */
-    bool is_forming;      /* one instance waits for its batch to fill */
-    bool is_released;     /* the test hook has let go */
+    int64_t wake_at_rows;     /* the batch being formed wants to be woken at so many queued rows */
+    bool is_forming;          /* one instance waits for its batch to fill */
+    int64_t forming_until_ns; /* of a direct scheduler: at most until then */
+    int64_t rows_before_wait; /* of a direct scheduler: when the wait began, 0 = there is none */
+    int64_t run_ns;           /* what executions take, smoothed; a batch counts as one */
+    bool is_released;         /* the test hook has let go */
     bool is_stopping;
     double expected_rows; /* rows that are likely in flight at once */
     unsigned empty_waits; /* waits in a row in which no row came */
@@ -260,7 +262,7 @@ void instance_fini(struct sched_instance *in);
 void instance_ending_begin(struct mr_sched *s);
 void instance_ending_end(struct mr_sched *s);
 void *instance_main(void *arg);
-/* Hands over what waits, as far as there is room. Of a scheduler with direct_max. Holding the mutex, which it lets go in
+/* Hands over what waits, as far as there is room. Of a scheduler that is_direct. Holding the mutex, which it lets go in
  * between; the caller keeps the scheduler (instance_ending_begin). */
 void instance_run_direct(struct mr_sched *s);
 

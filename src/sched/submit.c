@@ -130,6 +130,16 @@ static void note_arrival(struct mr_sched *s, int64_t now_ns)
     s->last_arrival_ns = now_ns;
 }
 
+/* The batch that is being formed may be complete with this request, or has to go before it. */
+static bool may_be_ready(const struct mr_sched *s, const struct mr_infer *r)
+{
+    const bool is_urgent = !s->options.has_exact_delay && r->deadline_ns &&
+                           r->deadline_ns - s->max_delay_ns <= r->times.queued;
+
+    return s->queued_rows >= s->wake_at_rows || is_urgent ||
+           !instance_can_join(s, queue_front(s), r);
+}
+
 /* Who has to hear of the new request: the thread whose batch it fills or closes, an idle one, or a new one. With
  * nobody to hear it is taken back. */
 static int wake_for(struct mr_sched *s, struct mr_infer *r)
@@ -137,10 +147,7 @@ static int wake_for(struct mr_sched *s, struct mr_infer *r)
     struct mr_err err;
 
     if (s->is_forming) {
-        const struct mr_infer *first = queue_front(s);
-        bool is_urgent = !s->options.has_exact_delay && r->deadline_ns &&
-                         r->deadline_ns - s->max_delay_ns <= r->times.queued;
-        if (s->queued_rows >= s->wake_at_rows || is_urgent || !instance_can_join(s, first, r)) {
+        if (may_be_ready(s, r)) {
             pthread_cond_signal(&s->filled);
         }
         return MR_OK;
@@ -157,7 +164,7 @@ static int wake_for(struct mr_sched *s, struct mr_infer *r)
 int mr_sched_submit(struct mr_infer *r)
 {
     struct mr_sched *s = r->version->sched;
-    const bool is_direct = s->direct_max > 0;
+    const bool is_direct = s->is_direct;
     int64_t now;
     int rc;
 
@@ -180,7 +187,9 @@ int mr_sched_submit(struct mr_infer *r)
     } else if ((rc = queue_push(s, r, now)) == MR_OK) {
         note_arrival(s, now);
         if (is_direct) {
-            instance_run_direct(s);
+            if (!s->is_forming || may_be_ready(s, r)) {
+                instance_run_direct(s);
+            }
         } else {
             rc = wake_for(s, r);
         }

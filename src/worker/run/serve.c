@@ -166,7 +166,11 @@ static void job_do(struct worker_serve *s, struct job *j)
     if (j->x.exec.flags & MR_EXEC_DECOUPLED) {
         worker_room_begin(&j->room, s->view, &j->task); /* answers were in it */
     }
-    const int64_t run_ns = mr_now_ns() - begin - j->unread_ns;
+    const int64_t end = mr_now_ns(), run_ns = end - begin - j->unread_ns;
+    if (j->x.exec.infer_end_ns == 0) { /* the backend has made no marks */
+        j->x.exec.infer_start_ns = begin;
+        j->x.exec.infer_end_ns = end;
+    }
     s->run_ns = MR_MAX(run_ns, s->run_ns - s->run_ns / 64);
     mr_ipc_reply_write(&j->task, j->nonce, &j->room.provider, &j->x, j->failures, j->failure_count,
                        run_ns, rc, &err);
