@@ -471,6 +471,16 @@ static struct mr_infer *chain(struct mr_infer **items, uint32_t count)
     return items[0];
 }
 
+static void ahead_count(const struct sched_instance *in)
+{
+    struct mr_sched *s = in->sched;
+
+    if (s->is_direct) {
+        s->ahead = in->executions > s->instance_count ? in->executions - s->instance_count : 0;
+        queue_publish(s);
+    }
+}
+
 /* Count it, give its memory back, then its answers: whoever gets the last one may end the scheduler. */
 static void batch_end(struct exec_batch *b, bool was_pending)
 {
@@ -496,6 +506,7 @@ static void batch_end(struct exec_batch *b, bool was_pending)
     if (in->executions-- >= s->max_pending) {
         pthread_cond_broadcast(&s->freed);
     }
+    ahead_count(in);
     /* In order means also that no other thread may post in between: under the mutex. The next requests of a sequence
      * run on the instance's thread, which is another one if this execution was pending. */
     over = s->preserve_order ? in_order(s, items, count) : chain(items, count);
@@ -605,6 +616,7 @@ static void batch_begin(struct exec_batch *b, uint32_t count)
         b->items[i]->run = &b->run;
     }
     b->in->executions++;
+    ahead_count(b->in);
 }
 
 /* ---- executions that are handed over ----
@@ -615,18 +627,20 @@ static void batch_begin(struct exec_batch *b, uint32_t count)
 /* What is copied for an execution is copied by whoever hands it over: more than this by a thread of the model, so that no
  * network thread is held up. */
 #define DIRECT_BYTES ((uint64_t)256 << 10)
-/* Executions are handed over before an instance is free, so that the next one is there when one ends: as many as take
- * about so long, at least one and at most AHEAD_MAX for each instance. Their place in the line is fixed from then on. A
- * batch is formed when an instance is free, as more may join it until then. */
-#define AHEAD_NS  (50 * MR_NS_PER_US)
-#define AHEAD_MAX 15
+/* Short executions are handed over before an instance is free, so that the next one is there when one ends: as many as
+ * take about AHEAD_NS, at least one and at most AHEAD_MAX for each instance. Their place in the line is fixed from then
+ * on, so that none is handed over early whose wait would be noticed. A batch is formed when an instance is free, as more
+ * may join it until then. */
+#define AHEAD_NS      (50 * MR_NS_PER_US)
+#define AHEAD_LAST_NS MR_NS_PER_MS
+#define AHEAD_MAX     15
 
 static uint32_t direct_max(const struct mr_sched *s)
 {
-    if (s->is_batching) {
+    if (s->is_batching || s->run_ns <= 0 || s->run_ns > AHEAD_LAST_NS) {
         return s->instance_count;
     }
-    const int64_t ahead = s->run_ns > 0 ? MR_MAX(1, MR_MIN(AHEAD_NS / s->run_ns, AHEAD_MAX)) : 1;
+    const int64_t ahead = MR_MAX(1, MR_MIN(AHEAD_NS / s->run_ns, AHEAD_MAX));
 
     return s->instance_count * (uint32_t)(1 + ahead);
 }

@@ -6,10 +6,10 @@
 /* Of a deadline, for the way to the client; a quarter of short ones. */
 #define RESERVE_NS (20 * MR_NS_PER_MS)
 
-static void publish_pending(struct mr_sched *s)
+void queue_publish(struct mr_sched *s)
 {
     /* relaxed: a gauge */
-    atomic_store_explicit(&s->pending, s->queued, memory_order_relaxed);
+    atomic_store_explicit(&s->pending, s->queued + s->ahead, memory_order_relaxed);
 }
 
 /* The request's own timeout counts when the policy lets it, and only to shorten a default if there is one. */
@@ -74,7 +74,7 @@ void queue_count_in(struct mr_sched *s, struct mr_infer *r, int64_t now_ns)
     s->queued++;
     s->queued_rows += rows_of(r);
     s->inflight_rows += rows_of(r);
-    publish_pending(s);
+    queue_publish(s);
 }
 
 void queue_count_out(struct mr_sched *s, struct mr_infer *r)
@@ -82,7 +82,7 @@ void queue_count_out(struct mr_sched *s, struct mr_infer *r)
     r->place = INFER_RUNNING; /* whoever took it out owns it now */
     s->queued--;
     s->queued_rows -= rows_of(r);
-    publish_pending(s);
+    queue_publish(s);
 }
 
 int queue_push(struct mr_sched *s, struct mr_infer *r, int64_t now_ns)
@@ -90,9 +90,10 @@ int queue_push(struct mr_sched *s, struct mr_infer *r, int64_t now_ns)
     uint32_t level =
         r->priority == 0 || r->priority > s->level_count ? s->default_level : (uint32_t)r->priority;
     struct queue_level *l = &s->levels[level];
-    int rc = l->max_size
-                 ? queue_check_room(r, l->size, l->max_size, "max_queue_size of the model")
-                 : queue_check_room(r, s->queued, s->options.max_queue_size, "--max-queue-size");
+    int rc = l->max_size ? queue_check_room(r, l->size + s->ahead, l->max_size,
+                                            "max_queue_size of the model")
+                         : queue_check_room(r, s->queued + s->ahead, s->options.max_queue_size,
+                                            "--max-queue-size");
 
     if (rc < 0) {
         return rc;

@@ -131,6 +131,7 @@ struct mr_sched {
     uint32_t waiting_responders;
     struct queue_level *levels; /* [1..level_count] */
     uint32_t queued;
+    uint32_t ahead; /* executions that wait for an instance, of a direct scheduler; as if queued */
     int64_t queued_rows;
     int64_t inflight_rows; /* queued and running */
     uint32_t idle_threads;
@@ -203,6 +204,8 @@ int batch_slice(const struct mr_exec_output *from, int64_t row_begin, int64_t ro
                 struct mr_infer *r, struct mr_exec_output *out, struct mr_err *err);
 
 /* queue.c: Thread: holding the mutex. */
+/* The number of those that wait, for readers without the mutex. */
+void queue_publish(struct mr_sched *s);
 /* Counters, place and times of a request that waits from now on, in the queue or in its sequence. */
 void queue_count_in(struct mr_sched *s, struct mr_infer *r, int64_t now_ns);
 /* It does not wait any more: whoever took it owns it. */

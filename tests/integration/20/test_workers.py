@@ -121,7 +121,7 @@ def test_cancel(fault, models, start, hold):
         hold.wait_held()
         others = [client.stub.ModelInfer.future(grpcraw.int32("m", [i]), timeout=wait.PATIENCE) for i in range(2, 6)]
         pending = lambda: value(server, "nv_inference_pending_request_count", model="m")
-        wait.equal(pending, 3)
+        wait.equal(pending, 4)
         for other in others:
             other.cancel()
         wait.equal(lambda: value(server, "nv_inference_request_failure", model="m", reason="CANCELED"), 4)
