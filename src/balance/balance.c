@@ -108,7 +108,7 @@ void mr_balance_remove(struct mr_balance *r, int64_t now_ns, uint32_t host)
     }
 }
 
-void mr_balance_fence(struct mr_balance *r, int64_t now_ns, uint32_t host, mr_str reason)
+void mr_balance_cordon(struct mr_balance *r, int64_t now_ns, uint32_t host, mr_str reason)
 {
     struct balance_host *h;
 
@@ -116,17 +116,17 @@ void mr_balance_fence(struct mr_balance *r, int64_t now_ns, uint32_t host, mr_st
     h = balance_host_find(r, host);
     if (h && h->state != MR_BALANCE_STATE_DRAINING) {
         call_holds_drop(r, h);
-        host_set(r, h, MR_BALANCE_STATE_FENCED, "%.*s", MR_STR_ARG(reason));
+        host_set(r, h, MR_BALANCE_STATE_CORDONED, "%.*s", MR_STR_ARG(reason));
     }
 }
 
-void mr_balance_unfence(struct mr_balance *r, int64_t now_ns, uint32_t host)
+void mr_balance_uncordon(struct mr_balance *r, int64_t now_ns, uint32_t host)
 {
     struct balance_host *h;
 
     balance_tick(r, now_ns);
     h = balance_host_find(r, host);
-    if (h && h->state == MR_BALANCE_STATE_FENCED) {
+    if (h && h->state == MR_BALANCE_STATE_CORDONED) {
         host_set(r, h, MR_BALANCE_STATE_HALF_OPEN, "no longer fenced; one call tries it");
     }
 }

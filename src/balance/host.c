@@ -1,7 +1,7 @@
 /* The states of a host, and the stalled set.
  *
  *   ready <-> suspect -> ejected -> half-open -> ready
- *     any -> fenced -> half-open       any -> draining -> gone
+ *     any -> cordoned -> half-open     any -> draining -> gone
  *
  * While no host is ready or suspect, times of ejection do not count: one host after the other, that which waits
  * longest first, becomes half-open, at growing distances of time. The first success brings all of them back,

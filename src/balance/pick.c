@@ -29,7 +29,7 @@ bool pick_host_has_room(const struct mr_balance *r, const struct balance_host *h
     case MR_BALANCE_STATE_SUSPECT: return used < 1;
     case MR_BALANCE_STATE_HALF_OPEN: return h->canaries == 0;
     case MR_BALANCE_STATE_EJECTED:
-    case MR_BALANCE_STATE_FENCED:
+    case MR_BALANCE_STATE_CORDONED:
     case MR_BALANCE_STATE_DRAINING: break;
     }
     return false;

@@ -242,7 +242,7 @@ static void vote(struct cross_check *c)
     c->since_ns = mr_now_ns();
     for (size_t i = 0; i < j->hosts.len && c->count < VOTERS; i++) {
         struct host *h = j->hosts.at[i];
-        if (h->is_listed && h->id && !h->is_fenced && !is_asked(c, h)) {
+        if (h->is_listed && h->id && !h->is_cordoned && !is_asked(c, h)) {
             c->ballots[c->count++] = (struct ballot){.host = h};
         }
     }
@@ -422,7 +422,7 @@ void cross_check_see(struct call *k, const struct row_range *of, const struct mr
 
 static bool may_be_asked(const struct host *h)
 {
-    return h->is_listed && h->id && !h->is_fenced && h->cross_check.silences < LAST_TRIES &&
+    return h->is_listed && h->id && !h->is_cordoned && h->cross_check.silences < LAST_TRIES &&
            mr_balance_is_working(h->job->balance, h->id);
 }
 

@@ -152,7 +152,7 @@ static bool cross_check_send(struct job *j, struct work *w, int64_t now_ns)
     struct mr_balance_call to;
     struct mr_err err;
 
-    if (!h->id || !h->is_listed || h->is_fenced) {
+    if (!h->id || !h->is_listed || h->is_cordoned) {
         j->events->absent(j, w);
         work_drop(&w);
         return true;
@@ -812,7 +812,7 @@ static void on_answer(void *ctx, const struct transport_reply *reply)
     if (v.is_for_good) {
         host_lasts(k->host, v.cause);
         if (k->host->id) {
-            host_fence(k->host, v.cause, now_ns);
+            host_cordon(k->host, v.cause, now_ns);
         }
     }
     call_ends(k, &v);

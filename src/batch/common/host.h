@@ -28,7 +28,7 @@ struct host {
     bool is_new;    /* the same; it was not listed before */
     struct transport transport;
     uint32_t id;         /* in `balance`; 0: its metadata has not come yet */
-    bool is_fenced;      /* it said that it cannot serve the model */
+    bool is_cordoned;    /* it said that it cannot serve the model */
     bool is_quarantined; /* nor will it be asked again */
     bool is_asking;
     void (*told)(struct host *h, int rc, const struct mr_err *err); /* the end of a dialect.ask */

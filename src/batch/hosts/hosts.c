@@ -4,8 +4,8 @@
  * is closed when the last of them has ended; it keeps its place, for its figures and in case it comes back.
  *
  * A host takes part when it has told the model's metadata and these equal what the first host told. One that does not
- * answer is asked again every few seconds; one that says something else is fenced, with the difference for all to see.
- * Answers tell their version, too, where servers do: a host whose model is replaced while the job runs is fenced with the
+ * answer is asked again every few seconds; one that says something else is cordoned, with the difference as reason.
+ * Answers tell their version, too, where servers do: a host whose model is replaced while the job runs is cordoned with the
  * first answer of the new one, which is not used. */
 #include "hosts.h"
 
@@ -74,10 +74,10 @@ int hosts_version_check(struct job *j, mr_str version, struct mr_err *err)
                          MR_STR_ARG(cut), want);
 }
 
-void host_fence(struct host *h, const char *why, int64_t now_ns)
+void host_cordon(struct host *h, const char *why, int64_t now_ns)
 {
-    mr_balance_fence(h->job->balance, now_ns, h->id, mr_str_c(why));
-    h->is_fenced = true;
+    mr_balance_cordon(h->job->balance, now_ns, h->id, mr_str_c(why));
+    h->is_cordoned = true;
     h->ask_at_ns = mr_ns_after(now_ns, ASK_AGAIN_NS);
     trouble(h, why);
 }
@@ -171,14 +171,14 @@ static void on_told(struct host *h, int rc, const struct mr_err *err)
         return;
     }
     h->trouble[0] = '\0';
-    h->lasting = h->is_fenced ? h->lasting : 0; /* by a call, which says more */
+    h->lasting = h->is_cordoned ? h->lasting : 0; /* by a call, which says more */
     h->heard_ns = now_ns;
     if (h->id) {
-        mr_balance_unfence(j->balance, now_ns, h->id);
+        mr_balance_uncordon(j->balance, now_ns, h->id);
     } else {
         h->id = mr_balance_add(j->balance, now_ns);
     }
-    h->is_fenced = false;
+    h->is_cordoned = false;
     j->events->advance(j);
 }
 
@@ -196,7 +196,7 @@ static int host_open(struct host *h, const char *tls_name, struct mr_err *err)
         h->is_listed = true;
         h->ask_at_ns = 0;
         h->heard_ns = mr_now_ns();
-        h->is_fenced = h->is_quarantined = why != NULL;
+        h->is_cordoned = h->is_quarantined = why != NULL;
         trouble(h, why ? why : "no answer yet");
     }
     return rc;
@@ -249,7 +249,7 @@ int hosts_set(struct job *j, size_t list, const char *const *urls, size_t count,
         struct host *h = j->hosts.at[i];
         if (h->is_listed && (rc == MR_OK ? !h->is_wanted : h->is_new)) {
             mr_balance_remove(j->balance, mr_now_ns(), h->id);
-            h->is_listed = h->is_fenced = false;
+            h->is_listed = h->is_cordoned = false;
             h->id = 0;
             trouble(h, "not in the list any more");
         }
@@ -271,7 +271,7 @@ int hosts_add_local(struct job *j, struct mr_err *err)
     transport_open_local(&h->transport, j->o, j->local);
     const char *why = quarantine_reason(j, h);
     if (why) {
-        h->is_fenced = h->is_quarantined = true;
+        h->is_cordoned = h->is_quarantined = true;
         trouble(h, why);
     } else {
         h->id = mr_balance_add(j->balance, mr_now_ns());
@@ -309,7 +309,7 @@ void hosts_tick(struct job *j, int64_t now_ns)
         if (!h->is_listed && h->transport.client && h->in_flight == 0) {
             transport_close(&h->transport);
         }
-        if (h->is_listed && (!h->id || h->is_fenced) && !h->is_quarantined && !h->is_asking &&
+        if (h->is_listed && (!h->id || h->is_cordoned) && !h->is_quarantined && !h->is_asking &&
             now_ns >= h->ask_at_ns) {
             h->is_asking = true;
             h->told = on_told;

@@ -26,7 +26,7 @@ void host_lasts(struct host *h, const char *why);
 /** Is there no host that could serve the job, and none to be expected? MR_OK, or MR_E_UNAVAILABLE with what they say. */
 int hosts_check(struct job *j, int64_t now_ns, struct mr_err *err);
 /** It gets no more calls until it tells the metadata of the first host. */
-void host_fence(struct host *h, const char *why, int64_t now_ns);
+void host_cordon(struct host *h, const char *why, int64_t now_ns);
 size_t hosts_listed(const struct job *j);
 
 #endif

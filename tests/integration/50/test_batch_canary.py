@@ -45,7 +45,7 @@ class Dice(batch.Host):
 
 @pytest.mark.parametrize("handler", [Rubbish, Late])
 def test_one_of_three_is_wrong(tmp_path, handler):
-    """Nothing of it stays, as nothing was committed; it is fenced, and says why."""
+    """Nothing of it stays, as nothing was committed; it is quarantined, with the reason."""
     x = batch.table(tmp_path / "in", 20000)
     with batch.hosts(batch.Host, handler, batch.Host, together=True) as (addresses, made):
         done = batch.run(tmp_path, addresses, *OFTEN, "--json")

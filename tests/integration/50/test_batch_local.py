@@ -62,7 +62,7 @@ def test_onnx(tmp_path):
 
 
 def test_beside_hosts(tmp_path):
-    """Hosts whose model is another one are fenced, the rest is done here."""
+    """Hosts with another model are cordoned, the rest is done here."""
     x = batch.table(tmp_path / "in", 3000)
     model(tmp_path)
     with batch.hosts(batch.Host) as (addresses, made):

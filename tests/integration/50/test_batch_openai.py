@@ -224,7 +224,7 @@ def test_a_host_without_the_model_gets_no_call(tmp_path):
 
 
 def test_key(tmp_path):
-    """From the environment or a file, and nowhere else afterwards; a wrong one fences the host."""
+    """From the environment or a file, and nowhere else afterwards; a wrong one cordons the host."""
     table(tmp_path, ROWS[:20])
     (tmp_path / "key").write_text("sk-secret-7\n")
     with hosts(Keyed) as (addresses, _):

@@ -446,23 +446,23 @@ static void rejected_calls_count_neither_way(void **state)
     mr_balance_free(&h.r);
 }
 
-static void fenced_until_the_caller_says_otherwise(void **state)
+static void cordoned_until_the_caller_says_otherwise(void **state)
 {
     struct harness h;
     struct mr_balance_call c;
     (void)state;
 
     warm(&h, 2);
-    mr_balance_fence(h.r, h.now, h.hosts[0], MR_STR("version 2, wanted 1"));
-    assert_int_equal(view(&h, 0).state, MR_BALANCE_STATE_FENCED);
+    mr_balance_cordon(h.r, h.now, h.hosts[0], MR_STR("version 2, wanted 1"));
+    assert_int_equal(view(&h, 0).state, MR_BALANCE_STATE_CORDONED);
     assert_string_equal(view(&h, 0).reason, "version 2, wanted 1");
     assert_int_equal(burst_take(&h, 1), 8);
     burst_done(&h, MR_BALANCE_OK);
-    mr_balance_fence(h.r, h.now, h.hosts[1], MR_STR(""));
+    mr_balance_cordon(h.r, h.now, h.hosts[1], MR_STR(""));
     assert_false(take(&h, 1, &c));
     assert_true(mr_balance_is_stalled(h.r, NULL));
     assert_int_equal(mr_balance_next_wake(h.r), INT64_MAX);
-    mr_balance_unfence(h.r, h.now, h.hosts[0]);
+    mr_balance_uncordon(h.r, h.now, h.hosts[0]);
     assert_int_equal(burst_take(&h, 1), 1);
     assert_int_equal(h.burst[0].host, h.hosts[0]);
     burst_done(&h, MR_BALANCE_OK);
@@ -483,7 +483,7 @@ static void removed_when_the_last_call_is_done(void **state)
     mr_balance_remove(h.r, h.now, old);
     assert_int_equal(view(&h, 0).state, MR_BALANCE_STATE_DRAINING);
     assert_int_equal(burst_take(&h, 1), 0);
-    mr_balance_fence(h.r, h.now, old, MR_STR("too late"));
+    mr_balance_cordon(h.r, h.now, old, MR_STR("too late"));
     assert_int_equal(view(&h, 0).state, MR_BALANCE_STATE_DRAINING);
     done(&h, &c, MR_BALANCE_FAILED);
     assert_int_equal(mr_balance_views(h.r, h.now, NULL, 0), 0);
@@ -553,7 +553,7 @@ int main(void)
         cmocka_unit_test(the_last_host_is_tried_every_ten_seconds),
         cmocka_unit_test(throttled_hosts_are_left_alone_for_as_long_as_they_ask),
         cmocka_unit_test(rejected_calls_count_neither_way),
-        cmocka_unit_test(fenced_until_the_caller_says_otherwise),
+        cmocka_unit_test(cordoned_until_the_caller_says_otherwise),
         cmocka_unit_test(removed_when_the_last_call_is_done),
         cmocka_unit_test(probes_suspect_and_traffic_decides),
         cmocka_unit_test(a_host_whose_refusals_are_refuted_is_ejected),

@@ -95,7 +95,7 @@ static void hosts_to_avoid_are_a_last_resort(void **state)
     assert_false(take_avoiding(&h, 1, h.hosts, 1, &c));
     assert_true(take(&h, 1, &c));
     /* It is out: take what there is. */
-    mr_balance_fence(h.r, h.now, h.hosts[1], MR_STR("test"));
+    mr_balance_cordon(h.r, h.now, h.hosts[1], MR_STR("test"));
     assert_true(take_avoiding(&h, 1, h.hosts, 1, &c));
     assert_int_equal(c.host, h.hosts[0]);
     mr_balance_free(&h.r);
@@ -134,8 +134,8 @@ static void what_is_not_known_is_ignored(void **state)
     mr_balance_done(h.r, h.now, UINT64_MAX, MR_BALANCE_OK, 0);
     mr_balance_remove(h.r, h.now, 0);
     mr_balance_remove(h.r, h.now, UINT32_MAX);
-    mr_balance_fence(h.r, h.now, 12345, MR_STR("x"));
-    mr_balance_unfence(h.r, h.now, h.hosts[0]); /* was not fenced */
+    mr_balance_cordon(h.r, h.now, 12345, MR_STR("x"));
+    mr_balance_uncordon(h.r, h.now, h.hosts[0]); /* was not cordoned */
     mr_balance_probed(h.r, h.now, h.hosts[0], false);
     assert_int_equal(view(&h, 0).state, MR_BALANCE_STATE_READY);
     mr_balance_free(&h.r);
@@ -230,7 +230,7 @@ static void one_host_and_no_other(void **state)
     assert_int_equal(view(&h, 1).in_flight, 4);
     done(&h, &c[0], MR_BALANCE_THROTTLED);
     assert_false(mr_balance_pick_host(h.r, h.now, h.hosts[1], &c[0]));
-    mr_balance_fence(h.r, h.now, h.hosts[0], mr_str_c("another model"));
+    mr_balance_cordon(h.r, h.now, h.hosts[0], mr_str_c("another model"));
     assert_false(mr_balance_pick_host(h.r, h.now, h.hosts[0], &c[0]));
     assert_false(mr_balance_pick_host(h.r, h.now, 77, &c[0]));
     mr_balance_free(&h.r);

@@ -121,9 +121,9 @@ static void step(struct world *w)
         host = mr_balance_probe(h->r, h->now);
         mr_balance_probed(h->r, h->now, host, below(w, 2));
     } else if (what < 96) {
-        mr_balance_fence(h->r, h->now, h->hosts[i], MR_STR("random"));
+        mr_balance_cordon(h->r, h->now, h->hosts[i], MR_STR("random"));
     } else if (what < 98) {
-        mr_balance_unfence(h->r, h->now, h->hosts[i]);
+        mr_balance_uncordon(h->r, h->now, h->hosts[i]);
     } else if (what < 99 && mr_balance_views(h->r, h->now, NULL, 0) < 60) {
         mr_balance_remove(h->r, h->now, h->hosts[i]);
         h->hosts[i] = mr_balance_add(h->r, h->now);
@@ -142,7 +142,7 @@ static void ends_with_one_host(struct world *w)
     uint32_t ok = 0;
 
     for (uint32_t i = 0; i < HOSTS; i++) {
-        mr_balance_unfence(h->r, h->now, h->hosts[i]);
+        mr_balance_uncordon(h->r, h->now, h->hosts[i]);
     }
     while (ok < 200) {
         wait_for_room(h, S(400), &c);

@@ -56,11 +56,11 @@ void mr_balance_set_max_limit(struct mr_balance *r, uint32_t max_limit);
 uint32_t mr_balance_add(struct mr_balance *r, int64_t now_ns);
 /** No new call; the host is gone as soon as its last call is done. An unknown id is ignored, here and below. */
 void mr_balance_remove(struct mr_balance *r, int64_t now_ns, uint32_t host);
-/** No new call until mr_balance_unfence: the caller found that the host must not be used, for instance because it
+/** No new call until mr_balance_uncordon: the caller found that the host must not be used, for instance because it
  *  has another version of the model. The reason is cut at 95 bytes. */
-void mr_balance_fence(struct mr_balance *r, int64_t now_ns, uint32_t host, mr_str reason);
+void mr_balance_cordon(struct mr_balance *r, int64_t now_ns, uint32_t host, mr_str reason);
 /** The host begins again, half-open. */
-void mr_balance_unfence(struct mr_balance *r, int64_t now_ns, uint32_t host);
+void mr_balance_uncordon(struct mr_balance *r, int64_t now_ns, uint32_t host);
 
 /* ---- calls ---- */
 
@@ -150,7 +150,7 @@ enum mr_balance_state {
     MR_BALANCE_STATE_SUSPECT,
     MR_BALANCE_STATE_EJECTED,
     MR_BALANCE_STATE_HALF_OPEN,
-    MR_BALANCE_STATE_FENCED,
+    MR_BALANCE_STATE_CORDONED,
     MR_BALANCE_STATE_DRAINING,
 };
 /** "ready", "suspect", ...; any value is safe. */
