@@ -157,6 +157,16 @@ int mr_body_append(struct mr_call_impl *call, const void *data, size_t n)
     if (!mr_size_add(b->len, n, &need)) {
         return MR_E_TOO_LARGE;
     }
+    if (!b->block && n > b->cap - b->len) {
+        /* body_place sees what is staged: as much as there is room for. */
+        const size_t part = b->cap - b->len;
+        if (part > 0) {
+            memcpy(b->base + b->len, data, part);
+        }
+        b->len += part;
+        data = (const uint8_t *)data + part;
+        n -= part;
+    }
     int rc = ensure(call, need, (mr_bytes){data, n});
     if (rc < 0) {
         return rc;

@@ -361,10 +361,15 @@ static void complete_body(struct mr_call_impl *call)
 static void expect_message(struct mr_call_impl *call, const uint8_t *data, size_t len)
 {
     struct mr_body *b = &call->body;
+    uint8_t prefix[5];
 
-    if (b->expect < 0 && b->len == 0 && call->pub.is_grpc && len >= 5) {
-        b->expect = 5 + ((int64_t)data[1] << 24 | data[2] << 16 | data[3] << 8 | data[4]);
+    if (b->expect >= 0 || !call->pub.is_grpc || b->len >= 5 || b->len + len < 5) {
+        return;
     }
+    for (size_t i = 0; i < 5; i++) {
+        prefix[i] = i < b->len ? b->base[i] : data[i - b->len];
+    }
+    b->expect = 5 + ((int64_t)prefix[1] << 24 | prefix[2] << 16 | prefix[3] << 8 | prefix[4]);
 }
 
 /* Allows larger frames to a peer that fills its frames with a large body. */

@@ -77,6 +77,20 @@ def rest2_infer(server, data):
     return answer.body[int(answer.headers["inference-header-content-length"]):]
 
 
+def odd_infer(server, data):
+    """gRPC whose first frames end in the message's prefix and in its names."""
+    message = grpcraw.request("m", [("INPUT0", "FP32", [len(data)], None)], raw=[data.tobytes()]).SerializeToString()
+    body = b"\0" + len(message).to_bytes(4, "big") + message
+    with Http2(server.http) as wire:
+        stream = wire.headers("POST", "/inference.GRPCInferenceService/ModelInfer", [("content-type", "application/grpc"), ("te", "trailers")],
+                              end=False)
+        for begin, end in ((0, 3), (3, 5), (5, 6), (6, 20), (20, None)):
+            wire.send(stream, body[begin:end], end=end is None)
+        answer = wire.response(stream)
+    assert answer.headers["grpc-status"] == "0", answer.headers
+    return grpcraw.pb.ModelInferResponse.FromString(answer.body[5:]).raw_output_contents[0]
+
+
 class Upload:
     """A request of which the last byte is missing: what is there has its place."""
 
@@ -110,7 +124,7 @@ def wait_gone(pid):
 # ---- what is copied ----
 
 @pytest.mark.release
-@pytest.mark.parametrize("infer", [rest_infer, grpc_infer, rest2_infer])
+@pytest.mark.parametrize("infer", [rest_infer, grpc_infer, rest2_infer, odd_infer])
 def test_large_tensors_are_not_copied(served, infer):
     before = copied(served)
     for count in (FOUR_MB, 20_000, 3 * FOUR_MB, FOUR_MB):

@@ -208,6 +208,39 @@ static void test_like_its_model(void **state)
     teardown_model(&m);
 }
 
+/* An extent has the place that it will need, though not the memory; where there is no such place, it is none. */
+static void test_room_to_grow(void **state)
+{
+    const size_t most = (size_t)16 * MR_SHM_UNIT;
+    struct mr_block *blocks[5];
+    struct model m;
+
+    (void)state;
+    setup_model(&m);
+    for (int i = 0; i < 5; i++) {
+        blocks[i] = mr_block_new_growing(&m.heap.provider, 100, most);
+        assert_non_null(blocks[i]);
+        assert_int_equal(blocks[i]->cap, 4096);
+        memset(blocks[i]->data, i, 100);
+    }
+    assert_null(mr_block_new_growing(&m.heap.provider, 100, most));
+    assert_int_equal(mr_shm_heap_get_stats(&m.heap).used_bytes, 5 * 4096);
+    for (int i = 0; i < 5; i++) {
+        const uint8_t *data = blocks[i]->data;
+        assert_true(mr_block_grow(&blocks[i], 100, most));
+        assert_ptr_equal(blocks[i]->data, data);
+        assert_int_equal(data[99], i);
+        memset(blocks[i]->data, i, most);
+    }
+    for (int i = 0; i < 5; i++) {
+        for (size_t at = 0; at < most; at++) {
+            assert_int_equal(blocks[i]->data[at], i);
+        }
+        mr_block_unref(&blocks[i]);
+    }
+    teardown_model(&m);
+}
+
 static void test_what_cannot_be(void **state)
 {
     struct model m;
@@ -283,9 +316,8 @@ static void test_close_of_an_empty_one(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_close),
-        cmocka_unit_test(test_close_of_an_empty_one),
-        cmocka_unit_test(test_like_its_model),
+        cmocka_unit_test(test_close),          cmocka_unit_test(test_close_of_an_empty_one),
+        cmocka_unit_test(test_like_its_model), cmocka_unit_test(test_room_to_grow),
         cmocka_unit_test(test_what_cannot_be),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
