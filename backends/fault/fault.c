@@ -191,7 +191,7 @@ static void hold(const struct plan *p)
 }
 
 /* Faults of the process or the thread. */
-static void disturb(const struct plan *p)
+static void disturb(const struct plan *p, int64_t rows)
 {
     if (p->delay_ms > 0) {
         sleep_ms(p->delay_ms);
@@ -205,7 +205,7 @@ static void disturb(const struct plan *p)
     while (p->hang) {
         pause();
     }
-    if (p->exit >= 0) {
+    if (p->exit >= 0 && rows > p->exit_rows) {
         _exit((int)p->exit);
     }
     if (p->abort) {
@@ -379,7 +379,7 @@ int fault_run(struct instance *inst, const struct plan *p, struct mr_exec *exec,
     struct model *m = inst->model;
     void *data = NULL;
     uint64_t n = atomic_fetch_add_explicit(&m->executions, 1, memory_order_relaxed) + 1;
-    disturb(p);
+    disturb(p, exec->row_count > 1 ? exec->row_count : 1);
     if (p->fail_status != MR_OK && p->fail_request < 0 &&
         (p->fail_every == 0 || n % (uint64_t)p->fail_every == 0)) {
         return fail(p, err);

@@ -20,7 +20,8 @@
     X(fail_every, 0, INT64_MAX, "only each Nth execution of the model does what fail_status says") \
     X(fail_instance, -1, 4096, "opening this instance fails; -1 = none")                           \
     X(fail_request, -1, 1000000, "only this request of the batch fails; -1 = none")                \
-    X(exit, -1, 255, "execute ends the process with this code; -1 = does not")
+    X(exit, -1, 255, "execute ends the process with this code; -1 = does not")                     \
+    X(exit_rows, 0, 1000000, "`exit` is for executions of more rows only")
 
 /* Y(field, meaning): true or false. */
 #define FAULT_SWITCHES(Y)                                                                          \

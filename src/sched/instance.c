@@ -66,11 +66,20 @@ struct walk {
     int64_t deadline_ns;         /* the earliest, INT64_MAX = none */
 };
 
-/* Walk the queue from the front as far as requests fit together. */
+static int64_t rows_max(const struct mr_sched *s)
+{
+    const int64_t most = s->version->max_batch_size;
+    const int64_t now = atomic_load_explicit(&s->version->executor->rows_max, memory_order_relaxed);
+
+    return now > 0 ? MR_MIN(now, most) : most;
+}
+
+/* Walk the queue from the front as far as requests fit together. One that is larger than what a batch may have now goes
+ * alone. */
 static void collect(struct mr_sched *s, struct batch_plan *plan, struct walk *walk)
 {
     struct mr_infer *first = queue_front(s);
-    int64_t max = s->version->max_batch_size;
+    const int64_t max = rows_max(s);
 
     for (struct mr_infer *r = first; r; r = queue_after(s, r)) {
         if (r != first && !instance_can_join(s, first, r)) {
@@ -78,7 +87,7 @@ static void collect(struct mr_sched *s, struct batch_plan *plan, struct walk *wa
             plan->is_ready = true;
             return;
         }
-        if (plan->rows + r->rows > max) {
+        if (plan->count > 0 && plan->rows + r->rows > max) {
             plan->reason = MR_CLOSE_FULL;
             plan->is_ready = true;
             return;
@@ -92,7 +101,7 @@ static void collect(struct mr_sched *s, struct batch_plan *plan, struct walk *wa
         if (is_preferred(s, plan->rows)) {
             walk->preferred = *plan;
         }
-        if (plan->rows == max) {
+        if (plan->rows >= max) {
             plan->reason = MR_CLOSE_FULL;
             plan->is_ready = true;
             return;
@@ -209,7 +218,7 @@ static int64_t rows_to_wake_at(const struct mr_sched *s, int64_t rows)
     int64_t expected = s->options.has_exact_delay
                            ? INT64_MAX
                            : (int64_t)s->expected_rows - (s->inflight_rows - s->queued_rows);
-    int64_t at = MR_MIN((int64_t)s->version->max_batch_size, MR_MAX(expected, rows + 1));
+    int64_t at = MR_MIN(rows_max(s), MR_MAX(expected, rows + 1));
 
     for (size_t i = 0; i < s->preferred_count; i++) {
         if (s->preferred[i] > rows) {

@@ -340,6 +340,7 @@ int mr_sentinel_model_open(struct mr_executor **out, struct mr_sentinel *s,
     m->base.backend = m->open.backend;
     m->base.model = m->open.model.name;
     m->base.hands_over = true;
+    m->rows.limit = &m->base.rows_max;
     m->loading = args->desc->loading;
     m->worker_count = 1;
     for (uint32_t i = 0; i < MR_SHM_WORKERS_MAX; i++) {

@@ -1,24 +1,28 @@
 #include "restart.h"
 
-#include "base/clock.h"
+#include "base/mem.h"
 
-#define FIRST_NS (50 * MR_NS_PER_MS)
-#define MOST_NS  (5 * MR_NS_PER_S)
+#define FIRST_NS  (50 * MR_NS_PER_MS)
+#define MOST_NS   (5 * MR_NS_PER_S)
+#define DEVICE_NS MR_NS_PER_S
 
 void restart_worked(struct restart *r)
 {
     r->eighths = 0;
 }
 
-int64_t restart_died(struct restart *r, bool was_killed, uint32_t dice)
+int64_t restart_died(struct restart *r, enum restart_cause cause, uint32_t dice)
 {
+    const int64_t least = cause == RESTART_DEVICE ? DEVICE_NS : 0;
+
     if (!restart_is_open(r)) {
-        r->eighths += was_killed ? 1 : 8;
+        r->eighths += cause == RESTART_KILL ? 1 : 8;
     }
-    if (r->eighths <= 8) {
+    if (r->eighths <= 8 && least == 0) {
         return 0;
     }
-    const int64_t ns = restart_is_open(r) ? MOST_NS : FIRST_NS << ((r->eighths + 7) / 8 - 2);
+    const unsigned doubled = r->eighths <= 8 ? 0 : (r->eighths + 7) / 8 - 2;
+    const int64_t ns = restart_is_open(r) ? MOST_NS : MR_MAX(FIRST_NS << doubled, least);
     /* a fifth more or less, so that those that died together do not come back together */
     return ns - ns / 5 + (int64_t)((double)ns * 0.4 * dice / UINT32_MAX);
 }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "ipc/message.h"
 #include "ipc/reply.h"
 #include "sentinel_priv.h"
@@ -122,6 +123,14 @@ static uint64_t bytes_of(const struct mr_execution *x)
     return bytes;
 }
 
+static void rows_log(const struct process_model *m, const char *why)
+{
+    const uint32_t limit = atomic_load_explicit(&m->base.rows_max, memory_order_relaxed);
+
+    mr_log(MR_LOG_WARN, "worker.rows", "model=%s rows=%u %s", MR_LOG_STR(mr_str_c(m->base.model)),
+           limit, why);
+}
+
 static void run_done(struct run *r, struct mr_shm_slot *s)
 {
     struct process_model *m = r->model;
@@ -138,6 +147,9 @@ static void run_done(struct run *r, struct mr_shm_slot *s)
             grow(&m->output_bytes, bytes);
         }
         times_note(&m->times, s->rows, ns);
+        if (rows_worked(&m->rows, s->rows)) {
+            rows_log(m, "batches may have so many rows again, 0: as many as the model can");
+        }
         atomic_fetch_add_explicit(&m->copied_bytes, copied, memory_order_relaxed);
     }
     run_end(r, s, rc, &err);
@@ -227,9 +239,15 @@ static void run_lost(struct run *r, struct mr_shm_slot *s, bool is_damaged)
         return;
     }
     const bool was_killed = !is_damaged && w->was_killed;
+    const bool was_short = !is_damaged && w->was_short;
+    if (was_short && rows_short(&m->rows, s->rows)) {
+        rows_log(m, "a worker process ran out of memory: batches have at most so many rows now");
+    }
     r->kills += was_killed;
     r->faults += !was_killed;
-    if (r->kills < KILLS_MAX && r->faults < (r->x->is_suspect ? 1 : FAULTS_MAX)) {
+    /* A batch that takes too much memory is run in halves at once. */
+    const bool is_hopeless = r->x->is_suspect || (was_short && r->x->exec.request_count > 1);
+    if (r->kills < KILLS_MAX && r->faults < (is_hopeless ? 1 : FAULTS_MAX)) {
         atomic_fetch_add_explicit(&m->requeued, 1, memory_order_relaxed);
         home_submit(m, s, r->message_bytes, HOME_SENTINEL, true);
         return;

@@ -16,6 +16,7 @@
 #define UNREADY_NS    (50 * MR_NS_PER_MS)
 #define LATE_NS       (500 * MR_NS_PER_MS) /* of a timer */
 #define EVENTS_MAX    64
+#define PROBE_LOOK_NS (100 * MR_NS_PER_MS)
 #define HANG_NS       (10 * MR_NS_PER_S)
 
 void sentinel_wake(struct mr_sentinel *s)
@@ -188,6 +189,36 @@ static int64_t running_timers_run(struct worker *w, int64_t now_ns)
     return next;
 }
 
+static bool is_busy(struct process_model *m)
+{
+    return mr_shm_get_stats(m->shm).slots_used > 0;
+}
+
+/* It is the first to come back after all that died, and has not shown yet that it works. */
+static bool is_probing(const struct worker *w, int64_t now_ns)
+{
+    return w->is_running && restart_is_open(&w->restart) &&
+           atomic_load_explicit(&w->answered, memory_order_relaxed) == 0 &&
+           (w->step != STEP_READY || now_ns - w->since_ns < PROBE_NS || is_busy(w->model));
+}
+
+/* Starts it if it is due. Returns when to look again. */
+static int64_t start_timer_run(struct worker *w, int64_t now_ns)
+{
+    const struct process_model *m = w->model;
+
+    if (w->start_at_ns > now_ns || w->is_running) {
+        return w->start_at_ns;
+    }
+    for (uint32_t i = 0; restart_is_open(&w->restart) && i < m->worker_count; i++) {
+        if (is_probing(&m->workers[i], now_ns)) {
+            return now_ns + PROBE_LOOK_NS;
+        }
+    }
+    worker_start(w, now_ns);
+    return w->start_at_ns > 0 ? w->start_at_ns : INT64_MAX;
+}
+
 /* Starts and ends that are due. Returns when the next one is, INT64_MAX = never. */
 static int64_t timers_run(struct process_model *m, int64_t now_ns)
 {
@@ -195,22 +226,14 @@ static int64_t timers_run(struct process_model *m, int64_t now_ns)
 
     for (uint32_t i = 0; i < m->worker_count; i++) {
         struct worker *w = &m->workers[i];
-        if (w->start_at_ns > 0 && w->start_at_ns <= now_ns && !w->is_running) {
-            worker_start(w, now_ns);
-        }
         if (w->start_at_ns > 0) {
-            next = MR_MIN(next, w->start_at_ns);
+            next = MR_MIN(next, start_timer_run(w, now_ns));
         }
         if (w->is_running) {
             next = MR_MIN(next, running_timers_run(w, now_ns));
         }
     }
     return next;
-}
-
-static bool is_busy(struct process_model *m)
-{
-    return mr_shm_get_stats(m->shm).slots_used > 0;
 }
 
 static bool is_any_busy(struct mr_sentinel *s)

@@ -15,6 +15,7 @@
 #include "lines.h"
 #include "process/spawn.h"
 #include "restart.h"
+#include "rows.h"
 #include "sentinel/sentinel.h"
 #include "shm/plane.h"
 #include "times.h"
@@ -54,6 +55,7 @@ struct worker {
     bool is_deaf;         /* its socket is closed */
     bool has_said;        /* why it ends: err */
     bool was_killed;      /* the last process, by SIGKILL from outside */
+    bool was_short;       /* the last process, of memory */
     bool was_ready;       /* once, with this or an earlier process */
     struct mr_err err;    /* why it failed */
     struct mr_process process;
@@ -114,6 +116,7 @@ struct process_model {
     _Atomic uint64_t
         output_bytes; /* largest outputs of an execution so far, beyond the room; relaxed */
     struct times times;
+    struct rows rows;
     int64_t load_ns; /* the longest start of a worker so far; under the lock */
     /* relaxed, for reports */
     _Atomic uint64_t requeued, quarantined, copied_bytes;

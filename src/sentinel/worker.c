@@ -139,8 +139,8 @@ static void start_failed(struct worker *w, const struct mr_err *err, int64_t now
         return;
     }
     w->start_at_ns =
-        now_ns +
-        MR_MAX(restart_died(&w->restart, false, (uint32_t)mr_rng_u64(&s->rng)), 10 * MR_NS_PER_MS);
+        now_ns + MR_MAX(restart_died(&w->restart, RESTART_FAULT, (uint32_t)mr_rng_u64(&s->rng)),
+                        10 * MR_NS_PER_MS);
     broken_note(w->model);
 }
 
@@ -433,15 +433,27 @@ static void descriptors_close(struct worker *w)
     w->is_deaf = false;
 }
 
+static bool ended_with(const struct mr_process_exit *how, int code)
+{
+    return !how->is_signal && how->code == code;
+}
+
 /* Whether and when there is a next process. */
 static void next_plan(struct worker *w, const struct mr_process_exit *how, bool was_ready,
                       int64_t now_ns)
 {
     struct mr_sentinel *s = w->model->sentinel;
-    const bool is_bad_model = !how->is_signal && how->code == MR_WORKER_EXIT_MODEL;
+    const bool is_bad_model = ended_with(how, MR_WORKER_EXIT_MODEL);
+    enum restart_cause cause = RESTART_FAULT;
     char text[48];
 
     w->was_killed = how->is_signal && how->code == SIGKILL && w->fault == MR_WORKER_FAULTS;
+    w->was_short = ended_with(how, MR_WORKER_EXIT_MEMORY);
+    if (w->was_killed) {
+        cause = RESTART_KILL;
+    } else if (ended_with(how, MR_WORKER_EXIT_DEVICE)) {
+        cause = RESTART_DEVICE;
+    }
     if (w->fault == MR_WORKER_FAULTS) {
         w->fault = how->is_signal || how->code == 0 ? MR_WORKER_CRASHED : MR_WORKER_SICK;
         snprintf(w->last_fault, sizeof w->last_fault, "%s: %s%s%.80s",
@@ -466,8 +478,7 @@ static void next_plan(struct worker *w, const struct mr_process_exit *how, bool 
     if (was_ready && atomic_load_explicit(&w->answered, memory_order_relaxed) > 0) {
         restart_worked(&w->restart);
     }
-    w->start_at_ns =
-        now_ns + restart_died(&w->restart, w->was_killed, (uint32_t)mr_rng_u64(&s->rng));
+    w->start_at_ns = now_ns + restart_died(&w->restart, cause, (uint32_t)mr_rng_u64(&s->rng));
 }
 
 void worker_on_end(struct worker *w, bool is_waiting, int64_t now_ns)

@@ -10,7 +10,7 @@ from lib import wait
 from lib.faults import PROGRAM, Faults
 from lib.metrics import value
 from lib.server import BIN
-from lib.workers import RESTARTS, add_fault, answer, ask, asked, pids, report
+from lib.workers import RESTARTS, add_fault, answer, ask, asked, pids, report, workers
 
 
 @pytest.fixture
@@ -111,3 +111,71 @@ def test_times_of_faults(fault, models, start):
     table = subprocess.run([BIN, "model", "workers", "m", "-u", server.url(), "--output=table"], capture_output=True, text=True)
     lines = table.stdout.splitlines()
     assert [line.split()[0] for line in lines[-4:]] == ["FAULT", "crash", "hang", "sick"], table
+
+
+# ---- sick ----
+
+def batch(server, hold, count):
+    """One request runs alone until `count` others wait, which become one batch or more. Their answers."""
+    hold.path.touch()
+    first = asked(server, "m", [0], hold.parameters)
+    hold.wait_held()
+    hold.path.with_suffix(".held").unlink()
+    others = [asked(server, "m", [i]) for i in range(1, count + 1)]
+    wait.equal(lambda: value(server, "nv_inference_pending_request_count", model="m"), count)
+    hold.end()
+    for thread, _ in [first, *others]:
+        thread.join()
+    return [answer(replies[0]) for _, replies in [first, *others]]
+
+
+def test_batches_that_take_too_much_memory(fault, models, start, hold):
+    """They are run in halves at once, and those that follow are smaller."""
+    fault(max_batch_size=8, extra=" dynamic_batching { }", exit="71", exit_rows="2")
+    server = start(models)
+    executions = lambda: value(server, "nv_inference_exec_count", model="m")
+    assert batch(server, hold, 7) == [[i] for i in range(8)]
+    assert value(server, RESTARTS, model="m", reason="sick") == value(server, RESTARTS, model="m") == 3  # of 7, 3 and 4 rows
+    before = executions()
+    assert batch(server, hold, 6) == [[i] for i in range(7)]
+    assert executions() == before + 7
+    assert value(server, RESTARTS, model="m") == 3
+    wait.equal(lambda: [int(line["rows"]) for line in server.events() if line.get("event") == "worker.rows"], [3, 1])
+
+
+def test_device_that_fails(fault, models, start):
+    fault()
+    server = start(models)
+    assert ask(server, "m", [1], {"exit": 70}).status == 500
+    assert answer(ask(server, "m", [2])) == [2]
+    assert value(server, RESTARTS, model="m", reason="sick") == value(server, RESTARTS, model="m") == 2
+
+
+# ---- coming back ----
+
+def test_workers_come_back_one_after_the_other(fault, models, start, hold, tmp_path):
+    """After deaths without end, the next is started when the one before has answered."""
+    program, gate, starts = tmp_path / "worker", tmp_path / "gate", tmp_path / "starts"
+    program.write_text(f"#!/bin/sh\n[ -e {gate} ] || exit 3\necho >>{starts}\nexec {BIN.with_name('millrace-worker')} \"$@\"\n")
+    program.chmod(0o755)
+    gate.touch()
+    fault(count=2)
+    server = start(models, f"--worker-program={program}")
+    assert len(pids(server, "m")) == 2
+    gate.unlink()
+    starts.unlink()
+    for pid in pids(server, "m"):
+        os.kill(pid, signal.SIGABRT)
+    refused = lambda: ask(server, "m", [1]).status == 503
+    died = lambda: min(sum(w["restarts"].values()) for w in workers(server, "m"))
+    wait.until(lambda: died() >= 6 and refused(), "no worker to be tried for a while")
+    gate.touch()
+    wait.until(lambda: pids(server, "m"), "one worker to be back")
+    thread, replies = asked(server, "m", [7], hold.parameters)
+    hold.wait_held()
+    assert len(pids(server, "m")) == 1 and starts.read_text() == "\n"
+    hold.end()
+    thread.join()
+    assert answer(replies[0]) == [7]
+    wait.equal(lambda: len(pids(server, "m")), 2)
+    assert starts.read_text() == "\n\n"

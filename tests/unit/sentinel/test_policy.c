@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "hang.h"
 #include "restart.h"
+#include "rows.h"
 #include "times.h"
 
 #define MS MR_NS_PER_MS
@@ -21,12 +22,12 @@ static void test_restarts_wait_longer_and_longer(void **state)
     (void)state;
     for (unsigned i = 0; i < sizeof expected / sizeof *expected; i++) {
         assert_int_equal(restart_is_open(&r), i >= 6);
-        const int64_t ns = restart_died(&r, false, UINT32_MAX / 2);
+        const int64_t ns = restart_died(&r, RESTART_FAULT, UINT32_MAX / 2);
         assert_true(ns >= expected[i] * MS * 99 / 100 && ns <= expected[i] * MS * 101 / 100);
     }
     restart_worked(&r);
     assert_false(restart_is_open(&r));
-    assert_int_equal(restart_died(&r, false, 0), 0);
+    assert_int_equal(restart_died(&r, RESTART_FAULT, 0), 0);
 }
 
 static void test_restarts_are_spread(void **state)
@@ -34,8 +35,8 @@ static void test_restarts_are_spread(void **state)
     struct restart low = {16}, high = {16};
 
     (void)state;
-    assert_int_equal(restart_died(&low, false, 0), 80 * MS);
-    assert_int_equal(restart_died(&high, false, UINT32_MAX), 120 * MS);
+    assert_int_equal(restart_died(&low, RESTART_FAULT, 0), 80 * MS);
+    assert_int_equal(restart_died(&high, RESTART_FAULT, UINT32_MAX), 120 * MS);
 }
 
 static void test_kills_from_outside_count_little(void **state)
@@ -44,14 +45,54 @@ static void test_kills_from_outside_count_little(void **state)
 
     (void)state;
     for (int i = 0; i < 8; i++) {
-        assert_int_equal(restart_died(&r, true, 0), 0);
+        assert_int_equal(restart_died(&r, RESTART_KILL, 0), 0);
     }
     for (int i = 0; i < 32; i++) {
-        assert_true(restart_died(&r, true, 0) > 0);
+        assert_true(restart_died(&r, RESTART_KILL, 0) > 0);
         assert_false(restart_is_open(&r));
     }
-    restart_died(&r, true, 0);
+    restart_died(&r, RESTART_KILL, 0);
     assert_true(restart_is_open(&r));
+}
+
+static void test_a_device_has_time(void **state)
+{
+    struct restart r = {0};
+
+    (void)state;
+    assert_int_equal(restart_died(&r, RESTART_DEVICE, 0), 800 * MS);
+    assert_int_equal(restart_died(&r, RESTART_DEVICE, UINT32_MAX), 1200 * MS);
+    r.eighths = 8 * RESTART_LIMIT;
+    assert_int_equal(restart_died(&r, RESTART_DEVICE, 0), 4000 * MS);
+}
+
+static void test_rows_are_fewer_for_a_while(void **state)
+{
+    _Atomic uint32_t limit = 0;
+    struct rows r = {.limit = &limit};
+
+    (void)state;
+    assert_false(rows_worked(&r, 32));
+    assert_false(rows_short(&r, 0)); /* a model without batches */
+    assert_false(rows_short(&r, 1));
+    assert_true(rows_short(&r, 32));
+    assert_int_equal(limit, 16);
+    assert_false(rows_short(&r, 32)); /* one that was formed before */
+    assert_true(rows_short(&r, 16));
+    assert_true(rows_short(&r, 9));
+    assert_int_equal(limit, 4);
+    for (int expected = 8; expected <= 16; expected *= 2) {
+        for (unsigned i = 0; i + 1 < ROWS_AGAIN; i++) {
+            assert_false(rows_worked(&r, limit));
+            assert_false(rows_worked(&r, limit - 1)); /* says nothing about more */
+        }
+        assert_true(rows_worked(&r, limit));
+        assert_int_equal(limit, expected);
+    }
+    for (unsigned i = 0; i < ROWS_AGAIN; i++) {
+        rows_worked(&r, 16);
+    }
+    assert_int_equal(limit, 0);
 }
 
 /* Looks every 20 ms until it is judged to hang; returns after how long, 0 = not within a minute. */
@@ -194,6 +235,8 @@ int main(void)
         cmocka_unit_test(test_restarts_wait_longer_and_longer),
         cmocka_unit_test(test_restarts_are_spread),
         cmocka_unit_test(test_kills_from_outside_count_little),
+        cmocka_unit_test(test_a_device_has_time),
+        cmocka_unit_test(test_rows_are_fewer_for_a_while),
         cmocka_unit_test(test_hang_by_what_is_usual),
         cmocka_unit_test(test_who_has_no_cpu_does_not_hang),
         cmocka_unit_test(test_who_computes_has_the_whole_time),

@@ -81,6 +81,8 @@ struct mr_executor {
     /** Memory from which inputs reach the model without a copy; NULL: any. The second is for what clients send at their
      *  pace. As long as the executor; blocks may last longer. */
     const struct mr_block_provider *inputs, *bodies;
+    /** Set by the executor: batches should have no more rows, 0 = as many as the model can. Relaxed. */
+    _Atomic uint32_t rows_max;
 };
 
 /** A checked copy of a signature in one block (mr_free), which keeps to the rules above. flags: added to its own. status:
