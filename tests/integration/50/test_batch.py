@@ -505,7 +505,8 @@ def default_command(folder, addresses, *args):
 
 @pytest.mark.parametrize("most_rows,args", [(10**9, ()), (300, ()), (10**9, ("--batch-rows", "256"))], ids=["any", "300", "as told"])
 def test_calls_grow_by_themselves(tmp_path, most_rows, args):
-    """As far as that pays and hosts take it, unless an option says how many rows they have."""
+    """As far as hosts take it, unless an option says how many rows they have. How far that pays is unit.batch.test_grow's:
+    here it depends on the machine."""
     x = table(tmp_path / "in", 600000)
     kind = type("Grows", (PerCall,), {"sizes": [], "most_rows": most_rows})
     with hosts(kind) as (addresses, _):
@@ -517,4 +518,4 @@ def test_calls_grow_by_themselves(tmp_path, most_rows, args):
     if most_rows == 300 or args:
         assert sum(n > 256 for n in kind.sizes) <= (0 if args else 8)
     else:
-        assert max(kind.sizes) >= 1024 and kind.sizes[0] <= 256
+        assert max(kind.sizes) >= 512 and kind.sizes[0] <= 256

@@ -198,9 +198,15 @@ def test_pause_is_seen_in_the_progress(gated):
 def test_pause_is_no_outage(gated):
     """The one host fails, so that the route is stalled; a pause of any length does not end the job."""
     folder, x, addresses, host, gate = gated
-    host.answer = lambda self, number, x, key: self.say(503, {"error": "busy"})
+    paused = threading.Event()
+
+    def busy(self, number, x, key):
+        paused.wait(wait.PATIENCE)
+        self.say(503, {"error": "busy"})
+    host.answer = busy
     with running(folder, addresses, "--max-outage", 2) as process:
         cli("pause", folder / "out")
+        paused.set()
         wait.until(lambda: status(folder)["ran_s"] > 4, "the outage to be over its limit")
         assert process.poll() is None
         del host.answer
