@@ -376,3 +376,20 @@ def test_output_of_a_worker_is_logged(fault, models, start):
         rest.post(infer_path("m"), json.dumps({"id": "the-one", **numbers([1], {"abort": True})}))
     line = wait.until(lambda: [l for l in server.events() if l.get("event") == "worker.end"], "the line")[0]
     assert line["model"] == "m" and line["ids"] == "the-one" and "SIGABRT" in line["msg"]
+
+
+# ---- the way there and back ----
+
+def test_no_thread_of_the_model(models, start):
+    """Requests go from the network's threads to the workers, alone and in batches that do not wait."""
+    repo.add(models, "plain", parameters=PROCESS)
+    repo.add(models, "batches", max_batch_size=8, parameters=PROCESS, extra="dynamic_batching { }")
+    server = start(models)
+    with Rest(server.http) as rest:
+        for model in ("plain", "batches"):
+            for i in range(50):
+                shape = [1, 4] if model == "batches" else [4]
+                body = {"inputs": [{"name": "INPUT0", "datatype": "INT32", "shape": shape, "data": [i] * 4}]}
+                assert rest.post(infer_path(model), body).ok().json()["outputs"][0]["data"] == [i] * 4
+    threads = [p.read_text().strip() for p in Path(f"/proc/{server.process.pid}/task").glob("*/comm")]
+    assert "sentinel" in threads and not [t for t in threads if t.startswith("run:")], threads
