@@ -86,7 +86,7 @@ void mr_engine_free(struct mr_engine **engine)
     }
     if (e->models && mr_engine_stop(e, 0) > 0) {
         mr_models_free(&e->models);
-        *engine = NULL; /* what is still in use may use the engine */
+        *engine = NULL; /* versions in use may still use the engine */
         return;
     }
     mr_models_free(&e->models);

@@ -22,7 +22,7 @@ struct mr_engine {
     bool is_draining;
 };
 
-/* Answers all that wait, and lets no more wait. */
+/* Answers all waits and refuses later ones. */
 void resolve_drain(struct mr_engine *e);
 /* As mr_engine_resolve_cancel, holding the mutex. */
 bool resolve_detach(struct mr_engine *e, struct mr_resolve *q);

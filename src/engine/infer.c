@@ -1,4 +1,4 @@
-/* Requests by name. What waits for the resolver is noted in the request's arena; otherwise nothing is kept of it here. */
+/* Requests by name. The state of a request that waits for the resolver is in its arena; nothing else is kept here. */
 #include "engine_priv.h"
 
 /* A request whose name is being resolved. */
@@ -10,7 +10,7 @@ struct call {
     bool is_cancelled; /* after the resolver's answer */
 };
 
-/* With a version that is pinned. Negative: refused. */
+/* The version is pinned. Negative: refused. */
 static int bind(struct mr_infer *r, const struct mr_infer_args *args, struct mr_target *target)
 {
     if (args->has_sequence && !(args->sequence_flags & MR_SEQUENCE_START)) {
@@ -27,7 +27,7 @@ static int bind(struct mr_infer *r, const struct mr_infer_args *args, struct mr_
     return mr_infer_validate(r, args, &r->err);
 }
 
-/* What the resolver was asked for has come, or will not. */
+/* The resolver has answered. */
 static void on_resolved(struct mr_resolve *q)
 {
     struct call *c = MR_CONTAINER_OF(q, struct call, resolve);

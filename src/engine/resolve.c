@@ -1,8 +1,9 @@
 /* From a name to a version: here, or once the resolver has made it available.
  *
- * A wait ties a request's mr_resolve to the resolver's answer. It has two references, of the call that asks and of the
- * resolver, as either may be done with it first. Its request leaves it under the mutex, once: by the answer, a cancel or
- * a drain; whoever took it out of the list tells the request. An answer to a wait without a request is dropped. */
+ * A wait ties a request's mr_resolve to the resolver's answer. It has two references, one of the call that asks and
+ * one of the resolver, as either may finish first. Its request leaves it under the mutex, once: by the answer, a
+ * cancel or a drain; the thread that took it out of the list informs the request. An answer to a wait without a
+ * request is dropped. */
 #include "base/mem.h"
 #include "engine_priv.h"
 
@@ -172,7 +173,7 @@ static struct mr_engine_wait *wait_new(struct mr_engine *e, struct mr_resolve *q
         pthread_mutex_unlock(&e->mutex);
         return w;
     }
-    /* While draining it is what the look-up said. */
+    /* While draining, the error is that of the look-up. */
     if (!e->is_draining && is_full) {
         MR_FAIL(err, MR_E_UNAVAILABLE,
                 "%u requests wait for models to be loaded, more may not (max_resolving)",
@@ -208,7 +209,7 @@ int mr_engine_resolve(struct mr_engine *e, const struct mr_reply_loop *reply_loo
     }
     rc = resolver->resolve(resolver->ctx, model, version, w, err);
     pthread_mutex_lock(&e->mutex);
-    /* Without a request it was answered meanwhile, which q->done hears: by a drain, whatever the resolver says. */
+    /* Without a request, a drain has answered it in the meantime through q->done, whatever the resolver returned. */
     const bool is_told = !w->q;
     if (rc != MR_PENDING && !is_told) {
         resolve_detach(e, q);

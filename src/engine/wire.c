@@ -1,4 +1,4 @@
-/* Open Inference Protocol messages and inferences of the scheduler, which knows of no message. */
+/* Open Inference Protocol messages and inferences of the scheduler, which knows no messages. */
 #include "engine/wire.h"
 
 #include <string.h>

@@ -1,9 +1,9 @@
-/* The course of one execution: begun, perhaps pending, cancelled, ended.
+/* The states of one execution: started, perhaps pending, cancelled, ended.
  *
- * `holders` counts who may still touch an execution: the call of execute, the completion that is to come, and cancels
- * that go on. Whoever lets go last ends it. When that is the call of execute, the execution ended early and the caller
- * hears of it as if it had never been pending; otherwise on_done is called. Executors without cancel pay for it only
- * when an execution is pending. */
+ * `holders` counts those that may still access an execution: the call of execute, the expected completion, and
+ * cancels in progress. The last one to release it ends it. If that is the call of execute, the execution ended early
+ * and the caller gets its result as if it had never been pending; otherwise on_done is called. Executors without
+ * cancel pay for it only when an execution is pending. */
 #include "exec_priv.h"
 
 static bool let_go(struct mr_execution *x)
@@ -12,7 +12,7 @@ static bool let_go(struct mr_execution *x)
     return atomic_fetch_sub_explicit(&x->holders, 1, memory_order_acq_rel) == 1;
 }
 
-/* What is left of an execution that says it is done. */
+/* The last checks of an execution that reports success. */
 static int settle(struct mr_execution *x, int status, struct mr_err *err)
 {
     if (status == MR_OK && !(x->exec.flags & MR_EXEC_DECOUPLED)) {
@@ -43,7 +43,7 @@ int mr_executor_execute(struct mr_executor *e, struct mr_execution *x, struct mr
     atomic_store_explicit(&x->holders, 2, memory_order_release);
     int rc = e->ops->execute(e, x, err);
     if (rc != MR_PENDING && !e->ops->cancel) {
-        atomic_store_explicit(&x->holders, 0, memory_order_relaxed); /* nobody else counts */
+        atomic_store_explicit(&x->holders, 0, memory_order_relaxed); /* no other holder counts */
         return settle(x, rc, err);
     }
     if (rc != MR_PENDING) {

@@ -1,9 +1,9 @@
 /* Setting outputs, and the checks around it.
  *
- * Outputs are judged as they are asked for: index, data type, shape, size, rows. So what computes a wrong shape is
- * stopped before memory is taken for it. What only the finished bytes show (the length prefixes of a BYTES tensor) is
- * checked at the end. Small outputs live in the arena, larger ones in pooled blocks; both are 64-byte aligned, and
- * neither costs a heap allocation when warm.
+ * Outputs are checked when the backend requests them: index, data type, shape, size, rows. So a wrong shape is
+ * refused before memory is allocated for it. Properties of the finished bytes (the length prefixes of a BYTES
+ * tensor) are checked at the end. Small outputs live in the arena, larger ones in pooled blocks; both are 64-byte
+ * aligned, and neither costs a heap allocation when warm.
  *
  * Thread: one at a time for the same outputs. */
 #include "exec_priv.h"
@@ -12,7 +12,7 @@
 #define SMALL_BYTES 8192 /* largest output in the arena, as exec.h promises */
 #define ALIGN_BYTES 64
 
-/* The failure of an executor that does not keep to the contract. */
+/* The error of an executor that breaks the contract. */
 #define BROKEN(o, err, index, ...)                                                                 \
     (MR_FAIL((err), MR_E_INTERNAL, __VA_ARGS__),                                                   \
      mr_err_wrap((err), MR_E_INTERNAL, "backend '%s', model '%s', output '%s'",                    \
@@ -48,7 +48,7 @@ static int check(const struct mr_exec_outputs *o, uint32_t index, int32_t dtype,
     return MR_OK;
 }
 
-/* Bytes that the output must have; `stated` 0 = let us compute (not for BYTES). */
+/* Bytes that the output must have; `stated` 0 = computed here (not for BYTES). */
 static int byte_count(const struct mr_exec_outputs *o, uint32_t index, int32_t dtype, int32_t rank,
                       const int64_t *shape, uint64_t stated, uint64_t *out, struct mr_err *err)
 {
@@ -121,7 +121,7 @@ int mr_exec_output_place(struct mr_exec_outputs *o, uint32_t index, int32_t dtyp
     int rc;
     MR_TRY(check(o, index, dtype, rank, shape, err));
     MR_TRY(byte_count(o, index, dtype, rank, shape, byte_size, &bytes, err));
-    /* never NULL, also for an empty output: a backend may pass it on to those who mind */
+    /* never NULL, also for an empty output: a backend may pass it to code that requires a pointer */
     if (bytes <= SMALL_BYTES && !o->provider) {
         data = mr_arena_try(o->arena, MR_MAX(bytes, 1), ALIGN_BYTES);
     } else {

@@ -1,5 +1,5 @@
-/* Several answers to one request: each is made apart, checked, and handed to the scheduler. Threads of an executor may
- * make answers to different requests at the same time; nothing here is shared between answers. */
+/* Several answers to one request: each is made separately, checked, and passed to the scheduler. Threads of an
+ * executor may make answers to different requests at the same time; answers share nothing here. */
 #include "exec_priv.h"
 
 #define ARENA_FIRST 1024

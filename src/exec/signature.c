@@ -1,8 +1,8 @@
-/* The checked copy of what a model says about its inputs and outputs.
+/* The checked copy of a model's signature: its inputs and outputs.
  *
- * Everything that comes from the backend (or, for a from_config signature, from the config) is read
- * here once, judged, and copied into one block; nobody else looks at the original. Bounds keep a
- * broken backend from making us walk or allocate without end. Thread: any. */
+ * Everything that comes from the backend (or, for a from_config signature, from the config) is read here once,
+ * checked, and copied into one block; no other code reads the original. Bounds keep a broken backend from causing
+ * unbounded loops or allocations. Thread: any. */
 #include "base/map.h"
 #include "exec/exec.h"
 #include "tensor/tensor.h"
@@ -11,7 +11,7 @@
 #define NAME_MAX_LEN        1024
 #define SIGNATURE_MIN_BYTES sizeof(struct mr_signature)
 
-/* Who is judged, and how a broken rule is reported. */
+/* What is checked, and how a broken rule is reported. */
 struct judge {
     const char *who;
     int status;

@@ -1,10 +1,10 @@
 /* The services that a backend calls while an execution runs: thin, over the executor's functions (exec/exec.h), which
- * check everything. What a backend writes into mr_exec beside the two marks is not read: the execution is found by
- * the address.
+ * check everything. Of what a backend writes into mr_exec only the two marks are read: the execution is found by its
+ * address.
  *
- * Memory that the backend gives is counted in the byte budget when it is there and never refused; a model that has given
- * much runs only while the budget is not exceeded. So no more is out than the budget and what the executions that run at
- * the same time give. */
+ * Memory that a backend gives is counted in the byte budget afterwards and never refused; a model that has given a
+ * lot runs only while the budget is not exceeded. So the total is bounded by the budget plus the outputs of the
+ * executions that run at the same time. */
 #include "plugin_priv.h"
 
 #define GIVEN_MUCH 65536
@@ -17,7 +17,7 @@ int mr_plugin_exec_output(struct mr_exec *exec, uint32_t index, int32_t dtype, i
                                 byte_size, out_data, err);
 }
 
-/* Memory of a backend on its way to a client. The model is not closed before all of it is back. */
+/* Memory of a backend on its way to a client. The model is closed only after all of it is returned. */
 struct given {
     struct mr_plugin_model *model;
     mr_release_fn *release;
@@ -110,7 +110,7 @@ int mr_plugin_exec_is_cancelled(const struct mr_exec *exec, uint32_t request)
            x->is_cancelled(x, request);
 }
 
-/* A failed execution: the backend's sentence in the shape of ours, out of the way of the fast path. */
+/* Converts the error of a failed execution; not inlined, to keep the fast path short. */
 static int run_failed(const struct mr_plugin *p, int rc, const struct mr_err *said,
                       struct mr_err *err)
 {
@@ -164,7 +164,7 @@ int mr_plugin_exec_respond(struct mr_exec *exec, uint32_t request, struct mr_res
     return mr_execution_respond(mr_execution_of(exec), request, response, flags, err);
 }
 
-/* The backend would take memory that nobody can refuse it. */
+/* The backend would use memory that cannot be refused. */
 static int budget_check(const struct mr_plugin_model *m, struct mr_err *err)
 {
     uint64_t most = atomic_load_explicit(&m->given_most, memory_order_relaxed);

@@ -1,13 +1,13 @@
 /* Loading a backend library: find the file, dlopen, call the entry symbol, check and copy the table.
  *
  * The table is copied field by field up to the size that the backend states, so a backend built with
- * an older header leaves the slots that it does not know NULL, and one built with a newer header keeps
- * its additions to itself. A library is loaded RTLD_LOCAL: two backends may carry different versions
- * of the same symbols. RTLD_NOW: a missing symbol fails the load, not a request.
+ * an older header leaves the slots that it does not know NULL, and the additions of one built with a newer header
+ * are ignored. A library is loaded RTLD_LOCAL: two backends may carry different versions of the same symbols.
+ * RTLD_NOW: a missing symbol fails the load, not a request.
  *
  * Threads: open and close from any one thread at a time per plugin; the services that the table of the
- * host offers may be called from any thread. This file does not judge what a model says (exec/signature.c)
- * nor what an execution does (exec.c). */
+ * host offers may be called from any thread. This file checks neither signatures (exec/signature.c) nor executions
+ * (exec.c). */
 #include "plugin_priv.h"
 
 #include <dlfcn.h>
@@ -159,7 +159,7 @@ static bool is_file(const char *path)
     return stat(path, &st) == 0 && S_ISREG(st.st_mode);
 }
 
-/* Path of the library into `path`; MR_E_NOT_FOUND says every place that was looked at. */
+/* Path of the library into `path`; MR_E_NOT_FOUND lists every place searched. */
 static int library_find(char path[PATH_MAX], mr_str name, const char *const *dirs, size_t dir_count,
                         struct mr_err *err)
 {
@@ -227,7 +227,7 @@ static int library_load(struct mr_plugin *p, const char *path, mr_backend_entry_
     return MR_OK;
 }
 
-/* Copies what both sides know, then asks for what is required. */
+/* Copies the fields that both sides know, then checks the required ones. */
 static int table_copy(struct mr_plugin *p, const struct mr_backend *table, struct mr_err *err)
 {
     if (!table || table->size < TABLE_MIN_BYTES) {

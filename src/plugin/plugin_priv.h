@@ -22,7 +22,7 @@ struct mr_plugin_model {
     struct mr_plugin *plugin;
     void *model;                 /* the backend's own */
     _Atomic int64_t given;       /* outputs of the backend's own memory that are still being sent */
-    _Atomic uint64_t given_most; /* bytes of the largest; relaxed, it only says what to expect */
+    _Atomic uint64_t given_most; /* bytes of the largest; relaxed, only an estimate */
 };
 
 static inline struct mr_plugin_model *mr_plugin_model_of(const struct mr_executor *e)

@@ -17,31 +17,30 @@
 struct mr_engine;
 struct mr_engine_wait;
 
-/** Makes models available that requests ask for: loads one that is cold, say. */
+/** Makes models available for requests, for example by loading a cold one. */
 struct mr_resolver {
-    /** `model` in `version` ("": any) is not ready here. MR_OK: it is now. MR_PENDING: the answer comes by
-     *  mr_engine_resolved, once, perhaps before this returns. Negative: the request's error. Thread: that of a
-     *  request; must not block. */
+    /** `model` in `version` ("": any) is not ready here. MR_OK: it is ready now. MR_PENDING: mr_engine_resolved is
+     *  called once, perhaps before this returns. Negative: the request's error. Thread: a request's; must not block. */
     int (*resolve)(void *ctx, mr_str model, mr_str version, struct mr_engine_wait *wait,
                    struct mr_err *err);
     void *ctx;
 };
 
 struct mr_engine_options {
-    struct mr_models_options models; /* reader_count is that of the schedulers, too */
+    struct mr_models_options models; /* reader_count applies to the schedulers as well */
     struct mr_sched_options
         sched; /* of each version; reader_count and warmup_budget are set by the engine */
-    int64_t
-        start_warmup_ns; /* made-up requests of all versions that the start waits for; 0 = none of them */
-    struct mr_resolver resolver; /* resolve NULL: what is not here is not found */
+    /** Time for generated requests of all versions that the start waits for; 0 = none. */
+    int64_t start_warmup_ns;
+    struct mr_resolver resolver; /* resolve NULL: models that are not here are not found */
     uint32_t max_resolving;      /* requests that wait for the resolver, 0 = 4096 */
     /** (may be NULL) As mr_model_hooks.changed. */
     void (*changed)(void *ctx, const struct mr_version_change *change);
     void *ctx;
 };
 
-/** Options are copied, but for what mr_models_new says of its own. Nothing is loaded: mr_models_start does that. Errors: those of
- *  mr_models_new. Thread: boot. */
+/** Options are copied, except for those that mr_models_new borrows. Loads nothing: mr_models_start does that.
+ *  Errors: those of mr_models_new. Thread: boot. */
 int mr_engine_new(struct mr_engine **out, const struct mr_engine_options *options,
                   struct mr_err *err);
 /** Ends loads (mr_models_loads_end) and answers requests that wait for the resolver with MR_E_UNAVAILABLE, as well as

@@ -1,9 +1,9 @@
 /* The executor: what runs a model, seen from the scheduler. A plugin in this process is one; a worker process
  * and a workflow are others.
  *
- * An execution is begun with mr_executor_execute. It ends at once, or later on any thread, and gives one answer for
- * all of its requests together, or, when it is decoupled, any number of answers for each of them. Outputs are judged
- * here, as they are set, against the executor's signature: what runs the model is not trusted. */
+ * An execution starts with mr_executor_execute. It ends at once, or later on any thread, and gives one answer for
+ * all of its requests together or, if it is decoupled, any number of answers for each of them. Outputs are checked
+ * here, as they are set, against the executor's signature: the code that runs the model is not trusted. */
 #ifndef MR_EXEC_EXEC_H
 #define MR_EXEC_EXEC_H
 
@@ -19,40 +19,41 @@
 struct mr_executor;
 struct mr_execution;
 
-/** A model that is being loaded: what its backend may ask, and what it has said of its progress (backend.h).
- *  Goes into mr_model_desc.loading; stays where it is until the executor is closed. */
+/** A model that is being loaded: the questions its backend may ask and the progress it reports (backend.h). Goes
+ *  into mr_model_desc.loading; does not move until the executor is closed. */
 struct mr_loading {
     /** Thread: any. */
     bool (*is_unwanted)(const struct mr_loading *l);
-    _Atomic(const char *) step; /* NULL = it has said nothing */
+    _Atomic(const char *) step; /* NULL = none reported */
     _Atomic uint64_t done;
     _Atomic uint64_t total;
 };
 
-/** Flag of an error: an output came with other rows than the batch has. Not for the wire. */
+/** Flag of an error: an output has another number of rows than the batch. Not sent to clients. */
 #define MR_ERR_ROWS 0x80000000u
 
-/** Flag of an error: the process that ran the execution died, so that one of its requests may be what it dies of. Not for
- *  the wire. */
+/** Flag of an error: the process that ran the execution died, possibly because of one of its requests. Not sent to
+ *  clients. */
 #define MR_ERR_LOST 0x40000000u
 
-/** Flag beside MR_ERR_LOST: the execution had one request, and each process that ran it died or hung by itself. Not for
- *  the wire. */
+/** Flag beside MR_ERR_LOST: the execution had one request, and each process that ran it died or hung on its own. Not
+ *  sent to clients. */
 #define MR_ERR_POISON 0x20000000u
 
 /* ---- executors ---- */
 
-/** What an executor does. Threads and blocking as backend.h says of the callbacks of the same names. */
+/** The operations of an executor. Threads and blocking: as for the callbacks of the same names in backend.h. */
 struct mr_executor_ops {
-    /** All instances are closed. Outputs that are still being sent stay: in memory of their own, or this waits for them.
-     *  Thread: none that sends. */
+    /** All instances are closed. Outputs that are still being sent stay valid: they have memory of their own, or
+     *  this waits for them. Thread: none that sends outputs. */
     void (*close)(struct mr_executor *e);
-    /** Fix names and order of a signature that is from_config: checked and copied. Before any instance.
-     *  Errors: MR_E_INVALID (the model has a signature of its own, or `s` breaks a rule), the backend's. */
+    /** Sets names and order of a signature that is from_config; `s` is checked and copied. Called before any
+     *  instance is opened. Errors: MR_E_INVALID (the model has a signature of its own, or `s` breaks a rule), the
+     *  backend's. */
     int (*configure)(struct mr_executor *e, const struct mr_signature *s, struct mr_err *err);
     /** Bytes that the model keeps in memory. Thread: any. */
     uint64_t (*bytes)(const struct mr_executor *e);
-    /** Where its parameters are; all 0, the size too, and "" when that is not known. */
+    /** Where its parameters are; all 0, the size as well, and "" if unknown. */
     struct mr_model_memory (*memory)(const struct mr_executor *e);
     int (*instance_open)(struct mr_executor *e, const struct mr_instance_desc *desc, void **out,
                          struct mr_err *err);
@@ -60,7 +61,7 @@ struct mr_executor_ops {
     /** MR_OK (outputs are set), a failure, or MR_PENDING: mr_execution_complete is called once, perhaps before
      *  this returns. */
     int (*execute)(struct mr_executor *e, struct mr_execution *x, struct mr_err *err);
-    /** (may be NULL: always) Whether it can run executions now, or will within a moment. Thread: any; cheap. */
+    /** (may be NULL: always) True if it can run executions now or in a moment. Thread: any; cheap. */
     bool (*is_ready)(const struct mr_executor *e);
     /** (may be NULL) As `cancel` in backend.h. */
     void (*cancel)(struct mr_executor *e, struct mr_execution *x);
@@ -68,7 +69,7 @@ struct mr_executor_ops {
     bool (*has_place)(const struct mr_executor *e, const struct mr_tensor *input);
 };
 
-/** One loaded model version. Made by what implements it (mr_plugin_model_open), which embeds this. */
+/** One loaded model version. Embedded in the implementation's struct, which creates it (mr_plugin_model_open). */
 struct mr_executor {
     const struct mr_executor_ops *ops;
     const char *backend; /* names, for messages */
@@ -76,26 +77,26 @@ struct mr_executor {
     /** Names non-empty and distinct, dtypes valid, ranks 0..MR_MAX_RANK or -1, dims >= -1; `flags` has the
      *  backend's flags too. Empty while from_config has not been settled by `configure`. */
     const struct mr_signature *signature;
-    /** `execute` only hands the execution over: it neither computes nor waits, and may be called by any thread. */
+    /** `execute` only passes the execution on: it neither computes nor waits, and may be called by any thread. */
     bool hands_over;
-    /** Memory from which inputs reach the model without a copy; NULL: any. The second is for what clients send at their
-     *  pace. As long as the executor; blocks may last longer. */
+    /** Memory from which inputs reach the model without a copy; NULL: any. The second one is for bodies that clients
+     *  send at their own pace. Lives as long as the executor; its blocks may live longer. */
     const struct mr_block_provider *inputs, *bodies;
     /** Set by the executor: batches should have no more rows, 0 = as many as the model can. Relaxed. */
     _Atomic uint32_t rows_max;
 };
 
-/** A checked copy of a signature in one block (mr_free), which keeps to the rules above. flags: added to its own. status:
- *  what a broken rule is reported as; who: the beginning of its message, "backend 'x'" say. */
+/** A checked copy of a signature in one block (mr_free) that follows the rules above. flags: added to its own.
+ *  status: the error code of a broken rule; who: the start of its message, such as "backend 'x'". */
 int mr_signature_copy(struct mr_signature **out, const struct mr_signature *s, uint32_t flags,
                       int status, const char *who, struct mr_err *err);
 static inline bool mr_executor_is_ready(const struct mr_executor *e)
 {
     return !e->ops->is_ready || e->ops->is_ready(e);
 }
-/** Close and set to NULL; NULL: nothing. */
+/** Closes *e and sets it to NULL. *e may be NULL. */
 void mr_executor_close(struct mr_executor **e);
-/** Close an instance and set it to NULL; NULL: nothing. */
+/** Closes an instance and sets it to NULL. It may be NULL. */
 void mr_executor_instance_close(struct mr_executor *e, void **instance);
 
 /* ---- outputs ---- */
@@ -114,29 +115,29 @@ struct mr_exec_outputs {
     struct mr_arena *arena;      /* shapes, and outputs of up to 8 KiB */
     const struct mr_block_provider
         *provider;     /* of the memory of all outputs; NULL: the arena and the heap */
-    int64_t row_count; /* what the first dimension of each must be; 0 = anything */
+    int64_t row_count; /* required first dimension of each; 0 = any */
 };
 
-/** The services `output` of backend.h: the place of an output. */
+/** The service `output` of backend.h: the memory of an output. */
 int mr_exec_output_place(struct mr_exec_outputs *o, uint32_t index, int32_t dtype, int32_t rank,
                          const int64_t *shape, uint64_t byte_size, void **out_data,
                          struct mr_err *err);
-/** Whether a tensor may be output `index`; nothing is set. Errors: as `output_give` of backend.h. */
+/** MR_OK if a tensor may be output `index`; sets nothing. Errors: as `output_give` of backend.h. */
 int mr_exec_output_check(const struct mr_exec_outputs *o, uint32_t index, const struct mr_tensor *t,
                          struct mr_err *err);
 /** Set an output to a checked tensor; the shape is copied. Takes `block` (NULL: data live for ever) on success.
  *  Errors: MR_E_EXHAUSTED. */
 int mr_exec_output_set(struct mr_exec_outputs *o, uint32_t index, const struct mr_tensor *t,
                        struct mr_block *block, struct mr_err *err);
-/** The failure of setting output `index` for want of memory: MR_E_EXHAUSTED, retryable. */
+/** The error of output `index` for which there is no memory: MR_E_EXHAUSTED, retryable. */
 int mr_exec_output_no_memory(const struct mr_exec_outputs *o, uint32_t index, uint64_t bytes,
                              struct mr_err *err);
-/** Let go of all outputs. */
+/** Releases all outputs. */
 void mr_exec_outputs_drop(struct mr_exec_outputs *o);
 
 /* ---- executions ---- */
 
-/** One of several answers to a request. Owned by whoever has it; mr_response_free. */
+/** One of several answers to a request. Its holder owns it and frees it with mr_response_free. */
 struct mr_response {
     struct mr_mail mail; /* its receiver's */
     struct mr_response *next;
@@ -144,7 +145,7 @@ struct mr_response {
     struct mr_exec_outputs outputs;
     struct mr_arena arena;
     uint32_t request;
-    bool is_final; /* no other follows; it may then have no outputs itself: outputs.list NULL */
+    bool is_final; /* the last answer; it may have no outputs: outputs.list NULL */
 };
 /** Thread: any. */
 void mr_response_free(struct mr_response **r);
@@ -152,14 +153,14 @@ void mr_response_free(struct mr_response **r);
 /** No network loop waits for an execution. */
 #define MR_NO_LOOP UINT32_MAX
 
-/** One execution, prepared by the scheduler. Memory, outputs and callbacks are the caller's; it stays where it is
- *  until it ends. Zeroed at first. */
+/** One execution, prepared by the scheduler. Memory, outputs and callbacks are the caller's; it does not move until
+ *  it ends. Zeroed at first. */
 struct mr_execution {
     struct mr_exec exec;
     struct mr_exec_outputs outputs; /* list, arena; the rest is set here. Not used when decoupled */
     void *instance;
-    struct mr_err *err; /* where the failure of an execution that ended later goes */
-    /** (may be NULL) Whether nobody waits for a request, or for any (MR_ALL_REQUESTS). Thread: any. */
+    struct mr_err *err; /* gets the error of an execution that was pending */
+    /** (may be NULL) True if a request, or every request (MR_ALL_REQUESTS), was cancelled. Thread: any. */
     bool (*is_cancelled)(const struct mr_execution *x, uint32_t request);
     /** (may be NULL) One request failed. Thread: the executor's, one at a time. */
     void (*fail_request)(struct mr_execution *x, uint32_t request, int status, const char *message);
@@ -168,8 +169,8 @@ struct mr_execution {
      *  at a time per request. */
     int (*respond)(struct mr_execution *x, struct mr_response *response, struct mr_err *err);
     /** (may be NULL) For an executor that cannot wait, set by its execute: an answer for which there was no room may be
-     *  offered again. Once for each MR_PENDING, perhaps before that is returned, also when nobody waits any more. The
-     *  execution does not end before this has returned. Thread: any. Must not block. */
+     *  offered again. Called once for each MR_PENDING, perhaps before that is returned, also if the request was
+     *  cancelled. The execution does not end before this has returned. Thread: any. Must not block. */
     void (*on_room)(struct mr_execution *x);
     /** The execution was pending and has ended with `status`. Thread: any. */
     void (*on_done)(struct mr_execution *x);
@@ -182,17 +183,19 @@ struct mr_execution {
     _Atomic uint32_t holders; /* execute, complete, cancels that go on; 0 = it does not run */
 };
 
-/** Run it. MR_OK: every wanted output is set, has a sane shape, and, when exec.row_count > 0, its first dimension
- *  equals row_count. Failure: no output is set. MR_PENDING: x->on_done is called once, later or already.
- *  Thread: the instance's caller. Errors: the backend's own; MR_E_INTERNAL naming the output when the backend broke
- *  the contract. */
+/** Runs an execution. MR_OK: every wanted output is set, has a valid shape, and, if exec.row_count > 0, its first
+ *  dimension equals row_count. Failure: no output is set. MR_PENDING: x->on_done is called once, perhaps before this
+ *  returns. Thread: the instance's caller. Errors: the backend's own; MR_E_INTERNAL naming the output when the
+ *  backend broke the contract. */
 int mr_executor_execute(struct mr_executor *e, struct mr_execution *x, struct mr_err *err);
-/** For executors: a pending execution has ended. err may be NULL with MR_OK. x may be gone afterwards. Thread: any. */
+/** For executors: ends a pending execution. err may be NULL with MR_OK. x may be freed before this returns. Thread:
+ *  any. */
 void mr_execution_complete(struct mr_execution *x, int status, const struct mr_err *err);
-/** Keep x from ending, for mr_execution_cancel. False: it does not run (any more). Thread: any that knows x to be there. */
+/** Keeps x from ending until mr_execution_cancel. False: it is not running. Thread: any; the caller ensures that x
+ *  exists. */
 bool mr_execution_hold(struct mr_execution *x);
-/** Tell the executor that nobody waits, and end the hold. At most once for an execution; x->on_done may be called from
- *  here. Thread: the holder. */
+/** Cancels x at the executor and ends the hold. At most once for an execution; may call x->on_done. Thread: the
+ *  holder. */
 void mr_execution_cancel(struct mr_execution *x);
 
 static inline struct mr_execution *mr_execution_of(const struct mr_exec *exec)
@@ -203,7 +206,7 @@ static inline struct mr_execution *mr_execution_of(const struct mr_exec *exec)
 /** The services of backend.h for several answers. */
 int mr_response_new(struct mr_execution *x, uint32_t request, struct mr_response **out,
                     struct mr_err *err);
-/** MR_PENDING (with on_room only): *response is there for the next try, and already has been when on_room was called. */
+/** MR_PENDING (with on_room only): *response is set for the next attempt, already before on_room is called. */
 int mr_execution_respond(struct mr_execution *x, uint32_t request, struct mr_response **response,
                          uint32_t flags, struct mr_err *err);
 

@@ -1,8 +1,8 @@
-/* Requests of one model version that worker processes died of: each is refused for a while, so that a client that tries
- * again costs no worker.
+/* Requests of one model version that have killed worker processes. Each is refused for some time, so that a client
+ * that repeats it costs no further worker.
  *
- * A request is known by keyed digests of its inputs and parameters, which are made only while some request is in
- * quarantine. The caller has the clock. Thread: any. */
+ * A request is recognised by keyed digests of its inputs and parameters, which are computed only while some request
+ * is in quarantine. The caller passes the time. Thread: any. */
 #ifndef MR_EXEC_QUARANTINE_H
 #define MR_EXEC_QUARANTINE_H
 
@@ -14,7 +14,7 @@
 #include "millrace/backend.h"
 
 #define MR_QUARANTINE_NS  (60 * MR_NS_PER_S)
-#define MR_QUARANTINE_MAX 64u /* the oldest goes */
+#define MR_QUARANTINE_MAX 64u /* a new one replaces the oldest */
 
 struct mr_quarantine_entry {
     uint64_t quick; /* digest of parts of the data */
@@ -34,7 +34,7 @@ struct mr_quarantine {
 void mr_quarantine_init(struct mr_quarantine *q);
 void mr_quarantine_fini(struct mr_quarantine *q);
 
-/** What a request is known by. Borrowed. */
+/** What identifies a request. Borrowed. */
 struct mr_quarantine_key {
     const struct mr_tensor *inputs; /* dtype INVALID: not sent */
     uint32_t input_count;
@@ -43,8 +43,8 @@ struct mr_quarantine_key {
 };
 /** Reads all data of the request. */
 void mr_quarantine_add(struct mr_quarantine *q, const struct mr_quarantine_key *k, int64_t now_ns);
-/** Whether the request is to be refused, which is counted. Reads up to 64 KiB of each input, and more only of a request
- *  that seems to be one of those; nothing while none is in quarantine. */
+/** True if the request is in quarantine; counts it as refused. Reads up to 64 KiB of each input, all data only if
+ *  that part matches an entry, and nothing while the quarantine is empty. */
 bool mr_quarantine_refuses(struct mr_quarantine *q, const struct mr_quarantine_key *k,
                            int64_t now_ns);
 /** Requests in quarantine. */

@@ -1,5 +1,5 @@
 /* The host side of the backend ABI (include/millrace/backend.h): loads backend libraries, checks what they
- * hand over, and offers their models as executors. Nothing that a backend says is used before it was checked. */
+ * hand over, and offers their models as executors. Nothing from a backend is used before it is checked. */
 #ifndef MR_PLUGIN_PLUGIN_H
 #define MR_PLUGIN_PLUGIN_H
 
@@ -9,11 +9,11 @@
 
 struct mr_plugin;
 
-/** Whether there is a library for mr_plugin_open. Errors: MR_E_INVALID (no such name can be), MR_E_NOT_FOUND (says
- *  where it looked). Blocks. */
+/** MR_OK if mr_plugin_open would find a library. Errors: MR_E_INVALID (not a valid name), MR_E_NOT_FOUND (lists the
+ *  places searched). Blocks. */
 int mr_plugin_find(mr_str name, const char *const *dirs, size_t dir_count, struct mr_err *err);
 /** Load `<dir>/libmillrace_<name>.so` or `<dir>/<name>/libmillrace_<name>.so` of the first directory that has
- *  it, and run its init. name: [A-Za-z0-9_-]+ only. Errors: MR_E_NOT_FOUND (says where it looked),
+ *  it, and run its init. name: [A-Za-z0-9_-]+ only. Errors: MR_E_NOT_FOUND (lists the places searched),
  *  MR_E_UNSUPPORTED (entry symbol or callbacks missing, newer than this host), the backend's own. */
 int mr_plugin_open(struct mr_plugin **out, mr_str name, const char *const *dirs, size_t dir_count,
                    const struct mr_setting *settings, size_t setting_count, struct mr_err *err);
@@ -23,7 +23,7 @@ const char *mr_plugin_name(const struct mr_plugin *p);
 const char *mr_plugin_version(const struct mr_plugin *p);
 uint32_t mr_plugin_flags(const struct mr_plugin *p); /* MR_BACKEND_* */
 
-/** Open a model as an executor (exec/exec.h), with a checked copy of its signature. Blocks as long as the backend
+/** Opens a model as an executor (exec/exec.h), with a checked copy of its signature. Blocks as long as the backend
  *  does. */
 int mr_plugin_model_open(struct mr_executor **out, struct mr_plugin *p,
                          const struct mr_model_desc *desc, struct mr_err *err);
