@@ -1,4 +1,4 @@
-/* Joining the inputs of several requests along dimension 0, and cutting the outputs apart again.
+/* Joining the inputs of several requests along dimension 0, and splitting the outputs again.
  *
  * Joining copies: the backend needs one contiguous tensor. Cutting does not, for outputs that have a block:
  * each request gets a view and a reference. Small outputs live in scratch memory and are copied into

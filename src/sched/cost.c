@@ -1,10 +1,10 @@
-/* What an execution of a model costs, and whether that is little enough for a network thread.
+/* The cost of a model's executions, and whether it is small enough for a network thread.
  *
  * The cost is a smoothed time per power of two of the input bytes, which follows batch rows and variable
  * dimensions alike. Each reader keeps its own figures, so that measuring writes no shared memory; instance
- * threads write the shared ones. A reader that finds a size too slow hands its figure over; when instance
- * threads find it fast again (by a margin, so that it does not flap) the size comes back. A size nobody
- * has seen is estimated from the next smaller one, taken to grow with the bytes. */
+ * threads write the shared ones. A reader that finds a size too slow passes its figure to the instance threads; when
+ * they find it fast again (by a margin, so that it does not flap), the size returns to the inline path. A size
+ * without a sample is estimated from the next smaller one, in proportion to the bytes. */
 #include "sched_priv.h"
 
 unsigned cost_bucket(uint64_t input_bytes)

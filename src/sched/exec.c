@@ -1,4 +1,4 @@
-/* One execution: requests in, backend called, outputs handed to the requests.
+/* One execution: requests in, backend called, outputs passed to the requests.
  *
  * For a single request nothing is copied: the backend sees the tensors where the decoder left them, and its
  * small outputs go into the request's own arena. Begins on an instance thread or, on the inline path, on
@@ -58,7 +58,7 @@ static const int64_t *reshape_in(const struct mr_model_io *io, const struct mr_t
     return shape;
 }
 
-/* The one request of the execution has its tensors for itself: nothing is joined or cut. */
+/* The execution has one request: nothing is joined or split. */
 static bool is_whole(const struct exec_run *run)
 {
     return run->count == 1 && (run->is_apart || run->items[0]->gap_rows == 0);
@@ -127,7 +127,7 @@ static int place_requests(struct exec_run *run, const struct mr_tensor *inputs, 
     return MR_OK;
 }
 
-/* For backends that want each request's tensors apart: in backend order, reshaped, nothing joined. */
+/* For backends that take each request's tensors separately: in backend order, reshaped, not joined. */
 static int place_apart(struct exec_run *run, struct mr_err *err)
 {
     const struct mr_version *v = run->s->version;
@@ -309,7 +309,7 @@ static void finish_times(struct exec_run *run, int64_t start)
 {
     int64_t end = mr_now_ns(), in = run->x.exec.infer_start_ns, out = run->x.exec.infer_end_ns;
 
-    /* The marks are the backend's word: keep them in order. */
+    /* The marks come from the backend: force them into order. */
     if (in < start || in > end) {
         in = run->gathered_ns ? run->gathered_ns : start;
     }
@@ -364,7 +364,7 @@ out:
     return rc;
 }
 
-/* What the execution came to goes to the requests. */
+/* Passes the result of the execution to the requests. */
 static void finish(struct exec_run *run, int rc, struct mr_err *err)
 {
     if (rc == MR_OK && !(run->x.exec.flags & MR_EXEC_DECOUPLED)) {
@@ -376,7 +376,7 @@ static void finish(struct exec_run *run, int rc, struct mr_err *err)
     }
     for (uint32_t i = 0; rc < 0 && i < run->count; i++) {
         if (run->items[i]->is_final) {
-            continue; /* it had all of its answers before */
+            continue; /* it has all of its answers already */
         }
         run->items[i]->status = rc;
         run->items[i]->err = *err;

@@ -99,7 +99,7 @@ void mr_infer_finish(struct mr_infer *r, int64_t encode_ns)
         } else {
             count_finished(&stats_slot_get(s, r->reply_loop->epoch_slot)->stats, r, encode_ns);
         }
-        /* relaxed: whether a request is taken that comes as recording begins does not matter */
+        /* relaxed: it does not matter whether a request that arrives as recording begins is recorded */
         if (__builtin_expect(atomic_load_explicit(&s->recording, memory_order_relaxed) != NULL,
                              0)) {
             record_maybe(s, r);
@@ -114,7 +114,7 @@ void mr_infer_finish(struct mr_infer *r, int64_t encode_ns)
     r->version = NULL;
 }
 
-/* ---- requests that worker processes died of: a version without any costs its requests one load ---- */
+/* ---- quarantined requests: without any, a request costs one load ---- */
 
 static struct mr_quarantine *quarantine_of(const struct mr_sched *s)
 {
@@ -135,7 +135,7 @@ void sched_quarantine_add(struct mr_sched *s, const struct mr_infer *r)
     const struct mr_quarantine_key key = key_of(r);
 
     if (s->sequences) {
-        return; /* what it does depends on those before it */
+        return; /* its result depends on earlier requests */
     }
     pthread_mutex_lock(&s->mutex);
     struct mr_quarantine *q = quarantine_of(s);

@@ -1,15 +1,14 @@
-/* Instance threads: take requests from the queue, form a batch, run it, hand the answers back.
+/* Instance threads: take requests from the queue, form a batch, run it, return the answers.
  *
- * Threads start at the first request that finds nobody idle, up to the instance group's count, and end after ten idle
- * seconds, so that a server with thousands of models has threads for the busy ones only. The first one of an update
- * is started by the loader. When the system refuses a thread, those that run do its work; without any the request is
- * refused.
+ * A thread starts when a request finds none idle, up to the instance group's count, and ends after ten idle seconds,
+ * so a server with thousands of models has threads for the busy ones only. The loader starts the first thread of an
+ * update. If the system refuses a thread, the running ones do its work; if none runs, the request is refused.
  *
  * Forming a batch. A batch closes when it is full, at a preferred size, at the end of the delay, or when the next
  * request cannot join. The delay is an upper bound: it is spent only while more rows are likely. `expected_rows` is
- * the number of rows that were lately in flight at once (queued or running). A batch that
- * has as many goes at once, and a wait without an arrival lowers the number. It starts at the maximum, so a
- * fresh model waits as configured, and is reset after a quiet second, until three waits in a row were empty. */
+ * the number of rows that were lately in flight at once (queued or running). A batch that has that many runs at
+ * once, and a wait without an arrival lowers the number. It starts at the maximum, so a fresh model waits as
+ * configured, and is reset after a quiet second, until three waits in a row were empty. */
 #include <stdio.h>
 
 #include "base/log.h"
@@ -59,7 +58,7 @@ static bool is_preferred(const struct mr_sched *s, int64_t rows)
     return false;
 }
 
-/* What else the walk over the queue finds. */
+/* Further results of the walk over the queue. */
 struct walk {
     struct batch_plan preferred; /* the last preferred size passed; count 0: none was */
     int64_t oldest_ns;           /* with priorities the first in line need not be the oldest */
@@ -74,7 +73,7 @@ static int64_t rows_max(const struct mr_sched *s)
     return now > 0 ? MR_MIN(now, most) : most;
 }
 
-/* Walk the queue from the front as far as requests fit together. One that is larger than what a batch may have now goes
+/* Walks the queue from the front while requests fit together. One that is larger than what a batch may have now goes
  * alone. */
 static void collect(struct mr_sched *s, struct batch_plan *plan, struct walk *walk)
 {
@@ -115,7 +114,7 @@ static int64_t patience_ns(const struct mr_sched *s)
     return MR_MAX(s->gap_ns * 4, 20 * MR_NS_PER_US);
 }
 
-/* Waiting would lead further from the largest preferred size. */
+/* Waiting would only move away from the largest preferred size. */
 static bool is_past_preferred(const struct mr_sched *s, int64_t rows)
 {
     return s->preferred_count > 0 && rows >= s->preferred[s->preferred_count - 1];
@@ -174,7 +173,7 @@ void instance_form_batch(struct mr_sched *s, int64_t now_ns, struct batch_plan *
     if (!plan->is_ready) {
         decide_wait(s, now_ns, &walk, plan);
     }
-    /* A preferred size goes at once, and what is beyond it next time, as long as nobody's time is over. */
+    /* A preferred size runs at once and leaves the rest for the next batch, unless a request's time is over. */
     if (walk.preferred.count > 0 && plan->reason != MR_CLOSE_DELAY &&
         plan->reason != MR_CLOSE_DEADLINE && !is_exactly_full(s, plan)) {
         plan->count = walk.preferred.count;
@@ -212,7 +211,7 @@ static void take(struct mr_sched *s, uint32_t count, struct mr_infer **items)
     }
 }
 
-/* With so many rows queued a batch that now has `rows` may be ready before its time. */
+/* The number of queued rows at which a batch that now has `rows` may run early. */
 static int64_t rows_to_wake_at(const struct mr_sched *s, int64_t rows)
 {
     int64_t expected = s->options.has_exact_delay
@@ -321,8 +320,8 @@ void instance_start_early(struct mr_sched *s)
     pthread_mutex_unlock(&s->mutex);
 }
 
-/* Wait for a batch and take it. 0 items: the thread should end. Called and returns with the mutex held, lets go
- * of it while waiting and while handing back expired requests. */
+/* Waits for a batch and takes it. 0 items: the thread should end. Called with the mutex held, which it releases
+ * while it waits and while it returns expired requests. */
 static uint32_t next_batch(struct sched_instance *in, struct mr_infer **items,
                            struct batch_plan *plan)
 {
@@ -348,7 +347,7 @@ static uint32_t next_batch(struct sched_instance *in, struct mr_infer **items,
             continue;
         }
         if ((s->queued == 0 || s->is_forming) && now >= idle_until) {
-            return 0; /* whoever forms the batch wakes others for what it leaves */
+            return 0; /* the thread that forms the batch wakes others for the rest */
         }
         if (s->queued > 0 && !instance_is_held(s) && !s->is_forming) {
             instance_form_batch(s, now, plan);
@@ -373,14 +372,14 @@ static uint32_t next_batch(struct sched_instance *in, struct mr_infer **items,
         learn_expected_rows(s, plan, rows_before_wait);
     }
     take(s, plan->count, items);
-    /* Several requests may have come while one idle thread was on its way: the rest is work for others. */
+    /* Several requests may have come while one idle thread was on its way: other threads take the rest. */
     if (s->queued > 0) {
         instance_wake(s, &err);
     }
     return plan->count;
 }
 
-/* Under preserve_ordering answers leave in the order in which requests came. Mutex held. */
+/* With preserve_ordering, answers leave in the order of arrival. Mutex held. */
 static struct mr_infer *in_order(struct mr_sched *s, struct mr_infer **items, uint32_t count)
 {
     struct mr_infer *ready = NULL, **tail = &ready;
@@ -403,7 +402,7 @@ static struct mr_infer *in_order(struct mr_sched *s, struct mr_infer **items, ui
     return ready;
 }
 
-/* An execution counts when it answered anybody, as in Triton. */
+/* An execution counts if it answered any request, as in Triton. */
 static bool has_success(struct mr_infer **items, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -430,7 +429,7 @@ static void account(struct mr_sched *s, struct mr_infer **items, uint32_t count,
     }
 }
 
-/* One execution of an instance, with the memory that it needs; used again when it is over. */
+/* One execution of an instance, with its memory; reused afterwards. */
 struct exec_batch {
     struct exec_run run;
     struct sched_instance *in;
@@ -490,7 +489,7 @@ static void ahead_count(const struct sched_instance *in)
     }
 }
 
-/* Count it, give its memory back, then its answers: whoever gets the last one may end the scheduler. */
+/* Counts it, releases its memory, then posts its answers: the receiver of the last one may close the scheduler. */
 static void batch_end(struct exec_batch *b, bool was_pending)
 {
     struct sched_instance *in = b->in;
@@ -516,7 +515,7 @@ static void batch_end(struct exec_batch *b, bool was_pending)
         pthread_cond_broadcast(&s->freed);
     }
     ahead_count(in);
-    /* In order means also that no other thread may post in between: under the mutex. The next requests of a sequence
+    /* To keep the order, no other thread may post in between: under the mutex. The next requests of a sequence
      * run on the instance's thread, which is another one if this execution was pending. */
     over = s->preserve_order ? in_order(s, items, count) : chain(items, count);
     if (s->preserve_order || (s->sequences && was_pending)) {
@@ -529,7 +528,7 @@ static void batch_end(struct exec_batch *b, bool was_pending)
 
 static void batch_done(struct exec_run *run);
 
-/* Runs requests of a batch once more. Mutex held. */
+/* Runs requests of a batch again. Mutex held. */
 static void batch_again(struct exec_batch *b, uint32_t first, uint32_t count)
 {
     const int64_t start = b->run.start;
@@ -553,8 +552,8 @@ static void batch_again(struct exec_batch *b, uint32_t first, uint32_t count)
     }
 }
 
-/* A process died with the batch, and with it again: each half is run by itself, until the request is alone that it dies
- * of. All others get their answers. */
+/* A process died with the batch, and so did the next one: each half runs separately, until the request that kills
+ * the process is alone. All others get their answers. */
 static void batch_split(struct exec_batch *b)
 {
     struct sched_instance *in = b->in;
@@ -630,11 +629,11 @@ static void batch_begin(struct exec_batch *b, uint32_t count)
 
 /* ---- executions that are handed over ----
  *
- * Whoever brings a request, or ends an execution, hands over what is ready then. A thread of the model only waits for
- * batches to fill, and copies what is long. */
+ * The thread that submits a request, or ends an execution, hands over the executions that are ready. A thread of the
+ * model only waits for batches to fill and makes long copies. */
 
-/* What is copied for an execution is copied by whoever hands it over: more than this by a thread of the model, so that no
- * network thread is held up. */
+/* Inputs are copied by the thread that hands the execution over; copies of more than this by a thread of the model,
+ * so that no network thread is held up. */
 #define DIRECT_BYTES ((uint64_t)256 << 10)
 /* Short executions are handed over before an instance is free, so that the next one is there when one ends: as many as
  * take about AHEAD_NS, at least one and at most AHEAD_MAX for each instance. Their place in the line is fixed from then

@@ -27,7 +27,8 @@ int record_file_open(struct record_file *f, const struct mr_version *v, struct m
     if (rc < 0) {
         return rc;
     }
-    /* For this user only: it is data of clients. Hidden, so that no look at the folder takes it for a part of the version. */
+    /* For this user only: it is data of clients. Hidden, so that a scan of the folder does not take it for a part of
+     * the version. */
     snprintf(f->name, sizeof f->name, "." MR_WARMUP_REQUESTS ".%ld", (long)getpid());
     f->dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (f->dir >= 0) {

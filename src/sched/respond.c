@@ -2,10 +2,10 @@
  *
  * Answers that the client has not read are bounded: the executor's thread waits in sched_respond while the reply loop
  * holds the maximum number of answers, or bytes of them, of a request. The reply loop calls mr_infer_response_end for
- * each answer that has left. A cancelled request releases the executor's thread at once. An executor that has
- * no thread to spare is not kept: it offers the answer again when there is room (on_room of exec/exec.h).
+ * each answer that has left. A cancelled request releases the executor's thread at once. An executor without a
+ * thread to block is not kept waiting: it offers the answer again when there is room (on_room of exec/exec.h).
  *
- * Thread: the executor's, any number of them; everything that is shared is under the scheduler's mutex. */
+ * Thread: the executor's, any number of them; all shared state is guarded by the scheduler's mutex. */
 #include "sched_priv.h"
 
 #define UNREAD_MAX       64u

@@ -166,8 +166,8 @@ int mr_sched_open(struct mr_version *v, const struct mr_sched_options *o, struct
     s->slots = mr_alloc_array(o->reader_count, sizeof *s->slots);
     s->shared = stats_slot_new(s);
     MR_TRY(open_instances(s, err));
-    /* The old version's requests come to this one: no network thread shall have to make a thread for them, which
-     * maps memory. */
+    /* The old version's requests move to this one: no network thread should create a thread for them, which maps
+     * memory. */
     if (v->is_update && !s->may_inline && !s->is_direct) {
         instance_start_early(s);
     }
@@ -212,7 +212,7 @@ static void close_instances(struct mr_sched *s)
     }
 }
 
-/* Executions that were pending have been answered, but the threads that did it may not be out of here yet. */
+/* Executions that were pending have been answered, but the threads that answered them may still be in the scheduler. */
 static void wait_for_endings(struct mr_sched *s)
 {
     const struct timespec step = {0, 100000};

@@ -1,4 +1,4 @@
-/* What the files of the scheduler share. */
+/* Shared by the files of the scheduler. */
 #ifndef MR_SCHED_PRIV_H
 #define MR_SCHED_PRIV_H
 
@@ -13,9 +13,9 @@
 #define COST_BUCKETS 32
 /* Batch sizes past this share the last entry of the batch statistics. */
 #define BATCH_STAT_MAX 4096u
-/* An instance thread with nothing to do for so long ends; the next request starts it again. */
+/* An instance thread that is idle for this long ends; the next request starts it again. */
 #define INSTANCE_IDLE_NS (10 * MR_NS_PER_S)
-/* A quiet time after which the arrivals before it are forgotten, unless so many waits in a row were in vain. */
+/* A quiet time after which earlier arrivals are forgotten, unless this many waits in a row were empty. */
 #define EXPECTED_ROWS_MEMORY_NS MR_NS_PER_S
 #define EMPTY_WAITS_MAX         3
 #define PRIORITY_LEVELS_MAX     1024u
@@ -40,7 +40,7 @@ static inline bool is_cancelled(const struct mr_infer *r)
 
 TAILQ_HEAD(infer_list, mr_infer);
 
-/* One priority level: requests in order, and behind them those that timed out under policy DELAY. */
+/* One priority level: requests in order, followed by those that timed out under policy DELAY. */
 struct queue_level {
     struct infer_list ready;
     struct infer_list delayed;
@@ -69,9 +69,9 @@ struct sched_instance {
     void *instance;
     pthread_t thread;
     uint32_t index;
-    bool is_started;         /* a thread exists or has to be joined */
+    bool is_started;         /* a thread exists or is to be joined */
     bool is_running;         /* its loop has not ended */
-    uint32_t executions;     /* that have begun and not ended; of at most mr_sched.max_pending */
+    uint32_t executions;     /* begun and not ended; at most mr_sched.max_pending */
     struct exec_batch *idle; /* to be used again */
 };
 
@@ -90,7 +90,7 @@ struct exec_run {
     struct mr_execution x;
     struct mr_block **gathered; /* [gathered_count] of inputs: of clients, then states */
     uint32_t gathered_count;
-    bool is_lost;        /* its process died: which of its requests it dies of is not known */
+    bool is_lost;        /* its process died, because of an unknown one of its requests */
     bool is_apart;       /* one request of a batch by itself: no empty rows before it */
     int64_t gathered_ns; /* inputs joined, for backends that make no mark */
 };
@@ -135,12 +135,12 @@ struct mr_sched {
     int64_t queued_rows;
     int64_t inflight_rows; /* queued and running */
     uint32_t idle_threads;
-    int64_t wake_at_rows;     /* the batch being formed wants to be woken at so many queued rows */
+    int64_t wake_at_rows;     /* the batch being formed is woken at this many queued rows */
     bool is_forming;          /* one instance waits for its batch to fill */
     int64_t forming_until_ns; /* of a direct scheduler: at most until then */
     int64_t rows_before_wait; /* of a direct scheduler: when the wait began, 0 = there is none */
-    int64_t run_ns;           /* what executions take, smoothed; a batch counts as one */
-    bool is_released;         /* the test hook has let go */
+    int64_t run_ns;           /* smoothed duration of executions; a batch counts as one */
+    bool is_released;         /* the test hook has released the queue */
     bool is_stopping;
     double expected_rows; /* rows that are likely in flight at once */
     unsigned empty_waits; /* waits in a row in which no row came */
@@ -156,7 +156,7 @@ struct mr_sched {
     _Atomic(struct recorder *) recorder; /* of this version, once there was one */
     _Atomic uint64_t pending;            /* copy of queued for readers without the mutex */
     _Atomic uint32_t
-        endings; /* pending executions that are ending now, on threads that nobody joins */
+        endings; /* pending executions that are ending now, on threads that are not joined */
 };
 
 /* sched.c */
@@ -165,24 +165,24 @@ void sched_sort_sizes(int32_t *sizes, size_t count);
 /* cost.c */
 unsigned cost_bucket(uint64_t input_bytes);
 bool cost_allows_inline(struct mr_sched *s, struct sched_slot *slot, uint64_t input_bytes);
-/* An inline execution of this size that took longer did not run all the time. INT64_MAX: not known. */
+/* An inline execution of this size that took longer was preempted. INT64_MAX: unknown. */
 int64_t cost_most(const struct sched_slot *slot, uint64_t input_bytes);
 void cost_add_inline(struct mr_sched *s, struct sched_slot *slot, uint64_t input_bytes, int64_t ns);
-/* What an execution of this size lately took; 0 = not known. */
+/* The recent duration of an execution of this size; 0 = unknown. */
 int64_t cost_of_queued(struct mr_sched *s, uint64_t input_bytes);
 void cost_add_queued(struct mr_sched *s, uint64_t input_bytes, int64_t ns);
 
 /* exec.c: run the items as one execution; it fills status, outputs and times of each. True: it is over. False: it is
  * pending, run->done is called, perhaps already. */
 bool exec_run(struct exec_run *run, void *instance);
-/* Nobody waits for any of its requests. */
+/* All of its requests are cancelled. */
 bool exec_is_cancelled(const struct exec_run *run);
-/* respond.c: the execution that may offer an answer to the request again, NULL = none waits. The caller gives it to
- * sched_offer_again when it has let go of the mutex. Holding the mutex. */
+/* respond.c: the execution that may offer an answer to the request again, NULL = none waits. The caller passes it to
+ * sched_offer_again after it has released the mutex. Holding the mutex. */
 struct mr_execution *sched_take_offer(struct mr_sched *s, struct mr_infer *r);
 /* NULL: nothing. Not holding the mutex. */
 void sched_offer_again(struct mr_sched *s, struct mr_execution *x);
-/* Check an output against the config and give it the config's dims when the backend saw others. */
+/* Checks an output against the config and sets the config's dims if the backend saw others. */
 int exec_check_output(const struct mr_version *v, struct mr_arena *arena,
                       const struct mr_model_io *io, struct mr_tensor *t, struct mr_err *err);
 /* respond.c: mr_execution.respond. */
@@ -194,7 +194,7 @@ int batch_gather(struct mr_infer **items, uint32_t count, uint32_t input, int64_
 /* Where rows [begin, begin + count) of a tensor are. */
 int batch_row_range(const struct mr_tensor *t, int64_t begin, int64_t count, uint64_t *out_at,
                     uint64_t *out_bytes, struct mr_err *err);
-/* What an empty row like those of `t` takes: all of it zeros, which are empty strings in BYTES. */
+/* Size of an empty row of `t`: zeros, which are empty strings in BYTES. */
 uint64_t batch_gap_bytes(const struct mr_tensor *t, int64_t rows);
 /* Room for `bytes` of a joined input, where the executor takes it without a copy if possible: in the arena, or *out_block.
  * NULL without memory. */
@@ -208,24 +208,24 @@ int batch_slice(const struct mr_exec_output *from, int64_t row_begin, int64_t ro
 void queue_publish(struct mr_sched *s);
 /* Counters, place and times of a request that waits from now on, in the queue or in its sequence. */
 void queue_count_in(struct mr_sched *s, struct mr_infer *r, int64_t now_ns);
-/* It does not wait any more: whoever took it owns it. */
+/* It no longer waits: the thread that took it owns it. */
 void queue_count_out(struct mr_sched *s, struct mr_infer *r);
 /* Fails r when `size` requests or more wait where `max` may, 0 = any; `limit` is for the text. */
 int queue_check_room(struct mr_infer *r, uint32_t size, uint32_t max, const char *limit);
-/* Until when an execution has to begin for its answer to come before the client's deadline, 0 = any time. */
+/* Latest start of an execution whose answer meets the client's deadline, 0 = any time. */
 int64_t queue_last_start(struct mr_sched *s, const struct mr_infer *r);
 int queue_push(struct mr_sched *s, struct mr_infer *r, int64_t now_ns);
 void queue_remove(struct mr_sched *s, struct mr_infer *r);
 /* Taken out without having run. */
 void queue_withdraw(struct mr_sched *s, struct mr_infer *r);
-/* Take requests out that shall not run, linked by next: expired ones, which may be delayed instead, else the first in
- * line when its client does not read. */
+/* Removes requests that must not run, linked by next: expired ones, which may be delayed instead, otherwise the
+ * first one if its client does not read. */
 struct mr_infer *queue_reject(struct mr_sched *s, int64_t now_ns);
 bool queue_expire_one(struct mr_sched *s, struct mr_infer *r, int64_t now_ns);
 struct mr_infer *queue_front(const struct mr_sched *s);
 struct mr_infer *queue_after(const struct mr_sched *s, const struct mr_infer *r);
 
-/* finish.c. Thread: whoever has the request, without the mutex. */
+/* finish.c. Thread: the request's owner, without the mutex. */
 /* Worker processes died of the request: it is refused for a while. */
 void sched_quarantine_add(struct mr_sched *s, const struct mr_infer *r);
 /* Errors: MR_E_INTERNAL, the request is refused. */
@@ -244,8 +244,8 @@ bool instance_can_join(const struct mr_sched *s, const struct mr_infer *first,
                        const struct mr_infer *r);
 void instance_form_batch(struct mr_sched *s, int64_t now_ns, struct batch_plan *plan);
 
-/* instance.c. Somebody has to look at the queue: an idle thread, or a new one while there may be more. Fails when
- * nobody will: no thread runs and none can be started. Holding the mutex. */
+/* instance.c. Wakes a thread for the queue: an idle one, or a new one if the limit allows. Fails if no thread runs
+ * and none can be started. Holding the mutex. */
 int instance_wake(struct mr_sched *s, struct mr_err *err);
 /* Start the thread of an instance, which does not run. Holding the mutex. */
 int instance_start(struct sched_instance *in, struct mr_err *err);
@@ -253,7 +253,7 @@ int instance_start(struct sched_instance *in, struct mr_err *err);
 void instance_wait(struct mr_sched *s, pthread_cond_t *cond, int64_t until_ns);
 /* The test hook holds requests back. Holding the mutex. */
 bool instance_is_held(struct mr_sched *s);
-/* Hand back a chain of requests. */
+/* Returns a chain of requests. */
 void sched_deliver_all(struct mr_infer *r);
 /* Starts the first thread before there is a request. */
 void instance_start_early(struct mr_sched *s);
@@ -261,12 +261,12 @@ void instance_start_early(struct mr_sched *s);
 struct mr_instance_desc sched_instance_desc(const struct mr_sched *s, uint32_t index);
 /* Frees what its executions used. None runs. */
 void instance_fini(struct sched_instance *in);
-/* A pending execution begins to end, and has ended: mr_sched_close waits in between. */
+/* Bracket the end of a pending execution: mr_sched_close waits in between. */
 void instance_ending_begin(struct mr_sched *s);
 void instance_ending_end(struct mr_sched *s);
 void *instance_main(void *arg);
-/* Hands over what waits, as far as there is room. Of a scheduler that is_direct. Holding the mutex, which it lets go in
- * between; the caller keeps the scheduler (instance_ending_begin). */
+/* Hands over waiting requests while there is room. For a scheduler that is_direct. Holding the mutex, which it
+ * releases in between; the caller keeps the scheduler alive (instance_ending_begin). */
 void instance_run_direct(struct mr_sched *s);
 
 /* record.c. A finished request while requests are recorded; its inputs are still there. Thread: the reply loop's. */

@@ -1,5 +1,5 @@
-/* sequence_batching of a version, made ready for its requests: the rules of the strategy, control inputs with their
- * values, states with their initial content. On loader threads. */
+/* Prepares sequence_batching of a version: the rules of the strategy, control inputs with their values, states with
+ * their initial content. On loader threads. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -75,7 +75,7 @@ static int read_whole(int fd, uint8_t *to, uint64_t bytes)
     return MR_OK;
 }
 
-/* The file's content: all of it for BYTES, otherwise the tensor's bytes from its begin. */
+/* The file's content: all of it for BYTES, otherwise as many bytes from its start as the tensor has. */
 static int read_initial(const struct mr_version *v, struct sequence_state *to, const char *file,
                         struct mr_err *err)
 {

@@ -1,5 +1,5 @@
 /* The tensors that the scheduler adds to the requests of sequences: control inputs, made for each execution, and
- * implicit state, which comes in as the sequence's last request has left it.
+ * implicit state, as the sequence's last request left it.
  *
  * A request without a sequence here is a warm-up: all of its rows are sequences that begin. Rows without a request have
  * false in every control and zeros in every state. */
@@ -119,7 +119,7 @@ static bool truth_of(int kind, const struct mr_infer *r)
     }
 }
 
-/* A correlation id as a number; what does not fit is cut off, as in Triton. */
+/* A correlation id as a number; larger values are truncated, as in Triton. */
 static void put_number(uint8_t *to, const struct sequence_control *k, const struct mr_infer *r)
 {
     uint64_t number = r->item ? r->sequence->number : 0;
@@ -223,7 +223,7 @@ static int place_control(struct exec_run *run, const struct sequence_control *k,
     return MR_OK;
 }
 
-/* The rows of a state one behind the other. */
+/* The rows of a state in sequence. */
 static int join_state(struct exec_run *run, uint32_t i, struct mr_tensor *out, struct mr_err *err)
 {
     const struct sequences *q = run->s->sequences;
@@ -299,7 +299,7 @@ void sequence_want(const struct mr_sched *s, uint8_t *wanted)
     }
 }
 
-/* A block with nothing but the row is kept as it is, otherwise the row is copied: a sequence must not hold a batch. */
+/* A block that holds only the row is kept, otherwise the row is copied: a sequence must not keep a batch alive. */
 static int keep_row(const struct sequence_state *st, const struct mr_exec_output *o, int64_t row,
                     bool is_whole, struct kept *to, struct mr_err *err)
 {

@@ -4,7 +4,7 @@
  * with sequences does not end: it also ends the sequences of any instance that have been idle for too long.
  *
  * A request that leaves without having run would leave a hole in its sequence, whose state would silently be wrong from
- * there on: it ends the sequence, and what waits of it fails. */
+ * there on: it ends the sequence, and its waiting requests fail. */
 #include "sequences.h"
 
 #include <stdio.h>
@@ -118,7 +118,7 @@ static int64_t expiry(const struct mr_infer *r)
     return at;
 }
 
-/* Somebody has to run it: the thread of its instance. */
+/* The thread of its instance runs it. */
 static int wake_for(struct mr_sched *s, struct mr_infer *r, uint32_t instance)
 {
     struct sched_instance *in = &s->instances[instance];
@@ -131,7 +131,8 @@ static int wake_for(struct mr_sched *s, struct mr_infer *r, uint32_t instance)
     }
     mr_log(MR_LOG_ERROR, "sched.thread", "model=%s %s", MR_LOG_STR(s->version->model_name),
            err.msg);
-    sequences_withdraw(s, r); /* alone: without a thread nothing was let in before */
+    /** It is the only one: without a thread no request was admitted before. */
+    sequences_withdraw(s, r);
     sched_fail(r, MR_E_UNAVAILABLE, "no thread to run the model on: %s", err.msg);
     r->err.flags = MR_ERR_RETRYABLE;
     return MR_E_UNAVAILABLE;
@@ -220,7 +221,7 @@ bool sequences_expire_one(struct mr_sched *s, struct mr_infer *r, int64_t now_ns
 
 /* ---- out, to run ---- */
 
-/* Choose a batch and take it into `items`; false: there is none now, and plan->wait_until_ns is set. */
+/* Chooses a batch and takes it into `items`; false: there is none now, and plan->wait_until_ns is set. */
 static bool take(struct sched_instance *in, int64_t now_ns, struct mr_infer **items,
                  struct batch_plan *plan)
 {

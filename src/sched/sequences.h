@@ -2,7 +2,7 @@
  *
  *   sequences.c         they wait with their sequence (sequence/sequence.h has the rules) until an instance takes them
  *   sequence_tensors.c  control inputs are made for them, implicit state goes in and is kept
- *   sequence_config.c   what both need to know of the config
+ *   sequence_config.c   the parts of the config that both use
  *
  * Implicit state is kept per sequence in blocks that count against the memory budget, until the sequence ends. While a
  * request of the sequence runs, the thread that runs it has it for itself; otherwise the scheduler's mutex guards it. */
@@ -37,11 +37,11 @@ struct sequence_state {
 };
 
 struct sequences {
-    struct seq_request **taken; /* [max_rows], under the mutex: a batch that is being taken */
+    struct seq_request **taken; /* [max_rows], under the mutex: the batch being taken */
     struct seq_set *set;        /* under the mutex */
     pthread_cond_t *wake;    /* [instance_count] threads of instances, which wait under the mutex */
     uint32_t max_executions; /* of an instance at once */
-    _Atomic uint32_t count;  /* copy of seq_count for readers without the mutex */
+    _Atomic uint32_t count;  /* copy of sequence_count for readers without the mutex */
     struct sequence_control *controls;
     uint32_t control_count;
     struct sequence_state *states;
@@ -58,15 +58,15 @@ void sequence_config_close(struct mr_sched *s);
 
 /* MR_OK: r waits with its sequence; negative: refused, and r->status says so. */
 int sequences_push(struct mr_sched *s, struct mr_infer *r, int64_t now_ns);
-/* Take r out, which waits. That ends its sequence: the other requests of it that wait come back as a chain, to be failed
+/* Removes r, which waits. That ends its sequence: its other waiting requests are returned as a chain, to be failed
  * and delivered. */
 struct mr_infer *sequences_withdraw(struct mr_sched *s, struct mr_infer *r);
-/* True: r has waited for too long and is out, with its status; the others of its sequence that waited are in *out_others,
- * failed, to be delivered. False: r->due_ns says when to ask again. */
+/* True: r has waited for too long and is removed, with its status; the other waiting requests of its sequence are in
+ * *out_others, failed, to be delivered. False: r->due_ns says when to ask again. */
 bool sequences_expire_one(struct mr_sched *s, struct mr_infer *r, int64_t now_ns,
                           struct mr_infer **out_others);
-/* Wait for a batch for the instance and take it, and end what has been idle for too long meanwhile. 0 items: the
- * thread should end. Lets go of the mutex while it waits. Thread: the instance's. */
+/* Waits for a batch for the instance, takes it, and ends sequences that have been idle for too long. 0 items: the
+ * thread should end. Releases the mutex while it waits. Thread: the instance's. */
 uint32_t sequences_next(struct sched_instance *in, struct mr_infer **items,
                         struct batch_plan *plan);
 /* The items have run. */
@@ -75,20 +75,20 @@ void sequences_wake_all(struct mr_sched *s);
 
 /* sequence_tensors.c. Thread: the one that runs the execution. */
 
-/* How many tensors of implicit state the model has. */
+/* The number of implicit state tensors of the model. */
 static inline uint32_t sequence_state_count(const struct mr_sched *s)
 {
     return s->sequences ? s->sequences->state_count : 0;
 }
-/* State outputs are wanted whatever clients want. */
+/* State outputs are always wanted. */
 void sequence_want(const struct mr_sched *s, uint8_t *wanted);
-/* Control inputs and states of the run's requests into `inputs`, by the backend's order. What is joined is in
+/* Control inputs and states of the run's requests into `inputs`, by the backend's order. Joined tensors are in
  * run->gathered. Errors: MR_E_EXHAUSTED. */
 int sequence_place(struct exec_run *run, struct mr_tensor *inputs, struct mr_err *err);
-/* Keep the states that a successful run gave, for each request that has not failed; one whose state cannot be kept fails,
- * and its sequence goes on with the state from before. */
+/* Keeps the states of a successful run for each request that has not failed; a request whose state cannot be kept
+ * fails, and its sequence continues with the previous state. */
 void sequence_keep(struct exec_run *run);
-/* Whether the states of two waiting requests can be joined. Holding the mutex. */
+/* True if the states of two waiting requests can be joined. Holding the mutex. */
 bool sequence_can_join(const struct sequences *q, struct mr_infer *first, struct mr_infer *r);
 /* seq_options.drop: the states of a sequence. */
 void sequence_drop(void *ctx, void *data);

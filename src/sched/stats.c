@@ -1,6 +1,6 @@
 /* Statistics: one slot per reader thread, written by that thread only, and one for the instance threads, written
- * under the queue's mutex. Readers add them up; the sum is no snapshot, each number by itself is true.
- * Slots come into being at a thread's first request, so that ten thousand idle models cost little. */
+ * under the queue's mutex. Readers add them up; each number is exact, but the sum is no snapshot. A slot is
+ * allocated at a thread's first request, so that ten thousand idle models cost little. */
 #include "sched_priv.h"
 
 struct sched_slot *stats_slot_new(const struct mr_sched *s)
@@ -57,7 +57,7 @@ static const struct sched_slot *slot_at(const struct mr_sched *s, uint32_t i)
     return atomic_load_explicit(&s->slots[i], memory_order_acquire);
 }
 
-/* Every counter of the statistics is a 64-bit atomic, so they add up as arrays. */
+/* Every counter of the statistics is a 64-bit atomic, so they are added as arrays. */
 _Static_assert(sizeof(struct mr_sched_stats) % sizeof(uint64_t) == 0, "summed as an array");
 _Static_assert(sizeof(struct mr_batch_stat) % sizeof(uint64_t) == 0, "summed as an array");
 

@@ -1,5 +1,5 @@
-/* A validated request enters here: the inline path, or the queue. Also the ways out of the queue that are not
- * execution: cancellation and time-out, requested by the request's reply loop. */
+/* Submits a validated request: inline, or to the queue. Also removes requests from the queue that do not run:
+ * cancellation and time-out, requested by the reply loop. */
 #include "base/log.h"
 #include "sequences.h"
 
@@ -22,13 +22,13 @@ static void *inline_instance(struct mr_sched *s, struct sched_slot *slot, unsign
     return slot->instance;
 }
 
-/* A network thread runs models for so long in one round of its work, then leaves the rest of the round to the
- * queue: whoever else is on that thread (other models, health, metrics) waits no longer than this for inline work,
- * however many requests came at once, and what is too much meets the limits of the queue. Only executions count:
- * the rest of a request's work stays on this thread either way, and a hand-over costs more than a short execution. */
+/* A network thread runs models for this long in one round of its work, then queues the rest of the round: other work
+ * of that thread (other models, health, metrics) waits no longer than this for inline executions, however many
+ * requests came at once, and the limits of the queue apply to the rest. Only executions count: the other work of a
+ * request stays on this thread in either case, and a hand-over costs more than a short execution. */
 #define ROUND_NS (5 * MR_NS_PER_MS)
 
-/* Has the round of the request had its executions? */
+/* True if the round of the request has used its time. */
 static bool is_round_spent(struct mr_reply_loop *reply_loop, const struct mr_infer *r)
 {
     if (reply_loop->round_ns != r->round_ns) {
@@ -39,9 +39,9 @@ static bool is_round_spent(struct mr_reply_loop *reply_loop, const struct mr_inf
     return r->round_ns && reply_loop->inline_ns > ROUND_NS;
 }
 
-/* Where other programs want the CPU, the thread is preempted in the midst of an execution now and then. That says
- * nothing about the requests behind it, and handing them all over would make a busy machine busier: the first such
- * execution of a round counts as what it may take. A second one may be a model that has grown slow. */
+/* If other programs need the CPU, the thread is sometimes preempted during an execution. That says nothing about the
+ * following requests, and queueing them all would add load to a busy machine: the first such execution of a round
+ * counts with its expected maximum. A second one may be a model that has become slow. */
 static void round_add(struct mr_reply_loop *reply_loop, int64_t ns, int64_t most_ns)
 {
     if (ns > ROUND_NS / 4 && ns > most_ns && !reply_loop->had_pause) {
@@ -120,7 +120,7 @@ static void note_arrival(struct mr_sched *s, int64_t now_ns)
     int64_t gap = now_ns - s->last_arrival_ns;
 
     if (gap >= EXPECTED_ROWS_MEMORY_NS && s->empty_waits < EMPTY_WAITS_MAX) {
-        /* What was so a second ago says little: wait again as configured. */
+        /* Arrivals of a second ago say little: wait again as configured. */
         s->expected_rows = MR_MAX(s->expected_rows, (double)s->version->max_batch_size);
         s->gap_ns = 0;
     } else {
@@ -140,8 +140,8 @@ static bool may_be_ready(const struct mr_sched *s, const struct mr_infer *r)
            !instance_can_join(s, queue_front(s), r);
 }
 
-/* Who has to hear of the new request: the thread whose batch it fills or closes, an idle one, or a new one. With
- * nobody to hear it is taken back. */
+/* Wakes the thread that the new request concerns: the one whose batch it fills or closes, an idle one, or a new one.
+ * If there is none, the request is removed from the queue. */
 static int wake_for(struct mr_sched *s, struct mr_infer *r)
 {
     struct mr_err err;
@@ -179,7 +179,7 @@ int mr_sched_submit(struct mr_infer *r)
     now = mr_now_ns();
     if (is_direct) {
         instance_ending_begin(
-            s); /* the request may be over, and the version with it, before this function is */
+            s); /* the request, and the version with it, may end before this function returns */
     }
     pthread_mutex_lock(&s->mutex);
     if (s->sequences) {
@@ -220,7 +220,7 @@ bool mr_sched_cancel(struct mr_infer *r)
         sched_fail(r, MR_E_CANCELLED, "the request was cancelled");
     }
     if (!is_cancelled(r)) {
-        /* seq_cst: before the look whether it runs; an execution that begins later finds the flag */
+        /* seq_cst: before the check whether it runs; an execution that begins later finds the flag */
         atomic_store_explicit(&r->is_cancelled, true, memory_order_seq_cst);
         run = r->run;
     }

@@ -1,6 +1,5 @@
-/* A request against the model that it asks for: inputs by name into config order, types, shapes and
- * sizes, wanted outputs. The texts are those that Triton's clients and tests know. Only the arena is used;
- * tensors stay where the caller has them. */
+/* Checks a request against its model: inputs by name into config order, types, shapes and sizes, wanted outputs. The
+ * error texts are Triton's, which clients and tests know. Allocates from the arena only; tensors are not copied. */
 #include <stdio.h>
 
 #include "base/turn.h"
@@ -13,7 +12,7 @@ static int no_arena(struct mr_err *err)
     return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than its arena may use");
 }
 
-/* The turn that this is the work of. */
+/* The turn that does this work. */
 static int ended(struct mr_err *err)
 {
     return MR_FAIL(err, MR_E_CANCELLED, "ended");
@@ -39,7 +38,7 @@ static bool has_input(const struct mr_infer_args *q, mr_str name)
     return false;
 }
 
-/* "Got input(s) ['A'], but missing required input(s) ['B']. ..." when something is missing. */
+/* "Got input(s) ['A'], but missing required input(s) ['B']. ..." if inputs are missing. */
 static void append_missing(char *buf, size_t size, const struct mr_version *v,
                            const struct mr_infer_args *q)
 {

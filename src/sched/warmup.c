@@ -1,10 +1,10 @@
-/* Which ways of warming up there are for a version, and what these have in common: a request of ours, and its run. */
+/* Chooses the warm-up of a version, and the part that all kinds share: a generated request and its execution. */
 #include "warmup.h"
 
 #include "base/log.h"
 #include "base/rng.h"
 
-/* Values are made for so many elements and repeated after that: a large tensor is copied, not computed. */
+/* Values are generated for this many elements and then repeated: a large tensor is copied, not computed. */
 #define PATTERN_MAX 4096
 
 void warmup_sample_init(struct warmup_sample *sm, struct mr_version *v)

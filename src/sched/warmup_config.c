@@ -8,7 +8,7 @@
 
 #include "warmup.h"
 
-/* A sample's tensors are ours to allocate, so their size is bounded like a request's. */
+/* A sample's tensors are allocated here, so their size is bounded like a request's. */
 #define WARMUP_BYTES_MAX (UINT64_C(1) << 31)
 #define RANDOM_MOST      99
 

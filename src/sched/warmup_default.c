@@ -1,11 +1,12 @@
-/* The default warm-up: made-up requests for models that bring no requests of their own, so that the first clients do
- * not pay for memory and kernels that a model takes hold of when it first runs.
+/* The default warm-up: generated requests for models without requests of their own, so that the first clients do not
+ * pay for memory and kernels that a model allocates when it first runs.
  *
- * Zeros and random values by turns, at each batch size, until two runs in a row took the same time. All of it is
- * bounded: runs per size, bytes per request, and the time, which the instances share, and at start all versions. As the values are ours, an
- * execution that fails says nothing about the model: it is logged once and the warm-up goes on. Except for one of
- * several rows where one row runs, or with other rows than were asked for: requests that are joined would fail as it
- * does, so they are not joined. Only a cancelled load ends it with an error. */
+ * Zeros and random values alternate, at each batch size, until two runs in a row took the same time. All of it is
+ * bounded: runs per size, bytes per request, and the time, which the instances share, and at start all versions. As
+ * the values are ours, an execution that fails says nothing about the model: it is logged once and the warm-up goes
+ * on. The exceptions are a request of several rows that fails where one row runs, and an answer with another number
+ * of rows than the request: joined requests would fail the same way, so they are not joined. Only a cancelled load
+ * ends it with an error. */
 #include "base/log.h"
 #include "warmup.h"
 
@@ -13,9 +14,9 @@
 #define REQUEST_BYTES_MAX (UINT64_C(32) << 20)
 /* Differences below this are noise. */
 #define NOISE_NS (20 * MR_NS_PER_US)
-/* So short a run is made whatever is left of a budget. */
+/* A run this short is made even if the budget is spent. */
 #define CHEAP_NS (250 * MR_NS_PER_US)
-/* As lists of categories, masks, and numbers of steps begin with these. */
+/* Lists of categories, masks, and numbers of steps begin with these. */
 #define WHOLE_MOST 1
 /* An element of BYTES: its length and one digit. */
 #define DIGIT_BYTES 5
@@ -165,7 +166,8 @@ static void tell(struct warmup *w, int64_t rows, const struct mr_err *why)
            MR_LOG_STR(v->model_name), (long long)v->number, (long long)rows, why->msg);
 }
 
-/* What failed is the batch: the answer has other rows, or one row runs and several do not, and not for want of memory. */
+/* The batch failed: the answer has another number of rows, or one row runs and several do not, for another reason
+ * than memory. */
 static bool is_about_rows(const struct warmup *w, int64_t rows, const struct mr_err *why)
 {
     const int rc = why->status;
@@ -179,7 +181,7 @@ static void stop_batching(struct warmup *w, int64_t rows, const struct mr_err *w
     struct mr_version *v = w->s->version;
 
     if (v->cannot_batch) {
-        return; /* another instance has found it out */
+        return; /* another instance has found it */
     }
     v->cannot_batch = true;
     mr_log(MR_LOG_WARN, "model.batching_off",
@@ -188,9 +190,9 @@ static void stop_batching(struct warmup *w, int64_t rows, const struct mr_err *w
            MR_LOG_STR(v->model_name), (long long)v->number, (long long)rows, why->msg);
 }
 
-/* The versions of a start draw from one budget, as the server is ready when the last of them is. Each has one run; what
- * more it gets must fit, by what a row took last. So cheap models get all of theirs beside expensive ones. Relaxed: the
- * budget may be overdrawn by a run of each loader. */
+/* The versions of a start draw from one budget, as the server is ready when the last of them is. Each has one run;
+ * further runs must fit, by the last duration of a row. So cheap models get all of their runs next to expensive
+ * ones. Relaxed: each loader may overdraw the budget by one run. */
 static bool fits(const struct warmup *w, int64_t rows)
 {
     struct mr_warmup_budget *b = w->s->options.warmup_budget;
@@ -215,7 +217,7 @@ static int run_once(struct warmup *w, struct warmup_sample *sm, void *instance, 
     return rc;
 }
 
-/* 1: it was run; 0: it could not be made, or did not fit. */
+/* 1: it ran; 0: it could not be made, or did not fit. */
 static int run_size(struct warmup *w, void *instance, int64_t rows, int64_t until_ns,
                     struct mr_err *err)
 {

@@ -1,9 +1,9 @@
-/* Recorded requests: the file MR_WARMUP_REQUESTS in a version's folder, ModelInferRequest messages one after the other,
- * each behind its length as a varint (as protobuf libraries write and read delimited messages).
+/* Recorded requests: the file MR_WARMUP_REQUESTS in a version's folder, ModelInferRequest messages, each preceded by
+ * its length as a varint (as protobuf libraries write and read delimited messages).
  *
  * All records are read and checked against the model on the first instance, and run on every instance until the
- * time is over. A file that is damaged, a record that does not suit the model or fails: each fails the load. The file
- * may be anybody's work, so everything is bounded; a record's names of model and version do not matter. */
+ * time is over. A damaged file, or a record that does not fit the model or fails, fails the load. The file may come
+ * from any program, so everything is bounded; a record's names of model and version are ignored. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@ static int cannot_read(const struct warmup_records *f, struct mr_err *err)
     return MR_FAIL(err, MR_E_IO, "cannot be read: %s", f->error ? strerror(f->error) : "it ends");
 }
 
-/* Exactly so many bytes at the place where reading goes on. */
+/* Reads exactly this many bytes at the current position. */
 static int read_at(struct warmup_records *f, void *to, uint64_t bytes, struct mr_err *err)
 {
     uint8_t *at = to;
@@ -179,7 +179,7 @@ static int run_all(struct warmup *w, void *instance, struct warmup_records *f, i
         }
         ran += did_run;
         if (!did_run && w->records > 0) {
-            break; /* the others are known to be whole */
+            break; /* the others were checked */
         }
     }
     w->records = MR_MAX(w->records, f->count);

@@ -1,4 +1,4 @@
-/* Which requests of an instance run now, by the two strategies. */
+/* Chooses the requests that an instance runs next, by the two strategies. */
 #include "base/mem.h"
 #include "set.h"
 
@@ -19,7 +19,7 @@ static bool can_join(const struct seq_set *s, const struct seq *first, const str
 
 /* ---- direct: place and row are one ---- */
 
-/* Whether a direct batch waits for more rows; *plan says until when, or why it goes. */
+/* True if a direct batch waits for more rows; *plan says until when, or why it runs. */
 static bool direct_waits(const struct seq_set *s, const struct seq_instance *in, int64_t now_ns,
                          struct seq_plan *plan)
 {
@@ -68,7 +68,7 @@ static void form_direct(struct seq_set *s, struct seq_instance *in, int64_t now_
 
 /* ---- oldest ---- */
 
-/* The largest preferred count that there are rows for, 0: none. */
+/* The largest preferred count that the rows reach, 0: none. */
 static uint32_t preferred_of(const struct seq_set *s, uint32_t rows)
 {
     for (size_t i = s->o.preferred_count; i-- > 0;) {

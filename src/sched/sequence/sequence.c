@@ -1,4 +1,4 @@
-/* Where sequences are: the map of those that go on, places, backlog and idle list. What runs is chosen in form.c.
+/* The state of sequences: the map of open ones, places, backlog and idle list. form.c chooses what runs.
  *
  * A sequence is in the map until its end is admitted, so that a new one of the same key is another sequence. It is
  * in exactly one of these lists: the backlog (no place), its instance's ready list (a request waits and none runs),
@@ -236,7 +236,7 @@ uint32_t sequence_end(struct seq_set *s, struct seq_request *r, struct seq_reque
     struct seq_request *it;
 
     while ((it = TAILQ_FIRST(&q->waiting)) != NULL) {
-        /* ready_insert of others looks at the waiting requests of those in the list */
+        /* ready_insert of others reads the waiting requests of listed sequences */
         if (q->in == SEQ_IN_READY) {
             list_leave(s, q);
         }

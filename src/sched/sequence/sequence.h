@@ -1,9 +1,10 @@
 /* The sequences of one model version, as a state machine: which sequence has which place of which instance, which ones
  * wait for a place, and what an instance may run now.
  *
- * A sequence begins with a request that is marked as its start and ends when one that is marked as its end has run. From
- * its first request on it has a place of an instance, or waits for one in the backlog, first come, first served. Its
- * requests run in order, one at a time, on that instance. A sequence without a request for max_idle_ns ends by itself.
+ * A sequence begins with a request that is marked as its start and ends when one that is marked as its end has run.
+ * From its first request on it has a place in an instance, or waits for one in the backlog, first come, first
+ * served. Its requests run in order, one at a time, on that instance. A sequence without a request for max_idle_ns
+ * is ended.
  *
  * Two strategies form batches. Direct: the place of a sequence is its row in every batch of the instance, and rows
  * between are empty. Oldest: the sequences whose requests wait longest, at most max_rows of them, in that order.
@@ -26,7 +27,8 @@ struct seq_set;
 /** No instance. */
 #define SEQ_NONE UINT32_MAX
 
-/** One request of a sequence; its owner's memory, from sequence_admit until sequence_done or seq_end has given it back. */
+/** One request of a sequence; its owner's memory, from sequence_admit until sequence_done or sequence_end returns
+ *  it. */
 struct seq_request {
     bool is_start; /* set by the owner, as is_end */
     bool is_end;
@@ -45,7 +47,7 @@ struct seq_options {
     int64_t max_delay_ns; /* how long a batch waits for more rows, 0 = not at all */
     bool is_direct;       /* otherwise oldest */
     float
-        min_utilization; /* direct: so much of the places closes a batch early; 0 = there is no waiting */
+        min_utilization; /* direct: this share of the places closes a batch early; 0 = no waiting */
     const int32_t *preferred; /* oldest: row counts that close a batch early, ascending; borrowed */
     size_t preferred_count;
     /** Whether two waiting requests may run in one batch. */
@@ -65,31 +67,31 @@ enum seq_admitted {
     SEQ_BACKLOG, /* its sequence waits for a place */
     SEQ_NO_START /* refused: no such sequence goes on, and the request does not start one */
 };
-/** Let a request in to the sequence `key` (not empty). A start while that sequence goes on begins it anew in its place,
- *  behind what waits. *out_instance is written for SEQ_PLACED only. */
+/** Adds a request to the sequence `key` (not empty). A start while that sequence is open restarts it in its place,
+ *  after its waiting requests. *out_instance is written for SEQ_PLACED only. */
 enum seq_admitted sequence_admit(struct seq_set *s, mr_str key, struct seq_request *r,
                                  int64_t now_ns, uint32_t *out_instance);
 
-/** What of an instance runs now. */
+/** The next batch of an instance. */
 struct seq_plan {
     uint32_t count; /* 0: nothing */
-    uint32_t rows;  /* empty ones among them included */
+    uint32_t rows;  /* including empty ones */
     enum mr_close_reason reason;
     int64_t wait_until_ns; /* with count 0: when to ask again if nothing comes, INT64_MAX = never */
 };
-/** Choose a batch for an instance and take it: its requests, by row, run from now on, each until sequence_done. `out` has
- *  room for max_rows. */
+/** Chooses and takes a batch for an instance: its requests, by row, run from now on, each until sequence_done. `out`
+ *  has room for max_rows. */
 void sequence_form(struct seq_set *s, uint32_t instance, int64_t now_ns, struct seq_request **out,
                    struct seq_plan *plan);
 
 /** A request has run. Its instance may have more to run. */
 void sequence_done(struct seq_set *s, struct seq_request *r, int64_t now_ns);
-/** End the sequence of a waiting request early: what waits of it, this request included, goes to the end of `out`, in
- *  order. What runs of it goes on; its place is free when that is done. Returns its instance, SEQ_NONE when it had
+/** Ends the sequence of a waiting request early: its waiting requests, this one included, are appended to `out` in
+ *  order. A running request continues; the place is free when it is done. Returns its instance, SEQ_NONE if it had
  *  none. */
 uint32_t sequence_end(struct seq_set *s, struct seq_request *r, struct seq_requests *out);
-/** End one sequence that has been idle for too long, and return its instance, where another may have got its place;
- *  SEQ_NONE: there is no such sequence. */
+/** Ends one sequence that has been idle for too long and returns its instance, where another one may have got its
+ *  place; SEQ_NONE: there is no such sequence. */
 uint32_t sequence_reap(struct seq_set *s, int64_t now_ns);
 /** When sequence_reap may find the next one; INT64_MAX = never as things are. */
 int64_t sequence_next_idle_ns(const struct seq_set *s);
@@ -98,7 +100,7 @@ int64_t sequence_next_idle_ns(const struct seq_set *s);
 bool sequence_is_placed(const struct seq_request *r);
 /** Whether a sequence has a place of the instance. */
 bool sequence_is_used(const struct seq_set *s, uint32_t instance);
-/** Whether a sequence of this key goes on. */
+/** True if a sequence of this key is open. */
 bool sequence_is_known(const struct seq_set *s, mr_str key);
 /** Sequences that have not ended. */
 uint32_t sequence_count(const struct seq_set *s);

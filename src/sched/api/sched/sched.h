@@ -45,10 +45,11 @@ struct mr_reply_loop {
 
 enum mr_infer_protocol { MR_INFER_REST = 0, MR_INFER_GRPC = 1, MR_INFER_PROTOCOLS = 2 };
 
-/** What is asked of a model, as the caller has it. All of it is borrowed until the request has ended, but for blocks.
+/** The arguments of an inference, where the caller has them. Everything is borrowed until the request has ended,
+ *  except blocks.
  *
- *  Inputs and outputs are columns: the next name is `stride` bytes behind the one before, the next tensor and block, too.
- *  So callers whose tensors are members of larger structures copy nothing. */
+ *  Inputs and outputs are columns: each name, tensor and block is `stride` bytes after the previous one, so callers
+ *  whose tensors are members of larger structures copy nothing. */
 struct mr_infer_args {
     mr_str model;   /* for the engine, the scheduler has a version */
     mr_str version; /* a number, a label or "" */
@@ -91,10 +92,10 @@ struct mr_infer_times {
     int64_t end;         /* outputs in place */
 };
 
-/** The sequence that a request says to belong to. Models without sequence_batching get it as it is. */
+/** The sequence that a request belongs to. Models without sequence_batching get it unchanged. */
 struct mr_sequence_ref {
     uint64_t number; /* correlation id, 0 = none or a text */
-    mr_str text;     /* correlation id as text, with a NUL behind it, len 0 = none or a number */
+    mr_str text;     /* correlation id as text, NUL-terminated, len 0 = none or a number */
     uint32_t flags;  /* MR_SEQUENCE_* */
 };
 /** Longest correlation id. */
@@ -110,8 +111,8 @@ struct mr_infer {
     int64_t deadline_ns; /* the client's own, 0 = none */
     /** When the reply loop began the round of work that this is part of; 0 = not known. */
     int64_t round_ns;
-    /** True: the client leaves answers unread, and on_done with status MR_SCHED_UNREAD comes instead of an execution; the
-     *  request can be submitted again. NULL = never. Lives until on_done. */
+    /** True: the client leaves answers unread, and on_done is called with status MR_SCHED_UNREAD instead of an
+     *  execution; the request can be submitted again. NULL = never. Lives until on_done. */
     const _Atomic bool *is_unread;
     void (*on_done)(struct mr_infer *r);
     /** (may be NULL) An answer of a decoupled model, owned by the caller from now on: mr_infer_response_end when it has
@@ -145,8 +146,7 @@ struct mr_infer {
     struct sequence_item *item; /* in its sequence, while it waits or runs */
     int64_t gap_rows;           /* empty rows of the batch before its own */
     int64_t due_ns;             /* the queue's view of expire_ns */
-    int64_t
-        start_by_ns; /* an execution that begins later would answer after deadline_ns; 0 = none */
+    int64_t start_by_ns;        /* latest start of an execution that meets deadline_ns; 0 = none */
     uint32_t level;
     struct exec_run *run; /* its execution, while that could be cancelled */
     struct mr_infer *inline_item;
@@ -163,8 +163,8 @@ struct mr_infer {
     void *resolving;
 };
 
-/** Checks a request against r->version and sets the fields named above. Everything goes into r->arena or
- *  stays where the caller has it. May be the work of a turn. Errors: MR_E_INVALID with Triton's texts, MR_E_EXHAUSTED. */
+/** Checks a request against r->version and sets the fields named above. The results are in r->arena or refer to the
+ *  caller's memory. May be the work of a turn. Errors: MR_E_INVALID with Triton's texts, MR_E_EXHAUSTED. */
 int mr_infer_validate(struct mr_infer *r, const struct mr_infer_args *args, struct mr_err *err);
 
 /** Output `i` of the version, in config order, of a request that succeeded: its dims are the config's, batch dimension
@@ -181,22 +181,23 @@ static inline struct mr_exec_output *mr_infer_output(const struct mr_infer *r, u
 #define MR_SCHED_UNREAD 2 /* not a result of submit: see is_unread */
 int mr_sched_submit(struct mr_infer *r);
 
-/** Sequences of a version that go on, 0 for models without them. Thread: any. */
+/** Open sequences of a version, 0 for models without sequences. Thread: any. */
 uint32_t mr_sched_sequences(const struct mr_version *v);
-/** The version that has the sequence of a request which does not start one: v, or one that v or another took the place of
- *  and that stays for its sequences; with the same number, unless any may do. v when none has it. Thread: online reader;
- *  valid for this iteration. */
+/** The version that has the sequence of a request that continues one: v, or a replaced version that is kept for its
+ *  sequences; of the same number unless any_number. v if none has it. Thread: online reader; valid for this
+ *  iteration. */
 struct mr_version *mr_sched_version_of(struct mr_version *v, uint64_t number, mr_str text,
                                        bool any_number);
 
-/** Cancels a request. True: it was still queued and is out now with r->status MR_E_CANCELLED, on_done
- *  is not called. False: it runs or is done; on_done comes. Thread: the reply loop's. */
+/** Cancels a request. True: it was still queued and is removed with r->status MR_E_CANCELLED, on_done is not called.
+ *  False: it runs or is done, and on_done will be called. Thread: the reply loop's. */
 bool mr_sched_cancel(struct mr_infer *r);
 /** Frees an answer that has left or is not wanted, and lets the model make another. Thread: the reply loop's, before
  *  mr_infer_finish. */
 void mr_infer_response_end(struct mr_infer *r, struct mr_response **response);
-/** To be called at r->expire_ns when still waiting. True: timed out in the queue, r->status tells (UNAVAILABLE
- *  "Request timeout expired", DEADLINE), on_done is not called. False: as in cancel, or r->expire_ns moved on. */
+/** To be called at r->expire_ns for a request that still waits. True: it timed out in the queue with r->status
+ *  UNAVAILABLE ("Request timeout expired") or DEADLINE, on_done is not called. False: as for cancel, or r->expire_ns
+ *  is later now. */
 bool mr_sched_expire(struct mr_infer *r);
 
 /** Executions of this version give several answers: r->on_response gets them. */
@@ -205,42 +206,44 @@ static inline bool mr_version_is_streaming(const struct mr_version *v)
     return v->is_decoupled && (v->backend_flags & MR_BACKEND_DECOUPLED);
 }
 
-/** Count the finished request in the statistics, drop output blocks, unpin the version. encode_ns: time spent
- *  on building the answer. Thread: the reply loop's. Call exactly once for every request that got as far as a
- *  version, also refused ones. */
+/** Counts the finished request in the statistics, releases output blocks, unpins the version. encode_ns: time spent
+ *  on encoding the answer. Thread: the reply loop's. Call exactly once for every request that has a version, also
+ *  refused ones. */
 void mr_infer_finish(struct mr_infer *r, int64_t encode_ns);
 
 /* ---- life ---- */
 
-/** How recorded requests are written in a file, and read. */
+/** The format of recorded requests in a file. */
 struct mr_record_format {
     /** The inputs of `args` in a block of their own. Errors: MR_E_TOO_LARGE, MR_E_EXHAUSTED. */
     int (*write)(const struct mr_infer_args *args, uint64_t max_bytes, struct mr_block **out,
                  uint64_t *out_bytes, struct mr_err *err);
-    /** What was written, or somebody else wrote. `out` refers to the record and the arena. Errors: MR_E_INVALID. */
+    /** Reads a record, which may come from another program. `out` refers to the record and the arena. Errors:
+     *  MR_E_INVALID. */
     int (*read)(mr_bytes record, struct mr_arena *arena, struct mr_infer_args *out,
                 struct mr_err *err);
 };
 
-/** What made-up requests of several versions may take, all together. */
+/** The time that generated requests of several versions may take together. */
 struct mr_warmup_budget {
-    _Atomic int64_t left_ns; /* of executions, below 0 = more than that was taken */
+    _Atomic int64_t left_ns; /* of executions, below 0 = exceeded */
 };
 
 struct mr_sched_options {
     uint32_t reader_count;
     int64_t inline_threshold_ns; /* 0 = never inline */
-    bool has_exact_delay;      /* a batch waits max_queue_delay_microseconds whatever is expected */
-    int64_t default_warmup_ns; /* made-up requests for models without model_warmup; 0 = none */
-    struct mr_warmup_budget *warmup_budget; /* made-up requests draw from it; NULL = none */
-    int64_t recorded_warmup_ns;             /* recorded requests; 0: they are checked only */
-    uint32_t max_queue_size;                /* when the model's config says none */
+    /** A batch waits max_queue_delay_microseconds whether or not requests are expected. */
+    bool has_exact_delay;
+    int64_t default_warmup_ns; /* generated requests for models without model_warmup; 0 = none */
+    struct mr_warmup_budget *warmup_budget; /* shared by generated requests; NULL = none */
+    int64_t recorded_warmup_ns;             /* recorded requests; 0: only checked */
+    uint32_t max_queue_size;                /* unless the model's config sets one */
     /** Lives as long as the process. NULL: recorded requests are neither read nor written. */
     const struct mr_record_format *records;
-    uint32_t
-        hold_until_queued; /* test hook (TRITONSERVER_DELAY_SCHEDULER): nothing runs before so many wait */
+    /** Test hook (TRITONSERVER_DELAY_SCHEDULER): nothing runs before this many requests wait. */
+    uint32_t hold_until_queued;
 };
-/** Make instances, warm them, set v->sched. Blocks. Errors: the backend's; MR_E_INVALID for a bad
+/** Makes and warms instances, sets v->sched. Blocks. Errors: the backend's; MR_E_INVALID for a bad
  *  warm-up sample, naming it. */
 int mr_sched_open(struct mr_version *v, const struct mr_sched_options *o, struct mr_err *err);
 /** No request is queued or running. Joins the threads, closes the instances. */
@@ -253,16 +256,16 @@ void mr_sched_close(struct mr_version *v);
 
 struct mr_record_options {
     uint32_t requests; /* 1..MR_RECORDS_MAX */
-    uint32_t every;    /* of so many requests one, >= 1 */
-    int64_t time_ns;   /* what came until then is written */
+    uint32_t every;    /* one request of this many is recorded, >= 1 */
+    int64_t time_ns;   /* the recording ends after this time */
 };
 
 enum mr_record_state {
-    MR_RECORD_NONE = 0,  /* nothing was ever recorded of this version since it was loaded */
+    MR_RECORD_NONE = 0,  /* nothing was recorded since the version was loaded */
     MR_RECORD_RECORDING, /* requests are gathered */
     MR_RECORD_WRITING,
     MR_RECORD_WRITTEN,
-    MR_RECORD_FAILED, /* the reason tells */
+    MR_RECORD_FAILED, /* see reason */
     MR_RECORD_STATES
 };
 /** "none", "recording", ... */
@@ -273,22 +276,22 @@ struct mr_record_view {
     uint32_t requests;
     uint32_t every;
     uint32_t recorded;
-    uint64_t seen; /* requests that could have been taken */
+    uint64_t seen; /* requests that were eligible */
     uint64_t bytes;
     int64_t left_ns; /* while it is recording */
     char reason[200];
 };
 
-/** Gather requests that were answered without an error, as tensors: no id, parameters or wanted outputs. When there
- *  are enough, or the time is over, they are written to the version's folder as MR_WARMUP_REQUESTS, in place of what
- *  was there. v pinned by somebody until this returns; blocks for file work. Errors: MR_E_INVALID (out of range),
- *  MR_E_UNAVAILABLE (one goes on, too many go on, files of a load request, the version is on its way out),
- *  MR_E_FORBIDDEN, MR_E_IO, MR_E_EXHAUSTED (the folder cannot be written), MR_E_UNSUPPORTED (no record format). */
+/** Records requests that are answered without an error, as tensors: no id, parameters or wanted outputs. When there
+ *  are enough, or the time is over, they replace the file MR_WARMUP_REQUESTS in the version's folder. v is pinned
+ *  until this returns; blocks for file work. Errors: MR_E_INVALID (out of range), MR_E_UNAVAILABLE (already
+ *  recording, too many recordings, files of a load request, the version is being unloaded), MR_E_FORBIDDEN, MR_E_IO,
+ *  MR_E_EXHAUSTED (the folder cannot be written), MR_E_UNSUPPORTED (no record format). */
 int mr_sched_record_start(struct mr_version *v, const struct mr_record_options *o,
                           struct mr_err *err);
-/** Write what there is. Errors: MR_E_UNAVAILABLE (nothing is being recorded). v pinned. */
+/** Ends the recording and writes its requests. Errors: MR_E_UNAVAILABLE (nothing is being recorded). v pinned. */
 int mr_sched_record_stop(struct mr_version *v, struct mr_err *err);
-/** How it goes, or went. v pinned. */
+/** The state of the recording. v pinned. */
 void mr_sched_record_view(const struct mr_version *v, struct mr_record_view *out);
 
 /* ---- statistics (Thread: any) ---- */
@@ -304,7 +307,7 @@ enum mr_close_reason {
     MR_CLOSE_FULL,       /* max_batch_size, or the next request does not fit */
     MR_CLOSE_PREFERRED,  /* a preferred size */
     MR_CLOSE_DELAY,      /* the oldest request waited max_queue_delay_microseconds */
-    MR_CLOSE_NO_COMPANY, /* nothing more was waiting, and none was expected in time */
+    MR_CLOSE_NO_COMPANY, /* no other request waited, and none was expected in time */
     MR_CLOSE_SHAPE,      /* the next request has other shapes or inputs */
     MR_CLOSE_DEADLINE,   /* waiting longer would miss a deadline */
     MR_CLOSE_REASONS
@@ -355,10 +358,10 @@ uint32_t mr_sched_batch_max(const struct mr_version *v);
 /** Requests waiting in the queue. */
 uint64_t mr_sched_pending(const struct mr_version *v);
 
-/** Requests that worker processes died of. */
+/** Requests in quarantine because worker processes died of them. */
 struct mr_quarantine_stats {
-    uint32_t held;    /* that are refused now */
-    uint64_t refused; /* times that one was */
+    uint32_t held;    /* in quarantine now */
+    uint64_t refused; /* refusals */
 };
 struct mr_quarantine_stats mr_sched_quarantine(const struct mr_version *v);
 
