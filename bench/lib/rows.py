@@ -109,6 +109,7 @@ def worker_processes():
     shape = tensors(("INPUT0", [1, 1 << 20], "FP32"))
     small = {p: under_load(Load(pair(rest_json, p), 16), "millrace", "workers") for p in ("threads", "processes")}
     large = {p: under_load(Load(rest_binary(f"{p}_fp32", shape, [raw], raw), 1), "millrace", "workers") for p in small}
+    large["copy loop"] = under_load(Load(floor(rest_binary("processes_fp32", shape, [raw], raw), "/"), 1), "copy loop")
     return [Row("workers", "Identity backend in a worker process, REST JSON, 16 connections", small),
             Row("workers-big", "The same, 4 MB FP32 in and out, REST binary", large)]
 

@@ -274,6 +274,29 @@ def test_budget_counts_bodies(models, start):
     assert rest_infer(server, numbers(FOUR_MB)) == numbers(FOUR_MB).tobytes()
 
 
+def test_uploads_that_take_all_places(models, start):
+    """Sizes that clients claim take places in the shared memory, and little memory: other bodies are then copied, none is refused."""
+    add(models)
+    server = start(models, "--memory-budget=256MiB")
+    claim = 64 << 20  # the most that is taken; 64 places of twice that are there
+    head = f"Inference-Header-Content-Length: 2\r\nContent-Length: {claim}\r\n"
+    before = copied(server)
+    data = numbers(20_000)
+    wires = []
+    for _ in range(64):
+        had = in_flight(server)
+        wires.append(Http1(server.http))
+        wires[-1].send(request("POST", infer_path("m"), head) + b"{}" + bytes(100_000))
+        wait.until(lambda: in_flight(server) > had, "the body to have its place")
+    assert rest_infer(server, data) == data.tobytes()
+    assert copied(server) - before == data.nbytes
+    for wire in wires:
+        wire.close()
+    wait.until(lambda: in_flight(server) < 1 << 20, "the places to be free")
+    assert rest_infer(server, data) == data.tobytes()
+    assert copied(server) - before == data.nbytes
+
+
 # ---- workers that end ----
 
 def test_worker_ends_during_an_upload(served):
