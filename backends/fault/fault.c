@@ -345,6 +345,43 @@ static int answers_make(const struct model *m, const struct plan *p, struct mr_e
     return rc;
 }
 
+static struct sum *sum_of(struct instance *inst, const struct mr_exec_request *q)
+{
+    uint32_t i = 0;
+    while (i < inst->sum_count && inst->sums[i].id != q->correlation_id) {
+        i++;
+    }
+    if (i == inst->sum_count && i < FAULT_SUMS && (q->sequence_flags & MR_SEQUENCE_START)) {
+        inst->sums[inst->sum_count++] = (struct sum){.id = q->correlation_id};
+    }
+    return i < inst->sum_count ? &inst->sums[i] : NULL;
+}
+
+/* What a sequence had before is known to this instance only. */
+static int sums_make(struct instance *inst, struct mr_exec *exec, struct mr_err *err)
+{
+    const struct mr_tensor *in = &exec->inputs[0];
+    const int32_t *from = in->data;
+    int32_t *to = NULL;
+    int rc = fault_host->output(exec, 0, MR_DTYPE_INT32, in->rank, in->shape, in->bytes,
+                                (void **)&to, err);
+    if (rc < 0) {
+        return rc;
+    }
+    memset(to, 0, in->bytes);
+    for (uint32_t i = 0; i < exec->request_count; i++) {
+        const struct mr_exec_request *q = mr_exec_request_at(exec, i);
+        struct sum *sum = sum_of(inst, q);
+        if (!sum) {
+            return mr_backend_fail(err, MR_E_INVALID, "sequence %llu is not known here",
+                                   (unsigned long long)q->correlation_id);
+        }
+        sum->value = from[q->row_begin] + (q->sequence_flags & MR_SEQUENCE_START ? 0 : sum->value);
+        to[q->row_begin] = sum->value;
+    }
+    return MR_OK;
+}
+
 static int execute(void *instance, struct mr_exec *exec, struct mr_err *err)
 {
     struct instance *inst = instance;
@@ -395,7 +432,7 @@ int fault_run(struct instance *inst, const struct plan *p, struct mr_exec *exec,
     if (p->bad_index) {
         return fault_host->output(exec, exec->output_count, MR_DTYPE_INT8, 0, NULL, 1, &data, err);
     }
-    return outputs_make(m, p, exec, err);
+    return p->sums ? sums_make(inst, exec, err) : outputs_make(m, p, exec, err);
 }
 
 static const struct mr_backend table = {

@@ -31,8 +31,18 @@ struct job {
     _Atomic bool is_over;
 };
 
+#define FAULT_SUMS 64
+
+/* A sequence, as an instance knows it. */
+struct sum {
+    uint64_t id;
+    int32_t value;
+};
+
 struct instance {
     struct model *model;
+    struct sum sums[FAULT_SUMS];
+    uint32_t sum_count;
     uint32_t index;
     pthread_mutex_t mutex; /* guards jobs and their marks */
     pthread_cond_t cancelled;

@@ -44,6 +44,7 @@
     Y(until_cancelled, "of async 1: the execution ends when it is cancelled")                      \
     Y(after_final, "an answer follows the final one")                                              \
     Y(no_final, "no answer is the final one")                                                      \
+    Y(sums, "an instance gives the sum of each sequence so far, of one INT32 a request")           \
     Y(warmup, "of a model: it runs made-up requests when it is loaded")
 
 struct plan {

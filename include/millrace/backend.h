@@ -286,7 +286,7 @@ struct mr_host {
 #define MR_BACKEND_CHEAP_INSTANCES 1u
 /** Never run on a network thread, however fast (the backend may block, take locks or crash). */
 #define MR_BACKEND_NO_INLINE 2u
-/** Equal inputs give equal outputs, bit by bit. */
+/** Equal inputs give equal outputs, bit by bit: an instance keeps nothing of one execution that another depends on. */
 #define MR_BACKEND_DETERMINISTIC 4u
 /** Requires each request's own tensors in mr_exec_request.inputs; `mr_exec.inputs` is then NULL for more than one
  *  request, and nothing is concatenated. */

@@ -619,7 +619,8 @@ static void batch_begin(struct exec_batch *b, uint32_t count)
                                .count = count,
                                .rows = b->plan.rows,
                                .arena = count == 1 ? b->items[0]->arena : &b->arena,
-                               .done = batch_done};
+                               .done = batch_done,
+                               .life = b->in->life};
     for (uint32_t i = 0; i < count; i++) {
         b->items[i]->run = &b->run;
     }

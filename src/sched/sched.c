@@ -131,6 +131,7 @@ static int open_instances(struct mr_sched *s, struct mr_err *err)
         struct mr_instance_desc desc = sched_instance_desc(s, i);
         struct mr_executor *e = s->version->executor;
         MR_TRY(e->ops->instance_open(e, &desc, &in->instance, err));
+        in->life = s->sequences && e->ops->life ? e->ops->life(e, in->instance) : 0;
         MR_TRY(warmup_run(&warmup, in->instance, s->instance_count - i, err));
     }
     s->is_batching &= !s->version->cannot_batch;

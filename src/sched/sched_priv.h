@@ -72,6 +72,7 @@ struct sched_instance {
     bool is_started;         /* a thread exists or is to be joined */
     bool is_running;         /* its loop has not ended */
     uint32_t executions;     /* begun and not ended; at most mr_sched.max_pending */
+    uint64_t life;           /* of what it keeps of its sequences (exec/exec.h), at the last look */
     struct exec_batch *idle; /* to be used again */
 };
 
@@ -86,6 +87,7 @@ struct exec_run {
     int64_t start; /* time of the call */
     void (*done)(struct exec_run *run); /* it was pending, and ended. Thread: any */
     bool is_suspect;                    /* part of an execution that was lost */
+    uint64_t life;                      /* of the instance, 0 = any */
     /* ---- exec.c's ---- */
     struct mr_execution x;
     struct mr_block **gathered; /* [gathered_count] of inputs: of clients, then states */

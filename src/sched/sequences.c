@@ -219,6 +219,38 @@ bool sequences_expire_one(struct mr_sched *s, struct mr_infer *r, int64_t now_ns
     return true;
 }
 
+/* If the process that kept what the instance knows of its sequences has died since the last look: they end. Returns
+ * requests that have failed by that. */
+static struct mr_infer *lose(struct sched_instance *in)
+{
+    struct mr_sched *s = in->sched;
+    const struct mr_executor *e = s->version->executor;
+    const uint64_t life = e->ops->life ? e->ops->life(e, in->instance) : in->life;
+    struct seq_requests out = TAILQ_HEAD_INITIALIZER(out);
+    struct mr_infer *lost = NULL, **tail = &lost;
+    struct seq_request *q;
+
+    if (life == in->life) {
+        return NULL;
+    }
+    in->life = life;
+    sequence_lose(s->sequences->set, in->index, &out);
+    publish_count(s);
+    TAILQ_FOREACH (q, &out, link) {
+        struct mr_infer *r = MR_CONTAINER_OF(q, struct sequence_item, request)->infer;
+        queue_count_out(s, r);
+        s->inflight_rows -= rows_of(r);
+        sched_fail(r, MR_E_UNAVAILABLE,
+                   "the worker process of model '%.*s' that kept the state of the sequence ended; "
+                   "start the sequence again",
+                   MR_STR_ARG(s->version->model_name));
+        r->next = NULL;
+        *tail = r;
+        tail = &r->next;
+    }
+    return lost;
+}
+
 /* ---- out, to run ---- */
 
 /* Chooses a batch and takes it into `items`; false: there is none now, and plan->wait_until_ns is set. */
@@ -255,9 +287,16 @@ uint32_t sequences_next(struct sched_instance *in, struct mr_infer **items, stru
     struct mr_sched *s = in->sched;
     struct sequences *q = s->sequences;
     int64_t idle_until = mr_now_ns() + INSTANCE_IDLE_NS;
+    struct mr_infer *lost;
 
     for (;;) {
         int64_t now = mr_now_ns(), until;
+        if ((lost = lose(in)) != NULL) {
+            pthread_mutex_unlock(&s->mutex);
+            sched_deliver_all(lost);
+            pthread_mutex_lock(&s->mutex);
+            continue;
+        }
         reap(s, now);
         if (s->queued == 0 && s->is_stopping) {
             return 0;

@@ -233,6 +233,14 @@ static bool has_place(const struct mr_executor *e, const struct mr_tensor *input
     return mr_shm_input_at(process_model_of(e)->shm, input->data, input->bytes, &offset);
 }
 
+static uint64_t life(const struct mr_executor *e, const void *instance)
+{
+    const struct process_model *m = process_model_of(e);
+    const struct worker *w = instance;
+
+    return m->keeps_state ? mr_shm_worker_life(m->shm, w->index) : 0;
+}
+
 static const struct mr_executor_ops ops = {.close = model_close,
                                            .configure = model_configure,
                                            .bytes = model_bytes,
@@ -241,6 +249,7 @@ static const struct mr_executor_ops ops = {.close = model_close,
                                            .instance_close = instance_close,
                                            .execute = run_execute,
                                            .is_ready = is_ready,
+                                           .life = life,
                                            .cancel = run_cancel,
                                            .has_place = has_place};
 
@@ -302,7 +311,7 @@ static void open_keep(struct process_model *m, const struct mr_sentinel_model_ar
     o->model.loading = NULL;
 }
 
-static int signature_take(struct process_model *m, struct mr_err *err)
+static int signature_take(struct process_model *m, bool may_keep_state, struct mr_err *err)
 {
     struct mr_signature *copy;
     int rc;
@@ -310,6 +319,8 @@ static int signature_take(struct process_model *m, struct mr_err *err)
     /* Its instances are processes: none on a network thread, one execution at a time. */
     m->opened.signature.flags &= ~(uint32_t)MR_BACKEND_CHEAP_INSTANCES;
     m->opened.signature.max_pending = 1;
+    m->keeps_state =
+        may_keep_state && !(m->opened.signature.flags & (uint32_t)MR_BACKEND_DETERMINISTIC);
     rc = mr_signature_copy(&copy, &m->opened.signature, MR_BACKEND_NO_INLINE, MR_E_INTERNAL,
                            "the worker process", err);
     if (rc == MR_OK) {
@@ -329,7 +340,8 @@ int mr_sentinel_model_open(struct mr_executor **out, struct mr_sentinel *s,
                                        .input_bytes = INPUT_BYTES,
                                        .body_bytes = BODY_BYTES,
                                        .output_bytes = OUTPUT_BYTES,
-                                       .homes = s->homes};
+                                       .homes = s->homes,
+                                       .has_bound = args->may_keep_state};
     int rc;
 
     m->sentinel = s;
@@ -362,7 +374,7 @@ int mr_sentinel_model_open(struct mr_executor **out, struct mr_sentinel *s,
     TAILQ_INSERT_TAIL(&s->models, m, link);
     pthread_mutex_unlock(&s->lock);
     MR_TRY(reach(&m->workers[0], STEP_OPENED, err));
-    MR_TRY(signature_take(m, err));
+    MR_TRY(signature_take(m, args->may_keep_state, err));
     *out = &m->base;
     return MR_OK;
 out:

@@ -38,7 +38,7 @@ static void submit_mine(struct process_model *m, struct model_home *mine, struct
     }
 }
 
-void home_submit(struct process_model *m, struct mr_shm_slot *slot, size_t message_bytes,
+bool home_submit(struct process_model *m, struct mr_shm_slot *slot, size_t message_bytes,
                  uint32_t home, bool is_again)
 {
     struct mr_sentinel *s = m->sentinel;
@@ -46,10 +46,11 @@ void home_submit(struct process_model *m, struct mr_shm_slot *slot, size_t messa
 
     /* The model lives until the execution ends, which another thread may see before this function returns. */
     sentinel_model_ref(m);
-    if (here == home) {
+    if (here == home && slot->bound == MR_SHM_ANY) {
         submit_mine(m, mine, slot, message_bytes, is_again);
-    } else {
-        mr_shm_submit(m->shm, slot, message_bytes, home, is_again);
+    } else if (!mr_shm_submit(m->shm, slot, message_bytes, home, is_again)) {
+        sentinel_model_unref(m);
+        return false;
     }
     atomic_thread_fence(memory_order_seq_cst);
     if (!atomic_load_explicit(&mine->is_listed, memory_order_relaxed) &&
@@ -62,6 +63,7 @@ void home_submit(struct process_model *m, struct mr_shm_slot *slot, size_t messa
     }
     sentinel_note_busy(s);
     sentinel_model_unref(m);
+    return true;
 }
 
 static void join_coming(struct home *h)

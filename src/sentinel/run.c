@@ -62,6 +62,22 @@ static uint32_t home_of(const struct process_model *m, const struct mr_execution
 
 static void run_offer(struct mr_execution *x);
 
+/* No worker that may take it runs, or will soon. */
+static bool is_broken(const struct process_model *m, uint32_t bound)
+{
+    return atomic_load_explicit(&m->is_broken, memory_order_relaxed) ||
+           (bound != MR_SHM_ANY &&
+            atomic_load_explicit(&m->workers[bound].is_hopeless, memory_order_relaxed));
+}
+
+static int fail_lost_state(const struct process_model *m, struct mr_err *err)
+{
+    return MR_FAIL(err, MR_E_INTERNAL,
+                   "the worker process of model '%s' that kept the state of the sequence ended; "
+                   "start the sequence again",
+                   m->base.model);
+}
+
 int run_execute(struct mr_executor *e, struct mr_execution *x, struct mr_err *err)
 {
     struct process_model *m = process_model_of(e);
@@ -69,7 +85,7 @@ int run_execute(struct mr_executor *e, struct mr_execution *x, struct mr_err *er
     struct mr_shm_slot *s = NULL;
     struct run *r;
 
-    if (atomic_load_explicit(&m->is_broken, memory_order_relaxed)) {
+    if (is_broken(m, m->keeps_state ? ((const struct worker *)x->instance)->index : MR_SHM_ANY)) {
         return MR_FAIL(err, MR_E_UNAVAILABLE,
                        "model '%s' has no worker process that runs, try later", e->model);
     }
@@ -86,6 +102,10 @@ int run_execute(struct mr_executor *e, struct mr_execution *x, struct mr_err *er
     r->nonce = atomic_fetch_add_explicit(&m->nonce, 1, memory_order_relaxed);
     s->user = r;
     s->rows = x->exec.row_count;
+    if (m->keeps_state) {
+        s->bound = ((const struct worker *)x->instance)->index;
+        s->life = x->life;
+    }
     const int64_t copied =
         mr_ipc_exec_write(m->shm, s, &x->exec, r->nonce, &r->message_bytes, &r->block, err);
     if (copied < 0) {
@@ -98,7 +118,12 @@ int run_execute(struct mr_executor *e, struct mr_execution *x, struct mr_err *er
     /* release: the run, for a cancel. One that comes before the slot is submitted is not heard: it then runs. */
     atomic_store_explicit(&x->handle, r, memory_order_release);
     atomic_fetch_add_explicit(&m->copied_bytes, (uint64_t)copied, memory_order_relaxed);
-    home_submit(m, s, r->message_bytes, home_of(m, x), false);
+    if (!home_submit(m, s, r->message_bytes, home_of(m, x), false)) {
+        atomic_store_explicit(&x->handle, NULL, memory_order_relaxed);
+        mr_block_unref(&r->block);
+        mr_shm_give(m->shm, s);
+        return fail_lost_state(m, err);
+    }
     return MR_PENDING;
 }
 
@@ -238,6 +263,11 @@ static void run_lost(struct run *r, struct mr_shm_slot *s, bool is_damaged)
         run_lost_halfway(r);
         return;
     }
+    if (m->keeps_state) {
+        mr_err_clear(&err);
+        run_end(r, s, fail_lost_state(m, &err), &err);
+        return;
+    }
     const bool was_killed = !is_damaged && w->was_killed;
     const bool was_short = !is_damaged && w->was_short;
     if (was_short && rows_short(&m->rows, s->rows)) {
@@ -277,8 +307,7 @@ static bool is_expired(const struct run *r)
 /* No worker has it. The lock of the slots is held. */
 static void run_waits(struct process_model *m, struct mr_shm_slot *s)
 {
-    s->is_unwanted =
-        atomic_load_explicit(&m->is_broken, memory_order_relaxed) || is_expired(s->user);
+    s->is_unwanted = is_broken(m, s->bound) || is_expired(s->user);
 }
 
 /* No worker has had it, and none will. */

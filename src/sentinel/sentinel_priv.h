@@ -76,6 +76,7 @@ struct worker {
     char last_fault[160];
     struct mr_instance_desc instance; /* name in the model's arena */
     _Atomic uint64_t answered;        /* executions, since the process started; relaxed */
+    _Atomic bool is_hopeless;         /* it will not run soon; relaxed */
     struct hang hang;
 };
 
@@ -112,6 +113,7 @@ struct process_model {
     struct mr_ipc_opened opened; /* of the first worker; strings in the arena */
     _Atomic uint32_t ready;      /* workers; relaxed */
     _Atomic bool is_broken;      /* no worker will come soon; relaxed */
+    bool keeps_state;            /* of sequences, in its workers; constant once opened */
     _Atomic uint64_t nonce;
     _Atomic uint64_t
         output_bytes; /* largest outputs of an execution so far, beyond the room; relaxed */
@@ -191,7 +193,7 @@ void worker_kill_hung(struct worker *w, const char *why, int64_t since_ns, int64
 /* homes.c */
 bool home_is_here(uint32_t home);
 /* As mr_shm_submit; the home hears of it. Thread: any. */
-void home_submit(struct process_model *m, struct mr_shm_slot *slot, size_t message_bytes,
+bool home_submit(struct process_model *m, struct mr_shm_slot *slot, size_t message_bytes,
                  uint32_t home, bool is_again);
 /* Ends what is done for the home; workers ring from now on. Thread: the home. */
 size_t home_take(struct mr_sentinel *s, uint32_t home);

@@ -113,9 +113,11 @@ static void broken_note(struct process_model *m)
     bool has_hope = false;
 
     for (uint32_t i = 0; i < m->worker_count; i++) {
-        const struct worker *w = &m->workers[i];
-        has_hope |= w->step == STEP_READY ||
-                    (w->goal == STEP_READY && !w->is_failed && !restart_is_open(&w->restart));
+        struct worker *w = &m->workers[i];
+        const bool may_come = w->step == STEP_READY || (w->goal == STEP_READY && !w->is_failed &&
+                                                        !restart_is_open(&w->restart));
+        atomic_store_explicit(&w->is_hopeless, !may_come, memory_order_relaxed);
+        has_hope |= may_come;
     }
     atomic_store_explicit(&m->is_broken, !has_hope, memory_order_relaxed);
 }
@@ -284,6 +286,7 @@ static void on_ready(struct worker *w, int64_t now_ns)
     }
     moved(w, STEP_READY, now_ns);
     atomic_store_explicit(&m->is_broken, false, memory_order_relaxed);
+    atomic_store_explicit(&w->is_hopeless, false, memory_order_relaxed);
     mr_log(MR_LOG_DEBUG, "worker.ready", "model=%s worker=%u pid=%d",
            MR_LOG_STR(mr_str_c(m->base.model)), w->index, (int)w->process.pid);
 }

@@ -48,7 +48,9 @@ struct mr_shm {
     _Atomic uint64_t wakes;    /* relaxed */
     pthread_mutex_t lock;      /* guards what follows and the records that are not the caller's */
     struct record *free;
-    uint64_t alive; /* a bit for each worker */
+    uint64_t alive;                          /* a bit for each worker */
+    uint64_t keeps;                          /* the same: it has had slots that were bound to it */
+    _Atomic uint64_t lives[SHM_WORKERS_MAX]; /* written under the lock; relaxed */
     struct mr_shm_stats stats;
     _Atomic uint32_t holders; /* the owner, and heaps that have not drained */
 };
@@ -72,14 +74,15 @@ static struct shm_geometry geometry_of(const struct mr_shm_options *o)
                              .slot_count = power_of_two(o->slots),
                              .home_count = mr_shm_homes_count(o->homes),
                              .message_bytes = o->message_bytes,
-                             .room_bytes = o->room_bytes};
+                             .room_bytes = o->room_bytes,
+                             .ring_count = o->has_bound ? SHM_RINGS : SHM_RING_OWN};
 
     g.ring_size = g.slot_count * RING_SHARE;
     g.done_offset = round_up(
         sizeof(struct shm_control) + g.slot_count * sizeof(struct shm_slot_cell), MR_CACHE_LINE);
     g.control_bytes = round_up(g.done_offset + g.home_count * shm_done_stride(g.slot_count), PAGE);
     g.entries_offset =
-        round_up(sizeof(struct shm_directory) + (uint64_t)SHM_RINGS * g.ring_size * 4, 64);
+        round_up(sizeof(struct shm_directory) + (uint64_t)g.ring_count * g.ring_size * 4, 64);
     g.messages_offset = round_up(g.entries_offset + g.slot_count * sizeof(struct shm_entry), PAGE);
     g.input_bytes =
         round_up(g.messages_offset + (uint64_t)g.slot_count * g.message_bytes, MR_SHM_UNIT) +
@@ -242,6 +245,8 @@ struct mr_shm_slot *mr_shm_take(struct mr_shm *p)
         p->free = r->next_free;
         r->state = RECORD_CALLERS;
         r->slot.attempts = 0;
+        r->slot.bound = MR_SHM_ANY;
+        r->slot.life = 0;
         p->stats.slots_used++;
     } else {
         p->stats.no_slot++;
@@ -310,21 +315,45 @@ void mr_shm_ring(struct mr_shm *p, uint32_t count)
     }
 }
 
-void mr_shm_submit(struct mr_shm *p, struct mr_shm_slot *s, size_t message_bytes, uint32_t home,
-                   bool is_again)
+static unsigned ring_of(const struct record *r, bool is_again)
 {
-    mr_shm_submit_quietly(p, s, message_bytes, home, is_again);
-    mr_shm_ring(p, 1);
+    if (r->slot.bound != MR_SHM_ANY) {
+        return SHM_RING_OWN + r->slot.bound;
+    }
+    return is_again ? SHM_RING_AGAIN : SHM_RING_NEW;
 }
 
-void mr_shm_submit_quietly(struct mr_shm *p, struct mr_shm_slot *s, size_t message_bytes,
+static bool is_over(const struct mr_shm *p, const struct record *r)
+{
+    return r->slot.bound != MR_SHM_ANY && r->slot.life != 0 &&
+           r->slot.life != mr_shm_worker_life(p, r->slot.bound);
+}
+
+bool mr_shm_submit(struct mr_shm *p, struct mr_shm_slot *s, size_t message_bytes, uint32_t home,
+                   bool is_again)
+{
+    const uint32_t count = s->bound == MR_SHM_ANY ? 1 : SHM_WORKERS_MAX; /* they share the bell */
+
+    if (!mr_shm_submit_quietly(p, s, message_bytes, home, is_again)) {
+        return false;
+    }
+    mr_shm_ring(p, count);
+    return true;
+}
+
+bool mr_shm_submit_quietly(struct mr_shm *p, struct mr_shm_slot *s, size_t message_bytes,
                            uint32_t home, bool is_again)
 {
     struct record *r = record_of(s);
     struct shm_entry *e = shm_entry(&p->map, s->index);
 
     MR_ASSERT(message_bytes <= s->message_cap && home < p->map.g.home_count);
+    MR_ASSERT(ring_of(r, is_again) < p->map.g.ring_count);
     pthread_mutex_lock(&p->lock);
+    if (is_over(p, r)) {
+        pthread_mutex_unlock(&p->lock);
+        return false;
+    }
     r->state = RECORD_OUT;
     r->home = home;
     r->run_word = 0;
@@ -335,10 +364,11 @@ void mr_shm_submit_quietly(struct mr_shm *p, struct mr_shm_slot *s, size_t messa
     atomic_store_explicit(&e->generation, r->generation, memory_order_relaxed);
     /* release: entry and message are there for whoever takes it */
     atomic_store_explicit(word_of(p, r), word_in_line(r), memory_order_release);
-    ring_push(p, r, is_again ? SHM_RING_AGAIN : SHM_RING_NEW);
+    ring_push(p, r, ring_of(r, is_again));
     p->stats.submitted++;
     p->stats.requeued += is_again;
     pthread_mutex_unlock(&p->lock);
+    return true;
 }
 
 /* The extent is there for the worker; the record takes the block. */
@@ -382,6 +412,9 @@ static void record_take(struct mr_shm *p, struct record *r, unsigned owner)
 {
     r->state = RECORD_CALLERS;
     r->slot.worker = owner >= 1 && owner <= SHM_WORKERS_MAX ? owner - 1 : 0;
+    if (owner >= 1 && r->slot.bound == owner - 1) {
+        p->keeps |= 1ull << r->slot.bound;
+    }
     atomic_fetch_sub_explicit(&p->pending[r->home], 1, memory_order_relaxed);
 }
 
@@ -715,6 +748,29 @@ static bool is_running(unsigned state)
     return state == SHM_RUNNING || state == SHM_NEED || state == SHM_ANSWER;
 }
 
+uint64_t mr_shm_worker_life(const struct mr_shm *p, uint32_t worker)
+{
+    return atomic_load_explicit(&p->lives[worker], memory_order_relaxed) + 1;
+}
+
+/* What the worker kept of slots that were bound to it is lost. Lock held. */
+static void life_end(struct mr_shm *p, uint32_t worker)
+{
+    bool keeps = p->keeps >> worker & 1;
+
+    for (uint32_t i = 0; i < p->map.g.slot_count; i++) {
+        const struct record *r = &p->records[i];
+        if ((r->state == RECORD_OUT || r->state == RECORD_ANSWERED) && r->slot.bound == worker) {
+            keeps |=
+                shm_owner(atomic_load_explicit(word_of(p, r), memory_order_relaxed)) == worker + 1;
+        }
+    }
+    p->keeps &= ~(1ull << worker);
+    if (keeps) {
+        atomic_fetch_add_explicit(&p->lives[worker], 1, memory_order_relaxed);
+    }
+}
+
 void mr_shm_worker_end(struct mr_shm *p, uint32_t worker, mr_shm_outcome_fn *fn, void *ctx)
 {
     struct outcomes o;
@@ -723,6 +779,9 @@ void mr_shm_worker_end(struct mr_shm *p, uint32_t worker, mr_shm_outcome_fn *fn,
     pthread_mutex_lock(&p->lock);
     p->alive &= ~(1ull << worker);
     atomic_fetch_and(&p->map.control->sleepers, ~(1ull << worker));
+    if (p->map.g.ring_count > SHM_RING_OWN) {
+        life_end(p, worker);
+    }
     for (uint32_t i = 0; i < p->map.g.slot_count; i++) {
         struct record *r = &p->records[i];
         r->is_lost |= r->state == RECORD_ANSWERED && shm_owner(r->answer_word) == worker + 1;
@@ -739,10 +798,12 @@ void mr_shm_worker_end(struct mr_shm *p, uint32_t worker, mr_shm_outcome_fn *fn,
         } else if (shm_owner(word) == worker + 1 && state == SHM_DONE) {
             /* it may have died before it could say so */
             outcome_add(p, &o, r, word, MR_SHM_DONE);
+        } else if (word == word_in_line(r) && is_over(p, r)) {
+            outcome_add(p, &o, r, word, MR_SHM_LOST);
         } else if (word == word_in_line(r)) {
             o.is_line = true;
             if (is_out_of_line(p, r)) {
-                ring_push(p, r, SHM_RING_AGAIN);
+                ring_push(p, r, ring_of(r, true));
             }
         }
     }
@@ -803,7 +864,7 @@ static void sweep_waiting(struct mr_shm *p, struct record *r, struct outcomes *o
     }
     o->is_line = true;
     if (is_out_of_line(p, r) && ++r->odd_looks >= 2) {
-        ring_push(p, r, SHM_RING_AGAIN);
+        ring_push(p, r, ring_of(r, true));
     }
 }
 

@@ -69,7 +69,8 @@ static inline uint64_t shm_next_generation(uint64_t generation)
 
 /* ---- control ---- */
 
-enum { SHM_RING_AGAIN, SHM_RING_NEW, SHM_RINGS };
+/* SHM_RING_OWN and behind: one for each worker, of models that have them. */
+enum { SHM_RING_AGAIN, SHM_RING_NEW, SHM_RING_OWN, SHM_RINGS = SHM_RING_OWN + SHM_WORKERS_MAX };
 
 struct shm_head {
     alignas(MR_CACHE_LINE) _Atomic uint32_t at;
@@ -119,6 +120,7 @@ struct shm_geometry {
     uint32_t abi;
     uint32_t slot_count; /* power of two */
     uint32_t ring_size;  /* power of two */
+    uint32_t ring_count; /* SHM_RING_OWN or SHM_RINGS */
     uint32_t home_count;
     uint32_t message_bytes; /* per slot */
     uint32_t room_bytes;    /* per slot */
@@ -133,7 +135,7 @@ struct shm_directory {
     alignas(MR_CACHE_LINE) _Atomic uint32_t bell; /* futex; rung with each submission */
     alignas(MR_CACHE_LINE) _Atomic uint32_t tails[SHM_RINGS];
     alignas(MR_CACHE_LINE) _Atomic uint32_t
-        cells[]; /* [SHM_RINGS][ring_size] of shm_cell_of, then entries */
+        cells[]; /* [ring_count][ring_size] of shm_cell_of, then entries */
 };
 
 /* A ring's cell names a slot and the life for which it was put there, in so many bits as are left: a cell that outlives

@@ -158,11 +158,19 @@ static bool slot_take(struct mr_shm_view *v, uint32_t cell, struct mr_shm_task *
 
 static void untold_tell(struct mr_shm_view *v);
 
+/* The k-th ring that this worker takes from. False: there are no more. */
+static bool ring_at(const struct mr_shm_view *v, unsigned k, unsigned *out)
+{
+    *out = k < SHM_RING_OWN ? k : SHM_RING_OWN + v->worker;
+    return k <= SHM_RING_OWN && *out < v->map.g.ring_count;
+}
+
 bool mr_shm_claim(struct mr_shm_view *v, struct mr_shm_task *out)
 {
+    unsigned ring;
     uint32_t cell;
 
-    for (unsigned ring = 0; ring < SHM_RINGS; ring++) {
+    for (unsigned k = 0; ring_at(v, k, &ring); k++) {
         while (ring_pop(v, ring, &cell)) {
             if (slot_take(v, cell, out)) {
                 mr_shm_progress(v);
@@ -176,7 +184,9 @@ bool mr_shm_claim(struct mr_shm_view *v, struct mr_shm_task *out)
 
 static bool is_empty(const struct mr_shm_view *v)
 {
-    for (unsigned ring = 0; ring < SHM_RINGS; ring++) {
+    unsigned ring;
+
+    for (unsigned k = 0; ring_at(v, k, &ring); k++) {
         /* seq_cst: behind the word that this worker sleeps */
         if (atomic_load(&v->map.directory->tails[ring]) !=
             atomic_load(&v->map.control->heads[ring].at)) {

@@ -82,10 +82,19 @@ static int backend_get(struct mr_models *m, const char *name, struct mr_plugin *
     return rc;
 }
 
-int mr_backend_model_open(struct mr_models *m, const char *backend, enum mr_placement placement,
-                          const struct mr_model_desc *desc, struct mr_executor **out,
-                          struct mr_err *err)
+/* Whether the model may know a sequence from one request to the next, which the server then does not. */
+static bool may_keep_state(const Inference__ModelConfig *c)
 {
+    const Inference__ModelSequenceBatching *q = mr_config_sequences(c);
+
+    return q && q->n_state == 0;
+}
+
+int mr_backend_model_open(struct mr_models *m, const Inference__ModelConfig *c,
+                          enum mr_placement placement, const struct mr_model_desc *desc,
+                          struct mr_executor **out, struct mr_err *err)
+{
+    const char *backend = c->backend;
     struct mr_plugin *plugin = NULL;
     struct mr_sentinel *sentinel = NULL;
     int rc;
@@ -97,7 +106,8 @@ int mr_backend_model_open(struct mr_models *m, const char *backend, enum mr_plac
     struct mr_sentinel_model_args args = {.backend = backend,
                                           .backend_dirs = m->o.backend_dirs,
                                           .backend_dir_count = m->o.backend_dir_count,
-                                          .desc = desc};
+                                          .desc = desc,
+                                          .may_keep_state = may_keep_state(c)};
     args.settings = settings_of(&m->o, backend, &args.setting_count);
     MR_TRY(mr_plugin_find(mr_str_c(backend), m->o.backend_dirs, m->o.backend_dir_count, err));
     MR_TRY(mr_models_sentinel(m, &sentinel, err));

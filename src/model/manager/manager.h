@@ -461,7 +461,7 @@ int mr_labels_read(struct mr_arena *arena, const char *path, const mr_str **out,
 
 /* ---- placement.c ---- */
 enum mr_placement { MR_PLACEMENT_THREAD, MR_PLACEMENT_PROCESS };
-/** Errors: MR_E_INVALID (no such placement), MR_E_UNSUPPORTED (not for such a model). */
+/** Errors: MR_E_INVALID (no such placement). */
 int mr_placement_of(const struct mr_models *m, const Inference__ModelConfig *c,
                     enum mr_placement *out, struct mr_err *err);
 /** Errors: MR_E_INVALID (an option). */
@@ -472,9 +472,9 @@ int mr_models_sentinel(struct mr_models *m, struct mr_sentinel **out, struct mr_
 /* ---- backends.c ---- */
 /** Opens a model in its backend, here or in a worker process. Blocks. Errors: those of mr_plugin_model_open and
  *  mr_sentinel_model_open. */
-int mr_backend_model_open(struct mr_models *m, const char *backend, enum mr_placement placement,
-                          const struct mr_model_desc *desc, struct mr_executor **out,
-                          struct mr_err *err);
+int mr_backend_model_open(struct mr_models *m, const Inference__ModelConfig *c,
+                          enum mr_placement placement, const struct mr_model_desc *desc,
+                          struct mr_executor **out, struct mr_err *err);
 /** Checks that all backends that options name exist; a missing one of Triton's is only a warning. Errors:
  *  MR_E_INVALID. Thread: boot. */
 int mr_backends_check(const struct mr_models_options *o, struct mr_err *err);

@@ -66,33 +66,20 @@ static const char *parameter_of(const Inference__ModelConfig *c)
     return NULL;
 }
 
-/* Why a model cannot run in processes; NULL: it can. */
-static const char *obstacle(const struct mr_models *m, const Inference__ModelConfig *c)
-{
-    if (mr_config_sequences(c)) {
-        return "models with sequence_batching run in threads only";
-    }
-    return m->o.worker_program ? NULL : "this command runs models in threads only";
-}
-
 int mr_placement_of(const struct mr_models *m, const Inference__ModelConfig *c,
                     enum mr_placement *out, struct mr_err *err)
 {
     const char *asked = parameter_of(c);
-    const char *why = obstacle(m, c);
 
     if (asked && !parse(asked, out)) {
         return MR_FAIL(err, MR_E_INVALID,
                        "parameter " PARAMETER " is '%.64s', allowed are thread and process", asked);
     }
-    if (asked && *out == MR_PLACEMENT_PROCESS && why && m->o.worker_program) {
-        return MR_FAIL(err, MR_E_UNSUPPORTED, "parameter " PARAMETER " is 'process': %s", why);
-    }
     if (!asked && !option_of(&m->o, c->backend, out)) {
         *out = is_shipped(c->backend) ? MR_PLACEMENT_THREAD : MR_PLACEMENT_PROCESS;
     }
-    if (why) {
-        *out = MR_PLACEMENT_THREAD;
+    if (!m->o.worker_program) {
+        *out = MR_PLACEMENT_THREAD; /* this command has no workers */
     }
     return MR_OK;
 }

@@ -198,8 +198,7 @@ static int backend_open(const struct opening *o)
     MR_TRY(settings_make(o, &desc));
     MR_TRY(model_file_find(o, &desc.model_file));
     MR_TRY(mr_placement_of(o->m, o->p->config, &placement, o->err));
-    MR_TRY(
-        mr_backend_model_open(o->m, o->p->config->backend, placement, &desc, &v->executor, o->err));
+    MR_TRY(mr_backend_model_open(o->m, o->p->config, placement, &desc, &v->executor, o->err));
 out:
     mr_buf_fini(&json);
     return rc;

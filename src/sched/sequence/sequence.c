@@ -208,6 +208,7 @@ void sequence_run(struct seq_set *s, struct seq *q, uint32_t row)
 
     list_leave(s, q);
     TAILQ_REMOVE(&q->waiting, r, link);
+    q->has_begun = true;
     q->running = r;
     r->row = row;
 }
@@ -250,6 +251,41 @@ uint32_t sequence_end(struct seq_set *s, struct seq_request *r, struct seq_reque
         retire(s, q);
     }
     return instance;
+}
+
+static void lose(struct seq_set *s, struct seq *q, struct seq_requests *out)
+{
+    struct seq_request *it;
+
+    if (q->in == SEQ_IN_READY) {
+        list_leave(s, q);
+    }
+    while ((it = TAILQ_FIRST(&q->waiting)) != NULL && !it->is_start) {
+        TAILQ_REMOVE(&q->waiting, it, link);
+        it->seq = NULL;
+        TAILQ_INSERT_TAIL(out, it, link);
+    }
+    q->has_begun = false;
+    if (it && !q->running) {
+        ready_insert(s, q);
+    } else if (!it) {
+        q->is_ending = true;
+        forget_key(s, q);
+        if (!q->running) {
+            retire(s, q);
+        }
+    }
+}
+
+void sequence_lose(struct seq_set *s, uint32_t instance, struct seq_requests *out)
+{
+    const struct seq_instance *in = &s->instances[instance];
+
+    for (uint32_t i = 0; i < s->o.places; i++) {
+        if (in->places[i] && in->places[i]->has_begun) {
+            lose(s, in->places[i], out);
+        }
+    }
 }
 
 int64_t sequence_next_idle_ns(const struct seq_set *s)

@@ -16,6 +16,7 @@ struct seq {
     uint32_t place;
     bool is_known;  /* in the map */
     bool is_ending; /* over when nothing of it waits or runs */
+    bool has_begun; /* a request has run, or runs */
     int64_t idle_since_ns;
     void *data; /* the owner's */
     size_t key_len;

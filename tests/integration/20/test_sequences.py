@@ -91,9 +91,9 @@ def module_repo(tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def served(module_repo, start):
-    return start(module_repo)
+@pytest.fixture(params=["thread", "process"])
+def served(module_repo, start, request):
+    return start(module_repo, f"--backend-placement=identity={request.param}")
 
 
 @pytest.fixture(params=["json", "binary", "grpc", "stream"])

@@ -647,6 +647,72 @@ static void simulate(const struct seq_options *o, uint64_t seed)
     sequence_set_free(&w.set);
 }
 
+/* Those of the instance that have begun end; what waits from a start on stays, and others do not notice. */
+static void state_is_lost(void **state)
+{
+    struct seq_options o = usual;
+    struct ask *a[] = {ask("S"), ask("S"), ask("S"), ask(""), ask("S"), ask("")};
+    struct seq_requests out = TAILQ_HEAD_INITIALIZER(out);
+    struct seq_request *run[ROWS];
+    (void)state;
+
+    o.instances = 2;
+    struct seq_set *s = set_new(o);
+    admit(s, "idle", a[0], 0);      /* instance 0 */
+    admit(s, "elsewhere", a[1], 0); /* 1 */
+    admit(s, "anew", a[2], 0);      /* 0 */
+    assert_int_equal(form(s, 0, 0, run).count, 2);
+    sequence_done(s, run[0], 0);
+    sequence_done(s, run[1], 0);
+    assert_int_equal(form(s, 1, 0, run).count, 1);
+    sequence_done(s, run[0], 0);
+    admit(s, "anew", a[3], 1);
+    admit(s, "anew", a[4], 2);
+    admit(s, "anew", a[5], 3);
+    sequence_lose(s, 0, &out);
+    assert_ptr_equal(TAILQ_FIRST(&out), &a[3]->request);
+    assert_null(TAILQ_NEXT(TAILQ_FIRST(&out), link));
+    assert_null(a[3]->request.seq);
+    assert_false(sequence_is_known(s, mr_str_c("idle")));
+    assert_true(sequence_is_known(s, mr_str_c("anew")));
+    assert_true(sequence_is_known(s, mr_str_c("elsewhere")));
+    TAILQ_INIT(&out);
+    sequence_lose(s, 0, &out); /* nothing has begun since */
+    assert_true(TAILQ_EMPTY(&out) && sequence_count(s) == 2);
+    assert_int_equal(run_all(s, 4), 2);
+    sequence_lose(s, 0, &out);
+    sequence_lose(s, 1, &out);
+    assert_true(TAILQ_EMPTY(&out) && sequence_count(s) == 0);
+    for (int i = 0; i < 6; i++) {
+        mr_free(a[i]);
+    }
+    sequence_set_free(&s);
+}
+
+static void lost_while_one_runs(void **state)
+{
+    struct seq_set *s = set_new(usual);
+    struct ask *a[] = {ask("S"), ask(""), ask("S")};
+    struct seq_requests out = TAILQ_HEAD_INITIALIZER(out);
+    struct seq_request *run[ROWS];
+    (void)state;
+
+    admit(s, "k", a[0], 0);
+    assert_int_equal(form(s, 0, 0, run).count, 1);
+    admit(s, "k", a[1], 1);
+    sequence_lose(s, 0, &out);
+    assert_ptr_equal(TAILQ_FIRST(&out), &a[1]->request);
+    assert_int_equal(sequence_count(s), 1);
+    assert_int_equal(admit(s, "k", a[2], 2), SEQ_PLACED); /* another sequence of that key */
+    sequence_done(s, run[0], 2);
+    assert_int_equal(sequence_count(s), 1);
+    assert_int_equal(run_all(s, 3), 1);
+    for (int i = 0; i < 3; i++) {
+        mr_free(a[i]);
+    }
+    sequence_set_free(&s);
+}
+
 static void simulations(void **state)
 {
     static const int32_t preferred[] = {2};
@@ -681,6 +747,8 @@ int main(void)
         cmocka_unit_test(idle),
         cmocka_unit_test(starts_anew),
         cmocka_unit_test(ends_early),
+        cmocka_unit_test(state_is_lost),
+        cmocka_unit_test(lost_while_one_runs),
         cmocka_unit_test(freed_while_they_go_on),
         cmocka_unit_test(simulations),
     };

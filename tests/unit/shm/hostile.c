@@ -69,6 +69,13 @@ static uint64_t number(struct game *h, unsigned bytes)
 
 static void on_outcome(void *ctx, struct mr_shm_slot *s, enum mr_shm_outcome outcome);
 
+static void give(struct game *h, struct mr_shm_slot *s)
+{
+    REQUIRE(h->mine[s->index] == CALLERS);
+    h->mine[s->index] = FREE;
+    mr_shm_give(h->plane, s);
+}
+
 static void submit(struct game *h, struct mr_shm_slot *s, bool is_again)
 {
     const uint8_t options = byte(h);
@@ -78,8 +85,16 @@ static void submit(struct game *h, struct mr_shm_slot *s, bool is_again)
         mr_shm_add_extent(h->plane, s, 1 + number(h, 2) * 8);
     }
     memset(s->message, options, 16);
+    if (options & 8) {
+        s->bound = (options >> 4) % WORKERS;
+        s->life = options & 128 ? mr_shm_worker_life(h->plane, s->bound) : 0;
+    }
     h->mine[s->index] = OUT;
-    mr_shm_submit(h->plane, s, 16, options & 1, is_again || (options & 4));
+    if (!mr_shm_submit(h->plane, s, 16, options & 1, is_again || (options & 4))) {
+        h->mine[s->index] = CALLERS;
+        REQUIRE(s->bound != MR_SHM_ANY && s->life != 0);
+        give(h, s);
+    }
 }
 
 static void take(struct game *h)
@@ -92,13 +107,6 @@ static void take(struct game *h)
         h->slots[s->index] = s;
         submit(h, s, false);
     }
-}
-
-static void give(struct game *h, struct mr_shm_slot *s)
-{
-    REQUIRE(h->mine[s->index] == CALLERS);
-    h->mine[s->index] = FREE;
-    mr_shm_give(h->plane, s);
 }
 
 /* An answer says where it is: believed only as far as the slot's own memory goes. Returns the block that it is in. */
@@ -264,7 +272,7 @@ static void write_head(struct game *h)
 {
     const struct shm_directory *d = (const struct shm_directory *)(const void *)h->input.data;
     const uint8_t kind = byte(h);
-    const unsigned ring = kind & 1;
+    const unsigned ring = kind & 8 ? SHM_RING_OWN + kind % WORKERS : kind & 1;
     const uint32_t from = kind & 2 ? atomic_load(&d->tails[ring]) : 0;
 
     atomic_store(&h->control->heads[ring].at,
@@ -381,7 +389,8 @@ static void open_all(struct game *h)
                                      .message_bytes = 4096,
                                      .room_bytes = 4096,
                                      .output_bytes = OUTPUT_BYTES,
-                                     .homes = h->homes};
+                                     .homes = h->homes,
+                                     .has_bound = true};
     REQUIRE(mr_shm_new(&h->plane, &o, &err) == MR_OK);
     const struct mr_shm_fds fds = mr_shm_get_fds(h->plane);
     const int home_fds[HOMES] = {mr_shm_home_fd(h->homes, 0), mr_shm_home_fd(h->homes, 1)};

@@ -44,6 +44,7 @@ struct scenario {
     bool is_again;    /* the last request is one that is submitted again */
     unsigned answers; /* to each request before the last one */
     bool is_together; /* completed slots share wake-ups */
+    bool is_bound;    /* all requests are, to the first worker in its first life */
 };
 
 struct request {
@@ -70,6 +71,7 @@ static struct {
     bool is_busy[WORKERS], is_ended[WORKERS];
     struct mr_shm_slot *answered[REQUESTS]; /* in the home's hands */
     unsigned answered_count;
+    uint64_t life; /* of the first worker, when the schedule began */
     /* the system */
     struct waiter waiters[WAITERS];
     unsigned rings; /* of the home's eventfd */
@@ -219,7 +221,7 @@ static void end_request(struct mr_shm_slot *s, struct request *r)
 static void on_lost(struct mr_shm_slot *s, struct request *r)
 {
     explore_require(t.s->deaths > 0 || t.s->is_late);
-    if (r->answered > 0) {
+    if (r->answered > 0 || t.s->is_bound) {
         end_request(s, r);
     } else {
         mr_shm_submit(t.plane, s, 1, 0, true);
@@ -277,7 +279,14 @@ static struct mr_shm_slot *submit(bool is_again)
     *r = (struct request){.number = (uint8_t)t.submitted++};
     s->user = r;
     s->message[0] = r->number;
-    mr_shm_submit(t.plane, s, 1, 0, is_again);
+    if (t.s->is_bound) {
+        s->bound = 0;
+        s->life = t.life;
+    }
+    if (!mr_shm_submit(t.plane, s, 1, 0, is_again)) {
+        explore_require(t.s->is_bound && t.s->deaths > 0);
+        end_request(s, r);
+    }
     return s;
 }
 
@@ -344,6 +353,8 @@ static void execute(struct mr_shm_view *v, struct mr_shm_task *task, uint64_t be
     struct mr_shm_span span = {.data = task->room};
 
     explore_require(task->message_bytes == 1 && number < t.submitted);
+    explore_require(!t.s->is_bound ||
+                    (v == t.views[0] && t.life == mr_shm_worker_life(t.plane, 0)));
     check_order(&t.requests[number], begin);
     if (t.s->is_need) {
         explore_require(mr_shm_task_need(v, task, NEED_BYTES, &span));
@@ -441,6 +452,7 @@ static void begin(void)
         t.is_busy[w] = t.is_ended[w] = false;
         mr_shm_worker_begin(t.plane, w);
     }
+    t.life = mr_shm_worker_life(t.plane, 0);
     for (unsigned i = 0; i < t.s->stale; i++) {
         struct mr_shm_slot *s = submit(false);
         explore_require(mr_shm_withdraw(t.plane, s));
@@ -519,7 +531,8 @@ static void explore(const struct scenario *s)
                                      .message_bytes = 4096,
                                      .room_bytes = 4096,
                                      .output_bytes = 1 << 20,
-                                     .homes = t.homes};
+                                     .homes = t.homes,
+                                     .has_bound = s->is_bound};
     assert_int_equal(mr_shm_new(&t.plane, &o, &err), MR_OK);
     const struct mr_shm_fds fds = mr_shm_get_fds(t.plane);
     const int home_fd = mr_shm_home_fd(t.homes, 0);
@@ -565,6 +578,9 @@ SCENARIO(answers, .requests = 1, .preemptions = 1, .answers = 2)
 SCENARIO(answers_of_two, .requests = 2, .preemptions = 1, .answers = 1)
 SCENARIO(answers_dies, .requests = 1, .preemptions = 0, .deaths = 1, .answers = 2)
 SCENARIO(answers_late, .requests = 1, .preemptions = 1, .is_late = true, .answers = 1)
+SCENARIO(bound, .requests = 2, .preemptions = 1, .is_bound = true)
+SCENARIO(bound_dies, .requests = 2, .preemptions = 0, .deaths = 1, .is_bound = true,
+         .is_single = true)
 SCENARIO(answers_sweep, .requests = 1, .preemptions = 1, .sweeps = 2, .answers = 1)
 
 int main(void)
@@ -592,6 +608,8 @@ int main(void)
         cmocka_unit_test(test_answers_dies),
         cmocka_unit_test(test_answers_late),
         cmocka_unit_test(test_answers_sweep),
+        cmocka_unit_test(test_bound),
+        cmocka_unit_test(test_bound_dies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

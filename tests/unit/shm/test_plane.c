@@ -50,7 +50,8 @@ static int setup(void **state)
                                      .room_bytes = 8192,
                                      .input_bytes = 1 << 20,
                                      .output_bytes = 1 << 20,
-                                     .homes = t.homes};
+                                     .homes = t.homes,
+                                     .has_bound = true};
     assert_int_equal(mr_shm_new(&t.plane, &o, &err), MR_OK);
     const struct mr_shm_fds fds = mr_shm_get_fds(t.plane);
     const int home_fds[] = {mr_shm_home_fd(t.homes, 0), mr_shm_home_fd(t.homes, 1)};
@@ -372,6 +373,51 @@ static void test_worker_ends_between_answers(void **state)
     mr_shm_give(t->plane, s);
 }
 
+/* Slots that are bound to a worker go to it alone, and not to its next life. */
+static void test_bound(void **state)
+{
+    struct pair *t = *state;
+    struct mr_shm_slot *s[3];
+    struct mr_shm_task task;
+
+    for (unsigned i = 0; i < 3; i++) {
+        s[i] = mr_shm_take(t->plane);
+        s[i]->bound = 1;
+        s[i]->life = mr_shm_worker_life(t->plane, 1);
+    }
+    assert_true(mr_shm_submit(t->plane, s[0], 0, 0, false));
+    assert_true(mr_shm_submit(t->plane, s[1], 0, 0, false));
+    assert_false(mr_shm_claim(t->views[0], &task));
+    /* nothing is lost with a worker that has had nothing */
+    mr_shm_worker_end(t->plane, 1, on_outcome, t);
+    mr_shm_worker_end(t->plane, 0, on_outcome, t);
+    mr_shm_worker_begin(t->plane, 1);
+    mr_shm_worker_begin(t->plane, 0);
+    assert_int_equal(mr_shm_worker_life(t->plane, 1), s[0]->life);
+    assert_true(mr_shm_claim(t->views[1], &task));
+    assert_int_equal(task.slot, s[0]->index);
+    mr_shm_complete(t->views[1], &task);
+    mr_shm_poll(t->plane, 0, on_outcome, t);
+    assert_int_equal(t->done, 1);
+    assert_int_equal(t->lost, 0);
+
+    mr_shm_worker_end(t->plane, 1, on_outcome, t);
+    mr_shm_worker_begin(t->plane, 1);
+    assert_int_equal(t->lost, 1);
+    assert_ptr_equal(t->last, s[1]);
+    assert_true(mr_shm_worker_life(t->plane, 1) != s[0]->life);
+    assert_false(mr_shm_submit(t->plane, s[2], 0, 0, false));
+    assert_false(mr_shm_claim(t->views[1], &task));
+    s[2]->life = 0;
+    assert_true(mr_shm_submit(t->plane, s[2], 0, 0, false));
+    assert_true(mr_shm_claim(t->views[1], &task));
+    mr_shm_complete(t->views[1], &task);
+    mr_shm_poll(t->plane, 0, on_outcome, t);
+    for (unsigned i = 0; i < 3; i++) {
+        mr_shm_give(t->plane, s[i]);
+    }
+}
+
 /* Nobody but the server can write what is for the workers to read. */
 static void test_inputs_are_read_only(void **state)
 {
@@ -447,6 +493,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_extents, setup, teardown),
         cmocka_unit_test_setup_teardown(test_answers, setup, teardown),
         cmocka_unit_test_setup_teardown(test_worker_ends_between_answers, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_bound, setup, teardown),
         cmocka_unit_test_setup_teardown(test_inputs_are_read_only, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

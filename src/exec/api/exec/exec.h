@@ -63,6 +63,9 @@ struct mr_executor_ops {
     int (*execute)(struct mr_executor *e, struct mr_execution *x, struct mr_err *err);
     /** (may be NULL: always) True if it can run executions now or in a moment. Thread: any; cheap. */
     bool (*is_ready)(const struct mr_executor *e);
+    /** (may be NULL) A number for what an instance keeps between executions: another one says that it is lost. 0: nothing
+     *  is lost, or nothing kept. Thread: any; cheap. */
+    uint64_t (*life)(const struct mr_executor *e, const void *instance);
     /** (may be NULL) As `cancel` in backend.h. */
     void (*cancel)(struct mr_executor *e, struct mr_execution *x);
     /** (may be NULL: no) Whether `execute` refers to an input that lies there, and does not copy it. Thread: any; cheap. */
@@ -176,6 +179,7 @@ struct mr_execution {
     void (*on_done)(struct mr_execution *x);
     int status;
     bool is_suspect; /* a process died with its requests: one attempt, not two */
+    uint64_t life;   /* the only one of the instance that may run it; 0 = any */
     void *user;
     uint32_t loop;          /* which waits for the end, and on which it is best ended; MR_NO_LOOP */
     _Atomic(void *) handle; /* the executor's, for its cancel */

@@ -36,6 +36,9 @@ struct mr_sentinel_model_args {
     const struct mr_setting *settings; /* of the backend */
     size_t setting_count;
     const struct mr_model_desc *desc;
+    /* Requests come in sequences, of which instances may keep something: they are run by the worker of their instance, and
+     * not again when that dies, unless the backend says that equal inputs give equal outputs. */
+    bool may_keep_state;
 };
 
 /** Opens a model in a worker, as mr_plugin_model_open does here. Each of its instances gets a worker. Blocks until the

@@ -21,6 +21,7 @@
 #include "shm/homes.h"
 
 #define MR_SHM_WORKERS_MAX 64u
+#define MR_SHM_ANY         UINT32_MAX /* no worker in particular */
 
 struct mr_shm;
 
@@ -33,6 +34,7 @@ struct mr_shm_options {
     /* of the heaps for large inputs, bodies and outputs: address space, not memory */
     uint64_t input_bytes, body_bytes, output_bytes;
     struct mr_shm_homes *homes; /* borrowed */
+    bool has_bound;             /* slots may be bound to a worker */
 };
 
 /** One slot, from mr_shm_take to mr_shm_give. */
@@ -45,9 +47,13 @@ struct mr_shm_slot {
     uint64_t room_offset; /* in the output segment */
     uint32_t attempts;    /* times that a worker died with it */
     uint32_t worker;      /* of the last outcome but WAITING */
-    void *user;           /* the caller's */
-    int64_t rows;         /* the caller's, for mr_shm_worker_state; set before it is submitted */
-    bool is_unwanted;     /* answers MR_SHM_WAITING */
+    /* Set by the caller before the first submission: the worker that has to take it, or MR_SHM_ANY, and in which life,
+     * 0 = any. */
+    uint32_t bound;
+    uint64_t life;
+    void *user;       /* the caller's */
+    int64_t rows;     /* the caller's, for mr_shm_worker_state; set before it is submitted */
+    bool is_unwanted; /* answers MR_SHM_WAITING */
 };
 
 int mr_shm_new(struct mr_shm **out, const struct mr_shm_options *o, struct mr_err *err);
@@ -76,11 +82,12 @@ bool mr_shm_input_at(const struct mr_shm *p, const void *data, uint64_t bytes,
 /** A free slot. NULL: there is none. */
 struct mr_shm_slot *mr_shm_take(struct mr_shm *p);
 /** Puts the slot into the line, behind all others, or before all that are new (is_again). `message_bytes` of its message
- *  are set. home: whose mr_shm_poll gets it. Its output extents are kept from an earlier submission. */
-void mr_shm_submit(struct mr_shm *p, struct mr_shm_slot *s, size_t message_bytes, uint32_t home,
+ *  are set. home: whose mr_shm_poll gets it. Its output extents are kept from an earlier submission. False: it is bound to
+ *  a life that is over, and still the caller's. */
+bool mr_shm_submit(struct mr_shm *p, struct mr_shm_slot *s, size_t message_bytes, uint32_t home,
                    bool is_again);
 /** The same, but nobody is woken: mr_shm_ring has to follow, soon. */
-void mr_shm_submit_quietly(struct mr_shm *p, struct mr_shm_slot *s, size_t message_bytes,
+bool mr_shm_submit_quietly(struct mr_shm *p, struct mr_shm_slot *s, size_t message_bytes,
                            uint32_t home, bool is_again);
 /** Wakes workers that sleep, up to `count`. */
 void mr_shm_ring(struct mr_shm *p, uint32_t count);
@@ -132,6 +139,9 @@ uint32_t mr_shm_pending(struct mr_shm *p, uint32_t home);
 
 /** Worker `worker` (0..63) is about to start, and may own slots. */
 void mr_shm_worker_begin(struct mr_shm *p, uint32_t worker);
+/** A number for what a worker keeps between slots that are bound to it: another one says that it died, and that this is
+ *  lost. Thread: any. */
+uint64_t mr_shm_worker_life(const struct mr_shm *p, uint32_t worker);
 /** It is dead: no thread of it runs any more. What it had is handed out as LOST (or DONE, if it was), what it had taken
  *  out of the line without recording itself is put back. */
 void mr_shm_worker_end(struct mr_shm *p, uint32_t worker, mr_shm_outcome_fn *fn, void *ctx);
