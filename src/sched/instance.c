@@ -637,12 +637,14 @@ static void batch_begin(struct exec_batch *b, uint32_t count)
  * so that no network thread is held up. */
 #define DIRECT_BYTES ((uint64_t)256 << 10)
 /* Short executions are handed over before an instance is free, so that the next one is there when one ends: as many as
- * take about AHEAD_NS, at least one and at most AHEAD_MAX for each instance. Their place in the line is fixed from then
+ * take about AHEAD_NS, at least one and at most AHEAD_MAX for each instance, and no more than HANDED_MAX with those that
+ * run, for which executors have room. Their place in the line is fixed from then
  * on, so that none is handed over early whose wait would be noticed. A batch is formed when an instance is free, as more
  * may join it until then. */
 #define AHEAD_NS      (50 * MR_NS_PER_US)
 #define AHEAD_LAST_NS MR_NS_PER_MS
 #define AHEAD_MAX     15
+#define HANDED_MAX    128u
 
 static uint32_t direct_max(const struct mr_sched *s)
 {
@@ -651,7 +653,7 @@ static uint32_t direct_max(const struct mr_sched *s)
     }
     const int64_t ahead = MR_MAX(1, MR_MIN(AHEAD_NS / s->run_ns, AHEAD_MAX));
 
-    return s->instance_count * (uint32_t)(1 + ahead);
+    return MR_MAX(s->instance_count, MR_MIN(s->instance_count * (uint32_t)(1 + ahead), HANDED_MAX));
 }
 
 /* Of a request that runs by itself: without what lies where the executor reads it. */
