@@ -17,12 +17,19 @@ from lib.raw import Http1, Http2, request
 from lib.rest import Rest, binary_body, infer_path
 
 PROCESS = {"execution_placement": "process"}
+PATIENT = ("--body-timeout=3600s", "--write-timeout=3600s", "--worker-hang-timeout=3600s")
 FOUR_MB = 1 << 20  # numbers
 
 
 def add(models, name="m", extra="", **kw):
     repo.add(models, name, parameters=PROCESS, inputs=[repo.tensor("INPUT0", "TYPE_FP32")], outputs=[repo.tensor("OUTPUT0", "TYPE_FP32")],
              extra=extra, **kw)
+
+
+@pytest.fixture
+def start(start):
+    """No server ends what a test holds up."""
+    return lambda *args, **kw: start(*args, *PATIENT, **kw)
 
 
 @pytest.fixture
@@ -227,7 +234,7 @@ def test_client_that_does_not_read_holds_no_model_up(models, explicit):
     """A model is closed, and others after it, while an answer that lies in its memory is being sent."""
     add(models)
     add(models, "n")
-    server, control = explicit("--write-timeout=3600s")
+    server, control = explicit()
     control.load("m").ok()
     control.load("n").ok()
     data = numbers(4 * FOUR_MB)
