@@ -243,6 +243,11 @@ void mr_shm_wait(struct mr_shm_view *v, int64_t max_ns)
     v->gap_ns += (mr_now_ns() - begin - v->gap_ns) / 8;
 }
 
+void mr_shm_view_wake(struct mr_shm_view *v)
+{
+    shm_futex_wake(&v->map.directory->bell, (int)SHM_WORKERS_MAX);
+}
+
 /* ---- running it ---- */
 
 bool mr_shm_task_extent(struct mr_shm_view *v, const struct mr_shm_task *t, uint32_t index,

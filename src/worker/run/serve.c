@@ -1,7 +1,9 @@
 /* One execution at a time. One that is pending is waited for: the server sends others to other workers meanwhile. */
 #include "serve.h"
 
+#include <errno.h>
 #include <pthread.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/thread.h"
@@ -12,8 +14,11 @@
 #define ARENA_FIRST  16384
 #define ARENA_LIMIT  ((size_t)64 << 20)
 #define FAILURES_MAX 65536u
-/* Nothing to do for so long: say that the thread lives, and look whether it shall end. */
-#define IDLE_NS (20 * MR_NS_PER_MS)
+/* With nothing to do, look so often by itself. What is submitted wakes a worker; if a wake-up gets lost, the server's
+ * sweep wakes all. */
+#define IDLE_NS MR_NS_PER_S
+/* The thread that is to end may be about to sleep: it is woken so often. */
+#define STOP_LOOK_NS (20 * MR_NS_PER_MS)
 /* Waking the thread that waits for an execution takes about so long: shorter executions are told together. */
 #define WAKE_NS (10 * MR_NS_PER_US)
 
@@ -243,12 +248,19 @@ void worker_serve_cancel(struct worker_serve *s, uint32_t slot, uint64_t generat
 void worker_serve_stop(struct worker_serve **io)
 {
     struct worker_serve *s = *io;
+    struct timespec until;
 
     if (!s) {
         return;
     }
     atomic_store_explicit(&s->is_stopping, true, memory_order_relaxed);
-    pthread_join(s->thread, NULL);
+    do {
+        mr_shm_view_wake(s->view);
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += STOP_LOOK_NS;
+        until.tv_sec += until.tv_nsec / MR_NS_PER_S;
+        until.tv_nsec %= MR_NS_PER_S;
+    } while (pthread_timedjoin_np(s->thread, NULL, &until) == ETIMEDOUT);
     pthread_cond_destroy(&s->ended);
     pthread_mutex_destroy(&s->lock);
     pthread_mutex_destroy(&s->answering);

@@ -47,6 +47,8 @@ struct mr_shm_span {
 bool mr_shm_claim(struct mr_shm_view *v, struct mr_shm_task *out);
 /** Waits until there may be one: spins while that has been worth it lately, then sleeps; at most max_ns. */
 void mr_shm_wait(struct mr_shm_view *v, int64_t max_ns);
+/** Ends the sleep of all workers of the model that are in mr_shm_wait. Thread: any. */
+void mr_shm_view_wake(struct mr_shm_view *v);
 /** Extent number `index` that the server gave for outputs, besides the room. False: there are no more. */
 bool mr_shm_task_extent(struct mr_shm_view *v, const struct mr_shm_task *t, uint32_t index,
                         struct mr_shm_span *out);
