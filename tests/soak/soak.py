@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Everything at once for as long as one likes: every endpoint of REST and gRPC, errors, bad input, clients that vanish,
 streams, loads and unloads, and each second a new version of a large model. Every answer is checked, and what the server
-holds is sampled twice a second.
+holds is sampled twice a second. Afterwards worker processes of two backends are killed every 20 ms while they are asked, and one
+worker is replaced again and again.
 
   make soak     (SOAK_SECONDS=3600, KIND=release or asan), or build/venv/bin/python tests/soak/soak.py [--seconds N] [--clients N]
 
@@ -11,6 +12,7 @@ fifth. The first fifth is warm-up (caches fill), and medians leave out the reque
 less than ten minutes and sanitizer builds, which keep freed memory, print the figure and do not judge it.
 """
 import argparse
+import contextlib
 import os
 import statistics
 import sys
@@ -22,13 +24,16 @@ from pathlib import Path
 TOP = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(TOP / "tests/integration"), str(TOP / "tests/soak")]
 import actors  # noqa: E402
-from lib import wait  # noqa: E402
+from lib import chaos, wait  # noqa: E402
 from lib.held import cpu_seconds, descriptors, in_flight, resident, threads  # noqa: E402
 from lib.metrics import value  # noqa: E402
 from lib.server import Server  # noqa: E402
 from lib.updated import WEIGHTS  # noqa: E402
+from lib.workers import add_fault  # noqa: E402
 
 JUDGED_FROM = 600
+# Of a run that is judged, and of a shorter one.
+KILLS, RESTARTS = (500, 60), (10_000, 100)
 
 
 class Sampler(threading.Thread):
@@ -133,6 +138,38 @@ def soak(folder, seconds, clients):
     return lines, failures
 
 
+def soak_workers(folder, kills, restarts):
+    """As soak(), of worker processes."""
+    failures = []
+    (folder / "models").mkdir(parents=True)
+    chaos.fill(folder / "models")
+    add_fault(folder / "models", "one")
+    server = Server(folder / "server", [folder / "models"], "--log-warning=false", "--log-info=false")
+    try:
+        server.wait_ready()
+        crowds = [chaos.Clients(server, model) for model in chaos.ADDED]
+        with contextlib.ExitStack() as stack:
+            [stack.enter_context(crowd) for crowd in crowds]
+            killed = sum(chaos.kill_ready(server, c.model, kills // len(crowds), c, 0.02) for c in crowds)
+        failures += [f"wrong: {crowd.wrong[:3]}" for crowd in crowds if crowd.wrong]
+        chaos.replace(server, "one", 50)  # caches are full
+        before, memory = (descriptors(server), threads(server)), resident(server)
+        chaos.replace(server, "one", restarts)
+        growth = resident(server) - memory
+        failures += leftovers(server, before)
+        if wait.SLOW == 1 and growth > 2 << 20:
+            failures.append(f"{restarts} restarts of a worker took {growth >> 10} KiB")
+        lines = [f"{killed} workers killed under load, {sum(sum(c.answered) for c in crowds)} answers; "
+                 f"{restarts} restarts, {growth >> 10} KiB more"]
+        server.stop()
+    except AssertionError as e:
+        return [], [str(e)]
+    finally:
+        if server.running:
+            server.end_anyhow()
+    return lines, failures
+
+
 def summary(sampler, crowd, seconds, failures):
     counts = {name: sum(a.counts[name] for a in crowd) for name in sorted(crowd[0].counts)}
     lines = [f"{name:24}{count:>10}" for name, count in counts.items()]
@@ -157,6 +194,9 @@ def main():
     a = p.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         lines, failures = soak(Path(folder), a.seconds, a.clients)
+        is_long = a.seconds >= JUDGED_FROM
+        more = soak_workers(Path(folder) / "workers", KILLS[not is_long], RESTARTS[not is_long])
+        lines, failures = [*lines, *more[0]], [*failures, *more[1]]
     print(*lines, *(f"failed: {f}" for f in failures), sep="\n")
     print("soak:", "failed" if failures else "passed")
     sys.exit(bool(failures))
