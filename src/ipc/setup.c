@@ -197,6 +197,7 @@ void mr_ipc_opened_pack(struct mr_buf *b, const struct mr_ipc_opened *o)
     mr_ipc_signature_pack(b, &o->signature);
     mr_pack_text(b, o->backend_version);
     mr_pack_u64(b, o->bytes);
+    mr_pack_u64(b, o->has_cancel);
     mr_pack_u64(b, m->size > 0);
     mr_pack_u64(b, m->is_apart);
     mr_pack_u64(b, m->mapped_bytes);
@@ -217,6 +218,7 @@ int mr_ipc_opened_unpack(mr_bytes data, struct mr_arena *arena, struct mr_ipc_op
     signature_unpack(&u, &out->signature);
     out->backend_version = mr_unpack_name(&u);
     out->bytes = mr_unpack_u64(&u);
+    out->has_cancel = mr_unpack_u64(&u) != 0;
     m->size = mr_unpack_u64(&u) ? sizeof *m : 0;
     m->is_apart = mr_unpack_u32(&u, 1);
     m->mapped_bytes = mr_unpack_u64(&u);

@@ -385,14 +385,19 @@ void run_outcome(void *model, struct mr_shm_slot *s, enum mr_shm_outcome outcome
     }
 }
 
-/* What no worker has taken ends at once; a worker that runs it learns it when it asks. */
+/* What no worker has taken ends at once; the backend that runs it learns it when it asks, and is told. */
 void run_cancel(struct mr_executor *e, struct mr_execution *x)
 {
+    struct process_model *m = process_model_of(e);
     struct run *r = atomic_load_explicit(&x->handle, memory_order_acquire);
 
     /* Its slot may be another's by now. The run is there as long as x is, which the caller holds. */
-    if (r && mr_shm_cancel_of(process_model_of(e)->shm, r->slot, r)) {
+    if (r && mr_shm_cancel_of(m->shm, r->slot, r)) {
         run_cancelled(r);
+    } else if (r && m->opened.has_cancel) {
+        /* release: the mark of the slot */
+        atomic_store_explicit(&m->has_cancelled, true, memory_order_release);
+        sentinel_wake(m->sentinel);
     }
 }
 

@@ -219,6 +219,13 @@ static int64_t start_timer_run(struct worker *w, int64_t now_ns)
     return w->start_at_ns > 0 ? w->start_at_ns : INT64_MAX;
 }
 
+static void on_cancelled(void *ctx, uint32_t worker, uint32_t slot, uint64_t generation)
+{
+    struct process_model *m = ctx;
+
+    worker_cancel(&m->workers[worker], slot, generation);
+}
+
 /* Starts and ends that are due. Returns when the next one is, INT64_MAX = never. */
 static int64_t timers_run(struct process_model *m, int64_t now_ns)
 {
@@ -286,6 +293,9 @@ static int64_t round_run(struct mr_sentinel *s)
     run_late(s);
     home_take(s, HOME_SENTINEL);
     TAILQ_FOREACH (m, &s->models, link) {
+        if (atomic_exchange_explicit(&m->has_cancelled, false, memory_order_acquire)) {
+            mr_shm_cancelled(m->shm, on_cancelled, m);
+        }
         next = MR_MIN(next, timers_run(m, now));
         next = MR_MIN(next, unready_check(m, now));
         if (is_busy(m)) {

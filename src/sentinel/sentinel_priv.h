@@ -113,6 +113,7 @@ struct process_model {
     struct mr_ipc_opened opened; /* of the first worker; strings in the arena */
     _Atomic uint32_t ready;      /* workers; relaxed */
     _Atomic bool is_broken;      /* no worker will come soon; relaxed */
+    _Atomic bool has_cancelled;  /* the backends of workers have to hear of executions; relaxed */
     bool keeps_state;            /* of sequences, in its workers; constant once opened */
     _Atomic uint64_t nonce;
     _Atomic uint64_t
@@ -181,6 +182,8 @@ void worker_on_socket(struct worker *w, int64_t now_ns);
 void worker_on_output(struct worker *w);
 /* Its process has ended. */
 void worker_on_end(struct worker *w, bool is_waiting, int64_t now_ns);
+/* Tell its backend that nobody waits for an execution. */
+void worker_cancel(struct worker *w, uint32_t slot, uint64_t generation);
 /* Ask it to end; it is killed when that takes too long. */
 void worker_stop(struct worker *w, int64_t now_ns);
 /* Ask for the next step towards the goal, if the worker waits for that. */

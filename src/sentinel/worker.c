@@ -379,6 +379,20 @@ void worker_stop(struct worker *w, int64_t now_ns)
     }
 }
 
+void worker_cancel(struct worker *w, uint32_t slot, uint64_t generation)
+{
+    struct mr_buf body;
+
+    if (w->step != STEP_READY || w->is_stopping) {
+        return;
+    }
+    mr_buf_init(&body, 0);
+    mr_pack_u64(&body, slot);
+    mr_pack_u64(&body, generation);
+    say(w, MR_FRAME_CANCEL, &body);
+    mr_buf_fini(&body);
+}
+
 void worker_kill(struct worker *w, enum mr_worker_fault fault, const char *why)
 {
     if (w->is_running && w->fault == MR_WORKER_FAULTS) {

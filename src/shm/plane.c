@@ -30,7 +30,8 @@ struct record {
     uint32_t position; /* in the ring */
     unsigned
         odd_looks; /* sweeps in a row that found it done or out of the line, and nobody with it */
-    bool is_lost;  /* ANSWERED: the worker has died */
+    bool is_cancelled;    /* and mr_shm_cancelled has not said so yet */
+    bool is_lost;         /* ANSWERED: the worker has died */
     uint64_t answer_word; /* ANSWERED: in which it waits */
     uint64_t run_word;    /* as the last sweep saw it running */
     int64_t run_since_ns;
@@ -355,6 +356,7 @@ bool mr_shm_submit_quietly(struct mr_shm *p, struct mr_shm_slot *s, size_t messa
         return false;
     }
     r->state = RECORD_OUT;
+    r->is_cancelled = false;
     r->home = home;
     r->run_word = 0;
     atomic_fetch_add_explicit(&p->pending[home], 1, memory_order_relaxed);
@@ -450,12 +452,23 @@ bool mr_shm_withdraw(struct mr_shm *p, struct mr_shm_slot *s)
     return is_ours;
 }
 
+static bool is_running(unsigned state)
+{
+    return state == SHM_RUNNING || state == SHM_NEED || state == SHM_ANSWER;
+}
+
+static bool is_alive(const struct mr_shm *p, unsigned owner)
+{
+    return owner >= 1 && owner <= SHM_WORKERS_MAX && (p->alive >> (owner - 1) & 1);
+}
+
 /* Lock held. */
 static void record_cancel(struct mr_shm *p, struct record *r)
 {
     if (r->state == RECORD_OUT || r->state == RECORD_ANSWERED) {
         atomic_store_explicit(&shm_entry(&p->map, r->slot.index)->is_cancelled, 1,
                               memory_order_relaxed);
+        r->is_cancelled = true;
     }
 }
 
@@ -480,6 +493,24 @@ bool mr_shm_cancel_of(struct mr_shm *p, struct mr_shm_slot *s, const void *user)
     }
     pthread_mutex_unlock(&p->lock);
     return is_ours;
+}
+
+void mr_shm_cancelled(struct mr_shm *p, mr_shm_cancelled_fn *fn, void *ctx)
+{
+    pthread_mutex_lock(&p->lock);
+    for (uint32_t i = 0; i < p->map.g.slot_count; i++) {
+        struct record *r = &p->records[i];
+        if (!r->is_cancelled || (r->state != RECORD_OUT && r->state != RECORD_ANSWERED)) {
+            continue;
+        }
+        const uint64_t word = atomic_load_explicit(word_of(p, r), memory_order_relaxed);
+        if (shm_generation(word) == r->generation && is_running(shm_state_of(word)) &&
+            is_alive(p, shm_owner(word))) {
+            r->is_cancelled = false;
+            fn(ctx, shm_owner(word) - 1, i, r->generation);
+        }
+    }
+    pthread_mutex_unlock(&p->lock);
 }
 
 bool mr_shm_output_at(struct mr_shm *p, const struct mr_shm_slot *s, uint64_t offset,
@@ -531,11 +562,6 @@ void mr_shm_give(struct mr_shm *p, struct mr_shm_slot *s)
 }
 
 /* ---- outcomes ---- */
-
-static bool is_alive(const struct mr_shm *p, unsigned owner)
-{
-    return owner >= 1 && owner <= SHM_WORKERS_MAX && (p->alive >> (owner - 1) & 1);
-}
 
 /* The worker that waits in that word runs on. Lock held. */
 static void let_run(struct mr_shm *p, struct record *r, uint64_t word)
@@ -741,11 +767,6 @@ static void outcomes_hand_out(struct mr_shm *p, const struct outcomes *o)
     for (uint32_t i = 0; i < o->count; i++) {
         o->fn(o->ctx, &p->records[o->list[i].slot].slot, (enum mr_shm_outcome)o->list[i].outcome);
     }
-}
-
-static bool is_running(unsigned state)
-{
-    return state == SHM_RUNNING || state == SHM_NEED || state == SHM_ANSWER;
 }
 
 uint64_t mr_shm_worker_life(const struct mr_shm *p, uint32_t worker)

@@ -53,6 +53,7 @@ static struct mr_ipc_opened opened(const struct worker *w)
     return (struct mr_ipc_opened){.signature = *w->executor->signature,
                                   .backend_version = mr_plugin_version(w->plugin),
                                   .bytes = w->executor->ops->bytes(w->executor),
+                                  .has_cancel = w->executor->ops->cancel != NULL,
                                   .memory = w->executor->ops->memory(w->executor)};
 }
 

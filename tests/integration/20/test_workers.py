@@ -131,6 +131,20 @@ def test_cancel(fault, models, start, hold):
     assert value(server, "nv_inference_exec_count", model="m") == 1
 
 
+def test_the_backend_is_told_of_a_cancel(fault, models, start, tmp_path):
+    """It ends the execution, and its only worker is there for others."""
+    trace = tmp_path / "trace"
+    fault(max_batch_size=0, trace=trace)
+    server = start(models)
+    with Grpc(server.url("grpc")) as client:
+        first = client.stub.ModelInfer.future(grpcraw.int32("m", [1], parameters={"async": 1, "until_cancelled": "true"}),
+                                              timeout=wait.PATIENCE)
+        wait.until(lambda: trace.exists() and trace.read_text(), "the execution to run")
+        first.cancel()
+        assert np.frombuffer(client.infer(grpcraw.int32("m", [2])).raw_output_contents[0], "<i4").tolist() == [2]
+    assert sum(value(server, RESTARTS, model="m", reason=r) for r in ("crash", "hang")) == 0
+
+
 # ---- placement ----
 
 @pytest.mark.parametrize("option, parameter, placement", [

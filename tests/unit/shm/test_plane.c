@@ -245,6 +245,36 @@ static void test_cancel_of_whoever_has_it(void **state)
     mr_shm_give(t->plane, s);
 }
 
+static void on_cancelled(void *ctx, uint32_t worker, uint32_t slot, uint64_t generation)
+{
+    const struct mr_shm_task *task = ctx;
+
+    assert_int_equal(worker, 1);
+    assert_int_equal(slot, task->slot);
+    assert_int_equal(generation, task->generation);
+    ((struct mr_shm_task *)ctx)->message_bytes++;
+}
+
+/* Workers hear once of what they run. */
+static void test_cancelled_are_named(void **state)
+{
+    struct pair *t = *state;
+    struct mr_shm_slot *s = mr_shm_take(t->plane);
+    struct mr_shm_task task;
+
+    mr_shm_submit(t->plane, s, 0, 0, false);
+    mr_shm_cancel(t->plane, s);
+    mr_shm_cancelled(t->plane, on_cancelled, NULL); /* nobody runs it */
+    assert_true(mr_shm_claim(t->views[1], &task));
+    mr_shm_cancelled(t->plane, on_cancelled, &task);
+    assert_int_equal(task.message_bytes, 1);
+    mr_shm_cancelled(t->plane, on_cancelled, &task);
+    assert_int_equal(task.message_bytes, 1);
+    mr_shm_complete(t->views[1], &task);
+    mr_shm_poll(t->plane, 0, on_outcome, t);
+    mr_shm_give(t->plane, s);
+}
+
 static void test_extents(void **state)
 {
     struct pair *t = *state;
@@ -490,6 +520,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_withdrawn_many_times, setup, teardown),
         cmocka_unit_test(test_generations_begin_again),
         cmocka_unit_test_setup_teardown(test_cancel_of_whoever_has_it, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_cancelled_are_named, setup, teardown),
         cmocka_unit_test_setup_teardown(test_extents, setup, teardown),
         cmocka_unit_test_setup_teardown(test_answers, setup, teardown),
         cmocka_unit_test_setup_teardown(test_worker_ends_between_answers, setup, teardown),

@@ -48,6 +48,7 @@ struct mr_ipc_opened {
     struct mr_signature signature;
     const char *backend_version;
     uint64_t bytes;
+    bool has_cancel; /* it wants to hear of executions for which nobody waits: MR_FRAME_CANCEL */
     struct mr_model_memory memory;
 };
 void mr_ipc_opened_pack(struct mr_buf *b, const struct mr_ipc_opened *o);

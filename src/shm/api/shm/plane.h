@@ -101,6 +101,10 @@ void mr_shm_cancel(struct mr_shm *p, struct mr_shm_slot *s);
 /** For somebody who does not own the slot and may come late: takes it back as mr_shm_withdraw, or else does what
  *  mr_shm_cancel does. Nothing happens unless the slot is submitted and its `user` is that one. True: it is the caller's. */
 bool mr_shm_cancel_of(struct mr_shm *p, struct mr_shm_slot *s, const void *user);
+/** A slot that a worker runs is cancelled. generation: the worker's number for this submission. */
+typedef void(mr_shm_cancelled_fn)(void *ctx, uint32_t worker, uint32_t slot, uint64_t generation);
+/** Names those that have been cancelled since the last call. The function calls nothing of mr_shm. */
+void mr_shm_cancelled(struct mr_shm *p, mr_shm_cancelled_fn *fn, void *ctx);
 /** A block that holds the bytes [offset, offset + bytes) of the output segment, which lie in an extent of the slot, and
  *  their address. The block is the slot's: take a reference. NULL with *out_data set: they lie in the room. False: they
  *  lie in neither. */
