@@ -30,7 +30,7 @@ static void on_ok(struct mr_balance *r, struct balance_host *h, const struct bal
     h->refused = 0;
     h->patience = 1;
     h->probe_failures = 0;
-    /* What was sent before the host began to refuse tells nothing about whether it still does. */
+    /* Calls from before the first refusal do not show whether the host still refuses. */
     if (f->start_ns > h->throttled_from_ns) {
         h->throttled_from_ns = 0;
     }

@@ -202,7 +202,7 @@ static void window_end(struct mr_balance *r, struct balance_host *h)
 void limit_answer(struct mr_balance *r, struct balance_host *h, const struct balance_flight *f)
 {
     int64_t ns = MR_MAX(r->now_ns - f->start_ns, (int64_t)1);
-    /* After a large change of the limit only answers to calls that began since then tell about it. */
+    /* After a large change of the limit only answers to calls that began after it count. */
     bool counts = !(h->is_slow_start || h->is_base_probe) || f->start_ns >= h->window_from_ns;
 
     h->samples[h->sample_at] = (struct balance_sample){

@@ -1,10 +1,11 @@
-/* Whether two answers say the same. */
+/* Comparison of two answers. */
 #ifndef MR_BATCH_COMPARE_H
 #define MR_BATCH_COMPARE_H
 
 #include "table/rows.h"
 
-/** Do they say the same, but for such a part of numbers that are not whole? Both are of one schema. */
+/** True if the rows are equal, with a relative difference of at most `tolerance` in numbers that are not whole. Both
+ *  have the same schema. */
 bool compare_rows_agree(const struct mr_rows *a, const struct mr_rows *b, double tolerance);
 
 #endif

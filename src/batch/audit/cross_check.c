@@ -24,9 +24,9 @@
 #define VOTES_TO_WIN 2                 /* of three at least */
 #define LAST_NS      (2 * MR_NS_PER_S) /* at the end a host may be silent for so long, or … */
 #define FIRST_NS     (5 * MR_NS_PER_S) /* … where it would be a host's first comparison, or … */
-#define LAST_ANSWERS 4                 /* … as long as so many of its slow answers take */
+#define LAST_ANSWERS 4                 /* … as long as this many of its slow answers take */
 #define LAST_TRIES   3                 /* a host is asked so often, if it fails soon */
-#define LAST_GIVEN   2 /* so many did not answer in time: there are no more checks */
+#define LAST_GIVEN   2 /* after this many without an answer in time there are no more checks */
 
 /* A row that a host has answered. */
 struct sample {
@@ -173,7 +173,7 @@ static void nobody_knows(struct cross_check *c)
                "hosts %s answer %s differently, and no majority tells who is wrong; run again with "
                "those that you trust as --hosts, and the others as --recompute-host",
                hosts, row_text(c, row, sizeof row));
-    c->is_off = true; /* should somebody let it go on */
+    c->is_off = true; /* for a job that is resumed */
     if (!c->job->o->limits.pauses) {
         committer_drop(c->job->committer);
     }
@@ -253,7 +253,7 @@ static void vote(struct cross_check *c)
     }
 }
 
-/* Whoever was asked has shown how it answers now, the other one how it answered once. */
+/* The host that was asked has shown how it answers now, the other one how it answered before. */
 static void compared(struct cross_check *c)
 {
     struct cross_check_clock *asked = &c->ballots[1].host->cross_check;
@@ -556,7 +556,7 @@ static int64_t patience_until(const struct cross_check *c)
         h->figures.answer_ns ? (int64_t)mr_hist_quantile(h->figures.answer_ns, 0.95) : 0;
     const bool is_first = c->about && !c->about->cross_check.is_compared && h->failures == 0;
     const int64_t least_ns = is_first ? FIRST_NS : LAST_NS;
-    /* It may have calls to answer that nobody waits for any more. */
+    /* It may still have cancelled calls to answer. */
     return mr_ns_after(MR_MAX(MR_MAX(c->since_ns, c->end_ns), h->heard_ns),
                        MR_MIN(MR_MAX(LAST_ANSWERS * slow_ns, least_ns), TRIAL_NS));
 }
@@ -566,9 +566,9 @@ void cross_check_tick(struct job *j, int64_t now_ns)
     struct cross_check *c = j->cross_check;
 
     if (c && j->is_paused) {
-        c->since_ns = now_ns; /* nobody can answer */
+        c->since_ns = now_ns; /* no host can answer */
     }
-    /* Whoever has not answered by now is none the worse for it. */
+    /* Hosts that have not answered by now are not penalised. */
     if (c && c->row && now_ns > patience_until(c)) {
         c->number++;
         c->given_up += c->end_ns > 0;

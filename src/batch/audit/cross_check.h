@@ -1,13 +1,13 @@
-/* Cross-checks: a host that answers well-formed rubbish is found by asking it about a row that another host has answered.
+/* Cross-checks: finds a host with well-formed but wrong answers by sending it a row that another host has answered.
  *
- * Every so many answers of a host it gets one row that another one has answered, in a call of its own. If the two answers
- * differ, both hosts are asked again, and others with them: a vote. A host against a majority of three hosts or more is
- * wrong. If hosts do not even repeat their own answers, the model is no function of its inputs, and there are no cross-checks
- * from then on. Without a majority it cannot be known which host is right, and the job stops.
+ * After a number of answers a host gets one row that another host has answered, in a separate call. If the two
+ * answers differ, both hosts are asked again, and others with them: a vote. A host against a majority of three hosts
+ * or more is wrong. If hosts do not even repeat their own answers, the model is no function of its inputs, and there
+ * are no cross-checks from then on. Without a majority it cannot be known which host is right, and the job stops.
  *
- * At the end each host that has answered since its last check has one more; where it is gone, or no other host has answered
- * a row, another one is asked about what it has answered. So each row of a finished job is of a host that was compared with
- * another one, as long as another one is listed that answers.
+ * At the end each host that has answered since its last check is checked once more; if it is gone, or no other host
+ * has answered a row, another host is asked about one of its rows. So each row of a finished job comes from a host
+ * that was compared with another one, if another listed host answers.
  *
  * One check at a time. On the loop's thread. */
 #ifndef MR_BATCH_CROSS_CHECK_H

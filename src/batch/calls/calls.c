@@ -7,7 +7,7 @@
  * Work is taken by hosts that have room (balance): first what failed before, then fresh rows. What comes back is one of
  *
  *   an answer to all rows, checked      rows of the result
- *   the host is busy (429, 503)         the same again, elsewhere or later; nobody's fault
+ *   the host is busy (429, 503)         the same again, elsewhere or later; not counted as a failure
  *   it has another model, or none       the same again, elsewhere; the host gets no more
  *   the request is wrong (4xx), and the host has never taken tensors as bytes
  *                                       the same again, as JSON
@@ -178,7 +178,7 @@ void calls_ask(struct job *j, struct extent *row, struct host *h, uint32_t trial
     work_queue_push_front(&j->calls->retries, w);
 }
 
-/* It is divided: where it was a trial, that told nothing. */
+/* It is divided: a trial is then inconclusive. */
 static void trial_end(struct job *j, const struct work *w)
 {
     if (w->is_trial) {
@@ -304,7 +304,7 @@ static void retries_send(struct job *j, int64_t now_ns, int64_t *io_wake_ns)
         struct work *next = w->next, *rest = NULL;
         int64_t again_ns = w->not_before_ns;
         if (now_ns >= w->not_before_ns && retry_policy_is_dead(&c->policy, &w->tried, w->count)) {
-            work_queue_unlink(&c->retries, before, w); /* calls that ended since then tell */
+            work_queue_unlink(&c->retries, before, w); /* measured by calls that ended since then */
             work_dies(j, w, "failed");
             work_drop(&w);
             w = next;
@@ -483,7 +483,7 @@ static void rows_succeed(struct job *j, struct extent *e, uint64_t first, struct
     e->settled += rows->count;
 }
 
-/* Again, for what the answer lacked. That the row was answered is no failure of anybody. */
+/* Again, for the missing part of the answer. Neither the row nor the host has failed. */
 static void row_asks(struct job *j, const struct work *w, const struct row_fault *f)
 {
     struct work *again = work_part(w, f->row, 1);
@@ -603,7 +603,7 @@ static bool is_alone(const struct job *j)
     return j->is_read && j->calls->extents.len == 0 && !j->calls->fresh;
 }
 
-/* It goes again when a host may be asked, or is well again. */
+/* It is sent again when a host may be called, or works again. */
 static void work_waits(struct job *j, struct work *w, uint32_t tries, int64_t now_ns)
 {
     if (is_alone(j) && j->calls->known_good && !j->calls->is_asking) {
@@ -660,7 +660,7 @@ static void rows_fail(struct job *j, uint64_t rows)
     }
 }
 
-/* Tells the policy, and does what it says of hosts. */
+/* Reports to the policy and carries out its decisions about hosts. */
 static struct retry_decision call_decide(struct call *k, const struct transport_answer *v,
                                          int64_t now_ns)
 {

@@ -1,5 +1,4 @@
-/* The calls of a job: rows are sent to hosts, and again until they have an outcome. On the loop's thread, but for what says
- * otherwise. */
+/* The calls of a job: rows are sent to hosts, again until they have an outcome. On the loop's thread unless noted. */
 #ifndef MR_BATCH_CALLS_H
 #define MR_BATCH_CALLS_H
 
@@ -22,7 +21,7 @@ struct calls {
     struct call_rows rows;
     struct grow grow;
     struct retry_policy policy;
-    struct work *fresh; /* cut, and not sent for want of a host */
+    struct work *fresh; /* cut, and not sent as no host was free */
     struct extent
         *known_good; /* one row that succeeded, and is not too large to be kept; NULL: none */
     _Atomic uint64_t
@@ -38,7 +37,7 @@ struct calls {
 };
 /** A new extent from the reader: rows that cannot be sent become dead letters. */
 void calls_add(struct job *j, struct extent *e);
-/** Puts the one row of an extent to a host, for a trial; job_events.asked or absent follows. */
+/** Sends the one row of an extent to a host, for a trial; job_events.asked or absent follows. */
 void calls_ask(struct job *j, struct extent *row, struct host *h, uint32_t trial, uint32_t ballot);
 /** Sends what can be sent. */
 void calls_pump(struct job *j);

@@ -72,7 +72,7 @@ static bool may_join(const struct job *j)
     return j->dialect->joins && !j->dlq_retry;
 }
 
-/* May the range be in one call with those before it, which take so many bytes with it? */
+/* True if the range may be in one call with those before it, which take this many bytes with it. */
 static bool range_joins(const struct job *j, const struct row_range *first,
                         const struct row_range *s, uint64_t bytes)
 {

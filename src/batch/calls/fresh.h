@@ -4,9 +4,9 @@
 
 #include "batch/common/extent.h"
 
-/** A row becomes a dead letter. Takes what `d` points to, but for the cause. */
+/** A row becomes a dead letter. Takes what `d` points to, except the cause. */
 void fresh_row_dies(struct job *j, struct extent *e, struct dead_row d, const char *cause);
-/** Hands the extent on if each of its rows has its outcome. */
+/** Passes the extent on if each of its rows has its outcome. */
 void fresh_extent_pass_on(struct job *j, struct extent *e);
 /** True if calls.fresh has rows for the next call. False: there are none, or more may come soon that fill the call;
  *  *io_wake_ns is when that is over. */

@@ -85,7 +85,7 @@ static bool is_packed(const uint8_t *bytes, size_t n)
            (n >= 4 && memcmp(bytes, "\x28\xb5\x2f\xfd", 4) == 0);
 }
 
-/* From the begin, the middle and the end of the file, or all of a small one; what cannot be read is no sample. */
+/* From the start, the middle and the end of the file, or all of a small one; unreadable parts give no sample. */
 static void file_sample(const struct job *j, size_t file, uint8_t *room, struct sample *s)
 {
     const uint64_t bytes = mr_source_file(j->source, file).bytes;

@@ -28,7 +28,7 @@ int plan_begin(struct job *j, struct mr_err *err);
 int plan_put(struct job *j, struct extent *e, struct mr_err *err);
 /** The time of the probe is over. */
 bool plan_is_over(const struct job *j, int64_t now_ns);
-/** What has been found, after the reader's end. */
+/** Sets the figures that the probe has measured, after the reader's end. */
 int plan_end(struct job *j, struct mr_err *err);
 /** Before the outputs of the job. */
 void plan_drop(struct plan *p);

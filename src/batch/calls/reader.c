@@ -23,7 +23,7 @@
 #include "calls.h"
 #include "plan.h"
 
-#define AHEAD_ROWS 16 /* while nobody knows how large an answer is */
+#define AHEAD_ROWS 16 /* while the size of an answer is unknown */
 
 static bool is_in_the_dark(const struct job *j)
 {

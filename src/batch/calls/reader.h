@@ -28,7 +28,7 @@ struct reader {
     bool is_ahead;                /* the last rows went ahead of the others; the reader's */
     MR_VEC(struct bad_input) bad; /* the reader's, until reader_stop has returned */
     uint64_t bad_count;
-    /* told to the loop by `ended`, after the last extent */
+    /* posted to the loop by `ended`, after the last extent */
     struct mr_mail ended;
     struct job *job;
     int rc;
@@ -37,9 +37,9 @@ struct reader {
 int reader_start(struct reader *r, struct job *job, struct mr_err *err);
 /** Ends it soon; joins it. */
 void reader_stop(struct reader *r);
-/** After reader_stop: was something left out that should have been read? Errors: MR_E_INVALID, which says what. */
+/** After reader_stop: MR_OK if everything was read. Errors: MR_E_INVALID, naming what was left out. */
 int reader_check(const struct reader *r, struct mr_err *err);
-/** A file of the input has a fault that does not keep others from being read. */
+/** A file of the input is damaged; the others can be read. */
 bool reader_passes(const struct job *j, int rc);
 void reader_fini(struct reader *r);
 

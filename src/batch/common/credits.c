@@ -1,4 +1,4 @@
-/* The budget of bytes under way. The reader alone takes from it, so nobody who could give back ever waits for it. */
+/* The budget of bytes under way. Only the reader takes from it, so no thread that gives back ever waits for it. */
 #include "credits.h"
 #include "base/mem.h"
 

@@ -18,14 +18,14 @@ struct credits {
 };
 void credits_init(struct credits *c, uint64_t most);
 void credits_fini(struct credits *c);
-/** Waits until so many are free, or none is taken: an extent larger than all of them goes alone. False: closed. */
+/** Waits until `bytes` are free, or none are taken: an extent larger than the budget runs alone. False: closed. */
 bool credits_take(struct credits *c, uint64_t bytes);
 /** Corrects an estimate, without waiting. */
 void credits_move(struct credits *c, uint64_t from, uint64_t to);
 void credits_give(struct credits *c, uint64_t bytes);
 /** True if credits_take waits because too few are free. */
 bool credits_are_wanted(struct credits *c);
-/** So many bytes are used otherwise, and taken from what is for extents: half of it at most. */
+/** Reserves bytes for other uses and takes them from those for extents, at most half of them. */
 void credits_reserve(struct credits *c, uint64_t bytes);
 /** What is for extents. */
 uint64_t credits_limit(struct credits *c);

@@ -1,6 +1,6 @@
-/* What a call looks like, and how its answer becomes rows. There are three makers: the Open Inference Protocol
- * (dialect_oip.c), OpenAI's API (openai.c) and its batch files (openai_file.c). All else of a job (which host gets which rows
- * and how many calls, what is tried again, what is committed) knows neither.
+/* The form of calls, and the conversion of answers to rows. There are three implementations: the Open Inference
+ * Protocol (dialect_oip.c), OpenAI's API (openai.c) and its batch files (openai_file.c). The rest of a job (which
+ * host gets which rows and how many calls, retries, commits) depends on none of them.
  *
  * Thread: the loop's; extent_rows and answer_bytes also the reader's, when bind has returned. */
 #ifndef MR_BATCH_DIALECT_H
@@ -17,22 +17,22 @@ struct row_range;
 struct work;
 
 struct dialect {
-    /** Asks a host whether it serves the model, and as the others do. h->told gets the answer, once, later: MR_OK, or why
-     *  the host cannot be used. */
+    /** Asks a host whether it serves the same model as the others. h->told is called once, later, with MR_OK or the
+     *  reason why the host cannot be used. */
     void (*ask)(struct host *h, int64_t timeout_ns);
     /** The columns that calls are made of go into j->wanted, typed as calls need them, when a host has answered.
      *  Errors: MR_E_INVALID, MR_E_UNSUPPORTED. */
     int (*want)(struct job *j, struct mr_err *err);
     /** Checks the table's columns, and makes j->outputs. Errors: as want. */
     int (*bind)(struct job *j, const struct mr_schema *table, struct mr_err *err);
-    /** What tells this job's calls from those of others, besides the model: names and JSON into keys[DIALECT_FIELDS] and
-     *  texts[DIALECT_FIELDS]; how many. NULL: nothing. */
+    /** The identity of this job's calls, besides the model: writes names and JSON into keys[DIALECT_FIELDS] and
+     *  texts[DIALECT_FIELDS] and returns their number. NULL: nothing. */
     size_t (*identity)(const struct job *j, const char **keys, struct mr_buf *texts);
     /** Rows that are read, and committed, as one. */
     uint64_t (*extent_rows)(const struct job *j);
     /** Bytes of the answer to a row, about. */
     uint64_t (*answer_bytes)(const struct job *j);
-    /** That is no guess. NULL: it may always be one. */
+    /** True if that is exact. NULL: it may always be an estimate. */
     bool (*knows_bytes)(const struct job *j);
     /** A call may have several rows. */
     bool (*takes_rows)(const struct job *j);
@@ -48,12 +48,12 @@ struct dialect {
     bool (*joins)(const struct job *j, const struct mr_rows *rows, uint64_t row,
                   const struct mr_rows *others, uint64_t other);
 
-    /** What a work is to hosts: what latency is divided by, and what it takes of mr_balance_options.max_weight. NULL: its
+    /** The size of a work: the divisor of its latency, and its part of mr_balance_options.max_weight. NULL: its
      *  rows, and nothing. */
     uint64_t (*size)(const struct job *j, const struct work *w, uint64_t *out_weight);
     /** Sends the rows of k->work to k->host; k->transport is ready. Errors: no memory; then nothing was sent. */
     int (*send)(struct call *k, int64_t timeout_ns, struct mr_err *err);
-    /** What a reply means. An answer that is OK was checked, and has a result or a fault for each row. */
+    /** Interprets a reply. An answer that is OK was checked, and has a result or a fault for each row. */
     void (*judge)(struct call *k, const struct transport_reply *reply,
                   struct transport_answer *out);
     /** Rows of the results for rows `of`, which are those from `first` on of the call and have no fault.

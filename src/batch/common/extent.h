@@ -1,4 +1,4 @@
-/* An extent: a stretch of rows of one file, with what became of them. It goes from the reader to the loop and to the
+/* An extent: consecutive rows of one file, with their outcomes. It moves from the reader to the loop and then to the
  * committer, and belongs to one of them at a time. */
 #ifndef MR_BATCH_EXTENT_H
 #define MR_BATCH_EXTENT_H

@@ -28,8 +28,8 @@ struct host {
     bool is_new;    /* the same; it was not listed before */
     struct transport transport;
     uint32_t id;         /* in `balance`; 0: its metadata has not come yet */
-    bool is_cordoned;    /* it said that it cannot serve the model */
-    bool is_quarantined; /* nor will it be asked again */
+    bool is_cordoned;    /* it gets no calls: it does not serve the model */
+    bool is_quarantined; /* nor is it asked again */
     bool is_asking;
     void (*told)(struct host *h, int rc, const struct mr_err *err); /* the end of a dialect.ask */
     int64_t ask_at_ns;
@@ -39,13 +39,12 @@ struct host {
     char trouble[560]; /* why it is not used */
     int64_t heard_ns;  /* the last answer of any use, or when it was listed */
     struct retry_host retry;
-    uint32_t
-        lasting; /* answers in a row that will hardly be others soon; all before it served a row */
+    uint32_t lasting; /* consecutive answers of a lasting kind, before the host served a row */
     char lasting_text[160];
     uint64_t rows;
     uint64_t calls;
     uint64_t failures;
-    char version[32]; /* as it told */
+    char version[32]; /* as it reported */
     struct cross_check_clock cross_check;
     struct host_figures figures;
 };

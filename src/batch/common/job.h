@@ -1,8 +1,8 @@
 /* A running job, between its parts.
  *
- * Three threads: the loop (hosts, calls, judgement of answers), the reader (source) and the committer (files, disk). A
- * stretch of rows, an extent, goes from one to the next and belongs to one at a time; only credits and the two queues
- * are shared. */
+ * Three threads: the loop (hosts, calls, judgement of answers), the reader (source) and the committer (files, disk).
+ * An extent of rows moves from one to the next and belongs to one at a time; only credits and the two queues are
+ * shared. */
 #ifndef MR_BATCH_JOB_H
 #define MR_BATCH_JOB_H
 
@@ -32,7 +32,7 @@ struct sink_ops;
 
 struct control {
     struct mr_http_server *server;
-    char trouble[464]; /* why there is no socket, until it has been told; "": nothing */
+    char trouble[464]; /* why there is no socket, until it is reported; "": nothing */
     char address[300]; /* of TCP, with the port that it became; "": none */
 };
 
@@ -49,10 +49,10 @@ struct mr_batch {
     _Atomic int stops;
     struct mr_loop *loop; /* this and the control are the same when the job is begun again */
     struct control control;
-    struct job *job; /* NULL: its memory goes, and nobody may ask about it */
+    struct job *job; /* NULL: its memory is being freed, and it must not be queried */
     MR_VEC(struct quarantine) quarantined;
     bool has_answers;    /* a host has served rows */
-    bool is_stopped;     /* for somebody to look at it */
+    bool is_stopped;     /* by a problem that needs attention */
     bool has_taken_back; /* results of a host that answered wrongly */
     char *folder;        /* the job's; NULL: it has none, or none yet */
     size_t folder_there; /* bytes of its path that named a folder before this start */
@@ -93,9 +93,9 @@ struct job {
     struct mr_arena arena; /* the metadata */
     struct mr_oip_metadata metadata;
     bool has_metadata;
-    char answer_version[32]; /* "": no answer has told it yet */
+    char answer_version[32]; /* "": unknown so far */
     struct mr_schema wanted;
-    struct mr_schema columns; /* where the input tells none; otherwise empty */
+    struct mr_schema columns; /* if the input has none; otherwise empty */
     char *folder;             /* of its own: that of the options, or one in it */
     struct mr_source *source;
     struct shard shard;
@@ -120,7 +120,7 @@ struct job {
     bool may_go_on;         /* it ends, and can be begun again */
     bool begins_again;      /* it is, at once */
     struct cross_check *cross_check; /* NULL: hosts are not compared */
-    char pause_reason[480];          /* "": somebody has asked for it */
+    char pause_reason[480];          /* "": on request */
     bool is_accepted;                /* thresholds do not count any more */
     bool is_read;                    /* the reader has come to the end */
     MR_VEC(struct extent *) open;    /* extents that are with the loop */
@@ -144,7 +144,7 @@ struct job {
 };
 /** The loop ends with this; the first reason counts. */
 void job_fail(struct job *j, int rc, const struct mr_err *err);
-/** Something is wrong that somebody should look at: the job stops or pauses, as the options say. */
+/** Reports a problem that needs attention: the job stops or pauses, by the options. */
 void job_stop(struct job *j, const struct mr_err *err);
 /** The loop ends. */
 void job_end(struct job *j);

@@ -24,7 +24,7 @@ static uint64_t part_begin(uint64_t rows, uint32_t index, uint32_t count)
     return rows / count * index + rows % count * index / count;
 }
 
-/* What two ranges have in common, counted from the begin of the first. */
+/* The intersection of two ranges, counted from the start of the first. */
 static struct mr_range range_within(uint64_t begin, uint64_t count, struct mr_range part)
 {
     const uint64_t first = MR_MAX(part.first, begin);

@@ -34,8 +34,8 @@ struct shard {
 void shard_begin(struct shard *s, uint32_t index, uint32_t count, const int64_t *file_rows,
                  size_t files);
 void shard_fini(struct shard *s);
-/** The first rows at or behind `from` that are its own and not in `done`, as many as are together; false when there are
- *  none. There may be fewer rows in the file. */
+/** The first rows at or after `from` that are its own and not in `done`, as many as are together; false when there
+ *  are none. There may be fewer rows in the file. */
 bool shard_gap(const struct shard *s, uint32_t file, const struct mr_ranges *done, uint64_t from,
                struct mr_range *out);
 /** How many rows are its own; -1: not known. */

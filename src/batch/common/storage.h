@@ -8,7 +8,7 @@ struct job;
 
 /** As the job uses it: its patience is the job's, its troubles are logged, and it ends when the job is stopped. */
 struct mr_s3_options storage_options(struct job *j);
-/** Whether somebody wants the job to end (a struct mr_batch), for those who wait. Any thread. */
+/** True if the job (a struct mr_batch) was asked to end; for code that waits. Any thread. */
 bool batch_has_stop(void *batch);
 
 #endif

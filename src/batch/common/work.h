@@ -39,7 +39,7 @@ struct work {
     bool is_retry;
     bool is_trial;      /* of more rows than calls have, until it failed */
     bool is_granted;    /* it needs no permission of the retry budget */
-    bool is_probe;      /* a row that has an outcome: its answer only tells that hosts are well */
+    bool is_probe;      /* a row that has an outcome: its answer only shows that hosts work */
     uint32_t asks;      /* answers that were not what was asked for */
     uint32_t doublings; /* see row_fault */
     char *note;         /* the same; NULL: none */
@@ -69,7 +69,7 @@ struct work_queue {
 };
 void work_queue_push(struct work_queue *q, struct work *w);
 void work_queue_push_front(struct work_queue *q, struct work *w);
-/** Between two that are neighbours, or before the first or behind the last, which are NULL then. */
+/** Between two neighbours; NULL for before the first or after the last. */
 void work_queue_link(struct work_queue *q, struct work *before, struct work *w, struct work *next);
 /** `before` is the one in front of it, NULL: it is the first. */
 void work_queue_unlink(struct work_queue *q, struct work *before, struct work *w);

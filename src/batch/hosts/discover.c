@@ -79,7 +79,7 @@ static int text_read(const char *path, int fd, char *text, size_t room, struct m
     return MR_FAIL(err, MR_E_TOO_LARGE, "%s has more than %d bytes", path, FILE_BYTES_MOST);
 }
 
-/* One host a line; what is behind # is nothing. Cuts up the text. */
+/* One host per line; # starts a comment. Modifies the text. */
 static int lines_take(struct entry *e, char *text, struct mr_err *err)
 {
     MR_VEC(const char *) urls = {0};

@@ -63,7 +63,7 @@ int hosts_version_check(struct job *j, mr_str version, struct mr_err *err)
     }
     const mr_str cut = mr_str_sub(version, 0, sizeof j->answer_version - 1);
     if (!j->answer_version[0]) {
-        /* What hosts told before may be the last of several that they serve. */
+        /* Metadata from before may be that of the last of several served versions. */
         snprintf(j->answer_version, sizeof j->answer_version, "%.*s", MR_STR_ARG(cut));
     }
     const char *want = j->o->model.version ? j->o->model.version : j->answer_version;
@@ -159,7 +159,7 @@ static void on_told(struct host *h, int rc, const struct mr_err *err)
     h->is_asking = false;
     h->ask_at_ns = mr_ns_after(now_ns, ASK_AGAIN_NS);
     if (!h->is_listed || !h->transport.client) {
-        return; /* closed meanwhile */
+        return; /* closed in between */
     }
     if (rc < 0) {
         trouble(h, err->msg);
@@ -282,7 +282,7 @@ out:
     return rc;
 }
 
-/* Where the model does not tell, an answer may take all of the memory. */
+/* If the model's metadata do not bound it, an answer may take all of the memory. */
 void hosts_bound(struct job *j, uint64_t call_rows)
 {
     const uint64_t memory = MR_MIN(j->o->memory_bytes, (uint64_t)INT64_MAX / 2);

@@ -8,7 +8,7 @@
  *  many); the list is as it was then. */
 int hosts_set(struct job *j, size_t list, const char *const *urls, size_t count,
               const char *tls_name, struct mr_err *err);
-/** The model in this process is a host, and the first to tell its metadata. Errors: those of the load. */
+/** Loads the model in this process as a host, whose metadata come first. Errors: those of the load. */
 int hosts_add_local(struct job *j, struct mr_err *err);
 /** Sets how large answers can be, which follows from the rows of a call: again when these may be more. */
 void hosts_bound(struct job *j, uint64_t call_rows);
@@ -25,7 +25,7 @@ int hosts_version_check(struct job *j, mr_str version, struct mr_err *err);
 void host_lasts(struct host *h, const char *why);
 /** Is there no host that could serve the job, and none to be expected? MR_OK, or MR_E_UNAVAILABLE with what they say. */
 int hosts_check(struct job *j, int64_t now_ns, struct mr_err *err);
-/** It gets no more calls until it tells the metadata of the first host. */
+/** The host gets no more calls until its metadata equal those of the first host. */
 void host_cordon(struct host *h, const char *why, int64_t now_ns);
 size_t hosts_listed(const struct job *j);
 

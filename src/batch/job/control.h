@@ -8,7 +8,7 @@ struct job;
 struct mr_batch;
 
 /** The socket in the folder, without which the job runs as well, and what the options say. It stays when the job is
- *  begun again: who asks meanwhile waits for the answer. Errors: MR_E_INVALID, MR_E_IO (options.control.listen). */
+ *  begun again: requests in between wait for their answer. Errors: MR_E_INVALID, MR_E_IO (options.control.listen). */
 int control_open(struct job *j, struct mr_err *err);
 /** Says why there is no socket, once. */
 void control_tell(struct mr_batch *b);

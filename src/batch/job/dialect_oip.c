@@ -51,7 +51,7 @@ static int metadata_compare(const struct mr_oip_metadata *a, const struct mr_oip
     return rc;
 }
 
-/* What the first host told, or the same again. */
+/* The metadata of the first host, or the same again. */
 static int metadata_take(struct host *h, int rc, const struct mr_err *told,
                          const struct mr_client_response *response, struct mr_err *err)
 {
@@ -110,7 +110,7 @@ static int want(struct job *j, struct mr_err *err)
     const struct batch_bind_options options = bind_options(j->o);
     const bool has_inputs = j->metadata.input_count > 0;
 
-    /* MLServer and KServe tell none unless the model's settings or its code do. */
+    /* MLServer and KServe report none unless the model's settings or code define them. */
     if (!has_inputs || j->metadata.output_count == 0) {
         return MR_FAIL(err, MR_E_INVALID,
                        "the hosts' metadata of model '%s' names no %s, which rows are checked "
@@ -143,7 +143,7 @@ out:
     return rc;
 }
 
-/* As far as the model's metadata tells. */
+/* As far as the model's metadata define it. */
 static uint64_t answer_bytes(const struct job *j)
 {
     uint64_t sum = 64;
@@ -218,7 +218,7 @@ static void rows_release(void *ctx, void *data)
     mr_rows_unref(&rows);
 }
 
-/* Values that lie in the rows are sent from there: the network keeps the rows meanwhile. */
+/* Values in the rows are sent from there: the network keeps the rows until they are sent. */
 static bool values_keep(struct call *k, struct mr_oip_tensor *t)
 {
     if (t->block || t->tensor.bytes == 0) {

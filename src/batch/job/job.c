@@ -1,6 +1,6 @@
 /* A job from begin to end, on the loop's thread.
  *
- *   asking    until a host has told the model's metadata; without them neither columns nor files can be checked
+ *   asking    until a host has reported the model's metadata; without them neither columns nor files can be checked
  *   running   the reader brings extents, hosts answer, the committer writes
  *   ending    everything is read and settled, or the job was stopped or failed: what is settled is committed
  *
@@ -93,14 +93,14 @@ static void job_settled(struct job *j, struct extent *e)
     }
     committer_put(j->committer, e);
     if (!j->is_accepted && is_dead_too_often(j, &err)) {
-        j->is_accepted = j->o->limits.pauses; /* whoever resumes it has seen it */
+        j->is_accepted = j->o->limits.pauses; /* a resume means that it was seen */
         job_stop(j, &err);
     }
 }
 
 /* ---- setting up ---- */
 
-/* Whether the table of results has a name that can be told. */
+/* Checks that the table of results has a name that can be printed. */
 static int output_check(const struct mr_batch_options *o, struct mr_err *err)
 {
     struct mr_buf name;
@@ -686,7 +686,7 @@ static bool may_begin_again(struct job *j, const struct mr_err *err, struct disk
     if (!j->may_go_on || atomic_load_explicit(&j->batch->stops, memory_order_relaxed) > 0) {
         return false;
     }
-    *io = j->committer->job ? j->committer->hold : *io; /* none, if it was well meanwhile */
+    *io = j->committer->job ? j->committer->hold : *io; /* none, if hosts worked in between */
     disk_fails(io, j, err);
     return !disk_is_lost(io, j);
 }

@@ -174,7 +174,7 @@ int mr_journal_rewrite(struct mr_manifest *m, struct mr_err *err)
     return rc;
 }
 
-/* A failed append left something of the record behind. */
+/* A failed append left a part of the record. */
 static int cut_back(struct mr_manifest *m, int status, struct mr_err *err)
 {
     if (ftruncate(m->log, (off_t)m->log_bytes) < 0 || fdatasync(m->log) < 0) {
@@ -212,7 +212,7 @@ int mr_journal_append(struct mr_manifest *m, mr_str json, struct mr_err *err)
     }
     m->log_bytes += line.len;
     m->log_lines++;
-    /* Whoever took over meanwhile may or may not have seen this record: it is his to say. */
+    /* The process that took over may or may not have seen this record, and decides. */
     rc = mr_journal_check(m, err);
     if (rc < 0 && m->broken.status == MR_OK) {
         m->broken = (struct mr_err){.status = MR_E_CLOSED};

@@ -92,7 +92,8 @@ struct mr_manifest_part {
         is_elsewhere; /* it is no file of the folder's; `name` is what it is known by where it is */
     bool is_sealed;
     bool is_renamed;
-    bool is_lost; /* a sync failed: nobody knows what is on disk, the file must be written again */
+    /** A sync failed: the content on disk is unknown, the file must be written again. */
+    bool is_lost;
     uint32_t crc;
     uint64_t bytes;
     char name[MR_MANIFEST_NAME_BYTES]; /* its final one, without folder */
@@ -149,9 +150,9 @@ struct mr_manifest_totals {
 int mr_manifest_open(struct mr_manifest **out, const char *folder,
                      const struct mr_identity_field *identity, size_t identity_count,
                      const struct mr_manifest_options *options, struct mr_err *err);
-/** What the folder says, without a change to it and whoever works on it. *out_pid: the process that does, 0: none on
- *  this machine. out_stop (NULL: not wanted) gets why the last start stopped, if it said so. Errors: MR_E_NOT_FOUND (no
- *  folder, or no job in it), MR_E_IO (damage). */
+/** Reads the folder without changing it, also while another process works on it. *out_pid: the process that does, 0:
+ *  none on this machine. out_stop (NULL: not wanted) gets why the last start stopped, if it said so. Errors:
+ *  MR_E_NOT_FOUND (no folder, or no job in it), MR_E_IO (damage). */
 int mr_manifest_summary(const char *folder, struct mr_manifest_totals *out_totals,
                         bool *out_finished, uint32_t *out_epoch, int64_t *out_pid,
                         struct mr_buf *out_stop, struct mr_err *err);
@@ -172,7 +173,7 @@ bool mr_manifest_is_finished(const struct mr_manifest *m);
 /** Before a finished job is changed: it is not finished any more. Changes do this themselves; who takes away first what tells
  *  others of the end does it before. */
 int mr_manifest_unfinish(struct mr_manifest *m, struct mr_err *err);
-/** What tells the job from all others, chosen when it began: 32 digits. Empty: it began before there were any. */
+/** The job's unique id, chosen when it began: 32 digits. Empty: the job is older than such ids. */
 const char *mr_manifest_id(const struct mr_manifest *m);
 /** Number of this start, from 1. */
 uint32_t mr_manifest_epoch(const struct mr_manifest *m);

@@ -312,7 +312,7 @@ static int place_all(struct mr_manifest *m, const struct mr_manifest_add *adds, 
         const int rc =
             moved[k] ? batch_file_sync(k ? m->dlq : m->parts, k ? "dlq" : "parts", err) : MR_OK;
         if (rc < 0) {
-            /* The names may or may not be on disk, and asking again does not tell. */
+            /* The names may or may not be on disk, and a second sync does not show it. */
             for (size_t i = 0; i < count; i++) {
                 struct mr_manifest_part *part = k ? adds[i].dlq : adds[i].part;
                 if (part) {

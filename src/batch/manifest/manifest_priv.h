@@ -61,7 +61,7 @@ int mr_manifest_reserve(struct mr_manifest *m, struct mr_manifest_item *const *a
 void mr_manifest_unreserve(struct mr_manifest *m, struct mr_manifest_item *const *add,
                            size_t add_count, const struct mr_manifest_item *const *remove,
                            size_t remove_count);
-/** Behind mr_manifest_reserve: takes the items of `add`, frees those of `remove`. */
+/** After mr_manifest_reserve: takes the items of `add`, frees those of `remove`. */
 void mr_manifest_apply(struct mr_manifest *m, struct mr_manifest_item *const *add, size_t add_count,
                        const struct mr_manifest_item *const *remove, size_t remove_count);
 /** Takes a copy; forgets the oldest beyond MR_MANIFEST_NOTES. */
@@ -97,7 +97,7 @@ int mr_journal_check(struct mr_manifest *m, struct mr_err *err);
 
 /* ---- manifest_open.c ---- */
 
-/** Nobody has begun a later start, which would have read what we are about to replace. */
+/** Checks that there is no later start, which would have read the data that is about to be replaced. */
 int mr_manifest_check_epoch(struct mr_manifest *m, struct mr_err *err);
 
 /** Remove files of results and dead letters, of starts up to `last`, that no item names. */

@@ -1,4 +1,4 @@
-/* A job's folder, looked at by somebody who does not work on it. Takes no lock and writes nothing. */
+/* Reads a job's folder from outside of the job. Takes no lock and writes nothing. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -46,7 +46,7 @@ static int64_t lock_holder(const struct mr_manifest *m)
     return holder;
 }
 
-/* {"event":"stopped","reason":"…"}, unless another start has come behind it. */
+/* {"event":"stopped","reason":"…"}, unless another start follows it. */
 static void stop_find(const struct mr_manifest *m, struct mr_buf *out)
 {
     struct mr_arena arena;

@@ -13,7 +13,7 @@ struct piece {
     const struct mr_manifest *job;
     const struct mr_manifest_item *item;
 };
-/** Their files of one kind, one behind the other. Errors: those of mr_table_merge. */
+/** Joins their files of one kind in order. Errors: those of mr_table_merge. */
 int merge_join(enum mr_manifest_kind kind, const struct piece *pieces, size_t count, int fd,
                struct mr_err *err);
 
@@ -33,7 +33,7 @@ void merge_group_begin(struct merge_group *g, struct mr_manifest *m,
                        const struct mr_manifest_item *const *items, size_t count);
 /** Makes the new files and brings them to disk. Errors: those of mr_table_merge and mr_manifest_part_seal. */
 int merge_group_join(struct merge_group *g, struct mr_err *err);
-/** Behind a join that succeeded. Errors: those of mr_manifest_replace. */
+/** After a successful join. Errors: those of mr_manifest_replace. */
 int merge_group_commit(struct merge_group *g, struct mr_err *err);
 /** What was not committed is dropped. */
 void merge_group_end(struct merge_group *g);

@@ -13,7 +13,7 @@ void mr_ranges_fini(struct mr_ranges *r)
     *r = (struct mr_ranges){0};
 }
 
-/* The first range that ends behind `row`: it holds the row, or all before it end earlier. */
+/* The first range that ends after `row`: it holds the row, or all before it end earlier. */
 static size_t behind(const struct mr_ranges *r, uint64_t row)
 {
     size_t low = 0;

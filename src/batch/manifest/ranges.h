@@ -32,7 +32,7 @@ int mr_ranges_add(struct mr_ranges *r, uint64_t first, uint64_t end, struct mr_e
 int mr_ranges_remove(struct mr_ranges *r, uint64_t first, uint64_t end, struct mr_err *err);
 /** All of the rows are in it. */
 bool mr_ranges_contains(const struct mr_ranges *r, uint64_t first, uint64_t end);
-/** The first rows at or behind `from` and before `end` that are not in it, as many as are together;
+/** The first rows at or after `from` and before `end` that are not in it, as many as are together;
  *  false when there are none. */
 bool mr_ranges_gap(const struct mr_ranges *r, uint64_t from, uint64_t end, struct mr_range *out);
 

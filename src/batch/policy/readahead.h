@@ -19,7 +19,7 @@ struct readahead {
     bool was_held;   /* … since calls last ran out of rows */
 };
 
-/** True if the reader is to be held, with so many rows in no call and in extents of so many bytes. */
+/** True if the reader must wait, given the rows that are in no call and the bytes of their extents. */
 bool readahead_holds(struct readahead *a, uint64_t rows, uint64_t bytes, uint64_t call_rows);
 
 #endif

@@ -29,7 +29,7 @@ static bool others_did_well(const struct retry_times *t, int64_t from_ns, int64_
     return false;
 }
 
-/* Counts failures of which it is known by now that others did well meanwhile. */
+/* Counts failures during which other calls are now known to have succeeded. */
 static void prove(const struct retry_policy *p, struct retry_work *w)
 {
     size_t kept = 0;

@@ -1,5 +1,5 @@
 /* What becomes of rows whose call ended: they are done, are sent again, are split, or become a dead letter. Rules alone: no
- * clock, no I/O, no log. The caller tells what happens, keeps the queue, and does what a decision says.
+ * clock, no I/O, no log. The caller reports events, keeps the queue, and carries out decisions.
  *
  * A failure (5xx, timeout, wrong answer) counts against rows only while other calls do well: if one that was sent between
  * the failure before and this one succeeded. So an outage makes no dead letters, neither at its beginning nor at its end. As
@@ -40,7 +40,7 @@
 struct retry_cap {
     uint64_t rows;  /* 0: any number */
     uint32_t good;  /* calls of as many that it answered since */
-    uint32_t every; /* after so many it gets twice as many rows again */
+    uint32_t every; /* after this many it gets twice as many rows again */
     bool was_raised;
 };
 
@@ -120,8 +120,9 @@ enum retry_action {
     RETRY_DONE,  /* the rows have been answered */
     RETRY_FIRST, /* again, at once and before all other work */
     RETRY_LAST,  /* again, after the other work that waits */
-    RETRY_LATER, /* the same, after a back-off for `tries`. Where no other work is left, only a row that is known to be good
-                    can tell whether hosts are well */
+    /** The same, after a back-off for `tries`. If no other work is left, only a row that is known to be good can show
+     *  whether hosts work. */
+    RETRY_LATER,
     RETRY_SPLIT, /* two parts of `split` rows and the others, see retry_work_part; they go first */
     RETRY_DEAD,  /* one row: a dead letter */
 };

@@ -170,7 +170,7 @@ int join_requests(const struct mr_oip_request *const *requests, size_t count,
 
 /* ---- and apart ---- */
 
-/* The bytes of `count` elements of a BYTES tensor, off the front of *rest; false: there are not so many. */
+/* The bytes of `count` elements of a BYTES tensor, from the front of *rest; false: there are fewer. */
 static bool elements_pass(mr_bytes *rest, uint64_t count)
 {
     mr_str element;

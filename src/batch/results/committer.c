@@ -5,8 +5,8 @@
  * file when it is committed. Where they are written to is a sink's (sink.h).
  *
  * In the order of the input, extents wait for their turn (order.h), and a file holds rows between which no other file has
- * any: its name tells where it begins, so names sort as rows do, whichever start wrote them. When an extent is late,
- * PHYSICAL waits, so that files always are the begin of the results. LOGICAL waits until the commit is due or a quarter of
+ * any: its name contains its first row, so names sort as rows do, in all starts. When an extent is late, PHYSICAL
+ * waits, so that files always are the begin of the results. LOGICAL waits until the commit is due or a quarter of
  * the budget is held back; then the others go on without it, and it is a file of its own when it comes. */
 #include "committer.h"
 
@@ -400,7 +400,7 @@ static bool is_wanted(struct committer *c)
     return is;
 }
 
-/* When what is here has to be committed: the part, or what waits behind something late. */
+/* When the results here must be committed: the part, or rows that wait for a late one. */
 static int64_t commit_due(const struct commit *m)
 {
     const struct mr_batch_options *o = m->c->job->o;
@@ -428,7 +428,7 @@ static bool is_dropped(struct committer *c)
     return is;
 }
 
-/* A job without results has a file of them all the same, which tells those who read it the columns. */
+/* A job without results has a result file as well, which contains the columns. */
 static int empty_commit(struct commit *m)
 {
     struct job *j = m->c->job;
@@ -488,7 +488,7 @@ static void *committer_run(void *arg)
         }
         if (m.rc < 0) {
             part_drop(j, &m.part);
-            if (!m.has_failed) { /* the loop looks at it when it has been told */
+            if (!m.has_failed) { /* read by the loop after the notification */
                 m.has_failed = true;
                 m.c->may_go_on = may_begin_again(m.c);
                 committer_fail(m.c);

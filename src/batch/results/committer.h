@@ -41,7 +41,7 @@ int committer_part_lines_write(struct job *j, struct open_part *p, struct mr_err
 /** The rest of rows that were read without some of their columns; the committer's thread. */
 struct full_rows {
     struct mr_source *source;
-    bool is_over; /* it failed, and was told */
+    bool is_over; /* it failed, which was reported */
 };
 
 struct committer {
@@ -73,10 +73,10 @@ struct committer {
     struct compaction *compaction; /* NULL: files stay as they are */
     struct full_rows full;
     _Atomic uint64_t bytes; /* of these */
-    /* told to the loop when it failed */
+    /* posted to the loop after a failure */
     struct mr_mail failed;
     struct mr_err err;
-    /* told to the loop when all is committed, or it failed: the last thing */
+    /* posted to the loop when everything is committed, or after a failure: the last mail */
     struct mr_mail ended;
 };
 int committer_start(struct committer *c, struct job *job, struct mr_err *err);
@@ -99,7 +99,7 @@ int committer_end(struct committer *c, struct mr_err *err);
 /** The next extent, the caller's; NULL: the time is over, or less of it is left than there was, or *out_is_over: there
  *  will be none. */
 struct extent *committer_next(struct committer *c, int64_t until_ns, bool *out_is_over);
-/** Tells the loop that c->err has happened; only the first time. Extents still come, to be dropped. */
+/** Reports c->err to the loop, once. Later extents are dropped. */
 void committer_fail(struct committer *c);
 
 #endif

@@ -1,4 +1,4 @@
-/* Waiting for a disk: who waits, for how long, and what is said meanwhile. */
+/* Waiting for a disk: for how long, and what is logged during the wait. */
 #include "disk.h"
 
 #include <stdio.h>

@@ -25,7 +25,7 @@ struct disk_hold {
 
 /** Is it the disk's fault? Then waiting may help. */
 bool disk_is_at_fault(const struct mr_err *err);
-/** One more failure: when to try again, and what to say of it. Any thread; nobody else uses `h`. */
+/** Records a failure: when to try again, and what to log. Any thread, one at a time for `h`. */
 void disk_fails(struct disk_hold *h, const struct job *j, const struct mr_err *err);
 /** It went on for as long as an outage may. */
 bool disk_is_lost(const struct disk_hold *h, const struct job *j);

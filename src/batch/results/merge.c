@@ -3,7 +3,7 @@
  *
  * Files go in the order of their first rows in the input. In the folder a merge is a change like any other: the new file
  * is on disk before one record of the manifest puts it, and the dead letters that go with it, into the place of the old
- * ones. The job is locked meanwhile. Blocks on the disk; nothing here runs beside it. */
+ * ones. The job is locked during the merge. Blocks on the disk; nothing else of the job runs at the same time. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -89,7 +89,7 @@ out:
     return rc;
 }
 
-/* What is merged does not change the items behind it. */
+/* Merging a group does not change the items after it. */
 static int groups_replace(struct mr_manifest *m, const struct piece *pieces, size_t count,
                           uint64_t max_bytes, struct mr_err *err)
 {
@@ -249,7 +249,7 @@ out:
     return rc;
 }
 
-/* Numbers of files changed, nothing else that the report tells. */
+/* Only the numbers of files change in the report. */
 static int finish_again(struct mr_manifest *m, struct mr_err *err)
 {
     struct mr_buf report;

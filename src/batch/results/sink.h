@@ -13,14 +13,14 @@
 #include "committer.h"
 
 struct sink_ops {
-    /** Behind the opening of the manifest, and before any row is read. What an earlier start brought to its place, without
+    /** After the manifest is opened, before any row is read. What an earlier start brought to its place, without
      *  coming to say so in the manifest, is added to it. NULL: there is nothing to do. */
     int (*open)(struct job *j, struct mr_err *err);
     void (*close)(struct job *j); /* NULL: nothing */
     /** The part has its first rows, of this extent: p->results is begun, has_results is set. */
     int (*begin)(struct job *j, struct open_part *p, const struct extent *e, struct mr_err *err);
-    /** Rows of the part, which begin with a row of the extent. They stay in memory as long as anybody has them, and with
-     *  them all rows of the extent: whoever keeps rows for longer than the call copies them. */
+    /** Rows of the part, which begin with a row of the extent. They stay in memory as long as they are referenced,
+     *  and with them all rows of the extent: a sink that keeps rows for longer than the call copies them. */
     int (*put)(struct job *j, struct open_part *p, const struct extent *e,
                const struct extent_answer *a, struct mr_err *err);
     /** Bytes of rows so far, compared with most_bytes. */

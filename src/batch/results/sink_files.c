@@ -41,7 +41,7 @@ static int files_put(struct job *j, struct open_part *p, const struct extent *e,
     (void)e;
     if (rc == MR_OK && mr_writer_bytes(p->writer) >= p->sent_bytes + SEND_BYTES) {
         p->sent_bytes = mr_writer_bytes(p->writer);
-        /* What fails is told by the sync that commits the file. */
+        /* The sync that commits the file reports failures. */
         sync_file_range(p->results.fd, 0, 0, SYNC_FILE_RANGE_WRITE);
     }
     return rc;

@@ -1,11 +1,11 @@
 /* Results as objects of S3, in the order of these steps:
  *
- *   1. rows go to a file without a name, and from there in pieces to an upload, which nobody sees
+ *   1. rows go to a file without a name, and from there in pieces to an upload, which is not visible
  *   2. the file is complete, and so is the object, under a name that only this job uses and that was free (If-None-Match)
  *   3. the manifest has its line, with the object's name and size
  *
- * What a kill leaves behind is an upload or an object that no line names: the next start removes it. The other way round, a
- * line whose object is missing or of another size is damage, and told.
+ * A kill leaves an upload or an object that no line names: the next start removes it. The other way round, a
+ * line whose object is missing or of another size is damage, and reported.
  *
  * The place is this job's alone: _job.json there has the job's id, and who comes second is refused, as is who finds
  * anything else there.
@@ -228,7 +228,7 @@ static int claim_check(const struct survey *s, struct mr_err *err)
     return rc;
 }
 
-/* An upload that nobody ends costs space, and that is all. */
+/* An abandoned upload only costs space. */
 static int uploads_end(const struct objects *o, struct mr_err *err)
 {
     int rc = mr_s3_uploads_abort(o->s3, o->bucket, mr_str_c(o->prefix), err);

@@ -1,4 +1,6 @@
-/* The loop's thread is no reader of the model table: the model is loaded once and never replaced. Executions run on the scheduler's instance threads, never inline: the loop has the answers of others to judge. */
+/* The model in this process as a host. The loop's thread is no reader of the model table: the model is loaded once
+ * and never replaced. Executions run on the scheduler's instance threads, never inline, as the loop also checks the
+ * answers of other hosts. */
 #include "local.h"
 
 #include <stdio.h>

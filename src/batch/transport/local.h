@@ -14,7 +14,7 @@ struct local;
 /** Loads the model of the options from their repository and waits for it. Errors: the model's. */
 int local_new(struct local **out, struct mr_loop *loop, const struct mr_batch_options *o,
               struct mr_err *err);
-/** Calls that wait end now, calls that run are waited for; `done` hears of all of them. */
+/** Ends waiting calls and waits for running ones; `done` is called for all of them. */
 void local_close(struct local *l);
 /** After local_close. Unloads the model. NULL is allowed. */
 void local_free(struct local **l);

@@ -67,7 +67,7 @@ int transport_open(struct transport *w, struct mr_loop *loop, const struct mr_ba
     snprintf(w->prefix, sizeof w->prefix, "%s", parts.path[0] ? parts.path : "/v1");
     snprintf(w->address, sizeof w->address, "%s", parts.address);
     options.http2 = w->protocol == MR_BATCH_GRPC;
-    /* As many as there are calls, which balance bounds and a running job may be told. */
+    /* As many as there are calls, whose bound in balance can change during a job. */
     options.max_connections = options.http2 ? GRPC_CONNECTIONS : REST_CONNECTIONS;
     if (is_tls && !w->tls) {
         tls.server_name = tls.server_name ? tls.server_name : tls_name;
@@ -286,7 +286,7 @@ static void judge_http(const struct mr_client_response *r, struct transport_answ
     }
 }
 
-/* The host's own status, if it has told one. */
+/* The host's own status, if it sent one. */
 static void judge_grpc(const struct mr_client_response *r, struct transport_answer *a)
 {
     static const struct {

@@ -18,7 +18,8 @@ struct transport_form {
     bool json_next;      /* the next call */
     bool is_json;        /* bytes failed before and after JSON did well */
     uint32_t json_count; /* calls with JSON that did well since bytes were tried last */
-    uint32_t json_most;  /* after so many they are tried again: it may have been for the rows */
+    /** After this many they are tried again: the rows may have been the reason. */
+    uint32_t json_most;
 };
 
 struct transport {
@@ -91,7 +92,7 @@ int transport_send(struct transport *w, struct transport_call *c, struct mr_oip_
 /** Cancels a call at its host (mr_client_cancel): `done` gets MR_E_CANCELLED later. No effect on a local model. */
 void transport_cancel(const struct transport_call *c);
 
-/** A row of an answered call that has no result, by its own fault: hosts are well. */
+/** A row of an answered call that has no result through its own fault: the host works. */
 struct row_fault {
     uint64_t row;       /* of the call */
     const char *kind;   /* of the dead letter; static */

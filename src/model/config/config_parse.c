@@ -92,7 +92,7 @@ void mr_config_json(const Inference__ModelConfig *c, struct mr_buf *out)
 
 /* ---- was it said at all? ---- */
 
-/* Behind blanks and comments. */
+/* After blanks and comments. */
 static size_t skip_blank(mr_str s, size_t i)
 {
     while (i < s.len) {
@@ -109,7 +109,7 @@ static size_t skip_blank(mr_str s, size_t i)
     return i;
 }
 
-/* Behind the string literal that begins at i. */
+/* After the string literal that begins at i. */
 static size_t skip_string(mr_str s, size_t i)
 {
     char quote = s.ptr[i++];

@@ -135,7 +135,7 @@ static bool is_plain_load(const struct mr_job *job)
     return job->kind == MR_JOB_LOAD && !job->config_json && !job->is_rollback;
 }
 
-/* Tells its caller now; what it has done so far is taken back by itself. Lock held. */
+/* Answers its caller now; the steps done so far are undone by the job itself. Lock held. */
 static void job_cancel(struct mr_models *m, struct mr_job *job)
 {
     if (!is_load(job) || is_cancelled(job)) {

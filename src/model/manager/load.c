@@ -482,7 +482,7 @@ static bool is_any_ready(const struct mr_model *model)
     return false;
 }
 
-/* Somebody may be served while this load goes on. */
+/* Versions may serve during this load. */
 static bool is_serving(struct mr_models *m)
 {
     struct mr_map_slot *slot;

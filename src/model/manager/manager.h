@@ -1,4 +1,4 @@
-/* What the files behind model/model.h share: the manager, its models, its records and its jobs.
+/* Shared by the files that implement model/model.h: the manager, its models, records and jobs.
  *
  *   table.c     names -> models -> ready versions, read by requests without locks
  *   records.c   the record of each version; state changes, the readiness count, the hook's queue

@@ -8,7 +8,7 @@
  * A server may close an idle connection at the moment when we write on it. A call that dies this way,
  * on a connection that had served before and without one byte of its response, is sent once more.
  *
- * Nothing is told from within mr_client_send: what fails there goes by the call's timer. */
+ * No callback runs within mr_client_send: its failures are reported by the call's timer. */
 #include "net/client.h"
 
 #include <stdio.h>
@@ -34,7 +34,7 @@ static void on_timeout(struct mr_timer *t)
         return;
     }
     if (conn) {
-        /* An HTTP/1.1 connection with an answer on its way is of no use to anybody else. */
+        /* An HTTP/1.1 connection with a pending answer cannot be reused. */
         mr_client_conn_fail(conn, MR_E_DEADLINE, &err);
         return;
     }

@@ -376,7 +376,7 @@ static int begin_tcp(struct mr_client_conn *conn)
     return rc;
 }
 
-/* What failed at once is told by the timer, since the caller may be mr_client_send. */
+/* The timer reports an immediate failure, as the caller may be mr_client_send. */
 static void on_start_failed(struct mr_timer *t)
 {
     struct mr_client_conn *conn = MR_CONTAINER_OF(t, struct mr_client_conn, timer);

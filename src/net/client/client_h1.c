@@ -348,7 +348,7 @@ static int feed(struct mr_client_conn *conn, mr_bytes *io, struct mr_err *err)
     return rc;
 }
 
-/* The response is whole: the connection is free again, or goes, before its owner hears of it. */
+/* The response is whole: the connection is free again, or closed, before done is called. */
 static void finish(struct mr_client_conn *conn, bool reusable)
 {
     struct mr_client_call *call = TAILQ_FIRST(&conn->calls);
@@ -373,7 +373,7 @@ void mr_client_h1_read(struct mr_client_conn *conn, mr_bytes data)
     struct mr_err err;
 
     if (!call) {
-        /* Bytes that nobody asked for: a server that says 408 before it closes an idle connection. */
+        /* Unexpected bytes: a server that sends 408 before it closes an idle connection. */
         mr_client_conn_close(conn);
         return;
     }
@@ -389,7 +389,7 @@ void mr_client_h1_read(struct mr_client_conn *conn, mr_bytes data)
     if (rc < 0) {
         mr_client_conn_fail(conn, rc, &err);
     } else if (conn->h1.state == MR_CLIENT_H1_DONE) {
-        /* Bytes behind the response belong to nothing; is_writing: it answered before reading all. */
+        /* Bytes after the response are unexpected; is_writing: it answered before reading all. */
         finish(conn, conn->h1.keep_alive && data.len == 0 && !conn->is_writing);
     }
 }

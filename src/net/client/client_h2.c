@@ -34,7 +34,7 @@ static void not_h2(struct mr_client_conn *conn, const char *why)
     mr_client_conn_fail(conn, MR_E_INVALID, &err);
 }
 
-/* NULL when nobody waits for this stream any more. A callback may have closed the connection, and with it
+/* NULL if the stream's call is gone. A callback may have closed the connection, and with it
  * all calls, while nghttp2 goes on through the bytes that it has. */
 static struct mr_client_call *call_of(const struct mr_client_conn *conn, int32_t stream_id)
 {
@@ -42,7 +42,7 @@ static struct mr_client_call *call_of(const struct mr_client_conn *conn, int32_t
                                        : NULL;
 }
 
-/* ---- what the session tells ---- */
+/* ---- callbacks of the session ---- */
 
 /* The call ends with `err`; its stream is reset and forgotten. */
 static void give_up(struct mr_client_conn *conn, struct mr_client_call *call,
@@ -60,7 +60,7 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
 
     (void)session;
     if (call && frame->hd.type == NGHTTP2_HEADERS) {
-        /* Unless a :status follows, which a final response behind a 1xx has. */
+        /* Unless a :status follows, as in a final response after a 1xx. */
         call->in_trailers = frame->headers.cat == NGHTTP2_HCAT_HEADERS;
     }
     return 0;

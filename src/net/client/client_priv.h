@@ -108,7 +108,7 @@ struct mr_client_conn {
     bool is_resolving;
     struct addrinfo *addresses;
     const struct addrinfo *next_address;
-    struct mr_timer timer; /* connecting takes too long; or fail_rc is to be told */
+    struct mr_timer timer; /* connecting takes too long, or fail_rc is to be reported */
     int fail_rc;
     struct mr_err fail_err;
     int connect_error; /* of the last address tried */
@@ -151,13 +151,13 @@ struct mr_client {
  *  references of the pieces. */
 struct mr_client_call *mr_client_call_new(struct mr_client *c, const struct mr_client_request *r,
                                           mr_client_done_fn *done, void *ctx);
-/** Behind those that wait for a connection. */
+/** Appended to those that wait for a connection. */
 void mr_client_call_wait(struct mr_client_call *call);
 /** Out of whichever list it is in. */
 void mr_client_call_unlink(struct mr_client_call *call);
 /** Without CR, LF and NUL. */
 bool mr_client_is_clean(mr_str s);
-/** Take it off its list, tell its owner and free it. err may be NULL when rc is MR_OK. */
+/** Removes it from its list, calls done and frees it. err may be NULL when rc is MR_OK. */
 void mr_client_call_end(struct mr_client_call *call, int rc, const struct mr_err *err);
 /** The call on a broken connection: once more if that is harmless, else its end. */
 void mr_client_call_broken(struct mr_client_call *call, int rc, const struct mr_err *err);
@@ -169,7 +169,7 @@ int mr_client_body_append(struct mr_client_call *call, const void *data, size_t 
 int mr_client_add_header(struct mr_client_call *call, bool trailer, mr_str name, mr_str value,
                          struct mr_err *err);
 
-/** The value of the Host header or of :authority: the caller's if it gave one, behind a gateway that goes by names;
+/** The value of the Host header or of :authority: the caller's if set, for a gateway that routes by name;
  *  otherwise the address. */
 mr_str mr_client_host(const struct mr_client_call *call);
 
@@ -193,7 +193,7 @@ void mr_client_connect_failed(struct mr_client *c, const struct mr_err *err);
 /** Frees the client when its last connection is gone. */
 void mr_client_conn_gone(struct mr_client *c, struct mr_client_conn *conn);
 
-/** As mr_client_send, for a call that is known to be impossible: done hears of it. */
+/** As mr_client_send, for a call that cannot be made: done gets the error. */
 struct mr_client_call *mr_client_refuse(struct mr_client *c, const struct mr_client_request *r,
                                         int rc, const char *why, mr_client_done_fn *done,
                                         void *ctx);
@@ -202,7 +202,7 @@ struct mr_client_call *mr_client_refuse(struct mr_client *c, const struct mr_cli
 
 /** Begin to connect; the outcome comes later. */
 void mr_client_conn_start(struct mr_client *c);
-/** Close it and tell its calls; for use inside the loop's callbacks only. */
+/** Closes it and ends its calls; for use inside the loop's callbacks only. */
 void mr_client_conn_fail(struct mr_client_conn *conn, int rc, const struct mr_err *err);
 /** The same in the next iteration, for use anywhere. */
 void mr_client_conn_fail_later(struct mr_client_conn *conn, int rc, const char *what);
@@ -229,7 +229,7 @@ int mr_client_grpc_head(const struct mr_client_grpc_request *r, struct mr_arena 
 
 /* ---- client_stream.c ---- */
 
-/** The next bytes to be sent, 0: none are there yet. *out_end: and none will come behind them. */
+/** The next bytes to be sent, 0: none are there yet. *out_end: and none follow them. */
 size_t mr_client_stream_read(struct mr_client_stream *s, uint8_t *out, size_t max, bool *out_end);
 /** Bytes that came, for which the window is to be opened again now; 0: not before the stream goes on. */
 size_t mr_client_stream_taken(struct mr_client_stream *s, size_t bytes);
@@ -244,7 +244,7 @@ int mr_client_tls_begin(struct mr_client_conn *conn);
 void mr_client_tls_read(struct mr_client_conn *conn, mr_bytes data);
 /** Replace what is in *io by its ciphertext; false when that is impossible. To be written in this order. */
 bool mr_client_tls_seal(struct mr_client_conn *conn, struct mr_buf *io);
-/** Tell the peer that this is the end, before the handle is closed. */
+/** Sends the end to the peer, before the handle is closed. */
 void mr_client_tls_end(struct mr_client_conn *conn);
 
 /** Tell what a peer speaks that does not begin as HTTP/1.1, or HTTP/2, does: "it answered 'SSH-2.0-…'". Returns text. */

@@ -21,7 +21,7 @@ struct mr_client_stream {
     /* in */
     uint8_t prefix[MR_GRPC_PREFIX_BYTES];
     size_t prefix_len;
-    uint32_t wanted; /* bytes of the message behind the prefix */
+    uint32_t wanted; /* bytes of the message after the prefix */
     struct mr_buf message;
     bool is_paused;
     size_t unopened; /* bytes that came while paused: the window stays closed for them */

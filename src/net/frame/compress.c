@@ -191,7 +191,7 @@ static int inflate_step(z_stream *z, mr_bytes *io_in, uint8_t *to, uint64_t room
     return rc;
 }
 
-/* Inflates all of `in` into a growing block. Tries one byte more than max, to tell "exactly max" from more. */
+/* Inflates all of `in` into a growing block. Tries one byte more than max, to distinguish "exactly max" from more. */
 static int inflate_all(z_stream *z, mr_bytes *io_in, uint64_t max, struct mr_block **io_block,
                        size_t *out_len, struct mr_err *err)
 {

@@ -76,7 +76,7 @@ struct mr_loop {
     uv_poll_t wake_poll;
     int wake_fd; /* eventfd */
     uv_poll_t door_poll;
-    int door_fd; /* eventfd, -1 = nobody has asked for it */
+    int door_fd; /* eventfd, -1 = not requested yet */
     uv_poll_t fine_poll;
     int fine_fd;          /* timerfd */
     int64_t fine_at_ns;   /* time for which it is armed, 0 = not armed */

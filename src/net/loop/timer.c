@@ -131,7 +131,7 @@ int64_t mr_timers_run(struct mr_loop *loop)
         heap_remove(loop, t);
         t->active = false;
         if (t->repeat_ns > 0) {
-            /* Missed ticks are not made up for. */
+            /* Missed ticks are skipped. */
             int64_t at = mr_ns_after(t->at_ns, t->repeat_ns);
             heap_insert(loop, t, at > loop->now_ns ? at : mr_ns_after(loop->now_ns, t->repeat_ns));
         }

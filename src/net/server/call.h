@@ -69,7 +69,7 @@ struct mr_call_impl {
     bool head_lost; /* no memory to keep it */
     bool submitted; /* response headers given to nghttp2 */
     bool ended;     /* no more output will be queued */
-    bool deferred;  /* data provider has paused for want of data */
+    bool deferred;  /* data provider has paused without data */
     bool end_stream_seen;
     bool is_collecting; /* counted in mr_h2.collecting */
     bool is_zombie;     /* counted in mr_h2.zombies */
@@ -95,8 +95,8 @@ void mr_call_impl_cache_init(struct mr_cache *cache, uint32_t max);
 struct mr_call_impl *mr_call_impl_new(struct mr_conn *c, const struct mr_call_ops *ops);
 /** Recycles a call that is no longer referenced. */
 void mr_call_impl_free(struct mr_call_impl *call);
-/** The connection or stream ends: detaches the call, and tells the handler if it has not answered.
- */
+/** The connection or stream ends: detaches the call, and informs the handler if it has not answered.
+ *  / */
 void mr_call_impl_detach(struct mr_call_impl *call);
 /** Tells the handler that the peer is gone (on_cancel at most once). */
 void mr_call_impl_cancel(struct mr_call_impl *call);

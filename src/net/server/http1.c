@@ -56,7 +56,7 @@ bool mr_h1_can_keep(const struct mr_conn *c, bool wants_close)
     if (!h->keep_alive || wants_close || c->draining) {
         return false;
     }
-    /* A peer that got no 100-continue may or may not send its body, so the begin of the next request is unknown. */
+    /* A peer that got no 100-continue may or may not send its body, so the start of the next request is unknown. */
     return is_whole ||
            (!h->owes_continue &&
             (h->is_chunked || h->body_left <= DRAIN_BYTES + (int64_t)(c->in.end - c->in.pos)));

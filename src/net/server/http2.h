@@ -103,7 +103,7 @@ void mr_h2region_tidy(const struct mr_h2region *region);
 int mr_h2_session_new(struct mr_h2 *h, nghttp2_mem *mem);
 /** The call of a stream, or NULL. */
 struct mr_call_impl *mr_h2_stream_call(nghttp2_session *session, int32_t stream_id);
-/** True if so many answers wait for the peer to read that no more are made. */
+/** True if too many answers wait for the peer to read; no more are made. */
 bool mr_h2_is_backlogged(const struct mr_conn *c);
 /** Gives input to nghttp2. May close the connection. */
 void mr_h2_feed(struct mr_conn *c, const uint8_t *data, size_t n);

@@ -4,7 +4,7 @@
  * are opened as bytes are used. Collected bodies count as used at once, as they have limits of their own; a paused
  * stream keeps its own window closed, but not the connection's.
  *
- * A call and its stream end independently. If the stream ends first (reset), the handler is told and must still
+ * A call and its stream end independently. If the stream ends first (reset), the handler is informed and must still
  * answer; such zombies are counted, and new streams are refused while there are as many as allowed streams: a peer
  * cannot get more work done by opening and resetting.
  *

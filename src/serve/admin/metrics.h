@@ -1,4 +1,4 @@
-/* What the files behind GET /metrics share. Everything here is the administration thread's. */
+/* Shared by the files that implement GET /metrics. Everything here belongs to the administration thread. */
 #ifndef MR_SERVE_METRICS_H
 #define MR_SERVE_METRICS_H
 

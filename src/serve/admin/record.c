@@ -116,7 +116,7 @@ static void record_done(struct admin_job *job)
     mr_free(j);
 }
 
-/* One of call and g. Returns an error for the caller to tell; otherwise the answer comes by itself. */
+/* One of call and g. Returns an error for the caller to send; otherwise the job sends the answer. */
 static int record_submit(struct mr_server *s, mr_str model, const struct record_request *q,
                          struct mr_call *call, struct mr_grpc_call *g, struct mr_err *err)
 {

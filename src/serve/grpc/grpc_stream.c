@@ -274,7 +274,7 @@ static void drop_unsent(struct stream_item *it)
 
 static void end_apart(struct stream *st, struct stream_item *it);
 
-/* Nobody waits for what runs any more. */
+/* The client no longer waits for running requests. */
 static void cancel_decoupled(struct stream *st)
 {
     struct stream_item *it = LIST_FIRST(&st->decoupled);

@@ -333,7 +333,8 @@ int mr_server_stop(struct mr_server *s)
 
     atomic_store_explicit(&s->state, SERVER_EXITING, memory_order_release);
     if (s->engine) {
-        mr_engine_drain(s->engine); /* or whoever waits for a load would be waited for */
+        /* otherwise this would wait for requests that wait for a load */
+        mr_engine_drain(s->engine);
     }
     if (s->http) {
         serve_notify(s);

@@ -106,7 +106,7 @@ static void start_timer(struct serve_infer *si)
     if (at == 0) {
         return;
     }
-    /* Also when it is past by now: all instances may be busy for long, so nobody else would look. */
+    /* Also when it is past by now: all instances may be busy for long, so no other check would run. */
     mr_timer_start(si->loop->loop, &si->timer, MR_MAX(0, at - mr_now_ns()), 0, on_timer);
 }
 
@@ -262,7 +262,7 @@ void infer_run(struct serve_infer *si)
     si->reply(si);
 }
 
-/* What is refused for want of room or time comes in floods, and the model's counters have it. */
+/* Refusals for lack of room or time come in floods, and the model's counters include them. */
 static bool is_of_load(int status)
 {
     return status == MR_E_UNAVAILABLE || status == MR_E_EXHAUSTED || status == MR_E_DEADLINE ||

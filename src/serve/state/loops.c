@@ -91,7 +91,7 @@ static void on_changed(struct mr_mail *mail)
     if (here == l && serve_is_exiting(l->server) && !l->exit_timer.active && !l->exit_timer.fn) {
         mr_timer_start(l->loop, &l->exit_timer, EXIT_GRACE_NS, 0, on_exit_timer);
     }
-    /* release: whoever posts the mail again (acquire in serve_notify) sees that the mailbox is done with it */
+    /* release: the next thread to post the mail (acquire in serve_notify) sees that the mailbox is done with it */
     atomic_store_explicit(&l->is_change_posted, false, memory_order_release);
     for (struct serve_pending *p = LIST_FIRST(&l->open), *next; p; p = next) {
         next = LIST_NEXT(p, link);
@@ -109,7 +109,7 @@ void serve_closed(struct serve_pending *p)
     LIST_REMOVE(p, link);
 }
 
-/* Thread: any. Tell each loop that readiness may have changed. */
+/* Thread: any. Informs each loop that readiness may have changed. */
 void serve_notify(struct mr_server *s)
 {
     for (unsigned i = 0; i < s->loop_count; i++) {

@@ -1,4 +1,4 @@
-/* Facts about server and models that both protocols tell. */
+/* Facts about server and models that both protocols report. */
 #include "serve_priv.h"
 #include "tensor/tensor.h"
 

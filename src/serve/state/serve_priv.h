@@ -41,7 +41,7 @@ struct serve_loop {
     _Atomic bool is_started; /* loader threads ask */
     unsigned epoch_slot;
     struct mr_reply_loop reply_loop;
-    LIST_HEAD(, serve_pending) open; /* calls that last until somebody ends them */
+    LIST_HEAD(, serve_pending) open; /* calls that last until they are ended */
     struct stream_item *free_items;  /* recycled requests of streams */
     unsigned free_item_count;
     _Atomic uint64_t
@@ -207,9 +207,10 @@ int infer_bind(struct serve_infer *si, mr_str model, mr_str version);
 void infer_run(struct serve_infer *si);
 void infer_end(struct serve_infer *si);
 void infer_cancel(struct serve_infer *si);
-/* Outputs of so many bytes take long to encode as text. */
+/* Outputs of this many bytes take long to encode as text. */
 #define SERVE_LONG_ANSWER 32768u
-/* Whether a body of so many bytes takes long to decode, the outputs to encode: more than a loop should do at once. */
+/* True if a body of this many bytes takes longer to decode, or the outputs to encode, than a loop should spend at
+ * once. */
 bool infer_is_long_body(size_t bytes);
 bool infer_is_long_answer(const struct serve_infer *si);
 /* Let `work` be done in turns of the loop, then `done` be called; a cancelled request, and with is_input a server
@@ -275,7 +276,7 @@ void rest_docs(struct mr_server *s, struct mr_call *call, const struct mr_oip_pa
 void rest_openapi(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
 void metrics_rest(struct mr_server *s, struct mr_call *call);
 
-/* meta.c: facts that both protocols tell */
+/* meta.c: facts that both protocols report */
 extern const char *const serve_extensions[];
 extern const size_t serve_extension_count;
 /* Shape as metadata shows it: -1 first when the model batches. out has room for MR_MAX_RANK + 1. */

@@ -1,4 +1,4 @@
-/* TLS of the listeners: which files, taken anew when they change, and what the log and the metrics say.
+/* TLS of the listeners: the files, read again when they change, and what the log and the metrics report.
  *
  * One thread looks at the files every two seconds and when SIGHUP asks. It takes a few stat calls, which
  * may hang where the files are on a network disk; network threads never touch them. */

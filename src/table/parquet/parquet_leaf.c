@@ -2,7 +2,7 @@
  *
  * Source: the record shredding of the Dremel paper, in the layout of apache/parquet-format, LogicalTypes.md, "Lists": a
  * list is a group of three levels. An entry of a page stands for a value, a null or an empty list. Its repetition
- * level tells which list it continues, its definition level how many levels of the path are present.
+ * level says which list it continues, its definition level how many levels of the path are present.
  *
  * The common case is fast: if all lists are fixed and nothing is null ("regular" rows), the levels of a page follow
  * from the number of rows alone. They are made when the page ends, and kept for the next one with the same number of

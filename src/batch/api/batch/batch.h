@@ -1,7 +1,7 @@
 /* A batch job: the rows of a table through many hosts of a model, into files of results, each row once.
  *
- * The job's folder holds its state (see batch/manifest/manifest.h): a job that was stopped, killed or cut off goes on where it was
- * when it is run again with the same options. Every row ends as a row of the results or as a dead letter.
+ * The job's folder holds its state (see batch/manifest/manifest.h): a job that was stopped or killed continues where
+ * it was when it is run again with the same options. Every row ends as a row of the results or as a dead letter.
  *
  * Thread: mr_batch_run blocks the one that calls it; mr_batch_stop any, also from a signal handler. */
 #ifndef MR_BATCH_BATCH_H
@@ -21,7 +21,7 @@ struct mr_batch_map {
     const char *from;
 };
 
-/** How hosts are spoken to whose addresses do not say it. */
+/** The protocol of hosts whose addresses do not name one. */
 enum mr_batch_protocol {
     MR_BATCH_BINARY, /* REST with binary tensors; answers may be either */
     MR_BATCH_JSON,   /* REST */
@@ -29,27 +29,27 @@ enum mr_batch_protocol {
     MR_BATCH_LOCAL, /* not for `protocol`: the host that mr_batch_hosts_options.repository makes */
 };
 
-/** What the files of results say of the order of the input, which each extent of rows has in itself. */
+/** Order of the rows in the files of results. The rows of one extent are always in the order of the input. */
 enum mr_batch_order {
-    MR_BATCH_UNORDERED, /* nothing: rows are written as they come */
-    /** The files one after the other, by their names, are the input; rows of dead letters are missing. A file that would
-     *  have to wait long for a row goes without it: the row gets a file of its own. */
+    MR_BATCH_UNORDERED, /* none: rows are written as they come */
+    /** The files one after the other, by their names, are the input; rows of dead letters are missing. A file does
+     *  not wait long for a late row: the row gets a file of its own. */
     MR_BATCH_LOGICAL,
-    MR_BATCH_PHYSICAL, /* the same; and files are made in that order, so that it waits for a row that is late */
+    MR_BATCH_PHYSICAL, /* the same; files are written in that order and wait for late rows */
 };
 
-/** What becomes of a row that has no result. */
+/** The treatment of a row that has no result. */
 enum mr_batch_dead {
     MR_BATCH_DEAD_FAIL,  /* the run ends */
-    MR_BATCH_DEAD_SKIP,  /* it is told, and is not in the results */
-    MR_BATCH_DEAD_NULLS, /* it is told; in the results its outputs are null */
+    MR_BATCH_DEAD_SKIP,  /* it is reported, and is not in the results */
+    MR_BATCH_DEAD_NULLS, /* it is reported; in the results its outputs are null */
 };
 
-/** Results go to a descriptor as they come, and nothing is kept for another start. */
+/** Results are written to a descriptor, and no state is kept for another start. */
 struct mr_batch_filter {
     int fd; /* whole rows, all that there are whenever no more come for now */
-    bool
-        is_unordered; /* otherwise in the order of the input, which holds back what is ready before its turn */
+    /** Otherwise in the order of the input, which delays rows that are ready early. */
+    bool is_unordered;
     enum mr_batch_dead dead;
     const char *error_column; /* of the results: why the outputs are null; NULL: none */
     /** Not with MR_BATCH_DEAD_FAIL. Rows count from 0; on a thread of the job's. */
@@ -63,7 +63,7 @@ struct mr_batch_param {
     const char *json;
 };
 
-/** What hosts speak, but for the Open Inference Protocol: parts of OpenAI's API. */
+/** The protocols of hosts other than the Open Inference Protocol: parts of OpenAI's API. */
 enum mr_batch_api {
     MR_BATCH_API_CHAT,
     MR_BATCH_API_COMPLETIONS,
@@ -77,7 +77,7 @@ enum mr_batch_api {
 enum mr_batch_length {
     MR_BATCH_LENGTH_KEEP, /* it is a result */
     MR_BATCH_LENGTH_DEAD,
-    MR_BATCH_LENGTH_MORE, /* it is asked for again with twice the max_tokens, three times, then dead */
+    MR_BATCH_LENGTH_MORE, /* it is requested again with twice the max_tokens, three times, then it is a dead letter */
 };
 
 /** Hosts are servers of OpenAI's API (vLLM, …). Results have the columns text, finish_reason, prompt_tokens,
@@ -96,8 +96,7 @@ struct mr_batch_openai {
     const char *
         schema; /* JSON Schema of answers (chat), sent along and checked; its properties are columns instead of
                          * text. NULL: none */
-    uint32_t
-        reasks; /* a row whose answer does not fit is asked for again so often, with what is wrong */
+    uint32_t reasks; /* times that a row is sent again whose answer does not fit, with the error */
     uint64_t max_tokens_in_flight; /* of prompts and answers at a host, estimated; 0: any number */
     uint64_t
         max_total_tokens; /* in a start, as hosts count them: then it ends, resumable; 0: any number */
@@ -108,7 +107,7 @@ struct mr_batch_openai {
 struct mr_batch_model_options {
     const char *name;
     const char *version; /* NULL: the one that hosts serve by default */
-    /** Tensors where hosts do not tell them: "NAME=TYPE[DIMS]", all dimensions of a call, -1 where one is open. */
+    /** Tensors of hosts without model metadata: "NAME=TYPE[DIMS]", all dimensions of a call, -1 for a variable one. */
     const char *const *inputs;
     size_t input_count;
     const char *const *outputs;
@@ -120,11 +119,11 @@ struct mr_batch_model_options {
     bool allows_nan;
 };
 
-/** Who serves the model. */
+/** The hosts that serve the model. */
 struct mr_batch_hosts_options {
-    /** "host:port", also behind http://, https://, grpc://, grpcs://, with `openai` also before a path (/v1 if there is
-     *  none); "dns:NAME:PORT" for all addresses of a name, looked up again and again; "@FILE", a file of hosts, one a line,
-     *  that is read again when it changes. */
+    /** "host:port", optionally preceded by http://, https://, grpc:// or grpcs://, with `openai` optionally followed
+     *  by a path (/v1 if there is none); "dns:NAME:PORT" for all addresses of a name, looked up again and again;
+     *  "@FILE", a file of hosts, one a line, that is read again when it changes. */
     const char *const *list;
     size_t count;
     const char *repository; /* the model runs in this process, too, from there; NULL: it does not */
@@ -154,7 +153,7 @@ struct mr_batch_results_options {
     const char *table;
     const char *const *carried; /* columns of the input to keep */
     size_t carried_count;
-    bool has_default_key;       /* these are the place of a row, as no columns were named: tell */
+    bool has_default_key;       /* these columns are the default key, as none were named */
     const char *const *outputs; /* of the model, none: all */
     size_t output_count;
     struct mr_writer_options writer;
@@ -162,38 +161,38 @@ struct mr_batch_results_options {
     enum mr_batch_order order;
     uint64_t part_bytes; /* a file is closed at about this size … */
     int64_t commit_ns; /* … or at this age; 0: a thirtieth of the time of this start, 2 to 60 s */
-    uint64_t merge_bytes; /* small files are joined to about that size meanwhile; 0: they stay */
+    uint64_t merge_bytes; /* small files are merged to about this size during the run; 0: never */
 };
 
-/** What is too much: the job stops, or pauses. */
+/** Limits at which the job stops or pauses. */
 struct mr_batch_limits {
-    int64_t outage_ns;  /* no host works for so long: the job stops */
+    int64_t outage_ns;  /* time without a working host after which the job stops */
     uint64_t dead_rows; /* more dead letters; UINT64_MAX: any number */
     double dead_share;  /* of the rows, from 10,000 rows on */
     bool pauses;        /* instead of stopping */
 };
 
-/** Hosts are compared by rows that they all get. */
+/** Comparison of hosts by rows that several of them answer. */
 struct mr_batch_cross_check_options {
-    double share;     /* of a host's answers: so many rows more; 0: none */
-    double tolerance; /* what numbers that are not whole may differ by, as a part of them */
+    double share;     /* additional rows, as a share of a host's answers; 0: none */
+    double tolerance; /* largest relative difference of numbers that are not whole */
 };
 
-/** What a start does beside the rows that have no outcome yet. */
+/** What a start does apart from rows without an outcome. */
 struct mr_batch_start_options {
-    const char *const
-        *recompute; /* hosts, by address: what they answered is done again by others */
+    const char *const *recompute; /* hosts, by address, whose rows are done again by others */
     size_t recompute_count;
     bool accepts_changed_input;
-    bool accepts_changed_model; /* a version or inputs other than those of the results there are */
-    bool retries_dead;          /* instead: rows that became dead letters are tried once more */
-    bool verifies;              /* committed files are read and compared */
+    /** Allows another version or other inputs than those of existing results. */
+    bool accepts_changed_model;
+    bool retries_dead; /* instead: rows that became dead letters are tried once more */
+    bool verifies;     /* committed files are read and compared */
 };
 
-/** Who may look at the job, besides by the socket in its folder. */
+/** Access to the job other than by the socket in its folder. */
 struct mr_batch_control_options {
     const char *listen; /* "host:port" for status, metrics and page; NULL: none */
-    bool may_change;    /* who connects there may also change the job */
+    bool may_change;    /* connections there may also change the job */
 };
 
 struct mr_batch_options {
@@ -231,7 +230,7 @@ struct mr_batch_host_view {
     const char *address;
     const char *state; /* "ready", "no answer yet", … */
     const char *reason;
-    const char *version; /* of the model; "": it has told none */
+    const char *version; /* of the model; "": unknown */
     uint64_t rows;
     uint64_t calls;
     uint64_t failures;
@@ -291,22 +290,21 @@ struct mr_batch_view {
 struct mr_batch;
 /** Nothing is opened yet. Options are borrowed until free. Errors: MR_E_INVALID (says which option). */
 int mr_batch_new(struct mr_batch **out, const struct mr_batch_options *options, struct mr_err *err);
-/** Called on the running thread; valid until on_view returns. NULL: nobody wants to know. */
+/** Called on the running thread; valid until on_view returns. May be NULL. */
 void mr_batch_on_view(struct mr_batch *b, void (*fn)(void *ctx, const struct mr_batch_view *view),
                       void *ctx);
-/** Until each row has an outcome. Then report.json is in the folder, and *out_report (may be NULL) is its text.
- *  With retries_dead: until each dead letter was tried; the view counts these only. Rows that have no outcome yet are
- *  left alone.
- *  Errors: those of sources, manifests and binding; MR_E_NOT_FOUND (retries_dead, and there is no job); MR_E_CANCELLED (stopped; what was under way is committed),
- *  MR_E_UNAVAILABLE (no host for max_outage), MR_E_EXHAUSTED (disk full, or too many dead letters). In all these cases
- *  the job can be run again. */
+/** Runs until each row has an outcome. Then report.json is in the folder, and *out_report (may be NULL) is its text.
+ *  With retries_dead: until each dead letter was tried; the view counts these only. Rows that have no outcome yet
+ *  are left alone. Errors: those of sources, manifests and binding; MR_E_NOT_FOUND (retries_dead, and there is no
+ *  job); MR_E_CANCELLED (stopped; what was under way is committed), MR_E_UNAVAILABLE (no host for max_outage),
+ *  MR_E_EXHAUSTED (disk full, or too many dead letters). In all these cases the job can be run again. */
 int mr_batch_run(struct mr_batch *b, struct mr_buf *out_report, struct mr_err *err);
 
-/** It ended because something is wrong that somebody should look at: too many dead letters, or hosts that answer
- *  differently. Its folder knows why. */
+/** It ended because of a problem that needs attention: too many dead letters, or hosts that answer differently. The
+ *  reason is in its folder. */
 bool mr_batch_is_stopped(const struct mr_batch *b);
 
-/** What a job would take. Numbers below zero are not known. */
+/** The estimated cost of a job. Negative numbers are unknown. */
 struct mr_batch_plan {
     size_t files;
     uint64_t bytes;
@@ -326,10 +324,11 @@ struct mr_batch_plan {
     uint64_t memory_bytes; /* for rows and answers under way, at most */
     int64_t run_ns;
 };
-/** Sends the first rows to the hosts, for ten seconds at most, and says what all of them would take. Nothing is created in
- *  the folder. *out is written on success. Errors: as mr_batch_run. */
+/** Sends the first rows to the hosts, for ten seconds at most, and estimates the cost of all rows. Creates nothing
+ *  in the folder. *out is written on success. Errors: as mr_batch_run. */
 int mr_batch_plan(struct mr_batch *b, struct mr_batch_plan *out, struct mr_err *err);
-/** Reading ends, what is under way is committed, mr_batch_run returns. A second one ends it without waiting for hosts. */
+/** Stops reading and commits rows that are under way; then mr_batch_run returns. A second call stops without waiting
+ *  for hosts. */
 void mr_batch_stop(struct mr_batch *b);
 void mr_batch_free(struct mr_batch **b);
 
@@ -349,7 +348,7 @@ int mr_batch_openai_result(const char *folder, const char *output, const char *e
  *  Errors: MR_E_INVALID (the path is too long for a socket). */
 int mr_batch_control_address(const char *folder, char *out, size_t size, struct mr_err *err);
 
-/** What a job's folder says. */
+/** The state in a job's folder. */
 struct mr_batch_summary {
     bool is_finished;
     int64_t pid; /* of the process that works on it; 0: none on this machine */
@@ -358,7 +357,7 @@ struct mr_batch_summary {
     uint64_t files;
     uint64_t bytes; /* of these */
     uint32_t starts;
-    char stopped[480]; /* why the last start did; "": it did not say */
+    char stopped[480]; /* why the last start stopped; "": unknown */
 };
 /** Changes nothing. Errors: MR_E_NOT_FOUND (no folder, or no job in it), MR_E_IO (damage). */
 int mr_batch_summary(const char *folder, struct mr_batch_summary *out, struct mr_err *err);

@@ -1,7 +1,7 @@
 /* A file of inference requests, one a line, sent to hosts of the Open Inference Protocol: an output file with one line for
  * each, as `mlserver infer` writes it.
  *
- * Requests that differ in nothing but their data go together, and their answers are cut apart again. Lines of the output
+ * Requests that differ only in their data are joined, and their answers are split again. Lines of the output
  * come in the order of completion; `parameters.batch_index` says which line of the input each is for, from 0. A line
  * without an answer becomes an object with `error`. No line is left out and none is there twice.
  *
@@ -27,8 +27,8 @@ struct mr_requests_failure {
 };
 
 struct mr_requests_options {
-    /** "host", "host:port", "host:port/prefix", also behind http:// and https://. A call goes to the host with the fewest
-     *  calls under way, and passes over those that fail. */
+    /** "host", "host:port", "host:port/prefix", optionally preceded by http:// or https://. A call goes to the host
+     *  with the fewest calls under way; failing hosts are skipped. */
     const char *const *hosts;
     size_t host_count;
     const char *model;
@@ -41,9 +41,10 @@ struct mr_requests_options {
     const char *const *headers; /* "Name: value", of each request */
     size_t header_count;
     int64_t timeout_ns; /* of a call */
-    int64_t interval_ns; /* from the begin of a worker's call to that of its next one, at least … */
-    int64_t jitter_ns;   /* … and up to so much more, at random */
-    bool is_tls;         /* where the host does not say it */
+    /** Least time from the start of a worker's call to the start of its next one …. */
+    int64_t interval_ns;
+    int64_t jitter_ns; /* … and up to this much more, at random */
+    bool is_tls;       /* where the host does not say it */
     struct mr_tls_client_options tls;
     void (*on_failure)(void *ctx, const struct mr_requests_failure *f); /* may be NULL */
     void (*on_progress)(void *ctx, uint64_t lines); /* some more are done; may be NULL */

@@ -16,7 +16,7 @@
 
 struct output {
     const struct mr_oip_io *io;
-    int first_dim; /* behind that of the batch */
+    int first_dim; /* after that of the batch */
     bool is_scalar;
 };
 

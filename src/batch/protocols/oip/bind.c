@@ -43,7 +43,7 @@ struct batch_bind {
     bool is_batched;
     bool has_null_value;
     double null_value;
-    bool *is_masked; /* by column of the schema: a mask tells of its nulls */
+    bool *is_masked; /* by column of the schema: a mask reports its nulls */
 };
 
 bool batch_is_batched(const struct mr_oip_metadata *m)
@@ -781,7 +781,7 @@ static bool is_plain(const struct batch_bind *b, const struct input *in, const s
     return c->nulls == 0 && out->column->nulls == 0;
 }
 
-/* The values of a range, one behind the other. */
+/* The values of a range in sequence. */
 static void range_cast(const struct batch_bind *b, const struct input *in,
                        const struct batch_row_range *s, uint64_t elements, uint8_t *to)
 {

@@ -1,5 +1,5 @@
-/* Tensors of a model as the user declares them, for hosts that do not tell: MLServer and KServe tell none unless the
- * model's settings or its code name them. Private. */
+/* Tensors of a model as the user declares them, for hosts without metadata: MLServer and KServe report none unless
+ * the model's settings or its code name them. Private. */
 #ifndef MR_BATCH_DECLARED_H
 #define MR_BATCH_DECLARED_H
 

@@ -17,8 +17,8 @@ struct json_schema;
 /** Errors: MR_E_INVALID (no schema), MR_E_UNSUPPORTED (a keyword); both name it. */
 int json_schema_new(struct json_schema **out, mr_str text, struct mr_err *err);
 void json_schema_free(struct json_schema **s);
-/** Is the text JSON that fits? `scratch` gets what is needed meanwhile. Errors: MR_E_INVALID, saying where and why not,
- *  MR_E_EXHAUSTED. */
+/** Checks that the text is JSON that fits. `scratch` holds temporary data. Errors: MR_E_INVALID, saying where and
+ *  why not, MR_E_EXHAUSTED. */
 int json_schema_check(const struct json_schema *s, mr_str text, struct mr_arena *scratch,
                       struct mr_err *err);
 

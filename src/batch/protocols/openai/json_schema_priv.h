@@ -78,7 +78,7 @@ struct json_schema_kind {
 };
 extern const struct json_schema_kind json_schema_kinds[7];
 
-/** The node behind references. */
+/** The node that references lead to. */
 struct node *json_schema_followed(struct node *n);
 /** NULL: there is none. */
 struct member *json_schema_member(struct member *list, mr_str name);

@@ -12,7 +12,7 @@
 #define VECTOR_ROWS     1024 /* of all else */
 #define ROW_BYTES       64
 #define TOKEN_BYTES     5
-#define ANSWER_TOKENS   256    /* while no answer has told */
+#define ANSWER_TOKENS   256    /* before the first answer */
 #define TOKENS_BELIEVED 100000 /* of what a parameter allows */
 #define PARAM_DEPTH     64
 
@@ -245,7 +245,7 @@ static const char *const column_names[OPENAI_COLUMNS] = {
     [OPENAI_MODEL] = "model",
 };
 
-/* Tokens are told of a call, and only one of chat is one row. */
+/* Tokens are reported per call, and only a chat call has one row. */
 static bool has_column(const struct openai *a, enum openai_column c)
 {
     return c == OPENAI_TEXT || c == OPENAI_MODEL || is_chat(a) ||
@@ -488,7 +488,7 @@ static bool knows_bytes(const struct job *j)
     return has_vectors(j->openai) || j->openai->max_tokens > 0;
 }
 
-/* ---- what tells the job from others ---- */
+/* ---- identity of the job ---- */
 
 static size_t identity(const struct job *j, const char **keys, struct mr_buf *texts)
 {

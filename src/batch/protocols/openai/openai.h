@@ -21,14 +21,14 @@ enum openai_column {
     OPENAI_PROPERTY = OPENAI_COLUMNS /* of an answer that is an object */
 };
 
-/** One of the results, behind those that are kept. */
+/** A column of the results, after the carried ones. */
 struct openai_output {
     enum openai_column column;
     size_t property;                  /* of the schema */
     struct mr_column_builder builder; /* empty between calls */
 };
 
-/** What calls took, and what tells how much others will. */
+/** Sizes of past calls, for estimates of further ones. */
 struct openai_tokens {
     uint64_t used; /* in this start */
     double bytes_each;
@@ -44,7 +44,7 @@ struct openai {
     int file_columns[4];        /* openai_file.c */
     char *authorization;        /* NULL: none. Never shown */
     struct mr_buf tail;         /* of each call: its parameters, with a comma before each */
-    size_t width;               /* of vectors, as the first host told; 0: none did */
+    size_t width;               /* of vectors, as reported by the first host; 0: unknown */
     struct json_schema *schema; /* that answers fit; NULL: any text */
     uint64_t max_tokens;        /* of an answer, as a parameter says; 0: none does */
     const char *max_tokens_name;
@@ -74,7 +74,7 @@ void openai_ask(struct host *h, int64_t timeout_ns);
 int openai_send(struct call *k, int64_t timeout_ns, struct mr_err *err);
 /** Sends k->head to a path below the prefix. Errors: MR_E_EXHAUSTED. */
 int openai_post(struct call *k, mr_str path, int64_t timeout_ns, struct mr_err *err);
-/** The begin of a POST's path below the prefix. */
+/** The start of a POST's path below the prefix. */
 const char *openai_path(enum mr_batch_api api);
 /** Headers of each request into out[2]; how many. */
 size_t openai_headers(const struct openai *a, struct mr_header *out);

@@ -18,10 +18,10 @@ struct openai_choice {
 
 struct openai_answer {
     mr_str model;
-    int64_t prompt_tokens; /* of the whole call; 0: not told */
+    int64_t prompt_tokens; /* of the whole call; 0: not reported */
     int64_t completion_tokens;
     struct openai_choice *choices; /* by row */
-    mr_str id;                     /* openai_answer_any: as it was told, or "" */
+    mr_str id;                     /* openai_answer_any: as reported, or "" */
     mr_str body;
     size_t width; /* of vectors */
 };
@@ -34,7 +34,7 @@ int openai_answer_text(mr_str body, size_t count, struct mr_arena *arena, struct
  *  have. A NaN or an infinity is an error unless allows_nan. */
 int openai_answer_vectors(mr_str body, size_t count, bool allows_nan, struct mr_arena *arena,
                           struct openai_answer *out, struct mr_err *err);
-/** An answer of any kind: a JSON object, of which body, id, model and tokens are told. Errors: as above. */
+/** An answer of any kind: a JSON object, whose body, id, model and tokens are returned. Errors: as above. */
 int openai_answer_any(mr_str body, struct mr_arena *arena, struct openai_answer *out,
                       struct mr_err *err);
 /** Does a list of models have this one? model NULL: any will do. Errors: MR_E_NOT_FOUND (names those there are), MR_E_INVALID. */

@@ -1,7 +1,7 @@
 /* Answers: what is wrong with them, and their rows.
  *
- * A body that is not what the API says is the host's fault, and goes the way of all failures. An answer that is well
- * formed and no result (cut off, refused) is the row's: hosts are well, and the row is asked for again or dies. */
+ * A body that violates the API is the host's fault, and is treated as any failure. A well-formed answer without a
+ * result (cut off, refused) is the row's: the host works, and the row is sent again or becomes a dead letter. */
 #include <stdio.h>
 
 #include "batch/common/call.h"

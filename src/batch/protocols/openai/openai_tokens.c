@@ -11,7 +11,7 @@
 #define BYTES_LEAST    0.5
 #define BYTES_MOST     16.0
 #define BYTES_WEIGHT   0.05
-#define ANSWER_GUESS   256 /* tokens, while no parameter and no answer tells */
+#define ANSWER_GUESS   256 /* tokens, if no parameter and no answer gives a number */
 #define ANSWERS_ENOUGH 20  /* before their lengths are believed */
 #define OUTPUT_SHARE   0.95
 

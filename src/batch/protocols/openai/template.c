@@ -6,7 +6,7 @@
 
 #define NUMBER_BYTES 8 /* of a value that is no text */
 
-/* Some text, and the column behind it. */
+/* Some text, and the column after it. */
 struct piece {
     mr_str text; /* in `source` */
     char *name;  /* NULL: the end */
@@ -33,7 +33,7 @@ void template_free(struct template **template)
     }
 }
 
-/* The text up to a column or the end; what is behind an escape is a piece of its own. */
+/* The text up to a column or the end; the text after an escape is a separate piece. */
 static int piece_take(struct template *t, mr_str *rest, struct mr_err *err)
 {
     const ptrdiff_t open = mr_str_find_str(*rest, MR_STR("{{"));

@@ -19,7 +19,7 @@ struct mr_client_options {
     int64_t connect_timeout_ns; /* name look-up included; default 5 s */
     int64_t max_response_bytes; /* default 1 GiB */
     uint32_t max_connections;   /* HTTP/1.1: default 64; HTTP/2: 1 */
-    bool never_repeat;          /* every failure is told, also one that a second try might heal */
+    bool never_repeat; /* every failure is reported, also one that a second attempt might avoid */
     /** "Name: value", sent with every request and gRPC call, in place of a header of that name in the request. `host`
      *  also replaces the authority of HTTP/2. Copied; never in a text of an error or a log. */
     const char *const *headers;

@@ -1,9 +1,9 @@
 /* What a process that runs foreign code gives up, before it loads it. Nothing of it can be taken back.
  *
- *   limits    no core file, at most so many descriptors and so much memory of its own
+ *   limits    no core file, a limit of descriptors and of its own memory
  *   landlock  files: only the folders that are listed
  *   seccomp   no new sockets, no other programs or processes, no look into other processes, no signals to them
- */
+ * / */
 #ifndef MR_PROCESS_CONFINE_H
 #define MR_PROCESS_CONFINE_H
 

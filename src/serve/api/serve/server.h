@@ -53,8 +53,8 @@ struct mr_server_options {
     int64_t
         inline_threshold_ns; /* longest expected execution that runs on the network thread; 100 us; 0 = never */
     enum { MR_SERVE_DELAY_ADAPTIVE, MR_SERVE_DELAY_EXACT } batching_delay;
-    int64_t default_warmup_ns;  /* made-up requests at most; 1 s; 0 = none */
-    int64_t start_warmup_ns;    /* made-up requests of all versions of the start; 50 ms */
+    int64_t default_warmup_ns;  /* most time for generated requests; 1 s; 0 = none */
+    int64_t start_warmup_ns;    /* generated requests of all versions of the start; 50 ms */
     int64_t recorded_warmup_ns; /* recorded requests at most; 30 s; 0: they are checked only */
     enum {
         MR_SERVE_COMPRESS_NONE,
@@ -82,7 +82,7 @@ uint16_t mr_server_http_port(const struct mr_server *s);
 uint16_t mr_server_grpc_port(const struct mr_server *s);
 uint16_t mr_server_metrics_port(const struct mr_server *s);
 struct mr_models *mr_server_models(struct mr_server *s);
-/** Read certificates and keys anew, soon. Does nothing without TLS. Thread: any, between start and stop. */
+/** Reads certificates and keys again, soon. Does nothing without TLS. Thread: any, between start and stop. */
 void mr_server_reload_tls(struct mr_server *s);
 /** Drain and stop: readiness false, no new connections, in-flight requests finish within exit_timeout, models
  *  unload. Returns MR_OK, or MR_E_DEADLINE when something was cut off. Thread: boot. */
