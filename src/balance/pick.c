@@ -57,8 +57,8 @@ struct scan {
     const struct mr_balance_ask *ask;
     struct balance_host *best, *best_avoided;
     double cost, cost_avoided;
-    bool
-        other_works; /* a host that need not be avoided will take calls again without being tried first */
+    /* A host that need not be avoided will take calls again without being tried first. */
+    bool other_works;
 };
 
 static void scan_host(struct mr_balance *r, struct scan *s, struct balance_host *h)

@@ -128,8 +128,8 @@ struct mr_sched {
     _Alignas(MR_CACHE_LINE) pthread_mutex_t mutex; /* guards everything below */
     pthread_cond_t work;                           /* for idle instance threads */
     pthread_cond_t filled; /* for the one that waits for its batch to fill */
-    pthread_cond_t
-        freed; /* a pending execution ended, an answer left, or a request was cancelled */
+    /** A pending execution ended, an answer left, or a request was cancelled. */
+    pthread_cond_t freed;
     uint32_t waiting_responders;
     struct queue_level *levels; /* [1..level_count] */
     uint32_t queued;
@@ -157,8 +157,8 @@ struct mr_sched {
     uint32_t instance_count;
     _Atomic(struct recorder *) recorder; /* of this version, once there was one */
     _Atomic uint64_t pending;            /* copy of queued for readers without the mutex */
-    _Atomic uint32_t
-        endings; /* pending executions that are ending now, on threads that are not joined */
+    /** Pending executions that are ending now, on threads that are not joined. */
+    _Atomic uint32_t endings;
 };
 
 /* sched.c */

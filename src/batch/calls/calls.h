@@ -22,15 +22,15 @@ struct calls {
     struct grow grow;
     struct retry_policy policy;
     struct work *fresh; /* cut, and not sent as no host was free */
-    struct extent
-        *known_good; /* one row that succeeded, and is not too large to be kept; NULL: none */
-    _Atomic uint64_t
-        answer_bytes; /* to a row, the most of late; 0: none came. The reader looks at it; relaxed */
+    /** One row that succeeded and is small enough to be kept; NULL: none. */
+    struct extent *known_good;
+    /** Largest recent answer to a row; 0: none yet. For the reader; relaxed. */
+    _Atomic uint64_t answer_bytes;
     _Atomic uint64_t request_bytes;    /* of a row beside the row itself; likewise */
     _Atomic uint64_t known_good_bytes; /* likewise */
-    _Atomic uint64_t
-        recent_rows; /* results of the last half second, about. The reader looks at it; relaxed */
-    bool is_asking;  /* the known-good row is on its way, as a probe */
+    /** Results of about the last half second. For the reader; relaxed. */
+    _Atomic uint64_t recent_rows;
+    bool is_asking; /* the known-good row is on its way, as a probe */
     bool is_dropped;
     uint64_t sent;
     uint64_t hedged;

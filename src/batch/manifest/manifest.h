@@ -88,8 +88,8 @@ enum mr_manifest_kind { MR_MANIFEST_RESULTS, MR_MANIFEST_DEAD_LETTERS };
 struct mr_manifest_part {
     int fd; /* to write to, from the beginning; -1 after commit and drop, which close it */
     enum mr_manifest_kind kind;
-    bool
-        is_elsewhere; /* it is no file of the folder's; `name` is what it is known by where it is */
+    /** It is not a file in the folder; `name` identifies it in its place. */
+    bool is_elsewhere;
     bool is_sealed;
     bool is_renamed;
     /** A sync failed: the content on disk is unknown, the file must be written again. */
@@ -101,8 +101,8 @@ struct mr_manifest_part {
 
 /** What a commit adds. Borrowed for the call. */
 struct mr_manifest_add {
-    struct mr_manifest_part
-        *part; /* NULL when rows is 0, but for a file that only has the columns */
+    /** NULL when rows is 0, but for a file that only has the columns. */
+    struct mr_manifest_part *part;
     struct mr_manifest_part *dlq; /* NULL when dead is 0 */
     /* For mr_manifest_replace only: in place of part or dlq, a file of a removed item that stays. */
     const char *keep_part;
@@ -125,8 +125,8 @@ struct mr_manifest_item {
     uint32_t part_crc; /* CRC-32C of the content */
     uint32_t dlq_crc;
     bool is_elsewhere; /* the part is */
-    struct mr_manifest_extent
-        *extents; /* ascending, what touches is joined; the first is zeros if there are none */
+    /** Ascending, neighbours joined; the first is zeros if there are none. */
+    struct mr_manifest_extent *extents;
     size_t extent_count;
     char *hosts;
 };

@@ -137,8 +137,8 @@ struct retry_decision {
     struct retry_host *refuted[RETRY_REFUSERS];
     size_t refuted_count;
     bool is_first[RETRY_REFUSERS]; /* refuted[i] was never refuted before */
-    bool
-        refuses_all; /* refuted[0] refuses all, and no other one works; nobody has answered what it refused */
+    /** `refuted[0]` refuses everything and no other host works; none has answered what it refused. */
+    bool refuses_all;
 };
 
 /** A call with the work was sent. is_first: it was never sent before. */

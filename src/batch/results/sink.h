@@ -38,8 +38,8 @@ struct sink_ops {
     int (*publish)(struct job *j, struct mr_err *err);
     /** Rows that were put stay in memory, `bytes` of it, until the part is over, and so does credit for them. */
     bool holds_rows;
-    bool
-        is_in_folder; /* results are files in the job's folder, which can be joined and taken back */
+    /** Results are files in the job's folder, which can be joined and taken back. */
+    bool is_in_folder;
 };
 
 extern const struct sink_ops sink_files;   /* parts/ */

@@ -72,13 +72,13 @@ struct transport_reply {
 typedef void(transport_done_fn)(void *ctx, const struct transport_reply *reply);
 /** In the caller's memory, until `done` is called. */
 struct transport_call {
-    transport_done_fn
-        *done; /* once, never from within transport_send; passes what it gets to transport_judge */
+    /** Once, never from within transport_send; passes what it gets to transport_judge. */
+    transport_done_fn *done;
     void *ctx;
     /* of transport_send */
     struct mr_client_call *call; /* NULL: in this process */
-    uint64_t
-        text_bytes; /* that it made of the tensors and keeps until the end; 0: they are sent as they are */
+    /** Text that it made of the tensors and keeps until the end; 0: they are sent as they are. */
+    uint64_t text_bytes;
     bool is_binary;
     bool is_proof; /* that the host takes JSON only, if it fails */
 };

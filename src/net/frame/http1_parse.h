@@ -75,8 +75,8 @@ struct mr_http1_chunked {
     uint32_t chunks;       /* non-empty chunks so far */
     uint32_t max_overhead; /* limit of `overhead` */
     uint32_t max_chunks;   /* limit of `chunks` */
-    struct mr_buf *
-        trailers; /* receives the bytes of the trailers, the empty line included; NULL: they are skipped */
+    /** Receives the bytes of the trailers, the empty line included; NULL: they are skipped. */
+    struct mr_buf *trailers;
 };
 
 enum mr_http1_chunk { MR_CHUNK_MORE = 0, MR_CHUNK_DATA = 1, MR_CHUNK_END = 2, MR_CHUNK_BAD = -1 };

@@ -46,8 +46,8 @@ struct seq_options {
     int64_t max_idle_ns;  /* > 0 */
     int64_t max_delay_ns; /* how long a batch waits for more rows, 0 = not at all */
     bool is_direct;       /* otherwise oldest */
-    float
-        min_utilization; /* direct: this share of the places closes a batch early; 0 = no waiting */
+    /** Direct: this share of the places closes a batch early; 0 = no waiting. */
+    float min_utilization;
     const int32_t *preferred; /* oldest: row counts that close a batch early, ascending; borrowed */
     size_t preferred_count;
     /** Whether two waiting requests may run in one batch. */

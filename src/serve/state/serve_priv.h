@@ -44,11 +44,11 @@ struct serve_loop {
     LIST_HEAD(, serve_pending) open; /* calls that last until they are ended */
     struct stream_item *free_items;  /* recycled requests of streams */
     unsigned free_item_count;
-    _Atomic uint64_t
-        refused[MR_INFER_PROTOCOLS][SERVE_STATUSES]; /* inferences that came to no version */
-    struct mr_timer exit_timer;                      /* long requests are ended then */
-    struct mr_timer look_timer;                      /* see take_done */
-    struct mr_mail changed;                          /* posted when readiness may have changed */
+    /** Inferences that came to no version. */
+    _Atomic uint64_t refused[MR_INFER_PROTOCOLS][SERVE_STATUSES];
+    struct mr_timer exit_timer; /* long requests are ended then */
+    struct mr_timer look_timer; /* see take_done */
+    struct mr_mail changed;     /* posted when readiness may have changed */
     _Atomic bool is_change_posted;
 };
 

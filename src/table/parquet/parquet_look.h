@@ -24,8 +24,8 @@ struct parquet_look {
     char *path;
     struct mr_buf footer;
     uint64_t data_end;
-    MR_VEC(struct parquet_column)
-    columns; /* of the top level; empty: the footer could not be read */
+    /** Of the top level; empty: the footer could not be read. */
+    MR_VEC(struct parquet_column) columns;
     MR_VEC(struct parquet_group) groups;
 };
 

@@ -69,8 +69,8 @@ struct mr_balance_ask {
     const uint32_t *avoid; /* hosts that this work has failed on, or that have it already */
     uint32_t avoid_count;
     bool is_retry; /* mr_balance_may_retry said yes; earns no budget */
-    uint64_t
-        weight; /* what the call takes of a host's max_weight, as tokens; rows alone say nothing of that */
+    /** The call's part of a host's max_weight, such as tokens, which does not follow from the rows. */
+    uint64_t weight;
 };
 
 struct mr_balance_call {

@@ -93,14 +93,14 @@ struct mr_batch_openai {
     size_t param_count;
     const char *text_column; /* another name for the column text or embedding; NULL: none */
     enum mr_batch_length on_length;
-    const char *
-        schema; /* JSON Schema of answers (chat), sent along and checked; its properties are columns instead of
-                         * text. NULL: none */
+    /** JSON Schema of answers (chat), sent along and checked; its properties are columns instead of text. NULL:
+     *  none. */
+    const char *schema;
     uint32_t reasks; /* times that a row is sent again whose answer does not fit, with the error */
     uint64_t max_tokens_in_flight; /* of prompts and answers at a host, estimated; 0: any number */
-    uint64_t
-        max_total_tokens; /* in a start, as hosts count them: then it ends, resumable; 0: any number */
-    const char *key;      /* sent as bearer token, never shown; NULL: none */
+    /** Limit of a start, as hosts count tokens, after which it ends and can be resumed; 0: none. */
+    uint64_t max_total_tokens;
+    const char *key; /* sent as bearer token, never shown; NULL: none */
 };
 
 /** The model, and what it takes and gives. */

@@ -10,8 +10,8 @@
 #include "table/rows.h"
 
 struct batch_bind_options {
-    const struct mr_batch_map
-        *maps; /* inputs not named here come from the column of the same name */
+    /** Inputs not named here come from the column of the same name. */
+    const struct mr_batch_map *maps;
     size_t map_count;
     const struct mr_schema
         *columns;        /* all that the table has, for messages; NULL: those of the schema */

@@ -28,8 +28,8 @@ struct mr_resolver {
 
 struct mr_engine_options {
     struct mr_models_options models; /* reader_count applies to the schedulers as well */
-    struct mr_sched_options
-        sched; /* of each version; reader_count and warmup_budget are set by the engine */
+    /** Of each version; reader_count and warmup_budget are set by the engine. */
+    struct mr_sched_options sched;
     /** Time for generated requests of all versions that the start waits for; 0 = none. */
     int64_t start_warmup_ns;
     struct mr_resolver resolver; /* resolve NULL: models that are not here are not found */

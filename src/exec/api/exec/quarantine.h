@@ -23,8 +23,8 @@ struct mr_quarantine_entry {
 };
 
 struct mr_quarantine {
-    _Atomic int64_t until_ns; /* of the last entry, 0 = there is none; relaxed: one that comes as it
-                                 changes may be taken */
+    /** Of the last entry, 0 = there is none. Relaxed: a request that comes during a change may be accepted. */
+    _Atomic int64_t until_ns;
     _Atomic uint64_t refused; /* requests; relaxed */
     pthread_mutex_t lock;     /* guards what follows; held for a look over the entries */
     struct mr_quarantine_entry entries[MR_QUARANTINE_MAX];

@@ -86,9 +86,9 @@ struct mr_version {
     uint32_t backend_output_count;
     const char *model_dir;      /* where config and labels came from */
     const char *repository_dir; /* resolved; all files of the model lie in it or in link_dirs */
-    const char *const
-        *link_dirs; /* resolved, NULL-terminated; NULL: none; borrowed from the manager */
-    void *sched;    /* the scheduler's, set by its hook */
+    /** Resolved, NULL-terminated; NULL: none; borrowed from the manager. */
+    const char *const *link_dirs;
+    void *sched; /* the scheduler's, set by its hook */
     uint64_t file_bytes;
     bool has_requests; /* its folder had MR_WARMUP_REQUESTS when it was made */
     bool cannot_batch; /* set by hooks.serve: requests of one row succeed, of several fail */
@@ -110,8 +110,8 @@ struct mr_version_change {
     int64_t version; /* 0: the model as a whole */
     enum mr_version_state state;
     mr_str reason; /* "" = none */
-    int64_t
-        spent_ns[MR_VERSION_STATES]; /* time of this load of the version in each state, so far */
+    /** Time that this load of the version has spent in each state. */
+    int64_t spent_ns[MR_VERSION_STATES];
     uint64_t file_bytes;
 };
 

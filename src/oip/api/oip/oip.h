@@ -90,8 +90,8 @@ struct mr_oip_request {
     const struct mr_oip_param *params; /* the rest */
     size_t param_count;
     bool raw_binary; /* REST with header length 0: one unnamed input holding the whole body */
-    bool
-        may_spill; /* encoding as REST: long text leaves the buffer in blocks, which are sent by reference */
+    /** Encoding as REST: long text leaves the buffer in blocks, which are sent by reference. */
+    bool may_spill;
 };
 
 struct mr_oip_response {

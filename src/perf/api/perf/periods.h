@@ -16,8 +16,8 @@ struct mr_perf_period {
 struct mr_perf_log {
     const struct mr_perf_sample *samples; /* borrowed from the result, where they are sorted */
     size_t count;
-    MR_VEC(struct mr_perf_period)
-    stalls; /* in order: times in which requests waited and none was answered */
+    /** In order: times in which requests waited and none was answered. */
+    MR_VEC(struct mr_perf_period) stalls;
 };
 
 /** Sorts the samples of `r`, which must outlive the log. Release with mr_perf_log_fini. */

@@ -20,8 +20,8 @@
 struct mr_confine {
     uint32_t steps;        /* MR_CONFINE_* */
     uint64_t memory_bytes; /* of its own, without what it shares; 0 = no limit */
-    const char *const *
-        read_dirs; /* folders and files besides the system's, terminated by NULL; those that are missing are passed over */
+    /** Folders and files in addition to the system's, terminated by NULL; missing ones are skipped. */
+    const char *const *read_dirs;
     const char *const *write_dirs; /* may be read, too */
 };
 

@@ -150,8 +150,8 @@ struct mr_infer {
     uint32_t level;
     struct exec_run *run; /* its execution, while that could be cancelled */
     struct mr_infer *inline_item;
-    struct mr_execution
-        *room_for; /* its executor cannot wait, and offers an answer again when there is room */
+    /** Its executor cannot wait, and offers an answer again when there is room. */
+    struct mr_execution *room_for;
     uint64_t unread_bytes; /* of answers that have not left */
     uint32_t unread;
     uint8_t place; /* enum infer_place */

@@ -50,8 +50,8 @@ struct mr_server_options {
     uint64_t memory_budget_bytes;     /* bulk memory of requests in flight, 0 = a quarter of RAM */
     uint32_t max_queue_size;          /* per model, when its config says none; 0 = 4096 */
     int64_t busy_poll_ns;             /* mr_loop_set_busy_poll; 0 */
-    int64_t
-        inline_threshold_ns; /* longest expected execution that runs on the network thread; 100 us; 0 = never */
+    /** Longest expected execution that runs on the network thread; 100 us; 0 = never. */
+    int64_t inline_threshold_ns;
     enum { MR_SERVE_DELAY_ADAPTIVE, MR_SERVE_DELAY_EXACT } batching_delay;
     int64_t default_warmup_ns;  /* most time for generated requests; 1 s; 0 = none */
     int64_t start_warmup_ns;    /* generated requests of all versions of the start; 50 ms */
@@ -62,8 +62,8 @@ struct mr_server_options {
         MR_SERVE_COMPRESS_MEDIUM,
         MR_SERVE_COMPRESS_HIGH
     } grpc_compression;
-    const char *
-        header_forward_pattern; /* http and grpc; NULL = none. POSIX extended expression, full match */
+    /** HTTP and gRPC; NULL = none. POSIX extended expression, full match. */
+    const char *header_forward_pattern;
 
     struct mr_restrictions http_restricted; /* all open */
     struct mr_restrictions grpc_restricted;
