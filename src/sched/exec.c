@@ -214,6 +214,7 @@ static int prepare(struct exec_run *run, struct mr_err *err)
     run->x.respond = sched_respond;
     run->x.on_done = run_done;
     run->x.is_suspect = run->is_suspect;
+    run->x.is_bound = run->is_bound;
     run->x.life = run->life;
     /* Warm-up has no reply loop. MR_EPOCH_SLOT_NONE is no loop's number either. */
     run->x.loop = run->items[0]->reply_loop ? run->items[0]->reply_loop->epoch_slot : MR_NO_LOOP;

@@ -87,6 +87,7 @@ struct exec_run {
     int64_t start; /* time of the call */
     void (*done)(struct exec_run *run); /* it was pending, and ended. Thread: any */
     bool is_suspect;                    /* part of an execution that was lost */
+    bool is_bound;                      /* by the instance itself */
     uint64_t life;                      /* of the instance, 0 = any */
     /* ---- exec.c's ---- */
     struct mr_execution x;

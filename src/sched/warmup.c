@@ -98,7 +98,8 @@ int warmup_sample_run(struct warmup_sample *sm, struct mr_sched *s, void *instan
                                 .count = 1,
                                 .rows = r->rows,
                                 .arena = &sm->scratch,
-                                .start = mr_now_ns()}};
+                                .start = mr_now_ns(),
+                                .is_bound = true}};
     r->is_final = false;
     run_and_wait(&a, instance);
     for (uint32_t k = 0; r->outputs && k < s->version->backend_output_count; k++) {

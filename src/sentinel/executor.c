@@ -341,10 +341,11 @@ int mr_sentinel_model_open(struct mr_executor **out, struct mr_sentinel *s,
                                        .body_bytes = BODY_BYTES,
                                        .output_bytes = OUTPUT_BYTES,
                                        .homes = s->homes,
-                                       .has_bound = args->may_keep_state};
+                                       .has_bound = args->has_instances || args->may_keep_state};
     int rc;
 
     m->sentinel = s;
+    m->has_bound = shm.has_bound;
     mr_arena_init(&m->arena, ARENA_FIRST, ARENA_LIMIT);
     mr_buf_init(&m->configured, 0);
     open_keep(m, args);

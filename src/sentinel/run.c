@@ -85,7 +85,10 @@ int run_execute(struct mr_executor *e, struct mr_execution *x, struct mr_err *er
     struct mr_shm_slot *s = NULL;
     struct run *r;
 
-    if (is_broken(m, m->keeps_state ? ((const struct worker *)x->instance)->index : MR_SHM_ANY)) {
+    const bool is_bound = m->keeps_state || (x->is_bound && m->has_bound);
+    const uint32_t bound = is_bound ? ((const struct worker *)x->instance)->index : MR_SHM_ANY;
+
+    if (is_broken(m, bound)) {
         return MR_FAIL(err, MR_E_UNAVAILABLE,
                        "model '%s' has no worker process that runs, try later", e->model);
     }
@@ -102,10 +105,8 @@ int run_execute(struct mr_executor *e, struct mr_execution *x, struct mr_err *er
     r->nonce = atomic_fetch_add_explicit(&m->nonce, 1, memory_order_relaxed);
     s->user = r;
     s->rows = x->exec.row_count;
-    if (m->keeps_state) {
-        s->bound = ((const struct worker *)x->instance)->index;
-        s->life = x->life;
-    }
+    s->bound = bound;
+    s->life = m->keeps_state ? x->life : 0;
     const int64_t copied =
         mr_ipc_exec_write(m->shm, s, &x->exec, r->nonce, &r->message_bytes, &r->block, err);
     if (copied < 0) {

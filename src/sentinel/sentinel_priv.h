@@ -115,6 +115,7 @@ struct process_model {
     _Atomic bool is_broken;      /* no worker will come soon; relaxed */
     _Atomic bool has_cancelled;  /* the backends of workers have to hear of executions; relaxed */
     bool keeps_state;            /* of sequences, in its workers; constant once opened */
+    bool has_bound;              /* executions may be for one worker; constant */
     _Atomic uint64_t nonce;
     _Atomic uint64_t
         output_bytes; /* largest outputs of an execution so far, beyond the room; relaxed */

@@ -82,6 +82,11 @@ static int backend_get(struct mr_models *m, const char *name, struct mr_plugin *
     return rc;
 }
 
+static bool has_instances(const Inference__ModelConfig *c)
+{
+    return c->n_instance_group > 1 || (c->n_instance_group == 1 && c->instance_group[0]->count > 1);
+}
+
 /* Whether the model may know a sequence from one request to the next, which the server then does not. */
 static bool may_keep_state(const Inference__ModelConfig *c)
 {
@@ -107,7 +112,8 @@ int mr_backend_model_open(struct mr_models *m, const Inference__ModelConfig *c,
                                           .backend_dirs = m->o.backend_dirs,
                                           .backend_dir_count = m->o.backend_dir_count,
                                           .desc = desc,
-                                          .may_keep_state = may_keep_state(c)};
+                                          .may_keep_state = may_keep_state(c),
+                                          .has_instances = has_instances(c)};
     args.settings = settings_of(&m->o, backend, &args.setting_count);
     MR_TRY(mr_plugin_find(mr_str_c(backend), m->o.backend_dirs, m->o.backend_dir_count, err));
     MR_TRY(mr_models_sentinel(m, &sentinel, err));

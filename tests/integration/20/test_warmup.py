@@ -130,6 +130,13 @@ def test_default_warm_up(models, start, seen):
         assert len(seen.runs()) == len(runs) + 1
 
 
+@pytest.mark.parametrize("placement", ["thread", "process"])
+def test_each_instance_is_warmed_up(models, start, seen, tmp_path, placement):
+    add(models, seen, extra="instance_group { count: 3 kind: KIND_CPU } " + sample(count=5, dims="[1]"), execution_placement=placement)
+    start(models, f"--worker-directory={tmp_path}")
+    assert sorted(instance for instance, _, _ in seen.runs()) == [0] * 5 + [1] * 5 + [2] * 5
+
+
 @pytest.mark.parametrize("options, parameters, extra, expected", [
     (["--default-warmup-time=0"], {}, "", 0),
     ([], {"millrace.default_warmup": "false"}, "", 0),

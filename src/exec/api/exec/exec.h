@@ -179,6 +179,7 @@ struct mr_execution {
     void (*on_done)(struct mr_execution *x);
     int status;
     bool is_suspect; /* a process died with its requests: one attempt, not two */
+    bool is_bound;   /* `instance` itself runs it, although others could */
     uint64_t life;   /* the only one of the instance that may run it; 0 = any */
     void *user;
     uint32_t loop;          /* which waits for the end, and on which it is best ended; MR_NO_LOOP */

@@ -39,6 +39,7 @@ struct mr_sentinel_model_args {
     /* Requests come in sequences, of which instances may keep something: they are run by the worker of their instance, and
      * not again when that dies, unless the backend says that equal inputs give equal outputs. */
     bool may_keep_state;
+    bool has_instances; /* more than one: each runs its own warm-up */
 };
 
 /** Opens a model in a worker, as mr_plugin_model_open does here. Each of its instances gets a worker. Blocks until the
