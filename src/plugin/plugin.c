@@ -80,6 +80,9 @@ static void load_progress(struct mr_loading *l, const char *step, uint64_t done,
         atomic_store_explicit(&l->step, step, memory_order_relaxed);
         atomic_store_explicit(&l->total, total, memory_order_relaxed);
         atomic_store_explicit(&l->done, done, memory_order_relaxed);
+        if (l->on_progress) {
+            l->on_progress(l);
+        }
     }
 }
 

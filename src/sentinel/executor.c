@@ -16,6 +16,7 @@
 #define BODY_BYTES   ((uint64_t)8 << 30)
 #define OUTPUT_BYTES ((uint64_t)16 << 30)
 #define LOOK_NS      (20 * MR_NS_PER_MS)
+#define UNWANTED_NS  MR_NS_PER_S
 
 /* Until a worker has come further, or for a moment: the load may not be wanted any more. Lock held. */
 static void wait_moved(struct mr_sentinel *s)
@@ -31,12 +32,56 @@ static void wait_moved(struct mr_sentinel *s)
     pthread_cond_timedwait(&s->moved, &s->lock, &until);
 }
 
+/* A text for as long as the sentinel; NULL: there are too many. Lock held. */
+static const char *step_keep(struct mr_sentinel *s, const char *text)
+{
+    uint32_t i = 0;
+
+    while (i < s->step_count && strcmp(s->steps[i], text) != 0) {
+        i++;
+    }
+    if (i == STEPS) {
+        return NULL;
+    }
+    if (i == s->step_count) {
+        memcpy(s->steps[s->step_count++], text, strlen(text) + 1);
+    }
+    return s->steps[i];
+}
+
+/* How far its process is with the model. Lock held. */
+static void note_load(const struct worker *w)
+{
+    struct process_model *m = w->model;
+    const struct mr_shm_load load = mr_shm_worker_load(m->shm, w->index);
+    const char *step = load.step[0] ? step_keep(m->sentinel, load.step) : NULL;
+
+    if (m->loading && step) {
+        atomic_store_explicit(&m->loading->done, load.done, memory_order_relaxed);
+        atomic_store_explicit(&m->loading->total, load.total, memory_order_relaxed);
+        atomic_store_explicit(&m->loading->step, step, memory_order_relaxed);
+    }
+}
+
+/* Whether a load that is not wanted any more is over: its backend has time to notice that. Lock held. */
+static bool is_given_up(struct worker *w, int64_t *io_since_ns)
+{
+    const struct mr_loading *l = w->model->loading;
+
+    if (*io_since_ns == 0 && l && l->is_unwanted && l->is_unwanted(l)) {
+        *io_since_ns = mr_now_ns();
+        mr_shm_set_unwanted(w->model->shm);
+        w->goal = STEP_NONE; /* its end is no fault */
+    }
+    return *io_since_ns > 0 && (!w->is_running || mr_now_ns() - *io_since_ns > UNWANTED_NS);
+}
+
 /* Waits until the worker has come so far. */
 static int reach(struct worker *w, enum step goal, struct mr_err *err)
 {
     struct process_model *m = w->model;
     struct mr_sentinel *s = m->sentinel;
-    const struct mr_loading *l = m->loading;
+    int64_t unwanted_ns = 0;
     int rc = MR_OK;
 
     pthread_mutex_lock(&s->lock);
@@ -48,11 +93,12 @@ static int reach(struct worker *w, enum step goal, struct mr_err *err)
         sentinel_wake(s);
     }
     while (w->step < goal && !w->is_failed) {
-        if (l && l->is_unwanted && l->is_unwanted(l)) {
+        if (is_given_up(w, &unwanted_ns)) {
             rc = MR_FAIL(err, MR_E_CANCELLED, "the load is not wanted any more");
             break;
         }
         wait_moved(s);
+        note_load(w);
     }
     if (rc == MR_OK && w->step < goal) {
         rc = w->err.status < 0 ? w->err.status : MR_E_INTERNAL;

@@ -101,7 +101,7 @@ struct process_model {
     TAILQ_ENTRY(process_model) link;
     struct mr_arena arena;   /* names and what follows */
     struct mr_ipc_open open; /* what each of its workers is told to load */
-    const struct mr_loading *loading;
+    struct mr_loading *loading;
     struct mr_buf configured; /* packed signature of the config; len 0 = none */
     struct mr_shm *shm;
     struct model_home *homes; /* [sentinel->home_count] */
@@ -135,7 +135,12 @@ struct process_model {
 
 TAILQ_HEAD(model_list, process_model);
 
+#define STEPS 32u
+
 struct mr_sentinel {
+    /* names of what workers do while they load, kept for reports of loads; under the lock */
+    char steps[STEPS][MR_SHM_STEP_BYTES];
+    uint32_t step_count;
     struct mr_sentinel_options options;
     char *program;
     char **write_dirs; /* terminated by NULL */

@@ -698,6 +698,29 @@ uint32_t mr_shm_pending(struct mr_shm *p, uint32_t home)
 
 /* ---- workers ---- */
 
+struct mr_shm_load mr_shm_worker_load(const struct mr_shm *p, uint32_t worker)
+{
+    const struct shm_worker_cell *cell = &p->map.control->workers[worker];
+    struct mr_shm_load load = {atomic_load_explicit(&cell->load_done, memory_order_relaxed),
+                               atomic_load_explicit(&cell->load_total, memory_order_relaxed), ""};
+
+    _Static_assert(sizeof load.step == SHM_STEP_WORDS * sizeof(uint64_t), "one text");
+    for (unsigned i = 0; i < SHM_STEP_WORDS; i++) {
+        const uint64_t word = atomic_load_explicit(&cell->load_step[i], memory_order_relaxed);
+        memcpy(load.step + i * sizeof word, &word, sizeof word);
+    }
+    load.step[sizeof load.step - 1] = '\0';
+    for (char *c = load.step; *c; c++) {
+        *c = *c >= ' ' && *c <= '~' ? *c : '?';
+    }
+    return load;
+}
+
+void mr_shm_set_unwanted(struct mr_shm *p)
+{
+    atomic_store_explicit(&p->map.directory->is_unwanted, 1, memory_order_relaxed);
+}
+
 void mr_shm_worker_begin(struct mr_shm *p, uint32_t worker)
 {
     struct shm_worker_cell *cell = &p->map.control->workers[worker];
@@ -706,6 +729,7 @@ void mr_shm_worker_begin(struct mr_shm *p, uint32_t worker)
     p->alive |= 1ull << worker;
     atomic_store_explicit(&cell->progress, 0, memory_order_relaxed);
     atomic_store_explicit(&cell->thread, 0, memory_order_relaxed);
+    atomic_store_explicit(&cell->load_step[0], 0, memory_order_relaxed);
     pthread_mutex_unlock(&p->lock);
 }
 

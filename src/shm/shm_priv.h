@@ -22,6 +22,7 @@
 #define SHM_SLOTS_MAX   1024u
 #define SHM_EXTENTS_MAX 6u
 #define SHM_WHY_BYTES   192u
+#define SHM_STEP_WORDS  6u
 
 /* ---- the word of a slot: generation 40, owner 8 (worker + 1), attempts 8, state 8 ---- */
 
@@ -80,6 +81,9 @@ struct shm_worker_cell {
     alignas(
         MR_CACHE_LINE) _Atomic uint64_t progress; /* changes while its executing thread gets on */
     _Atomic uint32_t thread;                      /* id of that thread */
+    /* of loading the model */
+    _Atomic uint64_t load_done, load_total;
+    _Atomic uint64_t load_step[SHM_STEP_WORDS]; /* a text */
 };
 
 struct shm_slot_cell {
@@ -133,6 +137,7 @@ struct shm_geometry {
 struct shm_directory {
     struct shm_geometry geometry;
     alignas(MR_CACHE_LINE) _Atomic uint32_t bell; /* futex; rung with each submission */
+    _Atomic uint32_t is_unwanted;                 /* the load of the model */
     alignas(MR_CACHE_LINE) _Atomic uint32_t tails[SHM_RINGS];
     alignas(MR_CACHE_LINE) _Atomic uint32_t
         cells[]; /* [ring_count][ring_size] of shm_cell_of, then entries */

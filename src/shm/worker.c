@@ -406,3 +406,23 @@ const uint8_t *mr_shm_input(const struct mr_shm_view *v, uint64_t offset, uint64
     }
     return v->map.input.data + offset;
 }
+
+void mr_shm_load_progress(struct mr_shm_view *v, const char *step, uint64_t done, uint64_t total)
+{
+    struct shm_worker_cell *cell = &v->map.control->workers[v->worker];
+    char text[SHM_STEP_WORDS * sizeof(uint64_t)] = "";
+    uint64_t word;
+
+    memcpy(text, step, strnlen(step, sizeof text - 1));
+    atomic_store_explicit(&cell->load_done, done, memory_order_relaxed);
+    atomic_store_explicit(&cell->load_total, total, memory_order_relaxed);
+    for (unsigned i = 0; i < SHM_STEP_WORDS; i++) {
+        memcpy(&word, text + i * sizeof word, sizeof word);
+        atomic_store_explicit(&cell->load_step[i], word, memory_order_relaxed);
+    }
+}
+
+bool mr_shm_load_is_unwanted(const struct mr_shm_view *v)
+{
+    return atomic_load_explicit(&v->map.directory->is_unwanted, memory_order_relaxed) != 0;
+}

@@ -24,6 +24,7 @@ struct worker {
     struct mr_buf in;
     struct mr_arena arena; /* what was asked to load; as long as the model */
     struct mr_ipc_open open;
+    struct mr_loading loading;
     struct mr_model_kept kept;
     struct mr_plugin *plugin;
     struct mr_executor *executor;
@@ -90,6 +91,23 @@ static void links_add(struct worker *w, const char *dir, paths *out)
     }
 }
 
+static bool loading_is_unwanted(const struct mr_loading *l)
+{
+    const struct worker *w =
+        MR_CONTAINER_OF((struct mr_loading *)(uintptr_t)l, struct worker, loading);
+
+    return mr_shm_load_is_unwanted(w->view);
+}
+
+static void loading_on_progress(struct mr_loading *l)
+{
+    const char *step = atomic_load_explicit(&l->step, memory_order_relaxed);
+
+    mr_shm_load_progress(MR_CONTAINER_OF(l, struct worker, loading)->view, step ? step : "",
+                         atomic_load_explicit(&l->done, memory_order_relaxed),
+                         atomic_load_explicit(&l->total, memory_order_relaxed));
+}
+
 /* Before any foreign code is loaded. */
 static int confine(struct worker *w, struct mr_err *err)
 {
@@ -150,6 +168,9 @@ static int on_open(struct worker *w, mr_bytes body, struct mr_err *err)
     }
     MR_TRY(mr_ipc_open_unpack(body, &w->arena, &w->open, err));
     MR_TRY(view_open(w, err));
+    w->loading.is_unwanted = loading_is_unwanted;
+    w->loading.on_progress = loading_on_progress;
+    w->open.model.loading = &w->loading;
     while (w->open.backend_dirs[dirs]) {
         dirs++;
     }

@@ -89,9 +89,10 @@ def over_grpc(server, model):
         return method(request(model_name=model)).loads
 
 
-def test_progress(models, explicit):
+@pytest.mark.parametrize("placement", ["thread", "process"])
+def test_progress(models, explicit, placement):
     """The fault backend tells of a kilobyte in each millisecond."""
-    folder = repo.add(models, "m", backend="fault", parameters={"open_delay_ms": 3_600_000})
+    folder = repo.add(models, "m", backend="fault", parameters={"open_delay_ms": 3_600_000, "execution_placement": placement})
     server, c = explicit()
     loading = cli(server, "load", "m", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     wait.until(lambda: versions(c, "m")["versions"] and "left_ns" in versions(c, "m")["versions"][0].get("progress", {}), "progress")

@@ -24,6 +24,8 @@ struct mr_execution;
 struct mr_loading {
     /** Thread: any. */
     bool (*is_unwanted)(const struct mr_loading *l);
+    /** (may be NULL) Step, done or total have changed. Thread: the backend's. */
+    void (*on_progress)(struct mr_loading *l);
     _Atomic(const char *) step; /* NULL = none reported */
     _Atomic uint64_t done;
     _Atomic uint64_t total;

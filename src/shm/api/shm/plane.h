@@ -150,6 +150,18 @@ uint64_t mr_shm_worker_life(const struct mr_shm *p, uint32_t worker);
  *  out of the line without recording itself is put back. */
 void mr_shm_worker_end(struct mr_shm *p, uint32_t worker, mr_shm_outcome_fn *fn, void *ctx);
 
+#define MR_SHM_STEP_BYTES 48
+
+/** How far a worker has come with the model, in its own words. */
+struct mr_shm_load {
+    uint64_t done, total;
+    char step[MR_SHM_STEP_BYTES]; /* printable ASCII; "": it has said nothing */
+};
+/** Thread: any. */
+struct mr_shm_load mr_shm_worker_load(const struct mr_shm *p, uint32_t worker);
+/** Workers that load the model learn that it is not wanted any more. Thread: any. */
+void mr_shm_set_unwanted(struct mr_shm *p);
+
 /** What a worker does. */
 struct mr_shm_worker_state {
     struct mr_shm_slot *slot; /* that it runs; NULL = none */

@@ -67,6 +67,10 @@ bool mr_shm_complete(struct mr_shm_view *v, const struct mr_shm_task *t);
 /** The same, but when other slots wait the home may be woken for several together: by the next that is completed, or by
  *  mr_shm_claim when it finds nothing. For executions that take less than a wake-up. */
 bool mr_shm_complete_with_next(struct mr_shm_view *v, const struct mr_shm_task *t);
+/** How far the load of the model has come, for reports. Thread: one at a time. */
+void mr_shm_load_progress(struct mr_shm_view *v, const char *step, uint64_t done, uint64_t total);
+/** Whether the server does not want the model any more. Thread: any; cheap. */
+bool mr_shm_load_is_unwanted(const struct mr_shm_view *v);
 /** This thread gets on: for the server's judgement whether it hangs. The first call also says which thread it is. */
 void mr_shm_progress(struct mr_shm_view *v);
 /** The bytes [offset, offset + bytes) of the input segment. NULL: beyond its end. */
