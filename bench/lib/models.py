@@ -52,6 +52,29 @@ def in_processes(repo):
         repo.file(f"{model}_fp32/1/.keep", "")
 
 
+PYTHON_IDENTITY = """import triton_python_backend_utils as pb
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        import json
+        self.count = len(json.loads(args["model_config"])["input"])
+
+    def execute(self, requests):
+        take = lambda r, i: pb.get_input_tensor_by_name(r, f"INPUT{i}").as_numpy()
+        return [pb.InferenceResponse([pb.Tensor(f"OUTPUT{i}", take(r, i)) for i in range(self.count)]) for r in requests]
+"""
+
+
+def in_python(repo):
+    """The same by Triton's python backend, the only one of its that has a process of its own."""
+    pair = lambda names: [(n, "TYPE_INT32", [16]) for n in names]
+    config(repo, "processes", "python", 8, pair(("INPUT0", "INPUT1")), pair(("OUTPUT0", "OUTPUT1")))
+    config(repo, "processes_fp32", "python", 0, [("INPUT0", "TYPE_FP32", [-1, -1])], [("OUTPUT0", "TYPE_FP32", [-1, -1])])
+    for model in ("processes", "processes_fp32"):
+        repo.file(f"{model}/1/model.py", PYTHON_IDENTITY)
+
+
 def identity_rows(repo):
     """A matrix of any size, as ONNX Runtime copies it and by the identity backend."""
     repo.onnx("identity_onnx", [helper.make_node("Identity", ["INPUT0"], ["OUTPUT0"])],
@@ -168,6 +191,6 @@ def make(folder, kind):
     else:
         for one in {"main": (simple, identity_pair, identity_rows, dense, convolutional), "small": (simple,),
                     "counted": (simple, identity_pair), "heavy": (heavy,), "updates": (simple, large), "busy updates": (simple, medium),
-                    "giant": (simple, giant), "tables": (table_models,), "workers": (in_processes,), "empty": ()}[kind]:
+                    "giant": (simple, giant), "tables": (table_models,), "workers": (in_processes,), "python": (in_python,), "empty": ()}[kind]:
             one(repo)
     return root

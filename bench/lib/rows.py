@@ -104,14 +104,19 @@ def big_tensors():
 
 
 def worker_processes():
-    """What a process costs beside a thread of the server; `cpu` is of the server and its workers together."""
+    """What a process costs beside a thread of the server, and beside Triton's python backend, its only one in a process;
+    `cpu` is of the server and its workers together."""
     raw = struct.pack("<f", 1.5) * (1 << 20)
     shape = tensors(("INPUT0", [1, 1 << 20], "FP32"))
     small = {p: under_load(Load(pair(rest_json, p), 16), "millrace", "workers") for p in ("threads", "processes")}
     large = {p: under_load(Load(rest_binary(f"{p}_fp32", shape, [raw], raw), 1), "millrace", "workers") for p in small}
+    python = "triton, python backend"
+    small[python] = under_load(Load(pair(rest_json, "processes"), 16), "triton", "python")
+    large[python] = under_load(Load(rest_binary("processes_fp32", shape, [raw], raw), 1), "triton", "python")
     large["copy loop"] = under_load(Load(floor(rest_binary("processes_fp32", shape, [raw], raw), "/"), 1), "copy loop")
-    return [Row("workers", "Identity backend in a worker process, REST JSON, 16 connections", small),
-            Row("workers-big", "The same, 4 MB FP32 in and out, REST binary", large)]
+    return [Row("workers", "Identity backend in a worker process, REST JSON, 16 connections", small,
+                [least(3, python, who="processes")]),
+            Row("workers-big", "The same, 4 MB FP32 in and out, REST binary", large, [least(8, python, who="processes")])]
 
 
 def dense_request(model):
