@@ -72,6 +72,7 @@ void mr_ipc_open_pack(struct mr_buf *b, const struct mr_ipc_open *o)
     mr_pack_u64(b, o->kept_count);
     mr_pack_u64(b, o->confine_steps);
     mr_pack_u64(b, o->memory_bytes);
+    mr_pack_text(b, o->user);
     texts_pack(b, o->write_dirs);
     mr_pack_text(b, m->name);
     mr_pack_i64(b, m->version);
@@ -101,6 +102,7 @@ int mr_ipc_open_unpack(mr_bytes data, struct mr_arena *arena, struct mr_ipc_open
     out->kept_count = mr_unpack_u32(&u, MR_KEPT_MAX);
     out->confine_steps = mr_unpack_u32(&u, UINT32_MAX);
     out->memory_bytes = mr_unpack_u64(&u);
+    out->user = mr_unpack_text(&u);
     out->write_dirs = texts_unpack(&u);
     m->name = mr_unpack_name(&u);
     m->version = mr_unpack_i64(&u);

@@ -342,6 +342,7 @@ static void open_keep(struct process_model *m, const struct mr_sentinel_model_ar
                               .home_count = m->sentinel->home_count,
                               .confine_steps = m->sentinel->options.confine_steps,
                               .memory_bytes = m->sentinel->options.memory_bytes,
+                              .user = m->sentinel->options.user,
                               .write_dirs = m->sentinel->options.write_dirs,
                               .model = *d};
     o->backend_dirs = texts_keep(m, args->backend_dirs, args->backend_dir_count);

@@ -407,6 +407,8 @@ int mr_sentinel_new(struct mr_sentinel **out, const struct mr_sentinel_options *
     s->options.hang_ns = o->hang_ns > 0 ? o->hang_ns : HANG_NS;
     s->program = mr_strndup(o->worker_program, strlen(o->worker_program));
     s->options.worker_program = s->program;
+    s->user = o->user ? mr_strndup(o->user, strlen(o->user)) : NULL;
+    s->options.user = s->user;
     write_dirs_copy(s, o->write_dirs);
     s->epoll = s->wake = -1;
     mr_rng_system(&seed, sizeof seed);
@@ -455,5 +457,6 @@ void mr_sentinel_free(struct mr_sentinel **io)
     }
     mr_free(s->write_dirs);
     mr_free(s->program);
+    mr_free(s->user);
     mr_freep(io);
 }

@@ -143,6 +143,7 @@ struct mr_sentinel {
     uint32_t step_count;
     struct mr_sentinel_options options;
     char *program;
+    char *user;        /* NULL: none */
     char **write_dirs; /* terminated by NULL */
     struct mr_shm_homes *homes;
     struct home *home_list; /* [home_count] */

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "process/confine.h"
+#include "process/user.h"
 
 #ifndef MR_BACKEND_DIR
 #    define MR_BACKEND_DIR "/usr/local/lib/millrace"
@@ -256,6 +257,11 @@ int mr_serve_options_finish(struct mr_serve_options *s, struct mr_serve_arrays *
     MR_TRY(mr_confine_parse(s->worker_confinement, &s->server.models.worker_confine, err) < 0
                ? MR_WRAP(err, MR_E_INVALID, "--worker-confinement")
                : MR_OK);
+    if (s->server.models.worker_user) {
+        MR_TRY(mr_process_user_check(s->server.models.worker_user, err) < 0
+                   ? MR_WRAP(err, MR_E_INVALID, "--worker-user")
+                   : MR_OK);
+    }
     if (!s->server.models.worker_program) {
         s->server.models.worker_program = a->worker_program = worker_beside_program();
     }

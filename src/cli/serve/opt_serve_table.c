@@ -174,6 +174,8 @@ const struct mr_option mr_serve_table[] = {
          "a folder that worker processes may read and write, besides reading their model's"),
     BYTES("worker-memory", server.models.worker_memory, "0", 0, 64 * 1024 * GIB,
           "memory of its own that a worker process may have; 0 no limit"),
+    TEXT("worker-user", server.models.worker_user, NULL, "NAME",
+         "the user that worker processes run as, if the server runs as root; by default its own"),
     TIME("worker-hang-timeout", server.models.worker_hang_ns, "10s", 1, DAY_S, MR_NS_PER_S,
          "a worker process whose execution takes longer is replaced; one that stands still "
          "earlier, once it is known what executions of its model take"),

@@ -90,6 +90,7 @@ int mr_models_sentinel(struct mr_models *m, struct mr_sentinel **out, struct mr_
                                           .hang_ns = m->o.worker_hang_ns,
                                           .confine_steps = m->o.worker_confine,
                                           .memory_bytes = m->o.worker_memory,
+                                          .user = m->o.worker_user,
                                           .write_dirs = m->o.worker_dirs,
                                           .loop_doors = m->o.reader_doors,
                                           .loop_count = m->o.reader_doors ? m->o.reader_count : 0};

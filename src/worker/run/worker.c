@@ -15,12 +15,14 @@
 #include "plugin/plugin.h"
 #include "process/confine.h"
 #include "process/spawn.h"
+#include "process/user.h"
 #include "serve.h"
 #include "shm/worker.h"
 
 #define SETUP_BYTES_MAX ((size_t)256 << 20)
 
 struct worker {
+    pid_t server;
     struct mr_buf in;
     struct mr_arena arena; /* what was asked to load; as long as the model */
     struct mr_ipc_open open;
@@ -108,6 +110,22 @@ static void loading_on_progress(struct mr_loading *l)
                          atomic_load_explicit(&l->total, memory_order_relaxed));
 }
 
+/* The system forgets with whom the process is to die when its user changes. */
+static int user_change(const struct worker *w, struct mr_err *err)
+{
+    int rc;
+
+    if (!w->open.user) {
+        return MR_OK;
+    }
+    MR_TRY(mr_process_become(w->open.user, err));
+    if (!mr_process_die_with(w->server)) {
+        rc = MR_FAIL(err, MR_E_CLOSED, "the server is gone");
+    }
+out:
+    return rc;
+}
+
 /* Before any foreign code is loaded. */
 static int confine(struct worker *w, struct mr_err *err)
 {
@@ -127,7 +145,10 @@ static int confine(struct worker *w, struct mr_err *err)
     MR_VEC_PUSH(&list, NULL);
     const struct mr_confine c = {w->open.confine_steps, w->open.memory_bytes, list.at,
                                  w->open.write_dirs};
-    const int rc = mr_confine_self(&c, &steps, err);
+    int rc = user_change(w, err);
+    if (rc == MR_OK) {
+        rc = mr_confine_self(&c, &steps, err);
+    }
     MR_VEC_FINI(&list);
     return rc;
 }
@@ -302,6 +323,7 @@ int mr_worker_main(int argc, char **argv)
         fprintf(stderr, "millrace-worker: started by `millrace serve` only\n");
         return MR_WORKER_EXIT_MODEL;
     }
+    w.server = (pid_t)strtol(argv[2], NULL, 10);
     mr_err_clear(&err);
     mr_buf_init(&w.in, MR_FRAME_MAX + 4096);
     mr_arena_init(&w.arena, 4096, SETUP_BYTES_MAX);

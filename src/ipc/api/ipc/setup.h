@@ -36,6 +36,7 @@ struct mr_ipc_open {
     uint32_t kept_count;           /* of mr_model_kept */
     uint32_t confine_steps;        /* MR_CONFINE_* of process/confine.h */
     uint64_t memory_bytes;         /* limit of the process, 0 = none */
+    const char *user;              /* that it becomes, NULL: none */
     const char *const *write_dirs; /* that it may use besides the model's, terminated by NULL */
 };
 void mr_ipc_open_pack(struct mr_buf *b, const struct mr_ipc_open *o);

@@ -193,6 +193,7 @@ struct mr_models_options {
     int64_t worker_hang_ns;     /* sentinel/sentinel.h, as what follows */
     uint32_t worker_confine;
     uint64_t worker_memory;
+    const char *worker_user; /* NULL: the server's own */
     const char *const *worker_dirs;
     size_t worker_dir_count;
     const int *reader_doors; /* [reader_count], as sentinel/sentinel.h's; borrowed. NULL: none */

@@ -16,6 +16,7 @@ struct mr_sentinel_options {
         hang_ns; /* an execution that computes for longer hangs; 0 = the default, 10 s (docs/workers.md) */
     uint32_t confine_steps; /* MR_CONFINE_* of process/confine.h */
     uint64_t memory_bytes;  /* limit of each worker, 0 = none */
+    const char *user;       /* that workers run as; copied; NULL: this process's own */
     const char *const
         *write_dirs; /* folders that workers may use, terminated by NULL; copied; NULL: none */
     /** Eventfds that wake the loops which call mr_sentinel_take, of the first 255 of them; borrowed. */
