@@ -228,6 +228,22 @@ static struct mr_model_memory model_memory(const struct mr_executor *e)
     return process_model_of(e)->opened.memory;
 }
 
+/* Nobody waits for them. */
+static void standbys_start(struct process_model *m)
+{
+    struct mr_sentinel *s = m->sentinel;
+
+    pthread_mutex_lock(&s->lock);
+    const uint32_t first = m->worker_count;
+    m->worker_count += m->standby_count;
+    for (uint32_t i = first; i < m->worker_count; i++) {
+        worker_stand_by(&m->workers[i]);
+        m->workers[i].start_at_ns = 1;
+    }
+    pthread_mutex_unlock(&s->lock);
+    sentinel_wake(s);
+}
+
 static int instance_open(struct mr_executor *e, const struct mr_instance_desc *desc, void **out,
                          struct mr_err *err)
 {
@@ -256,6 +272,9 @@ static int instance_open(struct mr_executor *e, const struct mr_instance_desc *d
         return rc;
     }
     *out = w;
+    if (desc->index + 1 == m->instance_count) {
+        standbys_start(m);
+    }
     return MR_OK;
 }
 
@@ -388,7 +407,8 @@ int mr_sentinel_model_open(struct mr_executor **out, struct mr_sentinel *s,
                                        .body_bytes = BODY_BYTES,
                                        .output_bytes = OUTPUT_BYTES,
                                        .homes = s->homes,
-                                       .has_bound = args->has_instances || args->may_keep_state};
+                                       .has_bound =
+                                           args->instance_count > 1 || args->may_keep_state};
     int rc;
 
     m->sentinel = s;
@@ -403,6 +423,8 @@ int mr_sentinel_model_open(struct mr_executor **out, struct mr_sentinel *s,
     m->rows.limit = &m->base.rows_max;
     m->loading = args->desc->loading;
     m->worker_count = 1;
+    m->instance_count = args->instance_count;
+    m->standby_count = args->standby_count;
     for (uint32_t i = 0; i < MR_SHM_WORKERS_MAX; i++) {
         worker_init(&m->workers[i], m, i);
     }
@@ -442,6 +464,9 @@ static enum mr_worker_state state_of(const struct worker *w)
 {
     if (w->goal == STEP_NONE) {
         return MR_WORKER_STOPPED;
+    }
+    if (w->is_running && w->is_standby && w->step == w->goal) {
+        return MR_WORKER_STANDBY;
     }
     if (w->is_running) {
         return w->step == STEP_READY ? MR_WORKER_READY : MR_WORKER_STARTING;
@@ -495,7 +520,8 @@ uint32_t mr_sentinel_report(const struct mr_executor *e, struct mr_worker_report
 
 const char *mr_worker_state_name(enum mr_worker_state s)
 {
-    static const char *const names[] = {"starting", "ready", "waiting", "failed", "stopped"};
+    static const char *const names[] = {"starting", "ready",   "waiting",
+                                        "failed",   "stopped", "standby"};
 
     return names[s];
 }

@@ -57,6 +57,7 @@ struct worker {
     bool was_killed;      /* the last process, by SIGKILL from outside */
     bool was_short;       /* the last process, of memory */
     bool was_ready;       /* once, with this or an earlier process */
+    bool is_standby;      /* it loads the model, then waits to take a dead one's place */
     struct mr_err err;    /* why it failed */
     struct mr_process process;
     int socket;
@@ -67,6 +68,7 @@ struct worker {
     int64_t start_at_ns; /* when it is started (again), 0 = it is not to be */
     int64_t since_ns;    /* of what it does now */
     int64_t started_ns;  /* of the process */
+    int64_t loading_ns;  /* since then it comes to be ready */
     int64_t died_ns;     /* the process before, 0 = there was none */
     enum mr_worker_fault died_of;
     int64_t stop_by_ns;  /* it was told to stop, and is killed then */
@@ -108,7 +110,9 @@ struct process_model {
     _Atomic uint32_t refs;    /* the scheduler's, and one for each home that lists it */
     bool has_strings;         /* among its outputs */
     struct worker workers[MR_SHM_WORKERS_MAX];
-    uint32_t worker_count;       /* places that are used */
+    uint32_t worker_count;   /* places that are used */
+    uint32_t instance_count; /* the last of them to open is followed by the standby workers */
+    uint32_t standby_count;
     struct kept kept;            /* set before `opened`, then constant */
     struct mr_ipc_opened opened; /* of the first worker; strings in the arena */
     _Atomic uint32_t ready;      /* workers; relaxed */
@@ -193,6 +197,8 @@ void worker_on_end(struct worker *w, bool is_waiting, int64_t now_ns);
 void worker_cancel(struct worker *w, uint32_t slot, uint64_t generation);
 /* Ask it to end; it is killed when that takes too long. */
 void worker_stop(struct worker *w, int64_t now_ns);
+/* Have it load the model and wait, for another worker to die. */
+void worker_stand_by(struct worker *w);
 /* Ask for the next step towards the goal, if the worker waits for that. */
 void worker_advance(struct worker *w);
 /* End its process, because of a fault. */

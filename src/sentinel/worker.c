@@ -165,7 +165,7 @@ void worker_start(struct worker *w, int64_t now_ns)
     w->fault = MR_WORKER_FAULTS;
     w->is_stopping = false;
     w->has_said = false;
-    w->started_ns = now_ns;
+    w->started_ns = w->loading_ns = now_ns;
     w->hang = (struct hang){0};
     w->ready_by_ns = 0;
     if (w->was_ready) {
@@ -279,7 +279,7 @@ static void on_ready(struct worker *w, int64_t now_ns)
 
     w->was_ready = true;
     w->ready_by_ns = 0;
-    m->load_ns = MR_MAX(m->load_ns, now_ns - w->started_ns);
+    m->load_ns = MR_MAX(m->load_ns, now_ns - w->loading_ns);
     if (w->died_ns > 0) {
         durations_add(&m->replacement[w->died_of], now_ns - w->died_ns);
         w->died_ns = 0;
@@ -289,6 +289,14 @@ static void on_ready(struct worker *w, int64_t now_ns)
     atomic_store_explicit(&w->is_hopeless, false, memory_order_relaxed);
     mr_log(MR_LOG_DEBUG, "worker.ready", "model=%s worker=%u pid=%d",
            MR_LOG_STR(mr_str_c(m->base.model)), w->index, (int)w->process.pid);
+}
+
+static void on_step(struct worker *w, enum step step, int64_t now_ns)
+{
+    moved(w, step, now_ns);
+    if (step == w->goal) {
+        w->ready_by_ns = 0;
+    }
 }
 
 static int frame_handle(struct worker *w, const struct mr_frame *f, int64_t now_ns,
@@ -301,10 +309,10 @@ static int frame_handle(struct worker *w, const struct mr_frame *f, int64_t now_
     } else if (f->type == MR_FRAME_OPENED && w->step == STEP_OPENING) {
         rc = on_opened(w, f->body, err);
         if (rc == MR_OK) {
-            moved(w, STEP_OPENED, now_ns);
+            on_step(w, STEP_OPENED, now_ns);
         }
     } else if (f->type == MR_FRAME_CONFIGURED && w->step == STEP_CONFIGURING) {
-        moved(w, STEP_CONFIGURED, now_ns);
+        on_step(w, STEP_CONFIGURED, now_ns);
     } else if (f->type == MR_FRAME_READY && w->step == STEP_INSTANCE) {
         on_ready(w, now_ns);
     } else if (f->type == MR_FRAME_FAILED) {
@@ -455,6 +463,35 @@ static bool ended_with(const struct mr_process_exit *how, int code)
     return !how->is_signal && how->code == code;
 }
 
+void worker_stand_by(struct worker *w)
+{
+    w->is_standby = true;
+    w->goal = w->model->configured.len > 0 ? STEP_CONFIGURED : STEP_OPENED;
+}
+
+/* A standby worker runs the dead one's instance from now on, and the dead one's next process stands by. */
+static void place_take(struct worker *dead, int64_t now_ns)
+{
+    struct process_model *m = dead->model;
+
+    for (uint32_t i = 0; !dead->is_standby && i < m->worker_count; i++) {
+        struct worker *w = &m->workers[i];
+        if (w->is_standby && w->is_running && !w->is_stopping && w->step == w->goal) {
+            w->is_standby = false;
+            w->was_ready = true;
+            w->loading_ns = now_ns;
+            w->instance = dead->instance;
+            w->died_ns = dead->died_ns;
+            w->died_of = dead->died_of;
+            w->goal = STEP_READY;
+            worker_set_ready_by(w, now_ns);
+            worker_stand_by(dead);
+            dead->died_ns = 0;
+            worker_advance(w);
+        }
+    }
+}
+
 /* Whether and when there is a next process. */
 static void next_plan(struct worker *w, const struct mr_process_exit *how, bool was_ready,
                       int64_t now_ns)
@@ -488,10 +525,11 @@ static void next_plan(struct worker *w, const struct mr_process_exit *how, bool 
                 w->model->base.model, mr_process_exit_text(how, text),
                 w->lines.last[0] ? "; its last words: " : "", w->lines.last);
     }
-    if (is_bad_model || !w->was_ready) {
+    if (is_bad_model || (!w->was_ready && !w->is_standby)) {
         w->is_failed = true; /* of a first load, its caller decides */
         return;
     }
+    place_take(w, now_ns);
     if (was_ready && atomic_load_explicit(&w->answered, memory_order_relaxed) > 0) {
         restart_worked(&w->restart);
     }

@@ -82,9 +82,14 @@ static int backend_get(struct mr_models *m, const char *name, struct mr_plugin *
     return rc;
 }
 
-static bool has_instances(const Inference__ModelConfig *c)
+static uint32_t instance_count(const Inference__ModelConfig *c)
 {
-    return c->n_instance_group > 1 || (c->n_instance_group == 1 && c->instance_group[0]->count > 1);
+    uint64_t count = 0;
+
+    for (size_t i = 0; i < c->n_instance_group; i++) {
+        count += (uint64_t)MR_MAX(c->instance_group[i]->count, 1);
+    }
+    return (uint32_t)MR_MAX(1, MR_MIN(count, MR_WORKERS_MAX + 1)); /* more are refused later */
 }
 
 /* Whether the model may know a sequence from one request to the next, which the server then does not. */
@@ -93,6 +98,28 @@ static bool may_keep_state(const Inference__ModelConfig *c)
     const Inference__ModelSequenceBatching *q = mr_config_sequences(c);
 
     return q && q->n_state == 0;
+}
+
+#define STANDBY "worker_standby"
+
+static int standby_count(const Inference__ModelConfig *c, struct mr_sentinel_model_args *args,
+                         struct mr_err *err)
+{
+    const char *text = mr_config_parameter(c, STANDBY);
+    const uint32_t most =
+        args->instance_count < MR_WORKERS_MAX ? MR_WORKERS_MAX - args->instance_count : 0;
+    uint64_t count = 0;
+
+    if (text && (!mr_str_to_u64(mr_str_c(text), &count) || count > most)) {
+        return MR_FAIL(err, MR_E_INVALID, "parameter " STANDBY " is '%.64s', allowed are 0 to %u",
+                       text, most);
+    }
+    if (count > 0 && args->may_keep_state) {
+        return MR_FAIL(err, MR_E_INVALID,
+                       "parameter " STANDBY ": a worker that keeps sequences has no substitute");
+    }
+    args->standby_count = (uint32_t)count;
+    return MR_OK;
 }
 
 int mr_backend_model_open(struct mr_models *m, const Inference__ModelConfig *c,
@@ -113,7 +140,8 @@ int mr_backend_model_open(struct mr_models *m, const Inference__ModelConfig *c,
                                           .backend_dir_count = m->o.backend_dir_count,
                                           .desc = desc,
                                           .may_keep_state = may_keep_state(c),
-                                          .has_instances = has_instances(c)};
+                                          .instance_count = instance_count(c)};
+    MR_TRY(standby_count(c, &args, err));
     args.settings = settings_of(&m->o, backend, &args.setting_count);
     MR_TRY(mr_plugin_find(mr_str_c(backend), m->o.backend_dirs, m->o.backend_dir_count, err));
     MR_TRY(mr_models_sentinel(m, &sentinel, err));

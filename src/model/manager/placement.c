@@ -56,20 +56,10 @@ int mr_placements_check(const struct mr_models_options *o, struct mr_err *err)
     return MR_OK;
 }
 
-static const char *parameter_of(const Inference__ModelConfig *c)
-{
-    for (size_t i = 0; i < c->n_parameters; i++) {
-        if (strcmp(c->parameters[i]->key, PARAMETER) == 0) {
-            return c->parameters[i]->value ? c->parameters[i]->value->string_value : "";
-        }
-    }
-    return NULL;
-}
-
 int mr_placement_of(const struct mr_models *m, const Inference__ModelConfig *c,
                     enum mr_placement *out, struct mr_err *err)
 {
-    const char *asked = parameter_of(c);
+    const char *asked = mr_config_parameter(c, PARAMETER);
 
     if (asked && !parse(asked, out)) {
         return MR_FAIL(err, MR_E_INVALID,

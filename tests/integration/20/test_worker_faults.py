@@ -60,6 +60,37 @@ def test_killed_again_and_again_with_one_request(fault, models, start, hold):
     assert answer(ask(server, "m", [7], hold.parameters)) == [7]
 
 
+# ---- standby ----
+
+def test_standby(fault, models, start, hold):
+    """It has loaded the model when a worker dies: requests have answers although no process can load now."""
+    fault(worker_standby="1", **hold.loading)
+    hold.end()
+    server = start(models, "--worker-hang-timeout=600s")
+    of = lambda: sorted(w["state"] for w in workers(server, "m"))
+    wait.equal(of, ["ready", "standby"])
+    for _ in range(2):
+        hold.path.touch()
+        before = pids(server, "m")
+        os.kill(before[0], signal.SIGKILL)
+        assert answer(ask(server, "m", [1])) == [1]
+        wait.equal(of, ["ready", "starting"])
+        assert pids(server, "m") != before
+        hold.end()
+        wait.equal(of, ["ready", "standby"])
+    assert value(server, RESTARTS, model="m", reason="crash") == 2
+    assert report(server, "m")["replacement"]["crash"]["count"] == 2
+
+
+@pytest.mark.parametrize("standby, extra, text", [
+    ("-1", "", "allowed are 0 to 63"), ("64", "", "allowed are 0 to 63"), ("x", "", "allowed are 0 to 63"),
+    ("1", " sequence_batching { }", "has no substitute")])
+def test_standby_that_is_not_possible(models, explicit, standby, extra, text):
+    add_fault(models, extra=extra, worker_standby=standby)
+    server, control = explicit()
+    assert text in control.load("m").error
+
+
 # ---- quarantine ----
 
 @pytest.mark.parametrize("batching", ["", " dynamic_batching { }"])

@@ -40,7 +40,9 @@ struct mr_sentinel_model_args {
     /* Requests come in sequences, of which instances may keep something: they are run by the worker of their instance, and
      * not again when that dies, unless the backend says that equal inputs give equal outputs. */
     bool may_keep_state;
-    bool has_instances; /* more than one: each runs its own warm-up */
+    uint32_t instance_count; /* with more than one each runs its own warm-up */
+    uint32_t
+        standby_count; /* workers that have loaded the model and wait; together at most MR_WORKERS_MAX */
 };
 
 /** Opens a model in a worker, as mr_plugin_model_open does here. Each of its instances gets a worker. Blocks until the
@@ -67,7 +69,8 @@ enum mr_worker_state {
     MR_WORKER_READY,
     MR_WORKER_WAITING, /* it died, and is started again in a moment */
     MR_WORKER_FAILED,  /* it is not started again by itself */
-    MR_WORKER_STOPPED
+    MR_WORKER_STOPPED,
+    MR_WORKER_STANDBY /* it has loaded the model, and takes the place of the next worker that dies */
 };
 
 /** Why workers were replaced. */
