@@ -50,7 +50,7 @@ struct writer {
     size_t cap;
     size_t at; /* grows past cap */
     int64_t copied;
-    const struct mr_shm *plane;
+    const struct mr_shm *plane; /* where tensors may stay; NULL: all are copied */
 };
 
 static uint64_t put(struct writer *w, const void *data, size_t bytes, size_t align)
@@ -86,7 +86,7 @@ static uint64_t put_tensors(struct writer *w, const struct mr_tensor *list, uint
         struct tensor it = {.dtype = t->dtype, .rank = t->rank, .bytes = t->bytes};
         if (t->dtype != MR_DTYPE_INVALID) {
             it.shape = put(w, t->shape, (size_t)t->rank * sizeof *t->shape, 8);
-            it.is_in_segment = mr_shm_input_at(w->plane, t->data, t->bytes, &it.data);
+            it.is_in_segment = w->plane && mr_shm_input_at(w->plane, t->data, t->bytes, &it.data);
             if (!it.is_in_segment) {
                 it.data = put(w, t->data, t->bytes, ALIGN_BYTES);
                 w->copied += (int64_t)t->bytes;
@@ -182,6 +182,27 @@ int64_t mr_ipc_exec_write(struct mr_shm *p, struct mr_shm_slot *s, const struct 
     return w.copied;
 }
 
+int mr_ipc_exec_keep(struct mr_shm *p, const struct mr_exec *exec, struct mr_block **out_block,
+                     uint64_t *out_offset, uint64_t *out_bytes, struct mr_err *err)
+{
+    struct writer w = {0};
+    struct mr_block *block;
+    int fd;
+
+    put_body(&w, exec);
+    *out_bytes = w.at;
+    block = mr_block_new_in(&mr_shm_inputs(p)->provider, w.at);
+    if (!block) {
+        return MR_FAIL(err, MR_E_EXHAUSTED, "no shared memory for %zu bytes of a request", w.at);
+    }
+    memset(block->data, 0, w.at); /* equal executions are equal byte for byte */
+    mr_block_in_file(block, block->data, &fd, out_offset);
+    w = (struct writer){block->data, block->cap, 0, 0, NULL};
+    put_body(&w, exec);
+    *out_block = block;
+    return MR_OK;
+}
+
 /* ---- reading ---- */
 
 struct reader {
@@ -257,16 +278,11 @@ static void requests(struct reader *r, const struct body *b, struct mr_exec *out
     out->requests = list;
 }
 
-int mr_ipc_exec_read(const struct mr_shm_view *v, const struct mr_shm_task *t,
-                     struct mr_arena *arena, struct mr_exec *out, uint64_t *out_nonce,
-                     struct mr_err *err)
+static int body_read(const struct mr_shm_view *v, const uint8_t *base, struct mr_arena *arena,
+                     struct mr_exec *out, struct mr_err *err)
 {
-    struct head h;
-    struct reader r = {.view = v, .arena = arena};
+    struct reader r = {.view = v, .base = base, .arena = arena};
 
-    memcpy(&h, t->message, sizeof h);
-    r.base = h.body_offset == NOWHERE ? t->message + ALIGN_BYTES
-                                      : mr_shm_input(v, h.body_offset, h.body_bytes);
     if (!r.base) {
         return MR_FAIL(err, MR_E_INTERNAL, "a request in shared memory is damaged");
     }
@@ -283,8 +299,26 @@ int mr_ipc_exec_read(const struct mr_shm_view *v, const struct mr_shm_task *t,
         out->inputs = tensors(&r, b->inputs, b->input_count);
     }
     requests(&r, b, out);
-    *out_nonce = h.nonce;
     return r.failed
                ? MR_FAIL(err, MR_E_NOMEM, "no memory for a request of %u inputs", b->input_count)
                : MR_OK;
+}
+
+int mr_ipc_exec_read(const struct mr_shm_view *v, const struct mr_shm_task *t,
+                     struct mr_arena *arena, struct mr_exec *out, uint64_t *out_nonce,
+                     struct mr_err *err)
+{
+    struct head h;
+
+    memcpy(&h, t->message, sizeof h);
+    *out_nonce = h.nonce;
+    return h.body_offset == NOWHERE
+               ? body_read(v, t->message + ALIGN_BYTES, arena, out, err)
+               : mr_ipc_exec_read_kept(v, h.body_offset, h.body_bytes, arena, out, err);
+}
+
+int mr_ipc_exec_read_kept(const struct mr_shm_view *v, uint64_t offset, uint64_t bytes,
+                          struct mr_arena *arena, struct mr_exec *out, struct mr_err *err)
+{
+    return body_read(v, mr_shm_input(v, offset, bytes), arena, out, err);
 }

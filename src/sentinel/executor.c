@@ -135,6 +135,7 @@ static void stop(struct process_model *m, uint32_t first, uint32_t count)
 
 static void model_free(struct process_model *m)
 {
+    warmups_drop(&m->warmups);
     mr_shm_free(&m->shm);
     mr_free((void *)(uintptr_t)m->base.signature);
     mr_buf_fini(&m->configured);

@@ -116,6 +116,11 @@ int run_execute(struct mr_executor *e, struct mr_execution *x, struct mr_err *er
     if (beyond > 0) {
         mr_shm_add_extent(m->shm, s, beyond); /* if not, the worker asks when it knows more */
     }
+    if (x->is_bound && !m->keeps_state && !(x->exec.flags & MR_EXEC_DECOUPLED)) {
+        pthread_mutex_lock(&m->sentinel->lock);
+        warmups_keep(&m->warmups, m->shm, &x->exec);
+        pthread_mutex_unlock(&m->sentinel->lock);
+    }
     /* release: the run, for a cancel. One that comes before the slot is submitted is not heard: it then runs. */
     atomic_store_explicit(&x->handle, r, memory_order_release);
     atomic_fetch_add_explicit(&m->copied_bytes, (uint64_t)copied, memory_order_relaxed);

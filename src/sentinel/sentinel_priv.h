@@ -19,6 +19,7 @@
 #include "sentinel/sentinel.h"
 #include "shm/plane.h"
 #include "times.h"
+#include "warmups.h"
 
 /* Of the threads that take what is done, the watching thread; the loops follow. */
 #define HOME_SENTINEL 0u
@@ -113,6 +114,7 @@ struct process_model {
     uint32_t worker_count;   /* places that are used */
     uint32_t instance_count; /* the last of them to open is followed by the standby workers */
     uint32_t standby_count;
+    struct warmups warmups;
     struct kept kept;            /* set before `opened`, then constant */
     struct mr_ipc_opened opened; /* of the first worker; strings in the arena */
     _Atomic uint32_t ready;      /* workers; relaxed */

@@ -222,6 +222,21 @@ static void say(struct worker *w, enum mr_frame_type type, const struct mr_buf *
     worker_flush(w);
 }
 
+/* A process that replaces another one; the scheduler warms up the first ones. */
+static void warm_up_say(struct worker *w)
+{
+    const struct warmups *list = &w->model->warmups;
+    struct mr_buf body;
+
+    for (uint32_t i = 0; w->was_ready && i < list->count; i++) {
+        mr_buf_init(&body, MR_FRAME_MAX);
+        mr_pack_u64(&body, list->at[i].offset);
+        mr_pack_u64(&body, list->at[i].bytes);
+        say(w, MR_FRAME_WARMUP, &body);
+        mr_buf_fini(&body);
+    }
+}
+
 void worker_advance(struct worker *w)
 {
     struct process_model *m = w->model;
@@ -246,6 +261,7 @@ void worker_advance(struct worker *w)
         say(w, MR_FRAME_CONFIGURE, &m->configured);
     } else if ((w->step == STEP_OPENED || w->step == STEP_CONFIGURED) && w->goal == STEP_READY) {
         w->step = STEP_INSTANCE;
+        warm_up_say(w);
         mr_ipc_instance_pack(&body, &w->instance);
         say(w, MR_FRAME_INSTANCE, &body);
     }

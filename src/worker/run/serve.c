@@ -43,6 +43,7 @@ struct worker_serve {
     struct mr_arena arena;
     int64_t run_ns; /* longest execution lately: rises at once, falls slowly */
     pthread_t thread;
+    bool is_started;
     _Atomic bool is_stopping;
     pthread_mutex_t
         answering; /* held while one of several answers is in the room, and its client reads */
@@ -128,22 +129,19 @@ static int pending_wait(struct worker_serve *s, struct job *j)
     return j->x.status;
 }
 
-static int job_run(struct worker_serve *s, struct job *j, struct mr_err *err)
+static int job_execute(struct worker_serve *s, struct job *j, struct mr_err *err)
 {
     struct mr_execution *x = &j->x;
     int rc;
 
-    MR_TRY(mr_ipc_exec_read(s->view, &j->task, &s->arena, &x->exec, &j->nonce, err));
     x->outputs.list =
         MR_ARENA_ARRAY(&s->arena, struct mr_exec_output, s->executor->signature->output_count + 1u);
     if (!x->outputs.list) {
         return MR_FAIL(err, MR_E_NOMEM, "no memory for an execution");
     }
     x->outputs.arena = &s->arena;
-    x->outputs.provider = &j->room.provider;
     x->instance = s->instance;
     x->err = &j->err;
-    x->is_cancelled = is_cancelled;
     x->fail_request = fail_request;
     x->respond = respond;
     x->on_done = on_done;
@@ -156,6 +154,17 @@ static int job_run(struct worker_serve *s, struct job *j, struct mr_err *err)
         }
     }
     job_set_running(s, NULL);
+    return rc;
+}
+
+static int job_run(struct worker_serve *s, struct job *j, struct mr_err *err)
+{
+    int rc;
+
+    MR_TRY(mr_ipc_exec_read(s->view, &j->task, &s->arena, &j->x.exec, &j->nonce, err));
+    j->x.outputs.provider = &j->room.provider;
+    j->x.is_cancelled = is_cancelled;
+    rc = job_execute(s, j, err);
 out:
     return rc;
 }
@@ -208,8 +217,7 @@ static void *serve_main(void *arg)
     return NULL;
 }
 
-int worker_serve_start(struct worker_serve **out, struct mr_shm_view *v, struct mr_executor *e,
-                       void *instance, struct mr_err *err)
+struct worker_serve *worker_serve_new(struct mr_shm_view *v, struct mr_executor *e, void *instance)
 {
     struct worker_serve *s = MR_NEW(struct worker_serve);
 
@@ -220,14 +228,28 @@ int worker_serve_start(struct worker_serve **out, struct mr_shm_view *v, struct 
     pthread_mutex_init(&s->lock, NULL);
     pthread_mutex_init(&s->answering, NULL);
     pthread_cond_init(&s->ended, NULL);
-    const int rc = mr_thread_start(&s->thread, "execute", serve_main, s, err);
-    if (rc < 0) {
-        mr_arena_fini(&s->arena);
-        mr_free(s);
-        return rc;
+    return s;
+}
+
+void worker_serve_warm(struct worker_serve *s, uint64_t offset, uint64_t bytes)
+{
+    struct job j = {.serve = s};
+    struct mr_err err;
+
+    mr_err_clear(&err);
+    if (mr_ipc_exec_read_kept(s->view, offset, bytes, &s->arena, &j.x.exec, &err) == MR_OK &&
+        job_execute(s, &j, &err) == MR_OK) {
+        mr_exec_outputs_drop(&j.x.outputs);
     }
-    *out = s;
-    return MR_OK;
+    mr_arena_reset(&s->arena);
+}
+
+int worker_serve_start(struct worker_serve *s, struct mr_err *err)
+{
+    const int rc = mr_thread_start(&s->thread, "execute", serve_main, s, err);
+
+    s->is_started = rc == MR_OK;
+    return rc;
 }
 
 void worker_serve_cancel(struct worker_serve *s, uint32_t slot, uint64_t generation)
@@ -254,13 +276,14 @@ void worker_serve_stop(struct worker_serve **io)
         return;
     }
     atomic_store_explicit(&s->is_stopping, true, memory_order_relaxed);
-    do {
+    while (s->is_started) {
         mr_shm_view_wake(s->view);
         clock_gettime(CLOCK_REALTIME, &until);
         until.tv_nsec += STOP_LOOK_NS;
         until.tv_sec += until.tv_nsec / MR_NS_PER_S;
         until.tv_nsec %= MR_NS_PER_S;
-    } while (pthread_timedjoin_np(s->thread, NULL, &until) == ETIMEDOUT);
+        s->is_started = pthread_timedjoin_np(s->thread, NULL, &until) == ETIMEDOUT;
+    }
     pthread_cond_destroy(&s->ended);
     pthread_mutex_destroy(&s->lock);
     pthread_mutex_destroy(&s->answering);

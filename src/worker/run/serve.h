@@ -7,9 +7,12 @@
 
 struct worker_serve;
 
-/* Starts the thread. All borrowed. Errors: MR_E_NOMEM, MR_E_EXHAUSTED. */
-int worker_serve_start(struct worker_serve **out, struct mr_shm_view *v, struct mr_executor *e,
-                       void *instance, struct mr_err *err);
+/* All borrowed. */
+struct worker_serve *worker_serve_new(struct mr_shm_view *v, struct mr_executor *e, void *instance);
+/* Runs an execution that mr_ipc_exec_keep has kept, for nobody. Before worker_serve_start. */
+void worker_serve_warm(struct worker_serve *s, uint64_t offset, uint64_t bytes);
+/* Starts the thread. Errors: MR_E_EXHAUSTED. */
+int worker_serve_start(struct worker_serve *s, struct mr_err *err);
 /* Nobody waits for that execution: tells the backend. Thread: any but the executing one. */
 void worker_serve_cancel(struct worker_serve *s, uint32_t slot, uint64_t generation);
 /* Takes no more, waits for what runs, ends the thread. */

@@ -21,6 +21,8 @@
 
 #define SETUP_BYTES_MAX ((size_t)256 << 20)
 
+#define WARMUPS_MAX 64u
+
 struct worker {
     pid_t server;
     struct mr_buf in;
@@ -33,6 +35,10 @@ struct worker {
     void *instance;
     struct mr_shm_view *view;
     struct worker_serve *serve;
+    struct {
+        uint64_t offset, bytes;
+    } warmups[WARMUPS_MAX];
+    uint32_t warmup_count;
     bool is_stopping;
 };
 
@@ -231,10 +237,28 @@ static int on_instance(struct worker *w, mr_bytes body, struct mr_err *err)
     }
     MR_TRY(mr_ipc_instance_unpack(body, &w->arena, &desc, err));
     MR_TRY(w->executor->ops->instance_open(w->executor, &desc, &w->instance, err));
+    w->serve = worker_serve_new(w->view, w->executor, w->instance);
+    for (uint32_t i = 0; i < w->warmup_count; i++) {
+        worker_serve_warm(w->serve, w->warmups[i].offset, w->warmups[i].bytes);
+    }
     MR_TRY(say_opened(w, MR_FRAME_READY, err)); /* before anything that it may die of */
-    MR_TRY(worker_serve_start(&w->serve, w->view, w->executor, w->instance, err));
+    MR_TRY(worker_serve_start(w->serve, err));
 out:
     return rc;
+}
+
+/* An execution that the instance runs before it is ready. */
+static int on_warmup(struct worker *w, mr_bytes body, struct mr_err *err)
+{
+    struct mr_unpack u = mr_unpack_begin(body, &w->arena);
+    const uint64_t offset = mr_unpack_u64(&u), bytes = mr_unpack_u64(&u);
+
+    if (u.failed || w->warmup_count == WARMUPS_MAX) {
+        return MR_FAIL(err, MR_E_INVALID, "a warm-up that is damaged, or one too many");
+    }
+    w->warmups[w->warmup_count].offset = offset;
+    w->warmups[w->warmup_count++].bytes = bytes;
+    return MR_OK;
 }
 
 static void on_cancel(struct worker *w, mr_bytes body)
@@ -253,6 +277,7 @@ static int frame_handle(struct worker *w, const struct mr_frame *f, struct mr_er
     switch (f->type) {
     case MR_FRAME_OPEN: return on_open(w, f->body, err);
     case MR_FRAME_CONFIGURE: return on_configure(w, f->body, err);
+    case MR_FRAME_WARMUP: return on_warmup(w, f->body, err);
     case MR_FRAME_INSTANCE: return on_instance(w, f->body, err);
     case MR_FRAME_CANCEL: on_cancel(w, f->body); return MR_OK;
     case MR_FRAME_STOP: w->is_stopping = true; return MR_OK;

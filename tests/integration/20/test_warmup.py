@@ -1,5 +1,7 @@
 """Warm-up: samples of model_warmup, or made-up requests, run on every instance before a model is ready, and are not the
 clients' business."""
+import os
+import signal
 import threading
 
 import numpy as np
@@ -7,6 +9,7 @@ import pytest
 
 from lib import repo, wait
 from lib.control import Control
+from lib.workers import is_alive, pids
 
 
 def sample(name="sample", batch=1, count=0, data="zero_data: true", dims="[4]"):
@@ -135,6 +138,22 @@ def test_each_instance_is_warmed_up(models, start, seen, tmp_path, placement):
     add(models, seen, extra="instance_group { count: 3 kind: KIND_CPU } " + sample(count=5, dims="[1]"), execution_placement=placement)
     start(models, f"--worker-directory={tmp_path}")
     assert sorted(instance for instance, _, _ in seen.runs()) == [0] * 5 + [1] * 5 + [2] * 5
+
+
+@pytest.mark.parametrize("elements", [1, 100_000])
+def test_a_worker_that_replaces_another(models, start, seen, tmp_path, elements):
+    """Runs each of the samples once before it takes what waits; they are the same for a worker that stands by."""
+    extra = "".join(sample(name, batch=rows, count=3, dims=f"[{elements}]") for name, rows in (("a", 1), ("b", 2)))
+    add(models, seen, extra=extra, execution_placement="process", worker_standby="1")
+    server = start(models, f"--worker-directory={tmp_path}")
+    with Control(server) as c:
+        assert [rows for _, rows, _ in seen.runs()] == [1] * 3 + [2] * 3
+        for deaths in (1, 2):
+            pid, = wait.until(lambda: pids(server, "m"), "a worker")
+            os.kill(pid, signal.SIGKILL)
+            wait.until(lambda: not is_alive(pid), "the worker's end")
+            assert c.rest.infer("m", [("INPUT0", "INT32", [3, 1], [7, 8, 9])]).status == 200
+            assert [rows for _, rows, _ in seen.runs()] == [1] * 3 + [2] * 3 + [1, 2, 3] * deaths
 
 
 @pytest.mark.parametrize("options, parameters, extra, expected", [

@@ -9,6 +9,7 @@ enum mr_frame_type {
     /* to the worker */
     MR_FRAME_OPEN = 1,  /* struct mr_ipc_open; answered by OPENED or FAILED */
     MR_FRAME_CONFIGURE, /* a signature; answered by CONFIGURED or FAILED */
+    MR_FRAME_WARMUP,    /* before INSTANCE: offset, bytes of what mr_ipc_exec_keep has kept */
     MR_FRAME_INSTANCE,  /* struct mr_instance_desc; answered by READY or FAILED */
     MR_FRAME_CANCEL,    /* slot, generation: nobody waits for that execution */
     MR_FRAME_STOP,      /* take no more; end when what runs is done */

@@ -16,10 +16,15 @@
 int64_t mr_ipc_exec_write(struct mr_shm *p, struct mr_shm_slot *s, const struct mr_exec *exec,
                           uint64_t nonce, size_t *out_bytes, struct mr_block **out_block,
                           struct mr_err *err);
+/** A copy of an execution in shared memory, for mr_ipc_exec_read_kept, as long as the block. Errors: MR_E_EXHAUSTED. */
+int mr_ipc_exec_keep(struct mr_shm *p, const struct mr_exec *exec, struct mr_block **out_block,
+                     uint64_t *out_offset, uint64_t *out_bytes, struct mr_err *err);
 /** Thread: worker. The structs are in the arena, what they point to in the message. Errors: MR_E_INTERNAL (damaged),
  *  MR_E_NOMEM. */
 int mr_ipc_exec_read(const struct mr_shm_view *v, const struct mr_shm_task *t,
                      struct mr_arena *arena, struct mr_exec *out, uint64_t *out_nonce,
                      struct mr_err *err);
+int mr_ipc_exec_read_kept(const struct mr_shm_view *v, uint64_t offset, uint64_t bytes,
+                          struct mr_arena *arena, struct mr_exec *out, struct mr_err *err);
 
 #endif
