@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +14,7 @@ from lib.grpcraw import Grpc
 from lib.metrics import value
 from lib.raw import Http1, Http2, request
 from lib.rest import Rest, binary_body, infer_path
+from lib.workers import thread_names
 
 PROCESS = {"execution_placement": "process"}
 PATIENT = ("--body-timeout=3600s", "--write-timeout=3600s", "--worker-hang-timeout=3600s")
@@ -45,10 +45,6 @@ def copied(server, model="m"):
 def in_flight(server):
     """Bytes of bulk memory."""
     return value(server, "millrace_block_bytes", use="requests")
-
-
-def threads(server):
-    return [(task / "comm").read_text().strip() for task in Path(f"/proc/{server.process.pid}/task").iterdir()]
 
 
 def numbers(count):
@@ -138,7 +134,7 @@ def test_large_tensors_are_not_copied(served, infer):
         data = numbers(count)
         assert infer(served, data) == data.tobytes()
     assert copied(served) == before
-    assert not [name for name in threads(served) if name.startswith("run:")]  # the network's hand them over
+    assert not [name for name in thread_names(served) if name.startswith("run:")]  # the network's hand them over
 
 
 @pytest.mark.release

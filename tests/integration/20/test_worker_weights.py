@@ -1,5 +1,6 @@
 """Weights of a model in processes stay in memory that the server keeps: a worker that replaces another one maps them, all
 workers of the model share them, and none can change them."""
+import contextlib
 import errno
 import fcntl
 import os
@@ -35,8 +36,12 @@ def inode(pid):
 
 
 def descriptors(pid):
-    folder = f"/proc/{pid}/fd"
-    return [f"{folder}/{n}" for n in os.listdir(folder) if os.readlink(f"{folder}/{n}").startswith(NAME)]
+    found, folder = [], f"/proc/{pid}/fd"
+    for n in os.listdir(folder):
+        with contextlib.suppress(FileNotFoundError):  # it has been closed
+            if os.readlink(f"{folder}/{n}").startswith(NAME):
+                found.append(f"{folder}/{n}")
+    return found
 
 
 @pytest.fixture

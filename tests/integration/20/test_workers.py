@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +14,8 @@ from lib.grpcraw import Grpc
 from lib.metrics import value
 from lib.rest import Rest, infer_path
 from lib.server import BIN
-from lib.workers import PROCESS, RESTARTS, add_fault, answer, ask, asked, group, is_alive, numbers, pids, states, workers
+from lib.workers import (PROCESS, RESTARTS, add_fault, answer, ask, asked, group, is_alive, numbers, pids, states, thread_names,
+                         workers)
 
 
 @pytest.fixture
@@ -94,10 +94,6 @@ def test_model_that_does_not_open(models, explicit):
     assert "no such weights" in control.load("m").error
 
 
-def threads(server):
-    return [(task / "comm").read_text().strip() for task in Path(f"/proc/{server.process.pid}/task").iterdir()]
-
-
 def test_no_thread_between_loop_and_worker(models, start):
     """A network thread hands small requests over; a model's own thread copies large ones."""
     repo.add(models, "m", parameters=PROCESS)
@@ -106,10 +102,10 @@ def test_no_thread_between_loop_and_worker(models, start):
         for count in (1, 10, 1000):
             body = {"inputs": [{"name": "INPUT0", "datatype": "INT32", "shape": [count], "data": list(range(count))}]}
             assert answer(rest.post(infer_path("m"), json.dumps(body))) == list(range(count))
-        assert "run:m" not in threads(server)
+        assert "run:m" not in thread_names(server)
         body["inputs"][0] |= {"shape": [100_000], "data": list(range(100_000))}
         assert answer(rest.post(infer_path("m"), json.dumps(body))) == list(range(100_000))
-        assert "run:m" in threads(server)
+        assert "run:m" in thread_names(server)
 
 
 def test_cancel(fault, models, start, hold):
@@ -405,5 +401,5 @@ def test_no_thread_of_the_model(models, start):
                 shape = [1, 4] if model == "batches" else [4]
                 body = {"inputs": [{"name": "INPUT0", "datatype": "INT32", "shape": shape, "data": [i] * 4}]}
                 assert rest.post(infer_path(model), body).ok().json()["outputs"][0]["data"] == [i] * 4
-    threads = [p.read_text().strip() for p in Path(f"/proc/{server.process.pid}/task").glob("*/comm")]
-    assert "sentinel" in threads and not [t for t in threads if t.startswith("run:")], threads
+    names = thread_names(server)
+    assert "sentinel" in names and not [n for n in names if n.startswith("run:")], names

@@ -4,11 +4,10 @@ import os
 import signal
 import threading
 import time
-from pathlib import Path
 
 from lib import onnxgen, repo, wait
 from lib.rest import Rest, infer_path
-from lib.workers import PROCESS, add_fault, answer, ask, group, pids
+from lib.workers import PROCESS, add_fault, answer, ask, group, of_threads, pids
 
 # Name of a model, and what it adds to its input.
 ADDED = {"m": 0, "onnx": 1}
@@ -75,4 +74,4 @@ def replace(server, model, times):
 
 def children(server):
     """Processes that the server has started and not taken note of as ended."""
-    return [int(pid) for task in Path(f"/proc/{server.process.pid}/task").iterdir() for pid in (task / "children").read_text().split()]
+    return [int(pid) for text in of_threads(server.process.pid, "children") for pid in text.split()]

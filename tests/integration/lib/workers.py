@@ -1,4 +1,5 @@
 """Models in worker processes, as their clients and the system see them."""
+import contextlib
 import json
 import threading
 from pathlib import Path
@@ -40,9 +41,22 @@ def is_alive(pid):
         return False
 
 
+def of_threads(pid, name):
+    """The text of that file of each thread of a process, but of those that end meanwhile."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            found.append((task / name).read_text())
+    return found
+
+
 def states(pid):
     """Of the threads of a process."""
-    return [(task / "stat").read_text().rsplit(")", 1)[1].split()[0] for task in Path(f"/proc/{pid}/task").iterdir()]
+    return [text.rsplit(")", 1)[1].split()[0] for text in of_threads(pid, "stat")]
+
+
+def thread_names(server):
+    return [text.strip() for text in of_threads(server.process.pid, "comm")]
 
 
 def numbers(values, parameters=None):
