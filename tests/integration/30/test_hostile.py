@@ -239,8 +239,12 @@ def test_memory_that_does_not_come_back(patient, hold, how):
 
     def hours_later(ask, *args):
         """What ask() returns when it has waited for an hour."""
+        received = lambda: value(server, "millrace_received_bytes_total")
+        before = received()
         with ThreadPoolExecutor(1) as pool:
             future = pool.submit(ask, *args)
+            # The connection is not to be ended as an idle one. What asks for the metric is received, too.
+            wait.until(lambda: received() > before + 20_000, "the request to have begun")
             # No hour after the refusal, in which the client reads it.
             wait.until(lambda: value(server, "millrace_timeouts_total") or faults.later(server, 3601), "an end of its time")
             return future.result()
