@@ -38,7 +38,8 @@ def new_faults(before, after):
 
 def test_page_faults(updated):
     """A thread that serves takes no page fault because of an update. What it takes now and then of its own accord is
-    seen in quiet times beside."""
+    seen in quiet times beside; on a busy machine an update lasts longer, and a thread takes a few more in it. Weights
+    that came to it by faults would be thousands."""
     with updated() as u:
         u.update()  # the first makes what later ones use again
         quiet, busy = 0, 0
@@ -49,7 +50,8 @@ def test_page_faults(updated):
             quiet += new_faults(first, second)
             u.update()
             busy += new_faults(second, u.faults())
-        assert busy <= quiet + UPDATES, f"{busy} page faults in {UPDATES} updates, {quiet} in quiet times"
+        pages = WEIGHTS // os.sysconf("SC_PAGESIZE")
+        assert busy <= quiet + UPDATES * pages // 100, f"{busy} page faults in {UPDATES} updates, {quiet} in quiet times"
 
 
 class Traced(collections.Counter):
