@@ -251,7 +251,9 @@ def test_pipelines_without_reading(served, faults, certificate, listener, path, 
         assert push_until_stuck(connections, request("GET", path) * 200) > 0
         assert in_use(server) < BUDGET // 2 + 60 * (MIB // 8)
         if wait.SLOW == 1:
-            assert resident(server) - before < 2 * BUDGET  # the system has not yet back what was in use at some time
+            # The heap keeps what was in use at some time: on a busy machine up to twice the budget has been seen. All
+            # answers together would be several times as much.
+            assert resident(server) - before < 4 * BUDGET
         others_are_served(server)
         hours_pass(server, faults)
     comes_back(server, before)
