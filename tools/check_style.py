@@ -54,8 +54,9 @@ def check_braces(root):
 
 
 def words_of(path):
-    """What names of a .c file may begin with; `path` is relative to src/. A name in capitals is the call of a macro."""
-    words = {'mr', 'main'}
+    """What names of a .c file may begin with; `path` is relative to src/. A name in capitals is the call of a macro. Python
+    looks for PyInit_<module>."""
+    words = {'mr', 'main', 'PyInit'}
     for part in path.with_suffix('').parts:
         for word in (part, *part.split('_')):
             words |= {word, word.removesuffix('s')}

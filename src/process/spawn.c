@@ -148,15 +148,25 @@ void mr_process_kill(const struct mr_process *p, int signal)
     syscall(SYS_pidfd_send_signal, p->pidfd, signal, NULL, 0);
 }
 
-bool mr_process_reap(const struct mr_process *p, bool is_waiting, struct mr_process_exit *out)
+static bool wait_for_end(const struct mr_process *p, int flags, siginfo_t *out)
 {
-    siginfo_t info = {0};
     int rc;
 
     do {
-        rc = waitid((idtype_t)P_PIDFD, (id_t)p->pidfd, &info, WEXITED | (is_waiting ? 0 : WNOHANG));
+        rc = waitid((idtype_t)P_PIDFD, (id_t)p->pidfd, out, WEXITED | flags);
     } while (rc < 0 && errno == EINTR);
-    if (rc < 0 || info.si_pid == 0) {
+    return rc == 0 && out->si_pid != 0;
+}
+
+bool mr_process_reap(const struct mr_process *p, bool is_waiting, struct mr_process_exit *out)
+{
+    siginfo_t info = {0};
+
+    if (!wait_for_end(p, WNOWAIT | (is_waiting ? 0 : WNOHANG), &info)) {
+        return false;
+    }
+    kill(-p->pid, SIGKILL); /* its group: not reaped yet, it keeps the number from meaning others */
+    if (!wait_for_end(p, 0, &info)) {
         return false;
     }
     *out = (struct mr_process_exit){info.si_code != CLD_EXITED, info.si_status};

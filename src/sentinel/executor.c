@@ -347,20 +347,27 @@ static const char *const *texts_keep(struct process_model *m, const char *const 
     return copy;
 }
 
+static size_t texts_count(const char *const *list)
+{
+    size_t n = 0;
+
+    while (list && list[n]) {
+        n++;
+    }
+    return n;
+}
+
 /* A copy of what the workers are told, as long as the model. */
 static void open_keep(struct process_model *m, const struct mr_sentinel_model_args *args)
 {
     const struct mr_model_desc *d = args->desc;
     struct mr_ipc_open *o = &m->open;
-    size_t links = 0;
 
-    while (d->link_dirs && d->link_dirs[links]) {
-        links++;
-    }
     *o = (struct mr_ipc_open){.backend = text_keep(m, args->backend),
                               .setting_count = (uint32_t)args->setting_count,
                               .home_count = m->sentinel->home_count,
-                              .confine_steps = m->sentinel->options.confine_steps,
+                              .confine_steps =
+                                  m->sentinel->options.confine_steps & ~args->confine_less,
                               .memory_bytes = m->sentinel->options.memory_bytes,
                               .user = m->sentinel->options.user,
                               .write_dirs = m->sentinel->options.write_dirs,
@@ -374,8 +381,12 @@ static void open_keep(struct process_model *m, const struct mr_sentinel_model_ar
     o->model.config_json = text_keep(m, d->config_json);
     o->model.settings = settings_keep(m, d->settings, d->setting_count);
     o->model.repository_dir = text_keep(m, d->repository_dir);
-    o->model.link_dirs = texts_keep(m, d->link_dirs, links);
+    o->model.link_dirs = texts_keep(m, d->link_dirs, texts_count(d->link_dirs));
     o->model.loading = NULL;
+    if (args->command) {
+        m->command = texts_keep(m, args->command, texts_count(args->command));
+        m->environment = texts_keep(m, args->environment, texts_count(args->environment));
+    }
 }
 
 static int signature_take(struct process_model *m, bool may_keep_state, struct mr_err *err)
@@ -423,6 +434,7 @@ int mr_sentinel_model_open(struct mr_executor **out, struct mr_sentinel *s,
     m->base.hands_over = true;
     m->rows.limit = &m->base.rows_max;
     m->loading = args->desc->loading;
+    m->may_wait = args->may_wait;
     m->worker_count = 1;
     m->instance_count = args->instance_count;
     m->standby_count = args->standby_count;

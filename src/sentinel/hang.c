@@ -19,7 +19,8 @@ static int64_t limit_of(const struct hang *h, const struct hang_look *l, int64_t
     if (l->typical_ns == 0) {
         return l->most_ns;
     }
-    return l->cpu_ns - h->first_cpu_ns > counted_ns / 4 ? MR_MAX(usual, l->most_ns) : usual;
+    return l->may_wait || l->cpu_ns - h->first_cpu_ns > counted_ns / 4 ? MR_MAX(usual, l->most_ns)
+                                                                       : usual;
 }
 
 bool hang_judge(struct hang *h, const struct hang_look *l)

@@ -23,6 +23,7 @@ struct hang_look {
     int64_t gap_ns;    /* since the last look, beyond the usual */
     bool has_work;     /* it runs something, or something waits for it */
     bool is_running;   /* it runs something */
+    bool may_wait;     /* to stand still is no sign */
     bool is_starting;  /* its thread has not said yet that it is there */
     uint64_t progress; /* its counter */
     int64_t cpu_ns;    /* of its thread */

@@ -58,6 +58,7 @@ static void worker_judge(struct worker *w, const struct mr_shm_worker_state *sta
                              .is_running = state->slot != NULL,
                              .is_starting = state->thread == 0,
                              .progress = state->progress,
+                             .may_wait = m->may_wait,
                              .most_ns = m->sentinel->options.hang_ns};
 
     if (look.has_work) {

@@ -104,6 +104,8 @@ struct process_model {
     TAILQ_ENTRY(process_model) link;
     struct mr_arena arena;   /* names and what follows */
     struct mr_ipc_open open; /* what each of its workers is told to load */
+    /* What runs its workers, terminated by NULL; NULL: millrace-worker, and an environment of few variables. */
+    const char *const *command, *const *environment;
     struct mr_loading *loading;
     struct mr_buf configured; /* packed signature of the config; len 0 = none */
     struct mr_shm *shm;
@@ -121,6 +123,7 @@ struct process_model {
     _Atomic bool is_broken;      /* no worker will come soon; relaxed */
     _Atomic bool has_cancelled;  /* the backends of workers have to hear of executions; relaxed */
     bool keeps_state;            /* of sequences, in its workers; constant once opened */
+    bool may_wait;               /* its executions may stand still; constant */
     bool has_bound;              /* executions may be for one worker; constant */
     _Atomic uint64_t nonce;
     _Atomic uint64_t

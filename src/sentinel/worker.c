@@ -18,7 +18,8 @@
 static const char *const kept[] = {
     "LANG",         "LC_ALL",        "TZ",          "LD_LIBRARY_PATH", "ASAN_OPTIONS",
     "LSAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS"};
-#define KEPT (sizeof kept / sizeof *kept)
+#define KEPT        (sizeof kept / sizeof *kept)
+#define COMMAND_MAX 8 /* a program and its first arguments */
 
 void worker_init(struct worker *w, struct process_model *m, uint32_t index)
 {
@@ -62,6 +63,24 @@ static const char *const *environment(struct mr_arena *arena, const char *out[KE
     return out;
 }
 
+/* The command, and what the worker reads of it. */
+static const char *const *arguments(const struct process_model *m, const char *parent,
+                                    const char *out[COMMAND_MAX + 3])
+{
+    static const char *const usual[] = {"millrace-worker", NULL};
+    const char *const *command = m->command ? m->command : usual;
+    size_t n = 0;
+
+    while (n < COMMAND_MAX && command[n]) {
+        out[n] = command[n];
+        n++;
+    }
+    out[n++] = m->base.model;
+    out[n++] = parent;
+    out[n] = NULL;
+    return out;
+}
+
 static int spawn(struct worker *w, int socket, struct mr_err *err)
 {
     const struct process_model *m = w->model;
@@ -69,6 +88,7 @@ static int spawn(struct worker *w, int socket, struct mr_err *err)
     const struct mr_shm_fds shm = mr_shm_get_fds(m->shm);
     struct mr_process_fd fds[MR_WORKER_FD_HOME_FIRST + MR_SHM_HOMES_MAX + MR_KEPT_MAX];
     const char *env[KEPT + 1];
+    const char *argv[COMMAND_MAX + 3];
     struct mr_arena arena;
     char parent[16];
     size_t n = 0;
@@ -87,9 +107,10 @@ static int spawn(struct worker *w, int socket, struct mr_err *err)
         n++;
     }
     snprintf(parent, sizeof parent, "%d", (int)getpid());
-    const char *const argv[] = {"millrace-worker", m->base.model, parent, NULL};
     mr_arena_init(&arena, 1024, 1 << 20);
-    const struct mr_process_args args = {s->program, argv, environment(&arena, env), fds, n};
+    const struct mr_process_args args = {
+        m->command ? m->command[0] : s->program, arguments(m, parent, argv),
+        m->environment ? m->environment : environment(&arena, env), fds, n};
     const int rc = mr_process_spawn(&w->process, &args, err);
     mr_arena_fini(&arena);
     return rc;

@@ -254,7 +254,9 @@ int mr_serve_options_finish(struct mr_serve_options *s, struct mr_serve_arrays *
     s->server.models.backend_placement_count = s->backend_placements.len;
     s->server.models.worker_dirs = s->worker_dirs.at;
     s->server.models.worker_dir_count = s->worker_dirs.len;
-    MR_TRY(mr_confine_parse(s->worker_confinement, &s->server.models.worker_confine, err) < 0
+    s->server.models.worker_confine_is_chosen = s->worker_confinement != NULL;
+    MR_TRY(mr_confine_parse(s->worker_confinement ? s->worker_confinement : "all",
+                            &s->server.models.worker_confine, err) < 0
                ? MR_WRAP(err, MR_E_INVALID, "--worker-confinement")
                : MR_OK);
     if (s->server.models.worker_user) {

@@ -167,9 +167,11 @@ const struct mr_option mr_serve_table[] = {
          "may say otherwise"),
     TEXT("worker-program", server.models.worker_program, NULL, "PATH",
          "the program of worker processes, by default millrace-worker beside this one"),
-    TEXT("worker-confinement", worker_confinement, "all", "STEPS",
-         "what worker processes give up: all, none, or a list of limits, landlock (files) and "
-         "seccomp (network, other processes)"),
+    TEXT("worker-confinement", worker_confinement, NULL, "STEPS",
+         "what worker processes give up: all (by default), none, or a list of limits, landlock "
+         "(files) and seccomp (network, other processes); Python models by default limits only"),
+    TEXT("python", server.models.python, NULL, "PATH",
+         "the interpreter of Python models, by default python3 of PATH"),
     LIST("worker-directory", worker_dirs, "DIR",
          "a folder that worker processes may read and write, besides reading their model's"),
     BYTES("worker-memory", server.models.worker_memory, "0", 0, 64 * 1024 * GIB,

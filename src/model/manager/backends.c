@@ -4,9 +4,13 @@
  * the lock; loaders that need the same library wait for it, others go on. A library that failed to
  * open is tried again at the next load. Thread: loaders; may block. */
 #include "base/log.h"
+#include "interpreter.h"
 #include "manager.h"
 #include "plugin/plugin.h"
+#include "process/confine.h"
 #include "sentinel/sentinel.h"
+
+#define ARENA_LIMIT ((size_t)4 << 20) /* of a command and its environment */
 
 static struct mr_model_backend **backend_find(struct mr_models *m, const char *name)
 {
@@ -122,6 +126,24 @@ static int standby_count(const Inference__ModelConfig *c, struct mr_sentinel_mod
     return MR_OK;
 }
 
+/* A Python model: its worker is the interpreter. */
+static int python_prepare(struct mr_sentinel_model_args *args, struct mr_arena *arena,
+                          const struct mr_models_options *o, const Inference__ModelConfig *c,
+                          struct mr_err *err)
+{
+    struct interpreter found;
+    const int rc = interpreter_find(&found, arena, o, c, args->desc, err);
+
+    if (rc == MR_OK) {
+        args->command = found.command;
+        args->environment = found.environment;
+        args->may_wait = true;
+        args->confine_less =
+            o->worker_confine_is_chosen ? 0 : MR_CONFINE_LANDLOCK | MR_CONFINE_SECCOMP;
+    }
+    return rc;
+}
+
 int mr_backend_model_open(struct mr_models *m, const Inference__ModelConfig *c,
                           enum mr_placement placement, const struct mr_model_desc *desc,
                           struct mr_executor **out, struct mr_err *err)
@@ -129,6 +151,7 @@ int mr_backend_model_open(struct mr_models *m, const Inference__ModelConfig *c,
     const char *backend = c->backend;
     struct mr_plugin *plugin = NULL;
     struct mr_sentinel *sentinel = NULL;
+    struct mr_arena arena;
     int rc;
 
     if (placement == MR_PLACEMENT_THREAD) {
@@ -141,12 +164,17 @@ int mr_backend_model_open(struct mr_models *m, const Inference__ModelConfig *c,
                                           .desc = desc,
                                           .may_keep_state = may_keep_state(c),
                                           .instance_count = instance_count(c)};
+    mr_arena_init(&arena, 4096, ARENA_LIMIT);
     MR_TRY(standby_count(c, &args, err));
     args.settings = settings_of(&m->o, backend, &args.setting_count);
     MR_TRY(mr_plugin_find(mr_str_c(backend), m->o.backend_dirs, m->o.backend_dir_count, err));
+    if (interpreter_is_needed(backend)) {
+        MR_TRY(python_prepare(&args, &arena, &m->o, c, err));
+    }
     MR_TRY(mr_models_sentinel(m, &sentinel, err));
     MR_TRY(mr_sentinel_model_open(out, sentinel, &args, err));
 out:
+    mr_arena_fini(&arena);
     return rc;
 }
 

@@ -135,6 +135,7 @@ static int options_copy(struct mr_models *m, const struct mr_models_options *o, 
     m->o.allowed_backends = texts_copy(a, o->allowed_backends, o->allowed_backend_count);
     m->o.backend_placements = texts_copy(a, o->backend_placements, o->backend_placement_count);
     m->o.worker_program = text_copy(a, o->worker_program);
+    m->o.python = text_copy(a, o->python);
     m->o.worker_dirs = texts_copy(a, o->worker_dirs, o->worker_dir_count);
     for (size_t i = 0; lists && counts && i < names; i++) {
         lists[i] = settings_copy(a, o->backend_settings[i], o->backend_setting_counts[i]);

@@ -3,6 +3,7 @@
  * Its configuration says so, or the option of its backend; without either, the backends that come with the server run
  * in threads, and all others, whose code is foreign, in processes. A backend of the latter is not loaded into the server
  * at all. Thread: loaders. */
+#include "interpreter.h"
 #include "manager.h"
 #include "sentinel/sentinel.h"
 
@@ -56,6 +57,21 @@ int mr_placements_check(const struct mr_models_options *o, struct mr_err *err)
     return MR_OK;
 }
 
+/* The interpreter is a program of its own. */
+static int python_placement(const struct mr_models *m, bool wants_thread, enum mr_placement *out,
+                            struct mr_err *err)
+{
+    if (wants_thread) {
+        return MR_FAIL(err, MR_E_INVALID,
+                       "parameter " PARAMETER " is 'thread': Python models run in processes");
+    }
+    *out = MR_PLACEMENT_PROCESS;
+    return m->o.worker_program ? MR_OK
+                               : MR_FAIL(err, MR_E_UNSUPPORTED,
+                                         "Python models run in processes, which this command does "
+                                         "not start; `millrace serve` does");
+}
+
 int mr_placement_of(const struct mr_models *m, const Inference__ModelConfig *c,
                     enum mr_placement *out, struct mr_err *err)
 {
@@ -64,6 +80,9 @@ int mr_placement_of(const struct mr_models *m, const Inference__ModelConfig *c,
     if (asked && !parse(asked, out)) {
         return MR_FAIL(err, MR_E_INVALID,
                        "parameter " PARAMETER " is '%.64s', allowed are thread and process", asked);
+    }
+    if (interpreter_is_needed(c->backend)) {
+        return python_placement(m, asked && *out == MR_PLACEMENT_THREAD, out, err);
     }
     if (!asked && !option_of(&m->o, c->backend, out)) {
         *out = is_shipped(c->backend) ? MR_PLACEMENT_THREAD : MR_PLACEMENT_PROCESS;

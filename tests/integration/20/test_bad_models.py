@@ -103,8 +103,6 @@ BAD = [
         'sequence_batching { state { input_name: "INPUT_S" output_name: "OUTPUT_S" data_type: TYPE_INT32 dims: 1 '
         'initial_state { name: "n" data_type: TYPE_INT32 dims: 1 data_file: "../../secret" } } }')),
     Bad("response-cache", r"response cache", text=with_extra("response_cache { enable: true }")),
-    Bad("python", r"python", text=config(backend="python"), files={"1/model.py": "class TritonPythonModel: pass\n"}),
-    Bad("python-without-config", r"python", text="", files={"1/model.py": "class TritonPythonModel: pass\n"}),
     Bad("tensorrt", r"tensorrt", text='platform: "tensorrt_plan"\n', files={"1/model.plan": b"x"}),
     Bad("pytorch", r"pytorch", text=config(backend="pytorch"), files={"1/model.pt": b"x"}),
     Bad("repository-agent", r"repository agent", text=with_extra('model_repository_agents { agents { name: "checksum" } }')),

@@ -192,6 +192,8 @@ struct mr_models_options {
     const char *worker_program; /* path of millrace-worker; NULL: all models run in threads */
     int64_t worker_hang_ns;     /* sentinel/sentinel.h, as what follows */
     uint32_t worker_confine;
+    bool worker_confine_is_chosen; /* false: Python models do with MR_CONFINE_LIMITS */
+    const char *python;            /* the interpreter of Python models; NULL: python3 of PATH */
     uint64_t worker_memory;
     const char *worker_user; /* NULL: the server's own */
     const char *const *worker_dirs;

@@ -45,7 +45,8 @@ struct mr_process_exit {
     bool is_signal;
     int code; /* exit code, or number of the signal */
 };
-/** Takes note of its end, once. is_waiting: waits for it. False: it lives. */
+/** Takes note of its end, once, and kills what is left of its process group. is_waiting: waits for it. False: it
+ *  lives. */
 bool mr_process_reap(const struct mr_process *p, bool is_waiting, struct mr_process_exit *out);
 /** "exit code 3", "signal 11 (SIGSEGV)"; returns `out`. */
 const char *mr_process_exit_text(const struct mr_process_exit *e, char out[48]);

@@ -40,6 +40,13 @@ struct mr_sentinel_model_args {
     /* Requests come in sequences, of which instances may keep something: they are run by the worker of their instance, and
      * not again when that dies, unless the backend says that equal inputs give equal outputs. */
     bool may_keep_state;
+    /** What runs the workers in place of worker_program: a program and its first arguments, terminated by NULL. Those of
+     *  millrace-worker follow. NULL: worker_program. */
+    const char *const *command;
+    const char *const
+        *environment;      /* of the workers with `command`, all of it, terminated by NULL */
+    uint32_t confine_less; /* MR_CONFINE_* that its workers do without */
+    bool may_wait; /* an execution that stands still has as much time as one that computes */
     uint32_t instance_count; /* with more than one each runs its own warm-up */
     uint32_t
         standby_count; /* workers that have loaded the model and wait; together at most MR_WORKERS_MAX */

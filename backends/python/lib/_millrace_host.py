@@ -1,0 +1,282 @@
+"""Loads a model for the python backend, and turns executions into calls of its methods.
+
+The backend calls open_model once, then, of what it returns, `signature`, `settle` and `instance`, and of an instance
+`execute` and `close`."""
+import importlib
+import importlib.util
+import inspect
+import asyncio
+import json
+import os
+import sys
+import threading
+import traceback
+
+import triton_python_backend_utils as pb_utils
+
+FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
+INTERNAL = -7
+# Statuses of the backend's interface, by the codes of TritonError.
+STATUS = (-1, INTERNAL, -3, -2, -5, -6, -4, -8)
+KINDS = ("AUTO", "GPU", "CPU", "MODEL")
+
+
+def open_model(desc, services):
+    pb_utils._services = services
+    return Model(desc, services)
+
+
+def text_of(exception):
+    """One line; the traceback goes to the log."""
+    return f"{type(exception).__name__}: {exception}"
+
+
+class Model:
+    """A model version: its module."""
+
+    def __init__(self, desc, services):
+        self.name, self.version, self.services, self.desc = desc["name"], desc["version"], services, desc
+        self.config = json.loads(desc["config"])
+        self.input_names, self.output_names, self.output_index = [], [], {}
+        self.shows_traces = desc["settings"].get("show_tracebacks", "") in ("1", "true", "on")
+        self.kind = self._class()
+        self.has_completed = hasattr(self.kind, "auto_complete_config")
+        if self.has_completed:
+            helper = pb_utils.ModelConfig(self.config)
+            completed = self._guard("auto_complete_config", self.kind.auto_complete_config, helper)
+            if not isinstance(completed, pb_utils.ModelConfig):
+                raise TypeError(f"auto_complete_config of model '{self.name}' returns {type(completed).__name__}, not the "
+                                "configuration that it was given")
+            self.config = completed.as_dict()
+
+    def _guard(self, what, function, *args):
+        try:
+            return function(*args)
+        except Exception as e:
+            self.services["log"](0, traceback.format_exc())
+            raise RuntimeError(f"{what} of model '{self.name}' failed: {text_of(e)}") from e
+
+    def _class(self):
+        model_dir, version_dir, file = (self.desc[k] for k in ("model_dir", "version_dir", "file"))
+        for folder in (model_dir, version_dir):
+            sys.path.append(folder)
+        if not os.path.exists(file):
+            raise FileNotFoundError(f"model '{self.name}' has no file {os.path.relpath(file, model_dir)}")
+        stem, ending = os.path.splitext(os.path.relpath(file, model_dir))
+        if ending == ".py" and os.sep in stem:  # <version>/model.py is the module <version>.model
+            module = self._guard("the file", importlib.import_module, stem.replace(os.sep, "."))
+        else:
+            spec = importlib.util.spec_from_file_location("model", file)
+            module = importlib.util.module_from_spec(spec)
+            self._guard("the file", spec.loader.exec_module, module)
+        kind = getattr(module, "TritonPythonModel", None)
+        if kind is None or not hasattr(kind, "execute"):
+            raise AttributeError(f"{os.path.basename(file)} of model '{self.name}' has no class TritonPythonModel with a "
+                                 "method execute")
+        return kind
+
+    def signature(self):
+        """None: that of the configuration. Otherwise inputs and outputs as (name, data type, dims, is optional), and
+        whether they have a batch dimension."""
+        if not self.has_completed or not (self.config.get("input") and self.config.get("output")):
+            return None
+        batches = self.config.get("max_batch_size", 0) > 0
+        lists = []
+        for kind in ("input", "output"):
+            lists.append([(e["name"], pb_utils._NAMES.index(e["data_type"].removeprefix("TYPE_")),
+                           ([-1] if batches else []) + [int(d) for d in e["dims"]], bool(e.get("optional")))
+                          for e in self.config[kind]])
+        return (*lists, 1 if batches else 0)
+
+    def settle(self, inputs, outputs):
+        self.input_names = [name for name, _ in inputs]
+        self.output_names = [name for name, _ in outputs]
+        self.output_index = {name: i for i, name in enumerate(self.output_names)}
+
+    def instance(self, index, kind, device, name):
+        return Instance(self, f"{name}_{index}", KINDS[kind], device)
+
+
+class Instance:
+    def __init__(self, model, name, kind, device):
+        self.model, self.name, self.loop = model, name, None
+        self.object = model._guard("TritonPythonModel", model.kind)
+        if hasattr(self.object, "initialize"):
+            model._guard("initialize", self.object.initialize, {
+                "model_config": json.dumps(model.config), "model_instance_kind": kind, "model_instance_name": name,
+                "model_instance_device_id": str(device), "model_repository": model.desc["model_dir"],
+                "model_version": str(model.version), "model_name": model.name})
+        self.run = self.object.execute
+
+    def close(self):
+        if hasattr(self.object, "finalize"):
+            self.object.finalize()
+        if self.loop:
+            self.loop.close()
+
+    def execute(self, handle, raw, wanted, is_decoupled):
+        """Results of the requests, or None: later, by `finish`."""
+        run = Run(self, handle, wanted, is_decoupled, len(raw))
+        requests = [pb_utils.InferenceRequest._received(reply, r) for reply, r in zip(run.replies, raw)]
+        try:
+            answers = self.run(requests)
+            if inspect.iscoroutine(answers):
+                answers = self._await(answers)
+            if answers is not None:
+                self._take(run, requests, answers)
+        except BaseException as e:  # SystemExit as well: no model ends the process by an exception
+            run.fail_all(self._message(e))
+        if answers_missing := [r for r in run.replies if not r.is_final and not r.has_sender]:
+            for reply in answers_missing:
+                reply.fail(INTERNAL, f"execute of model '{self.model.name}' gave no response to the request, and took no "
+                                     "response sender")
+        del requests
+        return run.end_execute()
+
+    def _await(self, coroutine):
+        if self.loop is None:
+            self.loop = asyncio.new_event_loop()
+        return self.loop.run_until_complete(coroutine)
+
+    def _take(self, run, requests, answers):
+        if run.is_decoupled:
+            raise pb_utils.TritonModelException(
+                f"execute of model '{self.model.name}', which is decoupled, returned {type(answers).__name__}: its "
+                "responses go through response senders")
+        if len(answers) != len(requests):
+            raise pb_utils.TritonModelException(f"execute of model '{self.model.name}' returned {len(answers)} responses "
+                                                f"to {len(requests)} requests")
+        for reply, answer in zip(run.replies, answers):
+            if answer is not None:
+                reply.send(answer, FINAL)
+
+    def _message(self, e):
+        trace = "".join(traceback.format_exception(type(e), e, e.__traceback__))
+        self.model.services["log"](0, f"execute of instance {self.name}: {trace}")
+        return (f"Failed to process the request(s) for model instance '{self.name}', message: "
+                f"{trace if self.model.shows_traces else text_of(e)}")
+
+
+class Run:
+    """One execution."""
+
+    __slots__ = ("instance", "handle", "wanted", "is_decoupled", "replies", "results", "open", "lock", "is_executing")
+
+    def __init__(self, instance, handle, wanted, is_decoupled, count):
+        self.instance, self.handle, self.wanted, self.is_decoupled = instance, handle, wanted, is_decoupled
+        self.replies = [Reply(self, i) for i in range(count)]
+        self.results = [None] * count
+        self.open = count  # requests that are not final
+        self.lock = threading.Lock()
+        self.is_executing = True
+
+    def wanted_names(self):
+        names = self.instance.model.output_names
+        return [name for name, flag in zip(names, self.wanted) if flag]
+
+    def outputs(self, response):
+        """All outputs that are wanted, in the order of the model, as the backend takes them; (status, message)."""
+        error = response._error
+        if error is not None:
+            code = error.code()
+            return (STATUS[code] if 0 <= code < len(STATUS) else INTERNAL, error.message())
+        index_of, wanted = self.instance.model.output_index, self.wanted
+        parts = [None] * len(wanted)
+        for tensor in response._tensors:
+            index = index_of.get(tensor._name)
+            if index is None:
+                return (INTERNAL, f"unexpected inference output '{tensor._name}' for model '{self.instance.model.name}'")
+            if wanted[index]:
+                parts[index] = pb_utils._part(index, tensor)
+        if None in parts:
+            for index, part in enumerate(parts):
+                if part is None and wanted[index]:
+                    return (INTERNAL, f"output '{self.instance.model.output_names[index]}' is missing in a response of "
+                                      f"model '{self.instance.model.name}'")
+            return [p for p in parts if p is not None]
+        return parts
+
+    def fail_all(self, message):
+        for reply in self.replies:
+            if not reply.is_final:
+                reply.fail(INTERNAL, message)
+
+    def ended_one(self):
+        with self.lock:
+            self.open -= 1
+            if self.open or self.is_executing:
+                return
+        self._finish()
+
+    def _finish(self):
+        handle, self.handle = self.handle, None
+        results = None if self.is_decoupled else self.results
+        self.results = self.replies = None
+        self.instance.model.services["finish"](handle, results)
+
+    def end_execute(self):
+        with self.lock:
+            self.is_executing = False
+            if self.open:
+                self.replies = None  # what dropped all references to a request is noticed by its reply
+                return None
+        self.handle = self.replies = None
+        return () if self.is_decoupled else self.results
+
+
+class Reply:
+    """What became of one request."""
+
+    __slots__ = ("run", "index", "is_final", "has_sender", "__weakref__")
+
+    def __init__(self, run, index):
+        self.run, self.index, self.is_final, self.has_sender = run, index, False, False
+
+    def is_cancelled(self):
+        run = self.run
+        return not self.is_final and run.handle is not None and run.instance.model.services["is_cancelled"](
+            run.handle, self.index)
+
+    def send(self, response, flags):
+        if self.is_final:
+            raise pb_utils.TritonModelException("Unable to send response. Response sender has been closed.")
+        if response is None and not flags & FINAL:
+            raise pb_utils.TritonModelException("Inference Response object must be provided when the response flags is "
+                                                "set to zero.")
+        if response is not None and not isinstance(response, pb_utils.InferenceResponse):
+            raise pb_utils.TritonModelException(f"a response is an InferenceResponse, got {type(response).__name__}")
+        if self.run.is_decoupled:
+            self._respond(response, flags)
+        elif not flags & FINAL or response is None:
+            raise pb_utils.TritonModelException("a model that is not decoupled sends one response, with the flag "
+                                                "TRITONSERVER_RESPONSE_COMPLETE_FINAL")
+        else:
+            self._end(self.run.outputs(response))
+
+    def _respond(self, response, flags):
+        run, services = self.run, self.run.instance.model.services
+        outputs = None if response is None else run.outputs(response)
+        if isinstance(outputs, tuple):
+            services["fail"](run.handle, self.index, *outputs)
+            flags = FINAL
+        else:
+            services["respond"](run.handle, self.index, outputs, flags & FINAL)
+        if flags & FINAL:
+            self.is_final = True
+            run.ended_one()
+
+    def fail(self, status, message):
+        if self.run.is_decoupled:
+            self.run.instance.model.services["fail"](self.run.handle, self.index, status, message)
+            self._end(None)
+        else:
+            self._end((status, message))
+
+    def _end(self, result):
+        self.is_final = True
+        self.run.results[self.index] = result
+        self.run.ended_one()
+
+    def __del__(self):
+        if not self.is_final:
+            self.fail(INTERNAL, f"model '{self.run.instance.model.name}' dropped the request without a final response")

@@ -1,0 +1,27 @@
+/* What Python answers. Thread: holder of the GIL. */
+#ifndef PYTHON_OUTPUTS_H
+#define PYTHON_OUTPUTS_H
+
+#include "millrace/backend.h"
+#include "py.h"
+
+/** A model's outputs: those that are filled in for a request of a batch that failed. */
+struct output_desc {
+    int32_t dtype, rank;
+    int64_t dims[MR_MAX_RANK];
+};
+
+/** Sets the outputs of an execution that is not decoupled. results: a list with, for each request, a tuple
+ *  (status, message) of one that failed, or a list of its outputs (index, dtype, shape, buffer), all that are wanted, in
+ *  the order of the model. Rows of a batch
+ *  are joined. Errors: MR_E_INVALID (rows that do not fit together, named), the host's, that of the only request. */
+int outputs_set(const struct mr_host *host, struct mr_exec *exec, const struct output_desc *descs,
+                PyObject *results, struct mr_err *err);
+/** Sends one of several answers: `outputs` as above, or None for an end without an answer. The GIL is given up
+ *  while the client has too many unread ones. */
+int outputs_respond(const struct mr_host *host, struct mr_exec *exec, uint32_t request,
+                    PyObject *outputs, uint32_t flags, struct mr_err *err);
+/** Takes the exception that is set as an error, and clears it. */
+int outputs_fail(struct mr_err *err);
+
+#endif

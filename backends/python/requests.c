@@ -1,0 +1,102 @@
+#include "requests.h"
+
+#include "memory.h"
+#include "millrace/backend_util.h"
+
+static PyObject *shape_new(const struct mr_tensor *t)
+{
+    PyObject *shape = PyTuple_New(t->rank);
+
+    for (int32_t i = 0; shape && i < t->rank; i++) {
+        PyObject *n = PyLong_FromLongLong(t->shape[i]);
+        if (!n || PyTuple_SetItem(shape, i, n) < 0) {
+            Py_DECREF(shape);
+            return NULL;
+        }
+    }
+    return shape;
+}
+
+static PyObject *input_new(uint32_t index, const struct mr_tensor *t, PyObject *kept)
+{
+    PyObject *shape = shape_new(t);
+    PyObject *data = shape ? memory_of(t, kept) : NULL;
+
+    if (!data) {
+        Py_XDECREF(shape);
+        return NULL;
+    }
+    return Py_BuildValue("(IiNN)", index, (int)t->dtype, shape, data);
+}
+
+/* Inputs of a request: its own, or its rows of those that were joined. */
+static PyObject *inputs_new(const struct mr_exec *exec, const struct mr_exec_request *q,
+                            PyObject *kept)
+{
+    const struct mr_tensor *list = q->inputs ? q->inputs : exec->inputs;
+    PyObject *out = PyList_New(0);
+
+    for (uint32_t i = 0; out && i < exec->input_count; i++) {
+        if (list[i].dtype == MR_DTYPE_INVALID) {
+            continue;
+        }
+        PyObject *input = input_new(i, &list[i], kept);
+        if (!input || PyList_Append(out, input) < 0) {
+            Py_CLEAR(out);
+        }
+        Py_XDECREF(input);
+    }
+    PyObject *tuple = out ? PyList_AsTuple(out) : NULL;
+    Py_XDECREF(out);
+    return tuple;
+}
+
+static PyObject *parameters_new(const struct mr_exec_request *q)
+{
+    if (q->parameter_count == 0) {
+        return Py_NewRef(Py_None);
+    }
+    PyObject *out = PyDict_New();
+    for (uint32_t i = 0; out && i < q->parameter_count; i++) {
+        PyObject *value = PyUnicode_FromString(q->parameters[i].value);
+        if (!value || PyDict_SetItemString(out, q->parameters[i].key, value) < 0) {
+            Py_CLEAR(out);
+        }
+        Py_XDECREF(value);
+    }
+    return out;
+}
+
+static PyObject *request_new(const struct mr_exec *exec, const struct mr_exec_request *q,
+                             PyObject *kept)
+{
+    PyObject *parameters = parameters_new(q);
+    PyObject *inputs = parameters ? inputs_new(exec, q, kept) : NULL;
+    PyObject *correlation = NULL;
+
+    if (inputs) {
+        correlation = q->correlation_text && q->correlation_text[0]
+                          ? PyUnicode_FromString(q->correlation_text)
+                          : PyLong_FromUnsignedLongLong(q->correlation_id);
+    }
+    if (!correlation) {
+        Py_XDECREF(inputs);
+        Py_XDECREF(parameters);
+        return NULL;
+    }
+    return Py_BuildValue("(sNILNN)", q->id ? q->id : "", correlation, q->sequence_flags,
+                         (long long)q->deadline_ns, parameters, inputs);
+}
+
+PyObject *requests_new(const struct mr_exec *exec, PyObject *kept)
+{
+    PyObject *list = PyList_New((Py_ssize_t)exec->request_count);
+
+    for (uint32_t i = 0; list && i < exec->request_count; i++) {
+        PyObject *request = request_new(exec, mr_exec_request_at(exec, i), kept);
+        if (!request || PyList_SetItem(list, i, request) < 0) {
+            Py_CLEAR(list);
+        }
+    }
+    return list;
+}

@@ -1,0 +1,30 @@
+"""Does what its input says: all the ways in which a model can go wrong."""
+import ctypes
+import sys
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [self.one(request.inputs()[0].as_numpy()[0].decode()) for request in requests]
+
+    def one(self, word):
+        if word == "raise":
+            raise ValueError("no good")
+        if word == "exit":
+            sys.exit(3)
+        if word == "crash":
+            ctypes.string_at(0)
+        if word == "error":
+            return pb_utils.InferenceResponse(error=pb_utils.TritonError("mine", pb_utils.TritonError.NOT_FOUND))
+        if word == "none":
+            return None
+        if word == "name":
+            return pb_utils.InferenceResponse([pb_utils.Tensor("OTHER", np.zeros(1))])
+        if word == "type":
+            return pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", np.zeros(1))])
+        if word == "missing":
+            return pb_utils.InferenceResponse([])
+        return pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", np.array([word.upper()], np.object_))])

@@ -1,0 +1,129 @@
+"""Models in Python, with Triton's interface."""
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tritonclient.http as http
+import tritonclient.grpc as grpc
+
+from lib import pymodels, repo, wait
+from lib.rest import Rest, infer_path
+from lib.workers import pids, report
+
+MODELS = Path(__file__).parent / "models"
+TEXT = {"inputs": [repo.tensor("INPUT0", "TYPE_STRING", (1,))], "outputs": [repo.tensor("OUTPUT0", "TYPE_STRING", (1,))]}
+
+
+@pytest.fixture
+def start(start):
+    def make(*args, **kw):
+        return start(args[0], *pymodels.options(), *args[1:], env=pymodels.preload(), **kw)
+    return make
+
+
+def tensors(dtype, dims):
+    return {"inputs": [repo.tensor(f"INPUT{i}", dtype, dims) for i in range(2)],
+            "outputs": [repo.tensor(f"OUTPUT{i}", dtype, dims) for i in range(2)]}
+
+
+def ask(rest, word, model="m"):
+    return rest.post(infer_path(model), json.dumps({"inputs": [
+        {"name": "INPUT0", "datatype": "BYTES", "shape": [1], "data": [word]}]}))
+
+
+@pytest.mark.parametrize("client", [http, grpc], ids=["http", "grpc"])
+def test_add_sub(models, start, client):
+    pymodels.add(models, "m", MODELS / "add_sub.py", max_batch_size=8, **tensors("TYPE_FP32", (4,)))
+    server = start(models)
+    with client.InferenceServerClient(server.url("http" if client is http else "grpc")) as c:
+        a, b = np.arange(8, dtype="f4").reshape(2, 4), np.full((2, 4), 0.5, "f4")
+        inputs = [client.InferInput(f"INPUT{i}", (2, 4), "FP32") for i in range(2)]
+        for tensor, array in zip(inputs, (a, b)):
+            tensor.set_data_from_numpy(array)
+        result = c.infer("m", inputs)
+        assert (result.as_numpy("OUTPUT0") == a + b).all() and (result.as_numpy("OUTPUT1") == a - b).all()
+
+
+def test_kept_inputs(models, start):
+    """An array that a model keeps does not change when later requests use the same memory."""
+    pymodels.add(models, "m", MODELS / "echo.py", inputs=[repo.tensor("INPUT0", "TYPE_FP32")],
+                 outputs=[repo.tensor("OUTPUT0", "TYPE_FP32")])
+    server = start(models)
+    with http.InferenceServerClient(server.url()) as c:
+        def send(value, id=""):
+            tensor = http.InferInput("INPUT0", (1 << 20,), "FP32")
+            tensor.set_data_from_numpy(np.full(1 << 20, value, "f4"))
+            return c.infer("m", [tensor], request_id=id).as_numpy("OUTPUT0")
+        for value in range(5):
+            assert (send(value) == value).all()
+        assert (send(9, "recall") == 0).all()
+
+
+@pytest.mark.parametrize("word,status,text", [
+    ("raise", 500, "Failed to process the request(s) for model instance 'm_0', message: ValueError: no good"),
+    ("exit", 500, "Failed to process the request(s) for model instance 'm_0', message: SystemExit: 3"),
+    ("error", 404, "mine"),
+    ("none", 500, "execute of model 'm' gave no response to the request, and took no response sender"),
+    ("name", 500, "unexpected inference output 'OTHER' for model 'm'"),
+    ("missing", 500, "output 'OUTPUT0' is missing in a response of model 'm'"),
+    ("type", 500, "backend 'python', model 'm', output 'OUTPUT0': came as FP64, declared is BYTES"),
+])
+def test_failures(models, start, word, status, text):
+    """Each is the error of its request, and the process goes on."""
+    pymodels.add(models, "m", MODELS / "commanded.py", **TEXT)
+    server = start(models)
+    first = pids(server, "m")
+    with Rest(server.http) as rest:
+        reply = ask(rest, word)
+        assert reply.status == status and reply.error.endswith(text), reply.error
+        assert ask(rest, "grüße").ok().json()["outputs"][0]["data"] == ["GRÜSSE"]
+    assert pids(server, "m") == first
+
+
+def test_crash(models, start):
+    """The request that crashes a worker fails, and another process serves."""
+    pymodels.add(models, "m", MODELS / "commanded.py", **TEXT)
+    server = start(models)
+    with Rest(server.http) as rest:
+        assert "ended while it ran this request (crash: signal 11" in ask(rest, "crash").error
+        wait.until(lambda: pids(server, "m"), "another worker")
+        assert ask(rest, "a").ok().json()["outputs"][0]["data"] == ["A"]
+    assert sum(w["restarts"]["crash"] for w in report(server, "m")["workers"]) >= 1
+    server.checked = True  # sanitizers report the crash that was asked for
+
+
+def test_decoupled(models, start):
+    pymodels.add(models, "m", MODELS / "countdown.py", inputs=[repo.tensor("INPUT0", "TYPE_INT32", (1,))],
+                 outputs=[repo.tensor("OUTPUT0", "TYPE_INT32", (1,))], extra="model_transaction_policy { decoupled: true }")
+    server = start(models)
+    with Rest(server.http) as rest:
+        for count in (3, 0, 100):
+            body = rest.post("/v2/models/m/generate_stream", json.dumps({"INPUT0": [count]})).ok().body.decode()
+            answers = [json.loads(line[6:])["OUTPUT0"] for line in body.splitlines() if line.startswith("data: ")]
+            assert answers == list(range(count))
+
+
+def test_no_threads(models, start):
+    pymodels.add(models, "m", MODELS / "echo.py", parameters={"execution_placement": "thread"})
+    server = start(models, "--exit-on-error=false")
+    assert "Python models run in processes" in server.err()
+
+
+def test_absent_interpreter(models, start):
+    pymodels.add(models, "m", MODELS / "echo.py")
+    server = start(models, "--exit-on-error=false", "--python=/nowhere/python3")
+    assert "no interpreter for Python models: /nowhere/python3; --python names another" in server.err()
+
+
+@pytest.mark.parametrize("text,reason", [
+    ("class TritonPythonModel: pass", "model.py of model 'm' has no class TritonPythonModel with a method execute"),
+    ("class TritonPythonModel: execute = 1 / 0", "the file of model 'm' failed: ZeroDivisionError: division by zero"),
+    ("import nothing_of_that_name", "the file of model 'm' failed: ModuleNotFoundError: No module named 'nothing_of_that_name'"),
+    ("class TritonPythonModel:\n def execute(self, r): pass\n def initialize(self, args): raise OSError(args['model_name'])",
+     "initialize of model 'm' failed: OSError: m"),
+])
+def test_bad_files(models, start, text, reason):
+    pymodels.add(models, "m", text)
+    server = start(models, "--exit-on-error=false")
+    assert reason in server.err()
