@@ -106,6 +106,221 @@ static PyObject *service_finish(PyObject *self, PyObject *args)
     return Py_NewRef(Py_None);
 }
 
+/* ---- calls ---- */
+
+#define CALL_INPUTS_MAX 256
+
+/* A call as Python knows it: freed with the last reference. */
+static void call_capsule_end(PyObject *capsule)
+{
+    struct mr_call *call = PyCapsule_GetPointer(capsule, "call");
+
+    Py_BEGIN_ALLOW_THREADS;
+    host->call_end(&call);
+    Py_END_ALLOW_THREADS;
+}
+
+/* Inputs of a call: tuples (name, dtype, shape, buffer). */
+struct call_inputs {
+    struct mr_call_input list[CALL_INPUTS_MAX];
+    int64_t shapes[CALL_INPUTS_MAX][8];
+    Py_buffer buffers[CALL_INPUTS_MAX];
+    uint32_t count;
+};
+
+static int call_input_read(PyObject *item, struct call_inputs *in)
+{
+    const uint32_t i = in->count;
+    struct mr_tensor *t = &in->list[i].tensor;
+    PyObject *shape, *data;
+
+    if (!PyArg_ParseTuple(item, "siOO", &in->list[i].name, &t->dtype, &shape, &data)) {
+        return -1;
+    }
+    t->rank = (int32_t)PyTuple_Size(shape);
+    if (t->rank > 8) {
+        PyErr_Format(PyExc_ValueError, "input '%s' of a call has %d dimensions, allowed are 8",
+                     in->list[i].name, (int)t->rank);
+        return -1;
+    }
+    for (int32_t k = 0; k < t->rank; k++) {
+        in->shapes[i][k] = PyLong_AsLongLong(PyTuple_GetItem(shape, k));
+    }
+    if (PyErr_Occurred() || PyObject_GetBuffer(data, &in->buffers[i], PyBUF_SIMPLE) < 0) {
+        return -1;
+    }
+    t->shape = in->shapes[i];
+    t->data = in->buffers[i].buf;
+    t->bytes = (uint64_t)in->buffers[i].len;
+    in->count++;
+    return 0;
+}
+
+static int call_inputs_read(PyObject *list, struct call_inputs *in)
+{
+    const Py_ssize_t count = PyList_Size(list);
+
+    if (count > CALL_INPUTS_MAX) {
+        PyErr_Format(PyExc_ValueError, "a call has %zd inputs, allowed are %d", count,
+                     CALL_INPUTS_MAX);
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (call_input_read(PyList_GetItem(list, i), in) < 0) {
+            return -1;
+        }
+    }
+    return count < 0 ? -1 : 0;
+}
+
+/* Texts of a list of str; borrowed from their bytes, which `kept` holds. */
+static const char **texts_read(PyObject *list, uint32_t *out_count, PyObject *kept)
+{
+    const Py_ssize_t count = PyList_Size(list);
+    const char **out = calloc((size_t)MR_MAX_RANK + (size_t)(count < 0 ? 0 : count), sizeof *out);
+
+    for (Py_ssize_t i = 0; out && i < count; i++) {
+        PyObject *bytes = PyUnicode_AsUTF8String(PyList_GetItem(list, i));
+        if (!bytes || PyList_Append(kept, bytes) < 0) {
+            Py_XDECREF(bytes);
+            free(out);
+            return NULL;
+        }
+        out[i] = PyBytes_AsString(bytes);
+        Py_DECREF(bytes);
+    }
+    *out_count = (uint32_t)(count < 0 ? 0 : count);
+    return out;
+}
+
+/* What a call holds while it begins. */
+struct call_making {
+    struct mr_call_args args;
+    struct call_inputs inputs;
+    const char **outputs, **parameters; /* the latter: keys and values in turn */
+    PyObject *kept;
+};
+
+static int call_read(PyObject *args, struct call_making *m, struct mr_exec **out_exec)
+{
+    struct mr_call_args *a = &m->args;
+    PyObject *handle, *inputs, *outputs, *parameters;
+    unsigned long long priority, timeout, correlation;
+    uint32_t texts;
+
+    a->size = sizeof *a;
+    if (!PyArg_ParseTuple(args, "OsssOOOKKKsI", &handle, &a->model, &a->version, &a->id, &inputs,
+                          &outputs, &parameters, &priority, &timeout, &correlation,
+                          &a->correlation_text, &a->sequence_flags)) {
+        return -1;
+    }
+    a->priority = priority;
+    a->timeout_us = timeout;
+    a->correlation_id = correlation;
+    *out_exec = run_of(handle)->exec;
+    m->kept = PyList_New(0);
+    if (!m->kept || call_inputs_read(inputs, &m->inputs) < 0) {
+        return -1;
+    }
+    m->outputs = texts_read(outputs, &a->output_count, m->kept);
+    m->parameters = texts_read(parameters, &texts, m->kept);
+    if (!m->outputs || !m->parameters) {
+        return -1;
+    }
+    a->inputs = m->inputs.list;
+    a->input_count = m->inputs.count;
+    a->outputs = m->outputs;
+    a->parameter_count = texts / 2;
+    a->parameters = (const struct mr_setting *)(const void *)m->parameters;
+    return 0;
+}
+
+static void call_made(struct call_making *m)
+{
+    for (uint32_t i = 0; i < m->inputs.count; i++) {
+        PyBuffer_Release(&m->inputs.buffers[i]);
+    }
+    free(m->outputs);
+    free(m->parameters);
+    Py_XDECREF(m->kept);
+    free(m);
+}
+
+/* call(handle, model, version, id, inputs, outputs, parameters, priority, timeout_us, correlation id, correlation text,
+ * sequence flags): a call. */
+static PyObject *service_call(PyObject *self, PyObject *args)
+{
+    struct call_making *m = calloc(1, sizeof *m);
+    struct mr_call *call = NULL;
+    struct mr_exec *exec = NULL;
+    PyObject *out = NULL;
+    struct mr_err err;
+    int rc;
+
+    (void)self;
+    if (!m) {
+        return PyErr_NoMemory();
+    }
+    if (call_read(args, m, &exec) == 0) {
+        Py_BEGIN_ALLOW_THREADS;
+        rc = host->call_begin(exec, &m->args, &call, &err);
+        Py_END_ALLOW_THREADS;
+        out = rc < 0 ? raise_error(&err) : PyCapsule_New(call, "call", call_capsule_end);
+    }
+    call_made(m);
+    return out;
+}
+
+static PyObject *answer_outputs(const struct mr_call_answer *a)
+{
+    PyObject *list = PyList_New(0);
+
+    for (uint32_t i = 0; list && i < a->output_count; i++) {
+        const struct mr_tensor *t = &a->outputs[i];
+        PyObject *shape = PyTuple_New(t->rank);
+        for (int32_t k = 0; shape && k < t->rank; k++) {
+            PyTuple_SetItem(shape, k, PyLong_FromLongLong(t->shape[k]));
+        }
+        PyObject *data = PyBytes_FromStringAndSize(t->data, (Py_ssize_t)t->bytes);
+        PyObject *item =
+            shape && data ? Py_BuildValue("(siNN)", a->names[i], (int)t->dtype, shape, data) : NULL;
+        if (!item || PyList_Append(list, item) < 0) {
+            Py_CLEAR(list);
+        }
+        Py_XDECREF(item);
+    }
+    return list;
+}
+
+/* call_next(call, timeout_ns): (status, message, is the last, outputs), where outputs are (name, dtype, shape, bytes); None
+ * when there is none in time, or none at all. */
+static PyObject *service_call_next(PyObject *self, PyObject *args)
+{
+    PyObject *capsule;
+    long long timeout_ns;
+    struct mr_call_answer *a = NULL;
+    struct mr_err err;
+    int rc;
+
+    (void)self;
+    if (!PyArg_ParseTuple(args, "OL", &capsule, &timeout_ns)) {
+        return NULL;
+    }
+    struct mr_call *call = PyCapsule_GetPointer(capsule, "call");
+    Py_BEGIN_ALLOW_THREADS;
+    rc = host->call_next(call, timeout_ns, &a, &err);
+    Py_END_ALLOW_THREADS;
+    if (rc < 0) {
+        return Py_NewRef(Py_None);
+    }
+    PyObject *outputs = answer_outputs(a);
+    PyObject *out = outputs ? Py_BuildValue("(isiN)", (int)a->status, a->message ? a->message : "",
+                                            (int)a->is_last, outputs)
+                            : NULL;
+    host->call_answer_drop(&a);
+    return out;
+}
+
 /* ---- strings ---- */
 
 /* bytes_split(buffer): a list of bytes. */
@@ -198,6 +413,8 @@ static PyMethodDef methods[] = {{"log", service_log, METH_VARARGS, NULL},
                                 {"fail", service_fail, METH_VARARGS, NULL},
                                 {"is_cancelled", service_is_cancelled, METH_VARARGS, NULL},
                                 {"finish", service_finish, METH_VARARGS, NULL},
+                                {"call", service_call, METH_VARARGS, NULL},
+                                {"call_next", service_call_next, METH_VARARGS, NULL},
                                 {"bytes_split", service_bytes_split, METH_O, NULL},
                                 {"bytes_join", service_bytes_join, METH_O, NULL},
                                 {NULL, NULL, 0, NULL}};

@@ -29,7 +29,8 @@
  * Memory: everything passed in is borrowed for the call unless said otherwise.
  *
  * Changes: 2.0 (2026-11) executions that end later, several answers, sequences, kinds of memory and of
- * instances. Version 1 is no longer supported. 2.1 (2026-11) memory that later processes of a model find again. */
+ * instances. Version 1 is no longer supported. 2.1 (2026-11) memory that later processes of a model find again. 2.2
+ * (2026-11) calls: requests of a model to other models of the server. */
 #ifndef MILLRACE_BACKEND_H
 #define MILLRACE_BACKEND_H
 
@@ -43,7 +44,7 @@
 extern "C" {
 #endif
 
-#define MR_BACKEND_ABI_MINOR 1
+#define MR_BACKEND_ABI_MINOR 2
 #define MR_BACKEND_ENTRY     "mr_backend_entry_v2"
 #define MR_BACKEND_EXPORT    __attribute__((visibility("default")))
 
@@ -205,6 +206,48 @@ struct mr_response;
 /** For `respond`: the last answer to the request. */
 #define MR_RESPONSE_FINAL 1u
 
+/* ---- calls: what a model asks other models ---- */
+
+/** A request to a model of the server that runs. Opaque. */
+struct mr_call;
+
+/** An input of a call. Frozen. */
+struct mr_call_input {
+    const char *name;
+    struct mr_tensor tensor;
+};
+
+/** A request to another model; everything is borrowed until `call_begin` returns. */
+struct mr_call_args {
+    uint32_t size; /* sizeof(struct mr_call_args) of the backend */
+    uint32_t input_count;
+    const char *model;
+    const char *version; /* a number, a label, or "": the newest */
+    const char *id;      /* "" = none */
+    const struct mr_call_input *inputs;
+    const char *const *outputs; /* [output_count], those that are wanted; 0 = all */
+    uint32_t output_count;
+    uint32_t parameter_count;
+    const struct mr_setting *parameters;
+    uint64_t priority;            /* 0 = the model's default */
+    uint64_t timeout_us;          /* in the model's queue, 0 = none */
+    uint64_t correlation_id;      /* of its sequence, 0 = none or a text id */
+    const char *correlation_text; /* text id of its sequence, otherwise "" */
+    uint32_t sequence_flags;      /* MR_SEQUENCE_* */
+    uint32_t reserved;
+};
+
+/** An answer to a call. The host's, until `call_answer_drop`. */
+struct mr_call_answer {
+    uint32_t size;   /* sizeof(struct mr_call_answer) of the host */
+    int32_t status;  /* MR_OK or a failure, after which no answer comes */
+    int32_t is_last; /* 1: no answer comes after it; it may have no outputs */
+    uint32_t output_count;
+    const char *message;      /* of a failure, otherwise "" */
+    const char *const *names; /* [output_count] */
+    const struct mr_tensor *outputs;
+};
+
 /** Called by the host exactly once, from any thread, when it no longer needs `data`; at the latest
  *  before model_close of the model, possibly after instance_close. */
 typedef void(mr_release_fn)(void *ctx, void *data);
@@ -277,6 +320,23 @@ struct mr_host {
      *  output is missing or malformed). */
     int (*respond)(struct mr_exec *exec, uint32_t request, struct mr_response **response,
                    uint32_t flags, struct mr_err *err);
+
+    /** Asks another model of the server, on behalf of an execution that has not ended and has no outputs set yet. The
+     *  inputs are copied once. The other model runs like any request's: in its queue, with its batching. In worker
+     *  processes only. Thread: any, several at once. Errors: MR_E_UNSUPPORTED (the model runs in a thread), MR_E_INVALID,
+     *  MR_E_EXHAUSTED (too many calls, no shared memory now), MR_E_CANCELLED (nobody waits for the execution). That the model
+     *  is unknown, refuses the request or would wait for itself is said by the answer. */
+    int (*call_begin)(struct mr_exec *exec, const struct mr_call_args *args, struct mr_call **out,
+                      struct mr_err *err);
+    /** Waits for the next answer; timeout_ns 0: for as long as it takes. Thread: any, one at a time for a call. Errors:
+     *  MR_E_DEADLINE (none in that time; the call goes on), MR_E_CLOSED (the last one has been taken). */
+    int (*call_next)(struct mr_call *call, int64_t timeout_ns, struct mr_call_answer **out,
+                     struct mr_err *err);
+    /** Frees an answer and sets it to NULL. A model of many answers goes on when earlier ones are dropped. */
+    void (*call_answer_drop)(struct mr_call_answer **answer);
+    /** Ends a call, which is cancelled if its last answer has not come, and sets it to NULL. Answers that have been taken stay
+     *  until they are dropped. */
+    void (*call_end)(struct mr_call **call);
 };
 
 /* ---- the backend's interface ------------------------------------------------------------------ */

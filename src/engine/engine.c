@@ -56,7 +56,9 @@ int mr_engine_new(struct mr_engine **out, const struct mr_engine_options *option
     atomic_init(&e->start_warmup.left_ns, options->start_warmup_ns);
     pthread_mutex_init(&e->mutex, NULL);
     LIST_INIT(&e->waits);
-    int rc = mr_models_new(&e->models, &options->models, &hooks, err);
+    e->caller = engine_caller(e);
+    e->options.models.worker_caller = &e->caller;
+    int rc = mr_models_new(&e->models, &e->options.models, &hooks, err);
     if (rc < 0) {
         mr_engine_free(&e);
         return rc;

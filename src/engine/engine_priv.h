@@ -6,6 +6,7 @@
 #include <sys/queue.h>
 
 #include "engine/engine.h"
+#include "sentinel/sentinel.h"
 
 LIST_HEAD(engine_waits, mr_engine_wait);
 
@@ -13,6 +14,7 @@ struct mr_engine {
     struct mr_engine_options options;
     struct mr_models *models;
     struct mr_warmup_budget start_warmup;
+    struct mr_worker_caller caller;
     struct mr_reply_loop no_loop; /* stands for the reply loop of requests without one */
 
     /* Guards what is below, mr_engine_wait, mr_resolve.wait and mr_infer.resolving. Held for a few stores. */
@@ -26,5 +28,8 @@ struct mr_engine {
 void resolve_drain(struct mr_engine *e);
 /* As mr_engine_resolve_cancel, holding the mutex. */
 bool resolve_detach(struct mr_engine *e, struct mr_resolve *q);
+
+/* calls.c: runs what models in worker processes ask other models. */
+struct mr_worker_caller engine_caller(struct mr_engine *e);
 
 #endif

@@ -33,6 +33,10 @@ _Static_assert(offsetof(struct mr_exec, flags) == 68, "append only");
 _Static_assert(offsetof(struct mr_host, is_cancelled) == 40, "append only");
 _Static_assert(offsetof(struct mr_host, load_progress) == 56, "append only");
 _Static_assert(offsetof(struct mr_host, respond) == 104, "append only");
+_Static_assert(offsetof(struct mr_host, call_end) == 136, "append only");
+_Static_assert(sizeof(struct mr_call_input) == 48, "frozen: travels in arrays");
+_Static_assert(offsetof(struct mr_call_args, sequence_flags) == 96, "append only");
+_Static_assert(offsetof(struct mr_call_answer, outputs) == 32, "append only");
 _Static_assert(offsetof(struct mr_backend, init) == 32, "append only");
 _Static_assert(offsetof(struct mr_backend, execute) == 88, "append only");
 _Static_assert(offsetof(struct mr_backend, model_configure) == 104, "append only");
@@ -112,6 +116,10 @@ static const struct mr_host *host_get(const char *name)
             .response_give = mr_plugin_response_give,
             .response_drop = mr_response_free,
             .respond = mr_plugin_exec_respond,
+            .call_begin = mr_plugin_call_begin,
+            .call_next = mr_plugin_call_next,
+            .call_answer_drop = mr_plugin_call_answer_drop,
+            .call_end = mr_plugin_call_end,
         };
         e->next = hosts;
         hosts = e;

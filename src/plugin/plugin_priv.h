@@ -53,6 +53,14 @@ int mr_plugin_response_give(struct mr_response *response, uint32_t index,
 int mr_plugin_exec_respond(struct mr_exec *exec, uint32_t request, struct mr_response **response,
                            uint32_t flags, struct mr_err *err);
 
+/* calls.c: the services for calls. */
+int mr_plugin_call_begin(struct mr_exec *exec, const struct mr_call_args *args,
+                         struct mr_call **out, struct mr_err *err);
+int mr_plugin_call_next(struct mr_call *call, int64_t timeout_ns, struct mr_call_answer **out,
+                        struct mr_err *err);
+void mr_plugin_call_answer_drop(struct mr_call_answer **answer);
+void mr_plugin_call_end(struct mr_call **call);
+
 /* After a callback returned `rc`: makes *err fit it (status set, text present and terminated) and
  * gives the code to return; a code that no callback may return becomes MR_E_INTERNAL. */
 int mr_plugin_result(const struct mr_plugin *p, const char *what, int rc, struct mr_err *err);

@@ -161,6 +161,20 @@ static int place_apart(struct exec_run *run, struct mr_err *err)
     return MR_OK;
 }
 
+/* The longest of its requests'. */
+static const struct mr_call_chain *chain_of(const struct exec_run *run)
+{
+    const struct mr_call_chain *longest = NULL;
+
+    for (uint32_t i = 0; i < run->count; i++) {
+        const struct mr_call_chain *c = run->items[i]->chain;
+        if (c && (!longest || c->depth > longest->depth)) {
+            longest = c;
+        }
+    }
+    return longest;
+}
+
 static void run_done(struct mr_execution *x);
 
 static int prepare(struct exec_run *run, struct mr_err *err)
@@ -217,6 +231,7 @@ static int prepare(struct exec_run *run, struct mr_err *err)
     run->x.is_bound = run->is_bound;
     run->x.life = run->life;
     /* Warm-up has no reply loop. MR_EPOCH_SLOT_NONE is no loop's number either. */
+    run->x.chain = chain_of(run);
     run->x.loop = run->items[0]->reply_loop ? run->items[0]->reply_loop->epoch_slot : MR_NO_LOOP;
     run->x.user = run;
 out:

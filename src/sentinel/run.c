@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "ipc/call.h"
 #include "ipc/message.h"
 #include "ipc/reply.h"
 #include "sentinel_priv.h"
@@ -61,6 +62,7 @@ static uint32_t home_of(const struct process_model *m, const struct mr_execution
 }
 
 static void run_offer(struct mr_execution *x);
+static void run_lost(struct run *r, struct mr_shm_slot *s, bool is_damaged);
 
 /* No worker that may take it runs, or will soon. */
 static bool is_broken(const struct process_model *m, uint32_t bound)
@@ -238,11 +240,27 @@ static void run_offer(struct mr_execution *x)
     }
 }
 
+/* The worker goes on at once; what comes of the call has a way of its own. */
+static void run_call(struct run *r, struct mr_shm_slot *s)
+{
+    struct mr_err err;
+
+    mr_err_clear(&err);
+    const int rc = call_take(r->model, s, r->x, &err);
+    if (!mr_shm_go_on(r->model->shm, s, rc, err.msg)) {
+        run_lost(r, s, false);
+    }
+}
+
 static void run_answer(struct run *r, struct mr_shm_slot *s)
 {
     uint64_t copied;
     struct mr_err err;
 
+    if (mr_ipc_is_call(s, r->nonce)) {
+        run_call(r, s);
+        return;
+    }
     mr_err_clear(&err);
     const int rc = mr_ipc_answer_read(r->model->shm, s, r->nonce, r->x, &r->answer, &copied, &err);
     if (rc < 0) {

@@ -54,7 +54,8 @@ static void worker_judge(struct worker *w, const struct mr_shm_worker_state *sta
     struct mr_process_usage usage;
     struct hang_look look = {.now_ns = now_ns,
                              .gap_ns = gap_ns,
-                             .has_work = state->slot || is_waiting,
+                             /* while it waits for another model, that one is judged */
+                             .has_work = (state->slot || is_waiting) && w->waiting_count == 0,
                              .is_running = state->slot != NULL,
                              .is_starting = state->thread == 0,
                              .progress = state->progress,
@@ -293,6 +294,8 @@ static int64_t round_run(struct mr_sentinel *s)
 
     run_late(s);
     home_take(s, HOME_SENTINEL);
+    calls_join(s);
+    calls_answer(s);
     TAILQ_FOREACH (m, &s->models, link) {
         if (atomic_exchange_explicit(&m->has_cancelled, false, memory_order_acquire)) {
             mr_shm_cancelled(m->shm, on_cancelled, m);
@@ -349,6 +352,7 @@ static void *sentinel_main(void *arg)
     while (!s->is_stopping) {
         const int64_t wait = round_run(s);
         pthread_mutex_unlock(&s->lock);
+        calls_start(s);
         const int count = epoll_wait(s->epoll, events, EVENTS_MAX,
                                      (int)((wait + MR_NS_PER_MS - 1) / MR_NS_PER_MS));
         s->woken_ns = mr_now_ns();
@@ -357,6 +361,7 @@ static void *sentinel_main(void *arg)
         wake_drain(s);
         atomic_store_explicit(&s->is_resting, false, memory_order_relaxed);
         pthread_mutex_lock(&s->lock);
+        calls_join(s);
         events_handle(events, count);
     }
     pthread_mutex_unlock(&s->lock);
@@ -441,6 +446,8 @@ void mr_sentinel_free(struct mr_sentinel **io)
         pthread_mutex_unlock(&s->lock);
         sentinel_wake(s);
         pthread_join(s->thread, NULL);
+        calls_join(s);
+        calls_answer(s);
     }
     homes_drop(s);
     mr_shm_homes_free(&s->homes);

@@ -10,6 +10,7 @@
 #include "base/rng.h"
 #include "durations.h"
 #include "hang.h"
+#include "ipc/frame.h"
 #include "ipc/setup.h"
 #include "kept.h"
 #include "lines.h"
@@ -43,6 +44,7 @@ struct watch {
 };
 
 struct process_model;
+struct call;
 
 /* One worker of a model: a place for one process after the other. All of it under the sentinel's lock. */
 struct worker {
@@ -77,9 +79,11 @@ struct worker {
     enum mr_worker_fault fault; /* why it was killed; FAULTS: it was not */
     uint64_t restarts[MR_WORKER_FAULTS];
     char last_fault[160];
-    struct mr_instance_desc instance; /* name in the model's arena */
-    _Atomic uint64_t answered;        /* executions, since the process started; relaxed */
-    _Atomic bool is_hopeless;         /* it will not run soon; relaxed */
+    struct mr_instance_desc instance;   /* name in the model's arena */
+    TAILQ_HEAD(, call) calls;           /* that its process has begun and not ended */
+    uint32_t call_count, waiting_count; /* of them; those whose last answer has not been sent */
+    _Atomic uint64_t answered;          /* executions, since the process started; relaxed */
+    _Atomic bool is_hopeless;           /* it will not run soon; relaxed */
     struct hang hang;
 };
 
@@ -157,7 +161,10 @@ struct mr_sentinel {
     struct mr_shm_homes *homes;
     struct home *home_list; /* [home_count] */
     uint32_t home_count;
-    _Atomic(struct run *) late; /* answers that this thread is to read */
+    _Atomic(struct run *) late;                 /* answers that this thread is to read */
+    _Atomic(struct call *) begun;               /* calls that this thread is to start */
+    struct call *joined;                        /* those that it knows; its own */
+    _Atomic(struct call_answer *) call_answers; /* that it is to send */
     int epoll;
     int wake; /* eventfd: somebody wants something */
     pthread_t thread;
@@ -220,6 +227,23 @@ bool home_submit(struct process_model *m, struct mr_shm_slot *slot, size_t messa
 size_t home_take(struct mr_sentinel *s, uint32_t home);
 /* No thread is a home any more. */
 void homes_drop(struct mr_sentinel *s);
+
+/* calls.c */
+/* Takes over a call that lies in the slot, which a worker of the model runs for x. Errors: those of mr_ipc_call_read. Thread:
+ * any that has the slot. */
+int call_take(struct process_model *m, const struct mr_shm_slot *slot, const struct mr_execution *x,
+              struct mr_err *err);
+/* Adds what call_take has left to the lists of workers, before their frames are handled. Thread: the watching one. Lock
+ * held, as below. */
+void calls_join(struct mr_sentinel *s);
+/* Sends answers to workers. */
+void calls_answer(struct mr_sentinel *s);
+/* Starts what calls_join has added. Thread: the watching one, without the lock. */
+void calls_start(struct mr_sentinel *s);
+/* MR_FRAME_TAKEN and MR_FRAME_CALL_END. Errors: MR_E_INVALID. */
+int call_on_frame(struct worker *w, const struct mr_frame *f, struct mr_err *err);
+/* The worker's process has ended. */
+void calls_end(struct worker *w);
 
 /* executor.c. The model goes with its last reference. Thread: any. */
 void sentinel_model_ref(struct process_model *m);

@@ -27,6 +27,7 @@ void worker_init(struct worker *w, struct process_model *m, uint32_t index)
     w->index = index;
     w->process = (struct mr_process){.pid = -1, .pidfd = -1, .output = -1};
     w->socket = -1;
+    TAILQ_INIT(&w->calls);
     w->fault = MR_WORKER_FAULTS;
     for (unsigned k = 0; k < 3; k++) {
         w->watches[k] = (struct watch){(enum watch_kind)k, w};
@@ -352,6 +353,8 @@ static int frame_handle(struct worker *w, const struct mr_frame *f, int64_t now_
         on_step(w, STEP_CONFIGURED, now_ns);
     } else if (f->type == MR_FRAME_READY && w->step == STEP_INSTANCE) {
         on_ready(w, now_ns);
+    } else if (f->type == MR_FRAME_TAKEN || f->type == MR_FRAME_CALL_END) {
+        rc = call_on_frame(w, f, err);
     } else if (f->type == MR_FRAME_FAILED) {
         mr_ipc_err_unpack(f->body, &w->err);
         w->has_said = true;
@@ -588,6 +591,7 @@ void worker_on_end(struct worker *w, bool is_waiting, int64_t now_ns)
     worker_on_output(w);
     lines_flush(&w->lines, line_log, w);
     w->is_running = false;
+    calls_end(w);
     moved(w, STEP_NONE, now_ns);
     if (w->goal != STEP_NONE) {
         next_plan(w, &how, was_ready, now_ns);

@@ -1,14 +1,107 @@
 """What a model asks of the server: other models' answers, their control, metrics."""
+import time
+
+CODES = {-1: 0, -7: 1, -3: 2, -2: 3, -5: 4, -6: 5, -4: 6, -8: 7}  # of TritonError, by status; all others: INTERNAL
+TIMED_OUT = -9
+
+
+def _utils():
+    import triton_python_backend_utils as pb_utils
+
+    return pb_utils
 
 
 def _absent(what):
-    import triton_python_backend_utils as pb_utils
+    raise _utils().TritonModelException(f"{what} is not there yet")
 
-    raise pb_utils.TritonModelException(f"{what} is not there yet")
+
+def _begin(request):
+    """A call, for the execution that runs now, or the one whose response sender is open."""
+    import _millrace_host
+
+    pb_utils = _utils()
+    handle = _millrace_host.current_handle()
+    if handle is None:
+        raise pb_utils.TritonModelException("a request to another model is made while a request is executed, or its response "
+                                            "sender is open")
+    inputs = []
+    for tensor in request._inputs:
+        _, code, shape, data = pb_utils._part(0, tensor)
+        inputs.append((tensor._name, code, tuple(shape), data))
+    parameters = [text for k, v in request._parameters.items() for text in (k, _text(v))]
+    correlation = request._correlation
+    is_text = isinstance(correlation, str)
+    version = request._version
+    try:
+        return pb_utils._services["call"](
+            handle, request._model, "" if version in (-1, "", None) else str(version), request._id, inputs,
+            list(request._outputs), parameters, 0, int(request._timeout), 0 if is_text else correlation,
+            correlation if is_text else "", int(request._flags))
+    except RuntimeError as e:
+        raise pb_utils.TritonModelException(str(e)) from None
+
+
+def _text(value):
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _response(answer):
+    pb_utils = _utils()
+    status, message, _, outputs = answer
+    if status < 0:
+        return pb_utils.InferenceResponse(error=pb_utils.TritonError(message, CODES.get(status, pb_utils.TritonError.INTERNAL)))
+    return pb_utils.InferenceResponse([pb_utils.Tensor._received(name, (None, code, shape, data))
+                                       for name, code, shape, data in outputs])
+
+
+def _timed_out(seconds):
+    return (TIMED_OUT, f"no answer of the other model within {seconds} s", True, [])
+
+
+class Responses:
+    """The answers of a decoupled model, as they come."""
+
+    def __init__(self, request, timeout):
+        self._call, self._timeout, self._is_over = _begin(request), timeout, False
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self._is_over:
+            raise StopIteration
+        answer = _utils()._services["call_next"](self._call, int((self._timeout or 0) * 1e9))
+        if answer is None:
+            answer = _timed_out(self._timeout)
+        self._is_over = answer[2]
+        if self._is_over:
+            self._call = None
+            if answer[0] == 0 and not answer[3]:
+                raise StopIteration  # the end, without another answer
+        return _response(answer)
+
+    def cancel(self):
+        """Answers that have not come are not wanted."""
+        self._is_over, self._call = True, None
 
 
 def run(request, decoupled, execution_timeout):
-    _absent("a request of one model to another (BLS)")
+    """execution_timeout: in seconds, None for none."""
+    if decoupled:
+        return Responses(request, execution_timeout)
+    call = _begin(request)
+    until = time.monotonic() + execution_timeout if execution_timeout else None
+    found = None
+    while True:  # a decoupled model ends with an answer that is empty
+        left = max(1, int((until - time.monotonic()) * 1e9)) if until else 0
+        answer = _utils()._services["call_next"](call, left)
+        if answer is None:
+            return _response(_timed_out(execution_timeout))
+        if answer[2]:
+            return _response(answer if found is None or answer[0] < 0 or answer[3] else found)
+        if found is not None:
+            raise _utils().TritonModelException(f"model '{request._model}' gives several answers: exec(decoupled=True)")
+        found = answer
 
 
 def load_model(model_name, files=None, config=None):

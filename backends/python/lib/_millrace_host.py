@@ -26,6 +26,15 @@ def open_model(desc, services):
     return Model(desc, services)
 
 
+# Executions that have begun and not ended, the newest last: a worker runs one after the other, and calls of other models are
+# made for one of them.
+running = []
+
+
+def current_handle():
+    return running[-1].handle if running else None
+
+
 def text_of(exception):
     """One line; the traceback goes to the log."""
     return f"{type(exception).__name__}: {exception}"
@@ -169,6 +178,7 @@ class Run:
         self.open = count  # requests that are not final
         self.lock = threading.Lock()
         self.is_executing = True
+        running.append(self)
 
     def wanted_names(self):
         names = self.instance.model.output_names
@@ -210,6 +220,7 @@ class Run:
 
     def _finish(self):
         handle, self.handle = self.handle, None
+        running.remove(self)
         results = None if self.is_decoupled else self.results
         self.results = self.replies = None
         self.instance.model.services["finish"](handle, results)
@@ -221,6 +232,7 @@ class Run:
                 self.replies = None  # what dropped all references to a request is noticed by its reply
                 return None
         self.handle = self.replies = None
+        running.remove(self)
         return () if self.is_decoupled else self.results
 
 

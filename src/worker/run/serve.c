@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
+#include "ipc/call.h"
 #include "ipc/message.h"
 #include "ipc/reply.h"
 #include "room.h"
@@ -97,6 +98,26 @@ static int respond(struct mr_execution *x, struct mr_response *response, struct 
         mr_response_free(&response);
     }
 out:
+    pthread_mutex_unlock(&s->answering);
+    return rc;
+}
+
+int worker_serve_call(struct mr_execution *x, uint64_t number, const struct mr_call_args *args,
+                      struct mr_err *err)
+{
+    struct job *j = job_of(x);
+    struct worker_serve *s = j->serve;
+    int rc;
+
+    if (!j->task.room) {
+        return MR_FAIL(err, MR_E_UNSUPPORTED, "a model calls no others while it is warmed up");
+    }
+    pthread_mutex_lock(&s->answering);
+    worker_room_begin(&j->room, s->view, &j->task);
+    MR_TRY(mr_ipc_call_write(&j->task, j->nonce, &j->room.provider, number, args, err));
+    MR_TRY(mr_shm_task_answer(s->view, &j->task, err));
+out:
+    worker_room_begin(&j->room, s->view, &j->task); /* for the outputs */
     pthread_mutex_unlock(&s->answering);
     return rc;
 }

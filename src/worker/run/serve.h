@@ -15,6 +15,9 @@ void worker_serve_warm(struct worker_serve *s, uint64_t offset, uint64_t bytes);
 int worker_serve_start(struct worker_serve *s, struct mr_err *err);
 /* Nobody waits for that execution: tells the backend. Thread: any but the executing one. */
 void worker_serve_cancel(struct worker_serve *s, uint32_t slot, uint64_t generation);
+/* worker_call_submit_fn: for an execution that this thread runs. */
+int worker_serve_call(struct mr_execution *x, uint64_t number, const struct mr_call_args *args,
+                      struct mr_err *err);
 /* Takes no more, waits for what runs, ends the thread. */
 void worker_serve_stop(struct worker_serve **s);
 

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/vec.h"
+#include "calls.h"
 #include "exec/exec.h"
 #include "ipc/frame.h"
 #include "ipc/setup.h"
@@ -195,6 +196,7 @@ static int on_open(struct worker *w, mr_bytes body, struct mr_err *err)
     }
     MR_TRY(mr_ipc_open_unpack(body, &w->arena, &w->open, err));
     MR_TRY(view_open(w, err));
+    worker_calls_start(w->view, worker_serve_call);
     w->loading.is_unwanted = loading_is_unwanted;
     w->loading.on_progress = loading_on_progress;
     w->open.model.loading = &w->loading;
@@ -280,6 +282,7 @@ static int frame_handle(struct worker *w, const struct mr_frame *f, struct mr_er
     case MR_FRAME_WARMUP: return on_warmup(w, f->body, err);
     case MR_FRAME_INSTANCE: return on_instance(w, f->body, err);
     case MR_FRAME_CANCEL: on_cancel(w, f->body); return MR_OK;
+    case MR_FRAME_ANSWER: return worker_calls_on_answer(f->body, err);
     case MR_FRAME_STOP: w->is_stopping = true; return MR_OK;
     default: return MR_FAIL(err, MR_E_INVALID, "message %u is not for a worker", f->type);
     }
@@ -320,6 +323,7 @@ static int failed(const struct mr_err *e)
 
 static void worker_close(struct worker *w)
 {
+    worker_calls_stop();
     worker_serve_stop(&w->serve);
     if (w->executor) {
         mr_executor_instance_close(w->executor, &w->instance);

@@ -155,6 +155,13 @@ struct mr_response {
 /** Thread: any. */
 void mr_response_free(struct mr_response **r);
 
+/** Models that wait for each other: each has called the next one. */
+#define MR_CALL_DEPTH_MAX 16
+struct mr_call_chain {
+    uint32_t depth;
+    uint64_t models[MR_CALL_DEPTH_MAX]; /* mr_hash of their names, the first one first */
+};
+
 /** No network loop waits for an execution. */
 #define MR_NO_LOOP UINT32_MAX
 
@@ -184,7 +191,9 @@ struct mr_execution {
     bool is_bound;   /* `instance` itself runs it, although others could */
     uint64_t life;   /* the only one of the instance that may run it; 0 = any */
     void *user;
-    uint32_t loop;          /* which waits for the end, and on which it is best ended; MR_NO_LOOP */
+    const struct mr_call_chain
+        *chain;    /* of the callers of its request, NULL: a client's; as long as the execution */
+    uint32_t loop; /* which waits for the end, and on which it is best ended; MR_NO_LOOP */
     _Atomic(void *) handle; /* the executor's, for its cancel */
     /* ---- private ---- */
     _Atomic uint32_t holders; /* execute, complete, cancels that go on; 0 = it does not run */

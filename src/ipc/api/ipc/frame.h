@@ -13,12 +13,15 @@ enum mr_frame_type {
     MR_FRAME_INSTANCE,  /* struct mr_instance_desc; answered by READY or FAILED */
     MR_FRAME_CANCEL,    /* slot, generation: nobody waits for that execution */
     MR_FRAME_STOP,      /* take no more; end when what runs is done */
+    MR_FRAME_ANSWER,    /* struct mr_ipc_call_answer */
     /* to the server */
     MR_FRAME_KEPT, /* before OPENED, with descriptors: what later workers of the model map (mr_model_kept) */
     MR_FRAME_OPENED, /* struct mr_ipc_opened */
     MR_FRAME_CONFIGURED,
-    MR_FRAME_READY,  /* struct mr_ipc_opened without the signature */
-    MR_FRAME_FAILED, /* an error, and then the worker ends */
+    MR_FRAME_READY,    /* struct mr_ipc_opened without the signature */
+    MR_FRAME_FAILED,   /* an error, and then the worker ends */
+    MR_FRAME_TAKEN,    /* number of a call, and of the answer that the worker has done with */
+    MR_FRAME_CALL_END, /* number of a call: no more answers are wanted */
     MR_FRAME_TYPES
 };
 

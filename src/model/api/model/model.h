@@ -146,6 +146,8 @@ enum mr_switch_policy {
 };
 enum mr_model_control { MR_MODEL_CONTROL_NONE, MR_MODEL_CONTROL_POLL, MR_MODEL_CONTROL_EXPLICIT };
 
+struct mr_worker_caller;
+
 struct mr_models_options {
     /* Folders; the same one twice counts once. */
     const char *const *repositories;
@@ -198,6 +200,7 @@ struct mr_models_options {
     const char *worker_user; /* NULL: the server's own */
     const char *const *worker_dirs;
     size_t worker_dir_count;
+    const struct mr_worker_caller *worker_caller; /* borrowed; NULL: workers ask no other models */
     const int *reader_doors; /* [reader_count], as sentinel/sentinel.h's; borrowed. NULL: none */
 };
 void mr_models_options_init(struct mr_models_options *o);

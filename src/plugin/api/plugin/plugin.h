@@ -28,4 +28,16 @@ uint32_t mr_plugin_flags(const struct mr_plugin *p); /* MR_BACKEND_* */
 int mr_plugin_model_open(struct mr_executor **out, struct mr_plugin *p,
                          const struct mr_model_desc *desc, struct mr_err *err);
 
+/** What is behind the services for calls of backend.h, whose contracts these have. */
+struct mr_plugin_calls {
+    int (*begin)(struct mr_execution *x, const struct mr_call_args *args, struct mr_call **out,
+                 struct mr_err *err);
+    int (*next)(struct mr_call *call, int64_t timeout_ns, struct mr_call_answer **out,
+                struct mr_err *err);
+    void (*drop)(struct mr_call_answer **answer);
+    void (*end)(struct mr_call **call);
+};
+/** For a process that can make calls, before it opens a backend; without it they are refused. Borrowed. */
+void mr_plugin_set_calls(const struct mr_plugin_calls *ops);
+
 #endif

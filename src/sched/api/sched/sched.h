@@ -114,6 +114,7 @@ struct mr_infer {
     /** True: the client leaves answers unread, and on_done is called with status MR_SCHED_UNREAD instead of an
      *  execution; the request can be submitted again. NULL = never. Lives until on_done. */
     const _Atomic bool *is_unread;
+    const struct mr_call_chain *chain; /* of the models that ask, NULL: a client; until on_done */
     void (*on_done)(struct mr_infer *r);
     /** (may be NULL) An answer of a decoupled model, owned by the caller from now on: mr_infer_response_end when it has
      *  left. on_done follows the last one. A request without this gets no answers of a decoupled model. */

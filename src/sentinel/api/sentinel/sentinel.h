@@ -10,6 +10,45 @@
 
 struct mr_sentinel;
 
+/** A request of a model in a worker to another model. Lives until `drop`. */
+struct mr_worker_call {
+    const struct mr_call_args *args;
+    struct mr_block *const
+        *blocks;                /* [args->input_count] owners of large tensors, otherwise NULL */
+    struct mr_call_chain chain; /* the callers, the one that asks last */
+    void *user;                 /* of who runs the call */
+};
+
+/** What runs calls: an engine, which is above this module. */
+struct mr_worker_caller {
+    /** Answers with mr_worker_answer_send until one is the last, perhaps before this returns. Thread: a loop or the
+     *  watching thread. Must not block. */
+    void (*start)(void *ctx, struct mr_worker_call *c);
+    /** Nobody waits for answers: the last one should come soon. Not after the last one. Thread: the watching one. */
+    void (*cancel)(void *ctx, struct mr_worker_call *c);
+    /** The worker has done with an answer that was not the last; in the order of the answers. Thread: the watching one. */
+    void (*taken)(void *ctx, struct mr_worker_call *c);
+    /** After the last answer and all `taken`: the call is freed. Thread: the watching one. */
+    void (*drop)(void *ctx, struct mr_worker_call *c);
+    void *ctx;
+};
+
+struct mr_worker_answer {
+    int status;
+    const char *message; /* of a failure */
+    bool is_last;
+    uint32_t count;
+    const char *const *names;        /* [count] */
+    const struct mr_tensor *outputs; /* [count], copied */
+};
+struct call_answer;
+/** Copies an answer to where the worker can read it; where there is no memory, it becomes a failure. Thread: any, one at a
+ *  time for a call. */
+struct call_answer *mr_worker_answer_make(struct mr_worker_call *c,
+                                          const struct mr_worker_answer *a);
+/** Sends it. After the last one the call may be gone. Thread: any; in the order of their making. */
+void mr_worker_answer_send(struct call_answer *a);
+
 struct mr_sentinel_options {
     const char *worker_program; /* path of millrace-worker */
     int64_t
@@ -22,6 +61,7 @@ struct mr_sentinel_options {
     /** Eventfds that wake the loops which call mr_sentinel_take, of the first 255 of them; borrowed. */
     const int *loop_doors;
     uint32_t loop_count;
+    const struct mr_worker_caller *caller; /* borrowed; NULL: calls are refused */
 };
 
 /** Starts the watching thread. Errors: MR_E_EXHAUSTED, MR_E_NOMEM. */

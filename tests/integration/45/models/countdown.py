@@ -13,5 +13,7 @@ class TritonPythonModel:
 
     def send(self, sender, count):
         for i in range(count):
+            if sender.is_cancelled():
+                break
             sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", np.array([i], np.int32))]))
         sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)

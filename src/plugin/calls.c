@@ -1,0 +1,72 @@
+/* The services for calls, which only a worker process has. */
+#include "plugin_priv.h"
+
+static const struct mr_plugin_calls *calls;
+
+void mr_plugin_set_calls(const struct mr_plugin_calls *ops)
+{
+    calls = ops;
+}
+
+static bool has_outputs(const struct mr_execution *x)
+{
+    for (uint32_t i = 0; !(x->exec.flags & MR_EXEC_DECOUPLED) && i < x->exec.output_count; i++) {
+        if (x->outputs.list[i].is_set) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int args_check(const struct mr_call_args *a, struct mr_err *err)
+{
+    if (a->size < sizeof *a || !a->model || !a->model[0]) {
+        return MR_FAIL(err, MR_E_INVALID, "a call needs the name of a model");
+    }
+    for (uint32_t i = 0; i < a->input_count; i++) {
+        const struct mr_tensor *t = &a->inputs[i].tensor;
+        if (!a->inputs[i].name || t->rank < 0 || t->rank > MR_MAX_RANK) {
+            return MR_FAIL(err, MR_E_INVALID, "input %u of a call: rank %d, allowed are 0 to %d", i,
+                           t->rank, MR_MAX_RANK);
+        }
+    }
+    return MR_OK;
+}
+
+int mr_plugin_call_begin(struct mr_exec *exec, const struct mr_call_args *args,
+                         struct mr_call **out, struct mr_err *err)
+{
+    struct mr_execution *x = mr_execution_of(exec);
+    int rc;
+
+    if (!calls) {
+        return MR_FAIL(err, MR_E_UNSUPPORTED,
+                       "a model calls others from a worker process only: "
+                       "execution_placement \"process\"");
+    }
+    if (has_outputs(x)) {
+        return MR_FAIL(err, MR_E_INVALID, "a call has to begin before an output is set");
+    }
+    rc = args_check(args, err);
+    return rc < 0 ? rc : calls->begin(x, args, out, err);
+}
+
+int mr_plugin_call_next(struct mr_call *call, int64_t timeout_ns, struct mr_call_answer **out,
+                        struct mr_err *err)
+{
+    return calls->next(call, timeout_ns, out, err);
+}
+
+void mr_plugin_call_answer_drop(struct mr_call_answer **answer)
+{
+    if (*answer) {
+        calls->drop(answer);
+    }
+}
+
+void mr_plugin_call_end(struct mr_call **call)
+{
+    if (*call) {
+        calls->end(call);
+    }
+}

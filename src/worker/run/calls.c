@@ -1,0 +1,282 @@
+/* A call is in the list from its begin to its end; the thread that reads frames puts answers into its queue, and whoever
+ * waits takes them. One mutex for all, held for a few instructions. Frames to the server are sent by any thread, one at
+ * a time; the thread that reads frames sends none once the model is ready, but for its last words. */
+#include "calls.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sys/queue.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "ipc/frame.h"
+#include "ipc/message.h"
+#include "ipc/setup.h"
+
+#define ARENA_FIRST 1024
+#define ARENA_LIMIT ((size_t)8 << 20)
+#define CALLS_MAX   256u /* of a worker, at once */
+
+struct answer {
+    struct mr_call_answer base; /* first */
+    TAILQ_ENTRY(answer) link;
+    struct mr_arena arena;
+    uint64_t call, number;
+    bool is_kept; /* the server waits until it is told that this has been dropped */
+};
+
+struct mr_call {
+    uint64_t number;
+    TAILQ_ENTRY(mr_call) link;
+    TAILQ_HEAD(, answer) answers;
+    bool has_ended; /* its last answer has come */
+    bool is_taken;  /* and was taken */
+};
+
+static struct {
+    struct mr_shm_view *view;
+    worker_call_submit_fn *submit;
+    pthread_mutex_t lock; /* guards what follows */
+    pthread_cond_t moved;
+    TAILQ_HEAD(, mr_call) list;
+    uint64_t next;
+    uint32_t count;
+    bool is_stopped;
+    pthread_mutex_t sending;
+} calls = {.lock = PTHREAD_MUTEX_INITIALIZER, .sending = PTHREAD_MUTEX_INITIALIZER};
+
+static void say(enum mr_frame_type type, uint64_t call, uint64_t answer)
+{
+    struct mr_buf body;
+    struct mr_err ignored;
+
+    mr_buf_init(&body, 0);
+    mr_pack_u64(&body, call);
+    mr_pack_u64(&body, answer);
+    pthread_mutex_lock(&calls.sending);
+    mr_frame_send(MR_WORKER_FD_SOCKET, type, (mr_bytes){(const uint8_t *)body.ptr, body.len},
+                  &ignored);
+    pthread_mutex_unlock(&calls.sending);
+    mr_buf_fini(&body);
+}
+
+static void answer_free(struct answer *a)
+{
+    mr_arena_fini(&a->arena);
+    mr_free(a);
+}
+
+static void drop(struct mr_call_answer **answer)
+{
+    struct answer *a = (struct answer *)*answer;
+
+    *answer = NULL;
+    if (a->is_kept) {
+        say(MR_FRAME_TAKEN, a->call, a->number);
+    }
+    answer_free(a);
+}
+
+static int call_new(struct mr_call **out, struct mr_err *err)
+{
+    struct mr_call *c = MR_NEW(struct mr_call);
+
+    TAILQ_INIT(&c->answers);
+    pthread_mutex_lock(&calls.lock);
+    const bool is_full = calls.count == CALLS_MAX;
+    if (!is_full) {
+        calls.count++;
+        c->number = ++calls.next;
+        TAILQ_INSERT_TAIL(&calls.list, c, link);
+    }
+    pthread_mutex_unlock(&calls.lock);
+    if (is_full) {
+        mr_free(c);
+        return MR_FAIL(err, MR_E_EXHAUSTED,
+                       "the model has %u calls to other models, more may not run at once",
+                       CALLS_MAX);
+    }
+    *out = c;
+    return MR_OK;
+}
+
+static void call_free(struct mr_call *c)
+{
+    struct answer *a;
+
+    pthread_mutex_lock(&calls.lock);
+    TAILQ_REMOVE(&calls.list, c, link);
+    calls.count--;
+    pthread_mutex_unlock(&calls.lock);
+    while ((a = TAILQ_FIRST(&c->answers))) {
+        TAILQ_REMOVE(&c->answers, a, link);
+        struct mr_call_answer *base = &a->base;
+        drop(&base);
+    }
+    mr_free(c);
+}
+
+static int begin(struct mr_execution *x, const struct mr_call_args *args, struct mr_call **out,
+                 struct mr_err *err)
+{
+    struct mr_call *c = NULL;
+    int rc = call_new(&c, err);
+
+    if (rc < 0) {
+        return rc;
+    }
+    rc = calls.submit(x, c->number, args, err);
+    if (rc < 0) {
+        call_free(c);
+        return rc;
+    }
+    *out = c;
+    return MR_OK;
+}
+
+static void end(struct mr_call **call)
+{
+    struct mr_call *c = *call;
+
+    *call = NULL;
+    say(MR_FRAME_CALL_END, c->number, 0);
+    call_free(c);
+}
+
+/* Lock held. False: the time is over. */
+static bool wait_until(int64_t until_ns)
+{
+    const struct timespec at = {until_ns / MR_NS_PER_S, until_ns % MR_NS_PER_S};
+
+    if (until_ns == 0) {
+        pthread_cond_wait(&calls.moved, &calls.lock);
+        return true;
+    }
+    return pthread_cond_timedwait(&calls.moved, &calls.lock, &at) != ETIMEDOUT;
+}
+
+static int next(struct mr_call *c, int64_t timeout_ns, struct mr_call_answer **out,
+                struct mr_err *err)
+{
+    const int64_t until_ns = timeout_ns > 0 ? mr_now_ns() + timeout_ns : 0;
+    struct answer *a = NULL;
+    bool is_waiting = true;
+
+    pthread_mutex_lock(&calls.lock);
+    while (!(a = TAILQ_FIRST(&c->answers)) && is_waiting && !c->is_taken && !calls.is_stopped) {
+        is_waiting = wait_until(until_ns);
+    }
+    if (a) {
+        TAILQ_REMOVE(&c->answers, a, link);
+        c->is_taken = a->base.is_last;
+    }
+    const bool is_over = c->is_taken || calls.is_stopped;
+    pthread_mutex_unlock(&calls.lock);
+    if (a) {
+        *out = &a->base;
+        return MR_OK;
+    }
+    return is_over ? MR_FAIL(err, MR_E_CLOSED, "the call has no more answers")
+                   : MR_FAIL(err, MR_E_DEADLINE, "no answer in time");
+}
+
+/* ---- what comes ---- */
+
+static int outputs_read(struct answer *a, const struct mr_ipc_call_answer *said, struct mr_err *err)
+{
+    struct mr_exec exec;
+    int rc;
+
+    a->is_kept = said->bytes > 0 || !said->is_last;
+    if (said->bytes == 0) {
+        return MR_OK;
+    }
+    rc = mr_ipc_exec_read_kept(calls.view, said->offset, said->bytes, &a->arena, &exec, err);
+    if (rc == MR_OK && exec.input_count != said->count) {
+        rc = MR_FAIL(err, MR_E_INVALID, "an answer to a call that is damaged");
+    }
+    if (rc == MR_OK) {
+        a->base.output_count = said->count;
+        a->base.outputs = exec.inputs;
+        a->base.names = said->names;
+    }
+    return rc;
+}
+
+static struct mr_call *call_find(uint64_t number)
+{
+    struct mr_call *c;
+
+    TAILQ_FOREACH (c, &calls.list, link) {
+        if (c->number == number) {
+            return c;
+        }
+    }
+    return NULL;
+}
+
+static void answer_queue(struct answer *a)
+{
+    struct mr_call_answer *base = &a->base;
+
+    pthread_mutex_lock(&calls.lock);
+    struct mr_call *c = call_find(a->call);
+    if (c) {
+        c->has_ended |= a->base.is_last;
+        TAILQ_INSERT_TAIL(&c->answers, a, link);
+        pthread_cond_broadcast(&calls.moved);
+    }
+    pthread_mutex_unlock(&calls.lock);
+    if (!c) {
+        drop(&base); /* the call has ended meanwhile */
+    }
+}
+
+int worker_calls_on_answer(mr_bytes body, struct mr_err *err)
+{
+    struct answer *a = MR_NEW(struct answer);
+    struct mr_ipc_call_answer said;
+    int rc;
+
+    mr_arena_init(&a->arena, ARENA_FIRST, ARENA_LIMIT);
+    MR_TRY(mr_ipc_call_answer_unpack(body, &a->arena, &said, err));
+    a->call = said.call;
+    a->number = said.number;
+    a->base = (struct mr_call_answer){.size = sizeof a->base,
+                                      .status = said.status,
+                                      .is_last = said.is_last || said.status < 0,
+                                      .message = said.message};
+    MR_TRY(outputs_read(a, &said, err));
+    answer_queue(a);
+    return MR_OK;
+out:
+    answer_free(a);
+    return rc;
+}
+
+/* ---- life ---- */
+
+void worker_calls_start(struct mr_shm_view *v, worker_call_submit_fn *submit)
+{
+    static const struct mr_plugin_calls ops = {begin, next, drop, end};
+    pthread_condattr_t clock;
+
+    calls.view = v;
+    calls.submit = submit;
+    TAILQ_INIT(&calls.list);
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&calls.moved, &clock);
+    pthread_condattr_destroy(&clock);
+    mr_plugin_set_calls(&ops);
+}
+
+void worker_calls_stop(void)
+{
+    pthread_mutex_lock(&calls.lock);
+    calls.is_stopped = true;
+    if (calls.view) {
+        pthread_cond_broadcast(&calls.moved);
+    }
+    pthread_mutex_unlock(&calls.lock);
+}

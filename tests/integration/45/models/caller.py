@@ -1,0 +1,85 @@
+"""Asks other models, in the way that its input says."""
+import asyncio
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+def add_sub(value, model="add_sub", **options):
+    inputs = [pb_utils.Tensor(f"INPUT{i}", np.full((1, 4), v, np.float32)) for i, v in enumerate((value, 2))]
+    return pb_utils.InferenceRequest(model_name=model, requested_output_names=["OUTPUT0"], inputs=inputs, **options)
+
+
+def first(response):
+    if response.has_error():
+        return f"{response.error().code()}: {response.error().message()}"
+    return float(response.output_tensors()[0].as_numpy().ravel()[0])
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [self.answer(getattr(self, request.inputs()[0].as_numpy()[0].decode())(request)) for request in requests]
+
+    def answer(self, value):
+        return pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", np.array([str(value)], np.object_))])
+
+    def sync(self, request):
+        return first(add_sub(1).exec())
+
+    def several(self, request):
+        async def ask():
+            return await asyncio.gather(*[add_sub(i).async_exec() for i in range(20)])
+        return [first(r) for r in asyncio.run(ask())]
+
+    def large(self, request):
+        """Tensors beyond a slot's room, there and back."""
+        array = np.arange(3 << 20, dtype=np.float32)
+        response = pb_utils.InferenceRequest(model_name="copy", requested_output_names=["OUTPUT0"],
+                                             inputs=[pb_utils.Tensor("INPUT0", array)]).exec()
+        return bool((response.output_tensors()[0].as_numpy() == array).all())
+
+    def strings(self, request):
+        array = np.array(["a", "", "ü" * 1000], np.object_)
+        response = pb_utils.InferenceRequest(model_name="texts", requested_output_names=["OUTPUT0"],
+                                             inputs=[pb_utils.Tensor("INPUT0", array)]).exec()
+        return [len(t.decode()) for t in response.output_tensors()[0].as_numpy()]
+
+    def unknown(self, request):
+        return first(add_sub(1, "nobody").exec())
+
+    def refused(self, request):
+        return first(pb_utils.InferenceRequest(model_name="add_sub", requested_output_names=["OUTPUT0"],
+                                               inputs=[pb_utils.Tensor("INPUT0", np.zeros((1, 4), np.float32))]).exec())
+
+    def itself(self, request):
+        return first(pb_utils.InferenceRequest(model_name="m", requested_output_names=["OUTPUT0"],
+                                               inputs=[pb_utils.Tensor("INPUT0", np.array([b"sync"], np.object_))]).exec())
+
+    def round_trip(self, request):
+        """Through another model, back to this one."""
+        response = pb_utils.InferenceRequest(model_name="other", requested_output_names=["OUTPUT0"],
+                                             inputs=[pb_utils.Tensor("INPUT0", np.array([b"back"], np.object_))]).exec()
+        return response.output_tensors()[0].as_numpy()[0].decode()
+
+    def back(self, request):
+        response = pb_utils.InferenceRequest(model_name="m", requested_output_names=["OUTPUT0"],
+                                             inputs=[pb_utils.Tensor("INPUT0", np.array([b"sync"], np.object_))]).exec()
+        return first(response)
+
+    def decoupled(self, request):
+        ask = pb_utils.InferenceRequest(model_name="countdown", requested_output_names=["OUTPUT0"],
+                                        inputs=[pb_utils.Tensor("INPUT0", np.array([300], np.int32))])
+        return [int(first(r)) for r in ask.exec(decoupled=True)] == list(range(300))
+
+    def stopped(self, request):
+        """Takes three answers of very many."""
+        ask = pb_utils.InferenceRequest(model_name="countdown", requested_output_names=["OUTPUT0"],
+                                        inputs=[pb_utils.Tensor("INPUT0", np.array([1 << 30], np.int32))])
+        responses = ask.exec(decoupled=True)
+        found = [int(first(next(responses))) for _ in range(3)]
+        responses.cancel()
+        return found
+
+    def patient(self, request):
+        return first(pb_utils.InferenceRequest(model_name="held", requested_output_names=["OUTPUT0"], parameters={},
+                                               inputs=[pb_utils.Tensor("INPUT0", np.zeros(1, np.int32))]).exec(execution_timeout=0.01))

@@ -1,0 +1,95 @@
+"""Models in Python that ask other models (BLS): through the server's scheduler, by shared memory."""
+import json
+from pathlib import Path
+
+import pytest
+
+from lib import pymodels, repo, wait
+from lib.rest import Rest, infer_path
+from lib.workers import group, pids
+
+MODELS = Path(__file__).parent / "models"
+TEXT = {"inputs": [repo.tensor("INPUT0", "TYPE_STRING", (1,))], "outputs": [repo.tensor("OUTPUT0", "TYPE_STRING", (1,))]}
+DECOUPLED = "model_transaction_policy { decoupled: true }"
+
+
+@pytest.fixture
+def start(start):
+    def make(*args, **kw):
+        return start(args[0], *pymodels.options(), *args[1:], env=pymodels.preload(), **kw)
+    return make
+
+
+@pytest.fixture
+def ask(models, start):
+    """ask(word): what the model m answers to it."""
+    pymodels.add(models, "m", MODELS / "caller.py", **TEXT)
+    pymodels.add(models, "add_sub", MODELS / "add_sub.py", max_batch_size=8, extra="dynamic_batching { }",
+                 **{k: [repo.tensor(f"{n}{i}", "TYPE_FP32", (4,)) for i in range(2)]
+                    for k, n in (("inputs", "INPUT"), ("outputs", "OUTPUT"))})
+    pymodels.add(models, "countdown", MODELS / "countdown.py", inputs=[repo.tensor("INPUT0", "TYPE_INT32", (1,))],
+                 outputs=[repo.tensor("OUTPUT0", "TYPE_INT32", (1,))], extra=DECOUPLED)
+    repo.add(models, "copy", inputs=[repo.tensor("INPUT0", "TYPE_FP32")], outputs=[repo.tensor("OUTPUT0", "TYPE_FP32")])
+    repo.add(models, "texts", inputs=[repo.tensor("INPUT0", "TYPE_STRING")], outputs=[repo.tensor("OUTPUT0", "TYPE_STRING")],
+             parameters={"execution_placement": "process"})
+    server = start(models)
+    with Rest(server.http) as rest:
+        def make(word, model="m"):
+            body = {"inputs": [{"name": "INPUT0", "datatype": "BYTES", "shape": [1], "data": [word]}]}
+            return rest.post(infer_path(model), json.dumps(body)).ok().json()["outputs"][0]["data"][0]
+        make.server = server
+        make.models = models
+        yield make
+
+
+@pytest.mark.parametrize("word,answer", [
+    ("sync", "3.0"),
+    ("several", str([float(i + 2) for i in range(20)])),
+    ("large", "True"),
+    ("strings", "[1, 0, 1000]"),
+    ("unknown", "2: Request for unknown model: 'nobody' is not found"),
+    ("refused", "3: expected 2 inputs but got 1 inputs for model 'add_sub'. Got input(s) ['INPUT0'], but missing required "
+                "input(s) ['INPUT1']. Please provide all required input(s)."),
+    ("itself", "3: model 'm' would wait for itself: its 1 instance already waits for this call"),
+    ("decoupled", "True"),
+    ("stopped", "[0, 1, 2]"),
+])
+def test_calls(ask, word, answer):
+    for _ in range(2):
+        assert ask(word) == answer
+
+
+def test_cycle(models, start):
+    """Of two models that ask each other, the second is told that it would wait for ever."""
+    for name in ("m", "other"):
+        pymodels.add(models, name, MODELS / "caller.py", **TEXT)
+    server = start(models)
+    with Rest(server.http) as rest:
+        body = {"inputs": [{"name": "INPUT0", "datatype": "BYTES", "shape": [1], "data": ["round_trip"]}]}
+        answer = rest.post(infer_path("m"), json.dumps(body)).ok().json()["outputs"][0]["data"][0]
+    assert answer.endswith("model 'm' would wait for itself: its 1 instance already waits for this call")
+
+
+def test_timeout(models, start, hold):
+    """A model that does not answer in time, and answers others later."""
+    pymodels.add(models, "m", MODELS / "caller.py", **TEXT)
+    repo.add(models, "held", backend="fault", parameters={k: v for k, v in hold.parameters.items()}, inputs=[repo.tensor("INPUT0")],
+             outputs=[repo.tensor("OUTPUT0")])
+    server = start(models)
+    with Rest(server.http) as rest:
+        body = {"inputs": [{"name": "INPUT0", "datatype": "BYTES", "shape": [1], "data": ["patient"]}]}
+        answer = rest.post(infer_path("m"), json.dumps(body)).ok().json()["outputs"][0]["data"][0]
+        assert answer == "1: no answer of the other model within 0.01 s"
+    hold.end()
+
+
+def test_killed_caller(ask):
+    """Its calls end with it: another process serves, and the other model too."""
+    import os
+    import signal
+
+    pid, = pids(ask.server, "m")
+    assert ask("stopped") == "[0, 1, 2]"
+    os.kill(pid, signal.SIGKILL)
+    wait.until(lambda: pids(ask.server, "m") not in ([], [pid]), "another worker")
+    assert ask("decoupled") == "True" and ask("sync") == "3.0"
