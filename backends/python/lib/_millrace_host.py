@@ -12,7 +12,10 @@ import sys
 import threading
 import traceback
 
-import triton_python_backend_utils as pb_utils
+try:
+    import triton_python_backend_utils as pb_utils
+except ModuleNotFoundError as e:  # numpy
+    raise ModuleNotFoundError(f"the interpreter {sys.executable} cannot run Python models: {e}") from None
 
 FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 INTERNAL = -7

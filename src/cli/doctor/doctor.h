@@ -32,6 +32,8 @@ void doctor_say(struct doctor *d, enum finding_level level, const char *name, co
 void doctor_machine(struct doctor *d);
 /* doctor_cache.c: the cache of large models' weights */
 void doctor_cache(struct doctor *d);
+/* doctor_python.c: the interpreter of Python models; runs it */
+void doctor_python(struct doctor *d);
 /* doctor_server.c: backends, ports */
 void doctor_backends(struct doctor *d, const struct mr_option_list *dirs);
 void doctor_ports(struct doctor *d, const int *ports, size_t count);

@@ -62,6 +62,11 @@ static void try_backend(struct search *s, const char *name)
     struct mr_plugin *plugin = NULL;
     struct mr_err err;
 
+    if (strcmp(name, "python") == 0) { /* opened by interpreters only */
+        doctor_say(s->d, FINDING_OK, "backend", NULL, "python, for interpreters");
+        doctor_python(s->d);
+        return;
+    }
     if (mr_plugin_open(&plugin, mr_str_c(name), s->dirs, s->dir_count, NULL, 0, &err) < 0) {
         doctor_say(s->d, FINDING_BAD, "backend", NULL, "%s does not load: %s", name, err.msg);
         return;

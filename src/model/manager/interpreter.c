@@ -1,5 +1,6 @@
 #include "interpreter.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,6 +67,24 @@ static int environment_dir(struct mr_arena *arena, const char *given,
     return MR_OK;
 }
 
+#if defined(__SANITIZE_ADDRESS__)
+/* An interpreter that was built without the sanitizer loads its library before all others. */
+static const char *preload(struct mr_arena *arena)
+{
+    Dl_info info;
+
+    return dladdr(dlsym(RTLD_DEFAULT, "__asan_init"), &info)
+               ? mr_arena_printf(arena, "LD_PRELOAD=%s", info.dli_fname).ptr
+               : NULL;
+}
+#else
+static const char *preload(struct mr_arena *arena)
+{
+    (void)arena;
+    return NULL;
+}
+#endif
+
 /* The server's variables, with those of the environment before them. */
 static const char *const *variables(struct mr_arena *arena, const char *dir)
 {
@@ -76,7 +95,7 @@ static const char *const *variables(struct mr_arena *arena, const char *dir)
     while (environ[n]) {
         n++;
     }
-    out = MR_ARENA_ARRAY(arena, const char *, n + 3);
+    out = MR_ARENA_ARRAY(arena, const char *, n + 4);
     if (!out) {
         return NULL;
     }
@@ -91,6 +110,7 @@ static const char *const *variables(struct mr_arena *arena, const char *dir)
             mr_arena_printf(arena, "PATH=%s/bin%s%s", dir, path ? ":" : "", path ? path : "").ptr;
         out[used++] = mr_arena_printf(arena, "VIRTUAL_ENV=%s", dir).ptr;
     }
+    out[used++] = preload(arena);
     return out;
 }
 

@@ -16,7 +16,7 @@ DECOUPLED = "model_transaction_policy { decoupled: true }"
 @pytest.fixture
 def start(start):
     def make(*args, **kw):
-        return start(args[0], *pymodels.options(), *args[1:], env=pymodels.preload(), **kw)
+        return start(args[0], *pymodels.options(), *args[1:], **kw)
     return make
 
 

@@ -18,7 +18,7 @@ TEXT = {"inputs": [repo.tensor("INPUT0", "TYPE_STRING", (1,))], "outputs": [repo
 @pytest.fixture
 def start(start):
     def make(*args, **kw):
-        return start(args[0], *pymodels.options(), *args[1:], env=pymodels.preload(), **kw)
+        return start(args[0], *pymodels.options(), *args[1:], **kw)
     return make
 
 

@@ -1,6 +1,4 @@
 """Models in Python: files of a test, run by the interpreter of the tests."""
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,14 +9,6 @@ def add(models, name, file, **kw):
     """A model whose model.py is `file`, a path or the text itself; kw go to repo.config()."""
     data = file.read_bytes() if isinstance(file, Path) else file
     return repo.add(models, name, backend="python", files={"1/model.py": data}, **kw)
-
-
-def preload():
-    """An interpreter has to load the sanitizer's library before all others."""
-    if os.environ.get("MR_BUILD") != "asan":
-        return {}
-    library = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True).stdout.strip()
-    return {"LD_PRELOAD": library}
 
 
 def options():
