@@ -147,5 +147,5 @@ def test_a_misspelt_backend_keeps_the_server_from_starting(models, start, option
 
 def test_a_backend_of_triton_is_warned_about(models, start):
     repo.add(models, "m")
-    server = start(models, "--backend-config=tensorflow,version=2", "--backend-config=python,shm-default-byte-size=1048576")
+    server = start(models, "--backend-config=tensorflow,version=2", "--backend-config=pytorch,DISABLE_OPTIMIZED_EXECUTION=true")
     assert [e["level"] for e in server.events() if e["event"] == "backend.absent"] == ["warning", "warning"]
