@@ -9,11 +9,11 @@
 #include "batch/calls/calls.h"
 #include "batch/common/call.h"
 #include "batch/common/extent.h"
-#include "batch/common/job.h"
 #include "batch/hosts/discover.h"
 #include "batch/hosts/hosts.h"
 #include "batch/hosts/quarantine.h"
 #include "batch/results/committer.h"
+#include "batch/results/results.h"
 #include "compare.h"
 
 #define SAMPLES      4
@@ -43,7 +43,8 @@ struct ballot {
 };
 
 struct cross_check {
-    struct job *job;
+    struct calls *calls;
+    const struct results *results;
     uint64_t every; /* answers of a host */
     bool is_off;
     bool is_unsteady; /* and therefore off */
@@ -63,15 +64,19 @@ struct cross_check {
     uint32_t given_up;            /* since then */
 };
 
-void cross_check_new(struct job *j)
+struct cross_check *cross_check_new(struct calls *calls, const struct results *results)
 {
-    const double share = j->o->cross_check.share;
+    const double share = calls->o->cross_check.share;
 
-    if (share > 0 && j->dialect->compares_hosts && !j->o->filter && !j->plan) {
-        j->cross_check = MR_NEW(struct cross_check);
-        j->cross_check->job = j;
-        j->cross_check->every = (uint64_t)(1 / share);
+    if (share <= 0 || !calls->model->dialect->compares_hosts || calls->o->filter ||
+        calls->state->is_plan) {
+        return NULL;
     }
+    struct cross_check *c = MR_NEW(struct cross_check);
+    c->calls = calls;
+    c->results = results;
+    c->every = (uint64_t)(1 / share);
+    return c;
 }
 
 static void trial_end(struct cross_check *c)
@@ -119,19 +124,19 @@ void cross_check_free(struct cross_check **c)
 static const char *row_text(const struct cross_check *c, char *out, size_t room)
 {
     snprintf(out, room, "row %llu of %s", (unsigned long long)c->row->first,
-             mr_source_path(c->job->source, c->row->file));
+             mr_source_path(c->results->input->source, c->row->file));
     return out;
 }
 
 static bool agree(const struct cross_check *c, const struct ballot *a, const struct ballot *b)
 {
-    return compare_rows_agree(a->answers[0], b->answers[0], c->job->o->cross_check.tolerance);
+    return compare_rows_agree(a->answers[0], b->answers[0], c->calls->o->cross_check.tolerance);
 }
 
 static bool is_steady(const struct cross_check *c, const struct ballot *b)
 {
     return b->count < 2 ||
-           compare_rows_agree(b->answers[0], b->answers[1], c->job->o->cross_check.tolerance);
+           compare_rows_agree(b->answers[0], b->answers[1], c->calls->o->cross_check.tolerance);
 }
 
 /* How many hosts that say the same each time say what this one does. */
@@ -174,10 +179,10 @@ static void nobody_knows(struct cross_check *c)
                "those that you trust as --hosts, and the others as --recompute-host",
                hosts, row_text(c, row, sizeof row));
     c->is_off = true; /* for a job that is resumed */
-    if (!c->job->o->limits.pauses) {
-        committer_drop(c->job->committer);
+    if (!c->calls->o->limits.pauses) {
+        committer_drop(c->results->committer);
     }
-    job_stop(c->job, &err);
+    job_stop(c->calls->state, &err);
 }
 
 static void verdict(struct cross_check *c)
@@ -207,7 +212,7 @@ static void verdict(struct cross_check *c)
         for (size_t i = 0; i < c->count; i++) {
             const struct ballot *b = &c->ballots[i];
             if (b->count > 0 && (!is_steady(c, b) || !agree(c, b, best))) {
-                host_quarantine(b->host, why);
+                host_quarantine(b->host, why, c->results->committer);
             }
         }
     } else if (present >= 2) {
@@ -220,7 +225,7 @@ static void verdict(struct cross_check *c)
 static void ask(struct cross_check *c, size_t ballot)
 {
     c->pending++;
-    calls_ask(c->job, c->row, c->ballots[ballot].host, c->number, (uint32_t)ballot);
+    calls_ask(c->calls, c->row, c->ballots[ballot].host, c->number, (uint32_t)ballot);
 }
 
 static bool is_asked(const struct cross_check *c, const struct host *h)
@@ -236,12 +241,12 @@ static bool is_asked(const struct cross_check *c, const struct host *h)
 /* The two once more, and others twice. */
 static void vote(struct cross_check *c)
 {
-    const struct job *j = c->job;
+    const struct hosts *hs = c->calls->hosts;
 
     c->is_vote = true;
     c->since_ns = mr_now_ns();
-    for (size_t i = 0; i < j->hosts.len && c->count < VOTERS; i++) {
-        struct host *h = j->hosts.at[i];
+    for (size_t i = 0; i < hs->list.len && c->count < VOTERS; i++) {
+        struct host *h = hs->list.at[i];
         if (h->is_listed && h->id && !h->is_cordoned && !is_asked(c, h)) {
             c->ballots[c->count++] = (struct ballot){.host = h};
         }
@@ -265,10 +270,8 @@ static void compared(struct cross_check *c)
     }
 }
 
-void cross_check_evaluate(struct job *j)
+void cross_check_evaluate(struct cross_check *c)
 {
-    struct cross_check *c = j->cross_check;
-
     if (!c || c->pending > 0 || !c->row) {
         return;
     }
@@ -285,13 +288,13 @@ void cross_check_evaluate(struct job *j)
         verdict(c);
     }
     trial_end(c);
-    j->events->advance(j);
+    job_advance(c->calls->state);
 }
 
 static void trial_begin(struct cross_check *c, const struct sample *s, struct host *h)
 {
     c->row = MR_NEW(struct extent);
-    *c->row = (struct extent){.job = c->job,
+    *c->row = (struct extent){.calls = c->calls,
                               .file = s->row->file,
                               .first = s->row->first,
                               .rows = mr_rows_ref(s->row->rows)};
@@ -372,8 +375,8 @@ static void sample_take(struct cross_check *c, struct host *h, const struct row_
     struct sample *s = sample_place(c, h);
     sample_drop(s);
     s->row = MR_NEW(struct extent);
-    *s->row =
-        (struct extent){.job = c->job, .file = e->file, .first = e->first + of->first, .rows = row};
+    *s->row = (struct extent){
+        .calls = c->calls, .file = e->file, .first = e->first + of->first, .rows = row};
     s->answer = answer;
     s->host = h;
     s->at = h->cross_check.answers;
@@ -400,9 +403,9 @@ static void check(struct cross_check *c, struct host *h)
     }
 }
 
-void cross_check_see(struct call *k, const struct row_range *of, const struct mr_rows *rows)
+void cross_check_see(struct cross_check *c, struct call *k, const struct row_range *of,
+                     const struct mr_rows *rows)
 {
-    struct cross_check *c = k->job->cross_check;
     struct cross_check_clock *clock = &k->host->cross_check;
 
     if (!c || c->is_off) {
@@ -423,16 +426,16 @@ void cross_check_see(struct call *k, const struct row_range *of, const struct mr
 static bool may_be_asked(const struct host *h)
 {
     return h->is_listed && h->id && !h->is_cordoned && h->cross_check.silences < LAST_TRIES &&
-           mr_balance_is_working(h->job->balance, h->id);
+           mr_balance_is_working(h->hosts->balance, h->id);
 }
 
 /* One that may be asked what this host has answered, rather one that has no calls. */
-static struct host *another(const struct job *j, const struct host *than)
+static struct host *another(const struct hosts *hs, const struct host *than)
 {
     struct host *best = NULL;
 
-    for (size_t i = 0; i < j->hosts.len; i++) {
-        struct host *h = j->hosts.at[i];
+    for (size_t i = 0; i < hs->list.len; i++) {
+        struct host *h = hs->list.at[i];
         if (h != than && may_be_asked(h) && (!best || h->in_flight < best->in_flight)) {
             best = h;
         }
@@ -448,7 +451,7 @@ static void last_check(struct cross_check *c, struct host *h)
 
     if (!s) {
         s = sample_of(c, h);
-        asked = another(c->job, h);
+        asked = another(c->calls->hosts, h);
     }
     if (s && asked) {
         trial_begin(c, s, asked);
@@ -459,28 +462,28 @@ static void last_check(struct cross_check *c, struct host *h)
 /* A host was compared with none, and one may come soon that can be asked. */
 static bool another_may_come(const struct cross_check *c, bool is_alone)
 {
-    const struct job *j = c->job;
+    const struct hosts *hs = c->calls->hosts;
     const int64_t now_ns = mr_now_ns();
-    bool may_come = discover_is_pending(j, now_ns);
+    bool may_come = discover_is_pending(hs, now_ns);
 
-    for (size_t i = 0; i < j->hosts.len; i++) {
-        const struct host *h = j->hosts.at[i];
+    for (size_t i = 0; i < hs->list.len; i++) {
+        const struct host *h = hs->list.at[i];
         may_come = may_come || (h->is_listed && !h->id && h->is_asking);
     }
     return is_alone && may_come && now_ns - c->end_ns < FIRST_NS;
 }
 
-bool cross_check_is_asking(struct job *j)
+bool cross_check_is_asking(struct cross_check *c)
 {
-    struct cross_check *c = j->cross_check;
+    const struct hosts *hs = c ? c->calls->hosts : NULL;
     bool is_alone = false;
 
     if (!c || c->is_off) {
         return false;
     }
     c->end_ns = c->end_ns ? c->end_ns : mr_now_ns();
-    for (size_t i = 0; !c->row && i < j->hosts.len && i < LAST_MOST; i++) {
-        struct host *h = j->hosts.at[i];
+    for (size_t i = 0; !c->row && i < hs->list.len && i < LAST_MOST; i++) {
+        struct host *h = hs->list.at[i];
         if (h->cross_check.answers > h->cross_check.checked) {
             is_alone = is_alone || !h->cross_check.is_compared;
             last_check(c, h);
@@ -489,12 +492,12 @@ bool cross_check_is_asking(struct job *j)
     return c->row || another_may_come(c, is_alone);
 }
 
-void cross_check_end(const struct job *j)
+void cross_check_end(const struct cross_check *c)
 {
-    const struct cross_check *c = j->cross_check;
+    const struct hosts *hs = c ? c->calls->hosts : NULL;
 
-    for (size_t i = 0; c && !c->is_unsteady && hosts_listed(j) > 1 && i < j->hosts.len; i++) {
-        const struct host *h = j->hosts.at[i];
+    for (size_t i = 0; c && !c->is_unsteady && hosts_listed(hs) > 1 && i < hs->list.len; i++) {
+        const struct host *h = hs->list.at[i];
         if (h->cross_check.answers > 0 && !h->cross_check.is_compared) {
             mr_log(MR_LOG_WARN, "batch.not_compared",
                    "host=%s rows=%" PRIu64 "; no other host answered one of them in time, so "
@@ -526,22 +529,21 @@ static void told(struct cross_check *c, const struct work *w, struct mr_rows *ro
     c->pending--;
 }
 
-void cross_check_told(struct call *k, const struct transport_answer *a)
+void cross_check_told(struct cross_check *c, struct call *k, const struct transport_answer *a)
 {
-    struct cross_check *c = k->job->cross_check;
     struct mr_rows *rows = NULL;
     struct mr_err err;
 
     if (k->work->trial == c->number && c->row && a->outcome == MR_BALANCE_OK &&
-        k->job->dialect->rows(k, a, 0, &k->work->ranges[0], &rows, &err) < 0) {
+        k->model->dialect->rows(k, a, 0, &k->work->ranges[0], &rows, &err) < 0) {
         rows = NULL;
     }
     told(c, k->work, rows, a->outcome == MR_BALANCE_TIMED_OUT ? LAST_TRIES : 1);
 }
 
-void cross_check_absent(struct job *j, const struct work *w)
+void cross_check_absent(struct cross_check *c, const struct work *w)
 {
-    told(j->cross_check, w, NULL, 1);
+    told(c, w, NULL, 1);
 }
 
 /* Until when the trial may last. A job that is done does not wait long for a host that hangs, unless two have differed. */
@@ -561,11 +563,9 @@ static int64_t patience_until(const struct cross_check *c)
                        MR_MIN(MR_MAX(LAST_ANSWERS * slow_ns, least_ns), TRIAL_NS));
 }
 
-void cross_check_tick(struct job *j, int64_t now_ns)
+void cross_check_tick(struct cross_check *c, int64_t now_ns)
 {
-    struct cross_check *c = j->cross_check;
-
-    if (c && j->is_paused) {
+    if (c && c->calls->state->is_paused) {
         c->since_ns = now_ns; /* no host can answer */
     }
     /* Hosts that have not answered by now are not penalised. */
@@ -580,6 +580,6 @@ void cross_check_tick(struct job *j, int64_t now_ns)
         MR_VEC_PUSH(&c->late, c->row); /* calls may still be under way */
         c->row = NULL;
         trial_end(c);
-        j->events->advance(j);
+        job_advance(c->calls->state);
     }
 }

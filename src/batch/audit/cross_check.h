@@ -19,29 +19,31 @@
 #include "table/rows.h"
 
 struct call;
+struct calls;
 struct cross_check;
 struct host;
-struct job;
+struct results;
 struct row_range;
 struct transport_answer;
 struct work;
 
-/** Begins, unless the options or the dialect say that hosts are not compared. */
-void cross_check_new(struct job *j);
+/** Begins. NULL, which is allowed below: the options or the dialect say that hosts are not compared. */
+struct cross_check *cross_check_new(struct calls *calls, const struct results *results);
 void cross_check_free(struct cross_check **c);
-/** job_events.answered: keeps a row to ask other hosts about, and may begin a check. */
-void cross_check_see(struct call *k, const struct row_range *of, const struct mr_rows *rows);
-/** job_events.asked */
-void cross_check_told(struct call *k, const struct transport_answer *a);
-/** job_events.absent */
-void cross_check_absent(struct job *j, const struct work *w);
-/** job_events.before_calls: comes to a verdict when all have answered. May make new calls. */
-void cross_check_evaluate(struct job *j);
+/** calls_events.answered: keeps a row to ask other hosts about, and may begin a check. */
+void cross_check_see(struct cross_check *c, struct call *k, const struct row_range *of,
+                     const struct mr_rows *rows);
+/** calls_events.asked */
+void cross_check_told(struct cross_check *c, struct call *k, const struct transport_answer *a);
+/** calls_events.absent */
+void cross_check_absent(struct cross_check *c, const struct work *w);
+/** calls_events.before_calls: comes to a verdict when all have answered. May make new calls. */
+void cross_check_evaluate(struct cross_check *c);
 /** At the end of the job: compares each host once more. True: the job has to wait for that. */
-bool cross_check_is_asking(struct job *j);
+bool cross_check_is_asking(struct cross_check *c);
 /** At the very end: logs the hosts whose rows no other host has answered. */
-void cross_check_end(const struct job *j);
+void cross_check_end(const struct cross_check *c);
 /** Gives up checks that hosts do not answer in time. */
-void cross_check_tick(struct job *j, int64_t now_ns);
+void cross_check_tick(struct cross_check *c, int64_t now_ns);
 
 #endif

@@ -32,7 +32,6 @@
 #include "batch/common/credits.h"
 #include "batch/common/extent.h"
 #include "batch/common/figures.h"
-#include "batch/common/job.h"
 #include "batch/common/work.h"
 #include "batch/hosts/discover.h"
 #include "batch/hosts/hosts.h"
@@ -43,7 +42,7 @@
 #define ANSWER_KEPT     4096 /* bytes of an answer in a dead letter */
 #define KNOWN_GOOD_PART 4    /* of the memory a row may take that is kept */
 
-static void work_dies(struct job *j, struct work *w, const char *kind)
+static void work_dies(struct calls *c, struct work *w, const char *kind)
 {
     struct extent *e = w->ranges[0].extent;
 
@@ -53,37 +52,36 @@ static void work_dies(struct job *j, struct work *w, const char *kind)
                                .attempts = retry_work_attempts(&w->tried),
                                .answer = w->answer};
     w->answer = (struct raw_answer){0};
-    fresh_row_dies(j, e, d, w->cause);
+    fresh_row_dies(c, e, d, w->cause);
     w->is_settled = true;
-    fresh_extent_pass_on(j, e);
+    fresh_extent_pass_on(c, e);
 }
 
 /* Holds the reader, or lets it go on. */
-static void readahead_check(struct job *j)
+static void readahead_check(struct calls *c)
 {
-    struct calls *c = j->calls;
     const bool was_held = c->readahead.is_held;
 
     if (readahead_holds(&c->readahead, c->waiting, c->waiting_bytes, c->rows.most) != was_held) {
-        credits_hold(&j->credits, !was_held);
+        credits_hold(c->credits, !was_held);
     }
 }
 
-void calls_add(struct job *j, struct extent *e)
+void calls_add(struct calls *c, struct extent *e)
 {
-    if (j->calls->is_dropped) {
-        credits_give(&j->credits, e->credit);
+    if (c->is_dropped) {
+        credits_give(c->credits, e->credit);
         extent_free(&e);
         return;
     }
-    MR_VEC_PUSH(&j->open, e);
-    j->read_rows += e->rows->count;
-    e->is_checked = j->dialect->are_good(j, e->rows);
-    MR_VEC_PUSH(&j->calls->extents, e);
-    j->calls->waiting += e->rows->count;
-    j->calls->waiting_bytes += e->rows->bytes;
-    calls_pump(j);
-    readahead_check(j);
+    MR_VEC_PUSH(&c->open, e);
+    c->read_rows += e->rows->count;
+    e->is_checked = c->model->dialect->are_good(c->model, e->rows);
+    MR_VEC_PUSH(&c->extents, e);
+    c->waiting += e->rows->count;
+    c->waiting_bytes += e->rows->bytes;
+    calls_pump(c);
+    readahead_check(c);
 }
 
 /* ---- sending ---- */
@@ -100,7 +98,7 @@ static void call_free(struct call *k)
 /* What requests take of late, for a row. */
 static void request_see(const struct call *k)
 {
-    _Atomic uint64_t *seen = &k->job->calls->request_bytes;
+    _Atomic uint64_t *seen = &k->calls->request_bytes;
     const uint64_t before = atomic_load_explicit(seen, memory_order_relaxed);
     /* What stands in `head` is copied once more to be sent. */
     const uint64_t each = (k->made_bytes + 2 * k->head.len) / k->work->count;
@@ -108,66 +106,67 @@ static void request_see(const struct call *k)
     atomic_store_explicit(seen, MR_MAX(each, before - before / 64), memory_order_relaxed);
 }
 
-static int call_send(struct job *j, struct work *w, const struct mr_balance_call *to,
+static int call_send(struct calls *c, struct work *w, const struct mr_balance_call *to,
                      struct mr_err *err)
 {
     struct call *k = MR_NEW(struct call);
 
-    *k = (struct call){.job = j,
+    *k = (struct call){.calls = c,
+                       .model = c->model,
                        .work = w,
-                       .host = host_of(j, to->host),
+                       .host = host_of(c->hosts, to->host),
                        .ticket = to->ticket,
                        .index = to->index,
                        .sent_ns = mr_now_ns()};
     mr_arena_init(&k->arena, 4096, SIZE_MAX);
     mr_buf_init(&k->head, 0);
     k->transport = (struct transport_call){.done = on_answer, .ctx = k};
-    int rc = j->dialect->send(k, to->timeout_ns, err);
+    int rc = c->model->dialect->send(k, to->timeout_ns, err);
     if (rc < 0) {
-        mr_balance_done(j->balance, k->sent_ns, to->ticket, MR_BALANCE_CANCELLED, 0);
+        mr_balance_done(c->hosts->balance, k->sent_ns, to->ticket, MR_BALANCE_CANCELLED, 0);
         call_free(k);
         return rc;
     }
     request_see(k);
     w->in_flight++;
-    retry_policy_sent(&j->calls->policy, &w->tried, !w->is_retry, k->sent_ns);
-    j->calls->in_flight_count++;
-    j->calls->sent++;
+    retry_policy_sent(&c->policy, &w->tried, !w->is_retry, k->sent_ns);
+    c->in_flight_count++;
+    c->sent++;
     k->host->calls++;
     k->host->in_flight++;
     figures_sent(k);
-    while (j->calls->in_flight.len <= to->index) {
-        MR_VEC_PUSH(&j->calls->in_flight, NULL);
+    while (c->in_flight.len <= to->index) {
+        MR_VEC_PUSH(&c->in_flight, NULL);
     }
-    j->calls->in_flight.at[to->index] = k;
+    c->in_flight.at[to->index] = k;
     return MR_OK;
 }
 
 /* ---- choosing ---- */
 
 /* For one host alone; when that is away there is nothing to wait for. */
-static bool cross_check_send(struct job *j, struct work *w, int64_t now_ns)
+static bool cross_check_send(struct calls *c, struct work *w, int64_t now_ns)
 {
     const struct host *h = w->only;
     struct mr_balance_call to;
     struct mr_err err;
 
     if (!h->id || !h->is_listed || h->is_cordoned) {
-        j->events->absent(j, w);
+        c->events.absent(c->events.ctx, w);
         work_drop(&w);
         return true;
     }
-    if (!mr_balance_pick_host(j->balance, now_ns, h->id, &to)) {
+    if (!mr_balance_pick_host(c->hosts->balance, now_ns, h->id, &to)) {
         return false;
     }
-    int rc = call_send(j, w, &to, &err);
+    int rc = call_send(c, w, &to, &err);
     if (rc < 0) {
-        job_fail(j, rc, &err);
+        job_fail(c->state, rc, &err);
     }
     return rc == MR_OK;
 }
 
-void calls_ask(struct job *j, struct extent *row, struct host *h, uint32_t trial, uint32_t ballot)
+void calls_ask(struct calls *c, struct extent *row, struct host *h, uint32_t trial, uint32_t ballot)
 {
     struct work *w = work_new(&(struct row_range){row, 0, 1}, 1);
 
@@ -175,19 +174,19 @@ void calls_ask(struct job *j, struct extent *row, struct host *h, uint32_t trial
     w->trial = trial;
     w->ballot = ballot;
     w->is_granted = true;
-    work_queue_push_front(&j->calls->retries, w);
+    work_queue_push_front(&c->retries, w);
 }
 
 /* It is divided: a trial is then inconclusive. */
-static void trial_end(struct job *j, const struct work *w)
+static void trial_end(struct calls *c, const struct work *w)
 {
     if (w->is_trial) {
-        call_rows_untried(&j->calls->rows);
+        call_rows_untried(&c->rows);
     }
 }
 
 /* Keeps its first rows and returns the others. No failure of the whole is one of theirs. */
-static struct work *work_divide(struct job *j, struct work **io_work, uint64_t count)
+static struct work *work_divide(struct calls *c, struct work **io_work, uint64_t count)
 {
     struct work *w = *io_work;
     struct work *parts[2] = {work_part(w, 0, count), work_part(w, count, w->count - count)};
@@ -197,15 +196,15 @@ static struct work *work_divide(struct job *j, struct work **io_work, uint64_t c
         parts[i]->is_retry = w->is_retry;
         retry_work_part(&parts[i]->tried, &w->tried, RETRY_PART_CUT);
     }
-    trial_end(j, w);
+    trial_end(c, w);
     work_drop(io_work);
     *io_work = parts[0];
     return parts[1];
 }
 
 /* A host for the work. One that has said no to it is asked again when there is no other. */
-static bool host_pick(struct job *j, struct work *w, uint64_t size, uint64_t weight, int64_t now_ns,
-                      struct mr_balance_call *out)
+static bool host_pick(struct calls *c, struct work *w, uint64_t size, uint64_t weight,
+                      int64_t now_ns, struct mr_balance_call *out)
 {
     uint32_t avoid[RETRY_AVOID];
     uint32_t refusers;
@@ -217,14 +216,14 @@ static bool host_pick(struct job *j, struct work *w, uint64_t size, uint64_t wei
                                  .is_retry = w->is_retry};
 
     for (;;) {
-        if (!mr_balance_pick(j->balance, now_ns, &ask, out)) {
+        if (!mr_balance_pick(c->hosts->balance, now_ns, &ask, out)) {
             return false;
         }
-        if (retry_policy_may_ask(&j->calls->policy, &w->tried, &host_of(j, out->host)->retry,
+        if (retry_policy_may_ask(&c->policy, &w->tried, &host_of(c->hosts, out->host)->retry,
                                  now_ns)) {
             return true;
         }
-        mr_balance_done(j->balance, now_ns, out->ticket, MR_BALANCE_CANCELLED, 0);
+        mr_balance_done(c->hosts->balance, now_ns, out->ticket, MR_BALANCE_CANCELLED, 0);
         if (ask.avoid_count == refusers) {
             return false;
         }
@@ -234,19 +233,21 @@ static bool host_pick(struct job *j, struct work *w, uint64_t size, uint64_t wei
 
 /* What is too large for a call now, or for the host, is divided when that takes its first rows: *out_rest is what is left,
  * NULL: nothing. False: it was not sent. */
-static bool work_send(struct job *j, struct work **io_work, int64_t now_ns, struct work **out_rest)
+static bool work_send(struct calls *c, struct work **io_work, int64_t now_ns,
+                      struct work **out_rest)
 {
     struct work *w = *io_work;
-    struct call_rows *rows = &j->calls->rows;
+    struct call_rows *rows = &c->rows;
     const uint64_t most =
         w->count > (w->is_trial ? 2 * rows->now : rows->now) ? rows->now : w->count;
 
     *out_rest = NULL;
     if (w->only) {
-        return cross_check_send(j, w, now_ns);
+        return cross_check_send(c, w, now_ns);
     }
     uint64_t weight = 0;
-    uint64_t size = j->dialect->size ? j->dialect->size(j, w, &weight) : w->count;
+    uint64_t size =
+        c->model->dialect->size ? c->model->dialect->size(c->model, w, &weight) : w->count;
     if (most < w->count) {
         size = MR_MAX(size * most / w->count, (uint64_t)1);
         weight = weight * most / w->count;
@@ -254,67 +255,67 @@ static bool work_send(struct job *j, struct work **io_work, int64_t now_ns, stru
     struct mr_balance_call to;
     struct mr_err err;
 
-    if (!host_pick(j, w, size, weight, now_ns, &to)) {
+    if (!host_pick(c, w, size, weight, now_ns, &to)) {
         return false;
     }
-    const uint64_t count = retry_host_rows(&host_of(j, to.host)->retry, most);
+    const uint64_t count = retry_host_rows(&host_of(c->hosts, to.host)->retry, most);
     if (count < w->count) {
-        *out_rest = work_divide(j, io_work, count);
+        *out_rest = work_divide(c, io_work, count);
         w = *io_work;
     }
-    int rc = call_send(j, w, &to, &err);
-    if (rc == MR_E_EXHAUSTED && j->calls->in_flight_count > 0) {
+    int rc = call_send(c, w, &to, &err);
+    if (rc == MR_E_EXHAUSTED && c->in_flight_count > 0) {
         return false; /* what is under way gives memory back */
     }
     w->is_granted = false;
     if (rc < 0) {
-        job_fail(j, rc, &err);
+        job_fail(c->state, rc, &err);
         return false;
     }
     return true;
 }
 
 /* What the policy has to know of the hosts as they are now. */
-static void policy_refresh(struct job *j, int64_t now_ns)
+static void policy_refresh(struct calls *c, int64_t now_ns)
 {
-    struct retry_policy *p = &j->calls->policy;
+    struct retry_policy *p = &c->policy;
 
     p->hosts.len = 0;
-    for (size_t i = 0; i < j->hosts.len; i++) {
-        struct host *h = j->hosts.at[i];
+    for (size_t i = 0; i < c->hosts->list.len; i++) {
+        struct host *h = c->hosts->list.at[i];
         h->retry.id = h->id;
         h->retry.is_usable = h->is_listed && !h->is_quarantined;
-        h->retry.is_working = mr_balance_is_working(j->balance, h->id);
+        h->retry.is_working = mr_balance_is_working(c->hosts->balance, h->id);
         h->retry.heard_ns = h->heard_ns;
         MR_VEC_PUSH(&p->hosts, &h->retry);
     }
-    p->may_get_hosts = discover_is_pending(j, now_ns);
+    p->may_get_hosts = discover_is_pending(c->hosts, now_ns);
 }
 
 /* What failed before and may go again. */
-static void retries_send(struct job *j, int64_t now_ns, int64_t *io_wake_ns)
+static void retries_send(struct calls *c, int64_t now_ns, int64_t *io_wake_ns)
 {
-    struct calls *c = j->calls;
     struct work *before = NULL;
 
     if (c->retries.first) {
-        policy_refresh(j, now_ns);
+        policy_refresh(c, now_ns);
     }
     for (struct work *w = c->retries.first; w;) {
         struct work *next = w->next, *rest = NULL;
         int64_t again_ns = w->not_before_ns;
         if (now_ns >= w->not_before_ns && retry_policy_is_dead(&c->policy, &w->tried, w->count)) {
             work_queue_unlink(&c->retries, before, w); /* measured by calls that ended since then */
-            work_dies(j, w, "failed");
+            work_dies(c, w, "failed");
             work_drop(&w);
             w = next;
             continue;
         }
         if (now_ns >= w->not_before_ns) {
-            w->is_granted = w->is_granted || mr_balance_may_retry(j->balance, now_ns, &again_ns);
+            w->is_granted =
+                w->is_granted || mr_balance_may_retry(c->hosts->balance, now_ns, &again_ns);
             if (w->is_granted) {
                 work_queue_unlink(&c->retries, before, w);
-                const bool is_sent = work_send(j, &w, now_ns, &rest);
+                const bool is_sent = work_send(c, &w, now_ns, &rest);
                 if (rest) {
                     work_queue_link(&c->retries, before, rest, next);
                     next = rest;
@@ -334,15 +335,14 @@ static void retries_send(struct job *j, int64_t now_ns, int64_t *io_wake_ns)
 }
 
 /* Nothing is left to start: what takes long is started a second time elsewhere. */
-static void tail_hedge(struct job *j, int64_t now_ns, int64_t *io_wake_ns)
+static void tail_hedge(struct calls *c, int64_t now_ns, int64_t *io_wake_ns)
 {
-    struct calls *c = j->calls;
     struct mr_balance_call to;
     struct mr_err err;
     uint64_t original;
     int64_t again_ns = INT64_MAX;
 
-    while (mr_balance_hedge(j->balance, now_ns, &original, &to, &again_ns)) {
+    while (mr_balance_hedge(c->hosts->balance, now_ns, &original, &to, &again_ns)) {
         struct work *w = NULL;
         for (size_t i = 0; i < c->in_flight.len; i++) {
             if (c->in_flight.at[i] && c->in_flight.at[i]->ticket == original) {
@@ -350,12 +350,12 @@ static void tail_hedge(struct job *j, int64_t now_ns, int64_t *io_wake_ns)
             }
         }
         if (!w || w->is_settled || w->only) {
-            mr_balance_done(j->balance, now_ns, to.ticket, MR_BALANCE_CANCELLED, 0);
+            mr_balance_done(c->hosts->balance, now_ns, to.ticket, MR_BALANCE_CANCELLED, 0);
             continue;
         }
-        int rc = call_send(j, w, &to, &err);
+        int rc = call_send(c, w, &to, &err);
         if (rc < 0) {
-            job_fail(j, rc, &err);
+            job_fail(c->state, rc, &err);
             return;
         }
         c->hedged++;
@@ -365,50 +365,47 @@ static void tail_hedge(struct job *j, int64_t now_ns, int64_t *io_wake_ns)
 
 static void on_wake(struct mr_timer *t)
 {
-    struct job *j = MR_CONTAINER_OF(t, struct job, wake);
-    calls_pump(j);
+    calls_pump(MR_CONTAINER_OF(t, struct calls, wake));
 }
 
 /* Answers that are larger than those before take more than was reckoned with: then there is one call at a time until
  * some of them have been written. */
-static bool has_room(struct job *j)
+static bool has_room(struct calls *c)
 {
-    return j->calls->in_flight_count == 0 ||
-           !(credits_are_short(&j->credits) || mr_block_is_scarce());
+    return c->in_flight_count == 0 || !(credits_are_short(c->credits) || mr_block_is_scarce());
 }
 
 /* What is under way is waited for, as it is paid for. */
-static void spent_check(struct job *j)
+static void spent_check(struct calls *c)
 {
     struct mr_err err;
 
-    if (j->calls->in_flight_count == 0 && j->open.len > 0) {
+    if (c->in_flight_count == 0 && c->open.len > 0) {
         mr_err_set(&err, MR_E_EXHAUSTED, MR_HERE,
                    "%llu tokens were used, --max-total-tokens is %llu; run again, the job goes on",
-                   (unsigned long long)j->openai->tokens.used,
-                   (unsigned long long)j->o->openai->max_total_tokens);
-        job_fail(j, MR_E_EXHAUSTED, &err);
+                   (unsigned long long)c->model->openai->tokens.used,
+                   (unsigned long long)c->o->openai->max_total_tokens);
+        job_fail(c->state, MR_E_EXHAUSTED, &err);
     }
 }
 
-void calls_pump(struct job *j)
+void calls_pump(struct calls *c)
 {
-    struct calls *c = j->calls;
     const int64_t now_ns = mr_now_ns();
     int64_t wake_ns = INT64_MAX;
 
-    if (c->is_dropped || j->is_paused) {
+    if (c->is_dropped || c->state->is_paused) {
         return;
     }
-    if (openai_is_spent(j)) {
-        spent_check(j);
+    if (openai_is_spent(c->model)) {
+        spent_check(c);
         return;
     }
-    j->events->before_calls(j);
-    retries_send(j, now_ns, &wake_ns);
-    while (!c->is_dropped && has_room(j) && fresh_take(j, now_ns, &wake_ns)) {
+    c->events.before_calls(c->events.ctx);
+    retries_send(c, now_ns, &wake_ns);
+    while (!c->is_dropped && has_room(c) && fresh_take(c, now_ns, &wake_ns)) {
         struct work *rest;
-        if (!work_send(j, &c->fresh, now_ns, &rest)) {
+        if (!work_send(c, &c->fresh, now_ns, &rest)) {
             if (rest) {
                 work_queue_push_front(&c->retries, rest);
             }
@@ -419,13 +416,14 @@ void calls_pump(struct job *j)
     if (c->is_dropped) {
         return;
     }
-    readahead_check(j);
-    if (j->is_read && !c->fresh && !c->retries.first && c->in_flight_count > 0) {
-        tail_hedge(j, now_ns, &wake_ns);
+    readahead_check(c);
+    if (c->is_read && !c->fresh && !c->retries.first && c->in_flight_count > 0) {
+        tail_hedge(c, now_ns, &wake_ns);
     }
-    wake_ns = MR_MIN(wake_ns, mr_balance_next_wake(j->balance));
+    wake_ns = MR_MIN(wake_ns, mr_balance_next_wake(c->hosts->balance));
     if (wake_ns != INT64_MAX) {
-        mr_timer_start(j->loop, &j->wake, MR_MAX(wake_ns - now_ns, MR_NS_PER_MS), 0, on_wake);
+        mr_timer_start(c->state->loop, &c->wake, MR_MAX(wake_ns - now_ns, MR_NS_PER_MS), 0,
+                       on_wake);
     }
 }
 
@@ -448,13 +446,13 @@ static void answer_keep(struct work *w, const struct mr_client_response *r)
 static void known_good_keep(struct calls *c, const struct work *w)
 {
     const struct extent *e = w->ranges[0].extent;
-    const bool fits = e->rows->bytes / e->rows->count <= e->job->o->memory_bytes / KNOWN_GOOD_PART;
+    const bool fits = e->rows->bytes / e->rows->count <= c->o->memory_bytes / KNOWN_GOOD_PART;
     struct mr_rows *row = fits ? mr_rows_copy(e->rows, w->ranges[0].first, 1) : NULL;
 
     if (row) {
         atomic_store_explicit(&c->known_good_bytes, row->bytes, memory_order_relaxed);
         c->known_good = MR_NEW(struct extent);
-        *c->known_good = (struct extent){.job = w->ranges[0].extent->job, .rows = row};
+        *c->known_good = (struct extent){.calls = c, .rows = row};
     }
 }
 
@@ -467,24 +465,24 @@ static void known_good_ask(struct calls *c)
 }
 
 /* Takes the results of rows from `first` on. */
-static void rows_succeed(struct job *j, struct extent *e, uint64_t first, struct mr_rows *rows,
+static void rows_succeed(struct calls *c, struct extent *e, uint64_t first, struct mr_rows *rows,
                          const char *host)
 {
     const uint64_t estimate = rows->count * e->per_row;
     const uint64_t each = rows->bytes / rows->count;
-    const uint64_t before = atomic_load_explicit(&j->calls->answer_bytes, memory_order_relaxed);
+    const uint64_t before = atomic_load_explicit(&c->answer_bytes, memory_order_relaxed);
 
-    atomic_store_explicit(&j->calls->answer_bytes, MR_MAX(each, before - before / 64),
+    atomic_store_explicit(&c->answer_bytes, MR_MAX(each, before - before / 64),
                           memory_order_relaxed);
-    atomic_fetch_add_explicit(&j->calls->recent_rows, rows->count, memory_order_relaxed);
-    credits_move(&j->credits, estimate, rows->bytes);
+    atomic_fetch_add_explicit(&c->recent_rows, rows->count, memory_order_relaxed);
+    credits_move(c->credits, estimate, rows->bytes);
     e->credit = e->credit - estimate + rows->bytes;
     MR_VEC_PUSH(&e->answers, ((struct extent_answer){first, rows, host}));
     e->settled += rows->count;
 }
 
 /* Again, for the missing part of the answer. Neither the row nor the host has failed. */
-static void row_asks(struct job *j, const struct work *w, const struct row_fault *f)
+static void row_asks(struct calls *c, const struct work *w, const struct row_fault *f)
 {
     struct work *again = work_part(w, f->row, 1);
 
@@ -493,7 +491,7 @@ static void row_asks(struct job *j, const struct work *w, const struct row_fault
     again->asks = w->asks + 1;
     again->doublings = f->doublings;
     again->note = f->note ? mr_strndup(f->note, strlen(f->note)) : NULL;
-    work_queue_push_front(&j->calls->retries, again);
+    work_queue_push_front(&c->retries, again);
 }
 
 static void row_faults(struct call *k, const struct row_fault *f)
@@ -506,14 +504,14 @@ static void row_faults(struct call *k, const struct row_fault *f)
                          .attempts = w->tried.failures + w->asks + 1};
 
     if (f->may_ask) {
-        row_asks(k->job, w, f);
+        row_asks(k->calls, w, f);
         return;
     }
     d.answer.status = 200;
     d.answer.bytes = f->raw.len;
     d.answer.len = MR_MIN(f->raw.len, (size_t)ANSWER_KEPT);
     d.answer.text = mr_strndup(f->raw.ptr, d.answer.len);
-    fresh_row_dies(k->job, of.extent, d, f->cause);
+    fresh_row_dies(k->calls, of.extent, d, f->cause);
 }
 
 /* The results of rows [at, end) of the call, extent by extent. */
@@ -523,25 +521,25 @@ static int range_results(struct call *k, const struct transport_answer *a, uint6
     while (at < end) {
         const struct row_range of = work_range(k->work, at, end - at);
         struct mr_rows *rows = NULL;
-        int rc = k->job->dialect->rows(k, a, at, &of, &rows, err);
+        int rc = k->model->dialect->rows(k, a, at, &of, &rows, err);
         if (rc < 0) {
             return rc;
         }
         k->host->rows += rows->count;
-        k->job->events->answered(k, &of, rows);
-        rows_succeed(k->job, of.extent, of.first, rows, k->host->transport.address);
+        k->calls->events.answered(k->calls->events.ctx, k, &of, rows);
+        rows_succeed(k->calls, of.extent, of.first, rows, k->host->transport.address);
         at += of.count;
     }
     return MR_OK;
 }
 
 /* The extents of a work that has settled, each once: it may be gone then. */
-static void work_pass_on(struct job *j, const struct work *w)
+static void work_pass_on(struct calls *c, const struct work *w)
 {
     for (size_t i = 0; i < w->range_count; i++) {
         struct extent *e = w->ranges[i].extent;
         if (i + 1 == w->range_count || w->ranges[i + 1].extent != e) {
-            fresh_extent_pass_on(j, e);
+            fresh_extent_pass_on(c, e);
         }
     }
 }
@@ -550,7 +548,7 @@ static void work_pass_on(struct job *j, const struct work *w)
  * only some rows have settled. */
 static int work_succeeds(struct call *k, const struct transport_answer *a, struct mr_err *err)
 {
-    struct job *j = k->job;
+    struct calls *c = k->calls;
     struct work *w = k->work;
     uint64_t at = 0;
 
@@ -566,18 +564,18 @@ static int work_succeeds(struct call *k, const struct transport_answer *a, struc
         }
         at = end + 1;
     }
-    if (!j->calls->known_good) {
-        known_good_keep(j->calls, w);
+    if (!c->known_good) {
+        known_good_keep(c, w);
     }
     if (w->bisect && ++w->bisect->taken == 2) {
-        call_rows_limit(&j->calls->rows, w->bisect->rows);
+        call_rows_limit(&c->rows, w->bisect->rows);
     }
-    work_pass_on(j, w);
+    work_pass_on(c, w);
     return MR_OK;
 }
 
 /* In two, which go next. What failed with the whole may be the fault of either; a refusal of the whole is of neither. */
-static void work_split(struct job *j, struct work *w, const struct retry_decision *d)
+static void work_split(struct calls *c, struct work *w, const struct retry_decision *d)
 {
     struct bisect *bisect = d->is_refused ? MR_NEW(struct bisect) : NULL;
     const uint64_t at = d->split;
@@ -588,33 +586,33 @@ static void work_split(struct job *j, struct work *w, const struct retry_decisio
         parts[i]->bisect = bisect;
         retry_work_part(&parts[i]->tried, &w->tried,
                         d->is_refused ? RETRY_PART_REFUSED : RETRY_PART_FAILED);
-        work_queue_push_front(&j->calls->retries, parts[i]);
+        work_queue_push_front(&c->retries, parts[i]);
     }
     if (bisect) {
         *bisect = (struct bisect){.rows = w->count - at, .holders = 2};
     }
-    trial_end(j, w);
+    trial_end(c, w);
     w->is_settled = true;
 }
 
 /* Nothing else is left that could succeed. */
-static bool is_alone(const struct job *j)
+static bool is_alone(const struct calls *c)
 {
-    return j->is_read && j->calls->extents.len == 0 && !j->calls->fresh;
+    return c->is_read && c->extents.len == 0 && !c->fresh;
 }
 
 /* It is sent again when a host may be called, or works again. */
-static void work_waits(struct job *j, struct work *w, uint32_t tries, int64_t now_ns)
+static void work_waits(struct calls *c, struct work *w, uint32_t tries, int64_t now_ns)
 {
-    if (is_alone(j) && j->calls->known_good && !j->calls->is_asking) {
-        known_good_ask(j->calls);
+    if (is_alone(c) && c->known_good && !c->is_asking) {
+        known_good_ask(c);
     }
-    w->not_before_ns = mr_ns_after(now_ns, mr_balance_backoff_ns(j->balance, tries));
-    work_queue_push(&j->calls->retries, w);
+    w->not_before_ns = mr_ns_after(now_ns, mr_balance_backoff_ns(c->hosts->balance, tries));
+    work_queue_push(&c->retries, w);
 }
 
 /* What the policy found out about hosts. */
-static void doubts_tell(struct job *j, const struct work *w, const struct retry_decision *d,
+static void doubts_tell(struct calls *c, const struct work *w, const struct retry_decision *d,
                         const char *cause, int64_t now_ns)
 {
     for (size_t i = 0; i < d->refuted_count; i++) {
@@ -626,7 +624,7 @@ static void doubts_tell(struct job *j, const struct work *w, const struct retry_
                 "and the host gets less work",
                 MR_LOG_STR(mr_str_c(h->transport.address)), MR_LOG_STR(mr_str_c(w->cause)));
         }
-        mr_balance_refuted(j->balance, now_ns, h->id,
+        mr_balance_refuted(c->hosts->balance, now_ns, h->id,
                            d->refuses_all
                                ? MR_STR("it refuses all, and no other host works that would agree")
                                : MR_STR("refuses what others answer"));
@@ -636,25 +634,25 @@ static void doubts_tell(struct job *j, const struct work *w, const struct retry_
     }
 }
 
-static void work_goes_on(struct job *j, struct work *w, const struct retry_decision *d,
+static void work_goes_on(struct calls *c, struct work *w, const struct retry_decision *d,
                          int64_t now_ns)
 {
     w->is_granted = d->is_granted;
     switch (d->action) {
     case RETRY_NONE:
     case RETRY_DONE: break;
-    case RETRY_FIRST: work_queue_push_front(&j->calls->retries, w); break;
-    case RETRY_LAST: work_queue_push(&j->calls->retries, w); break;
-    case RETRY_LATER: work_waits(j, w, d->tries, now_ns); break;
-    case RETRY_SPLIT: work_split(j, w, d); break;
-    case RETRY_DEAD: work_dies(j, w, d->is_refused ? "rejected" : "failed"); break;
+    case RETRY_FIRST: work_queue_push_front(&c->retries, w); break;
+    case RETRY_LAST: work_queue_push(&c->retries, w); break;
+    case RETRY_LATER: work_waits(c, w, d->tries, now_ns); break;
+    case RETRY_SPLIT: work_split(c, w, d); break;
+    case RETRY_DEAD: work_dies(c, w, d->is_refused ? "rejected" : "failed"); break;
     }
 }
 
 /* It may be that calls are too large. */
-static void rows_fail(struct job *j, uint64_t rows)
+static void rows_fail(struct calls *c, uint64_t rows)
 {
-    if (call_rows_failed(&j->calls->rows, rows, !mr_balance_is_ready(j->balance))) {
+    if (call_rows_failed(&c->rows, rows, !mr_balance_is_ready(c->hosts->balance))) {
         mr_log(MR_LOG_INFO, "batch.small_calls",
                "rows=1; no host is well, so calls begin with one row and grow as they succeed");
     }
@@ -664,7 +662,7 @@ static void rows_fail(struct job *j, uint64_t rows)
 static struct retry_decision call_decide(struct call *k, const struct transport_answer *v,
                                          int64_t now_ns)
 {
-    struct job *j = k->job;
+    struct calls *c = k->calls;
     struct work *w = k->work;
     const struct retry_event e = {.outcome = v->outcome,
                                   .host = &k->host->retry,
@@ -678,58 +676,58 @@ static struct retry_decision call_decide(struct call *k, const struct transport_
                                   .is_for_form = v->is_for_form};
 
     if (v->outcome == MR_BALANCE_OK) {
-        j->batch->has_answers = true;
+        c->state->has_answers = true;
     } else {
-        policy_refresh(j, now_ns);
+        policy_refresh(c, now_ns);
     }
-    const struct retry_decision d = retry_policy_ended(&j->calls->policy, &w->tried, &e);
-    doubts_tell(j, w, &d, v->cause, now_ns);
+    const struct retry_decision d = retry_policy_ended(&c->policy, &w->tried, &e);
+    doubts_tell(c, w, &d, v->cause, now_ns);
     return d;
 }
 
 static void call_fails(struct call *k, const struct transport_answer *v, int64_t now_ns)
 {
-    struct job *j = k->job;
+    struct calls *c = k->calls;
     struct work *w = k->work;
 
     k->host->failures += v->outcome != MR_BALANCE_THROTTLED;
-    figures_failed(j, k->host, v->cause, now_ns);
+    figures_failed(&c->figures, k->host, v->cause, now_ns);
     if (v->outcome == MR_BALANCE_FAILED || v->outcome == MR_BALANCE_TIMED_OUT) {
-        rows_fail(j, w->count);
+        rows_fail(c, w->count);
         w->is_trial = false;
     }
     const struct retry_decision d = call_decide(k, v, now_ns);
     if (d.action != RETRY_NONE) {
         snprintf(w->cause, sizeof w->cause, "%s", v->cause);
         w->last_host = k->host->transport.address;
-        work_goes_on(j, w, &d, now_ns);
+        work_goes_on(c, w, &d, now_ns);
     }
 }
 
 static void call_ends(struct call *k, const struct transport_answer *v)
 {
-    struct job *j = k->job;
+    struct calls *c = k->calls;
     struct work *w = k->work;
     const int64_t now_ns = mr_now_ns();
     struct mr_err err;
 
     if (w->only) {
         if (!w->is_settled) {
-            j->events->asked(k, v);
+            c->events.asked(c->events.ctx, k, v);
         }
         w->is_settled = true;
     } else if (w->is_probe) {
         if (v->outcome == MR_BALANCE_OK) {
             call_decide(k, v, now_ns);
         }
-        j->calls->is_asking = w->in_flight > 0;
+        c->is_asking = w->in_flight > 0;
         w->is_settled = true;
     } else if (v->outcome == MR_BALANCE_OK) {
-        call_rows_ok(&j->calls->rows, w->count);
+        call_rows_ok(&c->rows, w->count);
         const struct retry_decision d = call_decide(k, v, now_ns);
         int rc = d.action == RETRY_DONE ? work_succeeds(k, v, &err) : MR_OK;
         if (rc < 0) {
-            job_fail(j, rc, &err);
+            job_fail(c->state, rc, &err);
         }
     } else if (v->outcome != MR_BALANCE_CANCELLED || !w->is_settled) {
         call_fails(k, v, now_ns); /* unless the other copy was first, and this one was cancelled */
@@ -737,21 +735,22 @@ static void call_ends(struct call *k, const struct transport_answer *v)
 }
 
 /* A row that fails alone is about to become a dead letter, perhaps: what the host said goes into it. */
-static void keep_for_dead_letter(struct job *j, struct work *w, const struct transport_reply *reply)
+static void keep_for_dead_letter(struct calls *c, struct work *w,
+                                 const struct transport_reply *reply)
 {
     answer_keep(w, reply->rc < 0 ? NULL : reply->response);
-    if (j->openai && w->answer.text) {
-        openai_hide(j->openai, w->answer.text, w->answer.len);
+    if (c->model->openai && w->answer.text) {
+        openai_hide(c->model->openai, w->answer.text, w->answer.len);
     }
 }
 
 /* The other copies of rows that are settled: their hosts need not go on. */
-static void losers_cancel(struct job *j, const struct work *w)
+static void losers_cancel(struct calls *c, const struct work *w)
 {
     uint32_t left = w->in_flight;
 
-    for (size_t i = 0; left > 0 && i < j->calls->in_flight.len; i++) {
-        const struct call *k = j->calls->in_flight.at[i];
+    for (size_t i = 0; left > 0 && i < c->in_flight.len; i++) {
+        const struct call *k = c->in_flight.at[i];
         if (k && k->work == w) {
             transport_cancel(&k->transport);
             left--;
@@ -769,16 +768,16 @@ static bool host_is_heard(enum mr_balance_outcome outcome)
 static void on_answer(void *ctx, const struct transport_reply *reply)
 {
     struct call *k = ctx;
-    struct job *j = k->job;
+    struct calls *c = k->calls;
     struct work *w = k->work;
     struct transport_answer v;
     const int64_t now_ns = mr_now_ns();
 
-    j->calls->in_flight.at[k->index] = NULL;
+    c->in_flight.at[k->index] = NULL;
     w->in_flight--;
     k->host->in_flight--;
-    j->calls->in_flight_count--;
-    if (j->calls->is_dropped) {
+    c->in_flight_count--;
+    if (c->is_dropped) {
         if (w->in_flight == 0) {
             work_drop(&w);
         }
@@ -788,9 +787,9 @@ static void on_answer(void *ctx, const struct transport_reply *reply)
     if (reply->rc == MR_E_CANCELLED && w->is_settled) {
         v = (struct transport_answer){.outcome = MR_BALANCE_CANCELLED};
     } else {
-        j->dialect->judge(k, reply, &v);
+        c->model->dialect->judge(k, reply, &v);
     }
-    if (reply->rc == MR_E_EXHAUSTED && j->calls->in_flight_count > 0) {
+    if (reply->rc == MR_E_EXHAUSTED && c->in_flight_count > 0) {
         v.outcome = MR_BALANCE_THROTTLED; /* no memory for it, while others have some */
     }
     if (host_is_heard(v.outcome)) {
@@ -798,16 +797,16 @@ static void on_answer(void *ctx, const struct transport_reply *reply)
     }
     w->is_answered = reply->response || reply->infer;
     if (v.outcome != MR_BALANCE_OK && w->count == 1 && !w->is_settled) {
-        keep_for_dead_letter(j, w, reply);
+        keep_for_dead_letter(c, w, reply);
     }
     const enum mr_balance_outcome outcome = w->is_settled ? MR_BALANCE_CANCELLED : v.outcome;
     figures_answered(k, outcome, now_ns);
     if (outcome == MR_BALANCE_OK) {
         /* A host may have been given fewer than it was chosen for. */
-        mr_balance_done_sized(j->balance, now_ns, k->ticket,
+        mr_balance_done_sized(c->hosts->balance, now_ns, k->ticket,
                               (int64_t)(v.size > 0 ? v.size : w->count));
     } else {
-        mr_balance_done(j->balance, now_ns, k->ticket, outcome, v.retry_after_ns);
+        mr_balance_done(c->hosts->balance, now_ns, k->ticket, outcome, v.retry_after_ns);
     }
     if (v.is_for_good) {
         host_lasts(k->host, v.cause);
@@ -819,28 +818,26 @@ static void on_answer(void *ctx, const struct transport_reply *reply)
     if (w->is_settled && w->in_flight == 0) {
         work_drop(&w);
     } else if (w->is_settled) {
-        losers_cancel(j, w);
+        losers_cancel(c, w);
     }
     call_free(k);
-    growth_tick(j, now_ns);
-    j->events->advance(j);
-    calls_pump(j);
+    growth_tick(c, now_ns);
+    job_advance(c->state);
+    calls_pump(c);
 }
 
-void calls_tick(struct job *j)
+void calls_tick(struct calls *c)
 {
-    _Atomic uint64_t *recent = &j->calls->recent_rows; /* one writer */
+    _Atomic uint64_t *recent = &c->recent_rows; /* one writer */
 
     atomic_store_explicit(recent, atomic_load_explicit(recent, memory_order_relaxed) / 2,
                           memory_order_relaxed);
 }
 
-void calls_drop(struct job *j)
+void calls_drop(struct calls *c)
 {
-    struct calls *c = j->calls;
-
     c->is_dropped = true;
-    mr_timer_stop(&j->wake);
+    mr_timer_stop(&c->wake);
     while (c->retries.first) {
         struct work *w = c->retries.first;
         c->retries.first = w->next;
@@ -848,4 +845,18 @@ void calls_drop(struct job *j)
     }
     c->retries.last = NULL;
     work_drop(&c->fresh);
+}
+
+void calls_fini(struct calls *c)
+{
+    for (size_t i = 0; i < c->open.len; i++) {
+        extent_free(&c->open.at[i]);
+    }
+    MR_VEC_FINI(&c->open);
+    MR_VEC_FINI(&c->extents);
+    MR_VEC_FINI(&c->policy.hosts);
+    if (c->known_good) {
+        extent_free(&c->known_good);
+    }
+    MR_VEC_FINI(&c->in_flight);
 }

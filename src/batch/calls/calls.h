@@ -5,11 +5,42 @@
 #include <stdatomic.h>
 
 #include "batch/common/call.h"
+#include "batch/common/credits.h"
+#include "batch/hosts/hosts.h"
 #include "batch/policy/call_rows.h"
 #include "batch/policy/grow.h"
 #include "batch/policy/readahead.h"
 
+/** What calls report, all with `ctx`. */
+struct calls_events {
+    void *ctx;
+    /** All rows of the extent have an outcome: takes it. */
+    void (*settled)(void *ctx, struct extent *e);
+    /** Calls are about to be made; more of them may be asked for. */
+    void (*before_calls)(void *ctx);
+    /** A host has answered rows of the job, as `rows` says. */
+    void (*answered)(void *ctx, struct call *k, const struct row_range *of,
+                     const struct mr_rows *rows);
+    /** A call of calls_ask ended. */
+    void (*asked)(void *ctx, struct call *k, const struct transport_answer *a);
+    /** A call of calls_ask cannot be made, as its host is away. */
+    void (*absent)(void *ctx, const struct work *w);
+};
+
 struct calls {
+    const struct mr_batch_options *o;
+    struct job_state *state;
+    struct dialect_model *model;
+    struct hosts *hosts;
+    struct credits *credits;
+    struct calls_events events;
+    struct mr_timer wake;
+    MR_VEC(struct extent *) open; /* extents with rows that have no outcome */
+    bool is_read;                 /* the reader has come to the end */
+    uint64_t read_rows;
+    uint64_t dead_rows;          /* of this start, committed or not */
+    _Atomic uint32_t batch_rows; /* as asked for last; the reader looks at it */
+    struct figures figures;
     struct work_queue retries;
     MR_VEC(struct extent *) extents; /* with rows that are in no call yet, oldest first */
     uint64_t waiting;                /* such rows */
@@ -36,14 +67,17 @@ struct calls {
     uint64_t hedged;
 };
 /** A new extent from the reader: rows that cannot be sent become dead letters. */
-void calls_add(struct job *j, struct extent *e);
-/** Sends the one row of an extent to a host, for a trial; job_events.asked or absent follows. */
-void calls_ask(struct job *j, struct extent *row, struct host *h, uint32_t trial, uint32_t ballot);
+void calls_add(struct calls *c, struct extent *e);
+/** Sends the one row of an extent to a host, for a trial; calls_events.asked or absent follows. */
+void calls_ask(struct calls *c, struct extent *row, struct host *h, uint32_t trial,
+               uint32_t ballot);
 /** Sends what can be sent. */
-void calls_pump(struct job *j);
+void calls_pump(struct calls *c);
 /** Five times a second. */
-void calls_tick(struct job *j);
+void calls_tick(struct calls *c);
 /** Drops all that waits and is under way; later answers are ignored. */
-void calls_drop(struct job *j);
+void calls_drop(struct calls *c);
+/** After the loop is gone. */
+void calls_fini(struct calls *c);
 
 #endif

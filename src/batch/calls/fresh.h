@@ -5,11 +5,11 @@
 #include "batch/common/extent.h"
 
 /** A row becomes a dead letter. Takes what `d` points to, except the cause. */
-void fresh_row_dies(struct job *j, struct extent *e, struct dead_row d, const char *cause);
+void fresh_row_dies(struct calls *c, struct extent *e, struct dead_row d, const char *cause);
 /** Passes the extent on if each of its rows has its outcome. */
-void fresh_extent_pass_on(struct job *j, struct extent *e);
+void fresh_extent_pass_on(struct calls *c, struct extent *e);
 /** True if calls.fresh has rows for the next call. False: there are none, or more may come soon that fill the call;
  *  *io_wake_ns is when that is over. */
-bool fresh_take(struct job *j, int64_t now_ns, int64_t *io_wake_ns);
+bool fresh_take(struct calls *c, int64_t now_ns, int64_t *io_wake_ns);
 
 #endif

@@ -4,9 +4,9 @@
 
 #include <stdint.h>
 
-struct job;
+struct calls;
 
 /** Measures, if it is time to, and sets how many rows calls may have. */
-void growth_tick(struct job *j, int64_t now_ns);
+void growth_tick(struct calls *c, int64_t now_ns);
 
 #endif

@@ -15,29 +15,29 @@
 #include "base/clock.h"
 #include "batch/common/credits.h"
 #include "batch/common/extent.h"
-#include "batch/common/job.h"
 #include "batch/protocols/oip/answer.h"
+#include "batch/results/results.h"
 #include "calls.h"
 
 #define SAMPLE_BYTES (256 << 10)
 #define SAMPLE_FILES 64
 
-int plan_begin(struct job *j, struct mr_err *err)
+int plan_begin(struct plan *p, struct calls *calls, const struct results *results,
+               struct mr_err *err)
 {
-    struct plan *p = j->plan;
-
+    p->calls = calls;
+    p->results = results;
     p->begin_ns = mr_now_ns();
     p->fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
     if (p->fd < 0) {
         return MR_FAIL(err, MR_E_IO, "cannot open /dev/null");
     }
-    return mr_writer_new(&p->writer, p->fd, batch_outputs_schema(j->outputs), &j->o->results.writer,
-                         err);
+    return mr_writer_new(&p->writer, p->fd, batch_outputs_schema(results->model->outputs),
+                         &results->o->results.writer, err);
 }
 
-int plan_put(struct job *j, struct extent *e, struct mr_err *err)
+int plan_put(struct plan *p, struct extent *e, struct mr_err *err)
 {
-    struct plan *p = j->plan;
     int rc = MR_OK;
 
     p->last_ns = mr_now_ns();
@@ -52,14 +52,14 @@ int plan_put(struct job *j, struct extent *e, struct mr_err *err)
         p->half_ns = p->last_ns;
         p->half_rows = p->tried;
     }
-    credits_give(&j->credits, e->credit);
+    credits_give(p->calls->credits, e->credit);
     extent_free(&e);
     return rc;
 }
 
-bool plan_is_over(const struct job *j, int64_t now_ns)
+bool plan_is_over(const struct job_state *s, int64_t now_ns)
 {
-    return now_ns - j->begin_ns >= PLAN_NS;
+    return now_ns - s->begin_ns >= JOB_PLAN_NS;
 }
 
 void plan_drop(struct plan *p)
@@ -86,9 +86,9 @@ static bool is_packed(const uint8_t *bytes, size_t n)
 }
 
 /* From the start, the middle and the end of the file, or all of a small one; unreadable parts give no sample. */
-static void file_sample(const struct job *j, size_t file, uint8_t *room, struct sample *s)
+static void file_sample(const struct results *rs, size_t file, uint8_t *room, struct sample *s)
 {
-    const uint64_t bytes = mr_source_file(j->source, file).bytes;
+    const uint64_t bytes = mr_source_file(rs->input->source, file).bytes;
     const uint64_t last = bytes > SAMPLE_BYTES ? bytes - SAMPLE_BYTES : 0;
     const uint64_t places[] = {0, last / 2, last};
     const size_t count = last >= 2 * (uint64_t)SAMPLE_BYTES ? 3 : last > 0 ? 2 : 1;
@@ -96,7 +96,7 @@ static void file_sample(const struct job *j, size_t file, uint8_t *room, struct 
     for (size_t i = 0; i < count; i++) {
         const uint64_t at = count == 2 && i == 1 ? last : places[i];
         size_t n = 0;
-        if (mr_source_peek(j->source, file, at, room, SAMPLE_BYTES, &n, NULL) < 0) {
+        if (mr_source_peek(rs->input->source, file, at, room, SAMPLE_BYTES, &n, NULL) < 0) {
             return;
         }
         s->is_packed = s->is_packed || (at == 0 && is_packed(room, n));
@@ -108,54 +108,54 @@ static void file_sample(const struct job *j, size_t file, uint8_t *room, struct 
     }
 }
 
-static int64_t rows_estimate(const struct job *j, uint64_t bytes)
+static int64_t rows_estimate(const struct results *rs, uint64_t bytes)
 {
-    const size_t files = mr_source_file_count(j->source);
+    const size_t files = mr_source_file_count(rs->input->source);
     const size_t step = (files + SAMPLE_FILES - 1) / SAMPLE_FILES;
     const bool is_csv =
-        j->o->source.format == MR_TABLE_CSV ||
-        mr_table_format_of(mr_str_c(mr_source_file(j->source, 0).path)) == MR_TABLE_CSV;
+        rs->o->source.format == MR_TABLE_CSV ||
+        mr_table_format_of(mr_str_c(mr_source_file(rs->input->source, 0).path)) == MR_TABLE_CSV;
     uint8_t *room = MR_NEW_ARRAY(uint8_t, SAMPLE_BYTES);
     struct sample s = {0};
 
     for (size_t i = 0; i < files; i += step) {
-        file_sample(j, i, room, &s);
+        file_sample(rs, i, room, &s);
     }
     mr_free(room);
     if (s.is_packed || s.bytes == 0) {
         return -1;
     }
     const double lines = (double)s.lines * (double)bytes / (double)s.bytes;
-    const double heads = is_csv && !j->o->source.has_no_header ? (double)files : 0;
+    const double heads = is_csv && !rs->o->source.has_no_header ? (double)files : 0;
     return (int64_t)MR_MAX(lines - heads, 0.0);
 }
 
 /* ---- what it comes to ---- */
 
-static void input_tell(struct job *j, struct mr_batch_plan *out)
+static void input_tell(const struct results *rs, struct mr_batch_plan *out)
 {
-    out->files = mr_source_file_count(j->source);
+    out->files = mr_source_file_count(rs->input->source);
     for (size_t i = 0; i < out->files; i++) {
-        const struct mr_source_file f = mr_source_file(j->source, i);
+        const struct mr_source_file f = mr_source_file(rs->input->source, i);
         out->bytes += f.bytes;
     }
-    out->rows = shard_rows(&j->shard, j->source);
+    out->rows = shard_rows(&rs->input->shard, rs->input->source);
     out->rows_are_counted = out->rows >= 0;
     if (out->rows < 0) {
-        out->rows = rows_estimate(j, out->bytes);
-        out->rows /= out->rows > 0 && j->shard.count > 0 ? j->shard.count : 1;
+        out->rows = rows_estimate(rs, out->bytes);
+        out->rows /= out->rows > 0 && rs->input->shard.count > 0 ? rs->input->shard.count : 1;
     }
 }
 
 /* What earlier starts have done, if there is a job. */
-static uint64_t rows_done(const struct job *j)
+static uint64_t rows_done(const struct results *rs)
 {
     struct mr_manifest_totals totals;
     bool is_finished;
     uint32_t epoch;
     int64_t pid;
 
-    return mr_manifest_summary(j->folder, &totals, &is_finished, &epoch, &pid, NULL, NULL) == MR_OK
+    return mr_manifest_summary(rs->folder, &totals, &is_finished, &epoch, &pid, NULL, NULL) == MR_OK
                ? totals.rows + totals.dead
                : 0;
 }
@@ -176,30 +176,30 @@ static int64_t times(double per_row, int64_t rows)
                : -1;
 }
 
-int plan_end(struct job *j, struct mr_err *err)
+int plan_end(struct plan *p, struct mr_err *err)
 {
-    struct plan *p = j->plan;
     struct mr_batch_plan *out = p->out;
     int rc = mr_writer_finish(p->writer, err);
 
     if (rc < 0) {
         return rc;
     }
-    input_tell(j, out);
-    out->done_rows = rows_done(j);
+    input_tell(p->results, out);
+    out->done_rows = rows_done(p->results);
     const int64_t left = out->rows < 0 ? -1
                          : (uint64_t)out->rows > out->done_rows
                              ? out->rows - (int64_t)out->done_rows
                              : 0;
-    for (size_t i = 0; i < j->hosts.len; i++) {
-        out->working_hosts += j->hosts.at[i]->rows > 0;
+    for (size_t i = 0; i < p->calls->hosts->list.len; i++) {
+        out->working_hosts += p->calls->hosts->list.at[i]->rows > 0;
     }
-    out->hosts = j->hosts.len;
+    out->hosts = p->calls->hosts->list.len;
     out->probed_rows = p->tried;
     out->probed_dead = p->tried - p->written;
     out->probed_ns = p->tried > 0 ? p->last_ns - p->begin_ns : 0;
     out->rows_per_s = rate_of(p);
-    out->call_rows = j->dialect->takes_rows(j) ? j->calls->rows.most : 1;
+    out->call_rows =
+        p->calls->model->dialect->takes_rows(p->calls->model) ? p->calls->rows.most : 1;
     out->calls = left < 0 ? -1 : (int64_t)(((uint64_t)left + out->call_rows - 1) / out->call_rows);
     const double share = p->tried > 0 ? (double)p->written / (double)p->tried : 0;
     const double result =
@@ -208,7 +208,7 @@ int plan_end(struct job *j, struct mr_err *err)
     out->row_bytes = p->tried > 0 ? p->memory / p->tried : 0;
     const int64_t whole = times((double)out->row_bytes, left);
     out->memory_bytes =
-        whole >= 0 ? MR_MIN((uint64_t)whole, j->o->memory_bytes) : j->o->memory_bytes;
+        whole >= 0 ? MR_MIN((uint64_t)whole, p->calls->o->memory_bytes) : p->calls->o->memory_bytes;
     out->run_ns = left == 0 ? 0 : times(out->rows_per_s > 0 ? 1e9 / out->rows_per_s : 0, left);
     return MR_OK;
 }

@@ -4,14 +4,19 @@
 
 #include "batch/common/extent.h"
 
+struct calls;
+struct job_state;
 struct mr_batch_plan;
 struct mr_writer;
+struct results;
 
 /** Rows that a probe reads at most. */
 #define PLAN_ROWS 20000
 
 struct plan {
     struct mr_batch_plan *out;
+    struct calls *calls;
+    const struct results *results;
     struct mr_writer *writer; /* into nothing */
     int fd;
     uint64_t written; /* rows */
@@ -23,13 +28,15 @@ struct plan {
     int64_t last_ns; /* of the last answer */
 };
 
-int plan_begin(struct job *j, struct mr_err *err);
+/** The model's outputs are known. */
+int plan_begin(struct plan *p, struct calls *calls, const struct results *results,
+               struct mr_err *err);
 /** Takes an extent all of whose rows have an outcome. */
-int plan_put(struct job *j, struct extent *e, struct mr_err *err);
+int plan_put(struct plan *p, struct extent *e, struct mr_err *err);
 /** The time of the probe is over. */
-bool plan_is_over(const struct job *j, int64_t now_ns);
+bool plan_is_over(const struct job_state *s, int64_t now_ns);
 /** Sets the figures that the probe has measured, after the reader's end. */
-int plan_end(struct job *j, struct mr_err *err);
+int plan_end(struct plan *p, struct mr_err *err);
 /** Before the outputs of the job. */
 void plan_drop(struct plan *p);
 

@@ -15,27 +15,28 @@
 #include "base/log.h"
 #include "batch/common/credits.h"
 #include "batch/common/extent.h"
-#include "batch/common/job.h"
 #include "batch/common/waits.h"
 #include "batch/policy/cadence.h"
 #include "batch/results/committer.h"
 #include "batch/results/dlq_retry.h"
+#include "batch/results/results.h"
 #include "calls.h"
 #include "plan.h"
 
 #define AHEAD_ROWS 16 /* while the size of an answer is unknown */
 
-static bool is_in_the_dark(const struct job *j)
+static bool is_in_the_dark(const struct calls *c)
 {
-    return !j->plan && !(j->dialect->knows_bytes && j->dialect->knows_bytes(j)) &&
-           atomic_load_explicit(&j->calls->answer_bytes, memory_order_relaxed) == 0;
+    return !c->state->is_plan &&
+           !(c->model->dialect->knows_bytes && c->model->dialect->knows_bytes(c->model)) &&
+           atomic_load_explicit(&c->answer_bytes, memory_order_relaxed) == 0;
 }
 
 static uint64_t extent_rows(const struct reader *r)
 {
-    const struct job *j = r->job;
-    const struct mr_batch_options *o = j->o;
-    if (j->plan) {
+    const struct calls *c = r->calls;
+    const struct mr_batch_options *o = c->o;
+    if (c->state->is_plan) {
         /* Small, so that each answer counts at once. */
         return MR_MIN((uint64_t)o->calls.rows, PLAN_ROWS - r->rows);
     }
@@ -44,26 +45,26 @@ static uint64_t extent_rows(const struct reader *r)
         return MR_MAX((uint32_t)256, o->calls.rows);
     }
     /* Relaxed: whether a change is seen one stretch earlier or later does not matter. */
-    const uint32_t batch = atomic_load_explicit(&j->batch_rows, memory_order_relaxed);
-    const uint64_t recent = atomic_load_explicit(&j->calls->recent_rows, memory_order_relaxed);
-    const uint64_t rows = cadence_extent_rows(recent, j->dialect->extent_rows(j));
-    return o->extent_rows              ? o->extent_rows
-           : j->dialect->takes_rows(j) ? MR_MAX(rows, (uint64_t)batch)
-                                       : rows;
+    const uint32_t batch = atomic_load_explicit(&c->batch_rows, memory_order_relaxed);
+    const uint64_t recent = atomic_load_explicit(&c->recent_rows, memory_order_relaxed);
+    const uint64_t rows = cadence_extent_rows(recent, c->model->dialect->extent_rows(c->model));
+    return o->extent_rows                            ? o->extent_rows
+           : c->model->dialect->takes_rows(c->model) ? MR_MAX(rows, (uint64_t)batch)
+                                                     : rows;
 }
 
 /* Waits for credit; `is_much`: also for what only a commit gives back. False: stopped. */
 static bool take(struct reader *r, uint64_t bytes, bool is_much)
 {
-    struct job *j = r->job;
+    struct calls *c = r->calls;
 
     waits_begin(&r->waits);
     if (is_much) {
-        committer_want(j->committer, true);
+        committer_want(r->results->committer, true);
     }
-    const bool ok = credits_take(&j->credits, bytes);
+    const bool ok = credits_take(c->credits, bytes);
     if (is_much) {
-        committer_want(j->committer, false);
+        committer_want(r->results->committer, false);
     }
     waits_end(&r->waits);
     return ok;
@@ -72,11 +73,11 @@ static bool take(struct reader *r, uint64_t bytes, bool is_much)
 /* All credit is free for a moment. False: stopped. */
 static bool first_rows_ended(struct reader *r)
 {
-    const uint64_t all = credits_limit(&r->job->credits);
+    const uint64_t all = credits_limit(r->calls->credits);
     const bool ok = take(r, all, true);
 
     if (ok) {
-        credits_give(&r->job->credits, all);
+        credits_give(r->calls->credits, all);
     }
     return ok;
 }
@@ -85,21 +86,20 @@ static bool first_rows_ended(struct reader *r)
 static int extent_read(struct reader *r, uint32_t file, const struct mr_range *gap,
                        struct extent **out)
 {
-    struct job *j = r->job;
+    struct calls *c = r->calls;
     /* Never all of them: what a table's rows hold until their commit would be waited for. */
-    const uint64_t limit = credits_limit(&j->credits);
+    const uint64_t limit = credits_limit(c->credits);
     const uint64_t most = MR_MIN(MR_MAX(limit / 4, UINT64_C(1) << 20), limit / 2);
     struct mr_rows *got = NULL;
 
     if (r->is_ahead && !first_rows_ended(r)) {
         return MR_FAIL(&r->err, MR_E_CANCELLED, "stopped");
     }
-    const bool is_ahead = is_in_the_dark(j);
+    const bool is_ahead = is_in_the_dark(c);
     const uint64_t rows = MR_MIN(gap->end - gap->first, is_ahead ? AHEAD_ROWS : extent_rows(r));
-    const uint64_t per_row =
-        MR_MAX(j->dialect->answer_bytes(j),
-               atomic_load_explicit(&j->calls->answer_bytes, memory_order_relaxed)) +
-        atomic_load_explicit(&j->calls->request_bytes, memory_order_relaxed);
+    const uint64_t per_row = MR_MAX(c->model->dialect->answer_bytes(c->model),
+                                    atomic_load_explicit(&c->answer_bytes, memory_order_relaxed)) +
+                             atomic_load_explicit(&c->request_bytes, memory_order_relaxed);
     const uint64_t fair =
         MR_MAX(MR_MIN(most, rows * per_row + (UINT64_C(4) << 20)), r->row_bytes + per_row);
     if (!take(r, fair, fair > most)) {
@@ -108,21 +108,22 @@ static int extent_read(struct reader *r, uint32_t file, const struct mr_range *g
     r->is_ahead = is_ahead;
     const int64_t begin_ns = mr_now_ns();
     const uint64_t max_rows = MR_MAX(MR_MIN(rows, most / per_row), (uint64_t)1);
-    int rc = mr_source_read(j->source, file, gap->first, max_rows, most / 2, &got, &r->err);
+    int rc = mr_source_read(r->results->input->source, file, gap->first, max_rows, most / 2, &got,
+                            &r->err);
     atomic_fetch_add_explicit(&r->read_ns, mr_now_ns() - begin_ns, memory_order_relaxed);
-    credits_reserve(&j->credits,
-                    mr_source_bytes(j->source) +
-                        atomic_load_explicit(&j->calls->known_good_bytes, memory_order_relaxed));
+    credits_reserve(c->credits,
+                    mr_source_bytes(r->results->input->source) +
+                        atomic_load_explicit(&c->known_good_bytes, memory_order_relaxed));
     if (rc < 0 || !got) {
-        credits_give(&j->credits, fair);
+        credits_give(c->credits, fair);
         return rc;
     }
     r->row_bytes = MR_MAX(got->bytes / got->count, r->row_bytes - r->row_bytes / 16);
     struct extent *e = MR_NEW(struct extent);
-    *e = (struct extent){.job = j, .file = file, .first = gap->first, .rows = got};
+    *e = (struct extent){.calls = c, .file = file, .first = gap->first, .rows = got};
     e->per_row = per_row;
     e->credit = got->bytes + got->count * per_row;
-    credits_move(&j->credits, fair, e->credit);
+    credits_move(c->credits, fair, e->credit);
     *out = e;
     return MR_OK;
 }
@@ -130,18 +131,19 @@ static int extent_read(struct reader *r, uint32_t file, const struct mr_range *g
 static void extent_arrives(struct mr_mail *mail)
 {
     struct extent *e = MR_CONTAINER_OF(mail, struct extent, mail);
-    calls_add(e->job, e);
+    calls_add(e->calls, e);
 }
 
-bool reader_passes(const struct job *j, int rc)
+bool reader_passes(const struct reader *r, int rc)
 {
-    return !j->o->filter && !j->plan && (rc == MR_E_INVALID || rc == MR_E_IO);
+    return !r->calls->o->filter && !r->calls->state->is_plan &&
+           (rc == MR_E_INVALID || rc == MR_E_IO);
 }
 
 /* The rows from `first` on cannot be read, for r->err. Returns where to go on. */
 static uint64_t bad_input(struct reader *r, uint32_t file, uint64_t first)
 {
-    const uint64_t after = mr_source_row_after(r->job->source, file, first);
+    const uint64_t after = mr_source_row_after(r->results->input->source, file, first);
     const uint64_t end = after > first ? after : UINT64_MAX;
 
     if (r->bad_count++ < BAD_INPUTS_MOST) {
@@ -159,11 +161,11 @@ static int file_read(struct reader *r, uint32_t file, const struct mr_ranges *do
     uint64_t at = 0;
 
     while (!atomic_load_explicit(&r->is_stopped, memory_order_relaxed) &&
-           !(r->job->plan && r->rows >= PLAN_ROWS) &&
-           shard_gap(&r->job->shard, file, done, at, &gap)) {
+           !(r->calls->state->is_plan && r->rows >= PLAN_ROWS) &&
+           shard_gap(&r->results->input->shard, file, done, at, &gap)) {
         struct extent *e = NULL;
         int rc = extent_read(r, file, &gap, &e);
-        if (rc < 0 && reader_passes(r->job, rc)) {
+        if (rc < 0 && reader_passes(r, rc)) {
             at = bad_input(r, file, gap.first);
             continue;
         }
@@ -174,7 +176,7 @@ static int file_read(struct reader *r, uint32_t file, const struct mr_ranges *do
         r->rows += e->rows->count;
         e->number = r->extents++;
         e->mail.run = extent_arrives;
-        mr_loop_post(r->job->loop, &e->mail);
+        mr_loop_post(r->calls->state->loop, &e->mail);
     }
     return MR_OK;
 }
@@ -183,13 +185,13 @@ static void reading_ended(struct mr_mail *mail)
 {
     struct reader *r = MR_CONTAINER_OF(mail, struct reader, ended);
 
-    r->job->is_read = true;
+    r->calls->is_read = true;
     /* A source that waits notices by itself, and perhaps first, that somebody stops the job: not all has been read then. */
     if (r->rc < 0 && !atomic_load_explicit(&r->is_stopped, memory_order_relaxed)) {
-        job_fail(r->job, r->rc, &r->err);
+        job_fail(r->calls->state, r->rc, &r->err);
     }
-    calls_pump(r->job); /* rows may wait for more */
-    r->job->events->advance(r->job);
+    calls_pump(r->calls); /* rows may wait for more */
+    job_advance(r->calls->state);
 }
 
 struct task {
@@ -212,23 +214,25 @@ static void *reader_run(void *arg)
     mr_free(t->done);
     mr_free(t);
     r->ended.run = reading_ended;
-    mr_loop_post(r->job->loop, &r->ended);
+    mr_loop_post(r->calls->state->loop, &r->ended);
     return NULL;
 }
 
-int reader_start(struct reader *r, struct job *j, struct mr_err *err)
+int reader_start(struct reader *r, struct calls *calls, const struct results *rs,
+                 struct mr_err *err)
 {
     struct task *t = MR_NEW(struct task);
     int rc = MR_OK;
 
-    r->job = j;
+    r->calls = calls;
+    r->results = rs;
     t->reader = r;
-    t->count = mr_source_file_count(j->source);
+    t->count = mr_source_file_count(rs->input->source);
     t->done = MR_NEW_ARRAY(struct mr_ranges, t->count + 1);
     for (size_t i = 0; i < t->count && rc == MR_OK; i++) {
         const struct mr_ranges *done =
-            j->manifest && !j->dlq_retry ? mr_manifest_done(j->manifest, (uint32_t)i) : NULL;
-        rc = j->dlq_retry ? dlq_retry_others(j->dlq_retry, (uint32_t)i, &t->done[i], err) : MR_OK;
+            rs->manifest && !rs->dlq_retry ? mr_manifest_done(rs->manifest, (uint32_t)i) : NULL;
+        rc = rs->dlq_retry ? dlq_retry_others(rs->dlq_retry, (uint32_t)i, &t->done[i], err) : MR_OK;
         for (size_t k = 0; done && k < done->len && rc == MR_OK; k++) {
             rc = mr_ranges_add(&t->done[i], done->at[k].first, done->at[k].end, err);
         }
@@ -247,7 +251,7 @@ int reader_start(struct reader *r, struct job *j, struct mr_err *err)
 
 int reader_check(const struct reader *r, struct mr_err *err)
 {
-    if (r->bad_count == 0 || r->job->o->source.skips_bad_files) {
+    if (r->bad_count == 0 || r->calls->o->source.skips_bad_files) {
         return MR_OK;
     }
     return MR_FAIL(
@@ -269,9 +273,9 @@ void reader_stop(struct reader *r)
 {
     if (r->is_started) {
         atomic_store_explicit(&r->is_stopped, true, memory_order_relaxed);
-        credits_close(&r->job->credits);
-        if (!r->job->is_read) { /* otherwise the source is needed: is all of it done? */
-            mr_source_cancel(r->job->source);
+        credits_close(r->calls->credits);
+        if (!r->calls->is_read) { /* otherwise the source is needed: is all of it done? */
+            mr_source_cancel(r->results->input->source);
         }
         pthread_join(r->thread, NULL);
         r->is_started = false;

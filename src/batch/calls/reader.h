@@ -30,17 +30,20 @@ struct reader {
     uint64_t bad_count;
     /* posted to the loop by `ended`, after the last extent */
     struct mr_mail ended;
-    struct job *job;
+    struct calls *calls;
+    const struct results *results;
     int rc;
     struct mr_err err;
 };
-int reader_start(struct reader *r, struct job *job, struct mr_err *err);
+/** The manifest is opened, if the job has one. */
+int reader_start(struct reader *r, struct calls *calls, const struct results *results,
+                 struct mr_err *err);
 /** Ends it soon; joins it. */
 void reader_stop(struct reader *r);
 /** After reader_stop: MR_OK if everything was read. Errors: MR_E_INVALID, naming what was left out. */
 int reader_check(const struct reader *r, struct mr_err *err);
 /** A file of the input is damaged; the others can be read. */
-bool reader_passes(const struct job *j, int rc);
+bool reader_passes(const struct reader *r, int rc);
 void reader_fini(struct reader *r);
 
 #endif

@@ -6,10 +6,12 @@
 #include "host.h"
 #include "work.h"
 
-struct job;
+struct calls;
+struct dialect_model;
 
 struct call {
-    struct job *job;
+    struct calls *calls;
+    struct dialect_model *model;
     struct work *work;
     struct host *host;
     uint64_t ticket;

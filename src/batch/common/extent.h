@@ -7,7 +7,7 @@
 #include "base/vec.h"
 #include "table/rows.h"
 
-struct job;
+struct calls;
 
 /** The beginning of an answer that could not be used. */
 struct raw_answer {
@@ -36,8 +36,8 @@ struct extent_answer {
 struct extent {
     struct mr_mail mail; /* to the loop */
     struct extent *next; /* in the committer's queue, or where it waits for its turn */
-    struct job *job;
-    uint64_t number; /* of all that were read in this start, in the order of the input */
+    struct calls *calls; /* where it arrives */
+    uint64_t number;     /* of all that were read in this start, in the order of the input */
     uint32_t file;
     uint64_t first; /* row of the file */
     struct mr_rows *rows;

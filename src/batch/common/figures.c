@@ -5,7 +5,6 @@
 
 #include "base/clock.h"
 #include "call.h"
-#include "job.h"
 
 void figures_sent(struct call *k)
 {
@@ -27,14 +26,8 @@ void figures_answered(struct call *k, enum mr_balance_outcome outcome, int64_t c
     }
 }
 
-void figures_dead(struct job *j, const char *kind, const char *cause, const char *host)
+void figures_dead(struct figures *f, const char *kind, const char *cause)
 {
-    struct figures *f = &j->figures;
-
-    for (size_t i = 0; host && i < j->hosts.len; i++) {
-        struct host *h = j->hosts.at[i];
-        h->figures.dead += h->transport.address == host;
-    }
     for (size_t i = 0; i < f->dead_count; i++) {
         struct dead_cause *d = &f->dead[i];
         if (d->kind == kind && strncmp(d->text, cause, sizeof d->text - 1) == 0) {
@@ -74,12 +67,12 @@ void figures_fini(struct host_figures *f)
     f->answer_ns = NULL;
 }
 
-void figures_failed(struct job *j, const struct host *h, const char *text, int64_t now_ns)
+void figures_failed(struct figures *f, const struct host *h, const char *text, int64_t now_ns)
 {
-    struct call_cause *oldest = &j->causes[0];
+    struct call_cause *oldest = &f->causes[0];
 
     for (size_t i = 0; i < CAUSES_MOST; i++) {
-        struct call_cause *c = &j->causes[i];
+        struct call_cause *c = &f->causes[i];
         if (c->host == h && strncmp(c->text, text, sizeof c->text - 1) == 0) {
             c->count++;
             c->last_ns = now_ns;
@@ -91,12 +84,12 @@ void figures_failed(struct job *j, const struct host *h, const char *text, int64
     snprintf(oldest->text, sizeof oldest->text, "%s", text);
 }
 
-const struct call_cause *figures_last_failure(const struct job *j)
+const struct call_cause *figures_last_failure(const struct figures *f)
 {
     const struct call_cause *last = NULL;
 
     for (size_t i = 0; i < CAUSES_MOST; i++) {
-        const struct call_cause *c = &j->causes[i];
+        const struct call_cause *c = &f->causes[i];
         last = c->count > 0 && (!last || c->last_ns > last->last_ns) ? c : last;
     }
     return last;

@@ -9,7 +9,6 @@
 
 struct call;
 struct host;
-struct job;
 
 /** Of the calls to a host. */
 struct host_figures {
@@ -31,13 +30,6 @@ struct dead_cause {
     uint64_t count;
 };
 
-/** Of this start. */
-struct figures {
-    struct dead_cause dead[DEAD_CAUSES_MOST];
-    size_t dead_count;
-    uint64_t dead_other; /* with further causes */
-};
-
 /** What is wrong with calls, said once for each host and cause. */
 #define CAUSES_MOST 16
 struct call_cause {
@@ -47,14 +39,22 @@ struct call_cause {
     int64_t last_ns;
 };
 
+/** Of this start. */
+struct figures {
+    struct dead_cause dead[DEAD_CAUSES_MOST];
+    size_t dead_count;
+    uint64_t dead_other; /* with further causes */
+    struct call_cause causes[CAUSES_MOST];
+};
+
 void figures_sent(struct call *k);
 void figures_answered(struct call *k, enum mr_balance_outcome outcome, int64_t came_ns);
-void figures_dead(struct job *j, const char *kind, const char *cause, const char *host);
+void figures_dead(struct figures *f, const char *kind, const char *cause);
 void figures_add(struct host_figures *to, const struct host_figures *from);
 void figures_fini(struct host_figures *f);
 /** A call failed. */
-void figures_failed(struct job *j, const struct host *h, const char *text, int64_t now_ns);
+void figures_failed(struct figures *f, const struct host *h, const char *text, int64_t now_ns);
 /** NULL: none has failed. */
-const struct call_cause *figures_last_failure(const struct job *j);
+const struct call_cause *figures_last_failure(const struct figures *f);
 
 #endif

@@ -6,7 +6,8 @@
 #include "batch/transport/transport.h"
 #include "figures.h"
 
-struct job;
+struct dialect_model;
+struct hosts;
 
 /** When a host is compared with others. */
 struct cross_check_clock {
@@ -20,7 +21,8 @@ struct cross_check_clock {
 };
 
 struct host {
-    struct job *job;
+    struct hosts *hosts; /* it is one of */
+    struct dialect_model *model;
     char *url; /* as its list has it */
     size_t list;
     bool is_listed; /* it may get calls */

@@ -46,4 +46,11 @@ int64_t shard_rows(const struct shard *s, const struct mr_source *source);
  *  MR_E_IO. */
 int shard_folder(char **out, const char *job, uint32_t index, uint32_t count, bool make,
                  struct mr_err *err);
+
+/** What a job reads. */
+struct job_input {
+    struct mr_source *source; /* NULL: not opened yet */
+    struct shard shard;
+};
+
 #endif

@@ -3,7 +3,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "job.h"
+#include "batch/batch.h"
+#include "job_state.h"
 
 static void on_trouble(void *ctx, const char *text)
 {
@@ -11,21 +12,21 @@ static void on_trouble(void *ctx, const char *text)
     mr_log(MR_LOG_WARN, "batch.storage", "%s; tried again", text);
 }
 
-bool batch_has_stop(void *batch)
+bool batch_has_stop(void *state)
 {
-    const struct mr_batch *b = batch;
+    const struct job_state *s = state;
 
     /* Relaxed: it orders nothing. */
-    return atomic_load_explicit(&b->stops, memory_order_relaxed) > 0;
+    return atomic_load_explicit(s->stops, memory_order_relaxed) > 0;
 }
 
-struct mr_s3_options storage_options(struct job *j)
+struct mr_s3_options storage_options(const struct mr_batch_options *o, struct job_state *s)
 {
-    struct mr_s3_options o = j->o->s3;
+    struct mr_s3_options s3 = o->s3;
 
-    o.patience_ns = j->plan ? MR_MIN(PLAN_NS, j->o->limits.outage_ns) : j->o->limits.outage_ns;
-    o.on_trouble = on_trouble;
-    o.is_stopped = batch_has_stop;
-    o.ctx = j->batch;
-    return o;
+    s3.patience_ns = s->is_plan ? MR_MIN(JOB_PLAN_NS, o->limits.outage_ns) : o->limits.outage_ns;
+    s3.on_trouble = on_trouble;
+    s3.is_stopped = batch_has_stop;
+    s3.ctx = s;
+    return s3;
 }

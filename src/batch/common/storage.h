@@ -4,11 +4,12 @@
 
 #include "s3/s3.h"
 
-struct job;
+struct job_state;
+struct mr_batch_options;
 
 /** As the job uses it: its patience is the job's, its troubles are logged, and it ends when the job is stopped. */
-struct mr_s3_options storage_options(struct job *j);
-/** True if the job (a struct mr_batch) was asked to end; for code that waits. Any thread. */
-bool batch_has_stop(void *batch);
+struct mr_s3_options storage_options(const struct mr_batch_options *o, struct job_state *s);
+/** True if the job was asked to end; for code that waits. Its context is the struct job_state. Any thread. */
+bool batch_has_stop(void *state);
 
 #endif

@@ -14,7 +14,6 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "batch/common/job.h"
 #include "hosts.h"
 #include "net/resolve.h"
 
@@ -25,7 +24,7 @@
 #define PENDING_NS      (5 * MR_NS_PER_S)
 
 struct entry {
-    struct job *job;
+    struct hosts *hosts;
     size_t list;
     const char *text; /* of the options */
     int64_t poll_ns;
@@ -102,7 +101,7 @@ static int lines_take(struct entry *e, char *text, struct mr_err *err)
         }
         line = next;
     }
-    rc = hosts_set(e->job, e->list, urls.at, urls.len, NULL, err);
+    rc = hosts_set(e->hosts, e->list, urls.at, urls.len, NULL, err);
 out:
     MR_VEC_FINI(&urls);
     return rc;
@@ -153,7 +152,7 @@ static void on_addresses(void *ctx, int rc, const struct mr_err *told, const cha
         MR_VEC_PUSH(&urls, mr_strndup(url, (size_t)n));
     }
     if (rc == MR_OK) {
-        rc = hosts_set(e->job, e->list, (const char *const *)urls.at, urls.len, e->name, &err);
+        rc = hosts_set(e->hosts, e->list, (const char *const *)urls.at, urls.len, e->name, &err);
     }
     tell(e, rc, &err);
     for (size_t i = 0; i < urls.len; i++) {
@@ -171,7 +170,7 @@ static int name_parse(struct entry *e, struct mr_err *err)
     bool is_tls;
     int rc;
 
-    MR_TRY(transport_parse(url, e->job->o, &protocol, &is_tls, &rest, err));
+    MR_TRY(transport_parse(url, e->hosts->o, &protocol, &is_tls, &rest, err));
     const size_t name = strcspn(rest, ":/");
     const bool has_port = rest[name] == ':' && rest[name + 1];
     if (name == 0 || name >= sizeof e->name || (rest[name] && !has_port) ||
@@ -184,7 +183,7 @@ static int name_parse(struct entry *e, struct mr_err *err)
         snprintf(e->port, sizeof e->port, "%s", rest + name + 1);
     } else {
         snprintf(e->port, sizeof e->port, "%d",
-                 transport_default_port(e->job->o, protocol, is_tls));
+                 transport_default_port(e->hosts->o, protocol, is_tls));
     }
 out:
     return rc;
@@ -199,12 +198,13 @@ static int list_poll(struct entry *e, int64_t now_ns, struct mr_err *err)
         return file_poll(e, err);
     }
     e->poll_ns = INT64_MAX; /* until there is an answer */
-    return mr_resolve_start(&e->lookup, e->job->loop, e->name, e->port, on_addresses, e, err);
+    return mr_resolve_start(&e->lookup, e->hosts->state->loop, e->name, e->port, on_addresses, e,
+                            err);
 }
 
-void discover_tick(struct job *j, int64_t now_ns)
+void discover_tick(struct hosts *hs, int64_t now_ns)
 {
-    struct discover *d = j->discover;
+    struct discover *d = hs->discover;
     struct mr_err err = {0};
 
     for (size_t i = 0; i < d->count; i++) {
@@ -215,14 +215,14 @@ void discover_tick(struct job *j, int64_t now_ns)
     }
 }
 
-int discover_start(struct job *j, struct mr_err *err)
+int discover_start(struct hosts *hs, struct mr_err *err)
 {
-    const struct mr_batch_options *o = j->o;
+    const struct mr_batch_options *o = hs->o;
     struct discover *d = MR_NEW(struct discover);
     MR_VEC(const char *) fixed = {0};
     int rc = MR_OK;
 
-    j->discover = d;
+    hs->discover = d;
     d->entries = MR_NEW_ARRAY(struct entry, o->hosts.count + 1);
     for (size_t i = 0; i < o->hosts.count; i++) {
         struct entry *e = &d->entries[d->count];
@@ -231,32 +231,32 @@ int discover_start(struct job *j, struct mr_err *err)
             MR_VEC_PUSH(&fixed, o->hosts.list[i]);
             continue;
         }
-        *e = (struct entry){.job = j, .list = ++d->count, .text = o->hosts.list[i]};
+        *e = (struct entry){.hosts = hs, .list = ++d->count, .text = o->hosts.list[i]};
         if (is_name) {
             MR_TRY(name_parse(e, err));
         }
-        MR_TRY(list_poll(e, j->begin_ns, err));
+        MR_TRY(list_poll(e, hs->state->begin_ns, err));
     }
-    MR_TRY(hosts_set(j, 0, fixed.at, fixed.len, NULL, err));
+    MR_TRY(hosts_set(hs, 0, fixed.at, fixed.len, NULL, err));
 out:
     MR_VEC_FINI(&fixed);
     return rc;
 }
 
-bool discover_is_pending(const struct job *j, int64_t now_ns)
+bool discover_is_pending(const struct hosts *hs, int64_t now_ns)
 {
-    for (size_t i = 0; now_ns - j->begin_ns < PENDING_NS && i < j->discover->count; i++) {
-        if (j->discover->entries[i].name[0] && !j->discover->entries[i].is_known) {
+    for (size_t i = 0; now_ns - hs->state->begin_ns < PENDING_NS && i < hs->discover->count; i++) {
+        if (hs->discover->entries[i].name[0] && !hs->discover->entries[i].is_known) {
             return true;
         }
     }
     return false;
 }
 
-bool discover_may_tell(const struct job *j, struct mr_buf *why)
+bool discover_may_tell(const struct hosts *hs, struct mr_buf *why)
 {
-    for (size_t i = 0; i < j->discover->count; i++) {
-        const struct entry *e = &j->discover->entries[i];
+    for (size_t i = 0; i < hs->discover->count; i++) {
+        const struct entry *e = &hs->discover->entries[i];
         if (e->name[0] && !e->is_known && !e->why[0]) {
             return true;
         }
@@ -267,13 +267,13 @@ bool discover_may_tell(const struct job *j, struct mr_buf *why)
     return false;
 }
 
-void discover_stop(struct job *j)
+void discover_stop(struct hosts *hs)
 {
-    for (size_t i = 0; j->discover && i < j->discover->count; i++) {
-        mr_resolve_cancel(&j->discover->entries[i].lookup);
+    for (size_t i = 0; hs->discover && i < hs->discover->count; i++) {
+        mr_resolve_cancel(&hs->discover->entries[i].lookup);
     }
-    if (j->discover) {
-        mr_free(j->discover->entries);
+    if (hs->discover) {
+        mr_free(hs->discover->entries);
     }
-    mr_freep(&j->discover);
+    mr_freep(&hs->discover);
 }

@@ -5,18 +5,18 @@
 #include "base/buf.h"
 #include "base/err.h"
 
-struct job;
+struct hosts;
 
 /** Reads what the options say; lists that are looked up come later. Errors: those of hosts_set, and MR_E_NOT_FOUND,
  *  MR_E_IO (a file). */
-int discover_start(struct job *j, struct mr_err *err);
+int discover_start(struct hosts *hs, struct mr_err *err);
 /** Looks again at what may have changed. */
-void discover_tick(struct job *j, int64_t now_ns);
-void discover_stop(struct job *j);
+void discover_tick(struct hosts *hs, int64_t now_ns);
+void discover_stop(struct hosts *hs);
 /** A name was not looked up yet, for a few seconds at most: there may be more hosts soon. */
-bool discover_is_pending(const struct job *j, int64_t now_ns);
+bool discover_is_pending(const struct hosts *hs, int64_t now_ns);
 /** May a list still tell hosts? False: all have told theirs, or are names that cannot be looked up. Appends what is wrong
  *  with those. */
-bool discover_may_tell(const struct job *j, struct mr_buf *why);
+bool discover_may_tell(const struct hosts *hs, struct mr_buf *why);
 
 #endif

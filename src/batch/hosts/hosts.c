@@ -13,7 +13,7 @@
 
 #include "base/clock.h"
 #include "batch/common/figures.h"
-#include "batch/common/job.h"
+#include "batch/manifest/manifest.h"
 #include "discover.h"
 #include "quarantine.h"
 
@@ -29,24 +29,32 @@
 #define LASTING_TIMES  2
 #define LASTING_TOLD   3 /* hosts in the message */
 
-struct host *host_of(struct job *j, uint32_t id)
+struct host *host_of(struct hosts *hs, uint32_t id)
 {
-    for (size_t i = 0; i < j->hosts.len; i++) {
-        if (j->hosts.at[i]->id == id) {
-            return j->hosts.at[i];
+    for (size_t i = 0; i < hs->list.len; i++) {
+        if (hs->list.at[i]->id == id) {
+            return hs->list.at[i];
         }
     }
     return NULL;
 }
 
-size_t hosts_listed(const struct job *j)
+size_t hosts_listed(const struct hosts *hs)
 {
     size_t n = 0;
 
-    for (size_t i = 0; i < j->hosts.len; i++) {
-        n += j->hosts.at[i]->is_listed;
+    for (size_t i = 0; i < hs->list.len; i++) {
+        n += hs->list.at[i]->is_listed;
     }
     return n;
+}
+
+void hosts_count_dead(struct hosts *hs, const char *address)
+{
+    for (size_t i = 0; i < hs->list.len; i++) {
+        struct host *h = hs->list.at[i];
+        h->figures.dead += h->transport.address == address;
+    }
 }
 
 /* ---- what a host says ---- */
@@ -56,27 +64,9 @@ static void trouble(struct host *h, const char *text)
     snprintf(h->trouble, sizeof h->trouble, "%s", text);
 }
 
-int hosts_version_check(struct job *j, mr_str version, struct mr_err *err)
-{
-    if (version.len == 0) {
-        return MR_OK;
-    }
-    const mr_str cut = mr_str_sub(version, 0, sizeof j->answer_version - 1);
-    if (!j->answer_version[0]) {
-        /* Metadata from before may be that of the last of several served versions. */
-        snprintf(j->answer_version, sizeof j->answer_version, "%.*s", MR_STR_ARG(cut));
-    }
-    const char *want = j->o->model.version ? j->o->model.version : j->answer_version;
-    return mr_str_eq_c(cut, want)
-               ? MR_OK
-               : MR_FAIL(err, MR_E_INVALID,
-                         "another model: an answer of version '%.*s' instead of '%s'",
-                         MR_STR_ARG(cut), want);
-}
-
 void host_cordon(struct host *h, const char *why, int64_t now_ns)
 {
-    mr_balance_cordon(h->job->balance, now_ns, h->id, mr_str_c(why));
+    mr_balance_cordon(h->hosts->balance, now_ns, h->id, mr_str_c(why));
     h->is_cordoned = true;
     h->ask_at_ns = mr_ns_after(now_ns, ASK_AGAIN_NS);
     trouble(h, why);
@@ -96,25 +86,25 @@ void host_lasts(struct host *h, const char *why)
 }
 
 /* Rows of an earlier start show that hosts can serve the job. */
-static bool has_rows(const struct job *j)
+static bool has_rows(const struct hosts *hs)
 {
     struct mr_manifest_totals totals = {0};
     bool is_finished;
     uint32_t epoch;
     int64_t pid;
 
-    return j->folder &&
-           mr_manifest_summary(j->folder, &totals, &is_finished, &epoch, &pid, NULL, NULL) ==
+    return hs->folder &&
+           mr_manifest_summary(hs->folder, &totals, &is_finished, &epoch, &pid, NULL, NULL) ==
                MR_OK &&
            totals.rows > 0;
 }
 
-static int no_host_serves(struct job *j, struct mr_buf *why, struct mr_err *err)
+static int no_host_serves(struct hosts *hs, struct mr_buf *why, struct mr_err *err)
 {
     size_t listed = 0;
 
-    for (size_t i = 0; i < j->hosts.len; i++) {
-        const struct host *h = j->hosts.at[i];
+    for (size_t i = 0; i < hs->list.len; i++) {
+        const struct host *h = hs->list.at[i];
         if (h->is_listed && listed++ < LASTING_TOLD) {
             mr_buf_printf(why, "%s%s: %s", why->len ? "; " : "", h->transport.address,
                           h->lasting_text);
@@ -129,23 +119,23 @@ static int no_host_serves(struct job *j, struct mr_buf *why, struct mr_err *err)
                    mr_buf_cstr(why));
 }
 
-int hosts_check(struct job *j, int64_t now_ns, struct mr_err *err)
+int hosts_check(struct hosts *hs, int64_t now_ns, struct mr_err *err)
 {
-    const int64_t since_ns = MR_MAX(j->begin_ns, j->resumed_ns);
+    const int64_t since_ns = MR_MAX(hs->state->begin_ns, hs->state->resumed_ns);
     struct mr_buf why;
     int rc = MR_OK;
 
-    if (j->o->hosts.waits || j->batch->has_answers || now_ns - since_ns < LASTING_NS) {
+    if (hs->o->hosts.waits || hs->state->has_answers || now_ns - since_ns < LASTING_NS) {
         return MR_OK;
     }
-    for (size_t i = 0; i < j->hosts.len; i++) {
-        if (j->hosts.at[i]->is_listed && j->hosts.at[i]->lasting < LASTING_TIMES) {
+    for (size_t i = 0; i < hs->list.len; i++) {
+        if (hs->list.at[i]->is_listed && hs->list.at[i]->lasting < LASTING_TIMES) {
             return MR_OK;
         }
     }
     mr_buf_init(&why, 4096);
-    if (!discover_may_tell(j, &why) && (why.len > 0 || hosts_listed(j) > 0) && !has_rows(j)) {
-        rc = no_host_serves(j, &why, err);
+    if (!discover_may_tell(hs, &why) && (why.len > 0 || hosts_listed(hs) > 0) && !has_rows(hs)) {
+        rc = no_host_serves(hs, &why, err);
     }
     mr_buf_fini(&why);
     return rc;
@@ -153,7 +143,7 @@ int hosts_check(struct job *j, int64_t now_ns, struct mr_err *err)
 
 static void on_told(struct host *h, int rc, const struct mr_err *err)
 {
-    struct job *j = h->job;
+    struct hosts *hs = h->hosts;
     const int64_t now_ns = mr_now_ns();
 
     h->is_asking = false;
@@ -174,25 +164,26 @@ static void on_told(struct host *h, int rc, const struct mr_err *err)
     h->lasting = h->is_cordoned ? h->lasting : 0; /* by a call, which says more */
     h->heard_ns = now_ns;
     if (h->id) {
-        mr_balance_uncordon(j->balance, now_ns, h->id);
+        mr_balance_uncordon(hs->balance, now_ns, h->id);
     } else {
-        h->id = mr_balance_add(j->balance, now_ns);
+        h->id = mr_balance_add(hs->balance, now_ns);
     }
     h->is_cordoned = false;
-    j->events->advance(j);
+    job_advance(hs->state);
 }
 
 /* ---- which there are ---- */
 
 static int host_open(struct host *h, const char *tls_name, struct mr_err *err)
 {
-    int rc = h->transport.client
-                 ? MR_OK
-                 : transport_open(&h->transport, h->job->loop, h->job->o, h->url, tls_name, err);
+    int rc = h->transport.client ? MR_OK
+                                 : transport_open(&h->transport, h->hosts->state->loop, h->hosts->o,
+                                                  h->url, tls_name, err);
 
     if (rc == MR_OK) {
-        const char *why = quarantine_reason(h->job, h);
-        transport_bound(&h->transport, h->job->answer_most ? h->job->answer_most : ANSWER_FIRST);
+        const char *why = quarantine_reason(h->hosts->quarantine, h->hosts->o, h);
+        transport_bound(&h->transport,
+                        h->hosts->answer_most ? h->hosts->answer_most : ANSWER_FIRST);
         h->is_listed = true;
         h->ask_at_ns = 0;
         h->heard_ns = mr_now_ns();
@@ -202,22 +193,22 @@ static int host_open(struct host *h, const char *tls_name, struct mr_err *err)
     return rc;
 }
 
-static int host_put(struct job *j, size_t list, const char *url, const char *tls_name,
+static int host_put(struct hosts *hs, size_t list, const char *url, const char *tls_name,
                     struct mr_err *err)
 {
     struct host *h = NULL;
     bool is_first = false;
 
-    for (size_t i = 0; i < j->hosts.len && !h; i++) {
-        h = strcmp(j->hosts.at[i]->url, url) == 0 ? j->hosts.at[i] : NULL;
+    for (size_t i = 0; i < hs->list.len && !h; i++) {
+        h = strcmp(hs->list.at[i]->url, url) == 0 ? hs->list.at[i] : NULL;
     }
     if (!h) {
-        if (j->hosts.len >= HOSTS_MOST) {
+        if (hs->list.len >= HOSTS_MOST) {
             return MR_FAIL(err, MR_E_EXHAUSTED, "there are more than %d hosts", HOSTS_MOST);
         }
         h = MR_NEW(struct host);
-        *h = (struct host){.job = j, .url = mr_strndup(url, strlen(url))};
-        MR_VEC_PUSH(&j->hosts, h);
+        *h = (struct host){.hosts = hs, .model = hs->model, .url = mr_strndup(url, strlen(url))};
+        MR_VEC_PUSH(&hs->list, h);
         is_first = true;
     }
     h->list = h->is_listed ? h->list : list;
@@ -225,7 +216,7 @@ static int host_put(struct job *j, size_t list, const char *url, const char *tls
     h->is_new |= !h->is_listed;
     const int rc = h->is_listed ? MR_OK : host_open(h, tls_name, err);
     if (rc < 0 && is_first) {
-        j->hosts.len--;
+        hs->list.len--;
         transport_fini(&h->transport);
         mr_free(h->url);
         mr_free(h);
@@ -233,22 +224,22 @@ static int host_put(struct job *j, size_t list, const char *url, const char *tls
     return rc;
 }
 
-int hosts_set(struct job *j, size_t list, const char *const *urls, size_t count,
+int hosts_set(struct hosts *hs, size_t list, const char *const *urls, size_t count,
               const char *tls_name, struct mr_err *err)
 {
     int rc = MR_OK;
 
-    for (size_t i = 0; i < j->hosts.len; i++) {
-        j->hosts.at[i]->is_wanted = j->hosts.at[i]->list != list && j->hosts.at[i]->is_listed;
-        j->hosts.at[i]->is_new = false;
+    for (size_t i = 0; i < hs->list.len; i++) {
+        hs->list.at[i]->is_wanted = hs->list.at[i]->list != list && hs->list.at[i]->is_listed;
+        hs->list.at[i]->is_new = false;
     }
     for (size_t i = 0; i < count && rc == MR_OK; i++) {
-        rc = host_put(j, list, urls[i], tls_name, err);
+        rc = host_put(hs, list, urls[i], tls_name, err);
     }
-    for (size_t i = 0; i < j->hosts.len; i++) {
-        struct host *h = j->hosts.at[i];
+    for (size_t i = 0; i < hs->list.len; i++) {
+        struct host *h = hs->list.at[i];
         if (h->is_listed && (rc == MR_OK ? !h->is_wanted : h->is_new)) {
-            mr_balance_remove(j->balance, mr_now_ns(), h->id);
+            mr_balance_remove(hs->balance, mr_now_ns(), h->id);
             h->is_listed = h->is_cordoned = false;
             h->id = 0;
             trouble(h, "not in the list any more");
@@ -257,55 +248,60 @@ int hosts_set(struct job *j, size_t list, const char *const *urls, size_t count,
     return rc;
 }
 
-int hosts_add_local(struct job *j, struct mr_err *err)
+int hosts_add_local(struct hosts *hs, struct mr_err *err)
 {
     struct host *h;
     int rc;
 
-    MR_TRY(local_new(&j->local, j->loop, j->o, err));
-    MR_TRY(local_metadata(j->local, &j->arena, &j->metadata, err));
-    j->has_metadata = true;
+    MR_TRY(local_new(&hs->local, hs->state->loop, hs->o, err));
+    MR_TRY(local_metadata(hs->local, &hs->model->arena, &hs->model->metadata, err));
+    hs->model->has_metadata = true;
     h = MR_NEW(struct host);
-    *h = (struct host){.job = j, .list = LOCAL_LIST, .is_listed = true, .heard_ns = mr_now_ns()};
+    *h = (struct host){.hosts = hs,
+                       .model = hs->model,
+                       .list = LOCAL_LIST,
+                       .is_listed = true,
+                       .heard_ns = mr_now_ns()};
     h->url = mr_strndup("", 0);
-    transport_open_local(&h->transport, j->o, j->local);
-    const char *why = quarantine_reason(j, h);
+    transport_open_local(&h->transport, hs->o, hs->local);
+    const char *why = quarantine_reason(hs->quarantine, hs->o, h);
     if (why) {
         h->is_cordoned = h->is_quarantined = true;
         trouble(h, why);
     } else {
-        h->id = mr_balance_add(j->balance, mr_now_ns());
+        h->id = mr_balance_add(hs->balance, mr_now_ns());
     }
-    snprintf(h->version, sizeof h->version, "%.*s", MR_STR_ARG(j->metadata.version));
-    MR_VEC_PUSH(&j->hosts, h);
+    snprintf(h->version, sizeof h->version, "%.*s", MR_STR_ARG(hs->model->metadata.version));
+    MR_VEC_PUSH(&hs->list, h);
 out:
     return rc;
 }
 
 /* If the model's metadata do not bound it, an answer may take all of the memory. */
-void hosts_bound(struct job *j, uint64_t call_rows)
+void hosts_bound(struct hosts *hs, uint64_t call_rows)
 {
-    const uint64_t memory = MR_MIN(j->o->memory_bytes, (uint64_t)INT64_MAX / 2);
+    const uint64_t memory = MR_MIN(hs->o->memory_bytes, (uint64_t)INT64_MAX / 2);
     uint64_t most = memory;
 
-    if (j->dialect->knows_bytes && j->dialect->knows_bytes(j)) {
-        const uint64_t rows = j->dialect->takes_rows(j) ? MR_MAX(call_rows, (uint64_t)1) : 1;
-        const uint64_t row = j->dialect->answer_bytes(j);
+    if (hs->model->dialect->knows_bytes && hs->model->dialect->knows_bytes(hs->model)) {
+        const uint64_t rows =
+            hs->model->dialect->takes_rows(hs->model) ? MR_MAX(call_rows, (uint64_t)1) : 1;
+        const uint64_t row = hs->model->dialect->answer_bytes(hs->model);
         const uint64_t bytes =
             row > UINT64_MAX / 4 / ANSWER_TEXT / rows ? UINT64_MAX / 4 : rows * row;
         most = MR_MIN(bytes * (bytes < UINT64_MAX / 4 ? ANSWER_TEXT : 1) + ANSWER_HEAD,
                       MR_MAX(memory, bytes + ANSWER_HEAD));
     }
-    j->answer_most = MR_MAX((int64_t)most, ANSWER_LEAST);
-    for (size_t i = 0; i < j->hosts.len; i++) {
-        transport_bound(&j->hosts.at[i]->transport, j->answer_most);
+    hs->answer_most = MR_MAX((int64_t)most, ANSWER_LEAST);
+    for (size_t i = 0; i < hs->list.len; i++) {
+        transport_bound(&hs->list.at[i]->transport, hs->answer_most);
     }
 }
 
-void hosts_tick(struct job *j, int64_t now_ns)
+void hosts_tick(struct hosts *hs, int64_t now_ns)
 {
-    for (size_t i = 0; i < j->hosts.len; i++) {
-        struct host *h = j->hosts.at[i];
+    for (size_t i = 0; i < hs->list.len; i++) {
+        struct host *h = hs->list.at[i];
         if (!h->is_listed && h->transport.client && h->in_flight == 0) {
             transport_close(&h->transport);
         }
@@ -313,25 +309,25 @@ void hosts_tick(struct job *j, int64_t now_ns)
             now_ns >= h->ask_at_ns) {
             h->is_asking = true;
             h->told = on_told;
-            j->dialect->ask(h, ASK_TIMEOUT_NS);
+            hs->model->dialect->ask(h, ASK_TIMEOUT_NS);
         }
     }
 }
 
-void hosts_close(struct job *j)
+void hosts_close(struct hosts *hs)
 {
-    for (size_t i = 0; i < j->hosts.len; i++) {
-        transport_close(&j->hosts.at[i]->transport);
+    for (size_t i = 0; i < hs->list.len; i++) {
+        transport_close(&hs->list.at[i]->transport);
     }
 }
 
-void hosts_free(struct job *j)
+void hosts_free(struct hosts *hs)
 {
-    for (size_t i = 0; i < j->hosts.len; i++) {
-        transport_fini(&j->hosts.at[i]->transport);
-        figures_fini(&j->hosts.at[i]->figures);
-        mr_free(j->hosts.at[i]->url);
-        mr_free(j->hosts.at[i]);
+    for (size_t i = 0; i < hs->list.len; i++) {
+        transport_fini(&hs->list.at[i]->transport);
+        figures_fini(&hs->list.at[i]->figures);
+        mr_free(hs->list.at[i]->url);
+        mr_free(hs->list.at[i]);
     }
-    MR_VEC_FINI(&j->hosts);
+    MR_VEC_FINI(&hs->list);
 }

@@ -8,28 +8,27 @@
 #include <stdio.h>
 
 #include "base/log.h"
-#include "batch/common/job.h"
 #include "batch/manifest/provenance.h"
 #include "batch/results/committer.h"
 #include "batch/results/sink.h"
+#include "hosts.h"
 
-static void quarantine_add(struct mr_batch *b, const char *address, const char *reason)
+static void quarantine_add(struct quarantine *q, const char *address, const char *reason)
 {
-    for (size_t i = 0; i < b->quarantined.len; i++) {
-        if (strcmp(b->quarantined.at[i].address, address) == 0) {
+    for (size_t i = 0; i < q->hosts.len; i++) {
+        if (strcmp(q->hosts.at[i].address, address) == 0) {
             return;
         }
     }
-    MR_VEC_PUSH(&b->quarantined, ((struct quarantine){mr_strndup(address, strlen(address)),
-                                                      mr_strndup(reason, strlen(reason))}));
+    MR_VEC_PUSH(&q->hosts, ((struct quarantined){mr_strndup(address, strlen(address)),
+                                                 mr_strndup(reason, strlen(reason))}));
 }
 
-const char *quarantine_reason(const struct job *j, const struct host *h)
+const char *quarantine_reason(const struct quarantine *q, const struct mr_batch_options *o,
+                              const struct host *h)
 {
-    const struct mr_batch_options *o = j->o;
-
-    for (size_t i = 0; i < j->batch->quarantined.len; i++) {
-        const struct quarantine *d = &j->batch->quarantined.at[i];
+    for (size_t i = 0; i < q->hosts.len; i++) {
+        const struct quarantined *d = &q->hosts.at[i];
         if (strcmp(d->address, h->transport.address) == 0) {
             return d->reason;
         }
@@ -43,19 +42,19 @@ const char *quarantine_reason(const struct job *j, const struct host *h)
     return NULL;
 }
 
-void host_quarantine(struct host *h, const char *why)
+void host_quarantine(struct host *h, const char *why, struct committer *committer)
 {
-    struct job *j = h->job;
+    struct job_state *s = h->hosts->state;
     struct mr_err err;
 
-    quarantine_add(j->batch, h->transport.address, why);
+    quarantine_add(h->hosts->quarantine, h->transport.address, why);
     mr_err_set(&err, MR_E_INVALID, MR_HERE, "%s answers wrongly: %s", h->transport.address, why);
     mr_log(MR_LOG_WARN, "batch.host_wrong",
            "host=%s reason=%s; what it answered is done again without it",
            MR_LOG_STR(mr_str_c(h->transport.address)), MR_LOG_STR(mr_str_c(why)));
-    committer_drop(j->committer);
-    j->begins_again = j->rc == MR_OK || j->begins_again;
-    job_fail(j, err.status, &err);
+    committer_drop(committer);
+    s->begins_again = s->rc == MR_OK || s->begins_again;
+    job_fail(s, err.status, &err);
 }
 
 static uint64_t rows_of(const struct mr_manifest *m, const char *address)
@@ -68,17 +67,17 @@ static uint64_t rows_of(const struct mr_manifest *m, const char *address)
     return rows;
 }
 
-bool quarantine_is_left(struct job *j, struct mr_err *err)
+bool quarantine_is_left(const struct quarantine *q, const struct results *rs, struct mr_err *err)
 {
-    for (size_t i = 0; j->manifest && i < j->batch->quarantined.len; i++) {
-        const struct quarantine *d = &j->batch->quarantined.at[i];
-        const uint64_t rows = rows_of(j->manifest, d->address);
+    for (size_t i = 0; rs->manifest && i < q->hosts.len; i++) {
+        const struct quarantined *d = &q->hosts.at[i];
+        const uint64_t rows = rows_of(rs->manifest, d->address);
         if (rows > 0) {
             mr_err_set(err, MR_E_INVALID, MR_HERE,
                        "%" PRIu64
                        " rows that are committed were answered by %s, wrongly: %s; they are in "
                        "the %s, where they have to be removed by hand",
-                       rows, d->address, d->reason, j->o->results.objects ? "objects" : "table");
+                       rows, d->address, d->reason, rs->o->results.objects ? "objects" : "table");
             return true;
         }
     }
@@ -86,15 +85,15 @@ bool quarantine_is_left(struct job *j, struct mr_err *err)
 }
 
 /* Items know the addresses of hosts, which may be asked for as --hosts has them, too. */
-static bool is_asked_for(const struct job *j, const struct mr_manifest_item *item)
+static bool is_asked_for(const struct hosts *hs, const struct mr_manifest_item *item)
 {
-    for (size_t i = 0; i < j->o->start.recompute_count; i++) {
-        const char *asked = j->o->start.recompute[i];
+    for (size_t i = 0; i < hs->o->start.recompute_count; i++) {
+        const char *asked = hs->o->start.recompute[i];
         if (provenance_may_be(item->hosts, mr_str_c(asked))) {
             return true;
         }
-        for (size_t k = 0; k < j->hosts.len; k++) {
-            const struct host *h = j->hosts.at[k];
+        for (size_t k = 0; k < hs->list.len; k++) {
+            const struct host *h = hs->list.at[k];
             if (strcmp(h->url, asked) == 0 &&
                 provenance_may_be(item->hosts, mr_str_c(h->transport.address))) {
                 return true;
@@ -104,43 +103,45 @@ static bool is_asked_for(const struct job *j, const struct mr_manifest_item *ite
     return false;
 }
 
-static bool is_to_go(const struct job *j, const struct mr_manifest_item *item, bool is_asked)
+static bool is_to_go(const struct hosts *hs, const struct mr_manifest_item *item, bool is_asked)
 {
-    for (size_t i = 0; item->part && i < j->batch->quarantined.len; i++) {
-        if (provenance_may_be(item->hosts, mr_str_c(j->batch->quarantined.at[i].address))) {
+    for (size_t i = 0; item->part && i < hs->quarantine->hosts.len; i++) {
+        if (provenance_may_be(item->hosts, mr_str_c(hs->quarantine->hosts.at[i].address))) {
             return true;
         }
     }
-    return is_asked && item->part && is_asked_for(j, item);
+    return is_asked && item->part && is_asked_for(hs, item);
 }
 
-int quarantine_recompute(struct job *j, bool is_asked, struct mr_err *err)
+int quarantine_recompute(const struct hosts *hs, struct results *rs, bool is_asked,
+                         struct mr_err *err)
 {
+    struct quarantine *q = hs->quarantine;
     MR_VEC(const struct mr_manifest_item *) items = {0};
     uint64_t rows = 0;
     int rc = MR_OK;
 
-    is_asked = is_asked && j->o->start.recompute_count > 0;
-    if (!is_asked && (j->batch->quarantined.len == 0 || !j->sink->is_in_folder)) {
+    is_asked = is_asked && rs->o->start.recompute_count > 0;
+    if (!is_asked && (q->hosts.len == 0 || !rs->sink->is_in_folder)) {
         return MR_OK;
     }
-    if (!j->sink->is_in_folder) {
+    if (!rs->sink->is_in_folder) {
         return MR_FAIL(err, MR_E_UNSUPPORTED,
                        "--recompute-host takes back files in the job's folder; results that went "
                        "elsewhere stay there");
     }
-    for (size_t i = 0; i < mr_manifest_item_count(j->manifest); i++) {
-        const struct mr_manifest_item *item = mr_manifest_item(j->manifest, i);
-        if (is_to_go(j, item, is_asked)) {
+    for (size_t i = 0; i < mr_manifest_item_count(rs->manifest); i++) {
+        const struct mr_manifest_item *item = mr_manifest_item(rs->manifest, i);
+        if (is_to_go(hs, item, is_asked)) {
             MR_VEC_PUSH(&items, item);
             rows += item->rows + item->dead;
         }
     }
     if (items.len > 0) {
         /* In one record: from then on these rows have no outcome, whatever happens. */
-        rc = mr_manifest_replace(j->manifest, NULL, 0, items.at, items.len, err);
+        rc = mr_manifest_replace(rs->manifest, NULL, 0, items.at, items.len, err);
     }
-    j->batch->has_taken_back = j->batch->has_taken_back || (rc == MR_OK && items.len > 0);
+    q->has_taken_back = q->has_taken_back || (rc == MR_OK && items.len > 0);
     if (rc == MR_OK && (items.len > 0 || is_asked)) {
         mr_log(MR_LOG_INFO, "batch.recompute", "files=%zu rows=%" PRIu64, items.len, rows);
     }
@@ -148,11 +149,11 @@ int quarantine_recompute(struct job *j, bool is_asked, struct mr_err *err)
     return rc;
 }
 
-void quarantine_free(struct mr_batch *b)
+void quarantine_fini(struct quarantine *q)
 {
-    for (size_t i = 0; i < b->quarantined.len; i++) {
-        mr_free(b->quarantined.at[i].address);
-        mr_free(b->quarantined.at[i].reason);
+    for (size_t i = 0; i < q->hosts.len; i++) {
+        mr_free(q->hosts.at[i].address);
+        mr_free(q->hosts.at[i].reason);
     }
-    MR_VEC_FINI(&b->quarantined);
+    MR_VEC_FINI(&q->hosts);
 }

@@ -4,20 +4,38 @@
 
 #include "base/err.h"
 
+#include "base/vec.h"
+#include "batch/batch.h"
+
+struct committer;
 struct host;
-struct job;
-struct mr_batch;
+struct hosts;
+struct results;
+
+/** A host in quarantine. */
+struct quarantined {
+    char *address; /* as hosts are called in views and parts, or as lists name them */
+    char *reason;
+};
+
+/** All of them. It lasts when the job is begun again in this process. */
+struct quarantine {
+    MR_VEC(struct quarantined) hosts;
+    bool has_taken_back; /* results of a host that answered wrongly */
+};
 
 /** Puts a host that answers wrongly into quarantine: all that it answered is done again, without it. */
-void host_quarantine(struct host *h, const char *why);
+void host_quarantine(struct host *h, const char *why, struct committer *committer);
 /** Why the host is in quarantine; NULL: it is not. */
-const char *quarantine_reason(const struct job *j, const struct host *h);
+const char *quarantine_reason(const struct quarantine *q, const struct mr_batch_options *o,
+                              const struct host *h);
 /** Takes the items out of the manifest whose rows are to be done again: those of hosts in quarantine, and with is_asked of those
  *  that options.start.recompute names. Errors: MR_E_UNSUPPORTED (options.start.recompute, and results that are not files), those of
  *  mr_manifest_replace. */
-int quarantine_recompute(struct job *j, bool is_asked, struct mr_err *err);
+int quarantine_recompute(const struct hosts *hs, struct results *rs, bool is_asked,
+                         struct mr_err *err);
 /** True if results are committed that are known to be wrong and could not be taken back; *err says which. */
-bool quarantine_is_left(struct job *j, struct mr_err *err);
-void quarantine_free(struct mr_batch *b);
+bool quarantine_is_left(const struct quarantine *q, const struct results *rs, struct mr_err *err);
+void quarantine_fini(struct quarantine *q);
 
 #endif

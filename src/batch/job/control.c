@@ -21,7 +21,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "batch/calls/calls.h"
-#include "batch/common/job.h"
 #include "batch/files/file.h"
 #include "batch/hosts/hosts.h"
 #include "batch/report/metrics.h"
@@ -29,6 +28,7 @@
 #include "batch/report/status.h"
 #include "batch/report/view.h"
 #include "batch/results/committer.h"
+#include "batch/results/results.h"
 #include "codec/json.h"
 
 #define BODY_MOST        65536
@@ -69,15 +69,16 @@ static void say_error(struct mr_call *call, int status, const char *text)
     say(call, status, "application/json", mr_buf_view(b));
 }
 
-typedef void(put_fn)(struct mr_buf *b, const struct job *j, const struct mr_batch_view *v);
+typedef void(put_fn)(struct mr_buf *b, const struct job_parts *parts,
+                     const struct mr_batch_view *v);
 
-static void say_view(struct job *j, struct mr_call *call, const char *type, put_fn *put)
+static void say_view(struct job_parts *parts, struct mr_call *call, const char *type, put_fn *put)
 {
     struct mr_buf *b = mr_loop_scratch(call->loop);
-    struct mr_batch_view *v = view_new(j);
+    struct mr_batch_view *v = view_new(parts);
 
     mr_buf_reset(b);
-    put(b, j, v);
+    put(b, parts, v);
     view_free(&v);
     if (b->failed) {
         say_error(call, 503, "the answer is too long");
@@ -86,46 +87,46 @@ static void say_view(struct job *j, struct mr_call *call, const char *type, put_
     }
 }
 
-static void say_status(struct job *j, struct mr_call *call)
+static void say_status(struct job_parts *parts, struct mr_call *call)
 {
-    say_view(j, call, "application/json", status_put);
+    say_view(parts, call, "application/json", status_put);
 }
 
-static void say_metrics(struct job *j, struct mr_call *call)
+static void say_metrics(struct job_parts *parts, struct mr_call *call)
 {
-    say_view(j, call, "text/plain; version=0.0.4; charset=utf-8", metrics_put);
+    say_view(parts, call, "text/plain; version=0.0.4; charset=utf-8", metrics_put);
 }
 
-static void say_page(struct job *j, struct mr_call *call)
+static void say_page(struct job_parts *parts, struct mr_call *call)
 {
-    say_view(j, call, "text/html; charset=utf-8", page_put);
+    say_view(parts, call, "text/html; charset=utf-8", page_put);
 }
 
-static void say_figures(struct job *j, struct mr_call *call)
+static void say_figures(struct job_parts *parts, struct mr_call *call)
 {
-    say_view(j, call, "text/html; charset=utf-8", page_figures);
+    say_view(parts, call, "text/html; charset=utf-8", page_figures);
 }
 
 /* ---- changes ---- */
 
-static void pause_calls(struct job *j, struct mr_call *call)
+static void pause_calls(struct job_parts *parts, struct mr_call *call)
 {
-    j->is_paused = true;
-    say_status(j, call);
+    parts->calls->state->is_paused = true;
+    say_status(parts, call);
 }
 
-static void resume_calls(struct job *j, struct mr_call *call)
+static void resume_calls(struct job_parts *parts, struct mr_call *call)
 {
-    if (j->is_paused) {
-        j->is_paused = false;
-        j->pause_reason[0] = '\0';
-        j->resumed_ns = mr_now_ns();
-        calls_pump(j);
+    if (parts->calls->state->is_paused) {
+        parts->calls->state->is_paused = false;
+        parts->calls->state->pause_reason[0] = '\0';
+        parts->calls->state->resumed_ns = mr_now_ns();
+        calls_pump(parts->calls);
     }
-    committer_try(j->committer);
-    j->hold->until_ns = 0;
-    j->events->advance(j);
-    say_status(j, call);
+    committer_try(parts->results->committer);
+    parts->results->hold->until_ns = 0;
+    job_advance(parts->calls->state);
+    say_status(parts, call);
 }
 
 /* What is asked for; 0: not. */
@@ -154,7 +155,7 @@ static int number_read(struct mr_json *json, const char *name, uint32_t most, ui
 }
 
 /* Those that the command line named one by one; lists of files and names are not touched. */
-static int hosts_read(struct mr_json *json, const struct job *j, struct mr_arena *arena,
+static int hosts_read(struct mr_json *json, const struct job_parts *parts, struct mr_arena *arena,
                       struct change *out, struct mr_err *err)
 {
     enum mr_batch_protocol protocol;
@@ -178,7 +179,7 @@ static int hosts_read(struct mr_json *json, const struct job *j, struct mr_arena
             strpbrk(url, " ,\t\n")) {
             return MR_FAIL(err, MR_E_INVALID, "hosts: '%.100s' is no host", url);
         }
-        rc = transport_parse(url, j->o, &protocol, &is_tls, &rest, err);
+        rc = transport_parse(url, parts->calls->o, &protocol, &is_tls, &rest, err);
         if (rc == MR_OK && (!rest[0] || strlen(rest) > 240)) {
             rc = MR_FAIL(err, MR_E_INVALID, "hosts: '%.100s' is not the address of a host", url);
         }
@@ -190,7 +191,7 @@ static int hosts_read(struct mr_json *json, const struct job *j, struct mr_arena
                : rc;
 }
 
-static int change_read(const struct job *j, struct mr_call *call, struct change *out,
+static int change_read(const struct job_parts *parts, struct mr_call *call, struct change *out,
                        struct mr_err *err)
 {
     struct mr_json json;
@@ -208,7 +209,7 @@ static int change_read(const struct job *j, struct mr_call *call, struct change 
             rc = number_read(&json, "max_in_flight_per_host", IN_FLIGHT_MOST, &out->max_in_flight,
                              err);
         } else if (mr_str_eq_c(key, "hosts")) {
-            rc = hosts_read(&json, j, call->arena, out, err);
+            rc = hosts_read(&json, parts, call->arena, out, err);
         } else {
             rc = MR_FAIL(
                 err, MR_E_INVALID,
@@ -224,35 +225,35 @@ static int change_read(const struct job *j, struct mr_call *call, struct change 
     return rc;
 }
 
-static void set(struct job *j, struct mr_call *call)
+static void set(struct job_parts *parts, struct mr_call *call)
 {
     struct change change = {0};
     struct mr_err err;
 
-    if (change_read(j, call, &change, &err) < 0 ||
+    if (change_read(parts, call, &change, &err) < 0 ||
         (change.host_count > 0 &&
-         hosts_set(j, 0, change.hosts, change.host_count, NULL, &err) < 0)) {
+         hosts_set(parts->calls->hosts, 0, change.hosts, change.host_count, NULL, &err) < 0)) {
         say_error(call, 400, err.msg);
         return;
     }
     if (change.batch_rows) {
         /* Where hosts took fewer, that is found out again. */
-        atomic_store_explicit(&j->batch_rows, change.batch_rows, memory_order_relaxed);
-        call_rows_set(&j->calls->rows, change.batch_rows);
-        j->calls->grow.phase = GROW_OFF;
-        if (j->phase == JOB_RUNNING) {
-            hosts_bound(j, j->calls->rows.most);
+        atomic_store_explicit(&parts->calls->batch_rows, change.batch_rows, memory_order_relaxed);
+        call_rows_set(&parts->calls->rows, change.batch_rows);
+        parts->calls->grow.phase = GROW_OFF;
+        if (parts->calls->state->phase == JOB_RUNNING) {
+            hosts_bound(parts->calls->hosts, parts->calls->rows.most);
         }
     }
     if (change.max_in_flight) {
-        j->max_in_flight = change.max_in_flight;
-        mr_balance_set_max_limit(j->balance, change.max_in_flight);
-        calls_pump(j);
+        parts->calls->hosts->max_in_flight = change.max_in_flight;
+        mr_balance_set_max_limit(parts->calls->hosts->balance, change.max_in_flight);
+        calls_pump(parts->calls);
     }
     if (change.host_count > 0) {
-        hosts_tick(j, mr_now_ns());
+        hosts_tick(parts->calls->hosts, mr_now_ns());
     }
-    say_status(j, call);
+    say_status(parts, call);
 }
 
 /* ---- calls ---- */
@@ -260,7 +261,7 @@ static void set(struct job *j, struct mr_call *call)
 static const struct {
     const char *path;
     bool is_change;
-    void (*run)(struct job *j, struct mr_call *call);
+    void (*run)(struct job_parts *parts, struct mr_call *call);
 } routes[] = {
     {"/", false, say_page},
     {"/figures", false, say_figures},
@@ -272,12 +273,12 @@ static const struct {
 };
 
 /* NULL: yes. */
-static const char *why_not_change(const struct job *j, const struct mr_call *call)
+static const char *why_not_change(const struct job_parts *parts, const struct mr_call *call)
 {
     if (mr_call_header(call, "origin").ptr) {
         return "pages in a browser may not change the job";
     }
-    return call->over_unix || j->o->control.may_change
+    return call->over_unix || parts->calls->o->control.may_change
                ? NULL
                : "the job may be changed over the socket in its folder; over TCP only if it was "
                  "started with --listen-control";
@@ -291,10 +292,10 @@ static void on_head(void *ctx, struct mr_call *call)
 
 static void on_body(void *ctx, struct mr_call *call)
 {
-    struct job *j = ((struct mr_batch *)ctx)->job;
+    struct job_parts *parts = ((struct control *)ctx)->parts;
     const bool is_get = mr_str_eq_c(call->method, "GET") || mr_str_eq_c(call->method, "HEAD");
 
-    if (!j) {
+    if (!parts) {
         say_error(call, 503, "the job is about to end or to be begun again");
         return;
     }
@@ -302,13 +303,13 @@ static void on_body(void *ctx, struct mr_call *call)
         if (!mr_str_eq_c(call->path, routes[i].path)) {
             continue;
         }
-        const char *why_not = routes[i].is_change ? why_not_change(j, call) : NULL;
+        const char *why_not = routes[i].is_change ? why_not_change(parts, call) : NULL;
         if (routes[i].is_change ? !mr_str_eq_c(call->method, "POST") : !is_get) {
             say_error(call, 405, routes[i].is_change ? "expected POST" : "expected GET");
         } else if (why_not) {
             say_error(call, 403, why_not);
         } else {
-            routes[i].run(j, call);
+            routes[i].run(parts, call);
         }
         return;
     }
@@ -351,54 +352,56 @@ int mr_batch_control_address(const char *folder, char *out, size_t size, struct 
 
 /* ---- listening ---- */
 
-static int socket_open(struct job *j, struct mr_err *err)
+static int socket_open(struct control *c, const struct results *rs, struct mr_err *err)
 {
     char address[256];
     int dir;
     int rc;
 
-    MR_TRY(mr_batch_control_address(j->folder, address, sizeof address, err));
-    MR_TRY(dir = batch_file_make_folders(j->folder, err));
+    MR_TRY(mr_batch_control_address(rs->folder, address, sizeof address, err));
+    MR_TRY(dir = batch_file_make_folders(rs->folder, err));
     close(dir);
     /* For the job's user only, from the first moment. No other thread makes files yet. */
     const mode_t mask = umask(0177);
-    rc = mr_http_listen(j->batch->control.server, &j->loop, 1, address, 0, false, NULL, err);
+    rc = mr_http_listen(c->server, &rs->state->loop, 1, address, 0, false, NULL, err);
     umask(mask);
 out:
     return rc;
 }
 
-static int tcp_open(struct job *j, struct mr_err *err)
+static int tcp_open(struct control *c, const struct results *rs, struct mr_err *err)
 {
-    const char *listen = j->o->control.listen;
+    const char *listen = rs->o->control.listen;
     const char *colon = strrchr(listen, ':');
     uint16_t port;
 
     if (strncmp(listen, "unix:", 5) == 0 || strlen(listen) > 256) {
         return MR_FAIL(err, MR_E_INVALID, "'%.100s' is not an address: expected host:port", listen);
     }
-    int rc = mr_http_listen(j->batch->control.server, &j->loop, 1, listen, 1, false, &port, err);
+    int rc = mr_http_listen(c->server, &rs->state->loop, 1, listen, 1, false, &port, err);
     if (rc == MR_OK) {
-        snprintf(j->batch->control.address, sizeof j->batch->control.address, "%.*s:%u",
-                 colon ? (int)(colon - listen) : 0, listen, port);
+        snprintf(c->address, sizeof c->address, "%.*s:%u", colon ? (int)(colon - listen) : 0,
+                 listen, port);
         mr_log(MR_LOG_INFO, "batch.listening", "address=%s may_change=%d",
-               MR_LOG_STR(mr_str_c(j->batch->control.address)), j->o->control.may_change);
+               MR_LOG_STR(mr_str_c(c->address)), rs->o->control.may_change);
     }
     return rc;
 }
 
-int control_open(struct job *j, struct mr_err *err)
+int control_open(struct control *c, struct job_parts *parts, struct mr_err *err)
 {
+    const struct results *rs = parts->results;
     const struct mr_http_handler handler = {.on_head = on_head,
                                             .on_body = on_body,
                                             .on_cancel = on_cancel,
                                             .on_body_refused = on_body_refused,
-                                            .ctx = j->batch};
+                                            .ctx = c};
     struct mr_http_options options;
     struct mr_err why;
     int rc = MR_OK;
 
-    if (j->batch->control.server) {
+    c->parts = parts;
+    if (c->server) {
         return MR_OK;
     }
     mr_http_options_init(&options);
@@ -406,31 +409,31 @@ int control_open(struct job *j, struct mr_err *err)
     options.max_connections = CONNECTIONS_MOST;
     options.max_header_bytes = 16384;
     options.idle_timeout_ns = IDLE_NS;
-    MR_TRY(mr_http_server_new(&j->batch->control.server, &options, &handler, err));
-    if (socket_open(j, &why) < 0) {
-        snprintf(j->batch->control.trouble, sizeof j->batch->control.trouble, "%s", why.msg);
+    MR_TRY(mr_http_server_new(&c->server, &options, &handler, err));
+    if (socket_open(c, rs, &why) < 0) {
+        snprintf(c->trouble, sizeof c->trouble, "%s", why.msg);
     }
-    if (j->o->control.listen) {
-        rc = tcp_open(j, err);
+    if (rs->o->control.listen) {
+        rc = tcp_open(c, rs, err);
     }
 out:
     return rc;
 }
 
-void control_tell(struct mr_batch *b)
+void control_tell(struct control *c)
 {
-    if (b->control.trouble[0]) {
+    if (c->trouble[0]) {
         mr_log(MR_LOG_WARN, "batch.no_control",
                "reason=%s; the job runs, and cannot be asked or changed through its folder",
-               MR_LOG_STR(mr_str_c(b->control.trouble)));
-        b->control.trouble[0] = '\0';
+               MR_LOG_STR(mr_str_c(c->trouble)));
+        c->trouble[0] = '\0';
     }
 }
 
-void control_close(struct mr_batch *b)
+void control_close(struct control *c)
 {
-    if (b->control.server) {
-        mr_http_server_close(b->control.server, NULL, NULL);
-        mr_http_server_free(&b->control.server);
+    if (c->server) {
+        mr_http_server_close(c->server, NULL, NULL);
+        mr_http_server_free(&c->server);
     }
 }

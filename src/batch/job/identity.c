@@ -5,8 +5,8 @@
 #include <stdlib.h>
 
 #include "base/vec.h"
-#include "batch/common/job.h"
 #include "batch/protocols/oip/answer.h"
+#include "batch/results/results.h"
 #include "codec/json.h"
 #include "table/store.h"
 #include "tensor/tensor.h"
@@ -39,22 +39,22 @@ static void string_add(struct fields *f, const char *key, mr_str text)
 }
 
 /* The files as they were named, and where they are, however that was. */
-static void places_add(struct fields *f, const struct job *j)
+static void places_add(struct fields *f, const struct results *rs)
 {
     struct field *names = field_add(f, "inputs");
 
     names->is_place = true;
     mr_buf_char(&names->text, '[');
-    for (size_t i = 0; i < mr_source_file_count(j->source); i++) {
+    for (size_t i = 0; i < mr_source_file_count(rs->input->source); i++) {
         mr_buf_c(&names->text, i ? "," : "");
-        mr_json_put_string(&names->text, mr_str_c(mr_source_file(j->source, i).path));
+        mr_json_put_string(&names->text, mr_str_c(mr_source_file(rs->input->source, i).path));
     }
     mr_buf_char(&names->text, ']');
     struct field *places = field_add(f, MR_MANIFEST_PLACES);
     places->is_place = true;
     mr_buf_char(&places->text, '[');
-    for (size_t i = 0; i < mr_source_file_count(j->source); i++) {
-        const char *path = mr_source_path(j->source, i);
+    for (size_t i = 0; i < mr_source_file_count(rs->input->source); i++) {
+        const char *path = mr_source_path(rs->input->source, i);
         char *place = realpath(path, NULL);
         mr_buf_c(&places->text, i ? "," : "");
         mr_json_put_string(&places->text, mr_str_c(place ? place : path));
@@ -63,7 +63,7 @@ static void places_add(struct fields *f, const struct job *j)
     mr_buf_char(&places->text, ']');
 }
 
-static void dialect_add(struct fields *f, const struct job *j)
+static void dialect_add(struct fields *f, const struct results *rs)
 {
     const char *keys[DIALECT_FIELDS];
     struct mr_buf texts[DIALECT_FIELDS];
@@ -71,23 +71,24 @@ static void dialect_add(struct fields *f, const struct job *j)
     for (size_t i = 0; i < DIALECT_FIELDS; i++) {
         mr_buf_init(&texts[i], 0);
     }
-    const size_t count = j->dialect->identity ? j->dialect->identity(j, keys, texts) : 0;
+    const size_t count =
+        rs->model->dialect->identity ? rs->model->dialect->identity(rs->model, keys, texts) : 0;
     for (size_t i = 0; i < count; i++) {
         field_add(f, keys[i])->text = texts[i];
     }
 }
 
-static void query_add(struct fields *f, const struct job *j)
+static void query_add(struct fields *f, const struct results *rs)
 {
-    if (j->o->source.query) {
-        string_add(f, "query", mr_str_c(j->o->source.query));
+    if (rs->o->source.query) {
+        string_add(f, "query", mr_str_c(rs->o->source.query));
     }
 }
 
 /* What of the results is not files in the job's folder, in no order. */
-static void results_add(struct fields *f, const struct job *j)
+static void results_add(struct fields *f, const struct results *rs)
 {
-    const struct mr_batch_options *o = j->o;
+    const struct mr_batch_options *o = rs->o;
 
     if (o->results.database) {
         struct mr_buf name;
@@ -103,16 +104,16 @@ static void results_add(struct fields *f, const struct job *j)
         mr_buf_printf(&field_add(f, MR_SHARD_FIELD)->text,
                       "{\"shard\":" MR_SHARD_NAME_FORMAT ",\"of_counted_rows\":%llu}",
                       (size_t)o->shard, (size_t)o->shard_count,
-                      (unsigned long long)j->shard.counted_rows);
+                      (unsigned long long)rs->input->shard.counted_rows);
     }
     if (o->results.objects) {
         string_add(f, "place of results", mr_str_c(o->results.objects));
     }
 }
 
-static void columns_add(struct fields *f, const struct job *j)
+static void columns_add(struct fields *f, const struct results *rs)
 {
-    const struct mr_schema *schema = batch_outputs_schema(j->outputs);
+    const struct mr_schema *schema = batch_outputs_schema(rs->model->outputs);
     struct mr_buf *b = &field_add(f, "results")->text;
     char type[256];
 
@@ -125,18 +126,18 @@ static void columns_add(struct fields *f, const struct job *j)
     mr_buf_char(b, '}');
 }
 
-static void model_add(struct fields *f, const struct job *j)
+static void model_add(struct fields *f, const struct results *rs)
 {
     struct field *version = field_add(f, "model version");
     char shape[256];
 
     version->is_model = true;
-    mr_json_put_string(&version->text, j->metadata.version);
+    mr_json_put_string(&version->text, rs->model->metadata.version);
     struct field *inputs = field_add(f, "model inputs");
     inputs->is_model = true;
     mr_buf_char(&inputs->text, '{');
-    for (size_t i = 0; i < j->metadata.input_count; i++) {
-        const struct mr_oip_io *io = &j->metadata.inputs[i];
+    for (size_t i = 0; i < rs->model->metadata.input_count; i++) {
+        const struct mr_oip_io *io = &rs->model->metadata.inputs[i];
         mr_buf_c(&inputs->text, i ? "," : "");
         mr_json_put_string(&inputs->text, io->name);
         mr_buf_printf(&inputs->text, ":\"%s%s\"", mr_dtype_name(io->dtype),
@@ -145,10 +146,10 @@ static void model_add(struct fields *f, const struct job *j)
     mr_buf_char(&inputs->text, '}');
 }
 
-static void files_add(struct fields *f, const struct job *j)
+static void files_add(struct fields *f, const struct results *rs)
 {
-    for (size_t i = 0; i < mr_source_file_count(j->source); i++) {
-        const struct mr_source_file file = mr_source_file(j->source, i);
+    for (size_t i = 0; i < mr_source_file_count(rs->input->source); i++) {
+        const struct mr_source_file file = mr_source_file(rs->input->source, i);
         struct field *input = field_add(f, NULL);
         snprintf(input->own, sizeof input->own, "input %zu", i);
         input->is_input = true;
@@ -161,22 +162,22 @@ static void files_add(struct fields *f, const struct job *j)
     }
 }
 
-int identity_open(struct job *j, struct mr_err *err)
+int identity_open(struct results *rs, struct mr_err *err)
 {
     const struct mr_manifest_options options = {
-        .accept_changed_input = j->o->start.accepts_changed_input,
-        .accept_changed_model = j->o->start.accepts_changed_model,
-        .verify_content = j->o->start.verifies};
+        .accept_changed_input = rs->o->start.accepts_changed_input,
+        .accept_changed_model = rs->o->start.accepts_changed_model,
+        .verify_content = rs->o->start.verifies};
     struct fields f = {0};
 
-    string_add(&f, "model", mr_str_c(j->o->model.name));
-    places_add(&f, j);
-    dialect_add(&f, j);
-    query_add(&f, j);
-    results_add(&f, j);
-    columns_add(&f, j);
-    model_add(&f, j);
-    files_add(&f, j);
+    string_add(&f, "model", mr_str_c(rs->o->model.name));
+    places_add(&f, rs);
+    dialect_add(&f, rs);
+    query_add(&f, rs);
+    results_add(&f, rs);
+    columns_add(&f, rs);
+    model_add(&f, rs);
+    files_add(&f, rs);
     struct mr_identity_field *identity = MR_NEW_ARRAY(struct mr_identity_field, f.of.len);
     for (size_t i = 0; i < f.of.len; i++) {
         struct field *field = &f.of.at[i];
@@ -186,7 +187,7 @@ int identity_open(struct job *j, struct mr_err *err)
                                                  .is_model = field->is_model,
                                                  .is_place = field->is_place};
     }
-    const int rc = mr_manifest_open(&j->manifest, j->folder, identity, f.of.len, &options, err);
+    const int rc = mr_manifest_open(&rs->manifest, rs->folder, identity, f.of.len, &options, err);
     for (size_t i = 0; i < f.of.len; i++) {
         mr_buf_fini(&f.of.at[i].text);
     }

@@ -4,10 +4,10 @@
 
 #include "base/err.h"
 
-struct job;
+struct results;
 
 /** Opens the job's manifest, or begins it, with what tells this job from others: a start with another model, input or kind
  *  of results is refused. The source is open, and the outputs are known. Errors: those of mr_manifest_open. */
-int identity_open(struct job *j, struct mr_err *err);
+int identity_open(struct results *rs, struct mr_err *err);
 
 #endif

@@ -2,7 +2,7 @@
 #include <stdio.h>
 
 #include "batch/common/call.h"
-#include "batch/common/job.h"
+#include "batch/common/dialect.h"
 #include "batch/hosts/hosts.h"
 #include "batch/protocols/oip/answer.h"
 #include "batch/protocols/oip/bind.h"
@@ -55,22 +55,22 @@ static int metadata_compare(const struct mr_oip_metadata *a, const struct mr_oip
 static int metadata_take(struct host *h, int rc, const struct mr_err *told,
                          const struct mr_client_response *response, struct mr_err *err)
 {
-    struct job *j = h->job;
+    struct dialect_model *model = h->model;
     struct mr_oip_metadata m = {0};
     struct mr_arena own;
-    struct mr_arena *arena = j->has_metadata ? &own : &j->arena;
+    struct mr_arena *arena = model->has_metadata ? &own : &model->arena;
 
     mr_arena_init(&own, 4096, 16 << 20);
     rc = transport_metadata(&h->transport, rc, told, response, arena, &m, err);
-    rc = rc < 0 ? rc : declared_fill(j->o, arena, &m, err);
+    rc = rc < 0 ? rc : declared_fill(model->o, arena, &m, err);
     if (rc == MR_OK) {
         snprintf(h->version, sizeof h->version, "%.*s", (int)m.version.len, m.version.ptr);
-        if (j->has_metadata) {
-            rc = metadata_compare(&j->metadata, &m, err);
+        if (model->has_metadata) {
+            rc = metadata_compare(&model->metadata, &m, err);
             rc = rc < 0 ? MR_WRAP(err, rc, "another model") : rc;
         } else {
-            j->metadata = m;
-            j->has_metadata = true;
+            model->metadata = m;
+            model->has_metadata = true;
         }
     }
     mr_arena_fini(&own);
@@ -105,29 +105,29 @@ static struct batch_bind_options bind_options(const struct mr_batch_options *o)
                                        .null_value = o->model.null_value};
 }
 
-static int want(struct job *j, struct mr_err *err)
+static int want(struct dialect_model *model, struct mr_err *err)
 {
-    const struct batch_bind_options options = bind_options(j->o);
-    const bool has_inputs = j->metadata.input_count > 0;
+    const struct batch_bind_options options = bind_options(model->o);
+    const bool has_inputs = model->metadata.input_count > 0;
 
     /* MLServer and KServe report none unless the model's settings or code define them. */
-    if (!has_inputs || j->metadata.output_count == 0) {
+    if (!has_inputs || model->metadata.output_count == 0) {
         return MR_FAIL(err, MR_E_INVALID,
                        "the hosts' metadata of model '%s' names no %s, which rows are checked "
                        "against: its settings have to name them, or --model-%s does",
-                       j->o->model.name, has_inputs ? "outputs" : "inputs",
+                       model->o->model.name, has_inputs ? "outputs" : "inputs",
                        has_inputs ? "output" : "input");
     }
-    return batch_bind_wanted(&j->metadata, &options, &j->wanted, err);
+    return batch_bind_wanted(&model->metadata, &options, &model->wanted, err);
 }
 
-static int bind(struct job *j, const struct mr_schema *table, struct mr_err *err)
+static int bind(struct dialect_model *model, const struct mr_schema *table,
+                const struct mr_schema *all, struct mr_err *err)
 {
-    const struct mr_batch_options *o = j->o;
-    const struct mr_schema *columns = mr_source_columns(j->source);
+    const struct mr_batch_options *o = model->o;
     struct batch_bind_options options = bind_options(o);
-    options.columns = columns;
-    const struct batch_outputs_options outputs = {.columns = columns,
+    options.columns = all;
+    const struct batch_outputs_options outputs = {.columns = all,
                                                   .carried = o->results.carried,
                                                   .carried_count = o->results.carried_count,
                                                   .outputs = o->results.outputs,
@@ -137,19 +137,19 @@ static int bind(struct job *j, const struct mr_schema *table, struct mr_err *err
                                                   .allows_nan = o->model.allows_nan};
     int rc;
 
-    MR_TRY(batch_bind_new(&j->bind, &j->metadata, table, &options, err));
-    MR_TRY(batch_outputs_new(&j->outputs, &j->metadata, table, &outputs, err));
+    MR_TRY(batch_bind_new(&model->bind, &model->metadata, table, &options, err));
+    MR_TRY(batch_outputs_new(&model->outputs, &model->metadata, table, &outputs, err));
 out:
     return rc;
 }
 
 /* As far as the model's metadata define it. */
-static uint64_t answer_bytes(const struct job *j)
+static uint64_t answer_bytes(const struct dialect_model *model)
 {
     uint64_t sum = 64;
 
-    for (size_t i = 0; i < j->metadata.output_count; i++) {
-        const struct mr_oip_io *io = &j->metadata.outputs[i];
+    for (size_t i = 0; i < model->metadata.output_count; i++) {
+        const struct mr_oip_io *io = &model->metadata.outputs[i];
         uint64_t n = io->dtype == MR_DTYPE_BYTES ? STRING_BYTES : mr_dtype_size(io->dtype);
         for (int d = 0; d < io->rank; d++) {
             /* A dimension that is open counts as 64; the budget is put right when the answer is there. */
@@ -161,51 +161,52 @@ static uint64_t answer_bytes(const struct job *j)
     return sum;
 }
 
-static bool knows_bytes(const struct job *j)
+static bool knows_bytes(const struct dialect_model *model)
 {
     bool is_known = true;
 
-    for (size_t i = 0; i < j->metadata.output_count; i++) {
-        const struct mr_oip_io *io = &j->metadata.outputs[i];
+    for (size_t i = 0; i < model->metadata.output_count; i++) {
+        const struct mr_oip_io *io = &model->metadata.outputs[i];
         is_known = is_known && io->dtype != MR_DTYPE_BYTES;
-        for (int d = batch_is_batched(&j->metadata); d < io->rank; d++) {
+        for (int d = batch_is_batched(&model->metadata); d < io->rank; d++) {
             is_known = is_known && io->shape[d] >= 0;
         }
     }
     return is_known;
 }
 
-static uint64_t extent_rows(const struct job *j)
+static uint64_t extent_rows(const struct dialect_model *model)
 {
-    (void)j;
+    (void)model;
     return EXTENT_ROWS;
 }
 
-static bool takes_rows(const struct job *j)
+static bool takes_rows(const struct dialect_model *model)
 {
-    return batch_is_batched(&j->metadata);
+    return batch_is_batched(&model->metadata);
 }
 
-static bool are_good(const struct job *j, const struct mr_rows *rows)
+static bool are_good(const struct dialect_model *model, const struct mr_rows *rows)
 {
-    return batch_bind_all_good(j->bind, rows);
+    return batch_bind_all_good(model->bind, rows);
 }
 
-static bool is_bad(const struct job *j, const struct mr_rows *rows, uint64_t row, char *why)
+static bool is_bad(const struct dialect_model *model, const struct mr_rows *rows, uint64_t row,
+                   char *why)
 {
-    return batch_bind_is_bad(j->bind, rows, row, why);
+    return batch_bind_is_bad(model->bind, rows, row, why);
 }
 
-static uint64_t together(const struct job *j, const struct mr_rows *rows, uint64_t first,
-                         uint64_t most)
+static uint64_t together(const struct dialect_model *model, const struct mr_rows *rows,
+                         uint64_t first, uint64_t most)
 {
-    return batch_bind_together(j->bind, rows, first, most);
+    return batch_bind_together(model->bind, rows, first, most);
 }
 
-static bool joins(const struct job *j, const struct mr_rows *rows, uint64_t row,
+static bool joins(const struct dialect_model *model, const struct mr_rows *rows, uint64_t row,
                   const struct mr_rows *others, uint64_t other)
 {
-    return batch_bind_joins(j->bind, rows, row, others, other);
+    return batch_bind_joins(model->bind, rows, row, others, other);
 }
 
 /* ---- calls ---- */
@@ -237,13 +238,13 @@ static bool values_keep(struct call *k, struct mr_oip_tensor *t)
 /* The request of a call; tensors are in the arena and the rows. */
 static int call_request(struct call *k, struct mr_oip_request *out, struct mr_err *err)
 {
-    struct job *j = k->job;
+    struct dialect_model *model = k->model;
     const struct work *w = k->work;
     struct batch_row_range ranges[RANGES_MOST];
     int rc = MR_OK;
 
-    *out = (struct mr_oip_request){.input_count = j->metadata.input_count,
-                                   .output_count = j->o->results.output_count};
+    *out = (struct mr_oip_request){.input_count = model->metadata.input_count,
+                                   .output_count = model->o->results.output_count};
     out->inputs = MR_ARENA_ARRAY(&k->arena, struct mr_oip_tensor, out->input_count + 1);
     out->outputs = MR_ARENA_ARRAY(&k->arena, struct mr_oip_requested_output, out->output_count + 1);
     if (!out->inputs || !out->outputs) {
@@ -253,7 +254,7 @@ static int call_request(struct call *k, struct mr_oip_request *out, struct mr_er
         const struct row_range *s = &w->ranges[i];
         ranges[i] = (struct batch_row_range){s->extent->rows, s->first, s->count};
     }
-    MR_TRY(batch_bind_make(j->bind, ranges, w->range_count, &k->arena, out->inputs, err));
+    MR_TRY(batch_bind_make(model->bind, ranges, w->range_count, &k->arena, out->inputs, err));
     for (size_t i = 0; i < out->input_count; i++) {
         k->made_bytes += out->inputs[i].block ? out->inputs[i].tensor.bytes : 0;
         if (!values_keep(k, &out->inputs[i])) {
@@ -261,7 +262,7 @@ static int call_request(struct call *k, struct mr_oip_request *out, struct mr_er
         }
     }
     for (size_t i = 0; i < out->output_count; i++) {
-        out->outputs[i].name = mr_str_c(j->o->results.outputs[i]);
+        out->outputs[i].name = mr_str_c(model->o->results.outputs[i]);
     }
 out:
     return rc;
@@ -288,15 +289,34 @@ out:
     return rc;
 }
 
+/* Is an answer of the version of the model that all others were of? The first one that tells its version decides. */
+static int version_check(struct dialect_model *model, mr_str version, struct mr_err *err)
+{
+    if (version.len == 0) {
+        return MR_OK;
+    }
+    const mr_str cut = mr_str_sub(version, 0, sizeof model->answer_version - 1);
+    if (!model->answer_version[0]) {
+        /* Metadata from before may be that of the last of several served versions. */
+        snprintf(model->answer_version, sizeof model->answer_version, "%.*s", MR_STR_ARG(cut));
+    }
+    const char *want = model->o->model.version ? model->o->model.version : model->answer_version;
+    return mr_str_eq_c(cut, want)
+               ? MR_OK
+               : MR_FAIL(err, MR_E_INVALID,
+                         "another model: an answer of version '%.*s' instead of '%s'",
+                         MR_STR_ARG(cut), want);
+}
+
 static void answer_check(struct call *k, struct transport_answer *a)
 {
     struct mr_err err;
 
-    if (hosts_version_check(k->job, a->response.model_version, &err) < 0) {
+    if (version_check(k->model, a->response.model_version, &err) < 0) {
         a->outcome = MR_BALANCE_FAILED;
         a->is_for_good = true;
         snprintf(a->cause, sizeof a->cause, "%s", err.msg);
-    } else if (batch_answer_check(k->job->outputs, &a->response, k->work->count, &err) < 0) {
+    } else if (batch_answer_check(k->model->outputs, &a->response, k->work->count, &err) < 0) {
         a->outcome = MR_BALANCE_FAILED;
         snprintf(a->cause, sizeof a->cause, "wrong answer: %s", err.msg);
     }
@@ -322,7 +342,7 @@ static int rows(struct call *k, const struct transport_answer *a, uint64_t first
                                            .count = of->count,
                                            .of = k->work->count};
 
-    return batch_answer_rows(k->job->outputs, of->extent->rows, of->first, &part, out, err);
+    return batch_answer_rows(k->model->outputs, of->extent->rows, of->first, &part, out, err);
 }
 
 const struct dialect dialect_oip = {

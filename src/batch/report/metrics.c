@@ -8,11 +8,13 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "batch/calls/calls.h"
 #include "batch/calls/reader.h"
 #include "batch/common/figures.h"
-#include "batch/common/job.h"
 #include "batch/common/waits.h"
 #include "batch/results/committer.h"
+#include "batch/results/results.h"
+#include "view.h"
 
 #define HOSTS_NAMED 200
 
@@ -56,13 +58,14 @@ static void put_host(struct mr_buf *b, const char *name, const struct host_sums 
     mr_buf_char(b, '"');
 }
 
-static struct host_sums *sums_new(const struct job *j, const struct mr_batch_view *v, size_t *out_n)
+static struct host_sums *sums_new(const struct job_parts *parts, const struct mr_batch_view *v,
+                                  size_t *out_n)
 {
     struct host_sums *sums = MR_NEW_ARRAY(struct host_sums, HOSTS_NAMED + 1);
 
-    *out_n = MR_MIN(j->hosts.len, (size_t)HOSTS_NAMED + 1);
-    for (size_t i = 0; i < j->hosts.len; i++) {
-        const struct host *h = j->hosts.at[i];
+    *out_n = MR_MIN(parts->calls->hosts->list.len, (size_t)HOSTS_NAMED + 1);
+    for (size_t i = 0; i < parts->calls->hosts->list.len; i++) {
+        const struct host *h = parts->calls->hosts->list.at[i];
         struct host_sums *s = &sums[MR_MIN(i, (size_t)HOSTS_NAMED)];
         s->label = i < HOSTS_NAMED ? h->transport.address : "other";
         s->rows += h->rows;
@@ -101,16 +104,16 @@ static void put_rows(struct mr_buf *b, const struct mr_batch_view *v)
             v->memory_bytes);
 }
 
-static void put_dead(struct mr_buf *b, const struct job *j)
+static void put_dead(struct mr_buf *b, const struct job_parts *parts)
 {
     static const char *const kinds[] = {"row",      "rejected", "failed", "refused",
                                         "filtered", "length",   "schema"};
-    const size_t count = j->openai ? 7 : 3;
+    const size_t count = parts->calls->model->openai ? 7 : 3;
     uint64_t counts[7] = {0};
 
-    for (size_t i = 0; i < j->figures.dead_count; i++) {
+    for (size_t i = 0; i < parts->calls->figures.dead_count; i++) {
         for (size_t k = 0; k < count; k++) {
-            const struct dead_cause *d = &j->figures.dead[i];
+            const struct dead_cause *d = &parts->calls->figures.dead[i];
             counts[k] += strcmp(d->kind, kinds[k]) == 0 ? d->count : 0;
         }
     }
@@ -121,28 +124,29 @@ static void put_dead(struct mr_buf *b, const struct job *j)
                       (unsigned long long)counts[k]);
     }
     mr_buf_printf(b, "millrace_batch_dead_letters_total{kind=\"other\"} %llu\n",
-                  (unsigned long long)j->figures.dead_other);
+                  (unsigned long long)parts->calls->figures.dead_other);
 }
 
-static void put_stages(struct mr_buf *b, const struct job *j)
+static void put_stages(struct mr_buf *b, const struct job_parts *parts)
 {
     struct host_figures all = {0};
 
-    for (size_t i = 0; i < j->hosts.len; i++) {
-        all.encode_ns += j->hosts.at[i]->figures.encode_ns;
-        all.judge_ns += j->hosts.at[i]->figures.judge_ns;
+    for (size_t i = 0; i < parts->calls->hosts->list.len; i++) {
+        all.encode_ns += parts->calls->hosts->list.at[i]->figures.encode_ns;
+        all.judge_ns += parts->calls->hosts->list.at[i]->figures.judge_ns;
     }
     const struct {
         const char *stage;
         int64_t ns;
     } stages[] = {
-        {"read", atomic_load_explicit(&j->reader->read_ns, memory_order_relaxed)},
-        {"reader_waits", waits_ns(&j->reader->waits)},
+        {"read", atomic_load_explicit(&parts->reader->read_ns, memory_order_relaxed)},
+        {"reader_waits", waits_ns(&parts->reader->waits)},
         {"encode", all.encode_ns},
         {"judge", all.judge_ns},
-        {"write", atomic_load_explicit(&j->committer->write_ns, memory_order_relaxed)},
-        {"commit", atomic_load_explicit(&j->committer->commit_ns, memory_order_relaxed)},
-        {"writer_waits", waits_ns(&j->committer->waits)},
+        {"write", atomic_load_explicit(&parts->results->committer->write_ns, memory_order_relaxed)},
+        {"commit",
+         atomic_load_explicit(&parts->results->committer->commit_ns, memory_order_relaxed)},
+        {"writer_waits", waits_ns(&parts->results->committer->waits)},
     };
     put_head(b, "millrace_batch_stage_seconds_total", "counter", "Time by stage, on its thread");
     for (size_t i = 0; i < sizeof stages / sizeof *stages; i++) {
@@ -263,21 +267,23 @@ static void put_states(struct mr_buf *b, const struct mr_batch_view *v)
     }
 }
 
-void metrics_put(struct mr_buf *b, const struct job *j, const struct mr_batch_view *v)
+void metrics_put(struct mr_buf *b, const struct job_parts *parts, const struct mr_batch_view *v)
 {
     size_t n;
-    struct host_sums *sums = sums_new(j, v, &n);
+    struct host_sums *sums = sums_new(parts, v, &n);
 
     put_rows(b, v);
-    put_u64(b, "millrace_batch_memory_limit_bytes", "gauge", "--memory", j->o->memory_bytes);
+    put_u64(b, "millrace_batch_memory_limit_bytes", "gauge", "--memory",
+            parts->calls->o->memory_bytes);
     put_u64(b, "millrace_batch_files_total", "counter", "Files of results",
-            v->files + atomic_load_explicit(&j->committer->merged, memory_order_relaxed));
-    put_dead(b, j);
-    put_stages(b, j);
+            v->files +
+                atomic_load_explicit(&parts->results->committer->merged, memory_order_relaxed));
+    put_dead(b, parts);
+    put_stages(b, parts);
     put_bottleneck(b, v);
     put_states(b, v);
     put_calls(b, sums, n);
-    put_each(b, sums, n, j->openai != NULL);
+    put_each(b, sums, n, parts->calls->model->openai != NULL);
     put_latency(b, sums, n);
     sums_free(sums, n);
 }

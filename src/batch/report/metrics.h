@@ -4,9 +4,9 @@
 
 #include "batch/batch.h"
 
-struct job;
+struct job_parts;
 
 /** Prometheus text. */
-void metrics_put(struct mr_buf *b, const struct job *j, const struct mr_batch_view *v);
+void metrics_put(struct mr_buf *b, const struct job_parts *parts, const struct mr_batch_view *v);
 
 #endif

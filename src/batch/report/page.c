@@ -4,8 +4,9 @@
 
 #include <stdio.h>
 
-#include "batch/common/job.h"
+#include "batch/calls/calls.h"
 #include "page_html.h" /* page_html[], made of page.html by CMake */
+#include "view.h"
 
 #define HOSTS_SHOWN 200
 
@@ -70,12 +71,12 @@ static void put_failures(struct mr_buf *b, const struct mr_batch_view *v)
     MR_BUF_LIT(b, "</table></div>\n");
 }
 
-void page_figures(struct mr_buf *b, const struct job *j, const struct mr_batch_view *v)
+void page_figures(struct mr_buf *b, const struct job_parts *parts, const struct mr_batch_view *v)
 {
     const unsigned long long done = v->rows + v->dead;
 
     MR_BUF_LIT(b, "<h1>");
-    put_text(b, j->o->model.name);
+    put_text(b, parts->calls->o->model.name);
     mr_buf_printf(b, "</h1>\n<p>%s for %.0f s, bound by the %s</p>\n",
                   v->is_paused || v->held[0] ? "<b>paused</b>" : v->phase, (double)v->ran_ns / 1e9,
                   v->bottleneck);
@@ -96,18 +97,19 @@ void page_figures(struct mr_buf *b, const struct job *j, const struct mr_batch_v
                   " rows done, %llu of them dead letters; %llu under way in %.1f of %.0f MiB; "
                   "%.0f rows/s; calls of %u rows, at most %u at a time per host</p>\n",
                   (unsigned long long)v->dead, (unsigned long long)v->under_way,
-                  (double)v->memory_bytes / 1048576, (double)j->o->memory_bytes / 1048576,
-                  v->rows_per_s, v->most_rows, v->max_in_flight);
+                  (double)v->memory_bytes / 1048576,
+                  (double)parts->calls->o->memory_bytes / 1048576, v->rows_per_s, v->most_rows,
+                  v->max_in_flight);
     put_hosts(b, v);
     put_failures(b, v);
 }
 
-void page_put(struct mr_buf *b, const struct job *j, const struct mr_batch_view *v)
+void page_put(struct mr_buf *b, const struct job_parts *parts, const struct mr_batch_view *v)
 {
     static const char mark[] = "<!--figures-->";
     const char *at = strstr(page_html, mark);
 
     mr_buf_append(b, page_html, (size_t)(at - page_html));
-    page_figures(b, j, v);
+    page_figures(b, parts, v);
     mr_buf_c(b, at + sizeof mark - 1);
 }

@@ -4,10 +4,10 @@
 
 #include "batch/batch.h"
 
-struct job;
+struct job_parts;
 
 /** The page, and the part of it that changes. */
-void page_put(struct mr_buf *b, const struct job *j, const struct mr_batch_view *v);
-void page_figures(struct mr_buf *b, const struct job *j, const struct mr_batch_view *v);
+void page_put(struct mr_buf *b, const struct job_parts *parts, const struct mr_batch_view *v);
+void page_figures(struct mr_buf *b, const struct job_parts *parts, const struct mr_batch_view *v);
 
 #endif

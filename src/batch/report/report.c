@@ -5,10 +5,11 @@
 #include "base/clock.h"
 #include "batch/calls/calls.h"
 #include "batch/calls/reader.h"
-#include "batch/common/job.h"
 #include "batch/common/waits.h"
 #include "batch/results/committer.h"
+#include "batch/results/results.h"
 #include "codec/json.h"
+#include "view.h"
 
 static void put_seconds(struct mr_buf *b, const char *key, int64_t ns)
 {
@@ -42,7 +43,7 @@ static void put_host(struct mr_buf *b, const struct host *h)
                   (unsigned long long)h->failures,
                   (unsigned long long)f->outcomes[MR_BALANCE_THROTTLED],
                   (unsigned long long)f->retries, (unsigned long long)f->dead);
-    if (h->job->openai) {
+    if (h->model->openai) {
         put_tokens(b, f->prompt_tokens, f->completion_tokens);
         mr_buf_char(b, ',');
     }
@@ -71,17 +72,17 @@ static void put_dead(struct mr_buf *b, const struct figures *f)
     mr_buf_printf(b, "],\"dead_other_causes\":%llu", (unsigned long long)f->dead_other);
 }
 
-static void put_stages(struct mr_buf *b, const struct job *j)
+static void put_stages(struct mr_buf *b, const struct job_parts *parts)
 {
     const struct {
         const char *key;
         int64_t ns;
     } stages[] = {
-        {"read_s", atomic_load(&j->reader->read_ns)},
-        {"reader_waited_s", waits_ns(&j->reader->waits)},
-        {"write_s", atomic_load(&j->committer->write_ns)},
-        {"commit_s", atomic_load(&j->committer->commit_ns)},
-        {"writer_idle_s", waits_ns(&j->committer->waits)},
+        {"read_s", atomic_load(&parts->reader->read_ns)},
+        {"reader_waited_s", waits_ns(&parts->reader->waits)},
+        {"write_s", atomic_load(&parts->results->committer->write_ns)},
+        {"commit_s", atomic_load(&parts->results->committer->commit_ns)},
+        {"writer_idle_s", waits_ns(&parts->results->committer->waits)},
     };
     for (size_t i = 0; i < sizeof stages / sizeof *stages; i++) {
         mr_buf_char(b, ',');
@@ -107,36 +108,37 @@ static void put_left_out_item(struct mr_buf *b, bool *io_is_next, const char *fi
 }
 
 /* What of the input has no outcome, as it cannot be read. */
-static void put_left_out(struct mr_buf *b, const struct job *j)
+static void put_left_out(struct mr_buf *b, const struct job_parts *parts)
 {
     bool is_next = false;
 
     MR_BUF_LIT(b, "\"left_out\":[");
-    for (size_t i = 0; i < mr_source_file_count(j->source); i++) {
-        const struct mr_source_file f = mr_source_file(j->source, i);
+    for (size_t i = 0; i < mr_source_file_count(parts->results->input->source); i++) {
+        const struct mr_source_file f = mr_source_file(parts->results->input->source, i);
         if (f.bad) {
             put_left_out_item(b, &is_next, f.path, NULL, f.bad);
         }
     }
-    for (size_t i = 0; i < j->reader->bad.len; i++) {
-        const struct bad_input *bad = &j->reader->bad.at[i];
-        put_left_out_item(b, &is_next, mr_source_path(j->source, bad->file), bad, bad->why);
+    for (size_t i = 0; i < parts->reader->bad.len; i++) {
+        const struct bad_input *bad = &parts->reader->bad.at[i];
+        put_left_out_item(b, &is_next, mr_source_path(parts->results->input->source, bad->file),
+                          bad, bad->why);
     }
     mr_buf_char(b, ']');
 }
 
-static void put_all_tokens(struct mr_buf *b, const struct job *j)
+static void put_all_tokens(struct mr_buf *b, const struct job_parts *parts)
 {
-    const double seconds = (double)(mr_now_ns() - j->begin_ns) / 1e9;
+    const double seconds = (double)(mr_now_ns() - parts->calls->state->begin_ns) / 1e9;
     uint64_t prompt = 0;
     uint64_t completion = 0;
 
-    if (!j->openai) {
+    if (!parts->calls->model->openai) {
         return;
     }
-    for (size_t i = 0; i < j->hosts.len; i++) {
-        prompt += j->hosts.at[i]->figures.prompt_tokens;
-        completion += j->hosts.at[i]->figures.completion_tokens;
+    for (size_t i = 0; i < parts->calls->hosts->list.len; i++) {
+        prompt += parts->calls->hosts->list.at[i]->figures.prompt_tokens;
+        completion += parts->calls->hosts->list.at[i]->figures.completion_tokens;
     }
     mr_buf_char(b, ',');
     put_tokens(b, prompt, completion);
@@ -144,32 +146,33 @@ static void put_all_tokens(struct mr_buf *b, const struct job *j)
                   (double)completion / MR_MAX(seconds, 1e-3));
 }
 
-void report_put(const struct job *j, struct mr_buf *b)
+void report_put(const struct job_parts *parts, struct mr_buf *b)
 {
-    const struct mr_manifest_totals t = mr_manifest_totals(j->manifest);
+    const struct mr_manifest_totals t = mr_manifest_totals(parts->results->manifest);
 
     MR_BUF_LIT(b, "{\"model\":");
-    mr_json_put_string(b, mr_str_c(j->o->model.name));
-    mr_buf_printf(b,
-                  ",\"rows\":%llu,\"results\":%llu,\"dead_letters\":%llu,\"files\":%llu,"
-                  "\"bytes\":%llu,\"starts\":%u,\"this_start\":{\"rows\":%llu,\"seconds\":%.3f,"
-                  "\"calls\":%llu,\"failed_calls\":%llu,\"hedged_calls\":%llu",
-                  (unsigned long long)(t.rows + t.dead), (unsigned long long)t.rows,
-                  (unsigned long long)t.dead, (unsigned long long)t.parts,
-                  (unsigned long long)t.bytes, mr_manifest_epoch(j->manifest),
-                  (unsigned long long)j->read_rows, (double)(mr_now_ns() - j->begin_ns) / 1e9,
-                  (unsigned long long)j->calls->sent, (unsigned long long)j->calls->policy.failed,
-                  (unsigned long long)j->calls->hedged);
-    put_all_tokens(b, j);
-    put_stages(b, j);
+    mr_json_put_string(b, mr_str_c(parts->calls->o->model.name));
+    mr_buf_printf(
+        b,
+        ",\"rows\":%llu,\"results\":%llu,\"dead_letters\":%llu,\"files\":%llu,"
+        "\"bytes\":%llu,\"starts\":%u,\"this_start\":{\"rows\":%llu,\"seconds\":%.3f,"
+        "\"calls\":%llu,\"failed_calls\":%llu,\"hedged_calls\":%llu",
+        (unsigned long long)(t.rows + t.dead), (unsigned long long)t.rows,
+        (unsigned long long)t.dead, (unsigned long long)t.parts, (unsigned long long)t.bytes,
+        mr_manifest_epoch(parts->results->manifest), (unsigned long long)parts->calls->read_rows,
+        (double)(mr_now_ns() - parts->calls->state->begin_ns) / 1e9,
+        (unsigned long long)parts->calls->sent, (unsigned long long)parts->calls->policy.failed,
+        (unsigned long long)parts->calls->hedged);
+    put_all_tokens(b, parts);
+    put_stages(b, parts);
     mr_buf_char(b, ',');
-    put_dead(b, &j->figures);
+    put_dead(b, &parts->calls->figures);
     MR_BUF_LIT(b, "},");
-    put_left_out(b, j);
+    put_left_out(b, parts);
     MR_BUF_LIT(b, ",\"hosts\":[");
-    for (size_t i = 0; i < j->hosts.len; i++) {
+    for (size_t i = 0; i < parts->calls->hosts->list.len; i++) {
         mr_buf_c(b, i ? "," : "");
-        put_host(b, j->hosts.at[i]);
+        put_host(b, parts->calls->hosts->list.at[i]);
     }
     MR_BUF_LIT(b, "]}");
 }

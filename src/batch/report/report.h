@@ -4,9 +4,9 @@
 
 #include "base/buf.h"
 
-struct job;
+struct job_parts;
 
 /** report.json. */
-void report_put(const struct job *j, struct mr_buf *b);
+void report_put(const struct job_parts *parts, struct mr_buf *b);
 
 #endif

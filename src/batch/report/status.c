@@ -3,8 +3,9 @@
 
 #include <unistd.h>
 
-#include "batch/common/job.h"
+#include "batch/calls/calls.h"
 #include "codec/json.h"
+#include "view.h"
 
 static void put_number(struct mr_buf *b, const char *key, uint64_t value)
 {
@@ -48,10 +49,10 @@ static void put_failure(struct mr_buf *b, const struct mr_batch_failure_view *f)
     mr_buf_char(b, '}');
 }
 
-void status_put(struct mr_buf *b, const struct job *j, const struct mr_batch_view *v)
+void status_put(struct mr_buf *b, const struct job_parts *parts, const struct mr_batch_view *v)
 {
     mr_buf_printf(b, "{\"state\":\"running\",\"pid\":%ld", (long)getpid());
-    put_text(b, "model", j->o->model.name);
+    put_text(b, "model", parts->calls->o->model.name);
     put_text(b, "phase", v->phase);
     mr_buf_printf(b, ",\"paused\":%s", v->is_paused ? "true" : "false");
     put_text(b, "held", v->held);
@@ -80,8 +81,8 @@ void status_put(struct mr_buf *b, const struct job *j, const struct mr_batch_vie
                   ",\"limits\":{\"batch_rows\":%u,\"batch_rows_taken\":%u,"
                   "\"max_in_flight_per_host\":%u,\"memory_bytes\":%llu}",
                   v->batch_rows, v->most_rows, v->max_in_flight,
-                  (unsigned long long)j->o->memory_bytes);
-    put_text(b, "listen", j->batch->control.address);
+                  (unsigned long long)parts->calls->o->memory_bytes);
+    put_text(b, "listen", parts->listen);
     MR_BUF_LIT(b, ",\"hosts\":[");
     for (size_t i = 0; i < v->host_count; i++) {
         mr_buf_c(b, i ? "," : "");

@@ -4,9 +4,9 @@
 
 #include "batch/batch.h"
 
-struct job;
+struct job_parts;
 
 /** As JSON. */
-void status_put(struct mr_buf *b, const struct job *j, const struct mr_batch_view *v);
+void status_put(struct mr_buf *b, const struct job_parts *parts, const struct mr_batch_view *v);
 
 #endif

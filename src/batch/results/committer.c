@@ -18,7 +18,6 @@
 #include "base/clock.h"
 #include "batch/common/credits.h"
 #include "batch/common/extent.h"
-#include "batch/common/job.h"
 #include "batch/common/waits.h"
 #include "batch/manifest/provenance.h"
 #include "batch/policy/cadence.h"
@@ -28,19 +27,20 @@
 #include "dlq_retry.h"
 #include "filter.h"
 #include "order.h"
+#include "results.h"
 #include "sink.h"
 
 #define LINES_HELD ((size_t)1 << 20) /* bytes of dead letters */
 
-static void part_drop(struct job *j, struct open_part *p)
+static void part_drop(struct results *rs, struct open_part *p)
 {
-    j->sink->drop(p);
-    credits_give(&j->credits, p->credit);
+    rs->sink->drop(p);
+    credits_give(rs->credits, p->credit);
     if (p->has_results) {
-        mr_manifest_part_drop(j->manifest, &p->results);
+        mr_manifest_part_drop(rs->manifest, &p->results);
     }
     if (p->has_dead) {
-        mr_manifest_part_drop(j->manifest, &p->dead);
+        mr_manifest_part_drop(rs->manifest, &p->dead);
     }
     mr_buf_fini(&p->lines);
     provenance_fini(&p->provenance);
@@ -48,7 +48,7 @@ static void part_drop(struct job *j, struct open_part *p)
     *p = (struct open_part){0};
 }
 
-int committer_part_lines_write(struct job *j, struct open_part *p, struct mr_err *err)
+int committer_part_lines_write(struct results *rs, struct open_part *p, struct mr_err *err)
 {
     const char *from = p->lines.ptr;
     size_t left = p->lines.len;
@@ -66,7 +66,7 @@ int committer_part_lines_write(struct job *j, struct open_part *p, struct mr_err
             const int rc =
                 MR_FAIL(&why, errno == ENOSPC || errno == EDQUOT ? MR_E_EXHAUSTED : MR_E_IO,
                         "cannot write dead letters: %s", strerror(errno));
-            if (disk_wait(j->committer, &why)) {
+            if (disk_wait(rs->committer, &why)) {
                 continue;
             }
             *err = why;
@@ -80,15 +80,15 @@ int committer_part_lines_write(struct job *j, struct open_part *p, struct mr_err
 }
 
 /* The manifest undoes what it had begun, unless a sync failed. */
-static bool may_commit_again(const struct job *j, const struct open_part *p)
+static bool may_commit_again(const struct results *rs, const struct open_part *p)
 {
     bool may_reopen;
 
-    return !j->dlq_retry && !(p->has_results && p->results.is_lost) &&
-           !(p->has_dead && p->dead.is_lost) && mr_manifest_is_sound(j->manifest, &may_reopen);
+    return !rs->dlq_retry && !(p->has_results && p->results.is_lost) &&
+           !(p->has_dead && p->dead.is_lost) && mr_manifest_is_sound(rs->manifest, &may_reopen);
 }
 
-static int part_replace(struct job *j, struct open_part *p, struct mr_err *err)
+static int part_replace(struct results *rs, struct open_part *p, struct mr_err *err)
 {
     const struct mr_manifest_add add = {.part = p->has_results ? &p->results : NULL,
                                         .dlq = p->has_dead ? &p->dead : NULL,
@@ -100,15 +100,15 @@ static int part_replace(struct job *j, struct open_part *p, struct mr_err *err)
     int rc;
 
     do {
-        rc = j->dlq_retry ? dlq_retry_commit(j, p, err)
-                          : mr_manifest_commit(j->manifest, &add, 1, err);
-    } while (rc < 0 && may_commit_again(j, p) && disk_wait(j->committer, err));
+        rc = rs->dlq_retry ? dlq_retry_commit(rs, p, err)
+                           : mr_manifest_commit(rs->manifest, &add, 1, err);
+    } while (rc < 0 && may_commit_again(rs, p) && disk_wait(rs->committer, err));
     return rc;
 }
 
 static int part_commit(struct committer *c, struct open_part *p, struct mr_err *err)
 {
-    struct job *j = c->job;
+    struct results *rs = c->results;
     struct mr_buf hosts;
     uint64_t bytes = 0;
     int rc = MR_OK;
@@ -117,14 +117,14 @@ static int part_commit(struct committer *c, struct open_part *p, struct mr_err *
         return MR_OK;
     }
     mr_buf_init(&hosts, 0);
-    provenance_version(&p->provenance, j->metadata.version);
+    provenance_version(&p->provenance, rs->model->metadata.version);
     p->hosts = provenance_json(&p->provenance, &hosts);
     if (p->has_results) {
-        bytes = j->sink->bytes(p);
-        MR_TRY(j->sink->finish(j, p, err));
+        bytes = rs->sink->bytes(p);
+        MR_TRY(rs->sink->finish(rs, p, err));
     }
-    MR_TRY(committer_part_lines_write(j, p, err));
-    MR_TRY(part_replace(j, p, err));
+    MR_TRY(committer_part_lines_write(rs, p, err));
+    MR_TRY(part_replace(rs, p, err));
     disk_is_well(c);
     atomic_fetch_add_explicit(&c->rows, p->rows, memory_order_relaxed);
     atomic_fetch_add_explicit(&c->dead, p->dead_rows, memory_order_relaxed);
@@ -133,25 +133,25 @@ static int part_commit(struct committer *c, struct open_part *p, struct mr_err *
     p->has_results = p->has_dead = false;
 out:
     mr_buf_fini(&hosts);
-    part_drop(j, p);
+    part_drop(rs, p);
     return rc;
 }
 
 /* ---- writing ---- */
 
-static int results_put(struct job *j, struct open_part *p, const struct extent *e,
+static int results_put(struct results *rs, struct open_part *p, const struct extent *e,
                        const struct extent_answer *a, struct mr_err *err)
 {
-    int rc = p->has_results ? MR_OK : j->sink->begin(j, p, e, err);
+    int rc = p->has_results ? MR_OK : rs->sink->begin(rs, p, e, err);
 
     if (rc == MR_OK) {
-        rc = j->sink->put(j, p, e, a, err);
+        rc = rs->sink->put(rs, p, e, a, err);
     }
     p->rows += rc == MR_OK ? a->rows->count : 0;
     return rc;
 }
 
-static int dead_open(struct job *j, struct open_part *p, struct mr_err *err)
+static int dead_open(struct results *rs, struct open_part *p, struct mr_err *err)
 {
     if (p->has_dead) {
         return MR_OK;
@@ -159,48 +159,50 @@ static int dead_open(struct job *j, struct open_part *p, struct mr_err *err)
     int rc;
 
     do {
-        rc = mr_manifest_part_begin(j->manifest, MR_MANIFEST_DEAD_LETTERS, ".jsonl", &p->dead, err);
-    } while (rc < 0 && disk_wait(j->committer, err));
+        rc =
+            mr_manifest_part_begin(rs->manifest, MR_MANIFEST_DEAD_LETTERS, ".jsonl", &p->dead, err);
+    } while (rc < 0 && disk_wait(rs->committer, err));
     p->has_dead = rc == MR_OK;
     return rc;
 }
 
-int committer_part_dead_letter(struct job *j, struct open_part *p, mr_str line, struct mr_err *err)
+int committer_part_dead_letter(struct results *rs, struct open_part *p, mr_str line,
+                               struct mr_err *err)
 {
-    int rc = dead_open(j, p, err);
+    int rc = dead_open(rs, p, err);
 
     if (rc == MR_OK) {
         mr_buf_str(&p->lines, line);
-        rc = p->lines.len > LINES_HELD || p->lines.failed ? committer_part_lines_write(j, p, err)
+        rc = p->lines.len > LINES_HELD || p->lines.failed ? committer_part_lines_write(rs, p, err)
                                                           : MR_OK;
     }
     return rc;
 }
 
-static int dead_write(struct job *j, struct open_part *p, const struct extent *e, struct dead_row d,
-                      struct mr_err *err)
+static int dead_write(struct results *rs, struct open_part *p, const struct extent *e,
+                      struct dead_row d, struct mr_err *err)
 {
-    int rc = dead_open(j, p, err);
+    int rc = dead_open(rs, p, err);
 
     if (rc < 0) {
         return rc;
     }
-    d.attempts += j->dlq_retry ? dlq_retry_attempts(j->dlq_retry, e->file, e->first + d.row) : 0;
-    struct mr_rows *whole = dead_letter_full_row(&j->committer->full, j, e, d.row);
-    dead_letter_put(&p->lines, mr_source_path(j->source, e->file), e, &d, whole);
+    d.attempts += rs->dlq_retry ? dlq_retry_attempts(rs->dlq_retry, e->file, e->first + d.row) : 0;
+    struct mr_rows *whole = dead_letter_full_row(&rs->committer->full, rs, e, d.row);
+    dead_letter_put(&p->lines, mr_source_path(rs->input->source, e->file), e, &d, whole);
     mr_rows_unref(&whole);
     p->dead_rows++;
-    return p->lines.len > LINES_HELD || p->lines.failed ? committer_part_lines_write(j, p, err)
+    return p->lines.len > LINES_HELD || p->lines.failed ? committer_part_lines_write(rs, p, err)
                                                         : MR_OK;
 }
 
 static int extent_write(struct committer *c, struct open_part *p, struct extent *e,
                         struct mr_err *err)
 {
-    struct job *j = c->job;
+    struct results *rs = c->results;
     int rc = MR_OK;
 
-    if (j->o->results.order != MR_BATCH_UNORDERED || j->sink->holds_rows || e->dead.len > 1) {
+    if (rs->o->results.order != MR_BATCH_UNORDERED || rs->sink->holds_rows || e->dead.len > 1) {
         order_extent_sort(e);
     }
     if (p->extents.len == 0) {
@@ -208,15 +210,15 @@ static int extent_write(struct committer *c, struct open_part *p, struct extent 
         mr_buf_init(&p->lines, 0);
     }
     for (size_t i = 0; i < e->answers.len; i++) {
-        MR_TRY(results_put(j, p, e, &e->answers.at[i], err));
+        MR_TRY(results_put(rs, p, e, &e->answers.at[i], err));
         provenance_add(&p->provenance, e->answers.at[i].host, e->answers.at[i].rows->count);
     }
     for (size_t i = 0; i < e->dead.len; i++) {
-        MR_TRY(dead_write(j, p, e, e->dead.at[i], err));
+        MR_TRY(dead_write(rs, p, e, e->dead.at[i], err));
     }
     MR_VEC_PUSH(&p->extents, ((struct mr_manifest_extent){e->file, e->first, e->rows->count}));
     p->number = e->number;
-    disk_goes_on(j->committer);
+    disk_goes_on(rs->committer);
 out:
     return rc;
 }
@@ -226,13 +228,13 @@ out:
 static void committing_failed(struct mr_mail *mail)
 {
     struct committer *c = MR_CONTAINER_OF(mail, struct committer, failed);
-    c->job->may_go_on = c->job->rc == MR_OK && c->may_go_on;
-    job_fail(c->job, c->err.status, &c->err);
+    c->results->state->may_go_on = c->results->state->rc == MR_OK && c->may_go_on;
+    job_fail(c->results->state, c->err.status, &c->err);
 }
 
 static void committing_ended(struct mr_mail *mail)
 {
-    job_end(MR_CONTAINER_OF(mail, struct committer, ended)->job);
+    job_end(MR_CONTAINER_OF(mail, struct committer, ended)->results->state);
 }
 
 void committer_fail(struct committer *c)
@@ -243,7 +245,7 @@ void committer_fail(struct committer *c)
     pthread_mutex_unlock(&c->lock);
     if (is_first) {
         c->failed.run = committing_failed;
-        mr_loop_post(c->job->loop, &c->failed);
+        mr_loop_post(c->results->state->loop, &c->failed);
     }
 }
 
@@ -279,8 +281,8 @@ static bool may_begin_again(struct committer *c)
     const bool is_hurried = c->is_hurried;
     pthread_mutex_unlock(&c->lock);
     return !is_hurried &&
-           (mr_manifest_is_sound(c->job->manifest, &may_reopen) ? disk_is_at_fault(&c->err)
-                                                                : may_reopen);
+           (mr_manifest_is_sound(c->results->manifest, &may_reopen) ? disk_is_at_fault(&c->err)
+                                                                    : may_reopen);
 }
 
 /* ---- what its thread does ---- */
@@ -307,32 +309,33 @@ static void part_close(struct commit *m)
     }
 }
 
-static bool is_any_done(const struct job *j, uint32_t file, uint64_t from)
+static bool is_any_done(const struct results *rs, uint32_t file, uint64_t from)
 {
     struct mr_range gap;
 
-    return !mr_ranges_gap(mr_manifest_done(j->manifest, file), from, UINT64_MAX, &gap) ||
+    return !mr_ranges_gap(mr_manifest_done(rs->manifest, file), from, UINT64_MAX, &gap) ||
            gap.first != from || gap.end != UINT64_MAX;
 }
 
 /* No row that is in another file, or will be, lies between the extent and those before it in the part. Dead letters that
  * are tried again are between those of others anyway. */
-static bool part_goes_on(const struct job *j, const struct open_part *p, const struct extent *e)
+static bool part_goes_on(const struct results *rs, const struct open_part *p,
+                         const struct extent *e)
 {
     const struct mr_manifest_extent *last = &p->extents.at[p->extents.len - 1];
     uint64_t end = last->first + last->count;
 
-    if (e->number != p->number + 1 || j->dlq_retry) {
+    if (e->number != p->number + 1 || rs->dlq_retry) {
         return e->number == p->number + 1;
     }
     if (e->file == last->file) {
         return e->first == end;
     }
-    if (j->shard.count > 0) {
+    if (rs->input->shard.count > 0) {
         return false; /* rows in between may be another's */
     }
     for (uint32_t file = last->file; file < e->file; file++, end = 0) {
-        if (is_any_done(j, file, end)) {
+        if (is_any_done(rs, file, end)) {
             return false;
         }
     }
@@ -340,11 +343,12 @@ static bool part_goes_on(const struct job *j, const struct open_part *p, const s
 }
 
 /* What the sink holds of it has credit until the part is over. */
-static void extent_release(struct job *j, struct open_part *p, struct extent **extent)
+static void extent_release(struct results *rs, struct open_part *p, struct extent **extent)
 {
-    const uint64_t held = j->sink->holds_rows && p->has_results ? j->sink->bytes(p) - p->credit : 0;
+    const uint64_t held =
+        rs->sink->holds_rows && p->has_results ? rs->sink->bytes(p) - p->credit : 0;
 
-    credits_move(&j->credits, (*extent)->credit, held);
+    credits_move(rs->credits, (*extent)->credit, held);
     p->credit += held;
     extent_free(extent);
 }
@@ -352,19 +356,20 @@ static void extent_release(struct job *j, struct open_part *p, struct extent **e
 /* An extent whose turn it is. */
 static void extent_take(struct commit *m, struct extent *e)
 {
-    struct job *j = m->c->job;
+    struct results *rs = m->c->results;
     struct open_part *p = &m->part;
 
-    if (j->o->results.order != MR_BATCH_UNORDERED && p->extents.len > 0 && !part_goes_on(j, p, e)) {
+    if (rs->o->results.order != MR_BATCH_UNORDERED && p->extents.len > 0 &&
+        !part_goes_on(rs, p, e)) {
         part_close(m);
     }
     const int64_t begin_ns = mr_now_ns();
     if (m->rc == MR_OK) {
         m->rc = extent_write(m->c, p, e, &m->c->err);
     }
-    extent_release(j, p, &e);
+    extent_release(rs, p, &e);
     atomic_fetch_add_explicit(&m->c->write_ns, mr_now_ns() - begin_ns, memory_order_relaxed);
-    if (p->has_results && j->sink->bytes(p) >= j->sink->most_bytes(j)) {
+    if (p->has_results && rs->sink->bytes(p) >= rs->sink->most_bytes(rs)) {
         part_close(m);
     }
 }
@@ -403,7 +408,7 @@ static bool is_wanted(struct committer *c)
 /* When the results here must be committed: the part, or rows that wait for a late one. */
 static int64_t commit_due(const struct commit *m)
 {
-    const struct mr_batch_options *o = m->c->job->o;
+    const struct mr_batch_options *o = m->c->results->o;
     int64_t since_ns = INT64_MAX;
 
     if (m->part.credit > 0 && is_wanted(m->c)) {
@@ -415,9 +420,10 @@ static int64_t commit_due(const struct commit *m)
     if (o->results.order == MR_BATCH_LOGICAL && (m->order.held || m->order.late)) {
         since_ns = MR_MIN(since_ns, m->order.since_ns);
     }
-    return mr_ns_after(since_ns, o->results.commit_ns
-                                     ? o->results.commit_ns
-                                     : cadence_commit_ns(since_ns - m->c->job->begin_ns));
+    return mr_ns_after(since_ns,
+                       o->results.commit_ns
+                           ? o->results.commit_ns
+                           : cadence_commit_ns(since_ns - m->c->results->state->begin_ns));
 }
 
 static bool is_dropped(struct committer *c)
@@ -431,18 +437,18 @@ static bool is_dropped(struct committer *c)
 /* A job without results has a result file as well, which contains the columns. */
 static int empty_commit(struct commit *m)
 {
-    struct job *j = m->c->job;
-    const struct extent none = {.job = j};
+    struct results *rs = m->c->results;
+    const struct extent none = {0};
     struct open_part p = {0};
     int rc;
 
-    MR_TRY(j->sink->begin(j, &p, &none, &m->c->err));
-    MR_TRY(j->sink->finish(j, &p, &m->c->err));
-    MR_TRY(part_replace(j, &p, &m->c->err));
+    MR_TRY(rs->sink->begin(rs, &p, &none, &m->c->err));
+    MR_TRY(rs->sink->finish(rs, &p, &m->c->err));
+    MR_TRY(part_replace(rs, &p, &m->c->err));
     atomic_fetch_add_explicit(&m->c->files, 1, memory_order_relaxed);
     p.has_results = false;
 out:
-    part_drop(j, &p);
+    part_drop(rs, &p);
     return rc;
 }
 
@@ -451,15 +457,15 @@ static bool lacks_results(struct committer *c)
     pthread_mutex_lock(&c->lock);
     const bool is_hurried = c->is_hurried;
     pthread_mutex_unlock(&c->lock);
-    return !is_hurried && !c->job->o->results.database && !c->job->dlq_retry &&
-           mr_manifest_totals(c->job->manifest).parts == 0;
+    return !is_hurried && !c->results->o->results.database && !c->results->dlq_retry &&
+           mr_manifest_totals(c->results->manifest).parts == 0;
 }
 
 static void *committer_run(void *arg)
 {
     struct commit m = {.c = arg};
-    struct job *j = m.c->job;
-    const enum mr_batch_order order = j->o->results.order;
+    struct results *rs = m.c->results;
+    const enum mr_batch_order order = rs->o->results.order;
     bool is_over = false;
 
     m.order.is_free = order == MR_BATCH_UNORDERED;
@@ -475,7 +481,7 @@ static void *committer_run(void *arg)
         turns_take(&m);
         const bool is_due = is_over || mr_now_ns() >= due_ns;
         if (order == MR_BATCH_LOGICAL &&
-            (is_due || m.order.bytes > credits_limit(&j->credits) / 4)) {
+            (is_due || m.order.bytes > credits_limit(rs->credits) / 4)) {
             late_take(&m);
         } else if (is_due) {
             part_close(&m);
@@ -487,7 +493,7 @@ static void *committer_run(void *arg)
             m.rc = empty_commit(&m);
         }
         if (m.rc < 0) {
-            part_drop(j, &m.part);
+            part_drop(rs, &m.part);
             if (!m.has_failed) { /* read by the loop after the notification */
                 m.has_failed = true;
                 m.c->may_go_on = may_begin_again(m.c);
@@ -497,27 +503,27 @@ static void *committer_run(void *arg)
     }
     compaction_end(&m.c->compaction, m.rc == MR_OK);
     dead_letter_full_rows_close(&m.c->full);
-    order_drop(&m.order, &j->credits);
+    order_drop(&m.order, rs->credits);
     m.c->ended.run = committing_ended;
-    mr_loop_post(j->loop, &m.c->ended);
+    mr_loop_post(rs->state->loop, &m.c->ended);
     return NULL;
 }
 
-int committer_start(struct committer *c, struct job *j, struct mr_err *err)
+int committer_start(struct committer *c, struct results *rs, struct mr_err *err)
 {
     pthread_condattr_t attr;
 
-    c->job = j;
+    c->results = rs;
     c->begin_ns = mr_now_ns();
-    c->hold = (struct disk_hold){.since_ns = j->hold->since_ns, .tries = j->hold->tries};
+    c->hold = (struct disk_hold){.since_ns = rs->hold->since_ns, .tries = rs->hold->tries};
     pthread_mutex_init(&c->lock, NULL);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&c->more, &attr);
     pthread_condattr_destroy(&attr);
-    c->compaction = compaction_new(j);
-    int rc =
-        mr_thread_start(&c->thread, "committer", j->o->filter ? filter_run : committer_run, c, err);
+    c->compaction = compaction_new(rs);
+    int rc = mr_thread_start(&c->thread, "committer", rs->o->filter ? filter_run : committer_run, c,
+                             err);
     c->is_started = rc == MR_OK;
     if (rc < 0) {
         compaction_end(&c->compaction, false);
@@ -569,7 +575,7 @@ void committer_try(struct committer *c)
 void committer_want(struct committer *c, bool is_wanted)
 {
     pthread_mutex_lock(&c->lock);
-    c->is_wanted = c->is_told = is_wanted && c->job->sink->holds_rows;
+    c->is_wanted = c->is_told = is_wanted && c->results->sink->holds_rows;
     pthread_cond_signal(&c->more);
     pthread_mutex_unlock(&c->lock);
 }
@@ -579,8 +585,8 @@ int committer_end(struct committer *c, struct mr_err *err)
     if (!c->is_started) {
         return MR_OK;
     }
-    if (c->job->sink && c->job->sink->stop) {
-        c->job->sink->stop(c->job);
+    if (c->results->sink && c->results->sink->stop) {
+        c->results->sink->stop(c->results);
     }
     pthread_mutex_lock(&c->lock);
     c->is_ending = c->is_hurried = true;

@@ -10,7 +10,7 @@
 #include "batch/manifest/provenance.h"
 #include "disk.h"
 
-struct job;
+struct results;
 
 /** What is open: the files and what they stand for. */
 struct open_part {
@@ -34,9 +34,10 @@ struct open_part {
     MR_VEC(struct mr_manifest_extent) extents;
 };
 /** Adds a line to the file of dead letters, which is begun if need be. */
-int committer_part_dead_letter(struct job *j, struct open_part *p, mr_str line, struct mr_err *err);
+int committer_part_dead_letter(struct results *rs, struct open_part *p, mr_str line,
+                               struct mr_err *err);
 /** Brings lines that are held to the file. */
-int committer_part_lines_write(struct job *j, struct open_part *p, struct mr_err *err);
+int committer_part_lines_write(struct results *rs, struct open_part *p, struct mr_err *err);
 
 /** The rest of rows that were read without some of their columns; the committer's thread. */
 struct full_rows {
@@ -47,7 +48,7 @@ struct full_rows {
 struct committer {
     pthread_t thread;
     bool is_started;
-    struct job *job;
+    struct results *results;
     pthread_mutex_t lock; /* guards the queue, the flags and `hold` */
     pthread_cond_t more;
     struct extent *first;
@@ -79,7 +80,7 @@ struct committer {
     /* posted to the loop when everything is committed, or after a failure: the last mail */
     struct mr_mail ended;
 };
-int committer_start(struct committer *c, struct job *job, struct mr_err *err);
+int committer_start(struct committer *c, struct results *results, struct mr_err *err);
 /** Takes an extent all of whose rows have an outcome. */
 void committer_put(struct committer *c, struct extent *e);
 /** Nothing more will be put: it commits all and ends the loop. Not for a filter. */

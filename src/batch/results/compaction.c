@@ -7,10 +7,10 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "batch/common/job.h"
 #include "batch/manifest/manifest_priv.h"
 #include "batch/manifest/merge_group.h"
 #include "committer.h"
+#include "results.h"
 #include "sink.h"
 
 #define FAN_IN 8
@@ -22,7 +22,7 @@ typedef MR_VEC(item_ref) item_vec;
 enum compaction_state { TREE_IDLE, TREE_GIVEN, TREE_JOINED };
 
 struct compaction {
-    struct job *job;
+    struct results *results;
     int64_t *file_rows; /* of the input; -1: not known before the reader, whose the source is */
     pthread_t thread;
     pthread_mutex_t lock; /* guards the state and is_ending; held for a few instructions */
@@ -53,7 +53,7 @@ static bool are_neighbours(const struct compaction *t, item_ref a, item_ref b)
             return false;
         }
     }
-    return next->first == 0 && t->job->shard.count == 0;
+    return next->first == 0 && t->results->input->shard.count == 0;
 }
 
 static int items_in_order(const void *a, const void *b)
@@ -71,7 +71,7 @@ static int items_in_order(const void *a, const void *b)
 static bool level_choose(const struct compaction *t, const item_vec *items, uint64_t most,
                          bool is_last, item_vec *out)
 {
-    const bool is_ordered = t->job->o->results.order != MR_BATCH_UNORDERED;
+    const bool is_ordered = t->results->o->results.order != MR_BATCH_UNORDERED;
     size_t count = 0;
 
     out->len = 0;
@@ -97,7 +97,7 @@ static bool level_choose(const struct compaction *t, const item_vec *items, uint
 /* The lowest level goes first. */
 static bool group_choose(struct compaction *t)
 {
-    struct mr_manifest *m = t->job->manifest;
+    struct mr_manifest *m = t->results->manifest;
     item_vec items = {0};
     item_vec chosen = {0};
     bool found = false;
@@ -107,11 +107,11 @@ static bool group_choose(struct compaction *t)
             MR_VEC_PUSH(&items, mr_manifest_item(m, i));
         }
     }
-    if (t->job->o->results.order != MR_BATCH_UNORDERED && items.len > 1) {
+    if (t->results->o->results.order != MR_BATCH_UNORDERED && items.len > 1) {
         qsort(items.at, items.len, sizeof *items.at, items_in_order);
     }
     for (int level = LEVELS; level > 0 && !found; level--) {
-        uint64_t most = t->job->o->results.merge_bytes;
+        uint64_t most = t->results->o->results.merge_bytes;
         for (int k = 0; k < level; k++) {
             most /= FAN_IN;
         }
@@ -172,7 +172,7 @@ static uint64_t group_files(const struct merge_group *g)
 
 static void joined_take(struct compaction *t, bool commit)
 {
-    struct committer *c = t->job->committer;
+    struct committer *c = t->results->committer;
     const uint64_t files = group_files(&t->group);
 
     if (t->rc == MR_OK && commit) {
@@ -208,18 +208,18 @@ void compaction_poll(struct compaction *t)
     pthread_mutex_unlock(&t->lock);
 }
 
-struct compaction *compaction_new(struct job *j)
+struct compaction *compaction_new(struct results *rs)
 {
     struct mr_err err;
 
-    if (j->o->results.merge_bytes == 0 || j->dlq_retry || !j->sink->is_in_folder) {
+    if (rs->o->results.merge_bytes == 0 || rs->dlq_retry || !rs->sink->is_in_folder) {
         return NULL;
     }
     struct compaction *t = MR_NEW(struct compaction);
-    t->job = j;
-    t->file_rows = MR_NEW_ARRAY(int64_t, mr_source_file_count(j->source) + 1);
-    for (size_t i = 0; i < mr_source_file_count(j->source); i++) {
-        t->file_rows[i] = mr_source_file(j->source, i).rows;
+    t->results = rs;
+    t->file_rows = MR_NEW_ARRAY(int64_t, mr_source_file_count(rs->input->source) + 1);
+    for (size_t i = 0; i < mr_source_file_count(rs->input->source); i++) {
+        t->file_rows[i] = mr_source_file(rs->input->source, i).rows;
     }
     pthread_mutex_init(&t->lock, NULL);
     pthread_cond_init(&t->more, NULL);

@@ -14,10 +14,10 @@
 
 #include <stdbool.h>
 
-struct job;
+struct results;
 struct compaction;
 /** Before the reader begins. NULL: the job does not ask for it, or there is no thread for it, which is logged. */
-struct compaction *compaction_new(struct job *j);
+struct compaction *compaction_new(struct results *rs);
 /** Something was committed. NULL is allowed, here and below. */
 void compaction_poll(struct compaction *t);
 /** Waits for what is being joined. With `commit` it still counts. */

@@ -8,9 +8,9 @@
 
 #include "base/log.h"
 #include "batch/common/extent.h"
-#include "batch/common/job.h"
 #include "codec/json.h"
 #include "committer.h"
+#include "results.h"
 
 #define VALUES_BYTES ((size_t)64 << 10)
 
@@ -41,7 +41,7 @@ static bool has_values(const struct extent *e, uint64_t row)
     return e->rows->fault_count == 0 || !mr_rows_fault_of(e->rows, row);
 }
 
-struct mr_rows *dead_letter_full_row(struct full_rows *w, const struct job *j,
+struct mr_rows *dead_letter_full_row(struct full_rows *w, const struct results *rs,
                                      const struct extent *e, uint64_t row)
 {
     struct mr_rows *rows = NULL;
@@ -52,7 +52,7 @@ struct mr_rows *dead_letter_full_row(struct full_rows *w, const struct job *j,
         return NULL;
     }
     if (!w->source) {
-        rc = mr_source_whole(&w->source, j->source, &err);
+        rc = mr_source_whole(&w->source, rs->input->source, &err);
         w->is_over = !w->source;
     }
     if (w->source) {

@@ -5,12 +5,12 @@
 #include "base/buf.h"
 #include "batch/common/extent.h"
 
-struct job;
+struct results;
 struct full_rows;
 
 /** A row of the extent with all columns, the caller's; NULL: there are none beside those that were read, or they cannot
  *  be read. */
-struct mr_rows *dead_letter_full_row(struct full_rows *w, const struct job *j,
+struct mr_rows *dead_letter_full_row(struct full_rows *w, const struct results *rs,
                                      const struct extent *e, uint64_t row);
 void dead_letter_full_rows_close(struct full_rows *w);
 

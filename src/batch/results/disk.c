@@ -6,8 +6,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "batch/common/job.h"
 #include "committer.h"
+#include "results.h"
 
 #define FIRST_NS (MR_NS_PER_S / 10)
 #define MOST_NS  (10 * MR_NS_PER_S)
@@ -17,9 +17,9 @@ bool disk_is_at_fault(const struct mr_err *err)
     return err->status == MR_E_EXHAUSTED || err->status == MR_E_IO;
 }
 
-bool disk_is_lost(const struct disk_hold *h, const struct job *j)
+bool disk_is_lost(const struct disk_hold *h, const struct results *rs)
 {
-    return h->since_ns > 0 && mr_now_ns() - h->since_ns >= j->o->limits.outage_ns;
+    return h->since_ns > 0 && mr_now_ns() - h->since_ns >= rs->o->limits.outage_ns;
 }
 
 static void size_text(char out[32], double bytes)
@@ -35,35 +35,36 @@ static void size_text(char out[32], double bytes)
 }
 
 /* ", about 3.4 GiB needed for the rows that are left", as far as that is known; returns out. */
-static const char *needs_text(const struct job *j, char *out, size_t room)
+static const char *needs_text(const struct results *rs, char *out, size_t room)
 {
-    const uint64_t rows = atomic_load_explicit(&j->committer->rows, memory_order_relaxed);
-    const uint64_t bytes = atomic_load_explicit(&j->committer->bytes, memory_order_relaxed);
-    const double done = (double)(j->before.rows + j->before.dead + rows) +
-                        (double)atomic_load_explicit(&j->committer->dead, memory_order_relaxed);
-    const double left = (double)j->total_rows - done;
+    const uint64_t rows = atomic_load_explicit(&rs->committer->rows, memory_order_relaxed);
+    const uint64_t bytes = atomic_load_explicit(&rs->committer->bytes, memory_order_relaxed);
+    const double done = (double)(rs->before.rows + rs->before.dead + rows) +
+                        (double)atomic_load_explicit(&rs->committer->dead, memory_order_relaxed);
+    const double left = (double)rs->total_rows - done;
     char text[32];
 
     out[0] = '\0';
-    if (left > 0 && j->before.rows + rows > 0) {
-        size_text(text, left * (double)(j->before.bytes + bytes) / (double)(j->before.rows + rows));
+    if (left > 0 && rs->before.rows + rows > 0) {
+        size_text(text,
+                  left * (double)(rs->before.bytes + bytes) / (double)(rs->before.rows + rows));
         snprintf(out, room, ", about %s needed for the rows that are left", text);
     }
     return out;
 }
 
-void disk_fails(struct disk_hold *h, const struct job *j, const struct mr_err *err)
+void disk_fails(struct disk_hold *h, const struct results *rs, const struct mr_err *err)
 {
     const int64_t now_ns = mr_now_ns();
     struct statvfs fs;
     char needs[96];
     char room[32] = "";
 
-    if (statvfs(j->o->folder, &fs) == 0) {
+    if (statvfs(rs->o->folder, &fs) == 0) {
         size_text(room, (double)fs.f_bavail * (double)fs.f_frsize);
     }
-    snprintf(h->reason, sizeof h->reason, "%.300s; %.160s: %s free%s", err->msg, j->o->folder,
-             room[0] ? room : "unknown room", needs_text(j, needs, sizeof needs));
+    snprintf(h->reason, sizeof h->reason, "%.300s; %.160s: %s free%s", err->msg, rs->o->folder,
+             room[0] ? room : "unknown room", needs_text(rs, needs, sizeof needs));
     if (h->since_ns == 0) {
         h->since_ns = now_ns;
         mr_log(MR_LOG_WARN, "batch.disk_failed", "reason=%s; the job waits, and tries again",
@@ -77,10 +78,10 @@ bool disk_wait(struct committer *c, const struct mr_err *err)
 {
     struct disk_hold h = c->hold; /* written by this thread alone */
 
-    if (!disk_is_at_fault(err) || c->job->o->filter) {
+    if (!disk_is_at_fault(err) || c->results->o->filter) {
         return false;
     }
-    disk_fails(&h, c->job, err);
+    disk_fails(&h, c->results, err);
     const struct timespec until = {h.until_ns / MR_NS_PER_S, h.until_ns % MR_NS_PER_S};
     int waited = 0;
     pthread_mutex_lock(&c->lock);
@@ -91,7 +92,7 @@ bool disk_wait(struct committer *c, const struct mr_err *err)
     }
     const bool is_hurried = c->is_hurried;
     pthread_mutex_unlock(&c->lock);
-    return !is_hurried && !disk_is_lost(&h, c->job);
+    return !is_hurried && !disk_is_lost(&h, c->results);
 }
 
 bool disk_wait_fn(void *committer, const struct mr_err *err)

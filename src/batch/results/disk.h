@@ -14,7 +14,7 @@
 #include "base/err.h"
 
 struct committer;
-struct job;
+struct results;
 
 struct disk_hold {
     char reason[640]; /* "": results are written */
@@ -26,9 +26,9 @@ struct disk_hold {
 /** Is it the disk's fault? Then waiting may help. */
 bool disk_is_at_fault(const struct mr_err *err);
 /** Records a failure: when to try again, and what to log. Any thread, one at a time for `h`. */
-void disk_fails(struct disk_hold *h, const struct job *j, const struct mr_err *err);
+void disk_fails(struct disk_hold *h, const struct results *rs, const struct mr_err *err);
 /** It went on for as long as an outage may. */
-bool disk_is_lost(const struct disk_hold *h, const struct job *j);
+bool disk_is_lost(const struct disk_hold *h, const struct results *rs);
 
 /* The committer's thread: */
 /** True: try the same again. False: it was not the disk, the job ends, or it took too long. */

@@ -14,10 +14,10 @@
 #include <unistd.h>
 
 #include "base/map.h"
-#include "batch/common/job.h"
 #include "batch/files/file.h"
 #include "codec/json.h"
 #include "committer.h"
+#include "results.h"
 
 #define LINE_MOST  ((size_t)256 << 20)
 #define CHUNK      ((size_t)256 << 10)
@@ -218,17 +218,18 @@ static int dead_letters_in_order(const void *a, const void *b)
     return x->row < y->row ? -1 : x->row > y->row;
 }
 
-int dlq_retry_new(struct dlq_retry **out, const struct job *j, struct mr_err *err)
+int dlq_retry_new(struct dlq_retry **out, const struct results *rs, struct mr_err *err)
 {
     struct dlq_retry *r = MR_NEW(struct dlq_retry);
     int rc = MR_OK;
 
-    for (size_t i = 0; i < mr_source_file_count(j->source); i++) {
-        mr_map_put(&r->paths, mr_str_c(mr_source_path(j->source, i)), (void *)(uintptr_t)(i + 1));
+    for (size_t i = 0; i < mr_source_file_count(rs->input->source); i++) {
+        mr_map_put(&r->paths, mr_str_c(mr_source_path(rs->input->source, i)),
+                   (void *)(uintptr_t)(i + 1));
     }
-    for (size_t i = 0; i < mr_manifest_item_count(j->manifest) && rc == MR_OK; i++) {
-        const struct mr_manifest_item *item = mr_manifest_item(j->manifest, i);
-        rc = item->dlq ? dead_letters_read(r, j->manifest, item, dead_letter_collect, r, err)
+    for (size_t i = 0; i < mr_manifest_item_count(rs->manifest) && rc == MR_OK; i++) {
+        const struct mr_manifest_item *item = mr_manifest_item(rs->manifest, i);
+        rc = item->dlq ? dead_letters_read(r, rs->manifest, item, dead_letter_collect, r, err)
                        : MR_OK;
     }
     if (rc < 0) {
@@ -294,7 +295,7 @@ uint32_t dlq_retry_attempts(const struct dlq_retry *r, uint32_t file, uint64_t r
 /* ---- commits ---- */
 
 struct change {
-    struct job *job;
+    struct results *results;
     struct open_part *part;
     struct row_set tried; /* and what becomes of them is in the part */
     struct row_set added; /* rows of the new item: tried ones, and dead letters that were copied */
@@ -336,7 +337,7 @@ static int dead_letter_move(void *ctx, const struct dead_letter *l, mr_str line,
     MR_TRY(mr_ranges_remove(set_file(&c->rest, l->file), l->row, l->row + 1, err));
     if (!set_has(&c->tried, l->file, l->row)) {
         MR_TRY(set_add(&c->added, &row, err));
-        MR_TRY(committer_part_dead_letter(c->job, c->part, line, err));
+        MR_TRY(committer_part_dead_letter(c->results, c->part, line, err));
         c->copied++;
     }
 out:
@@ -352,7 +353,8 @@ static int item_take_apart(struct change *c, const struct mr_manifest_item *item
     for (size_t i = 0; i < item->extent_count; i++) {
         MR_TRY(set_add(&c->rest, &item->extents[i], err));
     }
-    MR_TRY(dead_letters_read(c->job->dlq_retry, c->job->manifest, item, dead_letter_move, c, err));
+    MR_TRY(dead_letters_read(c->results->dlq_retry, c->results->manifest, item, dead_letter_move, c,
+                             err));
     if (item->part) {
         change_add(c,
                    (struct mr_manifest_add){
@@ -364,22 +366,22 @@ out:
     return rc;
 }
 
-int dlq_retry_commit(struct job *j, struct open_part *p, struct mr_err *err)
+int dlq_retry_commit(struct results *rs, struct open_part *p, struct mr_err *err)
 {
-    struct change c = {.job = j, .part = p};
+    struct change c = {.results = rs, .part = p};
     int rc = MR_OK;
 
     for (size_t i = 0; i < p->extents.len; i++) {
         MR_TRY(set_add(&c.tried, &p->extents.at[i], err));
         MR_TRY(set_add(&c.added, &p->extents.at[i], err));
     }
-    for (size_t i = 0; i < mr_manifest_item_count(j->manifest); i++) {
-        const struct mr_manifest_item *item = mr_manifest_item(j->manifest, i);
+    for (size_t i = 0; i < mr_manifest_item_count(rs->manifest); i++) {
+        const struct mr_manifest_item *item = mr_manifest_item(rs->manifest, i);
         if (item->dlq && set_touches(&c.tried, item)) {
             MR_TRY(item_take_apart(&c, item, err));
         }
     }
-    MR_TRY(committer_part_lines_write(j, p, err));
+    MR_TRY(committer_part_lines_write(rs, p, err));
     change_add(&c,
                (struct mr_manifest_add){.part = p->has_results ? &p->results : NULL,
                                         .dlq = p->has_dead ? &p->dead : NULL,
@@ -387,7 +389,7 @@ int dlq_retry_commit(struct job *j, struct open_part *p, struct mr_err *err)
                                         .dead = p->dead_rows + c.copied,
                                         .hosts = p->hosts},
                &c.added);
-    rc = mr_manifest_replace(j->manifest, c.adds.at, c.adds.len, c.removes.at, c.removes.len, err);
+    rc = mr_manifest_replace(rs->manifest, c.adds.at, c.adds.len, c.removes.at, c.removes.len, err);
 out:
     change_fini(&c);
     return rc;

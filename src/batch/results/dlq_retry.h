@@ -5,12 +5,12 @@
 #include "base/err.h"
 #include "batch/manifest/ranges.h"
 
-struct job;
+struct results;
 struct open_part;
 
 struct dlq_retry;
 /** All dead letters of the job. Errors: MR_E_IO (a file of them is damaged; names the line). */
-int dlq_retry_new(struct dlq_retry **out, const struct job *j, struct mr_err *err);
+int dlq_retry_new(struct dlq_retry **out, const struct results *rs, struct mr_err *err);
 void dlq_retry_free(struct dlq_retry **r);
 /** How many there are. */
 uint64_t dlq_retry_rows(const struct dlq_retry *r);
@@ -21,6 +21,6 @@ int dlq_retry_others(const struct dlq_retry *r, uint32_t file, struct mr_ranges 
 uint32_t dlq_retry_attempts(const struct dlq_retry *r, uint32_t file, uint64_t row);
 /** Puts what became of the rows into the place of their dead letters. The part is complete but for those that other rows
  *  leave behind. Errors: as mr_manifest_replace. */
-int dlq_retry_commit(struct job *j, struct open_part *p, struct mr_err *err);
+int dlq_retry_commit(struct results *rs, struct open_part *p, struct mr_err *err);
 
 #endif

@@ -13,15 +13,15 @@
 #include "base/clock.h"
 #include "batch/common/credits.h"
 #include "batch/common/extent.h"
-#include "batch/common/job.h"
 #include "batch/protocols/oip/answer.h"
 #include "committer.h"
 #include "order.h"
+#include "results.h"
 
 #define BATCH_NS (20 * MR_NS_PER_MS) /* that rows of Arrow wait for others */
 
 struct sink {
-    struct job *job;
+    struct results *results;
     struct mr_writer *writer;
     struct order order;
     bool is_dirty;  /* the writer holds rows … */
@@ -46,7 +46,7 @@ static int rows_put(struct sink *s, const struct mr_rows *rows, struct mr_err *e
 static int dead_put(struct sink *s, const struct extent *e, const struct dead_row *d,
                     struct mr_err *err)
 {
-    const struct mr_batch_filter *f = s->job->o->filter;
+    const struct mr_batch_filter *f = s->results->o->filter;
     const uint64_t row = e->first + d->row;
     struct mr_rows *none = NULL;
     int rc;
@@ -60,7 +60,7 @@ static int dead_put(struct sink *s, const struct extent *e, const struct dead_ro
     if (f->dead == MR_BATCH_DEAD_SKIP) {
         return MR_OK;
     }
-    MR_TRY(batch_answer_none(s->job->outputs, e->rows, d->row, d->cause, &none, err));
+    MR_TRY(batch_answer_none(s->results->model->outputs, e->rows, d->row, d->cause, &none, err));
     rc = rows_put(s, none, err);
     mr_rows_unref(&none);
 out:
@@ -69,13 +69,13 @@ out:
 
 static int extent_put(struct sink *s, struct extent *e, struct mr_err *err)
 {
-    struct committer *c = s->job->committer;
+    struct committer *c = s->results->committer;
     size_t answers = 0;
     size_t dead = 0;
     int rc = MR_OK;
 
     order_extent_sort(e);
-    if (!s->is_dirty && s->job->o->results.writer.format == MR_TABLE_ARROW) {
+    if (!s->is_dirty && s->results->o->results.writer.format == MR_TABLE_ARROW) {
         s->due_ns = mr_ns_after(mr_now_ns(), BATCH_NS);
     }
     s->is_dirty = true;
@@ -94,9 +94,9 @@ static int extent_put(struct sink *s, struct extent *e, struct mr_err *err)
 
 /* ---- who reads ---- */
 
-int filter_check(const struct job *j, struct mr_err *err)
+int filter_check(const struct mr_batch_filter *filter, struct mr_err *err)
 {
-    struct pollfd out = {j->o->filter->fd, 0, 0};
+    struct pollfd out = {filter->fd, 0, 0};
 
     return poll(&out, 1, 0) == 1 && (out.revents & POLLERR)
                ? MR_FAIL(err, MR_E_IO, "'stdout': nobody reads it any more")
@@ -112,7 +112,7 @@ static int extents_put(struct sink *s, struct mr_err *err)
 
     while (rc == MR_OK && (e = order_take(&s->order))) {
         rc = extent_put(s, e, err);
-        credits_give(&s->job->credits, e->credit);
+        credits_give(s->results->credits, e->credit);
         extent_free(&e);
     }
     return rc;
@@ -121,19 +121,19 @@ static int extents_put(struct sink *s, struct mr_err *err)
 void *filter_run(void *arg)
 {
     struct committer *c = arg;
-    struct job *j = c->job;
-    struct sink s = {.job = j, .order.is_free = j->o->filter->is_unordered};
+    struct results *rs = c->results;
+    struct sink s = {.results = rs, .order.is_free = rs->o->filter->is_unordered};
     bool is_over = false;
 
-    int rc = mr_writer_new(&s.writer, j->o->filter->fd, batch_outputs_schema(j->outputs),
-                           &j->o->results.writer, &c->err);
+    int rc = mr_writer_new(&s.writer, rs->o->filter->fd, batch_outputs_schema(rs->model->outputs),
+                           &rs->o->results.writer, &c->err);
     if (rc < 0) {
         mr_err_wrap(&c->err, rc, "'stdout'");
     }
     while (!is_over) {
         if (rc < 0) {
             committer_fail(c);
-            order_drop(&s.order, &j->credits);
+            order_drop(&s.order, rs->credits);
         }
         struct extent *e =
             committer_next(c, rc == MR_OK && s.is_dirty ? s.due_ns : INT64_MAX, &is_over);
@@ -144,7 +144,7 @@ void *filter_run(void *arg)
             rc = e ? extents_put(&s, &c->err) : flush(&s, &c->err);
         }
     }
-    order_drop(&s.order, &j->credits);
+    order_drop(&s.order, rs->credits);
     if (rc == MR_OK) {
         rc = mr_writer_finish(s.writer, &c->err);
     }

@@ -4,12 +4,13 @@
 
 #include "base/err.h"
 
-struct job;
+struct mr_batch_filter;
+struct mr_err;
 
 /** The committer's thread. */
 void *filter_run(void *committer);
 /** Whether the results still have a reader: a filter whose engine was killed is to end, also while it waits for hosts.
  *  Errors: MR_E_IO. */
-int filter_check(const struct job *j, struct mr_err *err);
+int filter_check(const struct mr_batch_filter *filter, struct mr_err *err);
 
 #endif

@@ -3,41 +3,42 @@
 #include <fcntl.h>
 
 #include "batch/common/extent.h"
-#include "batch/common/job.h"
 #include "batch/protocols/oip/answer.h"
 #include "committer.h"
 #include "disk.h"
+#include "results.h"
 #include "sink.h"
 
 #define SEND_BYTES (UINT64_C(8) << 20)
 
-static int files_begin(struct job *j, struct open_part *p, const struct extent *e,
+static int files_begin(struct results *rs, struct open_part *p, const struct extent *e,
                        struct mr_err *err)
 {
-    struct mr_writer_options writer = j->o->results.writer;
+    struct mr_writer_options writer = rs->o->results.writer;
     int rc;
 
     do {
-        rc = j->o->results.order == MR_BATCH_UNORDERED
-                 ? mr_manifest_part_begin(j->manifest, MR_MANIFEST_RESULTS, j->o->results.suffix,
+        rc = rs->o->results.order == MR_BATCH_UNORDERED
+                 ? mr_manifest_part_begin(rs->manifest, MR_MANIFEST_RESULTS, rs->o->results.suffix,
                                           &p->results, err)
-                 : mr_manifest_part_begin_at(j->manifest, e->file, e->first, j->o->results.suffix,
+                 : mr_manifest_part_begin_at(rs->manifest, e->file, e->first, rs->o->results.suffix,
                                              &p->results, err);
-    } while (rc < 0 && disk_wait(j->committer, err));
+    } while (rc < 0 && disk_wait(rs->committer, err));
     if (rc < 0) {
         return rc;
     }
     p->has_results = true;
-    writer.on_no_room = (struct mr_no_room){disk_wait_fn, j->committer};
-    return mr_writer_new(&p->writer, p->results.fd, batch_outputs_schema(j->outputs), &writer, err);
+    writer.on_no_room = (struct mr_no_room){disk_wait_fn, rs->committer};
+    return mr_writer_new(&p->writer, p->results.fd, batch_outputs_schema(rs->model->outputs),
+                         &writer, err);
 }
 
-static int files_put(struct job *j, struct open_part *p, const struct extent *e,
+static int files_put(struct results *rs, struct open_part *p, const struct extent *e,
                      const struct extent_answer *a, struct mr_err *err)
 {
     int rc = mr_writer_put(p->writer, a->rows, 0, a->rows->count, err);
 
-    (void)j;
+    (void)rs;
     (void)e;
     if (rc == MR_OK && mr_writer_bytes(p->writer) >= p->sent_bytes + SEND_BYTES) {
         p->sent_bytes = mr_writer_bytes(p->writer);
@@ -52,14 +53,14 @@ static uint64_t files_bytes(const struct open_part *p)
     return p->writer ? mr_writer_bytes(p->writer) : 0;
 }
 
-static uint64_t files_most_bytes(const struct job *j)
+static uint64_t files_most_bytes(const struct results *rs)
 {
-    return j->o->results.part_bytes;
+    return rs->o->results.part_bytes;
 }
 
-static int files_finish(struct job *j, struct open_part *p, struct mr_err *err)
+static int files_finish(struct results *rs, struct open_part *p, struct mr_err *err)
 {
-    (void)j;
+    (void)rs;
     int rc = mr_writer_finish(p->writer, err);
     if (rc == MR_OK) {
         mr_writer_free(&p->writer);

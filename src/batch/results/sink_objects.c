@@ -22,13 +22,13 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "batch/common/extent.h"
-#include "batch/common/job.h"
 #include "batch/common/storage.h"
 #include "batch/files/file.h"
 #include "batch/protocols/oip/answer.h"
 #include "codec/json.h"
 #include "committer.h"
 #include "disk.h"
+#include "results.h"
 #include "sink.h"
 
 #define CLAIM       "_job.json"
@@ -47,7 +47,7 @@ struct objects {
     const char *id;   /* the manifest's */
     /* a stop ends waiting; not while rows are committed. Relaxed: it orders nothing */
     _Atomic bool may_stop;
-    struct mr_batch *batch;
+    const struct job_state *state;
 };
 
 /* The part that is open. */
@@ -62,7 +62,7 @@ static bool is_stopped(void *ctx)
 {
     const struct objects *o = ctx;
 
-    if (atomic_load_explicit(&o->batch->stops, memory_order_relaxed) == 0) {
+    if (atomic_load_explicit(o->state->stops, memory_order_relaxed) == 0) {
         return false;
     }
     mr_s3_set_patience(o->s3, LAST_NS);
@@ -150,10 +150,10 @@ static int survey_object(void *ctx, const struct mr_s3_object *found, struct mr_
     return MR_OK;
 }
 
-static int survey_make(const struct job *j, struct survey *s, struct mr_err *err)
+static int survey_make(const struct results *rs, struct survey *s, struct mr_err *err)
 {
-    for (size_t i = 0; i < mr_manifest_item_count(j->manifest); i++) {
-        const struct mr_manifest_item *item = mr_manifest_item(j->manifest, i);
+    for (size_t i = 0; i < mr_manifest_item_count(rs->manifest); i++) {
+        const struct mr_manifest_item *item = mr_manifest_item(rs->manifest, i);
         char *key = item->part ? key_of_part(s->o, item->part) : NULL;
         if (key) {
             mr_map_put(&s->wanted, mr_str_c(key), (void *)(item->part_bytes + 1)); /* NOLINT */
@@ -240,13 +240,13 @@ static int uploads_end(const struct objects *o, struct mr_err *err)
     return rc;
 }
 
-static int place_take(struct job *j, struct mr_err *err)
+static int place_take(struct results *rs, struct mr_err *err)
 {
-    struct objects *o = j->objects;
+    struct objects *o = rs->objects;
     struct survey s = {.o = o};
     int rc;
 
-    MR_TRY(survey_make(j, &s, err));
+    MR_TRY(survey_make(rs, &s, err));
     MR_TRY(s.has_claim ? claim_check(&s, err) : claim_make(&s, err));
     MR_TRY(survey_settle(&s, err));
     MR_TRY(s.has_claim ? uploads_end(o, err) : MR_OK);
@@ -269,10 +269,10 @@ static int success_remove(const struct objects *o, struct mr_err *err)
 
 /* Before the first change, unless that was done. The folder says first that the job is not finished, so that whatever
  * happens a later start puts _SUCCESS back. */
-static int place_open(struct job *j, struct mr_err *err)
+static int place_open(struct results *rs, struct mr_err *err)
 {
-    struct objects *o = j->objects;
-    struct mr_s3_options s3 = storage_options(j);
+    struct objects *o = rs->objects;
+    struct mr_s3_options s3 = storage_options(rs->o, rs->state);
     int rc;
 
     if (o->s3) {
@@ -281,8 +281,8 @@ static int place_open(struct job *j, struct mr_err *err)
     s3.is_stopped = is_stopped;
     s3.ctx = o;
     MR_TRY(mr_s3_new(&o->s3, &s3, err));
-    MR_TRY(place_take(j, err));
-    MR_TRY(mr_manifest_unfinish(j->manifest, err));
+    MR_TRY(place_take(rs, err));
+    MR_TRY(mr_manifest_unfinish(rs->manifest, err));
     MR_TRY(success_remove(o, err));
     atomic_store_explicit(&o->may_stop, false, memory_order_relaxed);
 out:
@@ -290,46 +290,46 @@ out:
 }
 
 /* A shard has a place of its own within that of the job, named as its folder is. */
-static int prefix_make(struct job *j, mr_str prefix, struct mr_err *err)
+static int prefix_make(struct results *rs, mr_str prefix, struct mr_err *err)
 {
     const char *slash = prefix.len > 0 && !mr_str_ends(prefix, MR_STR("/")) ? "/" : "";
-    const char *shard = j->o->shard_count ? strrchr(j->folder, '/') + 1 : "";
+    const char *shard = rs->o->shard_count ? strrchr(rs->folder, '/') + 1 : "";
     const size_t room = prefix.len + strlen(shard) + 3;
 
     if (prefix.len > PREFIX_MOST) {
         return MR_FAIL(err, MR_E_INVALID, "'%.100s…': more than %d bytes of a prefix",
-                       j->o->results.objects, PREFIX_MOST);
+                       rs->o->results.objects, PREFIX_MOST);
     }
-    j->objects->prefix = mr_alloc(room);
-    snprintf(j->objects->prefix, room, "%.*s%s%s%s", MR_STR_ARG(prefix), slash, shard,
+    rs->objects->prefix = mr_alloc(room);
+    snprintf(rs->objects->prefix, room, "%.*s%s%s%s", MR_STR_ARG(prefix), slash, shard,
              shard[0] ? "/" : "");
     return MR_OK;
 }
 
-static int objects_open(struct job *j, struct mr_err *err)
+static int objects_open(struct results *rs, struct mr_err *err)
 {
     struct objects *o = MR_NEW(struct objects);
     mr_str prefix;
     int rc;
 
-    j->objects = o;
-    o->batch = j->batch;
+    rs->objects = o;
+    o->state = rs->state;
     atomic_init(&o->may_stop, true);
-    o->id = mr_manifest_id(j->manifest);
-    MR_TRY(mr_s3_uri_parse(j->o->results.objects, &o->bucket, &prefix, err));
-    MR_TRY(prefix_make(j, prefix, err));
-    if (!mr_manifest_is_finished(j->manifest) || j->o->start.retries_dead) {
-        rc = place_open(j, err);
+    o->id = mr_manifest_id(rs->manifest);
+    MR_TRY(mr_s3_uri_parse(rs->o->results.objects, &o->bucket, &prefix, err));
+    MR_TRY(prefix_make(rs, prefix, err));
+    if (!mr_manifest_is_finished(rs->manifest) || rs->o->start.retries_dead) {
+        rc = place_open(rs, err);
     }
 out:
     return rc;
 }
 
-static void objects_close(struct job *j)
+static void objects_close(struct results *rs)
 {
-    struct objects *o = j->objects;
+    struct objects *o = rs->objects;
 
-    j->objects = NULL;
+    rs->objects = NULL;
     if (o) {
         struct mr_s3 *s3 = o->s3; /* which is_stopped uses until the end */
         mr_s3_free(&s3);
@@ -339,34 +339,34 @@ static void objects_close(struct job *j)
 }
 
 /* In the job's folder, without a name: its space is free again whatever ends the process. */
-static int data_open(const struct job *j, struct mr_err *err)
+static int data_open(const struct results *rs, struct mr_err *err)
 {
-    const size_t room = strlen(j->folder) + 32;
+    const size_t room = strlen(rs->folder) + 32;
     char *path = mr_alloc(room);
 
-    snprintf(path, room, "%s/" MR_FILE_TMP "object-XXXXXX", j->folder);
+    snprintf(path, room, "%s/" MR_FILE_TMP "object-XXXXXX", rs->folder);
     const int fd = mkostemp(path, O_CLOEXEC);
     if (fd >= 0) {
         unlink(path);
     }
-    const int rc = fd < 0 ? batch_file_fail(err, "make a file in", j->folder) : fd;
+    const int rc = fd < 0 ? batch_file_fail(err, "make a file in", rs->folder) : fd;
     mr_free(path);
     return rc;
 }
 
-static int objects_begin(struct job *j, struct open_part *p, const struct extent *e,
+static int objects_begin(struct results *rs, struct open_part *p, const struct extent *e,
                          struct mr_err *err)
 {
-    struct mr_writer_options writer = j->o->results.writer;
-    struct objects *o = j->objects;
-    int rc = place_open(j, err);
+    struct mr_writer_options writer = rs->o->results.writer;
+    struct objects *o = rs->objects;
+    int rc = place_open(rs, err);
 
     if (rc == MR_OK) {
-        rc = j->o->results.order == MR_BATCH_UNORDERED
-                 ? mr_manifest_part_begin_elsewhere(j->manifest, j->o->results.suffix, &p->results,
-                                                    err)
-                 : mr_manifest_part_begin_elsewhere_at(j->manifest, e->file, e->first,
-                                                       j->o->results.suffix, &p->results, err);
+        rc = rs->o->results.order == MR_BATCH_UNORDERED
+                 ? mr_manifest_part_begin_elsewhere(rs->manifest, rs->o->results.suffix,
+                                                    &p->results, err)
+                 : mr_manifest_part_begin_elsewhere_at(rs->manifest, e->file, e->first,
+                                                       rs->o->results.suffix, &p->results, err);
     }
     if (rc < 0) {
         return rc;
@@ -374,17 +374,17 @@ static int objects_begin(struct job *j, struct open_part *p, const struct extent
     p->has_results = true;
     int fd;
     do {
-        fd = data_open(j, err);
-    } while (fd < 0 && disk_wait(j->committer, err));
+        fd = data_open(rs, err);
+    } while (fd < 0 && disk_wait(rs->committer, err));
     if (fd < 0) {
         return fd;
     }
     p->object = MR_NEW(struct object_part);
     *p->object = (struct object_part){.fd = fd, .key = key_of_part(o, p->results.name)};
     p->object->upload = mr_s3_upload_new(o->s3, place(o, mr_str_c(p->object->key)), fd,
-                                         MR_MIN(j->o->results.part_bytes, LARGEST));
-    writer.on_no_room = (struct mr_no_room){disk_wait_fn, j->committer};
-    return mr_writer_new(&p->writer, fd, batch_outputs_schema(j->outputs), &writer, err);
+                                         MR_MIN(rs->o->results.part_bytes, LARGEST));
+    writer.on_no_room = (struct mr_no_room){disk_wait_fn, rs->committer};
+    return mr_writer_new(&p->writer, fd, batch_outputs_schema(rs->model->outputs), &writer, err);
 }
 
 static int data_bytes(const struct object_part *d, uint64_t *out, struct mr_err *err)
@@ -398,13 +398,13 @@ static int data_bytes(const struct object_part *d, uint64_t *out, struct mr_err 
     return MR_OK;
 }
 
-static int objects_put(struct job *j, struct open_part *p, const struct extent *e,
+static int objects_put(struct results *rs, struct open_part *p, const struct extent *e,
                        const struct extent_answer *a, struct mr_err *err)
 {
     uint64_t bytes = 0;
     int rc = mr_writer_put(p->writer, a->rows, 0, a->rows->count, err);
 
-    (void)j;
+    (void)rs;
     (void)e;
     rc = rc < 0 ? rc : data_bytes(p->object, &bytes, err);
     return rc < 0 ? rc : mr_s3_upload_more(p->object->upload, bytes, err);
@@ -415,17 +415,17 @@ static uint64_t objects_bytes(const struct open_part *p)
     return p->writer ? mr_writer_bytes(p->writer) : 0;
 }
 
-static uint64_t objects_most_bytes(const struct job *j)
+static uint64_t objects_most_bytes(const struct results *rs)
 {
-    return MR_MIN(j->o->results.part_bytes, LARGEST);
+    return MR_MIN(rs->o->results.part_bytes, LARGEST);
 }
 
-static int objects_finish(struct job *j, struct open_part *p, struct mr_err *err)
+static int objects_finish(struct results *rs, struct open_part *p, struct mr_err *err)
 {
     uint64_t bytes = 0;
     int rc;
 
-    (void)j;
+    (void)rs;
     MR_TRY(mr_writer_finish(p->writer, err));
     MR_TRY(data_bytes(p->object, &bytes, err));
     MR_TRY(mr_s3_upload_finish(p->object->upload, bytes, err));
@@ -458,22 +458,22 @@ static int items_cmp(const void *a, const void *b)
 }
 
 /* {"id":…,"rows":…,"dead":…,"objects":[{"key":"p-…","rows":…,"bytes":…},…]} */
-static void manifest_put(const struct job *j, struct mr_buf *b)
+static void manifest_put(const struct results *rs, struct mr_buf *b)
 {
-    const size_t count = mr_manifest_item_count(j->manifest);
-    const struct mr_manifest_totals totals = mr_manifest_totals(j->manifest);
+    const size_t count = mr_manifest_item_count(rs->manifest);
+    const struct mr_manifest_totals totals = mr_manifest_totals(rs->manifest);
     const struct mr_manifest_item **items =
         MR_NEW_ARRAY(const struct mr_manifest_item *, count + 1);
     bool is_first = true;
 
     for (size_t i = 0; i < count; i++) {
-        items[i] = mr_manifest_item(j->manifest, i);
+        items[i] = mr_manifest_item(rs->manifest, i);
     }
     qsort(items, count, sizeof *items, items_cmp);
-    mr_buf_printf(b, "{\"id\":\"%s\",\"rows\":%llu,\"dead\":%llu,\"objects\":[", j->objects->id,
+    mr_buf_printf(b, "{\"id\":\"%s\",\"rows\":%llu,\"dead\":%llu,\"objects\":[", rs->objects->id,
                   (unsigned long long)totals.rows, (unsigned long long)totals.dead);
     for (size_t i = 0; i < count; i++) {
-        char *key = items[i]->part ? key_of_part(j->objects, items[i]->part) : NULL;
+        char *key = items[i]->part ? key_of_part(rs->objects, items[i]->part) : NULL;
         if (key) {
             mr_buf_c(b, is_first ? "\n{\"key\":" : ",\n{\"key\":");
             mr_json_put_string(b, mr_str_c(key));
@@ -497,20 +497,20 @@ static int text_put(const struct objects *o, const char *name, mr_str text, stru
     return rc;
 }
 
-static int objects_publish(struct job *j, struct mr_err *err)
+static int objects_publish(struct results *rs, struct mr_err *err)
 {
-    struct objects *o = j->objects;
+    struct objects *o = rs->objects;
     struct survey s = {.o = o};
     struct mr_buf text;
     int rc;
 
     mr_buf_init(&text, 0);
-    MR_TRY(place_open(j, err)); /* all that was added may be dead letters */
+    MR_TRY(place_open(rs, err)); /* all that was added may be dead letters */
     atomic_store_explicit(&o->may_stop, true, memory_order_relaxed);
-    MR_TRY(survey_make(j, &s, err)); /* a start that was taken for dead may have added some */
+    MR_TRY(survey_make(rs, &s, err)); /* a start that was taken for dead may have added some */
     MR_TRY(survey_settle(&s, err));
     MR_TRY(uploads_end(o, err)); /* one whose begin was lost and made again */
-    manifest_put(j, &text);
+    manifest_put(rs, &text);
     if (text.failed) {
         rc = MR_FAIL(err, MR_E_EXHAUSTED, "no memory for " MANIFEST);
         goto out;

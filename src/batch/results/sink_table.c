@@ -9,13 +9,13 @@
 #include "base/clock.h"
 #include "base/map.h"
 #include "batch/common/extent.h"
-#include "batch/common/job.h"
 #include "batch/common/storage.h"
 #include "batch/protocols/oip/answer.h"
 #include "codec/json.h"
 #include "committer.h"
 #include "disk.h"
 #include "dlq_retry.h"
+#include "results.h"
 #include "sink.h"
 #include "table/store.h"
 
@@ -32,7 +32,7 @@ struct lost {
 };
 
 struct reconcile {
-    struct job *job;
+    struct results *results;
     struct mr_map known; /* names of the manifest that the database has as well */
     MR_VEC(struct lost) lost;
 };
@@ -74,7 +74,7 @@ static int note_read(mr_str note, struct lost *out, struct mr_err *err)
 static int commit_seen(void *ctx, mr_str name, uint64_t rows, mr_str note, struct mr_err *err)
 {
     struct reconcile *r = ctx;
-    const struct mr_manifest *m = r->job->manifest;
+    const struct mr_manifest *m = r->results->manifest;
     struct lost lost = {.rows = rows};
 
     if (mr_manifest_find(m, name)) {
@@ -91,7 +91,7 @@ static int commit_seen(void *ctx, mr_str name, uint64_t rows, mr_str note, struc
 /* A database that was set back has fewer commits than the manifest. */
 static int known_check(const struct reconcile *r, struct mr_err *err)
 {
-    const struct mr_manifest *m = r->job->manifest;
+    const struct mr_manifest *m = r->results->manifest;
 
     for (size_t i = 0; i < mr_manifest_item_count(m); i++) {
         const struct mr_manifest_item *item = mr_manifest_item(m, i);
@@ -106,56 +106,56 @@ static int known_check(const struct reconcile *r, struct mr_err *err)
     return MR_OK;
 }
 
-static bool are_done(const struct job *j, const struct lost *l)
+static bool are_done(const struct results *rs, const struct lost *l)
 {
     const struct mr_manifest_extent *e = &l->extents.at[0];
 
     return l->extents.len > 0 &&
-           mr_ranges_contains(mr_manifest_done(j->manifest, e->file), e->first, e->first + 1);
+           mr_ranges_contains(mr_manifest_done(rs->manifest, e->file), e->first, e->first + 1);
 }
 
 /* Either rows that had no outcome, or dead letters that were tried again. */
-static int lost_add(struct job *j, struct lost *l, struct mr_err *err)
+static int lost_add(struct results *rs, struct lost *l, struct mr_err *err)
 {
     struct open_part part = {.rows = l->rows, .has_results = true};
-    struct dlq_retry *retry = j->dlq_retry;
+    struct dlq_retry *retry = rs->dlq_retry;
     int rc;
 
-    MR_TRY(mr_manifest_part_find_elsewhere(j->manifest, mr_str_c(l->name), &part.results, err));
+    MR_TRY(mr_manifest_part_find_elsewhere(rs->manifest, mr_str_c(l->name), &part.results, err));
     const struct mr_manifest_add add = {.part = &part.results,
                                         .rows = l->rows,
                                         .extents = l->extents.at,
                                         .extent_count = l->extents.len};
-    if (!are_done(j, l)) {
-        rc = mr_manifest_commit(j->manifest, &add, 1, err);
+    if (!are_done(rs, l)) {
+        rc = mr_manifest_commit(rs->manifest, &add, 1, err);
         goto out;
     }
     mr_buf_init(&part.lines, 0);
     for (size_t i = 0; i < l->extents.len; i++) {
         MR_VEC_PUSH(&part.extents, l->extents.at[i]);
     }
-    MR_TRY(dlq_retry_new(&j->dlq_retry, j, err));
-    rc = dlq_retry_commit(j, &part, err);
-    dlq_retry_free(&j->dlq_retry);
-    j->dlq_retry = retry;
+    MR_TRY(dlq_retry_new(&rs->dlq_retry, rs, err));
+    rc = dlq_retry_commit(rs, &part, err);
+    dlq_retry_free(&rs->dlq_retry);
+    rs->dlq_retry = retry;
 out:
     if (part.has_dead) {
-        mr_manifest_part_drop(j->manifest, &part.dead);
+        mr_manifest_part_drop(rs->manifest, &part.dead);
     }
     mr_buf_fini(&part.lines);
     MR_VEC_FINI(&part.extents);
     return rc < 0 ? MR_WRAP(err, rc, "taking %s, which the database has", l->name) : MR_OK;
 }
 
-static int reconcile(struct job *j, struct mr_err *err)
+static int reconcile(struct results *rs, struct mr_err *err)
 {
-    struct reconcile r = {.job = j};
+    struct reconcile r = {.results = rs};
     int rc;
 
-    MR_TRY(mr_store_commits(j->store, commit_seen, &r, err));
+    MR_TRY(mr_store_commits(rs->store, commit_seen, &r, err));
     MR_TRY(known_check(&r, err));
     for (size_t i = 0; i < r.lost.len; i++) {
-        MR_TRY(lost_add(j, &r.lost.at[i], err));
+        MR_TRY(lost_add(rs, &r.lost.at[i], err));
     }
 out:
     for (size_t i = 0; i < r.lost.len; i++) {
@@ -169,40 +169,40 @@ out:
 
 /* ---- the sink ---- */
 
-static int table_open(struct job *j, struct mr_err *err)
+static int table_open(struct results *rs, struct mr_err *err)
 {
     const struct mr_store_options options = {
-        .database = j->o->results.database,
-        .table = j->o->results.table,
-        .schema = batch_outputs_schema(j->outputs),
-        .job = mr_manifest_id(j->manifest),
-        .epoch = mr_manifest_epoch(j->manifest),
-        .has_rows = mr_manifest_totals(j->manifest).parts > 0,
-        .outage_ns = j->o->limits.outage_ns,
+        .database = rs->o->results.database,
+        .table = rs->o->results.table,
+        .schema = batch_outputs_schema(rs->model->outputs),
+        .job = mr_manifest_id(rs->manifest),
+        .epoch = mr_manifest_epoch(rs->manifest),
+        .has_rows = mr_manifest_totals(rs->manifest).parts > 0,
+        .outage_ns = rs->o->limits.outage_ns,
         .is_stopped = batch_has_stop,
-        .ctx = j->batch,
+        .ctx = rs->state,
     };
-    int rc = mr_store_open(&j->store, &options, err);
+    int rc = mr_store_open(&rs->store, &options, err);
 
-    return rc < 0 ? rc : reconcile(j, err);
+    return rc < 0 ? rc : reconcile(rs, err);
 }
 
-static void table_close(struct job *j)
+static void table_close(struct results *rs)
 {
-    mr_store_close(&j->store);
+    mr_store_close(&rs->store);
 }
 
-static int table_begin(struct job *j, struct open_part *p, const struct extent *e,
+static int table_begin(struct results *rs, struct open_part *p, const struct extent *e,
                        struct mr_err *err)
 {
-    int rc = mr_manifest_part_begin_elsewhere(j->manifest, PART_SUFFIX, &p->results, err);
+    int rc = mr_manifest_part_begin_elsewhere(rs->manifest, PART_SUFFIX, &p->results, err);
 
     (void)e;
     p->has_results = rc == MR_OK;
     return rc;
 }
 
-static int table_put(struct job *j, struct open_part *p, const struct extent *e,
+static int table_put(struct results *rs, struct open_part *p, const struct extent *e,
                      const struct extent_answer *a, struct mr_err *err)
 {
     const struct mr_manifest_extent rows = {e->file, e->first + a->first, a->rows->count};
@@ -212,7 +212,7 @@ static int table_put(struct job *j, struct open_part *p, const struct extent *e,
     /* The rows themselves keep all of their input and of the answer in memory. */
     struct mr_rows *copy = mr_rows_copy(a->rows, 0, a->rows->count);
 
-    (void)j;
+    (void)rs;
     if (!copy) {
         return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for %" PRIu64 " rows of results",
                        a->rows->count);
@@ -233,12 +233,12 @@ static uint64_t table_bytes(const struct open_part *p)
 }
 
 /* They are held in memory, which others need as well. */
-static uint64_t table_most_bytes(const struct job *j)
+static uint64_t table_most_bytes(const struct results *rs)
 {
-    return MR_MIN(j->o->results.part_bytes, j->o->memory_bytes / 8);
+    return MR_MIN(rs->o->results.part_bytes, rs->o->memory_bytes / 8);
 }
 
-static int table_finish(struct job *j, struct open_part *p, struct mr_err *err)
+static int table_finish(struct results *rs, struct open_part *p, struct mr_err *err)
 {
     struct mr_buf note;
     int rc;
@@ -254,9 +254,9 @@ static int table_finish(struct job *j, struct open_part *p, struct mr_err *err)
     do { /* a full disk of the database is waited for as one of the folder's */
         rc = note.failed
                  ? MR_FAIL(err, MR_E_NOMEM, "no memory for a note")
-                 : mr_store_commit(j->store, mr_str_c(p->results.name), mr_buf_view(&note),
+                 : mr_store_commit(rs->store, mr_str_c(p->results.name), mr_buf_view(&note),
                                    (const struct mr_rows *const *)p->held.at, p->held.len, err);
-    } while (rc < 0 && disk_wait(j->committer, err));
+    } while (rc < 0 && disk_wait(rs->committer, err));
     mr_buf_fini(&note);
     return rc;
 }
@@ -270,10 +270,10 @@ static void table_drop(struct open_part *p)
     MR_VEC_FINI(&p->held_rows);
 }
 
-static void table_stop(struct job *j)
+static void table_stop(struct results *rs)
 {
-    if (j->store) {
-        mr_store_stop(j->store, mr_ns_after(mr_now_ns(), STOP_NS));
+    if (rs->store) {
+        mr_store_stop(rs->store, mr_ns_after(mr_now_ns(), STOP_NS));
     }
 }
 

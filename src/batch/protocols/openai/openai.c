@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-#include "batch/common/job.h"
+#include "batch/common/dialect.h"
 #include "batch/protocols/oip/answer.h"
 #include "codec/json.h"
 #include "openai.h"
@@ -189,30 +189,30 @@ out:
     return rc;
 }
 
-void openai_drop(struct job *j)
+void openai_drop(struct dialect_model *model)
 {
-    openai_free(&j->openai);
+    openai_free(&model->openai);
 }
 
 /* ---- columns of the input ---- */
 
-static int want(struct job *j, struct mr_err *err)
+static int want(struct dialect_model *model, struct mr_err *err)
 {
-    const struct openai *a = j->openai;
+    const struct openai *a = model->openai;
     const char *messages = a->o->messages;
 
     (void)err;
     if (messages) {
-        mr_schema_add(&j->wanted, &(struct mr_field){.name = (char *)(uintptr_t)messages,
-                                                     .type = MR_COLUMN_STRING,
-                                                     .is_json = true,
-                                                     .is_nullable = true});
+        mr_schema_add(&model->wanted, &(struct mr_field){.name = (char *)(uintptr_t)messages,
+                                                         .type = MR_COLUMN_STRING,
+                                                         .is_json = true,
+                                                         .is_nullable = true});
     }
     if (a->prompt) {
-        template_want(a->prompt, &j->wanted);
+        template_want(a->prompt, &model->wanted);
     }
     if (a->system) {
-        template_want(a->system, &j->wanted);
+        template_want(a->system, &model->wanted);
     }
     return MR_OK;
 }
@@ -355,11 +355,11 @@ static int outputs_choose(struct openai *a, const struct mr_batch_options *o, st
     return MR_OK;
 }
 
-static int bind(struct job *j, const struct mr_schema *table, struct mr_err *err)
+static int bind(struct dialect_model *model, const struct mr_schema *table,
+                const struct mr_schema *all, struct mr_err *err)
 {
-    const struct mr_batch_options *o = j->o;
-    struct openai *a = j->openai;
-    const struct mr_schema *all = mr_source_columns(j->source);
+    const struct mr_batch_options *o = model->o;
+    struct openai *a = model->openai;
     const struct batch_outputs_options options = {.columns = all,
                                                   .carried = o->results.carried,
                                                   .carried_count = o->results.carried_count,
@@ -372,11 +372,11 @@ static int bind(struct job *j, const struct mr_schema *table, struct mr_err *err
     MR_TRY(a->system ? template_bind(a->system, table, all, err) : MR_OK);
     MR_TRY(a->prompt ? template_bind(a->prompt, table, all, err) : MR_OK);
     MR_TRY(outputs_choose(a, o, &columns, err));
-    MR_TRY(batch_outputs_of(&j->outputs, &columns, table, &options, err));
+    MR_TRY(batch_outputs_of(&model->outputs, &columns, table, &options, err));
     for (size_t i = 0; i < a->output_count; i++) {
         mr_column_builder_init(
             &a->outputs[i].builder,
-            &batch_outputs_schema(j->outputs)->fields[o->results.carried_count + i]);
+            &batch_outputs_schema(model->outputs)->fields[o->results.carried_count + i]);
     }
 out:
     if (rc < 0) {
@@ -388,9 +388,9 @@ out:
 
 /* ---- rows ---- */
 
-static bool are_good(const struct job *j, const struct mr_rows *rows)
+static bool are_good(const struct dialect_model *model, const struct mr_rows *rows)
 {
-    const struct openai *a = j->openai;
+    const struct openai *a = model->openai;
 
     return a->messages < 0 &&
            (a->o->null_text || (template_has_all(a->prompt, rows) &&
@@ -430,9 +430,10 @@ static bool messages_are_bad(const struct openai *a, const struct mr_rows *rows,
     return is_bad;
 }
 
-static bool is_bad(const struct job *j, const struct mr_rows *rows, uint64_t row, char *why)
+static bool is_bad(const struct dialect_model *model, const struct mr_rows *rows, uint64_t row,
+                   char *why)
 {
-    const struct openai *a = j->openai;
+    const struct openai *a = model->openai;
     const char *name = NULL;
 
     if (!a->o->null_text) {
@@ -446,53 +447,53 @@ static bool is_bad(const struct job *j, const struct mr_rows *rows, uint64_t row
     return a->messages >= 0 && messages_are_bad(a, rows, row, why);
 }
 
-static bool takes_rows(const struct job *j)
+static bool takes_rows(const struct dialect_model *model)
 {
-    return !is_chat(j->openai);
+    return !is_chat(model->openai);
 }
 
-static uint64_t together(const struct job *j, const struct mr_rows *rows, uint64_t first,
-                         uint64_t most)
+static uint64_t together(const struct dialect_model *model, const struct mr_rows *rows,
+                         uint64_t first, uint64_t most)
 {
     (void)rows;
     (void)first;
-    return takes_rows(j) ? most : 1;
+    return takes_rows(model) ? most : 1;
 }
 
-static bool joins(const struct job *j, const struct mr_rows *rows, uint64_t row,
+static bool joins(const struct dialect_model *model, const struct mr_rows *rows, uint64_t row,
                   const struct mr_rows *others, uint64_t other)
 {
     (void)rows;
     (void)row;
     (void)others;
     (void)other;
-    return takes_rows(j);
+    return takes_rows(model);
 }
 
-static uint64_t extent_rows(const struct job *j)
+static uint64_t extent_rows(const struct dialect_model *model)
 {
-    return takes_rows(j) ? VECTOR_ROWS : EXTENT_ROWS;
+    return takes_rows(model) ? VECTOR_ROWS : EXTENT_ROWS;
 }
 
-static uint64_t answer_bytes(const struct job *j)
+static uint64_t answer_bytes(const struct dialect_model *model)
 {
-    const struct openai *a = j->openai;
+    const struct openai *a = model->openai;
     const uint64_t text =
         a->max_tokens ? MR_MIN(a->max_tokens, (uint64_t)TOKENS_BELIEVED) : ANSWER_TOKENS;
 
     return ROW_BYTES + (has_vectors(a) ? a->width * sizeof(float) : text * TOKEN_BYTES);
 }
 
-static bool knows_bytes(const struct job *j)
+static bool knows_bytes(const struct dialect_model *model)
 {
-    return has_vectors(j->openai) || j->openai->max_tokens > 0;
+    return has_vectors(model->openai) || model->openai->max_tokens > 0;
 }
 
 /* ---- identity of the job ---- */
 
-static size_t identity(const struct job *j, const char **keys, struct mr_buf *texts)
+static size_t identity(const struct dialect_model *model, const char **keys, struct mr_buf *texts)
 {
-    const struct mr_batch_openai *o = j->openai->o;
+    const struct mr_batch_openai *o = model->openai->o;
     const struct {
         const char *key;
         const char *text;
@@ -511,10 +512,11 @@ static size_t identity(const struct job *j, const char **keys, struct mr_buf *te
     }
     keys[n] = "parameters";
     mr_buf_char(&texts[n], '{');
-    mr_buf_str(&texts[n], mr_str_sub(mr_buf_view(&j->openai->tail), 1, SIZE_MAX));
-    if (j->openai->max_tokens > 0) {
-        mr_buf_printf(&texts[n], "%s\"%s\":%llu", j->openai->tail.len > 0 ? "," : "",
-                      j->openai->max_tokens_name, (unsigned long long)j->openai->max_tokens);
+    mr_buf_str(&texts[n], mr_str_sub(mr_buf_view(&model->openai->tail), 1, SIZE_MAX));
+    if (model->openai->max_tokens > 0) {
+        mr_buf_printf(&texts[n], "%s\"%s\":%llu", model->openai->tail.len > 0 ? "," : "",
+                      model->openai->max_tokens_name,
+                      (unsigned long long)model->openai->max_tokens);
     }
     mr_buf_char(&texts[n++], '}');
     return n;

@@ -6,7 +6,7 @@
 
 #include "base/vec.h"
 #include "batch/common/call.h"
-#include "batch/common/job.h"
+#include "batch/common/dialect.h"
 #include "json_schema.h"
 #include "openai_answer.h"
 #include "template.h"
@@ -61,7 +61,7 @@ int openai_new(struct openai **out, const struct mr_batch_options *o, struct mr_
 void openai_hide(const struct openai *a, char *text, size_t len);
 
 /** dialect.free */
-void openai_drop(struct job *j);
+void openai_drop(struct dialect_model *model);
 
 /* ---- openai_ask.c ---- */
 
@@ -83,11 +83,11 @@ size_t openai_headers(const struct openai *a, struct mr_header *out);
 
 void openai_tokens_init(struct openai_tokens *t);
 /** dialect.size: tokens of answers, and with prompts. */
-uint64_t openai_size(const struct job *j, const struct work *w, uint64_t *out_weight);
+uint64_t openai_size(const struct dialect_model *model, const struct work *w, uint64_t *out_weight);
 /** Adds what a call took; what its latency is divided by. */
 uint64_t openai_count(struct call *k, const struct openai_answer *answer);
 /** No more calls: the tokens that the job may take are used up. */
-bool openai_is_spent(const struct job *j);
+bool openai_is_spent(const struct dialect_model *model);
 
 /* ---- openai_rows.c ---- */
 

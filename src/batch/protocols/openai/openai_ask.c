@@ -8,7 +8,7 @@
  * The answer to the last one is the answer of the host. */
 #include <stdio.h>
 
-#include "batch/common/job.h"
+#include "batch/common/dialect.h"
 #include "codec/json.h"
 #include "openai.h"
 
@@ -21,7 +21,7 @@ static void get(struct host *h, const char *prefix, const char *path, mr_client_
                                               .path = {text, (size_t)n},
                                               .headers = headers,
                                               .header_count =
-                                                  openai_headers(h->job->openai, headers),
+                                                  openai_headers(h->model->openai, headers),
                                               .timeout_ns = h->ask_timeout_ns};
     mr_client_send(h->transport.client, &request, done, h);
 }
@@ -30,11 +30,11 @@ static void tell(struct host *h, int rc, const struct mr_err *err)
 {
     struct mr_err clean;
 
-    h->job->has_metadata = h->job->has_metadata || rc == MR_OK;
+    h->model->has_metadata = h->model->has_metadata || rc == MR_OK;
     mr_err_clear(&clean);
     if (rc < 0) {
         clean = *err;
-        openai_hide(h->job->openai, clean.msg, strlen(clean.msg));
+        openai_hide(h->model->openai, clean.msg, strlen(clean.msg));
     }
     h->told(h, rc, &clean);
 }
@@ -57,7 +57,7 @@ static void vector_ask(struct host *h);
 
 static int vector_told(struct host *h, const struct mr_client_response *r, struct mr_err *err)
 {
-    struct openai *a = h->job->openai;
+    struct openai *a = h->model->openai;
     struct openai_answer answer = {.width = a->width};
     struct mr_arena arena;
 
@@ -94,14 +94,14 @@ static void on_vector(void *ctx, int rc, const struct mr_err *told,
 
 static void vector_ask(struct host *h)
 {
-    const struct openai *a = h->job->openai;
+    const struct openai *a = h->model->openai;
     struct mr_header headers[2];
     char path[300];
     struct mr_buf body;
 
     mr_buf_init(&body, 0);
     MR_BUF_LIT(&body, "{\"model\":");
-    mr_json_put_string(&body, mr_str_c(h->job->o->model.name));
+    mr_json_put_string(&body, mr_str_c(h->model->o->model.name));
     MR_BUF_LIT(&body, ",\"input\":[\"one\"]");
     mr_buf_str(&body, mr_buf_view(&a->tail));
     mr_buf_c(&body, h->sends_floats ? "}" : ",\"encoding_format\":\"base64\"}");
@@ -135,7 +135,7 @@ static void on_health(void *ctx, int rc, const struct mr_err *told,
         rc = status_fail("GET /health", response, &err);
         told = &err;
     }
-    if (rc < 0 || h->job->openai->o->api != MR_BATCH_API_EMBEDDINGS) {
+    if (rc < 0 || h->model->openai->o->api != MR_BATCH_API_EMBEDDINGS) {
         tell(h, rc, told);
         return;
     }
@@ -150,7 +150,7 @@ static void on_models(void *ctx, int rc, const struct mr_err *told,
 
     if (rc == MR_OK && !is_unknown(response->status)) {
         rc = response->status == 200
-                 ? openai_answer_models(body_of(response), h->job->o->model.name, &err)
+                 ? openai_answer_models(body_of(response), h->model->o->model.name, &err)
                  : status_fail("GET /models", response, &err);
         told = &err;
     }

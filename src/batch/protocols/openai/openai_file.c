@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 #include "batch/common/call.h"
-#include "batch/common/job.h"
+#include "batch/common/dialect.h"
 #include "batch/protocols/oip/answer.h"
 #include "codec/json.h"
 #include "openai.h"
@@ -20,19 +20,20 @@ enum { CUSTOM_ID, METHOD, URL, BODY };
 static const char *const names[] = {
     [CUSTOM_ID] = "custom_id", [METHOD] = "method", [URL] = "url", [BODY] = "body"};
 
-static int want(struct job *j, struct mr_err *err)
+static int want(struct dialect_model *model, struct mr_err *err)
 {
     (void)err;
     for (int i = CUSTOM_ID; i <= BODY; i++) {
-        mr_schema_add(&j->wanted, &(struct mr_field){.name = (char *)(uintptr_t)names[i],
-                                                     .type = MR_COLUMN_STRING,
-                                                     .is_json = i == BODY,
-                                                     .is_nullable = true});
+        mr_schema_add(&model->wanted, &(struct mr_field){.name = (char *)(uintptr_t)names[i],
+                                                         .type = MR_COLUMN_STRING,
+                                                         .is_json = i == BODY,
+                                                         .is_nullable = true});
     }
     return MR_OK;
 }
 
-static int bind(struct job *j, const struct mr_schema *table, struct mr_err *err)
+static int bind(struct dialect_model *model, const struct mr_schema *table,
+                const struct mr_schema *all, struct mr_err *err)
 {
     static struct mr_field fields[] = {
         {.name = (char *)(uintptr_t) "id", .type = MR_COLUMN_STRING},
@@ -45,9 +46,10 @@ static int bind(struct job *j, const struct mr_schema *table, struct mr_err *err
     };
     const size_t count = sizeof fields / sizeof *fields;
     const struct batch_outputs_options options = {0};
-    struct openai *a = j->openai;
+    struct openai *a = model->openai;
     char text[128];
 
+    (void)all;
     for (int i = CUSTOM_ID; i <= BODY; i++) {
         a->file_columns[i] = mr_schema_find(table, mr_str_c(names[i]));
         if (a->file_columns[i] < 0 && i != METHOD) {
@@ -68,10 +70,10 @@ static int bind(struct job *j, const struct mr_schema *table, struct mr_err *err
     }
     a->outputs = MR_NEW_ARRAY(struct openai_output, count);
     int rc =
-        batch_outputs_of(&j->outputs, &(struct mr_schema){fields, count}, table, &options, err);
+        batch_outputs_of(&model->outputs, &(struct mr_schema){fields, count}, table, &options, err);
     for (size_t i = 0; i < count && rc == MR_OK; i++) {
         mr_column_builder_init(&a->outputs[i].builder,
-                               &batch_outputs_schema(j->outputs)->fields[i]);
+                               &batch_outputs_schema(model->outputs)->fields[i]);
         a->output_count++;
     }
     return rc;
@@ -130,9 +132,10 @@ static const char *body_fault(mr_str body)
                       : NULL;
 }
 
-static bool is_bad(const struct job *j, const struct mr_rows *rows, uint64_t row, char *why)
+static bool is_bad(const struct dialect_model *model, const struct mr_rows *rows, uint64_t row,
+                   char *why)
 {
-    const struct openai *a = j->openai;
+    const struct openai *a = model->openai;
     const mr_str method = cell(a, rows, row, METHOD);
     const char *fault = NULL;
 
@@ -149,43 +152,43 @@ static bool is_bad(const struct job *j, const struct mr_rows *rows, uint64_t row
     return fault;
 }
 
-static bool are_good(const struct job *j, const struct mr_rows *rows)
+static bool are_good(const struct dialect_model *model, const struct mr_rows *rows)
 {
-    (void)j;
+    (void)model;
     (void)rows;
     return false;
 }
 
-static bool takes_rows(const struct job *j)
+static bool takes_rows(const struct dialect_model *model)
 {
-    (void)j;
+    (void)model;
     return false;
 }
 
-static uint64_t together(const struct job *j, const struct mr_rows *rows, uint64_t first,
-                         uint64_t most)
+static uint64_t together(const struct dialect_model *model, const struct mr_rows *rows,
+                         uint64_t first, uint64_t most)
 {
-    (void)j;
+    (void)model;
     (void)rows;
     (void)first;
     return MR_MIN(most, (uint64_t)1);
 }
 
-static uint64_t extent_rows(const struct job *j)
+static uint64_t extent_rows(const struct dialect_model *model)
 {
-    (void)j;
+    (void)model;
     return EXTENT_ROWS;
 }
 
-static uint64_t answer_bytes(const struct job *j)
+static uint64_t answer_bytes(const struct dialect_model *model)
 {
-    (void)j;
+    (void)model;
     return ANSWER_BYTES;
 }
 
-static size_t identity(const struct job *j, const char **keys, struct mr_buf *texts)
+static size_t identity(const struct dialect_model *model, const char **keys, struct mr_buf *texts)
 {
-    (void)j;
+    (void)model;
     keys[0] = "api";
     MR_BUF_LIT(&texts[0], "\"batch file\"");
     return 1;
@@ -195,7 +198,7 @@ static size_t identity(const struct job *j, const char **keys, struct mr_buf *te
 
 static int send(struct call *k, int64_t timeout_ns, struct mr_err *err)
 {
-    const struct openai *a = k->job->openai;
+    const struct openai *a = k->model->openai;
     const struct row_range *s = &k->work->ranges[0];
     const mr_str url = cell(a, s->extent->rows, s->first, URL);
 
@@ -208,7 +211,7 @@ static void judge(struct call *k, const struct transport_reply *reply, struct tr
     struct mr_err err;
 
     if (!transport_judge_status(reply, a)) {
-        openai_hide(k->job->openai, a->cause, strlen(a->cause));
+        openai_hide(k->model->openai, a->cause, strlen(a->cause));
         if (reply->rc >= 0 && (reply->response->status == 404 || reply->response->status == 405)) {
             /* The line's address or model, which others need not share. */
             a->outcome = MR_BALANCE_REJECTED;
@@ -234,7 +237,7 @@ static void judge(struct call *k, const struct transport_reply *reply, struct tr
 static int rows(struct call *k, const struct transport_answer *answer, uint64_t first,
                 const struct row_range *of, struct mr_rows **out, struct mr_err *err)
 {
-    struct openai *a = k->job->openai;
+    struct openai *a = k->model->openai;
     struct mr_column_builder *builders[4];
     struct mr_buf b;
 
@@ -257,8 +260,8 @@ static int rows(struct call *k, const struct transport_answer *answer, uint64_t 
     mr_column_add_bytes(builders[2], mr_buf_view(&b));
     mr_column_add_null(builders[3]);
     mr_buf_fini(&b);
-    return batch_answer_built(k->job->outputs, of->extent->rows, of->first, of->count, builders, 4,
-                              out, err);
+    return batch_answer_built(k->model->outputs, of->extent->rows, of->first, of->count, builders,
+                              4, out, err);
 }
 
 const struct dialect openai_file_dialect = {

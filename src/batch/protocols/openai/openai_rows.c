@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #include "batch/common/call.h"
-#include "batch/common/job.h"
+#include "batch/common/dialect.h"
 #include "batch/protocols/oip/answer.h"
 #include "codec/json.h"
 #include "openai.h"
@@ -44,14 +44,14 @@ static bool schema_fault(struct call *k, const struct openai_choice *c, struct r
     const struct work *w = k->work;
     struct mr_err err;
 
-    if (json_schema_check(k->job->openai->schema, c->text, &k->arena, &err) == MR_OK) {
+    if (json_schema_check(k->model->openai->schema, c->text, &k->arena, &err) == MR_OK) {
         return false;
     }
     f->kind = "schema";
     f->raw = c->text;
     f->cause = mr_arena_printf(&k->arena, "the answer does not fit the schema: %s", err.msg).ptr;
     f->cause = f->cause ? f->cause : "no memory";
-    f->may_ask = w->asks - w->doublings < k->job->openai->o->reasks;
+    f->may_ask = w->asks - w->doublings < k->model->openai->o->reasks;
     f->note = f->may_ask ? schema_note(k, c->text, err.msg) : NULL;
     f->doublings = w->doublings;
     return true;
@@ -60,7 +60,7 @@ static bool schema_fault(struct call *k, const struct openai_choice *c, struct r
 /* What keeps an answer from being a result; false: nothing. */
 static bool choice_fault(struct call *k, const struct openai_choice *c, struct row_fault *f)
 {
-    const struct mr_batch_openai *o = k->job->openai->o;
+    const struct mr_batch_openai *o = k->model->openai->o;
     mr_str cause = {0};
 
     if (c->refusal.len > 0) {
@@ -79,7 +79,7 @@ static bool choice_fault(struct call *k, const struct openai_choice *c, struct r
         f->note = k->work->note;
         f->doublings = k->work->doublings + 1;
         cause = MR_STR("the answer was cut off at its length (--on-length, --param max_tokens=N)");
-    } else if (k->job->openai->schema) {
+    } else if (k->model->openai->schema) {
         return schema_fault(k, c, f);
     }
     f->cause = cause.ptr ? cause.ptr : "no memory";
@@ -107,7 +107,7 @@ static void faults_find(struct call *k, const struct openai_answer *answer,
 
 void openai_judge(struct call *k, const struct transport_reply *reply, struct transport_answer *a)
 {
-    const struct openai *openai = k->job->openai;
+    const struct openai *openai = k->model->openai;
     const bool has_vectors = openai->o->api == MR_BATCH_API_EMBEDDINGS;
     struct mr_err err;
 
@@ -124,7 +124,7 @@ void openai_judge(struct call *k, const struct transport_reply *reply, struct tr
     mr_err_set(&err, rc, MR_HERE, "no memory");
     if (answer) {
         answer->width = openai->width;
-        rc = has_vectors ? openai_answer_vectors(body, count, k->job->o->model.allows_nan,
+        rc = has_vectors ? openai_answer_vectors(body, count, k->model->o->model.allows_nan,
                                                  &k->arena, answer, &err)
                          : openai_answer_text(body, count, &k->arena, answer, &err);
     }
@@ -299,7 +299,7 @@ static void value_add(struct openai_output *o, const struct openai_answer *answe
 int openai_rows(struct call *k, const struct transport_answer *a, uint64_t first,
                 const struct row_range *of, struct mr_rows **out, struct mr_err *err)
 {
-    struct openai *openai = k->job->openai;
+    struct openai *openai = k->model->openai;
     struct mr_column_builder **builders =
         MR_ARENA_ARRAY(&k->arena, struct mr_column_builder *, openai->output_count + 1);
 
@@ -318,6 +318,6 @@ int openai_rows(struct call *k, const struct transport_answer *a, uint64_t first
     for (size_t o = 0; o < openai->output_count; o++) {
         builders[o] = &openai->outputs[o].builder;
     }
-    return batch_answer_built(k->job->outputs, of->extent->rows, of->first, of->count, builders,
+    return batch_answer_built(k->model->outputs, of->extent->rows, of->first, of->count, builders,
                               openai->output_count, out, err);
 }

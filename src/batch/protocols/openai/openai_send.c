@@ -1,6 +1,6 @@
 /* Requests. A call of chat is one row; completions and embeddings take a list of texts. */
 #include "batch/common/call.h"
-#include "batch/common/job.h"
+#include "batch/common/dialect.h"
 #include "codec/json.h"
 #include "openai.h"
 
@@ -90,7 +90,7 @@ static void put_body(const struct call *k, struct making *m)
     const struct openai *a = m->a;
 
     MR_BUF_LIT(m->body, "{\"model\":");
-    mr_json_put_string(m->body, mr_str_c(k->job->o->model.name));
+    mr_json_put_string(m->body, mr_str_c(k->model->o->model.name));
     mr_buf_char(m->body, ',');
     switch (a->o->api) {
     case MR_BATCH_API_COMPLETIONS: put_list(m, "prompt", k->work); break;
@@ -122,7 +122,7 @@ int openai_post(struct call *k, mr_str path, int64_t timeout_ns, struct mr_err *
                                               .path = whole,
                                               .headers = headers,
                                               .header_count =
-                                                  openai_headers(k->job->openai, headers),
+                                                  openai_headers(k->model->openai, headers),
                                               .pieces = &piece,
                                               .piece_count = 1,
                                               .timeout_ns = timeout_ns};
@@ -132,7 +132,7 @@ int openai_post(struct call *k, mr_str path, int64_t timeout_ns, struct mr_err *
 
 int openai_send(struct call *k, int64_t timeout_ns, struct mr_err *err)
 {
-    const struct openai *a = k->job->openai;
+    const struct openai *a = k->model->openai;
     struct making m = {.a = a, .rows = k->work->ranges[0].extent->rows, .body = &k->head};
 
     mr_buf_init(&m.text, 0);

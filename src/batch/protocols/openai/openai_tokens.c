@@ -4,7 +4,7 @@
  * most what it may have. Hosts are lent so many at a time (--max-tokens-in-flight), and latency is taken by token of an
  * answer, so that long answers do not look like hosts that make calls wait. */
 #include "batch/common/call.h"
-#include "batch/common/job.h"
+#include "batch/common/dialect.h"
 #include "openai.h"
 
 #define BYTES_A_TOKEN  4.0 /* before a host has counted */
@@ -52,9 +52,9 @@ static uint64_t answer_tokens(const struct openai *a, uint32_t doublings)
     return a->max_tokens ? MR_MIN(usual, most) : usual;
 }
 
-uint64_t openai_size(const struct job *j, const struct work *w, uint64_t *out_weight)
+uint64_t openai_size(const struct dialect_model *model, const struct work *w, uint64_t *out_weight)
 {
-    const struct openai *a = j->openai;
+    const struct openai *a = model->openai;
     const uint64_t answer = answer_tokens(a, w->doublings);
     uint64_t bytes = w->note ? strlen(w->note) : 0;
 
@@ -69,7 +69,7 @@ uint64_t openai_size(const struct job *j, const struct work *w, uint64_t *out_we
 
 uint64_t openai_count(struct call *k, const struct openai_answer *answer)
 {
-    struct openai_tokens *t = &k->job->openai->tokens;
+    struct openai_tokens *t = &k->model->openai->tokens;
     const uint64_t prompt = (uint64_t)answer->prompt_tokens;
     const uint64_t completion = (uint64_t)answer->completion_tokens;
 
@@ -82,7 +82,7 @@ uint64_t openai_count(struct call *k, const struct openai_answer *answer)
         t->bytes_each += BYTES_WEIGHT * (bytes - t->bytes_each);
         t->bytes_each = MR_MIN(MR_MAX(t->bytes_each, BYTES_LEAST), BYTES_MOST);
     }
-    if (completion > 0 && has_answers(k->job->openai)) {
+    if (completion > 0 && has_answers(k->model->openai)) {
         t->answers += k->work->count;
         mr_hist_add(&t->lengths, completion / k->work->count);
         return completion;
@@ -90,9 +90,9 @@ uint64_t openai_count(struct call *k, const struct openai_answer *answer)
     return k->work->count;
 }
 
-bool openai_is_spent(const struct job *j)
+bool openai_is_spent(const struct dialect_model *model)
 {
-    const struct openai *a = j->openai;
+    const struct openai *a = model->openai;
     return a && a->o->max_total_tokens > 0 && a->tokens.used >= a->o->max_total_tokens;
 }
 
