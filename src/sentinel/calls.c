@@ -1,9 +1,8 @@
-/* Calls: what models in workers ask other models.
+/* Calls of models in workers to other models.
  *
- * A call begins as an answer of the slot that its worker runs, on the thread that takes answers. It joins its worker's
- * list on the watching thread, which starts it, sends its answers, and hears of its end; only the answers are made by
- * other threads, and go through a list without a lock. A call has two ends, of the worker's side and of the one that runs
- * it, and is freed after both. */
+ * A call arrives as an answer of the slot that its worker runs, on the thread that takes answers. The watching thread adds
+ * it to its worker's list, starts it, sends its answers, and handles its end; other threads only make the answers, and
+ * pass them through a lock-free list. A call is freed after both its worker and the side that runs it have ended it. */
 #include "base/map.h"
 #include "ipc/call.h"
 #include "ipc/message.h"
@@ -13,9 +12,9 @@
 #define ARENA_LIMIT ((size_t)16 << 20)
 #define CALLS_MAX   256u /* of a worker, at once */
 
-/* An answer on its way to the worker, and then until the worker has done with it. */
+/* An answer, until the worker has released it. */
 struct call_answer {
-    struct call_answer *next; /* in the list of those to be sent; then in the call's */
+    struct call_answer *next; /* in the list of answers to send; then in the call's */
     struct call *call;
     uint64_t number;
     struct mr_buf body; /* of the frame */
@@ -26,15 +25,15 @@ struct call_answer {
 struct call {
     struct mr_worker_call base; /* first */
     TAILQ_ENTRY(call) link;
-    struct call *next; /* of those to be started */
+    struct call *next; /* in the list of calls to start */
     struct process_model *model;
     struct worker *worker;
     uint64_t life; /* of the worker's memory, when the call began */
     struct mr_ipc_call request;
     struct mr_arena arena;
     uint64_t answers;          /* so far */
-    struct call_answer *taken; /* that the worker has */
-    bool is_listed;            /* the worker's side wants answers */
+    struct call_answer *taken; /* answers that the worker holds */
+    bool is_listed;            /* the worker still takes answers */
     bool is_started, has_last;
 };
 
@@ -71,7 +70,7 @@ static void call_try_end(struct call *c)
     }
 }
 
-/* The worker has done with an answer. */
+/* The worker has released an answer. */
 static void answer_end(struct call *c, struct call_answer *a)
 {
     if (!a->is_last) {
@@ -80,7 +79,7 @@ static void answer_end(struct call *c, struct call_answer *a)
     answer_free(a);
 }
 
-/* The worker's side wants no more. */
+/* The worker takes no more answers. */
 static void call_leave(struct call *c)
 {
     TAILQ_REMOVE(&c->worker->calls, c, link);
@@ -146,7 +145,7 @@ out:
     return rc;
 }
 
-/* False: its worker has ended meanwhile, or has too many. */
+/* False: its worker has ended in between, or has too many calls. */
 static bool call_join(struct call *c)
 {
     struct worker *w = c->worker;
@@ -167,7 +166,8 @@ void calls_join(struct mr_sentinel *s)
     struct call *c = atomic_exchange_explicit(&s->begun, NULL, memory_order_acquire);
     struct call *next;
 
-    for (; c; c = next) { /* the newest one first: those to be started are in order again */
+    /* The newest call comes first, so that the list of calls to start is in order again. */
+    for (; c; c = next) {
         next = c->next;
         if (call_join(c)) {
             c->next = s->joined;
@@ -288,7 +288,7 @@ void calls_answer(struct mr_sentinel *s)
     }
 }
 
-/* ---- what the worker says ---- */
+/* ---- frames of the worker ---- */
 
 static struct call *call_find(struct worker *w, uint64_t number)
 {
@@ -333,7 +333,7 @@ int call_on_frame(struct worker *w, const struct mr_frame *f, struct mr_err *err
     } else if (c) {
         on_taken(c, answer);
     }
-    return MR_OK; /* otherwise it has ended here already */
+    return MR_OK; /* otherwise the call has already ended here */
 }
 
 void calls_end(struct worker *w)

@@ -1,5 +1,5 @@
-/* A model in processes, seen from the scheduler: opened, configured, an instance for each worker, closed. The callers wait
- * here for what the watching thread does. */
+/* A model in processes as the scheduler sees it: open, configure, one instance for each worker, close. Callers block here
+ * until the watching thread has done the work. */
 #include <string.h>
 #include <time.h>
 
@@ -18,7 +18,7 @@
 #define LOOK_NS      (20 * MR_NS_PER_MS)
 #define UNWANTED_NS  MR_NS_PER_S
 
-/* Until a worker has come further, or for a moment: the load may not be wanted any more. Lock held. */
+/* Waits for the progress of a worker, for a bounded time, as the load may be cancelled. Lock held. */
 static void wait_moved(struct mr_sentinel *s)
 {
     struct timespec until;
@@ -32,7 +32,7 @@ static void wait_moved(struct mr_sentinel *s)
     pthread_cond_timedwait(&s->moved, &s->lock, &until);
 }
 
-/* A text for as long as the sentinel; NULL: there are too many. Lock held. */
+/* A copy that lives as long as the sentinel; NULL: there are too many. Lock held. */
 static const char *step_keep(struct mr_sentinel *s, const char *text)
 {
     uint32_t i = 0;
@@ -49,7 +49,7 @@ static const char *step_keep(struct mr_sentinel *s, const char *text)
     return s->steps[i];
 }
 
-/* How far its process is with the model. Lock held. */
+/* The load step that its process reports. Lock held. */
 static void note_load(const struct worker *w)
 {
     struct process_model *m = w->model;
@@ -63,7 +63,7 @@ static void note_load(const struct worker *w)
     }
 }
 
-/* Whether a load that is not wanted any more is over: its backend has time to notice that. Lock held. */
+/* True if a cancelled load has ended; its backend gets time to notice the cancel. Lock held. */
 static bool is_given_up(struct worker *w, int64_t *io_since_ns)
 {
     const struct mr_loading *l = w->model->loading;
@@ -71,12 +71,12 @@ static bool is_given_up(struct worker *w, int64_t *io_since_ns)
     if (*io_since_ns == 0 && l && l->is_unwanted && l->is_unwanted(l)) {
         *io_since_ns = mr_now_ns();
         mr_shm_set_unwanted(w->model->shm);
-        w->goal = STEP_NONE; /* its end is no fault */
+        w->goal = STEP_NONE; /* its end does not count as a fault */
     }
     return *io_since_ns > 0 && (!w->is_running || mr_now_ns() - *io_since_ns > UNWANTED_NS);
 }
 
-/* Waits until the worker has come so far. */
+/* Waits until the worker has reached the step. */
 static int reach(struct worker *w, enum step goal, struct mr_err *err)
 {
     struct process_model *m = w->model;
@@ -229,7 +229,7 @@ static struct mr_model_memory model_memory(const struct mr_executor *e)
     return process_model_of(e)->opened.memory;
 }
 
-/* Nobody waits for them. */
+/* Their end is not waited for. */
 static void standbys_start(struct process_model *m)
 {
     struct mr_sentinel *s = m->sentinel;
@@ -357,7 +357,7 @@ static size_t texts_count(const char *const *list)
     return n;
 }
 
-/* A copy of what the workers are told, as long as the model. */
+/* A copy of the load request of the workers, which lives as long as the model. */
 static void open_keep(struct process_model *m, const struct mr_sentinel_model_args *args)
 {
     const struct mr_model_desc *d = args->desc;
@@ -394,7 +394,7 @@ static int signature_take(struct process_model *m, bool may_keep_state, struct m
     struct mr_signature *copy;
     int rc;
 
-    /* Its instances are processes: none on a network thread, one execution at a time. */
+    /* Its instances are processes: they never run on a network thread, and run one execution at a time. */
     m->opened.signature.flags &= ~(uint32_t)MR_BACKEND_CHEAP_INSTANCES;
     m->opened.signature.max_pending = 1;
     m->keeps_state =

@@ -4,11 +4,11 @@
 #include "base/mem.h"
 
 #define LEAST_NS (250 * MR_NS_PER_MS)
-#define TIMES    4 /* what is usual may be exceeded so many times */
+#define TIMES    4 /* the limit is the usual time multiplied by this */
 #define IDLE_NS  (250 * MR_NS_PER_MS)
 
-/* What it may take, of the time that counts. A worker that has nothing is woken by every sweep while something waits. A
- * thread that uses its CPU may have more to compute than ever before: it has the whole time. */
+/* The limit of the time that counts. Every sweep wakes idle workers while executions wait. A thread that uses its CPU may
+ * have more to compute than ever before, and gets the whole limit. */
 static int64_t limit_of(const struct hang *h, const struct hang_look *l, int64_t counted_ns)
 {
     const int64_t usual = MR_MAX(LEAST_NS, TIMES * l->typical_ns);

@@ -1,36 +1,36 @@
-/* Whether a worker hangs, judged by its executing thread. Pure: the caller looks, and has the clock.
+/* Detects hangs of a worker from the progress of its executing thread. Pure: the caller passes observations and the time.
  *
- * The time that an execution may take comes from what executions took before. What the thread could not do because it had
- * no CPU, and what the judge itself slept through, does not count against it. */
+ * The limit of an execution follows from the times of earlier executions. Time that the thread spends without a CPU, and
+ * time in which the observer itself does not run, does not count. */
 #ifndef SENTINEL_HANG_H
 #define SENTINEL_HANG_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What is known of one worker. Zeroed when its process starts. */
+/* The state of one worker. Zeroed when its process starts. */
 struct hang {
     uint64_t progress;
-    int64_t since_ns;     /* of what is judged: the same progress, with something to do */
-    int64_t excused_ns;   /* of the time since then */
+    int64_t since_ns;     /* start of the period that is judged: no progress, with work to do */
+    int64_t excused_ns;   /* time since then that does not count */
     int64_t first_cpu_ns; /* at since_ns */
-    int64_t cpu_ns, delay_ns, looked_ns; /* at the last look */
+    int64_t cpu_ns, delay_ns, looked_ns; /* at the last observation */
     bool is_judged;
 };
 
 struct hang_look {
     int64_t now_ns;
-    int64_t gap_ns;    /* since the last look, beyond the usual */
-    bool has_work;     /* it runs something, or something waits for it */
-    bool is_running;   /* it runs something */
-    bool may_wait;     /* to stand still is no sign */
-    bool is_starting;  /* its thread has not said yet that it is there */
+    int64_t gap_ns;    /* since the last observation, beyond the usual interval */
+    bool has_work;     /* it runs an execution, or executions wait for it */
+    bool is_running;   /* it runs an execution */
+    bool may_wait;     /* idle waiting is not a sign of a hang */
+    bool is_starting;  /* its thread has not reported itself yet */
     uint64_t progress; /* its counter */
     int64_t cpu_ns;    /* of its thread */
     int64_t delay_ns;  /* that its thread waited for a CPU, as far as that is over; 0 = not known */
     bool is_runnable;  /* its thread has a CPU, or waits for one */
     int64_t typical_ns; /* the longest of many executions of that size; 0 = not known */
-    int64_t most_ns;    /* when it is not known, or while the thread computes */
+    int64_t most_ns;    /* the limit if that is not known, and while the thread computes */
 };
 
 /* True: it hangs. */

@@ -1,9 +1,9 @@
-/* The threads that take what workers have done, and for which models each of them has to look.
+/* The threads that take completed executions from workers, and the models that each of them polls.
  *
- * A model is in the list of a home from its first submission there until the home finds nothing of it pending. Somebody
- * who submits counts it as pending, then looks whether the model is listed; the home takes the model from its list, then
- * looks whether anything is pending. Both in sequentially consistent order, so that one of them lists it again. A listed
- * model has a reference: who takes the last answer may still look at it when it has been closed. */
+ * A model is in the list of a home from its first submission there until the home finds nothing of it pending. A submitter
+ * counts the execution as pending, then checks whether the model is listed; the home removes the model from its list, then
+ * checks whether anything is pending. Both orders are sequentially consistent, so one of the two lists it again. A listed
+ * model has a reference, as the thread that takes the last answer may still read it after the close. */
 #include "sentinel_priv.h"
 
 #define NOWHERE    UINT32_MAX
@@ -26,8 +26,8 @@ static void list(struct home *h, struct model_home *m)
                                                     memory_order_relaxed));
 }
 
-/* To wake a worker is a system call, and the worker may take this thread's CPU at once: once for all that an iteration of
- * the loop submits, but not so late that workers have nothing to do meanwhile. */
+/* Waking a worker is a system call, and the worker may take this thread's CPU at once. So there is one wake-up for all
+ * submissions of an iteration of the loop, but not so late that workers idle in between. */
 static void submit_mine(struct process_model *m, struct model_home *mine, struct mr_shm_slot *slot,
                         size_t message_bytes, bool is_again)
 {
@@ -44,7 +44,7 @@ bool home_submit(struct process_model *m, struct mr_shm_slot *slot, size_t messa
     struct mr_sentinel *s = m->sentinel;
     struct model_home *mine = &m->homes[home];
 
-    /* The model lives until the execution ends, which another thread may see before this function returns. */
+    /* The model lives until the execution ends, and another thread may see that end before this function returns. */
     sentinel_model_ref(m);
     if (here == home && slot->bound == MR_SHM_ANY) {
         submit_mine(m, mine, slot, message_bytes, is_again);
@@ -85,7 +85,7 @@ size_t home_take(struct mr_sentinel *s, uint32_t home)
     size_t count = 0;
 
     here = home;
-    mr_shm_home_sleep(s->homes, home); /* before all looks */
+    mr_shm_home_sleep(s->homes, home); /* before all checks */
     join_coming(h);
     while (*at) {
         struct model_home *mine = *at;
@@ -138,6 +138,6 @@ void mr_sentinel_awake(struct mr_sentinel *s, uint32_t loop)
 
 bool mr_sentinel_has_pending(const struct mr_sentinel *s, uint32_t loop)
 {
-    /* What others have listed since the loop was here has rung. */
+    /* Models that other threads have listed since the last iteration have rung. */
     return loop + 1 < s->home_count && s->home_list[loop + 1].active;
 }

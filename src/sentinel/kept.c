@@ -1,4 +1,4 @@
-/* A worker is not believed: a file that it could write or shorten later would let it change, or kill, the next ones. */
+/* Workers are not trusted: a file that one could write or truncate later could corrupt or crash its successors. */
 #include "kept.h"
 
 #include <fcntl.h>

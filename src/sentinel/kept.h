@@ -1,4 +1,4 @@
-/* What the first worker of a model leaves to the next ones: sealed files in memory, held by descriptor. */
+/* Sealed files in memory, held by descriptor, that the first worker of a model leaves to later ones. */
 #ifndef SENTINEL_KEPT_H
 #define SENTINEL_KEPT_H
 
@@ -11,8 +11,8 @@ struct kept {
     uint64_t bytes; /* of all of them */
 };
 
-/* Takes the descriptors (all of them, also on failure). Errors: MR_E_INVALID (one of them is no memory, or could still
- * be changed). */
+/* Takes the descriptors (all of them, also on failure). Errors: MR_E_INVALID (one of them is not memory, or is not
+ * sealed). */
 int kept_take(struct kept *k, struct mr_frame_fds *fds, struct mr_err *err);
 void kept_close(struct kept *k);
 void kept_fds_close(struct mr_frame_fds *fds);

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define READS_MAX 16 /* a worker that writes without end does not keep the thread */
+#define READS_MAX 16 /* bounds the time of the thread for a worker that writes without end */
 
 void lines_flush(struct lines *l, void (*fn)(void *ctx, const char *line), void *ctx)
 {

@@ -1,10 +1,10 @@
-/* What a worker writes to standard output and error, in lines; the last ones are kept for the report of its end. */
+/* Splits the output and error stream of a worker into lines, and keeps the last ones for the report of its end. */
 #ifndef SENTINEL_LINES_H
 #define SENTINEL_LINES_H
 
 #include <stddef.h>
 
-#define LINES_BYTES 1000 /* of one line; a longer one comes in pieces */
+#define LINES_BYTES 1000 /* of one line; a longer one is split */
 
 struct lines {
     size_t used;
@@ -12,9 +12,9 @@ struct lines {
     char last[LINES_BYTES + 1]; /* the newest whole line */
 };
 
-/* Reads what there is, until it would wait. Calls fn for each line. Returns -1 at the end of the file. */
+/* Reads until it would block. Calls fn for each line. Returns -1 at the end of the file. */
 int lines_read(struct lines *l, int fd, void (*fn)(void *ctx, const char *line), void *ctx);
-/* What has no end yet is a line. */
+/* Passes on an incomplete last line. */
 void lines_flush(struct lines *l, void (*fn)(void *ctx, const char *line), void *ctx);
 
 #endif

@@ -23,6 +23,6 @@ int64_t restart_died(struct restart *r, enum restart_cause cause, uint32_t dice)
     }
     const unsigned doubled = r->eighths <= 8 ? 0 : (r->eighths + 7) / 8 - 2;
     const int64_t ns = restart_is_open(r) ? MOST_NS : MR_MAX(FIRST_NS << doubled, least);
-    /* a fifth more or less, so that those that died together do not come back together */
+    /* a fifth more or less, so that workers that died together do not restart together */
     return ns - ns / 5 + (int64_t)((double)ns * 0.4 * dice / UINT32_MAX);
 }

@@ -1,12 +1,12 @@
-/* When a worker that died is started again. Pure: the caller has the clock and the dice.
+/* The delay before a worker that died restarts. Pure: the caller passes the time and random numbers.
  *
- * Deaths count while nothing is answered in between. The first restarts at once, later ones wait twice as long each
- * time; after RESTART_LIMIT of them the breaker is open: the model counts as not ready, and one attempt is made every
- * five seconds. Eight that came from outside (SIGKILL) count as one: the model is seldom to blame, but a system that is
- * short of memory kills again and again. After the failure of a device there is always a second to wait.
+ * Deaths without an answer in between count. The first restart is immediate, and each further delay is twice as long.
+ * After RESTART_LIMIT deaths the breaker is open: the model counts as not ready, and there is one attempt every five
+ * seconds. Eight kills from outside (SIGKILL) count as one death: the model is seldom the cause, but a system that is
+ * short of memory kills repeatedly. After the failure of a device the delay is at least a second.
  *
- * While the breaker is open, the workers of a model come back one after the other: the next one is started when the one
- * before has answered something, or has had nothing to do for PROBE_NS. */
+ * While the breaker is open, the workers of a model restart one after the other: the next one starts when its predecessor
+ * has answered an execution, or has been idle for PROBE_NS. */
 #ifndef SENTINEL_RESTART_H
 #define SENTINEL_RESTART_H
 
@@ -25,7 +25,7 @@ struct restart {
 /* The worker has answered. */
 void restart_worked(struct restart *r);
 enum restart_cause { RESTART_FAULT, RESTART_KILL, RESTART_DEVICE };
-/* It died. Nanoseconds to wait before the next start. dice: 0 .. UINT32_MAX. */
+/* It died. Returns the delay before the next start in nanoseconds. dice: random, 0 .. UINT32_MAX. */
 int64_t restart_died(struct restart *r, enum restart_cause cause, uint32_t dice);
 static inline bool restart_is_open(const struct restart *r)
 {

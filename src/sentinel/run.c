@@ -1,7 +1,7 @@
-/* Executions: into a slot, and out of it.
+/* Moves executions into slots and their results out of them.
  *
- * A run lives in the arena of its execution. It belongs to whoever has its slot: the caller of execute until it is
- * submitted, then the shared memory, then whoever is handed the outcome. */
+ * A run lives in the arena of its execution. The holder of its slot owns it: the caller of execute until it is submitted,
+ * then the shared memory, then the thread that receives the outcome. */
 #include <stdio.h>
 #include <string.h>
 
@@ -11,8 +11,8 @@
 #include "ipc/reply.h"
 #include "sentinel_priv.h"
 
-/* So often an execution is run again by another worker: a batch or request that two workers crashed with is a suspect.
- * Who kills workers from outside is no fault of the request. */
+/* How often an execution runs again in another worker. A batch or request with which two workers crashed is suspect; kills
+ * of workers from outside do not count. */
 #define FAULTS_MAX 2u
 #define KILLS_MAX  20u
 
@@ -26,12 +26,12 @@ struct run {
     uint32_t faults, kills; /* of workers that ran it */
     struct run *next;       /* in mr_sentinel.late */
     /* of a decoupled execution */
-    bool is_answered;           /* one of its answers is with the server, and the worker waits */
-    bool has_sent;              /* an answer: it is not run again */
-    struct mr_response *answer; /* waits until its client has read others */
+    bool is_answered;           /* the server holds one of its answers, and the worker waits */
+    bool has_sent;              /* an answer: it does not run again */
+    struct mr_response *answer; /* waits until its client has read earlier ones */
 };
 
-/* The slot is given back before the execution ends: whoever hears of its end may close the model. */
+/* The slot is given back before the execution ends, as the model may be closed as soon as it has ended. */
 static void run_end(struct run *r, struct mr_shm_slot *s, int status, const struct mr_err *err)
 {
     struct mr_execution *x = r->x;
@@ -48,14 +48,14 @@ static int64_t deadline_of(const struct mr_exec *exec)
     for (uint32_t i = 0; i < exec->request_count; i++) {
         const int64_t at = mr_exec_request_at(exec, i)->deadline_ns;
         if (at == 0) {
-            return 0; /* somebody waits for ever */
+            return 0; /* a request without a deadline waits */
         }
         latest = MR_MAX(latest, at);
     }
     return latest;
 }
 
-/* The loop that waits for it, so that no other thread has to wake. */
+/* The loop of the request, so that no other thread has to wake. */
 static uint32_t home_of(const struct process_model *m, const struct mr_execution *x)
 {
     return x->loop < m->sentinel->home_count - 1 ? x->loop + 1 : HOME_SENTINEL;
@@ -64,7 +64,7 @@ static uint32_t home_of(const struct process_model *m, const struct mr_execution
 static void run_offer(struct mr_execution *x);
 static void run_lost(struct run *r, struct mr_shm_slot *s, bool is_damaged);
 
-/* No worker that may take it runs, or will soon. */
+/* True if no worker that may take it runs or will run soon. */
 static bool is_broken(const struct process_model *m, uint32_t bound)
 {
     return atomic_load_explicit(&m->is_broken, memory_order_relaxed) ||
@@ -116,14 +116,14 @@ int run_execute(struct mr_executor *e, struct mr_execution *x, struct mr_err *er
         return (int)copied;
     }
     if (beyond > 0) {
-        mr_shm_add_extent(m->shm, s, beyond); /* if not, the worker asks when it knows more */
+        mr_shm_add_extent(m->shm, s, beyond); /* otherwise the worker asks when it knows the size */
     }
     if (x->is_bound && !m->keeps_state && !(x->exec.flags & MR_EXEC_DECOUPLED)) {
         pthread_mutex_lock(&m->sentinel->lock);
         warmups_keep(&m->warmups, m->shm, &x->exec);
         pthread_mutex_unlock(&m->sentinel->lock);
     }
-    /* release: the run, for a cancel. One that comes before the slot is submitted is not heard: it then runs. */
+    /* release: the run, for a cancel. A cancel before the submission of the slot has no effect: the execution runs. */
     atomic_store_explicit(&x->handle, r, memory_order_release);
     atomic_fetch_add_explicit(&m->copied_bytes, (uint64_t)copied, memory_order_relaxed);
     if (!home_submit(m, s, r->message_bytes, home_of(m, x), false)) {
@@ -145,7 +145,7 @@ static void grow(_Atomic uint64_t *to, uint64_t value)
     }
 }
 
-/* What the outputs took together, for the next ones. */
+/* The total size of the outputs, as an estimate for later executions. */
 static uint64_t bytes_of(const struct mr_execution *x)
 {
     uint64_t bytes = 0;
@@ -199,7 +199,7 @@ static void run_cancelled(struct run *r)
 
 /* ---- several answers ---- */
 
-/* Its client, or a part of it, has had answers: another worker would give them once more. */
+/* A client of it has received answers, which another worker would give again. */
 static void run_lost_halfway(struct run *r)
 {
     struct mr_err err;
@@ -212,7 +212,7 @@ static void run_lost_halfway(struct run *r)
     run_end(r, r->slot, err.status, &err);
 }
 
-/* The worker goes on; the run is not the caller's any more. */
+/* The worker continues; the run does not belong to the caller any more. */
 static void run_answered(struct run *r, int status, const struct mr_err *err)
 {
     r->has_sent |= status == MR_OK;
@@ -226,7 +226,7 @@ static void run_answered(struct run *r, int status, const struct mr_err *err)
     }
 }
 
-/* Gives an answer to the scheduler, or leaves it until that has room: on_room. */
+/* Passes an answer to the scheduler, or keeps it until the scheduler has room (on_room). */
 static void run_offer(struct mr_execution *x)
 {
     struct run *r = atomic_load_explicit(&x->handle, memory_order_acquire);
@@ -240,7 +240,7 @@ static void run_offer(struct mr_execution *x)
     }
 }
 
-/* The worker goes on at once; what comes of the call has a way of its own. */
+/* The worker continues at once; the results of the call take a path of their own. */
 static void run_call(struct run *r, struct mr_shm_slot *s)
 {
     struct mr_err err;
@@ -271,7 +271,7 @@ static void run_answer(struct run *r, struct mr_shm_slot *s)
     run_offer(r->x);
 }
 
-/* ---- the ends that are no answer ---- */
+/* ---- ends without an answer ---- */
 
 static void run_lost(struct run *r, struct mr_shm_slot *s, bool is_damaged)
 {
@@ -299,7 +299,7 @@ static void run_lost(struct run *r, struct mr_shm_slot *s, bool is_damaged)
     }
     r->kills += was_killed;
     r->faults += !was_killed;
-    /* A batch that takes too much memory is run in halves at once. */
+    /* A batch that takes too much memory runs again in halves at once. */
     const bool is_hopeless = r->x->is_suspect || (was_short && r->x->exec.request_count > 1);
     if (r->kills < KILLS_MAX && r->faults < (is_hopeless ? 1 : FAULTS_MAX)) {
         atomic_fetch_add_explicit(&m->requeued, 1, memory_order_relaxed);
@@ -334,7 +334,7 @@ static void run_waits(struct process_model *m, struct mr_shm_slot *s)
     s->is_unwanted = is_broken(m, s->bound) || is_expired(s->user);
 }
 
-/* No worker has had it, and none will. */
+/* No worker has taken it, and none will. */
 static void run_withdrawn(struct process_model *m, struct mr_shm_slot *s)
 {
     struct run *r = s->user;
@@ -350,7 +350,7 @@ static void run_withdrawn(struct process_model *m, struct mr_shm_slot *s)
     run_end(r, s, err.status, &err);
 }
 
-/* Strings are checked and copied, one by one: many of them not on a thread of the network. */
+/* Strings are checked and copied one by one: many of them must not hold a network thread. */
 static bool is_long(const struct process_model *m, const struct mr_shm_slot *s)
 {
     return m->has_strings && mr_shm_has_extents(s) && !home_is_here(HOME_SENTINEL);
@@ -409,13 +409,13 @@ void run_outcome(void *model, struct mr_shm_slot *s, enum mr_shm_outcome outcome
     }
 }
 
-/* What no worker has taken ends at once; the backend that runs it learns it when it asks, and is told. */
+/* An execution that no worker has taken ends at once; a backend that runs it is notified, and can also poll. */
 void run_cancel(struct mr_executor *e, struct mr_execution *x)
 {
     struct process_model *m = process_model_of(e);
     struct run *r = atomic_load_explicit(&x->handle, memory_order_acquire);
 
-    /* Its slot may be another's by now. The run is there as long as x is, which the caller holds. */
+    /* The slot may belong to another run by now. The run lives as long as x, which the caller holds. */
     if (r && mr_shm_cancel_of(m->shm, r->slot, r)) {
         run_cancelled(r);
     } else if (r && m->opened.has_cancel) {

@@ -1,4 +1,4 @@
-/* The watching thread: ends, messages and output of workers, what they have done, what hangs, and who is started again. */
+/* The watching thread: handles ends, messages and output of workers, completed executions, hangs and restarts. */
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "sentinel_priv.h"
 
 #define SWEEP_NS      (20 * MR_NS_PER_MS)
-#define FLUSH_NS      (2 * MR_NS_PER_MS) /* a socket is full: the worker reads slowly */
+#define FLUSH_NS      (2 * MR_NS_PER_MS) /* retry interval for a full socket */
 #define REST_AFTER_NS MR_NS_PER_S        /* without anything submitted */
 #define UNREADY_NS    (50 * MR_NS_PER_MS)
 #define LATE_NS       (500 * MR_NS_PER_MS) /* of a timer */
@@ -45,7 +45,7 @@ static void event_handle(const struct watch *w, int64_t now_ns)
     }
 }
 
-/* ---- what hangs ---- */
+/* ---- hangs ---- */
 
 static void worker_judge(struct worker *w, const struct mr_shm_worker_state *state, bool is_waiting,
                          int64_t gap_ns, int64_t now_ns)
@@ -54,7 +54,7 @@ static void worker_judge(struct worker *w, const struct mr_shm_worker_state *sta
     struct mr_process_usage usage;
     struct hang_look look = {.now_ns = now_ns,
                              .gap_ns = gap_ns,
-                             /* while it waits for another model, that one is judged */
+                             /* while it waits for another model, that model is judged instead */
                              .has_work = (state->slot || is_waiting) && w->waiting_count == 0,
                              .is_running = state->slot != NULL,
                              .is_starting = state->thread == 0,
@@ -138,7 +138,7 @@ void sentinel_note_ready(struct process_model *m, int64_t now_ns)
     }
 }
 
-/* Returns when there is something to note, INT64_MAX = never. */
+/* Returns the time of the next change, INT64_MAX = never. */
 static int64_t unready_check(struct process_model *m, int64_t now_ns)
 {
     if (m->none_since_ns == 0 || m->is_closing ||
@@ -159,7 +159,7 @@ uint32_t mr_sentinel_unready(const struct mr_sentinel *s)
 
 /* ---- the loop ---- */
 
-/* It replaces another process and has not loaded the model in time. */
+/* A replacement process that has not loaded the model in time. */
 static void loading_check(struct worker *w, int64_t now_ns)
 {
     if (now_ns - w->ready_by_ns > LATE_NS) {
@@ -170,7 +170,7 @@ static void loading_check(struct worker *w, int64_t now_ns)
     }
 }
 
-/* As timers_run, of a worker that has a process. */
+/* As timers_run, for a worker with a process. */
 static int64_t running_timers_run(struct worker *w, int64_t now_ns)
 {
     int64_t next = INT64_MAX;
@@ -196,7 +196,7 @@ static bool is_busy(struct process_model *m)
     return mr_shm_get_stats(m->shm).slots_used > 0;
 }
 
-/* It is the first to come back after all that died, and has not shown yet that it works. */
+/* True if it is the first worker to restart after all have died, and has not answered yet. */
 static bool is_probing(const struct worker *w, int64_t now_ns)
 {
     return w->is_running && restart_is_open(&w->restart) &&
@@ -204,7 +204,7 @@ static bool is_probing(const struct worker *w, int64_t now_ns)
            (w->step != STEP_READY || now_ns - w->since_ns < PROBE_NS || is_busy(w->model));
 }
 
-/* Starts it if it is due. Returns when to look again. */
+/* Starts it if it is due. Returns the time of the next check. */
 static int64_t start_timer_run(struct worker *w, int64_t now_ns)
 {
     const struct process_model *m = w->model;
@@ -228,7 +228,7 @@ static void on_cancelled(void *ctx, uint32_t worker, uint32_t slot, uint64_t gen
     worker_cancel(&m->workers[worker], slot, generation);
 }
 
-/* Starts and ends that are due. Returns when the next one is, INT64_MAX = never. */
+/* Performs starts and ends that are due. Returns the time of the next one, INT64_MAX = never. */
 static int64_t timers_run(struct process_model *m, int64_t now_ns)
 {
     int64_t next = INT64_MAX;
@@ -257,8 +257,8 @@ static bool is_any_busy(struct mr_sentinel *s)
     return false;
 }
 
-/* Dekker's pattern: the thread says that it rests, then looks for work once more; who submits does so, then looks
- * whether the thread rests (after the fence in home_submit). */
+/* Dekker's pattern: the thread sets that it rests, then checks for work once more; a submitter submits, then checks whether
+ * the thread rests (after the fence in home_submit). */
 void sentinel_note_busy(struct mr_sentinel *s)
 {
     if (atomic_load_explicit(&s->is_resting, memory_order_relaxed) &&
@@ -267,7 +267,7 @@ void sentinel_note_busy(struct mr_sentinel *s)
     }
 }
 
-/* For how long to wait, with nothing to do but sweeps. */
+/* The longest wait when there is nothing to do but sweeps. */
 static int64_t until_sweep(struct mr_sentinel *s, int64_t now_ns)
 {
     if (now_ns - s->busy_ns < REST_AFTER_NS) {
@@ -282,7 +282,7 @@ static int64_t until_sweep(struct mr_sentinel *s, int64_t now_ns)
     return INT64_MAX;
 }
 
-/* One round with the lock held. Returns for how long to wait at most. */
+/* One round with the lock held. Returns the longest wait before the next one. */
 static int64_t round_run(struct mr_sentinel *s)
 {
     const int64_t now = mr_now_ns();
@@ -324,7 +324,7 @@ static void events_handle(const struct epoll_event *events, int count)
 {
     const int64_t now = mr_now_ns();
 
-    /* Ends last: what a worker says before its end is heard before it. */
+    /* Ends come last, so that messages sent before an end are handled before it. */
     for (int pass = 0; pass < 2; pass++) {
         for (int i = 0; i < count; i++) {
             const struct watch *w = events[i].data.ptr;

@@ -16,7 +16,7 @@ void times_note(struct times *t, int64_t rows, int64_t ns)
     const int64_t had = atomic_load_explicit(most, memory_order_relaxed);
     const uint32_t seen = atomic_load_explicit(count, memory_order_relaxed);
 
-    /* The longest, forgotten slowly. */
+    /* The maximum, which decays slowly. */
     if (ns > had) {
         atomic_store_explicit(most, ns, memory_order_relaxed);
     } else if (had > 1024) {

@@ -1,4 +1,4 @@
-/* The executions that warmed up the first workers of a model, for those that come later. */
+/* Copies of the executions that warmed up the first workers of a model, for later workers. */
 #ifndef SENTINEL_WARMUPS_H
 #define SENTINEL_WARMUPS_H
 
@@ -17,7 +17,7 @@ struct warmups {
     uint64_t bytes; /* of all of them */
 };
 
-/* Keeps a copy, unless the same one is kept, or there is no room: WARMUPS_MAX of together WARMUPS_BYTES_MAX. */
+/* Keeps a copy, unless an equal one is kept or the limits are reached: WARMUPS_MAX of WARMUPS_BYTES_MAX in total. */
 void warmups_keep(struct warmups *w, struct mr_shm *p, const struct mr_exec *exec);
 void warmups_drop(struct warmups *w);
 

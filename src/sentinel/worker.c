@@ -1,4 +1,4 @@
-/* One worker: a process, the steps by which it loads the model, its end, and the next process. Nothing here waits. */
+/* One worker: its process, the steps by which it loads the model, its end, and its successor. Nothing here blocks. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #include "sentinel_priv.h"
 
 #define STOP_NS    (10 * MR_NS_PER_S)
-#define LOAD_TIMES 4 /* what loading usually takes may be exceeded so many times */
+#define LOAD_TIMES 4 /* the limit is the usual load time multiplied by this */
 
 /* Variables of the environment that a worker keeps. */
 static const char *const kept[] = {
@@ -64,7 +64,7 @@ static const char *const *environment(struct mr_arena *arena, const char *out[KE
     return out;
 }
 
-/* The command, and what the worker reads of it. */
+/* The command, with the arguments that the worker reads. */
 static const char *const *arguments(const struct process_model *m, const char *parent,
                                     const char *out[COMMAND_MAX + 3])
 {
@@ -129,7 +129,7 @@ out:
     return rc;
 }
 
-/* No worker of the model runs or will soon. */
+/* True if no worker of the model runs or will run soon. */
 static void broken_note(struct process_model *m)
 {
     bool has_hope = false;
@@ -151,7 +151,7 @@ static void give_up(struct worker *w, const struct mr_err *err)
     pthread_cond_broadcast(&w->model->sentinel->moved);
 }
 
-/* It could not be started: the system is short of something. */
+/* The start failed: the system lacks resources. */
 static void start_failed(struct worker *w, const struct mr_err *err, int64_t now_ns)
 {
     struct mr_sentinel *s = w->model->sentinel;
@@ -191,7 +191,7 @@ void worker_start(struct worker *w, int64_t now_ns)
     w->hang = (struct hang){0};
     w->ready_by_ns = 0;
     if (w->was_ready) {
-        worker_set_ready_by(w, now_ns); /* of a first load, the loader decides */
+        worker_set_ready_by(w, now_ns); /* for a first load, the loader decides */
     }
     atomic_store_explicit(&w->answered, 0, memory_order_relaxed);
     w->lines.used = 0;
@@ -211,7 +211,7 @@ void worker_start(struct worker *w, int64_t now_ns)
     rc = watch_all(w, &err);
     if (rc < 0) {
         worker_kill(w, MR_WORKER_SICK, err.msg);
-        worker_on_end(w, true, now_ns); /* nobody else would see it */
+        worker_on_end(w, true, now_ns); /* no event will report it */
         return;
     }
     worker_advance(w);
@@ -231,7 +231,7 @@ void worker_flush(struct worker *w)
     struct mr_err err;
 
     if (!w->is_deaf && mr_frame_flush(w->socket, &w->out, &err) < 0) {
-        mr_buf_reset(&w->out); /* it is gone, which another descriptor says */
+        mr_buf_reset(&w->out); /* it has ended, which another descriptor reports */
     }
 }
 
@@ -244,7 +244,7 @@ static void say(struct worker *w, enum mr_frame_type type, const struct mr_buf *
     worker_flush(w);
 }
 
-/* A process that replaces another one; the scheduler warms up the first ones. */
+/* For a replacement process; the scheduler warms up the first ones. */
 static void warm_up_say(struct worker *w)
 {
     const struct warmups *list = &w->model->warmups;
@@ -290,7 +290,7 @@ void worker_advance(struct worker *w)
     mr_buf_fini(&body);
 }
 
-/* The first worker says what the model is; all others must say the same. */
+/* The first worker defines the signature of the model; all others must report an equal one. */
 static int on_opened(struct worker *w, mr_bytes body, struct mr_err *err)
 {
     struct process_model *m = w->model;
@@ -377,7 +377,7 @@ void worker_on_socket(struct worker *w, int64_t now_ns)
     rc = mr_frame_read(w->socket, &w->in, &w->received, &err);
     if (rc == MR_E_CLOSED) {
         w->is_deaf = true;
-        close(w->socket); /* and is not watched any more */
+        close(w->socket); /* which also ends watching it */
         w->socket = -1;
     }
     while (rc >= 0 && (rc = mr_frame_next(&w->in, &f, &err)) > 0) {
@@ -422,7 +422,7 @@ void worker_stop(struct worker *w, int64_t now_ns)
         if (w->step == STEP_READY) {
             say(w, MR_FRAME_STOP, &nothing);
         } else {
-            mr_process_kill(&w->process, SIGKILL); /* nothing runs in it */
+            mr_process_kill(&w->process, SIGKILL); /* it runs no execution */
         }
     }
 }
@@ -456,7 +456,7 @@ void worker_kill_hung(struct worker *w, const char *why, int64_t since_ns, int64
     worker_kill(w, MR_WORKER_HUNG, why);
 }
 
-/* What it was running, for its log line. */
+/* The executions that it was running, for its log line. */
 struct end {
     struct process_model *model;
     uint32_t count;
@@ -509,7 +509,7 @@ void worker_stand_by(struct worker *w)
     w->goal = w->model->configured.len > 0 ? STEP_CONFIGURED : STEP_OPENED;
 }
 
-/* A standby worker runs the dead one's instance from now on, and the dead one's next process stands by. */
+/* A standby worker takes over the dead worker's instance, and the dead worker's successor becomes the standby. */
 static void place_take(struct worker *dead, int64_t now_ns)
 {
     struct process_model *m = dead->model;
@@ -532,7 +532,7 @@ static void place_take(struct worker *dead, int64_t now_ns)
     }
 }
 
-/* Whether and when there is a next process. */
+/* Decides whether and when a successor starts. */
 static void next_plan(struct worker *w, const struct mr_process_exit *how, bool was_ready,
                       int64_t now_ns)
 {
@@ -566,7 +566,7 @@ static void next_plan(struct worker *w, const struct mr_process_exit *how, bool 
                 w->lines.last[0] ? "; its last words: " : "", w->lines.last);
     }
     if (is_bad_model || (!w->was_ready && !w->is_standby)) {
-        w->is_failed = true; /* of a first load, its caller decides */
+        w->is_failed = true; /* after a failed first load, its caller decides */
         return;
     }
     place_take(w, now_ns);
@@ -585,7 +585,7 @@ void worker_on_end(struct worker *w, bool is_waiting, int64_t now_ns)
         return;
     }
     if (!w->is_deaf) {
-        worker_on_socket(w, now_ns); /* that it was ready, or why it ended */
+        worker_on_socket(w, now_ns); /* the message that it was ready, or the reason of its end */
     }
     const bool was_ready = w->step == STEP_READY;
     worker_on_output(w);

@@ -1,8 +1,8 @@
-/* Models in processes of their own: starts the workers, watches them, brings them back, and loses nothing when they die.
+/* Models in processes of their own: starts, watches and restarts the workers. A crash of a worker loses no execution.
  *
- * A model in a process is an executor like any other (exec/exec.h). Its executions go to the workers through shared
- * memory (shm/plane.h), whichever worker is idle takes the oldest. One thread watches all workers of all models. What a
- * dead worker was running is given to another one; who dies again and again is started again ever more slowly. */
+ * A model in a process is an executor like any other (exec/exec.h). Its executions reach the workers through shared
+ * memory (shm/plane.h); an idle worker takes the oldest one. One thread watches all workers of all models. Executions of
+ * a dead worker run again in another one; a worker that dies repeatedly restarts with growing delays. */
 #ifndef MR_SENTINEL_SENTINEL_H
 #define MR_SENTINEL_SENTINEL_H
 
@@ -15,18 +15,19 @@ struct mr_worker_call {
     const struct mr_call_args *args;
     struct mr_block *const
         *blocks;                /* [args->input_count] owners of large tensors, otherwise NULL */
-    struct mr_call_chain chain; /* the callers, the one that asks last */
-    void *user;                 /* of who runs the call */
+    struct mr_call_chain chain; /* the callers, the direct one last */
+    void *user;                 /* of the side that runs the call */
 };
 
-/** What runs calls: an engine, which is above this module. */
+/** Runs calls: an engine, which is above this module. */
 struct mr_worker_caller {
     /** Answers with mr_worker_answer_send until one is the last, perhaps before this returns. Thread: a loop or the
      *  watching thread. Must not block. */
     void (*start)(void *ctx, struct mr_worker_call *c);
-    /** Nobody waits for answers: the last one should come soon. Not after the last one. Thread: the watching one. */
+    /** The answers are not wanted any more: the last one should come soon. Never called after the last one. Thread: the
+     *  watching one. */
     void (*cancel)(void *ctx, struct mr_worker_call *c);
-    /** The worker has done with an answer that was not the last; in the order of the answers. Thread: the watching one. */
+    /** The worker has released an answer that was not the last one; in the order of the answers. Thread: the watching one. */
     void (*taken)(void *ctx, struct mr_worker_call *c);
     /** After the last answer and all `taken`: the call is freed. Thread: the watching one. */
     void (*drop)(void *ctx, struct mr_worker_call *c);
@@ -42,11 +43,11 @@ struct mr_worker_answer {
     const struct mr_tensor *outputs; /* [count], copied */
 };
 struct call_answer;
-/** Copies an answer to where the worker can read it; where there is no memory, it becomes a failure. Thread: any, one at a
- *  time for a call. */
+/** Copies an answer to memory that the worker can read; without memory the answer becomes a failure. Thread: any, one at
+ *  a time for a call. */
 struct call_answer *mr_worker_answer_make(struct mr_worker_call *c,
                                           const struct mr_worker_answer *a);
-/** Sends it. After the last one the call may be gone. Thread: any; in the order of their making. */
+/** Sends it. The call may be freed once its last answer is sent. Thread: any; in the order in which answers are made. */
 void mr_worker_answer_send(struct call_answer *a);
 
 struct mr_sentinel_options {
@@ -77,16 +78,16 @@ struct mr_sentinel_model_args {
     const struct mr_setting *settings; /* of the backend */
     size_t setting_count;
     const struct mr_model_desc *desc;
-    /* Requests come in sequences, of which instances may keep something: they are run by the worker of their instance, and
-     * not again when that dies, unless the backend says that equal inputs give equal outputs. */
+    /* Requests come in sequences, of which instances may keep state: the worker of their instance runs them. After its
+     * death they run again only if the backend declares that equal inputs give equal outputs. */
     bool may_keep_state;
-    /** What runs the workers in place of worker_program: a program and its first arguments, terminated by NULL. Those of
-     *  millrace-worker follow. NULL: worker_program. */
+    /** Replaces worker_program: a program and its first arguments, terminated by NULL; the arguments of millrace-worker
+     *  follow. NULL: worker_program. */
     const char *const *command;
     const char *const
         *environment;      /* of the workers with `command`, all of it, terminated by NULL */
-    uint32_t confine_less; /* MR_CONFINE_* that its workers do without */
-    bool may_wait; /* an execution that stands still has as much time as one that computes */
+    uint32_t confine_less; /* MR_CONFINE_* that its workers do not apply */
+    bool may_wait; /* an execution that uses no CPU gets as much time as one that computes */
     uint32_t instance_count; /* with more than one each runs its own warm-up */
     uint32_t
         standby_count; /* workers that have loaded the model and wait; together at most MR_WORKERS_MAX */
@@ -100,13 +101,13 @@ int mr_sentinel_model_open(struct mr_executor **out, struct mr_sentinel *s,
 
 /* ---- loops ---- */
 
-/** Ends the executions that workers have done for the loop (mr_execution.loop), and returns their number. From now on
- *  workers write to the loop's door, until mr_sentinel_awake. Thread: the loop. */
+/** Ends the executions that workers have completed for the loop (mr_execution.loop), and returns their number. Workers then
+ *  write to the loop's door until mr_sentinel_awake. Thread: the loop. */
 size_t mr_sentinel_take(struct mr_sentinel *s, uint32_t loop);
-/** The loop looks by itself, before it sleeps. Thread: the loop. */
+/** The loop polls by itself before it sleeps: workers do not write to its door. Thread: the loop. */
 void mr_sentinel_awake(struct mr_sentinel *s, uint32_t loop);
-/** Whether workers have something of the loop. As every worker can read the doors, one of a hostile backend could keep a
- *  loop asleep: with this it wakes by itself now and then. Thread: the loop. */
+/** True if workers have executions of the loop, which then wakes by itself now and then: every worker can read the doors,
+ *  so a hostile one could keep the loop asleep. Thread: the loop. */
 bool mr_sentinel_has_pending(const struct mr_sentinel *s, uint32_t loop);
 
 /* ---- reports ---- */
@@ -114,8 +115,8 @@ bool mr_sentinel_has_pending(const struct mr_sentinel *s, uint32_t loop);
 enum mr_worker_state {
     MR_WORKER_STARTING, /* its process loads the model */
     MR_WORKER_READY,
-    MR_WORKER_WAITING, /* it died, and is started again in a moment */
-    MR_WORKER_FAILED,  /* it is not started again by itself */
+    MR_WORKER_WAITING, /* it died, and restarts after a delay */
+    MR_WORKER_FAILED,  /* it does not restart by itself */
     MR_WORKER_STOPPED,
     MR_WORKER_STANDBY /* it has loaded the model, and takes the place of the next worker that dies */
 };
@@ -124,8 +125,8 @@ enum mr_worker_state {
 enum mr_worker_fault {
     MR_WORKER_CRASHED,
     MR_WORKER_HUNG,
-    MR_WORKER_SICK,    /* it ended with an exit code that says why */
-    MR_WORKER_DAMAGED, /* it wrote where it must not */
+    MR_WORKER_SICK,    /* its exit code gives the reason */
+    MR_WORKER_DAMAGED, /* it wrote to memory of the server */
     MR_WORKER_FAULTS
 };
 
@@ -152,11 +153,11 @@ struct mr_workers_report {
     uint32_t worker_count;
     uint32_t ready_count;
     uint64_t restarts[MR_WORKER_FAULTS];
-    uint64_t requeued;    /* executions that were given to another worker */
-    uint64_t quarantined; /* executions that were given up, as worker after worker died with them */
+    uint64_t requeued;     /* executions that were moved to another worker */
+    uint64_t quarantined;  /* executions that failed because several workers died with them */
     uint64_t copied_bytes; /* of tensors, in the server */
     uint64_t wakes;        /* system calls that woke a worker */
-    /* from when a worker stood still, or the system said that it has ended, until that was handled; empty for damage */
+    /* from the hang of a worker, or from the system's report of its end, until it was handled; empty for damage */
     struct mr_worker_times detection[MR_WORKER_FAULTS];
     /* from then until its successor was ready */
     struct mr_worker_times replacement[MR_WORKER_FAULTS];
@@ -171,7 +172,7 @@ void mr_sentinel_sum(const struct mr_executor *e, struct mr_workers_report *out)
 /** Fills up to `count` of `out` and returns the number of workers. Thread: any; blocks for a moment. */
 uint32_t mr_sentinel_report(const struct mr_executor *e, struct mr_worker_report *out,
                             uint32_t count);
-/** Models that served and have had no worker that is ready for 50 ms. Thread: any; cheap. */
+/** Models that have served and have had no ready worker for 50 ms. Thread: any; cheap. */
 uint32_t mr_sentinel_unready(const struct mr_sentinel *s);
 /** "ready", "crash": static. */
 const char *mr_worker_state_name(enum mr_worker_state s);
