@@ -4,12 +4,12 @@
 
 #include "base/mem.h"
 
-#define KIND        1 /* where answers and replies have a status, which is never above 0 */
+#define KIND        1 /* in place of the status of answers and replies, which is never above 0 */
 #define SMALL_BYTES 8192
 #define ALIGN_BYTES 64
 #define PACK_MAX    ((uint64_t)1 << 20)
 
-/* At the beginning of the room, like that of an answer. */
+/* The head of a call, at the beginning of the room like that of an answer. */
 struct head {
     uint64_t nonce;
     int32_t kind;
@@ -19,7 +19,7 @@ struct head {
 
 /* ---- the worker's side ---- */
 
-/* Copies bytes into shared memory, and says where. */
+/* Copies bytes into shared memory and returns their place. */
 static int place(const struct mr_block_provider *provider, const void *data, uint64_t bytes,
                  uint64_t *out_offset, struct mr_err *err)
 {
@@ -150,7 +150,7 @@ static int input_read(struct mr_shm *p, const struct mr_shm_slot *s, struct mr_u
     if (u->failed || !mr_shm_output_at(p, s, offset, t->bytes, &data, &block)) {
         return broken("a call with an input outside of its memory", err);
     }
-    /* Strings have lengths within, which must not change after they have been checked. */
+    /* Strings contain lengths, which must not change after their check. */
     if (block && t->bytes > SMALL_BYTES && t->dtype != MR_DTYPE_BYTES &&
         offset % ALIGN_BYTES == 0) {
         t->data = (void *)(uintptr_t)data;

@@ -1,5 +1,5 @@
-/* Places in a message are offsets from its body; the reader turns them into pointers. The writer runs over a body that
- * is too small to its end without writing, and so learns the size that it needs. */
+/* References in a message are offsets from its body, which the reader turns into pointers. For a body that is too small,
+ * the writer continues without writing, and so computes the size that is needed. */
 #include "ipc/message.h"
 
 #include "base/mem.h"
@@ -9,7 +9,7 @@
 
 struct head {
     uint64_t nonce;
-    uint64_t body_offset; /* in the input segment; NOWHERE: behind this */
+    uint64_t body_offset; /* in the input segment; NOWHERE: after this */
     uint64_t body_bytes;
 };
 
@@ -50,7 +50,7 @@ struct writer {
     size_t cap;
     size_t at; /* grows past cap */
     int64_t copied;
-    const struct mr_shm *plane; /* where tensors may stay; NULL: all are copied */
+    const struct mr_shm *plane; /* tensors in it are referred to; NULL: all are copied */
 };
 
 static uint64_t put(struct writer *w, const void *data, size_t bytes, size_t align)
@@ -64,7 +64,7 @@ static uint64_t put(struct writer *w, const void *data, size_t bytes, size_t ali
     return at;
 }
 
-/* Into what `put` has left room for. */
+/* Writes into room that `put` has reserved. */
 static void put_at(struct writer *w, uint64_t at, const void *data, size_t bytes)
 {
     if (at <= w->cap && bytes <= w->cap - at) {
@@ -124,7 +124,7 @@ static uint64_t put_requests(struct writer *w, const struct mr_exec *exec)
                              .inputs = NOWHERE,
                              .correlation_id = q->correlation_id,
                              .correlation_text = put_text(w, q->correlation_text)};
-        /* Of a request alone they are those of the execution. */
+        /* For a single request these are the tensors of the execution. */
         if (q->inputs && !exec->inputs) {
             it.inputs = put_tensors(w, q->inputs, exec->input_count);
         }

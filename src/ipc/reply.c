@@ -1,7 +1,8 @@
-/* The head of a reply, or of one of several answers, is at the beginning of the room; what has no fixed size is packed (ipc/pack.h) into memory of the
- * same kind as the outputs. The server copies head and pack before it looks at them, so that they cannot change under
- * its eyes. The bytes of large outputs are not copied: they may change until the answer has left, which spoils the
- * answer and nothing else, as no size or count is read from them. Strings have such counts, and are copied. */
+/* The head of a reply, or of one of several answers, is at the beginning of the room; data of variable size are packed
+ * (ipc/pack.h) into memory of the same kind as the outputs. The server copies head and pack before it reads them, so they
+ * cannot change between check and use. The bytes of large outputs are not copied: a worker can change them until the
+ * answer is sent, which corrupts the answer and nothing else, as no size or count is read from them. Strings contain
+ * counts, and are copied. */
 #include "ipc/reply.h"
 
 #include <stdio.h>
@@ -71,7 +72,7 @@ static int output_pack(struct mr_buf *pack, const struct mr_block_provider *prov
     return MR_OK;
 }
 
-/* What has no fixed size. */
+/* Data of variable size. */
 static int pack_write(struct reply *r, const struct mr_block_provider *provider,
                       const struct mr_exec_output *outputs, uint32_t output_count,
                       const struct mr_ipc_failure *failures, uint32_t failure_count,
@@ -156,7 +157,7 @@ static int broken(const struct mr_execution *x, const char *what, struct mr_err 
                    x->outputs.executor->model, what);
 }
 
-/* The pack may have so many bytes. */
+/* The limit of the bytes of the pack. */
 static uint64_t pack_limit(const struct mr_execution *x)
 {
     const uint64_t output = (6 + MR_MAX_RANK) * sizeof(uint64_t);
@@ -201,7 +202,7 @@ static int output_read(struct mr_shm *p, const struct mr_shm_slot *s, struct mr_
         }
         return rc;
     }
-    /* A size of 0 would ask for the size that the shape has. */
+    /* A size of 0 would stand for the size of the shape. */
     if (t.bytes == 0 && t.dtype != MR_DTYPE_BYTES) {
         t.data = (void *)(uintptr_t)data;
         MR_TRY(mr_exec_output_check(o, index, &t, err));
@@ -230,7 +231,7 @@ static int failures_read(struct mr_unpack *u, struct mr_execution *x, struct mr_
     return u->failed ? broken(x, "a list of failed requests that is damaged", err) : MR_OK;
 }
 
-/* The outputs go to `o`, which is of x or of one of its answers. */
+/* Reads the outputs into `o`, which belongs to x or to one of its answers. */
 static int pack_read(struct mr_shm *p, const struct mr_shm_slot *s, const struct reply *r,
                      struct mr_execution *x, struct mr_exec_outputs *o, uint64_t *copied,
                      struct mr_err *err)

@@ -58,7 +58,7 @@ static const char *const *texts_unpack(struct mr_unpack *u)
     return list;
 }
 
-/* ---- what to load ---- */
+/* ---- load requests ---- */
 
 void mr_ipc_open_pack(struct mr_buf *b, const struct mr_ipc_open *o)
 {
@@ -190,7 +190,7 @@ int mr_ipc_signature_unpack(mr_bytes data, struct mr_arena *arena, struct mr_sig
     return outcome(&u, "signature", err);
 }
 
-/* ---- what was loaded ---- */
+/* ---- replies ---- */
 
 void mr_ipc_opened_pack(struct mr_buf *b, const struct mr_ipc_opened *o)
 {

@@ -1,6 +1,6 @@
-/* A call is in the list from its begin to its end; the thread that reads frames puts answers into its queue, and whoever
- * waits takes them. One mutex for all, held for a few instructions. Frames to the server are sent by any thread, one at
- * a time; the thread that reads frames sends none once the model is ready, but for its last words. */
+/* A call is in the list from its start to its end; the thread that reads frames puts answers into its queue, and the
+ * waiting thread takes them. One mutex guards everything, held for a few instructions. Any thread sends frames to the
+ * server, one at a time; the thread that reads frames sends none once the model is ready, except the last ones. */
 #include "calls.h"
 
 #include <errno.h>
@@ -22,7 +22,7 @@ struct answer {
     TAILQ_ENTRY(answer) link;
     struct mr_arena arena;
     uint64_t call, number;
-    bool is_kept; /* the server waits until it is told that this has been dropped */
+    bool is_kept; /* the server keeps it until it is told that this has been dropped */
 };
 
 struct mr_call {
@@ -30,7 +30,7 @@ struct mr_call {
     TAILQ_ENTRY(mr_call) link;
     TAILQ_HEAD(, answer) answers;
     bool has_ended; /* its last answer has come */
-    bool is_taken;  /* and was taken */
+    bool is_taken;  /* and has been taken */
 };
 
 static struct {
@@ -143,7 +143,7 @@ static void end(struct mr_call **call)
     call_free(c);
 }
 
-/* Lock held. False: the time is over. */
+/* Lock held. False: the timeout has passed. */
 static bool wait_until(int64_t until_ns)
 {
     const struct timespec at = {until_ns / MR_NS_PER_S, until_ns % MR_NS_PER_S};
@@ -180,7 +180,7 @@ static int next(struct mr_call *c, int64_t timeout_ns, struct mr_call_answer **o
                    : MR_FAIL(err, MR_E_DEADLINE, "no answer in time");
 }
 
-/* ---- what comes ---- */
+/* ---- incoming frames ---- */
 
 static int outputs_read(struct answer *a, const struct mr_ipc_call_answer *said, struct mr_err *err)
 {
@@ -228,7 +228,7 @@ static void answer_queue(struct answer *a)
     }
     pthread_mutex_unlock(&calls.lock);
     if (!c) {
-        drop(&base); /* the call has ended meanwhile */
+        drop(&base); /* the call has ended in between */
     }
 }
 

@@ -12,7 +12,7 @@ static bool cut(struct worker_room *r, size_t bytes, struct mr_block_extent *out
     if (cap < bytes || cap > r->span.bytes) {
         return false;
     }
-    /* A block with a file: offsets in the segment are what the reply states. */
+    /* A block with a file, as the reply refers to outputs by offsets in the segment. */
     *out = (struct mr_block_extent){r->span.data, cap, 0, r->span.offset};
     r->span.data += cap;
     r->span.offset += cap;

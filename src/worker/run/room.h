@@ -1,5 +1,5 @@
-/* Memory for the outputs of one execution: the slot's room behind the reply, then extents that the server has given or
- * gives when asked. Nothing is taken back before the next execution. */
+/* Memory for the outputs of one execution: the slot's room after the reply, then extents that the server has given or
+ * gives on request. Nothing is reused before the next execution. */
 #ifndef MR_WORKER_ROOM_H
 #define MR_WORKER_ROOM_H
 
@@ -10,12 +10,12 @@ struct worker_room {
     struct mr_block_provider provider; /* first */
     struct mr_shm_view *view;
     struct mr_shm_task *task;
-    struct mr_shm_span span; /* what is left of the newest one */
+    struct mr_shm_span span; /* the rest of the newest one */
     uint32_t next;           /* extent to use after it */
 };
 
-/* Thread: the executing thread, until the execution is complete. An execution that is pending must not take memory on
- * two threads at once. */
+/* Thread: the executing thread, until the execution is complete. A pending execution must not allocate on two threads at
+ * once. */
 void worker_room_begin(struct worker_room *r, struct mr_shm_view *v, struct mr_shm_task *t);
 
 #endif

@@ -1,4 +1,4 @@
-/* One execution at a time. One that is pending is waited for: the server sends others to other workers meanwhile. */
+/* One execution at a time. The thread waits for a pending execution, while the server sends others to other workers. */
 #include "serve.h"
 
 #include <errno.h>
@@ -15,12 +15,11 @@
 #define ARENA_FIRST  16384
 #define ARENA_LIMIT  ((size_t)64 << 20)
 #define FAILURES_MAX 65536u
-/* With nothing to do, look so often by itself. What is submitted wakes a worker; if a wake-up gets lost, the server's
- * sweep wakes all. */
+/* Poll interval of an idle worker. A submission wakes a worker; if a wake-up is lost, the server's sweep wakes all. */
 #define IDLE_NS MR_NS_PER_S
-/* The thread that is to end may be about to sleep: it is woken so often. */
+/* Interval of wake-ups for a thread that has to end, as it may be about to sleep. */
 #define STOP_LOOK_NS (20 * MR_NS_PER_MS)
-/* Waking the thread that waits for an execution takes about so long: shorter executions are told together. */
+/* The approximate cost of waking the thread of an execution: completions of shorter executions share a wake-up. */
 #define WAKE_NS (10 * MR_NS_PER_US)
 
 /* An execution, from its slot to its reply. */
@@ -34,7 +33,7 @@ struct job {
     struct mr_ipc_failure *failures;
     uint32_t failure_count;
     int64_t
-        unread_ns; /* that it waited for clients; under `answering` until the execution has ended */
+        unread_ns; /* time that it waited for clients; under `answering` until the execution has ended */
 };
 
 struct worker_serve {
@@ -42,14 +41,14 @@ struct worker_serve {
     struct mr_executor *executor;
     void *instance;
     struct mr_arena arena;
-    int64_t run_ns; /* longest execution lately: rises at once, falls slowly */
+    int64_t run_ns; /* longest recent execution: rises at once, falls slowly */
     pthread_t thread;
     bool is_started;
     _Atomic bool is_stopping;
     pthread_mutex_t
-        answering; /* held while one of several answers is in the room, and its client reads */
+        answering; /* held while one of several answers is in the room and its client reads */
     pthread_mutex_t
-        lock; /* guards what follows; held for a few instructions, and while a backend is told of a cancel */
+        lock; /* guards what follows; held for a few instructions, and while a backend is notified of a cancel */
     pthread_cond_t ended; /* a pending execution */
     bool has_ended;
     struct job *running; /* NULL: none that can be cancelled */
@@ -64,7 +63,7 @@ static bool is_cancelled(const struct mr_execution *x, uint32_t request)
 {
     const struct job *j = job_of(x);
 
-    (void)request; /* the server says it of an execution only */
+    (void)request; /* the server cancels whole executions only */
     return mr_shm_task_is_cancelled(j->serve->view, &j->task);
 }
 
@@ -199,7 +198,7 @@ static void job_do(struct worker_serve *s, struct job *j)
     const int64_t begin = mr_now_ns();
     const int rc = job_run(s, j, &err);
     if (j->x.exec.flags & MR_EXEC_DECOUPLED) {
-        worker_room_begin(&j->room, s->view, &j->task); /* answers were in it */
+        worker_room_begin(&j->room, s->view, &j->task); /* it has held answers */
     }
     const int64_t end = mr_now_ns(), run_ns = end - begin - j->unread_ns;
     if (j->x.exec.infer_end_ns == 0) { /* the backend has made no marks */
@@ -224,7 +223,7 @@ static void *serve_main(void *arg)
 {
     struct worker_serve *s = arg;
 
-    /* relaxed: a flag that is looked at again */
+    /* relaxed: a flag that is polled */
     while (!atomic_load_explicit(&s->is_stopping, memory_order_relaxed)) {
         struct mr_shm_task task;
         if (mr_shm_claim(s->view, &task)) {
@@ -284,7 +283,7 @@ void worker_serve_cancel(struct worker_serve *s, uint32_t slot, uint64_t generat
     }
     pthread_mutex_unlock(&s->lock);
     if (x) {
-        mr_execution_cancel(x); /* the hold keeps the execution, and so the job, from ending */
+        mr_execution_cancel(x); /* the hold keeps the execution, and with it the job, alive */
     }
 }
 

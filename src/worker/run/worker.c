@@ -1,4 +1,4 @@
-/* The main thread: loads the model in the steps that the server asks for, then waits for what it has to say. */
+/* The main thread: loads the model in the steps that the server requests, then waits for its frames. */
 #include "worker/worker.h"
 
 #include <dirent.h>
@@ -27,7 +27,7 @@
 struct worker {
     pid_t server;
     struct mr_buf in;
-    struct mr_arena arena; /* what was asked to load; as long as the model */
+    struct mr_arena arena; /* the load request; lives as long as the model */
     struct mr_ipc_open open;
     struct mr_loading loading;
     struct mr_model_kept kept;
@@ -82,7 +82,7 @@ static int say_opened(const struct worker *w, enum mr_frame_type type, struct mr
 
 typedef MR_VEC(const char *) paths;
 
-/* Libraries that lie beside a backend may be links to where they really are. */
+/* Libraries beside a backend may be symbolic links. */
 static void links_add(struct worker *w, const char *dir, paths *out)
 {
     DIR *d = opendir(dir);
@@ -117,7 +117,7 @@ static void loading_on_progress(struct mr_loading *l)
                          atomic_load_explicit(&l->total, memory_order_relaxed));
 }
 
-/* The system forgets with whom the process is to die when its user changes. */
+/* A change of the user clears the signal at the death of the parent. */
 static int user_change(const struct worker *w, struct mr_err *err)
 {
     int rc;
@@ -160,7 +160,7 @@ static int confine(struct worker *w, struct mr_err *err)
     return rc;
 }
 
-/* What an earlier worker of the model has left. */
+/* Maps the files that an earlier worker of the model has left. */
 static void kept_begin(struct worker *w)
 {
     w->kept.count = w->open.kept_count;
@@ -170,7 +170,7 @@ static void kept_begin(struct worker *w)
     w->open.model.kept = &w->kept;
 }
 
-/* Leaves to later workers what this one has made. The backend has what it needs mapped. */
+/* Leaves the files of this worker to later ones. The backend has mapped what it needs. */
 static int kept_end(struct worker *w, struct mr_err *err)
 {
     int rc = MR_OK;
@@ -243,7 +243,7 @@ static int on_instance(struct worker *w, mr_bytes body, struct mr_err *err)
     for (uint32_t i = 0; i < w->warmup_count; i++) {
         worker_serve_warm(w->serve, w->warmups[i].offset, w->warmups[i].bytes);
     }
-    MR_TRY(say_opened(w, MR_FRAME_READY, err)); /* before anything that it may die of */
+    MR_TRY(say_opened(w, MR_FRAME_READY, err)); /* before anything that may crash it */
     MR_TRY(worker_serve_start(w->serve, err));
 out:
     return rc;
@@ -335,7 +335,7 @@ static void worker_close(struct worker *w)
     mr_arena_fini(&w->arena);
 }
 
-/* By hand there are no descriptors, and nobody who asks. */
+/* Started by hand, it has no descriptors and no server. */
 static bool is_of_server(int argc, char **argv)
 {
     return argc == 3 && mr_process_die_with((pid_t)strtol(argv[2], NULL, 10)) &&
@@ -358,7 +358,7 @@ int mr_worker_main(int argc, char **argv)
     mr_arena_init(&w.arena, 4096, SETUP_BYTES_MAX);
     const int rc = frames_serve(&w, &err);
     if (rc == MR_E_CLOSED) {
-        _exit(MR_WORKER_EXIT_OK); /* the server is gone: nobody waits for what runs */
+        _exit(MR_WORKER_EXIT_OK); /* the server has ended: no result is wanted */
     }
     if (rc < 0) {
         code = failed(&err);

@@ -1,8 +1,8 @@
 /* A request of a model in a worker to another model, and the answers.
  *
- * The request takes the way of an answer: the worker writes it into the room and the extents of the slot that it runs,
- * and waits until the server has taken it. Answers lie in the heap of inputs; a frame says where, and another one that
- * the worker has done with them. Both sides number the calls of a worker. */
+ * The request takes the path of an answer: the worker writes it into the room and the extents of the slot that it runs,
+ * and waits until the server has taken it. Answers lie in the heap of inputs; one frame gives their place, and another one
+ * releases them. Both sides number the calls of a worker. */
 #ifndef MR_IPC_CALL_H
 #define MR_IPC_CALL_H
 
@@ -25,10 +25,10 @@ struct mr_ipc_call {
 int mr_ipc_call_write(const struct mr_shm_task *t, uint64_t nonce,
                       const struct mr_block_provider *provider, uint64_t number,
                       const struct mr_call_args *args, struct mr_err *err);
-/** Whether what a worker hands over as an answer is a call. Thread: the slot's owner, as below. */
+/** True if the answer that a worker hands over is a call. Thread: the slot's owner, as below. */
 bool mr_ipc_is_call(const struct mr_shm_slot *s, uint64_t nonce);
-/** Strings and tensors of up to 8 KiB are copied into the arena; blocks are references. Errors: MR_E_INTERNAL (what the
- *  worker wrote breaks a rule), MR_E_EXHAUSTED. The blocks are the caller's in both cases. */
+/** Strings and tensors of up to 8 KiB are copied into the arena; blocks are references. Errors: MR_E_INTERNAL (the
+ *  worker's data are malformed), MR_E_EXHAUSTED. The caller owns the blocks in both cases. */
 int mr_ipc_call_read(struct mr_shm *p, const struct mr_shm_slot *s, struct mr_arena *arena,
                      struct mr_ipc_call *out, struct mr_err *err);
 void mr_ipc_call_drop(struct mr_ipc_call *c);
@@ -45,7 +45,7 @@ struct mr_ipc_call_answer {
         bytes; /* for mr_ipc_exec_read_kept, whose inputs are the outputs; 0 bytes: none */
 };
 void mr_ipc_call_answer_pack(struct mr_buf *b, const struct mr_ipc_call_answer *a);
-/** Into the arena. Errors: MR_E_INVALID. */
+/** Copies into the arena. Errors: MR_E_INVALID. */
 int mr_ipc_call_answer_unpack(mr_bytes data, struct mr_arena *arena, struct mr_ipc_call_answer *out,
                               struct mr_err *err);
 

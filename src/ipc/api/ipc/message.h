@@ -10,17 +10,18 @@
 #include "shm/plane.h"
 #include "shm/worker.h"
 
-/** Thread: the slot's owner. nonce: comes back with the reply. *out_bytes: for mr_shm_submit. *out_block: what has to live
- *  until the slot is given back; NULL: nothing. Returns the number of tensor bytes that were copied. Errors:
+/** Writes the execution. nonce: is returned with the reply. *out_bytes: for mr_shm_submit. *out_block: has to live until
+ *  the slot is given back; NULL: none. Returns the number of copied tensor bytes. Thread: the slot's owner. Errors:
  *  MR_E_EXHAUSTED (no shared memory now), retryable. */
 int64_t mr_ipc_exec_write(struct mr_shm *p, struct mr_shm_slot *s, const struct mr_exec *exec,
                           uint64_t nonce, size_t *out_bytes, struct mr_block **out_block,
                           struct mr_err *err);
-/** A copy of an execution in shared memory, for mr_ipc_exec_read_kept, as long as the block. Errors: MR_E_EXHAUSTED. */
+/** Copies an execution to shared memory, for mr_ipc_exec_read_kept; the copy lives as long as the block. Errors:
+ *  MR_E_EXHAUSTED. */
 int mr_ipc_exec_keep(struct mr_shm *p, const struct mr_exec *exec, struct mr_block **out_block,
                      uint64_t *out_offset, uint64_t *out_bytes, struct mr_err *err);
-/** Thread: worker. The structs are in the arena, what they point to in the message. Errors: MR_E_INTERNAL (damaged),
- *  MR_E_NOMEM. */
+/** Reads the execution: the structs are in the arena and point into the message. Thread: worker. Errors: MR_E_INTERNAL
+ *  (malformed), MR_E_NOMEM. */
 int mr_ipc_exec_read(const struct mr_shm_view *v, const struct mr_shm_task *t,
                      struct mr_arena *arena, struct mr_exec *out, uint64_t *out_nonce,
                      struct mr_err *err);

@@ -1,5 +1,5 @@
-/* Values one after the other, for processes of the same build: numbers of eight bytes, texts and bytes with their
- * length. The reader trusts nothing: past the end, and for texts without an end, it sets `failed` and gives zeros. */
+/* Serialization between processes of the same build: numbers of eight bytes, texts and bytes with their length. The
+ * reader trusts nothing: past the end, and for unterminated texts, it sets `failed` and returns zeros. */
 #ifndef MR_IPC_PACK_H
 #define MR_IPC_PACK_H
 
@@ -12,7 +12,7 @@ static inline void mr_pack_i64(struct mr_buf *b, int64_t v)
     mr_pack_u64(b, (uint64_t)v);
 }
 void mr_pack_bytes(struct mr_buf *b, const void *data, size_t len);
-/** NULL and "" stay apart. */
+/** NULL and "" are distinct. */
 void mr_pack_text(struct mr_buf *b, const char *text);
 
 struct mr_unpack {
@@ -33,13 +33,13 @@ static inline int64_t mr_unpack_i64(struct mr_unpack *u)
 /** A number of at most `max`. */
 uint32_t mr_unpack_u32(struct mr_unpack *u, uint32_t max);
 int32_t mr_unpack_i32(struct mr_unpack *u);
-/** A count of things of which each takes at least eight bytes of what follows. */
+/** A count of elements, each of which takes at least eight of the bytes that follow. */
 uint32_t mr_unpack_count(struct mr_unpack *u);
-/** Where they lie, not copied. */
+/** Borrowed from the input. */
 mr_bytes mr_unpack_bytes(struct mr_unpack *u);
-/** A copy in the arena; NULL for NULL and when it failed. */
+/** A copy in the arena; NULL for NULL and on failure. */
 const char *mr_unpack_text(struct mr_unpack *u);
-/** A text that cannot be NULL; "" when it failed. */
+/** A text that cannot be NULL; "" on failure. */
 const char *mr_unpack_name(struct mr_unpack *u);
 /** A zeroed array in the arena. NULL with `failed` set: no memory. */
 void *mr_unpack_array(struct mr_unpack *u, size_t count, size_t size);
