@@ -89,18 +89,17 @@ int mr_wire_args(const struct mr_oip_request *q, struct mr_arena *arena, struct 
 
 /* ---- raw binary requests ---- */
 
-/* The body as the one element of a BYTES tensor: length prefix added. */
-static int prefix_body(struct mr_arena *a, struct mr_tensor *t, struct mr_err *err)
+int mr_wire_element(struct mr_tensor *t, struct mr_arena *arena, struct mr_err *err)
 {
     uint32_t len = (uint32_t)t->bytes;
-    uint8_t *to = t->bytes <= 65536 ? mr_arena_try(a, t->bytes + 4, 8) : NULL;
+    uint8_t *to = t->bytes <= 65536 ? mr_arena_try(arena, t->bytes + 4, 8) : NULL;
 
     if (t->bytes > UINT32_MAX) {
         return MR_FAIL(err, MR_E_TOO_LARGE, "a BYTES element is at most 4 GiB");
     }
     if (!to) {
         struct mr_block *b = mr_block_new(t->bytes + 4);
-        if (!b || !mr_block_keep(b, a)) {
+        if (!b || !mr_block_keep(b, arena)) {
             return no_arena(err);
         }
         to = b->data;
@@ -181,7 +180,7 @@ int mr_wire_complete_raw(struct mr_oip_request *q, const struct mr_version *v,
         if (variable >= 0) {
             shape[variable] = 1;
         }
-        return prefix_body(arena, t, err);
+        return mr_wire_element(t, arena, err);
     }
     const uint64_t unit = fixed * mr_dtype_size(io->dtype);
     if (variable >= 0) {

@@ -74,6 +74,10 @@ class Model:
             sys.path.append(folder)
         if not os.path.exists(file):
             raise FileNotFoundError(f"model '{self.name}' has no file {os.path.relpath(file, model_dir)}")
+        if os.path.basename(file) == "model-settings.json":
+            import _millrace_mlserver
+
+            return self._guard("the file", _millrace_mlserver.runtime, file, self)
         stem, ending = os.path.splitext(os.path.relpath(file, model_dir))
         if ending == ".py" and os.sep in stem:  # <version>/model.py is the module <version>.model
             module = self._guard("the file", importlib.import_module, stem.replace(os.sep, "."))
@@ -90,6 +94,8 @@ class Model:
     def signature(self):
         """None: that of the configuration. Otherwise inputs and outputs as (name, data type, dims, is optional), and
         whether they have a batch dimension."""
+        if hasattr(self.kind, "signature"):
+            return self.kind.signature
         if not self.has_completed or not (self.config.get("input") and self.config.get("output")):
             return None
         batches = self.config.get("max_batch_size", 0) > 0

@@ -11,6 +11,7 @@
 
 #include "base/mem.h"
 #include "config_priv.h"
+#include "model/model.h"
 
 /* In the order in which they are looked for. */
 static const struct known_backend {
@@ -28,6 +29,9 @@ static const struct known_backend {
     {"tensorflow", "tensorflow_graphdef", "model.graphdef"},
 };
 
+/* MLServer's, which names the model's files itself, whatever they are called. */
+static const struct known_backend settings_backend = {"python", "", MR_MODEL_SETTINGS};
+
 #define KNOWN_COUNT (sizeof known_backends / sizeof *known_backends)
 
 static const struct known_backend *known_by_platform(const char *platform)
@@ -42,6 +46,9 @@ static const struct known_backend *known_by_platform(const char *platform)
 
 static const struct known_backend *known_by_file(const char *file)
 {
+    if (strcmp(settings_backend.file, file) == 0) {
+        return &settings_backend;
+    }
     for (size_t i = 0; i < KNOWN_COUNT; i++) {
         if (strcmp(known_backends[i].file, file) == 0) {
             return &known_backends[i];
@@ -50,14 +57,22 @@ static const struct known_backend *known_by_file(const char *file)
     return NULL;
 }
 
-static const struct known_backend *known_in_folder(const char *version_dir)
+static bool is_in_folder(const char *version_dir, const char *file)
 {
     char path[PATH_MAX];
     struct stat st;
+    int n = snprintf(path, sizeof path, "%s/%s", version_dir, file);
 
+    return n > 0 && (size_t)n < sizeof path && stat(path, &st) == 0;
+}
+
+static const struct known_backend *known_in_folder(const char *version_dir)
+{
+    if (version_dir && is_in_folder(version_dir, settings_backend.file)) {
+        return &settings_backend;
+    }
     for (size_t i = 0; version_dir && i < KNOWN_COUNT; i++) {
-        int n = snprintf(path, sizeof path, "%s/%s", version_dir, known_backends[i].file);
-        if (n > 0 && (size_t)n < sizeof path && stat(path, &st) == 0) {
+        if (is_in_folder(version_dir, known_backends[i].file)) {
             return &known_backends[i];
         }
     }
@@ -140,6 +155,12 @@ static int backend_from_folder(Inference__ModelConfig *c, const char *version_di
 bool mr_config_says_backend(const Inference__ModelConfig *c)
 {
     return c->backend[0] || c->platform[0] || c->default_model_filename[0];
+}
+
+bool mr_config_has_messages(const Inference__ModelConfig *c)
+{
+    return strcmp(c->backend, settings_backend.backend) == 0 &&
+           strcmp(c->default_model_filename, settings_backend.file) == 0;
 }
 
 static bool has_platform(const char *backend)

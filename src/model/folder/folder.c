@@ -147,6 +147,14 @@ static void marker_read(const struct walk *w, const char *path, struct mr_folder
     mr_free(marker);
 }
 
+static void versions_free(struct mr_folder *f)
+{
+    for (size_t i = 0; i < f->versions.len; i++) {
+        mr_free(f->versions.at[i].dir);
+    }
+    MR_VEC_FINI(&f->versions);
+}
+
 /* A version's folder: its failure is its own. */
 static void version_read(struct mr_folder *f, const struct walk *shared, const char *path,
                          int64_t number)
@@ -233,6 +241,33 @@ static int config_find(struct mr_folder *f, const char *config_name, struct mr_e
     return MR_OK;
 }
 
+/* The folder of a model of MLServer is a version as a whole. */
+static void settings_take(struct mr_folder *f)
+{
+    char *path = mr_path_join(f->dir, MR_STR(MR_MODEL_SETTINGS));
+    struct stat st;
+    bool is_whole = f->versions.len == 0 || !f->config_path;
+
+    is_whole = is_whole && stat(path, &st) == 0 && S_ISREG(st.st_mode);
+    mr_free(path);
+    if (!is_whole) {
+        return;
+    }
+    struct mr_folder_version v = {
+        .number = 1, .dir = mr_strndup(f->dir, strlen(f->dir)), .fingerprint = f->shared};
+    for (size_t i = 0; i < f->versions.len; i++) {
+        const struct mr_fingerprint *p = &f->versions.at[i].fingerprint;
+        v.fingerprint.sum += p->sum + p->beside;
+        v.fingerprint.bytes += p->bytes;
+        v.fingerprint.files += p->files;
+        v.fingerprint.links += p->links;
+        v.fingerprint.newest_wall_ns = MR_MAX(v.fingerprint.newest_wall_ns, p->newest_wall_ns);
+    }
+    versions_free(f);
+    f->shared = (struct mr_fingerprint){0};
+    MR_VEC_PUSH(&f->versions, v);
+}
+
 static int contents_read(struct mr_folder *f, mr_folder_visit_fn *visit, void *ctx,
                          struct mr_err *err)
 {
@@ -289,15 +324,18 @@ int mr_folder_read(struct mr_folder *f, const char *repository, const char *cons
         return MR_FAIL(err, MR_E_NOT_FOUND, "%.300s is not a folder of the repository", f->dir);
     }
     rc = contents_read(f, visit, ctx, err);
-    return rc < 0 ? rc : config_find(f, config_name, err);
+    if (rc == MR_OK) {
+        rc = config_find(f, config_name, err);
+    }
+    if (rc == MR_OK) {
+        settings_take(f);
+    }
+    return rc;
 }
 
 void mr_folder_fini(struct mr_folder *f)
 {
-    for (size_t i = 0; i < f->versions.len; i++) {
-        mr_free(f->versions.at[i].dir);
-    }
-    MR_VEC_FINI(&f->versions);
+    versions_free(f);
     mr_free(f->root);
     mr_free(f->dir);
     mr_free(f->config_path);

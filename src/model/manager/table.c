@@ -315,6 +315,15 @@ int mr_models_find(struct mr_models *m, mr_str name, mr_str version, struct mr_v
     return MR_OK;
 }
 
+bool mr_models_takes_messages(struct mr_models *m, mr_str name, mr_str version)
+{
+    struct mr_version *v;
+
+    /* relaxed: a version that is found was published after it was set */
+    return atomic_load_explicit(&m->has_messages, memory_order_relaxed) &&
+           mr_models_find(m, name, version, &v, NULL) == MR_OK && v->has_messages;
+}
+
 size_t mr_models_ready_versions(struct mr_models *m, mr_str name, const struct mr_version **out,
                                 size_t max)
 {

@@ -397,6 +397,11 @@ static int tables_make(const struct opening *o)
     v->backend_flags = s->flags;
     v->max_batch_size = c->max_batch_size;
     v->is_decoupled = c->model_transaction_policy && c->model_transaction_policy->decoupled;
+    v->has_messages = mr_config_has_messages(c);
+    if (v->has_messages) {
+        /* relaxed: published with the version */
+        atomic_store_explicit(&o->m->has_messages, true, memory_order_relaxed);
+    }
     v->config = c;
     return MR_OK;
 }

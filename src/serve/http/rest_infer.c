@@ -10,6 +10,7 @@ struct rest_infer {
     enum mr_coding encoding; /* of the body */
     enum mr_coding accepts;  /* what the answer may be compressed with */
     struct mr_oip_encoded answer;
+    struct message_answer message; /* of a model that takes messages; answer is its body */
 };
 
 static struct rest_infer *of_turn(struct mr_turn *t)
@@ -120,9 +121,14 @@ static void encode(struct mr_turn *t)
     int rc;
 
     infer_encode_begins(&ri->si);
-    MR_TRY(mr_wire_response(r, &ri->si.request, &response, &r->err));
-    MR_TRY(
-        mr_oip_rest_encode_response(&response, infer_buf(&ri->si), r->arena, &ri->answer, &r->err));
+    if (ri->si.message_kind) {
+        MR_TRY(message_answer(&ri->si, &ri->message, &r->err));
+        ri->answer = ri->message.body;
+    } else {
+        MR_TRY(mr_wire_response(r, &ri->si.request, &response, &r->err));
+        MR_TRY(mr_oip_rest_encode_response(&response, infer_buf(&ri->si), r->arena, &ri->answer,
+                                           &r->err));
+    }
     if (ri->accepts != MR_CODING_IDENTITY) {
         MR_TRY(compress_answer(ri, &r->err));
     }
@@ -146,13 +152,17 @@ static void send_answer(struct rest_infer *ri)
 {
     const struct mr_oip_encoded *e = &ri->answer;
     struct mr_buf text = ri->si.text; /* outlives the call, as pieces point into it */
-    struct mr_header headers[3];
+    struct mr_header headers[MESSAGE_HEADERS_MAX + 3];
     char length[MR_I64_TEXT];
-    size_t n = 0;
+    size_t n = ri->message.header_count;
 
-    headers[n++] = (struct mr_header){MR_STR("content-type"),
-                                      e->header_length >= 0 ? MR_STR("application/octet-stream")
-                                                            : MR_STR("application/json")};
+    if (n > 0) {
+        memcpy(headers, ri->message.headers, n * sizeof *headers);
+    } else {
+        headers[n++] = (struct mr_header){MR_STR("content-type"),
+                                          e->header_length >= 0 ? MR_STR("application/octet-stream")
+                                                                : MR_STR("application/json")};
+    }
     if (e->header_length >= 0) {
         headers[n++] = (struct mr_header){
             MR_STR("inference-header-content-length"),
@@ -164,7 +174,7 @@ static void send_answer(struct rest_infer *ri)
                                ri->accepts == MR_CODING_GZIP ? MR_STR("gzip") : MR_STR("deflate")};
     }
     infer_end(&ri->si);
-    struct mr_reply reply = {.status = 200,
+    struct mr_reply reply = {.status = ri->message.header_count ? ri->message.http_status : 200,
                              .headers = headers,
                              .header_count = n,
                              .pieces = e->pieces,
@@ -208,6 +218,25 @@ static void cancel_rest(struct serve_pending *p)
     infer_cancel(MR_CONTAINER_OF(p, struct serve_infer, pending));
 }
 
+/* Whether the model takes the request as it came, because of which it is not decoded. */
+static bool is_message(const struct rest_infer *ri)
+{
+    return ri->si.message_kind ||
+           mr_models_takes_messages(ri->si.loop->server->models, ri->model, ri->version);
+}
+
+static int message_decode(struct rest_infer *ri, mr_bytes body, int64_t head)
+{
+    if (head >= 0) {
+        return MR_FAIL(&ri->si.infer.err, MR_E_INVALID,
+                       "model '%.*s' is one of MLServer's, which takes no binary tensors over REST",
+                       MR_STR_ARG(mr_str_sub(ri->model, 0, 128)));
+    }
+    ri->si.message = body;
+    ri->si.message_kind = ri->si.message_kind ? ri->si.message_kind : "infer";
+    return infer_bind(&ri->si, ri->model, ri->version);
+}
+
 /* The work of a turn, or done at once. */
 static void decode(struct mr_turn *t)
 {
@@ -219,6 +248,10 @@ static void decode(struct mr_turn *t)
 
     MR_TRY(plain_body(ri, &body, &r->err));
     MR_TRY(rest_header_length(ri->si.call, body.len, &head, &r->err));
+    if (is_message(ri)) {
+        rc = message_decode(ri, body, head);
+        goto out;
+    }
     rc = mr_oip_rest_decode_request(body, head, ri->model, &ri->si.loop->server->http_limits,
                                     r->arena, &ri->si.request, &r->err);
     if (rc < 0) {
@@ -280,11 +313,11 @@ static enum mr_coding coding_of(const struct mr_call *call, const char *header,
     return value.ptr ? read(value) : MR_CODING_IDENTITY;
 }
 
-void rest_infer(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path)
+/* kind: what is asked of a model that takes messages; NULL: an inference, of any model. */
+static void begin(struct mr_call *call, const struct mr_oip_path *path, const char *kind)
 {
     struct rest_infer *ri = MR_ARENA_NEW(call->arena, struct rest_infer);
 
-    (void)s;
     if (!ri) {
         reply_error_text(call, MR_E_EXHAUSTED, "the request needs more memory than it may use");
         return;
@@ -292,6 +325,7 @@ void rest_infer(struct mr_server *s, struct mr_call *call, const struct mr_oip_p
     infer_init(&ri->si, call, call->arena, MR_INFER_REST);
     ri->si.reply = reply_rest;
     ri->si.pending.cancel = cancel_rest;
+    ri->si.message_kind = kind;
     ri->si.no_decoupled = "HTTP end point doesn't support models with decoupled transaction policy";
     ri->model = path->model;
     ri->version = path->version;
@@ -303,4 +337,15 @@ void rest_infer(struct mr_server *s, struct mr_call *call, const struct mr_oip_p
         decode(&ri->si.turn);
         decoded(&ri->si.turn);
     }
+}
+
+void rest_infer(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path)
+{
+    (void)s;
+    begin(call, path, NULL);
+}
+
+void rest_ask(struct mr_call *call, const struct mr_oip_path *path, const char *kind)
+{
+    begin(call, path, kind);
 }

@@ -102,6 +102,10 @@ void rest_model_metadata(struct mr_server *s, struct mr_call *call, const struct
         reply_error(call, &err);
         return;
     }
+    if (v->has_messages) {
+        rest_ask(call, path, "metadata");
+        return;
+    }
     b = scratch(call);
     MR_BUF_LIT(b, "{\"name\":");
     mr_json_put_string(b, v->model_name);
@@ -133,7 +137,7 @@ void rest_model_ready(struct mr_server *s, struct mr_call *call, const struct mr
         reply_error(call, &err);
     } else if (rc < 0 || !mr_executor_is_ready(v->executor)) {
         reply_status_text(call, 400, "Model version not ready");
-    } else if (s->options.empty_health_bodies) {
+    } else if (s->options.empty_health_bodies || v->has_messages) {
         reply_empty(call, 200);
     } else {
         struct mr_buf *b = scratch(call);

@@ -17,6 +17,9 @@ static void add_request_id(struct serve_infer *si)
     struct mr_err *err = &si->infer.err;
     char text[sizeof err->msg];
 
+    if (si->message_kind) {
+        return; /* the texts are the model's */
+    }
     if (mr_str_starts(mr_str_c(err->msg), MR_STR("unexpected inference ")) ||
         mr_str_eq_c(MR_STR("Request timeout expired"), err->msg)) {
         return;
@@ -183,6 +186,11 @@ static int bind_version(struct serve_infer *si, mr_str model, mr_str version)
         goto out;
     }
     MR_TRY(find_version(si, model, version));
+    if (r->version->has_messages || si->message_kind) {
+        MR_TRY(message_args(si, version, &args));
+        MR_TRY(mr_infer_validate(r, &args, &r->err));
+        goto out;
+    }
     MR_TRY(refuse_missing_features(&si->request, &r->err));
     if (si->request.raw_binary) {
         MR_TRY(mr_wire_complete_raw(&si->request, r->version, r->arena, &r->err));
@@ -285,11 +293,17 @@ int infer_encode_grpc(struct serve_infer *si, const struct mr_oip_param *final,
     int rc;
 
     infer_encode_begins(si);
-    MR_TRY(mr_wire_response(r, &si->request, &response, &r->err));
-    response.params = final;
-    response.param_count = final ? 1 : 0;
-    MR_TRY(
-        mr_oip_pb_encode_response(&response, final != NULL, infer_buf(si), r->arena, &e, &r->err));
+    if (r->version->has_messages) {
+        struct message_answer answer;
+        MR_TRY(message_answer(si, &answer, &r->err));
+        e = answer.body;
+    } else {
+        MR_TRY(mr_wire_response(r, &si->request, &response, &r->err));
+        response.params = final;
+        response.param_count = final ? 1 : 0;
+        MR_TRY(mr_oip_pb_encode_response(&response, final != NULL, infer_buf(si), r->arena, &e,
+                                         &r->err));
+    }
     *out = (struct mr_grpc_message){.pieces = e.pieces, .count = e.piece_count};
     if (!mr_turn_now && infer_is_long_answer(si)) {
         return MR_OK; /* one of several: packing it here would keep the loop from others */

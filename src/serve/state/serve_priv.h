@@ -138,6 +138,10 @@ struct serve_infer {
     struct mr_turn turn;      /* decoding, later encoding, where that takes long */
     struct mr_buf text;       /* of an answer that is encoded in turns */
     const char *no_decoupled; /* why models of several answers are refused; NULL: they are not */
+    /* For a model that takes messages (message.c): the message, and what is asked of the model; NULL = a request that
+     * was decoded */
+    mr_bytes message;
+    const char *message_kind;
     bool is_pinned;
     int bound; /* status of infer_bind */
     int64_t encode_start_ns;
@@ -240,11 +244,27 @@ void infer_log_failure(const struct serve_infer *si);
 void infer_refuse(struct serve_infer *si, int status);
 const char *infer_protocol_name(enum mr_infer_protocol protocol);
 
+/* message.c: models that take messages as they come (mr_version.has_messages) */
+/* Arguments of a request whose version is known: si->message and its headers. May be the work of a turn. */
+int message_args(struct serve_infer *si, mr_str version, struct mr_infer_args *out);
+/* An answer: what goes out as it is, and what the model says beside it. */
+struct message_answer {
+    struct mr_oip_encoded body;
+    struct mr_header *headers; /* arena; content-type is among them */
+    size_t header_count;
+    int http_status;
+};
+#define MESSAGE_HEADERS_MAX 64
+/* Errors: MR_E_INTERNAL (no such answer), MR_E_EXHAUSTED. */
+int message_answer(struct serve_infer *si, struct message_answer *out, struct mr_err *err);
+
 /* rest_*.c: the handlers of REST routes (http/routes.c) */
 void rest_generate(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
 void rest_generate_stream(struct mr_server *s, struct mr_call *call,
                           const struct mr_oip_path *path);
 void rest_infer(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
+/* Passes the call to the model, which takes messages, and whose answer it is. kind: what is asked, static. */
+void rest_ask(struct mr_call *call, const struct mr_oip_path *path, const char *kind);
 /* Inference-Header-Content-Length, at most body_len; -1 without the header. Errors: MR_E_INVALID (no such number; two of
  * them). */
 int rest_header_length(const struct mr_call *call, size_t body_len, int64_t *out,

@@ -1,8 +1,14 @@
-"""Models in Python: files of a test, run by the interpreter of the tests."""
+"""Models in Python: files of a test, run by the interpreter of the tests, and folders of MLServer."""
+import json
+import shutil
 import sys
 from pathlib import Path
 
 from lib import repo
+
+# An interpreter with the package `mlserver` (tools/setup --test).
+MLSERVER = repo.TOP / "build" / "venv-mlserver" / "bin" / "python3"
+RUNTIMES = Path(__file__).parent.parent / "45" / "mlserver" / "runtimes.py"
 
 
 def add(models, name, file, **kw):
@@ -11,5 +17,13 @@ def add(models, name, file, **kw):
     return repo.add(models, name, backend="python", files={"1/model.py": data}, **kw)
 
 
-def options():
-    return [f"--python={sys.executable}"]
+def add_mlserver(folder, implementation, **settings):
+    """model-settings.json in the folder, and runtimes.py."""
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy(RUNTIMES, folder)
+    (folder / "model-settings.json").write_text(json.dumps({"implementation": implementation, **settings}))
+    return folder
+
+
+def options(python=sys.executable):
+    return [f"--python={python}"]

@@ -15,6 +15,9 @@ int mr_wire_args(const struct mr_oip_request *q, struct mr_arena *arena, struct 
  *  turn. Errors: MR_E_INVALID with Triton's texts, MR_E_TOO_LARGE, MR_E_EXHAUSTED. */
 int mr_wire_complete_raw(struct mr_oip_request *q, const struct mr_version *v,
                          struct mr_arena *arena, struct mr_err *err);
+/** Makes the bytes of a tensor, whatever they are, the one element of a BYTES tensor. May be the work of a turn. Errors:
+ *  MR_E_TOO_LARGE, MR_E_EXHAUSTED. */
+int mr_wire_element(struct mr_tensor *t, struct mr_arena *arena, struct mr_err *err);
 /** The outputs of `r`, which succeeded, in the order in which `q` asks for them. What `out` has is r's, or in its arena;
  *  blocks are borrowed. Errors: MR_E_EXHAUSTED. */
 int mr_wire_response(const struct mr_infer *r, const struct mr_oip_request *q,

@@ -69,6 +69,9 @@ int mr_config_basics(Inference__ModelConfig *c, mr_str model_name, const char *v
 int mr_config_complete(Inference__ModelConfig *c, const struct mr_signature *s, bool auto_complete,
                        bool max_batch_given, int default_max_batch, struct mr_err *err);
 
+/** True for a model of MLServer (mr_version.has_messages). Needs the basics. */
+bool mr_config_has_messages(const Inference__ModelConfig *c);
+
 int mr_config_normalize(Inference__ModelConfig *c, struct mr_err *err);
 
 /** Checks ranges and contradictions, then features. MR_E_UNSUPPORTED with a text that names the feature

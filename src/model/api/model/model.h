@@ -77,6 +77,9 @@ struct mr_version {
     uint32_t backend_flags; /* MR_BACKEND_* */
     int32_t max_batch_size; /* 0 = no batching */
     bool is_decoupled;      /* a request may have any number of responses */
+    /** A model of MLServer. Its input `request` is a message as it came, its output `response` the message of the answer:
+     *  what they hold is between the client and the model. */
+    bool has_messages;
     struct mr_model_io *inputs;
     uint32_t input_count;
     uint32_t required_input_count;
@@ -133,6 +136,9 @@ struct mr_model_hooks {
     bool (*holds)(void *ctx, const struct mr_version *v);
     void *ctx;
 };
+
+/** A model of MLServer: this file in its folder. */
+#define MR_MODEL_SETTINGS "model-settings.json"
 
 /** Recorded requests, a file in a version's folder. Its presence and content are no part of the version's identity. */
 #define MR_WARMUP_REQUESTS "warmup_requests.pb"
@@ -257,6 +263,9 @@ bool mr_version_is_unwanted(const struct mr_version *v);
  *  Errors: MR_E_INVALID (such a path is not allowed), MR_E_NOT_FOUND, MR_E_FORBIDDEN (leads out of the
  *  repository). */
 int mr_version_file(const struct mr_version *v, mr_str file, char **out, struct mr_err *err);
+/** True if requests for the version that mr_models_find would return are messages as they came (has_messages). False
+ *  also if there is no such version. Thread: as mr_models_find. */
+bool mr_models_takes_messages(struct mr_models *m, mr_str name, mr_str version);
 /** All READY versions of a model, ascending; returns their number. Valid for this iteration. */
 size_t mr_models_ready_versions(struct mr_models *m, mr_str name, const struct mr_version **out,
                                 size_t max);

@@ -1,0 +1,181 @@
+/* Models that take messages (mr_version.has_messages): the request goes to the model as the client sent it, and the answer
+ * to the client as the model made it.
+ *
+ * The message is the one element of the model's input; the headers are its parameters, beside ":kind", what is asked, and
+ * ":version", the one that the request names. The output's first element is the message of the answer, followed by names
+ * and values of headers in turn; ":status" is the status of HTTP. On the network thread of the call. */
+#include "serve_priv.h"
+#include "tensor/tensor.h"
+
+#define INPUT      "request"
+#define COPY_BYTES 4096u
+
+static int no_arena(struct mr_err *err)
+{
+    return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
+}
+
+/* ---- requests ---- */
+
+static int headers_read(struct serve_infer *si, mr_str version, struct mr_infer_args *out,
+                        struct mr_err *err)
+{
+    const struct mr_call *call = si->call;
+    struct mr_arena *a = si->infer.arena;
+    struct mr_setting *s = MR_ARENA_ARRAY(a, struct mr_setting, call->header_count + 2);
+    const mr_str asked = mr_arena_str(a, version);
+    uint32_t n = 2;
+
+    if (!s || !asked.ptr) {
+        return no_arena(err);
+    }
+    s[0] = (struct mr_setting){":kind", si->message_kind};
+    s[1] = (struct mr_setting){":version", asked.ptr};
+    for (size_t i = 0; i < call->header_count; i++) {
+        const struct mr_header *h = &call->headers[i];
+        if (serve_is_secret_header(si->loop->server, h->name)) {
+            continue;
+        }
+        s[n] = (struct mr_setting){mr_arena_str(a, h->name).ptr, mr_arena_str(a, h->value).ptr};
+        if (!s[n].key || !s[n].value) {
+            return no_arena(err);
+        }
+        n++;
+    }
+    out->parameters = s;
+    out->parameter_count = n;
+    return MR_OK;
+}
+
+int message_args(struct serve_infer *si, mr_str version, struct mr_infer_args *out)
+{
+    static const mr_str name = MR_STR_INIT(INPUT);
+    struct mr_infer *r = &si->infer;
+    int64_t *shape = MR_ARENA_NEW(r->arena, int64_t);
+    struct mr_tensor *t = MR_ARENA_NEW(r->arena, struct mr_tensor);
+    int rc;
+
+    if (!r->version->has_messages) {
+        return MR_FAIL(&r->err, MR_E_UNAVAILABLE,
+                       "model '%.*s' has just been replaced by one of another kind, try again",
+                       MR_STR_ARG(r->version->model_name));
+    }
+    if (!si->message_kind) {
+        return MR_FAIL(&r->err, MR_E_UNSUPPORTED,
+                       "model '%.*s' is one of MLServer's: this way of asking it is not there",
+                       MR_STR_ARG(r->version->model_name));
+    }
+    if (!shape || !t) {
+        return no_arena(&r->err);
+    }
+    *shape = 1;
+    *t = (struct mr_tensor){.dtype = MR_DTYPE_BYTES,
+                            .rank = 1,
+                            .shape = shape,
+                            .data = (void *)(uintptr_t)si->message.ptr,
+                            .bytes = si->message.len};
+    *out = (struct mr_infer_args){
+        .id = si->request.id, .input_names = &name, .input_tensors = t, .input_count = 1};
+    MR_TRY(mr_wire_element(t, r->arena, &r->err));
+    rc = headers_read(si, version, out, &r->err);
+out:
+    return rc;
+}
+
+/* ---- answers ---- */
+
+static bool is_token(mr_str name)
+{
+    static const char letters[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
+
+    for (size_t i = 0; i < name.len; i++) {
+        if (!name.ptr[i] || !strchr(letters, name.ptr[i])) {
+            return false;
+        }
+    }
+    return name.len > 0;
+}
+
+/* HTTP/2 knows lower case only. */
+static mr_str lower(struct mr_arena *a, mr_str name)
+{
+    mr_str out = mr_arena_str(a, name);
+    char *to = (char *)(uintptr_t)out.ptr;
+
+    for (size_t i = 0; to && i < out.len; i++) {
+        to[i] = (char)(to[i] >= 'A' && to[i] <= 'Z' ? to[i] + ('a' - 'A') : to[i]);
+    }
+    return out;
+}
+
+static int headers_take(mr_bytes rest, struct mr_arena *a, struct message_answer *out,
+                        struct mr_err *err)
+{
+    bool has_type = false;
+    mr_str name, value;
+
+    out->headers = MR_ARENA_ARRAY(a, struct mr_header, MESSAGE_HEADERS_MAX);
+    if (!out->headers) {
+        return no_arena(err);
+    }
+    while (mr_bytes_tensor_next(&rest, &name) && mr_bytes_tensor_next(&rest, &value)) {
+        int64_t status;
+        if (mr_str_eq_c(name, ":status")) {
+            if (mr_str_to_i64(value, &status) && status >= 200 && status <= 599) {
+                out->http_status = (int)status;
+            }
+        } else if (is_token(name) && out->header_count < MESSAGE_HEADERS_MAX - 1) {
+            struct mr_header *h = &out->headers[out->header_count++];
+            *h = (struct mr_header){lower(a, name), mr_arena_str(a, value)};
+            has_type |= mr_str_eq_c(h->name, "content-type");
+            if (!h->name.ptr || !h->value.ptr) {
+                return no_arena(err);
+            }
+        }
+    }
+    if (!has_type) {
+        out->headers[out->header_count++] =
+            (struct mr_header){MR_STR("content-type"), MR_STR("application/json")};
+    }
+    return MR_OK;
+}
+
+/* Large ones are sent from where they are. */
+static int body_take(struct serve_infer *si, mr_str text, struct mr_block *block,
+                     struct message_answer *out, struct mr_err *err)
+{
+    struct mr_buf *b = infer_buf(si);
+    struct mr_piece *piece = MR_ARENA_NEW(si->infer.arena, struct mr_piece);
+    bool is_copied = !block || text.len <= COPY_BYTES;
+
+    mr_buf_reset(b);
+    if (is_copied) {
+        mr_buf_append(b, text.ptr, text.len);
+    }
+    if (!piece || b->failed) {
+        return no_arena(err);
+    }
+    *piece = is_copied ? (struct mr_piece){b->ptr, b->len, NULL}
+                       : (struct mr_piece){text.ptr, text.len, mr_block_ref(block)};
+    out->body = (struct mr_oip_encoded){
+        .pieces = piece, .piece_count = text.len > 0, .bytes = text.len, .header_length = -1};
+    return MR_OK;
+}
+
+int message_answer(struct serve_infer *si, struct message_answer *out, struct mr_err *err)
+{
+    const struct mr_exec_output *o = mr_infer_output(&si->infer, 0);
+    mr_bytes rest = {o->tensor.data, o->tensor.bytes};
+    mr_str text;
+    int rc;
+
+    *out = (struct message_answer){.http_status = 200};
+    if (!mr_bytes_tensor_next(&rest, &text)) {
+        return MR_FAIL(err, MR_E_INTERNAL, "the model gave an answer without a message");
+    }
+    MR_TRY(headers_take(rest, si->infer.arena, out, err));
+    rc = body_take(si, text, o->block, out, err);
+out:
+    return rc;
+}

@@ -1,0 +1,54 @@
+"""Models of MLServer that the tests run."""
+import ctypes
+from typing import List
+
+import numpy as np
+import pandas as pd
+from mlserver import MLModel
+from mlserver.codecs import NumpyCodec, StringCodec, decode_args
+from mlserver.errors import MLServerError
+from mlserver.types import InferenceResponse
+
+
+class Sum(MLModel):
+    """Each row's sum. Its name in the answer says that `load` was called."""
+
+    async def load(self):
+        self.loaded = "loaded"
+        return True
+
+    async def predict(self, payload):
+        array = self.decode(payload.inputs[0], default_codec=NumpyCodec)
+        return InferenceResponse(model_name=self.name, model_version=self.version,
+                                 outputs=[NumpyCodec.encode_output(self.loaded, array.sum(axis=1))])
+
+
+class Commanded(MLModel):
+    """Does what the word in its input says."""
+
+    async def predict(self, payload):
+        word = self.decode(payload.inputs[0], default_codec=StringCodec)[0]
+        if word == "mine":
+            raise MLServerError("no such thing", 404)
+        if word == "raise":
+            raise ValueError("no good")
+        if word == "none":
+            return None
+        if word == "crash":
+            ctypes.string_at(0)
+        if word == "header":
+            word = payload.parameters.headers["x-word"]
+        return InferenceResponse(model_name=self.name, outputs=[StringCodec.encode_output("word", [word.upper()])])
+
+
+class Args(MLModel):
+    @decode_args
+    async def predict(self, array: np.ndarray, words: List[str]) -> List[str]:
+        return [f"{w}{a}" for w, a in zip(words, array.ravel())]
+
+
+class Frame(MLModel):
+    @decode_args
+    async def predict(self, frame: pd.DataFrame) -> pd.DataFrame:
+        frame["total"] = frame.sum(axis=1, numeric_only=True)
+        return frame

@@ -1,0 +1,153 @@
+"""Folders of MLServer as models."""
+import json
+import subprocess
+
+import numpy as np
+import pytest
+import tritonclient.grpc as grpc
+import tritonclient.http as http
+
+from lib import pymodels, wait
+from lib.pymodels import add_mlserver
+from lib.rest import Rest, infer_path
+from lib.workers import pids
+
+
+def tensor(name, datatype, shape, data, content_type=None):
+    found = {"name": name, "datatype": datatype, "shape": shape, "data": data}
+    return {**found, "parameters": {"content_type": content_type}} if content_type else found
+
+
+ROWS = tensor("x", "FP32", [2, 3], [1, 2, 3, 4, 5, 6], "np")
+
+
+@pytest.fixture
+def start(start):
+    def make(*args, **kw):
+        return start(args[0], *pymodels.options(pymodels.MLSERVER), *args[1:], **kw)
+    return make
+
+
+def ask(rest, model, *inputs, **fields):
+    return rest.post(infer_path(model), json.dumps({"inputs": list(inputs), **fields}))
+
+
+def test_answers(models, start):
+    """The shape of MLServer's answers, over REST."""
+    add_mlserver(models / "m", "runtimes.Sum", parameters={"version": "v1"})
+    server = start(models)
+    with Rest(server.http) as rest:
+        reply = ask(rest, "m", ROWS, id="seven").ok()
+        assert reply.json() == {"model_name": "m", "model_version": "v1", "id": "seven", "parameters": {}, "outputs": [
+            {"name": "loaded", "shape": [2, 1], "datatype": "FP32", "parameters": {"content_type": "np"}, "data": [6.0, 15.0]}]}
+        assert list(reply.json()) == ["model_name", "model_version", "id", "parameters", "outputs"]
+        assert reply.headers["ce-id"] == "seven" and reply.headers["content-type"] == "application/json"
+        assert len(ask(rest, "m", ROWS).ok().json()["id"]) == 36
+        assert rest.get("/v2/models/m/ready").ok().body == b""
+
+
+def test_metadata(models, start):
+    """What the settings say; nothing is checked against it."""
+    declared = [{"name": "y", "datatype": "FP32", "shape": [-1, 64], "parameters": {"content_type": "np"}}]
+    add_mlserver(models / "m", "runtimes.Sum", platform="sums", versions=["sum/1"], inputs=declared)
+    server = start(models)
+    with Rest(server.http) as rest:
+        assert rest.get("/v2/models/m").ok().json() == {
+            "name": "m", "versions": ["sum/1"], "platform": "sums", "inputs": declared, "outputs": [], "parameters": {}}
+        assert ask(rest, "m", ROWS).ok().json()["outputs"][0]["data"] == [6.0, 15.0]
+
+
+@pytest.mark.parametrize("word,status,text", [
+    ("mine", 404, "no such thing"),
+    ("raise", 500, "builtins.ValueError: no good"),
+    ("none", 400, "Model 'm' returned no predictions after inference"),
+])
+def test_failures(models, start, word, status, text):
+    add_mlserver(models / "m", "runtimes.Commanded")
+    server = start(models)
+    first = pids(server, "m")
+    with Rest(server.http) as rest:
+        reply = ask(rest, "m", tensor("x", "BYTES", [1], [word]))
+        assert (reply.status, reply.error) == (status, text)
+        assert ask(rest, "m", tensor("x", "BYTES", [1], ["grüße"])).ok().json()["outputs"][0]["data"] == ["GRÜSSE"]
+    assert pids(server, "m") == first
+
+
+@pytest.mark.parametrize("body,text", [
+    ("{", "JSON decode error: "),
+    ('{"inputs": [{"name": "x", "shape": [1], "datatype": "FP32"}]}', "inputs.0.data: Field required"),
+    ('{"inputs": [{"name": "x", "shape": [1], "datatype": "FLOAT", "data": [1]}]}', "inputs.0.datatype: Input should be 'BOOL'"),
+])
+def test_bad_requests(models, start, body, text):
+    add_mlserver(models / "m", "runtimes.Sum")
+    server = start(models)
+    with Rest(server.http) as rest:
+        reply = rest.post(infer_path("m"), body)
+        assert reply.status == 400 and reply.error.startswith(text), reply.error
+
+
+def test_headers(models, start):
+    """Those of the request reach the model."""
+    add_mlserver(models / "m", "runtimes.Commanded")
+    server = start(models)
+    body = json.dumps({"inputs": [tensor("x", "BYTES", [1], ["header"])]})
+    with Rest(server.http) as rest:
+        reply = rest.post(infer_path("m"), body, headers={"X-Word": "told"})
+        assert reply.ok().json()["outputs"][0]["data"] == ["TOLD"]
+
+
+def test_codecs(models, start):
+    add_mlserver(models / "args", "runtimes.Args")
+    add_mlserver(models / "frame", "runtimes.Frame")
+    server = start(models)
+    with Rest(server.http) as rest:
+        reply = ask(rest, "args", tensor("array", "INT32", [2], [7, 8]), tensor("words", "BYTES", [2], ["a", "b"]))
+        assert reply.ok().json()["outputs"] == [{"name": "output-0", "shape": [2, 1], "datatype": "BYTES",
+                                                 "parameters": {"content_type": "str"}, "data": ["a7", "b8"]}]
+        reply = ask(rest, "frame", tensor("a", "INT64", [2], [1, 2]), tensor("b", "INT64", [2], [3, 4]), parameters={"content_type": "pd"})
+        assert [(o["name"], o["data"]) for o in reply.ok().json()["outputs"]] == [("a", [1, 2]), ("b", [3, 4]), ("total", [4, 6])]
+
+
+@pytest.mark.parametrize("client", [http, grpc], ids=["http", "grpc"])
+def test_clients(models, start, client):
+    add_mlserver(models / "m", "runtimes.Sum")
+    server = start(models)
+    with client.InferenceServerClient(server.url("http" if client is http else "grpc")) as c:
+        array = np.arange(6, dtype="f4").reshape(2, 3)
+        x = client.InferInput("x", array.shape, "FP32")
+        if client is http:
+            x.set_data_from_numpy(array, binary_data=False)
+        else:
+            x.set_data_from_numpy(array)
+        assert c.infer("m", [x]).as_numpy("loaded").tolist() == [[3], [12]]
+
+
+def test_crash(models, start):
+    add_mlserver(models / "m", "runtimes.Commanded")
+    server = start(models)
+    with Rest(server.http) as rest:
+        assert "ended while it ran this request (crash: signal 11" in ask(rest, "m", tensor("x", "BYTES", [1], ["crash"])).error
+        wait.until(lambda: pids(server, "m"), "another worker")
+        assert ask(rest, "m", tensor("x", "BYTES", [1], ["a"])).ok().json()["outputs"][0]["data"] == ["A"]
+    server.checked = True  # sanitizers report the crash that was asked for
+
+
+SKLEARN = """
+import joblib, numpy, sys
+from sklearn.linear_model import LogisticRegression
+joblib.dump(LogisticRegression().fit(numpy.array([[0.0], [1.0], [2.0], [3.0]]), [0, 0, 1, 1]), sys.argv[1])
+"""
+
+
+def test_sklearn(models, start):
+    """A runtime of MLServer's own."""
+    folder = add_mlserver(models / "m", "mlserver_sklearn.SKLearnModel", parameters={"uri": "./model.joblib"})
+    subprocess.run([pymodels.MLSERVER, "-c", SKLEARN, folder / "model.joblib"], check=True)
+    server = start(models)
+    with Rest(server.http) as rest:
+        reply = ask(rest, "m", tensor("x", "FP64", [2, 1], [0.1, 2.9]), outputs=[{"name": "predict"}, {"name": "predict_proba"}])
+        predicted, likely = reply.ok().json()["outputs"]
+        assert predicted == {"name": "predict", "shape": [2, 1], "datatype": "INT64", "parameters": {"content_type": "np"}, "data": [0, 1]}
+        assert likely["shape"] == [2, 2] and likely["datatype"] == "FP64"
+        reply = ask(rest, "m", tensor("x", "FP64", [1, 1], [1]), outputs=[{"name": "other"}])
+        assert reply.status == 400 and reply.error.startswith("SKLearnModel only supports")
