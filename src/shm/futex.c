@@ -1,4 +1,4 @@
-/* The two system calls by which server and workers wake each other. */
+/* The two system calls with which the server and workers wake each other. */
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <time.h>

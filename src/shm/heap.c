@@ -1,9 +1,9 @@
-/* The buddy allocator. `order` has for the first unit of each extent its order and whether it is free; what lies between
- * is not looked at. Free extents of an order are a doubly linked list by unit number, the last freed first, which is
- * the one whose pages are there.
+/* The buddy allocator. `order` holds for the first unit of each extent its order and whether it is free; the entries in
+ * between are not used. Free extents of an order form a doubly linked list by unit number, the last freed one first, as
+ * its pages are resident.
  *
- * An extent's capacity is what was asked for, in whole pages: the rest of the power of two is address space that no page
- * stands behind. */
+ * An extent's capacity is the requested size in whole pages: the rest of the power of two is address space without
+ * pages. */
 #include "shm/heap.h"
 
 #include <string.h>
@@ -54,7 +54,7 @@ static unsigned order_for(size_t bytes)
     return order;
 }
 
-/* A free extent of that order, cut from a larger one where there is none. Lock held. */
+/* A free extent of that order, split from a larger one if there is none. Lock held. */
 static uint32_t extent_take(struct mr_shm_heap *h, unsigned order)
 {
     unsigned from = order;
@@ -119,7 +119,7 @@ static bool take(const struct mr_block_provider *p, size_t bytes, size_t most,
     return true;
 }
 
-/* In place while the power of two has room. */
+/* Grows in place while the power of two has room. */
 static bool grow(const struct mr_block_provider *p, size_t bytes, struct mr_block_extent *io)
 {
     struct mr_shm_heap *h = heap_of(p);
@@ -187,8 +187,8 @@ void mr_shm_heap_init(struct mr_shm_heap *h, int fd, uint8_t *segment, uint64_t 
     }
 }
 
-/* Extents that are given back meanwhile grow together with those before them. What is looked at is then an old mark
- * within a free extent, which stays free as none is taken any more. */
+/* Extents that are freed during the walk merge with their predecessors. The walk may then read an old mark within a free
+ * extent, which stays free as none is taken any more. */
 static void free_discard(struct mr_shm_heap *h)
 {
     for (uint32_t unit = 0; unit < h->units;) {
@@ -210,7 +210,7 @@ void mr_shm_heap_close(struct mr_shm_heap *h, void (*drained)(void *ctx), void *
     h->is_closed = true;
     h->drained = drained;
     h->drained_ctx = ctx;
-    h->used_bytes++; /* this call's: it must not drain before its end */
+    h->used_bytes++; /* for this call: the heap must not drain before its end */
     pthread_mutex_unlock(&h->lock);
     free_discard(h);
     pthread_mutex_lock(&h->lock);

@@ -1,6 +1,6 @@
-/* Going to sleep and being woken is Dekker's pattern: the home says that it sleeps, then looks at what is done; a
- * worker says what is done, then looks whether the home sleeps. Both in sequentially consistent order, so that at
- * least one of them sees the other. */
+/* Sleep and wake-up follow Dekker's pattern: the home sets that it sleeps, then checks for completions; a worker sets a
+ * completion, then checks whether the home sleeps. Both orders are sequentially consistent, so at least one of the two
+ * sees the other. */
 #include "shm/homes.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@ struct mr_shm_homes {
     struct shm_segment segment;
     struct shm_home *list; /* in the segment */
     uint32_t count;
-    int own_fd; /* of the first */
+    int own_fd; /* of the first home */
     int fds[];
 };
 

@@ -1,5 +1,5 @@
-/* The server's side. A slot is free, the caller's, or out: with the line or with a worker. The private state says
- * which, under the lock; the shared word is read once per look and only believed where it fits the record. */
+/* The server's side. A slot is free, the caller's, or submitted: in the queue or with a worker. The private state, under
+ * the lock, says which; the shared word is read once per check, and is used only if it agrees with the record. */
 #include "shm/plane.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include "shm_priv.h"
 
 #define PAGE       4096u
-#define RING_SHARE 4u /* cells of a ring per slot: copies of a slot's number may lie in it */
+#define RING_SHARE 4u /* cells of a ring per slot: it may hold several copies of a slot's number */
 #define HEAPS      3u
 
 _Static_assert(MR_SHM_WORKERS_MAX == SHM_WORKERS_MAX, "one limit");
@@ -18,7 +18,7 @@ enum record_state {
     RECORD_FREE,
     RECORD_CALLERS,
     RECORD_OUT,
-    RECORD_ANSWERED /* the caller's until it lets the worker go on, which has it as well */
+    RECORD_ANSWERED /* shared by the caller and the worker, until the caller lets the worker continue */
 };
 
 struct record {
@@ -29,11 +29,11 @@ struct record {
     unsigned ring;
     uint32_t position; /* in the ring */
     unsigned
-        odd_looks; /* sweeps in a row that found it done or out of the line, and nobody with it */
-    bool is_cancelled;    /* and mr_shm_cancelled has not said so yet */
+        odd_looks; /* consecutive sweeps that found it done or out of the queue, without an owner */
+    bool is_cancelled;    /* and mr_shm_cancelled has not reported it yet */
     bool is_lost;         /* ANSWERED: the worker has died */
-    uint64_t answer_word; /* ANSWERED: in which it waits */
-    uint64_t run_word;    /* as the last sweep saw it running */
+    uint64_t answer_word; /* ANSWERED: the word with which it waits */
+    uint64_t run_word;    /* the word of the execution at the last sweep */
     int64_t run_since_ns;
     uint32_t block_count;
     struct mr_block *blocks[SHM_EXTENTS_MAX];
@@ -45,18 +45,18 @@ struct mr_shm {
     struct mr_shm_homes *homes;
     struct mr_shm_heap inputs, bodies, outputs;
     struct record *records;    /* [slot_count] */
-    _Atomic uint32_t *pending; /* [home_count]; relaxed: a hint whether a look is worth it */
+    _Atomic uint32_t *pending; /* [home_count]; relaxed: a hint whether a poll is needed */
     _Atomic uint64_t wakes;    /* relaxed */
-    pthread_mutex_t lock;      /* guards what follows and the records that are not the caller's */
+    pthread_mutex_t lock; /* guards what follows, and the records of slots that no caller owns */
     struct record *free;
-    uint64_t alive;                          /* a bit for each worker */
-    uint64_t keeps;                          /* the same: it has had slots that were bound to it */
+    uint64_t alive; /* a bit for each worker */
+    uint64_t keeps; /* a bit for each worker that has had slots bound to it */
     _Atomic uint64_t lives[SHM_WORKERS_MAX]; /* written under the lock; relaxed */
     struct mr_shm_stats stats;
     _Atomic uint32_t holders; /* the owner, and heaps that have not drained */
 };
 
-/* ---- making it ---- */
+/* ---- creation ---- */
 
 static uint32_t power_of_two(uint32_t n)
 {
@@ -154,7 +154,7 @@ static void let_go(void *plane)
 {
     struct mr_shm *p = plane;
 
-    /* acq_rel: what every holder did comes before the end */
+    /* acq_rel: the writes of every holder come before the end */
     if (atomic_fetch_sub_explicit(&p->holders, 1, memory_order_acq_rel) > 1) {
         return;
     }
@@ -179,7 +179,7 @@ void mr_shm_free(struct mr_shm **io)
     shm_segment_close(&p->map.control_segment);
     mr_free(p->records);
     mr_free(p->pending);
-    /* Messages and rooms: no block lies in them, and those that do may stay for long. */
+    /* For messages and rooms: they contain no blocks, which could stay for long. */
     shm_discard(p->map.input.fd, 0, p->inputs.offset);
     shm_discard(p->map.output.fd, 0, p->outputs.offset);
     mr_shm_heap_close(&p->inputs, let_go, p);
@@ -232,7 +232,7 @@ static _Atomic uint64_t *word_of(const struct mr_shm *p, const struct record *r)
     return &p->map.control->slots[r->slot.index].word;
 }
 
-/* From its submission until a worker takes it. */
+/* The state of a slot from its submission until a worker takes it. */
 static uint64_t word_in_line(const struct record *r)
 {
     return shm_word(r->generation, 0, r->slot.attempts, SHM_SUBMITTED);
@@ -256,7 +256,7 @@ struct mr_shm_slot *mr_shm_take(struct mr_shm *p)
     return r ? &r->slot : NULL;
 }
 
-/* Lock held; there is room. */
+/* Lock held; the ring has room. */
 static void ring_append(struct mr_shm *p, struct record *r)
 {
     _Atomic uint32_t *tail = &p->map.directory->tails[r->ring];
@@ -264,12 +264,12 @@ static void ring_append(struct mr_shm *p, struct record *r)
     r->position = atomic_load_explicit(tail, memory_order_relaxed);
     atomic_store_explicit(shm_cell(&p->map, r->ring, r->position),
                           shm_cell_of(r->slot.index, r->generation), memory_order_relaxed);
-    /* release: the cell, and the word before it */
+    /* release: the cell, and the word that was written before it */
     atomic_store_explicit(tail, r->position + 1, memory_order_release);
 }
 
-/* Takes all cells out, as a worker would, and appends those again that somebody still waits for, in their order: what
- * was withdrawn leaves its cell behind. Lock held. */
+/* Removes all cells as a worker does, and appends those of waiting slots again in their order, as withdrawn slots leave
+ * their cells behind. Lock held. */
 static void ring_compact(struct mr_shm *p, unsigned ring)
 {
     const uint32_t tail =
@@ -277,7 +277,7 @@ static void ring_compact(struct mr_shm *p, unsigned ring)
     uint32_t at = atomic_exchange(&p->map.control->heads[ring].at, tail);
 
     if (tail - at > p->map.g.ring_size) {
-        return; /* no honest worker leaves it so: what is in the line comes back by sweeps */
+        return; /* no correct worker leaves it in this state: sweeps recover the queued slots */
     }
     for (; at != tail; at++) {
         const uint32_t cell =
@@ -304,7 +304,7 @@ static void ring_push(struct mr_shm *p, struct record *r, unsigned ring)
         ring_compact(p, ring);
     }
     ring_append(p, r);
-    /* seq_cst: before the look at who sleeps */
+    /* seq_cst: before the check for sleeping workers */
     atomic_fetch_add(&d->bell, 1);
 }
 
@@ -364,7 +364,7 @@ bool mr_shm_submit_quietly(struct mr_shm *p, struct mr_shm_slot *s, size_t messa
     e->home = home;
     atomic_store_explicit(&e->is_cancelled, 0, memory_order_relaxed);
     atomic_store_explicit(&e->generation, r->generation, memory_order_relaxed);
-    /* release: entry and message are there for whoever takes it */
+    /* release: entry and message, for the worker that takes it */
     atomic_store_explicit(word_of(p, r), word_in_line(r), memory_order_release);
     ring_push(p, r, ring_of(r, is_again));
     p->stats.submitted++;
@@ -373,7 +373,7 @@ bool mr_shm_submit_quietly(struct mr_shm *p, struct mr_shm_slot *s, size_t messa
     return true;
 }
 
-/* The extent is there for the worker; the record takes the block. */
+/* Passes the extent to the worker; the record takes the block. */
 static void extent_state(struct shm_entry *e, struct record *r, struct mr_block *b)
 {
     int fd;
@@ -384,7 +384,7 @@ static void extent_state(struct shm_entry *e, struct record *r, struct mr_block 
     atomic_store_explicit(&e->extent_count, r->block_count, memory_order_release);
 }
 
-/* The caller's, or lock held and out. */
+/* The slot is the caller's, or it is submitted and the lock is held. */
 static bool extent_add(struct mr_shm *p, struct record *r, uint64_t bytes)
 {
     struct shm_entry *e = shm_entry(&p->map, r->slot.index);
@@ -409,7 +409,7 @@ bool mr_shm_add_extent(struct mr_shm *p, struct mr_shm_slot *s, size_t bytes)
     return extent_add(p, record_of(s), bytes);
 }
 
-/* It is the caller's from now on. Lock held. */
+/* Passes the slot to the caller. Lock held. */
 static void record_take(struct mr_shm *p, struct record *r, unsigned owner)
 {
     r->state = RECORD_CALLERS;
@@ -420,7 +420,7 @@ static void record_take(struct mr_shm *p, struct record *r, unsigned owner)
     atomic_fetch_sub_explicit(&p->pending[r->home], 1, memory_order_relaxed);
 }
 
-/* No worker can complete it any more. Lock held. */
+/* Ends the life of the slot: no worker can complete it any more. Lock held. */
 static void generation_end(struct mr_shm *p, struct record *r)
 {
     r->generation = shm_next_generation(r->generation);
@@ -563,19 +563,19 @@ void mr_shm_give(struct mr_shm *p, struct mr_shm_slot *s)
 
 /* ---- outcomes ---- */
 
-/* The worker that waits in that word runs on. Lock held. */
+/* Lets the worker that waits with that word continue. Lock held. */
 static void let_run(struct mr_shm *p, struct record *r, uint64_t word)
 {
     struct shm_entry *e = shm_entry(&p->map, r->slot.index);
     uint64_t seen = word;
 
-    /* release: what it waited for. Fails when its worker is hostile; then the next look at it says so. */
+    /* release: what it waited for. Fails if its worker is hostile, which the next check reports. */
     atomic_compare_exchange_strong_explicit(
         word_of(p, r), &seen,
         shm_word(r->generation, shm_owner(word), shm_attempts(word), SHM_RUNNING),
         memory_order_release, memory_order_relaxed);
     atomic_fetch_add_explicit(&e->grants, 1, memory_order_release);
-    shm_futex_wake(&e->grants, (int)SHM_WORKERS_MAX); /* one that is late may wait there as well */
+    shm_futex_wake(&e->grants, (int)SHM_WORKERS_MAX); /* a late one may wait there as well */
 }
 
 /* A worker waits for an extent. Lock held. */
@@ -596,7 +596,7 @@ static void answer_take(struct record *r, uint64_t word)
     r->answer_word = word;
 }
 
-/* What an answer refers to is replaced, so that all extents are free again. Lock held. */
+/* Replaces the extents that an answer refers to, so that all extents of the slot are free again. Lock held. */
 static void extents_renew(struct mr_shm *p, struct record *r)
 {
     struct shm_entry *e = shm_entry(&p->map, r->slot.index);
@@ -612,7 +612,7 @@ static void extents_renew(struct mr_shm *p, struct record *r)
             extent_state(e, r, old[i]);
         } else {
             mr_block_unref(&old[i]);
-            extent_add(p, r, bytes); /* if not, the worker asks for it */
+            extent_add(p, r, bytes); /* otherwise the worker asks for it */
         }
     }
 }
@@ -641,14 +641,14 @@ bool mr_shm_go_on(struct mr_shm *p, struct mr_shm_slot *s, int status, const cha
     return is_there;
 }
 
-/* One look at a slot whose done bit is set. DONE, ANSWER: it is the caller's; WAITING: it is not. */
+/* Checks a slot whose done bit is set. DONE, ANSWER: it is the caller's; WAITING: it is not. */
 static enum mr_shm_outcome look(struct mr_shm *p, struct record *r, uint32_t home)
 {
     enum mr_shm_outcome outcome = MR_SHM_WAITING;
 
     pthread_mutex_lock(&p->lock);
     if (r->state == RECORD_OUT && r->home == home) {
-        /* acquire: what the worker wrote before */
+        /* acquire: the earlier writes of the worker */
         const uint64_t word = atomic_load_explicit(word_of(p, r), memory_order_acquire);
         const unsigned state = shm_state_of(word);
         const bool is_of_this = shm_generation(word) == r->generation;
@@ -673,7 +673,7 @@ size_t mr_shm_poll(struct mr_shm *p, uint32_t home, mr_shm_outcome_fn *fn, void 
     size_t count = 0;
 
     for (uint32_t k = 0; k < shm_done_words(p->map.g.slot_count); k++) {
-        /* seq_cst: behind the home's word that it sleeps */
+        /* seq_cst: after the home's store that it sleeps */
         if (atomic_load(&done[k]) == 0) {
             continue;
         }
@@ -741,11 +741,11 @@ static bool is_out_of_line(const struct mr_shm *p, const struct record *r)
     return (int32_t)(head - r->position) > 0;
 }
 
-/* The caller gets it when the lock is released. */
+/* Collects the outcome; the caller gets it when the lock is released. */
 struct outcomes {
     mr_shm_outcome_fn *fn;
     void *ctx;
-    bool is_line; /* something waits for a worker */
+    bool is_line; /* a slot waits for a worker */
     uint32_t count;
     struct {
         uint16_t slot;
@@ -753,7 +753,7 @@ struct outcomes {
     } list[SHM_SLOTS_MAX];
 };
 
-/* Not the list, which is long. */
+/* Without the list, which is long. */
 static void outcomes_init(struct outcomes *o, mr_shm_outcome_fn *fn, void *ctx)
 {
     o->fn = fn;
@@ -781,8 +781,8 @@ static void outcome_add(struct mr_shm *p, struct outcomes *o, struct record *r, 
     outcome_list(o, r, outcome);
 }
 
-/* Lock not held. Wakes whoever sleeps while something waits: the wake-up that came with its submission may have been
- * the dead worker's, or one that sleeps without saying so. */
+/* Wakes sleeping workers while slots wait: the wake-up of a submission may have gone to the dead worker, or to one that
+ * sleeps without recording it. Lock not held. */
 static void outcomes_hand_out(struct mr_shm *p, const struct outcomes *o)
 {
     if (o->is_line) {
@@ -798,7 +798,7 @@ uint64_t mr_shm_worker_life(const struct mr_shm *p, uint32_t worker)
     return atomic_load_explicit(&p->lives[worker], memory_order_relaxed) + 1;
 }
 
-/* What the worker kept of slots that were bound to it is lost. Lock held. */
+/* The state that the worker kept between slots bound to it is lost. Lock held. */
 static void life_end(struct mr_shm *p, uint32_t worker)
 {
     bool keeps = p->keeps >> worker & 1;
@@ -836,12 +836,12 @@ void mr_shm_worker_end(struct mr_shm *p, uint32_t worker, mr_shm_outcome_fn *fn,
         const uint64_t word = atomic_load_explicit(word_of(p, r), memory_order_acquire);
         const unsigned state = shm_state_of(word);
         if (shm_generation(word) != r->generation) {
-            continue; /* the sweep's */
+            continue; /* the sweep handles it */
         }
         if (shm_owner(word) == worker + 1 && is_running(state)) {
             outcome_add(p, &o, r, word, MR_SHM_LOST);
         } else if (shm_owner(word) == worker + 1 && state == SHM_DONE) {
-            /* it may have died before it could say so */
+            /* it may have died before it recorded that */
             outcome_add(p, &o, r, word, MR_SHM_DONE);
         } else if (word == word_in_line(r) && is_over(p, r)) {
             outcome_add(p, &o, r, word, MR_SHM_LOST);
@@ -856,7 +856,7 @@ void mr_shm_worker_end(struct mr_shm *p, uint32_t worker, mr_shm_outcome_fn *fn,
     outcomes_hand_out(p, &o);
 }
 
-/* Whether the slot is with that worker now, and not the caller's as well. Lock held. */
+/* True if that worker alone has the slot. Lock held. */
 static bool runs(const struct mr_shm *p, const struct record *r, unsigned owner)
 {
     const uint64_t word = atomic_load_explicit(word_of(p, r), memory_order_acquire);
@@ -865,8 +865,8 @@ static bool runs(const struct mr_shm *p, const struct record *r, unsigned owner)
            shm_owner(word) == owner && is_running(shm_state_of(word));
 }
 
-/* A slot that runs. A worker has one at a time: of two, one has a word that its worker did not write, and nobody knows
- * which. Lock held. */
+/* Checks a slot that runs. A worker has one at a time: of two, one has a word that its worker did not write, and it is
+ * unknown which. Lock held. */
 static void note_running(struct mr_shm *p, struct record *r, uint64_t word, int64_t now_ns,
                          struct mr_shm_worker_state *states, struct outcomes *o)
 {

@@ -1,4 +1,4 @@
-/* The seal of a read-only segment lets the mapping that exists write on; another one cannot be made. */
+/* The seal of a read-only segment leaves the existing mapping writable, and prevents further writable ones. */
 #include "segment.h"
 
 #include <errno.h>

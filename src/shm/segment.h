@@ -1,4 +1,4 @@
-/* Anonymous sealed memory, found by descriptor only. */
+/* Anonymous sealed memory, accessible by descriptor only. */
 #ifndef MR_SHM_SEGMENT_H
 #define MR_SHM_SEGMENT_H
 
@@ -14,21 +14,21 @@ struct shm_segment {
 };
 
 enum shm_rights {
-    SHM_SHARED,   /* whoever has the descriptor may write */
+    SHM_SHARED,   /* every holder of the descriptor may write */
     SHM_READ_ONLY /* only this mapping may write */
 };
 
-/* Pages come when they are touched. Its size cannot change. name: for /proc only. Errors: MR_E_NOMEM,
+/* Creates a segment of a fixed size. Pages are allocated when they are touched. name: for /proc only. Errors: MR_E_NOMEM,
  * MR_E_UNSUPPORTED (a kernel without the seal). */
 int shm_segment_new(struct shm_segment *out, const char *name, size_t bytes, enum shm_rights rights,
                     struct mr_err *err);
-/* Map one that came by descriptor, which stays the caller's. Errors: MR_E_IO; MR_E_INVALID (it could change its size). */
+/* Maps a segment by its descriptor, which stays the caller's. Errors: MR_E_IO; MR_E_INVALID (its size is not sealed). */
 int shm_segment_map(struct shm_segment *out, int fd, enum shm_rights rights, struct mr_err *err);
-/* Unmaps; closes what shm_segment_new made. Accepts one that was never made. */
+/* Unmaps it, and closes the descriptor that shm_segment_new made. Accepts a segment that was never made. */
 void shm_segment_close(struct shm_segment *s);
 void shm_segment_unmap(struct shm_segment *s);
-/* Gives pages of a segment back to the system; they are zero when they are touched again. Kernels and filters without it
- * keep them as they are. */
+/* Returns pages of a segment to the system; they are zero when they are touched again. Without support of the kernel they
+ * stay as they are. */
 void shm_discard(int fd, uint64_t offset, uint64_t bytes);
 
 #endif

@@ -1,12 +1,12 @@
-/* What the server and its workers see in the segments of one model, and nothing that only one of them needs.
+/* The layout of the segments of one model that the server and its workers share, without anything that only one side needs.
  *
- *   control   both write    heads of the rings, who sleeps, what is done, one word per slot
- *   input     server writes directory (geometry, rings, what each slot has), messages, extents of inputs
+ *   control   both write    heads of the rings, sleepers, completions, one word per slot
+ *   input     server writes directory (geometry, rings, an entry for each slot), messages, extents of inputs
  *   output    both write    one room per slot, extents of outputs
  *   homes     server writes which of its threads sleep; one segment for all models
  *
- * A worker can spoil what it may write, for itself and the other workers of its model. So the server takes nothing from
- * control or output for true: indices, generations and states are compared with its private records. */
+ * A worker can corrupt what it may write, for itself and the other workers of its model. So the server trusts nothing in
+ * control or output: indices, generations and states are compared with its private records. */
 #ifndef SHM_PRIV_H
 #define SHM_PRIV_H
 
@@ -62,7 +62,7 @@ static inline unsigned shm_state_of(uint64_t word)
     return (unsigned)word & 0xff;
 }
 
-/* Of the next life of a slot: the numbers begin again after 2^40 of them. */
+/* The generation of the next life of a slot; it wraps around after 2^40. */
 static inline uint64_t shm_next_generation(uint64_t generation)
 {
     return shm_generation(shm_word(generation + 1, 0, 0, SHM_FREE));
@@ -70,7 +70,7 @@ static inline uint64_t shm_next_generation(uint64_t generation)
 
 /* ---- control ---- */
 
-/* SHM_RING_OWN and behind: one for each worker, of models that have them. */
+/* From SHM_RING_OWN on there is one for each worker, for models with bound slots. */
 enum { SHM_RING_AGAIN, SHM_RING_NEW, SHM_RING_OWN, SHM_RINGS = SHM_RING_OWN + SHM_WORKERS_MAX };
 
 struct shm_head {
@@ -78,9 +78,9 @@ struct shm_head {
 };
 
 struct shm_worker_cell {
-    alignas(
-        MR_CACHE_LINE) _Atomic uint64_t progress; /* changes while its executing thread gets on */
-    _Atomic uint32_t thread;                      /* id of that thread */
+    alignas(MR_CACHE_LINE) _Atomic uint64_t
+        progress;            /* changes while its executing thread makes progress */
+    _Atomic uint32_t thread; /* id of that thread */
     /* of loading the model */
     _Atomic uint64_t load_done, load_total;
     _Atomic uint64_t load_step[SHM_STEP_WORDS]; /* a text */
@@ -96,7 +96,7 @@ struct shm_control {
     alignas(MR_CACHE_LINE) _Atomic uint64_t sleepers; /* a bit for each worker */
     struct shm_worker_cell workers[SHM_WORKERS_MAX];
     struct shm_slot_cell
-        slots[]; /* [slot_count], then the done bits of each home, a line and more for each */
+        slots[]; /* [slot_count], then the done bits of each home, at least a cache line for each */
 };
 
 /* ---- directory: the beginning of the input segment ---- */
@@ -106,17 +106,17 @@ struct shm_extent {
     uint64_t bytes;
 };
 
-/* What a slot has, of the generation that it states. */
+/* The entry of a slot, for the generation that it states. */
 struct shm_entry {
     alignas(MR_CACHE_LINE) _Atomic uint64_t generation;
     uint32_t message_bytes;
     uint32_t home;
-    _Atomic uint32_t grants; /* futex; what NEED and ANSWER wait for */
-    _Atomic uint32_t taken;  /* what came of the last ANSWER: a status */
+    _Atomic uint32_t grants; /* futex, on which NEED and ANSWER wait */
+    _Atomic uint32_t taken;  /* the status of the last ANSWER */
     _Atomic uint32_t is_cancelled;
     _Atomic uint32_t extent_count;
     struct shm_extent extents[SHM_EXTENTS_MAX]; /* for outputs */
-    char why[SHM_WHY_BYTES];                    /* the last ANSWER was refused */
+    char why[SHM_WHY_BYTES];                    /* the reason of its refusal */
 };
 
 struct shm_geometry {
@@ -143,8 +143,8 @@ struct shm_directory {
         cells[]; /* [ring_count][ring_size] of shm_cell_of, then entries */
 };
 
-/* A ring's cell names a slot and the life for which it was put there, in so many bits as are left: a cell that outlives
- * the submission lets nobody take a later one out of turn. */
+/* A ring's cell holds a slot and, in the remaining bits, the life for which it was added: so a cell that outlives its
+ * submission lets no worker take a later one out of turn. */
 static inline uint32_t shm_cell_of(uint32_t slot, uint64_t generation)
 {
     return slot | (uint32_t)(generation * SHM_SLOTS_MAX);
@@ -167,7 +167,7 @@ static inline size_t shm_done_stride(uint32_t slot_count)
     return (bytes + MR_CACHE_LINE - 1) / MR_CACHE_LINE * MR_CACHE_LINE;
 }
 
-/* The parts of one model's segments, mapped. */
+/* The mapped parts of one model's segments. */
 struct shm_map {
     struct shm_segment control_segment, input, output;
     struct shm_control *control;
@@ -191,7 +191,7 @@ static inline _Atomic uint32_t *shm_cell(const struct shm_map *m, unsigned ring,
     return &m->directory->cells[ring * m->g.ring_size + (at & (m->g.ring_size - 1))];
 }
 
-/* Futexes of memory that processes share (futex.c). */
+/* Futexes in memory that processes share (futex.c). */
 void shm_futex_wait(const _Atomic uint32_t *word, uint32_t seen, int64_t max_ns);
 void shm_futex_wake(const _Atomic uint32_t *word, int count);
 

@@ -1,5 +1,4 @@
-/* The worker's side. It may die between any two instructions: what it has done until then is a state that the server
- * knows how to take back. */
+/* The worker's side. It may die between any two instructions, and the server can recover from every state in between. */
 #include "shm/worker.h"
 
 #include <errno.h>
@@ -12,10 +11,10 @@
 #include "shm_priv.h"
 
 #define GRANT_WAIT_NS (20 * MR_NS_PER_MS)
-/* Spinning: for so long at most, and only while the next slot lately came within that time. */
+/* The longest spin. The worker spins only while recent slots have arrived within that time. */
 #define SPIN_NS     (50 * MR_NS_PER_US)
 #define SPIN_ROUNDS 32
-/* So many completed slots share one wake-up of their home at most. */
+/* The most completed slots that share one wake-up of their home. */
 #define UNTOLD_MAX 16u
 
 struct mr_shm_view {
@@ -23,12 +22,12 @@ struct mr_shm_view {
     struct shm_segment homes_segment;
     const struct shm_home *homes;
     uint32_t worker;
-    bool is_known;  /* the thread has said which one it is */
-    int64_t gap_ns; /* smoothed time that a wait took */
-    long switches;  /* times that this thread lost its CPU, at the last look */
+    bool is_known;  /* the thread has reported its id */
+    int64_t gap_ns; /* smoothed duration of a wait */
+    long switches;  /* involuntary context switches of this thread, at the last check */
     uint32_t home_count;
-    uint32_t untold;      /* completed, and their home not woken */
-    uint32_t untold_home; /* all of them have this one */
+    uint32_t untold;      /* completed slots without a wake-up of their home */
+    uint32_t untold_home; /* the home of all of them */
     int home_fds[];
 };
 
@@ -105,14 +104,14 @@ static bool ring_pop(struct mr_shm_view *v, unsigned ring, uint32_t *out_cell)
 
     uint32_t at = atomic_load_explicit(head, memory_order_acquire);
     for (;;) {
-        /* seq_cst: behind this worker's word that it sleeps; acquire: the cell */
+        /* seq_cst: after this worker's store that it sleeps; acquire: the cell */
         const uint32_t tail = atomic_load(&d->tails[ring]);
         uint32_t next = at + 1;
         if (at == tail) {
             return false;
         }
         if (tail - at > v->map.g.ring_size) {
-            next = tail; /* somebody has spoilt it: the server puts back what is lost by this */
+            next = tail; /* another worker has corrupted it: the server restores what is lost */
         }
         const uint32_t cell =
             atomic_load_explicit(shm_cell(&v->map, ring, at), memory_order_relaxed);
@@ -124,7 +123,7 @@ static bool ring_pop(struct mr_shm_view *v, unsigned ring, uint32_t *out_cell)
     }
 }
 
-/* Takes a slot that was in the line. False: it has been taken or taken back meanwhile. */
+/* Takes a slot of the queue. False: it has been taken or withdrawn in between. */
 static bool slot_take(struct mr_shm_view *v, uint32_t cell, struct mr_shm_task *out)
 {
     const struct shm_geometry *g = &v->map.g;
@@ -178,7 +177,7 @@ bool mr_shm_claim(struct mr_shm_view *v, struct mr_shm_task *out)
             }
         }
     }
-    untold_tell(v); /* another worker took what this one was to run */
+    untold_tell(v); /* another worker took the slot that this one expected */
     return false;
 }
 
@@ -187,7 +186,7 @@ static bool is_empty(const struct mr_shm_view *v)
     unsigned ring;
 
     for (unsigned k = 0; ring_at(v, k, &ring); k++) {
-        /* seq_cst: behind the word that this worker sleeps */
+        /* seq_cst: after the store that this worker sleeps */
         if (atomic_load(&v->map.directory->tails[ring]) !=
             atomic_load(&v->map.control->heads[ring].at)) {
             return false;
@@ -196,7 +195,7 @@ static bool is_empty(const struct mr_shm_view *v)
     return true;
 }
 
-/* Whether this thread has lost its CPU since the last look: others want it, and spinning takes it from them. */
+/* True if this thread has been preempted since the last check: then spinning takes the CPU from others. */
 static bool is_crowded(struct mr_shm_view *v)
 {
     struct rusage u;
@@ -283,7 +282,7 @@ static void untold_tell(struct mr_shm_view *v)
     }
 }
 
-/* seq_cst: before the look whether the home sleeps */
+/* seq_cst: before the check whether the home sleeps */
 static void done_set(struct mr_shm_view *v, const struct mr_shm_task *t)
 {
     atomic_fetch_or(&shm_done(&v->map, t->home)[t->slot / 64], 1ull << (t->slot % 64));
@@ -299,7 +298,7 @@ static bool word_change(struct mr_shm_view *v, const struct mr_shm_task *t, enum
         memory_order_release, memory_order_relaxed);
 }
 
-/* Waits until the server has done what the state asks for. False: the slot is not this worker's any more. */
+/* Waits until the server has handled the state. False: the slot does not belong to this worker any more. */
 static bool grant_wait(struct mr_shm_view *v, const struct mr_shm_task *t, enum shm_state asked,
                        uint32_t seen)
 {
@@ -309,7 +308,7 @@ static bool grant_wait(struct mr_shm_view *v, const struct mr_shm_task *t, enum 
 
     done_set(v, t);
     home_wake(v, t->home);
-    /* acquire: what the server has changed */
+    /* acquire: the changes of the server */
     while ((word = atomic_load_explicit(word_of(v, t->slot), memory_order_acquire)) == asking) {
         shm_futex_wait(&e->grants, seen, GRANT_WAIT_NS);
         mr_shm_progress(v);

@@ -1,8 +1,8 @@
-/* Extents of one shared-memory segment: the server allocates and takes back, nobody else.
+/* Extents of one shared-memory segment. Only the server allocates and frees.
  *
- * A binary buddy allocator whose books are in the server's private memory: a process that maps the segment can write
- * into extents, but cannot reach the books. Extents begin at multiples of 64 KiB. What is free beyond the limit for warm
- * memory is given back to the system. Blocks (base/pool.h) come from a heap by its provider. */
+ * A binary buddy allocator whose metadata are in the server's private memory: a process that maps the segment can write
+ * into extents, but cannot reach the metadata. Extents begin at multiples of 64 KiB. Free memory beyond the limit for warm
+ * memory returns to the system. The heap is a provider of blocks (base/pool.h). */
 #ifndef MR_SHM_HEAP_H
 #define MR_SHM_HEAP_H
 
@@ -10,7 +10,7 @@
 
 #include "base/pool.h"
 
-#define MR_SHM_UNIT   65536u /* smallest extent, and what all begin at a multiple of */
+#define MR_SHM_UNIT   65536u /* smallest extent, and alignment of all */
 #define MR_SHM_ORDERS 20     /* sizes: 64 KiB to 32 GiB */
 
 /** Initialised by mr_shm_heap_init; stays where it is, with its segment, until it has drained. */
@@ -22,16 +22,16 @@ struct mr_shm_heap {
     uint64_t bytes;                    /* of the heap, a multiple of 64 KiB */
     /* ---- private, under the lock ---- */
     pthread_mutex_t
-        lock; /* held for a few dozen instructions, and while memory is given back to the system */
+        lock; /* held for a few dozen instructions, and while memory returns to the system */
     uint32_t units;
-    uint8_t *order; /* [units] of the free or used extent that begins there, with its flags */
+    uint8_t *order; /* [units] order of the free or used extent that begins there, with its flags */
     uint32_t *next; /* [units] lists of free extents */
     uint32_t *previous;
     uint32_t first[MR_SHM_ORDERS];
-    uint64_t warm_bytes; /* free, and not given back */
+    uint64_t warm_bytes; /* free, and not returned to the system */
     uint64_t used_bytes;
-    uint64_t refused; /* extents for which there was no room */
-    bool is_closed;   /* no extent is taken any more */
+    uint64_t refused; /* failed allocations */
+    bool is_closed;   /* allocations fail */
     void (*drained)(void *ctx);
     void *drained_ctx;
 };
@@ -39,10 +39,11 @@ struct mr_shm_heap {
 /** offset: multiple of 64 KiB. bytes: rounded down to one. */
 void mr_shm_heap_init(struct mr_shm_heap *h, int fd, uint8_t *segment, uint64_t offset,
                       uint64_t bytes);
-/** Blocks that are left keep their content; no more are made. What is free is given back to the system. Calls
- *  drained(ctx) once, when there is no block: now, or on the thread that drops the last one. At most once for a heap. */
+/** Closes the heap: remaining blocks keep their content, new ones are refused, and free memory returns to the system.
+ *  Calls drained(ctx) once, when no block is left: before it returns, or on the thread that drops the last one. At most
+ *  once for a heap. */
 void mr_shm_heap_close(struct mr_shm_heap *h, void (*drained)(void *ctx), void *ctx);
-/** Drained. */
+/** The heap is drained. */
 void mr_shm_heap_fini(struct mr_shm_heap *h);
 
 struct mr_shm_heap_stats {

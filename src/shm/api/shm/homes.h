@@ -1,7 +1,7 @@
-/* The server's threads that take what workers have done.
+/* The server's threads that take completed slots from workers.
  *
- * A home has a descriptor that a worker writes to, but only while the home says that it sleeps: a thread that is at
- * work looks by itself (mr_shm_poll). One set of homes serves all models. */
+ * A worker writes to the descriptor of a home only while the home has set that it sleeps: a busy thread polls by itself
+ * (mr_shm_poll). One set of homes serves all models. */
 #ifndef MR_SHM_HOMES_H
 #define MR_SHM_HOMES_H
 
@@ -17,15 +17,16 @@ struct mr_shm_homes;
  *  Errors: MR_E_NOMEM, MR_E_EXHAUSTED (descriptors). */
 int mr_shm_homes_new(struct mr_shm_homes **out, const int *doors, uint32_t door_count,
                      struct mr_err *err);
-/** No worker lives. */
+/** All workers have ended. */
 void mr_shm_homes_free(struct mr_shm_homes **h);
 uint32_t mr_shm_homes_count(const struct mr_shm_homes *h);
-/** The segment of the flags, and the eventfd of a home: given to workers, and polled for reading by the home. Borrowed. */
+/** The segment of the flags, and the eventfd of a home: both are passed to workers; the home polls its eventfd for reading.
+ *  Borrowed. */
 int mr_shm_homes_segment(const struct mr_shm_homes *h);
 int mr_shm_home_fd(const struct mr_shm_homes *h, uint32_t home);
-/** The home is about to sleep. It looks once more at what is done after this and before it sleeps. Thread: the home. */
+/** Sets that the home is about to sleep. It polls once more between this and its sleep. Thread: the home. */
 void mr_shm_home_sleep(struct mr_shm_homes *h, uint32_t home);
-/** The home works again. Thread: the home. */
+/** Sets that the home is awake. Thread: the home. */
 void mr_shm_home_wake(struct mr_shm_homes *h, uint32_t home);
 /** Empties the eventfd. Thread: the home. */
 void mr_shm_home_drain(struct mr_shm_homes *h, uint32_t home);

@@ -1,5 +1,6 @@
-/* A worker's side of the memory that it shares with the server (shm/plane.h): take the oldest slot, read its message,
- * write its room and extents, say that it is done. One thread takes, runs and completes; mr_shm_task_is_cancelled may be asked from any. */
+/* A worker's side of the memory that it shares with the server (shm/plane.h): it takes the oldest slot, reads its message,
+ * writes its room and extents, and completes it. One thread takes, runs and completes; mr_shm_task_is_cancelled may be
+ * called from any. */
 #ifndef MR_SHM_WORKER_H
 #define MR_SHM_WORKER_H
 
@@ -17,8 +18,8 @@ struct mr_shm_view_fds {
     uint32_t home_count;
 };
 
-/** Maps the segments; the descriptors stay the caller's. worker: the number that the server gave. Errors: MR_E_INVALID
- *  (not such segments), MR_E_IO. */
+/** Maps the segments; the descriptors stay the caller's. worker: the number that the server has assigned. Errors:
+ *  MR_E_INVALID (segments of another kind), MR_E_IO. */
 int mr_shm_view_open(struct mr_shm_view **out, const struct mr_shm_view_fds *fds, uint32_t worker,
                      struct mr_err *err);
 void mr_shm_view_close(struct mr_shm_view **v);
@@ -28,7 +29,7 @@ struct mr_shm_task {
     uint32_t slot;
     uint32_t home;
     uint64_t generation;
-    uint64_t word; /* as it is while this worker runs it */
+    uint64_t word; /* its value while this worker runs it */
     const uint8_t *message;
     size_t message_bytes;
     uint8_t *room;
@@ -45,35 +46,35 @@ struct mr_shm_span {
 
 /** Takes the oldest slot. False: there is none. */
 bool mr_shm_claim(struct mr_shm_view *v, struct mr_shm_task *out);
-/** Waits until there may be one: spins while that has been worth it lately, then sleeps; at most max_ns. */
+/** Waits until there may be one: spins if that has been effective recently, then sleeps; at most max_ns. */
 void mr_shm_wait(struct mr_shm_view *v, int64_t max_ns);
-/** Ends the sleep of all workers of the model that are in mr_shm_wait. Thread: any. */
+/** Wakes all workers of the model that sleep in mr_shm_wait. Thread: any. */
 void mr_shm_view_wake(struct mr_shm_view *v);
 /** Extent number `index` that the server gave for outputs, besides the room. False: there are no more. */
 bool mr_shm_task_extent(struct mr_shm_view *v, const struct mr_shm_task *t, uint32_t index,
                         struct mr_shm_span *out);
-/** Asks the server for an extent of at least `bytes` and waits for it; it is then the last of mr_shm_task_extent.
+/** Requests an extent of at least `bytes` from the server and waits for it; it is then the last one of mr_shm_task_extent.
  *  False: the server has no memory now. */
 bool mr_shm_task_need(struct mr_shm_view *v, struct mr_shm_task *t, uint64_t bytes,
                       struct mr_shm_span *out);
-/** Hands over one of several answers, which lies in room and extents, and waits until the server has taken it: as long
- *  as its client leaves earlier ones unread. Room and extents are free then; mr_shm_task_extent begins anew. Thread: any
- *  one at a time. Errors: the server's; MR_E_CANCELLED (it has taken the slot back). */
+/** Hands over one of several answers, which lies in room and extents, and blocks until the server has taken it, which it
+ *  does not do while the client leaves earlier ones unread. Room and extents are free afterwards; mr_shm_task_extent starts
+ *  from the first one. Thread: any, one at a time. Errors: the server's; MR_E_CANCELLED (it has withdrawn the slot). */
 int mr_shm_task_answer(struct mr_shm_view *v, const struct mr_shm_task *t, struct mr_err *err);
-/** Nobody waits for the answer. Thread: any. */
+/** True if the execution is cancelled. Thread: any. */
 bool mr_shm_task_is_cancelled(const struct mr_shm_view *v, const struct mr_shm_task *t);
-/** Hands the slot back to the server and wakes its home if that sleeps. False: the server has taken it back. */
+/** Completes the slot, and wakes its home if that sleeps. False: the server has withdrawn the slot. */
 bool mr_shm_complete(struct mr_shm_view *v, const struct mr_shm_task *t);
-/** The same, but when other slots wait the home may be woken for several together: by the next that is completed, or by
- *  mr_shm_claim when it finds nothing. For executions that take less than a wake-up. */
+/** The same, but while other slots wait one wake-up of the home may serve several: the next completion makes it, or
+ *  mr_shm_claim when it finds none. For executions that take less time than a wake-up. */
 bool mr_shm_complete_with_next(struct mr_shm_view *v, const struct mr_shm_task *t);
-/** How far the load of the model has come, for reports. Thread: one at a time. */
+/** Reports the progress of the load. Thread: one at a time. */
 void mr_shm_load_progress(struct mr_shm_view *v, const char *step, uint64_t done, uint64_t total);
-/** Whether the server does not want the model any more. Thread: any; cheap. */
+/** True if the server has cancelled the load. Thread: any; cheap. */
 bool mr_shm_load_is_unwanted(const struct mr_shm_view *v);
-/** This thread gets on: for the server's judgement whether it hangs. The first call also says which thread it is. */
+/** Records progress of this thread, from which the server detects hangs. The first call also reports the thread's id. */
 void mr_shm_progress(struct mr_shm_view *v);
-/** The bytes [offset, offset + bytes) of the input segment. NULL: beyond its end. */
+/** The bytes [offset, offset + bytes) of the input segment. NULL: they exceed its end. */
 const uint8_t *mr_shm_input(const struct mr_shm_view *v, uint64_t offset, uint64_t bytes);
 
 #endif

@@ -1,4 +1,5 @@
-/* The worker process: loads one model through its backend and runs the executions that the server puts into shared memory. */
+/* The worker process: loads one model through its backend, and runs the executions that the server puts into shared
+ * memory. */
 #ifndef MR_WORKER_WORKER_H
 #define MR_WORKER_WORKER_H
 
