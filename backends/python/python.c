@@ -287,26 +287,11 @@ static void instance_close(void *instance)
 
 /* ---- executions ---- */
 
-static struct run *run_new(const struct instance *i, struct mr_exec *exec)
-{
-    struct run *r = calloc(1, sizeof *r);
-
-    if (r) {
-        *r = (struct run){exec, i->model->outputs, PyList_New(0)};
-        if (!r->kept) {
-            free(r);
-            return NULL;
-        }
-    }
-    return r;
-}
-
 /* What Python answers at once; None: later. NULL: an exception is set. */
-static PyObject *results_of(const struct instance *i, struct run *r)
+static PyObject *results_of(const struct instance *i, struct run *r, PyObject *handle)
 {
     struct mr_exec *exec = r->exec;
-    PyObject *handle = PyLong_FromVoidPtr(r);
-    PyObject *requests = handle ? requests_new(exec, r->kept) : NULL;
+    PyObject *requests = requests_new(exec, r->kept);
     PyObject *wanted = NULL, *results = NULL;
 
     if (requests) {
@@ -320,29 +305,25 @@ static PyObject *results_of(const struct instance *i, struct run *r)
     }
     Py_XDECREF(wanted);
     Py_XDECREF(requests);
-    Py_XDECREF(handle);
     return results;
 }
 
 static int run_now(const struct instance *i, struct mr_exec *exec, struct mr_err *err)
 {
-    struct run *r = run_new(i, exec);
-    int rc;
+    struct run *r;
+    PyObject *handle = run_new(exec, i->model->outputs, &r);
+    PyObject *results = handle ? results_of(i, r, handle) : NULL;
+    int rc = handle ? MR_PENDING : outputs_fail(err);
 
-    if (!r) {
-        return mr_backend_fail(err, MR_E_NOMEM, "out of memory");
+    if (handle && results != Py_None) { /* None: it ends later, or has ended already */
+        run_close(r);
+        rc = results ? outputs_set(host, exec, i->model->outputs, results, err) : outputs_fail(err);
+        if (memory_end(r->kept) < 0) {
+            rc = outputs_fail(err);
+        }
     }
-    PyObject *results = results_of(i, r);
-    if (results == Py_None) {
-        Py_DECREF(results);
-        return MR_PENDING; /* the run may have ended already */
-    }
-    rc = results ? outputs_set(host, exec, i->model->outputs, results, err) : outputs_fail(err);
     Py_XDECREF(results);
-    if (memory_end(r->kept) < 0) {
-        rc = outputs_fail(err);
-    }
-    run_free(r);
+    Py_XDECREF(handle);
     return rc;
 }
 

@@ -1,15 +1,11 @@
 #include "services.h"
 
+#include <pthread.h>
+
 #include "memory.h"
 #include "millrace/backend_util.h"
 
 static const struct mr_host *host;
-
-void run_free(struct run *r)
-{
-    Py_XDECREF(r->kept);
-    free(r);
-}
 
 static PyObject *raise_error(const struct mr_err *err)
 {
@@ -17,9 +13,65 @@ static PyObject *raise_error(const struct mr_err *err)
     return NULL;
 }
 
+/* ---- executions ---- */
+
+/* Ends of calls' beginnings, which take no GIL. */
+static pthread_mutex_t calling_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t calling_ended = PTHREAD_COND_INITIALIZER;
+
+static void handle_end(PyObject *handle)
+{
+    struct run *r = PyCapsule_GetPointer(handle, NULL);
+
+    Py_DECREF(r->kept);
+    free(r);
+}
+
+PyObject *run_new(struct mr_exec *exec, const struct output_desc *descs, struct run **out)
+{
+    struct run *r = calloc(1, sizeof *r);
+    PyObject *handle = NULL;
+
+    if (!r) {
+        return PyErr_NoMemory();
+    }
+    *r = (struct run){.exec = exec, .descs = descs, .kept = PyList_New(0)};
+    if (r->kept) {
+        handle = PyCapsule_New(r, NULL, handle_end);
+    }
+    if (!handle) {
+        Py_XDECREF(r->kept);
+        free(r);
+        return NULL;
+    }
+    *out = r;
+    return handle;
+}
+
+void run_close(struct run *r)
+{
+    r->exec = NULL;
+    if (r->calling > 0) { /* seldom: another thread of the model calls while this one ends */
+        Py_BEGIN_ALLOW_THREADS;
+        pthread_mutex_lock(&calling_lock);
+        while (r->calling > 0) {
+            pthread_cond_wait(&calling_ended, &calling_lock);
+        }
+        pthread_mutex_unlock(&calling_lock);
+        Py_END_ALLOW_THREADS;
+    }
+}
+
+/* NULL: it has ended, and an exception is set. */
 static struct run *run_of(PyObject *handle)
 {
-    return PyLong_AsVoidPtr(handle);
+    struct run *r = PyCapsule_GetPointer(handle, NULL);
+
+    if (r && !r->exec) {
+        PyErr_SetString(PyExc_RuntimeError, "the execution has ended");
+        return NULL;
+    }
+    return r;
 }
 
 static PyObject *service_log(PyObject *self, PyObject *args)
@@ -46,7 +98,11 @@ static PyObject *service_respond(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "OIOI", &handle, &request, &outputs, &flags)) {
         return NULL;
     }
-    const int rc = outputs_respond(host, run_of(handle)->exec, request, outputs, flags, &err);
+    const struct run *r = run_of(handle);
+    if (!r) {
+        return NULL;
+    }
+    const int rc = outputs_respond(host, r->exec, request, outputs, flags, &err);
     /* A client that has gone is no error: is_cancelled says it. */
     return rc < 0 && rc != MR_E_CANCELLED ? raise_error(&err) : PyBool_FromLong(rc == MR_OK);
 }
@@ -63,7 +119,11 @@ static PyObject *service_fail(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "OIis", &handle, &request, &status, &message)) {
         return NULL;
     }
-    host->fail_request(run_of(handle)->exec, request, status, message);
+    const struct run *r = run_of(handle);
+    if (!r) {
+        return NULL;
+    }
+    host->fail_request(r->exec, request, status, message);
     return Py_NewRef(Py_None);
 }
 
@@ -76,7 +136,8 @@ static PyObject *service_is_cancelled(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "OI", &handle, &request)) {
         return NULL;
     }
-    return PyBool_FromLong(host->is_cancelled(run_of(handle)->exec, request));
+    const struct run *r = run_of(handle);
+    return r ? PyBool_FromLong(host->is_cancelled(r->exec, request)) : NULL;
 }
 
 /* finish(handle, results): ends an execution for which `execute` has returned None. results: as outputs_set, None if it is
@@ -92,14 +153,17 @@ static PyObject *service_finish(PyObject *self, PyObject *args)
         return NULL;
     }
     struct run *r = run_of(handle);
+    if (!r) {
+        return NULL;
+    }
     struct mr_exec *exec = r->exec;
+    run_close(r);
     if (results != Py_None) {
         rc = outputs_set(host, exec, r->descs, results, &err);
     }
     if (memory_end(r->kept) < 0) {
         rc = outputs_fail(&err);
     }
-    run_free(r);
     Py_BEGIN_ALLOW_THREADS;
     host->complete(exec, rc, &err);
     Py_END_ALLOW_THREADS;
@@ -201,7 +265,7 @@ struct call_making {
     PyObject *kept;
 };
 
-static int call_read(PyObject *args, struct call_making *m, struct mr_exec **out_exec)
+static int call_read(PyObject *args, struct call_making *m, struct run **out_run)
 {
     struct mr_call_args *a = &m->args;
     PyObject *handle, *inputs, *outputs, *parameters;
@@ -217,9 +281,9 @@ static int call_read(PyObject *args, struct call_making *m, struct mr_exec **out
     a->priority = priority;
     a->timeout_us = timeout;
     a->correlation_id = correlation;
-    *out_exec = run_of(handle)->exec;
+    *out_run = run_of(handle);
     m->kept = PyList_New(0);
-    if (!m->kept || call_inputs_read(inputs, &m->inputs) < 0) {
+    if (!*out_run || !m->kept || call_inputs_read(inputs, &m->inputs) < 0) {
         return -1;
     }
     m->outputs = texts_read(outputs, &a->output_count, m->kept);
@@ -246,26 +310,42 @@ static void call_made(struct call_making *m)
     free(m);
 }
 
+static int call_begin(struct run *r, const struct call_making *m, struct mr_call **out,
+                      struct mr_err *err)
+{
+    struct mr_exec *exec = r->exec;
+    int rc;
+
+    pthread_mutex_lock(&calling_lock);
+    r->calling++;
+    pthread_mutex_unlock(&calling_lock);
+    Py_BEGIN_ALLOW_THREADS;
+    rc = host->call_begin(exec, &m->args, out, err);
+    pthread_mutex_lock(&calling_lock);
+    r->calling--;
+    pthread_cond_broadcast(&calling_ended);
+    pthread_mutex_unlock(&calling_lock);
+    Py_END_ALLOW_THREADS;
+    return rc;
+}
+
 /* call(handle, model, version, id, inputs, outputs, parameters, priority, timeout_us, correlation id, correlation text,
  * sequence flags): a call. */
 static PyObject *service_call(PyObject *self, PyObject *args)
 {
     struct call_making *m = calloc(1, sizeof *m);
     struct mr_call *call = NULL;
-    struct mr_exec *exec = NULL;
+    struct run *r = NULL;
     PyObject *out = NULL;
     struct mr_err err;
-    int rc;
 
     (void)self;
     if (!m) {
         return PyErr_NoMemory();
     }
-    if (call_read(args, m, &exec) == 0) {
-        Py_BEGIN_ALLOW_THREADS;
-        rc = host->call_begin(exec, &m->args, &call, &err);
-        Py_END_ALLOW_THREADS;
-        out = rc < 0 ? raise_error(&err) : PyCapsule_New(call, "call", call_capsule_end);
+    if (call_read(args, m, &r) == 0) {
+        out = call_begin(r, m, &call, &err) < 0 ? raise_error(&err)
+                                                : PyCapsule_New(call, "call", call_capsule_end);
     }
     call_made(m);
     return out;
