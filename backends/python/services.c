@@ -372,8 +372,8 @@ static PyObject *answer_outputs(const struct mr_call_answer *a)
     return list;
 }
 
-/* call_next(call, timeout_ns): (status, message, is the last, outputs), where outputs are (name, dtype, shape, bytes); None
- * when there is none in time, or none at all. */
+/* call_next(call, timeout_ns): (status, message, is the last, outputs, value), where outputs are (name, dtype, shape, bytes);
+ * None when there is none in time, or none at all. */
 static PyObject *service_call_next(PyObject *self, PyObject *args)
 {
     PyObject *capsule;
@@ -394,11 +394,165 @@ static PyObject *service_call_next(PyObject *self, PyObject *args)
         return Py_NewRef(Py_None);
     }
     PyObject *outputs = answer_outputs(a);
-    PyObject *out = outputs ? Py_BuildValue("(isiN)", (int)a->status, a->message ? a->message : "",
-                                            (int)a->is_last, outputs)
+    PyObject *out = outputs ? Py_BuildValue("(isiNL)", (int)a->status, a->message ? a->message : "",
+                                            (int)a->is_last, outputs, (long long)a->value)
                             : NULL;
     host->call_answer_drop(&a);
     return out;
+}
+
+/* ---- control ---- */
+
+static int control_files_read(PyObject *list, struct mr_control_file *files, Py_buffer *buffers,
+                              Py_ssize_t *io_count)
+{
+    const Py_ssize_t count = PyList_Size(list);
+
+    for (*io_count = 0; *io_count < count; (*io_count)++) {
+        const Py_ssize_t i = *io_count;
+        PyObject *data;
+        if (!PyArg_ParseTuple(PyList_GetItem(list, i), "sO", &files[i].path, &data) ||
+            PyObject_GetBuffer(data, &buffers[i], PyBUF_SIMPLE) < 0) {
+            return -1;
+        }
+        files[i].data = buffers[i].buf;
+        files[i].bytes = (uint64_t)buffers[i].len;
+    }
+    return 0;
+}
+
+static PyObject *control_begin(const struct mr_control_args *a)
+{
+    struct mr_call *call = NULL;
+    struct mr_err err;
+    int rc;
+
+    Py_BEGIN_ALLOW_THREADS;
+    rc = host->control_begin(a, &call, &err);
+    Py_END_ALLOW_THREADS;
+    return rc < 0 ? raise_error(&err) : PyCapsule_New(call, "call", call_capsule_end);
+}
+
+/* control(kind, model, version, config or None, [(path, data)], flags): a call. */
+static PyObject *service_control(PyObject *self, PyObject *args)
+{
+    struct mr_control_args a = {.size = sizeof a};
+    PyObject *list, *out = NULL;
+    Py_ssize_t count = 0;
+
+    (void)self;
+    if (!PyArg_ParseTuple(args, "isszOI", &a.kind, &a.model, &a.version, &a.config, &list,
+                          &a.flags)) {
+        return NULL;
+    }
+    const size_t most = (size_t)PyList_Size(list) + 1;
+    struct mr_control_file *files = calloc(most, sizeof *files);
+    Py_buffer *buffers = calloc(most, sizeof *buffers);
+    if (!files || !buffers) {
+        PyErr_NoMemory();
+    } else if (control_files_read(list, files, buffers, &count) == 0) {
+        a.files = files;
+        a.file_count = (uint32_t)count;
+        out = control_begin(&a);
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyBuffer_Release(&buffers[i]);
+    }
+    free(buffers);
+    free(files);
+    return out;
+}
+
+/* ---- metrics ---- */
+
+static void metric_capsule_end(PyObject *capsule)
+{
+    struct mr_metric *metric = PyCapsule_GetPointer(capsule, "metric");
+
+    host->metric_drop(&metric);
+}
+
+static PyObject *metric_make(const struct mr_metric_args *a)
+{
+    struct mr_metric *metric = NULL;
+    struct mr_err err;
+    int rc;
+
+    Py_BEGIN_ALLOW_THREADS;
+    rc = host->metric_new(a, &metric, &err);
+    Py_END_ALLOW_THREADS;
+    return rc < 0 ? raise_error(&err) : PyCapsule_New(metric, "metric", metric_capsule_end);
+}
+
+/* metric(kind, name, help, [label, value, …], [bound, …]) */
+static PyObject *service_metric(PyObject *self, PyObject *args)
+{
+    struct mr_metric_args a = {.size = sizeof a};
+    PyObject *labels, *bounds, *out = NULL;
+    uint32_t texts = 0;
+
+    (void)self;
+    if (!PyArg_ParseTuple(args, "issOO", &a.kind, &a.name, &a.help, &labels, &bounds)) {
+        return NULL;
+    }
+    const Py_ssize_t count = PyList_Size(bounds);
+    PyObject *kept = PyList_New(0);
+    double *list = calloc((size_t)(count < 0 ? 0 : count) + 1, sizeof *list);
+    const char **pairs = kept ? texts_read(labels, &texts, kept) : NULL;
+    for (Py_ssize_t i = 0; list && i < count; i++) {
+        list[i] = PyFloat_AsDouble(PyList_GetItem(bounds, i));
+    }
+    if (list && pairs && !PyErr_Occurred()) {
+        a.labels = (const struct mr_setting *)(const void *)pairs;
+        a.label_count = texts / 2;
+        a.bounds = list;
+        a.bound_count = (uint32_t)count;
+        out = metric_make(&a);
+    } else if (!PyErr_Occurred()) {
+        PyErr_NoMemory();
+    }
+    free(pairs);
+    free(list);
+    Py_XDECREF(kept);
+    return out;
+}
+
+static PyObject *metric_change(PyObject *args, void (*change)(struct mr_metric *, double))
+{
+    PyObject *capsule;
+    double value;
+
+    if (!PyArg_ParseTuple(args, "Od", &capsule, &value)) {
+        return NULL;
+    }
+    struct mr_metric *metric = PyCapsule_GetPointer(capsule, "metric");
+    if (!metric) {
+        return NULL;
+    }
+    change(metric, value);
+    return Py_NewRef(Py_None);
+}
+
+/* metric_add(metric, value) */
+static PyObject *service_metric_add(PyObject *self, PyObject *args)
+{
+    (void)self;
+    return metric_change(args, host->metric_add);
+}
+
+/* metric_set(metric, value) */
+static PyObject *service_metric_set(PyObject *self, PyObject *args)
+{
+    (void)self;
+    return metric_change(args, host->metric_set);
+}
+
+static PyObject *service_metric_value(PyObject *self, PyObject *capsule)
+{
+    const struct mr_metric *metric = PyCapsule_GetPointer(capsule, "metric");
+
+    (void)self;
+    return metric ? PyFloat_FromDouble(host->metric_value(metric)) : NULL;
 }
 
 /* ---- strings ---- */
@@ -495,6 +649,11 @@ static PyMethodDef methods[] = {{"log", service_log, METH_VARARGS, NULL},
                                 {"finish", service_finish, METH_VARARGS, NULL},
                                 {"call", service_call, METH_VARARGS, NULL},
                                 {"call_next", service_call_next, METH_VARARGS, NULL},
+                                {"control", service_control, METH_VARARGS, NULL},
+                                {"metric", service_metric, METH_VARARGS, NULL},
+                                {"metric_add", service_metric_add, METH_VARARGS, NULL},
+                                {"metric_set", service_metric_set, METH_VARARGS, NULL},
+                                {"metric_value", service_metric_value, METH_O, NULL},
                                 {"bytes_split", service_bytes_split, METH_O, NULL},
                                 {"bytes_join", service_bytes_join, METH_O, NULL},
                                 {NULL, NULL, 0, NULL}};

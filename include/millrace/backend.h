@@ -30,7 +30,8 @@
  *
  * Changes: 2.0 (2026-11) executions that end later, several answers, sequences, kinds of memory and of
  * instances. Version 1 is no longer supported. 2.1 (2026-11) memory that later processes of a model find again. 2.2
- * (2026-11) calls: requests of a model to other models of the server. */
+ * (2026-11) calls: requests of a model to other models of the server. 2.3 (2026-11) loading and unloading other models,
+ * metrics of a model's own. */
 #ifndef MILLRACE_BACKEND_H
 #define MILLRACE_BACKEND_H
 
@@ -44,7 +45,7 @@
 extern "C" {
 #endif
 
-#define MR_BACKEND_ABI_MINOR 2
+#define MR_BACKEND_ABI_MINOR 3
 #define MR_BACKEND_ENTRY     "mr_backend_entry_v2"
 #define MR_BACKEND_EXPORT    __attribute__((visibility("default")))
 
@@ -210,6 +211,8 @@ struct mr_response;
 
 /** A request to a model of the server that runs. Opaque. */
 struct mr_call;
+/** A metric of the model's own. Opaque. */
+struct mr_metric;
 
 /** An input of a call. Frozen. */
 struct mr_call_input {
@@ -246,6 +249,47 @@ struct mr_call_answer {
     const char *message;      /* of a failure, otherwise "" */
     const char *const *names; /* [output_count] */
     const struct mr_tensor *outputs;
+    int64_t value; /* of MR_CONTROL_READY: 1 ready, 0 not */
+};
+
+enum mr_control_kind {
+    MR_CONTROL_LOAD = 1, /* answered when the model is loaded, or why it is not */
+    MR_CONTROL_UNLOAD,
+    MR_CONTROL_READY /* an unknown model is not ready */
+};
+#define MR_CONTROL_DEPENDENTS 1u /* unload: models that only it uses, too */
+
+/** A file of a load request: it takes the place of one in the model's folder. */
+struct mr_control_file {
+    const char *path; /* "1/model.onnx": <version>/<path> */
+    const void *data;
+    uint64_t bytes;
+};
+
+/** What a model asks of the server about another model; everything is borrowed until `control_begin` returns. */
+struct mr_control_args {
+    uint32_t size; /* sizeof(struct mr_control_args) of the backend */
+    int32_t kind;  /* enum mr_control_kind */
+    const char *model;
+    const char *version; /* of MR_CONTROL_READY: a number, a label, or "": the newest */
+    const char *config;  /* of a load: ModelConfig as JSON; NULL: that of the folder */
+    const struct mr_control_file *files;
+    uint32_t file_count; /* 0 without `config` */
+    uint32_t flags;      /* MR_CONTROL_* */
+};
+
+enum mr_metric_kind { MR_METRIC_COUNTER = 0, MR_METRIC_GAUGE = 1, MR_METRIC_HISTOGRAM = 2 };
+
+/** A time series of the server's GET /metrics. */
+struct mr_metric_args {
+    uint32_t size; /* sizeof(struct mr_metric_args) of the backend */
+    int32_t kind;  /* enum mr_metric_kind */
+    const char *name;
+    const char *help;
+    const struct mr_setting *labels; /* [label_count] */
+    const double *bounds; /* [bound_count], ascending: of a histogram's buckets, without +Inf */
+    uint32_t label_count;
+    uint32_t bound_count;
 };
 
 /** Called by the host exactly once, from any thread, when it no longer needs `data`; at the latest
@@ -337,6 +381,29 @@ struct mr_host {
     /** Ends a call, which is cancelled if its last answer has not come, and sets it to NULL. Answers that have been taken stay
      *  until they are dropped. */
     void (*call_end)(struct mr_call **call);
+
+    /** Asks the server to load or unload another model, or whether it is ready: as a client's request for that would, with
+     *  the same rules (--model-control-mode, --load-overrides). Has one answer, by call_next and call_end; with the last of
+     *  these it goes on without the caller. In worker processes of models in Python only. Thread: any; from callbacks
+     *  that load or close the model, their own thread only. Errors: MR_E_UNSUPPORTED (the model runs in a thread),
+     *  MR_E_INVALID, MR_E_TOO_LARGE (config and files: 64 MiB together), MR_E_EXHAUSTED. */
+    int (*control_begin)(const struct mr_control_args *args, struct mr_call **out,
+                         struct mr_err *err);
+
+    /** A metric of the model's own; one of the same name and labels is shared by all instances and all models that ask for
+     *  it, and lasts until the last of these models is unloaded. Blocks until the server has answered. Thread: as
+     *  control_begin. Errors: MR_E_UNSUPPORTED, MR_E_INVALID (a name or label that Prometheus does not allow, or that
+     *  the server's own metrics use; another kind, help or buckets than the family has), MR_E_EXHAUSTED (too many). */
+    int (*metric_new)(const struct mr_metric_args *args, struct mr_metric **out,
+                      struct mr_err *err);
+    /** Adds to a counter (>= 0) or gauge; counts a value in a histogram. Without a system call. Thread: any. */
+    void (*metric_add)(struct mr_metric *metric, double value);
+    /** Sets a gauge. Thread: any. */
+    void (*metric_set)(struct mr_metric *metric, double value);
+    /** Value of a counter or gauge, number of values in a histogram. Thread: any. */
+    double (*metric_value)(const struct mr_metric *metric);
+    /** Frees the reference, not the metric, and sets it to NULL. Thread: any. */
+    void (*metric_drop)(struct mr_metric **metric);
 };
 
 /* ---- the backend's interface ------------------------------------------------------------------ */

@@ -1,4 +1,4 @@
-/* Requests of models in worker processes to models of this engine (mr_worker_caller).
+/* Requests of models in worker processes to models of this engine (mr_worker_caller), control requests but for control.c.
  *
  * A request is shared by the sentinel's call and the scheduler, and freed after both. Its lock holds a cancel and the end
  * of the request apart; it is taken again by the thread that has it when a cancel ends the request at once. */
@@ -225,7 +225,7 @@ static int args_make(struct nested *n, struct mr_err *err)
     return MR_OK;
 }
 
-static void start(void *engine, struct mr_worker_call *c)
+static void request_start(struct mr_engine *engine, struct mr_worker_call *c)
 {
     struct nested *n = MR_NEW(struct nested);
     struct mr_infer *r = &n->infer;
@@ -260,11 +260,23 @@ static void start(void *engine, struct mr_worker_call *c)
     }
 }
 
+static void start(void *engine, struct mr_worker_call *c)
+{
+    if (c->control) {
+        engine_control(engine, c);
+    } else {
+        request_start(engine, c);
+    }
+}
+
 static void cancel(void *engine, struct mr_worker_call *c)
 {
     struct nested *n = c->user;
     bool has_ended = false;
 
+    if (!n) {
+        return; /* what has been asked to be loaded is loaded */
+    }
     pthread_mutex_lock(&n->lock);
     if (!n->is_done) {
         n->is_cancelling = true;
@@ -292,7 +304,9 @@ static void taken(void *engine, struct mr_worker_call *c)
 static void drop(void *engine, struct mr_worker_call *c)
 {
     (void)engine;
-    nested_unref(c->user);
+    if (c->user) {
+        nested_unref(c->user);
+    }
 }
 
 struct mr_worker_caller engine_caller(struct mr_engine *e)

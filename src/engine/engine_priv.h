@@ -31,5 +31,7 @@ bool resolve_detach(struct mr_engine *e, struct mr_resolve *q);
 
 /* calls.c: runs what models in worker processes ask other models. */
 struct mr_worker_caller engine_caller(struct mr_engine *e);
+/* control.c: answers a control request, perhaps later. */
+void engine_control(struct mr_engine *e, struct mr_worker_call *c);
 
 #endif

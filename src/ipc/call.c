@@ -81,11 +81,7 @@ static void args_pack(struct mr_buf *pack, uint64_t number, const struct mr_call
     for (uint32_t i = 0; i < a->output_count; i++) {
         mr_pack_text(pack, a->outputs[i]);
     }
-    mr_pack_u64(pack, a->parameter_count);
-    for (uint32_t i = 0; i < a->parameter_count; i++) {
-        mr_pack_text(pack, a->parameters[i].key);
-        mr_pack_text(pack, a->parameters[i].value);
-    }
+    mr_pack_settings(pack, a->parameters, a->parameter_count);
 }
 
 int mr_ipc_call_write(const struct mr_shm_task *t, uint64_t nonce,
@@ -184,7 +180,6 @@ static const char *const *names_read(struct mr_unpack *u, uint32_t count)
 static void args_read(struct mr_unpack *u, struct mr_ipc_call *c)
 {
     struct mr_call_args *a = &c->args;
-    struct mr_setting *parameters;
 
     *a = (struct mr_call_args){.size = sizeof *a};
     c->number = mr_unpack_u64(u);
@@ -198,13 +193,7 @@ static void args_read(struct mr_unpack *u, struct mr_ipc_call *c)
     a->sequence_flags = mr_unpack_u32(u, MR_SEQUENCE_START | MR_SEQUENCE_END);
     a->output_count = mr_unpack_count(u);
     a->outputs = names_read(u, a->output_count);
-    a->parameter_count = mr_unpack_count(u);
-    a->parameters = parameters =
-        mr_unpack_array(u, (size_t)a->parameter_count + 1, sizeof *parameters);
-    for (uint32_t i = 0; parameters && i < a->parameter_count; i++) {
-        parameters[i].key = mr_unpack_name(u);
-        parameters[i].value = mr_unpack_name(u);
-    }
+    a->parameters = mr_unpack_settings(u, &a->parameter_count);
 }
 
 int mr_ipc_call_read(struct mr_shm *p, const struct mr_shm_slot *s, struct mr_arena *arena,
@@ -259,6 +248,7 @@ void mr_ipc_call_answer_pack(struct mr_buf *b, const struct mr_ipc_call_answer *
     mr_pack_i64(b, a->status);
     mr_pack_u64(b, a->is_last);
     mr_pack_text(b, a->message);
+    mr_pack_i64(b, a->value);
     mr_pack_u64(b, a->offset);
     mr_pack_u64(b, a->bytes);
     mr_pack_u64(b, a->count);
@@ -277,6 +267,7 @@ int mr_ipc_call_answer_unpack(mr_bytes data, struct mr_arena *arena, struct mr_i
     out->status = mr_unpack_i32(&u);
     out->is_last = mr_unpack_u32(&u, 1) != 0;
     out->message = mr_unpack_name(&u);
+    out->value = mr_unpack_i64(&u);
     out->offset = mr_unpack_u64(&u);
     out->bytes = mr_unpack_u64(&u);
     out->count = mr_unpack_count(&u);

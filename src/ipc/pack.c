@@ -105,3 +105,25 @@ void *mr_unpack_array(struct mr_unpack *u, size_t count, size_t size)
     u->failed |= !list;
     return list;
 }
+
+void mr_pack_settings(struct mr_buf *b, const struct mr_setting *list, uint32_t count)
+{
+    mr_pack_u64(b, count);
+    for (uint32_t i = 0; i < count; i++) {
+        mr_pack_text(b, list[i].key);
+        mr_pack_text(b, list[i].value);
+    }
+}
+
+const struct mr_setting *mr_unpack_settings(struct mr_unpack *u, uint32_t *out_count)
+{
+    const uint32_t count = mr_unpack_count(u);
+    struct mr_setting *list = mr_unpack_array(u, (size_t)count + 1, sizeof *list);
+
+    for (uint32_t i = 0; i < count && !u->failed; i++) {
+        list[i].key = mr_unpack_name(u);
+        list[i].value = mr_unpack_name(u);
+    }
+    *out_count = u->failed ? 0 : count;
+    return list;
+}

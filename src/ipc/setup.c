@@ -12,28 +12,6 @@ static int outcome(const struct mr_unpack *u, const char *what, struct mr_err *e
 
 /* ---- lists ---- */
 
-static void settings_pack(struct mr_buf *b, const struct mr_setting *list, uint32_t count)
-{
-    mr_pack_u64(b, count);
-    for (uint32_t i = 0; i < count; i++) {
-        mr_pack_text(b, list[i].key);
-        mr_pack_text(b, list[i].value);
-    }
-}
-
-static const struct mr_setting *settings_unpack(struct mr_unpack *u, uint32_t *out_count)
-{
-    const uint32_t count = mr_unpack_count(u);
-    struct mr_setting *list = mr_unpack_array(u, count, sizeof *list);
-
-    for (uint32_t i = 0; i < count && !u->failed; i++) {
-        list[i].key = mr_unpack_name(u);
-        list[i].value = mr_unpack_name(u);
-    }
-    *out_count = u->failed ? 0 : count;
-    return list;
-}
-
 static void texts_pack(struct mr_buf *b, const char *const *list)
 {
     uint64_t count = 0;
@@ -66,7 +44,7 @@ void mr_ipc_open_pack(struct mr_buf *b, const struct mr_ipc_open *o)
 
     mr_pack_text(b, o->backend);
     texts_pack(b, o->backend_dirs);
-    settings_pack(b, o->settings, o->setting_count);
+    mr_pack_settings(b, o->settings, o->setting_count);
     mr_pack_u64(b, o->worker);
     mr_pack_u64(b, o->home_count);
     mr_pack_u64(b, o->kept_count);
@@ -74,13 +52,14 @@ void mr_ipc_open_pack(struct mr_buf *b, const struct mr_ipc_open *o)
     mr_pack_u64(b, o->memory_bytes);
     mr_pack_text(b, o->user);
     texts_pack(b, o->write_dirs);
+    mr_pack_u64(b, o->has_control);
     mr_pack_text(b, m->name);
     mr_pack_i64(b, m->version);
     mr_pack_text(b, m->model_dir);
     mr_pack_text(b, m->version_dir);
     mr_pack_text(b, m->model_file);
     mr_pack_text(b, m->config_json);
-    settings_pack(b, m->settings, m->setting_count);
+    mr_pack_settings(b, m->settings, m->setting_count);
     mr_pack_i64(b, m->max_batch_size);
     mr_pack_text(b, m->repository_dir);
     mr_pack_u64(b, m->load_flags);
@@ -96,7 +75,7 @@ int mr_ipc_open_unpack(mr_bytes data, struct mr_arena *arena, struct mr_ipc_open
     *out = (struct mr_ipc_open){.model = {.size = sizeof *m}};
     out->backend = mr_unpack_name(&u);
     out->backend_dirs = texts_unpack(&u);
-    out->settings = settings_unpack(&u, &out->setting_count);
+    out->settings = mr_unpack_settings(&u, &out->setting_count);
     out->worker = mr_unpack_u32(&u, UINT32_MAX);
     out->home_count = mr_unpack_u32(&u, UINT32_MAX);
     out->kept_count = mr_unpack_u32(&u, MR_KEPT_MAX);
@@ -104,13 +83,14 @@ int mr_ipc_open_unpack(mr_bytes data, struct mr_arena *arena, struct mr_ipc_open
     out->memory_bytes = mr_unpack_u64(&u);
     out->user = mr_unpack_text(&u);
     out->write_dirs = texts_unpack(&u);
+    out->has_control = mr_unpack_u32(&u, 1) != 0;
     m->name = mr_unpack_name(&u);
     m->version = mr_unpack_i64(&u);
     m->model_dir = mr_unpack_name(&u);
     m->version_dir = mr_unpack_name(&u);
     m->model_file = mr_unpack_name(&u);
     m->config_json = mr_unpack_name(&u);
-    m->settings = settings_unpack(&u, &m->setting_count);
+    m->settings = mr_unpack_settings(&u, &m->setting_count);
     m->max_batch_size = mr_unpack_i32(&u);
     m->repository_dir = mr_unpack_name(&u);
     m->load_flags = mr_unpack_u32(&u, UINT32_MAX);

@@ -1,4 +1,4 @@
-/* The services for calls, which only a worker process has. */
+/* The services for calls, control and metrics, which only a worker process has. */
 #include "plugin_priv.h"
 
 static const struct mr_plugin_calls *calls;
@@ -33,6 +33,12 @@ static int args_check(const struct mr_call_args *a, struct mr_err *err)
     return MR_OK;
 }
 
+static int absent(const char *what, struct mr_err *err)
+{
+    return MR_FAIL(err, MR_E_UNSUPPORTED,
+                   "%s from a worker process only: execution_placement \"process\"", what);
+}
+
 int mr_plugin_call_begin(struct mr_exec *exec, const struct mr_call_args *args,
                          struct mr_call **out, struct mr_err *err)
 {
@@ -40,9 +46,7 @@ int mr_plugin_call_begin(struct mr_exec *exec, const struct mr_call_args *args,
     int rc;
 
     if (!calls) {
-        return MR_FAIL(err, MR_E_UNSUPPORTED,
-                       "a model calls others from a worker process only: "
-                       "execution_placement \"process\"");
+        return absent("a model calls others", err);
     }
     if (has_outputs(x)) {
         return MR_FAIL(err, MR_E_INVALID, "a call has to begin before an output is set");
@@ -68,5 +72,53 @@ void mr_plugin_call_end(struct mr_call **call)
 {
     if (*call) {
         calls->end(call);
+    }
+}
+
+int mr_plugin_control_begin(const struct mr_control_args *args, struct mr_call **out,
+                            struct mr_err *err)
+{
+    if (!calls) {
+        return absent("a model loads others", err);
+    }
+    if (args->size < sizeof *args || !args->model || !args->model[0] ||
+        args->kind < MR_CONTROL_LOAD || args->kind > MR_CONTROL_READY) {
+        return MR_FAIL(err, MR_E_INVALID,
+                       "a control request needs a kind, and the name of a model");
+    }
+    return calls->control(args, out, err);
+}
+
+int mr_plugin_metric_new(const struct mr_metric_args *args, struct mr_metric **out,
+                         struct mr_err *err)
+{
+    if (!calls) {
+        return absent("a model has metrics of its own", err);
+    }
+    if (args->size < sizeof *args || !args->name || !args->help) {
+        return MR_FAIL(err, MR_E_INVALID, "a metric needs a name and a help text");
+    }
+    return calls->metric_new(args, out, err);
+}
+
+void mr_plugin_metric_add(struct mr_metric *metric, double value)
+{
+    calls->metric_add(metric, value);
+}
+
+void mr_plugin_metric_set(struct mr_metric *metric, double value)
+{
+    calls->metric_set(metric, value);
+}
+
+double mr_plugin_metric_value(const struct mr_metric *metric)
+{
+    return calls->metric_value(metric);
+}
+
+void mr_plugin_metric_drop(struct mr_metric **metric)
+{
+    if (*metric) {
+        calls->metric_drop(metric);
     }
 }

@@ -37,6 +37,10 @@ _Static_assert(offsetof(struct mr_host, call_end) == 136, "append only");
 _Static_assert(sizeof(struct mr_call_input) == 48, "frozen: travels in arrays");
 _Static_assert(offsetof(struct mr_call_args, sequence_flags) == 96, "append only");
 _Static_assert(offsetof(struct mr_call_answer, outputs) == 32, "append only");
+_Static_assert(offsetof(struct mr_host, metric_drop) == 184, "append only");
+_Static_assert(sizeof(struct mr_control_file) == 24, "frozen: travels in arrays");
+_Static_assert(offsetof(struct mr_control_args, flags) == 44, "append only");
+_Static_assert(offsetof(struct mr_metric_args, bound_count) == 44, "append only");
 _Static_assert(offsetof(struct mr_backend, init) == 32, "append only");
 _Static_assert(offsetof(struct mr_backend, execute) == 88, "append only");
 _Static_assert(offsetof(struct mr_backend, model_configure) == 104, "append only");
@@ -120,6 +124,12 @@ static const struct mr_host *host_get(const char *name)
             .call_next = mr_plugin_call_next,
             .call_answer_drop = mr_plugin_call_answer_drop,
             .call_end = mr_plugin_call_end,
+            .control_begin = mr_plugin_control_begin,
+            .metric_new = mr_plugin_metric_new,
+            .metric_add = mr_plugin_metric_add,
+            .metric_set = mr_plugin_metric_set,
+            .metric_value = mr_plugin_metric_value,
+            .metric_drop = mr_plugin_metric_drop,
         };
         e->next = hosts;
         hosts = e;

@@ -53,13 +53,21 @@ int mr_plugin_response_give(struct mr_response *response, uint32_t index,
 int mr_plugin_exec_respond(struct mr_exec *exec, uint32_t request, struct mr_response **response,
                            uint32_t flags, struct mr_err *err);
 
-/* calls.c: the services for calls. */
+/* calls.c: the services for calls, control and metrics. */
 int mr_plugin_call_begin(struct mr_exec *exec, const struct mr_call_args *args,
                          struct mr_call **out, struct mr_err *err);
 int mr_plugin_call_next(struct mr_call *call, int64_t timeout_ns, struct mr_call_answer **out,
                         struct mr_err *err);
 void mr_plugin_call_answer_drop(struct mr_call_answer **answer);
 void mr_plugin_call_end(struct mr_call **call);
+int mr_plugin_control_begin(const struct mr_control_args *args, struct mr_call **out,
+                            struct mr_err *err);
+int mr_plugin_metric_new(const struct mr_metric_args *args, struct mr_metric **out,
+                         struct mr_err *err);
+void mr_plugin_metric_add(struct mr_metric *metric, double value);
+void mr_plugin_metric_set(struct mr_metric *metric, double value);
+double mr_plugin_metric_value(const struct mr_metric *metric);
+void mr_plugin_metric_drop(struct mr_metric **metric);
 
 /* After a callback returned `rc`: makes *err fit it (status set, text present and terminated) and
  * gives the code to return; a code that no callback may return becomes MR_E_INTERNAL. */

@@ -1,10 +1,12 @@
-/* Calls of models in workers to other models.
+/* Calls of models in workers: to other models, and to load and unload them.
  *
- * A call arrives as an answer of the slot that its worker runs, on the thread that takes answers. The watching thread adds
- * it to its worker's list, starts it, sends its answers, and handles its end; other threads only make the answers, and
- * pass them through a lock-free list. A call is freed after both its worker and the side that runs it have ended it. */
+ * A call arrives as an answer of the slot that its worker runs, on the thread that takes answers; a control request arrives
+ * as a frame, on the watching thread. The watching thread adds it to its worker's list, starts it, sends its answers, and
+ * handles its end; other threads only make the answers, and pass them through a lock-free list. A call is freed after both
+ * its worker and the side that runs it have ended it. */
 #include "base/map.h"
 #include "ipc/call.h"
+#include "ipc/control.h"
 #include "ipc/message.h"
 #include "sentinel_priv.h"
 
@@ -30,6 +32,8 @@ struct call {
     struct worker *worker;
     uint64_t life; /* of the worker's memory, when the call began */
     struct mr_ipc_call request;
+    struct mr_control_args control;
+    struct mr_buf body; /* of the frame with it, which has its files */
     struct mr_arena arena;
     uint64_t answers;          /* so far */
     struct call_answer *taken; /* answers that the worker holds */
@@ -54,6 +58,7 @@ static void call_free(struct call *c)
     struct process_model *m = c->model;
 
     mr_ipc_call_drop(&c->request);
+    mr_buf_fini(&c->body);
     mr_arena_fini(&c->arena);
     mr_free(c);
     sentinel_model_unref(m);
@@ -114,6 +119,20 @@ static int chain_extend(struct mr_call_chain *chain, const struct mr_call_chain 
     return MR_OK;
 }
 
+static struct call *call_new(struct worker *w)
+{
+    struct process_model *m = w->model;
+    struct call *c = MR_NEW(struct call);
+
+    mr_arena_init(&c->arena, ARENA_FIRST, ARENA_LIMIT);
+    c->model = m;
+    c->worker = w;
+    c->life = mr_shm_worker_life(m->shm, w->index);
+    c->base.model = m->base.model;
+    sentinel_model_ref(m);
+    return c;
+}
+
 int call_take(struct process_model *m, const struct mr_shm_slot *slot, const struct mr_execution *x,
               struct mr_err *err)
 {
@@ -124,12 +143,7 @@ int call_take(struct process_model *m, const struct mr_shm_slot *slot, const str
     if (!s->options.caller) {
         return MR_FAIL(err, MR_E_UNSUPPORTED, "this server takes no calls of models");
     }
-    c = MR_NEW(struct call);
-    mr_arena_init(&c->arena, ARENA_FIRST, ARENA_LIMIT);
-    c->model = m;
-    c->worker = &m->workers[slot->worker];
-    c->life = mr_shm_worker_life(m->shm, slot->worker);
-    sentinel_model_ref(m);
+    c = call_new(&m->workers[slot->worker]);
     MR_TRY(chain_extend(&c->base.chain, x->chain, m->base.model, err));
     MR_TRY(mr_ipc_call_read(m->shm, slot, &c->arena, &c->request, err));
     c->base.args = &c->request.args;
@@ -216,6 +230,7 @@ struct call_answer *mr_worker_answer_make(struct mr_worker_call *base,
                                        .status = said->status,
                                        .is_last = said->is_last,
                                        .message = said->message ? said->message : "",
+                                       .value = said->value,
                                        .count = said->count,
                                        .names = said->names};
     struct mr_err err;
@@ -314,6 +329,78 @@ static void on_taken(struct call *c, uint64_t number)
         *at = a->next;
         answer_end(c, a);
     }
+}
+
+/* An answer that nobody has to make. */
+static void answer_now(struct worker *w, uint64_t number, int64_t value, const struct mr_err *err)
+{
+    const struct mr_ipc_call_answer frame = {.call = number,
+                                             .status = err->status,
+                                             .is_last = true,
+                                             .message = err->status < 0 ? err->msg : "",
+                                             .value = value};
+    struct mr_buf body;
+
+    mr_buf_init(&body, 0);
+    mr_ipc_call_answer_pack(&body, &frame);
+    mr_frame_append(&w->out, MR_FRAME_ANSWER, (mr_bytes){(const uint8_t *)body.ptr, body.len});
+    mr_buf_fini(&body);
+    worker_flush(w);
+}
+
+static int on_metric(struct worker *w, mr_bytes body, struct mr_err *err)
+{
+    struct mr_metric_args args;
+    struct mr_arena arena;
+    uint64_t number, cell = 0;
+    struct mr_err refusal;
+
+    mr_err_clear(&refusal);
+    mr_arena_init(&arena, ARENA_FIRST, ARENA_LIMIT);
+    const int rc = mr_ipc_metric_unpack(body, &arena, &number, &args, err);
+    if (rc == MR_OK) {
+        mr_metrics_add(w->model->sentinel->metrics, w->model, &args, &cell, &refusal);
+        answer_now(w, number, (int64_t)cell, &refusal);
+    }
+    mr_arena_fini(&arena);
+    return rc;
+}
+
+static int on_control(struct worker *w, mr_bytes body, struct mr_err *err)
+{
+    struct mr_sentinel *s = w->model->sentinel;
+    struct call *c = call_new(w);
+    struct mr_err refusal;
+    int rc;
+
+    mr_buf_init(&c->body, MR_FRAME_MAX);
+    mr_buf_append(&c->body, body.ptr, body.len);
+    MR_TRY(mr_ipc_control_unpack((mr_bytes){(const uint8_t *)c->body.ptr, c->body.len}, &c->arena,
+                                 &c->request.number, &c->control, err));
+    c->base.control = &c->control;
+    c->base.is_loading = w->step != STEP_READY && !w->was_ready;
+    if (!s->options.caller || !call_join(c)) { /* it has too many */
+        rc = MR_FAIL(&refusal, MR_E_UNAVAILABLE,
+                     "this server takes no control requests of models now");
+        answer_now(w, c->request.number, 0, &refusal);
+        call_free(c);
+        return MR_OK;
+    }
+    c->next = s->joined;
+    s->joined = c;
+    return MR_OK;
+out:
+    call_free(c);
+    return rc;
+}
+
+int call_on_control(struct worker *w, const struct mr_frame *f, struct mr_err *err)
+{
+    if (!w->model->command) {
+        return MR_FAIL(err, MR_E_INVALID, "it sent message %u, which is for models in Python",
+                       f->type);
+    }
+    return f->type == MR_FRAME_METRIC ? on_metric(w, f->body, err) : on_control(w, f->body, err);
 }
 
 int call_on_frame(struct worker *w, const struct mr_frame *f, struct mr_err *err)

@@ -165,6 +165,7 @@ static void model_leave(struct process_model *m)
     pthread_mutex_lock(&s->lock);
     TAILQ_REMOVE(&s->models, m, link);
     pthread_mutex_unlock(&s->lock);
+    mr_metrics_leave(s->metrics, m);
     sentinel_model_unref(m);
 }
 
@@ -386,6 +387,7 @@ static void open_keep(struct process_model *m, const struct mr_sentinel_model_ar
     if (args->command) {
         m->command = texts_keep(m, args->command, texts_count(args->command));
         m->environment = texts_keep(m, args->environment, texts_count(args->environment));
+        o->has_control = true;
     }
 }
 

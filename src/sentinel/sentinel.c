@@ -379,6 +379,7 @@ static int descriptors_open(struct mr_sentinel *s, struct mr_err *err)
                        strerror(errno));
     }
     const uint32_t loops = MR_MIN(s->options.loop_count, MR_SHM_HOMES_MAX - 1);
+    MR_TRY(mr_metrics_new(&s->metrics, err));
     MR_TRY(mr_shm_homes_new(&s->homes, s->options.loop_doors, loops, err));
     s->home_count = 1 + loops;
     s->home_list = mr_alloc_aligned(s->home_count * sizeof *s->home_list);
@@ -451,6 +452,7 @@ void mr_sentinel_free(struct mr_sentinel **io)
     }
     homes_drop(s);
     mr_shm_homes_free(&s->homes);
+    mr_metrics_free(&s->metrics);
     mr_free(s->home_list);
     if (s->epoll >= 0) {
         close(s->epoll);
@@ -467,4 +469,9 @@ void mr_sentinel_free(struct mr_sentinel **io)
     mr_free(s->program);
     mr_free(s->user);
     mr_freep(io);
+}
+
+struct mr_metrics *mr_sentinel_metrics(struct mr_sentinel *s)
+{
+    return s->metrics;
 }

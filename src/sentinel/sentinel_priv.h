@@ -160,6 +160,7 @@ struct mr_sentinel {
     char *user;        /* NULL: none */
     char **write_dirs; /* terminated by NULL */
     struct mr_shm_homes *homes;
+    struct mr_metrics *metrics;
     struct home *home_list; /* [home_count] */
     uint32_t home_count;
     _Atomic(struct run *) late;                 /* answers that the watching thread has to read */
@@ -243,6 +244,8 @@ void calls_answer(struct mr_sentinel *s);
 void calls_start(struct mr_sentinel *s);
 /* MR_FRAME_TAKEN and MR_FRAME_CALL_END. Errors: MR_E_INVALID. */
 int call_on_frame(struct worker *w, const struct mr_frame *f, struct mr_err *err);
+/* MR_FRAME_CONTROL and MR_FRAME_METRIC. Errors: MR_E_INVALID. */
+int call_on_control(struct worker *w, const struct mr_frame *f, struct mr_err *err);
 /* The worker's process has ended. */
 void calls_end(struct worker *w);
 

@@ -87,7 +87,7 @@ static int spawn(struct worker *w, int socket, struct mr_err *err)
     const struct process_model *m = w->model;
     const struct mr_sentinel *s = m->sentinel;
     const struct mr_shm_fds shm = mr_shm_get_fds(m->shm);
-    struct mr_process_fd fds[MR_WORKER_FD_HOME_FIRST + MR_SHM_HOMES_MAX + MR_KEPT_MAX];
+    struct mr_process_fd fds[MR_WORKER_FD_HOME_FIRST + MR_SHM_HOMES_MAX + MR_KEPT_MAX + 1];
     const char *env[KEPT + 1];
     const char *argv[COMMAND_MAX + 3];
     struct mr_arena arena;
@@ -105,6 +105,10 @@ static int spawn(struct worker *w, int socket, struct mr_err *err)
     }
     for (uint32_t i = 0; i < m->kept.files.count; i++) {
         fds[n] = (struct mr_process_fd){m->kept.files.fds[i], MR_WORKER_FD_SOCKET + (int)n};
+        n++;
+    }
+    if (m->command) {
+        fds[n] = (struct mr_process_fd){mr_metrics_fd(s->metrics), MR_WORKER_FD_SOCKET + (int)n};
         n++;
     }
     snprintf(parent, sizeof parent, "%d", (int)getpid());
@@ -355,6 +359,8 @@ static int frame_handle(struct worker *w, const struct mr_frame *f, int64_t now_
         on_ready(w, now_ns);
     } else if (f->type == MR_FRAME_TAKEN || f->type == MR_FRAME_CALL_END) {
         rc = call_on_frame(w, f, err);
+    } else if (f->type == MR_FRAME_CONTROL || f->type == MR_FRAME_METRIC) {
+        rc = call_on_control(w, f, err);
     } else if (f->type == MR_FRAME_FAILED) {
         mr_ipc_err_unpack(f->body, &w->err);
         w->has_said = true;

@@ -11,10 +11,6 @@ def _utils():
     return pb_utils
 
 
-def _absent(what):
-    raise _utils().TritonModelException(f"{what} is not there yet")
-
-
 def _begin(request):
     """A call, for the execution that runs now, or the one whose response sender is open."""
     import _millrace_host
@@ -47,7 +43,7 @@ def _text(value):
 
 def _response(answer):
     pb_utils = _utils()
-    status, message, _, outputs = answer
+    status, message, _, outputs, _ = answer
     if status < 0:
         return pb_utils.InferenceResponse(error=pb_utils.TritonError(message, CODES.get(status, pb_utils.TritonError.INTERNAL)))
     return pb_utils.InferenceResponse([pb_utils.Tensor._received(name, (None, code, shape, data))
@@ -55,7 +51,7 @@ def _response(answer):
 
 
 def _timed_out(seconds):
-    return (TIMED_OUT, f"no answer of the other model within {seconds} s", True, [])
+    return (TIMED_OUT, f"no answer of the other model within {seconds} s", True, [], 0)
 
 
 class Responses:
@@ -104,25 +100,92 @@ def run(request, decoupled, execution_timeout):
         found = answer
 
 
-def load_model(model_name, files=None, config=None):
-    _absent("load_model")
+LOAD, UNLOAD, READY = 1, 2, 3
+
+
+def _control(kind, model, version="", config=None, files=(), flags=0):
+    """What the server answers."""
+    pb_utils = _utils()
+    try:
+        call = pb_utils._services["control"](kind, model, version, config, list(files), flags)
+        answer = pb_utils._services["call_next"](call, 0)
+    except (RuntimeError, ValueError) as e:
+        raise pb_utils.TritonModelException(str(e)) from None
+    if answer is None:
+        raise pb_utils.TritonModelException(f"the server does not answer about model '{model}': this one is being unloaded")
+    if answer[0] < 0:
+        raise pb_utils.TritonModelException(answer[1])
+    return answer[4]
+
+
+def load_model(model_name, config=None, files=None):
+    """Loads a model, or loads it again. config: ModelConfig as JSON in place of that of its folder; files: contents by
+    "file:1/model.onnx", in place of its folder's. Returns when it is ready."""
+    _control(LOAD, model_name, config=config or None,
+             files=[(k.removeprefix("file:"), v) for k, v in (files or {}).items()])
 
 
 def unload_model(model_name, unload_dependents=False):
-    _absent("unload_model")
+    _control(UNLOAD, model_name, flags=1 if unload_dependents else 0)
 
 
 def is_model_ready(model_name, model_version=""):
-    _absent("is_model_ready")
+    return bool(_control(READY, model_name, "" if model_version in (-1, None) else str(model_version)))
+
+
+# ---- metrics ----
+
+COUNTER, GAUGE, HISTOGRAM = range(3)
 
 
 class Metric:
-    def __init__(self, *_args, **_options):
-        _absent("Metric")
+    """A time series of the server's /metrics, made by MetricFamily.Metric. One of the same family and labels is the same in
+    all instances and models."""
+
+    def __init__(self, family, labels, buckets):
+        pb_utils = _utils()
+        texts = [str(text) for pair in (labels or {}).items() for text in pair]
+        try:
+            self._metric = pb_utils._services["metric"](family._kind, family._name, family._description, texts,
+                                                        [float(b) for b in buckets or ()])
+        except RuntimeError as e:
+            raise pb_utils.TritonModelException(str(e)) from None
+        self._family, self._services = family, pb_utils._services
+
+    def _check(self, what, is_allowed):
+        if not is_allowed:
+            raise _utils().TritonModelException(f"metric '{self._family._name}' is a {self._family._kind_name()}: {what}")
+
+    def increment(self, value):
+        self._check("it is not incremented, but observes values", self._family._kind != HISTOGRAM)
+        self._check("its increment is 0 or more", self._family._kind == GAUGE or value >= 0)
+        self._services["metric_add"](self._metric, value)
+
+    def set(self, value):
+        self._check("only a gauge is set", self._family._kind == GAUGE)
+        self._services["metric_set"](self._metric, value)
+
+    def observe(self, value):
+        self._check("only a histogram observes values", self._family._kind == HISTOGRAM)
+        self._services["metric_add"](self._metric, value)
+
+    def value(self):
+        self._check("it has no single value", self._family._kind != HISTOGRAM)
+        return self._services["metric_value"](self._metric)
 
 
 class MetricFamily:
-    COUNTER, GAUGE, HISTOGRAM = range(3)
+    """A name, a description, and a kind of metrics."""
 
-    def __init__(self, *_args, **_options):
-        _absent("MetricFamily")
+    COUNTER, GAUGE, HISTOGRAM = COUNTER, GAUGE, HISTOGRAM
+
+    def __init__(self, name, description, kind):
+        if kind not in (COUNTER, GAUGE, HISTOGRAM):
+            raise _utils().TritonModelException(f"metric family '{name}' is COUNTER, GAUGE or HISTOGRAM, not {kind!r}")
+        self._name, self._description, self._kind = name, description, kind
+
+    def _kind_name(self):
+        return ("counter", "gauge", "histogram")[self._kind]
+
+    def Metric(self, labels=None, buckets=None):
+        return Metric(self, labels, buckets)

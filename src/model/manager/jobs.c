@@ -328,6 +328,36 @@ void mr_load_place_take(struct mr_models *m, const struct mr_job *job)
     m->loads_running++;
 }
 
+int mr_models_ask_begin(struct mr_models *m, struct mr_err *err)
+{
+    int rc = MR_OK;
+
+    pthread_mutex_lock(&m->lock);
+    if (!m->is_started) {
+        rc = MR_FAIL(err, MR_E_UNAVAILABLE,
+                     "a model loads others once the server has started, not while it starts");
+    } else if (m->loads_asking + 1 >= m->o.load_threads) {
+        rc = MR_FAIL(err, MR_E_UNAVAILABLE,
+                     "%zu models that are being loaded wait for others to be loaded, and "
+                     "--model-load-thread-count=%u leaves no thread for these",
+                     m->loads_asking + 1, m->o.load_threads);
+    } else {
+        m->loads_asking++;
+        mr_load_place_leave(m);
+    }
+    pthread_mutex_unlock(&m->lock);
+    return rc;
+}
+
+void mr_models_ask_end(struct mr_models *m)
+{
+    pthread_mutex_lock(&m->lock);
+    m->loads_asking--;
+    m->loads_running++; /* for a while perhaps one more than may run: it has begun already */
+    pthread_cond_broadcast(&m->work);
+    pthread_mutex_unlock(&m->lock);
+}
+
 /* Lock held. NULL: there is nothing that this thread may do now. */
 static struct mr_job *job_take(struct mr_models *m, int64_t *out_next_ns)
 {

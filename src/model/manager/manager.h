@@ -202,6 +202,7 @@ struct mr_models {
     struct mr_job *retries;    /* by due_ns */
     size_t loads_running;      /* without those that have left their place */
     size_t loads_held;         /* threads that have a load */
+    size_t loads_asking;       /* of these, those that wait for loads of other models */
     uint64_t jobs_made;
     int64_t trim_ns; /* when to return free pages of the heap; INT64_MAX: no job since */
     bool is_started;

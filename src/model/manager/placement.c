@@ -132,3 +132,12 @@ void mr_models_awake(struct mr_models *m, unsigned epoch_slot)
         mr_sentinel_awake(s, epoch_slot);
     }
 }
+
+void mr_models_metrics_print(struct mr_models *m, struct mr_buf *b)
+{
+    struct mr_sentinel *s = atomic_load_explicit(&m->sentinel, memory_order_acquire);
+
+    if (s) {
+        mr_metrics_print(mr_sentinel_metrics(s), b);
+    }
+}

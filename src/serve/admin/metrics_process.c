@@ -1,4 +1,4 @@
-/* GET /metrics, what is no model's: states and loads, network, TLS, memory, the process. */
+/* GET /metrics, what is no version's: states and loads, network, TLS, memory, the process, what models define. */
 #include "base/hist.h"
 #include "metrics.h"
 
@@ -316,4 +316,5 @@ void metrics_process(struct mr_server *s, const uint64_t states[MR_VERSION_STATE
     put_tls(s, b);
     put_memory(b);
     put_process(s, b);
+    mr_models_metrics_print(s->models, b);
 }

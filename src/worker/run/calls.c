@@ -1,6 +1,6 @@
 /* A call is in the list from its start to its end; the thread that reads frames puts answers into its queue, and the
- * waiting thread takes them. One mutex guards everything, held for a few instructions. Any thread sends frames to the
- * server, one at a time; the thread that reads frames sends none once the model is ready, except the last ones. */
+ * waiting thread takes them. A thread that reads frames and waits reads them meanwhile. One mutex guards everything, held
+ * for a few instructions; another one is held while a frame is sent. */
 #include "calls.h"
 
 #include <errno.h>
@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "ipc/frame.h"
+#include "control.h"
 #include "ipc/message.h"
 #include "ipc/setup.h"
 
@@ -36,6 +36,8 @@ struct mr_call {
 static struct {
     struct mr_shm_view *view;
     worker_call_submit_fn *submit;
+    worker_pump_fn *pump;
+    pthread_t reader;
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t moved;
     TAILQ_HEAD(, mr_call) list;
@@ -45,6 +47,14 @@ static struct {
     pthread_mutex_t sending;
 } calls = {.lock = PTHREAD_MUTEX_INITIALIZER, .sending = PTHREAD_MUTEX_INITIALIZER};
 
+int worker_frame_send(enum mr_frame_type type, mr_bytes body, struct mr_err *err)
+{
+    pthread_mutex_lock(&calls.sending);
+    const int rc = mr_frame_send(MR_WORKER_FD_SOCKET, type, body, err);
+    pthread_mutex_unlock(&calls.sending);
+    return rc;
+}
+
 static void say(enum mr_frame_type type, uint64_t call, uint64_t answer)
 {
     struct mr_buf body;
@@ -53,10 +63,7 @@ static void say(enum mr_frame_type type, uint64_t call, uint64_t answer)
     mr_buf_init(&body, 0);
     mr_pack_u64(&body, call);
     mr_pack_u64(&body, answer);
-    pthread_mutex_lock(&calls.sending);
-    mr_frame_send(MR_WORKER_FD_SOCKET, type, (mr_bytes){(const uint8_t *)body.ptr, body.len},
-                  &ignored);
-    pthread_mutex_unlock(&calls.sending);
+    worker_frame_send(type, (mr_bytes){(const uint8_t *)body.ptr, body.len}, &ignored);
     mr_buf_fini(&body);
 }
 
@@ -66,7 +73,7 @@ static void answer_free(struct answer *a)
     mr_free(a);
 }
 
-static void drop(struct mr_call_answer **answer)
+void worker_call_answer_drop(struct mr_call_answer **answer)
 {
     struct answer *a = (struct answer *)*answer;
 
@@ -77,7 +84,12 @@ static void drop(struct mr_call_answer **answer)
     answer_free(a);
 }
 
-static int call_new(struct mr_call **out, struct mr_err *err)
+static bool is_reader(void)
+{
+    return pthread_equal(pthread_self(), calls.reader);
+}
+
+int worker_call_new(struct mr_call **out, uint64_t *out_number, struct mr_err *err)
 {
     struct mr_call *c = MR_NEW(struct mr_call);
 
@@ -86,7 +98,7 @@ static int call_new(struct mr_call **out, struct mr_err *err)
     const bool is_full = calls.count == CALLS_MAX;
     if (!is_full) {
         calls.count++;
-        c->number = ++calls.next;
+        *out_number = c->number = ++calls.next;
         TAILQ_INSERT_TAIL(&calls.list, c, link);
     }
     pthread_mutex_unlock(&calls.lock);
@@ -111,7 +123,7 @@ static void call_free(struct mr_call *c)
     while ((a = TAILQ_FIRST(&c->answers))) {
         TAILQ_REMOVE(&c->answers, a, link);
         struct mr_call_answer *base = &a->base;
-        drop(&base);
+        worker_call_answer_drop(&base);
     }
     mr_free(c);
 }
@@ -120,12 +132,13 @@ static int begin(struct mr_execution *x, const struct mr_call_args *args, struct
                  struct mr_err *err)
 {
     struct mr_call *c = NULL;
-    int rc = call_new(&c, err);
+    uint64_t number;
+    int rc = worker_call_new(&c, &number, err);
 
     if (rc < 0) {
         return rc;
     }
-    rc = calls.submit(x, c->number, args, err);
+    rc = calls.submit(x, number, args, err);
     if (rc < 0) {
         call_free(c);
         return rc;
@@ -134,7 +147,25 @@ static int begin(struct mr_execution *x, const struct mr_call_args *args, struct
     return MR_OK;
 }
 
-static void end(struct mr_call **call)
+int worker_call_send(struct mr_call **call, enum mr_frame_type type, const struct mr_buf *body,
+                     struct mr_err *err)
+{
+    int rc = body->failed
+                 ? MR_FAIL(err, MR_E_TOO_LARGE, "a request to the server has more than %zu MiB",
+                           MR_FRAME_MAX >> 20)
+                 : MR_OK;
+
+    if (rc == MR_OK) {
+        rc = worker_frame_send(type, (mr_bytes){(const uint8_t *)body->ptr, body->len}, err);
+    }
+    if (rc < 0) {
+        call_free(*call);
+        *call = NULL;
+    }
+    return rc;
+}
+
+void worker_call_end(struct mr_call **call)
 {
     struct mr_call *c = *call;
 
@@ -143,41 +174,51 @@ static void end(struct mr_call **call)
     call_free(c);
 }
 
-/* Lock held. False: the timeout has passed. */
-static bool wait_until(int64_t until_ns)
+/* Lock held, and released while it waits. Errors: MR_E_DEADLINE, MR_E_CLOSED. */
+static int moved_wait(int64_t until_ns, struct mr_err *err)
 {
     const struct timespec at = {until_ns / MR_NS_PER_S, until_ns % MR_NS_PER_S};
+    int rc = 0;
 
-    if (until_ns == 0) {
+    if (is_reader()) {
+        pthread_mutex_unlock(&calls.lock);
+        rc = calls.pump(until_ns > 0 ? MR_MAX(1, until_ns - mr_now_ns()) : 0, err);
+        pthread_mutex_lock(&calls.lock);
+        if (rc < 0) {
+            return rc == MR_E_DEADLINE ? rc : MR_E_CLOSED;
+        }
+    } else if (calls.is_stopped) {
+        return MR_E_CLOSED;
+    } else if (until_ns == 0) {
         pthread_cond_wait(&calls.moved, &calls.lock);
-        return true;
+    } else {
+        rc = pthread_cond_timedwait(&calls.moved, &calls.lock, &at) == ETIMEDOUT;
     }
-    return pthread_cond_timedwait(&calls.moved, &calls.lock, &at) != ETIMEDOUT;
+    return rc > 0 || (until_ns > 0 && mr_now_ns() >= until_ns) ? MR_E_DEADLINE : MR_OK;
 }
 
-static int next(struct mr_call *c, int64_t timeout_ns, struct mr_call_answer **out,
-                struct mr_err *err)
+int worker_call_next(struct mr_call *c, int64_t timeout_ns, struct mr_call_answer **out,
+                     struct mr_err *err)
 {
     const int64_t until_ns = timeout_ns > 0 ? mr_now_ns() + timeout_ns : 0;
-    struct answer *a = NULL;
-    bool is_waiting = true;
+    struct answer *a;
+    int rc = MR_OK;
 
     pthread_mutex_lock(&calls.lock);
-    while (!(a = TAILQ_FIRST(&c->answers)) && is_waiting && !c->is_taken && !calls.is_stopped) {
-        is_waiting = wait_until(until_ns);
+    while (!(a = TAILQ_FIRST(&c->answers)) && rc == MR_OK) {
+        rc = c->is_taken ? MR_E_CLOSED : moved_wait(until_ns, err);
     }
     if (a) {
         TAILQ_REMOVE(&c->answers, a, link);
         c->is_taken = a->base.is_last;
     }
-    const bool is_over = c->is_taken || calls.is_stopped;
     pthread_mutex_unlock(&calls.lock);
     if (a) {
         *out = &a->base;
         return MR_OK;
     }
-    return is_over ? MR_FAIL(err, MR_E_CLOSED, "the call has no more answers")
-                   : MR_FAIL(err, MR_E_DEADLINE, "no answer in time");
+    return rc == MR_E_CLOSED ? MR_FAIL(err, MR_E_CLOSED, "the call has no more answers")
+                             : MR_FAIL(err, MR_E_DEADLINE, "no answer in time");
 }
 
 /* ---- incoming frames ---- */
@@ -228,7 +269,7 @@ static void answer_queue(struct answer *a)
     }
     pthread_mutex_unlock(&calls.lock);
     if (!c) {
-        drop(&base); /* the call has ended in between */
+        worker_call_answer_drop(&base); /* the call has ended in between */
     }
 }
 
@@ -245,7 +286,8 @@ int worker_calls_on_answer(mr_bytes body, struct mr_err *err)
     a->base = (struct mr_call_answer){.size = sizeof a->base,
                                       .status = said.status,
                                       .is_last = said.is_last || said.status < 0,
-                                      .message = said.message};
+                                      .message = said.message,
+                                      .value = said.value};
     MR_TRY(outputs_read(a, &said, err));
     answer_queue(a);
     return MR_OK;
@@ -256,13 +298,24 @@ out:
 
 /* ---- life ---- */
 
-void worker_calls_start(struct mr_shm_view *v, worker_call_submit_fn *submit)
+void worker_calls_start(struct mr_shm_view *v, worker_call_submit_fn *submit, worker_pump_fn *pump)
 {
-    static const struct mr_plugin_calls ops = {begin, next, drop, end};
+    static const struct mr_plugin_calls ops = {.begin = begin,
+                                               .next = worker_call_next,
+                                               .drop = worker_call_answer_drop,
+                                               .end = worker_call_end,
+                                               .control = worker_control,
+                                               .metric_new = worker_metric_new,
+                                               .metric_add = mr_metric_add,
+                                               .metric_set = mr_metric_set,
+                                               .metric_value = mr_metric_value,
+                                               .metric_drop = worker_metric_drop};
     pthread_condattr_t clock;
 
     calls.view = v;
     calls.submit = submit;
+    calls.pump = pump;
+    calls.reader = pthread_self();
     TAILQ_INIT(&calls.list);
     pthread_condattr_init(&clock);
     pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);

@@ -4,12 +4,15 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/vec.h"
 #include "calls.h"
+#include "control.h"
 #include "exec/exec.h"
 #include "ipc/frame.h"
 #include "ipc/setup.h"
@@ -40,8 +43,13 @@ struct worker {
         uint64_t offset, bytes;
     } warmups[WARMUPS_MAX];
     uint32_t warmup_count;
-    bool is_stopping;
+    bool is_stopping, is_closing;
 };
+
+/* There is one in a process. */
+static struct worker *the_worker;
+
+static int pump(int64_t timeout_ns, struct mr_err *err);
 
 static int view_open(struct worker *w, struct mr_err *err)
 {
@@ -74,8 +82,7 @@ static int say_opened(const struct worker *w, enum mr_frame_type type, struct mr
 
     mr_buf_init(&body, MR_FRAME_MAX);
     mr_ipc_opened_pack(&body, &o);
-    const int rc = mr_frame_send(MR_WORKER_FD_SOCKET, type,
-                                 (mr_bytes){(const uint8_t *)body.ptr, body.len}, err);
+    const int rc = worker_frame_send(type, (mr_bytes){(const uint8_t *)body.ptr, body.len}, err);
     mr_buf_fini(&body);
     return rc;
 }
@@ -196,7 +203,11 @@ static int on_open(struct worker *w, mr_bytes body, struct mr_err *err)
     }
     MR_TRY(mr_ipc_open_unpack(body, &w->arena, &w->open, err));
     MR_TRY(view_open(w, err));
-    worker_calls_start(w->view, worker_serve_call);
+    worker_calls_start(w->view, worker_serve_call, pump);
+    if (w->open.has_control) {
+        MR_TRY(worker_control_start(
+            MR_WORKER_FD_HOME_FIRST + (int)(w->open.home_count + w->open.kept_count), err));
+    }
     w->loading.is_unwanted = loading_is_unwanted;
     w->loading.on_progress = loading_on_progress;
     w->open.model.loading = &w->loading;
@@ -224,7 +235,7 @@ static int on_configure(struct worker *w, mr_bytes body, struct mr_err *err)
     }
     MR_TRY(mr_ipc_signature_unpack(body, &w->arena, &s, err));
     MR_TRY(w->executor->ops->configure(w->executor, &s, err));
-    MR_TRY(mr_frame_send(MR_WORKER_FD_SOCKET, MR_FRAME_CONFIGURED, (mr_bytes){NULL, 0}, err));
+    MR_TRY(worker_frame_send(MR_FRAME_CONFIGURED, (mr_bytes){NULL, 0}, err));
 out:
     return rc;
 }
@@ -288,23 +299,60 @@ static int frame_handle(struct worker *w, const struct mr_frame *f, struct mr_er
     }
 }
 
+/* Handles what has been read. The body is copied: while it is handled, others may be (pump). */
+static int frames_take(struct worker *w, struct mr_err *err)
+{
+    int rc = MR_OK;
+
+    while (!w->is_stopping || w->is_closing) {
+        struct mr_frame f;
+        struct mr_buf body;
+        rc = mr_frame_next(&w->in, &f, err);
+        if (rc <= 0) {
+            break;
+        }
+        mr_buf_init(&body, MR_FRAME_MAX);
+        mr_buf_append(&body, f.body.ptr, f.body.len);
+        mr_frame_drop(&w->in, &f);
+        f.body = (mr_bytes){(const uint8_t *)body.ptr, body.len};
+        rc = frame_handle(w, &f, err);
+        mr_buf_fini(&body);
+        if (rc < 0) {
+            break;
+        }
+    }
+    return rc < 0 ? rc : MR_OK;
+}
+
 static int frames_serve(struct worker *w, struct mr_err *err)
 {
     int rc = MR_OK;
 
-    while (!w->is_stopping) {
-        struct mr_frame f;
-        MR_TRY(mr_frame_next(&w->in, &f, err));
-        if (rc == 0) {
-            MR_TRY(mr_frame_read(MR_WORKER_FD_SOCKET, &w->in, NULL, err));
-            continue;
+    while (!w->is_stopping && rc == MR_OK) {
+        rc = mr_frame_read(MR_WORKER_FD_SOCKET, &w->in, NULL, err);
+        if (rc >= 0) {
+            rc = frames_take(w, err);
         }
-        MR_TRY(frame_handle(w, &f, err));
-        mr_frame_drop(&w->in, &f);
     }
-    rc = MR_OK;
-out:
     return rc;
+}
+
+/* The model waits for an answer while it is loaded or closed. */
+static int pump(int64_t timeout_ns, struct mr_err *err)
+{
+    struct worker *w = the_worker;
+    struct pollfd p = {.fd = MR_WORKER_FD_SOCKET, .events = POLLIN};
+    const int64_t ms = (timeout_ns + MR_NS_PER_MS - 1) / MR_NS_PER_MS;
+    int rc;
+
+    if (w->is_stopping && !w->is_closing) {
+        return MR_FAIL(err, MR_E_CLOSED, "the load is not wanted any more");
+    }
+    if (poll(&p, 1, timeout_ns > 0 ? (int)MR_MIN(ms, INT_MAX) : -1) <= 0) {
+        return MR_FAIL(err, MR_E_DEADLINE, "no answer in time");
+    }
+    rc = mr_frame_read(MR_WORKER_FD_SOCKET, &w->in, NULL, err);
+    return rc < 0 ? rc : frames_take(w, err);
 }
 
 static int failed(const struct mr_err *e)
@@ -314,8 +362,7 @@ static int failed(const struct mr_err *e)
 
     mr_buf_init(&body, 0);
     mr_ipc_err_pack(&body, e);
-    mr_frame_send(MR_WORKER_FD_SOCKET, MR_FRAME_FAILED,
-                  (mr_bytes){(const uint8_t *)body.ptr, body.len}, &ignored);
+    worker_frame_send(MR_FRAME_FAILED, (mr_bytes){(const uint8_t *)body.ptr, body.len}, &ignored);
     mr_buf_fini(&body);
     return e->status == MR_E_NOMEM || e->status == MR_E_EXHAUSTED ? MR_WORKER_EXIT_MEMORY
                                                                   : MR_WORKER_EXIT_MODEL;
@@ -323,6 +370,7 @@ static int failed(const struct mr_err *e)
 
 static void worker_close(struct worker *w)
 {
+    w->is_closing = true;
     worker_calls_stop();
     worker_serve_stop(&w->serve);
     if (w->executor) {
@@ -330,6 +378,7 @@ static void worker_close(struct worker *w)
     }
     mr_executor_close(&w->executor);
     mr_plugin_close(&w->plugin);
+    worker_control_stop();
     mr_shm_view_close(&w->view);
     mr_buf_fini(&w->in);
     mr_arena_fini(&w->arena);
@@ -353,6 +402,7 @@ int mr_worker_main(int argc, char **argv)
         return MR_WORKER_EXIT_MODEL;
     }
     w.server = (pid_t)strtol(argv[2], NULL, 10);
+    the_worker = &w;
     mr_err_clear(&err);
     mr_buf_init(&w.in, MR_FRAME_MAX + 4096);
     mr_arena_init(&w.arena, 4096, SETUP_BYTES_MAX);

@@ -39,6 +39,7 @@ struct mr_ipc_call_answer {
     int32_t status;
     bool is_last;
     const char *message;
+    int64_t value; /* of answers to control requests and metrics */
     uint32_t count;
     const char *const *names;
     uint64_t offset,

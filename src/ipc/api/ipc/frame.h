@@ -22,6 +22,8 @@ enum mr_frame_type {
     MR_FRAME_FAILED,   /* an error; the worker ends after it */
     MR_FRAME_TAKEN,    /* number of a call, and of the answer that the worker has released */
     MR_FRAME_CALL_END, /* number of a call: no more answers are wanted */
+    MR_FRAME_CONTROL,  /* ipc/control.h; answered by ANSWER */
+    MR_FRAME_METRIC, /* ipc/control.h; answered by ANSWER, whose value is the metric's first cell */
     MR_FRAME_TYPES
 };
 

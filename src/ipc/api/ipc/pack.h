@@ -5,6 +5,7 @@
 
 #include "base/arena.h"
 #include "base/buf.h"
+#include "millrace/backend.h"
 
 void mr_pack_u64(struct mr_buf *b, uint64_t v);
 static inline void mr_pack_i64(struct mr_buf *b, int64_t v)
@@ -14,6 +15,7 @@ static inline void mr_pack_i64(struct mr_buf *b, int64_t v)
 void mr_pack_bytes(struct mr_buf *b, const void *data, size_t len);
 /** NULL and "" are distinct. */
 void mr_pack_text(struct mr_buf *b, const char *text);
+void mr_pack_settings(struct mr_buf *b, const struct mr_setting *list, uint32_t count);
 
 struct mr_unpack {
     const uint8_t *at, *end;
@@ -43,5 +45,6 @@ const char *mr_unpack_text(struct mr_unpack *u);
 const char *mr_unpack_name(struct mr_unpack *u);
 /** A zeroed array in the arena. NULL with `failed` set: no memory. */
 void *mr_unpack_array(struct mr_unpack *u, size_t count, size_t size);
+const struct mr_setting *mr_unpack_settings(struct mr_unpack *u, uint32_t *out_count);
 
 #endif

@@ -12,7 +12,7 @@ enum {
     MR_WORKER_FD_INPUT,
     MR_WORKER_FD_OUTPUT,
     MR_WORKER_FD_HOMES,
-    MR_WORKER_FD_HOME_FIRST /* the eventfds of the homes, then the kept files of the model */
+    MR_WORKER_FD_HOME_FIRST /* the eventfds of the homes, the kept files of the model, memory for metrics */
 };
 
 /** Exit codes of a worker. */
@@ -38,6 +38,7 @@ struct mr_ipc_open {
     uint64_t memory_bytes;         /* limit of the process, 0 = none */
     const char *user;              /* that the process switches to, NULL: none */
     const char *const *write_dirs; /* writable folders besides the model's, terminated by NULL */
+    bool has_control; /* the worker may send CONTROL and METRIC, and has memory for metrics */
 };
 void mr_ipc_open_pack(struct mr_buf *b, const struct mr_ipc_open *o);
 /** Copies into the arena. Errors: MR_E_INVALID. */

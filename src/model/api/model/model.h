@@ -252,6 +252,8 @@ void mr_version_unpin(struct mr_version *v, unsigned epoch_slot);
  *  mr_sentinel_take, mr_sentinel_awake and mr_sentinel_has_pending. Thread: the reader. */
 size_t mr_models_take(struct mr_models *m, unsigned epoch_slot, bool *out_is_pending);
 void mr_models_awake(struct mr_models *m, unsigned epoch_slot);
+/** Appends the metrics that models define, in Prometheus' text format. Thread: any. */
+void mr_models_metrics_print(struct mr_models *m, struct mr_buf *b);
 /** The versions of v's model that were replaced and are kept for their sequences: the one after `after`, the first if that is
  *  NULL; NULL at the end. Valid for this iteration. */
 struct mr_version *mr_version_held(const struct mr_version *v, const struct mr_version *after);
@@ -292,6 +294,12 @@ void mr_models_load(struct mr_models *m, mr_str name, mr_str config_json,
 /** Unloads. done is called once the model is out of the table; its memory is freed when its requests have ended. */
 void mr_models_unload(struct mr_models *m, mr_str name, bool dependents, mr_models_done_fn *done,
                       void *ctx);
+
+/** The load of a model asks to load or unload another one, and waits for that: others have its place among the loads that
+ *  run at once until mr_models_ask_end. Errors: MR_E_UNAVAILABLE (before mr_models_start has returned; all other loads
+ *  wait likewise). Thread: any. */
+int mr_models_ask_begin(struct mr_models *m, struct mr_err *err);
+void mr_models_ask_end(struct mr_models *m);
 
 /** Loads `version` ("" = the one before the default version) and makes it the default version;
  *  newer versions without a label retire. Lasts until the model's next load or unload.

@@ -28,7 +28,7 @@ uint32_t mr_plugin_flags(const struct mr_plugin *p); /* MR_BACKEND_* */
 int mr_plugin_model_open(struct mr_executor **out, struct mr_plugin *p,
                          const struct mr_model_desc *desc, struct mr_err *err);
 
-/** What is behind the services for calls of backend.h, whose contracts these have. */
+/** What is behind the services for calls, control and metrics of backend.h, whose contracts these have. */
 struct mr_plugin_calls {
     int (*begin)(struct mr_execution *x, const struct mr_call_args *args, struct mr_call **out,
                  struct mr_err *err);
@@ -36,6 +36,13 @@ struct mr_plugin_calls {
                 struct mr_err *err);
     void (*drop)(struct mr_call_answer **answer);
     void (*end)(struct mr_call **call);
+    int (*control)(const struct mr_control_args *args, struct mr_call **out, struct mr_err *err);
+    int (*metric_new)(const struct mr_metric_args *args, struct mr_metric **out,
+                      struct mr_err *err);
+    void (*metric_add)(struct mr_metric *metric, double value);
+    void (*metric_set)(struct mr_metric *metric, double value);
+    double (*metric_value)(const struct mr_metric *metric);
+    void (*metric_drop)(struct mr_metric **metric);
 };
 /** For a process that can make calls, before it opens a backend; without it they are refused. Borrowed. */
 void mr_plugin_set_calls(const struct mr_plugin_calls *ops);

@@ -7,12 +7,17 @@
 #define MR_SENTINEL_SENTINEL_H
 
 #include "exec/exec.h"
+#include "shm/metrics.h"
 
 struct mr_sentinel;
 
-/** A request of a model in a worker to another model. Lives until `drop`. */
+/** A request of a model in a worker: to another model, or to load or unload one. Lives until `drop`. */
 struct mr_worker_call {
     const struct mr_call_args *args;
+    const struct mr_control_args
+        *control;      /* NULL: the request is `args`; otherwise these are NULL */
+    const char *model; /* that asks */
+    bool is_loading;   /* it is just being loaded, and waits for the answer */
     struct mr_block *const
         *blocks;                /* [args->input_count] owners of large tensors, otherwise NULL */
     struct mr_call_chain chain; /* the callers, the direct one last */
@@ -38,6 +43,7 @@ struct mr_worker_answer {
     int status;
     const char *message; /* of a failure */
     bool is_last;
+    int64_t value; /* of MR_CONTROL_READY */
     uint32_t count;
     const char *const *names;        /* [count] */
     const struct mr_tensor *outputs; /* [count], copied */
@@ -82,7 +88,7 @@ struct mr_sentinel_model_args {
      * death they run again only if the backend declares that equal inputs give equal outputs. */
     bool may_keep_state;
     /** Replaces worker_program: a program and its first arguments, terminated by NULL; the arguments of millrace-worker
-     *  follow. NULL: worker_program. */
+     *  follow. Such workers may load other models and define metrics. NULL: worker_program. */
     const char *const *command;
     const char *const
         *environment;      /* of the workers with `command`, all of it, terminated by NULL */
@@ -98,6 +104,9 @@ struct mr_sentinel_model_args {
  *  process ended). */
 int mr_sentinel_model_open(struct mr_executor **out, struct mr_sentinel *s,
                            const struct mr_sentinel_model_args *args, struct mr_err *err);
+
+/** What models in Python have defined. */
+struct mr_metrics *mr_sentinel_metrics(struct mr_sentinel *s);
 
 /* ---- loops ---- */
 
