@@ -273,8 +273,8 @@ static int check_options(const struct mr_version *v, const struct mr_record_opti
     }
     if (!mr_version_is_stored(v)) {
         return MR_FAIL(err, MR_E_UNAVAILABLE,
-                       "the version's files came with a load request; there is no folder for the "
-                       "requests");
+                       "the version's files came with a load request or in an archive; there is no "
+                       "folder for the requests");
     }
     return MR_OK;
 }

@@ -107,6 +107,11 @@ const struct mr_option mr_serve_table[] = {
     GROUP("Models", NULL),
     NAME("model-repository", repositories, "DIR", "a folder of models"),
     NAME("model-store", stores, "DIR", "the same by an older name"),
+    TEXT("archive-cache", server.models.archive_cache, NULL, "DIR",
+         "the folder for unpacked archives and Python environments, by default `unpacked` in the "
+         "first of $CACHE_DIRECTORY, $XDG_CACHE_HOME/millrace, $HOME/.cache/millrace"),
+    BYTES("archive-cache-size", server.models.archive_cache_bytes, "64G", 0, 64 * 1024 * GIB,
+          "of these together, beyond which the least recently used go; 0 no limit"),
     NAME("allow-links-to", link_dirs, "DIR",
          "links in the repositories may lead to this folder and below"),
     CHOICE(

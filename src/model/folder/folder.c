@@ -339,6 +339,7 @@ void mr_folder_fini(struct mr_folder *f)
     mr_free(f->root);
     mr_free(f->dir);
     mr_free(f->config_path);
+    archive_repository_unref(&f->archive);
     *f = (struct mr_folder){0};
 }
 
@@ -396,11 +397,15 @@ static int names_of(const char *repository, name_vec *names, struct mr_err *err)
     return MR_OK;
 }
 
-int mr_names_read(const char *const *repositories, size_t count, struct mr_name_list *out,
-                  struct mr_err *err)
+int mr_names_read(const char *const *repositories, size_t count, const char *const *more,
+                  size_t more_count, struct mr_name_list *out, struct mr_err *err)
 {
     name_vec names = {0};
     int rc = MR_OK;
+
+    for (size_t i = 0; i < more_count; i++) {
+        MR_VEC_PUSH(&names, ((struct mr_name){mr_strndup(more[i], strlen(more[i])), 1}));
+    }
 
     for (size_t i = 0; i < count && rc == MR_OK; i++) {
         rc = names_of(repositories[i], &names, err);

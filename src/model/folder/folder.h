@@ -10,6 +10,7 @@
 #include "base/map.h"
 #include "base/str.h"
 #include "base/vec.h"
+#include "model/archives/archives.h"
 
 /** Bounds of one model's folder. */
 #define MR_FOLDER_MAX_FILES    100000
@@ -64,6 +65,7 @@ struct mr_folder {
     struct mr_fingerprint shared;              /* all but the versions */
     MR_VEC(struct mr_folder_version) versions; /* ascending; zero is never one */
     char *config_path;                         /* NULL = none there */
+    struct archive_repository *archive;        /* that it is in, which has `links`; NULL = none */
 };
 
 /** Called for each folder that mr_folder_read reads, for watch.c. */
@@ -91,10 +93,10 @@ struct mr_name_list {
     struct mr_name *at;
     size_t len;
 };
-/** Folder names of all repositories, sorted, without hidden and invalid names
+/** Folder names of all repositories and `more` names, sorted, without hidden and invalid names
  *  (which are logged). Errors: a repository cannot be read. */
-int mr_names_read(const char *const *repositories, size_t count, struct mr_name_list *out,
-                  struct mr_err *err);
+int mr_names_read(const char *const *repositories, size_t count, const char *const *more,
+                  size_t more_count, struct mr_name_list *out, struct mr_err *err);
 void mr_names_fini(struct mr_name_list *list);
 
 /* ---- temp.c ---- */

@@ -5,7 +5,6 @@
  * version made from it, because backends may open parts of a model late. Thread: any; blocks. */
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,14 +45,6 @@ struct mr_temp_dir *mr_temp_ref(struct mr_temp_dir *t)
     return t;
 }
 
-static int entry_remove(const char *path, const struct stat *st, int kind, struct FTW *where)
-{
-    (void)st;
-    (void)kind;
-    (void)where;
-    return remove(path);
-}
-
 void mr_temp_unref(struct mr_temp_dir **t)
 {
     struct mr_temp_dir *it = *t;
@@ -63,7 +54,7 @@ void mr_temp_unref(struct mr_temp_dir **t)
     if (!it || atomic_fetch_sub_explicit(&it->refs, 1, memory_order_acq_rel) > 1) {
         return;
     }
-    if (nftw(it->path, entry_remove, 16, FTW_DEPTH | FTW_PHYS) != 0) {
+    if (mr_tree_remove(it->path, NULL) < 0) {
         mr_log(MR_LOG_WARN, "model.temp_left", "path=%s could not be removed",
                MR_LOG_STR(mr_str_c(it->path)));
     }

@@ -43,26 +43,29 @@ static bool folder_uses(const struct mr_folder *f, mr_str model, const char *bac
     return uses;
 }
 
-static bool is_used(const struct mr_models *m, const char *backend)
+static bool is_used(struct mr_models *m, const char *backend)
 {
-    struct mr_name_list names = {0};
+    struct mr_repository_list list;
     struct mr_err ignored;
     bool uses = false;
 
-    if (mr_names_read(m->o.repositories, m->o.repository_count, &names, &ignored) < 0) {
-        return false;
-    }
-    for (size_t i = 0; i < names.len && !uses; i++) {
-        const mr_str model = mr_str_c(names.at[i].name);
-        for (size_t k = 0; k < m->o.repository_count && !uses; k++) {
-            struct mr_folder f = {0};
-            uses = mr_folder_read(&f, m->o.repositories[k], m->o.link_dirs, model, m->o.config_name,
-                                  NULL, NULL, &ignored) == MR_OK &&
+    mr_repositories_get(m, &list);
+    for (size_t k = 0; k < list.len && !uses; k++) {
+        struct mr_name_list names = {0};
+        const char *path = list.at[k].path;
+        if (!path || mr_names_read(&path, 1, NULL, 0, &names, &ignored) < 0) {
+            continue;
+        }
+        for (size_t i = 0; i < names.len && !uses; i++) {
+            const mr_str model = mr_str_c(names.at[i].name);
+            struct mr_folder f;
+            uses = mr_repository_read(&f, m, &list.at[k], model, NULL, NULL, &ignored) == MR_OK &&
                    folder_uses(&f, model, backend);
             mr_folder_fini(&f);
         }
+        mr_names_fini(&names);
     }
-    mr_names_fini(&names);
+    mr_repositories_fini(&list);
     return uses;
 }
 

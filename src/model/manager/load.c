@@ -68,19 +68,16 @@ static int temp_fill(struct mr_load *l)
 static int repository_find(struct mr_models *m, mr_str name, struct mr_folder *out,
                            struct mr_err *err)
 {
-    const struct mr_models_options *o = &m->o;
+    struct mr_repository_list list;
     struct mr_folder found = {0};
     size_t count = 0;
     int rc = MR_OK;
 
-    for (size_t i = 0; i < o->repository_count; i++) {
+    mr_repositories_get(m, &list);
+    for (size_t i = 0; i < list.len; i++) {
         struct mr_folder f = {0};
         struct mr_err why = {0};
-        if (!mr_repository_counts(m, i)) {
-            continue;
-        }
-        int one = mr_folder_read(&f, o->repositories[i], o->link_dirs, name, o->config_name, NULL,
-                                 NULL, &why);
+        int one = mr_repository_read(&f, m, &list.at[i], name, NULL, NULL, &why);
         if (one == MR_E_NOT_FOUND) {
             mr_folder_fini(&f);
             continue;
@@ -93,6 +90,7 @@ static int repository_find(struct mr_models *m, mr_str name, struct mr_folder *o
             mr_folder_fini(&f);
         }
     }
+    mr_repositories_fini(&list);
     *out = found;
     if (count == 0) {
         return MR_FAIL(err, MR_E_NOT_FOUND, "model '%.*s' is in no repository",
@@ -139,8 +137,27 @@ uint64_t mr_load_folder_fingerprint(struct mr_models *m, mr_str name)
     return fingerprint;
 }
 
+/* A load that a client asked for finds archives that came since. Unpacking takes no place from other loads. */
+static void archives_look(const struct mr_load *l)
+{
+    struct mr_models *m = l->m;
+
+    if (m->o.control != MR_MODEL_CONTROL_EXPLICIT || l->job->kind != MR_JOB_LOAD ||
+        l->job->file_count > 0 || l->job->is_first) {
+        return;
+    }
+    pthread_mutex_lock(&m->lock);
+    mr_load_place_leave(m);
+    pthread_mutex_unlock(&m->lock);
+    archives_refresh(m->archives, 0, NULL);
+    pthread_mutex_lock(&m->lock);
+    mr_load_place_take(m, l->job);
+    pthread_mutex_unlock(&m->lock);
+}
+
 static int folder_find(struct mr_load *l)
 {
+    archives_look(l);
     int rc = l->job->file_count > 0 ? temp_fill(l)
                                     : repository_find(l->m, l->model->name, &l->folder, l->err);
 

@@ -135,9 +135,10 @@ struct mr_version_private {
     struct mr_version v;
     struct mr_arena arena; /* all small memory of the version */
     Inference__ModelConfig *config;
-    struct mr_temp_dir *temp;    /* files of a load request, NULL = those of the repository */
-    uint64_t fingerprint;        /* of files and config that it was made from */
-    struct mr_load_entry *entry; /* guarded by lock, except mr_load_entry_is_unwanted */
+    struct mr_temp_dir *temp; /* files of a load request, NULL = those of the repository */
+    struct archive_repository *archive; /* with its files, NULL = none */
+    uint64_t fingerprint;               /* of files and config that it was made from */
+    struct mr_load_entry *entry;        /* guarded by lock, except mr_load_entry_is_unwanted */
     bool is_served;
     bool is_held; /* in the model's list of held ones; guarded by lock */
     _Atomic(struct mr_version_private *) held_next;
@@ -176,6 +177,8 @@ struct mr_models {
     struct mr_arena memory;
     struct mr_model_hooks hooks;
     struct mr_epoch epoch;
+    struct mr_cache *cache;
+    struct archives *archives;
     /* ---- read by requests ---- */
     _Atomic(struct mr_model_table *) table;
     _Atomic int64_t unready; /* models that keep the server unready */
@@ -493,6 +496,25 @@ void mr_reaper_join(struct mr_models *m);
 void mr_retired_free(struct mr_model_retired *list);
 
 /* ---- names.c ---- */
+/** A repository, or an archive in one, which stands beside it. */
+struct mr_repository {
+    const char *path;                   /* NULL: an archive that cannot be used */
+    const char *const *links;           /* where its links may lead */
+    struct archive_repository *archive; /* NULL = none */
+};
+/** All repositories that count, with their archives. */
+struct mr_repository_list {
+    struct mr_repository *at;
+    size_t len;
+    struct archive_list archives; /* that `at` refers to */
+};
+void mr_repositories_get(struct mr_models *m, struct mr_repository_list *out);
+void mr_repositories_fini(struct mr_repository_list *list);
+/** Reads a model's folder of one of them. Errors: as mr_folder_read, and those of the archive for the model that has its
+ *  name. */
+int mr_repository_read(struct mr_folder *f, const struct mr_models *m,
+                       const struct mr_repository *r, mr_str name, mr_folder_visit_fn *visit,
+                       void *ctx, struct mr_err *err);
 /** Whether the repository counts: false while it has been missing ever since the start; looked at
  *  each time, but in mode none. Thread: any; blocks when it is missing. */
 bool mr_repository_counts(struct mr_models *m, size_t i);

@@ -31,6 +31,7 @@ void mr_models_options_init(struct mr_models_options *o)
                                     .load_threads = 4,
                                     .update_threads = 1,
                                     .retry_pause_ns = 5 * MR_NS_PER_S,
+                                    .archive_cache_bytes = UINT64_C(64) << 30,
                                     .default_max_batch = 4,
                                     .reader_count = 1};
 }
@@ -136,6 +137,7 @@ static int options_copy(struct mr_models *m, const struct mr_models_options *o, 
     m->o.backend_placements = texts_copy(a, o->backend_placements, o->backend_placement_count);
     m->o.worker_program = text_copy(a, o->worker_program);
     m->o.python = text_copy(a, o->python);
+    m->o.archive_cache = text_copy(a, o->archive_cache);
     m->o.worker_dirs = texts_copy(a, o->worker_dirs, o->worker_dir_count);
     for (size_t i = 0; lists && counts && i < names; i++) {
         lists[i] = settings_copy(a, o->backend_settings[i], o->backend_setting_counts[i]);
@@ -304,10 +306,23 @@ static void memory_free(struct mr_models *m)
     mr_table_fini(m);
     mr_names_fini(&m->names);
     mr_backends_close(m);
+    archives_free(&m->archives);
+    mr_cache_free(&m->cache);
     mr_free((void *)m->is_missing);
     mr_arena_fini(&m->memory);
     locks_fini(m);
     mr_free(m);
+}
+
+static void archives_make(struct mr_models *m)
+{
+    m->cache = mr_cache_new(m->o.archive_cache, m->o.archive_cache_bytes);
+    const struct archives_options o = {.cache = m->cache,
+                                       .repositories = m->o.repositories,
+                                       .repository_count = m->o.repository_count,
+                                       .links = m->o.link_dirs,
+                                       .is_stopping = &m->is_stopping};
+    m->archives = archives_new(&o);
 }
 
 int mr_models_new(struct mr_models **out, const struct mr_models_options *options,
@@ -326,6 +341,7 @@ int mr_models_new(struct mr_models **out, const struct mr_models_options *option
     MR_TRY(links_copy(m, options, err));
     MR_TRY(repositories_check(m, err));
     MR_TRY(mr_backends_check(&m->o, err));
+    archives_make(m);
     *out = m;
     return MR_OK;
 out:
@@ -434,6 +450,9 @@ int mr_models_start(struct mr_models *m, size_t *out_failed, struct mr_err *err)
     struct first_loads first = {.lock = PTHREAD_MUTEX_INITIALIZER};
     int rc;
 
+    if (m->o.control != MR_MODEL_CONTROL_POLL) { /* the watch looks for them itself */
+        archives_refresh(m->archives, 0, NULL);
+    }
     MR_TRY(mr_names_refresh(m, 0, err));
     MR_TRY(mr_reaper_start(m, err));
     MR_TRY(mr_jobs_start(m, err));

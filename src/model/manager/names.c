@@ -28,6 +28,67 @@ bool mr_repository_counts(struct mr_models *m, size_t i)
     return true;
 }
 
+void mr_repositories_get(struct mr_models *m, struct mr_repository_list *out)
+{
+    size_t n = 0;
+
+    archives_get(m->archives, &out->archives);
+    out->at = MR_NEW_ARRAY(struct mr_repository, m->o.repository_count + out->archives.len + 1);
+    for (size_t i = 0; i < m->o.repository_count; i++) {
+        if (mr_repository_counts(m, i)) {
+            out->at[n++] = (struct mr_repository){m->o.repositories[i], m->o.link_dirs, NULL};
+        }
+    }
+    for (size_t i = 0; i < out->archives.len; i++) {
+        struct archive_repository *a = out->archives.at[i];
+        out->at[n++] = (struct mr_repository){a->path, a->links, a};
+    }
+    out->len = n;
+}
+
+void mr_repositories_fini(struct mr_repository_list *list)
+{
+    archive_list_fini(&list->archives);
+    mr_freep(&list->at);
+}
+
+int mr_repository_read(struct mr_folder *f, const struct mr_models *m,
+                       const struct mr_repository *r, mr_str name, mr_folder_visit_fn *visit,
+                       void *ctx, struct mr_err *err)
+{
+    *f = (struct mr_folder){0};
+    if (!r->path) {
+        return mr_str_eq_c(name, r->archive->stem)
+                   ? MR_FAIL(err, r->archive->err.status, "%s", r->archive->err.msg)
+                   : MR_FAIL(err, MR_E_NOT_FOUND, "%.300s has no model", r->archive->file);
+    }
+    const int rc = mr_folder_read(f, r->path, r->links, name, m->o.config_name, visit, ctx, err);
+    f->archive = archive_repository_ref(r->archive);
+    return rc;
+}
+
+static int names_read(struct mr_models *m, struct mr_name_list *out, struct mr_err *err)
+{
+    struct mr_repository_list list;
+    size_t count = 0, more_count = 0;
+
+    mr_repositories_get(m, &list);
+    const char **paths = MR_NEW_ARRAY(const char *, list.len + 1);
+    const char **more = MR_NEW_ARRAY(const char *, list.len + 1);
+    for (size_t i = 0; i < list.len; i++) {
+        if (list.at[i].path) {
+            paths[count++] = list.at[i].path;
+        } else {
+            more[more_count++] = list.at[i].archive->stem;
+        }
+    }
+    const int rc = mr_names_read(paths, count, more, more_count, out, err);
+    mr_free(more);
+    mr_free(paths);
+    mr_repositories_fini(&list);
+    return rc;
+}
+
 int mr_names_refresh(struct mr_models *m, int64_t max_age_ns, struct mr_err *err)
 {
     struct mr_name_list fresh = {0};
@@ -42,15 +103,7 @@ int mr_names_refresh(struct mr_models *m, int64_t max_age_ns, struct mr_err *err
     if (is_recent) {
         return MR_OK;
     }
-    const char **there = MR_NEW_ARRAY(const char *, m->o.repository_count + 1);
-    size_t count = 0;
-    for (size_t i = 0; i < m->o.repository_count; i++) {
-        if (mr_repository_counts(m, i)) {
-            there[count++] = m->o.repositories[i];
-        }
-    }
-    int rc = mr_names_read(there, count, &fresh, err);
-    mr_free(there);
+    int rc = names_read(m, &fresh, err);
     if (rc < 0) {
         return rc;
     }

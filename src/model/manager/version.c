@@ -59,7 +59,7 @@ bool mr_version_is_stored(const struct mr_version *v)
 {
     const struct mr_version_private *p = v->load_private;
 
-    return p && !p->temp;
+    return p && !p->temp && !p->archive;
 }
 
 bool mr_version_is_unwanted(const struct mr_version *v)
@@ -428,6 +428,7 @@ static int version_begin(const struct opening *o)
     v->link_dirs = s->folder->links;
     o->p->fingerprint = s->fingerprint;
     o->p->temp = mr_temp_ref(s->temp);
+    o->p->archive = archive_repository_ref(s->folder->archive);
     return v->number_text.ptr && v->model_dir && v->repository_dir ? MR_OK : no_memory(o);
 }
 
@@ -488,6 +489,7 @@ void mr_version_close(struct mr_models *m, struct mr_version_private **p)
     mr_executor_close(&it->v.executor);
     mr_config_free(&it->config);
     mr_temp_unref(&it->temp);
+    archive_repository_unref(&it->archive);
     mr_free(it->v.pins);
     mr_arena_fini(&it->arena);
     mr_free(it);

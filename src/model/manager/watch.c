@@ -66,6 +66,7 @@ struct mr_model_watch {
     bool is_full_warned;
     int64_t all_ns;        /* when to scan all entries */
     unsigned scans_left;   /* until a scan includes those with is_reported */
+    bool is_restless;      /* archives were left for a later scan */
     struct mr_map entries; /* name -> struct entry */
     struct mr_map watched; /* watch descriptor -> struct entry, or `roots` */
     struct entry roots;    /* stands for the repositories themselves */
@@ -251,11 +252,16 @@ static bool is_all_watched(const struct mr_folder *f)
     return is_all;
 }
 
+static uint64_t place_of(const struct mr_repository *r)
+{
+    return mr_hash(mr_str_c(r->path ? r->path : r->archive->file));
+}
+
 /* Reads the model's folder in every repository. A model in two of them has a sum of its own, so that a
  * loader reads it and reports the error. */
 static void entry_scan(struct mr_model_watch *w, struct entry *e)
 {
-    const struct mr_models_options *o = &w->m->o;
+    struct mr_repository_list list;
     struct visiting visiting = {w, e};
     struct mr_fingerprint shared = {0};
     struct scan_begin begin = {mr_now_ns(), mr_wall_ns()};
@@ -264,17 +270,15 @@ static void entry_scan(struct mr_model_watch *w, struct entry *e)
     e->exists = false;
     e->is_reported = true;
     e->place = 0;
-    for (size_t i = 0; i < o->repository_count; i++) {
+    mr_repositories_get(w->m, &list);
+    for (size_t i = 0; i < list.len; i++) {
         struct mr_folder f;
         struct mr_err why = {0};
-        if (!mr_repository_counts(w->m, i)) {
-            continue;
-        }
-        int rc = mr_folder_read(&f, o->repositories[i], o->link_dirs, mr_str_c(e->name),
-                                o->config_name, dir_visit, &visiting, &why);
+        int rc = mr_repository_read(&f, w->m, &list.at[i], mr_str_c(e->name), dir_visit, &visiting,
+                                    &why);
         if (rc != MR_E_NOT_FOUND) {
             shared.sum += f.shared.sum + (rc < 0 ? mr_hash(mr_str_c(why.msg)) : 0);
-            e->place = e->place * 31 + i + 1;
+            e->place = e->place * 31 + place_of(&list.at[i]);
             shared.newest_wall_ns = MR_MAX(shared.newest_wall_ns, f.shared.newest_wall_ns);
         }
         e->is_reported &= rc == MR_E_NOT_FOUND || (rc == MR_OK && is_all_watched(&f));
@@ -284,12 +288,14 @@ static void entry_scan(struct mr_model_watch *w, struct entry *e)
         e->exists |= rc != MR_E_NOT_FOUND;
         mr_folder_fini(&f);
     }
+    mr_repositories_fini(&list);
     seen_update(w, &e->shared, &shared, &begin);
     is_settled &= e->shared.is_settled;
     for (size_t i = 0; i < e->versions.len; i++) {
         is_settled &= e->versions.at[i].is_settled;
     }
-    e->scan_ns = is_settled || !e->exists ? 0 : mr_now_ns() + MR_MAX(o->settle_ns, MR_NS_PER_MS);
+    e->scan_ns =
+        is_settled || !e->exists ? 0 : mr_now_ns() + MR_MAX(w->m->o.settle_ns, MR_NS_PER_MS);
 }
 
 /* ---- telling the loaders ---- */
@@ -370,6 +376,10 @@ static void entry_add(struct mr_model_watch *w, const char *name)
 static int names_take(struct mr_model_watch *w, struct mr_err *err)
 {
     struct mr_models *m = w->m;
+
+    if (archives_refresh(m->archives, m->o.settle_ns, &w->is_restless)) {
+        w->scans_left = 0; /* models have come, changed or gone */
+    }
     int rc = mr_names_refresh(m, 0, err);
 
     if (rc < 0) {
@@ -434,12 +444,20 @@ static int wait_ms(const struct mr_model_watch *w)
     return (int)MR_MAX(MR_MIN(left_ms, 60000), 0);
 }
 
+static int64_t next_scan(const struct mr_model_watch *w)
+{
+    return mr_now_ns() +
+           (w->is_restless ? MR_MAX(w->m->o.settle_ns, MR_NS_PER_MS) : w->m->o.poll_ns);
+}
+
 /* Time for a scan; of what? */
 static enum scan scan_begin(struct mr_model_watch *w)
 {
     struct mr_err err;
+    const int rc = names_take(w, &err);
 
-    if (names_take(w, &err) < 0) {
+    w->all_ns = next_scan(w);
+    if (rc < 0) {
         mr_log(MR_LOG_WARN, "model.repository", "%s", err.msg);
         return SCAN_DUE;
     }
@@ -466,7 +484,6 @@ static void *watch_main(void *arg)
         }
         enum scan scan = SCAN_DUE;
         if (mr_now_ns() >= w->all_ns) {
-            w->all_ns = mr_now_ns() + w->m->o.poll_ns;
             scan = scan_begin(w);
         }
         entries_scan(w, scan);
@@ -486,15 +503,21 @@ static struct mr_model_watch *watch_new(struct mr_models *m)
     return w;
 }
 
-/* Waits for what is not at rest, once: a model that is being copied now may come later. */
-static void rest_wait(struct mr_model_watch *w)
+static void rest(const struct mr_model_watch *w)
 {
     int64_t pause_ns = w->m->o.settle_ns;
     struct timespec ts = {pause_ns / MR_NS_PER_S, pause_ns % MR_NS_PER_S};
+
+    nanosleep(&ts, NULL);
+}
+
+/* Waits for what is not at rest, once: a model that is being copied now may come later. */
+static void rest_wait(struct mr_model_watch *w)
+{
     entry_vec unrest = entries_due(w, SCAN_DUE, INT64_MAX);
 
     if (unrest.len > 0) {
-        nanosleep(&ts, NULL);
+        rest(w);
     }
     for (size_t i = 0; i < unrest.len; i++) {
         entry_scan(w, unrest.at[i]);
@@ -508,6 +531,10 @@ int mr_watch_first(struct mr_models *m, mr_models_done_fn *done, void *ctx, stru
 
     m->watch = w;
     int rc = names_take(w, err);
+    if (rc == MR_OK && w->is_restless) {
+        rest(w);
+        rc = names_take(w, err);
+    }
     if (rc < 0) {
         return rc;
     }
@@ -520,7 +547,7 @@ int mr_watch_first(struct mr_models *m, mr_models_done_fn *done, void *ctx, stru
         entry_submit(w, all.at[i], done, ctx);
     }
     MR_VEC_FINI(&all);
-    w->all_ns = mr_now_ns() + m->o.poll_ns;
+    w->all_ns = next_scan(w);
     w->scans_left = SCANS_ROUND - 1;
     return MR_OK;
 }

@@ -509,7 +509,7 @@ static size_t temp_count(const char *dir)
 {
     struct mr_name_list list = {0};
     size_t n = 0;
-    assert_int_equal(mr_names_read(&dir, 1, &list, NULL), MR_OK);
+    assert_int_equal(mr_names_read(&dir, 1, NULL, 0, &list, NULL), MR_OK);
     for (size_t i = 0; i < list.len; i++) {
         n += strncmp(list.at[i].name, "millrace-model-", 15) == 0;
     }

@@ -248,7 +248,7 @@ static void test_names(void **state)
     fx_write(f, 0, ".hidden/", "");
     fx_write(f, 0, "file", "");
     fx_write(f, 0, "new\nline/", "");
-    assert_int_equal(mr_names_read(f->repos, 2, &list, NULL), MR_OK);
+    assert_int_equal(mr_names_read(f->repos, 2, NULL, 0, &list, NULL), MR_OK);
     assert_int_equal(list.len, 3);
     assert_string_equal(list.at[0].name, "a");
     assert_string_equal(list.at[1].name, "b");
@@ -256,7 +256,7 @@ static void test_names(void **state)
     assert_string_equal(list.at[2].name, "c");
     mr_names_fini(&list);
     const char *none[] = {"/does/not/exist"};
-    assert_int_equal(mr_names_read(none, 1, &list, NULL), MR_E_NOT_FOUND);
+    assert_int_equal(mr_names_read(none, 1, NULL, 0, &list, NULL), MR_E_NOT_FOUND);
 }
 
 static void test_paths(void **state)

@@ -202,6 +202,9 @@ struct mr_models_options {
     uint32_t worker_confine;
     bool worker_confine_is_chosen; /* false: Python models do with MR_CONFINE_LIMITS */
     const char *python;            /* the interpreter of Python models; NULL: python3 of PATH */
+    /** Of unpacked archives and Python environments (archive/cache.h); NULL: the usual place. */
+    const char *archive_cache;
+    uint64_t archive_cache_bytes; /* default 64 GiB; 0 = no limit */
     uint64_t worker_memory;
     const char *worker_user; /* NULL: the server's own */
     const char *const *worker_dirs;
@@ -257,7 +260,7 @@ void mr_models_metrics_print(struct mr_models *m, struct mr_buf *b);
 /** The versions of v's model that were replaced and are kept for their sequences: the one after `after`, the first if that is
  *  NULL; NULL at the end. Valid for this iteration. */
 struct mr_version *mr_version_held(const struct mr_version *v, const struct mr_version *after);
-/** True if the version's files are in a repository and not from a load request. */
+/** True if the version's files are in a folder of a repository, and neither from a load request nor in an archive. */
 bool mr_version_is_stored(const struct mr_version *v);
 /** True if the load that makes this version was cancelled, so that long steps may end early. Thread: loader. */
 bool mr_version_is_unwanted(const struct mr_version *v);

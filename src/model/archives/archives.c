@@ -1,0 +1,376 @@
+/* A refresh lists the repositories, and unpacks what is not in the list yet; a file is known by its inode, size and times.
+ * It makes a list of its own and swaps it in, so that nobody who only reads the list waits for it. A failure stays in the
+ * list as well, for the model that has the archive's name: where else would it be seen? It is tried again if the
+ * archive itself is not to blame. */
+#include "archives.h"
+
+#include <dirent.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/map.h"
+#include "base/vec.h"
+
+typedef MR_VEC(struct archive_repository *) repository_vec;
+
+struct archives {
+    struct archives_options o;
+    size_t link_count;
+    pthread_mutex_t refresh; /* held while archives are unpacked */
+    pthread_mutex_t lock;    /* of `list` */
+    struct archive_list list;
+};
+
+/* ---- references ---- */
+
+struct archive_repository *archive_repository_ref(struct archive_repository *r)
+{
+    if (r) {
+        /* Relaxed: the caller has a reference, so the count cannot fall to zero. */
+        atomic_fetch_add_explicit(&r->refs, 1, memory_order_relaxed);
+    }
+    return r;
+}
+
+void archive_repository_unref(struct archive_repository **repository)
+{
+    struct archive_repository *r = *repository;
+
+    *repository = NULL;
+    /* Acquire and release: the files may go after all that other threads did with them. */
+    if (r && atomic_fetch_sub_explicit(&r->refs, 1, memory_order_acq_rel) == 1) {
+        mr_cache_unref(&r->view);
+        mr_cache_unref(&r->content);
+        mr_free(r->links);
+        mr_free(r->path);
+        mr_free(r->top);
+        mr_free(r->stem);
+        mr_free(r->file);
+        mr_free(r);
+    }
+}
+
+void archive_list_fini(struct archive_list *list)
+{
+    for (size_t i = 0; i < list->len; i++) {
+        archive_repository_unref(&list->at[i]);
+    }
+    mr_free(list->at);
+    *list = (struct archive_list){0};
+}
+
+/* ---- what of an archive is a repository ---- */
+
+static char *text_copy(const char *s)
+{
+    return mr_strndup(s, strlen(s));
+}
+
+static bool is_folder(const char *dir, const char *name)
+{
+    char path[PATH_MAX];
+    struct stat st;
+
+    return (size_t)snprintf(path, sizeof path, "%s/%s", dir, name) < sizeof path &&
+           stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static bool is_file(const char *dir, const char *name)
+{
+    char path[PATH_MAX];
+
+    return (size_t)snprintf(path, sizeof path, "%s/%s", dir, name) < sizeof path &&
+           access(path, F_OK) == 0;
+}
+
+/* What a folder has at its top. */
+struct contents {
+    bool has_version;
+    size_t count;
+    char only[NAME_MAX + 1]; /* the one that it has, if that is a folder */
+};
+
+static void contents_read(const char *dir, struct contents *out)
+{
+    DIR *d = opendir(dir);
+    struct dirent *e;
+    uint64_t number;
+
+    *out = (struct contents){0};
+    while (d && (e = readdir(d))) {
+        if (e->d_name[0] == '.') {
+            continue;
+        }
+        const bool is_dir = is_folder(dir, e->d_name);
+        out->has_version |=
+            is_dir && e->d_name[0] != '0' && mr_str_to_u64(mr_str_c(e->d_name), &number);
+        snprintf(out->only, sizeof out->only, "%s", is_dir ? e->d_name : "");
+        out->count++;
+    }
+    if (out->count != 1) {
+        out->only[0] = '\0';
+    }
+    if (d) {
+        closedir(d);
+    }
+}
+
+static bool is_model(const char *dir, const struct contents *c)
+{
+    return is_file(dir, "config.pbtxt") || is_file(dir, "model-settings.json") || c->has_version;
+}
+
+/* A folder with a link to the model, by the name that it is to have. */
+static int view_make(void *ctx, const char *dir, const char *path, struct mr_err *err)
+{
+    const struct archive_repository *r = ctx;
+    char link[PATH_MAX];
+
+    (void)path;
+    if ((size_t)snprintf(link, sizeof link, "%s/%s", dir, r->stem) >= sizeof link ||
+        symlink(r->top, link) != 0) {
+        return MR_FAIL(err, MR_E_IO, "%.300s: no link to %.200s can be made there", dir, r->top);
+    }
+    return MR_OK;
+}
+
+static int view_set(const struct archives *a, struct archive_repository *r, struct mr_err *err)
+{
+    const struct mr_cache_maker maker = {.make = view_make, .ctx = r};
+    struct mr_sha256 *s = mr_sha256_new();
+    char key[MR_SHA256_TEXT];
+
+    mr_sha256_add(s, mr_str_c(r->top));
+    mr_sha256_add(s, mr_str_c(r->stem));
+    mr_sha256_end(&s, key);
+    const int rc = mr_cache_get(a->o.cache, "view", key, &maker, &r->view, err);
+    if (rc == MR_OK) {
+        r->path = text_copy(mr_cache_path(r->view));
+    }
+    return rc;
+}
+
+static int path_set(const struct archives *a, struct archive_repository *r, struct mr_err *err)
+{
+    char path[PATH_MAX];
+    struct contents c;
+    int n = snprintf(path, sizeof path, "%s", r->top);
+
+    contents_read(r->top, &c);
+    if (is_model(r->top, &c)) {
+        return view_set(a, r, err);
+    }
+    if (is_folder(r->top, "models")) {
+        n = snprintf(path, sizeof path, "%s/models", r->top);
+    } else if (c.only[0]) {
+        n = snprintf(path, sizeof path, "%s/%s/models", r->top, c.only);
+        if ((size_t)n >= sizeof path || !is_folder(path, ".")) {
+            n = snprintf(path, sizeof path, "%s", r->top);
+        } else {
+            mr_free(r->top); /* what versions may link to, and where requirements.txt is */
+            r->top = mr_strndup(path, strlen(path) - strlen("/models"));
+        }
+    }
+    r->path = mr_strndup(path, (size_t)MR_MIN(n, (int)sizeof path - 1));
+    return MR_OK;
+}
+
+/* ---- one archive ---- */
+
+static bool on_progress(void *ctx, uint64_t done, uint64_t total)
+{
+    const struct archives *a = ctx;
+
+    (void)done;
+    (void)total;
+    /* Relaxed: a flag that stands alone. */
+    return !atomic_load_explicit(a->o.is_stopping, memory_order_relaxed);
+}
+
+static int unpack(struct archives *a, struct archive_repository *r, struct mr_err *err)
+{
+    const struct mr_cache_archive_args args = {
+        .path = r->file, .on_progress = on_progress, .ctx = a};
+    char real[PATH_MAX];
+    int rc;
+
+    MR_TRY(mr_cache_archive(a->o.cache, &args, &r->content, err));
+    if (!realpath(mr_cache_path(r->content), real)) {
+        rc = MR_FAIL(err, MR_E_IO, "%.300s is not there", mr_cache_path(r->content));
+        goto out;
+    }
+    r->top = text_copy(real);
+    MR_TRY(path_set(a, r, err));
+    r->links = MR_NEW_ARRAY(const char *, a->link_count + 2);
+    r->links[0] = r->top;
+    for (size_t i = 0; i < a->link_count; i++) {
+        r->links[i + 1] = a->o.links[i];
+    }
+out:
+    return rc;
+}
+
+static struct archive_repository *repository_new(struct archives *a, const char *file, mr_str stem,
+                                                 uint64_t identity)
+{
+    struct archive_repository *r = MR_NEW(struct archive_repository);
+
+    atomic_init(&r->refs, 1);
+    r->file = text_copy(file);
+    r->stem = mr_strndup(stem.ptr, stem.len);
+    r->identity = identity;
+    if (unpack(a, r, &r->err) < 0) {
+        mr_cache_unref(&r->view);
+        mr_cache_unref(&r->content);
+        mr_freep(&r->path);
+        mr_freep(&r->top);
+        mr_log(MR_LOG_ERROR, "model.archive", "path=%s %s", MR_LOG_STR(mr_str_c(file)), r->err.msg);
+    } else {
+        mr_log(MR_LOG_INFO, "model.archive", "path=%s is served from %s",
+               MR_LOG_STR(mr_str_c(file)), r->path);
+    }
+    return r;
+}
+
+/* ---- all of them ---- */
+
+static const struct archive_repository *find(const struct archives *a, const char *file)
+{
+    for (size_t i = 0; i < a->list.len; i++) {
+        if (strcmp(a->list.at[i]->file, file) == 0) {
+            return a->list.at[i];
+        }
+    }
+    return NULL;
+}
+
+static uint64_t identity_of(const struct stat *st)
+{
+    const uint64_t parts[] = {(uint64_t)st->st_dev,          (uint64_t)st->st_ino,
+                              (uint64_t)st->st_size,         (uint64_t)st->st_mtim.tv_sec,
+                              (uint64_t)st->st_mtim.tv_nsec, (uint64_t)st->st_ctim.tv_sec,
+                              (uint64_t)st->st_ctim.tv_nsec};
+
+    return mr_hash(mr_str_n((const char *)parts, sizeof parts));
+}
+
+static bool is_final(const struct archive_repository *r)
+{
+    const int status = r->err.status;
+
+    return status == MR_OK || status == MR_E_INVALID || status == MR_E_TOO_LARGE;
+}
+
+struct refreshing {
+    struct archives *a;
+    int64_t settle_ns;
+    repository_vec found;
+    bool is_restless;
+    bool has_changed;
+};
+
+static void file_take(struct refreshing *f, const char *path, mr_str stem)
+{
+    struct stat st;
+
+    if (stat(path, &st) != 0 || !S_ISREG(st.st_mode)) {
+        return;
+    }
+    struct archive_repository *known =
+        (struct archive_repository *)(uintptr_t)find(f->a, path); /* counted, not changed */
+    const uint64_t identity = identity_of(&st);
+    const int64_t touched_ns = (int64_t)st.st_ctim.tv_sec * MR_NS_PER_S + st.st_ctim.tv_nsec;
+    if (known && known->identity == identity && is_final(known)) {
+        MR_VEC_PUSH(&f->found, archive_repository_ref(known));
+    } else if (mr_wall_ns() - touched_ns < f->settle_ns) {
+        f->is_restless = true;
+        if (known) {
+            MR_VEC_PUSH(&f->found, archive_repository_ref(known));
+        }
+    } else {
+        MR_VEC_PUSH(&f->found, repository_new(f->a, path, stem, identity));
+        f->has_changed = true;
+    }
+}
+
+static void folder_take(struct refreshing *f, const char *dir)
+{
+    char path[PATH_MAX];
+    struct dirent *e;
+    mr_str stem;
+    DIR *d = opendir(dir); /* one that is missing is reported elsewhere */
+
+    while (d && (e = readdir(d))) {
+        if (e->d_name[0] != '.' && mr_archive_is_name(mr_str_c(e->d_name), &stem) &&
+            (size_t)snprintf(path, sizeof path, "%s/%s", dir, e->d_name) < sizeof path) {
+            file_take(f, path, stem);
+        }
+    }
+    if (d) {
+        closedir(d);
+    }
+}
+
+bool archives_refresh(struct archives *a, int64_t settle_ns, bool *out_is_restless)
+{
+    struct refreshing f = {.a = a, .settle_ns = settle_ns};
+
+    pthread_mutex_lock(&a->refresh);
+    for (size_t i = 0; i < a->o.repository_count; i++) {
+        folder_take(&f, a->o.repositories[i]);
+    }
+    f.has_changed |= f.found.len != a->list.len;
+    pthread_mutex_lock(&a->lock);
+    struct archive_list old = a->list;
+    a->list = (struct archive_list){f.found.at, f.found.len};
+    pthread_mutex_unlock(&a->lock);
+    pthread_mutex_unlock(&a->refresh);
+    archive_list_fini(&old);
+    if (out_is_restless) {
+        *out_is_restless = f.is_restless;
+    }
+    return f.has_changed;
+}
+
+void archives_get(struct archives *a, struct archive_list *out)
+{
+    pthread_mutex_lock(&a->lock);
+    *out = (struct archive_list){MR_NEW_ARRAY(struct archive_repository *, a->list.len + 1),
+                                 a->list.len};
+    for (size_t i = 0; i < out->len; i++) {
+        out->at[i] = archive_repository_ref(a->list.at[i]);
+    }
+    pthread_mutex_unlock(&a->lock);
+}
+
+struct archives *archives_new(const struct archives_options *o)
+{
+    struct archives *a = MR_NEW(struct archives);
+
+    a->o = *o;
+    while (o->links && o->links[a->link_count]) {
+        a->link_count++;
+    }
+    pthread_mutex_init(&a->refresh, NULL);
+    pthread_mutex_init(&a->lock, NULL);
+    return a;
+}
+
+void archives_free(struct archives **archives)
+{
+    struct archives *a = *archives;
+
+    if (a) {
+        archive_list_fini(&a->list);
+        pthread_mutex_destroy(&a->lock);
+        pthread_mutex_destroy(&a->refresh);
+        mr_freep(archives);
+    }
+}

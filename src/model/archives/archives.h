@@ -1,0 +1,51 @@
+/* Archives in the repositories: files NAME.tar.gz and the like, whose content is served as if it were unpacked.
+ *
+ * Each is unpacked into the cache and stands as a repository of its own beside the folder it lies in. What of it is the
+ * repository: the folder `models`, if it has one, also below a single folder at its top; otherwise all of it; and if it is
+ * the folder of a model itself, that model has the archive's name without its end. What lies beside `models` (assets,
+ * requirements.txt) may be linked to. */
+#ifndef MR_MODEL_ARCHIVES_H
+#define MR_MODEL_ARCHIVES_H
+
+#include "archive/cache.h"
+
+/** An archive that was found. Immutable; stays, with its unpacked files, while it is referenced. */
+struct archive_repository {
+    _Atomic unsigned refs;
+    char *file; /* its path */
+    char *stem; /* its name without the end */
+    uint64_t identity;
+    struct mr_err err;  /* status MR_OK, or why it cannot be used; what follows is then NULL */
+    char *top;          /* the unpacked files, resolved */
+    char *path;         /* what of it is the repository */
+    const char **links; /* where links may lead: `top`, and those of archives_new; ends with NULL */
+    struct mr_cache_ref *content; /* of top */
+    struct mr_cache_ref *view; /* of path, if that is another folder of the cache; otherwise NULL */
+};
+struct archive_repository *archive_repository_ref(struct archive_repository *r); /* accepts NULL */
+void archive_repository_unref(struct archive_repository **r); /* accepts NULL in it */
+
+struct archive_list {
+    struct archive_repository **at;
+    size_t len;
+};
+void archive_list_fini(struct archive_list *list);
+
+struct archives;
+struct archives_options {
+    struct mr_cache *cache; /* borrowed, as all of these */
+    const char *const *repositories;
+    size_t repository_count;
+    const char *const *links;        /* ends with NULL */
+    const _Atomic bool *is_stopping; /* unpacking ends */
+};
+struct archives *archives_new(const struct archives_options *o);
+void archives_free(struct archives **a);
+/** Looks for archives, and unpacks those that are new or have changed since the last call. settle_ns: files that were
+ *  touched less than that ago are left for later, and what they were before stays. *out_is_restless (may be NULL): there are such files.
+ *  True if the list has changed. Thread: any that may block for long; one at a time, others wait. */
+bool archives_refresh(struct archives *a, int64_t settle_ns, bool *out_is_restless);
+/** Those of the last refresh. Free with archive_list_fini. Thread: any. */
+void archives_get(struct archives *a, struct archive_list *out);
+
+#endif
