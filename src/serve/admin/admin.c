@@ -1,14 +1,27 @@
 /* The administration thread: reports that go over all models (index, statistics of everything, metrics) are
  * made here, so that they cost the network threads nothing however many models there are. Beside that it ages
  * the cache of bulk memory. */
+#include "admin.h"
+
 #include <errno.h>
 
 #include "base/clock.h"
 #include "base/pool.h"
 #include "base/thread.h"
-#include "serve/state/serve_priv.h"
+#include "serve/state/loops.h"
+#include "serve/state/state.h"
 
 #define AGE_NS (5 * MR_NS_PER_S)
+
+struct admin {
+    pthread_t thread;
+    pthread_mutex_t mutex; /* guards first, last, is_stopping; held for list work only */
+    pthread_cond_t work;
+    struct admin_job *first;
+    struct admin_job *last;
+    int64_t age_ns; /* the thread's own: when to age the cache of bulk memory */
+    bool is_stopping;
+};
 
 /* Without the mutex for a moment when the time has come. */
 static void wait_for_work(struct admin *a)
@@ -62,10 +75,17 @@ static void *admin_main(void *arg)
     return NULL;
 }
 
-int admin_start(struct admin *a, struct mr_err *err)
+static void admin_free(struct admin *a)
 {
+    pthread_cond_destroy(&a->work);
+    pthread_mutex_destroy(&a->mutex);
+    mr_free(a);
+}
+
+int admin_start(struct admin **out, struct mr_err *err)
+{
+    struct admin *a = MR_NEW(struct admin);
     pthread_condattr_t clock;
-    int rc;
 
     pthread_mutex_init(&a->mutex, NULL);
     pthread_condattr_init(&clock);
@@ -73,15 +93,20 @@ int admin_start(struct admin *a, struct mr_err *err)
     pthread_cond_init(&a->work, &clock);
     pthread_condattr_destroy(&clock);
     a->age_ns = mr_now_ns() + AGE_NS;
-    rc = mr_thread_start(&a->thread, "admin", admin_main, a, err);
-    a->is_started = rc == MR_OK;
-    return rc;
+    const int rc = mr_thread_start(&a->thread, "admin", admin_main, a, err);
+    if (rc < 0) {
+        admin_free(a);
+        return rc;
+    }
+    *out = a;
+    return MR_OK;
 }
 
-/* What was submitted before is still done. */
-void admin_stop(struct admin *a)
+void admin_stop(struct admin **admin)
 {
-    if (!a->is_started) {
+    struct admin *a = *admin;
+
+    if (!a) {
         return;
     }
     pthread_mutex_lock(&a->mutex);
@@ -89,14 +114,13 @@ void admin_stop(struct admin *a)
     pthread_cond_signal(&a->work);
     pthread_mutex_unlock(&a->mutex);
     pthread_join(a->thread, NULL);
-    pthread_cond_destroy(&a->work);
-    pthread_mutex_destroy(&a->mutex);
-    a->is_started = false;
+    admin_free(a);
+    *admin = NULL;
 }
 
 void admin_submit(struct mr_server *s, struct admin_job *job)
 {
-    struct admin *a = &s->admin;
+    struct admin *a = s->admin;
 
     job->loop = serve_here();
     job->next = NULL;

@@ -9,8 +9,11 @@
 #include <sched.h>
 #include <zlib.h>
 
+#include "admin.h"
 #include "base/pool.h"
 #include "net/compress.h"
+#include "serve/state/reply.h"
+#include "serve/state/state.h"
 
 #define PACK_STEP ((size_t)16 << 10) /* of text, between two looks whether others want the CPU */
 /* What one round of the loop hands on. */

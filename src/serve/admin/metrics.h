@@ -3,7 +3,7 @@
 #define MR_SERVE_METRICS_H
 
 #include "base/vec.h"
-#include "serve/state/serve_priv.h"
+#include "serve/state/state.h"
 
 /* Text that is complete; freed with mr_free. */
 struct metrics_chunk {
@@ -18,6 +18,8 @@ typedef MR_VEC(struct metrics_chunk) metrics_chunks;
 /* Past this there is no answer. */
 #define METRICS_MOST ((size_t)256 << 20)
 
+/* metrics.c: GET /metrics. Thread: the call's. */
+void metrics_rest(struct mr_server *s, struct mr_call *call);
 void metrics_head(struct mr_buf *b, const char *name, const char *type, const char *help);
 /* What `b` holds becomes a chunk, if it is that long; `b` goes on empty. */
 void metrics_seal(struct mr_buf *b, size_t at_least, metrics_chunks *out);

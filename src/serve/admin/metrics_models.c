@@ -7,6 +7,7 @@
 #include "codec/json.h"
 #include "metrics.h"
 #include "sentinel/sentinel.h"
+#include "serve/state/state.h"
 
 #include <stdio.h>
 

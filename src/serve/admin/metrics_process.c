@@ -1,6 +1,8 @@
 /* GET /metrics, what is no version's: states and loads, network, TLS, memory, the process, what models define. */
 #include "base/hist.h"
 #include "metrics.h"
+#include "serve/state/infer.h"
+#include "serve/state/state.h"
 
 #include <stdio.h>
 #include <unistd.h>

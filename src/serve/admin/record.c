@@ -3,9 +3,16 @@
  *
  * The version is found and pinned on the network thread; the rest is done on the administration thread, as it starts
  * threads and opens files. */
+#include "record.h"
+
+#include "admin.h"
 #include "codec/json.h"
 #include "models.pb-c.h"
-#include "serve/state/serve_priv.h"
+#include "rest_repo.h"
+#include "serve/state/grpc_reply.h"
+#include "serve/state/loops.h"
+#include "serve/state/reply.h"
+#include "serve/state/state.h"
 
 #define REQUESTS_DEFAULT 100
 #define SECONDS_DEFAULT  600

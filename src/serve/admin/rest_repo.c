@@ -1,7 +1,15 @@
 /* Repository and statistics over REST: index, load, unload, stats. */
+#include "rest_repo.h"
+
+#include "admin.h"
 #include "codec/json.h"
 #include "codec/pbtext.h"
-#include "serve/state/serve_priv.h"
+#include "serve/state/infer.h"
+#include "serve/state/loops.h"
+#include "serve/state/memory.h"
+#include "serve/state/reply.h"
+#include "serve/state/state.h"
+#include "stats.h"
 
 /* ---- reports, made on the administration thread ---- */
 

@@ -1,6 +1,10 @@
 /* GET and POST /v2/logging. */
+#include "rest_settings.h"
+
 #include "codec/json.h"
-#include "serve/state/serve_priv.h"
+#include "serve/state/meta.h"
+#include "serve/state/reply.h"
+#include "serve/state/state.h"
 
 static void reply_settings(struct mr_call *call)
 {

@@ -1,7 +1,11 @@
 /* GET /v2/models/{model}/versions, an answer of Millrace's own: every load of the model's versions that goes on
  * or has lately ended, with its phases. Made on the administration thread, as it needs the manager's lock. */
+#include "rest_versions.h"
+
+#include "admin.h"
 #include "codec/json.h"
-#include "serve/state/serve_priv.h"
+#include "serve/state/reply.h"
+#include "serve/state/state.h"
 
 struct versions_job {
     struct admin_job job;

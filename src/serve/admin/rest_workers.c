@@ -1,9 +1,13 @@
 /* GET /v2/models/{model}[/versions/{version}]/workers, an answer of Millrace's own: the worker processes of a version.
  * Made on the administration thread, as it reads files of /proc. */
+#include "rest_workers.h"
+
+#include "admin.h"
 #include "base/clock.h"
 #include "codec/json.h"
 #include "sentinel/sentinel.h"
-#include "serve/state/serve_priv.h"
+#include "serve/state/reply.h"
+#include "serve/state/state.h"
 
 struct workers_job {
     struct admin_job job;

@@ -1,6 +1,10 @@
 /* Statistics of models as the protobuf message that gRPC sends and REST prints. Everything lives in the set's
  * arena; a set that ran out of memory is marked and answered as such. */
-#include "serve/state/serve_priv.h"
+#include "stats.h"
+
+#include "base/clock.h"
+#include "sched/sched.h"
+#include "serve/state/state.h"
 
 #define STATS_ARENA_MAX (256u << 20)
 

@@ -1,5 +1,9 @@
 /* gRPC calls: opened, unpacked, and given to their method. On network threads. */
 #include "methods_priv.h"
+#include "serve/state/grpc_reply.h"
+#include "serve/state/infer.h"
+#include "serve/state/loops.h"
+#include "serve/state/state.h"
 
 static struct mr_grpc_call *open_call(struct mr_server *s, struct mr_call *call,
                                       const struct grpc_method *m)

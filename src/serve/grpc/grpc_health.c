@@ -2,6 +2,9 @@
  * its name: NOT_SERVING while it loads, failed or is unloaded. A watcher gets the status at once and then each change. */
 #include "health.pb-c.h"
 #include "methods_priv.h"
+#include "serve/state/grpc_reply.h"
+#include "serve/state/loops.h"
+#include "serve/state/state.h"
 
 struct watcher {
     struct serve_pending pending;

@@ -1,5 +1,9 @@
 /* ModelInfer: the request path of gRPC. */
 #include "methods_priv.h"
+#include "serve/state/grpc_reply.h"
+#include "serve/state/infer.h"
+#include "serve/state/loops.h"
+#include "serve/state/state.h"
 
 struct grpc_infer {
     struct serve_infer si;

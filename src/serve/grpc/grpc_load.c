@@ -2,6 +2,10 @@
  * copied once. protobuf-c would copy everything, in one piece. */
 #include "codec/pb.h"
 #include "methods_priv.h"
+#include "serve/state/grpc_reply.h"
+#include "serve/state/infer.h"
+#include "serve/state/loops.h"
+#include "serve/state/state.h"
 
 #define LOAD_FILES  1024
 #define LOAD_STRING 3 /* string_param of ModelRepositoryParameter */

@@ -2,6 +2,12 @@
 #include <stdio.h>
 
 #include "methods_priv.h"
+#include "serve/admin/admin.h"
+#include "serve/admin/stats.h"
+#include "serve/state/grpc_reply.h"
+#include "serve/state/loops.h"
+#include "serve/state/meta.h"
+#include "serve/state/state.h"
 #include "tensor/tensor.h"
 
 static void out_of_arena(struct mr_grpc_call *g)

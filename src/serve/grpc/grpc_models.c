@@ -3,6 +3,9 @@
 
 #include "methods_priv.h"
 #include "models.pb-c.h"
+#include "serve/admin/admin.h"
+#include "serve/state/grpc_reply.h"
+#include "serve/state/state.h"
 
 typedef Millrace__ModelVersionsResponse__Load load_message;
 typedef Millrace__ModelVersionsResponse__Load__Phase phase_message;

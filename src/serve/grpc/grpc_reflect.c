@@ -8,6 +8,8 @@
 #include "methods_priv.h"
 #include "mr_descriptor_set.h"
 #include "reflection_v1.pb-c.h"
+#include "serve/state/loops.h"
+#include "serve/state/state.h"
 
 #define FILES_MAX   32u
 #define NESTING_MAX 16

@@ -8,7 +8,13 @@
  * its status. The stream ends when the client has closed its side and the list is empty, or when the
  * connection is gone and nothing runs any more. A server that exits answers what it has taken and ends the stream
  * with UNAVAILABLE, as it would wait for the client for ever otherwise. */
+#include "grpc_stream.h"
+
 #include "methods_priv.h"
+#include "serve/state/grpc_reply.h"
+#include "serve/state/infer.h"
+#include "serve/state/loops.h"
+#include "serve/state/state.h"
 
 #define IN_FLIGHT_MAX  256u
 #define FREE_ITEMS_MAX 64u

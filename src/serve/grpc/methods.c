@@ -1,6 +1,8 @@
 /* The table of the gRPC methods: Triton's, health, reflection, and our own. A test holds it against the services' own
  * descriptions. */
 #include "methods_priv.h"
+#include "serve/admin/record.h"
+#include "serve/state/state.h"
 
 #define TRITON(name, ...)                                                                          \
     {                                                                                              \

@@ -2,7 +2,7 @@
 #ifndef MR_SERVE_METHODS_PRIV_H
 #define MR_SERVE_METHODS_PRIV_H
 
-#include "serve/state/serve_priv.h"
+#include "serve/state/state.h"
 
 enum grpc_kind {
     GRPC_SMALL,  /* messages of up to SERVE_SMALL_BODY */

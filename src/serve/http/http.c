@@ -1,9 +1,20 @@
 /* Dispatch of calls: by listener, protocol and path. A wrong method is 405, an unknown path 404. On network threads. */
+#include "http.h"
+
 #include <stdio.h>
 
 #include "net/compress.h"
+#include "rest_infer.h"
 #include "routes_priv.h"
+#include "serve/admin/metrics.h"
 #include "serve/grpc/methods_priv.h"
+#include "serve/state/grpc_reply.h"
+#include "serve/state/infer.h"
+#include "serve/state/loops.h"
+#include "serve/state/reply.h"
+#include "serve/state/restrict.h"
+#include "serve/state/state.h"
+#include "serve/state/tls.h"
 
 /* What call->user points to until the body is there: a call that ends before has nobody else to give the answer
  * that it is owed. */

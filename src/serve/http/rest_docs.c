@@ -1,7 +1,10 @@
 /* GET /v2/docs and /v2/docs/openapi.json: the REST endpoints, for people and for programs. openapi.json is written by
  * hand; the page is made of it when CMake configures. Constant answers, on network threads. */
+#include "rest_docs.h"
+
 #include "openapi.h" /* openapi_json[], docs_html[]; cmake/openapi.cmake */
-#include "serve/state/serve_priv.h"
+#include "serve/state/reply.h"
+#include "serve/state/state.h"
 
 void rest_docs(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path)
 {

@@ -6,7 +6,13 @@
  *
  * An answer that takes long to encode is the work of a turn; the next ones wait for it. On the network thread of the
  * call; what a running execution may write of the inference (status, err) is not touched before its end. */
-#include "serve/state/serve_priv.h"
+#include "rest_generate.h"
+
+#include "serve/state/infer.h"
+#include "serve/state/loops.h"
+#include "serve/state/meta.h"
+#include "serve/state/reply.h"
+#include "serve/state/state.h"
 
 #define EVENT_BEGIN "data: "
 #define EVENT_END   "\n\n"

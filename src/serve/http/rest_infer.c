@@ -1,7 +1,13 @@
 /* POST .../infer: decode, run, encode. The request path of REST; nothing here allocates from the heap for a small
  * request, except when it is compressed. */
+#include "rest_infer.h"
+
 #include "net/compress.h"
-#include "serve/state/serve_priv.h"
+#include "serve/state/infer.h"
+#include "serve/state/loops.h"
+#include "serve/state/message.h"
+#include "serve/state/reply.h"
+#include "serve/state/state.h"
 
 struct rest_infer {
     struct serve_infer si;

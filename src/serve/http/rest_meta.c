@@ -1,7 +1,12 @@
 /* Health, server and model metadata, model configuration over REST. Health answers carry the Open Inference
  * Protocol's JSON besides Triton's status, which is all that Triton's clients look at. */
+#include "rest_meta.h"
+
 #include "codec/json.h"
-#include "serve/state/serve_priv.h"
+#include "rest_infer.h"
+#include "serve/state/meta.h"
+#include "serve/state/reply.h"
+#include "serve/state/state.h"
 #include "tensor/tensor.h"
 
 static struct mr_buf *scratch(struct mr_call *call)

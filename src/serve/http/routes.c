@@ -1,5 +1,16 @@
 /* The table of the REST endpoints: Triton's, and our own. A test holds openapi.json against it. */
+#include "rest_docs.h"
+#include "rest_generate.h"
+#include "rest_infer.h"
+#include "rest_meta.h"
 #include "routes_priv.h"
+#include "serve/admin/record.h"
+#include "serve/admin/rest_repo.h"
+#include "serve/admin/rest_settings.h"
+#include "serve/admin/rest_versions.h"
+#include "serve/admin/rest_workers.h"
+#include "serve/state/reply.h"
+#include "serve/state/state.h"
 
 #define MODEL      "/v2/models/{model}[/versions/{version}]"
 #define REPOSITORY "/v2/repository[/{repository}]"

@@ -2,7 +2,7 @@
 #ifndef MR_SERVE_ROUTES_PRIV_H
 #define MR_SERVE_ROUTES_PRIV_H
 
-#include "serve/state/serve_priv.h"
+#include "serve/state/state.h"
 
 enum { REST_GET = 1, REST_POST = 2 }; /* HEAD is answered like GET, without the body */
 

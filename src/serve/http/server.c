@@ -9,7 +9,13 @@
 #include <unistd.h>
 
 #include "base/thread.h"
-#include "serve/state/serve_priv.h"
+#include "engine/wire.h"
+#include "http.h"
+#include "serve/admin/admin.h"
+#include "serve/grpc/grpc_stream.h"
+#include "serve/state/loops.h"
+#include "serve/state/state.h"
+#include "serve/state/tls.h"
 
 #define LOOPS_MAX 64u
 

@@ -1,6 +1,9 @@
 /* gRPC: messages of a call unpacked, answers and failures. On network threads. */
+#include "grpc_reply.h"
+
 #include "codec/pb.h"
-#include "serve_priv.h"
+#include "memory.h"
+#include "state.h"
 
 enum mr_grpc_compression grpc_compression(const struct mr_server *s)
 {

@@ -3,9 +3,15 @@
  *
  * `reply` runs exactly once. It builds the answer, calls infer_end and then ends the call, whose arena holds all
  * of this. */
+#include "infer.h"
+
 #include <stdio.h>
 
-#include "serve_priv.h"
+#include "grpc_reply.h"
+#include "loops.h"
+#include "message.h"
+#include "restrict.h"
+#include "state.h"
 
 /* About half a millisecond of JSON: text to numbers, and numbers to text. */
 #define LONG_BODY_BYTES 65536u

@@ -1,8 +1,10 @@
 /* The network threads: one event loop each, a reader of the model table each. */
+#include "loops.h"
+
 #include <stdio.h>
 
 #include "base/thread.h"
-#include "serve_priv.h"
+#include "state.h"
 
 #define EXIT_GRACE_NS MR_NS_PER_S
 #define LOOK_NS       (20 * MR_NS_PER_MS)

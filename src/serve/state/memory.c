@@ -1,6 +1,8 @@
 /* Memory that lives as long as a request: small pieces from its arena, large ones as blocks, so that they count
  * against the memory budget instead of the arena's limit (a model of a load request may have a gigabyte). */
-#include "serve_priv.h"
+#include "memory.h"
+
+#include "base/pool.h"
 
 #define LARGE_BYTES 65536u
 

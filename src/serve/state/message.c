@@ -4,7 +4,10 @@
  * The message is the one element of the model's input; the headers are its parameters, beside ":kind", what is asked, and
  * ":version", the one that the request names. The output's first element is the message of the answer, followed by names
  * and values of headers in turn; ":status" is the status of HTTP. On the network thread of the call. */
-#include "serve_priv.h"
+#include "message.h"
+
+#include "infer.h"
+#include "restrict.h"
 #include "tensor/tensor.h"
 
 #define INPUT      "request"

@@ -1,5 +1,7 @@
 /* Facts about server and models that both protocols report. */
-#include "serve_priv.h"
+#include "meta.h"
+
+#include "state.h"
 #include "tensor/tensor.h"
 
 /* Only what works is claimed; Triton's order. */

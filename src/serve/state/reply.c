@@ -1,8 +1,10 @@
 /* REST answers that are not inference results. */
+#include "reply.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "serve_priv.h"
+#include "oip/oip.h"
 
 void reply_json(struct mr_call *call, int http_status, mr_str body)
 {

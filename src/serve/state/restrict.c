@@ -4,11 +4,14 @@
  * the server take in a body either, and a stream is judged once, at its beginning. While any class is restricted,
  * each port speaks its own protocol only, as Triton's ports do: otherwise what is closed to one protocol could be
  * had over the other on the same port. On network threads; the table is constant after the start. */
+#include "restrict.h"
+
 #include "serve/restrict.h"
 
 #include <stdio.h>
 
-#include "serve_priv.h"
+#include "reply.h"
+#include "state.h"
 
 static const char *const api_names[MR_API_COUNT] = {
     [MR_API_HEALTH] = "health",

@@ -1,5 +1,5 @@
 /* Whether the server is ready, and whether it is about to end. Any thread. */
-#include "serve_priv.h"
+#include "state.h"
 
 bool serve_is_exiting(const struct mr_server *s)
 {

@@ -2,11 +2,13 @@
  *
  * One thread looks at the files every two seconds and when SIGHUP asks. It takes a few stat calls, which
  * may hang where the files are on a network disk; network threads never touch them. */
+#include "tls.h"
+
 #include <stdio.h>
 #include <time.h>
 
 #include "base/thread.h"
-#include "serve_priv.h"
+#include "state.h"
 
 #define LOOK_NS   (2 * MR_NS_PER_S)
 #define SOON_S    (14 * INT64_C(86400))

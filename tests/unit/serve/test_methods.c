@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "health.pb-c.h"
+#include "inference.pb-c.h"
 #include "models.pb-c.h"
 #include "reflection_v1.pb-c.h"
 #include "reflection_v1alpha.pb-c.h"

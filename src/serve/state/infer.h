@@ -1,0 +1,71 @@
+/* An inference as REST and gRPC share it. On network threads. */
+#ifndef MR_SERVE_STATE_INFER_H
+#define MR_SERVE_STATE_INFER_H
+
+#include "engine/wire.h"
+#include "loops.h"
+
+/* One inference of a client, on either protocol. Lives in its call's arena, or in a stream item. */
+struct serve_infer {
+    struct serve_pending pending;
+    struct mr_infer infer;
+    struct mr_oip_request request;
+    struct serve_loop *loop;
+    struct mr_call *call;
+    struct mr_grpc_call *grpc; /* NULL: REST */
+    struct mr_timer timer;
+    struct mr_call_wait wait; /* until the client has read, to be submitted again */
+    struct mr_turn turn;      /* decoding, later encoding, where that takes long */
+    struct mr_buf text;       /* of an answer that is encoded in turns */
+    const char *no_decoupled; /* why models of several answers are refused; NULL: they are not */
+    /* For a model that takes messages (message.c): the message, and what is asked of the model; NULL = a request that
+     * was decoded */
+    mr_bytes message;
+    const char *message_kind;
+    bool is_pinned;
+    int bound; /* status of infer_bind */
+    int64_t encode_start_ns;
+    void (*reply)(struct serve_infer *si); /* infer.status is set; exactly once */
+};
+
+void infer_init(struct serve_infer *si, struct mr_call *call, struct mr_arena *arena,
+                enum mr_infer_protocol protocol);
+/* Finishes decoding for the request's model, as work of the same turn. Negative: the request cannot be read
+ * (infer_refuse). infer_run answers all other errors. */
+int infer_bind(struct serve_infer *si, mr_str model, mr_str version);
+void infer_run(struct serve_infer *si);
+void infer_end(struct serve_infer *si);
+void infer_cancel(struct serve_infer *si);
+/* Outputs of this many bytes take long to encode as text. */
+#define SERVE_LONG_ANSWER 32768u
+/* True if a body of this many bytes takes longer to decode, or the outputs to encode, than a loop should spend at
+ * once. */
+bool infer_is_long_body(size_t bytes);
+bool infer_is_long_answer(const struct serve_infer *si);
+/* Runs `work` in turns of the loop, then calls `done`; a cancel ends it, and with is_input the exit of the server. */
+void infer_turn(struct serve_infer *si, void (*work)(struct mr_turn *t),
+                void (*done)(struct mr_turn *t), bool is_input);
+/* The reason of the end of a turn, for the client. Returns err's status. */
+int serve_turn_error(const struct mr_turn *t, struct mr_err *err);
+/* To be called first in `done`: infer.status is that of the work, unless the turn was ended. */
+void infer_turned(struct serve_infer *si);
+/* Records the start of encoding; if the execution has just ended on this thread, its end is the time. */
+void infer_encode_begins(struct serve_infer *si);
+/* Builds and compresses the gRPC answer (with `final`: an element of a stream with that parameter). On failure nothing
+ * has to be dropped. */
+int infer_encode_grpc(struct serve_infer *si, const struct mr_oip_param *final,
+                      struct mr_grpc_message *out);
+/* Makes infer.outputs those of an answer, in its arena, which becomes infer.arena; the caller restores both. */
+void infer_use_response(struct serve_infer *si, struct mr_response *response);
+/* The same for one of several answers, which may be an end without outputs. */
+int infer_encode_response(struct serve_infer *si, struct mr_response *response,
+                          struct mr_grpc_message *out);
+void infer_drop_answer(struct mr_grpc_message *m);
+/* The buffer for encoding: the loop's scratch buffer, or si->text in a turn. */
+struct mr_buf *infer_buf(struct serve_infer *si);
+void infer_log_failure(const struct serve_infer *si);
+/* Replaces infer_run for a request that cannot be read, with the reason in infer.err. */
+void infer_refuse(struct serve_infer *si, int status);
+const char *infer_protocol_name(enum mr_infer_protocol protocol);
+
+#endif

@@ -1,0 +1,20 @@
+/* Models that take messages as they come (mr_version.has_messages). On network threads. */
+#ifndef MR_SERVE_STATE_MESSAGE_H
+#define MR_SERVE_STATE_MESSAGE_H
+
+#include "infer.h"
+
+/* Arguments of a request whose version is known: si->message and its headers. May be the work of a turn. */
+int message_args(struct serve_infer *si, mr_str version, struct mr_infer_args *out);
+/* An answer: the body, which is sent as it is, and headers and status of the model. */
+struct message_answer {
+    struct mr_oip_encoded body;
+    struct mr_header *headers; /* arena; content-type is among them */
+    size_t header_count;
+    int http_status;
+};
+#define MESSAGE_HEADERS_MAX 64
+/* Errors: MR_E_INTERNAL (no such answer), MR_E_EXHAUSTED. */
+int message_answer(struct serve_infer *si, struct message_answer *out, struct mr_err *err);
+
+#endif

@@ -1,0 +1,26 @@
+/* Facts that both protocols report. */
+#ifndef MR_SERVE_STATE_META_H
+#define MR_SERVE_STATE_META_H
+
+#include "state.h"
+
+extern const char *const serve_extensions[];
+extern const size_t serve_extension_count;
+/* Shape as metadata shows it: -1 first when the model batches. out has room for MR_MAX_RANK + 1. */
+size_t meta_shape(const struct mr_version *v, const struct mr_model_io *io, int64_t *out);
+const char *meta_platform(const struct mr_version *v);
+/* Versions for the metadata of a model: the one asked for, or all ready ones. */
+size_t meta_versions(struct mr_server *s, const struct mr_version *v, mr_str asked,
+                     const struct mr_version **out, size_t max);
+/* Changes of log settings; every value is optional. Errors: MR_E_INVALID, MR_E_UNSUPPORTED (log_file). */
+struct log_change {
+    int8_t info, warning, error; /* -1 = leave */
+    bool has_verbose;
+    uint32_t verbose;
+    mr_str format; /* ptr NULL = leave */
+    bool has_file;
+};
+void meta_log_change_init(struct log_change *c);
+int meta_log_change_apply(const struct log_change *c, struct mr_err *err);
+
+#endif
