@@ -110,7 +110,8 @@ struct mr_io_desc {
     uint32_t flags; /* MR_IO_* */
     uint32_t reserved;
 };
-#define MR_IO_OPTIONAL 1u /* the input is optional */
+/** The input need not be sent; the output is only there for a configuration that names it. */
+#define MR_IO_OPTIONAL 1u
 
 /** The inputs and outputs of a model; their order is the order of every `execute`. A backend that accepts any (such
  *  as identity) sets the counts to 0 and `from_config` to 1: names, types and order are then those of the config,

@@ -67,8 +67,10 @@ static void try_backend(struct search *s, const char *name)
         doctor_python(s->d);
         return;
     }
-    if (mr_plugin_open(&plugin, mr_str_c(name), s->dirs, s->dir_count, NULL, 0, &err) < 0) {
-        doctor_say(s->d, FINDING_BAD, "backend", NULL, "%s does not load: %s", name, err.msg);
+    const int rc = mr_plugin_open(&plugin, mr_str_c(name), s->dirs, s->dir_count, NULL, 0, &err);
+    if (rc < 0) { /* not found: a library that it needs is not installed */
+        doctor_say(s->d, rc == MR_E_NOT_FOUND ? FINDING_INFO : FINDING_BAD, "backend", NULL,
+                   "%s does not load: %s", name, err.msg);
         return;
     }
     doctor_say(s->d, FINDING_OK, "backend", NULL, "%s, %s", mr_plugin_name(plugin),

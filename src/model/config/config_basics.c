@@ -27,6 +27,11 @@ static const struct known_backend {
     {"python", "", "model.py"},
     {"tensorflow", "tensorflow_savedmodel", "model.savedmodel"},
     {"tensorflow", "tensorflow_graphdef", "model.graphdef"},
+    {"xgboost", "", "model.json"},
+    {"xgboost", "", "model.ubj"},
+    {"xgboost", "", "model.bst"},
+    {"lightgbm", "", "model.txt"},
+    {"lightgbm", "", "model.bst"},
 };
 
 /* MLServer's, which names the model's files itself, whatever they are called. */
@@ -66,13 +71,21 @@ static bool is_in_folder(const char *version_dir, const char *file)
     return n > 0 && (size_t)n < sizeof path && stat(path, &st) == 0;
 }
 
-static const struct known_backend *known_in_folder(const char *version_dir)
+static bool is_of(const struct known_backend *k, const char *backend)
 {
-    if (version_dir && is_in_folder(version_dir, settings_backend.file)) {
+    return !backend || strcmp(k->backend, backend) == 0;
+}
+
+/* The first file that is there, of this backend; NULL: of any. */
+static const struct known_backend *known_in_folder(const char *version_dir, const char *backend)
+{
+    if (version_dir && is_of(&settings_backend, backend) &&
+        is_in_folder(version_dir, settings_backend.file)) {
         return &settings_backend;
     }
     for (size_t i = 0; version_dir && i < KNOWN_COUNT; i++) {
-        if (is_in_folder(version_dir, known_backends[i].file)) {
+        if (is_of(&known_backends[i], backend) &&
+            is_in_folder(version_dir, known_backends[i].file)) {
             return &known_backends[i];
         }
     }
@@ -128,7 +141,7 @@ int mr_config_name(Inference__ModelConfig *c, mr_str model_name, struct mr_err *
 static int backend_from_folder(Inference__ModelConfig *c, const char *version_dir,
                                struct mr_err *err)
 {
-    const struct known_backend *k = known_in_folder(version_dir);
+    const struct known_backend *k = known_in_folder(version_dir, NULL);
     char custom[NAME_MAX + 1];
     const char *dot = strrchr(c->name, '.');
 
@@ -221,11 +234,10 @@ static void backend_defaults(Inference__ModelConfig *c, const char *version_dir)
             k = &known_backends[i];
         }
     }
-    /* A backend with two kinds of file (tensorflow): what is there decides. */
-    const struct known_backend *there = known_in_folder(version_dir);
-    if (k && there && !c->platform[0] && strcmp(there->backend, k->backend) == 0) {
-        k = there;
-    }
+    /* A backend with several kinds of file (tensorflow, xgboost): what is there decides. */
+    const struct known_backend *there =
+        k && !c->platform[0] ? known_in_folder(version_dir, k->backend) : NULL;
+    k = there ? there : k;
     if (k && !c->platform[0]) {
         mr_config_set_string(&c->platform, k->platform);
     }

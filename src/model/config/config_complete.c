@@ -272,7 +272,8 @@ static int outputs_join(const struct joint *j)
 
     if (c->n_output == 0 && j->fill) {
         for (uint32_t k = 0; k < s->output_count; k++) {
-            if (!mr_config_is_sequence_io(c, s->outputs[k].name, false)) {
+            const bool is_extra = (s->outputs[k].flags & MR_IO_OPTIONAL) != 0;
+            if (!is_extra && !mr_config_is_sequence_io(c, s->outputs[k].name, false)) {
                 mr_config_set_string(&mr_config_add_output(c)->name, s->outputs[k].name);
             }
         }

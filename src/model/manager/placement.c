@@ -9,7 +9,7 @@
 
 #define PARAMETER "execution_placement"
 
-static const char *const shipped[] = {"fault", "identity", "onnxruntime"};
+static const char *const shipped[] = {"fault", "identity", "lightgbm", "onnxruntime", "xgboost"};
 
 static bool is_shipped(const char *backend)
 {

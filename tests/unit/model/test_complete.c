@@ -22,6 +22,8 @@ static const struct mr_io_desc out_fixed[] = {IO("Y", fixed_16, MR_DTYPE_FP32, 2
 static const struct mr_io_desc in_two[] = {IO("A", any_any, MR_DTYPE_INT64, 2, 0),
                                            IO("B", batch_16, MR_DTYPE_BYTES, 2, MR_IO_OPTIONAL)};
 static const struct mr_io_desc out_flat[] = {IO("label", batch_only, MR_DTYPE_INT64, 1, 0)};
+static const struct mr_io_desc out_extra[] = {IO("Y", batch_16, MR_DTYPE_FP32, 2, 0),
+                                              IO("Z", any_any, MR_DTYPE_INT64, 2, MR_IO_OPTIONAL)};
 static const struct mr_io_desc in_scalar[] = {IO("X", NULL, MR_DTYPE_FP32, 0, 0)};
 static const struct mr_io_desc in_unknown[] = {IO("X", NULL, MR_DTYPE_FP32, -1, 0)};
 
@@ -36,6 +38,7 @@ static const struct mr_signature unbatchable = SIGNATURE(in_fixed, out_fixed, 0)
 static const struct mr_signature undecided = SIGNATURE(in_16, out_16, -1);
 static const struct mr_signature undecided_fixed = SIGNATURE(in_fixed, out_fixed, -1);
 static const struct mr_signature two = SIGNATURE(in_two, out_flat, 1);
+static const struct mr_signature extra = SIGNATURE(in_16, out_extra, 1);
 static const struct mr_signature scalar = SIGNATURE(in_scalar, out_fixed, 0);
 static const struct mr_signature unknown = SIGNATURE(in_unknown, out_fixed, 0);
 static const struct mr_signature from_config = {
@@ -91,6 +94,10 @@ static const struct row rows[] = {
          "dims: [1] "
          "reshape { } } " DYN,
      NULL},
+    /* An optional output is there if it is named. */
+    {"", &extra, 0, 0, MAX "4 " X_16 " " Y_16 " " DYN, NULL},
+    {"output { name: 'Z' }", &extra, 0, 0,
+     MAX "4 " X_16 " output { name: \"Z\" data_type: TYPE_INT64 dims: [-1] } " DYN, NULL},
     {"input { name: 'X' dims: 1 }", &scalar, 0, 0,
      "input { name: \"X\" data_type: TYPE_FP32 dims: [1] } " Y_1_16, NULL},
     {"input { name: 'X' dims: 1 reshape { } }", &scalar, 0, 0,
