@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import trees
 
 from lib import repo
 from lib.control import Control
+from lib.models import trees
 from lib.repo import tensor
 from lib.rest import Rest
 from lib.server import BIN, clean_environment
