@@ -28,8 +28,7 @@ CODES = {404: TritonError.NOT_FOUND, 429: TritonError.UNAVAILABLE, 501: TritonEr
 def runtime(file, model):
     """The class of the model whose settings are in the file."""
     settings = load_model_settings(file)
-    if settings.name != model.name:
-        raise ValueError(f"the name in the file is '{settings.name}', that of the model is '{model.name}'")
+    settings.name = model.name  # the file's, or that of the folder
     attributes = {"settings": settings, "services": model.services,
                   "signature": ([("request", BYTES, [1], False)], [("response", BYTES, [-1], False)], 0)}
     return type(settings.name, (Runtime,), attributes)

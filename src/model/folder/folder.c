@@ -17,6 +17,7 @@
 #include "base/mem.h"
 #include "folder.h"
 #include "model/model.h"
+#include "settings.h"
 
 struct walk {
     const char *root;
@@ -26,6 +27,7 @@ struct walk {
     void *ctx;
     struct mr_fingerprint *fingerprint;
     struct mr_folder_version *version; /* whose folder this is, NULL: what versions share */
+    bool leaves_models;                /* folders below that are models of MLServer are left out */
 };
 
 bool mr_version_number(mr_str name, int64_t *out)
@@ -100,6 +102,9 @@ static int walk_entry(const struct walk *w, const char *path, unsigned char type
         w->version->fingerprint.beside = fingerprint_of(w, path, &st);
         return MR_OK;
     }
+    if (w->leaves_models && S_ISDIR(st.st_mode) && settings_are_in(path)) {
+        return MR_OK;
+    }
     print_add(w, path, &st);
     return S_ISDIR(st.st_mode) ? walk_dir(w, path, depth + 1, err) : MR_OK;
 }
@@ -151,6 +156,7 @@ static void versions_free(struct mr_folder *f)
 {
     for (size_t i = 0; i < f->versions.len; i++) {
         mr_free(f->versions.at[i].dir);
+        mr_free(f->versions.at[i].label);
     }
     MR_VEC_FINI(&f->versions);
 }
@@ -241,37 +247,85 @@ static int config_find(struct mr_folder *f, const char *config_name, struct mr_e
     return MR_OK;
 }
 
-/* The folder of a model of MLServer is a version as a whole. */
-static void settings_take(struct mr_folder *f)
+/* The folder of a model of MLServer that has a configuration, and no folders of versions, is its version. */
+static void whole_take(struct mr_folder *f)
 {
-    char *path = mr_path_join(f->dir, MR_STR(MR_MODEL_SETTINGS));
-    struct stat st;
-    bool is_whole = f->versions.len == 0 || !f->config_path;
+    if (f->versions.len == 0 && settings_are_in(f->dir)) {
+        struct mr_folder_version v = {
+            .number = 1, .dir = mr_strndup(f->dir, strlen(f->dir)), .fingerprint = f->shared};
+        f->shared = (struct mr_fingerprint){0};
+        MR_VEC_PUSH(&f->versions, v);
+    }
+}
 
-    is_whole = is_whole && stat(path, &st) == 0 && S_ISREG(st.st_mode);
-    mr_free(path);
-    if (!is_whole) {
+/* Versions that are no numbers follow those that are. */
+static int64_t settings_number(const struct mr_folder *f, const struct settings_file *s)
+{
+    int64_t number;
+
+    if (s->version && mr_version_number(mr_str_c(s->version), &number)) {
+        return number;
+    }
+    return f->versions.len ? f->versions.at[f->versions.len - 1].number + 1 : 1;
+}
+
+static void settings_take(struct mr_folder *f, const struct walk *w, const struct settings_file *s)
+{
+    const int64_t number = settings_number(f, s);
+    const bool is_double = mr_folder_find(f, number) != NULL;
+    int64_t ignored;
+
+    if (is_double) {
+        mr_log(MR_LOG_WARN, "model.settings", "path=%s version %lld is in another folder, too",
+               MR_LOG_STR(mr_str_c(s->dir)), (long long)number);
         return;
     }
-    struct mr_folder_version v = {
-        .number = 1, .dir = mr_strndup(f->dir, strlen(f->dir)), .fingerprint = f->shared};
-    for (size_t i = 0; i < f->versions.len; i++) {
-        const struct mr_fingerprint *p = &f->versions.at[i].fingerprint;
-        v.fingerprint.sum += p->sum + p->beside;
-        v.fingerprint.bytes += p->bytes;
-        v.fingerprint.files += p->files;
-        v.fingerprint.links += p->links;
-        v.fingerprint.newest_wall_ns = MR_MAX(v.fingerprint.newest_wall_ns, p->newest_wall_ns);
+    version_read(f, w, s->dir, number);
+    struct mr_folder_version *v = &f->versions.at[f->versions.len - 1];
+    v->fingerprint.links++; /* a folder elsewhere may become a version */
+    if (s->version && !mr_version_number(mr_str_c(s->version), &ignored)) {
+        v->label = mr_strndup(s->version, strlen(s->version));
     }
-    versions_free(f);
-    f->shared = (struct mr_fingerprint){0};
-    MR_VEC_PUSH(&f->versions, v);
+    f->max_batch_size = s->max_batch_size;
+    f->max_batch_time_s = s->max_batch_time_s;
+}
+
+/* The model of MLServer of that name. False: there is none. */
+static bool settings_collect(struct mr_folder *f, mr_str name, mr_folder_visit_fn *visit, void *ctx)
+{
+    struct walk w = {f->root,    f->links, strlen(f->root),      visit, ctx,
+                     &f->shared, NULL,     .leaves_models = true};
+    settings_list list = {0};
+    bool found = false;
+
+    if (settings_find(f->root, &list, NULL) == MR_OK) {
+        settings_sort(&list);
+    }
+    for (size_t i = 0; i < list.len; i++) {
+        const struct settings_file *s = &list.at[i];
+        if (!mr_str_eq_c(name, s->name)) {
+            continue;
+        }
+        if (!found) {
+            versions_free(f);
+            f->shared = (struct mr_fingerprint){0};
+            mr_free(f->dir);
+        }
+        found = true;
+        settings_take(f, &w, s);
+    }
+    settings_free(&list);
+    if (found) {
+        f->dir = mr_strndup(f->versions.at[0].dir, strlen(f->versions.at[0].dir));
+    }
+    f->is_mlserver = found;
+    return found;
 }
 
 static int contents_read(struct mr_folder *f, mr_folder_visit_fn *visit, void *ctx,
                          struct mr_err *err)
 {
-    struct walk w = {f->root, f->links, strlen(f->dir), visit, ctx, &f->shared, NULL};
+    struct walk w = {f->root, f->links, strlen(f->dir), visit, ctx, &f->shared, NULL, false};
     struct dirent *e;
     int rc = MR_OK;
     DIR *d = opendir(f->dir);
@@ -317,20 +371,28 @@ int mr_folder_read(struct mr_folder *f, const char *repository, const char *cons
     path = mr_path_join(f->root, name);
     rc = mr_path_inside(f->root, links, path, &f->dir, err);
     mr_free(path);
-    if (rc < 0) {
-        return rc;
+    if (rc == MR_OK && (strcmp(f->dir, f->root) == 0 || !is_dir(f->dir))) {
+        rc = MR_FAIL(err, MR_E_NOT_FOUND, "%.300s is not a folder of the repository", f->dir);
     }
-    if (strcmp(f->dir, f->root) == 0 || !is_dir(f->dir)) {
-        return MR_FAIL(err, MR_E_NOT_FOUND, "%.300s is not a folder of the repository", f->dir);
+    if (rc == MR_E_NOT_FOUND && settings_collect(f, name, visit, ctx)) {
+        return MR_OK;
     }
-    rc = contents_read(f, visit, ctx, err);
+    if (rc == MR_OK) {
+        rc = contents_read(f, visit, ctx, err);
+    }
     if (rc == MR_OK) {
         rc = config_find(f, config_name, err);
     }
-    if (rc == MR_OK) {
-        settings_take(f);
+    if (rc < 0) {
+        return rc;
     }
-    return rc;
+    if (f->config_path) {
+        whole_take(f);
+    } else if (!settings_are_foreign(f->dir) && !settings_collect(f, name, visit, ctx) &&
+               settings_are_in(f->dir)) {
+        return MR_FAIL(err, MR_E_NOT_FOUND, "%.300s is a model of another name", f->dir);
+    }
+    return MR_OK;
 }
 
 void mr_folder_fini(struct mr_folder *f)
@@ -362,14 +424,51 @@ static int by_name(const void *a, const void *b)
 
 typedef MR_VEC(struct mr_name) name_vec;
 
+static void name_add(name_vec *names, mr_str name)
+{
+    struct mr_err why = {0};
+
+    if (mr_model_name_check(name, &why) < 0) {
+        mr_log(MR_LOG_WARN, "model.folder_ignored", "name=%s %s", MR_LOG_STR(name), why.msg);
+        return;
+    }
+    MR_VEC_PUSH(names, ((struct mr_name){mr_strndup(name.ptr, name.len), 1}));
+}
+
+/* Names of models of MLServer, each once, and in `tops` the folders of the repository that these are in. */
+static void settings_names(const char *repository, name_vec *names, struct mr_map *tops)
+{
+    const size_t top = strlen(repository) + 1;
+    settings_list list = {0};
+    struct mr_map seen = {0};
+
+    settings_find(repository, &list, NULL);
+    for (size_t i = 0; i < list.len; i++) {
+        const struct settings_file *s = &list.at[i];
+        mr_str name = mr_str_c(s->name), below, first;
+        if (!mr_map_find(&seen, name)) {
+            mr_map_put(&seen, name, tops);
+            name_add(names, name);
+        }
+        below = strlen(s->dir) > top ? mr_str_c(s->dir + top) : MR_STR("");
+        if (mr_str_split(&below, '/', &first)) {
+            mr_map_put(tops, first, tops);
+        }
+    }
+    mr_map_fini(&seen);
+    settings_free(&list);
+}
+
 static int names_of(const char *repository, name_vec *names, struct mr_err *err)
 {
+    struct mr_map tops = {0};
     struct dirent *e;
     DIR *d = opendir(repository);
 
     if (!d) {
         return mr_path_errno(repository, errno, err);
     }
+    settings_names(repository, names, &tops);
     while ((e = readdir(d))) {
         mr_str name = mr_str_c(e->d_name);
         /* Whether a link leads to a folder, and where, is found out when it is loaded. */
@@ -386,14 +485,12 @@ static int names_of(const char *repository, name_vec *names, struct mr_err *err)
                 continue;
             }
         }
-        struct mr_err why = {0};
-        if (mr_model_name_check(name, &why) < 0) {
-            mr_log(MR_LOG_WARN, "model.folder_ignored", "name=%s %s", MR_LOG_STR(name), why.msg);
-            continue;
+        if (!mr_map_find(&tops, name)) {
+            name_add(names, name);
         }
-        MR_VEC_PUSH(names, ((struct mr_name){mr_strndup(name.ptr, name.len), 1}));
     }
     closedir(d);
+    mr_map_fini(&tops);
     return MR_OK;
 }
 

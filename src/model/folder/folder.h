@@ -54,6 +54,7 @@ struct mr_folder_version {
     bool has_marker;   /* a file ".ready" in it */
     bool has_requests; /* a file MR_WARMUP_REQUESTS */
     struct mr_fingerprint fingerprint;
+    char *label;       /* the version's name at MLServer, where that is no number; NULL: none */
     struct mr_err err; /* status MR_OK, or why it cannot be used */
 };
 
@@ -66,6 +67,11 @@ struct mr_folder {
     MR_VEC(struct mr_folder_version) versions; /* ascending; zero is never one */
     char *config_path;                         /* NULL = none there */
     struct archive_repository *archive;        /* that it is in, which has `links`; NULL = none */
+    /* A model of MLServer without a configuration: its versions are the folders with a model-settings.json that names
+     * the model, anywhere in the repository. */
+    bool is_mlserver;
+    int64_t max_batch_size; /* of the last version; 0 = none */
+    double max_batch_time_s;
 };
 
 /** Called for each folder that mr_folder_read reads, for watch.c. */

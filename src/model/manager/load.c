@@ -170,13 +170,40 @@ static int folder_find(struct mr_load *l)
 
 /* ---- what it should be ---- */
 
+/* What the files of a model of MLServer say of the server, as a configuration. *out on the heap. */
+static void settings_text(const struct mr_folder *f, char **out, size_t *out_len)
+{
+    size_t labels = 0;
+    struct mr_buf b;
+
+    mr_buf_init(&b, CONFIG_MAX);
+    MR_BUF_LIT(&b, "version_policy { all {} }\n");
+    for (size_t i = 0; i < f->versions.len; i++) {
+        const struct mr_folder_version *v = &f->versions.at[i];
+        if (v->label && mr_label_is_name(mr_str_c(v->label))) {
+            mr_buf_c(&b, labels++ ? ","
+                                  : "parameters { key: \"millrace.version_labels\" value { "
+                                    "string_value: \"");
+            mr_buf_printf(&b, "%s=%lld", v->label, (long long)v->number);
+        }
+    }
+    mr_buf_c(&b, labels ? "\" } }\n" : "");
+    *out_len = b.len;
+    *out = mr_strndup(mr_buf_cstr(&b), b.len);
+    mr_buf_fini(&b);
+}
+
 static int config_parse(struct mr_load *l)
 {
     mr_str text = mr_str_n(l->config_json, l->config_len);
+    const char *file = l->folder.config_path ? l->folder.config_path : MR_MODEL_SETTINGS;
     char *data = NULL;
     int rc = MR_OK;
 
-    if (!l->config_json && l->folder.config_path) {
+    if (!l->config_json && l->folder.is_mlserver) {
+        settings_text(&l->folder, &data, &text.len);
+        text.ptr = data;
+    } else if (!l->config_json && l->folder.config_path) {
         rc = mr_file_read(l->folder.config_path, CONFIG_MAX, &data, &text.len, l->err);
         text.ptr = data;
     }
@@ -187,7 +214,7 @@ static int config_parse(struct mr_load *l)
         }
         l->has_max_batch = rc == MR_OK && mr_config_json_has(text, MR_STR("max_batch_size"));
     } else if (rc == MR_OK && data) {
-        rc = mr_config_parse_text(text, l->folder.config_path, &l->config, l->err);
+        rc = mr_config_parse_text(text, file, &l->config, l->err);
         l->has_max_batch = rc == MR_OK && mr_config_text_has(text, MR_STR("max_batch_size"));
     } else if (rc == MR_OK) {
         l->config = mr_config_new();

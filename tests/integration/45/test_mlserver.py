@@ -7,7 +7,7 @@ import pytest
 import tritonclient.grpc as grpc
 import tritonclient.http as http
 
-from lib import pymodels, wait
+from lib import pymodels, repo, wait
 from lib.pymodels import add_mlserver
 from lib.rest import Rest, infer_path
 from lib.workers import pids
@@ -130,6 +130,63 @@ def test_crash(models, start):
         wait.until(lambda: pids(server, "m"), "another worker")
         assert ask(rest, "m", tensor("x", "BYTES", [1], ["a"])).ok().json()["outputs"][0]["data"] == ["A"]
     server.checked = True  # sanitizers report the crash that was asked for
+
+
+def test_names(models, start):
+    """Names are those of the files, or else of the folders, at any depth."""
+    add_mlserver(models / "a", "runtimes.Sum", name="one")
+    add_mlserver(models / "deep" / "er" / "two", "runtimes.Sum")
+    add_mlserver(models / "three" / "7", "runtimes.Sum", parameters={"version": "7"})
+    add_mlserver(models, "runtimes.Sum", name="root")
+    (models / "broken").mkdir()
+    (models / "broken" / "model-settings.json").write_text("{")
+    repo.add(models, "other")
+    server = start(models, "--exit-on-error=false")
+    with Rest(server.http) as rest:
+        index = {(m["name"], m.get("version"), m["state"]) for m in rest.post("/v2/repository/index").ok().json()}
+        assert index == {("one", "1", "READY"), ("two", "1", "READY"), ("three", "7", "READY"), ("root", "1", "READY"),
+                         ("other", "1", "READY"), ("broken", "1", "UNAVAILABLE")}
+        for name in ("one", "two", "three", "root"):
+            assert ask(rest, name, ROWS).ok().json()["model_name"] == name
+
+
+def test_versions(models, start):
+    """All versions of a name are served, wherever their folders are, and those of other names than numbers by these names."""
+    for folder, version in (("x", "v1"), ("y", "v2"), ("z", "3"), ("3/deep", "10")):
+        add_mlserver(models / folder, "runtimes.Sum", name="m", parameters={"version": version})
+    server = start(models)
+    with Rest(server.http) as rest:
+        for version in ("3", "10", "v1", "v2"):
+            reply = rest.post(f"/v2/models/m/versions/{version}/infer", json.dumps({"inputs": [ROWS]}))
+            assert reply.ok().json()["model_version"] == version
+        assert ask(rest, "m", ROWS).ok().json()["model_version"] == "v2"
+
+
+def test_changes(models, start):
+    """A load takes what the folder holds now, which other models do not notice."""
+    folder = add_mlserver(models / "m", "runtimes.Sum")
+    add_mlserver(models / "n", "runtimes.Sum")
+    server = start(models, "--load-model=*", mode="explicit")
+    before = pids(server, "n")
+    (folder / "runtimes.py").write_text((folder / "runtimes.py").read_text().replace('"loaded"', '"again"'))
+    add_mlserver(models / "late", "runtimes.Sum")
+    with Rest(server.http) as rest:
+        for model, output in (("m", "again"), ("late", "loaded")):
+            rest.post(f"/v2/repository/models/{model}/load").ok()
+            assert ask(rest, model, ROWS).ok().json()["outputs"][0]["name"] == output
+        rest.post("/v2/repository/models/m/unload").ok()
+        assert ask(rest, "m", ROWS).status == 404
+    assert pids(server, "n") == before
+
+
+def test_configuration(models, start):
+    """What config.pbtxt says of a model of MLServer holds."""
+    add_mlserver(models / "m", "runtimes.Sum", parameters={"version": "v1"})
+    (models / "m" / "config.pbtxt").write_text("instance_group [ { count: 2 } ]")
+    server = start(models)
+    assert len(pids(server, "m")) == 2
+    with Rest(server.http) as rest:
+        assert ask(rest, "m", ROWS).ok().json()["model_version"] == "v1"
 
 
 SKLEARN = """
