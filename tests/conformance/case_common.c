@@ -10,7 +10,7 @@ static void entry(void **state)
     assert_string_equal(mr_plugin_name(plugin), subject);
     assert_true(strlen(mr_plugin_version(plugin)) > 0);
     assert_int_equal(mr_plugin_flags(plugin) & ~63u, 0);
-    /* a setting that nobody knows is refused by name, and nothing stays behind */
+    /* an unknown setting is refused by name, and nothing leaks */
     const struct mr_setting odd = {"no_such_setting", "1"};
     assert_int_equal(plugin_open(subject, &odd, 1, &second, &err), MR_E_INVALID);
     assert_non_null(strstr(err.msg, "no_such_setting"));

@@ -1,4 +1,4 @@
-/* The fault backend: each misdeed is noticed, named, and leaves nothing behind. */
+/* The fault backend: each fault is detected and named, and leaks nothing. */
 #include "harness.h"
 
 #include <sys/wait.h>
@@ -35,7 +35,7 @@ static void expect(int dtype, const char *key, const char *value, bool of_reques
     call_must_fail(&c, &l, status, says);
     c.request.parameter_count = 0;
     if (of_request) {
-        call_must(&c, &l); /* the next one is well again */
+        call_must(&c, &l); /* the next one works again */
         assert_output(&c, 0, dtype, data, bytes, 2, DIMS(2, 4));
     }
     call_fini(&c);

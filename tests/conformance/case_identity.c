@@ -1,4 +1,4 @@
-/* The identity backend: pairing, delay, what a config may not say. */
+/* The identity backend: pairing, delay, invalid configs. */
 #include "harness.h"
 
 #include "base/clock.h"

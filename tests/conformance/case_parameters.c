@@ -325,12 +325,12 @@ static void cache_is_bounded(void **state)
     apart_close(before);
 }
 
-/* ---- loads that nobody wants any more ---- */
+/* ---- cancelled loads ---- */
 
 static struct {
     struct mr_loading loading; /* first */
     _Atomic int asked;
-    int enough; /* after so many questions nobody wants it */
+    int enough; /* the load is cancelled at this check */
 } given_up;
 
 static bool is_enough(const struct mr_loading *l)
@@ -383,8 +383,8 @@ static int ranges(void)
     return count;
 }
 
-/* Given up at each question in turn, it leaves nothing behind, and the next load is none the worse for it. Returns
- * how often it was given up. */
+/* A load that is cancelled at each of its checks in turn leaks nothing, and the next load succeeds. Returns the number of
+ * cancelled loads. */
 static int give_up_everywhere(const char *model)
 {
     struct loaded plain = model_load(model, NULL);

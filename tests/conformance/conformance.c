@@ -61,6 +61,6 @@ int main(int argc, char **argv)
             all[n++] = own[b].cases[i];
         }
     }
-    /* cmocka_run_group_tests wants an array whose size it can see */
+    /* cmocka_run_group_tests needs an array of known size */
     return _cmocka_run_group_tests(subject, all, n, start, stop);
 }

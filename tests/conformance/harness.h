@@ -39,7 +39,7 @@ struct loaded {
     void *instance;
 };
 
-/* What the loads below are told and tell; NULL = nothing. */
+/* Input and output of the progress of the loads below; NULL = none. */
 extern struct mr_loading *loading;
 
 /* Opens `model` of the repository with settings, and one instance. Backends without an opinion get

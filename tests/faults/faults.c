@@ -1,8 +1,8 @@
-/* The server with faults on order: calls of our code that the linker leads here (--wrap) fail as the file named
- * by MR_FAULTS says. A test maps that file too and changes it while the server runs.
+/* The server with fault injection: calls of our code that the linker redirects here (--wrap) fail as the file of
+ * MR_FAULTS specifies. A test maps that file too and changes it while the server runs.
  *
- * Only our own calls: libraries ask the C library as always. Of memory the try_ forms fail, through which goes
- * everything that a peer has a say in; mr_alloc and its kin end the process by contract. */
+ * Only our own calls are redirected: libraries call the C library as always. Of the allocations, the try_ forms fail,
+ * which serve every size that a peer can influence; mr_alloc and its variants end the process by contract. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -22,7 +22,7 @@
 /* As in tests/integration/lib/faults.py. */
 struct faults {
     _Atomic uint64_t memory_every;  /* each Nth allocation fails; 0 = none */
-    _Atomic uint64_t memory_least;  /* of those of at least so many bytes */
+    _Atomic uint64_t memory_least;  /* of allocations of at least that many bytes */
     _Atomic uint64_t memory_asked;  /* allocations of that size */
     _Atomic uint64_t memory_failed; /* of them */
     _Atomic uint64_t threads_fail;  /* 1: no thread can be made */

@@ -6,7 +6,7 @@ The result is committed, so tests need neither this script nor its packages; run
     python3 tests/models/make_models.py [folder]        (needs: numpy, onnx)
 
 It writes the same bytes every time. Opset 17 and IR 8 load in ONNX Runtime 1.21 and newer. Every model is a
-function below that is named like its folder; its docstring says what the tests want it for.
+function below that is named like its folder; its docstring gives its use in the tests.
 """
 
 import pathlib
@@ -222,7 +222,7 @@ def control_text(name, kind, values):
 
 
 def seq_controls(repo):
-    """What a model of sequences is told: the input, 10 for a start, 100 for an end, 1000 times the correlation id;
+    """The controls that a model of sequences gets: the input, 10 for a start, 100 for an end, 1000 times the correlation id;
     nothing of it in rows that are not ready."""
     one = ["batch", 1]
     repo.onnx("seq_controls",
@@ -254,7 +254,7 @@ def seq_sum(repo):
 
 
 def seq_history(repo):
-    """Implicit state that grows: all inputs of the sequence, behind the zero that it begins with."""
+    """Implicit state that grows: all inputs of the sequence, after the initial zero."""
     row = ["batch", "n"]
     repo.onnx("seq_history", [helper.make_node("Concat", ["HISTORY_IN", "INPUT"], ["HISTORY_OUT"], axis=1)],
               [("INPUT", TensorProto.INT32, ["batch", 1]), ("HISTORY_IN", TensorProto.INT32, row)],
@@ -319,13 +319,13 @@ def truncated(repo):
 
 
 def disagree_type(repo):
-    """The config says FP32, the file INT32."""
+    """The config has FP32, the file INT32."""
     add_sub(repo, "disagree_type", TensorProto.INT32, ["batch", 16])
     add_sub_config(repo, "disagree_type", "TYPE_FP32")
 
 
 def disagree_batch(repo):
-    """The config wants batches, the file has a fixed first dimension."""
+    """The config asks for batches, the file has a fixed first dimension."""
     add_sub(repo, "disagree_batch", TensorProto.INT32, [16])
     add_sub_config(repo, "disagree_batch", "TYPE_INT32")
 

@@ -24,7 +24,7 @@ from lib.updated import LAYERS, SIZE, Dense, ask
 GOING = ("going", "going_onnx")
 AWAY = (400, 404, 503)
 RESET = struct.pack("ii", 1, 0)
-# (path, body, status): what is wrong, and how it is told.
+# (path, body, status): faulty requests and the status of the answer.
 BAD = (
     ("/v2/models/m/infer", b"", 400), ("/v2/models/m/infer", b"{", 400), ("/v2/models/m/infer", b"[" * 500, 400),
     ("/v2/models/m/infer", b'{"inputs":[]}', 400), ("/v2/models/m/infer", b"\xff\xfe", 400),
@@ -124,7 +124,7 @@ class Actor:
         assert reply.ok().parts()[1]["OUTPUT0"] == x
 
     def do_rest_large(self):
-        """One at a time: how many meet by chance would be all that the memory's figure says."""
+        """One at a time: otherwise the memory would only show how many meet by chance."""
         self.do_rest_binary(*((100_000, 400_000, 1_000_000) if self.seed == 0 else ()))
 
     def do_rest_onnx(self):

@@ -1,4 +1,4 @@
-/* Blocks in one memfd, one after the other, for tests. Space comes back when the last block is gone. */
+/* Blocks in one memfd, one after the other, for tests. Space is reused when the last block is freed. */
 #ifndef MR_TEST_MEMFD_PROVIDER_H
 #define MR_TEST_MEMFD_PROVIDER_H
 

@@ -1,7 +1,7 @@
-/* Requests that are joined, and an answer that is cut apart. Input: three lines, two requests and a response, all JSON, and
- * behind them the binary data of the response.
+/* Requests that are joined, and an answer that is cut apart. Input: three lines, two requests and a response, all JSON, followed
+ * by the binary data of the response.
  *
- * What is joined has the rows of both and their data one behind the other; the parts of an answer are within it. */
+ * A joined request has the rows of both and their data one after the other; the parts of an answer lie within it. */
 #include "fuzz.h"
 
 #include "batch/requests/join.h"
@@ -104,7 +104,7 @@ static void input_check(mr_str rest, struct mr_arena *arena)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct mr_arena arena;
-    uint8_t *copy = mr_alloc(size + 1); /* aligned, and with nothing behind it */
+    uint8_t *copy = mr_alloc(size + 1); /* aligned, and with nothing after it */
 
     memcpy(copy, data, size);
     mr_arena_init(&arena, 0, ARENA_MOST);

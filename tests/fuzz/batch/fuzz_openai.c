@@ -1,5 +1,5 @@
-/* What a language model's server sends: chat, completions, vectors and models, and answers beside a schema. The first
- * byte chooses. A line may hold a schema and, behind a 0 byte, the answer. */
+/* Replies of a language model's server: chat, completions, vectors and models, and answers with a schema. The first byte
+ * selects one. A line may hold a schema and, after a 0 byte, the answer. */
 #include "fuzz.h"
 
 #include "batch/protocols/openai/json_schema.h"

@@ -1,5 +1,5 @@
-/* What a user types or hands to `millrace infer`: literals, parameters, requests, .npy files; and what the
- * server's metadata say to it. The first byte of the input chooses a type and a form. */
+/* Input of a user for `millrace infer`: literals, parameters, requests and .npy files, checked against a server's
+ * metadata. The first byte of the input chooses a type and a form. */
 #include "fuzz.h"
 
 #include "cli/common/array.h"

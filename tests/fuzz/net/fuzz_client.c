@@ -1,4 +1,4 @@
-/* The HTTP client of net against a server that says anything: HTTP/1.1, HTTP/2 and gRPC answers over a
+/* The HTTP client of net against a server that sends anything: HTTP/1.1, HTTP/2 and gRPC answers over a
  * Unix socket in this process, cut as the first bytes of the input say. Every call ends exactly once.
  *
  *   byte 0   bit 0: HTTP/2; bit 1: gRPC (with HTTP/2) or HEAD; bit 2: three calls instead of one; bit 3:
@@ -89,7 +89,7 @@ static void iterate(void)
     }
 }
 
-/* One step of the server: take a connection, say the next piece, hang up at the end. */
+/* One step of the server: accept a connection, send the next piece, close it at the end. */
 static void serve(uint8_t flags, size_t step)
 {
     static const uint8_t settings[] = {0, 0, 0, 4, 0, 0, 0, 0, 0};

@@ -76,7 +76,7 @@ static bool open_call(struct mr_call_impl *call, struct mr_header *encoding, str
     call->pub.is_grpc = true;
     call->pub.headers = encoding;
     call->pub.header_count = encoding->value.len ? 1 : 0;
-    /* begin answers the call when it cannot take it; here it would have nobody to answer to. */
+    /* begin answers the call when it cannot take it; here it would have no peer to answer. */
     return mr_grpc_begin(g, &call->pub, MESSAGE_MAX) == MR_OK;
 }
 

@@ -92,7 +92,7 @@ static const struct mr_transport memory_transport = {
     .close = memory_close,
 };
 
-/* ---- the handler: the first letter of the path says what to do ------------------------------ */
+/* ---- the handler: the first letter of the path selects what it does ------------------------- */
 
 static char letter(const struct mr_call *call)
 {

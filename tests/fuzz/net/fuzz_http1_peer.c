@@ -205,11 +205,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                             : mr_str_eq(method, own.head.method));
         REQUIRE(peer.target_len == own.head.target.len &&
                 peer.target_sum == add(0, own.head.target.ptr, own.head.target.len, false));
-        /* In an absolute form, its authority stands in for Host. */
+        /* In an absolute form, its authority replaces Host. */
         REQUIRE(own.head.authority.len > 0 || peer.field_sum == sum_fields(&own.head));
         REQUIRE(peer.body_len == own.body_len && peer.body_sum == own.body_sum);
         /* Closing earlier than the other would is always safe. In HTTP/1.0 it overlooks "keep-alive"
-         * behind an empty list element. */
+         * after an empty list element. */
         REQUIRE(peer.keep_alive || !own.head.keep_alive || own.head.minor == 0);
     }
     free(copy);

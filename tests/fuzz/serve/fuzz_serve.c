@@ -1,5 +1,5 @@
 /* The whole server in this process, with a model of the identity backend: bodies of every endpoint, REST
- * and gRPC, over Unix sockets. Each request gets one answer, an error has a text, and the server goes on.
+ * and gRPC, over Unix sockets. Each request gets one answer, an error has a text, and the server keeps serving.
  *
  *   byte 0   which endpoint (see `endpoints`)
  *   byte 1   for inference: length of the JSON part, 255 = no such header

@@ -1,7 +1,7 @@
 /* Arrow IPC: the same bytes as a file and as a stream from a descriptor.
  *
- * Whatever is read agrees with its schema, is there again when a reader comes back to it, and comes back when it was
- * written. The first byte chooses the limits. */
+ * All rows that are read match the schema, are the same when they are read again, and survive writing and reading. The
+ * first byte selects the limits. */
 #include <sys/mman.h>
 #include <unistd.h>
 

@@ -9,7 +9,7 @@ static const unsigned types[] = {
     PG_FLOAT4, PG_FLOAT8, PG_DATE, PG_TIMESTAMP, 1000,    1001,       1005,          1007,
     1009,      1016,      1021,    1022,         1182,    PG_NUMERIC, PG_TIMESTAMPTZ};
 
-/* What a model may want instead of what was found. */
+/* Types that a model may require instead of the one found. */
 static void want(struct mr_field *f, uint8_t how)
 {
     struct mr_field *leaf = f->item ? f->item : f;

@@ -31,7 +31,7 @@ class Case:
     text: str  # regular expression, searched
     outputs: list = field(default_factory=list)
     model: str = "simple"
-    json: bool = True  # whether JSON can say it at all
+    json: bool = True  # whether JSON can express it
 
 
 CASES = [

@@ -128,7 +128,7 @@ def test_expect_continue(server):
 
 
 def test_expect_continue_of_a_refused_request(server):
-    """The answer comes instead of 100, and nobody sends the body."""
+    """The answer replaces 100, and the body is not sent."""
     a = curl("--http1.1", "-H", "Expect: 100-continue", "--expect100-timeout", "50", "--data-binary", "@-",
              url(server), stdin=b" " * ((64 << 20) + 1))
     assert a.status == 400 and "100 Continue" not in a.trace
@@ -179,7 +179,7 @@ def test_unix_sockets(models, start, tmp_path_factory):
 
 
 def test_unix_socket_that_was_left_over(models, start, tmp_path_factory):
-    """A socket file that nobody listens on is replaced, a file of another kind is not."""
+    """A socket file without a listener is replaced, a file of another kind is not."""
     import socket
 
     folder = tmp_path_factory.mktemp("s")

@@ -142,7 +142,7 @@ def test_a_client_that_does_not_read(served, rest):
 @pytest.mark.parametrize("repeat", [2, 1_000_000_000])
 def test_a_client_that_leaves_while_answers_wait(models, start, repeat):
     """Of two answers, each larger than what a socket takes, the second waits although the model is done; of many, the model
-    waits. Neither keeps the model once the client is gone: the server ends at once."""
+    waits. Neither holds the model once the client has disconnected: the server ends at once."""
     repo.add(models, "m", inputs=[repo.tensor("A", "TYPE_INT64", (-1,))], outputs=[repo.tensor("A", "TYPE_INT64", (-1,))],
              extra=DECOUPLED)
     server = start(models, "--max-output-backlog=64KiB")

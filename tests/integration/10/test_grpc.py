@@ -58,7 +58,7 @@ def fields_of(message, seen=None):
 
 
 def test_the_service_is_tritons(reflected):
-    """Every method and every field that tritonclient knows is there with the same number and type."""
+    """Every method and field of tritonclient exists with the same number and type."""
     ours = reflected.pool.FindServiceByName(SERVICE)
     theirs = service_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"]
     assert {m.name for m in theirs.methods} <= {m.name for m in ours.methods}

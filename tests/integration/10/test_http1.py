@@ -266,7 +266,7 @@ def test_slow_reader_of_a_large_answer(server):
 
 
 def test_reader_that_never_reads(server):
-    """Pipelined requests with large answers that nobody takes: the server stays itself."""
+    """Pipelined requests with large answers that are not read: the server stays healthy."""
     count = 500_000
     body, length = binary_body([("INPUT0", "INT32", [count])], [bytes(4 * count)], parameters={"binary_data_output": True})
     one = request("POST", INFER, f"Inference-Header-Content-Length: {length}\r\n", body)
@@ -283,7 +283,7 @@ def test_reader_that_never_reads(server):
 
 
 def test_a_disconnected_client_frees_the_queue(server, rest, hold):
-    """What waits in the queue for a client that is gone is dropped, not run."""
+    """Queued requests of a client that has disconnected are dropped without running."""
     def slow(value, parameters):
         return request("POST", "/v2/models/slow/infer", body=json.dumps({
             "inputs": [{"name": "INPUT0", "datatype": "INT32", "shape": [1], "data": [value]}],

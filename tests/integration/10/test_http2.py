@@ -150,7 +150,7 @@ def test_answer_within_the_window_that_we_grant(server):
         stream = wire.headers("POST", INFER, headers, end=False)
         wire.send(stream, body)
         wire.wait(lambda: len(wire.data_of(stream)) >= 1000, "the first window")
-        assert wire.ask("GET", "/v2/health/live").status == 200  # another stream goes on; its turn is over by now
+        assert wire.ask("GET", "/v2/health/live").status == 200  # another stream continues; its turn is over by now
         assert len(wire.data_of(stream)) == 1000
         total = 1000
         while not wire.of(stream, h2.events.StreamEnded):
@@ -525,7 +525,7 @@ def test_grpc_answers_are_compressed_when_asked(models, start):
     server = start(models, "--grpc-infer-response-compression-level=high")
     with Http2(server.grpc) as wire:
         plain = call(wire, infer_message(range(1000)))
-        message_of(plain)  # we did not say that we can read anything else
+        message_of(plain)  # we did not announce that we can read anything else
         answer = call(wire, infer_message([7] * 1000), [("grpc-accept-encoding", "identity,deflate,gzip")])
         assert grpc_status(answer)[0] == 0 and answer.body[0] == 1
         unpack = {"gzip": gzip.decompress, "deflate": zlib.decompress}[answer.headers["grpc-encoding"]]

@@ -49,7 +49,7 @@ def test_h2spec_over_tls(models, start, tmp_path, port):
     subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=localhost",
                     "-keyout", key, "-out", cert], check=True, capture_output=True)
     server = start(models, f"--{port}-use-ssl", f"--{port}-server-cert={cert}", f"--{port}-server-key={key}")
-    check_h2spec(tmp_path / "report.xml", server.ports[port], "--tls", "--insecure", deviations=set())  # ALPN has said HTTP/2
+    check_h2spec(tmp_path / "report.xml", server.ports[port], "--tls", "--insecure", deviations=set())  # ALPN has chosen HTTP/2
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,5 @@
-"""Large bodies over HTTP/2, in whatever frames they come: those of one length are read to their place by the server, and
-whatever stands between them must not be taken for a part of them."""
+"""Large bodies over HTTP/2 in frames of any size: the server reads frames of equal length straight to their place, and must
+not take frames between them for a part of the body."""
 import random
 import socket
 import ssl
@@ -112,7 +112,7 @@ def test_frames_of_all_lengths(wire, seed):
 
 @pytest.mark.parametrize("kind", ["grpc", "sized"])
 def test_peers_that_stop_within_a_body(wire, kind):
-    """What comes behind a part of a large body is read although the rest of the body does not come."""
+    """Frames after a part of a large body are read although the rest of the body does not arrive."""
     body = Body(wire, random.Random(1), kind, 1_000_000)
     for left in (3_900_000, 3_899_000, 3_600_000, 1_000_000, 70_000, 20_000, 10):
         while len(body.left) > left:
@@ -141,7 +141,7 @@ def test_windows_smaller_than_the_body(models, start, kind):
 
 
 def test_http1_bodies_in_parts(models, start):
-    """A body comes in parts of all sizes; requests behind it are answered, and a client that leaves within one is let go."""
+    """A body arrives in parts of all sizes; later requests are answered, and a client that disconnects within one is released."""
     repo.add(models, "m")
     server = start(models)
     values = np.arange(1_000_000, dtype="<i4").tobytes()
@@ -168,7 +168,7 @@ def test_http1_bodies_in_parts(models, start):
 @pytest.mark.release_only("a sanitizer has functions of its own for copies")
 @pytest.mark.parametrize("kind", ["grpc", "sized"])
 def test_bytes_that_network_threads_copy(models, start, tmp_path, kind):
-    """Of 4 MiB in and out a network thread copies what came with the head."""
+    """Of 4 MiB in and out a network thread copies only the part that arrives with the head."""
     repo.add(models, "m")
     copies = counting.Copies(tmp_path)
     server = start(models, "--inline-threshold-us=0", env=copies.environment)

@@ -1,5 +1,5 @@
-"""Many clients of all kinds at once: each gets the answer to its own question. And a server that is sent damaged
-requests by the thousand: it goes on.
+"""Many clients of all kinds at once: each gets the answer to its own request. And a server that receives thousands of
+damaged requests keeps serving.
 
 Random, but the same at every run.
 """

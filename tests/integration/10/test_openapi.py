@@ -1,4 +1,4 @@
-"""GET /v2/docs/openapi.json: the document says what the server does, and the server does no more than it says."""
+"""GET /v2/docs/openapi.json: the document describes all that the server does, and nothing else."""
 import json
 import re
 
@@ -51,7 +51,7 @@ def test_the_page_lists_each_endpoint(rest):
 
 @pytest.mark.parametrize("path", DOCUMENT["paths"])
 def test_methods(rest, path):
-    """Each path is there, with these methods and no others."""
+    """Each path exists, with these methods and no others."""
     for method in ("get", "post", "put", "delete", "patch"):
         reply = send(rest, path, method)
         assert not is_unknown(reply), method

@@ -227,7 +227,7 @@ def test_raw_binary_request_with_odd_size(rest):
 
 
 def test_raw_binary_request_with_one_string(rest):
-    """The server adds the length that stands before each element."""
+    """The server adds the length before each element."""
     document, blobs = rest.post(infer_path("flat_bytes"), b"some \0 bytes", headers=RAW).ok().parts()
     assert document["outputs"][0]["shape"] == [1] and blobs["OUTPUT0"] == b"\x0c\0\0\0some \0 bytes"
 

@@ -1,8 +1,8 @@
-"""Request smuggling over HTTP/1.1, by table: what two readers could take for different requests.
+"""Request smuggling over HTTP/1.1, by table: bytes that two readers could parse as different requests.
 
-Each row is sent with a last request behind it that asks for the end of the connection. A row either is one request whose
-end is certain, or it is refused and the connection closes at once: the last request is then not answered. What looks like a
-request inside of a row (MARK) is never answered.
+Each row is followed by a last request that asks for the end of the connection. A row either is one request whose
+end is certain, or it is refused and the connection closes at once: the last request is then not answered. Text that looks
+like a request inside a row (MARK) is never answered.
 """
 import json
 

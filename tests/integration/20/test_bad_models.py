@@ -14,7 +14,7 @@ from lib.server import Server
 
 @dataclass
 class Bad:
-    """A model and what the reason for its failure must say (a regular expression, case is ignored)."""
+    """A model and the expected reason of its failure (a regular expression, case is ignored)."""
     name: str
     reason: str
     text: str = None  # config.pbtxt; "" for none
@@ -53,7 +53,7 @@ BAD = [
     Bad("given-twice", r"max_batch_size|twice|\d+:\d+", text=config() + "\nmax_batch_size: 3\n"),
     Bad("binary", r"config\.pbtxt|\d+:\d+", files={"config.pbtxt": bytes(range(256)) * 10}, text=""),
     Bad("deep", r"config\.pbtxt|deep|nest|\d+:\d+", text="input { " * 5000),
-    # what the config says
+    # values of the config
     Bad("other-name", r"other-name.*expected|another", text='name: "another"\n' + config()),
     Bad("unknown-backend", r"nosuchbackend", text=config(backend="nosuchbackend")),
     Bad("backend-with-path", r"backend", text=config(backend="../../identity")),
@@ -395,7 +395,7 @@ def newer(opset, ir_version):
 
 @pytest.mark.parametrize("opset, ir_version", [(17, 99), (99, 8), (99, 99)])
 def test_a_model_that_is_too_new(models, explicit, opset, ir_version):
-    """The figures of the model and of this build; a model converted as it says loads."""
+    """The figures of the model and of this build; a model converted as the message advises loads."""
     model = newer(opset, ir_version)
     repo.add(models, "m", "", files={"1/model.onnx": model.SerializeToString()})
     server, control = explicit()
@@ -409,7 +409,7 @@ def test_a_model_that_is_too_new(models, explicit, opset, ir_version):
 
 
 def test_what_the_onnx_package_writes_by_default(models, explicit):
-    """The sentence works as it stands."""
+    """The advice works as written."""
     model = newer(onnx.defs.onnx_opset_version(), onnx.IR_VERSION)
     file = repo.add(models, "m", "", files={"1/model.onnx": model.SerializeToString()}) / "1" / "model.onnx"
     server, control = explicit()

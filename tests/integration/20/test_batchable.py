@@ -1,4 +1,4 @@
-"""Which models batch that nobody has asked to, and what becomes of those that turn out not to be able to."""
+"""Which models batch without a config, and the fate of those that turn out to be unable to."""
 import threading
 
 import numpy as np
@@ -17,7 +17,7 @@ def model(nodes, inputs, outputs, constants=()):
 
 
 def concat(a, b, c):
-    """OUTPUT0 = INPUT0 and INPUT1 one behind the other, with first dimensions of these names."""
+    """OUTPUT0 is INPUT0 followed by INPUT1, with first dimensions of these names."""
     return model([helper.make_node("Concat", ["INPUT0", "INPUT1"], ["OUTPUT0"], axis=0)],
                  {"INPUT0": [a, 2], "INPUT1": [b, 2]}, {"OUTPUT0": [c, 2]})
 
@@ -29,7 +29,7 @@ def add(*names):
 
 
 def one_row():
-    """Says that any number of rows goes, and takes one; ONNX Runtime cannot know, as the shape is computed."""
+    """Declares any number of rows and takes one; ONNX Runtime cannot know, as the shape is computed."""
     nodes = [helper.make_node("Sub", ["INPUT0", "INPUT0"], ["zeros"]), helper.make_node("ReduceSum", ["zeros"], ["zero"], keepdims=0),
              helper.make_node("Cast", ["zero"], ["none"], to=TensorProto.INT64), helper.make_node("Add", ["shape", "none"], ["to"]),
              helper.make_node("Reshape", ["INPUT0", "to"], ["OUTPUT0"])]

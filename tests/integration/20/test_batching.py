@@ -1,7 +1,7 @@
-"""Scheduling: dynamic batching, queue policies, priorities, order, instances, and what the statistics say about them.
+"""Scheduling: dynamic batching, queue policies, priorities, order, instances, and their statistics.
 
-TRITONSERVER_DELAY_SCHEDULER=n makes a scheduler hold everything until n requests wait: so that what forms a batch
-is the rule under test and not the clock.
+TRITONSERVER_DELAY_SCHEDULER=n makes a scheduler hold everything until n requests wait, so that the rule under
+test forms a batch and not the clock.
 """
 import threading
 
@@ -18,7 +18,7 @@ from lib.rest import Rest
 Code = grpc.StatusCode
 
 
-# Requests of the second level may say after which time in the queue they are refused.
+# Requests of the second level may set their own timeout in the queue.
 CLOCK = """priority_levels: 2 default_priority_level: 1
     priority_queue_policy { key: 2 value { allow_timeout_override: true default_timeout_microseconds: 3600000000 } }"""
 
@@ -183,13 +183,13 @@ def test_exact_delay_ends_when_the_batch_is_full(scheduled):
 
 
 def test_delay_ends_when_the_batch_is_full(scheduled):
-    """An hour of delay, and nobody waits for it."""
+    """An hour of delay, and no request waits for it."""
     s = scheduled("max_queue_delay_microseconds: 3600000000", hold=8)
     check_batch(s, [s.send([i]) for i in range(8)], {8: 1})
 
 
 def test_delay_ends_before_a_deadline_is_missed(scheduled):
-    """By less than a machine may stand still: so by more, where it did."""
+    """By less than a stall of the machine: so by more after a stall."""
     s = scheduled("max_queue_delay_microseconds: 3600000000", hold=1)
     assert any(s.send([1], deadline=seconds).exception() is None for seconds in (3, 15, 60))
 
@@ -274,10 +274,10 @@ def test_cancelled_while_others_of_the_batch_wait(scheduled):
 # ---- queue policies ----
 
 def busy(s, probe=True):
-    """The one instance works until s.hold ends. Its request has another shape, so that nothing joins it; what comes behind
-    on the same connection waits. With `probe` it has begun for sure when this returns; policies that would answer the
-    probe do without."""
-    assert numbers(s.send([9])) == [9]  # so that its thread is there
+    """The one instance works until s.hold ends. Its request has another shape, so that nothing joins it; later requests on
+    the same connection wait. With `probe` it has certainly begun when this returns; tests of policies that would answer
+    the probe omit it."""
+    assert numbers(s.send([9])) == [9]  # so that its thread exists
     first = s.send([0, 0], parameters=s.hold.parameters)
     if probe:
         waiting = s.send([0])

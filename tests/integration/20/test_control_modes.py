@@ -283,7 +283,7 @@ def test_unload_of_a_model_whose_folder_is_gone(models, start, control):
 
 
 def test_loading_takes_its_time(models, start, control, hold):
-    """A slow load holds up nobody else, and the index and readiness say the truth meanwhile."""
+    """A slow load delays no other one, and the index and readiness are correct during it."""
     repo.add(models, "a")
     repo.add(models, "slow", backend="fault", parameters=hold.loading)
     server = start(models, "--load-model=a", mode="explicit")
@@ -334,7 +334,7 @@ def test_poll_finds_a_new_version(models, polled):
 
 
 def test_poll_sees_what_inotify_does_not_tell(models, start, control):
-    """A file that is a link: its target changes in another folder. Scans look at such a model each time."""
+    """A file that is a link: its target changes in another folder. Each scan checks such a model."""
     shared = models / "a" / "shared"
     repo.add(models, "a", files={"shared/model.onnx": onnxgen.adder(1)})
     repo.add(models, "adder", onnxgen.ADDER_CONFIG)

@@ -138,7 +138,7 @@ def test_a_backend_of_one_answer(models, start):
 
 
 def test_cancel(served):
-    """The model has one instance: it answers others once the stream of the endless request is gone."""
+    """The model has one instance: it answers others once the stream of the endless request has ended."""
     with Stream(served.url("grpc")) as s:
         s.send(ask(repeat=1_000_000_000))
         s.take(100)

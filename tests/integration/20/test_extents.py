@@ -95,7 +95,7 @@ def odd_infer(server, data):
 
 
 class Upload:
-    """A request of which the last byte is missing: what is there has its place."""
+    """A request without its last byte: the received part has its place."""
 
     def __init__(self, server, data, model="m", **fields):
         body, headers = rest_body(data, **fields)
@@ -196,7 +196,7 @@ def test_version_of_the_request(models, start):
 # ---- bodies and answers that take their time ----
 
 def test_version_replaced_during_an_upload(models, explicit):
-    """The body lies in memory of a version that is gone when it is complete."""
+    """The body lies in memory of a version that is unloaded before it is complete."""
     add(models)
     server, control = explicit()
     control.load("m").ok()
@@ -247,7 +247,7 @@ def test_client_that_does_not_read_holds_no_model_up(models, explicit):
 
 
 def test_requests_that_fail(served):
-    """Large bodies of requests that are refused, or whose client goes away, leave nothing behind."""
+    """Large bodies of requests that are refused, or whose client disconnects, leak nothing."""
     had = in_flight(served)
     data = numbers(FOUR_MB)
     body, headers = rest_body(data)

@@ -232,7 +232,7 @@ def test_format_is_told_by_the_name(explicit, models, file, location):
 
 @pytest.mark.parametrize("file", ["model.ort", "model.ORT"])
 def test_own_format_is_not_read_as_protobuf(explicit, models, file):
-    """Nor the other way round: nothing of it was looked at."""
+    """Nor the other way round: nothing of it was read."""
     repo.add(models, "m", f'backend: "onnxruntime" default_model_filename: "{file}"', files={f"1/{file}": reader("../../../secret.bin")})
     (models.parent / "secret.bin").write_bytes(bytes(16))
     server, control = explicit()

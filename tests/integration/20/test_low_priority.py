@@ -1,4 +1,4 @@
-"""A load beside others gives way to them, but not for ever, and what it leaves behind does not."""
+"""A load yields to other work, but not for ever, and the loaded model does not."""
 import os
 import subprocess
 import threading

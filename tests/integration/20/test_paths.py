@@ -1,4 +1,4 @@
-"""Files come from inside the repositories, whatever a name, a configuration, a link or a model file says."""
+"""Files come from inside the repositories, whatever a name, a configuration, a link or a model file contains."""
 import os
 
 import numpy as np
@@ -25,7 +25,7 @@ def control(models, start):
 
 
 def refused(control, model, *words):
-    """The reason, which does not tell what the file has in it. The server goes on."""
+    """The reason, which does not disclose the content of the file. The server keeps serving."""
     reply = control.load(model)
     assert reply.status >= 400 and SECRET.decode()[:10] not in reply.error, reply
     assert all(w in reply.error for w in words), reply.error
@@ -157,7 +157,7 @@ def test_weights_elsewhere(models, start, tmp_path):
 @pytest.mark.parametrize("field", ["label_filename", "input_data_file", "default_model_filename"])
 @pytest.mark.parametrize("way", ["absolute", "dots", "link"])
 def test_names_in_configurations(control, models, tmp_path, secret, field, way, hidden):
-    """Hidden names are passed over when a folder is looked at, so that a link there is seen only when it is named."""
+    """Scans of a folder skip hidden names, so a link there is found only by its name."""
     name = {"absolute": str(secret), "dots": os.path.relpath(secret, models / "m" / "1"), "link": ".x" if hidden else "x"}[way]
     if way != "link" and hidden:
         name = "./" + name

@@ -18,7 +18,7 @@ FILE = "warmup_requests.pb"
 
 
 def delimited(messages):
-    """Each message behind its length, as a varint."""
+    """Each message after its length, as a varint."""
     out = b""
     for m in messages:
         data, n = m.SerializeToString(), m.ByteSize()

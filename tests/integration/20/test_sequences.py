@@ -120,7 +120,7 @@ def test_implicit_state(client):
         assert client.one("seq_sum", 2, 2) == 20 + 2 * n
     assert client.one("seq_sum", 5, 1, end=True) == 20
     assert client.one("seq_sum", 100, 1, start=True, end=True) == 100
-    assert client.one("seq_sum", 1, 2, start=True) == 1  # begins anew without an end
+    assert client.one("seq_sum", 1, 2, start=True) == 1  # starts again without an end
     assert client.one("seq_sum", 1, 2, end=True) == 2
 
 
@@ -329,7 +329,7 @@ def test_timeout_in_the_backlog(models, start, grpc_to):
 
 
 def test_cancelled(models, start, hold, grpc_to):
-    """A request that is cancelled while it waits ends its sequence; what waits of it fails, what runs goes on."""
+    """A request that is cancelled while it waits ends its sequence; its waiting requests fail, the running one continues."""
     fault(models, "m", max_batch_size=0)
     server = start(models)
     client = grpc_to(server)
@@ -349,7 +349,7 @@ def test_cancelled(models, start, hold, grpc_to):
 
 
 def test_clients_that_vanish(models, start, grpc_to):
-    """The backlog of a client that goes away is gone, and so are its sequences when their time is over."""
+    """The backlog of a client that disconnects is dropped, and its sequences end after their timeout."""
     repo.add(models, "m", inputs=[repo.tensor("INPUT0", dims=(1,))], outputs=[repo.tensor("OUTPUT0", dims=(1,))],
              extra=f"sequence_batching {{ {HOUR} }} instance_group {{ count: 1 kind: KIND_CPU }}")
     server = start(models)
@@ -385,7 +385,7 @@ def test_queue_size(models, start, grpc_to):
     more = client.stub.ModelInfer.future(ask("m", 9, "c", "start", shape=(1,)), timeout=wait.PATIENCE)
     assert more.code().name == "UNAVAILABLE" and "Exceeds maximum queue size (2: --max-queue-size)" in more.details()
     more = client.stub.ModelInfer.future(ask("m", 9, "a", "end", shape=(1,)), timeout=wait.PATIENCE)
-    assert more.code().name == "UNAVAILABLE"  # what waits is bounded, whoever it is
+    assert more.code().name == "UNAVAILABLE"  # the backlog is bounded for all clients
     waiting[0].cancel()
     pending(server, 1)
     assert numbers(client.infer(ask("m", 2, "a", "end", shape=(1,)))) == [2]
@@ -496,7 +496,7 @@ def test_update(models, explicit, grpc_to, kind):
     assert numbers(answer) == [11] and answer.model_version == "1"
     answer = client.infer(summed(5, 3, "start"))
     assert numbers(answer) == [5] and answer.model_version == new
-    answer = client.infer(summed(7, 2, "start"))  # begins anew, in the new version
+    answer = client.infer(summed(7, 2, "start"))  # starts again, in the new version
     assert numbers(answer) == [7] and answer.model_version == new
     assert numbers(client.infer(summed(1, 2))) == [8]
     if kind == "next version":  # who names a version gets that
@@ -529,7 +529,7 @@ def test_updates_one_after_the_other(models, explicit, grpc_to):
 
 @pytest.mark.parametrize("before", ["load", "update"])
 def test_unload(models, explicit, grpc_to, before):
-    """Nobody can ask for the sequences of an unloaded model, so that they do not hold it."""
+    """Sequences of an unloaded model cannot continue, so they do not hold it."""
     with_idle(models)
     server, control = explicit()
     control.load("seq_sum").ok()

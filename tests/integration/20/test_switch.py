@@ -60,7 +60,7 @@ def test_labels_that_cannot_be_put(models, explicit, body, status, text):
 
 
 def test_a_label_moves_under_load(models, explicit):
-    """No request misses, and on one connection nobody sees the old version after the new one."""
+    """No request fails, and no connection sees the old version after the new one."""
     repo.add(models, "m", versions=(1, 2), extra=ALL)
     server, c = explicit("--load-model=m")
     label(c, "live", "1").ok()

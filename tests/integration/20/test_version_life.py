@@ -1,4 +1,4 @@
-"""What the server tells of each load of a version: states, times, reasons, sizes, progress, memory."""
+"""Reports of each load of a version: states, times, reasons, sizes, progress, memory."""
 import os
 import pty
 import re
@@ -91,7 +91,7 @@ def over_grpc(server, model):
 
 @pytest.mark.parametrize("placement", ["thread", "process"])
 def test_progress(models, explicit, placement):
-    """The fault backend tells of a kilobyte in each millisecond."""
+    """The fault backend reports a kilobyte in each millisecond."""
     folder = repo.add(models, "m", backend="fault", parameters={"open_delay_ms": 3_600_000, "execution_placement": placement})
     server, c = explicit()
     loading = cli(server, "load", "m", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -135,7 +135,7 @@ def test_progress_on_a_terminal(models, explicit):
 
 @pytest.mark.release
 def test_memory(models, explicit, tmp_path):
-    """Where the parameters are, and what came of it."""
+    """The place of the parameters, and the result."""
     layers, size = 8, 1024
     weights = layers * size * size * 4
     folder = repo.add(models, "dense", files={"1/model.onnx": onnxgen.dense(layers, size, 1)}, backend="onnxruntime", max_batch_size=1,

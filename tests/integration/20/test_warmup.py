@@ -115,7 +115,7 @@ def add(models, seen, max_batch_size=8, extra="", **parameters):
 
 
 def test_default_warm_up(models, start, seen):
-    """Every size on every instance, zeros and random values by turns, and nobody else's business."""
+    """Every size on every instance, zeros and random values by turns, without an effect on others."""
     add(models, seen, extra="instance_group { count: 2 kind: KIND_CPU } dynamic_batching { preferred_batch_size: [ 4 ] }")
     with Control(start(models, AMPLE)) as c:
         runs = seen.runs()
@@ -142,7 +142,7 @@ def test_each_instance_is_warmed_up(models, start, seen, tmp_path, placement):
 
 @pytest.mark.parametrize("elements", [1, 100_000])
 def test_a_worker_that_replaces_another(models, start, seen, tmp_path, elements):
-    """Runs each of the samples once before it takes what waits; they are the same for a worker that stands by."""
+    """Runs each of the samples once before it takes waiting requests; a standby worker runs the same ones."""
     extra = "".join(sample(name, batch=rows, count=3, dims=f"[{elements}]") for name, rows in (("a", 1), ("b", 2)))
     add(models, seen, extra=extra, execution_placement="process", worker_standby="1")
     server = start(models, f"--worker-directory={tmp_path}")

@@ -1,5 +1,5 @@
-"""Several answers to a request from a worker process that dies in the middle. Order is held by files and events: no verdict
-depends on who is quicker."""
+"""Several answers to a request from a worker process that dies in the middle. Files and events hold the order: no verdict
+depends on timing."""
 import os
 import signal
 

@@ -1,5 +1,5 @@
-"""What is decided about workers that die, hang or fall ill. Order is held by files and events: no verdict depends on who is
-quicker."""
+"""Decisions about workers that die, hang or report a fault. Files and events hold the order: no verdict depends on
+timing."""
 import os
 import signal
 import subprocess
@@ -27,7 +27,7 @@ def start(start, tmp_path):
 # ---- hanging ----
 
 def test_hangs_while_it_loads_again(fault, models, start, hold):
-    """The process that replaces a dead one does not get on with the model: it is replaced in turn, until one does."""
+    """The replacement of a dead process does not make progress with the model: it is replaced in turn, until one does."""
     fault(**hold.loading)
     hold.end()
     server = start(models, "--worker-hang-timeout=1s")
@@ -118,7 +118,7 @@ def test_the_same_poison_again(fault, models, start, tmp_path, batching):
     assert died() == 6
 
 
-# ---- what is told ----
+# ---- reports ----
 
 def test_times_of_faults(fault, models, start):
     """How long a fault was not known and how long there was no successor, by reason."""

@@ -1,5 +1,5 @@
-"""Sequences in worker processes: the process of an instance keeps what the backend knows of them, and loses it when it dies.
-Order is held by files and events: no verdict depends on who is quicker."""
+"""Sequences in worker processes: the process of an instance keeps their state, and loses it when it dies.
+Files and events hold the order: no verdict depends on timing."""
 import os
 import signal
 
@@ -75,7 +75,7 @@ def test_each_sequence_has_its_process(models, start, client_of, strategy):
 
 
 def test_killed_between_two_requests(models, start, client_of):
-    """The sequence has to be started again; it is not answered from a state that is gone."""
+    """The sequence has to be started again; it is not answered from a lost state."""
     add(models, sums="true")
     server = start(models)
     client = client_of(server)

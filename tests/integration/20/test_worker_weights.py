@@ -46,7 +46,7 @@ def descriptors(pid):
 
 @pytest.fixture
 def served(models, start):
-    """The model in two workers. What it was loaded from is gone."""
+    """The model in two workers. Its files have been removed."""
     folder = repo.add(models, "m", backend="onnxruntime", inputs=[], outputs=[], extra=group(2), parameters=PROCESS,
                       files={"1/model.onnx": onnxgen.lookup(ROWS, SIZE)})
     server = start(models, "--backend-config=onnxruntime,parameter_pool_min_bytes=65536", "--model-control-mode=explicit",

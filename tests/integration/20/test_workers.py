@@ -1,5 +1,5 @@
-"""Models in worker processes: the same answers, and nothing lost when workers die. Order is held by files and events: no
-verdict depends on who is quicker."""
+"""Models in worker processes: the same answers, and no loss when workers die. Files and events hold the order: no verdict
+depends on timing."""
 import json
 import os
 import signal
@@ -109,7 +109,7 @@ def test_no_thread_between_loop_and_worker(models, start):
 
 
 def test_cancel(fault, models, start, hold):
-    """What no worker has taken comes back at once, whoever has it; what runs learns it when it asks."""
+    """An execution that no worker has taken ends at once; a running one sees the cancel when it polls."""
     fault(max_batch_size=0)
     server = start(models)
     with Grpc(server.url("grpc")) as client:
@@ -128,7 +128,7 @@ def test_cancel(fault, models, start, hold):
 
 
 def test_the_backend_is_told_of_a_cancel(fault, models, start, tmp_path):
-    """It ends the execution, and its only worker is there for others."""
+    """It ends the execution, and its only worker is free for others."""
     trace = tmp_path / "trace"
     fault(max_batch_size=0, trace=trace)
     server = start(models)
@@ -222,7 +222,7 @@ def test_killed_again_and_again_under_load(models, start):
 
 @pytest.mark.parametrize("way", ["segv", "abort"])
 def test_one_poisoned_request_in_a_batch(fault, models, start, hold, way):
-    """All others of its batch are answered; it has one clear error, and the server goes on."""
+    """All others of its batch are answered; it gets one clear error, and the server keeps serving."""
     fault(max_batch_size=8, extra=" dynamic_batching { }")
     server = start(models)
     first = asked(server, "m", [0], hold.parameters)

@@ -1,4 +1,4 @@
-"""The bench: that it runs, says what is missing instead of a figure, and judges. Its figures are of no interest here."""
+"""The bench runs, names what is missing in place of a figure, and judges. Its figures do not matter here."""
 import json
 import subprocess
 import sys

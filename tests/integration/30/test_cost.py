@@ -46,7 +46,7 @@ class JsonClient:
         return request("POST", f"/v2/models/{model}/infer", "Content-Type: application/json\r\n", '{"inputs":[%s]}' % tensors)
 
     def ask(self, times=1):
-        """So many requests in one write."""
+        """That many requests in one write."""
         self.wire.send(self.bytes * times)
         for _ in range(times):
             response = self.wire.response()

@@ -62,7 +62,7 @@ def test_requests_in_flight_finish(drained, hold, number):
 
 @pytest.mark.parametrize("how", ["gRPC cancelled", "gRPC connection closed", "HTTP connection closed"])
 def test_execution_whose_client_has_gone(drained, hold, how):
-    """Nobody waits for its answer, but for its end: and for that no longer than it lasts."""
+    """The exit waits for its end, not for its answer, and no longer than it lasts."""
     server = drained("--exit-timeout-secs=3600")
     body = json.dumps({"inputs": [{"name": "INPUT0", "datatype": "INT32", "shape": [1], "data": [1]}], "parameters": hold.parameters})
     message = grpcraw.int32("slow", [1], parameters=hold.parameters)

@@ -1,5 +1,5 @@
-"""Clients that mean harm: each runs into its limit, gets a clear answer or loses its connection, leaves the memory
-where it was, and nobody else notices."""
+"""Hostile clients: each reaches its limit, gets a clear answer or loses its connection, does not grow the memory, and does
+not affect others."""
 import contextlib
 import json
 import socket
@@ -108,7 +108,7 @@ def test_body_in_drips_over_http2(hosted):
 
 
 def test_slow_but_steady_body(patient):
-    """Longer than the timeout in all, but never behind."""
+    """Longer than the timeout in total, but never late."""
     server, faults = patient("--min-transfer-rate=1")
     head, body = large("m", 100_000)
     with Http1(server.http) as wire:
@@ -171,8 +171,8 @@ def test_head_in_drips_over_http2(hosted, kind):
 
 
 def held(server, count, elements, hold):
-    """`count` requests of so many INT32 each that stay in a model until `hold` ends, and fail then, as answers would take memory too;
-    their connections."""
+    """The connections of `count` requests of that many INT32 each, which stay in a model until `hold` ends and then fail, as
+    answers would take memory too."""
     wires = []
     for _ in range(count):
         head, body = large("fault", elements, {**hold.parameters, "fail_status": "INVALID"})
@@ -217,7 +217,7 @@ def test_no_reading_while_memory_is_scarce(hosted, hold, how):
         found = []
         thread = threading.Thread(target=lambda: found.append(status()))
         thread.start()
-        with Rest(server.http) as rest:  # others are served meanwhile
+        with Rest(server.http) as rest:  # others are served in between
             for _ in range(20):
                 assert rest.infer("m", ONE).status == 200
         hold.end()
@@ -231,7 +231,7 @@ def test_no_reading_while_memory_is_scarce(hosted, hold, how):
 
 @pytest.mark.parametrize("how", ["http1", "grpc"])
 def test_memory_that_does_not_come_back(patient, hold, how):
-    """A body that waits for too long is told why."""
+    """A body that waits for too long gets the reason."""
     server, faults = patient("--memory-budget=32MiB")
     others = held(server, 5, 1_150_000, hold)
     wait.until(lambda: value(server, "millrace_received_bytes_total") > 5 * 4_600_000, "their bodies")
@@ -306,7 +306,7 @@ def test_claims_take_no_memory_from_others(hosted, how):
 
 
 def test_grpc_claim_beyond_the_limit(hosted):
-    """Five bytes that say how much would come are enough to be told no."""
+    """Five bytes with the announced length are enough for a refusal."""
     server = hosted("--grpc-max-message-size=1000000")
     with Http2(server.grpc) as wire:
         stream = wire.headers("POST", grpc_path("ModelInfer"), GRPC_HEADERS, end=False)
@@ -451,7 +451,7 @@ def test_closed_connections_cancel_what_waits(hosted, hold, how):
 
 
 def test_full_queue(hosted, hold):
-    """Who finds the queue full is told at once, and when to come again."""
+    """A request that finds the queue full is refused at once, with the time of a retry."""
     import grpc
 
     server = hosted("--max-queue-size=5")

@@ -104,7 +104,7 @@ def test_what_is_thrown_away_is_bounded(limited):
 
 @pytest.mark.parametrize("length", [True, False])
 def test_body_that_is_too_large_over_http2(limited, length):
-    """Streams beside it go on: what was sent of it takes nothing from the connection's window for good."""
+    """Other streams continue: its bytes do not reduce the connection's window permanently."""
     server = limited("--http-max-input-size=1MiB")
     body = bytes(8 << 20)
     with Http2(server.http) as wire:

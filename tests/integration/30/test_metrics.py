@@ -102,7 +102,7 @@ def scrape(server, **headers):
 
 @pytest.fixture
 def many(models, start):
-    """Five hundred models that nobody asks."""
+    """Five hundred models without requests."""
     for i in range(500):
         repo.add(models, f"a-model-of-the-team-{i:05d}", max_batch_size=4)
     return start(models)

@@ -1,4 +1,4 @@
-"""Where options come from (command line, environment, file) and what is said about wrong ones."""
+"""Sources of options (command line, environment, file) and the messages about wrong ones."""
 import subprocess
 
 import pytest
@@ -203,7 +203,7 @@ def test_one_protocol_alone(filled, start, kind):
                                               ("status$", True), ("^status", False), ("x-.*", False), (".*", True)])
 @pytest.mark.parametrize("option", ["http", "grpc"])
 def test_header_forwarding(models, start, pattern, reaches, option):
-    """A header in whose name the pattern is found becomes a parameter; the fault backend does what fail_status says."""
+    """A header in whose name the pattern is found becomes a parameter; the fault backend fails with fail_status."""
     repo.add(models, "m", backend="fault")
     server = start(models, f"--{option}-header-forward-pattern={pattern}")
     with Rest(server.http) as rest:

@@ -1,4 +1,4 @@
-"""More load than there is capacity: no work is done in vain, the rest is told at once, and others do not wait for it.
+"""More load than capacity: no work is wasted, excess requests are refused at once, and others do not wait for them.
 Counts; nothing here asserts a time."""
 import json
 import threading
@@ -32,8 +32,8 @@ def slow(models, start):
 
 
 def test_what_is_too_late_is_not_run(slow, hold):
-    """Each execution answers somebody: what nobody waits for any more when its turn comes is not run. How many answers come in
-    time at twice the rate that a server sustains is a row of the benchmark, `overload`."""
+    """Each execution answers a client: a request that has expired or was cancelled before its turn does not run. The number of
+    answers in time at twice the sustained rate is a row of the benchmark, `overload`."""
     server = slow()
     with Grpc(server.url("grpc")) as client, Rest(server.http) as rest:
         before = executions(server, "slow")
@@ -41,7 +41,7 @@ def test_what_is_too_late_is_not_run(slow, hold):
         hold.wait_held()
         calls = [client.stub.ModelInfer.future(grpcraw.int32("slow", [1]), timeout=0.2) for _ in range(60)]
         assert {c.exception().code() for c in calls} == {grpc.StatusCode.DEADLINE_EXCEEDED}
-        client.infer(grpcraw.int32("other", [1]))  # on the same connection: what came before it has been read
+        client.infer(grpcraw.int32("other", [1]))  # on the same connection: all earlier requests have been read
         wait.equal(lambda: value(server, "nv_inference_pending_request_count", model="slow"), 0, "requests that wait")
         hold.end()
         assert first.result()
@@ -102,7 +102,7 @@ def test_a_round_of_inline_work_is_bounded(inline):
 
 @pytest.mark.parametrize("what", ["other", "health", "metrics"])
 def test_one_greedy_model(inline, what):
-    """40 clients of one model do not stand in front of everybody else: while 20 others are answered, few of theirs are."""
+    """40 clients of one model do not delay all others: while 20 others are answered, few of theirs are."""
     stop = threading.Event()
 
     def flood():

@@ -87,7 +87,7 @@ def test_poisson_with_threads(server, target):
 
 
 def test_ramp(server, target):
-    """100 a second, evenly up to 300 within a second, which is 200 slots; the warm-up is as the begin."""
+    """100 a second, evenly up to 300 within a second, which is 200 slots; the warm-up is like the beginning."""
     args = ["-m", "simple", *target, "--rate", "100..300", "--duration", "1s", "--warmup", "100ms"]
     (run,) = perf(*args)["runs"]
     check_sums(run)
@@ -236,7 +236,7 @@ def is_stall_shown(server, slots):
     return True
 
 
-# ---- what the server says of itself ----
+# ---- the server's own statistics ----
 
 
 def test_split_of_the_server(server, target):
@@ -248,7 +248,7 @@ def test_split_of_the_server(server, target):
     assert 0 <= told["queue_ns"] and 0 < told["compute_ns"]
 
 
-# ---- answers that are looked at ----
+# ---- checked answers ----
 
 
 def test_check(server, target):
@@ -349,7 +349,7 @@ def test_wrong_answers_are_failures(liar):
 
 
 class Streams(service_pb2_grpc.GRPCInferenceServiceServicer):
-    """grpcio's server, which answers the requests of a stream as `way` says."""
+    """grpcio's server, which answers the requests of a stream by `way`."""
 
     def __init__(self, way):
         self.way, self.ids, self.streams = way, [], 0
@@ -446,7 +446,7 @@ def test_streams_that_fail(streams):
     assert {e["text"] for e in run["errors"]} <= {"the server has ended the stream"}
     servicer, args = streams("silent")
     (run,) = perf(*args, "-c", 1, "-n", 20, "--timeout", "1s")["runs"]
-    # Where the machine stands still for a second, it gives up others too.
+    # If the machine stalls for a second, it gives up others too.
     assert run["gave_up"] >= 2 and run["answered"] == 20 - run["gave_up"] and servicer.streams == 1
 
 
@@ -473,13 +473,13 @@ def test_objective(server):
 
 
 def test_against(server, tmp_path):
-    """The same again is not told as a difference where it is read as it was; one that was a thousand times slower is."""
+    """An equal run is not reported as a difference; one that is a thousand times slower is."""
     args = ["-m", "simple", "-u", server.url(), "-c", "1:2:1", "-n", 300, "--warmup", 0]
     first = perf(*args)
     for run in first["runs"]:
         assert all(low <= run["latency_ns"][k] for k, (low, _) in run["intervals_ns"].items() if low is not None)
         assert all(run["latency_ns"][k] <= high for k, (_, high) in run["intervals_ns"].items() if high is not None)
-        assert run["intervals_ns"]["p99.99"][1] is None  # 300 samples do not say
+        assert run["intervals_ns"]["p99.99"][1] is None  # 300 samples are too few
         for k in run["latency_ns"]:
             run["latency_ns"][k] *= 1000
         run["intervals_ns"] = {k: [low and low * 1000, high and high * 1000] for k, (low, high) in run["intervals_ns"].items()}
@@ -521,7 +521,7 @@ def test_page(server, tmp_path):
 
 
 def test_page_of_updates(models, start, tmp_path):
-    """Two plots with the phases behind them, and the counts of the server's threads."""
+    """Two plots with the phases in the background, and the counts of the server's threads."""
     repo.add(models, "m", versions=(1, 2))
     server = start(models, "--load-model=m", mode="explicit")
     page = tmp_path / "x.html"

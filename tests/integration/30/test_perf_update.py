@@ -1,5 +1,5 @@
-"""millrace perf update against a real server and one of somebody else's: updates that take place, requests that are
-counted in the right windows, and what is told of both."""
+"""millrace perf update against a real server and a foreign one: updates that take place, requests counted in the right
+windows, and the reports of both."""
 import json
 import signal
 import subprocess
@@ -107,7 +107,7 @@ def test_a_command_before_each_update(models, explicit):
 
 
 def test_failures(models, explicit):
-    """A load that fails is told and counted, and the run goes on; the first one ends it; so does a command."""
+    """A failed load is reported and counted, and the run continues; a failed first load ends it, and so does a command."""
     arguments = ["-m", "m", "-u", explicit.url(), *SHORT, "--update", "other"]
     config = models / "other" / "config.pbtxt"
     breaks = f"test $MILLRACE_UPDATE != 1 || echo nonsense >> {config}; mkdir {models}/other/$((MILLRACE_UPDATE + 2))"
@@ -154,7 +154,7 @@ def test_interrupt_ends_with_a_report(explicit):
 
 
 class Blocking(other.Handler):
-    """Answers nobody while it loads, and tells nothing of it."""
+    """Answers no request while it loads, and does not report it."""
 
     def do_POST(self):
         self.body()

@@ -1,4 +1,4 @@
-"""Requests that are refused before a model sees them: what the answer says, the log line, the counters."""
+"""Requests that are refused before they reach a model: the answer, the log line, the counters."""
 import socket
 
 import grpc

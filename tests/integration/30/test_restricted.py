@@ -1,4 +1,4 @@
-"""Restricted APIs: every endpoint of both protocols has a class, and wants its header when the class is restricted."""
+"""Restricted APIs: every endpoint of both protocols has a class, and requires its header when the class is restricted."""
 import queue
 import subprocess
 
@@ -186,7 +186,7 @@ def test_stream_of_tritonclient(filled, start):
 
 
 def test_refused_before_the_body(filled, start):
-    """Who has no header cannot make the server take in a body."""
+    """A client without the header cannot make the server read a body."""
     server = start(filled, "--http-restricted-api=inference:k=v", "--http-max-input-size=1GiB")
     with Http1(server.http) as wire:
         wire.send(request("POST", "/v2/models/m/infer", "Content-Length: 1000000000\r\n"))
@@ -215,7 +215,7 @@ def test_no_way_around_by_the_other_protocol(filled, start):
 
 
 def test_models_do_not_see_the_header(filled, start):
-    """The fault backend does what the parameter fail_status says, also when a header brings it."""
+    """The fault backend fails with the parameter fail_status, also when it comes from a header."""
     server = start(filled, "--http-header-forward-pattern=.*", "--http-restricted-api=inference:fail_status=NOT_FOUND",
                    "--grpc-restricted-protocol=statistics:k=v")
     with Rest(server.http) as rest:

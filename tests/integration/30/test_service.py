@@ -1,4 +1,4 @@
-"""Under a service manager: what it is told over its socket, the unit that is installed, and what doctor says of the cache folder."""
+"""Under a service manager: notifications over its socket, the installed unit, and the report of doctor on the cache folder."""
 import json
 import os
 import shutil

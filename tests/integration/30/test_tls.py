@@ -278,7 +278,7 @@ def test_rotation_under_load(served, authority, tmp_path):
         wait.until(lambda: ask(server.grpc, ctx)[1] not in (first, second), "the newer one")
         third = ask(server.http, ctx)[1]
 
-        # Only half of a pair: said once, nothing changes.
+        # Only half of a pair: reported once, nothing changes.
         shutil.copy(authority.sign("server4")[0], tmp_path / "s.crt")
         server.signal(signal.SIGHUP)
         wait.until(lambda: [e for e in server.events() if e["event"] == "tls.reload_failed"], "the warning")

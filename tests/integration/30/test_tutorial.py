@@ -1,8 +1,8 @@
-"""docs/write-a-backend.md, followed: what it tells to write is written, compiled against an installed tree, served and asked.
+"""Follows docs/write-a-backend.md: writes its files, compiles them against an installed tree, serves and queries them.
 
 A block of code belongs to the words before it: a file's name writes that file, "In place of `execute`:" and "In the table:"
 change scale.c, "One more line in `FILE`:" extends a file. Commands are blocks without a language; those with `$ ` show
-what they print. Each section on its own changes what stands before "Errors".
+what they print. Each section on its own changes the text before "Errors".
 """
 import os
 import re

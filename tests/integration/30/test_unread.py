@@ -297,7 +297,7 @@ def test_one_unread_stream_beside_others(served, faults):
 
 
 def test_requests_that_waited_are_answered(filled):
-    """Requests that did not run while nobody read run when somebody does; those that were cancelled do not."""
+    """Requests that wait while the client does not read run when it does; cancelled ones do not."""
     budget = 256 * MIB
     server = filled("given", f"--memory-budget={budget}")
     cancelled = lambda: value(server, "nv_inference_request_failure", model="given", reason="CANCELED") or 0

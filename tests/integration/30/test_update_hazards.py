@@ -1,6 +1,6 @@
-"""Updates of large models when something comes in between: other updates, more requests than can be served, damaged
-files, second thoughts, requests that do not end, a full disk. Nobody is refused, each answer is that of one version, and
-afterwards the server has the memory of what it serves."""
+"""Updates of large models with disturbances: other updates, more requests than can be served, damaged files, cancels,
+requests that do not end, a full disk. No request is refused, each answer is that of one version, and afterwards the server
+has the memory of the served version."""
 import threading
 
 import numpy as np
@@ -24,7 +24,7 @@ def updated(tmp_path, start):
 
 
 def assert_holds(u, versions, ranges):
-    """Packed weights of so many versions are in memory, all others are given back."""
+    """Packed weights of that many versions are in memory, all others are freed."""
     had, used = u.pool()
     assert had <= ranges and versions * WEIGHTS <= used <= versions * (WEIGHTS + (2 << 20)), (had, used)
 
@@ -84,7 +84,7 @@ def damaged():
 
 
 def test_damaged_files(updated):
-    """The old version goes on, and nothing is kept of the others, however often it happens."""
+    """The old version keeps serving, and nothing of the others stays, however often it happens."""
     with updated() as u:
         u.update()
         before, good = ask(u.control.rest, "dense"), u.models["dense"].number
@@ -119,7 +119,7 @@ def assert_ended(loading):
 
 
 def test_rollback_during_a_load(updated):
-    """The load is ended, its caller is told, and the version before serves again."""
+    """The load ends, its caller is notified, and the version before serves again."""
     with updated(SLOWLY) as u:
         first = ask(u.control.rest, "dense")
         u.control.rest.post("/v2/repository/models/dense/label", {"label": "stable", "version": "1"}).ok()
@@ -181,7 +181,7 @@ class Asking(threading.Thread):
             self.answer = np.frombuffer(ask(rest, "dense", self.rows), "<f4").reshape(self.rows.shape)
 
     def assert_of(self, one):
-        """Each row is what the version that answered `one` says."""
+        """Each row equals the answer of the version that answered `one`."""
         self.join(300)
         np.testing.assert_allclose(self.answer, np.broadcast_to(np.frombuffer(one, "<f4"), self.rows.shape), atol=1e-3)
 

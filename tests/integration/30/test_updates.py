@@ -1,6 +1,6 @@
-"""What updates of a large model cost those who are being served meanwhile, counted: system calls that change memory
-and page faults of the threads that serve, and what the process keeps. The plain way of loading beside it shows that
-there is something to count."""
+"""The cost of updates of a large model for concurrent requests, counted: system calls that change memory and page faults of
+the threads that serve, and the memory that the process keeps. The plain way of loading shows that there is something to
+count."""
 import collections
 import os
 import re
@@ -217,7 +217,7 @@ def test_what_was_compared_is_not_compared_again(updated):
         u.settle()
         assert u.control.load("dense").status == 200
         assert ask(u.control.rest, "dense") == before and u.versions()[number] == "READY"
-        # written over in place, as long as before and with the old time: only the time of the change tells
+        # overwritten in place, with the same length and the old time: only the time of the change differs
         was, other = file.stat(), onnxgen.dense(LAYERS, SIZE, 1)
         with open(file, "r+b") as f:
             f.write(other)

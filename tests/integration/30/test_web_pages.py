@@ -83,7 +83,7 @@ def test_name_that_points_to_loopback_is_refused(filled, start, host):
             assert "--allowed-host" in why(ask(server.ports[kind], "POST", LOAD, name, headers, b"{}"))
     code, text = ask_grpc(server.grpc, host.format(port=server.grpc))
     assert code == grpc.StatusCode.PERMISSION_DENIED.value[0] and "--allowed-host" in text
-    # The target's own authority counts, whatever Host says.
+    # The target's own authority counts, whatever Host contains.
     with Http1(server.http) as wire:
         wire.send(request("GET", f"http://{host.format(port=server.http)}/v2"))
         assert wire.response().status in (400, 403)
@@ -120,7 +120,7 @@ def test_names_are_given_by_an_option(filled, start):
 
 
 def test_a_good_host_vouches_for_itself_only(filled, start):
-    """The last good one is remembered; what is longer, shorter or of another case is judged anew."""
+    """The last good one is remembered; one that is longer, shorter or of another case is checked again."""
     name = "a" * 80 + ".example.org"
     server = start(filled, "--loop-threads=1", "--allowed-host=models.example.org", f"--allowed-host={name}")
     good = ("models.example.org", name, "127.0.0.1", "localhost")

@@ -28,7 +28,7 @@ SANITIZED = wait.SLOW > 1  # sanitizers keep freed memory
 
 @pytest.fixture(scope="module")
 def target(tmp_path_factory):
-    """A server of this module's own: what it holds is nobody else's."""
+    """A server of this module's own, so that all that it holds comes from these tests."""
     folder = tmp_path_factory.mktemp("hostile")
     (folder / "repo").mkdir()
     repo.add(folder / "repo", "m")
@@ -171,7 +171,7 @@ FLOODS = {
 
 
 def flood(server, data, reads):
-    """What the server said and whether it ended the connection, of a client that reads what comes or only at the end."""
+    """The output of the server and whether it closed the connection, for a client that reads all along or only at the end."""
     said = b""
     with socket.create_connection(("127.0.0.1", server.http), timeout=wait.PATIENCE) as s:
         try:

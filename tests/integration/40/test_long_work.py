@@ -1,5 +1,5 @@
-"""Requests that are much work: decompressing, decoding, encoding and compressing go on in turns, between which others
-are answered. One network thread, so that nobody is answered elsewhere; counted, not timed."""
+"""Requests that take long to process: decompressing, decoding, encoding and compressing proceed in turns, between which
+others are answered. One network thread, so that no request is answered elsewhere; counted, not timed."""
 import gzip
 import json
 import re
@@ -39,13 +39,13 @@ def serve(models, start):
 
 # A request has at most twelve pieces of work: three messages of a stream, each unpacked, decoded, encoded and packed. Each
 # would be one turn at most if it were not cut in slices. Slices end by the CPU time they took, or earlier when their
-# thread lost its CPU: so many come of what takes ten times as long, on a busy machine too.
+# thread lost its CPU: work of ten times the length has that many on a busy machine too.
 LEAST = 16
 
 
 def check_beside(server, work, least=LEAST):
-    """What work() returns; it took turns, and another was answered between two of them. Where nobody came by in the midst
-    of it, it is done again: who is quicker decides nothing, and of work in one piece there is no midst."""
+    """The result of work(), which took turns, with another request answered between two of them. If no request arrived within
+    it, it is repeated: timing decides nothing, and work in one piece never has an answer within it."""
     with ThreadPoolExecutor(1) as pool, Rest(server.http) as other, Rest(server.metrics) as scraper:
         def turns():
             text = scraper.get("/metrics").ok().body.decode()
@@ -100,7 +100,7 @@ def test_grpc_message_that_unpacks_to_much(serve, packing, is_stream):
     def ask():
         with Grpc(server.url("grpc")) as client:
             if is_stream:
-                # Small ones behind it are answered behind it.
+                # Later small ones are answered after it.
                 small = request("floats", [("INPUT0", "FP32", [1], None)], raw=[bytes(4)])
                 answers = client.stub.ModelStreamInfer(iter([message, small, small]), compression=packing, timeout=300)
                 return [a.infer_response for a in answers]
@@ -118,7 +118,7 @@ def test_json_with_many_numbers(serve):
 
 
 def test_json_with_much_else(serve):
-    """White space, members that nobody reads, escapes, an empty array in an array in an array."""
+    """White space, ignored members, escapes, an empty array in an array in an array."""
     server = serve()
     parts = [" " * 30_000_000, '"x":"' + "\\u00e9" * 5_000_000 + '",', '"y":[' + "[],".join([""] * 5_000_000) + "[]],"]
     body = "{" + "".join(parts) + json.dumps(SMALL)[1:]
@@ -432,7 +432,7 @@ def begun(server):
 
 
 def open_post(server, body, headers, path=FP32):
-    """A request that was sent whole, on a connection that nobody reads."""
+    """A request that was sent whole, on a connection whose client does not read."""
     client = Http1(server.http)
     lines = "".join(f"{k}: {v}\r\n" for k, v in headers.items())
     client.sock.sendall(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n{lines}\r\n".encode() + body)

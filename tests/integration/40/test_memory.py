@@ -153,7 +153,7 @@ def test_grpc(scarce, every):
 
 @pytest.mark.parametrize("method", ["ModelInfer", "ModelStreamInfer"])
 def test_grpc_answers_that_find_no_memory(scarce, models, method):
-    """Not even for the end of the stream: the client is told by the end of the connection, long before its deadline."""
+    """Not even for the end of the stream: the connection closes, long before the deadline of the client."""
     server, faults = scarce
     repo.add(models, "slow", backend="fault")
     with Control(server) as c:
@@ -164,7 +164,7 @@ def test_grpc_answers_that_find_no_memory(scarce, models, method):
             future = client.stub.ModelInfer.future(message, timeout=wait.PATIENCE)
         else:
             future = client.stub.ModelStreamInfer(iter([message]), timeout=wait.PATIENCE)
-        time.sleep(0.2 * wait.SLOW)  # the request is there by now; where it is not, it is refused as well
+        time.sleep(0.2 * wait.SLOW)  # the request has arrived by now; otherwise it is refused as well
         faults.memory_every = 1
         try:
             [*future] if method == "ModelStreamInfer" else future.result()
@@ -199,7 +199,7 @@ def check_grpc(x, future):
 
 
 def test_loads(scarce):
-    """A load that finds no memory fails, and what serves goes on."""
+    """A load without memory fails, and the served version stays."""
     server, faults = scarce
     body = json.dumps({"parameters": {"config": json.dumps({"backend": "identity", "max_batch_size": 3, "input": [
         {"name": "INPUT0", "data_type": "TYPE_INT32", "dims": [-1]}], "output": [

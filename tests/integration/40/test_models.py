@@ -1,4 +1,4 @@
-"""Models that misbehave: who asks them is told, over every protocol alike, and nobody else notices."""
+"""Models that misbehave: their clients get errors, the same over every protocol, and no other client is affected."""
 import threading
 
 import grpc
@@ -52,7 +52,7 @@ def test_fails(sick, name, status):
 
 
 def test_fails_at_each_second_request(models, start):
-    """While many ask: each is told what became of its own request."""
+    """With many concurrent requests: each gets its own result."""
     repo.add(models, "sick", backend="fault", parameters={"fail_status": "INTERNAL", "fail_every": 2},
              extra="instance_group [ { count: 4 kind: KIND_CPU } ]")
     server = start(models)

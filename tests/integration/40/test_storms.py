@@ -1,5 +1,5 @@
-"""Loads, unloads and reloads by many at once while requests run: each answer is right or says that the model is not
-there, and in the end memory, descriptors and threads are what they were."""
+"""Loads, unloads and reloads by many at once while requests run: each answer is right or reports that the model is
+absent, and in the end memory, descriptors and threads are as before."""
 import json
 import random
 import shutil
@@ -28,7 +28,7 @@ def overriding(rng):
 
 
 class Crowd:
-    """Threads that go on until told; the first failure of each is kept."""
+    """Threads that run until they are stopped; the first failure of each is kept."""
 
     def __init__(self):
         self.end, self.failures, self.threads = threading.Event(), [], []

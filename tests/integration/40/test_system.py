@@ -58,7 +58,7 @@ def test_more_busy_models_than_the_server_has_slots(models, start):
 
 
 def test_no_thread_at_start(models, start, tmp_path):
-    """A server that cannot have its threads says so and ends."""
+    """A server that cannot start its threads reports that and ends."""
     repo.add(models, "m")
     faults = Faults(tmp_path)
     faults.threads_fail = 1
@@ -86,7 +86,7 @@ class Scarce:
 
 
 def test_connections_without_descriptors(models, start):
-    """Who is there is served; who comes waits, without costing the CPU; nothing is left behind."""
+    """Connected clients are served; new ones wait, without using the CPU; nothing leaks."""
     repo.add(models, "m")
     server = start(models)
     with Rest(server.http) as early, Grpc(server.url("grpc")) as client:
@@ -110,13 +110,13 @@ def test_connections_without_descriptors(models, start):
 
 @pytest.mark.parametrize("mode", ["none", "poll"])
 def test_start_with_few_descriptors(models, start, mode):
-    """It starts whole or says why it does not; either way it ends when told."""
+    """It starts completely or reports why it does not; in both cases it ends on request."""
     repo.add(models, "adder", onnxgen.ADDER_CONFIG, files={"1/model.onnx": onnxgen.adder(1)})
     whole = start(models, mode=mode)
     most = descriptors(whole) + 3
     whole.stop()
     outcomes = set()
-    # The leak checker wants descriptors of its own at the end.
+    # The leak checker needs descriptors of its own at the end.
     env = {"ASAN_OPTIONS": SANITIZER_ENV["ASAN_OPTIONS"] + ":detect_leaks=0"}
     for limit in range(most, 8, -2):  # with fewer libuv ends the process
         server = start(models, mode=mode, ready=False, most_descriptors=limit, env=env)
@@ -224,7 +224,7 @@ def test_load_with_files_onto_a_full_disk(models, start, small_disk):
 
 
 def test_requests_recorded_onto_a_full_disk(start, small_disk):
-    """It is said, and what was there stays."""
+    """It is reported, and the served versions stay."""
     version = repo.add(small_disk, "m", files={"1/warmup_requests.pb": b""}) / "1"
     with Control(start([small_disk], "--load-model=m", mode="explicit")) as c:
         path = "/v2/repository/models/m/record-warmup"
@@ -252,7 +252,7 @@ def test_load_with_files_to_nowhere(models, start, tmp_path, where):
 # ---- repositories ----
 
 def test_repository_that_vanishes(models, start):
-    """What serves goes on; loads say why they fail; when it is back all is as before."""
+    """Served versions stay; loads report why they fail; when it is back all is as before."""
     repo.add(models, "m")
     repo.add(models, "other")
     server = start(models, "--load-model=m", mode="explicit")
@@ -269,7 +269,7 @@ def test_repository_that_vanishes(models, start):
 
 
 def test_polled_repository_that_vanishes(models, start):
-    """A disk that is away for a while takes no model with it, and the log tells of it once."""
+    """An absence of the disk unloads no model, and the log reports it once."""
     repo.add(models, "m")
     server = start(models, "--repository-poll-secs=1", mode="poll")
     away = models.with_name("away")

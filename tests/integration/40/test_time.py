@@ -1,4 +1,4 @@
-"""The wall clock jumps, the process stands still for a while, signals come at the wrong moment."""
+"""The wall clock jumps, the process stops for a while, signals arrive at the wrong moment."""
 import json
 import signal
 import threading
@@ -31,7 +31,7 @@ def clocked(models, start, tmp_path):
 
 @pytest.mark.parametrize("step", [DAY, -DAY, 3650 * DAY, -365 * DAY], ids=["day", "day back", "10 years", "year back"])
 def test_clock_steps(clocked, hold, step):
-    """Nobody's time is over, and nobody gets more of it."""
+    """No deadline passes early, and none is extended."""
     server, faults = clocked
     with Rest(server.http) as rest, Grpc(server.url("grpc")) as client, Http1(server.http) as half:
         half.send(b"POST /v2/models/m/infer HTTP/1.1\r\nHost: localhost\r\n")
@@ -57,7 +57,7 @@ def test_clock_steps(clocked, hold, step):
 
 @pytest.mark.parametrize("step", [DAY, -DAY], ids=["day", "day back"])
 def test_polling_after_a_clock_step(models, start, tmp_path, step):
-    """Files are newer than now, or very old: both are taken once nobody writes to them."""
+    """Files are newer than now, or very old: both are loaded once they have stopped changing."""
     repo.add(models, "adder", onnxgen.ADDER_CONFIG, files={"1/model.onnx": onnxgen.adder(1)})
     faults = Faults(tmp_path)
     server = start(models, "--repository-poll-secs=1", mode="poll", program=PROGRAM, env=faults.env)
@@ -73,7 +73,7 @@ def stands_still(server):
 
 
 def test_standing_still(models, start, hold, tmp_path):
-    """Stopped and continued: what came meanwhile is answered, what is late is told so, nothing else."""
+    """Stopped and continued: requests that arrived in between are answered, late ones are refused, and nothing else happens."""
     repo.add(models, "m")
     repo.add(models, "slow", backend="fault")
     faults = Faults(tmp_path)
@@ -103,7 +103,7 @@ def test_standing_still(models, start, hold, tmp_path):
 # ---- signals ----
 
 def test_hangups_under_load(models, start, tmp_path):
-    """A storm of SIGHUP: the log file is opened anew each time, no line and no request is lost."""
+    """A storm of SIGHUP: the log file is reopened each time, and no line and no request is lost."""
     repo.add(models, "m")
     log = tmp_path / "log"
     server = start(models, f"--log-file={log}", "--log-verbose=1")

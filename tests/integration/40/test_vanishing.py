@@ -1,5 +1,5 @@
-"""Clients that go without a word, by FIN and by RST: before, in the middle of and behind their requests, with many in
-flight. What they asked for is not run, and nothing of them stays."""
+"""Clients that disconnect, by FIN and by RST: before, in the middle of and after their requests, with many in flight. Their
+requests do not run, and nothing of them stays."""
 import random
 import socket
 import struct
@@ -46,7 +46,7 @@ def vanish(sock, rng):
 
 
 def by_many(count, function, workers=4):
-    """function(rng) so many times, by a few threads."""
+    """function(rng) that many times, by a few threads."""
     failures = []
 
     def run(seed):
@@ -83,7 +83,7 @@ def test_anywhere_in_a_request(visited):
 
 
 def calls_in_flight(server, rng, model, count, stream=False):
-    """A connection with that many calls whose answers nobody has read; not all of them whole."""
+    """A connection with that many calls whose answers have not been read; not all of them are complete."""
     wire = Http2(server.grpc)
     message = grpc_frame(payload(rng, model))
     for _ in range(count):
@@ -132,7 +132,7 @@ def test_real_clients_with_16_calls_in_flight(visited):
 
 
 def test_queued_work_is_not_run(visited, hold):
-    """Behind a long one, everything that vanished clients have queued is taken out before it runs."""
+    """After a long one, all queued requests of disconnected clients are removed before they run."""
     with Grpc(visited.url("grpc")) as client:
         before = value(visited, "nv_inference_exec_count", model="slow")
         held = client.stub.ModelInfer.future(grpcraw.int32("slow", [1], parameters=hold.parameters), timeout=wait.PATIENCE)

@@ -52,7 +52,7 @@ def test_one_poisoned_request_of_32(models, start, tmp_path, hold):
 
 
 def test_abort_before_it_is_ready(models, explicit, tmp_path):
-    """Ten loads fail with how the process ended, and leave nothing behind; the eleventh finds no trace of them."""
+    """Ten loads fail with the way in which the process ended, and leak nothing; the eleventh finds no trace of them."""
     program, gate = tmp_path / "worker", tmp_path / "gate"
     program.write_text(f"#!/bin/sh\n[ -e {gate} ] || kill -ABRT $$\nexec {BIN.with_name('millrace-worker')} \"$@\"\n")
     program.chmod(0o755)
@@ -78,7 +78,7 @@ WRONG = [numbers([1], {"fail_status": "INVALID", "fail_message": "no such number
 
 
 def test_errors_of_clients_are_no_faults(models, start):
-    """However many there are, and whoever finds them: the worker stays, and others are answered."""
+    """Whatever their number, and whichever side detects them: the worker stays, and others are answered."""
     add_fault(models)
     server = start(models)
     before, surprises = pids(server, "m"), []
@@ -169,7 +169,7 @@ class NoDescriptor:
 
 @pytest.mark.parametrize("shortage, text", [(NoProcess, "cannot start"), (NoDescriptor, "no socket for a worker process")])
 def test_no_other_worker_can_be_started(models, start, shortage, text):
-    """Requests have an error, the log says why, and the model comes back when it is possible again."""
+    """Requests get an error, the log has the reason, and the model is back when it is possible again."""
     add_fault(models)
     server = start(models)
     with Rest(server.http) as rest:

@@ -60,7 +60,7 @@ def test_calls(ask, word, answer):
 
 
 def test_cycle(models, start):
-    """Of two models that ask each other, the second is told that it would wait for ever."""
+    """Of two models that call each other, the second gets the error that it would wait for ever."""
     for name in ("m", "other"):
         pymodels.add(models, name, MODELS / "caller.py", **TEXT)
     server = start(models)

@@ -47,7 +47,7 @@ def test_answers(models, start):
 
 
 def test_metadata(models, start):
-    """What the settings say; nothing is checked against it."""
+    """The values of the settings; nothing is checked against them."""
     declared = [{"name": "y", "datatype": "FP32", "shape": [-1, 64], "parameters": {"content_type": "np"}}]
     add_mlserver(models / "m", "runtimes.Sum", platform="sums", versions=["sum/1"], inputs=declared)
     server = start(models)

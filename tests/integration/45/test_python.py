@@ -70,7 +70,7 @@ def test_kept_inputs(models, start):
     ("type", 500, "backend 'python', model 'm', output 'OUTPUT0': came as FP64, declared is BYTES"),
 ])
 def test_failures(models, start, word, status, text):
-    """Each is the error of its request, and the process goes on."""
+    """Each is the error of its request, and the process keeps running."""
     pymodels.add(models, "m", MODELS / "commanded.py", **TEXT)
     server = start(models)
     first = pids(server, "m")

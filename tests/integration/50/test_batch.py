@@ -34,7 +34,7 @@ def test_all_is_well(tmp_path):
 
 @pytest.mark.parametrize("form", ["parquet", "jsonl", "csv"])
 def test_mask(tmp_path, form):
-    """An input that tells where a column is null, whatever its type; such a null is no fault."""
+    """An input that marks the nulls of a column of any type; such a null is not a fault."""
     flags = [None if k % 3 == 0 else f"row {k}" for k in range(1000)]
     (tmp_path / "in").mkdir()
     t = pa.table({"name": flags, "id": range(1000), "x": [[float(k % 7)] * WIDTH for k in range(1000)]})
@@ -171,7 +171,7 @@ def test_hosts_that_take_few_rows(tmp_path):
 
 
 class TooLarge(Host):
-    """Has no memory for calls of more than 20 rows, and says so as if it was down."""
+    """Has no memory for calls of more than 20 rows, and fails as if it was down."""
     def answer(self, number, x, key):
         self.say(500, {"error": "out of memory"}) if len(key) > 20 else self.good(x, key)
 
@@ -184,7 +184,7 @@ class First(Host):
 
 @pytest.mark.parametrize("kinds,rows", [([TooLarge], 10000), ([TooLarge, TooLarge], 10000), ([First], 600)], ids=["one", "two", "single"])
 def test_hosts_that_fail_with_many_rows(tmp_path, kinds, rows):
-    """It is no outage: rows get through, in calls that hosts are well with, and hardly any fails from then on."""
+    """It is not an outage: rows succeed in smaller calls, and hardly any call fails afterwards."""
     x = table(tmp_path / "in", rows)
     with hosts(*kinds) as (addresses, made):
         done = run(tmp_path, addresses, "--batch-rows", 160)
@@ -234,7 +234,7 @@ def test_a_larger_call_that_is_refused(tmp_path):
 
 
 class Away(Host):
-    """Is well until the last row comes, then away for some calls, whatever is in them."""
+    """Works until the last row arrives, then fails for some calls, whatever they contain."""
     left = 7
 
     def answer(self, number, x, key):
@@ -255,7 +255,7 @@ def test_outage_at_the_end(tmp_path):
 
 
 def test_poisoned_row_at_the_end(tmp_path):
-    """A row that succeeded before is the witness that the host is well."""
+    """A row that has succeeded before serves as the probe of the host."""
     x = table(tmp_path / "in", 778, files=1)
     with hosts(Broken) as (addresses, made):
         run(tmp_path, addresses, "--max-in-flight-per-host", 1)
@@ -283,7 +283,7 @@ def test_too_many_dead_letters(tmp_path, extent_rows):
 
 
 def test_killed_and_run_again(tmp_path):
-    """Each row is there once, whenever the job is killed."""
+    """Each row is in the results once, whenever the job is killed."""
     class Slow(Host):
         def answer(self, number, x, key):
             time.sleep(0.02)
@@ -297,7 +297,7 @@ def test_killed_and_run_again(tmp_path):
             with open(tmp_path / "err", "w") as err:
                 process = subprocess.Popen(args, stdout=err, stderr=err, env=environment())
             try:
-                code = process.wait(rng.uniform(0.1, 0.6) * 1.1 ** k)  # longer and longer: it comes to an end on any machine
+                code = process.wait(rng.uniform(0.1, 0.6) * 1.1 ** k)  # longer and longer, so that it ends on any machine
                 break
             except subprocess.TimeoutExpired:
                 process.send_signal(signal.SIGKILL)
@@ -505,8 +505,8 @@ def default_command(folder, addresses, *args):
 
 @pytest.mark.parametrize("most_rows,args", [(10**9, ()), (300, ()), (10**9, ("--batch-rows", "256"))], ids=["any", "300", "as told"])
 def test_calls_grow_by_themselves(tmp_path, most_rows, args):
-    """As far as hosts take it, unless an option says how many rows they have. How far that pays is unit.batch.test_grow's:
-    here it depends on the machine."""
+    """As far as hosts allow it, unless an option sets the number of rows. unit.batch.test_grow checks how far that pays: here
+    it depends on the machine."""
     x = table(tmp_path / "in", 600000)
     kind = type("Grows", (PerCall,), {"sizes": [], "most_rows": most_rows})
     with hosts(kind) as (addresses, _):

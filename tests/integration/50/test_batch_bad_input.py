@@ -33,7 +33,7 @@ def parquet(folder, name, keys, x=None, field=pa.list_(pa.float32()), groups=Non
 
 
 def run(folder, *args, code=0, handler=batch.Host):
-    """What it said, and how many calls there were."""
+    """Its output, and the number of calls."""
     with batch.hosts(handler) as (addresses, (made,)):
         done = batch.run(folder, addresses, *args, code=code)
         return done.stderr, made.calls
@@ -232,7 +232,7 @@ def shrink(folder):
                                          (lambda folder: (folder / "in/c.jsonl").write_text(line(9999)), 0)])
 def test_folder_that_changes_during_the_run(tmp_path, change, code):
     """A file that goes or shrinks is an error that names it, if its rows were not read yet; a new one is none of this run's.
-    No row comes twice or changes its place, and the next start says what has changed."""
+    No row appears twice or changes its place, and the next start reports what has changed."""
     for name, first in (("a", 0), ("b", 20000)):
         jsonl(tmp_path, f"{name}.jsonl", "".join(line(first + k) for k in range(20000)))
     handler = type("Handler", (Changes,), {"folder": tmp_path, "change": staticmethod(change)})

@@ -155,7 +155,7 @@ class Ends(batch.Host):
 
 @pytest.mark.more
 def test_killed_while_rows_are_done_again(tmp_path):
-    """At any time each row is there once or is still to be done; in the end none of the host's is left."""
+    """At any time each row is in the results once or is still to be done; in the end no row of the host is left."""
     x = batch.table(tmp_path / "in", 10000)
     with batch.hosts(Ends, Rubbish) as (addresses, made):
         batch.run(tmp_path, addresses[1:], *SMALL, "--canary-share", "0")  # all rows are its own, so that there is time for kills
@@ -234,7 +234,7 @@ class Behind(batch.Host):
 
 
 class Hidden(Behind):
-    """Does not even tell its model before the other one has answered all rows."""
+    """Does not report its model before the other host has answered all rows."""
     def do_GET(self):
         wait.until(lambda: self.first[0].calls >= 200, "all calls to the other host")
         super().do_GET()
@@ -282,7 +282,7 @@ class Gone(batch.Host):
 
 @pytest.mark.parametrize("handler", [Fails, Gone])
 def test_who_is_compared_with_none_is_told(tmp_path, handler):
-    """Nobody can say whether it is right, and nobody waits for long."""
+    """It is unknown whether it is right, and the job does not wait for long."""
     x = batch.table(tmp_path / "in", 2000)
     is_over = threading.Event()
     with batch.hosts(batch.Host, type("Other", (handler,), {"is_over": is_over})) as (addresses, _):

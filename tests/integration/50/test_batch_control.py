@@ -64,7 +64,7 @@ def status(to):
 
 @contextlib.contextmanager
 def running(folder, addresses, *args):
-    """A job that is there to be asked; killed at the end of the block if it has not ended."""
+    """A running job for queries; killed at the end of the block if it has not ended."""
     with open(folder / "err", "a") as err:
         process = subprocess.Popen(batch.command(folder, addresses, *args), stderr=err, env=batch.environment())
     try:
@@ -391,7 +391,7 @@ def test_status_of_a_job_that_does_not_run(gated):
 
 
 def test_path_that_is_too_long(tmp_path):
-    """The job runs all the same, and status says who works on it."""
+    """The job runs all the same, and status shows its process."""
     folder = tmp_path / ("d" * 60) / ("e" * 60)
     folder.mkdir(parents=True)
     gate = threading.Event()
@@ -570,7 +570,7 @@ def test_the_end_is_told_in_words(tmp_path):
 
 
 def test_no_figures_of_a_job_that_has_not_begun(gated):
-    """The error says it all."""
+    """The error contains all of it."""
     folder, _, addresses, _, gate = gated
     told = batch.run(folder, addresses, "--keep", "nothing", code=1).stderr
     assert "'nothing' is to be kept" in told and "rows done" not in told and "rows in" not in told
@@ -587,7 +587,7 @@ def test_a_canary_is_no_retry(tmp_path):
 
 
 def test_nobody_reads_what_it_says(gated):
-    """The job goes on."""
+    """The job continues."""
     folder, x, addresses, host, gate = gated
     process = subprocess.Popen(batch.command(folder, addresses), stderr=subprocess.PIPE, env=batch.environment())
     try:
@@ -602,7 +602,7 @@ def test_nobody_reads_what_it_says(gated):
 
 
 def test_progress_fits_a_terminal(gated):
-    """What the job is bound by is told on 80 columns as well."""
+    """The bottleneck is shown on 80 columns as well."""
     folder, x, addresses, host, gate = gated
     master, slave = pty.openpty()
     fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
@@ -622,7 +622,7 @@ def test_progress_fits_a_terminal(gated):
 
 @pytest.mark.parametrize("rows", [100, 2000])
 def test_too_many_dead_letters_pause_the_job(tmp_path, rows):
-    """If it is asked to, also at the end of all rows; whoever resumes it has seen them."""
+    """On request, also at the end of all rows; a resume accepts them."""
     batch.table(tmp_path / "in", 2000, bad={k: None for k in range(0, 2000, 7)})
     with batch.hosts(batch.Host) as (addresses, made):
         with running(tmp_path, addresses, "--max-dead", "10", "--extent-rows", rows, "--on-threshold", "pause") as process:

@@ -1,4 +1,5 @@
-"""A disk that is full or fails under `millrace batch run`: the job waits, says so, and goes on, and each row is there once.
+"""A disk that is full or fails under `millrace batch run`: the job waits, reports it, and continues, and each row is in the
+results once.
 
 Each call of the job that changes its folder fails once, and for a while.
 """
@@ -49,7 +50,7 @@ def start(folder, addresses, *args, verb="run", **fields):
 
 
 def undisturbed(tmp_path, addresses, made):
-    """(folder, faults) of a run whose disk is well, which the host counts the calls of."""
+    """(folder, faults) of a run with a working disk, for which the host counts the calls."""
     folder = tmp_path / "probe"
     folder.mkdir()
     made.faults = Faults(folder)
@@ -155,7 +156,7 @@ def filling(tmp_path, *args, rows=ROWS, error=errno.ENOSPC, first=3):
     folder = tmp_path / "job"
     folder.mkdir()
     with batch.hosts(filled) as (addresses, (made,)):
-        # The file exists before the process that is told of it, as a host needs it first.
+        # The file exists before the process that gets its name, as a host needs it first.
         made.faults = Faults(folder)
         faults, process = start(folder, addresses, *args, disk_error=error, disk_count=10**9)
         made.faults = faults
@@ -171,7 +172,7 @@ def filling(tmp_path, *args, rows=ROWS, error=errno.ENOSPC, first=3):
 @pytest.mark.parametrize("error,text", [(errno.ENOSPC, "No space left on device"), (errno.EIO, "Input/output error"),
                                         (errno.EDQUOT, "Disk quota exceeded")])
 def test_disk_fails_for_a_while(tmp_path, error, text):
-    """It is said everywhere that the job waits; resume tries at once; then it goes on."""
+    """All reports show that the job waits; resume tries at once; then it continues."""
     with filling(tmp_path, error=error) as (folder, faults, process, x, _):
         reason = wait.until(lambda: batch.asked(folder)["held"], "the reason")
         assert text in reason and f"{folder}/out: " in reason and " free" in reason

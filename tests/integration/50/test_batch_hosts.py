@@ -56,7 +56,7 @@ def test_grpc_busy(tmp_path, code):
 
 
 def test_grpc_message_too_large(tmp_path):
-    """As grpc-go says it: smaller ones will do."""
+    """As grpc-go reports it: smaller ones succeed."""
     x = batch.table(tmp_path / "in", 3000)
     text = "grpc: received message larger than max (999 vs. 100)"
     with services(Service(lambda number, key: (grpc.StatusCode.RESOURCE_EXHAUSTED, text) if len(key) > 30 else None)) as addresses:
@@ -79,7 +79,7 @@ def started(tmp_path, addresses, *args):
 
 
 class Held(batch.Host):
-    """Answers when the test says so."""
+    """Answers when the test lets it."""
     go = None
 
     def answer(self, number, x, key):
@@ -241,7 +241,7 @@ def test_metadata_without_inputs(tmp_path):
 
 
 def test_what_the_user_declares(tmp_path):
-    """Where a host does not tell; what another one tells must be the same."""
+    """For a host without metadata; those of another one must be the same."""
     x = batch.table(tmp_path / "in", 2000)
     with batch.hosts(Silent, batch.Host) as (addresses, _):
         batch.run(tmp_path, addresses[:1], *DECLARED)
@@ -266,7 +266,7 @@ def test_what_is_declared_twice(tmp_path):
 
 
 class Narrow(batch.Host):
-    """Says a number a row, and sends a column of them."""
+    """Declares a number a row, and sends a column of them."""
     said, sent = [-1], (-1, 1)
 
     def say(self, status, document):
@@ -299,7 +299,7 @@ class Unknown(batch.Host):
 
 
 class Forbidden(batch.Host):
-    """Tells what the model is, and answers no rows."""
+    """Reports the metadata of the model, and answers no rows."""
     def answer(self, number, x, key):
         self.say(403, {"error": "not for you"})
 
@@ -308,7 +308,7 @@ WAITS = ("--max-outage", "10m")  # longer than a test waits for the job
 
 
 def test_what_will_not_pass(tmp_path):
-    """The job ends in seconds and says why; it does not wait for --max-outage. Jobs side by side: each takes ten seconds."""
+    """The job ends in seconds and reports why; it does not wait for --max-outage. Jobs side by side: each takes ten seconds."""
     def ends(name, kinds, text, *args):
         folder = tmp_path / name
         folder.mkdir()
@@ -343,7 +343,7 @@ def test_grpc_model_that_is_not_there(tmp_path):
 
 
 def test_hosts_that_are_waited_for(tmp_path):
-    """By an option, and of themselves where they say that they are not ready, or served the job before."""
+    """By an option, and by themselves if they report that they are not ready, or have served the job before."""
     class Starts(batch.Host):
         asked, status = 0, 404
 

@@ -108,7 +108,7 @@ def test_killed_and_run_again(tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_stopped_while_it_executes(tmp_path, number):
-    """What runs is waited for, what waits is not begun, and all of it is done the next time."""
+    """Running calls finish, waiting ones do not start, and the next start does the rest."""
     x = batch.table(tmp_path / "in", 1000)
     hold = Hold(tmp_path)
     model(tmp_path, backend="fault", parameters=hold.parameters)

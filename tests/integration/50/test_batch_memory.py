@@ -1,4 +1,4 @@
-"""Memory of `millrace batch run`: what --memory says, and 64 MiB, whatever hosts answer."""
+"""Memory of `millrace batch run`: that of --memory, and 64 MiB, whatever hosts answer."""
 import contextlib
 import json
 import sqlite3
@@ -43,13 +43,13 @@ class Large(batch.Host):
 
 
 class Open(Large):
-    """Does not tell before how large its answers are."""
+    """Does not report the size of its answers in advance."""
     dimension = -1
 
 
 class Small(batch.Host):
-    """Is sent 100 KiB of each row, and answers a number; the third call, behind the rows that go ahead, only when memory has
-    filled."""
+    """Gets 100 KiB of each row, and answers a number; it answers the third call, after the rows that go ahead, only when memory
+    is full."""
     width = 25600
     folder = None
 
@@ -70,7 +70,7 @@ class Small(batch.Host):
 
 
 def measured(folder, address, *args, memory=32, beside=64):
-    """A run with so many MiB keeps to them, and to 64 MiB for all else."""
+    """A run with that many MiB stays within them, and within 64 MiB for all else."""
     command = [str(batch.BIN), "batch", "run", "-i", str(folder / "in"), "-m", "m", "--hosts", address, "-o",
                str(folder / "out"), "--keep", "id", "--memory", f"{memory}MiB", *args]
     done = subprocess.run([sys.executable, "-c", MEASURE, *command], capture_output=True, text=True,
@@ -142,7 +142,7 @@ class Claims(Endless):
 
 
 class Silent(Endless):
-    """Its model does not say how large answers are."""
+    """Its model does not report the size of answers."""
     def do_GET(self):
         self.say(200, {"name": "m", "versions": ["1"], "platform": "",
                        "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, batch.WIDTH]},

@@ -7,7 +7,7 @@ pytestmark = batch.pytestmark
 
 
 class Updated(batch.Host):
-    """Version 2, which says other things, takes over behind some calls."""
+    """Version 2, which answers differently, takes over after some calls."""
     old_calls = 10
 
     def answer(self, number, x, key):
@@ -32,7 +32,7 @@ def test_model_is_replaced_on_one_host(tmp_path):
 
 
 def test_model_is_replaced_everywhere(tmp_path):
-    """The job waits for the version that it began with, and says so; it goes on with the new one only if it is told to."""
+    """The job waits for the version that it began with, and reports it; it continues with the new one only by an option."""
     x = batch.table(tmp_path / "in", 5000)
     with batch.hosts(Updated) as (addresses, made):
         done = batch.run(tmp_path, addresses, "--max-outage", "1", "--extent-rows", "200", code=1)

@@ -262,7 +262,7 @@ class Stops(Host):
 
 
 def kill_when(job, host, most, is_time):
-    """Kills it when the host has had so many requests, and it is time."""
+    """Kills it when the host has received that many requests."""
     host.most = len(host.seen) + most
     host.gate.clear()
     running = job()
@@ -619,7 +619,7 @@ def test_a_result_file_that_was_cut_short(tmp_path):
     (["--output-file", "linked.jsonl"], "input"), (["--shard", "0/2"], "--shard"), (["--output-database", "sqlite:x.db"], "--output-database"),
     (["--compression", "zstd"], "--compression"), (["-i", ".", "--output-file", "new.jsonl"], "input")])
 def test_files_of_results_that_cannot_be(tmp_path, args, word):
-    """Told before anything is done, and the input stays what it is."""
+    """Reported before anything is done, and the input stays unchanged."""
     table(tmp_path, [request("a", "completions", prompt=["a"])])
     os.symlink("in.jsonl", tmp_path / "linked.jsonl")
     before = (tmp_path / "in.jsonl").read_bytes()
@@ -666,7 +666,7 @@ def test_tokens(tmp_path):
 
 
 def test_budget_of_tokens(tmp_path):
-    """A start ends when it is used up, with all that was paid for; the next one goes on."""
+    """A start ends when the limit is reached, with all paid answers; the next one continues."""
     table(tmp_path, ROWS)
     args = ["--api", "chat", "--prompt", "{{text}}", "--keep", "id", "--max-total-tokens", "500", "--max-in-flight-per-host", "4"]
     with hosts(Host) as (addresses, made):

@@ -48,7 +48,7 @@ def test_one_host_refuses_all(tmp_path, status):
 
 
 def test_two_of_three_hosts_refuse_all(tmp_path):
-    """Neither has ever answered, so that they agree tells nothing."""
+    """Neither has ever answered, so their agreement shows nothing."""
     x = table(tmp_path / "in", 3000)
     with hosts(refusing(400), refusing(400), Slow) as (addresses, _):
         run(tmp_path, addresses, "--batch-rows", 1)
@@ -103,7 +103,7 @@ def test_bad_rows_and_a_bad_host(tmp_path):
 
 
 def test_bad_rows_and_a_host_that_is_not_there(tmp_path):
-    """Nobody is there for a second opinion: that of the other one counts, as it answers other rows."""
+    """There is no third host: the answer of the other one counts, as it answers other rows."""
     x = table(tmp_path / "in", 3000)
     with hosts(Poisoned) as (addresses, _):
         run(tmp_path, ["127.0.0.1:1", *addresses])

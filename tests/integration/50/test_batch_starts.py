@@ -1,5 +1,5 @@
 """How `millrace batch run` begins and ends for people: keys of results, results without rows, hints in errors, names of files and
-columns, and what a refused start leaves behind."""
+columns, and what a refused start leaves."""
 import json
 import os
 
@@ -49,7 +49,7 @@ def test_an_empty_table_has_results_with_columns(tmp_path, name, text):
     run(tmp_path)
     t = batch.results(tmp_path)
     assert t.column_names == COLUMNS and len(t) == 0 and t.schema.field("y").type == pa.float32() and success(tmp_path)
-    run(tmp_path)  # finished, and says so again
+    run(tmp_path)  # finished, and reports it again
     assert len(batch.names(tmp_path)) == 1
 
 

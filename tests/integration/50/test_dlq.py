@@ -1,4 +1,4 @@
-"""Dead letters: what they say of a row, and trying them again."""
+"""Dead letters: their content, and trying them again."""
 import base64
 import json
 import random
@@ -59,7 +59,7 @@ def wide(folder, rows):
 
 
 class Moody(Host):
-    """Refuses rows as the class says."""
+    """Refuses rows by the attributes of its class."""
     refused = set()
 
     def answer(self, number, x, key):
@@ -126,7 +126,7 @@ def test_answers_that_are_no_text(tmp_path):
 
 
 def test_a_line_that_cannot_be_read(tmp_path):
-    """It has no columns to tell of."""
+    """It has no columns to report."""
     (tmp_path / "in").mkdir()
     (tmp_path / "in/0.jsonl").write_text('{"id": 0, "x": [1, 2, 3, 4], "name": "row 0"}\n{"id": 1\n')
     with hosts(Host) as (addresses, _):

@@ -16,7 +16,7 @@ from lib.server import BIN
 
 
 def merge(folder, *args, code=0, files=None):
-    """With at most so many descriptors. (A preexec_fn would run what gRPC does at a fork, which may abort.)"""
+    """With at most that many descriptors. (A preexec_fn would run what gRPC does at a fork, which may abort.)"""
     limit = ["sh", "-c", f'ulimit -n {files}; exec "$@"', "sh"] if files else []
     done = subprocess.run([*limit, str(BIN), "batch", "merge", str(folder / "out"), *map(str, args)], capture_output=True, text=True,
                           env=environment(), timeout=wait.PATIENCE)
@@ -110,7 +110,7 @@ def test_more_files_than_descriptors(tmp_path):
 
 @pytest.mark.more
 def test_killed_while_it_merges(tmp_path):
-    """Nothing is lost, nothing doubled; what it has not come to is done by the next one."""
+    """Nothing is lost or doubled; the next one does the rest."""
     x = job(tmp_path, Host)
     rng = random.Random(3)
     with hosts(Host) as (addresses, made):

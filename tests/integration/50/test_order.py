@@ -92,7 +92,7 @@ def test_a_row_that_is_late(tmp_path, order):
         process = subprocess.Popen(args, stderr=subprocess.PIPE, text=True, env=environment())
         try:
             if order == "logical":
-                # Rows far behind it are committed, and nothing else is missing.
+                # Rows far after it are committed, and nothing else is missing.
                 wait.until(lambda: sum(committed(tmp_path).values()) > 30000, "the others")
                 found = keys(tmp_path, committed(tmp_path))
                 assert found == sorted(found) and not set(range(200, 300)).intersection(found)
@@ -136,7 +136,7 @@ def test_killed_and_run_again(tmp_path, order):
 
 
 def test_dead_letters_that_become_results(tmp_path):
-    """They are behind the file that they belong to, and nothing says that all is in order any more."""
+    """They follow the file that they belong to, and the order is not claimed any more."""
     x = table(tmp_path / "in", 1000)
     refuses = type("Refuses", (Jitters,), {"refused": frozenset([33, 34, 600])})
     with hosts(refuses) as (addresses, _):

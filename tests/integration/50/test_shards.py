@@ -1,5 +1,5 @@
-"""One table, several processes with --shard: each row once over all of them, whatever the format, with kill -9 and
-starts anew; what is refused; status and merge over all."""
+"""One table, several processes with --shard: each row once over all of them, for each format, with kill -9 and
+restarts; refusals; status and merge over all."""
 import collections
 import gzip
 import json

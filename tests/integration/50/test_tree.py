@@ -1,4 +1,4 @@
-"""`millrace batch run --merge-bytes`: small files become larger ones while the job runs, and nobody waits for that."""
+"""`millrace batch run --merge-bytes`: small files become larger ones while the job runs, without delaying it."""
 import csv
 import json
 import os

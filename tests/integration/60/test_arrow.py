@@ -136,7 +136,7 @@ def test_ways_of_writing(tmp_path, form, options):
 
 
 def test_feather(tmp_path):
-    """Compressed with LZ4 unless it is told otherwise."""
+    """Compressed with LZ4 by default."""
     pyarrow.feather.write_feather(table(), tmp_path / "t.feather")
     check(dump(tmp_path / "t.feather")[1])
     assert dump(tmp_path)[0]["rows"] == [4]  # the folder
@@ -185,7 +185,7 @@ def test_columns_and_files(tmp_path):
 
 
 def test_what_cannot_be_read_is_named(tmp_path):
-    """And passed over when it is not asked for: all that is behind it is found."""
+    """And skipped when it is not asked for: all that follows is found."""
     odd = {"struct": pa.array([{"x": 1, "y": "a"}, None]), "map": pa.array([[("k", 1)], None], pa.map_(pa.string(), pa.int32())),
            "time": pa.array([1, None], pa.time64("us")), "duration": pa.array([1, None], pa.duration("s")),
            "d76": pa.array([D(1), None], pa.decimal256(50, 2)), "negative": pa.array([10, None], pa.decimal128(5, -1)),
@@ -209,7 +209,7 @@ def test_what_cannot_be_read_is_named(tmp_path):
 
 
 def test_nulls_over_values(tmp_path):
-    """What lies below a null is nobody's, and does not show."""
+    """Values below a null are undefined, and do not show."""
     valid = pa.array([True, False, True, False])
     mask = pa.array([False, True, False, True])
     text = pa.StringArray.from_buffers(4, pa.py_buffer(struct.pack("<5i", 0, 1, 3, 4, 6)), pa.py_buffer(b"abbcdd"),
@@ -291,7 +291,7 @@ def test_what_is_no_table(tmp_path):
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("compression", [None, "zstd", "lz4"])
 def test_files_that_are_cut_off_or_damaged(tmp_path, form, compression):
-    """Each is told with its name, or read without one; none is the end of the reader."""
+    """Each is reported with its name, or read without one; none crashes the reader."""
     whole = write(tmp_path / form, table(3), 5, compression=compression).read_bytes()
     path = tmp_path / ("x" + form)
     rng = random.Random(7)
@@ -310,7 +310,7 @@ def test_files_that_are_cut_off_or_damaged(tmp_path, form, compression):
 
 
 def test_big_endian(tmp_path):
-    """A schema by hand, as nothing here writes one."""
+    """A hand-made schema, as nothing here writes one."""
     for endianness in (0, 1):
         message = struct.pack("<I HHHHH xx iIhBx HHHH ihxxI I xxxx", 16, 10, 12, 8, 10, 4, 12, 16, 4, 1,
                               8, 12, 4, 8, 8, endianness, 4, 0)

@@ -1,4 +1,4 @@
-"""Tables in a storage that speaks S3, which checks signatures: found, read by ranges, and what goes wrong meanwhile."""
+"""Tables in a storage that speaks S3, which checks signatures: found, read by ranges, and faults during that."""
 import gzip
 import io
 import json
@@ -194,7 +194,7 @@ def test_an_outage_is_waited_for_and_told(storage, texts, host, tmp_path):
 
 
 class Slow(batch.Host):
-    """The table is opened when it has told the model: the reader and the job, which look whether to stop every 0.2 s, do so
+    """The table is opened when it has reported the model: the reader and the job, which check for a stop every 0.2 s, do so
     at different times."""
     folder = None
 

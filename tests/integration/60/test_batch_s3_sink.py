@@ -153,7 +153,7 @@ def test_a_committed_object_is_missed(storage, host, place, tmp_path, damage, wo
 
 @pytest.mark.parametrize("pad", [0, 50000])
 def test_answers_that_are_lost(storage, host, place, tmp_path, pad):
-    """Every request that changes something is done, told to be lost, and sent again."""
+    """Every request that changes something is done, reported as lost, and sent again."""
     seen = set()
 
     def once(method, path, number):
@@ -323,7 +323,7 @@ def test_a_finished_job_finds_more_rows(storage, place, tmp_path, kind):
 
 
 def test_a_storage_that_asks_for_more_patience_than_there_is(storage, host, place, tmp_path):
-    """Neither its pause is waited for, nor is it asked to forget what was begun, when it is away."""
+    """The job neither waits for its pause, nor asks it to abort uploads when it is away."""
     table(tmp_path, pad=50000)
     away = (503, "SlowDown", [("Retry-After", "300")])
     with s3.faulty(storage, lambda m, p, n: away if "p-0" in p and "uploadId" in p else None) as proxy:

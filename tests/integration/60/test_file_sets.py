@@ -1,5 +1,5 @@
-"""Sets of files as input of `millrace batch run` that are not all alike, or not all whole: what differs where nobody needs it
-is no trouble, each bad file is named, and what is damaged keeps nothing else from being done."""
+"""Sets of files as input of `millrace batch run` that are not all alike, or not all whole: differences in columns that are not
+needed do not matter, each bad file is named, and damage does not keep other rows from being done."""
 import decimal
 import gzip
 import json
@@ -176,7 +176,7 @@ def test_damage_in_the_middle_costs_its_row_group_only(tmp_path, crc):
 
 
 def test_a_checksum_is_wrong_although_all_can_be_read(tmp_path):
-    """Not compressed: nothing but the checksum tells. A column that is not needed is not looked at."""
+    """Not compressed: only the checksum detects it. A column that is not needed is not read."""
     x = damaged(tmp_path, True, {(0, 0): "name", (2, 3): "id"})
     said = run(tmp_path, code=1)
     assert "another checksum than its header says; it belongs to rows 3000 to 3999" in said and "2.parquet" in said
@@ -185,7 +185,7 @@ def test_a_checksum_is_wrong_although_all_can_be_read(tmp_path):
 
 @pytest.mark.parametrize("rows", [1000, 20000])
 def test_text_that_is_damaged_does_not_stop_the_others(tmp_path, rows):
-    """Among the rows that tell the types, or behind them."""
+    """Among the rows that determine the types, or after them."""
     for i in range(3):
         lines = "".join(json.dumps({"id": rows * i + k, "x": [k, k * 7 % 13, k * k % 101, 3]}) + "\n" for k in range(rows))
         (tmp_path / "in").mkdir(exist_ok=True)
@@ -201,7 +201,7 @@ def test_text_that_is_damaged_does_not_stop_the_others(tmp_path, rows):
 
 @pytest.mark.parametrize("end", ["jsonl", "csv"])
 def test_a_small_packed_file_with_a_wrong_check_stops_nothing(tmp_path, end):
-    """All of it is unpacked at once: what came before the damage counts all the same."""
+    """All of it is unpacked at once: rows before the damage count all the same."""
     (tmp_path / "in").mkdir()
     for i in range(2):
         rows = [{"id": 50 * i + k, "x": [k, 1, 2, 3]} for k in range(50)]

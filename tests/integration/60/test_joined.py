@@ -1,4 +1,4 @@
-"""Calls that are filled with rows of several extents, and what becomes of each row of them."""
+"""Calls with rows of several extents, and the outcome of each row."""
 import pytest
 
 from lib import wait
@@ -22,7 +22,7 @@ def test_small_extents_fill_calls(tmp_path):
     x = table(tmp_path / "in", 5000, files=1)
     with hosts(waits_for_rows(tmp_path)) as (addresses, made):
         run(tmp_path, addresses, *TINY, *ONE)
-        assert 50 <= made[0].calls <= 52  # 500 extents; the first call may be small, and the one that is ready behind it
+        assert 50 <= made[0].calls <= 52  # 500 extents; the first call may be small, and so may the next one
     check(tmp_path, x)
 
 
@@ -45,7 +45,7 @@ def test_dead_rows_leave_no_gaps(tmp_path):
 
 @pytest.mark.parametrize("handler,kind", [(Poisoned, "rejected"), (Broken, "failed")])
 def test_one_row_of_many_extents(tmp_path, handler, kind):
-    """Halves go through extents; the rows beside it are well, in its extent and in others."""
+    """Halves cross extents; the rows beside it succeed, in its extent and in others."""
     x = table(tmp_path / "in", 5000, files=1)
     with hosts(handler) as (addresses, made):
         run(tmp_path, addresses, "--batch-rows", 256, "--extent-rows", 50)

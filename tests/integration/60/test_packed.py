@@ -1,5 +1,5 @@
-"""Tables of text in gzip and zstd: those that Python and pyarrow pack are read, those of our own writer are read by
-them; and what is wrong with such a file is told with its place."""
+"""Tables of text in gzip and zstd: those of Python and pyarrow are read, those of our own writer are read by them,
+and faults of such a file are reported with their place."""
 import gzip
 import json
 import random
@@ -41,7 +41,7 @@ def test_read(tmp_path, end, form):
     ranges = [(15000, 20), (100, 3), (101, 2), (19990, 100), (0, 1)]
     assert dump(*(x for a, n in ranges for x in ("--range", f"0:{a}:{n}")), path)[1] == \
         [row for a, n in ranges for row in rows[a:a + n]]
-    # Several streams behind each other, one of them empty, cut within a row; the name does not tell.
+    # Several streams one after the other, one of them empty, cut within a row; the name does not show it.
     half = len(text[form]) // 2
     path = tmp_path / f"several.{form}"
     path.write_bytes(pack(text[form][:half], end) + pack(b"", end) + pack(text[form][half:], end))
@@ -90,7 +90,7 @@ def test_damage(tmp_path, end):
 
 
 def damaged(text, row):
-    """Packed without being compressed, so that a byte of damage is a byte of its row: only the checksum tells, at the end."""
+    """Packed without compression, so that a byte of damage is a byte of its row: only the checksum at the end detects it."""
     packed = gzip.compress(text, 0)
     at = packed.index(row)
     return packed[:at] + b"#" + packed[at + 1:]

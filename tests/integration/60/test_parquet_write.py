@@ -126,7 +126,7 @@ def test_statistics(tmp_path):
 
 @pytest.mark.parametrize("type_", ["I8", "I16", "I32", "I64", "U8", "U16", "U32", "U64", "F32", "F64"])
 def test_statistics_of_each_group(tmp_path, type_):
-    """Rows put in parts, groups that end within them: each group tells of its own rows only."""
+    """Rows put in parts, groups that end within them: each group has statistics of its own rows only."""
     rows = [{"v": k % 120} for k in range(3000)]
     file = write(tmp_path / "t.parquet", [Field("v", type_)], rows, "none", 1000, 97)
     first = 0

@@ -125,7 +125,7 @@ def test_types(pg, tmp_path):
 
 
 def test_goes_on_where_it_was(pg, tmp_path):
-    """Rows that others change meanwhile are read as they were when the start began."""
+    """Rows that others change during the job are read as they were when the start began."""
     x = fill(pg, 9000)
 
     class Stops(Host):

@@ -132,7 +132,7 @@ def test_killed_at_random(pg, tmp_path):
 
 @pytest.mark.parametrize("how", ["backend", "server"])
 def test_a_connection_that_is_lost(pg, tmp_path, how):
-    """While the job runs: it goes on by itself, and nothing is there twice."""
+    """While the job runs: it continues by itself, and no row is there twice."""
     x = table(tmp_path / "in", 6000)
     ending = threading.Lock()
 
@@ -152,7 +152,7 @@ def test_a_connection_that_is_lost(pg, tmp_path, how):
 
 
 def test_a_commit_whose_end_nobody_saw(pg, tmp_path):
-    """The connection is lost behind the commit: it is found, and not made again."""
+    """The connection is lost after the commit: the commit is found, and not repeated."""
     x = table(tmp_path / "in", 300, files=1)
     seen = []
 
@@ -160,7 +160,7 @@ def test_a_commit_whose_end_nobody_saw(pg, tmp_path):
         def answer(self, number, x, key):
             if not seen:
                 seen.append(number)
-                # a transaction that is over, and of which the client does not hear, as it waits for a standby
+                # a transaction that is committed without an answer to the client, as it waits for a standby
                 pg.psql("alter system set synchronous_standby_names = 'nobody'; select pg_reload_conf()")
 
                 def end():
@@ -243,7 +243,7 @@ def test_a_full_disk_of_the_server(pg, tmp_path):
     (None, "permission denied"),
 ])
 def test_a_table_that_does_not_fit(pg, tmp_path, made, why):
-    """Nothing is changed there, and the job goes on when it was mended."""
+    """Nothing is changed there, and the job continues when it is repaired."""
     x = table(tmp_path / "in", 10)
     where = sink(pg)
     if made:

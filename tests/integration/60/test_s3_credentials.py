@@ -192,7 +192,7 @@ def test_signatures_for_sts_are_those_of_others(storage, host, tmp_path):
 
 
 def test_expired_credentials_are_replaced(storage, host, tmp_path):
-    """The storage says so, in the midst of a job."""
+    """The storage reports it, in the middle of a job."""
     with giver(storage) as g, s3.faulty(storage, lambda method, path, number: (400, "ExpiredToken", []) if number > 2 and g.given < 2 else None) as proxy:
         (tmp_path / "token").write_text(WEB_TOKEN)
         for i in range(4):
@@ -223,7 +223,7 @@ def test_credentials_are_renewed_before_they_run_out(storage, tmp_path):
 
 
 def test_a_renewal_that_fails_is_tried_again(storage, tmp_path):
-    """The old ones serve meanwhile."""
+    """The old ones are used in between."""
     renewed = threading.Event()
 
     class Waits(batch.Host):

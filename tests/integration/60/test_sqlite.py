@@ -152,7 +152,7 @@ def test_files_that_are_none(tmp_path):
 
 
 def test_plan(tmp_path):
-    """Rows of a table are counted, those of a query are not, unless the probe comes to their end."""
+    """Rows of a table are counted, those of a query are not, unless the probe reaches their end."""
     sqlite_table(tmp_path / "rows.db", 21000)
     with hosts(Host) as (addresses, _):
         plan = json.loads(run(tmp_path, addresses, source(tmp_path), "--plan", "--json").stdout)

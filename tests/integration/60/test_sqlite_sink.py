@@ -66,7 +66,7 @@ def test_with_little_memory(tmp_path):
 
 @pytest.mark.parametrize("mode", ["delete", "wal"])
 def test_killed_at_each_sync(tmp_path, mode):
-    """The file is source and sink of the job; whatever came to disk, each row is there once in the end."""
+    """The file is source and sink of the job; whatever was on disk, each row is there once in the end."""
     x = sqlite_table(tmp_path / "out.db", 2000)
     ask(tmp_path, f"pragma journal_mode={mode}")
     with hosts(Poisoned) as (addresses, _):
@@ -169,7 +169,7 @@ def test_a_locked_file_is_waited_for(tmp_path):
 
 
 def test_a_file_that_stays_locked(tmp_path):
-    """The job ends when its time is over, and goes on another time."""
+    """The job ends after its time limit, and continues at the next start."""
     x = table(tmp_path / "in", 2000)
     held = []
 
@@ -201,7 +201,7 @@ def test_a_table_that_does_not_fit(tmp_path, made, why):
 
 
 def test_a_table_that_refuses_rows(tmp_path):
-    """What was committed stays, and the job goes on when the table was mended."""
+    """Committed rows stay, and the job continues when the table is repaired."""
     x = table(tmp_path / "in", 2000, files=1)
     ask(tmp_path, "create table results (id INTEGER PRIMARY KEY, name, y, z, at DEFAULT CURRENT_TIMESTAMP)")
     ask(tmp_path, "create trigger stop before insert on results when new.id = 1500 begin select raise(abort, 'no 1500'); end")
@@ -214,7 +214,7 @@ def test_a_table_that_refuses_rows(tmp_path):
 
 
 def test_a_database_that_lost_rows(tmp_path):
-    """A backup from before, or no table: not a job that goes on as if nothing were."""
+    """An older backup, or no table: the job does not continue as if nothing had happened."""
     table(tmp_path / "in", 3000, files=1)
 
     class Stops(Host):

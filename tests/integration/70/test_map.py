@@ -234,7 +234,7 @@ def test_error_column_needs_nulls():
 
 
 class Pipe:
-    """The filter, and whoever talks to it line by line."""
+    """The filter, and a peer that talks to it line by line."""
 
     def __init__(self, addresses, *args, **more):
         self.process = subprocess.Popen(command(addresses, *args), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -247,7 +247,7 @@ class Pipe:
         self.process.kill()
         self.process.wait()
         for end in (self.process.stdin, self.process.stdout, self.process.stderr):
-            with contextlib.suppress(BrokenPipeError):  # what was said to one that had ended
+            with contextlib.suppress(BrokenPipeError):  # what was sent to one that had ended
                 end.close()
 
     def say(self, text):
@@ -297,7 +297,7 @@ def test_standard_output_is_closed():
         pipe.process.stdout.close()
         pipe.say(row(1) + "\n")  # the input stays open
         assert pipe.process.wait(wait.PATIENCE) == 1
-        said = pipe.process.stderr.read()  # by the write, or where that is yet to come by a look at the pipe
+        said = pipe.process.stderr.read()  # by the write, or before that by a poll of the pipe
         assert b"'stdout': cannot write: Broken pipe" in said or b"'stdout': nobody reads it any more" in said, said
 
 
@@ -393,7 +393,7 @@ def test_memory_is_bounded_when_nobody_reads():
         writer = threading.Thread(target=lambda: (process.stdin.write(lines(10000).encode()), process.stdin.close()))
         writer.start()
         calls = -1
-        while calls < made[0].calls or calls == 0:  # until nothing goes on any more
+        while calls < made[0].calls or calls == 0:  # until nothing moves any more
             calls = made[0].calls
             time.sleep(1 * wait.SLOW)
         assert calls < 10000 / 50 / 2

@@ -191,7 +191,7 @@ def test_an_answer_waits_for_no_more_input():
 
 
 def test_nobody_reads_any_more():
-    """Whoever ran the filter was killed: it ends, although no host is there and its input stays open."""
+    """The parent of the filter was killed: it ends, although no host is up and its input stays open."""
     with Pipe(["127.0.0.1:1"]) as pipe:
         pipe.send(stream(batch(0, 10))[:-8])
         pipe.process.stdout.close()

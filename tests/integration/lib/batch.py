@@ -1,7 +1,7 @@
 """Batch jobs: tables, hosts and what must hold of the results.
 
 The hosts are small servers of our own, so that each fault is known: y is the sum of x, and z is 10 x the key. What must
-hold whatever they do: each row is in the results once, with its own answer, or is a dead letter that says why.
+hold whatever they do: each row is in the results once, with its own answer, or is a dead letter with the reason.
 """
 import collections
 import contextlib
@@ -186,7 +186,7 @@ def asked(folder):
 
 
 def waits_for_memory(status, in_flight=0):
-    """Nothing moves until memory is given back, or one of so many calls is answered."""
+    """Nothing moves until memory is freed, or one of that many calls is answered."""
     return status.get("reader") == "waits for memory" and sum(h["in_flight"] for h in status["hosts"]) == in_flight
 
 
@@ -201,7 +201,7 @@ def dead(folder):
 
 
 def check(folder, x, gone=()):
-    """All rows but those that are gone, once each, each with its own answer."""
+    """All rows but the missing ones, once each, each with its own answer."""
     t = results(folder)
     key = t["id"].to_numpy()
     want = numpy.setdiff1d(numpy.arange(len(x)), gone)

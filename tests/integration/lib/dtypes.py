@@ -36,7 +36,7 @@ class DType:
         return np.frombuffer(raw, dtype=self.numpy).tolist()
 
     def array(self, values, shape=None):
-        """As the numpy array that tritonclient wants."""
+        """As the numpy array that tritonclient takes."""
         if self.name == "BYTES":
             a = np.array([as_bytes(v) for v in values], dtype=np.object_)
         else:

@@ -24,5 +24,5 @@ def cpu_seconds(server):
 
 
 def in_flight(server):
-    """(requests in queues, bytes of requests): both 0 when nobody is being answered."""
+    """(requests in queues, bytes of requests): both are 0 when no request is in flight."""
     return (value(server, "nv_inference_pending_request_count"), value(server, "millrace_block_bytes", use="requests"))

@@ -1,4 +1,4 @@
-"""Small ONNX models whose answer tells which of them answered."""
+"""Small ONNX models whose answers identify them."""
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
@@ -24,7 +24,8 @@ def heavy(matrices, size):
 
 
 def filler(elements=None):
-    """Many FP32 from one INT64: as many as it says, in memory that ONNX Runtime takes itself, or so many, in memory that it is given."""
+    """Many FP32 from one INT64: as many as its value, in memory that ONNX Runtime allocates, or a fixed number, in memory that
+    it is given."""
     nodes, weights = [helper.make_node("ConstantOfShape", ["INPUT0"], ["OUTPUT0"])], []
     if elements:
         nodes = [helper.make_node("Cast", ["INPUT0"], ["one"], to=TensorProto.FLOAT), helper.make_node("Expand", ["one", "shape"], ["OUTPUT0"])]

@@ -1,4 +1,4 @@
-"""A gRPC client that knows nothing but what the server's reflection tells: stubs made at run time."""
+"""A gRPC client that knows only the server's reflection: stubs made at run time."""
 from types import SimpleNamespace
 
 import grpc

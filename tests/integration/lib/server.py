@@ -89,7 +89,7 @@ class Server:
     def url(self, kind="http"):
         return f"127.0.0.1:{self.ports[kind]}"
 
-    # ---- what it says ----
+    # ---- its output ----
 
     def out(self):
         return self.out_path.read_text(errors="replace")
@@ -133,7 +133,7 @@ class Server:
         return code
 
     def stop(self):
-        """SIGTERM, unless it was told already, and it must end with 0."""
+        """Sends SIGTERM unless that was done already; it must end with 0."""
         self.checked = True
         if self.running and not self.signalled:
             self.signal()

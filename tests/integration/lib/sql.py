@@ -43,7 +43,7 @@ def run(folder, addresses, source, *args, code=0, verb="run", env=None):
 
 
 def check_rows(rows, x, gone=()):
-    """All rows but those that are gone, once each, each with its own answer: (id, name, y, z) each."""
+    """All rows but the missing ones, once each, each with its own answer: (id, name, y, z) each."""
     want = numpy.setdiff1d(numpy.arange(len(x)), gone)
     assert sorted(r[0] for r in rows) == want.tolist()
     sums = x.sum(axis=1, dtype=numpy.float32)

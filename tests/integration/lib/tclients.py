@@ -1,4 +1,4 @@
-"""NVIDIA's tritonclient in its four kinds behind one face, so that one table of tests serves all of them."""
+"""NVIDIA's tritonclient in its four kinds with one interface, so that one table of tests serves all of them."""
 import asyncio
 
 import numpy as np

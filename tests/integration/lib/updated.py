@@ -1,4 +1,4 @@
-"""A server with large models that get new versions while somebody asks them all the time, and what the system says of it."""
+"""A server with large models that get new versions under constant requests, and the statistics of the system."""
 import os
 import re
 import threading
@@ -52,7 +52,7 @@ class Dense:
 
 
 class Asker(threading.Thread):
-    """Asks a model again and again until it is told to stop; keeps each different answer."""
+    """Queries a model repeatedly until it is stopped; keeps each different answer."""
 
     def __init__(self, server, model, pause=0.002):
         super().__init__()
@@ -70,7 +70,7 @@ class Asker(threading.Thread):
             self.problems.append(repr(e))
 
     def some_more(self, count=20):
-        """Until so many more have been answered."""
+        """Until that many more have been answered."""
         goal = self.asked + count
         wait.until(lambda: self.asked >= goal or self.problems, "answers")
 
@@ -116,8 +116,8 @@ class Updated:
         wait.until(lambda: set(self.versions(name).values()) <= {"READY", "UNLOADED", "FAILED"}, "the versions to settle")
 
     def update(self, name="dense"):
-        """A new version takes the place of the old one, which has gone when this returns. Every answer meanwhile was one
-        of the two."""
+        """A new version replaces the old one, which is unloaded when this returns. Every answer in between is that of one of the
+        two."""
         model, askers = self.models[name], [a for a in self.askers if a.model == name]
         with Rest(self.server.http) as rest, Control(self.server) as control:
             before = ask(rest, name)
@@ -131,7 +131,7 @@ class Updated:
         assert self.versions(name)[model.number] == "READY"
         model.remove(model.number - 1)
 
-    # ---- what the system says ----
+    # ---- statistics of the system ----
 
     def threads(self):
         """Names of the threads, by number."""

@@ -42,7 +42,7 @@ def is_alive(pid):
 
 
 def of_threads(pid, name):
-    """The text of that file of each thread of a process, but of those that end meanwhile."""
+    """The text of that file of each thread of a process, except of threads that end in between."""
     found = []
     for task in Path(f"/proc/{pid}/task").iterdir():
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):

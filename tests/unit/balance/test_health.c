@@ -393,7 +393,7 @@ static void the_last_host_is_tried_every_ten_seconds(void **state)
     assert_false(mr_balance_is_stalled(h.r, NULL));
     assert_int_equal(burst_take(&h, 1), 2);
     assert_int_not_equal(h.burst[0].host, h.burst[1].host);
-    /* What failed meanwhile does not make the next ejection longer. */
+    /* Failures during an ejection do not make the next one longer. */
     h.now += LATENCY;
     burst_done(&h, MR_BALANCE_OK);
     eject_first(&h, MR_BALANCE_FAILED);

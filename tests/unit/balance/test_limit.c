@@ -83,7 +83,7 @@ static void grows_only_when_used(void **state)
     mr_balance_free(&h.r);
 }
 
-/* A host that has become ten times slower for good is used up to its slots again. */
+/* A host that has become ten times slower permanently is used up to its slots again. */
 static void learns_that_a_host_is_slower_now(void **state)
 {
     struct harness h;

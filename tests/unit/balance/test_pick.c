@@ -42,7 +42,7 @@ static void a_slow_host_gets_few_and_is_not_forgotten(void **state)
     mr_balance_free(&h.r);
 }
 
-/* Nobody waits for its answers to the end, so that there are none: their age tells enough. */
+/* Its answers are never waited for to the end, so there are none: their age is enough. */
 static void a_host_whose_calls_are_given_up_gets_few(void **state)
 {
     struct harness h;
@@ -192,7 +192,7 @@ static void weights_bound_what_a_host_has(void **state)
     mr_balance_free(&r);
 }
 
-/* Answers whose length nobody knew before: ten times as long is no slower host. */
+/* Answers of unknown length: a ten times longer one does not mean a slower host. */
 static void sizes_that_come_with_the_answer(void **state)
 {
     struct mr_balance_view v;
@@ -213,7 +213,7 @@ static void sizes_that_come_with_the_answer(void **state)
     mr_balance_free(&h.r);
 }
 
-/* Beyond what its calls have shown that it takes, and never beyond what somebody has said. */
+/* Beyond the limit that its calls have shown, and never beyond a configured one. */
 static void one_host_and_no_other(void **state)
 {
     struct mr_balance_call c[8];

@@ -31,7 +31,7 @@ static void fault(struct sim_host *h, enum sim_fault f, double share)
     h->fault_share = share;
 }
 
-/* Seconds that `rows` take at so many slots. */
+/* Seconds that `rows` take with that many slots. */
 static double at_slots(double rows, double slots)
 {
     return rows * SERVICE / slots;

@@ -13,7 +13,7 @@ struct hist_buckets {
     unsigned (*bucket)(uint64_t value);
     uint64_t (*upper)(unsigned bucket);
     unsigned count;
-    uint64_t end; /* behind the last bucket's upper edge */
+    uint64_t end; /* above the last bucket's upper edge */
     double error; /* of a value, as a share of it */
 };
 

@@ -180,7 +180,7 @@ static void note(void *ctx)
 {
     char **at = ctx;
 
-    /* The address says which of the notes it is. */
+    /* The address identifies the note. */
     *(*at)++ = 'x';
 }
 

@@ -59,7 +59,7 @@ static void wraps(void **state)
     MR_WRAP(&err, MR_E_UNAVAILABLE, "%s", "host");
     assert_int_equal(err.status, MR_E_UNAVAILABLE);
     assert_int_equal(err.flags, MR_ERR_RETRYABLE);
-    /* Nothing was said yet. */
+    /* No message is set yet. */
     err = (struct mr_err){0};
     MR_WRAP(&err, MR_E_IO, "reading");
     assert_string_equal(err.msg, "reading: input/output error");

@@ -75,7 +75,7 @@ static void chains(void **state)
     mr_mailbox_post(&box, &n[0].mail);
     n[1].mail.next = &n[2].mail;
     n[2].mail.next = &n[3].mail;
-    /* What `next` of the last says does not matter. */
+    /* The value of `next` of the last one does not matter. */
     n[3].mail.next = &n[5].mail;
     mr_mailbox_post_chain(&box, &n[1].mail, &n[3].mail);
     mr_mailbox_post_chain(&box, &n[4].mail, &n[4].mail);

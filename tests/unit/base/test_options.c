@@ -130,7 +130,7 @@ struct fixture {
     int rc;
 };
 
-/* Arguments are separated by blanks; a '~' inside stands for a blank. */
+/* Arguments are separated by blanks; a '~' inside represents a blank. */
 static void parse_env(struct fixture *f, const char *line, const char *const *env, size_t max_args)
 {
     static char text[1024];
@@ -209,7 +209,7 @@ static void command_line(void **state)
     mr_options_fini(&f.o);
 }
 
-/* Triton's command lines say both "--allow-http=false" and "--allow-http false". */
+/* Triton accepts both "--allow-http=false" and "--allow-http false". */
 static void bools(void **state)
 {
     (void)state;

@@ -429,7 +429,7 @@ static void the_cache_limit_drops_what_is_stale(void **state)
     struct mr_block *fresh = b;
     mr_block_unref(&b);
     assert_true(mr_block_get_stats().cached_bytes <= 10 * MIB);
-    /* The sizes that nobody wants any more went, the new one stayed. */
+    /* The unused sizes were freed, the new one stayed. */
     b = mr_block_new(8 * MIB);
     assert_ptr_equal(b, fresh);
     mr_block_unref(&b);
@@ -524,7 +524,7 @@ static void foreign_memory(void **state)
     mr_block_unref(&a);
 }
 
-/* What is there is counted, whatever the budget. */
+/* Allocated memory is counted, whatever the budget. */
 static void adopted_memory(void **state)
 {
     char text[] = "foreign";

@@ -1,5 +1,5 @@
-/* Long work in turns: when it gets them, that all get theirs, and every way in which it ends. Counted, not timed: a line
- * whose slice is 0 gives one look at the clock per turn. */
+/* Long work in turns: when it gets them, fairness, and every way in which it ends. Counted, not timed: a queue with a slice
+ * of 0 gives one check of the clock per turn. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -84,7 +84,7 @@ static void test_short_work_is_done_at_once(void **state)
     mr_turns_add(&line, &j.turn);
     assert_int_equal(j.done_at, 10);
     assert_true(mr_turns_is_empty(&line));
-    /* Nor does it wait while others stand in the line. */
+    /* Nor does it wait while others are in the queue. */
     line.slice_ns = 0;
     mr_turns_add(&line, &long_one.turn);
     line.slice_ns = INT64_C(1000000000000);
@@ -142,7 +142,7 @@ static void test_ended(void **state)
     mr_turns_add(&line, &fresh.turn);
     mr_turn_end(&begun.turn, MR_E_CANCELLED);
     mr_turn_end(&fresh.turn, MR_E_CANCELLED);
-    mr_turn_end(&fresh.turn, MR_E_CLOSED); /* the first reason stands */
+    mr_turn_end(&fresh.turn, MR_E_CLOSED); /* the first reason counts */
     assert_int_equal(dones, 0);
     /* They go first, as what they hold is wanted back. */
     mr_turns_run(&line);
@@ -191,7 +191,7 @@ static void test_refused(void **state)
     mr_turns_fini(&line);
 }
 
-#define MANY 600 /* more than may have begun at a time */
+#define MANY 600 /* more than may have started at a time */
 
 static void test_many(void **state)
 {

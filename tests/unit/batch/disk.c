@@ -232,7 +232,7 @@ static void leave(unsigned variant)
     char path[80];
 
     mr_rng_seed(&rng, disk.orders.seed * 1000 + disk.orders.crash_at * 10 + variant);
-    const uint64_t often = variant % 2 ? 2 : 4; /* one in two is there, or three in four */
+    const uint64_t often = variant % 2 ? 2 : 4; /* one in two is on disk, or three in four */
     for (size_t i = 0; i < disk.ops.len; i++) {
         const enum fate fate = disk.ops.at[i].fate;
         counts[i] =
@@ -265,7 +265,7 @@ static void trace(char kind)
     }
 }
 
-/* One more call. is_loud: a failure of it must be reported by whoever made it. */
+/* One more call. is_loud: its caller must report a failure of it. */
 static enum answer count_call(bool is_write, bool is_loud)
 {
     const struct disk_orders *o = &disk.orders;
@@ -366,7 +366,7 @@ int __wrap_unlinkat(int dir, const char *path, int flags)
     int folder;
     const bool is_ours = resolve(dir, path, &folder, &name);
 
-    /* Files that are left over are no loss; that the job is finished must not be said wrongly. */
+    /* Leftover files are not a loss; the job must not be reported as finished wrongly. */
     if (is_ours && count_call(false, strcmp(path, "_SUCCESS") == 0) == FAIL) {
         return -1;
     }
@@ -385,7 +385,7 @@ int __wrap_close(int fd)
     if (node >= 0) {
         disk.node_of_fd[fd] = -1;
     }
-    const int rc = __real_close(fd); /* also when it fails the descriptor is gone */
+    const int rc = __real_close(fd); /* the descriptor is closed also on failure */
     if (fails) {
         errno = disk.orders.fail_errno;
         return -1;

@@ -40,7 +40,7 @@ struct disk_orders {
     void (*visit)(void);
 };
 
-/** Orders from now on. What is below base counts as on disk. */
+/** Sets the faults. Calls below base count as on disk. */
 void disk_begin(const struct disk_orders *orders);
 /** Calls counted so far. */
 uint64_t disk_calls(void);

@@ -127,7 +127,7 @@ static void parts_are_their_rows(void **state)
     fini(&f);
 }
 
-/* Whoever keeps a part keeps the body, and all parts together answer for all of it. */
+/* A part keeps the body alive, and all parts together account for all of it. */
 static void parts_share_the_body(void **state)
 {
     struct fixture f;

@@ -1,4 +1,4 @@
-/* Columns as inputs: every way in which a row can be wrong is told of that row, and what is sent is what was there. */
+/* Columns as inputs: every fault of a row is reported for that row, and the sent values equal those of the table. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -215,7 +215,7 @@ static void nulls(void **state)
     fini(&f);
 }
 
-/* A mask tells the nulls of a column, which are then no faults of their rows. */
+/* A mask marks the nulls of a column, which are then not faults of their rows. */
 static void masks(void **state)
 {
     const struct mr_batch_map maps[] = {{"k", "mask(x)"}};

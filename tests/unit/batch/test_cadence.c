@@ -20,7 +20,7 @@ static void files_become_older_with_the_job(void **state)
     assert_int_equal(cadence_commit_ns(INT64_MAX), 60 * MR_NS_PER_S);
 }
 
-/* The begin of each file and its end, one behind the other, for an hour. */
+/* The start and the end of each file, one after the other, for an hour. */
 static void files_of_an_hour(void **state)
 {
     int64_t at_ns = 0;

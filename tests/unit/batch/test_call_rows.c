@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "batch/policy/call_rows.h"
 
-/* A host that is well with up to so many rows; the part of balance is played by `failures`: three in a row are doubtful. */
+/* A host that works with up to that many rows. `failures` stands in for balance: three in a row make it doubtful. */
 struct fixture {
     struct call_rows rows;
     uint64_t takes;

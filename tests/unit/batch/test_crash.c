@@ -1,6 +1,6 @@
 /* A small job over the manifest, on a disk that stops: at every call that touches a file, by kill and by loss
  * of power; with every call failing; with another process taking over at every call. Whatever happens, in the
- * end each row is there exactly once, and what was reported as committed never goes away. */
+ * end each row is there exactly once, and rows reported as committed are never lost. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -238,7 +238,7 @@ static int merge(struct mr_manifest *m, struct mr_err *err)
     return rc;
 }
 
-/* Another process took the job over, knows more and says more. */
+/* Another process has taken the job over, and its state is newer. */
 static bool was_visited;
 
 static int check_claims(const struct mr_manifest *m)
@@ -296,7 +296,7 @@ static int run_job(void)
         shared->errors++;
         return !was_visited && strstr(err.msg, "damaged") ? bad("open", &err) : AGAIN;
     }
-    m->history_most = 0; /* the log is written anew by merges */
+    m->history_most = 0; /* merges rewrite the log */
     int result = check_claims(m);
     shared->claims.epoch = mr_manifest_epoch(m);
     while (result == DONE && !mr_manifest_is_finished(m)) {
@@ -310,8 +310,7 @@ static int run_job(void)
             result = rc == MR_E_CLOSED || ++tries == 3 ? AGAIN : DONE;
         }
     }
-    shared->errors +=
-        m->history_most > 0; /* only the log could not be written anew, which may wait */
+    shared->errors += m->history_most > 0; /* only the rewrite of the log failed, which may wait */
     mr_manifest_close(&m);
     return result;
 }
@@ -369,7 +368,7 @@ static void fresh(void)
     memset(shared, 0, sizeof *shared);
 }
 
-/* ---- what is there in the end ---- */
+/* ---- the final state ---- */
 
 static void count_rows(const char *text, int kind, unsigned seen[FILES][ROWS_MOST])
 {
@@ -472,7 +471,7 @@ static void run_to_end(void)
     verify();
 }
 
-/* Calls of a job that nobody disturbs. */
+/* Calls of an undisturbed job. */
 static uint64_t calls_of_all(char trace[DISK_TRACE_MOST])
 {
     struct disk_orders calm = orders_for(0);
@@ -700,8 +699,8 @@ static void killed_after_a_failure(void **state)
     }
 }
 
-/* Some call fails, the job goes on, and then the power is lost: nothing that a later sync has not really
- * brought to disk may have been reported. */
+/* Some call fails, the job continues, and then the power is lost: nothing may have been reported that no later sync has
+ * really brought to disk. */
 static void power_lost_after_a_failure(void **state)
 {
     char trace[DISK_TRACE_MOST];

@@ -10,8 +10,8 @@
 #include "base/mem.h"
 #include "batch/policy/grow.h"
 
-/* A host that needs so long for a call and for each row of it, one call at a time; calls have what grow says and the host
- * takes. */
+/* A host with a fixed time for a call and for each row of it, one call at a time; calls have as many rows as grow and the
+ * host allow. */
 struct host {
     struct grow grow;
     struct grow_now now;

@@ -1,4 +1,4 @@
-/* What a job's folder says after commits, merges, restarts and damage. Crashes are in test_crash.c. */
+/* The state of a job's folder after commits, merges, restarts and damage. Crashes are in test_crash.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -623,7 +623,7 @@ static void one_process_at_a_time(void **state)
     mr_manifest_close(&m);
 }
 
-/* A process that lost its lock: whatever it does from then on, it changes nothing and is told so. */
+/* A process that has lost its lock: whatever it does afterwards, it changes nothing and gets an error. */
 static void a_zombie_changes_nothing(void **state)
 {
     const struct mr_manifest_extent extent = {0, 10, 10};
@@ -636,7 +636,7 @@ static void a_zombie_changes_nothing(void **state)
     (void)state;
     commit_rows(zombie, 0, 0, 10);
     run("rm", "/LOCK");
-    /* It was also about to write its log anew. */
+    /* It was also about to rewrite its log. */
     char path[128];
     snprintf(path, sizeof path, "%s/.tmp-manifest.log", folder);
     const int half_written = open(path, O_WRONLY | O_CREAT, 0666);

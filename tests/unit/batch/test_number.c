@@ -1,4 +1,4 @@
-/* Casts of numbers: what fits arrives as it was, what does not is found and told. */
+/* Casts of numbers: values that fit stay equal, and others are detected and reported. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -117,7 +117,7 @@ static void test_to_floats(void **state)
     const double d = 0.1;
     const uint16_t half = 0x3c00; /* 1 */
     const int32_t date = 19000;
-    const __int128_t decimal = -12345; /* two digits behind the point */
+    const __int128_t decimal = -12345; /* two digits after the point */
     uint8_t packed[16];
     double d64;
     float d32;

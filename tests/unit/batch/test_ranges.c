@@ -54,7 +54,7 @@ static bool all_are(const bool *bits, uint64_t first, uint64_t end, bool value)
     return true;
 }
 
-/* The array says what the ranges must be, and how few of them. */
+/* The array gives the expected ranges, and their least number. */
 static void check(const struct mr_ranges *r, const bool *bits)
 {
     uint64_t rows = 0;

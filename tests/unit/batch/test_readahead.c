@@ -25,7 +25,7 @@ static void a_source_that_pauses(void **state)
     struct readahead a = {0};
 
     (void)state;
-    assert_false(readahead_holds(&a, 0, 0, 1)); /* before the first row: that says nothing */
+    assert_false(readahead_holds(&a, 0, 0, 1)); /* before the first row: that has no meaning */
     assert_true(readahead_holds(&a, 10, READAHEAD_BYTES, 1));
     assert_false(readahead_holds(&a, 5, READAHEAD_BYTES / 2, 1));
     assert_false(readahead_holds(&a, 0, 0, 1)); /* it was held, and then there were none */

@@ -1,4 +1,4 @@
-/* What becomes of rows whose calls end badly: single events, and jobs with hosts that fail in simulated time. */
+/* Decisions about rows whose calls fail: single events, and jobs with hosts that fail in simulated time. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -329,7 +329,7 @@ static void split(struct job *j, const struct work *w, const struct retry_decisi
     }
 }
 
-/* Where nothing else is left, a row that is known to be good tells whether hosts are well. */
+/* Where nothing else is left, a known-good row shows whether hosts work. */
 static void wait(struct job *j, struct work *w, const struct retry_decision *d)
 {
     const int64_t most_ns = MR_MIN(BACKOFF_NS << MR_MIN(d->tries - 1, 20u), BACKOFF_MOST);
@@ -641,7 +641,7 @@ static struct retry_decision ended(struct fixture *f, size_t host, uint64_t rows
     return retry_policy_ended(&f->policy, &f->work, &e);
 }
 
-/* Rows of another work that are answered meanwhile. */
+/* Rows of another work that are answered in between. */
 static void another_succeeds(struct fixture *f, size_t host)
 {
     struct retry_work other = {0};

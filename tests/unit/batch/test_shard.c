@@ -14,7 +14,7 @@
 
 struct table {
     size_t files;
-    int64_t counted[FILES_MOST]; /* as the source says: -1 where it does not know */
+    int64_t counted[FILES_MOST]; /* as the source reports them: -1 where they are unknown */
     uint64_t rows[FILES_MOST];
 };
 

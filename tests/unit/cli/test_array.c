@@ -125,7 +125,7 @@ static void strings(void **state)
                         "3",
                         a.data.len);
     mr_array_fini(&a);
-    /* what is not JSON is one string as it stands */
+    /* text that is not JSON is one string */
     assert_int_equal(parse("hello, world", MR_DTYPE_BYTES, &a, &err), MR_OK);
     assert_int_equal(a.rank, 0);
     assert_memory_equal(a.data.ptr, "\x0c\0\0\0hello, world", 16);

@@ -52,7 +52,7 @@ static int scratch(void)
     return fd;
 }
 
-/* Words are separated by single blanks; '_' in a word stands for a blank. %H and %G: the two addresses,
+/* Words are separated by single blanks; '_' in a word represents a blank. %H and %G: the two addresses,
  * %W: the scratch folder. input: standard input, or NULL. Returns the exit code. */
 static int run(const char *line, const char *input)
 {

@@ -32,7 +32,7 @@ static int parse(int version, const char *header, const void *data, size_t len, 
     mr_bytes file = make(&b, version, header, data, len);
 
     mr_array_init(a);
-    /* exactly as many bytes as there are, so that a read behind them is seen */
+    /* exactly as many bytes as there are, so that a read past them is detected */
     uint8_t *copy = mr_alloc(file.len);
     memcpy(copy, file.ptr, file.len);
     int rc = mr_npy_parse((mr_bytes){copy, file.len}, a, err);

@@ -1,4 +1,4 @@
-/* `millrace perf`: the values that its options stand for, and what it fills inputs with. */
+/* `millrace perf`: the values of its options, and the content of its inputs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

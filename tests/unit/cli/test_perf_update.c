@@ -13,7 +13,7 @@
 
 #define MS MR_NS_PER_MS
 
-/* ---- what servers say ---- */
+/* ---- replies of servers ---- */
 
 static void times(void **state)
 {
@@ -164,7 +164,7 @@ static void phases_lie_where_the_server_says(void **state)
     assert_int_equal(row.shift_ns, 400 * MR_NS_PER_S);
     assert_period(row.phases[PERF_PHASE_LOAD], 509000, 510000);
     assert_period(row.phases[PERF_PHASE_RELEASE], 510600, 511000);
-    /* What was there before belongs to nobody, and without a load the call is what there was. */
+    /* Earlier times belong to no window, and without a load the call is the whole. */
     row = call(109000, 110600);
     perf_update_phases(&l, 11000 * MS, 100 * MR_NS_PER_S, &row);
     assert_period(row.phases[PERF_PHASE_LOAD], 109000, 110600);
@@ -189,7 +189,7 @@ static void a_failed_load_ends(void **state)
     assert_period(row.phases[PERF_PHASE_PUBLISH], 0, 0);
 }
 
-/* ---- what the kernel says ---- */
+/* ---- counters of the kernel ---- */
 
 static void kernel_texts(void **state)
 {

@@ -1,5 +1,5 @@
 /* The options of `millrace serve`: the table agrees with the server's defaults, Triton's command lines
- * are understood, and what contradicts itself is told. */
+ * are understood, and contradictions are reported. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -47,7 +47,7 @@ static void done(struct parsed *p)
     mr_options_fini(&p->o);
 }
 
-/* What the table says as a default is what the server does without being told. */
+/* The defaults in the table are those of the server. */
 static void defaults_agree(void **state)
 {
     (void)state;

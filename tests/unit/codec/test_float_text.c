@@ -129,7 +129,7 @@ static void float_midpoints(void **state)
         check_text(text);
         snprintf(text, sizeof text, "%.60g", middle);
         check_text(text);
-        /* A digit far behind tips it over. */
+        /* A digit far after the point decides the rounding. */
         if (!strchr(text, 'e') && strchr(text, '.')) {
             strcat(text, "00000000000000000000000000000001");
             check_text(text);

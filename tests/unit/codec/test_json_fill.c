@@ -183,7 +183,7 @@ static void depth_is_limited(void **state)
     assert_non_null(strstr(err.msg, "JSON nesting depth exceeds maximum allowed limit (100)"));
 }
 
-/* A fill inside of an object leaves the reader behind the array. */
+/* A fill inside an object leaves the reader after the array. */
 static void goes_on_behind(void **state)
 {
     (void)state;

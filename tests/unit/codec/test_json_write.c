@@ -35,7 +35,7 @@ static void strings(void **state)
     }
 }
 
-/* Each byte at each place, whatever number of bytes is looked at in one go. */
+/* Each byte at each place, for any number of bytes that is scanned at once. */
 static void each_byte_at_each_place(void **state)
 {
     (void)state;

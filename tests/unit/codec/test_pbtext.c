@@ -214,7 +214,7 @@ static void refusals(void **state)
 }
 
 /* No message type nests without end, so what is too deep is found by the descriptor; the text must
- * still be refused without a deep stack, wherever it goes on. */
+ * still be refused without a deep stack, wherever it continues. */
 static void depth_bomb(void **state)
 {
     (void)state;

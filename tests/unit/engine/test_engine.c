@@ -29,7 +29,7 @@ struct fixture {
     char backends[PATH_MAX];
     struct mr_engine *engine;
     struct mr_engine_options options;
-    /* the resolver: what it says, and the waits that it keeps */
+    /* the resolver: its results, and the waits that it keeps */
     int answer;         /* of resolve */
     bool answers_early; /* mr_engine_resolved with `early` before it returns */
     int early;
@@ -170,7 +170,7 @@ static void open_engine(struct fixture *f, const char *const *models, size_t cou
     }
 }
 
-/* Whatever was asked, nothing is left: versions are pinned by nobody. */
+/* Nothing is left after any of the requests: no version is pinned. */
 static int teardown(void **state)
 {
     struct fixture *f = *state;
@@ -344,7 +344,7 @@ static void from_any_thread_in_order(void **state)
     call_from_threads(*state, "ordered", 1);
 }
 
-/* What is refused at once holds nothing, and says why. */
+/* A request that is refused at once holds nothing, and gets the reason. */
 static void refused(void **state)
 {
     const char *const models[] = {"echo", "many"};
@@ -384,7 +384,7 @@ static void many_answers(void **state)
     ask_fini(&a);
 }
 
-/* A version is kept by whoever found it, on whatever thread, and a running request can be cancelled. */
+/* A version lives as long as a holder on any thread, and a running request can be cancelled. */
 static void pins_and_cancel(void **state)
 {
     const char *const models[] = {"waits"};
@@ -401,7 +401,7 @@ static void pins_and_cancel(void **state)
     assert_int_equal(mr_engine_infer(f->engine, &a.infer, &a.args), MR_OK);
     assert_int_equal(mr_engine_stop(f->engine, 0), 1);
     if (mr_engine_cancel(f->engine, &a.infer)) {
-        ask_done(&a.infer); /* it had not begun */
+        ask_done(&a.infer); /* it had not started */
     }
     ask_wait(&a);
     assert_int_equal(a.infer.status, MR_E_CANCELLED);
@@ -527,7 +527,7 @@ static void cancelled_while_pending(void **state)
     ask_fini(&a);
 }
 
-/* A drain answers all that wait, and whoever comes later does not wait; so does a limit. */
+/* A drain answers all waiting requests, and later ones do not wait; so does a limit. */
 static void drained_while_pending(void **state)
 {
     struct fixture *f = *state;

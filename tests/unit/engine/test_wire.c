@@ -1,4 +1,4 @@
-/* Messages and inferences: what a request says arrives, and where its bytes lie stays. No backend is needed. */
+/* Messages and inferences: the content of a request arrives, and its bytes stay in their place. No backend is needed. */
 #include "engine/wire.h"
 #include "sched/harness.h"
 

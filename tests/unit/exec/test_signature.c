@@ -1,4 +1,4 @@
-/* What is accepted as a signature, and that the copy stands alone. */
+/* Checks of signatures; the copy is independent. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

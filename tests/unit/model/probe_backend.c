@@ -1,5 +1,5 @@
-/* A backend with a signature of its own, for the tests of module model: it checks what it is told
- * about the model, and its file `model.probe` says what it looks like:
+/* A backend with a signature of its own, for the tests of module model: it checks the description
+ * of the model, and its file `model.probe` selects the signature:
  *
  *   batch    inputs X and outputs Y of [-1,4], batchable
  *   fixed    the same of [1,4], not batchable

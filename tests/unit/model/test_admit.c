@@ -57,7 +57,7 @@ static void test_an_update_that_fits_only_alone(void **state)
     weights(f, "m/2/weights.bin", 16 * MIB);
     assert_true(fx_load(f, "m", &err) < 0);
     assert_contains(err.msg, "not enough memory");
-    assert_int_equal(fx_newest(f, "m"), 1); /* it goes on */
+    assert_int_equal(fx_newest(f, "m"), 1); /* it continues */
     fx_write(f, 0, "m/config.pbtxt",
              IDENTITY_TEXT "parameters { key: \"millrace.switch_policy\" value { string_value: "
                            "\"resource\" } }\n");

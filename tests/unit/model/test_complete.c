@@ -1,5 +1,5 @@
-/* What the model says and what the config says: filled in, agreed, or refused. Results are compared
- * as text format. */
+/* Values of the model and of the config: completed, equal, or refused. Results are compared as text
+ * format. */
 #include "codec/pbtext.h"
 #include "harness.h"
 #include "model/config/config_priv.h"
@@ -122,7 +122,7 @@ static const struct row rows[] = {
      MAX "4 " X_16 " " Y_16 " dynamic_batching { preserve_ordering: true }", NULL},
     {"sequence_batching { }", &batchable, 0, 0, MAX "4 " X_16 " " Y_16 " sequence_batching { }",
      NULL},
-    /* Dims tell whether the batch dimension is written out. */
+    /* Dims show whether they include the batch dimension. */
     {X_16, &batchable, 0, 0, MAX "4 " X_16 " " Y_16 " " DYN, NULL},
     {X_B16, &batchable, 0, 0, X_B16 " " Y_B16, NULL},
     {Y_B16, &batchable, 0, 0, X_B16 " " Y_B16, NULL},
@@ -131,7 +131,7 @@ static const struct row rows[] = {
      "input { name: \"X\" data_type: TYPE_FP32 dims: [-1, 4, 4] reshape { shape: [-1, 16] } "
      "} " Y_B16,
      NULL},
-    /* Both say the same, or do not. */
+    /* Both are equal, or differ. */
     {"input { name: 'X' dims: [-1] } max_batch_size: 2", &batchable, 0, 0,
      MAX "2 input { name: \"X\" data_type: TYPE_FP32 dims: [-1] } " Y_16, NULL},
     {"input { name: 'X' dims: [15] } max_batch_size: 2", &batchable, 0, 0, NULL,

@@ -88,7 +88,7 @@ static void test_one_at_a_time(void **state)
     fx_must_load(f, "third");
     load_hold(f, "slow", &a);
     load_begin(f, "fast", &b);
-    assert_int_equal(fx_unload(f, "third"), MR_OK); /* what does not load waits for nobody */
+    assert_int_equal(fx_unload(f, "third"), MR_OK); /* jobs other than loads do not wait */
     usleep(50000);
     assert_null(strstr(fx_index(f), "fast:")); /* a load does */
     let_go(f);
@@ -273,7 +273,7 @@ static void test_retries_end(void **state)
 
 static _Atomic int trims;
 
-/* Stands for the C library's. */
+/* Replaces the C library's. */
 int malloc_trim(size_t pad)
 {
     (void)pad;

@@ -132,7 +132,7 @@ static void test_reload_unchanged_changed_failed(void **state)
     fx_start(f);
     fx_must_load(f, "m");
     fx_must_load(f, "m");
-    assert_int_equal(atomic_load(&f->served), 1); /* unchanged: not made anew */
+    assert_int_equal(atomic_load(&f->served), 1); /* unchanged: not made again */
 
     fx_write(f, 0, "m/1/weights.bin", "other weights");
     fx_changes(f);
@@ -177,7 +177,7 @@ static void test_new_version_replaces_old(void **state)
     assert_string_equal(fx_changes(f),
                         "m:2 LOADING,m:2 WARMING,m:2 READY,m:1 DRAINING,m:1 UNLOADED");
     assert_string_equal(fx_index(f), "m:1 UNAVAILABLE (unloaded); m:2 READY");
-    /* What is gone from the disk goes from the index with the next load. */
+    /* Versions removed from the disk leave the index with the next load. */
     fx_remove(f, 0, "m/1");
     fx_must_load(f, "m");
     assert_string_equal(fx_index(f), "m:2 READY");
@@ -444,7 +444,7 @@ static void test_unload_while_pinned(void **state)
     assert_int_equal(fx_newest(f, "m"), 0);
     assert_string_equal(fx_index(f), "m:1 UNLOADING");
     assert_true(atomic_load(&v->retiring));
-    /* The pinned one stays while the same number is loaded anew and serves. */
+    /* The pinned one stays while the same number is reloaded and serves. */
     fx_must_load(f, "m");
     assert_string_equal(fx_index(f), "m:1 READY");
     assert_int_equal(atomic_load(&f->unserved), 0);

@@ -264,7 +264,7 @@ static void test_labels(void **state)
         must_label(f, name, "1");
     }
     assert_int_equal(label(f, "x", "1", &err), MR_E_EXHAUSTED);
-    must_label(f, "stable", "3"); /* one that is there can always move */
+    must_label(f, "stable", "3"); /* an existing one can always move */
 
     fx_unload(f, "m");
     fx_drained(f);
@@ -295,7 +295,7 @@ static void test_a_label_keeps_its_version(void **state)
     fx_model(f, 0, "m", NULL, 3);
     fx_remove(f, 0, "m/2");
     fx_must_load(f, "m");
-    assert_string_equal(fx_ready(f, "m"), "3"); /* what is gone cannot be kept */
+    assert_string_equal(fx_ready(f, "m"), "3"); /* a removed version cannot be kept */
     assert_int_equal(found(f, "stable"), 0);
 }
 
@@ -384,7 +384,7 @@ static void test_rollback(void **state)
     assert_string_equal(fx_ready(f, "m"), "1");
     assert_int_equal(rollback(f, "2", &err), MR_OK);
     assert_string_equal(fx_ready(f, "m"), "2");
-    fx_must_load(f, "m"); /* what the repository says */
+    fx_must_load(f, "m"); /* the labels of the repository */
     assert_string_equal(fx_ready(f, "m"), "3");
 }
 
@@ -450,7 +450,7 @@ static void test_rollback_to_a_given_configuration(void **state)
     assert_int_equal(rollback(f, "1", &err), MR_OK);
     mr_models_report(f->m, batch_read, batch);
     assert_int_equal(batch[1], 7);
-    assert_int_equal(batch[2], 4); /* goes on as it was */
+    assert_int_equal(batch[2], 4); /* stays as it was */
     fx_must_load(f, "m");          /* a plain load is about the repository */
     fx_drained(f);
     memset(batch, 0, sizeof batch);

@@ -69,7 +69,7 @@ static void *reader_main(void *arg)
     return (void *)(uintptr_t)(sum | 1);
 }
 
-/* "m" is there; returns when each has held a version of it. */
+/* "m" exists; returns when each has held a version of it. */
 static void readers_start(struct reader *r, struct fixture *f, _Atomic bool *stop)
 {
     for (unsigned i = 0; i < READERS; i++) {

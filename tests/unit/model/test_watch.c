@@ -66,7 +66,7 @@ static void test_start_and_new_models(void **state)
     wait_index(f, "a:1 UNAVAILABLE (unloaded); a:2 READY; broken:1 READY");
 }
 
-/* Writes into m's folder for `version` in pieces, until the time is over or `done` says so. False: the
+/* Writes into m's folder for `version` in pieces, until the timeout or `done`. False: the
  * version was taken, but this thread had not run for as long as a writer may rest; that proves nothing. */
 static bool written_in_pieces(struct fixture *f, int64_t version, int64_t span_ns,
                               bool (*done)(struct fixture *f, int64_t version))
@@ -96,7 +96,7 @@ static bool written_in_pieces(struct fixture *f, int64_t version, int64_t span_n
     return !is_taken;
 }
 
-/* What fx_changes says of one version; of others there may be more. */
+/* The entries of fx_changes for one version; there may be more for others. */
 static const char *changes_of(struct fixture *f, const char *version)
 {
     static char text[1024];
@@ -173,7 +173,7 @@ static void test_changed_and_failed(void **state)
     wait_index(f, "m:2 UNAVAILABLE (warm-up failed as told)");
     assert_int_equal(fx_newest(f, "m"), 1);
     assert_true(mr_models_ready(f->m));
-    fx_drained(f); /* the index can show a failure before it was told */
+    fx_drained(f); /* the index can show a failure before it is reported */
     fx_changes(f);
     fx_write(f, 0, "m/1/more", "a look at this model, with nothing new about version 2");
     fx_write(f, 1, "other/config.pbtxt", IDENTITY_TEXT);
@@ -245,7 +245,7 @@ static void test_marker(void **state)
     assert_int_equal(fx_newest(f, "m"), 1);
     fx_model(f, 0, "m", NULL, 2);
     fx_model(f, 0, "other", IDENTITY_TEXT, 1);
-    wait_newest(f, "other", 1); /* what came later was taken */
+    wait_newest(f, "other", 1); /* later files were taken */
     fx_model(f, 0, "other", NULL, 2);
     wait_newest(f, "other", 2);
     assert_int_equal(fx_newest(f, "m"), 1);
@@ -292,7 +292,7 @@ static void third_while_second(struct fixture *f)
     fx_drained(f);
 }
 
-/* Where both are wanted, the load of the first goes on. */
+/* If both are wanted, the load of the first continues. */
 static void test_more_versions_wait_for_the_first(void **state)
 {
     struct fixture *f = *state;

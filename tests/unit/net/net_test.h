@@ -20,7 +20,7 @@
         assert_memory_equal((slice).ptr, (text), (slice).len);                                     \
     } while (0)
 
-/* A heap copy of exactly n bytes, so that ASan sees a read behind them. */
+/* A heap copy of exactly n bytes, so that ASan detects a read past them. */
 static inline char *exact_copy(const void *p, size_t n)
 {
     char *copy = malloc(n ? n : 1);

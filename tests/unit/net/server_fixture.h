@@ -1,4 +1,4 @@
-/* A real server on a loop in a thread of its own, whose handler does what the path says, and a
+/* A real server on a loop in a thread of its own, whose handler acts by the path, and a
  * plain blocking client. */
 #ifndef SERVER_FIXTURE_H
 #define SERVER_FIXTURE_H
@@ -75,7 +75,7 @@ static inline int64_t number_header(const struct mr_call *call, const char *name
     return v.ptr && mr_str_to_i64(v, &n) ? n : otherwise;
 }
 
-/* A gRPC method that sends every message back, and ends with RESOURCE_EXHAUSTED behind "enough". */
+/* A gRPC method that sends every message back, and ends with RESOURCE_EXHAUSTED after "enough". */
 #define GRPC_STREAM "/a.B/Stream"
 
 static inline void fixture_on_head(void *ctx, struct mr_call *call)
@@ -134,7 +134,7 @@ static inline void reply_shared(struct mr_call *call)
     mr_call_reply(call, &reply);
 }
 
-/* As many bytes as x-bytes says: in x-parts parts by copy, in one block (0), or in one copy (-1). */
+/* x-bytes bytes: in x-parts parts by copy, in one block (0), or in one copy (-1). */
 static inline void reply_bytes(struct mr_call *call)
 {
     size_t n = (size_t)number_header(call, "x-bytes", 10);
@@ -241,7 +241,7 @@ static inline void resume(struct mr_timer *t)
 
 struct stream_state {
     struct mr_timer timer;
-    struct mr_call *call; /* behind the timer, see resume */
+    struct mr_call *call; /* after the timer, see resume */
     size_t bytes;
     size_t sum;
     int pieces;

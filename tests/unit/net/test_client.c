@@ -1,4 +1,4 @@
-/* The HTTP client against a server that says what the test wants: a thread with canned bytes for
+/* The HTTP client against a server with the replies of the test: a thread with canned bytes for
  * HTTP/1.1 and its faults, and net's own server for HTTP/2 and gRPC (test_client_h2.c). */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,13 +22,13 @@
 
 #define STEPS_MAX 8
 
-/* One answer: sent when a whole request has come (its body as content-length says). */
+/* One answer: sent after a whole request (with a body of content-length). */
 struct step {
-    const char *answer; /* NULL: say nothing */
+    const char *answer; /* NULL: send nothing */
     size_t bytes;       /* of it; 0: to its NUL */
     size_t split;       /* > 0: send in pieces of this many bytes */
-    bool close;         /* close the connection behind it */
-    size_t filler;      /* that many 'x' behind the answer */
+    bool close;         /* close the connection after it */
+    size_t filler;      /* that many 'x' after the answer */
 };
 
 struct canned {
@@ -343,7 +343,7 @@ static void bad_responses(void **state)
     }
 }
 
-/* A server of another protocol, which then waits for more: that is told at once, with what it said. */
+/* A server of another protocol, which then waits for more: reported at once, with its output. */
 static void other_protocols(void **state)
 {
     (void)state;
@@ -492,7 +492,7 @@ static void keep_alive(void **state)
     assert_int_equal(s.connections, 1);
 }
 
-/* The server closes behind each answer without saying so: the next call meets a dead connection. */
+/* The server closes after each answer without announcing it: the next call finds a dead connection. */
 static void stale_connection(void **state)
 {
     (void)state;
@@ -509,7 +509,7 @@ static void stale_connection(void **state)
     assert_int_equal(s.connections, 3);
 }
 
-/* It dies on a connection that has served: once more; it dies again: that is told. */
+/* It dies on a connection that has served: the call is repeated; it dies again: an error. */
 static void retried_once(void **state)
 {
     (void)state;
@@ -630,7 +630,7 @@ static void by_name(void **state)
     char address[160];
 
     canned_start(&s, &step, 1);
-    /* ::1 may come first, where nobody listens. */
+    /* ::1 may come first, without a listener. */
     snprintf(address, sizeof address, "localhost%s", strchr(s.address, ':'));
     call_once(&o, address, "GET", NULL, 20 * MR_NS_PER_S);
     canned_stop(&s);

@@ -206,7 +206,7 @@ static void on_tick(struct mr_timer *t)
         mr_client_cancel(x->calls[i]);
         mr_client_cancel(x->calls[i]);
     }
-    assert_int_equal(x->rig->o.left, before); /* nothing is told from within */
+    assert_int_equal(x->rig->o.left, before); /* nothing is reported from within the call */
 }
 
 /* Stops the loop once the server has both calls. */
@@ -220,7 +220,7 @@ static void on_pending(struct mr_timer *t)
     }
 }
 
-/* The server is told, others go on, and a call that waits for a connection is never sent. */
+/* The server is notified, other calls continue, and a call that waits for a connection is never sent. */
 static void cancelled(void **state)
 {
     (void)state;
@@ -462,7 +462,7 @@ static void grpc_raw_status(void **state)
     rig_close(&r);
 }
 
-/* A server that answers without gRPC: its HTTP status says what is meant. */
+/* A server that answers without gRPC: its HTTP status gives the error. */
 static void grpc_to_others(void **state)
 {
     (void)state;
@@ -484,10 +484,10 @@ static void grpc_to_others(void **state)
 struct talk {
     struct rig rig;
     struct mr_client_stream *stream;
-    struct mr_buf heard; /* messages, each with a '|' behind it */
+    struct mr_buf heard; /* messages, each followed by a '|' */
     int more;            /* still to be sent, one for each that comes */
     int ends;            /* calls of on_end */
-    int stop_at;         /* the loop stops at so many messages */
+    int stop_at;         /* the loop stops at that many messages */
     int messages;
     bool cancels; /* at the first message */
     int rc;
@@ -592,7 +592,7 @@ static void stream_with_a_status(void **state)
     talk_close(&t);
 }
 
-/* Of two messages that come together the second is not told any more. */
+/* Of two messages that arrive together the second is not reported any more. */
 static void stream_cancelled(void **state)
 {
     (void)state;

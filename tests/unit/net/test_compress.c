@@ -86,7 +86,7 @@ static void test_damage(void **state)
                          MR_E_INVALID);
         free((void *)in.ptr);
     }
-    /* Something behind it. */
+    /* Bytes after it. */
     mr_buf_char(&packed, 'x');
     mr_bytes in = {(uint8_t *)packed.ptr, packed.len};
     assert_int_equal(mr_decompress(MR_CODING_GZIP, in, 10000, &block, &len, NULL), MR_E_INVALID);
@@ -133,7 +133,7 @@ static void test_no_memory(void **state)
     struct mr_buf out;
     struct mr_block *block = NULL;
     size_t len;
-    /* More than a first block holds, so that it grows and zlib wants its window. */
+    /* More than a first block holds, so that it grows and zlib needs its window. */
     static char text[40000];
     struct mr_piece piece = {.ptr = text, .len = sizeof text};
 

@@ -1,5 +1,5 @@
 /* What a request costs, counted: heap allocations, mutexes and system calls of the loop's thread,
- * for small requests on warm keep-alive connections. The functions below stand in front of libc's;
+ * for small requests on warm keep-alive connections. The functions below replace libc's;
  * a call counts when the thread that makes it is the server's. Not under sanitizers, which have
  * their own. */
 #include <dlfcn.h>

@@ -1,4 +1,5 @@
-/* How much has to come before a connection is read: what the kernel is told, and for how long. Time is set by hand. */
+/* How much has to arrive before a connection is read: the settings of the kernel, and their duration. The test sets the
+ * time. */
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
@@ -7,7 +8,7 @@
 #include "net/server/conn.h"
 
 #define MIB  ((size_t)1024 * 1024)
-#define PART ((size_t)10 * 16384) /* so many frames that the server knows what they are like */
+#define PART ((size_t)10 * 16384) /* enough frames for the estimate of the server */
 
 /* In front of libc's: how often more than one byte was asked for. */
 static _Atomic int asked;
@@ -151,7 +152,7 @@ static bool is_readable(const struct fixture *f)
     return poll(&p, 1, 0) == 1;
 }
 
-/* The kernel does what it was told: some bytes wake nobody, until the time is over or the peer has ended. */
+/* The kernel follows the settings: some bytes wake no thread until the timeout or the end of the peer. */
 static void test_what_came_is_read_in_the_end(void **state)
 {
     struct fixture *f = *state;

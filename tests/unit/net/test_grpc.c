@@ -230,7 +230,7 @@ static void test_compressed(void **state)
                          MR_OK);
         assert_int_equal(len, sizeof text);
         mr_block_unref(&block);
-        /* A peer that did not say what it reads gets it plain. */
+        /* A peer that has not announced an encoding gets it uncompressed. */
         expect_status(d, "0", NULL);
         assert_int_equal(d->len, 5 + sizeof text);
         assert_int_equal(d->body[0], 0);

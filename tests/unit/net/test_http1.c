@@ -295,7 +295,7 @@ static void test_pipelined_bodies(void **state)
         n += len;
         count++;
     }
-    /* The answers are small, so nobody has to read while this is sent. */
+    /* The answers are small, so none has to be read while this is sent. */
     assert_true(send_all(&c, text, n));
     for (int i = 0; i < count; i++) {
         char expected[32];
@@ -345,7 +345,7 @@ static void test_cancel(void **state)
     hang_up(&c);
     assert_true(wait_until(&s->cancels, 2));
     release_later(s);
-    /* With a full buffer of pipelined requests behind it. */
+    /* Followed by a full buffer of pipelined requests. */
     char *flood = malloc(100000);
     memset(flood, 'a', 100000);
     c = dial(s);

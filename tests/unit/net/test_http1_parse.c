@@ -106,7 +106,7 @@ static void test_accepted(void **state)
 
 struct bad {
     const char *text;
-    int status; /* -1: already the search for the end says no */
+    int status; /* -1: the search for the end already fails */
 };
 
 static const struct bad bads[] = {
@@ -227,14 +227,14 @@ static void test_fields(void **state)
     assert_true(head.expects_continue);
     assert_true(head.has_body);
     free(copy);
-    /* Nobody waits for leave to send nothing, and HTTP/1.0 knows no 100. */
+    /* A request without a body needs no 100, and HTTP/1.0 has none. */
     static const char bodyless[] = "GET / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\n\r\n";
     assert_int_equal(parse(bodyless, sizeof bodyless - 1, 99, &copy, table, &head), 0);
     assert_false(head.expects_continue);
     free(copy);
 }
 
-/* Each byte at each place of a target and of a value, whatever number of them is looked at in one go. */
+/* Each byte at each place of a target and of a value, for any number that is scanned at once. */
 static void test_each_byte_at_each_place(void **state)
 {
     (void)state;
@@ -321,7 +321,7 @@ static void test_plausible(void **state)
 struct chunked {
     const char *text;
     const char *body; /* NULL: refused */
-    const char *rest; /* what is left behind the body */
+    const char *rest; /* bytes after the body */
 };
 
 static const struct chunked chunkeds[] = {
@@ -466,7 +466,7 @@ static const struct answer answers[] = {
     {"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\n\r\n", 200, -1, false, true, false},
     {"HTTP/1.1 200 OK\r\nConnection: x, Close\r\nContent-Length: 3\r\n\r\n", 200, 3, false, true,
      false},
-    /* responses that have no body whatever their fields say */
+    /* responses without a body whatever their fields are */
     {"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n", 200, 3, true, false, true},
     {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", 200, -2, true, false, true},
     {"HTTP/1.1 200 OK\r\n\r\n", 200, -1, true, false, true},

@@ -349,7 +349,7 @@ static void test_flush_list(void **state)
     mr_loop_free(&loop);
 }
 
-/* What nobody took goes by halves, down to one; what is taken meanwhile stays. */
+/* Unused ones are freed by halves, down to one; ones taken in between stay. */
 static void test_cache_ages(void **state)
 {
     static const uint32_t unused[] = {16, 8, 4, 2, 1, 1};

@@ -147,7 +147,7 @@ static void test_unix(void **state)
     assert_int_equal(mr_http_listen(second, &loop, 1, address, 0, false, NULL, &err), MR_E_IO);
     assert_int_equal(stat(path, &st), 0);
     unlink(path);
-    /* A socket left behind by a process that died is replaced. */
+    /* A socket of a process that has died is replaced. */
     int left = socket(AF_UNIX, SOCK_STREAM, 0);
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     snprintf(a.sun_path, sizeof a.sun_path, "%s", path);
@@ -357,7 +357,7 @@ static void test_drain(void **state)
     while (!h2_idle->ended && h2_turn(h2_idle, 5000)) {
     }
     assert_int_equal(h2_idle->goaway, NGHTTP2_NO_ERROR + 1);
-    /* Nobody listens any more. */
+    /* Nothing listens any more. */
     struct sockaddr_in a = {
         .sin_family = AF_INET, .sin_port = htons(s.port), .sin_addr = {htonl(INADDR_LOOPBACK)}};
     int fd = socket(AF_INET, SOCK_STREAM, 0);

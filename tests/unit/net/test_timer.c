@@ -1,4 +1,4 @@
-/* Timers against a sorted model, and the wheel of deadlines. Time is set by hand: nothing sleeps.
+/* Timers against a sorted model, and the wheel of deadlines. The test sets the time: nothing sleeps.
  */
 #include "base/rng.h"
 #include "net/loop/loop_priv.h"

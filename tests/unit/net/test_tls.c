@@ -109,7 +109,7 @@ static void test_alpn(void **state)
     expect_settings(&c);
     tls_hang_up(&c);
 
-    /* Nothing chosen: told by the first bytes. */
+    /* Nothing chosen: the first bytes decide. */
     c = tls_dial(&p.s, p.ctx, NULL);
     expect_settings(&c);
     tls_hang_up(&c);
@@ -204,7 +204,7 @@ static void test_slow_reader(void **state)
     pair_stop(&p);
 }
 
-/* Input that OpenSSL holds while the reader does not want it: nothing in the socket would tell. */
+/* Input that OpenSSL holds while the reader does not read: the socket would not report it. */
 static void test_paused_reader(void **state)
 {
     struct pair p;
@@ -459,7 +459,7 @@ static void test_handshake_timeout(void **state)
     assert_true(send_all(&whole, hello, (size_t)n));
     assert_false(hear(&silent));
     assert_false(hear(&half));
-    assert_true(hear(&whole)); /* the server's flight, and nothing behind it */
+    assert_true(hear(&whole)); /* the server's flight, and nothing after it */
     while (hear(&whole)) {
     }
     assert_int_equal(mr_count_get(&mr_loop_stats(p.s.loops[0])->timeouts), 3);

@@ -1,4 +1,4 @@
-/* Files of TLS: what is wrong with them, and taking them anew while connections are served. */
+/* Files of TLS: faults in them, and reloads while connections are served. */
 #include <signal.h>
 
 #include "tls_fixture.h"
@@ -127,7 +127,7 @@ static void test_refresh(void **state)
     expect_subject(t, "CN = second");
     assert_int_equal(mr_tls_refresh(t, false, &err), 0);
 
-    /* A certificate without its key is told once, and what was in force stays. */
+    /* A certificate without its key is reported once, and the old pair stays in force. */
     write_cert(files.cert, files.server.cert);
     assert_int_equal(mr_tls_refresh(t, false, &err), 0);
     assert_int_equal(mr_tls_refresh(t, false, &err), MR_E_INVALID);
@@ -283,7 +283,7 @@ static void test_reload_during_traffic(void **state)
     SSL_CTX_free(ctx);
 }
 
-/* An authority that was withdrawn counts for nobody who comes anew, known or not. */
+/* A withdrawn authority counts for no new connection, resumed or not. */
 static void test_new_authority(void **state)
 {
     struct mr_tls *tls = files_open(&files, true, false);

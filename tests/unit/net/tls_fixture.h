@@ -190,7 +190,7 @@ static inline void tls_hang_up(struct client *c)
     hang_up(c);
 }
 
-/* Has the handshake, or with TLS 1.3 the server's word on our certificate, come to nothing? */
+/* True if the handshake has failed, or with TLS 1.3 the server has refused our certificate. */
 static inline bool is_refused(struct client *c)
 {
     char byte;

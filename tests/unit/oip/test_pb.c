@@ -510,7 +510,7 @@ static void empty_frame_and_errors(void **state)
     bench_fini(&b);
 }
 
-/* What a model says of itself: as protobuf-c packs it, with a shape that is not packed, and cut anywhere. */
+/* Metadata of a model: as protobuf-c packs them, with a shape that is not packed, and cut anywhere. */
 static void metadata(void **state)
 {
     (void)state;

@@ -336,7 +336,7 @@ static void no_allocation_when_warm(void **state)
                      : mr_oip_rest_encode_response(&response, &b.buf, &b.arena, &e, &b.err);
             assert_int_equal(rc, MR_OK);
         }
-        /* The failure is still armed: nobody asked for memory in between. */
+        /* The failure is still armed: there was no allocation in between. */
         assert_null(mr_try_alloc(1));
     }
     bench_fini(&b);

@@ -1,4 +1,4 @@
-/* Confidence intervals: they hold the truth as often as they say, and grow when samples are alike. */
+/* Confidence intervals: they contain the true value as often as stated, and grow with correlated samples. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -60,7 +60,7 @@ static void holds_the_truth(void **state)
     assert_true(width > 40000 && width < 120000);
 }
 
-/* Seconds that differ as wholes: the samples say little beyond the number of seconds. */
+/* Seconds that differ as wholes: the samples add little beyond the number of seconds. */
 static void like_samples_count_less(void **state)
 {
     struct mr_rng rng;

@@ -1,5 +1,5 @@
-/* Stretches of a run: a request counts where it was due, a stall is seen wherever nobody was answered, and a
- * difference is told with the noise of both sides. */
+/* Periods of a run: a request counts where it was due, a stall is any time without answers, and a difference is reported
+ * with the noise of both sides. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -79,9 +79,9 @@ static void stalls(void **state)
     mr_perf_log_fini(&log);
     add(r, 0, 1);
     add(r, 10, 1);
-    add(r, 20, 40); /* one thread stands still, others go on */
+    add(r, 20, 40); /* one thread stalls, others continue */
     add(r, 30, 2);
-    add(r, 70, 20); /* nobody is answered from 70 to 85 */
+    add(r, 70, 20); /* no request is answered from 70 to 85 */
     add(r, 80, 5);
     mr_perf_log_init(&log, r);
     assert_int_equal(mr_perf_log_stall(&log, period(0, 20)), MS);

@@ -1,5 +1,5 @@
-/* Load runs against net's own server on a loop of its own: everything that was sent is accounted for, and a
- * server that stands still shows in every slot that it kept waiting. */
+/* Load runs against net's own server on a loop of its own: every request is accounted for, and a stall of
+ * the server shows in every slot that it delayed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -70,7 +70,7 @@ static void windows_add_up(const struct mr_perf_result *r)
     assert_int_equal(failed, r->failed);
 }
 
-/* Each measured request once, with what the whole says of it. */
+/* Each measured request once, with its values in the total. */
 static void samples_add_up(const struct mr_perf_result *r, size_t count)
 {
     uint64_t failed = 0;
@@ -155,7 +155,7 @@ static void poisson_counts(void **state)
     teardown(&b);
 }
 
-/* ---- a server that stands still ---- */
+/* ---- a server that stalls ---- */
 
 struct stall {
     struct mr_mail mail;
@@ -187,7 +187,7 @@ static void *stall_thread(void *arg)
 }
 
 /* Slots lie 2 ms apart, so a stop of S ms makes (S - 100) / 2 of them wait for more than 100 ms, whatever the
- * client does meanwhile. A client that waits for answers before it goes on would have a handful. Other delays
+ * client does in between. A client that waits for answers before it continues would have a handful. Other delays
  * of the machine can only add to it, unless the stop began late or lasted long: then fewer slots than that were
  * left for it. False: so it was, or the machine made every slot slow; that proves nothing. */
 static bool is_shown(uint32_t max_connections)
@@ -298,7 +298,7 @@ static void what_is_given_up_counts_with_its_time(void **state)
     }
 }
 
-/* Four connections and no answers: what could not even be sent is told as well. */
+/* Four connections and no answers: requests that could not be sent are reported as well. */
 static void unsent_slots_are_told(void **state)
 {
     struct bench b;

@@ -277,7 +277,7 @@ static void gives(void **state)
     assert_int_equal(run(f, exec_give), MR_E_INTERNAL);
     assert_int_equal(released, 3);
     assert_clean(f);
-    give.bytes = 0; /* 0 stands for "compute it" only where the host allocates */
+    give.bytes = 0; /* 0 means "compute it" only where the host allocates */
     assert_int_equal(run(f, exec_give), MR_E_INTERNAL);
     assert_int_equal(released, 4);
 }

@@ -1,4 +1,4 @@
-/* Work of low priority: it is that, its threads are not, and it is told to end when it gets no time. */
+/* Work of low priority: it runs so, its threads do not, and it is asked to end when it gets no CPU time. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -75,7 +75,7 @@ static void only_the_worker_is_low(void **state)
     assert_null(onnx_low_here());
 }
 
-/* Until it is told to end. */
+/* Until it is asked to end. */
 static int endless_work(void *ctx)
 {
     (void)ctx;
@@ -93,7 +93,7 @@ static void it_gives_up(void **state)
     /* No patience at all: the first look is one too many. */
     assert_int_equal(onnx_low_run(endless_work, NULL, -1, &gave_up), MR_E_CANCELLED);
     assert_true(gave_up);
-    atomic_store(&is_unwanted, 1); /* nobody wants it: that is no reason to begin anew */
+    atomic_store(&is_unwanted, 1); /* it is cancelled: that is no reason to start again */
     assert_int_equal(onnx_low_run(endless_work, NULL, FOR_EVER, &gave_up), MR_E_CANCELLED);
     assert_false(gave_up);
     atomic_store(&is_unwanted, 0);

@@ -1,5 +1,5 @@
-/* How the ONNX Runtime backend keeps from reading too fast, by a clock of the test's own, and gives up when nobody
- * wants the model any more. */
+/* The pace at which the ONNX Runtime backend reads, with a clock of the test's own, and its end when the load is
+ * cancelled. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -113,7 +113,7 @@ static void owners(void **state)
     onnx_pool_give(*state, &c);
 }
 
-/* Addresses that nobody uses are bounded, whatever has come and gone. */
+/* Unused addresses are bounded, whatever was allocated and freed. */
 static void bounded(void **state)
 {
     struct onnx_range *r;

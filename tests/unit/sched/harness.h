@@ -1,4 +1,4 @@
-/* A model version made by hand, with one of the test backends behind it, and requests for it. The test's own
+/* A model version made without a repository, on one of the test backends, and requests for it. The test's own
  * thread is the reply loop of all requests; `harness_wait` runs what the scheduler posts to it. */
 #ifndef MR_TEST_SCHED_HARNESS_H
 #define MR_TEST_SCHED_HARNESS_H

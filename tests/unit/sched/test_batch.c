@@ -272,7 +272,7 @@ static void larger_than_preferred(void **state)
     harness_close(&h);
 }
 
-/* The largest preferred size that the queue reaches, although more is there and nobody has to wait. */
+/* The largest preferred size that the queue reaches, although it has more and no request has to wait. */
 static void preferred_size_of_a_longer_queue(void **state)
 {
     struct harness h;
@@ -301,8 +301,8 @@ static void preferred_size_of_a_longer_queue(void **state)
     harness_close(&h);
 }
 
-/* The thread that waits for its batch to fill hears of a preferred size, and of a deadline that comes before the end
- * of the delay. The delay is so long that a thread that does not hear closes the batch for another reason. */
+/* The thread that waits for its batch to fill is notified of a preferred size, and of a deadline before the end of the
+ * delay. The delay is so long that a thread without the notification closes the batch for another reason. */
 static void waiting_ends_early(void **state)
 {
     int32_t sizes[] = {2};
@@ -336,9 +336,9 @@ static void waiting_ends_early(void **state)
     }
 }
 
-/* A fresh model waits as configured; once it has learnt that nobody comes, a lone client does not pay. A thread that
- * looks at its first request only when the delay is over has not waited and learns nothing; then once more. What a
- * request after a quiet second does proves nothing either. */
+/* A fresh model waits as configured; once it has learnt that no other request comes, a single client does not wait. A
+ * thread that sees its first request only after the delay has not waited and learns nothing; then the test repeats. A
+ * request after an idle second proves nothing either. */
 static void lone_client_learns(void **state)
 {
     struct harness h;

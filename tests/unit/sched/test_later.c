@@ -1,5 +1,5 @@
 /* Executions that end later, and decoupled models: completion from another thread, early completion, cancellation,
- * several pending executions, several answers, and what becomes of answers that nobody takes. */
+ * several pending executions, several answers, and answers that are not taken. */
 #include "harness.h"
 #include "sched/sched_priv.h"
 
@@ -254,7 +254,7 @@ static bool has_waiting_responder(struct harness *h)
     return is_there;
 }
 
-/* A model that would answer for ever stands still while its answers are not read; a cancel ends it. */
+/* A model with endless answers pauses while they are not read; a cancel ends it. */
 static void unread_answers_are_bounded(void **state)
 {
     const struct mr_setting settings[] = {{"repeat", "1000000000"}};

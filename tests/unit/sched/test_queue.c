@@ -289,7 +289,7 @@ static void wrong_outputs_are_internal_errors(void **state)
     }
 }
 
-/* Fill the queue behind a request that runs until the gate is opened: what is queued stays there meanwhile. */
+/* Fills the queue after a request that runs until the gate is opened: queued requests stay until then. */
 static void open_slow(struct harness *h, struct ask *blocker)
 {
     const struct mr_setting slow[] = {{"delay_ms", "1"}};
@@ -389,7 +389,7 @@ static void unread_comes_back(void **state)
     harness_close(&h);
 }
 
-/* With nobody to run it the request is refused, and the next one has another try. */
+/* Without a thread to run it the request is refused, and the next one tries again. */
 static void no_thread_to_be_had(void **state)
 {
     struct harness h;
@@ -433,7 +433,7 @@ static void one_thread_is_enough(void **state)
     }
     gate_set(true);
     assert_int_equal(ask_submit(&a[0]), MR_OK);
-    gate_wait(1); /* it runs, and allocates nothing meanwhile */
+    gate_wait(1); /* it runs, and allocates nothing */
     mr_mem_fail_after(1);
     assert_int_equal(ask_submit(&a[1]), MR_OK);
     mr_mem_fail_after(1);

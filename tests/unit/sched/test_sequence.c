@@ -18,7 +18,7 @@
 static const struct seq_options usual = {
     .instances = 1, .places = 2, .max_rows = 2, .max_idle_ns = 100 * MS};
 
-/* A request as the tests have it; `shape` says with which others it can run. */
+/* A request of the tests; requests of equal `shape` can run together. */
 struct ask {
     struct seq_request request;
     int shape;
@@ -252,7 +252,7 @@ static void direct_shapes(void **state)
     sequence_set_free(&s);
 }
 
-/* Direct: with a minimum a batch waits, until so many places have a request or the delay is over. */
+/* Direct: with a minimum a batch waits, until that many slots have a request or the delay is over. */
 static void direct_utilization(void **state)
 {
     struct seq_options o = usual;
@@ -346,7 +346,7 @@ static void oldest_delay_and_preferred(void **state)
     sequence_set_free(&s);
 }
 
-/* Without an empty place nobody else can come: waiting would be in vain. */
+/* Without an empty slot no other request can come: waiting would be useless. */
 static void oldest_does_not_wait_in_vain(void **state)
 {
     struct seq_options o = usual;
@@ -403,7 +403,7 @@ static void idle(void **state)
     sequence_set_free(&s);
 }
 
-/* A start of a sequence that goes on takes its place in the line. */
+/* A start of a running sequence takes its place in the queue. */
 static void starts_anew(void **state)
 {
     struct seq_set *s = set_new(usual);
@@ -489,7 +489,7 @@ static void freed_while_they_go_on(void **state)
 struct client {
     struct ask *waiting[8]; /* of its sequence, in order; the first may run */
     int count;
-    bool is_open; /* its sequence goes on as far as the client knows */
+    bool is_open; /* its sequence continues as far as the client knows */
     bool runs;
 };
 
@@ -514,7 +514,7 @@ static void forget_first(struct client *c)
     memmove(c->waiting, c->waiting + 1, (size_t)--c->count * sizeof c->waiting[0]);
 }
 
-/* What a simulation goes on with. */
+/* The state of a simulation. */
 struct world {
     const struct seq_options *o;
     struct seq_set *set;
@@ -647,7 +647,7 @@ static void simulate(const struct seq_options *o, uint64_t seed)
     sequence_set_free(&w.set);
 }
 
-/* Those of the instance that have begun end; what waits from a start on stays, and others do not notice. */
+/* Running sequences of the instance end; waiting ones with their start stay, and others are not affected. */
 static void state_is_lost(void **state)
 {
     struct seq_options o = usual;
@@ -677,7 +677,7 @@ static void state_is_lost(void **state)
     assert_true(sequence_is_known(s, mr_str_c("anew")));
     assert_true(sequence_is_known(s, mr_str_c("elsewhere")));
     TAILQ_INIT(&out);
-    sequence_lose(s, 0, &out); /* nothing has begun since */
+    sequence_lose(s, 0, &out); /* nothing has started since */
     assert_true(TAILQ_EMPTY(&out) && sequence_count(s) == 2);
     assert_int_equal(run_all(s, 4), 2);
     sequence_lose(s, 0, &out);

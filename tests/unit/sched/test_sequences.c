@@ -1,5 +1,5 @@
-/* Requests of sequences through a scheduler with threads: all are answered, in order, by the right instance's thread, whoever
- * leaves meanwhile. The rules themselves are test_sequence.c's. */
+/* Requests of sequences through a scheduler with threads: all are answered, in order, by the right instance's thread, whichever
+ * clients disconnect in between. The rules themselves are test_sequence.c's. */
 #include "harness.h"
 #include "sched/sequences.h"
 

@@ -203,7 +203,7 @@ static void bools_are_zero_or_one(void **state)
     mr_free(h.pins);
 }
 
-/* Nothing a request says may take more memory than its arena has. */
+/* No field of a request may take more memory than its arena has. */
 static void small_arena(void **state)
 {
     struct harness h;

@@ -38,7 +38,7 @@ static void sizes(void **state)
 static void steady(void **state)
 {
     (void)state;
-    assert_true(warmup_is_steady(1000, 20000)); /* too short to tell */
+    assert_true(warmup_is_steady(1000, 20000)); /* too short to be significant */
     assert_true(warmup_is_steady(10 * MR_NS_PER_MS, 12 * MR_NS_PER_MS));
     assert_true(warmup_is_steady(12 * MR_NS_PER_MS, 10 * MR_NS_PER_MS));
     assert_false(warmup_is_steady(13 * MR_NS_PER_MS, 10 * MR_NS_PER_MS));

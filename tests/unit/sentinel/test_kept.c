@@ -1,4 +1,4 @@
-/* What a worker leaves to the next ones: taken once, and only if nobody can change it. */
+/* Files that a worker leaves to later ones: taken once, and only if they cannot change. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

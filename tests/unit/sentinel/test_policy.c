@@ -84,7 +84,7 @@ static void test_rows_are_fewer_for_a_while(void **state)
     for (int expected = 8; expected <= 16; expected *= 2) {
         for (unsigned i = 0; i + 1 < ROWS_AGAIN; i++) {
             assert_false(rows_worked(&r, limit));
-            assert_false(rows_worked(&r, limit - 1)); /* says nothing about more */
+            assert_false(rows_worked(&r, limit - 1)); /* has no meaning for more */
         }
         assert_true(rows_worked(&r, limit));
         assert_int_equal(limit, expected);

@@ -260,7 +260,7 @@ static void many_threads(void **state)
          .path = "/v2/repository/models/batched/load",
          .body = "",
          .count = 40,
-         .allowed = 400}, /* ended by the unload that came meanwhile */
+         .allowed = 400}, /* ended by the unload in between */
         {.method = "POST", .path = "/v2/repository/models/batched/unload", .body = "", .count = 40},
         {.method = "GET", .path = "/v2/models/stats", .body = "", .count = 100},
         {.method = "POST", .path = "/v2/repository/index", .body = "", .count = 100},
@@ -348,7 +348,7 @@ static void cut_off(void **state)
     nanosleep(&rest, NULL);
 }
 
-/* Clients that vanish with requests queued: what is queued is not run, nothing is left behind. */
+/* Clients that disconnect with requests queued: those do not run, and nothing leaks. */
 static void vanishing_clients(void **state)
 {
     struct mr_server *s = start();

@@ -252,7 +252,7 @@ static void run_one(void)
     const unsigned to = ready[explore_choose(list_ready(EXPLORE_THREADS, ready))];
     x.current = to;
     switch_to(&x.main, &x.fibers[to], false);
-    explore_require(x.is_over); /* else everybody waits for somebody */
+    explore_require(x.is_over); /* otherwise all threads wait for each other */
     for (unsigned i = 0; i < x.plan->thread_count; i++) {
         if (x.fibers[i].state == BLOCKED) {
             x.fibers[i].is_doomed = true;

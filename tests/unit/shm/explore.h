@@ -1,7 +1,7 @@
 /* Runs a few threads of a small program in every order, one step at a time.
  *
- * Threads are coroutines on one thread of the system. At each point the explorer goes on with the running one, lets
- * another run instead (a preemption, of which a schedule has at most so many: Musuvathi and Qadeer, "Iterative context
+ * Threads are coroutines on one thread of the system. At each point the explorer continues the running one, lets
+ * another run instead (a preemption, of which a schedule has a limited number: Musuvathi and Qadeer, "Iterative context
  * bounding", PLDI 2007), or lets a mortal one die: it never runs again. When the running one blocks or ends, which of
  * the others follows is a choice too, and costs nothing. All schedules are visited depth first, each from the start;
  * so a program must do the same in each run but for these choices. */
@@ -36,13 +36,13 @@ uint64_t explore_all(const struct explore *e);
 
 /** Where the running thread may be interrupted. Outside of schedules: nothing. */
 void explore_point(void);
-/** The running thread goes on when is_ready(ctx); at once if it is. */
+/** The running thread continues when is_ready(ctx); at once if it is. */
 void explore_block(bool (*is_ready)(void *ctx), void *ctx);
 /** The explorer's choice among n. */
 unsigned explore_choose(unsigned n);
 /** Whether that thread has died in this schedule. */
 bool explore_is_dead(unsigned thread);
-/** A dead thread runs anew from its beginning. */
+/** A dead thread runs again from its beginning. */
 void explore_restart(unsigned thread);
 /** The number of points passed in this schedule: a clock. */
 uint64_t explore_now(void);

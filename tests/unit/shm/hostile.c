@@ -109,7 +109,7 @@ static void take(struct game *h)
     }
 }
 
-/* An answer says where it is: believed only as far as the slot's own memory goes. Returns the block that it is in. */
+/* An answer gives its place, which must lie within the slot's own memory. Returns the block that it is in. */
 static struct mr_block *check_output(struct game *h, struct mr_shm_slot *s)
 {
     const struct mr_shm_heap *outputs = mr_shm_outputs(h->plane);

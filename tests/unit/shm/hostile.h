@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/** Does what the bytes say, one step after the other, to a new plane; then all workers end. Aborts, with the name, if a
+/** Runs the steps of the bytes on a new plane; then all workers end. Aborts, with the name, if a
  *  slot is handed out that is not the caller's to get, an answer points outside of the memory for outputs, or a slot or
  *  a block does not come back. The same bytes do the same. */
 void hostile_run(const char *name, const uint8_t *data, size_t size);

@@ -97,7 +97,7 @@ STEPS_OF(uint64)
 #define pthread_mutex_unlock(m) steps_unlock(m)
 #define write(fd, data, size)   steps_write(fd, data, size)
 #define read(fd, data, size)    steps_read(fd, data, size)
-/* Time stands still: nobody spins. */
+/* Time does not advance: no thread spins. */
 #define mr_now_ns() INT64_C(1)
 
 #endif

@@ -54,7 +54,7 @@ static unsigned units_for(size_t bytes)
     return units;
 }
 
-/* Whether there is a free extent of so many units where a buddy of that size may begin. */
+/* True if there is a free extent of that many units where a buddy of that size may begin. */
 static bool has_room(const struct model *m, unsigned units)
 {
     for (unsigned at = 0; at + units <= UNITS; at += units) {
@@ -78,7 +78,7 @@ static void model_give(struct model *m, unsigned i)
     }
 }
 
-/* Block i has the extent that a request for `bytes` gets; nobody else has any of it. */
+/* Block i has the extent of a request for `bytes`, and shares none of it. */
 static void model_take(struct model *m, unsigned i, size_t bytes)
 {
     const struct mr_block *b = m->blocks[i];

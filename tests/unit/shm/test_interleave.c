@@ -39,7 +39,7 @@ struct scenario {
     bool is_need;      /* workers ask for an extent */
     bool is_withdrawn; /* the first request is, if it can be, and its slot used for another */
     bool
-        is_late; /* the first worker is declared dead while it runs a slot, and goes on with that */
+        is_late; /* the first worker is declared dead while it runs a slot, and continues with it */
     bool is_unwanted; /* a sweep takes out of the line what it finds there */
     bool is_again;    /* the last request is one that is submitted again */
     unsigned answers; /* to each request before the last one */
@@ -166,7 +166,7 @@ void shm_futex_wait(const _Atomic uint32_t *word, uint32_t seen, int64_t max_ns)
     w->is_used = false;
 }
 
-/* Server and worker see the word at different addresses of the same page: what is below a page tells words apart. */
+/* Server and worker see the word at different addresses of the same page: the offset within the page identifies it. */
 static bool is_same_word(const void *a, const void *b)
 {
     return ((uintptr_t)a & 4095) == ((uintptr_t)b & 4095);
@@ -290,7 +290,7 @@ static struct mr_shm_slot *submit(bool is_again)
     return s;
 }
 
-/* The first slot is taken back if that is possible, and its next life waits behind the second. */
+/* The first slot is withdrawn if that is possible, and its next life waits after the second. */
 static void withdraw(struct mr_shm_slot *s)
 {
     struct request *r = s->user;
@@ -335,7 +335,7 @@ static void run_home(unsigned me)
     }
 }
 
-/* Whoever began to take a slot after another had been taken has not got an older one. */
+/* A worker that began to take a slot after another one was taken has not got an older one. */
 static void check_order(struct request *r, uint64_t begin)
 {
     if (t.s->deaths == 0 && t.s->sweeps == 0 && !t.s->is_late && !t.s->is_again) {
@@ -498,7 +498,7 @@ static void end(void)
     order_slots();
 }
 
-/* How a worker gets on, and how many submissions are out: counters that nothing here depends on. */
+/* The progress of a worker, and the number of submissions: counters that nothing here depends on. */
 static void learn(void)
 {
     t.ignored_count = 0;

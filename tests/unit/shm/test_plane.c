@@ -147,7 +147,7 @@ static void test_no_slot_left(void **state)
     }
 }
 
-/* A worker that dies while it runs a slot, and one that died after it said done, but before it rang. */
+/* A worker that dies while it runs a slot, and one that died after its completion, but before it rang. */
 static void test_worker_ends(void **state)
 {
     struct pair *t = *state;
@@ -255,7 +255,7 @@ static void on_cancelled(void *ctx, uint32_t worker, uint32_t slot, uint64_t gen
     ((struct mr_shm_task *)ctx)->message_bytes++;
 }
 
-/* Workers hear once of what they run. */
+/* Workers are notified once of the slots that they run. */
 static void test_cancelled_are_named(void **state)
 {
     struct pair *t = *state;
@@ -264,7 +264,7 @@ static void test_cancelled_are_named(void **state)
 
     mr_shm_submit(t->plane, s, 0, 0, false);
     mr_shm_cancel(t->plane, s);
-    mr_shm_cancelled(t->plane, on_cancelled, NULL); /* nobody runs it */
+    mr_shm_cancelled(t->plane, on_cancelled, NULL); /* no worker runs it */
     assert_true(mr_shm_claim(t->views[1], &task));
     mr_shm_cancelled(t->plane, on_cancelled, &task);
     assert_int_equal(task.message_bytes, 1);
@@ -358,7 +358,7 @@ static void test_answers(void **state)
     assert_true(mr_shm_go_on(t->plane, s, MR_OK, NULL));
     pthread_join(thread, NULL);
     assert_int_equal(a.status, MR_OK);
-    /* what somebody refers to is not written again */
+    /* referenced memory is not written again */
     assert_true(mr_shm_task_extent(a.view, &a.task, 0, &again));
     assert_true(again.bytes >= 100000 && again.offset != span.offset);
     assert_memory_equal(block->data, "first", 5);
@@ -372,7 +372,7 @@ static void test_answers(void **state)
     assert_int_equal(a.status, MR_E_CANCELLED);
     assert_string_equal(a.err.msg, "nobody waits");
     assert_true(mr_shm_task_extent(a.view, &a.task, 0, &span));
-    assert_int_equal(span.offset, again.offset); /* nobody did */
+    assert_int_equal(span.offset, again.offset); /* none did */
     mr_shm_complete(a.view, &a.task);
     mr_shm_poll(t->plane, 0, on_outcome, t);
     assert_int_equal(t->done, 1);
@@ -448,7 +448,7 @@ static void test_bound(void **state)
     }
 }
 
-/* Nobody but the server can write what is for the workers to read. */
+/* Only the server can write the memory that workers read. */
 static void test_inputs_are_read_only(void **state)
 {
     struct pair *t = *state;
@@ -474,8 +474,8 @@ static void *check_and_drop(void *arg)
     return NULL;
 }
 
-/* Clients that read or write slowly: what they have stays, and goes on the thread that drops it, with the plane or after
- * it. */
+/* Clients that read or write slowly: their blocks stay, and are freed on the thread that drops them, before or after the
+ * end of the plane. */
 static void test_blocks_outlive_the_plane(void **state)
 {
     struct pair *t = *state;

@@ -1,5 +1,5 @@
 /* Two homes, four workers that are killed again and again, once as threads and once as processes: every request gets
- * the answer to itself, once. Kills come after so many answers, not after so much time. */
+ * its own answer, once. Kills follow numbers of answers, not times. */
 #include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -34,7 +34,7 @@ struct request {
     uint64_t number;
     uint32_t home;
     bool is_large, is_several;
-    unsigned answered; /* whoever has its slot */
+    unsigned answered; /* the holder of its slot */
     _Atomic unsigned ends;
 };
 
@@ -123,7 +123,7 @@ static void *worker_main(void *ctx)
 
     while (!dies_here(w)) {
         if (!mr_shm_claim(w->view, &task)) {
-            /* the end of the wait is for threads, which nobody kills in their sleep */
+            /* the end of the wait is for threads, which are not killed in their sleep */
             mr_shm_wait(w->view, w->is_thread ? MR_NS_PER_MS : 10 * MR_NS_PER_S);
             continue;
         }
@@ -263,7 +263,7 @@ static void *home_main(void *ctx)
     return NULL;
 }
 
-/* The next worker dies when there are so many answers. */
+/* The next worker dies at that number of answers. */
 static void wait_for_answers(unsigned count)
 {
     pthread_mutex_lock(&t.lock);

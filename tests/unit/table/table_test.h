@@ -211,7 +211,7 @@ static inline void assert_rows_are(struct mr_source *s, const struct mr_rows *al
     mr_rows_unref(&rows);
 }
 
-/* Whatever allocation fails, reading says so, and later gives all rows of the file. */
+/* Reading reports any failed allocation, and later returns all rows of the file. */
 static inline void assert_no_memory_is_told(struct mr_source *s, uint64_t count)
 {
     struct mr_rows *rows = NULL;

@@ -130,7 +130,7 @@ static void wrong_rows_are_faults(void **state)
     assert_fault(rows, 7, "expected a member name");
     assert_fault(rows, 8, "found a number");
     assert_fault(rows, 10, "string without closing quote");
-    /* What a wrong row had begun is gone. */
+    /* Values of a faulty row are dropped. */
     assert_int_equal(rows->columns[1].item->count, 2);
     assert_int_equal(((const int64_t *)rows->columns[0].values)[9], 2);
     mr_rows_unref(&rows);

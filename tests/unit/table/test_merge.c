@@ -91,7 +91,7 @@ static void what_is_refused_of_arrow(void **state)
     refused(one, file_text("3.arrow", "ARROW1"), MR_E_INVALID, "3.arrow' is cut off");
     char *text = file_get(one, &len);
     refused(one, file_put("4.arrow", text, len - 1), MR_E_INVALID, "4.arrow' is cut off");
-    text[6] = 1; /* behind the magic, where this writer has zeros: as if of another program */
+    text[6] = 1; /* after the magic, where this writer has zeros: as if of another program */
     refused(one, file_put("5.arrow", text, len), MR_E_UNSUPPORTED,
             "5.arrow was written by another program");
     mr_free(text);
@@ -112,7 +112,7 @@ static void heads_of_csv(void **state)
     mr_free(text);
 }
 
-/* Whatever a footer says, the answer is a file or an error. */
+/* For any footer the result is a file or an error. */
 static void damage(void **state)
 {
     char one[128];

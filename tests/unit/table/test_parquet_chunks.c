@@ -75,7 +75,7 @@ static void what_cannot_be_told(void **state)
 {
     (void)state;
     refused(footer, footer_len, "nope", DATA_END);
-    refused(footer, footer_len, "name", DATA_END - 1); /* a chunk that goes on in the footer */
+    refused(footer, footer_len, "name", DATA_END - 1); /* a chunk that extends into the footer */
     for (size_t len = 0; len < footer_len; len += 7) {
         refused(footer, len, "nope", DATA_END);
     }

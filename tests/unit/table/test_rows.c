@@ -53,7 +53,7 @@ static void numbers_and_nulls(void **state)
         assert_int_equal(((const int32_t *)r->columns[0].values)[i], i % 10 == 9 ? 0 : i);
     }
     mr_rows_unref(&r);
-    /* The builder starts anew, without nulls and without bits. */
+    /* The builder starts again, without nulls and without bits. */
     memcpy(mr_column_room(&b, 3), (int32_t[]){7, 8, 9}, 12);
     mr_column_took(&b, 3);
     r = rows_of(&s, &b);
@@ -192,7 +192,7 @@ static void bad_rows_are_refused(void **state)
     mr_schema_fini(&s);
 }
 
-/* Wherever memory ends, the builder says so and nothing is lost or leaked (sanitizers look). */
+/* At any failed allocation the builder reports it, and nothing is lost or leaked (sanitizers check). */
 static void no_memory(void **state)
 {
     struct mr_schema s = {0};

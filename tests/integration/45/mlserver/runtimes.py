@@ -11,7 +11,7 @@ from mlserver.types import InferenceResponse
 
 
 class Sum(MLModel):
-    """Each row's sum. Its name in the answer says that `load` was called."""
+    """Each row's sum. Its name in the answer shows that `load` was called."""
 
     async def load(self):
         self.loaded = "loaded"
@@ -24,7 +24,7 @@ class Sum(MLModel):
 
 
 class Commanded(MLModel):
-    """Does what the word in its input says."""
+    """Executes the command in its input."""
 
     async def predict(self, payload):
         word = self.decode(payload.inputs[0], default_codec=StringCodec)[0]

@@ -1,4 +1,4 @@
-"""Asks other models, in the way that its input says."""
+"""Calls other models, in the way that its input selects."""
 import asyncio
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""Does what its input says: all the ways in which a model can go wrong."""
+"""Executes the command in its input: all the ways in which a model can fail."""
 import ctypes
 import sys
 

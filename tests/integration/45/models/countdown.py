@@ -1,4 +1,4 @@
-"""As many answers as the input says, from a thread, after execute has returned."""
+"""The number of answers in its input, from a thread, after execute has returned."""
 import threading
 
 import numpy as np

@@ -1,6 +1,6 @@
 """A server of OpenAI's API, of our own, so that each fault is known.
 
-Chat answers "echo: " and the last user's words; a class says what is wrong with others. Tokens are words.
+Chat answers "echo: " and the last user's words; classes define faulty answers. Tokens are words.
 """
 import base64
 import contextlib

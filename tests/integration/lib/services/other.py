@@ -1,4 +1,4 @@
-"""HTTP servers of somebody else's, without statistics: what they answer is up to a test."""
+"""Foreign HTTP servers, without statistics: a test defines their answers."""
 import contextlib
 import json
 import threading

@@ -59,7 +59,7 @@ class Server:
         wait.until(lambda: self.psql("select 1", check=False).returncode == 0, "PostgreSQL to be up", step=0.05)
 
     def stop(self, how=signal.SIGINT):
-        """SIGINT ends it as it should be, SIGQUIT at once, as a crash does; it is gone with all its processes then."""
+        """SIGINT ends it properly, SIGQUIT at once, as a crash does; all its processes have ended afterwards."""
         self.process.send_signal(how)
         self.process.wait(wait.PATIENCE)
         self.process = None
@@ -82,7 +82,7 @@ class Server:
 
 
 def stopped_at_lock(server, words, lock):
-    """The command waits for a lock that another has, and ends when it is told to."""
+    """The command waits for a lock of another one, and ends on request."""
     waits = "select pid from pg_stat_activity where wait_event = '{}' or application_name = 'millrace' and wait_event_type = 'Lock'"
     holder = threading.Thread(target=server.psql, args=(f"begin; {lock}; select pg_sleep(600)", False))
     holder.start()

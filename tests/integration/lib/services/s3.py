@@ -1,6 +1,6 @@
 """A storage that speaks S3: moto's server, which checks signatures and conditions; and a proxy before it with faults.
 
-Buckets and keys are in memory. `faulty` lets a test say what becomes of each request.
+Buckets and keys are in memory. `faulty` lets a test define the outcome of each request.
 """
 import contextlib
 import http.client
@@ -53,7 +53,7 @@ def client(endpoint, service, key, secret):
 
 @contextlib.contextmanager
 def storage():
-    """One with a user who may do everything; whoever is not that user may nothing."""
+    """One with a user who may do everything; other users may do nothing."""
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     try:
@@ -71,9 +71,9 @@ def storage():
 
 
 class Proxy(other.Handler):
-    """Hands requests on. server.fault(method, path, number) is None, or what becomes of one:
-    an int (that status, and the storage does not hear of it; or (status, code, headers)), "lost" (the storage does it, its answer is lost),
-    "cut" (half of the answer comes), or a function that changes (headers, body) of the answer."""
+    """Forwards requests. server.fault(method, path, number) is None, or the outcome of one:
+    an int (that status, and the storage does not get it; or (status, code, headers)), "lost" (the storage does it, its
+    answer is lost), "cut" (half of the answer comes), or a function that changes (headers, body) of the answer."""
 
     def handle_all(self):
         body = self.body()
