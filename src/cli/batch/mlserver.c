@@ -9,6 +9,7 @@
 #include "batch_options.h"
 #include "cli/common/cli.h"
 #include "cli/common/term.h"
+#include "cli/mlserver/start.h"
 
 #define TOLD_MOST 10 /* failures, without --verbose */
 
@@ -311,9 +312,12 @@ int mr_cli_mlserver(int argc, char **argv, char **env)
     struct mr_options o;
     struct mr_err err;
 
+    if (argc > 0 && strcmp(argv[0], "start") == 0) {
+        return mr_cli_mlserver_start(argc - 1, argv + 1);
+    }
     if (argc < 1 || (strcmp(argv[0], "infer") != 0 && strcmp(argv[0], "--help") != 0 &&
                      strcmp(argv[0], "-h") != 0)) {
-        return mr_cli_fail("millrace mlserver", MR_EXIT_USAGE, "expected: infer");
+        return mr_cli_fail("millrace mlserver", MR_EXIT_USAGE, "expected: start or infer");
     }
     const int skip = strcmp(argv[0], "infer") == 0;
     char **words = spelled_out(argc - skip, argv + skip);

@@ -19,7 +19,7 @@ static const struct command commands[] = {
     {"model", "list, load, unload and inspect the models of a running server", mr_cli_model},
     {"batch", "send a table through a model on many hosts", mr_cli_batch},
     {"map", "send rows from standard input through a model on many hosts", mr_cli_map},
-    {"mlserver", "run command lines of 'mlserver infer'", mr_cli_mlserver},
+    {"mlserver", "run command lines of 'mlserver start' and 'mlserver infer'", mr_cli_mlserver},
     {"doctor", "say what this machine has and lacks", mr_cli_doctor},
 };
 #define COMMAND_COUNT (sizeof commands / sizeof *commands)

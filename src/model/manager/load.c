@@ -6,6 +6,7 @@
  * Runs on a loader thread, for one model at a time (jobs.c); the lock is taken for the changes of
  * records only, never while files are read or a backend works. */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -15,6 +16,7 @@
 #define RETRY_FIRST_NS (100 * MR_NS_PER_MS)
 #define RETRY_MOST_NS  (5 * MR_NS_PER_S)
 #define CONFIG_MAX     ((size_t)1 << 20)
+#define INSTANCES_MAX  64 /* processes of a model */
 
 #define POLL_FAILED     "failed to load '%.128s', failed to poll from model repository"
 #define NO_VERSION_TEXT "at least one version must be available under the version policy of model"
@@ -170,6 +172,17 @@ static int folder_find(struct mr_load *l)
 
 /* ---- what it should be ---- */
 
+/* MLServer's number of processes; 0 means its own. */
+static int settings_instances(void)
+{
+    const char *given = getenv("MLSERVER_PARALLEL_WORKERS");
+    int64_t count;
+
+    return given && mr_str_to_i64(mr_str_c(given), &count) && count > 0
+               ? (int)MR_MIN(count, INSTANCES_MAX)
+               : 1;
+}
+
 /* What the files of a model of MLServer say of the server, as a configuration. *out on the heap. */
 static void settings_text(const struct mr_folder *f, char **out, size_t *out_len)
 {
@@ -188,6 +201,7 @@ static void settings_text(const struct mr_folder *f, char **out, size_t *out_len
         }
     }
     mr_buf_c(&b, labels ? "\" } }\n" : "");
+    mr_buf_printf(&b, "instance_group [ { count: %d } ]\n", settings_instances());
     *out_len = b.len;
     *out = mr_strndup(mr_buf_cstr(&b), b.len);
     mr_buf_fini(&b);

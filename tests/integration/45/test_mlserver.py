@@ -10,6 +10,7 @@ import tritonclient.http as http
 from lib import pymodels, repo, wait
 from lib.pymodels import add_mlserver
 from lib.rest import Rest, infer_path
+from lib.server import BIN
 from lib.workers import pids
 
 
@@ -187,6 +188,55 @@ def test_configuration(models, start):
     assert len(pids(server, "m")) == 2
     with Rest(server.http) as rest:
         assert ask(rest, "m", ROWS).ok().json()["model_version"] == "v1"
+
+
+def started(start, folder, settings, *args, env=None):
+    """`millrace mlserver start`"""
+    (folder / "settings.json").write_text(json.dumps({"http_port": 0, "grpc_port": 0, "metrics_port": 0, "host": "127.0.0.1", **settings}))
+    return start([], "--print-ports=json", *args, command=["mlserver", "start", folder], mode=None, ports=False, env=env)
+
+
+def test_start(models, start):
+    """A folder of MLServer whose root is a model, which imports a module of the root."""
+    add_mlserver(models, "runtimes.Sum", name="root")
+    add_mlserver(models / "sub", "other.Imported")
+    (models / "shared.py").write_text("word = 'shared'")
+    (models / "sub" / "other.py").write_text("import shared, runtimes\nclass Imported(runtimes.Sum): assert shared.word == 'shared'")
+    server = started(start, models, {"server_name": "of the file", "parallel_workers": 2},
+                     env={"MLSERVER_SERVER_NAME": "of the variable"})
+    assert len(pids(server, "sub")) == 2
+    with Rest(server.http) as rest:
+        assert rest.get("/v2/health/ready").ok().body == b""
+        assert rest.get("/v2").ok().json()["name"] == "of the file"
+        reply = ask(rest, "root", ROWS).ok()
+        assert reply.json()["outputs"][0]["data"] == [6.0, 15.0]
+        assert reply.headers["ce-source"] == "io.seldon.serving.deployment.of the file"
+        assert ask(rest, "sub", ROWS).ok()
+        rest.post("/v2/repository/models/sub/unload").ok()
+        assert rest.get("/v2/health/ready").ok() and ask(rest, "sub", ROWS).status == 404
+    with Rest(server.metrics) as rest:
+        assert b"nv_inference_request_success" in rest.get("/metrics").ok().body
+
+
+def test_start_empty(models, start):
+    add_mlserver(models / "m", "runtimes.Sum")
+    server = started(start, models, {"metrics_endpoint": None}, env={"MLSERVER_LOAD_MODELS_AT_STARTUP": "false"})
+    assert "metrics" not in server.ports
+    with Rest(server.http) as rest:
+        assert ask(rest, "m", ROWS).status == 404
+        rest.post("/v2/repository/models/m/load").ok()
+        assert ask(rest, "m", ROWS).ok()
+
+
+@pytest.mark.parametrize("settings,text", [
+    ('{"kafka_enabled": true}', "'kafka_enabled' is not there"),
+    ('{"http_port": "many"}', "http-port"),
+    ('{', "settings.json"),
+])
+def test_start_refused(models, settings, text):
+    (models / "settings.json").write_text(settings)
+    done = subprocess.run([BIN, "mlserver", "start", models], capture_output=True, text=True)
+    assert done.returncode == 2 and text in done.stderr
 
 
 SKLEARN = """

@@ -34,14 +34,14 @@ def clean_environment(extra=None):
 
 
 class Server:
-    """One `millrace serve`. The options of `args` follow the usual ones and may replace them."""
+    """One `millrace serve`. The options of `args` follow the usual ones and may replace them; `command`: words in its place."""
 
     def __init__(self, folder, repos, *args, mode="none", env=None, ports=True, log="json", program=BIN,
-                 without_privileges=False, most_descriptors=None):
+                 without_privileges=False, most_descriptors=None, command=("serve",)):
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.command = ["prlimit", f"--nofile={most_descriptors}"] if most_descriptors else []
-        self.command += [str(program), "serve"]
+        self.command += [str(program), *map(str, command)]
         self.command += [f"--model-repository={r}" for r in repos]
         self.command += [f"--model-control-mode={mode}"] if mode else []
         if ports:
