@@ -24,7 +24,7 @@
  * each request gets 0 to n answers with `respond` instead, until it is final.
  *
  * Errors: callbacks return MR_OK or a negative enum mr_status and fill *err (never NULL). A failed
- * open leaves nothing behind. Output parameters are written on success only.
+ * open leaks nothing. Output parameters are written on success only.
  *
  * Memory: everything passed in is borrowed for the call unless said otherwise.
  *
@@ -369,8 +369,8 @@ struct mr_host {
     /** Asks another model of the server, on behalf of an execution that has not ended and has no outputs set yet. The
      *  inputs are copied once. The other model runs like any request's: in its queue, with its batching. In worker
      *  processes only. Thread: any, several at once. Errors: MR_E_UNSUPPORTED (the model runs in a thread), MR_E_INVALID,
-     *  MR_E_EXHAUSTED (too many calls, no shared memory now), MR_E_CANCELLED (nobody waits for the execution). That the model
-     *  is unknown, refuses the request or would wait for itself is said by the answer. */
+     *  MR_E_EXHAUSTED (too many calls, no shared memory now), MR_E_CANCELLED (the execution is cancelled). An unknown
+     *  model, a refusal and a call that would wait for itself are errors of the answer. */
     int (*call_begin)(struct mr_exec *exec, const struct mr_call_args *args, struct mr_call **out,
                       struct mr_err *err);
     /** Waits for the next answer; timeout_ns 0: for as long as it takes. Thread: any, one at a time for a call. Errors:

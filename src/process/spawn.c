@@ -96,7 +96,7 @@ static int start(struct spawning *s, struct mr_process *out, const struct mr_pro
     out->pidfd = (int)syscall(SYS_pidfd_open, out->pid, 0);
     if (out->pidfd < 0) {
         const int reason = errno;
-        kill(out->pid, SIGKILL); /* our child, not reaped: nobody else has its number */
+        kill(out->pid, SIGKILL); /* our child, not reaped: its number is unique */
         waitpid(out->pid, NULL, 0);
         return MR_FAIL(err, reason == ENOSYS ? MR_E_UNSUPPORTED : MR_E_EXHAUSTED,
                        "no descriptor of a process: %s", strerror(reason));

@@ -46,7 +46,7 @@ void mr_process_get_usage(const struct mr_process *p, uint32_t thread, struct mr
         snprintf(path, sizeof path, "/proc/%d/task/%u/stat", (int)p->pid, thread);
         end = file_read(path, text, sizeof text) ? strrchr(text, ')') : NULL;
         if (end && end[1] == ' ') {
-            out->thread_state = end[2]; /* behind the name, which may hold anything */
+            out->thread_state = end[2]; /* after the name, which may contain anything */
         }
     }
 }

@@ -1,6 +1,6 @@
 /* The queue of a model version: priority levels, each first-in first-out, each with its policy for
- * time-outs and length (Triton's queue policies). Requests that ran out of their time under policy DELAY go
- * behind the others of their level. Everything here runs under the scheduler's mutex and is list work only. */
+ * time-outs and length (Triton's queue policies). Requests that exceed their time under policy DELAY go
+ * after the others of their level. Everything here runs under the scheduler's mutex and is list work only. */
 #include "sched_priv.h"
 
 /* Of a deadline, for the way to the client; a quarter of short ones. */
@@ -79,7 +79,7 @@ void queue_count_in(struct mr_sched *s, struct mr_infer *r, int64_t now_ns)
 
 void queue_count_out(struct mr_sched *s, struct mr_infer *r)
 {
-    r->place = INFER_RUNNING; /* whoever took it out owns it now */
+    r->place = INFER_RUNNING; /* its taker owns it now */
     s->queued--;
     s->queued_rows -= rows_of(r);
     queue_publish(s);
@@ -126,7 +126,7 @@ void queue_withdraw(struct mr_sched *s, struct mr_infer *r)
     s->inflight_rows -= rows_of(r);
 }
 
-/* The first of that level and those behind it. */
+/* The first of that level and those after it. */
 static struct mr_infer *first_from(const struct mr_sched *s, uint32_t level)
 {
     for (; level <= s->level_count; level++) {

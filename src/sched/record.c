@@ -2,11 +2,11 @@
  *
  * While nothing is recorded a request pays for one load of a pointer. While it is, one request of `every` is copied on
  * its own thread when it has been answered without an error, into blocks of bulk memory, which are counted against
- * the budget. A thread of the recording's own waits for the last one, for the end of its time or for somebody
- * who stops it, and writes the file.
+ * the budget. A thread of the recording waits for the last one, for its timeout or for a stop, and writes the
+ * file.
  *
- * A version that retires takes its recording along, and nothing is written: what has come in its place may want other
- * inputs. The recorder lives as long as the scheduler, so that whoever saw it may finish with it. */
+ * A version that retires takes its recording along, and nothing is written: its successor may take other
+ * inputs. The recorder lives as long as the scheduler, so that every thread that has seen it can finish with it. */
 #include "record.h"
 
 #include <stdio.h>
@@ -36,7 +36,7 @@ struct recorder {
     pthread_t thread;
     bool has_thread; /* there is one, or one to be joined */
     bool is_starting;
-    bool is_stopped;   /* somebody wants what there is */
+    bool is_stopped;   /* the records so far are requested */
     bool is_abandoned; /* the version ends */
     enum mr_record_state state;
     uint32_t requests;
@@ -93,7 +93,7 @@ static int copy_inputs(const struct mr_infer *r, struct record *out, struct mr_e
 /* Nothing more is taken. Holding the mutex. */
 static void close_door(struct recorder *rec)
 {
-    /* relaxed: whoever has seen it finds the state under the mutex */
+    /* relaxed: a thread that sees it reads the state under the mutex */
     atomic_store_explicit(&rec->sched->recording, NULL, memory_order_relaxed);
     pthread_cond_signal(&rec->change);
 }
@@ -247,7 +247,7 @@ static struct recorder *recorder_of(struct mr_sched *s)
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&rec->change, &attr);
     pthread_condattr_destroy(&attr);
-    /* release: whoever finds it sees it whole */
+    /* release: a thread that sees it sees all of it */
     if (atomic_compare_exchange_strong_explicit(&s->recorder, &other, rec, memory_order_release,
                                                 memory_order_acquire)) {
         return rec;

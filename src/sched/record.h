@@ -4,8 +4,8 @@
 
 #include "sched_priv.h"
 
-/* Written under another name beside its place, so that nobody sees half of it. Folder and file are held open: what
- * takes the folder's place meanwhile is left alone. */
+/* Written under another name beside its place, so that no reader sees half of it. Folder and file are held open: a
+ * replacement of the folder in between is left alone. */
 struct record_file {
     int dir;
     int fd;
@@ -13,7 +13,7 @@ struct record_file {
 };
 /* Errors: MR_E_FORBIDDEN, MR_E_EXHAUSTED (disk full), MR_E_IO. */
 int record_file_open(struct record_file *f, const struct mr_version *v, struct mr_err *err);
-/* One record behind its length. */
+/* One record after its length. */
 int record_file_add(struct record_file *f, const void *record, uint64_t bytes, struct mr_err *err);
 /* To the disk, and to its place. */
 int record_file_publish(struct record_file *f, struct mr_err *err);

@@ -269,7 +269,7 @@ static void ring_append(struct mr_shm *p, struct record *r)
 }
 
 /* Removes all cells as a worker does, and appends those of waiting slots again in their order, as withdrawn slots leave
- * their cells behind. Lock held. */
+ * their cells. Lock held. */
 static void ring_compact(struct mr_shm *p, unsigned ring)
 {
     const uint32_t tail =

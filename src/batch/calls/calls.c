@@ -1,10 +1,9 @@
-/* Calls: rows cut into calls, sent to hosts, judged, and tried again.
+/* Calls: rows cut into calls, sent to hosts, judged, and sent again.
  *
- * A call is filled with rows of as many extents as that takes; what becomes of them is each extent's own affair. Rows
- * that do not fill one wait a moment for more, but never for what cannot come: not when the reader is at the end, or waits
- * for memory, and at most TAIL_NS in any case.
+ * A call is filled with rows of as many extents as it needs; each extent records the outcomes of its own rows. Rows that
+ * do not fill a call wait up to TAIL_NS for more, unless none can come: the reader is at the end, or waits for memory.
  *
- * Work is taken by hosts that have room (balance): first what failed before, then fresh rows. What comes back is one of
+ * Hosts with room (balance) take work: first rows that failed before, then fresh ones. A reply is one of
  *
  *   an answer to all rows, checked      rows of the result
  *   the host is busy (429, 503)         the same again, elsewhere or later; not counted as a failure
@@ -12,15 +11,15 @@
  *   the request is wrong (4xx), and the host has never taken tensors as bytes
  *                                       the same again, as JSON
  *   the request is wrong (4xx), or the host failed (5xx, no or a wrong answer)
- *                                       what retry_policy.h says: again, bisected, or a dead letter
+ *                                       by retry_policy.h: sent again, bisected, or a dead letter
  *
- * What failed while others succeeded goes again at once: it takes the place of fresh rows, so hosts have no more to do than
- * their limits say, and waiting would pile up rows that keep memory. Only while nothing succeeds, the retry budget counts.
+ * Rows that failed while others succeeded are sent again at once: they replace fresh rows, so the load of hosts stays
+ * within their limits, and waiting rows would hold memory. The retry budget counts only while nothing succeeds.
  *
- * Calls have as many rows as call_rows.h says; what failed with more is divided when it is sent again.
+ * call_rows.h sets the rows of a call; work with more rows is divided when it is sent again.
  *
- * So an outage makes no dead letters, however long: as long as nothing succeeds, no failure counts against a row. Where
- * nothing else is left to succeed, a row that did before is sent once more, as a probe of hosts. */
+ * An outage of any length makes no dead letters: as long as nothing succeeds, no failure counts against a row. When no
+ * other row is left to succeed, a known-good row is sent once more, as a probe of hosts. */
 #include "calls.h"
 
 #include <stdio.h>

@@ -1,12 +1,14 @@
-/* The reader: what is not done yet, stretch by stretch, as far as the budget allows.
+/* The reader: reads the rows that are not done yet, extent by extent, as far as the budget allows.
  *
- * It takes credit for the largest stretch before it reads one, or for a row as large as those before, and gives back what
- * the rows, their requests and their answers will not need. A stretch has about as many rows as hosts have answered of late: one that is done in part is done again after a
- * crash. How much answers need is what those before them took; where nothing tells before the first one, a few rows go
- * ahead, and all others wait for what becomes of them: until then all credit is wanted, also that of rows which only wait
- * for their commit. It alone touches the source. The manifest's ranges of earlier starts are copied before it begins, as
- * commits of this start change the manifest meanwhile. When dead letters are tried again, all but their rows counts as
- * done. Where a file is damaged it goes on behind the damage, if the format tells where that is, or with the next file. */
+ * It takes credit for the largest extent before it reads one, or for a row as large as earlier ones, and returns what the
+ * rows, their requests and their answers will not need. An extent has about as many rows as hosts have answered recently,
+ * as an extent that is partly done is done again after a crash. The size of answers is estimated by earlier ones. If there
+ * is no estimate for the first one, a few rows go ahead, and all others wait for their outcome; until then the reader needs
+ * all credit, including that of rows which wait for their commit.
+ *
+ * Only the reader uses the source. The manifest's ranges of earlier starts are copied before it starts, as commits of this
+ * start change the manifest. When dead letters are tried again, all other rows count as done. After damage in a file it
+ * continues behind the damage if the format allows that, or with the next file. */
 #include "reader.h"
 
 #include <string.h>
@@ -186,7 +188,7 @@ static void reading_ended(struct mr_mail *mail)
     struct reader *r = MR_CONTAINER_OF(mail, struct reader, ended);
 
     r->calls->is_read = true;
-    /* A source that waits notices by itself, and perhaps first, that somebody stops the job: not all has been read then. */
+    /* A waiting source notices a stop of the job by itself, perhaps before the reader: then not all has been read. */
     if (r->rc < 0 && !atomic_load_explicit(&r->is_stopped, memory_order_relaxed)) {
         job_fail(r->calls->state, r->rc, &r->err);
     }

@@ -15,18 +15,18 @@ enum job_phase { JOB_ASKING, JOB_RUNNING, JOB_ENDING };
 struct job_state {
     /** Something may have ended: the job begins its next phase, or ends. */
     void (*advance)(struct job_state *s);
-    struct mr_loop *loop;     /* the same when the job is begun again */
+    struct mr_loop *loop;     /* the same in every start */
     const _Atomic int *stops; /* requests to stop; of the batch, from any thread */
     enum job_phase phase;
     bool is_plan; /* a probe, whose results are dropped */
     bool pauses;  /* instead of ending at a problem that needs attention */
     int64_t begin_ns;
     int64_t resumed_ns; /* 0: never */
-    bool may_go_on;     /* it ends, and can be begun again */
+    bool may_go_on;     /* it ends, and can start again */
     bool begins_again;  /* it is, at once */
     int rc;             /* why the loop was left */
     struct mr_err err;
-    /** What follows lasts when the job is begun again. */
+    /** The members below are kept when the job starts again in this process. */
     bool is_paused;
     bool is_stopped;        /* by a problem that needs attention */
     bool has_answers;       /* a host has served rows */

@@ -15,8 +15,8 @@ void discover_tick(struct hosts *hs, int64_t now_ns);
 void discover_stop(struct hosts *hs);
 /** A name was not looked up yet, for a few seconds at most: there may be more hosts soon. */
 bool discover_is_pending(const struct hosts *hs, int64_t now_ns);
-/** May a list still tell hosts? False: all have told theirs, or are names that cannot be looked up. Appends what is wrong
- *  with those. */
+/** True if a list may still give hosts. False: all have given theirs, or are names whose look-up fails; appends the reasons
+ *  of those. */
 bool discover_may_tell(const struct hosts *hs, struct mr_buf *why);
 
 #endif

@@ -1,12 +1,12 @@
-/* Hosts: who there is, and the question whether they serve the model that the job is about.
+/* Hosts, and the check that they serve the job's model.
  *
- * Hosts come from lists (discover.c), which may change while the job runs. One that left its list gets no more calls and
- * is closed when the last of them has ended; it keeps its place, for its figures and in case it comes back.
+ * Hosts come from lists (discover.c), which may change while the job runs. A host that has left its list gets no more calls
+ * and is closed after the last of them; it keeps its place, for its figures and for its return.
  *
- * A host takes part when it has told the model's metadata and these equal what the first host told. One that does not
- * answer is asked again every few seconds; one that says something else is cordoned, with the difference as reason.
- * Answers tell their version, too, where servers do: a host whose model is replaced while the job runs is cordoned with the
- * first answer of the new one, which is not used. */
+ * A host takes part once it has reported the model's metadata and these equal those of the first host. A host that does not
+ * answer is asked again every few seconds; a host with other metadata is cordoned, with the difference as reason. Servers
+ * may also report the version in answers: a host whose model is replaced while the job runs is cordoned at the first answer
+ * of the new version, which is not used. */
 #include "hosts.h"
 
 #include <stdio.h>

@@ -33,7 +33,7 @@ int hosts_set(struct hosts *hs, size_t list, const char *const *urls, size_t cou
 int hosts_add_local(struct hosts *hs, struct mr_err *err);
 /** Sets how large answers can be, which follows from the rows of a call: again when these may be more. */
 void hosts_bound(struct hosts *hs, uint64_t call_rows);
-/** Asks whose turn it is whether they serve the model, closes those that left. */
+/** Asks hosts that are due for their model, and closes those that have left. */
 void hosts_tick(struct hosts *hs, int64_t now_ns);
 void hosts_close(struct hosts *hs);
 /** After the loop is gone. */

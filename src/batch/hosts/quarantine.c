@@ -1,7 +1,6 @@
-/* Hosts that are not believed, and what becomes of the rows that they have answered: they are done again. For those that
- * are committed, files are taken back; results that went elsewhere are not, and then the job is not finished. The manifest
- * knows of each item whose answers it has, but not of single rows, so all rows of an item are done again. On the loop's
- * thread. */
+/* Hosts in quarantine, whose rows are done again. Files with committed rows of them are removed; results elsewhere cannot
+ * be, and then the job is not finished. The manifest records hosts for each item, not for single rows, so all rows of an
+ * item are done again. On the loop's thread. */
 #include "quarantine.h"
 
 #include <inttypes.h>

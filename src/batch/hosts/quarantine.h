@@ -18,7 +18,7 @@ struct quarantined {
     char *reason;
 };
 
-/** All of them. It lasts when the job is begun again in this process. */
+/** All of them; kept when the job starts again in this process. */
 struct quarantine {
     MR_VEC(struct quarantined) hosts;
     bool has_taken_back; /* results of a host that answered wrongly */

@@ -1,16 +1,16 @@
-/* Who asks about a running job, and changes it: HTTP on the job's own loop, over a socket in its folder and, if it was
- * asked for, over TCP.
+/* Queries and changes of a running job: HTTP on the job's own loop, over a socket in its folder and, by an option, over
+ * TCP.
  *
- *   GET  /status           how the job is doing, as JSON
+ *   GET  /status           the state of the job, as JSON
  *   GET  /metrics          as Prometheus text
  *   GET  /, /figures       as a page, and the part of it that changes
- *   POST /pause, /resume   no calls are made, and are made again; what is under way ends and is committed. What waits
- *                          for a disk is tried at once
+ *   POST /pause, /resume   stops new calls, and allows them again; running ones end and are committed. A wait for a disk
+ *                          ends at once
  *   POST /set              {"batch_rows": N, "max_in_flight_per_host": N, "hosts": [HOST, …]}, all of it or nothing
  *
- * The socket is for who may write to it, which is the job's user. Who comes over TCP may look, and change things only if
- * the options say so. A browser never may: its page may be anybody's. All answers are given at once, on the loop's
- * thread; changes hold until they are made again or the job ends. */
+ * The socket is for processes that may write to it, which are those of the job's user. Clients over TCP may query, and may
+ * change the job only by an option; pages in a browser never may, as they can be anyone's. All answers are given at once,
+ * on the loop's thread; changes last until the next one or the end of the job. */
 #include "control.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* Who asks about the job, and changes it while it runs. On the loop's thread. */
+/* Queries and changes of a running job. On the loop's thread. */
 #ifndef MR_BATCH_CONTROL_H
 #define MR_BATCH_CONTROL_H
 
@@ -6,7 +6,7 @@
 
 struct job_parts;
 
-/** It lasts when the job is begun again: requests in between wait for their answer. */
+/** It is kept when the job starts again: requests in between wait for their answer. */
 struct control {
     struct mr_http_server *server;
     char trouble[464]; /* why there is no socket, until it is reported; "": nothing */

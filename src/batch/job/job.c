@@ -1,12 +1,12 @@
-/* A job from begin to end, on the loop's thread.
+/* A job from start to end, on the loop's thread.
  *
  *   asking    until a host has reported the model's metadata; without them neither columns nor files can be checked
  *   running   the reader brings extents, hosts answer, the committer writes
  *   ending    everything is read and settled, or the job was stopped or failed: what is settled is committed
  *
- * A job that failed for its disk is begun again in the same process, and waits in `asking` (disk.h).
+ * A job that failed because of its disk starts again in the same process, and waits in `asking` (disk.h).
  *
- * Setting up between the first two phases blocks the loop; nothing else is going on then. */
+ * The setup between the first two phases blocks the loop; nothing else runs then. */
 #include <stdio.h>
 
 #include "base/clock.h"
@@ -56,7 +56,7 @@ struct mr_batch {
     void (*on_view)(void *ctx, const struct mr_batch_view *view);
     void *view_ctx;
     _Atomic int stops;
-    struct mr_loop *loop; /* this and what follows are the same when the job is begun again */
+    struct mr_loop *loop; /* this and the members below are kept when the job starts again */
     struct control control;
     struct quarantine quarantine;
     bool is_stopped;     /* by a problem that needs attention */
@@ -174,7 +174,7 @@ static void carried_want(struct job *j)
     }
 }
 
-/* Where nothing tells the columns, there are no rows: they are as the model takes them, and texts. */
+/* Without rows nothing defines the columns: they are those that the model takes, or texts. */
 static const struct mr_schema *columns_of(struct job *j)
 {
     if (j->o->filter || mr_source_schema(j->input.source)->count > 0) {
@@ -369,8 +369,8 @@ static void job_next(struct job *j)
 
 /* ---- the end ---- */
 
-/* Has each row of the input an outcome? Whoever has read all of it knows; otherwise the first row without one is looked
- * for. Behind the reader, whose source it is. */
+/* True if each row of the input has an outcome. A reader that has read all of it knows; otherwise this searches the first
+ * row without one. After the end of the reader, to which the source belongs. */
 static int job_is_whole(struct job *j, bool *out, struct mr_err *err)
 {
     bool is_whole = j->results.dlq_retry || j->reader.rc == MR_OK;
@@ -778,7 +778,7 @@ static bool may_begin_again(struct job *j, const struct mr_err *err, struct disk
     return !disk_is_lost(io, &j->results);
 }
 
-/* Takes over what lasts when a job is begun again. */
+/* Copies the members that are kept when a job starts again. */
 static void state_keep(struct job_state *s, const struct job_state *before)
 {
     s->is_paused = before->is_paused;

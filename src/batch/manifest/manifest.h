@@ -165,13 +165,13 @@ void mr_manifest_forget(struct mr_manifest **m);
 /** Give the job up, as it is. Open parts are dropped by their owners before. */
 void mr_manifest_close(struct mr_manifest **m);
 
-/** Nothing stands against a further change. Otherwise *out_may_reopen: another process has not taken the job over, it is
- *  only that nobody knows what is on disk, and who opens it again finds out. */
+/** True if further changes are possible. Otherwise *out_may_reopen: no other process has taken the job over, but the state on
+ *  disk is unknown, and opening the job again resolves it. */
 bool mr_manifest_is_sound(const struct mr_manifest *m, bool *out_may_reopen);
 /** The job was finished, and nothing was changed since. */
 bool mr_manifest_is_finished(const struct mr_manifest *m);
-/** Before a finished job is changed: it is not finished any more. Changes do this themselves; who takes away first what tells
- *  others of the end does it before. */
+/** Marks a finished job as not finished, before a change. Changes do this themselves; a caller that first removes marks of
+ *  the end for others calls it before. */
 int mr_manifest_unfinish(struct mr_manifest *m, struct mr_err *err);
 /** The job's unique id, chosen when it began: 32 digits. Empty: the job is older than such ids. */
 const char *mr_manifest_id(const struct mr_manifest *m);

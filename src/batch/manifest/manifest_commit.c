@@ -407,8 +407,8 @@ static void unlink_left_over(struct mr_manifest *m, struct mr_manifest_item *con
     }
 }
 
-/* Removed items are history in the log. When that is much, the log is written anew; a failure of that is none
- * of the change, which is on disk, and is tried again when there is more of it. */
+/* Removed items are history in the log. When there is much of it, the log is rewritten. A failure of the rewrite does not
+ * fail the change, which is on disk; the rewrite is tried again when there is more history. */
 static void compact(struct mr_manifest *m)
 {
     const uint64_t needed = 1 + m->items.len + m->notes.len;

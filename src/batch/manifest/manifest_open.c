@@ -4,7 +4,7 @@
  *     lock     one process at a time, on this machine
  *     read     job.json against what the caller wants, manifest.log, the files that it names
  *     epoch    a number that no start had before
- *     log      written anew (journal.c), which locks out a process that lost the lock; syncs the folder too,
+ *     log      rewritten (journal.c), which locks out a process that lost the lock; syncs the folder too,
  *              before anything is named after the epoch
  *     job.json last of what a new job writes: where it is, a log must be
  *     sweep    whatever no record names

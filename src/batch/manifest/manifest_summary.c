@@ -10,8 +10,8 @@
 #include "batch/files/file.h"
 #include "manifest_priv.h"
 
-/* Who holds LOCK. Not by trying to take it: a start at the same moment would be refused. A pid in a file that nobody
- * locks is that of a process which was killed. */
+/* The holder of LOCK. Does not try to take it, as that would refuse a start at the same moment. A pid in an unlocked file
+ * is that of a process that was killed. */
 static int64_t lock_holder(const struct mr_manifest *m)
 {
     char line[256];

@@ -39,7 +39,7 @@ bool call_rows_cut(struct call_rows *r, uint64_t rows);
 /** The trial was divided and is inconclusive: another one follows. */
 void call_rows_untried(struct call_rows *r);
 void call_rows_ok(struct call_rows *r, uint64_t rows);
-/** is_doubtful: no host works. True: calls have one row from now on, and had more. */
+/** is_doubtful: no host works. True: calls are now reduced to one row. */
 bool call_rows_failed(struct call_rows *r, uint64_t rows, bool is_doubtful);
 
 #endif

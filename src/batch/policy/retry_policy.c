@@ -101,7 +101,7 @@ bool retry_policy_is_dead(const struct retry_policy *p, struct retry_work *w, ui
     return w->failures > 0 && is_proven(p, w, rows);
 }
 
-/* Hosts that hardly ever fail with other rows are believed at once. */
+/* Failures of hosts that hardly ever fail with other rows count at once. */
 static bool hosts_are_sound(const struct retry_policy *p, const struct retry_work *w)
 {
     return (p->failed - w->failures_before - w->failures) * SOUND_PART < p->ok;

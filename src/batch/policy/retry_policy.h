@@ -1,4 +1,4 @@
-/* What becomes of rows whose call ended: they are done, are sent again, are split, or become a dead letter. Rules alone: no
+/* The decision about rows whose call has ended: they are done, are sent again, are split, or become a dead letter. Pure: no
  * clock, no I/O, no log. The caller reports events, keeps the queue, and carries out decisions.
  *
  * A failure (5xx, timeout, wrong answer) counts against rows only while other calls do well: if one that was sent between

@@ -6,8 +6,8 @@
  *
  * In the order of the input, extents wait for their turn (order.h), and a file holds rows between which no other file has
  * any: its name contains its first row, so names sort as rows do, in all starts. When an extent is late, PHYSICAL
- * waits, so that files always are the begin of the results. LOGICAL waits until the commit is due or a quarter of
- * the budget is held back; then the others go on without it, and it is a file of its own when it comes. */
+ * waits, so that files always are a prefix of the results. LOGICAL waits until the commit is due or a quarter of
+ * the budget is held back; then the others continue without it, and it becomes a file of its own. */
 #include "committer.h"
 
 #include <errno.h>

@@ -60,7 +60,7 @@ struct committer {
     bool is_wanted; /* all credit is, also what rows of an open part have */
     bool is_told;   /* … and the committer is to look at that now */
     bool has_failed;
-    bool may_go_on; /* it failed for the disk, and the job can be begun again */
+    bool may_go_on; /* it failed because of the disk, and the job can start again */
     struct disk_hold hold;
     int64_t begin_ns;   /* 0: it has not begun */
     struct waits waits; /* for answers */

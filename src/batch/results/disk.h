@@ -1,10 +1,9 @@
-/* What becomes of a job whose results cannot be written: it waits until they can. Private.
+/* The wait of a job whose results cannot be written. Private.
  *
- * A full disk and an I/O error say nothing against rows or hosts, and what is on disk stays as it is. So the committer
- * tries again, soon and then every ten seconds, from where it was; rows that were read and answered wait behind it
- * within the budget. Where nobody knows any more what is on disk, because a sync failed, the job is begun again in the
- * same process, as if it had been killed: with what is committed. Either way it ends when nothing could be committed for
- * as long as hosts may be away. */
+ * A full disk or an I/O error is no fault of rows or hosts, and leaves the files unchanged. So the committer tries again,
+ * soon and then every ten seconds, where it was; rows that were read and answered wait within the budget. If the state on
+ * disk is unknown because a sync failed, the job starts again in the same process from the committed rows, as after a kill.
+ * In both cases it ends when nothing can be committed for as long as an outage may last. */
 #ifndef MR_BATCH_DISK_H
 #define MR_BATCH_DISK_H
 

@@ -1,9 +1,9 @@
-/* Dead letters once more: the rows of a job that have no result go through the pipeline again, and what becomes of them
- * takes the place of their dead letters.
+/* Retries of dead letters: the rows of a job without a result go through the pipeline again, and their outcomes replace
+ * their dead letters.
  *
- * Until then each dead letter stays where it is. A commit replaces, in one record of the manifest, the items that the rows
- * belong to: what they had of results stays, dead letters of rows that were not tried yet are copied to the new file of
- * dead letters. So each row has one outcome at any time, and any number of rows may be committed together.
+ * Until then each dead letter stays in its place. A commit replaces, in one record of the manifest, the items that the rows
+ * belong to: their results stay, and dead letters of rows that were not tried yet are copied to the new file of dead
+ * letters. So each row has one outcome at any time, and any number of rows may be committed together.
  *
  * Read at the start on the loop's thread; then nothing is changed, and commits are the committer's. */
 #include "dlq_retry.h"
@@ -297,7 +297,7 @@ uint32_t dlq_retry_attempts(const struct dlq_retry *r, uint32_t file, uint64_t r
 struct change {
     struct results *results;
     struct open_part *part;
-    struct row_set tried; /* and what becomes of them is in the part */
+    struct row_set tried; /* with their outcomes in the part */
     struct row_set added; /* rows of the new item: tried ones, and dead letters that were copied */
     struct row_set rest;  /* rows of the item at hand that stay in its file of results */
     uint64_t copied;

@@ -19,8 +19,8 @@ int dlq_retry_others(const struct dlq_retry *r, uint32_t file, struct mr_ranges 
                      struct mr_err *err);
 /** What was tried before with a row. */
 uint32_t dlq_retry_attempts(const struct dlq_retry *r, uint32_t file, uint64_t row);
-/** Puts what became of the rows into the place of their dead letters. The part is complete but for those that other rows
- *  leave behind. Errors: as mr_manifest_replace. */
+/** Replaces the dead letters of the rows by their outcomes. The part is complete except for dead letters of other rows.
+ * Errors: as mr_manifest_replace. */
 int dlq_retry_commit(struct results *rs, struct open_part *p, struct mr_err *err);
 
 #endif

@@ -25,7 +25,7 @@ struct results {
     const struct job_input *input;
     struct credits *credits;
     struct committer *committer;
-    struct disk_hold *hold; /* why the job was begun again, and when it goes on */
+    struct disk_hold *hold; /* the reason of this start, and the end of the wait */
     char *folder;           /* of its own: that of the options, or one in it */
     const struct sink_ops *sink;
     struct mr_store *store;  /* of the sink, if it is a table */

@@ -1,4 +1,4 @@
-/* What becomes of each setting of ModelConfig: honoured, without effect on this server, or refused.
+/* The treatment of each setting of ModelConfig: honoured, without effect on this server, or refused.
  *
  * One table says it for the check, for the documentation and for the test that holds the table
  * against the message's descriptor. A path covers itself and everything below; the longest path

@@ -1,5 +1,5 @@
-/* Triton's defaults, written into the config so that everybody who reads it, the config endpoint
- * first, sees what holds: one latest version, preferred sizes, instance groups with name, kind and
+/* Triton's defaults, written into the config so that all readers, the config endpoint first, see
+ * the effective values: one latest version, preferred sizes, instance groups with name, kind and
  * count. This server has no GPUs, so an instance group that leaves the kind open is one on the CPU.
  * Thread: any. */
 #include <stdio.h>

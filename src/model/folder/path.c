@@ -3,8 +3,8 @@
  * A repository is the operator's, but what is in it may come from elsewhere: unpacked archives,
  * mounted volumes, a load request. So every path is resolved with all its links before it is used.
  * Links that stay inside are fine (mounted config maps are made of them), and links to folders that
- * the operator has named. Somebody who changes
- * links between the check and the use could change the files as well; that is not defended against.
+ * the operator has named. A process that changes links between the check and the use could change the
+ * files as well; that is not defended against.
  *
  * Blocks on the file system; any thread. */
 #include <errno.h>

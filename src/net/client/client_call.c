@@ -102,7 +102,7 @@ int mr_client_body_reserve(struct mr_client_call *call, size_t want, struct mr_e
     }
     size_t target = cap ? cap * 2 : MR_MIN(want, BODY_FIRST_MAX);
     target = MR_MAX(target, (size_t)4096);
-    /* A length of which a part has really come is believed at once. */
+    /* A length of which a part has arrived is trusted at once. */
     if (a->body_told > cap && a->body_told / BELIEF < cap) {
         target = a->body_told;
     }

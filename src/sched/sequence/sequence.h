@@ -90,8 +90,9 @@ void sequence_done(struct seq_set *s, struct seq_request *r, int64_t now_ns);
  *  order. A running request continues; the place is free when it is done. Returns its instance, SEQ_NONE if it had
  *  none. */
 uint32_t sequence_end(struct seq_set *s, struct seq_request *r, struct seq_requests *out);
-/** Ends those sequences of an instance of which a request has run, or runs: what the instance kept of them is lost. What
- *  waits of them goes to the end of `out`, but for what waits from a start on, which begins anew. What runs goes on. */
+/** Ends those sequences of an instance of which a request has run, or runs: the state of the instance is lost. Their
+ *  waiting requests go to the end of `out`, except from a start on, where the sequence starts again. Running ones
+ *  continue. */
 void sequence_lose(struct seq_set *s, uint32_t instance, struct seq_requests *out);
 /** Ends one sequence that has been idle for too long and returns its instance, where another one may have got its
  *  place; SEQ_NONE: there is no such sequence. */

@@ -16,8 +16,7 @@
 #include "serve/state/state.h"
 #include "serve/state/tls.h"
 
-/* What call->user points to until the body is there: a call that ends before has nobody else to give the answer
- * that it is owed. */
+/* The target of call->user until the body is complete: it gives the answer that a call needs which ends before. */
 static struct serve_pending in_body;
 
 /* Only inferences and loads carry tensors and files. */

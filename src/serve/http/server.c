@@ -1,6 +1,6 @@
 /* Start, drain and stop. On the thread that called, never on a network thread.
  *
- * Start: bind first (a port in use is told before a model is loaded), load models, then run the loops: a client
+ * Start: bind first (a port in use is reported before a model is loaded), load models, then run the loops: a client
  * that gets through to the port gets an answer. Stop: readiness false, no new connections, wait for the open
  * ones to finish, then models, loops, memory, in this order. */
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* A call is in the list from its start to its end; the thread that reads frames puts answers into its queue, and the
- * waiting thread takes them. A thread that reads frames and waits reads them meanwhile. One mutex guards everything, held
+ * waiting thread takes them. A thread that reads frames reads them also while it waits. One mutex guards everything, held
  * for a few instructions; another one is held while a frame is sent. */
 #include "calls.h"
 

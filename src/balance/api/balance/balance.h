@@ -108,7 +108,7 @@ enum mr_balance_outcome {
 void mr_balance_done(struct mr_balance *r, int64_t now_ns, uint64_t ticket,
                      enum mr_balance_outcome outcome, int64_t retry_after_ns);
 
-/** The same for an answer that is OK, and that told the size of its call: `rows` is what latency is divided by now. */
+/** The same for an answer that is OK and reports the size of its call: latency is divided by `rows` instead. */
 void mr_balance_done_sized(struct mr_balance *r, int64_t now_ns, uint64_t ticket, int64_t rows);
 
 /** What a host REJECTED was the host's fault, not that of the request: another host has answered it. A failure, and a

@@ -1,6 +1,6 @@
 /* An execution on its way to a worker: written by the server into the slot's message, read by the worker in place.
  *
- * Tensors that lie in the heaps of inputs and bodies are referred to; all others are copied behind the message, which
+ * Tensors that lie in the heaps of inputs and bodies are referred to; all others are copied after the message, which
  * goes to the heap of inputs itself when it is too long for the slot. */
 #ifndef MR_IPC_MESSAGE_H
 #define MR_IPC_MESSAGE_H
