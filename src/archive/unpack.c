@@ -293,7 +293,7 @@ static int link_make(struct unpacking *u, struct archive_entry *e, const char *p
     if (symlinkat(to, at, name) != 0) {
         return make_error(u, path);
     }
-    if (!is_absolute) {
+    if (!is_interpreter(u, path)) {
         MR_VEC_PUSH(&u->links, mr_strndup(path, strlen(path)));
     }
     return MR_OK;

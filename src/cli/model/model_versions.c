@@ -178,10 +178,12 @@ void model_text_progress(char out[200], const struct model_progress *p)
     char rate[32];
     char left[32];
 
-    mr_text_bytes(done, p->done);
-    mr_text_bytes(total, p->total);
-    int n =
-        snprintf(out, 200, "%.*s %s of %s", MR_STR_ARG(mr_str_sub(p->step, 0, 20)), done, total);
+    int n = snprintf(out, 200, "%.*s", MR_STR_ARG(mr_str_sub(p->step, 0, 30)));
+    if (p->total > 0) { /* some steps have no measure */
+        mr_text_bytes(done, p->done);
+        mr_text_bytes(total, p->total);
+        n += snprintf(out + n, 200 - (size_t)n, " %s of %s", done, total);
+    }
     if (p->per_second > 0) {
         mr_text_bytes(rate, p->per_second);
         mr_text_duration(left, (double)p->left_ns);

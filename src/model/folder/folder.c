@@ -2,7 +2,7 @@
  *
  * The fingerprint shows whether anything has changed since the last scan, and whether a copy is still in
  * progress (two scans that differ). Reading names and inodes is enough for that; no file is opened but
- * the config. Hidden files are left out, as tools write incomplete copies there. The size is
+ * the config. Hidden files are left out, as tools write incomplete copies there, and what an interpreter compiles. The size is
  * bounded: a folder with a million files is an error. */
 #include <dirent.h>
 #include <errno.h>
@@ -109,6 +109,12 @@ static int walk_entry(const struct walk *w, const char *path, unsigned char type
     return S_ISDIR(st.st_mode) ? walk_dir(w, path, depth + 1, err) : MR_OK;
 }
 
+/* Hidden files, and what interpreters write beside the files that they read. */
+static bool is_left_out(const char *name)
+{
+    return name[0] == '.' || strcmp(name, "__pycache__") == 0;
+}
+
 /* depth bounds loops of links as well as deep trees. */
 static int walk_dir(const struct walk *w, const char *dir, int depth, struct mr_err *err)
 {
@@ -127,7 +133,7 @@ static int walk_dir(const struct walk *w, const char *dir, int depth, struct mr_
         w->visit(w->ctx, dir);
     }
     while (rc == MR_OK && (e = readdir(d))) {
-        if (e->d_name[0] == '.') {
+        if (is_left_out(e->d_name)) {
             continue;
         }
         char *path = mr_path_join(dir, mr_str_c(e->d_name));
@@ -337,7 +343,7 @@ static int contents_read(struct mr_folder *f, mr_folder_visit_fn *visit, void *c
         visit(ctx, f->dir);
     }
     while (rc == MR_OK && (e = readdir(d))) {
-        if (e->d_name[0] != '.') {
+        if (!is_left_out(e->d_name)) {
             rc = entry_read(f, &w, e, err);
         }
     }

@@ -4,8 +4,8 @@
  * the lock; loaders that need the same library wait for it, others go on. A library that failed to
  * open is tried again at the next load. Thread: loaders; may block. */
 #include "base/log.h"
-#include "interpreter.h"
 #include "manager.h"
+#include "model/interpreter/interpreter.h"
 #include "plugin/plugin.h"
 #include "process/confine.h"
 #include "sentinel/sentinel.h"
@@ -126,28 +126,57 @@ static int standby_count(const Inference__ModelConfig *c, struct mr_sentinel_mod
     return MR_OK;
 }
 
+/* The place of the load, which it leaves while an environment is being made. */
+struct place {
+    struct mr_models *m;
+    const struct mr_job *job;
+};
+
+static void place_on_wait(void *ctx, bool is_over)
+{
+    const struct place *p = ctx;
+
+    pthread_mutex_lock(&p->m->lock);
+    if (is_over) {
+        mr_load_place_take(p->m, p->job);
+    } else {
+        mr_load_place_leave(p->m);
+    }
+    pthread_mutex_unlock(&p->m->lock);
+}
+
 /* A Python model: its worker is the interpreter. */
 static int python_prepare(struct mr_sentinel_model_args *args, struct mr_arena *arena,
-                          const struct mr_models_options *o, const Inference__ModelConfig *c,
-                          struct mr_err *err)
+                          struct mr_models *m, const Inference__ModelConfig *c,
+                          struct mr_version_private *p, struct mr_err *err)
 {
+    struct place place = {m, p->entry->job};
+    const struct interpreter_args find = {.options = &m->o,
+                                          .cache = m->cache,
+                                          .config = c,
+                                          .desc = args->desc,
+                                          .top = p->archive ? p->archive->top : NULL,
+                                          .on_wait = place_on_wait,
+                                          .ctx = &place};
     struct interpreter found;
-    const int rc = interpreter_find(&found, arena, o, c, args->desc, err);
+    const int rc = interpreter_find(&found, arena, &find, err);
 
     if (rc == MR_OK) {
+        p->environment = found.held;
         args->command = found.command;
         args->environment = found.environment;
         args->may_wait = true;
         args->confine_less =
-            o->worker_confine_is_chosen ? 0 : MR_CONFINE_LANDLOCK | MR_CONFINE_SECCOMP;
+            m->o.worker_confine_is_chosen ? 0 : MR_CONFINE_LANDLOCK | MR_CONFINE_SECCOMP;
     }
     return rc;
 }
 
 int mr_backend_model_open(struct mr_models *m, const Inference__ModelConfig *c,
                           enum mr_placement placement, const struct mr_model_desc *desc,
-                          struct mr_executor **out, struct mr_err *err)
+                          struct mr_version_private *p, struct mr_err *err)
 {
+    struct mr_executor **out = &p->v.executor;
     const char *backend = c->backend;
     struct mr_plugin *plugin = NULL;
     struct mr_sentinel *sentinel = NULL;
@@ -169,7 +198,7 @@ int mr_backend_model_open(struct mr_models *m, const Inference__ModelConfig *c,
     args.settings = settings_of(&m->o, backend, &args.setting_count);
     MR_TRY(mr_plugin_find(mr_str_c(backend), m->o.backend_dirs, m->o.backend_dir_count, err));
     if (interpreter_is_needed(backend)) {
-        MR_TRY(python_prepare(&args, &arena, &m->o, c, err));
+        MR_TRY(python_prepare(&args, &arena, m, c, p, err));
     }
     MR_TRY(mr_models_sentinel(m, &sentinel, err));
     MR_TRY(mr_sentinel_model_open(out, sentinel, &args, err));

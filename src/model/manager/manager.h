@@ -137,6 +137,7 @@ struct mr_version_private {
     Inference__ModelConfig *config;
     struct mr_temp_dir *temp; /* files of a load request, NULL = those of the repository */
     struct archive_repository *archive; /* with its files, NULL = none */
+    struct mr_cache_ref *environment;   /* of its interpreter, NULL = none of the cache */
     uint64_t fingerprint;               /* of files and config that it was made from */
     struct mr_load_entry *entry;        /* guarded by lock, except mr_load_entry_is_unwanted */
     bool is_served;
@@ -475,11 +476,11 @@ int mr_placements_check(const struct mr_models_options *o, struct mr_err *err);
 int mr_models_sentinel(struct mr_models *m, struct mr_sentinel **out, struct mr_err *err);
 
 /* ---- backends.c ---- */
-/** Opens a model in its backend, here or in a worker process. Blocks. Errors: those of mr_plugin_model_open and
+/** Opens a model in its backend, here or in a worker process, as the version's executor. Blocks. Errors: those of mr_plugin_model_open and
  *  mr_sentinel_model_open. */
 int mr_backend_model_open(struct mr_models *m, const Inference__ModelConfig *c,
                           enum mr_placement placement, const struct mr_model_desc *desc,
-                          struct mr_executor **out, struct mr_err *err);
+                          struct mr_version_private *p, struct mr_err *err);
 /** Checks that all backends that options name exist; a missing one of Triton's is only a warning. Errors:
  *  MR_E_INVALID. Thread: boot. */
 int mr_backends_check(const struct mr_models_options *o, struct mr_err *err);

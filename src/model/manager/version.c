@@ -198,7 +198,7 @@ static int backend_open(const struct opening *o)
     MR_TRY(settings_make(o, &desc));
     MR_TRY(model_file_find(o, &desc.model_file));
     MR_TRY(mr_placement_of(o->m, o->p->config, &placement, o->err));
-    MR_TRY(mr_backend_model_open(o->m, o->p->config, placement, &desc, &v->executor, o->err));
+    MR_TRY(mr_backend_model_open(o->m, o->p->config, placement, &desc, o->p, o->err));
 out:
     mr_buf_fini(&json);
     return rc;
@@ -490,6 +490,7 @@ void mr_version_close(struct mr_models *m, struct mr_version_private **p)
     mr_config_free(&it->config);
     mr_temp_unref(&it->temp);
     archive_repository_unref(&it->archive);
+    mr_cache_unref(&it->environment);
     mr_free(it->v.pins);
     mr_arena_fini(&it->arena);
     mr_free(it);

@@ -167,7 +167,7 @@ static void environments_have_their_interpreter_elsewhere(void **state)
 
     (void)state;
     rules.flags = MR_ARCHIVE_ENVIRONMENT;
-    archive_make(in_folder("a.tar"), TAR, list, 1);
+    archive_make(in_folder("a.tar"), TAR, list, 2);
     assert_int_equal(unpack(in_folder("a.tar"), &rules, &err), MR_OK);
     assert_true(readlink(in_folder("out/bin/python3"), to, sizeof to - 1) > 0);
     assert_string_equal(to, "/usr/bin/python3");

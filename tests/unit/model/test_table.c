@@ -175,6 +175,7 @@ static void test_print_sees_changes(void **state)
         a = b;
     }
     fx_write(f, 0, "m/1/.hidden", "not looked at");
+    fx_write(f, 0, "m/1/__pycache__/model.pyc", "compiled");
     fx_write(f, 0, "m/labels.txt", "shared");
     read_folder(f, &b);
     assert_true(a.versions.at[0].fingerprint.sum == b.versions.at[0].fingerprint.sum);

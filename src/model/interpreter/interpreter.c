@@ -7,10 +7,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "environment.h"
+
 #define BACKEND     "python"
 #define ENVIRONMENT "EXECUTION_ENV_PATH"
 #define MODEL_DIR   "$$TRITON_MODEL_DIRECTORY"
 #define SCRIPT      "python/millrace_worker.py"
+#define MAKER       "python/millrace_environment.py"
+#define PACKAGES    "requirements.txt"
 
 bool interpreter_is_needed(const char *backend)
 {
@@ -46,24 +50,65 @@ static const char *path_find(struct mr_arena *arena, const char *name)
     return NULL;
 }
 
-/* The folder of an environment. */
-static int environment_dir(struct mr_arena *arena, const char *given,
-                           const struct mr_model_desc *desc, const char **out, struct mr_err *err)
+static bool on_progress(void *ctx, uint64_t done, uint64_t total)
+{
+    struct mr_loading *l = ctx;
+
+    if (l) {
+        /* Relaxed: for people. */
+        atomic_store_explicit(&l->step, "unpacking the environment", memory_order_relaxed);
+        atomic_store_explicit(&l->done, done, memory_order_relaxed);
+        atomic_store_explicit(&l->total, total, memory_order_relaxed);
+    }
+    return !l || !l->is_unwanted || !l->is_unwanted(l);
+}
+
+/* An environment that was packed by conda-pack or venv-pack. */
+static int environment_unpack(const struct interpreter_args *a, const char *path,
+                              struct mr_cache_ref **out, struct mr_err *err)
+{
+    struct mr_loading *l = a->desc->loading;
+    const struct mr_cache_archive_args args = {
+        .path = path, .flags = MR_ARCHIVE_ENVIRONMENT, .on_progress = on_progress, .ctx = l};
+
+    if (a->on_wait) {
+        a->on_wait(a->ctx, false);
+    }
+    const int rc = mr_cache_archive(a->cache, &args, out, err);
+    if (l) {
+        atomic_store_explicit(&l->step, NULL, memory_order_relaxed);
+        atomic_store_explicit(&l->done, 0, memory_order_relaxed);
+        atomic_store_explicit(&l->total, 0, memory_order_relaxed);
+    }
+    if (a->on_wait) {
+        a->on_wait(a->ctx, true);
+    }
+    return rc < 0 ? MR_WRAP(err, rc, "parameter " ENVIRONMENT) : MR_OK;
+}
+
+/* The folder of an environment that the model names. */
+static int environment_dir(struct mr_arena *arena, const struct interpreter_args *a,
+                           const char *given, const char **out, struct mr_cache_ref **held,
+                           struct mr_err *err)
 {
     const bool is_relative = strncmp(given, MODEL_DIR, sizeof MODEL_DIR - 1) == 0;
+    const char *path =
+        is_relative
+            ? mr_arena_printf(arena, "%s%s", a->desc->model_dir, given + sizeof MODEL_DIR - 1).ptr
+            : given;
     struct stat st;
 
-    *out = is_relative
-               ? mr_arena_printf(arena, "%s%s", desc->model_dir, given + sizeof MODEL_DIR - 1).ptr
-               : given;
-    if (!*out || stat(*out, &st) < 0) {
+    if (!path || stat(path, &st) < 0) {
         return MR_FAIL(err, MR_E_NOT_FOUND, "parameter " ENVIRONMENT ": there is no %.300s", given);
     }
     if (!S_ISDIR(st.st_mode)) {
-        return MR_FAIL(err, MR_E_UNSUPPORTED,
-                       "parameter " ENVIRONMENT ": %.256s is no folder; unpack the environment",
-                       given);
+        const int rc = environment_unpack(a, path, held, err);
+        if (rc < 0) {
+            return rc;
+        }
+        path = mr_cache_path(*held);
     }
+    *out = path;
     return MR_OK;
 }
 
@@ -135,31 +180,67 @@ static int program_find(struct mr_arena *arena, const struct mr_models_options *
     return MR_OK;
 }
 
-int interpreter_find(struct interpreter *out, struct mr_arena *arena,
-                     const struct mr_models_options *o, const Inference__ModelConfig *c,
-                     const struct mr_model_desc *desc, struct mr_err *err)
+/* The folder of an environment with the packages that the model or its archive asks for; NULL: none does. */
+static int packages_dir(struct mr_arena *arena, const struct interpreter_args *a, const char **out,
+                        struct mr_cache_ref **held, struct mr_err *err)
 {
-    const char *given = mr_config_parameter(c, ENVIRONMENT), *dir = NULL;
-    const char *script = file_find(arena, o->backend_dirs, o->backend_dir_count, SCRIPT, R_OK);
+    const char *const dirs[] = {a->desc->model_dir, a->top};
+    const struct mr_models_options *o = a->options;
+    struct environment_args args = {
+        .cache = a->cache,
+        .model = a->desc->name,
+        .requirements = file_find(arena, dirs, a->top ? 2 : 1, PACKAGES, R_OK),
+        .script = file_find(arena, o->backend_dirs, o->backend_dir_count, MAKER, R_OK),
+        .loading = a->desc->loading,
+        .on_wait = a->on_wait,
+        .ctx = a->ctx};
+    int rc = MR_OK;
+
+    if (!args.requirements || !args.script) {
+        return MR_OK;
+    }
+    MR_TRY(program_find(arena, o, NULL, &args.python, err));
+    MR_TRY(environment_get(&args, held, err));
+    *out = *held ? mr_cache_path(*held) : NULL;
+out:
+    return rc;
+}
+
+static int script_find(struct mr_arena *arena, const struct mr_models_options *o, const char **out,
+                       struct mr_err *err)
+{
+    *out = file_find(arena, o->backend_dirs, o->backend_dir_count, SCRIPT, R_OK);
+    return *out ? MR_OK
+                : MR_FAIL(err, MR_E_NOT_FOUND,
+                          "there is no " SCRIPT " in the folders of backends: this build has no "
+                          "python backend");
+}
+
+int interpreter_find(struct interpreter *out, struct mr_arena *arena,
+                     const struct interpreter_args *args, struct mr_err *err)
+{
+    const char *given = mr_config_parameter(args->config, ENVIRONMENT), *dir = NULL;
     const char **command = MR_ARENA_ARRAY(arena, const char *, 3);
+    struct mr_cache_ref *held = NULL;
     int rc;
 
     if (!command) {
         return MR_FAIL(err, MR_E_NOMEM, "no memory for a command");
     }
-    if (!script) {
-        return MR_FAIL(err, MR_E_NOT_FOUND,
-                       "there is no " SCRIPT " in the folders of backends: this build has no "
-                       "python backend");
-    }
+    MR_TRY(script_find(arena, args->options, &command[1], err));
     if (given && given[0]) {
-        MR_TRY(environment_dir(arena, given, desc, &dir, err));
+        MR_TRY(environment_dir(arena, args, given, &dir, &held, err));
+    } else {
+        MR_TRY(packages_dir(arena, args, &dir, &held, err));
     }
-    MR_TRY(program_find(arena, o, dir, &command[0], err));
-    command[1] = script;
+    MR_TRY(program_find(arena, args->options, dir, &command[0], err));
     out->command = command;
     out->environment = variables(arena, dir);
     rc = out->environment ? MR_OK : MR_FAIL(err, MR_E_NOMEM, "no memory for an environment");
 out:
+    if (rc < 0) {
+        mr_cache_unref(&held);
+    }
+    out->held = held;
     return rc;
 }
