@@ -131,8 +131,8 @@ struct process_model {
     bool may_wait;               /* its executions may use no CPU for long; constant */
     bool has_bound;              /* executions may be bound to one worker; constant */
     _Atomic uint64_t nonce;
-    _Atomic uint64_t
-        output_bytes; /* largest outputs of an execution so far, beyond the room; relaxed */
+    /** Largest outputs of an execution so far, beyond the room; relaxed. */
+    _Atomic uint64_t output_bytes;
     struct times times;
     struct rows rows;
     int64_t load_ns; /* the longest start of a worker so far; under the lock */
@@ -140,8 +140,8 @@ struct process_model {
     _Atomic uint64_t requeued, quarantined, copied_bytes;
     struct durations detection[MR_WORKER_FAULTS], replacement[MR_WORKER_FAULTS];
     _Atomic uint64_t restarts[MR_WORKER_FAULTS];
-    int64_t
-        none_since_ns; /* no worker has been ready since then, 0 = one is, or none was yet; under the lock */
+    /** No worker has been ready since then, 0 = one is, or none was yet; under the lock. */
+    int64_t none_since_ns;
     bool has_served; /* a worker was ready once */
     bool is_closing;
     _Atomic bool is_unready; /* it has had no ready worker for a while; relaxed */
@@ -170,8 +170,8 @@ struct mr_sentinel {
     int epoll;
     int wake; /* eventfd that wakes the watching thread */
     pthread_t thread;
-    pthread_mutex_t
-        lock; /* guards workers and models; held by the watching thread while it works */
+    /** Guards workers and models; held by the watching thread while it works. */
+    pthread_mutex_t lock;
     pthread_cond_t moved; /* a worker has reached a step, or has ended */
     struct model_list models;
     struct mr_rng rng;

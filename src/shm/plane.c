@@ -28,8 +28,8 @@ struct record {
     uint32_t home;
     unsigned ring;
     uint32_t position; /* in the ring */
-    unsigned
-        odd_looks; /* consecutive sweeps that found it done or out of the queue, without an owner */
+    /** Consecutive sweeps that found it done or out of the queue, without an owner. */
+    unsigned odd_looks;
     bool is_cancelled;    /* and mr_shm_cancelled has not reported it yet */
     bool is_lost;         /* ANSWERED: the worker has died */
     uint64_t answer_word; /* ANSWERED: the word with which it waits */

@@ -95,8 +95,8 @@ struct shm_control {
     struct shm_head heads[SHM_RINGS];
     alignas(MR_CACHE_LINE) _Atomic uint64_t sleepers; /* a bit for each worker */
     struct shm_worker_cell workers[SHM_WORKERS_MAX];
-    struct shm_slot_cell
-        slots[]; /* [slot_count], then the done bits of each home, at least a cache line for each */
+    /** [slot_count], then the done bits of each home, at least a cache line for each. */
+    struct shm_slot_cell slots[];
 };
 
 /* ---- directory: the beginning of the input segment ---- */
@@ -139,8 +139,8 @@ struct shm_directory {
     alignas(MR_CACHE_LINE) _Atomic uint32_t bell; /* futex; rung with each submission */
     _Atomic uint32_t is_unwanted;                 /* the load of the model */
     alignas(MR_CACHE_LINE) _Atomic uint32_t tails[SHM_RINGS];
-    alignas(MR_CACHE_LINE) _Atomic uint32_t
-        cells[]; /* [ring_count][ring_size] of shm_cell_of, then entries */
+    /** [ring_count][ring_size] of shm_cell_of, then entries. */
+    alignas(MR_CACHE_LINE) _Atomic uint32_t cells[];
 };
 
 /* A ring's cell holds a slot and, in the remaining bits, the life for which it was added: so a cell that outlives its

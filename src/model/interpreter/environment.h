@@ -10,8 +10,8 @@ struct environment_args {
     const char *model;  /* for the log */
     const char *python; /* the interpreter that it is for */
     const char *script; /* millrace_environment.py */
-    const char *
-        requirements; /* path of the file; a folder `wheels` beside it is all that is installed from */
+    /** Path of the file; a folder `wheels` beside it is all that is installed from. */
+    const char *requirements;
     struct mr_loading *loading;
     /** (may be NULL) As in interpreter_args. */
     void (*on_wait)(void *ctx, bool is_over);

@@ -22,8 +22,8 @@ struct interpreter_args {
 struct interpreter {
     const char *const *command; /* mr_sentinel_model_args.command */
     const char *const *environment;
-    struct mr_cache_ref
-        *held; /* the environment, if it lies in the cache; otherwise NULL. The caller's */
+    /** The environment, if it lies in the cache; otherwise NULL. The caller's. */
+    struct mr_cache_ref *held;
 };
 
 bool interpreter_is_needed(const char *backend);

@@ -32,8 +32,8 @@ struct job {
     uint64_t nonce;
     struct mr_ipc_failure *failures;
     uint32_t failure_count;
-    int64_t
-        unread_ns; /* time that it waited for clients; under `answering` until the execution has ended */
+    /** Time that it waited for clients; under `answering` until the execution has ended. */
+    int64_t unread_ns;
 };
 
 struct worker_serve {
@@ -45,10 +45,10 @@ struct worker_serve {
     pthread_t thread;
     bool is_started;
     _Atomic bool is_stopping;
-    pthread_mutex_t
-        answering; /* held while one of several answers is in the room and its client reads */
-    pthread_mutex_t
-        lock; /* guards what follows; held for a few instructions, and while a backend is notified of a cancel */
+    /** Held while one of several answers is in the room and its client reads. */
+    pthread_mutex_t answering;
+    /** Guards what follows; held for a few instructions, and while a backend is notified of a cancel. */
+    pthread_mutex_t lock;
     pthread_cond_t ended; /* a pending execution */
     bool has_ended;
     struct job *running; /* NULL: none that can be cancelled */

@@ -16,8 +16,8 @@
 struct mr_ipc_call {
     uint64_t number;
     struct mr_call_args args; /* in the arena, but for large tensors */
-    struct mr_block *
-        *blocks; /* [args.input_count] of large tensors, otherwise NULL; the reader's */
+    /** [args.input_count] of large tensors, otherwise NULL; the reader's. */
+    struct mr_block **blocks;
 };
 
 /** Thread: worker, the holder of the room. Copies the inputs to the provider's memory. Errors: MR_E_EXHAUSTED (no shared

@@ -58,13 +58,13 @@ void mr_worker_answer_send(struct call_answer *a);
 
 struct mr_sentinel_options {
     const char *worker_program; /* path of millrace-worker */
-    int64_t
-        hang_ns; /* an execution that computes for longer hangs; 0 = the default, 10 s (docs/workers.md) */
+    /** An execution that computes for longer hangs; 0 = the default, 10 s (docs/workers.md). */
+    int64_t hang_ns;
     uint32_t confine_steps; /* MR_CONFINE_* of process/confine.h */
     uint64_t memory_bytes;  /* limit of each worker, 0 = none */
     const char *user;       /* that workers run as; copied; NULL: this process's own */
-    const char *const
-        *write_dirs; /* folders that workers may use, terminated by NULL; copied; NULL: none */
+    /** Folders that workers may use, terminated by NULL; copied; NULL: none. */
+    const char *const *write_dirs;
     /** Eventfds that wake the loops which call mr_sentinel_take, of the first 255 of them; borrowed. */
     const int *loop_doors;
     uint32_t loop_count;
@@ -95,8 +95,8 @@ struct mr_sentinel_model_args {
     uint32_t confine_less; /* MR_CONFINE_* that its workers do not apply */
     bool may_wait; /* an execution that uses no CPU gets as much time as one that computes */
     uint32_t instance_count; /* with more than one each runs its own warm-up */
-    uint32_t
-        standby_count; /* workers that have loaded the model and wait; together at most MR_WORKERS_MAX */
+    /** Workers that have loaded the model and wait; together at most MR_WORKERS_MAX. */
+    uint32_t standby_count;
 };
 
 /** Opens a model in a worker, as mr_plugin_model_open does here. Each of its instances gets a worker. Blocks until the

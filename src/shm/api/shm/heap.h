@@ -21,8 +21,8 @@ struct mr_shm_heap {
     uint64_t offset;                   /* of the heap in the segment */
     uint64_t bytes;                    /* of the heap, a multiple of 64 KiB */
     /* ---- private, under the lock ---- */
-    pthread_mutex_t
-        lock; /* held for a few dozen instructions, and while memory returns to the system */
+    /** Held for a few dozen instructions, and while memory returns to the system. */
+    pthread_mutex_t lock;
     uint32_t units;
     uint8_t *order; /* [units] order of the free or used extent that begins there, with its flags */
     uint32_t *next; /* [units] lists of free extents */

@@ -37,8 +37,8 @@ void mr_metrics_view_close(struct mr_metrics_view **v);
 
 /** A metric in a worker. Owns a copy of the bounds. */
 struct mr_metric {
-    _Atomic uint64_t *
-        cells; /* of a histogram: one for each bound, one for +Inf, and the sum; doubles, bit by bit */
+    /** Of a histogram: one for each bound, one for +Inf, and the sum; doubles, bit by bit. */
+    _Atomic uint64_t *cells;
     uint32_t bound_count;
     bool is_histogram;
     double bounds[];
