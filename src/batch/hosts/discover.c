@@ -35,7 +35,7 @@ struct entry {
     off_t bytes;
     ino_t ino;
     /* a name */
-    struct mr_resolve *lookup;
+    struct mr_lookup *lookup;
     char scheme[16];
     char name[256];
     char port[8];

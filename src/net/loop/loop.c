@@ -208,11 +208,11 @@ static bool turns_take(struct mr_loop *loop)
  * highest peak. An idle loop does not wake up for it. */
 static void caches_age(struct mr_loop *loop)
 {
-    mr_cache_age(&loop->inputs);
-    mr_cache_age(&loop->conns);
-    mr_cache_age(&loop->calls);
+    mr_free_list_age(&loop->inputs);
+    mr_free_list_age(&loop->conns);
+    mr_free_list_age(&loop->calls);
     for (size_t i = 0; i < MR_H2MEM_CLASSES; i++) {
-        mr_cache_age(&loop->h2mem[i]);
+        mr_free_list_age(&loop->h2mem[i]);
     }
     loop->age_ns = mr_ns_after(loop->now_ns, AGE_NS);
 }
@@ -367,10 +367,10 @@ static void memory_init(struct mr_loop *loop)
 
 static void memory_fini(struct mr_loop *loop)
 {
-    mr_cache_fini(&loop->inputs);
+    mr_free_list_fini(&loop->inputs);
     mr_slabs_fini(&loop->slabs);
-    mr_cache_fini(&loop->conns);
-    mr_cache_fini(&loop->calls);
+    mr_free_list_fini(&loop->conns);
+    mr_free_list_fini(&loop->calls);
     if (loop->conn_memory_fini) {
         loop->conn_memory_fini(loop);
     }
@@ -562,12 +562,12 @@ const char *mr_loop_date(struct mr_loop *loop)
 
 /* ---- recycled memory ------------------------------------------------------------------------ */
 
-void mr_cache_init(struct mr_cache *c, size_t bytes, uint32_t max)
+void mr_free_list_init(struct mr_free_list *c, size_t bytes, uint32_t max)
 {
-    *c = (struct mr_cache){.bytes = bytes, .max = MR_CACHE_NOTHING ? 0 : max};
+    *c = (struct mr_free_list){.bytes = bytes, .max = MR_CACHE_NOTHING ? 0 : max};
 }
 
-static void cache_shrink(struct mr_cache *c, uint32_t count)
+static void cache_shrink(struct mr_free_list *c, uint32_t count)
 {
     while (c->count > count) {
         void *p = c->head;
@@ -580,18 +580,18 @@ static void cache_shrink(struct mr_cache *c, uint32_t count)
     }
 }
 
-void mr_cache_fini(struct mr_cache *c)
+void mr_free_list_fini(struct mr_free_list *c)
 {
     cache_shrink(c, 0);
 }
 
-void mr_cache_age(struct mr_cache *c)
+void mr_free_list_age(struct mr_free_list *c)
 {
     cache_shrink(c, c->count - c->least / 2);
     c->least = c->count;
 }
 
-void *mr_cache_take(struct mr_cache *c, bool *out_fresh)
+void *mr_free_list_take(struct mr_free_list *c, bool *out_fresh)
 {
     void *p = c->head;
 
@@ -607,7 +607,7 @@ void *mr_cache_take(struct mr_cache *c, bool *out_fresh)
     return p;
 }
 
-bool mr_cache_put(struct mr_cache *c, void *p)
+bool mr_free_list_put(struct mr_free_list *c, void *p)
 {
     if (c->count >= c->max) {
         return false;

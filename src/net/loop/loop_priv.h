@@ -46,11 +46,11 @@ struct mr_wheel {
 #endif
 
 /** A list of free pieces of memory of one size. */
-struct mr_cache {
+struct mr_free_list {
     void *head;
     size_t bytes;
     uint32_t count;
-    uint32_t least; /* count at its lowest since mr_cache_age */
+    uint32_t least; /* count at its lowest since mr_free_list_age */
     uint32_t max;
     void (*fini)(void *p); /* called before a kept piece is freed; may be NULL */
 };
@@ -102,11 +102,11 @@ struct mr_loop {
     uint8_t *read_buf; /* MR_READ_BUF_BYTES, allocated at the first use */
     /* for a TLS record under construction (tls.c), allocated at the first use */
     uint8_t *record_buf;
-    struct mr_cache inputs;
+    struct mr_free_list inputs;
     struct mr_slabs slabs;
-    struct mr_cache conns;
-    struct mr_cache calls;
-    struct mr_cache h2mem[MR_H2MEM_CLASSES];
+    struct mr_free_list conns;
+    struct mr_free_list calls;
+    struct mr_free_list h2mem[MR_H2MEM_CLASSES];
     struct mr_h2regions h2regions;
     /** Frees memory that connections keep here besides the caches; NULL: no connection yet (conn.c). */
     void (*conn_memory_fini)(struct mr_loop *loop);
@@ -140,14 +140,14 @@ void mr_deadline_set(struct mr_loop *loop, struct mr_deadline *d, int64_t at_ns)
 void mr_deadline_clear(struct mr_loop *loop, struct mr_deadline *d);
 void mr_wheel_init(struct mr_loop *loop);
 
-void mr_cache_init(struct mr_cache *c, size_t bytes, uint32_t max);
-void mr_cache_fini(struct mr_cache *c);
+void mr_free_list_init(struct mr_free_list *c, size_t bytes, uint32_t max);
+void mr_free_list_fini(struct mr_free_list *c);
 /** Not zeroed; NULL without memory. *out_fresh (may be NULL): true if it came from the heap. */
-void *mr_cache_take(struct mr_cache *c, bool *out_fresh);
+void *mr_free_list_take(struct mr_free_list *c, bool *out_fresh);
 /** True if kept; otherwise the caller frees it (mr_free). */
-bool mr_cache_put(struct mr_cache *c, void *p);
+bool mr_free_list_put(struct mr_free_list *c, void *p);
 /** Frees half of the pieces that were not used since the last call. */
-void mr_cache_age(struct mr_cache *c);
+void mr_free_list_age(struct mr_free_list *c);
 
 /** Runs the timers that are due; returns the time of the next one, 0 = none. */
 int64_t mr_timers_run(struct mr_loop *loop);

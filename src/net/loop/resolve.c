@@ -10,7 +10,7 @@
 #include "base/vec.h"
 #include "loop_priv.h"
 
-struct mr_resolve {
+struct mr_lookup {
     uv_getaddrinfo_t req;
     struct mr_loop *loop;
     mr_resolve_fn *done; /* NULL: cancelled */
@@ -34,7 +34,7 @@ static char *address_text(const struct addrinfo *a, const char *port)
 
 static void on_resolved(uv_getaddrinfo_t *req, int status, struct addrinfo *addresses)
 {
-    struct mr_resolve *r = req->data;
+    struct mr_lookup *r = req->data;
     MR_VEC(char *) list = {0};
     struct mr_err err = {0};
     int rc = MR_OK;
@@ -67,13 +67,13 @@ static void on_resolved(uv_getaddrinfo_t *req, int status, struct addrinfo *addr
     mr_free(r);
 }
 
-int mr_resolve_start(struct mr_resolve **out, struct mr_loop *loop, const char *name,
+int mr_resolve_start(struct mr_lookup **out, struct mr_loop *loop, const char *name,
                      const char *port, mr_resolve_fn *done, void *ctx, struct mr_err *err)
 {
     const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
-    struct mr_resolve *r = MR_NEW(struct mr_resolve);
+    struct mr_lookup *r = MR_NEW(struct mr_lookup);
 
-    *r = (struct mr_resolve){.loop = loop, .done = done, .ctx = ctx};
+    *r = (struct mr_lookup){.loop = loop, .done = done, .ctx = ctx};
     r->req.data = r;
     const int n = snprintf(r->name, sizeof r->name, "%s", name);
     const int m = snprintf(r->port, sizeof r->port, "%s", port);
@@ -87,7 +87,7 @@ int mr_resolve_start(struct mr_resolve **out, struct mr_loop *loop, const char *
     return MR_OK;
 }
 
-void mr_resolve_cancel(struct mr_resolve **r)
+void mr_resolve_cancel(struct mr_lookup **r)
 {
     if (*r) {
         (*r)->done = NULL;

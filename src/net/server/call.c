@@ -21,9 +21,9 @@ static void cached_fini(void *p)
     mr_arena_fini(&((struct mr_call_impl *)p)->arena);
 }
 
-void mr_call_impl_cache_init(struct mr_cache *cache, uint32_t max)
+void mr_call_impl_cache_init(struct mr_free_list *cache, uint32_t max)
 {
-    mr_cache_init(cache, sizeof(struct mr_call_impl), max);
+    mr_free_list_init(cache, sizeof(struct mr_call_impl), max);
     cache->fini = cached_fini;
     /* The link of a cached piece lies in its first bytes, which must not be the arena's. */
     _Static_assert(offsetof(struct mr_call_impl, arena) >= sizeof(void *), "see above");
@@ -33,7 +33,7 @@ struct mr_call_impl *mr_call_impl_new(struct mr_conn *c, const struct mr_call_op
 {
     const struct mr_http_options *o = c->part->options;
     bool is_fresh;
-    struct mr_call_impl *call = mr_cache_take(&c->loop->calls, &is_fresh);
+    struct mr_call_impl *call = mr_free_list_take(&c->loop->calls, &is_fresh);
 
     if (!call) {
         return NULL;
@@ -72,7 +72,7 @@ void mr_call_impl_free(struct mr_call_impl *call)
     if (call->held_input) {
         mr_conn_input_free(loop, call->held_input, call->held_cap);
     }
-    if (!mr_cache_put(&loop->calls, call)) {
+    if (!mr_free_list_put(&loop->calls, call)) {
         mr_arena_fini(&call->arena);
         mr_free(call);
     }

@@ -90,7 +90,7 @@ struct mr_call_impl {
     TAILQ_ENTRY(mr_call_impl) waiting; /* if `waits` */
 };
 
-void mr_call_impl_cache_init(struct mr_cache *cache, uint32_t max);
+void mr_call_impl_cache_init(struct mr_free_list *cache, uint32_t max);
 /** A call with an empty arena, pub.loop, .arena and limits set. NULL without memory. */
 struct mr_call_impl *mr_call_impl_new(struct mr_conn *c, const struct mr_call_ops *ops);
 /** Recycles a call that is no longer referenced. */

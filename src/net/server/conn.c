@@ -41,8 +41,8 @@ void mr_conn_memory_init(struct mr_loop *loop)
     }
     loop->conn_memory_fini = mr_h2mem_fini;
     mr_h2mem_init(loop);
-    mr_cache_init(&loop->inputs, MR_CONN_INPUT_BYTES, CACHED_INPUTS);
-    mr_cache_init(&loop->conns, sizeof(struct mr_conn), CACHED_CONNS);
+    mr_free_list_init(&loop->inputs, MR_CONN_INPUT_BYTES, CACHED_INPUTS);
+    mr_free_list_init(&loop->conns, sizeof(struct mr_conn), CACHED_CONNS);
     mr_call_impl_cache_init(&loop->calls, CACHED_CALLS);
 }
 
@@ -152,7 +152,7 @@ size_t mr_conn_readv(struct mr_conn *c, const struct iovec *iov, int count)
 
 void mr_conn_input_free(struct mr_loop *loop, char *ptr, size_t cap)
 {
-    if (ptr && (cap != MR_CONN_INPUT_BYTES || !mr_cache_put(&loop->inputs, ptr))) {
+    if (ptr && (cap != MR_CONN_INPUT_BYTES || !mr_free_list_put(&loop->inputs, ptr))) {
         mr_free(ptr);
     }
 }
@@ -178,7 +178,7 @@ bool mr_conn_input_make_room(struct mr_conn *c, size_t room, bool can_move)
     struct mr_conn_input *in = &c->in;
 
     if (!in->ptr && room <= MR_CONN_INPUT_BYTES) {
-        in->ptr = mr_cache_take(&c->loop->inputs, NULL);
+        in->ptr = mr_free_list_take(&c->loop->inputs, NULL);
         in->cap = in->ptr ? MR_CONN_INPUT_BYTES : 0;
         return in->ptr != NULL;
     }
@@ -400,7 +400,7 @@ struct mr_conn *mr_conn_open(struct mr_server_part *part, const struct mr_transp
                              int fd, int tag, bool over_unix, const struct sockaddr_in6 *peer)
 {
     struct mr_loop *loop = part->loop;
-    struct mr_conn *c = mr_cache_take(&loop->conns, NULL);
+    struct mr_conn *c = mr_free_list_take(&loop->conns, NULL);
 
     if (!c) {
         return NULL;
@@ -484,7 +484,7 @@ void mr_conn_gone(struct mr_conn *c)
     struct mr_server_part *part = c->part;
 
     mr_count_add(&loop->stats.closed, 1);
-    if (!mr_cache_put(&loop->conns, c)) {
+    if (!mr_free_list_put(&loop->conns, c)) {
         mr_free(c);
     }
     mr_server_forget(part);

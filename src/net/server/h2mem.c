@@ -41,14 +41,15 @@ void mr_h2mem_init(struct mr_loop *loop)
     for (uint32_t c = 0; c < MR_H2MEM_CLASSES; c++) {
         size_t bytes = class_bytes(c) + sizeof(struct piece);
         /* At most half a megabyte of each class, and enough pieces of the small ones. */
-        mr_cache_init(&loop->h2mem[c], bytes, (uint32_t)MR_MIN((size_t)4096, (512u << 10) / bytes));
+        mr_free_list_init(&loop->h2mem[c], bytes,
+                          (uint32_t)MR_MIN((size_t)4096, (512u << 10) / bytes));
     }
 }
 
 void mr_h2mem_fini(struct mr_loop *loop)
 {
     for (uint32_t c = 0; c < MR_H2MEM_CLASSES; c++) {
-        mr_cache_fini(&loop->h2mem[c]);
+        mr_free_list_fini(&loop->h2mem[c]);
     }
     mr_h2regions_fini(&loop->h2regions);
 }
@@ -109,7 +110,8 @@ static void *piece_new(size_t bytes, void *user)
     if (in_region || !mr_size_add(bytes, sizeof(struct piece), &total)) {
         return in_region;
     }
-    struct piece *p = c == HEAP ? mr_try_alloc(total) : mr_cache_take(&mem->loop->h2mem[c], NULL);
+    struct piece *p =
+        c == HEAP ? mr_try_alloc(total) : mr_free_list_take(&mem->loop->h2mem[c], NULL);
     if (!p) {
         return NULL;
     }
@@ -126,7 +128,7 @@ static void piece_free(void *ptr, void *user)
         return;
     }
     struct piece *p = (struct piece *)ptr - 1;
-    if (p->size_class == HEAP || !mr_cache_put(&mem->loop->h2mem[p->size_class], p)) {
+    if (p->size_class == HEAP || !mr_free_list_put(&mem->loop->h2mem[p->size_class], p)) {
         mr_free(p);
     }
 }

@@ -353,33 +353,33 @@ static void test_flush_list(void **state)
 static void test_cache_ages(void **state)
 {
     static const uint32_t unused[] = {16, 8, 4, 2, 1, 1};
-    struct mr_cache c;
+    struct mr_free_list c;
     void *p[16];
 
     (void)state;
-    mr_cache_init(&c, 64, 100);
+    mr_free_list_init(&c, 64, 100);
     if (c.max == 0) {
         skip(); /* AddressSanitizer: nothing is kept */
     }
     for (int i = 0; i < 16; i++) {
-        p[i] = mr_cache_take(&c, NULL);
+        p[i] = mr_free_list_take(&c, NULL);
     }
     for (int i = 0; i < 16; i++) {
-        assert_true(mr_cache_put(&c, p[i]));
+        assert_true(mr_free_list_put(&c, p[i]));
     }
     for (size_t i = 0; i < sizeof unused / sizeof unused[0]; i++) {
-        mr_cache_age(&c);
+        mr_free_list_age(&c);
         assert_int_equal(c.count, unused[i]);
     }
     for (int i = 0; i < 4; i++) {
-        p[i] = mr_cache_take(&c, NULL);
+        p[i] = mr_free_list_take(&c, NULL);
     }
     for (int i = 0; i < 4; i++) {
-        assert_true(mr_cache_put(&c, p[i]));
+        assert_true(mr_free_list_put(&c, p[i]));
     }
-    mr_cache_age(&c);
+    mr_free_list_age(&c);
     assert_int_equal(c.count, 4);
-    mr_cache_fini(&c);
+    mr_free_list_fini(&c);
     assert_null(c.head);
 }
 
