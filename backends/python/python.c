@@ -156,6 +156,17 @@ static void model_free(struct model *m)
     free(m);
 }
 
+/* A model that never gives several answers is spared what they take. */
+static int flags_read(struct model *m)
+{
+    PyObject *streams = PyObject_GetAttrString(m->object, "streams");
+    const int is_true = streams ? PyObject_IsTrue(streams) : -1;
+
+    Py_XDECREF(streams);
+    m->signature.flags = is_true ? MR_BACKEND_DECOUPLED : 0;
+    return is_true < 0 ? -1 : 0;
+}
+
 static int model_begin(struct model *m, const struct mr_model_desc *desc)
 {
     if (memory_init() < 0 || !(m->object = object_open(desc))) {
@@ -163,6 +174,9 @@ static int model_begin(struct model *m, const struct mr_model_desc *desc)
     }
     m->signature.size = sizeof m->signature;
     m->signature.batchable = -1;
+    if (flags_read(m) < 0) {
+        return -1;
+    }
     PyObject *stated = PyObject_CallMethod(m->object, "signature", NULL);
     int rc = stated ? 0 : -1;
     if (stated == Py_None) {
@@ -308,6 +322,15 @@ static PyObject *results_of(const struct instance *i, struct run *r, PyObject *h
     return results;
 }
 
+/* Answers of a decoupled execution have been sent. */
+static int answers_set(const struct instance *i, struct mr_exec *exec, PyObject *results,
+                       struct mr_err *err)
+{
+    return exec->flags & MR_EXEC_DECOUPLED
+               ? MR_OK
+               : outputs_set(host, exec, i->model->outputs, results, err);
+}
+
 static int run_now(const struct instance *i, struct mr_exec *exec, struct mr_err *err)
 {
     struct run *r;
@@ -317,7 +340,7 @@ static int run_now(const struct instance *i, struct mr_exec *exec, struct mr_err
 
     if (handle && results != Py_None) { /* None: it ends later, or has ended already */
         run_close(r);
-        rc = results ? outputs_set(host, exec, i->model->outputs, results, err) : outputs_fail(err);
+        rc = results ? answers_set(i, exec, results, err) : outputs_fail(err);
         if (memory_end(r->kept) < 0) {
             rc = outputs_fail(err);
         }
@@ -338,8 +361,7 @@ static int execute(void *instance, struct mr_exec *exec, struct mr_err *err)
 static const struct mr_backend table = {
     .size = sizeof(struct mr_backend),
     .abi_minor = MR_BACKEND_ABI_MINOR,
-    .flags =
-        MR_BACKEND_NO_INLINE | MR_BACKEND_PER_REQUEST | MR_BACKEND_NO_WARMUP | MR_BACKEND_DECOUPLED,
+    .flags = MR_BACKEND_NO_INLINE | MR_BACKEND_PER_REQUEST | MR_BACKEND_NO_WARMUP,
     .name = "python",
     .version = MR_VERSION,
     .model_open = model_open,

@@ -52,6 +52,7 @@ class Model:
         self.input_names, self.output_names, self.output_index = [], [], {}
         self.shows_traces = desc["settings"].get("show_tracebacks", "") in ("1", "true", "on")
         self.kind = self._class()
+        self.streams = getattr(self.kind, "streams", True)  # it may give several answers, if it is decoupled
         self.has_completed = hasattr(self.kind, "auto_complete_config")
         if self.has_completed:
             helper = pb_utils.ModelConfig(self.config)

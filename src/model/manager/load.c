@@ -191,6 +191,7 @@ static void settings_text(const struct mr_folder *f, char **out, size_t *out_len
 
     mr_buf_init(&b, CONFIG_MAX);
     MR_BUF_LIT(&b, "version_policy { all {} }\n");
+    MR_BUF_LIT(&b, "model_transaction_policy { decoupled: true }\n"); /* predict_stream */
     for (size_t i = 0; i < f->versions.len; i++) {
         const struct mr_folder_version *v = &f->versions.at[i];
         if (v->label && mr_label_is_name(mr_str_c(v->label))) {

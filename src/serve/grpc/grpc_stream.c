@@ -171,8 +171,8 @@ static void send_item(struct stream *st, struct stream_item *it)
         } else {
             infer_drop_answer(&it->answer);
         }
-    } else if (st->error_ends) {
-        fail_stream(st, si->infer.status, &si->infer.err);
+    } else if (st->error_ends || si->message_kind) {
+        fail_stream(st, si->infer.status, &si->infer.err); /* MLServer's streams have no errors */
     } else if (!st->is_failed) {
         send_error(st, it);
     }
@@ -373,7 +373,8 @@ static void end_apart(struct stream *st, struct stream_item *it)
         infer_log_failure(&it->si);
     }
     infer_end(&it->si);
-    if (it->si.infer.status < 0 && st->error_ends && !st->is_cancelled) {
+    const bool ends = st->error_ends || it->si.message_kind;
+    if (it->si.infer.status < 0 && ends && !st->is_cancelled) {
         fail_stream(st, it->si.infer.status, &it->si.infer.err);
     } else if (it->si.infer.status < 0 && !st->is_failed && !st->is_cancelled) {
         send_error(st, it);
@@ -475,6 +476,11 @@ static void decode(struct mr_turn *t)
     if (rc < 0) {
         mr_oip_pb_find_names(message, &it->si.request);
     } else {
+        if (mr_models_takes_messages(it->stream->server->models, it->si.request.model_name,
+                                     it->si.request.model_version)) {
+            it->si.message = message;
+            it->si.message_kind = "grpc_stream";
+        }
         rc = infer_bind(&it->si, it->si.request.model_name, it->si.request.model_version);
     }
 out:

@@ -8,8 +8,10 @@
  * call; what a running execution may write of the inference (status, err) is not touched before its end. */
 #include "rest_generate.h"
 
+#include "rest_infer.h"
 #include "serve/state/infer.h"
 #include "serve/state/loops.h"
+#include "serve/state/message.h"
 #include "serve/state/meta.h"
 #include "serve/state/reply.h"
 #include "serve/state/state.h"
@@ -125,6 +127,18 @@ static void finish(struct generate *g)
 
 static void advance(struct generate *g);
 
+/* The model has made an event of it. */
+static int message_encode(struct generate *g)
+{
+    struct message_answer answer;
+    int rc = message_answer(&g->si, &answer, &g->encode_err);
+
+    if (rc == MR_OK) {
+        g->encoded = answer.body;
+    }
+    return rc;
+}
+
 /* The work of a turn, or done at once. */
 static void encode(struct mr_turn *t)
 {
@@ -136,6 +150,10 @@ static void encode(struct mr_turn *t)
 
     if (g->now) {
         infer_use_response(&g->si, g->now);
+    }
+    if (g->si.message_kind) {
+        rc = message_encode(g);
+        goto out;
     }
     MR_TRY(mr_wire_response(r, &g->si.request, &response, &g->encode_err));
     rc = mr_oip_generate_response(&response, g->is_stream ? EVENT_BEGIN : "",
@@ -345,6 +363,12 @@ static void decode(struct mr_turn *t)
     bool is_batched;
     int rc;
 
+    if (mr_models_takes_messages(g->si.loop->server->models, g->model, g->version)) {
+        g->si.message = g->si.call->body;
+        g->si.message_kind = "stream";
+        rc = infer_bind(&g->si, g->model, g->version);
+        goto out;
+    }
     MR_TRY(inputs_of(g, &inputs, &count, &is_batched));
     MR_TRY(mr_oip_generate_request(g->si.call->body, inputs, count, is_batched, r->arena,
                                    &g->rewritten, &r->err));
@@ -400,12 +424,30 @@ static void generate_begin(struct mr_call *call, const struct mr_oip_path *path,
 
 void rest_generate(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path)
 {
-    (void)s;
-    generate_begin(call, path, false);
+    if (mr_models_takes_messages(s->models, path->model, path->version)) {
+        rest_infer(s, call, path); /* MLServer has one word more for it */
+    } else {
+        generate_begin(call, path, false);
+    }
 }
 
 void rest_generate_stream(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path)
 {
     (void)s;
     generate_begin(call, path, true);
+}
+
+void rest_infer_stream(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path)
+{
+    struct mr_version *v;
+    struct mr_err err;
+
+    if (mr_models_find(s->models, path->model, path->version, &v, &err) < 0) {
+        reply_error(call, &err);
+    } else if (!v->has_messages) {
+        reply_error_text(call, MR_E_UNSUPPORTED,
+                         "infer_stream is for models of MLServer; others have generate_stream");
+    } else {
+        generate_begin(call, path, true);
+    }
 }

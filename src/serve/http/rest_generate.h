@@ -7,5 +7,7 @@
 void rest_generate(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
 void rest_generate_stream(struct mr_server *s, struct mr_call *call,
                           const struct mr_oip_path *path);
+/* Of models that take messages only. */
+void rest_infer_stream(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
 
 #endif

@@ -63,6 +63,7 @@ static const struct rest_route routes[] = {
     {"/v2/health/ready", REST_GET, REST_SMALL, MR_API_HEALTH, rest_ready},
     {MODEL "/generate", REST_POST, REST_DATA, MR_API_INFERENCE, rest_generate},
     {MODEL "/generate_stream", REST_POST, REST_DATA, MR_API_INFERENCE, rest_generate_stream},
+    {MODEL "/infer_stream", REST_POST, REST_DATA, MR_API_INFERENCE, rest_infer_stream},
     {MODEL "/ready", REST_GET, REST_SMALL, MR_API_HEALTH, rest_model_ready},
     {MODEL "/config", REST_GET, REST_SMALL, MR_API_MODEL_CONFIG, rest_model_config},
     {MODEL "/stats", REST_GET, REST_SMALL, MR_API_STATISTICS, rest_stats},

@@ -36,13 +36,21 @@ static void add_request_id(struct serve_infer *si)
     memcpy(err->msg, text, sizeof text);
 }
 
-static void finish_waiting(struct serve_infer *si)
+static void reply_now(struct serve_infer *si)
 {
-    mr_timer_stop(&si->timer);
+    if (si->message_kind) {
+        message_take(si);
+    }
     if (si->infer.status < 0) {
         add_request_id(si);
     }
     si->reply(si);
+}
+
+static void finish_waiting(struct serve_infer *si)
+{
+    mr_timer_stop(&si->timer);
+    reply_now(si);
 }
 
 static void start_timer(struct serve_infer *si);
@@ -58,10 +66,7 @@ static void submit(struct serve_infer *si)
     if (rc == MR_SCHED_DONE) {
         si->encode_start_ns = si->infer.times.end; /* the answer is made at once */
     }
-    if (si->infer.status < 0) {
-        add_request_id(si);
-    }
-    si->reply(si);
+    reply_now(si);
 }
 
 static void has_read(struct mr_call_wait *w)
@@ -148,7 +153,7 @@ static int find_version(struct serve_infer *si, mr_str model, mr_str version)
         mr_engine_follow(si->infer.reply_loop, q->sequence_id, q->sequence_id_str, version.len == 0,
                          &target);
     }
-    if (target.version->is_decoupled && si->no_decoupled) {
+    if (target.version->is_decoupled && si->no_decoupled && !target.version->has_messages) {
         mr_version_unpin(target.version, si->loop->epoch_slot);
         return MR_FAIL(&si->infer.err, MR_E_UNSUPPORTED, "%s", si->no_decoupled);
     }
@@ -441,6 +446,7 @@ void infer_end(struct serve_infer *si)
         log_success(si, now);
     }
     si->is_pinned = false;
+    message_end(si);
     mr_infer_finish(&si->infer, si->encode_start_ns ? now - si->encode_start_ns : 0);
 }
 

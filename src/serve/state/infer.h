@@ -22,6 +22,7 @@ struct serve_infer {
      * was decoded */
     mr_bytes message;
     const char *message_kind;
+    struct mr_response *response; /* of a decoupled one that was asked for one answer: the first */
     bool is_pinned;
     int bound; /* status of infer_bind */
     int64_t encode_start_ns;

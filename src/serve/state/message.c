@@ -50,6 +50,17 @@ static int headers_read(struct serve_infer *si, mr_str version, struct mr_infer_
     return MR_OK;
 }
 
+static void on_response(struct mr_infer *r, struct mr_response *q)
+{
+    struct serve_infer *si = MR_CONTAINER_OF(r, struct serve_infer, infer);
+
+    if (si->response || !q->outputs.list) {
+        mr_infer_response_end(r, &q);
+    } else {
+        si->response = q;
+    }
+}
+
 int message_args(struct serve_infer *si, mr_str version, struct mr_infer_args *out)
 {
     static const mr_str name = MR_STR_INIT(INPUT);
@@ -79,6 +90,7 @@ int message_args(struct serve_infer *si, mr_str version, struct mr_infer_args *o
                             .bytes = si->message.len};
     *out = (struct mr_infer_args){
         .id = si->request.id, .input_names = &name, .input_tensors = t, .input_count = 1};
+    r->on_response = r->on_response ? r->on_response : on_response;
     MR_TRY(mr_wire_element(t, r->arena, &r->err));
     rc = headers_read(si, version, out, &r->err);
 out:
@@ -86,6 +98,29 @@ out:
 }
 
 /* ---- answers ---- */
+
+void message_take(struct serve_infer *si)
+{
+    struct mr_infer *r = &si->infer;
+
+    if (r->status != MR_OK || !mr_version_is_streaming(r->version) ||
+        r->on_response != on_response) {
+        return;
+    }
+    if (si->response) {
+        r->outputs = si->response->outputs.list;
+    } else {
+        r->status = MR_FAIL(&r->err, MR_E_INTERNAL, "the model gave no answer");
+    }
+}
+
+void message_end(struct serve_infer *si)
+{
+    if (si->response) {
+        si->infer.outputs = NULL; /* they are the response's */
+        mr_infer_response_end(&si->infer, &si->response);
+    }
+}
 
 static bool is_token(mr_str name)
 {

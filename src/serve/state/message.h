@@ -6,6 +6,11 @@
 
 /* Arguments of a request whose version is known: si->message and its headers. May be the work of a turn. */
 int message_args(struct serve_infer *si, mr_str version, struct mr_infer_args *out);
+/* At the end of an inference, before its reply: a decoupled model's answer becomes that of the inference. Its absence is
+ * an error. */
+void message_take(struct serve_infer *si);
+/* Releases it. */
+void message_end(struct serve_infer *si);
 /* An answer: the body, which is sent as it is, and headers and status of the model. */
 struct message_answer {
     struct mr_oip_encoded body;

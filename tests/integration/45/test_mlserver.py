@@ -2,10 +2,12 @@
 import json
 import subprocess
 
+import grpc as raw
 import numpy as np
 import pytest
 import tritonclient.grpc as grpc
 import tritonclient.http as http
+from tritonclient.grpc import service_pb2 as pb
 
 from lib import pymodels, repo, wait
 from lib.pymodels import add_mlserver
@@ -188,6 +190,67 @@ def test_configuration(models, start):
     assert len(pids(server, "m")) == 2
     with Rest(server.http) as rest:
         assert ask(rest, "m", ROWS).ok().json()["model_version"] == "v1"
+
+
+def events(reply):
+    return [json.loads(line[6:]) for line in reply.body.decode().splitlines() if line.startswith("data: ")]
+
+
+@pytest.mark.parametrize("word", ["infer_stream", "generate_stream"])
+def test_stream(models, start, word):
+    add_mlserver(models / "m", "runtimes.Words")
+    add_mlserver(models / "n", "runtimes.Commanded")
+    server = start(models)
+    body = {"id": "x", "inputs": [tensor("text", "BYTES", [1], ["a bc d"])]}
+    with Rest(server.http) as rest:
+        reply = rest.post(f"/v2/models/m/{word}", body).ok()
+        assert reply.headers["content-type"].startswith("text/event-stream")
+        assert [e["outputs"][0]["data"] for e in events(reply)] == [["a"], ["bc"], ["d"]]
+        assert {e["id"] for e in events(reply)} == {"x"} and events(reply)[0]["parameters"]["headers"]["Ce-Id"] == "x"
+        for path in ("infer", "generate"):
+            assert rest.post(f"/v2/models/m/{path}", body).ok().json()["outputs"][0]["data"] == ["a bc d"]
+        one = events(rest.post(f"/v2/models/n/{word}", body))
+        assert [e["outputs"][0]["data"] for e in one] == [["A BC D"]]
+
+
+def test_stream_failure(models, start):
+    """Before the first answer it is the call's, then an event."""
+    add_mlserver(models / "m", "runtimes.Words")
+    server = start(models)
+    with Rest(server.http) as rest:
+        reply = rest.post("/v2/models/m/infer_stream", {"inputs": [tensor("text", "BYTES", [1], ["bad"])]})
+        assert (reply.status, reply.error) == (500, "builtins.ValueError: a bad word")
+        reply = rest.post("/v2/models/m/infer_stream", {"inputs": [tensor("text", "BYTES", [1], ["a bad"])]}).ok()
+        assert events(reply)[0]["outputs"][0]["data"] == ["a"] and events(reply)[1:] == [{"error": "builtins.ValueError: a bad word"}]
+
+
+def test_no_stream(models, start):
+    repo.add(models, "other")
+    server = start(models)
+    with Rest(server.http) as rest:
+        assert "infer_stream is for models of MLServer" in rest.post("/v2/models/other/infer_stream", {}).error
+
+
+SERVICE = "/inference.GRPCInferenceService/ModelStreamInfer"
+
+
+def test_grpc_stream(models, start):
+    """MLServer's: of ModelInferRequest and ModelInferResponse."""
+    add_mlserver(models / "m", "runtimes.Words")
+    server = start(models)
+
+    def requests(*texts):
+        for text in texts:
+            q = pb.ModelInferRequest(model_name="m", id="x")
+            q.inputs.add(name="text", datatype="BYTES", shape=[1]).contents.bytes_contents.append(text)
+            yield q
+
+    with raw.insecure_channel(server.url("grpc")) as channel:
+        call = channel.stream_stream(SERVICE, pb.ModelInferRequest.SerializeToString, pb.ModelInferResponse.FromString)
+        assert [list(a.outputs[0].contents.bytes_contents) for a in call(requests(b"a bc"))] == [[b"a"], [b"bc"]]
+        with pytest.raises(raw.RpcError) as e:
+            list(call(requests(b"bad")))
+        assert (e.value.code(), e.value.details()) == (raw.StatusCode.INTERNAL, "builtins.ValueError: a bad word")
 
 
 def started(start, folder, settings, *args, env=None):

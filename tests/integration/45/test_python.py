@@ -104,6 +104,34 @@ def test_decoupled(models, start):
             assert answers == list(range(count))
 
 
+AT_ONCE = """
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            sender = request.get_response_sender()
+            tensor = pb_utils.get_input_tensor_by_name(request, "INPUT0").as_numpy()
+            if tensor[0] == 0:
+                sender.send(pb_utils.InferenceResponse(error=pb_utils.TritonError("none")), 1)
+            else:
+                sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", tensor)]), 1)
+"""
+
+
+def test_decoupled_at_once(models, start):
+    """All answers are sent before execute returns."""
+    pymodels.add(models, "m", AT_ONCE, inputs=[repo.tensor("INPUT0", "TYPE_INT32", (1,))],
+                 outputs=[repo.tensor("OUTPUT0", "TYPE_INT32", (1,))], extra="model_transaction_policy { decoupled: true }")
+    server = start(models)
+    first = pids(server, "m")
+    with Rest(server.http) as rest:
+        for count in (7, 8):
+            assert rest.post("/v2/models/m/generate", {"INPUT0": [count]}).ok().json()["OUTPUT0"] == count
+        assert rest.post("/v2/models/m/generate", {"INPUT0": [0]}).error.endswith("none")
+    assert pids(server, "m") == first
+
+
 def test_no_threads(models, start):
     pymodels.add(models, "m", MODELS / "echo.py", parameters={"execution_placement": "thread"})
     server = start(models, "--exit-on-error=false")

@@ -52,3 +52,18 @@ class Frame(MLModel):
     async def predict(self, frame: pd.DataFrame) -> pd.DataFrame:
         frame["total"] = frame.sum(axis=1, numeric_only=True)
         return frame
+
+
+class Words(MLModel):
+    """The words of a text, one answer each."""
+
+    async def predict(self, payload):
+        text = self.decode(payload.inputs[0], default_codec=StringCodec)[0]
+        return InferenceResponse(model_name=self.name, outputs=[StringCodec.encode_output("text", [text])])
+
+    async def predict_stream(self, payloads):
+        payload = [p async for p in payloads][0]
+        for word in self.decode(payload.inputs[0], default_codec=StringCodec)[0].split():
+            if word == "bad":
+                raise ValueError("a bad word")
+            yield InferenceResponse(model_name=self.name, outputs=[StringCodec.encode_output("word", [word])])
