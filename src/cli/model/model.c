@@ -21,7 +21,9 @@ static const char usage[] =
     "       millrace model workers NAME [options]\n"
     "       millrace model label NAME LABEL [VERSION] [options]\n"
     "       millrace model rollback NAME [VERSION] [options]\n"
-    "       millrace model record-warmup NAME [--requests N] [--every K] [--wait] [options]\n\n"
+    "       millrace model record-warmup NAME [--requests N] [--every K] [--wait] [options]\n"
+    "       millrace model pack FOLDER [--to FILE]\n"
+    "       millrace model check PATH [--python PATH] [options]\n\n"
     "Lists, loads, unloads and inspects the models of a running server. load, unload, label, "
     "rollback\n"
     "and record-warmup need a server with --model-control-mode=explicit. label puts LABEL on a "
@@ -30,7 +32,14 @@ static const char usage[] =
     "record-warmup\n"
     "records requests of clients, which later loads of the version run to warm up. All of them "
     "speak\n"
-    "HTTP, on either port; while APIs are restricted, on the HTTP port.\n";
+    "HTTP, on either port; while APIs are restricted, on the HTTP port.\n\n"
+    "pack and check need no server. pack makes an archive of a model's folder, or of one with "
+    "models/ in it "
+    "and\n"
+    "what they share, which a model repository takes as it is. check loads the models of a folder "
+    "or "
+    "archive in\n"
+    "processes of its own, runs one made-up request on each, and says what is wrong.\n";
 
 static const char notes[] =
     "On a terminal the answers are tables, otherwise lines of tab-separated fields without a head "
@@ -98,6 +107,26 @@ static const struct mr_option table[] = {
      .flags = MR_OPTION_CLI_ONLY,
      AT(dependents),
      .help = "unload: also the models that only this one needed"},
+    {.name = "Packing and checking", .kind = MR_OPTION_GROUP},
+    {.name = "to",
+     .kind = MR_OPTION_STRING,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(to),
+     .value = "FILE",
+     .help = "pack: the archive, .tar, .tar.gz, .tar.zst or .zip; by default FOLDER.tar.gz here"},
+    {.name = "python",
+     .kind = MR_OPTION_STRING,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(python),
+     .value = "PATH",
+     .help = "check: the interpreter of Python models, by default python3 of PATH"},
+    {.name = "archive-cache",
+     .kind = MR_OPTION_STRING,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(archive_cache),
+     .value = "DIR",
+     .help = "check: the folder for unpacked archives and Python environments, by default the "
+             "server's"},
     {.name = "Recording", .kind = MR_OPTION_GROUP},
     {.name = "requests",
      .kind = MR_OPTION_INT,
@@ -402,6 +431,8 @@ static const struct verb {
      model_run_label},
     {"rollback", 1, 2, "one model, and a version or none", model_run_rollback},
     {"record-warmup", 1, 1, NULL, model_run_record},
+    {"pack", 1, 1, "one folder", model_run_pack},
+    {"check", 1, 1, "one folder or archive", model_run_check},
 };
 #define VERB_COUNT (sizeof verbs / sizeof *verbs)
 
@@ -483,12 +514,16 @@ static int run(struct model_run *m, const struct verb *v, const struct mr_option
     if (m->form == MODEL_AUTO) {
         m->form = mr_term_of(stdout).is_terminal ? MODEL_TABLE : MODEL_PLAIN;
     }
-    rc = mr_remote_open(&m->remote, m->opt.url, 8000, false, m->opt.timeout_ns, &m->opt.access,
-                        &err);
-    if (rc == MR_OK) {
+    if (v->run == model_run_pack || v->run == model_run_check) { /* these ask no server */
         rc = v->run(m, &err);
+    } else {
+        rc = mr_remote_open(&m->remote, m->opt.url, 8000, false, m->opt.timeout_ns, &m->opt.access,
+                            &err);
+        if (rc == MR_OK) {
+            rc = v->run(m, &err);
+        }
+        mr_remote_close(&m->remote);
     }
-    mr_remote_close(&m->remote);
     return rc < 0 ? mr_cli_fail(o->program, MR_EXIT_FAILED, err.msg) : MR_EXIT_OK;
 }
 

@@ -2,6 +2,8 @@
 #ifndef MR_CLI_MODEL_H
 #define MR_CLI_MODEL_H
 
+#include <limits.h>
+
 #include "base/options.h"
 #include "cli/common/remote.h"
 
@@ -23,6 +25,9 @@ struct model_options {
     int64_t record_ns;
     bool stop;
     bool wait;
+    const char *to;
+    const char *python;
+    const char *archive_cache;
 };
 
 struct model_run {
@@ -66,6 +71,21 @@ void model_watch_stop(struct model_watch **w);
 
 /* model_record.c */
 int model_run_record(struct model_run *m, struct mr_err *err);
+
+/* What a path on this machine holds. */
+struct model_folder {
+    char path[PATH_MAX];   /* resolved */
+    char parent[PATH_MAX]; /* the folder that it lies in */
+    char name[NAME_MAX + 1];
+    bool is_file;
+    bool is_project; /* a folder with `models`, and what they share */
+};
+/* model_pack.c: pack, and what it and check begin with. Errors: MR_E_NOT_FOUND, MR_E_INVALID. */
+int model_folder_look(const char *path, struct model_folder *out, struct mr_err *err);
+int model_run_pack(struct model_run *m, struct mr_err *err);
+
+/* model_check.c */
+int model_run_check(struct model_run *m, struct mr_err *err);
 
 /* model.c */
 /** POST /v2/repository/models/NAME/VERB. Errors: MR_E_TOO_LARGE, and the server's. */

@@ -56,8 +56,7 @@ const char **mr_default_backend_dirs(void)
     return dirs;
 }
 
-/* millrace-worker in the folder of this program; NULL when unknown. */
-static char *worker_beside_program(void)
+char *mr_default_worker_program(void)
 {
     static const char name[] = "millrace-worker";
     char path[PATH_MAX];
@@ -265,7 +264,7 @@ int mr_serve_options_finish(struct mr_serve_options *s, struct mr_serve_arrays *
                    : MR_OK);
     }
     if (!s->server.models.worker_program) {
-        s->server.models.worker_program = a->worker_program = worker_beside_program();
+        s->server.models.worker_program = a->worker_program = mr_default_worker_program();
     }
     MR_TRY(join_patterns(s, err));
     MR_TRY(

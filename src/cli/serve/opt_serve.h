@@ -69,5 +69,7 @@ void mr_serve_arrays_fini(struct mr_serve_arrays *arrays);
 /** The default folders of backends: next to the program, then the system's. NULL-terminated, one allocation to be
  *  freed by mr_free. */
 const char **mr_default_backend_dirs(void);
+/** millrace-worker beside the program, to be freed by mr_free; NULL: unknown. */
+char *mr_default_worker_program(void);
 
 #endif

@@ -100,3 +100,13 @@ def test_refused(models, start):
     assert index["good"]["state"] == "READY"
     assert "bad.tar: entry '../outside' leads out of the archive by '..'" in index["bad"]["reason"]
     assert not list(models.parent.rglob("outside"))
+
+
+def test_mlserver(models, start, tmp_path):
+    """MLServer's folder in an archive of that layout; its model is named as its settings say."""
+    pymodels.add_mlserver(tmp_path / "bundle" / "models" / "spam", "runtimes.Sum", name="spam")
+    pack(tmp_path / "bundle", models / "b.tar")
+    server = start(models, *pymodels.options(pymodels.MLSERVER))
+    with Rest(server.http) as rest:
+        body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 3], "data": [1, 2, 3], "parameters": {"content_type": "np"}}]}
+        assert rest.post(infer_path("spam"), json.dumps(body)).ok().json()["outputs"][0]["data"] == [6.0]

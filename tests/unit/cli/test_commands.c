@@ -440,7 +440,7 @@ static void usage(void **state)
         "millrace infer: no inputs: give -i NAME=VALUE, or '-' to read them from standard input\n");
     expect("millrace model lost", NULL, 2,
            "millrace model: 'lost' is not one of list, load, unload, config, stats, versions, "
-           "workers, label, rollback and record-warmup; did you mean 'list'?\n");
+           "workers, label, rollback, record-warmup, pack and check; did you mean 'list'?\n");
     expect("millrace model load", NULL, 2,
            "millrace model: load takes one model: millrace model load NAME\n");
     for (const char *const *c = (const char *const[]){"serve", "infer", "model", "doctor", NULL};
