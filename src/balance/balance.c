@@ -127,7 +127,7 @@ void mr_balance_uncordon(struct mr_balance *r, int64_t now_ns, uint32_t host)
     balance_tick(r, now_ns);
     h = balance_host_find(r, host);
     if (h && h->state == MR_BALANCE_STATE_CORDONED) {
-        host_set(r, h, MR_BALANCE_STATE_HALF_OPEN, "no longer fenced; one call tries it");
+        host_set(r, h, MR_BALANCE_STATE_HALF_OPEN, "no longer cordoned; one call tries it");
     }
 }
 

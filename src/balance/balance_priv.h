@@ -72,7 +72,7 @@
 #define TIMEOUT_MAX_NS   (3600 * MR_NS_PER_S)
 #define TIMEOUT_FIRST_NS (60 * MR_NS_PER_S) /* while nothing is known about any host */
 #define PATIENCE_MAX     64
-#define PATIENCE_CANARY  4 /* of a half-open host: an outage must not last longer than it does */
+#define PATIENCE_TRIAL   4 /* of a half-open host: an outage must not last longer than it does */
 
 /* Choice. */
 #define SCAN_ALL       64
@@ -136,7 +136,7 @@ struct balance_host {
     uint32_t ejections;
     bool is_ejected_refused;
     int64_t ejected_until_ns;
-    uint32_t canaries;         /* half-open: calls out, 0 or 1 */
+    uint32_t trials;           /* half-open: calls out, 0 or 1 */
     int64_t throttled_from_ns; /* 0 = no */
     int64_t cut_ns;            /* calls that began before do not cut the limit again */
     int64_t paused_until_ns;
@@ -155,7 +155,7 @@ struct balance_flight {
     uint32_t generation;
     uint32_t next_free;
     uint8_t state;
-    bool is_canary;
+    bool is_trial;
     bool is_hedged; /* has a copy or is one */
 };
 

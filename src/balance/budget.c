@@ -77,7 +77,7 @@ double budget_expected_ns(const struct mr_balance *r, const struct balance_host 
 
 int64_t budget_timeout_ns(const struct mr_balance *r, const struct balance_host *h, int64_t rows)
 {
-    uint32_t most = h->state == MR_BALANCE_STATE_HALF_OPEN ? PATIENCE_CANARY : PATIENCE_MAX;
+    uint32_t most = h->state == MR_BALANCE_STATE_HALF_OPEN ? PATIENCE_TRIAL : PATIENCE_MAX;
     double ns = budget_expected_ns(r, h, rows) * TIMEOUT_FACTOR;
 
     ns = fmax(ns > 0 ? ns : (double)TIMEOUT_FIRST_NS, (double)r->min_timeout_ns);

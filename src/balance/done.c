@@ -56,9 +56,9 @@ static const char *failure_text(enum mr_balance_outcome outcome)
 }
 
 /* Ejects or suspects a host if it is time for that. */
-static void judge(struct mr_balance *r, struct balance_host *h, bool is_canary, const char *text)
+static void judge(struct mr_balance *r, struct balance_host *h, bool is_trial, const char *text)
 {
-    if (h->state == MR_BALANCE_STATE_HALF_OPEN && is_canary) {
+    if (h->state == MR_BALANCE_STATE_HALF_OPEN && is_trial) {
         host_eject(r, h, "the call that tried it: %s", text);
     } else if (h->state != MR_BALANCE_STATE_READY && h->state != MR_BALANCE_STATE_SUSPECT) {
         return;
@@ -103,7 +103,7 @@ static void on_failure(struct mr_balance *r, struct balance_host *h, const struc
             h->patience = MR_MIN(h->patience * 2, (uint32_t)PATIENCE_MAX);
         }
     }
-    judge(r, h, f->is_canary, failure_text(outcome));
+    judge(r, h, f->is_trial, failure_text(outcome));
 }
 
 void mr_balance_refuted(struct mr_balance *r, int64_t now_ns, uint32_t host, mr_str reason)
@@ -166,7 +166,7 @@ void mr_balance_done(struct mr_balance *r, int64_t now_ns, uint64_t ticket,
     index = (uint32_t)(f - r->flights.at);
     h->in_flight--;
     h->weight -= f->weight;
-    h->canaries -= f->is_canary;
+    h->trials -= f->is_trial;
     switch (outcome) {
     case MR_BALANCE_OK: on_ok(r, h, f); break;
     case MR_BALANCE_REFUSED:

@@ -100,7 +100,7 @@ void host_drop_if_done(struct mr_balance *r, struct balance_host *h)
 
 const char *mr_balance_state_name(enum mr_balance_state s)
 {
-    static const char *const names[] = {"ready",     "suspect", "ejected",
-                                        "half-open", "fenced",  "draining"};
+    static const char *const names[] = {"ready",     "suspect",  "ejected",
+                                        "half-open", "cordoned", "draining"};
     return (unsigned)s < sizeof names / sizeof names[0] ? names[s] : "unknown";
 }

@@ -27,7 +27,7 @@ bool pick_host_has_room(const struct mr_balance *r, const struct balance_host *h
     switch (h->state) {
     case MR_BALANCE_STATE_READY: return used < limit_usable(h);
     case MR_BALANCE_STATE_SUSPECT: return used < 1;
-    case MR_BALANCE_STATE_HALF_OPEN: return h->canaries == 0;
+    case MR_BALANCE_STATE_HALF_OPEN: return h->trials == 0;
     case MR_BALANCE_STATE_EJECTED:
     case MR_BALANCE_STATE_CORDONED:
     case MR_BALANCE_STATE_DRAINING: break;
@@ -139,8 +139,8 @@ void pick_take(struct mr_balance *r, struct balance_host *h, int64_t rows, uint6
     f->rows = rows;
     f->weight = weight;
     h->weight += weight;
-    f->is_canary = h->state == MR_BALANCE_STATE_HALF_OPEN;
-    h->canaries += f->is_canary;
+    f->is_trial = h->state == MR_BALANCE_STATE_HALF_OPEN;
+    h->trials += f->is_trial;
     h->in_flight++;
     if (h->in_flight + h->held >= limit_usable(h)) {
         h->was_full = true;

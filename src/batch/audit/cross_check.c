@@ -155,7 +155,7 @@ static void nobody_is_steady(struct cross_check *c)
 {
     char row[256];
 
-    mr_log(MR_LOG_WARN, "batch.canary_off",
+    mr_log(MR_LOG_WARN, "batch.cross_check_off",
            "row=%s; hosts answer it differently each time, so they are not compared any more",
            MR_LOG_STR(mr_str_c(row_text(c, row, sizeof row))));
     c->is_off = c->is_unsteady = true;

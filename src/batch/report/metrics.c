@@ -255,8 +255,9 @@ static void put_latency(struct mr_buf *b, const struct host_sums *sums, size_t n
 
 static void put_states(struct mr_buf *b, const struct mr_batch_view *v)
 {
-    static const char *const states[] = {"ready",  "suspect",  "ejected", "half-open",
-                                         "fenced", "draining", "removed", "no answer yet"};
+    static const char *const states[] = {"ready",     "suspect",  "ejected",
+                                         "half-open", "cordoned", "quarantined",
+                                         "draining",  "removed",  "no answer yet"};
     put_head(b, "millrace_batch_hosts", "gauge", "Hosts by state");
     for (size_t k = 0; k < sizeof states / sizeof *states; k++) {
         size_t count = 0;

@@ -33,7 +33,7 @@ static void put_host(struct mr_buf *b, const struct host *h)
     MR_BUF_LIT(b, ",\"version\":");
     mr_json_put_string(b, mr_str_c(h->version));
     if (h->is_quarantined) {
-        MR_BUF_LIT(b, ",\"fenced\":");
+        MR_BUF_LIT(b, ",\"quarantined\":");
         mr_json_put_string(b, mr_str_c(h->trouble));
     }
     mr_buf_printf(b,

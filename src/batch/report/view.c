@@ -46,9 +46,10 @@ static void host_view(const struct host *h, const struct mr_balance_view *views,
                       struct mr_batch_host_view *out)
 {
     *out = (struct mr_batch_host_view){.address = h->transport.address,
-                                       .state = !h->is_listed    ? "removed"
-                                                : h->is_cordoned ? "fenced"
-                                                                 : "no answer yet",
+                                       .state = !h->is_listed       ? "removed"
+                                                : h->is_quarantined ? "quarantined"
+                                                : h->is_cordoned    ? "cordoned"
+                                                                    : "no answer yet",
                                        .reason = h->trouble,
                                        .version = h->version,
                                        .rows = h->rows,

@@ -52,8 +52,8 @@ struct batch_command {
     const char *result_file;
     const char *error_file;
     const char *max_dead_percent;
-    const char *canary_share;
-    const char *canary_tolerance;
+    const char *cross_check_share;
+    const char *cross_check_tolerance;
     struct mr_option_list recompute;
     struct mr_cli_batch_list recomputed;
     int on_threshold;
@@ -158,19 +158,19 @@ const struct mr_option mr_cli_batch_table[] = {
      AT(job.start.accepts_changed_model),
      .help = "go on although hosts have another version of the model, or other inputs, than when "
              "the job began"},
-    {.name = "canary-share",
+    {.name = "cross-check-share",
      .kind = MR_OPTION_STRING,
      .flags = MR_OPTION_CLI_ONLY,
-     AT(canary_share),
+     AT(cross_check_share),
      .fallback = "0.001",
      .value = "NUMBER",
      .help =
          "of a host's answers, how often it is asked for a row that another host has answered, to "
          "be compared; 0: never"},
-    {.name = "canary-tolerance",
+    {.name = "cross-check-tolerance",
      .kind = MR_OPTION_STRING,
      .flags = MR_OPTION_CLI_ONLY,
-     AT(canary_tolerance),
+     AT(cross_check_tolerance),
      .fallback = "0.01",
      .value = "NUMBER",
      .help = "what floating-point numbers of two hosts may differ by, as a part of them or of 1, "
@@ -517,8 +517,9 @@ static int command_complete(struct batch_command *c, struct mr_cli_batch_parsed 
     o->calls.grows = o->calls.rows == 0;
     o->calls.rows = o->calls.grows ? 256 : o->calls.rows;
     o->limits.dead_share = percent / 100;
-    MR_TRY(mr_cli_batch_number("canary-share", c->canary_share, 0, 1, &o->cross_check.share, err));
-    MR_TRY(mr_cli_batch_number("canary-tolerance", c->canary_tolerance, 0, 1e9,
+    MR_TRY(mr_cli_batch_number("cross-check-share", c->cross_check_share, 0, 1,
+                               &o->cross_check.share, err));
+    MR_TRY(mr_cli_batch_number("cross-check-tolerance", c->cross_check_tolerance, 0, 1e9,
                                &o->cross_check.tolerance, err));
     o->start.recompute = mr_cli_batch_cut(&c->recomputed, &c->recompute, &o->start.recompute_count);
     if (o->start.recompute_count > 0 && (c->plan || o->start.retries_dead)) {

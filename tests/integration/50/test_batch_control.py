@@ -578,10 +578,10 @@ def test_no_figures_of_a_job_that_has_not_begun(gated):
     assert "files" not in told and "  127.0.0.1:1: no answer yet: " in told
 
 
-def test_a_canary_is_no_retry(tmp_path):
+def test_a_cross_check_is_no_retry(tmp_path):
     batch.table(tmp_path / "in", 5000)
     with batch.hosts(batch.Host, batch.Host, together=True) as (addresses, _):
-        batch.run(tmp_path, addresses, "--canary-share", 1)
+        batch.run(tmp_path, addresses, "--cross-check-share", 1)
     report = json.loads((tmp_path / "out/report.json").read_text())
     assert report["this_start"]["calls"] > 50 and [h["retries"] for h in report["hosts"]] == [0, 0]
 

@@ -398,7 +398,7 @@ def test_a_copy_that_lost_is_no_failure(tmp_path):
     holds = type("Holds", (Holds,), {"is_over": threading.Event()})
     with batch.hosts(holds, batch.Host, together=True) as (addresses, _):
         try:
-            batch.run(tmp_path, addresses, "--canary-share", 0)
+            batch.run(tmp_path, addresses, "--cross-check-share", 0)
         finally:
             holds.is_over.set()
     batch.check(tmp_path, x)

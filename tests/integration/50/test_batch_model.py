@@ -25,8 +25,8 @@ def test_model_is_replaced_on_one_host(tmp_path):
         done = batch.run(tmp_path, addresses, "--json")
     batch.check(tmp_path, x)
     assert made[1].calls > Updated.old_calls and not batch.dead(tmp_path)
-    assert f"{addresses[1]}: fenced: another model: version '2' instead of '1'" in done.stderr or \
-        f"{addresses[1]}: fenced: another model: an answer of version '2' instead of '1'" in done.stderr, done.stderr
+    assert f"{addresses[1]}: cordoned: another model: version '2' instead of '1'" in done.stderr or \
+        f"{addresses[1]}: cordoned: another model: an answer of version '2' instead of '1'" in done.stderr, done.stderr
     told = {h["address"]: h["version"] for h in json.loads(done.stdout)["hosts"]}
     assert told[addresses[0]] == "1"
 

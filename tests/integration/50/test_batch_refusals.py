@@ -86,7 +86,7 @@ def test_hosts_agree(tmp_path):
     """The second opinion on a bad row costs two calls."""
     x = table(tmp_path / "in", 10000)
     with hosts(Poisoned, Poisoned) as (addresses, made):
-        run(tmp_path, addresses, "--batch-rows", 256, "--canary-share", 0)
+        run(tmp_path, addresses, "--batch-rows", 256, "--cross-check-share", 0)
     check(tmp_path, x, gone=Poisoned.poison)
     assert {d["row"] for d in dead(tmp_path) if d["file"].endswith("0.parquet")} == {777, 778, 2500}
     # one by each host, and one as JSON where a host had not taken bytes before

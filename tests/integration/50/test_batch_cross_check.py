@@ -14,7 +14,7 @@ from lib import batch, wait
 
 pytestmark = batch.pytestmark
 
-OFTEN = ("--canary-share", "0.05")
+OFTEN = ("--cross-check-share", "0.05")
 SMALL = ("--extent-rows", "100", "--part-bytes", "2000", "--commit-interval", "1")
 
 
@@ -50,8 +50,8 @@ def test_one_of_three_is_wrong(tmp_path, handler):
     with batch.hosts(batch.Host, handler, batch.Host, together=True) as (addresses, made):
         done = batch.run(tmp_path, addresses, *OFTEN, "--json")
     batch.check(tmp_path, x)
-    assert "batch.host_wrong" in done.stderr and f"{addresses[1]}: fenced: it answers row " in done.stderr
-    assert [h["address"] for h in json.loads(done.stdout)["hosts"] if "fenced" in h] == [addresses[1]]
+    assert "batch.host_wrong" in done.stderr and f"{addresses[1]}: quarantined: it answers row " in done.stderr
+    assert [h["address"] for h in json.loads(done.stdout)["hosts"] if "quarantined" in h] == [addresses[1]]
     assert made[1].calls > 0
 
 
@@ -61,7 +61,7 @@ def wrong_in_the_end(tmp_path, times, *args, code=0):
     x = batch.table(tmp_path / "in", 20000)
     with batch.hosts(batch.Host, Rubbish, batch.Host, together=True) as (addresses, made):
         for _ in range(times):
-            done = subprocess.run(batch.command(tmp_path, addresses, "--canary-share", "0.001", *SMALL, *args), text=True,
+            done = subprocess.run(batch.command(tmp_path, addresses, "--cross-check-share", "0.001", *SMALL, *args), text=True,
                                   capture_output=True, env=batch.environment(), timeout=wait.PATIENCE)
             assert "batch.host_wrong" in done.stderr
             if re.search(r"batch\.recompute.* rows=[1-9]", done.stderr) or done.returncode:
@@ -89,7 +89,7 @@ def test_what_is_committed_to_a_table_is_not_finished(tmp_path):
 def test_a_host_that_somebody_names_is_done_again(tmp_path):
     x = batch.table(tmp_path / "in", 20000)
     with batch.hosts(batch.Host, Rubbish, batch.Host, together=True) as (addresses, made):
-        batch.run(tmp_path, addresses, "--canary-share", "0", *SMALL)
+        batch.run(tmp_path, addresses, "--cross-check-share", "0", *SMALL)
         wrong = batch.results(tmp_path)
         assert (wrong["y"].to_numpy() != x[wrong["id"].to_numpy()].sum(axis=1)).any()
         calls = made[1].calls
@@ -120,7 +120,7 @@ def test_two_hosts_differ(tmp_path):
     batch.check(tmp_path, x)
 
 
-@pytest.mark.parametrize("args", [("--canary-share", "0"), ("--canary-tolerance", "1000", *OFTEN)])
+@pytest.mark.parametrize("args", [("--cross-check-share", "0"), ("--cross-check-tolerance", "1000", *OFTEN)])
 def test_nobody_looks(tmp_path, args):
     batch.table(tmp_path / "in", 10000)
     with batch.hosts(batch.Host, Rubbish, together=True) as (addresses, _):
@@ -140,7 +140,7 @@ def test_model_that_throws_dice(tmp_path):
     batch.table(tmp_path / "in", 10000)
     with batch.hosts(Dice, Dice, Dice, together=True) as (addresses, made):
         done = batch.run(tmp_path, addresses, *OFTEN)
-    assert "batch.canary_off" in done.stderr and "batch.host_wrong" not in done.stderr
+    assert "batch.cross_check_off" in done.stderr and "batch.host_wrong" not in done.stderr
     assert sum(m.calls for m in made) < 100 + 20
 
 
@@ -158,7 +158,7 @@ def test_killed_while_rows_are_done_again(tmp_path):
     """At any time each row is in the results once or is still to be done; in the end no row of the host is left."""
     x = batch.table(tmp_path / "in", 10000)
     with batch.hosts(Ends, Rubbish) as (addresses, made):
-        batch.run(tmp_path, addresses[1:], *SMALL, "--canary-share", "0")  # all rows are its own, so that there is time for kills
+        batch.run(tmp_path, addresses[1:], *SMALL, "--cross-check-share", "0")  # all rows are its own, so that there is time for kills
         command = batch.command(tmp_path, addresses, *SMALL, "--recompute-host", addresses[1])
         kills, is_done = 0, False
         while not is_done:
@@ -187,8 +187,8 @@ def committed(folder):
 
 
 @pytest.mark.parametrize("args,text", [
-    (("--canary-share", "2"), "expected a number from 0 to 1"),
-    (("--canary-tolerance", "x"), "expected a number"),
+    (("--cross-check-share", "2"), "expected a number from 0 to 1"),
+    (("--cross-check-tolerance", "x"), "expected a number"),
     (("--recompute-host", "a:1", "--plan"), "--recompute-host is for run"),
 ])
 def test_what_cannot_be(tmp_path, args, text):
