@@ -96,8 +96,8 @@ static int row_find(const struct mr_options *o, const char *where, mr_str name,
 
 /* *out: only the sibling has the name or accepts the value. A value that neither accepts is an error when it is
  * applied. */
-static int sibling_look(const struct mr_options *o, const struct option_given *g, bool *out,
-                        struct mr_err *err)
+static int sibling_probe(const struct mr_options *o, const struct option_given *g, bool *out,
+                         struct mr_err *err)
 {
     const struct mr_option *theirs = sibling_find(o, mr_str_c(g->row->name));
     char label[320];
@@ -184,7 +184,7 @@ static int read_line(struct file_scan *s, const char *where, mr_str line, struct
     mr_str value = mr_str_trim(mr_str_sub(line, (size_t)equals + 1, line.len));
     MR_TRY(row_find(s->o, where, name, &given.row, err));
     MR_TRY(value_take(s, where, value, &given.text, err));
-    MR_TRY(sibling_look(s->o, &given, &is_other, err));
+    MR_TRY(sibling_probe(s->o, &given, &is_other, err));
     if (!is_other) {
         MR_VEC_PUSH(&s->out->list, given);
     }

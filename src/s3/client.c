@@ -478,7 +478,7 @@ static void call_hurry(struct s3_call *c)
     }
 }
 
-static void on_look(struct mr_timer *t)
+static void on_check(struct mr_timer *t)
 {
     struct mr_s3 *s = MR_CONTAINER_OF(t, struct mr_s3, look);
 
@@ -497,7 +497,7 @@ static void call_start(struct mr_mail *mail)
     struct s3_call *c = MR_CONTAINER_OF(mail, struct s3_call, mail);
 
     if (c->s3->is_stopped && TAILQ_EMPTY(&c->s3->calls)) {
-        mr_timer_start(c->s3->loop, &c->s3->look, LOOK_EVERY_NS, LOOK_EVERY_NS, on_look);
+        mr_timer_start(c->s3->loop, &c->s3->look, LOOK_EVERY_NS, LOOK_EVERY_NS, on_check);
     }
     TAILQ_INSERT_TAIL(&c->s3->calls, c, link);
     if (c->s3->is_cancelled) {

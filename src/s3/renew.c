@@ -50,7 +50,7 @@ static void on_done(void *ctx, int rc, const struct mr_err *err, const struct mr
     mr_loop_stop(x->loop);
 }
 
-static void on_look(struct mr_timer *t)
+static void on_check(struct mr_timer *t)
 {
     struct exchange *x = MR_CONTAINER_OF(t, struct exchange, look);
 
@@ -158,7 +158,7 @@ int s3_http(struct s3_ask *a, struct mr_buf *out, int *out_status, struct mr_err
         .tls = tls, .connect_timeout_ns = a->timeout_ns, .max_response_bytes = 1 << 20};
     MR_TRY(mr_client_new(&x.client, x.loop, address, &options, err));
     ask_send(&x, host, path);
-    mr_timer_start(x.loop, &x.look, LOOK_NS, LOOK_NS, on_look);
+    mr_timer_start(x.loop, &x.look, LOOK_NS, LOOK_NS, on_check);
     mr_loop_run(x.loop);
     mr_timer_stop(&x.look);
     rc = x.rc;

@@ -210,7 +210,7 @@ int s3_upload_abort(struct mr_s3 *s, struct mr_s3_place at, mr_str id, struct mr
 
 /* After the answer "no such upload" or "the object exists". In the first case a lost attempt has completed the
  * upload, perhaps only just now, or it was aborted by others. */
-static int upload_look(struct mr_s3_upload *u, int status, struct mr_err *err)
+static int upload_probe(struct mr_s3_upload *u, int status, struct mr_err *err)
 {
     const struct timespec pause = {.tv_sec = 1};
     bool is_ours = false;
@@ -255,7 +255,7 @@ static int upload_complete(struct mr_s3_upload *u, struct mr_err *err)
                            .work_ns = WORK_NS};
     rc = id_request(u->s3, place_of(u), mr_buf_view(&u->id), &r, there, &status, err);
     if (rc == MR_OK && status >= 300) {
-        rc = upload_look(u, status, err);
+        rc = upload_probe(u, status, err);
     }
     mr_block_unref(&body);
     mr_buf_fini(&text);

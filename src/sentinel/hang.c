@@ -9,7 +9,7 @@
 
 /* The limit of the time that counts. Every sweep wakes idle workers while executions wait. A thread that uses its CPU may
  * have more to compute than ever before, and gets the whole limit. */
-static int64_t limit_of(const struct hang *h, const struct hang_look *l, int64_t counted_ns)
+static int64_t limit_of(const struct hang *h, const struct hang_sample *l, int64_t counted_ns)
 {
     const int64_t usual = MR_MAX(LEAST_NS, TIMES * l->typical_ns);
 
@@ -23,7 +23,7 @@ static int64_t limit_of(const struct hang *h, const struct hang_look *l, int64_t
                                                                        : usual;
 }
 
-bool hang_judge(struct hang *h, const struct hang_look *l)
+bool hang_judge(struct hang *h, const struct hang_sample *l)
 {
     if (!l->has_work || !h->is_judged || l->progress != h->progress) {
         *h = (struct hang){.progress = l->progress,

@@ -18,7 +18,7 @@ struct hang {
     bool is_judged;
 };
 
-struct hang_look {
+struct hang_sample {
     int64_t now_ns;
     int64_t gap_ns;    /* since the last observation, beyond the usual interval */
     bool has_work;     /* it runs an execution, or executions wait for it */
@@ -34,6 +34,6 @@ struct hang_look {
 };
 
 /* True: it hangs. */
-bool hang_judge(struct hang *h, const struct hang_look *look);
+bool hang_judge(struct hang *h, const struct hang_sample *look);
 
 #endif

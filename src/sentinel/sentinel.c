@@ -52,15 +52,15 @@ static void worker_judge(struct worker *w, const struct mr_shm_worker_state *sta
 {
     struct process_model *m = w->model;
     struct mr_process_usage usage;
-    struct hang_look look = {.now_ns = now_ns,
-                             .gap_ns = gap_ns,
-                             /* while it waits for another model, that model is judged instead */
-                             .has_work = (state->slot || is_waiting) && w->waiting_count == 0,
-                             .is_running = state->slot != NULL,
-                             .is_starting = state->thread == 0,
-                             .progress = state->progress,
-                             .may_wait = m->may_wait,
-                             .most_ns = m->sentinel->options.hang_ns};
+    struct hang_sample look = {.now_ns = now_ns,
+                               .gap_ns = gap_ns,
+                               /* while it waits for another model, that model is judged instead */
+                               .has_work = (state->slot || is_waiting) && w->waiting_count == 0,
+                               .is_running = state->slot != NULL,
+                               .is_starting = state->thread == 0,
+                               .progress = state->progress,
+                               .may_wait = m->may_wait,
+                               .most_ns = m->sentinel->options.hang_ns};
 
     if (look.has_work) {
         mr_process_get_usage(&w->process, state->thread, &usage);

@@ -450,7 +450,7 @@ static int unused_remove(int folder, const char *name)
 }
 
 /* Scans the folder: the total size of the entries, and the least recently used one after `after_s`. */
-static int64_t folder_look(DIR *d, int folder, int64_t after_s, char *oldest, int64_t *oldest_s)
+static int64_t folder_scan(DIR *d, int folder, int64_t after_s, char *oldest, int64_t *oldest_s)
 {
     int64_t sum = 0;
 
@@ -493,7 +493,7 @@ static int room_make(const struct onnx_cache *c, int folder, uint64_t more)
         return 0;
     }
     for (;;) {
-        int64_t sum = folder_look(d, folder, after_s, oldest, &oldest_s);
+        int64_t sum = folder_scan(d, folder, after_s, oldest, &oldest_s);
         fits = more <= (uint64_t)c->limit && sum <= c->limit - (int64_t)more;
         if (fits || !oldest[0]) {
             break;

@@ -34,7 +34,7 @@ static void after_wake(void *ctx)
     }
 }
 
-static void on_look(struct mr_timer *t)
+static void on_check(struct mr_timer *t)
 {
     (void)t; /* the loop is awake, and takes what is done before it sleeps again */
 }
@@ -48,8 +48,8 @@ static size_t take_done(void *ctx)
     const size_t count =
         l->server->models ? mr_models_take(l->server->models, l->epoch_slot, &is_pending) : 0;
 
-    if (is_pending && !l->look_timer.active) {
-        mr_timer_start(l->loop, &l->look_timer, LOOK_NS, 0, on_look);
+    if (is_pending && !l->check_timer.active) {
+        mr_timer_start(l->loop, &l->check_timer, LOOK_NS, 0, on_check);
     }
     return count;
 }
@@ -71,7 +71,7 @@ static void *loop_main(void *arg)
     mr_loop_run(l->loop);
     mr_timer_stop(
         &l->exit_timer); /* or mr_loop_free, which runs the loop once more, would find it due */
-    mr_timer_stop(&l->look_timer);
+    mr_timer_stop(&l->check_timer);
     mr_turns_end(mr_loop_turns(l->loop)); /* what it holds of models goes before they do */
     before_sleep(l);
     return NULL;

@@ -45,9 +45,9 @@ struct serve_loop {
     unsigned free_item_count;
     /** Inferences that reached no version. */
     _Atomic uint64_t refused[MR_INFER_PROTOCOLS][SERVE_STATUSES];
-    struct mr_timer exit_timer; /* ends long requests at exit */
-    struct mr_timer look_timer; /* see take_done */
-    struct mr_mail changed;     /* posted when readiness may have changed */
+    struct mr_timer exit_timer;  /* ends long requests at exit */
+    struct mr_timer check_timer; /* see take_done */
+    struct mr_mail changed;      /* posted when readiness may have changed */
     _Atomic bool is_change_posted;
 };
 

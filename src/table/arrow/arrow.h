@@ -252,7 +252,7 @@ struct arrow_file {
 int arrow_file_open(struct arrow_file *f, const struct mr_source_file *file, uint64_t memory_bytes,
                     struct mr_err *err);
 /** The same for a descriptor, which it always takes. */
-int arrow_file_look(struct arrow_file *f, int fd, const struct mr_source_file *file,
+int arrow_file_scan(struct arrow_file *f, int fd, const struct mr_source_file *file,
                     uint64_t memory_bytes, struct mr_err *err);
 /** Accepts an all-zero struct. */
 void arrow_file_close(struct arrow_file *f);

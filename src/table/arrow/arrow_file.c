@@ -134,7 +134,7 @@ static int schema_take(struct arrow_file *f, const struct flat_table *schema, in
     return rc < 0 ? MR_WRAP(err, rc, "'%s'", f->file->path) : rc;
 }
 
-static int stream_look(struct arrow_file *f, struct mr_buf *buf, struct mr_err *err)
+static int stream_scan(struct arrow_file *f, struct mr_buf *buf, struct mr_err *err)
 {
     struct arrow_message m;
     uint64_t body_at;
@@ -160,8 +160,8 @@ static int stream_look(struct arrow_file *f, struct mr_buf *buf, struct mr_err *
     return rc;
 }
 
-static int blocks_look(struct arrow_file *f, const struct flat_vector *list, enum arrow_kind kind,
-                       struct mr_buf *buf, struct mr_err *err)
+static int blocks_check(struct arrow_file *f, const struct flat_vector *list, enum arrow_kind kind,
+                        struct mr_buf *buf, struct mr_err *err)
 {
     struct arrow_message m;
     uint64_t body_at;
@@ -195,11 +195,11 @@ static int footer_parse(struct arrow_file *f, mr_bytes footer, struct mr_buf *bu
         return fail(f, MR_E_INVALID, "has a damaged footer", err);
     }
     int rc = schema_take(f, &schema, (int)flat_int(&root, 0, 2, 0), err);
-    rc = rc < 0 ? rc : blocks_look(f, &dictionaries, ARROW_DICTIONARY, buf, err);
-    return rc < 0 ? rc : blocks_look(f, &batches, ARROW_BATCH, buf, err);
+    rc = rc < 0 ? rc : blocks_check(f, &dictionaries, ARROW_DICTIONARY, buf, err);
+    return rc < 0 ? rc : blocks_check(f, &batches, ARROW_BATCH, buf, err);
 }
 
-static int file_look(struct arrow_file *f, struct mr_buf *buf, struct mr_err *err)
+static int footer_scan(struct arrow_file *f, struct mr_buf *buf, struct mr_err *err)
 {
     uint8_t tail[FOOTER_TAIL];
     int32_t bytes;
@@ -268,7 +268,7 @@ static const char *other_kind(const uint8_t *first)
     return NULL;
 }
 
-int arrow_file_look(struct arrow_file *f, int fd, const struct mr_source_file *file,
+int arrow_file_scan(struct arrow_file *f, int fd, const struct mr_source_file *file,
                     uint64_t memory_bytes, struct mr_err *err)
 {
     uint8_t first[ARROW_MAGIC_BYTES] = {0};
@@ -289,7 +289,7 @@ int arrow_file_look(struct arrow_file *f, int fd, const struct mr_source_file *f
         rc = fail(f, MR_E_UNSUPPORTED, other, err);
         goto out;
     }
-    rc = memcmp(first, ARROW_MAGIC, 6) == 0 ? file_look(f, &buf, err) : stream_look(f, &buf, err);
+    rc = memcmp(first, ARROW_MAGIC, 6) == 0 ? footer_scan(f, &buf, err) : stream_scan(f, &buf, err);
 out:
     mr_buf_fini(&buf);
     if (rc < 0) {
@@ -304,7 +304,7 @@ int arrow_file_open(struct arrow_file *f, const struct mr_source_file *file, uin
     const int fd = open(file->path, O_RDONLY | O_CLOEXEC);
 
     return fd < 0 ? MR_FAIL(err, MR_E_IO, "cannot open '%s': %s", file->path, strerror(errno))
-                  : arrow_file_look(f, fd, file, memory_bytes, err);
+                  : arrow_file_scan(f, fd, file, memory_bytes, err);
 }
 
 void arrow_file_close(struct arrow_file *f)

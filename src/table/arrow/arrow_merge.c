@@ -117,7 +117,7 @@ static int blocks_take(struct merge *m, size_t i, const struct arrow_file *f, st
     return MR_OK;
 }
 
-static int part_look(struct merge *m, size_t i, struct mr_buf *buf, struct mr_err *err)
+static int part_probe(struct merge *m, size_t i, struct mr_buf *buf, struct mr_err *err)
 {
     const struct mr_merge_part *part = &m->parts[i];
     const int fd = mr_merge_open(part, err);
@@ -136,7 +136,7 @@ static int part_look(struct merge *m, size_t i, struct mr_buf *buf, struct mr_er
                                         .bytes = (uint64_t)st.st_size,
                                         .mtime_ns = st.st_mtim.tv_sec * INT64_C(1000000000) +
                                                     st.st_mtim.tv_nsec};
-    MR_TRY(arrow_file_look(&f, fd, &file, MEMORY_BYTES, err));
+    MR_TRY(arrow_file_scan(&f, fd, &file, MEMORY_BYTES, err));
     if (i == 0) {
         head_make(m, &f.schema);
         m->at = m->head.len;
@@ -159,7 +159,7 @@ int arrow_merge(const struct mr_merge_part *parts, size_t count, int out, struct
     mr_buf_init(&m.head, INT32_MAX);
     m.stretches = MR_NEW_ARRAY(struct stretch, count + 1);
     for (size_t i = 0; i < count; i++) {
-        MR_TRY(part_look(&m, i, &buf, err));
+        MR_TRY(part_probe(&m, i, &buf, err));
     }
     MR_TRY(mr_fd_write(out, m.head.ptr, m.head.len, err));
     for (size_t i = 0; i < count; i++) {

@@ -16,7 +16,7 @@
 
 #include "base/mem.h"
 #include "duckdb.h"
-#include "table/parquet/parquet_look.h"
+#include "table/parquet/parquet_facts.h"
 #include "table/parquet/spool.h"
 #include "table/rows/formats.h"
 
@@ -50,8 +50,8 @@ struct source {
     /* the file has a column of that name, so rows cannot be selected by number */
     bool has_row_number;
     struct mr_spool *spool; /* NULL until an object is read */
-    struct parquet_look look;
-    size_t look_file;
+    struct parquet_facts facts;
+    size_t facts_file;
     const char **names; /* of the schema */
     /* after a read error in this file: each row group is a query of its own */
     bool is_careful;
@@ -267,7 +267,7 @@ static void close_source(void *state)
     if (s->database) {
         s->duck->close(&s->database);
     }
-    parquet_look_fini(&s->look);
+    parquet_facts_fini(&s->facts);
     mr_spool_free(&s->spool);
     mr_free(s->names);
     mr_free(s->pieces);
@@ -285,7 +285,7 @@ static int open_source(void **out, const struct mr_source_setup *setup, struct m
     struct source *s = MR_NEW(struct source);
     s->duck = duck;
     s->setup = setup;
-    parquet_look_init(&s->look);
+    parquet_facts_init(&s->facts);
     rc = connect_to(s, err);
     if (rc < 0) {
         close_source(s);
@@ -341,16 +341,16 @@ static int rows_count(struct source *s, size_t file, struct mr_err *err)
 }
 
 /* Reads the facts of the file itself, if possible. */
-static int look_at(struct source *s, size_t file, struct mr_err *err)
+static int facts_open(struct source *s, size_t file, struct mr_err *err)
 {
-    if (query_of(s) || (s->look.fd >= 0 && s->look_file == file)) {
+    if (query_of(s) || (s->facts.fd >= 0 && s->facts_file == file)) {
         return MR_OK;
     }
-    parquet_look_fini(&s->look);
-    s->look_file = file;
-    const int rc = parquet_look_open(&s->look, path_of(s, file), name_of(s, file), err);
+    parquet_facts_fini(&s->facts);
+    s->facts_file = file;
+    const int rc = parquet_facts_open(&s->facts, path_of(s, file), name_of(s, file), err);
     if (rc < 0) {
-        parquet_look_fini(&s->look);
+        parquet_facts_fini(&s->facts);
     }
     return rc;
 }
@@ -373,8 +373,8 @@ static struct duck_column_of column_name(const struct source *s, uint64_t i, con
 {
     struct duck_column_of of = {mr_str_c(sql_name), mr_str_c(sql_name), false};
 
-    if (i < s->look.columns.len) {
-        const struct parquet_column *c = &s->look.columns.at[i];
+    if (i < s->facts.columns.len) {
+        const struct parquet_column *c = &s->facts.columns.at[i];
         const mr_str name = mr_str_c(c->name);
         if (of.sql_name.len >= name.len && mr_str_ieq(mr_str_sub(of.sql_name, 0, name.len), name)) {
             of.name = name;
@@ -403,7 +403,7 @@ static int schema(void *state, size_t file, struct mr_schema *out, struct mr_err
     void *statement;
     int rc = object_ready(s, file, err);
 
-    rc = rc < 0 ? rc : look_at(s, file, err);
+    rc = rc < 0 ? rc : facts_open(s, file, err);
     rc = rc < 0 ? rc : describe(s, file, &statement, err);
     if (rc < 0) {
         return rc;
@@ -476,7 +476,7 @@ static int columns_find(struct source *s, size_t file, struct mr_err *err)
     void *statement;
     int rc = object_ready(s, file, err);
 
-    rc = rc < 0 ? rc : look_at(s, file, err);
+    rc = rc < 0 ? rc : facts_open(s, file, err);
     rc = rc < 0 ? rc : describe(s, file, &statement, err);
     if (rc < 0) {
         return rc;
@@ -566,9 +566,9 @@ static void read_sql(const struct source *s, struct mr_buf *sql, size_t file, ui
 /* The end of the row group of the row; UINT64_MAX: unknown. */
 static uint64_t group_end(const struct source *s, uint64_t row)
 {
-    const size_t group = parquet_look_group(&s->look, row);
+    const size_t group = parquet_facts_group(&s->facts, row);
 
-    return group == SIZE_MAX || s->has_row_number ? UINT64_MAX : s->look.groups.at[group].end;
+    return group == SIZE_MAX || s->has_row_number ? UINT64_MAX : s->facts.groups.at[group].end;
 }
 
 static int start(struct source *s, size_t file, uint64_t first, struct mr_err *err)
@@ -840,16 +840,16 @@ static int sound_rows(struct source *s, uint64_t first, uint64_t most, uint64_t 
 {
     uint64_t sound = 0;
 
-    for (size_t g = parquet_look_group(&s->look, first); g < s->look.groups.len && sound < most;
+    for (size_t g = parquet_facts_group(&s->facts, first); g < s->facts.groups.len && sound < most;
          g++) {
-        const int rc = parquet_look_check(&s->look, g, s->names, s->schema->count, err);
+        const int rc = parquet_facts_check(&s->facts, g, s->names, s->schema->count, err);
         if (rc < 0 && sound == 0) {
             return rc;
         }
         if (rc < 0) {
             break;
         }
-        sound = s->look.groups.at[g].end - first;
+        sound = s->facts.groups.at[g].end - first;
     }
     *out = sound > 0 ? MR_MIN(sound, most) : most; /* unknown */
     return MR_OK;
@@ -898,7 +898,8 @@ static uint64_t row_after(const void *state, size_t file, uint64_t row)
 {
     const struct source *s = state;
 
-    return s->look.fd >= 0 && s->look_file == file && !query_of(s) ? group_end(s, row) : UINT64_MAX;
+    return s->facts.fd >= 0 && s->facts_file == file && !query_of(s) ? group_end(s, row)
+                                                                     : UINT64_MAX;
 }
 
 /* The current chunk, the next one in the buffer, and the one being decoded; a query may sort and join with all of its

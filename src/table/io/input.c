@@ -126,7 +126,7 @@ static int object_open(struct mr_input *in, const struct mr_source_file *file, s
 }
 
 /* Checks by the first bytes if the file is compressed; they then go to the unpacker. */
-static int packing_look(struct mr_input *in, struct mr_err *err)
+static int packing_probe(struct mr_input *in, struct mr_err *err)
 {
     size_t n = 1;
 
@@ -152,7 +152,7 @@ int mr_input_open(struct mr_input *in, const struct mr_source_file *file, struct
     int rc;
 
     MR_TRY(file->etag ? object_open(in, file, s3, err) : file_open(in, file, err));
-    rc = packing_look(in, err);
+    rc = packing_probe(in, err);
 out:
     if (rc < 0) {
         mr_input_close(in);

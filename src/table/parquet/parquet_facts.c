@@ -1,7 +1,7 @@
 /* A footer's schema and row groups, and the checksums of pages.
  *
  * Pages are read through a window, so that their size does not matter; pages without a checksum are skipped. */
-#include "parquet_look.h"
+#include "parquet_facts.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -88,7 +88,7 @@ static struct element element_read(struct thrift_in *in)
     return e;
 }
 
-static void schema_read(struct parquet_look *l, const struct thrift_field *f,
+static void schema_read(struct parquet_facts *l, const struct thrift_field *f,
                         struct thrift_in *parent)
 {
     struct thrift_in in = parquet_read_inside(f);
@@ -118,7 +118,7 @@ static void schema_read(struct parquet_look *l, const struct thrift_field *f,
 
 /* ---- row groups ---- */
 
-static void groups_read(struct parquet_look *l, const struct thrift_field *f,
+static void groups_read(struct parquet_facts *l, const struct thrift_field *f,
                         struct thrift_in *parent)
 {
     struct thrift_in in = parquet_read_inside(f);
@@ -144,7 +144,7 @@ static void groups_read(struct parquet_look *l, const struct thrift_field *f,
     parent->failed |= in.failed;
 }
 
-static void known_drop(struct parquet_look *l)
+static void known_drop(struct parquet_facts *l)
 {
     for (size_t i = 0; i < l->columns.len; i++) {
         mr_free(l->columns.at[i].name);
@@ -153,7 +153,7 @@ static void known_drop(struct parquet_look *l)
     MR_VEC_FINI(&l->groups);
 }
 
-static void footer_parse(struct parquet_look *l)
+static void footer_parse(struct parquet_facts *l)
 {
     struct thrift_in in = {(const uint8_t *)l->footer.ptr,
                            (const uint8_t *)l->footer.ptr + l->footer.len, false};
@@ -174,13 +174,13 @@ static void footer_parse(struct parquet_look *l)
 
 /* ---- the file ---- */
 
-void parquet_look_init(struct parquet_look *l)
+void parquet_facts_init(struct parquet_facts *l)
 {
-    *l = (struct parquet_look){.fd = -1};
+    *l = (struct parquet_facts){.fd = -1};
     mr_buf_init(&l->footer, UINT32_MAX);
 }
 
-void parquet_look_fini(struct parquet_look *l)
+void parquet_facts_fini(struct parquet_facts *l)
 {
     if (l->fd >= 0) {
         close(l->fd);
@@ -188,10 +188,10 @@ void parquet_look_fini(struct parquet_look *l)
     known_drop(l);
     mr_free(l->path);
     mr_buf_fini(&l->footer);
-    parquet_look_init(l);
+    parquet_facts_init(l);
 }
 
-static int bytes_read(const struct parquet_look *l, uint64_t at, void *out, size_t n,
+static int bytes_read(const struct parquet_facts *l, uint64_t at, void *out, size_t n,
                       struct mr_err *err)
 {
     for (size_t done = 0; done < n;) {
@@ -208,8 +208,8 @@ static int bytes_read(const struct parquet_look *l, uint64_t at, void *out, size
     return MR_OK;
 }
 
-int parquet_look_open(struct parquet_look *l, const char *path, const char *name,
-                      struct mr_err *err)
+int parquet_facts_open(struct parquet_facts *l, const char *path, const char *name,
+                       struct mr_err *err)
 {
     uint8_t tail[PARQUET_TAIL_BYTES];
     struct stat st;
@@ -241,7 +241,7 @@ out:
     return rc;
 }
 
-size_t parquet_look_group(const struct parquet_look *l, uint64_t row)
+size_t parquet_facts_group(const struct parquet_facts *l, uint64_t row)
 {
     size_t low = 0;
     size_t high = l->groups.len;
@@ -260,7 +260,7 @@ size_t parquet_look_group(const struct parquet_look *l, uint64_t row)
 /* ---- pages ---- */
 
 struct window {
-    const struct parquet_look *look;
+    const struct parquet_facts *look;
     uint8_t *bytes;
     size_t room;
     uint64_t at;
@@ -370,7 +370,7 @@ out:
     return rc;
 }
 
-static const char **names_known(const struct parquet_look *l, const char *const *names,
+static const char **names_known(const struct parquet_facts *l, const char *const *names,
                                 size_t count, size_t *out_count)
 {
     const char **known = MR_NEW_ARRAY(const char *, count + 1);
@@ -388,8 +388,8 @@ static const char **names_known(const struct parquet_look *l, const char *const 
     return known;
 }
 
-int parquet_look_check(struct parquet_look *l, size_t group, const char *const *names, size_t count,
-                       struct mr_err *err)
+int parquet_facts_check(struct parquet_facts *l, size_t group, const char *const *names,
+                        size_t count, struct mr_err *err)
 {
     struct parquet_ranges ranges = {0};
     struct window w = {.look = l, .room = WINDOW_BYTES};

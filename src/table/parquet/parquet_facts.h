@@ -1,8 +1,8 @@
 /* Facts of a Parquet file that DuckDB's library ignores: the exact names of its columns, decimals without a DuckDB
  * type, the places of row groups, and checksums of pages. Private.
  * Source: apache/parquet-format, parquet.thrift. */
-#ifndef MR_TABLE_PARQUET_LOOK_H
-#define MR_TABLE_PARQUET_LOOK_H
+#ifndef MR_TABLE_PARQUET_FACTS_H
+#define MR_TABLE_PARQUET_FACTS_H
 
 #include "base/buf.h"
 #include "base/err.h"
@@ -19,7 +19,7 @@ struct parquet_group {
     bool is_sound; /* all pages were checked */
 };
 
-struct parquet_look {
+struct parquet_facts {
     int fd; /* -1: not open */
     char *path;
     struct mr_buf footer;
@@ -30,17 +30,17 @@ struct parquet_look {
 };
 
 /** Closes the file. May be called again. */
-void parquet_look_init(struct parquet_look *l);
-void parquet_look_fini(struct parquet_look *l);
+void parquet_facts_init(struct parquet_facts *l);
+void parquet_facts_fini(struct parquet_facts *l);
 /** Opens a file, after init or fini. An unreadable footer is not an error: the facts are then unknown. Messages use
  *  `name` for the file. Errors: MR_E_IO, MR_E_EXHAUSTED. */
-int parquet_look_open(struct parquet_look *l, const char *path, const char *name,
-                      struct mr_err *err);
+int parquet_facts_open(struct parquet_facts *l, const char *path, const char *name,
+                       struct mr_err *err);
 /** The row group of a row; SIZE_MAX: unknown. */
-size_t parquet_look_group(const struct parquet_look *l, uint64_t row);
+size_t parquet_facts_group(const struct parquet_facts *l, uint64_t row);
 /** Reads the pages of these columns (unknown names are ignored) in a row group, once, and verifies those that have a
  *  checksum. Errors: MR_E_INVALID (damaged; names the place), MR_E_IO, MR_E_EXHAUSTED. */
-int parquet_look_check(struct parquet_look *l, size_t group, const char *const *names, size_t count,
-                       struct mr_err *err);
+int parquet_facts_check(struct parquet_facts *l, size_t group, const char *const *names,
+                        size_t count, struct mr_err *err);
 
 #endif

@@ -36,8 +36,8 @@ static int head_read(int fd, const char *name, struct mr_buf *out, struct mr_err
 }
 
 /* Finds the size of a part and, with `head`, its first record. */
-static int part_look(const struct mr_merge_part *part, struct mr_buf *head, uint64_t *out_bytes,
-                     struct mr_err *err)
+static int part_probe(const struct mr_merge_part *part, struct mr_buf *head, uint64_t *out_bytes,
+                      struct mr_err *err)
 {
     const int fd = mr_merge_open(part, err);
 
@@ -63,7 +63,7 @@ static int merge_csv(const struct mr_merge_part *parts, size_t count, int out, s
     mr_buf_init(&head, 64 * BLOCK);
     for (size_t i = 0; i < count; i++) {
         struct mr_buf *b = i ? &head : &first;
-        MR_TRY(part_look(&parts[i], b, &bytes, err));
+        MR_TRY(part_probe(&parts[i], b, &bytes, err));
         if (!mr_str_eq(mr_buf_view(&first), mr_buf_view(b))) {
             rc = MR_FAIL(err, MR_E_INVALID, "%s has other columns than %s", parts[i].name,
                          parts[0].name);
@@ -85,7 +85,7 @@ static int merge_lines(const struct mr_merge_part *parts, size_t count, int out,
     int rc = MR_OK;
 
     for (size_t i = 0; i < count && rc == MR_OK; i++) {
-        rc = part_look(&parts[i], NULL, &bytes, err);
+        rc = part_probe(&parts[i], NULL, &bytes, err);
         rc = rc < 0 ? rc : mr_merge_copy(&parts[i], 0, bytes, out, err);
     }
     return rc;

@@ -47,7 +47,7 @@ out:
 
 /* The first bad row of a compressed file may be caused by damage, which gzip reports only at the end: then the file
  * cannot be read from here on, and its rows are not dead letters. */
-static int damage_look(struct mr_text_source *s, struct mr_err *err)
+static int damage_check(struct mr_text_source *s, struct mr_err *err)
 {
     if (!s->in.unpacker || s->is_sound) {
         return MR_OK;
@@ -100,7 +100,7 @@ static int rows_guess(struct mr_text_source *s, struct mr_schema *io, struct mr_
     if (s->row == 0 || good > 0) {
         return MR_OK;
     }
-    const int rc = damage_look(s, err);
+    const int rc = damage_check(s, err);
     return rc < 0 ? rc
                   : MR_FAIL(err, MR_E_INVALID,
                             "'%s' is no table of %s: its first %llu rows are all wrong; row 0: %s",
@@ -128,7 +128,7 @@ static int row_fault(struct mr_text_source *s, struct mr_rows *rows, const char 
                      struct mr_err *err)
 {
     char told[640];
-    const int rc = damage_look(s, err);
+    const int rc = damage_check(s, err);
 
     if (rc < 0) {
         return rc;

@@ -96,7 +96,7 @@ static void test_rows_are_fewer_for_a_while(void **state)
 }
 
 /* Looks every 20 ms until it is judged to hang; returns after how long, 0 = not within a minute. */
-static int64_t hangs_after(struct hang_look look, int64_t cpu_per_look, int64_t delay_per_look)
+static int64_t hangs_after(struct hang_sample look, int64_t cpu_per_look, int64_t delay_per_look)
 {
     struct hang h = {0};
 
@@ -113,9 +113,9 @@ static int64_t hangs_after(struct hang_look look, int64_t cpu_per_look, int64_t 
 
 static void test_hang_by_what_is_usual(void **state)
 {
-    const struct hang_look known = {
+    const struct hang_sample known = {
         .has_work = true, .is_running = true, .typical_ns = 200 * MS, .most_ns = 10000 * MS};
-    struct hang_look quick = known, unknown = known, idle = known;
+    struct hang_sample quick = known, unknown = known, idle = known;
 
     (void)state;
     quick.typical_ns = 1;
@@ -131,7 +131,7 @@ static void test_hang_by_what_is_usual(void **state)
 
 static void test_who_has_no_cpu_does_not_hang(void **state)
 {
-    struct hang_look look = {
+    struct hang_sample look = {
         .has_work = true, .is_running = true, .typical_ns = 200 * MS, .is_runnable = true};
 
     (void)state;
@@ -147,11 +147,11 @@ static void test_who_has_no_cpu_does_not_hang(void **state)
 /* More rows than ever before: it computes, and is let compute. */
 static void test_who_computes_has_the_whole_time(void **state)
 {
-    const struct hang_look look = {.has_work = true,
-                                   .is_running = true,
-                                   .typical_ns = 1,
-                                   .most_ns = 10000 * MS,
-                                   .is_runnable = true};
+    const struct hang_sample look = {.has_work = true,
+                                     .is_running = true,
+                                     .typical_ns = 1,
+                                     .most_ns = 10000 * MS,
+                                     .is_runnable = true};
 
     (void)state;
     assert_int_equal(hangs_after(look, 20 * MS, 0), 10020);
@@ -165,15 +165,15 @@ static void test_who_gets_on_does_not_hang(void **state)
 
     (void)state;
     for (int64_t at = 0; at < 60000; at += 20) {
-        const struct hang_look look = {.now_ns = at * MS,
-                                       .has_work = true,
-                                       .is_running = true,
-                                       .typical_ns = 1,
-                                       .progress = (uint64_t)(at / 200)};
+        const struct hang_sample look = {.now_ns = at * MS,
+                                         .has_work = true,
+                                         .is_running = true,
+                                         .typical_ns = 1,
+                                         .progress = (uint64_t)(at / 200)};
         assert_false(hang_judge(&h, &look));
     }
     for (int64_t at = 60000; at < 120000; at += 20) {
-        const struct hang_look look = {.now_ns = at * MS, .typical_ns = 1};
+        const struct hang_sample look = {.now_ns = at * MS, .typical_ns = 1};
         assert_false(hang_judge(&h, &look)); /* nothing to do */
     }
 }
