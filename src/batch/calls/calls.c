@@ -35,6 +35,7 @@
 #include "batch/hosts/discover.h"
 #include "batch/hosts/hosts.h"
 #include "batch/protocols/openai/openai.h"
+#include "batch/protocols/openai/openai_tokens.h"
 #include "fresh.h"
 #include "growth.h"
 

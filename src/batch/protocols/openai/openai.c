@@ -1,5 +1,9 @@
 /* Jobs whose hosts speak OpenAI's API: templates and columns, before there is a call. */
 #include "openai.h"
+#include "openai_ask.h"
+#include "openai_rows.h"
+#include "openai_send.h"
+#include "openai_tokens.h"
 
 #include <stdio.h>
 

@@ -63,37 +63,4 @@ void openai_hide(const struct openai *a, char *text, size_t len);
 /** dialect.free */
 void openai_drop(struct dialect_model *model);
 
-/* ---- openai_ask.c ---- */
-
-/** dialect.ask: is the model in the host's list, is it healthy, how long are its vectors? */
-void openai_ask(struct host *h, int64_t timeout_ns);
-
-/* ---- openai_send.c ---- */
-
-/** dialect.send */
-int openai_send(struct call *k, int64_t timeout_ns, struct mr_err *err);
-/** Sends k->head to a path below the prefix. Errors: MR_E_EXHAUSTED. */
-int openai_post(struct call *k, mr_str path, int64_t timeout_ns, struct mr_err *err);
-/** The start of a POST's path below the prefix. */
-const char *openai_path(enum mr_batch_api api);
-/** Headers of each request into out[2]; how many. */
-size_t openai_headers(const struct openai *a, struct mr_header *out);
-
-/* ---- openai_tokens.c ---- */
-
-void openai_tokens_init(struct openai_tokens *t);
-/** dialect.size: tokens of answers, and with prompts. */
-uint64_t openai_size(const struct dialect_model *model, const struct work *w, uint64_t *out_weight);
-/** Adds what a call took; what its latency is divided by. */
-uint64_t openai_count(struct call *k, const struct openai_answer *answer);
-/** No more calls: the tokens that the job may take are used up. */
-bool openai_is_spent(const struct dialect_model *model);
-
-/* ---- openai_rows.c ---- */
-
-/** dialect.judge and dialect.rows */
-void openai_judge(struct call *k, const struct transport_reply *reply, struct transport_answer *a);
-int openai_rows(struct call *k, const struct transport_answer *a, uint64_t first,
-                const struct row_range *of, struct mr_rows **out, struct mr_err *err);
-
 #endif

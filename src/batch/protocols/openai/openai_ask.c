@@ -6,11 +6,14 @@
  *                        does not know that as a list; all hosts must make vectors of one length
  *
  * The answer to the last one is the answer of the host. */
+#include "openai_ask.h"
+
 #include <stdio.h>
 
 #include "batch/common/dialect.h"
 #include "codec/json.h"
 #include "openai.h"
+#include "openai_send.h"
 
 static void get(struct host *h, const char *prefix, const char *path, mr_client_done_fn *done)
 {

@@ -11,6 +11,9 @@
 #include "batch/protocols/oip/answer.h"
 #include "codec/json.h"
 #include "openai.h"
+#include "openai_ask.h"
+#include "openai_send.h"
+#include "openai_tokens.h"
 
 #define EXTENT_ROWS  16
 #define ANSWER_BYTES 2048

@@ -2,6 +2,8 @@
  *
  * A body that violates the API is the host's fault, and is treated as any failure. A well-formed answer without a
  * result (cut off, refused) is the row's: the host works, and the row is sent again or becomes a dead letter. */
+#include "openai_rows.h"
+
 #include <stdio.h>
 
 #include "batch/common/call.h"
@@ -9,6 +11,7 @@
 #include "batch/protocols/oip/answer.h"
 #include "codec/json.h"
 #include "openai.h"
+#include "openai_tokens.h"
 
 #define CAUSE_ROOM     400
 #define NOTE_MOST      65536 /* bytes of an answer that are quoted back */

@@ -1,4 +1,6 @@
 /* Requests. A call of chat is one row; completions and embeddings take a list of texts. */
+#include "openai_send.h"
+
 #include "batch/common/call.h"
 #include "batch/common/dialect.h"
 #include "codec/json.h"

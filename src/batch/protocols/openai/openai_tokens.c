@@ -3,6 +3,8 @@
  * A prompt's tokens are its bytes by what hosts have counted for others; an answer's are what 95 % of answers need, and at
  * most what it may have. Hosts are lent so many at a time (--max-tokens-in-flight), and latency is taken by token of an
  * answer, so that long answers do not look like hosts that make calls wait. */
+#include "openai_tokens.h"
+
 #include "batch/common/call.h"
 #include "batch/common/dialect.h"
 #include "openai.h"
