@@ -11,8 +11,8 @@ const char trees_name[] = "lightgbm";
 const char *const trees_files[] = {"lib_lightgbm.so", "liblightgbm.so", NULL};
 const char trees_wheel[] = "lightgbm/lib/lib_lightgbm.so";
 
-/* Of the API: C_API_DTYPE_FLOAT32, C_API_PREDICT_NORMAL, row-major, from the first iteration to the last. */
-enum { FLOAT32 = 0, NORMAL = 0, ROW_MAJOR = 1, FIRST = 0, LAST = -1 };
+/* Of the API: C_API_DTYPE_…, C_API_PREDICT_NORMAL, row-major, from the first iteration to the last. */
+enum { FLOAT32 = 0, FLOAT64 = 1, NORMAL = 0, ROW_MAJOR = 1, FIRST = 0, LAST = -1 };
 
 static const char *(*last_error)(void);
 static int (*log_callback_set)(void (*callback)(const char *text));
@@ -57,6 +57,11 @@ int trees_bind(void *library, char *version, size_t room, struct mr_err *err)
 
 /* ---- one prediction ---- */
 
+static int data_type(const struct trees_model *m)
+{
+    return m->input.dtype == MR_DTYPE_FP64 ? FLOAT64 : FLOAT32;
+}
+
 static int predict(const struct trees_model *m, void *single, const void *data, int64_t rows,
                    double *out, struct mr_err *err)
 {
@@ -67,10 +72,10 @@ static int predict(const struct trees_model *m, void *single, const void *data, 
         return mr_backend_fail(err, MR_E_INVALID, "%lld rows, LightGBM takes at most %d",
                                (long long)rows, INT32_MAX);
     }
-    failed = rows == 1
-                 ? single_predict(single, data, &count, out)
-                 : predict_rows(m->booster, data, FLOAT32, (int32_t)rows, (int32_t)m->input_dims[1],
-                                ROW_MAJOR, NORMAL, FIRST, LAST, m->settings[0], &count, out);
+    failed = rows == 1 ? single_predict(single, data, &count, out)
+                       : predict_rows(m->booster, data, data_type(m), (int32_t)rows,
+                                      (int32_t)m->input_dims[1], ROW_MAJOR, NORMAL, FIRST, LAST,
+                                      m->settings[0], &count, out);
     if (failed) {
         return trees_fail(err, MR_E_INTERNAL, "LightGBM cannot predict", last_error());
     }
@@ -128,7 +133,10 @@ static int describe(struct trees_model *m, struct mr_err *err)
                                features, (long long)m->columns);
     }
     m->input_dims[1] = features;
-    trees_output_add(m, "output__0", MR_DTYPE_FP64, m->columns, 0);
+    m->input.dtype = m->is_mlserver ? MR_DTYPE_FP64 : MR_DTYPE_FP32;
+    if (!m->is_mlserver) {
+        trees_output_add(m, "output__0", MR_DTYPE_FP64, m->columns, 0);
+    }
     trees_output_add(m, "predict", MR_DTYPE_FP64, m->columns, 0);
     return MR_OK;
 }
@@ -163,7 +171,7 @@ void trees_close(struct trees_model *m)
 
 int trees_instance_open(struct trees_model *m, void **out, struct mr_err *err)
 {
-    return single_init(m->booster, NORMAL, FIRST, LAST, FLOAT32, (int32_t)m->input_dims[1],
+    return single_init(m->booster, NORMAL, FIRST, LAST, data_type(m), (int32_t)m->input_dims[1],
                        m->settings[0], out) == 0
                ? MR_OK
                : trees_fail(err, MR_E_INTERNAL, "LightGBM", last_error());

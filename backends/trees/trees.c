@@ -1,7 +1,8 @@
 /* The backends "xgboost" and "lightgbm": settings, models, executions.
  *
  * Input and output have the names that Triton's backend for such models gives them, input__0 and output__0, so that its
- * clients need no change; a configuration may name further outputs that the library's file offers.
+ * clients need no change; a configuration may name further outputs that the library's file offers. With the parameter
+ * `interface` of the value mlserver, outputs are those of MLServer's runtime.
  *
  * A model is shared by its instances, on any thread. A prediction runs on its caller's thread alone, unless `threads` says
  * otherwise; then it never runs on a network thread. */
@@ -75,7 +76,7 @@ void trees_output_add(struct trees_model *m, const char *name, enum mr_dtype dty
                                         .dims = m->output_dims[i],
                                         .dtype = dtype,
                                         .rank = 2,
-                                        .flags = i > 0 ? MR_IO_OPTIONAL : 0};
+                                        .flags = i > 0 && !m->is_mlserver ? MR_IO_OPTIONAL : 0};
 }
 
 static int io_fail(const char *path, struct mr_err *err)
@@ -109,11 +110,25 @@ static int file_read(const char *path, char **out, size_t *out_bytes, struct mr_
     return rc;
 }
 
+static int interface_read(const struct mr_model_desc *desc, int *out_is_mlserver,
+                          struct mr_err *err)
+{
+    const char *text = mr_setting_find(desc->settings, desc->setting_count, "interface");
+
+    *out_is_mlserver = text && strcmp(text, "mlserver") == 0;
+    return !text || *out_is_mlserver
+               ? MR_OK
+               : mr_backend_fail(err, MR_E_INVALID,
+                                 "parameter 'interface' is '%.64s', expected mlserver, or none",
+                                 text);
+}
+
 static void signature_make(struct trees_model *m)
 {
     m->input_dims[0] = -1;
-    m->input = (struct mr_io_desc){
-        .name = "input__0", .dims = m->input_dims, .dtype = MR_DTYPE_FP32, .rank = 2};
+    m->input.name = "input__0";
+    m->input.dims = m->input_dims;
+    m->input.rank = 2;
     m->signature.size = sizeof m->signature;
     m->signature.batchable = 1;
     m->signature.flags = trees_threads > 1 ? MR_BACKEND_NO_INLINE : 0;
@@ -134,7 +149,8 @@ static int model_open(void *backend, const struct mr_model_desc *desc, void **ou
     if (!m) {
         return mr_backend_fail(err, MR_E_NOMEM, "out of memory");
     }
-    rc = file_read(desc->model_file, &content, &bytes, err);
+    rc = interface_read(desc, &m->is_mlserver, err);
+    rc = rc < 0 ? rc : file_read(desc->model_file, &content, &bytes, err);
     rc = rc < 0 ? rc : trees_open(m, content, bytes, err);
     m->file_bytes = bytes;
     free(content);

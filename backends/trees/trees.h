@@ -1,8 +1,8 @@
 /* Boosted trees: what the backends "xgboost" and "lightgbm" share (trees.c, library.c), and what each of them does with its C
  * library (xgboost.c, lightgbm.c, of which a backend links one).
  *
- * A model reads one matrix of FP32, [rows, features], in which NaN is a missing value, and predicts one matrix, of
- * which its outputs are forms. */
+ * A model reads one matrix, [rows, features], in which NaN is a missing value, and predicts one matrix, of which its
+ * outputs are forms. */
 #ifndef TREES_TREES_H
 #define TREES_TREES_H
 
@@ -24,6 +24,7 @@ struct trees_model {
     int64_t input_dims[2];
     int64_t output_dims[TREES_OUTPUTS_MAX][2];
     int kinds[TREES_OUTPUTS_MAX]; /* what an output is; the numbers are the library's file's own */
+    int is_mlserver; /* the outputs that MLServer's runtime for such models has, and no others */
     uint64_t file_bytes;
     void *booster;
     int64_t columns;       /* of a prediction */
@@ -46,8 +47,8 @@ int trees_fail(struct mr_err *err, int status, const char *what, const char *sai
 
 /* ---- trees.c ---- */
 
-/** Adds an output [rows, columns], after features and before the model is used. The first one is there for every model, others
- *  for those whose configuration names them. */
+/** Adds an output [rows, columns] while the model is opened. The first one is there for every model, others for those whose
+ *  configuration names them, or for all of MLServer. */
 void trees_output_add(struct trees_model *m, const char *name, enum mr_dtype dtype, int64_t columns,
                       int kind);
 
@@ -65,8 +66,9 @@ extern const char trees_wheel[];
 /** Finds the functions of an opened library, and writes its version. Thread: init. */
 int trees_bind(void *library, char *version, size_t room, struct mr_err *err);
 
-/** Opens the content of a model's file, behind which a byte is 0, in a model that is all zero: sets booster, features
- *  (input_dims[1]), columns and settings, and adds outputs. Thread: a loader. On failure nothing is left behind. */
+/** Opens the content of a model's file, behind which a byte is 0, in a model that is all zero but for is_mlserver: sets
+ *  booster, the input's type and features (input_dims[1]), columns and settings, and adds outputs. Thread: a loader. On
+ *  failure nothing is left behind. */
 int trees_open(struct trees_model *m, const char *content, size_t bytes, struct mr_err *err);
 void trees_close(struct trees_model *m);
 

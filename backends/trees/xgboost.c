@@ -193,15 +193,16 @@ static int is_text(const char *value, const char *text)
     return strncmp(value, text, strlen(text)) == 0 && value[strlen(text)] == '"';
 }
 
-/* What a classifier of scikit-learn's interface answers, and what it does not with several targets. */
+/* What a classifier of scikit-learn's interface answers; nothing of one that has several targets. */
 static void classifier_outputs_add(struct trees_model *m, long classes, int is_classifier,
                                    const char *objective)
 {
     const int is_softmax = is_text(objective, "multi:softmax");
     const int is_pair = m->columns == 1 && classes < 2;
     const int is_many = m->columns == classes && classes > 2;
-    const int has_probability = is_classifier || is_text(objective, "binary:logistic") ||
-                                is_text(objective, "multi:softprob");
+    const int has_probability =
+        is_classifier || (!m->is_mlserver && (is_text(objective, "binary:logistic") ||
+                                              is_text(objective, "multi:softprob")));
 
     if (is_classifier && is_softmax && m->columns == 1) {
         trees_output_add(m, "predict", MR_DTYPE_INT32, 1, LABEL_AS_IT_IS);
@@ -228,13 +229,20 @@ static int outputs_describe(struct trees_model *m, struct mr_err *err)
     if (booster_config(m->booster, &length, &config) != 0) {
         return trees_fail(err, MR_E_INVALID, "XGBoost cannot describe the model", last_error());
     }
-    trees_output_add(m, "output__0", MR_DTYPE_FP32, m->columns, VALUE);
+    if (!m->is_mlserver) {
+        trees_output_add(m, "output__0", MR_DTYPE_FP32, m->columns, VALUE);
+    }
     if (!is_classifier) {
         trees_output_add(m, "predict", MR_DTYPE_FP32, m->columns, BEST_VALUE);
     }
     classifier_outputs_add(
         m, strtol(config_value(config, "\"learner_model_param\":{", "\"num_class\":\""), NULL, 10),
         is_classifier, config_value(config, "\"objective\":{", "\"name\":\""));
+    if (m->is_mlserver && m->signature.output_count != (is_classifier ? 2 : 1)) {
+        return mr_backend_fail(err, MR_E_UNSUPPORTED,
+                               "XGBoost's classifiers of several targets, or with the objective "
+                               "multi:softmax, do not run as MLServer's");
+    }
     return MR_OK;
 }
 
@@ -286,6 +294,7 @@ int trees_open(struct trees_model *m, const char *content, size_t bytes, struct 
     if (booster_create(NULL, 0, &m->booster) != 0) {
         return trees_fail(err, MR_E_INTERNAL, "XGBoost", last_error());
     }
+    m->input.dtype = MR_DTYPE_FP32;
     settings_write(m, ALL, 0);
     rc = booster_load(m->booster, content, bytes) == 0 &&
                  booster_set(m->booster, "nthread", threads) == 0

@@ -3,6 +3,9 @@
  * fill_walk handles brackets and commas. At a leaf it calls the run function of the element type, which reads values
  * in one tight loop while only commas and white space separate them, that is, a whole row. One macro makes the run
  * functions, so that the reader of each type is inlined in its loop. */
+#include <math.h>
+#include <string.h>
+
 #include "json_number.h"
 
 /* The array being filled. `pos` is only written back at the end of a run, to keep it in a
@@ -77,12 +80,24 @@ static inline bool run_continues(const char **io_p, const char *end)
         return j->status;                                                                          \
     }
 
+/* What is no number: null may stand for NaN. Not inlined, for the same reason as run_continues_far. */
+static __attribute__((noinline)) const char *read_null(struct mr_json *j, const char *p,
+                                                       const char *end)
+{
+    if (j->null_is_nan && end - p >= 4 && memcmp(p, "null", 4) == 0) {
+        return p + 4;
+    }
+    j->pos = p;
+    mr_json_expected(j, "a valid number");
+    return NULL;
+}
+
 static inline const char *read_f32(struct mr_json *j, const char *p, const char *end, float *out)
 {
     const char *stop = json_read_float(p, end, out);
     if (__builtin_expect(!stop, 0)) {
-        j->pos = p;
-        mr_json_expected(j, "a valid number");
+        *out = NAN;
+        stop = read_null(j, p, end);
     }
     return stop;
 }
@@ -91,8 +106,8 @@ static inline const char *read_f64(struct mr_json *j, const char *p, const char 
 {
     const char *stop = json_read_double(p, end, out);
     if (__builtin_expect(!stop, 0)) {
-        j->pos = p;
-        mr_json_expected(j, "a valid number");
+        *out = NAN;
+        stop = read_null(j, p, end);
     }
     return stop;
 }

@@ -201,6 +201,8 @@ int mr_wire_response(const struct mr_infer *r, const struct mr_oip_request *q,
     if (!t) {
         return MR_FAIL(err, MR_E_EXHAUSTED, "the answer needs more memory than a request may use");
     }
+    static const struct mr_oip_param numpy = {
+        .key = MR_STR_INIT("content_type"), .kind = MR_OIP_STRING, .s = MR_STR_INIT("np")};
     for (size_t k = 0; k < count; k++) {
         const struct mr_oip_requested_output *asked = q->output_count ? &q->outputs[k] : NULL;
         uint32_t i = 0;
@@ -217,9 +219,11 @@ int mr_wire_response(const struct mr_infer *r, const struct mr_oip_request *q,
         t[k].binary = asked && asked->binary_data >= 0 ? asked->binary_data
                                                        : q->binary_data_output || q->raw_binary;
         t[k].classification = asked ? asked->classification : 0;
+        t[k].params = v->reads_matrix ? &numpy : NULL;
+        t[k].param_count = v->reads_matrix;
     }
     *out = (struct mr_oip_response){.model_name = v->model_name,
-                                    .model_version = v->number_text,
+                                    .model_version = v->label.ptr ? v->label : v->number_text,
                                     .id = q->id,
                                     .outputs = t,
                                     .output_count = count};

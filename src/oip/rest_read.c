@@ -33,6 +33,7 @@ int mr_rest_begin(struct mr_rest_reader *r, mr_bytes body, int64_t header_length
     mr_json_init(&r->json, mr_str_n((const char *)body.ptr, json_bytes), arena,
                  limits ? limits->max_json_depth : 0, err);
     r->json.depth_hint = limits ? limits->depth_hint : NULL;
+    r->json.null_is_nan = limits && limits->null_is_nan;
     if (json_bytes < body.len) {
         r->binary = (mr_bytes){body.ptr + json_bytes, body.len - json_bytes};
     }

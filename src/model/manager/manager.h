@@ -186,7 +186,7 @@ struct mr_models {
     /* [o.repository_count] Repositories that are missing since the start. */
     _Atomic bool *is_missing;
     _Atomic size_t missing_count;
-    _Atomic bool has_messages; /* some version had mr_version.has_messages */
+    _Atomic bool has_mlserver; /* some version had mr_version.has_messages or reads_matrix */
     _Atomic bool is_stopping;
     /* ---- guarded by backends_lock ---- */
     pthread_mutex_t backends_lock;

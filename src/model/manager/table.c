@@ -315,13 +315,30 @@ int mr_models_find(struct mr_models *m, mr_str name, mr_str version, struct mr_v
     return MR_OK;
 }
 
-bool mr_models_takes_messages(struct mr_models *m, mr_str name, mr_str version)
+/* NULL: not there, or there has been no version of MLServer's, which costs no look. */
+static const struct mr_version *mlserver_find(struct mr_models *m, mr_str name, mr_str version)
 {
     struct mr_version *v;
 
     /* relaxed: a version that is found was published after it was set */
-    return atomic_load_explicit(&m->has_messages, memory_order_relaxed) &&
-           mr_models_find(m, name, version, &v, NULL) == MR_OK && v->has_messages;
+    return atomic_load_explicit(&m->has_mlserver, memory_order_relaxed) &&
+                   mr_models_find(m, name, version, &v, NULL) == MR_OK
+               ? v
+               : NULL;
+}
+
+bool mr_models_takes_messages(struct mr_models *m, mr_str name, mr_str version)
+{
+    const struct mr_version *v = mlserver_find(m, name, version);
+
+    return v && v->has_messages;
+}
+
+bool mr_models_reads_matrix(struct mr_models *m, mr_str name, mr_str version)
+{
+    const struct mr_version *v = mlserver_find(m, name, version);
+
+    return v && v->reads_matrix;
 }
 
 size_t mr_models_ready_versions(struct mr_models *m, mr_str name, const struct mr_version **out,

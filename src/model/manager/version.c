@@ -397,13 +397,52 @@ static int tables_make(const struct opening *o)
     v->backend_flags = s->flags;
     v->max_batch_size = c->max_batch_size;
     v->is_decoupled = c->model_transaction_policy && c->model_transaction_policy->decoupled;
+    v->reads_matrix = mr_config_reads_matrix(c);
+    if (v->reads_matrix && o->s->version->label) {
+        v->label = mr_arena_str(&o->p->arena, mr_str_c(o->s->version->label));
+    }
     v->has_messages = mr_config_has_messages(c);
-    if (v->has_messages) {
+    if (v->has_messages || v->reads_matrix) {
         /* relaxed: published with the version */
-        atomic_store_explicit(&o->m->has_messages, true, memory_order_relaxed);
+        atomic_store_explicit(&o->m->has_mlserver, true, memory_order_relaxed);
     }
     v->config = c;
     return MR_OK;
+}
+
+/* ---- models of MLServer that need no Python ---- */
+
+/* Opens the model by a backend of the server, if one stands for its runtime and can. False: it is as it was. */
+static bool native_open(const struct opening *o)
+{
+    Inference__ModelConfig *before = o->p->config;
+    const char *name = o->s->model->name.ptr;
+    Inference__ModelConfig *native = NULL;
+    struct mr_err err = {0};
+    struct opening mine = *o;
+
+    if (o->s->config->backend[0] || o->s->is_requested) {
+        return false; /* it was chosen; or a client's files choose, which may not choose this */
+    }
+    mr_config_without_python(before, o->s->version->dir, &native);
+    if (!native) {
+        return false;
+    }
+    mine.err = &err;
+    o->p->config = native;
+    if (backend_open(&mine) == MR_OK) {
+        mr_log(MR_LOG_INFO, "model.native", "model=%s version=%lld backend=%s runs without Python",
+               MR_LOG_STR(mr_str_c(name)), (long long)o->p->v.number,
+               MR_LOG_STR(mr_str_c(native->backend)));
+        mr_config_free(&before);
+        return true;
+    }
+    mr_log(MR_LOG_INFO, "model.native", "model=%s version=%lld backend=%s runs in Python, as %s",
+           MR_LOG_STR(mr_str_c(name)), (long long)o->p->v.number,
+           MR_LOG_STR(mr_str_c(native->backend)), err.msg);
+    o->p->config = before;
+    mr_config_free(&native);
+    return false;
 }
 
 /* ---- the whole ---- */
@@ -436,7 +475,7 @@ int mr_version_open(struct mr_models *m, const struct mr_version_source *s,
                     struct mr_version_private **out, struct mr_err *err)
 {
     struct mr_version_private *p = mr_alloc_aligned(sizeof *p);
-    const struct opening o = {m, s, p, err, m->o.default_max_batch};
+    struct opening o = {m, s, p, err, m->o.default_max_batch};
     int rc;
 
     mr_arena_init(&p->arena, ARENA_FIRST, ARENA_LIMIT);
@@ -449,7 +488,11 @@ int mr_version_open(struct mr_models *m, const struct mr_version_source *s,
     }
     MR_TRY(version_begin(&o));
     MR_TRY(config_begin(&o));
-    MR_TRY(backend_open(&o));
+    if (native_open(&o)) {
+        o.default_max_batch = 0;
+    } else {
+        MR_TRY(backend_open(&o));
+    }
     MR_TRY(config_finish(&o));
     MR_TRY(tables_make(&o));
     *out = p;

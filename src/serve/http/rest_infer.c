@@ -258,8 +258,11 @@ static void decode(struct mr_turn *t)
         rc = message_decode(ri, body, head);
         goto out;
     }
-    rc = mr_oip_rest_decode_request(body, head, ri->model, &ri->si.loop->server->http_limits,
-                                    r->arena, &ri->si.request, &r->err);
+    struct mr_oip_limits limits = ri->si.loop->server->http_limits;
+    limits.null_is_nan =
+        mr_models_reads_matrix(ri->si.loop->server->models, ri->model, ri->version);
+    rc = mr_oip_rest_decode_request(body, head, ri->model, &limits, r->arena, &ri->si.request,
+                                    &r->err);
     if (rc < 0) {
         ri->si.request.id = mr_oip_rest_find_id(body, head, r->arena);
     } else {

@@ -206,6 +206,9 @@ static int bind_version(struct serve_infer *si, mr_str model, mr_str version)
     if (si->request.raw_binary) {
         MR_TRY(mr_wire_complete_raw(&si->request, r->version, r->arena, &r->err));
     }
+    if (r->version->reads_matrix) {
+        MR_TRY(mr_wire_matrix(&si->request, r->version, r->arena, &r->err));
+    }
     MR_TRY(mr_wire_args(&si->request, r->arena, &args, &r->err));
     MR_TRY(mr_infer_validate(r, &args, &r->err));
 out:

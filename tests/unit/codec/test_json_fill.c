@@ -204,12 +204,37 @@ static void goes_on_behind(void **state)
     assert_int_equal(n, 7);
 }
 
+static void null_is_nan(void **state)
+{
+    struct mr_json j;
+    uint64_t count;
+
+    (void)state;
+    mr_json_init(&j, MR_STR("[null,1, null,[ null ],2]"), NULL, 0, NULL);
+    j.null_is_nan = true;
+    assert_int_equal(mr_json_fill(&j, MR_JSON_FILL_F32, &out, 8, &count), MR_OK);
+    assert_int_equal(count, 5);
+    assert_true(isnan(out.f32[0]) && isnan(out.f32[2]) && isnan(out.f32[3]));
+    assert_true(out.f32[1] == 1 && out.f32[4] == 2);
+    mr_json_init(&j, MR_STR("[3,null]"), NULL, 0, NULL);
+    j.null_is_nan = true;
+    assert_int_equal(mr_json_fill(&j, MR_JSON_FILL_F64, &out, 8, &count), MR_OK);
+    assert_true(count == 2 && out.f64[0] == 3 && isnan(out.f64[1]));
+    for (int i = 0; i < 2; i++) {
+        mr_json_init(&j, i ? MR_STR("[nul]") : MR_STR("[null]"), NULL, 0, NULL);
+        j.null_is_nan = true;
+        assert_int_equal(mr_json_fill(&j, i ? MR_JSON_FILL_F32 : MR_JSON_FILL_I32, &out, 8, &count),
+                         MR_E_INVALID);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_type),        cmocka_unit_test(nesting),
         cmocka_unit_test(too_many),         cmocka_unit_test(refusals),
         cmocka_unit_test(depth_is_limited), cmocka_unit_test(goes_on_behind),
+        cmocka_unit_test(null_is_nan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -38,6 +38,7 @@ struct mr_json {
     int max_depth;
     /* appended to the text of a depth error, for example the option; may be NULL */
     const char *depth_hint;
+    bool null_is_nan; /* mr_json_fill takes null for a float, as NaN; false after mr_json_init */
 };
 
 /** max_depth 0 = the default; at most 1000. Borrows text and arena for as long as the reader is

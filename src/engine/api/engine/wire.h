@@ -18,6 +18,10 @@ int mr_wire_complete_raw(struct mr_oip_request *q, const struct mr_version *v,
 /** Makes the bytes of a tensor, whatever they are, the one element of a BYTES tensor. May be the work of a turn. Errors:
  *  MR_E_TOO_LARGE, MR_E_EXHAUSTED. */
 int mr_wire_element(struct mr_tensor *t, struct mr_arena *arena, struct mr_err *err);
+/** Makes a request for a model that reads_matrix one of that model: the input's name and type, and the first output if none
+ *  is asked for. May be the work of a turn. Errors: MR_E_INVALID (not one input), MR_E_EXHAUSTED. */
+int mr_wire_matrix(struct mr_oip_request *q, const struct mr_version *v, struct mr_arena *arena,
+                   struct mr_err *err);
 /** The outputs of `r`, which succeeded, in the order in which `q` asks for them. What `out` has is r's, or in its arena;
  *  blocks are borrowed. Errors: MR_E_EXHAUSTED. */
 int mr_wire_response(const struct mr_infer *r, const struct mr_oip_request *q,

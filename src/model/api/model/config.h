@@ -72,6 +72,16 @@ int mr_config_complete(Inference__ModelConfig *c, const struct mr_signature *s, 
 /** True for a model of MLServer (mr_version.has_messages). Needs the basics. */
 bool mr_config_has_messages(const Inference__ModelConfig *c);
 
+/** The parameter of boosted trees by which they answer as MLServer's runtimes, and its value. */
+#define MR_CONFIG_INTERFACE "interface"
+#define MR_CONFIG_MLSERVER  "mlserver"
+/** The configuration with which a model of MLServer runs without Python, by a backend of the server. *out NULL: it does
+ *  not. Otherwise free it with mr_config_free. Needs the basics. Blocks on the file system. */
+void mr_config_without_python(const Inference__ModelConfig *c, const char *version_dir,
+                              Inference__ModelConfig **out);
+/** True for boosted trees with that parameter (mr_version.reads_matrix). */
+bool mr_config_reads_matrix(const Inference__ModelConfig *c);
+
 int mr_config_normalize(Inference__ModelConfig *c, struct mr_err *err);
 
 /** Checks ranges and contradictions, then features. MR_E_UNSUPPORTED with a text that names the feature

@@ -80,6 +80,10 @@ struct mr_version {
     /** A model of MLServer. Its input `request` is a message as it came, its output `response` the message of the answer:
      *  what they hold is between the client and the model. */
     bool has_messages;
+    /** A model of one matrix that is asked as MLServer's are: the input's name does not matter, nor the type of its
+     *  numbers, null is NaN, and without a choice of outputs the first one is meant. */
+    bool reads_matrix;
+    mr_str label; /* of such a model: what answers call its version; ptr NULL = by its number */
     struct mr_model_io *inputs;
     uint32_t input_count;
     uint32_t required_input_count;
@@ -271,6 +275,8 @@ int mr_version_file(const struct mr_version *v, mr_str file, char **out, struct 
 /** True if requests for the version that mr_models_find would return are messages as they came (has_messages). False
  *  also if there is no such version. Thread: as mr_models_find. */
 bool mr_models_takes_messages(struct mr_models *m, mr_str name, mr_str version);
+/** As that, of reads_matrix. */
+bool mr_models_reads_matrix(struct mr_models *m, mr_str name, mr_str version);
 /** All READY versions of a model, ascending; returns their number. Valid for this iteration. */
 size_t mr_models_ready_versions(struct mr_models *m, mr_str name, const struct mr_version **out,
                                 size_t max);

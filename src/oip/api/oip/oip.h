@@ -111,6 +111,7 @@ struct mr_oip_limits {
     uint32_t max_tensors;    /* inputs or outputs of one message; 0 = 1024 */
     const char *depth_hint;  /* for texts, " (--json-max-depth)"; may be NULL */
     const char *size_option; /* name for texts, NULL = "--http-max-input-size" */
+    bool null_is_nan;        /* REST: null in the data of a float tensor */
 };
 
 /* ---- decoding ----
