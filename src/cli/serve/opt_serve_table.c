@@ -336,7 +336,7 @@ const struct mr_option mr_serve_table[] = {
     FLAG("log-error", log_error, "true", "write errors"),
     FLAG("log-warning", log_warning, "true", "write warnings"),
     FLAG("log-info", log_info, "true", "write information"),
-    TEXT("log-file", log_file, NULL, "FILE", "append to this file; SIGHUP opens it anew"),
+    TEXT("log-file", log_file, NULL, "FILE", "append to this file; SIGHUP reopens it"),
     CHOICE("log-format", log_format, "text", log_formats, "FORMAT",
            "text, json, or Triton's: default, ISO8601"),
 

@@ -35,8 +35,8 @@ static const char usage[] =
 
 static const char notes[] = "Signals: SIGTERM and SIGINT stop taking requests, finish what is "
                             "under way and end with status 0; a\n"
-                            "second one ends at once. SIGHUP opens the log file anew and "
-                            "reads certificates anew.\n"
+                            "second one ends at once. SIGHUP reopens the log file and "
+                            "reloads certificates.\n"
                             "Exit status: 0 stopped cleanly, 1 could not start or was cut off, 2 "
                             "the command line is wrong.\n";
 

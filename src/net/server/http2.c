@@ -194,7 +194,7 @@ static void tell_room(struct mr_conn *c)
     struct mr_h2 *h = c->h2;
 
     while (h->wants_room && !c->closing && !mr_h2_is_backlogged(c)) {
-        /* Looked for anew each time: a handler may end other calls. */
+        /* Searched again each time: a handler may end other calls. */
         struct mr_call_impl *call = next_without_room(h);
         if (call) {
             mr_call_impl_room(call);
@@ -250,7 +250,7 @@ static void deliver_all(struct mr_conn *c)
     struct mr_call_impl *call;
 
     while (h->must_deliver && !mr_h2_is_backlogged(c)) {
-        /* Looked for anew each time: a handler may end other calls. */
+        /* Searched again each time: a handler may end other calls. */
         if ((call = next_deliverable(h))) {
             call->turn = ++h->turn;
             deliver_held(h, call);
