@@ -177,7 +177,7 @@ static PyObject *service_finish(PyObject *self, PyObject *args)
 /* A call as Python knows it: freed with the last reference. */
 static void call_capsule_end(PyObject *capsule)
 {
-    struct mr_call *call = PyCapsule_GetPointer(capsule, "call");
+    struct mr_model_call *call = PyCapsule_GetPointer(capsule, "call");
 
     Py_BEGIN_ALLOW_THREADS;
     host->call_end(&call);
@@ -310,7 +310,7 @@ static void call_made(struct call_making *m)
     free(m);
 }
 
-static int call_begin(struct run *r, const struct call_making *m, struct mr_call **out,
+static int call_begin(struct run *r, const struct call_making *m, struct mr_model_call **out,
                       struct mr_err *err)
 {
     struct mr_exec *exec = r->exec;
@@ -334,7 +334,7 @@ static int call_begin(struct run *r, const struct call_making *m, struct mr_call
 static PyObject *service_call(PyObject *self, PyObject *args)
 {
     struct call_making *m = calloc(1, sizeof *m);
-    struct mr_call *call = NULL;
+    struct mr_model_call *call = NULL;
     struct run *r = NULL;
     PyObject *out = NULL;
     struct mr_err err;
@@ -386,7 +386,7 @@ static PyObject *service_call_next(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "OL", &capsule, &timeout_ns)) {
         return NULL;
     }
-    struct mr_call *call = PyCapsule_GetPointer(capsule, "call");
+    struct mr_model_call *call = PyCapsule_GetPointer(capsule, "call");
     Py_BEGIN_ALLOW_THREADS;
     rc = host->call_next(call, timeout_ns, &a, &err);
     Py_END_ALLOW_THREADS;
@@ -423,7 +423,7 @@ static int control_files_read(PyObject *list, struct mr_control_file *files, Py_
 
 static PyObject *control_begin(const struct mr_control_args *a)
 {
-    struct mr_call *call = NULL;
+    struct mr_model_call *call = NULL;
     struct mr_err err;
     int rc;
 

@@ -211,7 +211,7 @@ struct mr_response;
 /* ---- calls: what a model asks other models ---- */
 
 /** A request to a model of the server that runs. Opaque. */
-struct mr_call;
+struct mr_model_call;
 /** A metric of the model's own. Opaque. */
 struct mr_metric;
 
@@ -371,24 +371,24 @@ struct mr_host {
      *  processes only. Thread: any, several at once. Errors: MR_E_UNSUPPORTED (the model runs in a thread), MR_E_INVALID,
      *  MR_E_EXHAUSTED (too many calls, no shared memory now), MR_E_CANCELLED (the execution is cancelled). An unknown
      *  model, a refusal and a call that would wait for itself are errors of the answer. */
-    int (*call_begin)(struct mr_exec *exec, const struct mr_call_args *args, struct mr_call **out,
-                      struct mr_err *err);
+    int (*call_begin)(struct mr_exec *exec, const struct mr_call_args *args,
+                      struct mr_model_call **out, struct mr_err *err);
     /** Waits for the next answer; timeout_ns 0: for as long as it takes. Thread: any, one at a time for a call. Errors:
      *  MR_E_DEADLINE (none in that time; the call goes on), MR_E_CLOSED (the last one has been taken). */
-    int (*call_next)(struct mr_call *call, int64_t timeout_ns, struct mr_call_answer **out,
+    int (*call_next)(struct mr_model_call *call, int64_t timeout_ns, struct mr_call_answer **out,
                      struct mr_err *err);
     /** Frees an answer and sets it to NULL. A model of many answers goes on when earlier ones are dropped. */
     void (*call_answer_drop)(struct mr_call_answer **answer);
     /** Ends a call, which is cancelled if its last answer has not come, and sets it to NULL. Answers that have been taken stay
      *  until they are dropped. */
-    void (*call_end)(struct mr_call **call);
+    void (*call_end)(struct mr_model_call **call);
 
     /** Asks the server to load or unload another model, or whether it is ready: as a client's request for that would, with
      *  the same rules (--model-control-mode, --load-overrides). Has one answer, by call_next and call_end; with the last of
      *  these it goes on without the caller. In worker processes of models in Python only. Thread: any; from callbacks
      *  that load or close the model, their own thread only. Errors: MR_E_UNSUPPORTED (the model runs in a thread),
      *  MR_E_INVALID, MR_E_TOO_LARGE (config and files: 64 MiB together), MR_E_EXHAUSTED. */
-    int (*control_begin)(const struct mr_control_args *args, struct mr_call **out,
+    int (*control_begin)(const struct mr_control_args *args, struct mr_model_call **out,
                          struct mr_err *err);
 
     /** A metric of the model's own; one of the same name and labels is shared by all instances and all models that ask for

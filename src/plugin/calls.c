@@ -40,7 +40,7 @@ static int absent(const char *what, struct mr_err *err)
 }
 
 int mr_plugin_call_begin(struct mr_exec *exec, const struct mr_call_args *args,
-                         struct mr_call **out, struct mr_err *err)
+                         struct mr_model_call **out, struct mr_err *err)
 {
     struct mr_execution *x = mr_execution_of(exec);
     int rc;
@@ -55,7 +55,7 @@ int mr_plugin_call_begin(struct mr_exec *exec, const struct mr_call_args *args,
     return rc < 0 ? rc : calls->begin(x, args, out, err);
 }
 
-int mr_plugin_call_next(struct mr_call *call, int64_t timeout_ns, struct mr_call_answer **out,
+int mr_plugin_call_next(struct mr_model_call *call, int64_t timeout_ns, struct mr_call_answer **out,
                         struct mr_err *err)
 {
     return calls->next(call, timeout_ns, out, err);
@@ -68,14 +68,14 @@ void mr_plugin_call_answer_drop(struct mr_call_answer **answer)
     }
 }
 
-void mr_plugin_call_end(struct mr_call **call)
+void mr_plugin_call_end(struct mr_model_call **call)
 {
     if (*call) {
         calls->end(call);
     }
 }
 
-int mr_plugin_control_begin(const struct mr_control_args *args, struct mr_call **out,
+int mr_plugin_control_begin(const struct mr_control_args *args, struct mr_model_call **out,
                             struct mr_err *err)
 {
     if (!calls) {

@@ -55,12 +55,12 @@ int mr_plugin_exec_respond(struct mr_exec *exec, uint32_t request, struct mr_res
 
 /* calls.c: the services for calls, control and metrics. */
 int mr_plugin_call_begin(struct mr_exec *exec, const struct mr_call_args *args,
-                         struct mr_call **out, struct mr_err *err);
-int mr_plugin_call_next(struct mr_call *call, int64_t timeout_ns, struct mr_call_answer **out,
+                         struct mr_model_call **out, struct mr_err *err);
+int mr_plugin_call_next(struct mr_model_call *call, int64_t timeout_ns, struct mr_call_answer **out,
                         struct mr_err *err);
 void mr_plugin_call_answer_drop(struct mr_call_answer **answer);
-void mr_plugin_call_end(struct mr_call **call);
-int mr_plugin_control_begin(const struct mr_control_args *args, struct mr_call **out,
+void mr_plugin_call_end(struct mr_model_call **call);
+int mr_plugin_control_begin(const struct mr_control_args *args, struct mr_model_call **out,
                             struct mr_err *err);
 int mr_plugin_metric_new(const struct mr_metric_args *args, struct mr_metric **out,
                          struct mr_err *err);

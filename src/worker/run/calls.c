@@ -25,9 +25,9 @@ struct answer {
     bool is_kept; /* the server keeps it until it is told that this has been dropped */
 };
 
-struct mr_call {
+struct mr_model_call {
     uint64_t number;
-    TAILQ_ENTRY(mr_call) link;
+    TAILQ_ENTRY(mr_model_call) link;
     TAILQ_HEAD(, answer) answers;
     bool has_ended; /* its last answer has come */
     bool is_taken;  /* and has been taken */
@@ -40,7 +40,7 @@ static struct {
     pthread_t reader;
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t moved;
-    TAILQ_HEAD(, mr_call) list;
+    TAILQ_HEAD(, mr_model_call) list;
     uint64_t next;
     uint32_t count;
     bool is_stopped;
@@ -89,9 +89,9 @@ static bool is_reader(void)
     return pthread_equal(pthread_self(), calls.reader);
 }
 
-int worker_call_new(struct mr_call **out, uint64_t *out_number, struct mr_err *err)
+int worker_call_new(struct mr_model_call **out, uint64_t *out_number, struct mr_err *err)
 {
-    struct mr_call *c = MR_NEW(struct mr_call);
+    struct mr_model_call *c = MR_NEW(struct mr_model_call);
 
     TAILQ_INIT(&c->answers);
     pthread_mutex_lock(&calls.lock);
@@ -112,7 +112,7 @@ int worker_call_new(struct mr_call **out, uint64_t *out_number, struct mr_err *e
     return MR_OK;
 }
 
-static void call_free(struct mr_call *c)
+static void call_free(struct mr_model_call *c)
 {
     struct answer *a;
 
@@ -128,10 +128,10 @@ static void call_free(struct mr_call *c)
     mr_free(c);
 }
 
-static int begin(struct mr_execution *x, const struct mr_call_args *args, struct mr_call **out,
-                 struct mr_err *err)
+static int begin(struct mr_execution *x, const struct mr_call_args *args,
+                 struct mr_model_call **out, struct mr_err *err)
 {
-    struct mr_call *c = NULL;
+    struct mr_model_call *c = NULL;
     uint64_t number;
     int rc = worker_call_new(&c, &number, err);
 
@@ -147,8 +147,8 @@ static int begin(struct mr_execution *x, const struct mr_call_args *args, struct
     return MR_OK;
 }
 
-int worker_call_send(struct mr_call **call, enum mr_frame_type type, const struct mr_buf *body,
-                     struct mr_err *err)
+int worker_call_send(struct mr_model_call **call, enum mr_frame_type type,
+                     const struct mr_buf *body, struct mr_err *err)
 {
     int rc = body->failed
                  ? MR_FAIL(err, MR_E_TOO_LARGE, "a request to the server has more than %zu MiB",
@@ -165,9 +165,9 @@ int worker_call_send(struct mr_call **call, enum mr_frame_type type, const struc
     return rc;
 }
 
-void worker_call_end(struct mr_call **call)
+void worker_call_end(struct mr_model_call **call)
 {
-    struct mr_call *c = *call;
+    struct mr_model_call *c = *call;
 
     *call = NULL;
     say(MR_FRAME_CALL_END, c->number, 0);
@@ -197,7 +197,7 @@ static int moved_wait(int64_t until_ns, struct mr_err *err)
     return rc > 0 || (until_ns > 0 && mr_now_ns() >= until_ns) ? MR_E_DEADLINE : MR_OK;
 }
 
-int worker_call_next(struct mr_call *c, int64_t timeout_ns, struct mr_call_answer **out,
+int worker_call_next(struct mr_model_call *c, int64_t timeout_ns, struct mr_call_answer **out,
                      struct mr_err *err)
 {
     const int64_t until_ns = timeout_ns > 0 ? mr_now_ns() + timeout_ns : 0;
@@ -244,9 +244,9 @@ static int outputs_read(struct answer *a, const struct mr_ipc_call_answer *said,
     return rc;
 }
 
-static struct mr_call *call_find(uint64_t number)
+static struct mr_model_call *call_find(uint64_t number)
 {
-    struct mr_call *c;
+    struct mr_model_call *c;
 
     TAILQ_FOREACH (c, &calls.list, link) {
         if (c->number == number) {
@@ -261,7 +261,7 @@ static void answer_queue(struct answer *a)
     struct mr_call_answer *base = &a->base;
 
     pthread_mutex_lock(&calls.lock);
-    struct mr_call *c = call_find(a->call);
+    struct mr_model_call *c = call_find(a->call);
     if (c) {
         c->has_ended |= a->base.is_last;
         TAILQ_INSERT_TAIL(&c->answers, a, link);

@@ -25,13 +25,13 @@ int worker_frame_send(enum mr_frame_type type, mr_bytes body, struct mr_err *err
 
 /* ---- for services that are answered like a call ---- */
 
-int worker_call_new(struct mr_call **out, uint64_t *out_number, struct mr_err *err);
-int worker_call_next(struct mr_call *call, int64_t timeout_ns, struct mr_call_answer **out,
+int worker_call_new(struct mr_model_call **out, uint64_t *out_number, struct mr_err *err);
+int worker_call_next(struct mr_model_call *call, int64_t timeout_ns, struct mr_call_answer **out,
                      struct mr_err *err);
 void worker_call_answer_drop(struct mr_call_answer **answer);
-void worker_call_end(struct mr_call **call);
+void worker_call_end(struct mr_model_call **call);
 /** Sends a frame with what asks. On failure the call is freed and set to NULL. */
-int worker_call_send(struct mr_call **call, enum mr_frame_type type, const struct mr_buf *body,
-                     struct mr_err *err);
+int worker_call_send(struct mr_model_call **call, enum mr_frame_type type,
+                     const struct mr_buf *body, struct mr_err *err);
 
 #endif

@@ -28,9 +28,10 @@ static int refused(struct mr_err *err)
                    "only models in Python load other models and have metrics of their own");
 }
 
-int worker_control(const struct mr_control_args *args, struct mr_call **out, struct mr_err *err)
+int worker_control(const struct mr_control_args *args, struct mr_model_call **out,
+                   struct mr_err *err)
 {
-    struct mr_call *c = NULL;
+    struct mr_model_call *c = NULL;
     struct mr_buf body;
     uint64_t number;
     int rc = view ? worker_call_new(&c, &number, err) : refused(err);
@@ -49,7 +50,7 @@ int worker_control(const struct mr_control_args *args, struct mr_call **out, str
 static int cell_ask(const struct mr_metric_args *args, uint64_t *out, struct mr_err *err)
 {
     struct mr_call_answer *a = NULL;
-    struct mr_call *c = NULL;
+    struct mr_model_call *c = NULL;
     struct mr_buf body;
     uint64_t number;
     int rc = worker_call_new(&c, &number, err);

@@ -10,7 +10,8 @@ int worker_control_start(int metrics_fd, struct mr_err *err);
 void worker_control_stop(void);
 
 /* Services of backend.h. */
-int worker_control(const struct mr_control_args *args, struct mr_call **out, struct mr_err *err);
+int worker_control(const struct mr_control_args *args, struct mr_model_call **out,
+                   struct mr_err *err);
 int worker_metric_new(const struct mr_metric_args *args, struct mr_metric **out,
                       struct mr_err *err);
 void worker_metric_drop(struct mr_metric **metric);

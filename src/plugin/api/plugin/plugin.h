@@ -30,13 +30,14 @@ int mr_plugin_model_open(struct mr_executor **out, struct mr_plugin *p,
 
 /** What is behind the services for calls, control and metrics of backend.h, whose contracts these have. */
 struct mr_plugin_calls {
-    int (*begin)(struct mr_execution *x, const struct mr_call_args *args, struct mr_call **out,
-                 struct mr_err *err);
-    int (*next)(struct mr_call *call, int64_t timeout_ns, struct mr_call_answer **out,
+    int (*begin)(struct mr_execution *x, const struct mr_call_args *args,
+                 struct mr_model_call **out, struct mr_err *err);
+    int (*next)(struct mr_model_call *call, int64_t timeout_ns, struct mr_call_answer **out,
                 struct mr_err *err);
     void (*drop)(struct mr_call_answer **answer);
-    void (*end)(struct mr_call **call);
-    int (*control)(const struct mr_control_args *args, struct mr_call **out, struct mr_err *err);
+    void (*end)(struct mr_model_call **call);
+    int (*control)(const struct mr_control_args *args, struct mr_model_call **out,
+                   struct mr_err *err);
     int (*metric_new)(const struct mr_metric_args *args, struct mr_metric **out,
                       struct mr_err *err);
     void (*metric_add)(struct mr_metric *metric, double value);
