@@ -123,12 +123,20 @@ static uint64_t elements(const int64_t *dims, int32_t from, int32_t rank)
     return n;
 }
 
+/* The host runs the requests in smaller batches. */
+static int apart(int rc, struct mr_err *err)
+{
+    err->flags |= MR_ERR_APART;
+    return rc;
+}
+
 static int part_join(struct joint *j, const struct part *p, int64_t rows, struct mr_err *err)
 {
     if (p->rank < 1 || p->shape[0] != rows) {
-        return mr_backend_fail(err, MR_E_INVALID, "output %u has %lld rows, its request has %lld",
-                               p->index, p->rank < 1 ? 0LL : (long long)p->shape[0],
-                               (long long)rows);
+        return apart(mr_backend_fail(err, MR_E_INVALID,
+                                     "output %u has %lld rows, its request has %lld", p->index,
+                                     p->rank < 1 ? 0LL : (long long)p->shape[0], (long long)rows),
+                     err);
     }
     if (!j->is_known) {
         j->is_known = true;
@@ -140,10 +148,11 @@ static int part_join(struct joint *j, const struct part *p, int64_t rows, struct
             p->dtype == MR_DTYPE_BYTES || rows == 0 ? 0 : (uint64_t)p->buffer.len / (uint64_t)rows;
     } else if (j->dtype != p->dtype || j->rank != p->rank ||
                memcmp(j->shape + 1, p->shape + 1, (size_t)(p->rank - 1) * sizeof *p->shape) != 0) {
-        return mr_backend_fail(err, MR_E_INVALID,
-                               "output %u has another shape or data type for one request of a "
-                               "batch than for another",
-                               p->index);
+        return apart(mr_backend_fail(err, MR_E_INVALID,
+                                     "output %u has another shape or data type for one request of "
+                                     "a batch than for another",
+                                     p->index),
+                     err);
     }
     j->bytes += (uint64_t)p->buffer.len;
     return MR_OK;

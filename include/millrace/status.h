@@ -51,6 +51,9 @@ struct mr_err {
 
 /** The same call may succeed later without any change by the caller. */
 #define MR_ERR_RETRYABLE 1u
+/** By `execute` of a batch: the outputs of its requests do not fit together, or those of one of them are wrong. The host
+ *  runs smaller batches, down to single requests, so that each gets its own outputs or failure. */
+#define MR_ERR_APART 2u
 
 #ifdef __cplusplus
 }

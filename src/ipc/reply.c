@@ -283,7 +283,7 @@ int mr_ipc_reply_read(struct mr_shm *p, const struct mr_shm_slot *s, uint64_t no
     }
     mr_err_set(err, r.status, r.where, "%s", r.message);
     if (err) {
-        err->flags = r.flags & (MR_ERR_RETRYABLE | MR_ERR_ROWS);
+        err->flags = r.flags & (MR_ERR_RETRYABLE | MR_ERR_APART | MR_ERR_ROWS);
     }
     return r.status;
 }

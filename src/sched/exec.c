@@ -387,7 +387,7 @@ static void finish(struct exec_run *run, int rc, struct mr_err *err)
     if (rc == MR_OK && !(run->x.exec.flags & MR_EXEC_DECOUPLED)) {
         rc = hand_out_all(run, err);
     }
-    run->is_lost = rc < 0 && (err->flags & MR_ERR_LOST);
+    run->is_torn = rc < 0 && (err->flags & (MR_ERR_LOST | MR_ERR_APART));
     if (rc < 0 && (err->flags & MR_ERR_POISON)) {
         sched_quarantine_add(run->s, run->items[0]);
     }

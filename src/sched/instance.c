@@ -552,8 +552,8 @@ static void batch_again(struct exec_batch *b, uint32_t first, uint32_t count)
     }
 }
 
-/* A process died with the batch, and so did the next one: each half runs separately, until the request that kills
- * the process is alone. All others get their answers. */
+/* A process died with the batch, and so did the next one, or the outputs of its requests do not fit together: each half
+ * runs separately, until the request that kills the process, or is unlike the others, is alone. */
 static void batch_split(struct exec_batch *b)
 {
     struct sched_instance *in = b->in;
@@ -585,7 +585,7 @@ static void batch_done(struct exec_run *run)
     struct exec_batch *b = MR_CONTAINER_OF(run, struct exec_batch, run);
 
     instance_ending_begin(s);
-    if (run->is_lost && run->count > 1 && !s->sequences) {
+    if (run->is_torn && run->count > 1 && !s->sequences) {
         batch_split(b);
     } else {
         batch_end(b, true);

@@ -93,8 +93,8 @@ struct exec_run {
     struct mr_execution x;
     struct mr_block **gathered; /* [gathered_count] of inputs: of clients, then states */
     uint32_t gathered_count;
-    bool is_lost;        /* its process died, because of an unknown one of its requests */
-    bool is_apart;       /* one request of a batch by itself: no empty rows before it */
+    bool is_torn;  /* runs again in parts: its process died, or the outputs do not fit together */
+    bool is_apart; /* one request of a batch by itself: no empty rows before it */
     int64_t gathered_ns; /* inputs joined, for backends that make no mark */
 };
 

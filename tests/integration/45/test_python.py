@@ -1,5 +1,6 @@
 """Models in Python, with Triton's interface."""
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -130,6 +131,28 @@ def test_decoupled_at_once(models, start):
             assert rest.post("/v2/models/m/generate", {"INPUT0": [count]}).ok().json()["OUTPUT0"] == count
         assert rest.post("/v2/models/m/generate", {"INPUT0": [0]}).error.endswith("none")
     assert pids(server, "m") == first
+
+
+def test_shapes_of_a_batch(models, start):
+    """Requests that are executed together have outputs of different shapes, one of them a wrong one."""
+    pymodels.add(models, "m", MODELS / "ragged.py", max_batch_size=8, inputs=[repo.tensor("INPUT0", "TYPE_INT32", (1,))],
+                 outputs=[repo.tensor("OUTPUT0", "TYPE_INT32", (-1,))],
+                 extra="dynamic_batching { preferred_batch_size: 8 max_queue_delay_microseconds: 100000000 }")
+    server = start(models)
+
+    def one(width):
+        with Rest(server.http) as rest:
+            body = {"inputs": [{"name": "INPUT0", "datatype": "INT32", "shape": [1, 1], "data": [width]}]}
+            return rest.post(infer_path("m"), json.dumps(body))
+    widths = [3, 1, 3, 0, 2, 2, 3, 3]
+    with ThreadPoolExecutor(8) as pool:
+        replies = list(pool.map(one, widths))
+    for width, reply in zip(widths, replies):
+        if width:
+            assert reply.ok().json()["outputs"][0] == {"name": "OUTPUT0", "datatype": "INT32", "shape": [1, width],
+                                                      "data": [width] * width}
+        else:
+            assert "rows" in reply.error
 
 
 def test_no_threads(models, start):
