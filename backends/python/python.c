@@ -160,10 +160,13 @@ static void model_free(struct model *m)
 static int flags_read(struct model *m)
 {
     PyObject *streams = PyObject_GetAttrString(m->object, "streams");
-    const int is_true = streams ? PyObject_IsTrue(streams) : -1;
+    PyObject *most = streams ? PyObject_GetAttrString(m->object, "max_pending") : NULL;
+    const int is_true = most ? PyObject_IsTrue(streams) : -1;
 
-    Py_XDECREF(streams);
     m->signature.flags = is_true ? MR_BACKEND_DECOUPLED : 0;
+    m->signature.max_pending = most ? (uint32_t)PyLong_AsLong(most) : 1;
+    Py_XDECREF(most);
+    Py_XDECREF(streams);
     return is_true < 0 ? -1 : 0;
 }
 

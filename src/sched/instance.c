@@ -484,7 +484,8 @@ static void ahead_count(const struct sched_instance *in)
     struct mr_sched *s = in->sched;
 
     if (s->is_direct) {
-        s->ahead = in->executions > s->instance_count ? in->executions - s->instance_count : 0;
+        const uint32_t open = s->instance_count * s->max_pending;
+        s->ahead = in->executions > open ? in->executions - open : 0;
         queue_publish(s);
     }
 }
@@ -648,12 +649,14 @@ static void batch_begin(struct exec_batch *b, uint32_t count)
 
 static uint32_t direct_max(const struct mr_sched *s)
 {
-    if (s->is_batching || s->run_ns <= 0 || s->run_ns > AHEAD_LAST_NS) {
-        return s->instance_count;
+    const uint32_t open = s->instance_count * s->max_pending;
+
+    if (s->is_batching || s->run_ns <= 0 || s->run_ns > AHEAD_LAST_NS || s->max_pending > 1) {
+        return open;
     }
     const int64_t ahead = MR_MAX(1, MR_MIN(AHEAD_NS / s->run_ns, AHEAD_MAX));
 
-    return MR_MAX(s->instance_count, MR_MIN(s->instance_count * (uint32_t)(1 + ahead), HANDED_MAX));
+    return MR_MAX(open, MR_MIN(open * (uint32_t)(1 + ahead), HANDED_MAX));
 }
 
 /* Of a request that runs by itself: without what lies where the executor reads it. */

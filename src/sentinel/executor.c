@@ -396,9 +396,13 @@ static int signature_take(struct process_model *m, bool may_keep_state, struct m
     struct mr_signature *copy;
     int rc;
 
-    /* Its instances are processes: they never run on a network thread, and run one execution at a time. */
+    /* Its instances are processes: they never run on a network thread, and together have fewer executions than there are
+     * slots. Those that keep state run one at a time. */
+    const uint32_t most = may_keep_state ? 1 : MR_MAX(1, SLOTS / 2 / m->instance_count);
+    const uint32_t at_once = MR_MAX(1, m->opened.signature.max_pending);
     m->opened.signature.flags &= ~(uint32_t)MR_BACKEND_CHEAP_INSTANCES;
-    m->opened.signature.max_pending = 1;
+    m->opened.signature.max_pending = MR_MIN(at_once, most);
+    mr_shm_set_at_once(m->shm, at_once);
     m->keeps_state =
         may_keep_state && !(m->opened.signature.flags & (uint32_t)MR_BACKEND_DETERMINISTIC);
     rc = mr_signature_copy(&copy, &m->opened.signature, MR_BACKEND_NO_INLINE, MR_E_INTERNAL,

@@ -315,7 +315,8 @@ static void run_lost(struct run *r, struct mr_shm_slot *s, bool is_damaged)
             "again",
             m->base.model, is_damaged ? "a worker wrote where it must not" : w->last_fault);
     err.flags |= MR_ERR_LOST;
-    if (r->x->exec.request_count == 1 && !was_killed && !is_damaged) {
+    if (r->x->exec.request_count == 1 && !was_killed && !is_damaged &&
+        m->base.signature->max_pending == 1) { /* otherwise others ran beside it */
         err.flags |= MR_ERR_POISON;
     }
     run_end(r, s, err.status, &err);

@@ -52,10 +52,13 @@ static void worker_judge(struct worker *w, const struct mr_shm_worker_state *sta
 {
     struct process_model *m = w->model;
     struct mr_process_usage usage;
+    /* All executions end on other threads, and the executing thread may take no more until then. */
+    const bool is_pending = state->running > 0 && state->running <= state->pending;
     struct hang_sample look = {.now_ns = now_ns,
                                .gap_ns = gap_ns,
                                /* while it waits for another model, that model is judged instead */
-                               .has_work = (state->slot || is_waiting) && w->waiting_count == 0,
+                               .has_work = (state->slot || is_waiting) && !is_pending &&
+                                           w->waiting_count == 0,
                                .is_running = state->slot != NULL,
                                .is_starting = state->thread == 0,
                                .progress = state->progress,

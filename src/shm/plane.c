@@ -49,8 +49,9 @@ struct mr_shm {
     _Atomic uint64_t wakes;    /* relaxed */
     pthread_mutex_t lock; /* guards what follows, and the records of slots that no caller owns */
     struct record *free;
-    uint64_t alive; /* a bit for each worker */
-    uint64_t keeps; /* a bit for each worker that has had slots bound to it */
+    uint32_t at_once; /* slots that a worker runs at once */
+    uint64_t alive;   /* a bit for each worker */
+    uint64_t keeps;   /* a bit for each worker that has had slots bound to it */
     _Atomic uint64_t lives[SHM_WORKERS_MAX]; /* written under the lock; relaxed */
     struct mr_shm_stats stats;
     _Atomic uint32_t holders; /* the owner, and heaps that have not drained */
@@ -129,6 +130,7 @@ int mr_shm_new(struct mr_shm **out, const struct mr_shm_options *o, struct mr_er
     m->directory = (struct shm_directory *)(void *)m->input.data;
     m->directory->geometry = m->g;
     p->homes = o->homes;
+    p->at_once = 1;
     pthread_mutex_init(&p->lock, NULL);
     records_init(p);
     p->pending = mr_alloc_array(m->g.home_count, sizeof *p->pending);
@@ -721,6 +723,11 @@ void mr_shm_set_unwanted(struct mr_shm *p)
     atomic_store_explicit(&p->map.directory->is_unwanted, 1, memory_order_relaxed);
 }
 
+void mr_shm_set_at_once(struct mr_shm *p, uint32_t count)
+{
+    p->at_once = count;
+}
+
 void mr_shm_worker_begin(struct mr_shm *p, uint32_t worker)
 {
     struct shm_worker_cell *cell = &p->map.control->workers[worker];
@@ -729,6 +736,7 @@ void mr_shm_worker_begin(struct mr_shm *p, uint32_t worker)
     p->alive |= 1ull << worker;
     atomic_store_explicit(&cell->progress, 0, memory_order_relaxed);
     atomic_store_explicit(&cell->thread, 0, memory_order_relaxed);
+    atomic_store_explicit(&cell->pending, 0, memory_order_relaxed);
     atomic_store_explicit(&cell->load_step[0], 0, memory_order_relaxed);
     pthread_mutex_unlock(&p->lock);
 }
@@ -865,15 +873,15 @@ static bool runs(const struct mr_shm *p, const struct record *r, unsigned owner)
            shm_owner(word) == owner && is_running(shm_state_of(word));
 }
 
-/* Checks a slot that runs. A worker has one at a time: of two, one has a word that its worker did not write, and it is
- * unknown which. Lock held. */
+/* Checks a slot that runs. Of a worker that has one at a time, one of two has a word that its worker did not write, and it
+ * is unknown which. Lock held. */
 static void note_running(struct mr_shm *p, struct record *r, uint64_t word, int64_t now_ns,
                          struct mr_shm_worker_state *states, struct outcomes *o)
 {
     struct mr_shm_worker_state *state = &states[shm_owner(word) - 1];
     struct record *other = state->slot ? record_of(state->slot) : NULL;
 
-    if (other && runs(p, other, shm_owner(word))) {
+    if (other && p->at_once == 1 && runs(p, other, shm_owner(word))) {
         state->slot = NULL;
         outcome_add(p, o, other, word, MR_SHM_DAMAGED);
         outcome_add(p, o, r, word, MR_SHM_DAMAGED);
@@ -894,6 +902,7 @@ static void note_running(struct mr_shm *p, struct record *r, uint64_t word, int6
         r->run_since_ns = now_ns;
     }
     state->slot = &r->slot;
+    state->running++;
     state->rows = r->slot.rows;
     state->since_ns = r->run_since_ns;
 }
@@ -942,6 +951,7 @@ static void sweep_answered(struct record *r, struct mr_shm_worker_state *states)
 
     if (r->state == RECORD_ANSWERED && !r->is_lost) {
         state = &states[shm_owner(r->answer_word) - 1];
+        state->running++;
         if (!state->slot) {
             state->slot = &r->slot;
             state->since_ns = r->run_since_ns;
@@ -960,7 +970,8 @@ void mr_shm_sweep(struct mr_shm *p, int64_t now_ns, struct mr_shm_worker_state *
         const struct shm_worker_cell *cell = &p->map.control->workers[i];
         states[i] = (struct mr_shm_worker_state){
             .progress = atomic_load_explicit(&cell->progress, memory_order_relaxed),
-            .thread = atomic_load_explicit(&cell->thread, memory_order_relaxed)};
+            .thread = atomic_load_explicit(&cell->thread, memory_order_relaxed),
+            .pending = atomic_load_explicit(&cell->pending, memory_order_relaxed)};
     }
     for (uint32_t i = 0; i < p->map.g.slot_count; i++) {
         if (p->records[i].state == RECORD_OUT) {

@@ -79,8 +79,9 @@ struct shm_head {
 
 struct shm_worker_cell {
     alignas(MR_CACHE_LINE) _Atomic uint64_t
-        progress;            /* changes while its executing thread makes progress */
-    _Atomic uint32_t thread; /* id of that thread */
+        progress;             /* changes while its executing thread makes progress */
+    _Atomic uint32_t thread;  /* id of that thread */
+    _Atomic uint32_t pending; /* slots that it runs no longer, and that end later */
     /* of loading the model */
     _Atomic uint64_t load_done, load_total;
     _Atomic uint64_t load_step[SHM_STEP_WORDS]; /* a text */

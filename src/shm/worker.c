@@ -283,12 +283,12 @@ static void untold_tell(struct mr_shm_view *v)
 }
 
 /* seq_cst: before the check whether the home sleeps */
-static void done_set(struct mr_shm_view *v, const struct mr_shm_task *t)
+static void done_set(const struct mr_shm_view *v, const struct mr_shm_task *t)
 {
     atomic_fetch_or(&shm_done(&v->map, t->home)[t->slot / 64], 1ull << (t->slot % 64));
 }
 
-static bool word_change(struct mr_shm_view *v, const struct mr_shm_task *t, enum shm_state to)
+static bool word_change(const struct mr_shm_view *v, const struct mr_shm_task *t, enum shm_state to)
 {
     uint64_t word = t->word;
 
@@ -384,6 +384,22 @@ bool mr_shm_complete_with_next(struct mr_shm_view *v, const struct mr_shm_task *
     return is_mine;
 }
 
+bool mr_shm_complete_apart(const struct mr_shm_view *v, const struct mr_shm_task *t)
+{
+    if (!word_change(v, t, SHM_DONE)) {
+        return false;
+    }
+    done_set(v, t);
+    home_wake(v, t->home);
+    return true;
+}
+
+void mr_shm_count_pending(const struct mr_shm_view *v, int by)
+{
+    atomic_fetch_add_explicit(&v->map.control->workers[v->worker].pending, (uint32_t)by,
+                              memory_order_relaxed);
+}
+
 void mr_shm_progress(struct mr_shm_view *v)
 {
     struct shm_worker_cell *cell = &v->map.control->workers[v->worker];
@@ -392,10 +408,7 @@ void mr_shm_progress(struct mr_shm_view *v)
         atomic_store_explicit(&cell->thread, (uint32_t)syscall(SYS_gettid), memory_order_relaxed);
         v->is_known = true;
     }
-    /* one writer */
-    atomic_store_explicit(&cell->progress,
-                          atomic_load_explicit(&cell->progress, memory_order_relaxed) + 1,
-                          memory_order_relaxed);
+    atomic_fetch_add_explicit(&cell->progress, 1, memory_order_relaxed);
 }
 
 const uint8_t *mr_shm_input(const struct mr_shm_view *v, uint64_t offset, uint64_t bytes)

@@ -61,6 +61,8 @@ class Model:
                 raise TypeError(f"auto_complete_config of model '{self.name}' returns {type(completed).__name__}, not the "
                                 "configuration that it was given")
             self.config = completed.as_dict()
+        # Executions of an instance that may be open at once: those of a decoupled model go on after `execute`.
+        self.max_pending = 32 if self.streams and pb_utils.using_decoupled_model_transaction_policy(self.config) else 1
 
     def _guard(self, what, function, *args):
         try:

@@ -1,4 +1,5 @@
-/* One execution at a time. The thread waits for a pending execution, while the server sends others to other workers. */
+/* One thread takes slots and executes them one after the other. An execution that is pending ends on another thread, which
+ * sends the reply; so many may be pending as the backend allows (mr_signature.max_pending), then the thread waits. */
 #include "serve.h"
 
 #include <errno.h>
@@ -12,9 +13,9 @@
 #include "ipc/reply.h"
 #include "room.h"
 
-#define ARENA_FIRST  16384
-#define ARENA_LIMIT  ((size_t)64 << 20)
-#define FAILURES_MAX 65536u
+#define ARENA_FIRST 16384
+#define ARENA_LIMIT ((size_t)64 << 20)
+#define JOBS_MAX    256u
 /* Poll interval of an idle worker. A submission wakes a worker; if a wake-up is lost, the server's sweep wakes all. */
 #define IDLE_NS MR_NS_PER_S
 /* Interval of wake-ups for a thread that has to end, as it may be about to sleep. */
@@ -25,6 +26,13 @@
 /* An execution, from its slot to its reply. */
 struct job {
     struct worker_serve *serve;
+    struct mr_arena arena;
+    bool is_used, is_running, is_warm_up; /* under the lock; running: can be cancelled */
+    bool has_ended;                       /* a warm-up; under the lock */
+    bool is_counted;                      /* as pending; under the lock */
+    pthread_mutex_t
+        answering; /* held while one of several answers is in the room and its client reads */
+    /* From here on zeroed for each slot. */
     struct mr_shm_task task;
     struct mr_execution x;
     struct worker_room room;
@@ -32,6 +40,7 @@ struct job {
     uint64_t nonce;
     struct mr_ipc_failure *failures;
     uint32_t failure_count;
+    int64_t begin_ns;
     /** Time that it waited for clients; under `answering` until the execution has ended. */
     int64_t unread_ns;
 };
@@ -40,18 +49,15 @@ struct worker_serve {
     struct mr_shm_view *view;
     struct mr_executor *executor;
     void *instance;
-    struct mr_arena arena;
-    int64_t run_ns; /* longest recent execution: rises at once, falls slowly */
+    int64_t run_ns; /* longest recent execution that was not pending: rises at once, falls slowly */
     pthread_t thread;
     bool is_started;
     _Atomic bool is_stopping;
-    /** Held while one of several answers is in the room and its client reads. */
-    pthread_mutex_t answering;
-    /** Guards what follows; held for a few instructions, and while a backend is notified of a cancel. */
+    /** Guards what follows; held for a few instructions. */
     pthread_mutex_t lock;
     pthread_cond_t ended; /* a pending execution */
-    bool has_ended;
-    struct job *running; /* NULL: none that can be cancelled */
+    uint32_t job_count;   /* max_pending of the model */
+    struct job *jobs;
 };
 
 static struct job *job_of(const struct mr_execution *x)
@@ -70,11 +76,10 @@ static bool is_cancelled(const struct mr_execution *x, uint32_t request)
 static void fail_request(struct mr_execution *x, uint32_t request, int status, const char *message)
 {
     struct job *j = job_of(x);
-    const mr_str copy = mr_arena_str(&j->serve->arena, mr_str_c(message));
+    const mr_str copy = mr_arena_str(&j->arena, mr_str_c(message));
 
     if (!j->failures) {
-        j->failures =
-            MR_ARENA_ARRAY(&j->serve->arena, struct mr_ipc_failure, x->exec.request_count);
+        j->failures = MR_ARENA_ARRAY(&j->arena, struct mr_ipc_failure, x->exec.request_count);
     }
     if (j->failures && copy.ptr && j->failure_count < x->exec.request_count) {
         j->failures[j->failure_count++] = (struct mr_ipc_failure){request, status, copy.ptr};
@@ -87,7 +92,7 @@ static int respond(struct mr_execution *x, struct mr_response *response, struct 
     struct worker_serve *s = j->serve;
     int rc;
 
-    pthread_mutex_lock(&s->answering);
+    pthread_mutex_lock(&j->answering);
     worker_room_begin(&j->room, s->view, &j->task);
     MR_TRY(mr_ipc_answer_write(&j->task, j->nonce, &j->room.provider, x, response, err));
     const int64_t begin = mr_now_ns();
@@ -97,7 +102,7 @@ static int respond(struct mr_execution *x, struct mr_response *response, struct 
         mr_response_free(&response);
     }
 out:
-    pthread_mutex_unlock(&s->answering);
+    pthread_mutex_unlock(&j->answering);
     return rc;
 }
 
@@ -111,129 +116,221 @@ int worker_serve_call(struct mr_execution *x, uint64_t number, const struct mr_c
     if (!j->task.room) {
         return MR_FAIL(err, MR_E_UNSUPPORTED, "a model calls no others while it is warmed up");
     }
-    pthread_mutex_lock(&s->answering);
+    pthread_mutex_lock(&j->answering);
     worker_room_begin(&j->room, s->view, &j->task);
     MR_TRY(mr_ipc_call_write(&j->task, j->nonce, &j->room.provider, number, args, err));
     MR_TRY(mr_shm_task_answer(s->view, &j->task, err));
 out:
     worker_room_begin(&j->room, s->view, &j->task); /* for the outputs */
-    pthread_mutex_unlock(&s->answering);
+    pthread_mutex_unlock(&j->answering);
     return rc;
 }
 
-static void on_done(struct mr_execution *x)
+/* ---- one job ---- */
+
+static struct job *job_take(struct worker_serve *s)
 {
-    struct worker_serve *s = job_of(x)->serve;
+    struct job *j = NULL;
 
     pthread_mutex_lock(&s->lock);
-    s->has_ended = true;
-    pthread_cond_signal(&s->ended);
+    for (uint32_t i = 0; i < s->job_count && !j; i++) {
+        j = s->jobs[i].is_used ? NULL : &s->jobs[i];
+    }
+    if (j) {
+        j->is_used = true;
+    }
+    pthread_mutex_unlock(&s->lock);
+    return j;
+}
+
+static void job_give(struct job *j)
+{
+    struct worker_serve *s = j->serve;
+
+    mr_arena_reset(&j->arena);
+    memset(&j->task, 0, sizeof *j - offsetof(struct job, task));
+    pthread_mutex_lock(&s->lock);
+    if (j->is_counted) {
+        mr_shm_count_pending(s->view, -1);
+    }
+    j->is_used = j->is_running = j->is_counted = false;
+    pthread_cond_broadcast(&s->ended);
     pthread_mutex_unlock(&s->lock);
 }
 
-static void job_set_running(struct worker_serve *s, struct job *j)
+/* Sends the reply. begin_ns: of the execution. */
+static void job_reply(struct job *j, int64_t begin_ns, bool is_apart, int rc,
+                      const struct mr_err *err)
 {
-    pthread_mutex_lock(&s->lock);
-    s->running = j;
-    s->has_ended = false;
-    pthread_mutex_unlock(&s->lock);
-}
+    struct worker_serve *s = j->serve;
 
-static int pending_wait(struct worker_serve *s, struct job *j)
-{
-    pthread_mutex_lock(&s->lock);
-    while (!s->has_ended) {
-        pthread_cond_wait(&s->ended, &s->lock);
-    }
-    pthread_mutex_unlock(&s->lock);
-    return j->x.status;
-}
-
-static int job_execute(struct worker_serve *s, struct job *j, struct mr_err *err)
-{
-    struct mr_execution *x = &j->x;
-    int rc;
-
-    x->outputs.list =
-        MR_ARENA_ARRAY(&s->arena, struct mr_exec_output, s->executor->signature->output_count + 1u);
-    if (!x->outputs.list) {
-        return MR_FAIL(err, MR_E_NOMEM, "no memory for an execution");
-    }
-    x->outputs.arena = &s->arena;
-    x->instance = s->instance;
-    x->err = &j->err;
-    x->fail_request = fail_request;
-    x->respond = respond;
-    x->on_done = on_done;
-    job_set_running(s, j);
-    rc = mr_executor_execute(s->executor, x, err);
-    if (rc == MR_PENDING) {
-        rc = pending_wait(s, j);
-        if (rc < 0) {
-            *err = j->err;
-        }
-    }
-    job_set_running(s, NULL);
-    return rc;
-}
-
-static int job_run(struct worker_serve *s, struct job *j, struct mr_err *err)
-{
-    int rc;
-
-    MR_TRY(mr_ipc_exec_read(s->view, &j->task, &s->arena, &j->x.exec, &j->nonce, err));
-    j->x.outputs.provider = &j->room.provider;
-    j->x.is_cancelled = is_cancelled;
-    rc = job_execute(s, j, err);
-out:
-    return rc;
-}
-
-static void job_do(struct worker_serve *s, struct job *j)
-{
-    struct mr_err err;
-
-    mr_err_clear(&err);
-    worker_room_begin(&j->room, s->view, &j->task);
-    const int64_t begin = mr_now_ns();
-    const int rc = job_run(s, j, &err);
     if (j->x.exec.flags & MR_EXEC_DECOUPLED) {
-        worker_room_begin(&j->room, s->view, &j->task); /* it has held answers */
+        worker_room_begin(&j->room, s->view, &j->task); /* it held answers */
     }
-    const int64_t end = mr_now_ns(), run_ns = end - begin - j->unread_ns;
-    if (j->x.exec.infer_end_ns == 0) { /* the backend has made no marks */
-        j->x.exec.infer_start_ns = begin;
+    const int64_t end = mr_now_ns(), run_ns = end - begin_ns - j->unread_ns;
+    if (j->x.exec.infer_end_ns == 0) { /* the backend has not set the times */
+        j->x.exec.infer_start_ns = begin_ns;
         j->x.exec.infer_end_ns = end;
     }
-    s->run_ns = MR_MAX(run_ns, s->run_ns - s->run_ns / 64);
     mr_ipc_reply_write(&j->task, j->nonce, &j->room.provider, &j->x, j->failures, j->failure_count,
-                       run_ns, rc, &err);
+                       run_ns, rc, err);
     if (rc == MR_OK) {
         mr_exec_outputs_drop(&j->x.outputs);
     }
+    if (is_apart) {
+        mr_shm_complete_apart(s->view, &j->task);
+        return;
+    }
+    s->run_ns = MR_MAX(run_ns, s->run_ns - s->run_ns / 64);
     if (s->run_ns < WAKE_NS) {
         mr_shm_complete_with_next(s->view, &j->task);
     } else {
         mr_shm_complete(s->view, &j->task);
     }
-    mr_arena_reset(&s->arena);
+}
+
+/* The end of a pending execution. */
+static void on_done(struct mr_execution *x)
+{
+    struct job *j = job_of(x);
+    struct worker_serve *s = j->serve;
+
+    pthread_mutex_lock(&s->lock);
+    j->is_running = false;
+    j->has_ended = true;
+    const bool is_warm_up = j->is_warm_up;
+    pthread_cond_broadcast(&s->ended);
+    pthread_mutex_unlock(&s->lock);
+    if (!is_warm_up) {
+        job_reply(j, j->begin_ns, true, x->status, &j->err);
+        job_give(j);
+    }
+}
+
+static void job_set_running(struct job *j, bool is_running)
+{
+    pthread_mutex_lock(&j->serve->lock);
+    j->is_running = is_running;
+    pthread_mutex_unlock(&j->serve->lock);
+}
+
+static int job_execute(struct job *j, struct mr_err *err)
+{
+    struct worker_serve *s = j->serve;
+    struct mr_execution *x = &j->x;
+    int rc;
+
+    x->outputs.list =
+        MR_ARENA_ARRAY(&j->arena, struct mr_exec_output, s->executor->signature->output_count + 1u);
+    if (!x->outputs.list) {
+        return MR_FAIL(err, MR_E_NOMEM, "no memory for an execution");
+    }
+    x->outputs.arena = &j->arena;
+    x->instance = s->instance;
+    x->err = &j->err;
+    x->fail_request = fail_request;
+    x->respond = respond;
+    x->on_done = on_done;
+    job_set_running(j, true);
+    rc = mr_executor_execute(s->executor, x, err);
+    if (rc != MR_PENDING) { /* otherwise the job may be another one's already */
+        job_set_running(j, false);
+    }
+    return rc;
+}
+
+static int job_run(struct job *j, struct mr_err *err)
+{
+    struct worker_serve *s = j->serve;
+    int rc;
+
+    MR_TRY(mr_ipc_exec_read(s->view, &j->task, &j->arena, &j->x.exec, &j->nonce, err));
+    j->x.outputs.provider = &j->room.provider;
+    j->x.is_cancelled = is_cancelled;
+    rc = job_execute(j, err);
+out:
+    return rc;
+}
+
+/* An execution that is pending does not hold up the thread, unless no other may run beside it. It may have ended already,
+ * on another thread; only this one uses the job for another slot. */
+static void pending_count(struct worker_serve *s, struct job *j)
+{
+    pthread_mutex_lock(&s->lock);
+    if (s->job_count > 1 && !j->has_ended) {
+        j->is_counted = true;
+        mr_shm_count_pending(s->view, 1);
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void job_do(struct job *j, const struct mr_shm_task *task)
+{
+    struct worker_serve *s = j->serve;
+    struct mr_err err;
+
+    mr_err_clear(&err);
+    j->task = *task;
+    j->has_ended = false;
+    worker_room_begin(&j->room, s->view, &j->task);
+    j->begin_ns = mr_now_ns();
+    const int rc = job_run(j, &err);
+    if (rc == MR_PENDING) {
+        pending_count(s, j);
+    } else {
+        job_reply(j, j->begin_ns, false, rc, &err);
+        job_give(j);
+    }
+}
+
+/* ---- the thread ---- */
+
+static bool is_stopping(const struct worker_serve *s)
+{
+    /* relaxed: a flag that is polled */
+    return atomic_load_explicit(&s->is_stopping, memory_order_relaxed);
+}
+
+/* Waits until so many jobs are free, or, with fewer than all, until the thread has to stop. */
+static void jobs_wait(struct worker_serve *s, uint32_t count)
+{
+    uint32_t free_count = 0;
+
+    pthread_mutex_lock(&s->lock);
+    for (;;) {
+        free_count = 0;
+        for (uint32_t i = 0; i < s->job_count; i++) {
+            free_count += !s->jobs[i].is_used;
+        }
+        if (free_count >= count || (count < s->job_count && is_stopping(s))) {
+            break;
+        }
+        pthread_cond_wait(&s->ended, &s->lock);
+    }
+    pthread_mutex_unlock(&s->lock);
 }
 
 static void *serve_main(void *arg)
 {
     struct worker_serve *s = arg;
+    struct job *j = NULL;
+    struct mr_shm_task task;
 
-    /* relaxed: a flag that is polled */
-    while (!atomic_load_explicit(&s->is_stopping, memory_order_relaxed)) {
-        struct mr_shm_task task;
-        if (mr_shm_claim(s->view, &task)) {
-            struct job j = {.serve = s, .task = task};
-            job_do(s, &j);
+    while (!is_stopping(s)) {
+        if (!j && !(j = job_take(s))) {
+            jobs_wait(s, 1);
+        } else if (mr_shm_claim(s->view, &task)) {
+            job_do(j, &task);
+            j = NULL;
         } else {
             mr_shm_wait(s->view, IDLE_NS);
             mr_shm_progress(s->view);
         }
     }
+    if (j) {
+        job_give(j);
+    }
+    jobs_wait(s, s->job_count);
     return NULL;
 }
 
@@ -244,24 +341,41 @@ struct worker_serve *worker_serve_new(struct mr_shm_view *v, struct mr_executor 
     s->view = v;
     s->executor = e;
     s->instance = instance;
-    mr_arena_init(&s->arena, ARENA_FIRST, ARENA_LIMIT);
+    s->job_count = MR_MIN(MR_MAX(1, e->signature->max_pending), JOBS_MAX);
+    s->jobs = MR_NEW_ARRAY(struct job, s->job_count);
+    for (uint32_t i = 0; i < s->job_count; i++) {
+        s->jobs[i].serve = s;
+        mr_arena_init(&s->jobs[i].arena, ARENA_FIRST, ARENA_LIMIT);
+        pthread_mutex_init(&s->jobs[i].answering, NULL);
+    }
     pthread_mutex_init(&s->lock, NULL);
-    pthread_mutex_init(&s->answering, NULL);
     pthread_cond_init(&s->ended, NULL);
     return s;
 }
 
 void worker_serve_warm(struct worker_serve *s, uint64_t offset, uint64_t bytes)
 {
-    struct job j = {.serve = s};
+    struct job *j = job_take(s);
     struct mr_err err;
 
     mr_err_clear(&err);
-    if (mr_ipc_exec_read_kept(s->view, offset, bytes, &s->arena, &j.x.exec, &err) == MR_OK &&
-        job_execute(s, &j, &err) == MR_OK) {
-        mr_exec_outputs_drop(&j.x.outputs);
+    j->is_warm_up = true;
+    j->has_ended = false;
+    int rc = mr_ipc_exec_read_kept(s->view, offset, bytes, &j->arena, &j->x.exec, &err);
+    rc = rc < 0 ? rc : job_execute(j, &err);
+    if (rc == MR_PENDING) {
+        pthread_mutex_lock(&s->lock);
+        while (!j->has_ended) {
+            pthread_cond_wait(&s->ended, &s->lock);
+        }
+        pthread_mutex_unlock(&s->lock);
+        rc = j->x.status;
     }
-    mr_arena_reset(&s->arena);
+    if (rc == MR_OK) {
+        mr_exec_outputs_drop(&j->x.outputs);
+    }
+    j->is_warm_up = false;
+    job_give(j);
 }
 
 int worker_serve_start(struct worker_serve *s, struct mr_err *err)
@@ -277,13 +391,16 @@ void worker_serve_cancel(struct worker_serve *s, uint32_t slot, uint64_t generat
     struct mr_execution *x = NULL;
 
     pthread_mutex_lock(&s->lock);
-    if (s->running && s->running->task.slot == slot && s->running->task.generation == generation &&
-        mr_execution_hold(&s->running->x)) {
-        x = &s->running->x;
+    for (uint32_t i = 0; i < s->job_count && !x; i++) {
+        struct job *j = &s->jobs[i];
+        if (j->is_running && j->task.slot == slot && j->task.generation == generation &&
+            mr_execution_hold(&j->x)) {
+            x = &j->x;
+        }
     }
     pthread_mutex_unlock(&s->lock);
     if (x) {
-        mr_execution_cancel(x); /* the hold keeps the execution, and with it the job, alive */
+        mr_execution_cancel(x); /* the hold keeps the execution, and so the job, from ending */
     }
 }
 
@@ -296,6 +413,9 @@ void worker_serve_stop(struct worker_serve **io)
         return;
     }
     atomic_store_explicit(&s->is_stopping, true, memory_order_relaxed);
+    pthread_mutex_lock(&s->lock);
+    pthread_cond_broadcast(&s->ended);
+    pthread_mutex_unlock(&s->lock);
     while (s->is_started) {
         mr_shm_view_wake(s->view);
         clock_gettime(CLOCK_REALTIME, &until);
@@ -306,7 +426,10 @@ void worker_serve_stop(struct worker_serve **io)
     }
     pthread_cond_destroy(&s->ended);
     pthread_mutex_destroy(&s->lock);
-    pthread_mutex_destroy(&s->answering);
-    mr_arena_fini(&s->arena);
+    for (uint32_t i = 0; i < s->job_count; i++) {
+        pthread_mutex_destroy(&s->jobs[i].answering);
+        mr_arena_fini(&s->jobs[i].arena);
+    }
+    mr_free(s->jobs);
     mr_freep(io);
 }

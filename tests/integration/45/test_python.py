@@ -1,5 +1,6 @@
 """Models in Python, with Triton's interface."""
 import json
+import socket
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -178,3 +179,50 @@ def test_bad_files(models, start, text, reason):
     pymodels.add(models, "m", text)
     server = start(models, "--exit-on-error=false")
     assert reason in server.err()
+
+
+def add_gathering(models, **kw):
+    pymodels.add(models, "m", MODELS / "gathering.py", inputs=[repo.tensor("INPUT0", "TYPE_INT32", (2,))],
+                 outputs=[repo.tensor("OUTPUT0", "TYPE_INT32", (1,))], extra="model_transaction_policy { decoupled: true }", **kw)
+
+
+def stream(server, count, answers):
+    with Rest(server.http) as rest:
+        body = rest.post("/v2/models/m/generate_stream", json.dumps({"INPUT0": [count, answers]})).ok().body.decode()
+    return [json.loads(line[6:])["OUTPUT0"] for line in body.splitlines() if line.startswith("data: ")]
+
+
+def test_decoupled_requests_at_once(models, start):
+    """One instance has many requests of a decoupled model open at once, and more wait for their turn."""
+    add_gathering(models)
+    server = start(models)
+    with ThreadPoolExecutor(40) as pool:
+        for count in (32, 5):
+            answers = list(pool.map(lambda i: stream(server, count, i), range(count)))
+            assert answers == [list(range(i)) for i in range(count)]
+        first = [pool.submit(stream, server, 32, 3) for _ in range(40)]  # 8 are still open when 32 are answered
+        wait.until(lambda: sum(f.done() for f in first) == 32)
+        rest = [pool.submit(stream, server, 10, 2), pool.submit(stream, server, 10, 2)]
+        assert [f.result() for f in first] == [[0, 1, 2]] * 40 and [f.result() for f in rest] == [[0, 1]] * 2
+
+
+def test_decoupled_requests_of_a_dead_worker(models, start):
+    """Requests that have no answer yet are run by the next worker."""
+    add_gathering(models)
+    server = start(models)
+    with ThreadPoolExecutor(8) as pool:
+        asked = [pool.submit(stream, server, -3 if i == 2 else 3, 2) for i in range(3)]
+        assert [f.result() for f in asked] == [[0, 1]] * 3
+    assert report(server, "m")["workers"][0]["restarts"]["sick"] == 1
+
+
+def test_slow_reader_of_a_decoupled_model(models, start):
+    """A client that does not read holds up its own answers only."""
+    add_gathering(models)
+    server = start(models)
+    body = json.dumps({"INPUT0": [1, 1 << 30]})
+    with socket.create_connection(("127.0.0.1", server.http)) as slow:
+        slow.sendall(f"POST /v2/models/m/generate_stream HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n{body}".encode())
+        assert slow.recv(1)
+        for _ in range(3):
+            assert stream(server, 1, 200) == list(range(200))

@@ -140,6 +140,8 @@ uint32_t mr_shm_pending(struct mr_shm *p, uint32_t home);
 
 /* ---- workers ---- */
 
+/** The number of slots that a worker runs at once, at first 1: more are damage. Before the first submission. */
+void mr_shm_set_at_once(struct mr_shm *p, uint32_t count);
 /** Registers worker `worker` (0..63), which is about to start and may then own slots. */
 void mr_shm_worker_begin(struct mr_shm *p, uint32_t worker);
 /** The number of the worker's life. A change means that it has died and has lost the state that it keeps between slots bound
@@ -164,10 +166,13 @@ void mr_shm_set_unwanted(struct mr_shm *p);
 /** The state of a worker. */
 struct mr_shm_worker_state {
     struct mr_shm_slot *slot; /* that it runs; NULL = none */
-    int64_t rows;             /* of the slot */
-    int64_t since_ns;         /* time of the first sweep that saw it */
-    uint64_t progress;        /* its counter */
-    uint32_t thread; /* the id of its executing thread as it reports it, untrusted; 0 = none */
+    uint32_t running;         /* number of those that it runs */
+    uint32_t
+        pending;  /* number of these that its executing thread has left to end later, untrusted */
+    int64_t rows; /* of the slot */
+    int64_t since_ns;  /* time of the first sweep that saw it */
+    uint64_t progress; /* its counter */
+    uint32_t thread;   /* the id of its executing thread as it reports it, untrusted; 0 = none */
 };
 /** Repairs damage that a faulty or hostile worker can do to the queue, returns invalid slots as DAMAGED, reports waiting
  *  slots, and gives the state of each worker ([MR_SHM_WORKERS_MAX]). Called every few tens of milliseconds from one

@@ -68,6 +68,10 @@ bool mr_shm_complete(struct mr_shm_view *v, const struct mr_shm_task *t);
 /** The same, but while other slots wait one wake-up of the home may serve several: the next completion makes it, or
  *  mr_shm_claim when it finds none. For executions that take less time than a wake-up. */
 bool mr_shm_complete_with_next(struct mr_shm_view *v, const struct mr_shm_task *t);
+/** mr_shm_complete for a slot that another thread than the executing one ends. */
+bool mr_shm_complete_apart(const struct mr_shm_view *v, const struct mr_shm_task *t);
+/** A slot is pending, `by` 1, or ends, -1: the time until its end says nothing about the executing thread. Thread: any. */
+void mr_shm_count_pending(const struct mr_shm_view *v, int by);
 /** Reports the progress of the load. Thread: one at a time. */
 void mr_shm_load_progress(struct mr_shm_view *v, const char *step, uint64_t done, uint64_t total);
 /** True if the server has cancelled the load. Thread: any; cheap. */
