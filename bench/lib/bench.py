@@ -3,12 +3,14 @@ import statistics
 import sys
 
 from . import machine, models
-from .servers import CopyLoop, Millrace, Nghttpd, Nginx, Triton
+from .servers import CopyLoop, Millrace, MLServer, Nghttpd, Nginx, Triton
 
 # What a server does that takes no care of updates: weights on the heap, loads by an ordinary thread.
 PLAIN = [f"--backend-config=onnxruntime,{option}" for option in ("parameter_memory=plain", "load_yield_seconds=0")]
 # Our server again with other options, as a contender of its own.
-VARIANTS = {"millrace, busy polling": ["--busy-poll-us=50"], "millrace, plain": PLAIN, "millrace, seen before": []}
+VARIANTS = {"millrace, busy polling": ["--busy-poll-us=50"], "millrace, plain": PLAIN, "millrace, seen before": [],
+            "millrace, python": [f"--python={machine.ROOT}/build/venv/bin/python3"],
+            "millrace, environment of mlserver": [f"--python={MLServer.ENVIRONMENT}/python3"]}
 # What Triton takes for a model on CPUs unless told otherwise. Which of one and two is better depends on the row: both are
 # measured, and the better one is the Triton of the row.
 TRITON_TWO = "triton, two instances"
@@ -27,7 +29,7 @@ class Bench:
         """Starts a server; the caller stops it."""
         if name == "triton" and self.no_triton:
             raise machine.Missing(self.no_triton)
-        make = {"millrace": Millrace, "triton": Triton}[name]
+        make = {"millrace": Millrace, "triton": Triton, "mlserver": MLServer}[name]
         try:
             return make(*arguments, **more)
         except machine.Ended:  # such as when another program has just taken one of its ports

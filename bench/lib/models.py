@@ -75,6 +75,63 @@ def in_python(repo):
         repo.file(f"{model}/1/model.py", PYTHON_IDENTITY)
 
 
+PYTHON_REPEAT = """import numpy as np
+import triton_python_backend_utils as pb
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            sender = request.get_response_sender()
+            for i in range(int(pb.get_input_tensor_by_name(request, "IN").as_numpy()[0])):
+                sender.send(pb.InferenceResponse([pb.Tensor("OUT", np.array([i], np.int32))]))
+            sender.send(flags=pb.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+PYTHON_CHAIN = """import triton_python_backend_utils as pb
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [self.one(request.inputs()) for request in requests]
+
+    def one(self, inputs):
+        for _ in range(3):
+            answer = pb.InferenceRequest(model_name="processes", requested_output_names=["OUTPUT0", "OUTPUT1"],
+                                         inputs=[pb.Tensor(f"INPUT{i}", t.as_numpy()) for i, t in enumerate(inputs)]).exec()
+            if answer.has_error():
+                return pb.InferenceResponse(error=answer.error())
+            inputs = [pb.get_output_tensor_by_name(answer, f"OUTPUT{i}") for i in range(2)]
+        return pb.InferenceResponse([pb.Tensor(f"OUTPUT{i}", t.as_numpy()) for i, t in enumerate(inputs)])
+"""
+
+
+def in_python_more(repo):
+    """A model of many answers, and one that asks another three times."""
+    pair = lambda names: [(n, "TYPE_INT32", [16]) for n in names]
+    in_python(repo)
+    config(repo, "repeat", "python", 0, [("IN", "TYPE_INT32", [1])], [("OUT", "TYPE_INT32", [1])],
+           "model_transaction_policy { decoupled: true }\n")
+    repo.file("repeat/1/model.py", PYTHON_REPEAT)
+    config(repo, "chain", "python", 8, pair(("INPUT0", "INPUT1")), pair(("OUTPUT0", "OUTPUT1")))
+    repo.file("chain/1/model.py", PYTHON_CHAIN)
+
+
+def of_mlserver(repo):
+    """Two tensors that are sent back, in a folder of MLServer."""
+    repo.file("identity/model-settings.json", '{"name": "identity", "implementation": "runtime.Identity"}')
+    repo.file("identity/runtime.py", """from mlserver import MLModel
+from mlserver.codecs import NumpyCodec
+from mlserver.types import InferenceResponse
+
+
+class Identity(MLModel):
+    async def predict(self, payload):
+        outputs = [NumpyCodec.encode_output(f"OUTPUT{i}", self.decode(t, default_codec=NumpyCodec))
+                   for i, t in enumerate(payload.inputs)]
+        return InferenceResponse(model_name=self.name, outputs=outputs)
+""")
+
+
 def identity_rows(repo):
     """A matrix of any size, as ONNX Runtime copies it and by the identity backend."""
     repo.onnx("identity_onnx", [helper.make_node("Identity", ["INPUT0"], ["OUTPUT0"])],
@@ -191,6 +248,7 @@ def make(folder, kind):
     else:
         for one in {"main": (simple, identity_pair, identity_rows, dense, convolutional), "small": (simple,),
                     "counted": (simple, identity_pair), "heavy": (heavy,), "updates": (simple, large), "busy updates": (simple, medium),
-                    "giant": (simple, giant), "tables": (table_models,), "workers": (in_processes,), "python": (in_python,), "empty": ()}[kind]:
+                    "giant": (simple, giant), "tables": (table_models,), "workers": (in_processes,), "python": (in_python_more,),
+                    "mlserver": (of_mlserver,), "empty": ()}[kind]:
             one(repo)
     return root

@@ -119,6 +119,31 @@ def worker_processes():
             Row("workers-big", "The same, 4 MB FP32 in and out, REST binary", large, [least(8, python, who="processes")])]
 
 
+def python_models():
+    """The same model.py files here and in Triton, the same MLModel here and in MLServer."""
+    def beside_triton(what):
+        return {"python": under_load(what, "millrace, python", "python"), "triton": under_load(what, "triton", "python"),
+                TRITON_TWO: under_load(what, TRITON_TWO, "python")}
+
+    raw = struct.pack("<f", 1.5) * (1 << 20)
+    big = rest_binary("processes_fp32", tensors(("INPUT0", [1, 1 << 20], "FP32")), [raw], raw)
+    many = load.Request("/v2/models/repeat/generate_stream", b'{"IN":[1000]}', {"Content-Type": "application/json"},
+                        answer=b'"OUT":999')
+    mlserver = load.Load(pair(rest_json, "identity"), 16)
+    mlserver.request.answer = b'"outputs"'
+    return [Row("python", "A model.py, REST JSON, 16 connections", beside_triton(Load(pair(rest_json, "processes"), 16)),
+                [least(3, "triton", who="python")]),
+            Row("python-big", "A model.py, 4 MB FP32 in and out, REST binary", beside_triton(Load(big, 1)),
+                [least(8, "triton", who="python")]),
+            Row("python-decoupled", "1,000 answers of a model.py to a request, `generate_stream`", beside_triton(Load(many, 4)),
+                [least(3, "triton", who="python")]),
+            Row("python-chain", "A model.py that asks another one three times, 16 connections",
+                beside_triton(Load(pair(rest_json, "chain"), 16)), [least(4, "triton", who="python")]),
+            Row("python-mlserver", "An `MLModel`, REST JSON, 16 connections",
+                {"python": under_load(mlserver, "millrace, environment of mlserver", "mlserver"),
+                 "mlserver": under_load(mlserver, "mlserver", "mlserver")}, [least(6, "mlserver", who="python")])]
+
+
 def dense_request(model):
     return rest_binary(model, tensors(("INPUT0", [1, 64], "FP32")), [struct.pack("<64f", *(i / 64 for i in range(64)))])
 
@@ -250,5 +275,5 @@ def balances():
 
 
 def all_rows():
-    return [*small_requests(), *big_tensors(), *worker_processes(), *batching(), *convolutional(), *loads_and_starts(), *model_updates(),
+    return [*small_requests(), *big_tensors(), *worker_processes(), *python_models(), *batching(), *convolutional(), *loads_and_starts(), *model_updates(),
             *scale(), *whole_tables(), *balances()]

@@ -108,6 +108,21 @@ class Triton(Server):
         raise machine.Missing(f"no Triton in {home} (TRITON_HOME or --triton names a folder with bin/tritonserver and backends/)")
 
 
+class MLServer(Server):
+    """MLServer with its defaults, of the environment of the tests (tools/setup --test)."""
+
+    name = "mlserver"
+    ENVIRONMENT = machine.ROOT / "build/venv-mlserver/bin"
+
+    def __init__(self, repository, cpus=1):
+        if not (self.ENVIRONMENT / "mlserver").exists():
+            raise machine.Missing(f"no MLServer in {self.ENVIRONMENT} (tools/setup --test)")
+        http, grpc, metrics = (machine.free_port() for _ in range(3))
+        env = dict(os.environ, MLSERVER_HTTP_PORT=str(http), MLSERVER_GRPC_PORT=str(grpc), MLSERVER_METRICS_PORT=str(metrics),
+                   MLSERVER_DEBUG="false", MLSERVER_HOST="127.0.0.1")
+        super().__init__([self.ENVIRONMENT / "mlserver", "start", repository], http, grpc, env=env, cpus=cpus)
+
+
 class Nginx(Server):
     """Answers every POST with a constant: what HTTP/1.1 alone costs."""
 

@@ -78,6 +78,17 @@ static void join_coming(struct home *h)
     }
 }
 
+void home_ring(struct mr_sentinel *s, uint32_t home)
+{
+    struct home *h = &s->home_list[home];
+
+    join_coming(h);
+    for (struct model_home *m = h->active; m; m = m->next) {
+        mr_shm_ring(m->model->shm, m->unrung);
+        m->unrung = 0;
+    }
+}
+
 size_t home_take(struct mr_sentinel *s, uint32_t home)
 {
     struct home *h = &s->home_list[home];

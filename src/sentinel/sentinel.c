@@ -356,6 +356,7 @@ static void *sentinel_main(void *arg)
         const int64_t wait = round_run(s);
         pthread_mutex_unlock(&s->lock);
         calls_start(s);
+        home_ring(s, HOME_SENTINEL); /* for what this round has submitted */
         const int count = epoll_wait(s->epoll, events, EVENTS_MAX,
                                      (int)((wait + MR_NS_PER_MS - 1) / MR_NS_PER_MS));
         s->woken_ns = mr_now_ns();

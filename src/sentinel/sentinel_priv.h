@@ -227,6 +227,9 @@ bool home_submit(struct process_model *m, struct mr_shm_slot *slot, size_t messa
                  uint32_t home, bool is_again);
 /* Ends the completed executions of the home; workers ring afterwards. Thread: the home. */
 size_t home_take(struct mr_sentinel *s, uint32_t home);
+/* Wakes workers for what this thread has submitted since home_take, which otherwise wait for the next one. Thread: the
+ * home. */
+void home_ring(struct mr_sentinel *s, uint32_t home);
 /* After the last use by any home. */
 void homes_drop(struct mr_sentinel *s);
 
