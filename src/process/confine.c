@@ -1,13 +1,8 @@
-/* Landlock and seccomp by their system calls: the C library has no functions for them. */
+/* Landlock by its system calls: the C library has no functions for it. */
 #include "process/confine.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/audit.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <sched.h>
-#include <stddef.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -17,23 +12,9 @@
 
 #include "base/mem.h"
 #include "base/str.h"
+#include "syscalls.h"
 
 #define FILES_MAX 1024u
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#    define HAS_SECCOMP false /* a sanitizer starts a process to look for leaks */
-#elif defined(__x86_64__)
-#    define HAS_SECCOMP  true
-#    define ARCHITECTURE AUDIT_ARCH_X86_64
-#elif defined(__aarch64__)
-#    define HAS_SECCOMP  true
-#    define ARCHITECTURE AUDIT_ARCH_AARCH64
-#else
-#    define HAS_SECCOMP false
-#endif
-#ifndef ARCHITECTURE
-#    define ARCHITECTURE 0
-#endif
 
 static int failed(const char *what, struct mr_err *err)
 {
@@ -158,115 +139,6 @@ out:
     return rc;
 }
 
-/* ---- seccomp ---- */
-
-/* Refused with EPERM. What makes sockets, programs and processes, reaches into other processes, or changes the
- * system. io_uring could do the first of it beside the filter. */
-static const int refused[] = {
-    SYS_socket,
-    SYS_connect,
-    SYS_bind,
-    SYS_listen,
-    SYS_accept,
-    SYS_accept4,
-    SYS_execve,
-    SYS_execveat,
-    SYS_ptrace,
-    SYS_process_vm_readv,
-    SYS_process_vm_writev,
-    SYS_kcmp,
-    SYS_pidfd_open,
-    SYS_pidfd_send_signal,
-    438 /* pidfd_getfd */,
-    SYS_perf_event_open,
-    SYS_bpf,
-    SYS_userfaultfd,
-    SYS_keyctl,
-    SYS_add_key,
-    SYS_request_key,
-    SYS_mount,
-    SYS_umount2,
-    SYS_pivot_root,
-    SYS_chroot,
-    SYS_setns,
-    SYS_unshare,
-    SYS_init_module,
-    SYS_finit_module,
-    SYS_delete_module,
-    SYS_kexec_load,
-    SYS_reboot,
-    SYS_swapon,
-    SYS_swapoff,
-    SYS_io_uring_setup,
-    SYS_kill,
-    SYS_tkill,
-    SYS_rt_sigqueueinfo,
-    SYS_rt_tgsigqueueinfo,
-#if defined(__x86_64__)
-    SYS_fork,
-    SYS_vfork,
-#endif
-};
-#define REFUSED (sizeof refused / sizeof *refused)
-
-#define FIELD(name) ((uint32_t)offsetof(struct seccomp_data, name))
-/* The lower half of an argument: both machines are little-endian. */
-#define ARGUMENT(n) (FIELD(args) + (n)*8u)
-
-static int seccomp_set(struct mr_err *err)
-{
-    struct sock_filter program[2 * REFUSED + 48];
-    unsigned short n = 0;
-    const struct sock_filter deny =
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (EPERM & SECCOMP_RET_DATA));
-    const struct sock_filter permit = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
-
-#define ADD(...) program[n++] = (struct sock_filter)__VA_ARGS__
-    ADD(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, FIELD(arch)));
-    ADD(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ARCHITECTURE, 1, 0));
-    ADD(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS));
-    ADD(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, FIELD(nr)));
-#if defined(__x86_64__)
-    ADD(BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, 0x40000000u, 0, 1)); /* x32: other numbers */
-    program[n++] = deny;
-#endif
-    /* The C library falls back to clone, whose flags can be seen. */
-    ADD(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone3, 0, 1));
-    ADD(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS));
-    ADD(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone, 0, 4));
-    ADD(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, ARGUMENT(0)));
-    ADD(BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, CLONE_THREAD, 0, 1));
-    program[n++] = permit;
-    program[n++] = deny;
-    /* Signals to threads of its own only: abort uses it. */
-    ADD(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_tgkill, 0, 4));
-    ADD(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, ARGUMENT(0)));
-    ADD(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)getpid(), 0, 1));
-    program[n++] = permit;
-    program[n++] = deny;
-    /* Limits of its own only: the server's would stop it. */
-    ADD(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_prlimit64, 0, 5));
-    ADD(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, ARGUMENT(0)));
-    ADD(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 1, 0));
-    ADD(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)getpid(), 0, 1));
-    program[n++] = permit;
-    program[n++] = deny;
-    /* It still ends with the server. */
-    ADD(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_prctl, 0, 4));
-    ADD(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, ARGUMENT(0)));
-    ADD(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, PR_SET_PDEATHSIG, 0, 1));
-    program[n++] = deny;
-    program[n++] = permit;
-    for (size_t i = 0; i < REFUSED; i++) {
-        ADD(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)refused[i], 0, 1));
-        program[n++] = deny;
-    }
-    program[n++] = permit;
-#undef ADD
-    const struct sock_fprog filter = {n, program};
-    return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) < 0 ? failed("seccomp", err) : MR_OK;
-}
-
 /* ---- the whole ---- */
 
 uint32_t mr_confine_probe(void)
@@ -274,10 +146,7 @@ uint32_t mr_confine_probe(void)
     uint32_t steps = MR_CONFINE_LIMITS;
 
     steps |= landlock_version() >= 1 ? MR_CONFINE_LANDLOCK : 0;
-    /* With NULL for the filter: EFAULT where there is seccomp, EINVAL where there is none. */
-    if (HAS_SECCOMP && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, NULL) < 0 && errno == EFAULT) {
-        steps |= MR_CONFINE_SECCOMP;
-    }
+    steps |= syscalls_can_refuse() ? MR_CONFINE_SECCOMP : 0;
     return steps;
 }
 
@@ -296,7 +165,7 @@ int mr_confine_self(const struct mr_confine *c, uint32_t *out_steps, struct mr_e
         MR_TRY(landlock_set(c, err));
     }
     if (steps & MR_CONFINE_SECCOMP) {
-        MR_TRY(seccomp_set(err));
+        MR_TRY(syscalls_refuse(err));
     }
     *out_steps = steps;
 out:

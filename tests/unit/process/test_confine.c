@@ -1,16 +1,21 @@
 /* A child confines itself and tries what the other tests, of workers, do not. Steps that this kernel or build lacks are
  * skipped by name. */
 #include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -58,6 +63,64 @@ static int try_outlive(void)
                : ALLOWED;
 }
 
+static bool is_refused(long rc)
+{
+    return rc < 0 && errno == EPERM;
+}
+
+static int try_sockets(void)
+{
+    int pair[2];
+
+    return is_refused(socket(AF_UNIX, SOCK_STREAM, 0)) &&
+                   is_refused(socketpair(AF_UNIX, SOCK_STREAM, 0, pair))
+               ? REFUSED
+               : ALLOWED;
+}
+
+/* A clock that nobody can set: EINVAL. */
+static int try_clock(void)
+{
+    const struct timespec zero = {0};
+
+    return is_refused(clock_settime(CLOCK_MONOTONIC, &zero)) ? REFUSED : ALLOWED;
+}
+
+/* Without a flag it opens the folder, which takes no privilege. */
+static int try_mount(void)
+{
+    return is_refused(syscall(428 /* open_tree */, AT_FDCWD, "/", 0u)) ? REFUSED : ALLOWED;
+}
+
+/* What is set is what is there already, so that no privilege is missing. */
+static int try_parent_cpus(void)
+{
+    cpu_set_t cpus;
+    const pid_t parent = getppid();
+
+    if (sched_getaffinity(parent, sizeof cpus, &cpus) < 0) {
+        return NOT_CONFINED;
+    }
+    return is_refused(sched_setaffinity(parent, sizeof cpus, &cpus)) &&
+                   sched_setaffinity(0, sizeof cpus, &cpus) == 0 &&
+                   sched_setaffinity(getpid(), sizeof cpus, &cpus) == 0
+               ? REFUSED
+               : ALLOWED;
+}
+
+static int try_parent_priority(void)
+{
+    const id_t parent = (id_t)getppid();
+    const int own = getpriority(PRIO_PROCESS, 0);
+
+    return is_refused(setpriority(PRIO_PROCESS, parent, getpriority(PRIO_PROCESS, parent))) &&
+                   is_refused(setpriority(PRIO_PGRP, 0, own)) &&
+                   setpriority(PRIO_PROCESS, 0, own) == 0 &&
+                   setpriority(PRIO_PROCESS, (id_t)getpid(), own) == 0
+               ? REFUSED
+               : ALLOWED;
+}
+
 static int try_truncate(void)
 {
     return truncate(file, 0) < 0 && errno == EACCES ? REFUSED : ALLOWED;
@@ -70,10 +133,16 @@ static void test_seccomp(void **state)
         print_message("skipped: seccomp\n");
         skip();
     }
-    assert_int_equal(try_in_child(0, try_parent_limits), ALLOWED);
-    assert_int_equal(try_in_child(MR_CONFINE_SECCOMP, try_parent_limits), REFUSED);
-    assert_int_equal(try_in_child(0, try_outlive), ALLOWED);
-    assert_int_equal(try_in_child(MR_CONFINE_SECCOMP, try_outlive), REFUSED);
+    static const struct {
+        int (*fn)(void);
+        bool is_free; /* otherwise a container may refuse it as well */
+    } attempts[] = {{try_parent_limits, true},   {try_outlive, true},     {try_sockets, true},
+                    {try_parent_priority, true}, {try_parent_cpus, true}, {try_clock, false},
+                    {try_mount, false}};
+    for (size_t i = 0; i < sizeof attempts / sizeof *attempts; i++) {
+        assert_true(!attempts[i].is_free || try_in_child(0, attempts[i].fn) == ALLOWED);
+        assert_int_equal(try_in_child(MR_CONFINE_SECCOMP, attempts[i].fn), REFUSED);
+    }
 }
 
 static void test_truncate(void **state)
