@@ -511,6 +511,13 @@ void mr_sentinel_sum(const struct mr_executor *e, struct mr_workers_report *out)
     }
 }
 
+void mr_sentinel_pids(const struct mr_executor *e, int out[MR_WORKERS_MAX])
+{
+    for (uint32_t i = 0; i < MR_WORKERS_MAX; i++) {
+        out[i] = atomic_load_explicit(&process_model_of(e)->workers[i].pid, memory_order_relaxed);
+    }
+}
+
 uint32_t mr_sentinel_report(const struct mr_executor *e, struct mr_worker_report *out,
                             uint32_t count)
 {

@@ -85,6 +85,7 @@ struct worker {
     uint32_t waiting_count;    /* of the calls, those whose last answer has not been sent */
     _Atomic uint64_t answered; /* executions since the start of the process; relaxed */
     _Atomic bool is_hopeless;  /* it will not run soon; relaxed */
+    _Atomic int pid;           /* of its process, 0 = none; for reports without the lock; relaxed */
     struct hang hang;
 };
 

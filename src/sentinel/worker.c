@@ -206,6 +206,7 @@ void worker_start(struct worker *w, int64_t now_ns)
     }
     MR_TRY(spawn(w, sockets[1], &err));
     w->is_running = true;
+    atomic_store_explicit(&w->pid, (int)w->process.pid, memory_order_relaxed);
     close(sockets[1]);
     w->socket = sockets[0];
     mr_buf_init(&w->in, MR_FRAME_MAX + 65536 * 2);
@@ -597,6 +598,7 @@ void worker_on_end(struct worker *w, bool is_waiting, int64_t now_ns)
     worker_on_output(w);
     lines_flush(&w->lines, line_log, w);
     w->is_running = false;
+    atomic_store_explicit(&w->pid, 0, memory_order_relaxed);
     calls_end(w);
     moved(w, STEP_NONE, now_ns);
     if (w->goal != STEP_NONE) {

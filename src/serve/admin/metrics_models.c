@@ -6,6 +6,7 @@
 #include "base/hist.h"
 #include "codec/json.h"
 #include "metrics.h"
+#include "process/spawn.h"
 #include "sentinel/sentinel.h"
 #include "serve/state/state.h"
 
@@ -34,6 +35,8 @@ enum family {
     F_HELD,
     F_REFUSED,
     F_COPIED,
+    F_WORKER_BYTES,
+    F_WORKER_CPU,
     F_DETECTION,
     F_REPLACEMENT,
     F_MODELS
@@ -84,10 +87,19 @@ static const struct {
                    "Times that a request in quarantine was refused"},
     [F_COPIED] = {"millrace_worker_copied_bytes_total", "counter",
                   "Bytes of tensors that the server copied to and from worker processes"},
+    [F_WORKER_BYTES] = {"millrace_worker_resident_bytes", "gauge",
+                        "Memory of a worker process, what it shares included"},
+    [F_WORKER_CPU] = {"millrace_worker_cpu_seconds_total", "counter",
+                      "CPU time of a worker process; begins at 0 with the one that replaces it"},
     [F_DETECTION] = {"millrace_worker_detection_seconds", "histogram",
                      "Time until a worker process was known to have ended or to hang, by reason"},
     [F_REPLACEMENT] = {"millrace_worker_replacement_seconds", "histogram",
                        "Time from then until its successor was ready, by reason"},
+};
+
+struct running {
+    int pid;
+    size_t labels_end;
 };
 
 struct collect {
@@ -96,6 +108,9 @@ struct collect {
     size_t bytes;
     bool is_too_long;
     uint64_t *states;
+    /* worker processes, and their labels one after the other */
+    MR_VEC(struct running) running;
+    struct mr_buf labels;
 };
 
 /* A label value: quotes, backslashes and newlines escaped. */
@@ -278,6 +293,46 @@ static void put_worker_times(struct collect *c, enum family f, const struct mr_v
     }
 }
 
+/* The processes of a version. What they take is read later, as the manager's lock is held now. */
+static void note_running(struct collect *c, const struct mr_version *v)
+{
+    int pids[MR_WORKERS_MAX];
+    char label[24];
+
+    mr_sentinel_pids(v->executor, pids);
+    for (uint32_t i = 0; i < MR_WORKERS_MAX; i++) {
+        if (pids[i] > 0) {
+            snprintf(label, sizeof label, "worker=\"%u\"", i);
+            put_labels(&c->labels, v, NULL, label);
+            MR_VEC_PUSH(&c->running, ((struct running){pids[i], c->labels.len}));
+        }
+    }
+}
+
+/* Of each process that is still there. */
+static void put_usages(struct collect *c)
+{
+    struct mr_buf *bytes = &c->family[F_WORKER_BYTES], *cpu = &c->family[F_WORKER_CPU];
+    size_t at = 0;
+
+    for (size_t i = 0; i < c->running.len && !c->labels.failed; i++) {
+        const struct running *r = &c->running.at[i];
+        const struct mr_process process = {.pid = r->pid};
+        const mr_str labels = mr_str_n(c->labels.ptr + at, r->labels_end - at);
+        struct mr_process_usage u;
+        at = r->labels_end;
+        mr_process_get_usage(&process, 0, &u);
+        if (u.resident_bytes > 0) {
+            mr_buf_c(bytes, families[F_WORKER_BYTES].name);
+            mr_buf_str(bytes, labels);
+            mr_buf_printf(bytes, " %llu\n", (unsigned long long)u.resident_bytes);
+            mr_buf_c(cpu, families[F_WORKER_CPU].name);
+            mr_buf_str(cpu, labels);
+            mr_buf_printf(cpu, " %.2f\n", (double)u.cpu_ns / 1e9);
+        }
+    }
+}
+
 static void put_workers(struct collect *c, const struct mr_version *v)
 {
     const struct mr_quarantine_stats q = mr_sched_quarantine(v);
@@ -299,6 +354,7 @@ static void put_workers(struct collect *c, const struct mr_version *v)
     put_sample(c, F_HELD, v, NULL, q.held);
     put_sample(c, F_REFUSED, v, NULL, q.refused);
     put_sample(c, F_COPIED, v, NULL, w.copied_bytes);
+    note_running(c, v);
 }
 
 static void seal_all(struct collect *c)
@@ -353,7 +409,11 @@ bool metrics_models(struct mr_server *s, metrics_chunks *out,
         mr_buf_init(&c->family[f], METRICS_MOST);
         metrics_head(&c->family[f], families[f].name, families[f].type, families[f].help);
     }
+    mr_buf_init(&c->labels, METRICS_MOST);
     mr_models_visit(s->models, add_version, c);
+    put_usages(c);
+    MR_VEC_FINI(&c->running);
+    mr_buf_fini(&c->labels);
     for (int f = 0; f < F_MODELS; f++) {
         c->is_too_long |= c->family[f].failed;
         metrics_seal(&c->family[f], 1, &c->full[f]);

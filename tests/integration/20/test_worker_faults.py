@@ -6,9 +6,9 @@ import subprocess
 
 import pytest
 
-from lib import wait
+from lib import repo, wait
 from lib.faults import PROGRAM, Faults
-from lib.metrics import value
+from lib.metrics import samples, value
 from lib.server import BIN
 from lib.workers import RESTARTS, add_fault, answer, ask, asked, pids, report, workers
 
@@ -142,6 +142,21 @@ def test_times_of_faults(fault, models, start):
     table = subprocess.run([BIN, "model", "workers", "m", "-u", server.url(), "--output=table"], capture_output=True, text=True)
     lines = table.stdout.splitlines()
     assert [line.split()[0] for line in lines[-4:]] == ["FAULT", "crash", "hang", "sick"], table
+
+
+def test_what_each_worker_takes(fault, models, start):
+    fault(count=2)
+    repo.add(models, "in_thread")
+    server = start(models)
+    for i in range(2):
+        resident = value(server, "millrace_worker_resident_bytes", model="m", version="1", worker=str(i))
+        assert 1 << 20 < resident < 1 << 40
+        assert value(server, "millrace_worker_cpu_seconds_total", model="m", version="1", worker=str(i)) >= 0
+    assert len(samples(server, "millrace_worker_resident_bytes")) == len(samples(server, "millrace_worker_cpu_seconds_total")) == 2
+    before = pids(server, "m")
+    os.kill(before[0], signal.SIGKILL)
+    wait.until(lambda: before[0] not in pids(server, "m"), "the end of the worker")
+    wait.equal(lambda: len(samples(server, "millrace_worker_resident_bytes")), 2)
 
 
 # ---- sick ----

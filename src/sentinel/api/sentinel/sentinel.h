@@ -178,6 +178,8 @@ struct mr_workers_report {
 bool mr_sentinel_is_executor(const struct mr_executor *e);
 /** Thread: any. Takes no lock that is held for long. */
 void mr_sentinel_sum(const struct mr_executor *e, struct mr_workers_report *out);
+/** Process ids, 0 where a worker has none. Thread: any; takes no lock. */
+void mr_sentinel_pids(const struct mr_executor *e, int out[MR_WORKERS_MAX]);
 /** Fills up to `count` of `out` and returns the number of workers. Thread: any; blocks for a moment. */
 uint32_t mr_sentinel_report(const struct mr_executor *e, struct mr_worker_report *out,
                             uint32_t count);
