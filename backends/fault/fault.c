@@ -426,6 +426,11 @@ int fault_run(struct instance *inst, const struct plan *p, struct mr_exec *exec,
                                  p->fail_status != MR_OK ? p->fail_status : MR_E_INTERNAL,
                                  p->fail_message);
     }
+    if (p->apart && exec->request_count > 1) {
+        const int rc = mr_backend_fail(err, MR_E_INVALID, "the outputs do not fit together");
+        err->flags |= MR_ERR_APART;
+        return rc;
+    }
     if (exec->flags & MR_EXEC_DECOUPLED) {
         return answers_make(m, p, exec, err);
     }

@@ -28,6 +28,7 @@
     Y(fail_open, "model_open fails with fail_status and fail_message")                             \
     Y(deaf, "model_open does not ask whether it is still wanted")                                  \
     Y(no_message, "failures come without a sentence")                                              \
+    Y(apart, "executions of several requests fail with MR_ERR_APART")                              \
     Y(wrong_size, "the first output states one byte too many")                                     \
     Y(wrong_dtype, "the first output comes as another data type")                                  \
     Y(wrong_rank, "the first output comes with rank 99")                                           \

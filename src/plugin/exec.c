@@ -116,7 +116,7 @@ static int run_failed(const struct mr_plugin *p, int rc, const struct mr_err *sa
 {
     struct mr_err copy = {0};
     if (said) {
-        copy.flags = said->flags;
+        copy.flags = said->flags & (MR_ERR_RETRYABLE | MR_ERR_APART | MR_ERR_ROWS);
         memcpy(copy.where, said->where, strnlen(said->where, sizeof copy.where - 1));
         memcpy(copy.msg, said->msg, strnlen(said->msg, sizeof copy.msg - 1));
     }

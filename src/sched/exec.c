@@ -381,13 +381,19 @@ out:
     return rc;
 }
 
+/* What of an error has the requests run again in parts. Answers of a decoupled model may have left already. */
+static uint32_t torn_flags(const struct exec_run *run)
+{
+    return run->x.exec.flags & MR_EXEC_DECOUPLED ? MR_ERR_LOST : MR_ERR_LOST | MR_ERR_APART;
+}
+
 /* Passes the result of the execution to the requests. */
 static void finish(struct exec_run *run, int rc, struct mr_err *err)
 {
     if (rc == MR_OK && !(run->x.exec.flags & MR_EXEC_DECOUPLED)) {
         rc = hand_out_all(run, err);
     }
-    run->is_torn = rc < 0 && (err->flags & (MR_ERR_LOST | MR_ERR_APART));
+    run->torn = rc < 0 ? err->flags & torn_flags(run) : 0;
     if (rc < 0 && (err->flags & MR_ERR_POISON)) {
         sched_quarantine_add(run->s, run->items[0]);
     }

@@ -528,11 +528,13 @@ static void batch_end(struct exec_batch *b, bool was_pending)
 }
 
 static void batch_done(struct exec_run *run);
+static void batch_over(struct exec_batch *b, bool was_pending);
 
 /* Runs requests of a batch again. Mutex held. */
 static void batch_again(struct exec_batch *b, uint32_t first, uint32_t count)
 {
     const int64_t start = b->run.start;
+    const bool is_suspect = b->run.is_suspect;
 
     memmove(b->items, b->items + first, count * sizeof *b->items);
     b->plan.count = count;
@@ -547,7 +549,7 @@ static void batch_again(struct exec_batch *b, uint32_t first, uint32_t count)
                                .arena = count == 1 ? b->items[0]->arena : &b->arena,
                                .start = start,
                                .done = batch_done,
-                               .is_suspect = true};
+                               .is_suspect = is_suspect};
     for (uint32_t i = 0; i < count; i++) {
         b->items[i]->run = &b->run;
     }
@@ -567,30 +569,36 @@ static void batch_split(struct exec_batch *b)
     other = batch_new(in);
     other->plan = b->plan;
     other->run.start = b->run.start;
+    b->run.is_suspect |= (b->run.torn & MR_ERR_LOST) != 0;
+    other->run.is_suspect = b->run.is_suspect;
     memcpy(other->items, b->items, count * sizeof *b->items);
     batch_again(b, 0, half);
     batch_again(other, half, count - half);
     in->executions++;
     pthread_mutex_unlock(&s->mutex);
     if (exec_run(&b->run, in->instance)) {
-        batch_end(b, false);
+        batch_over(b, false);
     }
     if (exec_run(&other->run, in->instance)) {
-        batch_end(other, false);
+        batch_over(other, false);
+    }
+}
+
+/* An execution has ended, while exec_run was called or later. */
+static void batch_over(struct exec_batch *b, bool was_pending)
+{
+    if (b->run.torn && b->run.count > 1 && !b->in->sched->sequences) {
+        batch_split(b);
+    } else {
+        batch_end(b, was_pending);
     }
 }
 
 static void batch_done(struct exec_run *run)
 {
     struct mr_sched *s = run->s;
-    struct exec_batch *b = MR_CONTAINER_OF(run, struct exec_batch, run);
-
     instance_ending_begin(s);
-    if (run->is_torn && run->count > 1 && !s->sequences) {
-        batch_split(b);
-    } else {
-        batch_end(b, true);
-    }
+    batch_over(MR_CONTAINER_OF(run, struct exec_batch, run), true);
     if (s->is_direct) {
         pthread_mutex_lock(&s->mutex);
         instance_run_direct(s);
@@ -717,7 +725,7 @@ static void direct_begin(struct mr_sched *s, const struct batch_plan *plan, int6
     pthread_mutex_unlock(&s->mutex);
     b->run.start = now_ns;
     if (exec_run(&b->run, in->instance)) {
-        batch_end(b, false);
+        batch_over(b, false);
     }
     pthread_mutex_lock(&s->mutex);
 }
@@ -813,7 +821,7 @@ void *instance_main(void *arg)
         pthread_mutex_unlock(&s->mutex);
         b->run.start = mr_now_ns();
         if (exec_run(&b->run, in->instance)) {
-            batch_end(b, false);
+            batch_over(b, false);
         }
         pthread_mutex_lock(&s->mutex);
     }

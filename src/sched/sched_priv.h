@@ -93,8 +93,9 @@ struct exec_run {
     struct mr_execution x;
     struct mr_block **gathered; /* [gathered_count] of inputs: of clients, then states */
     uint32_t gathered_count;
-    bool is_torn;  /* runs again in parts: its process died, or the outputs do not fit together */
-    bool is_apart; /* one request of a batch by itself: no empty rows before it */
+    uint32_t
+        torn; /* MR_ERR_LOST: its process died, MR_ERR_APART: the outputs do not fit together */
+    bool is_apart;       /* one request of a batch by itself: no empty rows before it */
     int64_t gathered_ns; /* inputs joined, for backends that make no mark */
 };
 

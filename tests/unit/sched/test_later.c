@@ -66,6 +66,36 @@ static void batches_end_later(void **state)
     }
 }
 
+/* The backend cannot answer several requests together: each runs alone, whenever the failures come. */
+static void outputs_that_do_not_fit_together(void **state)
+{
+    static const char *const modes[] = {"0", "1", "2"};
+    (void)state;
+
+    for (int m = 0; m < 3; m++) {
+        const struct mr_setting settings[] = {{"apart", "true"}, {"async", modes[m]}};
+        struct harness h;
+        struct mr_sched_stats st;
+        struct ask a[16];
+        harness_init(&h);
+        harness_batching(&h, 8, 1000000);
+        harness_open(&h, "fault", settings, 2);
+        for (int i = 0; i < 16; i++) {
+            ask_init(&a[i], &h, 1, i * 10);
+            assert_int_equal(ask_submit(&a[i]), MR_OK);
+        }
+        for (int i = 0; i < 16; i++) {
+            ask_wait(&h, &a[i]);
+            ask_check(&a[i], 1);
+            ask_fini(&a[i]);
+        }
+        mr_sched_stats_sum(&h.version, &st);
+        assert_int_equal(st.execution_count, 16);
+        assert_int_equal(st.success.count, 16);
+        harness_close(&h);
+    }
+}
+
 static void fails_later(void **state)
 {
     const struct mr_setting settings[] = {
@@ -296,6 +326,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ends_later),
         cmocka_unit_test(batches_end_later),
+        cmocka_unit_test(outputs_that_do_not_fit_together),
         cmocka_unit_test(fails_later),
         cmocka_unit_test(cancel_reaches),
         cmocka_unit_test(several_answers),
