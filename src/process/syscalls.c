@@ -118,7 +118,8 @@ static const int refused[] = {
 #define REFUSED (sizeof refused / sizeof *refused)
 
 /* Calls about a process, or one of its threads, by their argument with its number. Threads of its own that are not the
- * calling one cannot be told from others, so these are refused as well. */
+ * calling one cannot be told from others, so these are refused as well. The CPUs and the scheduling class of others can be
+ * changed, as pthread_create sets them for new threads. */
 static const struct {
     int call;
     unsigned argument;
@@ -126,10 +127,6 @@ static const struct {
 } own[] = {
     {SYS_tgkill, 0, -1}, /* abort uses it */
     {SYS_prlimit64, 0, -1},
-    {SYS_sched_setaffinity, 0, -1},
-    {SYS_sched_setscheduler, 0, -1},
-    {SYS_sched_setparam, 0, -1},
-    {SYS_sched_setattr, 0, -1},
     {SYS_move_pages, 0, -1},
     {SYS_setpriority, 1, PRIO_PROCESS},
     {SYS_ioprio_set, 1, 1 /* of a process */},
