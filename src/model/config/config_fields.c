@@ -61,6 +61,7 @@ static const struct mr_config_field fields[] = {
      "it is for memory of GPUs"},
     {"sequence_batching.iterative_sequence", MR_CONFIG_REFUSED, "iterative sequences"},
     {"ensemble_scheduling", MR_CONFIG_REFUSED, "ensembles"},
+    {"workflow_scheduling", MR_CONFIG_REFUSED, "workflows"},
 
     {"optimization.graph", MR_CONFIG_HONOURED, "handed to the backend"},
     {"optimization.priority", MR_CONFIG_NO_EFFECT, "it is a priority of GPU streams"},

@@ -227,6 +227,7 @@ static const struct row {
      "'sequence_batching.state.use_growable_memory' has no effect"},
     /* features */
     {X Y "ensemble_scheduling { step { } }", MR_E_UNSUPPORTED, "ensembles"},
+    {X Y "workflow_scheduling { node { } }", MR_E_UNSUPPORTED, "workflows"},
     {X Y "model_transaction_policy { decoupled: true }", MR_OK, NULL},
     {X Y "model_transaction_policy { decoupled: false }", MR_OK, NULL},
     {X Y "response_cache { enable: true }", MR_E_UNSUPPORTED, "the response cache"},
