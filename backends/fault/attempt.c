@@ -83,6 +83,47 @@ static int try_memory(void)
     return 0;
 }
 
+/* Writes all over the memory that it shares with the server: the words of all slots and rings, and the places of short
+ * answers. Or into the last 512 MiB of the memory for large outputs, of which it was given nothing. */
+static int write_shared(int is_fill)
+{
+    FILE *maps = fopen("/proc/self/maps", "r");
+    char line[512], rights[8];
+    unsigned long from, to;
+    int count = 0;
+
+    while (maps && fgets(line, sizeof line, maps)) {
+        if (sscanf(line, "%lx-%lx %7s", &from, &to, rights) != 3 || strcmp(rights, "rw-s") != 0) {
+            continue;
+        }
+        const unsigned long bytes = to - from;
+        const int is_large = bytes > 1ul << 30;
+        if (is_fill && is_large) {
+            for (unsigned long at = to - (512ul << 20); at < to; at += 4096) {
+                *(volatile char *)at = 1;
+            }
+            count++;
+        } else if (!is_fill) {
+            memset((void *)from, 0xff, is_large ? 16ul << 20 : bytes);
+            count++;
+        }
+    }
+    if (maps) {
+        fclose(maps);
+    }
+    return count > 0 ? 0 : -1;
+}
+
+static int try_scribble(void)
+{
+    return write_shared(0);
+}
+
+static int try_fill(void)
+{
+    return write_shared(1);
+}
+
 int fault_attempt(const char *what, struct mr_err *err)
 {
     static const struct {
@@ -95,6 +136,8 @@ int fault_attempt(const char *what, struct mr_err *err)
                  {"server_memory", try_server_memory},
                  {"signal", try_signal},
                  {"files", try_files},
+                 {"scribble", try_scribble},
+                 {"fill", try_fill},
                  {"memory", try_memory}};
     int result = -1;
 

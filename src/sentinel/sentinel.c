@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "sentinel_priv.h"
+#include "shm/excess.h"
 
 #define SWEEP_NS      (20 * MR_NS_PER_MS)
 #define FLUSH_NS      (2 * MR_NS_PER_MS) /* retry interval for a full socket */
@@ -18,6 +19,8 @@
 #define EVENTS_MAX    64
 #define PROBE_LOOK_NS (100 * MR_NS_PER_MS)
 #define HANG_NS       (10 * MR_NS_PER_S)
+#define EXCESS_BYTES  ((uint64_t)256 << 20)
+#define OVERFLOWS_MAX 3u
 
 void sentinel_wake(struct mr_sentinel *s)
 {
@@ -94,12 +97,35 @@ static void on_sweep(void *ctx, struct mr_shm_slot *s, enum mr_shm_outcome outco
     run_outcome(w->model, s, outcome);
 }
 
+/* True if its workers take memory that they were not given, again and again. What a block leaves when it is freed may
+ * be more than was counted, once. */
+static bool is_overflowing(struct process_model *m)
+{
+    if (mr_shm_excess(m->shm) <= EXCESS_BYTES) {
+        m->overflows = 0;
+        return false;
+    }
+    mr_shm_excess_drop(m->shm);
+    return ++m->overflows >= OVERFLOWS_MAX;
+}
+
+static void workers_kill(struct process_model *m, const char *why)
+{
+    for (uint32_t i = 0; i < m->worker_count; i++) {
+        worker_kill(&m->workers[i], MR_WORKER_DAMAGED, why);
+    }
+}
+
 static void model_sweep(struct process_model *m, int64_t gap_ns, int64_t now_ns)
 {
     struct mr_shm_worker_state states[MR_SHM_WORKERS_MAX];
     struct sweep sweep = {.model = m};
 
     mr_shm_sweep(m->shm, now_ns, states, on_sweep, &sweep);
+    if (is_overflowing(m)) {
+        workers_kill(m, "its workers write to memory that they were not given");
+        return;
+    }
     for (uint32_t i = 0; i < m->worker_count; i++) {
         struct worker *w = &m->workers[i];
         if (w->step != STEP_READY || w->is_stopping) {

@@ -187,6 +187,19 @@ void mr_shm_heap_init(struct mr_shm_heap *h, int fd, uint8_t *segment, uint64_t 
     }
 }
 
+void mr_shm_heap_trim(struct mr_shm_heap *h)
+{
+    pthread_mutex_lock(&h->lock);
+    for (unsigned order = 0; order < MR_SHM_ORDERS; order++) {
+        for (uint32_t unit = h->first[order]; unit != NONE; unit = h->next[unit]) {
+            shm_discard(h->fd, h->offset + (uint64_t)unit * MR_SHM_UNIT,
+                        (uint64_t)MR_SHM_UNIT << order);
+        }
+    }
+    h->warm_bytes = 0;
+    pthread_mutex_unlock(&h->lock);
+}
+
 /* Extents that are freed during the walk merge with their predecessors. The walk may then read an old mark within a free
  * extent, which stays free as none is taken any more. */
 static void free_discard(struct mr_shm_heap *h)
@@ -233,7 +246,7 @@ void mr_shm_heap_fini(struct mr_shm_heap *h)
 struct mr_shm_heap_stats mr_shm_heap_get_stats(struct mr_shm_heap *h)
 {
     pthread_mutex_lock(&h->lock);
-    const struct mr_shm_heap_stats s = {h->bytes, h->used_bytes, h->refused};
+    const struct mr_shm_heap_stats s = {h->bytes, h->used_bytes, h->warm_bytes, h->refused};
     pthread_mutex_unlock(&h->lock);
     return s;
 }

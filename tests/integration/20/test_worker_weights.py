@@ -55,6 +55,7 @@ def served(models, start):
     return server
 
 
+@pytest.mark.release
 def test_workers_map_what_the_first_one_read(served):
     before, first = ask(served), pids(served, "m")
     rights, number = inode(first[0])

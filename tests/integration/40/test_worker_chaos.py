@@ -5,7 +5,7 @@ import os
 import resource
 import signal
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -99,6 +99,47 @@ def test_errors_of_clients_are_no_faults(models, start):
     assert pids(server, "m") == before
     for name in (RESTARTS, "millrace_worker_requeued_total", "millrace_worker_quarantined_total"):
         assert value(server, name, model="m") == 0
+
+
+def test_scribbled_memory(models, start):
+    """A worker overwrites all that it shares: its request fails once two have done so, its model is served by new workers, and
+    other models do not notice."""
+    add_fault(models, "m", 2)
+    add_fault(models, "other")
+    server = start(models)
+    before = pids(server, "other")
+    reply = ask(server, "m", [1], {"attempt": "scribble"})
+    assert reply.status == 500 and "worker process ended while it ran this request" in reply.error
+    assert value(server, RESTARTS, model="m", reason="damage") >= 2
+    for i in range(20):
+        assert answer(ask(server, "m", [i])) == [i] and answer(ask(server, "other", [i])) == [i]
+    assert pids(server, "other") == before and value(server, RESTARTS, model="other") == 0
+
+
+def shared_memory(server):
+    """Bytes of it that are in memory, over all segments of the server."""
+    found = {}
+    for fd in Path(f"/proc/{server.process.pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            if os.readlink(fd).startswith("/memfd:"):
+                stat = fd.stat()
+                found[stat.st_ino] = 512 * stat.st_blocks
+    return sum(found.values())
+
+
+def test_memory_that_no_one_gave(models, start, tmp_path, hold):
+    """A worker fills 512 MiB of the memory for large outputs: no more than 256 MiB of that stay."""
+    add_fault(models)
+    server = start(models, f"--worker-directory={tmp_path}")
+    before = shared_memory(server)
+    assert "possible" in ask(server, "m", [1], {"attempt": "fill"}).error
+    thread, replies = asked(server, "m", [7], hold.parameters)  # sweeps come while something runs
+    hold.wait_held()
+    wait.until(lambda: shared_memory(server) < before + (288 << 20), "the memory to be given back")
+    hold.end()
+    thread.join()
+    assert answer(replies[0]) == [7]
+    assert value(server, RESTARTS, model="m") == 0
 
 
 def test_restarts_leave_nothing_behind(models, start):

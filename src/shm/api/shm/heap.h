@@ -46,9 +46,13 @@ void mr_shm_heap_close(struct mr_shm_heap *h, void (*drained)(void *ctx), void *
 /** The heap is drained. */
 void mr_shm_heap_fini(struct mr_shm_heap *h);
 
+/** Returns all free memory to the system. Thread: any; allocations wait for it. */
+void mr_shm_heap_trim(struct mr_shm_heap *h);
+
 struct mr_shm_heap_stats {
     uint64_t bytes;
     uint64_t used_bytes;
+    uint64_t warm_bytes; /* free, and not returned to the system; about */
     uint64_t refused;
 };
 /** Thread: any. */
