@@ -118,6 +118,9 @@ const struct mr_option mr_serve_table[] = {
         "model-control-mode", server.models.control, "none", control_modes, "MODE",
         "none loads all models at start; poll follows changes of the folders; explicit loads what "
         "--load-model says and what clients ask for"),
+    TEXT("endpoints", server.endpoints, NULL, "FILE",
+         "names whose requests are shared among variants by weights; read again when it changes, "
+         "and at SIGHUP"),
     NAME("load-model", load_models, "NAME", "with mode explicit: load this model at start, * all"),
     CHOICE(
         "load-overrides", server.models.overrides, "all", overrides, "WHAT",

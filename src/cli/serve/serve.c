@@ -36,7 +36,7 @@ static const char usage[] =
 static const char notes[] = "Signals: SIGTERM and SIGINT stop taking requests, finish what is "
                             "under way and end with status 0; a\n"
                             "second one ends at once. SIGHUP reopens the log file and "
-                            "reloads certificates.\n"
+                            "reloads certificates and endpoints.\n"
                             "Exit status: 0 stopped cleanly, 1 could not start or was cut off, 2 "
                             "the command line is wrong.\n";
 
@@ -86,6 +86,7 @@ static void on_hangup(struct signals *s)
     pthread_mutex_lock(&s->lock);
     if (s->server) {
         mr_server_reload_tls(s->server);
+        mr_server_reload_endpoints(s->server);
     }
     pthread_mutex_unlock(&s->lock);
     if (is_serving) {
@@ -235,8 +236,8 @@ static int run(struct mr_serve_options *s)
 
     const struct mr_serve_tls *http = &s->server.http_tls;
     const struct mr_serve_tls *grpc = &s->server.grpc_tls;
-    bool with_hangup =
-        mr_notify_is_on() || s->log_file || http->on || http->mutual || grpc->on || grpc->mutual;
+    bool with_hangup = mr_notify_is_on() || s->log_file || s->server.endpoints || http->on ||
+                       http->mutual || grpc->on || grpc->mutual;
 
     mr_cli_heap_bounds();
     if (apply_log_options(s, &err) < 0 || signals_start(&signals, with_hangup, &err) < 0) {

@@ -1,6 +1,7 @@
 /* GET /metrics, what is no version's: states and loads, network, TLS, memory, the process, what models define. */
 #include "base/hist.h"
 #include "metrics.h"
+#include "rest_endpoints.h"
 #include "serve/state/infer.h"
 #include "serve/state/state.h"
 
@@ -318,5 +319,6 @@ void metrics_process(struct mr_server *s, const uint64_t states[MR_VERSION_STATE
     put_tls(s, b);
     put_memory(b);
     put_process(s, b);
+    metrics_endpoints(s, b);
     mr_models_metrics_print(s->models, b);
 }

@@ -4,6 +4,7 @@
 #include "admin.h"
 #include "codec/json.h"
 #include "codec/pbtext.h"
+#include "serve/endpoints/route.h"
 #include "serve/state/infer.h"
 #include "serve/state/loops.h"
 #include "serve/state/memory.h"
@@ -358,6 +359,10 @@ static void load_work(struct mr_turn *t)
 
     l->err.status = parse_control_body(l->job->call, true, &q, &l->err);
     if (l->err.status < 0) {
+        return;
+    }
+    if (route_is_taken(l->server->endpoints, l->model)) {
+        route_refuse_model(l->model, &l->err);
         return;
     }
     mr_models_load(l->server->models, l->model, q.config, q.files, q.file_count, control_done,

@@ -2,6 +2,7 @@
  * its name: NOT_SERVING while it loads, failed or is unloaded. A watcher gets the status at once and then each change. */
 #include "health.pb-c.h"
 #include "methods_priv.h"
+#include "serve/endpoints/route.h"
 #include "serve/state/grpc_reply.h"
 #include "serve/state/loops.h"
 #include "serve/state/state.h"
@@ -22,6 +23,8 @@ static int status_of(struct mr_server *s, mr_str service)
 
     if (service.len == 0 || mr_str_eq_c(service, "inference.GRPCInferenceService")) {
         is_serving = serve_is_ready(s);
+    } else if (route_is_taken(s->endpoints, service)) {
+        is_serving = !serve_is_exiting(s) && route_is_ready(s->endpoints, service, MR_STR(""));
     } else if (mr_models_is_known(s->models, service)) {
         is_serving = !serve_is_exiting(s) &&
                      mr_models_find(s->models, service, MR_STR(""), &v, &ignored) == MR_OK;

@@ -75,8 +75,7 @@ static void decode(struct mr_turn *t)
     if (rc < 0) {
         mr_oip_pb_find_names(message, q);
     } else {
-        if (mr_models_takes_messages(gi->si.loop->server->models, q->model_name,
-                                     q->model_version)) {
+        if (infer_takes_messages(&gi->si, q->model_name, q->model_version)) {
             gi->si.message = message;
             gi->si.message_kind = "grpc";
         }

@@ -2,6 +2,7 @@
  * copied once. protobuf-c would copy everything, in one piece. */
 #include "codec/pb.h"
 #include "methods_priv.h"
+#include "serve/endpoints/route.h"
 #include "serve/state/grpc_reply.h"
 #include "serve/state/infer.h"
 #include "serve/state/loops.h"
@@ -133,6 +134,10 @@ static void load_work(struct mr_turn *t)
 
     l->err.status = load_read(l, &l->err);
     if (l->err.status < 0) {
+        return;
+    }
+    if (route_is_taken(l->server->endpoints, l->model)) {
+        route_refuse_model(l->model, &l->err);
         return;
     }
     mr_models_load(l->server->models, l->model, l->config, l->files, l->file_count,

@@ -63,12 +63,13 @@ void grpc_model_ready(struct mr_server *s, struct mr_grpc_call *g)
     if (!q) {
         return;
     }
-    rc = mr_models_find(s->models, mr_str_c(q->name), mr_str_c(q->version), &v, &err);
+    const mr_str name = mr_str_c(q->name), version = mr_str_c(q->version);
+    rc = meta_find(s, name, version, &v, &err);
     if (rc == MR_E_INVALID) {
         grpc_fail_err(g, &err);
         return;
     }
-    r.ready = rc == MR_OK && mr_executor_is_ready(v->executor);
+    r.ready = rc == MR_OK && meta_is_ready(s, name, version, v);
     grpc_reply_message(g, &r.base);
 }
 
@@ -100,7 +101,7 @@ void grpc_model_metadata(struct mr_server *s, struct mr_grpc_call *g)
     Inference__ModelMetadataRequest *q =
         grpc_request(g, &inference__model_metadata_request__descriptor);
     Inference__ModelMetadataResponse r = INFERENCE__MODEL_METADATA_RESPONSE__INIT;
-    const struct mr_version *versions[256];
+    mr_str versions[META_VERSIONS_MAX];
     struct mr_arena *a;
     struct mr_version *v;
     struct mr_err err = {0};
@@ -109,13 +110,13 @@ void grpc_model_metadata(struct mr_server *s, struct mr_grpc_call *g)
         return; /* and the call is gone */
     }
     a = g->call->arena;
-    if (mr_models_find(s->models, mr_str_c(q->name), mr_str_c(q->version), &v, &err) < 0) {
+    if (meta_find(s, mr_str_c(q->name), mr_str_c(q->version), &v, &err) < 0) {
         grpc_fail_err(g, &err);
         return;
     }
-    r.name = (char *)(uintptr_t)v->model_name.ptr;
+    r.name = q->name;
     r.platform = (char *)(uintptr_t)meta_platform(v);
-    r.n_versions = meta_versions(s, v, mr_str_c(q->version), versions, 256);
+    r.n_versions = meta_versions(s, v, mr_str_c(q->name), mr_str_c(q->version), versions);
     r.versions = MR_ARENA_ARRAY(a, char *, r.n_versions);
     r.inputs = tensors(a, v, v->inputs, v->input_count);
     r.outputs = tensors(a, v, v->outputs, v->output_count);
@@ -124,7 +125,7 @@ void grpc_model_metadata(struct mr_server *s, struct mr_grpc_call *g)
         return;
     }
     for (size_t i = 0; i < r.n_versions; i++) {
-        r.versions[i] = (char *)(uintptr_t)versions[i]->number_text.ptr;
+        r.versions[i] = (char *)(uintptr_t)versions[i].ptr;
     }
     r.n_inputs = v->input_count;
     r.n_outputs = v->output_count;
@@ -142,7 +143,7 @@ void grpc_model_config(struct mr_server *s, struct mr_grpc_call *g)
     if (!q) {
         return;
     }
-    if (mr_models_find(s->models, mr_str_c(q->name), mr_str_c(q->version), &v, &err) < 0) {
+    if (meta_find(s, mr_str_c(q->name), mr_str_c(q->version), &v, &err) < 0) {
         grpc_fail_err(g, &err);
         return;
     }

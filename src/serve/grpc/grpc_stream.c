@@ -476,8 +476,8 @@ static void decode(struct mr_turn *t)
     if (rc < 0) {
         mr_oip_pb_find_names(message, &it->si.request);
     } else {
-        if (mr_models_takes_messages(it->stream->server->models, it->si.request.model_name,
-                                     it->si.request.model_version)) {
+        if (infer_takes_messages(&it->si, it->si.request.model_name,
+                                 it->si.request.model_version)) {
             it->si.message = message;
             it->si.message_kind = "grpc_stream";
         }

@@ -12,6 +12,10 @@
     {                                                                                              \
         MR_STR_INIT("/millrace.ModelControl/" name), __VA_ARGS__                                   \
     }
+#define ENDPOINT(name, ...)                                                                        \
+    {                                                                                              \
+        MR_STR_INIT("/millrace.EndpointControl/" name), __VA_ARGS__                                \
+    }
 #define HEALTH(name, ...)                                                                          \
     {                                                                                              \
         MR_STR_INIT("/grpc.health.v1.Health/" name), __VA_ARGS__                                   \
@@ -50,6 +54,8 @@ static const struct grpc_method methods[] = {
     CONTROL("ModelLabel", MR_API_MODEL_REPOSITORY, GRPC_SMALL, grpc_model_label),
     CONTROL("ModelRollback", MR_API_MODEL_REPOSITORY, GRPC_SMALL, grpc_model_rollback),
     CONTROL("ModelRecordWarmup", MR_API_MODEL_REPOSITORY, GRPC_SMALL, record_grpc),
+    ENDPOINT("Endpoints", MR_API_MODEL_REPOSITORY, GRPC_SMALL, grpc_endpoints),
+    ENDPOINT("EndpointChange", MR_API_MODEL_REPOSITORY, GRPC_SMALL, grpc_endpoint_change),
     REFLECTION("v1"),
     REFLECTION("v1alpha"),
 };

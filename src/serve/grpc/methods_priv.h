@@ -51,6 +51,8 @@ void grpc_no_trace(struct mr_server *s, struct mr_grpc_call *g);
 void grpc_model_versions(struct mr_server *s, struct mr_grpc_call *g);
 void grpc_model_label(struct mr_server *s, struct mr_grpc_call *g);
 void grpc_model_rollback(struct mr_server *s, struct mr_grpc_call *g);
+void grpc_endpoints(struct mr_server *s, struct mr_grpc_call *g);
+void grpc_endpoint_change(struct mr_server *s, struct mr_grpc_call *g);
 void grpc_health_check(struct mr_server *s, struct mr_grpc_call *g);
 void grpc_health_watch(struct mr_server *s, struct mr_grpc_call *g);
 void grpc_reflect(struct mr_server *s, struct mr_grpc_call *g);

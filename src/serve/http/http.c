@@ -213,6 +213,17 @@ static void on_body_refused(void *ctx, struct mr_call *call, int status)
     }
 }
 
+static const struct mr_block_provider *provider_of(struct mr_server *s, mr_str model,
+                                                   mr_str version)
+{
+    struct mr_err ignored;
+
+    if (route_main(s->endpoints, &model, &version, &ignored) < 0) {
+        return NULL;
+    }
+    return mr_engine_body_provider(s->engine, &serve_here()->reply_loop, model, version);
+}
+
 /* Of a ModelInfer whose first bytes are there: clients send the model's name before the tensors. */
 static const struct mr_block_provider *grpc_body_provider(struct mr_server *s,
                                                           const struct mr_call *call, mr_bytes have)
@@ -224,8 +235,7 @@ static const struct mr_block_provider *grpc_body_provider(struct mr_server *s,
         return NULL;
     }
     mr_oip_pb_find_names((mr_bytes){have.ptr + 5, have.len - 5}, &q);
-    return mr_engine_body_provider(s->engine, &serve_here()->reply_loop, q.model_name,
-                                   q.model_version);
+    return provider_of(s, q.model_name, q.model_version);
 }
 
 /* Binary tensors are received where the model takes them without a copy. What is compressed is unpacked elsewhere. */
@@ -244,8 +254,7 @@ static void body_place(void *ctx, struct mr_call *call, mr_bytes have)
     const struct rest_route *route = route_find(call->path, &path);
     if (call->body_align_at >= 0 && route && route->handle == rest_infer &&
         !mr_call_header(call, "content-encoding").ptr) {
-        call->body_provider =
-            mr_engine_body_provider(s->engine, &serve_here()->reply_loop, path.model, path.version);
+        call->body_provider = provider_of(s, path.model, path.version);
     }
 }
 

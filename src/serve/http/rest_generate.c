@@ -156,6 +156,7 @@ static void encode(struct mr_turn *t)
         goto out;
     }
     MR_TRY(mr_wire_response(r, &g->si.request, &response, &g->encode_err));
+    infer_answer_params(&g->si, NULL, &response);
     rc = mr_oip_generate_response(&response, g->is_stream ? EVENT_BEGIN : "",
                                   g->is_stream ? EVENT_END : "", infer_buf(&g->si), r->arena,
                                   &g->encoded, &g->encode_err);
@@ -335,9 +336,12 @@ static int inputs_of(struct generate *g, struct mr_oip_io **out, size_t *out_cou
                      bool *out_batched)
 {
     struct mr_infer *r = &g->si.infer;
+    struct mr_server *s = g->si.loop->server;
+    mr_str model = g->model, version = g->version;
     struct mr_version *v;
-    int rc = mr_models_find(g->si.loop->server->models, g->model, g->version, &v, &r->err);
+    int rc = route_main(s->endpoints, &model, &version, &r->err);
 
+    rc = rc < 0 ? rc : mr_models_find(s->models, model, version, &v, &r->err);
     if (rc < 0) {
         return rc;
     }
@@ -363,7 +367,7 @@ static void decode(struct mr_turn *t)
     bool is_batched;
     int rc;
 
-    if (mr_models_takes_messages(g->si.loop->server->models, g->model, g->version)) {
+    if (infer_takes_messages(&g->si, g->model, g->version)) {
         g->si.message = g->si.call->body;
         g->si.message_kind = "stream";
         rc = infer_bind(&g->si, g->model, g->version);
@@ -424,7 +428,11 @@ static void generate_begin(struct mr_call *call, const struct mr_oip_path *path,
 
 void rest_generate(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path)
 {
-    if (mr_models_takes_messages(s->models, path->model, path->version)) {
+    mr_str model = path->model, version = path->version;
+    struct mr_err ignored;
+
+    if (route_main(s->endpoints, &model, &version, &ignored) == MR_OK &&
+        mr_models_takes_messages(s->models, model, version)) {
         rest_infer(s, call, path); /* MLServer has one word more for it */
     } else {
         generate_begin(call, path, false);
@@ -441,8 +449,10 @@ void rest_infer_stream(struct mr_server *s, struct mr_call *call, const struct m
 {
     struct mr_version *v;
     struct mr_err err;
+    mr_str model = path->model, version = path->version;
 
-    if (mr_models_find(s->models, path->model, path->version, &v, &err) < 0) {
+    if (route_main(s->endpoints, &model, &version, &err) < 0 ||
+        mr_models_find(s->models, model, version, &v, &err) < 0) {
         reply_error(call, &err);
     } else if (!v->has_messages) {
         reply_error_text(call, MR_E_UNSUPPORTED,

@@ -132,6 +132,7 @@ static void encode(struct mr_turn *t)
         ri->answer = ri->message.body;
     } else {
         MR_TRY(mr_wire_response(r, &ri->si.request, &response, &r->err));
+        infer_answer_params(&ri->si, NULL, &response);
         MR_TRY(mr_oip_rest_encode_response(&response, infer_buf(&ri->si), r->arena, &ri->answer,
                                            &r->err));
     }
@@ -158,8 +159,9 @@ static void send_answer(struct rest_infer *ri)
 {
     const struct mr_oip_encoded *e = &ri->answer;
     struct mr_buf text = ri->si.text; /* outlives the call, as pieces point into it */
-    struct mr_header headers[MESSAGE_HEADERS_MAX + 3];
+    struct mr_header headers[MESSAGE_HEADERS_MAX + 4];
     char length[MR_I64_TEXT];
+    char tag[ROUTE_TAG_MAX + 1];
     size_t n = ri->message.header_count;
 
     if (n > 0) {
@@ -178,6 +180,9 @@ static void send_answer(struct rest_infer *ri)
         headers[n++] =
             (struct mr_header){MR_STR("content-encoding"),
                                ri->accepts == MR_CODING_GZIP ? MR_STR("gzip") : MR_STR("deflate")};
+    }
+    if (ri->si.route.endpoint) {
+        headers[n++] = (struct mr_header){MR_STR(ROUTE_HEADER), route_copy_tag(&ri->si.route, tag)};
     }
     infer_end(&ri->si);
     struct mr_reply reply = {.status = ri->message.header_count ? ri->message.http_status : 200,
@@ -224,11 +229,16 @@ static void cancel_rest(struct serve_pending *p)
     infer_cancel(MR_CONTAINER_OF(p, struct serve_infer, pending));
 }
 
-/* Whether the model takes the request as it came, because of which it is not decoded. */
-static bool is_message(const struct rest_infer *ri)
+/* What the model's requests are like: messages that are not decoded, or matrices. Of an endpoint, those of its main variant. */
+static int form_of(struct rest_infer *ri, bool *is_message, bool *is_matrix)
 {
-    return ri->si.message_kind ||
-           mr_models_takes_messages(ri->si.loop->server->models, ri->model, ri->version);
+    struct mr_server *s = ri->si.loop->server;
+    mr_str model = ri->model, version = ri->version;
+    int rc = route_main(s->endpoints, &model, &version, &ri->si.infer.err);
+
+    *is_message = ri->si.message_kind || mr_models_takes_messages(s->models, model, version);
+    *is_matrix = mr_models_reads_matrix(s->models, model, version);
+    return rc;
 }
 
 static int message_decode(struct rest_infer *ri, mr_bytes body, int64_t head)
@@ -248,19 +258,20 @@ static void decode(struct mr_turn *t)
 {
     struct rest_infer *ri = of_turn(t);
     struct mr_infer *r = &ri->si.infer;
+    bool is_message, is_matrix;
     mr_bytes body;
     int64_t head;
     int rc;
 
     MR_TRY(plain_body(ri, &body, &r->err));
     MR_TRY(rest_header_length(ri->si.call, body.len, &head, &r->err));
-    if (is_message(ri)) {
+    MR_TRY(form_of(ri, &is_message, &is_matrix));
+    if (is_message) {
         rc = message_decode(ri, body, head);
         goto out;
     }
     struct mr_oip_limits limits = ri->si.loop->server->http_limits;
-    limits.null_is_nan =
-        mr_models_reads_matrix(ri->si.loop->server->models, ri->model, ri->version);
+    limits.null_is_nan = is_matrix;
     rc = mr_oip_rest_decode_request(body, head, ri->model, &limits, r->arena, &ri->si.request,
                                     &r->err);
     if (rc < 0) {

@@ -97,13 +97,13 @@ static void put_io(struct mr_buf *b, const struct mr_version *v, const struct mr
 
 void rest_model_metadata(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path)
 {
-    const struct mr_version *versions[256];
+    mr_str versions[META_VERSIONS_MAX];
     struct mr_version *v;
     struct mr_err err = {0};
     struct mr_buf *b;
     size_t n;
 
-    if (mr_models_find(s->models, path->model, path->version, &v, &err) < 0) {
+    if (meta_find(s, path->model, path->version, &v, &err) < 0) {
         reply_error(call, &err);
         return;
     }
@@ -113,14 +113,14 @@ void rest_model_metadata(struct mr_server *s, struct mr_call *call, const struct
     }
     b = scratch(call);
     MR_BUF_LIT(b, "{\"name\":");
-    mr_json_put_string(b, v->model_name);
+    mr_json_put_string(b, path->model);
     MR_BUF_LIT(b, ",\"versions\":[");
-    n = meta_versions(s, v, path->version, versions, 256);
+    n = meta_versions(s, v, path->model, path->version, versions);
     for (size_t i = 0; i < n; i++) {
         if (i) {
             mr_buf_char(b, ',');
         }
-        mr_json_put_string(b, versions[i]->number_text);
+        mr_json_put_string(b, versions[i]);
     }
     MR_BUF_LIT(b, "],\"platform\":");
     mr_json_put_string(b, mr_str_c(meta_platform(v)));
@@ -136,18 +136,18 @@ void rest_model_ready(struct mr_server *s, struct mr_call *call, const struct mr
 {
     struct mr_version *v;
     struct mr_err err = {0};
-    int rc = mr_models_find(s->models, path->model, path->version, &v, &err);
+    int rc = meta_find(s, path->model, path->version, &v, &err);
 
     if (rc == MR_E_INVALID) {
         reply_error(call, &err);
-    } else if (rc < 0 || !mr_executor_is_ready(v->executor)) {
+    } else if (rc < 0 || !meta_is_ready(s, path->model, path->version, v)) {
         reply_status_text(call, 400, "Model version not ready");
     } else if (s->options.empty_health_bodies || v->has_messages) {
         reply_empty(call, 200);
     } else {
         struct mr_buf *b = scratch(call);
         MR_BUF_LIT(b, "{\"name\":");
-        mr_json_put_string(b, v->model_name);
+        mr_json_put_string(b, path->model);
         MR_BUF_LIT(b, ",\"ready\":true}");
         reply_buf(call, 200, b);
     }
@@ -158,7 +158,7 @@ void rest_model_config(struct mr_server *s, struct mr_call *call, const struct m
     struct mr_version *v;
     struct mr_err err = {0};
 
-    if (mr_models_find(s->models, path->model, path->version, &v, &err) < 0) {
+    if (meta_find(s, path->model, path->version, &v, &err) < 0) {
         reply_error(call, &err);
         return;
     }

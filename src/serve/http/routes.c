@@ -5,6 +5,7 @@
 #include "rest_meta.h"
 #include "routes_priv.h"
 #include "serve/admin/record.h"
+#include "serve/admin/rest_endpoints.h"
 #include "serve/admin/rest_repo.h"
 #include "serve/admin/rest_settings.h"
 #include "serve/admin/rest_versions.h"
@@ -14,6 +15,7 @@
 
 #define MODEL      "/v2/models/{model}[/versions/{version}]"
 #define REPOSITORY "/v2/repository[/{repository}]"
+#define ENDPOINT   "/v2/endpoints/{model}"
 #define SYSTEM_SHM "/v2/systemsharedmemory[/region/{region}]"
 #define CUDA_SHM   "/v2/cudasharedmemory[/region/{region}]"
 
@@ -88,6 +90,11 @@ static const struct rest_route routes[] = {
      rest_rollback},
     {REPOSITORY "/models/{model}/record-warmup", REST_GET | REST_POST, REST_SMALL,
      MR_API_MODEL_REPOSITORY, record_rest},
+    {"/v2/endpoints[/{model}]", REST_GET, REST_SMALL, MR_API_MODEL_REPOSITORY, rest_endpoints},
+    {ENDPOINT "/weights", REST_POST, REST_SMALL, MR_API_MODEL_REPOSITORY, rest_endpoint_weights},
+    {ENDPOINT "/promote", REST_POST, REST_SMALL, MR_API_MODEL_REPOSITORY, rest_endpoint_promote},
+    {ENDPOINT "/rollback", REST_POST, REST_SMALL, MR_API_MODEL_REPOSITORY, rest_endpoint_rollback},
+    {ENDPOINT "/resume", REST_POST, REST_SMALL, MR_API_MODEL_REPOSITORY, rest_endpoint_resume},
     {SYSTEM_SHM "/status", REST_GET, REST_SMALL, MR_API_SHARED_MEMORY, system_shm_status},
     {SYSTEM_SHM "/register", REST_POST, REST_SMALL, MR_API_SHARED_MEMORY, shm_change},
     {SYSTEM_SHM "/unregister", REST_POST, REST_SMALL, MR_API_SHARED_MEMORY, shm_change},

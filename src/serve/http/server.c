@@ -249,6 +249,9 @@ int mr_server_start(struct mr_server **out, const struct mr_server_options *o, s
     MR_TRY(serve_tls_open(s, err));
     MR_TRY(listen_all(s, err));
     MR_TRY(start_models(s, err));
+    if (o->endpoints) {
+        MR_TRY(endpoints_open(&s->endpoints, s->engine, o->endpoints, s->loop_count, err));
+    }
     MR_TRY(admin_start(&s->admin, err));
     /* release: a loop that sees READY sees everything set up above (thread creation orders it as well) */
     atomic_store_explicit(&s->state, SERVER_READY, memory_order_release);
@@ -351,6 +354,7 @@ int mr_server_stop(struct mr_server *s)
     }
     serve_tls_stop(s);
     admin_stop(&s->admin);
+    endpoints_stop(s->endpoints);
     /* Before the loops: the execution of a client that has gone may still run, and its version is let go of on
      * the loop that the request came from. */
     if (s->engine && mr_engine_stop(s->engine, MR_MAX(0, deadline - mr_now_ns())) > 0) {
@@ -358,6 +362,13 @@ int mr_server_stop(struct mr_server *s)
     }
     loops_stop(s);
     return is_clean ? MR_OK : MR_E_DEADLINE;
+}
+
+void mr_server_reload_endpoints(struct mr_server *s)
+{
+    if (s->endpoints) {
+        endpoints_reload(s->endpoints);
+    }
 }
 
 void mr_server_free(struct mr_server **ps)
@@ -371,6 +382,9 @@ void mr_server_free(struct mr_server **ps)
     bool is_left = s->engine && mr_engine_stop(s->engine, 0) > 0;
     if (!is_left) {
         mr_http_server_free(&s->http);
+    }
+    if (!is_left) {
+        endpoints_free(&s->endpoints);
     }
     mr_engine_free(&s->engine);
     s->models = NULL;

@@ -191,6 +191,11 @@ static int bind_version(struct serve_infer *si, mr_str model, mr_str version)
     struct mr_infer_args args;
     int rc;
 
+    si->route = (struct route){0};
+    if (si->loop->server->endpoints) {
+        MR_TRY(route_begin(si->loop->server->endpoints, si->loop->epoch_slot, si->call,
+                           &si->request, &model, &version, &si->route, &r->err));
+    }
     if (r->deadline_ns && mr_now_ns() >= r->deadline_ns) {
         rc = MR_FAIL(&r->err, MR_E_DEADLINE,
                      "Deadline Exceeded: the request arrived after its deadline");
@@ -298,6 +303,25 @@ void infer_encode_begins(struct serve_infer *si)
     }
 }
 
+void infer_answer_params(struct serve_infer *si, const struct mr_oip_param *final,
+                         struct mr_oip_response *io)
+{
+    size_t n = 0;
+
+    if (final) {
+        si->answer_params[n++] = *final;
+    }
+    if (si->route.endpoint) {
+        si->answer_params[n++] = (struct mr_oip_param){
+            .key = MR_STR(ROUTE_PARAMETER), .kind = MR_OIP_STRING, .s = route_tag(&si->route)};
+    }
+    if (si->route.asked.ptr) {
+        io->model_name = si->route.asked;
+    }
+    io->params = n ? si->answer_params : NULL;
+    io->param_count = n;
+}
+
 int infer_encode_grpc(struct serve_infer *si, const struct mr_oip_param *final,
                       struct mr_grpc_message *out)
 {
@@ -313,8 +337,7 @@ int infer_encode_grpc(struct serve_infer *si, const struct mr_oip_param *final,
         e = answer.body;
     } else {
         MR_TRY(mr_wire_response(r, &si->request, &response, &r->err));
-        response.params = final;
-        response.param_count = final ? 1 : 0;
+        infer_answer_params(si, final, &response);
         MR_TRY(mr_oip_pb_encode_response(&response, final != NULL, infer_buf(si), r->arena, &e,
                                          &r->err));
     }
@@ -340,12 +363,12 @@ static int encode_end(struct serve_infer *si, const struct mr_oip_param *final,
                       struct mr_grpc_message *out)
 {
     struct mr_infer *r = &si->infer;
-    const struct mr_oip_response response = {.model_name = r->version->model_name,
-                                             .model_version = r->version->number_text,
-                                             .id = si->request.id,
-                                             .params = final,
-                                             .param_count = 1};
+    struct mr_oip_response response = {.model_name = r->version->model_name,
+                                       .model_version = r->version->number_text,
+                                       .id = si->request.id};
     struct mr_oip_encoded e;
+
+    infer_answer_params(si, final, &response);
     int rc = mr_oip_pb_encode_response(&response, true, infer_buf(si), r->arena, &e, &r->err);
 
     if (rc == MR_OK) {
@@ -385,20 +408,41 @@ void infer_drop_answer(struct mr_grpc_message *m)
     *m = (struct mr_grpc_message){0};
 }
 
+/* " endpoint=NAME variant=TAG" of a request that has one. */
+static void route_text(const struct serve_infer *si, char out[200])
+{
+    if (si->route.endpoint) {
+        snprintf(out, 200, " endpoint=%.80s variant=%.64s", si->route.endpoint->config->name.ptr,
+                 route_tag(&si->route).ptr);
+    }
+}
+
 void infer_log_failure(const struct serve_infer *si)
 {
     const struct mr_infer *r = &si->infer;
     mr_str model = r->version ? r->version->model_name : si->request.model_name;
+    char way[200] = "";
     int status = r->status;
 
+    route_text(si, way);
     if (status == MR_E_INTERNAL || status == MR_E_IO || status == MR_E_NOMEM) {
-        mr_log(MR_LOG_WARN, "request.failed", "req=%s model=%s status=%s %s",
-               MR_LOG_STR(si->request.id), MR_LOG_STR(model), mr_status_name(status), r->err.msg);
+        mr_log(MR_LOG_WARN, "request.failed", "req=%s model=%s%s status=%s %s",
+               MR_LOG_STR(si->request.id), MR_LOG_STR(model), way, mr_status_name(status),
+               r->err.msg);
     } else if (!is_of_load(status) || mr_log_verbose() > 0) {
-        mr_log(MR_LOG_INFO, "request.refused", "req=%s model=%s protocol=%s peer=%s status=%s %s",
-               MR_LOG_STR(si->request.id), MR_LOG_STR(model), infer_protocol_name(r->protocol),
+        mr_log(MR_LOG_INFO, "request.refused", "req=%s model=%s%s protocol=%s peer=%s status=%s %s",
+               MR_LOG_STR(si->request.id), MR_LOG_STR(model), way, infer_protocol_name(r->protocol),
                mr_call_peer(si->call), mr_status_name(status), r->err.msg);
     }
+}
+
+bool infer_takes_messages(const struct serve_infer *si, mr_str model, mr_str version)
+{
+    struct mr_server *s = si->loop->server;
+    struct mr_err ignored;
+
+    return route_main(s->endpoints, &model, &version, &ignored) == MR_OK &&
+           mr_models_takes_messages(s->models, model, version);
 }
 
 void infer_refuse(struct serve_infer *si, int status)
@@ -417,10 +461,12 @@ const char *infer_protocol_name(enum mr_infer_protocol protocol)
 static void log_success(const struct serve_infer *si, int64_t now_ns)
 {
     const struct mr_infer_times *t = &si->infer.times;
+    char way[200] = "";
 
+    route_text(si, way);
     mr_log(MR_LOG_INFO, "request.done",
-           "req=%s model=%s version=%lld rows=%lld queue_us=%lld compute_us=%lld total_us=%lld",
-           MR_LOG_STR(si->request.id), MR_LOG_STR(si->infer.version->model_name),
+           "req=%s model=%s%s version=%lld rows=%lld queue_us=%lld compute_us=%lld total_us=%lld",
+           MR_LOG_STR(si->request.id), MR_LOG_STR(si->infer.version->model_name), way,
            (long long)si->infer.version->number, (long long)si->infer.rows,
            (long long)(t->start - t->queued) / 1000, (long long)(t->end - t->start) / 1000,
            (long long)(now_ns - t->received) / 1000);
@@ -434,19 +480,54 @@ static void count_refused(struct serve_infer *si)
     mr_count_add(&si->loop->refused[si->infer.protocol][status < SERVE_STATUSES ? status : 1], 1);
 }
 
+static void run_shadow(struct mr_mail *mail)
+{
+    struct shadow_job *job = shadow_of_mail(mail);
+
+    shadow_run(&job);
+}
+
+/* Its answer leaves before the loop comes to the mail. */
+static void shadow_request(struct serve_infer *si)
+{
+    const struct mr_infer *r = &si->infer;
+    struct shadow_job *job;
+
+    if (r->status != MR_OK || !si->is_pinned || !r->outputs || si->message_kind ||
+        mr_version_is_streaming(r->version)) {
+        return;
+    }
+    job = shadow_take(si->route.endpoint->shadow, r);
+    if (job) {
+        shadow_mail(job)->run = run_shadow;
+        mr_loop_post(si->loop->loop, shadow_mail(job));
+    }
+}
+
+static void end_route(struct serve_infer *si, int64_t now_ns)
+{
+    if (si->route.is_shadowed) {
+        shadow_request(si);
+    }
+    route_end(&si->route, si->infer.status, now_ns - si->infer.times.received);
+}
+
 /* The answer is built: count, let go of outputs and version. */
 void infer_end(struct serve_infer *si)
 {
     int64_t now = mr_now_ns();
 
+    if (si->infer.status == MR_OK && si->is_pinned && mr_log_verbose() > 0) {
+        log_success(si, now);
+    }
+    if (si->route.endpoint) {
+        end_route(si, now);
+    }
     if (!si->is_pinned) {
         if (si->infer.status < 0) {
             count_refused(si);
         }
         return;
-    }
-    if (si->infer.status == MR_OK && mr_log_verbose() > 0) {
-        log_success(si, now);
     }
     si->is_pinned = false;
     message_end(si);

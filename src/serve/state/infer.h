@@ -4,6 +4,8 @@
 
 #include "engine/wire.h"
 #include "loops.h"
+#include "serve/endpoints/route.h"
+#include "serve/endpoints/shadow.h"
 
 /* One inference of a client, on either protocol. Lives in its call's arena, or in a stream item. */
 struct serve_infer {
@@ -23,6 +25,8 @@ struct serve_infer {
     mr_bytes message;
     const char *message_kind;
     struct mr_response *response; /* of a decoupled one that was asked for one answer: the first */
+    struct route route;
+    struct mr_oip_param answer_params[2]; /* of the answer that is being built */
     bool is_pinned;
     int bound; /* status of infer_bind */
     int64_t encode_start_ns;
@@ -35,6 +39,9 @@ void infer_init(struct serve_infer *si, struct mr_call *call, struct mr_arena *a
  * (infer_refuse). infer_run answers all other errors. */
 int infer_bind(struct serve_infer *si, mr_str model, mr_str version);
 void infer_run(struct serve_infer *si);
+/* Parameters of the answer: `final` (may be NULL), and the variant if there is one. The name that the client asked for. */
+void infer_answer_params(struct serve_infer *si, const struct mr_oip_param *final,
+                         struct mr_oip_response *io);
 void infer_end(struct serve_infer *si);
 void infer_cancel(struct serve_infer *si);
 /* Outputs of this many bytes take long to encode as text. */
@@ -65,6 +72,8 @@ void infer_drop_answer(struct mr_grpc_message *m);
 /* The buffer for encoding: the loop's scratch buffer, or si->text in a turn. */
 struct mr_buf *infer_buf(struct serve_infer *si);
 void infer_log_failure(const struct serve_infer *si);
+/* Whether requests for this name are not decoded; of an endpoint, those of its main variant. */
+bool infer_takes_messages(const struct serve_infer *si, mr_str model, mr_str version);
 /* Replaces infer_run for a request that cannot be read, with the reason in infer.err. */
 void infer_refuse(struct serve_infer *si, int status);
 const char *infer_protocol_name(enum mr_infer_protocol protocol);

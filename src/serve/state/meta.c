@@ -1,6 +1,7 @@
 /* Facts about server and models that both protocols report. */
 #include "meta.h"
 
+#include "serve/endpoints/route.h"
 #include "state.h"
 #include "tensor/tensor.h"
 
@@ -11,6 +12,22 @@ const char *const serve_extensions[] = {
     "parameters",      "statistics",          "logging",
 };
 const size_t serve_extension_count = sizeof serve_extensions / sizeof *serve_extensions;
+
+int meta_find(struct mr_server *s, mr_str name, mr_str version, struct mr_version **out,
+              struct mr_err *err)
+{
+    int rc = route_main(s->endpoints, &name, &version, err);
+
+    return rc < 0 ? rc : mr_models_find(s->models, name, version, out, err);
+}
+
+bool meta_is_ready(struct mr_server *s, mr_str name, mr_str version, const struct mr_version *v)
+{
+    if (route_is_taken(s->endpoints, name)) {
+        return route_is_ready(s->endpoints, name, version);
+    }
+    return mr_executor_is_ready(v->executor);
+}
 
 size_t meta_shape(const struct mr_version *v, const struct mr_model_io *io, int64_t *out)
 {
@@ -30,14 +47,23 @@ const char *meta_platform(const struct mr_version *v)
     return v->config->platform && v->config->platform[0] ? v->config->platform : v->config->backend;
 }
 
-size_t meta_versions(struct mr_server *s, const struct mr_version *v, mr_str asked,
-                     const struct mr_version **out, size_t max)
+size_t meta_versions(struct mr_server *s, const struct mr_version *v, mr_str name, mr_str asked,
+                     mr_str out[META_VERSIONS_MAX])
 {
-    if (asked.len == 0) {
-        return mr_models_ready_versions(s->models, v->model_name, out, max);
+    const struct mr_version *ready[META_VERSIONS_MAX];
+    size_t n = 1;
+
+    if (route_is_taken(s->endpoints, name)) {
+        return route_tags(s->endpoints, name, asked, out, META_VERSIONS_MAX);
     }
-    out[0] = v;
-    return 1;
+    ready[0] = v;
+    if (asked.len == 0) {
+        n = mr_models_ready_versions(s->models, v->model_name, ready, META_VERSIONS_MAX);
+    }
+    for (size_t i = 0; i < n; i++) {
+        out[i] = ready[i]->number_text;
+    }
+    return n;
 }
 
 void meta_log_change_init(struct log_change *c)

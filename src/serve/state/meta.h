@@ -6,12 +6,18 @@
 
 extern const char *const serve_extensions[];
 extern const size_t serve_extension_count;
+/* As mr_models_find; of an endpoint or service, the version that answers most of its requests. */
+int meta_find(struct mr_server *s, mr_str name, mr_str version, struct mr_version **out,
+              struct mr_err *err);
+/* v: what meta_find has found. Of an endpoint, all variants that get requests. */
+bool meta_is_ready(struct mr_server *s, mr_str name, mr_str version, const struct mr_version *v);
 /* Shape as metadata shows it: -1 first when the model batches. out has room for MR_MAX_RANK + 1. */
 size_t meta_shape(const struct mr_version *v, const struct mr_model_io *io, int64_t *out);
 const char *meta_platform(const struct mr_version *v);
-/* Versions for the metadata of a model: the one asked for, or all ready ones. */
-size_t meta_versions(struct mr_server *s, const struct mr_version *v, mr_str asked,
-                     const struct mr_version **out, size_t max);
+/* Versions for the metadata of a model: the one asked for, or all ready ones. Those of an endpoint are its tags. */
+#define META_VERSIONS_MAX 256u
+size_t meta_versions(struct mr_server *s, const struct mr_version *v, mr_str name, mr_str asked,
+                     mr_str out[META_VERSIONS_MAX]);
 /* Changes of log settings; every value is optional. Errors: MR_E_INVALID, MR_E_UNSUPPORTED (log_file). */
 struct log_change {
     int8_t info, warning, error; /* -1 = leave */

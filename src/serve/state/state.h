@@ -15,6 +15,7 @@
 #include "net/tls.h"
 #include "oip/oip.h"
 #include "sched/sched.h"
+#include "serve/endpoints/endpoints.h"
 #include "serve/server.h"
 
 /* mr_http_listen tags */
@@ -76,7 +77,8 @@ struct mr_server {
     struct mr_server_options options;
     struct mr_http_server *http;
     struct mr_engine *engine;
-    struct mr_models *models; /* the engine's */
+    struct mr_models *models;    /* the engine's */
+    struct endpoints *endpoints; /* NULL: none */
     struct serve_loop *loops;
     int *doors; /* [loop_count] of the loops, for worker processes; NULL = there are none */
     unsigned loop_count;

@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "endpoints.pb-c.h"
 #include "health.pb-c.h"
 #include "inference.pb-c.h"
 #include "models.pb-c.h"
@@ -27,6 +28,7 @@ static void test_every_declared_method_has_a_row(void **state)
     const ProtobufCServiceDescriptor *const services[] = {
         &inference__grpcinference_service__descriptor,
         &millrace__model_control__descriptor,
+        &millrace__endpoint_control__descriptor,
         &grpc__health__v1__health__descriptor,
         &grpc__reflection__v1__server_reflection__descriptor,
         &grpc__reflection__v1alpha__server_reflection__descriptor,
@@ -60,6 +62,7 @@ static void test_kinds_and_classes(void **state)
         {"inference.GRPCInferenceService", "CudaSharedMemoryStatus", GRPC_SMALL,
          MR_API_SHARED_MEMORY},
         {"millrace.ModelControl", "ModelLabel", GRPC_SMALL, MR_API_MODEL_REPOSITORY},
+        {"millrace.EndpointControl", "EndpointChange", GRPC_SMALL, MR_API_MODEL_REPOSITORY},
         {"grpc.health.v1.Health", "Watch", GRPC_SMALL, MR_API_HEALTH},
         {"grpc.reflection.v1.ServerReflection", "ServerReflectionInfo", GRPC_STREAM,
          MR_API_REFLECTION},

@@ -24,6 +24,7 @@ struct mr_serve_tls {
 struct mr_server_options {
     const char *id; /* --id: "name" of GET /v2; "triton", because clients look for it */
     struct mr_models_options models;
+    const char *endpoints; /* a file of endpoints, proto/service.proto; NULL = none */
 
     bool allow_http;          /* true */
     const char *http_address; /* "127.0.0.1"; or "unix:/path" */
@@ -84,6 +85,8 @@ uint16_t mr_server_metrics_port(const struct mr_server *s);
 struct mr_models *mr_server_models(struct mr_server *s);
 /** Reads certificates and keys again, soon. Does nothing without TLS. Thread: any, between start and stop. */
 void mr_server_reload_tls(struct mr_server *s);
+/** Reads the file of endpoints again, soon. Does nothing without one. Thread: any, between start and stop. */
+void mr_server_reload_endpoints(struct mr_server *s);
 /** Drain and stop: readiness false, no new connections, in-flight requests finish within exit_timeout, models
  *  unload. Returns MR_OK, or MR_E_DEADLINE when something was cut off. Thread: boot. */
 int mr_server_stop(struct mr_server *s);

@@ -1,0 +1,420 @@
+/* Requests that run twice. A job is made on the request's loop, waits in the shadow's queue, and runs as a request without a
+ * loop: its end, and the comparison, are on the thread of the shadow's model. The mutex guards queue and counters; only
+ * requests that were chosen to be copied take it. */
+#include "shadow.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <sys/queue.h>
+
+#include "base/log.h"
+#include "tensor/tensor.h"
+
+#define JOB_ARENA_MAX ((size_t)4 << 20)
+#define ALIGN         64u
+
+struct column {
+    mr_str name;
+    struct mr_tensor tensor;
+    struct mr_block *block;
+};
+
+struct shadow_job {
+    struct mr_mail mail;
+    STAILQ_ENTRY(shadow_job) link;
+    struct shadow *shadow;
+    struct mr_arena arena;
+    struct mr_infer infer;
+    struct mr_infer_args args;
+    struct column *outputs; /* of the answer that was sent */
+    size_t output_count;
+};
+
+struct shadow {
+    struct mr_engine *engine;
+    const struct mr_shadow_config *config;
+    pthread_mutex_t mutex; /* guards what follows */
+    STAILQ_HEAD(, shadow_job) queue;
+    uint32_t waiting; /* in the queue, and those that are on their way to it */
+    bool is_running;
+    bool is_starting; /* a thread starts jobs */
+    bool is_stopping;
+    struct shadow_stats stats;
+};
+
+struct shadow *shadow_new(struct mr_engine *engine, const struct mr_shadow_config *config)
+{
+    struct shadow *s = MR_NEW(struct shadow);
+
+    s->engine = engine;
+    s->config = config;
+    pthread_mutex_init(&s->mutex, NULL);
+    STAILQ_INIT(&s->queue);
+    return s;
+}
+
+bool shadow_is_idle(struct shadow *s)
+{
+    pthread_mutex_lock(&s->mutex);
+    const bool is_idle = s->waiting == 0 && !s->is_running && !s->is_starting;
+    pthread_mutex_unlock(&s->mutex);
+    return is_idle;
+}
+
+void shadow_free(struct shadow **s)
+{
+    if (*s) {
+        pthread_mutex_destroy(&(*s)->mutex);
+    }
+    mr_freep(s);
+}
+
+struct shadow_stats shadow_stats(struct shadow *s)
+{
+    pthread_mutex_lock(&s->mutex);
+    const struct shadow_stats stats = s->stats;
+    pthread_mutex_unlock(&s->mutex);
+    return stats;
+}
+
+/* ---- jobs ---- */
+
+static void job_free(struct shadow_job *j)
+{
+    for (size_t i = 0; i < j->output_count; i++) {
+        mr_block_unref(&j->outputs[i].block);
+    }
+    mr_arena_fini(&j->arena);
+    mr_free(j);
+}
+
+/* A shape and a name in memory of the job. */
+static bool copy_column(struct shadow_job *j, mr_str name, const struct mr_tensor *t,
+                        struct column *out)
+{
+    int64_t *shape = MR_ARENA_ARRAY(&j->arena, int64_t, t->rank > 0 ? (size_t)t->rank : 1u);
+
+    out->name = mr_arena_str(&j->arena, name);
+    out->tensor = *t;
+    out->tensor.shape = shape;
+    if (shape && t->rank > 0) {
+        memcpy(shape, t->shape, (size_t)t->rank * sizeof *shape);
+    }
+    return shape && out->name.ptr;
+}
+
+static uint64_t padded(uint64_t bytes)
+{
+    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+static bool copy_inputs(struct shadow_job *j, const struct mr_infer *r)
+{
+    const struct mr_version *v = r->version;
+    struct column *list = MR_ARENA_ARRAY(&j->arena, struct column, v->input_count + 1u);
+    uint64_t bytes = 0, at = 0;
+    size_t n = 0;
+
+    for (uint32_t i = 0; i < v->input_count; i++) {
+        bytes += r->inputs[i].dtype == MR_DTYPE_INVALID ? 0 : padded(r->inputs[i].bytes);
+    }
+    struct mr_block *block = list ? mr_block_new(bytes ? bytes : 1) : NULL;
+    if (!block) {
+        return false;
+    }
+    bool is_whole = mr_block_keep(block, &j->arena);
+    for (uint32_t i = 0; is_whole && i < v->input_count; i++) {
+        const struct mr_tensor *t = &r->inputs[i];
+        if (t->dtype == MR_DTYPE_INVALID) {
+            continue;
+        }
+        is_whole = copy_column(j, v->inputs[i].name, t, &list[n]);
+        list[n].tensor.data = block->data + at;
+        if (t->bytes) {
+            memcpy(block->data + at, t->data, t->bytes);
+        }
+        at += padded(t->bytes);
+        n++;
+    }
+    j->args.input_names = &list[0].name;
+    j->args.input_tensors = &list[0].tensor;
+    j->args.input_stride = sizeof *list;
+    j->args.input_count = n;
+    return is_whole;
+}
+
+/* Small outputs lie in the request's arena, others in blocks. */
+static bool keep_output(struct shadow_job *j, const struct mr_exec_output *o, struct column *out)
+{
+    if (o->block) {
+        out->block = mr_block_ref(o->block);
+        return true;
+    }
+    void *copy = mr_arena_try(&j->arena, o->tensor.bytes ? o->tensor.bytes : 1, ALIGN);
+    if (copy && o->tensor.bytes) {
+        memcpy(copy, o->tensor.data, o->tensor.bytes);
+    }
+    out->tensor.data = copy;
+    return copy != NULL;
+}
+
+static bool keep_outputs(struct shadow_job *j, const struct mr_infer *r)
+{
+    const struct mr_version *v = r->version;
+
+    j->outputs = MR_ARENA_ARRAY(&j->arena, struct column, v->output_count + 1u);
+    for (uint32_t i = 0; j->outputs && i < v->output_count; i++) {
+        const struct mr_exec_output *o = r->wanted[i] ? mr_infer_output(r, i) : NULL;
+        if (!o || !o->is_set) {
+            continue;
+        }
+        struct column *c = &j->outputs[j->output_count];
+        if (!copy_column(j, v->outputs[i].name, &o->tensor, c) || !keep_output(j, o, c)) {
+            return false;
+        }
+        j->output_count++;
+    }
+    return j->outputs != NULL;
+}
+
+static bool copy_parameters(struct shadow_job *j, const struct mr_infer *r)
+{
+    struct mr_setting *list = MR_ARENA_ARRAY(&j->arena, struct mr_setting, r->parameter_count + 1u);
+
+    for (uint32_t i = 0; list && i < r->parameter_count; i++) {
+        list[i].key = mr_arena_str(&j->arena, mr_str_c(r->parameters[i].key)).ptr;
+        list[i].value = mr_arena_str(&j->arena, mr_str_c(r->parameters[i].value)).ptr;
+        if (!list[i].key || !list[i].value) {
+            return false;
+        }
+    }
+    j->args.parameters = list;
+    j->args.parameter_count = r->parameter_count;
+    return list != NULL;
+}
+
+static struct shadow_job *job_new(struct shadow *s, const struct mr_infer *r)
+{
+    struct shadow_job *j = MR_NEW(struct shadow_job);
+
+    j->shadow = s;
+    mr_arena_init(&j->arena, 4096, JOB_ARENA_MAX);
+    j->args.model = s->config->target.model;
+    j->args.version = s->config->target.version;
+    if (copy_inputs(j, r) && copy_parameters(j, r) &&
+        (s->config->compare == MR_COMPARE_NONE || keep_outputs(j, r))) {
+        return j;
+    }
+    job_free(j);
+    return NULL;
+}
+
+struct shadow_job *shadow_take(struct shadow *s, const struct mr_infer *r)
+{
+    struct shadow_job *j = NULL;
+
+    pthread_mutex_lock(&s->mutex);
+    const bool has_room = s->waiting < s->config->max_queue && !s->is_stopping;
+    s->waiting += has_room;
+    s->stats.requests++;
+    s->stats.dropped += !has_room;
+    pthread_mutex_unlock(&s->mutex);
+    if (has_room) {
+        j = job_new(s, r);
+    }
+    if (has_room && !j) {
+        pthread_mutex_lock(&s->mutex);
+        s->waiting--;
+        s->stats.dropped++;
+        pthread_mutex_unlock(&s->mutex);
+    }
+    return j;
+}
+
+struct mr_mail *shadow_mail(struct shadow_job *job)
+{
+    return &job->mail;
+}
+
+struct shadow_job *shadow_of_mail(struct mr_mail *mail)
+{
+    return MR_CONTAINER_OF(mail, struct shadow_job, mail);
+}
+
+/* ---- comparison ---- */
+
+static double element(const struct mr_tensor *t, uint64_t i)
+{
+    switch (t->dtype) {
+    case MR_DTYPE_FP64: return ((const double *)t->data)[i];
+    case MR_DTYPE_FP32: return (double)((const float *)t->data)[i];
+    case MR_DTYPE_FP16: return (double)mr_fp16_to_float(((const uint16_t *)t->data)[i]);
+    default: return (double)mr_bf16_to_float(((const uint16_t *)t->data)[i]);
+    }
+}
+
+static bool is_float(int dtype)
+{
+    return dtype == MR_DTYPE_FP64 || dtype == MR_DTYPE_FP32 || dtype == MR_DTYPE_FP16 ||
+           dtype == MR_DTYPE_BF16;
+}
+
+static bool is_near(double a, double b, double tolerance)
+{
+    if (isnan(a) || isnan(b)) {
+        return isnan(a) && isnan(b);
+    }
+    if (isinf(a) || isinf(b)) {
+        return isinf(a) && isinf(b) && signbit(a) == signbit(b);
+    }
+    return fabs(a - b) <= tolerance * fmax(1, fabs(b));
+}
+
+bool shadow_outputs_agree(const struct mr_shadow_config *config, const struct mr_tensor *a,
+                          const struct mr_tensor *b)
+{
+    if (a->dtype != b->dtype || a->rank != b->rank || a->bytes != b->bytes) {
+        return false;
+    }
+    for (int i = 0; i < a->rank; i++) {
+        if (a->shape[i] != b->shape[i]) {
+            return false;
+        }
+    }
+    if (config->compare == MR_COMPARE_EQUAL || !is_float(a->dtype)) {
+        return a->bytes == 0 || memcmp(a->data, b->data, a->bytes) == 0;
+    }
+    const uint64_t count = a->bytes / mr_dtype_size(a->dtype);
+    for (uint64_t i = 0; i < count; i++) {
+        if (!is_near(element(b, i), element(a, i), config->tolerance)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static const struct mr_tensor *output_of(const struct mr_infer *r, mr_str name)
+{
+    const struct mr_version *v = r->version;
+
+    for (uint32_t i = 0; i < v->output_count; i++) {
+        if (mr_str_eq(v->outputs[i].name, name)) {
+            const struct mr_exec_output *o = mr_infer_output(r, i);
+            return o->is_set ? &o->tensor : NULL;
+        }
+    }
+    return NULL;
+}
+
+static bool agrees(const struct shadow_job *j)
+{
+    for (size_t i = 0; i < j->output_count; i++) {
+        const struct mr_tensor *t = output_of(&j->infer, j->outputs[i].name);
+        if (!t || !shadow_outputs_agree(j->shadow->config, &j->outputs[i].tensor, t)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ---- running ---- */
+
+static void start_waiting(struct shadow *s);
+
+static void finish(struct shadow_job *j)
+{
+    struct shadow *s = j->shadow;
+    const bool is_ok = j->infer.status == MR_OK;
+    const bool is_compared = is_ok && s->config->compare != MR_COMPARE_NONE;
+    const bool is_different = is_compared && !agrees(j);
+
+    if (!is_ok) {
+        mr_log(MR_LOG_DEBUG, "shadow.failed", "model=%s %s", MR_LOG_STR(s->config->target.model),
+               j->infer.err.msg);
+    }
+    mr_engine_end(&j->infer);
+    job_free(j);
+    pthread_mutex_lock(&s->mutex);
+    s->is_running = false;
+    s->stats.failed += !is_ok;
+    s->stats.compared += is_compared;
+    s->stats.different += is_different;
+    start_waiting(s);
+}
+
+static void on_done(struct mr_infer *r)
+{
+    finish(r->user);
+}
+
+/* The engine may call on_done before it returns. */
+static void start(struct shadow_job *j)
+{
+    struct mr_infer *r = &j->infer;
+
+    r->arena = &j->arena;
+    r->protocol = MR_INFER_GRPC;
+    r->on_done = on_done;
+    r->user = j;
+    const int rc = mr_engine_infer(j->shadow->engine, r, &j->args);
+    if (rc != MR_OK) {
+        /* refused, without a version any more; or done on this thread */
+        r->version = rc < 0 ? NULL : r->version;
+        finish(j);
+    }
+}
+
+/* The mutex is held, and released at the end: s may be gone then. One thread at a time starts jobs, so that one that ends at
+ * once comes back to that thread's loop instead of starting the next itself. */
+static void start_waiting(struct shadow *s)
+{
+    if (s->is_starting) {
+        pthread_mutex_unlock(&s->mutex);
+        return;
+    }
+    s->is_starting = true;
+    while (!s->is_running && !STAILQ_EMPTY(&s->queue)) {
+        struct shadow_job *j = STAILQ_FIRST(&s->queue);
+        STAILQ_REMOVE_HEAD(&s->queue, link);
+        s->waiting--;
+        s->is_running = true;
+        pthread_mutex_unlock(&s->mutex);
+        start(j);
+        pthread_mutex_lock(&s->mutex);
+    }
+    s->is_starting = false;
+    pthread_mutex_unlock(&s->mutex);
+}
+
+void shadow_run(struct shadow_job **job)
+{
+    struct shadow_job *j = *job;
+    struct shadow *s = j->shadow;
+
+    *job = NULL;
+    pthread_mutex_lock(&s->mutex);
+    if (s->is_stopping) {
+        s->waiting--;
+        s->stats.dropped++;
+        pthread_mutex_unlock(&s->mutex);
+        job_free(j);
+        return;
+    }
+    STAILQ_INSERT_TAIL(&s->queue, j, link);
+    start_waiting(s);
+}
+
+void shadow_stop(struct shadow *s)
+{
+    struct shadow_job *j;
+
+    pthread_mutex_lock(&s->mutex);
+    s->is_stopping = true;
+    while ((j = STAILQ_FIRST(&s->queue)) != NULL) {
+        STAILQ_REMOVE_HEAD(&s->queue, link);
+        s->waiting--;
+        s->stats.dropped++;
+        job_free(j);
+    }
+    pthread_mutex_unlock(&s->mutex);
+}
