@@ -124,6 +124,16 @@ static int try_fill(void)
     return write_shared(1);
 }
 
+/* Of the file that it leaves there. */
+static int try_temporary(void)
+{
+    const char *folder = getenv("TMPDIR");
+    char path[512];
+
+    snprintf(path, sizeof path, "%s/left-XXXXXX", folder ? folder : "/tmp");
+    return mkstemp(path);
+}
+
 int fault_attempt(const char *what, struct mr_err *err)
 {
     static const struct {
@@ -136,6 +146,7 @@ int fault_attempt(const char *what, struct mr_err *err)
                  {"server_memory", try_server_memory},
                  {"signal", try_signal},
                  {"files", try_files},
+                 {"temporary", try_temporary},
                  {"scribble", try_scribble},
                  {"fill", try_fill},
                  {"memory", try_memory}};

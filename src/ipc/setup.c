@@ -51,6 +51,7 @@ void mr_ipc_open_pack(struct mr_buf *b, const struct mr_ipc_open *o)
     mr_pack_u64(b, o->confine_steps);
     mr_pack_u64(b, o->memory_bytes);
     mr_pack_text(b, o->user);
+    mr_pack_text(b, o->temp_dir);
     texts_pack(b, o->write_dirs);
     mr_pack_u64(b, o->has_control);
     mr_pack_text(b, m->name);
@@ -82,6 +83,7 @@ int mr_ipc_open_unpack(mr_bytes data, struct mr_arena *arena, struct mr_ipc_open
     out->confine_steps = mr_unpack_u32(&u, UINT32_MAX);
     out->memory_bytes = mr_unpack_u64(&u);
     out->user = mr_unpack_text(&u);
+    out->temp_dir = mr_unpack_text(&u);
     out->write_dirs = texts_unpack(&u);
     out->has_control = mr_unpack_u32(&u, 1) != 0;
     m->name = mr_unpack_name(&u);

@@ -32,6 +32,21 @@ int mr_process_user_check(const char *name, struct mr_err *err)
     return user_find(name, entry, &user, err);
 }
 
+int mr_process_user_give(const char *path, const char *name, struct mr_err *err)
+{
+    char entry[ENTRY_BYTES];
+    struct passwd user;
+    int rc;
+
+    MR_TRY(user_find(name, entry, &user, err));
+    if (chown(path, user.pw_uid, user.pw_gid) < 0) {
+        rc = MR_FAIL(err, MR_E_IO, "cannot give %.300s to the user '%.64s': %s", path, name,
+                     strerror(errno));
+    }
+out:
+    return rc;
+}
+
 int mr_process_become(const char *name, struct mr_err *err)
 {
     char entry[ENTRY_BYTES];

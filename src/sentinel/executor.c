@@ -3,7 +3,10 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/log.h"
 #include "exec/exec.h"
+#include "process/confine.h"
+#include "process/folder.h"
 #include "sentinel_priv.h"
 
 #define ARENA_FIRST   4096
@@ -157,10 +160,37 @@ void sentinel_model_unref(struct process_model *m)
     }
 }
 
+/* A place for the temporary folders of its workers, if they can write nowhere else. Lock held. */
+static void temporary_begin(struct process_model *m)
+{
+    struct mr_sentinel *s = m->sentinel;
+    struct mr_err err;
+
+    mr_err_clear(&err);
+    if (!(m->open.confine_steps & mr_confine_probe() & MR_CONFINE_LANDLOCK)) {
+        return;
+    }
+    if (!s->temp_dir) {
+        mr_folder_new(&s->temp_dir, &err);
+    }
+    if (s->temp_dir) {
+        const char *path = mr_arena_printf(&m->arena, "%s/%u", s->temp_dir, s->temp_count++).ptr;
+        m->temp_dir = path && mr_folder_make(path, NULL, &err) == MR_OK ? path : NULL;
+    }
+    if (!m->temp_dir) {
+        mr_log(MR_LOG_ERROR, "worker.start", "model=%s no temporary folder: %s",
+               MR_LOG_STR(mr_str_c(m->base.model)), err.msg);
+    }
+}
+
 /* Its workers have ended. */
 static void model_leave(struct process_model *m)
 {
     struct mr_sentinel *s = m->sentinel;
+
+    if (m->temp_dir) {
+        mr_folder_remove(m->temp_dir);
+    }
 
     pthread_mutex_lock(&s->lock);
     TAILQ_REMOVE(&s->models, m, link);
@@ -461,6 +491,7 @@ int mr_sentinel_model_open(struct mr_executor **out, struct mr_sentinel *s,
     m->base.bodies = &mr_shm_bodies(m->shm)->provider;
     pthread_mutex_lock(&s->lock);
     TAILQ_INSERT_TAIL(&s->models, m, link);
+    temporary_begin(m);
     pthread_mutex_unlock(&s->lock);
     MR_TRY(reach(&m->workers[0], STEP_OPENED, err));
     MR_TRY(signature_take(m, args->may_keep_state, err));

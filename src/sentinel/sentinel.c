@@ -496,6 +496,10 @@ void mr_sentinel_free(struct mr_sentinel **io)
         mr_free(s->write_dirs[i]);
     }
     mr_free(s->write_dirs);
+    if (s->temp_dir) {
+        rmdir(s->temp_dir);
+    }
+    mr_free(s->temp_dir);
     mr_free(s->program);
     mr_free(s->user);
     mr_freep(io);

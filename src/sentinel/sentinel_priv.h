@@ -112,6 +112,7 @@ struct process_model {
     struct mr_ipc_open open; /* the load request of each of its workers */
     /* The program of its workers with arguments, terminated by NULL; NULL: millrace-worker with a small environment. */
     const char *const *command, *const *environment;
+    const char *temp_dir; /* of its workers' temporary folders, NULL: they have none */
     struct mr_loading *loading;
     struct mr_buf configured; /* packed signature of the config; len 0 = none */
     struct mr_shm *shm;
@@ -162,6 +163,8 @@ struct mr_sentinel {
     char *program;
     char *user;        /* NULL: none */
     char **write_dirs; /* terminated by NULL */
+    char *temp_dir;    /* of all workers' temporary folders, NULL: none yet; under the lock */
+    uint32_t temp_count;
     struct mr_shm_homes *homes;
     struct mr_metrics *metrics;
     struct home *home_list; /* [home_count] */

@@ -1,5 +1,6 @@
 /* One worker: its process, the steps by which it loads the model, its end, and its successor. Nothing here blocks. */
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +10,7 @@
 
 #include "base/log.h"
 #include "ipc/frame.h"
+#include "process/folder.h"
 #include "sentinel_priv.h"
 
 #define STOP_NS    (10 * MR_NS_PER_S)
@@ -264,6 +266,24 @@ static void warm_up_say(struct worker *w)
     }
 }
 
+/* Its temporary folder, which its successors have as well. NULL: it has none. */
+static const char *temporary_make(const struct worker *w, char out[PATH_MAX])
+{
+    const struct process_model *m = w->model;
+    struct mr_err err;
+
+    mr_err_clear(&err);
+    if (!m->temp_dir || snprintf(out, PATH_MAX, "%s/%u", m->temp_dir, w->index) >= PATH_MAX) {
+        return NULL;
+    }
+    if (mr_folder_make(out, m->sentinel->user, &err) < 0) {
+        mr_log(MR_LOG_ERROR, "worker.start", "model=%s worker=%u %s",
+               MR_LOG_STR(mr_str_c(m->base.model)), w->index, err.msg);
+        return NULL;
+    }
+    return out;
+}
+
 void worker_advance(struct worker *w)
 {
     struct process_model *m = w->model;
@@ -275,6 +295,8 @@ void worker_advance(struct worker *w)
     mr_buf_init(&body, MR_FRAME_MAX);
     if (w->step == STEP_NONE) {
         struct mr_ipc_open open = m->open;
+        char temporary[PATH_MAX];
+        open.temp_dir = temporary_make(w, temporary);
         open.worker = w->index;
         open.kept_count = m->kept.files.count;
         if (w->was_ready) {

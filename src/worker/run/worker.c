@@ -18,6 +18,7 @@
 #include "ipc/setup.h"
 #include "plugin/plugin.h"
 #include "process/confine.h"
+#include "process/folder.h"
 #include "process/spawn.h"
 #include "process/user.h"
 #include "serve.h"
@@ -140,12 +141,21 @@ out:
     return rc;
 }
 
+/* What the process before this one has left there goes. */
+static void temporary_begin(const struct worker *w)
+{
+    if (w->open.temp_dir) {
+        mr_folder_empty(w->open.temp_dir);
+        setenv("TMPDIR", w->open.temp_dir, 1);
+    }
+}
+
 /* Before any foreign code is loaded. */
 static int confine(struct worker *w, struct mr_err *err)
 {
     const struct mr_model_desc *m = &w->open.model;
     uint32_t steps;
-    paths list = {0};
+    paths list = {0}, written = {0};
 
     for (size_t i = 0; w->open.backend_dirs[i]; i++) {
         MR_VEC_PUSH(&list, w->open.backend_dirs[i]);
@@ -157,13 +167,19 @@ static int confine(struct worker *w, struct mr_err *err)
     MR_VEC_PUSH(&list, m->model_dir);
     MR_VEC_PUSH(&list, m->version_dir);
     MR_VEC_PUSH(&list, NULL);
-    const struct mr_confine c = {w->open.confine_steps, w->open.memory_bytes, list.at,
-                                 w->open.write_dirs};
+    for (size_t i = 0; w->open.write_dirs && w->open.write_dirs[i]; i++) {
+        MR_VEC_PUSH(&written, w->open.write_dirs[i]);
+    }
+    MR_VEC_PUSH(&written, w->open.temp_dir);
+    MR_VEC_PUSH(&written, NULL);
+    const struct mr_confine c = {w->open.confine_steps, w->open.memory_bytes, list.at, written.at};
     int rc = user_change(w, err);
     if (rc == MR_OK) {
+        temporary_begin(w);
         rc = mr_confine_self(&c, &steps, err);
     }
     MR_VEC_FINI(&list);
+    MR_VEC_FINI(&written);
     return rc;
 }
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from lib import grpcraw, repo, wait
+from lib.control import Control
 from lib.grpcraw import Grpc
 from lib.metrics import value
 from lib.rest import Rest, infer_path
@@ -309,6 +310,37 @@ def test_what_a_worker_cannot_do(fault, models, plainly, step, what):
     else:
         assert ask(free, "m", [1], {"attempt": what}).status == 500  # it became another program
         assert value(free, RESTARTS, model="m") > 0
+
+
+def test_temporary_folder(fault, models, plainly, tmp_path):
+    """Each worker has one of its own, which its next process finds empty, and which goes with the model."""
+    if "landlock" not in subprocess.run([BIN, "doctor"], capture_output=True, text=True).stdout:
+        pytest.skip("no landlock here")
+    for name in ("m", "other"):
+        fault(name)
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    server = plainly(models, "--worker-confinement=landlock", mode="explicit", env={"TMPDIR": str(folder)})
+    left = lambda: sorted(str(p.relative_to(base))[:8] for p in base.rglob("*"))
+    with Control(server) as control:
+        control.load("m").ok()
+        base, = folder.iterdir()
+        control.load("other").ok()
+        assert left() == ["0", "0/0", "1", "1/0"]
+        for _ in range(2):
+            assert "possible" in attempt(server, "temporary")
+        for path in ("1/0/new", "0/new", "new"):
+            assert "refused" in attempt(server, f"write:{base}/{path}")
+        assert left() == ["0", "0/0", "0/0/left", "0/0/left", "1", "1/0"]
+        before = pids(server, "m")
+        os.kill(before[0], signal.SIGKILL)
+        wait.until(lambda: pids(server, "m") not in ([], before), "the next process")
+        assert left() == ["0", "0/0", "1", "1/0"]
+        assert "possible" in attempt(server, "temporary")
+        control.unload("m").ok()
+        wait.equal(left, ["1", "1/0"])
+    server.stop()
+    assert not list(folder.iterdir())
 
 
 @pytest.mark.release_only("a sanitizer's own memory")

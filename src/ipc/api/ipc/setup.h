@@ -37,6 +37,7 @@ struct mr_ipc_open {
     uint32_t confine_steps;        /* MR_CONFINE_* of process/confine.h */
     uint64_t memory_bytes;         /* limit of the process, 0 = none */
     const char *user;              /* that the process switches to, NULL: none */
+    const char *temp_dir;          /* its own, which it empties first; NULL: none */
     const char *const *write_dirs; /* writable folders besides the model's, terminated by NULL */
     bool has_control; /* the worker may send CONTROL and METRIC, and has memory for metrics */
 };
