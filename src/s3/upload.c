@@ -18,7 +18,7 @@
 #define PIECES_OUT  3
 #define WORK_NS                                                                                    \
     (540 * MR_NS_PER_S) /* according to Amazon, joining a large object may take minutes */
-#define LOOKS 4
+#define LOOKS 10
 
 struct mr_s3_upload {
     struct mr_s3 *s3;

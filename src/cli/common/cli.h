@@ -25,6 +25,7 @@ int mr_cli_model(int argc, char **argv, char **env);
 int mr_cli_endpoint(int argc, char **argv, char **env);
 int mr_cli_batch(int argc, char **argv, char **env);
 int mr_cli_map(int argc, char **argv, char **env);
+int mr_cli_workflow(int argc, char **argv, char **env);
 int mr_cli_doctor(int argc, char **argv, char **env);
 int mr_cli_mlserver(int argc, char **argv, char **env);
 

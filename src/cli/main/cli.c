@@ -21,6 +21,7 @@ static const struct command commands[] = {
     {"batch", "send a table through a model on many hosts", mr_cli_batch},
     {"map", "send rows from standard input through a model on many hosts", mr_cli_map},
     {"mlserver", "run command lines of 'mlserver start' and 'mlserver infer'", mr_cli_mlserver},
+    {"workflow", "convert and draw graphs of models", mr_cli_workflow},
     {"doctor", "say what this machine has and lacks", mr_cli_doctor},
 };
 #define COMMAND_COUNT (sizeof commands / sizeof *commands)

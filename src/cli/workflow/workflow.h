@@ -1,0 +1,30 @@
+/* Shared by the files of `millrace workflow`. */
+#ifndef CLI_WORKFLOW_WORKFLOW_H
+#define CLI_WORKFLOW_WORKFLOW_H
+
+#include "base/options.h"
+#include "cli/common/remote.h"
+
+enum workflow_picture { PICTURE_TEXT, PICTURE_SVG, PICTURE_DOT };
+
+struct workflow_options {
+    const char *url;
+    struct mr_remote_access access;
+    int64_t timeout_ns;
+    int from;
+    const char *out;
+    const char *repository;
+    int picture; /* enum workflow_picture */
+};
+
+/* The verbs; `path` is the argument. */
+int workflow_import(const struct workflow_options *o, const char *path, struct mr_err *err);
+int workflow_draw(const struct workflow_options *o, const char *path, struct mr_err *err);
+
+/** The choices of --from; the first one stands for what the file says. */
+extern const char *const workflow_formats[];
+
+/** Writes `text` to a file that does not exist yet, or to standard output if `path` is NULL. */
+int workflow_put(const char *path, mr_str text, struct mr_err *err);
+
+#endif

@@ -1,0 +1,93 @@
+/* A workflow while it is made from a foreign graph, and its text. All of it is in the arena of the import. */
+#ifndef IMPORT_FLOW_H
+#define IMPORT_FLOW_H
+
+#include "base/arena.h"
+#include "emit.h"
+#include "millrace/backend.h"
+
+struct flow_tensor {
+    struct flow_tensor *next;
+    mr_str name;
+    int32_t dtype; /* MR_DTYPE_* */
+    uint32_t rank;
+    int64_t dims[MR_MAX_RANK]; /* as in config.pbtxt; -1 = any size */
+};
+
+/** A tensor of a model or op, and the tensor of the workflow that is its value. */
+struct flow_pair {
+    struct flow_pair *next;
+    mr_str of;
+    mr_str name;
+};
+
+struct flow_text {
+    struct flow_text *next;
+    mr_str text;
+};
+
+struct flow_variant {
+    struct flow_variant *next;
+    mr_str tag, model, remote;
+    int64_t weight;
+};
+
+struct flow_node {
+    struct flow_node *next;
+    mr_str name;
+    mr_str model; /* "" with variants */
+    mr_str remote;
+    int64_t version; /* -1: the newest */
+    struct flow_pair *inputs, *outputs;
+    struct flow_text *after;
+    struct flow_variant *variants;
+    mr_str shadow;
+    int64_t shadow_percent;
+    mr_str when;
+    mr_str foreach_over; /* "": once */
+    int64_t foreach_max; /* 0: no limit of its own */
+    int64_t retries;
+    int64_t timeout_ms;
+    bool skips;         /* an error leaves its outputs out */
+    bool writes_inputs; /* it may change its inputs in place */
+};
+
+struct flow_case {
+    struct flow_case *next;
+    mr_str when; /* "": else */
+    mr_str node;
+};
+
+struct flow {
+    mr_str name;
+    mr_str comment;
+    int64_t max_batch_size;
+    struct flow_tensor *inputs, *outputs;
+    struct flow_node *nodes;
+    struct flow_case *cases; /* of a switch over some of the nodes; NULL: there is none */
+    mr_str switch_name;
+};
+
+/** Appends to a list whose members begin with `next`. */
+#define FLOW_ADD(list, item)                                                                       \
+    do {                                                                                           \
+        __typeof__(list) *end_ = &(list);                                                          \
+        while (*end_) {                                                                            \
+            end_ = &(*end_)->next;                                                                 \
+        }                                                                                          \
+        *end_ = (item);                                                                            \
+    } while (0)
+
+/** NULL without a tensor of that name. */
+const struct flow_tensor *flow_tensor_find(const struct flow_tensor *list, mr_str name);
+size_t flow_tensor_count(const struct flow_tensor *list);
+/** A copy under another name at the end of *list, unless one of that name is there. False: no memory. */
+bool flow_tensor_add(struct flow_tensor **list, const struct flow_tensor *t, mr_str name,
+                     struct mr_arena *arena);
+bool flow_pair_add(struct flow_pair **list, mr_str of, mr_str name, struct mr_arena *arena);
+/** A field for each tensor: "input" or "output". */
+void flow_emit_tensors(const char *field, const struct flow_tensor *list, struct emit *e);
+/** The workflow as config.pbtxt. */
+void flow_emit(const struct flow *f, struct emit *e);
+
+#endif

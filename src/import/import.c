@@ -1,0 +1,293 @@
+/* Which format a file has, and what the readers of all formats share. */
+#include "import_priv.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define ARENA_MAX  (256u << 20)
+#define MODELS_MAX 10000u
+
+int import_no_memory(struct mr_err *err)
+{
+    return MR_FAIL(err, MR_E_EXHAUSTED, "no memory");
+}
+
+int import_add(struct mr_import *im, mr_str name, const struct emit *config, const char *model_file,
+               struct mr_err *err)
+{
+    const mr_str text = mr_buf_view(&config->buf);
+    struct mr_import_model m = {.name = mr_arena_str(&im->arena, name).ptr,
+                                .config = mr_arena_str(&im->arena, text),
+                                .model_file = model_file};
+
+    for (size_t i = 0; i < im->models.len; i++) {
+        if (mr_str_eq_c(name, im->models.at[i].name)) {
+            return MR_FAIL(err, MR_E_INVALID, "%s: two models are named '%.128s'", im->file,
+                           name.ptr);
+        }
+    }
+    if (im->models.len == MODELS_MAX || config->buf.failed) {
+        return MR_FAIL(err, MR_E_TOO_LARGE, "%s: more than %u models, or a text of 64 MiB",
+                       im->file, MODELS_MAX);
+    }
+    if (!m.name || !m.config.ptr) {
+        return import_no_memory(err);
+    }
+    MR_VEC_PUSH(&im->models, m);
+    return MR_OK;
+}
+
+int import_add_flow(struct mr_import *im, const struct flow *f, struct mr_err *err)
+{
+    struct emit e;
+
+    emit_init(&e);
+    flow_emit(f, &e);
+    const int rc = import_add(im, f->name, &e, NULL, err);
+    emit_fini(&e);
+    return rc;
+}
+
+int import_warn(struct mr_import *im, struct mr_err *err, const char *fmt, ...)
+{
+    char text[400];
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    const mr_str copy = mr_arena_str(&im->arena, mr_str_c(text));
+    if (!copy.ptr) {
+        return import_no_memory(err);
+    }
+    for (size_t i = 0; i < im->warnings.len; i++) {
+        if (mr_str_eq_c(copy, im->warnings.at[i])) {
+            return MR_OK;
+        }
+    }
+    MR_VEC_PUSH(&im->warnings, copy.ptr);
+    return MR_OK;
+}
+
+int import_signature(struct mr_import *im, mr_str model, struct signature *out, struct mr_err *err)
+{
+    int rc = signature_of(im->repository, model, &im->arena, out, err);
+
+    if (rc == MR_OK && !out->is_known) {
+        rc = import_warn(
+            im, err,
+            "the tensors of model '%.128s' are not known: INPUT and OUTPUT of type FP32 stand "
+            "for them (--model-repository names a folder with its config.pbtxt)",
+            model.ptr);
+    }
+    return rc;
+}
+
+mr_str import_tensor_name(struct mr_import *im, const struct flow *f, mr_str node, mr_str name)
+{
+    bool is_taken = flow_tensor_find(f->inputs, name) != NULL;
+
+    for (const struct flow_node *n = f->nodes; n && !is_taken; n = n->next) {
+        for (const struct flow_pair *p = n->outputs; p && !is_taken; p = p->next) {
+            is_taken = mr_str_eq(p->name, name);
+        }
+    }
+    return is_taken ? mr_arena_printf(&im->arena, "%.*s_%.*s", MR_STR_ARG(node), MR_STR_ARG(name))
+                    : name;
+}
+
+int import_check_name(const struct doc_at *at, const struct doc *value, mr_str name,
+                      struct mr_err *err)
+{
+    if (name.len == 0 || name.len > 200 || name.ptr[0] == '.' || mr_str_find(name, '/') >= 0) {
+        return DOC_FAIL(err, MR_E_INVALID, at, value, "'%.64s' is no name of a model", name.ptr);
+    }
+    return MR_OK;
+}
+
+/* ---- reading ---- */
+
+struct format {
+    const char *name;
+    int (*read)(struct mr_import *im, const struct doc *doc, struct mr_err *err);
+};
+static const struct format formats[] = {
+    {"kserve", import_kserve}, {"seldon", import_seldon}, {"ovms", import_ovms}};
+#define FORMAT_COUNT (sizeof formats / sizeof *formats)
+
+/* What the first document says of itself. */
+static const struct format *format_told(const struct doc *doc)
+{
+    const struct doc *kind = doc_get(doc, "kind");
+    const char *name = NULL;
+
+    if (kind && mr_str_eq_c(kind->text, "InferenceGraph")) {
+        name = "kserve";
+    } else if (kind &&
+               (mr_str_eq_c(kind->text, "Pipeline") || mr_str_eq_c(kind->text, "Experiment"))) {
+        name = "seldon";
+    } else if (doc_get(doc, "pipeline_config_list")) {
+        name = "ovms";
+    }
+    for (size_t i = 0; name && i < FORMAT_COUNT; i++) {
+        if (strcmp(formats[i].name, name) == 0) {
+            return &formats[i];
+        }
+    }
+    return NULL;
+}
+
+static int read_document(struct mr_import *im, mr_str text, const char *from, struct mr_err *err)
+{
+    const struct format *format = NULL;
+    struct doc *doc;
+    int rc = doc_parse(text, im->file, &im->arena, &doc, err);
+
+    for (size_t i = 0; from && i < FORMAT_COUNT; i++) {
+        format = strcmp(from, formats[i].name) == 0 ? &formats[i] : format;
+    }
+    if (rc == MR_OK && !from) {
+        format = format_told(doc);
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    if (!format) {
+        return MR_FAIL(
+            err, MR_E_UNSUPPORTED,
+            "%s:1: this is no InferenceGraph, Pipeline, Experiment or pipeline_config_list; "
+            "--from paddle|kserve|ovms|seldon says what it is",
+            im->file);
+    }
+    return format->read(im, doc, err);
+}
+
+static int check_from(const char *from, struct mr_err *err)
+{
+    bool is_known = !from || strcmp(from, "paddle") == 0;
+
+    for (size_t i = 0; i < FORMAT_COUNT; i++) {
+        is_known = is_known || strcmp(from, formats[i].name) == 0;
+    }
+    return is_known ? MR_OK
+                    : MR_FAIL(err, MR_E_INVALID,
+                              "'%.64s' is none of paddle, kserve, ovms and seldon", from);
+}
+
+int mr_import_read(struct mr_import **out, const char *path, const struct mr_import_options *o,
+                   struct mr_err *err)
+{
+    const bool is_paddle =
+        o->from ? strcmp(o->from, "paddle") == 0 : mr_str_ends(mr_str_c(path), MR_STR(".prototxt"));
+    mr_str text;
+    int rc = check_from(o->from, err);
+
+    if (rc < 0) {
+        return rc;
+    }
+    struct mr_import *im = MR_NEW(struct mr_import);
+    mr_arena_init(&im->arena, 65536, ARENA_MAX);
+    im->file = mr_arena_str(&im->arena, mr_str_c(path)).ptr;
+    im->repository = o->repository;
+    rc = import_read_file(path, &im->arena, &text, err);
+    if (rc == MR_OK) {
+        rc = is_paddle ? import_paddle(im, text, err) : read_document(im, text, o->from, err);
+    }
+    if (rc < 0) {
+        mr_import_free(&im);
+        return rc;
+    }
+    *out = im;
+    return MR_OK;
+}
+
+void mr_import_free(struct mr_import **im)
+{
+    if (*im) {
+        MR_VEC_FINI(&(*im)->models);
+        MR_VEC_FINI(&(*im)->warnings);
+        mr_arena_fini(&(*im)->arena);
+        mr_freep(im);
+    }
+}
+
+const struct mr_import_model *mr_import_model_at(const struct mr_import *im, size_t index)
+{
+    return index < im->models.len ? &im->models.at[index] : NULL;
+}
+
+const char *mr_import_warning_at(const struct mr_import *im, size_t index)
+{
+    return index < im->warnings.len ? im->warnings.at[index] : NULL;
+}
+
+/* ---- writing ---- */
+
+static int io_failed(const char *path, struct mr_err *err)
+{
+    char text[128];
+
+    return MR_FAIL(err, errno == EEXIST ? MR_E_EXISTS : MR_E_IO, "%.300s: %s", path,
+                   strerror_r(errno, text, sizeof text));
+}
+
+static int write_config(const char *path, mr_str text, struct mr_err *err)
+{
+    FILE *f = fopen(path, "wxe");
+
+    if (!f) {
+        return io_failed(path, err);
+    }
+    const bool is_written = fwrite(text.ptr, 1, text.len, f) == text.len;
+    if (fclose(f) != 0 || !is_written) {
+        return io_failed(path, err);
+    }
+    return MR_OK;
+}
+
+static int write_model(const struct mr_import_model *m, const char *folder, struct mr_err *err)
+{
+    char path[PATH_MAX], source[PATH_MAX];
+    const char *const parts[] = {"", "/1"};
+    int rc = MR_OK;
+
+    if (m->model_file && !m->model_file[0]) {
+        return MR_FAIL(err, MR_E_NOT_FOUND, "model '%.128s' has no ONNX file", m->name);
+    }
+    if (strlen(folder) + strlen(m->name) + 32 > sizeof path) {
+        return MR_FAIL(err, MR_E_INVALID, "%.300s: too long a name", folder);
+    }
+    for (size_t i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/%s%s", folder, m->name, parts[i]);
+        if (mkdir(path, 0777) != 0) {
+            return io_failed(path, err);
+        }
+    }
+    snprintf(path, sizeof path, "%s/%s/config.pbtxt", folder, m->name);
+    rc = write_config(path, m->config, err);
+    if (rc == MR_OK && m->model_file) {
+        snprintf(path, sizeof path, "%s/%s/1/model.onnx", folder, m->name);
+        if (!realpath(m->model_file, source) || symlink(source, path) != 0) {
+            rc = io_failed(m->model_file, err);
+        }
+    }
+    return rc;
+}
+
+int mr_import_write(const struct mr_import *im, const char *folder, struct mr_err *err)
+{
+    int rc = MR_OK;
+
+    if (mkdir(folder, 0777) != 0 && errno != EEXIST) {
+        return io_failed(folder, err);
+    }
+    for (size_t i = 0; i < im->models.len && rc == MR_OK; i++) {
+        rc = write_model(&im->models.at[i], folder, err);
+    }
+    return rc;
+}

@@ -1,0 +1,320 @@
+"""`millrace workflow import` and `draw`: graphs of other servers become configurations, what has no counterpart is refused."""
+import os
+import re
+import subprocess
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+MILLRACE = os.environ["MR_BIN"]
+
+
+def workflow(*args, code=0):
+    done = subprocess.run([MILLRACE, "workflow", *map(str, args)], capture_output=True, text=True, timeout=300)
+    assert done.returncode == code, f"{done.returncode}: {done.stdout}{done.stderr}"
+    return done
+
+
+def imported(tmp_path, text, *args, name="graph.yaml", code=0):
+    path = tmp_path / name
+    path.write_text(text)
+    return workflow("import", path, *args, code=code)
+
+
+def model(repository, name, inputs, outputs, batch=0):
+    """A configuration that says which tensors a model has."""
+    folder = repository / name
+    folder.mkdir(parents=True)
+    lines = [f'name: "{name}"', f"max_batch_size: {batch}"]
+    for kind, tensors in (("input", inputs), ("output", outputs)):
+        for tensor, dtype, dims in tensors:
+            lines.append(f'{kind} {{ name: "{tensor}" data_type: {dtype} dims: {list(dims)} }}')
+    (folder / "config.pbtxt").write_text("\n".join(lines))
+
+
+def flat(text):
+    return re.sub(r"\s+", " ", text)
+
+
+GRAPH = """
+apiVersion: serving.kserve.io/v1alpha1
+kind: InferenceGraph
+metadata: {name: g}
+spec:
+  nodes:
+    root:
+"""
+
+
+def test_sequence(tmp_path):
+    models = tmp_path / "models"
+    model(models, "a", [("image", "TYPE_UINT8", (-1, 3))], [("x", "TYPE_FP32", (10,))], batch=8)
+    model(models, "b", [("features", "TYPE_FP32", (10,))], [("label", "TYPE_STRING", (1,))], batch=4)
+    done = imported(tmp_path, GRAPH + """
+      routerType: Sequence
+      steps:
+      - {serviceName: a, name: one}
+      - {serviceName: b, name: two, data: $response, dependency: Hard}
+""", "--model-repository", models)
+    text = flat(done.stdout)
+    assert done.stderr == ""
+    assert 'name: "g" platform: "workflow" max_batch_size: 4' in text
+    assert 'input { name: "image" data_type: TYPE_UINT8 dims: -1 dims: 3 }' in text
+    assert 'output { name: "label" data_type: TYPE_STRING dims: 1 }' in text
+    assert 'node { name: "two" model { name: "b" } input_map { key: "features" value: "x" }' in text
+
+
+def test_switch_splitter_ensemble(tmp_path):
+    done = imported(tmp_path, GRAPH + """
+      routerType: Switch
+      steps:
+      - {nodeName: half, condition: 'parameters.fast'}
+      - {nodeName: both, condition: '[@this].#(source=="client")'}
+      - {nodeName: half, name: rest}
+    half:
+      routerType: Splitter
+      steps:
+      - {serviceName: a, weight: 20}
+      - {serviceName: b, weight: 80}
+    both:
+      routerType: Splitter
+      steps: [{serviceName: c, weight: 100}]
+""")
+    text = flat(done.stdout)
+    assert 'case { when: "present(parameter(\\"fast\\"))" node: "half" }' in text
+    assert 'case { when: "parameter(\\"source\\") == \\"client\\"" node: "both" }' in text
+    assert 'else { node: "rest" }' in text
+    assert 'variant { name: "b" model { name: "b" } weight: 80 }' in text
+    assert [line.split()[2] for line in done.stdout.splitlines() if line.startswith("# ----")] == [
+        "g-half/config.pbtxt", "g-both/config.pbtxt", "g/config.pbtxt"]
+    done = imported(tmp_path, GRAPH + """
+      routerType: Ensemble
+      steps: [{serviceName: a}, {serviceName: b, dependency: Soft}]
+""")
+    text = flat(done.stdout)
+    assert 'output { name: "a_OUTPUT"' in text and 'output { name: "b_OUTPUT"' in text
+    assert text.count("on_error: SKIP") == 1
+
+
+@pytest.mark.parametrize("steps, why", [
+    ("routerType: Sequence\n      steps: [{serviceName: a, condition: x}]", r":9: step 'a': the condition of a step of a Sequence"),
+    ("routerType: Loop\n      steps: [{serviceName: a}]", r":8: node 'root': routerType is 'Loop'"),
+    ("routerType: Sequence\n      steps: [{nodeName: root}]", r"node 'root': it leads back to itself"),
+    ("routerType: Sequence\n      steps: [{nodeName: nobody}]", r":9: step 'nobody': there is no node 'nobody'"),
+    ("routerType: Splitter\n      steps: [{serviceName: a, weight: 40}]", r"sum up to 40"),
+    ("routerType: Switch\n      steps: [{serviceName: a, condition: 'a.#(b.c>1)#'}]", r":9: step 'a': the condition .* looks into JSON"),
+    ("routerType: Sequence\n      steps: [{serviceName: a, tolerance: 1}]", r":9: node 'root': 'tolerance' has no counterpart"),
+    ("routerType: Sequence\n      steps: [{serviceUrl: 'http://x/v1/models/m:predict'}]", r"serviceUrl"),
+    ("routerType: Sequence\n      steps: [{serviceName: ../a}]", r"'\.\./a' is no name of a model"),
+    ("routerType: Sequence\n      steps: []", r"it has no steps"),
+])
+def test_refusals_of_kserve(tmp_path, steps, why):
+    done = imported(tmp_path, GRAPH + "      " + steps + "\n", code=1)
+    assert re.search(r"graph\.yaml" + (why if why.startswith(":") else ".*" + why), done.stderr), done.stderr
+    assert len(done.stderr.splitlines()) == 1 and done.stdout == ""
+
+
+def test_seldon_pipeline(tmp_path):
+    done = imported(tmp_path, """
+kind: Pipeline
+metadata: {name: join}
+spec:
+  steps:
+    - name: s1
+    - name: s2
+      triggers: [s1.outputs.OUTPUT0]
+    - name: s3
+      inputs: [s1.outputs.OUTPUT0, s2.outputs.OUTPUT1]
+      tensorMap: {s1.outputs.OUTPUT0: INPUT0, s2.outputs.OUTPUT1: INPUT1}
+  output: {steps: [s3]}
+""")
+    text = flat(done.stdout)
+    assert ('node { name: "s3" model { name: "s3" } input_map { key: "INPUT0" value: "OUTPUT0" } '
+            'input_map { key: "INPUT1" value: "OUTPUT1" }') in text
+    assert 'when: "present(`OUTPUT0`)" after: "s1"' in text
+
+
+def test_seldon_experiment(tmp_path):
+    done = imported(tmp_path, """
+kind: Experiment
+metadata: {name: ab}
+spec:
+  default: iris
+  candidates: [{name: iris, weight: 90}, {name: iris2, weight: 10}]
+  mirror: {name: iris3, percent: 5}
+""")
+    text = flat(done.stdout)
+    assert 'variant { name: "iris" model { name: "iris" } weight: 90 }' in text
+    assert 'shadow { name: "iris3" model { name: "iris3" } percent: 5 }' in text
+
+
+@pytest.mark.parametrize("spec, why", [
+    ("steps: [{name: a, inputsJoinType: any}]\n  output: {steps: [a]}", "the join 'any' has no counterpart"),
+    ("steps: [{name: a, inputs: [b]}, {name: b, inputs: [a]}]\n  output: {steps: [a]}", "it depends on itself"),
+    ("steps: [{name: a, batch: {size: 3}}]\n  output: {steps: [a]}", "'batch' has no counterpart"),
+    ("steps: [{name: a, inputs: [nobody.outputs.X]}]\n  output: {steps: [a]}", "there is no step 'nobody'"),
+    ("steps: [{name: a}]\n  output: {steps: [z]}", "there is no step 'z'"),
+])
+def test_refusals_of_seldon(tmp_path, spec, why):
+    done = imported(tmp_path, "kind: Pipeline\nmetadata: {name: p}\nspec:\n  " + spec + "\n", code=1)
+    assert re.search(r"graph\.yaml:\d+: ", done.stderr) and why in done.stderr
+
+
+def test_ovms(tmp_path):
+    done = imported(tmp_path, """
+{"model_config_list": [{"config": {"name": "face", "base_path": "/m"}}],
+ "pipeline_config_list": [{"name": "p", "inputs": ["image"], "nodes": [
+   {"name": "det", "model_name": "face", "type": "DL model", "version": 2, "demultiply_count": 16,
+    "inputs": [{"img": {"node_name": "request", "data_item": "image"}}],
+    "outputs": [{"data_item": "boxes", "alias": "crops"}]},
+   {"name": "rec", "model_name": "rec", "type": "DL model",
+    "inputs": [{"x": {"node_name": "det", "data_item": "crops"}}], "outputs": [{"data_item": "y", "alias": "y"}]},
+   {"name": "all", "model_name": "all", "type": "DL model", "gather_from_node": "det",
+    "inputs": [{"z": {"node_name": "rec", "data_item": "y"}}], "outputs": [{"data_item": "w", "alias": "w"}]}],
+  "outputs": [{"label": {"node_name": "all", "data_item": "w"}}]}]}
+""", name="config.json")
+    text = flat(done.stdout)
+    assert 'node { name: "det" model { name: "face" version: 2 }' in text
+    assert 'foreach { over: "det_crops" max: 16 }' in text and text.count("foreach") == 1
+    assert 'output_map { key: "w" value: "label" }' in text
+
+
+def test_refusals_of_ovms(tmp_path):
+    done = imported(tmp_path, """{"pipeline_config_list": [{"name": "p", "inputs": [], "nodes": [
+   {"name": "c", "type": "custom", "library_name": "x", "inputs": [], "outputs": []}], "outputs": []}]}""",
+                    name="config.json", code=1)
+    assert "config.json:2: node 'c': nodes of type 'custom' have no counterpart here" in done.stderr
+
+
+def paddle(folder, onnx=True, **files):
+    """The files of a server with two engines, one after the other."""
+    conf = folder / "conf"
+    conf.mkdir()
+    texts = {
+        "infer_service": 'port: 8010 services { name: "Digits" workflows: "w" }',
+        "workflow": '''workflows { name: "w" workflow_type: "Sequence"
+            nodes { name: "read" type: "GeneralReaderOp" }
+            nodes { name: "first" type: "GeneralInferOp" dependencies { name: "read" mode: "RO" } }
+            nodes { name: "second" type: "GeneralInferOp" dependencies { name: "first" mode: "RO" } }
+            nodes { name: "answer" type: "GeneralResponseOp" dependencies { name: "second" mode: "RO" } } }''',
+        "resource": '''model_toolkit_path: "./conf/" model_toolkit_file: "model_toolkit.prototxt"
+            general_model_path: "./conf/" general_model_file: "general_model.prototxt"
+            general_model_path: "./conf/" general_model_file: "second.prototxt"''',
+        "model_toolkit": '''engines { name: "first" type: "PADDLE_INFER" model_dir: "./first" gpu_ids: -1 }
+            engines { name: "second" type: "PADDLE_INFER" model_dir: "./second" }''',
+        "general_model": '''feed_var { name: "x0" alias_name: "image" feed_type: 1 shape: 784 }
+            fetch_var { name: "y0" alias_name: "features" fetch_type: 1 shape: 16 }''',
+        "second": '''feed_var { name: "x1" alias_name: "features" feed_type: 1 shape: 16 }
+            fetch_var { name: "y1" alias_name: "label" fetch_type: 0 shape: 1 }''',
+    }
+    texts.update(files)
+    for name, text in texts.items():
+        (conf / f"{name}.prototxt").write_text(text)
+    for engine in ("first", "second") if onnx else ():
+        (folder / engine).mkdir()
+        (folder / engine / "model.onnx").write_bytes(b"onnx")
+    return conf / "infer_service.prototxt"
+
+
+def test_paddle(tmp_path):
+    done = workflow("import", paddle(tmp_path), "-o", tmp_path / "models")
+    assert done.stderr == ""
+    assert sorted(p.name for p in (tmp_path / "models").iterdir()) == ["Digits", "first", "second", "w"]
+    assert (tmp_path / "models" / "first" / "1" / "model.onnx").read_bytes() == b"onnx"
+    text = flat((tmp_path / "models" / "w" / "config.pbtxt").read_text())
+    assert 'input { name: "image" data_type: TYPE_FP32 dims: -1 dims: 784 }' in text
+    assert 'output { name: "label" data_type: TYPE_INT64 dims: -1 dims: 1 }' in text
+    assert 'node { name: "second" model { name: "second" } input_map { key: "x1" value: "features" }' in text
+    assert 'after: "first"' in text
+    service = flat((tmp_path / "models" / "Digits" / "config.pbtxt").read_text())
+    assert 'node { name: "w" model { name: "w" } input_map { key: "image" value: "image" }' in service
+    assert workflow("import", tmp_path / "conf" / "infer_service.prototxt", "-o", tmp_path / "models", code=1)
+
+
+def test_paddle_without_onnx(tmp_path):
+    service = paddle(tmp_path, onnx=False)
+    done = workflow("import", service)
+    assert "paddle2onnx" in done.stderr and 'name: "Digits"' in done.stdout
+    done = workflow("import", service, "-o", tmp_path / "models", code=1)
+    assert "model 'first' has no ONNX file" in done.stderr
+
+
+def test_paddle_values_choose(tmp_path):
+    done = workflow("import", paddle(tmp_path, infer_service='''services { name: "S" enable_map_request_to_workflow: true
+        request_field_key: "kind" value_mapped_workflows { request_field_value: "a" workflow: "w" } }'''))
+    assert 'when: "parameter(\\"kind\\") == \\"a\\"" node: "w"' in flat(done.stdout)
+
+
+@pytest.mark.parametrize("files, why", [
+    ({"workflow": 'workflows { name: "w" workflow_type: "Sequence" nodes { name: "n" type: "GeneralCopyOp" } }'},
+     "workflow 'w': node 'n': the op 'GeneralCopyOp' has no counterpart here"),
+    ({"workflow": 'workflows { name: "w" workflow_type: "Serial" }'}, "workflow_type is 'Serial'"),
+    ({"workflow": 'workflows { name: "w" workflow_type: "Parallel" nodes { name: "first" type: "GeneralInferOp" '
+                  'dependencies { name: "nothing" mode: "RO" } } }'}, "node 'first': there is no node 'nothing'"),
+    ({"workflow": 'workflows { nmae: "w" }'}, "workflow.prototxt: line 1 column 13"),
+    ({"general_model": 'feed_var { name: "x0" feed_type: 1 shape: 3 is_lod_tensor: true } fetch_var { name: "y0" '
+                       'alias_name: "features" fetch_type: 1 shape: 16 }'}, "variable 'x0': is_lod_tensor"),
+    ({"infer_service": 'services { name: "S" workflows: "z" }'}, "service 'S': there is no workflow 'z'"),
+    ({"infer_service": 'services { name: "S" workflows: "w" merger: "mine" }'}, "the merger 'mine' has no counterpart"),
+])
+def test_refusals_of_paddle(tmp_path, files, why):
+    done = workflow("import", paddle(tmp_path, **files), code=1)
+    assert why in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_hostile_files(tmp_path):
+    assert "aliases" in imported(tmp_path, "a: &x [1]\nb: *x\n", code=1).stderr
+    assert "nested deeper than 64" in imported(tmp_path, "[" * 100000, code=1).stderr
+    assert "more than 100000 values" in imported(tmp_path, "a: [" + "1," * 200000 + "1]", code=1).stderr
+    assert "larger than 16 MiB" in imported(tmp_path, "#" * (17 << 20), code=1).stderr
+    assert "is there twice" in imported(tmp_path, "kind: a\nkind: b\n", code=1).stderr
+    assert "the file is empty" in imported(tmp_path, "", code=1).stderr
+    assert "graph.yaml:2: " in imported(tmp_path, "kind: {", code=1).stderr
+    assert "this is no InferenceGraph" in imported(tmp_path, "kind: Deployment\n", code=1).stderr
+
+
+DRAWN = """
+name: "drawn" platform: "workflow"
+input { name: "IN" data_type: TYPE_FP32 dims: 1 } output { name: "OUT" data_type: TYPE_FP32 dims: 1 }
+workflow_scheduling {
+  node { name: "a" model { name: "m" } input_map { key: "x" value: "IN" } output_map { key: "y" value: "A" } }
+  node { name: "b" op: "scale" when: "A[0] > 1" input_map { key: "x" value: "IN" } output_map { key: "y" value: "B" } }
+  node { name: "c" model { name: "m" version: 3 } input_map { key: "x" value: "A" } input_map { key: "z" value: "B" }
+         output_map { key: "y" value: "OUT" } }
+}
+"""
+
+
+def test_draw(tmp_path):
+    path = tmp_path / "config.pbtxt"
+    path.write_text(DRAWN)
+    assert workflow("draw", path).stdout == workflow("draw", tmp_path).stdout
+    lines = workflow("draw", path).stdout.splitlines()
+    assert lines[0] == "drawn" and lines[1].endswith("request  IN")
+    assert "■ a (model m)  IN → A" in lines
+    assert "■ b (op scale)  IN, A → B  [when A[0] > 1]" in lines
+    assert "■ c (model m:3)  A, B → OUT" in lines
+    dot = workflow("draw", path, "--format", "dot").stdout
+    assert dot.startswith('digraph "drawn" {') and 'n1 -> n3 [label="A"];' in dot
+    workflow("draw", path, "--format", "svg", "-o", tmp_path / "d.svg")
+    root = ElementTree.parse(tmp_path / "d.svg").getroot()
+    assert len([e for e in root.iter() if e.tag.endswith("rect")]) == 5
+    assert "exists" in workflow("draw", path, "--format", "svg", "-o", tmp_path / "d.svg", code=1).stderr.lower()
+
+
+@pytest.mark.parametrize("text, why", [
+    ('name: "m" platform: "onnxruntime_onnx"', "has neither workflow_scheduling nor ensemble_scheduling"),
+    (DRAWN.replace('value: "OUT"', 'value: "A"'), "node 'c': tensor 'A' is written by 'a' as well"),
+    (DRAWN.replace('key: "x" value: "IN"', 'key: "x" value: "OUT"', 1), "the nodes depend on each other in a circle"),
+    (DRAWN.replace('name: "b"', 'name: "a"'), "two nodes are named 'a'"),
+    ('name: "m" nodes: 3', "line 1 column 11"),
+])
+def test_what_is_not_drawn(tmp_path, text, why):
+    path = tmp_path / "config.pbtxt"
+    path.write_text(text)
+    assert why in workflow("draw", path, code=1).stderr
+
+
+def test_wrong_command_lines():
+    assert "did you mean 'import'" in workflow("imports", "x", code=2).stderr
+    assert "import takes one file" in workflow("import", code=2).stderr
