@@ -7,7 +7,7 @@ void plan_init(struct plan *p)
     p->fail_instance = -1;
     p->fail_request = -1;
     p->exit = -1;
-    snprintf(p->fail_message, sizeof p->fail_message, "failed as told");
+    snprintf(p->fail_message, sizeof p->fail_message, "failed as configured");
 }
 
 static int status_read(const char *text, int *out, struct mr_err *err)

@@ -2,7 +2,7 @@
  *
  * Small ones are copied into bytes objects. Large ones are read where they lie: the object maps their pages a second
  * time. The host uses the memory again once the execution has ended; what Python still refers to then is copied
- * behind the same addresses, so that an array that a model keeps does not change. Thread: holder of the GIL. */
+ * to the same addresses, so that an array that a model keeps does not change. Thread: holder of the GIL. */
 #ifndef PYTHON_MEMORY_H
 #define PYTHON_MEMORY_H
 

@@ -126,7 +126,7 @@ static PyObject *io_list(const struct mr_io_desc *list, uint32_t count)
     return out;
 }
 
-/* Tells Python the order of inputs and outputs. */
+/* Passes the order of inputs and outputs to Python. */
 static int names_settle(struct model *m, const struct mr_signature *s)
 {
     PyObject *inputs = io_list(s->inputs, s->input_count);

@@ -1,4 +1,4 @@
-/* What Python is told of an execution. Thread: holder of the GIL. */
+/* An execution as Python sees it. Thread: holder of the GIL. */
 #ifndef PYTHON_REQUESTS_H
 #define PYTHON_REQUESTS_H
 

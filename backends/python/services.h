@@ -19,7 +19,7 @@ PyObject *services_new(const struct mr_host *host);
  *  keeps it. *out: borrowed from the handle. NULL: an exception is set. Thread: holder of the GIL. */
 PyObject *run_new(struct mr_exec *exec, const struct output_desc *descs, struct run **out);
 /** The execution is about to get its outputs and to end: services refuse its handle from now on. Waits for calls that are
- *  just beginning. Thread: holder of the GIL, which others may have meanwhile. */
+ *  just beginning. Thread: holder of the GIL, which others may take while this waits. */
 void run_close(struct run *r);
 
 #endif

@@ -97,13 +97,13 @@ void *trees_symbol(void *library, const char *name, struct mr_err *err)
     return found;
 }
 
-/* Behind "[time] /path/of/file.cc:line: ", with which XGBoost begins. */
+/* The text after "[time] /path/of/file.cc:line: ", with which XGBoost begins. */
 static const char *without_place(const char *said)
 {
-    const char *behind = said[0] == '[' ? strstr(said, "] ") : NULL;
-    const char *colon = behind ? strstr(behind, ": ") : NULL;
+    const char *after = said[0] == '[' ? strstr(said, "] ") : NULL;
+    const char *colon = after ? strstr(after, ": ") : NULL;
 
-    return colon && !memchr(behind + 2, ' ', (size_t)(colon - behind - 2)) ? colon + 2 : said;
+    return colon && !memchr(after + 2, ' ', (size_t)(colon - after - 2)) ? colon + 2 : said;
 }
 
 int trees_fail(struct mr_err *err, int status, const char *what, const char *said)

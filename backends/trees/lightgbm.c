@@ -51,7 +51,7 @@ int trees_bind(void *library, char *version, size_t room, struct mr_err *err)
         }
         memcpy(functions[i].to, &found, sizeof found);
     }
-    snprintf(version, room, "LightGBM"); /* the library does not tell its version */
+    snprintf(version, room, "LightGBM"); /* the library does not report its version */
     return MR_OK;
 }
 

@@ -85,7 +85,7 @@ static int io_fail(const char *path, struct mr_err *err)
                            "cannot read the model file '%s': %s", path, strerror(errno));
 }
 
-/* The whole file and a zero behind it. */
+/* The whole file, followed by a zero. */
 static int file_read(const char *path, char **out, size_t *out_bytes, struct mr_err *err)
 {
     FILE *f = fopen(path, "rbe");

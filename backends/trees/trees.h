@@ -66,9 +66,9 @@ extern const char trees_wheel[];
 /** Finds the functions of an opened library, and writes its version. Thread: init. */
 int trees_bind(void *library, char *version, size_t room, struct mr_err *err);
 
-/** Opens the content of a model's file, behind which a byte is 0, in a model that is all zero but for is_mlserver: sets
+/** Opens the content of a model's file, which a zero byte follows, in a model that is all zero but for is_mlserver: sets
  *  booster, the input's type and features (input_dims[1]), columns and settings, and adds outputs. Thread: a loader. On
- *  failure nothing is left behind. */
+ *  failure nothing is left. */
 int trees_open(struct trees_model *m, const char *content, size_t bytes, struct mr_err *err);
 void trees_close(struct trees_model *m);
 

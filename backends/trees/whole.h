@@ -9,7 +9,7 @@
  *  beyond the end, and no container is deeper than 64. What the value says is not judged. Thread: any. */
 int whole_ubjson(const void *data, size_t bytes);
 
-/** The text of LightGBM's files, behind which a byte is 0: whether each tree is where the head says, up to the last one.
+/** The text of LightGBM's files, which a zero byte follows: whether each tree is where the head says, up to the last one.
  *  What the trees say is not judged. Thread: any. */
 int whole_lightgbm(const char *text, size_t bytes);
 

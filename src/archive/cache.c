@@ -23,7 +23,7 @@
 #include "base/vec.h"
 
 #define KEY_MOST  200
-#define PAUSE_NS  20000000 /* between looks at a lock that another maker has */
+#define PAUSE_NS  20000000 /* between tries to get a lock that another maker has */
 #define LOCK      ".lock"
 #define PART      ".part"
 #define MEMO_MOST 4096
@@ -301,7 +301,7 @@ static void kept_read(const struct mr_cache *c, kept_vec *all)
     }
 }
 
-/* True: nobody used it, and it is gone. A folder that is being removed has no name that counts. */
+/* True: it was not in use, and it is gone. A folder that is being removed has no name that counts. */
 static bool place_remove(const struct mr_cache *c, const char *name)
 {
     char path[PATH_ROOM], part[PATH_ROOM], lock[PATH_ROOM];
@@ -405,7 +405,7 @@ static int place_use(const struct place *p, struct mr_err *err)
     return fd;
 }
 
-/* Makes the folder, if nobody else does; *out: its lock, or -1. */
+/* Makes the folder, if no one else does; *out: its lock, or -1. */
 static int place_try(const struct mr_cache *c, const struct place *p,
                      const struct mr_cache_maker *maker, int *out, struct mr_err *err)
 {

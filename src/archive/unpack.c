@@ -3,7 +3,7 @@
  * libarchive reads; the files are made here, with descriptors: each part of a path is opened by openat without following
  * links, so that an entry is never written through a link that the archive has made before. Links are made as the archive
  * has them, and when everything is there each is resolved: one that leads out fails the archive, one that leads to nothing is
- * removed. Nobody uses the folder until then. Names in the archive are judged before anything is made of them.
+ * removed. The folder is not in use until then. Names in the archive are judged before anything is made of them.
  *
  * The formats that are read are tar and zip, the compressions gzip and zstd; libarchive's programs for others are not
  * asked for. */

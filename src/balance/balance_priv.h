@@ -40,7 +40,7 @@
 #define RATE_WEIGHT         0.02 /* of an answer; more while there are few */
 #define RATE_PRIOR          6    /* answers that a new host is given in advance */
 #define RATE_READMITTED     0.5
-#define RATE_RECOVERED      0.9 /* ejections are forgotten */
+#define RATE_RECOVERED      0.9 /* ejections do not count any more */
 #define EJECT_NS            (30 * MR_NS_PER_S)
 #define EJECT_MAX_NS        (300 * MR_NS_PER_S)
 #define STALL_MIN_NS        (MR_NS_PER_S / 2)

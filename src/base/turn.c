@@ -122,7 +122,7 @@ bool mr_turn_pause(struct mr_turn *t)
     if (t->status == MR_OK && mr_now_ns() >= t->until_ns) {
         switch_out(t->stack, false);
     }
-    t->left = t->status == MR_OK ? MR_TURN_LOOK : 0;
+    t->left = t->status == MR_OK ? MR_TURN_STEP : 0;
     return t->status == MR_OK;
 }
 
@@ -132,7 +132,7 @@ bool mr_turn_copy(void *to, const void *from, size_t n)
 
     for (size_t at = 0; at < n; at += step) {
         memcpy((char *)to + at, (const char *)from + at, MR_MIN(step, n - at));
-        if (!mr_turn_spend(MR_TURN_LOOK)) {
+        if (!mr_turn_spend(MR_TURN_STEP)) {
             return false;
         }
     }
@@ -241,7 +241,7 @@ static bool take_turn(struct mr_turn *t, int64_t until_ns)
         t->stack->is_idle = false;
     }
     t->until_ns = until_ns;
-    t->left = t->status == MR_OK ? MR_TURN_LOOK : 0;
+    t->left = t->status == MR_OK ? MR_TURN_STEP : 0;
     switch_in(t->stack);
     if (!t->stack->is_idle) {
         return false;

@@ -4,7 +4,7 @@
 #include "base/turn.h"
 #include "base_priv.h"
 
-#define LOOK_BYTES ((size_t)16 * 1024)
+#define STEP_BYTES ((size_t)16 * 1024)
 
 static bool is_tail(uint8_t c)
 {
@@ -68,12 +68,12 @@ size_t mr_utf8_whole(mr_str s)
 
 bool mr_utf8_valid(mr_str s)
 {
-    size_t look = s.len > LOOK_BYTES ? s.len - LOOK_BYTES : 0; /* as s.len */
+    size_t step_end = s.len > STEP_BYTES ? s.len - STEP_BYTES : 0; /* as s.len */
 
     while (s.len > 0) {
-        if (s.len < look) {
-            look = s.len > LOOK_BYTES ? s.len - LOOK_BYTES : 0;
-            if (!mr_turn_spend(LOOK_BYTES)) {
+        if (s.len < step_end) {
+            step_end = s.len > STEP_BYTES ? s.len - STEP_BYTES : 0;
+            if (!mr_turn_spend(STEP_BYTES)) {
                 return false;
             }
         }

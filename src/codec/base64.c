@@ -2,7 +2,7 @@
 #include "base/turn.h"
 #include "codec/json.h"
 
-#define LOOK_BYTES                                                                                 \
+#define STEP_BYTES                                                                                 \
     ((size_t)8 * 1024) /* multiple of four: text decoded between two calls of mr_turn_spend */
 
 static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -44,7 +44,7 @@ bool mr_base64_decode(mr_str s, uint8_t *out, size_t *out_len)
     for (size_t at = 0; at < s.len; at += 4) {
         const char *p = s.ptr + at;
         int digits = 4;
-        if (at % LOOK_BYTES == 0 && !mr_turn_spend(LOOK_BYTES * 2)) {
+        if (at % STEP_BYTES == 0 && !mr_turn_spend(STEP_BYTES * 2)) {
             return false;
         }
         if (at + 4 == s.len && p[3] == '=') {

@@ -17,7 +17,7 @@ struct fill {
     uint64_t count;
 };
 
-#define FILL_LOOK 512 /* elements read between two calls of mr_turn_spend */
+#define FILL_STEP 512 /* elements read between two calls of mr_turn_spend */
 
 typedef int(fill_run_fn)(struct fill *f);
 
@@ -74,7 +74,7 @@ static inline bool run_continues(const char **io_p, const char *end)
             }                                                                                      \
             count++;                                                                               \
         } while (run_continues(&p, end) &&                                                         \
-                 (count % FILL_LOOK != 0 || json_spend(j, (uint64_t)8 * FILL_LOOK)));              \
+                 (count % FILL_STEP != 0 || json_spend(j, (uint64_t)8 * FILL_STEP)));              \
         j->pos = p;                                                                                \
         f->count = count;                                                                          \
         return j->status;                                                                          \

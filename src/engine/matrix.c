@@ -7,7 +7,7 @@
 #include "engine/wire.h"
 #include "tensor/tensor.h"
 
-#define LOOK 1024 /* elements without a look at the turn */
+#define STEP 1024 /* elements between calls of mr_turn_spend */
 
 /* Elements [0, n) of a type, as doubles, which hold all numbers of the others but the largest of 64 bits. */
 #define READ(type, value)                                                                          \
@@ -57,10 +57,10 @@ static int convert(struct mr_tensor *t, int dtype, uint64_t elements, uint8_t *t
     const size_t from_size = mr_dtype_size(t->dtype);
     const size_t to_size = mr_dtype_size(dtype);
     const uint8_t *from = t->data;
-    double part[LOOK];
+    double part[STEP];
 
-    for (uint64_t i = 0; i < elements; i += LOOK) {
-        const size_t n = (size_t)MR_MIN(elements - i, LOOK);
+    for (uint64_t i = 0; i < elements; i += STEP) {
+        const size_t n = (size_t)MR_MIN(elements - i, STEP);
         if (!mr_turn_spend((uint64_t)n * (from_size + to_size))) {
             return MR_FAIL(err, MR_E_CANCELLED, "ended");
         }

@@ -101,7 +101,7 @@ static void run_done(struct mr_mail *mail)
     q->done(q);
 }
 
-static void tell(struct mr_resolve *q)
+static void report(struct mr_resolve *q)
 {
     if (!q->reply_loop->post) {
         q->done(q);
@@ -131,7 +131,7 @@ void mr_engine_resolved(struct mr_engine_wait **wait, int status, const struct m
     if (status < 0 && err) {
         q->err = *err;
     }
-    tell(q);
+    report(q);
 }
 
 void resolve_drain(struct mr_engine *e)
@@ -150,7 +150,7 @@ void resolve_drain(struct mr_engine *e)
         if (q) {
             q->status = MR_FAIL(&q->err, MR_E_UNAVAILABLE,
                                 "the server is exiting, and the model is not loaded");
-            tell(q);
+            report(q);
         }
     } while (q);
 }
@@ -210,13 +210,13 @@ int mr_engine_resolve(struct mr_engine *e, const struct mr_reply_loop *reply_loo
     rc = resolver->resolve(resolver->ctx, model, version, w, err);
     pthread_mutex_lock(&e->mutex);
     /* Without a request, a drain has answered it in the meantime through q->done, whatever the resolver returned. */
-    const bool is_told = !w->q;
-    if (rc != MR_PENDING && !is_told) {
+    const bool has_answer = !w->q;
+    if (rc != MR_PENDING && !has_answer) {
         resolve_detach(e, q);
     }
     wait_unref(w, rc == MR_PENDING ? 1 : 2);
     pthread_mutex_unlock(&e->mutex);
-    if (rc == MR_PENDING || is_told) {
+    if (rc == MR_PENDING || has_answer) {
         return MR_PENDING;
     }
     return rc == MR_OK ? mr_engine_find(e, reply_loop, model, version, out, err) : rc;

@@ -4,7 +4,7 @@
 
 #include "exec/exec.h"
 
-/* Every wanted output (`wanted` NULL: all) is set, and strings are well formed. Errors: MR_E_INTERNAL naming the
+/* Every wanted output (`wanted` NULL: all) is set, and strings are valid. Errors: MR_E_INTERNAL naming the
  * output. */
 int exec_outputs_complete(const struct mr_exec_outputs *o, const uint8_t *wanted,
                           struct mr_err *err);

@@ -159,7 +159,7 @@ int64_t mr_ipc_exec_write(struct mr_shm *p, struct mr_shm_slot *s, const struct 
     struct writer w = {s->message + ALIGN_BYTES, s->message_cap - ALIGN_BYTES, 0, 0, p};
     struct mr_block *block = NULL;
 
-    _Static_assert(sizeof h <= ALIGN_BYTES, "the body is behind it");
+    _Static_assert(sizeof h <= ALIGN_BYTES, "the body follows");
     put_body(&w, exec);
     *out_bytes = ALIGN_BYTES + w.at;
     if (w.at > w.cap) {

@@ -25,7 +25,7 @@ struct reply {
 };
 
 _Static_assert(sizeof(struct reply) <= MR_IPC_REPLY_BYTES, "reserved for it");
-_Static_assert(MR_IPC_REPLY_BYTES % ALIGN_BYTES == 0, "outputs are behind it");
+_Static_assert(MR_IPC_REPLY_BYTES % ALIGN_BYTES == 0, "the outputs follow");
 
 /* ---- the worker's side ---- */
 

@@ -10,7 +10,7 @@
 #include "oip_priv.h"
 
 #define CLASSIFY_ELEMENTS_MAX 1000000
-#define LOOK_ELEMENTS         512 /* compared without a look at the turn */
+#define STEP_ELEMENTS         512 /* compared between calls of mr_turn_spend */
 
 struct candidate {
     uint64_t key;
@@ -105,9 +105,9 @@ static void heap_sink(struct candidate *heap, size_t len, size_t at)
     }
 }
 
-static bool look(uint64_t i)
+static bool check(uint64_t i)
 {
-    return i % LOOK_ELEMENTS != 0 || mr_turn_spend((uint64_t)16 * LOOK_ELEMENTS);
+    return i % STEP_ELEMENTS != 0 || mr_turn_spend((uint64_t)16 * STEP_ELEMENTS);
 }
 
 /* The k best of n elements from `begin` on, best first. k <= n. False: the turn was ended. */
@@ -121,7 +121,7 @@ static bool row_select(int dtype, const void *data, uint64_t begin, uint64_t n,
         heap_sink(heap, k, i);
     }
     for (uint64_t i = k; i < n && k > 0; i++) {
-        if (!look(i)) {
+        if (!check(i)) {
             return false;
         }
         struct candidate c = {key_at(dtype, data, begin + i), i};
@@ -131,7 +131,7 @@ static bool row_select(int dtype, const void *data, uint64_t begin, uint64_t n,
         }
     }
     for (size_t left = k; left > 1; left--) {
-        if (!look(left)) {
+        if (!check(left)) {
             return false;
         }
         struct candidate worst = heap[0];

@@ -5,7 +5,7 @@
  * once to store. One packed run of floats is used where it lies, if it is aligned. Any thread. */
 #include "pb_read.h"
 
-#define LOOK_BYTES ((size_t)16 * 1024) /* read without a look at the turn */
+#define STEP_BYTES ((size_t)16 * 1024) /* read between calls of mr_turn_spend */
 
 /* The field of InferTensorContents that holds each data type, and what it is made of. */
 enum element_form { FORM_NONE, FORM_VARINT, FORM_FIXED, FORM_BYTES };
@@ -58,12 +58,12 @@ static int walk_next(struct walk *w, struct mr_pb_field *out)
 static uint64_t varints_count(mr_bytes packed)
 {
     uint64_t n = 0;
-    for (size_t begin = 0; begin < packed.len; begin += LOOK_BYTES) {
-        size_t end = MR_MIN(packed.len, begin + LOOK_BYTES);
+    for (size_t begin = 0; begin < packed.len; begin += STEP_BYTES) {
+        size_t end = MR_MIN(packed.len, begin + STEP_BYTES);
         for (size_t i = begin; i < end; i++) {
             n += packed.ptr[i] < 0x80;
         }
-        if (!mr_turn_spend(LOOK_BYTES)) {
+        if (!mr_turn_spend(STEP_BYTES)) {
             return n; /* what comes next asks again */
         }
     }
@@ -179,11 +179,11 @@ static int varint_store(struct store *s, uint64_t v)
 
 static int packed_store(struct store *s, mr_bytes packed)
 {
-    const uint8_t *look = packed.ptr;
+    const uint8_t *spend_at = packed.ptr;
     while (packed.len > 0) {
-        if (packed.ptr >= look) {
-            look = packed.ptr + MR_MIN(LOOK_BYTES / 4, packed.len);
-            if (!mr_turn_spend(LOOK_BYTES)) {
+        if (packed.ptr >= spend_at) {
+            spend_at = packed.ptr + MR_MIN(STEP_BYTES / 4, packed.len);
+            if (!mr_turn_spend(STEP_BYTES)) {
                 return mr_oip_ended(s->r->err);
             }
         }

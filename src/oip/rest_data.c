@@ -62,7 +62,7 @@ static int size_check(struct mr_rest_reader *r, const struct mr_oip_tensor *t, u
         (unsigned long long)r->max_json_bytes, r->size_option);
 }
 
-#define NARROW_LOOK 4096 /* elements without a look at the turn */
+#define NARROW_STEP 4096 /* elements between calls of mr_turn_spend */
 
 /* FP16 and BF16 are read as floats and narrowed in place: element i is read at 4i and written at 2i. */
 static bool narrow(int dtype, void *data, uint64_t n)
@@ -70,7 +70,7 @@ static bool narrow(int dtype, void *data, uint64_t n)
     const char *from = data;
     char *to = data;
     for (uint64_t i = 0; i < n; i++) {
-        if (i % NARROW_LOOK == 0 && !mr_turn_spend((uint64_t)4 * NARROW_LOOK)) {
+        if (i % NARROW_STEP == 0 && !mr_turn_spend((uint64_t)4 * NARROW_STEP)) {
             return false;
         }
         float f;

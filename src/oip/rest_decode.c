@@ -291,7 +291,7 @@ static int response_read(struct mr_rest_reader *r, struct response_parts *p)
     }
     if (r->binary.len > 0) {
         return MR_FAIL(r->err, MR_E_INVALID,
-                       "unexpected additional output data behind the last output");
+                       "unexpected additional output data after the last output");
     }
     return MR_OK;
 }

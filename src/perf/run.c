@@ -10,7 +10,7 @@
 #include "interval.h"
 #include "worker.h"
 
-#define LOOK_NS  (100 * MR_NS_PER_MS)
+#define POLL_NS  (100 * MR_NS_PER_MS)
 #define GRACE_NS MR_NS_PER_S
 
 struct team {
@@ -195,7 +195,7 @@ static void watch(struct team *t)
         }
         stop_early(t, now);
     } while (!wait_count(&t->run, &t->run.finished, t->started,
-                         MR_MIN(now + LOOK_NS, t->second_ns + MR_NS_PER_S)) &&
+                         MR_MIN(now + POLL_NS, t->second_ns + MR_NS_PER_S)) &&
              now < mr_ns_after(t->run.end_ns, patience));
 }
 

@@ -99,7 +99,7 @@ static void deal_flights(struct perf_worker *w)
     }
 }
 
-static void tell_connected(struct perf_worker *w, int rc, const struct mr_err *err)
+static void report_connected(struct perf_worker *w, int rc, const struct mr_err *err)
 {
     struct perf_run *run = w->run;
 
@@ -126,9 +126,9 @@ static void on_greeted(void *ctx, int rc, const struct mr_err *err,
     }
     if (rc < 0 && !response) {
         w->is_over = true;
-        tell_connected(w, rc, err);
+        report_connected(w, rc, err);
     } else if (w->greeting == 0 && w->greeted == w->conns.len) {
-        tell_connected(w, MR_OK, NULL);
+        report_connected(w, MR_OK, NULL);
     } else {
         greet(w);
     }

@@ -128,7 +128,7 @@ void *perf_worker_main(void *arg);
 void perf_worker_fini(struct perf_worker *w);
 /** Opens one more connection, with its flights. Errors: MR_E_INVALID (address). */
 int perf_worker_connect(struct perf_worker *w, struct mr_err *err);
-/** Tells the run, once, that everything was sent and answered, or is about to be given up. */
+/** Reports to the run, once, that everything was sent and answered, or is about to be given up. */
 void perf_worker_finished(struct perf_worker *w);
 
 /* ---- flight.c ---- */

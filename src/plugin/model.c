@@ -89,13 +89,13 @@ static struct mr_model_memory model_memory(const struct mr_executor *e)
 {
     const struct mr_plugin_model *m = mr_plugin_model_of(e);
     struct mr_model_memory known = {.reason = ""};
-    const struct mr_model_memory *told =
+    const struct mr_model_memory *reported =
         m->plugin->table.model_memory ? m->plugin->table.model_memory(m->model) : NULL;
 
-    if (told && told->size >= sizeof known) {
-        known = *told;
+    if (reported && reported->size >= sizeof known) {
+        known = *reported;
         known.size = sizeof known;
-        known.reason = told->reason ? told->reason : "";
+        known.reason = reported->reason ? reported->reason : "";
     }
     return known;
 }

@@ -184,7 +184,7 @@ static bool is_file(const char *path)
 static int library_find(char path[PATH_MAX], mr_str name, const char *const *dirs, size_t dir_count,
                         struct mr_err *err)
 {
-    char looked[300] = "";
+    char searched[300] = "";
     size_t used = 0;
     for (size_t d = 0; d < dir_count; d++) {
         for (size_t f = 0; f < 2; f++) {
@@ -196,13 +196,13 @@ static int library_find(char path[PATH_MAX], mr_str name, const char *const *dir
                 return MR_OK;
             }
         }
-        int n = snprintf(looked + used, sizeof looked - used, "%s%s", d ? ", " : "", dirs[d]);
-        used += n > 0 ? MR_MIN((size_t)n, sizeof looked - used - 1) : 0;
+        int n = snprintf(searched + used, sizeof searched - used, "%s%s", d ? ", " : "", dirs[d]);
+        used += n > 0 ? MR_MIN((size_t)n, sizeof searched - used - 1) : 0;
     }
     return MR_FAIL(err, MR_E_NOT_FOUND,
                    "backend '%.*s': no libmillrace_%.*s.so in %s (nor in a folder '%.*s' there)",
                    MR_STR_ARG(name), MR_STR_ARG(name),
-                   looked[0] ? looked : "any directory (none given)", MR_STR_ARG(name));
+                   searched[0] ? searched : "any directory (none given)", MR_STR_ARG(name));
 }
 
 static int name_check(mr_str name, struct mr_err *err)

@@ -117,9 +117,9 @@ static const int refused[] = {
 };
 #define REFUSED (sizeof refused / sizeof *refused)
 
-/* Calls about a process, or one of its threads, by their argument with its number. Threads of its own that are not the
- * calling one cannot be told from others, so these are refused as well. The CPUs and the scheduling class of others can be
- * changed, as pthread_create sets them for new threads. */
+/* Calls about a process, or one of its threads, by their argument with its number. Other threads of the caller
+ * cannot be distinguished from those of other processes, so these are refused as well. The CPUs and the scheduling class
+ * of others can be changed, as pthread_create sets them for new threads. */
 static const struct {
     int call;
     unsigned argument;

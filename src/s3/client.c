@@ -25,7 +25,7 @@
 #define TIMEOUT_NS       (30 * MR_NS_PER_S)
 #define SLOWEST_BYTES_S  (128 << 10) /* a connection that is slower counts as broken */
 #define ANSWER_MOST      (80 << 20)
-#define LOOK_EVERY_NS    (200 * MR_NS_PER_MS)
+#define POLL_NS          (200 * MR_NS_PER_MS)
 #define CONNECTIONS      16
 
 struct s3_call {
@@ -70,7 +70,7 @@ struct mr_s3 {
     void (*on_trouble)(void *ctx, const char *text);
     bool (*is_stopped)(void *ctx);
     void *ctx;
-    struct mr_timer look;        /* checks is_stopped; runs while there are calls */
+    struct mr_timer poll_timer;  /* checks is_stopped; runs while there are calls */
     _Atomic int64_t patience_ns; /* relaxed, as is_hurried: they order nothing */
     _Atomic bool is_hurried;     /* patience was set */
     struct mr_tls_client *tls;
@@ -131,7 +131,7 @@ static void call_end(struct s3_call *c, int rc, const struct mr_err *err)
     mr_timer_stop(&c->timer);
     TAILQ_REMOVE(&s->calls, c, link);
     if (TAILQ_EMPTY(&s->calls)) {
-        mr_timer_stop(&s->look);
+        mr_timer_stop(&s->poll_timer);
     }
     c->rc = rc;
     if (rc < 0) {
@@ -153,7 +153,7 @@ static void on_pause_over(struct mr_timer *t)
     attempt(MR_CONTAINER_OF(t, struct s3_call, timer));
 }
 
-static void trouble_tell(struct s3_call *c, const struct mr_err *err)
+static void trouble_report(struct s3_call *c, const struct mr_err *err)
 {
     struct mr_s3 *s = c->s3;
     const int64_t now_ns = mr_now_ns();
@@ -190,7 +190,7 @@ static void call_failed(struct s3_call *c, int64_t after_ns, const struct mr_err
         return;
     }
     if (c->attempts > 1) { /* a single failure is normal: a kept connection was closed */
-        trouble_tell(c, err);
+        trouble_report(c, err);
     }
     mr_timer_start(s->loop, &c->timer, MR_MIN(MR_MAX(pause_ns, after_ns), left), 0, on_pause_over);
 }
@@ -423,7 +423,7 @@ static void answered(struct s3_call *c, int64_t after_ns)
 static void on_done(void *ctx, int rc, const struct mr_err *err, const struct mr_client_response *r)
 {
     struct s3_call *c = ctx;
-    struct mr_err told;
+    struct mr_err cause;
 
     c->is_sent = false;
     if (c->is_ended) { /* cancelled before */
@@ -434,13 +434,14 @@ static void on_done(void *ctx, int rc, const struct mr_err *err, const struct mr
         answered(c, answer_take(c, r));
         return;
     }
-    mr_err_set(&told, MR_E_UNAVAILABLE, MR_HERE, "s3://%s/%.200s: %s", c->bucket, c->key, err->msg);
+    mr_err_set(&cause, MR_E_UNAVAILABLE, MR_HERE, "s3://%s/%.200s: %s", c->bucket, c->key,
+               err->msg);
     if (rc == MR_E_UNAVAILABLE || rc == MR_E_DEADLINE || rc == MR_E_INVALID ||
         rc == MR_E_EXHAUSTED) {
-        call_failed(c, 0, &told);
+        call_failed(c, 0, &cause);
     } else {
-        told.status = rc;
-        call_end(c, rc, &told);
+        cause.status = rc;
+        call_end(c, rc, &cause);
     }
 }
 
@@ -480,7 +481,7 @@ static void call_hurry(struct s3_call *c)
 
 static void on_check(struct mr_timer *t)
 {
-    struct mr_s3 *s = MR_CONTAINER_OF(t, struct mr_s3, look);
+    struct mr_s3 *s = MR_CONTAINER_OF(t, struct mr_s3, poll_timer);
 
     if (s->is_stopped(s->ctx)) {
         cancel_all(s);
@@ -497,7 +498,7 @@ static void call_start(struct mr_mail *mail)
     struct s3_call *c = MR_CONTAINER_OF(mail, struct s3_call, mail);
 
     if (c->s3->is_stopped && TAILQ_EMPTY(&c->s3->calls)) {
-        mr_timer_start(c->s3->loop, &c->s3->look, LOOK_EVERY_NS, LOOK_EVERY_NS, on_check);
+        mr_timer_start(c->s3->loop, &c->s3->poll_timer, POLL_NS, POLL_NS, on_check);
     }
     TAILQ_INSERT_TAIL(&c->s3->calls, c, link);
     if (c->s3->is_cancelled) {

@@ -303,11 +303,11 @@ static int endpoint_find(struct s3_config *c, const struct mr_s3_options *o,
 static int region_find(struct s3_config *c, const struct mr_s3_options *o, const struct s3_files *f,
                        struct mr_err *err)
 {
-    const char *told = o->region              ? o->region
-                       : s3_env("AWS_REGION") ? s3_env("AWS_REGION")
-                                              : s3_env("AWS_DEFAULT_REGION");
+    const char *given = o->region              ? o->region
+                        : s3_env("AWS_REGION") ? s3_env("AWS_REGION")
+                                               : s3_env("AWS_DEFAULT_REGION");
 
-    c->region = told ? copy(told) : files_find(f, "region");
+    c->region = given ? copy(given) : files_find(f, "region");
     if (!c->region) {
         c->region = copy("us-east-1");
     }
@@ -326,20 +326,20 @@ static int sts_find(struct s3_config *c, const struct s3_files *f, struct mr_err
     const char *text = s3_env("AWS_ENDPOINT_URL_STS") ? s3_env("AWS_ENDPOINT_URL_STS")
                        : s3_env("AWS_ENDPOINT_URL")   ? s3_env("AWS_ENDPOINT_URL")
                                                       : of_profile;
-    struct s3_config told = {0};
+    struct s3_config given = {0};
     struct mr_buf url;
-    int rc = text ? endpoint_take(&told, text, err) : MR_OK;
+    int rc = text ? endpoint_take(&given, text, err) : MR_OK;
 
     mr_buf_init(&url, 0);
     if (text && rc == MR_OK) {
-        mr_buf_printf(&url, "http%s://%s", told.is_tls ? "s" : "", told.host);
+        mr_buf_printf(&url, "http%s://%s", given.is_tls ? "s" : "", given.host);
     } else {
         mr_buf_printf(&url, "https://sts.%s.amazonaws.com%s", c->region,
                       strncmp(c->region, "cn-", 3) == 0 ? ".cn" : "");
     }
     c->sts = mr_strndup(url.ptr, url.len);
     mr_buf_fini(&url);
-    mr_free(told.host);
+    mr_free(given.host);
     mr_free(of_profile);
     return rc;
 }

@@ -46,7 +46,7 @@ int mr_s3_head(struct mr_s3 *s, struct mr_s3_place at, struct mr_s3_object *out,
     int rc = head(s, at, &a, err);
 
     if (rc == MR_OK && !a.etag[0]) {
-        rc = MR_FAIL(err, MR_E_INVALID, "s3://%.*s/%.*s: the storage tells no ETag of it",
+        rc = MR_FAIL(err, MR_E_INVALID, "s3://%.*s/%.*s: the storage gives no ETag for it",
                      MR_STR_ARG(at.bucket), MR_STR_ARG(at.key));
     }
     if (rc == MR_OK) {

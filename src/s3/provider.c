@@ -241,12 +241,12 @@ static bool is_near(const char *url)
 static int container_token(struct mr_buf *out, struct mr_err *err)
 {
     const char *path = s3_env("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
-    const char *told = s3_env("AWS_CONTAINER_AUTHORIZATION_TOKEN");
+    const char *given = s3_env("AWS_CONTAINER_AUTHORIZATION_TOKEN");
 
     if (path) {
         s3_file_read(path, out);
-    } else if (told) {
-        mr_buf_c(out, told);
+    } else if (given) {
+        mr_buf_c(out, given);
     }
     while (out->len > 0 && (out->ptr[out->len - 1] == '\n' || out->ptr[out->len - 1] == '\r')) {
         out->len--;
@@ -298,8 +298,8 @@ out:
 
 static int64_t instance_timeout_ns(void)
 {
-    const char *told = s3_env("AWS_METADATA_SERVICE_TIMEOUT");
-    const double seconds = told ? strtod(told, NULL) : 0;
+    const char *given = s3_env("AWS_METADATA_SERVICE_TIMEOUT");
+    const double seconds = given ? strtod(given, NULL) : 0;
 
     return seconds >= 0.1 && seconds <= 60 ? (int64_t)(seconds * 1e9) : INSTANCE_NS;
 }
@@ -323,11 +323,11 @@ static int instance_get(struct s3_ask *a, const char *path, struct mr_buf *out, 
 
 static int instance_provide(struct s3_provider *p, struct s3_credentials *out, struct mr_err *err)
 {
-    const char *told = s3_env("AWS_EC2_METADATA_SERVICE_ENDPOINT");
+    const char *given = s3_env("AWS_EC2_METADATA_SERVICE_ENDPOINT");
     const char *mode = s3_env("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE");
     const bool is_6 = mode && mr_str_ieq(mr_str_c(mode), MR_STR("ipv6"));
     struct s3_ask a = {.who = "the instance's service",
-                       .url = told   ? told
+                       .url = given  ? given
                               : is_6 ? INSTANCE_HOST_6
                                      : INSTANCE_HOST,
                        .path = "/latest/api/token",

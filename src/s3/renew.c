@@ -16,7 +16,7 @@
 #define PAUSE_MOST_NS (60 * MR_NS_PER_S)
 #define FIRST_NS      (2 * MR_NS_PER_S) /* for retries of the first ones, as a start waits for them */
 #define AT_LEAST_NS   (1 * MR_NS_PER_S) /* between two requests */
-#define LOOK_NS       (100 * MR_NS_PER_MS)
+#define POLL_NS       (100 * MR_NS_PER_MS)
 
 /* ---- one request, on a loop of its own ---- */
 
@@ -24,7 +24,7 @@ struct exchange {
     struct s3_ask *ask;
     struct mr_loop *loop;
     struct mr_client *client;
-    struct mr_timer look;
+    struct mr_timer poll_timer;
     struct mr_buf *out;
     int status;
     int rc;
@@ -52,7 +52,7 @@ static void on_done(void *ctx, int rc, const struct mr_err *err, const struct mr
 
 static void on_check(struct mr_timer *t)
 {
-    struct exchange *x = MR_CONTAINER_OF(t, struct exchange, look);
+    struct exchange *x = MR_CONTAINER_OF(t, struct exchange, poll_timer);
 
     if (x->ask->is_stopped && atomic_load_explicit(x->ask->is_stopped, memory_order_relaxed)) {
         x->rc = MR_FAIL(x->err, MR_E_CANCELLED, "no credentials for S3: stopped");
@@ -158,9 +158,9 @@ int s3_http(struct s3_ask *a, struct mr_buf *out, int *out_status, struct mr_err
         .tls = tls, .connect_timeout_ns = a->timeout_ns, .max_response_bytes = 1 << 20};
     MR_TRY(mr_client_new(&x.client, x.loop, address, &options, err));
     ask_send(&x, host, path);
-    mr_timer_start(x.loop, &x.look, LOOK_NS, LOOK_NS, on_check);
+    mr_timer_start(x.loop, &x.poll_timer, POLL_NS, POLL_NS, on_check);
     mr_loop_run(x.loop);
-    mr_timer_stop(&x.look);
+    mr_timer_stop(&x.poll_timer);
     rc = x.rc;
     if (rc == MR_OK) {
         *out_status = x.status;
@@ -304,9 +304,9 @@ static int first_wait(struct s3_renewer *r, const struct mr_s3_options *o, struc
 
     pthread_mutex_lock(&r->lock);
     while (!r->has_first && rc == MR_OK) {
-        const int64_t look_ns = mr_now_ns() + LOOK_NS;
-        const struct timespec look = {look_ns / MR_NS_PER_S, look_ns % MR_NS_PER_S};
-        pthread_cond_timedwait(&r->changed, &r->lock, &look);
+        const int64_t until_ns = mr_now_ns() + POLL_NS;
+        const struct timespec poll_timer = {until_ns / MR_NS_PER_S, until_ns % MR_NS_PER_S};
+        pthread_cond_timedwait(&r->changed, &r->lock, &poll_timer);
         if (!r->has_first && o->is_stopped && o->is_stopped(o->ctx)) {
             rc = MR_FAIL(err, MR_E_CANCELLED, "no credentials for S3: stopped");
         }

@@ -18,7 +18,7 @@
 #define PIECES_OUT  3
 #define WORK_NS                                                                                    \
     (540 * MR_NS_PER_S) /* according to Amazon, joining a large object may take minutes */
-#define LOOKS 10
+#define CHECKS 10
 
 struct mr_s3_upload {
     struct mr_s3 *s3;
@@ -216,7 +216,7 @@ static int upload_probe(struct mr_s3_upload *u, int status, struct mr_err *err)
     bool is_ours = false;
     int rc = s3_is_ours(u->s3, place_of(u), u->nonce, &is_ours, err);
 
-    for (int i = 1; i < LOOKS && status == 404 && rc == MR_OK && !is_ours; i++) {
+    for (int i = 1; i < CHECKS && status == 404 && rc == MR_OK && !is_ours; i++) {
         nanosleep(&pause, NULL);
         rc = s3_is_ours(u->s3, place_of(u), u->nonce, &is_ours, err);
     }

@@ -191,7 +191,7 @@ static void drop_records(struct recorder *rec)
     mr_freep(&rec->records);
 }
 
-static void tell_end(const struct recorder *rec, int rc, const struct mr_err *err)
+static void report_end(const struct recorder *rec, int rc, const struct mr_err *err)
 {
     const struct mr_version *v = rec->sched->version;
 
@@ -218,7 +218,7 @@ static void *record_main(void *arg)
     pthread_mutex_unlock(&rec->mutex);
     rc = is_abandoned ? MR_FAIL(&err, MR_E_CANCELLED, "the version was unloaded")
                       : write_records(rec, &err);
-    tell_end(rec, rc, &err);
+    report_end(rec, rc, &err);
     record_file_close(&rec->file);
     drop_records(rec);
     atomic_fetch_sub_explicit(&active, 1, memory_order_relaxed);

@@ -76,7 +76,7 @@ int sched_respond(struct mr_execution *x, struct mr_response *q, struct mr_err *
         rc = MR_FAIL(err, MR_E_INVALID, "request %u is final, no answer to it can follow",
                      q->request);
     } else if (is_cancelled(r)) {
-        rc = MR_FAIL(err, MR_E_CANCELLED, "nobody waits for the answer");
+        rc = MR_FAIL(err, MR_E_CANCELLED, "no one waits for the answer");
     } else if (!r->on_response) { /* a warm-up */
         r->is_final = q->is_final;
         mr_response_free(&q);

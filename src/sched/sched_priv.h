@@ -15,7 +15,7 @@
 #define BATCH_STAT_MAX 4096u
 /* An instance thread that is idle for this long ends; the next request starts it again. */
 #define INSTANCE_IDLE_NS (10 * MR_NS_PER_S)
-/* A quiet time after which earlier arrivals are forgotten, unless this many waits in a row were empty. */
+/* A quiet time after which earlier arrivals do not count any more, unless this many waits in a row were empty. */
 #define EXPECTED_ROWS_MEMORY_NS MR_NS_PER_S
 #define EMPTY_WAITS_MAX         3
 #define PRIORITY_LEVELS_MAX     1024u
@@ -69,10 +69,10 @@ struct sched_instance {
     void *instance;
     pthread_t thread;
     uint32_t index;
-    bool is_started;         /* a thread exists or is to be joined */
-    bool is_running;         /* its loop has not ended */
-    uint32_t executions;     /* begun and not ended; at most mr_sched.max_pending */
-    uint64_t life;           /* of what it keeps of its sequences (exec/exec.h), at the last look */
+    bool is_started;     /* a thread exists or is to be joined */
+    bool is_running;     /* its loop has not ended */
+    uint32_t executions; /* begun and not ended; at most mr_sched.max_pending */
+    uint64_t life;       /* of what it keeps of its sequences (exec/exec.h), when last checked */
     struct exec_batch *idle; /* to be used again */
 };
 

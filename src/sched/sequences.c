@@ -219,7 +219,7 @@ bool sequences_expire_one(struct mr_sched *s, struct mr_infer *r, int64_t now_ns
     return true;
 }
 
-/* If the process that kept what the instance knows of its sequences has died since the last look: they end. Returns
+/* If the process that kept what the instance knows of its sequences has died since the last check: they end. Returns
  * requests that have failed by that. */
 static struct mr_infer *lose(struct sched_instance *in)
 {

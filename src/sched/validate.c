@@ -5,7 +5,7 @@
 #include "base/turn.h"
 #include "sched_priv.h"
 
-#define LOOK_BYTES ((uint64_t)128 * 1024)
+#define STEP_BYTES ((uint64_t)128 * 1024)
 
 static int no_arena(struct mr_err *err)
 {
@@ -168,11 +168,11 @@ static int check_bools(const struct mr_version *v, const struct mr_model_io *io,
     uint8_t all = 0;
 
     for (uint64_t i = 0; i < t->bytes;) {
-        uint64_t stop = MR_MIN(t->bytes, i + LOOK_BYTES);
+        uint64_t stop = MR_MIN(t->bytes, i + STEP_BYTES);
         while (i < stop) {
             all |= at[i++];
         }
-        if (!mr_turn_spend(MR_TURN_LOOK)) {
+        if (!mr_turn_spend(MR_TURN_STEP)) {
             return ended(err);
         }
     }

@@ -153,7 +153,7 @@ static void fill_request(struct warmup_sample *sm, const uint64_t *elements, boo
 
 /* ---- the runs ---- */
 
-static void tell(struct warmup *w, int64_t rows, const struct mr_err *why)
+static void report(struct warmup *w, int64_t rows, const struct mr_err *why)
 {
     const struct mr_version *v = w->s->version;
 
@@ -267,7 +267,7 @@ int warmup_default_run(struct warmup *w, void *instance, uint32_t instances, str
             break;
         }
         if (rc < 0) {
-            tell(w, sizes[i], &why);
+            report(w, sizes[i], &why);
         }
         w->one_ran |= i == 0 && rc > 0;
     }

@@ -331,7 +331,7 @@ static void on_taken(struct call *c, uint64_t number)
     }
 }
 
-/* An answer that nobody has to make. */
+/* An answer that needs no execution. */
 static void answer_now(struct worker *w, uint64_t number, int64_t value, const struct mr_err *err)
 {
     const struct mr_ipc_call_answer frame = {.call = number,

@@ -18,7 +18,7 @@
 #define INPUT_BYTES  ((uint64_t)8 << 30)
 #define BODY_BYTES   ((uint64_t)8 << 30)
 #define OUTPUT_BYTES ((uint64_t)16 << 30)
-#define LOOK_NS      (20 * MR_NS_PER_MS)
+#define POLL_NS      (20 * MR_NS_PER_MS)
 #define UNWANTED_NS  MR_NS_PER_S
 
 /* Waits for the progress of a worker, for a bounded time, as the load may be cancelled. Lock held. */
@@ -27,7 +27,7 @@ static void wait_moved(struct mr_sentinel *s)
     struct timespec until;
 
     clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += LOOK_NS;
+    until.tv_nsec += POLL_NS;
     if (until.tv_nsec >= MR_NS_PER_S) {
         until.tv_sec++;
         until.tv_nsec -= MR_NS_PER_S;

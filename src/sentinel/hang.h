@@ -34,6 +34,6 @@ struct hang_sample {
 };
 
 /* True: it hangs. */
-bool hang_judge(struct hang *h, const struct hang_sample *look);
+bool hang_judge(struct hang *h, const struct hang_sample *sample);
 
 #endif

@@ -17,7 +17,7 @@
 #define UNREADY_NS    (50 * MR_NS_PER_MS)
 #define LATE_NS       (500 * MR_NS_PER_MS) /* of a timer */
 #define EVENTS_MAX    64
-#define PROBE_LOOK_NS (100 * MR_NS_PER_MS)
+#define PROBE_POLL_NS (100 * MR_NS_PER_MS)
 #define HANG_NS       (10 * MR_NS_PER_S)
 #define EXCESS_BYTES  ((uint64_t)256 << 20)
 #define OVERFLOWS_MAX 3u
@@ -57,25 +57,25 @@ static void worker_judge(struct worker *w, const struct mr_shm_worker_state *sta
     struct mr_process_usage usage;
     /* All executions end on other threads, and the executing thread may take no more until then. */
     const bool is_pending = state->running > 0 && state->running <= state->pending;
-    struct hang_sample look = {.now_ns = now_ns,
-                               .gap_ns = gap_ns,
-                               /* while it waits for another model, that model is judged instead */
-                               .has_work = (state->slot || is_waiting) && !is_pending &&
-                                           w->waiting_count == 0,
-                               .is_running = state->slot != NULL,
-                               .is_starting = state->thread == 0,
-                               .progress = state->progress,
-                               .may_wait = m->may_wait,
-                               .most_ns = m->sentinel->options.hang_ns};
+    struct hang_sample sample = {
+        .now_ns = now_ns,
+        .gap_ns = gap_ns,
+        /* while it waits for another model, that model is judged instead */
+        .has_work = (state->slot || is_waiting) && !is_pending && w->waiting_count == 0,
+        .is_running = state->slot != NULL,
+        .is_starting = state->thread == 0,
+        .progress = state->progress,
+        .may_wait = m->may_wait,
+        .most_ns = m->sentinel->options.hang_ns};
 
-    if (look.has_work) {
+    if (sample.has_work) {
         mr_process_get_usage(&w->process, state->thread, &usage);
-        look.cpu_ns = usage.thread_cpu_ns;
-        look.delay_ns = usage.thread_delay_ns;
-        look.is_runnable = usage.thread_state == 'R';
-        look.typical_ns = times_most(&m->times, state->rows);
+        sample.cpu_ns = usage.thread_cpu_ns;
+        sample.delay_ns = usage.thread_delay_ns;
+        sample.is_runnable = usage.thread_state == 'R';
+        sample.typical_ns = times_most(&m->times, state->rows);
     }
-    if (w->fault == MR_WORKER_FAULTS && hang_judge(&w->hang, &look)) {
+    if (w->fault == MR_WORKER_FAULTS && hang_judge(&w->hang, &sample)) {
         worker_kill_hung(w,
                          state->slot ? "an execution does not end" : "it does not take what waits",
                          w->hang.since_ns, now_ns);
@@ -243,7 +243,7 @@ static int64_t start_timer_run(struct worker *w, int64_t now_ns)
     }
     for (uint32_t i = 0; restart_is_open(&w->restart) && i < m->worker_count; i++) {
         if (is_probing(&m->workers[i], now_ns)) {
-            return now_ns + PROBE_LOOK_NS;
+            return now_ns + PROBE_POLL_NS;
         }
     }
     worker_start(w, now_ns);

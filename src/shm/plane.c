@@ -644,7 +644,7 @@ bool mr_shm_go_on(struct mr_shm *p, struct mr_shm_slot *s, int status, const cha
 }
 
 /* Checks a slot whose done bit is set. DONE, ANSWER: it is the caller's; WAITING: it is not. */
-static enum mr_shm_outcome look(struct mr_shm *p, struct record *r, uint32_t home)
+static enum mr_shm_outcome slot_check(struct mr_shm *p, struct record *r, uint32_t home)
 {
     enum mr_shm_outcome outcome = MR_SHM_WAITING;
 
@@ -682,8 +682,9 @@ size_t mr_shm_poll(struct mr_shm *p, uint32_t home, mr_shm_outcome_fn *fn, void 
         uint64_t bits = atomic_exchange(&done[k], 0);
         for (; bits; bits &= bits - 1) {
             const uint32_t index = k * 64 + (uint32_t)__builtin_ctzll(bits);
-            const enum mr_shm_outcome outcome =
-                index < p->map.g.slot_count ? look(p, &p->records[index], home) : MR_SHM_WAITING;
+            const enum mr_shm_outcome outcome = index < p->map.g.slot_count
+                                                    ? slot_check(p, &p->records[index], home)
+                                                    : MR_SHM_WAITING;
             if (outcome != MR_SHM_WAITING) {
                 fn(ctx, &p->records[index].slot, outcome);
                 count++;

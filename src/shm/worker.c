@@ -15,7 +15,7 @@
 #define SPIN_NS     (50 * MR_NS_PER_US)
 #define SPIN_ROUNDS 32
 /* The most completed slots that share one wake-up of their home. */
-#define UNTOLD_MAX 16u
+#define UNSIGNALLED_MAX 16u
 
 struct mr_shm_view {
     struct shm_map map;
@@ -26,8 +26,8 @@ struct mr_shm_view {
     int64_t gap_ns; /* smoothed duration of a wait */
     long switches;  /* involuntary context switches of this thread, at the last check */
     uint32_t home_count;
-    uint32_t untold;      /* completed slots without a wake-up of their home */
-    uint32_t untold_home; /* the home of all of them */
+    uint32_t unsignalled;      /* completed slots without a wake-up of their home */
+    uint32_t unsignalled_home; /* the home of all of them */
     int home_fds[];
 };
 
@@ -155,7 +155,7 @@ static bool slot_take(struct mr_shm_view *v, uint32_t cell, struct mr_shm_task *
     return true;
 }
 
-static void untold_tell(struct mr_shm_view *v);
+static void unsignalled_wake(struct mr_shm_view *v);
 
 /* The k-th ring that this worker takes from. False: there are no more. */
 static bool ring_at(const struct mr_shm_view *v, unsigned k, unsigned *out)
@@ -177,7 +177,7 @@ bool mr_shm_claim(struct mr_shm_view *v, struct mr_shm_task *out)
             }
         }
     }
-    untold_tell(v); /* another worker took the slot that this one expected */
+    unsignalled_wake(v); /* another worker took the slot that this one expected */
     return false;
 }
 
@@ -274,11 +274,11 @@ static void home_wake(const struct mr_shm_view *v, uint32_t home)
     }
 }
 
-static void untold_tell(struct mr_shm_view *v)
+static void unsignalled_wake(struct mr_shm_view *v)
 {
-    if (v->untold > 0) {
-        v->untold = 0;
-        home_wake(v, v->untold_home);
+    if (v->unsignalled > 0) {
+        v->unsignalled = 0;
+        home_wake(v, v->unsignalled_home);
     }
 }
 
@@ -337,7 +337,7 @@ int mr_shm_task_answer(struct mr_shm_view *v, const struct mr_shm_task *t, struc
     const uint32_t seen = atomic_load_explicit(&e->grants, memory_order_relaxed);
 
     if (!word_change(v, t, SHM_ANSWER) || !grant_wait(v, t, SHM_ANSWER, seen)) {
-        return MR_FAIL(err, MR_E_CANCELLED, "nobody waits for the answer");
+        return MR_FAIL(err, MR_E_CANCELLED, "no one waits for the answer");
     }
     const int status = (int32_t)atomic_load_explicit(&e->taken, memory_order_relaxed);
     return status < 0 ? MR_FAIL(err, status, "%s", e->why) : MR_OK;
@@ -356,12 +356,12 @@ static bool complete(struct mr_shm_view *v, const struct mr_shm_task *t)
     if (!word_change(v, t, SHM_DONE)) {
         return false;
     }
-    if (v->untold_home != t->home) {
-        untold_tell(v);
+    if (v->unsignalled_home != t->home) {
+        unsignalled_wake(v);
     }
     done_set(v, t);
-    v->untold++;
-    v->untold_home = t->home;
+    v->unsignalled++;
+    v->unsignalled_home = t->home;
     mr_shm_progress(v);
     return true;
 }
@@ -370,7 +370,7 @@ bool mr_shm_complete(struct mr_shm_view *v, const struct mr_shm_task *t)
 {
     const bool is_mine = complete(v, t);
 
-    untold_tell(v);
+    unsignalled_wake(v);
     return is_mine;
 }
 
@@ -378,8 +378,8 @@ bool mr_shm_complete_with_next(struct mr_shm_view *v, const struct mr_shm_task *
 {
     const bool is_mine = complete(v, t);
 
-    if (v->untold >= UNTOLD_MAX || is_empty(v)) {
-        untold_tell(v);
+    if (v->unsignalled >= UNSIGNALLED_MAX || is_empty(v)) {
+        unsignalled_wake(v);
     }
     return is_mine;
 }

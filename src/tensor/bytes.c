@@ -7,7 +7,7 @@
 #include "tensor/tensor.h"
 
 #define LENGTH_BYTES  4
-#define LOOK_ELEMENTS 512 /* walked between two calls of mr_turn_spend */
+#define STEP_ELEMENTS 512 /* walked between two calls of mr_turn_spend */
 
 bool mr_bytes_tensor_next(mr_bytes *io_rest, mr_str *out_element)
 {
@@ -35,7 +35,7 @@ int mr_bytes_tensor_check(mr_bytes data, uint64_t elements, struct mr_err *err)
 
     while (count < elements && mr_bytes_tensor_next(&rest, &element)) {
         count++;
-        if (count % LOOK_ELEMENTS == 0 && !mr_turn_spend((uint64_t)8 * LOOK_ELEMENTS)) {
+        if (count % STEP_ELEMENTS == 0 && !mr_turn_spend((uint64_t)8 * STEP_ELEMENTS)) {
             return MR_FAIL(err, MR_E_CANCELLED, "ended");
         }
     }
@@ -47,8 +47,8 @@ int mr_bytes_tensor_check(mr_bytes data, uint64_t elements, struct mr_err *err)
     }
     if (rest.len) {
         return MR_FAIL(err, MR_E_INVALID,
-                       "BYTES data has %zu bytes too many behind its %" PRIu64 " elements",
-                       rest.len, elements);
+                       "BYTES data has %zu bytes too many after its %" PRIu64 " elements", rest.len,
+                       elements);
     }
     return MR_OK;
 }

@@ -45,7 +45,7 @@ static int plan_deliver(struct onnx_instance *inst, struct onnx_plan *p, struct 
     return MR_OK;
 }
 
-/* *out_ran tells whether the model ran; if it did not, nothing has been handed over. */
+/* *out_ran: the model ran; if it did not, nothing has been handed over. */
 static int plan_run(struct onnx_instance *inst, struct onnx_plan *p, struct mr_exec *exec,
                     int *out_ran, struct mr_err *err)
 {

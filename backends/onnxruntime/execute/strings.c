@@ -36,7 +36,7 @@ static int elements_fill(OrtValue *value, const struct mr_tensor *t, uint64_t co
         left -= 4 + n;
     }
     if (left > 0) {
-        rc = mr_backend_fail(err, MR_E_INVALID, "a BYTES input has %llu bytes behind its elements",
+        rc = mr_backend_fail(err, MR_E_INVALID, "a BYTES input has %llu bytes after its elements",
                              (unsigned long long)left);
     }
 out:

@@ -15,7 +15,7 @@
 #define SMALL_BYTES   (1 << 20)
 #define SESSION_BYTES 32768 /* the least that a session keeps */
 
-/* Opens in progress and started so far; relaxed, they only tell whether a measurement is valid. */
+/* Opens in progress and started so far; relaxed, they only decide whether a measurement is valid. */
 static _Atomic uint64_t opens_running;
 static _Atomic uint64_t opens_begun;
 
@@ -261,14 +261,14 @@ static int is_large(const struct mr_model_desc *desc)
            (bytes > SMALL_BYTES || !file_is_whole(path, bytes));
 }
 
-static void anew_tell(const struct mr_model_desc *desc, int64_t seconds)
+static void restart_log(const struct mr_model_desc *desc, int64_t seconds)
 {
     char line[400];
-    snprintf(
-        line, sizeof line,
-        "model=%.200s version=%lld others leave its load no time: begun anew after %lld s, with an "
-        "ordinary priority",
-        desc->name, (long long)desc->version, (long long)seconds);
+    snprintf(line, sizeof line,
+             "model=%.200s version=%lld others leave its load no time: begun again after %lld s, "
+             "with an "
+             "ordinary priority",
+             desc->name, (long long)desc->version, (long long)seconds);
     onnx_host->log(onnx_host, 1, line);
 }
 
@@ -286,7 +286,7 @@ int onnx_model_open(void *backend, const struct mr_model_desc *desc, void **out_
         rc = onnx_low_run(making_run, &x, patience_ns, &gave_up);
     }
     if (gave_up && !onnx_host->load_is_unwanted(onnx_loading(desc))) {
-        anew_tell(desc, b->parameters->yield_s);
+        restart_log(desc, b->parameters->yield_s);
         rc = making_run(&x);
     }
     if (rc == MR_OK) {

@@ -1,7 +1,7 @@
 /* Makes the signature from a session's inputs and outputs.
  *
- * Symbolic dimensions become -1. A value without a known shape is told from a scalar only by ONNX
- * Runtime 1.24 and newer; with an older one both count as rank unknown. Initializers that a caller may
+ * Symbolic dimensions become -1. Only ONNX Runtime 1.24 and newer distinguishes a value without a known
+ * shape from a scalar; with an older one both count as rank unknown. Initializers that a caller may
  * override are listed as optional inputs only when the config names them: exporters that keep all
  * weights among the inputs would fill the signature with them.
  *

@@ -21,7 +21,7 @@
 #include "onnx.h"
 
 #define NS_PER_S INT64_C(1000000000)
-#define LOOK_NS  (NS_PER_S / 10)
+#define POLL_NS  (NS_PER_S / 10)
 #define LOWEST   19
 #define SLICE_NS 100000
 
@@ -32,7 +32,7 @@ struct onnx_low {
     _Atomic int must_end;
     pthread_mutex_t lock; /* guards what follows */
     /* signals a change to the waiting thread, and a created thread to the worker */
-    pthread_cond_t told;
+    pthread_cond_t changed;
     int is_over;
     long number; /* of the worker, 0 = not started */
     int has_wish;
@@ -93,7 +93,7 @@ static void worker_main(void *arg)
     pthread_mutex_lock(&low->lock);
     low->rc = rc;
     low->is_over = 1;
-    pthread_cond_broadcast(&low->told);
+    pthread_cond_broadcast(&low->changed);
     pthread_mutex_unlock(&low->lock);
 }
 
@@ -106,9 +106,9 @@ OrtCustomThreadHandle onnx_low_thread(const char *name, OrtThreadWorkerFn work, 
     low->wish_work = work;
     low->wish_param = param;
     low->has_wish = 1;
-    pthread_cond_broadcast(&low->told);
+    pthread_cond_broadcast(&low->changed);
     while (low->has_wish) {
-        pthread_cond_wait(&low->told, &low->lock);
+        pthread_cond_wait(&low->changed, &low->lock);
     }
     OrtCustomThreadHandle made = low->wish_made;
     pthread_mutex_unlock(&low->lock);
@@ -138,7 +138,7 @@ static void wish_grant(struct onnx_low *low)
 {
     low->wish_made = onnx_thread_make(low->wish_name, low->wish_work, low->wish_param);
     low->has_wish = 0;
-    pthread_cond_broadcast(&low->told);
+    pthread_cond_broadcast(&low->changed);
 }
 
 static void worker_wait(struct onnx_low *low, int64_t patience_ns)
@@ -147,7 +147,7 @@ static void worker_wait(struct onnx_low *low, int64_t patience_ns)
 
     pthread_mutex_lock(&low->lock);
     while (!low->is_over) {
-        const int64_t until_ns = onnx_now_ns() + LOOK_NS;
+        const int64_t until_ns = onnx_now_ns() + POLL_NS;
         const struct timespec until = {until_ns / NS_PER_S, until_ns % NS_PER_S};
         if (low->has_wish) {
             wish_grant(low);
@@ -155,7 +155,7 @@ static void worker_wait(struct onnx_low *low, int64_t patience_ns)
         if (low->number && waited_ns(low->number, since_ns) > patience_ns) {
             atomic_store_explicit(&low->must_end, 1, memory_order_relaxed);
         }
-        pthread_cond_timedwait(&low->told, &low->lock, &until);
+        pthread_cond_timedwait(&low->changed, &low->lock, &until);
     }
     pthread_mutex_unlock(&low->lock);
 }
@@ -168,7 +168,7 @@ int onnx_low_run(int (*work)(void *ctx), void *ctx, int64_t patience_ns, int *ou
     pthread_mutex_init(&low.lock, NULL);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&low.told, &attr);
+    pthread_cond_init(&low.changed, &attr);
     pthread_condattr_destroy(&attr);
     OrtCustomThreadHandle thread = onnx_thread_make("mr-load-low", worker_main, &low);
     if (thread) {
@@ -177,7 +177,7 @@ int onnx_low_run(int (*work)(void *ctx), void *ctx, int64_t patience_ns, int *ou
     } else {
         low.rc = work(ctx); /* the system has no thread left */
     }
-    pthread_cond_destroy(&low.told);
+    pthread_cond_destroy(&low.changed);
     pthread_mutex_destroy(&low.lock);
     *out_gave_up = low.rc < 0 && atomic_load_explicit(&low.must_end, memory_order_relaxed);
     return low.rc;

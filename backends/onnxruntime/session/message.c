@@ -91,12 +91,12 @@ void onnx_message_clean(const char *text, char *out, size_t room)
 {
     size_t used = 0;
     const char *begin;
-    const char *behind;
+    const char *after;
 
     text = without_load(text);
     text += strspn(text, " ");
     for (const char *colon = text; (colon = strchr(colon, ':'));) {
-        const char *end = is_place(text, colon, &begin, &behind) ? signature_end(behind) : NULL;
+        const char *end = is_place(text, colon, &begin, &after) ? signature_end(after) : NULL;
         if (!end) {
             colon++;
             continue;

@@ -136,8 +136,8 @@ static inline int64_t onnx_now_ns(void)
 /* low.c */
 
 struct onnx_low;
-/* Runs work(ctx) in a thread of low priority and waits for it; returns what it returns. *out_gave_up: it was told to
- * end, as it had waited for a CPU for longer than `patience_ns` in total, and failed. */
+/* Runs work(ctx) in a thread of low priority and waits for it; returns what it returns. *out_gave_up: it was
+ * stopped, as it had waited for a CPU for longer than `patience_ns` in total, and failed. */
 int onnx_low_run(int (*work)(void *ctx), void *ctx, int64_t patience_ns, int *out_gave_up);
 /* The work of this thread, NULL = an ordinary thread. */
 const struct onnx_low *onnx_low_here(void);

@@ -116,7 +116,7 @@ static int folder_open(const struct onnx_cache *c, int *out_fd, struct mr_err *e
         disk_fail(err, "open the cache folder", path);
     } else if (st.st_uid != geteuid() || (st.st_mode & 022)) {
         mr_backend_fail(err, MR_E_FORBIDDEN,
-                        "the cache folder '%.300s' must belong to the server's user, and nobody "
+                        "the cache folder '%.300s' must belong to the server's user, and no one "
                         "else may write to it",
                         path);
     } else {

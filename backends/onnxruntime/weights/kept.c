@@ -1,6 +1,6 @@
 /* What the first process that loads a large model leaves to those that come after it (mr_model_kept): two sealed files in
  * memory, the model without its tensors, and the tensors, each at a page. The next process maps them: it reads and copies
- * nothing, and all processes of the model have these pages in common. Nobody can change them any more.
+ * nothing, and all processes of the model have these pages in common. They cannot be changed any more.
  *
  * The model says that its tensors lie in /dev/null. ONNX Runtime wants that file to exist, and never reads it, since each
  * of the tensors is given to the session as an initializer over the mapping.
@@ -52,7 +52,7 @@ static int file_make(const char *name, uint64_t bytes, int *out_fd, uint8_t **ou
     return MR_OK;
 }
 
-/* Nobody can write to it or change its size from now on. */
+/* From now on its bytes and its size cannot change. */
 static int file_seal(int fd, uint8_t *at, uint64_t bytes, struct mr_err *err)
 {
     munmap(at, bytes);

@@ -60,7 +60,7 @@ struct onnx_parameters {
 /* ---- the allocator ---- */
 
 /* Reports the progress. Weights are packed one after the other; packed forms are about as large. */
-static void packed_tell(const struct allocator *a)
+static void packed_report(const struct allocator *a)
 {
     const struct onnx_pace *p = a->pace;
     const uint64_t used = atomic_load_explicit(&a->range->used, memory_order_relaxed);
@@ -80,7 +80,7 @@ static void *ORT_API_CALL memory_get(OrtAllocator *table, size_t bytes)
     /* Relaxed: set before and after the session is made; ONNX Runtime synchronises the threads that help to make it. */
     if (atomic_load_explicit(&a->is_loading, memory_order_relaxed)) {
         p = onnx_range_alloc(a->range, bytes);
-        packed_tell(a);
+        packed_report(a);
         if (!p) {
             atomic_fetch_add_explicit(&a->escaped, bytes, memory_order_relaxed);
         }
@@ -155,7 +155,7 @@ void onnx_parameters_host_free(struct onnx_parameters_host *h)
 
 /* ---- a model's weights ---- */
 
-static void tell(const struct onnx_model *m, int64_t version, int level, const char *what)
+static void report(const struct onnx_model *m, int64_t version, int level, const char *what)
 {
     char line[700];
 
@@ -174,10 +174,10 @@ void onnx_parameters_plain(struct onnx_model *m, const struct mr_model_desc *des
              why->msg);
     /* A failure of the machine is a warning; a small model with little to map is not. */
     const int is_large = bytes >= (uint64_t)m->backend->parameters->min_bytes;
-    tell(m, desc->version, why->status != MR_E_UNSUPPORTED ? 1 : is_large ? 2 : 3, what);
+    report(m, desc->version, why->status != MR_E_UNSUPPORTED ? 1 : is_large ? 2 : 3, what);
 }
 
-static void apart_tell(struct onnx_model *m, const struct onnx_parameters *p, int64_t version)
+static void apart_report(struct onnx_model *m, const struct onnx_parameters *p, int64_t version)
 {
     char what[200];
 
@@ -195,7 +195,7 @@ static void apart_tell(struct onnx_model *m, const struct onnx_parameters *p, in
              "parameters=pool mapped_bytes=%llu kept_bytes=%llu packed_bytes=%llu heap_bytes=%llu",
              (unsigned long long)m->memory.mapped_bytes, (unsigned long long)m->memory.kept_bytes,
              (unsigned long long)m->memory.packed_bytes, (unsigned long long)m->memory.heap_bytes);
-    tell(m, version, 2, what);
+    report(m, version, 2, what);
 }
 
 static int bytes_fail(struct mr_err *err, uint64_t have, uint64_t of)
@@ -556,7 +556,7 @@ int onnx_parameters_session(struct onnx_parameters *p, struct onnx_model *m,
     }
     rc = pages_settle(p, err);
     if (rc == MR_OK) {
-        apart_tell(m, p, desc->version);
+        apart_report(m, p, desc->version);
     }
 out:
     return rc;

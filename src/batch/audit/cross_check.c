@@ -175,7 +175,7 @@ static void nobody_knows(struct cross_check *c)
                  : 0;
     }
     mr_err_set(&err, MR_E_INVALID, MR_HERE,
-               "hosts %s answer %s differently, and no majority tells who is wrong; run again with "
+               "hosts %s answer %s differently, and there is no majority; run again with "
                "those that you trust as --hosts, and the others as --recompute-host",
                hosts, row_text(c, row, sizeof row));
     c->is_off = true; /* for a job that is resumed */
@@ -501,7 +501,7 @@ void cross_check_end(const struct cross_check *c)
         if (h->cross_check.answers > 0 && !h->cross_check.is_compared) {
             mr_log(MR_LOG_WARN, "batch.not_compared",
                    "host=%s rows=%" PRIu64 "; no other host answered one of them in time, so "
-                   "nobody knows whether they are right",
+                   "it is not known whether they are right",
                    MR_LOG_STR(mr_str_c(h->transport.address)), h->rows);
         }
     }
@@ -513,7 +513,8 @@ static void gives_no_answer(const struct cross_check *c, struct host *h, uint32_
     h->cross_check.silences += c->end_ns > 0 && !c->is_vote ? times : 0;
 }
 
-static void told(struct cross_check *c, const struct work *w, struct mr_rows *rows, uint32_t times)
+static void answered(struct cross_check *c, const struct work *w, struct mr_rows *rows,
+                     uint32_t times)
 {
     struct ballot *b = &c->ballots[w->ballot];
 
@@ -529,7 +530,7 @@ static void told(struct cross_check *c, const struct work *w, struct mr_rows *ro
     c->pending--;
 }
 
-void cross_check_told(struct cross_check *c, struct call *k, const struct transport_answer *a)
+void cross_check_answered(struct cross_check *c, struct call *k, const struct transport_answer *a)
 {
     struct mr_rows *rows = NULL;
     struct mr_err err;
@@ -538,12 +539,12 @@ void cross_check_told(struct cross_check *c, struct call *k, const struct transp
         k->model->dialect->rows(k, a, 0, &k->work->ranges[0], &rows, &err) < 0) {
         rows = NULL;
     }
-    told(c, k->work, rows, a->outcome == MR_BALANCE_TIMED_OUT ? LAST_TRIES : 1);
+    answered(c, k->work, rows, a->outcome == MR_BALANCE_TIMED_OUT ? LAST_TRIES : 1);
 }
 
 void cross_check_absent(struct cross_check *c, const struct work *w)
 {
-    told(c, w, NULL, 1);
+    answered(c, w, NULL, 1);
 }
 
 /* Until when the trial may last. A job that is done does not wait long for a host that hangs, unless two have differed. */

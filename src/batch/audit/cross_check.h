@@ -34,7 +34,7 @@ void cross_check_free(struct cross_check **c);
 void cross_check_see(struct cross_check *c, struct call *k, const struct row_range *of,
                      const struct mr_rows *rows);
 /** calls_events.asked */
-void cross_check_told(struct cross_check *c, struct call *k, const struct transport_answer *a);
+void cross_check_answered(struct cross_check *c, struct call *k, const struct transport_answer *a);
 /** calls_events.absent */
 void cross_check_absent(struct cross_check *c, const struct work *w);
 /** calls_events.before_calls: comes to a verdict when all have answered. May make new calls. */

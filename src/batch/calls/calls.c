@@ -612,8 +612,8 @@ static void work_waits(struct calls *c, struct work *w, uint32_t tries, int64_t 
 }
 
 /* What the policy found out about hosts. */
-static void doubts_tell(struct calls *c, const struct work *w, const struct retry_decision *d,
-                        const char *cause, int64_t now_ns)
+static void doubts_report(struct calls *c, const struct work *w, const struct retry_decision *d,
+                          const char *cause, int64_t now_ns)
 {
     for (size_t i = 0; i < d->refuted_count; i++) {
         struct host *h = MR_CONTAINER_OF(d->refuted[i], struct host, retry);
@@ -681,7 +681,7 @@ static struct retry_decision call_decide(struct call *k, const struct transport_
         policy_refresh(c, now_ns);
     }
     const struct retry_decision d = retry_policy_ended(&c->policy, &w->tried, &e);
-    doubts_tell(c, w, &d, v->cause, now_ns);
+    doubts_report(c, w, &d, v->cause, now_ns);
     return d;
 }
 

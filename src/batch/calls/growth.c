@@ -8,7 +8,7 @@
 #include "calls.h"
 
 #define GROWN_PART 64 /* of the memory, that a call may take */
-#define LOOK_NS    (10 * MR_NS_PER_MS)
+#define POLL_NS    (10 * MR_NS_PER_MS)
 
 /* Rows of a call that take a small part of the memory, by those that are next. */
 static uint64_t rows_afforded(const struct calls *c)
@@ -29,7 +29,7 @@ void growth_tick(struct calls *c, int64_t now_ns)
                            .waits = c->waiting >= 2 * c->rows.now && !c->retries.first &&
                                     !c->state->is_paused};
 
-    if (c->grow.phase == GROW_OFF || now_ns - c->grow.looked_ns < LOOK_NS) {
+    if (c->grow.phase == GROW_OFF || now_ns - c->grow.looked_ns < POLL_NS) {
         return;
     }
     c->grow.looked_ns = now_ns;

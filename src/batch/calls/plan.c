@@ -132,7 +132,7 @@ static int64_t rows_estimate(const struct results *rs, uint64_t bytes)
 
 /* ---- what it comes to ---- */
 
-static void input_tell(const struct results *rs, struct mr_batch_plan *out)
+static void input_describe(const struct results *rs, struct mr_batch_plan *out)
 {
     out->files = mr_source_file_count(rs->input->source);
     for (size_t i = 0; i < out->files; i++) {
@@ -184,7 +184,7 @@ int plan_end(struct plan *p, struct mr_err *err)
     if (rc < 0) {
         return rc;
     }
-    input_tell(p->results, out);
+    input_describe(p->results, out);
     out->done_rows = rows_done(p->results);
     const int64_t left = out->rows < 0 ? -1
                          : (uint64_t)out->rows > out->done_rows

@@ -8,7 +8,7 @@
  *
  * Only the reader uses the source. The manifest's ranges of earlier starts are copied before it starts, as commits of this
  * start change the manifest. When dead letters are tried again, all other rows count as done. After damage in a file it
- * continues behind the damage if the format allows that, or with the next file. */
+ * continues after the damage if the format allows that, or with the next file. */
 #include "reader.h"
 
 #include <string.h>

@@ -22,7 +22,7 @@ struct work;
 struct dialect_model;
 
 struct dialect {
-    /** Asks a host for its model, which must be that of the others. h->told is called once, later, with MR_OK or the
+    /** Asks a host for its model, which must be that of the others. h->reported is called once, later, with MR_OK or the
      *  reason why the host cannot be used. */
     void (*ask)(struct host *h, int64_t timeout_ns);
     /** The columns that calls are made of go into model->wanted, typed as calls need them, when a host has answered.

@@ -33,7 +33,8 @@ struct host {
     bool is_cordoned;    /* it gets no calls: it does not serve the model */
     bool is_quarantined; /* nor is it asked again */
     bool is_asking;
-    void (*told)(struct host *h, int rc, const struct mr_err *err); /* the end of a dialect.ask */
+    void (*reported)(struct host *h, int rc,
+                     const struct mr_err *err); /* the end of a dialect.ask */
     int64_t ask_at_ns;
     int64_t ask_timeout_ns;
     bool sends_floats; /* openai_ask.c: it does not know base64 */

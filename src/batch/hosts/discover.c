@@ -47,7 +47,7 @@ struct discover {
     size_t count;
 };
 
-static void tell(struct entry *e, int rc, const struct mr_err *err)
+static void report(struct entry *e, int rc, const struct mr_err *err)
 {
     if (rc < 0 && !e->is_in_trouble) {
         mr_log(MR_LOG_WARN, "batch.hosts", "%s: %s; the hosts stay as they are", e->text, err->msg);
@@ -135,16 +135,16 @@ static int file_poll(struct entry *e, struct mr_err *err)
 
 /* ---- names ---- */
 
-static void on_addresses(void *ctx, int rc, const struct mr_err *told, const char *const *addresses,
-                         size_t count)
+static void on_addresses(void *ctx, int rc, const struct mr_err *cause,
+                         const char *const *addresses, size_t count)
 {
     struct entry *e = ctx;
-    struct mr_err err = *told;
+    struct mr_err err = *cause;
     MR_VEC(char *) urls = {0};
 
     e->lookup = NULL;
     e->is_known = e->is_known || rc == MR_OK;
-    snprintf(e->why, sizeof e->why, "%.*s", (int)sizeof e->why - 1, rc < 0 ? told->msg : "");
+    snprintf(e->why, sizeof e->why, "%.*s", (int)sizeof e->why - 1, rc < 0 ? cause->msg : "");
     e->poll_ns = mr_ns_after(mr_now_ns(), rc < 0 ? LOOKUP_AGAIN_NS : LOOKUP_EVERY_NS);
     for (size_t i = 0; i < count; i++) {
         char url[360];
@@ -154,7 +154,7 @@ static void on_addresses(void *ctx, int rc, const struct mr_err *told, const cha
     if (rc == MR_OK) {
         rc = hosts_set(e->hosts, e->list, (const char *const *)urls.at, urls.len, e->name, &err);
     }
-    tell(e, rc, &err);
+    report(e, rc, &err);
     for (size_t i = 0; i < urls.len; i++) {
         mr_free(urls.at[i]);
     }
@@ -210,7 +210,7 @@ void discover_tick(struct hosts *hs, int64_t now_ns)
     for (size_t i = 0; i < d->count; i++) {
         struct entry *e = &d->entries[i];
         if (now_ns >= e->poll_ns) {
-            tell(e, list_poll(e, now_ns, &err), &err);
+            report(e, list_poll(e, now_ns, &err), &err);
         }
     }
 }
@@ -253,7 +253,7 @@ bool discover_is_pending(const struct hosts *hs, int64_t now_ns)
     return false;
 }
 
-bool discover_may_tell(const struct hosts *hs, struct mr_buf *why)
+bool discover_may_report(const struct hosts *hs, struct mr_buf *why)
 {
     for (size_t i = 0; i < hs->discover->count; i++) {
         const struct entry *e = &hs->discover->entries[i];

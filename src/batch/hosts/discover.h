@@ -17,6 +17,6 @@ void discover_stop(struct hosts *hs);
 bool discover_is_pending(const struct hosts *hs, int64_t now_ns);
 /** True if a list may still give hosts. False: all have given theirs, or are names whose look-up fails; appends the reasons
  *  of those. */
-bool discover_may_tell(const struct hosts *hs, struct mr_buf *why);
+bool discover_may_report(const struct hosts *hs, struct mr_buf *why);
 
 #endif

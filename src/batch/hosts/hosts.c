@@ -134,14 +134,14 @@ int hosts_check(struct hosts *hs, int64_t now_ns, struct mr_err *err)
         }
     }
     mr_buf_init(&why, 4096);
-    if (!discover_may_tell(hs, &why) && (why.len > 0 || hosts_listed(hs) > 0) && !has_rows(hs)) {
+    if (!discover_may_report(hs, &why) && (why.len > 0 || hosts_listed(hs) > 0) && !has_rows(hs)) {
         rc = no_host_serves(hs, &why, err);
     }
     mr_buf_fini(&why);
     return rc;
 }
 
-static void on_told(struct host *h, int rc, const struct mr_err *err)
+static void on_reported(struct host *h, int rc, const struct mr_err *err)
 {
     struct hosts *hs = h->hosts;
     const int64_t now_ns = mr_now_ns();
@@ -308,7 +308,7 @@ void hosts_tick(struct hosts *hs, int64_t now_ns)
         if (h->is_listed && (!h->id || h->is_cordoned) && !h->is_quarantined && !h->is_asking &&
             now_ns >= h->ask_at_ns) {
             h->is_asking = true;
-            h->told = on_told;
+            h->reported = on_reported;
             hs->model->dialect->ask(h, ASK_TIMEOUT_NS);
         }
     }

@@ -420,7 +420,7 @@ out:
     return rc;
 }
 
-void control_tell(struct control *c)
+void control_report(struct control *c)
 {
     if (c->trouble[0]) {
         mr_log(MR_LOG_WARN, "batch.no_control",

@@ -19,7 +19,7 @@ struct control {
  *  Errors: MR_E_INVALID, MR_E_IO (options.control.listen). */
 int control_open(struct control *c, struct job_parts *parts, struct mr_err *err);
 /** Says why there is no socket, once. */
-void control_tell(struct control *c);
+void control_report(struct control *c);
 /** The socket is gone when this returns, connections when the loop is freed. */
 void control_close(struct control *c);
 

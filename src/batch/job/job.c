@@ -193,9 +193,9 @@ static const struct mr_schema *columns_of(struct job *j)
 }
 
 /* What there is to warn of, once nothing keeps the job from running. */
-static void set_up_tell(const struct job *j)
+static void set_up_report(const struct job *j)
 {
-    control_tell(&j->batch->control);
+    control_report(&j->batch->control);
     if (j->o->results.has_default_key) {
         mr_log(MR_LOG_WARN, "batch.no_keep",
                "reason=results have only the place of a row in the input as its key (%s%s); --keep "
@@ -268,7 +268,7 @@ static int job_set_up(struct job *j, struct mr_err *err)
     }
     MR_TRY(committer_start(&j->committer, &j->results, err));
     MR_TRY(reader_start(&j->reader, &j->calls, &j->results, err));
-    set_up_tell(j);
+    set_up_report(j);
 out:
     return rc;
 }
@@ -334,7 +334,7 @@ static void on_tick(struct mr_timer *t)
     calls_tick(&j->calls);
     if (view_mark(&j->parts, now_ns)) {
         mr_block_age();
-        view_tell(&j->parts);
+        view_report(&j->parts);
     }
     calls_pump(&j->calls);
     job_advance(&j->state);
@@ -528,7 +528,7 @@ static void on_answered(void *ctx, struct call *k, const struct row_range *of,
 
 static void on_asked(void *ctx, struct call *k, const struct transport_answer *a)
 {
-    cross_check_told(((struct job *)ctx)->cross_check, k, a);
+    cross_check_answered(((struct job *)ctx)->cross_check, k, a);
 }
 
 static void on_absent(void *ctx, const struct work *w)
@@ -683,7 +683,7 @@ static int job_run(struct job *j, struct mr_buf *out_report, struct mr_err *err)
     }
     parts_end(j);
     if (!j->state.may_go_on && !j->state.begins_again) {
-        view_tell(&j->parts);
+        view_report(&j->parts);
     }
     rc = j->results.manifest ? job_finish(j, out_report, err) : MR_OK;
     rc = rc == MR_OK && j->state.rc == MR_OK && j->plan ? plan_end(j->plan, err) : rc;

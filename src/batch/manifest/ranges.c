@@ -14,7 +14,7 @@ void mr_ranges_fini(struct mr_ranges *r)
 }
 
 /* The first range that ends after `row`: it holds the row, or all before it end earlier. */
-static size_t behind(const struct mr_ranges *r, uint64_t row)
+static size_t first_after(const struct mr_ranges *r, uint64_t row)
 {
     size_t low = 0;
     size_t high = r->len;
@@ -49,7 +49,7 @@ static void erase(struct mr_ranges *r, size_t i)
 
 int mr_ranges_add(struct mr_ranges *r, uint64_t first, uint64_t end, struct mr_err *err)
 {
-    const size_t i = behind(r, first);
+    const size_t i = first_after(r, first);
 
     if (first >= end) {
         return MR_FAIL(err, MR_E_INVALID, "a range of no rows");
@@ -76,7 +76,7 @@ int mr_ranges_add(struct mr_ranges *r, uint64_t first, uint64_t end, struct mr_e
 
 int mr_ranges_remove(struct mr_ranges *r, uint64_t first, uint64_t end, struct mr_err *err)
 {
-    const size_t i = behind(r, first);
+    const size_t i = first_after(r, first);
 
     if (first >= end) {
         return MR_FAIL(err, MR_E_INVALID, "a range of no rows");
@@ -102,14 +102,14 @@ int mr_ranges_remove(struct mr_ranges *r, uint64_t first, uint64_t end, struct m
 
 bool mr_ranges_contains(const struct mr_ranges *r, uint64_t first, uint64_t end)
 {
-    const size_t i = behind(r, first);
+    const size_t i = first_after(r, first);
 
     return first >= end || (i < r->len && r->at[i].first <= first && end <= r->at[i].end);
 }
 
 bool mr_ranges_gap(const struct mr_ranges *r, uint64_t from, uint64_t end, struct mr_range *out)
 {
-    size_t i = behind(r, from);
+    size_t i = first_after(r, from);
 
     if (i < r->len && r->at[i].first <= from) {
         from = r->at[i++].end;

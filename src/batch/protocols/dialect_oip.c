@@ -52,7 +52,7 @@ static int metadata_compare(const struct mr_oip_metadata *a, const struct mr_oip
 }
 
 /* The metadata of the first host, or the same again. */
-static int metadata_take(struct host *h, int rc, const struct mr_err *told,
+static int metadata_take(struct host *h, int rc, const struct mr_err *cause,
                          const struct mr_client_response *response, struct mr_err *err)
 {
     struct dialect_model *model = h->model;
@@ -61,7 +61,7 @@ static int metadata_take(struct host *h, int rc, const struct mr_err *told,
     struct mr_arena *arena = model->has_metadata ? &own : &model->arena;
 
     mr_arena_init(&own, 4096, 16 << 20);
-    rc = transport_metadata(&h->transport, rc, told, response, arena, &m, err);
+    rc = transport_metadata(&h->transport, rc, cause, response, arena, &m, err);
     rc = rc < 0 ? rc : declared_fill(model->o, arena, &m, err);
     if (rc == MR_OK) {
         snprintf(h->version, sizeof h->version, "%.*s", (int)m.version.len, m.version.ptr);
@@ -87,7 +87,7 @@ static void on_metadata(void *ctx, int rc, const struct mr_err *err,
     if (h->is_listed && h->transport.client) {
         rc = metadata_take(h, rc, err, response, &why);
     }
-    h->told(h, rc, &why);
+    h->reported(h, rc, &why);
 }
 
 static void ask(struct host *h, int64_t timeout_ns)
@@ -289,7 +289,7 @@ out:
     return rc;
 }
 
-/* Is an answer of the version of the model that all others were of? The first one that tells its version decides. */
+/* Is an answer of the version of the model that all others were of? The first one that has a version decides. */
 static int version_check(struct dialect_model *model, mr_str version, struct mr_err *err)
 {
     if (version.len == 0) {
@@ -330,7 +330,7 @@ static void judge(struct call *k, const struct transport_reply *reply, struct tr
     if (a->outcome == MR_BALANCE_OK && !k->work->is_settled) {
         answer_check(k, a);
     }
-    a->is_for_form = transport_form_told(transport, &k->transport, a->outcome);
+    a->is_for_form = transport_form_note(transport, &k->transport, a->outcome);
 }
 
 static int rows(struct call *k, const struct transport_answer *a, uint64_t first,

@@ -247,7 +247,7 @@ void view_free(struct mr_batch_view **v)
     }
 }
 
-void view_tell(const struct job_parts *parts)
+void view_report(const struct job_parts *parts)
 {
     if (parts->on_view) {
         struct mr_batch_view *v = view_new(parts);

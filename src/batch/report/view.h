@@ -29,7 +29,7 @@ struct job_parts {
 /** Once a second: counts the rows. True: it was time to. */
 bool view_mark(struct job_parts *parts, int64_t now_ns);
 /** To on_view. */
-void view_tell(const struct job_parts *parts);
+void view_report(const struct job_parts *parts);
 /** Valid until view_free, as long as nothing is done with the job. */
 struct mr_batch_view *view_new(const struct job_parts *parts);
 void view_free(struct mr_batch_view **v);

@@ -126,7 +126,7 @@ static void output_line(struct run *r)
     }
 }
 
-static void failure_tell(struct run *r, const struct mr_requests_failure *f)
+static void failure_report(struct run *r, const struct mr_requests_failure *f)
 {
     if (r->o->on_failure) {
         r->o->on_failure(r->o->ctx, f);
@@ -215,10 +215,10 @@ static int lines_take(struct worker *w, struct mr_err *err)
             break;
         }
         if (rc < 0) {
-            failure_tell(r, &(struct mr_requests_failure){.line = line.number,
-                                                          .count = 1,
-                                                          .is_final = true,
-                                                          .text = mr_str_c(why.msg)});
+            failure_report(r, &(struct mr_requests_failure){.line = line.number,
+                                                            .count = 1,
+                                                            .is_final = true,
+                                                            .text = mr_str_c(why.msg)});
             error_put(r, line.number, mr_str_c(why.msg));
             if (w->items.len == 0) {
                 mr_arena_reset(&w->arena);
@@ -402,7 +402,7 @@ static bool call_failed(struct worker *w, const struct verdict *v)
                                           .host = w->host ? w->host->address : NULL,
                                           .text = v->text};
 
-    failure_tell(r, &f);
+    failure_report(r, &f);
     if (is_parted) {
         call_part(w);
     } else if (is_last) {
@@ -425,7 +425,7 @@ static void on_done(void *ctx, int rc, const struct mr_err *err,
     }
     const struct verdict v = judge(w, rc, err, response);
     w->host->under_way--;
-    requests_host_tell(w->host, v.is_ok || !v.may_repeat);
+    requests_host_report(w->host, v.is_ok || !v.may_repeat);
     if (v.is_ok) {
         call_next(w);
     } else if (call_failed(w, &v) && w->attempt % r->o->host_count == 0) {

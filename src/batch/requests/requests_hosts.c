@@ -69,7 +69,7 @@ struct requests_host *requests_host_pick(struct requests_host *hosts, size_t cou
     return best;
 }
 
-void requests_host_tell(struct requests_host *h, bool is_well)
+void requests_host_report(struct requests_host *h, bool is_well)
 {
     h->failures = is_well ? 0 : MR_MIN(h->failures + 1, 16u);
     if (h->failures >= FAILURES_ALLOWED) {

@@ -23,6 +23,6 @@ int requests_host_open(struct requests_host *h, struct mr_loop *loop, const char
 struct requests_host *requests_host_pick(struct requests_host *hosts, size_t count,
                                          const struct requests_host *failed);
 /** What became of a call. A host that fails several times in a row rests, each time longer. */
-void requests_host_tell(struct requests_host *h, bool is_well);
+void requests_host_report(struct requests_host *h, bool is_well);
 
 #endif

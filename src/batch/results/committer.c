@@ -256,7 +256,7 @@ struct extent *committer_next(struct committer *c, int64_t until_ns, bool *out_i
 
     waits_begin(&c->waits);
     pthread_mutex_lock(&c->lock);
-    while (!c->first && !c->is_ending && !c->is_told && waited != ETIMEDOUT) {
+    while (!c->first && !c->is_ending && !c->has_news && waited != ETIMEDOUT) {
         waited = until_ns == INT64_MAX ? pthread_cond_wait(&c->more, &c->lock)
                                        : pthread_cond_timedwait(&c->more, &c->lock, &until);
     }
@@ -266,7 +266,7 @@ struct extent *committer_next(struct committer *c, int64_t until_ns, bool *out_i
         c->last = c->first ? c->last : NULL;
     }
     *out_is_over = !e && c->is_ending;
-    c->is_told = false;
+    c->has_news = false;
     pthread_mutex_unlock(&c->lock);
     waits_end(&c->waits);
     return e;
@@ -575,7 +575,7 @@ void committer_try(struct committer *c)
 void committer_want(struct committer *c, bool is_wanted)
 {
     pthread_mutex_lock(&c->lock);
-    c->is_wanted = c->is_told = is_wanted && c->results->sink->holds_rows;
+    c->is_wanted = c->has_news = is_wanted && c->results->sink->holds_rows;
     pthread_cond_signal(&c->more);
     pthread_mutex_unlock(&c->lock);
 }

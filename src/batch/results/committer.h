@@ -58,7 +58,7 @@ struct committer {
     bool is_hurried; /* nothing is waited for any more */
     bool tries_now;
     bool is_wanted; /* all credit is, also what rows of an open part have */
-    bool is_told;   /* … and the committer is to look at that now */
+    bool has_news;  /* … and the committer has not seen that yet */
     bool has_failed;
     bool may_go_on; /* it failed because of the disk, and the job can start again */
     struct disk_hold hold;

@@ -190,7 +190,7 @@ out:
     close(fd);
     mr_buf_fini(&text);
     return rc < 0
-               ? MR_WRAP(err, rc, "dlq/%s, behind line %llu", item->dlq, (unsigned long long)count)
+               ? MR_WRAP(err, rc, "dlq/%s, after line %llu", item->dlq, (unsigned long long)count)
                : MR_OK;
 }
 

@@ -99,7 +99,7 @@ int filter_check(const struct mr_batch_filter *filter, struct mr_err *err)
     struct pollfd out = {filter->fd, 0, 0};
 
     return poll(&out, 1, 0) == 1 && (out.revents & POLLERR)
-               ? MR_FAIL(err, MR_E_IO, "'stdout': nobody reads it any more")
+               ? MR_FAIL(err, MR_E_IO, "'stdout': its reader is gone")
                : MR_OK;
 }
 

@@ -121,10 +121,10 @@ static int pieces_in_order(const void *a, const void *b)
 static int open_finished(const char *folder, struct mr_manifest **out, struct mr_err *err)
 {
     const struct mr_manifest_options options = {.takes_any_job = true};
-    struct mr_batch_summary look;
-    int rc = mr_batch_summary(folder, &look, err);
+    struct mr_batch_summary summary;
+    int rc = mr_batch_summary(folder, &summary, err);
 
-    if (rc == MR_OK && !look.is_finished) {
+    if (rc == MR_OK && !summary.is_finished) {
         rc = MR_FAIL(err, MR_E_INVALID,
                      "the job in %s is not finished: run it again first, with its own command",
                      folder);

@@ -64,8 +64,8 @@ static int note_read(mr_str note, struct lost *out, struct mr_err *err)
     }
     int rc = mr_json_finish(&j);
     if (rc == MR_OK && rows != out->rows) {
-        rc = MR_FAIL(err, MR_E_INVALID, "%" PRIu64 " rows, and the note tells %" PRIu64, out->rows,
-                     rows);
+        rc =
+            MR_FAIL(err, MR_E_INVALID, "%" PRIu64 " rows, the note says %" PRIu64, out->rows, rows);
     }
     mr_arena_fini(&arena);
     return rc;

@@ -128,12 +128,12 @@ bool transport_status_lasts(int status)
     return status >= 400 && status < 500 && status != 408 && status != 425 && status != 429;
 }
 
-int transport_metadata(const struct transport *w, int rc, const struct mr_err *told,
+int transport_metadata(const struct transport *w, int rc, const struct mr_err *cause,
                        const struct mr_client_response *response, struct mr_arena *arena,
                        struct mr_oip_metadata *out, struct mr_err *err)
 {
     if (rc < 0) {
-        *err = *told;
+        *err = *cause;
         /* A server that says so is there, and may be well soon. */
         err->status = rc == MR_E_UNAVAILABLE && response ? MR_E_UNKNOWN : rc;
         return err->status;
@@ -175,7 +175,7 @@ static void form_choose(struct transport *w, struct transport_call *c)
     f->json_next = f->json_next || c->is_proof;
 }
 
-bool transport_form_told(struct transport *w, const struct transport_call *c,
+bool transport_form_note(struct transport *w, const struct transport_call *c,
                          enum mr_balance_outcome outcome)
 {
     struct transport_form *f = &w->form;

@@ -58,7 +58,7 @@ void transport_ask(struct transport *w, int64_t timeout_ns, mr_client_done_fn *d
 /** Is an HTTP status one that will hardly be another one when the same is asked again? */
 bool transport_status_lasts(int status);
 /** rc, err and response as `done` got them. *out must be zero. Errors: MR_E_UNKNOWN (the host may be well soon), others. */
-int transport_metadata(const struct transport *w, int rc, const struct mr_err *told,
+int transport_metadata(const struct transport *w, int rc, const struct mr_err *cause,
                        const struct mr_client_response *response, struct mr_arena *arena,
                        struct mr_oip_metadata *out, struct mr_err *err);
 
@@ -128,7 +128,7 @@ void transport_judge(const struct transport *w, const struct transport_reply *re
                      struct mr_arena *arena, struct transport_answer *out);
 /** What was found out about an answer, once per call; decides the form of those that follow. True: the call was refused
  *  perhaps for its form, and its rows should be sent again before they are blamed. */
-bool transport_form_told(struct transport *w, const struct transport_call *c,
+bool transport_form_note(struct transport *w, const struct transport_call *c,
                          enum mr_balance_outcome outcome);
 
 #endif

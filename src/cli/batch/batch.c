@@ -83,10 +83,9 @@ const struct mr_option mr_cli_batch_table[] = {
      .flags = MR_OPTION_CLI_ONLY,
      AT(inputs),
      .value = "PATH",
-     .help =
-         "file, folder or pattern, also behind s3://; may be given several times; or a database, "
-         "sqlite:FILE or "
-         "postgresql://..."},
+     .help = "file, folder or pattern, also with s3://; may be given several times; or a database, "
+             "sqlite:FILE or "
+             "postgresql://..."},
     {.name = "table",
      .kind = MR_OPTION_STRING,
      .flags = MR_OPTION_CLI_ONLY,
@@ -273,7 +272,7 @@ const struct mr_option mr_cli_batch_table[] = {
      AT(max_dead_percent),
      .fallback = "1",
      .value = "NUMBER",
-     .help = "as a part of the rows, looked at from 10000 rows on"},
+     .help = "as a part of the rows, from 10000 rows on"},
     MR_BATCH_S3_ROWS(struct batch_command),
     {.name = "Size", .kind = MR_OPTION_GROUP},
     {.name = "batch-rows",
@@ -397,9 +396,9 @@ static bool is_input(const char *path, const char *input)
     }
     mr_buf_init(&folder, 0);
     mr_buf_str(&folder, slash ? mr_str_n(path, (size_t)(slash - path) + 1) : MR_STR("."));
-    const char *looked = S_ISDIR(in.st_mode) ? mr_buf_cstr(&folder) : path;
+    const char *searched = S_ISDIR(in.st_mode) ? mr_buf_cstr(&folder) : path;
     const bool is_same =
-        stat(looked, &out) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino;
+        stat(searched, &out) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino;
     mr_buf_fini(&folder);
     return is_same;
 }

@@ -82,7 +82,7 @@ struct mr_cli_batch_words {
          MR_OPTION_AT(type, words.hosts),                                                          \
          .value = "HOST,...",                                                                      \
          .help =                                                                                   \
-             "host:port, also behind https://, grpc:// and grpcs://, with --api also "             \
+             "host:port, also with https://, grpc:// and grpcs://, with --api also "               \
              "https://host/v1; dns:NAME:PORT for all "                                             \
              "addresses of a name; @FILE for a file of hosts that is read again when it changes; " \
              "the port is 8000, for gRPC 8001, if not given"},                                     \
@@ -106,7 +106,7 @@ struct mr_cli_batch_words {
          .flags = MR_OPTION_CLI_ONLY,                                                              \
          MR_OPTION_AT(type, words.model_inputs),                                                   \
          .value = "NAME=TYPE[DIMS]",                                                               \
-         .help = "an input of the model, such as x=FP32[-1,64], where hosts do not tell"},         \
+         .help = "an input of the model, such as x=FP32[-1,64], where hosts do not say it"},       \
         {.name = "model-output",                                                                   \
          .kind = MR_OPTION_LIST,                                                                   \
          .flags = MR_OPTION_CLI_ONLY,                                                              \

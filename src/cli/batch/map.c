@@ -29,10 +29,11 @@ static const char usage[] =
     "for each\n"
     "row and in their order: a filter, for pipes and for engines that run one.\n";
 
-static const char notes[] = "Exit status: 0 each row has gone out or was told as dead, 1 it ended "
-                            "before that, 2 the command "
-                            "line is\n"
-                            "wrong.\n";
+static const char notes[] =
+    "Exit status: 0 each row has gone out or was reported as dead, 1 it ended "
+    "before that, 2 the command "
+    "line is\n"
+    "wrong.\n";
 
 struct map_command {
     struct mr_batch_options job;
@@ -107,7 +108,7 @@ const struct mr_option mr_cli_map_table[] = {
      .value = "POLICY",
      .help =
          "a row without a result ends the run, is left out, or goes out with null outputs; it is "
-         "told on standard error in any case"},
+         "reported on standard error in any case"},
     {.name = "error-column",
      .kind = MR_OPTION_STRING,
      .flags = MR_OPTION_CLI_ONLY,

@@ -11,7 +11,7 @@
 #include "cli/common/term.h"
 #include "cli/mlserver/start.h"
 
-#define TOLD_MOST 10 /* failures, without --verbose */
+#define REPORTED_MOST 10 /* failures, without --verbose */
 
 static const char program[] = "millrace mlserver infer";
 
@@ -41,9 +41,9 @@ struct infer_command {
     int transport;
     bool is_verbose;
     bool is_very_verbose;
-    /* meanwhile */
+    /* while it runs */
     struct mr_term term;
-    uint64_t told;
+    uint64_t reported;
     int64_t shown_ns;
     bool has_line;
 };
@@ -59,9 +59,8 @@ static const struct mr_option table[] = {
      AT(url),
      .fallback = "localhost:8080",
      .value = "HOST:PORT",
-     .help =
-         "of the server, perhaps with a path behind it; several, separated by commas, share the "
-         "work"},
+     .help = "of the server, perhaps followed by a path; several, separated by commas, share the "
+             "work"},
     {.name = "model-name",
      .letter = 'm',
      .kind = MR_OPTION_STRING,
@@ -117,7 +116,7 @@ static const struct mr_option table[] = {
      .letter = 'v',
      .kind = MR_OPTION_BOOL,
      AT(is_verbose),
-     .help = "tell each call that fails; otherwise the first ones"},
+     .help = "report each call that fails; otherwise the first ones"},
     {.name = "extra-verbose", .kind = MR_OPTION_BOOL, AT(is_very_verbose), .help = "the same; -vv"},
     {.name = "transport",
      .letter = 't',
@@ -236,7 +235,7 @@ static void on_failure(void *ctx, const struct mr_requests_failure *f)
     struct infer_command *c = ctx;
     struct mr_buf text;
 
-    if (!c->is_verbose && c->told++ >= TOLD_MOST) {
+    if (!c->is_verbose && c->reported++ >= REPORTED_MOST) {
         return;
     }
     line_end(c);
@@ -250,7 +249,7 @@ static void on_failure(void *ctx, const struct mr_requests_failure *f)
         fprintf(stderr, ", attempt %u at %s", f->attempt, f->host);
     }
     fprintf(stderr, ": %s%s\n", mr_buf_cstr(&text),
-            c->told == TOLD_MOST ? " (further ones are told with --verbose)" : "");
+            c->reported == REPORTED_MOST ? " (--verbose reports further ones)" : "");
     mr_buf_fini(&text);
 }
 

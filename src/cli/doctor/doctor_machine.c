@@ -107,8 +107,8 @@ static void say_clock(struct doctor *d)
 
     if (source.len) {
         doctor_say(d, slow ? FINDING_WARN : FINDING_OK, "clock",
-                   slow ? "each look at the clock is a slow system call with this source" : NULL,
-                   "%.*s", MR_STR_ARG(source));
+                   slow ? "reading the clock is a slow system call with this source" : NULL, "%.*s",
+                   MR_STR_ARG(source));
     }
 }
 

@@ -1,4 +1,4 @@
-/* The interpreter that Python models get unless the server is told another: whether there is one, and has numpy. */
+/* The interpreter that Python models get unless the server has another one configured: whether there is one, and has numpy. */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>

@@ -99,7 +99,7 @@ static void say_places(struct search *s)
     }
     doctor_say(s->d, FINDING_BAD, "backend",
                "build it ('make'), or name its folder with --backend-directory",
-               "no onnxruntime: looked in %s", mr_buf_cstr(&places));
+               "no onnxruntime in %s", mr_buf_cstr(&places));
     mr_buf_fini(&places);
 }
 

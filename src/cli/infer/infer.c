@@ -128,7 +128,7 @@ static const struct mr_option table[] = {
      .min = 1,
      .max = 1000000,
      .value = "N",
-     .help = "send it N times, one after the other, and tell how long that took"},
+     .help = "send it N times, one after the other, and show how long that took"},
 };
 
 /* ---- sending ---- */

@@ -35,11 +35,9 @@ static void print_overview(FILE *out)
     for (size_t i = 0; i < COMMAND_COUNT; i++) {
         fprintf(out, "  %-8s  %s\n", commands[i].name, commands[i].summary);
     }
-    fprintf(
-        out,
-        "\n'millrace COMMAND --help' tells all about a command. 'millrace --version' prints the "
-        "version.\n"
-        "Exit status: 0 done, 1 it failed, 2 the command line is wrong.\n");
+    fprintf(out, "\n'millrace COMMAND --help' describes a command. 'millrace --version' prints the "
+                 "version.\n"
+                 "Exit status: 0 done, 1 it failed, 2 the command line is wrong.\n");
 }
 
 static const char *nearest_command(const char *word)

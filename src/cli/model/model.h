@@ -81,7 +81,7 @@ struct model_folder {
     bool is_project; /* a folder with `models`, and what they share */
 };
 /* model_pack.c: pack, and what it and check begin with. Errors: MR_E_NOT_FOUND, MR_E_INVALID. */
-int model_folder_look(const char *path, struct model_folder *out, struct mr_err *err);
+int model_folder_inspect(const char *path, struct model_folder *out, struct mr_err *err);
 int model_run_pack(struct model_run *m, struct mr_err *err);
 
 /* model_check.c */

@@ -377,7 +377,7 @@ int model_run_check(struct model_run *m, struct mr_err *err)
     int rc;
 
     mr_log_set_enabled(MR_LOG_INFO, false);
-    MR_TRY(model_folder_look(m->name, &folder, err));
+    MR_TRY(model_folder_inspect(m->name, &folder, err));
     MR_TRY(repository_make(&c, &folder, err));
     MR_TRY(engine_start(&c, m, &folder, err));
     mr_models_report(mr_engine_models(c.engine), result_take, &c);

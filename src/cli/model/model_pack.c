@@ -18,7 +18,7 @@ static bool is_there(const char *folder, const char *name)
            stat(path, &st) == 0;
 }
 
-int model_folder_look(const char *path, struct model_folder *out, struct mr_err *err)
+int model_folder_inspect(const char *path, struct model_folder *out, struct mr_err *err)
 {
     struct stat st;
 
@@ -47,7 +47,7 @@ int model_run_pack(struct model_run *m, struct mr_err *err)
     struct mr_buf text;
     int rc;
 
-    MR_TRY(model_folder_look(m->name, &folder, err));
+    MR_TRY(model_folder_inspect(m->name, &folder, err));
     if (folder.is_file) {
         return MR_FAIL(err, MR_E_INVALID, "%.300s is no folder", m->name);
     }

@@ -7,7 +7,7 @@
 #include "codec/json.h"
 #include "model.h"
 
-#define LOOK_NS (200 * MR_NS_PER_MS)
+#define POLL_NS (200 * MR_NS_PER_MS)
 
 struct answer {
     char version[32];
@@ -98,7 +98,7 @@ static void add_version(const struct model_run *m, struct mr_buf *body)
 /* Sends the request, and polls while the recording runs and the command waits. */
 static int ask(struct model_run *m, struct mr_buf *body, struct mr_err *err)
 {
-    const struct timespec pause = {0, LOOK_NS};
+    const struct timespec pause = {0, POLL_NS};
     struct mr_remote_reply reply;
     struct answer a;
     char path[600];

@@ -9,7 +9,7 @@
 #include "cli/common/term.h"
 #include "model.h"
 
-#define LOOK_NS (200 * MR_NS_PER_MS)
+#define POLL_NS (200 * MR_NS_PER_MS)
 
 struct model_watch {
     const struct model_run *run;
@@ -38,7 +38,7 @@ static void show(struct model_watch *w, const struct model_progress *p)
     w->has_line = true;
 }
 
-static void look(struct model_watch *w)
+static void check(struct model_watch *w)
 {
     struct mr_remote_reply reply;
     struct model_progress p;
@@ -66,13 +66,13 @@ static void *watch_main(void *arg)
     while (!w->is_over) {
         struct timespec until;
         clock_gettime(CLOCK_REALTIME, &until); /* the default clock of a condition variable */
-        int64_t ns = until.tv_sec * MR_NS_PER_S + until.tv_nsec + LOOK_NS;
+        int64_t ns = until.tv_sec * MR_NS_PER_S + until.tv_nsec + POLL_NS;
         until = (struct timespec){ns / MR_NS_PER_S, ns % MR_NS_PER_S};
         if (pthread_cond_timedwait(&w->over, &w->lock, &until) == 0) {
             continue;
         }
         pthread_mutex_unlock(&w->lock);
-        look(w);
+        check(w);
         pthread_mutex_lock(&w->lock);
     }
     pthread_mutex_unlock(&w->lock);

@@ -225,7 +225,7 @@ static int check_together(const struct mr_serve_options *s, struct mr_err *err)
     }
     if (!o->allow_http && !o->allow_grpc) {
         return MR_FAIL(err, MR_E_INVALID,
-                       "neither --allow-http nor --allow-grpc: nobody could ask");
+                       "neither --allow-http nor --allow-grpc: no request could reach the server");
     }
     return MR_OK;
 }

@@ -128,7 +128,7 @@ const struct mr_option mr_serve_table[] = {
     CHOICE("switch-policy", server.models.switch_policy, "availability", switch_policies, "WHAT",
            "load a new version and then retire the old one, or retire it first and load then"),
     TIME("repository-poll-secs", server.models.poll_ns, "15", 1, DAY_S, MR_NS_PER_S,
-         "with mode poll: how often the folders are looked at"),
+         "with mode poll: how often the folders are scanned"),
     TEXT("model-config-name", server.models.config_name, NULL, "NAME",
          "take configs/NAME.pbtxt of a model instead of config.pbtxt where it exists"),
     FLAG("disable-auto-complete-config", disable_auto_complete, "false",
@@ -163,7 +163,7 @@ const struct mr_option mr_serve_table[] = {
 
     GROUP("Backends", NULL),
     NAME("backend-directory", backend_dirs, "DIR",
-         "where backends are looked for, before the usual places"),
+         "where backends are searched, before the usual places"),
     LIST("backend-config", backend_configs, "NAME,KEY=VALUE",
          "a setting of a backend; without NAME of all: default-max-batch-size=4"),
     NAME(
@@ -259,8 +259,7 @@ const struct mr_option mr_serve_table[] = {
     CHOICE("tls-min-version", server.tls_min_version, "1.2", tls_versions, "VERSION",
            "the oldest version of TLS to speak"),
 
-    GROUP("Limits",
-          "Every size and every wait has one; what runs into it is told the option's name."),
+    GROUP("Limits", "Every size and every wait has one; the error names the option."),
     BYTES("memory-budget", server.memory_budget_bytes, "0", 0, 1024 * 1024 * GIB,
           "memory of requests and answers in flight; 0 is a quarter of what the machine has"),
     NUMBER("max-queue-size", server.max_queue_size, "0", 0, 16777216, "N",

@@ -27,7 +27,7 @@ static const char usage[] =
     "Serves the models of one or more folders (Triton's layout) over the Open Inference Protocol:\n"
     "REST with JSON or binary tensors, and gRPC. Triton's option names and defaults hold, except "
     "that\n"
-    "it listens on loopback unless told otherwise.\n\n"
+    "it listens on loopback unless an option says otherwise.\n\n"
     "Each option may come from the command line (--http-port=9000), from the environment\n"
     "(MILLRACE_HTTP_PORT=9000) or from a file given by --config (http-port = 9000), in this order "
     "of\n"

@@ -1,5 +1,5 @@
 /* A refresh lists the repositories, and unpacks what is not in the list yet; a file is known by its inode, size and times.
- * It makes a list of its own and swaps it in, so that nobody who only reads the list waits for it. A failure stays in the
+ * It makes a list of its own and swaps it in, so that those who only read the list do not wait for it. A failure stays in the
  * list as well, for the model that has the archive's name: where else would it be seen? It is tried again if the
  * archive itself is not to blame. */
 #include "archives.h"

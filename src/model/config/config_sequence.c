@@ -161,7 +161,7 @@ static int io_agrees(const Inference__ModelConfig *c, const struct mr_config_seq
                          "unable to load model '%.100s', the %s '%.100s' of sequence_batching has "
                          "%zu dims%s, the model's has the shape %s",
                          c->name, io->what, io->name, io->rank,
-                         lead ? " behind the batch dimension" : "",
+                         lead ? " after the batch dimension" : "",
                          mr_shape_text(d->dims, d->rank, shape, sizeof shape));
 }
 

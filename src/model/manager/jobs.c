@@ -429,7 +429,7 @@ static int job_do(struct mr_models *m, struct mr_job *job)
     struct mr_err err = {0};
     int rc = job_run(m, job, &err);
 
-    mr_changes_tell(m);
+    mr_changes_report(m);
     pthread_mutex_lock(&m->lock);
     mr_models_done_fn *done = job->done; /* a cancelled job has none any more */
     job->done = NULL;
@@ -607,7 +607,7 @@ static int overrides_check(const struct mr_models *m, bool has_config, bool has_
     return MR_OK;
 }
 
-#define PATH_LOOK_BYTES                                                                            \
+#define PATH_CHECK_BYTES                                                                           \
     1024 /* more than a path may have: the rest of one that is too long is not read */
 
 /* Everything that can be refused without looking at the disk. */
@@ -635,7 +635,7 @@ static int load_check(const struct mr_models *m, mr_str name, mr_str config_json
                      MR_STR_ARG(name));
     }
     for (size_t i = 0; i < file_count && rc == MR_OK; i++) {
-        mr_str path = mr_str_sub(files[i].path, 0, PATH_LOOK_BYTES);
+        mr_str path = mr_str_sub(files[i].path, 0, PATH_CHECK_BYTES);
         bool has_nul = path.len > 0 && memchr(path.ptr, 0, path.len);
         rc = mr_model_path_check(has_nul ? MR_STR("") : path, err);
         if (rc < 0) {

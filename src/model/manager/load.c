@@ -140,7 +140,7 @@ uint64_t mr_load_folder_fingerprint(struct mr_models *m, mr_str name)
 }
 
 /* A load that a client asked for finds archives that came since. Unpacking takes no place from other loads. */
-static void archives_look(const struct mr_load *l)
+static void archives_check(const struct mr_load *l)
 {
     struct mr_models *m = l->m;
 
@@ -159,7 +159,7 @@ static void archives_look(const struct mr_load *l)
 
 static int folder_find(struct mr_load *l)
 {
-    archives_look(l);
+    archives_check(l);
     int rc = l->job->file_count > 0 ? temp_fill(l)
                                     : repository_find(l->m, l->model->name, &l->folder, l->err);
 
@@ -502,7 +502,7 @@ static void plan_begin(struct mr_load *l)
     making_note(l);
     mr_model_count_unready(l->m, l->model);
     pthread_mutex_unlock(&l->m->lock);
-    mr_changes_tell(l->m);
+    mr_changes_report(l->m);
 }
 
 /* ---- doing it ---- */
@@ -555,7 +555,7 @@ static bool is_serving(struct mr_models *m)
     return is_any;
 }
 
-static void warming_tell(struct mr_load *l, struct mr_fresh *f)
+static void warming_report(struct mr_load *l, struct mr_fresh *f)
 {
     pthread_mutex_lock(&l->m->lock);
     f->made->v.is_update = is_any_ready(l->model);
@@ -566,7 +566,7 @@ static void warming_tell(struct mr_load *l, struct mr_fresh *f)
         mr_record_set(l->m, l->model, r, MR_VERSION_WARMING, "");
     }
     pthread_mutex_unlock(&l->m->lock);
-    mr_changes_tell(l->m);
+    mr_changes_report(l->m);
 }
 
 /* Completion lets a model batch that turns out not to be able to: it is served without. */
@@ -616,7 +616,7 @@ static int version_try(struct mr_load *l, struct mr_fresh *f, bool warn, struct 
     }
     /* Release is not needed: the version is not published yet. */
     atomic_store_explicit(&f->made->v.state, MR_VERSION_WARMING, memory_order_relaxed);
-    warming_tell(l, f);
+    warming_report(l, f);
     rc = version_serve(l, &source, f->made, err);
     if (rc < 0) {
         mr_version_close(l->m, &f->made);

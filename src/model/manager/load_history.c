@@ -133,18 +133,19 @@ void mr_load_entry_spent(const struct mr_load_entry *l, int64_t out_ns[MR_VERSIO
 void mr_load_entry_memory(struct mr_load_entry *l, const struct mr_executor *executor,
                           int64_t grown_bytes)
 {
-    const struct mr_model_memory told = executor->ops->memory(executor);
+    const struct mr_model_memory reported = executor->ops->memory(executor);
 
-    l->memory = (struct mr_memory_view){.is_told = told.size > 0,
-                                        .is_apart = told.is_apart != 0,
-                                        .mapped_bytes = told.mapped_bytes,
-                                        .kept_bytes = told.kept_bytes,
-                                        .pool_bytes = told.packed_bytes,
-                                        .heap_bytes = told.heap_bytes,
-                                        .resident_bytes = told.resident_bytes,
+    l->memory = (struct mr_memory_view){.is_known = reported.size > 0,
+                                        .is_apart = reported.is_apart != 0,
+                                        .mapped_bytes = reported.mapped_bytes,
+                                        .kept_bytes = reported.kept_bytes,
+                                        .pool_bytes = reported.packed_bytes,
+                                        .heap_bytes = reported.heap_bytes,
+                                        .resident_bytes = reported.resident_bytes,
                                         .grown_bytes = grown_bytes,
                                         .released_bytes = MR_MEMORY_UNKNOWN};
-    l->memory_reason = told.reason[0] ? mr_strndup(told.reason, strlen(told.reason)) : NULL;
+    l->memory_reason =
+        reported.reason[0] ? mr_strndup(reported.reason, strlen(reported.reason)) : NULL;
 }
 
 static void progress_view(const struct mr_load_entry *l, struct mr_progress_view *out)

@@ -158,7 +158,7 @@ struct mr_model_change {
     struct mr_model_change *next;
     char *name;
     char *reason;
-    struct mr_version_change told; /* without its texts */
+    struct mr_version_change reported; /* without its texts */
 };
 
 struct mr_model_backend {
@@ -219,11 +219,11 @@ struct mr_models {
     struct mr_version_private *retired_versions;
     size_t draining;
 
-    pthread_cond_t told; /* changes_told went up */
+    pthread_cond_t reported; /* changes_reported went up */
     struct mr_model_change *changes_first;
     struct mr_model_change *changes_last;
     uint64_t changes_queued;
-    uint64_t changes_told;
+    uint64_t changes_reported;
     bool is_telling;
 
     struct mr_load_totals totals;
@@ -301,7 +301,7 @@ void mr_load_history_free(struct mr_model *model);
 
 /** Lock not held: calls the hook for each change queued so far, in order, and returns when all are
  *  reported. */
-void mr_changes_tell(struct mr_models *m);
+void mr_changes_report(struct mr_models *m);
 
 /* ---- jobs.c ---- */
 enum mr_job_kind {
@@ -516,10 +516,10 @@ void mr_repositories_fini(struct mr_repository_list *list);
 int mr_repository_read(struct mr_folder *f, const struct mr_models *m,
                        const struct mr_repository *r, mr_str name, mr_folder_visit_fn *visit,
                        void *ctx, struct mr_err *err);
-/** Whether the repository counts: false while it has been missing ever since the start; looked at
+/** Whether the repository counts: false while it has been missing ever since the start; checked
  *  each time, but in mode none. Thread: any; blocks when it is missing. */
 bool mr_repository_counts(struct mr_models *m, size_t i);
-/** Read the folder names anew unless that was done less than max_age_ns ago. Thread: any;
+/** Reads the folder names again, unless they were read less than max_age_ns ago. Thread: any;
  *  blocks. */
 int mr_names_refresh(struct mr_models *m, int64_t max_age_ns, struct mr_err *err);
 

@@ -279,7 +279,7 @@ static void locks_init(struct mr_models *m)
     cond_init(&m->work);
     cond_init(&m->idle);
     cond_init(&m->reap);
-    cond_init(&m->told);
+    cond_init(&m->reported);
 }
 
 static void locks_fini(struct mr_models *m)
@@ -290,7 +290,7 @@ static void locks_fini(struct mr_models *m)
     pthread_cond_destroy(&m->work);
     pthread_cond_destroy(&m->idle);
     pthread_cond_destroy(&m->reap);
-    pthread_cond_destroy(&m->told);
+    pthread_cond_destroy(&m->reported);
 }
 
 /* No thread is left, nothing is in use. */
@@ -497,7 +497,7 @@ static void all_retire(struct mr_models *m)
         }
     }
     pthread_mutex_unlock(&m->lock);
-    mr_changes_tell(m);
+    mr_changes_report(m);
 }
 
 void mr_models_loads_end(struct mr_models *m)

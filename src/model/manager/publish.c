@@ -169,7 +169,7 @@ int mr_load_retire_first(struct mr_load *l, struct mr_err *err)
     pthread_mutex_lock(&l->m->lock);
     replaced_retire(l);
     pthread_mutex_unlock(&l->m->lock);
-    mr_changes_tell(l->m);
+    mr_changes_report(l->m);
     pthread_mutex_lock(&l->m->lock);
     bool is_drained = drained_wait(l);
     for (size_t i = 0; i < l->fresh.len && is_drained; i++) {
@@ -180,7 +180,7 @@ int mr_load_retire_first(struct mr_load *l, struct mr_err *err)
     }
     mr_table_publish(l->m, l->model);
     pthread_mutex_unlock(&l->m->lock);
-    mr_changes_tell(l->m);
+    mr_changes_report(l->m);
     return is_drained ? MR_OK
                       : MR_FAIL(err, MR_E_DEADLINE,
                                 "requests still hold the version that was retired to make room");

@@ -11,8 +11,8 @@
 #include "base/clock.h"
 #include "manager.h"
 
-#define LOOK_FIRST_NS MR_NS_PER_MS
-#define LOOK_MOST_NS  (50 * MR_NS_PER_MS)
+#define POLL_FIRST_NS MR_NS_PER_MS
+#define POLL_MOST_NS  (50 * MR_NS_PER_MS)
 
 static bool is_pinned(const struct mr_models *m, const struct mr_version *v)
 {
@@ -80,7 +80,7 @@ static void version_end(struct mr_models *m, struct mr_version_private *p)
     mr_model_forget_if_empty(m, model);
     pthread_cond_broadcast(&m->idle);
     pthread_mutex_unlock(&m->lock);
-    mr_changes_tell(m);
+    mr_changes_report(m);
 }
 
 /* Ends what is not pinned and need not stay for its sequences; the rest stays in the list. True if any ended, or will at
@@ -132,7 +132,7 @@ static void *reaper_main(void *arg)
 {
     struct mr_models *m = arg;
     struct mr_version_private *draining = NULL;
-    int64_t pause_ns = LOOK_FIRST_NS;
+    int64_t pause_ns = POLL_FIRST_NS;
 
     pthread_mutex_lock(&m->lock);
     for (;;) {
@@ -150,9 +150,9 @@ static void *reaper_main(void *arg)
             mr_epoch_wait(&m->epoch);
             mr_retired_free(memory);
             list_join(&draining, versions);
-            pause_ns = LOOK_FIRST_NS;
+            pause_ns = POLL_FIRST_NS;
         }
-        pause_ns = drained_end(m, &draining) ? LOOK_FIRST_NS : MR_MIN(pause_ns * 2, LOOK_MOST_NS);
+        pause_ns = drained_end(m, &draining) ? POLL_FIRST_NS : MR_MIN(pause_ns * 2, POLL_MOST_NS);
         pthread_mutex_lock(&m->lock);
     }
     return NULL;

@@ -155,11 +155,11 @@ static void change_queue(struct mr_models *m, const struct mr_model *model, int6
 
     c->name = mr_strndup(model->name.ptr, model->name.len);
     c->reason = text_or_null(reason);
-    c->told.version = version;
-    c->told.state = state;
+    c->reported.version = version;
+    c->reported.state = state;
     if (entry) {
-        c->told.file_bytes = entry->file_bytes;
-        mr_load_entry_spent(entry, c->told.spent_ns);
+        c->reported.file_bytes = entry->file_bytes;
+        mr_load_entry_spent(entry, c->reported.spent_ns);
     }
     if (m->changes_last) {
         m->changes_last->next = c;
@@ -243,26 +243,26 @@ void mr_model_count_unready(struct mr_models *m, struct mr_model *model)
 
 /* ---- the hook ---- */
 
-static void change_tell(struct mr_models *m, struct mr_model_change *c)
+static void change_report(struct mr_models *m, struct mr_model_change *c)
 {
     if (m->hooks.changed) {
-        c->told.model = mr_str_c(c->name);
-        c->told.reason = mr_str_c(c->reason);
-        m->hooks.changed(m->hooks.ctx, &c->told);
+        c->reported.model = mr_str_c(c->name);
+        c->reported.reason = mr_str_c(c->reason);
+        m->hooks.changed(m->hooks.ctx, &c->reported);
     }
     mr_free(c->name);
     mr_free(c->reason);
     mr_free(c);
 }
 
-void mr_changes_tell(struct mr_models *m)
+void mr_changes_report(struct mr_models *m)
 {
     pthread_mutex_lock(&m->lock);
     uint64_t until = m->changes_queued;
-    while (m->changes_told < until) {
+    while (m->changes_reported < until) {
         struct mr_model_change *c = m->changes_first;
         if (m->is_telling) {
-            pthread_cond_wait(&m->told, &m->lock);
+            pthread_cond_wait(&m->reported, &m->lock);
             continue;
         }
         m->is_telling = true;
@@ -271,11 +271,11 @@ void mr_changes_tell(struct mr_models *m)
             m->changes_last = NULL;
         }
         pthread_mutex_unlock(&m->lock);
-        change_tell(m, c);
+        change_report(m, c);
         pthread_mutex_lock(&m->lock);
         m->is_telling = false;
-        m->changes_told++;
-        pthread_cond_broadcast(&m->told);
+        m->changes_reported++;
+        pthread_cond_broadcast(&m->reported);
     }
     pthread_mutex_unlock(&m->lock);
 }

@@ -103,8 +103,8 @@ int mr_client_body_reserve(struct mr_client_call *call, size_t want, struct mr_e
     size_t target = cap ? cap * 2 : MR_MIN(want, BODY_FIRST_MAX);
     target = MR_MAX(target, (size_t)4096);
     /* A length of which a part has arrived is trusted at once. */
-    if (a->body_told > cap && a->body_told / BELIEF < cap) {
-        target = a->body_told;
+    if (a->body_declared > cap && a->body_declared / BELIEF < cap) {
+        target = a->body_declared;
     }
     if (!mr_block_grow(&a->body, a->body_len, MR_MIN(target, max))) {
         return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for an answer of %zu bytes", target);

@@ -176,12 +176,12 @@ static void broken(struct mr_client_conn *conn, const char *why)
     mr_client_conn_fail(conn, MR_E_UNAVAILABLE, &err);
 }
 
-void mr_client_conn_ended(struct mr_client_conn *conn, bool is_told)
+void mr_client_conn_ended(struct mr_client_conn *conn, bool is_declared)
 {
     if (conn->h2) {
         broken(conn, conn->is_heard ? "connection closed by the server"
                                     : "connection closed by the server before it spoke HTTP/2");
-    } else if (!is_told && TAILQ_FIRST(&conn->calls) && conn->h1.state == MR_CLIENT_H1_TO_END) {
+    } else if (!is_declared && TAILQ_FIRST(&conn->calls) && conn->h1.state == MR_CLIENT_H1_TO_END) {
         broken(conn, "the answer was cut off");
     } else {
         mr_client_h1_eof(conn);

@@ -203,7 +203,7 @@ static int begin_body(struct mr_client_conn *conn, const struct mr_http1_head *h
                        call->client->address, (long long)head->content_length,
                        (long long)call->client->options.max_response_bytes);
     }
-    call->answer.body_told = head->content_length > 0 ? (size_t)head->content_length : 0;
+    call->answer.body_declared = head->content_length > 0 ? (size_t)head->content_length : 0;
     h->remaining = head->content_length;
     /* A chunk has at least a byte: the limit of the body bounds their number. */
     h->chunked = (struct mr_http1_chunked){

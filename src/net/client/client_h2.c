@@ -1,11 +1,11 @@
 /* HTTP/2 of the client, by prior knowledge: one nghttp2 session per connection, a stream per call.
  *
  * Output is made in the loop's flush step, so that the requests of one iteration leave together and
- * nothing is told from within mr_client_send (nghttp2 calls back while it sends, too). At most one
+ * no callback runs within mr_client_send (nghttp2 calls back while it sends, too). At most one
  * write is under way; the next is made when it is done, which bounds what waits for a slow server.
  *
- * nghttp2 keeps what exceeds the server's stream limit waiting, and tells
- * streams that a GOAWAY leaves out by REFUSED_STREAM; those are sent again on a new connection. */
+ * nghttp2 keeps what exceeds the server's stream limit waiting, and ends
+ * streams that a GOAWAY leaves out with REFUSED_STREAM; those are sent again on a new connection. */
 #include <stdio.h>
 
 #include "client_priv.h"
@@ -44,7 +44,7 @@ static struct mr_client_call *call_of(const struct mr_client_conn *conn, int32_t
 
 /* ---- callbacks of the session ---- */
 
-/* The call ends with `err`; its stream is reset and forgotten. */
+/* The call ends with `err`; its stream is reset and dropped. */
 static void give_up(struct mr_client_conn *conn, struct mr_client_call *call,
                     const struct mr_err *err)
 {

@@ -36,7 +36,7 @@ struct mr_client_answer {
     size_t trailer_count;
     struct mr_block *body;
     size_t body_len;
-    size_t body_told; /* by content-length; 0: it did not */
+    size_t body_declared; /* content-length; 0: none */
 };
 
 struct mr_client_call {
@@ -214,8 +214,8 @@ void mr_client_conn_connect_failed(struct mr_client_conn *conn, const char *why)
 /** Where the next bytes for HTTP may be put, and what to do with them. */
 void mr_client_conn_room(struct mr_client_conn *conn, uv_buf_t *out);
 void mr_client_conn_deliver(struct mr_client_conn *conn, mr_bytes data);
-/** The peer has ended its side. is_told: it said so, which with TLS is what tells an end from a cut. */
-void mr_client_conn_ended(struct mr_client_conn *conn, bool is_told);
+/** The peer has ended its side. is_declared: it said so, which with TLS distinguishes an end from a cut. */
+void mr_client_conn_ended(struct mr_client_conn *conn, bool is_declared);
 
 /* ---- client_grpc.c ---- */
 
@@ -247,7 +247,7 @@ bool mr_client_tls_seal(struct mr_client_conn *conn, struct mr_buf *io);
 /** Sends the end to the peer, before the handle is closed. */
 void mr_client_tls_end(struct mr_client_conn *conn);
 
-/** Tell what a peer speaks that does not begin as HTTP/1.1, or HTTP/2, does: "it answered 'SSH-2.0-…'". Returns text. */
+/** Describes what a peer speaks that does not begin like HTTP/1.1 or HTTP/2: "it answered 'SSH-2.0-…'". Returns `text`. */
 const char *mr_client_stranger(mr_bytes data, char *text, size_t room);
 
 /* ---- client_h1.c ---- */

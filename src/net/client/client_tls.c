@@ -28,7 +28,7 @@ static void on_written(uv_write_t *req, int status)
 {
     struct output *o = MR_CONTAINER_OF(req, struct output, req);
 
-    (void)status; /* reading tells as well */
+    (void)status; /* reading reports it as well */
     mr_buf_fini(&o->bytes);
     mr_free(o);
 }
@@ -60,8 +60,8 @@ static const char *describe(const struct mr_client_conn *conn, char *out, size_t
     } else if (ERR_GET_REASON(code) == SSL_R_WRONG_VERSION_NUMBER) {
         snprintf(out, size, "the server does not speak TLS");
     } else {
-        bool is_told = ERR_GET_REASON(code) > SSL_AD_REASON_OFFSET;
-        snprintf(out, size, "TLS: %s%s", is_told ? "the server says: " : "",
+        bool is_alert = ERR_GET_REASON(code) > SSL_AD_REASON_OFFSET;
+        snprintf(out, size, "TLS: %s%s", is_alert ? "the server says: " : "",
                  mr_tls_last_error(reason, sizeof reason));
     }
     ERR_clear_error();

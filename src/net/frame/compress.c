@@ -218,7 +218,7 @@ static int inflate_all(z_stream *z, mr_bytes *io_in, uint64_t max, struct mr_blo
         if (rc != Z_OK && rc != Z_STREAM_END) {
             return MR_FAIL(err, MR_E_INVALID, "compressed data is damaged or cut short");
         }
-        if (!mr_turn_spend(MR_TURN_LOOK)) {
+        if (!mr_turn_spend(MR_TURN_STEP)) {
             return ended(err);
         }
     }
@@ -245,7 +245,7 @@ int mr_decompress(enum mr_coding coding, mr_bytes in, uint64_t max, struct mr_bl
     }
     int rc = inflate_all(&z, &in, max, &block, &len, err);
     if (rc == MR_OK && in.len > 0) {
-        rc = MR_FAIL(err, MR_E_INVALID, "there are bytes behind the compressed data");
+        rc = MR_FAIL(err, MR_E_INVALID, "there are bytes after the compressed data");
     }
     inflateEnd(&z);
     if (rc < 0) {
@@ -328,7 +328,7 @@ static int deflate_all(z_stream *z, const struct mr_piece *pieces, size_t count,
             if (rc < 0) {
                 return rc;
             }
-            if (!mr_turn_spend(MR_TURN_LOOK)) {
+            if (!mr_turn_spend(MR_TURN_STEP)) {
                 return MR_E_CANCELLED;
             }
             rest.ptr += part;

@@ -98,7 +98,7 @@ void mr_call_impl_free(struct mr_call_impl *call);
 /** The connection or stream ends: detaches the call, and informs the handler if it has not answered.
  *  / */
 void mr_call_impl_detach(struct mr_call_impl *call);
-/** Tells the handler that the peer is gone (on_cancel at most once). */
+/** Calls on_cancel, at most once: the peer is gone. */
 void mr_call_impl_cancel(struct mr_call_impl *call);
 
 /** Counts an HTTP answer that is not gRPC's. */
@@ -114,7 +114,7 @@ bool mr_call_impl_is_ready(const struct mr_call_impl *call);
 void mr_call_impl_room(struct mr_call_impl *call);
 /** HTTP/2, within on_data: leaves the last n bytes of the data. They are delivered again when the call is ready. */
 void mr_call_impl_put_back(struct mr_call_impl *call, size_t n);
-/** Tells the handler that the body is refused (on_body_refused). */
+/** Calls on_body_refused: the body is refused. */
 void mr_call_impl_refuse(struct mr_call_impl *call, int status);
 
 /** True if `more` bytes would need a block, the call has none yet, and memory is scarce. */

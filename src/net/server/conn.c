@@ -537,14 +537,14 @@ static void sniff_input(struct mr_conn *c)
         c->h1.head_start_ns = c->loop->now_ns;
     }
     in->end += n;
-    size_t look = MR_MIN(in->end, PREFACE_BYTES);
+    size_t compared = MR_MIN(in->end, PREFACE_BYTES);
     if (in->ptr[0] == TLS_HANDSHAKE) {
         mr_conn_bad_start(c, "the client speaks TLS, which this port does not");
         mr_h1_start(c);
         mr_h1_error(c, 400, "this port does not speak TLS");
-    } else if (memcmp(in->ptr, h2_preface, look) != 0) {
+    } else if (memcmp(in->ptr, h2_preface, compared) != 0) {
         mr_h1_start(c);
-    } else if (look == PREFACE_BYTES) {
+    } else if (compared == PREFACE_BYTES) {
         mr_h2_start(c);
     }
 }

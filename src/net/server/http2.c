@@ -47,7 +47,7 @@ static bool session_open(struct mr_h2 *h)
 }
 
 /* Checks the head of a frame. False: DATA on a stream that the peer had ended, which nghttp2 ignores silently, as it
- * has forgotten the stream. */
+ * has dropped the stream. */
 static bool check_frame(struct mr_h2 *h, const uint8_t p[9])
 {
     uint8_t type = p[3];
@@ -189,7 +189,7 @@ static struct mr_call_impl *next_without_room(const struct mr_h2 *h)
 }
 
 /* Lets handlers that stopped making answers continue while there is room. */
-static void tell_room(struct mr_conn *c)
+static void report_room(struct mr_conn *c)
 {
     struct mr_h2 *h = c->h2;
 
@@ -315,7 +315,7 @@ static bool h2_work(struct mr_conn *c)
     run_waits(c);
     deliver_all(c);
     release_waiting(c);
-    tell_room(c);
+    report_room(c);
     mr_h2_open_window(c);
     bool more = pack(c);
     if (!c->closing && h->failed) {

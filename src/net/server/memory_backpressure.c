@@ -7,9 +7,9 @@
  * waits. Thread: loop. */
 #include "server.h"
 
-#define LOOK_NS (5 * MR_NS_PER_MS)
+#define POLL_NS (5 * MR_NS_PER_MS)
 
-static void look(struct mr_timer *t)
+static void memory_poll(struct mr_timer *t)
 {
     struct mr_server_part *part = MR_CONTAINER_OF(t, struct mr_server_part, memory_timer);
     struct mr_conn *last = TAILQ_LAST(&part->waits_memory, mr_memory_backpressure);
@@ -36,7 +36,7 @@ void mr_memory_backpressure_add(struct mr_conn *c)
     }
     c->waits_memory = true;
     if (TAILQ_EMPTY(&part->waits_memory)) {
-        mr_timer_start(part->loop, &part->memory_timer, LOOK_NS, LOOK_NS, look);
+        mr_timer_start(part->loop, &part->memory_timer, POLL_NS, POLL_NS, memory_poll);
     }
     TAILQ_INSERT_TAIL(&part->waits_memory, c, memory_link);
 }

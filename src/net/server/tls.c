@@ -135,8 +135,8 @@ static void describe_failure(const struct mr_conn *c, bool is_http, char *out, s
                  X509_verify_cert_error_string(verify));
     } else {
         /* Reasons above the offset are alerts of the peer. */
-        bool is_told = ERR_GET_REASON(code) > SSL_AD_REASON_OFFSET;
-        snprintf(out, size, "%s%s", is_told ? "the client says: " : "",
+        bool is_alert = ERR_GET_REASON(code) > SSL_AD_REASON_OFFSET;
+        snprintf(out, size, "%s%s", is_alert ? "the client says: " : "",
                  mr_tls_last_error(reason, sizeof reason));
     }
 }

@@ -154,7 +154,7 @@ out:
     return rc;
 }
 
-static struct stamps look(const struct mr_tls *t)
+static struct stamps stamps_read(const struct mr_tls *t)
 {
     const char *files[FILES] = {t->options.cert_file, t->options.key_file,
                                 t->options.client_ca_file};
@@ -183,7 +183,7 @@ int mr_tls_new(struct mr_tls **out, const struct mr_tls_options *options, struct
     struct mr_tls *t = MR_NEW(struct mr_tls);
 
     t->options = *options;
-    t->seen = t->tried = look(t);
+    t->seen = t->tried = stamps_read(t);
     t->made_ns = mr_now_ns();
     int rc = load(&t->options, &t->ctx, &t->info, err);
     if (rc < 0) {
@@ -232,7 +232,7 @@ static int take(struct mr_tls *t, struct mr_err *err)
 
 int mr_tls_refresh(struct mr_tls *t, bool now, struct mr_err *err)
 {
-    struct stamps found = look(t);
+    struct stamps found = stamps_read(t);
     bool rests = is_same(&found, &t->seen);
     bool is_new = !is_same(&found, &t->tried);
 

@@ -175,9 +175,8 @@ static void put_lag(struct mr_server *s, struct mr_buf *b)
     uint64_t total = 0;
     unsigned next = 0;
 
-    metrics_head(
-        b, "millrace_loop_lag_seconds", "histogram",
-        "Work of one event loop iteration: how long a request may wait before it is looked at");
+    metrics_head(b, "millrace_loop_lag_seconds", "histogram",
+                 "Work of one event loop iteration: how long a request may wait before it is read");
     for (unsigned i = 0; i < s->loop_count; i++) {
         mr_hist_merge(all, &mr_loop_stats(s->loops[i].loop)->lag_ns);
     }

@@ -85,7 +85,7 @@ static void put_progress(struct mr_buf *b, const struct mr_progress_view *p)
 static void put_memory(struct mr_buf *b, const struct mr_memory_view *m)
 {
     MR_BUF_LIT(b, ",\"memory\":{");
-    if (m->is_told) {
+    if (m->is_known) {
         mr_buf_printf(b, "\"parameters\":\"%s\"", m->is_apart ? "pool" : "plain");
     }
     if (m->is_apart) {

@@ -92,7 +92,7 @@ static bool add_memory(struct mr_arena *a, const struct mr_memory_view *m, load_
         return false;
     }
     millrace__model_versions_response__load__memory__init(to->memory);
-    if (m->is_told) {
+    if (m->is_known) {
         to->memory->parameters = text_of(a, mr_str_c(m->is_apart ? "pool" : "plain"));
     }
     to->memory->reason = text_of(a, m->reason);

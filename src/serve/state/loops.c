@@ -7,7 +7,7 @@
 #include "state.h"
 
 #define EXIT_GRACE_NS MR_NS_PER_S
-#define LOOK_NS       (20 * MR_NS_PER_MS)
+#define POLL_NS       (20 * MR_NS_PER_MS)
 
 static _Thread_local struct serve_loop *here;
 
@@ -40,7 +40,7 @@ static void on_check(struct mr_timer *t)
 }
 
 /* A worker process that reads what others write to the loop's door, as no backend of good will does, delays answers by
- * LOOK_NS, no longer. */
+ * POLL_NS, no longer. */
 static size_t take_done(void *ctx)
 {
     struct serve_loop *l = ctx;
@@ -49,7 +49,7 @@ static size_t take_done(void *ctx)
         l->server->models ? mr_models_take(l->server->models, l->epoch_slot, &is_pending) : 0;
 
     if (is_pending && !l->check_timer.active) {
-        mr_timer_start(l->loop, &l->check_timer, LOOK_NS, 0, on_check);
+        mr_timer_start(l->loop, &l->check_timer, POLL_NS, 0, on_check);
     }
     return count;
 }

@@ -10,7 +10,7 @@
 #include "base/thread.h"
 #include "state.h"
 
-#define LOOK_NS   (2 * MR_NS_PER_S)
+#define POLL_NS   (2 * MR_NS_PER_S)
 #define SOON_S    (14 * INT64_C(86400))
 #define REMIND_NS (24 * 3600 * MR_NS_PER_S)
 
@@ -25,7 +25,7 @@ static void date_text(int64_t wall_s, char out[32])
     strftime(out, 32, "%Y-%m-%dT%H:%M:%SZ", &tm);
 }
 
-static void tell(struct serve_tls *t, const char *event)
+static void report(struct serve_tls *t, const char *event)
 {
     struct mr_tls_info info;
     char date[32];
@@ -114,7 +114,7 @@ int serve_tls_open(struct mr_server *s, struct mr_err *err)
             if (rc < 0) {
                 return rc;
             }
-            tell(t, "tls.ready");
+            report(t, "tls.ready");
             remind(t);
         }
         warn_unused(t);
@@ -143,7 +143,7 @@ static void refresh(struct serve_tls *t, bool now)
     if (rc > 0) {
         atomic_fetch_add_explicit(&t->reloads, 1, memory_order_relaxed);
         t->remind_ns = 0;
-        tell(t, "tls.reloaded");
+        report(t, "tls.reloaded");
     } else if (rc < 0) {
         atomic_fetch_add_explicit(&t->reload_failures, 1, memory_order_relaxed);
         mr_log(MR_LOG_WARN, "tls.reload_failed", "listener=%s %s; what was in force stays", t->name,
@@ -168,7 +168,7 @@ static void *watch_main(void *arg)
                 refresh(&s->tls[i], now);
             }
         }
-        int64_t at = mr_now_ns() + LOOK_NS;
+        int64_t at = mr_now_ns() + POLL_NS;
         until = (struct timespec){at / MR_NS_PER_S, at % MR_NS_PER_S};
         pthread_mutex_lock(&w->mutex);
         while (!w->is_stopping && !w->is_asked &&

@@ -14,7 +14,7 @@
 #define WEIGHED     512 /* rows weighed together */
 
 static const char not_text[] = "not UTF-8";
-static const char no_time[] = "a time that microseconds, or a date that 32 bits, cannot tell";
+static const char no_time[] = "a time that microseconds, or a date that 32 bits, cannot hold";
 
 bool arrow_slices_add(struct arrow_slices *s, struct arrow_batch *batch, uint64_t first,
                       uint64_t count)

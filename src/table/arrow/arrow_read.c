@@ -622,7 +622,7 @@ static int columns_read(const struct source *s, struct mr_rows *rows, struct fau
     return rc;
 }
 
-static bool faults_tell(const struct source *s, const struct faults *faults, struct mr_rows *rows)
+static bool faults_report(const struct source *s, const struct faults *faults, struct mr_rows *rows)
 {
     for (size_t i = 0; i < faults->len; i++) {
         const struct mr_field *f = &s->schema->fields[faults->at[i].column];
@@ -661,7 +661,7 @@ static int rows_make(const struct source *s, uint64_t count, struct mr_rows **ou
         rows->count = count;
         MR_TRY(columns_read(s, rows, &faults, err));
     } while (faults.len > known);
-    if (!faults_tell(s, &faults, rows)) {
+    if (!faults_report(s, &faults, rows)) {
         rc = MR_FAIL(err, MR_E_EXHAUSTED, "no memory for faults of rows");
     }
 out:

@@ -129,7 +129,7 @@ static int offsets_put(struct writer *w, const struct mr_column_builder *b, stru
         return MR_FAIL(
             err, MR_E_TOO_LARGE,
             "column '%s' has a row of more than %d bytes or items, which Arrow's offsets "
-            "cannot tell",
+            "cannot hold",
             b->field->name, INT32_MAX);
     }
     mr_buf_reset(&w->scratch);

@@ -346,20 +346,20 @@ static enum mr_column_type type_of_value(int type)
 /* Columns without a declaration have the type of their first value, or fractions if both kinds of numbers occur in
  * the first rows. */
 static int guess(const struct source *s, void *statement, struct mr_field *fields, int count,
-                 const bool *is_told, struct mr_err *err)
+                 const bool *is_declared, struct mr_err *err)
 {
     bool is_open = false;
     int code = SQLITE_ROW;
 
     for (int i = 0; i < count; i++) {
-        is_open = is_open || !is_told[i];
+        is_open = is_open || !is_declared[i];
     }
     for (int row = 0; is_open && row < GUESS_ROWS && code == SQLITE_ROW; row++) {
         code = s->file.api->step(statement);
         for (int i = 0; code == SQLITE_ROW && i < count; i++) {
             const enum mr_column_type seen = type_of_value(s->file.api->column_type(statement, i));
-            if (!is_told[i] && (fields[i].type == MR_COLUMN_NONE ||
-                                (fields[i].type == MR_COLUMN_I64 && seen == MR_COLUMN_F64))) {
+            if (!is_declared[i] && (fields[i].type == MR_COLUMN_NONE ||
+                                    (fields[i].type == MR_COLUMN_I64 && seen == MR_COLUMN_F64))) {
                 fields[i].type = seen;
             }
         }
@@ -387,7 +387,7 @@ static int schema(void *state, size_t file, struct mr_schema *out, struct mr_err
 {
     struct source *s = state;
     struct mr_field *fields = NULL;
-    bool *is_told = NULL;
+    bool *is_declared = NULL;
     void *statement = NULL;
     struct mr_buf sql;
     int count = 0;
@@ -399,14 +399,14 @@ static int schema(void *state, size_t file, struct mr_schema *out, struct mr_err
     MR_TRY(mr_sqlite_prepare(&s->file, mr_buf_cstr(&sql), &statement, err));
     count = s->file.api->column_count(statement);
     fields = MR_NEW_ARRAY(struct mr_field, (size_t)count);
-    is_told = MR_NEW_ARRAY(bool, (size_t)count);
+    is_declared = MR_NEW_ARRAY(bool, (size_t)count);
     for (int i = 0; i < count; i++) {
         const char *name = s->file.api->column_name(statement, i);
         fields[i].name = mr_strndup(name, strlen(name));
         fields[i].type = type_declared(s->file.api->column_decltype(statement, i));
-        is_told[i] = fields[i].type != MR_COLUMN_NONE;
+        is_declared[i] = fields[i].type != MR_COLUMN_NONE;
     }
-    MR_TRY(guess(s, statement, fields, count, is_told, err));
+    MR_TRY(guess(s, statement, fields, count, is_declared, err));
     for (int i = 0; i < count; i++) {
         want(s, &fields[i]);
         mr_schema_add(out, &fields[i]);
@@ -417,7 +417,7 @@ out:
     }
     s->file.api->finalize(statement);
     mr_free(fields);
-    mr_free(is_told);
+    mr_free(is_declared);
     mr_buf_fini(&sql);
     return rc;
 }

@@ -260,7 +260,7 @@ size_t parquet_facts_group(const struct parquet_facts *l, uint64_t row)
 /* ---- pages ---- */
 
 struct window {
-    const struct parquet_facts *look;
+    const struct parquet_facts *facts;
     uint8_t *bytes;
     size_t room;
     uint64_t at;
@@ -271,7 +271,7 @@ struct window {
 static int window_move(struct window *w, uint64_t at, size_t least, mr_bytes *out,
                        struct mr_err *err)
 {
-    const uint64_t left = w->look->data_end - at;
+    const uint64_t left = w->facts->data_end - at;
 
     if (at < w->at || at >= w->at + w->len || MR_MIN(left, (uint64_t)least) > w->at + w->len - at) {
         if (least > w->room) {
@@ -284,7 +284,7 @@ static int window_move(struct window *w, uint64_t at, size_t least, mr_bytes *ou
         }
         w->len = 0;
         const size_t n = (size_t)MR_MIN(left, (uint64_t)w->room);
-        int rc = bytes_read(w->look, at, w->bytes, n, err);
+        int rc = bytes_read(w->facts, at, w->bytes, n, err);
         if (rc < 0) {
             return rc;
         }
@@ -342,7 +342,7 @@ static int crc_of(struct window *w, uint64_t at, uint64_t bytes, uint32_t *out, 
 
 static int page_check(struct window *w, uint64_t at, uint64_t *out_end, struct mr_err *err)
 {
-    const uint64_t data_end = w->look->data_end;
+    const uint64_t data_end = w->facts->data_end;
     const char *wrong = NULL;
     struct page p = {0};
     mr_bytes from;
@@ -363,7 +363,7 @@ static int page_check(struct window *w, uint64_t at, uint64_t *out_end, struct m
     }
     if (wrong) {
         return MR_FAIL(err, MR_E_INVALID, "'%s' is damaged: the page at byte %llu %s",
-                       w->look->path, (unsigned long long)at, wrong);
+                       w->facts->path, (unsigned long long)at, wrong);
     }
     *out_end = at + p.header + p.bytes;
 out:
@@ -392,7 +392,7 @@ int parquet_facts_check(struct parquet_facts *l, size_t group, const char *const
                         size_t count, struct mr_err *err)
 {
     struct parquet_ranges ranges = {0};
-    struct window w = {.look = l, .room = WINDOW_BYTES};
+    struct window w = {.facts = l, .room = WINDOW_BYTES};
     size_t known_count;
     int rc = MR_OK;
 

@@ -69,7 +69,7 @@ static int leaf_init(struct parquet_leaf *l, const struct mr_field *f, struct mr
     if (f->type == MR_COLUMN_DECIMAL &&
         (f->precision < 1 || f->precision > 38 || f->scale > f->precision)) {
         return MR_FAIL(err, MR_E_UNSUPPORTED,
-                       "column '%s': a decimal of %u digits, %u of them behind the point", name,
+                       "column '%s': a decimal of %u digits, %u of them after the point", name,
                        f->precision, f->scale);
     }
     l->def_most = (uint8_t)def;

@@ -206,7 +206,8 @@ static int format_find(const struct mr_finder *f, enum mr_table_format *out, str
         const char *path = f->files[i].path;
         const enum mr_table_format format = mr_table_format_of(mr_str_c(path));
         if (format == MR_TABLE_AUTO) {
-            return MR_FAIL(err, MR_E_INVALID, "the name of '%s' does not tell its format", path);
+            return MR_FAIL(err, MR_E_INVALID, "the format of '%s' does not follow from its name",
+                           path);
         }
         if (i > 0 && format != all) {
             return MR_FAIL(err, MR_E_INVALID, "'%s' is %s and '%s' is %s: name one format",

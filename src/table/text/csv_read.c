@@ -35,7 +35,7 @@ enum place {
 struct scan {
     size_t at;
     size_t cell_begin;
-    size_t behind; /* BEHIND_CELL: position after the closing quote */
+    size_t after; /* BEHIND_CELL: position after the closing quote */
     enum place place;
     bool is_dropped; /* positions are no longer valid */
 };
@@ -88,8 +88,7 @@ static void plain_end(struct csv *s, const struct scan *c, const char *text, boo
 
 static void behind_end(struct csv *s, const struct scan *c, const char *text, bool is_last)
 {
-    const bool is_cr =
-        is_last && !c->is_dropped && c->at == c->behind + 1 && text[c->behind] == '\r';
+    const bool is_cr = is_last && !c->is_dropped && c->at == c->after + 1 && text[c->after] == '\r';
     cell_last(s)->is_torn = !is_cr;
 }
 
@@ -117,7 +116,7 @@ static void quote_pass(struct csv *s, struct scan *c, char b)
         return;
     }
     cell_last(s)->end = c->at - 1;
-    c->behind = c->at;
+    c->after = c->at;
     c->place = BEHIND_CELL;
 }
 
@@ -154,7 +153,7 @@ static int scan_on(struct csv *s, struct scan *c, const char *text, size_t len, 
             *out_is_end = text[c->at] == '\n';
             if (c->place == IN_PLAIN) {
                 plain_end(s, c, text, *out_is_end);
-            } else if (c->at > c->behind) {
+            } else if (c->at > c->after) {
                 behind_end(s, c, text, *out_is_end);
             }
             if (*out_is_end) {
@@ -332,7 +331,7 @@ static int cells_check(const struct csv *s, int *out_column, struct mr_err *err)
         }
         return is_long ? MR_FAIL(err, MR_E_INVALID, "%sa cell of more than %llu bytes", where,
                                  (unsigned long long)max_cell)
-                       : MR_FAIL(err, MR_E_INVALID, "%stext behind the closing quote", where);
+                       : MR_FAIL(err, MR_E_INVALID, "%stext after the closing quote", where);
     }
     return s->cell_count == s->column_count
                ? MR_OK

@@ -127,7 +127,7 @@ out:
 static int row_fault(struct mr_text_source *s, struct mr_rows *rows, const char *text,
                      struct mr_err *err)
 {
-    char told[640];
+    char located[640];
     const int rc = damage_check(s, err);
 
     if (rc < 0) {
@@ -139,8 +139,8 @@ static int row_fault(struct mr_text_source *s, struct mr_rows *rows, const char 
     }
     if (s->in.is_stream &&
         s->lines > 0) { /* a row of a stream cannot be read again by its number */
-        snprintf(told, sizeof told, "line %llu: %s", (unsigned long long)s->lines, text);
-        text = told;
+        snprintf(located, sizeof located, "line %llu: %s", (unsigned long long)s->lines, text);
+        text = located;
     }
     return mr_rows_fault(rows, rows->count, text)
                ? MR_OK

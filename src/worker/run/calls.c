@@ -22,7 +22,7 @@ struct answer {
     TAILQ_ENTRY(answer) link;
     struct mr_arena arena;
     uint64_t call, number;
-    bool is_kept; /* the server keeps it until it is told that this has been dropped */
+    bool is_kept; /* the server keeps it until it knows that this has been dropped */
 };
 
 struct mr_model_call {

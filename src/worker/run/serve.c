@@ -1,5 +1,5 @@
 /* One thread takes slots and executes them one after the other. An execution that is pending ends on another thread, which
- * sends the reply; so many may be pending as the backend allows (mr_signature.max_pending), then the thread waits. */
+ * sends the reply; mr_signature.max_pending executions may be pending, then the thread waits. */
 #include "serve.h"
 
 #include <errno.h>
@@ -19,7 +19,7 @@
 /* Poll interval of an idle worker. A submission wakes a worker; if a wake-up is lost, the server's sweep wakes all. */
 #define IDLE_NS MR_NS_PER_S
 /* Interval of wake-ups for a thread that has to end, as it may be about to sleep. */
-#define STOP_LOOK_NS (20 * MR_NS_PER_MS)
+#define STOP_POLL_NS (20 * MR_NS_PER_MS)
 /* The approximate cost of waking the thread of an execution: completions of shorter executions share a wake-up. */
 #define WAKE_NS (10 * MR_NS_PER_US)
 
@@ -291,7 +291,7 @@ static bool is_stopping(const struct worker_serve *s)
     return atomic_load_explicit(&s->is_stopping, memory_order_relaxed);
 }
 
-/* Waits until so many jobs are free, or, with fewer than all, until the thread has to stop. */
+/* Waits until `count` jobs are free, or, with fewer than all, until the thread has to stop. */
 static void jobs_wait(struct worker_serve *s, uint32_t count)
 {
     uint32_t free_count = 0;
@@ -419,7 +419,7 @@ void worker_serve_stop(struct worker_serve **io)
     while (s->is_started) {
         mr_shm_view_wake(s->view);
         clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_nsec += STOP_LOOK_NS;
+        until.tv_nsec += STOP_POLL_NS;
         until.tv_sec += until.tv_nsec / MR_NS_PER_S;
         until.tv_nsec %= MR_NS_PER_S;
         s->is_started = pthread_timedjoin_np(s->thread, NULL, &until) == ETIMEDOUT;

@@ -437,7 +437,7 @@ def test_stream_stays_open_after_errors(grpc_):
     answers = list(stream(grpc_, [good, bad[0], good, bad[1], bad[2], good]))
     assert [bool(a.error_message) for a in answers] == [False, True, False, True, True, False]
     assert [a.infer_response.id for a in answers] == ["good", "bad0", "good", "bad1", "bad2", "good"]
-    assert "'nosuch' is not found" in answers[1].error_message and "failed as told" in answers[4].error_message
+    assert "'nosuch' is not found" in answers[1].error_message and "failed as configured" in answers[4].error_message
 
 
 def test_stream_with_real_errors(grpc_):

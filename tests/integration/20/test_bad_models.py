@@ -84,8 +84,8 @@ BAD = [
     Bad("file-outside", r"default_model_filename|outside|leaves", 
         text='platform: "onnxruntime_onnx"\ndefault_model_filename: "../../../simple/1/model.onnx"'),
     # backends
-    Bad("fail-open", r"failed as told", text=config(backend="fault", parameters={"fail_open": "true"})),
-    Bad("fail-second-instance", r"failed as told", text=config(
+    Bad("fail-open", r"failed as configured", text=config(backend="fault", parameters={"fail_open": "true"})),
+    Bad("fail-second-instance", r"failed as configured", text=config(
         backend="fault", parameters={"fail_instance": "1"}, extra="instance_group { count: 2 kind: KIND_CPU }")),
     Bad("bad-parameter", r"delay_ms", text=config(backend="fault", parameters={"delay_ms": "soon"})),
     # features that are not there
@@ -122,7 +122,7 @@ BAD = [
     Bad("warmup-short-file", r"sample|warm|data\.bin", text=with_extra(warmup(data='input_data_file: "data.bin"')),
         files={"warmup/data.bin": b"\0" * 15}),
     Bad("warmup-file-outside", r"warm|sample|outside|leaves", text=with_extra(warmup(data='input_data_file: "../config.pbtxt"'))),
-    Bad("warmup-fails", r"failed as told", text=config(
+    Bad("warmup-fails", r"failed as configured", text=config(
         backend="fault", max_batch_size=4, parameters={"fail_status": "INTERNAL"}, extra=warmup())),
 ]
 
@@ -168,7 +168,7 @@ def test_does_not_load(control, bad):
 def test_status_of_a_failed_load(control):
     reply = control.load("fail-open")
     assert reply.status == 400
-    assert re.search(r"^load failed for model 'fail-open': version 1 .*failed as told", reply.error), reply.error
+    assert re.search(r"^load failed for model 'fail-open': version 1 .*failed as configured", reply.error), reply.error
 
 
 def test_can_be_repaired(models, start):

@@ -56,7 +56,7 @@ def test_none_ends_when_a_model_fails(models, start):
     server = start(models, ready=False)
     assert server.wait_exit() == 1
     server.checked = True
-    assert "bad" in server.err() and "failed as told" in server.err()
+    assert "bad" in server.err() and "failed as configured" in server.err()
 
 
 def test_none_goes_on_when_told_so(models, start, control):
@@ -65,7 +65,7 @@ def test_none_goes_on_when_told_so(models, start, control):
     c = control(start(models, "--exit-on-error=false"))
     assert c.answer("good")[0] == [1, 2]
     (row,) = c.index("bad")
-    assert row["state"] == "UNAVAILABLE" and "failed as told" in row["reason"]
+    assert row["state"] == "UNAVAILABLE" and "failed as configured" in row["reason"]
     assert not c.ready() and c.model_ready("good") and not c.model_ready("bad")
     assert c.index("bad", ready=True) == []
     reply = c.infer("bad")

@@ -178,7 +178,7 @@ def test_a_record_that_fails_fails_the_load(models, tmp_path, explicit):
     Model(models, tmp_path, delimited([row(1), row(2), row(3)]), fail_every=2, fail_status="INVALID")
     _, c = explicit()
     error = c.load("m").error
-    assert f"1/{FILE}, record 2: failed as told" in error
+    assert f"1/{FILE}, record 2: failed as configured" in error
 
 
 def test_the_old_version_goes_on(models, tmp_path, explicit):

@@ -264,7 +264,7 @@ REST = {
     "bomb": (gzip.compress(bytes(65 * MIB), 1), GZIP, RATIO),
     "large once unpacked": (gzip.compress(b"".join(os.urandom(24) + bytes(1000) for _ in range(65 * 1024)), 1), GZIP, OPTION),
     "damaged gzip": (gzip.compress(body())[:-4], GZIP, "compressed data is damaged or cut short"),
-    "bytes behind gzip": (gzip.compress(body()) + b"x", GZIP, "bytes behind the compressed data"),
+    "bytes behind gzip": (gzip.compress(body()) + b"x", GZIP, "bytes after the compressed data"),
 }
 
 

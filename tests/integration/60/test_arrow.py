@@ -259,7 +259,7 @@ def test_rows_that_cannot_be_read(tmp_path):
                                  {"fault": "column 'bad' (LIST<STRING>): not UTF-8"}]
         path = write(tmp_path / form, pa.table({"late": late}))
         assert dump(path)[1] == [[0], {"fault": "column 'late' (TIMESTAMP): a time that microseconds, or a date that 32 bits, "
-                                                "cannot tell"}, [None], [-1000000]]
+                                                "cannot hold"}, [None], [-1000000]]
         path = write(tmp_path / form, pa.table({"k": [1, 2, 3], "x": ["a", "b" * 5000, "c"], "y": [["d"], ["e"], ["f" * 999] * 9]}))
         assert dump("--max-cell", 4000, path)[1] == [
             [1, "a", ["d"]], {"fault": "column 'x' (STRING): it has too many bytes"},

@@ -298,7 +298,7 @@ def test_standard_output_is_closed():
         pipe.say(row(1) + "\n")  # the input stays open
         assert pipe.process.wait(wait.PATIENCE) == 1
         said = pipe.process.stderr.read()  # by the write, or before that by a poll of the pipe
-        assert b"'stdout': cannot write: Broken pipe" in said or b"'stdout': nobody reads it any more" in said, said
+        assert b"'stdout': cannot write: Broken pipe" in said or b"'stdout': its reader is gone" in said, said
 
 
 @pytest.mark.parametrize("closed,code", [("<&-", 1), (">&-", 1), ("2>&-", 0)])

@@ -196,7 +196,7 @@ def test_nobody_reads_any_more():
         pipe.send(stream(batch(0, 10))[:-8])
         pipe.process.stdout.close()
         assert pipe.process.wait(wait.PATIENCE) == 1
-        assert b"'stdout': nobody reads it any more" in pipe.process.stderr.read()
+        assert b"'stdout': its reader is gone" in pipe.process.stderr.read()
 
 
 def test_large_and_small_batches_in_little_memory():

@@ -43,7 +43,7 @@ static void work(struct mr_turn *t)
         j->taken++;
         all_steps++;
         assert_int_equal(use_stack(j->deep), 0);
-        if (!mr_turn_spend(MR_TURN_LOOK)) {
+        if (!mr_turn_spend(MR_TURN_STEP)) {
             j->is_ended++;
             return;
         }

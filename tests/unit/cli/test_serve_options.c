@@ -197,7 +197,7 @@ static void errors(void **state)
     expect("--model-repository=/a --load-model=x", MR_E_INVALID,
            "--load-model needs --model-control-mode=explicit");
     expect("--model-repository=/a --allow-http=false --allow-grpc=false", MR_E_INVALID,
-           "neither --allow-http nor --allow-grpc: nobody could ask");
+           "neither --allow-http nor --allow-grpc: no request could reach the server");
     expect("--model-repository=/a --backend-config=x", MR_E_INVALID,
            "--backend-config=x: expected NAME,KEY=VALUE");
     expect("--model-repository=/a --backend-config=min-compute=1", MR_E_INVALID,

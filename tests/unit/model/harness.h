@@ -141,7 +141,7 @@ static inline int fx_serve(void *ctx, struct mr_version *v, struct mr_err *err)
     }
     atomic_fetch_sub(&f->held, 1);
     if (f->serve_status < 0) {
-        return MR_FAIL(err, f->serve_status, "warm-up failed as told");
+        return MR_FAIL(err, f->serve_status, "warm-up failed as configured");
     }
     v->sched = f;
     atomic_fetch_add(&f->served, 1);
@@ -419,7 +419,7 @@ static inline void fx_drained(struct fixture *f)
         pthread_cond_wait(&f->m->idle, &f->m->lock);
     }
     pthread_mutex_unlock(&f->m->lock);
-    mr_changes_tell(f->m);
+    mr_changes_report(f->m);
 }
 
 #define fx_test(name) cmocka_unit_test_setup_teardown(name, fx_setup, fx_teardown)

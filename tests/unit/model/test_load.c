@@ -146,9 +146,9 @@ static void test_reload_unchanged_changed_failed(void **state)
     fx_write(f, 0, "m/config.pbtxt", FAULT_TEXT("fail_open", "true"));
     assert_int_equal(fx_load(f, "m", &err), MR_E_INVALID);
     assert_string_equal(err.msg, "load failed for model 'm': version 1 is at UNAVAILABLE state: "
-                                 "failed as told;");
+                                 "failed as configured;");
     assert_int_equal(fx_newest(f, "m"), 1);
-    assert_string_equal(fx_index(f), "m:1 READY !failed as told");
+    assert_string_equal(fx_index(f), "m:1 READY !failed as configured");
     assert_true(mr_models_ready(f->m));
 
     fx_write(f, 0, "m/config.pbtxt", "max_batch_size: : 4");
@@ -228,7 +228,7 @@ static void test_failures(void **state)
         {"missing_backend", "backend: \"nothere\"" IO_TEXT, 1, "libmillrace_nothere.so",
          MR_E_INVALID},
         {"evil_backend", "backend: \"../x\"" IO_TEXT, 1, "is no backend name", MR_E_INVALID},
-        {"instance", FAULT_TEXT("fail_open", "1"), 1, "failed as told", MR_E_INVALID},
+        {"instance", FAULT_TEXT("fail_open", "1"), 1, "failed as configured", MR_E_INVALID},
         {"ensemble", "platform: \"ensemble\"", 1, "ensemble", MR_E_INVALID},
         {"sequence", IDENTITY_TEXT "sequence_batching { iterative_sequence: true }", 1,
          "iterative sequences", MR_E_INVALID},
@@ -571,8 +571,8 @@ static void test_serve_hook_fails(void **state)
     fx_model(f, 0, "m", IDENTITY_TEXT, 1);
     fx_start(f);
     assert_int_equal(fx_load(f, "m", &err), MR_E_INVALID);
-    assert_contains(err.msg, "warm-up failed as told");
-    assert_string_equal(fx_index(f), "m:1 UNAVAILABLE (warm-up failed as told)");
+    assert_contains(err.msg, "warm-up failed as configured");
+    assert_string_equal(fx_index(f), "m:1 UNAVAILABLE (warm-up failed as configured)");
     f->serve_status = MR_OK;
     fx_must_load(f, "m");
     assert_string_equal(fx_index(f), "m:1 READY");

@@ -91,7 +91,7 @@ static void test_a_reload_is_a_load_of_its_own(void **state)
     atomic_store(&f->serve_status, MR_E_INTERNAL);
     assert_true(fx_load(f, "m", &err) < 0);
     assert_string_equal(loads(f, "m")->text,
-                        "1 UNLOADED; 1 READY; 1 FAILED (warm-up failed as told)");
+                        "1 UNLOADED; 1 READY; 1 FAILED (warm-up failed as configured)");
     assert_int_equal(fx_newest(f, "m"), 1);
     atomic_store(&f->serve_status, MR_OK);
 

@@ -170,7 +170,7 @@ static void test_changed_and_failed(void **state)
     f->serve_status = MR_E_INTERNAL;
     fx_model(f, 1, "m", NULL, 2);
     fx_move(f, "m/2");
-    wait_index(f, "m:2 UNAVAILABLE (warm-up failed as told)");
+    wait_index(f, "m:2 UNAVAILABLE (warm-up failed as configured)");
     assert_int_equal(fx_newest(f, "m"), 1);
     assert_true(mr_models_ready(f->m));
     fx_drained(f); /* the index can show a failure before it is reported */

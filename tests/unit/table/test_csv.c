@@ -104,7 +104,7 @@ static void wrong_rows_are_faults(void **state)
     assert_fault(rows, 7, "column 's' (STRING): the text is not valid UTF-8");
     assert_fault(rows, 8, "not a row of CSV: expected 6 cells, found 2");
     assert_fault(rows, 9, "not a row of CSV: expected 6 cells, found 7");
-    assert_fault(rows, 10, "column 's' (STRING): text behind the closing quote");
+    assert_fault(rows, 10, "column 's' (STRING): text after the closing quote");
     assert_fault(rows, 11, "column 'i' (I8): '' is no such value");
     assert_fault(rows, 12, "column 'm' (FIXED_LIST<F32>[2]): ");
     assert_fault(rows, 13, "the file ends within a quoted cell");
@@ -126,7 +126,7 @@ static void what_is_no_table(void **state)
     source_refused(file_text("t.csv", "a,\"b\n1,2\n"), NULL, MR_E_INVALID,
                    "in its first line: the file ends within a quoted cell");
     source_refused(file_text("t.csv", "a,\"b\"c\n1,2\n"), NULL, MR_E_INVALID,
-                   "in its first line: cell 1: text behind the closing quote");
+                   "in its first line: cell 1: text after the closing quote");
     source_refused(file_text("t.csv", "a,\xff\n1,2\n"), NULL, MR_E_INVALID,
                    "the name of column 1 is not UTF-8");
     source_refused(path_of("t.csv"), &(struct mr_source_options){.delimiter = '"'}, MR_E_INVALID,

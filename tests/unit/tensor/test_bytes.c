@@ -74,7 +74,7 @@ static void counts(void **state)
     assert_int_equal(mr_bytes_tensor_check(BYTES(""), 0, &err), MR_OK);
     assert_int_equal(mr_bytes_tensor_check((mr_bytes){NULL, 0}, 0, &err), MR_OK);
     assert_int_equal(mr_bytes_tensor_check(two, 1, &err), MR_E_INVALID);
-    assert_string_equal(err.msg, "BYTES data has 6 bytes too many behind its 1 elements");
+    assert_string_equal(err.msg, "BYTES data has 6 bytes too many after its 1 elements");
     assert_int_equal(mr_bytes_tensor_check(two, 3, &err), MR_E_INVALID);
     assert_string_equal(err.msg, "BYTES data holds 2 whole elements in 11 bytes, expected 3");
     assert_int_equal(mr_bytes_tensor_check(two, UINT64_MAX, &err), MR_E_INVALID);

@@ -2,8 +2,8 @@
  *
  * Each has a kind and a key, which says what it was made from. It is made under a temporary name, written to the
  * disk, and renamed, so that a half-made one never counts; what an interruption left is removed by the next maker.
- * Processes share the cache: while one makes a folder, others that want it wait. Folders that nobody uses go, those
- * first that have not been used for longest, when all together are larger than the cache may be.
+ * Processes share the cache: while one makes a folder, others that want it wait. When all together are larger than the
+ * cache may be, folders that are not in use are removed, the least recently used first.
  *
  * A folder KIND-KEY has a file KIND-KEY.lock beside it: locked (flock) by those who use it, exclusively by the one who
  * makes or removes it; it holds the folder's size, and its time is that of the last use. Thread: any; everything here

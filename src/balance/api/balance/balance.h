@@ -81,7 +81,7 @@ struct mr_balance_call {
 };
 
 /** The host with the least expected time (peak-EWMA latency times calls in flight) among those with room; all
- *  are looked at up to 64 hosts, above that 8 drawn at random, and all when these have no room. A host to avoid
+ *  are compared up to 64 hosts, above that 8 drawn at random, and all when these have no room. A host to avoid
  *  is taken only when no other could take the work even later: all others are out.
  *  False: none now; ask again after a mr_balance_done or at mr_balance_next_wake. Other work, with less to avoid,
  *  may still get a host. */
@@ -137,7 +137,7 @@ int64_t mr_balance_next_wake(const struct mr_balance *r);
 /* ---- probes ---- */
 
 /** A host that wants a health check now (0: none); ask until 0. Every 10 s +- 20 %, every 2 s where it decides
- *  something. Each is to be answered by mr_balance_probed. Probes are optional: what calls tell outranks them. */
+ *  something. Each is to be answered by mr_balance_probed. Probes are optional: what calls show outranks them. */
 uint32_t mr_balance_probe(struct mr_balance *r, int64_t now_ns);
 /** Two failures without a success of a call between them make a ready host suspect. A success opens a host that
  *  was ejected for refusing connections. */

@@ -4,7 +4,7 @@
  * each on its own cache line, so that no two threads write to the same line. Slot numbers are reused after the thread
  * ends; the next owner sees the last one's writes.
  *
- * Quiescence: `struct mr_epoch` tells a writer when no thread can hold a pointer any more that it read before a swap.
+ * Quiescence: `struct mr_epoch` lets a writer wait until no thread can hold a pointer that it read before a swap.
  * A reader thread is `online` while it may hold such pointers and calls mr_epoch_quiesce() at points where it holds
  * none (once per loop iteration), and is offline while it sleeps. Readers load the pointer with acquire, writers swap
  * it with release. */

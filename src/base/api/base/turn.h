@@ -93,9 +93,9 @@ static inline bool mr_turn_is_open(const struct mr_turn *t)
 /** The turn that runs on this thread, or NULL. */
 extern _Thread_local struct mr_turn *mr_turn_now;
 bool mr_turn_pause(struct mr_turn *t);
-#define MR_TURN_LOOK 16384
+#define MR_TURN_STEP 16384
 
-/** Reports work done, in units of about a nanosecond (one byte of text, for example); every MR_TURN_LOOK units it
+/** Reports work done, in units of about a nanosecond (one byte of text, for example); every MR_TURN_STEP units it
  *  reads the clock. May switch to other work. False: the work was cancelled and should return. Outside of a turn it
  *  returns true and costs one load. */
 static inline bool mr_turn_spend(uint64_t units)
@@ -105,7 +105,7 @@ static inline bool mr_turn_spend(uint64_t units)
     if (!t) {
         return true;
     }
-    t->left -= (int64_t)(units < MR_TURN_LOOK ? units : MR_TURN_LOOK);
+    t->left -= (int64_t)(units < MR_TURN_STEP ? units : MR_TURN_STEP);
     return t->left > 0 || mr_turn_pause(t);
 }
 /** memcpy of any size. False as above, with `to` partly filled. */

@@ -27,8 +27,8 @@ struct batch_outputs;
 int batch_outputs_new(struct batch_outputs **out, const struct mr_oip_metadata *m,
                       const struct mr_schema *table, const struct batch_outputs_options *options,
                       struct mr_err *err);
-/** The same for outputs that are told as columns, whose values batch_answer_built takes; options.outputs is not looked
- *  at. */
+/** The same for outputs that are given as columns, whose values batch_answer_built takes; options.outputs is not
+ *  used. */
 int batch_outputs_of(struct batch_outputs **out, const struct mr_schema *columns,
                      const struct mr_schema *table, const struct batch_outputs_options *options,
                      struct mr_err *err);
@@ -55,7 +55,7 @@ struct batch_answer_part {
 int batch_answer_rows(const struct batch_outputs *o, struct mr_rows *input, uint64_t first,
                       const struct batch_answer_part *part, struct mr_rows **out,
                       struct mr_err *err);
-/** Rows of outputs that are told as columns, from what was built for each of them. The builders are empty afterwards, also
+/** Rows of outputs that are given as columns, from what was built for each of them. The builders are empty afterwards, also
  *  after an error. Errors: MR_E_EXHAUSTED. */
 int batch_answer_built(const struct batch_outputs *o, struct mr_rows *input, uint64_t first,
                        uint64_t count, struct mr_column_builder *const *builders,

@@ -180,7 +180,7 @@ static int shape_read(const struct mr_oip_io *io, bool is_batched, int *out_dyna
         if (io->shape[d] < 0 && *out_dynamic >= 0) {
             return MR_FAIL(err, MR_E_UNSUPPORTED,
                            "input '%.*s' leaves more than one dimension of a row open, which "
-                           "columns cannot tell",
+                           "columns cannot show",
                            (int)io->name.len, io->name.ptr);
         }
         if (io->shape[d] < 0) {
@@ -494,7 +494,7 @@ static bool is_sure_cast(const struct input *in)
            to == MR_DTYPE_FP16 || to == MR_DTYPE_BF16 || to == MR_DTYPE_FP32 || to == MR_DTYPE_FP64;
 }
 
-/* Nulls of strings and booleans stay faults of the row, unless a mask tells of them; so do those whose value would be
+/* Nulls of strings and booleans stay faults of the row, unless a mask marks them; so do those whose value would be
  * another one. */
 static bool takes_nulls(const struct batch_bind *b, const struct input *in, int column)
 {
@@ -585,8 +585,8 @@ static bool column_is_bad(const struct batch_bind *b, const struct input *in, in
     if (in->column_count == 1 && count_is_bad(in, leaf.end - leaf.begin, f->name, why)) {
         return true;
     }
-    const bool looks = leaf.column->nulls > 0 && !takes_nulls(b, in, column);
-    for (uint64_t i = leaf.begin; looks && i < leaf.end; i++) {
+    const bool checks = leaf.column->nulls > 0 && !takes_nulls(b, in, column);
+    for (uint64_t i = leaf.begin; checks && i < leaf.end; i++) {
         if (mr_column_is_null(leaf.column, i)) {
             snprintf(why, WHY_ROOM, "column '%s': value %llu is null", f->name,
                      (unsigned long long)(i - leaf.begin));

@@ -20,7 +20,7 @@ struct reading {
     struct mr_json j;
     int depth;
     size_t places;
-    bool is_told; /* the keyword that an error is about */
+    bool is_reported; /* the keyword that an error is about */
 };
 
 static struct node *node_read(struct reading *r);
@@ -372,14 +372,14 @@ static void keyword_read(struct reading *r, struct node *n, mr_str name)
     for (size_t i = 0; i < sizeof keywords / sizeof *keywords; i++) {
         if (mr_str_eq_c(name, keywords[i].name)) {
             keywords[i].read(r, n);
-            if (r->j.status < 0 && !r->is_told) {
-                r->is_told = true;
+            if (r->j.status < 0 && !r->is_reported) {
+                r->is_reported = true;
                 MR_WRAP(r->j.err, r->j.status, "%s", keywords[i].name);
             }
             return;
         }
     }
-    r->is_told = true;
+    r->is_reported = true;
     mr_json_fail(&r->j, MR_E_UNSUPPORTED, "the keyword '%.*s' is not known here",
                  (int)MR_MIN(name.len, (size_t)60), name.ptr);
 }

@@ -29,7 +29,7 @@ static void get(struct host *h, const char *prefix, const char *path, mr_client_
     mr_client_send(h->transport.client, &request, done, h);
 }
 
-static void tell(struct host *h, int rc, const struct mr_err *err)
+static void report(struct host *h, int rc, const struct mr_err *err)
 {
     struct mr_err clean;
 
@@ -39,7 +39,7 @@ static void tell(struct host *h, int rc, const struct mr_err *err)
         clean = *err;
         openai_hide(h->model->openai, clean.msg, strlen(clean.msg));
     }
-    h->told(h, rc, &clean);
+    h->reported(h, rc, &clean);
 }
 
 static int status_fail(const char *what, const struct mr_client_response *r, struct mr_err *err)
@@ -58,7 +58,7 @@ static mr_str body_of(const struct mr_client_response *r)
 
 static void vector_ask(struct host *h);
 
-static int vector_told(struct host *h, const struct mr_client_response *r, struct mr_err *err)
+static int vector_read(struct host *h, const struct mr_client_response *r, struct mr_err *err)
 {
     struct openai *a = h->model->openai;
     struct openai_answer answer = {.width = a->width};
@@ -76,7 +76,7 @@ static int vector_told(struct host *h, const struct mr_client_response *r, struc
     return rc < 0 ? MR_WRAP(err, rc, "embeddings") : MR_OK;
 }
 
-static void on_vector(void *ctx, int rc, const struct mr_err *told,
+static void on_vector(void *ctx, int rc, const struct mr_err *cause,
                       const struct mr_client_response *response)
 {
     struct host *h = ctx;
@@ -88,11 +88,11 @@ static void on_vector(void *ctx, int rc, const struct mr_err *told,
         return;
     }
     if (rc < 0) {
-        tell(h, rc, told);
+        report(h, rc, cause);
         return;
     }
-    rc = vector_told(h, response, &err);
-    tell(h, rc, &err);
+    rc = vector_read(h, response, &err);
+    report(h, rc, &err);
 }
 
 static void vector_ask(struct host *h)
@@ -128,7 +128,7 @@ static bool is_unknown(int status)
     return status == 404 || status == 405 || status == 501;
 }
 
-static void on_health(void *ctx, int rc, const struct mr_err *told,
+static void on_health(void *ctx, int rc, const struct mr_err *cause,
                       const struct mr_client_response *response)
 {
     struct host *h = ctx;
@@ -136,16 +136,16 @@ static void on_health(void *ctx, int rc, const struct mr_err *told,
 
     if (rc == MR_OK && response->status >= 500 && !is_unknown(response->status)) {
         rc = status_fail("GET /health", response, &err);
-        told = &err;
+        cause = &err;
     }
     if (rc < 0 || h->model->openai->o->api != MR_BATCH_API_EMBEDDINGS) {
-        tell(h, rc, told);
+        report(h, rc, cause);
         return;
     }
     vector_ask(h);
 }
 
-static void on_models(void *ctx, int rc, const struct mr_err *told,
+static void on_models(void *ctx, int rc, const struct mr_err *cause,
                       const struct mr_client_response *response)
 {
     struct host *h = ctx;
@@ -155,10 +155,10 @@ static void on_models(void *ctx, int rc, const struct mr_err *told,
         rc = response->status == 200
                  ? openai_answer_models(body_of(response), h->model->o->model.name, &err)
                  : status_fail("GET /models", response, &err);
-        told = &err;
+        cause = &err;
     }
     if (rc < 0) {
-        tell(h, rc, told);
+        report(h, rc, cause);
         return;
     }
     get(h, "", "/health", on_health);

@@ -1,7 +1,7 @@
 /* Tokens: what calls will probably take, before they are sent, and what they did.
  *
  * A prompt's tokens are its bytes by what hosts have counted for others; an answer's are what 95 % of answers need, and at
- * most what it may have. Hosts are lent so many at a time (--max-tokens-in-flight), and latency is taken by token of an
+ * most what it may have. The tokens in flight to a host are limited (--max-tokens-in-flight), and latency is taken by token of an
  * answer, so that long answers do not look like hosts that make calls wait. */
 #include "openai_tokens.h"
 

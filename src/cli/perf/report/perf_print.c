@@ -175,7 +175,8 @@ static void print_server(const struct perf_row *row, FILE *out, struct mr_term t
             queue, compute, s->executions ? (double)s->inferences / (double)s->executions : 0.0);
     if (foreign) {
         fprintf(out,
-                "  %swarning: the model answered %llu requests of others meanwhile, which count in "
+                "  %swarning: the model answered %llu requests of others at the same time, which "
+                "count in "
                 "the server's figures%s\n",
                 mr_term_on(term, MR_STYLE_WARN), (unsigned long long)foreign, mr_term_off(term));
     }

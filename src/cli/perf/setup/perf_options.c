@@ -9,14 +9,15 @@
 const char perf_usage[] =
     "usage: millrace perf -m MODEL [--concurrency N | --rate R] [options]\n"
     "       millrace perf update -m MODEL --rate R [--update MODEL] [options]\n\n"
-    "Sends inference requests and tells the latency. With --concurrency, N requests are on their "
+    "Sends inference requests and reports the latency. With --concurrency, N requests are on their "
     "way at any\n"
     "time (closed loop). With --rate, each request has its time, whatever became of those before, "
     "and its\n"
     "latency counts from that time (open loop): what users of a busy server feel.\n\n"
-    "Inputs that -i does not give get random values of the type and shape that the model tells.\n\n"
+    "Inputs that -i does not give get random values of the type and shape that the model "
+    "reports.\n\n"
     "With 'update', a model is updated again and again while MODEL is measured, and the latency "
-    "is told of each\n"
+    "is shown for each\n"
     "phase of the updates beside that of quiet windows.\n";
 
 const char perf_notes[] =

@@ -21,7 +21,7 @@
 #define AFTER_NS     MR_NS_PER_S
 #define PHASE_MIN_NS (50 * MR_NS_PER_MS)
 #define SETTLE_NS    (300 * MR_NS_PER_MS)
-#define LOOK_NS      (50 * MR_NS_PER_MS)
+#define POLL_NS      (50 * MR_NS_PER_MS)
 #define DRAIN_MAX_NS (60 * MR_NS_PER_S)
 #define CLOCK_NS                                                                                   \
     (5 * MR_NS_PER_MS) /* error of reading two clocks of a machine one after the other */
@@ -58,7 +58,7 @@ static void sleep_until(const struct perf_update *u, int64_t until)
     int64_t now;
 
     while (!is_stopped(u) && (now = mr_now_ns()) < until) {
-        int64_t ns = MR_MIN(until - now, LOOK_NS);
+        int64_t ns = MR_MIN(until - now, POLL_NS);
         struct timespec ts = {.tv_nsec = ns};
         nanosleep(&ts, NULL);
     }
@@ -142,27 +142,27 @@ static void add_load(const struct perf_load *load, int64_t mark, int64_t add,
 void perf_update_phases(const struct perf_load_history *history, int64_t mark_wall_ns,
                         int64_t wall_to_mono_ns, struct perf_window_row *row)
 {
-    struct mr_perf_period told[PERF_PHASES] = {0};
+    struct mr_perf_period reported[PERF_PHASES] = {0};
     const struct mr_perf_period *call = &row->phases[PERF_PHASE_LOAD];
 
     for (size_t i = 0; i < history->len; i++) {
-        add_load(&history->at[i], mark_wall_ns, wall_to_mono_ns, told);
+        add_load(&history->at[i], mark_wall_ns, wall_to_mono_ns, reported);
     }
-    if (told[PERF_PHASE_LOAD].end_ns == 0) {
+    if (reported[PERF_PHASE_LOAD].end_ns == 0) {
         return; /* nothing was loaded: only the calls are known */
     }
-    int64_t begin = told[PERF_PHASE_LOAD].begin_ns;
+    int64_t begin = reported[PERF_PHASE_LOAD].begin_ns;
     if (begin < call->begin_ns - CLOCK_NS || begin > call->end_ns + CLOCK_NS) {
         row->shift_ns = call->begin_ns - begin; /* a load begins with its call */
     }
     for (int k = 0; k < PERF_PHASES; k++) {
-        if (told[k].end_ns) {
-            told[k].begin_ns += row->shift_ns;
-            told[k].end_ns =
-                MR_MAX(told[k].end_ns + row->shift_ns, told[k].begin_ns + PHASE_MIN_NS);
+        if (reported[k].end_ns) {
+            reported[k].begin_ns += row->shift_ns;
+            reported[k].end_ns =
+                MR_MAX(reported[k].end_ns + row->shift_ns, reported[k].begin_ns + PHASE_MIN_NS);
         }
     }
-    memcpy(row->phases, told, sizeof told);
+    memcpy(row->phases, reported, sizeof reported);
 }
 
 /* Queries the phases after the old version is gone. */
@@ -180,7 +180,7 @@ static void ask_phases(struct perf_update *u, int64_t mark, struct perf_window_r
         if (!wait) {
             return;
         }
-        sleep_until(u, mr_now_ns() + LOOK_NS);
+        sleep_until(u, mr_now_ns() + POLL_NS);
     }
 }
 
@@ -372,7 +372,7 @@ static void *update_thread(void *arg)
     int rc = MR_OK;
 
     while (!atomic_load(&u->runs) && !is_stopped(u)) {
-        sleep_until(u, mr_now_ns() + LOOK_NS);
+        sleep_until(u, mr_now_ns() + POLL_NS);
     }
     /* The first of several versions may be loaded already, so that nothing happens. */
     unsigned first = u->versions.len > 1 ? 2 : 1;

@@ -184,7 +184,7 @@ static void put_time(struct mr_buf *b, bool is_known, double ns)
 
 static void put_sum(struct mr_buf *b, const struct perf_update *u, const struct perf_update_sum *s)
 {
-    static const double told[] = {0.5, 0.99, 0.999, 1};
+    static const double shown[] = {0.5, 0.99, 0.999, 1};
     const struct mr_perf_result *r = s->result;
     bool has = r->latency.total > 0;
     struct mr_perf_added a = {NAN, -INFINITY, INFINITY};
@@ -193,8 +193,8 @@ static void put_sum(struct mr_buf *b, const struct perf_update *u, const struct 
     put_time(b, s->count > 0, s->count ? r->seconds * 1e9 / s->count : 0);
     mr_buf_printf(b, "<td>%llu<td>%llu", (unsigned long long)r->sent,
                   (unsigned long long)r->failed);
-    for (size_t i = 0; i < sizeof told / sizeof *told; i++) {
-        put_time(b, has, (double)mr_hdr_quantile(&r->latency, told[i]));
+    for (size_t i = 0; i < sizeof shown / sizeof *shown; i++) {
+        put_time(b, has, (double)mr_hdr_quantile(&r->latency, shown[i]));
     }
     put_time(b, has, (double)s->stall_ns);
     if (s == &u->quiet || !has) {

@@ -31,8 +31,8 @@ static void add_time(struct mr_grid *g, bool is_known, double ns)
 }
 
 /* The percentiles reported for updates. */
-static const size_t told[] = {0, 3, 4};
-#define TOLD (sizeof told / sizeof *told)
+static const size_t shown[] = {0, 3, 4};
+#define SHOWN (sizeof shown / sizeof *shown)
 
 static void add_sum(struct mr_grid *g, const struct perf_update_sum *s, bool is_phase)
 {
@@ -44,8 +44,8 @@ static void add_sum(struct mr_grid *g, const struct perf_update_sum *s, bool is_
     mr_grid_add(g, MR_STYLE_PLAIN, "%llu", (unsigned long long)r->sent);
     mr_grid_add(g, r->failed ? MR_STYLE_BAD : MR_STYLE_PLAIN, "%llu",
                 (unsigned long long)r->failed);
-    for (size_t k = 0; k < TOLD; k++) {
-        add_time(g, has, (double)mr_hdr_quantile(&r->latency, perf_percentiles[told[k]].q));
+    for (size_t k = 0; k < SHOWN; k++) {
+        add_time(g, has, (double)mr_hdr_quantile(&r->latency, perf_percentiles[shown[k]].q));
     }
     add_time(g, has, (double)r->latency.max);
     add_time(g, has, (double)s->stall_ns);
@@ -69,7 +69,7 @@ static void print_sums(const struct perf_update *u, FILE *out)
     mr_grid_print(&g, out, true, 0);
     mr_grid_fini(&g);
     fprintf(out, "slow: latency above twice the quiet p99.9; stall: longest time in which somebody "
-                 "waited and nobody was answered\n");
+                 "waited and no request was answered\n");
 }
 
 /* ---- the cost of updates ---- */
@@ -117,8 +117,8 @@ static void add_added_row(struct mr_grid *g, const struct perf_update *u,
     struct mr_perf_added a;
 
     mr_grid_add(g, MR_STYLE_BOLD, "%s%s", is_phase ? "  " : "", s->name);
-    for (size_t k = 0; k < TOLD; k++) {
-        mr_perf_get_added(s->result, u->quiet.result, perf_percentiles[told[k]].q, &a);
+    for (size_t k = 0; k < SHOWN; k++) {
+        mr_perf_get_added(s->result, u->quiet.result, perf_percentiles[shown[k]].q, &a);
         add_added(g, &a, has_enough(&u->quiet) && has_enough(s));
     }
 }
@@ -147,14 +147,14 @@ static void print_added(const struct perf_update *u, FILE *out)
             "samples do not say\n",
             has_enough(&u->quiet) && has_enough(&u->updates)
                 ? ""
-                : " (not told of fewer than five windows)");
+                : " (not shown for fewer than five windows)");
 }
 
 /* Minimum and maximum of a percentile in the windows of a kind. */
 static void print_spread(const struct perf_update *u, bool is_update, FILE *out)
 {
     fprintf(out, "%s windows among themselves:", is_update ? "update" : "quiet");
-    for (size_t k = 0; k < TOLD; k++) {
+    for (size_t k = 0; k < SHOWN; k++) {
         uint64_t low = UINT64_MAX;
         uint64_t high = 0;
         char least[32];
@@ -162,13 +162,13 @@ static void print_spread(const struct perf_update *u, bool is_update, FILE *out)
         for (size_t i = 0; i < u->windows.len; i++) {
             const struct perf_window_row *w = &u->windows.at[i];
             if (w->is_update == is_update && (!w->is_doubtful || !u->p->opt.clean)) {
-                low = MR_MIN(low, w->at[told[k]]);
-                high = MR_MAX(high, w->at[told[k]]);
+                low = MR_MIN(low, w->at[shown[k]]);
+                high = MR_MAX(high, w->at[shown[k]]);
             }
         }
         mr_text_duration(least, (double)MR_MIN(low, high));
         mr_text_duration(most, (double)high);
-        fprintf(out, "%s %s %s to %s", k ? "," : "", perf_percentiles[told[k]].name, least, most);
+        fprintf(out, "%s %s %s to %s", k ? "," : "", perf_percentiles[shown[k]].name, least, most);
     }
     fprintf(out, "\n");
 }
@@ -285,7 +285,7 @@ static void print_warnings(const struct perf_update *u, FILE *out, struct mr_ter
                      "calls\n");
     }
     if (!u->tells_states) {
-        fprintf(out, "the server does not tell the phases of a load: 'load' is the time of the "
+        fprintf(out, "the server does not report the phases of a load: 'load' is the time of the "
                      "call\n");
     }
 }
@@ -296,7 +296,7 @@ void perf_update_print(const struct perf_update *u, FILE *out)
     char window[32];
 
     mr_text_duration(window, (double)u->window_ns);
-    fprintf(out, "windows of %s; %u quiet, %u with an update; phases are told of at least 50 ms\n",
+    fprintf(out, "windows of %s; %u quiet, %u with an update; phases of at least 50 ms are shown\n",
             window, u->quiet.count, u->updates.count);
     print_sums(u, out);
     print_added(u, out);

@@ -20,7 +20,7 @@ static void sum_add(struct perf_update_sum *s, const struct mr_perf_log *log,
 }
 
 /* Computes a window's own figures. */
-static void look(const struct mr_perf_log *log, struct perf_window_row *w)
+static void check(const struct mr_perf_log *log, struct perf_window_row *w)
 {
     struct mr_perf_result *r = MR_NEW(struct mr_perf_result);
 
@@ -62,7 +62,7 @@ void perf_update_sum_up(struct perf_update *u)
     }
     for (size_t i = 0; i < u->windows.len; i++) {
         struct perf_window_row *w = &u->windows.at[i];
-        look(&log, w);
+        check(&log, w);
         u->doubtful += w->is_doubtful;
         u->failed_updates += w->is_update && w->rc < 0;
         if (!w->is_doubtful || !u->p->opt.clean) {

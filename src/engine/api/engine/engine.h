@@ -1,4 +1,4 @@
-/* The engine: the models of a process and the schedulers of their versions, behind one way in.
+/* The engine: the models of a process and the schedulers of their versions, with one way in.
  *
  * A caller on a thread that reads the model table (a network thread, model/model.h) sets that thread's loop as the
  * reply loop of its requests; fast models run on it at once. A caller on any other thread needs no reply loop: its

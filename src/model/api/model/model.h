@@ -350,7 +350,7 @@ void mr_models_visit(struct mr_models *m, void (*each)(void *ctx, const struct m
 #define MR_MEMORY_UNKNOWN INT64_MIN
 /** Where a version has its parameters, and what it did to the memory of the process. */
 struct mr_memory_view {
-    bool is_told;          /* the backend reports its parameters: the members up to `reason` */
+    bool is_known;         /* the backend reports its parameters: the members up to `reason` */
     bool is_apart;         /* mapped from a file and packed into a pool; otherwise on the heap */
     uint64_t mapped_bytes; /* as in mr_model_memory */
     uint64_t kept_bytes;
@@ -419,7 +419,7 @@ void mr_models_totals(struct mr_models *m, struct mr_load_totals *out);
  *  it false. With strict_versions, so does a failed version beside one that serves, until it loads or is given
  *  up. Without strict_readiness always true. Thread: any; one load. */
 bool mr_models_ready(struct mr_models *m);
-/** True if a load of that name was ever requested and the model is not forgotten since, serving or not. Thread: online
+/** True if a load of that name was requested and its record still exists, serving or not. Thread: online
  *  reader. */
 bool mr_models_is_known(const struct mr_models *m, mr_str name);
 enum mr_model_control mr_models_control(const struct mr_models *m);

@@ -1,4 +1,4 @@
-/* HTTP server: one request interface for HTTP/1.1 and HTTP/2. The first bytes of a connection tell which of the two
+/* HTTP server: one request interface for HTTP/1.1 and HTTP/2. The first bytes of a connection show which of the two
  * it speaks. gRPC (net/grpc.h) is built on top.
  *
  * A request is a `struct mr_call`. Its life cycle: on_head headers are complete. The handler may set

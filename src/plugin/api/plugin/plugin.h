@@ -28,7 +28,7 @@ uint32_t mr_plugin_flags(const struct mr_plugin *p); /* MR_BACKEND_* */
 int mr_plugin_model_open(struct mr_executor **out, struct mr_plugin *p,
                          const struct mr_model_desc *desc, struct mr_err *err);
 
-/** What is behind the services for calls, control and metrics of backend.h, whose contracts these have. */
+/** Implements the services for calls, control and metrics of backend.h, whose contracts these have. */
 struct mr_plugin_calls {
     int (*begin)(struct mr_execution *x, const struct mr_call_args *args,
                  struct mr_model_call **out, struct mr_err *err);

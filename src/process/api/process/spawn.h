@@ -1,4 +1,4 @@
-/* Child processes that are told exactly what they get: descriptors, environment, arguments. Found and ended by a pidfd,
+/* Child processes that inherit what the caller names and nothing else: descriptors, environment, arguments. Found and ended by a pidfd,
  * which never means another process. */
 #ifndef MR_PROCESS_SPAWN_H
 #define MR_PROCESS_SPAWN_H

@@ -44,7 +44,7 @@ struct mr_restrictions {
 int mr_restrictions_add(struct mr_restrictions *r, const char *group, struct mr_err *err);
 
 /** May a caller that sent `given` as the class's header (ptr NULL: none) use the class? The time that this takes
- *  tells nothing about the value. */
+ *  does not depend on the value. */
 bool mr_restriction_allows(const struct mr_restriction *r, mr_str given);
 
 #endif

@@ -160,7 +160,7 @@ struct mr_shm_load {
 };
 /** Thread: any. */
 struct mr_shm_load mr_shm_worker_load(const struct mr_shm *p, uint32_t worker);
-/** Tells workers that load the model that the load is cancelled. Thread: any. */
+/** Informs workers that load the model that the load is cancelled. Thread: any. */
 void mr_shm_set_unwanted(struct mr_shm *p);
 
 /** The state of a worker. */

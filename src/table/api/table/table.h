@@ -2,7 +2,7 @@
  *
  * A source is a list of files of one schema, read row range by row range: a range is (file, first row, count), which
  * means the same rows as long as the file does not change. Sources are optimised for reading forwards; going back may
- * mean reading from the start. Text files may be compressed with gzip or zstd, which their first bytes tell.
+ * mean reading from the start. Text files may be compressed with gzip or zstd, which their first bytes show.
  *
  * A writer writes one file. A caller that wants a file to appear complete and durable writes it under another name,
  * syncs and renames it; writers do not rename.
@@ -23,7 +23,7 @@ enum mr_table_format {
      *  a row, except in a table of one column, where it is a null. Lines end with LF; CR LF is also read. */
     MR_TABLE_CSV,
     MR_TABLE_PARQUET,
-    /** IPC, read as a file (with a footer) or as a stream, which the first bytes tell. Duplicate names and
+    /** IPC, read as a file (with a footer) or as a stream, which the first bytes show. Duplicate names and
      *  unsupported types are errors. */
     MR_TABLE_ARROW
 };
