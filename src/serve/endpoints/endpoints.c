@@ -290,6 +290,23 @@ static void reload(struct endpoints *es)
     }
 }
 
+/* A model of an endpoint's name that came later, in a repository that is watched. */
+static void warn_of_model(struct endpoints *es, struct endpoint *e)
+{
+    struct mr_version *v;
+    struct mr_err ignored;
+
+    if (e->has_warned ||
+        mr_models_acquire(es->models, e->config->name, MR_STR(""), &v, &ignored) < 0) {
+        return;
+    }
+    mr_version_unpin(v, MR_EPOCH_SLOT_NONE);
+    e->has_warned = true;
+    mr_log(MR_LOG_WARN, "endpoint.hides_model",
+           "endpoint=%s a model of this name is loaded, and requests go to the endpoint",
+           MR_LOG_STR(e->config->name));
+}
+
 /* The mutex is held. */
 static void tick(struct endpoints *es)
 {
@@ -304,6 +321,7 @@ static void tick(struct endpoints *es)
             }
             continue;
         }
+        warn_of_model(es, e);
         if (!mr_rollout_is_active(&e->rollout)) {
             continue;
         }

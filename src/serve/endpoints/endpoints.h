@@ -37,6 +37,7 @@ struct endpoint {
     _Atomic(struct endpoint_cell *) *cells; /* [loop_count], made by their loops */
     struct mr_rollout rollout;              /* guarded by endpoints.mutex */
     bool is_listed;                         /* in the present table */
+    bool has_warned;                        /* of a model of this name */
     SLIST_ENTRY(endpoint) link;             /* of endpoints.all */
 };
 

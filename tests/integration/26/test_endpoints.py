@@ -379,6 +379,14 @@ def test_a_model_may_not_have_the_name_of_an_endpoint(serve, models):
     client.close()
 
 
+def test_a_model_that_appears_later_is_not_asked(serve, models):
+    server = serve(endpoint("e", STABLE, CAND), mode="poll", options=("--repository-poll-secs=1",))
+    repo.add(models, "e")
+    wait.until(lambda: "endpoint.hides_model" in server.err(), "the warning")
+    with Rest(server.http) as rest:
+        assert tags(rest, "e", 1) == ["stable"]
+
+
 def test_without_a_file_there_are_no_endpoints(models, start):
     repo.add(models, "m")
     server = start(models)

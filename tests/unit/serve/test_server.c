@@ -284,6 +284,106 @@ static void many_threads(void **state)
     mr_server_free(&s);
 }
 
+/* ---- endpoints ---- */
+
+static void put_endpoints(const char *path, const char *more)
+{
+    char part[512];
+    FILE *f;
+
+    snprintf(part, sizeof part, "%s.part", path);
+    f = fopen(part, "w");
+    assert_non_null(f);
+    fprintf(
+        f,
+        "endpoint { name: 'e' variant { tag: 'a' model: 'plain' weight: 1 } variant { tag: 'b' "
+        "model: 'batched' weight: 1 } shadow { model: 'plain' percent: 50 compare: 'equal' } } "
+        "endpoint { name: 'f' sticky { key: 'header:x' } variant { tag: 'a' model: 'plain' weight: "
+        "1 %s } }",
+        more);
+    fclose(f);
+    assert_int_equal(rename(part, path), 0);
+}
+
+struct rewriter {
+    struct mr_server *server;
+    const char *path;
+    pthread_t thread;
+};
+
+/* The second endpoint is another one each time. */
+static void *rewrite(void *arg)
+{
+    struct rewriter *w = arg;
+    char text[65536];
+    int fd = dial(mr_server_metrics_port(w->server));
+
+    for (int i = 0; i < 20; i++) {
+        put_endpoints(w->path, i & 1 ? "" : "version: 1");
+        mr_server_reload_endpoints(w->server);
+        assert_int_equal(ask(fd, "GET", "/metrics", "", text, sizeof text), 200);
+    }
+    close(fd);
+    return NULL;
+}
+
+static struct mr_server *start_endpoints(char path[512])
+{
+    struct mr_server_options o;
+    struct mr_server *s = NULL;
+    struct mr_err err = {0};
+
+    snprintf(path, 512, "%s/endpoints", repository);
+    put_endpoints(path, "");
+    options(&o);
+    o.endpoints = path;
+    if (mr_server_start(&s, &o, &err) < 0) {
+        fail_msg("%s", err.msg);
+    }
+    return s;
+}
+
+/* Requests of an endpoint while its weights change, its report is made, and its file is read again. */
+static void endpoints_change(void **state)
+{
+    char path[512];
+    struct mr_server *s = start_endpoints(path);
+    struct rewriter r = {.server = s, .path = path};
+    struct worker w[] = {
+        {.method = "POST", .path = "/v2/models/e/infer", .body = infer_body, .count = 200},
+        {.method = "POST", .path = "/v2/models/e/infer", .body = infer_body, .count = 200},
+        {.method = "POST", .path = "/v2/models/f/infer", .body = infer_body, .count = 200},
+        {.method = "POST",
+         .path = "/v2/endpoints/e/weights",
+         .body = "{\"weights\":{\"a\":3}}",
+         .count = 40},
+        {.method = "POST",
+         .path = "/v2/endpoints/e/rollback",
+         .body = "",
+         .count = 40,
+         .allowed = 400},
+        {.method = "GET", .path = "/v2/endpoints", .body = "", .count = 40},
+        {.method = "GET", .path = "/v2/models/e/ready", .body = "", .count = 100},
+    };
+    enum { COUNT = sizeof w / sizeof *w };
+    (void)state;
+
+    for (int i = 0; i < COUNT; i++) {
+        w[i].server = s;
+        assert_int_equal(pthread_create(&w[i].thread, NULL, work, &w[i]), 0);
+    }
+    assert_int_equal(pthread_create(&r.thread, NULL, rewrite, &r), 0);
+    for (int i = 0; i < COUNT; i++) {
+        pthread_join(w[i].thread, NULL);
+        if (w[i].failed) {
+            fail_msg("%d of %s %s failed", w[i].failed, w[i].method, w[i].path);
+        }
+    }
+    pthread_join(r.thread, NULL);
+    assert_int_equal(mr_server_stop(s), MR_OK);
+    mr_server_free(&s);
+}
+
 /* Until the server has begun with a request beside the ones that ask for it here: a new server. */
 static void wait_begun(struct mr_server *s)
 {
@@ -382,6 +482,7 @@ int main(void)
         cmocka_unit_test(answers),           cmocka_unit_test(refuses_to_start),
         cmocka_unit_test(many_threads),      cmocka_unit_test(drains),
         cmocka_unit_test(vanishing_clients), cmocka_unit_test(cut_off),
+        cmocka_unit_test(endpoints_change),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
