@@ -80,15 +80,18 @@ static int io_read(PyObject *item, struct mr_io_desc *d, int64_t dims[MR_MAX_RAN
     return d->rank > MR_MAX_RANK || PyErr_Occurred() ? -1 : 0;
 }
 
-/* (inputs, outputs, batchable) */
+/* (inputs, outputs, batchable, largest batch or 0, MR_BACKEND_*) */
 static int signature_read(struct model *m, PyObject *stated)
 {
     PyObject *inputs, *outputs;
     struct mr_signature *s = &m->signature;
+    uint32_t flags;
 
-    if (!PyArg_ParseTuple(stated, "OOi", &inputs, &outputs, &s->batchable)) {
+    if (!PyArg_ParseTuple(stated, "OOiII", &inputs, &outputs, &s->batchable, &s->max_batch_size,
+                          &flags)) {
         return -1;
     }
+    s->flags |= flags;
     const Py_ssize_t in = PyList_Size(inputs), out = PyList_Size(outputs);
     if (in < 0 || out < 0) {
         return -1;

@@ -51,6 +51,29 @@ static PyObject *inputs_new(const struct mr_exec *exec, const struct mr_exec_req
     return tuple;
 }
 
+/* A value that does not read as what it should be stays a text. */
+static PyObject *parameter_new(const char *text, int kind)
+{
+    PyObject *out = NULL;
+
+    switch (kind) {
+    case MR_PARAMETER_INT: out = PyLong_FromString(text, NULL, 10); break;
+    case MR_PARAMETER_DOUBLE: {
+        PyObject *s = PyUnicode_FromString(text);
+        out = s ? PyFloat_FromString(s) : NULL;
+        Py_XDECREF(s);
+        break;
+    }
+    case MR_PARAMETER_BOOL: return PyBool_FromLong(strcmp(text, "true") == 0);
+    default: return PyUnicode_FromString(text);
+    }
+    if (!out) {
+        PyErr_Clear();
+        out = PyUnicode_FromString(text);
+    }
+    return out;
+}
+
 static PyObject *parameters_new(const struct mr_exec_request *q)
 {
     if (q->parameter_count == 0) {
@@ -58,7 +81,8 @@ static PyObject *parameters_new(const struct mr_exec_request *q)
     }
     PyObject *out = PyDict_New();
     for (uint32_t i = 0; out && i < q->parameter_count; i++) {
-        PyObject *value = PyUnicode_FromString(q->parameters[i].value);
+        PyObject *value = parameter_new(
+            q->parameters[i].value, q->parameter_kinds ? q->parameter_kinds[i] : MR_PARAMETER_TEXT);
         if (!value || PyDict_SetItemString(out, q->parameters[i].key, value) < 0) {
             Py_CLEAR(out);
         }
@@ -84,8 +108,9 @@ static PyObject *request_new(const struct mr_exec *exec, const struct mr_exec_re
         Py_XDECREF(parameters);
         return NULL;
     }
-    return Py_BuildValue("(sNILNN)", q->id ? q->id : "", correlation, q->sequence_flags,
-                         (long long)q->deadline_ns, parameters, inputs);
+    return Py_BuildValue("(sNILNNK)", q->id ? q->id : "", correlation, q->sequence_flags,
+                         (long long)q->deadline_ns, parameters, inputs,
+                         (unsigned long long)q->timeout_us);
 }
 
 PyObject *requests_new(const struct mr_exec *exec, PyObject *kept)

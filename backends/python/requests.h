@@ -6,7 +6,7 @@
 #include "py.h"
 
 /** A list with a tuple for each request: (id, correlation id (int or str), sequence flags, deadline in ns of the monotonic
- *  clock or 0, parameters (dict of str) or None, inputs), where inputs is a tuple of (index, dtype, shape, buffer) of those
+ *  clock or 0, parameters (dict of str, int, bool and float) or None, inputs, timeout in microseconds or 0), where inputs is a tuple of (index, dtype, shape, buffer) of those
  *  that were sent. kept: see memory_of. NULL: an exception is set. */
 PyObject *requests_new(const struct mr_exec *exec, PyObject *kept);
 

@@ -270,12 +270,14 @@ static int call_read(PyObject *args, struct call_making *m, struct run **out_run
     struct mr_call_args *a = &m->args;
     PyObject *handle, *inputs, *outputs, *parameters;
     unsigned long long priority, timeout, correlation;
+    const char *kinds;
+    Py_ssize_t kind_count;
     uint32_t texts;
 
     a->size = sizeof *a;
-    if (!PyArg_ParseTuple(args, "OsssOOOKKKsI", &handle, &a->model, &a->version, &a->id, &inputs,
-                          &outputs, &parameters, &priority, &timeout, &correlation,
-                          &a->correlation_text, &a->sequence_flags)) {
+    if (!PyArg_ParseTuple(args, "OsssOOOy#KKKsI", &handle, &a->model, &a->version, &a->id, &inputs,
+                          &outputs, &parameters, &kinds, &kind_count, &priority, &timeout,
+                          &correlation, &a->correlation_text, &a->sequence_flags)) {
         return -1;
     }
     a->priority = priority;
@@ -296,6 +298,7 @@ static int call_read(PyObject *args, struct call_making *m, struct run **out_run
     a->outputs = m->outputs;
     a->parameter_count = texts / 2;
     a->parameters = (const struct mr_setting *)(const void *)m->parameters;
+    a->parameter_kinds = kind_count == (Py_ssize_t)(texts / 2) ? (const uint8_t *)kinds : NULL;
     return 0;
 }
 
@@ -329,8 +332,8 @@ static int call_begin(struct run *r, const struct call_making *m, struct mr_mode
     return rc;
 }
 
-/* call(handle, model, version, id, inputs, outputs, parameters, priority, timeout_us, correlation id, correlation text,
- * sequence flags): a call. */
+/* call(handle, model, version, id, inputs, outputs, [key, value, …], kinds of the values (bytes), priority, timeout_us,
+ * correlation id, correlation text, sequence flags): a call. */
 static PyObject *service_call(PyObject *self, PyObject *args)
 {
     struct call_making *m = calloc(1, sizeof *m);

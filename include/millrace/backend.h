@@ -31,7 +31,8 @@
  * Changes: 2.0 (2026-11) executions that end later, several answers, sequences, kinds of memory and of
  * instances. Version 1 is no longer supported. 2.1 (2026-11) memory that later processes of a model find again. 2.2
  * (2026-11) calls: requests of a model to other models of the server. 2.3 (2026-11) loading and unloading other models,
- * metrics of a model's own. */
+ * metrics of a model's own. 2.4 (2026-11) data types of request parameters, timeouts of requests, what a
+ * signature says about the scheduling of its model. */
 #ifndef MILLRACE_BACKEND_H
 #define MILLRACE_BACKEND_H
 
@@ -45,7 +46,7 @@
 extern "C" {
 #endif
 
-#define MR_BACKEND_ABI_MINOR 3
+#define MR_BACKEND_ABI_MINOR 4
 #define MR_BACKEND_ENTRY     "mr_backend_entry_v2"
 #define MR_BACKEND_EXPORT    __attribute__((visibility("default")))
 
@@ -127,11 +128,13 @@ struct mr_signature {
      *  run; 0: not so, a config with max_batch_size > 0 is refused; -1: unknown. */
     int32_t batchable;
     /** MR_BACKEND_NO_INLINE, MR_BACKEND_DETERMINISTIC, MR_BACKEND_NO_WARMUP and MR_BACKEND_DECOUPLED of this model,
-     *  in addition to the backend's own. */
+     *  in addition to the backend's own; MR_BACKEND_IS_DECOUPLED and MR_BACKEND_DYNAMIC_BATCHING. */
     uint32_t flags;
     /** Executions of one instance that may be pending at once, 0 = 1; further requests wait in the queue. */
     uint32_t max_pending;
-    uint32_t reserved;
+    /** The max_batch_size of a configuration that does not give one; 0: the server's default, if `batchable` is 1. Since
+     *  2.4. */
+    uint32_t max_batch_size;
 };
 
 /** The memory of an opened model's parameters, for reports. */
@@ -153,6 +156,14 @@ struct mr_model_memory {
 #define MR_SEQUENCE_START 1u
 #define MR_SEQUENCE_END   2u
 
+/** What a request parameter was, whose value is passed as text: a number in decimal, "true" or "false". */
+enum mr_parameter_kind {
+    MR_PARAMETER_TEXT = 0,
+    MR_PARAMETER_INT = 1,
+    MR_PARAMETER_BOOL = 2,
+    MR_PARAMETER_DOUBLE = 3
+};
+
 /** One request inside an execution. Its rows are rows [row_begin, row_begin + row_count) of every
  *  batched tensor. `inputs` is only set for backends with MR_BACKEND_PER_REQUEST. Grows at the end. */
 struct mr_exec_request {
@@ -166,6 +177,9 @@ struct mr_exec_request {
     const struct mr_tensor *inputs; /* [input_count] or NULL */
     uint64_t correlation_id;        /* of its sequence, 0 = none or a text id */
     const char *correlation_text;   /* text id of its sequence, otherwise "" */
+    /** [parameter_count] enum mr_parameter_kind; NULL: all are texts. Since 2.4. */
+    const uint8_t *parameter_kinds;
+    uint64_t timeout_us; /* that the client has set for the queue, 0 = none. Since 2.4. */
 };
 
 /** One call of the model: one request, or a batch of requests joined along dimension 0.
@@ -239,6 +253,8 @@ struct mr_call_args {
     const char *correlation_text; /* text id of its sequence, otherwise "" */
     uint32_t sequence_flags;      /* MR_SEQUENCE_* */
     uint32_t reserved;
+    /** [parameter_count] enum mr_parameter_kind; NULL: all are texts. Since 2.4. */
+    const uint8_t *parameter_kinds;
 };
 
 /** An answer to a call. The host's, until `call_answer_drop`. */
@@ -424,6 +440,11 @@ struct mr_host {
 /** Sends answers with `respond` if the model's config makes it decoupled. Without this flag a decoupled model gives
  *  one answer to each request. */
 #define MR_BACKEND_DECOUPLED 32u
+/** Of a signature that is not from_config: a configuration that does not say it is completed with a decoupled
+ *  model_transaction_policy. Since 2.4. */
+#define MR_BACKEND_IS_DECOUPLED 64u
+/** Likewise: with dynamic_batching, unless it has a scheduling choice. Since 2.4. */
+#define MR_BACKEND_DYNAMIC_BATCHING 128u
 
 /** The device of an instance; the numbers are those of Triton's ModelInstanceGroup `Kind`. */
 enum mr_instance_kind {

@@ -214,6 +214,7 @@ static int args_make(struct nested *n, struct mr_err *err)
                                      .output_count = a->output_count,
                                      .parameters = a->parameters,
                                      .parameter_count = a->parameter_count,
+                                     .parameter_kinds = a->parameter_kinds,
                                      .priority = a->priority,
                                      .timeout_us = a->timeout_us,
                                      .correlation_id = a->correlation_id,

@@ -38,12 +38,25 @@ static mr_str param_text(struct mr_arena *a, const struct mr_oip_param *p)
     return mr_arena_str(a, MR_STR(""));
 }
 
+static enum mr_parameter_kind param_kind(const struct mr_oip_param *p)
+{
+    switch (p->kind) {
+    case MR_OIP_BOOL: return MR_PARAMETER_BOOL;
+    case MR_OIP_INT:
+    case MR_OIP_UINT: return MR_PARAMETER_INT;
+    case MR_OIP_DOUBLE: return MR_PARAMETER_DOUBLE;
+    case MR_OIP_STRING: return MR_PARAMETER_TEXT;
+    }
+    return MR_PARAMETER_TEXT;
+}
+
 static int parameters_of(const struct mr_oip_request *q, struct mr_arena *arena,
                          struct mr_infer_args *out, struct mr_err *err)
 {
     struct mr_setting *s = MR_ARENA_ARRAY(arena, struct mr_setting, q->param_count);
+    uint8_t *kinds = MR_ARENA_ARRAY(arena, uint8_t, q->param_count);
 
-    if (!s) {
+    if (!s || !kinds) {
         return no_arena(err);
     }
     for (size_t i = 0; i < q->param_count; i++) {
@@ -52,8 +65,10 @@ static int parameters_of(const struct mr_oip_request *q, struct mr_arena *arena,
         if (!s[i].key || !s[i].value) {
             return no_arena(err);
         }
+        kinds[i] = (uint8_t)param_kind(&q->params[i]);
     }
     out->parameters = s;
+    out->parameter_kinds = kinds;
     out->parameter_count = (uint32_t)q->param_count;
     return MR_OK;
 }

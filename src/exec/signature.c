@@ -125,6 +125,11 @@ static int head_check(const struct judge *j, const struct mr_signature *s)
         return MR_FAIL(j->err, j->status, "%s: batchable is %d, allowed are -1, 0, 1", j->who,
                        s->batchable);
     }
+    if (s->max_batch_size > INT32_MAX || (s->max_batch_size > 0 && s->batchable == 0)) {
+        return MR_FAIL(j->err, j->status,
+                       "%s: max_batch_size is %u, allowed are 0 to %d, and 0 without batching",
+                       j->who, s->max_batch_size, INT32_MAX);
+    }
     return MR_OK;
 }
 

@@ -68,6 +68,9 @@ static const char *text_or_none(const char *text)
 
 static void args_pack(struct mr_buf *pack, uint64_t number, const struct mr_call_args *a)
 {
+    const bool has_kinds = a->size > offsetof(struct mr_call_args, parameter_kinds);
+    const uint8_t *kinds = has_kinds ? a->parameter_kinds : NULL;
+
     mr_pack_u64(pack, number);
     mr_pack_text(pack, a->model);
     mr_pack_text(pack, text_or_none(a->version));
@@ -82,6 +85,9 @@ static void args_pack(struct mr_buf *pack, uint64_t number, const struct mr_call
         mr_pack_text(pack, a->outputs[i]);
     }
     mr_pack_settings(pack, a->parameters, a->parameter_count);
+    for (uint32_t i = 0; i < a->parameter_count; i++) {
+        mr_pack_u64(pack, kinds ? kinds[i] : MR_PARAMETER_TEXT);
+    }
 }
 
 int mr_ipc_call_write(const struct mr_shm_task *t, uint64_t nonce,
@@ -180,6 +186,7 @@ static const char *const *names_read(struct mr_unpack *u, uint32_t count)
 static void args_read(struct mr_unpack *u, struct mr_ipc_call *c)
 {
     struct mr_call_args *a = &c->args;
+    uint8_t *kinds;
 
     *a = (struct mr_call_args){.size = sizeof *a};
     c->number = mr_unpack_u64(u);
@@ -194,6 +201,10 @@ static void args_read(struct mr_unpack *u, struct mr_ipc_call *c)
     a->output_count = mr_unpack_count(u);
     a->outputs = names_read(u, a->output_count);
     a->parameters = mr_unpack_settings(u, &a->parameter_count);
+    a->parameter_kinds = kinds = mr_unpack_array(u, (size_t)a->parameter_count + 1, 1);
+    for (uint32_t i = 0; kinds && i < a->parameter_count; i++) {
+        kinds[i] = (uint8_t)mr_unpack_u32(u, MR_PARAMETER_DOUBLE);
+    }
 }
 
 int mr_ipc_call_read(struct mr_shm *p, const struct mr_shm_slot *s, struct mr_arena *arena,

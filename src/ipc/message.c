@@ -41,6 +41,8 @@ struct request {
     uint64_t inputs; /* NOWHERE: none */
     uint64_t correlation_id;
     uint64_t correlation_text;
+    uint64_t parameter_kinds; /* NOWHERE: all are texts */
+    uint64_t timeout_us;
 };
 
 /* ---- writing ---- */
@@ -123,7 +125,12 @@ static uint64_t put_requests(struct writer *w, const struct mr_exec *exec)
                              .sequence_flags = q->sequence_flags,
                              .inputs = NOWHERE,
                              .correlation_id = q->correlation_id,
-                             .correlation_text = put_text(w, q->correlation_text)};
+                             .correlation_text = put_text(w, q->correlation_text),
+                             .parameter_kinds = NOWHERE,
+                             .timeout_us = q->timeout_us};
+        if (q->parameter_kinds) {
+            it.parameter_kinds = put(w, q->parameter_kinds, q->parameter_count, 1);
+        }
         /* For a single request these are the tensors of the execution. */
         if (q->inputs && !exec->inputs) {
             it.inputs = put_tensors(w, q->inputs, exec->input_count);
@@ -272,7 +279,11 @@ static void requests(struct reader *r, const struct body *b, struct mr_exec *out
                                      .parameter_count = q->parameter_count,
                                      .sequence_flags = q->sequence_flags,
                                      .correlation_id = q->correlation_id,
-                                     .correlation_text = text(r, q->correlation_text)};
+                                     .correlation_text = text(r, q->correlation_text),
+                                     .timeout_us = q->timeout_us};
+        if (q->parameter_kinds != NOWHERE) {
+            list[i].parameter_kinds = r->base + q->parameter_kinds;
+        }
         list[i].inputs = q->inputs == NOWHERE ? out->inputs : tensors(r, q->inputs, b->input_count);
     }
     out->requests = list;

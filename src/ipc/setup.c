@@ -148,6 +148,7 @@ void mr_ipc_signature_pack(struct mr_buf *b, const struct mr_signature *s)
     mr_pack_i64(b, s->batchable);
     mr_pack_u64(b, s->flags);
     mr_pack_u64(b, s->max_pending);
+    mr_pack_u64(b, s->max_batch_size);
     list_pack(b, s->inputs, s->input_count);
     list_pack(b, s->outputs, s->output_count);
 }
@@ -159,6 +160,7 @@ static void signature_unpack(struct mr_unpack *u, struct mr_signature *out)
     out->batchable = mr_unpack_i32(u);
     out->flags = mr_unpack_u32(u, UINT32_MAX);
     out->max_pending = mr_unpack_u32(u, UINT32_MAX);
+    out->max_batch_size = mr_unpack_u32(u, UINT32_MAX);
     out->inputs = list_unpack(u, &out->input_count);
     out->outputs = list_unpack(u, &out->output_count);
 }

@@ -112,6 +112,8 @@ static int place_requests(struct exec_run *run, const struct mr_tensor *inputs, 
                                         .deadline_ns = r->deadline_ns,
                                         .parameters = r->parameters,
                                         .parameter_count = r->parameter_count,
+                                        .parameter_kinds = r->parameter_kinds,
+                                        .timeout_us = r->timeout_us,
                                         .correlation_text = ""};
         row += r->rows;
         if (r->sequence) {

@@ -341,6 +341,7 @@ int mr_infer_validate(struct mr_infer *r, const struct mr_infer_args *q, struct 
     }
     r->parameters = q->parameters;
     r->parameter_count = q->parameter_count;
+    r->parameter_kinds = q->parameter_kinds;
 out:
     return rc;
 }

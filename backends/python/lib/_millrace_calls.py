@@ -1,8 +1,12 @@
 """What a model asks of the server: other models' answers, their control, metrics."""
+import concurrent.futures
+import contextvars
 import time
 
 CODES = {-1: 0, -7: 1, -3: 2, -2: 3, -5: 4, -6: 5, -4: 6, -8: 7}  # of TritonError, by status; all others: INTERNAL
 TIMED_OUT = -9
+KINDS = {str: 0, int: 1, bool: 2, float: 3}  # of parameters, by the types of their values
+CALLS_MAX = 256  # of a worker
 
 
 def _utils():
@@ -25,13 +29,14 @@ def _begin(request):
         _, code, shape, data = pb_utils._part(0, tensor)
         inputs.append((tensor._name, code, tuple(shape), data))
     parameters = [text for k, v in request._parameters.items() for text in (k, _text(v))]
+    kinds = bytes(KINDS[type(v)] for v in request._parameters.values())
     correlation = request._correlation
     is_text = isinstance(correlation, str)
     version = request._version
     try:
         return pb_utils._services["call"](
             handle, request._model, "" if version in (-1, "", None) else str(version), request._id, inputs,
-            list(request._outputs), parameters, 0, int(request._timeout), 0 if is_text else correlation,
+            list(request._outputs), parameters, kinds, 0, int(request._timeout), 0 if is_text else correlation,
             correlation if is_text else "", int(request._flags))
     except RuntimeError as e:
         raise pb_utils.TritonModelException(str(e)) from None
@@ -98,6 +103,17 @@ def run(request, decoupled, execution_timeout):
         if found is not None:
             raise _utils().TritonModelException(f"model '{request._model}' gives several answers: exec(decoupled=True)")
         found = answer
+
+
+waiting = None  # threads that wait for answers of async_exec
+
+
+async def run_async(loop, request, decoupled, execution_timeout):
+    global waiting
+    if waiting is None:
+        waiting = concurrent.futures.ThreadPoolExecutor(CALLS_MAX, "async_exec")
+    context = contextvars.copy_context()  # of the execution that calls
+    return await loop.run_in_executor(waiting, context.run, run, request, decoupled, execution_timeout)
 
 
 LOAD, UNLOAD, READY = 1, 2, 3

@@ -2,10 +2,11 @@
 
 The backend calls open_model once, then, of what it returns, `signature`, `settle` and `instance`, and of an instance
 `execute` and `close`."""
+import asyncio
+import contextvars
 import importlib
 import importlib.util
 import inspect
-import asyncio
 import json
 import os
 import sys
@@ -22,19 +23,24 @@ INTERNAL = -7
 # Statuses of the backend's interface, by the codes of TritonError.
 STATUS = (-1, INTERNAL, -3, -2, -5, -6, -4, -8)
 KINDS = ("AUTO", "GPU", "CPU", "MODEL")
+IS_DECOUPLED, DYNAMIC_BATCHING = 64, 128  # of a signature
 
 
 def open_model(desc, services):
-    pb_utils._services = services
+    pb_utils._services, pb_utils._version_dir = services, desc["version_dir"]
     return Model(desc, services)
 
 
-# Executions that have begun and not ended, the newest last: a worker runs one after the other, and calls of other models are
-# made for one of them.
+# Executions that have begun and not ended, the newest last. Calls of other models are made for one of them: that of the
+# calling code, or, on a thread of the model's own, the newest.
 running = []
+current = contextvars.ContextVar("current", default=None)
 
 
 def current_handle():
+    run = current.get()
+    if run is not None and run.handle is not None:
+        return run.handle
     return running[-1].handle if running else None
 
 
@@ -95,8 +101,8 @@ class Model:
         return kind
 
     def signature(self):
-        """None: that of the configuration. Otherwise inputs and outputs as (name, data type, dims, is optional), and
-        whether they have a batch dimension."""
+        """None: that of the configuration. Otherwise inputs and outputs as (name, data type, dims, is optional), whether they
+        have a batch dimension, the largest batch, and what auto_complete_config says about the scheduling."""
         if hasattr(self.kind, "signature"):
             return self.kind.signature
         if not self.has_completed or not (self.config.get("input") and self.config.get("output")):
@@ -107,7 +113,9 @@ class Model:
             lists.append([(e["name"], pb_utils._NAMES.index(e["data_type"].removeprefix("TYPE_")),
                            ([-1] if batches else []) + [int(d) for d in e["dims"]], bool(e.get("optional")))
                           for e in self.config[kind]])
-        return (*lists, 1 if batches else 0)
+        flags = IS_DECOUPLED if pb_utils.using_decoupled_model_transaction_policy(self.config) else 0
+        flags |= DYNAMIC_BATCHING if "dynamic_batching" in self.config else 0
+        return (*lists, 1 if batches else 0, self.config.get("max_batch_size", 0), flags)
 
     def settle(self, inputs, outputs):
         self.input_names = [name for name, _ in inputs]
@@ -120,7 +128,7 @@ class Model:
 
 class Instance:
     def __init__(self, model, name, kind, device):
-        self.model, self.name, self.loop = model, name, None
+        self.model, self.name, self.loop, self.loop_thread = model, name, None, None
         self.object = model._guard("TritonPythonModel", model.kind)
         if hasattr(self.object, "initialize"):
             model._guard("initialize", self.object.initialize, {
@@ -132,6 +140,9 @@ class Instance:
     def close(self):
         if hasattr(self.object, "finalize"):
             self.object.finalize()
+        if self.loop_thread:
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self.loop_thread.join()
         if self.loop:
             self.loop.close()
 
@@ -139,31 +150,69 @@ class Instance:
         """Results of the requests, or None: later, by `finish`."""
         run = Run(self, handle, wanted, is_decoupled, len(raw))
         requests = [pb_utils.InferenceRequest._received(reply, r) for reply, r in zip(run.replies, raw)]
+        before = current.set(run)
         try:
             answers = self.run(requests)
             if inspect.iscoroutine(answers):
+                if is_decoupled:
+                    asyncio.run_coroutine_threadsafe(self._later(run, requests, answers), self._events())
+                    return run.end_execute()
                 answers = self._await(answers)
             if answers is not None:
                 self._take(run, requests, answers)
         except BaseException as e:  # SystemExit as well: no model ends the process by an exception
-            run.fail_all(self._message(e))
-        if answers_missing := [r for r in run.replies if not r.is_final and not r.has_sender]:
-            for reply in answers_missing:
-                reply.fail(INTERNAL, f"execute of model '{self.model.name}' gave no response to the request, and took no "
-                                     "response sender")
+            self._fail(requests, e)
+        finally:
+            current.reset(before)
+        self._end(requests)
         del requests
         return run.end_execute()
+
+    def _fail(self, requests, e):
+        message = self._message(e)
+        for request in requests:
+            if not request._reply.is_final:
+                request._reply.fail(INTERNAL, message)
+
+    def _end(self, requests):
+        """`execute` has ended: nothing more comes for a request without a response sender."""
+        for request in requests:
+            reply = request._reply
+            if not reply.is_final and not reply.has_sender:
+                reply.fail(INTERNAL, f"execute of model '{self.model.name}' gave no response to the request, and took no "
+                                     "response sender")
 
     def _await(self, coroutine):
         if self.loop is None:
             self.loop = asyncio.new_event_loop()
         return self.loop.run_until_complete(coroutine)
 
-    def _take(self, run, requests, answers):
-        if run.is_decoupled:
+    def _events(self):
+        """The event loop of a decoupled model, which runs beside `execute`."""
+        if self.loop is None:
+            self.loop = asyncio.new_event_loop()
+            self.loop_thread = threading.Thread(target=self.loop.run_forever, name="execute", daemon=True)
+            self.loop_thread.start()
+        return self.loop
+
+    async def _later(self, run, requests, coroutine):
+        """The coroutine of a decoupled model, beside others."""
+        current.set(run)
+        try:
+            self._take_none(run, await coroutine)
+        except BaseException as e:
+            self._fail(requests, e)
+        self._end(requests)
+
+    def _take_none(self, run, answers):
+        if answers is not None:
             raise pb_utils.TritonModelException(
                 f"execute of model '{self.model.name}', which is decoupled, returned {type(answers).__name__}: its "
                 "responses go through response senders")
+
+    def _take(self, run, requests, answers):
+        if run.is_decoupled:
+            self._take_none(run, answers)
         if len(answers) != len(requests):
             raise pb_utils.TritonModelException(f"execute of model '{self.model.name}' returned {len(answers)} responses "
                                                 f"to {len(requests)} requests")
@@ -217,11 +266,6 @@ class Run:
                                       f"model '{self.instance.model.name}'")
             return [p for p in parts if p is not None]
         return parts
-
-    def fail_all(self, message):
-        for reply in self.replies:
-            if not reply.is_final:
-                reply.fail(INTERNAL, message)
 
     def ended_one(self):
         with self.lock:

@@ -35,7 +35,7 @@ def runtime(file, model):
     implementation = settings.implementation
     attributes = {"settings": settings, "services": model.services, "implementation": implementation,
                   "streams": implementation.predict_stream is not MLModel.predict_stream,
-                  "signature": ([("request", BYTES, [1], False)], [("response", BYTES, [-1], False)], 0)}
+                  "signature": ([("request", BYTES, [1], False)], [("response", BYTES, [-1], False)], 0, 0, 0)}
     return type(settings.name, (Runtime,), attributes)
 
 

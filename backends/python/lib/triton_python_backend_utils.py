@@ -20,6 +20,7 @@ TRITONSERVER_MEMORY_CPU_PINNED = 1
 TRITONSERVER_MEMORY_GPU = 2
 
 _services = {}  # functions of the backend, set by _millrace_host
+_version_dir = ""
 
 # Data types by their numbers, which are those of the model configuration.
 _NAMES = ("INVALID", "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32",
@@ -27,6 +28,7 @@ _NAMES = ("INVALID", "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT
 _NUMPY = (None, np.bool_, np.uint8, np.uint16, np.uint32, np.uint64, np.int8, np.int16, np.int32, np.int64, np.float16,
           np.float32, np.float64, np.object_, None)
 _BYTES, _BF16 = 13, 14
+TRITON_STRING_TO_NUMPY = {f"TYPE_{name}": bool if kind is np.bool_ else kind for name, kind in zip(_NAMES, _NUMPY) if kind}
 _DTYPES = tuple(t and np.dtype(t) for t in _NUMPY)
 _CODES = {d: code for code, d in enumerate(_DTYPES) if d is not None}
 
@@ -173,6 +175,17 @@ def _part(index, tensor):
 
 # ---- requests and responses ----
 
+def _parameters_of(given):
+    """A dict, given as one or as JSON, with values that a request can have."""
+    parameters = dict(json.loads(given) if isinstance(given, str) else given or {})
+    for key, value in parameters.items():
+        if not isinstance(key, str):
+            raise TritonModelException(f"Expect parameters keys to have type str, found type {type(key)}")
+        if type(value) not in _millrace_calls.KINDS:
+            raise TritonModelException(f"Expect parameters values to have type bool/int/str, found type {type(value)}")
+    return parameters
+
+
 class PreferredMemory:
     def __init__(self, preferred_memory_type, preferred_device_id=0):
         self.preferred_memory_type, self.preferred_device_id = preferred_memory_type, preferred_device_id
@@ -202,13 +215,13 @@ class InferenceRequest:
         self._id, self._correlation, self._flags, self._timeout = request_id, correlation_id, flags, timeout
         self._inputs, self._outputs = list(inputs), list(requested_output_names)
         self._model, self._version, self._memory, self._trace = model_name, model_version, preferred_memory, trace
-        self._parameters = dict(json.loads(parameters) if isinstance(parameters, str) else parameters or {})
+        self._parameters = _parameters_of(parameters)
         self._reply = self._raw = self._sender = None
 
     @classmethod
     def _received(cls, reply, raw):
         request = cls.__new__(cls)
-        request._id, request._correlation, request._flags, _, request._parameters, _ = raw
+        request._id, request._correlation, request._flags, _, request._parameters, _, request._timeout = raw
         request._inputs, request._raw, request._reply, request._sender = None, raw, reply, None
         return request
 
@@ -245,8 +258,6 @@ class InferenceRequest:
         self._flags = flags
 
     def timeout(self):
-        if self._reply is not None:
-            return int((self._parameters or {}).get("timeout", 0))
         return self._timeout
 
     def parameters(self):
@@ -279,8 +290,7 @@ class InferenceRequest:
         return _millrace_calls.run(self, decoupled, execution_timeout)
 
     async def async_exec(self, decoupled=False, execution_timeout=None):
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(None, _millrace_calls.run, self, decoupled, execution_timeout)
+        return await _millrace_calls.run_async(asyncio.get_running_loop(), self, decoupled, execution_timeout)
 
 
 class InferenceResponse:
@@ -327,36 +337,37 @@ class InferenceResponseSender:
 # ---- logging ----
 
 class LogLevel(enum.Enum):
-    INFO = 2
-    WARNING = 1
-    ERROR = 0
-    VERBOSE = 3
+    INFO, WARNING, ERROR, VERBOSE = range(4)
+
+
+_LEVELS = {LogLevel.INFO: 2, LogLevel.WARNING: 1, LogLevel.ERROR: 0, LogLevel.VERBOSE: 3}  # of the backend's interface
 
 
 class Logger:
     """Lines of the server's log."""
 
     LogLevel = LogLevel
+    INFO, WARNING, ERROR, VERBOSE = LogLevel
 
     @staticmethod
     def log(message, level=LogLevel.INFO):
-        _services["log"](level.value, str(message))
+        _services["log"](_LEVELS[LogLevel(level)], str(message))
 
     @staticmethod
     def log_info(message):
-        _services["log"](LogLevel.INFO.value, str(message))
+        Logger.log(message, LogLevel.INFO)
 
     @staticmethod
     def log_warn(message):
-        _services["log"](LogLevel.WARNING.value, str(message))
+        Logger.log(message, LogLevel.WARNING)
 
     @staticmethod
     def log_error(message):
-        _services["log"](LogLevel.ERROR.value, str(message))
+        Logger.log(message, LogLevel.ERROR)
 
     @staticmethod
     def log_verbose(message):
-        _services["log"](LogLevel.VERBOSE.value, str(message))
+        Logger.log(message, LogLevel.VERBOSE)
 
 
 # ---- helpers ----
@@ -389,6 +400,11 @@ def get_input_config_by_name(model_config, name):
 
 def get_output_config_by_name(model_config, name):
     return _config_named(model_config, "output", name)
+
+
+def get_model_dir():
+    """The folder of the model's version."""
+    return _version_dir
 
 
 def using_decoupled_model_transaction_policy(model_config):

@@ -86,6 +86,10 @@ static int batch_settle(const struct joint *j, bool given, int default_max_batch
                        "non-zero max_batch_size is specified",
                        c->name);
     }
+    if (j->fill && c->max_batch_size == 0 && j->s->max_batch_size > 0) {
+        c->max_batch_size = (int32_t)j->s->max_batch_size;
+        return MR_OK;
+    }
     if (!j->fill || given || default_max_batch <= 0 || !batches(j)) {
         return MR_OK;
     }
@@ -95,6 +99,22 @@ static int batch_settle(const struct joint *j, bool given, int default_max_batch
         mr_config_add_dynamic_batching(c);
     }
     return MR_OK;
+}
+
+/* What the model says about its scheduling. */
+static void scheduling_fill(const struct joint *j)
+{
+    Inference__ModelConfig *c = j->c;
+
+    if ((j->s->flags & MR_BACKEND_DYNAMIC_BATCHING) &&
+        c->scheduling_choice_case == INFERENCE__MODEL_CONFIG__SCHEDULING_CHOICE__NOT_SET) {
+        mr_config_add_dynamic_batching(c);
+    }
+    if ((j->s->flags & MR_BACKEND_IS_DECOUPLED) && !c->model_transaction_policy) {
+        c->model_transaction_policy = MR_NEW(Inference__ModelTransactionPolicy);
+        inference__model_transaction_policy__init(c->model_transaction_policy);
+        c->model_transaction_policy->decoupled = 1;
+    }
 }
 
 /* ---- one input or output ---- */
@@ -309,6 +329,9 @@ int mr_config_complete(Inference__ModelConfig *c, const struct mr_signature *s, 
                            c->name, c->n_input == 0 ? "input" : "output", c->backend);
         }
         return MR_OK;
+    }
+    if (j.fill) {
+        scheduling_fill(&j);
     }
     MR_TRY(inputs_join(&j));
     MR_TRY(inputs_complete(&j));

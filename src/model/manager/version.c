@@ -193,7 +193,7 @@ static int backend_open(const struct opening *o)
                                      o->s->has_max_batch ? o->p->config->max_batch_size : -1};
 
     mr_buf_init(&json, CONFIG_JSON_MAX);
-    mr_pbjson_print(&o->p->config->base, false, &json);
+    mr_config_json(o->p->config, &json);
     desc.config_json = mr_buf_cstr(&json);
     MR_TRY(settings_make(o, &desc));
     MR_TRY(model_file_find(o, &desc.model_file));

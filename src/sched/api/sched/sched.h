@@ -65,8 +65,9 @@ struct mr_infer_args {
     size_t output_count; /* 0 = all */
     const struct mr_setting *parameters;
     uint32_t parameter_count;
-    uint64_t priority;   /* 0 = default */
-    uint64_t timeout_us; /* 0 = none */
+    const uint8_t *parameter_kinds; /* [parameter_count] enum mr_parameter_kind; NULL: texts */
+    uint64_t priority;              /* 0 = default */
+    uint64_t timeout_us;            /* 0 = none */
     /* the sequence that it belongs to */
     bool has_sequence;
     uint64_t correlation_id;
@@ -126,6 +127,7 @@ struct mr_infer {
     uint8_t *wanted;          /* [version->output_count] */
     const struct mr_setting *parameters;
     uint32_t parameter_count;
+    const uint8_t *parameter_kinds;
     uint64_t priority;
     uint64_t timeout_us;
     const struct mr_sequence_ref *sequence; /* NULL = none */
