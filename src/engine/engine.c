@@ -58,7 +58,10 @@ int mr_engine_new(struct mr_engine **out, const struct mr_engine_options *option
     LIST_INIT(&e->waits);
     e->caller = engine_caller(e);
     e->options.models.worker_caller = &e->caller;
-    int rc = mr_models_new(&e->models, &e->options.models, &hooks, err);
+    int rc = mr_ops_open(options->op_dirs, options->op_dir_count, &e->ops, err);
+    if (rc == MR_OK) {
+        rc = mr_models_new(&e->models, &e->options.models, &hooks, err);
+    }
     if (rc < 0) {
         mr_engine_free(&e);
         return rc;
@@ -92,6 +95,7 @@ void mr_engine_free(struct mr_engine **engine)
         return;
     }
     mr_models_free(&e->models);
+    mr_ops_close(&e->ops);
     pthread_mutex_destroy(&e->mutex);
     mr_freep(engine);
 }
@@ -99,4 +103,9 @@ void mr_engine_free(struct mr_engine **engine)
 struct mr_models *mr_engine_models(struct mr_engine *e)
 {
     return e->models;
+}
+
+const struct mr_ops *mr_engine_ops(const struct mr_engine *e)
+{
+    return e->ops;
 }

@@ -6,6 +6,7 @@
 #include <sys/queue.h>
 
 #include "engine/engine.h"
+#include "op/op.h"
 #include "sentinel/sentinel.h"
 
 LIST_HEAD(engine_waits, mr_engine_wait);
@@ -13,6 +14,7 @@ LIST_HEAD(engine_waits, mr_engine_wait);
 struct mr_engine {
     struct mr_engine_options options;
     struct mr_models *models;
+    struct mr_ops *ops;
     struct mr_warmup_budget start_warmup;
     struct mr_worker_caller caller;
     struct mr_reply_loop no_loop; /* stands for the reply loop of requests without one */

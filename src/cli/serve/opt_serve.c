@@ -238,6 +238,8 @@ int mr_serve_options_finish(struct mr_serve_options *s, struct mr_serve_arrays *
     memset(a, 0, sizeof *a);
     join_repositories(s, a);
     join_backend_dirs(s, a);
+    s->server.op_dirs = s->op_dirs.at;
+    s->server.op_dir_count = s->op_dirs.len;
     s->server.models.load_models = s->load_models.at;
     s->server.models.load_model_count = s->load_models.len;
     s->server.models.auto_complete = !s->disable_auto_complete && !s->strict_model_config;

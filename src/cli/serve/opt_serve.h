@@ -14,6 +14,7 @@ struct mr_serve_options {
     struct mr_option_list load_models;
     struct mr_option_list link_dirs;
     struct mr_option_list backend_dirs;
+    struct mr_option_list op_dirs;
     struct mr_option_list backend_configs;
     struct mr_option_list allowed_backends;
     struct mr_option_list backend_placements;

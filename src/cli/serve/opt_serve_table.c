@@ -164,6 +164,8 @@ const struct mr_option mr_serve_table[] = {
     GROUP("Backends", NULL),
     NAME("backend-directory", backend_dirs, "DIR",
          "where backends are searched, before the usual places"),
+    NAME("op-directory", op_dirs, "DIR",
+         "where libraries with operators of workflows are, libmillrace_op_*.so"),
     LIST("backend-config", backend_configs, "NAME,KEY=VALUE",
          "a setting of a backend; without NAME of all: default-max-batch-size=4"),
     NAME(

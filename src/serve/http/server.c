@@ -213,6 +213,8 @@ static int start_models(struct mr_server *s, struct mr_err *err)
     const struct mr_engine_options o = {.models = s->options.models,
                                         .sched = sched_options(&s->options),
                                         .start_warmup_ns = s->options.start_warmup_ns,
+                                        .op_dirs = s->options.op_dirs,
+                                        .op_dir_count = s->options.op_dir_count,
                                         .changed = hook_changed,
                                         .ctx = s};
     MR_TRY(mr_engine_new(&s->engine, &o, err));

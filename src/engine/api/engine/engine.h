@@ -15,6 +15,7 @@
 #include "sched/sched.h"
 
 struct mr_engine;
+struct mr_ops;
 struct mr_engine_wait;
 
 /** Makes models available for requests, for example by loading a cold one. */
@@ -32,6 +33,9 @@ struct mr_engine_options {
     struct mr_sched_options sched;
     /** Time for generated requests of all versions that the start waits for; 0 = none. */
     int64_t start_warmup_ns;
+    /** Folders of libraries with operators (op/op.h), besides the built-in ones. */
+    const char *const *op_dirs;
+    size_t op_dir_count;
     struct mr_resolver resolver; /* resolve NULL: models that are not here are not found */
     uint32_t max_resolving;      /* requests that wait for the resolver, 0 = 4096 */
     /** (may be NULL) As mr_model_hooks.changed. */
@@ -40,7 +44,7 @@ struct mr_engine_options {
 };
 
 /** Options are copied, except for those that mr_models_new borrows. Loads nothing: mr_models_start does that.
- *  Errors: those of mr_models_new. Thread: boot. */
+ *  Errors: those of mr_models_new and mr_ops_open. Thread: boot. */
 int mr_engine_new(struct mr_engine **out, const struct mr_engine_options *options,
                   struct mr_err *err);
 /** Ends loads (mr_models_loads_end) and answers requests that wait for the resolver with MR_E_UNAVAILABLE, as well as
@@ -52,6 +56,8 @@ size_t mr_engine_stop(struct mr_engine *e, int64_t timeout_ns);
 void mr_engine_free(struct mr_engine **e);
 /** Lives as long as the engine. */
 struct mr_models *mr_engine_models(struct mr_engine *e);
+/** The operators that nodes of workflows may run. Lives as long as the engine. */
+const struct mr_ops *mr_engine_ops(const struct mr_engine *e);
 
 /* ---- versions ---- */
 

@@ -24,6 +24,8 @@ struct mr_serve_tls {
 struct mr_server_options {
     const char *id; /* --id: "name" of GET /v2; "triton", because clients look for it */
     struct mr_models_options models;
+    const char *const *op_dirs; /* libraries with operators of workflows */
+    size_t op_dir_count;
     const char *endpoints; /* a file of endpoints, proto/service.proto; NULL = none */
 
     bool allow_http;          /* true */
