@@ -378,6 +378,9 @@ static int sums_make(struct instance *inst, struct mr_exec *exec, struct mr_err 
         }
         sum->value = from[q->row_begin] + (q->sequence_flags & MR_SEQUENCE_START ? 0 : sum->value);
         to[q->row_begin] = sum->value;
+        if (q->sequence_flags & MR_SEQUENCE_END) {
+            *sum = inst->sums[--inst->sum_count];
+        }
     }
     return MR_OK;
 }

@@ -12,6 +12,9 @@
 #include "base/log.h"
 #include "base/thread.h"
 
+/* While sequences wait for a place: nobody reports that the state of an instance, and with it its sequences, is lost. */
+#define LIFE_CHECK_NS (50 * MR_NS_PER_MS)
+
 static void wake(struct mr_sched *s, uint32_t instance)
 {
     if (instance != SEQ_NONE) {
@@ -171,6 +174,9 @@ int sequences_push(struct mr_sched *s, struct mr_infer *r, int64_t now_ns)
     if (s->options.hold_until_queued > 0 && !instance_is_held(s)) {
         sequences_wake_all(s);
     }
+    if (admitted == SEQ_BACKLOG && s->instances[0].life != 0) {
+        sequences_wake_all(s); /* all places may be of sequences that were lost */
+    }
     return admitted == SEQ_PLACED ? wake_for(s, r, instance) : MR_OK;
 }
 
@@ -313,6 +319,9 @@ uint32_t sequences_next(struct sched_instance *in, struct mr_infer **items, stru
         until = MR_MIN(plan->wait_until_ns, sequence_next_idle_ns(q->set));
         if (!is_used) {
             until = MR_MIN(until, idle_until);
+        }
+        if (in->life != 0 && sequence_has_backlog(q->set)) {
+            until = MR_MIN(until, now + LIFE_CHECK_NS);
         }
         instance_wait(s, &q->wake[in->index], until);
         if (is_used) {

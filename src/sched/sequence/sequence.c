@@ -327,6 +327,11 @@ bool sequence_is_known(const struct seq_set *s, mr_str key)
     return mr_map_find(&s->known, key) != NULL;
 }
 
+bool sequence_has_backlog(const struct seq_set *s)
+{
+    return !TAILQ_EMPTY(&s->backlog);
+}
+
 uint32_t sequence_count(const struct seq_set *s)
 {
     return s->count;

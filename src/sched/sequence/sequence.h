@@ -106,6 +106,8 @@ bool sequence_is_placed(const struct seq_request *r);
 bool sequence_is_used(const struct seq_set *s, uint32_t instance);
 /** True if a sequence of this key is open. */
 bool sequence_is_known(const struct seq_set *s, mr_str key);
+/** True if a sequence waits for a place. */
+bool sequence_has_backlog(const struct seq_set *s);
 /** Sequences that have not ended. */
 uint32_t sequence_count(const struct seq_set *s);
 /** The owner's data of the sequence of a waiting or running request, NULL at first; given to `drop`. */

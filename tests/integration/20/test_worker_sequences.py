@@ -91,6 +91,20 @@ def test_killed_between_two_requests(models, start, client_of):
     assert number(client.infer(ask(2, 1, "end"))) == 3
 
 
+@pytest.mark.parametrize("order", ["waits", "comes later"])
+def test_place_of_a_lost_sequence(models, start, client_of, order):
+    """The process dies while the only place is of a sequence whose client is silent: another sequence gets it."""
+    add(models, "oldest { max_candidate_sequences: 1 }", max_batch_size=1, sums="true")
+    server = start(models)
+    client = client_of(server)
+    assert number(client.infer(ask(5, 1, "start"))) == 5
+    pid, = pids(server, "m")
+    other = asked(client, 7, 2, "start") if order == "waits" else None
+    wait.equal(lambda: value(server, "nv_inference_pending_request_count", model="m"), 1 if other else 0)
+    kill(server, pid)
+    assert number((other or asked(client, 7, 2, "start")).result()) == 7
+
+
 def test_others_go_on(models, start, client_of):
     add(models, "oldest { max_candidate_sequences: 4 }", count=2, sums="true")
     server = start(models)
