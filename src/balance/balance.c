@@ -14,6 +14,8 @@ struct mr_balance *mr_balance_new(const struct mr_balance_options *o, int64_t no
     r->min_timeout_ns = o->min_timeout_ns > 0 ? o->min_timeout_ns : TIMEOUT_MIN_NS;
     r->max_timeout_ns = o->max_timeout_ns > 0 ? o->max_timeout_ns : TIMEOUT_MAX_NS;
     r->max_weight = o->max_weight;
+    r->is_limit_fixed = o->is_limit_fixed;
+    r->strategy = o->strategy < MR_BALANCE_STRATEGIES ? o->strategy : MR_BALANCE_PEAK_EWMA;
     r->retry_floor = RETRY_PER_S;
     r->hedge_tokens = 1;
     r->is_stalled = true;
@@ -44,7 +46,8 @@ void mr_balance_set_max_limit(struct mr_balance *r, uint32_t max_limit)
     for (size_t i = 0; i < r->slots.len; i++) {
         struct balance_host *h = r->slots.at[i];
         if (h) {
-            h->limit = MR_MIN(h->limit, (double)r->max_limit);
+            h->limit =
+                r->is_limit_fixed ? (double)r->max_limit : MR_MIN(h->limit, (double)r->max_limit);
         }
     }
 }
@@ -84,6 +87,9 @@ uint32_t mr_balance_add(struct mr_balance *r, int64_t now_ns)
     h->id = r->serial << 16 | (uint32_t)slot;
     h->patience = 1;
     h->rate = 1;
+    h->share = 1;
+    h->identity = h->id;
+    h->turn = r->turn;
     h->since_ns = r->now_ns;
     h->probe_ns = r->now_ns + host_jittered(r, PROBE_NS, 0, 1);
     limit_restart(r, h, LIMIT_START);

@@ -77,6 +77,7 @@
 /* Choice. */
 #define SCAN_ALL       64
 #define SCAN_SOME      8
+#define SCAN_TWO       2
 #define PEAK_TAU_NS    (2.0 * (double)MR_NS_PER_S)
 #define PEAK_FLOOR     0.5 /* times a typical host: an idle slow host does not look free */
 #define LATENCY_WEIGHT (1.0 / 16)
@@ -101,6 +102,9 @@ struct balance_host {
     uint32_t in_flight; /* without held ones */
     uint32_t held;
     uint64_t weight; /* of calls in flight */
+    double share;
+    uint64_t identity;
+    double turn; /* strategies in turn: the least has the next call */
     uint64_t ok, failed, throttled;
 
     /* limit.c */
@@ -170,6 +174,9 @@ struct mr_balance {
     uint32_t max_limit;
     int64_t min_timeout_ns, max_timeout_ns;
     uint64_t max_weight;
+    bool is_limit_fixed;
+    enum mr_balance_strategy strategy;
+    double turn; /* of the latest call */
 
     MR_VEC(struct balance_host *) slots; /* NULL = free */
     uint32_t host_count;
@@ -218,7 +225,18 @@ float limit_median(float *v, uint32_t n);
 /* probe.c */
 int64_t probe_time(const struct balance_host *h); /* INT64_MAX: none */
 
+/* strategy.c */
+/** What the strategy compares: the least gets the call. */
+double strategy_cost(struct mr_balance *r, const struct mr_balance_ask *ask,
+                     const struct balance_host *h);
+/** The host gets a call. */
+void strategy_taken(struct mr_balance *r, struct balance_host *h);
+
 /* pick.c */
+/** Latency, rising at once and falling slowly, times the calls that the host has and one more. */
+double pick_expected(const struct mr_balance *r, const struct balance_host *h);
+/** A host with room that need not be avoided; NULL: none now. */
+struct balance_host *pick_other(struct mr_balance *r, const struct mr_balance_ask *ask);
 unsigned pick_rows_bucket(int64_t rows);
 bool pick_host_has_room(const struct mr_balance *r, const struct balance_host *h, uint64_t weight);
 void pick_take(struct mr_balance *r, struct balance_host *h, int64_t rows, uint64_t weight,

@@ -84,3 +84,29 @@ bool mr_balance_hedge(struct mr_balance *r, int64_t now_ns, uint64_t *out_origin
     *out_original = original;
     return true;
 }
+
+bool mr_balance_hedge_call(struct mr_balance *r, int64_t now_ns, uint64_t original,
+                           const struct mr_balance_ask *ask, struct mr_balance_call *out_call)
+{
+    struct balance_flight *f;
+    struct balance_host *h;
+
+    balance_tick(r, now_ns);
+    f = call_flight_find(r, original);
+    if (!f || f->is_hedged || r->hedge_tokens < 1) {
+        return false;
+    }
+    h = pick_other(r, ask);
+    if (!h || h == f->host) {
+        return false;
+    }
+    r->hedge_tokens -= 1;
+    f->is_hedged = true;
+    strategy_taken(r, h);
+    /* By value: the table of calls may move. */
+    const int64_t rows = f->rows;
+    const uint64_t weight = f->weight;
+    pick_take(r, h, rows, weight, out_call);
+    r->flights.at[out_call->index].is_hedged = true;
+    return true;
+}

@@ -53,7 +53,7 @@ static void window_begin(struct mr_balance *r, struct balance_host *h)
 
 void limit_restart(struct mr_balance *r, struct balance_host *h, double limit)
 {
-    h->limit = MR_MIN(limit, (double)r->max_limit);
+    h->limit = r->is_limit_fixed ? (double)r->max_limit : MR_MIN(limit, (double)r->max_limit);
     h->is_slow_start = true;
     h->is_base_probe = false;
     h->windows = 0;
@@ -214,13 +214,16 @@ void limit_answer(struct mr_balance *r, struct balance_host *h, const struct bal
     h->sample_at = (h->sample_at + 1) % SAMPLES;
     h->sample_n = MR_MIN(h->sample_n + 1, (uint32_t)SAMPLES);
     h->window_n += counts;
-    if (h->window_n >= window_length(h)) {
+    if (h->window_n >= window_length(h) && !r->is_limit_fixed) {
         window_end(r, h);
     }
 }
 
 void limit_throttled(struct mr_balance *r, struct balance_host *h)
 {
+    if (r->is_limit_fixed) {
+        return;
+    }
     h->ceiling = h->limit;
     h->ceiling_until_ns = r->now_ns + CEILING_NS;
     h->limit = fmax(1, h->limit * THROTTLE_CUT);
@@ -232,6 +235,9 @@ void limit_throttled(struct mr_balance *r, struct balance_host *h)
 /* A call that was alone is refused as well: it was not the number of calls. */
 void limit_forgive(struct mr_balance *r, struct balance_host *h)
 {
+    if (r->is_limit_fixed) {
+        return;
+    }
     h->limit = fmin(fmax(h->limit, h->ceiling), r->max_limit);
     h->ceiling = 0;
     h->ceiling_until_ns = 0;

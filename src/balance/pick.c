@@ -1,4 +1,6 @@
-/* Which host a call goes to. The cost of a host is its latency in terms of what all hosts need for that size,
+/* Which host a call goes to. A strategy (strategy.c) gives each host with room a cost, and the least gets the call.
+ *
+ * By PEAK_EWMA, the cost of a host is its latency in terms of what all hosts need for that size,
  * rising at once and falling slowly (peak EWMA), times the calls that it has and this one. A scan of up to 64
  * hosts beats the choice of two at random wherever hosts differ; above that 8 are drawn. Half-open hosts come
  * first: one call has to try them. */
@@ -35,11 +37,8 @@ bool pick_host_has_room(const struct mr_balance *r, const struct balance_host *h
     return false;
 }
 
-static double host_cost(const struct mr_balance *r, const struct balance_host *h)
+double pick_expected(const struct mr_balance *r, const struct balance_host *h)
 {
-    if (h->state == MR_BALANCE_STATE_HALF_OPEN) {
-        return 0;
-    }
     return fmax(budget_peak_now(r, h), PEAK_FLOOR) * (h->in_flight + h->held + 1);
 }
 
@@ -74,7 +73,7 @@ static void scan_host(struct mr_balance *r, struct scan *s, struct balance_host 
     if (!pick_host_has_room(r, h, s->ask->weight)) {
         return;
     }
-    cost = host_cost(r, h);
+    cost = strategy_cost(r, s->ask, h);
     if (avoided && (!s->best_avoided || cost < s->cost_avoided)) {
         s->best_avoided = h;
         s->cost_avoided = cost;
@@ -84,9 +83,9 @@ static void scan_host(struct mr_balance *r, struct scan *s, struct balance_host 
     }
 }
 
-static void scan_some(struct mr_balance *r, struct scan *s)
+static void scan_some(struct mr_balance *r, struct scan *s, int count)
 {
-    for (int i = 0; i < SCAN_SOME; i++) {
+    for (int i = 0; i < count; i++) {
         struct balance_host *h = r->slots.at[mr_rng_u64(&r->rng) % r->slots.len];
         if (h) {
             scan_host(r, s, h);
@@ -104,6 +103,26 @@ static void scan_all(struct mr_balance *r, struct scan *s)
             scan_host(r, s, r->slots.at[at]);
         }
     }
+}
+
+static void scan(struct mr_balance *r, struct scan *s)
+{
+    if (r->strategy == MR_BALANCE_P2C && r->host_count > 2) {
+        scan_some(r, s, SCAN_TWO);
+    } else if (r->strategy == MR_BALANCE_PEAK_EWMA && r->host_count > SCAN_ALL) {
+        scan_some(r, s, SCAN_SOME);
+    }
+    if (!s->best) {
+        scan_all(r, s);
+    }
+}
+
+struct balance_host *pick_other(struct mr_balance *r, const struct mr_balance_ask *ask)
+{
+    struct scan s = {.ask = ask};
+
+    scan_all(r, &s);
+    return s.best;
 }
 
 /* A stalled set: the host that was ejected first may be tried. */
@@ -161,12 +180,7 @@ bool mr_balance_pick(struct mr_balance *r, int64_t now_ns, const struct mr_balan
 
     balance_tick(r, now_ns);
     stall_try(r);
-    if (r->host_count > SCAN_ALL) {
-        scan_some(r, &s);
-    }
-    if (!s.best) {
-        scan_all(r, &s);
-    }
+    scan(r, &s);
     h = s.best ? s.best : s.other_works ? NULL : s.best_avoided;
     if (!h) {
         return false;
@@ -174,6 +188,7 @@ bool mr_balance_pick(struct mr_balance *r, int64_t now_ns, const struct mr_balan
     if (!ask->is_retry) {
         budget_earn(r);
     }
+    strategy_taken(r, h);
     pick_take(r, h, MR_MAX(ask->rows, (int64_t)1), ask->weight, out_call);
     return true;
 }

@@ -35,8 +35,28 @@ struct mr_balance;
 
 #define MR_BALANCE_HOSTS_MAX 65535
 
+/** Which of the hosts that have room gets a call. Half-open hosts come first in all of them but HASH. */
+enum mr_balance_strategy {
+    MR_BALANCE_PEAK_EWMA,       /* the least expected time; the default */
+    MR_BALANCE_P2C,             /* of two at random the one of the least expected time */
+    MR_BALANCE_LEAST_REQUEST,   /* the fewest calls in flight, by share */
+    MR_BALANCE_ROUND_ROBIN,     /* in turn */
+    MR_BALANCE_WEIGHTED_ROBIN,  /* in turn, as often as the share says */
+    MR_BALANCE_RANDOM,          /* */
+    MR_BALANCE_WEIGHTED_RANDOM, /* by share */
+    MR_BALANCE_HASH, /* by the call's key: a host that comes or goes moves only the keys that are its own */
+    MR_BALANCE_STRATEGIES
+};
+/** "peak_ewma", "p2c", "least_request", "round_robin", "weighted_round_robin", "random", "weighted_random", "hash"; any value
+ *  is safe. */
+const char *mr_balance_strategy_name(enum mr_balance_strategy s);
+/** Also by brpc's names: rr, wrr, random, wr, la, c_murmurhash, c_md5. False: there is none of that name. */
+bool mr_balance_strategy_parse(mr_str name, enum mr_balance_strategy *out);
+
 struct mr_balance_options {
-    uint32_t max_limit;     /* calls at a time per host; 0 = 256 */
+    uint32_t max_limit;  /* calls at a time per host; 0 = 256 */
+    bool is_limit_fixed; /* the limit is max_limit, whatever latencies are */
+    enum mr_balance_strategy strategy;
     int64_t min_timeout_ns; /* of a call; 0 = 5 s */
     int64_t max_timeout_ns; /* 0 = 1 h */
     uint64_t max_weight;    /* of a host's calls together, a single one aside; 0 = any */
@@ -54,6 +74,11 @@ void mr_balance_set_max_limit(struct mr_balance *r, uint32_t max_limit);
 
 /** A new host, ready, limit 2. Its id is not 0 and not that of a host before; 0 when there are too many. */
 uint32_t mr_balance_add(struct mr_balance *r, int64_t now_ns);
+/** What strategies by share and HASH go by; 1 and the host's id at first. share > 0. identity: equal in all processes that
+ *  are to agree, such as mr_balance_hash of the address. */
+void mr_balance_set_share(struct mr_balance *r, uint32_t host, double share, uint64_t identity);
+/** A hash that is the same in each process and release: FNV-1a with a final mix. */
+uint64_t mr_balance_hash(mr_str s);
 /** No new call; the host is gone as soon as its last call is done. An unknown id is ignored, here and below. */
 void mr_balance_remove(struct mr_balance *r, int64_t now_ns, uint32_t host);
 /** No new call until mr_balance_uncordon: the caller found that the host must not be used, for instance because it
@@ -71,6 +96,8 @@ struct mr_balance_ask {
     bool is_retry; /* mr_balance_may_retry said yes; earns no budget */
     /** The call's part of a host's max_weight, such as tokens, which does not follow from the rows. */
     uint64_t weight;
+    /** HASH: mr_balance_hash of the key; 0: none, the call goes anywhere. */
+    uint64_t key;
 };
 
 struct mr_balance_call {
@@ -80,8 +107,8 @@ struct mr_balance_call {
     int64_t timeout_ns; /* then the caller gives up and says MR_BALANCE_TIMED_OUT */
 };
 
-/** The host with the least expected time (peak-EWMA latency times calls in flight) among those with room; all
- *  are compared up to 64 hosts, above that 8 drawn at random, and all when these have no room. A host to avoid
+/** The host that the strategy chooses among those with room. PEAK_EWMA: the least expected time (latency times calls in
+ *  flight); all are compared up to 64 hosts, above that 8 drawn at random, and all when these have no room. A host to avoid
  *  is taken only when no other could take the work even later: all others are out.
  *  False: none now; ask again after a mr_balance_done or at mr_balance_next_wake. Other work, with less to avoid,
  *  may still get a host. */
@@ -129,6 +156,10 @@ int64_t mr_balance_backoff_ns(struct mr_balance *r, uint32_t tries);
  *  False: *out_again_ns is when it may be worth it, if nothing happens until then. */
 bool mr_balance_hedge(struct mr_balance *r, int64_t now_ns, uint64_t *out_original,
                       struct mr_balance_call *out_call, int64_t *out_again_ns);
+
+/** The same for one call that has taken longer than the caller waits. ask->avoid has the original's host as well. False: the budget is spent, the call has a copy, or no other host has room. */
+bool mr_balance_hedge_call(struct mr_balance *r, int64_t now_ns, uint64_t original,
+                           const struct mr_balance_ask *ask, struct mr_balance_call *out_call);
 
 /** The next time after the latest now_ns at which something changes by itself: a slot or a host comes free,
  *  a host wants a probe. INT64_MAX: never. */
