@@ -20,8 +20,24 @@ if(EXISTS ${MR_DUCKDB})
     install(FILES ${MR_DUCKDB} DESTINATION lib/millrace
             PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
 endif()
+get_property(libraries GLOBAL PROPERTY MR_LIBRARY_TARGETS)
+if(libraries)
+    # For programs outside of this tree: find_package(millrace), and pkg-config.
+    include(CMakePackageConfigHelpers)
+    set(package lib/cmake/millrace)
+    install(TARGETS ${libraries} LIBRARY DESTINATION lib)
+    write_basic_package_version_file(${CMAKE_BINARY_DIR}/millraceConfigVersion.cmake
+        VERSION ${PROJECT_VERSION} COMPATIBILITY SameMajorVersion)
+    install(FILES ${CMAKE_SOURCE_DIR}/cmake/millraceConfig.cmake ${CMAKE_BINARY_DIR}/millraceConfigVersion.cmake
+            DESTINATION ${package})
+    install(CODE "
+        set(PREFIX \"\${CMAKE_INSTALL_PREFIX}\")
+        set(VERSION \"${PROJECT_VERSION}\")
+        configure_file(\"${CMAKE_SOURCE_DIR}/cmake/millrace.pc.in\" \"${CMAKE_BINARY_DIR}/millrace.pc\" @ONLY)
+        file(INSTALL \"${CMAKE_BINARY_DIR}/millrace.pc\" DESTINATION \"\${CMAKE_INSTALL_PREFIX}/lib/pkgconfig\")")
+endif()
 if(IS_DIRECTORY ${CMAKE_SOURCE_DIR}/include/millrace)
-    install(DIRECTORY ${CMAKE_SOURCE_DIR}/include/millrace DESTINATION include FILES_MATCHING PATTERN "*.h")
+    install(DIRECTORY ${CMAKE_SOURCE_DIR}/include/millrace DESTINATION include FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
 endif()
 foreach(file IN ITEMS README.md LICENSE CHANGELOG.md CONTRIBUTING.md)
     if(EXISTS ${CMAKE_SOURCE_DIR}/${file})

@@ -70,6 +70,24 @@ function(mr_program name)
     set_property(GLOBAL APPEND PROPERTY MR_PROGRAM_TARGETS ${name})
 endfunction()
 
+# mr_client_library(<name> <module> <map>): lib<name>.so in lib/, with all of a module and what it uses of others in it. It exports
+# what the linker's map names.
+function(mr_client_library name module map)
+    file(GENERATE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/${name}_shared.c CONTENT "extern const char ${name}_is_of_modules;\n")
+    add_library(${name}_shared SHARED ${CMAKE_CURRENT_BINARY_DIR}/${name}_shared.c)
+    set_target_properties(${name}_shared PROPERTIES
+        OUTPUT_NAME ${name} VERSION 1.0.0 SOVERSION 1 LINKER_LANGUAGE CXX
+        LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib
+        LINK_DEPENDS ${map})
+    target_link_libraries(${name}_shared PRIVATE
+        -Wl,--whole-archive $<TARGET_FILE:mr_${module}> -Wl,--no-whole-archive mr_${module} mr_lto_link mr_program_link)
+    target_link_options(${name}_shared PRIVATE -Wl,--version-script=${map})
+    if(NOT mr_sanitizers)
+        target_link_options(${name}_shared PRIVATE -Wl,--no-undefined)
+    endif()
+    set_property(GLOBAL APPEND PROPERTY MR_LIBRARY_TARGETS ${name}_shared)
+endfunction()
+
 # mr_backend(<name> [FOLDERS folder…] SOURCES … [EXTERNAL library…])
 #
 # Shared object lib/millrace/libmillrace_<name>.so, to be loaded at run time. It sees

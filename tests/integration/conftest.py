@@ -1,5 +1,5 @@
 """Fixtures of the integration suites. Folders: 00 smoke, 10 protocol, 20 model life cycle, 30 operation,
-40 faults, 50 tables, 80 regressions.
+40 faults, 50 tables, 75 the client library, 80 regressions.
 
 `server` is one server for the whole session with the models of lib.repo.shared; tests leave it as they found
 it. `start` makes servers of a test's own; each of them must end with 0 when the test is over, unless the test

@@ -422,6 +422,22 @@ void mr_loop_run(struct mr_loop *loop)
     here = outer;
 }
 
+void mr_loop_step(struct mr_loop *loop, struct mr_mail *first)
+{
+    struct mr_loop *outer = here;
+
+    here = loop;
+    mr_loop_enter(loop);
+    if (first) {
+        first->run(first);
+    }
+    uv_run(&loop->uv, UV_RUN_ONCE);
+    mr_loop_enter(loop);
+    settle(loop);
+    fall_asleep(loop);
+    here = outer;
+}
+
 void mr_loop_stop(struct mr_loop *loop)
 {
     atomic_store_explicit(&loop->stopping, true, memory_order_relaxed);

@@ -1,0 +1,212 @@
+/* The client library: inferences on servers of the Open Inference Protocol, from C.
+ *
+ *   client -> endpoint -> variant -> host
+ *
+ * A client is made from addresses, or from a configuration: a file of endpoints, which is that of `millrace serve --endpoints`
+ * with a `client` block, or Paddle Serving's predictors.prototxt. An endpoint is a name that requests use as their model; its
+ * variants share the traffic by weights, and the hosts of a variant share that of the variant. A request for a model that is no
+ * endpoint goes to the hosts of the client as it is.
+ *
+ * Threads: all functions may be called from any thread. Calls wait in the calling thread (mr_sdk_infer) or end in a callback
+ * (mr_sdk_infer_start). Callbacks run on a thread of the client, or on one that waits in mr_sdk_infer; with MR_SDK_PROCESS they run
+ * within mr_sdk_process. They must not block, nor call mr_sdk_infer or mr_sdk_free. A client does not survive fork().
+ *
+ * Structs that the caller fills begin with their size and grow at the end: set `size` to sizeof and zero what is not used, as in
+ * `struct mr_sdk_options o = {.size = sizeof o};`. A member that the caller's struct does not have is zero.
+ *
+ * Errors: functions return MR_OK or a negative enum mr_status and fill *err, which may be NULL. Outputs are written on success
+ * only. Arguments are borrowed for the call unless said otherwise. */
+#ifndef MILLRACE_CLIENT_H
+#define MILLRACE_CLIENT_H
+
+#include <stdint.h>
+
+#include "millrace/status.h"
+#include "millrace/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define MR_SDK_VERSION_MAJOR 1
+#define MR_SDK_VERSION_MINOR 0
+#define MR_SDK_EXPORT        __attribute__((visibility("default")))
+
+struct mr_sdk;
+struct mr_sdk_call;
+struct mr_sdk_result;
+
+/** Where callbacks run. */
+enum mr_sdk_delivery {
+    MR_SDK_THREAD = 0, /* on a thread that the client has */
+    MR_SDK_PROCESS = 1 /* within mr_sdk_process, for programs with an event loop of their own */
+};
+
+struct mr_sdk_options {
+    uint32_t size;
+    uint32_t delivery; /* enum mr_sdk_delivery */
+
+    /** Text of a file of endpoints, or of predictors.prototxt. NULL: none. */
+    const char *config;
+    /** The same in a file; not both. */
+    const char *config_file;
+    /** Hosts of models that are no endpoint: "http://HOST:PORT", "grpc://HOST:PORT", https, grpcs, "http://unix:/PATH",
+     *  "grpc://unix:/PATH", "list://A,B", "file://PATH" (a host per line, read again when it changes), "dns://NAME:PORT" (all its
+     *  addresses, looked up again and again). A number after a blank is the host's share, as in "http://a:8000 3". */
+    const char *const *urls;
+    uint32_t url_count;
+
+    /** Attempts of a call, 1 to 16; 0: 3. Others are made on another host where there is one, within a budget of 20 % of all
+     *  calls. */
+    uint32_t attempts;
+    /** NULL: "peak_ewma". See docs/sdk.md. */
+    const char *strategy;
+    /** Tensors over REST: "binary" (NULL as well) or "json". */
+    const char *protocol;
+    int64_t timeout_ms;         /* of a call with all its attempts; 0: 20000 */
+    int64_t connect_timeout_ms; /* 0: 2000 */
+    int64_t attempt_timeout_ms; /* 0: ten times what the host usually takes, at least 5000 */
+    int64_t hedge_after_ms;     /* > 0: a second host gets the call as well after this time */
+    uint32_t max_connections;   /* per host, and calls at a time; 0: 100 */
+    uint32_t header_count;
+    const char *const *headers; /* "Name: value", sent with every request */
+
+    const char *tls_ca_file;     /* NULL: the system's authorities */
+    const char *tls_cert_file;   /* NULL: no client certificate */
+    const char *tls_key_file;    /* NULL: in tls_cert_file */
+    const char *tls_server_name; /* NULL: the host of the address */
+    uint32_t tls_insecure;       /* 1: any certificate is accepted */
+    uint32_t reserved;
+    const char *compression; /* of requests over REST: "none" (NULL as well), "gzip", "deflate" */
+};
+
+/** Hosts are connected to by their first call. Errors: MR_E_INVALID, MR_E_UNSUPPORTED, MR_E_NOT_FOUND, MR_E_IO, MR_E_TOO_LARGE. */
+MR_SDK_EXPORT int mr_sdk_create(struct mr_sdk **out, const struct mr_sdk_options *options,
+                                struct mr_err *err);
+/** Ends calls that are under way with MR_E_CANCELLED; their callbacks run before this returns, with MR_SDK_PROCESS as well. Sets
+ *  the pointer to NULL; NULL is allowed. */
+MR_SDK_EXPORT void mr_sdk_free(struct mr_sdk **client);
+/** "MAJOR.MINOR.PATCH" of the library. Static. */
+MR_SDK_EXPORT const char *mr_sdk_version(void);
+
+/* ---- requests ---- */
+
+/** A tensor of a request. BYTES: each element a 4-byte little-endian length and so many bytes. */
+struct mr_sdk_tensor {
+    uint32_t size;
+    int32_t dtype; /* enum mr_dtype */
+    const char *name;
+    const int64_t *shape; /* rank numbers >= 0 */
+    int32_t rank;
+    uint32_t reserved;
+    const void *data; /* borrowed until the call is over; aligned for its type */
+    uint64_t bytes;
+};
+
+enum mr_sdk_param_kind {
+    MR_SDK_PARAM_BOOL = 0,
+    MR_SDK_PARAM_INT = 1,
+    MR_SDK_PARAM_DOUBLE = 2,
+    MR_SDK_PARAM_STRING = 3
+};
+
+/** A parameter of a request. */
+struct mr_sdk_param {
+    uint32_t size;
+    int32_t kind; /* enum mr_sdk_param_kind */
+    const char *name;
+    int64_t i; /* BOOL, INT */
+    double d;
+    const char *s;
+};
+
+#define MR_SDK_SEQUENCE_START 1u
+#define MR_SDK_SEQUENCE_END   2u
+/** One attempt, no second copy: for models that change something. Requests of a sequence are so by themselves. */
+#define MR_SDK_ONCE 4u
+
+/** Everything but the data of the inputs is copied. */
+struct mr_sdk_request {
+    uint32_t size;
+    uint32_t flags;
+    const char *model;   /* an endpoint or a model */
+    const char *version; /* NULL: the endpoint's, or the server's choice */
+    const char *id;      /* NULL: none */
+    const struct mr_sdk_tensor *inputs;
+    uint32_t input_count;
+    uint32_t output_count;
+    const char *const *outputs; /* names; output_count 0: all */
+    const struct mr_sdk_param *params;
+    uint32_t param_count;
+    uint32_t header_count;
+    const char *const *headers; /* "Name: value", at most 6 */
+    int64_t timeout_ms;         /* 0: the client's */
+    /** Chooses the variant of an endpoint that is sticky, in place of its header or parameter, and the host with strategy hash. */
+    const char *key;
+    const char *variant;  /* a tag: this variant, whatever the weights are */
+    uint64_t sequence_id; /* 0: none */
+    uint64_t priority;    /* 0: the model's default */
+};
+
+/** Waits for the answer, which the caller frees with mr_sdk_result_free. Errors: MR_E_NOT_FOUND (no such endpoint or variant; or the
+ *  server says so), MR_E_INVALID, MR_E_UNAVAILABLE, MR_E_DEADLINE, MR_E_CANCELLED (mr_sdk_free) and those that the server
+ *  gives. */
+MR_SDK_EXPORT int mr_sdk_infer(struct mr_sdk *client, const struct mr_sdk_request *request,
+                               struct mr_sdk_result **out, struct mr_err *err);
+
+/** status: MR_OK with a result, which the callee frees; otherwise result is NULL and *err (valid during the call) says what is
+ *  wrong. */
+typedef void(mr_sdk_done_fn)(void *ctx, int status, const struct mr_err *err,
+                             struct mr_sdk_result *result);
+/** Starts an inference. `done` is called exactly once, never from within this. out_call: NULL, or a handle that the caller gives back
+ *  with mr_sdk_call_free, before or after `done`. Errors: as of mr_sdk_infer, without `done`, for what is wrong with the request
+ *  itself. */
+MR_SDK_EXPORT int mr_sdk_infer_start(struct mr_sdk *client, const struct mr_sdk_request *request,
+                                     mr_sdk_done_fn *done, void *ctx, struct mr_sdk_call **out_call,
+                                     struct mr_err *err);
+/** Gives a call up: `done` gets MR_E_CANCELLED, unless the call is over already. */
+MR_SDK_EXPORT void mr_sdk_call_cancel(struct mr_sdk_call *call);
+/** The call itself goes on. Sets the pointer to NULL; NULL is allowed. */
+MR_SDK_EXPORT void mr_sdk_call_free(struct mr_sdk_call **call);
+
+/** MR_SDK_PROCESS: readable when mr_sdk_process has something to do; borrowed. Otherwise -1. */
+MR_SDK_EXPORT int mr_sdk_fd(const struct mr_sdk *client);
+/** MR_SDK_PROCESS: runs the callbacks of calls that are over, and returns how many; does not wait. */
+MR_SDK_EXPORT int mr_sdk_process(struct mr_sdk *client);
+
+/* ---- results ---- */
+
+MR_SDK_EXPORT uint32_t mr_sdk_result_output_count(const struct mr_sdk_result *result);
+/** The tensor at that index. *out is filled as far as out->size, which the caller sets. What it points to lives as long as the
+ *  result. Errors: MR_E_INVALID (no such index). */
+MR_SDK_EXPORT int mr_sdk_result_output(const struct mr_sdk_result *result, uint32_t index,
+                                       struct mr_sdk_tensor *out);
+/** The index of an output, -1: there is none of that name. */
+MR_SDK_EXPORT int32_t mr_sdk_result_find(const struct mr_sdk_result *result, const char *name);
+/** Texts of the answer, "" where there is none; they live as long as the result. `variant`: the tag of the variant that answered;
+ *  `host`: its address. */
+MR_SDK_EXPORT const char *mr_sdk_result_model(const struct mr_sdk_result *result);
+MR_SDK_EXPORT const char *mr_sdk_result_version(const struct mr_sdk_result *result);
+MR_SDK_EXPORT const char *mr_sdk_result_id(const struct mr_sdk_result *result);
+MR_SDK_EXPORT const char *mr_sdk_result_variant(const struct mr_sdk_result *result);
+MR_SDK_EXPORT const char *mr_sdk_result_host(const struct mr_sdk_result *result);
+/** How many attempts the call took. */
+MR_SDK_EXPORT uint32_t mr_sdk_result_attempts(const struct mr_sdk_result *result);
+/** Sets the pointer to NULL; NULL is allowed. */
+MR_SDK_EXPORT void mr_sdk_result_free(struct mr_sdk_result **result);
+
+/* ---- help ---- */
+
+/** "FP32", "BYTES", as the protocol writes it; "INVALID". Static. */
+MR_SDK_EXPORT const char *mr_sdk_dtype_name(int32_t dtype);
+/** MR_DTYPE_INVALID: there is none of that name. */
+MR_SDK_EXPORT int32_t mr_sdk_dtype(const char *name);
+/** Bytes of an element, 0 for BYTES. */
+MR_SDK_EXPORT uint64_t mr_sdk_dtype_size(int32_t dtype);
+/** "unavailable". Static. */
+MR_SDK_EXPORT const char *mr_sdk_status_text(int status);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

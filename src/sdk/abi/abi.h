@@ -1,0 +1,98 @@
+/* The objects behind the handles of millrace/client.h. Private. */
+#ifndef MR_SDK_ABI_H
+#define MR_SDK_ABI_H
+
+#include <semaphore.h>
+#include <stdatomic.h>
+#include <sys/queue.h>
+
+#include "base/map.h"
+#include "millrace/client.h"
+#include "driver.h"
+#include "sdk/calls/call.h"
+
+/** The caller's struct as far as it goes, the rest zero. Members are appended only. `in` and `out` have their size first. */
+#define ABI_TAKE(out, in) abi_take((out), sizeof *(out), (in))
+void abi_take(void *out, uint32_t out_size, const void *in);
+
+struct sdk_variant {
+    const struct config_variant *config;
+    struct cluster *cluster; /* of the client; several variants may have the same */
+};
+
+struct sdk_endpoint {
+    const struct config_endpoint *config;
+    struct sdk_variant *variants;
+    struct mr_variant_table weights;
+    uint64_t spread; /* thread: the loop's */
+};
+
+struct mr_sdk {
+    struct driver driver;
+    struct config *config;
+    struct cluster_options cluster_options;
+    char **texts; /* copies that cluster_options points to */
+    size_t text_count;
+    MR_VEC(struct cluster *) clusters;
+    struct cluster *plain; /* for models that are no endpoint; NULL: none */
+    struct sdk_endpoint *endpoints;
+    struct mr_map by_name;
+    uint32_t delivery;
+    struct mr_mailbox over; /* MR_SDK_PROCESS */
+    int over_fd;
+    /* thread: the loop's */
+    LIST_HEAD(, mr_sdk_call) calls;
+    bool is_closing;
+};
+
+struct mr_sdk_result {
+    struct mr_arena arena;
+    struct mr_oip_response response;
+    struct mr_block *body;
+    const char *variant;
+    const char *host;
+    uint32_t attempts;
+};
+
+/** Where a thread waits. */
+struct sdk_waiter {
+    sem_t sem;
+    bool is_elsewhere; /* another thread runs the loop: sem is posted */
+    bool is_done;
+    int rc;
+    struct mr_err *err;
+    struct mr_sdk_result *result;
+};
+
+struct mr_sdk_call {
+    LIST_ENTRY(mr_sdk_call) link;
+    struct call call;
+    struct mr_sdk *client;
+    struct mr_sdk_result *result; /* its arena is that of the call */
+    _Atomic uint32_t refs;        /* of the loop, of the caller's handle, of the delivery */
+    mr_sdk_done_fn *done;
+    void *ctx;
+    struct sdk_waiter *waiter; /* instead of done */
+    struct mr_mail start, cancel, deliver;
+    _Atomic bool is_cancelled;
+    /* what the variant is chosen by */
+    struct sdk_endpoint *endpoint; /* NULL: client->plain */
+    int variant;                   /* -1: by key or weights */
+    mr_str key;
+    bool has_key;
+    bool has_version; /* the request says it */
+};
+
+/* request.c */
+/** A call from a request, with a result to be; one reference. Errors: as of mr_sdk_infer. Thread: any. */
+int request_take(struct mr_sdk *client, const struct mr_sdk_request *in, struct mr_sdk_call **out,
+                 struct mr_err *err);
+/** Chooses the variant. Thread: the loop's. */
+void request_route(struct mr_sdk_call *c);
+
+/* infer.c */
+void infer_unref(struct mr_sdk_call *c);
+/** Gives all calls up. Thread: the loop's. */
+void infer_close(struct mr_sdk *client);
+
+#endif

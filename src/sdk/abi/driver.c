@@ -1,0 +1,170 @@
+/* Either the thread that leaves the loop sees work and asks for the client's thread, or the one that brings work sees that nobody
+ * runs the loop and does: `work` and `is_driven` are sequentially consistent for that. */
+#include "driver.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <time.h>
+
+#include "base/thread.h"
+
+void driver_wake(struct driver *d)
+{
+    if (!atomic_exchange(&d->is_wanted, true)) {
+        sem_post(&d->wanted);
+    }
+}
+
+static void leave(struct driver *d)
+{
+    atomic_store(&d->is_driven, false);
+    pthread_mutex_unlock(&d->lock);
+    if (atomic_load(&d->work) > 0) {
+        driver_wake(d);
+    }
+}
+
+static void *thread_main(void *arg)
+{
+    struct driver *d = arg;
+
+    for (;;) {
+        while (sem_wait(&d->wanted) < 0 && errno == EINTR) {
+        }
+        atomic_store(&d->is_wanted, false);
+        if (atomic_load(&d->is_ending)) {
+            return NULL;
+        }
+        pthread_mutex_lock(&d->lock);
+        atomic_store(&d->is_driven, true);
+        while (atomic_load(&d->work) > 0 && !atomic_load(&d->is_ending)) {
+            mr_loop_step(d->loop, NULL);
+        }
+        leave(d);
+    }
+}
+
+/* ---- SIGPIPE: writes of libuv to a socket whose peer is gone raise it ---- */
+
+static bool is_pipe_fatal(void)
+{
+    struct sigaction action;
+
+    return sigaction(SIGPIPE, NULL, &action) == 0 && !(action.sa_flags & SA_SIGINFO) &&
+           action.sa_handler == SIG_DFL;
+}
+
+static bool pipe_block(sigset_t *old)
+{
+    sigset_t pipe;
+
+    sigemptyset(&pipe);
+    sigaddset(&pipe, SIGPIPE);
+    return pthread_sigmask(SIG_BLOCK, &pipe, old) == 0 && !sigismember(old, SIGPIPE);
+}
+
+/* The signal that was raised meanwhile goes to this thread: it is taken away before it can act. */
+static void pipe_restore(const sigset_t *old)
+{
+    const struct timespec at_once = {0};
+    sigset_t pipe;
+
+    sigemptyset(&pipe);
+    sigaddset(&pipe, SIGPIPE);
+    while (sigtimedwait(&pipe, NULL, &at_once) < 0 && errno == EINTR) {
+    }
+    pthread_sigmask(SIG_SETMASK, old, NULL);
+}
+
+/* ---- life ---- */
+
+int driver_start(struct driver *d, struct mr_err *err)
+{
+    int rc = mr_loop_new(&d->loop, NULL, err);
+
+    if (rc < 0) {
+        return rc;
+    }
+    pthread_mutex_init(&d->lock, NULL);
+    sem_init(&d->wanted, 0, 0);
+    d->masks_pipe = is_pipe_fatal();
+    rc = mr_thread_start(&d->thread, "mr_sdk", thread_main, d, err);
+    if (rc < 0) {
+        mr_loop_free(&d->loop);
+    }
+    return rc;
+}
+
+static void on_nothing(struct mr_mail *mail)
+{
+    (void)mail;
+}
+
+void driver_stop(struct driver *d)
+{
+    struct mr_mail wake = {.run = on_nothing};
+
+    atomic_store(&d->is_ending, true);
+    mr_loop_post(d->loop, &wake); /* it may sleep in the loop */
+    driver_wake(d);
+    pthread_join(d->thread, NULL);
+    mr_loop_settle(d->loop); /* the mail is on this stack */
+}
+
+void driver_step(struct driver *d)
+{
+    sigset_t old;
+    const bool is_blocked = d->masks_pipe && pipe_block(&old);
+
+    mr_loop_step(d->loop, NULL);
+    if (is_blocked) {
+        pipe_restore(&old);
+    }
+}
+
+void driver_free(struct driver *d)
+{
+    mr_loop_free(&d->loop);
+    sem_destroy(&d->wanted);
+    pthread_mutex_destroy(&d->lock);
+}
+
+/* ---- work ---- */
+
+void driver_begin(struct driver *d)
+{
+    atomic_fetch_add(&d->work, 1);
+}
+
+void driver_end(struct driver *d)
+{
+    atomic_fetch_sub(&d->work, 1);
+}
+
+void driver_post(struct driver *d, struct mr_mail *mail)
+{
+    mr_loop_post(d->loop, mail);
+    if (!atomic_load(&d->is_driven)) {
+        driver_wake(d);
+    }
+}
+
+bool driver_run(struct driver *d, struct mr_mail *mail, const bool *is_done)
+{
+    sigset_t old;
+
+    if (pthread_mutex_trylock(&d->lock) != 0) {
+        return false;
+    }
+    const bool is_blocked = d->masks_pipe && pipe_block(&old);
+    atomic_store(&d->is_driven, true);
+    mr_loop_step(d->loop, mail);
+    while (!*is_done) {
+        mr_loop_step(d->loop, NULL);
+    }
+    leave(d);
+    if (is_blocked) {
+        pipe_restore(&old);
+    }
+    return true;
+}

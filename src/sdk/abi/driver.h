@@ -1,0 +1,48 @@
+/* Which thread runs the client's loop. Private.
+ *
+ * A thread that waits for its own call runs the loop itself, so that a call costs no change of threads; a thread of the client
+ * runs it while there is work that no caller waits for in this way. */
+#ifndef MR_SDK_DRIVER_H
+#define MR_SDK_DRIVER_H
+
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdatomic.h>
+
+#include "net/loop.h"
+
+struct driver {
+    struct mr_loop *loop;
+    /** Held by the thread that runs the loop. */
+    pthread_mutex_t lock;
+    _Atomic bool is_driven;
+    /** Mails and calls that are not over; while there are any, somebody runs the loop. */
+    _Atomic uint32_t work;
+    pthread_t thread;
+    sem_t wanted; /* the thread waits for it */
+    _Atomic bool is_wanted;
+    _Atomic bool is_ending;
+    bool masks_pipe; /* SIGPIPE would end the process: it is blocked while the loop runs */
+};
+
+/** Errors: those of mr_loop_new and mr_thread_start. */
+int driver_start(struct driver *d, struct mr_err *err);
+/** The thread ends; the loop is the caller's then (driver_step). */
+void driver_stop(struct driver *d);
+/** After driver_stop. */
+void driver_free(struct driver *d);
+/** One iteration, after driver_stop. */
+void driver_step(struct driver *d);
+
+/** Counts work, before it is posted. Thread: any. */
+void driver_begin(struct driver *d);
+/** The work is done. Thread: the loop's. */
+void driver_end(struct driver *d);
+/** Has the client's thread run the loop while there is work. Thread: any. */
+void driver_wake(struct driver *d);
+/** Runs the mail on the loop's thread. Thread: any. */
+void driver_post(struct driver *d, struct mr_mail *mail);
+/** Runs the mail, then the loop in this thread until *is_done. False: another thread runs it; nothing was done. */
+bool driver_run(struct driver *d, struct mr_mail *mail, const bool *is_done);
+
+#endif

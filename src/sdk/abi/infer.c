@@ -1,0 +1,235 @@
+/* Calls of the C interface: from the caller's thread to the loop and back. */
+#include <errno.h>
+#include <unistd.h>
+
+#include "abi.h"
+#include "base/clock.h"
+
+/* ---- the end of a call ---- */
+
+void infer_unref(struct mr_sdk_call *c)
+{
+    if (atomic_fetch_sub(&c->refs, 1) == 1) {
+        mr_sdk_result_free(&c->result);
+        mr_free(c);
+    }
+}
+
+/* The names of an answer point into its bytes: C strings of them. */
+static void names_end(struct mr_sdk_result *r)
+{
+    mr_str *texts[] = {&r->response.model_name, &r->response.model_version, &r->response.id};
+    const mr_str none = MR_STR("");
+
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        const mr_str copy = mr_arena_str(&r->arena, *texts[i]);
+        *texts[i] = copy.ptr ? copy : none;
+    }
+    for (size_t i = 0; i < r->response.output_count; i++) {
+        const mr_str copy = mr_arena_str(&r->arena, r->response.outputs[i].name);
+        r->response.outputs[i].name = copy.ptr ? copy : none;
+    }
+}
+
+/* What the call found becomes the result, which leaves it. */
+static struct mr_sdk_result *result_take(struct mr_sdk_call *c)
+{
+    struct mr_sdk_result *r = c->result;
+
+    r->response = c->call.response;
+    r->body = c->call.body;
+    c->call.body = NULL;
+    r->host = c->call.host;
+    r->attempts = c->call.attempts;
+    names_end(r);
+    c->result = NULL;
+    return r;
+}
+
+static void deliver(struct mr_sdk_call *c)
+{
+    const int rc = c->call.rc;
+    struct mr_sdk_result *result = rc == MR_OK ? result_take(c) : NULL;
+
+    c->done(c->ctx, rc, rc < 0 ? &c->call.err : NULL, result);
+}
+
+static void on_deliver(struct mr_mail *mail)
+{
+    struct mr_sdk_call *c = MR_CONTAINER_OF(mail, struct mr_sdk_call, deliver);
+
+    deliver(c);
+    infer_unref(c);
+}
+
+static void on_done(struct call *call)
+{
+    struct mr_sdk_call *c = MR_CONTAINER_OF(call, struct mr_sdk_call, call);
+    struct sdk_waiter *w = c->waiter;
+
+    if (!w && c->client->delivery == MR_SDK_PROCESS) {
+        atomic_fetch_add(&c->refs, 1);
+        c->deliver.run = on_deliver;
+        mr_mailbox_post(&c->client->over, &c->deliver);
+        return;
+    }
+    if (!w) {
+        deliver(c);
+        return;
+    }
+    w->rc = call->rc;
+    if (w->rc == MR_OK) {
+        w->result = result_take(c);
+    } else if (w->err) {
+        *w->err = call->err;
+    }
+    w->is_done = true;
+    if (w->is_elsewhere) {
+        sem_post(&w->sem);
+    }
+}
+
+static void on_freed(struct call *call)
+{
+    struct mr_sdk_call *c = MR_CONTAINER_OF(call, struct mr_sdk_call, call);
+
+    LIST_REMOVE(c, link);
+    driver_end(&c->client->driver);
+    infer_unref(c);
+}
+
+/* ---- the beginning ---- */
+
+static void on_start(struct mr_mail *mail)
+{
+    struct mr_sdk_call *c = MR_CONTAINER_OF(mail, struct mr_sdk_call, start);
+
+    LIST_INSERT_HEAD(&c->client->calls, c, link);
+    request_route(c);
+    if (c->call.deadline_ns == 0) {
+        c->call.deadline_ns =
+            mr_ns_after(mr_now_ns(), c->call.cluster->policy.timeout_ms * MR_NS_PER_MS);
+    }
+    c->call.done = on_done;
+    c->call.freed = on_freed;
+    call_start(&c->call);
+    if (c->client->is_closing || atomic_load(&c->is_cancelled)) {
+        call_cancel(&c->call);
+    }
+}
+
+int mr_sdk_infer_start(struct mr_sdk *client, const struct mr_sdk_request *request,
+                       mr_sdk_done_fn *done, void *ctx, struct mr_sdk_call **out_call,
+                       struct mr_err *err)
+{
+    struct mr_sdk_call *c;
+    int rc = request_take(client, request, &c, err);
+
+    if (rc < 0) {
+        return rc;
+    }
+    c->done = done;
+    c->ctx = ctx;
+    c->start.run = on_start;
+    if (out_call) {
+        atomic_fetch_add(&c->refs, 1);
+        *out_call = c;
+    }
+    driver_begin(&client->driver);
+    driver_post(&client->driver, &c->start);
+    return MR_OK;
+}
+
+static void wait_elsewhere(struct mr_sdk *client, struct mr_sdk_call *c, struct sdk_waiter *w)
+{
+    w->is_elsewhere = true;
+    sem_init(&w->sem, 0, 0);
+    driver_post(&client->driver, &c->start);
+    while (sem_wait(&w->sem) < 0 && errno == EINTR) {
+    }
+    sem_destroy(&w->sem);
+}
+
+int mr_sdk_infer(struct mr_sdk *client, const struct mr_sdk_request *request,
+                 struct mr_sdk_result **out, struct mr_err *err)
+{
+    struct sdk_waiter w = {.err = err};
+    struct mr_sdk_call *c;
+    int rc;
+
+    if (mr_loop_is_here(client->driver.loop)) {
+        return MR_FAIL(
+            err, MR_E_INVALID,
+            "mr_sdk_infer would wait for itself in a callback: mr_sdk_infer_start does not");
+    }
+    rc = request_take(client, request, &c, err);
+    if (rc < 0) {
+        return rc;
+    }
+    c->waiter = &w;
+    c->start.run = on_start;
+    driver_begin(&client->driver);
+    if (!driver_run(&client->driver, &c->start, &w.is_done)) {
+        wait_elsewhere(client, c, &w);
+    }
+    if (w.rc == MR_OK) {
+        *out = w.result;
+    }
+    return w.rc;
+}
+
+/* ---- cancel ---- */
+
+static void on_cancel(struct mr_mail *mail)
+{
+    struct mr_sdk_call *c = MR_CONTAINER_OF(mail, struct mr_sdk_call, cancel);
+
+    if (!c->call.is_told || c->call.at[0].host || c->call.at[1].host) {
+        call_cancel(&c->call);
+    }
+    driver_end(&c->client->driver);
+    infer_unref(c);
+}
+
+void mr_sdk_call_cancel(struct mr_sdk_call *c)
+{
+    if (atomic_exchange(&c->is_cancelled, true)) {
+        return;
+    }
+    atomic_fetch_add(&c->refs, 1);
+    c->cancel.run = on_cancel;
+    driver_begin(&c->client->driver);
+    driver_post(&c->client->driver, &c->cancel);
+}
+
+void mr_sdk_call_free(struct mr_sdk_call **c)
+{
+    if (*c) {
+        infer_unref(*c);
+    }
+    *c = NULL;
+}
+
+/* ---- delivery by mr_sdk_process ---- */
+
+int mr_sdk_process(struct mr_sdk *client)
+{
+    uint64_t times;
+
+    if (client->over_fd < 0) {
+        return 0;
+    }
+    (void)!read(client->over_fd, &times, sizeof times);
+    return (int)mr_mailbox_drain(&client->over);
+}
+
+void infer_close(struct mr_sdk *client)
+{
+    struct mr_sdk_call *c, *next;
+
+    client->is_closing = true;
+    for (c = LIST_FIRST(&client->calls); c; c = next) {
+        next = LIST_NEXT(c, link);
+        call_cancel(&c->call);
+    }
+}

@@ -1,0 +1,404 @@
+/* Requests of the C interface as calls: all but the tensors' bytes is copied, so that the call may outlive the caller's frame. */
+#include "abi.h"
+#include "base/clock.h"
+#include "tensor/tensor.h"
+
+#define ARENA_FIRST ((size_t)6 * 1024)
+#define ARENA_MAX   ((size_t)64 << 20)
+#define TENSORS_MAX 1024u
+#define PARAMS_MAX  1024u
+#define MS_MAX      ((int64_t)86400000)
+
+void abi_take(void *out, uint32_t out_size, const void *in)
+{
+    uint32_t size;
+
+    memcpy(&size, in, sizeof size);
+    memset(out, 0, out_size);
+    memcpy(out, in, MR_MIN(size, out_size));
+}
+
+struct reader {
+    struct mr_arena *a;
+    struct mr_err *err;
+};
+
+static int no_memory(struct reader *r)
+{
+    return MR_FAIL(r->err, MR_E_TOO_LARGE,
+                   "the names and shapes of the request take more than %zu MiB", ARENA_MAX >> 20);
+}
+
+static int copy(struct reader *r, const char *text, mr_str *out)
+{
+    *out = mr_arena_str(r->a, mr_str_c(text));
+    return out->ptr ? MR_OK : no_memory(r);
+}
+
+/* Elements of arrays have their size first as well: the first one's is the stride. */
+static const void *element(const void *first, uint32_t i)
+{
+    uint32_t stride;
+
+    memcpy(&stride, first, sizeof stride);
+    return (const char *)first + (size_t)stride * i;
+}
+
+/* ---- inputs ---- */
+
+static int shape_take(struct reader *r, const struct mr_sdk_tensor *t, struct mr_oip_tensor *out)
+{
+    int64_t *shape = MR_ARENA_ARRAY(r->a, int64_t, (size_t)t->rank + 1);
+    uint64_t elements, bytes;
+    int rc;
+
+    if (!shape) {
+        return no_memory(r);
+    }
+    if (t->rank > 0) {
+        memcpy(shape, t->shape, (size_t)t->rank * sizeof *shape);
+    }
+    out->tensor.shape = shape;
+    out->tensor.rank = t->rank;
+    MR_TRY(mr_shape_elements(shape, t->rank, &elements, r->err));
+    if (t->dtype == MR_DTYPE_BYTES) {
+        rc = mr_bytes_tensor_check((mr_bytes){t->data, (size_t)t->bytes}, elements, r->err);
+        goto out;
+    }
+    MR_TRY(mr_shape_bytes(t->dtype, shape, t->rank, &bytes, r->err));
+    if (bytes != t->bytes) {
+        rc = MR_FAIL(r->err, MR_E_INVALID, "%llu bytes, its shape takes %llu",
+                     (unsigned long long)t->bytes, (unsigned long long)bytes);
+    }
+out:
+    return rc;
+}
+
+static int input_take(struct reader *r, const struct mr_sdk_tensor *t, struct mr_oip_tensor *out)
+{
+    const size_t align = mr_dtype_size(t->dtype);
+
+    if (t->dtype <= MR_DTYPE_INVALID || t->dtype >= MR_DTYPE_COUNT || t->rank < 0 ||
+        t->rank > MR_MAX_RANK || (t->rank > 0 && !t->shape) || (t->bytes > 0 && !t->data)) {
+        return MR_FAIL(r->err, MR_E_INVALID,
+                       "data type %d, rank %d, %llu bytes at %p: possible are types 1 to %d, ranks "
+                       "0 to %d",
+                       (int)t->dtype, (int)t->rank, (unsigned long long)t->bytes, t->data,
+                       MR_DTYPE_COUNT - 1, MR_MAX_RANK);
+    }
+    if (align > 1 && (uintptr_t)t->data % align != 0) {
+        return MR_FAIL(r->err, MR_E_INVALID, "its data is not aligned for %s",
+                       mr_dtype_name(t->dtype));
+    }
+    out->tensor.dtype = t->dtype;
+    out->tensor.data = (void *)(uintptr_t)t->data; /* read only */
+    out->tensor.bytes = t->bytes;
+    return shape_take(r, t, out);
+}
+
+static int inputs_take(struct reader *r, const struct mr_sdk_request *in,
+                       struct mr_oip_request *out)
+{
+    struct mr_oip_tensor *list = MR_ARENA_ARRAY(r->a, struct mr_oip_tensor, in->input_count + 1);
+
+    if (!list) {
+        return no_memory(r);
+    }
+    for (uint32_t i = 0; i < in->input_count; i++) {
+        struct mr_sdk_tensor t;
+        ABI_TAKE(&t, element(in->inputs, i));
+        if (!t.name || !t.name[0]) {
+            return MR_FAIL(r->err, MR_E_INVALID, "input %u has no name", i + 1);
+        }
+        int rc = copy(r, t.name, &list[i].name);
+        rc = rc < 0 ? rc : input_take(r, &t, &list[i]);
+        if (rc < 0) {
+            return MR_WRAP(r->err, rc, "input '%.100s'", t.name);
+        }
+    }
+    out->inputs = list;
+    out->input_count = in->input_count;
+    return MR_OK;
+}
+
+/* ---- the rest ---- */
+
+static int outputs_take(struct reader *r, const struct mr_sdk_request *in,
+                        struct mr_oip_request *out)
+{
+    struct mr_oip_requested_output *list =
+        MR_ARENA_ARRAY(r->a, struct mr_oip_requested_output, in->output_count + 1);
+    int rc = MR_OK;
+
+    if (!list) {
+        return no_memory(r);
+    }
+    for (uint32_t i = 0; i < in->output_count; i++) {
+        list[i].binary_data = -1;
+        MR_TRY(copy(r, in->outputs[i], &list[i].name));
+    }
+    out->outputs = list;
+    out->output_count = in->output_count;
+out:
+    return rc;
+}
+
+static int param_take(struct reader *r, const struct mr_sdk_param *p, struct mr_oip_param *out)
+{
+    int rc;
+
+    if (!p->name || !p->name[0]) {
+        return MR_FAIL(r->err, MR_E_INVALID, "a parameter has no name");
+    }
+    MR_TRY(copy(r, p->name, &out->key));
+    switch (p->kind) {
+    case MR_SDK_PARAM_BOOL:
+        out->kind = MR_OIP_BOOL;
+        out->b = p->i != 0;
+        break;
+    case MR_SDK_PARAM_INT:
+        out->kind = MR_OIP_INT;
+        out->i = p->i;
+        break;
+    case MR_SDK_PARAM_DOUBLE:
+        out->kind = MR_OIP_DOUBLE;
+        out->d = p->d;
+        break;
+    case MR_SDK_PARAM_STRING:
+        out->kind = MR_OIP_STRING;
+        rc = copy(r, p->s, &out->s);
+        break;
+    default:
+        rc = MR_FAIL(r->err, MR_E_INVALID, "parameter '%.100s': kind %d, possible is 0 to 3",
+                     p->name, (int)p->kind);
+    }
+out:
+    return rc;
+}
+
+static int params_take(struct reader *r, const struct mr_sdk_request *in,
+                       struct mr_oip_request *out)
+{
+    struct mr_oip_param *list = MR_ARENA_ARRAY(r->a, struct mr_oip_param, in->param_count + 1);
+
+    if (!list) {
+        return no_memory(r);
+    }
+    for (uint32_t i = 0; i < in->param_count; i++) {
+        struct mr_sdk_param p;
+        ABI_TAKE(&p, element(in->params, i));
+        int rc = param_take(r, &p, &list[i]);
+        if (rc < 0) {
+            return rc;
+        }
+    }
+    out->params = list;
+    out->param_count = in->param_count;
+    return MR_OK;
+}
+
+static int headers_take(struct reader *r, const struct mr_sdk_request *in, struct call *out)
+{
+    for (uint32_t i = 0; i < in->header_count; i++) {
+        mr_str line;
+        int rc = mr_client_header_check(mr_str_c(in->headers[i]), r->err);
+        rc = rc < 0 ? rc : copy(r, in->headers[i], &line);
+        if (rc < 0) {
+            return rc;
+        }
+        const size_t colon = (size_t)mr_str_find(line, ':');
+        char *name = (char *)(uintptr_t)line.ptr; /* our own copy */
+        for (size_t k = 0; k < colon; k++) {
+            name[k] = (char)(name[k] >= 'A' && name[k] <= 'Z' ? name[k] - 'A' + 'a' : name[k]);
+        }
+        out->headers[out->header_count++] = (struct mr_header){
+            mr_str_sub(line, 0, colon), mr_str_trim(mr_str_sub(line, colon + 1, line.len))};
+    }
+    return MR_OK;
+}
+
+static void sequence_take(const struct mr_sdk_request *in, struct call *out)
+{
+    struct mr_oip_request *q = &out->request;
+
+    q->has_sequence_id = in->sequence_id != 0;
+    q->sequence_id = in->sequence_id;
+    q->sequence_start = (in->flags & MR_SDK_SEQUENCE_START) != 0;
+    q->sequence_end = (in->flags & MR_SDK_SEQUENCE_END) != 0;
+    q->priority = in->priority;
+    out->is_once = in->sequence_id != 0 || (in->flags & MR_SDK_ONCE) != 0;
+}
+
+/* ---- which variant ---- */
+
+static int endpoint_find(struct mr_sdk_call *c, const struct mr_sdk_request *in, struct mr_err *err)
+{
+    struct mr_sdk *client = c->client;
+
+    c->endpoint = mr_map_find(&client->by_name, mr_str_c(in->model));
+    c->variant = -1;
+    if (!c->endpoint && !client->plain) {
+        return MR_FAIL(err, MR_E_NOT_FOUND,
+                       "there is no endpoint '%.100s', and no host for other models", in->model);
+    }
+    if (!c->endpoint && in->variant) {
+        return MR_FAIL(err, MR_E_NOT_FOUND, "'%.100s' is no endpoint and has no variants",
+                       in->model);
+    }
+    for (size_t i = 0; in->variant && i < c->endpoint->config->variant_count; i++) {
+        if (mr_str_eq_c(c->endpoint->config->variants[i].tag, in->variant)) {
+            c->variant = (int)i;
+        }
+    }
+    if (in->variant && c->variant < 0) {
+        return MR_FAIL(err, MR_E_NOT_FOUND, "endpoint '%.100s' has no variant '%.64s'", in->model,
+                       in->variant);
+    }
+    return MR_OK;
+}
+
+static void key_find(struct mr_sdk_call *c)
+{
+    const struct config_endpoint *e = c->endpoint ? c->endpoint->config : NULL;
+
+    for (size_t i = 0; e && !c->has_key && i < c->call.header_count; i++) {
+        if (e->sticky == MR_STICKY_HEADER && mr_str_eq(c->call.headers[i].name, e->key)) {
+            c->key = c->call.headers[i].value;
+            c->has_key = true;
+        }
+    }
+    for (size_t i = 0; e && !c->has_key && i < c->call.request.param_count; i++) {
+        const struct mr_oip_param *p = &c->call.request.params[i];
+        if (e->sticky == MR_STICKY_PARAMETER && p->kind == MR_OIP_STRING &&
+            mr_str_eq(p->key, e->key)) {
+            c->key = p->s;
+            c->has_key = true;
+        }
+    }
+}
+
+/* A sequence stays where it began: its id is a key when there is no other one. */
+static uint64_t host_key(const struct mr_sdk_call *c)
+{
+    if (c->has_key) {
+        return mr_balance_hash(c->key);
+    }
+    const uint64_t id = c->call.request.sequence_id;
+    return id ? mr_balance_hash(mr_str_n((const char *)&id, sizeof id)) : 0;
+}
+
+static const char *text_or_null(mr_str s)
+{
+    return s.len > 0 ? s.ptr : NULL;
+}
+
+void request_route(struct mr_sdk_call *c)
+{
+    struct sdk_endpoint *e = c->endpoint;
+    unsigned variant = c->variant >= 0 ? (unsigned)c->variant : 0;
+
+    c->call.key = host_key(c);
+    if (!e) {
+        c->call.cluster = c->client->plain;
+        return;
+    }
+    if (c->variant < 0) {
+        const bool is_sticky =
+            c->has_key && (e->config->sticky != MR_STICKY_NONE || e->config->salt.len > 0);
+        variant = mr_variant_of(&e->weights, is_sticky ? mr_variant_bucket(e->config->salt, c->key)
+                                                       : mr_variant_spread(&e->spread));
+    }
+    const struct config_variant *v = e->variants[variant].config;
+    c->call.cluster = e->variants[variant].cluster;
+    c->call.model = v->model.ptr;
+    c->call.version = c->has_version ? c->call.version : text_or_null(v->version);
+    c->result->variant = v->tag.ptr;
+}
+
+/* ---- all of it ---- */
+
+static int counts_check(const struct mr_sdk_request *in, struct mr_err *err)
+{
+    if (!in->model || !in->model[0]) {
+        return MR_FAIL(err, MR_E_INVALID, "the request names no model");
+    }
+    if (in->input_count > TENSORS_MAX || in->output_count > TENSORS_MAX ||
+        in->param_count > PARAMS_MAX || in->header_count > CALL_HEADERS_MAX) {
+        return MR_FAIL(err, MR_E_INVALID,
+                       "%u inputs, %u outputs, %u parameters, %u headers: possible are %u, %u, %u "
+                       "and %u",
+                       in->input_count, in->output_count, in->param_count, in->header_count,
+                       TENSORS_MAX, TENSORS_MAX, PARAMS_MAX, CALL_HEADERS_MAX);
+    }
+    if (in->timeout_ms < 0 || in->timeout_ms > MS_MAX) {
+        return MR_FAIL(err, MR_E_INVALID, "timeout_ms: %lld, possible is 0 to %lld",
+                       (long long)in->timeout_ms, (long long)MS_MAX);
+    }
+    return MR_OK;
+}
+
+static int names_take(struct mr_sdk_call *c, struct reader *r, const struct mr_sdk_request *in)
+{
+    mr_str text;
+    int rc;
+
+    MR_TRY(copy(r, in->model, &text));
+    c->call.model = text.ptr;
+    if (in->version && in->version[0]) {
+        MR_TRY(copy(r, in->version, &text));
+        c->call.version = text.ptr;
+        c->has_version = true;
+    }
+    if (in->id) {
+        MR_TRY(copy(r, in->id, &c->call.request.id));
+    }
+    if (in->key) {
+        MR_TRY(copy(r, in->key, &c->key));
+        c->has_key = true;
+    }
+    rc = MR_OK;
+out:
+    return rc;
+}
+
+static int fill(struct mr_sdk_call *c, const struct mr_sdk_request *in, struct mr_err *err)
+{
+    struct reader r = {.a = &c->result->arena, .err = err};
+    int rc;
+
+    MR_TRY(counts_check(in, err));
+    MR_TRY(endpoint_find(c, in, err));
+    MR_TRY(names_take(c, &r, in));
+    MR_TRY(inputs_take(&r, in, &c->call.request));
+    MR_TRY(outputs_take(&r, in, &c->call.request));
+    MR_TRY(params_take(&r, in, &c->call.request));
+    MR_TRY(headers_take(&r, in, &c->call));
+    sequence_take(in, &c->call);
+    key_find(c);
+out:
+    return rc;
+}
+
+int request_take(struct mr_sdk *client, const struct mr_sdk_request *user, struct mr_sdk_call **out,
+                 struct mr_err *err)
+{
+    struct mr_sdk_call *c = MR_NEW(struct mr_sdk_call);
+    struct mr_sdk_request in;
+    int rc;
+
+    ABI_TAKE(&in, user);
+    c->client = client;
+    c->refs = 1;
+    c->result = MR_NEW(struct mr_sdk_result);
+    mr_arena_init(&c->result->arena, ARENA_FIRST, ARENA_MAX);
+    c->call.arena = &c->result->arena;
+    rc = fill(c, &in, err);
+    if (rc < 0) {
+        infer_unref(c);
+        return rc;
+    }
+    const int64_t ms = in.timeout_ms ? in.timeout_ms : 0;
+    c->call.deadline_ns = ms ? mr_ns_after(mr_now_ns(), ms * MR_NS_PER_MS) : 0;
+    *out = c;
+    return MR_OK;
+}

@@ -1,0 +1,96 @@
+/* Results, and words for numbers. */
+#include "abi.h"
+#include "tensor/tensor.h"
+
+uint32_t mr_sdk_result_output_count(const struct mr_sdk_result *r)
+{
+    return (uint32_t)r->response.output_count;
+}
+
+int mr_sdk_result_output(const struct mr_sdk_result *r, uint32_t index, struct mr_sdk_tensor *out)
+{
+    const uint32_t room = out->size;
+
+    if (index >= r->response.output_count) {
+        return MR_E_INVALID;
+    }
+    const struct mr_oip_tensor *t = &r->response.outputs[index];
+    const struct mr_sdk_tensor full = {.size = room,
+                                       .dtype = t->tensor.dtype,
+                                       .name = t->name.ptr,
+                                       .shape = t->tensor.shape,
+                                       .rank = t->tensor.rank,
+                                       .data = t->tensor.data,
+                                       .bytes = t->tensor.bytes};
+    memcpy(out, &full, MR_MIN((size_t)room, sizeof full));
+    return MR_OK;
+}
+
+int32_t mr_sdk_result_find(const struct mr_sdk_result *r, const char *name)
+{
+    for (size_t i = 0; i < r->response.output_count; i++) {
+        if (mr_str_eq_c(r->response.outputs[i].name, name)) {
+            return (int32_t)i;
+        }
+    }
+    return -1;
+}
+
+const char *mr_sdk_result_model(const struct mr_sdk_result *r)
+{
+    return r->response.model_name.ptr;
+}
+
+const char *mr_sdk_result_version(const struct mr_sdk_result *r)
+{
+    return r->response.model_version.ptr;
+}
+
+const char *mr_sdk_result_id(const struct mr_sdk_result *r)
+{
+    return r->response.id.ptr;
+}
+
+const char *mr_sdk_result_variant(const struct mr_sdk_result *r)
+{
+    return r->variant ? r->variant : "";
+}
+
+const char *mr_sdk_result_host(const struct mr_sdk_result *r)
+{
+    return r->host ? r->host : "";
+}
+
+uint32_t mr_sdk_result_attempts(const struct mr_sdk_result *r)
+{
+    return r->attempts;
+}
+
+void mr_sdk_result_free(struct mr_sdk_result **r)
+{
+    if (*r) {
+        mr_block_unref(&(*r)->body);
+        mr_arena_fini(&(*r)->arena);
+    }
+    mr_freep(r);
+}
+
+const char *mr_sdk_dtype_name(int32_t dtype)
+{
+    return mr_dtype_name(dtype);
+}
+
+int32_t mr_sdk_dtype(const char *name)
+{
+    return mr_dtype_from_name(mr_str_c(name));
+}
+
+uint64_t mr_sdk_dtype_size(int32_t dtype)
+{
+    return mr_dtype_size(dtype);
+}
+
+const char *mr_sdk_status_text(int status)
+{
+    return status == MR_OK ? "ok" : mr_status_text(status);
+}

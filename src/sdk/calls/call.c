@@ -1,0 +1,362 @@
+/* The life of a call:
+ *
+ *   start -> [waits for a host] -> attempt -> answer
+ *                 ^                   |
+ *                 +---- again <-------+   what may be different elsewhere, within the budget of retries
+ *
+ * After hedge_after_ms a second attempt may run beside the first one; the first good answer counts, and the other one is given up.
+ *
+ * Tensors of more than COPY_MOST bytes are sent from where the caller has them. The network may hold on to them for a moment
+ * after the answer (a connection that is being closed), so that `done` waits for the release of all blocks around them. It is told
+ * by a mail then, as a release happens in the middle of the network's own work. */
+#include "call.h"
+
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "client/endpoint.h"
+
+#define COPY_MOST ((uint64_t)32 * 1024)
+
+static void call_try(struct call *c);
+
+/* ---- the end ---- */
+
+static bool is_idle(const struct call *c)
+{
+    return !c->at[0].host && !c->at[1].host;
+}
+
+/* Tells what is to be told. The call may be gone afterwards. */
+static void settle(struct call *c)
+{
+    if (c->is_over && !c->is_told && c->borrowed == 0) {
+        c->is_told = true;
+        c->done(c);
+    }
+    if (c->is_told && is_idle(c) && !c->is_posted) {
+        mr_block_unref(&c->body);
+        c->freed(c);
+    }
+}
+
+static void on_mail(struct mr_mail *mail)
+{
+    struct call *c = MR_CONTAINER_OF(mail, struct call, mail);
+
+    c->is_posted = false;
+    settle(c);
+}
+
+static void post(struct call *c)
+{
+    if (!c->is_posted) {
+        c->is_posted = true;
+        c->mail.run = on_mail;
+        mr_loop_post(c->cluster->o->loop, &c->mail);
+    }
+}
+
+/* The last reference to a tensor's block. Thread: the loop's, as blocks of requests do not leave it. */
+static void on_released(void *ctx, void *data)
+{
+    struct call *c = ctx;
+
+    (void)data;
+    c->borrowed--;
+    if (c->is_over) {
+        post(c);
+    }
+}
+
+static void borrow(struct call *c)
+{
+    for (size_t i = 0; i < c->request.input_count; i++) {
+        struct mr_oip_tensor *t = &c->request.inputs[i];
+        if (t->tensor.bytes > COPY_MOST) {
+            t->block = mr_block_wrap(t->tensor.data, (size_t)t->tensor.bytes, on_released, c);
+            c->borrowed += t->block != NULL;
+        }
+    }
+}
+
+static void give_back(struct call *c)
+{
+    for (size_t i = 0; i < c->request.input_count; i++) {
+        if (c->request.inputs[i].block) {
+            mr_block_unref(&c->request.inputs[i].block);
+        }
+    }
+}
+
+static void over(struct call *c, int rc)
+{
+    mr_timer_stop(&c->deadline);
+    mr_timer_stop(&c->hedge);
+    mr_timer_stop(&c->again);
+    cluster_wait_end(c->cluster, &c->wait);
+    c->rc = rc;
+    c->is_over = true;
+    give_back(c);
+    for (size_t i = 0; i < 2; i++) {
+        if (c->at[i].host && c->at[i].net) {
+            mr_client_cancel(c->at[i].net);
+        }
+    }
+}
+
+/* ---- attempts ---- */
+
+static int64_t now_of(const struct call *c)
+{
+    return mr_loop_now_ns(c->cluster->o->loop);
+}
+
+static bool others_left(const struct call *c)
+{
+    return c->avoid_count < c->cluster->hosts.len;
+}
+
+static void on_again(struct mr_timer *t)
+{
+    call_try(MR_CONTAINER_OF(t, struct call, again));
+}
+
+/* An attempt has failed; is there another one? */
+static bool goes_on(struct call *c, const struct judgement *j)
+{
+    struct mr_balance *b = c->cluster->balance;
+
+    c->failures++;
+    if (!j->may_retry || c->is_once || c->deadline_ns <= mr_now_ns() ||
+        c->attempts >= c->cluster->policy.attempts || c->cluster->is_closed) {
+        return false;
+    }
+    return j->outcome == MR_BALANCE_THROTTLED || j->outcome == MR_BALANCE_REJECTED ||
+           mr_balance_may_retry(b, now_of(c), NULL);
+}
+
+static void try_again(struct call *c)
+{
+    c->is_retry = true;
+    if (others_left(c)) {
+        call_try(c);
+    } else {
+        mr_timer_start(c->cluster->o->loop, &c->again,
+                       mr_balance_backoff_ns(c->cluster->balance, c->failures), 0, on_again);
+    }
+}
+
+/* The loop's time is that of its iteration, which a long answer can make old. */
+static void take_answer(struct call *c, struct call_attempt *a, struct judgement *j,
+                        const struct mr_client_response *response)
+{
+    const struct mr_endpoint e = {.is_grpc = a->host->is_grpc};
+    const int rc = mr_endpoint_decode(&e, response, NULL, c->arena, &c->response, &c->err);
+
+    if (rc < 0) {
+        MR_WRAP(&c->err, rc, "the answer of %s", a->host->url);
+        *j = (struct judgement){.outcome = MR_BALANCE_FAILED, .status = rc};
+        return;
+    }
+    c->body = response->body_block ? mr_block_ref(response->body_block) : NULL;
+}
+
+static void on_answer(void *ctx, int rc, const struct mr_err *err,
+                      const struct mr_client_response *response)
+{
+    struct call_attempt *a = ctx;
+    struct call *c = a->call;
+    struct host *h = a->host;
+    const uint64_t ticket = a->ticket.ticket;
+    struct judgement j;
+
+    if (c->is_over) { /* the other attempt was first, or the call was given up */
+        a->host = NULL;
+        cluster_ended(c->cluster, h, ticket, MR_BALANCE_CANCELLED, 0);
+        post(c);
+        return;
+    }
+    j = judge_answer(rc, err, response, c->arena, &c->err);
+    if (j.status == MR_OK) {
+        take_answer(c, a, &j, response);
+    }
+    c->host = mr_arena_str(c->arena, mr_str_c(h->url)).ptr;
+    if (c->avoid_count < CONFIG_ATTEMPTS_MAX) {
+        c->avoid[c->avoid_count++] = h->id;
+    }
+    a->host = NULL;
+    a->net = NULL;
+    if (j.status == MR_OK) {
+        over(c, MR_OK);
+    } else if (is_idle(c) && !goes_on(c, &j)) {
+        over(c, j.status);
+    }
+    cluster_ended(c->cluster, h, ticket, j.outcome, j.retry_after_ns);
+    if (c->is_over) {
+        post(c);
+    } else if (is_idle(c)) {
+        try_again(c);
+    }
+}
+
+static void form_set(struct call *c)
+{
+    struct mr_oip_request *r = &c->request;
+    const bool is_binary = !c->cluster->policy.is_json;
+
+    for (size_t i = 0; i < r->input_count; i++) {
+        r->inputs[i].binary = is_binary;
+    }
+    for (size_t i = 0; i < r->output_count; i++) {
+        r->outputs[i].binary_data = is_binary;
+    }
+    r->binary_data_output = is_binary && r->output_count == 0;
+    r->may_spill = true;
+}
+
+static bool attempt_send(struct call *c, struct call_attempt *a)
+{
+    struct mr_buf *buf = mr_loop_scratch(c->cluster->o->loop);
+    const struct config_policy *p = &c->cluster->policy;
+    const int64_t now_ns = mr_now_ns();
+    const int64_t most_ns =
+        p->attempt_timeout_ms ? p->attempt_timeout_ms * MR_NS_PER_MS : a->ticket.timeout_ns;
+    const struct mr_endpoint e = {.client = a->host->client,
+                                  .is_grpc = a->host->is_grpc,
+                                  .prefix = a->host->prefix,
+                                  .model = c->model,
+                                  .version = c->version};
+    const struct mr_endpoint_infer in = {
+        .request = &c->request,
+        .more = c->headers,
+        .more_count = c->header_count,
+        .timeout_ns = MR_MAX(MR_MIN(most_ns, c->deadline_ns - now_ns), INT64_C(1))};
+
+    c->attempts++;
+    a->call = c;
+    mr_buf_reset(buf);
+    a->net = mr_endpoint_infer(&e, &in, buf, c->arena, NULL, on_answer, a, &c->err);
+    return a->net != NULL;
+}
+
+static void on_hedge(struct mr_timer *t)
+{
+    struct call *c = MR_CONTAINER_OF(t, struct call, hedge);
+    struct call_attempt *first = &c->at[c->at[0].host ? 0 : 1], *second = &c->at[first == c->at];
+    uint32_t avoid[CONFIG_ATTEMPTS_MAX + 1];
+
+    if (!first->host || second->host) {
+        return;
+    }
+    memcpy(avoid, c->avoid, c->avoid_count * sizeof *avoid);
+    avoid[c->avoid_count] = first->ticket.host;
+    const struct mr_balance_ask ask = {
+        .rows = 1, .avoid = avoid, .avoid_count = c->avoid_count + 1, .key = c->key};
+    if (cluster_hedge(c->cluster, first->ticket.ticket, &ask, &second->ticket, &second->host) &&
+        !attempt_send(c, second)) {
+        struct host *h = second->host;
+        second->host = NULL;
+        cluster_ended(c->cluster, h, second->ticket.ticket, MR_BALANCE_CANCELLED, 0);
+    }
+}
+
+/* True: a host has the call, or it is over. */
+static bool call_pick(struct call *c)
+{
+    struct call_attempt *a = &c->at[c->at[0].host ? 1 : 0];
+    const struct mr_balance_ask ask = {.rows = 1,
+                                       .avoid = c->avoid,
+                                       .avoid_count = c->avoid_count,
+                                       .is_retry = c->is_retry,
+                                       .key = c->key};
+    struct host *h;
+
+    if (!cluster_pick(c->cluster, &ask, &a->ticket, &a->host)) {
+        return false;
+    }
+    if (attempt_send(c, a)) {
+        if (c->cluster->policy.hedge_after_ms > 0 && !c->is_once) {
+            mr_timer_start(c->cluster->o->loop, &c->hedge,
+                           c->cluster->policy.hedge_after_ms * MR_NS_PER_MS, 0, on_hedge);
+        }
+        return true;
+    }
+    h = a->host;
+    a->host = NULL;
+    over(c, c->err.status);
+    cluster_ended(c->cluster, h, a->ticket.ticket, MR_BALANCE_CANCELLED, 0);
+    post(c);
+    return true;
+}
+
+/* True: a host has the call, or it is over. A call that has met a failure keeps that as its error: it says more. */
+static bool pick_or_give_up(struct call *c)
+{
+    struct mr_err none;
+
+    if (call_pick(c)) {
+        return true;
+    }
+    if (cluster_has_hope(c->cluster, &none)) {
+        return false;
+    }
+    if (c->failures == 0) {
+        c->err = none;
+    }
+    over(c, c->err.status);
+    post(c);
+    return true;
+}
+
+static bool on_wake(struct cluster_wait *w)
+{
+    return !pick_or_give_up(MR_CONTAINER_OF(w, struct call, wait));
+}
+
+static void call_try(struct call *c)
+{
+    if (!pick_or_give_up(c)) {
+        c->wait.wake = on_wake;
+        cluster_wait(c->cluster, &c->wait);
+    }
+}
+
+/* ---- life ---- */
+
+static void on_deadline(struct mr_timer *t)
+{
+    struct call *c = MR_CONTAINER_OF(t, struct call, deadline);
+
+    if (c->at[0].host || c->at[1].host) {
+        return; /* the attempts' own limits end then as well, and say more */
+    }
+    if (c->failures == 0) {
+        MR_FAIL(&c->err, MR_E_DEADLINE, "no host had room for the call before its deadline");
+    } else {
+        MR_WRAP(&c->err, MR_E_DEADLINE, "the deadline has passed after %u attempts, the last",
+                c->attempts);
+        c->err.status = MR_E_DEADLINE;
+    }
+    over(c, MR_E_DEADLINE);
+    post(c);
+}
+
+void call_start(struct call *c)
+{
+    borrow(c);
+    form_set(c);
+    mr_timer_start(c->cluster->o->loop, &c->deadline,
+                   MR_MAX(c->deadline_ns - now_of(c), INT64_C(0)), 0, on_deadline);
+    call_try(c);
+}
+
+void call_cancel(struct call *c)
+{
+    if (c->is_over) {
+        return;
+    }
+    MR_FAIL(&c->err, MR_E_CANCELLED, "the call was cancelled");
+    over(c, MR_E_CANCELLED);
+    post(c);
+}

@@ -1,0 +1,68 @@
+/* A call to one of the hosts of a cluster: attempts, again elsewhere, a second copy, deadline. Private. Thread: the loop's. */
+#ifndef MR_SDK_CALL_H
+#define MR_SDK_CALL_H
+
+#include "base/mailbox.h"
+#include "oip/oip.h"
+#include "judge.h"
+#include "sdk/hosts/cluster.h"
+
+#define CALL_HEADERS_MAX 6
+
+struct call;
+
+struct call_attempt {
+    struct call *call;
+    struct host *host; /* NULL: not under way */
+    struct mr_balance_call ticket;
+    struct mr_client_call *net;
+    int64_t start_ns;
+};
+
+/** In the caller's memory, zeroed; what stands above `done` is the caller's to set, and stays until `freed` was called. */
+struct call {
+    struct cluster *cluster;
+    struct mr_arena *arena; /* also of the answer */
+    const char *model;
+    const char *version; /* NULL: the server's choice */
+    struct mr_oip_request request;
+    struct mr_header headers[CALL_HEADERS_MAX];
+    size_t header_count;
+    uint64_t key;        /* of strategy hash, 0: none */
+    int64_t deadline_ns; /* monotonic */
+    bool is_once;        /* not to be made twice: one attempt, no copy */
+
+    /** The answer is there, or will not be: exactly once, never from within call_start. What the request refers to is not needed
+     *  any more. The call may be read until `freed`. */
+    void (*done)(struct call *c);
+    /** Nothing refers to the call any more: the last thing that happens. */
+    void (*freed)(struct call *c);
+
+    /* the answer, from `done` on */
+    int rc;
+    struct mr_err err;
+    struct mr_oip_response response; /* in the arena and the body */
+    struct mr_block *body;           /* a reference of the call; NULL: none */
+    const char *host;                /* that gave the answer; in the arena, NULL: none */
+    uint32_t attempts;
+
+    /* of call.c */
+    struct call_attempt at[2];
+    uint32_t avoid[CONFIG_ATTEMPTS_MAX + 1];
+    uint32_t avoid_count;
+    uint32_t failures;
+    uint32_t borrowed; /* blocks around the caller's tensors that are not released yet */
+    struct cluster_wait wait;
+    struct mr_timer deadline, hedge, again;
+    struct mr_mail mail;
+    bool is_retry;
+    bool is_over; /* the answer is there */
+    bool is_told;
+    bool is_posted;
+};
+
+void call_start(struct call *c);
+/** The call ends as cancelled, unless it is over already. */
+void call_cancel(struct call *c);
+
+#endif

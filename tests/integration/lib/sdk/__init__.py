@@ -1,0 +1,45 @@
+"""The client library as an installed tree, and programs that are built with it outside of this one."""
+import os
+import shutil
+import subprocess
+
+from lib import wait
+from lib.repo import TOP
+from lib.server import BIN, clean_environment
+
+BUILD = BIN.parent.parent
+EXAMPLES = TOP / "examples" / "sdk"
+SANITIZER = {"asan": "address,undefined", "tsan": "thread"}.get(os.environ.get("MR_BUILD", ""))
+# Programs outside are linked as the library is.
+FLAGS = ["-fsanitize=" + SANITIZER, "-fno-sanitize-recover=all", "-g"] if SANITIZER else []
+MISSING = not (BUILD / "cmake_install.cmake").exists() or not shutil.which("cmake") or not shutil.which("cc")
+
+
+def install(folder):
+    subprocess.run(["cmake", "--install", str(BUILD), "--prefix", str(folder)], check=True, capture_output=True)
+    return folder
+
+
+def command(*words, cwd=None, env=None):
+    done = subprocess.run([str(w) for w in words], cwd=cwd, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, f"{words}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def pkg_config(prefix, *words):
+    env = {**os.environ, "PKG_CONFIG_PATH": str(prefix / "lib" / "pkgconfig")}
+    return command("pkg-config", *words, "millrace", env=env).split()
+
+
+def compile_c(source, prefix, out):
+    """As the comments of the examples say it, with warnings as errors."""
+    command("cc", "-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", *FLAGS, source, *pkg_config(prefix, "--cflags", "--libs"),
+            f"-Wl,-rpath,{prefix}/lib", "-o", out)
+    return out
+
+
+def run(*words, status=0):
+    """A program to its end: what it printed."""
+    done = subprocess.run([str(w) for w in words], capture_output=True, text=True, env=clean_environment(), timeout=wait.PATIENCE)
+    assert done.returncode == status, f"{words}: {done.returncode}\n{done.stdout}{done.stderr}"
+    return done.stdout + done.stderr
