@@ -80,8 +80,12 @@ function(mr_client_library name module map)
         LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib
         LINK_DEPENDS ${map})
     target_link_libraries(${name}_shared PRIVATE
-        -Wl,--whole-archive $<TARGET_FILE:mr_${module}> -Wl,--no-whole-archive mr_${module} mr_lto_link mr_program_link)
+        -Wl,--whole-archive $<TARGET_FILE:mr_${module}> -Wl,--no-whole-archive mr_${module} mr_lto_link)
     target_link_options(${name}_shared PRIVATE -Wl,--version-script=${map})
+    if(MR_STATIC_CXX)
+        # Not mr_program_link, whose --exclude-libs would hide the interface as well; the map hides what is not.
+        target_link_options(${name}_shared PRIVATE -static-libstdc++ -static-libgcc)
+    endif()
     if(NOT mr_sanitizers)
         target_link_options(${name}_shared PRIVATE -Wl,--no-undefined)
     endif()
