@@ -7,8 +7,8 @@
 #include <sys/queue.h>
 
 #include "base/map.h"
-#include "millrace/client.h"
 #include "driver.h"
+#include "millrace/client.h"
 #include "sdk/calls/call.h"
 
 /** The caller's struct as far as it goes, the rest zero. Members are appended only. `in` and `out` have their size first. */
@@ -69,6 +69,7 @@ struct mr_sdk_call {
     struct call call;
     struct mr_sdk *client;
     struct mr_sdk_result *result; /* its arena is that of the call */
+    struct mr_sdk_result *taken;  /* the same with the answer, on its way to the caller */
     _Atomic uint32_t refs;        /* of the loop, of the caller's handle, of the delivery */
     mr_sdk_done_fn *done;
     void *ctx;

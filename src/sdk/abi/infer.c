@@ -11,6 +11,7 @@ void infer_unref(struct mr_sdk_call *c)
 {
     if (atomic_fetch_sub(&c->refs, 1) == 1) {
         mr_sdk_result_free(&c->result);
+        mr_sdk_result_free(&c->taken);
         mr_free(c);
     }
 }
@@ -48,10 +49,10 @@ static struct mr_sdk_result *result_take(struct mr_sdk_call *c)
 
 static void deliver(struct mr_sdk_call *c)
 {
-    const int rc = c->call.rc;
-    struct mr_sdk_result *result = rc == MR_OK ? result_take(c) : NULL;
+    struct mr_sdk_result *result = c->taken;
 
-    c->done(c->ctx, rc, rc < 0 ? &c->call.err : NULL, result);
+    c->taken = NULL;
+    c->done(c->ctx, c->call.rc, c->call.rc < 0 ? &c->call.err : NULL, result);
 }
 
 static void on_deliver(struct mr_mail *mail)
@@ -62,30 +63,34 @@ static void on_deliver(struct mr_mail *mail)
     infer_unref(c);
 }
 
-static void on_done(struct call *call)
+static void wake_waiter(struct mr_sdk_call *c, struct sdk_waiter *w)
 {
-    struct mr_sdk_call *c = MR_CONTAINER_OF(call, struct mr_sdk_call, call);
-    struct sdk_waiter *w = c->waiter;
-
-    if (!w && c->client->delivery == MR_SDK_PROCESS) {
-        atomic_fetch_add(&c->refs, 1);
-        c->deliver.run = on_deliver;
-        mr_mailbox_post(&c->client->over, &c->deliver);
-        return;
-    }
-    if (!w) {
-        deliver(c);
-        return;
-    }
-    w->rc = call->rc;
-    if (w->rc == MR_OK) {
-        w->result = result_take(c);
-    } else if (w->err) {
-        *w->err = call->err;
+    w->rc = c->call.rc;
+    w->result = c->taken;
+    c->taken = NULL;
+    if (w->rc < 0 && w->err) {
+        *w->err = c->call.err;
     }
     w->is_done = true;
     if (w->is_elsewhere) {
         sem_post(&w->sem);
+    }
+}
+
+/* The result is made here and now: the call drops its answer when nothing else refers to it. */
+static void on_done(struct call *call)
+{
+    struct mr_sdk_call *c = MR_CONTAINER_OF(call, struct mr_sdk_call, call);
+
+    c->taken = call->rc == MR_OK ? result_take(c) : NULL;
+    if (c->waiter) {
+        wake_waiter(c, c->waiter);
+    } else if (c->client->delivery == MR_SDK_PROCESS) {
+        atomic_fetch_add(&c->refs, 1);
+        c->deliver.run = on_deliver;
+        mr_mailbox_post(&c->client->over, &c->deliver);
+    } else {
+        deliver(c);
     }
 }
 
