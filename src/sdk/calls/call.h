@@ -3,8 +3,8 @@
 #define MR_SDK_CALL_H
 
 #include "base/mailbox.h"
-#include "oip/oip.h"
 #include "judge.h"
+#include "oip/oip.h"
 #include "sdk/hosts/cluster.h"
 
 #define CALL_HEADERS_MAX 6

@@ -10,8 +10,8 @@
 
 #include "base/clock.h"
 #include "client/url.h"
-#include "net/resolve.h"
 #include "cluster.h"
+#include "net/resolve.h"
 
 #define FILE_EVERY_NS   MR_NS_PER_S
 #define LOOKUP_EVERY_NS (30 * MR_NS_PER_S)
