@@ -27,10 +27,23 @@ int main(int argc, char **argv)
         return 1;
     }
     const struct mr_sdk_tensor inputs[2] = {
-        {.size = sizeof inputs[0], .name = "INPUT0", .dtype = MR_DTYPE_INT32, .shape = shape, .rank = 2, .data = numbers, .bytes = sizeof numbers},
-        {.size = sizeof inputs[0], .name = "INPUT1", .dtype = MR_DTYPE_INT32, .shape = shape, .rank = 2, .data = numbers, .bytes = sizeof numbers},
+        {.size = sizeof inputs[0],
+         .name = "INPUT0",
+         .dtype = MR_DTYPE_INT32,
+         .shape = shape,
+         .rank = 2,
+         .data = numbers,
+         .bytes = sizeof numbers},
+        {.size = sizeof inputs[0],
+         .name = "INPUT1",
+         .dtype = MR_DTYPE_INT32,
+         .shape = shape,
+         .rank = 2,
+         .data = numbers,
+         .bytes = sizeof numbers},
     };
-    const struct mr_sdk_request request = {.size = sizeof request, .model = argv[1], .inputs = inputs, .input_count = 2};
+    const struct mr_sdk_request request = {
+        .size = sizeof request, .model = argv[1], .inputs = inputs, .input_count = 2};
     if (mr_sdk_infer(client, &request, &result, &err) < 0) {
         fprintf(stderr, "%s\n", err.msg);
         mr_sdk_free(&client);
