@@ -56,8 +56,8 @@ struct mr_op_desc {
     const struct mr_op_io *outputs; /* names only; the op says the rest */
     uint32_t input_count;
     uint32_t output_count;
-    const char *
-        model_dir; /* <repository>/<workflow>, for files such as labels; read through `read_file` */
+    /* <repository>/<workflow>, for files such as labels; read through `read_file` */
+    const char *model_dir;
     const char *version_dir; /* <repository>/<workflow>/<version> */
 };
 

@@ -10,8 +10,8 @@ struct expr_operand_state {
     const struct mr_tensor *tensor; /* NULL: null */
     struct mr_expr_value value;     /* of what is no tensor */
     uint64_t elements;              /* of the tensor */
-    uint64_t
-        stride; /* of them that belong to a row; all of them if the rows share it, or without rows */
+    /* of them that belong to a row; all of them if the rows share it, or without rows */
+    uint64_t stride;
     bool is_shared;
     uint64_t cursor_element; /* BYTES: an element, and where it begins */
     size_t cursor_byte;

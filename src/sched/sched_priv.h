@@ -82,9 +82,9 @@ struct exec_run {
     struct mr_infer **items;
     uint32_t count;
     int64_t rows;
-    struct mr_arena
-        *arena;    /* the item's own for one item, otherwise scratch that may be reset afterwards */
-    int64_t start; /* time of the call */
+    /* the item's own for one item, otherwise scratch that may be reset afterwards */
+    struct mr_arena *arena;
+    int64_t start;                      /* time of the call */
     void (*done)(struct exec_run *run); /* it was pending, and ended. Thread: any */
     bool is_suspect;                    /* part of an execution that was lost */
     bool is_bound;                      /* by the instance itself */
@@ -93,8 +93,8 @@ struct exec_run {
     struct mr_execution x;
     struct mr_block **gathered; /* [gathered_count] of inputs: of clients, then states */
     uint32_t gathered_count;
-    uint32_t
-        torn; /* MR_ERR_LOST: its process died, MR_ERR_APART: the outputs do not fit together */
+    /* MR_ERR_LOST: its process died, MR_ERR_APART: the outputs do not fit together */
+    uint32_t torn;
     bool is_apart;       /* one request of a batch by itself: no empty rows before it */
     int64_t gathered_ns; /* inputs joined, for backends that make no mark */
 };

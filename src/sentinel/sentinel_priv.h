@@ -145,8 +145,8 @@ struct process_model {
     /** No worker has been ready since then, 0 = one is, or none was yet; under the lock. */
     int64_t none_since_ns;
     bool has_served; /* a worker was ready once */
-    unsigned
-        overflows; /* consecutive sweeps that found memory which workers were not given; the watching thread's */
+    /* consecutive sweeps that found memory which workers were not given; the watching thread's */
+    unsigned overflows;
     bool is_closing;
     _Atomic bool is_unready; /* it has had no ready worker for a while; relaxed */
 };

@@ -14,8 +14,8 @@ struct endpoints_job {
     struct mr_server *server;
     struct mr_call *call;
     mr_str name; /* in the call's arena; "": all */
-    ProtobufCMessage
-        *change; /* NULL: a report; its name and action are not those of `name` and `action` */
+    /* NULL: a report; its name and action are not those of `name` and `action` */
+    ProtobufCMessage *change;
     Millrace__EndpointChangeRequest__Action action;
     struct mr_arena arena;
     struct mr_buf body;

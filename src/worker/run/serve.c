@@ -30,8 +30,8 @@ struct job {
     bool is_used, is_running, is_warm_up; /* under the lock; running: can be cancelled */
     bool has_ended;                       /* a warm-up; under the lock */
     bool is_counted;                      /* as pending; under the lock */
-    pthread_mutex_t
-        answering; /* held while one of several answers is in the room and its client reads */
+    /* held while one of several answers is in the room and its client reads */
+    pthread_mutex_t answering;
     /* From here on zeroed for each slot. */
     struct mr_shm_task task;
     struct mr_execution x;

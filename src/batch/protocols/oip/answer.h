@@ -10,8 +10,8 @@ struct batch_outputs_options {
      *  name: filename, the path of the input, and file_row_number, from 0. */
     const char *const *carried;
     size_t carried_count;
-    const struct mr_schema
-        *columns;               /* all that the table has, for messages; NULL: those of `table` */
+    /* all that the table has, for messages; NULL: those of `table` */
+    const struct mr_schema *columns;
     const char *const *outputs; /* of the model; none: all */
     size_t output_count;
     const char *error; /* a column of this name comes last: why the outputs are null; NULL: none */

@@ -13,8 +13,8 @@ struct batch_bind_options {
     /** Inputs not named here come from the column of the same name. */
     const struct mr_batch_map *maps;
     size_t map_count;
-    const struct mr_schema
-        *columns;        /* all that the table has, for messages; NULL: those of the schema */
+    /* all that the table has, for messages; NULL: those of the schema */
+    const struct mr_schema *columns;
     bool has_null_value; /* otherwise a row with a null cannot be sent */
     double null_value;
 };

@@ -118,8 +118,8 @@ struct mr_exec_outputs {
     struct mr_executor *executor;
     struct mr_exec_output *list; /* [signature->output_count], zeroed at first */
     struct mr_arena *arena;      /* shapes, and outputs of up to 8 KiB */
-    const struct mr_block_provider
-        *provider;     /* of the memory of all outputs; NULL: the arena and the heap */
+    /* of the memory of all outputs; NULL: the arena and the heap */
+    const struct mr_block_provider *provider;
     int64_t row_count; /* required first dimension of each; 0 = any */
 };
 
@@ -191,9 +191,9 @@ struct mr_execution {
     bool is_bound;   /* `instance` itself runs it, although others could */
     uint64_t life;   /* the only one of the instance that may run it; 0 = any */
     void *user;
-    const struct mr_call_chain
-        *chain;    /* of the callers of its request, NULL: a client's; as long as the execution */
-    uint32_t loop; /* which waits for the end, and on which it is best ended; MR_NO_LOOP */
+    /* of the callers of its request, NULL: a client's; as long as the execution */
+    const struct mr_call_chain *chain;
+    uint32_t loop;          /* which waits for the end, and on which it is best ended; MR_NO_LOOP */
     _Atomic(void *) handle; /* the executor's, for its cancel */
     /* ---- private ---- */
     _Atomic uint32_t holders; /* execute, complete, cancels that go on; 0 = it does not run */

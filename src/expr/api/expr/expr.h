@@ -45,12 +45,12 @@ enum mr_expr_form {
 /** What a name is; filled by the caller's `resolve`. */
 struct mr_expr_symbol {
     bool is_tensor; /* MR_EXPR_NAME only */
-    enum mr_expr_type
-        type; /* of a value; not read for tensors, parameters (their default decides) and the other forms */
+    /* of a value; not read for tensors, parameters (their default decides) and the other forms */
+    enum mr_expr_type type;
     int dtype; /* of a tensor: enum mr_dtype */
     int rank;  /* of a tensor; -1: not known */
-    const int64_t
-        *shape;  /* `rank` entries, -1 = not known; read during compilation only; may be NULL */
+    /* `rank` entries, -1 = not known; read during compilation only; may be NULL */
+    const int64_t *shape;
     uint32_t id; /* the caller's; handed back in `struct mr_expr_operand` */
 };
 

@@ -45,9 +45,9 @@ struct mr_op_call {
         *blocks;              /* of inputs; NULL entries: memory that lives as long as `arena` */
     const uint8_t *may_write; /* 1: no one else refers to the input's memory; NULL: none */
     const uint8_t *wanted;    /* of outputs */
-    struct mr_exec_output
-        *outputs;           /* zeroed; filled on success, each with one reference to its block */
-    struct mr_arena *arena; /* shapes, and outputs of up to 8 KiB */
+    /* zeroed; filled on success, each with one reference to its block */
+    struct mr_exec_output *outputs;
+    struct mr_arena *arena;                   /* shapes, and outputs of up to 8 KiB */
     const struct mr_block_provider *provider; /* of outputs, as in mr_exec_outputs; may be NULL */
     /** (may be NULL) True: the run should end early. */
     bool (*is_cancelled)(void *ctx);

@@ -14,8 +14,8 @@ struct mr_sentinel;
 /** A request of a model in a worker: to another model, or to load or unload one. Lives until `drop`. */
 struct mr_worker_call {
     const struct mr_call_args *args;
-    const struct mr_control_args
-        *control;      /* NULL: the request is `args`; otherwise these are NULL */
+    /* NULL: the request is `args`; otherwise these are NULL */
+    const struct mr_control_args *control;
     const char *model; /* that asks */
     bool is_loading;   /* it is just being loaded, and waits for the answer */
     struct mr_block *const

@@ -167,9 +167,9 @@ void mr_shm_set_unwanted(struct mr_shm *p);
 struct mr_shm_worker_state {
     struct mr_shm_slot *slot; /* that it runs; NULL = none */
     uint32_t running;         /* number of those that it runs */
-    uint32_t
-        pending;  /* number of these that its executing thread has left to end later, untrusted */
-    int64_t rows; /* of the slot */
+    /* number of these that its executing thread has left to end later, untrusted */
+    uint32_t pending;
+    int64_t rows;      /* of the slot */
     int64_t since_ns;  /* time of the first sweep that saw it */
     uint64_t progress; /* its counter */
     uint32_t thread;   /* the id of its executing thread as it reports it, untrusted; 0 = none */

@@ -15,8 +15,8 @@ struct mr_ramp {
     double to;        /* the weight that it ends with; the sum of all weights stays what it is */
     double step;      /* above 0 */
     int64_t every_ns; /* time between steps; at the end, the time over which the guard judges */
-    uint64_t
-        min_samples; /* requests of each variant that the guard uses, before it judges; at least 1 */
+    /* requests of each variant that the guard uses, before it judges; at least 1 */
+    uint64_t min_samples;
     enum mr_ramp_breach on_breach;
     bool has_guard;
     struct mr_guard guard;
@@ -66,8 +66,8 @@ struct mr_rollout {
     const struct mr_ramp *ramp; /* NULL: none */
     enum mr_ramp_state state;
     int64_t step_start_ns;
-    struct mr_variant_sums
-        *window_base;                 /* [count] at the beginning of the window; NULL: no guard */
+    /* [count] at the beginning of the window; NULL: no guard */
+    struct mr_variant_sums *window_base;
     struct mr_rollout_event *history; /* [MR_ROLLOUT_HISTORY], a ring */
     uint64_t event_count;             /* ever; event n is history[n % MR_ROLLOUT_HISTORY] */
 };
