@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Everything at once for as long as one likes: every endpoint of REST and gRPC, errors, bad input, clients that vanish,
 streams, loads and unloads, and each second a new version of a large model. Every answer is checked, and what the server
-holds is sampled twice a second. Afterwards worker processes of two backends are killed every 20 ms while they are asked, and one
-worker is replaced again and again.
+holds is sampled twice a second. Afterwards worker processes of two backends are killed every 20 ms while they are asked, one
+worker is replaced again and again, and for a sixth of the time those of models of all kinds are killed, stopped and poisoned.
 
   make soak     (SOAK_SECONDS=3600, KIND=release or asan), or build/venv/bin/python tests/soak/soak.py [--seconds N] [--clients N]
 
@@ -24,6 +24,7 @@ from pathlib import Path
 TOP = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(TOP / "tests/integration"), str(TOP / "tests/soak")]
 import actors  # noqa: E402
+import workers  # noqa: E402
 from lib import chaos, wait  # noqa: E402
 from lib.held import cpu_seconds, descriptors, in_flight, resident, threads  # noqa: E402
 from lib.metrics import value  # noqa: E402
@@ -196,6 +197,8 @@ def main():
         lines, failures = soak(Path(folder), a.seconds, a.clients)
         is_long = a.seconds >= JUDGED_FROM
         more = soak_workers(Path(folder) / "workers", KILLS[not is_long], RESTARTS[not is_long])
+        lines, failures = [*lines, *more[0]], [*failures, *more[1]]
+        more = workers.soak(Path(folder) / "chaos", max(5, a.seconds / 6))
         lines, failures = [*lines, *more[0]], [*failures, *more[1]]
     print(*lines, *(f"failed: {f}" for f in failures), sep="\n")
     print("soak:", "failed" if failures else "passed")
