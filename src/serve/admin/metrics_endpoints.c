@@ -1,9 +1,9 @@
 /* GET /metrics, what is an endpoint's: counters of its variants and of its shadow. Families are texts of their own, as in
  * metrics_models.c. */
+#include "engine/shadow.h"
 #include "metrics.h"
 #include "rest_endpoints.h"
 #include "serve/endpoints/control.h"
-#include "serve/endpoints/shadow.h"
 
 enum family { F_REQUESTS, F_ERRORS, F_SHARE, F_SECONDS, F_CHANGES, F_SHADOW, F_COUNT };
 
@@ -76,7 +76,7 @@ static void see_variant(struct texts *t, const struct endpoint *e, size_t i, dou
 
 static void see_shadow(struct texts *t, const struct endpoint *e)
 {
-    const struct shadow_stats s = shadow_stats(e->shadow);
+    const struct mr_shadow_stats s = mr_shadow_stats(e->shadow);
     const mr_str tag = e->config->shadow->tag;
 
     put_u64(put(t, F_SHADOW, "", e, tag, ",outcome=\"dropped\""), s.dropped);

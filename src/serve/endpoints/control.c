@@ -3,8 +3,8 @@
 
 #include <math.h>
 
+#include "engine/shadow.h"
 #include "exec/exec.h"
-#include "shadow.h"
 
 typedef Millrace__EndpointStatus status_message;
 typedef Millrace__EndpointStatus__Variant variant_message;
@@ -122,7 +122,7 @@ static bool add_shadow(const struct endpoint *e, struct mr_arena *a, status_mess
     if (!to->shadow) {
         return false;
     }
-    const struct shadow_stats s = shadow_stats(e->shadow);
+    const struct mr_shadow_stats s = mr_shadow_stats(e->shadow);
     millrace__endpoint_status__shadow__init(to->shadow);
     to->shadow->tag = text_of(a, c->tag);
     to->shadow->model = text_of(a, c->target.model);

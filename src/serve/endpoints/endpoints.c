@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "shadow.h"
+#include "engine/shadow.h"
 
 #define TICK_NS (MR_NS_PER_S / 2)
 
@@ -138,7 +138,7 @@ static struct endpoint *endpoint_new(struct endpoints *es, struct endpoint_file 
     file->refs++;
     e->cells = mr_alloc_array(es->loop_count, sizeof *e->cells);
     if (c->shadow) {
-        e->shadow = shadow_new(es->engine, c->shadow);
+        e->shadow = mr_shadow_new(es->engine, c->shadow);
     }
     for (size_t i = 0; i < c->variant_count; i++) {
         weights[i] = c->variants[i].weight;
@@ -156,7 +156,7 @@ static void endpoint_free(struct endpoints *es, struct endpoint *e)
         mr_free(atomic_load_explicit(&e->cells[i], memory_order_relaxed));
     }
     mr_free(e->cells);
-    shadow_free(&e->shadow);
+    mr_shadow_free(&e->shadow);
     mr_rollout_fini(&e->rollout);
     file_unref(&e->file);
     mr_free(e);
@@ -171,7 +171,7 @@ static bool endpoint_is_idle(const struct endpoints *es, const struct endpoint *
         struct endpoint_cell *c = atomic_load_explicit(&e->cells[i], memory_order_acquire);
         open += c ? atomic_load_explicit(&c->open, memory_order_acquire) : 0;
     }
-    return open == 0 && (!e->shadow || shadow_is_idle(e->shadow));
+    return open == 0 && (!e->shadow || mr_shadow_is_idle(e->shadow));
 }
 
 void endpoint_sums(const struct endpoints *es, const struct endpoint *e,
@@ -432,7 +432,7 @@ void endpoints_stop(struct endpoints *es)
     SLIST_FOREACH(e, &es->all, link)
     {
         if (e->shadow) {
-            shadow_stop(e->shadow);
+            mr_shadow_stop(e->shadow);
         }
     }
 }
@@ -451,7 +451,7 @@ void endpoints_free(struct endpoints **endpoints)
     table_free(&t);
     while ((e = SLIST_FIRST(&es->all)) != NULL) {
         SLIST_REMOVE_HEAD(&es->all, link);
-        if (e->shadow && !shadow_is_idle(e->shadow)) {
+        if (e->shadow && !mr_shadow_is_idle(e->shadow)) {
             continue; /* cut off: its model still runs, and the process is about to end */
         }
         endpoint_free(es, e);

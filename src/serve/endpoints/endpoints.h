@@ -13,7 +13,7 @@
 #include "engine/engine.h"
 #include "variant/config.h"
 
-struct shadow;
+struct mr_shadow;
 
 /* What one loop counts of an endpoint. Written by its loop only. */
 struct endpoint_cell {
@@ -33,7 +33,7 @@ struct endpoint {
     const struct mr_endpoint_config *config; /* in `file` */
     struct endpoint_file *file;
     struct mr_variant_table weights;
-    struct shadow *shadow;                  /* NULL: none */
+    struct mr_shadow *shadow;               /* NULL: none */
     _Atomic(struct endpoint_cell *) *cells; /* [loop_count], made by their loops */
     struct mr_rollout rollout;              /* guarded by endpoints.mutex */
     bool is_listed;                         /* in the present table */

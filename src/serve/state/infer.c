@@ -482,25 +482,25 @@ static void count_refused(struct serve_infer *si)
 
 static void run_shadow(struct mr_mail *mail)
 {
-    struct shadow_job *job = shadow_of_mail(mail);
+    struct mr_shadow_job *job = mr_shadow_of_mail(mail);
 
-    shadow_run(&job);
+    mr_shadow_run(&job);
 }
 
 /* Its answer leaves before the loop comes to the mail. */
 static void shadow_request(struct serve_infer *si)
 {
     const struct mr_infer *r = &si->infer;
-    struct shadow_job *job;
+    struct mr_shadow_job *job;
 
     if (r->status != MR_OK || !si->is_pinned || !r->outputs || si->message_kind ||
         mr_version_is_streaming(r->version)) {
         return;
     }
-    job = shadow_take(si->route.endpoint->shadow, r);
+    job = mr_shadow_take(si->route.endpoint->shadow, r);
     if (job) {
-        shadow_mail(job)->run = run_shadow;
-        mr_loop_post(si->loop->loop, shadow_mail(job));
+        mr_shadow_mail(job)->run = run_shadow;
+        mr_loop_post(si->loop->loop, mr_shadow_mail(job));
     }
 }
 

@@ -2,10 +2,10 @@
 #ifndef MR_SERVE_STATE_INFER_H
 #define MR_SERVE_STATE_INFER_H
 
+#include "engine/shadow.h"
 #include "engine/wire.h"
 #include "loops.h"
 #include "serve/endpoints/route.h"
-#include "serve/endpoints/shadow.h"
 
 /* One inference of a client, on either protocol. Lives in its call's arena, or in a stream item. */
 struct serve_infer {

@@ -1,7 +1,7 @@
 /* Requests that run twice. A job is made on the request's loop, waits in the shadow's queue, and runs as a request without a
  * loop: its end, and the comparison, are on the thread of the shadow's model. The mutex guards queue and counters; only
  * requests that were chosen to be copied take it. */
-#include "shadow.h"
+#include "engine/shadow.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -19,10 +19,10 @@ struct column {
     struct mr_block *block;
 };
 
-struct shadow_job {
+struct mr_shadow_job {
     struct mr_mail mail;
-    STAILQ_ENTRY(shadow_job) link;
-    struct shadow *shadow;
+    STAILQ_ENTRY(mr_shadow_job) link;
+    struct mr_shadow *shadow;
     struct mr_arena arena;
     struct mr_infer infer;
     struct mr_infer_args args;
@@ -30,21 +30,21 @@ struct shadow_job {
     size_t output_count;
 };
 
-struct shadow {
+struct mr_shadow {
     struct mr_engine *engine;
     const struct mr_shadow_config *config;
     pthread_mutex_t mutex; /* guards what follows */
-    STAILQ_HEAD(, shadow_job) queue;
+    STAILQ_HEAD(, mr_shadow_job) queue;
     uint32_t waiting; /* in the queue, and those that are on their way to it */
     bool is_running;
     bool is_starting; /* a thread starts jobs */
     bool is_stopping;
-    struct shadow_stats stats;
+    struct mr_shadow_stats stats;
 };
 
-struct shadow *shadow_new(struct mr_engine *engine, const struct mr_shadow_config *config)
+struct mr_shadow *mr_shadow_new(struct mr_engine *engine, const struct mr_shadow_config *config)
 {
-    struct shadow *s = MR_NEW(struct shadow);
+    struct mr_shadow *s = MR_NEW(struct mr_shadow);
 
     s->engine = engine;
     s->config = config;
@@ -53,7 +53,7 @@ struct shadow *shadow_new(struct mr_engine *engine, const struct mr_shadow_confi
     return s;
 }
 
-bool shadow_is_idle(struct shadow *s)
+bool mr_shadow_is_idle(struct mr_shadow *s)
 {
     pthread_mutex_lock(&s->mutex);
     const bool is_idle = s->waiting == 0 && !s->is_running && !s->is_starting;
@@ -61,7 +61,7 @@ bool shadow_is_idle(struct shadow *s)
     return is_idle;
 }
 
-void shadow_free(struct shadow **s)
+void mr_shadow_free(struct mr_shadow **s)
 {
     if (*s) {
         pthread_mutex_destroy(&(*s)->mutex);
@@ -69,17 +69,17 @@ void shadow_free(struct shadow **s)
     mr_freep(s);
 }
 
-struct shadow_stats shadow_stats(struct shadow *s)
+struct mr_shadow_stats mr_shadow_stats(struct mr_shadow *s)
 {
     pthread_mutex_lock(&s->mutex);
-    const struct shadow_stats stats = s->stats;
+    const struct mr_shadow_stats stats = s->stats;
     pthread_mutex_unlock(&s->mutex);
     return stats;
 }
 
 /* ---- jobs ---- */
 
-static void job_free(struct shadow_job *j)
+static void job_free(struct mr_shadow_job *j)
 {
     for (size_t i = 0; i < j->output_count; i++) {
         mr_block_unref(&j->outputs[i].block);
@@ -89,7 +89,7 @@ static void job_free(struct shadow_job *j)
 }
 
 /* A shape and a name in memory of the job. */
-static bool copy_column(struct shadow_job *j, mr_str name, const struct mr_tensor *t,
+static bool copy_column(struct mr_shadow_job *j, mr_str name, const struct mr_tensor *t,
                         struct column *out)
 {
     int64_t *shape = MR_ARENA_ARRAY(&j->arena, int64_t, t->rank > 0 ? (size_t)t->rank : 1u);
@@ -108,7 +108,7 @@ static uint64_t padded(uint64_t bytes)
     return (bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-static bool copy_inputs(struct shadow_job *j, const struct mr_infer *r)
+static bool copy_inputs(struct mr_shadow_job *j, const struct mr_infer *r)
 {
     const struct mr_version *v = r->version;
     struct column *list = MR_ARENA_ARRAY(&j->arena, struct column, v->input_count + 1u);
@@ -144,7 +144,7 @@ static bool copy_inputs(struct shadow_job *j, const struct mr_infer *r)
 }
 
 /* Small outputs lie in the request's arena, others in blocks. */
-static bool keep_output(struct shadow_job *j, const struct mr_exec_output *o, struct column *out)
+static bool keep_output(struct mr_shadow_job *j, const struct mr_exec_output *o, struct column *out)
 {
     if (o->block) {
         out->block = mr_block_ref(o->block);
@@ -158,7 +158,7 @@ static bool keep_output(struct shadow_job *j, const struct mr_exec_output *o, st
     return copy != NULL;
 }
 
-static bool keep_outputs(struct shadow_job *j, const struct mr_infer *r)
+static bool keep_outputs(struct mr_shadow_job *j, const struct mr_infer *r)
 {
     const struct mr_version *v = r->version;
 
@@ -177,7 +177,7 @@ static bool keep_outputs(struct shadow_job *j, const struct mr_infer *r)
     return j->outputs != NULL;
 }
 
-static bool copy_parameters(struct shadow_job *j, const struct mr_infer *r)
+static bool copy_parameters(struct mr_shadow_job *j, const struct mr_infer *r)
 {
     struct mr_setting *list = MR_ARENA_ARRAY(&j->arena, struct mr_setting, r->parameter_count + 1u);
 
@@ -193,9 +193,9 @@ static bool copy_parameters(struct shadow_job *j, const struct mr_infer *r)
     return list != NULL;
 }
 
-static struct shadow_job *job_new(struct shadow *s, const struct mr_infer *r)
+static struct mr_shadow_job *job_new(struct mr_shadow *s, const struct mr_infer *r)
 {
-    struct shadow_job *j = MR_NEW(struct shadow_job);
+    struct mr_shadow_job *j = MR_NEW(struct mr_shadow_job);
 
     j->shadow = s;
     mr_arena_init(&j->arena, 4096, JOB_ARENA_MAX);
@@ -209,9 +209,9 @@ static struct shadow_job *job_new(struct shadow *s, const struct mr_infer *r)
     return NULL;
 }
 
-struct shadow_job *shadow_take(struct shadow *s, const struct mr_infer *r)
+struct mr_shadow_job *mr_shadow_take(struct mr_shadow *s, const struct mr_infer *r)
 {
-    struct shadow_job *j = NULL;
+    struct mr_shadow_job *j = NULL;
 
     pthread_mutex_lock(&s->mutex);
     const bool has_room = s->waiting < s->config->max_queue && !s->is_stopping;
@@ -231,14 +231,14 @@ struct shadow_job *shadow_take(struct shadow *s, const struct mr_infer *r)
     return j;
 }
 
-struct mr_mail *shadow_mail(struct shadow_job *job)
+struct mr_mail *mr_shadow_mail(struct mr_shadow_job *job)
 {
     return &job->mail;
 }
 
-struct shadow_job *shadow_of_mail(struct mr_mail *mail)
+struct mr_shadow_job *mr_shadow_of_mail(struct mr_mail *mail)
 {
-    return MR_CONTAINER_OF(mail, struct shadow_job, mail);
+    return MR_CONTAINER_OF(mail, struct mr_shadow_job, mail);
 }
 
 /* ---- comparison ---- */
@@ -270,8 +270,8 @@ static bool is_near(double a, double b, double tolerance)
     return fabs(a - b) <= tolerance * fmax(1, fabs(b));
 }
 
-bool shadow_outputs_agree(const struct mr_shadow_config *config, const struct mr_tensor *a,
-                          const struct mr_tensor *b)
+bool mr_shadow_outputs_agree(const struct mr_shadow_config *config, const struct mr_tensor *a,
+                             const struct mr_tensor *b)
 {
     if (a->dtype != b->dtype || a->rank != b->rank || a->bytes != b->bytes) {
         return false;
@@ -306,11 +306,11 @@ static const struct mr_tensor *output_of(const struct mr_infer *r, mr_str name)
     return NULL;
 }
 
-static bool agrees(const struct shadow_job *j)
+static bool agrees(const struct mr_shadow_job *j)
 {
     for (size_t i = 0; i < j->output_count; i++) {
         const struct mr_tensor *t = output_of(&j->infer, j->outputs[i].name);
-        if (!t || !shadow_outputs_agree(j->shadow->config, &j->outputs[i].tensor, t)) {
+        if (!t || !mr_shadow_outputs_agree(j->shadow->config, &j->outputs[i].tensor, t)) {
             return false;
         }
     }
@@ -319,11 +319,11 @@ static bool agrees(const struct shadow_job *j)
 
 /* ---- running ---- */
 
-static void start_waiting(struct shadow *s);
+static void start_waiting(struct mr_shadow *s);
 
-static void finish(struct shadow_job *j)
+static void finish(struct mr_shadow_job *j)
 {
-    struct shadow *s = j->shadow;
+    struct mr_shadow *s = j->shadow;
     const bool is_ok = j->infer.status == MR_OK;
     const bool is_compared = is_ok && s->config->compare != MR_COMPARE_NONE;
     const bool is_different = is_compared && !agrees(j);
@@ -348,7 +348,7 @@ static void on_done(struct mr_infer *r)
 }
 
 /* The engine may call on_done before it returns. */
-static void start(struct shadow_job *j)
+static void start(struct mr_shadow_job *j)
 {
     struct mr_infer *r = &j->infer;
 
@@ -366,7 +366,7 @@ static void start(struct shadow_job *j)
 
 /* The mutex is held, and released at the end: s may be gone then. One thread at a time starts jobs, so that one that ends at
  * once comes back to that thread's loop instead of starting the next itself. */
-static void start_waiting(struct shadow *s)
+static void start_waiting(struct mr_shadow *s)
 {
     if (s->is_starting) {
         pthread_mutex_unlock(&s->mutex);
@@ -374,7 +374,7 @@ static void start_waiting(struct shadow *s)
     }
     s->is_starting = true;
     while (!s->is_running && !STAILQ_EMPTY(&s->queue)) {
-        struct shadow_job *j = STAILQ_FIRST(&s->queue);
+        struct mr_shadow_job *j = STAILQ_FIRST(&s->queue);
         STAILQ_REMOVE_HEAD(&s->queue, link);
         s->waiting--;
         s->is_running = true;
@@ -386,10 +386,10 @@ static void start_waiting(struct shadow *s)
     pthread_mutex_unlock(&s->mutex);
 }
 
-void shadow_run(struct shadow_job **job)
+void mr_shadow_run(struct mr_shadow_job **job)
 {
-    struct shadow_job *j = *job;
-    struct shadow *s = j->shadow;
+    struct mr_shadow_job *j = *job;
+    struct mr_shadow *s = j->shadow;
 
     *job = NULL;
     pthread_mutex_lock(&s->mutex);
@@ -404,9 +404,9 @@ void shadow_run(struct shadow_job **job)
     start_waiting(s);
 }
 
-void shadow_stop(struct shadow *s)
+void mr_shadow_stop(struct mr_shadow *s)
 {
-    struct shadow_job *j;
+    struct mr_shadow_job *j;
 
     pthread_mutex_lock(&s->mutex);
     s->is_stopping = true;

@@ -1,5 +1,5 @@
 /* Outputs of a shadow beside those of the variant that answered. */
-#include "serve/endpoints/shadow.h"
+#include "engine/shadow.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -21,7 +21,7 @@ static bool agree(enum mr_compare_kind kind, double tolerance, const struct mr_t
 {
     const struct mr_shadow_config c = {.compare = kind, .tolerance = tolerance};
 
-    return shadow_outputs_agree(&c, a, b);
+    return mr_shadow_outputs_agree(&c, a, b);
 }
 
 static void equal_is_of_bytes(void **state)
