@@ -58,6 +58,7 @@ int mr_engine_new(struct mr_engine **out, const struct mr_engine_options *option
     LIST_INIT(&e->waits);
     e->caller = engine_caller(e);
     e->options.models.worker_caller = &e->caller;
+    e->options.models.maker.ctx = e;
     int rc = mr_ops_open(options->op_dirs, options->op_dir_count, &e->ops, err);
     if (rc == MR_OK) {
         rc = mr_models_new(&e->models, &e->options.models, &hooks, err);

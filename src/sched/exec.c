@@ -235,6 +235,7 @@ static int prepare(struct exec_run *run, struct mr_err *err)
     /* Warm-up has no reply loop. MR_EPOCH_SLOT_NONE is no loop's number either. */
     run->x.chain = chain_of(run);
     run->x.loop = run->items[0]->reply_loop ? run->items[0]->reply_loop->epoch_slot : MR_NO_LOOP;
+    run->x.infers = run->items;
     run->x.user = run;
 out:
     return rc;

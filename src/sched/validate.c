@@ -213,6 +213,7 @@ static int validate_input(struct mr_infer *r, const struct mr_infer_args *q, siz
     const struct mr_version *v = r->version;
     const struct mr_tensor *t = mr_infer_input_tensor(q, n);
     mr_str name = mr_infer_input_name(q, n);
+    struct mr_tensor fit;
     int i = find_io(v->inputs, v->input_count, name), rc = MR_OK;
 
     if (i < 0) {
@@ -225,6 +226,12 @@ static int validate_input(struct mr_infer *r, const struct mr_infer_args *q, siz
                        "inference input '%.*s' data-type is '%s', but model '%.*s' expects '%s'",
                        MR_STR_ARG(name), mr_dtype_name(t->dtype), MR_STR_ARG(v->model_name),
                        mr_dtype_name(io->dtype));
+    }
+    if (q->fits_batch) {
+        fit = *t;
+        t = &fit;
+        MR_TRY(mr_tensor_fit(&fit, io->rank + (v->max_batch_size > 0), v->max_batch_size > 0,
+                             r->arena, err));
     }
     if (v->max_batch_size > 0) {
         MR_TRY(check_rows(r, io, t, n == 0, err));

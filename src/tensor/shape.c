@@ -88,3 +88,22 @@ char *mr_shape_text(const int64_t *shape, int rank, char *buf, size_t buf_size)
     }
     return buf;
 }
+
+int mr_tensor_fit(struct mr_tensor *t, int32_t rank, bool is_batching, struct mr_arena *arena,
+                  struct mr_err *err)
+{
+    if (is_batching && t->rank == rank - 1) {
+        int64_t *shape = MR_ARENA_ARRAY(arena, int64_t, (size_t)rank);
+        if (!shape) {
+            return MR_FAIL(err, MR_E_EXHAUSTED, "the request's arena is full");
+        }
+        shape[0] = 1;
+        memcpy(shape + 1, t->shape, (size_t)t->rank * sizeof *shape);
+        t->shape = shape;
+        t->rank = rank;
+    } else if (!is_batching && t->rank == rank + 1 && t->shape[0] == 1) {
+        t->shape++;
+        t->rank--;
+    }
+    return MR_OK;
+}

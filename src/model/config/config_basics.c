@@ -167,7 +167,7 @@ static int backend_from_folder(Inference__ModelConfig *c, const char *version_di
 
 bool mr_config_says_backend(const Inference__ModelConfig *c)
 {
-    return c->backend[0] || c->platform[0] || c->default_model_filename[0];
+    return c->backend[0] || c->platform[0] || c->default_model_filename[0] || mr_config_is_graph(c);
 }
 
 bool mr_config_has_messages(const Inference__ModelConfig *c)
@@ -272,13 +272,8 @@ int mr_config_basics(Inference__ModelConfig *c, mr_str model_name, const char *v
     if (rc < 0) {
         return rc;
     }
-    if (strcmp(c->platform, "ensemble") == 0 ||
-        c->scheduling_choice_case ==
-            INFERENCE__MODEL_CONFIG__SCHEDULING_CHOICE_ENSEMBLE_SCHEDULING) {
-        return MR_FAIL(err, MR_E_UNSUPPORTED,
-                       "model '%.128s' is an ensemble ('ensemble_scheduling'), a feature that this "
-                       "server does not have",
-                       c->name);
+    if (mr_config_is_graph(c)) {
+        return mr_config_graph_basics(c, err);
     }
     rc = backend_settle(c, version_dir, err);
     if (rc < 0) {

@@ -432,6 +432,7 @@ int mr_config_check(const Inference__ModelConfig *c, bool is_complete,
     int rc;
 
     MR_TRY(batching_check(&k));
+    MR_TRY(mr_config_graph_check(c, err));
     MR_TRY(groups_check(&k));
     MR_TRY(mr_config_check_sequence(c, is_complete, err));
     MR_TRY(versions_check(&k));

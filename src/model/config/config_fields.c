@@ -60,8 +60,10 @@ static const struct mr_config_field fields[] = {
     {"sequence_batching.state.use_growable_memory", MR_CONFIG_NO_EFFECT,
      "it is for memory of GPUs"},
     {"sequence_batching.iterative_sequence", MR_CONFIG_REFUSED, "iterative sequences"},
-    {"ensemble_scheduling", MR_CONFIG_REFUSED, "ensembles"},
-    {"workflow_scheduling", MR_CONFIG_REFUSED, "workflows"},
+    {"ensemble_scheduling", MR_CONFIG_HONOURED, "the steps of an ensemble"},
+    {"ensemble_scheduling.step.model_namespace", MR_CONFIG_NO_EFFECT,
+     "all models of a server have one name space"},
+    {"workflow_scheduling", MR_CONFIG_HONOURED, "the nodes of a workflow"},
 
     {"optimization.graph", MR_CONFIG_HONOURED, "handed to the backend"},
     {"optimization.priority", MR_CONFIG_NO_EFFECT, "it is a priority of GPU streams"},

@@ -94,6 +94,9 @@ static void optimization(Inference__ModelConfig *c)
 int mr_config_normalize(Inference__ModelConfig *c, struct mr_err *err)
 {
     version_policy(c);
+    if (mr_config_is_graph(c)) {
+        return MR_OK; /* it has no instances of its own */
+    }
     batching(c);
     mr_config_normalize_sequence(c);
     optimization(c);

@@ -60,6 +60,11 @@ int mr_config_join_sequence(const Inference__ModelConfig *c, const struct mr_sig
 /** Whether an input or output of the model is one that sequence_batching adds. */
 bool mr_config_is_sequence_io(const Inference__ModelConfig *c, const char *name, bool is_input);
 
+/** Ensembles and workflows (config_graph.c). Platform of one; it has no backend. */
+int mr_config_graph_basics(Inference__ModelConfig *c, struct mr_err *err);
+/** What must hold of the graph whatever the models in it are. MR_OK for other models. Before mr_config_normalize. */
+int mr_config_graph_check(const Inference__ModelConfig *c, struct mr_err *err);
+
 static inline bool mr_config_has_dynamic_batching(const Inference__ModelConfig *c)
 {
     return c->scheduling_choice_case == INFERENCE__MODEL_CONFIG__SCHEDULING_CHOICE_DYNAMIC_BATCHING;

@@ -152,7 +152,11 @@ static void job_cancel(struct mr_models *m, struct mr_job *job)
         queue_push(m, &m->quick, answer);
     }
     if (job == job->model->current && !job->is_running) {
-        queue_remove(&m->loads, job);
+        if (job->is_deferred) {
+            mr_members_take(m, job);
+        } else {
+            queue_remove(&m->loads, job);
+        }
         queue_push(m, &m->quick, job); /* no need to wait for a place */
     }
     pthread_cond_broadcast(&m->idle); /* it may be waiting */
@@ -283,6 +287,17 @@ static void model_next(struct mr_models *m, struct mr_model *model)
     mr_model_forget_if_empty(m, model);
 }
 
+static int unload_run(struct mr_models *m, struct mr_job *job, struct mr_err *err)
+{
+    int rc;
+
+    MR_TRY(mr_members_check_unload(m, job->model, err));
+    MR_TRY(mr_unload_run(m, job->model, err));
+    mr_members_unload(m, job);
+out:
+    return rc;
+}
+
 static int job_run(struct mr_models *m, struct mr_job *job, struct mr_err *err)
 {
     if (job->kind == MR_JOB_ANSWER) {
@@ -300,7 +315,7 @@ static int job_run(struct mr_models *m, struct mr_job *job, struct mr_err *err)
         return MR_FAIL(err, MR_E_UNAVAILABLE, STOP_TEXT);
     }
     if (job->kind == MR_JOB_UNLOAD) {
-        return mr_unload_run(m, job->model, err);
+        return unload_run(m, job, err);
     }
     return mr_load_run(m, job, err);
 }
@@ -430,6 +445,9 @@ static int job_do(struct mr_models *m, struct mr_job *job)
     int rc = job_run(m, job, &err);
 
     mr_changes_report(m);
+    if (rc == MR_PENDING) {
+        return rc;
+    }
     pthread_mutex_lock(&m->lock);
     mr_models_done_fn *done = job->done; /* a cancelled job has none any more */
     job->done = NULL;
@@ -441,10 +459,33 @@ static int job_do(struct mr_models *m, struct mr_job *job)
 }
 
 /* Lock held. */
+static void deferred_queue(struct mr_models *m)
+{
+    struct mr_job *job;
+
+    while ((job = mr_members_next(m))) {
+        queue_push(m, is_cancelled(job) ? &m->quick : &m->loads, job);
+    }
+}
+
+void mr_jobs_submitting(struct mr_models *m, bool is_on)
+{
+    pthread_mutex_lock(&m->lock);
+    m->is_submitting = is_on;
+    deferred_queue(m);
+    pthread_mutex_unlock(&m->lock);
+}
+
+/* Lock held. */
 static void job_end(struct mr_models *m, struct mr_job *job, int rc)
 {
     struct mr_model *model = job->model;
 
+    if (rc == MR_PENDING) {
+        mr_members_defer(m, job);
+        deferred_queue(m);
+        return;
+    }
     if (rc >= 0 || !model || !mr_retry_keep(m, job)) {
         job_free(job);
     }
@@ -452,6 +493,7 @@ static void job_end(struct mr_models *m, struct mr_job *job, int rc)
         model_next(m, model);
     }
     m->jobs_open--;
+    deferred_queue(m);
     pthread_cond_broadcast(&m->idle);
 }
 
@@ -667,7 +709,7 @@ void mr_models_unload(struct mr_models *m, mr_str name, bool dependents, mr_mode
 {
     struct mr_job *job = mr_job_new(MR_JOB_UNLOAD, done, ctx);
 
-    (void)dependents; /* no model uses another one yet */
+    job->dependents = dependents;
     job->answer = mr_control_check(m, CONTROL_REFUSED, NULL,
                                    &job->err); /* any name: of an unknown one nothing is loaded */
     if (job->answer < 0) {

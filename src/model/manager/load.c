@@ -842,6 +842,10 @@ static int load_steps(struct mr_load *l)
     if (rc == MR_OK) {
         rc = config_load(l);
     }
+    const bool is_graph = rc == MR_OK && mr_config_is_graph(l->config);
+    if (rc == MR_OK && (is_graph || l->model->members.len > 0) && mr_members_wait(l)) {
+        return MR_PENDING;
+    }
     if (rc == MR_OK) {
         rc = labels_read(l);
     }

@@ -128,6 +128,9 @@ struct mr_model {
     bool is_desired;     /* its load was requested, and no unload since */
     bool is_in_folder;   /* had a folder at the last scan */
     bool counts_unready; /* is in mr_models.unready */
+    /* Of a graph: the models that it asks, by the configuration that was read last. */
+    MR_VEC(char *) members;
+    bool is_unload_due; /* a client has unloaded it, and a graph that serves asks it */
 };
 
 /** A version with what only this module needs of it. */
@@ -210,6 +213,10 @@ struct mr_models {
     uint64_t jobs_made;
     int64_t trim_ns; /* when to return free pages of the heap; INT64_MAX: no job since */
     bool is_started;
+    bool is_submitting;      /* the loads of the start are being queued */
+    struct mr_job *deferred; /* loads of graphs that wait for others; see members.c */
+    size_t deferred_count;
+    size_t graph_count;  /* models with members */
     size_t jobs_open;    /* queued, waiting or running */
     pthread_cond_t idle; /* jobs_open or draining went down */
     bool quit;
@@ -350,7 +357,11 @@ struct mr_job {
     uint32_t tries;              /* failures before */
     int64_t due_ns;              /* of a retry */
     bool is_rollback;
-    int64_t back_to; /* a rollback's version, 0 = the one before */
+    bool dependents;    /* MR_JOB_UNLOAD: with the models that only it asks */
+    bool is_deferred;   /* waits for loads of others; guarded by lock */
+    bool has_asked;     /* for its members to be loaded */
+    bool waits_no_more; /* whatever its members do */
+    int64_t back_to;    /* a rollback's version, 0 = the one before */
     int answer;
     struct mr_err err;
     mr_models_done_fn *done;
@@ -358,6 +369,8 @@ struct mr_job {
 };
 
 int mr_jobs_start(struct mr_models *m, struct mr_err *err);
+/** Whether the loads of the start are being queued: those of graphs wait until all are. Thread: boot. */
+void mr_jobs_submitting(struct mr_models *m, bool is_on);
 /** Threads end when the queue is empty. */
 void mr_jobs_join(struct mr_models *m);
 struct mr_job *mr_job_new(enum mr_job_kind kind, mr_models_done_fn *done, void *ctx);
@@ -399,6 +412,30 @@ bool mr_retry_keep(struct mr_models *m, struct mr_job *job);
 struct mr_job *mr_retry_due(struct mr_models *m, int64_t *out_next_ns);
 /** Takes the retry of a model that is loaded or unloaded again. NULL: it has none. */
 struct mr_job *mr_retry_drop(struct mr_models *m, struct mr_model *model);
+
+/** A retry of this model is due now. */
+void mr_retry_now(struct mr_models *m, struct mr_model *model);
+
+/* ---- members.c ---- */
+struct mr_load;
+/** Notes the models that a graph asks, and asks for those to be loaded where the mode wants that. True: its load has to wait
+ *  for others, and ends with MR_PENDING. Thread: loader. */
+bool mr_members_wait(struct mr_load *l);
+/** Lock held: keeps a load that waits. */
+void mr_members_defer(struct mr_models *m, struct mr_job *job);
+/** Lock held: takes it out. */
+void mr_members_take(struct mr_models *m, struct mr_job *job);
+/** Lock held: takes one out that waits no longer; NULL: there is none. */
+struct mr_job *mr_members_next(struct mr_models *m);
+/** Lock held: a model is ready, and failed loads of graphs that ask it are worth another try. */
+void mr_members_hasten(struct mr_models *m, const struct mr_model *ready);
+/** Lock held. */
+void mr_members_clear(struct mr_model *model);
+/** Errors: MR_E_INTERNAL, a graph that serves asks the model. Thread: loader. */
+int mr_members_check_unload(struct mr_models *m, struct mr_model *model, struct mr_err *err);
+/** A graph was unloaded: unloads what it asked and no other graph asks, if that was wanted. Takes job->done if so. Thread:
+ *  loader. */
+void mr_members_unload(struct mr_models *m, struct mr_job *job);
 
 /* ---- load.c and publish.c (Thread: loader) ---- */
 /** Fingerprint of a model's folder in all repositories, never 0. Thread: any; blocks. */

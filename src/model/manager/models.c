@@ -456,7 +456,12 @@ int mr_models_start(struct mr_models *m, size_t *out_failed, struct mr_err *err)
     MR_TRY(mr_names_refresh(m, 0, err));
     MR_TRY(mr_reaper_start(m, err));
     MR_TRY(mr_jobs_start(m, err));
-    MR_TRY(first_loads_submit(m, &first, err));
+    mr_jobs_submitting(m, true);
+    rc = first_loads_submit(m, &first, err);
+    mr_jobs_submitting(m, false);
+    if (rc < 0) {
+        goto out;
+    }
     mr_jobs_wait(m, INT64_MAX);
     pthread_mutex_lock(&m->lock);
     m->is_started = true;
@@ -507,6 +512,7 @@ void mr_models_loads_end(struct mr_models *m)
     atomic_store_explicit(&m->is_stopping, true, memory_order_relaxed);
     pthread_cond_broadcast(&m->idle);
     pthread_mutex_unlock(&m->lock);
+    mr_jobs_submitting(m, false); /* what waits for other loads goes on, and ends */
 }
 
 size_t mr_models_stop(struct mr_models *m, int64_t timeout_ns)

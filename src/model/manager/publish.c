@@ -211,6 +211,7 @@ bool mr_load_publish(struct mr_load *l)
         r->warning = NULL;
     }
     mr_model_set_error(l->m, l->model, NULL);
+    mr_members_hasten(l->m, l->model);
     mr_table_publish(l->m, l->model);
     mr_model_count_unready(l->m, l->model);
     pthread_mutex_unlock(&l->m->lock);

@@ -76,6 +76,7 @@ void mr_model_free(void *ptr)
     MR_VEC_FINI(&model->records);
     mr_load_history_free(model);
     mr_labels_clear(model);
+    mr_members_clear(model);
     mr_free((void *)(uintptr_t)atomic_load_explicit(&model->set, memory_order_relaxed));
     mr_free(model->error);
     mr_free((char *)model->name.ptr);
@@ -96,6 +97,7 @@ void mr_model_forget_if_empty(struct mr_models *m, struct mr_model *model)
         }
     }
     mr_map_remove(&m->models, model->name);
+    m->graph_count -= model->members.len > 0;
     if (model->is_in_table) {
         mr_table_remove(m, model);
         mr_retire_memory(m, model, mr_model_free);

@@ -81,3 +81,14 @@ struct mr_job *mr_retry_drop(struct mr_models *m, struct mr_model *model)
     model->retry = NULL;
     return job;
 }
+
+void mr_retry_now(struct mr_models *m, struct mr_model *model)
+{
+    struct mr_job *job = mr_retry_drop(m, model);
+
+    job->due_ns = 0;
+    job->next = m->retries;
+    m->retries = job;
+    model->retry = job;
+    pthread_cond_broadcast(&m->work);
+}

@@ -107,7 +107,7 @@ static int config_begin(const struct opening *o)
 
     MR_TRY(mr_config_copy(o->s->config, &o->p->config, o->err));
     MR_TRY(mr_config_basics(o->p->config, o->s->model->name, o->s->version->dir, o->err));
-    if (o->s->is_requested) {
+    if (o->s->is_requested && !mr_config_is_graph(o->p->config)) {
         MR_TRY(mr_backend_may_choose(o->m, o->p->config->backend, o->err));
     }
     MR_TRY(mr_config_check_features(o->p->config, warnings, WARNINGS_MAX, &count, o->err));
@@ -174,6 +174,17 @@ static int model_file_find(const struct opening *o, const char **out)
     return rc == MR_OK && !*out ? no_memory(o) : rc;
 }
 
+static int graph_open(const struct opening *o, const struct mr_model_desc *desc)
+{
+    const struct mr_model_maker *maker = &o->m->o.maker;
+
+    if (!maker->open) {
+        return MR_FAIL(o->err, MR_E_UNSUPPORTED, "model '%.128s': this command runs no %ss",
+                       desc->name, o->p->config->platform);
+    }
+    return maker->open(maker->ctx, o->p->config, desc, &o->p->v.executor, o->err);
+}
+
 static int backend_open(const struct opening *o)
 {
     struct mr_version *v = &o->p->v;
@@ -196,6 +207,10 @@ static int backend_open(const struct opening *o)
     mr_config_json(o->p->config, &json);
     desc.config_json = mr_buf_cstr(&json);
     MR_TRY(settings_make(o, &desc));
+    if (mr_config_is_graph(o->p->config)) {
+        MR_TRY(graph_open(o, &desc));
+        goto out;
+    }
     MR_TRY(model_file_find(o, &desc.model_file));
     MR_TRY(mr_placement_of(o->m, o->p->config, &placement, o->err));
     MR_TRY(mr_backend_model_open(o->m, o->p->config, placement, &desc, o->p, o->err));
@@ -421,7 +436,7 @@ static bool native_open(const struct opening *o)
     struct mr_err err = {0};
     struct opening mine = *o;
 
-    if (o->s->config->backend[0] || o->s->is_requested) {
+    if (o->s->config->backend[0] || o->s->is_requested || mr_config_is_graph(before)) {
         return false; /* it was chosen; or a client's files choose, which may not choose this */
     }
     mr_config_without_python(before, o->s->version->dir, &native);

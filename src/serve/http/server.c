@@ -10,6 +10,7 @@
 
 #include "base/thread.h"
 #include "engine/wire.h"
+#include "flow/flow.h"
 #include "http.h"
 #include "serve/admin/admin.h"
 #include "serve/grpc/grpc_stream.h"
@@ -208,6 +209,7 @@ static int start_models(struct mr_server *s, struct mr_err *err)
     if (s->options.models.worker_program) {
         s->options.models.reader_doors = s->doors = loops_doors(s);
     }
+    s->options.models.maker.open = mr_flow_open;
     s->options.models.strict_readiness = s->options.strict_readiness;
     s->options.models.may_miss_repositories = !s->options.exit_on_error;
     const struct mr_engine_options o = {.models = s->options.models,

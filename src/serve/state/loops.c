@@ -123,6 +123,32 @@ void serve_notify(struct mr_server *s)
     }
 }
 
+struct reply_timer {
+    struct mr_timer timer;
+    struct mr_reply_timer *of;
+};
+_Static_assert(sizeof(struct reply_timer) <= sizeof((struct mr_reply_timer){0}.room), "room");
+
+static void on_reply_timer(struct mr_timer *t)
+{
+    struct mr_reply_timer *of = MR_CONTAINER_OF(t, struct reply_timer, timer)->of;
+
+    of->run(of);
+}
+
+static void set_reply_timer(void *ctx, struct mr_reply_timer *t, int64_t at_ns)
+{
+    struct serve_loop *l = ctx;
+    struct reply_timer *mine = (struct reply_timer *)(void *)t->room;
+
+    mine->of = t;
+    if (at_ns == 0) {
+        mr_timer_stop(&mine->timer);
+        return;
+    }
+    mr_timer_start(l->loop, &mine->timer, MR_MAX(0, at_ns - mr_now_ns()), 0, on_reply_timer);
+}
+
 static int loop_init(struct mr_server *s, unsigned i, struct mr_err *err)
 {
     struct serve_loop *l = &s->loops[i];
@@ -130,7 +156,8 @@ static int loop_init(struct mr_server *s, unsigned i, struct mr_err *err)
 
     l->server = s;
     l->epoch_slot = i;
-    l->reply_loop = (struct mr_reply_loop){.post = post_reply, .ctx = l, .epoch_slot = i};
+    l->reply_loop = (struct mr_reply_loop){
+        .post = post_reply, .ctx = l, .set_timer = set_reply_timer, .epoch_slot = i};
     l->changed.run = on_changed;
     int rc = mr_loop_new(&l->loop, &hooks, err);
     if (rc == MR_OK) {

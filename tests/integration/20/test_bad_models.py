@@ -89,8 +89,8 @@ BAD = [
         backend="fault", parameters={"fail_instance": "1"}, extra="instance_group { count: 2 kind: KIND_CPU }")),
     Bad("bad-parameter", r"delay_ms", text=config(backend="fault", parameters={"delay_ms": "soon"})),
     # features that are not there
-    Bad("ensemble", r"ensemble", text=with_extra(
-        'platform: "ensemble"\nensemble_scheduling { step { model_name: "good" model_version: -1 '
+    Bad("ensemble", r"contains models that are not available or ambiguous: nothing", text=with_extra(
+        'platform: "ensemble"\nensemble_scheduling { step { model_name: "nothing" model_version: -1 '
         'input_map { key: "INPUT0" value: "INPUT0" } output_map { key: "OUTPUT0" value: "OUTPUT0" } } }').replace('backend: "identity"\n', "")),
     Bad("iterative-sequence", r"iterative sequences", text=with_extra("sequence_batching { iterative_sequence: true }")),
     Bad("initial-state", r"data_file 'none'", text=with_extra(

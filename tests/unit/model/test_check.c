@@ -60,6 +60,10 @@ static void test_defaults(void **state)
         " } }"
 #define INITIAL(text) STATE("dims: [ 2, -1 ] initial_state { " text " }")
 
+#define INM(key, value)      " input_map { key: '" key "' value: '" value "' }"
+#define OUTM(key, value)     " output_map { key: '" key "' value: '" value "' }"
+#define STEP(model, in, out) "ensemble_scheduling { step { model_name: '" model "'" in out " } }"
+
 static const struct row {
     const char *text;
     int rc;
@@ -226,8 +230,26 @@ static const struct row {
     {STATE("dims: 1 use_growable_memory: true"), MR_OK,
      "'sequence_batching.state.use_growable_memory' has no effect"},
     /* features */
-    {X Y "ensemble_scheduling { step { } }", MR_E_UNSUPPORTED, "ensembles"},
-    {X Y "workflow_scheduling { node { } }", MR_E_UNSUPPORTED, "workflows"},
+    {X Y "ensemble_scheduling { }", MR_E_INVALID, "must specify 'step' for ensemble 'm'"},
+    {X Y "ensemble_scheduling { step { } }", MR_E_INVALID,
+     "must specify 'model_name' in step 0 of ensemble 'm'"},
+    {X Y STEP("a", "", OUTM("o", "Y")), MR_E_INVALID,
+     "must specify 'input_map' in step 0 of ensemble 'm'"},
+    {X Y STEP("a", INM("i", "X"), ""), MR_E_INVALID,
+     "must specify 'output_map' in step 0 of ensemble 'm'"},
+    {X Y STEP("a", INM("i", "X"), OUTM("o", "Y")), MR_OK, NULL},
+    {X Y STEP("a", INM("i", "X"), OUTM("o", "Y") OUTM("p", "Y")), MR_E_INVALID,
+     "ensemble tensor 'Y' can appear in an output map only once for ensemble 'm' step 0"},
+    {X Y STEP("a", INM("i", "Z"), OUTM("o", "Y")), MR_E_INVALID,
+     "ensemble input 'X' for ensemble m' is not used"},
+    {X Y STEP("a", INM("i", "X"), OUTM("o", "Z")), MR_E_INVALID,
+     "ensemble output 'Y' for ensemble m' is not used"},
+    {X Y STEP("a", INM("i", "X"), OUTM("o", "Y")) "instance_group { count: 1 }", MR_E_INVALID,
+     "instance group should not be specified for ensemble 'm'"},
+    {X Y STEP("a", INM("i", "X"), OUTM("o", "Y")) "optimization { }", MR_E_INVALID,
+     "optimization should not be specified for ensemble 'm'"},
+    {X Y STEP("a", INM("i", "X"), OUTM("o", "Y")) "model_warmup { name: 'w' }", MR_E_INVALID,
+     "model_warmup can not be specified for ensemble 'm'"},
     {X Y "model_transaction_policy { decoupled: true }", MR_OK, NULL},
     {X Y "model_transaction_policy { decoupled: false }", MR_OK, NULL},
     {X Y "response_cache { enable: true }", MR_E_UNSUPPORTED, "the response cache"},

@@ -191,8 +191,14 @@ static void test_basics(void **state)
         {"backend: 'b' default_model_filename: '/etc/passwd'", NULL, "m", NULL, "inside", NULL},
         {"backend: 'b' default_model_filename: '../x'", NULL, "m", NULL, "inside", NULL},
         {"backend: 'b' default_model_filename: 'a/../../x'", NULL, "m", NULL, "inside", NULL},
-        {"platform: 'ensemble'", NULL, "m", NULL, "ensemble", NULL},
-        {"ensemble_scheduling { }", NULL, "m", NULL, "ensemble", NULL},
+        {"platform: 'ensemble'", NULL, "m", NULL,
+         "ensemble scheduling must be set for ensemble m whose platform is ensemble", NULL},
+        {"platform: 'onnxruntime_onnx' ensemble_scheduling { }", NULL, "m", NULL,
+         "ensemble scheduling cannot be set for model 'm' whose platform is not ensemble", NULL},
+        {"backend: 'b' ensemble_scheduling { }", NULL, "m", NULL,
+         "must have platform type 'ensemble' and empty backend", NULL},
+        {"ensemble_scheduling { }", NULL, "m", "", "ensemble", ""},
+        {"workflow_scheduling { }", NULL, "m", "", "workflow", ""},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         Inference__ModelConfig *c = NULL;

@@ -28,7 +28,8 @@ struct mr_resolver {
 };
 
 struct mr_engine_options {
-    struct mr_models_options models; /* reader_count applies to the schedulers as well */
+    /** reader_count applies to the schedulers as well; maker.ctx becomes the engine. */
+    struct mr_models_options models;
     /** Of each version; reader_count and warmup_budget are set by the engine. */
     struct mr_sched_options sched;
     /** Time for generated requests of all versions that the start waits for; 0 = none. */

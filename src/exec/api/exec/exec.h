@@ -18,6 +18,7 @@
 
 struct mr_executor;
 struct mr_execution;
+struct mr_infer;
 
 /** A model that is being loaded: the questions its backend may ask and the progress it reports (backend.h). Goes
  *  into mr_model_desc.loading; does not move until the executor is closed. */
@@ -193,6 +194,9 @@ struct mr_execution {
     void *user;
     /* of the callers of its request, NULL: a client's; as long as the execution */
     const struct mr_call_chain *chain;
+    /** The scheduler's requests, [exec.request_count]: what was asked for, for executors that ask others on their behalf.
+     *  Those of a warm-up have no reply loop. */
+    struct mr_infer *const *infers;
     uint32_t loop;          /* which waits for the end, and on which it is best ended; MR_NO_LOOP */
     _Atomic(void *) handle; /* the executor's, for its cancel */
     /* ---- private ---- */

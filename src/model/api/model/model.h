@@ -158,6 +158,16 @@ enum mr_model_control { MR_MODEL_CONTROL_NONE, MR_MODEL_CONTROL_POLL, MR_MODEL_C
 
 struct mr_worker_caller;
 
+/** Opens the executors of models that no backend runs: ensembles and workflows. */
+struct mr_model_maker {
+    /** `c` has passed the checks of config.h that need no other model; what the graph says of the model itself, that it is
+     *  decoupled, is set in it. desc: as for a backend. *out is from_config. The models that it asks are ready, as far as
+     *  they can be. NULL: there are no such models. Errors: MR_E_INVALID, MR_E_UNSUPPORTED. Thread: loader; blocks. */
+    int (*open)(void *ctx, Inference__ModelConfig *c, const struct mr_model_desc *desc,
+                struct mr_executor **out, struct mr_err *err);
+    void *ctx;
+};
+
 struct mr_models_options {
     /* Folders; the same one twice counts once. */
     const char *const *repositories;
@@ -214,6 +224,7 @@ struct mr_models_options {
     const char *const *worker_dirs;
     size_t worker_dir_count;
     const struct mr_worker_caller *worker_caller; /* borrowed; NULL: workers ask no other models */
+    struct mr_model_maker maker;
     const int *reader_doors; /* [reader_count], as sentinel/sentinel.h's; borrowed. NULL: none */
 };
 void mr_models_options_init(struct mr_models_options *o);

@@ -28,6 +28,12 @@ struct mr_sched;
 struct exec_run;
 struct sequence_item;
 
+/** A timer on the thread of a reply loop. The caller's memory, zeroed but for `run` before it is first set. */
+struct mr_reply_timer {
+    void (*run)(struct mr_reply_timer *t);
+    uint64_t room[12]; /* the loop's */
+};
+
 /** The loop that a request came from, on whose thread its callbacks are called. */
 struct mr_reply_loop {
     /** Runs mail on the loop's thread. Thread: any. NULL: there is no loop. Callbacks are then called on the thread that
@@ -35,6 +41,9 @@ struct mr_reply_loop {
      *  same time as its mr_infer_finish. */
     void (*post)(void *ctx, struct mr_mail *mail);
     void *ctx;
+    /** (may be NULL: there are no timers) Has t->run called once at that time, instead of an earlier one; at_ns 0: not at
+     *  all. Thread: the loop's. */
+    void (*set_timer)(void *ctx, struct mr_reply_timer *t, int64_t at_ns);
     /** The index of its pins, see model/model.h. MR_EPOCH_SLOT_NONE: no reader, nothing runs inline. */
     unsigned epoch_slot;
     /* ---- the scheduler's own, zeroed ---- */
@@ -63,6 +72,8 @@ struct mr_infer_args {
     const mr_str *output_names; /* that are wanted, distinct */
     size_t output_stride;
     size_t output_count; /* 0 = all */
+    /** Inputs with a batch dimension of 1 too many or too few for the model are taken without or with it. */
+    bool fits_batch;
     const struct mr_setting *parameters;
     uint32_t parameter_count;
     const uint8_t *parameter_kinds; /* [parameter_count] enum mr_parameter_kind; NULL: texts */

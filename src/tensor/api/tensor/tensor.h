@@ -2,6 +2,7 @@
 #ifndef MR_TENSOR_TENSOR_H
 #define MR_TENSOR_TENSOR_H
 
+#include "base/arena.h"
 #include "base/err.h"
 #include "base/pool.h"
 #include "base/str.h"
@@ -26,6 +27,11 @@ int mr_shape_elements(const int64_t *shape, int rank, uint64_t *out, struct mr_e
 int mr_shape_bytes(int dtype, const int64_t *shape, int rank, uint64_t *out, struct mr_err *err);
 /** "[1,-1,16]" into buf, always NUL-terminated, cut if too long; returns buf. */
 char *mr_shape_text(const int64_t *shape, int rank, char *buf, size_t buf_size);
+
+/** Gives `t` the rank that a model with or without batching takes: a batch dimension of 1 more or less. Otherwise `t` stays
+ *  as it is. The new shape is in the arena, or part of the old one. Errors: MR_E_EXHAUSTED. */
+int mr_tensor_fit(struct mr_tensor *t, int32_t rank, bool is_batching, struct mr_arena *arena,
+                  struct mr_err *err);
 
 /** Walk the elements of an encoded BYTES tensor: cuts the next element off *io_rest.
  *  Returns false at the end or when the encoding is broken (then io_rest->len is not 0). */

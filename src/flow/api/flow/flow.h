@@ -1,0 +1,18 @@
+/* Ensembles and workflows: models that are a graph of other models.
+ *
+ * The graph is compiled when the model is loaded (src/flow/plan), and each request walks it (src/flow/run): a node runs when
+ * all that it reads is there, on the thread that had the last of it, by mr_engine_infer. Tensors are handed on by
+ * reference.
+ *
+ *   options.models.maker.open = mr_flow_open;
+ *   mr_engine_new(&engine, &options, err); */
+#ifndef MR_FLOW_FLOW_H
+#define MR_FLOW_FLOW_H
+
+#include "engine/engine.h"
+
+/** mr_model_maker.open, whose ctx is the engine. Errors: MR_E_INVALID with Triton's texts where it has some. */
+int mr_flow_open(void *engine, Inference__ModelConfig *c, const struct mr_model_desc *desc,
+                 struct mr_executor **out, struct mr_err *err);
+
+#endif

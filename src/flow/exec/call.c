@@ -1,0 +1,195 @@
+/* A node's request to its model, by mr_engine_infer on the reply loop of the request that the walk is for. */
+#include "exec.h"
+
+#include "base/clock.h"
+
+#define ARENA_FIRST 2048
+#define ARENA_LIMIT ((size_t)64 << 20)
+
+struct input {
+    mr_str name;
+    struct mr_tensor tensor;
+};
+
+void flow_call_free(struct call *c)
+{
+    mr_arena_fini(&c->arena);
+    mr_free(c);
+}
+
+static void on_done(struct mr_infer *r)
+{
+    struct call *c = r->user;
+
+    flow_walk_signal(c->walk, c);
+}
+
+/* ---- time in the queue ---- */
+
+static void timer_set(struct call *c, int64_t at_ns)
+{
+    const struct mr_reply_loop *loop = c->infer.reply_loop;
+
+    if (loop && loop->set_timer) {
+        loop->set_timer(loop->ctx, &c->timer, at_ns);
+    }
+}
+
+static void on_timer(struct mr_reply_timer *t)
+{
+    struct call *c = MR_CONTAINER_OF(t, struct call, timer);
+
+    if (mr_sched_expire(&c->infer)) {
+        flow_walk_signal(c->walk, c);
+    } else if (c->infer.expire_ns) {
+        timer_set(c, c->infer.expire_ns);
+    }
+}
+
+/* ---- the request ---- */
+
+/* The inputs that have a value. */
+static int inputs_make(struct call *c, struct mr_err *err)
+{
+    const struct run *r = &c->walk->run;
+    const struct plan_node *node = &r->plan->nodes[c->node];
+    struct input *list = MR_ARENA_ARRAY(&c->arena, struct input, node->input_count + 1u);
+
+    if (!list) {
+        return MR_FAIL(err, MR_E_EXHAUSTED, "the request's arena is full");
+    }
+    c->args.input_names = &list[0].name;
+    c->args.input_tensors = &list[0].tensor;
+    c->args.input_stride = sizeof *list;
+    for (uint32_t i = 0; i < node->input_count; i++) {
+        const struct run_value *v = &r->values[node->inputs[i].tensor];
+        if (v->state == RUN_VALUE) {
+            list[c->args.input_count++] = (struct input){node->inputs[i].name, v->tensor};
+        }
+    }
+    return MR_OK;
+}
+
+static void args_make(struct call *c)
+{
+    const struct plan_node *node = &c->walk->run.plan->nodes[c->node];
+    const struct mr_infer *asked = c->walk->asked;
+    struct mr_infer_args *a = &c->args;
+
+    a->model = node->model;
+    a->version = node->version;
+    a->fits_batch = true;
+    a->id = asked->id;
+    a->output_names = &node->outputs[0].name;
+    a->output_stride = sizeof *node->outputs;
+    a->output_count = node->output_count;
+    a->parameters = asked->parameters;
+    a->parameter_count = asked->parameter_count;
+    a->priority = asked->priority;
+    a->timeout_us = asked->timeout_us;
+    if (asked->sequence) {
+        a->has_sequence = true;
+        a->correlation_id = asked->sequence->number;
+        a->sequence_flags = asked->sequence->flags;
+        if (asked->sequence->text.len) {
+            a->correlation_text = asked->sequence->text;
+        }
+    }
+}
+
+static void infer_make(struct call *c)
+{
+    const struct mr_infer *asked = c->walk->asked;
+    struct mr_infer *r = &c->infer;
+
+    r->arena = &c->arena;
+    r->reply_loop = asked->reply_loop;
+    r->protocol = asked->protocol;
+    r->deadline_ns = asked->deadline_ns;
+    r->round_ns = c->walk->is_begun ? 0 : asked->round_ns;
+    r->chain = asked->chain;
+    r->on_done = on_done;
+    r->user = c;
+    r->times.received = mr_now_ns();
+    mr_err_clear(&r->err);
+}
+
+/* The outputs as tensors of the walk, which keep the blocks; what lives in the call's arena stays until the walk ends. */
+static int outputs_take(struct call *c, struct mr_err *err)
+{
+    struct mr_infer *r = &c->infer;
+    struct run *run = &c->walk->run;
+    const struct plan_node *node = &run->plan->nodes[c->node];
+
+    if (r->status < 0) {
+        *err = r->err;
+        return r->status;
+    }
+    for (uint32_t i = 0; i < r->version->output_count; i++) {
+        const struct mr_exec_output *o = mr_infer_output(r, i);
+        for (uint32_t k = 0; k < node->output_count; k++) {
+            if (o->is_set && mr_str_eq(node->outputs[k].name, r->version->outputs[i].name)) {
+                run_set(run, node->outputs[k].tensor, &o->tensor, o->block);
+            }
+        }
+    }
+    return MR_OK;
+}
+
+static int finish(struct call *c, struct mr_err *err)
+{
+    const int rc = outputs_take(c, err);
+
+    timer_set(c, 0);
+    mr_engine_end(&c->infer);
+    return rc;
+}
+
+int flow_call_start(struct run *r, uint32_t node, struct mr_err *err)
+{
+    struct walk *w = MR_CONTAINER_OF(r, struct walk, run);
+    struct call *c = MR_NEW(struct call);
+    int rc;
+
+    c->walk = w;
+    c->node = node;
+    c->timer.run = on_timer;
+    c->next = w->calls;
+    w->calls = c;
+    mr_arena_init(&c->arena, ARENA_FIRST, ARENA_LIMIT);
+    infer_make(c);
+    args_make(c);
+    MR_TRY(inputs_make(c, err));
+    c->is_pending = true;
+    rc = mr_engine_infer(w->flow->engine, &c->infer, &c->args);
+    if (rc == MR_OK) {
+        if (c->infer.expire_ns && c->infer.reply_loop->post) {
+            timer_set(c, c->infer.expire_ns);
+        }
+        return MR_PENDING;
+    }
+    c->is_pending = false;
+    if (rc == MR_SCHED_DONE) {
+        return finish(c, err);
+    }
+    *err = c->infer.err;
+out:
+    return rc;
+}
+
+void flow_call_take(struct call *c)
+{
+    struct mr_err err;
+
+    c->is_pending = false;
+    mr_err_clear(&err);
+    const int rc = finish(c, &err);
+    run_ended(&c->walk->run, c->node, rc, &err);
+}
+
+void flow_call_cancel(struct call *c)
+{
+    if (c->is_pending && mr_engine_cancel(c->walk->flow->engine, &c->infer)) {
+        flow_call_take(c);
+    }
+}

@@ -1,0 +1,72 @@
+/* The executor of ensembles and workflows. */
+#ifndef FLOW_EXEC_H
+#define FLOW_EXEC_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "engine/engine.h"
+#include "flow/plan/plan.h"
+#include "flow/run/run.h"
+
+struct call;
+
+struct flow {
+    struct mr_executor executor;
+    struct mr_engine *engine;
+    struct plan *plan;
+    struct mr_signature *signature;
+    char *model; /* its name */
+    /* Guards mr_execution.handle of requests without a loop, whose cancel and end may come on two threads. Held while a
+     * cancel is noted. */
+    pthread_mutex_t handles;
+};
+
+/** One request. Everything is touched by one thread at a time: that of the reply loop; without one, by whoever finds
+ *  `signals` at 0. */
+struct walk {
+    struct run run;
+    struct flow *flow;
+    struct mr_execution *x;
+    struct mr_infer *asked;
+    struct mr_arena arena;
+    struct call *calls;           /* all of them, until the walk ends */
+    _Atomic(struct call *) ended; /* that have ended since they were last looked at */
+    _Atomic uint32_t signals;     /* reasons to look that are not dealt with */
+    _Atomic bool is_cancelled;    /* the request is */
+    bool has_cancelled;           /* and its calls were */
+    bool is_begun;                /* execute has returned, as seen by who looks */
+};
+
+/** A request of a walk to the model of a node. */
+struct call {
+    struct mr_infer infer;
+    struct mr_infer_args args;
+    struct mr_arena arena;
+    struct mr_reply_timer timer;
+    struct walk *walk;
+    struct call *next;     /* of walk->calls */
+    struct call *next_end; /* of walk->ended */
+    uint32_t node;
+    bool is_pending;
+};
+
+/* ---- executor.c ---- */
+/** Something has happened on a walk: `c` has ended, or NULL, the request is cancelled. Thread: any. */
+void flow_walk_signal(struct walk *w, struct call *c);
+
+/* ---- call.c ---- */
+/** run_start_fn: asks the node's model. */
+int flow_call_start(struct run *r, uint32_t node, struct mr_err *err);
+/** The call has ended: its outputs become the walk's tensors. */
+void flow_call_take(struct call *c);
+/** Cancels it, if it is pending. */
+void flow_call_cancel(struct call *c);
+void flow_call_free(struct call *c);
+
+/* ---- tensor.c ---- */
+/** Sets output `index` of the walk's execution. */
+int flow_tensor_output(struct walk *w, uint32_t index, const struct run_value *v,
+                       struct mr_err *err);
+
+#endif

@@ -1,0 +1,346 @@
+/* Executes ensembles and workflows: opens the graph, and walks it for each request.
+ *
+ * A walk begins on the thread that submits the request and goes on wherever one of its calls ends. With a reply loop that is
+ * always the loop's thread. Without one it may be any: who raises `signals` from 0 looks at what has happened, and the others
+ * leave it to him. */
+#include "exec.h"
+
+#include "flow/flow.h"
+#include "flow/plan/members.h"
+
+#define ARENA_FIRST 4096
+#define ARENA_LIMIT ((size_t)64 << 20)
+/* Requests under way: their number is limited where they come from. */
+#define PENDING_MAX (1u << 20)
+
+/* ---- the end of a walk ---- */
+
+static void walk_free(struct walk *w)
+{
+    struct call *c;
+
+    while ((c = w->calls) != NULL) {
+        w->calls = c->next;
+        flow_call_free(c);
+    }
+    mr_arena_fini(&w->arena);
+    mr_free(w);
+}
+
+static int no_output(const struct walk *w, struct mr_err *err)
+{
+    return MR_FAIL(err, MR_E_INVALID,
+                   "unexpected deadlock, at least one output is not set while no more %s steps can "
+                   "be made",
+                   w->flow->plan->is_workflow ? "workflow" : "ensemble");
+}
+
+static int outputs_set(struct walk *w, struct mr_err *err)
+{
+    const struct plan *p = w->flow->plan;
+
+    if (w->run.status < 0) {
+        *err = w->run.err;
+        return w->run.status;
+    }
+    for (uint32_t i = 0; i < p->output_count; i++) {
+        const struct run_value *v = &w->run.values[p->outputs[i]];
+        if (!w->x->exec.output_wanted[i]) {
+            continue;
+        }
+        int rc = v->state == RUN_VALUE ? flow_tensor_output(w, i, v, err) : no_output(w, err);
+        if (rc < 0) {
+            return rc;
+        }
+    }
+    return MR_OK;
+}
+
+/* The result of a walk that is over, whose memory this releases. */
+static int walk_end(struct walk *w, struct mr_err *err)
+{
+    const struct plan *p = w->flow->plan;
+    int rc = outputs_set(w, err);
+
+    if (rc < 0) {
+        const uint32_t flags = err->flags;
+        MR_FAIL(err, rc, "in %s '%.*s', %s", p->is_workflow ? "workflow" : "ensemble",
+                MR_STR_ARG(p->name), err->msg);
+        err->flags |= flags;
+    }
+    run_fini(&w->run);
+    pthread_mutex_lock(&w->flow->handles);
+    atomic_store_explicit(&w->x->handle, NULL, memory_order_relaxed);
+    pthread_mutex_unlock(&w->flow->handles);
+    walk_free(w);
+    return rc;
+}
+
+/* ---- what happens on a walk ---- */
+
+static void ended_take(struct walk *w)
+{
+    struct call *c = atomic_exchange_explicit(&w->ended, NULL, memory_order_acquire);
+
+    while (c) {
+        struct call *next = c->next_end;
+        flow_call_take(c);
+        c = next;
+    }
+}
+
+static void all_cancel(struct walk *w)
+{
+    struct mr_err err;
+
+    w->has_cancelled = true;
+    run_fail(&w->run, MR_FAIL(&err, MR_E_CANCELLED, "the request was cancelled"), &err);
+    for (struct call *c = w->calls; c; c = c->next) {
+        flow_call_cancel(c);
+    }
+}
+
+/* Deals with `signals`, which the caller has raised from 0. True: the walk is over, and nobody else has it. */
+static bool walk_go(struct walk *w)
+{
+    uint32_t seen;
+
+    do {
+        seen = atomic_load_explicit(&w->signals, memory_order_acquire);
+        ended_take(w);
+        /* relaxed: the signal that follows it is acquired */
+        if (!w->has_cancelled && atomic_load_explicit(&w->is_cancelled, memory_order_relaxed)) {
+            all_cancel(w);
+        }
+        run_go(&w->run);
+        if (run_is_over(&w->run)) {
+            return true;
+        }
+    } while (atomic_fetch_sub_explicit(&w->signals, seen, memory_order_acq_rel) != seen);
+    return false;
+}
+
+void flow_walk_signal(struct walk *w, struct call *c)
+{
+    struct mr_execution *x = w->x;
+    struct mr_err err;
+
+    if (c) {
+        c->next_end = atomic_load_explicit(&w->ended, memory_order_relaxed);
+        while (!atomic_compare_exchange_weak_explicit(&w->ended, &c->next_end, c,
+                                                      memory_order_release, memory_order_relaxed)) {
+        }
+    }
+    if (atomic_fetch_add_explicit(&w->signals, 1, memory_order_acq_rel) > 0) {
+        return;
+    }
+    w->is_begun = true;
+    if (!walk_go(w)) {
+        return;
+    }
+    mr_err_clear(&err);
+    const int rc = walk_end(w, &err);
+    mr_execution_complete(x, rc, &err);
+}
+
+/* ---- its beginning ---- */
+
+static int walk_new(struct flow *f, struct mr_execution *x, struct walk **out, struct mr_err *err)
+{
+    struct walk *w = mr_try_alloc(sizeof *w);
+
+    if (!w) {
+        return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for a request, try later");
+    }
+    memset(w, 0, sizeof *w);
+    w->flow = f;
+    w->x = x;
+    w->asked = x->infers[0];
+    atomic_init(&w->signals, 1);
+    mr_arena_init(&w->arena, ARENA_FIRST, ARENA_LIMIT);
+    int rc = run_begin(&w->run, f->plan, x->exec.output_wanted, flow_call_start, &w->arena, err);
+    if (rc < 0) {
+        walk_free(w);
+        return rc;
+    }
+    for (uint32_t i = 0; i < f->plan->input_count; i++) {
+        const struct mr_tensor *t = &x->exec.inputs[i];
+        run_set(&w->run, f->plan->inputs[i], t->dtype == MR_DTYPE_INVALID ? NULL : t, NULL);
+    }
+    *out = w;
+    return MR_OK;
+}
+
+static int flow_execute(struct mr_executor *e, struct mr_execution *x, struct mr_err *err)
+{
+    struct flow *f = MR_CONTAINER_OF(e, struct flow, executor);
+    struct walk *w;
+    int rc = walk_new(f, x, &w, err);
+
+    if (rc < 0) {
+        return rc;
+    }
+    /* release: a cancel finds it whole */
+    atomic_store_explicit(&x->handle, w, memory_order_release);
+    if (walk_go(w)) {
+        return walk_end(w, err);
+    }
+    return MR_PENDING; /* it may be over by now */
+}
+
+static void flow_cancel(struct mr_executor *e, struct mr_execution *x)
+{
+    struct flow *f = MR_CONTAINER_OF(e, struct flow, executor);
+
+    pthread_mutex_lock(&f->handles);
+    struct walk *w = atomic_load_explicit(&x->handle, memory_order_acquire);
+    const bool is_first =
+        w && !atomic_exchange_explicit(&w->is_cancelled, true, memory_order_relaxed);
+    const bool is_mine =
+        is_first && atomic_fetch_add_explicit(&w->signals, 1, memory_order_acq_rel) == 0;
+    pthread_mutex_unlock(&f->handles);
+    if (is_mine && walk_go(w)) {
+        struct mr_err err;
+        mr_err_clear(&err);
+        const int rc = walk_end(w, &err);
+        mr_execution_complete(x, rc, &err);
+    }
+}
+
+/* ---- the model ---- */
+
+static void flow_close(struct mr_executor *e)
+{
+    struct flow *f = MR_CONTAINER_OF(e, struct flow, executor);
+
+    plan_free(&f->plan);
+    mr_free(f->signature);
+    mr_free(f->model);
+    pthread_mutex_destroy(&f->handles);
+    mr_free(f);
+}
+
+static int flow_configure(struct mr_executor *e, const struct mr_signature *s, struct mr_err *err)
+{
+    struct flow *f = MR_CONTAINER_OF(e, struct flow, executor);
+    struct mr_signature mine = *s;
+    struct mr_signature *copy;
+
+    mine.max_pending = PENDING_MAX;
+    int rc = mr_signature_copy(&copy, &mine, f->signature->flags, MR_E_INVALID, "model", err);
+    if (rc == MR_OK) {
+        mr_free(f->signature);
+        f->signature = copy;
+        f->executor.signature = copy;
+    }
+    return rc;
+}
+
+static uint64_t flow_bytes(const struct mr_executor *e)
+{
+    (void)e; /* what it asks is counted where it is */
+    return 0;
+}
+
+static struct mr_model_memory flow_memory(const struct mr_executor *e)
+{
+    (void)e;
+    return (struct mr_model_memory){.reason = ""};
+}
+
+static int flow_instance_open(struct mr_executor *e, const struct mr_instance_desc *desc,
+                              void **out, struct mr_err *err)
+{
+    (void)desc;
+    (void)err;
+    *out = e; /* it keeps nothing */
+    return MR_OK;
+}
+
+static void flow_instance_close(struct mr_executor *e, void *instance)
+{
+    (void)e;
+    (void)instance;
+}
+
+static bool flow_has_place(const struct mr_executor *e, const struct mr_tensor *input)
+{
+    (void)e;
+    (void)input;
+    return true;
+}
+
+static const struct mr_executor_ops ops = {.close = flow_close,
+                                           .configure = flow_configure,
+                                           .bytes = flow_bytes,
+                                           .memory = flow_memory,
+                                           .instance_open = flow_instance_open,
+                                           .instance_close = flow_instance_close,
+                                           .execute = flow_execute,
+                                           .cancel = flow_cancel,
+                                           .has_place = flow_has_place};
+
+/* The models of the nodes while the graph is checked. */
+static int members_check(struct plan *p, struct mr_engine *engine, const Inference__ModelConfig *c,
+                         struct mr_err *err)
+{
+    struct plan_member *members = MR_NEW_ARRAY(struct plan_member, (size_t)p->node_count + 1);
+    struct mr_err ignored;
+
+    for (uint32_t n = 0; n < p->node_count; n++) {
+        mr_models_acquire(mr_engine_models(engine), p->nodes[n].model, p->nodes[n].version,
+                          &members[n].version, &ignored);
+    }
+    int rc = plan_check_members(p, c, members, err);
+    for (uint32_t n = 0; n < p->node_count; n++) {
+        if (members[n].version) {
+            mr_version_unpin(members[n].version, MR_EPOCH_SLOT_NONE);
+        }
+    }
+    mr_free(members);
+    return rc;
+}
+
+static int signature_make(struct flow *f, struct mr_err *err)
+{
+    const struct mr_signature empty = {.size = sizeof empty, .from_config = 1, .batchable = -1};
+    const uint32_t flags = MR_BACKEND_NO_WARMUP | MR_BACKEND_NO_INLINE |
+                           (f->plan->is_decoupled ? MR_BACKEND_DECOUPLED : 0);
+    int rc = mr_signature_copy(&f->signature, &empty, flags, MR_E_INVALID, "model", err);
+
+    f->executor.signature = f->signature;
+    return rc;
+}
+
+int mr_flow_open(void *engine, Inference__ModelConfig *c, const struct mr_model_desc *desc,
+                 struct mr_executor **out, struct mr_err *err)
+{
+    struct flow *f;
+    struct plan *p = NULL;
+    int rc;
+
+    if (mr_config_is_workflow(c)) {
+        return MR_FAIL(err, MR_E_UNSUPPORTED, "model '%.128s': workflows are not available",
+                       desc->name);
+    }
+    MR_TRY(plan_ensemble(&p, c, err));
+    MR_TRY(members_check(p, engine, c, err));
+    f = MR_NEW(struct flow);
+    pthread_mutex_init(&f->handles, NULL);
+    f->plan = p;
+    f->engine = engine;
+    f->model = mr_strndup(desc->name, strlen(desc->name));
+    f->executor = (struct mr_executor){
+        .ops = &ops, .backend = c->platform, .model = f->model, .hands_over = true};
+    f->executor.backend = p->is_workflow ? MR_CONFIG_WORKFLOW : MR_CONFIG_ENSEMBLE;
+    rc = signature_make(f, err);
+    if (rc < 0) {
+        flow_close(&f->executor);
+        return rc;
+    }
+    *out = &f->executor;
+    return MR_OK;
+out:
+    plan_free(&p);
+    return rc;
+}

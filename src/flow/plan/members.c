@@ -1,0 +1,261 @@
+/* The checks of a graph that need the models in it. For ensembles the texts are Triton's. */
+#include "members.h"
+
+#include "base/buf.h"
+#include "tensor/tensor.h"
+
+/* What one of those that use a tensor says of it. */
+struct view {
+    mr_str who; /* a model */
+    int32_t dtype;
+    bool is_batching;
+    int32_t rank; /* of dims, without the batch dimension */
+    const int64_t *dims;
+};
+
+struct checks {
+    struct plan *p;
+    const struct plan_member *members;
+    struct view *views; /* [tensor_count], who.ptr NULL: none yet */
+    struct mr_err *err;
+};
+
+/* ---- types and shapes ---- */
+
+static bool dims_agree(const int64_t *a, int32_t a_rank, const int64_t *b, int32_t b_rank)
+{
+    if (a_rank != b_rank) {
+        return false;
+    }
+    for (int32_t i = 0; i < a_rank; i++) {
+        if (a[i] >= 0 && b[i] >= 0 && a[i] != b[i]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static int32_t full_dims(const struct view *v, int64_t out[MR_MAX_RANK + 1])
+{
+    const int32_t lead = v->is_batching ? 1 : 0;
+
+    out[0] = -1;
+    memcpy(out + lead, v->dims, (size_t)v->rank * sizeof *out);
+    return v->rank + lead;
+}
+
+static int agree(struct checks *k, uint32_t tensor, const struct view *now)
+{
+    struct view *first = &k->views[tensor];
+    const mr_str name = k->p->tensors[tensor].name;
+    const char *kind = k->p->is_workflow ? "workflow" : "ensemble";
+    int64_t a[MR_MAX_RANK + 1], b[MR_MAX_RANK + 1];
+    char a_text[256], b_text[256];
+
+    if (!first->who.ptr) {
+        *first = *now;
+        return MR_OK;
+    }
+    if (first->dtype != now->dtype) {
+        return MR_FAIL(k->err, MR_E_INVALID,
+                       "in %s %.*s, %s tensor %.*s: inconsistent data type: %s is inferred from "
+                       "model %.*s while %s is inferred from model %.*s",
+                       kind, MR_STR_ARG(k->p->name), kind, MR_STR_ARG(name),
+                       mr_dtype_config_name(first->dtype), MR_STR_ARG(first->who),
+                       mr_dtype_config_name(now->dtype), MR_STR_ARG(now->who));
+    }
+    const int32_t a_rank = full_dims(first, a), b_rank = full_dims(now, b);
+    if (dims_agree(first->dims, first->rank, now->dims, now->rank) ||
+        dims_agree(a, a_rank, b, b_rank)) {
+        return MR_OK;
+    }
+    return MR_FAIL(k->err, MR_E_INVALID,
+                   "in %s %.*s, %s tensor %.*s: inconsistent shape: %s is inferred from model "
+                   "%.*s while %s is inferred from model %.*s",
+                   kind, MR_STR_ARG(k->p->name), kind, MR_STR_ARG(name),
+                   mr_shape_text(a, a_rank, a_text, sizeof a_text), MR_STR_ARG(first->who),
+                   mr_shape_text(b, b_rank, b_text, sizeof b_text), MR_STR_ARG(now->who));
+}
+
+static int agree_io(struct checks *k, uint32_t tensor, const struct mr_version *v,
+                    const struct mr_model_io *io)
+{
+    const struct view view = {v->model_name, io->dtype, v->max_batch_size > 0, io->rank, io->dims};
+
+    return agree(k, tensor, &view);
+}
+
+/* ---- the model itself ---- */
+
+static int own_check(struct checks *k, const Inference__ModelConfig *c)
+{
+    const struct plan *p = k->p;
+    int rc = MR_OK;
+
+    for (uint32_t i = 0; i < p->input_count && rc == MR_OK; i++) {
+        const Inference__ModelInput *in = c->input[i];
+        const struct view view = {p->name, (int32_t)in->data_type, p->max_batch_size > 0,
+                                  (int32_t)in->n_dims, in->dims};
+        rc = agree(k, p->inputs[i], &view);
+    }
+    for (uint32_t i = 0; i < p->output_count && rc == MR_OK; i++) {
+        const Inference__ModelOutput *o = c->output[i];
+        const struct view view = {p->name, (int32_t)o->data_type, p->max_batch_size > 0,
+                                  (int32_t)o->n_dims, o->dims};
+        rc = agree(k, p->outputs[i], &view);
+    }
+    return rc;
+}
+
+/* ---- the models in it ---- */
+
+static const struct mr_model_io *io_find(const struct mr_model_io *list, uint32_t count,
+                                         mr_str name)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (mr_str_eq(list[i].name, name)) {
+            return &list[i];
+        }
+    }
+    return NULL;
+}
+
+static int no_port(const struct checks *k, const struct plan_node *node,
+                   const struct plan_port *port, const char *direction, const char *what)
+{
+    const char *kind = k->p->is_workflow ? "workflow" : "ensemble";
+
+    return MR_FAIL(k->err, MR_E_INVALID,
+                   "in %s %.*s, %s tensor %.*s is mapping %s non-existing %s %.*s in model %.*s",
+                   kind, MR_STR_ARG(k->p->name), kind, MR_STR_ARG(k->p->tensors[port->tensor].name),
+                   direction, what, MR_STR_ARG(port->name), MR_STR_ARG(node->model));
+}
+
+static int inputs_check(struct checks *k, const struct plan_node *node, const struct mr_version *v)
+{
+    for (uint32_t i = 0; i < node->input_count; i++) {
+        const struct plan_port *port = &node->inputs[i];
+        const struct mr_model_io *io = io_find(v->inputs, v->input_count, port->name);
+        if (!io) {
+            return no_port(k, node, port, "to", "input");
+        }
+        ((struct plan_port *)(uintptr_t)port)->is_optional = io->optional;
+        int rc = agree_io(k, port->tensor, v, io);
+        if (rc < 0) {
+            return rc;
+        }
+    }
+    return MR_OK;
+}
+
+static bool has_port(const struct plan_node *node, mr_str name)
+{
+    for (uint32_t i = 0; i < node->input_count; i++) {
+        if (mr_str_eq(node->inputs[i].name, name)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int mapped_check(const struct checks *k, const struct plan_node *node,
+                        const struct mr_version *v)
+{
+    const char *kind = k->p->is_workflow ? "workflow" : "ensemble";
+
+    for (uint32_t i = 0; i < v->input_count; i++) {
+        if (!v->inputs[i].optional && !has_port(node, v->inputs[i].name)) {
+            return MR_FAIL(k->err, MR_E_INVALID,
+                           "in %s %.*s, input %.*s in model %.*s is not mapped to any %s tensors",
+                           kind, MR_STR_ARG(k->p->name), MR_STR_ARG(v->inputs[i].name),
+                           MR_STR_ARG(node->model), kind);
+        }
+    }
+    return MR_OK;
+}
+
+static int outputs_check(struct checks *k, const struct plan_node *node, const struct mr_version *v)
+{
+    for (uint32_t i = 0; i < node->output_count; i++) {
+        const struct plan_port *port = &node->outputs[i];
+        const struct mr_model_io *io = io_find(v->outputs, v->output_count, port->name);
+        if (!io) {
+            return no_port(k, node, port, "from", "output");
+        }
+        int rc = agree_io(k, port->tensor, v, io);
+        if (rc < 0) {
+            return rc;
+        }
+    }
+    return MR_OK;
+}
+
+static int batch_check(const struct checks *k, const struct mr_version *v)
+{
+    const struct plan *p = k->p;
+
+    if (v->max_batch_size == 0 || v->max_batch_size >= p->max_batch_size) {
+        return MR_OK;
+    }
+    return MR_FAIL(k->err, MR_E_INVALID,
+                   "%s %.*s allows maximum batch size %d, but it contains model %.*s which only "
+                   "allows maximum batch size to be %d",
+                   p->is_workflow ? "workflow" : "ensemble", MR_STR_ARG(p->name), p->max_batch_size,
+                   MR_STR_ARG(v->model_name), v->max_batch_size);
+}
+
+static int node_check(struct checks *k, uint32_t n)
+{
+    const struct plan_node *node = &k->p->nodes[n];
+    const struct mr_version *v = k->members[n].version;
+    int rc;
+
+    MR_TRY(batch_check(k, v));
+    MR_TRY(inputs_check(k, node, v));
+    MR_TRY(mapped_check(k, node, v));
+    MR_TRY(outputs_check(k, node, v));
+    k->p->is_decoupled |= mr_version_is_streaming(v);
+out:
+    return rc;
+}
+
+static int missing_fail(const struct checks *k)
+{
+    const struct plan *p = k->p;
+    struct mr_map seen = {0};
+    struct mr_buf names;
+
+    mr_buf_init(&names, 512);
+    for (uint32_t n = 0; n < p->node_count; n++) {
+        if (!k->members[n].version && !mr_map_put(&seen, p->nodes[n].model, &seen)) {
+            mr_buf_printf(&names, "%s%.*s", names.len ? ", " : "",
+                          MR_STR_ARG(mr_str_sub(p->nodes[n].model, 0, 128)));
+        }
+    }
+    MR_FAIL(k->err, MR_E_INVALID,
+            "%s %.*s contains models that are not available or ambiguous: %.300s",
+            p->is_workflow ? "workflow" : "ensemble", MR_STR_ARG(p->name), mr_buf_cstr(&names));
+    mr_buf_fini(&names);
+    mr_map_fini(&seen);
+    return MR_E_INVALID;
+}
+
+int plan_check_members(struct plan *p, const Inference__ModelConfig *c,
+                       const struct plan_member *members, struct mr_err *err)
+{
+    struct checks k = {.p = p, .members = members, .err = err};
+    int rc = MR_OK;
+
+    for (uint32_t n = 0; n < p->node_count; n++) {
+        if (!members[n].version) {
+            return missing_fail(&k);
+        }
+    }
+    k.views = MR_NEW_ARRAY(struct view, (size_t)p->tensor_count + 1);
+    rc = own_check(&k, c);
+    for (uint32_t n = 0; n < p->node_count && rc == MR_OK; n++) {
+        rc = node_check(&k, n);
+    }
+    mr_free(k.views);
+    return rc;
+}

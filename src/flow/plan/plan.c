@@ -1,0 +1,186 @@
+/* Building of plans. Thread: loader. */
+#include "plan.h"
+
+#define ARENA_FIRST 4096
+#define ARENA_LIMIT ((size_t)64 << 20)
+
+int plan_no_memory(const struct plan *p, struct mr_err *err)
+{
+    return MR_FAIL(err, MR_E_NOMEM, "no memory for the graph of model '%.*s'", MR_STR_ARG(p->name));
+}
+
+int plan_tensor_of(struct plan *p, const char *name, uint32_t *out, struct mr_err *err)
+{
+    const size_t len = strnlen(name, PLAN_NAME_MAX + 1);
+    const uintptr_t known = (uintptr_t)mr_map_find(&p->names, mr_str_n(name, len));
+
+    if (known) {
+        *out = (uint32_t)(known - 1);
+        return MR_OK;
+    }
+    if (len == 0 || len > PLAN_NAME_MAX) {
+        return MR_FAIL(err, MR_E_INVALID,
+                       "model '%.*s': a tensor's name has 1 to %u bytes, '%.40s' has not",
+                       MR_STR_ARG(p->name), PLAN_NAME_MAX, name);
+    }
+    if (p->tensor_count == PLAN_TENSORS_MAX) {
+        return MR_FAIL(err, MR_E_INVALID, "model '%.*s' has more than %u tensors",
+                       MR_STR_ARG(p->name), PLAN_TENSORS_MAX);
+    }
+    struct plan_tensor *t = &p->tensors[p->tensor_count];
+
+    *t = (struct plan_tensor){mr_arena_str(&p->arena, mr_str_n(name, len)), PLAN_NOBODY};
+    if (!t->name.ptr) {
+        return plan_no_memory(p, err);
+    }
+    mr_map_put(&p->names, t->name, (void *)(uintptr_t)(p->tensor_count + 1));
+    *out = p->tensor_count++;
+    return MR_OK;
+}
+
+/* Most tensors that the configuration can name. */
+static size_t tensors_most(const Inference__ModelConfig *c)
+{
+    size_t n = c->n_input + c->n_output;
+
+    if (mr_config_is_ensemble(c)) {
+        for (size_t i = 0; i < c->ensemble_scheduling->n_step; i++) {
+            n += c->ensemble_scheduling->step[i]->n_input_map +
+                 c->ensemble_scheduling->step[i]->n_output_map;
+        }
+        return MR_MIN(n, PLAN_TENSORS_MAX);
+    }
+    return PLAN_TENSORS_MAX;
+}
+
+int plan_new(struct plan **out, const Inference__ModelConfig *c, struct mr_err *err)
+{
+    struct plan *p = MR_NEW(struct plan);
+    int rc = MR_OK;
+
+    mr_arena_init(&p->arena, ARENA_FIRST, ARENA_LIMIT);
+    p->name = mr_arena_str(&p->arena, mr_str_c(c->name));
+    p->max_batch_size = c->max_batch_size;
+    p->input_count = (uint32_t)c->n_input;
+    p->output_count = (uint32_t)c->n_output;
+    p->tensors = MR_ARENA_ARRAY(&p->arena, struct plan_tensor, tensors_most(c) + 1);
+    p->inputs = MR_ARENA_ARRAY(&p->arena, uint32_t, c->n_input + 1);
+    p->outputs = MR_ARENA_ARRAY(&p->arena, uint32_t, c->n_output + 1);
+    if (!p->name.ptr || !p->tensors || !p->inputs || !p->outputs) {
+        rc = plan_no_memory(p, err);
+    }
+    for (uint32_t i = 0; i < p->input_count && rc == MR_OK; i++) {
+        rc = plan_tensor_of(p, c->input[i]->name, &p->inputs[i], err);
+        if (rc == MR_OK) {
+            p->tensors[p->inputs[i]].writer = PLAN_CLIENT;
+        }
+    }
+    for (uint32_t i = 0; i < p->output_count && rc == MR_OK; i++) {
+        rc = plan_tensor_of(p, c->output[i]->name, &p->outputs[i], err);
+    }
+    if (rc < 0) {
+        plan_free(&p);
+        return rc;
+    }
+    *out = p;
+    return MR_OK;
+}
+
+void plan_free(struct plan **p)
+{
+    if (*p) {
+        mr_map_fini(&(*p)->names);
+        mr_arena_fini(&(*p)->arena);
+        mr_freep(p);
+    }
+}
+
+/* ---- who waits for whom ---- */
+
+/* The node's writers, each once; `seen` has the last node that counted a writer. */
+static int before_find(struct plan *p, uint32_t n, uint32_t *seen, struct mr_err *err)
+{
+    struct plan_node *node = &p->nodes[n];
+    uint32_t *list = MR_ARENA_ARRAY(&p->arena, uint32_t, node->input_count + 1u);
+
+    if (!list) {
+        return plan_no_memory(p, err);
+    }
+    node->before = list;
+    for (uint32_t i = 0; i < node->input_count; i++) {
+        const uint32_t writer = p->tensors[node->inputs[i].tensor].writer;
+        if (writer < p->node_count && seen[writer] != n + 1) {
+            seen[writer] = n + 1;
+            list[node->before_count++] = writer;
+            p->nodes[writer].next_count++;
+        }
+    }
+    return MR_OK;
+}
+
+static int next_fill(struct plan *p, struct mr_err *err)
+{
+    for (uint32_t n = 0; n < p->node_count; n++) {
+        struct plan_node *node = &p->nodes[n];
+        node->next = MR_ARENA_ARRAY(&p->arena, uint32_t, node->next_count + 1u);
+        if (!node->next) {
+            return plan_no_memory(p, err);
+        }
+        node->next_count = 0;
+    }
+    for (uint32_t n = 0; n < p->node_count; n++) {
+        for (uint32_t i = 0; i < p->nodes[n].before_count; i++) {
+            struct plan_node *from = &p->nodes[p->nodes[n].before[i]];
+            ((uint32_t *)(uintptr_t)from->next)[from->next_count++] = n;
+        }
+    }
+    return MR_OK;
+}
+
+/* A tensor without a writer is never there. */
+static bool has_writers(const struct plan *p, const struct plan_node *node)
+{
+    for (uint32_t i = 0; i < node->input_count; i++) {
+        if (p->tensors[node->inputs[i].tensor].writer == PLAN_NOBODY) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void reachable_mark(struct plan *p, uint32_t *waits, uint32_t *stack)
+{
+    uint32_t len = 0;
+
+    for (uint32_t n = 0; n < p->node_count; n++) {
+        waits[n] = p->nodes[n].before_count + !has_writers(p, &p->nodes[n]);
+        if (waits[n] == 0) {
+            stack[len++] = n;
+        }
+    }
+    while (len > 0) {
+        struct plan_node *node = &p->nodes[stack[--len]];
+        node->is_reachable = true;
+        for (uint32_t i = 0; i < node->next_count; i++) {
+            if (--waits[node->next[i]] == 0) {
+                stack[len++] = node->next[i];
+            }
+        }
+    }
+}
+
+int plan_link(struct plan *p, struct mr_err *err)
+{
+    uint32_t *room = MR_NEW_ARRAY(uint32_t, 2 * (size_t)p->node_count + 1);
+    int rc = MR_OK;
+
+    for (uint32_t n = 0; n < p->node_count && rc == MR_OK; n++) {
+        rc = before_find(p, n, room, err);
+    }
+    rc = rc < 0 ? rc : next_fill(p, err);
+    if (rc == MR_OK) {
+        reachable_mark(p, room, room + p->node_count);
+    }
+    mr_free(room);
+    return rc;
+}

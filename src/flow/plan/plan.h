@@ -1,0 +1,73 @@
+/* The compiled graph of an ensemble or workflow: nodes and tensors by number, and which node waits for which.
+ *
+ * A tensor has one writer: a node, or the client. A node waits for the writers of what it reads. Immutable once it is built;
+ * any number of threads read it. */
+#ifndef FLOW_PLAN_H
+#define FLOW_PLAN_H
+
+#include "base/arena.h"
+#include "base/err.h"
+#include "base/map.h"
+#include "model/config.h"
+
+#define PLAN_NODES_MAX   4096u
+#define PLAN_TENSORS_MAX 16384u
+#define PLAN_NAME_MAX    1024u
+
+/* Who writes a tensor, if no node does. */
+#define PLAN_NOBODY UINT32_MAX
+#define PLAN_CLIENT (UINT32_MAX - 1)
+
+/** An input or output of a node's model, and the tensor that it reads or writes. */
+struct plan_port {
+    mr_str name;
+    uint32_t tensor;
+    bool is_optional; /* of an input: the model runs without it */
+};
+
+struct plan_node {
+    mr_str name; /* for messages */
+    mr_str model;
+    mr_str version; /* "": the one that the model gives by itself */
+    const struct plan_port *inputs, *outputs;
+    uint32_t input_count, output_count;
+    const uint32_t *before; /* the nodes that it waits for, each once */
+    const uint32_t *next;   /* the nodes that wait for it */
+    uint32_t before_count, next_count;
+    bool is_reachable; /* all that it reads can be there */
+};
+
+struct plan_tensor {
+    mr_str name;
+    uint32_t writer; /* a node, PLAN_CLIENT or PLAN_NOBODY */
+};
+
+struct plan {
+    mr_str name;
+    bool is_workflow;
+    bool is_decoupled;
+    int32_t max_batch_size; /* 0 = its tensors have no batch dimension */
+    uint32_t max_inflight;  /* requests of one node under way, 0 = any number */
+    uint32_t node_count, tensor_count, input_count, output_count;
+    struct plan_node *nodes;
+    struct plan_tensor *tensors;
+    uint32_t *inputs;  /* the tensors of the model's inputs, in their order */
+    uint32_t *outputs; /* and of its outputs */
+    struct mr_arena arena;
+    struct mr_map names; /* of tensors, to their number + 1 */
+};
+
+/** An empty plan with the inputs and outputs of `c`. Errors: MR_E_INVALID, MR_E_NOMEM. */
+int plan_new(struct plan **out, const Inference__ModelConfig *c, struct mr_err *err);
+void plan_free(struct plan **p);
+/** The number of the tensor of that name, which is made if there is none. Errors: MR_E_INVALID (too many, too long a name),
+ *  MR_E_NOMEM. */
+int plan_tensor_of(struct plan *p, const char *name, uint32_t *out, struct mr_err *err);
+/** Finds out which node waits for which, and marks the nodes that are reachable. */
+int plan_link(struct plan *p, struct mr_err *err);
+int plan_no_memory(const struct plan *p, struct mr_err *err);
+
+/** ensemble.c: the plan of `ensemble_scheduling`, which has passed the checks of model/config.h. */
+int plan_ensemble(struct plan **out, const Inference__ModelConfig *c, struct mr_err *err);
+
+#endif

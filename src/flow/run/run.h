@@ -1,0 +1,71 @@
+/* One walk over a plan: which nodes are ready, what the tensors hold, how it ends. Knows neither models nor threads: nodes
+ * are started by the caller's function, and the caller reports their ends.
+ *
+ *   run_begin; run_give for each input; run_go
+ *   each time a node that was pending has ended: run_set for its outputs, run_ended, run_go
+ *   run_is_over: run_take the outputs; run_fini
+ *
+ * One thread at a time. */
+#ifndef FLOW_RUN_H
+#define FLOW_RUN_H
+
+#include "base/pool.h"
+#include "flow/plan/plan.h"
+#include "millrace/backend.h"
+
+struct run;
+
+enum run_state { RUN_OPEN = 0, RUN_VALUE, RUN_NULL };
+
+/** What a tensor holds. The shape, and data without a block, live as long as the run. */
+struct run_value {
+    enum run_state state;
+    struct mr_tensor tensor;
+    struct mr_block *block; /* of the data, referenced; NULL: they are elsewhere */
+};
+
+struct run_node {
+    uint32_t waits; /* nodes that have to end first */
+    bool is_needed;
+    bool is_started;
+    bool is_ended;
+};
+
+/** Starts a node whose inputs are there: MR_OK: it has ended, its outputs are set; MR_PENDING: run_ended is called later;
+ *  negative: it has failed. */
+typedef int(run_start_fn)(struct run *r, uint32_t node, struct mr_err *err);
+
+struct run {
+    const struct plan *plan;
+    run_start_fn *start;
+    struct run_value *values; /* [plan->tensor_count] */
+    struct run_node *nodes;   /* [plan->node_count] */
+    uint32_t *ready;          /* [plan->node_count] as a stack */
+    uint32_t ready_count;
+    uint32_t pending; /* nodes that were started and have not ended */
+    int status;       /* the first failure */
+    struct mr_err err;
+};
+
+/** wanted: [plan->output_count], NULL = all outputs. Takes memory from the arena, which outlives the run. Errors:
+ *  MR_E_EXHAUSTED. */
+int run_begin(struct run *r, const struct plan *p, const uint8_t *wanted, run_start_fn *start,
+              struct mr_arena *arena, struct mr_err *err);
+/** Sets a tensor, before the node that writes it ends. t NULL: it has no value. Takes a reference to `block`, which may be
+ *  NULL. */
+void run_set(struct run *r, uint32_t tensor, const struct mr_tensor *t, struct mr_block *block);
+/** A pending node has ended. `rc` negative: as `err` says. */
+void run_ended(struct run *r, uint32_t node, int rc, const struct mr_err *err);
+/** Starts what is ready, until nothing is. */
+void run_go(struct run *r);
+/** Nothing runs, and nothing can be started. */
+static inline bool run_is_over(const struct run *r)
+{
+    return r->pending == 0 && r->ready_count == 0;
+}
+/** No further node is started; the run fails, unless it has. */
+void run_fail(struct run *r, int rc, const struct mr_err *err);
+/** Releases the values. */
+void run_fini(struct run *r);
+
+#endif

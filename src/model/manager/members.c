@@ -1,0 +1,275 @@
+/* Models that are a graph of others: their loads wait for those of the others, which they may ask for, and what a graph
+ * that serves asks is not unloaded.
+ *
+ * A load that waits takes no thread: it ends with MR_PENDING, is kept in a list, and is queued again when no load of its
+ * members is open. If all open loads wait, they wait for each other, and all of them go on as they are.
+ *
+ * Thread: loaders; the list and the names of members are guarded by the manager's lock. */
+#include <stdio.h>
+
+#include "base/map.h"
+#include "load.h"
+
+/* ---- the members of a model ---- */
+
+static bool has_member(const struct mr_model *model, mr_str name)
+{
+    for (size_t i = 0; i < model->members.len; i++) {
+        if (mr_str_eq_c(name, model->members.at[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void mr_members_clear(struct mr_model *model)
+{
+    for (size_t i = 0; i < model->members.len; i++) {
+        mr_free(model->members.at[i]);
+    }
+    MR_VEC_FINI(&model->members);
+}
+
+struct collect {
+    struct mr_model *model;
+    struct mr_map seen;
+};
+
+static void member_add(void *ctx, const char *name)
+{
+    struct collect *k = ctx;
+
+    if (!mr_str_eq_c(k->model->name, name) && !mr_map_put(&k->seen, mr_str_c(name), k)) {
+        MR_VEC_PUSH(&k->model->members, mr_strndup(name, strlen(name)));
+    }
+}
+
+/* Lock held. */
+static void members_set(struct mr_model *model, const Inference__ModelConfig *c)
+{
+    struct collect k = {.model = model};
+
+    mr_members_clear(model);
+    mr_config_members(c, member_add, &k);
+    mr_map_fini(&k.seen);
+}
+
+/* Lock held. */
+static bool is_ready(const struct mr_model *model)
+{
+    for (size_t i = 0; i < model->records.len; i++) {
+        if (model->records.at[i].state == MR_VERSION_READY) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---- loads that wait ---- */
+
+/* Lock held. */
+static bool is_open(struct mr_models *m, const struct mr_model *model)
+{
+    for (size_t i = 0; i < model->members.len; i++) {
+        const struct mr_model *member = mr_map_find(&m->models, mr_str_c(model->members.at[i]));
+        if (member && member->current) {
+            return true;
+        }
+    }
+    return m->is_submitting && model->members.len > 0;
+}
+
+/* A client's load of a graph loads what is in it, too; so do names of the command line. */
+static bool asks(const struct mr_models *m, const struct mr_job *job)
+{
+    return m->o.control == MR_MODEL_CONTROL_EXPLICIT && job->kind == MR_JOB_LOAD && !job->has_asked;
+}
+
+/* Asks for the members that neither serve nor are about to. True: some were asked for. */
+static bool members_ask(struct mr_load *l)
+{
+    MR_VEC(char *) names = {0};
+    struct mr_models *m = l->m;
+
+    pthread_mutex_lock(&m->lock);
+    for (size_t i = 0; i < l->model->members.len; i++) {
+        const char *name = l->model->members.at[i];
+        const struct mr_model *member = mr_map_find(&m->models, mr_str_c(name));
+        if (!member || (!member->current && !is_ready(member))) {
+            MR_VEC_PUSH(&names, mr_strndup(name, strlen(name)));
+        }
+    }
+    pthread_mutex_unlock(&m->lock);
+    for (size_t i = 0; i < names.len; i++) {
+        struct mr_err ignored;
+        if (mr_model_name_check(mr_str_c(names.at[i]), &ignored) == MR_OK) {
+            mr_job_submit(m, mr_job_new(MR_JOB_LOAD, NULL, NULL), mr_str_c(names.at[i]));
+        }
+        mr_free(names.at[i]);
+    }
+    const bool any = names.len > 0;
+    MR_VEC_FINI(&names);
+    return any;
+}
+
+bool mr_members_wait(struct mr_load *l)
+{
+    struct mr_models *m = l->m;
+    struct mr_job *job = l->job;
+
+    pthread_mutex_lock(&m->lock);
+    m->graph_count += l->model->members.len == 0;
+    members_set(l->model, l->config);
+    m->graph_count -= l->model->members.len == 0;
+    const bool is_open_now = is_open(m, l->model);
+    pthread_mutex_unlock(&m->lock);
+    if (job->waits_no_more) {
+        return false;
+    }
+    const bool has_asked = asks(m, job) && members_ask(l);
+    job->has_asked = true;
+    return has_asked || is_open_now;
+}
+
+void mr_members_defer(struct mr_models *m, struct mr_job *job)
+{
+    job->is_running = false;
+    job->has_place = false;
+    job->is_deferred = true;
+    job->next = m->deferred;
+    m->deferred = job;
+    m->deferred_count++;
+}
+
+void mr_members_take(struct mr_models *m, struct mr_job *job)
+{
+    struct mr_job **at = &m->deferred;
+
+    while (*at != job) {
+        at = &(*at)->next;
+    }
+    *at = job->next;
+    job->is_deferred = false;
+    m->deferred_count--;
+}
+
+struct mr_job *mr_members_next(struct mr_models *m)
+{
+    /* All open loads wait for each other. Relaxed: what counts is decided under the lock. */
+    const bool is_last = (!m->is_submitting && m->jobs_open == m->deferred_count) ||
+                         atomic_load_explicit(&m->is_stopping, memory_order_relaxed);
+
+    struct mr_job *job = m->deferred;
+
+    while (job && is_open(m, job->model)) {
+        job = job->next;
+    }
+    if (!job && is_last) {
+        job = m->deferred;
+    }
+    if (job) {
+        job->waits_no_more |= is_last && is_open(m, job->model);
+        mr_members_take(m, job);
+    }
+    return job;
+}
+
+void mr_members_hasten(struct mr_models *m, const struct mr_model *ready)
+{
+    for (struct mr_job *job = m->retries; job; job = job->next) {
+        if (has_member(job->model, ready->name)) {
+            mr_retry_now(m, job->model);
+            return; /* the list has changed; the next one follows with the next member, or in its time */
+        }
+    }
+}
+
+/* ---- unloading ---- */
+
+/* Lock held. A model that serves and asks this one. */
+static bool is_used(struct mr_models *m, const struct mr_model *model)
+{
+    struct mr_map_slot *slot;
+
+    for (size_t i = 0; m->graph_count > 0 && (slot = mr_map_next(&m->models, &i));) {
+        const struct mr_model *other = slot->value;
+        if (other != model && has_member(other, model->name) && is_ready(other)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+int mr_members_check_unload(struct mr_models *m, struct mr_model *model, struct mr_err *err)
+{
+    char numbers[200] = "";
+    size_t len = 0;
+
+    pthread_mutex_lock(&m->lock);
+    const bool is_held = is_ready(model) && is_used(m, model);
+    model->is_unload_due = is_held;
+    for (size_t i = 0; is_held && i < model->records.len && len < sizeof numbers - 24; i++) {
+        if (model->records.at[i].state == MR_VERSION_READY) {
+            len += (size_t)snprintf(numbers + len, sizeof numbers - len, "%s%lld", len ? "," : "",
+                                    (long long)model->records.at[i].number);
+        }
+    }
+    pthread_mutex_unlock(&m->lock);
+    return is_held ? MR_FAIL(err, MR_E_INTERNAL,
+                             "failed to unload '%.128s', versions that are still available: %s",
+                             model->name.ptr, numbers)
+                   : MR_OK;
+}
+
+/* The caller of an unload waits for those of the members as well. */
+struct chain {
+    _Atomic size_t left;
+    mr_models_done_fn *done;
+    void *ctx;
+};
+
+static void chain_done(void *ctx, int rc, const struct mr_err *err)
+{
+    struct chain *k = ctx;
+    const struct mr_err none = {0};
+
+    (void)rc; /* a member that stays is asked by another graph by now */
+    (void)err;
+    if (atomic_fetch_sub_explicit(&k->left, 1, memory_order_acq_rel) > 1) {
+        return;
+    }
+    if (k->done) {
+        k->done(k->ctx, MR_OK, &none);
+    }
+    mr_free(k);
+}
+
+void mr_members_unload(struct mr_models *m, struct mr_job *job)
+{
+    MR_VEC(char *) names = {0};
+
+    pthread_mutex_lock(&m->lock);
+    for (size_t i = 0; i < job->model->members.len; i++) {
+        const char *name = job->model->members.at[i];
+        const struct mr_model *member = mr_map_find(&m->models, mr_str_c(name));
+        if (member && is_ready(member) && (job->dependents || member->is_unload_due) &&
+            !is_used(m, member)) {
+            MR_VEC_PUSH(&names, mr_strndup(name, strlen(name)));
+        }
+    }
+    struct chain *k = names.len > 0 ? MR_NEW(struct chain) : NULL;
+    if (k) {
+        atomic_init(&k->left, names.len);
+        k->done = job->done;
+        k->ctx = job->ctx;
+        job->done = NULL;
+    }
+    pthread_mutex_unlock(&m->lock);
+    for (size_t i = 0; i < names.len; i++) {
+        struct mr_job *one = mr_job_new(MR_JOB_UNLOAD, chain_done, k);
+        one->dependents = job->dependents;
+        mr_job_submit(m, one, mr_str_c(names.at[i]));
+        mr_free(names.at[i]);
+    }
+    MR_VEC_FINI(&names);
+}

@@ -1,0 +1,189 @@
+"""Ensembles, as Triton runs them."""
+import numpy as np
+import pytest
+import tritonclient.grpc as grpcclient
+import tritonclient.http as httpclient
+
+from lib import onnxgen, repo
+
+
+def step(model, inputs, outputs, version=-1):
+    maps = "".join(f' input_map {{ key: "{k}" value: "{v}" }}' for k, v in inputs.items())
+    maps += "".join(f' output_map {{ key: "{k}" value: "{v}" }}' for k, v in outputs.items())
+    return f'step {{ model_name: "{model}" model_version: {version}{maps} }}'
+
+
+def ensemble(*steps, inputs=None, outputs=None, extra="", **kw):
+    """The text of an ensemble's config.pbtxt."""
+    text = repo.config(inputs=inputs, outputs=outputs, **kw).replace('backend: "identity"', 'platform: "ensemble"')
+    return text + f"ensemble_scheduling {{ {' '.join(steps)} {extra} }}\n"
+
+
+def adders(models, **numbers):
+    for name, n in numbers.items():
+        repo.add(models, name, onnxgen.ADDER_CONFIG, files={"1/model.onnx": onnxgen.adder(n)})
+
+
+class Clients:
+    """One request through each protocol; the answers must agree."""
+
+    def __init__(self, server):
+        self.http = httpclient.InferenceServerClient(server.url("http"))
+        self.grpc = grpcclient.InferenceServerClient(server.url("grpc"))
+
+    def ask(self, model, tensors, outputs=None, **kw):
+        answers = []
+        for kit, client in ((httpclient, self.http), (grpcclient, self.grpc)):
+            inputs = []
+            for name, array in tensors.items():
+                dtype = {np.int32: "INT32", np.float32: "FP32", np.int64: "INT64"}[array.dtype.type]
+                inputs.append(kit.InferInput(name, array.shape, dtype))
+                inputs[-1].set_data_from_numpy(array)
+            wanted = [kit.InferRequestedOutput(o) for o in outputs] if outputs else None
+            answers.append(client.infer(model, inputs, outputs=wanted, **kw))
+        names = [[o["name"] for o in answers[0].get_response()["outputs"]], [o.name for o in answers[1].get_response().outputs]]
+        assert names[0] == names[1]
+        found = [{n: a.as_numpy(n) for n in names[0]} for a in answers]
+        for n in names[0]:
+            assert np.array_equal(found[0][n], found[1][n])
+        return found[0]
+
+
+
+def vector(*numbers):
+    return np.array(numbers, np.int32)
+
+
+CHAIN = ensemble(step("a", {"INPUT0": "INPUT0"}, {"OUTPUT0": "t1"}), step("b", {"INPUT0": "t1"}, {"OUTPUT0": "t2"}),
+                 step("c", {"INPUT0": "t2"}, {"OUTPUT0": "OUTPUT0"}))
+
+
+def test_a_chain(models, start):
+    adders(models, a=1, b=10, c=100)
+    repo.add(models, "chain", CHAIN)
+    clients = Clients(start(models))
+    assert clients.ask("chain", {"INPUT0": vector(1, 2)})["OUTPUT0"].tolist() == [112, 113]
+
+
+@pytest.fixture
+def clients(models, start):
+    """Made by a test when its models are there."""
+    return lambda *args, **kw: Clients(start(models, *args, **kw))
+
+
+IDENTITY = {"INPUT0": "INPUT0"}, {"OUTPUT0": "OUTPUT0"}
+
+
+def test_branches_join(models, clients):
+    """Two steps that nothing orders, and one that takes both of their outputs."""
+    adders(models, a=1, b=10)
+    repo.add(models, "pair", inputs=[repo.tensor("INPUT0"), repo.tensor("INPUT1")],
+             outputs=[repo.tensor("OUTPUT0"), repo.tensor("OUTPUT1")])
+    repo.add(models, "e", ensemble(
+        step("pair", {"INPUT0": "left", "INPUT1": "right"}, {"OUTPUT0": "OUTPUT0", "OUTPUT1": "OUTPUT1"}),
+        step("a", {"INPUT0": "INPUT0"}, {"OUTPUT0": "left"}), step("b", {"INPUT0": "INPUT0"}, {"OUTPUT0": "right"}),
+        outputs=[repo.tensor("OUTPUT0"), repo.tensor("OUTPUT1")]))
+    found = clients().ask("e", {"INPUT0": vector(5)})
+    assert (found["OUTPUT0"].tolist(), found["OUTPUT1"].tolist()) == ([6], [15])
+
+
+def count(clients, model):
+    return clients.http.get_inference_statistics(model)["model_stats"][0]["inference_stats"]["success"]["count"]
+
+
+def test_only_needed_steps_run(models, clients):
+    adders(models, a=1, b=10)
+    repo.add(models, "e", ensemble(step("a", {"INPUT0": "INPUT0"}, {"OUTPUT0": "OUTPUT0"}),
+                                   step("b", {"INPUT0": "INPUT0"}, {"OUTPUT0": "OUTPUT1"}),
+                                   outputs=[repo.tensor("OUTPUT0"), repo.tensor("OUTPUT1")]))
+    c = clients("--default-warmup-time=0")
+    assert c.ask("e", {"INPUT0": vector(5)}, outputs=["OUTPUT1"])["OUTPUT1"].tolist() == [15]
+    assert (count(c, "a"), count(c, "b"), count(c, "e")) == (0, 2, 2)
+    c.ask("e", {"INPUT0": vector(5)})
+    assert (count(c, "a"), count(c, "b"), count(c, "e")) == (2, 4, 4)
+
+
+@pytest.mark.parametrize("ensemble_batch, model_batch", [(8, 8), (8, 0), (0, 8), (4, 8)])
+def test_batching_and_non_batching(models, clients, ensemble_batch, model_batch):
+    """A batch dimension of 1 is added or removed."""
+    repo.add(models, "m", max_batch_size=model_batch)
+    repo.add(models, "e", ensemble(step("m", *IDENTITY), max_batch_size=ensemble_batch))
+    c = clients()
+    one = np.array([[1, 2, 3]], np.int32) if ensemble_batch else vector(1, 2, 3)
+    assert np.array_equal(c.ask("e", {"INPUT0": one})["OUTPUT0"], one)
+    if ensemble_batch and model_batch:
+        rows = np.arange(6, dtype=np.int32).reshape(2, 3)
+        assert np.array_equal(c.ask("e", {"INPUT0": rows})["OUTPUT0"], rows)
+
+
+def test_nested(models, clients):
+    adders(models, a=1, b=10, c=100)
+    repo.add(models, "chain", CHAIN)
+    repo.add(models, "twice", ensemble(step("chain", {"INPUT0": "INPUT0"}, {"OUTPUT0": "t"}),
+                                       step("chain", {"INPUT0": "t"}, {"OUTPUT0": "OUTPUT0"})))
+    assert clients().ask("twice", {"INPUT0": vector(0)})["OUTPUT0"].tolist() == [222]
+
+
+def test_large_tensors(models, clients):
+    """What does not fit into the arena of a request."""
+    repo.add(models, "m", max_batch_size=0)
+    repo.add(models, "e", ensemble(step("m", {"INPUT0": "INPUT0"}, {"OUTPUT0": "t"}), step("m", {"INPUT0": "t"}, {"OUTPUT0": "OUTPUT0"})))
+    large = np.arange(1_000_000, dtype=np.int32)
+    assert np.array_equal(clients().ask("e", {"INPUT0": large})["OUTPUT0"], large)
+
+
+OPTIONAL = [repo.tensor("INPUT0"), repo.tensor("INPUT1", extra="optional: true")]
+
+
+def test_optional_input(models, clients):
+    repo.add(models, "m", inputs=OPTIONAL)
+    repo.add(models, "e", ensemble(step("m", {"INPUT0": "INPUT0", "INPUT1": "INPUT1"}, {"OUTPUT0": "OUTPUT0"}), inputs=OPTIONAL))
+    c = clients()
+    assert c.ask("e", {"INPUT0": vector(3)})["OUTPUT0"].tolist() == [3]
+    assert c.ask("e", {"INPUT0": vector(3), "INPUT1": vector(4)})["OUTPUT0"].tolist() == [3]
+
+
+def test_optional_input_that_a_model_needs(models, clients):
+    repo.add(models, "m", inputs=[repo.tensor("INPUT0"), repo.tensor("INPUT1")])
+    repo.add(models, "e", ensemble(step("m", {"INPUT0": "INPUT0", "INPUT1": "INPUT1"}, {"OUTPUT0": "OUTPUT0"}), inputs=OPTIONAL))
+    with pytest.raises(Exception, match="in ensemble 'e', .*expected 2 inputs but got 1 inputs for model 'm'"):
+        clients().ask("e", {"INPUT0": vector(3)})
+
+
+def test_error_of_a_step(models, clients):
+    adders(models, a=1)
+    repo.add(models, "f", backend="fault", parameters={"fail_message": "no luck", "fail_status": "INVALID"})
+    repo.add(models, "e", ensemble(step("a", {"INPUT0": "INPUT0"}, {"OUTPUT0": "t"}), step("f", {"INPUT0": "t"}, {"OUTPUT0": "OUTPUT0"})))
+    c = clients("--default-warmup-time=0")
+    with pytest.raises(Exception, match="in ensemble 'e', .*no luck"):
+        c.ask("e", {"INPUT0": vector(3)})
+
+
+def test_metadata_and_config(models, clients):
+    adders(models, a=1, b=10, c=100)
+    repo.add(models, "chain", CHAIN)
+    c = clients()
+    metadata = c.http.get_model_metadata("chain")
+    assert metadata["platform"] == "ensemble" and metadata["versions"] == ["1"]
+    assert metadata["inputs"] == [{"name": "INPUT0", "datatype": "INT32", "shape": [-1]}]
+    config = c.http.get_model_config("chain")
+    assert [s["model_name"] for s in config["ensemble_scheduling"]["step"]] == ["a", "b", "c"]
+    assert config["platform"] == "ensemble" and config["backend"] == "" and config["instance_group"] == []
+    assert c.grpc.get_model_config("chain").config.ensemble_scheduling.step[1].input_map == {"INPUT0": "t1"}
+    assert {r["name"]: r["state"] for r in c.http.get_model_repository_index()} == {n: "READY" for n in ("a", "b", "c", "chain")}
+
+
+def test_a_queue_timeout_of_a_step(models, clients, hold):
+    """The time-out of a request to the ensemble is that of its steps' requests."""
+    extra = "dynamic_batching { default_queue_policy { allow_timeout_override: true timeout_action: REJECT } }"
+    repo.add(models, "m", backend="fault", max_batch_size=1, extra=extra, parameters=hold.parameters)
+    repo.add(models, "e", ensemble(step("m", *IDENTITY), max_batch_size=1))
+    c = clients()
+    one = httpclient.InferInput("INPUT0", [1, 1], "INT32").set_data_from_numpy(np.array([[1]], np.int32))
+    first = c.http.async_infer("e", [one])
+    hold.wait_held()
+    late = grpcclient.InferInput("INPUT0", [1, 1], "INT32").set_data_from_numpy(np.array([[2]], np.int32))
+    with pytest.raises(Exception, match="in ensemble 'e', Request timeout expired"):
+        c.grpc.infer("e", [late], timeout=1000)
+    hold.end()
+    assert first.get_result().as_numpy("OUTPUT0").tolist() == [[1]]
