@@ -164,32 +164,39 @@ out:
 
 /* ---- parts of an endpoint ---- */
 
+int mr_ramp_read(struct mr_ramp *out, const Millrace__RampConfig *c, unsigned variant,
+                 const mr_str *tags, const double *weights, size_t count, struct mr_err *err)
+{
+    int rc;
+
+    *out = (struct mr_ramp){
+        .variant = variant,
+        .to = c->to,
+        .step = c->step,
+        .every_ns = (int64_t)c->every_s * MR_NS_PER_S,
+        .min_samples = c->min_samples ? c->min_samples : 100,
+        .on_breach = c->on_breach == MILLRACE__RAMP_CONFIG__ON_BREACH__HOLD ? MR_RAMP_HOLD
+                                                                            : MR_RAMP_ROLLBACK,
+        .has_guard = c->guard[0] != '\0',
+    };
+    rc = mr_ramp_check(out, weights, count, err);
+    if (rc == MR_OK && out->has_guard) {
+        rc = mr_guard_parse(&out->guard, mr_str_c(c->guard), tags, count, variant, err);
+    }
+    return rc;
+}
+
 static int read_ramp(struct reader *r, const Millrace__RampConfig *c, unsigned variant,
                      const mr_str *tags, const double *weights, size_t count,
                      const struct mr_ramp **out)
 {
     struct mr_ramp *ramp = MR_ARENA_NEW(r->a, struct mr_ramp);
-    int rc;
 
     if (!ramp) {
         return no_memory(r);
     }
-    ramp->variant = variant;
-    ramp->to = c->to;
-    ramp->step = c->step;
-    ramp->every_ns = (int64_t)c->every_s * MR_NS_PER_S;
-    ramp->min_samples = c->min_samples ? c->min_samples : 100;
-    ramp->on_breach =
-        c->on_breach == MILLRACE__RAMP_CONFIG__ON_BREACH__HOLD ? MR_RAMP_HOLD : MR_RAMP_ROLLBACK;
-    ramp->has_guard = c->guard[0] != '\0';
-    MR_TRY(mr_ramp_check(ramp, weights, count, r->err));
-    if (ramp->has_guard) {
-        MR_TRY(mr_guard_parse(&ramp->guard, mr_str_c(c->guard), tags, count, variant, r->err));
-    }
     *out = ramp;
-    rc = MR_OK;
-out:
-    return rc;
+    return mr_ramp_read(ramp, c, variant, tags, weights, count, r->err);
 }
 
 static int read_shadow(struct reader *r, const Millrace__ShadowConfig *c,

@@ -28,6 +28,29 @@ void mr_variant_cell_add(struct mr_variant_cell *cell, int status, int64_t laten
     mr_count_add(&cell->count, 1);
 }
 
+static void add(_Atomic uint64_t *c, uint64_t n)
+{
+    atomic_fetch_add_explicit(c, n, memory_order_relaxed);
+}
+
+void mr_variant_cell_add_shared(struct mr_variant_cell *cell, int status, int64_t latency_ns)
+{
+    const uint64_t ns = latency_ns > 0 ? (uint64_t)latency_ns : 0;
+
+    if (status == MR_E_CANCELLED) {
+        add(&cell->cancelled, 1);
+        return;
+    }
+    if (status < 0) {
+        add(&cell->errors, 1);
+        add(&cell->server_errors, !is_of_client(status));
+    } else {
+        add(&cell->latency_ns.count[mr_hist_bucket(ns)], 1);
+        add(&cell->latency_ns.sum, ns);
+    }
+    add(&cell->count, 1);
+}
+
 void mr_variant_sums_add(struct mr_variant_sums *io, const struct mr_variant_cell *cell)
 {
     io->count += mr_count_get(&cell->count);

@@ -3,6 +3,7 @@
 #define MR_VARIANT_CONFIG_H
 
 #include "base/arena.h"
+#include "service.pb-c.h"
 #include "variant/rollout.h"
 
 #define MR_SERVICE_FILE_MAX ((size_t)1 << 20)
@@ -81,6 +82,9 @@ void mr_service_file_free(struct mr_service_file **f);
 int mr_sticky_parse(mr_str text, enum mr_sticky_kind *out, mr_str *name, struct mr_err *err);
 /** "", "equal" or "tolerance:NUMBER". Errors: MR_E_INVALID. */
 int mr_compare_parse(mr_str text, enum mr_compare_kind *out, double *tolerance, struct mr_err *err);
+/** The ramp of variant `variant` of those with these tags and weights. Errors: MR_E_INVALID; *out is then undefined. */
+int mr_ramp_read(struct mr_ramp *out, const Millrace__RampConfig *c, unsigned variant,
+                 const mr_str *tags, const double *weights, size_t count, struct mr_err *err);
 /** A tag may be used in a header and a file name: 1 to 64 letters, digits, '-', '_' and '.'. Errors: MR_E_INVALID. */
 int mr_variant_tag_check(mr_str tag, struct mr_err *err);
 

@@ -17,6 +17,9 @@ struct mr_variant_cell {
 /** Counts a request that ended. status: MR_OK or the negative status that it failed with. Thread: the writer. */
 void mr_variant_cell_add(struct mr_variant_cell *cell, int status, int64_t latency_ns);
 
+/** The same for a cell that several threads write to. Thread: any. */
+void mr_variant_cell_add_shared(struct mr_variant_cell *cell, int status, int64_t latency_ns);
+
 /** Sums of cells at one time, or what was added between two times. */
 struct mr_variant_sums {
     uint64_t count;
