@@ -38,6 +38,15 @@ static void hook_changed(void *ctx, const struct mr_version_change *change)
     }
 }
 
+static void hook_ready_changed(void *ctx)
+{
+    struct mr_engine *e = ctx;
+
+    if (e->options.ready_changed) {
+        e->options.ready_changed(e->options.ctx);
+    }
+}
+
 /* ---- life ---- */
 
 int mr_engine_new(struct mr_engine **out, const struct mr_engine_options *options,
@@ -47,6 +56,7 @@ int mr_engine_new(struct mr_engine **out, const struct mr_engine_options *option
     const struct mr_model_hooks hooks = {.serve = hook_serve,
                                          .unserve = hook_unserve,
                                          .changed = hook_changed,
+                                         .ready_changed = hook_ready_changed,
                                          .holds = hook_holds,
                                          .ctx = e};
 

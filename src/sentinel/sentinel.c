@@ -153,6 +153,9 @@ void sentinel_set_unready(struct process_model *m, bool is_unready)
         mr_log(is_unready ? MR_LOG_ERROR : MR_LOG_INFO, is_unready ? "worker.none" : "worker.back",
                "model=%s %s", MR_LOG_STR(mr_str_c(m->base.model)),
                is_unready ? "no worker process is ready" : "a worker process is ready again");
+        if (m->sentinel->options.ready_changed) {
+            m->sentinel->options.ready_changed(m->sentinel->options.ready_ctx);
+        }
     }
 }
 

@@ -101,6 +101,8 @@ int mr_models_sentinel(struct mr_models *m, struct mr_sentinel **out, struct mr_
                                           .memory_bytes = m->o.worker_memory,
                                           .user = m->o.worker_user,
                                           .write_dirs = m->o.worker_dirs,
+                                          .ready_changed = m->hooks.ready_changed,
+                                          .ready_ctx = m->hooks.ctx,
                                           .caller = m->o.worker_caller,
                                           .loop_doors = m->o.reader_doors,
                                           .loop_count = m->o.reader_doors ? m->o.reader_count : 0};

@@ -1,5 +1,6 @@
 /* grpc.health.v1: Check and Watch. Services: "" (the server), "inference.GRPCInferenceService", and each model by
- * its name: NOT_SERVING while it loads, failed or is unloaded. A watcher gets the status at once and then each change. */
+ * its name: NOT_SERVING while it loads, failed, is unloaded or has no worker process. A watcher gets the status at once and then each change. */
+#include "exec/exec.h"
 #include "health.pb-c.h"
 #include "methods_priv.h"
 #include "serve/endpoints/route.h"
@@ -27,7 +28,8 @@ static int status_of(struct mr_server *s, mr_str service)
         is_serving = !serve_is_exiting(s) && route_is_ready(s->endpoints, service, MR_STR(""));
     } else if (mr_models_is_known(s->models, service)) {
         is_serving = !serve_is_exiting(s) &&
-                     mr_models_find(s->models, service, MR_STR(""), &v, &ignored) == MR_OK;
+                     mr_models_find(s->models, service, MR_STR(""), &v, &ignored) == MR_OK &&
+                     mr_executor_is_ready(v->executor);
     } else {
         return GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVICE_UNKNOWN;
     }

@@ -96,6 +96,11 @@ static void hook_changed(void *ctx, const struct mr_version_change *c)
     serve_notify(s);
 }
 
+static void hook_ready_changed(void *ctx)
+{
+    serve_notify(ctx);
+}
+
 /* ---- start ---- */
 
 static int listen_one(struct mr_server *s, const char *address, uint16_t port,
@@ -218,6 +223,7 @@ static int start_models(struct mr_server *s, struct mr_err *err)
                                         .op_dirs = s->options.op_dirs,
                                         .op_dir_count = s->options.op_dir_count,
                                         .changed = hook_changed,
+                                        .ready_changed = hook_ready_changed,
                                         .ctx = s};
     MR_TRY(mr_engine_new(&s->engine, &o, err));
     s->models = mr_engine_models(s->engine);

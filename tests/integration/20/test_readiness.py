@@ -1,6 +1,4 @@
 """Readiness while a new version fails beside one that serves, and while it is tried again; health of single models."""
-import contextlib
-import threading
 
 import grpc
 import pytest
@@ -8,10 +6,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from lib import onnxgen, repo, wait
 from lib.control import Control
+from lib.health import NOT_SERVING, SERVING, Status, watched
 from lib.metrics import value
 
-Status = health_pb2.HealthCheckResponse
-SERVING, NOT_SERVING = Status.SERVING, Status.NOT_SERVING
 BAD_SAMPLES = b"\xff\xff\xff\xff\xff"
 SLOW_STEPS = ["--repository-poll-secs=1", "--model-load-retry-pause=50ms"]
 
@@ -45,26 +42,6 @@ def add_version(folder, number, spoil):
     part.mkdir()
     spoil(part)
     part.rename(folder / str(number))
-
-
-@contextlib.contextmanager
-def watched(server, service=""):
-    """The list of states that a watcher of the health service has heard so far."""
-    heard = []
-    with grpc.insecure_channel(server.url("grpc")) as channel:
-        watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(service=service))
-
-        def hear():
-            with contextlib.suppress(grpc.RpcError):
-                for answer in watch:
-                    heard.append(answer.status)
-
-        thread = threading.Thread(target=hear, daemon=True)
-        thread.start()
-        wait.until(lambda: heard, "the first state")
-        yield heard
-        watch.cancel()
-        thread.join()
 
 
 def check(server, service):

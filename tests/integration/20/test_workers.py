@@ -12,6 +12,7 @@ import pytest
 from lib import grpcraw, repo, wait
 from lib.control import Control
 from lib.grpcraw import Grpc
+from lib.health import NOT_SERVING, SERVING, watched
 from lib.metrics import value
 from lib.rest import Rest, infer_path
 from lib.server import BIN
@@ -369,17 +370,21 @@ def test_readiness_without_workers(models, start, tmp_path, way):
     gate.touch()
     repo.add(models, "m", parameters=PROCESS)
     server = start(models, f"--worker-program={program}")
-    with Rest(server.http) as rest:
+    with Rest(server.http) as rest, watched(server) as heard, watched(server, "m") as model_heard:
         gate.unlink() if way == "they end" else program.rename(tmp_path / "away")
         os.kill(pids(server, "m")[0], signal.SIGKILL)
         wait.until(lambda: rest.get("/v2/health/ready").status != 200, "the server not to be ready")
         assert rest.get("/v2/models/m/ready").status == 400
+        for of_it in (heard, model_heard):
+            wait.equal(lambda: of_it, [SERVING, NOT_SERVING])
         body = json.dumps({"inputs": [{"name": "INPUT0", "datatype": "INT32", "shape": [1], "data": [1]}]})
         wait.until(lambda: rest.post(infer_path("m"), body).status == 503, "requests to be refused")
         assert rest.get("/v2/health/live").status == 200
         gate.touch() if way == "they end" else (tmp_path / "away").rename(program)
         wait.until(lambda: rest.get("/v2/health/ready").status == 200, "the server to be ready")
         assert rest.get("/v2/models/m/ready").status == 200
+        for of_it in (heard, model_heard):
+            wait.equal(lambda: of_it, [SERVING, NOT_SERVING, SERVING])
         assert answer(rest.post(infer_path("m"), body)) == [1]
 
 

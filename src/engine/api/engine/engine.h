@@ -41,6 +41,7 @@ struct mr_engine_options {
     uint32_t max_resolving;      /* requests that wait for the resolver, 0 = 4096 */
     /** (may be NULL) As mr_model_hooks.changed. */
     void (*changed)(void *ctx, const struct mr_version_change *change);
+    void (*ready_changed)(void *ctx); /* (may be NULL) as mr_model_hooks.ready_changed */
     void *ctx;
 };
 

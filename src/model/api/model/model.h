@@ -136,6 +136,9 @@ struct mr_model_hooks {
      *  version). A reload in place reports READY again; one that failed reports READY with the
      *  reason, as the previous version serves. Each hook may be NULL. */
     void (*changed)(void *ctx, const struct mr_version_change *change);
+    /** A model may have lost its last worker process, or have one again (mr_executor_is_ready). Must not block. Thread: any, with
+     *  locks held: no call of this module. */
+    void (*ready_changed)(void *ctx);
     /** True while a version that was replaced has sequences, which keep it. Called under the manager's lock. */
     bool (*holds)(void *ctx, const struct mr_version *v);
     void *ctx;

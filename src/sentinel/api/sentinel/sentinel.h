@@ -68,6 +68,10 @@ struct mr_sentinel_options {
     /** Eventfds that wake the loops which call mr_sentinel_take, of the first 255 of them; borrowed. */
     const int *loop_doors;
     uint32_t loop_count;
+    /** (may be NULL) A model has had no ready worker for 50 ms, or has one again. Thread: any, with the sentinel's lock; must
+     *  not block. */
+    void (*ready_changed)(void *ctx);
+    void *ready_ctx;
     const struct mr_worker_caller *caller; /* borrowed; NULL: calls are refused */
 };
 
