@@ -24,6 +24,14 @@ __all__ = ["MillraceError", "map_arrow", "map_rows"]
 LINES_KEPT = 20
 
 
+def __getattr__(name):
+    """Client, AsyncClient and InferenceError of the client library, where the package millrace_client is installed as well."""
+    if name in ("AsyncClient", "Client", "InferenceError", "Result"):
+        import millrace_client
+        return getattr(millrace_client, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 class MillraceError(RuntimeError):
     """The filter has failed. `status` is its exit status, `lines` are the last lines that it said."""
 

@@ -67,6 +67,9 @@ def test_cmake_finds_it(server, prefix, tmp_path):
                 f"-DCMAKE_CXX_FLAGS={flags}")
     sdk.command("cmake", "--build", tmp_path / "build", "-j2")
     assert sdk.run(tmp_path / "build" / "infer", "simple", f"http://{server.url()}") == SUM
+    told = sdk.run(tmp_path / "build" / "infer_cpp", "simple", f"http://{server.url()}")
+    assert told == SUM.partition(": ")[2] + "20 outputs\n"
+    assert "not found" in sdk.run(tmp_path / "build" / "infer_cpp", "nothing", f"http://{server.url()}", status=1)
 
 
 def test_only_the_interface_is_exported(prefix):

@@ -43,3 +43,13 @@ def run(*words, status=0):
     done = subprocess.run([str(w) for w in words], capture_output=True, text=True, env=clean_environment(), timeout=wait.PATIENCE)
     assert done.returncode == status, f"{words}: {done.returncode}\n{done.stdout}{done.stderr}"
     return done.stdout + done.stderr
+
+
+def python_environment():
+    """For a Python program that loads the library of the build, which needs the sanitizer's own library first."""
+    env = {"MILLRACE_LIBRARY": str(BUILD / "lib" / "libmillrace.so.1")}
+    if SANITIZER:
+        name = {"a": "libasan.so", "t": "libtsan.so"}[SANITIZER[0]]
+        env["LD_PRELOAD"] = command("cc", f"-print-file-name={name}").strip()
+        env["ASAN_OPTIONS"] = "detect_leaks=0"  # those of the interpreter
+    return clean_environment(env)

@@ -1,0 +1,221 @@
+/* The client library from C++17: millrace/client.h with owners, exceptions and futures. Nothing is compiled into the library. */
+#ifndef MILLRACE_CLIENT_HPP
+#define MILLRACE_CLIENT_HPP
+
+#include <cstring>
+#include <future>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "millrace/client.h"
+
+namespace millrace
+{
+
+/** What a function of the library returned: status is a number of enum mr_status. */
+class Error : public std::runtime_error
+{
+  public:
+    Error(int status, const std::string &message) : std::runtime_error(message), status(status) {}
+    int status;
+};
+
+/** An output; points into its Result. */
+struct Output : mr_sdk_tensor {
+    template <typename T> const T *as() const { return static_cast<const T *>(data); }
+    std::vector<int64_t> dims() const { return std::vector<int64_t>(shape, shape + rank); }
+};
+
+/** An answer. Outputs live as long as it. */
+class Result
+{
+  public:
+    explicit Result(mr_sdk_result *r) : result_(r) {}
+    uint32_t size() const { return mr_sdk_result_output_count(result_.get()); }
+    /** Throws Error: there is no such output. */
+    Output output(uint32_t index) const
+    {
+        Output out{};
+        out.size = sizeof(mr_sdk_tensor);
+        const int rc = mr_sdk_result_output(result_.get(), index, &out);
+        if (rc < 0) {
+            throw Error(rc, "there is no output " + std::to_string(index));
+        }
+        return out;
+    }
+    Output output(const std::string &name) const
+    {
+        const int32_t index = mr_sdk_result_find(result_.get(), name.c_str());
+        if (index < 0) {
+            throw Error(MR_E_NOT_FOUND, "there is no output '" + name + "'");
+        }
+        return output(static_cast<uint32_t>(index));
+    }
+    std::string model() const { return mr_sdk_result_model(result_.get()); }
+    std::string variant() const { return mr_sdk_result_variant(result_.get()); }
+    std::string host() const { return mr_sdk_result_host(result_.get()); }
+
+  private:
+    struct Free {
+        void operator()(mr_sdk_result *r) const { mr_sdk_result_free(&r); }
+    };
+    std::unique_ptr<mr_sdk_result, Free> result_;
+};
+
+/** A request, for any number of calls, one after the other or at a time. Data of inputs is not copied: it has to last until the calls
+ *  are over. */
+class Request
+{
+  public:
+    explicit Request(std::string model) : model_(std::move(model)) {}
+    /** count: elements at data. */
+    Request &input(std::string name, int32_t dtype, std::vector<int64_t> shape, const void *data, uint64_t bytes)
+    {
+        inputs_.push_back({std::move(name), std::move(shape), dtype, data, bytes});
+        return *this;
+    }
+    Request &input(std::string name, std::vector<int64_t> shape, const std::vector<float> &data)
+    {
+        return input(std::move(name), MR_DTYPE_FP32, std::move(shape), data.data(), data.size() * sizeof(float));
+    }
+    Request &input(std::string name, std::vector<int64_t> shape, const std::vector<int32_t> &data)
+    {
+        return input(std::move(name), MR_DTYPE_INT32, std::move(shape), data.data(), data.size() * sizeof(int32_t));
+    }
+    Request &output(std::string name)
+    {
+        outputs_.push_back(std::move(name));
+        return *this;
+    }
+    Request &timeout_ms(int64_t ms)
+    {
+        timeout_ms_ = ms;
+        return *this;
+    }
+    Request &key(std::string key)
+    {
+        key_ = std::move(key);
+        return *this;
+    }
+
+    /** Calls f with the C form, which lives until f returns. */
+    template <typename F> auto with(F &&f) const
+    {
+        std::vector<mr_sdk_tensor> inputs(inputs_.size());
+        std::vector<const char *> outputs;
+        for (size_t i = 0; i < inputs_.size(); i++) {
+            inputs[i] = {};
+            inputs[i].size = sizeof inputs[i];
+            inputs[i].name = inputs_[i].name.c_str();
+            inputs[i].dtype = inputs_[i].dtype;
+            inputs[i].shape = inputs_[i].shape.data();
+            inputs[i].rank = static_cast<int32_t>(inputs_[i].shape.size());
+            inputs[i].data = inputs_[i].data;
+            inputs[i].bytes = inputs_[i].bytes;
+        }
+        for (const std::string &name : outputs_) {
+            outputs.push_back(name.c_str());
+        }
+        mr_sdk_request q{};
+        q.size = sizeof q;
+        q.model = model_.c_str();
+        q.inputs = inputs.data();
+        q.input_count = static_cast<uint32_t>(inputs.size());
+        q.outputs = outputs.data();
+        q.output_count = static_cast<uint32_t>(outputs.size());
+        q.timeout_ms = timeout_ms_;
+        q.key = key_.empty() ? nullptr : key_.c_str();
+        return f(q);
+    }
+
+  private:
+    struct Input {
+        std::string name;
+        std::vector<int64_t> shape;
+        int32_t dtype;
+        const void *data;
+        uint64_t bytes;
+    };
+    std::string model_, key_;
+    std::vector<Input> inputs_;
+    std::vector<std::string> outputs_;
+    int64_t timeout_ms_ = 0;
+};
+
+class Client
+{
+  public:
+    explicit Client(const std::vector<std::string> &urls)
+    {
+        std::vector<const char *> list;
+        for (const std::string &url : urls) {
+            list.push_back(url.c_str());
+        }
+        mr_sdk_options o{};
+        o.size = sizeof o;
+        o.urls = list.data();
+        o.url_count = static_cast<uint32_t>(list.size());
+        create(o);
+    }
+    explicit Client(const mr_sdk_options &options) { create(options); }
+
+    /** Waits. Throws Error. */
+    Result infer(const Request &request) const
+    {
+        mr_sdk_result *result = nullptr;
+        mr_err err{};
+        const int rc = request.with([&](const mr_sdk_request &q) { return mr_sdk_infer(client_.get(), &q, &result, &err); });
+        if (rc < 0) {
+            throw Error(rc, err.msg);
+        }
+        return Result(result);
+    }
+
+    /** The future throws Error. */
+    std::future<Result> infer_async(const Request &request) const
+    {
+        auto promise = std::make_unique<std::promise<Result>>();
+        std::future<Result> future = promise->get_future();
+        mr_err err{};
+        const int rc = request.with([&](const mr_sdk_request &q) {
+            return mr_sdk_infer_start(client_.get(), &q, on_done, promise.get(), nullptr, &err);
+        });
+        if (rc < 0) {
+            throw Error(rc, err.msg);
+        }
+        promise.release(); /* on_done has it */
+        return future;
+    }
+
+  private:
+    static void on_done(void *ctx, int status, const mr_err *err, mr_sdk_result *result)
+    {
+        const std::unique_ptr<std::promise<Result>> promise(static_cast<std::promise<Result> *>(ctx));
+        if (status < 0) {
+            promise->set_exception(std::make_exception_ptr(Error(status, err->msg)));
+        } else {
+            promise->set_value(Result(result));
+        }
+    }
+    void create(const mr_sdk_options &o)
+    {
+        mr_sdk *client = nullptr;
+        mr_err err{};
+        const int rc = mr_sdk_create(&client, &o, &err);
+        if (rc < 0) {
+            throw Error(rc, err.msg);
+        }
+        client_.reset(client);
+    }
+    struct Free {
+        void operator()(mr_sdk *c) const { mr_sdk_free(&c); }
+    };
+    std::unique_ptr<mr_sdk, Free> client_;
+};
+
+} // namespace millrace
+
+#endif

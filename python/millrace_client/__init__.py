@@ -1,0 +1,259 @@
+"""Inferences on servers of the Open Inference Protocol, by the client library of Millrace; numpy in and out.
+
+    with Client("http://10.0.0.1:8000", "grpc://10.0.0.2:8001") as client:
+        result = client.infer("mlp", {"INPUT": x}, timeout=0.5)
+        y = result["OUTPUT"]                      # an array on the bytes that were received
+
+    async with AsyncClient(config_file="endpoints.pbtxt") as client:
+        result = await client.infer("ranker", {"INPUT": x}, key="user-17")
+
+docs/sdk.md says what hosts, endpoints and options are. Inputs are read where they are; do not change an array while its call is
+under way.
+"""
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import functools
+import struct
+from typing import Any, Iterator, Mapping, Optional, Sequence
+
+import numpy
+
+from . import _library as lib
+
+__all__ = ["AsyncClient", "Client", "InferenceError", "Result"]
+
+# By the numbers of enum mr_dtype. BF16 has no numpy type: its outputs are the raw 16 bits.
+_TYPES = {1: numpy.bool_, 2: numpy.uint8, 3: numpy.uint16, 4: numpy.uint32, 5: numpy.uint64, 6: numpy.int8, 7: numpy.int16,
+          8: numpy.int32, 9: numpy.int64, 10: numpy.float16, 11: numpy.float32, 12: numpy.float64, 14: numpy.uint16}
+_NUMBERS = {numpy.dtype(t): n for n, t in reversed(_TYPES.items())}
+_NUMBERS[numpy.dtype(numpy.uint16)] = 3
+_BYTES = 13
+_SEQUENCE_START, _SEQUENCE_END, _ONCE = 1, 2, 4
+
+
+@functools.lru_cache(maxsize=1)
+def _api() -> Any:
+    return lib.load()
+
+
+class InferenceError(RuntimeError):
+    """`status` is a number of enum mr_status, `reason` its words, such as "unavailable"."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = _api().mr_sdk_status_text(status).decode()
+
+
+def _raise(status: int, err: lib.Err) -> None:
+    raise InferenceError(status, err.msg.decode(errors="replace"))
+
+
+def _encode(array: numpy.ndarray) -> numpy.ndarray:
+    """Texts and bytes as the elements of a BYTES tensor."""
+    parts = []
+    for element in array.ravel():
+        data = element if isinstance(element, bytes) else str(element).encode()
+        parts += [struct.pack("<I", len(data)), data]
+    return numpy.frombuffer(b"".join(parts), numpy.uint8)
+
+
+def _decode(data: bytes, shape: Sequence[int]) -> numpy.ndarray:
+    elements, at = numpy.empty(int(numpy.prod(shape, dtype=numpy.int64)), object), 0
+    for i in range(len(elements)):
+        (length,) = struct.unpack_from("<I", data, at)
+        elements[i] = data[at + 4:at + 4 + length]
+        at += 4 + length
+    return elements.reshape(shape)
+
+
+class _Request:
+    """A request of the C interface with all that it points to."""
+
+    def __init__(self, model: str, inputs: Mapping[str, Any], outputs: Sequence[str], parameters: Mapping[str, Any], headers: Mapping[str, str],
+                 timeout: Optional[float], once: bool, sequence: int, start: bool, end: bool, **texts: Any) -> None:
+        self.kept: list = []
+        tensors = [self._tensor(name, numpy.asarray(value)) for name, value in inputs.items()]
+        names, name_count = lib.strings(outputs)
+        lines, line_count = lib.strings([f"{k}: {v}" for k, v in headers.items()])
+        params = [self._param(name, value) for name, value in parameters.items()]
+        self.kept += [names, lines]
+        self.c = lib.Request(
+            model=model.encode(), inputs=(lib.Tensor * len(tensors))(*tensors), input_count=len(tensors), outputs=names, output_count=name_count,
+            params=(lib.Param * len(params))(*params), param_count=len(params), headers=lines, header_count=line_count,
+            timeout_ms=0 if timeout is None else max(1, round(timeout * 1000)), sequence_id=sequence,
+            flags=_SEQUENCE_START * start | _SEQUENCE_END * end | _ONCE * once, **{k: lib.text(v) for k, v in texts.items()})
+
+    def _tensor(self, name: str, array: numpy.ndarray) -> lib.Tensor:
+        shape = (ctypes.c_int64 * array.ndim)(*array.shape)
+        if array.dtype.kind in "OSU":
+            number, data = _BYTES, _encode(array)
+        elif array.dtype in _NUMBERS:
+            number, data = _NUMBERS[array.dtype], numpy.ascontiguousarray(array)
+        else:
+            raise TypeError(f"input {name!r}: arrays of {array.dtype} are not tensors")
+        self.kept += [shape, data]
+        return lib.Tensor(name=name.encode(), dtype=number, shape=shape, rank=array.ndim, data=data.ctypes.data if data.size else None, bytes=data.nbytes)
+
+    @staticmethod
+    def _param(name: str, value: Any) -> lib.Param:
+        if isinstance(value, bool):
+            return lib.Param(kind=0, name=name.encode(), i=value)
+        if isinstance(value, int):
+            return lib.Param(kind=1, name=name.encode(), i=value)
+        if isinstance(value, float):
+            return lib.Param(kind=2, name=name.encode(), d=value)
+        return lib.Param(kind=3, name=name.encode(), s=str(value).encode())
+
+
+class Result(Mapping[str, numpy.ndarray]):
+    """Outputs by name. Arrays other than those of BYTES lie where the answer was received, read-only, and keep it."""
+
+    def __init__(self, handle: int) -> None:
+        self._handle = ctypes.c_void_p(handle)
+        api = _api()
+        self._index = {}
+        for i in range(api.mr_sdk_result_output_count(self._handle)):
+            tensor = lib.Tensor()
+            api.mr_sdk_result_output(self._handle, i, tensor)
+            self._index[tensor.name.decode()] = tensor
+        self.model: str = api.mr_sdk_result_model(self._handle).decode()
+        self.version: str = api.mr_sdk_result_version(self._handle).decode()
+        self.id: str = api.mr_sdk_result_id(self._handle).decode()
+        self.variant: str = api.mr_sdk_result_variant(self._handle).decode()
+        self.host: str = api.mr_sdk_result_host(self._handle).decode()
+        self.attempts: int = api.mr_sdk_result_attempts(self._handle)
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            _api().mr_sdk_result_free(self._handle)
+
+    def __getitem__(self, name: str) -> numpy.ndarray:
+        tensor = self._index[name]
+        shape = tensor.shape[:tensor.rank]
+        if tensor.dtype == _BYTES:
+            return _decode(ctypes.string_at(tensor.data, tensor.bytes) if tensor.bytes else b"", shape)
+        if not tensor.bytes:
+            return numpy.empty(shape, _TYPES[tensor.dtype])
+        memory = (ctypes.c_ubyte * tensor.bytes).from_address(tensor.data)
+        memory.result = self  # the array keeps the memory, the memory this
+        array = numpy.frombuffer(memory, _TYPES[tensor.dtype]).reshape(shape)
+        array.flags.writeable = False
+        return array
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._index)
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+
+class _Base:
+    _delivery = 0
+
+    def __init__(self, *urls: str, config: Optional[str] = None, config_file: Optional[str] = None, headers: Mapping[str, str] = {},
+                 timeout: Optional[float] = None, **options: Any) -> None:
+        """Options are the members of struct mr_sdk_options: attempts, strategy, protocol, hedge_after_ms, tls_ca_file and so on."""
+        self._handle = ctypes.c_void_p()
+        addresses, count = lib.strings(urls)
+        lines, line_count = lib.strings([f"{k}: {v}" for k, v in headers.items()])
+        members = {k: v if isinstance(v, int) else lib.text(v) for k, v in options.items()}
+        o = lib.Options(delivery=self._delivery, urls=addresses, url_count=count, headers=lines, header_count=line_count, config=lib.text(config),
+                        config_file=lib.text(config_file), timeout_ms=0 if timeout is None else max(1, round(timeout * 1000)), **members)
+        err = lib.Err()
+        status = _api().mr_sdk_create(self._handle, o, err)
+        if status < 0:
+            _raise(status, err)
+
+    def close(self) -> None:
+        """Calls that are under way fail."""
+        if self._handle:
+            _api().mr_sdk_free(self._handle)
+
+    @staticmethod
+    def _request(model: str, inputs: Mapping[str, Any], outputs: Sequence[str] = (), parameters: Mapping[str, Any] = {},
+                 headers: Mapping[str, str] = {}, timeout: Optional[float] = None, version: Optional[str] = None, id: Optional[str] = None,
+                 key: Optional[str] = None, variant: Optional[str] = None, once: bool = False, sequence: int = 0, sequence_start: bool = False,
+                 sequence_end: bool = False) -> _Request:
+        return _Request(model, inputs, outputs, parameters, headers, timeout, once, sequence, sequence_start, sequence_end, version=version, id=id,
+                        key=key, variant=variant)
+
+
+class Client(_Base):
+    """Calls that wait; any number of threads may call."""
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def infer(self, model: str, inputs: Mapping[str, Any], **request: Any) -> Result:
+        """Arguments: outputs, parameters, headers, timeout (seconds), version, id, key, variant, once, sequence, sequence_start,
+        sequence_end."""
+        q, err, handle = self._request(model, inputs, **request), lib.Err(), ctypes.c_void_p()
+        status = _api().mr_sdk_infer(self._handle, q.c, handle, err)
+        if status < 0:
+            _raise(status, err)
+        return Result(handle.value)
+
+
+class AsyncClient(_Base):
+    """Calls of one event loop, that in which it is first used."""
+
+    _delivery = 1
+
+    def __init__(self, *urls: str, **options: Any) -> None:
+        super().__init__(*urls, **options)
+        self._loop: Optional[asyncio.AbstractEventLoop] = None
+        self._open: dict = {}
+        self._next = 0
+        self._on_done = lib.DONE(self._done)
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(self, *_: Any) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._handle and self._loop and not self._loop.is_closed():
+            self._loop.remove_reader(_api().mr_sdk_fd(self._handle))
+        super().close()
+
+    def _done(self, ctx: int, status: int, err: int, handle: int) -> None:
+        future, _ = self._open.pop(ctx)
+        result = Result(handle) if handle else None
+        if future.done():
+            return
+        if result is not None:
+            future.set_result(result)
+        else:
+            message = lib.Err.from_address(err).msg.decode(errors="replace")
+            future.set_exception(InferenceError(status, message))
+
+    def _attach(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+            self._loop.add_reader(_api().mr_sdk_fd(self._handle), _api().mr_sdk_process, self._handle)
+        return self._loop
+
+    async def infer(self, model: str, inputs: Mapping[str, Any], **request: Any) -> Result:
+        """As Client.infer. A task that is cancelled cancels its call."""
+        future = self._attach().create_future()
+        q, err, call = self._request(model, inputs, **request), lib.Err(), ctypes.c_void_p()
+        self._next += 1
+        self._open[self._next] = (future, q)
+        status = _api().mr_sdk_infer_start(self._handle, q.c, self._on_done, self._next, call, err)
+        if status < 0:
+            del self._open[self._next]
+            _raise(status, err)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            _api().mr_sdk_call_cancel(call)
+            raise
+        finally:
+            _api().mr_sdk_call_free(call)

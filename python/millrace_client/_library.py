@@ -1,0 +1,90 @@
+"""libmillrace.so by ctypes: the structs and functions of millrace/client.h."""
+import ctypes
+import ctypes.util
+import os
+from pathlib import Path
+
+c = ctypes
+STATUS_OK = 0
+DONE = c.CFUNCTYPE(None, c.c_void_p, c.c_int, c.c_void_p, c.c_void_p)
+
+
+class Err(c.Structure):
+    _fields_ = [("status", c.c_int32), ("flags", c.c_uint32), ("where", c.c_char * 40), ("msg", c.c_char * 464)]
+
+
+class Sized(c.Structure):
+    """A struct that begins with its size."""
+
+    def __init__(self, **members):
+        super().__init__(size=c.sizeof(self), **members)
+
+
+class Options(Sized):
+    _fields_ = [("size", c.c_uint32), ("delivery", c.c_uint32), ("config", c.c_char_p), ("config_file", c.c_char_p),
+                ("urls", c.POINTER(c.c_char_p)), ("url_count", c.c_uint32), ("attempts", c.c_uint32), ("strategy", c.c_char_p),
+                ("protocol", c.c_char_p), ("timeout_ms", c.c_int64), ("connect_timeout_ms", c.c_int64), ("attempt_timeout_ms", c.c_int64),
+                ("hedge_after_ms", c.c_int64), ("max_connections", c.c_uint32), ("header_count", c.c_uint32),
+                ("headers", c.POINTER(c.c_char_p)), ("tls_ca_file", c.c_char_p), ("tls_cert_file", c.c_char_p), ("tls_key_file", c.c_char_p),
+                ("tls_server_name", c.c_char_p), ("tls_insecure", c.c_uint32), ("reserved", c.c_uint32), ("compression", c.c_char_p)]
+
+
+class Tensor(Sized):
+    _fields_ = [("size", c.c_uint32), ("dtype", c.c_int32), ("name", c.c_char_p), ("shape", c.POINTER(c.c_int64)), ("rank", c.c_int32),
+                ("reserved", c.c_uint32), ("data", c.c_void_p), ("bytes", c.c_uint64)]
+
+
+class Param(Sized):
+    _fields_ = [("size", c.c_uint32), ("kind", c.c_int32), ("name", c.c_char_p), ("i", c.c_int64), ("d", c.c_double), ("s", c.c_char_p)]
+
+
+class Request(Sized):
+    _fields_ = [("size", c.c_uint32), ("flags", c.c_uint32), ("model", c.c_char_p), ("version", c.c_char_p), ("id", c.c_char_p),
+                ("inputs", c.POINTER(Tensor)), ("input_count", c.c_uint32), ("output_count", c.c_uint32), ("outputs", c.POINTER(c.c_char_p)),
+                ("params", c.POINTER(Param)), ("param_count", c.c_uint32), ("header_count", c.c_uint32), ("headers", c.POINTER(c.c_char_p)),
+                ("timeout_ms", c.c_int64), ("key", c.c_char_p), ("variant", c.c_char_p), ("sequence_id", c.c_uint64), ("priority", c.c_uint64)]
+
+
+FUNCTIONS = {
+    "mr_sdk_create": (c.c_int, c.POINTER(c.c_void_p), c.POINTER(Options), c.POINTER(Err)),
+    "mr_sdk_free": (None, c.POINTER(c.c_void_p)),
+    "mr_sdk_version": (c.c_char_p,),
+    "mr_sdk_infer": (c.c_int, c.c_void_p, c.POINTER(Request), c.POINTER(c.c_void_p), c.POINTER(Err)),
+    "mr_sdk_infer_start": (c.c_int, c.c_void_p, c.POINTER(Request), DONE, c.c_void_p, c.POINTER(c.c_void_p), c.POINTER(Err)),
+    "mr_sdk_call_cancel": (None, c.c_void_p),
+    "mr_sdk_call_free": (None, c.POINTER(c.c_void_p)),
+    "mr_sdk_fd": (c.c_int, c.c_void_p),
+    "mr_sdk_process": (c.c_int, c.c_void_p),
+    "mr_sdk_result_output_count": (c.c_uint32, c.c_void_p),
+    "mr_sdk_result_output": (c.c_int, c.c_void_p, c.c_uint32, c.POINTER(Tensor)),
+    "mr_sdk_result_model": (c.c_char_p, c.c_void_p),
+    "mr_sdk_result_version": (c.c_char_p, c.c_void_p),
+    "mr_sdk_result_id": (c.c_char_p, c.c_void_p),
+    "mr_sdk_result_variant": (c.c_char_p, c.c_void_p),
+    "mr_sdk_result_host": (c.c_char_p, c.c_void_p),
+    "mr_sdk_result_attempts": (c.c_uint32, c.c_void_p),
+    "mr_sdk_result_free": (None, c.POINTER(c.c_void_p)),
+    "mr_sdk_dtype_name": (c.c_char_p, c.c_int32),
+    "mr_sdk_status_text": (c.c_char_p, c.c_int),
+}
+
+
+def load():
+    """MILLRACE_LIBRARY, the library beside this file, or that of the system."""
+    beside = Path(__file__).with_name("libmillrace.so.1")
+    name = os.environ.get("MILLRACE_LIBRARY") or (str(beside) if beside.exists() else ctypes.util.find_library("millrace") or "libmillrace.so.1")
+    library = c.CDLL(name)
+    for function, (result, *arguments) in FUNCTIONS.items():
+        getattr(library, function).restype = result
+        getattr(library, function).argtypes = arguments
+    return library
+
+
+def strings(texts):
+    """An array of C strings, and its length; NULL for none."""
+    encoded = [t.encode() for t in texts]
+    return (c.c_char_p * len(encoded))(*encoded) if encoded else None, len(encoded)
+
+
+def text(value):
+    return None if value is None else str(value).encode()
