@@ -17,8 +17,9 @@ int main(int argc, char **argv)
         const millrace::Client client(std::vector<std::string>(argv + 2, argv + argc));
         std::vector<int32_t> numbers(16);
         std::iota(numbers.begin(), numbers.end(), 0);
-        const millrace::Request request =
-            millrace::Request(argv[1]).input("INPUT0", {1, 16}, numbers).input("INPUT1", {1, 16}, numbers);
+        const millrace::Request request = millrace::Request(argv[1])
+                                              .input("INPUT0", {1, 16}, numbers)
+                                              .input("INPUT1", {1, 16}, numbers);
 
         const millrace::Result result = client.infer(request);
         const millrace::Output sum = result.output("OUTPUT0");

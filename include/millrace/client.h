@@ -77,7 +77,7 @@ struct mr_sdk_options {
     const char *tls_server_name; /* NULL: the host of the address */
     uint32_t tls_insecure;       /* 1: any certificate is accepted */
     uint32_t reserved;
-    const char *compression; /* of requests over REST: "none" (NULL as well), "gzip", "deflate" */
+    const char *compression; /* of requests: NULL or "none"; others are refused */
 };
 
 /** Hosts are connected to by their first call. Errors: MR_E_INVALID, MR_E_UNSUPPORTED, MR_E_NOT_FOUND, MR_E_IO, MR_E_TOO_LARGE. */

@@ -19,22 +19,35 @@ namespace millrace
 class Error : public std::runtime_error
 {
   public:
-    Error(int status, const std::string &message) : std::runtime_error(message), status(status) {}
+    Error(int status, const std::string &message) : std::runtime_error(message), status(status)
+    {
+    }
     int status;
 };
 
 /** An output; points into its Result. */
 struct Output : mr_sdk_tensor {
-    template <typename T> const T *as() const { return static_cast<const T *>(data); }
-    std::vector<int64_t> dims() const { return std::vector<int64_t>(shape, shape + rank); }
+    template <typename T> const T *as() const
+    {
+        return static_cast<const T *>(data);
+    }
+    std::vector<int64_t> dims() const
+    {
+        return std::vector<int64_t>(shape, shape + rank);
+    }
 };
 
 /** An answer. Outputs live as long as it. */
 class Result
 {
   public:
-    explicit Result(mr_sdk_result *r) : result_(r) {}
-    uint32_t size() const { return mr_sdk_result_output_count(result_.get()); }
+    explicit Result(mr_sdk_result *r) : result_(r)
+    {
+    }
+    uint32_t size() const
+    {
+        return mr_sdk_result_output_count(result_.get());
+    }
     /** Throws Error: there is no such output. */
     Output output(uint32_t index) const
     {
@@ -54,13 +67,25 @@ class Result
         }
         return output(static_cast<uint32_t>(index));
     }
-    std::string model() const { return mr_sdk_result_model(result_.get()); }
-    std::string variant() const { return mr_sdk_result_variant(result_.get()); }
-    std::string host() const { return mr_sdk_result_host(result_.get()); }
+    std::string model() const
+    {
+        return mr_sdk_result_model(result_.get());
+    }
+    std::string variant() const
+    {
+        return mr_sdk_result_variant(result_.get());
+    }
+    std::string host() const
+    {
+        return mr_sdk_result_host(result_.get());
+    }
 
   private:
     struct Free {
-        void operator()(mr_sdk_result *r) const { mr_sdk_result_free(&r); }
+        void operator()(mr_sdk_result *r) const
+        {
+            mr_sdk_result_free(&r);
+        }
     };
     std::unique_ptr<mr_sdk_result, Free> result_;
 };
@@ -70,20 +95,25 @@ class Result
 class Request
 {
   public:
-    explicit Request(std::string model) : model_(std::move(model)) {}
+    explicit Request(std::string model) : model_(std::move(model))
+    {
+    }
     /** count: elements at data. */
-    Request &input(std::string name, int32_t dtype, std::vector<int64_t> shape, const void *data, uint64_t bytes)
+    Request &input(std::string name, int32_t dtype, std::vector<int64_t> shape, const void *data,
+                   uint64_t bytes)
     {
         inputs_.push_back({std::move(name), std::move(shape), dtype, data, bytes});
         return *this;
     }
     Request &input(std::string name, std::vector<int64_t> shape, const std::vector<float> &data)
     {
-        return input(std::move(name), MR_DTYPE_FP32, std::move(shape), data.data(), data.size() * sizeof(float));
+        return input(std::move(name), MR_DTYPE_FP32, std::move(shape), data.data(),
+                     data.size() * sizeof(float));
     }
     Request &input(std::string name, std::vector<int64_t> shape, const std::vector<int32_t> &data)
     {
-        return input(std::move(name), MR_DTYPE_INT32, std::move(shape), data.data(), data.size() * sizeof(int32_t));
+        return input(std::move(name), MR_DTYPE_INT32, std::move(shape), data.data(),
+                     data.size() * sizeof(int32_t));
     }
     Request &output(std::string name)
     {
@@ -160,14 +190,19 @@ class Client
         o.url_count = static_cast<uint32_t>(list.size());
         create(o);
     }
-    explicit Client(const mr_sdk_options &options) { create(options); }
+    explicit Client(const mr_sdk_options &options)
+    {
+        create(options);
+    }
 
     /** Waits. Throws Error. */
     Result infer(const Request &request) const
     {
         mr_sdk_result *result = nullptr;
         mr_err err{};
-        const int rc = request.with([&](const mr_sdk_request &q) { return mr_sdk_infer(client_.get(), &q, &result, &err); });
+        const int rc = request.with([&](const mr_sdk_request &q) {
+            return mr_sdk_infer(client_.get(), &q, &result, &err);
+        });
         if (rc < 0) {
             throw Error(rc, err.msg);
         }
@@ -193,7 +228,8 @@ class Client
   private:
     static void on_done(void *ctx, int status, const mr_err *err, mr_sdk_result *result)
     {
-        const std::unique_ptr<std::promise<Result>> promise(static_cast<std::promise<Result> *>(ctx));
+        const std::unique_ptr<std::promise<Result>> promise(
+            static_cast<std::promise<Result> *>(ctx));
         if (status < 0) {
             promise->set_exception(std::make_exception_ptr(Error(status, err->msg)));
         } else {
@@ -211,7 +247,10 @@ class Client
         client_.reset(client);
     }
     struct Free {
-        void operator()(mr_sdk *c) const { mr_sdk_free(&c); }
+        void operator()(mr_sdk *c) const
+        {
+            mr_sdk_free(&c);
+        }
     };
     std::unique_ptr<mr_sdk, Free> client_;
 };

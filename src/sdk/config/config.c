@@ -10,8 +10,7 @@ struct config_policy config_policy_default(void)
                                   .timeout_ms = 20000,
                                   .connect_timeout_ms = 2000,
                                   .attempts = 3,
-                                  .max_connections = 100,
-                                  .max_shards = 16};
+                                  .max_connections = 100};
 }
 
 int config_strategy_set(struct config_policy *p, const char *name, struct mr_err *err)
@@ -41,19 +40,12 @@ int config_protocol_set(struct config_policy *p, const char *name, struct mr_err
     return MR_OK;
 }
 
-int config_coding_set(struct config_policy *p, const char *name, struct mr_err *err)
+int config_coding_set(const char *name, struct mr_err *err)
 {
-    if (!name || !name[0]) {
-        return MR_OK;
+    if (name && name[0] && strcmp(name, "none") != 0) {
+        return MR_FAIL(err, MR_E_UNSUPPORTED,
+                       "compression '%.40s': requests are not compressed; possible is none", name);
     }
-    const bool is_none = strcmp(name, "none") == 0;
-    const enum mr_coding coding =
-        is_none ? MR_CODING_IDENTITY : mr_coding_from_name(mr_str_c(name));
-    if (coding == MR_CODING_UNKNOWN) {
-        return MR_FAIL(err, MR_E_INVALID, "compression '%.40s': possible are none, gzip, deflate",
-                       name);
-    }
-    p->coding = coding;
     return MR_OK;
 }
 
@@ -76,8 +68,6 @@ int config_policy_check(const struct config_policy *p, struct mr_err *err)
     MR_TRY(range("hedge_after_ms", p->hedge_after_ms, 0, MS_MAX, err));
     MR_TRY(range("attempts", p->attempts, 1, CONFIG_ATTEMPTS_MAX, err));
     MR_TRY(range("max_connections", p->max_connections, 1, 65535, err));
-    MR_TRY(range("shard_rows", p->shard_rows, 0, 1 << 30, err));
-    MR_TRY(range("max_shards", p->max_shards, 1, 1024, err));
 out:
     return rc;
 }

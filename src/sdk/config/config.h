@@ -5,7 +5,6 @@
 
 #include "balance/balance.h"
 #include "base/arena.h"
-#include "net/compress.h"
 #include "variant/config.h"
 
 #define CONFIG_TEXT_MAX     MR_SERVICE_FILE_MAX
@@ -28,9 +27,6 @@ struct config_policy {
     int64_t hedge_after_ms;     /* 0: no second copies */
     uint32_t attempts;
     uint32_t max_connections;
-    enum mr_coding coding; /* of requests over REST */
-    uint32_t shard_rows;   /* 0: requests are not cut */
-    uint32_t max_shards;
 };
 
 struct config_variant {
@@ -69,7 +65,8 @@ struct config_policy config_policy_default(void);
 /** NULL for what is not to be changed. Errors: MR_E_INVALID. */
 int config_strategy_set(struct config_policy *p, const char *name, struct mr_err *err);
 int config_protocol_set(struct config_policy *p, const char *name, struct mr_err *err);
-int config_coding_set(struct config_policy *p, const char *name, struct mr_err *err);
+/** Errors: MR_E_UNSUPPORTED (any but "none"). */
+int config_coding_set(const char *name, struct mr_err *err);
 /** The ranges of numbers. Errors: MR_E_INVALID. */
 int config_policy_check(const struct config_policy *p, struct mr_err *err);
 

@@ -21,15 +21,13 @@ static int client_read(struct config *c, const Millrace__ClientConfig *m, struct
 
     MR_TRY(config_strategy_set(p, m->strategy, err));
     MR_TRY(config_protocol_set(p, m->protocol, err));
-    MR_TRY(config_coding_set(p, m->compression, err));
+    MR_TRY(config_coding_set(m->compression, err));
     number_set(&p->timeout_ms, m->timeout_ms);
     number_set(&p->connect_timeout_ms, m->connect_timeout_ms);
     number_set(&p->attempt_timeout_ms, m->attempt_timeout_ms);
     number_set(&p->hedge_after_ms, m->hedge_after_ms);
     count_set(&p->attempts, m->attempts);
     count_set(&p->max_connections, m->max_connections);
-    count_set(&p->shard_rows, m->shard_rows);
-    count_set(&p->max_shards, m->max_shards);
     MR_TRY(config_policy_check(p, err));
     if (m->n_remote > MR_REMOTES_MAX) {
         MR_TRY(MR_FAIL(err, MR_E_INVALID, "%zu times remote, possible are %u", m->n_remote,

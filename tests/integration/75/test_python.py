@@ -1,5 +1,4 @@
 """The Python package over the client library: installed by pip as a user does it, without a network."""
-import os
 import subprocess
 import sys
 
@@ -14,10 +13,8 @@ pytestmark = pytest.mark.skipif(sdk.MISSING, reason="no build folder, or no comp
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
-    source = folder / "source"
-    subprocess.run(["cp", "-r", str(TOP / "python"), str(source)], check=True)  # pip writes beside its source
-    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-build-isolation", "--no-deps", "--target",
-                    str(folder / "packages"), str(source)], check=True, capture_output=True)
+    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--target", str(folder / "packages"),
+                    str(TOP / "python")], check=True, capture_output=True)
     return folder / "packages"
 
 
@@ -49,19 +46,18 @@ def same(client, model, array):
 for url in (http, grpc):
     with millrace.Client(url) as client:
         for name in ("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64"):
-            model = "identity_" + name.replace("float", "fp")
-            same(client, model, (numpy.arange(24) % 2).astype(name).reshape(2, 12))
-        same(client, "identity_fp32", numpy.random.default_rng(1).random((1, 300000), numpy.float32))  # sent where it is
-        same(client, "identity_fp32", numpy.arange(24, dtype=numpy.float32).reshape(12, 2).T.copy())
-        texts = numpy.array([["a", "", "\\u00fc"]], object)
-        assert [t.decode() for t in client.infer("identity_bytes", {"INPUT0": texts})["OUTPUT0"].ravel()] == ["a", "", "\\u00fc"]
+            same(client, "flat_" + name.replace("float", "fp"), (numpy.arange(24) % 2).astype(name))
+        same(client, "flat_fp32", numpy.random.default_rng(1).random(300000, numpy.float32))  # sent from where it is
+        same(client, "grid", numpy.arange(24, dtype=numpy.float32).reshape(12, 2).T)  # not contiguous
+        texts = numpy.array(["a", "", "\\u00fc"], object)
+        assert [t.decode() for t in client.infer("flat_bytes", {"INPUT0": texts})["OUTPUT0"]] == ["a", "", "\\u00fc"]
         try:
             client.infer("nothing", {"INPUT0": numpy.zeros(1, numpy.int32)})
             raise SystemExit("no error")
         except millrace.InferenceError as error:
             assert error.reason == "not found" and "nothing" in str(error)
         try:
-            client.infer("identity_fp32", {"INPUT0": numpy.zeros(1, complex)})
+            client.infer("flat_fp32", {"INPUT0": numpy.zeros(1, complex)})
             raise SystemExit("no error")
         except TypeError as error:
             assert "complex" in str(error)
@@ -71,3 +67,89 @@ print("good")
 
 def test_types_both_ways(server, site):
     assert python(site, "-c", PROGRAM, f"http://{server.url()}", f"grpc://{server.url('grpc')}") == "good\n"
+
+
+FAULTS = """
+import asyncio, socket, sys, threading, numpy, millrace
+url, kind = sys.argv[1:]
+inputs = {"INPUT0": numpy.arange(4, dtype=numpy.float32)}
+
+class Host:
+    \"\"\"A host that answers each request with these bytes; b"": it closes; None: it never answers.\"\"\"
+
+    def __init__(self, answer):
+        self.answer, self.asked = answer, 0
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.socket.getsockname()[1]}"
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self):
+        self.open = []
+        while True:
+            connection, _ = self.socket.accept()
+            self.open.append(connection)
+            threading.Thread(target=self.talk, args=(connection,), daemon=True).start()
+
+    def talk(self, connection):
+        while connection.recv(1 << 20):
+            self.asked += 1
+            if self.answer:
+                connection.sendall(self.answer)
+            elif self.answer == b"":
+                connection.close()
+                return
+
+BUSY = b"HTTP/1.1 503 Service Unavailable\\r\\ncontent-length: 16\\r\\n\\r\\n{\\"error\\":\\"busy\\"}"
+BROKEN = b"HTTP/1.1 200 OK\\r\\ncontent-length: 2\\r\\n\\r\\n[]"
+bad = Host({"busy": BUSY, "closes": b"", "hangs": None, "broken": BROKEN}[kind])
+
+def good(result):
+    assert (result["OUTPUT0"] == inputs["INPUT0"]).all() and result.host == url
+    return result
+
+if kind == "hangs":
+    # A second copy after 20 ms answers in place of the host that hangs; the call that hangs is given up.
+    with millrace.Client(bad.url, url, hedge_after_ms=20, strategy="round_robin") as client:
+        assert max(good(client.infer("flat_fp32", inputs)).attempts for _ in range(2)) == 2
+    with millrace.Client(bad.url, timeout=0.2) as client:
+        try:
+            client.infer("flat_fp32", inputs)
+            raise SystemExit("no error")
+        except millrace.InferenceError as error:
+            assert error.reason == "deadline exceeded", error
+    async def cancelled():
+        async with millrace.AsyncClient(bad.url) as client:
+            before = bad.asked
+            task = asyncio.ensure_future(client.infer("flat_fp32", inputs))
+            while bad.asked == before:
+                await asyncio.sleep(0.001)
+            task.cancel()
+            try:
+                await task
+            except asyncio.CancelledError:
+                return "cancelled"
+    assert asyncio.run(cancelled()) == "cancelled"
+elif kind == "broken":
+    with millrace.Client(bad.url) as client:
+        try:
+            client.infer("flat_fp32", inputs)
+            raise SystemExit("no error")
+        except millrace.InferenceError as error:
+            assert bad.url in str(error), error
+else:
+    with millrace.Client(bad.url, url, strategy="round_robin") as client:
+        results = [good(client.infer("flat_fp32", inputs)) for _ in range(20)]
+        assert bad.asked >= 1 and max(r.attempts for r in results) == 2, (bad.asked, [r.attempts for r in results])
+    with millrace.Client(bad.url, attempts=1) as client:
+        try:
+            client.infer("flat_fp32", inputs)
+            raise SystemExit("no error")
+        except millrace.InferenceError as error:
+            assert error.reason == "unavailable" and ("busy" in str(error)) == (kind == "busy"), error
+print("good")
+"""
+
+
+@pytest.mark.parametrize("kind", ["busy", "closes", "hangs", "broken"])
+def test_hosts_that_fail(server, site, kind):
+    assert python(site, "-c", FAULTS, f"http://{server.url()}", kind) == "good\n"

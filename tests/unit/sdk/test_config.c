@@ -1,0 +1,177 @@
+/* Configurations of clients: from addresses, files of endpoints, and Paddle Serving's predictors.prototxt. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "sdk/config/config.h"
+
+static struct config *parse(const char *text)
+{
+    const struct config_policy policy = config_policy_default();
+    struct config *c = NULL;
+    struct mr_err err;
+
+    if (config_parse(mr_str_c(text), &policy, NULL, 0, &c, &err) < 0) {
+        fail_msg("%s", err.msg);
+    }
+    return c;
+}
+
+static void refused(const char *text, int status, const char *why)
+{
+    const struct config_policy policy = config_policy_default();
+    struct config *c = NULL;
+    struct mr_err err = {0};
+
+    assert_int_equal(config_parse(mr_str_c(text), &policy, NULL, 0, &c, &err), status);
+    assert_null(c);
+    if (!strstr(err.msg, why)) {
+        fail_msg("'%s' does not have '%s'", err.msg, why);
+    }
+}
+
+static void is(mr_str s, const char *text)
+{
+    assert_string_equal(s.ptr, text);
+}
+
+static void test_addresses(void **state)
+{
+    const mr_str texts[] = {MR_STR("http://a:1"), MR_STR("list://b:2 3,grpc://c:4"),
+                            MR_STR("dns://grpc://d:5 0.5"), MR_STR("file:///x")};
+    const struct config_policy policy = config_policy_default();
+    struct config *c;
+    struct mr_err err;
+
+    (void)state;
+    assert_int_equal(config_parse(MR_STR(""), &policy, texts, 4, &c, &err), MR_OK);
+    assert_int_equal(c->host_count, 5);
+    is(c->hosts[1].url, "b:2");
+    assert_true(c->hosts[1].share == 3);
+    is(c->hosts[2].url, "grpc://c:4");
+    assert_true(c->hosts[2].share == 1 && c->hosts[3].share == 0.5);
+    config_free(&c);
+}
+
+static void test_endpoints(void **state)
+{
+    struct config *c =
+        parse("# comment\n"
+              "client { remote: \"http://a:1\" strategy: \"rr\" timeout_ms: 70 attempts: 2 }\n"
+              "endpoint { name: \"e\" sticky { key: \"header:X-User\" salt: \"s\" }\n"
+              "  variant { tag: \"v\" model: \"m\" version: 3 weight: 95 }\n"
+              "  variant { tag: \"w\" model: \"m\" weight: 5 remote: \"grpc://b:2\" } }\n");
+    const struct config_endpoint *e = &c->endpoints[0];
+
+    (void)state;
+    assert_int_equal(c->endpoint_count, 1);
+    is(e->name, "e");
+    is(e->key, "x-user");
+    assert_int_equal(e->variant_count, 2);
+    is(e->variants[0].version, "3");
+    is(e->variants[0].hosts[0].url, "http://a:1");
+    is(e->variants[1].hosts[0].url, "grpc://b:2");
+    assert_int_equal(e->variants[1].policy.strategy, MR_BALANCE_ROUND_ROBIN);
+    assert_int_equal(e->variants[1].policy.timeout_ms, 70);
+    assert_int_equal(c->policy.attempts, 2);
+    config_free(&c);
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    refused("endpoint { name: \"e\" variant { tag: \"v\" model: \"m\" weight: 1 } }", MR_E_INVALID,
+            "endpoint 'e': variant 'v': no host");
+    refused("client { strategy: \"best\" }", MR_E_INVALID, "client: strategy 'best'");
+    refused("client { attempts: 17 }", MR_E_INVALID, "attempts: 17, possible is 1 to 16");
+    refused("client { compression: \"gzip\" }", MR_E_UNSUPPORTED, "compression 'gzip'");
+    refused("client { remote: \"bns://x\" }", MR_E_UNSUPPORTED, "bns://");
+    refused("client { remote: \"a:1 0\" }", MR_E_INVALID, "share '0'");
+    refused("client { nothing: 1 }", MR_E_INVALID, "line 1");
+}
+
+#define VARIANT(tag, rest) "variants { tag: \"" tag "\" " rest " }"
+#define CLUSTER(text)      "naming_conf { cluster: \"" text "\" }"
+
+static void test_paddle(void **state)
+{
+    struct config *c = parse("default_variant_conf { tag: \"default\"\n"
+                             "  connection_conf { connect_timeout_ms: 1500 rpc_timeout_ms: 900 "
+                             "connect_retry_count: 1\n"
+                             "    max_connection_per_host: 7 hedge_request_timeout_ms: 40 "
+                             "hedge_fetch_retry_count: 2 }\n"
+                             "  naming_conf { cluster_filter_strategy: \"Default\" "
+                             "load_balance_strategy: \"la\" }\n"
+                             "  rpc_parameter { compress_type: 0 package_size: 20 protocol: "
+                             "\"baidu_std\" max_channel_per_request: 3 } }\n"
+                             "predictors { name: \"general_model\" service_name: "
+                             "\"baidu.paddle_serving.GeneralModelService\"\n"
+                             "  endpoint_router: \"WeightedRandomRender\" "
+                             "weighted_random_render_conf { variant_weight_list: \"30|70\" }\n"
+                             "  " VARIANT("var1", CLUSTER("list://127.0.0.1:9292 blue, "
+                                                          "127.0.0.2:9292 green") "split_conf { "
+                                                                                  "split_tag_name: "
+                                                                                  "\"env\" "
+                                                                                  "tag_candidates: "
+                                                                                  "\"blue,green\" "
+                                                                                  "}") "  " VARIANT(
+                                 "var2",
+                                 CLUSTER("list://127.0.0.3:9393") "rpc_parameter { protocol: "
+                                                                  "\"h2:grpc\" }") " }\n");
+    const struct config_variant *v = c->endpoints[0].variants;
+
+    (void)state;
+    is(c->endpoints[0].name, "general_model");
+    assert_int_equal(c->endpoints[0].variant_count, 4);
+    is(v[0].model, "GeneralModelService");
+    assert_true(v[0].weight == 30 && v[1].weight == 70 && v[2].weight == 0);
+    assert_int_equal(v[0].host_count, 2);
+    assert_int_equal(v[0].policy.timeout_ms, 900);
+    assert_int_equal(v[0].policy.connect_timeout_ms, 1500);
+    assert_int_equal(v[0].policy.attempts, 2);
+    assert_int_equal(v[0].policy.max_connections, 7);
+    assert_int_equal(v[0].policy.hedge_after_ms, 40);
+    assert_int_equal(v[0].policy.strategy, MR_BALANCE_LEAST_REQUEST);
+    is(v[1].hosts[0].url, "grpc://127.0.0.3:9393");
+    is(v[3].tag, "green");
+    assert_int_equal(v[3].host_count, 1);
+    is(v[3].hosts[0].url, "127.0.0.2:9292");
+    config_free(&c);
+}
+
+static void test_paddle_refusals(void **state)
+{
+    (void)state;
+    refused("predictors { name: \"p\" " VARIANT("v", CLUSTER("bns://x")) " }", MR_E_UNSUPPORTED,
+            "bns://");
+    refused("predictors { name: \"p\" " VARIANT("v", "") " }", MR_E_INVALID,
+            "predictor 'p': variant 'v': naming_conf has no cluster");
+    refused("predictors { name: \"p\" weighted_random_render_conf { variant_weight_list: \"1|2\" "
+            "} " VARIANT("v", CLUSTER("a:1")) " }",
+            MR_E_INVALID, "variant_weight_list '1|2'");
+    refused("predictors { name: \"p\" " VARIANT(
+                "v", CLUSTER("a:1") "rpc_parameter { compress_type: 1 }") " }",
+            MR_E_UNSUPPORTED, "snappy");
+    refused("predictors { name: \"p\" " VARIANT(
+                "v", CLUSTER("a:1") "rpc_parameter { protocol: \"thrift\" }") " }",
+            MR_E_UNSUPPORTED, "thrift");
+    refused(
+        "predictors { name: \"p\" endpoint_router: \"Other\" " VARIANT("v", CLUSTER("a:1")) " }",
+        MR_E_UNSUPPORTED, "Other");
+    refused("predictors { " VARIANT("v", CLUSTER("a:1")) " }", MR_E_INVALID,
+            "predictor 1 has no name");
+    refused("predictors { name: \"p\" }", MR_E_INVALID, "0 variants");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_addresses),       cmocka_unit_test(test_endpoints),
+        cmocka_unit_test(test_refusals),        cmocka_unit_test(test_paddle),
+        cmocka_unit_test(test_paddle_refusals),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
