@@ -98,29 +98,40 @@ static void test_refusals(void **state)
 
 static void test_paddle(void **state)
 {
-    struct config *c = parse("default_variant_conf { tag: \"default\"\n"
-                             "  connection_conf { connect_timeout_ms: 1500 rpc_timeout_ms: 900 "
-                             "connect_retry_count: 1\n"
-                             "    max_connection_per_host: 7 hedge_request_timeout_ms: 40 "
-                             "hedge_fetch_retry_count: 2 }\n"
-                             "  naming_conf { cluster_filter_strategy: \"Default\" "
-                             "load_balance_strategy: \"la\" }\n"
-                             "  rpc_parameter { compress_type: 0 package_size: 20 protocol: "
-                             "\"baidu_std\" max_channel_per_request: 3 } }\n"
-                             "predictors { name: \"general_model\" service_name: "
-                             "\"baidu.paddle_serving.GeneralModelService\"\n"
-                             "  endpoint_router: \"WeightedRandomRender\" "
-                             "weighted_random_render_conf { variant_weight_list: \"30|70\" }\n"
-                             "  " VARIANT("var1", CLUSTER("list://127.0.0.1:9292 blue, "
-                                                          "127.0.0.2:9292 green") "split_conf { "
-                                                                                  "split_tag_name: "
-                                                                                  "\"env\" "
-                                                                                  "tag_candidates: "
-                                                                                  "\"blue,green\" "
-                                                                                  "}") "  " VARIANT(
-                                 "var2",
-                                 CLUSTER("list://127.0.0.3:9393") "rpc_parameter { protocol: "
-                                                                  "\"h2:grpc\" }") " }\n");
+    struct config *c = parse(
+        "default_variant_conf { tag: \"default\"\n"
+        "  connection_conf { connect_timeout_ms: 1500 rpc_timeout_ms: 900 "
+        "connect_retry_count: 1\n"
+        "    max_connection_per_host: 7 hedge_request_timeout_ms: 40 "
+        "hedge_fetch_retry_count: 2 }\n"
+        "  naming_conf { cluster_filter_strategy: \"Default\" "
+        "load_balance_strategy: \"la\" }\n"
+        "  rpc_parameter { compress_type: 0 package_size: 20 protocol: "
+        "\"baidu_std\" max_channel_per_request: 3 } }\n"
+        "predictors { name: \"general_model\" service_name: "
+        "\"baidu.paddle_serving.GeneralModelService\"\n"
+        "  endpoint_router: \"WeightedRandomRender\" "
+        "weighted_random_render_conf { variant_weight_list: \"30|70\" }\n"
+        "  " VARIANT(
+            "var1",
+            CLUSTER(
+                "list://127.0.0.1:9292 blue, "
+                "127.0.0.2:9292 green") "split_conf { "
+                                        "split_tag_name: "
+                                        "\"env\" "
+                                        "tag_candidates: "
+                                        "\"blue,green\" "
+                                        "}") "  " VARIANT("var2",
+                                                          CLUSTER(
+                                                              "list://127.0.0.3:9393") "rpc_"
+                                                                                       "paramet"
+                                                                                       "er { "
+                                                                                       "protoco"
+                                                                                       "l: "
+                                                                                       "\"h2:"
+                                                                                       "grpc\" "
+                                                                                       "}") " }"
+                                                                                            "\n");
     const struct config_variant *v = c->endpoints[0].variants;
 
     (void)state;
