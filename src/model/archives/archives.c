@@ -1,4 +1,5 @@
-/* A refresh lists the repositories, and unpacks what is not in the list yet; a file is known by its inode, size and times.
+/* A refresh lists the repositories, and unpacks what is not in the list yet; a file is known by its inode, size and times, an
+ * archive elsewhere by its checksum or ETag: one with a checksum that is in the list is not asked for again.
  * It makes a list of its own and swaps it in, so that those who only read the list do not wait for it. A failure stays in the
  * list as well, for the model that has the archive's name: where else would it be seen? It is tried again if the
  * archive itself is not to blame. */
@@ -17,6 +18,8 @@
 #include "base/log.h"
 #include "base/map.h"
 #include "base/vec.h"
+#include "fetch.h"
+#include "url.h"
 
 typedef MR_VEC(struct archive_repository *) repository_vec;
 
@@ -26,6 +29,16 @@ struct archives {
     pthread_mutex_t refresh; /* held while archives are unpacked */
     pthread_mutex_t lock;    /* of `list` */
     struct archive_list list;
+    struct archive_url *urls; /* [o.url_count] */
+    struct fetcher *fetcher;
+};
+
+/* An archive that was found: a file, or at an address. */
+struct source {
+    const char *file; /* its path or address */
+    mr_str stem;
+    const struct archive_url *url; /* NULL: a file */
+    uint64_t identity;
 };
 
 /* ---- references ---- */
@@ -194,14 +207,16 @@ static bool on_progress(void *ctx, uint64_t done, uint64_t total)
     return !atomic_load_explicit(a->o.is_stopping, memory_order_relaxed);
 }
 
-static int unpack(struct archives *a, struct archive_repository *r, struct mr_err *err)
+static int unpack(struct archives *a, struct archive_repository *r, const struct archive_url *url,
+                  struct mr_err *err)
 {
     const struct mr_cache_archive_args args = {
         .path = r->file, .on_progress = on_progress, .ctx = a};
     char real[PATH_MAX];
     int rc;
 
-    MR_TRY(mr_cache_archive(a->o.cache, &args, &r->content, err));
+    MR_TRY(url ? fetch_archive(a->fetcher, url, &r->content, err)
+               : mr_cache_archive(a->o.cache, &args, &r->content, err));
     if (!realpath(mr_cache_path(r->content), real)) {
         rc = MR_FAIL(err, MR_E_IO, "%.300s is not there", mr_cache_path(r->content));
         goto out;
@@ -217,16 +232,18 @@ out:
     return rc;
 }
 
-static struct archive_repository *repository_new(struct archives *a, const char *file, mr_str stem,
-                                                 uint64_t identity)
+static struct archive_repository *repository_new(struct archives *a, const struct source *from)
 {
     struct archive_repository *r = MR_NEW(struct archive_repository);
+    const char *file = from->file;
 
     atomic_init(&r->refs, 1);
     r->file = text_copy(file);
-    r->stem = mr_strndup(stem.ptr, stem.len);
-    r->identity = identity;
-    if (unpack(a, r, &r->err) < 0) {
+    r->stem = mr_strndup(from->stem.ptr, from->stem.len);
+    r->identity = from->identity;
+    if (unpack(a, r, from->url, &r->err) < 0) {
+        /* Its name is there, whatever is at its address: not that of a model which does not exist. */
+        r->err.status = r->err.status == MR_E_NOT_FOUND ? MR_E_IO : r->err.status;
         mr_cache_unref(&r->view);
         mr_cache_unref(&r->content);
         mr_freep(&r->path);
@@ -295,7 +312,33 @@ static void file_take(struct refreshing *f, const char *path, mr_str stem)
             MR_VEC_PUSH(&f->found, archive_repository_ref(known));
         }
     } else {
-        MR_VEC_PUSH(&f->found, repository_new(f->a, path, stem, identity));
+        const struct source from = {path, stem, NULL, identity};
+        MR_VEC_PUSH(&f->found, repository_new(f->a, &from));
+        f->has_changed = true;
+    }
+}
+
+/* While it cannot be asked whether an archive has changed, it stays what it was. */
+static void url_take(struct refreshing *f, const struct archive_url *u)
+{
+    struct archive_repository *known =
+        (struct archive_repository *)(uintptr_t)find(f->a, u->text); /* counted, not changed */
+    struct mr_err err = {0};
+    uint64_t identity = 0;
+
+    if (u->kind == ARCHIVE_FILE) {
+        file_take(f, u->text, mr_str_c(u->stem));
+        return;
+    }
+    const bool is_asked = fetch_identity(f->a->fetcher, u, &identity, &err) == MR_OK;
+    if (!is_asked && known) {
+        mr_log(MR_LOG_WARN, "model.archive", "path=%s %s", MR_LOG_STR(mr_str_c(u->text)), err.msg);
+    }
+    if (known && is_final(known) && (!is_asked || known->identity == identity)) {
+        MR_VEC_PUSH(&f->found, archive_repository_ref(known));
+    } else {
+        const struct source from = {u->text, mr_str_c(u->stem), u, identity};
+        MR_VEC_PUSH(&f->found, repository_new(f->a, &from));
         f->has_changed = true;
     }
 }
@@ -305,7 +348,9 @@ static void folder_take(struct refreshing *f, const char *dir)
     char path[PATH_MAX];
     struct dirent *e;
     mr_str stem;
-    DIR *d = opendir(dir); /* one that is missing is reported elsewhere */
+    /* One that is missing is reported elsewhere. One that is a model itself has archives of its own, such as its
+     * environment. */
+    DIR *d = is_file(dir, "model-settings.json") ? NULL : opendir(dir);
 
     while (d && (e = readdir(d))) {
         if (e->d_name[0] != '.' && mr_archive_is_name(mr_str_c(e->d_name), &stem) &&
@@ -325,6 +370,9 @@ bool archives_refresh(struct archives *a, int64_t settle_ns, bool *out_is_restle
     pthread_mutex_lock(&a->refresh);
     for (size_t i = 0; i < a->o.repository_count; i++) {
         folder_take(&f, a->o.repositories[i]);
+    }
+    for (size_t i = 0; i < a->o.url_count; i++) {
+        url_take(&f, &a->urls[i]);
     }
     f.has_changed |= f.found.len != a->list.len;
     pthread_mutex_lock(&a->lock);
@@ -358,6 +406,11 @@ struct archives *archives_new(const struct archives_options *o)
     while (o->links && o->links[a->link_count]) {
         a->link_count++;
     }
+    a->urls = MR_NEW_ARRAY(struct archive_url, o->url_count + 1);
+    for (size_t i = 0; i < o->url_count; i++) {
+        (void)archive_url_parse(o->urls[i], &a->urls[i], NULL); /* it was accepted before */
+    }
+    a->fetcher = fetch_new(o->cache, o->max_bytes, o->is_stopping);
     pthread_mutex_init(&a->refresh, NULL);
     pthread_mutex_init(&a->lock, NULL);
     return a;
@@ -369,6 +422,8 @@ void archives_free(struct archives **archives)
 
     if (a) {
         archive_list_fini(&a->list);
+        fetch_free(&a->fetcher);
+        mr_free(a->urls);
         pthread_mutex_destroy(&a->lock);
         pthread_mutex_destroy(&a->refresh);
         mr_freep(archives);

@@ -1,4 +1,5 @@
-/* Archives in the repositories: files NAME.tar.gz and the like, whose content is served as if it were unpacked.
+/* Archives in the repositories, or by their addresses: files NAME.tar.gz and the like, whose content is served as if it were
+ * unpacked.
  *
  * Each is unpacked into the cache and stands as a repository of its own beside the folder it lies in. What of it is the
  * repository: the folder `models`, if it has one, also below a single folder at its top; otherwise all of it; and if it is
@@ -12,7 +13,7 @@
 /** An archive that was found. Immutable; stays, with its unpacked files, while it is referenced. */
 struct archive_repository {
     _Atomic unsigned refs;
-    char *file; /* its path */
+    char *file; /* its path or address */
     char *stem; /* its name without the end */
     uint64_t identity;
     struct mr_err err;  /* status MR_OK, or why it cannot be used; what follows is then NULL */
@@ -36,12 +37,15 @@ struct archives_options {
     struct mr_cache *cache; /* borrowed, as all of these */
     const char *const *repositories;
     size_t repository_count;
+    const char *const *urls; /* of archive_url_parse, which has accepted them */
+    size_t url_count;
+    uint64_t max_bytes;              /* of one that is fetched, 0 = no limit */
     const char *const *links;        /* ends with NULL */
     const _Atomic bool *is_stopping; /* unpacking ends */
 };
 struct archives *archives_new(const struct archives_options *o);
 void archives_free(struct archives **a);
-/** Looks for archives, and unpacks those that are new or have changed since the last call. settle_ns: files that were
+/** Looks for archives, and fetches and unpacks those that are new or have changed since the last call. settle_ns: files that were
  *  touched less than that ago are left for later, and what they were before stays. *out_is_restless (may be NULL): there are such files.
  *  True if the list has changed. Thread: any that may block for long; one at a time, others wait. */
 bool archives_refresh(struct archives *a, int64_t settle_ns, bool *out_is_restless);

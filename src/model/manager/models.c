@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "manager.h"
+#include "model/archives/url.h"
 
 #define OPTIONS_MAX_BYTES ((size_t)64 << 20)
 #define LOAD_THREADS_MAX  64
@@ -63,6 +64,18 @@ static bool is_same_folder(const char *a, const char *b)
            (stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino);
 }
 
+/* The folder that is meant; NULL: the text is the address of an archive. */
+static const char *folder_of(const char *text)
+{
+    const bool is_path = mr_str_starts(mr_str_c(text), MR_STR("file:"));
+    struct stat st;
+
+    if (!archive_url_is(text)) {
+        return text;
+    }
+    return is_path && stat(text + 5, &st) == 0 && S_ISDIR(st.st_mode) ? text + 5 : NULL;
+}
+
 /* A folder that is given twice is one repository, as in Triton, not two with the same models. */
 static const char *const *repositories_copy(struct mr_arena *a, const char *const *list, size_t n,
                                             size_t *out_count)
@@ -71,16 +84,39 @@ static const char *const *repositories_copy(struct mr_arena *a, const char *cons
     size_t count = 0;
 
     for (size_t i = 0; copy && i < n; i++) {
+        const char *folder = folder_of(list[i]);
         size_t k = 0;
-        while (k < count && !is_same_folder(copy[k], list[i])) {
+        while (folder && k < count && !is_same_folder(copy[k], folder)) {
             k++;
         }
-        if (k == count && (copy[count++] = text_copy(a, list[i])) == NULL) {
+        if (folder && k == count && (copy[count++] = text_copy(a, folder)) == NULL) {
             return NULL;
         }
     }
     *out_count = count;
     return copy;
+}
+
+static int urls_copy(struct mr_models *m, const struct mr_models_options *o, struct mr_err *err)
+{
+    const char **copy = MR_ARENA_ARRAY(&m->memory, const char *, o->repository_count + 1);
+    struct archive_url *url = MR_NEW(struct archive_url);
+    int rc = copy ? MR_OK : MR_FAIL(err, MR_E_NOMEM, "no memory for the model options");
+
+    for (size_t i = 0; rc == MR_OK && i < o->repository_count; i++) {
+        if (folder_of(o->repositories[i])) {
+            continue;
+        }
+        copy[m->url_count] = text_copy(&m->memory, o->repositories[i]);
+        if (!copy[m->url_count]) {
+            rc = MR_FAIL(err, MR_E_NOMEM, "no memory for the model options");
+            break;
+        }
+        rc = archive_url_parse(copy[m->url_count++], url, err);
+    }
+    m->urls = copy;
+    mr_free(url);
+    return rc;
 }
 
 /* With all links resolved, and ended with NULL. */
@@ -320,6 +356,9 @@ static void archives_make(struct mr_models *m)
     const struct archives_options o = {.cache = m->cache,
                                        .repositories = m->o.repositories,
                                        .repository_count = m->o.repository_count,
+                                       .urls = m->urls,
+                                       .url_count = m->url_count,
+                                       .max_bytes = m->o.archive_cache_bytes,
                                        .links = m->o.link_dirs,
                                        .is_stopping = &m->is_stopping};
     m->archives = archives_new(&o);
@@ -338,6 +377,7 @@ int mr_models_new(struct mr_models **out, const struct mr_models_options *option
     m->hooks = *hooks;
     MR_TRY(options_check(options, err));
     MR_TRY(options_copy(m, options, err));
+    MR_TRY(urls_copy(m, options, err));
     MR_TRY(links_copy(m, options, err));
     MR_TRY(repositories_check(m, err));
     MR_TRY(mr_backends_check(&m->o, err));

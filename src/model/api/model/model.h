@@ -78,7 +78,8 @@ struct mr_version {
     int32_t max_batch_size; /* 0 = no batching */
     bool is_decoupled;      /* a request may have any number of responses */
     /** A model of MLServer. Its input `request` is a message as it came, its output `response` the message of the answer:
-     *  what they hold is between the client and the model. */
+     *  what they hold is between the client and the model. Further inputs are never given: their names, as "POST /path", say
+     *  for which paths the model has handlers. */
     bool has_messages;
     /** A model of one matrix that is asked as MLServer's are: the input's name does not matter, nor the type of its
      *  numbers, null is NaN, and without a choice of outputs the first one is meant. */
@@ -172,9 +173,11 @@ struct mr_model_maker {
 };
 
 struct mr_models_options {
-    /* Folders; the same one twice counts once. */
+    /* Folders; the same one twice counts once. Or archives elsewhere: file:/folder/name.tar.gz, s3://bucket/name.zip,
+     * https://host/name.tar.gz#sha256=… */
     const char *const *repositories;
     size_t repository_count;
+    bool mlserver_errors;       /* models that are not there are reported with MLServer's texts */
     bool may_miss_repositories; /* a missing repository is no error, and is looked for again */
     enum mr_model_control control;
     int64_t poll_ns; /* rescan interval of poll mode, default 15 s */
@@ -289,7 +292,11 @@ int mr_version_file(const struct mr_version *v, mr_str file, char **out, struct 
 /** True if requests for the version that mr_models_find would return are messages as they came (has_messages). False
  *  also if there is no such version. Thread: as mr_models_find. */
 bool mr_models_takes_messages(struct mr_models *m, mr_str name, mr_str version);
-/** As that, of reads_matrix. */
+/** The model with a handler for a path that is none of the server's: the one of MLServer's whose default version has the
+ *  input "METHOD /path"; among several the first by name. *out_model is valid for this iteration. Takes time with the number of
+ *  models, if there are such. Thread: as mr_models_find. */
+bool mr_models_find_route(struct mr_models *m, mr_str method, mr_str path, mr_str *out_model);
+/** mr_models_takes_messages, but of reads_matrix. */
 bool mr_models_reads_matrix(struct mr_models *m, mr_str name, mr_str version);
 /** All READY versions of a model, ascending; returns their number. Valid for this iteration. */
 size_t mr_models_ready_versions(struct mr_models *m, mr_str name, const struct mr_version **out,
