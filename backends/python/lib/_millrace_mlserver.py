@@ -4,8 +4,9 @@ A model is run as one of Triton's with an input and an output, which are message
 what it gets. Types, codecs and their conversions are the package's."""
 import asyncio
 import logging
-import os
 
+import _millrace_mlserver_batch as batching
+import _millrace_mlserver_more as more
 import orjson
 import pydantic
 import triton_python_backend_utils as pb_utils
@@ -24,18 +25,26 @@ from triton_python_backend_utils import TritonError
 BYTES = pb_utils._NAMES.index("STRING")
 FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 STREAMS = ("stream", "grpc_stream")
+NOT_OURS = ("content-length", "transfer-encoding", "connection")  # headers that the server makes
 # By statuses of HTTP; others below 500 are the caller's errors.
 CODES = {404: TritonError.NOT_FOUND, 429: TritonError.UNAVAILABLE, 501: TritonError.UNSUPPORTED, 503: TritonError.UNAVAILABLE}
+EXACT = (400, 404, 500, 501, 503)  # which the server gives for these codes; others are in the answer
 
 
 def runtime(file, model):
     """The class of the model whose settings are in the file."""
     settings = load_model_settings(file)
     settings.name = model.name  # the file's, or that of the folder
+    metrics = more.Metrics(settings)
     implementation = settings.implementation
-    attributes = {"settings": settings, "services": model.services, "implementation": implementation,
-                  "streams": implementation.predict_stream is not MLModel.predict_stream,
-                  "signature": ([("request", BYTES, [1], False)], [("response", BYTES, [-1], False)], 0, 0, 0)}
+    batches = model.desc["max_batch_size"] > 0
+    inputs = [("request", 1, False), *((route, 1, True) for route in more.routes_of(implementation))]
+    lead = [-1] if batches else []
+    signature = ([(name, BYTES, [*lead, size], is_optional) for name, size, is_optional in inputs],
+                 [("response", BYTES, [*lead, -1], False)], 1 if batches else 0, 0, 0)
+    attributes = {"settings": settings, "services": model.services, "implementation": implementation, "metrics": metrics,
+                  "streams": implementation.predict_stream is not MLModel.predict_stream, "signature": signature,
+                  "batches": batches and batching.batch_size(settings) > 0, "row": (1,) if batches else ()}
     return type(settings.name, (Runtime,), attributes)
 
 
@@ -58,6 +67,7 @@ class Runtime:
         logger.handlers = [LogHandler(self.services)]
         logger.setLevel(logging.INFO)
         self.events = CloudEventsMiddleware(Settings(parallel_workers=0))
+        self.app = None  # of custom handlers, made for the first request of one
         self.loop = asyncio.new_event_loop()
         asyncio.set_event_loop(self.loop)
         self.model = self.implementation(self.settings)
@@ -77,15 +87,29 @@ class Runtime:
             return self.loop.run_until_complete(coroutine)
 
     async def _answer_all(self, requests):
-        answers = [await self._answer(request) for request in requests]
-        if not is_decoupled(requests[0]):
-            return answers
-        for request, answer in zip(requests, answers):
-            if answer is not None:
-                request.get_response_sender().send(answer, FINAL)
+        if self.batches and len(requests) > 1:
+            answers = await self._answer_joined(requests)
+        else:
+            answers = [await self._answer(request) for request in requests]
+        if is_decoupled(requests[0]):
+            for request, answer in zip(requests, answers):
+                if answer is not None:
+                    request.get_response_sender().send(self._response(*answer), FINAL)
+            return None
+        longest = max(len(answer[1]) for answer in answers)
+        return [self._response(*answer, longest) for answer in answers]
+
+    def _response(self, message, headers, pairs=0):
+        """Of an answer: message and pairs of headers, or None and an error. Answers of a batch have the same number of pairs, of
+        which those without a name are skipped."""
+        if message is None:
+            return headers[0]
+        texts = [message, *(text for pair in headers for text in pair), *[b""] * (2 * (pairs - len(headers)))]
+        data = pb_utils._services["bytes_join"](texts)
+        return pb_utils.InferenceResponse([pb_utils.Tensor._received("response", (0, BYTES, (*self.row, len(texts)), data))])
 
     async def _answer(self, request):
-        """The response to a request; None: several were sent."""
+        """(message, headers); (None, [an error's response]); None: several were sent."""
         headers = request._parameters
         kind = headers.pop(":kind")
         headers.pop(":version")
@@ -93,28 +117,58 @@ class Runtime:
         try:
             if kind in STREAMS:
                 return await self._send_all(request, getattr(self, "_" + kind)(message, headers))
-            return response(*await getattr(self, "_" + kind)(message, headers))
-        except MLServerError as e:
-            logger.exception(e)
-            other = TritonError.INTERNAL if e.status_code >= 500 else TritonError.INVALID_ARG
-            return failure(CODES.get(e.status_code, other), str(e))
-        except pydantic.ValidationError as e:
-            return failure(TritonError.INVALID_ARG, "; ".join(f"{'.'.join(map(str, d['loc']))}: {d['msg']}" for d in e.errors()[:3]))
-        except orjson.JSONDecodeError as e:
-            return failure(TritonError.INVALID_ARG, f"JSON decode error: {e}")
+            return await getattr(self, "_" + kind)(message, headers)
         except Exception as e:
-            logger.exception(e)
-            return failure(TritonError.INTERNAL, f"{type(e).__module__}.{type(e).__qualname__}: {e}")
+            return failed(e, kind)
+
+    async def _answer_joined(self, requests):
+        answers, joinable = [None] * len(requests), []
+        for index, request in enumerate(requests):
+            kind = request._parameters[":kind"]
+            if kind not in ONE:
+                answers[index] = await self._answer(request)
+                continue
+            try:
+                message = memoryview(request._raw[5][0][3])[4:]
+                headers = {k: v for k, v in request._parameters.items() if k not in (":kind", ":version")}
+                payload, *how = ONE[kind](message)
+                joinable.append((index, kind, self._prepare(payload, headers), how))
+            except Exception as e:
+                answers[index] = failed(e, kind)
+        for group in batching.groups_of([payload for _, _, payload, _ in joinable]):
+            members = [joinable[i] for i in group]
+            for (index, kind, _, _), answer in zip(members, await self._predict_joined(members)):
+                answers[index] = answer
+        return answers
+
+    async def _predict_joined(self, members):
+        """Answers to requests that fit together. If the model cannot answer them as one, each gets an answer of its own."""
+        payloads = [payload for _, _, payload, _ in members]
+        found = None
+        if len(members) > 1:
+            try:
+                found = batching.split(await self.model.predict(batching.join(payloads)), payloads)
+            except Exception as e:
+                logger.debug(f"a batch of {len(members)} requests failed, each is run alone: {e}")
+        answers = []
+        for i, (_, kind, payload, how) in enumerate(members):
+            try:
+                answer = self._finish(found[i] if found else await self.model.predict(payload), payload)
+                headers = list((extract_headers(answer) or {}).items())
+                answers.append((WRITE[kind](answer, *how), headers))
+            except Exception as e:
+                answers.append(failed(e, kind))
+        return answers
 
     async def _send_all(self, request, messages):
         sender = request.get_response_sender() if is_decoupled(request) else None
         try:
             async for message in messages:
                 if sender is None:
-                    return response(message, {})  # the only one: predict_stream is MLModel's
+                    return message, []  # the only one: predict_stream is MLModel's
                 if request.is_cancelled():
                     break
-                sender.send(response(message, {}))
+                sender.send(self._response(message, []))
         finally:
             await messages.aclose()
         sender.send(flags=FINAL)
@@ -134,7 +188,7 @@ class Runtime:
     async def _predict(self, payload, headers):
         """The model's answer, and the headers that go with it."""
         answer = self._finish(await self.model.predict(self._prepare(payload, headers)), payload)
-        return answer, extract_headers(answer) or {}
+        return answer, list((extract_headers(answer) or {}).items())
 
     async def _predict_stream(self, payload, headers):
         async def payloads():
@@ -148,12 +202,12 @@ class Runtime:
             await answers.aclose()
 
     async def _infer(self, message, headers):
-        answer, headers = await self._predict(rest_payload(message), headers)
-        return encode_to_json_bytes(as_dict(answer)), headers
+        answer, headers = await self._predict(*rest_payload(message), headers)
+        return rest_message(answer), headers
 
     async def _stream(self, message, headers):
-        async for answer in self._predict_stream(rest_payload(message), headers):
-            yield b"data: " + encode_to_json_bytes(as_dict(answer)) + b"\n\n"
+        async for answer in self._predict_stream(*rest_payload(message), headers):
+            yield b"data: " + rest_message(answer) + b"\n\n"
 
     async def _grpc(self, message, headers):
         payload, is_raw = grpc_payload(message)
@@ -167,7 +221,15 @@ class Runtime:
             yield grpc_message(answer, is_raw)
 
     async def _metadata(self, message, headers):
-        return encode_to_json_bytes((await self.model.metadata()).model_dump(exclude_unset=False)), {}
+        return encode_to_json_bytes((await self.model.metadata()).model_dump(exclude_unset=False)), []
+
+    async def _custom(self, message, headers):
+        """A handler of the model's own."""
+        method, path, query = (headers.pop(key) for key in (":method", ":path", ":query"))
+        if self.app is None:
+            self.app = more.app_of(self.model)
+        status, found, body = await more.run_app(self.app, method, path, query, headers, message)
+        return body, [(":status", str(status)), *(pair for pair in found if pair[0] not in NOT_OURS)]
 
 
 def is_decoupled(request):
@@ -175,10 +237,18 @@ def is_decoupled(request):
 
 
 def rest_payload(message):
-    payload = InferenceRequest.model_validate(orjson.loads(message))
+    """The request, as the only one."""
+    found = orjson.loads(message) if message else None
+    if found is None:
+        raise Unprocessable([{"type": "missing", "loc": ["body"], "msg": "Field required", "input": None}])
+    payload = InferenceRequest.model_validate(found, from_attributes=True)
     if payload.id is None:
         payload.id = generate_uuid()
-    return payload
+    return (payload,)
+
+
+def rest_message(answer):
+    return encode_to_json_bytes(as_dict(answer))
 
 
 def grpc_payload(message):
@@ -216,11 +286,40 @@ def without_none(members):
     return members
 
 
-def response(message, headers):
-    texts = [message, *(text for pair in headers.items() for text in pair)]
-    data = pb_utils._services["bytes_join"](texts)
-    return pb_utils.InferenceResponse([pb_utils.Tensor._received("response", (0, BYTES, (len(texts),), data))])
+# How requests of a kind are read and their answers written, of kinds that are answered once.
+ONE = {"infer": rest_payload, "grpc": grpc_payload}
+WRITE = {"infer": rest_message, "grpc": grpc_message}
+
+
+class Unprocessable(Exception):
+    """A request over REST that is not of the protocol; its argument is a list, as pydantic makes it."""
+
+
+def failed(e, kind):
+    """An answer with the status and the text that MLServer gives for an exception."""
+    is_rest = kind not in ("grpc", "grpc_stream")
+    if isinstance(e, MLServerError):
+        logger.exception(e)
+        if is_rest and e.status_code not in EXACT and 400 <= e.status_code <= 599:
+            return encode_to_json_bytes({"error": str(e)}), [(":status", str(e.status_code))]
+        other = TritonError.INTERNAL if e.status_code >= 500 else TritonError.INVALID_ARG
+        return failure(CODES.get(e.status_code, other), str(e))
+    if isinstance(e, orjson.JSONDecodeError) and is_rest:
+        return unprocessable([{"type": "json_invalid", "loc": ["body", e.pos], "msg": "JSON decode error", "input": {},
+                               "ctx": {"error": e.msg}}])
+    if isinstance(e, Unprocessable):
+        return unprocessable(e.args[0])
+    if isinstance(e, pydantic.ValidationError) and e.title == InferenceRequest.__name__:
+        if is_rest:
+            return unprocessable([{**d, "loc": ["body", *d["loc"]]} for d in e.errors(include_url=False)])
+        return failure(TritonError.INVALID_ARG, "; ".join(f"{'.'.join(map(str, d['loc']))}: {d['msg']}" for d in e.errors()[:3]))
+    logger.exception(e)
+    return failure(TritonError.INTERNAL, f"{type(e).__module__}.{type(e).__qualname__}: {e}")
+
+
+def unprocessable(details):
+    return orjson.dumps({"detail": details}, default=str), [(":status", "422")]
 
 
 def failure(code, text):
-    return pb_utils.InferenceResponse(error=TritonError(text, code))
+    return None, [pb_utils.InferenceResponse(error=TritonError(text, code))]

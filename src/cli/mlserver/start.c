@@ -203,6 +203,7 @@ static int words_make(struct words *w, const char *folder, struct mr_err *err)
     word_add(w, "model-repository", folder);
     word_add(w, "model-control-mode", "explicit");
     word_add(w, "empty-health-bodies", "true");
+    word_add(w, "mlserver-errors", "true");
     for (size_t i = 0; rc == MR_OK && i < KEY_COUNT; i++) {
         rc = key_apply(w, &keys[i], err);
     }

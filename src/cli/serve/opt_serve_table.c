@@ -105,7 +105,8 @@ static int check_not_empty(mr_str value, struct mr_err *err)
 
 const struct mr_option mr_serve_table[] = {
     GROUP("Models", NULL),
-    NAME("model-repository", repositories, "DIR", "a folder of models"),
+    NAME("model-repository", repositories, "DIR",
+         "a folder of models, or the address of an archive"),
     NAME("model-store", stores, "DIR", "the same by an older name"),
     TEXT("archive-cache", server.models.archive_cache, NULL, "DIR",
          "the folder for unpacked archives and Python environments, by default `unpacked` in the "
@@ -204,6 +205,8 @@ const struct mr_option mr_serve_table[] = {
           "largest JSON text and largest tensor of a request"),
     FLAG("empty-health-bodies", server.empty_health_bodies, "false",
          "answer health checks with a status alone, as Triton, instead of JSON"),
+    FLAG("mlserver-errors", server.mlserver_errors, "false",
+         "report unknown models, paths and methods as MLServer does"),
     TEXT("http-header-forward-pattern", http_forward, NULL, "REGEX",
          "request headers that models get as parameters (POSIX extended, whole name)"),
     SECRET("http-restricted-api", http_restricted, "APIS:KEY=VALUE",

@@ -179,6 +179,16 @@ static const struct runtime *runtime_find(mr_str text, const char *dir, char fil
     return r;
 }
 
+/* A prediction costs less than the wait for others. */
+static void batching_drop(Inference__ModelConfig *c)
+{
+    if (c->scheduling_choice_case == INFERENCE__MODEL_CONFIG__SCHEDULING_CHOICE_DYNAMIC_BATCHING) {
+        inference__model_dynamic_batching__free_unpacked(c->dynamic_batching, NULL);
+        c->dynamic_batching = NULL;
+        c->scheduling_choice_case = INFERENCE__MODEL_CONFIG__SCHEDULING_CHOICE__NOT_SET;
+    }
+}
+
 void mr_config_without_python(const Inference__ModelConfig *c, const char *version_dir,
                               Inference__ModelConfig **out)
 {
@@ -198,6 +208,7 @@ void mr_config_without_python(const Inference__ModelConfig *c, const char *versi
             mr_config_set_string(&(*out)->backend, r->backend);
             mr_config_set_string(&(*out)->default_model_filename, file);
             (*out)->max_batch_size = 0; /* requests have any number of rows */
+            batching_drop(*out);
             if ((*out)->model_transaction_policy) {
                 (*out)->model_transaction_policy->decoupled = 0;
             }

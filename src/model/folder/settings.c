@@ -181,6 +181,82 @@ static void file_take(const char *dir, settings_list *out)
     MR_VEC_PUSH(out, f);
 }
 
+/* ---- its environment ---- */
+
+struct environment {
+    char *path;
+    char *tarball;
+};
+
+static int environment_parameters_read(struct mr_json *j, struct environment *e)
+{
+    bool first = true;
+    mr_str key;
+
+    if (mr_json_peek(j) != MR_JSON_OBJECT) {
+        return mr_json_skip(j, NULL);
+    }
+    int rc = mr_json_enter_object(j);
+    while (rc == MR_OK && mr_json_next_key(j, &first, &key)) {
+        rc = mr_str_eq_c(key, "environment_path")      ? text_read(j, &e->path)
+             : mr_str_eq_c(key, "environment_tarball") ? text_read(j, &e->tarball)
+                                                       : mr_json_skip(j, NULL);
+    }
+    return rc < 0 ? rc : j->status;
+}
+
+static void environment_read(mr_str text, struct environment *e)
+{
+    struct mr_arena arena;
+    struct mr_json j;
+    bool first = true;
+    mr_str key;
+
+    mr_arena_init(&arena, 0, 2 * FILE_BYTES_MAX);
+    mr_json_init(&j, text, &arena, 0, NULL);
+    int rc = mr_json_enter_object(&j);
+    while (rc == MR_OK && mr_json_next_key(&j, &first, &key)) {
+        rc = mr_str_eq_c(key, "parameters") ? environment_parameters_read(&j, e)
+                                            : mr_json_skip(&j, NULL);
+    }
+    mr_arena_fini(&arena);
+}
+
+static void variable_take(char **text, const char *name)
+{
+    const char *given = getenv(name);
+
+    if (!*text && given && given[0]) {
+        *text = mr_strndup(given, strlen(given));
+    }
+}
+
+void settings_environment(const char *dir, char **out)
+{
+    char *file = mr_path_join(dir, MR_STR(MR_MODEL_SETTINGS));
+    struct environment e = {NULL, NULL};
+    char *text = NULL;
+    size_t len = 0;
+
+    *out = NULL;
+    if (mr_file_read(file, FILE_BYTES_MAX, &text, &len, NULL) == MR_OK) {
+        environment_read(mr_str_n(text, len), &e);
+    }
+    variable_take(&e.path, "MLSERVER_MODEL_ENVIRONMENT_PATH");
+    variable_take(&e.tarball, "MLSERVER_MODEL_ENVIRONMENT_TARBALL");
+    if (e.path) {
+        *out = e.path;
+        e.path = NULL;
+    } else if (e.tarball) {
+        *out = e.tarball[0] == '/' ? mr_strndup(e.tarball, strlen(e.tarball))
+                                   : mr_path_join(dir, mr_str_c(e.tarball));
+    }
+    mr_free(e.path);
+    mr_free(e.tarball);
+    mr_free(text);
+    mr_free(file);
+}
+
 /* ---- all of them ---- */
 
 struct search {

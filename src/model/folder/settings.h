@@ -26,5 +26,8 @@ int settings_find(const char *dir, settings_list *out, struct mr_err *err);
 /** Sorts by version: numbers, other texts, none. */
 void settings_sort(settings_list *list);
 void settings_free(settings_list *list);
+/** The Python environment that the file in a version's folder names, or a variable MLSERVER_MODEL_ENVIRONMENT_*: a folder, or
+ *  an archive whose path is relative to that folder. *out on the heap; NULL: none. */
+void settings_environment(const char *dir, char **out);
 
 #endif

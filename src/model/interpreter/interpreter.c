@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "environment.h"
+#include "model/folder/settings.h"
 
 #define BACKEND     "python"
 #define ENVIRONMENT "EXECUTION_ENV_PATH"
@@ -83,13 +84,26 @@ static int environment_unpack(const struct interpreter_args *a, const char *path
     if (a->on_wait) {
         a->on_wait(a->ctx, true);
     }
-    return rc < 0 ? MR_WRAP(err, rc, "parameter " ENVIRONMENT) : MR_OK;
+    return rc;
 }
 
-/* The folder of an environment that the model names. */
+/* What a model of MLServer names in its settings; NULL: nothing. */
+static const char *settings_given(struct mr_arena *arena, const struct interpreter_args *a)
+{
+    char *found = NULL;
+
+    if (mr_config_has_messages(a->config)) {
+        settings_environment(a->desc->version_dir, &found);
+    }
+    const char *out = found ? mr_arena_str(arena, mr_str_c(found)).ptr : NULL;
+    mr_free(found);
+    return out;
+}
+
+/* The folder of an environment that the model names; what: its parameter, for errors. */
 static int environment_dir(struct mr_arena *arena, const struct interpreter_args *a,
-                           const char *given, const char **out, struct mr_cache_ref **held,
-                           struct mr_err *err)
+                           const char *given, const char *what, const char **out,
+                           struct mr_cache_ref **held, struct mr_err *err)
 {
     const bool is_relative = strncmp(given, MODEL_DIR, sizeof MODEL_DIR - 1) == 0;
     const char *path =
@@ -97,14 +111,15 @@ static int environment_dir(struct mr_arena *arena, const struct interpreter_args
             ? mr_arena_printf(arena, "%s%s", a->desc->model_dir, given + sizeof MODEL_DIR - 1).ptr
             : given;
     struct stat st;
+    int rc;
 
     if (!path || stat(path, &st) < 0) {
-        return MR_FAIL(err, MR_E_NOT_FOUND, "parameter " ENVIRONMENT ": there is no %.300s", given);
+        return MR_FAIL(err, MR_E_NOT_FOUND, "parameter %s: there is no %.300s", what, given);
     }
     if (!S_ISDIR(st.st_mode)) {
-        const int rc = environment_unpack(a, path, held, err);
+        rc = environment_unpack(a, path, held, err);
         if (rc < 0) {
-            return rc;
+            return MR_WRAP(err, rc, "parameter %s", what);
         }
         path = mr_cache_path(*held);
     }
@@ -169,7 +184,7 @@ static int program_find(struct mr_arena *arena, const struct mr_models_options *
         *out = *out ? *out : file_find(arena, &bin, 1, "python", X_OK);
         return *out ? MR_OK
                     : MR_FAIL(err, MR_E_NOT_FOUND,
-                              "parameter " ENVIRONMENT ": there is no bin/python3 in %.256s", dir);
+                              "the model's environment has no bin/python3: %.256s", dir);
     }
     *out = o->python ? o->python : path_find(arena, "python3");
     if (!*out || access(*out, X_OK) < 0) {
@@ -184,12 +199,12 @@ static int program_find(struct mr_arena *arena, const struct mr_models_options *
 static int packages_dir(struct mr_arena *arena, const struct interpreter_args *a, const char **out,
                         struct mr_cache_ref **held, struct mr_err *err)
 {
-    const char *const dirs[] = {a->desc->model_dir, a->top};
+    const char *const dirs[] = {a->desc->model_dir, a->desc->version_dir, a->top};
     const struct mr_models_options *o = a->options;
     struct environment_args args = {
         .cache = a->cache,
         .model = a->desc->name,
-        .requirements = file_find(arena, dirs, a->top ? 2 : 1, PACKAGES, R_OK),
+        .requirements = file_find(arena, dirs, a->top ? 3 : 2, PACKAGES, R_OK),
         .script = file_find(arena, o->backend_dirs, o->backend_dir_count, MAKER, R_OK),
         .loading = a->desc->loading,
         .on_wait = a->on_wait,
@@ -220,6 +235,7 @@ int interpreter_find(struct interpreter *out, struct mr_arena *arena,
                      const struct interpreter_args *args, struct mr_err *err)
 {
     const char *given = mr_config_parameter(args->config, ENVIRONMENT), *dir = NULL;
+    const char *settings = given && given[0] ? NULL : settings_given(arena, args);
     const char **command = MR_ARENA_ARRAY(arena, const char *, 3);
     struct mr_cache_ref *held = NULL;
     int rc;
@@ -229,7 +245,9 @@ int interpreter_find(struct interpreter *out, struct mr_arena *arena,
     }
     MR_TRY(script_find(arena, args->options, &command[1], err));
     if (given && given[0]) {
-        MR_TRY(environment_dir(arena, args, given, &dir, &held, err));
+        MR_TRY(environment_dir(arena, args, given, ENVIRONMENT, &dir, &held, err));
+    } else if (settings) {
+        MR_TRY(environment_dir(arena, args, settings, "environment", &dir, &held, err));
     } else {
         MR_TRY(packages_dir(arena, args, &dir, &held, err));
     }

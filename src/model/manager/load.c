@@ -10,13 +10,16 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "codec/json.h"
 #include "load.h"
 #include "model/config/config_priv.h"
 
 #define RETRY_FIRST_NS (100 * MR_NS_PER_MS)
 #define RETRY_MOST_NS  (5 * MR_NS_PER_S)
 #define CONFIG_MAX     ((size_t)1 << 20)
-#define INSTANCES_MAX  64 /* processes of a model */
+#define INSTANCES_MAX  64   /* processes of a model */
+#define BATCH_MAX      4096 /* requests */
+#define DELAY_MAX_S    60.0
 
 #define POLL_FAILED     "failed to load '%.128s', failed to poll from model repository"
 #define NO_VERSION_TEXT "at least one version must be available under the version policy of model"
@@ -183,6 +186,30 @@ static int settings_instances(void)
                : 1;
 }
 
+static double variable_number(const char *name)
+{
+    const char *given = getenv(name);
+    double number = 0;
+
+    return given && mr_text_double(mr_str_c(given), &number) ? number : 0;
+}
+
+/* Adaptive batching, as the last version has it: requests of a batch, and how long the first one waits. */
+static void settings_batching(const struct mr_folder *f, struct mr_buf *b)
+{
+    double size = (double)f->max_batch_size, seconds = f->max_batch_time_s;
+
+    size = size > 0 ? size : variable_number("MLSERVER_MODEL_MAX_BATCH_SIZE");
+    seconds = seconds > 0 ? seconds : variable_number("MLSERVER_MODEL_MAX_BATCH_TIME");
+    if (size > 1 && seconds > 0) {
+        mr_buf_printf(b,
+                      "max_batch_size: %d\n"
+                      "dynamic_batching { max_queue_delay_microseconds: %lld }\n",
+                      (int)MR_MIN(size, BATCH_MAX),
+                      (long long)(MR_MIN(seconds, DELAY_MAX_S) * 1e6));
+    }
+}
+
 /* What the files of a model of MLServer say of the server, as a configuration. *out on the heap. */
 static void settings_text(const struct mr_folder *f, char **out, size_t *out_len)
 {
@@ -203,6 +230,7 @@ static void settings_text(const struct mr_folder *f, char **out, size_t *out_len
     }
     mr_buf_c(&b, labels ? "\" } }\n" : "");
     mr_buf_printf(&b, "instance_group [ { count: %d } ]\n", settings_instances());
+    settings_batching(f, &b);
     *out_len = b.len;
     *out = mr_strndup(mr_buf_cstr(&b), b.len);
     mr_buf_fini(&b);
@@ -705,6 +733,9 @@ static int missing_run(struct mr_load *l)
     if (l->job->is_first) {
         /* Only for names of the command line: what clients ask for would be without end. */
         mr_load_fail(l, "not in any model repository");
+    }
+    if (l->m->o.mlserver_errors) {
+        return MR_FAIL(l->err, MR_E_NOT_FOUND, "Model %.128s not found", l->model->name.ptr);
     }
     return MR_FAIL(l->err, MR_E_INTERNAL, POLL_FAILED, l->model->name.ptr);
 }

@@ -237,6 +237,20 @@ static int version_parse(mr_str text, int64_t *out, struct mr_err *err)
     return MR_OK;
 }
 
+/* With MLServer's text, where it is asked for, in place of the one that stands in *err. */
+static int unknown(const struct mr_models *m, mr_str name, mr_str version, int rc,
+                   struct mr_err *err)
+{
+    if (!m->o.mlserver_errors || rc == MR_OK || rc == MR_E_UNAVAILABLE) {
+        return rc;
+    }
+    return version.len > 0 ? MR_FAIL(err, MR_E_NOT_FOUND, "Model %.*s with version %.*s not found",
+                                     MR_STR_ARG(mr_str_sub(name, 0, 200)),
+                                     MR_STR_ARG(mr_str_sub(version, 0, 100)))
+                           : MR_FAIL(err, MR_E_NOT_FOUND, "Model %.*s not found",
+                                     MR_STR_ARG(mr_str_sub(name, 0, 200)));
+}
+
 static int set_find(const struct mr_version_set *set, mr_str name, int64_t number,
                     struct mr_version **out, struct mr_err *err)
 {
@@ -280,8 +294,8 @@ static int label_find(const struct mr_version_set *set, mr_str name, mr_str labe
                    MR_STR_ARG(label), MR_STR_ARG(name), MR_STR_ARG(label));
 }
 
-int mr_models_find(struct mr_models *m, mr_str name, mr_str version, struct mr_version **out,
-                   struct mr_err *err)
+static int find(struct mr_models *m, mr_str name, mr_str version, struct mr_version **out,
+                struct mr_err *err)
 {
     bool is_label = mr_label_is_name(version);
     int64_t number = 0;
@@ -315,6 +329,12 @@ int mr_models_find(struct mr_models *m, mr_str name, mr_str version, struct mr_v
     return MR_OK;
 }
 
+int mr_models_find(struct mr_models *m, mr_str name, mr_str version, struct mr_version **out,
+                   struct mr_err *err)
+{
+    return unknown(m, name, version, find(m, name, version, out, err), err);
+}
+
 /* NULL: not there, or there has been no version of MLServer's, which costs no look. */
 static const struct mr_version *mlserver_find(struct mr_models *m, mr_str name, mr_str version)
 {
@@ -339,6 +359,60 @@ bool mr_models_reads_matrix(struct mr_models *m, mr_str name, mr_str version)
     const struct mr_version *v = mlserver_find(m, name, version);
 
     return v && v->reads_matrix;
+}
+
+/* Pattern "/a/{b}/{c:path}": a part in braces is any segment, one with ":path" the rest, which may be empty. */
+static bool path_fits(mr_str pattern, mr_str path)
+{
+    mr_str want, have;
+
+    while (pattern.len > 0 || path.len > 0) {
+        if (pattern.len == 0 || !mr_str_split(&pattern, '/', &want)) {
+            return false;
+        }
+        const bool is_part = want.len > 2 && want.ptr[0] == '{' && want.ptr[want.len - 1] == '}';
+        if (is_part && mr_str_ends(want, MR_STR(":path}"))) {
+            return true;
+        }
+        if (!mr_str_split(&path, '/', &have) || !(is_part ? have.len > 0 : mr_str_eq(want, have))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The inputs of a model of MLServer after the first are "METHOD /pattern". */
+static bool has_route(const struct mr_version *v, mr_str method, mr_str path)
+{
+    for (uint32_t i = 1; v->has_messages && i < v->input_count; i++) {
+        mr_str rest = v->inputs[i].name, word;
+        if (mr_str_split(&rest, ' ', &word) && mr_str_eq(word, method) && path_fits(rest, path)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool mr_models_find_route(struct mr_models *m, mr_str method, mr_str path, mr_str *out_model)
+{
+    /* Acquire: as in mr_table_find. */
+    const struct mr_model_table *t = atomic_load_explicit(&m->table, memory_order_acquire);
+    bool found = false;
+
+    /* relaxed: what is found was published after it was set */
+    if (!atomic_load_explicit(&m->has_routes, memory_order_relaxed)) {
+        return false;
+    }
+    for (size_t i = 0; i <= t->mask; i++) {
+        const struct mr_model *model = atomic_load_explicit(&t->slots[i], memory_order_acquire);
+        const struct mr_version_set *set = model && model != &gone ? set_of(model) : NULL;
+        if (set && set->default_version && has_route(set->default_version, method, path) &&
+            (!found || mr_str_cmp(model->name, *out_model) < 0)) {
+            *out_model = model->name;
+            found = true;
+        }
+    }
+    return found;
 }
 
 size_t mr_models_ready_versions(struct mr_models *m, mr_str name, const struct mr_version **out,

@@ -420,6 +420,9 @@ static int tables_make(const struct opening *o)
     if (v->has_messages || v->reads_matrix) {
         /* relaxed: published with the version */
         atomic_store_explicit(&o->m->has_mlserver, true, memory_order_relaxed);
+        if (v->has_messages && v->input_count > 1) {
+            atomic_store_explicit(&o->m->has_routes, true, memory_order_relaxed);
+        }
     }
     v->config = c;
     return MR_OK;

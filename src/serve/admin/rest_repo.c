@@ -414,6 +414,11 @@ void rest_unload(struct mr_server *s, struct mr_call *call, const struct mr_oip_
     struct load_request q = {0};
     struct mr_err err = {0};
     int rc = parse_control_body(call, false, &q, &err);
+    struct mr_version *v;
+
+    if (rc == MR_OK && s->options.mlserver_errors) { /* for others it is no error */
+        rc = mr_models_find(s->models, path->model, MR_STR(""), &v, &err);
+    }
     struct control_job *j = control_new(call, path, rc, &err);
 
     if (j) {

@@ -11,6 +11,7 @@
 #include "serve/state/grpc_reply.h"
 #include "serve/state/infer.h"
 #include "serve/state/loops.h"
+#include "serve/state/message.h"
 #include "serve/state/reply.h"
 #include "serve/state/restrict.h"
 #include "serve/state/state.h"
@@ -18,6 +19,12 @@
 
 /* The target of call->user until the body is complete: it gives the answer that a call needs which ends before. */
 static struct serve_pending in_body;
+
+/* Whether a model has a handler for the path, which is none of the server's. */
+static bool custom_find(const struct mr_server *s, const struct mr_call *call, mr_str *out_model)
+{
+    return mr_models_find_route(s->models, call->method, call->path, out_model);
+}
 
 /* Only inferences and loads carry tensors and files. */
 static uint64_t rest_body_limit(const struct mr_server *s, const struct mr_call *call)
@@ -30,14 +37,17 @@ static uint64_t rest_body_limit(const struct mr_server *s, const struct mr_call 
     }
     struct mr_oip_path path;
     const struct rest_route *route = route_find(call->path, &path);
+    mr_str model;
 
-    return route && route->body != REST_SMALL ? most : SERVE_SMALL_BODY;
+    return (route ? route->body != REST_SMALL : custom_find(s, call, &model)) ? most
+                                                                              : SERVE_SMALL_BODY;
 }
 
 /* MR_API_COUNT: no endpoint, nothing to restrict. */
-static enum mr_api api_of(const struct mr_call *call)
+static enum mr_api api_of(const struct mr_server *s, const struct mr_call *call)
 {
     struct mr_oip_path path;
+    mr_str model;
 
     if (call->is_grpc) {
         const struct grpc_method *m = grpc_method_find(call->path);
@@ -45,7 +55,7 @@ static enum mr_api api_of(const struct mr_call *call)
     }
     const struct rest_route *route = route_find(call->path, &path);
 
-    return route ? route->api : MR_API_COUNT;
+    return route ? route->api : custom_find(s, call, &model) ? MR_API_INFERENCE : MR_API_COUNT;
 }
 
 static void on_head(void *ctx, struct mr_call *call)
@@ -54,7 +64,7 @@ static void on_head(void *ctx, struct mr_call *call)
     const char *why;
     int64_t align;
 
-    if (serve_has_restrictions(s) && serve_refuse_restricted(s, call, api_of(call))) {
+    if (serve_has_restrictions(s) && serve_refuse_restricted(s, call, api_of(s, call))) {
         return;
     }
     call->user = &in_body;
@@ -98,10 +108,15 @@ static void on_body(void *ctx, struct mr_call *call)
         return;
     }
     route = route_find(call->path, &path);
-    if (!route) {
+    if (!route && custom_find(s, call, &path.model)) {
+        path.model = mr_arena_str(call->arena, path.model); /* the call may outlive the model */
+        rest_ask(call, &path, MESSAGE_CUSTOM);
+    } else if (!route && s->options.mlserver_errors) {
+        reply_json(call, 404, MR_STR("{\"detail\":\"Not Found\"}"));
+    } else if (!route) {
         reply_status_text(call, 404, "Not Found");
     } else if (!route_allows(route, call->method)) {
-        route_refuse_method(call, route);
+        route_refuse_method(s, call, route);
     } else if (route->body != REST_TENSORS && is_packed(call)) {
         reply_error_text(call, MR_E_INVALID,
                          "Content-Encoding '%.*s': only the bodies of inference requests may be "

@@ -34,6 +34,7 @@ struct generate {
     struct mr_response **unsent_end;
     struct mr_response *now; /* that is being encoded; NULL: the inference's own outputs */
     struct mr_oip_encoded encoded;
+    struct message_answer message; /* of a model that takes messages; encoded is its body */
     int encode_status;
     struct mr_err encode_err;
 };
@@ -77,7 +78,10 @@ static void begin_stream(struct generate *g)
         {MR_STR_INIT("content-type"), MR_STR_INIT("text/event-stream; charset=utf-8")},
         {MR_STR_INIT("cache-control"), MR_STR_INIT("no-store")}};
 
-    if (!g->has_begun) {
+    if (!g->has_begun && g->message.http_status >= 400) { /* the model refuses the request */
+        mr_call_begin(g->si.call, g->message.http_status, g->message.headers,
+                      g->message.header_count);
+    } else if (!g->has_begun) {
         mr_call_begin(g->si.call, 200, headers, 2);
     }
     g->has_begun = true;
@@ -112,6 +116,7 @@ static void finish(struct generate *g)
     if (err.status < 0) {
         infer_log_failure(si);
     }
+    message_judge(si, &g->message);
     infer_end(si);
     mr_buf_fini(&g->rewritten);
     if (err.status < 0 && !g->has_begun) {
@@ -130,11 +135,10 @@ static void advance(struct generate *g);
 /* The model has made an event of it. */
 static int message_encode(struct generate *g)
 {
-    struct message_answer answer;
-    int rc = message_answer(&g->si, &answer, &g->encode_err);
+    int rc = message_answer(&g->si, &g->message, &g->encode_err);
 
     if (rc == MR_OK) {
-        g->encoded = answer.body;
+        g->encoded = g->message.body;
     }
     return rc;
 }

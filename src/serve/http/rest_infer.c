@@ -184,6 +184,7 @@ static void send_answer(struct rest_infer *ri)
     if (ri->si.route.endpoint) {
         headers[n++] = (struct mr_header){MR_STR(ROUTE_HEADER), route_copy_tag(&ri->si.route, tag)};
     }
+    message_judge(&ri->si, &ri->message);
     infer_end(&ri->si);
     struct mr_reply reply = {.status = ri->message.header_count ? ri->message.http_status : 200,
                              .headers = headers,

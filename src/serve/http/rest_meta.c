@@ -138,7 +138,7 @@ void rest_model_ready(struct mr_server *s, struct mr_call *call, const struct mr
     struct mr_err err = {0};
     int rc = meta_find(s, path->model, path->version, &v, &err);
 
-    if (rc == MR_E_INVALID) {
+    if (rc == MR_E_INVALID || (rc == MR_E_NOT_FOUND && s->options.mlserver_errors)) {
         reply_error(call, &err);
     } else if (rc < 0 || !meta_is_ready(s, path->model, path->version, v)) {
         reply_status_text(call, 400, "Model version not ready");

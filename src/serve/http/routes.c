@@ -121,14 +121,16 @@ bool route_allows(const struct rest_route *route, mr_str method)
     return mr_str_eq_c(method, "POST") && (route->methods & REST_POST);
 }
 
-void route_refuse_method(struct mr_call *call, const struct rest_route *route)
+void route_refuse_method(const struct mr_server *s, struct mr_call *call,
+                         const struct rest_route *route)
 {
     static const mr_str allowed[] = {
         [REST_GET] = MR_STR_INIT("GET, HEAD"),
         [REST_POST] = MR_STR_INIT("POST"),
         [REST_GET | REST_POST] = MR_STR_INIT("GET, HEAD, POST"),
     };
-    static const mr_str body = MR_STR_INIT("{\"error\":\"Method Not Allowed\"}");
+    const mr_str body = s->options.mlserver_errors ? MR_STR("{\"detail\":\"Method Not Allowed\"}")
+                                                   : MR_STR("{\"error\":\"Method Not Allowed\"}");
     const struct mr_header headers[] = {
         {MR_STR("content-type"), MR_STR("application/json")},
         {MR_STR("allow"), allowed[route->methods]},

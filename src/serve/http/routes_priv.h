@@ -24,6 +24,7 @@ struct rest_route {
 const struct rest_route *route_find(mr_str path, struct mr_oip_path *out);
 bool route_allows(const struct rest_route *route, mr_str method);
 /* 405 with the methods that the route has. */
-void route_refuse_method(struct mr_call *call, const struct rest_route *route);
+void route_refuse_method(const struct mr_server *s, struct mr_call *call,
+                         const struct rest_route *route);
 
 #endif

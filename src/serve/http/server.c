@@ -217,6 +217,7 @@ static int start_models(struct mr_server *s, struct mr_err *err)
     s->options.models.maker.open = mr_flow_open;
     s->options.models.strict_readiness = s->options.strict_readiness;
     s->options.models.may_miss_repositories = !s->options.exit_on_error;
+    s->options.models.mlserver_errors = s->options.mlserver_errors;
     const struct mr_engine_options o = {.models = s->options.models,
                                         .sched = sched_options(&s->options),
                                         .start_warmup_ns = s->options.start_warmup_ns,

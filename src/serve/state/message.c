@@ -1,8 +1,8 @@
 /* Models that take messages (mr_version.has_messages): the request goes to the model as the client sent it, and the answer
  * to the client as the model made it.
  *
- * The message is the one element of the model's input; the headers are its parameters, beside ":kind", what is asked, and
- * ":version", the one that the request names. The output's first element is the message of the answer, followed by names
+ * The message is the one element of the model's input; the headers are its parameters, beside ":kind", what is asked,
+ * ":version", the one that the request names, and ":method", ":path" and ":query" where the model has a handler for them. The output's first element is the message of the answer, followed by names
  * and values of headers in turn; ":status" is the status of HTTP. On the network thread of the call. */
 #include "message.h"
 
@@ -25,15 +25,22 @@ static int headers_read(struct serve_infer *si, mr_str version, struct mr_infer_
 {
     const struct mr_call *call = si->call;
     struct mr_arena *a = si->infer.arena;
-    struct mr_setting *s = MR_ARENA_ARRAY(a, struct mr_setting, call->header_count + 2);
-    const mr_str asked = mr_arena_str(a, version);
-    uint32_t n = 2;
+    struct mr_setting *s = MR_ARENA_ARRAY(a, struct mr_setting, call->header_count + 5);
+    const mr_str own[] = {version, call->method, call->path, call->query};
+    static const char *const names[] = {":version", ":method", ":path", ":query"};
+    const uint32_t count = strcmp(si->message_kind, MESSAGE_CUSTOM) == 0 ? 4 : 1;
+    uint32_t n = 0;
 
-    if (!s || !asked.ptr) {
+    if (!s) {
         return no_arena(err);
     }
-    s[0] = (struct mr_setting){":kind", si->message_kind};
-    s[1] = (struct mr_setting){":version", asked.ptr};
+    s[n++] = (struct mr_setting){":kind", si->message_kind};
+    for (uint32_t i = 0; i < count; i++) {
+        s[n] = (struct mr_setting){names[i], mr_arena_str(a, own[i]).ptr};
+        if (!s[n++].value) {
+            return no_arena(err);
+        }
+    }
     for (size_t i = 0; i < call->header_count; i++) {
         const struct mr_header *h = &call->headers[i];
         if (serve_is_secret_header(si->loop->server, h->name)) {
@@ -65,7 +72,7 @@ int message_args(struct serve_infer *si, mr_str version, struct mr_infer_args *o
 {
     static const mr_str name = MR_STR_INIT(INPUT);
     struct mr_infer *r = &si->infer;
-    int64_t *shape = MR_ARENA_NEW(r->arena, int64_t);
+    int64_t *shape = MR_ARENA_ARRAY(r->arena, int64_t, 2);
     struct mr_tensor *t = MR_ARENA_NEW(r->arena, struct mr_tensor);
     int rc;
 
@@ -82,9 +89,9 @@ int message_args(struct serve_infer *si, mr_str version, struct mr_infer_args *o
     if (!shape || !t) {
         return no_arena(&r->err);
     }
-    *shape = 1;
+    shape[0] = shape[1] = 1;
     *t = (struct mr_tensor){.dtype = MR_DTYPE_BYTES,
-                            .rank = 1,
+                            .rank = r->version->max_batch_size > 0 ? 2 : 1,
                             .shape = shape,
                             .data = (void *)(uintptr_t)si->message.ptr,
                             .bytes = si->message.len};
@@ -216,4 +223,15 @@ int message_answer(struct serve_infer *si, struct message_answer *out, struct mr
     rc = body_take(si, text, o->block, out, err);
 out:
     return rc;
+}
+
+void message_judge(struct serve_infer *si, const struct message_answer *a)
+{
+    struct mr_infer *r = &si->infer;
+
+    if (a->http_status >= 400 && r->status == MR_OK) {
+        r->status = MR_FAIL(&r->err, a->http_status < 500 ? MR_E_INVALID : MR_E_INTERNAL,
+                            "the model answers with status %d", a->http_status);
+        infer_log_failure(si);
+    }
 }

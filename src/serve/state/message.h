@@ -4,6 +4,8 @@
 
 #include "infer.h"
 
+#define MESSAGE_CUSTOM "custom" /* the kind of a request for a path of the model's own */
+
 /* Arguments of a request whose version is known: si->message and its headers. May be the work of a turn. */
 int message_args(struct serve_infer *si, mr_str version, struct mr_infer_args *out);
 /* At the end of an inference, before its reply: a decoupled model's answer becomes that of the inference. Its absence is
@@ -21,5 +23,7 @@ struct message_answer {
 #define MESSAGE_HEADERS_MAX 64
 /* Errors: MR_E_INTERNAL (no such answer), MR_E_EXHAUSTED. */
 int message_answer(struct serve_infer *si, struct message_answer *out, struct mr_err *err);
+/* Before infer_end: an answer with which the model refuses the request counts as a failure. */
+void message_judge(struct serve_infer *si, const struct message_answer *a);
 
 #endif

@@ -76,19 +76,6 @@ def test_failures(models, start, word, status, text):
     assert pids(server, "m") == first
 
 
-@pytest.mark.parametrize("body,text", [
-    ("{", "JSON decode error: "),
-    ('{"inputs": [{"name": "x", "shape": [1], "datatype": "FP32"}]}', "inputs.0.data: Field required"),
-    ('{"inputs": [{"name": "x", "shape": [1], "datatype": "FLOAT", "data": [1]}]}', "inputs.0.datatype: Input should be 'BOOL'"),
-])
-def test_bad_requests(models, start, body, text):
-    add_mlserver(models / "m", "runtimes.Sum")
-    server = start(models)
-    with Rest(server.http) as rest:
-        reply = rest.post(infer_path("m"), body)
-        assert reply.status == 400 and reply.error.startswith(text), reply.error
-
-
 def test_headers(models, start):
     """Those of the request reach the model."""
     add_mlserver(models / "m", "runtimes.Commanded")

@@ -8,7 +8,7 @@ from lib import repo
 
 # An interpreter with the package `mlserver` (tools/setup --test).
 MLSERVER = repo.TOP / "build" / "venv-mlserver" / "bin" / "python3"
-RUNTIMES = Path(__file__).parent.parent / "45" / "mlserver" / "runtimes.py"
+RUNTIMES = sorted((Path(__file__).parent.parent / "45" / "mlserver").glob("*.py"))
 
 
 def add(models, name, file, **kw):
@@ -18,9 +18,10 @@ def add(models, name, file, **kw):
 
 
 def add_mlserver(folder, implementation, **settings):
-    """model-settings.json in the folder, and runtimes.py."""
+    """model-settings.json in the folder, and the modules of models."""
     folder.mkdir(parents=True, exist_ok=True)
-    shutil.copy(RUNTIMES, folder)
+    for file in RUNTIMES:
+        shutil.copy(file, folder)
     (folder / "model-settings.json").write_text(json.dumps({"implementation": implementation, **settings}))
     return folder
 

@@ -74,7 +74,9 @@ struct mr_server_options {
     bool exit_on_error;       /* true: a model that fails at start ends the process (mode none) */
     bool strict_readiness;    /* true */
     bool empty_health_bodies; /* false; true: health answers have a status alone, as Triton's */
-    int64_t exit_timeout_ns;  /* 30 s */
+    /** False; true: errors that no model makes have the form and text of MLServer's: unknown models, paths and methods. */
+    bool mlserver_errors;
+    int64_t exit_timeout_ns; /* 30 s */
 };
 void mr_server_options_init(struct mr_server_options *o);
 
