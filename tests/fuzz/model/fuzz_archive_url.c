@@ -1,6 +1,7 @@
 /* Addresses of archives, and where redirections lead: the text before the first line break is the address, the rest the target. */
 #include "fuzz.h"
 
+#include "base/mem.h"
 #include "model/archives/url.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
