@@ -4,6 +4,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <stdio.h>
+
 #include <cmocka.h>
 
 #include "sdk/config/config.h"
@@ -93,45 +95,27 @@ static void test_refusals(void **state)
     refused("client { nothing: 1 }", MR_E_INVALID, "line 1");
 }
 
-#define VARIANT(tag, rest) "variants { tag: \"" tag "\" " rest " }"
-#define CLUSTER(text)      "naming_conf { cluster: \"" text "\" }"
+static const char predictors[] =
+    "default_variant_conf { tag: \"default\"\n"
+    "  connection_conf { connect_timeout_ms: 1500 rpc_timeout_ms: 900\n"
+    "    connect_retry_count: 1 max_connection_per_host: 7\n"
+    "    hedge_request_timeout_ms: 40 hedge_fetch_retry_count: 2 }\n"
+    "  naming_conf { load_balance_strategy: \"la\" }\n"
+    "  rpc_parameter { compress_type: 0 package_size: 20\n"
+    "    protocol: \"baidu_std\" max_channel_per_request: 3 } }\n"
+    "predictors { name: \"general_model\"\n"
+    "  service_name: \"baidu.paddle_serving.GeneralModelService\"\n"
+    "  endpoint_router: \"WeightedRandomRender\"\n"
+    "  weighted_random_render_conf { variant_weight_list: \"30|70\" }\n"
+    "  variants { tag: \"var1\"\n"
+    "    naming_conf { cluster: \"list://127.0.0.1:9292 blue, 127.0.0.2:9292 green\" }\n"
+    "    split_conf { split_tag_name: \"env\" tag_candidates: \"blue,green\" } }\n"
+    "  variants { tag: \"var2\" naming_conf { cluster: \"list://127.0.0.3:9393\" }\n"
+    "    rpc_parameter { protocol: \"h2:grpc\" } } }\n";
 
 static void test_paddle(void **state)
 {
-    struct config *c = parse(
-        "default_variant_conf { tag: \"default\"\n"
-        "  connection_conf { connect_timeout_ms: 1500 rpc_timeout_ms: 900 "
-        "connect_retry_count: 1\n"
-        "    max_connection_per_host: 7 hedge_request_timeout_ms: 40 "
-        "hedge_fetch_retry_count: 2 }\n"
-        "  naming_conf { cluster_filter_strategy: \"Default\" "
-        "load_balance_strategy: \"la\" }\n"
-        "  rpc_parameter { compress_type: 0 package_size: 20 protocol: "
-        "\"baidu_std\" max_channel_per_request: 3 } }\n"
-        "predictors { name: \"general_model\" service_name: "
-        "\"baidu.paddle_serving.GeneralModelService\"\n"
-        "  endpoint_router: \"WeightedRandomRender\" "
-        "weighted_random_render_conf { variant_weight_list: \"30|70\" }\n"
-        "  " VARIANT(
-            "var1",
-            CLUSTER(
-                "list://127.0.0.1:9292 blue, "
-                "127.0.0.2:9292 green") "split_conf { "
-                                        "split_tag_name: "
-                                        "\"env\" "
-                                        "tag_candidates: "
-                                        "\"blue,green\" "
-                                        "}") "  " VARIANT("var2",
-                                                          CLUSTER(
-                                                              "list://127.0.0.3:9393") "rpc_"
-                                                                                       "paramet"
-                                                                                       "er { "
-                                                                                       "protoco"
-                                                                                       "l: "
-                                                                                       "\"h2:"
-                                                                                       "grpc\" "
-                                                                                       "}") " }"
-                                                                                            "\n");
+    struct config *c = parse(predictors);
     const struct config_variant *v = c->endpoints[0].variants;
 
     (void)state;
@@ -153,27 +137,32 @@ static void test_paddle(void **state)
     config_free(&c);
 }
 
+/* A predictor with one variant. */
+static void predictor_refused(const char *predictor, const char *variant, int status,
+                              const char *why)
+{
+    char text[400];
+
+    snprintf(text, sizeof text, "predictors { %s variants { tag: \"v\" %s } }", predictor, variant);
+    refused(text, status, why);
+}
+
 static void test_paddle_refusals(void **state)
 {
+    const char *name = "name: \"p\"";
+    const char *weighted =
+        "name: \"p\" weighted_random_render_conf { variant_weight_list: \"1|2\" }";
+    const char *good = "naming_conf { cluster: \"a:1\" }";
+
     (void)state;
-    refused("predictors { name: \"p\" " VARIANT("v", CLUSTER("bns://x")) " }", MR_E_UNSUPPORTED,
-            "bns://");
-    refused("predictors { name: \"p\" " VARIANT("v", "") " }", MR_E_INVALID,
-            "predictor 'p': variant 'v': naming_conf has no cluster");
-    refused("predictors { name: \"p\" weighted_random_render_conf { variant_weight_list: \"1|2\" "
-            "} " VARIANT("v", CLUSTER("a:1")) " }",
-            MR_E_INVALID, "variant_weight_list '1|2'");
-    refused("predictors { name: \"p\" " VARIANT(
-                "v", CLUSTER("a:1") "rpc_parameter { compress_type: 1 }") " }",
-            MR_E_UNSUPPORTED, "snappy");
-    refused("predictors { name: \"p\" " VARIANT(
-                "v", CLUSTER("a:1") "rpc_parameter { protocol: \"thrift\" }") " }",
-            MR_E_UNSUPPORTED, "thrift");
-    refused(
-        "predictors { name: \"p\" endpoint_router: \"Other\" " VARIANT("v", CLUSTER("a:1")) " }",
-        MR_E_UNSUPPORTED, "Other");
-    refused("predictors { " VARIANT("v", CLUSTER("a:1")) " }", MR_E_INVALID,
-            "predictor 1 has no name");
+    predictor_refused(name, "naming_conf { cluster: \"bns://x\" }", MR_E_UNSUPPORTED, "bns://");
+    predictor_refused(name, "", MR_E_INVALID,
+                      "predictor 'p': variant 'v': naming_conf has no cluster");
+    predictor_refused(weighted, good, MR_E_INVALID, "variant_weight_list '1|2'");
+    predictor_refused(name, "rpc_parameter { compress_type: 1 }", MR_E_UNSUPPORTED, "snappy");
+    predictor_refused(name, "rpc_parameter { protocol: \"thrift\" }", MR_E_UNSUPPORTED, "thrift");
+    predictor_refused("name: \"p\" endpoint_router: \"Other\"", good, MR_E_UNSUPPORTED, "Other");
+    predictor_refused("", good, MR_E_INVALID, "predictor 1 has no name");
     refused("predictors { name: \"p\" }", MR_E_INVALID, "0 variants");
 }
 
