@@ -68,7 +68,8 @@ struct mr_op_signature {
     /** [output_count], in the order of the node's outputs: dtype, rank and dims; valid until `destroy`. */
     const struct mr_op_io *outputs;
 };
-/** `run` may take longer than half a millisecond: the host gives it a stack of its own, so that `spend` can let others run. */
+/** `run` may take longer than half a millisecond even if its inputs are small: the host gives it a stack of its own, so that `spend`
+ *  can let others run. Runs with large inputs get one anyway. */
 #define MR_OP_LONG 1u
 
 /** One run. Written by the host. */

@@ -147,6 +147,9 @@ static int finish(struct call *c, struct mr_err *err)
 
 int flow_call_start(struct run *r, uint32_t node, struct mr_err *err)
 {
+    if (r->plan->nodes[node].op) {
+        return flow_op_start(r, node, err);
+    }
     struct walk *w = MR_CONTAINER_OF(r, struct walk, run);
     struct call *c = MR_NEW(struct call);
     int rc;
@@ -182,6 +185,10 @@ void flow_call_take(struct call *c)
     struct mr_err err;
 
     c->is_pending = false;
+    if (c->take) {
+        c->take(c);
+        return;
+    }
     mr_err_clear(&err);
     const int rc = finish(c, &err);
     run_ended(&c->walk->run, c->node, rc, &err);
@@ -189,7 +196,7 @@ void flow_call_take(struct call *c)
 
 void flow_call_cancel(struct call *c)
 {
-    if (c->is_pending && mr_engine_cancel(c->walk->flow->engine, &c->infer)) {
+    if (c->is_pending && !c->take && mr_engine_cancel(c->walk->flow->engine, &c->infer)) {
         flow_call_take(c);
     }
 }

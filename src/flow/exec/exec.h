@@ -49,6 +49,9 @@ struct call {
     struct call *next_end; /* of walk->ended */
     uint32_t node;
     bool is_pending;
+    void (*take)(
+        struct call
+            *c); /* (may be NULL: a request to a model) its end, in place of that of a request */
 };
 
 /* ---- executor.c ---- */
@@ -63,6 +66,10 @@ void flow_call_take(struct call *c);
 /** Cancels it, if it is pending. */
 void flow_call_cancel(struct call *c);
 void flow_call_free(struct call *c);
+
+/* ---- op_call.c ---- */
+/** run_start_fn: runs the node's operator, at once or in a turn of the reply loop. */
+int flow_op_start(struct run *r, uint32_t node, struct mr_err *err);
 
 /* ---- tensor.c ---- */
 /** Sets output `index` of the walk's execution. */

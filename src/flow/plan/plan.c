@@ -1,6 +1,8 @@
 /* Building of plans. Thread: loader. */
 #include "plan.h"
 
+#include "op/op.h"
+
 #define ARENA_FIRST 4096
 #define ARENA_LIMIT ((size_t)64 << 20)
 
@@ -89,6 +91,9 @@ int plan_new(struct plan **out, const Inference__ModelConfig *c, struct mr_err *
 void plan_free(struct plan **p)
 {
     if (*p) {
+        for (uint32_t n = 0; (*p)->nodes && n < (*p)->node_count; n++) {
+            mr_op_free(&(*p)->nodes[n].op);
+        }
         mr_map_fini(&(*p)->names);
         mr_arena_fini(&(*p)->arena);
         mr_freep(p);

@@ -25,6 +25,8 @@ struct plan_port {
     bool is_optional; /* of an input: the model runs without it */
 };
 
+struct mr_op;
+
 struct plan_node {
     mr_str name; /* for messages */
     mr_str model;
@@ -34,7 +36,9 @@ struct plan_node {
     const uint32_t *before; /* the nodes that it waits for, each once */
     const uint32_t *next;   /* the nodes that wait for it */
     uint32_t before_count, next_count;
-    bool is_reachable; /* all that it reads can be there */
+    bool is_reachable;        /* all that it reads can be there */
+    struct mr_op *op;         /* an operator, not a model */
+    const uint8_t *may_write; /* of an operator's inputs */
 };
 
 struct plan_tensor {

@@ -71,7 +71,6 @@ static int create(bool is_cast, const struct mr_op_desc *d, struct mr_op_signatu
         return rc;
     }
     out->outputs = o->outputs.list;
-    out->flags = MR_OP_LONG;
     *out_op = o;
     return MR_OK;
 }

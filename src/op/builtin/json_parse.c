@@ -169,7 +169,6 @@ static int create(const struct mr_op_desc *d, struct mr_op_node *node, struct mr
         return rc;
     }
     out->outputs = o->outputs.list;
-    out->flags = MR_OP_LONG;
     *out_op = o;
     return MR_OK;
 }

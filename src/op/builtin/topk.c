@@ -92,7 +92,6 @@ static int create(const struct mr_op_desc *d, struct mr_op_node *node, struct mr
     MR_TRY(parse(o, d, node, err));
     MR_TRY(describe(o, d, err));
     out->outputs = o->outputs.list;
-    out->flags = MR_OP_LONG;
     *out_op = o;
     return MR_OK;
 out:

@@ -161,6 +161,7 @@ static int loop_init(struct mr_server *s, unsigned i, struct mr_err *err)
     l->changed.run = on_changed;
     int rc = mr_loop_new(&l->loop, &hooks, err);
     if (rc == MR_OK) {
+        l->reply_loop.turns = mr_loop_turns(l->loop);
         mr_loop_set_busy_poll(l->loop, s->options.busy_poll_ns);
     }
     return rc;

@@ -25,6 +25,7 @@
 #include "model/model.h"
 
 struct mr_sched;
+struct mr_turns;
 struct exec_run;
 struct sequence_item;
 
@@ -44,6 +45,8 @@ struct mr_reply_loop {
     /** (may be NULL: there are no timers) Has t->run called once at that time, instead of an earlier one; at_ns 0: not at
      *  all. Thread: the loop's. */
     void (*set_timer)(void *ctx, struct mr_reply_timer *t, int64_t at_ns);
+    /** (may be NULL) Of the loop, for long work on its thread. */
+    struct mr_turns *turns;
     /** The index of its pins, see model/model.h. MR_EPOCH_SLOT_NONE: no reader, nothing runs inline. */
     unsigned epoch_slot;
     /* ---- the scheduler's own, zeroed ---- */
