@@ -65,7 +65,8 @@ struct mr_op_desc {
 struct mr_op_signature {
     uint32_t size;  /* sizeof(struct mr_op_signature) of the host */
     uint32_t flags; /* MR_OP_* */
-    /** [output_count], in the order of the node's outputs: dtype, rank and dims; valid until `destroy`. */
+    /** [output_count], in the order of the node's outputs: dtype, rank and dims. Copied when `create` returns; may point into
+     *  what that was given. Names are ignored. */
     const struct mr_op_io *outputs;
 };
 /** `run` may take longer than half a millisecond even if its inputs are small: the host gives it a stack of its own, so that `spend`

@@ -29,6 +29,8 @@ struct mr_op {
     const struct op_entry *entry;
     void *object;
     struct mr_op_signature signature;
+    struct mr_op_io *outputs; /* those of `signature`, the op's own */
+    char **names;             /* of outputs */
     uint32_t input_count, output_count;
     uint32_t counter_count;
     struct mr_op_metric counters[OP_COUNTERS_MAX];

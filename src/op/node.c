@@ -164,6 +164,30 @@ static int check_output(const struct op_entry *e, const struct mr_op_io *want,
                            e->kind.name, want->name);
 }
 
+/* What the op says of its outputs, as the node's own: one block, with the names of the node. */
+static void copy_outputs(struct mr_op *op, const struct mr_op_desc *desc)
+{
+    size_t dims = 0;
+
+    for (uint32_t i = 0; i < op->output_count; i++) {
+        dims += (size_t)MR_MAX(op->signature.outputs[i].rank, 0);
+    }
+    struct mr_op_io *copy =
+        mr_alloc((op->output_count + (size_t)1) * sizeof *copy + dims * sizeof(int64_t));
+    int64_t *to = (int64_t *)(void *)(copy + op->output_count + 1);
+    for (uint32_t i = 0; i < op->output_count; i++) {
+        const struct mr_op_io *io = &op->signature.outputs[i];
+        copy[i] = *io;
+        copy[i].name = op->names[i] =
+            mr_strndup(desc->outputs[i].name, strlen(desc->outputs[i].name));
+        copy[i].dims = to;
+        for (int32_t k = 0; k < io->rank; k++) {
+            *to++ = io->dims[k];
+        }
+    }
+    op->signature.outputs = op->outputs = copy;
+}
+
 static int check_signature(const struct op_entry *e, const struct mr_op_desc *desc,
                            const struct mr_op_signature *s, struct mr_err *err)
 {
@@ -196,11 +220,15 @@ int mr_op_create(const struct mr_ops *ops, mr_str name, const struct mr_op_desc 
     op->signature.size = sizeof op->signature;
     op->input_count = desc->input_count;
     op->output_count = desc->output_count;
+    op->names = MR_NEW_ARRAY(char *, desc->output_count + (size_t)1);
     struct mr_op_node node = {.op = op, .desc = &sized};
     rc = op_result(e, "create", e->kind.create(&sized, &node, &op->signature, &op->object, &detail),
                    &detail);
     if (rc == MR_OK) {
         rc = check_signature(e, desc, &op->signature, &detail);
+        if (rc == MR_OK) {
+            copy_outputs(op, desc);
+        }
     } else {
         op->entry = NULL; /* there is no object to destroy */
     }
@@ -226,6 +254,13 @@ void mr_op_free(struct mr_op **op)
     *op = NULL;
     if (o && o->entry && o->entry->kind.destroy) {
         o->entry->kind.destroy(o->object);
+    }
+    for (uint32_t i = 0; o && o->outputs && i < o->output_count; i++) {
+        mr_free(o->names[i]);
+    }
+    if (o) {
+        mr_free(o->names);
+        mr_free(o->outputs);
     }
     mr_free(o);
 }
