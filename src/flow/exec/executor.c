@@ -174,7 +174,7 @@ static int walk_new(struct flow *f, struct mr_execution *x, struct walk **out, s
 static int flow_execute(struct mr_executor *e, struct mr_execution *x, struct mr_err *err)
 {
     struct flow *f = MR_CONTAINER_OF(e, struct flow, executor);
-    struct walk *w;
+    struct walk *w = NULL;
     int rc = walk_new(f, x, &w, err);
 
     if (rc < 0) {
