@@ -97,6 +97,19 @@ static void args_make(struct call *c)
     }
 }
 
+/* The node's time ends with the request's, or before. */
+static int64_t deadline_of(const struct call *c)
+{
+    const struct plan_node *node = &c->walk->run.plan->nodes[c->node];
+    const int64_t whole = c->walk->deadline_ns;
+
+    if (node->timeout_ms == 0) {
+        return whole;
+    }
+    const int64_t own = mr_ns_after(mr_now_ns(), node->timeout_ms * MR_NS_PER_MS);
+    return whole ? MR_MIN(whole, own) : own;
+}
+
 static void infer_make(struct call *c)
 {
     const struct mr_infer *asked = c->walk->asked;
@@ -105,7 +118,7 @@ static void infer_make(struct call *c)
     r->arena = &c->arena;
     r->reply_loop = asked->reply_loop;
     r->protocol = asked->protocol;
-    r->deadline_ns = asked->deadline_ns;
+    r->deadline_ns = deadline_of(c);
     r->round_ns = c->walk->is_begun ? 0 : asked->round_ns;
     r->chain = asked->chain;
     r->on_done = on_done;
@@ -121,6 +134,11 @@ static int outputs_take(struct call *c, struct mr_err *err)
     struct run *run = &c->walk->run;
     const struct plan_node *node = &run->plan->nodes[c->node];
 
+    if (r->status < 0 && run->plan->is_workflow) {
+        *err = r->err;
+        MR_FAIL(err, r->status, "node '%.*s': %s", MR_STR_ARG(node->name), r->err.msg);
+        return r->status;
+    }
     if (r->status < 0) {
         *err = r->err;
         return r->status;
@@ -145,28 +163,56 @@ static int finish(struct call *c, struct mr_err *err)
     return rc;
 }
 
-int flow_call_start(struct run *r, uint32_t node, struct mr_err *err)
+/* ---- repetitions ---- */
+
+static bool may_repeat(const struct call *c, int rc)
 {
-    if (r->plan->nodes[node].op) {
-        return flow_op_start(r, node, err);
+    const struct walk *w = c->walk;
+    const struct plan_node *node = &w->run.plan->nodes[c->node];
+    struct flow_retries *k = &w->flow->retries[c->node];
+    const uint32_t reason = rc == MR_E_UNAVAILABLE ? PLAN_RETRY_UNAVAILABLE
+                            : rc == MR_E_DEADLINE  ? PLAN_RETRY_TIMEOUT
+                                                   : 0;
+
+    if (c->attempt >= node->attempts || !(node->retry_on & reason) || w->run.status < 0) {
+        return false;
     }
-    struct walk *w = MR_CONTAINER_OF(r, struct walk, run);
+    /* relaxed: a share that is about right */
+    const uint64_t runs = atomic_load_explicit(&k->runs, memory_order_relaxed);
+    const uint64_t repeats = atomic_load_explicit(&k->repeats, memory_order_relaxed);
+    if (repeats * 100 >= (runs + 10) * node->retry_percent) {
+        return false;
+    }
+    atomic_fetch_add_explicit(&k->repeats, 1, memory_order_relaxed);
+    return true;
+}
+
+static struct call *call_new(struct walk *w, uint32_t node, uint32_t attempt)
+{
     struct call *c = MR_NEW(struct call);
-    int rc;
 
     c->walk = w;
     c->node = node;
+    c->attempt = attempt;
     c->timer.run = on_timer;
     c->next = w->calls;
     w->calls = c;
     mr_arena_init(&c->arena, ARENA_FIRST, ARENA_LIMIT);
+    return c;
+}
+
+/* MR_OK: it has ended; MR_PENDING; or its failure. */
+static int call_try(struct call *c, struct mr_err *err)
+{
+    int rc;
+
     infer_make(c);
     args_make(c);
     MR_TRY(inputs_make(c, err));
     c->is_pending = true;
-    rc = mr_engine_infer(w->flow->engine, &c->infer, &c->args);
+    rc = mr_engine_infer(c->walk->flow->engine, &c->infer, &c->args);
     if (rc == MR_OK) {
-        if (c->infer.expire_ns && c->infer.reply_loop->post) {
+        if (c->infer.reply_loop->post && c->infer.expire_ns) {
             timer_set(c, c->infer.expire_ns);
         }
         return MR_PENDING;
@@ -180,6 +226,31 @@ out:
     return rc;
 }
 
+/* Repeats an attempt that has failed with `rc`, as often as that is allowed. */
+static int repeat(struct call *c, int rc, struct mr_err *err)
+{
+    while (rc < 0 && may_repeat(c, rc)) {
+        c = call_new(c->walk, c->node, c->attempt + 1);
+        mr_err_clear(err);
+        rc = call_try(c, err);
+    }
+    return rc;
+}
+
+int flow_call_start(struct run *r, uint32_t node, struct mr_err *err)
+{
+    if (r->plan->nodes[node].op) {
+        return flow_op_start(r, node, err);
+    }
+    struct walk *w = MR_CONTAINER_OF(r, struct walk, run);
+    struct call *c = call_new(w, node, 1);
+
+    if (r->plan->nodes[node].attempts > 1) {
+        atomic_fetch_add_explicit(&w->flow->retries[node].runs, 1, memory_order_relaxed);
+    }
+    return repeat(c, call_try(c, err), err);
+}
+
 void flow_call_take(struct call *c)
 {
     struct mr_err err;
@@ -190,8 +261,10 @@ void flow_call_take(struct call *c)
         return;
     }
     mr_err_clear(&err);
-    const int rc = finish(c, &err);
-    run_ended(&c->walk->run, c->node, rc, &err);
+    const int rc = repeat(c, finish(c, &err), &err);
+    if (rc != MR_PENDING) {
+        run_ended(&c->walk->run, c->node, rc, &err);
+    }
 }
 
 void flow_call_cancel(struct call *c)

@@ -11,12 +11,19 @@
 
 struct call;
 
+/** The executions of a node and their repetitions, which are so many percent of these at most. */
+struct flow_retries {
+    _Atomic uint64_t runs, repeats;
+};
+
 struct flow {
     struct mr_executor executor;
     struct mr_engine *engine;
     struct plan *plan;
     struct mr_signature *signature;
-    char *model; /* its name */
+    char *model;                    /* its name */
+    Inference__ModelConfig *config; /* to which the plan of a workflow refers */
+    struct flow_retries *retries;   /* [plan->node_count] */
     /* Guards mr_execution.handle of requests without a loop, whose cancel and end may come on two threads. Held while a
      * cancel is noted. */
     pthread_mutex_t handles;
@@ -30,6 +37,7 @@ struct walk {
     struct mr_execution *x;
     struct mr_infer *asked;
     struct mr_arena arena;
+    int64_t deadline_ns;          /* of the workflow or the client, 0 = none */
     struct call *calls;           /* all of them, until the walk ends */
     _Atomic(struct call *) ended; /* that have ended since they were last looked at */
     _Atomic uint32_t signals;     /* reasons to look that are not dealt with */
@@ -48,6 +56,7 @@ struct call {
     struct call *next;     /* of walk->calls */
     struct call *next_end; /* of walk->ended */
     uint32_t node;
+    uint32_t attempt; /* of the node, from 1 */
     bool is_pending;
     void (*take)(
         struct call
@@ -70,6 +79,10 @@ void flow_call_free(struct call *c);
 /* ---- op_call.c ---- */
 /** run_start_fn: runs the node's operator, at once or in a turn of the reply loop. */
 int flow_op_start(struct run *r, uint32_t node, struct mr_err *err);
+
+/* ---- value.c ---- */
+int flow_when(struct run *r, uint32_t node, struct mr_err *err);
+int flow_value(struct run *r, const struct plan_value *v, struct mr_err *err);
 
 /* ---- tensor.c ---- */
 /** Sets output `index` of the walk's execution. */

@@ -5,6 +5,7 @@
  * leave it to him. */
 #include "exec.h"
 
+#include "base/clock.h"
 #include "flow/flow.h"
 #include "flow/plan/members.h"
 
@@ -42,6 +43,12 @@ static int outputs_set(struct walk *w, struct mr_err *err)
     if (w->run.status < 0) {
         *err = w->run.err;
         return w->run.status;
+    }
+    if (p->is_workflow) {
+        int rc = run_defaults(&w->run, err);
+        if (rc < 0) {
+            return rc;
+        }
     }
     for (uint32_t i = 0; i < p->output_count; i++) {
         const struct run_value *v = &w->run.values[p->outputs[i]];
@@ -145,6 +152,8 @@ void flow_walk_signal(struct walk *w, struct call *c)
 
 /* ---- its beginning ---- */
 
+static const struct run_ops run_with = {flow_call_start, flow_when, flow_value};
+
 static int walk_new(struct flow *f, struct mr_execution *x, struct walk **out, struct mr_err *err)
 {
     struct walk *w = mr_try_alloc(sizeof *w);
@@ -156,9 +165,14 @@ static int walk_new(struct flow *f, struct mr_execution *x, struct walk **out, s
     w->flow = f;
     w->x = x;
     w->asked = x->infers[0];
+    w->deadline_ns = w->asked->deadline_ns;
+    if (f->plan->deadline_ms > 0) {
+        const int64_t own = mr_ns_after(mr_now_ns(), f->plan->deadline_ms * MR_NS_PER_MS);
+        w->deadline_ns = w->deadline_ns ? MR_MIN(w->deadline_ns, own) : own;
+    }
     atomic_init(&w->signals, 1);
     mr_arena_init(&w->arena, ARENA_FIRST, ARENA_LIMIT);
-    int rc = run_begin(&w->run, f->plan, x->exec.output_wanted, flow_call_start, &w->arena, err);
+    int rc = run_begin(&w->run, f->plan, x->exec.output_wanted, &run_with, &w->arena, err);
     if (rc < 0) {
         walk_free(w);
         return rc;
@@ -214,6 +228,8 @@ static void flow_close(struct mr_executor *e)
     struct flow *f = MR_CONTAINER_OF(e, struct flow, executor);
 
     plan_free(&f->plan);
+    mr_config_free(&f->config);
+    mr_free(f->retries);
     mr_free(f->signature);
     mr_free(f->model);
     pthread_mutex_destroy(&f->handles);
@@ -292,6 +308,9 @@ static int members_check(struct plan *p, struct mr_engine *engine, const Inferen
                           &members[n].version, &ignored);
     }
     int rc = plan_check_members(p, c, members, err);
+    if (rc == MR_OK && p->is_workflow) {
+        rc = plan_workflow_finish(p, c, err);
+    }
     for (uint32_t n = 0; n < p->node_count; n++) {
         if (members[n].version) {
             mr_version_unpin(members[n].version, MR_EPOCH_SLOT_NONE);
@@ -312,35 +331,47 @@ static int signature_make(struct flow *f, struct mr_err *err)
     return rc;
 }
 
-int mr_flow_open(void *engine, Inference__ModelConfig *c, const struct mr_model_desc *desc,
-                 struct mr_executor **out, struct mr_err *err)
+/* Takes the plan on success. */
+static int flow_make(struct plan *p, struct mr_engine *engine, const struct mr_model_desc *desc,
+                     struct mr_executor **out, struct mr_err *err)
 {
-    struct flow *f;
-    struct plan *p = NULL;
-    int rc;
+    struct flow *f = MR_NEW(struct flow);
 
-    if (mr_config_is_workflow(c)) {
-        return MR_FAIL(err, MR_E_UNSUPPORTED, "model '%.128s': workflows are not available",
-                       desc->name);
-    }
-    MR_TRY(plan_ensemble(&p, c, err));
-    MR_TRY(members_check(p, engine, c, err));
-    f = MR_NEW(struct flow);
     pthread_mutex_init(&f->handles, NULL);
     f->plan = p;
     f->engine = engine;
     f->model = mr_strndup(desc->name, strlen(desc->name));
-    f->executor = (struct mr_executor){
-        .ops = &ops, .backend = c->platform, .model = f->model, .hands_over = true};
-    f->executor.backend = p->is_workflow ? MR_CONFIG_WORKFLOW : MR_CONFIG_ENSEMBLE;
-    rc = signature_make(f, err);
+    f->retries = MR_NEW_ARRAY(struct flow_retries, (size_t)p->node_count + 1);
+    f->executor =
+        (struct mr_executor){.ops = &ops,
+                             .backend = p->is_workflow ? MR_CONFIG_WORKFLOW : MR_CONFIG_ENSEMBLE,
+                             .model = f->model,
+                             .hands_over = true};
+    int rc = signature_make(f, err);
     if (rc < 0) {
+        f->plan = NULL;
         flow_close(&f->executor);
         return rc;
     }
     *out = &f->executor;
     return MR_OK;
+}
+
+int mr_flow_open(void *engine, Inference__ModelConfig *c, const struct mr_model_desc *desc,
+                 struct mr_executor **out, struct mr_err *err)
+{
+    Inference__ModelConfig *kept = NULL;
+    struct plan *p = NULL;
+    int rc;
+
+    MR_TRY(mr_config_copy(c, &kept, err));
+    MR_TRY(mr_config_is_workflow(c) ? plan_workflow(&p, kept, err) : plan_ensemble(&p, kept, err));
+    MR_TRY(members_check(p, engine, kept, err));
+    MR_TRY(flow_make(p, engine, desc, out, err));
+    MR_CONTAINER_OF(*out, struct flow, executor)->config = kept;
+    return MR_OK;
 out:
     plan_free(&p);
+    mr_config_free(&kept);
     return rc;
 }

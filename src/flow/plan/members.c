@@ -256,6 +256,16 @@ int plan_check_members(struct plan *p, const Inference__ModelConfig *c,
     for (uint32_t n = 0; n < p->node_count && rc == MR_OK; n++) {
         rc = node_check(&k, n);
     }
+    for (uint32_t t = 0; t < p->tensor_count; t++) {
+        p->tensors[t].dtype = k.views[t].dtype;
+        p->tensors[t].rank = k.views[t].rank;
+        int64_t *dims = MR_ARENA_ARRAY(&p->arena, int64_t, (size_t)k.views[t].rank + 1);
+        if (dims && k.views[t].rank > 0) {
+            memcpy(dims, k.views[t].dims, (size_t)k.views[t].rank * sizeof *dims);
+        }
+        p->tensors[t].dims = dims;
+        rc = rc < 0 || dims ? rc : plan_no_memory(p, err);
+    }
     mr_free(k.views);
     return rc;
 }

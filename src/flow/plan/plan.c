@@ -31,7 +31,8 @@ int plan_tensor_of(struct plan *p, const char *name, uint32_t *out, struct mr_er
     }
     struct plan_tensor *t = &p->tensors[p->tensor_count];
 
-    *t = (struct plan_tensor){mr_arena_str(&p->arena, mr_str_n(name, len)), PLAN_NOBODY};
+    *t = (struct plan_tensor){.name = mr_arena_str(&p->arena, mr_str_n(name, len)),
+                              .writer = PLAN_NOBODY};
     if (!t->name.ptr) {
         return plan_no_memory(p, err);
     }
@@ -50,9 +51,12 @@ static size_t tensors_most(const Inference__ModelConfig *c)
             n += c->ensemble_scheduling->step[i]->n_input_map +
                  c->ensemble_scheduling->step[i]->n_output_map;
         }
-        return MR_MIN(n, PLAN_TENSORS_MAX);
     }
-    return PLAN_TENSORS_MAX;
+    for (size_t i = 0; mr_config_is_workflow(c) && i < c->workflow_scheduling->n_node; i++) {
+        n += c->workflow_scheduling->node[i]->n_input_map +
+             c->workflow_scheduling->node[i]->n_output_map;
+    }
+    return MR_MIN(n, PLAN_TENSORS_MAX);
 }
 
 int plan_new(struct plan **out, const Inference__ModelConfig *c, struct mr_err *err)
@@ -68,13 +72,15 @@ int plan_new(struct plan **out, const Inference__ModelConfig *c, struct mr_err *
     p->tensors = MR_ARENA_ARRAY(&p->arena, struct plan_tensor, tensors_most(c) + 1);
     p->inputs = MR_ARENA_ARRAY(&p->arena, uint32_t, c->n_input + 1);
     p->outputs = MR_ARENA_ARRAY(&p->arena, uint32_t, c->n_output + 1);
-    if (!p->name.ptr || !p->tensors || !p->inputs || !p->outputs) {
+    p->input_is_optional = MR_ARENA_ARRAY(&p->arena, bool, c->n_input + 1);
+    if (!p->name.ptr || !p->tensors || !p->inputs || !p->outputs || !p->input_is_optional) {
         rc = plan_no_memory(p, err);
     }
     for (uint32_t i = 0; i < p->input_count && rc == MR_OK; i++) {
         rc = plan_tensor_of(p, c->input[i]->name, &p->inputs[i], err);
         if (rc == MR_OK) {
             p->tensors[p->inputs[i]].writer = PLAN_CLIENT;
+            p->input_is_optional[i] = c->input[i]->optional;
         }
     }
     for (uint32_t i = 0; i < p->output_count && rc == MR_OK; i++) {
@@ -93,6 +99,7 @@ void plan_free(struct plan **p)
     if (*p) {
         for (uint32_t n = 0; (*p)->nodes && n < (*p)->node_count; n++) {
             mr_op_free(&(*p)->nodes[n].op);
+            mr_expr_free(&(*p)->nodes[n].when);
         }
         mr_map_fini(&(*p)->names);
         mr_arena_fini(&(*p)->arena);
@@ -102,23 +109,31 @@ void plan_free(struct plan **p)
 
 /* ---- who waits for whom ---- */
 
+static void before_add(struct plan *p, uint32_t n, uint32_t writer, uint32_t *seen, uint32_t *list)
+{
+    if (writer < p->node_count && seen[writer] != n + 1) {
+        seen[writer] = n + 1;
+        list[p->nodes[n].before_count++] = writer;
+        p->nodes[writer].next_count++;
+    }
+}
+
 /* The node's writers, each once; `seen` has the last node that counted a writer. */
 static int before_find(struct plan *p, uint32_t n, uint32_t *seen, struct mr_err *err)
 {
     struct plan_node *node = &p->nodes[n];
-    uint32_t *list = MR_ARENA_ARRAY(&p->arena, uint32_t, node->input_count + 1u);
+    uint32_t *list =
+        MR_ARENA_ARRAY(&p->arena, uint32_t, (size_t)node->input_count + node->after_count + 1);
 
     if (!list) {
         return plan_no_memory(p, err);
     }
     node->before = list;
     for (uint32_t i = 0; i < node->input_count; i++) {
-        const uint32_t writer = p->tensors[node->inputs[i].tensor].writer;
-        if (writer < p->node_count && seen[writer] != n + 1) {
-            seen[writer] = n + 1;
-            list[node->before_count++] = writer;
-            p->nodes[writer].next_count++;
-        }
+        before_add(p, n, p->tensors[node->inputs[i].tensor].writer, seen, list);
+    }
+    for (uint32_t i = 0; i < node->after_count; i++) {
+        before_add(p, n, node->after[i], seen, list);
     }
     return MR_OK;
 }

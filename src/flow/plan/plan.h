@@ -8,6 +8,7 @@
 #include "base/arena.h"
 #include "base/err.h"
 #include "base/map.h"
+#include "expr/expr.h"
 #include "model/config.h"
 
 #define PLAN_NODES_MAX   4096u
@@ -27,6 +28,23 @@ struct plan_port {
 
 struct mr_op;
 
+/** What happens when a node fails. */
+enum plan_error {
+    PLAN_FAIL,     /* the request fails */
+    PLAN_SKIP,     /* its outputs are null */
+    PLAN_DEFAULT,  /* its outputs have the values of `defaults`, those without one are null */
+    PLAN_FALLBACK, /* the node `fallback` runs instead */
+};
+
+/** A value that a tensor gets from the configuration: one element for each of its elements. */
+struct plan_value {
+    uint32_t tensor;
+    const Millrace__WorkflowValue *value; /* of the configuration, which outlives the plan */
+};
+
+#define PLAN_RETRY_UNAVAILABLE 1u
+#define PLAN_RETRY_TIMEOUT     2u
+
 struct plan_node {
     mr_str name; /* for messages */
     mr_str model;
@@ -39,11 +57,29 @@ struct plan_node {
     bool is_reachable;        /* all that it reads can be there */
     struct mr_op *op;         /* an operator, not a model */
     const uint8_t *may_write; /* of an operator's inputs */
+    bool is_reachable;        /* all that it reads can be there */
+    /* ---- of a workflow ---- */
+    bool is_spare; /* runs only when the node whose fallback it is fails */
+    enum plan_error on_error;
+    uint32_t fallback;    /* a spare node, or PLAN_NOBODY */
+    struct mr_expr *when; /* NULL = always */
+    const struct plan_value *defaults;
+    uint32_t default_count;
+    uint32_t timeout_ms; /* 0 = none */
+    uint32_t attempts;   /* at most, at least 1 */
+    uint32_t retry_on;   /* PLAN_RETRY_* */
+    uint32_t retry_percent;
+    const uint32_t *after; /* nodes that end first, besides the writers of its inputs */
+    uint32_t after_count;
 };
 
 struct plan_tensor {
     mr_str name;
     uint32_t writer; /* a node, PLAN_CLIENT or PLAN_NOBODY */
+    /* by plan_check_members, as one of its users has it */
+    int32_t dtype;
+    int32_t rank; /* without the batch dimension */
+    const int64_t *dims;
 };
 
 struct plan {
@@ -55,8 +91,12 @@ struct plan {
     uint32_t node_count, tensor_count, input_count, output_count;
     struct plan_node *nodes;
     struct plan_tensor *tensors;
-    uint32_t *inputs;  /* the tensors of the model's inputs, in their order */
-    uint32_t *outputs; /* and of its outputs */
+    bool *input_is_optional;
+    uint32_t *inputs;                  /* the tensors of the model's inputs, in their order */
+    uint32_t *outputs;                 /* and of its outputs */
+    const struct plan_value *defaults; /* of its outputs */
+    uint32_t default_count;
+    uint32_t deadline_ms; /* 0 = none */
     struct mr_arena arena;
     struct mr_map names; /* of tensors, to their number + 1 */
 };
@@ -73,5 +113,12 @@ int plan_no_memory(const struct plan *p, struct mr_err *err);
 
 /** ensemble.c: the plan of `ensemble_scheduling`, which has passed the checks of model/config.h. */
 int plan_ensemble(struct plan **out, const Inference__ModelConfig *c, struct mr_err *err);
+
+/** workflow.c: the plan of `workflow_scheduling`. `c` outlives the plan. Errors: MR_E_INVALID, MR_E_UNSUPPORTED, with the
+ *  node and the tensor. */
+int plan_workflow(struct plan **out, const Inference__ModelConfig *c, struct mr_err *err);
+/** The rest of it, when the types of its tensors and the optional inputs are known (plan_check_members): conditions, orders,
+ *  and proofs: no cycle, all that is read is written, every output has a value or a default on every path. */
+int plan_workflow_finish(struct plan *p, const Inference__ModelConfig *c, struct mr_err *err);
 
 #endif

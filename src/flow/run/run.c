@@ -29,10 +29,10 @@ static void needed_mark(struct run *r, const uint8_t *wanted)
     }
 }
 
-int run_begin(struct run *r, const struct plan *p, const uint8_t *wanted, run_start_fn *start,
+int run_begin(struct run *r, const struct plan *p, const uint8_t *wanted, const struct run_ops *ops,
               struct mr_arena *arena, struct mr_err *err)
 {
-    *r = (struct run){.plan = p, .start = start};
+    *r = (struct run){.plan = p, .ops = ops};
     r->values = MR_ARENA_ARRAY(arena, struct run_value, p->tensor_count + 1u);
     r->nodes = MR_ARENA_ARRAY(arena, struct run_node, p->node_count + 1u);
     r->ready = MR_ARENA_ARRAY(arena, uint32_t, p->node_count + 1u);
@@ -93,14 +93,103 @@ static void node_close(struct run *r, uint32_t n)
     }
 }
 
+/* ---- what a failure means ---- */
+
+static int defaults_set(struct run *r, const struct plan_value *list, uint32_t count,
+                        struct mr_err *err)
+{
+    int rc = MR_OK;
+
+    for (uint32_t i = 0; i < count && rc == MR_OK; i++) {
+        if (r->values[list[i].tensor].state != RUN_VALUE) {
+            rc = r->ops->value(r, &list[i], err);
+        }
+    }
+    return rc;
+}
+
+static void node_end(struct run *r, uint32_t n, int rc, const struct mr_err *err);
+
+static void spare_start(struct run *r, uint32_t n)
+{
+    const uint32_t spare = r->plan->nodes[n].fallback;
+    struct mr_err err;
+
+    r->nodes[n].outcome = RUN_FELL_BACK;
+    r->nodes[spare].for_node = n + 1;
+    mr_err_clear(&err);
+    const int rc = r->ops->start(r, spare, &err);
+    if (rc == MR_PENDING) {
+        r->pending++;
+    } else {
+        node_end(r, spare, rc, &err);
+    }
+}
+
+/* A node has failed, and the request goes on if its policy says so. */
+static void failure_take(struct run *r, uint32_t n, int rc, const struct mr_err *err)
+{
+    const struct plan_node *node = &r->plan->nodes[n];
+    struct mr_err local = *err;
+
+    if (r->status < 0) {
+        r->nodes[n].is_ended = true;
+        return;
+    }
+    if (node->on_error == PLAN_SKIP && rc != MR_E_CANCELLED) {
+        r->nodes[n].outcome = RUN_FAILED;
+        node_close(r, n);
+    } else if (node->on_error == PLAN_FALLBACK && rc != MR_E_CANCELLED) {
+        spare_start(r, n);
+    } else if (node->on_error == PLAN_DEFAULT && rc != MR_E_CANCELLED &&
+               (rc = defaults_set(r, node->defaults, node->default_count, &local)) == MR_OK) {
+        r->nodes[n].outcome = RUN_DEFAULTED;
+        node_close(r, n);
+    } else {
+        r->nodes[n].is_ended = true;
+        run_fail(r, rc, &local);
+    }
+}
+
 static void node_end(struct run *r, uint32_t n, int rc, const struct mr_err *err)
 {
+    if (r->nodes[n].for_node) {
+        n = r->nodes[n].for_node - 1;
+        if (rc < 0) {
+            run_fail(r, rc, err);
+        }
+    }
     if (rc < 0) {
-        run_fail(r, rc, err);
-        r->nodes[n].is_ended = true;
+        failure_take(r, n, rc, err);
     } else if (r->status == MR_OK) {
         node_close(r, n);
     }
+}
+
+/* ---- nodes of workflows that do not run ---- */
+
+static bool lacks_input(const struct run *r, const struct plan_node *node)
+{
+    for (uint32_t i = 0; i < node->input_count; i++) {
+        if (!node->inputs[i].is_optional && r->values[node->inputs[i].tensor].state == RUN_NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* 1: it runs, 0: it is skipped. */
+static int is_to_run(struct run *r, uint32_t n, struct mr_err *err)
+{
+    const struct plan_node *node = &r->plan->nodes[n];
+
+    if (!r->plan->is_workflow) {
+        return 1; /* what a missing input means, the model says */
+    }
+    if (lacks_input(r, node)) {
+        return 0;
+    }
+    return node->when ? r->ops->when(r, n, err) : 1;
 }
 
 void run_ended(struct run *r, uint32_t node, int rc, const struct mr_err *err)
@@ -109,21 +198,35 @@ void run_ended(struct run *r, uint32_t node, int rc, const struct mr_err *err)
     node_end(r, node, rc, err);
 }
 
-void run_go(struct run *r)
+static void node_start(struct run *r, uint32_t n)
 {
     struct mr_err err;
 
-    while (r->ready_count > 0) {
-        const uint32_t n = r->ready[--r->ready_count];
-        mr_err_clear(&err);
-        r->nodes[n].is_started = true;
-        const int rc = r->start(r, n, &err);
-        if (rc == MR_PENDING) {
-            r->pending++;
-        } else {
-            node_end(r, n, rc, &err);
-        }
+    mr_err_clear(&err);
+    int rc = is_to_run(r, n, &err);
+    if (rc == 0) {
+        r->nodes[n].outcome = RUN_SKIPPED;
+        node_close(r, n);
+        return;
     }
+    rc = rc < 0 ? rc : r->ops->start(r, n, &err);
+    if (rc == MR_PENDING) {
+        r->pending++;
+    } else {
+        node_end(r, n, rc, &err);
+    }
+}
+
+void run_go(struct run *r)
+{
+    while (r->ready_count > 0) {
+        node_start(r, r->ready[--r->ready_count]);
+    }
+}
+
+int run_defaults(struct run *r, struct mr_err *err)
+{
+    return defaults_set(r, r->plan->defaults, r->plan->default_count, err);
 }
 
 void run_fini(struct run *r)

@@ -24,20 +24,34 @@ struct run_value {
     struct mr_block *block; /* of the data, referenced; NULL: they are elsewhere */
 };
 
+/** How a node of a workflow ended. */
+enum run_outcome { RUN_RAN = 0, RUN_SKIPPED, RUN_FAILED, RUN_DEFAULTED, RUN_FELL_BACK };
+
 struct run_node {
     uint32_t waits; /* nodes that have to end first */
     bool is_needed;
-    bool is_started;
     bool is_ended;
+    uint8_t outcome;   /* enum run_outcome */
+    uint32_t for_node; /* of a spare: the node + 1 that it runs instead of */
 };
 
 /** Starts a node whose inputs are there: MR_OK: it has ended, its outputs are set; MR_PENDING: run_ended is called later;
  *  negative: it has failed. */
 typedef int(run_start_fn)(struct run *r, uint32_t node, struct mr_err *err);
+/** Whether the condition of a node holds: 1, 0, or a failure. */
+typedef int(run_when_fn)(struct run *r, uint32_t node, struct mr_err *err);
+/** Sets tensor `v->tensor` to the value. */
+typedef int(run_value_fn)(struct run *r, const struct plan_value *v, struct mr_err *err);
+
+struct run_ops {
+    run_start_fn *start;
+    run_when_fn *when;   /* of workflows */
+    run_value_fn *value; /* of workflows */
+};
 
 struct run {
     const struct plan *plan;
-    run_start_fn *start;
+    const struct run_ops *ops;
     struct run_value *values; /* [plan->tensor_count] */
     struct run_node *nodes;   /* [plan->node_count] */
     uint32_t *ready;          /* [plan->node_count] as a stack */
@@ -49,7 +63,7 @@ struct run {
 
 /** wanted: [plan->output_count], NULL = all outputs. Takes memory from the arena, which outlives the run. Errors:
  *  MR_E_EXHAUSTED. */
-int run_begin(struct run *r, const struct plan *p, const uint8_t *wanted, run_start_fn *start,
+int run_begin(struct run *r, const struct plan *p, const uint8_t *wanted, const struct run_ops *ops,
               struct mr_arena *arena, struct mr_err *err);
 /** Sets a tensor, before the node that writes it ends. t NULL: it has no value. Takes a reference to `block`, which may be
  *  NULL. */
@@ -65,6 +79,8 @@ static inline bool run_is_over(const struct run *r)
 }
 /** No further node is started; the run fails, unless it has. */
 void run_fail(struct run *r, int rc, const struct mr_err *err);
+/** Gives outputs of a workflow that have no value their defaults. The run is over. */
+int run_defaults(struct run *r, struct mr_err *err);
 /** Releases the values. */
 void run_fini(struct run *r);
 

@@ -6,6 +6,7 @@
 
 enum { FLOATS = 16384 };
 
+static const struct run_ops run_with = {.start = flow_call_start};
 static struct mr_ops *ops;
 static float input[FLOATS];
 static const int64_t shape[] = {FLOATS};
@@ -48,7 +49,7 @@ static void fixture_init(struct fixture *f, bool has_turns, const struct mr_tens
     f->walk.asked = &f->asked;
     atomic_init(&f->walk.signals, 1); /* as while the walk goes on: nobody else ends it */
     mr_arena_init(&f->walk.arena, 0, 1 << 20);
-    assert_int_equal(run_begin(&f->walk.run, f->plan, NULL, flow_call_start, &f->walk.arena, NULL),
+    assert_int_equal(run_begin(&f->walk.run, f->plan, NULL, &run_with, &f->walk.arena, NULL),
                      MR_OK);
     run_set(&f->walk.run, f->plan->inputs[0], in, NULL);
 }

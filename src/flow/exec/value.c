@@ -1,0 +1,147 @@
+/* What a workflow takes from its configuration and its request: conditions, and values for tensors that have none. */
+#include "exec.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "tensor/tensor.h"
+
+/* ---- conditions ---- */
+
+static int when_tensor(void *ctx, const struct mr_expr_operand *operand,
+                       const struct mr_tensor **out, struct mr_err *err)
+{
+    const struct run *r = ctx;
+    const struct run_value *v = &r->values[operand->id];
+
+    (void)err;
+    *out = v->state == RUN_VALUE ? &v->tensor : NULL;
+    return MR_OK;
+}
+
+static int when_value(void *ctx, const struct mr_expr_operand *operand, struct mr_expr_value *out,
+                      struct mr_err *err)
+{
+    const struct walk *w = MR_CONTAINER_OF((struct run *)ctx, struct walk, run);
+
+    (void)err;
+    *out = (struct mr_expr_value){.type = MR_EXPR_STRING, .is_null = true};
+    for (uint32_t i = 0; operand->form == MR_EXPR_PARAMETER && i < w->asked->parameter_count; i++) {
+        const struct mr_setting *p = &w->asked->parameters[i];
+        if (mr_str_eq_c(operand->name, p->key)) {
+            out->is_null = false;
+            out->s = mr_str_c(p->value);
+        }
+    }
+    return MR_OK;
+}
+
+int flow_when(struct run *r, uint32_t node, struct mr_err *err)
+{
+    const struct mr_expr_source source = {when_tensor, when_value, r};
+    struct mr_expr_value v;
+    const int rc = mr_expr_run(r->plan->nodes[node].when, &source, &v, err);
+
+    if (rc < 0) {
+        return MR_WRAP(err, rc, "node '%.*s', 'when'", MR_STR_ARG(r->plan->nodes[node].name));
+    }
+    return !v.is_null && v.b;
+}
+
+/* ---- values from the configuration ---- */
+
+static double as_double(const Millrace__WorkflowValue *v)
+{
+    switch (v->value_case) {
+    case MILLRACE__WORKFLOW_VALUE__VALUE_INT64: return (double)v->int64;
+    case MILLRACE__WORKFLOW_VALUE__VALUE_DOUBLE: return v->double_;
+    case MILLRACE__WORKFLOW_VALUE__VALUE_BOOL: return v->bool_ ? 1 : 0;
+    default: return 0;
+    }
+}
+
+static int64_t as_integer(const Millrace__WorkflowValue *v)
+{
+    const double d = as_double(v);
+
+    if (v->value_case == MILLRACE__WORKFLOW_VALUE__VALUE_INT64) {
+        return v->int64;
+    }
+    return d >= -9.2e18 && d <= 9.2e18 ? (int64_t)d : 0;
+}
+
+/* One element in the form that tensors have. Returns its bytes. */
+static size_t element_make(const Millrace__WorkflowValue *v, int32_t dtype, uint8_t *out,
+                           size_t room)
+{
+    const size_t size = mr_dtype_size(dtype);
+    const float f = (float)as_double(v);
+    const double d = as_double(v);
+    const int64_t i = as_integer(v);
+    uint16_t half;
+
+    switch (dtype) {
+    case MR_DTYPE_FP32: memcpy(out, &f, size); break;
+    case MR_DTYPE_FP64: memcpy(out, &d, size); break;
+    case MR_DTYPE_FP16:
+        half = mr_fp16_from_float(f);
+        memcpy(out, &half, size);
+        break;
+    case MR_DTYPE_BF16:
+        half = mr_bf16_from_float(f);
+        memcpy(out, &half, size);
+        break;
+    case MR_DTYPE_BOOL: out[0] = i != 0; break;
+    case MR_DTYPE_BYTES: {
+        const char *text = v->value_case == MILLRACE__WORKFLOW_VALUE__VALUE_STRING ? v->string : "";
+        const uint32_t len = (uint32_t)MR_MIN(strlen(text), room - 4);
+        memcpy(out, &len, 4);
+        memcpy(out + 4, text, len);
+        return 4 + (size_t)len;
+    }
+    default: memcpy(out, &i, size); break; /* little-endian: its low bytes */
+    }
+    return size;
+}
+
+#define ELEMENT_MAX 65536u
+
+int flow_value(struct run *r, const struct plan_value *v, struct mr_err *err)
+{
+    struct walk *w = MR_CONTAINER_OF(r, struct walk, run);
+    const struct plan_tensor *t = &r->plan->tensors[v->tensor];
+    const int lead = r->plan->max_batch_size > 0 ? 1 : 0;
+    int64_t *shape = MR_ARENA_ARRAY(&w->arena, int64_t, (size_t)t->rank + 1);
+    uint8_t *element = mr_arena_try(&w->arena, ELEMENT_MAX + 4, 8);
+    uint64_t count, total;
+    struct mr_block *block;
+
+    if (!shape || !element) {
+        return MR_FAIL(err, MR_E_EXHAUSTED, "the request's arena is full");
+    }
+    shape[0] = w->x->exec.row_count;
+    for (int32_t i = 0; i < t->rank; i++) {
+        shape[lead + i] = t->dims[i] < 0 ? 1 : t->dims[i];
+    }
+    const size_t bytes = element_make(v->value, t->dtype, element, ELEMENT_MAX);
+    int rc = mr_shape_elements(shape, t->rank + lead, &count, err);
+    if (rc < 0) {
+        return rc;
+    }
+    block = __builtin_mul_overflow(count, bytes, &total) ? NULL : mr_block_new(MR_MAX(total, 1));
+    if (!block) {
+        return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for the default of '%.*s'",
+                       MR_STR_ARG(t->name));
+    }
+    for (uint64_t i = 0; i < count; i++) {
+        memcpy(block->data + i * bytes, element, bytes);
+    }
+    const struct mr_tensor tensor = {.dtype = t->dtype,
+                                     .rank = t->rank + lead,
+                                     .shape = shape,
+                                     .data = block->data,
+                                     .bytes = total};
+    run_set(r, v->tensor, &tensor, block);
+    mr_block_unref(&block);
+    return MR_OK;
+}

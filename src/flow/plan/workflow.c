@@ -1,0 +1,602 @@
+/* The plan of a workflow: nodes by name, conditions, orders and what happens on errors. Thread: loader. */
+#include "plan.h"
+
+#include "expr/expr.h"
+#include "tensor/tensor.h"
+
+typedef Millrace__WorkflowScheduling__Node node_config;
+
+struct build {
+    struct plan *p;
+    const Inference__ModelConfig *c;
+    const Millrace__WorkflowScheduling *w;
+    struct mr_map names; /* of nodes, to their number + 1 */
+    struct mr_err *err;
+};
+
+#define BAD(b, ...) MR_FAIL((b)->err, MR_E_INVALID, __VA_ARGS__)
+
+/* ---- what is not there yet ---- */
+
+static int feature_refuse(struct build *b, const char *where, const char *what)
+{
+    return MR_FAIL(b->err, MR_E_UNSUPPORTED,
+                   "workflow '%.*s': %.128s has '%s', a feature that this server does not have",
+                   MR_STR_ARG(b->p->name), where, what);
+}
+
+static int node_features(struct build *b, const node_config *n)
+{
+    const char *what = n->kind_case == MILLRACE__WORKFLOW_SCHEDULING__NODE__KIND_OP      ? "op"
+                       : n->kind_case == MILLRACE__WORKFLOW_SCHEDULING__NODE__KIND_SPLIT ? "split"
+                       : n->hedge                                                        ? "hedge"
+                       : n->foreach                                                      ? "foreach"
+                       : n->shadow                                                       ? "shadow"
+                       : n->n_read_write                 ? "read_write"
+                       : n->n_parameters                 ? "parameters"
+                       : n->model && n->model->remote[0] ? "remote"
+                                                         : NULL;
+
+    return what ? feature_refuse(b, n->name, what) : MR_OK;
+}
+
+static int features_check(struct build *b)
+{
+    const char *what = b->w->n_switch_   ? "switch"
+                       : b->w->n_gather  ? "gather"
+                       : b->w->admission ? "admission"
+                                         : NULL;
+
+    return what ? feature_refuse(b, "its configuration", what) : MR_OK;
+}
+
+/* ---- names ---- */
+
+static int name_check(struct build *b, uint32_t i, const node_config *n)
+{
+    const size_t len = strnlen(n->name, PLAN_NAME_MAX + 1);
+
+    if (len == 0 || len > PLAN_NAME_MAX) {
+        return BAD(b, "workflow '%.*s': node %u has no name, or one of more than %u bytes",
+                   MR_STR_ARG(b->p->name), i, PLAN_NAME_MAX);
+    }
+    if (mr_map_put(&b->names, mr_str_n(n->name, len), (void *)(uintptr_t)(i + 1))) {
+        return BAD(b, "workflow '%.*s': two nodes are named '%.128s'", MR_STR_ARG(b->p->name),
+                   n->name);
+    }
+    return MR_OK;
+}
+
+static int node_of(struct build *b, const char *of, const char *field, const char *name,
+                   uint32_t *out)
+{
+    const uintptr_t found =
+        (uintptr_t)mr_map_find(&b->names, mr_str_n(name, strnlen(name, PLAN_NAME_MAX)));
+
+    if (!found) {
+        return BAD(
+            b, "workflow '%.*s': node '%.128s' names '%.128s' in '%s', and no node has that name",
+            MR_STR_ARG(b->p->name), of, name, field);
+    }
+    *out = (uint32_t)(found - 1);
+    return MR_OK;
+}
+
+/* ---- one node ---- */
+
+static mr_str version_of(struct plan *p, int64_t version)
+{
+    return version > 0 ? mr_arena_printf(&p->arena, "%lld", (long long)version) : MR_STR("");
+}
+
+static int ports_make(struct build *b, struct plan_node *node, const node_config *n)
+{
+    struct plan *p = b->p;
+    struct plan_port *ports =
+        MR_ARENA_ARRAY(&p->arena, struct plan_port, n->n_input_map + n->n_output_map + 1);
+    int rc = ports ? MR_OK : plan_no_memory(p, b->err);
+
+    node->inputs = ports;
+    node->outputs = ports ? ports + n->n_input_map : NULL;
+    for (size_t i = 0; i < n->n_input_map && rc == MR_OK; i++, ports++) {
+        ports->name = mr_str_c(n->input_map[i]->key);
+        rc = plan_tensor_of(p, n->input_map[i]->value, &ports->tensor, b->err);
+        node->input_count++;
+    }
+    for (size_t i = 0; i < n->n_output_map && rc == MR_OK; i++, ports++) {
+        ports->name = mr_str_c(n->output_map[i]->key);
+        rc = plan_tensor_of(p, n->output_map[i]->value, &ports->tensor, b->err);
+        node->output_count++;
+    }
+    return rc;
+}
+
+static int policy_read(struct build *b, struct plan_node *node, const node_config *n)
+{
+    const Millrace__WorkflowScheduling__Defaults *d = b->w->defaults;
+    int on = (int)n->on_error;
+
+    if (on == MILLRACE__WORKFLOW_SCHEDULING__ON_ERROR__UNSET) {
+        on = n->fallback     ? MILLRACE__WORKFLOW_SCHEDULING__ON_ERROR__FALLBACK
+             : n->n_default_ ? MILLRACE__WORKFLOW_SCHEDULING__ON_ERROR__DEFAULT
+             : d             ? (int)d->on_error
+                             : on;
+    }
+    node->on_error = on == MILLRACE__WORKFLOW_SCHEDULING__ON_ERROR__SKIP       ? PLAN_SKIP
+                     : on == MILLRACE__WORKFLOW_SCHEDULING__ON_ERROR__DEFAULT  ? PLAN_DEFAULT
+                     : on == MILLRACE__WORKFLOW_SCHEDULING__ON_ERROR__FALLBACK ? PLAN_FALLBACK
+                                                                               : PLAN_FAIL;
+    node->timeout_ms = n->timeout_ms ? n->timeout_ms : d ? d->timeout_ms : 0;
+    node->attempts = 1;
+    if (n->retry) {
+        if (n->retry->attempts < 1 || n->retry->attempts > 100 || n->retry->budget_percent > 100) {
+            return BAD(b,
+                       "workflow '%.*s': retry of node '%.128s' has attempts %u and budget_percent "
+                       "%u, allowed are 1 to 100 and 0 to 100",
+                       MR_STR_ARG(b->p->name), n->name, n->retry->attempts,
+                       n->retry->budget_percent);
+        }
+        node->attempts = n->retry->attempts;
+        node->retry_percent = n->retry->budget_percent ? n->retry->budget_percent : 10;
+        for (size_t i = 0; i < n->retry->n_on; i++) {
+            node->retry_on |= n->retry->on[i] == MILLRACE__WORKFLOW_SCHEDULING__RETRY__ON__TIMEOUT
+                                  ? PLAN_RETRY_TIMEOUT
+                                  : PLAN_RETRY_UNAVAILABLE;
+        }
+        node->retry_on = node->retry_on ? node->retry_on : PLAN_RETRY_UNAVAILABLE;
+    }
+    return MR_OK;
+}
+
+static int node_make(struct build *b, uint32_t i, const node_config *n)
+{
+    struct plan *p = b->p;
+    struct plan_node *node = &p->nodes[i];
+    int rc;
+
+    MR_TRY(node_features(b, n));
+    if (n->kind_case != MILLRACE__WORKFLOW_SCHEDULING__NODE__KIND_MODEL || !n->model->name[0]) {
+        rc = BAD(b, "workflow '%.*s': node '%.128s' must specify 'model' with a name",
+                 MR_STR_ARG(p->name), n->name);
+        goto out;
+    }
+    node->name = mr_str_c(n->name);
+    node->model = mr_str_c(n->model->name);
+    node->version = version_of(p, n->model->version);
+    node->fallback = PLAN_NOBODY;
+    if (n->n_output_map == 0 || !node->version.ptr) {
+        rc = BAD(b, "workflow '%.*s': node '%.128s' must specify 'output_map'", MR_STR_ARG(p->name),
+                 n->name);
+        goto out;
+    }
+    MR_TRY(ports_make(b, node, n));
+    MR_TRY(policy_read(b, node, n));
+out:
+    return rc;
+}
+
+/* ---- fallbacks ---- */
+
+/* The same node with another model. */
+static int spare_make(struct build *b, uint32_t of, const Millrace__WorkflowModel *m)
+{
+    struct plan *p = b->p;
+    struct plan_node *spare = &p->nodes[p->node_count];
+
+    if (!m->name[0] || m->remote[0]) {
+        return BAD(b, "workflow '%.*s': the fallback of node '%.*s' has no model of this server",
+                   MR_STR_ARG(p->name), MR_STR_ARG(p->nodes[of].name));
+    }
+    *spare = p->nodes[of];
+    spare->model = mr_str_c(m->name);
+    spare->version = version_of(p, m->version);
+    spare->is_spare = true;
+    spare->on_error = PLAN_FAIL;
+    spare->attempts = 1;
+    p->nodes[of].fallback = p->node_count++;
+    return spare->version.ptr ? MR_OK : plan_no_memory(p, b->err);
+}
+
+static bool writes(const struct plan_node *node, uint32_t tensor)
+{
+    for (uint32_t i = 0; i < node->output_count; i++) {
+        if (node->outputs[i].tensor == tensor) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int spare_use(struct build *b, uint32_t of, const char *name)
+{
+    struct plan *p = b->p;
+    struct plan_node *node = &p->nodes[of];
+    uint32_t spare = 0;
+    int rc = node_of(b, node->name.ptr, "fallback", name, &spare);
+
+    if (rc < 0) {
+        return rc;
+    }
+    struct plan_node *s = &p->nodes[spare];
+    bool is_equal = spare != of && s->output_count == node->output_count;
+    for (uint32_t i = 0; is_equal && i < node->output_count; i++) {
+        is_equal = writes(s, node->outputs[i].tensor);
+    }
+    if (!is_equal || s->is_spare) {
+        return BAD(b, "workflow '%.*s': '%.128s', the fallback of node '%.*s', %s",
+                   MR_STR_ARG(p->name), name, MR_STR_ARG(node->name),
+                   s->is_spare ? "is that of another node" : "has to write the same tensors");
+    }
+    s->is_spare = true;
+    node->fallback = spare;
+    return MR_OK;
+}
+
+static int fallbacks_make(struct build *b)
+{
+    int rc = MR_OK;
+
+    for (uint32_t i = 0; i < b->w->n_node && rc == MR_OK; i++) {
+        const Millrace__WorkflowScheduling__Fallback *f = b->w->node[i]->fallback;
+        const bool is_node =
+            f && f->target_case == MILLRACE__WORKFLOW_SCHEDULING__FALLBACK__TARGET_NODE;
+        const bool is_model =
+            f && f->target_case == MILLRACE__WORKFLOW_SCHEDULING__FALLBACK__TARGET_MODEL;
+        if (is_node) {
+            rc = spare_use(b, i, f->node);
+        } else if (is_model) {
+            rc = spare_make(b, i, f->model);
+        } else if (b->p->nodes[i].on_error == PLAN_FALLBACK) {
+            rc = BAD(b, "workflow '%.*s': node '%.128s' must specify 'fallback'",
+                     MR_STR_ARG(b->p->name), b->w->node[i]->name);
+        }
+    }
+    for (uint32_t i = 0; i < b->p->node_count && rc == MR_OK; i++) {
+        const struct plan_node *node = &b->p->nodes[i];
+        if (node->is_spare && node->fallback != PLAN_NOBODY && i < b->w->n_node) {
+            rc = BAD(b, "workflow '%.*s': node '%.*s' is a fallback and has one itself",
+                     MR_STR_ARG(b->p->name), MR_STR_ARG(node->name));
+        }
+    }
+    return rc;
+}
+
+/* ---- writers, orders, conditions ---- */
+
+static int writers_set(struct build *b)
+{
+    struct plan *p = b->p;
+
+    for (uint32_t n = 0; n < p->node_count; n++) {
+        for (uint32_t i = 0; i < p->nodes[n].output_count && !p->nodes[n].is_spare; i++) {
+            struct plan_tensor *t = &p->tensors[p->nodes[n].outputs[i].tensor];
+            if (t->writer != PLAN_NOBODY) {
+                return BAD(b,
+                           "workflow '%.*s': tensor '%.*s' is written by node '%.*s' and by %.*s",
+                           MR_STR_ARG(p->name), MR_STR_ARG(t->name), MR_STR_ARG(p->nodes[n].name),
+                           MR_STR_ARG(t->writer == PLAN_CLIENT ? MR_STR("the client")
+                                                               : p->nodes[t->writer].name));
+            }
+            t->writer = n;
+        }
+    }
+    return MR_OK;
+}
+
+static int after_read(struct build *b, uint32_t n)
+{
+    const node_config *c = b->w->node[n];
+    struct plan_node *node = &b->p->nodes[n];
+    uint32_t *list = MR_ARENA_ARRAY(&b->p->arena, uint32_t, c->n_after + 1);
+    int rc = list ? MR_OK : plan_no_memory(b->p, b->err);
+
+    node->after = list;
+    for (size_t i = 0; i < c->n_after && rc == MR_OK; i++) {
+        rc = node_of(b, c->name, "after", c->after[i], &list[i]);
+        node->after_count++;
+        if (rc == MR_OK && (node->is_spare || b->p->nodes[list[i]].is_spare)) {
+            rc = BAD(b,
+                     "workflow '%.*s': node '%.128s' has 'after' with '%.128s', and a fallback has "
+                     "no place in the order",
+                     MR_STR_ARG(b->p->name), c->name, c->after[i]);
+        }
+    }
+    return rc;
+}
+
+static int when_resolve(void *ctx, enum mr_expr_form form, mr_str name, struct mr_expr_symbol *out,
+                        struct mr_err *err)
+{
+    struct build *b = ctx;
+    const uintptr_t known = (uintptr_t)mr_map_find(&b->p->names, name);
+
+    if (form == MR_EXPR_NAME && known) {
+        const struct plan_tensor *t = &b->p->tensors[known - 1];
+        if (t->writer == PLAN_NOBODY) {
+            return MR_FAIL(err, MR_E_INVALID, "nothing writes tensor '%.*s'", MR_STR_ARG(t->name));
+        }
+        *out = (struct mr_expr_symbol){
+            .is_tensor = true, .dtype = t->dtype, .rank = -1, .id = (uint32_t)(known - 1)};
+        return MR_OK;
+    }
+    return MR_FAIL(err, MR_E_INVALID, "'%.*s' is no tensor of the workflow",
+                   MR_STR_ARG(mr_str_sub(name, 0, 128)));
+}
+
+/* The tensors that the condition, and the fallback, read besides the node's own inputs: the node waits for their writers. */
+static int waits_add(struct build *b, uint32_t n)
+{
+    struct plan *p = b->p;
+    struct plan_node *node = &p->nodes[n];
+    const struct plan_node *spare =
+        node->fallback < p->node_count ? &p->nodes[node->fallback] : NULL;
+    size_t operands = 0;
+    const struct mr_expr_operand *o = node->when ? mr_expr_operands(node->when, &operands) : NULL;
+    uint32_t *list = MR_ARENA_ARRAY(
+        &p->arena, uint32_t, node->after_count + operands + (spare ? spare->input_count : 0u) + 1);
+
+    if (!list) {
+        return plan_no_memory(p, b->err);
+    }
+    memcpy(list, node->after, node->after_count * sizeof *list);
+    node->after = list;
+    for (size_t i = 0; i < operands; i++) {
+        if (o[i].is_tensor) {
+            list[node->after_count++] = p->tensors[o[i].id].writer;
+        }
+    }
+    for (uint32_t i = 0; spare && i < spare->input_count; i++) {
+        list[node->after_count++] = p->tensors[spare->inputs[i].tensor].writer;
+    }
+    return MR_OK;
+}
+
+static int when_compile(struct build *b, uint32_t n)
+{
+    static const struct mr_expr_options options = {.want_bool = true};
+    const char *text = b->w->node[n]->when;
+    const struct mr_expr_names names = {when_resolve, b};
+
+    if (text[0] && b->p->nodes[n].is_spare) {
+        return BAD(b, "workflow '%.*s': node '%.128s' is a fallback and has 'when'",
+                   MR_STR_ARG(b->p->name), b->w->node[n]->name);
+    }
+    int rc = text[0]
+                 ? mr_expr_compile(mr_str_c(text), &options, &names, &b->p->nodes[n].when, b->err)
+                 : MR_OK;
+
+    return rc < 0 ? MR_WRAP(b->err, rc, "workflow '%.*s': node '%.128s', 'when'",
+                            MR_STR_ARG(b->p->name), b->w->node[n]->name)
+                  : MR_OK;
+}
+
+static int orders_make(struct build *b)
+{
+    int rc = MR_OK;
+
+    for (uint32_t n = 0; n < b->w->n_node && rc == MR_OK; n++) {
+        rc = after_read(b, n);
+        rc = rc < 0 ? rc : when_compile(b, n);
+        rc = rc < 0 ? rc : waits_add(b, n);
+    }
+    return rc;
+}
+
+/* ---- values from the configuration ---- */
+
+static int values_read(struct build *b, const char *of, Millrace__WorkflowValue **from,
+                       size_t count, const struct plan_value **out, uint32_t *out_count)
+{
+    struct plan_value *list = MR_ARENA_ARRAY(&b->p->arena, struct plan_value, count + 1);
+
+    if (!list) {
+        return plan_no_memory(b->p, b->err);
+    }
+    for (size_t i = 0; i < count; i++) {
+        const uintptr_t known = (uintptr_t)mr_map_find(
+            &b->p->names, mr_str_n(from[i]->tensor, strnlen(from[i]->tensor, PLAN_NAME_MAX)));
+        if (!known || from[i]->value_case == MILLRACE__WORKFLOW_VALUE__VALUE__NOT_SET) {
+            return BAD(b, "workflow '%.*s': a default of %s names '%.128s', %s",
+                       MR_STR_ARG(b->p->name), of, from[i]->tensor,
+                       known ? "and gives no value" : "which is no tensor of the workflow");
+        }
+        list[i] = (struct plan_value){.tensor = (uint32_t)(known - 1), .value = from[i]};
+    }
+    *out = list;
+    *out_count = (uint32_t)count;
+    return MR_OK;
+}
+
+static int defaults_read(struct build *b)
+{
+    int rc = values_read(b, "the workflow", b->w->default_, b->w->n_default_, &b->p->defaults,
+                         &b->p->default_count);
+
+    for (uint32_t n = 0; n < b->w->n_node && rc == MR_OK; n++) {
+        const node_config *c = b->w->node[n];
+        struct plan_node *node = &b->p->nodes[n];
+        rc = values_read(b, c->name, c->default_, c->n_default_, &node->defaults,
+                         &node->default_count);
+        for (uint32_t i = 0; i < node->default_count && rc == MR_OK; i++) {
+            if (!writes(node, node->defaults[i].tensor)) {
+                rc = BAD(b,
+                         "workflow '%.*s': node '%.128s' has a default of '%.*s', which it does "
+                         "not write",
+                         MR_STR_ARG(b->p->name), c->name,
+                         MR_STR_ARG(b->p->tensors[node->defaults[i].tensor].name));
+            }
+        }
+    }
+    return rc;
+}
+
+/* ---- proofs ---- */
+
+static int reachable_check(struct build *b)
+{
+    const struct plan *p = b->p;
+
+    for (uint32_t n = 0; n < p->node_count; n++) {
+        const struct plan_node *node = &p->nodes[n];
+        for (uint32_t i = 0; i < node->input_count; i++) {
+            if (p->tensors[node->inputs[i].tensor].writer == PLAN_NOBODY) {
+                return BAD(b,
+                           "workflow '%.*s': node '%.*s' reads tensor '%.*s', which nothing writes",
+                           MR_STR_ARG(p->name), MR_STR_ARG(node->name),
+                           MR_STR_ARG(p->tensors[node->inputs[i].tensor].name));
+            }
+        }
+    }
+    for (uint32_t n = 0; n < p->node_count; n++) {
+        if (!p->nodes[n].is_reachable) {
+            return BAD(
+                b, "workflow '%.*s': node '%.*s' waits for itself, by what it reads or by 'after'",
+                MR_STR_ARG(p->name), MR_STR_ARG(p->nodes[n].name));
+        }
+    }
+    return MR_OK;
+}
+
+static bool has_default(const struct plan_value *list, uint32_t count, uint32_t tensor)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (list[i].tensor == tensor) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Marks the tensors that may have no value. Nodes in the order in which they can run. */
+static void nullable_mark(const struct plan *p, const uint32_t *order, uint32_t count,
+                          bool *nullable)
+{
+    for (uint32_t k = 0; k < count; k++) {
+        const struct plan_node *node = &p->nodes[order[k]];
+        bool may_skip = node->when != NULL || node->on_error == PLAN_SKIP;
+        for (uint32_t i = 0; i < node->input_count; i++) {
+            may_skip |= nullable[node->inputs[i].tensor] && !node->inputs[i].is_optional;
+        }
+        for (uint32_t i = 0; i < node->output_count; i++) {
+            const uint32_t t = node->outputs[i].tensor;
+            nullable[t] |= may_skip || (node->on_error == PLAN_DEFAULT &&
+                                        !has_default(node->defaults, node->default_count, t));
+        }
+    }
+}
+
+static uint32_t order_find(const struct plan *p, uint32_t *order, uint32_t *waits)
+{
+    uint32_t len = 0;
+
+    for (uint32_t n = 0; n < p->node_count; n++) {
+        waits[n] = p->nodes[n].before_count;
+        if (waits[n] == 0 && !p->nodes[n].is_spare) {
+            order[len++] = n;
+        }
+    }
+    for (uint32_t k = 0; k < len; k++) {
+        const struct plan_node *node = &p->nodes[order[k]];
+        for (uint32_t i = 0; i < node->next_count; i++) {
+            if (--waits[node->next[i]] == 0 && !p->nodes[node->next[i]].is_spare) {
+                order[len++] = node->next[i];
+            }
+        }
+    }
+    return len;
+}
+
+static int nulls_check(const struct plan *p, struct mr_err *err)
+{
+    uint32_t *room = MR_NEW_ARRAY(uint32_t, 2 * (size_t)p->node_count + 1);
+    bool *nullable = MR_NEW_ARRAY(bool, (size_t)p->tensor_count + 1);
+    const uint32_t count = order_find(p, room, room + p->node_count);
+    int rc = MR_OK;
+
+    for (uint32_t i = 0; i < p->input_count; i++) {
+        nullable[p->inputs[i]] = p->input_is_optional[i];
+    }
+    nullable_mark(p, room, count, nullable);
+    for (uint32_t i = 0; i < p->output_count && rc == MR_OK; i++) {
+        const uint32_t t = p->outputs[i];
+        if (p->tensors[t].writer == PLAN_NOBODY) {
+            rc = MR_FAIL(err, MR_E_INVALID, "workflow '%.*s': nothing writes output '%.*s'",
+                         MR_STR_ARG(p->name), MR_STR_ARG(p->tensors[t].name));
+        } else if (nullable[t] && !has_default(p->defaults, p->default_count, t)) {
+            rc = MR_FAIL(err, MR_E_INVALID,
+                         "workflow '%.*s': output '%.*s' of node '%.*s' may have no value, and has "
+                         "no 'default'",
+                         MR_STR_ARG(p->name), MR_STR_ARG(p->tensors[t].name),
+                         MR_STR_ARG(p->tensors[t].writer < p->node_count
+                                        ? p->nodes[p->tensors[t].writer].name
+                                        : MR_STR("the client")));
+        }
+    }
+    mr_free(nullable);
+    mr_free(room);
+    return rc;
+}
+
+/* ---- the whole ---- */
+
+static int nodes_make(struct build *b)
+{
+    int rc = MR_OK;
+
+    for (uint32_t i = 0; i < b->w->n_node && rc == MR_OK; i++) {
+        rc = name_check(b, i, b->w->node[i]);
+    }
+    for (uint32_t i = 0; i < b->w->n_node && rc == MR_OK; i++) {
+        rc = node_make(b, i, b->w->node[i]);
+    }
+    return rc;
+}
+
+int plan_workflow(struct plan **out, const Inference__ModelConfig *c, struct mr_err *err)
+{
+    struct build b = {.c = c, .w = c->workflow_scheduling, .err = err};
+    int rc;
+
+    if (b.w->n_node == 0 || b.w->n_node > PLAN_NODES_MAX) {
+        return BAD(&b, "workflow '%.128s' has %zu nodes, allowed are 1 to %u", c->name, b.w->n_node,
+                   PLAN_NODES_MAX);
+    }
+    MR_TRY(plan_new(&b.p, c, err));
+    b.p->is_workflow = true;
+    b.p->deadline_ms = b.w->deadline_ms;
+    b.p->node_count = (uint32_t)b.w->n_node;
+    b.p->nodes =
+        MR_ARENA_ARRAY(&b.p->arena, struct plan_node, 2 * b.w->n_node + 1); /* and spares */
+    if (!b.p->nodes) {
+        rc = plan_no_memory(b.p, err);
+        goto out;
+    }
+    MR_TRY(features_check(&b));
+    MR_TRY(nodes_make(&b));
+    MR_TRY(fallbacks_make(&b));
+    MR_TRY(writers_set(&b));
+    MR_TRY(defaults_read(&b));
+    *out = b.p;
+    b.p = NULL;
+out:
+    mr_map_fini(&b.names);
+    plan_free(&b.p);
+    return rc;
+}
+
+int plan_workflow_finish(struct plan *p, const Inference__ModelConfig *c, struct mr_err *err)
+{
+    struct build b = {.p = p, .c = c, .w = c->workflow_scheduling, .err = err};
+    int rc = MR_OK;
+
+    for (uint32_t i = 0; i < b.w->n_node; i++) {
+        mr_map_put(&b.names, p->nodes[i].name, (void *)(uintptr_t)(i + 1));
+    }
+    MR_TRY(orders_make(&b));
+    MR_TRY(plan_link(p, err));
+    MR_TRY(reachable_check(&b));
+    MR_TRY(nulls_check(p, err));
+out:
+    mr_map_fini(&b.names);
+    return rc;
+}

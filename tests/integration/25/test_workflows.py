@@ -1,0 +1,103 @@
+"""Workflows: conditions, orders, what happens when nodes fail, and what is refused at load."""
+import re
+
+import pytest
+import tritonclient.http as httpclient
+
+from lib import repo
+from lib.control import Control
+from lib.models.graphs import Clients, adders, node, vector, workflow
+
+
+FAILS = {"fail_status": "UNAVAILABLE", "fail_message": "no luck"}
+DEFAULT = 'default { tensor: "OUTPUT0" int64: -1 }'
+
+
+@pytest.fixture
+def served(models, start):
+    """One server with a model that adds 1, one that adds 10, one that fails, and workflows of them."""
+    adders(models, one=1, ten=10)
+    repo.add(models, "bad", backend="fault", parameters=FAILS)
+    texts = {
+        "chain": workflow(node("a", "one", outputs={"OUTPUT0": "t"}), node("b", "ten", {"INPUT0": "t"})),
+        "when": workflow(node("a", "one", extra='when: "INPUT0[0] > 5"'), extra=DEFAULT),
+        "parameter": workflow(node("a", "one", extra="when: 'parameter(\"mode\") == \"on\"'"), extra=DEFAULT),
+        "nulls": workflow(node("a", "one", outputs={"OUTPUT0": "t"}, extra='when: "INPUT0[0] > 5"'),
+                          node("b", "ten", {"INPUT0": "t"}), extra=DEFAULT),
+        "fail": workflow(node("a", "bad")),
+        "skip": workflow(node("a", "bad", outputs={"OUTPUT0": "t"}, extra="on_error: SKIP"), node("b", "ten", {"INPUT0": "t"}),
+                         extra=DEFAULT),
+        "default": workflow(node("a", "bad", outputs={"OUTPUT0": "t"}, extra='default { tensor: "t" int64: 7 }'),
+                            node("b", "ten", {"INPUT0": "t"})),
+        "by_model": workflow(node("a", "bad", extra='fallback { model { name: "ten" } }')),
+        "by_node": workflow(node("a", "bad", extra='fallback { node: "spare" }'), node("spare", "one")),
+        "by_bad": workflow(node("a", "bad", extra='fallback { model { name: "bad" } }')),
+        "retry": workflow(node("a", "bad", extra="retry { attempts: 3 budget_percent: 100 }")),
+        "after": workflow(node("b", "ten", extra='after: "a"'), node("a", "one", outputs={"OUTPUT0": "OUTPUT1"}),
+                          outputs=[repo.tensor("OUTPUT0"), repo.tensor("OUTPUT1")]),
+    }
+    for name, text in texts.items():
+        repo.add(models, name, text)
+    return Clients(start(models, "--default-warmup-time=0"))
+
+
+def test_what_workflows_give(served):
+    wanted = [("chain", 1, 12), ("when", 6, 7), ("when", 5, -1), ("nulls", 6, 17), ("nulls", 5, -1), ("skip", 1, -1), ("default", 1, 17),
+              ("by_model", 1, 11), ("by_node", 1, 2), ("after", 1, 11), ("parameter", 1, -1)]
+    for name, x, y in wanted:
+        assert served.ask(name, {"INPUT0": vector(x)})["OUTPUT0"].tolist() == [y], name
+    assert served.ask("parameter", {"INPUT0": vector(1)}, parameters={"mode": "on"})["OUTPUT0"].tolist() == [2]
+    for name in ("fail", "by_bad"):
+        with pytest.raises(Exception, match=f"in workflow '{name}', node 'a': .*no luck"):
+            served.ask(name, {"INPUT0": vector(1)})
+    metadata = served.http.get_model_metadata("chain")
+    assert metadata["platform"] == "workflow" and metadata["outputs"][0]["name"] == "OUTPUT0"
+
+
+def test_retries(served):
+    def failures():
+        return served.http.get_inference_statistics("bad")["model_stats"][0]["inference_stats"]["fail"]["count"]
+
+    before = failures()
+    with pytest.raises(Exception, match="no luck"):
+        served.http.infer("retry", [_input(1)])
+    assert failures() - before == 3
+
+
+def _input(x):
+    return httpclient.InferInput("INPUT0", [1], "INT32").set_data_from_numpy(vector(x))
+
+
+REFUSED = [
+    (workflow(node("a", "one", {"INPUT0": "x"})), "node 'a' reads tensor 'x', which nothing writes"),
+    (workflow(node("a", "one", {"INPUT0": "y"}, {"OUTPUT0": "x"}), node("b", "one", {"INPUT0": "x"}, {"OUTPUT0": "y"}), node("c", "one")),
+     "waits for itself"),
+    (workflow(node("a", "one"), node("b", "ten")), "tensor 'OUTPUT0' is written by node 'b' and by a"),
+    (workflow(node("a", "one", outputs={"OUTPUT0": "INPUT0"}), node("b", "ten")), "tensor 'INPUT0' is written by node 'a' and by the client"),
+    (workflow(node("a", "one"), node("a", "one")), "two nodes are named 'a'"),
+    (workflow(node("a", "one", extra='after: "z"')), "node 'a' names 'z' in 'after', and no node has that name"),
+    (workflow(node("a", "one", extra='when: "z > 1"')), "node 'a', 'when': .*'z' is no tensor of the workflow"),
+    (workflow(node("a", "one", extra='when: "INPUT0[0] >"')), "node 'a', 'when': "),
+    (workflow(node("a", "one", extra='when: "INPUT0[0] > 1"')), "output 'OUTPUT0' of node 'a' may have no value, and has no 'default'"),
+    (workflow(node("a", "one", extra="on_error: SKIP")), "output 'OUTPUT0' of node 'a' may have no value"),
+    (workflow(node("a", "one", extra="on_error: FALLBACK")), "node 'a' must specify 'fallback'"),
+    (workflow(node("a", "one", extra='fallback { node: "b" }'), node("b", "ten", outputs={"OUTPUT0": "t"})),
+     "'b', the fallback of node 'a', has to write the same tensors"),
+    (workflow(node("a", "one", extra='default { tensor: "INPUT0" int64: 1 }')), "node 'a' has a default of 'INPUT0', which it does not write"),
+    (workflow(node("a", "one", {"NOTHING": "INPUT0"})), "workflow tensor INPUT0 is mapping to non-existing input NOTHING in model one"),
+    (workflow(node("a", "absent")), "contains models that are not available or ambiguous: absent"),
+    (workflow(node("a", "one"), outputs=[repo.tensor("OUTPUT0", "TYPE_FP32")]), "inconsistent data type: TYPE_FP32 is inferred from model w"),
+    (workflow(node("a", "one", extra="retry { attempts: 0 }")), "retry of node 'a' has attempts 0"),
+    (workflow(node("a", "one", extra="hedge { after_ms: 1 }")), "a has 'hedge', a feature that this server does not have"),
+]
+
+
+def test_what_is_refused(models, start):
+    adders(models, one=1, ten=10)
+    for i, (text, _) in enumerate(REFUSED):
+        repo.add(models, f"w{i}", text)
+    with Control(start(models, mode="explicit")) as control:
+        for i, (_, error) in enumerate(REFUSED):
+            reply = control.load(f"w{i}")
+            assert reply.status == 400
+            assert re.search(error, reply.json()["error"]), (error, reply.json()["error"])
