@@ -11,6 +11,23 @@ int plan_no_memory(const struct plan *p, struct mr_err *err)
     return MR_FAIL(err, MR_E_NOMEM, "no memory for the graph of model '%.*s'", MR_STR_ARG(p->name));
 }
 
+/* Room for one more tensor. */
+static bool tensors_grow(struct plan *p)
+{
+    const uint32_t room = p->tensor_room ? 2 * p->tensor_room : 16;
+
+    if (p->tensor_count < p->tensor_room) {
+        return true;
+    }
+    struct plan_tensor *more = MR_ARENA_ARRAY(&p->arena, struct plan_tensor, room);
+    if (more && p->tensor_count > 0) {
+        memcpy(more, p->tensors, p->tensor_count * sizeof *more);
+    }
+    p->tensors = more ? more : p->tensors;
+    p->tensor_room = more ? room : p->tensor_room;
+    return more != NULL;
+}
+
 int plan_tensor_of(struct plan *p, const char *name, uint32_t *out, struct mr_err *err)
 {
     const size_t len = strnlen(name, PLAN_NAME_MAX + 1);
@@ -29,6 +46,9 @@ int plan_tensor_of(struct plan *p, const char *name, uint32_t *out, struct mr_er
         return MR_FAIL(err, MR_E_INVALID, "model '%.*s' has more than %u tensors",
                        MR_STR_ARG(p->name), PLAN_TENSORS_MAX);
     }
+    if (!tensors_grow(p)) {
+        return plan_no_memory(p, err);
+    }
     struct plan_tensor *t = &p->tensors[p->tensor_count];
 
     *t = (struct plan_tensor){.name = mr_arena_str(&p->arena, mr_str_n(name, len)),
@@ -41,24 +61,6 @@ int plan_tensor_of(struct plan *p, const char *name, uint32_t *out, struct mr_er
     return MR_OK;
 }
 
-/* Most tensors that the configuration can name. */
-static size_t tensors_most(const Inference__ModelConfig *c)
-{
-    size_t n = c->n_input + c->n_output;
-
-    if (mr_config_is_ensemble(c)) {
-        for (size_t i = 0; i < c->ensemble_scheduling->n_step; i++) {
-            n += c->ensemble_scheduling->step[i]->n_input_map +
-                 c->ensemble_scheduling->step[i]->n_output_map;
-        }
-    }
-    for (size_t i = 0; mr_config_is_workflow(c) && i < c->workflow_scheduling->n_node; i++) {
-        n += c->workflow_scheduling->node[i]->n_input_map +
-             c->workflow_scheduling->node[i]->n_output_map;
-    }
-    return MR_MIN(n, PLAN_TENSORS_MAX);
-}
-
 int plan_new(struct plan **out, const Inference__ModelConfig *c, struct mr_err *err)
 {
     struct plan *p = MR_NEW(struct plan);
@@ -69,11 +71,10 @@ int plan_new(struct plan **out, const Inference__ModelConfig *c, struct mr_err *
     p->max_batch_size = c->max_batch_size;
     p->input_count = (uint32_t)c->n_input;
     p->output_count = (uint32_t)c->n_output;
-    p->tensors = MR_ARENA_ARRAY(&p->arena, struct plan_tensor, tensors_most(c) + 1);
     p->inputs = MR_ARENA_ARRAY(&p->arena, uint32_t, c->n_input + 1);
     p->outputs = MR_ARENA_ARRAY(&p->arena, uint32_t, c->n_output + 1);
     p->input_is_optional = MR_ARENA_ARRAY(&p->arena, bool, c->n_input + 1);
-    if (!p->name.ptr || !p->tensors || !p->inputs || !p->outputs || !p->input_is_optional) {
+    if (!p->name.ptr || !p->inputs || !p->outputs || !p->input_is_optional) {
         rc = plan_no_memory(p, err);
     }
     for (uint32_t i = 0; i < p->input_count && rc == MR_OK; i++) {

@@ -57,7 +57,6 @@ struct plan_node {
     bool is_reachable;        /* all that it reads can be there */
     struct mr_op *op;         /* an operator, not a model */
     const uint8_t *may_write; /* of an operator's inputs */
-    bool is_reachable;        /* all that it reads can be there */
     /* ---- of a workflow ---- */
     bool is_spare; /* runs only when the node whose fallback it is fails */
     enum plan_error on_error;
@@ -91,6 +90,7 @@ struct plan {
     uint32_t node_count, tensor_count, input_count, output_count;
     struct plan_node *nodes;
     struct plan_tensor *tensors;
+    uint32_t tensor_room;
     bool *input_is_optional;
     uint32_t *inputs;                  /* the tensors of the model's inputs, in their order */
     uint32_t *outputs;                 /* and of its outputs */
