@@ -2,7 +2,7 @@
 #ifndef FLOW_OP_NODE_H
 #define FLOW_OP_NODE_H
 
-#include "flow/plan/plan.h"
+#include "plan.h"
 #include "op/op.h"
 
 /** Type and whole shape of a tensor; dtype MR_DTYPE_INVALID: not known yet. */
