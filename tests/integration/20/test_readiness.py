@@ -6,7 +6,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from lib import onnxgen, repo, wait
 from lib.control import Control
-from lib.health import NOT_SERVING, SERVING, Status, watched
+from lib.services.health import NOT_SERVING, SERVING, Status, watched
 from lib.metrics import value
 
 BAD_SAMPLES = b"\xff\xff\xff\xff\xff"

@@ -12,7 +12,7 @@ import pytest
 from lib import grpcraw, repo, wait
 from lib.control import Control
 from lib.grpcraw import Grpc
-from lib.health import NOT_SERVING, SERVING, watched
+from lib.services.health import NOT_SERVING, SERVING, watched
 from lib.metrics import value
 from lib.rest import Rest, infer_path
 from lib.server import BIN
