@@ -2,8 +2,8 @@
 #ifndef FLOW_OP_NODE_H
 #define FLOW_OP_NODE_H
 
-#include "plan.h"
 #include "op/op.h"
+#include "plan.h"
 
 /** Type and whole shape of a tensor; dtype MR_DTYPE_INVALID: not known yet. */
 struct plan_type {
