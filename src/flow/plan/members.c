@@ -214,7 +214,14 @@ static int node_check(struct checks *k, uint32_t n)
     MR_TRY(inputs_check(k, node, v));
     MR_TRY(mapped_check(k, node, v));
     MR_TRY(outputs_check(k, node, v));
-    k->p->is_decoupled |= mr_version_is_streaming(v);
+    if (mr_version_is_streaming(v)) {
+        rc =
+            MR_FAIL(k->err, MR_E_UNSUPPORTED,
+                    "in %s %.*s, model %.*s is decoupled: a graph with steps of several answers is "
+                    "a feature that this server does not have",
+                    k->p->is_workflow ? "workflow" : "ensemble", MR_STR_ARG(k->p->name),
+                    MR_STR_ARG(v->model_name));
+    }
 out:
     return rc;
 }

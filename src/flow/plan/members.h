@@ -10,8 +10,7 @@ struct plan_member {
     struct mr_version *version; /* NULL: it is not there */
 };
 
-/** members: [p->node_count], NULL versions where the model is not ready. Marks optional inputs in `p`, and sets
- *  p->is_decoupled. Errors: MR_E_INVALID with Triton's texts, MR_E_NOMEM. Thread: loader. */
+/** members: [p->node_count], NULL versions where the model is not ready. Marks optional inputs in `p`,. Errors: MR_E_INVALID with Triton's texts, MR_E_NOMEM. Thread: loader. */
 int plan_check_members(struct plan *p, const Inference__ModelConfig *c,
                        const struct plan_member *members, struct mr_err *err);
 

@@ -61,6 +61,8 @@ static const struct mr_config_field fields[] = {
      "it is for memory of GPUs"},
     {"sequence_batching.iterative_sequence", MR_CONFIG_REFUSED, "iterative sequences"},
     {"ensemble_scheduling", MR_CONFIG_HONOURED, "the steps of an ensemble"},
+    {"ensemble_scheduling.max_inflight_requests", MR_CONFIG_NO_EFFECT,
+     "it limits steps with several answers, which are refused"},
     {"ensemble_scheduling.step.model_namespace", MR_CONFIG_NO_EFFECT,
      "all models of a server have one name space"},
     {"workflow_scheduling", MR_CONFIG_HONOURED, "the nodes of a workflow"},

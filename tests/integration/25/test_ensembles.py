@@ -4,7 +4,8 @@ import pytest
 import tritonclient.grpc as grpcclient
 import tritonclient.http as httpclient
 
-from lib import repo
+from lib import onnxgen, repo, wait
+from lib.control import Control
 from lib.models.graphs import Clients, adders, ensemble, step, vector
 
 
@@ -141,3 +142,52 @@ def test_a_queue_timeout_of_a_step(models, clients, hold):
         c.grpc.infer("e", [late], timeout=1000)
     hold.end()
     assert first.get_result().as_numpy("OUTPUT0").tolist() == [[1]]
+
+
+def test_a_decoupled_step(models, start):
+    repo.add(models, "many", extra="model_transaction_policy { decoupled: true }")
+    repo.add(models, "e", ensemble(step("many", *IDENTITY)))
+    with Control(start(models, mode="explicit")) as control:
+        reply = control.load("e")
+        assert reply.status == 400 and "in ensemble e, model many is decoupled" in reply.json()["error"]
+
+
+def test_loads_and_unloads_in_mode_explicit(models, start):
+    """With an ensemble the models that it asks are loaded; one that it asks stays, until it goes."""
+    adders(models, a=1, b=10, c=100)
+    repo.add(models, "chain", CHAIN)
+    repo.add(models, "other", ensemble(step("a", *IDENTITY)))
+    with Control(start(models, mode="explicit")) as control:
+        control.load("chain").ok()
+        control.load("other").ok()
+        assert [control.model_ready(m) for m in ("chain", "a", "b", "c", "other")] == [True] * 5
+        assert control.answer("chain") == ([112, 113], "1")
+        reply = control.unload("a")
+        assert "failed to unload 'a', versions that are still available: 1" in reply.json()["error"]
+        control.unload("chain", unload_dependents=True).ok()
+        assert [control.model_ready(m) for m in ("chain", "a", "b", "c", "other")] == [False, True, False, False, True]
+        control.unload("other").ok()
+        wait.until(lambda: not control.model_ready("a"), "the model that a client has unloaded before to go")
+
+
+def test_a_new_version_of_a_step(models, start):
+    adders(models, a=1)
+    repo.add(models, "e", ensemble(step("a", *IDENTITY)))
+    with Control(start(models, mode="explicit")) as control:
+        control.load("e").ok()
+        assert control.answer("e")[0] == [2, 3]
+        repo.add(models, "a", onnxgen.ADDER_CONFIG, versions=(1, 2), files={"2/model.onnx": onnxgen.adder(5)})
+        control.load("a").ok()
+        assert control.answer("e")[0] == [6, 7]
+
+
+CYCLE = ensemble(step("two", *IDENTITY)), ensemble(step("one", *IDENTITY))
+
+
+def test_ensembles_that_ask_each_other(models, start):
+    for name, text in zip(("one", "two"), CYCLE):
+        repo.add(models, name, text)
+    server = start(models, "--exit-on-error=false")
+    with Control(server) as control:
+        assert [r["state"] for r in control.index()] == ["UNAVAILABLE"] * 2
+        assert "contains models that are not available or ambiguous" in control.index("one")[0]["reason"]
