@@ -596,6 +596,7 @@ static void answer_take(struct record *r, uint64_t word)
     r->state = RECORD_ANSWERED;
     r->is_lost = false;
     r->answer_word = word;
+    r->slot.worker = shm_owner(word) - 1; /* a live one, which the callers have checked */
 }
 
 /* Replaces the extents that an answer refers to, so that all extents of the slot are free again. Lock held. */
