@@ -25,6 +25,7 @@ struct nested {
     struct mr_arena arena;
     struct mr_engine *engine;
     struct mr_worker_call *call;
+    struct deadlock_call waits;
     pthread_mutex_t lock;        /* guards what follows; recursive */
     struct mr_response *untaken; /* answers that the worker has, the oldest first */
     bool is_done, is_cancelling;
@@ -109,6 +110,7 @@ static void conclude(struct nested *n)
     struct mr_infer *r = &n->infer;
     struct mr_response *response;
 
+    deadlock_leave(&n->engine->deadlock, &n->waits);
     while ((response = untaken_pop(n))) {
         mr_infer_response_end(r, &response);
     }
@@ -176,6 +178,24 @@ static int cycle_check(const struct nested *n, struct mr_err *err)
                    "this call",
                    MR_STR_ARG(n->args.model), (unsigned long long)instances,
                    instances == 1 ? "" : "s", instances == 1 ? "s" : "");
+}
+
+static int deadlock_check(struct nested *n, struct mr_err *err)
+{
+    const struct mr_worker_call *c = n->call;
+
+    n->waits = (struct deadlock_call){.caller = mr_hash(mr_str_c(c->model)),
+                                      .target = mr_hash(n->args.model),
+                                      .caller_instances = c->instances,
+                                      .execution = c->execution,
+                                      .runs = c->runs,
+                                      .identity = &c->chain};
+    return deadlock_enter(&n->engine->deadlock, &n->waits)
+               ? MR_OK
+               : MR_FAIL(err, MR_E_INVALID,
+                         "model '%s' would wait for itself: all instances of model '%.*s' wait for "
+                         "calls that need one of them",
+                         c->model, MR_STR_ARG(n->args.model));
 }
 
 static const mr_str *names_make(struct mr_arena *arena, const char *const *list, uint32_t count)
@@ -251,8 +271,10 @@ static void request_start(struct mr_engine *engine, struct mr_worker_call *c)
     mr_err_clear(&r->err);
     int rc = args_make(n, &r->err);
     rc = rc < 0 ? rc : cycle_check(n, &r->err);
+    rc = rc < 0 ? rc : deadlock_check(n, &r->err);
     rc = rc < 0 ? rc : mr_engine_infer(n->engine, r, &n->args);
     if (rc < 0) { /* refused, and nothing is held */
+        deadlock_leave(&engine->deadlock, &n->waits);
         pthread_mutex_lock(&n->lock);
         n->is_done = true;
         pthread_mutex_unlock(&n->lock);

@@ -65,6 +65,7 @@ int mr_engine_new(struct mr_engine **out, const struct mr_engine_options *option
     e->no_loop = (struct mr_reply_loop){.epoch_slot = MR_EPOCH_SLOT_NONE};
     atomic_init(&e->start_warmup.left_ns, options->start_warmup_ns);
     pthread_mutex_init(&e->mutex, NULL);
+    deadlock_init(&e->deadlock);
     LIST_INIT(&e->waits);
     e->caller = engine_caller(e);
     e->options.models.worker_caller = &e->caller;
@@ -108,6 +109,7 @@ void mr_engine_free(struct mr_engine **engine)
     mr_models_free(&e->models);
     mr_ops_close(&e->ops);
     pthread_mutex_destroy(&e->mutex);
+    deadlock_fini(&e->deadlock);
     mr_freep(engine);
 }
 

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <sys/queue.h>
 
+#include "deadlock.h"
 #include "engine/engine.h"
 #include "op/op.h"
 #include "sentinel/sentinel.h"
@@ -17,6 +18,7 @@ struct mr_engine {
     struct mr_ops *ops;
     struct mr_warmup_budget start_warmup;
     struct mr_worker_caller caller;
+    struct deadlock deadlock;
     struct mr_reply_loop no_loop; /* stands for the reply loop of requests without one */
 
     /* Guards what is below, mr_engine_wait, mr_resolve.wait and mr_infer.resolving. Held for a few stores. */

@@ -147,6 +147,9 @@ int call_take(struct process_model *m, const struct mr_shm_slot *slot, const str
     MR_TRY(chain_extend(&c->base.chain, x->chain, m->base.model, err));
     MR_TRY(mr_ipc_call_read(m->shm, slot, &c->arena, &c->request, err));
     c->base.args = &c->request.args;
+    c->base.execution = x;
+    c->base.runs = x->chain;
+    c->base.instances = m->instance_count;
     c->base.blocks = c->request.blocks;
     c->next = atomic_load_explicit(&s->begun, memory_order_relaxed);
     while (!atomic_compare_exchange_weak_explicit(&s->begun, &c->next, c, memory_order_release,

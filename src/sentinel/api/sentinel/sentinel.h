@@ -21,7 +21,12 @@ struct mr_worker_call {
     struct mr_block *const
         *blocks;                /* [args->input_count] owners of large tensors, otherwise NULL */
     struct mr_call_chain chain; /* the callers, the direct one last */
-    void *user;                 /* of the side that runs the call */
+    /** Identities, which are only compared: the execution that makes the call, and the chain of the call that this execution
+     *  runs, NULL: a client's. */
+    const void *execution;
+    const struct mr_call_chain *runs;
+    uint32_t instances; /* of the model that asks */
+    void *user;         /* of the side that runs the call */
 };
 
 /** Runs calls: an engine, which is above this module. */

@@ -1,0 +1,87 @@
+"""Models that ask each other in circles: each request ends, with an answer or with the error that says why."""
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from lib import pymodels, repo
+from lib.rest import Rest, infer_path
+from lib.workers import pids
+
+MODELS = Path(__file__).parent / "models"
+TEXT = {"inputs": [repo.tensor("INPUT0", "TYPE_STRING", (1,))], "outputs": [repo.tensor("OUTPUT0", "TYPE_STRING", (1,))]}
+WAITS = "would wait for itself"
+
+
+@pytest.fixture
+def start(start):
+    def make(*args, **kw):
+        return start(args[0], *pymodels.options(), *args[1:], **kw)
+    return make
+
+
+@pytest.fixture
+def asked(models, start):
+    """asked({model: instances}, extra): a server, and asked.ask(server, model, text)."""
+    def make(counts, extra=""):
+        for name, count in counts.items():
+            pymodels.add(models, name, MODELS / "asked.py", extra=f"instance_group [ {{ count: {count} }} ]\n{extra}", **TEXT)
+        return start(models)
+
+    def ask(server, model, text):
+        with Rest(server.http) as rest:
+            body = {"inputs": [{"name": "INPUT0", "datatype": "BYTES", "shape": [1], "data": [text]}]}
+            return rest.post(infer_path(model), json.dumps(body)).ok().json()["outputs"][0]["data"][0]
+    make.ask = ask
+    return make
+
+
+def nested(names, innermost="'end'"):
+    """The expression that asks the models in turn."""
+    text = innermost
+    for name in reversed(names):
+        text = f"call({name!r}, {text!r})"
+    return text
+
+
+def test_circle_of_three(asked):
+    server = asked({"a": 1, "b": 1, "c": 1})
+    for _ in range(2):
+        assert WAITS in asked.ask(server, "a", nested("bca"))
+        assert asked.ask(server, "a", nested("bc")) == "end"
+
+
+def test_a_free_instance_answers_its_own_model(asked):
+    server = asked({"a": 2})
+    assert asked.ask(server, "a", nested("a")) == "end"
+    assert WAITS in asked.ask(server, "a", nested("aa"))
+
+
+def test_circles_at_once(asked):
+    """Two instances each, many circles at once in both directions: whichever come first, all end."""
+    server = asked({"a": 2, "b": 2})
+    first = pids(server, "a"), pids(server, "b")
+    with ThreadPoolExecutor(16) as pool:
+        answers = list(pool.map(lambda i: asked.ask(server, "ab"[i % 2], nested(["baba", "abab"][i % 2])), range(48)))
+    assert all(a == "end" or WAITS in a for a in answers), answers
+    assert asked.ask(server, "a", nested("b")) == "end"
+    assert (pids(server, "a"), pids(server, "b")) == first
+
+
+def test_calls_of_threads_in_circles(asked):
+    """Two calls of one execution at once, both of which lead back to it."""
+    server = asked({"a": 1, "b": 2})
+    text = ("out = []\n"
+            "def one():\n out.append(call('b', \"call('a', '1')\"))\n"
+            "threads = [threading.Thread(target=one) for _ in range(2)]\n"
+            "[t.start() for t in threads]\n[t.join() for t in threads]\n")
+    answer = asked.ask(server, "a", text)
+    assert answer.count(WAITS) == 2, answer
+
+
+def test_calls_of_every_instance(asked):
+    """The answer of a call goes to the worker that has made it."""
+    server = asked({"a": 3, "b": 1})
+    with ThreadPoolExecutor(3) as pool:
+        assert list(pool.map(lambda i: asked.ask(server, "a", nested("b", str(i))), range(30))) == [str(i) for i in range(30)]
