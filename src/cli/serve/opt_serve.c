@@ -217,7 +217,7 @@ static int check_together(const struct mr_serve_options *s, struct mr_err *err)
 {
     const struct mr_server_options *o = &s->server;
 
-    if (o->models.repository_count == 0) {
+    if (o->models.repository_count == 0 && s->paddle_services.len == 0) {
         return MR_FAIL(err, MR_E_INVALID, "no models: give --model-repository=DIR");
     }
     if (s->load_models.len && o->models.control != MR_MODEL_CONTROL_EXPLICIT) {

@@ -108,6 +108,10 @@ const struct mr_option mr_serve_table[] = {
     NAME("model-repository", repositories, "DIR",
          "a folder of models, or the address of an archive"),
     NAME("model-store", stores, "DIR", "the same by an older name"),
+    NAME("paddle-service", paddle_services, "FILE",
+         "infer_service.prototxt of a Paddle Serving server: its services, workflows and engines "
+         "are "
+         "served, from ONNX files"),
     TEXT("archive-cache", server.models.archive_cache, NULL, "DIR",
          "the folder for unpacked archives and Python environments, by default `unpacked` in the "
          "first of $CACHE_DIRECTORY, $XDG_CACHE_HOME/millrace, $HOME/.cache/millrace"),

@@ -18,6 +18,7 @@
 #include "base/thread.h"
 #include "cli/common/cli.h"
 #include "cli/common/term.h"
+#include "imported.h"
 #include "notify.h"
 #include "opt_serve.h"
 #include "serve_print.h"
@@ -230,6 +231,7 @@ static int stop(struct mr_server **server, struct signals *signals, int number)
 static int run(struct mr_serve_options *s)
 {
     struct mr_server *server = NULL;
+    struct imported imported = {0};
     struct signals signals;
     struct mr_err err;
     int64_t begin = mr_now_ns();
@@ -245,8 +247,9 @@ static int run(struct mr_serve_options *s)
     }
     mr_notify("STATUS=loading models");
     mr_log(MR_LOG_INFO, "serve.starting", "version=%s pid=%d", mr_cli_version(), (int)getpid());
-    if (mr_server_start(&server, &s->server, &err) < 0) {
+    if (imported_open(s, &imported, &err) < 0 || mr_server_start(&server, &s->server, &err) < 0) {
         signals_stop(&signals);
+        imported_fini(&imported);
         return start_failed(s, &err);
     }
     set_server(&signals, server);
@@ -260,6 +263,7 @@ static int run(struct mr_serve_options *s)
     mr_notify("READY=1\nSTATUS=serving");
     int code = stop(&server, &signals, wait_for_stop(&signals));
     signals_stop(&signals);
+    imported_fini(&imported);
     return code;
 }
 

@@ -8,6 +8,7 @@
 
 static const char usage[] =
     "usage: millrace workflow import FILE [--from FORMAT] [--model-repository FOLDER] [-o FOLDER]\n"
+    "       millrace workflow check FILE|FOLDER [--model-repository FOLDER]\n"
     "       millrace workflow draw FILE|FOLDER [--format text|svg|dot] [-o FILE]\n\n"
     "import makes workflows of the graphs of other servers, and prints their config.pbtxt, or "
     "makes "
@@ -18,7 +19,10 @@ static const char usage[] =
     "KServe's InferenceGraph, pipeline_config_list of OpenVINO Model Server, Pipeline and "
     "Experiment "
     "of Seldon\n"
-    "Core 2. What has no counterpart is refused, with its line. draw shows an ensemble or "
+    "Core 2. What has no counterpart is refused, with its line. check proves an ensemble or "
+    "workflow as a server does when it loads it, "
+    "with the\n"
+    "models that it uses, from the repository that it is in. draw shows an ensemble or "
     "workflow: a "
     "config.pbtxt\n"
     "or the folder of a model.\n";
@@ -66,7 +70,7 @@ static const struct mr_option table[] = {
 static const struct verb {
     const char *name;
     int (*run)(const struct workflow_options *o, const char *path, struct mr_err *err);
-} verbs[] = {{"import", workflow_import}, {"draw", workflow_draw}};
+} verbs[] = {{"import", workflow_import}, {"check", workflow_check}, {"draw", workflow_draw}};
 #define VERB_COUNT (sizeof verbs / sizeof *verbs)
 
 static const struct verb *find_verb(const struct mr_options *o, char text[300])
@@ -74,7 +78,7 @@ static const struct verb *find_verb(const struct mr_options *o, char text[300])
     const char *names[VERB_COUNT + 1] = {0};
 
     if (o->args.len == 0) {
-        snprintf(text, 300, "what? One of import and draw");
+        snprintf(text, 300, "what? One of import, check and draw");
         return NULL;
     }
     for (size_t i = 0; i < VERB_COUNT; i++) {
@@ -89,8 +93,8 @@ static const struct verb *find_verb(const struct mr_options *o, char text[300])
     }
     const char *near = mr_nearest_word(mr_str_c(o->args.at[0]), names);
     snprintf(text, 300,
-             near ? "'%.60s' is none of import and draw; did you mean '%s'?"
-                  : "'%.60s' is none of import and draw",
+             near ? "'%.60s' is none of import, check and draw; did you mean '%s'?"
+                  : "'%.60s' is none of import, check and draw",
              o->args.at[0], near);
     return NULL;
 }

@@ -4,6 +4,7 @@
 
 #include "base/options.h"
 #include "cli/common/remote.h"
+#include "model_config.pb-c.h"
 
 enum workflow_picture { PICTURE_TEXT, PICTURE_SVG, PICTURE_DOT };
 
@@ -19,11 +20,14 @@ struct workflow_options {
 
 /* The verbs; `path` is the argument. */
 int workflow_import(const struct workflow_options *o, const char *path, struct mr_err *err);
+int workflow_check(const struct workflow_options *o, const char *path, struct mr_err *err);
 int workflow_draw(const struct workflow_options *o, const char *path, struct mr_err *err);
 
 /** The choices of --from; the first one stands for what the file says. */
 extern const char *const workflow_formats[];
 
+/** The configuration in a file, or in the folder of a model. Free it with protobuf_c_message_free_unpacked. */
+int workflow_read_config(const char *path, Inference__ModelConfig **out, struct mr_err *err);
 /** Writes `text` to a file that does not exist yet, or to standard output if `path` is NULL. */
 int workflow_put(const char *path, mr_str text, struct mr_err *err);
 

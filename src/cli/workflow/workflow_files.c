@@ -72,8 +72,7 @@ int workflow_import(const struct workflow_options *o, const char *path, struct m
 
 /* ---- draw ---- */
 
-/* The configuration in a file, or in the folder of a model. */
-static int read_config(const char *path, Inference__ModelConfig **out, struct mr_err *err)
+int workflow_read_config(const char *path, Inference__ModelConfig **out, struct mr_err *err)
 {
     char inside[PATH_MAX];
     ProtobufCMessage *message;
@@ -108,7 +107,7 @@ int workflow_draw(const struct workflow_options *o, const char *path, struct mr_
     struct mr_arena arena;
     struct graph g;
     struct mr_buf out;
-    int rc = read_config(path, &c, err);
+    int rc = workflow_read_config(path, &c, err);
 
     if (rc < 0) {
         return rc;

@@ -1,0 +1,320 @@
+/* `millrace workflow check`: loads ensembles and workflows in this process, with the models that they use in processes of
+ * their own, which proves all that a server proves; an error is a line with the file and the line of the node. */
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "archive/archive.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "cli/common/term.h"
+#include "cli/infer/infer.h"
+#include "cli/serve/opt_serve.h"
+#include "engine/engine.h"
+#include "engine/wire.h"
+#include "flow/flow.h"
+#include "graph.h"
+#include "process/confine.h"
+#include "workflow.h"
+
+#define STOP_MOST_NS (60 * MR_NS_PER_S)
+
+/* One configuration to check. */
+struct check {
+    const struct workflow_options *o;
+    char file[PATH_MAX];
+    char name[NAME_MAX + 1];
+    char repositories[2][PATH_MAX];
+    size_t repository_count;
+    char made[PATH_MAX]; /* a temporary repository; "": there is none */
+    struct mr_engine *engine;
+    struct mr_buf text; /* of the file */
+    bool is_ready;
+    char error[sizeof((struct mr_err *)0)->msg];
+    int64_t load_ns;
+};
+
+/* ---- where the file is wrong ---- */
+
+/* The line of `name: "WHO"`, 0 = there is none. */
+static unsigned line_of_name(mr_str text, mr_str who)
+{
+    unsigned line = 1;
+
+    for (size_t i = 0; i < text.len; i++) {
+        const mr_str rest = mr_str_sub(text, i, text.len);
+        if (text.ptr[i] == '\n') {
+            line++;
+        } else if (mr_str_starts(rest, MR_STR("name"))) {
+            mr_str s = mr_str_trim(mr_str_sub(rest, 4, rest.len));
+            s = mr_str_starts(s, MR_STR(":")) ? mr_str_trim(mr_str_sub(s, 1, s.len)) : s;
+            if (s.len > who.len + 1 && s.ptr[0] == '"' && s.ptr[who.len + 1] == '"' &&
+                mr_str_eq(mr_str_sub(s, 1, who.len + 1), who)) {
+                return line;
+            }
+        }
+    }
+    return 0;
+}
+
+/* What the message calls 'X' after `word`, "" if nothing. */
+static mr_str named(mr_str message, const char *word)
+{
+    const ptrdiff_t at = mr_str_find_str(message, mr_str_c(word));
+
+    if (at < 0) {
+        return MR_STR("");
+    }
+    const mr_str rest = mr_str_sub(message, (size_t)at + strlen(word), message.len);
+    const ptrdiff_t end = mr_str_find(rest, '\'');
+    return end < 0 ? MR_STR("") : mr_str_sub(rest, 0, (size_t)end);
+}
+
+static int refuse(const struct check *c, const char *message, struct mr_err *err)
+{
+    static const char *const words[] = {"node '", "switch '", "gather '",
+                                        "step '", "tensor '", "output '"};
+    unsigned line = 0;
+
+    for (size_t i = 0; i < sizeof words / sizeof *words && line == 0; i++) {
+        const mr_str who = named(mr_str_c(message), words[i]);
+        line = who.len > 0 ? line_of_name(mr_buf_view(&c->text), who) : 0;
+    }
+    return MR_FAIL(err, MR_E_INVALID, "%.200s:%u: %s", c->file, line > 0 ? line : 1, message);
+}
+
+/* ---- the repository ---- */
+
+static int make_repository(struct check *c, struct mr_err *err)
+{
+    const char *base = getenv("TMPDIR");
+    char path[PATH_MAX + NAME_MAX + 32];
+    int rc;
+
+    snprintf(c->made, sizeof c->made, "%.3000s/millrace-check-XXXXXX",
+             base && base[0] == '/' ? base : "/tmp");
+    if (!mkdtemp(c->made)) {
+        c->made[0] = '\0';
+        return MR_FAIL(err, MR_E_IO, "no temporary folder can be made");
+    }
+    snprintf(path, sizeof path, "%s/%s", c->made, c->name);
+    rc = mkdir(path, 0700);
+    snprintf(path, sizeof path, "%s/%s/1", c->made, c->name);
+    rc = rc == 0 ? mkdir(path, 0700) : rc;
+    if (rc != 0) {
+        return MR_FAIL(err, MR_E_IO, "no temporary folder can be made");
+    }
+    snprintf(path, sizeof path, "%s/%s/config.pbtxt", c->made, c->name);
+    snprintf(c->repositories[c->repository_count++], PATH_MAX, "%s", c->made);
+    return workflow_put(path, mr_buf_view(&c->text), err);
+}
+
+/* The file is REPOSITORY/NAME/config.pbtxt, or stands alone. */
+static int find_repository(struct check *c, struct mr_err *err)
+{
+    char real[PATH_MAX];
+    int rc = MR_OK;
+
+    if (!realpath(c->file, real)) {
+        return MR_FAIL(err, MR_E_NOT_FOUND, "%.300s: %s", c->file, strerror(errno));
+    }
+    char *slash = strrchr(real, '/');
+    *slash = '\0';
+    char *folder = strrchr(real, '/');
+    if (strcmp(slash + 1, "config.pbtxt") == 0 && folder && strcmp(folder + 1, c->name) == 0) {
+        *folder = '\0';
+        snprintf(c->repositories[c->repository_count++], PATH_MAX, "%s", real[0] ? real : "/");
+    } else {
+        rc = make_repository(c, err);
+    }
+    if (rc == MR_OK && c->o->repository) {
+        snprintf(c->repositories[c->repository_count++], PATH_MAX, "%.4000s", c->o->repository);
+    }
+    return rc;
+}
+
+/* ---- the engine ---- */
+
+static int engine_start(struct check *c, struct mr_err *err)
+{
+    static const char *const placements[] = {"fault=process", "identity=process",
+                                             "lightgbm=process", "onnxruntime=process",
+                                             "xgboost=process"};
+    struct mr_engine_options o = {.sched = {.max_queue_size = 16, .records = &mr_wire_records}};
+    struct mr_models_options *models = &o.models;
+    const char *repositories[] = {c->repositories[0], c->repositories[1]};
+    const char *name = c->name;
+    const char **dirs = mr_default_backend_dirs();
+    char *worker = mr_default_worker_program();
+    size_t failed;
+    int rc;
+
+    mr_models_options_init(models);
+    models->repositories = repositories;
+    models->repository_count = c->repository_count;
+    models->control = MR_MODEL_CONTROL_EXPLICIT;
+    models->load_models = &name;
+    models->load_model_count = 1;
+    models->retry_pause_ns = 0;
+    models->backend_dirs = dirs;
+    while (dirs[models->backend_dir_count]) {
+        models->backend_dir_count++;
+    }
+    models->backend_placements = placements;
+    models->backend_placement_count = sizeof placements / sizeof *placements;
+    models->worker_program = worker;
+    models->worker_confine = MR_CONFINE_ALL;
+    models->maker.open = mr_flow_open;
+    MR_TRY(mr_engine_new(&c->engine, &o, err));
+    MR_TRY(mr_models_start(mr_engine_models(c->engine), &failed, err));
+out:
+    mr_free(worker);
+    mr_free(dirs);
+    return rc;
+}
+
+static void take_report(void *ctx, const struct mr_model_report *r)
+{
+    struct check *c = ctx;
+
+    if (mr_str_eq_c(r->name, c->name)) {
+        c->is_ready = c->is_ready || r->state == MR_VERSION_READY;
+        c->load_ns = r->load_ns;
+        snprintf(c->error, sizeof c->error, "%.*s",
+                 MR_STR_ARG(r->reason.len ? r->reason : MR_STR("it was not loaded")));
+    }
+}
+
+static int prove(struct check *c, struct mr_err *err)
+{
+    int rc;
+
+    MR_TRY(find_repository(c, err));
+    MR_TRY(engine_start(c, err));
+    snprintf(c->error, sizeof c->error, "it was not loaded");
+    mr_models_report(mr_engine_models(c->engine), take_report, c);
+    rc = c->is_ready ? MR_OK : refuse(c, c->error, err);
+out:
+    if (c->engine) {
+        mr_engine_stop(c->engine, STOP_MOST_NS);
+        mr_engine_free(&c->engine);
+    }
+    if (c->made[0]) {
+        mr_tree_remove(c->made, NULL);
+    }
+    return rc;
+}
+
+static int check_graph(struct check *c, const Inference__ModelConfig *config, struct mr_err *err)
+{
+    struct mr_arena arena;
+    struct graph g;
+    char took[32];
+
+    mr_arena_init(&arena, 0, 256u << 20);
+    int rc = graph_make(config, &arena, &g, err);
+    if (rc < 0) {
+        const struct mr_err why = *err;
+        rc = refuse(c, why.msg, err);
+    } else {
+        rc = prove(c, err);
+    }
+    if (rc == MR_OK) {
+        mr_text_duration(took, (double)c->load_ns);
+        printf("%s: %zu nodes in %u steps, all checks passed (%s)\n", c->file, g.node_count - 2,
+               g.level_count - 2, took);
+    }
+    mr_arena_fini(&arena);
+    return rc;
+}
+
+static int check_file(const struct workflow_options *o, const char *path, struct mr_err *err)
+{
+    struct check c = {.o = o};
+    Inference__ModelConfig *config;
+    int rc = workflow_read_config(path, &config, err);
+
+    if (rc < 0) {
+        return rc;
+    }
+    snprintf(c.file, sizeof c.file, "%.4000s", path);
+    mr_buf_init(&c.text, 0);
+    rc = mr_read_whole(path, &c.text, err);
+    if (rc == MR_OK) {
+        const char *name = config->name;
+        char folder[PATH_MAX];
+        if (!name[0] && realpath(path, folder)) { /* the folder's */
+            *strrchr(folder, '/') = '\0';
+            name = strrchr(folder, '/') ? strrchr(folder, '/') + 1 : folder;
+        }
+        snprintf(c.name, sizeof c.name, "%.200s", name);
+        rc = check_graph(&c, config, err);
+    }
+    mr_buf_fini(&c.text);
+    protobuf_c_message_free_unpacked(&config->base, NULL);
+    return rc;
+}
+
+/* ---- a repository of several ---- */
+
+static bool is_graph(const char *path)
+{
+    Inference__ModelConfig *c;
+    struct mr_err ignored;
+
+    if (workflow_read_config(path, &c, &ignored) < 0) {
+        return true; /* and its error is said */
+    }
+    const bool is =
+        c->scheduling_choice_case ==
+            INFERENCE__MODEL_CONFIG__SCHEDULING_CHOICE_WORKFLOW_SCHEDULING ||
+        c->scheduling_choice_case == INFERENCE__MODEL_CONFIG__SCHEDULING_CHOICE_ENSEMBLE_SCHEDULING;
+    protobuf_c_message_free_unpacked(&c->base, NULL);
+    return is;
+}
+
+static int check_all(const struct workflow_options *o, const char *folder, struct mr_err *err)
+{
+    DIR *d = opendir(folder);
+    const struct dirent *e;
+    char path[PATH_MAX];
+    size_t count = 0;
+    int rc = d ? MR_OK : MR_FAIL(err, MR_E_IO, "%.300s: %s", folder, strerror(errno));
+
+    while (rc == MR_OK && (e = readdir(d))) {
+        struct stat st;
+        if (e->d_name[0] == '.' ||
+            (size_t)snprintf(path, sizeof path, "%s/%s/config.pbtxt", folder, e->d_name) >=
+                sizeof path ||
+            stat(path, &st) != 0 || !is_graph(path)) {
+            continue;
+        }
+        count++;
+        rc = check_file(o, path, err);
+    }
+    if (d) {
+        closedir(d);
+    }
+    return rc == MR_OK && count == 0
+               ? MR_FAIL(err, MR_E_NOT_FOUND, "%.300s holds no ensemble and no workflow", folder)
+               : rc;
+}
+
+int workflow_check(const struct workflow_options *o, const char *path, struct mr_err *err)
+{
+    char inside[PATH_MAX];
+    struct stat st;
+
+    mr_log_set_enabled(MR_LOG_INFO, false);
+    mr_log_set_enabled(MR_LOG_WARN, false);
+    mr_log_set_enabled(MR_LOG_ERROR, false);
+    if (stat(path, &st) != 0 || !S_ISDIR(st.st_mode)) {
+        return check_file(o, path, err);
+    }
+    snprintf(inside, sizeof inside, "%.4000s/config.pbtxt", path);
+    return stat(inside, &st) == 0 ? check_file(o, inside, err) : check_all(o, path, err);
+}
