@@ -102,7 +102,7 @@ struct mr_op_host {
      *  Errors: MR_E_NOT_FOUND, MR_E_INVALID (a path that leaves the folder), MR_E_TOO_LARGE, MR_E_IO. */
     int (*read_file)(struct mr_op_node *node, const char *path, uint64_t max_bytes,
                      const char **out_data, uint64_t *out_bytes, struct mr_err *err);
-    /** A counter of the node: millrace_op_<name>{model, node}. [a-z0-9_], at most 48 characters, the same name once per node,
+    /** A counter of the node, which the host keeps; no metric of the server shows it yet. [a-z0-9_], at most 48 characters, the same name once per node,
      *  at most 16. It lives as long as the op. Thread: that of `create`. Errors: MR_E_INVALID, MR_E_EXHAUSTED. */
     int (*counter)(struct mr_op_node *node, const char *name, struct mr_op_metric **out,
                    struct mr_err *err);

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "flow/flow.h"
 #include "flow/plan/members.h"
+#include "flow/plan/ops.h"
 
 #define ARENA_FIRST 4096
 #define ARENA_LIMIT ((size_t)64 << 20)
@@ -298,18 +299,21 @@ static const struct mr_executor_ops ops = {.close = flow_close,
 
 /* The models of the nodes while the graph is checked. */
 static int members_check(struct plan *p, struct mr_engine *engine, const Inference__ModelConfig *c,
-                         struct mr_err *err)
+                         const struct mr_model_desc *desc, struct mr_err *err)
 {
+    const struct plan_ops_from from = {mr_engine_ops(engine), desc->model_dir, desc->version_dir};
     struct plan_member *members = MR_NEW_ARRAY(struct plan_member, (size_t)p->node_count + 1);
     struct mr_err ignored;
 
     for (uint32_t n = 0; n < p->node_count; n++) {
-        mr_models_acquire(mr_engine_models(engine), p->nodes[n].model, p->nodes[n].version,
-                          &members[n].version, &ignored);
+        if (p->nodes[n].model.len) {
+            mr_models_acquire(mr_engine_models(engine), p->nodes[n].model, p->nodes[n].version,
+                              &members[n].version, &ignored);
+        }
     }
     int rc = plan_check_members(p, c, members, err);
     if (rc == MR_OK && p->is_workflow) {
-        rc = plan_workflow_finish(p, c, err);
+        rc = plan_workflow_finish(p, c, &from, err);
     }
     for (uint32_t n = 0; n < p->node_count; n++) {
         if (members[n].version) {
@@ -366,7 +370,7 @@ int mr_flow_open(void *engine, Inference__ModelConfig *c, const struct mr_model_
 
     MR_TRY(mr_config_copy(c, &kept, err));
     MR_TRY(mr_config_is_workflow(c) ? plan_workflow(&p, kept, err) : plan_ensemble(&p, kept, err));
-    MR_TRY(members_check(p, engine, kept, err));
+    MR_TRY(members_check(p, engine, kept, desc, err));
     MR_TRY(flow_make(p, engine, desc, out, err));
     MR_CONTAINER_OF(*out, struct flow, executor)->config = kept;
     return MR_OK;

@@ -226,6 +226,44 @@ out:
     return rc;
 }
 
+/* ---- what operators may rely on ---- */
+
+/* Notes what a writer makes. Of two, a node and its fallback, the sizes that they have in common. */
+static int made_by(struct checks *k, uint32_t tensor, const struct view *v)
+{
+    struct plan_type *made = &k->p->tensors[tensor].made;
+    int64_t *dims = MR_ARENA_ARRAY(&k->p->arena, int64_t, MR_MAX_RANK + 1);
+
+    if (!dims) {
+        return plan_no_memory(k->p, k->err);
+    }
+    const int32_t rank = full_dims(v, dims);
+    if (made->dtype == MR_DTYPE_INVALID) {
+        *made = (struct plan_type){v->dtype, rank, dims};
+        return MR_OK;
+    }
+    for (int32_t i = 0; i < rank && made->rank == rank; i++) {
+        dims[i] = made->dims[i] == dims[i] ? dims[i] : -1;
+    }
+    *made = (struct plan_type){v->dtype, made->rank == rank ? rank : -1, dims};
+    return MR_OK;
+}
+
+static int outputs_made(struct checks *k, uint32_t n)
+{
+    const struct plan_node *node = &k->p->nodes[n];
+    const struct mr_version *v = k->members[n].version;
+    int rc = MR_OK;
+
+    for (uint32_t i = 0; i < node->output_count && rc == MR_OK; i++) {
+        const struct mr_model_io *io = io_find(v->outputs, v->output_count, node->outputs[i].name);
+        const struct view view = {v->model_name, io->dtype, v->max_batch_size > 0, io->rank,
+                                  io->dims};
+        rc = made_by(k, node->outputs[i].tensor, &view);
+    }
+    return rc;
+}
+
 static int missing_fail(const struct checks *k)
 {
     const struct plan *p = k->p;
@@ -234,7 +272,8 @@ static int missing_fail(const struct checks *k)
 
     mr_buf_init(&names, 512);
     for (uint32_t n = 0; n < p->node_count; n++) {
-        if (!k->members[n].version && !mr_map_put(&seen, p->nodes[n].model, &seen)) {
+        if (!k->members[n].version && !p->nodes[n].op_name.len &&
+            !mr_map_put(&seen, p->nodes[n].model, &seen)) {
             mr_buf_printf(&names, "%s%.*s", names.len ? ", " : "",
                           MR_STR_ARG(mr_str_sub(p->nodes[n].model, 0, 128)));
         }
@@ -254,18 +293,29 @@ int plan_check_members(struct plan *p, const Inference__ModelConfig *c,
     int rc = MR_OK;
 
     for (uint32_t n = 0; n < p->node_count; n++) {
-        if (!members[n].version) {
+        if (!members[n].version && !p->nodes[n].op_name.len) {
             return missing_fail(&k);
         }
     }
     k.views = MR_NEW_ARRAY(struct view, (size_t)p->tensor_count + 1);
     rc = own_check(&k, c);
     for (uint32_t n = 0; n < p->node_count && rc == MR_OK; n++) {
-        rc = node_check(&k, n);
+        rc = p->nodes[n].op_name.len ? MR_OK : node_check(&k, n);
+    }
+    for (uint32_t i = 0; i < p->input_count && rc == MR_OK; i++) {
+        rc = made_by(&k, p->inputs[i],
+                     &(struct view){p->name, (int32_t)c->input[i]->data_type, p->max_batch_size > 0,
+                                    (int32_t)c->input[i]->n_dims, c->input[i]->dims});
+    }
+    for (uint32_t n = 0; n < p->node_count && rc == MR_OK; n++) {
+        rc = p->nodes[n].op_name.len ? MR_OK : outputs_made(&k, n);
     }
     for (uint32_t t = 0; t < p->tensor_count; t++) {
         p->tensors[t].dtype = k.views[t].dtype;
         p->tensors[t].rank = k.views[t].rank;
+        p->tensors[t].has_batch = k.views[t].is_batching;
+        p->tensors[t].user =
+            k.views[t].who.ptr ? mr_arena_str(&p->arena, k.views[t].who) : MR_STR("");
         int64_t *dims = MR_ARENA_ARRAY(&p->arena, int64_t, (size_t)k.views[t].rank + 1);
         if (dims && k.views[t].rank > 0) {
             memcpy(dims, k.views[t].dims, (size_t)k.views[t].rank * sizeof *dims);

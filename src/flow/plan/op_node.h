@@ -5,13 +5,6 @@
 #include "op/op.h"
 #include "plan.h"
 
-/** Type and whole shape of a tensor; dtype MR_DTYPE_INVALID: not known yet. */
-struct plan_type {
-    int32_t dtype;
-    int32_t rank; /* -1: not known */
-    const int64_t *dims;
-};
-
 /** What the configuration says of the node, besides its maps. */
 struct plan_op_desc {
     mr_str op; /* its name */

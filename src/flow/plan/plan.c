@@ -190,11 +190,36 @@ static void reachable_mark(struct plan *p, uint32_t *waits, uint32_t *stack)
     }
 }
 
+uint32_t plan_order(const struct plan *p, uint32_t *order, uint32_t *waits)
+{
+    uint32_t len = 0;
+
+    for (uint32_t n = 0; n < p->node_count; n++) {
+        waits[n] = p->nodes[n].before_count;
+        if (waits[n] == 0 && !p->nodes[n].is_spare) {
+            order[len++] = n;
+        }
+    }
+    for (uint32_t k = 0; k < len; k++) {
+        const struct plan_node *node = &p->nodes[order[k]];
+        for (uint32_t i = 0; i < node->next_count; i++) {
+            if (--waits[node->next[i]] == 0 && !p->nodes[node->next[i]].is_spare) {
+                order[len++] = node->next[i];
+            }
+        }
+    }
+    return len;
+}
+
 int plan_link(struct plan *p, struct mr_err *err)
 {
     uint32_t *room = MR_NEW_ARRAY(uint32_t, 2 * (size_t)p->node_count + 1);
     int rc = MR_OK;
 
+    for (uint32_t n = 0; n < p->node_count; n++) {
+        p->nodes[n].before_count = p->nodes[n].next_count = 0;
+        p->nodes[n].is_reachable = false;
+    }
     for (uint32_t n = 0; n < p->node_count && rc == MR_OK; n++) {
         rc = before_find(p, n, room, err);
     }

@@ -46,8 +46,9 @@ struct plan_value {
 #define PLAN_RETRY_TIMEOUT     2u
 
 struct plan_node {
-    mr_str name; /* for messages */
-    mr_str model;
+    mr_str name;    /* for messages */
+    mr_str model;   /* "": an operator */
+    mr_str op_name; /* "": a model */
     mr_str version; /* "": the one that the model gives by itself */
     const struct plan_port *inputs, *outputs;
     uint32_t input_count, output_count;
@@ -72,6 +73,13 @@ struct plan_node {
     uint32_t after_count;
 };
 
+/** Type and whole shape of a tensor; dtype MR_DTYPE_INVALID: not known yet. */
+struct plan_type {
+    int32_t dtype;
+    int32_t rank; /* -1: not known */
+    const int64_t *dims;
+};
+
 struct plan_tensor {
     mr_str name;
     uint32_t writer; /* a node, PLAN_CLIENT or PLAN_NOBODY */
@@ -79,6 +87,9 @@ struct plan_tensor {
     int32_t dtype;
     int32_t rank; /* without the batch dimension */
     const int64_t *dims;
+    mr_str user;           /* of whom that is: a model */
+    bool has_batch;        /* of it: it has a batch dimension before `dims` */
+    struct plan_type made; /* by the client or a model; what operators make is not here */
 };
 
 struct plan {
@@ -107,8 +118,10 @@ void plan_free(struct plan **p);
 /** The number of the tensor of that name, which is made if there is none. Errors: MR_E_INVALID (too many, too long a name),
  *  MR_E_NOMEM. */
 int plan_tensor_of(struct plan *p, const char *name, uint32_t *out, struct mr_err *err);
-/** Finds out which node waits for which, and marks the nodes that are reachable. */
+/** Finds out which node waits for which, and marks the nodes that are reachable. Can be repeated when nodes wait for more. */
 int plan_link(struct plan *p, struct mr_err *err);
+/** The nodes in an order in which they can run, without spares; waits: [node_count] room. Returns their number. */
+uint32_t plan_order(const struct plan *p, uint32_t *order, uint32_t *waits);
 int plan_no_memory(const struct plan *p, struct mr_err *err);
 
 /** ensemble.c: the plan of `ensemble_scheduling`, which has passed the checks of model/config.h. */
@@ -117,8 +130,10 @@ int plan_ensemble(struct plan **out, const Inference__ModelConfig *c, struct mr_
 /** workflow.c: the plan of `workflow_scheduling`. `c` outlives the plan. Errors: MR_E_INVALID, MR_E_UNSUPPORTED, with the
  *  node and the tensor. */
 int plan_workflow(struct plan **out, const Inference__ModelConfig *c, struct mr_err *err);
-/** The rest of it, when the types of its tensors and the optional inputs are known (plan_check_members): conditions, orders,
- *  and proofs: no cycle, all that is read is written, every output has a value or a default on every path. */
-int plan_workflow_finish(struct plan *p, const Inference__ModelConfig *c, struct mr_err *err);
+/** The rest of it, when the types of its tensors and the optional inputs are known (plan_check_members): operators,
+ *  conditions, orders, and proofs: no cycle, all that is read is written, every output has a value or a default on every path. */
+struct plan_ops_from;
+int plan_workflow_finish(struct plan *p, const Inference__ModelConfig *c,
+                         const struct plan_ops_from *ops, struct mr_err *err);
 
 #endif

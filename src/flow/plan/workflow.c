@@ -1,5 +1,5 @@
 /* The plan of a workflow: nodes by name, conditions, orders and what happens on errors. Thread: loader. */
-#include "plan.h"
+#include "ops.h"
 
 #include "expr/expr.h"
 #include "tensor/tensor.h"
@@ -27,14 +27,17 @@ static int feature_refuse(struct build *b, const char *where, const char *what)
 
 static int node_features(struct build *b, const node_config *n)
 {
-    const char *what = n->kind_case == MILLRACE__WORKFLOW_SCHEDULING__NODE__KIND_OP      ? "op"
-                       : n->kind_case == MILLRACE__WORKFLOW_SCHEDULING__NODE__KIND_SPLIT ? "split"
-                       : n->hedge                                                        ? "hedge"
-                       : n->foreach                                                      ? "foreach"
-                       : n->shadow                                                       ? "shadow"
-                       : n->n_read_write                 ? "read_write"
-                       : n->n_parameters                 ? "parameters"
-                       : n->model && n->model->remote[0] ? "remote"
+    const bool is_op = n->kind_case == MILLRACE__WORKFLOW_SCHEDULING__NODE__KIND_OP;
+    const bool is_model = n->kind_case == MILLRACE__WORKFLOW_SCHEDULING__NODE__KIND_MODEL;
+    const char *what = n->kind_case == MILLRACE__WORKFLOW_SCHEDULING__NODE__KIND_SPLIT ? "split"
+                       : n->hedge                                                      ? "hedge"
+                       : n->foreach                                                    ? "foreach"
+                       : n->shadow                                                     ? "shadow"
+                       : n->n_read_write && !is_op       ? "read_write"
+                       : n->n_parameters && !is_op       ? "parameters"
+                       : is_op && n->retry               ? "retry"
+                       : is_op && n->timeout_ms          ? "timeout_ms"
+                       : is_model && n->model->remote[0] ? "remote"
                                                          : NULL;
 
     return what ? feature_refuse(b, n->name, what) : MR_OK;
@@ -148,6 +151,22 @@ static int policy_read(struct build *b, struct plan_node *node, const node_confi
     return MR_OK;
 }
 
+static int kind_read(struct build *b, struct plan_node *node, const node_config *n)
+{
+    if (n->kind_case == MILLRACE__WORKFLOW_SCHEDULING__NODE__KIND_MODEL && n->model->name[0]) {
+        node->model = mr_str_c(n->model->name);
+        node->version = version_of(b->p, n->model->version);
+        return MR_OK;
+    }
+    if (n->kind_case == MILLRACE__WORKFLOW_SCHEDULING__NODE__KIND_OP && n->op[0]) {
+        node->op_name = mr_str_c(n->op);
+        node->version = MR_STR("");
+        return MR_OK;
+    }
+    return BAD(b, "workflow '%.*s': node '%.128s' must specify 'model' with a name, or 'op'",
+               MR_STR_ARG(b->p->name), n->name);
+}
+
 static int node_make(struct build *b, uint32_t i, const node_config *n)
 {
     struct plan *p = b->p;
@@ -155,14 +174,8 @@ static int node_make(struct build *b, uint32_t i, const node_config *n)
     int rc;
 
     MR_TRY(node_features(b, n));
-    if (n->kind_case != MILLRACE__WORKFLOW_SCHEDULING__NODE__KIND_MODEL || !n->model->name[0]) {
-        rc = BAD(b, "workflow '%.*s': node '%.128s' must specify 'model' with a name",
-                 MR_STR_ARG(p->name), n->name);
-        goto out;
-    }
+    MR_TRY(kind_read(b, node, n));
     node->name = mr_str_c(n->name);
-    node->model = mr_str_c(n->model->name);
-    node->version = version_of(p, n->model->version);
     node->fallback = PLAN_NOBODY;
     if (n->n_output_map == 0 || !node->version.ptr) {
         rc = BAD(b, "workflow '%.*s': node '%.128s' must specify 'output_map'", MR_STR_ARG(p->name),
@@ -189,6 +202,7 @@ static int spare_make(struct build *b, uint32_t of, const Millrace__WorkflowMode
     }
     *spare = p->nodes[of];
     spare->model = mr_str_c(m->name);
+    spare->op_name = (mr_str){0};
     spare->version = version_of(p, m->version);
     spare->is_spare = true;
     spare->on_error = PLAN_FAIL;
@@ -376,7 +390,16 @@ static int orders_make(struct build *b)
 
     for (uint32_t n = 0; n < b->w->n_node && rc == MR_OK; n++) {
         rc = after_read(b, n);
-        rc = rc < 0 ? rc : when_compile(b, n);
+    }
+    return rc;
+}
+
+static int conditions_make(struct build *b)
+{
+    int rc = MR_OK;
+
+    for (uint32_t n = 0; n < b->w->n_node && rc == MR_OK; n++) {
+        rc = when_compile(b, n);
         rc = rc < 0 ? rc : waits_add(b, n);
     }
     return rc;
@@ -485,32 +508,11 @@ static void nullable_mark(const struct plan *p, const uint32_t *order, uint32_t 
     }
 }
 
-static uint32_t order_find(const struct plan *p, uint32_t *order, uint32_t *waits)
-{
-    uint32_t len = 0;
-
-    for (uint32_t n = 0; n < p->node_count; n++) {
-        waits[n] = p->nodes[n].before_count;
-        if (waits[n] == 0 && !p->nodes[n].is_spare) {
-            order[len++] = n;
-        }
-    }
-    for (uint32_t k = 0; k < len; k++) {
-        const struct plan_node *node = &p->nodes[order[k]];
-        for (uint32_t i = 0; i < node->next_count; i++) {
-            if (--waits[node->next[i]] == 0 && !p->nodes[node->next[i]].is_spare) {
-                order[len++] = node->next[i];
-            }
-        }
-    }
-    return len;
-}
-
 static int nulls_check(const struct plan *p, struct mr_err *err)
 {
     uint32_t *room = MR_NEW_ARRAY(uint32_t, 2 * (size_t)p->node_count + 1);
     bool *nullable = MR_NEW_ARRAY(bool, (size_t)p->tensor_count + 1);
-    const uint32_t count = order_find(p, room, room + p->node_count);
+    const uint32_t count = plan_order(p, room, room + p->node_count);
     int rc = MR_OK;
 
     for (uint32_t i = 0; i < p->input_count; i++) {
@@ -584,7 +586,8 @@ out:
     return rc;
 }
 
-int plan_workflow_finish(struct plan *p, const Inference__ModelConfig *c, struct mr_err *err)
+int plan_workflow_finish(struct plan *p, const Inference__ModelConfig *c,
+                         const struct plan_ops_from *ops, struct mr_err *err)
 {
     struct build b = {.p = p, .c = c, .w = c->workflow_scheduling, .err = err};
     int rc = MR_OK;
@@ -593,6 +596,12 @@ int plan_workflow_finish(struct plan *p, const Inference__ModelConfig *c, struct
         mr_map_put(&b.names, p->nodes[i].name, (void *)(uintptr_t)(i + 1));
     }
     MR_TRY(orders_make(&b));
+    MR_TRY(plan_link(p, err));
+    MR_TRY(reachable_check(&b));
+    /* conditions need the types of what operators make */
+    MR_TRY(plan_ops_open(p, c, ops, err));
+    MR_TRY(conditions_make(&b));
+    MR_TRY(plan_ops_check_when(p, err));
     MR_TRY(plan_link(p, err));
     MR_TRY(reachable_check(&b));
     MR_TRY(nulls_check(p, err));

@@ -35,7 +35,7 @@ class Clients:
         for kit, client in ((httpclient, self.http), (grpcclient, self.grpc)):
             inputs = []
             for name, array in tensors.items():
-                dtype = {np.int32: "INT32", np.float32: "FP32", np.int64: "INT64"}[array.dtype.type]
+                dtype = {np.int32: "INT32", np.float32: "FP32", np.int64: "INT64", np.object_: "BYTES"}[array.dtype.type]
                 inputs.append(kit.InferInput(name, array.shape, dtype))
                 inputs[-1].set_data_from_numpy(array)
             wanted = [kit.InferRequestedOutput(o) for o in outputs] if outputs else None
@@ -59,6 +59,14 @@ def node(name, model, inputs=None, outputs=None, extra=""):
     maps = "".join(f' input_map {{ key: "{k}" value: "{v}" }}' for k, v in inputs.items())
     maps += "".join(f' output_map {{ key: "{k}" value: "{v}" }}' for k, v in outputs.items())
     return f'node {{ name: "{name}" model {{ name: "{model}" }}{maps} {extra} }}\n'
+
+
+def op(name, kind, inputs, outputs, extra="", **parameters):
+    """A node that is an operator."""
+    maps = "".join(f' input_map {{ key: "{k}" value: "{v}" }}' for k, v in inputs.items())
+    maps += "".join(f' output_map {{ key: "{k}" value: "{v}" }}' for k, v in outputs.items())
+    settings = "".join(f' parameters {{ key: "{k}" value: "{v}" }}' for k, v in parameters.items())
+    return f'node {{ name: "{name}" op: "{kind}"{maps}{settings} {extra} }}\n'
 
 
 def workflow(*nodes, extra="", inputs=None, outputs=None, **kw):
