@@ -1,0 +1,245 @@
+"""Hosts of the client library: sockets, TLS, lists, choice, and hosts that die or stand still during a call. Programs in Python run
+beside this one, as the library of the ASan build needs the sanitizer's own from their start on."""
+import os
+import subprocess
+import sys
+
+import pytest
+
+from lib import repo, sdk, wait
+from lib.repo import TOP
+from lib.services.authority import Authority
+
+pytestmark = pytest.mark.skipif(sdk.MISSING, reason="no build folder, or no compiler")
+
+BEGIN = """
+import asyncio, os, signal, socket, sys, threading, time, numpy, millrace
+from pathlib import Path
+words = sys.argv[1:]
+X = numpy.arange(4, dtype=numpy.int32)
+
+def good(result):
+    assert (result["OUTPUT0"] == X).all()
+    return result
+
+def infer(client, model="m", **more):
+    return good(client.infer(model, {"INPUT0": X}, **({"timeout": 300} | more)))
+
+def until(condition):
+    end = time.monotonic() + 300
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.01)
+
+def refused(client, model="m", **more):
+    try:
+        infer(client, model, **more)
+    except millrace.InferenceError as error:
+        return error
+    raise SystemExit("no error")
+"""
+
+
+def run(program, *words):
+    env = sdk.python_environment() | {"PYTHONPATH": str(TOP / "python"), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run([sys.executable, "-c", BEGIN + program + "\nprint('good')", *map(str, words)], env=env, capture_output=True, text=True,
+                          timeout=2 * wait.PATIENCE)
+    assert (done.returncode, done.stdout) == (0, "good\n"), done.stdout + done.stderr
+
+
+def test_unix_sockets(models, start, tmp_path_factory):
+    repo.add(models, "m")
+    folder = tmp_path_factory.mktemp("s")
+    start(models, f"--http-address=unix:{folder}/http", f"--grpc-address=unix:{folder}/grpc")
+    run("""
+for url in words:
+    with millrace.Client(url) as client:
+        assert infer(client).host == url
+with millrace.Client(words[0] + "-that-is-not-there") as client:
+    assert refused(client).reason == "unavailable"
+""", f"http://unix:{folder}/http", f"grpc://unix:{folder}/grpc")
+
+
+def test_tls(models, start, tmp_path):
+    repo.add(models, "m")
+    authority = Authority(tmp_path / "authority")
+    other = Authority(tmp_path / "other", "other")
+    cert, key = authority.sign("server")
+    mine, my_key = authority.sign("client")
+    options = [f"--{side}-{words}" for side in ("http", "grpc")
+               for words in ("use-ssl-mutual", f"server-cert={cert}", f"server-key={key}", f"root-cert={authority.cert}")]
+    server = start(models, *options)
+    run("""
+ca, cert, key, other, *urls = words
+for url in urls:
+    mutual = {"tls_cert_file": cert, "tls_key_file": key}
+    with millrace.Client(url, tls_ca_file=ca, **mutual) as client:
+        assert infer(client).host == url
+    with millrace.Client(url, tls_insecure=1, **mutual) as client:
+        infer(client)
+    with millrace.Client(url, tls_ca_file=ca, tls_server_name="localhost", **mutual) as client:
+        infer(client)
+    for wrong in ({"tls_ca_file": other}, {}, {"tls_ca_file": ca, "tls_server_name": "elsewhere"}):
+        with millrace.Client(url, **mutual, **wrong) as client:
+            error = refused(client)
+            assert error.reason == "unavailable" and "certificate" in str(error), error
+    with millrace.Client(url, tls_ca_file=ca) as client:  # without a certificate of its own
+        assert refused(client).reason == "unavailable"
+""", authority.cert, mine, my_key, other.cert, f"https://{server.url()}", f"grpcs://{server.url('grpc')}")
+
+
+def test_a_file_of_hosts_that_changes(server, tmp_path):
+    run("""
+path, first, second = Path(words[0]), *words[1:]
+
+def write(text):
+    path.with_suffix(".new").write_text(text)
+    path.with_suffix(".new").rename(path)
+
+write(f"# hosts\\n{first}\\n\\n")
+with millrace.Client(f"file://{path}") as client:
+    ask = lambda: infer(client, "flat_int32").host
+    assert {ask() for _ in range(4)} == {first}
+    write(f"{second} 2 # its share\\n")
+    until(lambda: ask() == second)
+    assert {ask() for _ in range(4)} == {second}
+    write(f"{first}\\n{second}\\n")
+    until(lambda: ask() == first)
+    path.unlink()
+    assert {ask() for _ in range(4)} <= {first, second}
+try:
+    millrace.Client(f"file://{path}")
+    raise SystemExit("no error")
+except millrace.InferenceError as error:
+    assert error.reason == "not found" and str(path) in str(error), error
+""", tmp_path / "hosts", f"http://{server.url()}", f"grpc://{server.url('grpc')}")
+
+
+def test_hosts_of_a_name(server):
+    run("""
+http, grpc = words
+for url, scheme, port in ((f"dns://localhost:{http}", "", http), (f"dns://grpc://localhost:{grpc}", "grpc://", grpc)):
+    with millrace.Client(url) as client:
+        assert infer(client, "flat_int32").host == f"{scheme}127.0.0.1:{port}"
+with millrace.Client("dns://there-is-none.invalid:1") as client:
+    assert refused(client).reason == "unavailable"
+""", server.http, server.grpc)
+
+
+def test_sticky(server):
+    run("""
+config = '''
+client { remote: "%s" }
+endpoint {
+  name: "e" sticky { key: "header:X-User" salt: "s" }
+  variant { tag: "a" model: "flat_int32" weight: 50 }
+  variant { tag: "b" model: "flat_int32" weight: 50 }
+}
+''' % words[0]
+users = [f"user-{i}" for i in range(64)]
+with millrace.Client(config=config) as one, millrace.Client(config=config) as two:
+    by_key = [infer(one, "e", key=user).variant for user in users]
+    assert set(by_key) == {"a", "b"}
+    assert [infer(one, "e", key=user).variant for user in users] == by_key
+    assert [infer(two, "e", headers={"x-user": user}).variant for user in users] == by_key
+    assert {infer(one, "e", key=user, variant="b").variant for user in users} == {"b"}
+    assert {infer(one, "e").variant for _ in range(100)} == {"a", "b"}  # without a key: by weight
+with millrace.Client(*words, strategy="hash") as one, millrace.Client(*reversed(words), strategy="hash") as two:
+    by_key = [infer(one, "flat_int32", key=user).host for user in users]
+    assert set(by_key) == set(words)
+    assert [infer(two, "flat_int32", key=user).host for user in users] == by_key
+""", f"http://{server.url()}", f"grpc://{server.url('grpc')}")
+
+
+EJECTION = """
+class Closes:
+    \"\"\"A host that closes each connection.\"\"\"
+
+    def __init__(self):
+        self.asked = 0
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.socket.getsockname()[1]}"
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self):
+        while True:
+            connection, _ = self.socket.accept()
+            connection.recv(1)
+            self.asked += 1
+            connection.close()
+
+bad = Closes()
+with millrace.Client(bad.url, words[0], strategy="round_robin") as client:
+    streak = 0
+    def passes_over():  # in turn, every second call would go there
+        global streak
+        before = bad.asked
+        assert infer(client, "flat_int32").host == words[0]
+        streak = streak + 1 if bad.asked == before else 0
+        return streak == 10
+    until(passes_over)
+    assert bad.asked >= 3
+"""
+
+
+def test_a_host_that_fails_is_left_alone(server):
+    run(EJECTION, f"http://{server.url()}")
+
+
+def addresses(kind, *servers):
+    return [f"{kind}://{server.url(kind)}" for server in servers]
+
+
+@pytest.mark.parametrize("kind", ["http", "grpc"])
+def test_a_host_is_killed_during_a_call(start, models, hold, tmp_path, kind):
+    repo.add(models, "m", backend="fault", parameters=hold.parameters)
+    repo.add(tmp_path / "other", "m")
+    killed, other = start(models), start(tmp_path / "other")
+    run("""
+pid, held, killed, other = int(words[0]), *words[1:]
+
+async def main():
+    async with millrace.AsyncClient(killed, other, strategy="round_robin", attempt_timeout_ms=600000) as client:
+        calls = [asyncio.ensure_future(client.infer("m", {"INPUT0": X}, timeout=300)) for _ in range(2)]
+        while not os.path.exists(held):
+            await asyncio.sleep(0.01)
+        os.kill(pid, signal.SIGKILL)
+        results = [good(r) for r in await asyncio.gather(*calls)]
+        assert [r.host for r in results] == [other, other]
+        assert sorted(r.attempts for r in results) == [1, 2]
+        for _ in range(8):
+            assert good(await client.infer("m", {"INPUT0": X}, timeout=300)).host == other
+
+asyncio.run(main())
+""", killed.process.pid, hold.path.with_suffix(".held"), *addresses(kind, killed, other))
+    assert killed.process.wait(wait.PATIENCE) == -9
+    killed.end_anyhow()
+
+
+@pytest.mark.parametrize("kind", ["http", "grpc"])
+def test_a_host_stands_still(start, models, kind):
+    """The calls that it gets have an answer by a second copy, or by another attempt when the first one's time is over."""
+    repo.add(models, "m")
+    stopped, other = start(models), start(models)
+    try:
+        run("""
+pid, stopped, other = int(words[0]), *words[1:]
+
+def is_stopped():
+    return all(t.joinpath("stat").read_text().rpartition(")")[2].split()[0] == "T" for t in Path(f"/proc/{pid}/task").iterdir())
+
+with millrace.Client(stopped, other, strategy="round_robin", hedge_after_ms=20, attempts=16) as client:
+    seen = set()
+    until(lambda: seen.add(infer(client).host) or seen == {stopped, other})
+    os.kill(pid, signal.SIGSTOP)
+    until(is_stopped)
+    results = []
+
+    def is_answered_elsewhere():
+        results.append(infer(client))
+        return results[-1].attempts > 1
+    until(is_answered_elsewhere)
+    assert {r.host for r in results} == {other}
+""", stopped.process.pid, *addresses(kind, stopped, other))
+    finally:
+        os.kill(stopped.process.pid, 18)  # SIGCONT
