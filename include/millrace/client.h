@@ -2,8 +2,8 @@
  *
  *   client -> endpoint -> variant -> host
  *
- * A client is made from addresses, or from a configuration: a file of endpoints, which is that of `millrace serve --endpoints`
- * with a `client` block, or Paddle Serving's predictors.prototxt. An endpoint is a name that requests use as their model; its
+ * A client is made from addresses, or from a configuration: a file of endpoints as `millrace serve --endpoints` reads it,
+ * without shadow and ramp, with a `client` block, or Paddle Serving's predictors.prototxt. An endpoint is a name that requests use as their model; its
  * variants share the traffic by weights, and the hosts of a variant share that of the variant. A request for a model that is no
  * endpoint goes to the hosts of the client as it is.
  *
@@ -86,6 +86,9 @@ MR_SDK_EXPORT int mr_sdk_create(struct mr_sdk **out, const struct mr_sdk_options
 /** Ends calls that are under way with MR_E_CANCELLED; their callbacks run before this returns, with MR_SDK_PROCESS as well. Sets
  *  the pointer to NULL; NULL is allowed. */
 MR_SDK_EXPORT void mr_sdk_free(struct mr_sdk **client);
+/** Which parts of the configuration are read and have no effect, in a sentence; "": none. Programs show it to whoever wrote the
+ *  configuration. Borrowed from the client. */
+MR_SDK_EXPORT const char *mr_sdk_warning(const struct mr_sdk *client);
 /** "MAJOR.MINOR.PATCH" of the library. Static. */
 MR_SDK_EXPORT const char *mr_sdk_version(void);
 

@@ -16,6 +16,7 @@ import asyncio
 import ctypes
 import functools
 import struct
+import warnings
 from typing import Any, Iterator, Mapping, Optional, Sequence
 
 import numpy
@@ -166,6 +167,9 @@ class _Base:
         status = _api().mr_sdk_create(self._handle, o, err)
         if status < 0:
             _raise(status, err)
+        warning = _api().mr_sdk_warning(self._handle).decode()
+        if warning:
+            warnings.warn(warning, stacklevel=2)
 
     def close(self) -> None:
         """Calls that are under way fail."""

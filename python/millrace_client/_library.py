@@ -48,6 +48,7 @@ class Request(Sized):
 FUNCTIONS = {
     "mr_sdk_create": (c.c_int, c.POINTER(c.c_void_p), c.POINTER(Options), c.POINTER(Err)),
     "mr_sdk_free": (None, c.POINTER(c.c_void_p)),
+    "mr_sdk_warning": (c.c_char_p, c.c_void_p),
     "mr_sdk_version": (c.c_char_p,),
     "mr_sdk_infer": (c.c_int, c.c_void_p, c.POINTER(Request), c.POINTER(c.c_void_p), c.POINTER(Err)),
     "mr_sdk_infer_start": (c.c_int, c.c_void_p, c.POINTER(Request), DONE, c.c_void_p, c.POINTER(c.c_void_p), c.POINTER(Err)),

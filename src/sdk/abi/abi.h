@@ -1,4 +1,4 @@
-/* The objects behind the handles of millrace/client.h. Private. */
+/* The objects of the handles in millrace/client.h. Private. */
 #ifndef MR_SDK_ABI_H
 #define MR_SDK_ABI_H
 

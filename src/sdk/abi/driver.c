@@ -1,5 +1,5 @@
-/* Either the thread that leaves the loop sees work and asks for the client's thread, or the one that brings work sees that nobody
- * runs the loop and does: `work` and `is_driven` are sequentially consistent for that. */
+/* Either the thread that leaves the loop sees work and wakes the client's thread, or the one that adds work sees that no thread
+ * runs the loop and wakes it: `work` and `is_driven` are sequentially consistent for that. */
 #include "driver.h"
 
 #include <errno.h>
@@ -44,7 +44,7 @@ static void *thread_main(void *arg)
     }
 }
 
-/* ---- SIGPIPE: writes of libuv to a socket whose peer is gone raise it ---- */
+/* ---- SIGPIPE: writes of libuv to a socket whose peer has closed it raise it ---- */
 
 static bool is_pipe_fatal(void)
 {
@@ -63,7 +63,7 @@ static bool pipe_block(sigset_t *old)
     return pthread_sigmask(SIG_BLOCK, &pipe, old) == 0 && !sigismember(old, SIGPIPE);
 }
 
-/* The signal that was raised meanwhile goes to this thread: it is taken away before it can act. */
+/* A signal that was raised while it was blocked is pending for this thread: it is removed before it can act. */
 static void pipe_restore(const sigset_t *old)
 {
     const struct timespec at_once = {0};

@@ -16,7 +16,7 @@ struct driver {
     /** Held by the thread that runs the loop. */
     pthread_mutex_t lock;
     _Atomic bool is_driven;
-    /** Mails and calls that are not over; while there are any, somebody runs the loop. */
+    /** Mails and calls that are not over; while there are any, a thread runs the loop. */
     _Atomic uint32_t work;
     pthread_t thread;
     sem_t wanted; /* the thread waits for it */

@@ -189,7 +189,7 @@ static void on_cancel(struct mr_mail *mail)
 {
     struct mr_sdk_call *c = MR_CONTAINER_OF(mail, struct mr_sdk_call, cancel);
 
-    if (!c->call.is_told || c->call.at[0].host || c->call.at[1].host) {
+    if (!c->call.is_reported || c->call.at[0].host || c->call.at[1].host) {
         call_cancel(&c->call);
     }
     driver_end(&c->client->driver);

@@ -7,8 +7,8 @@
  * After hedge_after_ms a second attempt may run beside the first one; the first good answer counts, and the other one is given up.
  *
  * Tensors of more than COPY_MOST bytes are sent from where the caller has them. The network may hold on to them for a moment
- * after the answer (a connection that is being closed), so that `done` waits for the release of all blocks around them. It is told
- * by a mail then, as a release happens in the middle of the network's own work. */
+ * after the answer (a connection that is being closed), so that `done` waits for the release of all blocks around them. It is
+ * called from a mail then, as a release happens in the middle of the network's own work. */
 #include "call.h"
 
 #include <stdio.h>
@@ -27,14 +27,14 @@ static bool is_idle(const struct call *c)
     return !c->at[0].host && !c->at[1].host;
 }
 
-/* Tells what is to be told. The call may be gone afterwards. */
+/* Calls `done` and `freed` when it is time for them. The call may be gone afterwards. */
 static void settle(struct call *c)
 {
-    if (c->is_over && !c->is_told && c->borrowed == 0) {
-        c->is_told = true;
+    if (c->is_over && !c->is_reported && c->borrowed == 0) {
+        c->is_reported = true;
         c->done(c);
     }
-    if (c->is_told && is_idle(c) && !c->is_posted) {
+    if (c->is_reported && is_idle(c) && !c->is_posted) {
         mr_block_unref(&c->body);
         c->freed(c);
     }

@@ -57,7 +57,7 @@ struct call {
     struct mr_mail mail;
     bool is_retry;
     bool is_over; /* the answer is there */
-    bool is_told;
+    bool is_reported;
     bool is_posted;
 };
 

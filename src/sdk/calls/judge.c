@@ -28,10 +28,10 @@ static void error_text(const struct mr_client_response *r, struct mr_arena *aren
                        struct mr_err *out)
 {
     struct mr_oip_response response;
-    struct mr_err told;
+    struct mr_err answer;
 
-    if (mr_oip_rest_decode_response(r->body, -1, NULL, arena, &response, &told) == MR_E_UNKNOWN) {
-        MR_FAIL(out, status, "%s", told.msg);
+    if (mr_oip_rest_decode_response(r->body, -1, NULL, arena, &response, &answer) == MR_E_UNKNOWN) {
+        MR_FAIL(out, status, "%s", answer.msg);
         return;
     }
     MR_FAIL(out, status, "HTTP status %d%s%.*s", r->status, r->body.len ? ": " : "",

@@ -139,6 +139,17 @@ out:
     return rc;
 }
 
+const char *config_warning(const struct config *c)
+{
+    static const char *const texts[2][2] = {
+        {"", "max_channel_per_request has no effect: a request is sent to one host in one piece"},
+        {"package_size has no effect: a request is sent to one host in one piece",
+         "package_size and max_channel_per_request have no effect: a request is sent to one host "
+         "in one piece"}};
+
+    return texts[c->has_package_size][c->has_max_channel];
+}
+
 void config_free(struct config **c)
 {
     if (*c) {

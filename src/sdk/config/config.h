@@ -46,8 +46,6 @@ struct config_endpoint {
     mr_str salt;
     size_t variant_count;
     const struct config_variant *variants;
-    const struct mr_shadow_config
-        *shadow; /* NULL: none; its hosts are the first variant's without own ones */
 };
 
 struct config {
@@ -58,6 +56,9 @@ struct config {
     size_t host_count;
     const struct config_endpoint *endpoints;
     size_t endpoint_count;
+    /** Fields of the text that have no effect. */
+    bool has_package_size;
+    bool has_max_channel;
 };
 
 /** What holds without any configuration. */
@@ -72,10 +73,12 @@ int config_policy_check(const struct config_policy *p, struct mr_err *err);
 
 /** text: a file of endpoints or predictors.prototxt, or empty. `policy` and `hosts` are those of the caller, which the text
  *  overrides. All is copied. Errors: MR_E_INVALID with line and column, or endpoint and variant; MR_E_UNSUPPORTED (a way to find
- *  hosts that there is not); MR_E_TOO_LARGE; MR_E_EXHAUSTED. */
+ *  hosts that there is not; an endpoint with a shadow or a ramp); MR_E_TOO_LARGE; MR_E_EXHAUSTED. */
 int config_parse(mr_str text, const struct config_policy *policy, const mr_str *hosts,
                  size_t host_count, struct config **out, struct mr_err *err);
 void config_free(struct config **c);
+/** Which fields of the text have no effect, in a sentence; "": none. Static. */
+const char *config_warning(const struct config *c);
 
 /* of the parsers, one for each kind of text */
 int config_no_memory(struct mr_err *err);

@@ -104,6 +104,8 @@ static int rpc_read(struct reader *r, const variant_conf *v, bool *out_is_grpc)
                        "replaced by http",
                        protocol);
     }
+    r->c->has_package_size |= HAS_NUMBER(rpc_parameter, package_size);
+    r->c->has_max_channel |= HAS_NUMBER(rpc_parameter, max_channel_per_request);
     if (HAS_NUMBER(rpc_parameter, compress_type)) {
         MR_TRY(compression_read(r, NUMBER(rpc_parameter, compress_type)));
     }

@@ -66,13 +66,28 @@ out:
     return rc < 0 ? MR_WRAP(err, rc, "variant '%.*s'", MR_STR_ARG(in->tag)) : MR_OK;
 }
 
+/* Weights of a file that has a ramp are those before its first step, and change on the server alone. */
+static int server_parts_refuse(const struct mr_endpoint_config *in, struct mr_err *err)
+{
+    if (in->ramp || in->shadow) {
+        return MR_FAIL(err, MR_E_UNSUPPORTED,
+                       "%s: a client has none; it belongs to an endpoint of a server, whose name "
+                       "the client uses as its model",
+                       in->ramp ? "ramp" : "shadow");
+    }
+    return MR_OK;
+}
+
 static int endpoint_read(struct config *c, const struct mr_endpoint_config *in,
                          struct config_endpoint *out, struct mr_err *err)
 {
     struct config_variant *list =
         MR_ARENA_ARRAY(&c->arena, struct config_variant, in->variant_count);
-    int rc = MR_OK;
+    int rc = server_parts_refuse(in, err);
 
+    if (rc < 0) {
+        return MR_WRAP(err, rc, "endpoint '%.*s'", MR_STR_ARG(in->name));
+    }
     if (!list) {
         return config_no_memory(err);
     }
@@ -87,8 +102,7 @@ static int endpoint_read(struct config *c, const struct mr_endpoint_config *in,
                                     .key = in->key,
                                     .salt = in->salt,
                                     .variant_count = in->variant_count,
-                                    .variants = list,
-                                    .shadow = in->shadow};
+                                    .variants = list};
     return MR_OK;
 }
 

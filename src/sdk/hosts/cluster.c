@@ -199,7 +199,7 @@ static void timer_set(struct cluster *c)
     mr_timer_start(c->o->loop, &c->timer, MR_MAX(at_ns - now_of(c), INT64_C(0)), 0, on_timer);
 }
 
-void cluster_hosts_told(struct cluster *c)
+void cluster_hosts_changed(struct cluster *c)
 {
     wake_some(c);
 }
@@ -260,7 +260,7 @@ void cluster_ended(struct cluster *c, struct host *h, uint64_t ticket,
     }
 }
 
-/* What the host that was heard of last has said. */
+/* The state of each host, and why. */
 static void reasons(struct cluster *c, struct mr_err *err)
 {
     struct mr_balance_view views[8];

@@ -63,13 +63,13 @@ void cluster_close(struct cluster *c);
 /** Closed, and the loop has run out, or is about to be freed. */
 void cluster_free(struct cluster **c);
 
-/** Replaces the hosts of a list. tls_name: whom their certificates have to name, NULL: the address. Errors: as cluster_new; the
+/** Replaces the hosts of a list. tls_name: the name that their certificates must have, NULL: that of the address. Errors: as cluster_new; the
  *  list is as it was then. */
 int cluster_set(struct cluster *c, size_t list, const struct config_host *hosts, size_t count,
                 const char *tls_name, struct mr_err *err);
 
-/** There may be other hosts, or none to be expected any more: calls that wait find out. */
-void cluster_hosts_told(struct cluster *c);
+/** The list has other hosts, or will have none: calls that wait are tried again. */
+void cluster_hosts_changed(struct cluster *c);
 
 /** False: none has room now. *out gets an attempt then (cluster_ended). */
 bool cluster_pick(struct cluster *c, const struct mr_balance_ask *ask,

@@ -24,7 +24,7 @@ struct entry {
     double share;
     char *text;
     struct mr_timer timer;
-    bool is_told; /* it has given its hosts, or its error */
+    bool is_known; /* it has given its hosts, or its error */
     /* a file, as it was when it was read */
     struct timespec mtime;
     off_t bytes;
@@ -137,7 +137,7 @@ static void on_file_timer(struct mr_timer *t)
 
 static void on_name_timer(struct mr_timer *t);
 
-static void on_addresses(void *ctx, int rc, const struct mr_err *told, const char *const *addresses,
+static void on_addresses(void *ctx, int rc, const struct mr_err *why, const char *const *addresses,
                          size_t count)
 {
     struct entry *e = ctx;
@@ -146,9 +146,9 @@ static void on_addresses(void *ctx, int rc, const struct mr_err *told, const cha
     struct mr_err err;
     const size_t n = MR_MIN(count, sizeof hosts / sizeof *hosts);
 
-    (void)told;
+    (void)why;
     e->lookup = NULL;
-    e->is_told = true;
+    e->is_known = true;
     for (size_t i = 0; i < n; i++) {
         const int len = snprintf(urls[i], sizeof urls[i], "%s%s", e->scheme, addresses[i]);
         hosts[i] = (struct config_host){.url = mr_str_n(urls[i], (size_t)len), .share = e->share};
@@ -156,7 +156,7 @@ static void on_addresses(void *ctx, int rc, const struct mr_err *told, const cha
     if (rc == MR_OK) {
         (void)cluster_set(e->cluster, e->list, hosts, n, e->name, &err);
     }
-    cluster_hosts_told(e->cluster);
+    cluster_hosts_changed(e->cluster);
     mr_timer_start(e->cluster->o->loop, &e->timer, rc < 0 ? LOOKUP_AGAIN_NS : LOOKUP_EVERY_NS, 0,
                    on_name_timer);
 }
@@ -168,8 +168,8 @@ static void on_name_timer(struct mr_timer *t)
 
     if (mr_resolve_start(&e->lookup, e->cluster->o->loop, e->name, e->port, on_addresses, e, &err) <
         0) {
-        e->is_told = true;
-        cluster_hosts_told(e->cluster);
+        e->is_known = true;
+        cluster_hosts_changed(e->cluster);
     }
 }
 
@@ -211,7 +211,7 @@ static int entry_open(struct entry *e, struct cluster *c, size_t list, struct mr
         mr_timer_start(c->o->loop, &e->timer, 0, 0, on_name_timer);
         return MR_OK;
     }
-    e->is_told = true;
+    e->is_known = true;
     mr_timer_start(c->o->loop, &e->timer, FILE_EVERY_NS, FILE_EVERY_NS, on_file_timer);
     return file_read(e, err);
 }
@@ -261,7 +261,7 @@ void discover_free(struct discover **pd)
 bool discover_is_pending(const struct discover *d)
 {
     for (size_t i = 0; d && i < d->count; i++) {
-        if (!d->entries[i].is_told) {
+        if (!d->entries[i].is_known) {
             return true;
         }
     }

@@ -92,6 +92,14 @@ static void test_refusals(void **state)
     refused("client { compression: \"gzip\" }", MR_E_UNSUPPORTED, "compression 'gzip'");
     refused("client { remote: \"bns://x\" }", MR_E_UNSUPPORTED, "bns://");
     refused("client { remote: \"a:1 0\" }", MR_E_INVALID, "share '0'");
+    refused("endpoint { name: \"e\" variant { tag: \"v\" model: \"m\" weight: 1 remote: \"a:1\" }\n"
+            "  shadow { model: \"m\" percent: 1 } }",
+            MR_E_UNSUPPORTED, "endpoint 'e': shadow");
+    refused(
+        "client { remote: \"a:1\" } endpoint { name: \"e\"\n"
+        "  variant { tag: \"v\" model: \"m\" weight: 99 }\n"
+        "  variant { tag: \"w\" model: \"n\" weight: 1 ramp { to: 50 step: 10 every_s: 60 } } }",
+        MR_E_UNSUPPORTED, "endpoint 'e': ramp");
     refused("client { nothing: 1 }", MR_E_INVALID, "line 1");
 }
 
@@ -134,7 +142,31 @@ static void test_paddle(void **state)
     is(v[3].tag, "green");
     assert_int_equal(v[3].host_count, 1);
     is(v[3].hosts[0].url, "127.0.0.2:9292");
+    assert_string_equal(config_warning(c),
+                        "package_size and max_channel_per_request have no effect: "
+                        "a request is sent to one host in one piece");
     config_free(&c);
+}
+
+static void test_paddle_warnings(void **state)
+{
+    static const char *const texts[][2] = {
+        {"", ""},
+        {"package_size: 1", "package_size has"},
+        {"max_channel_per_request: 1", "max_channel_per_request has"}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        char text[300];
+        snprintf(text, sizeof text,
+                 "predictors { name: \"p\" variants { tag: \"v\"\n"
+                 "  naming_conf { cluster: \"a:1\" } rpc_parameter { %s } } }",
+                 texts[i][0]);
+        struct config *c = parse(text);
+        assert_int_equal(strncmp(config_warning(c), texts[i][1], strlen(texts[i][1])), 0);
+        assert_int_equal(config_warning(c)[0] == '\0', i == 0);
+        config_free(&c);
+    }
 }
 
 /* A predictor with one variant. */
@@ -171,7 +203,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_addresses),       cmocka_unit_test(test_endpoints),
         cmocka_unit_test(test_refusals),        cmocka_unit_test(test_paddle),
-        cmocka_unit_test(test_paddle_refusals),
+        cmocka_unit_test(test_paddle_warnings), cmocka_unit_test(test_paddle_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
