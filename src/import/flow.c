@@ -141,9 +141,6 @@ static void emit_node(const struct flow_node *n, struct emit *e)
     for (const struct flow_pair *p = n->outputs; p; p = p->next) {
         emit_pair(e, "output_map", p->of, p->name);
     }
-    for (const struct flow_pair *p = n->writes_inputs ? n->inputs : NULL; p; p = p->next) {
-        emit_str(e, "read_write", p->of);
-    }
     emit_node_rules(n, e);
     emit_close(e);
 }

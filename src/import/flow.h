@@ -48,8 +48,7 @@ struct flow_node {
     int64_t foreach_max; /* 0: no limit of its own */
     int64_t retries;
     int64_t timeout_ms;
-    bool skips;         /* an error leaves its outputs out */
-    bool writes_inputs; /* it may change its inputs in place */
+    bool skips; /* an error leaves its outputs out */
 };
 
 struct flow_case {

@@ -266,8 +266,7 @@ static const struct flow_pair *handed_on(const struct op *from, const struct var
 }
 
 /* The feed variables of a node, from the request or from the engine before it. */
-static int take(struct dag *g, struct op *op, const struct op *from, bool is_written,
-                struct mr_err *err)
+static int take(struct dag *g, struct op *op, const struct op *from, struct mr_err *err)
 {
     const size_t count = op->engine->tensors->n_feed_var;
     const bool is_one =
@@ -296,7 +295,6 @@ static int take(struct dag *g, struct op *op, const struct op *from, bool is_wri
             return import_no_memory(err);
         }
     }
-    op->flow->writes_inputs = is_written;
     return MR_OK;
 }
 
@@ -338,11 +336,10 @@ static int depend(struct dag *g, struct op *op, const Paddle__DAGNodeDependency 
                   struct mr_err *err)
 {
     static const struct op request = {.kind = OP_READER};
-    const bool is_written = strcmp(d->mode, "RW") == 0;
     struct op *from = op_find(g, d->name);
     int rc = MR_OK;
 
-    if (!is_written && strcmp(d->mode, "RO") != 0) {
+    if (strcmp(d->mode, "RO") != 0 && strcmp(d->mode, "RW") != 0) {
         return DAG_FAIL(err, MR_E_INVALID, g, op->node->name,
                         "mode is '%.16s', allowed are RO and RW", d->mode);
     }
@@ -353,7 +350,7 @@ static int depend(struct dag *g, struct op *op, const Paddle__DAGNodeDependency 
         return rc;
     }
     if (op->kind == OP_INFER) {
-        return take(g, op, from ? from : &request, is_written, err);
+        return take(g, op, from ? from : &request, err);
     }
     if (op->kind == OP_RESPONSE && from && from->kind == OP_INFER) {
         return answer_with(g, from, err);
