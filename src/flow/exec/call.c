@@ -76,8 +76,9 @@ static void args_make(struct call *c)
     const struct mr_infer *asked = c->walk->asked;
     struct mr_infer_args *a = &c->args;
 
-    a->model = node->model;
-    a->version = node->version;
+    const struct plan_node *from = flow_split_choose(c);
+    a->model = from->model;
+    a->version = from->version;
     a->fits_batch = true;
     a->id = asked->id;
     a->output_names = &node->outputs[0].name;
@@ -159,6 +160,7 @@ static int finish(struct call *c, struct mr_err *err)
     const int rc = outputs_take(c, err);
 
     timer_set(c, 0);
+    flow_split_end(c, c->infer.status);
     mr_engine_end(&c->infer);
     return rc;
 }
@@ -221,6 +223,7 @@ static int call_try(struct call *c, struct mr_err *err)
     if (rc == MR_SCHED_DONE) {
         return finish(c, err);
     }
+    flow_split_end(c, rc);
     *err = c->infer.err;
 out:
     return rc;

@@ -42,6 +42,8 @@ struct walk {
     _Atomic(struct call *) ended; /* that have ended since they were last looked at */
     _Atomic uint32_t signals;     /* reasons to look that are not dealt with */
     _Atomic bool is_cancelled;    /* the request is */
+    uint32_t *buckets;            /* [node_count] of splits, plus 1; 0: not drawn yet */
+    uint8_t *chosen;              /* [node_count] the variant of a split, plus 1; 0: none */
     bool has_cancelled;           /* and its calls were */
     bool is_begun;                /* execute has returned, as seen by who looks */
 };
@@ -57,6 +59,7 @@ struct call {
     struct call *next_end; /* of walk->ended */
     uint32_t node;
     uint32_t attempt; /* of the node, from 1 */
+    uint8_t variant;  /* of a split, plus 1; 0: none, or it is counted */
     bool is_pending;
     void (*take)(
         struct call
@@ -79,6 +82,14 @@ void flow_call_free(struct call *c);
 /* ---- op_call.c ---- */
 /** run_start_fn: runs the node's operator, at once or in a turn of the reply loop. */
 int flow_op_start(struct run *r, uint32_t node, struct mr_err *err);
+
+/* ---- split_call.c ---- */
+/** Room for what a walk notes of its splits, if there are any. */
+int flow_splits_begin(struct walk *w, struct mr_err *err);
+/** The node whose model the call asks: its own, or one of its variants, which is noted. */
+const struct plan_node *flow_split_choose(struct call *c);
+/** The call has ended with `status`: it counts for its variant. */
+void flow_split_end(struct call *c, int status);
 
 /* ---- value.c ---- */
 int flow_when(struct run *r, uint32_t node, struct mr_err *err);

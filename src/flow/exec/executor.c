@@ -174,6 +174,9 @@ static int walk_new(struct flow *f, struct mr_execution *x, struct walk **out, s
     atomic_init(&w->signals, 1);
     mr_arena_init(&w->arena, ARENA_FIRST, ARENA_LIMIT);
     int rc = run_begin(&w->run, f->plan, x->exec.output_wanted, &run_with, &w->arena, err);
+    if (rc == MR_OK && (rc = flow_splits_begin(w, err)) < 0) {
+        run_fini(&w->run);
+    }
     if (rc < 0) {
         walk_free(w);
         return rc;

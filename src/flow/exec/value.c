@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "tensor/tensor.h"
+#include "variant/split.h"
 
 /* ---- conditions ---- */
 
@@ -26,6 +27,11 @@ static int when_value(void *ctx, const struct mr_expr_operand *operand, struct m
 
     (void)err;
     *out = (struct mr_expr_value){.type = MR_EXPR_STRING, .is_null = true};
+    if (operand->form == MR_EXPR_VARIANT && w->chosen && w->chosen[operand->id]) {
+        const struct mr_split *s = w->flow->plan->nodes[operand->id].split;
+        out->is_null = false;
+        out->s = mr_split_tag(s, w->chosen[operand->id] - 1u);
+    }
     for (uint32_t i = 0; operand->form == MR_EXPR_PARAMETER && i < w->asked->parameter_count; i++) {
         const struct mr_setting *p = &w->asked->parameters[i];
         if (mr_str_eq_c(operand->name, p->key)) {

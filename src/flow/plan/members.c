@@ -139,7 +139,8 @@ static int inputs_check(struct checks *k, const struct plan_node *node, const st
         if (!io) {
             return no_port(k, node, port, "to", "input");
         }
-        ((struct plan_port *)(uintptr_t)port)->is_optional = io->optional;
+        ((struct plan_port *)(uintptr_t)port)->is_optional =
+            io->optional && (!node->is_copy || port->is_optional);
         int rc = agree_io(k, port->tensor, v, io);
         if (rc < 0) {
             return rc;

@@ -2,6 +2,7 @@
 #include "plan.h"
 
 #include "op/op.h"
+#include "variant/split.h"
 
 #define ARENA_FIRST 4096
 #define ARENA_LIMIT ((size_t)64 << 20)
@@ -100,6 +101,7 @@ void plan_free(struct plan **p)
     if (*p) {
         for (uint32_t n = 0; (*p)->nodes && n < (*p)->node_count; n++) {
             mr_op_free(&(*p)->nodes[n].op);
+            mr_split_free(&(*p)->nodes[n].split);
             mr_expr_free(&(*p)->nodes[n].when);
         }
         mr_map_fini(&(*p)->names);

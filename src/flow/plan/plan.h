@@ -27,6 +27,7 @@ struct plan_port {
 };
 
 struct mr_op;
+struct mr_split;
 
 /** What happens when a node fails. */
 enum plan_error {
@@ -59,7 +60,12 @@ struct plan_node {
     struct mr_op *op;         /* an operator, not a model */
     const uint8_t *may_write; /* of an operator's inputs */
     /* ---- of a workflow ---- */
-    bool is_spare; /* runs only when the node whose fallback it is fails */
+    struct mr_split
+        *split;        /* its model is that of a variant; of the first, as far as `model` says */
+    uint32_t variants; /* the node of variant 1, those of the others follow */
+    uint32_t bucket;   /* the first split with the same key and salt */
+    bool is_copy;      /* has the ports of another node */
+    bool is_spare;     /* runs only when the node whose fallback it is fails */
     enum plan_error on_error;
     uint32_t fallback;    /* a spare node, or PLAN_NOBODY */
     struct mr_expr *when; /* NULL = always */
@@ -96,6 +102,7 @@ struct plan {
     mr_str name;
     bool is_workflow;
     bool is_decoupled;
+    bool has_splits;
     int32_t max_batch_size; /* 0 = its tensors have no batch dimension */
     uint32_t max_inflight;  /* requests of one node under way, 0 = any number */
     uint32_t node_count, tensor_count, input_count, output_count;

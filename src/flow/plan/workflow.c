@@ -1,5 +1,6 @@
 /* The plan of a workflow: nodes by name, conditions, orders and what happens on errors. Thread: loader. */
 #include "ops.h"
+#include "split_node.h"
 
 #include "expr/expr.h"
 #include "tensor/tensor.h"
@@ -29,10 +30,9 @@ static int node_features(struct build *b, const node_config *n)
 {
     const bool is_op = n->kind_case == MILLRACE__WORKFLOW_SCHEDULING__NODE__KIND_OP;
     const bool is_model = n->kind_case == MILLRACE__WORKFLOW_SCHEDULING__NODE__KIND_MODEL;
-    const char *what = n->kind_case == MILLRACE__WORKFLOW_SCHEDULING__NODE__KIND_SPLIT ? "split"
-                       : n->hedge                                                      ? "hedge"
-                       : n->foreach                                                    ? "foreach"
-                       : n->shadow                                                     ? "shadow"
+    const char *what = n->hedge                          ? "hedge"
+                       : n->foreach                      ? "foreach"
+                       : n->shadow                       ? "shadow"
                        : n->n_read_write && !is_op       ? "read_write"
                        : n->n_parameters && !is_op       ? "parameters"
                        : is_op && n->retry               ? "retry"
@@ -86,11 +86,6 @@ static int node_of(struct build *b, const char *of, const char *field, const cha
 }
 
 /* ---- one node ---- */
-
-static mr_str version_of(struct plan *p, int64_t version)
-{
-    return version > 0 ? mr_arena_printf(&p->arena, "%lld", (long long)version) : MR_STR("");
-}
 
 static int ports_make(struct build *b, struct plan_node *node, const node_config *n)
 {
@@ -155,7 +150,7 @@ static int kind_read(struct build *b, struct plan_node *node, const node_config 
 {
     if (n->kind_case == MILLRACE__WORKFLOW_SCHEDULING__NODE__KIND_MODEL && n->model->name[0]) {
         node->model = mr_str_c(n->model->name);
-        node->version = version_of(b->p, n->model->version);
+        node->version = plan_version_text(b->p, n->model->version);
         return MR_OK;
     }
     if (n->kind_case == MILLRACE__WORKFLOW_SCHEDULING__NODE__KIND_OP && n->op[0]) {
@@ -163,7 +158,12 @@ static int kind_read(struct build *b, struct plan_node *node, const node_config 
         node->version = MR_STR("");
         return MR_OK;
     }
-    return BAD(b, "workflow '%.*s': node '%.128s' must specify 'model' with a name, or 'op'",
+    if (n->kind_case == MILLRACE__WORKFLOW_SCHEDULING__NODE__KIND_SPLIT) {
+        node->version = MR_STR("");
+        return MR_OK; /* plan_split_open gives it its models */
+    }
+    return BAD(b,
+               "workflow '%.*s': node '%.128s' must specify 'model' with a name, 'op' or 'split'",
                MR_STR_ARG(b->p->name), n->name);
 }
 
@@ -203,7 +203,9 @@ static int spare_make(struct build *b, uint32_t of, const Millrace__WorkflowMode
     *spare = p->nodes[of];
     spare->model = mr_str_c(m->name);
     spare->op_name = (mr_str){0};
-    spare->version = version_of(p, m->version);
+    spare->split = NULL;
+    spare->is_copy = true;
+    spare->version = plan_version_text(p, m->version);
     spare->is_spare = true;
     spare->on_error = PLAN_FAIL;
     spare->attempts = 1;
@@ -244,6 +246,19 @@ static int spare_use(struct build *b, uint32_t of, const char *name)
     s->is_spare = true;
     node->fallback = spare;
     return MR_OK;
+}
+
+static int splits_make(struct build *b)
+{
+    int rc = MR_OK;
+
+    for (uint32_t i = 0; i < b->w->n_node && rc == MR_OK; i++) {
+        const node_config *n = b->w->node[i];
+        if (n->kind_case == MILLRACE__WORKFLOW_SCHEDULING__NODE__KIND_SPLIT) {
+            rc = plan_split_open(b->p, i, n->split, b->err);
+        }
+    }
+    return rc;
 }
 
 static int fallbacks_make(struct build *b)
@@ -333,6 +348,19 @@ static int when_resolve(void *ctx, enum mr_expr_form form, mr_str name, struct m
             .is_tensor = true, .dtype = t->dtype, .rank = -1, .id = (uint32_t)(known - 1)};
         return MR_OK;
     }
+    const uintptr_t node = form == MR_EXPR_VARIANT ? (uintptr_t)mr_map_find(&b->names, name) : 0;
+    if (node && b->p->nodes[node - 1].split && !b->p->nodes[node - 1].is_spare) {
+        *out = (struct mr_expr_symbol){.type = MR_EXPR_STRING, .id = (uint32_t)(node - 1)};
+        return MR_OK;
+    }
+    if (form == MR_EXPR_STATUS) {
+        return MR_FAIL(err, MR_E_UNSUPPORTED,
+                       "'status' is a feature that this server does not have");
+    }
+    if (form == MR_EXPR_VARIANT) {
+        return MR_FAIL(err, MR_E_INVALID, "'%.*s' is no node with 'split' of the workflow",
+                       MR_STR_ARG(mr_str_sub(name, 0, 128)));
+    }
     return MR_FAIL(err, MR_E_INVALID, "'%.*s' is no tensor of the workflow",
                    MR_STR_ARG(mr_str_sub(name, 0, 128)));
 }
@@ -357,10 +385,26 @@ static int waits_add(struct build *b, uint32_t n)
     for (size_t i = 0; i < operands; i++) {
         if (o[i].is_tensor) {
             list[node->after_count++] = p->tensors[o[i].id].writer;
+        } else if (o[i].form == MR_EXPR_VARIANT) {
+            list[node->after_count++] = o[i].id;
         }
     }
     for (uint32_t i = 0; spare && i < spare->input_count; i++) {
         list[node->after_count++] = p->tensors[spare->inputs[i].tensor].writer;
+    }
+    return MR_OK;
+}
+
+static int when_features(struct build *b, uint32_t n)
+{
+    size_t count = 0;
+    const struct mr_expr_operand *o =
+        b->p->nodes[n].when ? mr_expr_operands(b->p->nodes[n].when, &count) : NULL;
+
+    for (size_t i = 0; i < count; i++) {
+        if (o[i].form == MR_EXPR_HEADER) {
+            return feature_refuse(b, b->w->node[n]->name, "header");
+        }
     }
     return MR_OK;
 }
@@ -400,6 +444,7 @@ static int conditions_make(struct build *b)
 
     for (uint32_t n = 0; n < b->w->n_node && rc == MR_OK; n++) {
         rc = when_compile(b, n);
+        rc = rc < 0 ? rc : when_features(b, n);
         rc = rc < 0 ? rc : waits_add(b, n);
     }
     return rc;
@@ -554,6 +599,19 @@ static int nodes_make(struct build *b)
     return rc;
 }
 
+/* With fallbacks and variants. */
+static size_t nodes_room(const Millrace__WorkflowScheduling *w)
+{
+    size_t room = 2 * w->n_node + 1;
+
+    for (size_t i = 0; i < w->n_node; i++) {
+        if (w->node[i]->kind_case == MILLRACE__WORKFLOW_SCHEDULING__NODE__KIND_SPLIT) {
+            room += w->node[i]->split->n_variant;
+        }
+    }
+    return room;
+}
+
 int plan_workflow(struct plan **out, const Inference__ModelConfig *c, struct mr_err *err)
 {
     struct build b = {.c = c, .w = c->workflow_scheduling, .err = err};
@@ -567,14 +625,14 @@ int plan_workflow(struct plan **out, const Inference__ModelConfig *c, struct mr_
     b.p->is_workflow = true;
     b.p->deadline_ms = b.w->deadline_ms;
     b.p->node_count = (uint32_t)b.w->n_node;
-    b.p->nodes =
-        MR_ARENA_ARRAY(&b.p->arena, struct plan_node, 2 * b.w->n_node + 1); /* and spares */
+    b.p->nodes = MR_ARENA_ARRAY(&b.p->arena, struct plan_node, nodes_room(b.w));
     if (!b.p->nodes) {
         rc = plan_no_memory(b.p, err);
         goto out;
     }
     MR_TRY(features_check(&b));
     MR_TRY(nodes_make(&b));
+    MR_TRY(splits_make(&b));
     MR_TRY(fallbacks_make(&b));
     MR_TRY(writers_set(&b));
     MR_TRY(defaults_read(&b));

@@ -78,6 +78,8 @@ REFUSED = [
     (workflow(node("a", "one", extra='after: "z"')), "node 'a' names 'z' in 'after', and no node has that name"),
     (workflow(node("a", "one", extra='when: "z > 1"')), "node 'a', 'when': .*'z' is no tensor of the workflow"),
     (workflow(node("a", "one", extra='when: "INPUT0[0] >"')), "node 'a', 'when': "),
+    (workflow(node("a", "one", extra="when: 'header(\"x\") == \"y\"'"), extra=DEFAULT), "a has 'header', a feature"),
+    (workflow(node("a", "one", extra="when: 'status(a) == \"ok\"'"), extra=DEFAULT), "'status' is a feature that this server does not have"),
     (workflow(node("a", "one", extra='when: "INPUT0[0] > 1"')), "output 'OUTPUT0' of node 'a' may have no value, and has no 'default'"),
     (workflow(node("a", "one", extra="on_error: SKIP")), "output 'OUTPUT0' of node 'a' may have no value"),
     (workflow(node("a", "one", extra="on_error: FALLBACK")), "node 'a' must specify 'fallback'"),

@@ -12,14 +12,11 @@ from tritonclient.utils import InferenceServerException
 from lib import repo, wait
 from lib.faults import PROGRAM, Faults
 from lib.metrics import value
+from lib.models.shares import bucket, spread
 from lib.reflected import Reflected
 from lib.rest import Rest
 from lib.server import BIN, clean_environment
 from lib.tclients import KINDS, Triton
-
-MASK = 2**64 - 1
-BUCKETS = 10000
-
 
 def variant(tag, model, weight, more=""):
     return f'variant {{ tag: "{tag}" model: "{model}" weight: {weight} {more} }}'
@@ -34,24 +31,6 @@ def write(folder, *texts):
     path = folder / "endpoints.pbtxt"
     repo.write(path, "".join(texts))
     return path
-
-
-def bucket(salt, key):
-    """As docs/endpoints.md says."""
-    h = 0xCBF29CE484222325
-    for byte in salt.encode() + b"\0" + key.encode():
-        h = ((h ^ byte) * 0x100000001B3) & MASK
-    for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
-        h = ((h ^ (h >> 33)) * factor) & MASK
-    return (h ^ (h >> 33)) % BUCKETS
-
-
-def spread(count):
-    """The buckets of the first requests without a key, on one network thread."""
-    state = 0
-    for _ in range(count):
-        state = (state + 0x9E3779B97F4A7C15) & MASK
-        yield ((state >> 32) * BUCKETS) >> 32
 
 
 def report(server, name):
