@@ -9,7 +9,7 @@ import uuid
 
 import pytest
 
-from lib import repo, wait
+from lib import repo, sdk, wait
 from lib.server import BIN, clean_environment
 
 BUILD = BIN.parent.parent
@@ -91,7 +91,7 @@ def test_doctor_looks_at_the_cache_folder(tmp_path):
 def test_the_unit_is_installed(tmp_path):
     """It names the program where that is, and the installed program takes what the unit gives it."""
     prefix = tmp_path / "prefix"
-    subprocess.run(["cmake", "--install", str(BUILD), "--prefix", str(prefix)], check=True, capture_output=True)
+    sdk.install(prefix)
     unit = (prefix / "lib/systemd/system/millrace.service").read_text()
     lines = [line.split("=", 1) for line in unit.splitlines() if "=" in line and not line.startswith("#")]
     settings = dict(lines)

@@ -12,7 +12,7 @@ import subprocess
 
 import pytest
 
-from lib import wait
+from lib import sdk, wait
 from lib.repo import TOP
 from lib.server import BIN, Server, clean_environment
 
@@ -34,9 +34,7 @@ def sections():
 @pytest.fixture(scope="module")
 def prefix(tmp_path_factory):
     assert "make install PREFIX=$PREFIX\n" in PAGE.read_text()
-    folder = tmp_path_factory.mktemp("prefix")
-    subprocess.run(["cmake", "--install", str(BUILD), "--prefix", str(folder)], check=True, capture_output=True)
-    return folder
+    return sdk.install(tmp_path_factory.mktemp("prefix"))
 
 
 class Reader:

@@ -1,4 +1,5 @@
 """The client library as an installed tree, and programs that are built with it outside of this one."""
+import fcntl
 import os
 import shutil
 import subprocess
@@ -16,7 +17,10 @@ MISSING = not (BUILD / "cmake_install.cmake").exists() or not shutil.which("cmak
 
 
 def install(folder):
-    subprocess.run(["cmake", "--install", str(BUILD), "--prefix", str(folder)], check=True, capture_output=True)
+    """One at a time: cmake writes the file for pkg-config into the build folder first, with this prefix."""
+    with open(BUILD / "install.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        command("cmake", "--install", BUILD, "--prefix", folder)
     return folder
 
 
