@@ -217,6 +217,27 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("kind", ["http", "grpc"])
+def test_a_connection_whose_server_is_gone_raises_no_signal(models, start, tmp_path_factory, kind):
+    """A write to the socket file's other end fails with SIGPIPE at once, and no thread has seen the end of the connection before."""
+    repo.add(models, "m")
+    path = tmp_path_factory.mktemp("s") / "socket"
+    killed, other = start(models, f"--{kind}-address=unix:{path}"), start(models)
+    run("""
+pid, killed, other = int(words[0]), *words[1:]
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+with millrace.Client(killed, other, strategy="round_robin") as client:
+    seen = set()
+    until(lambda: seen.add(infer(client).host) or seen == {killed, other})
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z")
+    results = [infer(client) for _ in range(4)]
+    assert {r.host for r in results} == {other} and max(r.attempts for r in results) == 2
+""", killed.process.pid, f"{kind}://unix:{path}", *addresses(kind, other))
+    assert killed.process.wait(wait.PATIENCE) == -9
+    killed.end_anyhow()
+
+
+@pytest.mark.parametrize("kind", ["http", "grpc"])
 def test_a_host_stands_still(start, models, kind):
     """The calls that it gets have an answer by a second copy, or by another attempt when the first one's time is over."""
     repo.add(models, "m")
