@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/thread.h"
+#include "process/cgroup.h"
 #include "sentinel_priv.h"
 #include "shm/excess.h"
 
@@ -21,6 +22,7 @@
 #define HANG_NS       (10 * MR_NS_PER_S)
 #define EXCESS_BYTES  ((uint64_t)256 << 20)
 #define OVERFLOWS_MAX 3u
+#define WORKER_TASKS  1024u
 
 void sentinel_wake(struct mr_sentinel *s)
 {
@@ -436,6 +438,23 @@ static void write_dirs_copy(struct mr_sentinel *s, const char *const *dirs)
     s->options.write_dirs = (const char *const *)s->write_dirs;
 }
 
+static int cgroups_begin(struct mr_sentinel *s, const struct mr_sentinel_options *o,
+                         struct mr_err *err)
+{
+    const struct mr_cgroup_limits limits = {o->memory_bytes, o->cpu_hundredths, WORKER_TASKS};
+    int rc = MR_OK;
+
+    if (o->cgroup) {
+        MR_TRY(mr_cgroups_open(&s->cgroups, o->cgroup, &limits, err));
+        if (mr_cgroups_lacks(s->cgroups)[0]) {
+            mr_log(MR_LOG_WARN, "worker.cgroup", "%.300s does not have the controllers: %s",
+                   o->cgroup, mr_cgroups_lacks(s->cgroups));
+        }
+    }
+out:
+    return rc;
+}
+
 int mr_sentinel_new(struct mr_sentinel **out, const struct mr_sentinel_options *o,
                     struct mr_err *err)
 {
@@ -456,6 +475,7 @@ int mr_sentinel_new(struct mr_sentinel **out, const struct mr_sentinel_options *
     TAILQ_INIT(&s->models);
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->moved, NULL);
+    MR_TRY(cgroups_begin(s, o, err));
     MR_TRY(descriptors_open(s, err));
     MR_TRY(mr_thread_start(&s->thread, "sentinel", sentinel_main, s, err));
     s->is_started = true;
@@ -483,6 +503,7 @@ void mr_sentinel_free(struct mr_sentinel **io)
         calls_join(s);
         calls_answer(s);
     }
+    mr_cgroups_close(&s->cgroups);
     homes_drop(s);
     mr_shm_homes_free(&s->homes);
     mr_metrics_free(&s->metrics);

@@ -59,10 +59,12 @@ struct worker {
     bool has_said;        /* the reason of its end: err */
     bool was_killed;      /* the last process was, by SIGKILL from outside */
     bool was_short;       /* the last process was short of memory */
+    bool was_oom;         /* the kernel ended it for that, by the limit of its cgroup */
     bool was_ready;       /* this process or an earlier one was */
     bool is_standby;      /* it loads the model, then waits to replace a dead worker */
     struct mr_err err;    /* the reason of its failure */
     struct mr_process process;
+    uint64_t cgroup; /* of the process, 0 = none */
     int socket;
     struct mr_buf in, out;
     struct mr_frame_fds received;
@@ -161,9 +163,10 @@ struct mr_sentinel {
     uint32_t step_count;
     struct mr_sentinel_options options;
     char *program;
-    char *user;        /* NULL: none */
-    char **write_dirs; /* terminated by NULL */
-    char *temp_dir;    /* of all workers' temporary folders, NULL: none yet; under the lock */
+    char *user;                 /* NULL: none */
+    char **write_dirs;          /* terminated by NULL */
+    struct mr_cgroups *cgroups; /* NULL: none; under the lock */
+    char *temp_dir; /* of all workers' temporary folders, NULL: none yet; under the lock */
     uint32_t temp_count;
     struct mr_shm_homes *homes;
     struct mr_metrics *metrics;

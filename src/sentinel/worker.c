@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "ipc/frame.h"
+#include "process/cgroup.h"
 #include "process/folder.h"
 #include "sentinel_priv.h"
 
@@ -68,7 +69,7 @@ static const char *const *environment(struct mr_arena *arena, const char *out[KE
 
 /* The command, with the arguments that the worker reads. */
 static const char *const *arguments(const struct process_model *m, const char *parent,
-                                    const char *out[COMMAND_MAX + 3])
+                                    const char *cgroup, const char *out[COMMAND_MAX + 4])
 {
     static const char *const usual[] = {"millrace-worker", NULL};
     const char *const *command = m->command ? m->command : usual;
@@ -80,8 +81,16 @@ static const char *const *arguments(const struct process_model *m, const char *p
     }
     out[n++] = m->base.model;
     out[n++] = parent;
+    out[n++] = cgroup; /* may be NULL */
     out[n] = NULL;
     return out;
+}
+
+/* Its process has ended, or did not start. */
+static void cgroup_end(struct worker *w)
+{
+    w->was_oom = w->cgroup > 0 && mr_cgroup_end(w->model->sentinel->cgroups, w->cgroup);
+    w->cgroup = 0;
 }
 
 static int spawn(struct worker *w, int socket, struct mr_err *err)
@@ -91,11 +100,15 @@ static int spawn(struct worker *w, int socket, struct mr_err *err)
     const struct mr_shm_fds shm = mr_shm_get_fds(m->shm);
     struct mr_process_fd fds[MR_WORKER_FD_HOME_FIRST + MR_SHM_HOMES_MAX + MR_KEPT_MAX + 1];
     const char *env[KEPT + 1];
-    const char *argv[COMMAND_MAX + 3];
+    const char *argv[COMMAND_MAX + 4];
+    char cgroup[MR_CGROUP_PATH_BYTES];
     struct mr_arena arena;
     char parent[16];
     size_t n = 0;
 
+    if (s->cgroups && mr_cgroup_new(s->cgroups, &w->cgroup, cgroup, err) < 0) {
+        return MR_E_EXHAUSTED;
+    }
     fds[n++] = (struct mr_process_fd){socket, MR_WORKER_FD_SOCKET};
     fds[n++] = (struct mr_process_fd){shm.control, MR_WORKER_FD_CONTROL};
     fds[n++] = (struct mr_process_fd){shm.input, MR_WORKER_FD_INPUT};
@@ -115,10 +128,14 @@ static int spawn(struct worker *w, int socket, struct mr_err *err)
     }
     snprintf(parent, sizeof parent, "%d", (int)getpid());
     mr_arena_init(&arena, 1024, 1 << 20);
-    const struct mr_process_args args = {
-        m->command ? m->command[0] : s->program, arguments(m, parent, argv),
-        m->environment ? m->environment : environment(&arena, env), fds, n};
+    const struct mr_process_args args = {m->command ? m->command[0] : s->program,
+                                         arguments(m, parent, s->cgroups ? cgroup : NULL, argv),
+                                         m->environment ? m->environment : environment(&arena, env),
+                                         fds, n};
     const int rc = mr_process_spawn(&w->process, &args, err);
+    if (rc < 0) {
+        cgroup_end(w);
+    }
     mr_arena_fini(&arena);
     return rc;
 }
@@ -502,6 +519,11 @@ static void on_outcome(void *ctx, struct mr_shm_slot *s, enum mr_shm_outcome out
     run_outcome(e->model, s, outcome);
 }
 
+static const char *end_text(const struct worker *w, const struct mr_process_exit *how, char out[48])
+{
+    return w->was_oom ? "out of memory (cgroup limit)" : mr_process_exit_text(how, out);
+}
+
 static void end_log(const struct worker *w, const struct mr_process_exit *how, const struct end *e)
 {
     char text[48];
@@ -511,7 +533,7 @@ static void end_log(const struct worker *w, const struct mr_process_exit *how, c
            MR_LOG_STR(mr_str_c(w->model->base.model)), w->index, (int)w->process.pid,
            w->fault < MR_WORKER_FAULTS ? mr_worker_fault_name(w->fault) : "none", e->count,
            MR_LOG_STR(mr_str_c(e->ids)), (long long)((mr_now_ns() - w->started_ns) / MR_NS_PER_MS),
-           mr_process_exit_text(how, text), MR_LOG_STR(mr_str_c(w->lines.last)));
+           end_text(w, how, text), MR_LOG_STR(mr_str_c(w->lines.last)));
 }
 
 static void descriptors_close(struct worker *w)
@@ -570,18 +592,20 @@ static void next_plan(struct worker *w, const struct mr_process_exit *how, bool 
     enum restart_cause cause = RESTART_FAULT;
     char text[48];
 
-    w->was_killed = how->is_signal && how->code == SIGKILL && w->fault == MR_WORKER_FAULTS;
-    w->was_short = ended_with(how, MR_WORKER_EXIT_MEMORY);
+    w->was_short = w->was_oom || ended_with(how, MR_WORKER_EXIT_MEMORY);
+    w->was_killed =
+        how->is_signal && how->code == SIGKILL && w->fault == MR_WORKER_FAULTS && !w->was_oom;
     if (w->was_killed) {
         cause = RESTART_KILL;
     } else if (ended_with(how, MR_WORKER_EXIT_DEVICE)) {
         cause = RESTART_DEVICE;
     }
     if (w->fault == MR_WORKER_FAULTS) {
-        w->fault = how->is_signal || how->code == 0 ? MR_WORKER_CRASHED : MR_WORKER_SICK;
+        w->fault =
+            !w->was_oom && (how->is_signal || how->code == 0) ? MR_WORKER_CRASHED : MR_WORKER_SICK;
         snprintf(w->last_fault, sizeof w->last_fault, "%s: %s%s%.80s",
-                 mr_worker_fault_name(w->fault), mr_process_exit_text(how, text),
-                 w->has_said ? ": " : "", w->has_said ? w->err.msg : "");
+                 mr_worker_fault_name(w->fault), end_text(w, how, text), w->has_said ? ": " : "",
+                 w->has_said ? w->err.msg : "");
         durations_add(&w->model->detection[w->fault], mr_now_ns() - s->woken_ns);
     }
     w->restarts[w->fault]++;
@@ -591,7 +615,7 @@ static void next_plan(struct worker *w, const struct mr_process_exit *how, bool 
     if (!w->has_said) {
         mr_err_clear(&w->err);
         MR_FAIL(&w->err, MR_E_INTERNAL, "the worker process of model '%s' ended (%s)%s%.200s",
-                w->model->base.model, mr_process_exit_text(how, text),
+                w->model->base.model, end_text(w, how, text),
                 w->lines.last[0] ? "; its last words: " : "", w->lines.last);
     }
     if (is_bad_model || (!w->was_ready && !w->is_standby)) {
@@ -613,6 +637,7 @@ void worker_on_end(struct worker *w, bool is_waiting, int64_t now_ns)
     if (!w->is_running || !mr_process_reap(&w->process, is_waiting, &how)) {
         return;
     }
+    cgroup_end(w);
     if (!w->is_deaf) {
         worker_on_socket(w, now_ns); /* the message that it was ready, or the reason of its end */
     }

@@ -11,6 +11,7 @@
 #include "base/thread.h"
 #include "cli/common/term.h"
 #include "doctor.h"
+#include "process/cgroup.h"
 #include "process/confine.h"
 
 #define FILES_WANTED   4096
@@ -240,6 +241,22 @@ static void say_confinement(struct doctor *d)
                is_whole ? "" : ", not by all that millrace has");
 }
 
+static void say_cgroup(struct doctor *d)
+{
+    char own[MR_CGROUP_PATH_BYTES], controllers[256];
+
+    if (!mr_cgroup_own(own, controllers, sizeof controllers)) {
+        doctor_say(d, FINDING_INFO, "cgroup", NULL,
+                   "no cgroup v2: --worker-cgroup has nothing to limit worker processes with");
+        return;
+    }
+    controllers[strcspn(controllers, "\n")] = '\0';
+    doctor_say(d, FINDING_INFO, "cgroup", NULL,
+               "cgroup v2, %.200s %s; controllers here: %s; see --worker-cgroup", own,
+               access(own, W_OK) == 0 ? "may be written" : "is not delegated to this user",
+               controllers[0] ? controllers : "none");
+}
+
 void doctor_machine(struct doctor *d)
 {
     say_cpu(d);
@@ -256,4 +273,5 @@ void doctor_machine(struct doctor *d)
         "folders may be watched",
         "--model-control-mode=poll needs one per folder: sysctl fs.inotify.max_user_watches");
     say_confinement(d);
+    say_cgroup(d);
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "process/cgroup.h"
 #include "process/confine.h"
 #include "process/user.h"
 
@@ -230,6 +231,27 @@ static int check_together(const struct mr_serve_options *s, struct mr_err *err)
     return MR_OK;
 }
 
+/* Opens the cgroup once, so that one that cannot be used ends the start, and not only loads. */
+static int cgroup_check(struct mr_serve_options *s, struct mr_err *err)
+{
+    struct mr_models_options *o = &s->server.models;
+    struct mr_cgroups *g = NULL;
+
+    if (s->worker_cpus && !o->worker_cgroup) {
+        return MR_FAIL(err, MR_E_INVALID, "--worker-cpus needs --worker-cgroup");
+    }
+    if (s->worker_cpus &&
+        mr_cgroup_parse_cpus(s->worker_cpus, &o->worker_cpu_hundredths, err) < 0) {
+        return MR_WRAP(err, MR_E_INVALID, "--worker-cpus");
+    }
+    const struct mr_cgroup_limits limits = {o->worker_memory, o->worker_cpu_hundredths, 1};
+    if (o->worker_cgroup && mr_cgroups_open(&g, o->worker_cgroup, &limits, err) < 0) {
+        return MR_WRAP(err, MR_E_INVALID, "--worker-cgroup");
+    }
+    mr_cgroups_close(&g);
+    return MR_OK;
+}
+
 int mr_serve_options_finish(struct mr_serve_options *s, struct mr_serve_arrays *a,
                             struct mr_err *err)
 {
@@ -265,6 +287,7 @@ int mr_serve_options_finish(struct mr_serve_options *s, struct mr_serve_arrays *
                    ? MR_WRAP(err, MR_E_INVALID, "--worker-user")
                    : MR_OK);
     }
+    MR_TRY(cgroup_check(s, err));
     if (!s->server.models.worker_program) {
         s->server.models.worker_program = a->worker_program = mr_default_worker_program();
     }

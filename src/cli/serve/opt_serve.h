@@ -21,6 +21,7 @@ struct mr_serve_options {
     struct mr_option_list backend_placements;
     struct mr_option_list worker_dirs;
     const char *worker_confinement;
+    const char *worker_cpus;
     bool disable_auto_complete;
     bool strict_model_config; /* the older name */
     const char *http_forward;

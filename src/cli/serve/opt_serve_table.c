@@ -191,6 +191,13 @@ const struct mr_option mr_serve_table[] = {
          "a folder that worker processes may read and write, besides reading their model's"),
     BYTES("worker-memory", server.models.worker_memory, "0", 0, 64 * 1024 * GIB,
           "memory of its own that a worker process may have; 0 no limit"),
+    TEXT(
+        "worker-cgroup", server.models.worker_cgroup, NULL, "DIR",
+        "a delegated cgroup v2 folder without processes, where worker processes have their limits; "
+        "auto: the folder above the server's own"),
+    TEXT("worker-cpus", worker_cpus, NULL, "NUMBER",
+         "CPU time that a worker process may take, 1.5: of one and a half CPUs; needs "
+         "--worker-cgroup"),
     TEXT("worker-user", server.models.worker_user, NULL, "NAME",
          "the user that worker processes run as, if the server runs as root; by default its own"),
     TIME("worker-hang-timeout", server.models.worker_hang_ns, "10s", 1, DAY_S, MR_NS_PER_S,

@@ -99,6 +99,8 @@ int mr_models_sentinel(struct mr_models *m, struct mr_sentinel **out, struct mr_
                                           .hang_ns = m->o.worker_hang_ns,
                                           .confine_steps = m->o.worker_confine,
                                           .memory_bytes = m->o.worker_memory,
+                                          .cpu_hundredths = m->o.worker_cpu_hundredths,
+                                          .cgroup = m->o.worker_cgroup,
                                           .user = m->o.worker_user,
                                           .write_dirs = m->o.worker_dirs,
                                           .ready_changed = m->hooks.ready_changed,

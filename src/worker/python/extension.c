@@ -4,7 +4,7 @@
 #define Py_LIMITED_API 0x03090000 /* one build for all versions from 3.9 on */
 #include <Python.h>
 
-#define ARGUMENTS 3
+#define ARGUMENTS 4
 
 static PyObject *run(PyObject *self, PyObject *list)
 {
@@ -15,7 +15,8 @@ static PyObject *run(PyObject *self, PyObject *list)
 
     (void)self;
     if (count < 0 || count > ARGUMENTS) {
-        PyErr_SetString(PyExc_ValueError, "arguments of a worker: itself, the model, the server");
+        PyErr_SetString(PyExc_ValueError,
+                        "arguments of a worker: itself, the model, the server, a cgroup");
         return NULL;
     }
     for (Py_ssize_t i = 0; i < count; i++) {

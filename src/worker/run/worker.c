@@ -17,6 +17,7 @@
 #include "ipc/frame.h"
 #include "ipc/setup.h"
 #include "plugin/plugin.h"
+#include "process/cgroup.h"
 #include "process/confine.h"
 #include "process/folder.h"
 #include "process/spawn.h"
@@ -403,7 +404,7 @@ static void worker_close(struct worker *w)
 /* Started by hand, it has no descriptors and no server. */
 static bool is_of_server(int argc, char **argv)
 {
-    return argc == 3 && mr_process_die_with((pid_t)strtol(argv[2], NULL, 10)) &&
+    return (argc == 3 || argc == 4) && mr_process_die_with((pid_t)strtol(argv[2], NULL, 10)) &&
            fcntl(MR_WORKER_FD_HOMES, F_GETFD) >= 0;
 }
 
@@ -422,7 +423,10 @@ int mr_worker_main(int argc, char **argv)
     mr_err_clear(&err);
     mr_buf_init(&w.in, MR_FRAME_MAX + 4096);
     mr_arena_init(&w.arena, 4096, SETUP_BYTES_MAX);
-    const int rc = frames_serve(&w, &err);
+    int rc = argc == 4 ? mr_cgroup_enter(argv[3], &err) : MR_OK;
+    if (rc == MR_OK) {
+        rc = frames_serve(&w, &err);
+    }
     if (rc == MR_E_CLOSED) {
         _exit(MR_WORKER_EXIT_OK); /* the server has ended: no result is wanted */
     }

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -355,6 +356,88 @@ def test_memory_limit(fault, models, plainly):
 def test_confinement_that_is_not_there(models, plainly):
     server = plainly(models, "--worker-confinement=seccomp,walls", ready=False)
     assert server.wait_exit() == 2 and "limits, landlock and seccomp" in server.err()
+    server.checked = True
+
+
+# ---- cgroups ----
+
+@pytest.fixture
+def cgroup():
+    """A folder of cgroup v2 below the test's own, where the machine lets its user make one."""
+    mounts = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines() if line.split()[2] == "cgroup2"]
+    own = [line[3:] for line in Path("/proc/self/cgroup").read_text().splitlines() if line.startswith("0::")]
+    folder = Path(mounts[0] + own[0]) / f"test-{os.getpid()}" if mounts and own else None
+    try:
+        if not folder or not os.access(folder.parent / "cgroup.procs", os.W_OK):
+            pytest.skip("the machine has no cgroup v2 that this user may write")
+        folder.mkdir()
+    except OSError as e:
+        pytest.skip(f"the machine does not let this user make a cgroup: {e}")
+    yield folder
+    for left in folders(folder):
+        wait.until(lambda: removed(folder / left), "a cgroup to be empty")
+    folder.rmdir()
+
+
+def folders(cgroup):
+    return sorted(p.name for p in cgroup.iterdir() if p.is_dir())
+
+
+def removed(folder):
+    try:
+        folder.rmdir()
+    except OSError:
+        return False
+    return True
+
+
+def cgroup_of(pid):
+    return [line for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines() if line.startswith("0::")][0]
+
+
+def test_workers_in_cgroups(cgroup, fault, models, plainly):
+    """Each process in its own, which goes with it; what the folder cannot limit is logged."""
+    fault(count=2)
+    server = plainly(models, f"--worker-cgroup={cgroup}", "--worker-cpus=4", "--worker-memory=8GiB",
+                     "--worker-confinement=none")
+    name = f"millrace-{server.process.pid}-"
+    assert folders(cgroup) == [f"{name}1", f"{name}2"]
+    before = pids(server, "m")
+    assert sorted(cgroup_of(p).rsplit("/", 1)[1] for p in before) == folders(cgroup)
+    lacks = [c for c in ("memory", "pids", "cpu") if c not in (cgroup / "cgroup.controllers").read_text().split()]
+    lines = [l["msg"] for l in server.events() if l.get("event") == "worker.cgroup"]
+    assert len(lines) == bool(lacks) and all(line.endswith(": " + " ".join(lacks)) for line in lines)
+    os.kill(before[0], signal.SIGKILL)
+    wait.until(lambda: len(set(pids(server, "m")) - {before[0]}) == 2, "the next process")
+    assert answer(ask(server, "m", [5])) == [5]
+    now = sorted(cgroup_of(p).rsplit("/", 1)[1] for p in pids(server, "m"))
+    assert f"{name}3" in now and len(now) == 2
+    server.stop()
+    assert folders(cgroup) == []
+
+
+def test_cgroups_of_a_killed_server(cgroup, fault, models, plainly):
+    """The next server removes them."""
+    fault()
+    server = plainly(models, f"--worker-cgroup={cgroup}")
+    server.process.kill()
+    server.process.wait()
+    server.checked = True
+    assert folders(cgroup) == [f"millrace-{server.process.pid}-1"]
+    second = plainly(models, f"--worker-cgroup={cgroup}")
+    assert folders(cgroup) == [f"millrace-{second.process.pid}-1"]
+    second.stop()
+    assert folders(cgroup) == []
+
+
+@pytest.mark.parametrize("args, text", [
+    (["--worker-cgroup={tmp_path}"], "--worker-cgroup: {tmp_path} cannot hold cgroups: it is not a folder of a cgroup v2 file system"),
+    (["--worker-cgroup={tmp_path}/none"], "{tmp_path}/none cannot hold cgroups: No such file"),
+    (["--worker-cpus=2"], "--worker-cpus needs --worker-cgroup"),
+    (["--worker-cgroup={tmp_path}", "--worker-cpus=some"], "--worker-cpus: 'some': a number from 0.01 to 4096")])
+def test_cgroup_that_cannot_be_used(models, plainly, tmp_path, args, text):
+    server = plainly(models, *(a.format(tmp_path=tmp_path) for a in args), ready=False)
+    assert server.wait_exit() == 2 and text.format(tmp_path=tmp_path) in server.err()
     server.checked = True
 
 

@@ -226,7 +226,9 @@ struct mr_models_options {
     const char *archive_cache;
     uint64_t archive_cache_bytes; /* default 64 GiB; 0 = no limit */
     uint64_t worker_memory;
-    const char *worker_user; /* NULL: the server's own */
+    uint32_t worker_cpu_hundredths;
+    const char *worker_cgroup; /* NULL: none */
+    const char *worker_user;   /* NULL: the server's own */
     const char *const *worker_dirs;
     size_t worker_dir_count;
     const struct mr_worker_caller *worker_caller; /* borrowed; NULL: workers ask no other models */

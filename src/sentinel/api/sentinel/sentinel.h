@@ -65,9 +65,12 @@ struct mr_sentinel_options {
     const char *worker_program; /* path of millrace-worker */
     /** An execution that computes for longer hangs; 0 = the default, 10 s (docs/workers.md). */
     int64_t hang_ns;
-    uint32_t confine_steps; /* MR_CONFINE_* of process/confine.h */
-    uint64_t memory_bytes;  /* limit of each worker, 0 = none */
-    const char *user;       /* that workers run as; copied; NULL: this process's own */
+    uint32_t confine_steps;  /* MR_CONFINE_* of process/confine.h */
+    uint64_t memory_bytes;   /* limit of each worker, 0 = none */
+    uint32_t cpu_hundredths; /* of a CPU, for each worker; 0 = no limit; needs a cgroup */
+    const char
+        *cgroup;      /* as mr_cgroups_open's dir: limits of workers are cgroups', too; NULL: not */
+    const char *user; /* that workers run as; copied; NULL: this process's own */
     /** Folders that workers may use, terminated by NULL; copied; NULL: none. */
     const char *const *write_dirs;
     /** Eventfds that wake the loops which call mr_sentinel_take, of the first 255 of them; borrowed. */
@@ -80,7 +83,7 @@ struct mr_sentinel_options {
     const struct mr_worker_caller *caller; /* borrowed; NULL: calls are refused */
 };
 
-/** Starts the watching thread. Errors: MR_E_EXHAUSTED, MR_E_NOMEM. */
+/** Starts the watching thread. Errors: MR_E_EXHAUSTED, MR_E_NOMEM, MR_E_INVALID (the cgroup cannot be used). */
 int mr_sentinel_new(struct mr_sentinel **out, const struct mr_sentinel_options *o,
                     struct mr_err *err);
 /** All models are closed. */
