@@ -273,7 +273,7 @@ static int missing_fail(const struct checks *k)
 
     mr_buf_init(&names, 512);
     for (uint32_t n = 0; n < p->node_count; n++) {
-        if (!k->members[n].version && !p->nodes[n].op_name.len &&
+        if (!k->members[n].version && p->nodes[n].model.len &&
             !mr_map_put(&seen, p->nodes[n].model, &seen)) {
             mr_buf_printf(&names, "%s%.*s", names.len ? ", " : "",
                           MR_STR_ARG(mr_str_sub(p->nodes[n].model, 0, 128)));
@@ -294,14 +294,14 @@ int plan_check_members(struct plan *p, const Inference__ModelConfig *c,
     int rc = MR_OK;
 
     for (uint32_t n = 0; n < p->node_count; n++) {
-        if (!members[n].version && !p->nodes[n].op_name.len) {
+        if (!members[n].version && p->nodes[n].model.len) {
             return missing_fail(&k);
         }
     }
     k.views = MR_NEW_ARRAY(struct view, (size_t)p->tensor_count + 1);
     rc = own_check(&k, c);
     for (uint32_t n = 0; n < p->node_count && rc == MR_OK; n++) {
-        rc = p->nodes[n].op_name.len ? MR_OK : node_check(&k, n);
+        rc = !p->nodes[n].model.len ? MR_OK : node_check(&k, n);
     }
     for (uint32_t i = 0; i < p->input_count && rc == MR_OK; i++) {
         rc = made_by(&k, p->inputs[i],
@@ -309,7 +309,7 @@ int plan_check_members(struct plan *p, const Inference__ModelConfig *c,
                                     (int32_t)c->input[i]->n_dims, c->input[i]->dims});
     }
     for (uint32_t n = 0; n < p->node_count && rc == MR_OK; n++) {
-        rc = p->nodes[n].op_name.len ? MR_OK : outputs_made(&k, n);
+        rc = !p->nodes[n].model.len ? MR_OK : outputs_made(&k, n);
     }
     for (uint32_t t = 0; t < p->tensor_count; t++) {
         p->tensors[t].dtype = k.views[t].dtype;

@@ -48,8 +48,8 @@ struct plan_value {
 
 struct plan_node {
     mr_str name;    /* for messages */
-    mr_str model;   /* "": an operator */
-    mr_str op_name; /* "": a model */
+    mr_str model;   /* "": an operator or switch */
+    mr_str op_name; /* "": none */
     mr_str version; /* "": the one that the model gives by itself */
     const struct plan_port *inputs, *outputs;
     uint32_t input_count, output_count;
@@ -64,8 +64,12 @@ struct plan_node {
         *split;        /* its model is that of a variant; of the first, as far as `model` says */
     uint32_t variants; /* the node of variant 1, those of the others follow */
     uint32_t bucket;   /* the first split with the same key and salt */
-    bool is_copy;      /* has the ports of another node */
-    bool is_spare;     /* runs only when the node whose fallback it is fails */
+    const uint32_t
+        *branches;         /* of a switch: spares with `when`, of which the first that holds runs */
+    uint32_t branch_count; /* 0: no switch */
+    bool has_else;         /* its last branch runs in any case */
+    bool is_copy;          /* has the ports of another node */
+    bool is_spare;         /* runs only when the node whose fallback it is fails */
     enum plan_error on_error;
     uint32_t fallback;    /* a spare node, or PLAN_NOBODY */
     struct mr_expr *when; /* NULL = always */

@@ -45,10 +45,7 @@ static int node_features(struct build *b, const node_config *n)
 
 static int features_check(struct build *b)
 {
-    const char *what = b->w->n_switch_   ? "switch"
-                       : b->w->n_gather  ? "gather"
-                       : b->w->admission ? "admission"
-                                         : NULL;
+    const char *what = b->w->n_gather ? "gather" : b->w->admission ? "admission" : NULL;
 
     return what ? feature_refuse(b, "its configuration", what) : MR_OK;
 }
@@ -290,6 +287,104 @@ static int fallbacks_make(struct build *b)
     return rc;
 }
 
+/* ---- switches ---- */
+
+static int branch_take(struct build *b, const char *of, const char *name, uint32_t *list,
+                       uint32_t k)
+{
+    struct plan *p = b->p;
+    int rc = node_of(b, of, "switch", name, &list[k]);
+
+    if (rc < 0) {
+        return rc;
+    }
+    struct plan_node *n = &p->nodes[list[k]];
+    const struct plan_node *first = &p->nodes[list[0]];
+    bool is_equal = n->output_count == first->output_count;
+    for (uint32_t i = 0; is_equal && i < n->output_count; i++) {
+        is_equal = writes(first, n->outputs[i].tensor);
+    }
+    if (!n->model.len) {
+        return feature_refuse(b, name, "op in a branch of a switch");
+    }
+    if (n->on_error != PLAN_FAIL || n->fallback != PLAN_NOBODY) {
+        return feature_refuse(b, name, "on_error in a branch of a switch");
+    }
+    if (n->is_spare || !is_equal) {
+        return BAD(b, "workflow '%.*s': node '%.128s' of switch '%.128s' %s", MR_STR_ARG(p->name),
+                   name, of,
+                   n->is_spare ? "is another branch or a fallback"
+                               : "has to write the same tensors as the first one");
+    }
+    n->is_spare = true;
+    return MR_OK;
+}
+
+static int merges_check(struct build *b, const Millrace__WorkflowScheduling__Switch *s,
+                        const struct plan_node *node)
+{
+    for (size_t i = 0; i < s->n_merge; i++) {
+        const char *into = s->merge[i]->into;
+        const uintptr_t known =
+            (uintptr_t)mr_map_find(&b->p->names, mr_str_n(into, strnlen(into, PLAN_NAME_MAX)));
+        if (!known || !writes(node, (uint32_t)(known - 1))) {
+            return BAD(b,
+                       "workflow '%.*s': switch '%.128s' merges into '%.128s', which its nodes "
+                       "do not write",
+                       MR_STR_ARG(b->p->name), s->name, into);
+        }
+    }
+    return MR_OK;
+}
+
+static int switch_make(struct build *b, const Millrace__WorkflowScheduling__Switch *s)
+{
+    struct plan *p = b->p;
+    struct plan_node *node = &p->nodes[p->node_count];
+    uint32_t *list = MR_ARENA_ARRAY(&p->arena, uint32_t, s->n_case_ + 1);
+    uint32_t count = 0;
+    int rc = list ? MR_OK : plan_no_memory(p, b->err);
+
+    if (rc == MR_OK &&
+        (s->per != MILLRACE__WORKFLOW_SCHEDULING__SWITCH__PER__REQUEST || s->input[0])) {
+        return feature_refuse(b, s->name, "per: ROW");
+    }
+    if (rc == MR_OK && (s->n_case_ == 0 || !s->name[0])) {
+        return BAD(b, "workflow '%.*s': switch '%.128s' must specify 'name' and 'case'",
+                   MR_STR_ARG(p->name), s->name);
+    }
+    for (; count < s->n_case_ && rc == MR_OK; count++) {
+        rc = branch_take(b, s->name, s->case_[count]->node, list, count);
+    }
+    if (rc == MR_OK && s->else_) {
+        rc = branch_take(b, s->name, s->else_->node, list, count++);
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    *node = (struct plan_node){.name = mr_str_c(s->name),
+                               .version = MR_STR(""),
+                               .outputs = p->nodes[list[0]].outputs,
+                               .output_count = p->nodes[list[0]].output_count,
+                               .branches = list,
+                               .branch_count = count,
+                               .has_else = s->else_ != NULL,
+                               .fallback = PLAN_NOBODY,
+                               .attempts = 1};
+    p->node_count++;
+    return merges_check(b, s, node);
+}
+
+static int switches_make(struct build *b)
+{
+    int rc = MR_OK;
+
+    for (size_t i = 0; i < b->w->n_switch_ && rc == MR_OK; i++) {
+        rc = switch_make(b, b->w->switch_[i]);
+    }
+    return rc;
+}
+
 /* ---- writers, orders, conditions ---- */
 
 static int writers_set(struct build *b)
@@ -403,29 +498,34 @@ static int when_features(struct build *b, uint32_t n)
 
     for (size_t i = 0; i < count; i++) {
         if (o[i].form == MR_EXPR_HEADER) {
-            return feature_refuse(b, b->w->node[n]->name, "header");
+            return feature_refuse(b, b->p->nodes[n].name.ptr, "header");
         }
     }
     return MR_OK;
 }
 
-static int when_compile(struct build *b, uint32_t n)
+static int condition_compile(struct build *b, uint32_t n, const char *text)
 {
     static const struct mr_expr_options options = {.want_bool = true};
-    const char *text = b->w->node[n]->when;
     const struct mr_expr_names names = {when_resolve, b};
+    const int rc = mr_expr_compile(mr_str_c(text), &options, &names, &b->p->nodes[n].when, b->err);
+
+    return rc < 0
+               ? MR_WRAP(b->err, rc, "workflow '%.*s': node '%.*s', 'when'", MR_STR_ARG(b->p->name),
+                         MR_STR_ARG(mr_str_sub(b->p->nodes[n].name, 0, 128)))
+               : when_features(b, n);
+}
+
+static int when_compile(struct build *b, uint32_t n)
+{
+    const char *text = b->w->node[n]->when;
 
     if (text[0] && b->p->nodes[n].is_spare) {
-        return BAD(b, "workflow '%.*s': node '%.128s' is a fallback and has 'when'",
-                   MR_STR_ARG(b->p->name), b->w->node[n]->name);
+        return BAD(
+            b, "workflow '%.*s': node '%.128s' is a fallback or branch of a switch and has 'when'",
+            MR_STR_ARG(b->p->name), b->w->node[n]->name);
     }
-    int rc = text[0]
-                 ? mr_expr_compile(mr_str_c(text), &options, &names, &b->p->nodes[n].when, b->err)
-                 : MR_OK;
-
-    return rc < 0 ? MR_WRAP(b->err, rc, "workflow '%.*s': node '%.128s', 'when'",
-                            MR_STR_ARG(b->p->name), b->w->node[n]->name)
-                  : MR_OK;
+    return text[0] ? condition_compile(b, n, text) : MR_OK;
 }
 
 static int orders_make(struct build *b)
@@ -438,13 +538,65 @@ static int orders_make(struct build *b)
     return rc;
 }
 
+static int branches_wait(struct build *b, struct plan_node *node)
+{
+    struct plan *p = b->p;
+    size_t count = 0, operands;
+
+    for (uint32_t k = 0; k < node->branch_count; k++) {
+        const struct plan_node *n = &p->nodes[node->branches[k]];
+        operands = 0;
+        if (n->when) {
+            mr_expr_operands(n->when, &operands);
+        }
+        count += n->input_count + operands;
+    }
+    uint32_t *list = MR_ARENA_ARRAY(&p->arena, uint32_t, count + 1);
+    if (!list) {
+        return plan_no_memory(p, b->err);
+    }
+    node->after = list;
+    for (uint32_t k = 0; k < node->branch_count; k++) {
+        const struct plan_node *n = &p->nodes[node->branches[k]];
+        operands = 0;
+        const struct mr_expr_operand *o = n->when ? mr_expr_operands(n->when, &operands) : NULL;
+        for (size_t i = 0; i < operands; i++) {
+            if (o[i].is_tensor || o[i].form == MR_EXPR_VARIANT) {
+                list[node->after_count++] = o[i].is_tensor ? p->tensors[o[i].id].writer : o[i].id;
+            }
+        }
+        for (uint32_t i = 0; i < n->input_count; i++) {
+            list[node->after_count++] = p->tensors[n->inputs[i].tensor].writer;
+        }
+    }
+    return MR_OK;
+}
+
+/* The conditions of the switches' branches; the switch waits for all that any of them reads. */
+static int switches_link(struct build *b)
+{
+    size_t s = 0;
+    int rc = MR_OK;
+
+    for (uint32_t n = 0; n < b->p->node_count && rc == MR_OK; n++) {
+        struct plan_node *node = &b->p->nodes[n];
+        if (node->branch_count) {
+            const Millrace__WorkflowScheduling__Switch *c = b->w->switch_[s++];
+            for (size_t i = 0; i < c->n_case_ && rc == MR_OK; i++) {
+                rc = condition_compile(b, node->branches[i], c->case_[i]->when);
+            }
+            rc = rc < 0 ? rc : branches_wait(b, node);
+        }
+    }
+    return rc;
+}
+
 static int conditions_make(struct build *b)
 {
     int rc = MR_OK;
 
     for (uint32_t n = 0; n < b->w->n_node && rc == MR_OK; n++) {
         rc = when_compile(b, n);
-        rc = rc < 0 ? rc : when_features(b, n);
         rc = rc < 0 ? rc : waits_add(b, n);
     }
     return rc;
@@ -535,6 +687,19 @@ static bool has_default(const struct plan_value *list, uint32_t count, uint32_t 
     return false;
 }
 
+static bool branch_lacks(const struct plan *p, const struct plan_node *node, const bool *nullable)
+{
+    for (uint32_t k = 0; k < node->branch_count; k++) {
+        const struct plan_node *n = &p->nodes[node->branches[k]];
+        for (uint32_t i = 0; i < n->input_count; i++) {
+            if (nullable[n->inputs[i].tensor] && !n->inputs[i].is_optional) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
 /* Marks the tensors that may have no value. Nodes in the order in which they can run. */
 static void nullable_mark(const struct plan *p, const uint32_t *order, uint32_t count,
                           bool *nullable)
@@ -545,6 +710,7 @@ static void nullable_mark(const struct plan *p, const uint32_t *order, uint32_t 
         for (uint32_t i = 0; i < node->input_count; i++) {
             may_skip |= nullable[node->inputs[i].tensor] && !node->inputs[i].is_optional;
         }
+        may_skip |= node->branch_count && (!node->has_else || branch_lacks(p, node, nullable));
         for (uint32_t i = 0; i < node->output_count; i++) {
             const uint32_t t = node->outputs[i].tensor;
             nullable[t] |= may_skip || (node->on_error == PLAN_DEFAULT &&
@@ -602,7 +768,7 @@ static int nodes_make(struct build *b)
 /* With fallbacks and variants. */
 static size_t nodes_room(const Millrace__WorkflowScheduling *w)
 {
-    size_t room = 2 * w->n_node + 1;
+    size_t room = 2 * w->n_node + w->n_switch_ + 1;
 
     for (size_t i = 0; i < w->n_node; i++) {
         if (w->node[i]->kind_case == MILLRACE__WORKFLOW_SCHEDULING__NODE__KIND_SPLIT) {
@@ -634,6 +800,7 @@ int plan_workflow(struct plan **out, const Inference__ModelConfig *c, struct mr_
     MR_TRY(nodes_make(&b));
     MR_TRY(splits_make(&b));
     MR_TRY(fallbacks_make(&b));
+    MR_TRY(switches_make(&b));
     MR_TRY(writers_set(&b));
     MR_TRY(defaults_read(&b));
     *out = b.p;
@@ -659,6 +826,7 @@ int plan_workflow_finish(struct plan *p, const Inference__ModelConfig *c,
     /* conditions need the types of what operators make */
     MR_TRY(plan_ops_open(p, c, ops, err));
     MR_TRY(conditions_make(&b));
+    MR_TRY(switches_link(&b));
     MR_TRY(plan_ops_check_when(p, err));
     MR_TRY(plan_link(p, err));
     MR_TRY(reachable_check(&b));

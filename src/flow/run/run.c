@@ -110,12 +110,11 @@ static int defaults_set(struct run *r, const struct plan_value *list, uint32_t c
 
 static void node_end(struct run *r, uint32_t n, int rc, const struct mr_err *err);
 
-static void spare_start(struct run *r, uint32_t n)
+/* Runs `spare` for node n. */
+static void spare_start(struct run *r, uint32_t n, uint32_t spare)
 {
-    const uint32_t spare = r->plan->nodes[n].fallback;
     struct mr_err err;
 
-    r->nodes[n].outcome = RUN_FELL_BACK;
     r->nodes[spare].for_node = n + 1;
     mr_err_clear(&err);
     const int rc = r->ops->start(r, spare, &err);
@@ -140,7 +139,8 @@ static void failure_take(struct run *r, uint32_t n, int rc, const struct mr_err 
         r->nodes[n].outcome = RUN_FAILED;
         node_close(r, n);
     } else if (node->on_error == PLAN_FALLBACK && rc != MR_E_CANCELLED) {
-        spare_start(r, n);
+        r->nodes[n].outcome = RUN_FELL_BACK;
+        spare_start(r, n, node->fallback);
     } else if (node->on_error == PLAN_DEFAULT && rc != MR_E_CANCELLED &&
                (rc = defaults_set(r, node->defaults, node->default_count, &local)) == MR_OK) {
         r->nodes[n].outcome = RUN_DEFAULTED;
@@ -198,10 +198,40 @@ void run_ended(struct run *r, uint32_t node, int rc, const struct mr_err *err)
     node_end(r, node, rc, err);
 }
 
+/* The first branch whose condition holds runs for the switch; without one its outputs are null. */
+static void switch_start(struct run *r, uint32_t n)
+{
+    const struct plan_node *node = &r->plan->nodes[n];
+    uint32_t k = 0;
+    int rc = 0;
+    struct mr_err err;
+
+    mr_err_clear(&err);
+    for (; k < node->branch_count; k++) {
+        const bool is_else = node->has_else && k + 1 == node->branch_count;
+        rc = is_else ? 1 : r->ops->when(r, node->branches[k], &err);
+        if (rc != 0) {
+            break;
+        }
+    }
+    if (rc < 0) {
+        node_end(r, n, rc, &err);
+    } else if (rc == 0 || lacks_input(r, &r->plan->nodes[node->branches[k]])) {
+        r->nodes[n].outcome = RUN_SKIPPED;
+        node_close(r, n);
+    } else {
+        spare_start(r, n, node->branches[k]);
+    }
+}
+
 static void node_start(struct run *r, uint32_t n)
 {
     struct mr_err err;
 
+    if (r->plan->nodes[n].branch_count) {
+        switch_start(r, n);
+        return;
+    }
     mr_err_clear(&err);
     int rc = is_to_run(r, n, &err);
     if (rc == 0) {
