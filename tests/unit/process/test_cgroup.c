@@ -291,8 +291,9 @@ static void child_run(const char *entry, int held)
     }
     if (fork() == 0) {
         setsid();
-        write(held, "x", 1);
-        pause();
+        if (write(held, "x", 1) == 1) {
+            pause();
+        }
     }
     _exit(0);
 }
