@@ -1,0 +1,131 @@
+"""Models in Python that hang, take too much memory, fork or leave threads. Limits of the server and files decide."""
+import json
+import os
+import signal
+
+import pytest
+
+from lib import pymodels, repo, wait
+from lib.control import Control
+from lib.rest import Rest, infer_path
+from lib.workers import pids, report
+
+FAULTY = """
+import ctypes
+import os
+import threading
+import time
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [self.one(request.inputs()[0].as_numpy()[0].decode()) for request in requests]
+
+    def one(self, word):
+        if word == "loop":
+            while True:
+                pass
+        if word == "sleep":
+            threading.Event().wait()
+        if word == "gil":
+            ctypes.PyDLL(None).pause()
+        if word == "memory":
+            kept = []
+            while True:
+                kept.append(bytes(bytearray(b"x") * (16 << 20)))
+        if word == "fork":
+            child = os.fork()
+            if child == 0:
+                while True:
+                    time.sleep(60)
+            word = str(child)
+        if word == "thread":
+            threading.Thread(target=threading.Event().wait).start()
+        return pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", np.array([word.upper()], np.object_))])
+"""
+
+
+def begin(models, start, *options, **kw):
+    """The model `m`, which fails, and `other`, which does not."""
+    for name in ("m", "other"):
+        pymodels.add(models, name, FAULTY, inputs=[repo.tensor("INPUT0", "TYPE_STRING", (1,))],
+                     outputs=[repo.tensor("OUTPUT0", "TYPE_STRING", (1,))])
+    return start(models, *pymodels.options(), *options, **kw)
+
+
+def ask(server, word, model="m"):
+    with Rest(server.http) as rest:
+        return rest.post(infer_path(model), json.dumps({"inputs": [
+            {"name": "INPUT0", "datatype": "BYTES", "shape": [1], "data": [word]}]}))
+
+
+def answer(*args):
+    return ask(*args).ok().json()["outputs"][0]["data"][0]
+
+
+def restarts(server, model, reason):
+    return sum(worker["restarts"][reason] for worker in report(server, model)["workers"])
+
+
+@pytest.mark.parametrize("word", ["loop", "sleep", "gil"])
+def test_hanging(models, start, word):
+    """The request fails with one error, another process serves the model, and the other model's stays."""
+    server = begin(models, start, "--worker-hang-timeout=5s")
+    first, other = pids(server, "m"), pids(server, "other")
+    reply = ask(server, word)
+    assert reply.status == 500 and "ended while it ran this request (hang" in reply.error, reply.error
+    assert answer(server, "a") == "A" and answer(server, "b", "other") == "B"
+    assert restarts(server, "m", "hang") >= 1
+    assert pids(server, "m") != first and pids(server, "other") == other
+
+
+@pytest.mark.release_only("a sanitizer's own memory")
+def test_memory(models, start):
+    """A request that takes more than --worker-memory fails as an exception, and the process goes on."""
+    server = begin(models, start, "--worker-memory=2GiB")
+    first, other = pids(server, "m"), pids(server, "other")
+    reply = ask(server, "memory")
+    assert reply.status == 500 and "MemoryError" in reply.error, reply.error
+    assert answer(server, "a") == "A" and answer(server, "b", "other") == "B"
+    assert pids(server, "m") == first and pids(server, "other") == other
+
+
+def exists(pid):
+    """Whether it runs: what has ended and waits for its parent does not."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@pytest.mark.parametrize("end", ["killed", "unloaded"])
+def test_forked_children(models, start, end):
+    """They end with the worker that forked them."""
+    server = begin(models, start, mode="explicit")
+    with Control(server) as control:
+        control.load("m").ok()
+        pid, = pids(server, "m")
+        child = int(answer(server, "fork"))
+        assert exists(child)
+        if end == "killed":
+            os.kill(pid, signal.SIGKILL)
+            assert answer(server, "a") == "A"
+        else:
+            control.unload("m").ok()
+        wait.until(lambda: not exists(pid) and not exists(child), "the end of both processes")
+
+
+def test_threads_left_behind(models, start):
+    """A thread that never ends does not keep the process after the unload."""
+    server = begin(models, start, mode="explicit")
+    with Control(server) as control:
+        for _ in range(2):
+            control.load("m").ok()
+            pid, = pids(server, "m")
+            assert answer(server, "thread") == "THREAD"
+            control.unload("m").ok()
+            wait.until(lambda: not exists(pid), "the end of the worker")
