@@ -8,7 +8,7 @@
 
 /* False: the kernel has no filters, or the build has a sanitizer, which starts processes of its own. */
 bool syscalls_can_refuse(void);
-/* From now on such calls fail with EPERM, for good. The process has no_new_privs. Errors: MR_E_INTERNAL. */
+/* Makes such calls fail with EPERM until the process ends. The process has no_new_privs. Errors: MR_E_INTERNAL. */
 int syscalls_refuse(struct mr_err *err);
 
 #endif

@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 
-/* While sequences wait for a place: nobody reports that the state of an instance, and with it its sequences, is lost. */
+/* While sequences wait for a place: no event says that the state of an instance, and with it its sequences, is lost. */
 #define LIFE_CHECK_NS (50 * MR_NS_PER_MS)
 
 static void wake(struct mr_sched *s, uint32_t instance)

@@ -52,7 +52,7 @@ static int file_make(const char *name, uint64_t bytes, int *out_fd, uint8_t **ou
     return MR_OK;
 }
 
-/* From now on its bytes and its size cannot change. */
+/* Seals the memory: its bytes and its size cannot change any more. */
 static int file_seal(int fd, uint8_t *at, uint64_t bytes, struct mr_err *err)
 {
     munmap(at, bytes);

@@ -108,7 +108,7 @@ static void all_cancel(struct walk *w)
     }
 }
 
-/* Deals with `signals`, which the caller has raised from 0. True: the walk is over, and nobody else has it. */
+/* Deals with `signals`, which the caller has raised from 0. True: the walk is over, and the caller owns it. */
 static bool walk_go(struct walk *w)
 {
     uint32_t seen;

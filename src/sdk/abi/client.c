@@ -267,7 +267,7 @@ int mr_sdk_create(struct mr_sdk **out, const struct mr_sdk_options *user, struct
     MR_TRY(delivery_open(s, o.delivery, err));
     MR_TRY(driver_start(&s->driver, err));
     has_driver = true;
-    mr_loop_settle(s->driver.loop); /* it knows the time from now on */
+    mr_loop_settle(s->driver.loop); /* so that the loop knows the time */
     MR_TRY(cluster_options_take(s, &o, err));
     MR_TRY(endpoints_new(s, err));
     if (atomic_load(&s->driver.work) > 0) {

@@ -14,7 +14,6 @@ FAULTY = """
 import ctypes
 import os
 import threading
-import time
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -39,8 +38,7 @@ class TritonPythonModel:
         if word == "fork":
             child = os.fork()
             if child == 0:
-                while True:
-                    time.sleep(60)
+                threading.Event().wait()
             word = str(child)
         if word == "thread":
             threading.Thread(target=threading.Event().wait).start()

@@ -47,7 +47,7 @@ static void fixture_init(struct fixture *f, bool has_turns, const struct mr_tens
     f->loop.turns = has_turns ? &f->turns : NULL;
     f->asked.reply_loop = &f->loop;
     f->walk.asked = &f->asked;
-    atomic_init(&f->walk.signals, 1); /* as while the walk goes on: nobody else ends it */
+    atomic_init(&f->walk.signals, 1); /* as while the walk goes on, so that no signal ends it */
     mr_arena_init(&f->walk.arena, 0, 1 << 20);
     assert_int_equal(run_begin(&f->walk.run, f->plan, NULL, &run_with, &f->walk.arena, NULL),
                      MR_OK);

@@ -79,7 +79,7 @@ static int try_sockets(void)
                : ALLOWED;
 }
 
-/* A clock that nobody can set: EINVAL. */
+/* A clock that cannot be set: EINVAL. */
 static int try_clock(void)
 {
     const struct timespec zero = {0};

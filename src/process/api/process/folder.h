@@ -8,7 +8,7 @@
  *  *out: its path, which the caller frees. Errors: MR_E_IO. */
 int mr_folder_new(char **out, struct mr_err *err);
 /** Makes the folder unless it is there. NULL for the user: folders are this user's, and others can pass through them if they
- *  know a name in them; otherwise it is that user's, and nobody else's. Errors: MR_E_IO, MR_E_INVALID (no such user). */
+ *  know a name in them; otherwise only that user has access. Errors: MR_E_IO, MR_E_INVALID (no such user). */
 int mr_folder_make(const char *path, const char *user, struct mr_err *err);
 /** Removes what is in it, except what cannot be removed. Follows no symbolic links. */
 void mr_folder_empty(const char *path);
