@@ -1,32 +1,14 @@
 /* The plan of a workflow: nodes by name, conditions, orders and what happens on errors. Thread: loader. */
+#include "build.h"
+#include "condition.h"
 #include "ops.h"
+#include "proof.h"
 #include "split_node.h"
-
-#include "expr/expr.h"
-#include "tensor/tensor.h"
-
-typedef Millrace__WorkflowScheduling__Node node_config;
-
-struct build {
-    struct plan *p;
-    const Inference__ModelConfig *c;
-    const Millrace__WorkflowScheduling *w;
-    struct mr_map names; /* of nodes, to their number + 1 */
-    struct mr_err *err;
-};
-
-#define BAD(b, ...) MR_FAIL((b)->err, MR_E_INVALID, __VA_ARGS__)
+#include "switch_node.h"
 
 /* ---- what is not there yet ---- */
 
-static int feature_refuse(struct build *b, const char *where, const char *what)
-{
-    return MR_FAIL(b->err, MR_E_UNSUPPORTED,
-                   "workflow '%.*s': %.128s has '%s', a feature that this server does not have",
-                   MR_STR_ARG(b->p->name), where, what);
-}
-
-static int node_features(struct build *b, const node_config *n)
+static int node_features(struct plan_build *b, const node_config *n)
 {
     const bool is_op = n->kind_case == MILLRACE__WORKFLOW_SCHEDULING__NODE__KIND_OP;
     const bool is_model = n->kind_case == MILLRACE__WORKFLOW_SCHEDULING__NODE__KIND_MODEL;
@@ -40,51 +22,36 @@ static int node_features(struct build *b, const node_config *n)
                        : is_model && n->model->remote[0] ? "remote"
                                                          : NULL;
 
-    return what ? feature_refuse(b, n->name, what) : MR_OK;
+    return what ? plan_build_refuse(b, n->name, what) : MR_OK;
 }
 
-static int features_check(struct build *b)
+static int features_check(struct plan_build *b)
 {
     const char *what = b->w->n_gather ? "gather" : b->w->admission ? "admission" : NULL;
 
-    return what ? feature_refuse(b, "its configuration", what) : MR_OK;
+    return what ? plan_build_refuse(b, "its configuration", what) : MR_OK;
 }
 
 /* ---- names ---- */
 
-static int name_check(struct build *b, uint32_t i, const node_config *n)
+static int name_check(struct plan_build *b, uint32_t i, const node_config *n)
 {
     const size_t len = strnlen(n->name, PLAN_NAME_MAX + 1);
 
     if (len == 0 || len > PLAN_NAME_MAX) {
-        return BAD(b, "workflow '%.*s': node %u has no name, or one of more than %u bytes",
-                   MR_STR_ARG(b->p->name), i, PLAN_NAME_MAX);
+        return PLAN_BAD(b, "workflow '%.*s': node %u has no name, or one of more than %u bytes",
+                        MR_STR_ARG(b->p->name), i, PLAN_NAME_MAX);
     }
     if (mr_map_put(&b->names, mr_str_n(n->name, len), (void *)(uintptr_t)(i + 1))) {
-        return BAD(b, "workflow '%.*s': two nodes are named '%.128s'", MR_STR_ARG(b->p->name),
-                   n->name);
+        return PLAN_BAD(b, "workflow '%.*s': two nodes are named '%.128s'", MR_STR_ARG(b->p->name),
+                        n->name);
     }
-    return MR_OK;
-}
-
-static int node_of(struct build *b, const char *of, const char *field, const char *name,
-                   uint32_t *out)
-{
-    const uintptr_t found =
-        (uintptr_t)mr_map_find(&b->names, mr_str_n(name, strnlen(name, PLAN_NAME_MAX)));
-
-    if (!found) {
-        return BAD(
-            b, "workflow '%.*s': node '%.128s' names '%.128s' in '%s', and no node has that name",
-            MR_STR_ARG(b->p->name), of, name, field);
-    }
-    *out = (uint32_t)(found - 1);
     return MR_OK;
 }
 
 /* ---- one node ---- */
 
-static int ports_make(struct build *b, struct plan_node *node, const node_config *n)
+static int ports_make(struct plan_build *b, struct plan_node *node, const node_config *n)
 {
     struct plan *p = b->p;
     struct plan_port *ports =
@@ -106,7 +73,7 @@ static int ports_make(struct build *b, struct plan_node *node, const node_config
     return rc;
 }
 
-static int policy_read(struct build *b, struct plan_node *node, const node_config *n)
+static int policy_read(struct plan_build *b, struct plan_node *node, const node_config *n)
 {
     const Millrace__WorkflowScheduling__Defaults *d = b->w->defaults;
     int on = (int)n->on_error;
@@ -125,11 +92,11 @@ static int policy_read(struct build *b, struct plan_node *node, const node_confi
     node->attempts = 1;
     if (n->retry) {
         if (n->retry->attempts < 1 || n->retry->attempts > 100 || n->retry->budget_percent > 100) {
-            return BAD(b,
-                       "workflow '%.*s': retry of node '%.128s' has attempts %u and budget_percent "
-                       "%u, allowed are 1 to 100 and 0 to 100",
-                       MR_STR_ARG(b->p->name), n->name, n->retry->attempts,
-                       n->retry->budget_percent);
+            return PLAN_BAD(
+                b,
+                "workflow '%.*s': retry of node '%.128s' has attempts %u and budget_percent "
+                "%u, allowed are 1 to 100 and 0 to 100",
+                MR_STR_ARG(b->p->name), n->name, n->retry->attempts, n->retry->budget_percent);
         }
         node->attempts = n->retry->attempts;
         node->retry_percent = n->retry->budget_percent ? n->retry->budget_percent : 10;
@@ -143,7 +110,7 @@ static int policy_read(struct build *b, struct plan_node *node, const node_confi
     return MR_OK;
 }
 
-static int kind_read(struct build *b, struct plan_node *node, const node_config *n)
+static int kind_read(struct plan_build *b, struct plan_node *node, const node_config *n)
 {
     if (n->kind_case == MILLRACE__WORKFLOW_SCHEDULING__NODE__KIND_MODEL && n->model->name[0]) {
         node->model = mr_str_c(n->model->name);
@@ -159,12 +126,12 @@ static int kind_read(struct build *b, struct plan_node *node, const node_config 
         node->version = MR_STR("");
         return MR_OK; /* plan_split_open gives it its models */
     }
-    return BAD(b,
-               "workflow '%.*s': node '%.128s' must specify 'model' with a name, 'op' or 'split'",
-               MR_STR_ARG(b->p->name), n->name);
+    return PLAN_BAD(
+        b, "workflow '%.*s': node '%.128s' must specify 'model' with a name, 'op' or 'split'",
+        MR_STR_ARG(b->p->name), n->name);
 }
 
-static int node_make(struct build *b, uint32_t i, const node_config *n)
+static int node_make(struct plan_build *b, uint32_t i, const node_config *n)
 {
     struct plan *p = b->p;
     struct plan_node *node = &p->nodes[i];
@@ -175,8 +142,8 @@ static int node_make(struct build *b, uint32_t i, const node_config *n)
     node->name = mr_str_c(n->name);
     node->fallback = PLAN_NOBODY;
     if (n->n_output_map == 0 || !node->version.ptr) {
-        rc = BAD(b, "workflow '%.*s': node '%.128s' must specify 'output_map'", MR_STR_ARG(p->name),
-                 n->name);
+        rc = PLAN_BAD(b, "workflow '%.*s': node '%.128s' must specify 'output_map'",
+                      MR_STR_ARG(p->name), n->name);
         goto out;
     }
     MR_TRY(ports_make(b, node, n));
@@ -188,14 +155,15 @@ out:
 /* ---- fallbacks ---- */
 
 /* The same node with another model. */
-static int spare_make(struct build *b, uint32_t of, const Millrace__WorkflowModel *m)
+static int spare_make(struct plan_build *b, uint32_t of, const Millrace__WorkflowModel *m)
 {
     struct plan *p = b->p;
     struct plan_node *spare = &p->nodes[p->node_count];
 
     if (!m->name[0] || m->remote[0]) {
-        return BAD(b, "workflow '%.*s': the fallback of node '%.*s' has no model of this server",
-                   MR_STR_ARG(p->name), MR_STR_ARG(p->nodes[of].name));
+        return PLAN_BAD(b,
+                        "workflow '%.*s': the fallback of node '%.*s' has no model of this server",
+                        MR_STR_ARG(p->name), MR_STR_ARG(p->nodes[of].name));
     }
     *spare = p->nodes[of];
     spare->model = mr_str_c(m->name);
@@ -210,22 +178,12 @@ static int spare_make(struct build *b, uint32_t of, const Millrace__WorkflowMode
     return spare->version.ptr ? MR_OK : plan_no_memory(p, b->err);
 }
 
-static bool writes(const struct plan_node *node, uint32_t tensor)
-{
-    for (uint32_t i = 0; i < node->output_count; i++) {
-        if (node->outputs[i].tensor == tensor) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static int spare_use(struct build *b, uint32_t of, const char *name)
+static int spare_use(struct plan_build *b, uint32_t of, const char *name)
 {
     struct plan *p = b->p;
     struct plan_node *node = &p->nodes[of];
     uint32_t spare = 0;
-    int rc = node_of(b, node->name.ptr, "fallback", name, &spare);
+    int rc = plan_build_node_of(b, node->name.ptr, "fallback", name, &spare);
 
     if (rc < 0) {
         return rc;
@@ -233,19 +191,19 @@ static int spare_use(struct build *b, uint32_t of, const char *name)
     struct plan_node *s = &p->nodes[spare];
     bool is_equal = spare != of && s->output_count == node->output_count;
     for (uint32_t i = 0; is_equal && i < node->output_count; i++) {
-        is_equal = writes(s, node->outputs[i].tensor);
+        is_equal = plan_build_writes(s, node->outputs[i].tensor);
     }
     if (!is_equal || s->is_spare) {
-        return BAD(b, "workflow '%.*s': '%.128s', the fallback of node '%.*s', %s",
-                   MR_STR_ARG(p->name), name, MR_STR_ARG(node->name),
-                   s->is_spare ? "is that of another node" : "has to write the same tensors");
+        return PLAN_BAD(b, "workflow '%.*s': '%.128s', the fallback of node '%.*s', %s",
+                        MR_STR_ARG(p->name), name, MR_STR_ARG(node->name),
+                        s->is_spare ? "is that of another node" : "has to write the same tensors");
     }
     s->is_spare = true;
     node->fallback = spare;
     return MR_OK;
 }
 
-static int splits_make(struct build *b)
+static int splits_make(struct plan_build *b)
 {
     int rc = MR_OK;
 
@@ -258,7 +216,7 @@ static int splits_make(struct build *b)
     return rc;
 }
 
-static int fallbacks_make(struct build *b)
+static int fallbacks_make(struct plan_build *b)
 {
     int rc = MR_OK;
 
@@ -273,121 +231,23 @@ static int fallbacks_make(struct build *b)
         } else if (is_model) {
             rc = spare_make(b, i, f->model);
         } else if (b->p->nodes[i].on_error == PLAN_FALLBACK) {
-            rc = BAD(b, "workflow '%.*s': node '%.128s' must specify 'fallback'",
-                     MR_STR_ARG(b->p->name), b->w->node[i]->name);
+            rc = PLAN_BAD(b, "workflow '%.*s': node '%.128s' must specify 'fallback'",
+                          MR_STR_ARG(b->p->name), b->w->node[i]->name);
         }
     }
     for (uint32_t i = 0; i < b->p->node_count && rc == MR_OK; i++) {
         const struct plan_node *node = &b->p->nodes[i];
         if (node->is_spare && node->fallback != PLAN_NOBODY && i < b->w->n_node) {
-            rc = BAD(b, "workflow '%.*s': node '%.*s' is a fallback and has one itself",
-                     MR_STR_ARG(b->p->name), MR_STR_ARG(node->name));
+            rc = PLAN_BAD(b, "workflow '%.*s': node '%.*s' is a fallback and has one itself",
+                          MR_STR_ARG(b->p->name), MR_STR_ARG(node->name));
         }
-    }
-    return rc;
-}
-
-/* ---- switches ---- */
-
-static int branch_take(struct build *b, const char *of, const char *name, uint32_t *list,
-                       uint32_t k)
-{
-    struct plan *p = b->p;
-    int rc = node_of(b, of, "switch", name, &list[k]);
-
-    if (rc < 0) {
-        return rc;
-    }
-    struct plan_node *n = &p->nodes[list[k]];
-    const struct plan_node *first = &p->nodes[list[0]];
-    bool is_equal = n->output_count == first->output_count;
-    for (uint32_t i = 0; is_equal && i < n->output_count; i++) {
-        is_equal = writes(first, n->outputs[i].tensor);
-    }
-    if (!n->model.len) {
-        return feature_refuse(b, name, "op in a branch of a switch");
-    }
-    if (n->on_error != PLAN_FAIL || n->fallback != PLAN_NOBODY) {
-        return feature_refuse(b, name, "on_error in a branch of a switch");
-    }
-    if (n->is_spare || !is_equal) {
-        return BAD(b, "workflow '%.*s': node '%.128s' of switch '%.128s' %s", MR_STR_ARG(p->name),
-                   name, of,
-                   n->is_spare ? "is another branch or a fallback"
-                               : "has to write the same tensors as the first one");
-    }
-    n->is_spare = true;
-    return MR_OK;
-}
-
-static int merges_check(struct build *b, const Millrace__WorkflowScheduling__Switch *s,
-                        const struct plan_node *node)
-{
-    for (size_t i = 0; i < s->n_merge; i++) {
-        const char *into = s->merge[i]->into;
-        const uintptr_t known =
-            (uintptr_t)mr_map_find(&b->p->names, mr_str_n(into, strnlen(into, PLAN_NAME_MAX)));
-        if (!known || !writes(node, (uint32_t)(known - 1))) {
-            return BAD(b,
-                       "workflow '%.*s': switch '%.128s' merges into '%.128s', which its nodes "
-                       "do not write",
-                       MR_STR_ARG(b->p->name), s->name, into);
-        }
-    }
-    return MR_OK;
-}
-
-static int switch_make(struct build *b, const Millrace__WorkflowScheduling__Switch *s)
-{
-    struct plan *p = b->p;
-    struct plan_node *node = &p->nodes[p->node_count];
-    uint32_t *list = MR_ARENA_ARRAY(&p->arena, uint32_t, s->n_case_ + 1);
-    uint32_t count = 0;
-    int rc = list ? MR_OK : plan_no_memory(p, b->err);
-
-    if (rc == MR_OK &&
-        (s->per != MILLRACE__WORKFLOW_SCHEDULING__SWITCH__PER__REQUEST || s->input[0])) {
-        return feature_refuse(b, s->name, "per: ROW");
-    }
-    if (rc == MR_OK && (s->n_case_ == 0 || !s->name[0])) {
-        return BAD(b, "workflow '%.*s': switch '%.128s' must specify 'name' and 'case'",
-                   MR_STR_ARG(p->name), s->name);
-    }
-    for (; count < s->n_case_ && rc == MR_OK; count++) {
-        rc = branch_take(b, s->name, s->case_[count]->node, list, count);
-    }
-    if (rc == MR_OK && s->else_) {
-        rc = branch_take(b, s->name, s->else_->node, list, count++);
-    }
-    if (rc < 0) {
-        return rc;
-    }
-    *node = (struct plan_node){.name = mr_str_c(s->name),
-                               .version = MR_STR(""),
-                               .outputs = p->nodes[list[0]].outputs,
-                               .output_count = p->nodes[list[0]].output_count,
-                               .branches = list,
-                               .branch_count = count,
-                               .has_else = s->else_ != NULL,
-                               .fallback = PLAN_NOBODY,
-                               .attempts = 1};
-    p->node_count++;
-    return merges_check(b, s, node);
-}
-
-static int switches_make(struct build *b)
-{
-    int rc = MR_OK;
-
-    for (size_t i = 0; i < b->w->n_switch_ && rc == MR_OK; i++) {
-        rc = switch_make(b, b->w->switch_[i]);
     }
     return rc;
 }
 
 /* ---- writers, orders, conditions ---- */
 
-static int writers_set(struct build *b)
+static int writers_set(struct plan_build *b)
 {
     struct plan *p = b->p;
 
@@ -395,11 +255,11 @@ static int writers_set(struct build *b)
         for (uint32_t i = 0; i < p->nodes[n].output_count && !p->nodes[n].is_spare; i++) {
             struct plan_tensor *t = &p->tensors[p->nodes[n].outputs[i].tensor];
             if (t->writer != PLAN_NOBODY) {
-                return BAD(b,
-                           "workflow '%.*s': tensor '%.*s' is written by node '%.*s' and by %.*s",
-                           MR_STR_ARG(p->name), MR_STR_ARG(t->name), MR_STR_ARG(p->nodes[n].name),
-                           MR_STR_ARG(t->writer == PLAN_CLIENT ? MR_STR("the client")
-                                                               : p->nodes[t->writer].name));
+                return PLAN_BAD(
+                    b, "workflow '%.*s': tensor '%.*s' is written by node '%.*s' and by %.*s",
+                    MR_STR_ARG(p->name), MR_STR_ARG(t->name), MR_STR_ARG(p->nodes[n].name),
+                    MR_STR_ARG(t->writer == PLAN_CLIENT ? MR_STR("the client")
+                                                        : p->nodes[t->writer].name));
             }
             t->writer = n;
         }
@@ -407,7 +267,7 @@ static int writers_set(struct build *b)
     return MR_OK;
 }
 
-static int after_read(struct build *b, uint32_t n)
+static int after_read(struct plan_build *b, uint32_t n)
 {
     const node_config *c = b->w->node[n];
     struct plan_node *node = &b->p->nodes[n];
@@ -416,52 +276,21 @@ static int after_read(struct build *b, uint32_t n)
 
     node->after = list;
     for (size_t i = 0; i < c->n_after && rc == MR_OK; i++) {
-        rc = node_of(b, c->name, "after", c->after[i], &list[i]);
+        rc = plan_build_node_of(b, c->name, "after", c->after[i], &list[i]);
         node->after_count++;
         if (rc == MR_OK && (node->is_spare || b->p->nodes[list[i]].is_spare)) {
-            rc = BAD(b,
-                     "workflow '%.*s': node '%.128s' has 'after' with '%.128s', and a fallback has "
-                     "no place in the order",
-                     MR_STR_ARG(b->p->name), c->name, c->after[i]);
+            rc = PLAN_BAD(
+                b,
+                "workflow '%.*s': node '%.128s' has 'after' with '%.128s', and a fallback has "
+                "no place in the order",
+                MR_STR_ARG(b->p->name), c->name, c->after[i]);
         }
     }
     return rc;
 }
 
-static int when_resolve(void *ctx, enum mr_expr_form form, mr_str name, struct mr_expr_symbol *out,
-                        struct mr_err *err)
-{
-    struct build *b = ctx;
-    const uintptr_t known = (uintptr_t)mr_map_find(&b->p->names, name);
-
-    if (form == MR_EXPR_NAME && known) {
-        const struct plan_tensor *t = &b->p->tensors[known - 1];
-        if (t->writer == PLAN_NOBODY) {
-            return MR_FAIL(err, MR_E_INVALID, "nothing writes tensor '%.*s'", MR_STR_ARG(t->name));
-        }
-        *out = (struct mr_expr_symbol){
-            .is_tensor = true, .dtype = t->dtype, .rank = -1, .id = (uint32_t)(known - 1)};
-        return MR_OK;
-    }
-    const uintptr_t node = form == MR_EXPR_VARIANT ? (uintptr_t)mr_map_find(&b->names, name) : 0;
-    if (node && b->p->nodes[node - 1].split && !b->p->nodes[node - 1].is_spare) {
-        *out = (struct mr_expr_symbol){.type = MR_EXPR_STRING, .id = (uint32_t)(node - 1)};
-        return MR_OK;
-    }
-    if (form == MR_EXPR_STATUS) {
-        return MR_FAIL(err, MR_E_UNSUPPORTED,
-                       "'status' is a feature that this server does not have");
-    }
-    if (form == MR_EXPR_VARIANT) {
-        return MR_FAIL(err, MR_E_INVALID, "'%.*s' is no node with 'split' of the workflow",
-                       MR_STR_ARG(mr_str_sub(name, 0, 128)));
-    }
-    return MR_FAIL(err, MR_E_INVALID, "'%.*s' is no tensor of the workflow",
-                   MR_STR_ARG(mr_str_sub(name, 0, 128)));
-}
-
 /* The tensors that the condition, and the fallback, read besides the node's own inputs: the node waits for their writers. */
-static int waits_add(struct build *b, uint32_t n)
+static int waits_add(struct plan_build *b, uint32_t n)
 {
     struct plan *p = b->p;
     struct plan_node *node = &p->nodes[n];
@@ -490,45 +319,19 @@ static int waits_add(struct build *b, uint32_t n)
     return MR_OK;
 }
 
-static int when_features(struct build *b, uint32_t n)
-{
-    size_t count = 0;
-    const struct mr_expr_operand *o =
-        b->p->nodes[n].when ? mr_expr_operands(b->p->nodes[n].when, &count) : NULL;
-
-    for (size_t i = 0; i < count; i++) {
-        if (o[i].form == MR_EXPR_HEADER) {
-            return feature_refuse(b, b->p->nodes[n].name.ptr, "header");
-        }
-    }
-    return MR_OK;
-}
-
-static int condition_compile(struct build *b, uint32_t n, const char *text)
-{
-    static const struct mr_expr_options options = {.want_bool = true};
-    const struct mr_expr_names names = {when_resolve, b};
-    const int rc = mr_expr_compile(mr_str_c(text), &options, &names, &b->p->nodes[n].when, b->err);
-
-    return rc < 0
-               ? MR_WRAP(b->err, rc, "workflow '%.*s': node '%.*s', 'when'", MR_STR_ARG(b->p->name),
-                         MR_STR_ARG(mr_str_sub(b->p->nodes[n].name, 0, 128)))
-               : when_features(b, n);
-}
-
-static int when_compile(struct build *b, uint32_t n)
+static int when_compile(struct plan_build *b, uint32_t n)
 {
     const char *text = b->w->node[n]->when;
 
     if (text[0] && b->p->nodes[n].is_spare) {
-        return BAD(
+        return PLAN_BAD(
             b, "workflow '%.*s': node '%.128s' is a fallback or branch of a switch and has 'when'",
             MR_STR_ARG(b->p->name), b->w->node[n]->name);
     }
-    return text[0] ? condition_compile(b, n, text) : MR_OK;
+    return text[0] ? plan_condition_compile(b, n, text) : MR_OK;
 }
 
-static int orders_make(struct build *b)
+static int orders_make(struct plan_build *b)
 {
     int rc = MR_OK;
 
@@ -538,60 +341,7 @@ static int orders_make(struct build *b)
     return rc;
 }
 
-static int branches_wait(struct build *b, struct plan_node *node)
-{
-    struct plan *p = b->p;
-    size_t count = 0, operands;
-
-    for (uint32_t k = 0; k < node->branch_count; k++) {
-        const struct plan_node *n = &p->nodes[node->branches[k]];
-        operands = 0;
-        if (n->when) {
-            mr_expr_operands(n->when, &operands);
-        }
-        count += n->input_count + operands;
-    }
-    uint32_t *list = MR_ARENA_ARRAY(&p->arena, uint32_t, count + 1);
-    if (!list) {
-        return plan_no_memory(p, b->err);
-    }
-    node->after = list;
-    for (uint32_t k = 0; k < node->branch_count; k++) {
-        const struct plan_node *n = &p->nodes[node->branches[k]];
-        operands = 0;
-        const struct mr_expr_operand *o = n->when ? mr_expr_operands(n->when, &operands) : NULL;
-        for (size_t i = 0; i < operands; i++) {
-            if (o[i].is_tensor || o[i].form == MR_EXPR_VARIANT) {
-                list[node->after_count++] = o[i].is_tensor ? p->tensors[o[i].id].writer : o[i].id;
-            }
-        }
-        for (uint32_t i = 0; i < n->input_count; i++) {
-            list[node->after_count++] = p->tensors[n->inputs[i].tensor].writer;
-        }
-    }
-    return MR_OK;
-}
-
-/* The conditions of the switches' branches; the switch waits for all that any of them reads. */
-static int switches_link(struct build *b)
-{
-    size_t s = 0;
-    int rc = MR_OK;
-
-    for (uint32_t n = 0; n < b->p->node_count && rc == MR_OK; n++) {
-        struct plan_node *node = &b->p->nodes[n];
-        if (node->branch_count) {
-            const Millrace__WorkflowScheduling__Switch *c = b->w->switch_[s++];
-            for (size_t i = 0; i < c->n_case_ && rc == MR_OK; i++) {
-                rc = condition_compile(b, node->branches[i], c->case_[i]->when);
-            }
-            rc = rc < 0 ? rc : branches_wait(b, node);
-        }
-    }
-    return rc;
-}
-
-static int conditions_make(struct build *b)
+static int conditions_make(struct plan_build *b)
 {
     int rc = MR_OK;
 
@@ -604,7 +354,7 @@ static int conditions_make(struct build *b)
 
 /* ---- values from the configuration ---- */
 
-static int values_read(struct build *b, const char *of, Millrace__WorkflowValue **from,
+static int values_read(struct plan_build *b, const char *of, Millrace__WorkflowValue **from,
                        size_t count, const struct plan_value **out, uint32_t *out_count)
 {
     struct plan_value *list = MR_ARENA_ARRAY(&b->p->arena, struct plan_value, count + 1);
@@ -616,9 +366,9 @@ static int values_read(struct build *b, const char *of, Millrace__WorkflowValue 
         const uintptr_t known = (uintptr_t)mr_map_find(
             &b->p->names, mr_str_n(from[i]->tensor, strnlen(from[i]->tensor, PLAN_NAME_MAX)));
         if (!known || from[i]->value_case == MILLRACE__WORKFLOW_VALUE__VALUE__NOT_SET) {
-            return BAD(b, "workflow '%.*s': a default of %s names '%.128s', %s",
-                       MR_STR_ARG(b->p->name), of, from[i]->tensor,
-                       known ? "and gives no value" : "which is no tensor of the workflow");
+            return PLAN_BAD(b, "workflow '%.*s': a default of %s names '%.128s', %s",
+                            MR_STR_ARG(b->p->name), of, from[i]->tensor,
+                            known ? "and gives no value" : "which is no tensor of the workflow");
         }
         list[i] = (struct plan_value){.tensor = (uint32_t)(known - 1), .value = from[i]};
     }
@@ -627,7 +377,7 @@ static int values_read(struct build *b, const char *of, Millrace__WorkflowValue 
     return MR_OK;
 }
 
-static int defaults_read(struct build *b)
+static int defaults_read(struct plan_build *b)
 {
     int rc = values_read(b, "the workflow", b->w->default_, b->w->n_default_, &b->p->defaults,
                          &b->p->default_count);
@@ -638,121 +388,22 @@ static int defaults_read(struct build *b)
         rc = values_read(b, c->name, c->default_, c->n_default_, &node->defaults,
                          &node->default_count);
         for (uint32_t i = 0; i < node->default_count && rc == MR_OK; i++) {
-            if (!writes(node, node->defaults[i].tensor)) {
-                rc = BAD(b,
-                         "workflow '%.*s': node '%.128s' has a default of '%.*s', which it does "
-                         "not write",
-                         MR_STR_ARG(b->p->name), c->name,
-                         MR_STR_ARG(b->p->tensors[node->defaults[i].tensor].name));
+            if (!plan_build_writes(node, node->defaults[i].tensor)) {
+                rc = PLAN_BAD(
+                    b,
+                    "workflow '%.*s': node '%.128s' has a default of '%.*s', which it does "
+                    "not write",
+                    MR_STR_ARG(b->p->name), c->name,
+                    MR_STR_ARG(b->p->tensors[node->defaults[i].tensor].name));
             }
         }
     }
-    return rc;
-}
-
-/* ---- proofs ---- */
-
-static int reachable_check(struct build *b)
-{
-    const struct plan *p = b->p;
-
-    for (uint32_t n = 0; n < p->node_count; n++) {
-        const struct plan_node *node = &p->nodes[n];
-        for (uint32_t i = 0; i < node->input_count; i++) {
-            if (p->tensors[node->inputs[i].tensor].writer == PLAN_NOBODY) {
-                return BAD(b,
-                           "workflow '%.*s': node '%.*s' reads tensor '%.*s', which nothing writes",
-                           MR_STR_ARG(p->name), MR_STR_ARG(node->name),
-                           MR_STR_ARG(p->tensors[node->inputs[i].tensor].name));
-            }
-        }
-    }
-    for (uint32_t n = 0; n < p->node_count; n++) {
-        if (!p->nodes[n].is_reachable) {
-            return BAD(
-                b, "workflow '%.*s': node '%.*s' waits for itself, by what it reads or by 'after'",
-                MR_STR_ARG(p->name), MR_STR_ARG(p->nodes[n].name));
-        }
-    }
-    return MR_OK;
-}
-
-static bool has_default(const struct plan_value *list, uint32_t count, uint32_t tensor)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        if (list[i].tensor == tensor) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool branch_lacks(const struct plan *p, const struct plan_node *node, const bool *nullable)
-{
-    for (uint32_t k = 0; k < node->branch_count; k++) {
-        const struct plan_node *n = &p->nodes[node->branches[k]];
-        for (uint32_t i = 0; i < n->input_count; i++) {
-            if (nullable[n->inputs[i].tensor] && !n->inputs[i].is_optional) {
-                return true;
-            }
-        }
-    }
-    return false;
-}
-
-/* Marks the tensors that may have no value. Nodes in the order in which they can run. */
-static void nullable_mark(const struct plan *p, const uint32_t *order, uint32_t count,
-                          bool *nullable)
-{
-    for (uint32_t k = 0; k < count; k++) {
-        const struct plan_node *node = &p->nodes[order[k]];
-        bool may_skip = node->when != NULL || node->on_error == PLAN_SKIP;
-        for (uint32_t i = 0; i < node->input_count; i++) {
-            may_skip |= nullable[node->inputs[i].tensor] && !node->inputs[i].is_optional;
-        }
-        may_skip |= node->branch_count && (!node->has_else || branch_lacks(p, node, nullable));
-        for (uint32_t i = 0; i < node->output_count; i++) {
-            const uint32_t t = node->outputs[i].tensor;
-            nullable[t] |= may_skip || (node->on_error == PLAN_DEFAULT &&
-                                        !has_default(node->defaults, node->default_count, t));
-        }
-    }
-}
-
-static int nulls_check(const struct plan *p, struct mr_err *err)
-{
-    uint32_t *room = MR_NEW_ARRAY(uint32_t, 2 * (size_t)p->node_count + 1);
-    bool *nullable = MR_NEW_ARRAY(bool, (size_t)p->tensor_count + 1);
-    const uint32_t count = plan_order(p, room, room + p->node_count);
-    int rc = MR_OK;
-
-    for (uint32_t i = 0; i < p->input_count; i++) {
-        nullable[p->inputs[i]] = p->input_is_optional[i];
-    }
-    nullable_mark(p, room, count, nullable);
-    for (uint32_t i = 0; i < p->output_count && rc == MR_OK; i++) {
-        const uint32_t t = p->outputs[i];
-        if (p->tensors[t].writer == PLAN_NOBODY) {
-            rc = MR_FAIL(err, MR_E_INVALID, "workflow '%.*s': nothing writes output '%.*s'",
-                         MR_STR_ARG(p->name), MR_STR_ARG(p->tensors[t].name));
-        } else if (nullable[t] && !has_default(p->defaults, p->default_count, t)) {
-            rc = MR_FAIL(err, MR_E_INVALID,
-                         "workflow '%.*s': output '%.*s' of node '%.*s' may have no value, and has "
-                         "no 'default'",
-                         MR_STR_ARG(p->name), MR_STR_ARG(p->tensors[t].name),
-                         MR_STR_ARG(p->tensors[t].writer < p->node_count
-                                        ? p->nodes[p->tensors[t].writer].name
-                                        : MR_STR("the client")));
-        }
-    }
-    mr_free(nullable);
-    mr_free(room);
     return rc;
 }
 
 /* ---- the whole ---- */
 
-static int nodes_make(struct build *b)
+static int nodes_make(struct plan_build *b)
 {
     int rc = MR_OK;
 
@@ -780,12 +431,12 @@ static size_t nodes_room(const Millrace__WorkflowScheduling *w)
 
 int plan_workflow(struct plan **out, const Inference__ModelConfig *c, struct mr_err *err)
 {
-    struct build b = {.c = c, .w = c->workflow_scheduling, .err = err};
+    struct plan_build b = {.c = c, .w = c->workflow_scheduling, .err = err};
     int rc;
 
     if (b.w->n_node == 0 || b.w->n_node > PLAN_NODES_MAX) {
-        return BAD(&b, "workflow '%.128s' has %zu nodes, allowed are 1 to %u", c->name, b.w->n_node,
-                   PLAN_NODES_MAX);
+        return PLAN_BAD(&b, "workflow '%.128s' has %zu nodes, allowed are 1 to %u", c->name,
+                        b.w->n_node, PLAN_NODES_MAX);
     }
     MR_TRY(plan_new(&b.p, c, err));
     b.p->is_workflow = true;
@@ -800,7 +451,7 @@ int plan_workflow(struct plan **out, const Inference__ModelConfig *c, struct mr_
     MR_TRY(nodes_make(&b));
     MR_TRY(splits_make(&b));
     MR_TRY(fallbacks_make(&b));
-    MR_TRY(switches_make(&b));
+    MR_TRY(plan_switches_make(&b));
     MR_TRY(writers_set(&b));
     MR_TRY(defaults_read(&b));
     *out = b.p;
@@ -814,7 +465,7 @@ out:
 int plan_workflow_finish(struct plan *p, const Inference__ModelConfig *c,
                          const struct plan_ops_from *ops, struct mr_err *err)
 {
-    struct build b = {.p = p, .c = c, .w = c->workflow_scheduling, .err = err};
+    struct plan_build b = {.p = p, .c = c, .w = c->workflow_scheduling, .err = err};
     int rc = MR_OK;
 
     for (uint32_t i = 0; i < b.w->n_node; i++) {
@@ -822,15 +473,15 @@ int plan_workflow_finish(struct plan *p, const Inference__ModelConfig *c,
     }
     MR_TRY(orders_make(&b));
     MR_TRY(plan_link(p, err));
-    MR_TRY(reachable_check(&b));
+    MR_TRY(plan_proof_reachable(p, err));
     /* conditions need the types of what operators make */
     MR_TRY(plan_ops_open(p, c, ops, err));
     MR_TRY(conditions_make(&b));
-    MR_TRY(switches_link(&b));
+    MR_TRY(plan_switches_link(&b));
     MR_TRY(plan_ops_check_when(p, err));
     MR_TRY(plan_link(p, err));
-    MR_TRY(reachable_check(&b));
-    MR_TRY(nulls_check(p, err));
+    MR_TRY(plan_proof_reachable(p, err));
+    MR_TRY(plan_proof_nulls(p, err));
 out:
     mr_map_fini(&b.names);
     return rc;

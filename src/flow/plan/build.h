@@ -1,0 +1,29 @@
+/* What the parts of the compiler of workflows share: the plan that is being made, and what it is made from. Thread: loader. */
+#ifndef FLOW_BUILD_H
+#define FLOW_BUILD_H
+
+#include "plan.h"
+
+typedef Millrace__WorkflowScheduling__Node node_config;
+typedef Millrace__WorkflowScheduling__Switch switch_config;
+
+struct plan_build {
+    struct plan *p;
+    const Inference__ModelConfig *c;
+    const Millrace__WorkflowScheduling *w;
+    struct mr_map names; /* of nodes, to their number + 1 */
+    struct mr_err *err;
+};
+
+#define PLAN_BAD(b, ...) MR_FAIL((b)->err, MR_E_INVALID, __VA_ARGS__)
+
+/** MR_E_UNSUPPORTED: `where` has `what`, which this server does not do. */
+int plan_build_refuse(struct plan_build *b, const char *where, const char *what);
+/** The node that `of` names in its `field`. Errors: MR_E_INVALID. */
+int plan_build_node_of(struct plan_build *b, const char *of, const char *field, const char *name,
+                       uint32_t *out);
+/** The tensor of that name, or PLAN_NOBODY. */
+uint32_t plan_build_tensor(const struct plan_build *b, const char *name);
+bool plan_build_writes(const struct plan_node *node, uint32_t tensor);
+
+#endif

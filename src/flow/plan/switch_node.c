@@ -1,0 +1,153 @@
+/* Switches in plans. Thread: loader. */
+#include "switch_node.h"
+
+#include "condition.h"
+
+static int branch_take(struct plan_build *b, const char *of, const char *name, uint32_t *list,
+                       uint32_t k)
+{
+    struct plan *p = b->p;
+    int rc = plan_build_node_of(b, of, "switch", name, &list[k]);
+
+    if (rc < 0) {
+        return rc;
+    }
+    struct plan_node *n = &p->nodes[list[k]];
+    const struct plan_node *first = &p->nodes[list[0]];
+    bool is_equal = n->output_count == first->output_count;
+    for (uint32_t i = 0; is_equal && i < n->output_count; i++) {
+        is_equal = plan_build_writes(first, n->outputs[i].tensor);
+    }
+    if (!n->model.len) {
+        return plan_build_refuse(b, name, "op in a branch of a switch");
+    }
+    if (n->on_error != PLAN_FAIL || n->fallback != PLAN_NOBODY) {
+        return plan_build_refuse(b, name, "on_error in a branch of a switch");
+    }
+    if (n->is_spare || !is_equal) {
+        return PLAN_BAD(b, "workflow '%.*s': node '%.128s' of switch '%.128s' %s",
+                        MR_STR_ARG(p->name), name, of,
+                        n->is_spare ? "is another branch or a fallback"
+                                    : "has to write the same tensors as the first one");
+    }
+    n->is_spare = true;
+    return MR_OK;
+}
+
+static int merges_check(struct plan_build *b, const switch_config *s, const struct plan_node *node)
+{
+    for (size_t i = 0; i < s->n_merge; i++) {
+        const char *into = s->merge[i]->into;
+        const uintptr_t known =
+            (uintptr_t)mr_map_find(&b->p->names, mr_str_n(into, strnlen(into, PLAN_NAME_MAX)));
+        if (!known || !plan_build_writes(node, (uint32_t)(known - 1))) {
+            return PLAN_BAD(
+                b,
+                "workflow '%.*s': switch '%.128s' merges into '%.128s', which its nodes "
+                "do not write",
+                MR_STR_ARG(b->p->name), s->name, into);
+        }
+    }
+    return MR_OK;
+}
+
+static int switch_make(struct plan_build *b, const switch_config *s)
+{
+    struct plan *p = b->p;
+    struct plan_node *node = &p->nodes[p->node_count];
+    uint32_t *list = MR_ARENA_ARRAY(&p->arena, uint32_t, s->n_case_ + 1);
+    uint32_t count = 0;
+    int rc = list ? MR_OK : plan_no_memory(p, b->err);
+
+    if (rc == MR_OK &&
+        (s->per != MILLRACE__WORKFLOW_SCHEDULING__SWITCH__PER__REQUEST || s->input[0])) {
+        return plan_build_refuse(b, s->name, "per: ROW");
+    }
+    if (rc == MR_OK && (s->n_case_ == 0 || !s->name[0])) {
+        return PLAN_BAD(b, "workflow '%.*s': switch '%.128s' must specify 'name' and 'case'",
+                        MR_STR_ARG(p->name), s->name);
+    }
+    for (; count < s->n_case_ && rc == MR_OK; count++) {
+        rc = branch_take(b, s->name, s->case_[count]->node, list, count);
+    }
+    if (rc == MR_OK && s->else_) {
+        rc = branch_take(b, s->name, s->else_->node, list, count++);
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    *node = (struct plan_node){.name = mr_str_c(s->name),
+                               .version = MR_STR(""),
+                               .outputs = p->nodes[list[0]].outputs,
+                               .output_count = p->nodes[list[0]].output_count,
+                               .branches = list,
+                               .branch_count = count,
+                               .has_else = s->else_ != NULL,
+                               .fallback = PLAN_NOBODY,
+                               .attempts = 1};
+    p->node_count++;
+    return merges_check(b, s, node);
+}
+
+int plan_switches_make(struct plan_build *b)
+{
+    int rc = MR_OK;
+
+    for (size_t i = 0; i < b->w->n_switch_ && rc == MR_OK; i++) {
+        rc = switch_make(b, b->w->switch_[i]);
+    }
+    return rc;
+}
+
+static int branches_wait(struct plan_build *b, struct plan_node *node)
+{
+    struct plan *p = b->p;
+    size_t count = 0, operands;
+
+    for (uint32_t k = 0; k < node->branch_count; k++) {
+        const struct plan_node *n = &p->nodes[node->branches[k]];
+        operands = 0;
+        if (n->when) {
+            mr_expr_operands(n->when, &operands);
+        }
+        count += n->input_count + operands;
+    }
+    uint32_t *list = MR_ARENA_ARRAY(&p->arena, uint32_t, count + 1);
+    if (!list) {
+        return plan_no_memory(p, b->err);
+    }
+    node->after = list;
+    for (uint32_t k = 0; k < node->branch_count; k++) {
+        const struct plan_node *n = &p->nodes[node->branches[k]];
+        operands = 0;
+        const struct mr_expr_operand *o = n->when ? mr_expr_operands(n->when, &operands) : NULL;
+        for (size_t i = 0; i < operands; i++) {
+            if (o[i].is_tensor || o[i].form == MR_EXPR_VARIANT) {
+                list[node->after_count++] = o[i].is_tensor ? p->tensors[o[i].id].writer : o[i].id;
+            }
+        }
+        for (uint32_t i = 0; i < n->input_count; i++) {
+            list[node->after_count++] = p->tensors[n->inputs[i].tensor].writer;
+        }
+    }
+    return MR_OK;
+}
+
+/* The conditions of the switches' branches; the switch waits for all that any of them reads. */
+int plan_switches_link(struct plan_build *b)
+{
+    size_t s = 0;
+    int rc = MR_OK;
+
+    for (uint32_t n = 0; n < b->p->node_count && rc == MR_OK; n++) {
+        struct plan_node *node = &b->p->nodes[n];
+        if (node->branch_count) {
+            const switch_config *c = b->w->switch_[s++];
+            for (size_t i = 0; i < c->n_case_ && rc == MR_OK; i++) {
+                rc = plan_condition_compile(b, node->branches[i], c->case_[i]->when);
+            }
+            rc = rc < 0 ? rc : branches_wait(b, node);
+        }
+    }
+    return rc;
+}
