@@ -1,6 +1,7 @@
 """One run: servers that are up, repositories that were made, and the rounds of each row."""
 import statistics
 import sys
+from pathlib import Path
 
 from . import machine, models
 from .servers import CopyLoop, Millrace, MLServer, Nghttpd, Nginx, Triton
@@ -25,15 +26,24 @@ class Bench:
     def repository(self, kind):
         return models.make(self.folder, kind)
 
-    def begin(self, name, *arguments, **more):
+    def begin(self, name, repository, *arguments, **more):
         """Starts a server; the caller stops it."""
-        if name == "triton" and self.no_triton:
-            raise machine.Missing(self.no_triton)
+        if name == "triton":
+            self.need_triton(repository)
         make = {"millrace": Millrace, "triton": Triton, "mlserver": MLServer}[name]
         try:
-            return make(*arguments, **more)
+            return make(repository, *arguments, **more)
         except machine.Ended:  # such as when another program has just taken one of its ports
-            return make(*arguments, **more)
+            return make(repository, *arguments, **more)
+
+    def need_triton(self, repository):
+        """Raises Missing without a Triton that has the backends of the models of the repository."""
+        if self.no_triton:
+            raise machine.Missing(self.no_triton)
+        configs = [file.read_text() for file in Path(repository).glob("*/config.pbtxt")]
+        lacking = [b for b in Triton.lacking if any(f'backend: "{b}"' in text for text in configs)]
+        if lacking:
+            raise machine.Missing(f"the Triton in {Triton.home} has no backend {' and '.join(lacking)}")
 
     def server(self, name, kind="main", options=(), **more):
         """The server of that name over that repository, started once."""

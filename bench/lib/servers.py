@@ -83,6 +83,7 @@ class Triton(Server):
 
     name = "triton"
     home = None  # set by find()
+    lacking = ()  # backends that it does not have; set by find()
 
     def __init__(self, repository, *options, explicit=False, cpus=1):
         http, grpc, metrics = (machine.free_port() for _ in range(3))
@@ -100,10 +101,8 @@ class Triton(Server):
         home = Path(given or os.environ.get("TRITON_HOME", Path.home() / ".cache/triton-peer"))
         for folder in [home, *home.glob("venv/lib/python3*/site-packages/pytriton/tritonserver"), Path("/opt/tritonserver")]:
             if (folder / "bin/tritonserver").exists():
-                lacking = [b for b in ("onnxruntime", "identity") if not (folder / f"backends/{b}/libtriton_{b}.so").exists()]
-                if lacking:
-                    raise machine.Missing(f"the Triton in {folder} has no backend {' and '.join(lacking)}")
                 cls.home = folder
+                cls.lacking = [b for b in ("onnxruntime", "identity") if not (folder / f"backends/{b}/libtriton_{b}.so").exists()]
                 return
         raise machine.Missing(f"no Triton in {home} (TRITON_HOME or --triton names a folder with bin/tritonserver and backends/)")
 
