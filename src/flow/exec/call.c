@@ -1,15 +1,11 @@
 /* A node's request to its model, by mr_engine_infer on the reply loop of the request that the walk is for. */
 #include "exec.h"
+#include "fan.h"
 
 #include "base/clock.h"
 
 #define ARENA_FIRST 2048
 #define ARENA_LIMIT ((size_t)64 << 20)
-
-struct input {
-    mr_str name;
-    struct mr_tensor tensor;
-};
 
 void flow_call_free(struct call *c)
 {
@@ -53,21 +49,33 @@ static int inputs_make(struct call *c, struct mr_err *err)
 {
     const struct run *r = &c->walk->run;
     const struct plan_node *node = &r->plan->nodes[c->node];
-    struct input *list = MR_ARENA_ARRAY(&c->arena, struct input, node->input_count + 1u);
+    struct call_input *list = MR_ARENA_ARRAY(&c->arena, struct call_input, node->input_count + 1u);
 
     if (!list) {
         return MR_FAIL(err, MR_E_EXHAUSTED, "the request's arena is full");
     }
-    c->args.input_names = &list[0].name;
-    c->args.input_tensors = &list[0].tensor;
-    c->args.input_stride = sizeof *list;
+    c->inputs = list;
     for (uint32_t i = 0; i < node->input_count; i++) {
         const struct run_value *v = &r->values[node->inputs[i].tensor];
         if (v->state == RUN_VALUE) {
-            list[c->args.input_count++] = (struct input){node->inputs[i].name, v->tensor};
+            list[c->input_count++] = (struct call_input){node->inputs[i].name, v->tensor};
         }
     }
     return MR_OK;
+}
+
+/* A repetition has those of the first attempt. */
+static int inputs_take(struct call *c, struct mr_err *err)
+{
+    const int rc = c->inputs ? MR_OK : c->fan ? fan_call_inputs(c, err) : inputs_make(c, err);
+
+    if (rc == MR_OK) {
+        c->args.input_names = &c->inputs[0].name;
+        c->args.input_tensors = &c->inputs[0].tensor;
+        c->args.input_stride = sizeof *c->inputs;
+        c->args.input_count = c->input_count;
+    }
+    return rc;
 }
 
 static void args_make(struct call *c)
@@ -128,6 +136,18 @@ static void infer_make(struct call *c)
     mr_err_clear(&r->err);
 }
 
+int flow_call_output(struct call *c, uint32_t output, const struct mr_tensor *t,
+                     struct mr_block *block, struct mr_err *err)
+{
+    struct run *run = &c->walk->run;
+
+    if (c->fan) {
+        return fan_call_output(c, output, t, block, err);
+    }
+    run_set(run, run->plan->nodes[c->node].outputs[output].tensor, t, block);
+    return MR_OK;
+}
+
 /* The outputs as tensors of the walk, which keep the blocks; what lives in the call's arena stays until the walk ends. */
 static int outputs_take(struct call *c, struct mr_err *err)
 {
@@ -144,15 +164,16 @@ static int outputs_take(struct call *c, struct mr_err *err)
         *err = r->err;
         return r->status;
     }
-    for (uint32_t i = 0; i < r->version->output_count; i++) {
+    int rc = MR_OK;
+    for (uint32_t i = 0; i < r->version->output_count && rc == MR_OK; i++) {
         const struct mr_exec_output *o = mr_infer_output(r, i);
-        for (uint32_t k = 0; k < node->output_count; k++) {
+        for (uint32_t k = 0; k < node->output_count && rc == MR_OK; k++) {
             if (o->is_set && mr_str_eq(node->outputs[k].name, r->version->outputs[i].name)) {
-                run_set(run, node->outputs[k].tensor, &o->tensor, o->block);
+                rc = flow_call_output(c, k, &o->tensor, o->block, err);
             }
         }
     }
-    return MR_OK;
+    return rc;
 }
 
 static int finish(struct call *c, struct mr_err *err)
@@ -189,7 +210,7 @@ static bool may_repeat(const struct call *c, int rc)
     return true;
 }
 
-static struct call *call_new(struct walk *w, uint32_t node, uint32_t attempt)
+struct call *flow_call_new(struct walk *w, uint32_t node, uint32_t attempt)
 {
     struct call *c = MR_NEW(struct call);
 
@@ -203,6 +224,28 @@ static struct call *call_new(struct walk *w, uint32_t node, uint32_t attempt)
     return c;
 }
 
+void flow_call_reset(struct call *c)
+{
+    mr_arena_reset(&c->arena);
+    memset(&c->infer, 0, sizeof c->infer);
+    memset(&c->args, 0, sizeof c->args);
+    c->attempt = 1;
+    c->inputs = NULL;
+    c->input_count = 0;
+}
+
+static struct call *call_again(const struct call *of)
+{
+    struct call *c = flow_call_new(of->walk, of->node, of->attempt + 1);
+
+    c->inputs = of->inputs;
+    c->input_count = of->input_count;
+    c->fan = of->fan;
+    c->row = of->row;
+    c->rows = of->rows;
+    return c;
+}
+
 /* MR_OK: it has ended; MR_PENDING; or its failure. */
 static int call_try(struct call *c, struct mr_err *err)
 {
@@ -210,7 +253,7 @@ static int call_try(struct call *c, struct mr_err *err)
 
     infer_make(c);
     args_make(c);
-    MR_TRY(inputs_make(c, err));
+    MR_TRY(inputs_take(c, err));
     c->is_pending = true;
     rc = mr_engine_infer(c->walk->flow->engine, &c->infer, &c->args);
     if (rc == MR_OK) {
@@ -233,11 +276,19 @@ out:
 static int repeat(struct call *c, int rc, struct mr_err *err)
 {
     while (rc < 0 && may_repeat(c, rc)) {
-        c = call_new(c->walk, c->node, c->attempt + 1);
+        c = call_again(c);
         mr_err_clear(err);
         rc = call_try(c, err);
     }
     return rc;
+}
+
+int flow_call_ask(struct call *c, struct mr_err *err)
+{
+    if (c->walk->run.plan->nodes[c->node].attempts > 1) {
+        atomic_fetch_add_explicit(&c->walk->flow->retries[c->node].runs, 1, memory_order_relaxed);
+    }
+    return repeat(c, call_try(c, err), err);
 }
 
 int flow_call_start(struct run *r, uint32_t node, struct mr_err *err)
@@ -246,12 +297,8 @@ int flow_call_start(struct run *r, uint32_t node, struct mr_err *err)
         return flow_op_start(r, node, err);
     }
     struct walk *w = MR_CONTAINER_OF(r, struct walk, run);
-    struct call *c = call_new(w, node, 1);
 
-    if (r->plan->nodes[node].attempts > 1) {
-        atomic_fetch_add_explicit(&w->flow->retries[node].runs, 1, memory_order_relaxed);
-    }
-    return repeat(c, call_try(c, err), err);
+    return w->flow->ask(flow_call_new(w, node, 1), err);
 }
 
 void flow_call_take(struct call *c)
@@ -266,7 +313,16 @@ void flow_call_take(struct call *c)
     mr_err_clear(&err);
     const int rc = repeat(c, finish(c, &err), &err);
     if (rc != MR_PENDING) {
-        run_ended(&c->walk->run, c->node, rc, &err);
+        flow_call_ended(c, rc, &err);
+    }
+}
+
+void flow_call_ended(struct call *c, int rc, const struct mr_err *err)
+{
+    if (c->fan) {
+        fan_call_ended(c, rc, err);
+    } else {
+        run_ended(&c->walk->run, c->node, rc, err);
     }
 }
 

@@ -10,6 +10,7 @@
 #include "flow/run/run.h"
 
 struct call;
+struct fan;
 
 /** The executions of a node and their repetitions, which are so many percent of these at most. */
 struct flow_retries {
@@ -24,6 +25,9 @@ struct flow {
     char *model;                    /* its name */
     Inference__ModelConfig *config; /* to which the plan of a workflow refers */
     struct flow_retries *retries;   /* [plan->node_count] */
+    /** Asks the model of a call's node: flow_call_ask, and of tests their own, which sets outputs by flow_call_output. MR_OK: it has
+     *  ended; MR_PENDING: flow_call_ended is called; negative: it has failed. */
+    int (*ask)(struct call *c, struct mr_err *err);
     /* Guards mr_execution.handle of requests without a loop, whose cancel and end may come on two threads. Held while a
      * cancel is noted. */
     pthread_mutex_t handles;
@@ -48,6 +52,11 @@ struct walk {
     bool is_begun;                /* execute has returned, as seen by who looks */
 };
 
+struct call_input {
+    mr_str name; /* of the model's input */
+    struct mr_tensor tensor;
+};
+
 /** A request of a walk to the model of a node. */
 struct call {
     struct mr_infer infer;
@@ -58,8 +67,12 @@ struct call {
     struct call *next;     /* of walk->calls */
     struct call *next_end; /* of walk->ended */
     uint32_t node;
-    uint32_t attempt; /* of the node, from 1 */
-    uint8_t variant;  /* of a split, plus 1; 0: none, or it is counted */
+    uint32_t attempt;                /* of the node, from 1 */
+    const struct call_input *inputs; /* that have a value; NULL: not made yet */
+    uint32_t input_count;
+    struct fan *fan; /* it is for rows [row, row + rows) of that; NULL: for all of the node */
+    uint64_t row, rows;
+    uint8_t variant; /* of a split, plus 1; 0: none, or it is counted */
     bool is_pending;
     void (*take)(
         struct call
@@ -73,6 +86,18 @@ void flow_walk_signal(struct walk *w, struct call *c);
 /* ---- call.c ---- */
 /** run_start_fn: asks the node's model. */
 int flow_call_start(struct run *r, uint32_t node, struct mr_err *err);
+/** A call, which the walk frees. */
+struct call *flow_call_new(struct walk *w, uint32_t node, uint32_t attempt);
+/** Makes a call that has ended, and whose outputs are used no more, a new one. */
+void flow_call_reset(struct call *c);
+/** As flow->ask: by requests to the engine. */
+int flow_call_ask(struct call *c, struct mr_err *err);
+/** An output of the node that a call is for, by its index in the node. Takes a reference to `block`, which may be NULL. Errors:
+ *  those of fan_call_output. */
+int flow_call_output(struct call *c, uint32_t output, const struct mr_tensor *t,
+                     struct mr_block *block, struct mr_err *err);
+/** A call that was pending has ended. */
+void flow_call_ended(struct call *c, int rc, const struct mr_err *err);
 /** The call has ended: its outputs become the walk's tensors. */
 void flow_call_take(struct call *c);
 /** Cancels it, if it is pending. */

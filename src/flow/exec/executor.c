@@ -347,6 +347,7 @@ static int flow_make(struct plan *p, struct mr_engine *engine, const struct mr_m
     pthread_mutex_init(&f->handles, NULL);
     f->plan = p;
     f->engine = engine;
+    f->ask = flow_call_ask;
     f->model = mr_strndup(desc->name, strlen(desc->name));
     f->retries = MR_NEW_ARRAY(struct flow_retries, (size_t)p->node_count + 1);
     f->executor =

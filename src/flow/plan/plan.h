@@ -29,6 +29,35 @@ struct plan_port {
 struct mr_op;
 struct mr_split;
 
+/** Type and whole shape of a tensor; dtype MR_DTYPE_INVALID: not known yet. */
+struct plan_type {
+    int32_t dtype;
+    int32_t rank; /* -1: not known */
+    const int64_t *dims;
+};
+
+/** What a call that is for some rows has of a tensor. */
+enum plan_form {
+    PLAN_WHOLE, /* all of it: it is not divided */
+    PLAN_ROWS,  /* its rows, in dimension 0 */
+    PLAN_ROW,   /* its one row, without that dimension */
+};
+
+/** How a node runs for rows of its inputs. */
+struct plan_rows {
+    bool
+        is_foreach; /* for as many calls as there are rows, or as the model needs; otherwise: of a switch */
+    const bool *divided; /* [input_count] */
+    uint32_t dim;        /* the rows are those of dimensions 0 to `dim` together */
+    uint32_t max;        /* most rows */
+    bool skips_empty;    /* without any row the node is skipped; otherwise its outputs have none */
+    /* by plan_rows_settle */
+    const uint8_t *inputs; /* [input_count] enum plan_form */
+    const uint8_t *outputs;
+    uint32_t per_call;            /* rows that a call has at most */
+    const struct plan_type *made; /* [output_count] a row of each output */
+};
+
 /** What happens when a node fails. */
 enum plan_error {
     PLAN_FAIL,     /* the request fails */
@@ -68,8 +97,12 @@ struct plan_node {
         *branches;         /* of a switch: spares with `when`, of which the first that holds runs */
     uint32_t branch_count; /* 0: no switch */
     bool has_else;         /* its last branch runs in any case */
-    bool is_copy;          /* has the ports of another node */
-    bool is_spare;         /* runs only when the node whose fallback it is fails */
+    struct plan_rows *rows; /* it runs for rows; NULL: once */
+    bool is_by_row;         /* a switch that divides the rows of its inputs among its branches */
+    bool is_gather;         /* puts dimension 0 of its input at `axis` */
+    uint32_t axis;
+    bool is_copy;  /* has the ports of another node */
+    bool is_spare; /* runs only when the node whose fallback it is fails */
     enum plan_error on_error;
     uint32_t fallback;    /* a spare node, or PLAN_NOBODY */
     struct mr_expr *when; /* NULL = always */
@@ -81,13 +114,6 @@ struct plan_node {
     uint32_t retry_percent;
     const uint32_t *after; /* nodes that end first, besides the writers of its inputs */
     uint32_t after_count;
-};
-
-/** Type and whole shape of a tensor; dtype MR_DTYPE_INVALID: not known yet. */
-struct plan_type {
-    int32_t dtype;
-    int32_t rank; /* -1: not known */
-    const int64_t *dims;
 };
 
 struct plan_tensor {
