@@ -223,6 +223,11 @@ class Runtime:
     async def _metadata(self, message, headers):
         return encode_to_json_bytes((await self.model.metadata()).model_dump(exclude_unset=False)), []
 
+    async def _grpc_metadata(self, message, headers):
+        from mlserver.grpc import converters
+
+        return converters.ModelMetadataResponseConverter.from_types(await self.model.metadata()).SerializeToString(), []
+
     async def _custom(self, message, headers):
         """A handler of the model's own."""
         method, path, query = (headers.pop(key) for key in (":method", ":path", ":query"))
@@ -297,7 +302,7 @@ class Unprocessable(Exception):
 
 def failed(e, kind):
     """An answer with the status and the text that MLServer gives for an exception."""
-    is_rest = kind not in ("grpc", "grpc_stream")
+    is_rest = not kind.startswith("grpc")
     if isinstance(e, MLServerError):
         logger.exception(e)
         if is_rest and e.status_code not in EXACT and 400 <= e.status_code <= 599:

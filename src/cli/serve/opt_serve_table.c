@@ -217,7 +217,7 @@ const struct mr_option mr_serve_table[] = {
     FLAG("empty-health-bodies", server.empty_health_bodies, "false",
          "answer health checks with a status alone, as Triton, instead of JSON"),
     FLAG("mlserver-errors", server.mlserver_errors, "false",
-         "report unknown models, paths and methods as MLServer does"),
+         "report the index, unknown models, paths and methods as MLServer does"),
     TEXT("http-header-forward-pattern", http_forward, NULL, "REGEX",
          "request headers that models get as parameters (POSIX extended, whole name)"),
     SECRET("http-restricted-api", http_restricted, "APIS:KEY=VALUE",

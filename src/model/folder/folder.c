@@ -292,6 +292,7 @@ static void settings_take(struct mr_folder *f, const struct walk *w, const struc
     if (s->version && !mr_version_number(mr_str_c(s->version), &ignored)) {
         v->label = mr_strndup(s->version, strlen(s->version));
     }
+    v->is_unnamed = !s->version;
     f->max_batch_size = s->max_batch_size;
     f->max_batch_time_s = s->max_batch_time_s;
 }

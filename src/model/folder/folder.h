@@ -55,6 +55,7 @@ struct mr_folder_version {
     bool has_requests; /* a file MR_WARMUP_REQUESTS */
     struct mr_fingerprint fingerprint;
     char *label;       /* the version's name at MLServer, where that is no number; NULL: none */
+    bool is_unnamed;   /* one of MLServer's without a name */
     struct mr_err err; /* status MR_OK, or why it cannot be used */
 };
 

@@ -508,6 +508,15 @@ static void making_note(struct mr_load *l)
     }
 }
 
+/* What MLServer's file calls the version. Lock held. */
+static void given_note(struct mr_version_record *r, const struct mr_folder_version *fv)
+{
+    const char *given = fv->is_unnamed ? "" : fv->label;
+
+    mr_free(r->given);
+    r->given = given ? mr_strndup(given, strlen(given)) : NULL;
+}
+
 static void plan_begin(struct mr_load *l)
 {
     pthread_mutex_lock(&l->m->lock);
@@ -517,6 +526,7 @@ static void plan_begin(struct mr_load *l)
         struct mr_version_record *r = mr_record_get(l->model, f->from->number);
         uint64_t bytes = f->from->fingerprint.bytes;
         f->entry = mr_load_entry_begin(l->m, l->model, l->job, f->from->number, bytes);
+        given_note(r, f->from);
         r->is_wanted = true;
         r->failed_fingerprint = 0;
         r->file_bytes = r->state == MR_VERSION_READY ? r->file_bytes : bytes;

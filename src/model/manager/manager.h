@@ -62,6 +62,7 @@ struct mr_version_set {
 struct mr_version_record {
     int64_t number;
     enum mr_version_state state;
+    char *given;   /* as mr_model_report.given, NULL = by its number */
     char *reason;  /* NULL = none */
     char *warning; /* NULL = none: why the last reload failed while the version goes on */
     int64_t since_wall_ns;

@@ -61,6 +61,7 @@ struct mr_model *mr_model_get(struct mr_models *m, mr_str name)
 
 static void record_fini(struct mr_version_record *r)
 {
+    mr_free(r->given);
     mr_free(r->reason);
     mr_free(r->warning);
     mr_free(r->config_json);

@@ -29,6 +29,7 @@ static void record_report(const struct reporting *to, const struct mr_model *mod
     bool shows = r->state == MR_VERSION_READY || r->state == MR_VERSION_DRAINING;
     struct mr_model_report report = {.name = model->name,
                                      .version = r->number,
+                                     .given = r->given ? mr_str_c(r->given) : (mr_str){NULL, 0},
                                      .state = r->state,
                                      .reason = text_of(r->reason),
                                      .warning = text_of(r->warning),

@@ -448,6 +448,12 @@ void mr_grpc_send(struct mr_grpc_call *g, const struct mr_piece *pieces, size_t 
 
 void mr_grpc_finish(struct mr_grpc_call *g, int grpc_status, mr_str message)
 {
+    mr_grpc_finish_with(g, grpc_status, message, NULL, 0);
+}
+
+void mr_grpc_finish_with(struct mr_grpc_call *g, int grpc_status, mr_str message,
+                         const struct mr_header *more, size_t more_count)
+{
     struct grpc_state *st = g->parser;
     char encoded[MR_GRPC_ENCODED_MAX(MESSAGE_TEXT_MAX)];
     char number[12];
@@ -465,11 +471,16 @@ void mr_grpc_finish(struct mr_grpc_call *g, int grpc_status, mr_str message)
     if (grpc_status != MR_GRPC_OK) {
         digits = snprintf(number, sizeof number, "%d", grpc_status);
     }
-    struct mr_header trailers[2] = {
+    struct mr_header trailers[2 + MR_GRPC_TRAILERS_MAX] = {
         {MR_STR("grpc-status"), mr_str_n(number, (size_t)digits)},
         {MR_STR("grpc-message"), mr_str_n(encoded, n)},
     };
-    mr_call_end(g->call, trailers, n > 0 ? 2 : 1);
+    size_t count = n > 0 ? 2 : 1;
+    more_count = MR_MIN(more_count, (size_t)MR_GRPC_TRAILERS_MAX);
+    if (more_count > 0) {
+        memcpy(trailers + count, more, more_count * sizeof *more);
+    }
+    mr_call_end(g->call, trailers, count + more_count);
 }
 
 void mr_grpc_reply(struct mr_grpc_call *g, const struct mr_piece *pieces, size_t piece_count,

@@ -8,6 +8,7 @@
 #include "serve/state/infer.h"
 #include "serve/state/loops.h"
 #include "serve/state/memory.h"
+#include "serve/state/meta.h"
 #include "serve/state/reply.h"
 #include "serve/state/state.h"
 #include "stats.h"
@@ -72,6 +73,37 @@ static void index_details(struct mr_buf *b, const struct mr_model_report *m)
     }
 }
 
+/* As MLServer has it: the version that the file names, states of all models, reasons always. */
+static void index_row_of_mlserver(struct mr_buf *b, const struct mr_model_report *m)
+{
+    mr_str reason;
+    const char *state = meta_mlserver_state(m, &reason);
+
+    if (m->given.len > 0) {
+        MR_BUF_LIT(b, ",\"version\":");
+        mr_json_put_string(b, m->given);
+    } else if (!m->given.ptr && m->version > 0) {
+        mr_buf_printf(b, ",\"version\":\"%lld\"", (long long)m->version);
+    }
+    mr_buf_printf(b, ",\"state\":\"%s\",\"reason\":", state);
+    mr_json_put_string(b, reason);
+}
+
+static void index_row_of_triton(struct mr_buf *b, const struct mr_model_report *m)
+{
+    if (m->never_loaded) {
+        return;
+    }
+    if (m->version > 0) {
+        mr_buf_printf(b, ",\"version\":\"%lld\"", (long long)m->version);
+    }
+    mr_buf_printf(b, ",\"state\":\"%s\"", mr_version_state_triton(m->state));
+    if (m->reason.len) {
+        MR_BUF_LIT(b, ",\"reason\":");
+        mr_json_put_string(b, m->reason);
+    }
+}
+
 static void index_row(void *ctx, const struct mr_model_report *m)
 {
     struct report_job *r = ctx;
@@ -86,18 +118,13 @@ static void index_row(void *ctx, const struct mr_model_report *m)
     r->is_first = false;
     MR_BUF_LIT(b, "{\"name\":");
     mr_json_put_string(b, m->name);
-    if (!m->never_loaded) {
-        if (m->version > 0) {
-            mr_buf_printf(b, ",\"version\":\"%lld\"", (long long)m->version);
-        }
-        mr_buf_printf(b, ",\"state\":\"%s\"", mr_version_state_triton(m->state));
-        if (m->reason.len) {
-            MR_BUF_LIT(b, ",\"reason\":");
-            mr_json_put_string(b, m->reason);
-        }
-        if (r->has_details) {
-            index_details(b, m);
-        }
+    if (r->server->options.mlserver_errors) {
+        index_row_of_mlserver(b, m);
+    } else {
+        index_row_of_triton(b, m);
+    }
+    if (r->has_details && !m->never_loaded) {
+        index_details(b, m);
     }
     mr_buf_char(b, '}');
 }

@@ -39,7 +39,8 @@ static void encoded(struct mr_turn *t)
     } else {
         infer_end(si);
         mr_grpc_send_message(si->grpc, &gi->answer, grpc_compression(si->loop->server));
-        mr_grpc_finish(si->grpc, MR_GRPC_OK, (mr_str){NULL, 0});
+        mr_grpc_finish_with(si->grpc, MR_GRPC_OK, (mr_str){NULL, 0}, si->trailers,
+                            si->trailer_count);
     }
     mr_buf_fini(&text);
 }
@@ -101,24 +102,46 @@ static void decoded(struct mr_turn *t)
     grpc_fail_err(si->grpc, &r->err);
 }
 
-void grpc_model_infer(struct mr_server *s, struct mr_grpc_call *g)
+/* NULL: the call was answered. */
+static struct grpc_infer *infer_new(struct mr_grpc_call *g)
 {
-    struct mr_call *call = g->call;
-    struct grpc_infer *gi = MR_ARENA_NEW(call->arena, struct grpc_infer);
+    struct grpc_infer *gi = MR_ARENA_NEW(g->call->arena, struct grpc_infer);
 
-    (void)s;
     if (!gi) {
         mr_grpc_fail(g, MR_GRPC_RESOURCE_EXHAUSTED,
                      MR_STR("the request needs more memory than it may use"));
-        return;
+        return NULL;
     }
-    infer_init(&gi->si, call, call->arena, MR_INFER_GRPC);
+    infer_init(&gi->si, g->call, g->call->arena, MR_INFER_GRPC);
     gi->si.grpc = g;
     gi->si.reply = reply_grpc;
     gi->si.pending.cancel = cancel_grpc;
     gi->si.no_decoupled = "ModelInfer RPC doesn't support models with decoupled transaction policy";
     gi->si.infer.deadline_ns = g->deadline_ns;
-    if (mr_grpc_is_packed(g) || infer_is_long_body(call->body.len)) {
+    return gi;
+}
+
+void grpc_ask(struct mr_grpc_call *g, mr_str model, mr_str version, const char *kind)
+{
+    struct grpc_infer *gi = infer_new(g);
+
+    if (gi) {
+        gi->si.message_kind = kind;
+        gi->si.request.model_name = model;
+        gi->si.infer.status = infer_bind(&gi->si, model, version);
+        decoded(&gi->si.turn);
+    }
+}
+
+void grpc_model_infer(struct mr_server *s, struct mr_grpc_call *g)
+{
+    struct grpc_infer *gi = infer_new(g);
+
+    (void)s;
+    if (!gi) {
+        return;
+    }
+    if (mr_grpc_is_packed(g) || infer_is_long_body(g->call->body.len)) {
         infer_turn(&gi->si, decode, decoded, true);
     } else {
         decode(&gi->si.turn);

@@ -114,6 +114,10 @@ void grpc_model_metadata(struct mr_server *s, struct mr_grpc_call *g)
         grpc_fail_err(g, &err);
         return;
     }
+    if (v->has_messages) {
+        grpc_ask(g, mr_str_c(q->name), mr_str_c(q->version), "grpc_metadata");
+        return;
+    }
     r.name = q->name;
     r.platform = (char *)(uintptr_t)meta_platform(v);
     r.n_versions = meta_versions(s, v, mr_str_c(q->name), mr_str_c(q->version), versions);
@@ -237,6 +241,27 @@ void grpc_model_statistics(struct mr_server *s, struct mr_grpc_call *g)
     stats_set_fini(&set);
 }
 
+/* What the index says of it besides its name; texts as the report has them. */
+static void index_fields(const struct report *r, const struct mr_model_report *m, char number[24],
+                         mr_str *out_reason, Inference__RepositoryIndexResponse__ModelIndex *row)
+{
+    const bool is_of_mlserver = r->server->options.mlserver_errors;
+
+    *out_reason = MR_STR("");
+    if (m->never_loaded && !is_of_mlserver) {
+        return;
+    }
+    snprintf(number, 24, "%lld", (long long)m->version);
+    row->version = m->version > 0 ? number : row->version;
+    if (is_of_mlserver) {
+        row->version = m->given.ptr ? (char *)(uintptr_t)m->given.ptr : row->version;
+        row->state = (char *)(uintptr_t)meta_mlserver_state(m, out_reason);
+    } else {
+        row->state = (char *)(uintptr_t)mr_version_state_triton(m->state);
+        *out_reason = m->reason;
+    }
+}
+
 static void index_row(void *ctx, const struct mr_model_report *m)
 {
     struct report *r = ctx;
@@ -244,26 +269,20 @@ static void index_row(void *ctx, const struct mr_model_report *m)
         INFERENCE__REPOSITORY_INDEX_RESPONSE__MODEL_INDEX__INIT;
     Inference__RepositoryIndexResponse__ModelIndex *list[1] = {&row};
     Inference__RepositoryIndexResponse one = INFERENCE__REPOSITORY_INDEX_RESPONSE__INIT;
-    char number[24], *name = mr_strndup(m->name.ptr, m->name.len),
-                     *reason = mr_strndup(m->reason.ptr, m->reason.len);
+    char number[24], *name = mr_strndup(m->name.ptr, m->name.len), *reason;
+    mr_str text;
 
     if (!r->ready_only || m->state == MR_VERSION_READY) {
         row.name = name;
-        if (!m->never_loaded) {
-            snprintf(number, sizeof number, "%lld", (long long)m->version);
-            if (m->version > 0) {
-                row.version = number;
-            }
-            row.state = (char *)(uintptr_t)mr_version_state_triton(m->state);
-            row.reason = reason;
-        }
+        index_fields(r, m, number, &text, &row);
+        row.reason = reason = mr_strndup(text.ptr, text.len);
         /* Messages of one repeated field, one after the other, are the message with all of them. */
         one.n_models = 1;
         one.models = list;
         pack_into(&r->message, &one.base);
+        mr_free(reason);
     }
     mr_free(name);
-    mr_free(reason);
 }
 
 static void index_run(struct admin_job *job)

@@ -156,10 +156,19 @@ static void send_error(struct stream *st, struct stream_item *it)
     mr_grpc_send(st->g, &piece, 1, MR_GRPC_IDENTITY);
 }
 
+/* Whether a failure of the request is the stream's. MLServer's streams have no errors in them; with its errors asked for, a
+ * name that no model has is answered as there. */
+static bool is_fatal(const struct stream *st, const struct stream_item *it)
+{
+    return st->error_ends || it->si.message_kind ||
+           (st->server->options.mlserver_errors && !it->si.infer.version);
+}
+
 static void send_item(struct stream *st, struct stream_item *it)
 {
     struct serve_infer *si = &it->si;
     bool is_ok = si->infer.status == MR_OK;
+    const bool ends = !is_ok && is_fatal(st, it);
 
     if (!is_ok) {
         infer_log_failure(si);
@@ -171,8 +180,8 @@ static void send_item(struct stream *st, struct stream_item *it)
         } else {
             infer_drop_answer(&it->answer);
         }
-    } else if (st->error_ends || si->message_kind) {
-        fail_stream(st, si->infer.status, &si->infer.err); /* MLServer's streams have no errors */
+    } else if (ends) {
+        fail_stream(st, si->infer.status, &si->infer.err);
     } else if (!st->is_failed) {
         send_error(st, it);
     }
@@ -372,8 +381,8 @@ static void end_apart(struct stream *st, struct stream_item *it)
     if (it->si.infer.status < 0) {
         infer_log_failure(&it->si);
     }
+    const bool ends = is_fatal(st, it);
     infer_end(&it->si);
-    const bool ends = st->error_ends || it->si.message_kind;
     if (it->si.infer.status < 0 && ends && !st->is_cancelled) {
         fail_stream(st, it->si.infer.status, &it->si.infer.err);
     } else if (it->si.infer.status < 0 && !st->is_failed && !st->is_cancelled) {

@@ -57,6 +57,9 @@ void grpc_health_check(struct mr_server *s, struct mr_grpc_call *g);
 void grpc_health_watch(struct mr_server *s, struct mr_grpc_call *g);
 void grpc_reflect(struct mr_server *s, struct mr_grpc_call *g);
 
+/* Answers a call with what a model that takes messages (mr_version.has_messages) says when it is asked for `kind`. */
+void grpc_ask(struct mr_grpc_call *g, mr_str model, mr_str version, const char *kind);
+
 /* A load, unload or rollback under way; `done` is for mr_models_*. NULL: the call was answered. */
 struct grpc_control {
     struct serve_loop *loop;

@@ -335,6 +335,8 @@ int infer_encode_grpc(struct serve_infer *si, const struct mr_oip_param *final,
         struct message_answer answer;
         MR_TRY(message_answer(si, &answer, &r->err));
         e = answer.body;
+        si->trailer_count = message_trailers(&answer);
+        si->trailers = answer.headers;
     } else {
         MR_TRY(mr_wire_response(r, &si->request, &response, &r->err));
         infer_answer_params(si, final, &response);

@@ -28,6 +28,8 @@ struct serve_infer {
     struct route route;
     struct mr_oip_param answer_params[2]; /* of the answer that is being built */
     bool is_pinned;
+    const struct mr_header *trailers; /* of the answer of a model that takes messages, over gRPC */
+    size_t trailer_count;
     int bound; /* status of infer_bind */
     int64_t encode_start_ns;
     void (*reply)(struct serve_infer *si); /* infer.status is set; exactly once */

@@ -225,6 +225,32 @@ out:
     return rc;
 }
 
+static bool is_printable(mr_str value)
+{
+    for (size_t i = 0; i < value.len; i++) {
+        if (value.ptr[i] < ' ' || value.ptr[i] > '~') {
+            return false;
+        }
+    }
+    return true;
+}
+
+size_t message_trailers(struct message_answer *a)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < a->header_count; i++) {
+        const struct mr_header h = a->headers[i];
+        const bool is_of_grpc =
+            mr_str_eq_c(h.name, "content-type") || mr_str_starts(h.name, MR_STR("grpc-"));
+        if (!is_of_grpc && is_printable(h.value)) {
+            a->headers[n++] = h;
+        }
+    }
+    a->header_count = n;
+    return n;
+}
+
 void message_judge(struct serve_infer *si, const struct message_answer *a)
 {
     struct mr_infer *r = &si->infer;

@@ -23,6 +23,8 @@ struct message_answer {
 #define MESSAGE_HEADERS_MAX 64
 /* Errors: MR_E_INTERNAL (no such answer), MR_E_EXHAUSTED. */
 int message_answer(struct serve_infer *si, struct message_answer *out, struct mr_err *err);
+/* Removes what is no trailing metadata of gRPC from the headers. Returns how many are left. */
+size_t message_trailers(struct message_answer *a);
 /* Before infer_end: an answer with which the model refuses the request counts as a failure. */
 void message_judge(struct serve_infer *si, const struct message_answer *a);
 

@@ -66,6 +66,17 @@ size_t meta_versions(struct mr_server *s, const struct mr_version *v, mr_str nam
     return n;
 }
 
+const char *meta_mlserver_state(const struct mr_model_report *m, mr_str *out_reason)
+{
+    *out_reason = m->state == MR_VERSION_FAILED ? m->reason : MR_STR("");
+    switch (m->state) {
+    case MR_VERSION_READY: return "READY";
+    case MR_VERSION_LOADING:
+    case MR_VERSION_WARMING: return "UNKNOWN";
+    default: return "UNAVAILABLE"; /* at once, also while requests that run are waited for */
+    }
+}
+
 void meta_log_change_init(struct log_change *c)
 {
     *c = (struct log_change){.info = -1, .warning = -1, .error = -1};

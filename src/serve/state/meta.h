@@ -18,6 +18,8 @@ const char *meta_platform(const struct mr_version *v);
 #define META_VERSIONS_MAX 256u
 size_t meta_versions(struct mr_server *s, const struct mr_version *v, mr_str name, mr_str asked,
                      mr_str out[META_VERSIONS_MAX]);
+/* A model's state in MLServer's index, and the reason, which is "" unless the model has failed. */
+const char *meta_mlserver_state(const struct mr_model_report *m, mr_str *out_reason);
 /* Changes of log settings; every value is optional. Errors: MR_E_INVALID, MR_E_UNSUPPORTED (log_file). */
 struct log_change {
     int8_t info, warning, error; /* -1 = leave */

@@ -350,6 +350,8 @@ int mr_models_label(struct mr_models *m, mr_str name, mr_str label, mr_str versi
 struct mr_model_report {
     mr_str name;
     int64_t version; /* 0: the model has never had a version */
+    mr_str
+        given; /* the version as a file of MLServer's has it, "" where it has none; ptr NULL: its number */
     enum mr_version_state state;
     bool never_loaded; /* has a folder only: the index has just the name */
     mr_str reason;
