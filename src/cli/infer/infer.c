@@ -133,7 +133,7 @@ static const struct mr_option table[] = {
 
 /* ---- sending ---- */
 
-static int send_once(struct infer *x, struct mr_remote_reply *reply, struct mr_err *err)
+int infer_send(struct infer *x, struct mr_remote_reply *reply, struct mr_err *err)
 {
     const struct mr_endpoint e = infer_endpoint(x);
     struct mr_arena arena;
@@ -147,8 +147,8 @@ static int send_once(struct infer *x, struct mr_remote_reply *reply, struct mr_e
     return rc;
 }
 
-static int decode(struct infer *x, const struct mr_remote_reply *reply, struct mr_oip_response *out,
-                  struct mr_err *err)
+int infer_decode(struct infer *x, const struct mr_remote_reply *reply, struct mr_oip_response *out,
+                 struct mr_err *err)
 {
     static const struct mr_oip_limits limits = {.max_tensors = 65536, .size_option = "4 GiB"};
 
@@ -197,7 +197,7 @@ static int send_all(struct infer *x, struct mr_remote_reply *reply, struct mr_er
         if (i > 0) {
             mr_remote_reply_fini(reply);
         }
-        rc = send_once(x, reply, err);
+        rc = infer_send(x, reply, err);
         took[i] = rc == MR_OK ? reply->took_ns : 0;
     }
     if (rc == MR_OK && n > 1) {
@@ -224,7 +224,7 @@ static int run(struct infer *x, bool from_stdin, int *out_code, struct mr_err *e
     MR_TRY(infer_build(x, from_stdin, err));
     *out_code = MR_EXIT_FAILED;
     MR_TRY(send_all(x, &reply, err));
-    MR_TRY(decode(x, &reply, &response, err));
+    MR_TRY(infer_decode(x, &reply, &response, err));
     MR_TRY(infer_print(x, &response, reply.took_ns, err));
 out:
     mr_remote_reply_fini(&reply);

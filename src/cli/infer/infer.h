@@ -44,6 +44,10 @@ struct infer {
 void infer_setup(struct infer *x);
 /** Frees arrays, arena and connection. */
 void infer_fini(struct infer *x);
+/** Sends x->request and waits for the answer. */
+int infer_send(struct infer *x, struct mr_remote_reply *reply, struct mr_err *err);
+int infer_decode(struct infer *x, const struct mr_remote_reply *reply, struct mr_oip_response *out,
+                 struct mr_err *err);
 
 /* infer_meta.c */
 /** What the request goes to, without the client. */

@@ -40,5 +40,7 @@ int graph_make(const Inference__ModelConfig *c, struct mr_arena *arena, struct g
 void graph_text(const struct graph *g, struct mr_buf *out);
 void graph_svg(const struct graph *g, struct mr_buf *out);
 void graph_dot(const struct graph *g, struct mr_buf *out);
+/** The first `max` characters of a text, for SVG. */
+void graph_put_escaped(mr_str text, size_t max, struct mr_buf *out);
 
 #endif

@@ -115,11 +115,11 @@ void graph_dot(const struct graph *g, struct mr_buf *out)
 #define STEP_Y     76
 #define MARGIN     20
 
-static void put_escaped(const char *text, size_t max, struct mr_buf *out)
+void graph_put_escaped(mr_str text, size_t max, struct mr_buf *out)
 {
     size_t n = 0;
 
-    for (const char *p = text; *p && n < max; p++) {
+    for (const char *p = text.ptr; p < text.ptr + text.len && n < max; p++) {
         n += ((unsigned char)*p & 0xc0) != 0x80;
         switch (*p) {
         case '<': mr_buf_c(out, "&lt;"); break;
@@ -144,15 +144,15 @@ static uint32_t top(const struct graph_node *n)
 static void put_box(const struct graph_node *n, struct mr_buf *out)
 {
     mr_buf_printf(out, "<g><title>");
-    put_escaped(n->rules, 1000, out);
+    graph_put_escaped(mr_str_c(n->rules), 1000, out);
     mr_buf_printf(
         out,
         "</title><rect x=\"%u\" y=\"%u\" width=\"%d\" height=\"%d\" rx=\"6\" fill=\"#eef3fb\" "
         "stroke=\"#345\"/>\n<text x=\"%u\" y=\"%u\" font-weight=\"bold\">",
         left(n), top(n), BOX_WIDTH, BOX_HEIGHT, left(n) + 8, top(n) + 18);
-    put_escaped(n->name, 24, out);
+    graph_put_escaped(mr_str_c(n->name), 24, out);
     mr_buf_printf(out, "</text>\n<text x=\"%u\" y=\"%u\" fill=\"#456\">", left(n) + 8, top(n) + 35);
-    put_escaped(n->what, 28, out);
+    graph_put_escaped(mr_str_c(n->what), 28, out);
     mr_buf_c(out, "</text></g>\n");
 }
 
@@ -170,7 +170,7 @@ static void put_arrow(const struct graph *g, const struct graph_edge *e, struct 
     if (e->tensor) {
         mr_buf_printf(out, "<text x=\"%u\" y=\"%u\" text-anchor=\"middle\" fill=\"#246\">",
                       (x1 + x2) / 2, (y1 + y2) / 2 - 4);
-        put_escaped(e->tensor, 14, out);
+        graph_put_escaped(mr_str_c(e->tensor), 14, out);
         mr_buf_c(out, "</text>\n");
     }
 }

@@ -1,4 +1,4 @@
-/* `millrace workflow`: graphs of models as files. Nothing here needs a server. */
+/* `millrace workflow`: graphs of models as files, which needs no server, and what a running server does with one. */
 #include "workflow.h"
 
 #include <stdio.h>
@@ -9,7 +9,8 @@
 static const char usage[] =
     "usage: millrace workflow import FILE [--from FORMAT] [--model-repository FOLDER] [-o FOLDER]\n"
     "       millrace workflow check FILE|FOLDER [--model-repository FOLDER]\n"
-    "       millrace workflow draw FILE|FOLDER [--format text|svg|dot] [-o FILE]\n\n"
+    "       millrace workflow draw FILE|FOLDER [--format text|svg|dot] [-o FILE]\n"
+    "       millrace workflow trace MODEL [-i NAME=VALUE]... [--svg FILE] [-u ADDRESS]\n\n"
     "import makes workflows of the graphs of other servers, and prints their config.pbtxt, or "
     "makes "
     "the folders of\n"
@@ -25,15 +26,21 @@ static const char usage[] =
     "models that it uses, from the repository that it is in. draw shows an ensemble or "
     "workflow: a "
     "config.pbtxt\n"
-    "or the folder of a model.\n";
+    "or the folder of a model. trace sends a request to an ensemble or workflow of a running "
+    "server, "
+    "and shows\n"
+    "when each of its nodes ran. Inputs are given as in millrace infer; without any, they are "
+    "zeros.\n";
 
-static const char notes[] =
-    "Exit status: 0 done, 1 the file is refused or cannot be read, 2 the command line is wrong.\n";
+static const char notes[] = "Exit status: 0 done, 1 the file is refused or cannot be read, or the "
+                            "request failed, 2 the command "
+                            "line is wrong.\n";
 
 #define AT(member) MR_OPTION_AT(struct workflow_options, member)
 
 const char *const workflow_formats[] = {"auto", "paddle", "kserve", "ovms", "seldon", NULL};
 static const char *const pictures[] = {"text", "svg", "dot", NULL};
+static const char *const protocols[] = {"rest", "binary", "grpc", NULL};
 
 static const struct mr_option table[] = {
     {.name = "from",
@@ -65,12 +72,59 @@ static const struct mr_option table[] = {
      .choices = pictures,
      .value = "FORM",
      .help = "of the picture"},
+    {.name = "trace", .kind = MR_OPTION_GROUP},
+    {.name = "input",
+     .letter = 'i',
+     .kind = MR_OPTION_LIST,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(inputs),
+     .value = "NAME=VALUE",
+     .help = "an input, as in millrace infer"},
+    {.name = "parameter",
+     .letter = 'p',
+     .kind = MR_OPTION_LIST,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(parameters),
+     .value = "KEY=VALUE",
+     .help = "a request parameter"},
+    {.name = "model-version",
+     .kind = MR_OPTION_STRING,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(version),
+     .value = "N",
+     .help = "which version; the newest if not given"},
+    {.name = "svg",
+     .kind = MR_OPTION_STRING,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(svg),
+     .value = "FILE",
+     .help = "a file for the timeline as a picture"},
+    {.name = "json",
+     .kind = MR_OPTION_BOOL,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(is_json),
+     .help = "print the trace as the server sent it"},
+    MR_REMOTE_URL_ROW(struct workflow_options, "8000, for gRPC 8001,"),
+    MR_REMOTE_PROTOCOL_ROW(struct workflow_options, protocols, ""),
+    {.name = "timeout",
+     .letter = 't',
+     .kind = MR_OPTION_DURATION,
+     AT(timeout_ns),
+     .fallback = "60s",
+     .max = 86400,
+     .scale = MR_NS_PER_S,
+     .value = "TIME",
+     .help = "patience per call; 0 waits for ever"},
+    MR_REMOTE_ACCESS_ROWS(struct workflow_options),
 };
 
 static const struct verb {
     const char *name;
     int (*run)(const struct workflow_options *o, const char *path, struct mr_err *err);
-} verbs[] = {{"import", workflow_import}, {"check", workflow_check}, {"draw", workflow_draw}};
+} verbs[] = {{"import", workflow_import},
+             {"check", workflow_check},
+             {"draw", workflow_draw},
+             {"trace", workflow_trace}};
 #define VERB_COUNT (sizeof verbs / sizeof *verbs)
 
 static const struct verb *find_verb(const struct mr_options *o, char text[300])
@@ -78,7 +132,7 @@ static const struct verb *find_verb(const struct mr_options *o, char text[300])
     const char *names[VERB_COUNT + 1] = {0};
 
     if (o->args.len == 0) {
-        snprintf(text, 300, "what? One of import, check and draw");
+        snprintf(text, 300, "what? One of import, check, draw and trace");
         return NULL;
     }
     for (size_t i = 0; i < VERB_COUNT; i++) {
@@ -87,14 +141,15 @@ static const struct verb *find_verb(const struct mr_options *o, char text[300])
             if (o->args.len == 2) {
                 return &verbs[i];
             }
-            snprintf(text, 300, "%s takes one file", verbs[i].name);
+            snprintf(text, 300, "%s takes one %s", verbs[i].name,
+                     verbs[i].run == workflow_trace ? "model" : "file");
             return NULL;
         }
     }
     const char *near = mr_nearest_word(mr_str_c(o->args.at[0]), names);
     snprintf(text, 300,
-             near ? "'%.60s' is none of import, check and draw; did you mean '%s'?"
-                  : "'%.60s' is none of import, check and draw",
+             near ? "'%.60s' is none of import, check, draw and trace; did you mean '%s'?"
+                  : "'%.60s' is none of import, check, draw and trace",
              o->args.at[0], near);
     return NULL;
 }

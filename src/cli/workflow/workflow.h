@@ -10,18 +10,26 @@ enum workflow_picture { PICTURE_TEXT, PICTURE_SVG, PICTURE_DOT };
 
 struct workflow_options {
     const char *url;
+    int protocol; /* enum infer_protocol */
     struct mr_remote_access access;
     int64_t timeout_ns;
     int from;
     const char *out;
     const char *repository;
     int picture; /* enum workflow_picture */
+    /* of trace */
+    const char *version;
+    struct mr_option_list inputs;
+    struct mr_option_list parameters;
+    const char *svg;
+    bool is_json;
 };
 
 /* The verbs; `path` is the argument. */
 int workflow_import(const struct workflow_options *o, const char *path, struct mr_err *err);
 int workflow_check(const struct workflow_options *o, const char *path, struct mr_err *err);
 int workflow_draw(const struct workflow_options *o, const char *path, struct mr_err *err);
+int workflow_trace(const struct workflow_options *o, const char *model, struct mr_err *err);
 
 /** The choices of --from; the first one stands for what the file says. */
 extern const char *const workflow_formats[];

@@ -181,6 +181,9 @@ static int finish(struct call *c, struct mr_err *err)
     const int rc = outputs_take(c, err);
 
     timer_set(c, 0);
+    if (c->walk->trace) {
+        flow_trace_call(c);
+    }
     flow_split_end(c, c->infer.status);
     mr_engine_end(&c->infer);
     return rc;
@@ -254,6 +257,9 @@ static int call_try(struct call *c, struct mr_err *err)
     infer_make(c);
     args_make(c);
     MR_TRY(inputs_take(c, err));
+    if (c->walk->trace) {
+        c->walk->trace[c->node].calls++;
+    }
     c->is_pending = true;
     rc = mr_engine_infer(c->walk->flow->engine, &c->infer, &c->args);
     if (rc == MR_OK) {
@@ -291,21 +297,31 @@ int flow_call_ask(struct call *c, struct mr_err *err)
     return repeat(c, call_try(c, err), err);
 }
 
-int flow_call_start(struct run *r, uint32_t node, struct mr_err *err)
+static int start(struct walk *w, uint32_t node, struct mr_err *err)
 {
-    if (r->plan->nodes[node].op) {
-        return flow_op_start(r, node, err);
-    }
-    struct walk *w = MR_CONTAINER_OF(r, struct walk, run);
-
-    return w->flow->ask(flow_call_new(w, node, 1), err);
+    return w->run.plan->nodes[node].op ? flow_op_start(&w->run, node, err)
+                                       : w->flow->ask(flow_call_new(w, node, 1), err);
 }
 
-void flow_call_take(struct call *c)
+int flow_call_start(struct run *r, uint32_t node, struct mr_err *err)
+{
+    struct walk *w = MR_CONTAINER_OF(r, struct walk, run);
+
+    if (!w->trace) {
+        return start(w, node, err);
+    }
+    flow_trace_begin(w, node);
+    const int rc = start(w, node, err);
+    if (rc != MR_PENDING) {
+        flow_trace_end(w, node);
+    }
+    return rc;
+}
+
+static void call_end(struct call *c)
 {
     struct mr_err err;
 
-    c->is_pending = false;
     if (c->take) {
         c->take(c);
         return;
@@ -324,6 +340,15 @@ void flow_call_ended(struct call *c, int rc, const struct mr_err *err)
     } else {
         run_ended(&c->walk->run, c->node, rc, err);
     }
+}
+
+void flow_call_take(struct call *c)
+{
+    c->is_pending = false;
+    if (c->walk->trace) {
+        flow_trace_end(c->walk, c->node);
+    }
+    call_end(c);
 }
 
 void flow_call_cancel(struct call *c)

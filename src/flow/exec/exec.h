@@ -12,6 +12,20 @@
 struct call;
 struct fan;
 
+/* Parameters of requests and answers; see trace.c. */
+#define FLOW_TRACE  "workflow.trace"
+#define FLOW_STRICT "workflow.strict"
+#define FLOW_STATUS "workflow.status"
+
+/** What a trace knows of a node. */
+struct walk_trace {
+    int64_t start_ns, end_ns; /* 0: it did not run */
+    uint32_t calls;           /* of models, with repetitions */
+    uint32_t by;              /* the node + 1 that ran for it */
+    mr_str model;             /* that was asked */
+    mr_str inner;             /* its own trace, if it is a workflow; in the arena of its call */
+};
+
 /** The executions of a node and their repetitions, which are so many percent of these at most. */
 struct flow_retries {
     _Atomic uint64_t runs, repeats;
@@ -48,6 +62,8 @@ struct walk {
     _Atomic bool is_cancelled;    /* the request is */
     uint32_t *buckets;            /* [node_count] of splits, plus 1; 0: not drawn yet */
     uint8_t *chosen;              /* [node_count] the variant of a split, plus 1; 0: none */
+    struct walk_trace *trace;     /* [node_count], NULL: it was not asked for */
+    int64_t begun_ns;             /* with a trace: when the walk began */
     bool has_cancelled;           /* and its calls were */
     bool is_begun;                /* execute has returned, as seen by who looks */
 };
@@ -115,6 +131,17 @@ int flow_splits_begin(struct walk *w, struct mr_err *err);
 const struct plan_node *flow_split_choose(struct call *c);
 /** The call has ended with `status`: it counts for its variant. */
 void flow_split_end(struct call *c, int status);
+
+/* ---- trace.c ---- */
+/** Reads what the request asks of the workflow itself, after run_begin. Errors: MR_E_INVALID, MR_E_EXHAUSTED. */
+int flow_asked_read(struct walk *w, struct mr_err *err);
+/** For walks with a trace: the node begins; it, or a call of it, ends. */
+void flow_trace_begin(struct walk *w, uint32_t node);
+void flow_trace_end(struct walk *w, uint32_t node);
+/** The same: what the call asked and was answered, before mr_engine_end. */
+void flow_trace_call(struct call *c);
+/** The walk has succeeded: the parameters of its answer. */
+void flow_answer_set(struct walk *w);
 
 /* ---- value.c ---- */
 int flow_when(struct run *r, uint32_t node, struct mr_err *err);

@@ -75,6 +75,8 @@ static int walk_end(struct walk *w, struct mr_err *err)
         MR_FAIL(err, rc, "in %s '%.*s', %s", p->is_workflow ? "workflow" : "ensemble",
                 MR_STR_ARG(p->name), err->msg);
         err->flags |= flags;
+    } else {
+        flow_answer_set(w);
     }
     run_fini(&w->run);
     pthread_mutex_lock(&w->flow->handles);
@@ -174,7 +176,8 @@ static int walk_new(struct flow *f, struct mr_execution *x, struct walk **out, s
     atomic_init(&w->signals, 1);
     mr_arena_init(&w->arena, ARENA_FIRST, ARENA_LIMIT);
     int rc = run_begin(&w->run, f->plan, x->exec.output_wanted, &run_with, &w->arena, err);
-    if (rc == MR_OK && (rc = flow_splits_begin(w, err)) < 0) {
+    if (rc == MR_OK &&
+        ((rc = flow_splits_begin(w, err)) < 0 || (rc = flow_asked_read(w, err)) < 0)) {
         run_fini(&w->run);
     }
     if (rc < 0) {

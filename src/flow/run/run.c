@@ -93,6 +93,12 @@ static void node_close(struct run *r, uint32_t n)
     }
 }
 
+static void outcome_set(struct run *r, uint32_t n, enum run_outcome outcome)
+{
+    r->nodes[n].outcome = (uint8_t)outcome;
+    r->odd_count++;
+}
+
 /* ---- what a failure means ---- */
 
 static int defaults_set(struct run *r, const struct plan_value *list, uint32_t count,
@@ -135,15 +141,17 @@ static void failure_take(struct run *r, uint32_t n, int rc, const struct mr_err 
         r->nodes[n].is_ended = true;
         return;
     }
-    if (node->on_error == PLAN_SKIP && rc != MR_E_CANCELLED) {
-        r->nodes[n].outcome = RUN_FAILED;
+    const enum plan_error policy =
+        rc == MR_E_CANCELLED || r->is_strict ? PLAN_FAIL : node->on_error;
+    if (policy == PLAN_SKIP) {
+        outcome_set(r, n, RUN_FAILED);
         node_close(r, n);
-    } else if (node->on_error == PLAN_FALLBACK && rc != MR_E_CANCELLED) {
-        r->nodes[n].outcome = RUN_FELL_BACK;
+    } else if (policy == PLAN_FALLBACK) {
+        outcome_set(r, n, RUN_FELL_BACK);
         spare_start(r, n, node->fallback);
-    } else if (node->on_error == PLAN_DEFAULT && rc != MR_E_CANCELLED &&
+    } else if (policy == PLAN_DEFAULT &&
                (rc = defaults_set(r, node->defaults, node->default_count, &local)) == MR_OK) {
-        r->nodes[n].outcome = RUN_DEFAULTED;
+        outcome_set(r, n, RUN_DEFAULTED);
         node_close(r, n);
     } else {
         r->nodes[n].is_ended = true;
@@ -217,7 +225,7 @@ static void switch_start(struct run *r, uint32_t n)
     if (rc < 0) {
         node_end(r, n, rc, &err);
     } else if (rc == 0 || lacks_input(r, &r->plan->nodes[node->branches[k]])) {
-        r->nodes[n].outcome = RUN_SKIPPED;
+        outcome_set(r, n, RUN_SKIPPED);
         node_close(r, n);
     } else {
         spare_start(r, n, node->branches[k]);
@@ -235,7 +243,7 @@ static void node_start(struct run *r, uint32_t n)
     mr_err_clear(&err);
     int rc = is_to_run(r, n, &err);
     if (rc == 0) {
-        r->nodes[n].outcome = RUN_SKIPPED;
+        outcome_set(r, n, RUN_SKIPPED);
         node_close(r, n);
         return;
     }

@@ -306,19 +306,30 @@ void infer_encode_begins(struct serve_infer *si)
 void infer_answer_params(struct serve_infer *si, const struct mr_oip_param *final,
                          struct mr_oip_response *io)
 {
+    const struct mr_infer *r = &si->infer;
+    struct mr_oip_param *list = si->answer_params;
     size_t n = 0;
 
+    if (r->answer_parameter_count) {
+        list = MR_ARENA_ARRAY(r->arena, struct mr_oip_param, r->answer_parameter_count + 2u);
+    }
+    for (uint32_t i = 0; list && i < r->answer_parameter_count; i++) {
+        list[n++] = (struct mr_oip_param){.key = mr_str_c(r->answer_parameters[i].key),
+                                          .kind = MR_OIP_STRING,
+                                          .s = mr_str_c(r->answer_parameters[i].value)};
+    }
+    list = list ? list : si->answer_params; /* without memory the answer says less */
     if (final) {
-        si->answer_params[n++] = *final;
+        list[n++] = *final;
     }
     if (si->route.endpoint) {
-        si->answer_params[n++] = (struct mr_oip_param){
+        list[n++] = (struct mr_oip_param){
             .key = MR_STR(ROUTE_PARAMETER), .kind = MR_OIP_STRING, .s = route_tag(&si->route)};
     }
     if (si->route.asked.ptr) {
         io->model_name = si->route.asked;
     }
-    io->params = n ? si->answer_params : NULL;
+    io->params = n ? list : NULL;
     io->param_count = n;
 }
 

@@ -1,9 +1,10 @@
 /* Input of a user for `millrace infer`: literals, parameters, requests and .npy files, checked against a server's
- * metadata. The first byte of the input chooses a type and a form. */
+ * metadata; and traces of a server, for `millrace workflow trace`. The first byte of the input chooses a type and a form. */
 #include "fuzz.h"
 
 #include "cli/common/array.h"
 #include "cli/infer/infer.h"
+#include "cli/workflow/trace.h"
 
 static void check_array(const struct mr_array *a)
 {
@@ -153,6 +154,27 @@ static void whole_request(mr_str text, int dtype, bool from_stdin)
     free(lines);
 }
 
+/* A trace of a server, and its pictures. */
+static void trace(mr_str text)
+{
+    struct mr_arena arena;
+    struct mr_buf out;
+    struct trace t;
+    struct mr_err err = {0};
+
+    mr_arena_init(&arena, 1024, 4 << 20);
+    mr_buf_init(&out, 4 << 20);
+    if (trace_read(text, &arena, &t, &err) == MR_OK) {
+        trace_text(&t, 60, &out);
+        REQUIRE(!memchr(out.ptr, '\x1b', out.len));
+        trace_svg(&t, &out);
+    } else {
+        REQUIRE(err.status < 0);
+    }
+    mr_buf_fini(&out);
+    mr_arena_fini(&arena);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const int types[] = {MR_DTYPE_BOOL, MR_DTYPE_INT8, MR_DTYPE_UINT64, MR_DTYPE_INT32,
@@ -169,6 +191,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     case 1: npy(rest, dtype); break;
     case 2: parameter(text); break;
     case 3: metadata(rest); break;
+    case 7: trace(text); break;
     default: whole_request(text, dtype, data[0] & 64);
     }
     return 0;

@@ -153,6 +153,9 @@ struct mr_infer {
     /** [version->backend_output_count] in the backend's order, see mr_infer_output; or NULL. */
     struct mr_exec_output *outputs;
     struct mr_infer_times times;
+    /** Parameters of the answer, texts, in the request's arena; set by its executor before it ends. */
+    const struct mr_setting *answer_parameters;
+    uint32_t answer_parameter_count;
     /** After submit and mr_sched_expire: when the reply loop should call mr_sched_expire (again), 0 = never. */
     int64_t expire_ns;
     /* ---- the scheduler's own ---- */
