@@ -1,0 +1,18 @@
+/* Opens registries by what a configuration calls them:
+ *
+ *   memory:   of this process alone, and gone with it */
+#ifndef MR_KV_OPEN_H
+#define MR_KV_OPEN_H
+
+#include "kv/kv.h"
+
+struct mr_loop;
+
+/** Opens it on the loop; the connection is made later, so that a registry that cannot be reached is no error here.
+ *  Errors: MR_E_INVALID (the text, a member of the file, a certificate), MR_E_NOT_FOUND (a file), MR_E_IO. */
+int mr_kv_open(struct mr_kv **out, struct mr_loop *loop, mr_str text,
+               const struct mr_kv_options *options, struct mr_err *err);
+/** Whether mr_kv_open takes the text; reads its files, and opens nothing. Errors: as mr_kv_open. Thread: any. */
+int mr_kv_check(mr_str text, struct mr_err *err);
+
+#endif

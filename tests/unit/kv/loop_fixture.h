@@ -1,0 +1,43 @@
+/* A fixture whose connections are on a loop. */
+#ifndef KV_LOOP_FIXTURE_H
+#define KV_LOOP_FIXTURE_H
+
+#include "kv/open.h"
+#include "kv_test.h"
+#include "net/loop.h"
+
+static inline void kvt_loop_pump(struct kv_fixture *f)
+{
+    mr_loop_step(f->own, NULL);
+}
+
+/* Opens connection number i. */
+static inline void kvt_open(struct kv_fixture *f, unsigned i, const char *text)
+{
+    struct mr_kv_options o = {.on_state = kvt_on_state, .ctx = &f->state[i]};
+    struct mr_err err = {0};
+    if (mr_kv_open(&f->kv[i], f->own, mr_str_c(text), &o, &err) != MR_OK) {
+        fail_msg("%s: %s", text, err.msg);
+    }
+}
+
+static inline struct kv_fixture *kvt_loop_new(void)
+{
+    struct kv_fixture *f = calloc(1, sizeof *f);
+    struct mr_loop *loop;
+    assert_int_equal(mr_loop_new(&loop, NULL, NULL), MR_OK);
+    f->own = loop;
+    f->pump = kvt_loop_pump;
+    return f;
+}
+
+static inline void kvt_loop_free(struct kv_fixture *f)
+{
+    struct mr_loop *loop = f->own;
+    mr_kv_free(&f->kv[0]);
+    mr_kv_free(&f->kv[1]);
+    mr_loop_free(&loop);
+    free(f);
+}
+
+#endif
