@@ -1,4 +1,5 @@
-/* A memory store that a loop steps: a timer is due when the store has something to do. */
+/* A memory store that a loop steps: a timer is due when the store has something to do. The time is the clock's, not
+ * that of the loop's iteration, which is old when calls are started between iterations and 0 before the first. */
 #include "base/clock.h"
 #include "net/loop.h"
 #include "store.h"
@@ -16,7 +17,7 @@ static void arm(struct on_loop *o);
 static void tick(struct mr_timer *t)
 {
     struct on_loop *o = MR_CONTAINER_OF(t, struct on_loop, timer);
-    mr_kv_memory_step(o->memory, mr_loop_now_ns(o->loop));
+    mr_kv_memory_step(o->memory, mr_now_ns());
     arm(o);
 }
 
@@ -28,7 +29,7 @@ static void arm(struct on_loop *o)
         mr_timer_stop(&o->timer);
         return;
     }
-    mr_timer_start(o->loop, &o->timer, MR_MAX(next_ns - mr_loop_now_ns(o->loop), 0), 0, tick);
+    mr_timer_start(o->loop, &o->timer, MR_MAX(next_ns - mr_now_ns(), 0), 0, tick);
 }
 
 static void wake(void *ctx)
@@ -41,8 +42,8 @@ static void wake(void *ctx)
 
 static int64_t clock_of(void *ctx)
 {
-    const struct on_loop *o = ctx;
-    return mr_loop_now_ns(o->loop);
+    (void)ctx;
+    return mr_now_ns();
 }
 
 static void on_loop_free(struct mr_kv *kv)
@@ -61,7 +62,7 @@ struct mr_kv *kv_memory_open_on(struct mr_loop *loop, const struct mr_kv_options
     struct on_loop *o = MR_NEW(struct on_loop);
 
     o->loop = loop;
-    o->memory = mr_kv_memory_new(&(struct mr_kv_memory_options){.now_ns = mr_loop_now_ns(loop)});
+    o->memory = mr_kv_memory_new(&(struct mr_kv_memory_options){.now_ns = mr_now_ns()});
     o->memory->wake = wake;
     o->memory->clock = clock_of;
     o->memory->wake_ctx = o;
