@@ -1,5 +1,6 @@
 /* gRPC calls: opened, unpacked, and given to their method. On network threads. */
 #include "methods_priv.h"
+#include "serve/state/arrival.h"
 #include "serve/state/grpc_reply.h"
 #include "serve/state/infer.h"
 #include "serve/state/loops.h"
@@ -22,6 +23,50 @@ static struct mr_grpc_call *open_call(struct mr_server *s, struct mr_call *call,
     g->limit_name = why;
     g->max_ratio = s->options.max_decompression_ratio;
     return g;
+}
+
+/* A call whose model has to be made ready. */
+struct grpc_arrival {
+    struct serve_arrival arrival;
+    struct mr_grpc_call *g;
+    const struct grpc_method *method;
+};
+
+static void arrived(struct serve_arrival *a)
+{
+    struct grpc_arrival *ga = MR_CONTAINER_OF(a, struct grpc_arrival, arrival);
+
+    ga->method->handle(a->loop->server, ga->g);
+}
+
+static void not_arrived(struct serve_arrival *a, const struct mr_err *err)
+{
+    grpc_fail_err(MR_CONTAINER_OF(a, struct grpc_arrival, arrival)->g, err);
+}
+
+static bool waits(struct mr_grpc_call *g, const struct grpc_method *m)
+{
+    struct grpc_arrival *ga = MR_ARENA_NEW(g->call->arena, struct grpc_arrival);
+    struct mr_oip_request names = {0};
+    struct mr_err ignored;
+    mr_bytes message;
+
+    if (!ga || mr_grpc_message(g, &message, &ignored) < 0) {
+        return false; /* the method says what is wrong */
+    }
+    mr_oip_pb_find_names(message,
+                         &names); /* all these messages have the names in the same fields */
+    ga->arrival = (struct serve_arrival){.call = g->call, .go = arrived, .fail = not_arrived};
+    ga->g = g;
+    ga->method = m;
+    return arrival_wait(&ga->arrival, names.model_name, names.model_version, true);
+}
+
+static void handle(struct mr_server *s, struct mr_grpc_call *g, const struct grpc_method *m)
+{
+    if (grpc_is_stream(m) || !arrival_is_possible(s, m->api) || !waits(g, m)) {
+        m->handle(s, g);
+    }
 }
 
 /* A compressed message, but for inferences, whatever it asks for: unpacked in turns, before anything looks at it. */
@@ -54,7 +99,7 @@ static void unpack_done(struct mr_turn *t)
     if (p->err.status < 0) {
         grpc_fail_err(p->g, &p->err);
     } else {
-        p->method->handle(p->server, p->g);
+        handle(p->server, p->g, p->method);
     }
 }
 
@@ -90,9 +135,10 @@ void grpc_dispatch(struct mr_server *s, struct mr_call *call, const struct grpc_
     }
     if (!m) {
         mr_grpc_fail(g, MR_GRPC_UNIMPLEMENTED, MR_STR("unknown service or method"));
-    } else if (!grpc_is_stream(m) && m->kind != GRPC_INFER && mr_grpc_is_packed(g)) {
+    } else if (!grpc_is_stream(m) && mr_grpc_is_packed(g) &&
+               (m->kind != GRPC_INFER || arrival_is_possible(s, m->api))) {
         unpack_first(s, g, m);
     } else {
-        m->handle(s, g);
+        handle(s, g, m);
     }
 }

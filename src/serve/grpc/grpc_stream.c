@@ -11,6 +11,7 @@
 #include "grpc_stream.h"
 
 #include "methods_priv.h"
+#include "serve/state/arrival.h"
 #include "serve/state/grpc_reply.h"
 #include "serve/state/infer.h"
 #include "serve/state/loops.h"
@@ -61,6 +62,8 @@ struct stream_item {
     struct mr_response *unsent;   /* its answers for which there is no room, in order */
     struct mr_response **unsent_end;
     struct mr_grpc_message answer;
+    struct serve_arrival arrival;
+    bool has_arrived; /* whether its model is ready has been looked at */
     struct serve_infer si;
 };
 
@@ -89,7 +92,7 @@ static struct stream_item *item_new(struct stream *st)
     it->next = NULL;
     it->stream = st;
     it->message = NULL;
-    it->is_done = it->is_encoded = it->breaks_stream = it->is_decoupled = false;
+    it->is_done = it->is_encoded = it->breaks_stream = it->is_decoupled = it->has_arrived = false;
     it->unsent = NULL;
     it->unsent_end = &it->unsent;
     it->answer = (struct mr_grpc_message){0};
@@ -467,19 +470,37 @@ static int keep_message(struct stream_item *it, mr_bytes *io, struct mr_block *b
     return MR_OK;
 }
 
+static int unpack(struct stream_item *it)
+{
+    int rc = MR_OK;
+
+    it->breaks_stream = it->is_packed;
+    if (it->is_packed) {
+        MR_TRY(mr_grpc_unpack(it->stream->g, it->bytes, &it->arena, &it->bytes, &it->si.infer.err));
+    }
+    it->breaks_stream = it->is_packed = false;
+out:
+    return rc;
+}
+
+/* The work of a turn. */
+static void unpack_first(struct mr_turn *t)
+{
+    struct stream_item *it = of_turn(t);
+
+    it->si.infer.status = unpack(it);
+}
+
 /* The work of a turn, or done at once. */
 static void decode(struct mr_turn *t)
 {
     struct stream_item *it = of_turn(t);
     struct mr_infer *r = &it->si.infer;
-    mr_bytes message = it->bytes;
+    mr_bytes message;
     int rc;
 
-    it->breaks_stream = it->is_packed;
-    if (it->is_packed) {
-        MR_TRY(mr_grpc_unpack(it->stream->g, message, &it->arena, &message, &r->err));
-    }
-    it->breaks_stream = false;
+    MR_TRY(unpack(it));
+    message = it->bytes;
     rc = mr_oip_pb_decode_request(message, &it->stream->server->grpc_limits, &it->arena,
                                   &it->si.request, &r->err);
     if (rc < 0) {
@@ -532,6 +553,72 @@ static void decoded(struct mr_turn *t)
     }
 }
 
+static void decode_item(struct stream *st, struct stream_item *it);
+
+/* What the item waited for before it is decoded has ended. */
+static void resume(struct stream_item *it)
+{
+    struct stream *st = it->stream;
+    bool was_walking = st->is_walking;
+
+    st->is_decoding = false;
+    st->is_walking = true;
+    decode_item(st, it);
+    st->is_walking = was_walking;
+    if (!was_walking) {
+        decode_next(st);
+    }
+}
+
+static void unpacked(struct mr_turn *t)
+{
+    struct stream_item *it = of_turn(t);
+
+    infer_turned(&it->si);
+    if (it->si.infer.status < 0) {
+        decoded(t);
+    } else {
+        resume(it);
+    }
+}
+
+static void arrived(struct serve_arrival *a)
+{
+    resume(MR_CONTAINER_OF(a, struct stream_item, arrival));
+}
+
+static void not_arrived(struct serve_arrival *a, const struct mr_err *err)
+{
+    struct stream_item *it = MR_CONTAINER_OF(a, struct stream_item, arrival);
+
+    it->si.infer.err = *err;
+    it->si.infer.status = err->status;
+    resume(it);
+}
+
+/* Whether the item waits for its model, which is done once; other items wait for it. */
+static bool waits(struct stream *st, struct stream_item *it)
+{
+    struct mr_oip_request names;
+
+    if (it->has_arrived || !arrival_is_possible(st->server, MR_API_INFERENCE)) {
+        return false;
+    }
+    st->is_decoding = true;
+    if (it->is_packed) {
+        infer_turn(&it->si, unpack_first, unpacked, true);
+        return true;
+    }
+    it->has_arrived = true;
+    mr_oip_pb_find_names(it->bytes, &names);
+    it->arrival = (struct serve_arrival){.call = st->g->call, .go = arrived, .fail = not_arrived};
+    if (!arrival_wait(&it->arrival, names.model_name, names.model_version, false)) {
+        st->is_decoding = false;
+        return false;
+    }
+    return true;
+}
+
 static void decode_item(struct stream *st, struct stream_item *it)
 {
     struct serve_infer *si = &it->si;
@@ -539,6 +626,8 @@ static void decode_item(struct stream *st, struct stream_item *it)
     if (si->infer.status < 0 || st->is_cancelled) {
         si->infer.status = si->infer.status < 0 ? si->infer.status : MR_E_CANCELLED;
         refuse_item(si);
+    } else if (waits(st, it)) {
+        return;
     } else if (it->is_packed || infer_is_long_body(it->bytes.len)) {
         st->is_decoding = true;
         infer_turn(si, decode, decoded, true);

@@ -8,6 +8,7 @@
 #include "routes_priv.h"
 #include "serve/admin/metrics.h"
 #include "serve/grpc/methods_priv.h"
+#include "serve/state/arrival.h"
 #include "serve/state/grpc_reply.h"
 #include "serve/state/infer.h"
 #include "serve/state/loops.h"
@@ -92,6 +93,43 @@ static bool is_packed(const struct mr_call *call)
            mr_coding_from_name(coding) != MR_CODING_IDENTITY;
 }
 
+/* A request whose model has to be made ready. */
+struct rest_arrival {
+    struct serve_arrival arrival;
+    const struct rest_route *route;
+    struct mr_oip_path path;
+};
+
+static void arrived(struct serve_arrival *a)
+{
+    struct rest_arrival *ra = MR_CONTAINER_OF(a, struct rest_arrival, arrival);
+
+    ra->route->handle(a->loop->server, a->call, &ra->path);
+}
+
+static void not_arrived(struct serve_arrival *a, const struct mr_err *err)
+{
+    reply_error(a->call, err);
+}
+
+static void handle(struct mr_server *s, struct mr_call *call, const struct rest_route *route,
+                   const struct mr_oip_path *path)
+{
+    struct rest_arrival *ra = NULL;
+
+    if (arrival_is_possible(s, route->api)) {
+        ra = MR_ARENA_NEW(call->arena, struct rest_arrival);
+    }
+    if (ra) {
+        ra->arrival = (struct serve_arrival){.call = call, .go = arrived, .fail = not_arrived};
+        ra->route = route;
+        ra->path = *path;
+    }
+    if (!ra || !arrival_wait(&ra->arrival, path->model, path->version, true)) {
+        route->handle(s, call, path);
+    }
+}
+
 static void on_body(void *ctx, struct mr_call *call)
 {
     struct mr_server *s = ctx;
@@ -123,7 +161,7 @@ static void on_body(void *ctx, struct mr_call *call)
                          "compressed",
                          MR_STR_ARG(mr_str_sub(mr_call_header(call, "content-encoding"), 0, 64)));
     } else {
-        route->handle(s, call, &path);
+        handle(s, call, route, &path);
     }
 }
 

@@ -223,6 +223,8 @@ static int start_models(struct mr_server *s, struct mr_err *err)
                                         .start_warmup_ns = s->options.start_warmup_ns,
                                         .op_dirs = s->options.op_dirs,
                                         .op_dir_count = s->options.op_dir_count,
+                                        .resolver = s->options.resolver,
+                                        .max_resolving = s->options.max_resolving,
                                         .changed = hook_changed,
                                         .ready_changed = hook_ready_changed,
                                         .ctx = s};

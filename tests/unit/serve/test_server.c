@@ -476,12 +476,138 @@ static void vanishing_clients(void **state)
     mr_server_free(&s);
 }
 
+/* ---- models that a resolver loads ---- */
+
+/* Loads the models of the repository when they are asked for; "stuck" never comes, "full" and "absent" are refused. */
+struct loader {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    struct mr_models *models;
+    struct mr_engine_wait *stuck;
+    unsigned asked;
+};
+
+static void loaded(void *ctx, int rc, const struct mr_err *err)
+{
+    struct mr_engine_wait *wait = ctx;
+
+    mr_engine_resolved(&wait, rc, err);
+}
+
+static int load_cold(void *ctx, mr_str model, mr_str version, struct mr_engine_wait *wait,
+                     struct mr_err *err)
+{
+    struct loader *l = ctx;
+    (void)version;
+
+    pthread_mutex_lock(&l->mutex);
+    l->asked++;
+    if (mr_str_eq_c(model, "stuck")) {
+        l->stuck = wait;
+    }
+    pthread_cond_broadcast(&l->changed);
+    pthread_mutex_unlock(&l->mutex);
+    if (mr_str_eq_c(model, "full")) {
+        return MR_FAIL(err, MR_E_EXHAUSTED, "no room for 'full', try later");
+    }
+    if (mr_str_eq_c(model, "absent")) {
+        return MR_FAIL(err, MR_E_NOT_FOUND, "no such model");
+    }
+    if (!mr_str_eq_c(model, "stuck")) {
+        mr_models_load(l->models, model, (mr_str){0}, NULL, 0, loaded, wait);
+    }
+    return MR_PENDING;
+}
+
+static void wait_stuck(struct loader *l)
+{
+    pthread_mutex_lock(&l->mutex);
+    while (!l->stuck) {
+        pthread_cond_wait(&l->changed, &l->mutex);
+    }
+    pthread_mutex_unlock(&l->mutex);
+}
+
+static struct mr_server *start_cold(struct loader *l)
+{
+    struct mr_server_options o;
+    struct mr_server *s = NULL;
+    struct mr_err err = {0};
+
+    options(&o);
+    o.models.load_model_count = 0;
+    o.resolver = (struct mr_resolver){load_cold, l};
+    if (mr_server_start(&s, &o, &err) < 0) {
+        fail_msg("%s", err.msg);
+    }
+    l->models = mr_server_models(s);
+    return s;
+}
+
+/* Infer, metadata and configuration wait for a model that is not ready; readiness and statistics do not. */
+static void cold_models(void **state)
+{
+    struct loader l = {.mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+    struct mr_server *s = start_cold(&l);
+    char text[65536];
+    int fd = dial(mr_server_http_port(s));
+    (void)state;
+
+    assert_int_equal(ask(fd, "GET", "/v2/models/plain/ready", "", text, sizeof text), 400);
+    assert_int_equal(ask(fd, "GET", "/v2/models/plain/stats", "", text, sizeof text), 400);
+    assert_int_equal(l.asked, 0);
+    assert_int_equal(ask(fd, "POST", "/v2/models/plain/infer", infer_body, text, sizeof text), 200);
+    assert_non_null(strstr(text, "\"data\":[7,-9]"));
+    assert_int_equal(ask(fd, "POST", "/v2/models/plain/infer", infer_body, text, sizeof text), 200);
+    assert_int_equal(l.asked, 1); /* the second found it */
+    assert_int_equal(ask(fd, "GET", "/v2/models/batched", "", text, sizeof text), 200);
+    assert_int_equal(ask(fd, "GET", "/v2/models/slow/config", "", text, sizeof text), 200);
+    assert_int_equal(l.asked, 3);
+    assert_int_equal(ask(fd, "POST", "/v2/models/absent/infer", infer_body, text, sizeof text),
+                     404);
+    assert_int_equal(ask(fd, "POST", "/v2/models/full/infer", infer_body, text, sizeof text), 503);
+    assert_non_null(strstr(text, "no room for 'full', try later"));
+    close(fd);
+    assert_int_equal(mr_server_stop(s), MR_OK);
+    mr_server_free(&s);
+}
+
+/* A client that goes while its request waits, and a server that exits. */
+static void cold_model_that_never_comes(void **state)
+{
+    struct loader l = {.mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+    struct mr_server *s = start_cold(&l);
+    const char request[] = "GET /v2/models/stuck HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    char text[1024] = "";
+    int fd = dial(mr_server_http_port(s));
+    struct mr_engine_wait *first;
+    (void)state;
+
+    assert_int_equal(write(fd, request, sizeof request - 1), sizeof request - 1);
+    wait_stuck(&l);
+    close(fd);
+    first = l.stuck;
+    l.stuck = NULL;
+    fd = dial(mr_server_http_port(s));
+    assert_int_equal(write(fd, request, sizeof request - 1), sizeof request - 1);
+    wait_stuck(&l);
+    assert_int_equal(mr_server_stop(s), MR_OK);
+    assert_true(read(fd, text, sizeof text - 1) > 0);
+    assert_non_null(strstr(text, "503"));
+    assert_non_null(strstr(text, "the server is exiting, and the model is not loaded"));
+    close(fd);
+    mr_engine_resolved(&first, MR_OK, NULL);
+    mr_engine_resolved(&l.stuck, MR_OK, NULL);
+    mr_server_free(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(answers),           cmocka_unit_test(refuses_to_start),
         cmocka_unit_test(many_threads),      cmocka_unit_test(drains),
         cmocka_unit_test(vanishing_clients), cmocka_unit_test(endpoints_change),
+        cmocka_unit_test(cold_models),       cmocka_unit_test(cold_model_that_never_comes),
         cmocka_unit_test(cut_off), /* the last one: it leaves a thread in the backend */
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

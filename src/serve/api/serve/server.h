@@ -4,6 +4,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "engine/engine.h"
 #include "model/model.h"
 #include "net/http.h"
 #include "serve/restrict.h"
@@ -27,6 +28,10 @@ struct mr_server_options {
     const char *const *op_dirs; /* libraries with operators of workflows */
     size_t op_dir_count;
     const char *endpoints; /* a file of endpoints, proto/service.proto; NULL = none */
+    /** resolve NULL, the default: requests for models that are not ready here are refused at once. Otherwise inferences,
+     *  metadata and configurations wait for it. */
+    struct mr_resolver resolver;
+    uint32_t max_resolving; /* requests that wait for it, 0 = 4096 */
 
     bool allow_http;          /* true */
     const char *http_address; /* "127.0.0.1"; or "unix:/path" */

@@ -1,0 +1,27 @@
+/* Requests for models that are not ready here: the engine's resolver makes them so before anything is decoded. On the
+ * network thread of the call. */
+#ifndef MR_SERVE_STATE_ARRIVAL_H
+#define MR_SERVE_STATE_ARRIVAL_H
+
+#include "loops.h"
+
+/* A request that waits for its model. In the call's memory until go or fail. */
+struct serve_arrival {
+    struct mr_call *call;
+    void (*go)(struct serve_arrival *a); /* the model was ready a moment ago, or is not known */
+    void (*fail)(struct serve_arrival *a, const struct mr_err *err);
+    /* ---- private ---- */
+    struct serve_pending pending;
+    struct mr_resolve resolve;
+    struct serve_loop *loop;
+    bool is_cancelled;
+};
+
+/* Whether calls of this class may have to wait: inferences, metadata and configurations, if there is a resolver. */
+bool arrival_is_possible(const struct mr_server *s, enum mr_api api);
+/* False: go on at once. True: go or fail is called, exactly once, perhaps before this returns. The names are those of
+ * the request, where an endpoint stands for its main variant; without a model there is nothing to wait for. With owns_call, call->user is replaced until then, and a
+ * call that ends early fails with MR_E_CANCELLED; without, the caller looks at that in go. */
+bool arrival_wait(struct serve_arrival *a, mr_str model, mr_str version, bool owns_call);
+
+#endif
