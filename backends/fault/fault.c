@@ -400,6 +400,12 @@ static int execute(void *instance, struct mr_exec *exec, struct mr_err *err)
     if (rc < 0) {
         return rc;
     }
+    const uint64_t begun =
+        1 + atomic_fetch_add_explicit(&inst->model->begun, 1, memory_order_relaxed);
+    if (p.stuck_first > 0 && begun > (uint64_t)p.stuck_first) {
+        p.hold_file[0] = '\0';
+        p.until_cancelled = 0;
+    }
     if (p.attempt[0]) {
         return fault_attempt(p.attempt, err);
     }

@@ -16,6 +16,7 @@ struct model {
     uint32_t output_count;
     int trace;                   /* descriptor, -1 = none */
     _Atomic uint64_t executions; /* relaxed: only a count */
+    _Atomic uint64_t begun;      /* executions; relaxed: only a count */
     _Atomic uint64_t given;      /* outputs given and not released; relaxed, checked at the end */
 };
 

@@ -1,6 +1,7 @@
 /* A node's request to its model, by mr_engine_infer on the reply loop of the request that the walk is for. */
 #include "exec.h"
 #include "fan.h"
+#include "hedge.h"
 
 #include "base/clock.h"
 
@@ -13,16 +14,21 @@ void flow_call_free(struct call *c)
     mr_free(c);
 }
 
+static void signal_end(struct call *c)
+{
+    if (!c->hedge || !flow_hedge_done(c)) {
+        flow_walk_signal(c->walk, c);
+    }
+}
+
 static void on_done(struct mr_infer *r)
 {
-    struct call *c = r->user;
-
-    flow_walk_signal(c->walk, c);
+    signal_end(r->user);
 }
 
 /* ---- time in the queue ---- */
 
-static void timer_set(struct call *c, int64_t at_ns)
+void flow_call_timer(struct call *c, int64_t at_ns)
 {
     const struct mr_reply_loop *loop = c->infer.reply_loop;
 
@@ -36,9 +42,9 @@ static void on_timer(struct mr_reply_timer *t)
     struct call *c = MR_CONTAINER_OF(t, struct call, timer);
 
     if (mr_sched_expire(&c->infer)) {
-        flow_walk_signal(c->walk, c);
+        signal_end(c);
     } else if (c->infer.expire_ns) {
-        timer_set(c, c->infer.expire_ns);
+        flow_call_timer(c, c->infer.expire_ns);
     }
 }
 
@@ -180,7 +186,11 @@ static int finish(struct call *c, struct mr_err *err)
 {
     const int rc = outputs_take(c, err);
 
-    timer_set(c, 0);
+    if (rc == MR_OK && c->walk->has_paces) {
+        const struct mr_infer_times *t = &c->infer.times;
+        pace_add(&c->walk->flow->paces[c->node], t->end - t->received);
+    }
+    flow_call_timer(c, 0);
     if (c->walk->trace) {
         flow_trace_call(c);
     }
@@ -250,13 +260,14 @@ static struct call *call_again(const struct call *of)
 }
 
 /* MR_OK: it has ended; MR_PENDING; or its failure. */
-static int call_try(struct call *c, struct mr_err *err)
+int flow_call_try(struct call *c, struct mr_err *err)
 {
     int rc;
 
     infer_make(c);
     args_make(c);
     MR_TRY(inputs_take(c, err));
+    MR_TRY(flow_hedge_make(c, err));
     if (c->walk->trace) {
         c->walk->trace[c->node].calls++;
     }
@@ -264,7 +275,10 @@ static int call_try(struct call *c, struct mr_err *err)
     rc = mr_engine_infer(c->walk->flow->engine, &c->infer, &c->args);
     if (rc == MR_OK) {
         if (c->infer.reply_loop->post && c->infer.expire_ns) {
-            timer_set(c, c->infer.expire_ns);
+            flow_call_timer(c, c->infer.expire_ns);
+        }
+        if (c->hedge) {
+            flow_hedge_begun(c);
         }
         return MR_PENDING;
     }
@@ -284,7 +298,7 @@ static int repeat(struct call *c, int rc, struct mr_err *err)
     while (rc < 0 && may_repeat(c, rc)) {
         c = call_again(c);
         mr_err_clear(err);
-        rc = call_try(c, err);
+        rc = flow_call_try(c, err);
     }
     return rc;
 }
@@ -294,7 +308,7 @@ int flow_call_ask(struct call *c, struct mr_err *err)
     if (c->walk->run.plan->nodes[c->node].attempts > 1) {
         atomic_fetch_add_explicit(&c->walk->flow->retries[c->node].runs, 1, memory_order_relaxed);
     }
-    return repeat(c, call_try(c, err), err);
+    return repeat(c, flow_call_try(c, err), err);
 }
 
 static int start(struct walk *w, uint32_t node, struct mr_err *err)
@@ -326,8 +340,15 @@ static void call_end(struct call *c)
         c->take(c);
         return;
     }
+    if (c->hedge && flow_hedge_lost(c)) {
+        return;
+    }
     mr_err_clear(&err);
-    const int rc = repeat(c, finish(c, &err), &err);
+    int rc = finish(c, &err);
+    if (c->hedge && flow_hedge_waits(c, rc)) {
+        return;
+    }
+    rc = repeat(c, rc, &err);
     if (rc != MR_PENDING) {
         flow_call_ended(c, rc, &err);
     }

@@ -7,6 +7,7 @@
 
 #include "engine/engine.h"
 #include "flow/plan/plan.h"
+#include "flow/run/pace.h"
 #include "flow/run/run.h"
 
 struct call;
@@ -31,6 +32,16 @@ struct flow_retries {
     _Atomic uint64_t runs, repeats;
 };
 
+/** The calls of a node with `hedge`, and their second calls. Relaxed. */
+struct flow_hedges {
+    _Atomic uint64_t runs, extra, won, refused;
+};
+
+/** How often a node did not simply run, by enum run_outcome. Relaxed. */
+struct flow_outcomes {
+    _Atomic uint64_t of[RUN_FELL_BACK + 1];
+};
+
 struct flow {
     struct mr_executor executor;
     struct mr_engine *engine;
@@ -39,6 +50,9 @@ struct flow {
     char *model;                    /* its name */
     Inference__ModelConfig *config; /* to which the plan of a workflow refers */
     struct flow_retries *retries;   /* [plan->node_count] */
+    struct flow_hedges *hedges;     /* the same */
+    struct flow_outcomes *outcomes; /* the same */
+    struct pace *paces;             /* the same: durations of calls that ended well */
     /** Asks the model of a call's node: flow_call_ask, and of tests their own, which sets outputs by flow_call_output. MR_OK: it has
      *  ended; MR_PENDING: flow_call_ended is called; negative: it has failed. */
     int (*ask)(struct call *c, struct mr_err *err);
@@ -64,6 +78,7 @@ struct walk {
     uint8_t *chosen;              /* [node_count] the variant of a split, plus 1; 0: none */
     struct walk_trace *trace;     /* [node_count], NULL: it was not asked for */
     int64_t begun_ns;             /* with a trace: when the walk began */
+    bool has_paces;               /* durations of its calls are counted */
     bool has_cancelled;           /* and its calls were */
     bool is_begun;                /* execute has returned, as seen by who looks */
 };
@@ -88,7 +103,10 @@ struct call {
     uint32_t input_count;
     struct fan *fan; /* it is for rows [row, row + rows) of that; NULL: for all of the node */
     uint64_t row, rows;
-    uint8_t variant; /* of a split, plus 1; 0: none, or it is counted */
+    struct hedge
+        *hedge; /* of a node with `hedge`: what there is to know; NULL: there is no second call */
+    struct call *first; /* of a second call */
+    uint8_t variant;    /* of a split, plus 1; 0: none, or it is counted */
     bool is_pending;
     void (*take)(
         struct call
@@ -98,6 +116,12 @@ struct call {
 /* ---- executor.c ---- */
 /** Something has happened on a walk: `c` has ended, or NULL, the request is cancelled. Thread: any. */
 void flow_walk_signal(struct walk *w, struct call *c);
+
+extern const struct mr_executor_ops flow_executor_ops;
+
+/* ---- counts.c ---- */
+/** A walk with nodes that did not simply run is over. */
+void flow_outcomes_count(const struct walk *w);
 
 /* ---- call.c ---- */
 /** run_start_fn: asks the node's model. */
@@ -112,6 +136,10 @@ int flow_call_ask(struct call *c, struct mr_err *err);
  *  those of fan_call_output. */
 int flow_call_output(struct call *c, uint32_t output, const struct mr_tensor *t,
                      struct mr_block *block, struct mr_err *err);
+/** Asks for a call once: MR_OK: it has ended, its outputs are set; MR_PENDING; or its failure. */
+int flow_call_try(struct call *c, struct mr_err *err);
+/** When mr_sched_expire of a call is due; 0 = not at all. */
+void flow_call_timer(struct call *c, int64_t at_ns);
 /** A call that was pending has ended. */
 void flow_call_ended(struct call *c, int rc, const struct mr_err *err);
 /** The call has ended: its outputs become the walk's tensors. */

@@ -78,6 +78,9 @@ static int walk_end(struct walk *w, struct mr_err *err)
     } else {
         flow_answer_set(w);
     }
+    if (w->run.odd_count > 0) {
+        flow_outcomes_count(w);
+    }
     run_fini(&w->run);
     pthread_mutex_lock(&w->flow->handles);
     atomic_store_explicit(&w->x->handle, NULL, memory_order_relaxed);
@@ -173,6 +176,7 @@ static int walk_new(struct flow *f, struct mr_execution *x, struct walk **out, s
         const int64_t own = mr_ns_after(mr_now_ns(), f->plan->deadline_ms * MR_NS_PER_MS);
         w->deadline_ns = w->deadline_ns ? MR_MIN(w->deadline_ns, own) : own;
     }
+    w->has_paces = w->deadline_ns != 0 || f->plan->has_quantiles;
     atomic_init(&w->signals, 1);
     mr_arena_init(&w->arena, ARENA_FIRST, ARENA_LIMIT);
     int rc = run_begin(&w->run, f->plan, x->exec.output_wanted, &run_with, &w->arena, err);
@@ -237,6 +241,9 @@ static void flow_close(struct mr_executor *e)
     plan_free(&f->plan);
     mr_config_free(&f->config);
     mr_free(f->retries);
+    mr_free(f->hedges);
+    mr_free(f->outcomes);
+    mr_free(f->paces);
     mr_free(f->signature);
     mr_free(f->model);
     pthread_mutex_destroy(&f->handles);
@@ -293,15 +300,15 @@ static bool flow_has_place(const struct mr_executor *e, const struct mr_tensor *
     return true;
 }
 
-static const struct mr_executor_ops ops = {.close = flow_close,
-                                           .configure = flow_configure,
-                                           .bytes = flow_bytes,
-                                           .memory = flow_memory,
-                                           .instance_open = flow_instance_open,
-                                           .instance_close = flow_instance_close,
-                                           .execute = flow_execute,
-                                           .cancel = flow_cancel,
-                                           .has_place = flow_has_place};
+const struct mr_executor_ops flow_executor_ops = {.close = flow_close,
+                                                  .configure = flow_configure,
+                                                  .bytes = flow_bytes,
+                                                  .memory = flow_memory,
+                                                  .instance_open = flow_instance_open,
+                                                  .instance_close = flow_instance_close,
+                                                  .execute = flow_execute,
+                                                  .cancel = flow_cancel,
+                                                  .has_place = flow_has_place};
 
 /* The models of the nodes while the graph is checked. */
 static int members_check(struct plan *p, struct mr_engine *engine, const Inference__ModelConfig *c,
@@ -353,8 +360,11 @@ static int flow_make(struct plan *p, struct mr_engine *engine, const struct mr_m
     f->ask = flow_call_ask;
     f->model = mr_strndup(desc->name, strlen(desc->name));
     f->retries = MR_NEW_ARRAY(struct flow_retries, (size_t)p->node_count + 1);
+    f->outcomes = MR_NEW_ARRAY(struct flow_outcomes, (size_t)p->node_count + 1);
+    f->hedges = MR_NEW_ARRAY(struct flow_hedges, (size_t)p->node_count + 1);
+    f->paces = MR_NEW_ARRAY(struct pace, (size_t)p->node_count + 1);
     f->executor =
-        (struct mr_executor){.ops = &ops,
+        (struct mr_executor){.ops = &flow_executor_ops,
                              .backend = p->is_workflow ? MR_CONFIG_WORKFLOW : MR_CONFIG_ENSEMBLE,
                              .model = f->model,
                              .hands_over = true};

@@ -112,6 +112,10 @@ struct plan_node {
     uint32_t attempts;   /* at most, at least 1 */
     uint32_t retry_on;   /* PLAN_RETRY_* */
     uint32_t retry_percent;
+    uint32_t hedge_percent; /* second calls, of its calls; 0: none */
+    uint32_t hedge_ms;      /* after so much time, or */
+    double
+        hedge_quantile; /* after the time that this share of its calls does not exceed; 0: hedge_ms */
     const uint32_t *after; /* nodes that end first, besides the writers of its inputs */
     uint32_t after_count;
 };
@@ -133,6 +137,7 @@ struct plan {
     bool is_workflow;
     bool is_decoupled;
     bool has_splits;
+    bool has_quantiles;     /* some node has a hedge_quantile */
     int32_t max_batch_size; /* 0 = its tensors have no batch dimension */
     uint32_t max_inflight;  /* requests of one node under way, 0 = any number */
     uint32_t node_count, tensor_count, input_count, output_count;

@@ -1,6 +1,7 @@
 /* The plan of a workflow: nodes by name, conditions, orders and what happens on errors. Thread: loader. */
 #include "build.h"
 #include "condition.h"
+#include "hedge_node.h"
 #include "ops.h"
 #include "proof.h"
 #include "split_node.h"
@@ -12,13 +13,13 @@ static int node_features(struct plan_build *b, const node_config *n)
 {
     const bool is_op = n->kind_case == MILLRACE__WORKFLOW_SCHEDULING__NODE__KIND_OP;
     const bool is_model = n->kind_case == MILLRACE__WORKFLOW_SCHEDULING__NODE__KIND_MODEL;
-    const char *what = n->hedge                          ? "hedge"
-                       : n->foreach                      ? "foreach"
+    const char *what = n->foreach                        ? "foreach"
                        : n->shadow                       ? "shadow"
                        : n->n_read_write && !is_op       ? "read_write"
                        : n->n_parameters && !is_op       ? "parameters"
                        : is_op && n->retry               ? "retry"
                        : is_op && n->timeout_ms          ? "timeout_ms"
+                       : is_op && n->hedge               ? "hedge"
                        : is_model && n->model->remote[0] ? "remote"
                                                          : NULL;
 
@@ -148,6 +149,7 @@ static int node_make(struct plan_build *b, uint32_t i, const node_config *n)
     }
     MR_TRY(ports_make(b, node, n));
     MR_TRY(policy_read(b, node, n));
+    rc = n->hedge ? plan_hedge_read(b, node, n) : rc;
 out:
     return rc;
 }
@@ -174,6 +176,7 @@ static int spare_make(struct plan_build *b, uint32_t of, const Millrace__Workflo
     spare->is_spare = true;
     spare->on_error = PLAN_FAIL;
     spare->attempts = 1;
+    spare->hedge_percent = 0;
     p->nodes[of].fallback = p->node_count++;
     return spare->version.ptr ? MR_OK : plan_no_memory(p, b->err);
 }

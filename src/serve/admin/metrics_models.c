@@ -5,6 +5,7 @@
  * The text is made within the slices of mr_models_visit, which the manager's lock is held for. */
 #include "base/hist.h"
 #include "codec/json.h"
+#include "flow/flow.h"
 #include "metrics.h"
 #include "process/spawn.h"
 #include "sentinel/sentinel.h"
@@ -39,6 +40,7 @@ enum family {
     F_WORKER_CPU,
     F_DETECTION,
     F_REPLACEMENT,
+    F_NODES,
     F_MODELS
 };
 
@@ -95,6 +97,8 @@ static const struct {
                      "Time until a worker process was known to have ended or to hang, by reason"},
     [F_REPLACEMENT] = {"millrace_worker_replacement_seconds", "histogram",
                        "Time from then until its successor was ready, by reason"},
+    [F_NODES] = {"millrace_workflow_node_events_total", "counter",
+                 "What nodes of workflows count, by event"},
 };
 
 struct running {
@@ -357,6 +361,25 @@ static void put_workers(struct collect *c, const struct mr_version *v)
     note_running(c, v);
 }
 
+/* A node of a workflow. */
+struct node_of {
+    struct collect *c;
+    const struct mr_version *v;
+};
+
+static void put_node(void *ctx, mr_str node, const char *event, uint64_t n)
+{
+    const struct node_of *of = ctx;
+    struct mr_buf *b = &of->c->family[F_NODES];
+
+    mr_buf_c(b, families[F_NODES].name);
+    put_labels(b, of->v, NULL, NULL);
+    b->len -= b->len > 0; /* the brace: more labels follow */
+    MR_BUF_LIT(b, ",node=\"");
+    put_label(b, node);
+    mr_buf_printf(b, "\",event=\"%s\"} %llu\n", event, (unsigned long long)n);
+}
+
 static void seal_all(struct collect *c)
 {
     for (int f = 0; f < F_MODELS; f++) {
@@ -393,6 +416,7 @@ static void add_version(void *ctx, const struct mr_model_report *r)
     }
     put_sample(c, F_MODEL_BYTES, v, NULL, v->executor->ops->bytes(v->executor));
     put_seconds(c, F_LOAD_SECS, v, (uint64_t)v->load_ns);
+    mr_flow_counts(v->executor, put_node, &(struct node_of){c, v});
     put_workers(c, v);
     put_closes(c, v, &st);
     put_stages(c, v, &st);

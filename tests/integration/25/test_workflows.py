@@ -90,7 +90,6 @@ REFUSED = [
     (workflow(node("a", "absent")), "contains models that are not available or ambiguous: absent"),
     (workflow(node("a", "one"), outputs=[repo.tensor("OUTPUT0", "TYPE_FP32")]), "inconsistent data type: TYPE_FP32 is inferred from model w"),
     (workflow(node("a", "one", extra="retry { attempts: 0 }")), "retry of node 'a' has attempts 0"),
-    (workflow(node("a", "one", extra="hedge { after_ms: 1 }")), "a has 'hedge', a feature that this server does not have"),
 ]
 
 
