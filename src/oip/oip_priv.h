@@ -113,6 +113,7 @@ struct mr_oip_view {
     struct mr_tensor tensor;
     struct mr_block *block;
     uint64_t elements;
+    bool is_binary; /* follows the JSON, for the caller */
 };
 /** One view per tensor, in the arena. word: "input" or "output". Errors: MR_E_INTERNAL (of
  *  inputs MR_E_INVALID) for data that does not fit the shape, those of mr_oip_classify. */

@@ -90,9 +90,29 @@ static void members_close(struct members *m)
     }
 }
 
-static bool is_binary(const struct mr_oip_tensor *t)
+/* Whether JSON can hold the elements; those of BYTES have to be UTF-8. */
+static bool is_text(const struct mr_tensor *t)
 {
-    return t->binary && !t->shm.region.ptr;
+    mr_bytes rest = {t->data, (size_t)t->bytes};
+    mr_str element;
+
+    while (t->dtype == MR_DTYPE_BYTES && mr_bytes_tensor_next(&rest, &element)) {
+        if (!mr_utf8_valid(element)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Sets which tensors follow the JSON: of a request also those that it cannot hold. */
+static void binary_choose(const struct mr_oip_tensor *tensors, struct mr_oip_view *views,
+                          size_t count, bool is_request)
+{
+    for (size_t i = 0; i < count; i++) {
+        const struct mr_oip_tensor *t = &tensors[i];
+        views[i].is_binary =
+            !t->shm.region.ptr && (t->binary || (is_request && !is_text(&views[i].tensor)));
+    }
 }
 
 static void shape_write(struct mr_buf *b, const struct mr_tensor *t)
@@ -120,11 +140,11 @@ static void tensor_write(struct mr_oip_out *o, const struct mr_oip_tensor *t,
     struct members params = {b, ",\"parameters\":{", false};
     members_params(&params, t->params, t->param_count);
     members_shm(&params, &t->shm);
-    if (is_binary(t)) {
+    if (view->is_binary) {
         member_u64(&params, "\"binary_data_size\":", view->tensor.bytes);
     }
     members_close(&params);
-    if (!is_binary(t) && !t->shm.region.ptr) {
+    if (!view->is_binary && !t->shm.region.ptr) {
         MR_BUF_LIT(b, ",\"data\":[");
         mr_oip_text_elements(o, &view->tensor, view->elements);
         mr_buf_char(b, ']');
@@ -145,16 +165,15 @@ static bool tensors_write(struct mr_oip_out *o, const char *open,
             mr_buf_char(b, ',');
         }
         tensor_write(o, &tensors[i], &views[i]);
-        any |= is_binary(&tensors[i]);
+        any |= views[i].is_binary;
     }
     mr_buf_char(b, ']');
     return any;
 }
 
 /* Ends the JSON and appends the binary tensors. */
-static int body_finish(struct mr_oip_out *o, const struct mr_oip_tensor *tensors,
-                       const struct mr_oip_view *views, size_t count, bool has_binary,
-                       struct mr_oip_encoded *out, struct mr_err *err)
+static int body_finish(struct mr_oip_out *o, const struct mr_oip_view *views, size_t count,
+                       bool has_binary, struct mr_oip_encoded *out, struct mr_err *err)
 {
     mr_buf_char(o->buf, '}');
     int64_t header_length = -1;
@@ -164,7 +183,7 @@ static int body_finish(struct mr_oip_out *o, const struct mr_oip_tensor *tensors
         }
         header_length = (int64_t)(o->spilt + o->buf->len);
         for (size_t i = 0; i < count; i++) {
-            if (is_binary(&tensors[i])) {
+            if (views[i].is_binary) {
                 mr_oip_out_data(o, views[i].tensor.data, views[i].tensor.bytes, views[i].block);
             }
         }
@@ -185,6 +204,7 @@ int mr_oip_rest_encode_response(const struct mr_oip_response *r, struct mr_buf *
     if (rc < 0) {
         return rc;
     }
+    binary_choose(r->outputs, views, r->output_count, false);
     struct mr_oip_out o;
     mr_oip_out_init(&o, buf, arena, r->output_count);
     o.may_spill = true;
@@ -202,7 +222,7 @@ int mr_oip_rest_encode_response(const struct mr_oip_response *r, struct mr_buf *
     members_params(&params, r->params, r->param_count);
     members_close(&params);
     bool has_binary = tensors_write(&o, ",\"outputs\":[", r->outputs, views, r->output_count);
-    return body_finish(&o, r->outputs, views, r->output_count, has_binary, out, err);
+    return body_finish(&o, views, r->output_count, has_binary, out, err);
 }
 
 static void request_params_write(struct mr_buf *b, const struct mr_oip_request *r)
@@ -282,6 +302,7 @@ int mr_oip_rest_encode_request(const struct mr_oip_request *r, struct mr_buf *bu
     if (rc < 0) {
         return rc;
     }
+    binary_choose(r->inputs, views, r->input_count, true);
     struct mr_oip_out o;
     mr_oip_out_init(&o, buf, arena, r->input_count);
     o.may_spill = r->may_spill;
@@ -300,7 +321,7 @@ int mr_oip_rest_encode_request(const struct mr_oip_request *r, struct mr_buf *bu
     if (r->output_count > 0) {
         mr_buf_char(buf, ']');
     }
-    return body_finish(&o, r->inputs, views, r->input_count, has_binary, out, err);
+    return body_finish(&o, views, r->input_count, has_binary, out, err);
 }
 
 void mr_oip_rest_error(struct mr_buf *buf, mr_str message)

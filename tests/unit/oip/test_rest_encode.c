@@ -222,6 +222,40 @@ static void small_buffers(void **state)
     mr_block_unref(&block);
 }
 
+/* JSON has text alone: other bytes of a request follow it, whatever the caller prefers. */
+static void request_of_bytes(void **state)
+{
+    (void)state;
+    int64_t shape[] = {1};
+    struct mr_oip_tensor inputs[] = {
+        {.name = MR_STR("text"),
+         .tensor = {.dtype = MR_DTYPE_BYTES,
+                    .rank = 1,
+                    .shape = shape,
+                    .data = (void *)"\4\0\0\0\xc3\xa4zz",
+                    .bytes = 8}},
+        {.name = MR_STR("file"),
+         .tensor = {.dtype = MR_DTYPE_BYTES,
+                    .rank = 1,
+                    .shape = shape,
+                    .data = (void *)"\4\0\0\0\x89PNG",
+                    .bytes = 8}},
+    };
+    struct mr_oip_request r = {.inputs = inputs, .input_count = 2};
+    struct mr_oip_encoded e;
+    struct bench b;
+
+    bench_init(&b);
+    assert_int_equal(mr_oip_rest_encode_request(&r, &b.buf, &b.arena, &e, &b.err), MR_OK);
+    mr_bytes body = bench_join(&b, &e);
+    assert_int_equal(body.len, e.header_length + 8);
+    assert_memory_equal(body.ptr + e.header_length, inputs[1].tensor.data, 8);
+    mr_str json = {(const char *)body.ptr, (size_t)e.header_length};
+    assert_true(mr_str_find_str(json, MR_STR("\"data\":[\"\xc3\xa4zz\"]")) >= 0);
+    assert_true(mr_str_find_str(json, MR_STR("\"binary_data_size\":8")) >= 0);
+    bench_fini(&b);
+}
+
 static void raw_request(void **state)
 {
     (void)state;
@@ -295,8 +329,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(json_response),       cmocka_unit_test(binary_response),
         cmocka_unit_test(classified_response), cmocka_unit_test(bad_outputs),
-        cmocka_unit_test(small_buffers),       cmocka_unit_test(raw_request),
-        cmocka_unit_test(error_body),          cmocka_unit_test(foreign_answers),
+        cmocka_unit_test(small_buffers),       cmocka_unit_test(request_of_bytes),
+        cmocka_unit_test(raw_request),         cmocka_unit_test(error_body),
+        cmocka_unit_test(foreign_answers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

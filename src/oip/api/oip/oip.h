@@ -161,7 +161,7 @@ int mr_oip_rest_encode_response(const struct mr_oip_response *r, struct mr_buf *
                                 struct mr_arena *arena, struct mr_oip_encoded *out,
                                 struct mr_err *err);
 
-/** Client side. binary per input by tensor.binary; raw_binary sends the one input's bytes as the body. Set
+/** Client side. Inputs are binary by tensor.binary, and where JSON cannot hold them (BYTES that are not UTF-8); raw_binary sends the one input's bytes as the body. Set
  *  binary_data of requested outputs to -1 to leave it out. Errors: MR_E_INVALID (data does not
  *  fit its shape), MR_E_EXHAUSTED. */
 int mr_oip_rest_encode_request(const struct mr_oip_request *r, struct mr_buf *buf,
