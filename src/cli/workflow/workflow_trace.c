@@ -107,7 +107,7 @@ int workflow_trace(const struct workflow_options *o, const char *model, struct m
     struct mr_remote_reply reply = {0};
     struct mr_oip_response response = {0};
     struct infer x;
-    mr_str text;
+    mr_str text = {0};
     int rc;
 
     infer_setup(&x);
