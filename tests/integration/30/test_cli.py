@@ -87,7 +87,7 @@ def test_demo():
     assert done.returncode == 0, done.stdout + done.stderr
     assert "All as it should be" in done.stdout and "\x1b" not in done.stdout
     folder_is_left_out = "the packages cannot be installed" in done.stdout  # that of MLServer
-    assert done.stdout.count(" right") == (3 if folder_is_left_out else 4)
+    assert done.stdout.count(" right\n") == (3 if folder_is_left_out else 4)
     assert "version 2 serves" in done.stdout and "drained" in done.stdout
     assert "requests failed until the server took the new version back" in done.stdout and "rolled_back" in done.stdout
     assert "none lost, none doubled" in done.stdout or "left out: DuckDB's library" in done.stdout
