@@ -4,6 +4,8 @@
 
 #include "millrace/backend_util.h"
 
+#define PARAMETERS_MAX 64 /* of a response, as the host has it */
+
 /* An output of one request, as Python describes it. */
 struct part {
     uint32_t index;
@@ -316,8 +318,47 @@ static int response_fill(const struct mr_host *host, struct mr_response *respons
     return rc;
 }
 
+/* NULL: an exception is set. */
+static const char *text_of(PyObject *text)
+{
+    Py_ssize_t len;
+    const char *s = PyUnicode_AsUTF8AndSize(text, &len);
+
+    if (s && strlen(s) != (size_t)len) {
+        PyErr_SetString(PyExc_ValueError, "a parameter of a response has a character NUL");
+        return NULL;
+    }
+    return s;
+}
+
+int outputs_parameters(const struct mr_host *host, struct mr_exec *exec, uint32_t request,
+                       struct mr_response *response, PyObject *parameters, struct mr_err *err)
+{
+    struct mr_setting list[PARAMETERS_MAX];
+    PyObject *texts;
+    const char *kinds;
+    Py_ssize_t count;
+
+    if (!PyArg_ParseTuple(parameters, "O!y#", &PyList_Type, &texts, &kinds, &count)) {
+        return outputs_fail(err);
+    }
+    if (count > PARAMETERS_MAX || PyList_Size(texts) != 2 * count) {
+        return mr_backend_fail(err, MR_E_INVALID, "a response has %zd parameters, allowed are %d",
+                               count, PARAMETERS_MAX);
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        list[i].key = text_of(PyList_GetItem(texts, 2 * i));
+        list[i].value = text_of(PyList_GetItem(texts, 2 * i + 1));
+        if (!list[i].key || !list[i].value) {
+            return outputs_fail(err);
+        }
+    }
+    return host->answer_parameters(exec, request, response, list, (const uint8_t *)kinds,
+                                   (uint32_t)count, err);
+}
+
 int outputs_respond(const struct mr_host *host, struct mr_exec *exec, uint32_t request,
-                    PyObject *outputs, uint32_t flags, struct mr_err *err)
+                    PyObject *outputs, PyObject *parameters, uint32_t flags, struct mr_err *err)
 {
     struct mr_response *response = NULL;
     int rc = MR_OK;
@@ -326,6 +367,9 @@ int outputs_respond(const struct mr_host *host, struct mr_exec *exec, uint32_t r
         rc = host->response_new(exec, request, &response, err);
         if (rc == MR_OK) {
             rc = response_fill(host, response, outputs, err);
+        }
+        if (rc == MR_OK && parameters != Py_None) {
+            rc = outputs_parameters(host, exec, request, response, parameters, err);
         }
     }
     if (rc < 0) {

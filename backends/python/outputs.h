@@ -17,10 +17,14 @@ struct output_desc {
  *  are joined. Errors: MR_E_INVALID (rows that do not fit together, named), the host's, that of the only request. */
 int outputs_set(const struct mr_host *host, struct mr_exec *exec, const struct output_desc *descs,
                 PyObject *results, struct mr_err *err);
-/** Sends one of several answers: `outputs` as above, or None for an end without an answer. The GIL is given up
- *  while the client has too many unread ones. */
+/** Sends one of several answers: `outputs` as above, or None for an end without an answer; parameters as below, or None. The
+ *  GIL is given up while the client has too many unread ones. */
 int outputs_respond(const struct mr_host *host, struct mr_exec *exec, uint32_t request,
-                    PyObject *outputs, uint32_t flags, struct mr_err *err);
+                    PyObject *outputs, PyObject *parameters, uint32_t flags, struct mr_err *err);
+/** Parameters of an answer (response NULL: of the only one to the request): a tuple of a list of names and values in turn,
+ *  and bytes with the kind of each. */
+int outputs_parameters(const struct mr_host *host, struct mr_exec *exec, uint32_t request,
+                       struct mr_response *response, PyObject *parameters, struct mr_err *err);
 /** Takes the exception that is set as an error, and clears it. */
 int outputs_fail(struct mr_err *err);
 

@@ -87,24 +87,43 @@ static PyObject *service_log(PyObject *self, PyObject *args)
     return Py_NewRef(Py_None);
 }
 
-/* respond(handle, request, outputs or None, flags) */
+/* respond(handle, request, outputs or None, parameters or None, flags) */
 static PyObject *service_respond(PyObject *self, PyObject *args)
 {
-    PyObject *handle, *outputs;
+    PyObject *handle, *outputs, *parameters;
     unsigned request, flags;
     struct mr_err err;
 
     (void)self;
-    if (!PyArg_ParseTuple(args, "OIOI", &handle, &request, &outputs, &flags)) {
+    if (!PyArg_ParseTuple(args, "OIOOI", &handle, &request, &outputs, &parameters, &flags)) {
         return NULL;
     }
     const struct run *r = run_of(handle);
     if (!r) {
         return NULL;
     }
-    const int rc = outputs_respond(host, r->exec, request, outputs, flags, &err);
+    const int rc = outputs_respond(host, r->exec, request, outputs, parameters, flags, &err);
     /* A client that has gone is no error: is_cancelled says it. */
     return rc < 0 && rc != MR_E_CANCELLED ? raise_error(&err) : PyBool_FromLong(rc == MR_OK);
+}
+
+/* parameters(handle, request, parameters): of the only answer to a request, as outputs_parameters takes them. */
+static PyObject *service_parameters(PyObject *self, PyObject *args)
+{
+    PyObject *handle, *parameters;
+    unsigned request;
+    struct mr_err err;
+
+    (void)self;
+    if (!PyArg_ParseTuple(args, "OIO", &handle, &request, &parameters)) {
+        return NULL;
+    }
+    const struct run *r = run_of(handle);
+    if (!r) {
+        return NULL;
+    }
+    const int rc = outputs_parameters(host, r->exec, request, NULL, parameters, &err);
+    return rc < 0 ? raise_error(&err) : Py_NewRef(Py_None);
 }
 
 /* fail(handle, request, status, message) */
@@ -647,6 +666,7 @@ static PyObject *service_bytes_join(PyObject *self, PyObject *items)
 
 static PyMethodDef methods[] = {{"log", service_log, METH_VARARGS, NULL},
                                 {"respond", service_respond, METH_VARARGS, NULL},
+                                {"parameters", service_parameters, METH_VARARGS, NULL},
                                 {"fail", service_fail, METH_VARARGS, NULL},
                                 {"is_cancelled", service_is_cancelled, METH_VARARGS, NULL},
                                 {"finish", service_finish, METH_VARARGS, NULL},

@@ -32,7 +32,7 @@
  * instances. Version 1 is no longer supported. 2.1 (2026-11) memory that later processes of a model find again. 2.2
  * (2026-11) calls: requests of a model to other models of the server. 2.3 (2026-11) loading and unloading other models,
  * metrics of a model's own. 2.4 (2026-11) data types of request parameters, timeouts of requests, what a
- * signature says about the scheduling of its model. */
+ * signature says about the scheduling of its model. 2.5 (2026-11) parameters of answers. */
 #ifndef MILLRACE_BACKEND_H
 #define MILLRACE_BACKEND_H
 
@@ -46,7 +46,7 @@
 extern "C" {
 #endif
 
-#define MR_BACKEND_ABI_MINOR 4
+#define MR_BACKEND_ABI_MINOR 5
 #define MR_BACKEND_ENTRY     "mr_backend_entry_v2"
 #define MR_BACKEND_EXPORT    __attribute__((visibility("default")))
 
@@ -421,6 +421,14 @@ struct mr_host {
     double (*metric_value)(const struct mr_metric *metric);
     /** Frees the reference, not the metric, and sets it to NULL. Thread: any. */
     void (*metric_drop)(struct mr_metric **metric);
+
+    /** Parameters of the answer to one request, beside its outputs: 64 at most, with 16 KiB of names and values in UTF-8.
+     *  With `response` NULL of the only answer, of an execution that is not decoupled; otherwise of that one of several, which
+     *  has not been sent. kinds: [count] enum mr_parameter_kind; NULL: all are texts. They are copied, and replace earlier
+     *  ones. Thread: as `output` and response_output. Errors: MR_E_INVALID, MR_E_TOO_LARGE, MR_E_EXHAUSTED. Since 2.5. */
+    int (*answer_parameters)(struct mr_exec *exec, uint32_t request, struct mr_response *response,
+                             const struct mr_setting *list, const uint8_t *kinds, uint32_t count,
+                             struct mr_err *err);
 };
 
 /* ---- the backend's interface ------------------------------------------------------------------ */

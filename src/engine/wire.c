@@ -1,5 +1,6 @@
 /* Open Inference Protocol messages and inferences of the scheduler, which knows no messages. */
 #include "engine/wire.h"
+#include "codec/json.h"
 
 #include <string.h>
 
@@ -205,6 +206,47 @@ int mr_wire_complete_raw(struct mr_oip_request *q, const struct mr_version *v,
 }
 
 /* ---- responses ---- */
+
+static bool param_read(const struct mr_setting *s, uint8_t kind, struct mr_oip_param *out)
+{
+    const mr_str text = mr_str_c(s->value);
+    struct mr_json j;
+
+    *out = (struct mr_oip_param){.key = mr_str_c(s->key), .kind = MR_OIP_STRING, .s = text};
+    if (kind == MR_PARAMETER_BOOL) {
+        out->kind = MR_OIP_BOOL;
+        out->b = mr_str_eq_c(text, "true");
+    } else if (kind == MR_PARAMETER_INT) {
+        out->kind = MR_OIP_INT;
+        return mr_str_to_i64(text, &out->i);
+    } else if (kind == MR_PARAMETER_DOUBLE) {
+        out->kind = MR_OIP_DOUBLE;
+        mr_json_init(&j, text, NULL, 0, NULL);
+        return mr_json_double(&j, &out->d) == MR_OK && mr_json_finish(&j) == MR_OK;
+    }
+    return true;
+}
+
+int mr_wire_answer_params(const struct mr_answer_parameters *p, struct mr_arena *arena,
+                          size_t spare, struct mr_oip_param **out, size_t *out_count,
+                          struct mr_err *err)
+{
+    struct mr_oip_param *list = MR_ARENA_ARRAY(arena, struct mr_oip_param, p->count + spare);
+
+    if (!list) {
+        return MR_FAIL(err, MR_E_EXHAUSTED, "the answer needs more memory than a request may use");
+    }
+    for (uint32_t i = 0; i < p->count; i++) {
+        if (!param_read(&p->list[i], p->kinds ? p->kinds[i] : MR_PARAMETER_TEXT, &list[i])) {
+            return MR_FAIL(err, MR_E_INTERNAL,
+                           "parameter '%.100s' of the model's answer is no number of its type",
+                           p->list[i].key);
+        }
+    }
+    *out = list;
+    *out_count = p->count;
+    return MR_OK;
+}
 
 int mr_wire_response(const struct mr_infer *r, const struct mr_oip_request *q,
                      struct mr_oip_response *out, struct mr_err *err)

@@ -12,6 +12,8 @@
 #define SMALL_BYTES   8192
 #define ALIGN_BYTES   64
 #define FAILURE_BYTES 1024 /* of one failure, packed */
+/* of the parameters of one answer: with a length and an end for each text */
+#define PARAMETERS_BYTES (MR_ANSWER_PARAMETER_BYTES + 20u * MR_ANSWER_PARAMETERS_MAX + 64)
 
 struct reply {
     uint64_t nonce;
@@ -73,24 +75,37 @@ static int output_pack(struct mr_buf *pack, const struct mr_block_provider *prov
 }
 
 /* Data of variable size. */
+struct parts {
+    const struct mr_exec_output *outputs;
+    uint32_t output_count;
+    const struct mr_ipc_failure *failures;
+    uint32_t failure_count;
+    const struct mr_answer_parameters *parameters; /* of requests that follow each other */
+    uint32_t parameters_count;
+};
+
 static int pack_write(struct reply *r, const struct mr_block_provider *provider,
-                      const struct mr_exec_output *outputs, uint32_t output_count,
-                      const struct mr_ipc_failure *failures, uint32_t failure_count,
-                      struct mr_err *err)
+                      const struct parts *p, struct mr_err *err)
 {
     struct mr_buf pack;
     struct mr_block *b = NULL;
     int rc = MR_OK;
 
     mr_buf_init(&pack, 0);
-    for (uint32_t i = 0; i < output_count; i++) {
-        MR_TRY(output_pack(&pack, provider, &outputs[i], err));
+    for (uint32_t i = 0; i < p->output_count; i++) {
+        MR_TRY(output_pack(&pack, provider, &p->outputs[i], err));
     }
-    mr_pack_u64(&pack, failure_count);
-    for (uint32_t i = 0; i < failure_count; i++) {
-        mr_pack_u64(&pack, failures[i].request);
-        mr_pack_i64(&pack, failures[i].status);
-        mr_pack_text(&pack, failures[i].message);
+    mr_pack_u64(&pack, p->failure_count);
+    for (uint32_t i = 0; i < p->failure_count; i++) {
+        mr_pack_u64(&pack, p->failures[i].request);
+        mr_pack_i64(&pack, p->failures[i].status);
+        mr_pack_text(&pack, p->failures[i].message);
+    }
+    mr_pack_u64(&pack, p->parameters_count);
+    for (uint32_t i = 0; i < p->parameters_count; i++) {
+        const struct mr_answer_parameters *a = &p->parameters[i];
+        mr_pack_settings(&pack, a->list, a->count);
+        mr_pack_bytes(&pack, a->kinds, a->count);
     }
     b = pack.failed ? NULL : mr_block_new_in(provider, pack.len);
     if (!b) {
@@ -119,8 +134,10 @@ void mr_ipc_reply_write(const struct mr_shm_task *t, uint64_t nonce,
 
     if (status >= 0) {
         mr_err_clear(&local);
-        status = pack_write(&r, provider, x->outputs.list, x->exec.output_count, failures,
-                            failure_count, &local);
+        const struct parts parts = {x->outputs.list, x->exec.output_count,
+                                    failures,        failure_count,
+                                    x->parameters,   x->parameters ? x->exec.request_count : 0};
+        status = pack_write(&r, provider, &parts, &local);
         err = &local;
     }
     r.status = status;
@@ -139,8 +156,9 @@ int mr_ipc_answer_write(const struct mr_shm_task *t, uint64_t nonce,
     struct reply r = {.nonce = nonce, .request = q->request, .is_final = q->is_final};
 
     if (q->outputs.list) {
-        const int rc =
-            pack_write(&r, provider, q->outputs.list, x->exec.output_count, NULL, 0, err);
+        const struct parts parts = {q->outputs.list, x->exec.output_count,   NULL, 0,
+                                    &q->parameters,  q->parameters.count > 0};
+        const int rc = pack_write(&r, provider, &parts, err);
         if (rc < 0) {
             return rc;
         }
@@ -162,7 +180,8 @@ static uint64_t pack_limit(const struct mr_execution *x)
 {
     const uint64_t output = (6 + MR_MAX_RANK) * sizeof(uint64_t);
 
-    return 64 + output * x->exec.output_count + (uint64_t)FAILURE_BYTES * x->exec.request_count;
+    return 64 + output * x->exec.output_count +
+           (uint64_t)(FAILURE_BYTES + PARAMETERS_BYTES) * x->exec.request_count;
 }
 
 static int output_read(struct mr_shm *p, const struct mr_shm_slot *s, struct mr_unpack *u,
@@ -231,11 +250,57 @@ static int failures_read(struct mr_unpack *u, struct mr_execution *x, struct mr_
     return u->failed ? broken(x, "a list of failed requests that is damaged", err) : MR_OK;
 }
 
-/* Reads the outputs into `o`, which belongs to x or to one of its answers. */
+/* Those of one answer. */
+static int parameters_read(struct mr_unpack *u, const struct mr_execution *x,
+                           struct mr_answer_parameters *to, struct mr_arena *arena,
+                           struct mr_err *err)
+{
+    uint32_t count;
+    const struct mr_setting *list = mr_unpack_settings(u, &count);
+    const mr_bytes kinds = mr_unpack_bytes(u);
+    struct mr_err detail;
+
+    if (u->failed || kinds.len != count ||
+        mr_answer_parameters_set(to, arena, list, kinds.ptr, count, &detail) < 0) {
+        return broken(x, "parameters of an answer that are damaged", err);
+    }
+    return MR_OK;
+}
+
+/* q: the answer of several that they belong to, NULL: the only ones. */
+static int all_parameters_read(struct mr_unpack *u, struct mr_execution *x, struct mr_response *q,
+                               struct mr_err *err)
+{
+    struct mr_arena *arena = q ? &q->arena : x->outputs.arena;
+    const uint32_t count = mr_unpack_u32(u, q ? 1 : x->exec.request_count);
+    struct mr_answer_parameters *list = q ? &q->parameters : NULL;
+    int rc = MR_OK;
+
+    if (u->failed) {
+        return broken(x, "a number of parameters that is impossible", err);
+    }
+    if (!q && count > 0) {
+        list = MR_ARENA_ARRAY(arena, struct mr_answer_parameters, x->exec.request_count);
+        if (!list) {
+            return MR_FAIL(err, MR_E_EXHAUSTED, "the request's arena is full");
+        }
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        MR_TRY(parameters_read(u, x, &list[i], arena, err));
+    }
+    if (!q) {
+        x->parameters = list;
+    }
+out:
+    return rc;
+}
+
+/* Reads what belongs to one of several answers of x, or, with q NULL, to the only ones. */
 static int pack_read(struct mr_shm *p, const struct mr_shm_slot *s, const struct reply *r,
-                     struct mr_execution *x, struct mr_exec_outputs *o, uint64_t *copied,
+                     struct mr_execution *x, struct mr_response *q, uint64_t *copied,
                      struct mr_err *err)
 {
+    struct mr_exec_outputs *o = q ? &q->outputs : &x->outputs;
     const uint8_t *data;
     struct mr_block *block;
     int rc;
@@ -254,6 +319,7 @@ static int pack_read(struct mr_shm *p, const struct mr_shm_slot *s, const struct
         MR_TRY(output_read(p, s, &u, x, o, i, copied, err));
     }
     MR_TRY(failures_read(&u, x, err));
+    MR_TRY(all_parameters_read(&u, x, q, err));
 out:
     return rc;
 }
@@ -274,7 +340,7 @@ int mr_ipc_reply_read(struct mr_shm *p, const struct mr_shm_slot *s, uint64_t no
     x->exec.infer_end_ns = r.infer_end_ns;
     *out_run_ns = r.run_ns;
     if (r.status == MR_OK) {
-        return pack_read(p, s, &r, x, &x->outputs, out_copied, err);
+        return pack_read(p, s, &r, x, NULL, out_copied, err);
     }
     r.where[sizeof r.where - 1] = '\0';
     r.message[sizeof r.message - 1] = '\0';
@@ -304,7 +370,7 @@ int mr_ipc_answer_read(struct mr_shm *p, const struct mr_shm_slot *s, uint64_t n
     MR_TRY(mr_response_new(x, r.request, &q, err));
     q->is_final = r.is_final != 0;
     if (r.pack_bytes > 0) {
-        MR_TRY(pack_read(p, s, &r, x, &q->outputs, out_copied, err));
+        MR_TRY(pack_read(p, s, &r, x, q, out_copied, err));
     } else {
         q->outputs.list = NULL;
     }

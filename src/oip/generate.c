@@ -205,6 +205,10 @@ int mr_oip_generate_response(const struct mr_oip_response *r, const char *before
     mr_json_put_string(buf, r->model_name);
     MR_BUF_LIT(buf, ",\"model_version\":");
     mr_json_put_string(buf, r->model_version);
+    for (size_t i = 0; i < r->param_count; i++) {
+        mr_buf_char(buf, ',');
+        mr_oip_rest_param(buf, &r->params[i]);
+    }
     for (size_t i = 0; i < r->output_count; i++) {
         mr_buf_char(buf, ',');
         mr_json_put_string(buf, r->outputs[i].name);

@@ -120,6 +120,11 @@ struct mr_oip_view {
 int mr_oip_views_new(const struct mr_oip_tensor *tensors, size_t count, const char *word,
                      struct mr_arena *arena, struct mr_oip_view **out, struct mr_err *err);
 
+/* ---- rest_encode.c ---- */
+
+/** Writes "key":value. */
+void mr_oip_rest_param(struct mr_buf *b, const struct mr_oip_param *p);
+
 /* ---- rest_text.c ---- */
 
 /** Writes the elements of a checked tensor as JSON values with commas between them. */

@@ -12,7 +12,7 @@ static void string_write(struct mr_buf *b, mr_str s)
     mr_json_put_string(b, s.ptr ? s : MR_STR(""));
 }
 
-static void param_write(struct mr_buf *b, const struct mr_oip_param *p)
+void mr_oip_rest_param(struct mr_buf *b, const struct mr_oip_param *p)
 {
     string_write(b, p->key);
     mr_buf_char(b, ':');
@@ -67,7 +67,7 @@ static void members_params(struct members *m, const struct mr_oip_param *params,
 {
     for (size_t i = 0; i < count; i++) {
         member_next(m);
-        param_write(m->b, &params[i]);
+        mr_oip_rest_param(m->b, &params[i]);
     }
 }
 

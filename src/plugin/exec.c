@@ -164,6 +164,16 @@ int mr_plugin_exec_respond(struct mr_exec *exec, uint32_t request, struct mr_res
     return mr_execution_respond(mr_execution_of(exec), request, response, flags, err);
 }
 
+int mr_plugin_exec_answer_parameters(struct mr_exec *exec, uint32_t request,
+                                     struct mr_response *response, const struct mr_setting *list,
+                                     const uint8_t *kinds, uint32_t count, struct mr_err *err)
+{
+    return response
+               ? mr_answer_parameters_set(&response->parameters, &response->arena, list, kinds,
+                                          count, err)
+               : mr_execution_parameters(mr_execution_of(exec), request, list, kinds, count, err);
+}
+
 /* The backend would use memory that cannot be refused. */
 static int budget_check(const struct mr_plugin_model *m, struct mr_err *err)
 {

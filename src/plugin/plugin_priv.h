@@ -38,6 +38,9 @@ int mr_plugin_exec_output(struct mr_exec *exec, uint32_t index, int32_t dtype, i
                           struct mr_err *err);
 int mr_plugin_exec_give(struct mr_exec *exec, uint32_t index, const struct mr_tensor *tensor,
                         mr_release_fn *release, void *release_ctx, struct mr_err *err);
+int mr_plugin_exec_answer_parameters(struct mr_exec *exec, uint32_t request,
+                                     struct mr_response *response, const struct mr_setting *list,
+                                     const uint8_t *kinds, uint32_t count, struct mr_err *err);
 int mr_plugin_exec_fail_request(struct mr_exec *exec, uint32_t request, int status,
                                 const char *message);
 int mr_plugin_exec_is_cancelled(const struct mr_exec *exec, uint32_t request);

@@ -195,6 +195,10 @@ static int prepare(struct exec_run *run, struct mr_err *err)
     if (!inputs || !wanted || !run->x.outputs.list || !run->gathered) {
         return MR_FAIL(err, MR_E_EXHAUSTED, "the request's arena is full");
     }
+    for (uint32_t k = 0; k < run->count; k++) {
+        run->items[k]->answer =
+            (struct mr_answer_parameters){NULL, NULL, 0}; /* of an earlier attempt */
+    }
     for (uint32_t i = 0; i < v->output_count; i++) {
         for (uint32_t k = 0; k < run->count; k++) {
             wanted[v->outputs[i].backend_index] |= run->items[k]->wanted[i];
@@ -216,6 +220,7 @@ static int prepare(struct exec_run *run, struct mr_err *err)
         MR_TRY(place_apart(run, err));
     }
 
+    run->x.parameters = NULL; /* of an earlier attempt */
     run->x.exec.size = sizeof run->x.exec;
     run->x.exec.input_count = v->backend_input_count;
     run->x.exec.output_count = v->backend_output_count;
@@ -325,6 +330,17 @@ static int hand_out(struct exec_run *run, struct mr_infer *r, int64_t row, struc
     return MR_OK;
 }
 
+/* Those of its answer. They outlive the run. */
+static int hand_out_parameters(const struct exec_run *run, uint32_t index, struct mr_err *err)
+{
+    struct mr_infer *r = run->items[index];
+    const struct mr_answer_parameters *p = run->x.parameters ? &run->x.parameters[index] : NULL;
+
+    return p && p->count > 0
+               ? mr_answer_parameters_set(&r->answer, r->arena, p->list, p->kinds, p->count, err)
+               : MR_OK;
+}
+
 static void finish_times(struct exec_run *run, int64_t start)
 {
     int64_t end = mr_now_ns(), in = run->x.exec.infer_start_ns, out = run->x.exec.infer_end_ns;
@@ -377,6 +393,9 @@ static int hand_out_all(struct exec_run *run, struct mr_err *err)
         row += r->gap_rows;
         if (r->status == MR_OK) {
             r->status = hand_out(run, r, row, &r->err);
+        }
+        if (r->status == MR_OK) {
+            r->status = hand_out_parameters(run, i, &r->err);
         }
         row += r->rows;
     }

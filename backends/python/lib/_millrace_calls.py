@@ -28,7 +28,7 @@ def _begin(request):
     for tensor in request._inputs:
         _, code, shape, data = pb_utils._part(0, tensor)
         inputs.append((tensor._name, code, tuple(shape), data))
-    parameters = [text for k, v in request._parameters.items() for text in (k, _text(v))]
+    parameters = [text for k, v in request._parameters.items() for text in (k, text_of(v))]
     kinds = bytes(KINDS[type(v)] for v in request._parameters.values())
     correlation = request._correlation
     is_text = isinstance(correlation, str)
@@ -42,7 +42,7 @@ def _begin(request):
         raise pb_utils.TritonModelException(str(e)) from None
 
 
-def _text(value):
+def text_of(value):
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -13,6 +13,8 @@ import sys
 import threading
 import traceback
 
+import _millrace_calls
+
 try:
     import triton_python_backend_utils as pb_utils
 except ModuleNotFoundError as e:  # numpy
@@ -42,6 +44,12 @@ def current_handle():
     if run is not None and run.handle is not None:
         return run.handle
     return running[-1].handle if running else None
+
+
+def packed(parameters):
+    """Of a response, as the backend takes them."""
+    texts = [text for key, value in parameters.items() for text in (key, _millrace_calls.text_of(value))]
+    return texts, bytes(_millrace_calls.KINDS[type(value)] for value in parameters.values())
 
 
 def text_of(exception):
@@ -319,7 +327,18 @@ class Reply:
             raise pb_utils.TritonModelException("a model that is not decoupled sends one response, with the flag "
                                                 "TRITONSERVER_RESPONSE_COMPLETE_FINAL")
         else:
-            self._end(self.run.outputs(response))
+            self._end(self._only(response))
+
+    def _only(self, response):
+        """Its outputs, as `outputs` of the run; its parameters are noted."""
+        run = self.run
+        outputs = run.outputs(response)
+        if response._parameters and isinstance(outputs, list):
+            try:
+                run.instance.model.services["parameters"](run.handle, self.index, packed(response._parameters))
+            except RuntimeError as e:
+                return (INTERNAL, str(e))
+        return outputs
 
     def _respond(self, response, flags):
         run, services = self.run, self.run.instance.model.services
@@ -328,7 +347,8 @@ class Reply:
             services["fail"](run.handle, self.index, *outputs)
             flags = FINAL
         else:
-            services["respond"](run.handle, self.index, outputs, flags & FINAL)
+            parameters = packed(response._parameters) if response is not None and response._parameters else None
+            services["respond"](run.handle, self.index, outputs, parameters, flags & FINAL)
         if flags & FINAL:
             self.is_final = True
             run.ended_one()

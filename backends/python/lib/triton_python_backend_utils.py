@@ -303,7 +303,7 @@ class InferenceResponse:
         if error is not None and not isinstance(error, TritonError):
             error = TritonError(error)
         self._tensors, self._error = output_tensors, error
-        self._parameters = parameters
+        self._parameters = _parameters_of(parameters)
 
     def output_tensors(self):
         return list(self._tensors)
@@ -315,7 +315,7 @@ class InferenceResponse:
         return self._error
 
     def parameters(self):
-        return json.dumps(self._parameters or {})
+        return json.dumps(self._parameters)
 
 
 class InferenceResponseSender:

@@ -97,9 +97,9 @@ void flow_trace_call(struct call *c)
 
     t->model = c->args.model;
     /* a call for some rows leaves its memory to the next one */
-    for (uint32_t i = 0; i < r->answer_parameter_count && !c->fan; i++) {
-        if (strcmp(r->answer_parameters[i].key, FLOW_TRACE) == 0) {
-            t->inner = mr_str_c(r->answer_parameters[i].value);
+    for (uint32_t i = 0; i < r->answer.count && !c->fan; i++) {
+        if (strcmp(r->answer.list[i].key, FLOW_TRACE) == 0) {
+            t->inner = mr_str_c(r->answer.list[i].value);
         }
     }
 }
@@ -280,6 +280,5 @@ void flow_answer_set(struct walk *w)
     if (w->trace) {
         add(list, &count, FLOW_TRACE, text_make(w, trace_write));
     }
-    asked->answer_parameters = list;
-    asked->answer_parameter_count = count;
+    asked->answer = (struct mr_answer_parameters){.list = list, .count = count};
 }

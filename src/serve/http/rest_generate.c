@@ -160,13 +160,18 @@ static void encode(struct mr_turn *t)
         goto out;
     }
     MR_TRY(mr_wire_response(r, &g->si.request, &response, &g->encode_err));
-    infer_answer_params(&g->si, NULL, &response);
+    rc = infer_answer_params(&g->si, NULL, &response);
+    if (rc < 0) {
+        g->encode_err = r->err;
+        goto out;
+    }
     rc = mr_oip_generate_response(&response, g->is_stream ? EVENT_BEGIN : "",
                                   g->is_stream ? EVENT_END : "", infer_buf(&g->si), r->arena,
                                   &g->encoded, &g->encode_err);
 out:
     if (g->now) {
         r->outputs = NULL; /* they are the response's */
+        r->answer = (struct mr_answer_parameters){NULL, NULL, 0};
     }
     r->arena = arena;
     g->encode_status = rc;

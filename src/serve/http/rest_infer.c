@@ -132,7 +132,7 @@ static void encode(struct mr_turn *t)
         ri->answer = ri->message.body;
     } else {
         MR_TRY(mr_wire_response(r, &ri->si.request, &response, &r->err));
-        infer_answer_params(&ri->si, NULL, &response);
+        MR_TRY(infer_answer_params(&ri->si, NULL, &response));
         MR_TRY(mr_oip_rest_encode_response(&response, infer_buf(&ri->si), r->arena, &ri->answer,
                                            &r->err));
     }

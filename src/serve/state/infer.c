@@ -303,34 +303,46 @@ void infer_encode_begins(struct serve_infer *si)
     }
 }
 
-void infer_answer_params(struct serve_infer *si, const struct mr_oip_param *final,
-                         struct mr_oip_response *io)
+/* A model's parameter of the same name gives way. */
+static void param_put(struct mr_oip_param *list, size_t *count, const struct mr_oip_param *p)
 {
-    const struct mr_infer *r = &si->infer;
+    size_t at = 0;
+
+    while (at < *count && !mr_str_eq(list[at].key, p->key)) {
+        at++;
+    }
+    list[at] = *p;
+    *count += at == *count;
+}
+
+int infer_answer_params(struct serve_infer *si, const struct mr_oip_param *final,
+                        struct mr_oip_response *io)
+{
+    const size_t own = sizeof si->answer_params / sizeof *si->answer_params;
+    struct mr_infer *r = &si->infer;
     struct mr_oip_param *list = si->answer_params;
     size_t n = 0;
+    int rc = MR_OK;
 
-    if (r->answer_parameter_count) {
-        list = MR_ARENA_ARRAY(r->arena, struct mr_oip_param, r->answer_parameter_count + 2u);
+    if (r->answer.count > 0) {
+        MR_TRY(mr_wire_answer_params(&r->answer, r->arena, own, &list, &n, &r->err));
     }
-    for (uint32_t i = 0; list && i < r->answer_parameter_count; i++) {
-        list[n++] = (struct mr_oip_param){.key = mr_str_c(r->answer_parameters[i].key),
-                                          .kind = MR_OIP_STRING,
-                                          .s = mr_str_c(r->answer_parameters[i].value)};
-    }
-    list = list ? list : si->answer_params; /* without memory the answer says less */
     if (final) {
-        list[n++] = *final;
+        param_put(list, &n, final);
     }
     if (si->route.endpoint) {
-        list[n++] = (struct mr_oip_param){
-            .key = MR_STR(ROUTE_PARAMETER), .kind = MR_OIP_STRING, .s = route_tag(&si->route)};
+        param_put(list, &n,
+                  &(struct mr_oip_param){.key = MR_STR(ROUTE_PARAMETER),
+                                         .kind = MR_OIP_STRING,
+                                         .s = route_tag(&si->route)});
     }
     if (si->route.asked.ptr) {
         io->model_name = si->route.asked;
     }
     io->params = n ? list : NULL;
     io->param_count = n;
+out:
+    return rc;
 }
 
 int infer_encode_grpc(struct serve_infer *si, const struct mr_oip_param *final,
@@ -350,7 +362,7 @@ int infer_encode_grpc(struct serve_infer *si, const struct mr_oip_param *final,
         si->trailers = answer.headers;
     } else {
         MR_TRY(mr_wire_response(r, &si->request, &response, &r->err));
-        infer_answer_params(si, final, &response);
+        MR_TRY(infer_answer_params(si, final, &response));
         MR_TRY(mr_oip_pb_encode_response(&response, final != NULL, infer_buf(si), r->arena, &e,
                                          &r->err));
     }
@@ -370,6 +382,7 @@ void infer_use_response(struct serve_infer *si, struct mr_response *q)
 {
     si->infer.arena = &q->arena; /* a request may have any number of answers */
     si->infer.outputs = q->outputs.list;
+    si->infer.answer = q->parameters;
 }
 
 static int encode_end(struct serve_infer *si, const struct mr_oip_param *final,
@@ -380,10 +393,11 @@ static int encode_end(struct serve_infer *si, const struct mr_oip_param *final,
                                        .model_version = r->version->number_text,
                                        .id = si->request.id};
     struct mr_oip_encoded e;
+    int rc = infer_answer_params(si, final, &response);
 
-    infer_answer_params(si, final, &response);
-    int rc = mr_oip_pb_encode_response(&response, true, infer_buf(si), r->arena, &e, &r->err);
-
+    if (rc == MR_OK) {
+        rc = mr_oip_pb_encode_response(&response, true, infer_buf(si), r->arena, &e, &r->err);
+    }
     if (rc == MR_OK) {
         *out = (struct mr_grpc_message){.pieces = e.pieces, .count = e.piece_count};
     }
@@ -408,6 +422,7 @@ int infer_encode_response(struct serve_infer *si, struct mr_response *q,
     }
 out:
     r->outputs = NULL; /* they are the response's */
+    r->answer = (struct mr_answer_parameters){NULL, NULL, 0};
     r->arena = of_request;
     return rc;
 }

@@ -41,9 +41,10 @@ void infer_init(struct serve_infer *si, struct mr_call *call, struct mr_arena *a
  * (infer_refuse). infer_run answers all other errors. */
 int infer_bind(struct serve_infer *si, mr_str model, mr_str version);
 void infer_run(struct serve_infer *si);
-/* Parameters of the answer: those of the model, `final` (may be NULL), and the variant if there is one. The name that the client asked for. */
-void infer_answer_params(struct serve_infer *si, const struct mr_oip_param *final,
-                         struct mr_oip_response *io);
+/* Parameters of the answer: the model's, `final` (may be NULL), and the variant if there is one. The name that the client
+ * asked for. Errors are in infer.err. */
+int infer_answer_params(struct serve_infer *si, const struct mr_oip_param *final,
+                        struct mr_oip_response *io);
 void infer_end(struct serve_infer *si);
 void infer_cancel(struct serve_infer *si);
 /* Outputs of this many bytes take long to encode as text. */

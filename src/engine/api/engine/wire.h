@@ -22,6 +22,11 @@ int mr_wire_element(struct mr_tensor *t, struct mr_arena *arena, struct mr_err *
  *  is asked for. May be the work of a turn. Errors: MR_E_INVALID (not one input), MR_E_EXHAUSTED. */
 int mr_wire_matrix(struct mr_oip_request *q, const struct mr_version *v, struct mr_arena *arena,
                    struct mr_err *err);
+/** Parameters of an answer, in a list with room for `spare` more. Errors: MR_E_EXHAUSTED, MR_E_INTERNAL (no number of its
+ *  type). */
+int mr_wire_answer_params(const struct mr_answer_parameters *p, struct mr_arena *arena,
+                          size_t spare, struct mr_oip_param **out, size_t *out_count,
+                          struct mr_err *err);
 /** The outputs of `r`, which succeeded, in the order in which `q` asks for them. What `out` has is r's, or in its arena;
  *  blocks are borrowed. Errors: MR_E_EXHAUSTED. */
 int mr_wire_response(const struct mr_infer *r, const struct mr_oip_request *q,

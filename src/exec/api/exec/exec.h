@@ -141,6 +141,22 @@ int mr_exec_output_no_memory(const struct mr_exec_outputs *o, uint32_t index, ui
 /** Releases all outputs. */
 void mr_exec_outputs_drop(struct mr_exec_outputs *o);
 
+/* ---- parameters of answers ---- */
+
+/** Beside the outputs; checked. In an arena. */
+struct mr_answer_parameters {
+    const struct mr_setting *list;
+    const uint8_t *kinds; /* [count] enum mr_parameter_kind; NULL: all are texts */
+    uint32_t count;
+};
+#define MR_ANSWER_PARAMETERS_MAX  64u
+#define MR_ANSWER_PARAMETER_BYTES 16384u /* names and values */
+/** Sets them to a copy in the arena. kinds NULL: all are texts. Errors: MR_E_INVALID (too many, no UTF-8, a value that is not
+ *  of its kind), MR_E_TOO_LARGE, MR_E_EXHAUSTED. */
+int mr_answer_parameters_set(struct mr_answer_parameters *to, struct mr_arena *arena,
+                             const struct mr_setting *list, const uint8_t *kinds, uint32_t count,
+                             struct mr_err *err);
+
 /* ---- executions ---- */
 
 /** One of several answers to a request. Its holder owns it and frees it with mr_response_free. */
@@ -150,6 +166,7 @@ struct mr_response {
     void *user;
     struct mr_exec_outputs outputs;
     struct mr_arena arena;
+    struct mr_answer_parameters parameters;
     uint32_t request;
     bool is_final; /* the last answer; it may have no outputs: outputs.list NULL */
 };
@@ -185,6 +202,8 @@ struct mr_execution {
      *  offered again. Called once for each MR_PENDING, perhaps before that is returned, also if the request was
      *  cancelled. The execution does not end before this has returned. Thread: any. Must not block. */
     void (*on_room)(struct mr_execution *x);
+    /** [exec.request_count], in the arena of the outputs; NULL: no answer has any. Not used when decoupled. */
+    struct mr_answer_parameters *parameters;
     /** The execution was pending and has ended with `status`. Thread: any. */
     void (*on_done)(struct mr_execution *x);
     int status;
@@ -217,6 +236,11 @@ bool mr_execution_hold(struct mr_execution *x);
 /** Cancels x at the executor and ends the hold. At most once for an execution; may call x->on_done. Thread: the
  *  holder. */
 void mr_execution_cancel(struct mr_execution *x);
+
+/** The answer to a request of x, which is not decoupled, has these parameters. Thread: as for outputs. Errors: as
+ *  mr_answer_parameters_set. */
+int mr_execution_parameters(struct mr_execution *x, uint32_t request, const struct mr_setting *list,
+                            const uint8_t *kinds, uint32_t count, struct mr_err *err);
 
 static inline struct mr_execution *mr_execution_of(const struct mr_exec *exec)
 {

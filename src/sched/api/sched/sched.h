@@ -152,10 +152,10 @@ struct mr_infer {
     struct mr_err err;
     /** [version->backend_output_count] in the backend's order, see mr_infer_output; or NULL. */
     struct mr_exec_output *outputs;
+    /** Parameters of the answer, in the request's arena. An executor that asks others may set them (mr_execution.infers), of
+     *  any size, before the execution ends. */
+    struct mr_answer_parameters answer;
     struct mr_infer_times times;
-    /** Parameters of the answer, texts, in the request's arena; set by its executor before it ends. */
-    const struct mr_setting *answer_parameters;
-    uint32_t answer_parameter_count;
     /** After submit and mr_sched_expire: when the reply loop should call mr_sched_expire (again), 0 = never. */
     int64_t expire_ns;
     /* ---- the scheduler's own ---- */
