@@ -94,10 +94,12 @@ void flow_trace_call(struct call *c)
 {
     const struct mr_infer *r = &c->infer;
     struct walk_trace *t = &c->walk->trace[c->node];
+    /* a model of another kind may give its answer any parameters */
+    const bool is_graph = r->version && r->version->executor->ops == c->walk->flow->executor.ops;
 
     t->model = c->args.model;
     /* a call for some rows leaves its memory to the next one */
-    for (uint32_t i = 0; i < r->answer.count && !c->fan; i++) {
+    for (uint32_t i = 0; is_graph && i < r->answer.count && !c->fan; i++) {
         if (strcmp(r->answer.list[i].key, FLOW_TRACE) == 0) {
             t->inner = mr_str_c(r->answer.list[i].value);
         }
