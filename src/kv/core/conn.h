@@ -23,10 +23,10 @@ struct kv_request {
     int64_t lease; /* grant: its id, 0 = the store's choice */
     int64_t ttl_s;
 };
-/** Whether it reads only, so that it can be sent twice. */
-static inline bool kv_request_is_read(const struct kv_request *r)
+/** Whether it can be sent twice. */
+static inline bool kv_request_is_repeatable(const struct kv_request *r)
 {
-    return r->ask == KV_ASK_RANGE;
+    return r->ask == KV_ASK_RANGE || r->ask == KV_ASK_KEEP;
 }
 
 struct kv_store {

@@ -351,14 +351,14 @@ void mr_kv_memory_set_delay(struct mr_kv *kv, int64_t delay_ns)
     ((struct memory_conn *)kv)->delay_ns = delay_ns;
 }
 
-/** What is on its way is lost: reads are sent again later, changes fail. */
+/** What is on its way is lost: reads, and what keeps leases alive, are sent again later, changes fail. */
 static void lose_parcels(struct memory_conn *c, struct parcels *queue)
 {
     struct parcel *p;
     while ((p = TAILQ_FIRST(queue))) {
         struct memory_call *call = p->call;
         TAILQ_REMOVE(queue, p, link);
-        if (call && kv_request_is_read(&p->request)) {
+        if (call && kv_request_is_repeatable(&p->request)) {
             p->kind = PARCEL_REQUEST;
             p->of_step = c->memory->step;
             call->is_waiting = true;

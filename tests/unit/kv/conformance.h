@@ -367,12 +367,11 @@ static void a_put_needs_its_lease(void **state)
 static void a_lease_that_is_not_kept_ends(void **state)
 {
     struct kv_fixture *f = *state;
-    int64_t before = kvt_put(f, "before", ""), lease = kvt_grant(f, 1);
+    int64_t before = kvt_put(f, "before", ""), lease = kvt_put_short_lived(f, "l", "1");
     struct seen s;
     struct got g = {0};
 
     kvt_watch(f, 1, "l", before + 1, &s);
-    kvt_put_in(f, 0, "l", "1", lease);
     kvt_wait_changes(f, &s, 2);
     kvt_change(&s, 0, "l", "1");
     kvt_change(&s, 1, "l", NULL);

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "base/arena.h"
+#include "base/rng.h"
 #include "base/vec.h"
 #include "kv/kv.h"
 #include "kv/state/copy.h"
@@ -167,6 +168,24 @@ static inline int64_t kvt_grant(struct kv_fixture *f, int64_t ttl_s)
     int64_t lease = g.reply.lease;
     kvt_fini(&g);
     return lease;
+}
+
+/* Puts a key with a lease that ends soon: of a second, or of more on a machine so slow that it ends before the key
+ * is there. */
+static inline int64_t kvt_put_short_lived(struct kv_fixture *f, const char *key, const char *value)
+{
+    for (int64_t ttl_s = 1;; ttl_s *= 2) {
+        struct got g = {0};
+        int64_t lease = kvt_grant(f, ttl_s);
+        mr_kv_put(f->kv[0], mr_str_c(key), kvt_bytes(value), lease, kvt_done, &g);
+        kvt_wait(f, &g.done);
+        bool is_there = g.rc == MR_OK;
+        assert_true(is_there || g.rc == MR_E_NOT_FOUND);
+        kvt_fini(&g);
+        if (is_there) {
+            return lease;
+        }
+    }
 }
 
 /* ---- watches ---- */

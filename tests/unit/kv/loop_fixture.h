@@ -2,6 +2,7 @@
 #ifndef KV_LOOP_FIXTURE_H
 #define KV_LOOP_FIXTURE_H
 
+#include "base/clock.h"
 #include "kv/open.h"
 #include "kv_test.h"
 #include "net/loop.h"
@@ -14,7 +15,9 @@ static inline void kvt_loop_pump(struct kv_fixture *f)
 /* Opens connection number i. */
 static inline void kvt_open(struct kv_fixture *f, unsigned i, const char *text)
 {
-    struct mr_kv_options o = {.on_state = kvt_on_state, .ctx = &f->state[i]};
+    /* Ten minutes, which a slow machine does not reach. */
+    struct mr_kv_options o = {
+        .on_state = kvt_on_state, .ctx = &f->state[i], .timeout_ns = 600 * MR_NS_PER_S};
     struct mr_err err = {0};
     if (mr_kv_open(&f->kv[i], f->own, mr_str_c(text), &o, &err) != MR_OK) {
         fail_msg("%s: %s", text, err.msg);

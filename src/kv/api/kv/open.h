@@ -1,6 +1,11 @@
 /* Opens registries by what a configuration calls them:
  *
- *   memory:   of this process alone, and gone with it */
+ *   memory:                                   of this process alone, and gone with it
+ *   etcd://HOST:PORT[,HOST:PORT...][/PREFIX]  an etcd cluster, version 3.4 or later; keys are below PREFIX/
+ *   etcd:HOST:PORT, etcd:FILE                 the same, as ModelMesh's KV_STORE has it; FILE is JSON with endpoints,
+ *                                             userid, password, root_prefix, certificate, certificate_file, client_key,
+ *                                             client_key_file, client_certificate, client_certificate_file,
+ *                                             override_authority */
 #ifndef MR_KV_OPEN_H
 #define MR_KV_OPEN_H
 
