@@ -32,41 +32,69 @@ struct mr_shadow_job {
 
 struct mr_shadow {
     struct mr_engine *engine;
-    const struct mr_shadow_config *config;
-    pthread_mutex_t mutex; /* guards what follows */
+    struct mr_shadow_config config; /* its names are the shadow's */
+    pthread_mutex_t mutex;          /* guards what follows */
     STAILQ_HEAD(, mr_shadow_job) queue;
     uint32_t waiting; /* in the queue, and those that are on their way to it */
     bool is_running;
     bool is_starting; /* a thread starts jobs */
     bool is_stopping;
+    bool is_dropped; /* freed when it is idle */
     struct mr_shadow_stats stats;
 };
+
+static mr_str name_copy(mr_str name)
+{
+    return mr_str_n(mr_strndup(name.ptr, name.len), name.len);
+}
 
 struct mr_shadow *mr_shadow_new(struct mr_engine *engine, const struct mr_shadow_config *config)
 {
     struct mr_shadow *s = MR_NEW(struct mr_shadow);
 
     s->engine = engine;
-    s->config = config;
+    s->config = *config;
+    s->config.tag = MR_STR("");
+    s->config.target.model = name_copy(config->target.model);
+    s->config.target.version = name_copy(config->target.version);
     pthread_mutex_init(&s->mutex, NULL);
     STAILQ_INIT(&s->queue);
     return s;
 }
 
+/* The mutex is held. */
+static bool is_idle(const struct mr_shadow *s)
+{
+    return s->waiting == 0 && !s->is_running && !s->is_starting;
+}
+
 bool mr_shadow_is_idle(struct mr_shadow *s)
 {
     pthread_mutex_lock(&s->mutex);
-    const bool is_idle = s->waiting == 0 && !s->is_running && !s->is_starting;
+    const bool is = is_idle(s);
     pthread_mutex_unlock(&s->mutex);
-    return is_idle;
+    return is;
 }
 
 void mr_shadow_free(struct mr_shadow **s)
 {
     if (*s) {
         pthread_mutex_destroy(&(*s)->mutex);
+        mr_free((char *)(uintptr_t)(*s)->config.target.model.ptr);
+        mr_free((char *)(uintptr_t)(*s)->config.target.version.ptr);
     }
     mr_freep(s);
+}
+
+/* Releases the mutex; s may be gone then. */
+static void unlock(struct mr_shadow *s)
+{
+    const bool is_last = s->is_dropped && is_idle(s);
+
+    pthread_mutex_unlock(&s->mutex);
+    if (is_last) {
+        mr_shadow_free(&s);
+    }
 }
 
 struct mr_shadow_stats mr_shadow_stats(struct mr_shadow *s)
@@ -199,10 +227,10 @@ static struct mr_shadow_job *job_new(struct mr_shadow *s, const struct mr_infer 
 
     j->shadow = s;
     mr_arena_init(&j->arena, 4096, JOB_ARENA_MAX);
-    j->args.model = s->config->target.model;
-    j->args.version = s->config->target.version;
+    j->args.model = s->config.target.model;
+    j->args.version = s->config.target.version;
     if (copy_inputs(j, r) && copy_parameters(j, r) &&
-        (s->config->compare == MR_COMPARE_NONE || keep_outputs(j, r))) {
+        (s->config.compare == MR_COMPARE_NONE || keep_outputs(j, r))) {
         return j;
     }
     job_free(j);
@@ -214,7 +242,7 @@ struct mr_shadow_job *mr_shadow_take(struct mr_shadow *s, const struct mr_infer 
     struct mr_shadow_job *j = NULL;
 
     pthread_mutex_lock(&s->mutex);
-    const bool has_room = s->waiting < s->config->max_queue && !s->is_stopping;
+    const bool has_room = s->waiting < s->config.max_queue && !s->is_stopping;
     s->waiting += has_room;
     s->stats.requests++;
     s->stats.dropped += !has_room;
@@ -226,7 +254,7 @@ struct mr_shadow_job *mr_shadow_take(struct mr_shadow *s, const struct mr_infer 
         pthread_mutex_lock(&s->mutex);
         s->waiting--;
         s->stats.dropped++;
-        pthread_mutex_unlock(&s->mutex);
+        unlock(s);
     }
     return j;
 }
@@ -310,7 +338,7 @@ static bool agrees(const struct mr_shadow_job *j)
 {
     for (size_t i = 0; i < j->output_count; i++) {
         const struct mr_tensor *t = output_of(&j->infer, j->outputs[i].name);
-        if (!t || !mr_shadow_outputs_agree(j->shadow->config, &j->outputs[i].tensor, t)) {
+        if (!t || !mr_shadow_outputs_agree(&j->shadow->config, &j->outputs[i].tensor, t)) {
             return false;
         }
     }
@@ -325,12 +353,15 @@ static void finish(struct mr_shadow_job *j)
 {
     struct mr_shadow *s = j->shadow;
     const bool is_ok = j->infer.status == MR_OK;
-    const bool is_compared = is_ok && s->config->compare != MR_COMPARE_NONE;
+    const bool is_compared = is_ok && s->config.compare != MR_COMPARE_NONE;
     const bool is_different = is_compared && !agrees(j);
 
     if (!is_ok) {
-        mr_log(MR_LOG_DEBUG, "shadow.failed", "model=%s %s", MR_LOG_STR(s->config->target.model),
+        mr_log(MR_LOG_DEBUG, "shadow.failed", "model=%s %s", MR_LOG_STR(s->config.target.model),
                j->infer.err.msg);
+    }
+    if (is_different) {
+        mr_log(MR_LOG_DEBUG, "shadow.different", "model=%s", MR_LOG_STR(s->config.target.model));
     }
     mr_engine_end(&j->infer);
     job_free(j);
@@ -383,7 +414,7 @@ static void start_waiting(struct mr_shadow *s)
         pthread_mutex_lock(&s->mutex);
     }
     s->is_starting = false;
-    pthread_mutex_unlock(&s->mutex);
+    unlock(s);
 }
 
 void mr_shadow_run(struct mr_shadow_job **job)
@@ -396,7 +427,7 @@ void mr_shadow_run(struct mr_shadow_job **job)
     if (s->is_stopping) {
         s->waiting--;
         s->stats.dropped++;
-        pthread_mutex_unlock(&s->mutex);
+        unlock(s);
         job_free(j);
         return;
     }
@@ -417,4 +448,25 @@ void mr_shadow_stop(struct mr_shadow *s)
         job_free(j);
     }
     pthread_mutex_unlock(&s->mutex);
+}
+
+void mr_shadow_drop(struct mr_shadow **shadow)
+{
+    struct mr_shadow *s = *shadow;
+
+    *shadow = NULL;
+    if (!s) {
+        return;
+    }
+    mr_shadow_stop(s);
+    pthread_mutex_lock(&s->mutex);
+    if (s->stats.requests > 0) {
+        mr_log(MR_LOG_INFO, "shadow.ended",
+               "model=%s requests=%llu dropped=%llu failed=%llu compared=%llu different=%llu",
+               MR_LOG_STR(s->config.target.model), (unsigned long long)s->stats.requests,
+               (unsigned long long)s->stats.dropped, (unsigned long long)s->stats.failed,
+               (unsigned long long)s->stats.compared, (unsigned long long)s->stats.different);
+    }
+    s->is_dropped = true;
+    unlock(s);
 }

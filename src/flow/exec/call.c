@@ -194,6 +194,9 @@ static int finish(struct call *c, struct mr_err *err)
     if (c->walk->trace) {
         flow_trace_call(c);
     }
+    if (c->walk->flow->shadows) {
+        flow_shadow_take(c);
+    }
     flow_split_end(c, c->infer.status);
     mr_engine_end(&c->infer);
     return rc;

@@ -1,5 +1,7 @@
 /* What the nodes of a graph count. */
 #include "exec.h"
+
+#include "engine/shadow.h"
 #include "flow/flow.h"
 
 struct shower {
@@ -8,13 +10,25 @@ struct shower {
     mr_str node;
 };
 
-static void show(const struct shower *s, const char *event, const _Atomic uint64_t *count)
+static void show_n(const struct shower *s, const char *event, uint64_t n)
 {
-    const uint64_t n = mr_count_get(count);
-
     if (n > 0) {
         s->see(s->ctx, s->node, event, n);
     }
+}
+
+static void show(const struct shower *s, const char *event, const _Atomic uint64_t *count)
+{
+    show_n(s, event, mr_count_get(count));
+}
+
+static void show_shadow(const struct shower *s, const struct mr_shadow_stats *t)
+{
+    show_n(s, "shadow", t->requests);
+    show_n(s, "shadow_dropped", t->dropped);
+    show_n(s, "shadow_failed", t->failed);
+    show_n(s, "shadow_equal", t->compared - t->different);
+    show_n(s, "shadow_different", t->different);
 }
 
 void mr_flow_counts(const struct mr_executor *e, mr_flow_count_fn *see, void *ctx)
@@ -28,6 +42,8 @@ void mr_flow_counts(const struct mr_executor *e, mr_flow_count_fn *see, void *ct
         const struct shower s = {see, ctx, f->plan->nodes[n].name};
         const struct flow_outcomes *o = &f->outcomes[n];
         const struct flow_hedges *h = &f->hedges[n];
+        const struct mr_shadow_stats shadow = flow_shadow_stats(f, n);
+        show_shadow(&s, &shadow);
         show(&s, "skipped", &o->of[RUN_SKIPPED]);
         show(&s, "failed", &o->of[RUN_FAILED]);
         show(&s, "default", &o->of[RUN_DEFAULTED]);

@@ -42,6 +42,13 @@ struct flow_outcomes {
     _Atomic uint64_t of[RUN_FELL_BACK + 1];
 };
 
+struct mr_shadow;
+struct mr_shadow_stats;
+struct flow_shadow {
+    struct mr_shadow *shadow; /* NULL: the node has none */
+    _Atomic uint64_t spread;  /* which calls are copied */
+};
+
 struct flow {
     struct mr_executor executor;
     struct mr_engine *engine;
@@ -52,6 +59,7 @@ struct flow {
     struct flow_retries *retries;   /* [plan->node_count] */
     struct flow_hedges *hedges;     /* the same */
     struct flow_outcomes *outcomes; /* the same */
+    struct flow_shadow *shadows;    /* the same; NULL: no node has one */
     struct pace *paces;             /* the same: durations of calls that ended well */
     /** Asks the model of a call's node: flow_call_ask, and of tests their own, which sets outputs by flow_call_output. MR_OK: it has
      *  ended; MR_PENDING: flow_call_ended is called; negative: it has failed. */
@@ -76,6 +84,7 @@ struct walk {
     _Atomic bool is_cancelled;    /* the request is */
     uint32_t *buckets;            /* [node_count] of splits, plus 1; 0: not drawn yet */
     uint8_t *chosen;              /* [node_count] the variant of a split, plus 1; 0: none */
+    struct held *shadowed;        /* copies for shadows */
     struct walk_trace *trace;     /* [node_count], NULL: it was not asked for */
     int64_t begun_ns;             /* with a trace: when the walk began */
     bool has_paces;               /* durations of its calls are counted */
@@ -122,6 +131,16 @@ extern const struct mr_executor_ops flow_executor_ops;
 /* ---- counts.c ---- */
 /** A walk with nodes that did not simply run is over. */
 void flow_outcomes_count(const struct walk *w);
+
+/* ---- shadow_call.c ---- */
+void flow_shadows_open(struct flow *f);
+void flow_shadows_close(struct flow *f);
+/** A call of a graph with shadows has ended, and was not released: its inputs and outputs are kept, if it is chosen. */
+void flow_shadow_take(struct call *c);
+/** What was kept runs. The walk is over. */
+void flow_shadows_run(struct walk *w);
+/** All 0 of a node without a shadow. Thread: any. */
+struct mr_shadow_stats flow_shadow_stats(const struct flow *f, uint32_t node);
 
 /* ---- call.c ---- */
 /** run_start_fn: asks the node's model. */

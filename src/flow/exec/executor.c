@@ -78,6 +78,7 @@ static int walk_end(struct walk *w, struct mr_err *err)
     } else {
         flow_answer_set(w);
     }
+    flow_shadows_run(w);
     if (w->run.odd_count > 0) {
         flow_outcomes_count(w);
     }
@@ -238,6 +239,7 @@ static void flow_close(struct mr_executor *e)
 {
     struct flow *f = MR_CONTAINER_OF(e, struct flow, executor);
 
+    flow_shadows_close(f);
     plan_free(&f->plan);
     mr_config_free(&f->config);
     mr_free(f->retries);
@@ -370,10 +372,11 @@ static int flow_make(struct plan *p, struct mr_engine *engine, const struct mr_m
                              .hands_over = true};
     int rc = signature_make(f, err);
     if (rc < 0) {
-        f->plan = NULL;
+        f->plan = NULL; /* and there are no shadows */
         flow_close(&f->executor);
         return rc;
     }
+    flow_shadows_open(f);
     *out = &f->executor;
     return MR_OK;
 }

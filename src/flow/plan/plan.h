@@ -28,6 +28,7 @@ struct plan_port {
 
 struct mr_op;
 struct mr_split;
+struct mr_shadow_config;
 
 /** Type and whole shape of a tensor; dtype MR_DTYPE_INVALID: not known yet. */
 struct plan_type {
@@ -112,8 +113,9 @@ struct plan_node {
     uint32_t attempts;   /* at most, at least 1 */
     uint32_t retry_on;   /* PLAN_RETRY_* */
     uint32_t retry_percent;
-    uint32_t hedge_percent; /* second calls, of its calls; 0: none */
-    uint32_t hedge_ms;      /* after so much time, or */
+    const struct mr_shadow_config *shadow; /* NULL: none */
+    uint32_t hedge_percent;                /* second calls, of its calls; 0: none */
+    uint32_t hedge_ms;                     /* after so much time, or */
     double
         hedge_quantile; /* after the time that this share of its calls does not exceed; 0: hedge_ms */
     const uint32_t *after; /* nodes that end first, besides the writers of its inputs */
@@ -137,6 +139,7 @@ struct plan {
     bool is_workflow;
     bool is_decoupled;
     bool has_splits;
+    bool has_shadows;
     bool has_quantiles;     /* some node has a hedge_quantile */
     int32_t max_batch_size; /* 0 = its tensors have no batch dimension */
     uint32_t max_inflight;  /* requests of one node under way, 0 = any number */

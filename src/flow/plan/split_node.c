@@ -27,6 +27,7 @@ static int model_take(struct plan *p, uint32_t node, uint32_t i, const Millrace_
         n = &p->nodes[p->node_count++];
         n->split = NULL;
         n->is_spare = n->is_copy = true;
+        n->shadow = NULL; /* it is the split's */
         n->on_error = PLAN_FAIL;
         n->fallback = PLAN_NOBODY;
     }

@@ -4,6 +4,7 @@
 #include "hedge_node.h"
 #include "ops.h"
 #include "proof.h"
+#include "shadow_node.h"
 #include "split_node.h"
 #include "switch_node.h"
 
@@ -14,12 +15,12 @@ static int node_features(struct plan_build *b, const node_config *n)
     const bool is_op = n->kind_case == MILLRACE__WORKFLOW_SCHEDULING__NODE__KIND_OP;
     const bool is_model = n->kind_case == MILLRACE__WORKFLOW_SCHEDULING__NODE__KIND_MODEL;
     const char *what = n->foreach                        ? "foreach"
-                       : n->shadow                       ? "shadow"
                        : n->n_read_write && !is_op       ? "read_write"
                        : n->n_parameters && !is_op       ? "parameters"
                        : is_op && n->retry               ? "retry"
                        : is_op && n->timeout_ms          ? "timeout_ms"
                        : is_op && n->hedge               ? "hedge"
+                       : is_op && n->shadow              ? "shadow"
                        : is_model && n->model->remote[0] ? "remote"
                                                          : NULL;
 
@@ -149,7 +150,8 @@ static int node_make(struct plan_build *b, uint32_t i, const node_config *n)
     }
     MR_TRY(ports_make(b, node, n));
     MR_TRY(policy_read(b, node, n));
-    rc = n->hedge ? plan_hedge_read(b, node, n) : rc;
+    MR_TRY(n->hedge ? plan_hedge_read(b, node, n) : MR_OK);
+    MR_TRY(n->shadow ? plan_shadow_read(b, node, n) : MR_OK);
 out:
     return rc;
 }
@@ -177,6 +179,7 @@ static int spare_make(struct plan_build *b, uint32_t of, const Millrace__Workflo
     spare->on_error = PLAN_FAIL;
     spare->attempts = 1;
     spare->hedge_percent = 0;
+    spare->shadow = NULL;
     p->nodes[of].fallback = p->node_count++;
     return spare->version.ptr ? MR_OK : plan_no_memory(p, b->err);
 }

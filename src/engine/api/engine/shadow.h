@@ -1,4 +1,4 @@
-/* The shadow of an endpoint: some requests run once more on another model when their answers have left, and the outputs are
+/* The shadow of an endpoint or of a node of a workflow: some requests run once more on another model when their answers have left, and the outputs are
  * compared. It takes one request at a time, never on a network thread, and drops what does not fit its queue. */
 #ifndef MR_ENGINE_SHADOW_H
 #define MR_ENGINE_SHADOW_H
@@ -17,7 +17,7 @@ struct mr_shadow_stats {
     uint64_t different;
 };
 
-/** Borrows both. */
+/** Copies what it needs of the configuration. */
 struct mr_shadow *mr_shadow_new(struct mr_engine *engine, const struct mr_shadow_config *config);
 /** Takes and starts nothing more. Thread: any. */
 void mr_shadow_stop(struct mr_shadow *s);
@@ -25,6 +25,9 @@ void mr_shadow_stop(struct mr_shadow *s);
 bool mr_shadow_is_idle(struct mr_shadow *s);
 /** It is idle. */
 void mr_shadow_free(struct mr_shadow **s);
+/** mr_shadow_stop; it is freed when what runs has ended and no job is on its way to mr_shadow_run. *s may be NULL. Thread:
+ *  any. */
+void mr_shadow_drop(struct mr_shadow **s);
 struct mr_shadow_stats mr_shadow_stats(struct mr_shadow *s);
 
 /** Copies the inputs of a request that was answered and refers to its outputs; NULL: it is dropped. Before mr_infer_finish.

@@ -16,7 +16,8 @@ int mr_flow_open(void *engine, Inference__ModelConfig *c, const struct mr_model_
                  struct mr_executor **out, struct mr_err *err);
 
 /** Something that a node counts; n > 0. `event`: "skipped", "failed", "default", "fallback", "repeat", "second_call",
- *  "second_call_won", "second_call_refused". Names live as long as the executor. */
+ *  "second_call_won", "second_call_refused", "shadow", "shadow_dropped", "shadow_failed", "shadow_equal",
+ *  "shadow_different". Names live as long as the executor. */
 typedef void(mr_flow_count_fn)(void *ctx, mr_str node, const char *event, uint64_t n);
 /** Calls `see` for what the nodes of an ensemble or workflow have counted, and not at all for another executor. A node and its fallback
  *  model have one name. Thread: any. */

@@ -1,0 +1,57 @@
+/* `shadow` of a node. Thread: loader. */
+#include "shadow_node.h"
+
+#include "split_node.h"
+#include "variant/config.h"
+
+#define QUEUE     64u
+#define QUEUE_MAX 4096u
+
+#define BAD(b, n, text, ...)                                                                       \
+    PLAN_BAD(b, "workflow '%.*s': shadow of node '%.128s' " text, MR_STR_ARG((b)->p->name),        \
+             (n)->name, __VA_ARGS__)
+
+static int model_read(struct plan_build *b, const node_config *n, struct mr_shadow_config *out)
+{
+    const Millrace__WorkflowModel *m = n->shadow->model;
+
+    if (!m || !m->name[0]) {
+        return BAD(b, n, "must specify '%s'", "model");
+    }
+    if (m->remote[0]) {
+        return plan_build_refuse(b, n->name, "remote in shadow");
+    }
+    out->target.model = mr_str_c(m->name);
+    out->target.version = plan_version_text(b->p, m->version);
+    return out->target.version.ptr ? MR_OK : plan_no_memory(b->p, b->err);
+}
+
+int plan_shadow_read(struct plan_build *b, struct plan_node *node, const node_config *n)
+{
+    const Millrace__WorkflowScheduling__Shadow *s = n->shadow;
+    struct mr_shadow_config *out = MR_ARENA_NEW(&b->p->arena, struct mr_shadow_config);
+    int rc;
+
+    if (!out) {
+        return plan_no_memory(b->p, b->err);
+    }
+    *out = (struct mr_shadow_config){.tag = mr_str_c(s->name),
+                                     .percent = s->percent,
+                                     .max_queue = s->max_queue ? s->max_queue : QUEUE};
+    MR_TRY(model_read(b, n, out));
+    rc = mr_compare_parse(mr_str_c(s->compare), &out->compare, &out->tolerance, b->err);
+    if (rc < 0) {
+        rc = MR_WRAP(b->err, rc, "workflow '%.*s': shadow of node '%.128s'", MR_STR_ARG(b->p->name),
+                     n->name);
+        goto out;
+    }
+    if (!(out->percent >= 0 && out->percent <= 100)) {
+        rc = BAD(b, n, "has 'percent' %g, possible is 0 to 100", out->percent);
+    } else if (out->max_queue > QUEUE_MAX) {
+        rc = BAD(b, n, "has 'max_queue' %u, possible is 1 to %u", out->max_queue, QUEUE_MAX);
+    }
+    node->shadow = out;
+    b->p->has_shadows = true;
+out:
+    return rc;
+}
