@@ -7,9 +7,10 @@
 #include <stdint.h>
 #include <sys/queue.h>
 
+#define DEADLOCK_GRAPH 0 /* caller: an execution that takes no instance, such as a graph's */
 /** A call whose last answer has not come. The caller's memory, from deadlock_enter to deadlock_leave. */
 struct deadlock_call {
-    uint64_t caller, target;     /* models: mr_hash of their names */
+    uint64_t caller, target;     /* models: mr_hash of their names, or DEADLOCK_GRAPH */
     uint32_t caller_instances;   /* executions of the calling model that run at once */
     const void *execution;       /* that makes the call */
     const void *runs, *identity; /* the call that this execution runs, NULL: a client's; this one */

@@ -33,6 +33,12 @@ void resolve_drain(struct mr_engine *e);
 /* As mr_engine_resolve_cancel, holding the mutex. */
 bool resolve_detach(struct mr_engine *e, struct mr_resolve *q);
 
+/* part.c: begins a request that is a node's (mr_infer.is_part) on behalf of a call. Errors: MR_E_INVALID (it would wait for
+ * ever), MR_E_EXHAUSTED. */
+int engine_part_begin(struct mr_engine *e, struct mr_infer *r, mr_str model);
+/* It has ended or was refused. Without effect on others, and when it was called before. */
+void engine_part_end(struct mr_infer *r);
+
 /* calls.c: runs what models in worker processes ask other models. */
 struct mr_worker_caller engine_caller(struct mr_engine *e);
 /* control.c: answers a control request, perhaps later. */

@@ -94,13 +94,17 @@ int mr_engine_infer(struct mr_engine *e, struct mr_infer *r, const struct mr_inf
         r->reply_loop = &e->no_loop;
     }
     r->status = MR_OK;
-    rc = resolve(e, r, args, &target);
+    rc = r->is_part && r->chain ? engine_part_begin(e, r, args->model) : MR_OK;
+    rc = rc < 0 ? rc : resolve(e, r, args, &target);
     if (rc == MR_PENDING) {
         return MR_OK; /* r may be gone */
     }
     if (rc == MR_OK) {
         rc = bind(r, args, &target);
         rc = rc < 0 ? rc : mr_sched_submit(r);
+    }
+    if (rc == MR_SCHED_DONE) {
+        engine_part_end(r);
     }
     if (rc < 0) {
         r->status = rc;
@@ -123,13 +127,18 @@ bool mr_engine_cancel(struct mr_engine *e, struct mr_infer *r)
     if (was_waiting) {
         r->resolving = NULL;
         r->status = MR_FAIL(&r->err, MR_E_CANCELLED, "the request was cancelled");
-        return true;
+    } else {
+        was_waiting = !c && r->version && mr_sched_cancel(r);
     }
-    return !c && r->version && mr_sched_cancel(r);
+    if (was_waiting) {
+        engine_part_end(r);
+    }
+    return was_waiting;
 }
 
 void mr_engine_end(struct mr_infer *r)
 {
+    engine_part_end(r);
     if (r->version) {
         mr_infer_finish(r, 0);
     }

@@ -136,6 +136,7 @@ static void infer_make(struct call *c)
     r->deadline_ns = deadline_of(c);
     r->round_ns = c->walk->is_begun ? 0 : asked->round_ns;
     r->chain = asked->chain;
+    r->is_part = true;
     r->on_done = on_done;
     r->user = c;
     r->times.received = mr_now_ns();

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from lib import pymodels, repo
+from lib.models.graphs import ensemble, step
 from lib.rest import Rest, infer_path
 from lib.workers import pids
 
@@ -85,3 +86,48 @@ def test_calls_of_every_instance(asked):
     server = asked({"a": 3, "b": 1})
     with ThreadPoolExecutor(3) as pool:
         assert list(pool.map(lambda i: asked.ask(server, "a", nested("b", str(i))), range(30))) == [str(i) for i in range(30)]
+
+
+@pytest.fixture
+def graphs(models, asked):
+    """graphs({model: instances}, {ensemble: its steps}): as asked, with ensembles, whose steps ask each other's answers in turn."""
+    def make(counts, ensembles):
+        for name, steps in ensembles.items():
+            tensors = ["INPUT0", *(f"t{i}" for i in range(1, len(steps))), "OUTPUT0"]
+            repo.add(models, name, ensemble(*(step(model, {"INPUT0": tensors[i]}, {"OUTPUT0": tensors[i + 1]})
+                                              for i, model in enumerate(steps)), **TEXT))
+        return asked(counts)
+    make.ask = asked.ask
+    return make
+
+
+def test_an_ensemble_that_asks_its_caller(graphs):
+    """As a step, as a step of a step, and as a later step; asked by a client, and by another model."""
+    server = graphs({"m": 1, "n": 1}, {"e": ["m"], "f": ["e"], "late": ["n", "m"]})
+    for _ in range(2):
+        for name in ("e", "f"):
+            assert WAITS in graphs.ask(server, "m", nested([name]))
+            assert WAITS in graphs.ask(server, "n", nested(["m", name]))
+            assert graphs.ask(server, "n", nested([name])) == "end"
+            assert WAITS in graphs.ask(server, name, nested([name]))
+        assert WAITS in graphs.ask(server, "m", nested(["late"], "'1 + 1'"))
+        assert graphs.ask(server, "late", "'1 + 1'") == "2"
+
+
+def test_a_free_instance_answers_the_ensemble_of_its_own_model(graphs):
+    server = graphs({"m": 2}, {"e": ["m"]})
+    assert graphs.ask(server, "m", nested(["e"])) == "end"
+    assert WAITS in graphs.ask(server, "m", nested(["e", "e"]))
+    assert WAITS in graphs.ask(server, "e", nested(["e", "m"]))
+
+
+def test_circles_through_ensembles_at_once(graphs):
+    """As many requests as there are instances, and more, in both directions: all end, and no instance is left waiting."""
+    server = graphs({"a": 2, "b": 2}, {"ea": ["a"], "eb": ["b"]})
+    first = pids(server, "a"), pids(server, "b")
+    ways = [["eb", "ea", "b"], ["ea", "eb", "a"], ["b", "ea", "eb"], ["a", "eb", "ea"]]
+    with ThreadPoolExecutor(16) as pool:
+        answers = list(pool.map(lambda i: graphs.ask(server, "ab"[i % 2], nested(ways[i % 4])), range(48)))
+    assert all(a == "end" or WAITS in a for a in answers), answers
+    assert graphs.ask(server, "a", nested(["eb"])) == "end" and graphs.ask(server, "b", nested(["ea"])) == "end"
+    assert (pids(server, "a"), pids(server, "b")) == first

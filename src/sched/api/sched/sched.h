@@ -130,6 +130,8 @@ struct mr_infer {
      *  execution; the request can be submitted again. NULL = never. Lives until on_done. */
     const _Atomic bool *is_unread;
     const struct mr_call_chain *chain; /* of the models that ask, NULL: a client; until on_done */
+    /** A node's request of an execution that takes no instance (mr_engine_infer): `chain` is that of what it runs. */
+    bool is_part;
     void (*on_done)(struct mr_infer *r);
     /** (may be NULL) An answer of a decoupled model, owned by the caller from now on: mr_infer_response_end when it has
      *  left. on_done follows the last one. A request without this gets no answers of a decoupled model. */
@@ -181,6 +183,7 @@ struct mr_infer {
     _Atomic bool is_cancelled;
     /* ---- the engine's own ---- */
     void *resolving;
+    struct engine_part *part; /* what waits for it, if is_part */
 };
 
 /** Checks a request against r->version and sets the fields named above. The results are in r->arena or refer to the
