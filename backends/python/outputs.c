@@ -160,7 +160,7 @@ static int part_join(struct joint *j, const struct part *p, int64_t rows, struct
     return MR_OK;
 }
 
-/* Rows of a request that failed: zeros, or empty strings. */
+/* Rows of a request that failed, or of none: zeros, or empty strings. */
 static uint64_t filler(const struct joint *j, int64_t rows)
 {
     return (uint64_t)rows * (j->dtype == MR_DTYPE_BYTES ? 4 * j->row_elements : j->row_bytes);
@@ -204,13 +204,27 @@ static int joint_measure(const struct mr_exec *exec, PyObject *results, Py_ssize
     if (!j->is_known) {
         joint_default(j, d);
     }
+    int64_t rows = exec->row_count;
     for (uint32_t i = 0; i < exec->request_count; i++) {
-        if (!output_of(PyList_GetItem(results, i), position)) {
-            j->bytes += filler(j, mr_exec_request_at(exec, i)->row_count);
+        if (output_of(PyList_GetItem(results, i), position)) {
+            rows -= mr_exec_request_at(exec, i)->row_count;
         }
     }
+    j->bytes += filler(j, rows);
     j->shape[0] = exec->row_count;
     return MR_OK;
+}
+
+/* Rows [*row, to), which no request has answered. */
+static void fill_to(const struct joint *j, int64_t to, int64_t *row, uint8_t **at)
+{
+    const uint64_t bytes = filler(j, to - *row);
+
+    if (bytes > 0) {
+        memset(*at, 0, bytes);
+        *at += bytes;
+    }
+    *row = to;
 }
 
 static int joint_set(const struct mr_host *host, struct mr_exec *exec, PyObject *results,
@@ -219,22 +233,26 @@ static int joint_set(const struct mr_host *host, struct mr_exec *exec, PyObject 
     void *to = NULL;
     int rc = host->output(exec, index, j->dtype, j->rank, j->shape, j->bytes, &to, err);
     uint8_t *at = to;
+    int64_t row = 0;
 
     for (uint32_t i = 0; i < exec->request_count && rc == MR_OK; i++) {
+        const struct mr_exec_request *q = mr_exec_request_at(exec, i);
         PyObject *output = output_of(PyList_GetItem(results, i), position);
         struct part p;
         if (!output) {
-            const uint64_t bytes = filler(j, mr_exec_request_at(exec, i)->row_count);
-            memset(at, 0, bytes);
-            at += bytes;
             continue;
         }
+        fill_to(j, q->row_begin, &row, &at);
         rc = part_read(output, &p, err);
         if (rc == MR_OK) {
             memcpy(at, p.buffer.buf, (size_t)p.buffer.len);
             at += p.buffer.len;
+            row += q->row_count;
             part_drop(&p);
         }
+    }
+    if (rc == MR_OK) {
+        fill_to(j, exec->row_count, &row, &at);
     }
     return rc;
 }
@@ -271,7 +289,7 @@ int outputs_set(const struct mr_host *host, struct mr_exec *exec, const struct o
     const char *message;
     Py_ssize_t position = 0;
 
-    if (exec->request_count == 1) {
+    if (exec->request_count == 1 && mr_exec_request_at(exec, 0)->row_count == exec->row_count) {
         if (PyTuple_Check(first)) {
             const int status = failure_read(first, &message, err);
             return mr_backend_fail(err, status, "%s", message);
