@@ -72,12 +72,12 @@ class Clock:
         self.late_us = max(1e6 * float(p.communicate()[0] or 0) for p in self.programs)
 
 
-def output(command, **more):
+def output(command, with_errors=False, **more):
     """What a command printed; a failure says the command and its last words."""
     done = subprocess.run([str(c) for c in command], capture_output=True, text=True, **more)
     if done.returncode:
         raise RuntimeError(f"{command[0]} failed ({done.returncode}): {(done.stderr or done.stdout)[-800:]}")
-    return done.stdout
+    return done.stdout + done.stderr if with_errors else done.stdout
 
 
 def free_port():

@@ -116,6 +116,38 @@ def in_python_more(repo):
     repo.file("chain/1/model.py", PYTHON_CHAIN)
 
 
+def chain(repo, model, step, kind, dims, batch):
+    """An ensemble: `step` three times, one after the other."""
+    names = [f"{{}}{i}" for i in range(len(dims))]
+    value = lambda name, at: name.format("INPUT") if at == 0 else name.format("OUTPUT") if at == 3 else f"{name.format('T')}_{at}"
+    steps = []
+    for at in range(3):
+        maps = [f'input_map {{ key: "{n.format("INPUT")}" value: "{value(n, at)}" }} '
+                f'output_map {{ key: "{n.format("OUTPUT")}" value: "{value(n, at + 1)}" }}' for n in names]
+        steps.append(f'step {{ model_name: "{step}" model_version: -1 {" ".join(maps)} }}')
+    io = lambda word: [(n.format(word), kind, d) for n, d in zip(names, dims)]
+    repo.config(model, f'name: "{model}"\nplatform: "ensemble"\nmax_batch_size: {batch}\n' + io_text("input", *io("INPUT"))
+                + io_text("output", *io("OUTPUT")) + "ensemble_scheduling {\n" + "\n".join(steps) + "\n}\n")
+    repo.file(f"{model}/1/.keep", "")
+
+
+def graphs(repo):
+    """Steps of the identity backend, and ensembles of three of them."""
+    identity_pair(repo, "step")
+    config(repo, "step_fp32", "identity", 0, [("INPUT0", "TYPE_FP32", [-1, -1])], [("OUTPUT0", "TYPE_FP32", [-1, -1])])
+    repo.file("step_fp32/1/.keep", "")
+    chain(repo, "chain3", "step", "TYPE_INT32", [[16], [16]], 8)
+    chain(repo, "chain3_fp32", "step_fp32", "TYPE_FP32", [[-1, -1]], 0)
+
+
+def python_graphs(repo):
+    """The same of Python models."""
+    pair = lambda names: [(n, "TYPE_INT32", [16]) for n in names]
+    config(repo, "step", "python", 8, pair(("INPUT0", "INPUT1")), pair(("OUTPUT0", "OUTPUT1")))
+    repo.file("step/1/model.py", PYTHON_IDENTITY)
+    chain(repo, "chain3", "step", "TYPE_INT32", [[16], [16]], 8)
+
+
 def of_mlserver(repo):
     """Two tensors that are sent back, in a folder of MLServer."""
     repo.file("identity/model-settings.json", '{"name": "identity", "implementation": "runtime.Identity"}')
@@ -229,7 +261,7 @@ def giant(repo):
     products(repo, "large", 64)
 
 
-TWO = " with two instances"
+TWO = "-two"
 
 
 def make(folder, kind):
@@ -249,6 +281,6 @@ def make(folder, kind):
         for one in {"main": (simple, identity_pair, identity_rows, dense, convolutional), "small": (simple,),
                     "counted": (simple, identity_pair), "heavy": (heavy,), "updates": (simple, large), "busy updates": (simple, medium),
                     "giant": (simple, giant), "tables": (table_models,), "workers": (in_processes,), "python": (in_python_more,),
-                    "mlserver": (of_mlserver,), "empty": ()}[kind]:
+                    "graphs": (graphs,), "python-graphs": (python_graphs,), "mlserver": (of_mlserver,), "empty": ()}[kind]:
             one(repo)
     return root

@@ -9,6 +9,7 @@ FIGURES = {  # name: (heading, format)
     "p50": ("p50", lambda v: time_text(v)),
     "p99": ("p99", lambda v: time_text(v)),
     "cpu": ("server CPU", lambda v: time_text(v)),
+    "client": ("client CPU", lambda v: time_text(v)),
     "switches": ("switches", lambda v: f"{v:.2f}"),
     "batch": ("mean batch", lambda v: f"{v:.1f}"),
     "seconds": ("time", lambda v: time_text(1e6 * v)),

@@ -1,0 +1,114 @@
+"""Graphs of models beside the calls of their steps, and what a call of the client library costs the client."""
+import json
+import re
+import struct
+import sys
+from pathlib import Path
+
+from . import machine
+from .load import Load, grpc, pair, rest_binary, rest_json, tensors
+from .rows import Row, least, most, under_load
+
+LOOP = machine.ROOT / "build/release/bench/bench_sdk_loop"
+CALLS = 5000
+# Three identities in turn: the ensemble of bench/lib/models.py beside each of its steps.
+STEPS = 3
+TRITON_CLIENT = """
+import json, sys, time
+import numpy as np
+module = __import__("tritonclient." + sys.argv[1], fromlist=["_"])
+client = module.InferenceServerClient(sys.argv[2])
+inputs = [module.InferInput(n, [1, 16], "INT32") for n in ("INPUT0", "INPUT1")]
+for i in inputs:
+    i.set_data_from_numpy(np.arange(16, dtype=np.int32).reshape(1, 16))
+def calls(count):
+    return sum(int(client.infer(sys.argv[3], inputs).as_numpy("OUTPUT0")[0, 15]) == 15 for _ in range(count))
+count = int(sys.argv[4])
+calls(count // 10 + 1)
+wall, cpu = time.perf_counter_ns(), time.process_time_ns()
+right = calls(count)
+print(json.dumps({"calls": right, "ns": time.perf_counter_ns() - wall, "cpu_ns": time.process_time_ns() - cpu}))
+"""
+
+
+def one_by_one(contender):
+    """The client calls the steps itself: as many requests for each of its answers."""
+    def measure(bench):
+        figures = contender(bench)
+        return {name: value / STEPS if name == "rate" else value * STEPS for name, value in figures.items()}
+    return measure
+
+
+def graph_row(key, title, make, connections, targets, kind="graphs"):
+    """`make`(model): the request. Triton has the ensemble alone; its steps in turn are no better than ours."""
+    ours = "millrace" if kind == "graphs" else "millrace, python"
+    contenders = {"ensemble": under_load(Load(make("chain3"), connections), ours, kind),
+                  "calls": one_by_one(under_load(Load(make("step"), connections), ours, kind)),
+                  "triton": under_load(Load(make("chain3"), connections), "triton", kind)}
+    return Row(key, title, contenders, targets)
+
+
+def ensembles():
+    raw = struct.pack("<f", 1.5) * (1 << 20)
+    shape = tensors(("INPUT0", [1, 1 << 20], "FP32"))
+    small = lambda model: pair(rest_json, model)
+    large = lambda model: rest_binary(f"{model}_fp32", shape, [raw], raw)
+    cheaper = most(1.1, "calls", "cpu", "ensemble")
+    return [graph_row("ensemble", "Ensemble of three identities, REST JSON, 16 connections", small, 16,
+                      [cheaper, least(5, "triton", who="ensemble")]),
+            graph_row("ensemble-big", "The same, 4 MB FP32 in and out, REST binary", large, 1,
+                      [cheaper, least(4, "triton", who="ensemble")]),
+            graph_row("ensemble-python", "Ensemble of three model.py, REST JSON, 16 connections", small, 16,
+                      [cheaper, least(3, "triton", who="ensemble")], "python-graphs")]
+
+
+# ---- the client library ----
+
+
+def of_output(text):
+    got = json.loads(text)
+    if got["calls"] != CALLS:
+        raise RuntimeError(f"{got['calls']} of {CALLS} calls had the right answer")
+    return {"rate": 1e9 * CALLS / got["ns"], "client": got["cpu_ns"] / CALLS / 1e3}
+
+
+def library(scheme):
+    def measure(bench):
+        if not LOOP.exists():
+            raise machine.Missing(f"{LOOP} is not built (cmake --build build/release --target bench_sdk_loop)")
+        server = bench.server("millrace")
+        port = server.grpc if scheme == "grpc" else server.http
+        return of_output(machine.output(machine.pinned(machine.client_cpu(), [
+            LOOP, "identity", f"{scheme}://127.0.0.1:{port}", CALLS])))
+    return measure
+
+
+def triton_client(module):
+    def measure(bench):
+        server = bench.server("millrace")
+        port = server.grpc if module == "grpc" else server.http
+        return of_output(machine.output(machine.pinned(machine.client_cpu(), [
+            sys.executable, "-c", TRITON_CLIENT, module, f"127.0.0.1:{port}", "identity", CALLS])))
+    return measure
+
+
+def raw_loop(bench):
+    """h2load, one call after the other, by the CPU of its process."""
+    server = bench.server("millrace")
+    command = Load(pair(grpc, "identity")).h2load_command(server, Path(bench.folder), "-n", str(CALLS))
+    timed = machine.output([machine.need("bash", "bash"), "-c", 'TIMEFORMAT="%R %U %S"; time "$@" >/dev/null', "-", *command],
+                           with_errors=True)
+    wall, user, system = (float(n) for n in re.findall(r"[\d.]+", timed)[-3:])
+    return {"rate": CALLS / wall, "client": 1e6 * (user + system) / CALLS}
+
+
+def sdk():
+    contenders = {"libmillrace, REST": library("http"), "libmillrace, gRPC": library("grpc"),
+                  "tritonclient, REST": triton_client("http"), "tritonclient, gRPC": triton_client("grpc"), "h2load, gRPC": raw_loop}
+    return Row("sdk", "CPU of the client for a call: two INT32[16], identity backend, one at a time", contenders,
+               [t for p in ("REST", "gRPC") for t in (
+                   most(15, None, "client", f"libmillrace, {p}"), most(1.2, "h2load, gRPC", "client", f"libmillrace, {p}"))])
+
+
+def graph_rows():
+    return [*ensembles(), sdk()]
