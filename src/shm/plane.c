@@ -2,10 +2,9 @@
  * the lock, says which; the shared word is read once per check, and is used only if it agrees with the record. */
 #include "shm/plane.h"
 
-#include <stdio.h>
 #include <string.h>
 
-#include "shm_priv.h"
+#include "plane_priv.h"
 
 #define PAGE       4096u
 #define RING_SHARE 4u /* cells of a ring per slot: it may hold several copies of a slot's number */
@@ -13,49 +12,6 @@
 
 _Static_assert(MR_SHM_WORKERS_MAX == SHM_WORKERS_MAX, "one limit");
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_INT_LOCK_FREE == 2, "shared by processes");
-
-enum record_state {
-    RECORD_FREE,
-    RECORD_CALLERS,
-    RECORD_OUT,
-    RECORD_ANSWERED /* shared by the caller and the worker, until the caller lets the worker continue */
-};
-
-struct record {
-    struct mr_shm_slot slot; /* first */
-    enum record_state state;
-    uint64_t generation;
-    uint32_t home;
-    unsigned ring;
-    uint32_t position; /* in the ring */
-    /** Consecutive sweeps that found it done or out of the queue, without an owner. */
-    unsigned odd_looks;
-    bool is_cancelled;    /* and mr_shm_cancelled has not reported it yet */
-    bool is_lost;         /* ANSWERED: the worker has died */
-    uint64_t answer_word; /* ANSWERED: the word with which it waits */
-    uint64_t run_word;    /* the word of the execution at the last sweep */
-    int64_t run_since_ns;
-    uint32_t block_count;
-    struct mr_block *blocks[SHM_EXTENTS_MAX];
-    struct record *next_free;
-};
-
-struct mr_shm {
-    struct shm_map map;
-    struct mr_shm_homes *homes;
-    struct mr_shm_heap inputs, bodies, outputs;
-    struct record *records;    /* [slot_count] */
-    _Atomic uint32_t *pending; /* [home_count]; relaxed: a hint whether a poll is needed */
-    _Atomic uint64_t wakes;    /* relaxed */
-    pthread_mutex_t lock; /* guards what follows, and the records of slots that no caller owns */
-    struct record *free;
-    uint32_t at_once; /* slots that a worker runs at once */
-    uint64_t alive;   /* a bit for each worker */
-    uint64_t keeps;   /* a bit for each worker that has had slots bound to it */
-    _Atomic uint64_t lives[SHM_WORKERS_MAX]; /* written under the lock; relaxed */
-    struct mr_shm_stats stats;
-    _Atomic uint32_t holders; /* the owner, and heaps that have not drained */
-};
 
 /* ---- creation ---- */
 
@@ -224,22 +180,6 @@ bool mr_shm_input_at(const struct mr_shm *p, const void *data, uint64_t bytes, u
 
 /* ---- slots ---- */
 
-static struct record *record_of(struct mr_shm_slot *s)
-{
-    return (struct record *)s;
-}
-
-static _Atomic uint64_t *word_of(const struct mr_shm *p, const struct record *r)
-{
-    return &p->map.control->slots[r->slot.index].word;
-}
-
-/* The state of a slot from its submission until a worker takes it. */
-static uint64_t word_in_line(const struct record *r)
-{
-    return shm_word(r->generation, 0, r->slot.attempts, SHM_SUBMITTED);
-}
-
 struct mr_shm_slot *mr_shm_take(struct mr_shm *p)
 {
     pthread_mutex_lock(&p->lock);
@@ -292,7 +232,7 @@ static void ring_compact(struct mr_shm *p, unsigned ring)
 }
 
 /* Lock held. */
-static void ring_push(struct mr_shm *p, struct record *r, unsigned ring)
+void plane_ring_push(struct mr_shm *p, struct record *r, unsigned ring)
 {
     struct shm_directory *d = p->map.directory;
     const uint32_t tail = atomic_load_explicit(&d->tails[ring], memory_order_relaxed);
@@ -318,18 +258,12 @@ void mr_shm_ring(struct mr_shm *p, uint32_t count)
     }
 }
 
-static unsigned ring_of(const struct record *r, bool is_again)
+unsigned plane_ring_of(const struct record *r, bool is_again)
 {
     if (r->slot.bound != MR_SHM_ANY) {
         return SHM_RING_OWN + r->slot.bound;
     }
     return is_again ? SHM_RING_AGAIN : SHM_RING_NEW;
-}
-
-static bool is_over(const struct mr_shm *p, const struct record *r)
-{
-    return r->slot.bound != MR_SHM_ANY && r->slot.life != 0 &&
-           r->slot.life != mr_shm_worker_life(p, r->slot.bound);
 }
 
 bool mr_shm_submit(struct mr_shm *p, struct mr_shm_slot *s, size_t message_bytes, uint32_t home,
@@ -351,7 +285,7 @@ bool mr_shm_submit_quietly(struct mr_shm *p, struct mr_shm_slot *s, size_t messa
     struct shm_entry *e = shm_entry(&p->map, s->index);
 
     MR_ASSERT(message_bytes <= s->message_cap && home < p->map.g.home_count);
-    MR_ASSERT(ring_of(r, is_again) < p->map.g.ring_count);
+    MR_ASSERT(plane_ring_of(r, is_again) < p->map.g.ring_count);
     pthread_mutex_lock(&p->lock);
     if (is_over(p, r)) {
         pthread_mutex_unlock(&p->lock);
@@ -368,7 +302,7 @@ bool mr_shm_submit_quietly(struct mr_shm *p, struct mr_shm_slot *s, size_t messa
     atomic_store_explicit(&e->generation, r->generation, memory_order_relaxed);
     /* release: entry and message, for the worker that takes it */
     atomic_store_explicit(word_of(p, r), word_in_line(r), memory_order_release);
-    ring_push(p, r, ring_of(r, is_again));
+    plane_ring_push(p, r, plane_ring_of(r, is_again));
     p->stats.submitted++;
     p->stats.requeued += is_again;
     pthread_mutex_unlock(&p->lock);
@@ -376,7 +310,7 @@ bool mr_shm_submit_quietly(struct mr_shm *p, struct mr_shm_slot *s, size_t messa
 }
 
 /* Passes the extent to the worker; the record takes the block. */
-static void extent_state(struct shm_entry *e, struct record *r, struct mr_block *b)
+void plane_extent_state(struct shm_entry *e, struct record *r, struct mr_block *b)
 {
     int fd;
 
@@ -387,7 +321,7 @@ static void extent_state(struct shm_entry *e, struct record *r, struct mr_block 
 }
 
 /* The slot is the caller's, or it is submitted and the lock is held. */
-static bool extent_add(struct mr_shm *p, struct record *r, uint64_t bytes)
+bool plane_extent_add(struct mr_shm *p, struct record *r, uint64_t bytes)
 {
     struct shm_entry *e = shm_entry(&p->map, r->slot.index);
     struct mr_block *b = r->block_count < SHM_EXTENTS_MAX && bytes <= p->outputs.bytes
@@ -397,7 +331,7 @@ static bool extent_add(struct mr_shm *p, struct record *r, uint64_t bytes)
     if (!b) {
         return false;
     }
-    extent_state(e, r, b);
+    plane_extent_state(e, r, b);
     return true;
 }
 
@@ -408,11 +342,11 @@ bool mr_shm_has_extents(const struct mr_shm_slot *s)
 
 bool mr_shm_add_extent(struct mr_shm *p, struct mr_shm_slot *s, size_t bytes)
 {
-    return extent_add(p, record_of(s), bytes);
+    return plane_extent_add(p, record_of(s), bytes);
 }
 
 /* Passes the slot to the caller. Lock held. */
-static void record_take(struct mr_shm *p, struct record *r, unsigned owner)
+void plane_record_take(struct mr_shm *p, struct record *r, unsigned owner)
 {
     r->state = RECORD_CALLERS;
     r->slot.worker = owner >= 1 && owner <= SHM_WORKERS_MAX ? owner - 1 : 0;
@@ -423,7 +357,7 @@ static void record_take(struct mr_shm *p, struct record *r, unsigned owner)
 }
 
 /* Ends the life of the slot: no worker can complete it any more. Lock held. */
-static void generation_end(struct mr_shm *p, struct record *r)
+void plane_generation_end(struct mr_shm *p, struct record *r)
 {
     r->generation = shm_next_generation(r->generation);
     atomic_store_explicit(word_of(p, r), shm_word(r->generation, 0, 0, SHM_FREE),
@@ -431,7 +365,7 @@ static void generation_end(struct mr_shm *p, struct record *r)
 }
 
 /* False: a worker has taken it. Lock held. */
-static bool record_withdraw(struct mr_shm *p, struct record *r)
+bool plane_record_withdraw(struct mr_shm *p, struct record *r)
 {
     const uint64_t next = shm_next_generation(r->generation);
     uint64_t word = word_in_line(r);
@@ -440,7 +374,7 @@ static bool record_withdraw(struct mr_shm *p, struct record *r)
         return false;
     }
     r->generation = next;
-    record_take(p, r, 0);
+    plane_record_take(p, r, 0);
     return true;
 }
 
@@ -449,19 +383,9 @@ bool mr_shm_withdraw(struct mr_shm *p, struct mr_shm_slot *s)
     struct record *r = record_of(s);
 
     pthread_mutex_lock(&p->lock);
-    const bool is_ours = r->state == RECORD_OUT && record_withdraw(p, r);
+    const bool is_ours = r->state == RECORD_OUT && plane_record_withdraw(p, r);
     pthread_mutex_unlock(&p->lock);
     return is_ours;
-}
-
-static bool is_running(unsigned state)
-{
-    return state == SHM_RUNNING || state == SHM_NEED || state == SHM_ANSWER;
-}
-
-static bool is_alive(const struct mr_shm *p, unsigned owner)
-{
-    return owner >= 1 && owner <= SHM_WORKERS_MAX && (p->alive >> (owner - 1) & 1);
 }
 
 /* Lock held. */
@@ -488,7 +412,7 @@ bool mr_shm_cancel_of(struct mr_shm *p, struct mr_shm_slot *s, const void *user)
 
     pthread_mutex_lock(&p->lock);
     if (s->user == user) {
-        is_ours = r->state == RECORD_OUT && record_withdraw(p, r);
+        is_ours = r->state == RECORD_OUT && plane_record_withdraw(p, r);
         if (!is_ours) {
             record_cancel(p, r);
         }
@@ -551,7 +475,7 @@ void mr_shm_give(struct mr_shm *p, struct mr_shm_slot *s)
     atomic_store_explicit(&shm_entry(&p->map, s->index)->extent_count, 0, memory_order_relaxed);
     pthread_mutex_lock(&p->lock);
     MR_ASSERT(r->state == RECORD_CALLERS);
-    generation_end(p, r);
+    plane_generation_end(p, r);
     r->state = RECORD_FREE;
     r->slot.user = NULL;
     r->next_free = p->free;
@@ -561,437 +485,4 @@ void mr_shm_give(struct mr_shm *p, struct mr_shm_slot *s)
     for (uint32_t i = 0; i < count; i++) {
         mr_block_unref(&blocks[i]);
     }
-}
-
-/* ---- outcomes ---- */
-
-/* Lets the worker that waits with that word continue. Lock held. */
-static void let_run(struct mr_shm *p, struct record *r, uint64_t word)
-{
-    struct shm_entry *e = shm_entry(&p->map, r->slot.index);
-    uint64_t seen = word;
-
-    /* release: what it waited for. Fails if its worker is hostile, which the next check reports. */
-    atomic_compare_exchange_strong_explicit(
-        word_of(p, r), &seen,
-        shm_word(r->generation, shm_owner(word), shm_attempts(word), SHM_RUNNING),
-        memory_order_release, memory_order_relaxed);
-    atomic_fetch_add_explicit(&e->grants, 1, memory_order_release);
-    shm_futex_wake(&e->grants, (int)SHM_WORKERS_MAX); /* a late one may wait there as well */
-}
-
-/* A worker waits for an extent. Lock held. */
-static void need_answer(struct mr_shm *p, struct record *r, uint64_t word)
-{
-    const struct shm_slot_cell *cell = &p->map.control->slots[r->slot.index];
-
-    p->stats.needs++;
-    extent_add(p, r, atomic_load_explicit(&cell->need, memory_order_relaxed));
-    let_run(p, r, word);
-}
-
-/* An answer is the caller's; the slot stays pending. Lock held. */
-static void answer_take(struct record *r, uint64_t word)
-{
-    r->state = RECORD_ANSWERED;
-    r->is_lost = false;
-    r->answer_word = word;
-    r->slot.worker = shm_owner(word) - 1; /* a live one, which the callers have checked */
-}
-
-/* Replaces the extents that an answer refers to, so that all extents of the slot are free again. Lock held. */
-static void extents_renew(struct mr_shm *p, struct record *r)
-{
-    struct shm_entry *e = shm_entry(&p->map, r->slot.index);
-    const uint32_t count = r->block_count;
-    struct mr_block *old[SHM_EXTENTS_MAX];
-
-    memcpy(old, r->blocks, sizeof old);
-    r->block_count = 0;
-    atomic_store_explicit(&e->extent_count, 0, memory_order_relaxed);
-    for (uint32_t i = 0; i < count; i++) {
-        const uint64_t bytes = old[i]->cap;
-        if (mr_block_refs(old[i]) == 1) {
-            extent_state(e, r, old[i]);
-        } else {
-            mr_block_unref(&old[i]);
-            extent_add(p, r, bytes); /* otherwise the worker asks for it */
-        }
-    }
-}
-
-bool mr_shm_go_on(struct mr_shm *p, struct mr_shm_slot *s, int status, const char *why)
-{
-    struct shm_entry *e = shm_entry(&p->map, s->index);
-    struct record *r = record_of(s);
-
-    pthread_mutex_lock(&p->lock);
-    MR_ASSERT(r->state == RECORD_ANSWERED);
-    const bool is_there = !r->is_lost;
-    if (is_there) {
-        extents_renew(p, r);
-        atomic_store_explicit(&e->taken, (uint32_t)status, memory_order_relaxed);
-        snprintf(e->why, sizeof e->why, "%s", status < 0 ? why : "");
-        r->state = RECORD_OUT;
-        r->odd_looks = 0;
-        let_run(p, r, r->answer_word);
-    } else {
-        record_take(p, r, shm_owner(r->answer_word));
-        generation_end(p, r);
-        r->slot.attempts++;
-    }
-    pthread_mutex_unlock(&p->lock);
-    return is_there;
-}
-
-/* Checks a slot whose done bit is set. DONE, ANSWER: it is the caller's; WAITING: it is not. */
-static enum mr_shm_outcome slot_check(struct mr_shm *p, struct record *r, uint32_t home)
-{
-    enum mr_shm_outcome outcome = MR_SHM_WAITING;
-
-    pthread_mutex_lock(&p->lock);
-    if (r->state == RECORD_OUT && r->home == home) {
-        /* acquire: the earlier writes of the worker */
-        const uint64_t word = atomic_load_explicit(word_of(p, r), memory_order_acquire);
-        const unsigned state = shm_state_of(word);
-        const bool is_of_this = shm_generation(word) == r->generation;
-        const bool is_of_worker = is_of_this && is_alive(p, shm_owner(word));
-        if (is_of_worker && state == SHM_NEED) {
-            need_answer(p, r, word);
-        } else if (is_of_worker && state == SHM_ANSWER) {
-            outcome = MR_SHM_ANSWER;
-            answer_take(r, word);
-        } else if (is_of_this && state == SHM_DONE) {
-            outcome = MR_SHM_DONE;
-            record_take(p, r, shm_owner(word));
-        }
-    }
-    pthread_mutex_unlock(&p->lock);
-    return outcome;
-}
-
-size_t mr_shm_poll(struct mr_shm *p, uint32_t home, mr_shm_outcome_fn *fn, void *ctx)
-{
-    _Atomic uint64_t *done = shm_done(&p->map, home);
-    size_t count = 0;
-
-    for (uint32_t k = 0; k < shm_done_words(p->map.g.slot_count); k++) {
-        /* seq_cst: after the home's store that it sleeps */
-        if (atomic_load(&done[k]) == 0) {
-            continue;
-        }
-        uint64_t bits = atomic_exchange(&done[k], 0);
-        for (; bits; bits &= bits - 1) {
-            const uint32_t index = k * 64 + (uint32_t)__builtin_ctzll(bits);
-            const enum mr_shm_outcome outcome = index < p->map.g.slot_count
-                                                    ? slot_check(p, &p->records[index], home)
-                                                    : MR_SHM_WAITING;
-            if (outcome != MR_SHM_WAITING) {
-                fn(ctx, &p->records[index].slot, outcome);
-                count++;
-            }
-        }
-    }
-    return count;
-}
-
-uint32_t mr_shm_pending(struct mr_shm *p, uint32_t home)
-{
-    return atomic_load_explicit(&p->pending[home], memory_order_relaxed);
-}
-
-/* ---- workers ---- */
-
-struct mr_shm_load mr_shm_worker_load(const struct mr_shm *p, uint32_t worker)
-{
-    const struct shm_worker_cell *cell = &p->map.control->workers[worker];
-    struct mr_shm_load load = {atomic_load_explicit(&cell->load_done, memory_order_relaxed),
-                               atomic_load_explicit(&cell->load_total, memory_order_relaxed), ""};
-
-    _Static_assert(sizeof load.step == SHM_STEP_WORDS * sizeof(uint64_t), "one text");
-    for (unsigned i = 0; i < SHM_STEP_WORDS; i++) {
-        const uint64_t word = atomic_load_explicit(&cell->load_step[i], memory_order_relaxed);
-        memcpy(load.step + i * sizeof word, &word, sizeof word);
-    }
-    load.step[sizeof load.step - 1] = '\0';
-    for (char *c = load.step; *c; c++) {
-        *c = *c >= ' ' && *c <= '~' ? *c : '?';
-    }
-    return load;
-}
-
-void mr_shm_set_unwanted(struct mr_shm *p)
-{
-    atomic_store_explicit(&p->map.directory->is_unwanted, 1, memory_order_relaxed);
-}
-
-void mr_shm_set_at_once(struct mr_shm *p, uint32_t count)
-{
-    p->at_once = count;
-}
-
-void mr_shm_worker_begin(struct mr_shm *p, uint32_t worker)
-{
-    struct shm_worker_cell *cell = &p->map.control->workers[worker];
-
-    pthread_mutex_lock(&p->lock);
-    p->alive |= 1ull << worker;
-    atomic_store_explicit(&cell->progress, 0, memory_order_relaxed);
-    atomic_store_explicit(&cell->thread, 0, memory_order_relaxed);
-    atomic_store_explicit(&cell->pending, 0, memory_order_relaxed);
-    atomic_store_explicit(&cell->load_step[0], 0, memory_order_relaxed);
-    pthread_mutex_unlock(&p->lock);
-}
-
-static bool is_out_of_line(const struct mr_shm *p, const struct record *r)
-{
-    const uint32_t head =
-        atomic_load_explicit(&p->map.control->heads[r->ring].at, memory_order_acquire);
-
-    return (int32_t)(head - r->position) > 0;
-}
-
-/* Collects the outcome; the caller gets it when the lock is released. */
-struct outcomes {
-    mr_shm_outcome_fn *fn;
-    void *ctx;
-    bool is_line; /* a slot waits for a worker */
-    uint32_t count;
-    struct {
-        uint16_t slot;
-        uint8_t outcome;
-    } list[SHM_SLOTS_MAX];
-};
-
-/* Without the list, which is long. */
-static void outcomes_init(struct outcomes *o, mr_shm_outcome_fn *fn, void *ctx)
-{
-    o->fn = fn;
-    o->ctx = ctx;
-    o->is_line = false;
-    o->count = 0;
-}
-
-static void outcome_list(struct outcomes *o, const struct record *r, enum mr_shm_outcome outcome)
-{
-    o->list[o->count].slot = (uint16_t)r->slot.index;
-    o->list[o->count++].outcome = (uint8_t)outcome;
-}
-
-/* Lock held. */
-static void outcome_add(struct mr_shm *p, struct outcomes *o, struct record *r, uint64_t word,
-                        enum mr_shm_outcome outcome)
-{
-    record_take(p, r, shm_owner(word));
-    if (outcome == MR_SHM_LOST || outcome == MR_SHM_DAMAGED) {
-        generation_end(p, r);
-        r->slot.attempts++;
-    }
-    p->stats.damaged += outcome == MR_SHM_DAMAGED;
-    outcome_list(o, r, outcome);
-}
-
-/* Wakes sleeping workers while slots wait: the wake-up of a submission may have gone to the dead worker, or to one that
- * sleeps without recording it. Lock not held. */
-static void outcomes_hand_out(struct mr_shm *p, const struct outcomes *o)
-{
-    if (o->is_line) {
-        shm_futex_wake(&p->map.directory->bell, (int)SHM_WORKERS_MAX);
-    }
-    for (uint32_t i = 0; i < o->count; i++) {
-        o->fn(o->ctx, &p->records[o->list[i].slot].slot, (enum mr_shm_outcome)o->list[i].outcome);
-    }
-}
-
-uint64_t mr_shm_worker_life(const struct mr_shm *p, uint32_t worker)
-{
-    return atomic_load_explicit(&p->lives[worker], memory_order_relaxed) + 1;
-}
-
-/* The state that the worker kept between slots bound to it is lost. Lock held. */
-static void life_end(struct mr_shm *p, uint32_t worker)
-{
-    bool keeps = p->keeps >> worker & 1;
-
-    for (uint32_t i = 0; i < p->map.g.slot_count; i++) {
-        const struct record *r = &p->records[i];
-        if ((r->state == RECORD_OUT || r->state == RECORD_ANSWERED) && r->slot.bound == worker) {
-            keeps |=
-                shm_owner(atomic_load_explicit(word_of(p, r), memory_order_relaxed)) == worker + 1;
-        }
-    }
-    p->keeps &= ~(1ull << worker);
-    if (keeps) {
-        atomic_fetch_add_explicit(&p->lives[worker], 1, memory_order_relaxed);
-    }
-}
-
-void mr_shm_worker_end(struct mr_shm *p, uint32_t worker, mr_shm_outcome_fn *fn, void *ctx)
-{
-    struct outcomes o;
-
-    outcomes_init(&o, fn, ctx);
-    pthread_mutex_lock(&p->lock);
-    p->alive &= ~(1ull << worker);
-    atomic_fetch_and(&p->map.control->sleepers, ~(1ull << worker));
-    if (p->map.g.ring_count > SHM_RING_OWN) {
-        life_end(p, worker);
-    }
-    for (uint32_t i = 0; i < p->map.g.slot_count; i++) {
-        struct record *r = &p->records[i];
-        r->is_lost |= r->state == RECORD_ANSWERED && shm_owner(r->answer_word) == worker + 1;
-        if (r->state != RECORD_OUT) {
-            continue;
-        }
-        const uint64_t word = atomic_load_explicit(word_of(p, r), memory_order_acquire);
-        const unsigned state = shm_state_of(word);
-        if (shm_generation(word) != r->generation) {
-            continue; /* the sweep handles it */
-        }
-        if (shm_owner(word) == worker + 1 && is_running(state)) {
-            outcome_add(p, &o, r, word, MR_SHM_LOST);
-        } else if (shm_owner(word) == worker + 1 && state == SHM_DONE) {
-            /* it may have died before it recorded that */
-            outcome_add(p, &o, r, word, MR_SHM_DONE);
-        } else if (word == word_in_line(r) && is_over(p, r)) {
-            outcome_add(p, &o, r, word, MR_SHM_LOST);
-        } else if (word == word_in_line(r)) {
-            o.is_line = true;
-            if (is_out_of_line(p, r)) {
-                ring_push(p, r, ring_of(r, true));
-            }
-        }
-    }
-    pthread_mutex_unlock(&p->lock);
-    outcomes_hand_out(p, &o);
-}
-
-/* True if that worker alone has the slot. Lock held. */
-static bool runs(const struct mr_shm *p, const struct record *r, unsigned owner)
-{
-    const uint64_t word = atomic_load_explicit(word_of(p, r), memory_order_acquire);
-
-    return r->state == RECORD_OUT && shm_generation(word) == r->generation &&
-           shm_owner(word) == owner && is_running(shm_state_of(word));
-}
-
-/* Checks a slot that runs. Of a worker that has one at a time, one of two has a word that its worker did not write, and it
- * is unknown which. Lock held. */
-static void note_running(struct mr_shm *p, struct record *r, uint64_t word, int64_t now_ns,
-                         struct mr_shm_worker_state *states, struct outcomes *o)
-{
-    struct mr_shm_worker_state *state = &states[shm_owner(word) - 1];
-    struct record *other = state->slot ? record_of(state->slot) : NULL;
-
-    if (other && p->at_once == 1 && runs(p, other, shm_owner(word))) {
-        state->slot = NULL;
-        outcome_add(p, o, other, word, MR_SHM_DAMAGED);
-        outcome_add(p, o, r, word, MR_SHM_DAMAGED);
-        return;
-    }
-    if (shm_state_of(word) == SHM_NEED) {
-        need_answer(p, r, word);
-    }
-    if (shm_state_of(word) != SHM_ANSWER) {
-        r->odd_looks = 0;
-    } else if (++r->odd_looks >= 2) {
-        answer_take(r, word);
-        outcome_list(o, r, MR_SHM_ANSWER);
-    }
-    word = shm_word(r->generation, shm_owner(word), 0, SHM_RUNNING);
-    if (r->run_word != word) {
-        r->run_word = word;
-        r->run_since_ns = now_ns;
-    }
-    state->slot = &r->slot;
-    state->running++;
-    state->rows = r->slot.rows;
-    state->since_ns = r->run_since_ns;
-}
-
-/* Lock held. */
-static void sweep_waiting(struct mr_shm *p, struct record *r, struct outcomes *o)
-{
-    r->slot.is_unwanted = false;
-    o->fn(o->ctx, &r->slot, MR_SHM_WAITING);
-    if (r->slot.is_unwanted && record_withdraw(p, r)) {
-        outcome_list(o, r, MR_SHM_WITHDRAWN);
-        return;
-    }
-    o->is_line = true;
-    if (is_out_of_line(p, r) && ++r->odd_looks >= 2) {
-        ring_push(p, r, ring_of(r, true));
-    }
-}
-
-/* Lock held. */
-static void sweep_record(struct mr_shm *p, struct record *r, int64_t now_ns,
-                         struct mr_shm_worker_state *states, struct outcomes *o)
-{
-    const uint64_t word = atomic_load_explicit(word_of(p, r), memory_order_acquire);
-    const unsigned state = shm_state_of(word);
-
-    if (shm_generation(word) != r->generation) {
-        outcome_add(p, o, r, word, MR_SHM_DAMAGED);
-    } else if (word == word_in_line(r)) {
-        sweep_waiting(p, r, o);
-    } else if (state == SHM_DONE) {
-        if (++r->odd_looks >= 2) {
-            outcome_add(p, o, r, word, MR_SHM_DONE);
-        }
-    } else if (is_running(state) && is_alive(p, shm_owner(word))) {
-        note_running(p, r, word, now_ns, states, o);
-    } else {
-        outcome_add(p, o, r, word, MR_SHM_DAMAGED);
-    }
-}
-
-/* Its worker waits for the caller. Lock held. */
-static void sweep_answered(struct record *r, struct mr_shm_worker_state *states)
-{
-    struct mr_shm_worker_state *state;
-
-    if (r->state == RECORD_ANSWERED && !r->is_lost) {
-        state = &states[shm_owner(r->answer_word) - 1];
-        state->running++;
-        if (!state->slot) {
-            state->slot = &r->slot;
-            state->since_ns = r->run_since_ns;
-        }
-    }
-}
-
-void mr_shm_sweep(struct mr_shm *p, int64_t now_ns, struct mr_shm_worker_state *states,
-                  mr_shm_outcome_fn *fn, void *ctx)
-{
-    struct outcomes o;
-
-    outcomes_init(&o, fn, ctx);
-    pthread_mutex_lock(&p->lock);
-    for (uint32_t i = 0; i < SHM_WORKERS_MAX; i++) {
-        const struct shm_worker_cell *cell = &p->map.control->workers[i];
-        states[i] = (struct mr_shm_worker_state){
-            .progress = atomic_load_explicit(&cell->progress, memory_order_relaxed),
-            .thread = atomic_load_explicit(&cell->thread, memory_order_relaxed),
-            .pending = atomic_load_explicit(&cell->pending, memory_order_relaxed)};
-    }
-    for (uint32_t i = 0; i < p->map.g.slot_count; i++) {
-        if (p->records[i].state == RECORD_OUT) {
-            sweep_record(p, &p->records[i], now_ns, states, &o);
-        }
-    }
-    for (uint32_t i = 0; i < p->map.g.slot_count; i++) {
-        sweep_answered(&p->records[i], states);
-    }
-    pthread_mutex_unlock(&p->lock);
-    outcomes_hand_out(p, &o);
-}
-
-struct mr_shm_stats mr_shm_get_stats(struct mr_shm *p)
-{
-    pthread_mutex_lock(&p->lock);
-    struct mr_shm_stats s = p->stats;
-    pthread_mutex_unlock(&p->lock);
-    s.wakes = atomic_load_explicit(&p->wakes, memory_order_relaxed);
-    return s;
 }
