@@ -79,6 +79,7 @@ spark:            ## tables through `millrace map` in a real Spark, with a task 
 	@MR_BUILD=release MR_BIN=$(CURDIR)/build/release/bin/millrace build/venv/bin/python -m pytest -q -c tests/integration/pytest.ini tests/spark
 soak: setup-test  ## everything at once for SOAK_SECONDS (3600), memory watched (KIND=asan: under the sanitizers)
 	@$(MAKE) --no-print-directory build
+	@cmake --build build/$(KIND) --target unit_mesh >/dev/null && MR_SIM_SEEDS=10000 build/$(KIND)/tests/unit/unit_mesh test_search >build/$(KIND)/mesh_search.log 2>&1 || { tail -40 build/$(KIND)/mesh_search.log; exit 1; }
 	@MR_BUILD=$(KIND) MR_BIN=$(CURDIR)/build/$(KIND)/bin/millrace build/venv/bin/python tests/soak/soak.py
 
 format:           ## rewrite the C and C++ sources by .clang-format

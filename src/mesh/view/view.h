@@ -58,7 +58,7 @@ struct view_peer {
     } sums;
     /* by the core */
     bool is_suspect; /* is not asked: it did not answer */
-    int64_t heard_ns;
+    int64_t heard_ns, pinged_ns;
     uint32_t in_flight, queued, age_s; /* as it last said */
     uint32_t outstanding;              /* requests that this peer has there */
     uint64_t reserved; /* units that this peer placed there and the registry does not show yet */

@@ -1,0 +1,195 @@
+/* The mesh as one peer runs it: a state machine without sockets, threads or a clock. What happens is told to it with the time, and what it
+ * wants done comes out as actions; a driver (a server, or the simulator of the tests) carries them out.
+ *
+ * Any peer takes any request. A model that is loaded somewhere is asked for there. For one that is not, its owner, the peer with the
+ * highest hash of model and peer, chooses an instance; a claim in the registry stands behind that, for the time in which two
+ * peers take themselves for the owner. An instance loads what it was chosen for, in a queue, and evicts what is worth least. Each copy has a
+ * record under its instance's lease, so that copies go with their instance.
+ *
+ * One thread. Functions take the time in monotonic nanoseconds; it must not go back. After each of them the driver takes all actions. */
+#ifndef MESH_CORE_CORE_H
+#define MESH_CORE_CORE_H
+
+#include "mesh/records/message.h"
+#include "mesh/records/record.h"
+
+struct mesh_core;
+struct mesh_view;
+
+/** A rule for types: where their models may be loaded. */
+struct mesh_constraint {
+    mr_str type;            /* "_default": of types that no other rule names */
+    const mr_str *required; /* labels that an instance must have, all of them */
+    size_t required_count;
+    const mr_str *preferred; /* one of these is better than none */
+    size_t preferred_count;
+};
+
+/** Zero members: the default. */
+struct mesh_core_options {
+    mr_str id;                 /* of this instance */
+    struct mesh_instance self; /* its record; draining is set by the core */
+    uint64_t default_bytes;    /* size of a model that nothing is known of; 1 MiB */
+    const struct mesh_constraint *constraints;
+    size_t constraint_count;
+    uint32_t max_queue;     /* loads that wait; 1024 */
+    uint32_t max_requests;  /* that are under way here; 65536 */
+    uint32_t max_failures;  /* instances that a load is tried on; 3 */
+    uint32_t max_attempts;  /* of a request, at peers; 8 */
+    uint32_t unknown_per_s; /* ids that the registry is asked for; 5 */
+    int64_t claim_wait_ns;  /* a load waits so long for its claim; 100 ms */
+    int64_t place_wait_ns;  /* an owner is given so long; 200 ms */
+    int64_t
+        probe_ns; /* a peer that is silent so long with a request is asked whether it lives, and after as long again the
+                             * request is sent elsewhere; 100 ms */
+    int64_t state_ns;                 /* between messages about load; 1 s */
+    int64_t rate_ns;                  /* window of rates, after which copies are added; 10 s */
+    int64_t janitor_ns;               /* between looks for copies that are too many; 6 min */
+    int64_t fail_ns[MESH_FAIL_COUNT]; /* how long a failed load is remembered, by kind */
+    uint32_t scale_per_minute;        /* requests of a copy above which there is another; 2000 */
+    double
+        scale_busy; /* concurrency of a copy above which there is another, as running requests on average; 8 */
+    int64_t second_min_ns,
+        second_max_ns; /* a second copy comes with a use so long after another; 7 min, 40 min */
+    uint32_t move_parallel; /* copies that a draining instance has loaded elsewhere at a time; 8 */
+    int64_t move_idle_ns;   /* copies that were not used for so long do not move; 1 h */
+    double half_life_per_entry; /* cache_init; 0 */
+};
+
+enum mesh_action_kind {
+    MESH_ACT_RUN,     /* run the request here: end with mesh_core_result, attempt 0 */
+    MESH_ACT_FORWARD, /* send it to instance at address, with load_here: end with mesh_core_result */
+    MESH_ACT_CANCEL,  /* the attempt is not wanted any more; no result is expected */
+    MESH_ACT_REPLY,   /* answer the request: status, why, text, retry_ns; it has ended */
+    MESH_ACT_SEND,    /* bytes to instance at address; may be lost */
+    MESH_ACT_TXN,     /* token, compares, then, otherwise: mesh_core_written */
+    MESH_ACT_GET,     /* token, key: mesh_core_got */
+    MESH_ACT_LOAD,    /* model id, type, path, key: mesh_core_loaded */
+    MESH_ACT_UNLOAD,  /* model id: mesh_core_unloaded */
+    MESH_ACT_ANSWER,  /* of a management call: call, status, text */
+    MESH_ACT_DRAINED  /* nothing is left to be done before the process ends */
+};
+
+/** Why a request that came from a peer is not answered here; the driver sends it back as it is. */
+enum mesh_why {
+    MESH_WHY_NONE,
+    MESH_WHY_NOT_HERE,
+    MESH_WHY_REFUSED,    /* it cannot be loaded here now */
+    MESH_WHY_LOAD_FAILED /* text says why */
+};
+
+struct mesh_compare {
+    mr_str key;
+    int64_t revision; /* 0: there is no such key */
+};
+
+struct mesh_op {
+    enum { MESH_OP_PUT, MESH_OP_DELETE, MESH_OP_GET } kind;
+    mr_str key;
+    mr_bytes value;
+    bool is_leased; /* PUT: under this instance's lease */
+};
+
+/** Valid until the next call into the core that is not mesh_core_take. */
+struct mesh_action {
+    enum mesh_action_kind kind;
+    uint64_t request; /* RUN, FORWARD, CANCEL, REPLY: what mesh_core_request returned */
+    void *user;       /* of the request, or of the call */
+    unsigned attempt; /* FORWARD, CANCEL */
+    bool load_here;   /* FORWARD: the instance is to load the model if it has not got it */
+    mr_str instance, address;
+    mr_str id; /* of the model */
+    mr_str type, path, key;
+    mr_bytes bytes;
+    uint64_t token;
+    const struct mesh_compare *compares;
+    size_t compare_count;
+    const struct mesh_op *then;
+    size_t then_count;
+    const struct mesh_op *otherwise;
+    size_t otherwise_count;
+    int status;
+    enum mesh_why why;
+    mr_str text;
+    int64_t retry_ns; /* REPLY: a good time to wait before trying again; 0: none */
+};
+
+/** A request. */
+struct mesh_ask {
+    mr_str id;
+    bool is_vmodel;
+    bool is_from_peer; /* it has been sent on once, and is not again */
+    bool load_here;    /* from a peer: the owner chose this instance */
+    bool is_safe;      /* may be run twice: it may be tried again after it was sent */
+    void *user;
+};
+
+enum mesh_result {
+    MESH_ENDED,       /* answered, with an answer of the model, good or bad */
+    MESH_NOT_HERE,    /* the peer has not got it */
+    MESH_REFUSED,     /* the peer cannot load it now */
+    MESH_LOAD_FAILED, /* text says why */
+    MESH_UNREACHABLE, /* nothing of it was sent */
+    MESH_BROKEN       /* the connection broke after some was sent */
+};
+
+/** Copies the options, but for what constraints point to. Errors: MR_E_INVALID. */
+int mesh_core_new(struct mesh_core **out, const struct mesh_core_options *options, int64_t now,
+                  struct mr_err *err);
+void mesh_core_free(struct mesh_core **core);
+
+/** False: no action is left. */
+bool mesh_core_take(struct mesh_core *c, struct mesh_action *out);
+/** When mesh_core_tick has something to do; INT64_MAX: never. */
+int64_t mesh_core_next(const struct mesh_core *c);
+void mesh_core_tick(struct mesh_core *c, int64_t now);
+
+/** The registry. Records come from a reading (begin, a record for each that there is, end) and then from the watch, value ptr NULL for
+ *  a key that is deleted. Nothing is done before the end of the first reading. */
+void mesh_core_read_begin(struct mesh_core *c, int64_t now);
+void mesh_core_record(struct mesh_core *c, mr_str key, mr_bytes value, int64_t revision,
+                      int64_t now);
+void mesh_core_read_end(struct mesh_core *c, int64_t now);
+/** There is a lease: a first one, or a new one after the old one has ended. */
+void mesh_core_lease(struct mesh_core *c, int64_t now);
+/** Whether the registry can be reached. */
+void mesh_core_registry(struct mesh_core *c, bool is_there, int64_t now);
+/** A transaction's end. value: of the one key that `otherwise` reads, ptr NULL if there is none. */
+void mesh_core_written(struct mesh_core *c, uint64_t token, int status, bool succeeded,
+                       mr_bytes value, int64_t now);
+/** A read's end; value ptr NULL: there is no such key. */
+void mesh_core_got(struct mesh_core *c, uint64_t token, int status, mr_bytes value,
+                   int64_t revision, int64_t now);
+
+/** The runtime. bytes 0: not known. */
+void mesh_core_loaded(struct mesh_core *c, mr_str id, uint64_t bytes, int64_t now);
+void mesh_core_load_failed(struct mesh_core *c, mr_str id, enum mesh_fail kind, mr_str reason,
+                           int64_t now);
+void mesh_core_unloaded(struct mesh_core *c, mr_str id, int64_t now);
+/** The runtime has lost the model: it is not loaded any more. */
+void mesh_core_lost(struct mesh_core *c, mr_str id, int64_t now);
+
+/** Returns the request's handle, never 0. Its end is a REPLY, or mesh_core_result with MESH_ENDED, or mesh_core_cancel. */
+uint64_t mesh_core_request(struct mesh_core *c, const struct mesh_ask *ask, int64_t now);
+/** An attempt has begun to be answered: the request is not tried again. */
+void mesh_core_answering(struct mesh_core *c, uint64_t request, unsigned attempt, int64_t now);
+void mesh_core_result(struct mesh_core *c, uint64_t request, unsigned attempt,
+                      enum mesh_result result, mr_str text, int64_t now);
+/** The caller has gone. Attempts get a CANCEL. */
+void mesh_core_cancel(struct mesh_core *c, uint64_t request, int64_t now);
+
+void mesh_core_message(struct mesh_core *c, mr_str from, mr_bytes bytes, int64_t now);
+/** The instance is to end: its copies move, then comes MESH_ACT_DRAINED. Requests are taken all the time. */
+void mesh_core_drain(struct mesh_core *c, int64_t now);
+
+/** For reports and tests. */
+const struct mesh_view *mesh_core_view(const struct mesh_core *c);
+struct mesh_core_report {
+    uint64_t held_units, leaving_units, limit_units, capacity_units;
+    uint32_t loaded, queued, loading, requests;
+    uint64_t loads, evictions, unknown_reads;
+};
+void mesh_core_report(const struct mesh_core *c, struct mesh_core_report *out);
+enum mesh_copy_state mesh_core_copy(const struct mesh_core *c, mr_str id);
+
+#endif

@@ -1,0 +1,281 @@
+/* The core's state, between its files. */
+#ifndef MESH_CORE_CORE_PRIV_H
+#define MESH_CORE_CORE_PRIV_H
+
+#include "base/arena.h"
+#include "base/vec.h"
+#include "core.h"
+#include "mesh/cache/cache.h"
+#include "mesh/view/view.h"
+#include "slots.h"
+#include "timers.h"
+
+#define TRIED_MAX 16
+
+enum { REQ_WAITS, REQ_RUNS, REQ_SENT };
+enum { TRIED_HIT = 1, TRIED_LOAD = 2, TRIED_FAILED = 4 };
+
+struct attempt {
+    uint16_t peer;
+    bool is_active, load_here;
+    int64_t sent_ns;
+};
+
+struct mesh_req {
+    uint64_t handle;
+    void *user;
+    struct mesh_local *local;
+    struct mesh_req *prev, *next; /* of the model's waiting requests */
+    bool is_waiting;              /* is in that list */
+    bool is_from_peer, load_here, is_safe, is_answering, is_running;
+    bool waits_for_load; /* here, so that the owner is not asked */
+    uint8_t attempts, refusals;
+    struct attempt attempt[2];
+    struct {
+        uint16_t peer;
+        uint8_t what;
+    } tried[TRIED_MAX];
+    uint8_t tried_count;
+    char *text; /* of the last failure */
+};
+
+enum local_state {
+    LOCAL_NONE,
+    LOCAL_QUEUED,
+    LOCAL_LOADING,
+    LOCAL_LOADED,
+    LOCAL_LEAVING, /* evicted, requests still run */
+    LOCAL_UNLOADING
+};
+
+enum { CLAIM_NONE, CLAIM_SENT, CLAIM_HELD };
+
+/* What this peer does with a model. Lives while any of it is in use (local_release). */
+struct mesh_local {
+    struct cache_entry entry; /* first: cache_victim gives it back */
+    struct mesh_core *core;
+    struct view_model *model;
+    uint64_t handle;
+    struct mesh_local *prev, *next; /* of all */
+    uint32_t holds;                 /* requests, transactions and calls that refer to it */
+
+    struct mesh_req *first, *last; /* waiting requests */
+    uint64_t ask_seq;              /* of the question to the owner; 0: none is open */
+    uint16_t ask_peer;
+    uint8_t ask_tries;
+    bool asks_registry; /* whether there is such a model */
+
+    /* as the owner */
+    bool is_placed;
+    uint16_t placed_peer;
+    uint32_t placed_units;
+    int64_t placed_until;
+
+    /* the copy here */
+    enum local_state state;
+    bool again;         /* load it again when it is unloaded */
+    bool unwanted;      /* unregistered while it loads */
+    bool is_leased_out; /* draining: others have it, or need not */
+    bool is_moving;     /* draining or spreading: the owner was asked for another copy */
+    enum mesh_purpose purpose;
+    uint32_t units;   /* as accounted */
+    uint32_t running; /* requests */
+    int claim;
+    int64_t claim_due, queued_ns, started_ns, loaded_ns, used_ns, moved_ns;
+    struct mesh_local *queue_prev, *queue_next;
+    enum mesh_fail fail;
+    char *reason;
+    int64_t fail_until; /* 0: it has not failed */
+
+    /* the copy's record */
+    enum mesh_copy_state have; /* as written last */
+    uint32_t have_units;
+    bool have_is_unknown; /* a write may have been lost */
+    bool is_writing, is_dirty;
+    struct mesh_local *dirty_next;
+
+    /* rates */
+    uint32_t window_uses;
+    int64_t busy_ns, busy_since; /* running requests times time in this window */
+    uint32_t uses_mask;          /* bit n: used n buckets ago */
+    int64_t uses_at;             /* bucket of bit 0 */
+    int64_t heavy_ns, scaled_ns;
+};
+
+struct own_write {
+    uint64_t token;
+    bool is_claim;
+    size_t count;
+    struct {
+        struct mesh_local *local;
+        enum mesh_copy_state state;
+        uint32_t units;
+    } item[48];
+};
+
+#define UNKNOWN_SLOTS 4096
+
+struct mesh_core {
+    struct mesh_core_options o;
+    char *texts; /* of o.id and o.self */
+    int64_t now;
+    struct mesh_view view;
+    struct view_peer *me;
+    bool is_read, registry_is_there, has_lease, is_draining, is_drained;
+    struct slots reqs, locals;
+    struct timers timers;
+    struct mesh_local *first_local, *last_local;
+    size_t local_count;
+    size_t request_count;
+    uint64_t seq;
+
+    MR_VEC(struct mesh_action) actions;
+    size_t taken;
+    struct mr_arena arena;
+
+    /* loads */
+    struct mesh_cache cache;
+    struct mesh_local *queue_first[MESH_PURPOSES], *queue_last[MESH_PURPOSES];
+    uint32_t queued, loading;
+    uint64_t held, leaving,
+        limit;        /* units: LOADING and LOADED; LEAVING and UNLOADING; most of held */
+    double load_ns;   /* a load takes, on average */
+    uint32_t running; /* requests */
+
+    /* records of this instance */
+    struct mesh_local *dirty;
+    MR_VEC(struct own_write *) writes;
+    bool self_is_written, self_is_writing;
+    uint64_t self_token;
+    int64_t write_pause; /* until */
+
+    /* ids that the registry does not know */
+    struct {
+        uint64_t hash;
+        int64_t until;
+    } unknown[UNKNOWN_SLOTS];
+    double unknown_tokens;
+    int64_t unknown_at;
+
+    uint32_t moving; /* copies that others are to have */
+    bool drain_is_due;
+    struct mesh_core_report report;
+};
+
+/* core.c */
+struct mesh_action *core_act(struct mesh_core *c, enum mesh_action_kind kind);
+mr_str core_text(struct mesh_core *c, mr_str s);
+void core_send(struct mesh_core *c, struct view_peer *to, const struct mesh_message *m);
+struct mesh_local *core_local(struct mesh_core *c, struct view_model *m);
+struct mesh_local *core_local_of(struct mesh_core *c, uint64_t handle);
+/** Frees it if nothing of it is in use. */
+void core_local_release(struct mesh_core *c, struct mesh_local *l);
+struct view_peer *core_peer(struct mesh_core *c, uint16_t index);
+/** It is there and answers, as far as is known; this one always does. */
+bool core_peer_is_good(const struct mesh_core *c, const struct view_peer *p);
+void core_suspect(struct mesh_core *c, struct view_peer *p);
+void core_heard(struct mesh_core *c, struct view_peer *p);
+/** The peer that decides about the model; NULL: there is none. */
+struct view_peer *core_owner(struct mesh_core *c, mr_str id, const struct view_peer *not_this);
+
+enum core_timer {
+    TIMER_ASK,    /* local, ask_seq */
+    TIMER_CLAIM,  /* local */
+    TIMER_PROBE,  /* request; attempt and phase */
+    TIMER_FAIL,   /* local */
+    TIMER_PLACED, /* local, placed_until */
+    TIMER_WRITE,  /* writes are tried again */
+    TIMER_STATE,
+    TIMER_RATE,
+    TIMER_JANITOR
+};
+
+/* own.c: the records of this instance */
+/** The copy's record may have to change; it is written when the event has been worked off. */
+void own_sync(struct mesh_core *c, struct mesh_local *l);
+void own_claim(struct mesh_core *c, struct mesh_local *l);
+void own_flush(struct mesh_core *c);
+void own_written(struct mesh_core *c, uint64_t token, int status, bool succeeded, mr_bytes value);
+/** All of them are written again, under a new lease. */
+void own_again(struct mesh_core *c);
+/** What was measured of the model is kept in the registry. */
+void own_measured(struct mesh_core *c, const struct mesh_local *l, uint32_t load_ms);
+void own_fini(struct mesh_core *c);
+
+/* place.c: where a model is, or is to be */
+/** The waiting requests of the model want a place for it. */
+void place_ask(struct mesh_core *c, struct mesh_local *l);
+void place_ask_timeout(struct mesh_core *c, struct mesh_local *l, uint64_t seq);
+void place_asked(struct mesh_core *c, struct view_peer *from, const struct mesh_message *m);
+void place_answered(struct mesh_core *c, const struct mesh_message *m);
+/** So many copies there are to be; not this instance, if it is to move. */
+void place_more(struct mesh_core *c, struct mesh_local *l, enum mesh_purpose purpose,
+                uint32_t copies);
+void place_forget(struct mesh_core *c, struct mesh_local *l);
+bool place_fits(const struct mesh_core *c, const struct view_peer *p, const struct view_model *m);
+
+/* request.c: as the functions of core.h */
+uint64_t request_begin(struct mesh_core *c, const struct mesh_ask *ask);
+void request_answering(struct mesh_core *c, uint64_t handle, unsigned n);
+void request_result(struct mesh_core *c, uint64_t handle, unsigned n, enum mesh_result result,
+                    mr_str text);
+void request_cancel(struct mesh_core *c, uint64_t handle);
+void request_waiting_wake(struct mesh_core *c, struct mesh_local *l);
+/** The owner chose: requests that wait go there. */
+void request_placed(struct mesh_core *c, struct mesh_local *l, struct view_peer *at);
+/** All waiting ones end so. */
+void request_waiting_fail(struct mesh_core *c, struct mesh_local *l, int status, mr_str text,
+                          int64_t retry_ns);
+/** The copy here is loaded: those that wait for it run. */
+void request_loaded(struct mesh_core *c, struct mesh_local *l);
+/** It will not be loaded here. */
+void request_not_loaded(struct mesh_core *c, struct mesh_local *l, enum mesh_why why, mr_str text);
+void request_probe(struct mesh_core *c, struct mesh_req *r, uint64_t check);
+void request_fini(struct mesh_core *c);
+/** Of the last failure among peers of a model that cannot be loaded. */
+int request_fail_status(enum mesh_fail fail);
+
+/* unknown.c: ids that the registry may not know */
+bool unknown_is_cached(const struct mesh_core *c, mr_str id);
+void unknown_remember(struct mesh_core *c, mr_str id);
+bool unknown_may_ask(struct mesh_core *c);
+
+/* load.c */
+/** Errors: MR_E_EXHAUSTED (the queue is full), MR_E_CLOSED (draining), MR_E_TOO_LARGE, MR_E_INTERNAL (it failed a short while ago). */
+int load_want(struct mesh_core *c, struct mesh_local *l, enum mesh_purpose purpose);
+/** As long as a load would wait now. */
+int64_t load_wait_ns(const struct mesh_core *c);
+/** Takes it out of the queue. */
+void load_drop(struct mesh_core *c, struct mesh_local *l);
+void load_pump(struct mesh_core *c);
+/** The copy here goes, when its requests have ended. */
+void load_evict(struct mesh_core *c, struct mesh_local *l);
+/** A request of it has begun, or ended. */
+void load_use(struct mesh_core *c, struct mesh_local *l, bool is_begin);
+/** As the functions of core.h. */
+void load_done(struct mesh_core *c, mr_str id, uint64_t bytes);
+void load_failed(struct mesh_core *c, mr_str id, enum mesh_fail kind, mr_str reason);
+void load_unloaded(struct mesh_core *c, mr_str id);
+/** The runtime has lost it. */
+void load_lost(struct mesh_core *c, struct mesh_local *l);
+/** Whether it may be evicted has changed. */
+void load_pin(struct mesh_core *c, struct mesh_local *l);
+/** The model is not registered any more. */
+void load_unregistered(struct mesh_core *c, struct mesh_local *l);
+uint32_t load_age_s(const struct mesh_core *c);
+
+/* scale.c */
+void scale_used(struct mesh_core *c, struct mesh_local *l);
+void scale_rates(struct mesh_core *c);
+void scale_janitor(struct mesh_core *c);
+
+/* drain.c */
+void drain_pump(struct mesh_core *c);
+/** A copy elsewhere has come: one that moves is not needed here any more. */
+void drain_copied(struct mesh_core *c, struct mesh_local *l);
+/** This instance has more than the others: some of it goes there. */
+void drain_spread(struct mesh_core *c);
+/** Instances that are there, good and not draining, and have it loaded, this one left out. */
+uint32_t drain_others(const struct mesh_core *c, const struct mesh_local *l);
+
+#endif

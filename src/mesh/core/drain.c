@@ -1,0 +1,179 @@
+/* Copies move: away from an instance that ends, and to one that has less than the others. A copy is made elsewhere before the one here
+ * goes, and requests are answered here as long as the process lives.
+ *
+ * Draining: the most recently used first, some at a time. A copy that others have, or that was not used for long, needs no move. Its record is
+ * deleted then, so that peers do not come here any more; the model stays loaded for those that are on their way. */
+#include "core_priv.h"
+
+#include <stdlib.h>
+
+#define ASK_AGAIN_NS 10000000000ll
+
+uint32_t drain_others(const struct mesh_core *c, const struct mesh_local *l)
+{
+    uint32_t n = 0;
+
+    for (size_t i = 0; i < l->model->copy_count; i++) {
+        const struct view_copy *copy = &l->model->copies[i];
+        const struct view_peer *p = c->view.peers[copy->peer];
+        n += copy->state == MESH_LOADED && p != c->me && core_peer_is_good(c, p) && !p->draining;
+    }
+    return n;
+}
+
+static bool has_heir(const struct mesh_core *c)
+{
+    for (size_t i = 0; i < c->view.peer_count; i++) {
+        const struct view_peer *p = c->view.peers[i];
+        if (p != c->me && core_peer_is_good(c, p) && !p->draining) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void lease_out(struct mesh_core *c, struct mesh_local *l)
+{
+    if (l->is_moving) {
+        l->is_moving = false;
+        c->moving--;
+    }
+    l->is_leased_out = true;
+    own_sync(c, l);
+}
+
+static int by_last_use(const void *a, const void *b)
+{
+    const struct mesh_local *const *x = a;
+    const struct mesh_local *const *y = b;
+
+    return (*x)->used_ns < (*y)->used_ns ? 1 : (*x)->used_ns > (*y)->used_ns ? -1 : 0;
+}
+
+static void move(struct mesh_core *c, struct mesh_local *l)
+{
+    if (l->is_moving ? c->now - l->moved_ns < ASK_AGAIN_NS : c->moving >= c->o.move_parallel) {
+        return;
+    }
+    c->moving += !l->is_moving;
+    l->is_moving = true;
+    l->moved_ns = c->now;
+    own_sync(c, l);
+    place_more(c, l, MESH_FOR_MOVE, 1);
+}
+
+static void drop_queued(struct mesh_core *c)
+{
+    for (int p = 0; p < MESH_PURPOSES; p++) {
+        struct mesh_local *l;
+        while ((l = c->queue_first[p])) {
+            l->holds++;
+            load_drop(c, l);
+            request_not_loaded(c, l, MESH_WHY_REFUSED, MR_STR("the instance is draining"));
+            l->holds--;
+            core_local_release(c, l);
+        }
+    }
+}
+
+/* Loaded copies that are still to move, the most recently used first; the caller frees. */
+static struct mesh_local **to_move(struct mesh_core *c, size_t *out_count)
+{
+    struct mesh_local **list = MR_NEW_ARRAY(struct mesh_local *, c->local_count + 1);
+    size_t count = 0;
+    bool heir = has_heir(c);
+
+    for (struct mesh_local *l = c->first_local; l; l = l->next) {
+        if (l->state != LOCAL_LOADED || l->is_leased_out) {
+            continue;
+        }
+        bool is_idle = c->now - l->used_ns > c->o.move_idle_ns && l->running == 0;
+        if (!heir || is_idle || drain_others(c, l) > 0) {
+            lease_out(c, l);
+        } else {
+            list[count++] = l;
+        }
+    }
+    qsort(list, count, sizeof *list, by_last_use);
+    *out_count = count;
+    return list;
+}
+
+void drain_pump(struct mesh_core *c)
+{
+    size_t count;
+
+    c->drain_is_due = false;
+    drop_queued(c);
+    struct mesh_local **list = to_move(c, &count);
+    for (size_t i = 0; i < count; i++) {
+        move(c, list[i]);
+    }
+    mr_free(list);
+    bool is_written = !c->registry_is_there || (!c->dirty && c->writes.len == 0);
+    if (!c->is_drained && count == 0 && c->loading == 0 && is_written) {
+        c->is_drained = true;
+        core_act(c, MESH_ACT_DRAINED);
+    }
+}
+
+void drain_copied(struct mesh_core *c, struct mesh_local *l)
+{
+    c->drain_is_due = c->is_draining;
+    if (!c->is_draining && l->is_moving && l->state == LOCAL_LOADED && drain_others(c, l) > 0) {
+        load_evict(c, l);
+    }
+}
+
+/* ---- spreading ---- */
+
+#define UNEVEN 0.1 /* of the capacity */
+
+static double filled(const struct mesh_core *c, const struct view_peer *p)
+{
+    double used = (double)(p == c->me ? c->held : p->sums.used + p->reserved);
+    return used / MR_MAX(p->capacity, 1);
+}
+
+/* How much this one has over the average, if another has as much less. */
+static double excess(const struct mesh_core *c)
+{
+    double sum = 0;
+    double least = 1;
+    size_t count = 0;
+
+    for (size_t i = 0; i < c->view.peer_count; i++) {
+        const struct view_peer *p = c->view.peers[i];
+        if (core_peer_is_good(c, p) && !p->draining) {
+            sum += filled(c, p);
+            least = MR_MIN(least, filled(c, p));
+            count++;
+        }
+    }
+    double average = sum / (double)MR_MAX(count, 1);
+    double mine = filled(c, c->me) - average;
+    return mine > UNEVEN && average - least > UNEVEN ? mine : 0;
+}
+
+/* Some copies in each window of rates, until it is even. */
+void drain_spread(struct mesh_core *c)
+{
+    double units = excess(c) * c->me->capacity;
+    uint32_t moves = 0;
+
+    for (struct mesh_local *l = c->first_local; l && units > 0 && moves < c->o.move_parallel;
+         l = l->next) {
+        bool may_move =
+            l->state == LOCAL_LOADED && (!l->is_moving || c->now - l->moved_ns > ASK_AGAIN_NS) &&
+            !l->model->pinned && drain_others(c, l) == 0 && c->now - l->used_ns < c->o.move_idle_ns;
+        if (may_move) {
+            l->is_moving = true;
+            l->moved_ns = c->now;
+            l->holds++;
+            place_more(c, l, MESH_FOR_MOVE, 1);
+            l->holds--;
+            units -= l->units;
+            moves++;
+        }
+    }
+}

@@ -1,0 +1,439 @@
+/* The copies of this instance: a queue of loads, room for them, what is evicted.
+ *
+ * Loads wait in the order in which they came, those of requests before others. None is refused because the cache is in turmoil: only a
+ * queue that is full refuses. Of the capacity, `limit` is for models that are loaded or loading; the rest lets loads begin while
+ * evicted models are still being unloaded. What is evicted counts as room to come, so that one load never evicts twice, and
+ * loads wait until held and leaving models together fit into the capacity. */
+#include "core_priv.h"
+
+#define PUMP_LOOK 16 /* loads that are looked at behind one that waits for its claim */
+
+/* ---- the queue ---- */
+
+static void queue_add(struct mesh_core *c, struct mesh_local *l, enum mesh_purpose purpose)
+{
+    l->purpose = purpose;
+    l->queue_next = NULL;
+    l->queue_prev = c->queue_last[purpose];
+    if (l->queue_prev) {
+        l->queue_prev->queue_next = l;
+    } else {
+        c->queue_first[purpose] = l;
+    }
+    c->queue_last[purpose] = l;
+    c->queued++;
+}
+
+static void queue_remove(struct mesh_core *c, struct mesh_local *l)
+{
+    if (l->queue_prev) {
+        l->queue_prev->queue_next = l->queue_next;
+    } else {
+        c->queue_first[l->purpose] = l->queue_next;
+    }
+    if (l->queue_next) {
+        l->queue_next->queue_prev = l->queue_prev;
+    } else {
+        c->queue_last[l->purpose] = l->queue_prev;
+    }
+    c->queued--;
+}
+
+int64_t load_wait_ns(const struct mesh_core *c)
+{
+    double loads = (double)c->queued + c->loading;
+    return (int64_t)(c->load_ns * (1 + loads / c->o.self.loaders));
+}
+
+uint32_t load_age_s(const struct mesh_core *c)
+{
+    /* looks only, but puts the heap in order */
+    struct cache_entry *e = cache_victim(&((struct mesh_core *)(uintptr_t)c)->cache, NULL);
+
+    if (!e || c->held * 100 < c->limit * 90) {
+        return UINT32_MAX;
+    }
+    int64_t age_ns = c->now - ((struct mesh_local *)(void *)e)->used_ns;
+    return (uint32_t)MR_MIN(age_ns / 1000000000, UINT32_MAX - 1);
+}
+
+static uint32_t predicted(const struct mesh_core *c, const struct view_model *m)
+{
+    uint32_t units = view_units(m);
+    return units ? units : mesh_units(c->o.default_bytes);
+}
+
+static void set_failed(struct mesh_core *c, struct mesh_local *l, enum mesh_fail kind,
+                       mr_str reason)
+{
+    mr_free(l->reason);
+    l->reason = reason.len ? mr_strndup(reason.ptr, MR_MIN(reason.len, MESH_TEXT_MAX)) : NULL;
+    l->fail = kind;
+    l->fail_until = c->now + c->o.fail_ns[kind];
+    timers_add(&c->timers, l->fail_until, TIMER_FAIL, l->handle, 0);
+    own_sync(c, l);
+}
+
+static bool is_pinned(const struct mesh_local *l)
+{
+    return l->model->pinned || l->model->min_copies > 0;
+}
+
+/* ---- going ---- */
+
+static void start_unload(struct mesh_core *c, struct mesh_local *l)
+{
+    l->state = LOCAL_UNLOADING;
+    struct mesh_action *a = core_act(c, MESH_ACT_UNLOAD);
+    a->id = view_id(l->model);
+}
+
+void load_evict(struct mesh_core *c, struct mesh_local *l)
+{
+    cache_remove(&c->cache, &l->entry);
+    c->held -= l->units;
+    c->leaving += l->units;
+    c->report.evictions++;
+    l->state = LOCAL_LEAVING;
+    l->is_moving = false;
+    own_sync(c, l);
+    if (l->running == 0) {
+        start_unload(c, l);
+    }
+}
+
+static bool is_busy(const struct cache_entry *e)
+{
+    return ((const struct mesh_local *)(const void *)e)->running > 0;
+}
+
+/* False: nothing can go. */
+static bool make_room(struct mesh_core *c, uint64_t need)
+{
+    while (c->held + need > c->limit) {
+        struct cache_entry *e = cache_victim(&c->cache, is_busy);
+        if (!e) {
+            return false;
+        }
+        load_evict(c, (struct mesh_local *)(void *)e);
+    }
+    return true;
+}
+
+/* ---- coming ---- */
+
+static void set_loaded(struct mesh_core *c, struct mesh_local *l)
+{
+    l->state = LOCAL_LOADED;
+    l->again = false;
+    if (l->entry.heat < c->cache.axis) {
+        l->entry.heat = c->cache.axis; /* not the first to go again before it was used */
+    }
+    load_pin(c, l);
+    own_sync(c, l);
+}
+
+void load_pin(struct mesh_core *c, struct mesh_local *l)
+{
+    if (l->state != LOCAL_LOADED) {
+        return;
+    }
+    cache_remove(&c->cache, &l->entry);
+    if (!is_pinned(l)) {
+        double cost = l->model->load_ms ? l->model->load_ms : c->load_ns / 1e6;
+        cache_insert(&c->cache, &l->entry, cost + 1, l->units);
+    }
+}
+
+static bool has_other_copy(const struct mesh_core *c, const struct mesh_local *l)
+{
+    for (size_t i = 0; i < l->model->copy_count; i++) {
+        const struct view_copy *copy = &l->model->copies[i];
+        if (copy->peer != c->me->index && copy->state != MESH_FAILED &&
+            core_peer_is_good(c, c->view.peers[copy->peer])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int enqueue(struct mesh_core *c, struct mesh_local *l, enum mesh_purpose purpose)
+{
+    if (c->is_draining) {
+        return MR_E_CLOSED;
+    }
+    if (l->fail_until > c->now) {
+        return MR_E_INTERNAL;
+    }
+    if (predicted(c, l->model) > c->limit) {
+        set_failed(c, l, MESH_FAIL_TOO_LARGE,
+                   MR_STR("the model is larger than this instance's capacity"));
+        return MR_E_TOO_LARGE;
+    }
+    if (c->queued >= c->o.max_queue) {
+        return MR_E_EXHAUSTED;
+    }
+    l->fail_until = 0;
+    l->units = predicted(c, l->model);
+    l->state = LOCAL_QUEUED;
+    l->queued_ns = c->now;
+    l->is_leased_out = l->is_moving = l->unwanted = false;
+    queue_add(c, l, purpose);
+    if (purpose == MESH_FOR_REQUEST && !has_other_copy(c, l)) {
+        own_claim(c, l);
+    } else {
+        own_sync(c, l);
+    }
+    return MR_OK;
+}
+
+int load_want(struct mesh_core *c, struct mesh_local *l, enum mesh_purpose purpose)
+{
+    switch (l->state) {
+    case LOCAL_LOADING:
+    case LOCAL_LOADED: return MR_OK;
+    case LOCAL_QUEUED:
+        if (purpose < l->purpose) {
+            queue_remove(c, l);
+            queue_add(c, l, purpose);
+        }
+        return MR_OK;
+    case LOCAL_LEAVING:
+        c->leaving -= l->units;
+        c->held += l->units;
+        set_loaded(c, l);
+        make_room(c, 0);
+        return MR_OK;
+    case LOCAL_UNLOADING:
+        if (c->is_draining) {
+            return MR_E_CLOSED;
+        }
+        l->purpose = l->again ? MR_MIN(l->purpose, purpose) : purpose;
+        l->again = true;
+        return MR_OK;
+    case LOCAL_NONE: break;
+    }
+    return enqueue(c, l, purpose);
+}
+
+void load_drop(struct mesh_core *c, struct mesh_local *l)
+{
+    if (l->state == LOCAL_QUEUED) {
+        queue_remove(c, l);
+        l->state = LOCAL_NONE;
+        own_sync(c, l);
+    }
+}
+
+static bool waits_for_claim(const struct mesh_core *c, const struct mesh_local *l)
+{
+    return l->claim == CLAIM_SENT && c->now < l->claim_due && c->registry_is_there;
+}
+
+static struct mesh_local *next_load(struct mesh_core *c)
+{
+    unsigned looked = 0;
+
+    for (int p = 0; p < MESH_PURPOSES; p++) {
+        for (struct mesh_local *l = c->queue_first[p]; l && looked < PUMP_LOOK;
+             l = l->queue_next, looked++) {
+            if (!waits_for_claim(c, l)) {
+                return l;
+            }
+        }
+    }
+    return NULL;
+}
+
+static void begin_load(struct mesh_core *c, struct mesh_local *l)
+{
+    queue_remove(c, l);
+    l->state = LOCAL_LOADING;
+    l->started_ns = c->now;
+    c->loading++;
+    c->held += l->units;
+    c->report.loads++;
+    struct mesh_action *a = core_act(c, MESH_ACT_LOAD);
+    a->id = view_id(l->model);
+    a->type = core_text(c, view_type(l->model));
+    a->path = core_text(c, view_path(l->model));
+    a->key = core_text(c, view_model_key(l->model));
+}
+
+static void fail_queued(struct mesh_core *c, struct mesh_local *l, enum mesh_fail kind,
+                        mr_str reason)
+{
+    l->holds++;
+    load_drop(c, l);
+    set_failed(c, l, kind, reason);
+    request_not_loaded(c, l, MESH_WHY_LOAD_FAILED, reason);
+    l->holds--;
+    core_local_release(c, l);
+}
+
+void load_pump(struct mesh_core *c)
+{
+    struct mesh_local *l;
+
+    while (c->loading < c->o.self.loaders && (l = next_load(c))) {
+        if (!make_room(c, l->units)) {
+            if (c->loading || c->leaving) {
+                return; /* there will be room, or it will be clear that there is none */
+            }
+            fail_queued(c, l, MESH_FAIL_RESOURCE,
+                        MR_STR("there is no room: what is loaded may not be evicted"));
+            continue;
+        }
+        if (c->held + c->leaving + l->units > c->me->capacity && c->leaving) {
+            return; /* until an unload ends */
+        }
+        begin_load(c, l);
+    }
+}
+
+/* ---- what the runtime says ---- */
+
+static struct mesh_local *find(struct mesh_core *c, mr_str id)
+{
+    struct view_model *m = view_find(&c->view, id);
+    return m ? m->local : NULL;
+}
+
+/* Loaded, and not to stay. */
+static void take_back(struct mesh_core *c, struct mesh_local *l)
+{
+    c->held -= l->units;
+    c->leaving += l->units;
+    start_unload(c, l);
+    own_sync(c, l);
+}
+
+static void keep(struct mesh_core *c, struct mesh_local *l, uint64_t bytes)
+{
+    int64_t took_ns = c->now - l->started_ns;
+
+    c->load_ns += 0.2 * ((double)took_ns - c->load_ns);
+    if (bytes) {
+        c->held = c->held - l->units + mesh_units(bytes);
+        l->units = mesh_units(bytes);
+    }
+    own_measured(c, l, (uint32_t)MR_MIN(took_ns / 1000000, UINT32_MAX));
+    if (l->units > c->limit) {
+        mr_str reason = MR_STR("the model is larger than this instance's capacity");
+        take_back(c, l);
+        set_failed(c, l, MESH_FAIL_TOO_LARGE, reason);
+        request_not_loaded(c, l, MESH_WHY_LOAD_FAILED, reason);
+        return;
+    }
+    make_room(c, 0); /* it was larger than predicted; it is no victim yet itself */
+    l->loaded_ns = l->used_ns = c->now;
+    set_loaded(c, l);
+    request_loaded(c, l);
+    c->drain_is_due = c->is_draining;
+}
+
+void load_done(struct mesh_core *c, mr_str id, uint64_t bytes)
+{
+    struct mesh_local *l = find(c, id);
+
+    if (!l || l->state != LOCAL_LOADING) {
+        return;
+    }
+    c->loading--;
+    l->holds++;
+    if (l->unwanted) {
+        take_back(c, l);
+    } else {
+        keep(c, l, bytes);
+    }
+    l->holds--;
+}
+
+void load_failed(struct mesh_core *c, mr_str id, enum mesh_fail kind, mr_str reason)
+{
+    struct mesh_local *l = find(c, id);
+
+    if (!l || l->state != LOCAL_LOADING) {
+        return;
+    }
+    c->loading--;
+    c->held -= l->units;
+    l->state = LOCAL_NONE;
+    l->holds++;
+    if (!l->unwanted) {
+        set_failed(c, l, kind, reason);
+        request_not_loaded(c, l, MESH_WHY_LOAD_FAILED, reason);
+    }
+    own_sync(c, l);
+    l->holds--;
+    core_local_release(c, l);
+}
+
+void load_unloaded(struct mesh_core *c, mr_str id)
+{
+    struct mesh_local *l = find(c, id);
+
+    if (!l || l->state != LOCAL_UNLOADING) {
+        return;
+    }
+    c->leaving -= l->units;
+    l->state = LOCAL_NONE;
+    l->holds++;
+    if (l->again) {
+        l->again = false;
+        int rc = l->model->revision ? load_want(c, l, l->purpose) : MR_E_NOT_FOUND;
+        if (rc < 0) {
+            request_not_loaded(c, l, MESH_WHY_REFUSED, MR_STR("the model cannot be loaded again"));
+        }
+    }
+    own_sync(c, l);
+    l->holds--;
+    core_local_release(c, l);
+}
+
+void load_lost(struct mesh_core *c, struct mesh_local *l)
+{
+    if (l->state == LOCAL_LOADED) {
+        cache_remove(&c->cache, &l->entry);
+        c->held -= l->units;
+    } else if (l->state == LOCAL_LEAVING) {
+        c->leaving -= l->units;
+    } else {
+        return;
+    }
+    l->state = LOCAL_NONE;
+    own_sync(c, l);
+}
+
+void load_unregistered(struct mesh_core *c, struct mesh_local *l)
+{
+    l->fail_until = 0;
+    l->again = false;
+    load_drop(c, l);
+    if (l->state == LOCAL_LOADING) {
+        l->unwanted = true;
+    } else if (l->state == LOCAL_LOADED) {
+        load_evict(c, l);
+    }
+    own_sync(c, l);
+}
+
+void load_use(struct mesh_core *c, struct mesh_local *l, bool is_begin)
+{
+    l->busy_ns += l->running * (c->now - l->busy_since);
+    l->busy_since = c->now;
+    if (is_begin) {
+        l->running++;
+        c->running++;
+        l->used_ns = c->now;
+        l->window_uses++;
+        cache_touch(&c->cache, &l->entry);
+        scale_used(c, l);
+        return;
+    }
+    l->running--;
+    c->running--;
+    if (l->state == LOCAL_LEAVING && l->running == 0) {
+        start_unload(c, l);
+    }
+}

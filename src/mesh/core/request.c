@@ -1,0 +1,660 @@
+/* Where a request goes: to a copy, here or elsewhere; to one that is being loaded, where it waits; to the instance that the owner
+ * chooses. A request that came from a peer is never sent on.
+ *
+ * An attempt that fails is followed by another at an instance that has not been tried for this request, as long as that is safe: nothing
+ * was sent, or the request may run twice. A peer that is silent while it has a request is asked whether it lives; if it stays
+ * silent, a second attempt goes elsewhere, and the first that is answered counts. */
+#include "core_priv.h"
+
+#define RETRY_NS     1000000000ll
+#define REFUSALS_MAX 2
+#define PROBE_MAX_NS 1000000000ll
+
+static void route(struct mesh_core *c, struct mesh_req *r);
+
+/* ---- the waiting list of a model ---- */
+
+static void wait_add(struct mesh_local *l, struct mesh_req *r)
+{
+    r->is_waiting = true;
+    r->next = NULL;
+    r->prev = l->last;
+    if (l->last) {
+        l->last->next = r;
+    } else {
+        l->first = r;
+    }
+    l->last = r;
+}
+
+static void wait_remove(struct mesh_req *r)
+{
+    struct mesh_local *l = r->local;
+
+    if (!r->is_waiting) {
+        return;
+    }
+    if (r->prev) {
+        r->prev->next = r->next;
+    } else {
+        l->first = r->next;
+    }
+    if (r->next) {
+        r->next->prev = r->prev;
+    } else {
+        l->last = r->prev;
+    }
+    r->is_waiting = r->waits_for_load = false;
+}
+
+/* ---- begin and end ---- */
+
+static void free_req(struct mesh_core *c, struct mesh_req *r)
+{
+    struct mesh_local *l = r->local;
+
+    wait_remove(r);
+    slots_remove(&c->reqs, r->handle);
+    c->request_count--;
+    mr_free(r->text);
+    mr_free(r);
+    if (l) {
+        l->holds--;
+        core_local_release(c, l);
+    }
+}
+
+static void reply(struct mesh_core *c, struct mesh_req *r, int status, enum mesh_why why,
+                  mr_str text, int64_t retry_ns)
+{
+    mr_str copy = core_text(c, text);
+    mr_str id = r->local ? core_text(c, view_id(r->local->model)) : (mr_str){0};
+    struct mesh_action *a = core_act(c, MESH_ACT_REPLY);
+
+    a->request = r->handle;
+    a->user = r->user;
+    a->id = id;
+    a->status = status;
+    a->why = why;
+    a->text = copy;
+    a->retry_ns = retry_ns;
+    free_req(c, r);
+}
+
+static bool has_attempt(const struct mesh_req *r)
+{
+    return r->attempt[0].is_active || r->attempt[1].is_active;
+}
+
+/* As reply, unless another attempt may still be answered. */
+static void give_up(struct mesh_core *c, struct mesh_req *r, int status, mr_str text,
+                    int64_t retry_ns)
+{
+    if (has_attempt(r)) {
+        wait_remove(r);
+        return;
+    }
+    enum mesh_why why = r->is_from_peer ? MESH_WHY_REFUSED : MESH_WHY_NONE;
+    if (r->refusals > 0) { /* an instance would have loaded it if it had less to do */
+        status = MR_E_EXHAUSTED;
+        retry_ns = MR_MAX(retry_ns, load_wait_ns(c));
+    }
+    reply(c, r, status, why, r->text ? mr_str_c(r->text) : text, retry_ns);
+}
+
+int request_fail_status(enum mesh_fail fail)
+{
+    switch (fail) {
+    case MESH_FAIL_TRANSIENT: return MR_E_UNAVAILABLE;
+    case MESH_FAIL_RESOURCE: return MR_E_EXHAUSTED;
+    case MESH_FAIL_TOO_LARGE: return MR_E_TOO_LARGE;
+    default: return MR_E_INTERNAL;
+    }
+}
+
+/* ---- attempts ---- */
+
+static uint64_t probe_check(const struct attempt *a, unsigned n, unsigned phase)
+{
+    return (uint64_t)a->sent_ns << 2 | n << 1 | phase;
+}
+
+static void start(struct mesh_core *c, struct mesh_req *r, struct view_peer *p, bool load_here)
+{
+    unsigned n = r->attempt[0].is_active;
+    struct attempt *at = &r->attempt[n];
+
+    wait_remove(r);
+    *at = (struct attempt){p->index, true, load_here, c->now};
+    p->outstanding++;
+    struct mesh_action *a = core_act(c, p == c->me ? MESH_ACT_RUN : MESH_ACT_FORWARD);
+    a->request = r->handle;
+    a->user = r->user;
+    a->attempt = n;
+    a->id = view_id(r->local->model);
+    if (p == c->me) {
+        load_use(c, r->local, true);
+        return;
+    }
+    r->attempts++;
+    a->load_here = load_here;
+    a->instance = p->id;
+    a->address = p->address;
+    timers_add(&c->timers, c->now + c->o.probe_ns, TIMER_PROBE, r->handle, probe_check(at, n, 0));
+}
+
+static void stop(struct mesh_core *c, struct mesh_req *r, unsigned n)
+{
+    struct attempt *at = &r->attempt[n];
+    struct view_peer *p = core_peer(c, at->peer);
+
+    at->is_active = false;
+    p->outstanding--;
+    if (p == c->me) {
+        load_use(c, r->local, false);
+    }
+}
+
+static void cancel_attempt(struct mesh_core *c, struct mesh_req *r, unsigned n)
+{
+    if (r->attempt[n].is_active) {
+        struct mesh_action *a = core_act(c, MESH_ACT_CANCEL);
+        a->request = r->handle;
+        a->user = r->user;
+        a->attempt = n;
+        stop(c, r, n);
+    }
+}
+
+static uint8_t tried(const struct mesh_req *r, const struct view_peer *p)
+{
+    uint8_t what = 0;
+
+    for (size_t i = 0; i < r->tried_count; i++) {
+        what |= r->tried[i].peer == p->index ? r->tried[i].what : 0;
+    }
+    return what;
+}
+
+static void set_tried(struct mesh_req *r, const struct view_peer *p, uint8_t what)
+{
+    if (r->tried_count < TRIED_MAX) {
+        r->tried[r->tried_count].peer = p->index;
+        r->tried[r->tried_count].what = what;
+        r->tried_count++;
+    }
+}
+
+static void set_text(struct mesh_req *r, mr_str text)
+{
+    if (text.len) {
+        mr_free(r->text);
+        r->text = mr_strndup(text.ptr, text.len);
+    }
+}
+
+/* ---- choice ---- */
+
+/* Lower is better: loaded, then draining, then loading; among equals the one with the fewest of our requests. */
+static uint64_t rank_of(const struct mesh_core *c, const struct view_copy *copy,
+                        const struct view_peer *p)
+{
+    static const uint64_t by_state[] = {[MESH_LOADED] = 1, [MESH_DRAINING] = 2, [MESH_LOADING] = 3};
+    uint64_t state = by_state[copy->state] + (copy->state == MESH_LOADED && p->draining);
+
+    return state << 48 | (uint64_t)p->outstanding << 16 | (uint16_t)(p->index + c->seq);
+}
+
+static struct view_peer *best_copy(struct mesh_core *c, const struct mesh_req *r,
+                                   uint64_t *out_rank)
+{
+    const struct view_model *m = r->local->model;
+    struct view_peer *best = NULL;
+
+    *out_rank = UINT64_MAX;
+    for (size_t i = 0; i < m->copy_count; i++) {
+        struct view_peer *p = core_peer(c, m->copies[i].peer);
+        if (p == c->me || m->copies[i].state == MESH_FAILED || !core_peer_is_good(c, p) ||
+            tried(r, p)) {
+            continue;
+        }
+        uint64_t rank = rank_of(c, &m->copies[i], p);
+        if (rank < *out_rank) {
+            *out_rank = rank;
+            best = p;
+        }
+    }
+    return best;
+}
+
+#define HERE_MORE                                                                                  \
+    8 /* requests that run here are preferred to a hop, up to twice as many and so many more */
+
+static void wait_here(struct mesh_core *c, struct mesh_req *r)
+{
+    if (!r->is_waiting) {
+        wait_add(r->local, r);
+    }
+    r->waits_for_load = true;
+    load_want(c, r->local, MESH_FOR_REQUEST); /* if it was only a preload */
+}
+
+static void route_out(struct mesh_core *c, struct mesh_req *r)
+{
+    struct mesh_local *l = r->local;
+    uint64_t rank;
+    bool may_here = !tried(r, c->me);
+
+    if (r->attempts >= c->o.max_attempts) {
+        give_up(c, r, MR_E_UNAVAILABLE, MR_STR("the model was not found where it should be"),
+                RETRY_NS);
+        return;
+    }
+    struct view_peer *p = best_copy(c, r, &rank);
+    bool is_loaded_there = p && rank >> 48 == 1;
+    if (may_here && l->state == LOCAL_LOADED &&
+        (!is_loaded_there || l->running <= 2 * p->outstanding + HERE_MORE)) {
+        start(c, r, c->me, false);
+        return;
+    }
+    bool loads_here = may_here && (l->state == LOCAL_QUEUED || l->state == LOCAL_LOADING);
+    if (p && (rank >> 48 < 3 || !loads_here)) {
+        start(c, r, p, false);
+    } else if (loads_here) {
+        wait_here(c, r);
+    } else {
+        if (!r->is_waiting) {
+            wait_add(l, r);
+        }
+        r->waits_for_load = false;
+        place_ask(c, l);
+    }
+}
+
+static enum mesh_why why_of(int rc)
+{
+    return rc == MR_E_INTERNAL || rc == MR_E_TOO_LARGE ? MESH_WHY_LOAD_FAILED : MESH_WHY_REFUSED;
+}
+
+static mr_str text_of(const struct mesh_local *l, int rc)
+{
+    switch (rc) {
+    case MR_E_EXHAUSTED: return MR_STR("too many models wait to be loaded");
+    case MR_E_CLOSED: return MR_STR("the instance is draining");
+    default: return l->reason ? mr_str_c(l->reason) : MR_STR("the load failed");
+    }
+}
+
+static void route_in(struct mesh_core *c, struct mesh_req *r)
+{
+    struct mesh_local *l = r->local;
+    bool is_coming = l->state == LOCAL_QUEUED || l->state == LOCAL_LOADING || l->again;
+
+    if (l->state == LOCAL_LOADED) {
+        start(c, r, c->me, false);
+        return;
+    }
+    if (!is_coming && !r->load_here) {
+        reply(c, r, MR_E_NOT_FOUND, MESH_WHY_NOT_HERE, MR_STR("the model is not loaded here"), 0);
+        return;
+    }
+    int rc = load_want(c, l, MESH_FOR_REQUEST);
+    if (rc < 0) {
+        int64_t retry = rc == MR_E_EXHAUSTED ? load_wait_ns(c) : 0;
+        reply(c, r, rc, why_of(rc), text_of(l, rc), retry);
+    } else if (l->state == LOCAL_LOADED) {
+        start(c, r, c->me, false);
+    } else if (!r->is_waiting) {
+        wait_add(l, r);
+        r->waits_for_load = true;
+    }
+}
+
+static void route(struct mesh_core *c, struct mesh_req *r)
+{
+    if (r->is_from_peer) {
+        route_in(c, r);
+    } else {
+        route_out(c, r);
+    }
+}
+
+/* ---- what wakes those that wait ---- */
+
+/* The list may change under each step, so those that wait now are counted first. */
+static size_t waiting_count(const struct mesh_local *l)
+{
+    size_t n = 0;
+
+    for (const struct mesh_req *r = l->first; r; r = r->next) {
+        n++;
+    }
+    return n;
+}
+
+void request_waiting_wake(struct mesh_core *c, struct mesh_local *l)
+{
+    l->holds++;
+    for (size_t n = waiting_count(l); n > 0 && l->first; n--) {
+        struct mesh_req *r = l->first;
+        bool waits_for_load = r->waits_for_load;
+        wait_remove(r);
+        if (waits_for_load) {
+            wait_add(l, r);
+            r->waits_for_load = true;
+        } else {
+            route(c, r);
+        }
+    }
+    l->holds--;
+}
+
+static void not_here(struct mesh_core *c, struct mesh_req *r, int rc, mr_str text)
+{
+    wait_remove(r);
+    set_text(r, text);
+    set_tried(r, c->me, rc == MR_E_INTERNAL || rc == MR_E_TOO_LARGE ? TRIED_FAILED : TRIED_LOAD);
+    r->attempts++;
+    r->refusals += rc == MR_E_EXHAUSTED;
+    if (r->refusals >= REFUSALS_MAX) {
+        give_up(c, r, MR_E_EXHAUSTED, text, load_wait_ns(c));
+    } else {
+        route(c, r);
+    }
+}
+
+void request_placed(struct mesh_core *c, struct mesh_local *l, struct view_peer *at)
+{
+    int rc = at == c->me ? load_want(c, l, MESH_FOR_REQUEST) : MR_OK;
+
+    l->holds++;
+    for (size_t n = waiting_count(l); n > 0 && l->first; n--) {
+        struct mesh_req *r = l->first;
+        if (at == c->me && rc < 0) {
+            not_here(c, r, rc, text_of(l, rc));
+        } else if (at == c->me && l->state == LOCAL_LOADED) {
+            start(c, r, c->me, false);
+        } else if (at == c->me) {
+            wait_remove(r);
+            wait_add(l, r);
+            r->waits_for_load = true;
+        } else if (r->is_from_peer) {
+            reply(c, r, MR_E_NOT_FOUND, MESH_WHY_NOT_HERE,
+                  MR_STR("another instance loads the model"), 0);
+        } else if (tried(r, at) & ~TRIED_HIT) {
+            wait_remove(r); /* asked before it was refused there: it asks again */
+            r->attempts++;
+            route(c, r);
+        } else {
+            start(c, r, at, true);
+        }
+    }
+    l->holds--;
+}
+
+void request_waiting_fail(struct mesh_core *c, struct mesh_local *l, int status, mr_str text,
+                          int64_t retry_ns)
+{
+    l->holds++;
+    for (size_t n = waiting_count(l); n > 0 && l->first; n--) {
+        struct mesh_req *r = l->first;
+        if (r->waits_for_load && status != MR_E_NOT_FOUND) {
+            wait_remove(r);
+            wait_add(l, r);
+            r->waits_for_load = true;
+        } else {
+            give_up(c, r, status, text, retry_ns);
+        }
+    }
+    l->holds--;
+}
+
+void request_loaded(struct mesh_core *c, struct mesh_local *l)
+{
+    l->holds++;
+    while (l->first && l->state == LOCAL_LOADED) {
+        start(c, l->first, c->me, false);
+    }
+    l->holds--;
+}
+
+void request_not_loaded(struct mesh_core *c, struct mesh_local *l, enum mesh_why why, mr_str text)
+{
+    l->holds++;
+    for (size_t n = waiting_count(l); n > 0 && l->first; n--) {
+        struct mesh_req *r = l->first;
+        if (!r->waits_for_load) {
+            wait_remove(r);
+            wait_add(l, r);
+        } else if (r->is_from_peer) {
+            reply(c, r, why == MESH_WHY_LOAD_FAILED ? MR_E_INTERNAL : MR_E_UNAVAILABLE, why, text,
+                  0);
+        } else {
+            not_here(c, r, why == MESH_WHY_LOAD_FAILED ? MR_E_INTERNAL : MR_E_UNAVAILABLE, text);
+        }
+    }
+    l->holds--;
+}
+
+/* ---- the interface ---- */
+
+static void ask_registry(struct mesh_core *c, struct mesh_req *r, mr_str id)
+{
+    struct view_model *m = view_find(&c->view, id);
+    bool asks_already = m && m->local && m->local->asks_registry;
+
+    if (!c->is_read || (!c->registry_is_there && !asks_already)) {
+        reply(c, r, MR_E_UNAVAILABLE, MESH_WHY_NONE,
+              MR_STR("the model is not known here, and the registry cannot be asked"), RETRY_NS);
+        return;
+    }
+    if (unknown_is_cached(c, id)) {
+        reply(c, r, MR_E_NOT_FOUND, MESH_WHY_NONE, MR_STR("there is no such model"), 0);
+        return;
+    }
+    if (!asks_already && !unknown_may_ask(c)) {
+        reply(c, r, MR_E_UNAVAILABLE, MESH_WHY_NONE,
+              MR_STR("too many models are asked for that are not known"), RETRY_NS);
+        return;
+    }
+    struct mesh_local *l = r->local = core_local(c, view_hold(&c->view, id));
+    l->holds++;
+    wait_add(l, r);
+    if (asks_already) {
+        return;
+    }
+    l->asks_registry = true;
+    struct mr_buf b;
+    mr_buf_init(&b, 0);
+    mesh_key_put(&b, MESH_KEY_MODEL, id, (mr_str){0});
+    mr_str key = core_text(c, mr_buf_view(&b));
+    mr_buf_fini(&b);
+    struct mesh_action *a = core_act(c, MESH_ACT_GET);
+    a->token = l->handle;
+    a->key = key;
+}
+
+static void find(struct mesh_core *c, struct mesh_req *r, const struct mesh_ask *ask)
+{
+    mr_str id = ask->id;
+    struct mr_err err;
+
+    if (mesh_id_check(id, &err) < 0) {
+        reply(c, r, MR_E_INVALID, MESH_WHY_NONE, mr_str_c(err.msg), 0);
+        return;
+    }
+    if (c->request_count > c->o.max_requests) {
+        reply(c, r, MR_E_EXHAUSTED, MESH_WHY_REFUSED, MR_STR("too many requests are under way"),
+              RETRY_NS);
+        return;
+    }
+    if (ask->is_vmodel) {
+        const struct view_vmodel *vm = view_vmodel_find(&c->view, id);
+        if (!vm) {
+            reply(c, r, MR_E_NOT_FOUND, MESH_WHY_NONE, MR_STR("there is no such vmodel"), 0);
+            return;
+        }
+        id = vm->active;
+    }
+    struct view_model *m = view_find(&c->view, id);
+    if (m && m->revision) {
+        r->local = core_local(c, m);
+        r->local->holds++;
+        route(c, r);
+    } else if (ask->is_from_peer) {
+        reply(c, r, MR_E_NOT_FOUND, MESH_WHY_NOT_HERE, MR_STR("the model is not known here"), 0);
+    } else {
+        ask_registry(c, r, id);
+    }
+}
+
+uint64_t request_begin(struct mesh_core *c, const struct mesh_ask *ask)
+{
+    struct mesh_req *r = MR_NEW(struct mesh_req);
+    uint64_t handle = r->handle = slots_add(&c->reqs, r);
+
+    c->request_count++;
+    r->user = ask->user;
+    r->is_from_peer = ask->is_from_peer;
+    r->load_here = ask->load_here;
+    r->is_safe = ask->is_safe;
+    find(c, r, ask);
+    return handle;
+}
+
+void request_answering(struct mesh_core *c, uint64_t handle, unsigned n)
+{
+    struct mesh_req *r = slots_get(&c->reqs, handle);
+
+    if (r && n < 2 && r->attempt[n].is_active) {
+        core_heard(c, core_peer(c, r->attempt[n].peer));
+        r->is_answering = true;
+        wait_remove(r);
+        cancel_attempt(c, r, !n);
+    }
+}
+
+/* Whether the request may be tried elsewhere. */
+static bool after_failure(struct mesh_core *c, struct mesh_req *r, struct view_peer *p,
+                          bool asked_to_load, enum mesh_result result, mr_str text)
+{
+    switch (result) {
+    case MESH_NOT_HERE:
+        if (p == c->me) {
+            load_lost(c, r->local);
+            r->attempts += 3; /* it is loaded again twice at most */
+        } else {
+            set_tried(r, p, asked_to_load ? TRIED_LOAD : TRIED_HIT);
+        }
+        return true;
+    case MESH_REFUSED:
+        set_tried(r, p, TRIED_LOAD);
+        set_text(r, text);
+        return ++r->refusals < REFUSALS_MAX;
+    case MESH_LOAD_FAILED:
+        set_tried(r, p, TRIED_FAILED);
+        set_text(r, text);
+        return true;
+    case MESH_UNREACHABLE:
+    case MESH_BROKEN:
+        core_suspect(c, p);
+        set_tried(r, p, TRIED_LOAD);
+        return result == MESH_UNREACHABLE || (r->is_safe && !r->is_answering);
+    case MESH_ENDED: break;
+    }
+    return false;
+}
+
+void request_result(struct mesh_core *c, uint64_t handle, unsigned n, enum mesh_result result,
+                    mr_str text)
+{
+    struct mesh_req *r = slots_get(&c->reqs, handle);
+
+    if (!r || n > 1 || !r->attempt[n].is_active) {
+        return;
+    }
+    struct view_peer *p = core_peer(c, r->attempt[n].peer);
+    if (result != MESH_UNREACHABLE && result != MESH_BROKEN) {
+        core_heard(c, p);
+    }
+    r->local->holds++;
+    struct mesh_local *l = r->local;
+    stop(c, r, n);
+    if (result == MESH_ENDED) {
+        cancel_attempt(c, r, !n);
+        free_req(c, r);
+    } else if (after_failure(c, r, p, r->attempt[n].load_here, result, text)) {
+        if (!has_attempt(r) && !r->is_waiting) {
+            route(c, r);
+        }
+    } else if (result == MESH_REFUSED) {
+        give_up(c, r, MR_E_EXHAUSTED, text, load_wait_ns(c));
+    } else {
+        give_up(c, r, MR_E_UNAVAILABLE,
+                MR_STR("the connection to the instance that ran the request broke"), 0);
+    }
+    l->holds--;
+    core_local_release(c, l);
+}
+
+void request_cancel(struct mesh_core *c, uint64_t handle)
+{
+    struct mesh_req *r = slots_get(&c->reqs, handle);
+
+    if (r) {
+        cancel_attempt(c, r, 0);
+        cancel_attempt(c, r, 1);
+        free_req(c, r);
+    }
+}
+
+static void probe_again(struct mesh_core *c, struct mesh_req *r, unsigned n, unsigned phase,
+                        int64_t wait_ns)
+{
+    timers_add(&c->timers, c->now + wait_ns, TIMER_PROBE, r->handle,
+               probe_check(&r->attempt[n], n, phase));
+}
+
+void request_probe(struct mesh_core *c, struct mesh_req *r, uint64_t check)
+{
+    unsigned n = check >> 1 & 1;
+    unsigned phase = check & 1;
+    struct attempt *a = &r->attempt[n];
+
+    if (!a->is_active || probe_check(a, n, phase) != check) {
+        return;
+    }
+    struct view_peer *p = core_peer(c, a->peer);
+    if (p->heard_ns > c->now - c->o.probe_ns) {
+        probe_again(c, r, n, 0,
+                    MR_MIN(MR_MAX((c->now - a->sent_ns) / 2, c->o.probe_ns), PROBE_MAX_NS));
+        return;
+    }
+    if (phase == 0) {
+        if (p->pinged_ns <= c->now - c->o.probe_ns / 2) {
+            p->pinged_ns = c->now;
+            core_send(c, p, &(struct mesh_message){.kind = MESH_MSG_PING});
+        }
+        probe_again(c, r, n, 1, c->o.probe_ns);
+        return;
+    }
+    core_suspect(c, p);
+    if (r->is_safe && !r->is_answering && !r->attempt[!n].is_active && !r->is_waiting) {
+        set_tried(r, p, TRIED_LOAD);
+        route(c, r);
+    }
+    if (a->is_active) {
+        probe_again(c, r, n, 0, PROBE_MAX_NS);
+    }
+}
+
+void request_fini(struct mesh_core *c)
+{
+    for (size_t i = 0; i < c->reqs.all.len; i++) {
+        struct mesh_req *r = c->reqs.all.at[i].ptr;
+        if (r) {
+            mr_free(r->text);
+            mr_free(r);
+        }
+    }
+}

@@ -1,0 +1,390 @@
+/* Between a core and a kv. A reading goes page by page and is no snapshot; the watch begins after the revision of its first page, and what
+ * it brings twice the view passes over. When the watch ends (the store was compacted, or lost its data) everything is read again.
+ *
+ * Callbacks of the kv carry a small block each, which knows the registry and the token; a registry that is freed takes itself out
+ * of them. */
+#include "registry.h"
+
+#include <limits.h>
+
+#include "base/vec.h"
+
+struct pending {
+    struct registry *r; /* NULL: it has been freed */
+    uint64_t token;
+    struct pending *prev, *next;
+};
+
+struct registry {
+    struct mesh_core *core;
+    struct registry_options o;
+    struct mr_kv *kv;
+    struct mr_kv_watch *watch;
+    struct pending all; /* ring */
+    bool is_read, is_reading, is_granting, is_keeping, is_leaving;
+    int64_t lease, ttl_s;
+    int64_t keep_ns, read_ns, grant_ns; /* when; INT64_MAX: not */
+    int64_t first_revision;
+    struct mr_buf after; /* the last key of the page before */
+    void (*left)(void *ctx);
+};
+
+static int64_t now_of(const struct registry *r)
+{
+    return r->o.now(r->o.ctx);
+}
+
+static void acted(struct registry *r)
+{
+    r->o.acted(r->o.ctx);
+}
+
+static struct pending *pending_new(struct registry *r, uint64_t token)
+{
+    struct pending *p = MR_NEW(struct pending);
+
+    *p = (struct pending){r, token, r->all.prev, &r->all};
+    p->prev->next = p;
+    r->all.prev = p;
+    return p;
+}
+
+/* NULL: the registry is not there any more. */
+static struct registry *pending_end(struct pending *p, uint64_t *out_token)
+{
+    struct registry *r = p->r;
+
+    if (r) {
+        p->prev->next = p->next;
+        p->next->prev = p->prev;
+        *out_token = p->token;
+    }
+    mr_free(p);
+    return r;
+}
+
+struct registry *registry_new(struct mesh_core *core, const struct registry_options *options)
+{
+    struct registry *r = MR_NEW(struct registry);
+
+    r->core = core;
+    r->o = *options;
+    r->o.lease_s = r->o.lease_s ? r->o.lease_s : 20;
+    r->o.retry_ns = r->o.retry_ns ? r->o.retry_ns : 500000000;
+    r->o.page = r->o.page ? r->o.page : 5000;
+    r->all.prev = r->all.next = &r->all;
+    r->keep_ns = r->read_ns = r->grant_ns = INT64_MAX;
+    mr_buf_init(&r->after, 0);
+    return r;
+}
+
+void registry_free(struct registry **io_r)
+{
+    struct registry *r = *io_r;
+
+    *io_r = NULL;
+    if (!r) {
+        return;
+    }
+    for (struct pending *p = r->all.next; p != &r->all; p = p->next) {
+        p->r = NULL;
+    }
+    if (r->watch) {
+        mr_kv_watch_stop(&r->watch);
+    }
+    mr_buf_fini(&r->after);
+    mr_free(r);
+}
+
+/* ---- the lease ---- */
+
+static void on_granted(void *ctx, int rc, const struct mr_err *err, const struct mr_kv_reply *reply)
+{
+    uint64_t token;
+    struct registry *r = pending_end(ctx, &token);
+
+    (void)err;
+    if (!r) {
+        return;
+    }
+    r->is_granting = false;
+    if (rc < 0) {
+        r->grant_ns = now_of(r) + r->o.retry_ns;
+        return;
+    }
+    r->lease = reply->lease;
+    r->ttl_s = reply->ttl_s;
+    r->keep_ns = now_of(r) + r->ttl_s * 1000000000 / 3;
+    mesh_core_lease(r->core, now_of(r));
+    acted(r);
+}
+
+static void grant(struct registry *r)
+{
+    r->grant_ns = INT64_MAX;
+    if (!r->is_granting && !r->is_leaving) {
+        r->is_granting = true;
+        mr_kv_lease_grant(r->kv, r->o.lease_s, on_granted, pending_new(r, 0));
+    }
+}
+
+static void on_kept(void *ctx, int rc, const struct mr_err *err, const struct mr_kv_reply *reply)
+{
+    uint64_t token;
+    struct registry *r = pending_end(ctx, &token);
+
+    (void)err;
+    (void)reply;
+    if (!r) {
+        return;
+    }
+    r->is_keeping = false;
+    if (rc == MR_E_NOT_FOUND) {
+        grant(r);
+        return;
+    }
+    int64_t wait = rc < 0 ? r->o.retry_ns : r->ttl_s * 1000000000 / 3;
+    r->keep_ns = now_of(r) + wait;
+}
+
+static void keep(struct registry *r)
+{
+    r->keep_ns = INT64_MAX;
+    if (!r->is_keeping && !r->is_leaving) {
+        r->is_keeping = true;
+        mr_kv_lease_keep(r->kv, r->lease, on_kept, pending_new(r, 0));
+    }
+}
+
+/* ---- reading and watching ---- */
+
+static void on_changes(void *ctx, int64_t revision, const struct mr_kv_change *changes,
+                       size_t count)
+{
+    struct registry *r = ctx;
+
+    (void)revision;
+    for (size_t i = 0; i < count; i++) {
+        const struct mr_kv_item *item = &changes[i].item;
+        mr_bytes value = item->value.ptr ? item->value : (mr_bytes){(const uint8_t *)"", 0};
+        mesh_core_record(r->core, item->key, changes[i].is_delete ? (mr_bytes){0} : value,
+                         item->mod_revision, now_of(r));
+        acted(r);
+    }
+}
+
+static void read_page(struct registry *r);
+
+static void on_resync(void *ctx, const struct mr_err *why)
+{
+    struct registry *r = ctx;
+
+    (void)why;
+    r->watch = NULL;
+    mr_buf_reset(&r->after);
+    r->is_reading = false;
+    read_page(r);
+}
+
+static void page_read(struct registry *r, const struct mr_kv_reply *reply)
+{
+    static const struct mr_kv_watch_events events = {on_changes, on_resync};
+    const struct mr_kv_result *page = &reply->results[0];
+
+    if (!r->is_reading) {
+        r->is_reading = true;
+        r->first_revision = reply->revision;
+        mesh_core_read_begin(r->core, now_of(r));
+    }
+    for (size_t i = 0; i < page->count; i++) {
+        const struct mr_kv_item *item = &page->items[i];
+        mr_bytes value = item->value.ptr ? item->value : (mr_bytes){(const uint8_t *)"", 0};
+        mesh_core_record(r->core, item->key, value, item->mod_revision, now_of(r));
+        acted(r);
+    }
+    if (page->more && page->count > 0) {
+        mr_buf_reset(&r->after);
+        mr_buf_str(&r->after, page->items[page->count - 1].key);
+        read_page(r);
+        return;
+    }
+    r->is_reading = false;
+    r->is_read = true;
+    mesh_core_read_end(r->core, now_of(r));
+    acted(r);
+    r->watch = mr_kv_watch(r->kv, MR_STR(MESH_ROOT), r->first_revision + 1, &events, r);
+}
+
+static void on_page(void *ctx, int rc, const struct mr_err *err, const struct mr_kv_reply *reply)
+{
+    uint64_t token;
+    struct registry *r = pending_end(ctx, &token);
+
+    (void)err;
+    if (!r) {
+        return;
+    }
+    if (rc < 0) { /* from the first page again */
+        r->is_reading = false;
+        mr_buf_reset(&r->after);
+        r->read_ns = now_of(r) + r->o.retry_ns;
+        return;
+    }
+    page_read(r, reply);
+}
+
+static void read_page(struct registry *r)
+{
+    struct mr_kv_range range = {.key = MR_STR(MESH_ROOT),
+                                .is_prefix = true,
+                                .after = mr_buf_view(&r->after),
+                                .limit = r->o.page};
+
+    r->read_ns = INT64_MAX;
+    mr_kv_range(r->kv, &range, on_page, pending_new(r, 0));
+}
+
+void registry_start(struct registry *r, struct mr_kv *kv)
+{
+    r->kv = kv;
+    grant(r);
+    read_page(r);
+}
+
+void registry_on_state(struct registry *r, enum mr_kv_state state)
+{
+    mesh_core_registry(r->core, state == MR_KV_READY, now_of(r));
+    acted(r);
+}
+
+int64_t registry_next(const struct registry *r)
+{
+    return MR_MIN(r->keep_ns, MR_MIN(r->read_ns, r->grant_ns));
+}
+
+void registry_tick(struct registry *r, int64_t now)
+{
+    if (r->keep_ns <= now) {
+        keep(r);
+    }
+    if (r->grant_ns <= now) {
+        grant(r);
+    }
+    if (r->read_ns <= now) {
+        read_page(r);
+    }
+}
+
+bool registry_is_read(const struct registry *r)
+{
+    return r->is_read;
+}
+
+/* ---- what the core wants ---- */
+
+static void on_written(void *ctx, int rc, const struct mr_err *err, const struct mr_kv_reply *reply)
+{
+    uint64_t token;
+    struct registry *r = pending_end(ctx, &token);
+    mr_bytes value = {0};
+
+    (void)err;
+    if (!r) {
+        return;
+    }
+    if (rc == MR_OK && !reply->succeeded && reply->result_count > 0 &&
+        reply->results[0].count > 0) {
+        value = reply->results[0].items[0].value;
+    }
+    mesh_core_written(r->core, token, rc, rc == MR_OK && reply->succeeded, value, now_of(r));
+    if (rc == MR_E_NOT_FOUND) {
+        grant(r);
+    }
+    acted(r);
+}
+
+static void on_got(void *ctx, int rc, const struct mr_err *err, const struct mr_kv_reply *reply)
+{
+    uint64_t token;
+    struct registry *r = pending_end(ctx, &token);
+
+    (void)err;
+    if (!r) {
+        return;
+    }
+    mr_bytes value = {0};
+    int64_t revision = 0;
+    if (rc == MR_OK && reply->results[0].count > 0) {
+        const struct mr_kv_item *item = &reply->results[0].items[0];
+        value = item->value.ptr ? item->value : (mr_bytes){(const uint8_t *)"", 0};
+        revision = item->mod_revision;
+    }
+    mesh_core_got(r->core, token, rc, value, revision, now_of(r));
+    acted(r);
+}
+
+static void to_ops(const struct registry *r, struct mr_kv_op *to, const struct mesh_op *from,
+                   size_t count)
+{
+    static const enum mr_kv_op_kind kinds[] = {
+        [MESH_OP_PUT] = MR_KV_PUT, [MESH_OP_DELETE] = MR_KV_DELETE, [MESH_OP_GET] = MR_KV_GET};
+
+    for (size_t i = 0; i < count; i++) {
+        to[i] = (struct mr_kv_op){.kind = kinds[from[i].kind],
+                                  .key = from[i].key,
+                                  .value = from[i].value,
+                                  .lease = from[i].is_leased ? r->lease : 0};
+    }
+}
+
+static void act_txn(struct registry *r, const struct mesh_action *a)
+{
+    struct mr_kv_compare compares[MR_KV_OPS_MAX];
+    struct mr_kv_op then[MR_KV_OPS_MAX];
+    struct mr_kv_op otherwise[MR_KV_OPS_MAX];
+    struct mr_kv_txn txn = {.compares = compares,
+                            .compare_count = a->compare_count,
+                            .then = then,
+                            .then_count = a->then_count,
+                            .otherwise = otherwise,
+                            .otherwise_count = a->otherwise_count};
+
+    MR_ASSERT(a->compare_count <= MR_KV_OPS_MAX && a->then_count <= MR_KV_OPS_MAX &&
+              a->otherwise_count <= MR_KV_OPS_MAX); /* the core's own numbers */
+    for (size_t i = 0; i < a->compare_count; i++) {
+        compares[i] = (struct mr_kv_compare){a->compares[i].key, a->compares[i].revision};
+    }
+    to_ops(r, then, a->then, a->then_count);
+    to_ops(r, otherwise, a->otherwise, a->otherwise_count);
+    mr_kv_txn(r->kv, &txn, on_written, pending_new(r, a->token));
+}
+
+void registry_act(struct registry *r, const struct mesh_action *a)
+{
+    if (a->kind == MESH_ACT_TXN) {
+        act_txn(r, a);
+    } else if (a->kind == MESH_ACT_GET) {
+        mr_kv_get(r->kv, a->key, MR_KV_LINEARIZABLE, on_got, pending_new(r, a->token));
+    }
+}
+
+static void on_left(void *ctx, int rc, const struct mr_err *err, const struct mr_kv_reply *reply)
+{
+    uint64_t token;
+    struct registry *r = pending_end(ctx, &token);
+
+    (void)rc;
+    (void)err;
+    (void)reply;
+    if (r && r->left) {
+        r->left(r->o.ctx);
+    }
+}
+
+void registry_leave(struct registry *r, void (*done)(void *ctx))
+{
+    r->is_leaving = true;
+    r->left = done;
+    r->keep_ns = r->grant_ns = INT64_MAX;
+    mr_kv_lease_revoke(r->kv, r->lease, on_left, pending_new(r, 0));
+}

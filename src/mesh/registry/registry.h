@@ -1,0 +1,36 @@
+/* A core's connection to the registry: its lease, the first reading, the watch, transactions and reads. On the kv's thread. It has no timer:
+ * the driver calls registry_tick when registry_next is due. */
+#ifndef MESH_REGISTRY_REGISTRY_H
+#define MESH_REGISTRY_REGISTRY_H
+
+#include "kv/kv.h"
+#include "mesh/core/core.h"
+
+struct registry;
+
+struct registry_options {
+    int64_t lease_s;           /* 0: 20 */
+    int64_t retry_ns;          /* after a failed reading or lease; 0: 500 ms */
+    uint32_t page;             /* keys of a page; 0: 5000 */
+    int64_t (*now)(void *ctx); /* monotonic */
+    void (*acted)(void *ctx);  /* the core may have actions */
+    void *ctx;
+};
+
+struct registry *registry_new(struct mesh_core *core, const struct registry_options *options);
+/** Calls of the kv that are under way are given up; the kv is freed before this, or right after. */
+void registry_free(struct registry **r);
+/** Begins. Borrows kv. */
+void registry_start(struct registry *r, struct mr_kv *kv);
+/** mr_kv_options.on_state. */
+void registry_on_state(struct registry *r, enum mr_kv_state state);
+int64_t registry_next(const struct registry *r);
+void registry_tick(struct registry *r, int64_t now);
+/** Carries out MESH_ACT_TXN and MESH_ACT_GET. */
+void registry_act(struct registry *r, const struct mesh_action *a);
+/** The registry has been read once. */
+bool registry_is_read(const struct registry *r);
+/** Gives the lease back, so that others see at once that this instance is gone. done may be NULL. */
+void registry_leave(struct registry *r, void (*done)(void *ctx));
+
+#endif

@@ -1,0 +1,363 @@
+/* Fleets in the simulator while something is wrong: loads that fail, runtimes that forget, peers and stores that are away. */
+#include "sim.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+static unsigned failed(const struct sim *s)
+{
+    unsigned n = 0;
+
+    for (size_t i = 0; i < s->calls.len; i++) {
+        n += s->calls.at[i]->status != MR_OK;
+    }
+    return n;
+}
+
+static void load_that_fails_everywhere_is_tried_on_three(void **state)
+{
+    struct sim s;
+    (void)state;
+
+    sim_init(&s, 1);
+    sim_add_many(&s, 5, 100 * MIB, 4);
+    sim_register(&s, 0, 1, MIB, 20 * MS);
+    s.models[0].fail_at = 0x1f;
+    s.models[0].fail = MESH_FAIL_INVALID;
+    struct sim_call *c = sim_call(&s, 0, 0);
+    assert_true(sim_settle(&s, 5 * S));
+    assert_int_equal(c->status, MR_E_INTERNAL);
+    assert_string_equal(c->text, "boom");
+    assert_int_equal(s.models[0].loads, 3);
+    sim_run(&s, 100 * MS);
+    c = sim_call(&s, 3, 0); /* at once, from any peer, with the same text */
+    assert_true(sim_settle(&s, 5 * S));
+    assert_string_equal(c->text, "boom");
+    assert_int_equal(s.models[0].loads, 3);
+    sim_fini(&s);
+}
+
+static void load_that_fails_here_succeeds_there(void **state)
+{
+    struct sim s;
+    (void)state;
+
+    sim_init(&s, 1);
+    sim_add_many(&s, 3, 100 * MIB, 4);
+    sim_register(&s, 0, 6, MIB, 20 * MS);
+    for (unsigned i = 0; i < 6; i++) {
+        s.models[i].fail_at = 3; /* peers 0 and 1 */
+        sim_call(&s, i % 3, i);
+    }
+    assert_true(sim_settle(&s, 5 * S));
+    assert_int_equal(failed(&s), 0);
+    for (unsigned i = 0; i < 6; i++) {
+        assert_int_equal(s.peers[2].in_runtime[i], 2);
+    }
+    sim_fini(&s);
+}
+
+static void failures_are_forgotten_by_their_kind(void **state)
+{
+    struct sim s;
+    (void)state;
+
+    sim_init(&s, 1);
+    sim_add_many(&s, 1, 100 * MIB, 4);
+    sim_register(&s, 0, 2, MIB, 20 * MS);
+    s.models[0].fails_first = s.models[1].fails_first = 1;
+    s.models[0].fail = MESH_FAIL_TRANSIENT;
+    s.models[1].fail = MESH_FAIL_INVALID;
+    sim_call(&s, 0, 0);
+    sim_call(&s, 0, 1);
+    assert_true(sim_settle(&s, 5 * S));
+    assert_int_equal(failed(&s), 2);
+    sim_run(&s, 20 * S);
+    struct sim_call *transient = sim_call(&s, 0, 0);
+    struct sim_call *invalid = sim_call(&s, 0, 1);
+    assert_true(sim_settle(&s, 5 * S));
+    assert_int_equal(transient->status, MR_OK);
+    assert_int_equal(invalid->status, MR_E_INTERNAL);
+    sim_run(&s, 900 * S);
+    invalid = sim_call(&s, 0, 1);
+    assert_true(sim_settle(&s, 5 * S));
+    assert_int_equal(invalid->status, MR_OK);
+    sim_fini(&s);
+}
+
+static void runtime_that_lost_the_model_loads_it_again(void **state)
+{
+    struct sim s;
+    (void)state;
+
+    sim_init(&s, 1);
+    sim_add_many(&s, 2, 100 * MIB, 4);
+    sim_register(&s, 0, 1, MIB, 20 * MS);
+    for (unsigned i = 0; i < 3; i++) {
+        struct sim_call *c = sim_call(&s, 0, 0);
+        assert_true(sim_settle(&s, 5 * S));
+        assert_int_equal(c->status, MR_OK);
+        for (unsigned p = 0; p < 2; p++) {
+            if (s.peers[p].in_runtime[0]) {
+                s.peers[p].in_runtime[0] = 0;
+                s.peers[p].resident = 0;
+            }
+        }
+    }
+    assert_int_equal(s.models[0].loads, 3);
+    sim_fini(&s);
+}
+
+static void killed_peer_costs_only_what_it_ran(void **state)
+{
+    struct sim s;
+    (void)state;
+
+    sim_init(&s, 1);
+    sim_add_many(&s, 3, 100 * MIB, 4);
+    sim_register(&s, 0, 9, MIB, 20 * MS);
+    for (unsigned i = 0; i < 9; i++) {
+        sim_call(&s, i % 3, i);
+    }
+    assert_true(sim_settle(&s, S));
+    sim_kill(&s, 1);
+    size_t before = s.calls.len;
+    for (unsigned i = 0; i < 9; i++) {
+        sim_call(&s, i % 2 * 2, i);
+    }
+    assert_true(sim_settle(&s, S)); /* long before its lease ends */
+    for (size_t i = before; i < s.calls.len; i++) {
+        assert_int_equal(s.calls.at[i]->status, MR_OK);
+    }
+    sim_run(&s, 30 * S); /* its records go with its lease */
+    assert_null(view_copy_at(view_find(mesh_core_view(s.peers[0].core), MR_STR("model-0")),
+                             view_peer_find(mesh_core_view(s.peers[0].core), MR_STR("peer-1"))));
+    sim_fini(&s);
+}
+
+static void hung_peer_costs_one_hedge_delay(void **state)
+{
+    struct sim s;
+    (void)state;
+
+    sim_init(&s, 1);
+    sim_add_many(&s, 3, 100 * MIB, 4);
+    sim_register(&s, 0, 12, MIB, 20 * MS);
+    for (unsigned i = 0; i < 12; i++) {
+        sim_call(&s, i % 3, i);
+    }
+    assert_true(sim_settle(&s, S));
+    sim_stop(&s, 1);
+    size_t before = s.calls.len;
+    for (unsigned i = 0; i < 12; i++) {
+        sim_call(&s, i % 2 * 2, i);
+    }
+    assert_true(sim_settle(&s, S));
+    for (size_t i = before; i < s.calls.len; i++) {
+        const struct sim_call *c = s.calls.at[i];
+        assert_int_equal(c->status, MR_OK);
+        assert_true(c->end_ns - c->begin_ns < 700 * MS); /* probe twice, ask the next owner, load */
+    }
+    before = s.calls.len;
+    for (unsigned i = 0; i < 12; i++) {
+        sim_call(&s, i % 2 * 2, i);
+    }
+    assert_true(sim_settle(&s, S));
+    for (size_t i = before; i < s.calls.len; i++) { /* it is passed over from now on */
+        assert_true(s.calls.at[i]->end_ns - s.calls.at[i]->begin_ns < 50 * MS);
+    }
+    sim_continue(&s, 1);
+    sim_run(&s, 5 * S);
+    struct sim_call *c = sim_call(&s, 1, 0);
+    assert_true(sim_settle(&s, S));
+    assert_int_equal(c->status, MR_OK);
+    sim_fini(&s);
+}
+
+static void slow_model_is_not_hedged(void **state)
+{
+    struct sim s;
+    (void)state;
+
+    sim_init(&s, 1);
+    sim_add_many(&s, 2, 100 * MIB, 4);
+    sim_register(&s, 0, 1, MIB, 20 * MS);
+    s.models[0].run_ns = 30 * S;
+    struct sim_call *a = sim_call(&s, 0, 0);
+    struct sim_call *b = sim_call(&s, 1, 0);
+    assert_true(sim_settle(&s, 40 * S));
+    assert_int_equal(a->runs, 1);
+    assert_int_equal(b->runs, 1);
+    assert_int_equal(s.models[0].loads, 1);
+    sim_fini(&s);
+}
+
+static void registry_away_stops_nobody(void **state)
+{
+    struct sim s;
+    (void)state;
+
+    sim_init(&s, 1);
+    sim_add_many(&s, 3, 100 * MIB, 4);
+    sim_register(&s, 0, 20, MIB, 20 * MS);
+    for (unsigned i = 0; i < 10; i++) {
+        sim_call(&s, i % 3, i);
+    }
+    assert_true(sim_settle(&s, S));
+    for (unsigned i = 0; i < 3; i++) {
+        mr_kv_memory_cut(s.peers[i].kv, true);
+    }
+    sim_run(&s, 45 * S); /* longer than a lease */
+    for (unsigned i = 0; i < 60; i++) {
+        sim_call(&s, i % 3, i % 20); /* half of them are not loaded yet */
+    }
+    assert_true(sim_settle(&s, 10 * S));
+    assert_int_equal(failed(&s), 0);
+    for (unsigned i = 0; i < 20; i++) {
+        assert_int_equal(s.models[i].loads, 1);
+    }
+    for (unsigned i = 0; i < 3; i++) {
+        mr_kv_memory_cut(s.peers[i].kv, false);
+    }
+    sim_run(&s, 30 * S);
+    for (unsigned i = 0; i < 20; i++) { /* all of it is in the registry, once */
+        char id[24];
+        sim_id(id, i);
+        const struct view_model *m = view_find(mesh_core_view(s.peers[2].core), mr_str_c(id));
+        assert_int_equal(m->copy_count, 1);
+        assert_int_equal(m->copies[0].state, MESH_LOADED);
+        assert_int_equal(s.models[i].loads, 1);
+    }
+    sim_fini(&s);
+}
+
+static void history_that_is_gone_is_read_again(void **state)
+{
+    struct sim s;
+    (void)state;
+
+    sim_init(&s, 1);
+    sim_add_many(&s, 2, 100 * MIB, 4);
+    sim_register(&s, 0, 5, MIB, 20 * MS);
+    sim_call(&s, 1, 0);
+    assert_true(sim_settle(&s, S));
+    mr_kv_memory_cut(s.peers[0].kv, true);
+    sim_unregister(&s, 1);
+    sim_register(&s, 5, 5, MIB, 20 * MS);
+    sim_run(&s, 2 * S);
+    mr_kv_memory_compact(s.store, 1000000);
+    mr_kv_memory_cut(s.peers[0].kv, false);
+    sim_run(&s, 5 * S);
+    const struct mesh_view *v = mesh_core_view(s.peers[0].core);
+    assert_null(view_find(v, MR_STR("model-1")));
+    assert_non_null(view_find(v, MR_STR("model-9")));
+    assert_int_equal(view_find(v, MR_STR("model-0"))->copy_count, 1);
+    sim_fini(&s);
+}
+
+static void two_owners_do_not_load_twice(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 4; seed++) {
+        struct sim s;
+        sim_init(&s, seed);
+        sim_add_many(&s, 4, 100 * MIB, 4);
+        sim_register(&s, 0, 8, MIB, 100 * MS);
+        sim_run(&s, 10 * MS);
+        /* peers 2 and 3 take each other for dead: both sides have an owner for each model */
+        s.peers[2].side = s.peers[3].side = 1;
+        sim_call(&s, 0, 0); /* finds out */
+        sim_call(&s, 2, 0);
+        sim_settle(&s, 5 * S);
+        sim_run(&s, 3 * S);
+        s.peers[2].side = s.peers[3].side = 0;
+        for (unsigned i = 0; i < 40; i++) {
+            sim_call(&s, i % 4, i % 8);
+        }
+        assert_true(sim_settle(&s, 10 * S));
+        for (unsigned i = 1; i < 8; i++) {
+            assert_int_equal(s.models[i].loads, 1);
+        }
+        sim_fini(&s);
+    }
+}
+
+static void restarted_peer_forgets_what_it_had(void **state)
+{
+    struct sim s;
+    (void)state;
+
+    sim_init(&s, 1);
+    sim_add_many(&s, 2, 100 * MIB, 4);
+    sim_register(&s, 0, 6, MIB, 20 * MS);
+    for (unsigned i = 0; i < 6; i++) {
+        sim_call(&s, i % 2, i);
+    }
+    assert_true(sim_settle(&s, S));
+    sim_kill(&s, 0);
+    sim_restart(&s, 0); /* its old lease still lives, with its old records */
+    sim_run(&s, S);
+    size_t before = s.calls.len;
+    for (unsigned i = 0; i < 12; i++) {
+        sim_call(&s, i % 2, i % 6);
+    }
+    assert_true(sim_settle(&s, 5 * S));
+    for (size_t i = before; i < s.calls.len; i++) {
+        assert_int_equal(s.calls.at[i]->status, MR_OK);
+    }
+    sim_run(&s, 40 * S); /* the old lease has ended: what is loaded is still in the registry */
+    for (unsigned i = 0; i < 6; i++) {
+        char id[24];
+        sim_id(id, i);
+        const struct view_model *m = view_find(mesh_core_view(s.peers[1].core), mr_str_c(id));
+        assert_int_equal(m->copy_count, sim_copies(&s, i));
+    }
+    sim_fini(&s);
+}
+
+static void unregistered_model_is_unloaded_everywhere(void **state)
+{
+    struct sim s;
+    (void)state;
+
+    sim_init(&s, 1);
+    sim_add_many(&s, 2, 100 * MIB, 4);
+    sim_register(&s, 0, 2, MIB, 100 * MS);
+    sim_run(&s, 10 * MS);
+    sim_call(&s, 0, 0);
+    assert_true(sim_settle(&s, S));
+    struct sim_call *loading = sim_call(&s, 0, 1);
+    sim_run(&s, 50 * MS);
+    sim_unregister(&s, 0);
+    sim_unregister(&s, 1);
+    assert_true(sim_settle(&s, S));
+    assert_int_equal(loading->status, MR_E_NOT_FOUND);
+    sim_run(&s, S);
+    assert_int_equal(sim_copies(&s, 0) + sim_copies(&s, 1), 0);
+    struct sim_call *c = sim_call(&s, 1, 0);
+    assert_true(sim_settle(&s, S));
+    assert_int_equal(c->status, MR_E_NOT_FOUND);
+    sim_fini(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(load_that_fails_everywhere_is_tried_on_three),
+        cmocka_unit_test(load_that_fails_here_succeeds_there),
+        cmocka_unit_test(failures_are_forgotten_by_their_kind),
+        cmocka_unit_test(runtime_that_lost_the_model_loads_it_again),
+        cmocka_unit_test(killed_peer_costs_only_what_it_ran),
+        cmocka_unit_test(hung_peer_costs_one_hedge_delay),
+        cmocka_unit_test(slow_model_is_not_hedged),
+        cmocka_unit_test(registry_away_stops_nobody),
+        cmocka_unit_test(history_that_is_gone_is_read_again),
+        cmocka_unit_test(two_owners_do_not_load_twice),
+        cmocka_unit_test(restarted_peer_forgets_what_it_had),
+        cmocka_unit_test(unregistered_model_is_unloaded_everywhere),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,336 @@
+/* Fleets in the simulator: loads, forwards, owners, queues, room. Names follow what a user would see. */
+#include "sim.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+static void unknown_model_is_not_found(void **state)
+{
+    struct sim s;
+    (void)state;
+
+    sim_init(&s, 1);
+    sim_add_many(&s, 2, 100 * MIB, 4);
+    struct sim_call *c = sim_call(&s, 0, 7);
+    assert_true(sim_settle(&s, S));
+    assert_int_equal(c->status, MR_E_NOT_FOUND);
+    c = sim_call(&s, 0, 7);
+    assert_true(c->has_ended); /* remembered */
+    assert_int_equal(c->status, MR_E_NOT_FOUND);
+    sim_fini(&s);
+}
+
+static void flood_of_unknown_ids_does_not_reach_the_registry(void **state)
+{
+    struct sim s;
+    struct mesh_core_report report;
+    (void)state;
+
+    sim_init(&s, 1);
+    sim_add_many(&s, 1, 100 * MIB, 4);
+    for (unsigned i = 0; i < 1000; i++) {
+        sim_call(&s, 0, i);
+        sim_run(&s, MS);
+    }
+    assert_true(sim_settle(&s, S));
+    mesh_core_report(s.peers[0].core, &report);
+    assert_true(report.unknown_reads <= 11); /* 5 at first and 5 a second */
+    assert_int_equal(report.requests, 0);
+    sim_fini(&s);
+}
+
+static void model_registered_a_moment_ago_is_found(void **state)
+{
+    struct sim s;
+    (void)state;
+
+    sim_init(&s, 1);
+    sim_add_many(&s, 2, 100 * MIB, 4);
+    mr_kv_memory_set_delay(s.peers[0].kv, 3 * MS); /* its watch is behind */
+    sim_register(&s, 0, 1, MIB, 10 * MS);
+    struct sim_call *c = sim_call(&s, 0, 0);
+    assert_true(sim_settle(&s, S));
+    assert_int_equal(c->status, MR_OK);
+    sim_fini(&s);
+}
+
+static void cold_model_is_loaded_and_answers(void **state)
+{
+    struct sim s;
+    (void)state;
+
+    sim_init(&s, 1);
+    sim_add_many(&s, 3, 100 * MIB, 4);
+    sim_register(&s, 0, 1, MIB, 100 * MS);
+    sim_run(&s, 10 * MS);
+    struct sim_call *c = sim_call(&s, 1, 0);
+    assert_true(sim_settle(&s, S));
+    assert_int_equal(c->status, MR_OK);
+    assert_int_equal(c->runs, 1);
+    assert_true(c->end_ns - c->begin_ns < 120 * MS);
+    sim_run(&s, 100 * MS);
+    for (unsigned i = 0; i < 3; i++) { /* everybody sees it, with its state and size */
+        const struct view_model *m = view_find(mesh_core_view(s.peers[i].core), MR_STR("model-0"));
+        assert_int_equal(m->copy_count, 1);
+        assert_int_equal(m->copies[0].state, MESH_LOADED);
+        assert_int_equal(m->copies[0].units, MIB / MESH_UNIT);
+        assert_int_equal(m->units_measured, MIB / MESH_UNIT);
+    }
+    sim_fini(&s);
+}
+
+static void other_peers_forward_to_the_copy(void **state)
+{
+    struct sim s;
+    (void)state;
+
+    sim_init(&s, 1);
+    sim_add_many(&s, 3, 100 * MIB, 4);
+    sim_register(&s, 0, 1, MIB, 100 * MS);
+    sim_call(&s, 0, 0);
+    assert_true(sim_settle(&s, S));
+    for (unsigned i = 0; i < 200; i++) {
+        struct sim_call *c = sim_call(&s, i % 3, 0);
+        assert_true(sim_settle(&s, S));
+        assert_int_equal(c->status, MR_OK);
+    }
+    assert_int_equal(sim_loads(&s), 1);
+    sim_fini(&s);
+}
+
+static void thousand_callers_on_ten_peers_are_one_load(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 5; seed++) {
+        struct sim s;
+        sim_init(&s, seed);
+        sim_add_many(&s, 10, 100 * MIB, 4);
+        sim_register(&s, 0, 20, MIB, 300 * MS);
+        sim_run(&s, 10 * MS);
+        unsigned model = (unsigned)seed * 3;
+        for (unsigned i = 0; i < 1000; i++) {
+            sim_call(&s, i % 10, model);
+        }
+        assert_true(sim_settle(&s, 2 * S));
+        for (size_t i = 0; i < s.calls.len; i++) {
+            assert_int_equal(s.calls.at[i]->status, MR_OK);
+            assert_int_equal(s.calls.at[i]->runs, 1);
+        }
+        assert_int_equal(s.models[model].loads, 1);
+        sim_fini(&s);
+    }
+}
+
+static void fifty_cold_models_spread_over_ten_idle_peers(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 5; seed++) {
+        struct sim s;
+        sim_init(&s, seed);
+        sim_add_many(&s, 10, 100 * MIB, 4);
+        sim_register(&s, 0, 300, MIB, 300 * MS);
+        sim_run(&s, 10 * MS);
+        for (unsigned i = 0; i < 50; i++) {
+            sim_call(&s, (unsigned)(mr_rng_u64(&s.rng) % 10), (unsigned)seed * 50 + i);
+        }
+        assert_true(sim_settle(&s, 5 * S));
+        for (unsigned i = 0; i < 10; i++) {
+            assert_true(sim_copies_at(&s, i) <= 10);
+        }
+        assert_int_equal(sim_loads(&s), 50);
+        sim_fini(&s);
+    }
+}
+
+static void nineteenth_model_evicts_the_one_that_is_worth_least(void **state)
+{
+    struct sim s;
+    struct mesh_core_report report;
+    (void)state;
+
+    sim_init(&s, 1);
+    s.options.default_bytes = 50 * MIB;
+    sim_add_many(&s, 1, 1024 * MIB, 6);
+    sim_register(&s, 0, 20, 50 * MIB, 20 * MS);
+    mesh_core_report(s.peers[0].core, &report);
+    assert_int_equal(report.limit_units,
+                     949 * MIB / MESH_UNIT); /* 75 are kept for loads beside unloads */
+    for (unsigned i = 0; i < 18; i++) {
+        sim_call(&s, 0, i);
+        sim_run(&s, 100 * MS);
+    }
+    assert_int_equal(s.peers[0].unloads, 0);
+    sim_call(&s, 0, 18);
+    sim_run(&s, 100 * MS);
+    assert_int_equal(s.peers[0].unloads, 1);
+    assert_int_equal(s.peers[0].in_runtime[0], 0); /* the oldest of equals */
+    assert_int_equal(s.peers[0].in_runtime[18], 2);
+    sim_fini(&s);
+}
+
+static void loads_begin_while_evicted_models_are_still_unloaded(void **state)
+{
+    struct sim s;
+    (void)state;
+
+    sim_init(&s, 1);
+    s.options.default_bytes = 50 * MIB;
+    sim_add_many(&s, 1, 1024 * MIB, 6);
+    sim_register(&s, 0, 22, 50 * MIB, 20 * MS);
+    for (unsigned i = 0; i < 22; i++) {
+        s.models[i].unload_ns = S;
+    }
+    for (unsigned i = 0; i < 18; i++) {
+        sim_call(&s, 0, i);
+        sim_run(&s, 100 * MS);
+    }
+    struct sim_call *c[3];
+    for (unsigned i = 0; i < 3; i++) {
+        c[i] = sim_call(&s, 0, 18 + i);
+    }
+    assert_true(sim_settle(&s, 5 * S));
+    assert_true(c[0]->end_ns - c[0]->begin_ns < 100 * MS);
+    /* 18 and one that loads are 950 with what leaves; there is room for 74 more, so for one */
+    assert_true(c[1]->end_ns - c[1]->begin_ns < 100 * MS);
+    assert_true(c[2]->end_ns - c[2]->begin_ns >= S && c[2]->end_ns - c[2]->begin_ns < 1300 * MS);
+    assert_int_equal(s.peers[0].unloads, 3);
+    assert_true(s.peers[0].most_resident <= 1024 * MIB);
+    sim_fini(&s);
+}
+
+static void larger_model_than_predicted_evicts_as_much_and_no_more(void **state)
+{
+    struct sim s;
+    (void)state;
+
+    sim_init(&s, 1);
+    s.options.default_bytes = 50 * MIB;
+    sim_add_many(&s, 1, 1024 * MIB, 6);
+    sim_register(&s, 0, 20, 50 * MIB, 20 * MS);
+    s.models[18].bytes = 160 * MIB;
+    for (unsigned i = 0; i < 19; i++) {
+        sim_call(&s, 0, i);
+        sim_run(&s, 100 * MS);
+    }
+    assert_int_equal(s.peers[0].unloads, 3); /* one for what was predicted, two for the rest */
+    assert_int_equal(s.peers[0].in_runtime[18], 2);
+    assert_int_equal(s.peers[0].in_runtime[3], 2);
+    sim_fini(&s);
+}
+
+static void model_larger_than_the_capacity_is_said_so(void **state)
+{
+    struct sim s;
+    (void)state;
+
+    sim_init(&s, 1);
+    sim_add_many(&s, 2, 100 * MIB, 4);
+    sim_register(&s, 0, 1, 300 * MIB, 20 * MS);
+    struct sim_call *c = sim_call(&s, 0, 0);
+    assert_true(sim_settle(&s, 5 * S));
+    assert_int_equal(c->status, MR_E_TOO_LARGE);
+    sim_run(&s, S);
+    unsigned loads = s.models[0].loads;
+    c = sim_call(&s, 1, 0); /* its size is known now: it is not tried again */
+    assert_true(sim_settle(&s, 5 * S));
+    assert_int_equal(c->status, MR_E_TOO_LARGE);
+    assert_int_equal(s.models[0].loads, loads);
+    sim_fini(&s);
+}
+
+static void request_goes_before_a_preload(void **state)
+{
+    struct sim s;
+    (void)state;
+
+    sim_init(&s, 1);
+    sim_add_many(&s, 1, 100 * MIB, 1);
+    sim_register(&s, 0, 1, MIB, 100 * MS);
+    for (unsigned i = 1; i < 4; i++) {
+        sim_register(&s, i, 1, MIB, 100 * MS);
+        sim_define(&s, i, &(struct mesh_def){.type = MR_STR("t"), .min_copies = 1});
+    }
+    sim_run(&s, 361 * S); /* the janitor preloads 1, 2, 3, one after the other */
+    sim_run(&s, 120 * MS);
+    struct sim_call *c = sim_call(&s, 0, 0);
+    assert_true(sim_settle(&s, S));
+    assert_int_equal(c->status, MR_OK);
+    sim_run(&s, S);
+    for (unsigned i = 0; i < 4; i++) {
+        assert_int_equal(sim_copies(&s, i), 1);
+    }
+    sim_fini(&s);
+}
+
+static void working_set_over_the_capacity_fails_nobody(void **state)
+{
+    struct sim s;
+    (void)state;
+
+    sim_init(&s, 3);
+    s.sizes_are_declared = true;
+    sim_add_many(&s, 2, 20 * MIB, 4);
+    sim_register(&s, 0, 400, MIB, 5 * MS);
+    sim_run(&s, 10 * MS);
+    for (unsigned i = 0; i < 3000; i++) {
+        double u = mr_rng_unit(&s.rng);
+        sim_call(&s, i % 2, (unsigned)(400 * u * u * u));
+        sim_run(&s, 2 * MS);
+    }
+    assert_true(sim_settle(&s, 60 * S));
+    for (size_t i = 0; i < s.calls.len; i++) {
+        assert_int_equal(s.calls.at[i]->status, MR_OK);
+    }
+    sim_fini(&s);
+}
+
+static void full_queue_refuses_with_a_hint(void **state)
+{
+    struct sim s;
+    unsigned refused = 0;
+    (void)state;
+
+    sim_init(&s, 1);
+    s.options.max_queue = 8;
+    sim_add_many(&s, 1, 100 * MIB, 2);
+    sim_register(&s, 0, 30, MIB, 100 * MS);
+    sim_run(&s, 10 * MS);
+    for (unsigned i = 0; i < 30; i++) {
+        sim_call(&s, 0, i);
+    }
+    assert_true(sim_settle(&s, 10 * S));
+    for (size_t i = 0; i < s.calls.len; i++) {
+        struct sim_call *c = s.calls.at[i];
+        if (c->status != MR_OK) {
+            refused++;
+            assert_int_equal(c->status, MR_E_EXHAUSTED);
+            assert_true(c->retry_ns >= 100 * MS);
+        }
+    }
+    assert_true(refused >= 18 && refused <= 22);
+    sim_fini(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(unknown_model_is_not_found),
+        cmocka_unit_test(flood_of_unknown_ids_does_not_reach_the_registry),
+        cmocka_unit_test(model_registered_a_moment_ago_is_found),
+        cmocka_unit_test(cold_model_is_loaded_and_answers),
+        cmocka_unit_test(other_peers_forward_to_the_copy),
+        cmocka_unit_test(thousand_callers_on_ten_peers_are_one_load),
+        cmocka_unit_test(fifty_cold_models_spread_over_ten_idle_peers),
+        cmocka_unit_test(nineteenth_model_evicts_the_one_that_is_worth_least),
+        cmocka_unit_test(loads_begin_while_evicted_models_are_still_unloaded),
+        cmocka_unit_test(larger_model_than_predicted_evicts_as_much_and_no_more),
+        cmocka_unit_test(model_larger_than_the_capacity_is_said_so),
+        cmocka_unit_test(request_goes_before_a_preload),
+        cmocka_unit_test(working_set_over_the_capacity_fails_nobody),
+        cmocka_unit_test(full_queue_refuses_with_a_hint),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
