@@ -1,31 +1,38 @@
 #include "kv/open.h"
 
 #include "kv/etcd/etcd.h"
+#include "kv/file/store.h"
 #include "kv/memory/store.h"
 
-static bool is_memory(mr_str text)
+static const mr_str file_prefix = MR_STR_INIT("file:"), etcd_prefix = MR_STR_INIT("etcd:");
+
+static mr_str file_path(mr_str text)
 {
-    return mr_str_eq(text, MR_STR("memory:"));
+    return mr_str_sub(text, file_prefix.len, text.len);
 }
 
-static int read_etcd(mr_str text, struct kv_etcd_config *out, struct mr_err *err)
+static int no_registry(mr_str text, struct mr_err *err)
 {
-    if (!mr_str_starts(text, MR_STR("etcd:"))) {
-        return MR_FAIL(err, MR_E_INVALID,
-                       "'%.*s' is no registry: must be memory:, etcd://HOST:PORT[/PREFIX], "
-                       "etcd:HOST:PORT or etcd:FILE",
-                       MR_STR_ARG(mr_str_sub(text, 0, 200)));
-    }
-    return kv_etcd_config_read(out, text, err);
+    return MR_FAIL(err, MR_E_INVALID,
+                   "'%.*s' is no registry: must be memory:, file:PATH, etcd://HOST:PORT[/PREFIX], "
+                   "etcd:HOST:PORT or etcd:FILE",
+                   MR_STR_ARG(mr_str_sub(text, 0, 100)));
 }
 
 int mr_kv_check(mr_str text, struct mr_err *err)
 {
     struct kv_etcd_config config;
-    int rc = is_memory(text) ? MR_OK : read_etcd(text, &config, err);
+    int rc = MR_OK;
 
-    if (rc == MR_OK && !is_memory(text)) {
-        kv_etcd_config_fini(&config);
+    if (mr_str_starts(text, file_prefix)) {
+        rc = kv_file_check(file_path(text), err);
+    } else if (mr_str_starts(text, etcd_prefix)) {
+        rc = kv_etcd_config_read(&config, text, err);
+        if (rc == MR_OK) {
+            kv_etcd_config_fini(&config);
+        }
+    } else if (!mr_str_eq(text, MR_STR("memory:"))) {
+        rc = no_registry(text, err);
     }
     return rc;
 }
@@ -35,10 +42,16 @@ int mr_kv_open(struct mr_kv **out, struct mr_loop *loop, mr_str text,
 {
     struct kv_etcd_config config;
 
-    if (is_memory(text)) {
-        *out = kv_memory_open_on(loop, options);
-        return MR_OK;
+    if (mr_str_starts(text, file_prefix)) {
+        return kv_file_open(out, loop, file_path(text), options, err);
     }
-    int rc = read_etcd(text, &config, err);
-    return rc < 0 ? rc : kv_etcd_open(out, loop, &config, options, err);
+    if (mr_str_starts(text, etcd_prefix)) {
+        int rc = kv_etcd_config_read(&config, text, err);
+        return rc < 0 ? rc : kv_etcd_open(out, loop, &config, options, err);
+    }
+    if (!mr_str_eq(text, MR_STR("memory:"))) {
+        return no_registry(text, err);
+    }
+    *out = kv_memory_open_on(loop, options);
+    return MR_OK;
 }

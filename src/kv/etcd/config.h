@@ -8,6 +8,8 @@
 
 #define KV_ETCD_ENDPOINTS_MAX 64
 
+struct kv_etcd;
+
 struct kv_etcd_config {
     MR_VEC(char *) endpoints; /* for mr_client_new */
     bool is_tls;
@@ -21,6 +23,11 @@ struct kv_etcd_config {
     char *key_file;
     MR_VEC(int) files; /* descriptors of files whose content the JSON file has itself */
     char *name;        /* without secrets */
+    bool is_local;     /* the other end is on this machine: attempts are not far apart */
+    /** (may be NULL) Called before each attempt to connect, which goes on with kv_etcd_prepared. Thread: loop. */
+    void (*prepare)(struct kv_etcd *e, void *ctx);
+    void (*release)(void *ctx); /* with prepare: the connection ends */
+    void *ctx;
 };
 
 /** `etcd://HOST:PORT[,HOST:PORT…][/PREFIX]`, `etcd:HOST:PORT` or `etcd:FILE`. Errors: MR_E_INVALID, MR_E_NOT_FOUND (the

@@ -14,6 +14,7 @@
 
 #define BACKOFF_FIRST_NS (100 * MR_NS_PER_MS)
 #define BACKOFF_MAX_NS   (5 * MR_NS_PER_S)
+#define BACKOFF_LOCAL_NS (20 * MR_NS_PER_MS)
 
 struct etcd_probe {
     struct kv_etcd *etcd; /* NULL: given up */
@@ -57,6 +58,9 @@ static int64_t backoff_ns(struct kv_etcd *e)
     unsigned rounds = (unsigned)(e->failures / e->config.endpoints.len);
     if (rounds == 0) {
         return 0;
+    }
+    if (e->config.is_local) {
+        return BACKOFF_LOCAL_NS << MR_MIN(rounds - 1, 6u);
     }
     int64_t most = rounds > 8 ? BACKOFF_MAX_NS : BACKOFF_FIRST_NS << (rounds - 1);
     return (int64_t)((double)MR_MIN(most, BACKOFF_MAX_NS) * (0.5 + 0.5 * mr_rng_unit(&e->rng)));
@@ -330,11 +334,25 @@ static int make_client(struct kv_etcd *e, struct mr_err *err)
 static void attempt(struct mr_timer *t)
 {
     struct kv_etcd *e = MR_CONTAINER_OF(t, struct kv_etcd, timer);
-    struct mr_err err;
 
     e->phase = ETCD_JOINING;
-    if (make_client(e, &err) < 0) {
-        join_fails(e, &err);
+    if (e->config.prepare) {
+        e->config.prepare(e, e->config.ctx);
+    } else {
+        kv_etcd_prepared(e, MR_OK, NULL);
+    }
+}
+
+void kv_etcd_prepared(struct kv_etcd *e, int rc, const struct mr_err *err)
+{
+    struct mr_err own;
+
+    if (rc == MR_OK) {
+        err = &own;
+        rc = make_client(e, &own);
+    }
+    if (rc < 0) {
+        join_fails(e, err);
     } else if (e->config.user) {
         authenticate(e);
     } else {

@@ -8,6 +8,9 @@ static void etcd_free(struct mr_kv *kv)
     etcd_calls_fini(e);
     etcd_connect_end(e);
     mr_timer_stop(&e->timer);
+    if (e->config.release) {
+        e->config.release(e->config.ctx);
+    }
     mr_tls_client_free(&e->tls);
     kv_etcd_config_fini(&e->config);
     mr_free(e->token);

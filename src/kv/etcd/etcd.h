@@ -91,6 +91,9 @@ static inline mr_str etcd_root(const struct kv_etcd *e)
 
 /* ---- connect.c ---- */
 
+/** See kv_etcd_config.prepare. rc < 0: the attempt fails. */
+void kv_etcd_prepared(struct kv_etcd *e, int rc, const struct mr_err *err);
+
 /** Begins to connect, soon. */
 void etcd_connect_start(struct kv_etcd *e);
 /** Frees the client: what it has under way must have been given up. */

@@ -55,8 +55,9 @@ static void other_texts_are_refused(void **state)
 
 static void texts_are_taken(void **state)
 {
-    static const char *const right[] = {"memory:", "etcd:host:2379", "etcd://[::1]:2379",
-                                        "etcd://a:1,b:2,c:3/some/prefix/"};
+    static const char *const right[] = {
+        "memory:",        "file:/a/b",         "file:c",
+        "etcd:host:2379", "etcd://[::1]:2379", "etcd://a:1,b:2,c:3/some/prefix/"};
     struct mr_err err;
     (void)state;
 

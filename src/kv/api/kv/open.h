@@ -1,6 +1,8 @@
 /* Opens registries by what a configuration calls them:
  *
  *   memory:                                   of this process alone, and gone with it
+ *   file:PATH                                 a file, shared by the processes of this machine: the process that has the
+ *                                             lock PATH.lock serves it to the others on PATH.sock
  *   etcd://HOST:PORT[,HOST:PORT...][/PREFIX]  an etcd cluster, version 3.4 or later; keys are below PREFIX/
  *   etcd:HOST:PORT, etcd:FILE                 the same, as ModelMesh's KV_STORE has it; FILE is JSON with endpoints,
  *                                             userid, password, root_prefix, certificate, certificate_file, client_key,

@@ -1,0 +1,465 @@
+/* The semantics with a file; its processes that die, its disk that fails, what is left of it in either case. */
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "conformance.h"
+#include "etcd_fixture.h"
+#include "kv/file/log.h"
+
+static char *folder; /* of the test that runs */
+static char path[200];
+static char text[220];
+
+static void compact(struct kv_fixture *f, int64_t revision)
+{
+    char address[220];
+    snprintf(address, sizeof address, "unix:%s.sock", path);
+    etcd_compact(f, address, revision);
+}
+
+static struct kv_fixture *fixture_of_file(void)
+{
+    struct kv_fixture *f = kvt_loop_new();
+
+    kvt_open(f, 0, text);
+    kvt_open(f, 1, text);
+    f->compact = compact;
+    return f;
+}
+
+static void make_folder(void)
+{
+    assert_int_equal(mr_folder_new(&folder, NULL), MR_OK);
+    snprintf(path, sizeof path, "%s/registry", folder);
+    snprintf(text, sizeof text, "file:%s", path);
+}
+
+static void remove_folder(void)
+{
+    mr_folder_remove(folder);
+    free(folder);
+}
+
+static int setup(void **state)
+{
+    make_folder();
+    *state = fixture_of_file();
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    kvt_loop_free(*state);
+    remove_folder();
+    return 0;
+}
+
+/* Ends the fixture and makes another one of the same file. */
+static void reopen(void **state)
+{
+    kvt_loop_free(*state);
+    *state = fixture_of_file();
+}
+
+static off_t size_of(const char *name)
+{
+    struct stat st;
+    return stat(name, &st) == 0 ? st.st_size : -1;
+}
+
+/* ---- what is kept ---- */
+
+static void all_is_there_again(void **state)
+{
+    struct kv_fixture *f = *state;
+    struct got g = {0};
+    struct seen s;
+    int64_t lease = kvt_grant(f, 60), gone = kvt_grant(f, 60);
+
+    int64_t first = kvt_put_in(f, 0, "leased", "1", lease);
+    kvt_put_in(f, 0, "gone", "1", gone);
+    kvt_put(f, "k", "1");
+    kvt_put(f, "k", "2");
+    kvt_put(f, "deleted", "1");
+    kvt_delete(f, "deleted", false, 1);
+    mr_kv_lease_revoke(f->kv[0], gone, kvt_done, &g);
+    kvt_ok(f, &g);
+    int64_t last = g.reply.revision;
+    kvt_fini(&g);
+    reopen(state);
+    f = *state;
+    kvt_get(f, 0, "k", &g);
+    assert_int_equal(g.item->version, 2);
+    assert_int_equal(g.reply.revision, last);
+    kvt_fini(&g);
+    kvt_has(f, "deleted", NULL);
+    kvt_has(f, "gone", NULL);
+    kvt_watch(f, 0, "", first, &s); /* the history, too */
+    kvt_wait_changes(f, &s, 7);
+    kvt_change(&s, 6, "gone", NULL);
+    kvt_seen_fini(&s);
+    mr_kv_lease_keep(f->kv[1], lease, kvt_done, &g);
+    kvt_ok(f, &g);
+    kvt_fini(&g);
+    mr_kv_lease_revoke(f->kv[1], lease, kvt_done, &g);
+    kvt_ok(f, &g);
+    kvt_fini(&g);
+    kvt_has(f, "leased", NULL);
+    assert_int_equal(kvt_put(f, "k", "3"), last + 2);
+}
+
+static void the_file_is_for_its_user_alone(void **state)
+{
+    struct stat st;
+    char name[220];
+
+    kvt_put(*state, "k", "v");
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+    snprintf(name, sizeof name, "%s.sock", path);
+    assert_int_equal(stat(name, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+}
+
+/* Appends that. */
+static void append(const char *name, const void *bytes, size_t n)
+{
+    int fd = open(name, O_WRONLY | O_APPEND);
+    assert_int_equal(write(fd, bytes, n), n);
+    close(fd);
+}
+
+static void an_incomplete_end_is_cut_off(void **state)
+{
+    char name[220];
+    off_t whole;
+
+    kvt_put(*state, "k", "1");
+    kvt_loop_free(*state);
+    whole = size_of(path);
+    append(path, "\x40\0\0\0\x01\x02\x03\x04partial", 15);
+    *state = fixture_of_file();
+    kvt_has(*state, "k", "1");
+    assert_int_equal(size_of(path), whole);
+    snprintf(name, sizeof name, "%s.cut", path);
+    assert_int_equal(size_of(name), 15);
+    kvt_put(*state, "k", "2");
+    reopen(state);
+    kvt_has(*state, "k", "2");
+}
+
+static void a_file_cut_anywhere_has_what_was_whole(void **state)
+{
+    struct kv_fixture *f = *state;
+    struct kv_state s;
+    struct kv_log_found found;
+    static char file[65536];
+    char value[16];
+
+    for (int i = 0; i < 20; i++) {
+        snprintf(value, sizeof value, "%d", i);
+        kvt_put(f, "k", value);
+    }
+    int fd = open(path, O_RDONLY);
+    ssize_t n = read(fd, file, sizeof file);
+    close(fd);
+    int64_t revision = 0;
+    for (ssize_t i = KV_LOG_HEADER_BYTES; i <= n; i++) {
+        kv_state_init(&s, NULL);
+        assert_int_equal(kv_log_read((mr_bytes){(uint8_t *)file, (size_t)i}, 0, &s, &found, NULL),
+                         MR_OK);
+        assert_true(s.revision == revision || s.revision == revision + 1 || revision == 0);
+        assert_true(found.bytes <= (size_t)i);
+        revision = s.revision;
+        kv_state_fini(&s);
+    }
+    assert_int_equal(revision, 21);
+    for (ssize_t i = 0; i < KV_LOG_HEADER_BYTES; i++) { /* no header, no registry */
+        kv_state_init(&s, NULL);
+        assert_int_equal(kv_log_read((mr_bytes){(uint8_t *)file, (size_t)i}, 0, &s, &found, NULL),
+                         MR_E_INVALID);
+        kv_state_fini(&s);
+    }
+}
+
+static void wait_state(struct kv_fixture *f, unsigned i, enum mr_kv_state state)
+{
+    while (f->state[i] != state) {
+        f->pump(f);
+    }
+}
+
+static void what_is_no_registry_is_left_alone(void **state)
+{
+    kvt_loop_free(*state);
+    unlink(path);
+    int fd = open(path, O_WRONLY | O_CREAT, 0600);
+    assert_int_equal(write(fd, "my diary, which is long enough", 30), 30);
+    close(fd);
+    struct kv_fixture *f = *state = fixture_of_file();
+    wait_state(f, 0, MR_KV_LOST);
+    assert_int_equal(size_of(path), 30);
+    unlink(path); /* and then it works */
+    kvt_put(f, "k", "v");
+}
+
+static void the_file_does_not_grow_for_ever(void **state)
+{
+    struct kv_fixture *f = *state;
+    static struct got got[64];
+    static char value[64 * 1024];
+    struct got g = {0};
+    off_t largest = 0;
+
+    int64_t lease = kvt_grant(f, 3600);
+    kvt_put_in(f, 0, "leased", "x", lease);
+    memset(value, 'v', sizeof value - 1);
+    for (int round = 0; round < 4; round++) {
+        for (size_t i = 0; i < COUNT(got); i++) {
+            got[i] = (struct got){0};
+            mr_kv_put(f->kv[0], MR_STR("k"), kvt_bytes(value), 0, kvt_done, &got[i]);
+        }
+        for (size_t i = 0; i < COUNT(got); i++) {
+            kvt_ok(f, &got[i]);
+            kvt_fini(&got[i]);
+        }
+        largest = size_of(path) > largest ? size_of(path) : largest;
+    }
+    assert_true(largest < 10 * 1024 * 1024); /* 16 MiB were written */
+    struct seen s;
+    kvt_watch(f, 1, "k", kvt_put(f, "k", "last"), &s);
+    kvt_wait_changes(f, &s, 1);
+    kvt_seen_fini(&s);
+    reopen(state);
+    f = *state;
+    kvt_has(f, "k", "last");
+    kvt_get(f, 0, "leased", &g);
+    assert_int_equal(g.item->lease, lease);
+    kvt_fini(&g);
+}
+
+static void a_full_disk_fails_changes_and_loses_nothing(void **state)
+{
+    struct kv_fixture *f = *state;
+    static char value[64 * 1024];
+    struct rlimit old, small = {0};
+    struct got g = {0};
+    struct seen s;
+
+    memset(value, 'v', sizeof value - 1);
+    kvt_put(f, "k", "1");
+    kvt_watch(f, 1, "k", kvt_put(f, "k", "2"), &s);
+    kvt_wait_changes(f, &s, 1);
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &old);
+    small = (struct rlimit){(rlim_t)size_of(path) + 100, old.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &small);
+    mr_kv_put(f->kv[0], MR_STR("k"), kvt_bytes(value), 0, kvt_done, &g);
+    kvt_wait(f, &g.done);
+    assert_non_null(strstr(g.err.msg, "File too large"));
+    kvt_fails(f, &g, MR_E_UNAVAILABLE);
+    kvt_has(f, "k", "2");
+    setrlimit(RLIMIT_FSIZE, &old);
+    while (!g.done || g.rc != MR_OK) { /* once the connection is up again */
+        g = (struct got){0};
+        mr_kv_put(f->kv[0], MR_STR("k"), kvt_bytes("3"), 0, kvt_done, &g);
+        kvt_wait(f, &g.done);
+    }
+    kvt_fini(&g);
+    while (s.changes.len < 2) {
+        f->pump(f);
+    }
+    kvt_change(&s, 1, "k", "3"); /* and never what was not kept */
+    kvt_seen_fini(&s);
+}
+
+/* ---- processes ---- */
+
+/* Another process that serves the file and counts "count" up in it, until it is killed. It writes each number, when
+ * it has the answer, to the descriptor. */
+static void count_up(int out)
+{
+    struct kv_fixture *f = kvt_loop_new();
+    char value[16];
+
+    kvt_open(f, 0, text);
+    for (int i = 1;; i++) {
+        snprintf(value, sizeof value, "%d", i);
+        kvt_put(f, "count", value);
+        if (write(out, &i, sizeof i) != sizeof i) {
+            _exit(1);
+        }
+    }
+}
+
+static pid_t start_counting(int *out_fd)
+{
+    int fds[2];
+    assert_int_equal(pipe(fds), 0);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        close(fds[0]);
+        count_up(fds[1]);
+    }
+    close(fds[1]);
+    *out_fd = fds[0];
+    return pid;
+}
+
+static int read_number(int fd)
+{
+    int i;
+    return read(fd, &i, sizeof i) == sizeof i ? i : -1;
+}
+
+/* Kills the process; returns the last number that it was answered. */
+static int end_counting(pid_t pid, int fd)
+{
+    int last = -1, i;
+
+    kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    while ((i = read_number(fd)) > 0) {
+        last = i;
+    }
+    close(fd);
+    return last;
+}
+
+static int count_of(struct kv_fixture *f)
+{
+    struct got g;
+    char value[16] = "";
+
+    kvt_get(f, 0, "count", &g);
+    if (g.item) {
+        memcpy(value, g.item->value.ptr, g.item->value.len);
+    }
+    kvt_fini(&g);
+    return atoi(value);
+}
+
+static void another_takes_over_when_the_server_dies(void **state)
+{
+    int fd;
+    (void)state;
+
+    make_folder();
+    for (int round = 0; round < 5; round++) {
+        pid_t pid = start_counting(&fd);
+        assert_true(read_number(fd) > 0); /* it has the file */
+        struct kv_fixture *f = fixture_of_file();
+        struct seen s;
+        int at = count_of(f);
+        assert_true(at > 0);
+        kvt_watch(f, 1, "mine", kvt_put(f, "mine", "first"), &s);
+        kvt_wait_changes(f, &s, 1);
+        int last = end_counting(pid, fd);
+        wait_state(f, 0, MR_KV_LOST);
+        int now = count_of(f);
+        assert_true(now == last || now == last + 1); /* the one whose answer did not arrive */
+        kvt_put(f, "mine", "second");
+        kvt_wait_changes(f, &s, 2); /* the watch goes on with the new server */
+        kvt_change(&s, 1, "mine", "second");
+        kvt_seen_fini(&s);
+        kvt_loop_free(f);
+    }
+    remove_folder();
+}
+
+static void a_client_of_another_process_keeps_its_lease(void **state)
+{
+    int fd;
+    struct got g = {0};
+    (void)state;
+
+    make_folder();
+    pid_t pid = start_counting(&fd);
+    assert_true(read_number(fd) > 0);
+    struct kv_fixture *f = fixture_of_file();
+    int64_t lease = kvt_grant(f, 3600);
+    kvt_put_in(f, 0, "leased", "v", lease);
+    mr_kv_get(f->kv[1], MR_STR("leased"), MR_KV_LOCAL, kvt_done, &g); /* may be under way */
+    end_counting(pid, fd);
+    kvt_ok(f, &g);
+    kvt_fini(&g);
+    kvt_has(f, "leased", "v");
+    mr_kv_lease_keep(f->kv[0], lease, kvt_done, &g);
+    kvt_ok(f, &g);
+    kvt_fini(&g);
+    kvt_loop_free(f);
+    remove_folder();
+}
+
+/* The conformance once more, with another process that serves. */
+static pid_t serving;
+static int serving_fd;
+
+static void serve_only(int out)
+{
+    struct kv_fixture *f = kvt_loop_new();
+    int ready = 1;
+
+    kvt_open(f, 0, text);
+    wait_state(f, 0, MR_KV_READY);
+    if (write(out, &ready, sizeof ready) != sizeof ready) {
+        _exit(1);
+    }
+    for (;;) {
+        f->pump(f);
+    }
+}
+
+static int setup_two(void **state)
+{
+    int fds[2];
+
+    make_folder();
+    assert_int_equal(pipe(fds), 0);
+    serving = fork();
+    if (serving == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        close(fds[0]);
+        serve_only(fds[1]);
+    }
+    close(fds[1]);
+    serving_fd = fds[0];
+    assert_int_equal(read_number(serving_fd), 1);
+    *state = fixture_of_file();
+    return 0;
+}
+
+static int teardown_two(void **state)
+{
+    end_counting(serving, serving_fd);
+    return teardown(state);
+}
+
+#define OWN(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CONFORMANCE_TABLE(setup, teardown),
+        OWN(all_is_there_again),
+        OWN(the_file_is_for_its_user_alone),
+        OWN(an_incomplete_end_is_cut_off),
+        OWN(a_file_cut_anywhere_has_what_was_whole),
+        OWN(what_is_no_registry_is_left_alone),
+        OWN(the_file_does_not_grow_for_ever),
+        OWN(a_full_disk_fails_changes_and_loses_nothing),
+        cmocka_unit_test(another_takes_over_when_the_server_dies),
+        cmocka_unit_test(a_client_of_another_process_keeps_its_lease),
+    };
+    const struct CMUnitTest two[] = {CONFORMANCE_TABLE(setup_two, teardown_two)};
+    signal(SIGPIPE, SIG_IGN);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    return failed + cmocka_run_group_tests_name("two processes", two, NULL, NULL);
+}
