@@ -109,7 +109,9 @@ static const char *node_rules(struct making *k, const Millrace__WorkflowScheduli
         add_rule(k, &rules, "when", n->when);
     }
     if (n->foreach) {
-        add_rule(k, &rules, "for each row of", n->foreach->over);
+        for (size_t i = 0; i < n->foreach->n_over; i++) {
+            add_rule(k, &rules, i == 0 ? "for each row of" : "and", n->foreach->over[i]);
+        }
     }
     if (n->retry) {
         add_rule(k, &rules, "retried", "");
@@ -241,7 +243,9 @@ static void link_flow_node(struct making *k, const Millrace__WorkflowScheduling_
 static void link_switch(struct making *k, const Millrace__WorkflowScheduling__Switch *s,
                         uint32_t index)
 {
-    link_nodes(k, find(&k->tensors, s->input), index, s->input);
+    for (size_t i = 0; i < s->n_input; i++) {
+        link_nodes(k, find(&k->tensors, s->input[i]), index, s->input[i]);
+    }
     for (size_t c = 0; c < s->n_case_; c++) {
         const int64_t to = find(&k->names, s->case_[c]->node);
         link_expression(k, s->case_[c]->when, index);

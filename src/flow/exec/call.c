@@ -121,7 +121,8 @@ static int64_t deadline_of(const struct call *c)
     if (node->timeout_ms == 0) {
         return whole;
     }
-    const int64_t own = mr_ns_after(mr_now_ns(), node->timeout_ms * MR_NS_PER_MS);
+    const int64_t from = c->fan ? c->fan->begun_ns : mr_now_ns();
+    const int64_t own = mr_ns_after(from, node->timeout_ms * MR_NS_PER_MS);
     return whole ? MR_MIN(whole, own) : own;
 }
 
@@ -317,8 +318,21 @@ int flow_call_ask(struct call *c, struct mr_err *err)
 
 static int start(struct walk *w, uint32_t node, struct mr_err *err)
 {
-    return w->run.plan->nodes[node].op ? flow_op_start(&w->run, node, err)
-                                       : w->flow->ask(flow_call_new(w, node, 1), err);
+    const struct plan_node *n = &w->run.plan->nodes[node];
+
+    if (n->op) {
+        return flow_op_start(&w->run, node, err);
+    }
+    if (n->is_by_row) {
+        return flow_switch_start(w, node, err);
+    }
+    if (n->is_gather) {
+        return flow_gather_start(w, node, err);
+    }
+    if (n->rows) {
+        return flow_foreach_start(w, node, err);
+    }
+    return w->flow->ask(flow_call_new(w, node, 1), err);
 }
 
 int flow_call_start(struct run *r, uint32_t node, struct mr_err *err)

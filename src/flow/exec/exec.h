@@ -171,6 +171,22 @@ void flow_call_free(struct call *c);
 /** run_start_fn: runs the node's operator, at once or in a turn of the reply loop. */
 int flow_op_start(struct run *r, uint32_t node, struct mr_err *err);
 
+/* ---- foreach_call.c ---- */
+/** As run_start_fn: runs a node with `foreach`. */
+int flow_foreach_start(struct walk *w, uint32_t node, struct mr_err *err);
+/** The shape that output `tensor` of such a node has for the rows that it was to run for; rank -1: there are none, or they
+ *  are not known. Sets the
+ *  shape and the rank. Errors: MR_E_INVALID (too many), MR_E_EXHAUSTED. */
+int flow_foreach_shape(struct walk *w, uint32_t node, uint32_t tensor, struct mr_tensor *out,
+                       struct mr_err *err);
+
+/* ---- gather_call.c ---- */
+int flow_gather_start(struct walk *w, uint32_t node, struct mr_err *err);
+
+/* ---- switch_call.c ---- */
+/** The same for a switch per row. */
+int flow_switch_start(struct walk *w, uint32_t node, struct mr_err *err);
+
 /* ---- split_call.c ---- */
 /** Room for what a walk notes of its splits, if there are any. */
 int flow_splits_begin(struct walk *w, struct mr_err *err);
@@ -192,7 +208,13 @@ void flow_answer_set(struct walk *w);
 
 /* ---- value.c ---- */
 int flow_when(struct run *r, uint32_t node, struct mr_err *err);
+/** Whether it holds for each of `rows`: out_mask[row]. */
+int flow_when_rows(struct run *r, uint32_t node, uint64_t rows, uint8_t *out_mask,
+                   struct mr_err *err);
 int flow_value(struct run *r, const struct plan_value *v, struct mr_err *err);
+/** Data for a tensor of which io has the type and the shape: the value for each element. *out_block: the owner. */
+int flow_value_fill(struct walk *w, const struct plan_value *v, struct mr_tensor *io,
+                    struct mr_block **out_block, struct mr_err *err);
 
 /* ---- tensor.c ---- */
 /** Sets output `index` of the walk's execution. */

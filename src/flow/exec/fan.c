@@ -5,6 +5,7 @@
  * BYTES have no place before all of them are there: each call's are kept, and joined at the end. */
 #include "fan.h"
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "tensor/rows.h"
 #include "tensor/tensor.h"
@@ -55,7 +56,8 @@ int fan_init(struct fan *f, struct walk *w, uint32_t node, uint64_t rows, struct
 {
     const struct plan_node *n = &w->run.plan->nodes[node];
 
-    *f = (struct fan){.walk = w, .node = node, .rows = rows};
+    *f = (struct fan){
+        .walk = w, .node = node, .rows = rows, .begun_ns = n->timeout_ms ? mr_now_ns() : 0};
     f->inputs = MR_ARENA_ARRAY(&w->arena, struct fan_input, n->input_count + 1u);
     f->outputs = MR_ARENA_ARRAY(&w->arena, struct fan_output, n->output_count + 1u);
     if (!f->inputs || !f->outputs) {
@@ -411,6 +413,9 @@ static int calls_begin(struct fan *f)
 
 int fan_start(struct fan *f, struct mr_err *err)
 {
+    if (f->walk->trace && !f->walk->trace[f->node].start_ns) {
+        flow_trace_begin(f->walk, f->node);
+    }
     const int rc = calls_begin(f);
 
     if (rc < 0) {

@@ -19,6 +19,7 @@ struct fan {
     struct walk *walk;
     uint32_t node;
     uint64_t rows;
+    int64_t begun_ns; /* of nodes with a time-out */
     /** It was pending and has ended: `status`, and `err` if that is negative. */
     void (*done)(struct fan *f);
     void *user;

@@ -54,6 +54,16 @@ int flow_when(struct run *r, uint32_t node, struct mr_err *err)
     return !v.is_null && v.b;
 }
 
+int flow_when_rows(struct run *r, uint32_t node, uint64_t rows, uint8_t *out_mask,
+                   struct mr_err *err)
+{
+    const struct mr_expr_source source = {when_tensor, when_value, r};
+    const int rc = mr_expr_run_rows(r->plan->nodes[node].when, &source, rows, out_mask, err);
+
+    return rc < 0 ? MR_WRAP(err, rc, "node '%.*s', 'when'", MR_STR_ARG(r->plan->nodes[node].name))
+                  : MR_OK;
+}
+
 /* ---- values from the configuration ---- */
 
 static double as_double(const Millrace__WorkflowValue *v)
@@ -112,42 +122,73 @@ static size_t element_make(const Millrace__WorkflowValue *v, int32_t dtype, uint
 
 #define ELEMENT_MAX 65536u
 
-int flow_value(struct run *r, const struct plan_value *v, struct mr_err *err)
+int flow_value_fill(struct walk *w, const struct plan_value *v, struct mr_tensor *io,
+                    struct mr_block **out_block, struct mr_err *err)
 {
-    struct walk *w = MR_CONTAINER_OF(r, struct walk, run);
-    const struct plan_tensor *t = &r->plan->tensors[v->tensor];
-    const int lead = r->plan->max_batch_size > 0 ? 1 : 0;
-    int64_t *shape = MR_ARENA_ARRAY(&w->arena, int64_t, (size_t)t->rank + 1);
     uint8_t *element = mr_arena_try(&w->arena, ELEMENT_MAX + 4, 8);
     uint64_t count, total;
-    struct mr_block *block;
 
-    if (!shape || !element) {
+    if (!element) {
+        return MR_FAIL(err, MR_E_EXHAUSTED, "the request's arena is full");
+    }
+    const size_t bytes = element_make(v->value, io->dtype, element, ELEMENT_MAX);
+    const int rc = mr_shape_elements(io->shape, io->rank, &count, err);
+    if (rc < 0) {
+        return rc;
+    }
+    struct mr_block *block =
+        __builtin_mul_overflow(count, bytes, &total) ? NULL : mr_block_new(MR_MAX(total, 1));
+    if (!block) {
+        return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for the default of '%.*s'",
+                       MR_STR_ARG(w->run.plan->tensors[v->tensor].name));
+    }
+    for (uint64_t i = 0; i < count; i++) {
+        memcpy(block->data + i * bytes, element, bytes);
+    }
+    io->data = block->data;
+    io->bytes = total;
+    *out_block = block;
+    return MR_OK;
+}
+
+/* As the tensor is declared, an open dimension 1 long; with the rows of the request, if it has a batch dimension. */
+static int shape_declared(struct walk *w, uint32_t tensor, struct mr_tensor *out,
+                          struct mr_err *err)
+{
+    const struct plan_tensor *t = &w->run.plan->tensors[tensor];
+    const int lead = w->run.plan->max_batch_size > 0 ? 1 : 0;
+    int64_t *shape = MR_ARENA_ARRAY(&w->arena, int64_t, (size_t)t->rank + 1);
+
+    if (!shape) {
         return MR_FAIL(err, MR_E_EXHAUSTED, "the request's arena is full");
     }
     shape[0] = w->x->exec.row_count;
     for (int32_t i = 0; i < t->rank; i++) {
         shape[lead + i] = t->dims[i] < 0 ? 1 : t->dims[i];
     }
-    const size_t bytes = element_make(v->value, t->dtype, element, ELEMENT_MAX);
-    int rc = mr_shape_elements(shape, t->rank + lead, &count, err);
-    if (rc < 0) {
-        return rc;
-    }
-    block = __builtin_mul_overflow(count, bytes, &total) ? NULL : mr_block_new(MR_MAX(total, 1));
-    if (!block) {
-        return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for the default of '%.*s'",
-                       MR_STR_ARG(t->name));
-    }
-    for (uint64_t i = 0; i < count; i++) {
-        memcpy(block->data + i * bytes, element, bytes);
-    }
-    const struct mr_tensor tensor = {.dtype = t->dtype,
-                                     .rank = t->rank + lead,
-                                     .shape = shape,
-                                     .data = block->data,
-                                     .bytes = total};
-    run_set(r, v->tensor, &tensor, block);
-    mr_block_unref(&block);
+    out->shape = shape;
+    out->rank = t->rank + lead;
     return MR_OK;
+}
+
+int flow_value(struct run *r, const struct plan_value *v, struct mr_err *err)
+{
+    struct walk *w = MR_CONTAINER_OF(r, struct walk, run);
+    const uint32_t writer = r->plan->tensors[v->tensor].writer;
+    const struct plan_node *n = writer < r->plan->node_count ? &r->plan->nodes[writer] : NULL;
+    struct mr_tensor t = {.dtype = r->plan->tensors[v->tensor].dtype, .rank = -1};
+    struct mr_block *block = NULL;
+    int rc;
+
+    if (n && n->rows) {
+        MR_TRY(flow_foreach_shape(w, writer, v->tensor, &t, err));
+    }
+    if (t.rank < 0) {
+        MR_TRY(shape_declared(w, v->tensor, &t, err));
+    }
+    MR_TRY(flow_value_fill(w, v, &t, &block, err));
+    run_set(r, v->tensor, &t, block);
+    mr_block_unref(&block);
+out:
+    return rc;
 }

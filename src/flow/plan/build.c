@@ -1,4 +1,4 @@
-/* Look-ups in a plan that is being made. Thread: loader. */
+/* Look-ups in a plan that is being made, and conditions: which names they may use. Thread: loader. */
 #include "build.h"
 
 int plan_build_refuse(struct plan_build *b, const char *where, const char *what)
@@ -39,4 +39,64 @@ bool plan_build_writes(const struct plan_node *node, uint32_t tensor)
         }
     }
     return false;
+}
+
+/* ---- conditions ---- */
+
+static int when_resolve(void *ctx, enum mr_expr_form form, mr_str name, struct mr_expr_symbol *out,
+                        struct mr_err *err)
+{
+    struct plan_build *b = ctx;
+    const uintptr_t known = (uintptr_t)mr_map_find(&b->p->names, name);
+
+    if (form == MR_EXPR_NAME && known) {
+        const struct plan_tensor *t = &b->p->tensors[known - 1];
+        if (t->writer == PLAN_NOBODY) {
+            return MR_FAIL(err, MR_E_INVALID, "nothing writes tensor '%.*s'", MR_STR_ARG(t->name));
+        }
+        *out = (struct mr_expr_symbol){
+            .is_tensor = true, .dtype = t->dtype, .rank = -1, .id = (uint32_t)(known - 1)};
+        return MR_OK;
+    }
+    const uintptr_t node = form == MR_EXPR_VARIANT ? (uintptr_t)mr_map_find(&b->names, name) : 0;
+    if (node && b->p->nodes[node - 1].split && !b->p->nodes[node - 1].is_spare) {
+        *out = (struct mr_expr_symbol){.type = MR_EXPR_STRING, .id = (uint32_t)(node - 1)};
+        return MR_OK;
+    }
+    if (form == MR_EXPR_STATUS) {
+        return MR_FAIL(err, MR_E_UNSUPPORTED,
+                       "'status' is a feature that this server does not have");
+    }
+    if (form == MR_EXPR_VARIANT) {
+        return MR_FAIL(err, MR_E_INVALID, "'%.*s' is no node with 'split' of the workflow",
+                       MR_STR_ARG(mr_str_sub(name, 0, 128)));
+    }
+    return MR_FAIL(err, MR_E_INVALID, "'%.*s' is no tensor of the workflow",
+                   MR_STR_ARG(mr_str_sub(name, 0, 128)));
+}
+
+static int when_features(struct plan_build *b, uint32_t n)
+{
+    size_t count = 0;
+    const struct mr_expr_operand *o =
+        b->p->nodes[n].when ? mr_expr_operands(b->p->nodes[n].when, &count) : NULL;
+
+    for (size_t i = 0; i < count; i++) {
+        if (o[i].form == MR_EXPR_HEADER) {
+            return plan_build_refuse(b, b->p->nodes[n].name.ptr, "header");
+        }
+    }
+    return MR_OK;
+}
+
+int plan_build_condition(struct plan_build *b, uint32_t n, const char *text, bool by_row)
+{
+    const struct mr_expr_options options = {.want_bool = true, .by_row = by_row};
+    const struct mr_expr_names names = {when_resolve, b};
+    const int rc = mr_expr_compile(mr_str_c(text), &options, &names, &b->p->nodes[n].when, b->err);
+
+    return rc < 0
+               ? MR_WRAP(b->err, rc, "workflow '%.*s': node '%.*s', 'when'", MR_STR_ARG(b->p->name),
+                         MR_STR_ARG(mr_str_sub(b->p->nodes[n].name, 0, 128)))
+               : when_features(b, n);
 }

@@ -25,5 +25,8 @@ int plan_build_node_of(struct plan_build *b, const char *of, const char *field, 
 /** The tensor of that name, or PLAN_NOBODY. */
 uint32_t plan_build_tensor(const struct plan_build *b, const char *name);
 bool plan_build_writes(const struct plan_node *node, uint32_t tensor);
+/** Compiles the condition of node n, which is for a request or for each row. The types of the tensors are known. Errors:
+ *  MR_E_INVALID, MR_E_UNSUPPORTED, naming the node. */
+int plan_build_condition(struct plan_build *b, uint32_t n, const char *text, bool by_row);
 
 #endif

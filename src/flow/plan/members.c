@@ -1,5 +1,6 @@
 /* The checks of a graph that need the models in it. For ensembles the texts are Triton's. */
 #include "members.h"
+#include "rows_node.h"
 
 #include "base/buf.h"
 #include "tensor/tensor.h"
@@ -77,12 +78,24 @@ static int agree(struct checks *k, uint32_t tensor, const struct view *now)
                    mr_shape_text(b, b_rank, b_text, sizeof b_text), MR_STR_ARG(now->who));
 }
 
-static int agree_io(struct checks *k, uint32_t tensor, const struct mr_version *v,
-                    const struct mr_model_io *io)
+/* What the model of a node says of the tensor of a port, which is more than the model's part if the node runs for rows. */
+static int io_view(struct checks *k, const struct plan_node *node, bool is_output, uint32_t index,
+                   const struct mr_version *v, const struct mr_model_io *io, struct view *out)
 {
-    const struct view view = {v->model_name, io->dtype, v->max_batch_size > 0, io->rank, io->dims};
+    *out = (struct view){v->model_name, io->dtype, v->max_batch_size > 0, io->rank, io->dims};
+    return !node->rows ? MR_OK
+                       : plan_rows_dims(k->p, node, is_output, index, &out->is_batching, io,
+                                        &out->rank, &out->dims, k->err);
+}
 
-    return agree(k, tensor, &view);
+static int agree_io(struct checks *k, const struct plan_node *node, bool is_output, uint32_t index,
+                    const struct mr_version *v, const struct mr_model_io *io)
+{
+    const struct plan_port *ports = is_output ? node->outputs : node->inputs;
+    struct view view;
+    const int rc = io_view(k, node, is_output, index, v, io, &view);
+
+    return rc < 0 ? rc : agree(k, ports[index].tensor, &view);
 }
 
 /* ---- the model itself ---- */
@@ -140,8 +153,9 @@ static int inputs_check(struct checks *k, const struct plan_node *node, const st
             return no_port(k, node, port, "to", "input");
         }
         ((struct plan_port *)(uintptr_t)port)->is_optional =
-            io->optional && (!node->is_copy || port->is_optional);
-        int rc = agree_io(k, port->tensor, v, io);
+            io->optional && (!node->is_copy || port->is_optional) &&
+            !(node->rows && node->rows->divided[i]);
+        int rc = agree_io(k, node, false, i, v, io);
         if (rc < 0) {
             return rc;
         }
@@ -183,7 +197,7 @@ static int outputs_check(struct checks *k, const struct plan_node *node, const s
         if (!io) {
             return no_port(k, node, port, "from", "output");
         }
-        int rc = agree_io(k, port->tensor, v, io);
+        int rc = agree_io(k, node, true, i, v, io);
         if (rc < 0) {
             return rc;
         }
@@ -203,28 +217,6 @@ static int batch_check(const struct checks *k, const struct mr_version *v)
                    "allows maximum batch size to be %d",
                    p->is_workflow ? "workflow" : "ensemble", MR_STR_ARG(p->name), p->max_batch_size,
                    MR_STR_ARG(v->model_name), v->max_batch_size);
-}
-
-static int node_check(struct checks *k, uint32_t n)
-{
-    const struct plan_node *node = &k->p->nodes[n];
-    const struct mr_version *v = k->members[n].version;
-    int rc;
-
-    MR_TRY(batch_check(k, v));
-    MR_TRY(inputs_check(k, node, v));
-    MR_TRY(mapped_check(k, node, v));
-    MR_TRY(outputs_check(k, node, v));
-    if (mr_version_is_streaming(v)) {
-        rc =
-            MR_FAIL(k->err, MR_E_UNSUPPORTED,
-                    "in %s %.*s, model %.*s is decoupled: a graph with steps of several answers is "
-                    "a feature that this server does not have",
-                    k->p->is_workflow ? "workflow" : "ensemble", MR_STR_ARG(k->p->name),
-                    MR_STR_ARG(v->model_name));
-    }
-out:
-    return rc;
 }
 
 /* ---- what operators may rely on ---- */
@@ -258,9 +250,83 @@ static int outputs_made(struct checks *k, uint32_t n)
 
     for (uint32_t i = 0; i < node->output_count && rc == MR_OK; i++) {
         const struct mr_model_io *io = io_find(v->outputs, v->output_count, node->outputs[i].name);
-        const struct view view = {v->model_name, io->dtype, v->max_batch_size > 0, io->rank,
-                                  io->dims};
-        rc = made_by(k, node->outputs[i].tensor, &view);
+        struct view view;
+        if (io) { /* otherwise node_check fails */
+            rc = io_view(k, node, true, i, v, io, &view);
+            rc = rc < 0 ? rc : made_by(k, node->outputs[i].tensor, &view);
+        }
+    }
+    return rc;
+}
+
+/* ---- a node ---- */
+
+/* What is mapped exists. */
+static int ports_check(struct checks *k, const struct plan_node *node, const struct mr_version *v)
+{
+    for (uint32_t i = 0; i < node->input_count; i++) {
+        if (!io_find(v->inputs, v->input_count, node->inputs[i].name)) {
+            return no_port(k, node, &node->inputs[i], "to", "input");
+        }
+    }
+    for (uint32_t i = 0; i < node->output_count; i++) {
+        if (!io_find(v->outputs, v->output_count, node->outputs[i].name)) {
+            return no_port(k, node, &node->outputs[i], "from", "output");
+        }
+    }
+    return MR_OK;
+}
+
+static int rows_settle(struct checks *k, uint32_t n, const struct mr_version *v)
+{
+    const int rc = ports_check(k, &k->p->nodes[n], v);
+
+    return rc < 0 ? rc : plan_rows_settle(k->p, n, v, k->err);
+}
+
+static int node_check(struct checks *k, uint32_t n)
+{
+    const struct plan_node *node = &k->p->nodes[n];
+    const struct mr_version *v = k->members[n].version;
+    int rc;
+
+    if (node->rows) { /* as many calls as its rows need */
+        MR_TRY(rows_settle(k, n, v));
+    } else {
+        MR_TRY(batch_check(k, v));
+    }
+    MR_TRY(inputs_check(k, node, v));
+    MR_TRY(mapped_check(k, node, v));
+    MR_TRY(outputs_check(k, node, v));
+    if (mr_version_is_streaming(v)) {
+        rc =
+            MR_FAIL(k->err, MR_E_UNSUPPORTED,
+                    "in %s %.*s, model %.*s is decoupled: a graph with steps of several answers is "
+                    "a feature that this server does not have",
+                    k->p->is_workflow ? "workflow" : "ensemble", MR_STR_ARG(k->p->name),
+                    MR_STR_ARG(v->model_name));
+        goto out;
+    }
+    if (node->rows) {
+        MR_TRY(outputs_made(k, n));
+    }
+out:
+    return rc;
+}
+
+/* What is made by the client, and by models that do not run for rows: those that do are settled by it. */
+static int known_made(struct checks *k, const Inference__ModelConfig *c)
+{
+    struct plan *p = k->p;
+    int rc = MR_OK;
+
+    for (uint32_t i = 0; i < p->input_count && rc == MR_OK; i++) {
+        rc = made_by(k, p->inputs[i],
+                     &(struct view){p->name, (int32_t)c->input[i]->data_type, p->max_batch_size > 0,
+                                    (int32_t)c->input[i]->n_dims, c->input[i]->dims});
+    }
+    for (uint32_t n = 0; n < p->node_count && rc == MR_OK; n++) {
+        rc = !p->nodes[n].model.len || p->nodes[n].rows ? MR_OK : outputs_made(k, n);
     }
     return rc;
 }
@@ -300,16 +366,12 @@ int plan_check_members(struct plan *p, const Inference__ModelConfig *c,
     }
     k.views = MR_NEW_ARRAY(struct view, (size_t)p->tensor_count + 1);
     rc = own_check(&k, c);
+    rc = rc < 0 ? rc : known_made(&k, c);
     for (uint32_t n = 0; n < p->node_count && rc == MR_OK; n++) {
         rc = !p->nodes[n].model.len ? MR_OK : node_check(&k, n);
     }
-    for (uint32_t i = 0; i < p->input_count && rc == MR_OK; i++) {
-        rc = made_by(&k, p->inputs[i],
-                     &(struct view){p->name, (int32_t)c->input[i]->data_type, p->max_batch_size > 0,
-                                    (int32_t)c->input[i]->n_dims, c->input[i]->dims});
-    }
     for (uint32_t n = 0; n < p->node_count && rc == MR_OK; n++) {
-        rc = !p->nodes[n].model.len ? MR_OK : outputs_made(&k, n);
+        rc = p->nodes[n].split && p->nodes[n].rows ? plan_rows_settle_split(p, n, err) : MR_OK;
     }
     for (uint32_t t = 0; t < p->tensor_count; t++) {
         p->tensors[t].dtype = k.views[t].dtype;

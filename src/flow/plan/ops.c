@@ -111,10 +111,46 @@ static int op_open(struct plan *p, const Millrace__WorkflowScheduling__Node *n, 
     return rc;
 }
 
+/* A gather's output has the dimensions of its input in another order. */
+static int gather_open(struct plan *p, uint32_t node, struct plan_type *types, struct mr_err *err)
+{
+    const struct plan_node *n = &p->nodes[node];
+    const struct plan_type *from = &types[n->inputs[0].tensor];
+    struct plan_type *into = &types[n->outputs[0].tensor];
+    int64_t *dims = MR_ARENA_ARRAY(&p->arena, int64_t, MR_MAX_RANK + 1);
+
+    if (!dims) {
+        return plan_no_memory(p, err);
+    }
+    if (from->dtype == MR_DTYPE_INVALID) {
+        return MR_OK;
+    }
+    if (from->rank >= 0 && (int32_t)n->axis >= from->rank) {
+        return MR_FAIL(err, MR_E_INVALID,
+                       "workflow '%.*s': gather '%.*s' has axis %u, and tensor '%.*s' has %d "
+                       "dimensions",
+                       NAME(p->name), NAME(n->name), n->axis,
+                       NAME(p->tensors[n->inputs[0].tensor].name), from->rank);
+    }
+    if (n->axis > 0 && from->dtype == MR_DTYPE_BYTES) {
+        return MR_FAIL(err, MR_E_INVALID,
+                       "workflow '%.*s': gather '%.*s' has axis %u, and tensor '%.*s' is BYTES, "
+                       "which have axis 0 only",
+                       NAME(p->name), NAME(n->name), n->axis,
+                       NAME(p->tensors[n->inputs[0].tensor].name));
+    }
+    for (int32_t i = 0; i < from->rank; i++) {
+        const int32_t axis = (int32_t)n->axis;
+        dims[i] = from->dims[i < axis ? i + 1 : i == axis ? 0 : i];
+    }
+    *into = (struct plan_type){from->dtype, from->rank, dims};
+    return from->rank < 0 ? MR_OK : tensor_settle(p, n, n->outputs[0].tensor, into, err);
+}
+
 static bool has_ops(const struct plan *p)
 {
     for (uint32_t n = 0; n < p->node_count; n++) {
-        if (p->nodes[n].op_name.len) {
+        if (p->nodes[n].op_name.len || p->nodes[n].is_gather) {
             return true;
         }
     }
@@ -133,7 +169,9 @@ static int all_open(struct plan *p, const Inference__ModelConfig *c,
         types[t] = p->tensors[t].made;
     }
     for (uint32_t k = 0; k < count && rc == MR_OK; k++) {
-        if (p->nodes[order[k]].op_name.len) {
+        if (p->nodes[order[k]].is_gather) {
+            rc = gather_open(p, order[k], types, err);
+        } else if (p->nodes[order[k]].op_name.len) {
             rc = op_open(p, w->node[order[k]], order[k], from, types, err);
         }
     }

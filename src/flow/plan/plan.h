@@ -55,6 +55,7 @@ struct plan_rows {
     /* by plan_rows_settle */
     const uint8_t *inputs; /* [input_count] enum plan_form */
     const uint8_t *outputs;
+    const int32_t *ranks;         /* [input_count] dimensions of the tensors that are divided */
     uint32_t per_call;            /* rows that a call has at most */
     const struct plan_type *made; /* [output_count] a row of each output */
 };

@@ -59,13 +59,38 @@ static void nullable_mark(const struct plan *p, const uint32_t *order, uint32_t 
         for (uint32_t i = 0; i < node->input_count; i++) {
             may_skip |= nullable[node->inputs[i].tensor] && !node->inputs[i].is_optional;
         }
-        may_skip |= node->branch_count && (!node->has_else || branch_lacks(p, node, nullable));
+        may_skip |= node->rows && node->rows->skips_empty;
+        /* a row without a branch has a default: rows_check */
+        may_skip |= node->branch_count && !node->is_by_row &&
+                    (!node->has_else || branch_lacks(p, node, nullable));
         for (uint32_t i = 0; i < node->output_count; i++) {
             const uint32_t t = node->outputs[i].tensor;
             nullable[t] |= may_skip || (node->on_error == PLAN_DEFAULT &&
                                         !has_default(node->defaults, node->default_count, t));
         }
     }
+}
+
+/* Rows that no branch makes have a default. */
+static int rows_check(const struct plan *p, uint32_t n, const bool *nullable, struct mr_err *err)
+{
+    const struct plan_node *node = &p->nodes[n];
+
+    if (!node->is_by_row || (node->has_else && !branch_lacks(p, node, nullable))) {
+        return MR_OK;
+    }
+    for (uint32_t i = 0; i < node->output_count; i++) {
+        const uint32_t t = node->outputs[i].tensor;
+        if (!has_default(p->defaults, p->default_count, t)) {
+            return MR_FAIL(
+                err, MR_E_INVALID,
+                "workflow '%.*s': switch '%.*s': rows of tensor '%.*s' may have no "
+                "value, as %s, and the workflow has no 'default' for it",
+                MR_STR_ARG(p->name), MR_STR_ARG(node->name), MR_STR_ARG(p->tensors[t].name),
+                node->has_else ? "what a branch reads may have none" : "there is no 'else'");
+        }
+    }
+    return MR_OK;
 }
 
 int plan_proof_nulls(const struct plan *p, struct mr_err *err)
@@ -79,6 +104,9 @@ int plan_proof_nulls(const struct plan *p, struct mr_err *err)
         nullable[p->inputs[i]] = p->input_is_optional[i];
     }
     nullable_mark(p, room, count, nullable);
+    for (uint32_t n = 0; n < p->node_count && rc == MR_OK; n++) {
+        rc = rows_check(p, n, nullable, err);
+    }
     for (uint32_t i = 0; i < p->output_count && rc == MR_OK; i++) {
         const uint32_t t = p->outputs[i];
         if (p->tensors[t].writer == PLAN_NOBODY) {

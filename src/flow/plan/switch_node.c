@@ -1,12 +1,18 @@
 /* Switches in plans. Thread: loader. */
 #include "switch_node.h"
 
-#include "condition.h"
+#include "rows_node.h"
 
-static int branch_take(struct plan_build *b, const char *of, const char *name, uint32_t *list,
-                       uint32_t k)
+static bool is_by_row(const switch_config *s)
+{
+    return s->per == MILLRACE__WORKFLOW_SCHEDULING__SWITCH__PER__ROW;
+}
+
+static int branch_take(struct plan_build *b, const switch_config *s, const char *name,
+                       uint32_t *list, uint32_t k)
 {
     struct plan *p = b->p;
+    const char *of = s->name;
     int rc = plan_build_node_of(b, of, "switch", name, &list[k]);
 
     if (rc < 0) {
@@ -31,7 +37,7 @@ static int branch_take(struct plan_build *b, const char *of, const char *name, u
                                     : "has to write the same tensors as the first one");
     }
     n->is_spare = true;
-    return MR_OK;
+    return is_by_row(s) ? plan_rows_branch(b, s, list[k]) : MR_OK;
 }
 
 static int merges_check(struct plan_build *b, const switch_config *s, const struct plan_node *node)
@@ -59,19 +65,26 @@ static int switch_make(struct plan_build *b, const switch_config *s)
     uint32_t count = 0;
     int rc = list ? MR_OK : plan_no_memory(p, b->err);
 
-    if (rc == MR_OK &&
-        (s->per != MILLRACE__WORKFLOW_SCHEDULING__SWITCH__PER__REQUEST || s->input[0])) {
-        return plan_build_refuse(b, s->name, "per: ROW");
-    }
     if (rc == MR_OK && (s->n_case_ == 0 || !s->name[0])) {
         return PLAN_BAD(b, "workflow '%.*s': switch '%.128s' must specify 'name' and 'case'",
                         MR_STR_ARG(p->name), s->name);
     }
+    if (rc == MR_OK && s->n_input > 0 && !is_by_row(s)) {
+        return PLAN_BAD(b,
+                        "workflow '%.*s': switch '%.128s' has 'input', which belongs to per: ROW",
+                        MR_STR_ARG(p->name), s->name);
+    }
+    if (rc == MR_OK && s->n_input == 0 && is_by_row(s)) {
+        return PLAN_BAD(b,
+                        "workflow '%.*s': switch '%.128s' is per: ROW and must specify 'input', "
+                        "the tensors whose rows it divides",
+                        MR_STR_ARG(p->name), s->name);
+    }
     for (; count < s->n_case_ && rc == MR_OK; count++) {
-        rc = branch_take(b, s->name, s->case_[count]->node, list, count);
+        rc = branch_take(b, s, s->case_[count]->node, list, count);
     }
     if (rc == MR_OK && s->else_) {
-        rc = branch_take(b, s->name, s->else_->node, list, count++);
+        rc = branch_take(b, s, s->else_->node, list, count++);
     }
     if (rc < 0) {
         return rc;
@@ -86,7 +99,8 @@ static int switch_make(struct plan_build *b, const switch_config *s)
                                .fallback = PLAN_NOBODY,
                                .attempts = 1};
     p->node_count++;
-    return merges_check(b, s, node);
+    rc = is_by_row(s) ? plan_rows_switch(b, s, node) : MR_OK;
+    return rc < 0 ? rc : merges_check(b, s, node);
 }
 
 int plan_switches_make(struct plan_build *b)
@@ -144,7 +158,7 @@ int plan_switches_link(struct plan_build *b)
         if (node->branch_count) {
             const switch_config *c = b->w->switch_[s++];
             for (size_t i = 0; i < c->n_case_ && rc == MR_OK; i++) {
-                rc = plan_condition_compile(b, node->branches[i], c->case_[i]->when);
+                rc = plan_build_condition(b, node->branches[i], c->case_[i]->when, node->is_by_row);
             }
             rc = rc < 0 ? rc : branches_wait(b, node);
         }

@@ -1,9 +1,9 @@
 /* The plan of a workflow: nodes by name, conditions, orders and what happens on errors. Thread: loader. */
 #include "build.h"
-#include "condition.h"
 #include "hedge_node.h"
 #include "ops.h"
 #include "proof.h"
+#include "rows_node.h"
 #include "shadow_node.h"
 #include "split_node.h"
 #include "switch_node.h"
@@ -14,7 +14,7 @@ static int node_features(struct plan_build *b, const node_config *n)
 {
     const bool is_op = n->kind_case == MILLRACE__WORKFLOW_SCHEDULING__NODE__KIND_OP;
     const bool is_model = n->kind_case == MILLRACE__WORKFLOW_SCHEDULING__NODE__KIND_MODEL;
-    const char *what = n->foreach                        ? "foreach"
+    const char *what = is_op && n->foreach               ? "foreach"
                        : n->n_read_write && !is_op       ? "read_write"
                        : n->n_parameters && !is_op       ? "parameters"
                        : is_op && n->retry               ? "retry"
@@ -29,7 +29,7 @@ static int node_features(struct plan_build *b, const node_config *n)
 
 static int features_check(struct plan_build *b)
 {
-    const char *what = b->w->n_gather ? "gather" : b->w->admission ? "admission" : NULL;
+    const char *what = b->w->admission ? "admission" : NULL;
 
     return what ? plan_build_refuse(b, "its configuration", what) : MR_OK;
 }
@@ -150,6 +150,7 @@ static int node_make(struct plan_build *b, uint32_t i, const node_config *n)
     }
     MR_TRY(ports_make(b, node, n));
     MR_TRY(policy_read(b, node, n));
+    MR_TRY(plan_foreach_read(b, node, n));
     MR_TRY(n->hedge ? plan_hedge_read(b, node, n) : MR_OK);
     MR_TRY(n->shadow ? plan_shadow_read(b, node, n) : MR_OK);
 out:
@@ -334,7 +335,7 @@ static int when_compile(struct plan_build *b, uint32_t n)
             b, "workflow '%.*s': node '%.128s' is a fallback or branch of a switch and has 'when'",
             MR_STR_ARG(b->p->name), b->w->node[n]->name);
     }
-    return text[0] ? plan_condition_compile(b, n, text) : MR_OK;
+    return text[0] ? plan_build_condition(b, n, text, false) : MR_OK;
 }
 
 static int orders_make(struct plan_build *b)
@@ -425,7 +426,7 @@ static int nodes_make(struct plan_build *b)
 /* With fallbacks and variants. */
 static size_t nodes_room(const Millrace__WorkflowScheduling *w)
 {
-    size_t room = 2 * w->n_node + w->n_switch_ + 1;
+    size_t room = 2 * w->n_node + w->n_switch_ + w->n_gather + 1;
 
     for (size_t i = 0; i < w->n_node; i++) {
         if (w->node[i]->kind_case == MILLRACE__WORKFLOW_SCHEDULING__NODE__KIND_SPLIT) {
@@ -440,9 +441,12 @@ int plan_workflow(struct plan **out, const Inference__ModelConfig *c, struct mr_
     struct plan_build b = {.c = c, .w = c->workflow_scheduling, .err = err};
     int rc;
 
-    if (b.w->n_node == 0 || b.w->n_node > PLAN_NODES_MAX) {
-        return PLAN_BAD(&b, "workflow '%.128s' has %zu nodes, allowed are 1 to %u", c->name,
-                        b.w->n_node, PLAN_NODES_MAX);
+    if (b.w->n_node == 0 || b.w->n_node > PLAN_NODES_MAX || b.w->n_switch_ > PLAN_NODES_MAX ||
+        b.w->n_gather > PLAN_NODES_MAX) {
+        return PLAN_BAD(&b,
+                        "workflow '%.128s' has %zu nodes, %zu switches and %zu gathers, allowed "
+                        "are 1 to %u nodes and as many of the others",
+                        c->name, b.w->n_node, b.w->n_switch_, b.w->n_gather, PLAN_NODES_MAX);
     }
     MR_TRY(plan_new(&b.p, c, err));
     b.p->is_workflow = true;
@@ -458,6 +462,7 @@ int plan_workflow(struct plan **out, const Inference__ModelConfig *c, struct mr_
     MR_TRY(splits_make(&b));
     MR_TRY(fallbacks_make(&b));
     MR_TRY(plan_switches_make(&b));
+    MR_TRY(plan_gathers_make(&b));
     MR_TRY(writers_set(&b));
     MR_TRY(defaults_read(&b));
     *out = b.p;

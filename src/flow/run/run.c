@@ -236,7 +236,7 @@ static void node_start(struct run *r, uint32_t n)
 {
     struct mr_err err;
 
-    if (r->plan->nodes[n].branch_count) {
+    if (r->plan->nodes[n].branch_count && !r->plan->nodes[n].is_by_row) {
         switch_start(r, n);
         return;
     }

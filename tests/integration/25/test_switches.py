@@ -67,7 +67,6 @@ REFUSED = [
     (workflow(*BRANCHES, AFTER, extra=switch(("t[0] > 1", "tens"), ("INPUT0[0] > 2", "hundreds"))), "waits for itself"),
     (workflow(*BRANCHES, AFTER, extra=switch(*CASES, last="last")), "node 'last' of switch 'size' has to write the same tensors"),
     (workflow(*BRANCHES, AFTER, extra=switch(*CASES, extra='merge { into: "OUTPUT0" }')), "switch 'size' merges into 'OUTPUT0', which its nodes do not"),
-    (workflow(*BRANCHES, AFTER, extra=switch(*CASES, extra="per: ROW")), "size has 'per: ROW', a feature"),
     (workflow(*BRANCHES[:2], op("ones", "scale", {"x": "INPUT0"}, {"x": "t"}), AFTER, extra=switch(*CASES)), "ones has 'op in a branch of a switch'"),
     (workflow(*BRANCHES[:2], node("ones", "one", outputs=T, extra="on_error: SKIP"), AFTER, extra=switch(*CASES)), "ones has 'on_error in a branch"),
     (workflow(*BRANCHES[:2], node("ones", "one", outputs=T, extra='when: "INPUT0[0] > 1"'), AFTER, extra=switch(*CASES)), "node 'ones' is a fallback or branch of a switch and has 'when'"),

@@ -1,0 +1,508 @@
+/* Switches per row. Each row goes to the first branch whose condition holds for it, and each branch that has rows is a fan of calls.
+ * When all rows take one branch, inputs and outputs are handed on as they are. Otherwise a branch with consecutive rows gets views,
+ * others get copies, and what the branches give is copied together in the order of the rows.
+ *
+ * A row without a branch, or whose branch lacks an input, has the workflow's default of each tensor: the plan proves that there
+ * is one. Such rows are a part of their own, after those of the branches. The first branch that fails fails the switch, and the
+ * others are cancelled as far as they wait.
+ *
+ * Thread: that of the walk. */
+#include "fan.h"
+
+#include "base/mem.h"
+#include "flow/plan/rows_node.h"
+#include "tensor/rows.h"
+#include "tensor/tensor.h"
+
+#define NAME(s) MR_STR_ARG(mr_str_sub((s), 0, 80))
+
+struct branch {
+    struct fan fan;
+    struct mr_rows_part part;
+    struct mr_block **copies; /* [input_count] of inputs */
+    bool is_pending;
+};
+
+struct rows_switch {
+    struct walk *walk;
+    const struct plan_node *n;
+    uint32_t node;
+    uint64_t rows;
+    uint16_t *choice;        /* [rows] branch of each, branch_count: none */
+    struct branch *branches; /* [branch_count] */
+    uint32_t pending;        /* branches */
+    uint64_t without;        /* rows that have no branch */
+    bool is_starting;
+    int status;
+    struct mr_err err;
+};
+
+static int no_arena(struct mr_err *err)
+{
+    return MR_FAIL(err, MR_E_EXHAUSTED, "the request's arena is full");
+}
+
+static const struct plan_node *branch_node(const struct rows_switch *s, uint32_t k)
+{
+    return &s->walk->run.plan->nodes[s->n->branches[k]];
+}
+
+static const struct run_value *value_of(const struct rows_switch *s, const struct plan_port *port)
+{
+    return &s->walk->run.values[port->tensor];
+}
+
+static mr_str tensor_name(const struct rows_switch *s, uint32_t tensor)
+{
+    return mr_str_sub(s->walk->run.plan->tensors[tensor].name, 0, 80);
+}
+
+/* ---- which branch a row takes ---- */
+
+static int rows_count(struct rows_switch *s, struct mr_err *err)
+{
+    for (uint32_t i = 0; i < s->n->input_count; i++) {
+        const struct mr_tensor *t = &value_of(s, &s->n->inputs[i])->tensor;
+        const uint64_t rows = t->rank ? (uint64_t)t->shape[0] : 0;
+        if (t->rank == 0 || rows > PLAN_SWITCH_ROWS_MAX) {
+            return MR_FAIL(err, MR_E_INVALID,
+                           "node '%.*s': tensor '%.*s' has %llu rows, a switch divides up to %u",
+                           NAME(s->n->name), MR_STR_ARG(tensor_name(s, s->n->inputs[i].tensor)),
+                           (unsigned long long)rows, PLAN_SWITCH_ROWS_MAX);
+        }
+        if (i > 0 && rows != s->rows) {
+            return MR_FAIL(err, MR_E_INVALID,
+                           "node '%.*s': tensor '%.*s' has %llu rows, others have %llu",
+                           NAME(s->n->name), MR_STR_ARG(tensor_name(s, s->n->inputs[i].tensor)),
+                           (unsigned long long)rows, (unsigned long long)s->rows);
+        }
+        s->rows = rows;
+    }
+    return MR_OK;
+}
+
+static bool lacks_input(const struct rows_switch *s, uint32_t k)
+{
+    const struct plan_node *n = branch_node(s, k);
+
+    for (uint32_t i = 0; i < n->input_count; i++) {
+        if (!n->inputs[i].is_optional && value_of(s, &n->inputs[i])->state != RUN_VALUE) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Rows without a branch whose condition holds, or all of them if it is the last one, take branch k. */
+static int branch_choose(struct rows_switch *s, uint32_t k, uint8_t *mask, struct mr_err *err)
+{
+    const bool is_else = s->n->has_else && k + 1 == s->n->branch_count;
+    const uint16_t none = (uint16_t)s->n->branch_count;
+
+    if (is_else) {
+        memset(mask, 1, s->rows);
+    } else {
+        const int rc = flow_when_rows(&s->walk->run, s->n->branches[k], s->rows, mask, err);
+        if (rc < 0) {
+            return rc;
+        }
+    }
+    for (uint64_t i = 0; i < s->rows; i++) {
+        s->choice[i] = s->choice[i] == none && mask[i] ? (uint16_t)k : s->choice[i];
+    }
+    return MR_OK;
+}
+
+static int rows_choose(struct rows_switch *s, struct mr_err *err)
+{
+    const uint16_t none = (uint16_t)s->n->branch_count;
+    uint8_t *mask = mr_try_alloc(s->rows + 1);
+    int rc = MR_OK;
+
+    s->choice = mr_try_alloc((s->rows + 1) * sizeof *s->choice);
+    if (!mask || !s->choice) {
+        rc = MR_FAIL(err, MR_E_EXHAUSTED, "node '%.*s': no memory for its rows", NAME(s->n->name));
+    }
+    for (uint64_t i = 0; i < s->rows && rc == MR_OK; i++) {
+        s->choice[i] = none;
+    }
+    for (uint32_t k = 0; k < s->n->branch_count && rc == MR_OK; k++) {
+        rc = branch_choose(s, k, mask, err);
+    }
+    mr_free(mask);
+    return rc;
+}
+
+/* The rows of a branch that cannot run have none. */
+static void parts_find(struct rows_switch *s)
+{
+    const uint16_t none = (uint16_t)s->n->branch_count;
+    struct mr_rows_part part;
+
+    for (uint32_t k = 0; k < s->n->branch_count; k++) {
+        struct branch *b = &s->branches[k];
+        mr_rows_part_of(s->choice, s->rows, (uint16_t)k, &b->part);
+        if (b->part.count == 0 || !lacks_input(s, k)) {
+            continue;
+        }
+        b->part.count = 0;
+        for (uint64_t i = 0; i < s->rows; i++) {
+            s->choice[i] = s->choice[i] == k ? none : s->choice[i];
+        }
+    }
+    mr_rows_part_of(s->choice, s->rows, none, &part);
+    s->without = part.count;
+}
+
+/* ---- branches ---- */
+
+/* The rows of a tensor that belong to the branch. */
+static int part_make(struct rows_switch *s, uint32_t k, uint32_t i, struct mr_tensor *out,
+                     struct mr_err *err)
+{
+    struct branch *b = &s->branches[k];
+    const struct mr_tensor *t = &value_of(s, &branch_node(s, k)->inputs[i])->tensor;
+    int64_t *shape = MR_ARENA_ARRAY(&s->walk->arena, int64_t, (size_t)t->rank + 1);
+    int rc;
+
+    if (!shape) {
+        return no_arena(err);
+    }
+    if (b->part.count == s->rows) {
+        *out = *t;
+        return MR_OK;
+    }
+    if (b->part.is_run) {
+        return mr_rows_view(t, b->part.first, b->part.count, shape, out, err);
+    }
+    memcpy(shape, t->shape, (size_t)t->rank * sizeof *shape);
+    shape[0] = (int64_t)b->part.count;
+    *out = *t;
+    out->shape = shape;
+    MR_TRY(mr_rows_part_bytes(t, s->choice, (uint16_t)k, &out->bytes, err));
+    b->copies[i] = mr_block_new(MR_MAX(out->bytes, (uint64_t)1));
+    if (!b->copies[i]) {
+        return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for its rows");
+    }
+    out->data = b->copies[i]->data;
+    rc = mr_rows_part_copy(t, s->choice, (uint16_t)k, out->data, err);
+out:
+    return rc;
+}
+
+static int branch_input(struct rows_switch *s, uint32_t k, uint32_t i, struct mr_err *err)
+{
+    const struct plan_node *n = branch_node(s, k);
+    struct mr_tensor t = value_of(s, &n->inputs[i])->tensor;
+    char text[256];
+    int rc = MR_OK;
+
+    if (value_of(s, &n->inputs[i])->state != RUN_VALUE) {
+        return MR_OK;
+    }
+    if (n->rows->divided[i] && t.rank != n->rows->ranks[i]) {
+        rc = MR_FAIL(err, MR_E_INVALID, "its shape is %s, and the rows need %d dimensions",
+                     mr_shape_text(t.shape, t.rank, text, sizeof text), n->rows->ranks[i]);
+    } else if (n->rows->divided[i]) {
+        rc = part_make(s, k, i, &t, err);
+    }
+    if (rc < 0) {
+        return MR_WRAP(err, rc, "node '%.*s': rows of tensor '%.*s'", NAME(n->name),
+                       MR_STR_ARG(tensor_name(s, n->inputs[i].tensor)));
+    }
+    fan_input(&s->branches[k].fan, i, &t);
+    return MR_OK;
+}
+
+static void branch_done(struct fan *f);
+
+static int branch_start(struct rows_switch *s, uint32_t k, struct mr_err *err)
+{
+    struct branch *b = &s->branches[k];
+    const struct plan_node *n = branch_node(s, k);
+    int rc;
+
+    b->copies = MR_ARENA_ARRAY(&s->walk->arena, struct mr_block *, n->input_count + 1u);
+    if (!b->copies) {
+        return no_arena(err);
+    }
+    MR_TRY(fan_init(&b->fan, s->walk, s->n->branches[k], b->part.count, err));
+    b->fan.done = branch_done;
+    b->fan.user = s;
+    for (uint32_t i = 0; i < n->input_count; i++) {
+        MR_TRY(branch_input(s, k, i, err));
+    }
+    rc = fan_start(&b->fan, err);
+out:
+    return rc;
+}
+
+/* ---- together again ---- */
+
+/* The default of the tensor for the rows without a branch, with rows as `like`, or as the plan has them. Without any row, a tensor
+ * without rows. */
+static int default_make(struct rows_switch *s, uint32_t output, const struct mr_tensor *like,
+                        struct mr_tensor *out, struct mr_block **out_block, struct mr_err *err)
+{
+    const struct plan *p = s->walk->run.plan;
+    const struct plan_type *row = &branch_node(s, 0)->rows->made[output];
+    const uint32_t tensor = s->n->outputs[output].tensor;
+    const struct plan_value *v = NULL;
+    const int32_t rank = like ? like->rank : row->rank + 1;
+    int64_t *shape = MR_ARENA_ARRAY(&s->walk->arena, int64_t, (size_t)rank + 1);
+
+    if (!shape) {
+        return no_arena(err);
+    }
+    for (uint32_t i = 0; i < p->default_count; i++) {
+        v = p->defaults[i].tensor == tensor ? &p->defaults[i] : v;
+    }
+    for (int32_t i = 1; i < rank; i++) {
+        shape[i] = like ? like->shape[i] : row->dims[i - 1] < 0 ? 1 : row->dims[i - 1];
+    }
+    shape[0] = (int64_t)s->without;
+    *out =
+        (struct mr_tensor){.dtype = like ? like->dtype : row->dtype, .rank = rank, .shape = shape};
+    if (s->rows == 0) {
+        return MR_OK;
+    }
+    return v ? flow_value_fill(s->walk, v, out, out_block, err)
+             : MR_FAIL(err, MR_E_INTERNAL, "tensor '%.*s' has no default",
+                       MR_STR_ARG(tensor_name(s, tensor)));
+}
+
+static uint32_t output_index(const struct plan_node *n, uint32_t tensor)
+{
+    uint32_t i = 0;
+
+    while (i < n->output_count && n->outputs[i].tensor != tensor) {
+        i++;
+    }
+    return i;
+}
+
+struct merging {
+    const struct mr_tensor **parts; /* [branch_count + 1] */
+    struct mr_tensor *tensors;      /* of them */
+    struct mr_block **blocks;       /* of them, borrowed but for the last */
+    const struct mr_tensor *like;   /* one of them */
+};
+
+/* The branches' parts of an output. A branch that gave nothing leaves no value. */
+static bool parts_take(struct rows_switch *s, uint32_t tensor, struct merging *m)
+{
+    for (uint32_t k = 0; k < s->n->branch_count; k++) {
+        m->parts[k] = NULL;
+        if (s->branches[k].part.count == 0) {
+            continue;
+        }
+        if (!fan_output_of(&s->branches[k].fan, output_index(branch_node(s, k), tensor),
+                           &m->tensors[k], &m->blocks[k])) {
+            return false;
+        }
+        m->parts[k] = m->like = &m->tensors[k];
+    }
+    return true;
+}
+
+/* All rows are of one part. */
+static bool whole_take(struct rows_switch *s, uint32_t tensor, const struct merging *m)
+{
+    for (uint32_t k = 0; k <= s->n->branch_count; k++) {
+        const uint64_t count = k < s->n->branch_count ? s->branches[k].part.count : s->without;
+        if (count == s->rows && m->parts[k]) {
+            run_set(&s->walk->run, tensor, m->parts[k], m->blocks[k]);
+            return true;
+        }
+    }
+    return false;
+}
+
+static int parts_join(struct rows_switch *s, uint32_t tensor, const struct merging *m,
+                      struct mr_err *err)
+{
+    int64_t *shape = MR_ARENA_ARRAY(&s->walk->arena, int64_t, MR_MAX_RANK);
+    const uint32_t count = s->n->branch_count + (s->without > 0 ? 1 : 0);
+    struct mr_tensor t;
+    int rc;
+
+    if (!shape) {
+        return no_arena(err);
+    }
+    MR_TRY(mr_rows_merge_shape(m->parts, count, s->choice, s->rows, shape, &t, err));
+    struct mr_block *block = mr_block_new(MR_MAX(t.bytes, (uint64_t)1));
+    if (!block) {
+        return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for %llu bytes",
+                       (unsigned long long)t.bytes);
+    }
+    t.data = block->data;
+    rc = mr_rows_merge_copy(m->parts, count, s->choice, s->rows, t.data, err);
+    if (rc == MR_OK) {
+        run_set(&s->walk->run, tensor, &t, block);
+    }
+    mr_block_unref(&block);
+out:
+    return rc;
+}
+
+static int output_merge(struct rows_switch *s, uint32_t output, struct merging *m,
+                        struct mr_err *err)
+{
+    const uint32_t last = s->n->branch_count, tensor = s->n->outputs[output].tensor;
+    int rc = MR_OK;
+
+    m->like = NULL;
+    m->blocks[last] = NULL;
+    m->parts[last] = NULL;
+    if (!parts_take(s, tensor, m)) {
+        return MR_OK;
+    }
+    if (s->without > 0 || s->rows == 0) {
+        MR_TRY(default_make(s, output, m->like, &m->tensors[last], &m->blocks[last], err));
+        m->parts[last] = &m->tensors[last];
+    }
+    if (!whole_take(s, tensor, m)) {
+        rc = parts_join(s, tensor, m, err);
+    }
+out:
+    mr_block_unref(&m->blocks[last]);
+    return rc < 0 ? MR_WRAP(err, rc, "node '%.*s': rows of tensor '%.*s'", NAME(s->n->name),
+                            MR_STR_ARG(tensor_name(s, tensor)))
+                  : MR_OK;
+}
+
+static int outputs_merge(struct rows_switch *s, struct mr_err *err)
+{
+    struct mr_arena *a = &s->walk->arena;
+    const size_t count = s->n->branch_count + (size_t)1;
+    struct merging m = {.parts = MR_ARENA_ARRAY(a, const struct mr_tensor *, count),
+                        .tensors = MR_ARENA_ARRAY(a, struct mr_tensor, count),
+                        .blocks = MR_ARENA_ARRAY(a, struct mr_block *, count)};
+    int rc = m.parts && m.tensors && m.blocks ? MR_OK : no_arena(err);
+
+    for (uint32_t i = 0; i < s->n->output_count && rc == MR_OK; i++) {
+        rc = output_merge(s, i, &m, err);
+    }
+    return rc;
+}
+
+/* ---- the end ---- */
+
+static void switch_free(struct rows_switch *s)
+{
+    for (uint32_t k = 0; k < s->n->branch_count; k++) {
+        struct branch *b = &s->branches[k];
+        for (uint32_t i = 0; b->copies && i < branch_node(s, k)->input_count; i++) {
+            mr_block_unref(&b->copies[i]);
+        }
+        if (b->fan.outputs) {
+            fan_fini(&b->fan);
+        }
+    }
+    mr_free(s->choice);
+    s->choice = NULL;
+}
+
+static int switch_end(struct rows_switch *s, struct mr_err *err)
+{
+    int rc = s->status;
+
+    if (rc < 0) {
+        *err = s->err;
+    } else {
+        rc = outputs_merge(s, err);
+    }
+    switch_free(s);
+    return rc;
+}
+
+/* One has failed: the others are not needed. */
+static void others_cancel(struct rows_switch *s)
+{
+    const bool was_starting = s->is_starting;
+
+    s->is_starting = true;
+    for (uint32_t k = 0; k < s->n->branch_count; k++) {
+        if (s->branches[k].is_pending) {
+            fan_cancel(&s->branches[k].fan, s->status, &s->err);
+        }
+    }
+    s->is_starting = was_starting;
+}
+
+static void status_note(struct rows_switch *s, int rc, const struct mr_err *err)
+{
+    if (s->status == MR_OK && rc < 0) {
+        s->status = rc;
+        s->err = *err;
+        others_cancel(s);
+    }
+}
+
+static void branch_done(struct fan *f)
+{
+    struct rows_switch *s = f->user;
+    struct walk *w = s->walk;
+    struct mr_err err;
+
+    MR_CONTAINER_OF(f, struct branch, fan)->is_pending = false;
+    s->pending--;
+    status_note(s, f->status, &f->err);
+    if (s->pending == 0 && !s->is_starting) {
+        mr_err_clear(&err);
+        const int rc = switch_end(s, &err);
+        if (w->trace) {
+            flow_trace_end(w, s->node);
+        }
+        run_ended(&w->run, s->node, rc, &err);
+    }
+}
+
+static void branches_start(struct rows_switch *s)
+{
+    struct mr_err err;
+
+    s->is_starting = true;
+    for (uint32_t k = 0; k < s->n->branch_count && s->status == MR_OK; k++) {
+        if (s->branches[k].part.count == 0) {
+            continue;
+        }
+        mr_err_clear(&err);
+        const int rc = branch_start(s, k, &err);
+        if (rc == MR_PENDING) {
+            s->branches[k].is_pending = true;
+            s->pending++;
+        } else {
+            status_note(s, rc, &err);
+        }
+    }
+    s->is_starting = false;
+}
+
+int flow_switch_start(struct walk *w, uint32_t node, struct mr_err *err)
+{
+    struct rows_switch *s = MR_ARENA_NEW(&w->arena, struct rows_switch);
+    int rc;
+
+    if (!s) {
+        return no_arena(err);
+    }
+    s->walk = w;
+    s->node = node;
+    s->n = &w->run.plan->nodes[node];
+    s->branches = MR_ARENA_ARRAY(&w->arena, struct branch, s->n->branch_count);
+    if (!s->branches) {
+        return no_arena(err);
+    }
+    MR_TRY(rows_count(s, err));
+    rc = rows_choose(s, err);
+    if (rc < 0) {
+        switch_free(s);
+        goto out;
+    }
+    parts_find(s);
+    branches_start(s);
+    rc = s->pending > 0 ? MR_PENDING : switch_end(s, err);
+out:
+    return rc;
+}

@@ -1,0 +1,200 @@
+"""Switches per row: the rows of a request are divided among branches, and come together in their order."""
+import re
+
+import numpy as np
+import pytest
+
+from lib import repo
+from lib.control import Control
+from lib.models.graphs import Clients, adders, node, op, vector, workflow
+
+DEFAULT = 'default { tensor: "OUTPUT0" int64: -1 }'
+T = {"OUTPUT0": "t"}
+BRANCHES = node("hundreds", "hundred", outputs=T), node("tens", "ten", outputs=T), node("ones", "one", outputs=T)
+AFTER = node("last", "thousand", {"INPUT0": "t"})
+CASES = ('INPUT0 > 100', "hundreds"), ('INPUT0 > 10', "tens")
+
+
+def switch(*cases, last="ones", extra='merge { into: "t" }', over=("INPUT0",)):
+    text = "".join(f" case {{ when: '{when}' node: \"{name}\" }}" for when, name in cases)
+    text += "".join(f' input: "{name}"' for name in over)
+    return f'switch {{ name: "size" per: ROW{text} {f"else {{ node: {chr(34)}{last}{chr(34)} }}" if last else ""} {extra} }}'
+
+
+def io(*names, dtype="TYPE_INT32", dims=(-1,)):
+    return [repo.tensor(name, dtype, dims) for name in names]
+
+
+BATCH = {"max_batch_size": 64, "inputs": io("INPUT0", "INPUT1", dims=(2,)), "outputs": io("OUTPUT0", dims=(2,))}
+
+
+def one_of(model, name=None, inputs=None, outputs=None, extra=""):
+    return node(name or model, model, inputs, outputs, extra)
+
+
+@pytest.fixture
+def served(models, start):
+    adders(models, one=1, ten=10, hundred=100, thousand=1000)
+    repo.add(models, "bad", backend="fault", parameters={"fail_status": "UNAVAILABLE", "fail_message": "no luck"})
+    repo.add(models, "copy", max_batch_size=64, inputs=io("INPUT0", dims=(2,)), outputs=io("OUTPUT0", dims=(2,)))
+    repo.add(models, "few", max_batch_size=3, inputs=io("INPUT0", dims=(2,)), outputs=io("OUTPUT0", dims=(2,)))
+    # gives its second input
+    repo.add(models, "second", max_batch_size=64, inputs=io("A", "B", dims=(2,)), outputs=io("B", dims=(2,)))
+    repo.add(models, "first_text", max_batch_size=64, inputs=io("A", "B", dtype="TYPE_STRING", dims=(1,)), outputs=io("A", dtype="TYPE_STRING", dims=(1,)))
+    repo.add(models, "second_text", max_batch_size=4, inputs=io("A", "B", dtype="TYPE_STRING", dims=(1,)), outputs=io("B", dtype="TYPE_STRING", dims=(1,)))
+    two = ("INPUT0", "INPUT1")
+    ab = {"A": "INPUT0", "B": "INPUT1"}
+    texts = {
+        "size": workflow(*BRANCHES, AFTER, extra=switch(*CASES)),
+        "no_else": workflow(*BRANCHES[:2], AFTER, extra=switch(*CASES, last=None) + 'default { tensor: "t" int64: 7 }'),
+        "broken": workflow(node("fails", "bad", outputs=T), *BRANCHES[2:], AFTER, extra=switch(("INPUT0 > 10", "fails"))),
+        "batch": workflow(one_of("copy"), node("other", "second", ab, {"B": "OUTPUT0"}),
+                          extra=switch(("INPUT0[0] % 2 == 1", "other"), last="copy", extra="", over=two), **BATCH),
+        # a model that takes less rows than there are is asked several times
+        "several": workflow(one_of("copy"), one_of("few"), extra=switch(("INPUT0[0] % 2 == 1", "few"), last="copy", extra="", over=two[:1]),
+                            max_batch_size=64, inputs=io("INPUT0", dims=(2,)), outputs=io("OUTPUT0", dims=(2,))),
+        "texts": workflow(node("a", "first_text", ab, {"A": "OUTPUT0"}), node("b", "second_text", ab, {"B": "OUTPUT0"}),
+                          extra=switch(('prefix(INPUT0, "x")', "b"), last="a", extra="", over=two), max_batch_size=64,
+                          inputs=io(*two, dtype="TYPE_STRING", dims=(1,)), outputs=io("OUTPUT0", dtype="TYPE_STRING", dims=(1,))),
+        "text_default": workflow(node("b", "second_text", ab, {"B": "OUTPUT0"}),
+                                 extra=switch(('prefix(INPUT0, "x")', "b"), last=None, extra="", over=two) + 'default { tensor: "OUTPUT0" string: "none" }',
+                                 max_batch_size=64, inputs=io(*two, dtype="TYPE_STRING", dims=(1,)), outputs=io("OUTPUT0", dtype="TYPE_STRING", dims=(1,))),
+        # a condition may read what is one for all rows, and parameters
+        "level": workflow(node("high", "ten"), node("low", "one"), inputs=io("INPUT0") + [repo.tensor("LEVEL", dims=(1,))],
+                          extra=switch(("INPUT0 > LEVEL", "high"), last="low", extra="")),
+        # of each crop its own reader: a foreach before and after
+        "crops": workflow(node("kind", "ten", outputs={"OUTPUT0": "k"}, extra='foreach { over: "INPUT0" }'),
+                          node("odd", "hundred", {"INPUT0": "k"}, T), node("even", "one", {"INPUT0": "k"}, T),
+                          node("last", "thousand", {"INPUT0": "t"}, extra='foreach { over: "t" }'),
+                          extra=switch(("k % 2 == 1", "odd"), last="even", over=("k",))),
+        "null": workflow(node("maybe", "one", outputs={"OUTPUT0": "m"}, extra="when: 'parameter(\"on\", false)'"),
+                         node("tens", "ten", {"INPUT0": "m"}), node("ones", "one", {"INPUT0": "m"}),
+                         extra=switch(("m > 10", "tens"), extra="", over=("m",)) + DEFAULT),
+        "retried": workflow(node("fails", "bad", outputs=T, extra="retry { attempts: 3 budget_percent: 100 }"), *BRANCHES[2:], AFTER,
+                            extra=switch(("INPUT0 > 10", "fails"))),
+    }
+    for name, text in texts.items():
+        repo.add(models, name, text)
+    return Clients(start(models, "--default-warmup-time=0"))
+
+
+def plus(x):
+    return x + (100 if x > 100 else 10 if x > 10 else 1)
+
+
+def ran(served, *names):
+    stats = [served.http.get_inference_statistics(m)["model_stats"][0]["inference_stats"]["success"] for m in names]
+    return np.array([s.get("count", 0) for s in stats])
+
+
+def test_rows_keep_their_order(served):
+    rng = np.random.default_rng(7)
+    cases = [vector(5), vector(500, 50, 5), vector(1, 2, 300, 20, 400, 3), vector(*range(95, 106)), vector(), rng.integers(0, 150, 1000).astype(np.int32)]
+    for numbers in cases:
+        got = served.ask("size", {"INPUT0": numbers})["OUTPUT0"].tolist()
+        assert got == [plus(x) + 1000 for x in numbers.tolist()]
+    assert served.ask("no_else", {"INPUT0": vector(5, 50, 6, 500)})["OUTPUT0"].tolist() == [1007, 1060, 1007, 1600]
+    assert served.ask("no_else", {"INPUT0": vector(5, 6)})["OUTPUT0"].tolist() == [1007, 1007]
+    assert served.ask("crops", {"INPUT0": vector(1, 2, 3, 4)})["OUTPUT0"].tolist() == [1111, 1013, 1113, 1015]
+
+
+def test_each_branch_is_asked_once(served):
+    names = "one", "ten", "hundred", "thousand"
+    for numbers, runs in ((vector(1, 200, 20, 2, 300), (2, 2, 2, 2)), (vector(1, 2, 3), (2, 0, 0, 2)), (vector(200), (0, 0, 2, 2)), (vector(), (0, 0, 0, 2))):
+        before = ran(served, *names)
+        served.ask("size", {"INPUT0": numbers})
+        assert (ran(served, *names) - before).tolist() == list(runs)  # each protocol asks once
+
+
+def test_rows_of_a_batch(served):
+    for rows in (1, 2, 7, 64):
+        a = np.arange(2 * rows, dtype=np.int32).reshape(rows, 2) // 3
+        b = a + 1000
+        got = served.ask("batch", {"INPUT0": a, "INPUT1": b})["OUTPUT0"]
+        assert np.array_equal(got, np.where(a[:, :1] % 2 == 1, b, a))
+        before = ran(served, "few")
+        assert np.array_equal(served.ask("several", {"INPUT0": a})["OUTPUT0"], a)
+        odd = int((a[:, 0] % 2 == 1).sum())
+        assert ran(served, "few") - before == 2 * ((odd + 2) // 3)
+
+
+def test_texts(served):
+    rows = 23
+    a = np.array([[("x" if i % 3 == 0 else "") + "a" * (i % 5)] for i in range(rows)], dtype=np.object_)
+    b = np.array([[f"{'b' * (i % 7)}{i}"] for i in range(rows)], dtype=np.object_)
+    for name, other in (("texts", None), ("text_default", "none")):
+        got = [r[0].decode() for r in served.ask(name, {"INPUT0": a, "INPUT1": b})["OUTPUT0"].tolist()]
+        assert got == [y if x.startswith("x") else (x if other is None else other) for (x,), (y,) in zip(a.tolist(), b.tolist())]
+
+
+def test_conditions(served):
+    for level in (0, 10, 90):
+        got = served.ask("level", {"INPUT0": vector(1, 50), "LEVEL": vector(level)})["OUTPUT0"]
+        assert got.tolist() == [x + (10 if x > level else 1) for x in (1, 50)]
+    assert served.ask("null", {"INPUT0": vector(5, 50)})["OUTPUT0"].tolist() == [-1]
+    assert served.ask("null", {"INPUT0": vector(5, 50)}, parameters={"on": True})["OUTPUT0"].tolist() == [7, 61]
+
+
+def test_a_branch_that_fails_fails_the_request(served):
+    assert served.ask("broken", {"INPUT0": vector(5, 6)})["OUTPUT0"].tolist() == [1006, 1007]
+    with pytest.raises(Exception, match="in workflow 'broken', node 'fails': .*no luck"):
+        served.ask("broken", {"INPUT0": vector(5, 50, 6)})
+
+    def failures():
+        return served.http.get_inference_statistics("bad")["model_stats"][0]["inference_stats"]["fail"]["count"]
+
+    before = failures()
+    with pytest.raises(Exception, match="no luck"):
+        served.ask("retried", {"INPUT0": vector(5, 50, 6)})
+    assert failures() - before == 3
+
+
+def test_hostile_requests(served):
+    with pytest.raises(Exception, match="node 'size': tensor 'INPUT0' has 65537 rows, a switch divides up to 65536"):
+        served.ask("size", {"INPUT0": np.zeros(65537, np.int32)})
+    # all rows switch at each row
+    numbers = np.resize(vector(1, 20, 200), 16000)
+    assert served.ask("size", {"INPUT0": numbers})["OUTPUT0"].tolist() == [plus(x) + 1000 for x in numbers.tolist()]
+
+
+REFUSED = [
+    (workflow(*BRANCHES, AFTER, extra=switch(*CASES, over=())), "switch 'size' is per: ROW and must specify 'input'"),
+    (workflow(*BRANCHES, AFTER, extra=switch(*CASES, over=("x",))), "node 'hundreds' reads no tensor that 'input' of switch 'size' names"),
+    (workflow(*BRANCHES, AFTER, extra=switch(*CASES, over=("INPUT0", "x"))), "node 'size' reads tensor 'x', which nothing writes"),
+    (workflow(*BRANCHES, AFTER, extra=switch(*CASES).replace("per: ROW", "")), "switch 'size' has 'input', which belongs to per: ROW"),
+    (workflow(*BRANCHES[:2], AFTER, extra=switch(*CASES, last=None)), "switch 'size': rows of tensor 't' may have no value, as there is no 'else', and the workflow has no 'default'"),
+    (workflow(*BRANCHES[:2], AFTER, extra=switch(*CASES, last=None) + DEFAULT), "switch 'size': rows of tensor 't' may have no value"),
+    (workflow(node("maybe", "one", outputs={"OUTPUT0": "m"}, extra='when: "INPUT0[0] > 1"'), node("tens", "both", {"A": "INPUT0", "B": "m"}, {"A": "t"}),
+              *BRANCHES[2:], AFTER, extra=switch(("INPUT0 > 10", "tens")) + DEFAULT), "rows of tensor 't' may have no value, as what a branch reads may have none"),
+    (workflow(*BRANCHES, AFTER, extra=switch(("z > 1", "tens"), ("INPUT0 > 2", "hundreds"))), "node 'tens', 'when': .*'z' is no tensor"),
+    (workflow(*BRANCHES, AFTER, extra=switch(("t > 1", "tens"), ("INPUT0 > 2", "hundreds"))), "waits for itself"),
+    (workflow(*BRANCHES[:2], op("ones", "scale", {"x": "INPUT0"}, {"x": "t"}), AFTER, extra=switch(*CASES)), "ones has 'op in a branch of a switch'"),
+    (workflow(*BRANCHES[:2], node("ones", "one", outputs=T, extra='foreach { over: "INPUT0" }'), AFTER, extra=switch(*CASES)),
+     "ones has 'foreach in a branch of a switch per row'"),
+    (workflow(*BRANCHES[:2], node("ones", "one", outputs=T, extra="hedge { after_ms: 1 }"), AFTER, extra=switch(*CASES)),
+     "ones has 'hedge in a branch of a switch per row'"),
+    (workflow(*BRANCHES[:2], node("ones", "floats", outputs=T), AFTER, extra=switch(*CASES)), "inconsistent data type"),
+    (workflow(*BRANCHES[:2], node("ones", "three", outputs=T), AFTER, extra=switch(*CASES)), "rows of tensor 'INPUT0': model 'three' takes 3 at a time"),
+    (workflow(*BRANCHES[:2], node("ones", "sum", outputs=T), AFTER, extra=switch(*CASES)),
+     "rows of tensor 't': output 'OUTPUT0' of model 'sum' does not have one for each that the model gets"),
+    (workflow(node("a", "copy"), node("b", "pair", {"A": "INPUT0", "B": "INPUT1"}, {"A": "OUTPUT0"}),
+              extra=switch(("INPUT0[0] > 1", "b"), last="a", extra=""), **BATCH),
+     "rows of tensor 'INPUT1': the model 'pair' batches, and 'input' of the switch does not name it"),
+]
+
+
+def test_what_is_refused(models, start):
+    adders(models, one=1, ten=10, hundred=100, thousand=1000)
+    repo.add(models, "floats", inputs=io("INPUT0", dtype="TYPE_FP32"), outputs=io("OUTPUT0", dtype="TYPE_FP32"))
+    repo.add(models, "three", inputs=io("INPUT0", dims=(3,)), outputs=io("OUTPUT0", dims=(3,)))
+    repo.add(models, "sum", outputs=io("OUTPUT0", dims=(2,)))
+    repo.add(models, "both", inputs=io("A", "B"), outputs=io("A"))
+    repo.add(models, "copy", max_batch_size=64, inputs=io("INPUT0", dims=(2,)), outputs=io("OUTPUT0", dims=(2,)))
+    repo.add(models, "pair", max_batch_size=64, inputs=io("A", "B", dims=(2,)), outputs=io("A", dims=(2,)))
+    for i, (text, _) in enumerate(REFUSED):
+        repo.add(models, f"w{i}", text)
+    with Control(start(models, mode="explicit")) as control:
+        for i, (_, error) in enumerate(REFUSED):
+            reply = control.load(f"w{i}")
+            assert reply.status == 400
+            assert re.search(error, reply.json()["error"]), (error, reply.json()["error"])
