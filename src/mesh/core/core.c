@@ -138,6 +138,7 @@ void mesh_core_free(struct mesh_core **io_c)
     }
     request_fini(c);
     own_fini(c);
+    manage_fini(c);
     while (c->first_local) {
         free_local(c, c->first_local);
     }
@@ -163,6 +164,10 @@ static void begin(struct mesh_core *c, int64_t now)
 
 static void finish(struct mesh_core *c)
 {
+    if (c->transitions_are_due && c->is_read) {
+        c->transitions_are_due = false;
+        manage_transitions(c);
+    }
     load_pump(c);
     if (c->drain_is_due) {
         drain_pump(c);
@@ -349,8 +354,8 @@ static void on_change(struct mesh_core *c, const struct view_change *ch)
             c->self_is_written = false;
         }
         break;
+    case VIEW_VMODEL: c->transitions_are_due = true; break;
     case VIEW_PEER:
-    case VIEW_VMODEL:
     case VIEW_NOTHING: break;
     }
 }
@@ -437,7 +442,9 @@ void mesh_core_written(struct mesh_core *c, uint64_t token, int status, bool suc
                        mr_bytes value, int64_t now)
 {
     begin(c, now);
-    own_written(c, token, status, succeeded, value);
+    if (!manage_written(c, token, status, succeeded)) {
+        own_written(c, token, status, succeeded, value);
+    }
     finish(c);
 }
 
@@ -563,6 +570,7 @@ static void on_timer(struct mesh_core *c, const struct timer *t)
     switch (t->kind) {
     case TIMER_STATE:
         send_state(c);
+        c->transitions_are_due = c->view.vmodels.len > 0;
         c->drain_is_due = c->is_draining;
         timers_add(&c->timers, c->now + c->o.state_ns, TIMER_STATE, 0, 0);
         break;
@@ -580,6 +588,7 @@ static void on_timer(struct mesh_core *c, const struct timer *t)
         }
         break;
     case TIMER_WRITE: break; /* own_flush looks */
+    case TIMER_MANAGE: manage_tick(c); break;
     default:
         if ((l = core_local_of(c, t->arg))) {
             on_local_timer(c, t, l);
@@ -652,7 +661,14 @@ enum mesh_copy_state mesh_core_copy(const struct mesh_core *c, mr_str id)
     }
 }
 
-/* ---- requests ---- */
+/* ---- requests and calls ---- */
+
+void mesh_core_call(struct mesh_core *c, const struct mesh_call *call, int64_t now)
+{
+    begin(c, now);
+    manage_call(c, call);
+    finish(c);
+}
 
 uint64_t mesh_core_request(struct mesh_core *c, const struct mesh_ask *ask, int64_t now)
 {

@@ -66,7 +66,7 @@ enum mesh_action_kind {
     MESH_ACT_GET,     /* token, key: mesh_core_got */
     MESH_ACT_LOAD,    /* model id, type, path, key: mesh_core_loaded */
     MESH_ACT_UNLOAD,  /* model id: mesh_core_unloaded */
-    MESH_ACT_ANSWER,  /* of a management call: call, status, text */
+    MESH_ACT_ANSWER,  /* of mesh_core_call: user, status, is_precondition, text */
     MESH_ACT_DRAINED  /* nothing is left to be done before the process ends */
 };
 
@@ -109,6 +109,8 @@ struct mesh_action {
     const struct mesh_op *otherwise;
     size_t otherwise_count;
     int status;
+    bool
+        is_precondition; /* ANSWER: the state of other records forbids it (gRPC's FAILED_PRECONDITION) */
     enum mesh_why why;
     mr_str text;
     int64_t retry_ns; /* REPLY: a good time to wait before trying again; 0: none */
@@ -181,6 +183,29 @@ void mesh_core_cancel(struct mesh_core *c, uint64_t request, int64_t now);
 void mesh_core_message(struct mesh_core *c, mr_str from, mr_bytes bytes, int64_t now);
 /** The instance is to end: its copies move, then comes MESH_ACT_DRAINED. Requests are taken all the time. */
 void mesh_core_drain(struct mesh_core *c, int64_t now);
+
+enum mesh_call_kind {
+    MESH_CALL_REGISTER,     /* id, def, load_now; the same again is no error */
+    MESH_CALL_UNREGISTER,   /* id; one that is not there is no error */
+    MESH_CALL_ENSURE,       /* id: it is loaded if it is loaded nowhere */
+    MESH_CALL_SET_VMODEL,   /* id, target and what follows it */
+    MESH_CALL_DELETE_VMODEL /* id, owner */
+};
+
+/** A call of an administrator. Texts are copied. */
+struct mesh_call {
+    enum mesh_call_kind kind;
+    void *user;
+    mr_str id;
+    struct mesh_def def;
+    bool load_now;
+    mr_str target, expected, owner;
+    bool has_def, update_only, force; /* as struct vmodel_set */
+};
+
+/** Its end is MESH_ACT_ANSWER. Errors there: MR_E_INVALID, MR_E_EXISTS (other attributes, another owner), MR_E_NOT_FOUND, MR_E_UNAVAILABLE (the
+ *  registry), MR_E_EXHAUSTED. */
+void mesh_core_call(struct mesh_core *c, const struct mesh_call *call, int64_t now);
 
 /** For reports and tests. */
 const struct mesh_view *mesh_core_view(const struct mesh_core *c);

@@ -157,6 +157,9 @@ struct mesh_core {
     double unknown_tokens;
     int64_t unknown_at;
 
+    MR_VEC(struct manage *) manages;
+    bool transitions_are_due;
+
     uint32_t moving; /* copies that others are to have */
     bool drain_is_due;
     struct mesh_core_report report;
@@ -185,6 +188,7 @@ enum core_timer {
     TIMER_FAIL,   /* local */
     TIMER_PLACED, /* local, placed_until */
     TIMER_WRITE,  /* writes are tried again */
+    TIMER_MANAGE, /* calls go on */
     TIMER_STATE,
     TIMER_RATE,
     TIMER_JANITOR
@@ -268,6 +272,15 @@ uint32_t load_age_s(const struct mesh_core *c);
 void scale_used(struct mesh_core *c, struct mesh_local *l);
 void scale_rates(struct mesh_core *c);
 void scale_janitor(struct mesh_core *c);
+
+/* manage.c */
+void manage_call(struct mesh_core *c, const struct mesh_call *call);
+/** False: the transaction is not of a call. */
+bool manage_written(struct mesh_core *c, uint64_t token, int status, bool succeeded);
+void manage_tick(struct mesh_core *c);
+/** vmodels in transition go on. */
+void manage_transitions(struct mesh_core *c);
+void manage_fini(struct mesh_core *c);
 
 /* drain.c */
 void drain_pump(struct mesh_core *c);

@@ -218,6 +218,16 @@ static void act_send(struct sim_peer *p, const struct mesh_action *a)
                                  .text_len = a->bytes.len});
 }
 
+static void act_answer(const struct mesh_action *a)
+{
+    struct sim_answer *answer = a->user;
+
+    answer->is_done = true;
+    answer->status = a->status;
+    answer->is_precondition = a->is_precondition;
+    snprintf(answer->text, sizeof answer->text, "%.*s", MR_STR_ARG(a->text));
+}
+
 static void act(struct sim_peer *p, const struct mesh_action *a)
 {
     switch (a->kind) {
@@ -230,7 +240,7 @@ static void act(struct sim_peer *p, const struct mesh_action *a)
     case MESH_ACT_GET: registry_act(p->registry, a); break;
     case MESH_ACT_LOAD: act_load(p, a); break;
     case MESH_ACT_UNLOAD: act_unload(p, a); break;
-    case MESH_ACT_ANSWER: break;
+    case MESH_ACT_ANSWER: act_answer(a); break;
     case MESH_ACT_DRAINED: p->is_drained = true; break;
     }
 }
@@ -388,6 +398,10 @@ void sim_fini(struct sim *s)
     for (size_t i = 0; i < s->calls.len; i++) {
         mr_free(s->calls.at[i]);
     }
+    for (size_t i = 0; i < s->answers.len; i++) {
+        mr_free(s->answers.at[i]);
+    }
+    MR_VEC_FINI(&s->answers);
     MR_VEC_FINI(&s->events);
     MR_VEC_FINI(&s->calls);
     mr_kv_memory_free(&s->store);
@@ -494,6 +508,33 @@ struct sim_call *sim_call(struct sim *s, unsigned peer, unsigned model)
     return c;
 }
 
+struct sim_call *sim_call_vmodel(struct sim *s, unsigned peer, const char *id)
+{
+    struct sim_call *c = MR_NEW(struct sim_call);
+    struct hop *h = MR_NEW(struct hop);
+    struct mesh_ask ask = {.id = mr_str_c(id), .is_vmodel = true, .is_safe = true, .user = h};
+
+    c->peer = peer;
+    c->begin_ns = s->now;
+    h->call = c;
+    MR_VEC_PUSH(&s->calls, c);
+    c->handle = mesh_core_request(s->peers[peer].core, &ask, s->now);
+    acted(&s->peers[peer]);
+    return c;
+}
+
+const struct sim_answer *sim_manage(struct sim *s, unsigned peer, const struct mesh_call *call)
+{
+    struct sim_answer *a = MR_NEW(struct sim_answer);
+    struct mesh_call c = *call;
+
+    MR_VEC_PUSH(&s->answers, a);
+    c.user = a;
+    mesh_core_call(s->peers[peer].core, &c, s->now);
+    acted(&s->peers[peer]);
+    return a;
+}
+
 static void on_arrive(struct sim *s, const struct sim_event *e)
 {
     struct sim_peer *p = &s->peers[e->peer];
@@ -526,6 +567,7 @@ static void on_ran(struct sim *s, const struct sim_event *e)
     if (has_it) {
         copy.call->runs++;
         copy.call->ran_at = e->peer;
+        copy.call->model = e->model;
         mr_free(h);
     }
     mesh_core_result(p->core, e->request, e->attempt, has_it ? MESH_ENDED : MESH_NOT_HERE,

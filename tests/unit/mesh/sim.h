@@ -57,6 +57,12 @@ struct sim_call {
         [2]; /* times that a peer said that it has not got it; [1]: and was asked to load it */
 };
 
+struct sim_answer {
+    bool is_done, is_precondition;
+    int status;
+    char text[200];
+};
+
 struct sim {
     int64_t now;
     struct mr_rng rng;
@@ -70,6 +76,7 @@ struct sim {
     MR_VEC(struct sim_event) events;
     uint64_t seq;
     MR_VEC(struct sim_call *) calls;
+    MR_VEC(struct sim_answer *) answers;
     unsigned hops;
     bool sizes_are_declared;
 };
@@ -105,6 +112,10 @@ void sim_register(struct sim *s, unsigned first, unsigned count, uint64_t bytes,
 void sim_unregister(struct sim *s, unsigned model);
 void sim_define(struct sim *s, unsigned model, const struct mesh_def *d);
 struct sim_call *sim_call(struct sim *s, unsigned peer, unsigned model);
+/** By an alias; the call's model is the one that ran. */
+struct sim_call *sim_call_vmodel(struct sim *s, unsigned peer, const char *id);
+/** A call of an administrator. */
+const struct sim_answer *sim_manage(struct sim *s, unsigned peer, const struct mesh_call *call);
 /** Until that much time has passed. */
 void sim_run(struct sim *s, int64_t ns);
 /** Until every call has ended; false: not within that time. */

@@ -1,0 +1,442 @@
+/* Registrations and vmodels: calls of an administrator, as transactions over what the view has. One that finds the registry changed since
+ * is made again from the newer view, some times; then the caller is told to try again.
+ *
+ * The owner of a vmodel, by hash as for models, moves it on: it has the target loaded as many times as the active model, and then makes it
+ * the active one. */
+#include "core_priv.h"
+
+#include "mesh/vmodel/vmodel.h"
+
+#define TRIES_MAX   8
+#define MANAGES_MAX 10000
+#define AGAIN_NS    20000000 /* the watch brings what was newer */
+
+struct manage {
+    struct mesh_call call; /* texts in `text` */
+    char *text;
+    bool is_internal; /* nobody waits for its answer: a step of a transition */
+    enum { STEP_NONE, STEP_PROMOTE, STEP_FAILED } step;
+    bool is_done; /* written: it is answered once the watch has had time to bring it */
+    unsigned tries;
+    uint64_t token; /* of its transaction; 0: it waits to be tried again */
+    int64_t again_ns;
+};
+
+static mr_str keep(char **at, mr_str s)
+{
+    mr_str copy = {*at, s.len};
+
+    memcpy(*at, s.len ? s.ptr : "", s.len);
+    *at += s.len;
+    return copy;
+}
+
+static struct manage *manage_new(struct mesh_core *c, const struct mesh_call *call)
+{
+    struct manage *m = MR_NEW(struct manage);
+    mr_str *texts[] = {&m->call.id,     &m->call.def.type, &m->call.def.path, &m->call.def.key,
+                       &m->call.target, &m->call.expected, &m->call.owner};
+    size_t bytes = 1;
+
+    m->call = *call;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        bytes += texts[i]->len;
+    }
+    char *at = m->text = mr_alloc(bytes);
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        *texts[i] = keep(&at, *texts[i]);
+    }
+    MR_VEC_PUSH(&c->manages, m);
+    return m;
+}
+
+static void manage_end(struct mesh_core *c, struct manage *m, int status, bool is_precondition,
+                       const char *text)
+{
+    for (size_t i = 0; i < c->manages.len; i++) {
+        if (c->manages.at[i] == m) {
+            c->manages.at[i] = c->manages.at[--c->manages.len];
+            break;
+        }
+    }
+    if (!m->is_internal) {
+        mr_str copy = core_text(c, mr_str_c(text));
+        struct mesh_action *a = core_act(c, MESH_ACT_ANSWER);
+        a->user = m->call.user;
+        a->status = status;
+        a->is_precondition = is_precondition;
+        a->text = copy;
+    }
+    mr_free(m->text);
+    mr_free(m);
+}
+
+static struct vmodel_model model_of(const struct mesh_core *c, mr_str id)
+{
+    const struct view_model *m = view_find(&c->view, id);
+    struct vmodel_model r = {.id = id};
+
+    if (m && m->revision) {
+        r.revision = m->revision;
+        r.def = (struct mesh_def){.type = view_type(m),
+                                  .path = view_path(m),
+                                  .key = view_model_key(m),
+                                  .size_bytes = (uint64_t)m->units_declared * MESH_UNIT,
+                                  .min_copies = m->min_copies,
+                                  .max_copies = m->max_copies,
+                                  .refs = m->refs,
+                                  .pinned = m->pinned,
+                                  .auto_delete = m->auto_delete};
+    }
+    return r;
+}
+
+static uint32_t loaded_copies(const struct mesh_core *c, mr_str id)
+{
+    const struct view_model *m = view_find(&c->view, id);
+    uint32_t n = 0;
+
+    for (size_t i = 0; m && i < m->copy_count; i++) {
+        n += m->copies[i].state == MESH_LOADED &&
+             core_peer_is_good(c, c->view.peers[m->copies[i].peer]);
+    }
+    return n;
+}
+
+static struct vmodel_state state_of(const struct mesh_core *c, mr_str id, mr_str wanted)
+{
+    const struct view_vmodel *vm = view_vmodel_find(&c->view, id);
+    struct vmodel_state s = {.id = id};
+
+    if (vm) {
+        s.revision = vm->revision;
+        s.v = (struct mesh_vmodel){vm->active, vm->target, vm->owner, vm->failed};
+        s.active = model_of(c, vm->active);
+        s.target = model_of(c, vm->target);
+        s.active_copies = loaded_copies(c, vm->active);
+    }
+    if (wanted.len) {
+        s.wanted = model_of(c, wanted);
+        s.wanted_is_loaded = loaded_copies(c, wanted) > 0;
+    }
+    return s;
+}
+
+/* ---- transactions ---- */
+
+static mr_str key_text(struct mesh_core *c, enum mesh_key_kind kind, mr_str id)
+{
+    struct mr_buf b;
+
+    mr_buf_init(&b, 0);
+    mesh_key_put(&b, kind, id, (mr_str){0});
+    mr_str key = core_text(c, mr_buf_view(&b));
+    mr_buf_fini(&b);
+    return key;
+}
+
+static void send_plan(struct mesh_core *c, struct manage *m, const struct vmodel_plan *p)
+{
+    struct mesh_compare *compares =
+        MR_ARENA_ARRAY(&c->arena, struct mesh_compare, VMODEL_WRITES_MAX);
+    struct mesh_op *ops = MR_ARENA_ARRAY(&c->arena, struct mesh_op, 2 * VMODEL_WRITES_MAX);
+    size_t count = 0;
+
+    if (!compares || !ops) {
+        manage_end(c, m, MR_E_NOMEM, false, "no memory for the transaction");
+        return;
+    }
+    for (size_t i = 0; i < p->count; i++) {
+        mr_str key = key_text(c, p->write[i].kind, p->write[i].id);
+        struct mr_buf b;
+        mr_buf_init(&b, 0);
+        if (p->write[i].kind == MESH_KEY_MODEL) {
+            mesh_def_put(&b, &p->write[i].def);
+        } else {
+            mesh_vmodel_put(&b, &p->write[i].v);
+        }
+        mr_str value = core_text(c, mr_buf_view(&b));
+        mr_buf_fini(&b);
+        compares[i] = (struct mesh_compare){key, p->write[i].revision};
+        ops[count++] =
+            (struct mesh_op){.kind = p->write[i].is_delete ? MESH_OP_DELETE : MESH_OP_PUT,
+                             .key = key,
+                             .value = {(const uint8_t *)(value.ptr ? value.ptr : ""), value.len}};
+        if (p->write[i].is_delete && p->write[i].kind == MESH_KEY_MODEL) {
+            mr_str stat = key_text(c, MESH_KEY_STAT, p->write[i].id);
+            ops[count++] = (struct mesh_op){.kind = MESH_OP_DELETE, .key = stat};
+        }
+    }
+    m->token = ++c->seq;
+    struct mesh_action *a = core_act(c, MESH_ACT_TXN);
+    a->token = m->token;
+    a->compares = compares;
+    a->compare_count = p->count;
+    a->then = ops;
+    a->then_count = count;
+}
+
+static int plan_register(const struct mesh_core *c, const struct manage *m, struct vmodel_plan *p,
+                         struct mr_err *err)
+{
+    struct vmodel_model known = model_of(c, m->call.id);
+
+    if (known.revision && !vmodel_def_is_same(&known.def, &m->call.def)) {
+        return MR_FAIL(err, MR_E_EXISTS,
+                       "the model '%.*s' is registered with another type, path or key",
+                       MR_STR_ARG(m->call.id));
+    }
+    if (known.revision == 0) {
+        p->write[0].kind = MESH_KEY_MODEL;
+        p->write[0].id = m->call.id;
+        p->write[0].def = m->call.def;
+        p->write[0].def.refs = 0;
+        p->count = 1;
+    }
+    return MR_OK;
+}
+
+static int plan_unregister(const struct mesh_core *c, const struct manage *m, struct vmodel_plan *p,
+                           struct mr_err *err)
+{
+    struct vmodel_model known = model_of(c, m->call.id);
+
+    if (known.def.refs > 0) {
+        p->is_precondition = true;
+        return MR_FAIL(err, MR_E_INVALID, "the model '%.*s' is that of %u vmodels",
+                       MR_STR_ARG(m->call.id), known.def.refs);
+    }
+    if (known.revision) {
+        p->write[0].kind = MESH_KEY_MODEL;
+        p->write[0].id = m->call.id;
+        p->write[0].revision = known.revision;
+        p->write[0].is_delete = true;
+        p->count = 1;
+    }
+    return MR_OK;
+}
+
+static int plan_vmodel(const struct mesh_core *c, const struct manage *m, struct vmodel_plan *p,
+                       struct mr_err *err)
+{
+    bool sets = m->call.kind == MESH_CALL_SET_VMODEL && m->step == STEP_NONE;
+    struct vmodel_state s = state_of(c, m->call.id, sets ? m->call.target : (mr_str){0});
+
+    if (sets) {
+        struct vmodel_set set = {.target = m->call.target,
+                                 .has_def = m->call.has_def,
+                                 .def = m->call.def,
+                                 .update_only = m->call.update_only,
+                                 .force = m->call.force,
+                                 .expected = m->call.expected,
+                                 .owner = m->call.owner};
+        return vmodel_plan_set(&set, &s, p, err);
+    }
+    if (m->step == STEP_PROMOTE) {
+        vmodel_plan_promote(&s, p);
+    } else if (m->step == STEP_FAILED) {
+        vmodel_plan_failed(&s, m->call.force, p);
+    } else {
+        vmodel_plan_delete(m->call.owner, &s, p);
+    }
+    return MR_OK;
+}
+
+static void load_now(struct mesh_core *c, mr_str id)
+{
+    struct view_model *m = view_find(&c->view, id);
+
+    if (m && m->revision && loaded_copies(c, id) == 0) {
+        struct mesh_local *l = core_local(c, m);
+        l->holds++;
+        place_more(c, l, MESH_FOR_PRELOAD, 1);
+        l->holds--;
+        core_local_release(c, l);
+    }
+}
+
+static void attempt(struct mesh_core *c, struct manage *m)
+{
+    struct vmodel_plan p = {0};
+    struct mr_err err;
+    int rc;
+
+    switch (m->call.kind) {
+    case MESH_CALL_REGISTER: rc = plan_register(c, m, &p, &err); break;
+    case MESH_CALL_UNREGISTER: rc = plan_unregister(c, m, &p, &err); break;
+    case MESH_CALL_ENSURE: {
+        const struct view_model *model = view_find(&c->view, m->call.id);
+        rc = model && model->revision ? MR_OK
+                                      : MR_FAIL(&err, MR_E_NOT_FOUND, "there is no such model");
+        break;
+    }
+    default: rc = plan_vmodel(c, m, &p, &err); break;
+    }
+    if (rc < 0) {
+        manage_end(c, m, rc, p.is_precondition, err.msg);
+    } else if (p.count == 0) {
+        if (m->call.load_now || m->call.kind == MESH_CALL_ENSURE) {
+            load_now(c, m->call.id);
+        }
+        manage_end(c, m, MR_OK, false, "");
+    } else if (!c->registry_is_there) {
+        manage_end(c, m, MR_E_UNAVAILABLE, false, "the registry cannot be reached");
+    } else {
+        m->tries++;
+        send_plan(c, m, &p);
+    }
+}
+
+/* What was written comes back by the watch; a call is answered after that, so that a second one from the same caller sees it. */
+bool manage_written(struct mesh_core *c, uint64_t token, int status, bool succeeded)
+{
+    for (size_t i = 0; i < c->manages.len; i++) {
+        struct manage *m = c->manages.at[i];
+        if (m->token != token || token == 0) {
+            continue;
+        }
+        m->token = 0;
+        if (status < 0) {
+            manage_end(c, m, status, false, "the registry did not take the change");
+        } else if (!succeeded && m->tries >= TRIES_MAX) {
+            manage_end(c, m, MR_E_UNAVAILABLE, false, "the registry changes too quickly");
+        } else if (m->is_internal && succeeded) {
+            manage_end(c, m, MR_OK, false, "");
+        } else {
+            m->again_ns = c->now + AGAIN_NS;
+            m->is_done = succeeded;
+            timers_add(&c->timers, m->again_ns, TIMER_MANAGE, 0, 0);
+        }
+        return true;
+    }
+    return false;
+}
+
+static void finish_done(struct mesh_core *c, struct manage *m)
+{
+    if (m->call.load_now) {
+        load_now(c, m->call.kind == MESH_CALL_SET_VMODEL ? m->call.target : m->call.id);
+    }
+    manage_end(c, m, MR_OK, false, "");
+}
+
+void manage_tick(struct mesh_core *c)
+{
+    for (size_t i = c->manages.len; i > 0; i--) {
+        struct manage *m = c->manages.at[i - 1];
+        if (m->token || m->again_ns > c->now) {
+            continue;
+        }
+        if (m->is_done) {
+            finish_done(c, m);
+        } else {
+            attempt(c, m);
+        }
+    }
+}
+
+void manage_call(struct mesh_core *c, const struct mesh_call *call)
+{
+    struct mr_err err;
+    struct manage *m = manage_new(c, call);
+    int rc = mesh_id_check(m->call.id, &err);
+
+    if (rc == MR_OK && m->call.kind == MESH_CALL_SET_VMODEL) {
+        rc = mesh_id_check(m->call.target, &err);
+    }
+    if (rc == MR_OK && m->call.kind == MESH_CALL_REGISTER && m->call.def.type.len == 0) {
+        rc = MR_FAIL(&err, MR_E_INVALID, "the type of the model is empty");
+    }
+    if (rc == MR_OK && c->manages.len > MANAGES_MAX) {
+        rc = MR_FAIL(&err, MR_E_EXHAUSTED, "too many calls are under way");
+    }
+    if (rc == MR_OK && !c->is_read) {
+        rc = MR_FAIL(&err, MR_E_UNAVAILABLE, "the registry is still being read");
+    }
+    if (rc < 0) {
+        manage_end(c, m, rc, false, err.msg);
+        return;
+    }
+    attempt(c, m);
+}
+
+/* ---- transitions ---- */
+
+static bool has_step(const struct mesh_core *c, mr_str id)
+{
+    for (size_t i = 0; i < c->manages.len; i++) {
+        if (c->manages.at[i]->is_internal && mr_str_eq(c->manages.at[i]->call.id, id)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void add_step(struct mesh_core *c, const struct view_vmodel *vm, int step, bool flag)
+{
+    struct mesh_call call = {.kind = MESH_CALL_SET_VMODEL, .id = vm->id, .force = flag};
+
+    if (!has_step(c, vm->id)) {
+        struct manage *m = manage_new(c, &call);
+        m->is_internal = true;
+        m->step = step;
+        attempt(c, m);
+    }
+}
+
+static bool has_failed(const struct mesh_core *c, const struct view_model *m)
+{
+    uint32_t n = 0;
+
+    for (size_t i = 0; i < m->copy_count; i++) {
+        n += m->copies[i].state == MESH_FAILED;
+    }
+    return n >= c->o.max_failures || (n > 0 && n == m->copy_count);
+}
+
+static void advance(struct mesh_core *c, const struct view_vmodel *vm)
+{
+    struct view_model *target = view_find(&c->view, vm->target);
+    uint32_t want = MR_MAX(loaded_copies(c, vm->active), 1);
+    uint32_t have = loaded_copies(c, vm->target);
+
+    if (!target || target->revision == 0) {
+        return;
+    }
+    if (have >= want) {
+        add_step(c, vm, STEP_PROMOTE, false);
+        return;
+    }
+    if (have == 0 && has_failed(c, target)) {
+        if (!vm->failed) {
+            add_step(c, vm, STEP_FAILED, true);
+        }
+        return;
+    }
+    struct mesh_local *l = core_local(c, target);
+    l->holds++;
+    place_more(c, l, MESH_FOR_SCALE, want);
+    l->holds--;
+    core_local_release(c, l);
+}
+
+void manage_transitions(struct mesh_core *c)
+{
+    struct mr_map_slot *slot;
+
+    for (size_t i = 0; (slot = mr_map_next(&c->view.vmodels, &i));) {
+        const struct view_vmodel *vm = slot->value;
+        if (!mr_str_eq(vm->active, vm->target) && core_owner(c, vm->id, NULL) == c->me) {
+            advance(c, vm);
+        }
+    }
+}
+
+void manage_fini(struct mesh_core *c)
+{
+    for (size_t i = 0; i < c->manages.len; i++) {
+        mr_free(c->manages.at[i]->text);
+        mr_free(c->manages.at[i]);
+    }
+    MR_VEC_FINI(&c->manages);
+}

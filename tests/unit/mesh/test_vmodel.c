@@ -1,0 +1,334 @@
+/* vmodels: the rules as transactions, and transitions in the simulator. */
+#include "sim.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#include "mesh/vmodel/vmodel.h"
+
+static struct vmodel_model model(const char *id, int64_t revision, uint32_t refs, bool auto_delete)
+{
+    return (struct vmodel_model){
+        .id = mr_str_c(id),
+        .revision = revision,
+        .def = {.type = MR_STR("t"), .refs = refs, .auto_delete = auto_delete}};
+}
+
+/* Refs that a plan gives a model: -1: it is not written; -2: it is deleted. */
+static int refs_of(const struct vmodel_plan *p, const char *id)
+{
+    for (size_t i = 0; i < p->count; i++) {
+        if (p->write[i].kind == MESH_KEY_MODEL && mr_str_eq_c(p->write[i].id, id)) {
+            return p->write[i].is_delete ? -2 : (int)p->write[i].def.refs;
+        }
+    }
+    return -1;
+}
+
+static const struct mesh_vmodel *vmodel_of(const struct vmodel_plan *p)
+{
+    for (size_t i = 0; i < p->count; i++) {
+        if (p->write[i].kind == MESH_KEY_VMODEL && !p->write[i].is_delete) {
+            return &p->write[i].v;
+        }
+    }
+    return NULL;
+}
+
+static struct vmodel_state stable(void)
+{
+    return (struct vmodel_state){.id = MR_STR("v"),
+                                 .revision = 5,
+                                 .v = {MR_STR("a"), MR_STR("a"), MR_STR("me"), false},
+                                 .active = model("a", 3, 1, true),
+                                 .target = model("a", 3, 1, true),
+                                 .active_copies = 2,
+                                 .wanted = model("b", 4, 0, false)};
+}
+
+static void first_definition_is_active_at_once(void **state)
+{
+    struct vmodel_state s = {.id = MR_STR("v"), .wanted = model("a", 3, 0, false)};
+    struct vmodel_set set = {.target = MR_STR("a"), .owner = MR_STR("me")};
+    struct vmodel_plan p;
+    (void)state;
+
+    assert_int_equal(vmodel_plan_set(&set, &s, &p, NULL), MR_OK);
+    assert_true(mr_str_eq_c(vmodel_of(&p)->active, "a"));
+    assert_true(mr_str_eq_c(vmodel_of(&p)->owner, "me"));
+    assert_int_equal(refs_of(&p, "a"), 1);
+    set.update_only = true;
+    assert_int_equal(vmodel_plan_set(&set, &s, &p, NULL), MR_E_NOT_FOUND);
+}
+
+static void target_that_is_not_there_needs_a_definition(void **state)
+{
+    struct vmodel_state s = {.id = MR_STR("v"), .wanted = model("a", 0, 0, false)};
+    struct vmodel_set set = {.target = MR_STR("a")};
+    struct vmodel_plan p;
+    (void)state;
+
+    assert_int_equal(vmodel_plan_set(&set, &s, &p, NULL), MR_E_NOT_FOUND);
+    set.has_def = true;
+    set.def = (struct mesh_def){.type = MR_STR("t"), .path = MR_STR("/x"), .auto_delete = true};
+    assert_int_equal(vmodel_plan_set(&set, &s, &p, NULL), MR_OK);
+    assert_int_equal(refs_of(&p, "a"), 1);
+    s.wanted = model("a", 9, 0, false); /* another path */
+    assert_int_equal(vmodel_plan_set(&set, &s, &p, NULL), MR_E_EXISTS);
+}
+
+static void new_target_is_a_transition_while_copies_serve(void **state)
+{
+    struct vmodel_state s = stable();
+    struct vmodel_set set = {.target = MR_STR("b")};
+    struct vmodel_plan p;
+    (void)state;
+
+    assert_int_equal(vmodel_plan_set(&set, &s, &p, NULL), MR_OK);
+    assert_true(mr_str_eq_c(vmodel_of(&p)->active, "a"));
+    assert_true(mr_str_eq_c(vmodel_of(&p)->target, "b"));
+    assert_int_equal(refs_of(&p, "b"), 1);
+    assert_int_equal(refs_of(&p, "a"), -1);
+    s.active_copies = 1;
+    assert_int_equal(vmodel_plan_set(&set, &s, &p, NULL), MR_OK);
+    assert_true(mr_str_eq_c(vmodel_of(&p)->active, "a"));
+    s.wanted_is_loaded = true;
+    assert_int_equal(vmodel_plan_set(&set, &s, &p, NULL), MR_OK);
+    assert_true(mr_str_eq_c(vmodel_of(&p)->active, "b"));
+    assert_int_equal(refs_of(&p, "a"), -2); /* auto_delete, and nobody else's */
+    s.active_copies = 3;
+    set.force = true;
+    assert_int_equal(vmodel_plan_set(&set, &s, &p, NULL), MR_OK);
+    assert_true(mr_str_eq_c(vmodel_of(&p)->active, "b"));
+}
+
+static void transition_can_be_turned_and_taken_back(void **state)
+{
+    struct vmodel_state s = stable();
+    struct vmodel_set set = {.target = MR_STR("c")};
+    struct vmodel_plan p;
+    (void)state;
+
+    s.v.target = MR_STR("b");
+    s.target = model("b", 4, 1, false);
+    s.wanted = model("c", 8, 0, false);
+    assert_int_equal(vmodel_plan_set(&set, &s, &p, NULL), MR_OK);
+    assert_int_equal(refs_of(&p, "c"), 1);
+    assert_int_equal(refs_of(&p, "b"), 0);
+    assert_int_equal(refs_of(&p, "a"), -1);
+    set.target = MR_STR("a");
+    s.wanted = s.active;
+    assert_int_equal(vmodel_plan_set(&set, &s, &p, NULL), MR_OK);
+    assert_true(mr_str_eq_c(vmodel_of(&p)->target, "a"));
+    assert_int_equal(refs_of(&p, "b"), 0);
+    assert_int_equal(refs_of(&p, "a"), -1);
+}
+
+static void same_again_changes_nothing(void **state)
+{
+    struct vmodel_state s = stable();
+    struct vmodel_set set = {.target = MR_STR("a"), .expected = MR_STR("a")};
+    struct vmodel_plan p;
+    (void)state;
+
+    s.wanted = s.active;
+    assert_int_equal(vmodel_plan_set(&set, &s, &p, NULL), MR_OK);
+    assert_int_equal(p.count, 0);
+}
+
+static void expected_target_and_owner_are_checked(void **state)
+{
+    struct vmodel_state s = stable();
+    struct vmodel_set set = {.target = MR_STR("b"), .expected = MR_STR("x")};
+    struct vmodel_plan p;
+    (void)state;
+
+    assert_int_equal(vmodel_plan_set(&set, &s, &p, NULL), MR_E_INVALID);
+    assert_true(p.is_precondition);
+    set.expected = MR_STR("a");
+    assert_int_equal(vmodel_plan_set(&set, &s, &p, NULL), MR_OK);
+    set.owner = MR_STR("you");
+    assert_int_equal(vmodel_plan_set(&set, &s, &p, NULL), MR_E_EXISTS);
+    struct vmodel_state none = {.id = MR_STR("v"), .wanted = model("b", 4, 0, false)};
+    set = (struct vmodel_set){.target = MR_STR("b"), .expected = MR_STR("b")};
+    assert_int_equal(vmodel_plan_set(&set, &none, &p, NULL), MR_OK); /* it may be absent then */
+    set.expected = MR_STR("a");
+    assert_int_equal(vmodel_plan_set(&set, &none, &p, NULL), MR_E_INVALID);
+}
+
+static void delete_and_promote_release_references(void **state)
+{
+    struct vmodel_state s = stable();
+    struct vmodel_plan p;
+    (void)state;
+
+    s.v.target = MR_STR("b");
+    s.v.failed = true;
+    s.target = model("b", 4, 1, false);
+    vmodel_plan_delete(MR_STR("you"), &s, &p);
+    assert_int_equal(p.count, 0);
+    vmodel_plan_delete(MR_STR("me"), &s, &p);
+    assert_int_equal(refs_of(&p, "a"), -2);
+    assert_int_equal(refs_of(&p, "b"), 0);
+    vmodel_plan_promote(&s, &p);
+    assert_true(mr_str_eq_c(vmodel_of(&p)->active, "b"));
+    assert_false(vmodel_of(&p)->failed);
+    assert_int_equal(refs_of(&p, "a"), -2);
+    assert_int_equal(refs_of(&p, "b"), -1);
+    vmodel_plan_failed(&s, true, &p);
+    assert_int_equal(p.count, 0);
+    vmodel_plan_failed(&s, false, &p);
+    assert_false(vmodel_of(&p)->failed);
+}
+
+/* ---- in a fleet ---- */
+
+static const struct sim_answer *call(struct sim *s, unsigned peer, const struct mesh_call *c)
+{
+    const struct sim_answer *a = sim_manage(s, peer, c);
+
+    for (unsigned i = 0; i < 100 && !a->is_done; i++) {
+        sim_run(s, 10 * MS);
+    }
+    assert_true(a->is_done);
+    return a;
+}
+
+static const struct view_vmodel *seen(struct sim *s, unsigned peer)
+{
+    return view_vmodel_find(mesh_core_view(s->peers[peer].core), MR_STR("v"));
+}
+
+static void begin(struct sim *s)
+{
+    sim_init(s, 1);
+    s->options.second_min_ns = 2 * S;
+    s->options.second_max_ns = 60 * S;
+    sim_add_many(s, 3, 100 * MIB, 4);
+    for (unsigned i = 0; i < 4; i++) {
+        s->models[i] =
+            (struct sim_model){.bytes = MIB, .load_ns = 200 * MS, .run_ns = MS, .unload_ns = MS};
+    }
+}
+
+static void registration_is_idempotent_and_refuses_other_attributes(void **state)
+{
+    struct sim s;
+    (void)state;
+
+    begin(&s);
+    struct mesh_call c = {.kind = MESH_CALL_REGISTER,
+                          .id = MR_STR("model-0"),
+                          .def = {.type = MR_STR("t"), .key = MR_STR("foo")}};
+    assert_int_equal(call(&s, 0, &c)->status, MR_OK);
+    assert_int_equal(call(&s, 1, &c)->status, MR_OK);
+    c.def.key = MR_STR("bar");
+    assert_int_equal(call(&s, 2, &c)->status, MR_E_EXISTS);
+    const struct view_model *m = view_find(mesh_core_view(s.peers[2].core), MR_STR("model-0"));
+    assert_true(mr_str_eq_c(view_model_key(m), "foo"));
+    c = (struct mesh_call){.kind = MESH_CALL_REGISTER, .id = MR_STR("x")};
+    assert_int_equal(call(&s, 0, &c)->status, MR_E_INVALID); /* no type */
+    c = (struct mesh_call){.kind = MESH_CALL_ENSURE, .id = MR_STR("model-0")};
+    assert_int_equal(call(&s, 0, &c)->status, MR_OK);
+    sim_run(&s, S);
+    assert_int_equal(sim_copies(&s, 0), 1);
+    c.kind = MESH_CALL_UNREGISTER;
+    assert_int_equal(call(&s, 0, &c)->status, MR_OK);
+    assert_int_equal(call(&s, 0, &c)->status, MR_OK);
+    sim_run(&s, S);
+    assert_int_equal(sim_copies(&s, 0), 0);
+    sim_fini(&s);
+}
+
+static void transition_matches_the_copies_before_the_switch(void **state)
+{
+    struct sim s;
+    (void)state;
+
+    begin(&s);
+    struct mesh_call c = {.kind = MESH_CALL_SET_VMODEL,
+                          .id = MR_STR("v"),
+                          .target = MR_STR("model-0"),
+                          .has_def = true,
+                          .def = {.type = MR_STR("t"), .auto_delete = true}};
+    assert_int_equal(call(&s, 0, &c)->status, MR_OK);
+    for (unsigned i = 0; i < 10; i++) {
+        sim_call_vmodel(&s, i % 3, "v");
+        sim_run(&s, S);
+    }
+    assert_int_equal(sim_copies(&s, 0), 2);
+    c.target = MR_STR("model-1");
+    assert_int_equal(call(&s, 1, &c)->status, MR_OK);
+    struct mesh_call un = {.kind = MESH_CALL_UNREGISTER, .id = MR_STR("model-1")};
+    const struct sim_answer *a = call(&s, 2, &un);
+    assert_int_equal(a->status, MR_E_INVALID);
+    assert_true(a->is_precondition);
+    for (unsigned i = 0; i < 300 && !mr_str_eq_c(seen(&s, 2)->active, "model-1"); i++) {
+        sim_call_vmodel(&s, i % 3, "v");
+        sim_run(&s, 10 * MS);
+    }
+    assert_true(mr_str_eq_c(seen(&s, 2)->active, "model-1"));
+    assert_true(sim_copies(&s, 1) >= 2); /* as many as the old one had */
+    assert_true(sim_settle(&s, S));
+    for (size_t i = 0; i < s.calls.len; i++) {
+        assert_int_equal(s.calls.at[i]->status, MR_OK);
+    }
+    sim_run(&s, 2 * S);
+    assert_int_equal(sim_copies(&s, 0), 0); /* auto_delete */
+    assert_null(view_find(mesh_core_view(s.peers[0].core), MR_STR("model-0")));
+    sim_fini(&s);
+}
+
+static void target_that_fails_is_said_so_and_recovers(void **state)
+{
+    struct sim s;
+    (void)state;
+
+    begin(&s);
+    s.models[1].fail_at = 7;
+    s.models[1].fail = MESH_FAIL_TRANSIENT;
+    struct mesh_call c = {.kind = MESH_CALL_SET_VMODEL,
+                          .id = MR_STR("v"),
+                          .target = MR_STR("model-0"),
+                          .has_def = true,
+                          .def = {.type = MR_STR("t")}};
+    assert_int_equal(call(&s, 0, &c)->status, MR_OK);
+    sim_call_vmodel(&s, 0, "v");
+    assert_true(sim_settle(&s, S));
+    c.target = MR_STR("model-1");
+    assert_int_equal(call(&s, 0, &c)->status, MR_OK);
+    for (unsigned i = 0; i < 1000 && !seen(&s, 0)->failed; i++) {
+        sim_run(&s, 10 * MS);
+    }
+    assert_true(seen(&s, 0)->failed);
+    struct sim_call *old = sim_call_vmodel(&s, 1, "v");
+    assert_true(sim_settle(&s, S));
+    assert_int_equal(old->status, MR_OK);
+    assert_int_equal(old->model, 0);
+    s.models[1].fail_at = 0;
+    sim_run(&s, 60 * S);
+    assert_true(mr_str_eq_c(seen(&s, 0)->active, "model-1"));
+    assert_false(seen(&s, 0)->failed);
+    sim_fini(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(first_definition_is_active_at_once),
+        cmocka_unit_test(target_that_is_not_there_needs_a_definition),
+        cmocka_unit_test(new_target_is_a_transition_while_copies_serve),
+        cmocka_unit_test(transition_can_be_turned_and_taken_back),
+        cmocka_unit_test(same_again_changes_nothing),
+        cmocka_unit_test(expected_target_and_owner_are_checked),
+        cmocka_unit_test(delete_and_promote_release_references),
+        cmocka_unit_test(registration_is_idempotent_and_refuses_other_attributes),
+        cmocka_unit_test(transition_matches_the_copies_before_the_switch),
+        cmocka_unit_test(target_that_fails_is_said_so_and_recovers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
