@@ -12,6 +12,7 @@ struct mr_serve_options {
     struct mr_option_list repositories;
     struct mr_option_list stores; /* --model-store, the older name */
     struct mr_option_list paddle_services;
+    const char *model_runtime; /* NULL: none */
     struct mr_option_list load_models;
     struct mr_option_list link_dirs;
     struct mr_option_list backend_dirs;

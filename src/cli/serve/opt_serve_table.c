@@ -126,6 +126,12 @@ const struct mr_option mr_serve_table[] = {
     TEXT("endpoints", server.endpoints, NULL, "FILE",
          "names whose requests are shared among variants by weights; read again when it changes, "
          "and at SIGHUP"),
+    TEXT("model-runtime", model_runtime, NULL, "DIR",
+         "be the runtime of a ModelMesh: serve mmesh.ModelRuntime over gRPC, whose caller loads "
+         "models "
+         "by paths in this folder; implies mode explicit"),
+    TIME("model-runtime-timeout", server.model_runtime_timeout_ns, "90s", 1, DAY_S, MR_NS_PER_S,
+         "how long the mesh waits for a load"),
     NAME("load-model", load_models, "NAME", "with mode explicit: load this model at start, * all"),
     CHOICE(
         "load-overrides", server.models.overrides, "all", overrides, "WHAT",

@@ -21,6 +21,7 @@
 #include "imported.h"
 #include "notify.h"
 #include "opt_serve.h"
+#include "placed.h"
 #include "serve_print.h"
 
 static const char usage[] =
@@ -232,6 +233,7 @@ static int run(struct mr_serve_options *s)
 {
     struct mr_server *server = NULL;
     struct imported imported = {0};
+    struct placed placed = {0};
     struct signals signals;
     struct mr_err err;
     int64_t begin = mr_now_ns();
@@ -247,9 +249,11 @@ static int run(struct mr_serve_options *s)
     }
     mr_notify("STATUS=loading models");
     mr_log(MR_LOG_INFO, "serve.starting", "version=%s pid=%d", mr_cli_version(), (int)getpid());
-    if (imported_open(s, &imported, &err) < 0 || mr_server_start(&server, &s->server, &err) < 0) {
+    if (imported_open(s, &imported, &err) < 0 || placed_open(s, &placed, &err) < 0 ||
+        mr_server_start(&server, &s->server, &err) < 0) {
         signals_stop(&signals);
         imported_fini(&imported);
+        placed_fini(&placed);
         return start_failed(s, &err);
     }
     set_server(&signals, server);
@@ -264,6 +268,7 @@ static int run(struct mr_serve_options *s)
     int code = stop(&server, &signals, wait_for_stop(&signals));
     signals_stop(&signals);
     imported_fini(&imported);
+    placed_fini(&placed);
     return code;
 }
 

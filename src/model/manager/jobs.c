@@ -12,12 +12,14 @@
  *
  * `done` runs on a loader thread after all changes of the job are reported to the hook, and
  * before the model's next job begins; that of a cancelled job as soon as it is cancelled. */
+#include <limits.h>
 #include <malloc.h>
 
 #include "base/clock.h"
 #include "base/turn.h"
 #include "manager.h"
 #include "model/config/config_priv.h"
+#include "model/place.h"
 
 #define STOP_TEXT "the server is stopping"
 /* Triton's words, in every mode but explicit. */
@@ -41,6 +43,7 @@ static void job_free(struct mr_job *job)
     }
     mr_free(job->files);
     mr_free(job->config_json);
+    mr_free(job->path);
     mr_free(job->settled);
     mr_free(job->making);
     mr_free(job->checks_name);
@@ -294,8 +297,23 @@ static int unload_run(struct mr_models *m, struct mr_job *job, struct mr_err *er
     MR_TRY(mr_members_check_unload(m, job->model, err));
     MR_TRY(mr_unload_run(m, job->model, err));
     mr_members_unload(m, job);
+    if (m->o.placed) {
+        mr_model_displace(m->o.placed, job->model->name);
+    }
 out:
     return rc;
+}
+
+static int place(struct mr_models *m, const struct mr_job *job, struct mr_err *err)
+{
+    char *real = NULL;
+    int rc = mr_path_inside(m->o.placed, m->o.link_dirs, job->path, &real, err);
+
+    rc = rc < 0 ? rc : mr_model_place(m->o.placed, job->model->name, real, err);
+    mr_free(real);
+    return rc < 0 ? MR_WRAP(err, rc, "failed to load '%.*s'",
+                            MR_STR_ARG(mr_str_sub(job->model->name, 0, 128)))
+                  : MR_OK;
 }
 
 static int job_run(struct mr_models *m, struct mr_job *job, struct mr_err *err)
@@ -317,7 +335,8 @@ static int job_run(struct mr_models *m, struct mr_job *job, struct mr_err *err)
     if (job->kind == MR_JOB_UNLOAD) {
         return unload_run(m, job, err);
     }
-    return mr_load_run(m, job, err);
+    const int rc = job->path ? place(m, job, err) : MR_OK;
+    return rc == MR_OK ? mr_load_run(m, job, err) : rc;
 }
 
 /* ---- the threads ---- */
@@ -700,6 +719,26 @@ void mr_models_load(struct mr_models *m, mr_str name, mr_str config_json,
     } else if (!config_copy(job, config_json) || !files_copy(job, files, file_count)) {
         job_refuse(job, MR_E_NOMEM,
                    "no memory for the files of this load request, or the server is exiting");
+    }
+    mr_job_submit(m, job, name);
+}
+
+void mr_models_place(struct mr_models *m, mr_str name, mr_str path, mr_models_done_fn *done,
+                     void *ctx)
+{
+    struct mr_job *job = mr_job_new(MR_JOB_LOAD, done, ctx);
+
+    job->answer = load_check(m, name, (mr_str){0}, NULL, 0, &job->err);
+    if (job->answer == MR_OK &&
+        (!m->o.placed || path.len == 0 || path.ptr[0] != '/' || path.len >= PATH_MAX)) {
+        job->answer =
+            MR_FAIL(&job->err, MR_E_INVALID, "failed to load '%.*s', '%.*s' is no absolute path",
+                    MR_STR_ARG(name), MR_STR_ARG(mr_str_sub(path, 0, 200)));
+    }
+    if (job->answer < 0) {
+        job->kind = MR_JOB_ANSWER;
+    } else {
+        job->path = mr_strndup(path.ptr, path.len);
     }
     mr_job_submit(m, job, name);
 }

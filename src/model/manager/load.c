@@ -262,6 +262,10 @@ static int config_parse(struct mr_load *l)
     } else if (rc == MR_OK) {
         l->config = mr_config_new();
     }
+    if (rc == MR_OK && l->m->o.placed && l->folder.root &&
+        strcmp(l->folder.root, l->m->o.placed) == 0) {
+        mr_config_set_string(&l->config->name, ""); /* that of the model */
+    }
     l->config_fingerprint = mr_hash(text) + (l->config_json ? 1 : 0);
     mr_free(data);
     return rc;

@@ -16,6 +16,10 @@
     {                                                                                              \
         MR_STR_INIT("/millrace.EndpointControl/" name), __VA_ARGS__                                \
     }
+#define RUNTIME(name, handle)                                                                      \
+    {                                                                                              \
+        MR_STR_INIT("/mmesh.ModelRuntime/" name), MR_API_MODEL_REPOSITORY, GRPC_SMALL, handle      \
+    }
 #define HEALTH(name, ...)                                                                          \
     {                                                                                              \
         MR_STR_INIT("/grpc.health.v1.Health/" name), __VA_ARGS__                                   \
@@ -56,6 +60,11 @@ static const struct grpc_method methods[] = {
     CONTROL("ModelRecordWarmup", MR_API_MODEL_REPOSITORY, GRPC_SMALL, record_grpc),
     ENDPOINT("Endpoints", MR_API_MODEL_REPOSITORY, GRPC_SMALL, grpc_endpoints),
     ENDPOINT("EndpointChange", MR_API_MODEL_REPOSITORY, GRPC_SMALL, grpc_endpoint_change),
+    RUNTIME("loadModel", grpc_runtime_load),
+    RUNTIME("unloadModel", grpc_runtime_unload),
+    RUNTIME("predictModelSize", grpc_runtime_predict),
+    RUNTIME("modelSize", grpc_runtime_size),
+    RUNTIME("runtimeStatus", grpc_runtime_state),
     REFLECTION("v1"),
     REFLECTION("v1alpha"),
 };

@@ -43,6 +43,7 @@ void mr_server_options_init(struct mr_server_options *o)
     o->grpc_restricted.is_grpc = true;
     o->exit_on_error = o->strict_readiness = true;
     o->exit_timeout_ns = 30 * MR_NS_PER_S;
+    o->model_runtime_timeout_ns = 90 * MR_NS_PER_S;
 }
 
 /* ---- changes of models ---- */

@@ -185,6 +185,9 @@ struct mr_models_options {
     int64_t settle_ns;
     const char *const *link_dirs; /* folders that links of the repositories may lead to */
     size_t link_dir_count;
+    /** Explicit mode: one of the repositories, whose models mr_models_place makes; NULL: none. Their configurations may
+     *  have another name. */
+    const char *placed;
     const char *const *load_models; /* explicit mode: what to load at start, "*" = all */
     size_t load_model_count;
     const char *config_name; /* --model-config-name, NULL = none */
@@ -323,7 +326,11 @@ typedef void(mr_models_done_fn)(void *ctx, int rc, const struct mr_err *err);
 void mr_models_load(struct mr_models *m, mr_str name, mr_str config_json,
                     const struct mr_load_file *files, size_t file_count, mr_models_done_fn *done,
                     void *ctx);
-/** Unloads. done is called once the model is out of the table; its memory is freed when its requests have ended. */
+/** As mr_models_load, of what is at `path` (model/place.h): an absolute path to one of link_dirs, or below one of them.
+ *  Needs o.placed. Further errors: MR_E_FORBIDDEN (the path leads elsewhere), MR_E_NOT_FOUND. */
+void mr_models_place(struct mr_models *m, mr_str name, mr_str path, mr_models_done_fn *done,
+                     void *ctx);
+/** Unloads, and takes a placed model away. done is called once the model is out of the table; its memory is freed when its requests have ended. */
 void mr_models_unload(struct mr_models *m, mr_str name, bool dependents, mr_models_done_fn *done,
                       void *ctx);
 

@@ -81,6 +81,8 @@ struct mr_server_options {
     bool empty_health_bodies; /* false; true: health answers have a status alone, as Triton's */
     /** False; true: errors that no model makes have the form and text of MLServer's: unknown models, paths and methods. */
     bool mlserver_errors;
+    /** With models.placed: what a ModelMesh allows a load. 90 s. */
+    int64_t model_runtime_timeout_ns;
     int64_t exit_timeout_ns; /* 30 s */
 };
 void mr_server_options_init(struct mr_server_options *o);

@@ -1,0 +1,19 @@
+/* Models whose files are elsewhere than in a repository, under names that their files need not know. A folder of links, the
+ * caller's alone, is the repository of such models. Blocks on the file system. */
+#ifndef MR_MODEL_PLACE_H
+#define MR_MODEL_PLACE_H
+
+#include "base/err.h"
+#include "base/str.h"
+
+/** Makes what is at `path`, which is resolved, the model `name` of the folder `placed`, in the place of what had that name:
+ *  - a folder with a config.pbtxt, a model-settings.json or folders of versions: the model's folder;
+ *  - an archive (docs/archives.md), of one model at its top;
+ *  - any other folder or file: its only version. A file takes the name "model" with its own ending.
+ *  Nothing is copied. Errors: MR_E_NOT_FOUND, MR_E_IO, MR_E_INVALID (neither file nor folder). Thread: any, one at a
+ *  time for a name. */
+int mr_model_place(const char *placed, mr_str name, const char *path, struct mr_err *err);
+/** Takes it away again; does nothing if there is none. */
+void mr_model_displace(const char *placed, mr_str name);
+
+#endif
