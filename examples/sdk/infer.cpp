@@ -1,4 +1,4 @@
-/* One inference that waits, and ten at a time.
+/* One inference that waits, ten at a time, and with gRPC three on a stream.
  *
  *   c++ -std=c++17 infer.cpp $(pkg-config --cflags --libs millrace) -o infer
  *   ./infer simple http://localhost:8000 [URL...]
@@ -6,6 +6,26 @@
 #include <iostream>
 #include <millrace/client.hpp>
 #include <numeric>
+
+/* Requests and answers on one connection; a model may give many to each. */
+static int answers_of(const millrace::Client &client, const std::string &model,
+                      const millrace::Request &request)
+{
+    const millrace::Stream stream = client.stream(model);
+    int count = 0;
+
+    for (const char *id : {"a", "b", "c"}) {
+        stream.send(request, id);
+    }
+    stream.done();
+    while (const std::optional<millrace::Answer> answer = stream.read()) {
+        if (answer->status < 0) {
+            throw millrace::Error(answer->status, answer->result.id() + ": " + answer->error);
+        }
+        count++;
+    }
+    return count;
+}
 
 int main(int argc, char **argv)
 {
@@ -35,6 +55,9 @@ int main(int argc, char **argv)
             outputs += one.get().size();
         }
         std::cout << outputs << " outputs\n";
+        if (std::string(argv[2]).rfind("grpc", 0) == 0) {
+            std::cout << answers_of(client, argv[1], request) << " answers\n";
+        }
     } catch (const millrace::Error &error) {
         std::cerr << error.what() << '\n';
         return 1;

@@ -35,6 +35,7 @@ extern "C" {
 struct mr_sdk;
 struct mr_sdk_call;
 struct mr_sdk_result;
+struct mr_sdk_stream;
 
 /** Where callbacks run. */
 enum mr_sdk_delivery {
@@ -176,6 +177,72 @@ MR_SDK_EXPORT void mr_sdk_call_free(struct mr_sdk_call **call);
 MR_SDK_EXPORT int mr_sdk_fd(const struct mr_sdk *client);
 /** MR_SDK_PROCESS: runs the callbacks of calls that are over, and returns how many; does not wait. */
 MR_SDK_EXPORT int mr_sdk_process(struct mr_sdk *client);
+
+/* ---- streams ---- */
+
+/** Something has changed: an answer came after mr_sdk_stream_read had returned 0, there is room after mr_sdk_stream_send had
+ *  returned MR_E_EXHAUSTED, or the stream is over. Runs where callbacks run. May call the functions of streams, with a wait
+ *  of 0. */
+typedef void(mr_sdk_stream_fn)(void *ctx);
+
+struct mr_sdk_stream_options {
+    uint32_t size;
+    uint32_t header_count;
+    const char *model;          /* an endpoint or a model: it chooses the host of the stream */
+    const char *const *headers; /* "Name: value", at most 6, of the stream */
+    const char *key;            /* as of a request */
+    const char *variant;        /* as of a request */
+    int64_t timeout_ms;         /* of the whole stream; 0: none */
+    /** Answers that are not read yet; the host stops at so many bytes. What is on its way, at most 16 MiB, comes on top. 0: 4 MiB. */
+    uint64_t max_unread_bytes;
+    /** Requests that the host has not taken yet. One of any size is taken when there is no other. 0: 4 MiB. */
+    uint64_t max_unsent_bytes;
+    mr_sdk_stream_fn *notify; /* NULL: none */
+    void *ctx;
+};
+
+/** An answer of a stream. */
+struct mr_sdk_answer {
+    uint32_t size;
+    /** MR_OK, or MR_E_UNKNOWN: the request of this id has failed, and the stream goes on. */
+    int32_t status;
+    struct mr_sdk_result
+        *result;         /* the receiver's; of a request that failed it has an id at most */
+    const char *message; /* why it failed, otherwise ""; lives as long as the result */
+    /** 1: the request has no further answer. A model that ends without one more gives an answer without outputs then. */
+    uint32_t is_final;
+    uint32_t reserved;
+};
+
+/** Opens a stream (ModelStreamInfer): any number of requests to one host, each with one answer or many. The host must be one with
+ *  grpc:// or grpcs://. It is connected to later; what fails then is the end of the stream. Nothing is sent again, and no other
+ *  host takes over. The caller gives the handle back with mr_sdk_stream_free. Errors: MR_E_INVALID, MR_E_NOT_FOUND. */
+MR_SDK_EXPORT int mr_sdk_stream_open(struct mr_sdk *client,
+                                     const struct mr_sdk_stream_options *options,
+                                     struct mr_sdk_stream **out, struct mr_err *err);
+/** Sends a request; all of it is copied. `model`: NULL or that of the stream; or another model of the same host. `timeout_ms` is
+ *  the longest that it waits in the queue of its model, 0: the model's own limit. headers, key and variant are the stream's, and
+ *  refused here. Waits up to wait_ms for room (-1: as long as it takes; 0, and always in callbacks: not at all). Errors:
+ *  MR_E_EXHAUSTED (no room: again after `notify`), MR_E_CLOSED (after mr_sdk_stream_done, or the stream is over), MR_E_INVALID,
+ *  MR_E_NOT_FOUND, MR_E_TOO_LARGE; the stream goes on. */
+MR_SDK_EXPORT int mr_sdk_stream_send(struct mr_sdk_stream *stream,
+                                     const struct mr_sdk_request *request, int64_t wait_ms,
+                                     struct mr_err *err);
+/** No more requests: the host answers those that it has, and ends the stream. */
+MR_SDK_EXPORT void mr_sdk_stream_done(struct mr_sdk_stream *stream);
+/** The next answer: returns 1, and fills *answer as far as its size, which the caller sets. 0: none within wait_ms (as above). Less
+ *  than 0: there will be none; MR_E_CLOSED: the stream has ended as it should; others, MR_E_DEADLINE, MR_E_CANCELLED,
+ *  MR_E_UNAVAILABLE and those that the host gives: why it was cut off. Answers that came before are given first. */
+MR_SDK_EXPORT int mr_sdk_stream_read(struct mr_sdk_stream *stream, int64_t wait_ms,
+                                     struct mr_sdk_answer *answer, struct mr_err *err);
+/** Ends the stream with MR_E_CANCELLED, also on the host, unless it is over. */
+MR_SDK_EXPORT void mr_sdk_stream_cancel(struct mr_sdk_stream *stream);
+/** Cancels a stream that is not over. `notify` is not called any more after this has returned; within `notify` it may be called as
+ *  well. Before or after mr_sdk_free; of the other functions, mr_sdk_stream_read may be called after that. Sets the pointer to NULL; NULL is
+ *  allowed. */
+MR_SDK_EXPORT void mr_sdk_stream_free(struct mr_sdk_stream **stream);
+/** The address of the host, "" before one was chosen; lives as long as the handle. */
+MR_SDK_EXPORT const char *mr_sdk_stream_host(struct mr_sdk_stream *stream);
 
 /* ---- results ---- */
 

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <future>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -70,6 +71,10 @@ class Result
     std::string model() const
     {
         return mr_sdk_result_model(result_.get());
+    }
+    std::string id() const
+    {
+        return mr_sdk_result_id(result_.get());
     }
     std::string variant() const
     {
@@ -175,6 +180,75 @@ class Request
     int64_t timeout_ms_ = 0;
 };
 
+/** An answer of a stream. */
+struct Answer {
+    Result result;
+    bool is_final;     /* its request has no further one */
+    int status;        /* MR_OK, or the request of result.id() has failed: */
+    std::string error; /* why, otherwise "" */
+};
+
+/** Requests to one host on one connection, each with any number of answers. Made by Client::stream. A thread may send while another
+ *  one reads. */
+class Stream
+{
+  public:
+    explicit Stream(mr_sdk_stream *s) : stream_(s)
+    {
+    }
+    /** Copies the request, and waits for room. id: "" is none. Throws Error. */
+    void send(const Request &request, const std::string &id = "", uint64_t sequence_id = 0,
+              uint32_t flags = 0) const
+    {
+        mr_err err{};
+        const int rc = request.with([&](mr_sdk_request &q) {
+            q.id = id.empty() ? nullptr : id.c_str();
+            q.sequence_id = sequence_id;
+            q.flags = flags;
+            return mr_sdk_stream_send(stream_.get(), &q, -1, &err);
+        });
+        if (rc < 0) {
+            throw Error(rc, err.msg);
+        }
+    }
+    /** No more requests. */
+    void done() const
+    {
+        mr_sdk_stream_done(stream_.get());
+    }
+    /** Waits for the next answer; none: the stream has ended as it should. Throws Error: it was cut off. */
+    std::optional<Answer> read() const
+    {
+        mr_sdk_answer answer{};
+        mr_err err{};
+        answer.size = sizeof answer;
+        const int rc = mr_sdk_stream_read(stream_.get(), -1, &answer, &err);
+        if (rc == MR_E_CLOSED) {
+            return std::nullopt;
+        }
+        if (rc < 0) {
+            throw Error(rc, err.msg);
+        }
+        Result result(answer.result); /* message lives as long as it */
+        std::string error = answer.message;
+        return Answer{std::move(result), answer.is_final != 0, answer.status, std::move(error)};
+    }
+    /** The stream ends with MR_E_CANCELLED. */
+    void cancel() const
+    {
+        mr_sdk_stream_cancel(stream_.get());
+    }
+
+  private:
+    struct Free {
+        void operator()(mr_sdk_stream *s) const
+        {
+            mr_sdk_stream_free(&s);
+        }
+    };
+    std::unique_ptr<mr_sdk_stream, Free> stream_;
+};
+
 class Client
 {
   public:
@@ -223,6 +297,22 @@ class Client
         }
         promise.release(); /* on_done has it */
         return future;
+    }
+
+    /** A stream to a host of the model or endpoint. timeout_ms: of all of it, 0: none. Throws Error. */
+    Stream stream(const std::string &model, int64_t timeout_ms = 0) const
+    {
+        mr_sdk_stream_options o{};
+        mr_sdk_stream *stream = nullptr;
+        mr_err err{};
+        o.size = sizeof o;
+        o.model = model.c_str();
+        o.timeout_ms = timeout_ms;
+        const int rc = mr_sdk_stream_open(client_.get(), &o, &stream, &err);
+        if (rc < 0) {
+            throw Error(rc, err.msg);
+        }
+        return Stream(stream);
     }
 
   private:

@@ -23,7 +23,7 @@ import numpy
 
 from . import _library as lib
 
-__all__ = ["AsyncClient", "Client", "InferenceError", "Result"]
+__all__ = ["Answer", "AsyncClient", "AsyncStream", "Client", "InferenceError", "Result", "Stream"]
 
 # By the numbers of enum mr_dtype. BF16 has no numpy type: its outputs are the raw 16 bits.
 _TYPES = {1: numpy.bool_, 2: numpy.uint8, 3: numpy.uint16, 4: numpy.uint32, 5: numpy.uint64, 6: numpy.int8, 7: numpy.int16,
@@ -151,6 +151,149 @@ class Result(Mapping[str, numpy.ndarray]):
         return len(self._index)
 
 
+class Answer(Result):
+    """An answer of a stream. `final`: its request has no further one. `error`: why its request has failed, or None; an answer with an error
+    has no outputs."""
+
+    def __init__(self, answer: lib.Answer) -> None:
+        super().__init__(answer.result)
+        self.final = bool(answer.is_final)
+        self.error = InferenceError(answer.status, answer.message.decode(errors="replace")) if answer.status < 0 else None
+
+    def __getitem__(self, name: str) -> numpy.ndarray:
+        if self.error is not None:
+            raise self.error
+        return super().__getitem__(name)
+
+
+_CLOSED, _EXHAUSTED = -15, -10
+_SLICE_MS = 500  # so that signals of the interpreter are seen
+
+
+class _StreamBase:
+    _notify = lib.NOTIFY()
+
+    def __init__(self, client: _Base, model: str, headers: Mapping[str, str] = {}, timeout: Optional[float] = None, key: Optional[str] = None,
+                 variant: Optional[str] = None, max_unread_bytes: int = 0, max_unsent_bytes: int = 0) -> None:
+        self._handle, self._client = ctypes.c_void_p(), client
+        lines, line_count = lib.strings([f"{k}: {v}" for k, v in headers.items()])
+        options = lib.StreamOptions(model=model.encode(), headers=lines, header_count=line_count, key=lib.text(key), variant=lib.text(variant),
+                                    timeout_ms=0 if timeout is None else max(1, round(timeout * 1000)), max_unread_bytes=max_unread_bytes,
+                                    max_unsent_bytes=max_unsent_bytes, notify=self._notify)
+        err = lib.Err()
+        status = _api().mr_sdk_stream_open(client._handle, options, self._handle, err)
+        if status < 0:
+            _raise(status, err)
+
+    def __del__(self) -> None:
+        self.close()
+
+    @property
+    def host(self) -> str:
+        """The address of the host, "" before one was chosen."""
+        return _api().mr_sdk_stream_host(self._handle).decode()
+
+    def done(self) -> None:
+        """No more requests: the host answers what it has, and ends the stream."""
+        _api().mr_sdk_stream_done(self._handle)
+
+    def cancel(self) -> None:
+        """The stream ends, with an error "cancelled" after the answers that came before."""
+        _api().mr_sdk_stream_cancel(self._handle)
+
+    def close(self) -> None:
+        """Cancels a stream that is not over."""
+        if getattr(self, "_handle", None):
+            _api().mr_sdk_stream_free(self._handle)
+
+    @staticmethod
+    def _message(inputs: Mapping[str, Any], model: str = "", **request: Any) -> _Request:
+        return _Base._request(model, inputs, **request)
+
+    def _send(self, request: _Request, wait_ms: int) -> bool:
+        """False: there is no room within the time."""
+        err = lib.Err()
+        status = _api().mr_sdk_stream_send(self._handle, request.c, wait_ms, err)
+        if status < 0 and status != _EXHAUSTED:
+            _raise(status, err)
+        return status != _EXHAUSTED
+
+    def _read(self, wait_ms: int) -> Optional[Answer]:
+        """None: there is none within the time. Raises StopIteration at the end."""
+        answer, err = lib.Answer(), lib.Err()
+        got = _api().mr_sdk_stream_read(self._handle, wait_ms, answer, err)
+        if got == _CLOSED:
+            raise StopIteration
+        if got < 0:
+            _raise(got, err)
+        return Answer(answer) if got else None
+
+
+class Stream(_StreamBase):
+    """Requests to one host, each with one answer or many, which an iteration gives as they come. Made by Client.stream. A thread may send
+    while another one reads."""
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def send(self, inputs: Mapping[str, Any], **request: Any) -> None:
+        """Waits for room. Arguments: model (another one of the same host), and those of Client.infer but headers, key and variant; timeout is how
+        long the request may wait in the queue of its model. Arrays are copied."""
+        message = self._message(inputs, **request)
+        while not self._send(message, _SLICE_MS):
+            pass
+
+    def __iter__(self) -> Stream:
+        return self
+
+    def __next__(self) -> Answer:
+        answer = None
+        while answer is None:
+            answer = self._read(_SLICE_MS)
+        return answer
+
+
+class AsyncStream(_StreamBase):
+    """The same in an event loop: `async for answer in stream`. Made by AsyncClient.stream."""
+
+    def __init__(self, client: AsyncClient, model: str, **options: Any) -> None:
+        client._attach()
+        self._changed = asyncio.Event()
+        changed = self._changed  # not self: the stream goes with its last reference
+        self._notify = lib.NOTIFY(lambda _: changed.set())
+        super().__init__(client, model, **options)
+
+    async def __aenter__(self) -> AsyncStream:
+        return self
+
+    async def __aexit__(self, *_: Any) -> None:
+        self.close()
+
+    async def send(self, inputs: Mapping[str, Any], **request: Any) -> None:
+        """As Stream.send."""
+        message = self._message(inputs, **request)
+        while not self._send(message, 0):
+            await self._change()
+
+    async def _change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
+
+    def __aiter__(self) -> AsyncStream:
+        return self
+
+    async def __anext__(self) -> Answer:
+        try:
+            while (answer := self._read(0)) is None:
+                await self._change()
+        except StopIteration:
+            raise StopAsyncIteration from None
+        return answer
+
+
 class _Base:
     _delivery = 0
 
@@ -202,6 +345,10 @@ class Client(_Base):
         if status < 0:
             _raise(status, err)
         return Result(handle.value)
+
+    def stream(self, model: str, **options: Any) -> Stream:
+        """Arguments: headers, timeout (seconds, of the whole stream), key, variant, max_unread_bytes, max_unsent_bytes."""
+        return Stream(self, model, **options)
 
 
 class AsyncClient(_Base):
@@ -261,3 +408,7 @@ class AsyncClient(_Base):
             raise
         finally:
             _api().mr_sdk_call_free(call)
+
+    def stream(self, model: str, **options: Any) -> AsyncStream:
+        """As Client.stream; within the event loop."""
+        return AsyncStream(self, model, **options)

@@ -7,6 +7,7 @@ from pathlib import Path
 c = ctypes
 STATUS_OK = 0
 DONE = c.CFUNCTYPE(None, c.c_void_p, c.c_int, c.c_void_p, c.c_void_p)
+NOTIFY = c.CFUNCTYPE(None, c.c_void_p)
 
 
 class Err(c.Structure):
@@ -45,6 +46,17 @@ class Request(Sized):
                 ("timeout_ms", c.c_int64), ("key", c.c_char_p), ("variant", c.c_char_p), ("sequence_id", c.c_uint64), ("priority", c.c_uint64)]
 
 
+class StreamOptions(Sized):
+    _fields_ = [("size", c.c_uint32), ("header_count", c.c_uint32), ("model", c.c_char_p), ("headers", c.POINTER(c.c_char_p)),
+                ("key", c.c_char_p), ("variant", c.c_char_p), ("timeout_ms", c.c_int64), ("max_unread_bytes", c.c_uint64),
+                ("max_unsent_bytes", c.c_uint64), ("notify", NOTIFY), ("ctx", c.c_void_p)]
+
+
+class Answer(Sized):
+    _fields_ = [("size", c.c_uint32), ("status", c.c_int32), ("result", c.c_void_p), ("message", c.c_char_p), ("is_final", c.c_uint32),
+                ("reserved", c.c_uint32)]
+
+
 FUNCTIONS = {
     "mr_sdk_create": (c.c_int, c.POINTER(c.c_void_p), c.POINTER(Options), c.POINTER(Err)),
     "mr_sdk_free": (None, c.POINTER(c.c_void_p)),
@@ -56,6 +68,13 @@ FUNCTIONS = {
     "mr_sdk_call_free": (None, c.POINTER(c.c_void_p)),
     "mr_sdk_fd": (c.c_int, c.c_void_p),
     "mr_sdk_process": (c.c_int, c.c_void_p),
+    "mr_sdk_stream_open": (c.c_int, c.c_void_p, c.POINTER(StreamOptions), c.POINTER(c.c_void_p), c.POINTER(Err)),
+    "mr_sdk_stream_send": (c.c_int, c.c_void_p, c.POINTER(Request), c.c_int64, c.POINTER(Err)),
+    "mr_sdk_stream_done": (None, c.c_void_p),
+    "mr_sdk_stream_read": (c.c_int, c.c_void_p, c.c_int64, c.POINTER(Answer), c.POINTER(Err)),
+    "mr_sdk_stream_cancel": (None, c.c_void_p),
+    "mr_sdk_stream_free": (None, c.POINTER(c.c_void_p)),
+    "mr_sdk_stream_host": (c.c_char_p, c.c_void_p),
     "mr_sdk_result_output_count": (c.c_uint32, c.c_void_p),
     "mr_sdk_result_output": (c.c_int, c.c_void_p, c.c_uint32, c.POINTER(Tensor)),
     "mr_sdk_result_model": (c.c_char_p, c.c_void_p),

@@ -231,3 +231,41 @@ int mr_oip_pb_decode_response(mr_bytes message, const struct mr_oip_limits *limi
     *out = parts.response;
     return MR_OK;
 }
+
+static bool has_final_mark(const struct mr_oip_response *r)
+{
+    for (size_t i = 0; i < r->param_count; i++) {
+        const struct mr_oip_param *p = &r->params[i];
+        if (p->kind == MR_OIP_BOOL && mr_str_eq_c(p->key, "triton_final_response")) {
+            return p->b;
+        }
+    }
+    return false;
+}
+
+int mr_oip_pb_decode_stream_response(mr_bytes message, const struct mr_oip_limits *limits,
+                                     struct mr_arena *arena, struct mr_oip_response *out,
+                                     mr_str *out_error, bool *out_is_final, struct mr_err *err)
+{
+    mr_bytes response = {NULL, 0};
+    mr_str error = MR_STR("");
+    struct mr_pb_field f;
+    int rc;
+
+    while ((rc = mr_pb_next(&message, &f)) > 0) {
+        if (f.number == 1 && f.wire == MR_PB_LEN) {
+            error = mr_str_n((const char *)f.bytes.ptr, f.bytes.len);
+        } else if (f.number == 2 && f.wire == MR_PB_LEN) {
+            response = f.bytes;
+        }
+    }
+    if (rc < 0) {
+        return mr_pb_broken(err);
+    }
+    rc = mr_oip_pb_decode_response(response, limits, arena, out, err);
+    if (rc == MR_OK) {
+        *out_error = error;
+        *out_is_final = error.len > 0 || has_final_mark(out);
+    }
+    return rc;
+}

@@ -24,7 +24,7 @@ struct sdk_endpoint {
     const struct config_endpoint *config;
     struct sdk_variant *variants;
     struct mr_variant_table weights;
-    uint64_t spread; /* thread: the loop's */
+    _Atomic uint64_t spread;
 };
 
 struct mr_sdk {
@@ -42,6 +42,7 @@ struct mr_sdk {
     int over_fd;
     /* thread: the loop's */
     LIST_HEAD(, mr_sdk_call) calls;
+    LIST_HEAD(, mr_sdk_stream) streams;
     bool is_closing;
 };
 
@@ -52,6 +53,12 @@ struct mr_sdk_result {
     const char *variant;
     const char *host;
     uint32_t attempts;
+    /* of a stream */
+    STAILQ_ENTRY(mr_sdk_result) link;
+    size_t cost; /* bytes that count as unread */
+    const char *message;
+    int status;
+    bool is_final;
 };
 
 /** Where a thread waits. */
@@ -88,12 +95,20 @@ struct mr_sdk_call {
 /** A call from a request, with a result to be; one reference. Errors: as of mr_sdk_infer. Thread: any. */
 int request_take(struct mr_sdk *client, const struct mr_sdk_request *in, struct mr_sdk_call **out,
                  struct mr_err *err);
-/** Chooses the variant. Thread: the loop's. */
+/** Chooses the variant. Thread: any. */
 void request_route(struct mr_sdk_call *c);
+
+/* result.c */
+/** The names of the answer become C strings of the result's own. */
+void result_names_end(struct mr_sdk_result *r);
 
 /* infer.c */
 void infer_unref(struct mr_sdk_call *c);
 /** Gives all calls up. Thread: the loop's. */
 void infer_close(struct mr_sdk *client);
+
+/* stream.c */
+/** Ends all streams. Thread: the loop's. */
+void stream_close(struct mr_sdk *client);
 
 #endif

@@ -298,8 +298,9 @@ void mr_sdk_free(struct mr_sdk **ps)
     }
     driver_stop(&s->driver);
     infer_close(s);
+    stream_close(s);
     clusters_close(s);
-    while (!LIST_EMPTY(&s->calls)) {
+    while (!LIST_EMPTY(&s->calls) || !LIST_EMPTY(&s->streams)) {
         driver_step(&s->driver);
     }
     mr_sdk_process(s);

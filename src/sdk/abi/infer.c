@@ -16,22 +16,6 @@ void infer_unref(struct mr_sdk_call *c)
     }
 }
 
-/* The names of an answer point into its bytes: C strings of them. */
-static void names_end(struct mr_sdk_result *r)
-{
-    mr_str *texts[] = {&r->response.model_name, &r->response.model_version, &r->response.id};
-    const mr_str none = MR_STR("");
-
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-        const mr_str copy = mr_arena_str(&r->arena, *texts[i]);
-        *texts[i] = copy.ptr ? copy : none;
-    }
-    for (size_t i = 0; i < r->response.output_count; i++) {
-        const mr_str copy = mr_arena_str(&r->arena, r->response.outputs[i].name);
-        r->response.outputs[i].name = copy.ptr ? copy : none;
-    }
-}
-
 /* What the call found becomes the result, which leaves it. */
 static struct mr_sdk_result *result_take(struct mr_sdk_call *c)
 {
@@ -42,7 +26,7 @@ static struct mr_sdk_result *result_take(struct mr_sdk_call *c)
     c->call.body = NULL;
     r->host = c->call.host;
     r->attempts = c->call.attempts;
-    names_end(r);
+    result_names_end(r);
     c->result = NULL;
     return r;
 }

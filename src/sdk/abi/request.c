@@ -292,6 +292,15 @@ static const char *text_or_null(mr_str s)
     return s.len > 0 ? s.ptr : NULL;
 }
 
+/* The sequence of mr_variant_spread, whose state is the number of its steps times one constant. */
+static unsigned spread_next(struct sdk_endpoint *e)
+{
+    uint64_t before =
+        atomic_fetch_add_explicit(&e->spread, UINT64_C(0x9e3779b97f4a7c15), memory_order_relaxed);
+
+    return mr_variant_spread(&before);
+}
+
 void request_route(struct mr_sdk_call *c)
 {
     struct sdk_endpoint *e = c->endpoint;
@@ -306,7 +315,7 @@ void request_route(struct mr_sdk_call *c)
         const bool is_sticky =
             c->has_key && (e->config->sticky != MR_STICKY_NONE || e->config->salt.len > 0);
         variant = mr_variant_of(&e->weights, is_sticky ? mr_variant_bucket(e->config->salt, c->key)
-                                                       : mr_variant_spread(&e->spread));
+                                                       : spread_next(e));
     }
     const struct config_variant *v = e->variants[variant].config;
     c->call.cluster = e->variants[variant].cluster;

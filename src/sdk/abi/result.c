@@ -2,6 +2,22 @@
 #include "abi.h"
 #include "tensor/tensor.h"
 
+/* The names of an answer point into its bytes: C strings of them. */
+void result_names_end(struct mr_sdk_result *r)
+{
+    mr_str *texts[] = {&r->response.model_name, &r->response.model_version, &r->response.id};
+    const mr_str none = MR_STR("");
+
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        const mr_str copy = mr_arena_str(&r->arena, *texts[i]);
+        *texts[i] = copy.ptr ? copy : none;
+    }
+    for (size_t i = 0; i < r->response.output_count; i++) {
+        const mr_str copy = mr_arena_str(&r->arena, r->response.outputs[i].name);
+        r->response.outputs[i].name = copy.ptr ? copy : none;
+    }
+}
+
 uint32_t mr_sdk_result_output_count(const struct mr_sdk_result *r)
 {
     return (uint32_t)r->response.output_count;

@@ -1,5 +1,6 @@
 /* Hosts come from lists; balance chooses among them. Calls for which no host has room wait in the order of their arrival, and
- * are woken when a call ends, a host comes, or balance says that time has changed something. */
+ * are woken when a call ends, a host comes, or balance says that time has changed something. What cannot use every host has a line
+ * of its own, all of which is woken: the first would hold up the others for a host that it does not want. */
 #include "cluster.h"
 
 #include <stdio.h>
@@ -161,20 +162,42 @@ static struct host *host_of(struct cluster *c, uint32_t id)
 
 static void timer_set(struct cluster *c);
 
+static bool is_waited_for(const struct cluster *c)
+{
+    return !TAILQ_EMPTY(&c->waiting) || !TAILQ_EMPTY(&c->picky);
+}
+
+/* True: it waits again. */
+static bool wake_one(struct cluster *c, struct cluster_waits *from, struct cluster_wait *w)
+{
+    TAILQ_REMOVE(from, w, link);
+    w->is_queued = false;
+    c->is_waking = true;
+    const bool is_in_vain = w->wake(w);
+    c->is_waking = false;
+    return is_in_vain;
+}
+
 static void wake_some(struct cluster *c)
 {
+    struct cluster_waits todo = TAILQ_HEAD_INITIALIZER(todo);
     struct cluster_wait *w;
 
-    while (!c->is_waking && (w = TAILQ_FIRST(&c->waiting))) {
-        TAILQ_REMOVE(&c->waiting, w, link);
-        w->is_queued = false;
-        c->is_waking = true;
-        const bool is_in_vain = w->wake(w);
-        c->is_waking = false;
-        if (is_in_vain) {
+    if (c->is_waking) {
+        return;
+    }
+    while ((w = TAILQ_FIRST(&c->waiting))) {
+        if (wake_one(c, &c->waiting, w)) {
             TAILQ_INSERT_HEAD(&c->waiting, w, link);
             w->is_queued = true;
             break;
+        }
+    }
+    TAILQ_CONCAT(&todo, &c->picky, link);
+    while ((w = TAILQ_FIRST(&todo))) {
+        if (wake_one(c, &todo, w)) {
+            TAILQ_INSERT_TAIL(&c->picky, w, link);
+            w->is_queued = true;
         }
     }
     timer_set(c);
@@ -187,7 +210,7 @@ static void on_timer(struct mr_timer *t)
 
 static void timer_set(struct cluster *c)
 {
-    if (TAILQ_EMPTY(&c->waiting)) {
+    if (!is_waited_for(c)) {
         mr_timer_stop(&c->timer);
         return;
     }
@@ -206,7 +229,7 @@ void cluster_hosts_changed(struct cluster *c)
 
 void cluster_wait(struct cluster *c, struct cluster_wait *w)
 {
-    TAILQ_INSERT_TAIL(&c->waiting, w, link);
+    TAILQ_INSERT_TAIL(w->is_picky ? &c->picky : &c->waiting, w, link);
     w->is_queued = true;
     timer_set(c);
 }
@@ -214,7 +237,7 @@ void cluster_wait(struct cluster *c, struct cluster_wait *w)
 void cluster_wait_end(struct cluster *c, struct cluster_wait *w)
 {
     if (w->is_queued) {
-        TAILQ_REMOVE(&c->waiting, w, link);
+        TAILQ_REMOVE(w->is_picky ? &c->picky : &c->waiting, w, link);
         w->is_queued = false;
     }
 }
@@ -255,7 +278,7 @@ void cluster_ended(struct cluster *c, struct host *h, uint64_t ticket,
     mr_balance_done(c->balance, mr_now_ns(), ticket, outcome, retry_after_ns);
     h->attempts--;
     host_drop_if_done(c, h);
-    if (!TAILQ_EMPTY(&c->waiting)) {
+    if (is_waited_for(c)) {
         wake_some(c);
     }
 }
@@ -312,6 +335,7 @@ int cluster_new(struct cluster **out, const struct cluster_options *o,
     c->lists = v->hosts;
     c->list_count = v->host_count;
     TAILQ_INIT(&c->waiting);
+    TAILQ_INIT(&c->picky);
     mr_rng_system(&b.seed, sizeof b.seed);
     c->balance = mr_balance_new(&b, mr_now_ns());
     MR_TRY(discover_new(&c->discover, c, err));

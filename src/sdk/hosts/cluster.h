@@ -37,8 +37,12 @@ struct host {
 struct cluster_wait {
     TAILQ_ENTRY(cluster_wait) link;
     bool is_queued;
+    /** It cannot use every host: those after it in the line are not held up by it. */
+    bool is_picky;
     bool (*wake)(struct cluster_wait *w);
 };
+
+TAILQ_HEAD(cluster_waits, cluster_wait);
 
 struct cluster {
     const struct cluster_options *o;
@@ -48,7 +52,7 @@ struct cluster {
     MR_VEC(struct host *) hosts; /* also those that are leaving */
     struct mr_balance *balance;
     struct discover *discover; /* NULL: all hosts are named by the configuration */
-    TAILQ_HEAD(, cluster_wait) waiting;
+    struct cluster_waits waiting, picky;
     struct mr_timer timer;
     bool is_waking;
     bool is_closed;

@@ -1,5 +1,18 @@
-/* ModelInferRequest and ModelInferResponse: any bytes, read as each of them. */
+/* ModelInferRequest, ModelInferResponse and ModelStreamInferResponse: any bytes, read as each of them. */
 #include "fuzz_oip.h"
+
+static void fuzz_stream_response(mr_bytes message, struct mr_arena *arena)
+{
+    struct mr_oip_response response;
+    bool is_final;
+    mr_str error;
+
+    if (mr_oip_pb_decode_stream_response(message, &fuzz_limits, arena, &response, &error, &is_final,
+                                         NULL) == MR_OK) {
+        fuzz_touch_tensors(response.outputs, response.output_count);
+        REQUIRE(error.len <= message.len && (error.len == 0 || is_final));
+    }
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -26,6 +39,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             mr_buf_fini(&buf);
         }
     }
+    mr_arena_reset(&arena);
+    fuzz_stream_response(message, &arena);
     mr_arena_fini(&arena);
     REQUIRE(mr_block_get_stats().out_bytes == 0);
     return 0;

@@ -18,7 +18,7 @@ def prefix(tmp_path_factory):
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory, prefix):
     folder = tmp_path_factory.mktemp("programs")
-    return {name: sdk.compile_c(sdk.EXAMPLES / f"{name}.c", prefix, folder / name) for name in ("infer", "many", "poll")}
+    return {name: sdk.compile_c(sdk.EXAMPLES / f"{name}.c", prefix, folder / name) for name in ("infer", "many", "poll", "stream")}
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
@@ -61,6 +61,14 @@ def test_an_event_loop_of_ones_own(server, programs):
     assert all(line in ("2 outputs", "cancelled: the call was cancelled") for line in lines)
 
 
+def test_a_stream(server, programs):
+    lines = sdk.run(programs["stream"], "simple", f"grpc://{server.url('grpc')}").splitlines()
+    assert sorted(lines) == [f"request {i}: 2 outputs, the last" for i in range(3)]
+    told = sdk.run(programs["stream"], "nothing", f"grpc://{server.url('grpc')}").splitlines()
+    assert len(told) == 3 and all("failed" in line and "nothing" in line for line in told)
+    assert "grpc://" in sdk.run(programs["stream"], "simple", f"http://{server.url()}", status=1)
+
+
 def test_cmake_finds_it(server, prefix, tmp_path):
     flags = " ".join(sdk.FLAGS)
     sdk.command("cmake", "-S", sdk.EXAMPLES, "-B", tmp_path / "build", f"-DCMAKE_PREFIX_PATH={prefix}", f"-DCMAKE_C_FLAGS={flags}",
@@ -69,6 +77,8 @@ def test_cmake_finds_it(server, prefix, tmp_path):
     assert sdk.run(tmp_path / "build" / "infer", "simple", f"http://{server.url()}") == SUM
     told = sdk.run(tmp_path / "build" / "infer_cpp", "simple", f"http://{server.url()}")
     assert told == SUM.partition(": ")[2] + "20 outputs\n"
+    told = sdk.run(tmp_path / "build" / "infer_cpp", "simple", f"grpc://{server.url('grpc')}")
+    assert told == SUM.partition(": ")[2] + "20 outputs\n3 answers\n"
     assert "not found" in sdk.run(tmp_path / "build" / "infer_cpp", "nothing", f"http://{server.url()}", status=1)
 
 
@@ -77,5 +87,5 @@ def test_only_the_interface_is_exported(prefix):
     names = {line.split()[2] for line in told.splitlines()}
     declared = set(re.findall(r"\b(mr_sdk_\w+)\(", (prefix / "include" / "millrace" / "client.h").read_text()))
     functions = {name.split("@@")[0] for name in names if not name.startswith("MILLRACE_")}
-    assert functions == declared - {"mr_sdk_done_fn"}
+    assert functions == declared - {"mr_sdk_done_fn", "mr_sdk_stream_fn"}
     assert all(name.endswith("@@MILLRACE_1.0") for name in names if name.startswith("mr_"))

@@ -1,51 +1,14 @@
 """Hosts of the client library: sockets, TLS, lists, choice, and hosts that die or stand still during a call. Programs in Python run
 beside this one, as the library of the ASan build needs the sanitizer's own from their start on."""
 import os
-import subprocess
-import sys
 
 import pytest
 
 from lib import repo, sdk, wait
-from lib.repo import TOP
+from lib.sdk import run_python as run
 from lib.services.authority import Authority
 
 pytestmark = pytest.mark.skipif(sdk.MISSING, reason="no build folder, or no compiler")
-
-BEGIN = """
-import asyncio, os, signal, socket, sys, threading, time, numpy, millrace
-from pathlib import Path
-words = sys.argv[1:]
-X = numpy.arange(4, dtype=numpy.int32)
-
-def good(result):
-    assert (result["OUTPUT0"] == X).all()
-    return result
-
-def infer(client, model="m", **more):
-    return good(client.infer(model, {"INPUT0": X}, **({"timeout": 300} | more)))
-
-def until(condition):
-    end = time.monotonic() + 300
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.01)
-
-def refused(client, model="m", **more):
-    try:
-        infer(client, model, **more)
-    except millrace.InferenceError as error:
-        return error
-    raise SystemExit("no error")
-"""
-
-
-def run(program, *words):
-    env = sdk.python_environment() | {"PYTHONPATH": str(TOP / "python"), "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run([sys.executable, "-c", BEGIN + program + "\nprint('good')", *map(str, words)], env=env, capture_output=True, text=True,
-                          timeout=2 * wait.PATIENCE)
-    assert (done.returncode, done.stdout) == (0, "good\n"), done.stdout + done.stderr
-
 
 def test_unix_sockets(models, start, tmp_path_factory):
     repo.add(models, "m")

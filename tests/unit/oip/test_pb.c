@@ -570,6 +570,53 @@ static void metadata(void **state)
     bench_fini(&b);
 }
 
+/* ModelStreamInferResponse: what is written by our encoders, and what is torn. */
+static void stream_responses(void **state)
+{
+    static const struct mr_oip_param marks[] = {
+        {.key = MR_STR_INIT("triton_final_response"), .kind = MR_OIP_BOOL, .b = true},
+        {.key = MR_STR_INIT("triton_final_response"), .kind = MR_OIP_BOOL, .b = false},
+        {.key = MR_STR_INIT("triton_final_response"),
+         .kind = MR_OIP_STRING,
+         .s = MR_STR_INIT("1")}};
+    struct mr_oip_response got;
+    struct mr_oip_encoded e;
+    bool is_final = true;
+    struct mr_buf buf;
+    struct bench b;
+    mr_str error;
+    (void)state;
+    bench_init(&b);
+    mr_buf_init(&buf, 0);
+    for (size_t i = 0; i <= COUNT_OF(marks); i++) {
+        const struct mr_oip_response r = {.model_name = MR_STR("m"),
+                                          .id = MR_STR("7"),
+                                          .params = &marks[i % COUNT_OF(marks)],
+                                          .param_count = i < COUNT_OF(marks)};
+        assert_int_equal(mr_oip_pb_encode_response(&r, true, &buf, &b.arena, &e, &b.err), MR_OK);
+        assert_int_equal(e.piece_count, 1);
+        assert_int_equal(
+            mr_oip_pb_decode_stream_response((mr_bytes){e.pieces[0].ptr, e.pieces[0].len}, NULL,
+                                             &b.arena, &got, &error, &is_final, &b.err),
+            MR_OK);
+        CHECK_ROW(is_final == (i == 0) && error.len == 0 && mr_str_eq_c(got.id, "7"), (int)i, "%d",
+                  is_final);
+    }
+    mr_buf_reset(&buf);
+    mr_oip_pb_encode_stream_error(MR_STR("no such model"), MR_STR("9"), &buf);
+    const mr_bytes failed = {(const uint8_t *)buf.ptr, buf.len};
+    assert_int_equal(
+        mr_oip_pb_decode_stream_response(failed, NULL, &b.arena, &got, &error, &is_final, &b.err),
+        MR_OK);
+    assert_true(is_final && mr_str_eq_c(error, "no such model") && mr_str_eq_c(got.id, "9"));
+    assert_int_equal(got.output_count, 0);
+    assert_int_equal(mr_oip_pb_decode_stream_response((mr_bytes){failed.ptr, failed.len - 1}, NULL,
+                                                      &b.arena, &got, &error, &is_final, &b.err),
+                     MR_E_INVALID);
+    mr_buf_fini(&buf);
+    bench_fini(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -582,6 +629,7 @@ int main(void)
         cmocka_unit_test(response_by_protobuf_c),
         cmocka_unit_test(empty_frame_and_errors),
         cmocka_unit_test(metadata),
+        cmocka_unit_test(stream_responses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -242,6 +242,12 @@ int mr_oip_pb_decode_response(mr_bytes message, const struct mr_oip_limits *limi
                               struct mr_arena *arena, struct mr_oip_response *out,
                               struct mr_err *err);
 
+/** Client side: a ModelStreamInferResponse. An answer as mr_oip_pb_decode_response; or *out_error, otherwise "", with an answer
+ *  that has an id at most. is_final: the server says that the request has no further answer, which every error says as well. */
+int mr_oip_pb_decode_stream_response(mr_bytes message, const struct mr_oip_limits *limits,
+                                     struct mr_arena *arena, struct mr_oip_response *out,
+                                     mr_str *out_error, bool *out_is_final, struct mr_err *err);
+
 /* ---- both ---- */
 
 /** Top-k of a tensor as "value:index[:label]" BYTES (the classification extension), in memory of the arena,

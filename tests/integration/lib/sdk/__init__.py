@@ -3,6 +3,7 @@ import fcntl
 import os
 import shutil
 import subprocess
+import sys
 
 from lib import wait
 from lib.repo import TOP
@@ -57,3 +58,39 @@ def python_environment():
         env["LD_PRELOAD"] = command("cc", f"-print-file-name={name}").strip()
         env["ASAN_OPTIONS"] = "detect_leaks=0"  # those of the interpreter
     return clean_environment(env)
+
+
+BEGIN = """
+import asyncio, os, signal, socket, sys, threading, time, numpy, millrace
+from pathlib import Path
+words = sys.argv[1:]
+X = numpy.arange(4, dtype=numpy.int32)
+
+def good(result):
+    assert (result["OUTPUT0"] == X).all()
+    return result
+
+def infer(client, model="m", **more):
+    return good(client.infer(model, {"INPUT0": X}, **({"timeout": 300} | more)))
+
+def until(condition):
+    end = time.monotonic() + 300
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.01)
+
+def refused(client, model="m", **more):
+    try:
+        infer(client, model, **more)
+    except millrace.InferenceError as error:
+        return error
+    raise SystemExit("no error")
+"""
+
+
+def run_python(program, *words):
+    """A program in Python with the client library, after BEGIN; it ends well."""
+    env = python_environment() | {"PYTHONPATH": str(TOP / "python"), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run([sys.executable, "-c", BEGIN + program + "\nprint('good')", *map(str, words)], env=env, capture_output=True, text=True,
+                          timeout=2 * wait.PATIENCE)
+    assert (done.returncode, done.stdout) == (0, "good\n"), done.stdout + done.stderr

@@ -1,0 +1,378 @@
+/* The loop's side of streams: a host, a stream of gRPC to it, and what comes and goes there.
+ *
+ *   poked -> [waits for a host] -> stream -> over
+ *
+ * Requests are given to the network as they come, which holds them until the host takes them; their bytes are counted until then
+ * (stream_request_over). Answers that are not read close the window of the host; what is within it still comes. */
+#include "base/clock.h"
+#include "sdk/hosts/discover.h"
+#include "stream.h"
+
+#define PATH         "/inference.GRPCInferenceService/ModelStreamInfer"
+#define ANSWER_FIRST ((size_t)1024)
+#define ANSWER_MAX   ((size_t)64 << 20)
+
+static struct cluster *cluster_of(const struct mr_sdk_stream *s)
+{
+    return s->head->call.cluster;
+}
+
+/* The stream may be gone afterwards. */
+static void uses_end(struct mr_sdk_stream *s, uint32_t count)
+{
+    pthread_mutex_lock(&s->lock);
+    s->uses -= count;
+    const bool is_last = s->uses == 0 && s->is_over;
+    pthread_mutex_unlock(&s->lock);
+    if (is_last) {
+        LIST_REMOVE(s, link);
+        driver_end(&s->client->driver);
+        stream_unref(s);
+    }
+}
+
+static void uses_begin(struct mr_sdk_stream *s)
+{
+    pthread_mutex_lock(&s->lock);
+    s->uses++;
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* ---- the end ---- */
+
+static void requests_drop(struct stream_requests *list)
+{
+    struct stream_request *r;
+
+    while ((r = STAILQ_FIRST(list))) {
+        STAILQ_REMOVE_HEAD(list, link);
+        struct mr_block *block = r->block;
+        mr_block_unref(&block);
+    }
+}
+
+/* The caller holds a use. */
+static void over(struct mr_sdk_stream *s, int rc, const struct mr_err *err)
+{
+    struct stream_requests left = STAILQ_HEAD_INITIALIZER(left);
+
+    if (s->is_over) { /* written by this thread only */
+        return;
+    }
+    mr_timer_stop(&s->deadline);
+    cluster_wait_end(cluster_of(s), &s->wait);
+    pthread_mutex_lock(&s->lock);
+    s->is_over = true;
+    s->rc = rc;
+    if (rc < 0) {
+        s->err = *err;
+        s->err.status = rc;
+    }
+    STAILQ_CONCAT(&left, &s->out);
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+    requests_drop(&left);
+    if (s->net) {
+        mr_client_stream_cancel(s->net);
+    }
+    stream_notify(s);
+}
+
+static void fail(struct mr_sdk_stream *s, int rc, const char *text)
+{
+    struct mr_err err;
+
+    MR_FAIL(&err, rc, "%s", text);
+    over(s, rc, &err);
+}
+
+static void on_net_end(void *ctx, int rc, const struct mr_err *err)
+{
+    struct mr_sdk_stream *s = ctx;
+    struct host *h = s->host;
+
+    s->net = NULL;
+    over(s, rc, err);
+    /* How long a stream lasted says nothing of its host. */
+    cluster_ended(cluster_of(s), h, s->ticket.ticket,
+                  rc == MR_E_UNAVAILABLE ? MR_BALANCE_FAILED : MR_BALANCE_REJECTED, 0);
+    s->host = NULL;
+    uses_end(s, 1);
+}
+
+void stream_request_over(void *ctx, void *data)
+{
+    struct stream_request *r = ctx;
+    struct mr_sdk_stream *s = r->stream;
+    bool tells;
+
+    (void)data;
+    if (!s) { /* it was refused */
+        mr_free(r);
+        return;
+    }
+    pthread_mutex_lock(&s->lock);
+    s->unsent -= r->bytes;
+    tells = s->wants_room && !s->is_over && s->unsent <= s->max_unsent / 2;
+    s->wants_room &= !tells;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+    mr_free(r);
+    if (tells) {
+        stream_notify(s);
+    }
+    uses_end(s, 1);
+}
+
+/* ---- answers ---- */
+
+static int answer_read(const struct mr_sdk_stream *s, mr_bytes message, struct mr_sdk_result *r,
+                       struct mr_err *err)
+{
+    mr_str error;
+    int rc;
+
+    r->body = mr_block_new_due(message.len);
+    if (!r->body) {
+        return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for an answer of %zu bytes", message.len);
+    }
+    if (message.len > 0) {
+        memcpy(r->body->data, message.ptr, message.len);
+    }
+    MR_TRY(mr_oip_pb_decode_stream_response((mr_bytes){r->body->data, message.len}, NULL, &r->arena,
+                                            &r->response, &error, &r->is_final, err));
+    result_names_end(r);
+    r->status = error.len > 0 ? MR_E_UNKNOWN : MR_OK;
+    r->message = mr_arena_str(&r->arena, error).ptr;
+    r->host = mr_arena_str(&r->arena, mr_str_c(s->host->url)).ptr;
+    r->attempts = 1;
+    if (s->head->result->variant) {
+        r->variant = mr_arena_str(&r->arena, mr_str_c(s->head->result->variant)).ptr;
+    }
+    if (!r->message) {
+        rc = MR_FAIL(err, MR_E_EXHAUSTED, "no memory for an answer of %zu bytes", message.len);
+    }
+out:
+    return rc;
+}
+
+static void answer_put(struct mr_sdk_stream *s, struct mr_sdk_result *r)
+{
+    bool tells, is_full;
+
+    pthread_mutex_lock(&s->lock);
+    STAILQ_INSERT_TAIL(&s->unread, r, link);
+    s->unread_bytes += r->cost;
+    is_full = s->unread_bytes >= s->max_unread && !s->is_paused;
+    s->is_paused |= is_full;
+    tells = s->wants_answer;
+    s->wants_answer = false;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+    if (is_full) {
+        mr_client_stream_pause(s->net, true);
+    }
+    if (tells) {
+        stream_notify(s);
+    }
+}
+
+static void on_message(void *ctx, mr_bytes message)
+{
+    struct mr_sdk_stream *s = ctx;
+    struct mr_sdk_result *r;
+    struct mr_err err;
+
+    if (s->is_over) {
+        return;
+    }
+    r = MR_NEW(struct mr_sdk_result);
+    mr_arena_init(&r->arena, ANSWER_FIRST, ANSWER_MAX);
+    r->cost = message.len + ANSWER_FIRST + sizeof *r;
+    int rc = answer_read(s, message, r, &err);
+    if (rc < 0) {
+        mr_sdk_result_free(&r);
+        MR_WRAP(&err, rc, "an answer of %s", s->host->url);
+        over(s, rc, &err);
+        return;
+    }
+    answer_put(s, r);
+}
+
+/* ---- a host ---- */
+
+static void stream_start(struct mr_sdk_stream *s)
+{
+    static const struct mr_client_stream_events events = {on_message, on_net_end};
+    const struct call *c = &s->head->call;
+    const struct mr_client_grpc_request request = {
+        .path = PATH, .metadata = c->headers, .metadata_count = c->header_count};
+    const char *url = mr_arena_str(c->arena, mr_str_c(s->host->url)).ptr;
+
+    pthread_mutex_lock(&s->lock);
+    s->uses++;
+    s->host_url = url;
+    pthread_mutex_unlock(&s->lock);
+    s->net = mr_client_grpc_stream(s->host->client, &request, &events, s);
+}
+
+/* Whether a host that can be used works, or may come. False: *err says why. */
+static bool has_hope(struct cluster *c, struct mr_err *err)
+{
+    bool has_grpc = false;
+
+    for (size_t i = 0; i < c->hosts.len; i++) {
+        const struct host *h = c->hosts.at[i];
+        if (h->is_grpc && mr_balance_is_working(c->balance, h->id)) {
+            return true;
+        }
+        has_grpc |= h->is_grpc;
+    }
+    if (!cluster_has_hope(c, err)) {
+        return false;
+    }
+    if (discover_is_pending(c->discover)) {
+        return true;
+    }
+    if (has_grpc) {
+        MR_FAIL(err, MR_E_UNAVAILABLE, "no host with grpc:// works");
+    } else {
+        MR_FAIL(err, MR_E_UNSUPPORTED,
+                "a stream needs a host whose address begins with grpc:// or grpcs://");
+    }
+    return false;
+}
+
+/* Hosts of REST are passed over. True: there is a stream, or the end. */
+static bool host_find(struct mr_sdk_stream *s)
+{
+    struct cluster *c = cluster_of(s);
+    uint32_t *avoid = MR_NEW_ARRAY(uint32_t, c->hosts.len + 1);
+    uint32_t count = 0;
+    struct host *h = NULL;
+    struct mr_err err;
+
+    for (size_t i = 0; i < c->hosts.len; i++) {
+        if (!c->hosts.at[i]->is_grpc) {
+            avoid[count++] = c->hosts.at[i]->id;
+        }
+    }
+    const struct mr_balance_ask ask = {
+        .rows = 1, .avoid = avoid, .avoid_count = count, .key = s->head->call.key};
+    if (cluster_pick(c, &ask, &s->ticket, &h) && !h->is_grpc) {
+        cluster_ended(c, h, s->ticket.ticket, MR_BALANCE_CANCELLED, 0);
+        h = NULL;
+    }
+    mr_free(avoid);
+    if (h) {
+        s->host = h;
+        stream_start(s);
+        return true;
+    }
+    if (!has_hope(c, &err)) {
+        over(s, err.status, &err);
+    }
+    return s->is_over;
+}
+
+static void requests_send(struct mr_sdk_stream *s)
+{
+    struct stream_requests list = STAILQ_HEAD_INITIALIZER(list);
+    struct stream_request *r;
+    struct mr_err err;
+
+    pthread_mutex_lock(&s->lock);
+    STAILQ_CONCAT(&list, &s->out);
+    const bool is_done = s->is_done;
+    const bool is_paused = s->is_paused;
+    pthread_mutex_unlock(&s->lock);
+    mr_client_stream_pause(s->net, is_paused);
+    while (s->net && !s->is_over && (r = STAILQ_FIRST(&list))) {
+        STAILQ_REMOVE_HEAD(&list, link);
+        const struct mr_piece piece = {r->data, r->bytes, r->block};
+        int rc = mr_client_stream_send(s->net, &piece, 1, &err);
+        if (rc < 0) {
+            over(s, rc, &err);
+        }
+    }
+    requests_drop(&list);
+    if (s->net && is_done && !s->has_done && !s->is_over) {
+        s->has_done = true;
+        mr_client_stream_end(s->net);
+    }
+}
+
+static bool on_wake(struct cluster_wait *w)
+{
+    struct mr_sdk_stream *s = MR_CONTAINER_OF(w, struct mr_sdk_stream, wait);
+
+    uses_begin(s);
+    const bool is_found = host_find(s);
+    if (s->net) {
+        requests_send(s);
+    }
+    uses_end(s, 1);
+    return !is_found;
+}
+
+static void on_deadline(struct mr_timer *t)
+{
+    struct mr_sdk_stream *s = MR_CONTAINER_OF(t, struct mr_sdk_stream, deadline);
+
+    uses_begin(s);
+    fail(s, MR_E_DEADLINE, "the deadline of the stream has passed");
+    uses_end(s, 1);
+}
+
+static void begin(struct mr_sdk_stream *s)
+{
+    struct cluster *c = cluster_of(s);
+    const int64_t deadline_ns = s->head->call.deadline_ns;
+
+    s->is_started = true;
+    LIST_INSERT_HEAD(&s->client->streams, s, link);
+    if (deadline_ns > 0) {
+        mr_timer_start(c->o->loop, &s->deadline,
+                       MR_MAX(deadline_ns - mr_loop_now_ns(c->o->loop), INT64_C(0)), 0,
+                       on_deadline);
+    }
+    if (s->client->is_closing) {
+        fail(s, MR_E_CANCELLED, "the client was freed");
+    } else if (!host_find(s)) {
+        s->wait.wake = on_wake;
+        s->wait.is_picky = true;
+        cluster_wait(c, &s->wait);
+    }
+}
+
+void stream_on_poke(struct mr_mail *mail)
+{
+    struct mr_sdk_stream *s = MR_CONTAINER_OF(mail, struct mr_sdk_stream, poke);
+
+    pthread_mutex_lock(&s->lock);
+    s->is_poked = false;
+    const bool is_cancelled = s->is_cancelled;
+    pthread_mutex_unlock(&s->lock);
+    if (!s->is_started) {
+        begin(s);
+    }
+    if (is_cancelled) {
+        fail(s, MR_E_CANCELLED, "the stream was cancelled");
+    }
+    if (s->net && !s->is_over) {
+        requests_send(s);
+    }
+    uses_end(s, 1);
+}
+
+void stream_close(struct mr_sdk *client)
+{
+    struct mr_sdk_stream *s, *next;
+
+    for (s = LIST_FIRST(&client->streams); s; s = next) {
+        next = LIST_NEXT(s, link);
+        uses_begin(s);
+        fail(s, MR_E_CANCELLED, "the client was freed");
+        uses_end(s, 1);
+    }
+}
