@@ -98,9 +98,11 @@ static void emit_node_rules(const struct flow_node *n, struct emit *e)
     for (const struct flow_text *a = n->after; a; a = a->next) {
         emit_str(e, "after", a->text);
     }
-    if (n->foreach_over.len > 0) {
+    if (n->foreach_over) {
         emit_open(e, "foreach");
-        emit_str(e, "over", n->foreach_over);
+        for (const struct flow_text *o = n->foreach_over; o; o = o->next) {
+            emit_str(e, "over", o->text);
+        }
         if (n->foreach_max > 0) {
             emit_int(e, "max", n->foreach_max);
         }

@@ -44,8 +44,8 @@ struct flow_node {
     mr_str shadow;
     int64_t shadow_percent;
     mr_str when;
-    mr_str foreach_over; /* "": once */
-    int64_t foreach_max; /* 0: no limit of its own */
+    struct flow_text *foreach_over; /* tensors; NULL: once */
+    int64_t foreach_max;            /* 0: no limit of its own */
     int64_t retries;
     int64_t timeout_ms;
     bool skips; /* an error leaves its outputs out */

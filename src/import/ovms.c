@@ -135,9 +135,29 @@ static mr_str value_name(struct pipeline *p, mr_str node, mr_str alias)
     return mr_arena_printf(&p->im->arena, "%.*s_%.*s", MR_STR_ARG(node), MR_STR_ARG(alias));
 }
 
+/* Adds a tensor that the node runs for rows of, once. */
+static int rows_add(struct pipeline *p, struct node *n, mr_str value, struct mr_err *err)
+{
+    struct flow_text *over = n->flow->foreach_over;
+
+    while (over && !mr_str_eq(over->text, value)) {
+        over = over->next;
+    }
+    if (over) {
+        return MR_OK;
+    }
+    over = MR_ARENA_NEW(&p->im->arena, struct flow_text);
+    if (!over) {
+        return import_no_memory(err);
+    }
+    over->text = value;
+    FLOW_ADD(n->flow->foreach_over, over);
+    return MR_OK;
+}
+
 /* A node whose rows are split, or that runs for such rows, makes its successors run for rows. */
-static int take_rows(struct node *n, const struct node *from, mr_str value, const struct doc *d,
-                     struct mr_err *err)
+static int take_rows(struct pipeline *p, struct node *n, const struct node *from, mr_str value,
+                     const struct doc *d, struct mr_err *err)
 {
     const mr_str rows_of = from->demultiply != 0 ? from->flow->name : from->rows_of;
 
@@ -152,12 +172,11 @@ static int take_rows(struct node *n, const struct node *from, mr_str value, cons
         return DOC_FAIL(err, MR_E_UNSUPPORTED, &n->at, d,
                         "rows of two nodes at once have no counterpart here");
     }
-    if (n->flow->foreach_over.len == 0) {
-        n->flow->foreach_over = value;
+    if (!n->flow->foreach_over) {
         n->flow->foreach_max = from->demultiply > 0 ? from->demultiply : 0;
     }
     n->rows_of = rows_of;
-    return MR_OK;
+    return rows_add(p, n, value, err);
 }
 
 static int take_node(struct pipeline *p, struct node *n, const struct doc *d, mr_str node,
@@ -178,7 +197,7 @@ static int take_node(struct pipeline *p, struct node *n, const struct doc *d, mr
                         item.ptr);
     }
     *out_value = value_name(p, node, item);
-    return out_value->ptr ? take_rows(n, from, *out_value, d, err) : import_no_memory(err);
+    return out_value->ptr ? take_rows(p, n, from, *out_value, d, err) : import_no_memory(err);
 }
 
 /* One input: {"NAME": {"node_name": …, "data_item": …}}. */
@@ -318,7 +337,9 @@ static int take_output(struct pipeline *p, const struct doc *d, const struct doc
         for (struct flow_pair *to = f->outputs; to; to = to->next) {
             to->name = mr_str_eq(to->name, value) ? from->key : to->name;
         }
-        f->foreach_over = mr_str_eq(f->foreach_over, value) ? from->key : f->foreach_over;
+        for (struct flow_text *over = f->foreach_over; over; over = over->next) {
+            over->text = mr_str_eq(over->text, value) ? from->key : over->text;
+        }
     }
 out:
     return rc;

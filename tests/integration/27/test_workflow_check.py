@@ -99,3 +99,60 @@ def test_a_service_of_paddle(tmp_path, start):
         body = {"inputs": [{"name": "x", "datatype": "INT32", "shape": [3], "data": [1, 2, 3]}]}
         output = rest.post(infer_path("Sum"), json.dumps(body)).ok().json()["outputs"][0]
     assert output["data"] == [12, 13, 14]
+
+
+PIPELINE = """
+{"pipeline_config_list": [{"name": "crops", "inputs": ["image", "other"], "nodes": [
+   {"name": "det", "model_name": "det", "type": "DL model", "demultiply_count": 0,
+    "inputs": [{"CROPS": {"node_name": "request", "data_item": "image"}}, {"SIZES": {"node_name": "request", "data_item": "other"}}],
+    "outputs": [{"data_item": "CROPS", "alias": "crops"}, {"data_item": "SIZES", "alias": "sizes"}]},
+   {"name": "rec", "model_name": "rec", "type": "DL model",
+    "inputs": [{"X": {"node_name": "det", "data_item": "crops"}}, {"S": {"node_name": "det", "data_item": "sizes"}}],
+    "outputs": [{"data_item": "X", "alias": "x"}, {"data_item": "S", "alias": "s"}]},
+   {"name": "all", "model_name": "all", "type": "DL model", "gather_from_node": "det",
+    "inputs": [{"INPUT0": {"node_name": "rec", "data_item": "x"}}], "outputs": [{"data_item": "OUTPUT0", "alias": "w"}]}],
+  "outputs": [{"label": {"node_name": "all", "data_item": "w"}}, {"sizes": {"node_name": "rec", "data_item": "s"}}]}]}
+"""
+
+
+def test_rows_of_another_server(tmp_path, start):
+    """What splits rows there runs for each row here: imported, checked, drawn and served."""
+    models, pairs = tmp_path / "models", [repo.tensor("X", dims=(2,)), repo.tensor("S", dims=(2,))]
+    found = [repo.tensor("CROPS", dims=(-1, 2)), repo.tensor("SIZES", dims=(-1, 2))]
+    repo.add(models, "det", inputs=found, outputs=found)
+    repo.add(models, "rec", max_batch_size=3, inputs=pairs, outputs=pairs)
+    both = [repo.tensor("INPUT0", dims=(-1, 2))], [repo.tensor("OUTPUT0", dims=(-1, 2))]
+    repo.add(models, "all", inputs=both[0], outputs=both[1])
+    path = tmp_path / "config.json"
+    path.write_text(PIPELINE)
+    done = subprocess.run([MILLRACE, "workflow", "import", path, "--model-repository", models, "-o", models], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert (models / "crops" / "config.pbtxt").read_text().count("over:") == 2
+    assert "all checks passed" in check(models / "crops").stdout
+    drawn = subprocess.run([MILLRACE, "workflow", "draw", models / "crops"], capture_output=True, text=True, timeout=300)
+    assert "for each row of det_crops" in drawn.stdout
+    with Rest(start(models).http) as rest:
+        for rows in (0, 1, 8):
+            data = {"image": list(range(2 * rows)), "other": list(range(100, 100 + 2 * rows))}
+            inputs = [{"name": name, "datatype": "INT32", "shape": [rows, 2], "data": d} for name, d in data.items()]
+            reply = rest.post(infer_path("crops"), {"inputs": inputs})
+            assert reply.status == 200, reply.body
+            assert {o["name"]: o["data"] for o in reply.json()["outputs"]} == {"label": data["image"], "sizes": data["other"]}
+
+
+def test_rows_are_checked(models):
+    text = ENSEMBLE.format(name="rows", dtype="TYPE_INT32").split("ensemble_scheduling")[0].replace('"ensemble"', '"workflow"')
+    flow = """workflow_scheduling {
+  node { name: "small" model { name: "a" } input_map { key: "INPUT0" value: "IN" } output_map { key: "OUTPUT0" value: "t" } }
+  node { name: "large" model { name: "b" } input_map { key: "INPUT0" value: "IN" } output_map { key: "OUTPUT0" value: "t" } }
+  switch { name: "size" per: ROW input: "IN" case { when: "IN > 5" node: "large" } %s merge { into: "t" } }
+  node { name: "each" model { name: "a" } input_map { key: "INPUT0" value: "t" } output_map { key: "OUTPUT0" value: "u" }
+         foreach { over: "%s" } }
+  gather { name: "last" from: "u" into: "OUT" }
+}"""
+    folder = put(models, "rows", text + flow % ('else { node: "small" }', "t"))
+    assert "all checks passed" in check(folder).stdout
+    for parts, line, words in (('case { when: "IN < 3" node: "small" }', "t"), 9, "rows of tensor 't' may have no value"), (('else { node: "small" }', "IN"), 10, "which it does not read"):
+        (folder / "config.pbtxt").write_text(text + flow % parts)
+        done = check(folder, code=1)
+        assert words in done.stderr and f"config.pbtxt:{line}: " in done.stderr, done.stderr
