@@ -1,4 +1,5 @@
 /* What the nodes of a graph count. */
+#include "admit.h"
 #include "exec.h"
 
 #include "engine/shadow.h"
@@ -31,6 +32,15 @@ static void show_shadow(const struct shower *s, const struct mr_shadow_stats *t)
     show_n(s, "shadow_different", t->different);
 }
 
+static void show_admission(const struct shower *s, struct flow_admit *a)
+{
+    pthread_mutex_lock(&a->lock);
+    const uint64_t refused = a->refused, waited = a->waited;
+    pthread_mutex_unlock(&a->lock);
+    show_n(s, "admission_waited", waited);
+    show_n(s, "admission_refused", refused);
+}
+
 void mr_flow_counts(const struct mr_executor *e, mr_flow_count_fn *see, void *ctx)
 {
     if (e->ops != &flow_executor_ops) {
@@ -38,6 +48,9 @@ void mr_flow_counts(const struct mr_executor *e, mr_flow_count_fn *see, void *ct
     }
     const struct flow *f =
         MR_CONTAINER_OF((struct mr_executor *)(uintptr_t)e, struct flow, executor);
+    if (f->admit) {
+        show_admission(&(struct shower){see, ctx, MR_STR("")}, f->admit);
+    }
     for (uint32_t n = 0; n < f->plan->node_count; n++) {
         const struct shower s = {see, ctx, f->plan->nodes[n].name};
         const struct flow_outcomes *o = &f->outcomes[n];

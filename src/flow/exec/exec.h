@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/queue.h>
 
 #include "engine/engine.h"
 #include "flow/plan/plan.h"
@@ -12,6 +13,9 @@
 
 struct call;
 struct fan;
+
+/* In walk.signals. */
+#define FLOW_CANCELS (UINT64_C(1) << 32)
 
 /* Parameters of requests and answers; see trace.c. */
 #define FLOW_TRACE  "workflow.trace"
@@ -60,6 +64,7 @@ struct flow {
     struct flow_hedges *hedges;     /* the same */
     struct flow_outcomes *outcomes; /* the same */
     struct flow_shadow *shadows;    /* the same; NULL: no node has one */
+    struct flow_admit *admit;       /* NULL: requests are not limited */
     struct pace *paces;             /* the same: durations of calls that ended well */
     /** Asks the model of a call's node: flow_call_ask, and of tests their own, which sets outputs by flow_call_output. MR_OK: it has
      *  ended; MR_PENDING: flow_call_ended is called; negative: it has failed. */
@@ -80,16 +85,25 @@ struct walk {
     int64_t deadline_ns;          /* of the workflow or the client, 0 = none */
     struct call *calls;           /* all of them, until the walk ends */
     _Atomic(struct call *) ended; /* that have ended since they were last looked at */
-    _Atomic uint32_t signals;     /* reasons to look that are not dealt with */
-    _Atomic bool is_cancelled;    /* the request is */
-    uint32_t *buckets;            /* [node_count] of splits, plus 1; 0: not drawn yet */
-    uint8_t *chosen;              /* [node_count] the variant of a split, plus 1; 0: none */
-    struct held *shadowed;        /* copies for shadows */
-    struct walk_trace *trace;     /* [node_count], NULL: it was not asked for */
-    int64_t begun_ns;             /* with a trace: when the walk began */
-    bool has_paces;               /* durations of its calls are counted */
-    bool has_cancelled;           /* and its calls were */
-    bool is_begun;                /* execute has returned, as seen by who looks */
+    _Atomic uint64_t
+        signals; /* reasons to look that are not dealt with: ends of calls, and FLOW_CANCELS of a cancel */
+    uint64_t seen;             /* of the ends of calls, those that were signalled and dealt with */
+    uint64_t taken;            /* calls that were in `ended` */
+    _Atomic bool is_cancelled; /* the request is */
+    uint32_t *buckets;         /* [node_count] of splits, plus 1; 0: not drawn yet */
+    uint8_t *chosen;           /* [node_count] the variant of a split, plus 1; 0: none */
+    struct held *shadowed;     /* copies for shadows */
+    struct call *gate;         /* of a walk that has waited for its admission */
+    uint64_t credit_bytes;     /* of its tensors, for its admission */
+    TAILQ_ENTRY(walk) in_waiting;
+    bool is_waiting;          /* in that list, whose lock guards it */
+    bool is_admitted;         /* and counted */
+    bool is_parked;           /* no node runs yet */
+    struct walk_trace *trace; /* [node_count], NULL: it was not asked for */
+    int64_t begun_ns;         /* with a trace: when the walk began */
+    bool has_paces;           /* durations of its calls are counted */
+    bool has_cancelled;       /* and its calls were */
+    bool is_begun;            /* execute has returned, as seen by who looks */
 };
 
 struct call_input {

@@ -3,7 +3,10 @@
  * A walk begins on the thread that submits the request and goes on wherever one of its calls ends. With a reply loop that is
  * always the loop's thread. Without one it may be any: who raises `signals` from 0 looks at what has happened, and the others
  * leave it to him. */
+#include "admit.h"
 #include "exec.h"
+
+#include <sched.h>
 
 #include "base/clock.h"
 #include "flow/flow.h"
@@ -79,6 +82,9 @@ static int walk_end(struct walk *w, struct mr_err *err)
         flow_answer_set(w);
     }
     flow_shadows_run(w);
+    if (w->flow->admit) {
+        flow_admit_end(w);
+    }
     if (w->run.odd_count > 0) {
         flow_outcomes_count(w);
     }
@@ -98,6 +104,7 @@ static void ended_take(struct walk *w)
 
     while (c) {
         struct call *next = c->next_end;
+        w->taken++;
         flow_call_take(c);
         c = next;
     }
@@ -112,12 +119,25 @@ static void all_cancel(struct walk *w)
     for (struct call *c = w->calls; c; c = c->next) {
         flow_call_cancel(c);
     }
+    if (w->flow->admit) {
+        flow_admit_cancel(w);
+    }
+}
+
+/* Who ends a call puts it into `ended` and then raises `signals`: that is the last time he touches the walk, which must not be gone
+ * before. With a reply loop he is on this very thread. */
+static void signals_wait(struct walk *w)
+{
+    while ((int32_t)((uint32_t)(w->seen + atomic_load_explicit(&w->signals, memory_order_acquire)) -
+                     (uint32_t)(w->taken + 1)) < 0) {
+        sched_yield();
+    }
 }
 
 /* Deals with `signals`, which the caller has raised from 0. True: the walk is over, and the caller owns it. */
 static bool walk_go(struct walk *w)
 {
-    uint32_t seen;
+    uint64_t seen;
 
     do {
         seen = atomic_load_explicit(&w->signals, memory_order_acquire);
@@ -126,10 +146,17 @@ static bool walk_go(struct walk *w)
         if (!w->has_cancelled && atomic_load_explicit(&w->is_cancelled, memory_order_relaxed)) {
             all_cancel(w);
         }
-        run_go(&w->run);
+        if (!w->is_parked) {
+            run_go(&w->run);
+        }
+        if (w->is_admitted) {
+            flow_admit_grow(w);
+        }
         if (run_is_over(&w->run)) {
+            signals_wait(w);
             return true;
         }
+        w->seen += seen;
     } while (atomic_fetch_sub_explicit(&w->signals, seen, memory_order_acq_rel) != seen);
     return false;
 }
@@ -208,6 +235,10 @@ static int flow_execute(struct mr_executor *e, struct mr_execution *x, struct mr
     }
     /* release: a cancel finds it whole */
     atomic_store_explicit(&x->handle, w, memory_order_release);
+    rc = f->admit ? flow_admit_begin(w, err) : MR_OK;
+    if (rc < 0) {
+        run_fail(&w->run, rc, err);
+    }
     if (walk_go(w)) {
         return walk_end(w, err);
     }
@@ -223,7 +254,7 @@ static void flow_cancel(struct mr_executor *e, struct mr_execution *x)
     const bool is_first =
         w && !atomic_exchange_explicit(&w->is_cancelled, true, memory_order_relaxed);
     const bool is_mine =
-        is_first && atomic_fetch_add_explicit(&w->signals, 1, memory_order_acq_rel) == 0;
+        is_first && atomic_fetch_add_explicit(&w->signals, FLOW_CANCELS, memory_order_acq_rel) == 0;
     pthread_mutex_unlock(&f->handles);
     if (is_mine && walk_go(w)) {
         struct mr_err err;
@@ -240,6 +271,7 @@ static void flow_close(struct mr_executor *e)
     struct flow *f = MR_CONTAINER_OF(e, struct flow, executor);
 
     flow_shadows_close(f);
+    flow_admit_free(&f->admit);
     plan_free(&f->plan);
     mr_config_free(&f->config);
     mr_free(f->retries);
@@ -377,6 +409,7 @@ static int flow_make(struct plan *p, struct mr_engine *engine, const struct mr_m
         return rc;
     }
     flow_shadows_open(f);
+    f->admit = flow_admit_new(p);
     *out = &f->executor;
     return MR_OK;
 }

@@ -135,6 +135,14 @@ struct plan_tensor {
     struct plan_type made; /* by the client or a model; what operators make is not here */
 };
 
+/** How many requests are under way; all 0: as many as there are. */
+struct plan_admission {
+    uint32_t max_open;  /* 0 = any number */
+    uint64_t max_bytes; /* 0 = any number */
+    uint32_t max_queue; /* requests that wait */
+    bool rejects;       /* none waits */
+};
+
 struct plan {
     mr_str name;
     bool is_workflow;
@@ -154,6 +162,7 @@ struct plan {
     const struct plan_value *defaults; /* of its outputs */
     uint32_t default_count;
     uint32_t deadline_ms; /* 0 = none */
+    struct plan_admission admission;
     struct mr_arena arena;
     struct mr_map names; /* of tensors, to their number + 1 */
 };

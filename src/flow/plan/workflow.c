@@ -1,4 +1,5 @@
 /* The plan of a workflow: nodes by name, conditions, orders and what happens on errors. Thread: loader. */
+#include "admission.h"
 #include "build.h"
 #include "hedge_node.h"
 #include "ops.h"
@@ -25,13 +26,6 @@ static int node_features(struct plan_build *b, const node_config *n)
                                                          : NULL;
 
     return what ? plan_build_refuse(b, n->name, what) : MR_OK;
-}
-
-static int features_check(struct plan_build *b)
-{
-    const char *what = b->w->admission ? "admission" : NULL;
-
-    return what ? plan_build_refuse(b, "its configuration", what) : MR_OK;
 }
 
 /* ---- names ---- */
@@ -457,7 +451,7 @@ int plan_workflow(struct plan **out, const Inference__ModelConfig *c, struct mr_
         rc = plan_no_memory(b.p, err);
         goto out;
     }
-    MR_TRY(features_check(&b));
+    MR_TRY(plan_admission_read(&b));
     MR_TRY(nodes_make(&b));
     MR_TRY(splits_make(&b));
     MR_TRY(fallbacks_make(&b));

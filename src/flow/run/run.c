@@ -60,6 +60,7 @@ void run_set(struct run *r, uint32_t tensor, const struct mr_tensor *t, struct m
         return;
     }
     v->state = RUN_VALUE;
+    r->made_bytes += block ? t->bytes : 0;
     v->tensor = *t;
     v->block = block ? mr_block_ref(block) : NULL;
 }

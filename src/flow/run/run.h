@@ -56,10 +56,11 @@ struct run {
     struct run_node *nodes;   /* [plan->node_count] */
     uint32_t *ready;          /* [plan->node_count] as a stack */
     uint32_t ready_count;
-    uint32_t pending;   /* nodes that were started and have not ended */
-    uint32_t odd_count; /* nodes whose outcome is not RUN_RAN */
-    bool is_strict;     /* nodes that fail fail the run, whatever their policy */
-    int status;         /* the first failure */
+    uint32_t pending;    /* nodes that were started and have not ended */
+    uint32_t odd_count;  /* nodes whose outcome is not RUN_RAN */
+    uint64_t made_bytes; /* of tensors in blocks that were set */
+    bool is_strict;      /* nodes that fail fail the run, whatever their policy */
+    int status;          /* the first failure */
     struct mr_err err;
 };
 
