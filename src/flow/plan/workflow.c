@@ -1,13 +1,12 @@
 /* The plan of a workflow: nodes by name, conditions, orders and what happens on errors. Thread: loader. */
 #include "admission.h"
 #include "build.h"
-#include "hedge_node.h"
 #include "ops.h"
 #include "proof.h"
 #include "rows_node.h"
-#include "shadow_node.h"
 #include "split_node.h"
 #include "switch_node.h"
+#include "twice.h"
 
 /* ---- what is not there yet ---- */
 
