@@ -199,7 +199,7 @@ static int program_find(struct mr_arena *arena, const struct mr_models_options *
 static int packages_dir(struct mr_arena *arena, const struct interpreter_args *a, const char **out,
                         struct mr_cache_ref **held, struct mr_err *err)
 {
-    const char *const dirs[] = {a->desc->model_dir, a->desc->version_dir, a->top};
+    const char *const dirs[] = {a->desc->version_dir, a->desc->model_dir, a->top};
     const struct mr_models_options *o = a->options;
     struct environment_args args = {
         .cache = a->cache,

@@ -28,7 +28,7 @@ struct interpreter {
 
 bool interpreter_is_needed(const char *backend);
 /** The environment that the model's parameter EXECUTION_ENV_PATH names, or model-settings.json of its version, a folder or an
- *  archive; otherwise one made from requirements.txt in the model's folder, its version's or its archive's; otherwise the interpreter of the options, otherwise
+ *  archive; otherwise one made from requirements.txt in the version's folder, the model's or its archive's; otherwise the interpreter of the options, otherwise
  *  python3 of PATH. Its variables are the server's. Strings are the arena's or the options'. desc->loading gets the progress
  *  and says whether to go on. Errors: MR_E_NOT_FOUND, MR_E_INVALID, those of mr_cache_archive and environment_get. Blocks, for
  *  minutes if packages are installed. */

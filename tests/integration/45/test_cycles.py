@@ -88,6 +88,16 @@ def test_calls_of_every_instance(asked):
         assert list(pool.map(lambda i: asked.ask(server, "a", nested("b", str(i))), range(30))) == [str(i) for i in range(30)]
 
 
+def test_depth(asked):
+    """Sixteen calls one within the other, and no more."""
+    names = [f"m{i}" for i in range(18)]
+    server = asked({name: 1 for name in names})
+    assert asked.ask(server, names[0], nested(names[1:17])) == "end"
+    answer = asked.ask(server, names[0], nested(names[1:18]))
+    assert "model 'm16' calls a model, and was called by 16 models one within the other: no more are allowed" in answer
+    assert asked.ask(server, names[17], nested(names[1:17])) == "end"
+
+
 @pytest.fixture
 def graphs(models, asked):
     """graphs({model: instances}, {ensemble: its steps}): as asked, with ensembles, whose steps ask each other's answers in turn."""

@@ -101,6 +101,20 @@ def test_requirements(models, start):
     assert ask(again) == said["m"] and (cache / "unpacked" / made[0]).stat().st_mtime_ns == before
 
 
+def test_requirements_of_a_version(models, start):
+    """In the folder of a version they are that version's; other versions have those of the model, if any."""
+    for version in "123":
+        pymodels.add(models, "m", MODEL, extra="version_policy { all { } }", **IO)
+        (models / "m" / version).mkdir(exist_ok=True)
+        repo.write(models / "m" / version / "model.py", MODEL)
+    for folder, word in ((models / "m", "all"), (models / "m" / "2", "own")):
+        wheel(folder / "wheels", word)
+        repo.write(folder / "requirements.txt", "millrace-testing")
+    server = start(models, *pymodels.options())
+    said = [ask(server, f"m/versions/{v}")[0] for v in "123"]
+    assert said == ["all", "own", "all"]
+
+
 @pytest.mark.parametrize("text,reason", [
     ("millrace-absent", "No matching distribution found for millrace-absent"),
     ("-r other.txt", "line 1: '-r other.txt' names another file"),

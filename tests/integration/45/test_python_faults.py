@@ -2,6 +2,7 @@
 import json
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -24,6 +25,9 @@ class TritonPythonModel:
         return [self.one(request.inputs()[0].as_numpy()[0].decode()) for request in requests]
 
     def one(self, word):
+        word, _, path = word.partition("@")
+        if path:
+            open(path, "w").close()
         if word == "loop":
             while True:
                 pass
@@ -35,6 +39,16 @@ class TritonPythonModel:
             kept = []
             while True:
                 kept.append(bytes(bytearray(b"x") * (16 << 20)))
+        if word == "full":
+            kept = []
+            try:
+                while True:
+                    kept.append(bytes(bytearray(b"x") * (16 << 20)))
+            except MemoryError:
+                open(path + ".full", "w").close()
+                while not os.path.exists(path + ".go"):
+                    threading.Event().wait(0.01)
+                raise
         if word == "fork":
             child = os.fork()
             if child == 0:
@@ -78,6 +92,59 @@ def test_hanging(models, start, word):
     assert answer(server, "a") == "A" and answer(server, "b", "other") == "B"
     assert restarts(server, "m", "hang") >= 1
     assert pids(server, "m") != first and pids(server, "other") == other
+
+
+def kill_until_done(server, request, begun):
+    """A process that runs the request gets a signal for which the request may be the reason; so does the next one, when it has begun,
+    until the request is given up."""
+    for _ in range(10):
+        wait.until(lambda: begun.exists() or request.done(), "the request to be run again, or to fail")
+        if request.done():
+            return
+        begun.unlink()
+        [os.kill(pid, signal.SIGUSR1) for pid in pids(server, "m")]
+    raise AssertionError("the request is run again and again")
+
+
+@pytest.mark.parametrize("word", ["loop", "sleep", "gil"])
+def test_others_while_one_hangs(models, start, tmp_path, word):
+    """For as long as it hangs: only the end of its processes ends the request."""
+    server = begin(models, start, "--worker-hang-timeout=3600s", f"--worker-directory={tmp_path}")
+    other = pids(server, "other")
+    with ThreadPoolExecutor(1) as pool:
+        hanging = pool.submit(ask, server, f"{word}@{tmp_path / 'begun'}")
+        wait.until((tmp_path / "begun").exists, "the model to hang")
+        assert [answer(server, f"{i}a", "other") for i in range(20)] == [f"{i}A" for i in range(20)]
+        assert not hanging.done()
+        kill_until_done(server, hanging, tmp_path / "begun")
+    assert hanging.result().status == 500
+    assert answer(server, "a") == "A" and pids(server, "other") == other
+
+
+@pytest.mark.parametrize("word", ["sleep", "gil"])
+def test_waiting_requests(models, start, tmp_path, word):
+    """What waits for a process that hangs is answered by the one that replaces it."""
+    server = begin(models, start, "--worker-hang-timeout=5s", f"--worker-directory={tmp_path}")
+    with ThreadPoolExecutor(5) as pool:
+        hanging = pool.submit(ask, server, f"{word}@{tmp_path / 'begun'}")
+        wait.until((tmp_path / "begun").exists, "the model to hang")
+        answers = list(pool.map(lambda i: answer(server, f"{i}a"), range(4)))
+        assert answers == [f"{i}A" for i in range(4)]
+    assert "ended while it ran this request (hang" in hanging.result().error
+
+
+@pytest.mark.release_only("a sanitizer's own memory")
+def test_others_while_one_is_full(models, start, tmp_path):
+    server = begin(models, start, "--worker-memory=2GiB", "--worker-hang-timeout=3600s", f"--worker-directory={tmp_path}")
+    first = pids(server, "m"), pids(server, "other")
+    with ThreadPoolExecutor(1) as pool:
+        full = pool.submit(ask, server, f"full@{tmp_path / 'm'}")
+        wait.until((tmp_path / "m.full").exists, "the model to have all of its memory")
+        assert [answer(server, f"{i}a", "other") for i in range(20)] == [f"{i}A" for i in range(20)]
+        assert not full.done()
+        (tmp_path / "m.go").touch()
+    assert "MemoryError" in full.result().error
+    assert answer(server, "a") == "A" and (pids(server, "m"), pids(server, "other")) == first
 
 
 @pytest.mark.release_only("a sanitizer's own memory")
