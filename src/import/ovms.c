@@ -301,6 +301,22 @@ static int declare_inputs(struct pipeline *p, const struct doc *spec, const stru
     return rc;
 }
 
+/* What a node that runs for rows gives out: as many as there are rows, in a dimension before those of a row. */
+static struct flow_tensor rows_of_tensor(const struct node *n, struct flow_tensor t)
+{
+    const bool has_row = n->signature.max_batch_size == 0 && t.rank > 0 && t.dims[0] == 1;
+
+    if (!n->flow->foreach_over || !n->signature.is_known || (!has_row && t.rank == MR_MAX_RANK)) {
+        return t;
+    }
+    if (!has_row) {
+        memmove(t.dims + 1, t.dims, t.rank * sizeof *t.dims);
+        t.rank++;
+    }
+    t.dims[0] = -1;
+    return t;
+}
+
 /* One output: {"LABEL": {"node_name": …, "data_item": …}}; the node's tensor gets the name LABEL. */
 static int take_output(struct pipeline *p, const struct doc *d, const struct doc_at *at,
                        struct mr_err *err)
@@ -326,7 +342,8 @@ static int take_output(struct pipeline *p, const struct doc *d, const struct doc
                         "there is no node '%.64s' that gives out '%.64s'", node.ptr, item.ptr);
     }
     const mr_str value = value_name(p, node, item);
-    const struct flow_tensor t = tensor_of(n->signature.outputs, n->signature.is_known, o->item);
+    const struct flow_tensor t =
+        rows_of_tensor(n, tensor_of(n->signature.outputs, n->signature.is_known, o->item));
     if (!value.ptr || !flow_tensor_add(&p->flow.outputs, &t, from->key, &p->im->arena)) {
         return import_no_memory(err);
     }
