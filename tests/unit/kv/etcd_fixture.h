@@ -25,6 +25,7 @@
 struct etcd {
     char *folder;
     pid_t pid;
+    uint32_t ip;
     char address[32];   /* host:port */
     int port;           /* and that of its peers: the next one */
     const char *tls[4]; /* certificate, key and authority of TLS; NULL: none */
@@ -139,7 +140,7 @@ static inline void etcd_start_with(struct etcd *e, const char *const tls[4])
     static int next = 20000;
     uint32_t ip = own_address();
 
-    *e = (struct etcd){0};
+    *e = (struct etcd){.ip = ip};
     if (tls) {
         memcpy(e->tls, tls, sizeof e->tls);
     }
@@ -162,6 +163,15 @@ static inline void etcd_start(struct etcd *e)
     etcd_start_with(e, NULL);
 }
 
+/* Returns when no thread of the child runs any more; SIGCONT has it go on. */
+static inline void child_stop(pid_t pid)
+{
+    int status;
+    kill(pid, SIGSTOP);
+    assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
+    assert_true(WIFSTOPPED(status));
+}
+
 static inline void etcd_kill(struct etcd *e)
 {
     kill(e->pid, SIGKILL);
@@ -182,6 +192,103 @@ static inline void etcd_end(struct etcd *e)
     }
     mr_folder_remove(e->folder);
     free(e->folder);
+}
+
+/* ---- a connection that can be cut ---- */
+
+/* A process that hands bytes on between those who connect to its port and etcd: killed, it cuts all connections;
+ * stopped, it leaves them as they are. */
+struct proxy {
+    pid_t pid;
+    int fd; /* listens; stays when the process is replaced */
+    char address[32];
+};
+
+/* Hands on what there is; false: the connection is over. */
+static inline bool proxy_copy(int from, int to)
+{
+    char bytes[16384];
+    ssize_t n = read(from, bytes, sizeof bytes);
+    for (ssize_t at = 0, done; at < n; at += done) {
+        done = write(to, bytes + at, (size_t)(n - at));
+        if (done < 0) {
+            return false;
+        }
+    }
+    return n > 0;
+}
+
+static inline int etcd_connect(const struct etcd *e)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET,
+                            .sin_addr.s_addr = htonl(e->ip),
+                            .sin_port = htons((uint16_t)e->port)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (connect(fd, (struct sockaddr *)&a, sizeof a) < 0) {
+        _exit(1);
+    }
+    return fd;
+}
+
+static inline void proxy_run(const struct proxy *p, const struct etcd *e)
+{
+    struct pollfd fds[65] = {{.fd = p->fd, .events = POLLIN}};
+    nfds_t count = 1; /* the pairs are at 1 and 2, 3 and 4 ... */
+
+    for (;;) {
+        poll(fds, count, -1);
+        for (nfds_t i = 1; i < count; i++) {
+            nfds_t other = i % 2 ? i + 1 : i - 1;
+            if (fds[i].fd >= 0 && fds[i].revents && !proxy_copy(fds[i].fd, fds[other].fd)) {
+                close(fds[i].fd);
+                close(fds[other].fd);
+                fds[i].fd = fds[other].fd = -1;
+            }
+        }
+        if (fds[0].revents) {
+            if (count > 63) {
+                _exit(1);
+            }
+            fds[count++] = (struct pollfd){.fd = accept(p->fd, NULL, NULL), .events = POLLIN};
+            fds[count++] = (struct pollfd){.fd = etcd_connect(e), .events = POLLIN};
+        }
+    }
+}
+
+static inline void proxy_start(struct proxy *p, const struct etcd *e)
+{
+    p->pid = fork();
+    assert_true(p->pid >= 0);
+    if (p->pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        signal(SIGPIPE, SIG_IGN);
+        proxy_run(p, e);
+    }
+}
+
+static inline void proxy_new(struct proxy *p, const struct etcd *e)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof a;
+
+    p->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(p->fd, (struct sockaddr *)&a, sizeof a), 0);
+    assert_int_equal(listen(p->fd, 64), 0);
+    assert_int_equal(getsockname(p->fd, (struct sockaddr *)&a, &len), 0);
+    snprintf(p->address, sizeof p->address, "127.0.0.1:%d", ntohs(a.sin_port));
+    proxy_start(p, e);
+}
+
+static inline void proxy_kill(struct proxy *p)
+{
+    kill(p->pid, SIGKILL);
+    assert_int_equal(waitpid(p->pid, NULL, 0), p->pid);
+}
+
+static inline void proxy_end(struct proxy *p)
+{
+    proxy_kill(p);
+    close(p->fd);
 }
 
 /* ---- calls that the registry has no function for ---- */

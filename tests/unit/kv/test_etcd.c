@@ -153,7 +153,7 @@ static void a_change_that_has_no_answer_fails(void **state)
     etcd_start(&e);
     struct kv_fixture *f = fixture_of(&e);
     kvt_put(f, "k", "1");
-    kill(e.pid, SIGSTOP);
+    child_stop(e.pid);
     mr_kv_put(f->kv[0], MR_STR("k"), kvt_bytes("2"), 0, kvt_done, &g);
     etcd_kill(&e);
     kvt_fails(f, &g, MR_E_UNAVAILABLE);
@@ -174,7 +174,7 @@ static void a_call_ends_at_its_deadline(void **state)
     etcd_start(&e);
     struct kv_fixture *f = fixture_of(&e);
     kvt_put(f, "k", "1");
-    kill(e.pid, SIGSTOP);
+    child_stop(e.pid);
     mr_kv_free(&f->kv[0]);
     text_of(&e, text);
     assert_int_equal(mr_kv_open(&f->kv[0], f->own, mr_str_c(text), &options, NULL), MR_OK);
@@ -199,6 +199,71 @@ static void another_endpoint_is_used(void **state)
         mr_kv_free(&f->kv[0]);
     }
     kvt_loop_free(f);
+}
+
+static void a_cut_connection_is_made_again(void **state)
+{
+    struct proxy p;
+    struct kv_fixture *f = kvt_loop_new();
+    struct got read = {0}, put = {0};
+    struct seen s;
+    char text[128];
+    (void)state;
+
+    proxy_new(&p, &shared);
+    snprintf(text, sizeof text, "etcd://%s/cut", p.address);
+    kvt_open(f, 0, text);
+    snprintf(text, sizeof text, "etcd://%s/cut", shared.address);
+    kvt_open(f, 1, text);
+    kvt_watch(f, 0, "", kvt_put(f, "k", "1"), &s);
+    kvt_wait_changes(f, &s, 1);
+    proxy_kill(&p);
+    wait_state(f, 0, MR_KV_LOST); /* its port still accepts, and says nothing */
+    kvt_put_in(f, 1, "k", "2", 0);
+    kvt_put_in(f, 1, "k", "3", 0);
+    mr_kv_get(f->kv[0], MR_STR("k"), MR_KV_LINEARIZABLE, kvt_done, &read);
+    mr_kv_put(f->kv[0], MR_STR("k"), kvt_bytes("4"), 0, kvt_done, &put);
+    proxy_start(&p, &shared);
+    kvt_ok(f, &read);
+    kvt_ok(f, &put);
+    kvt_wait_changes(f, &s, 4); /* none twice, none left out */
+    kvt_change(&s, 1, "k", "2");
+    kvt_change(&s, 2, "k", "3");
+    kvt_change(&s, 3, "k", "4");
+    kvt_fini(&read);
+    kvt_fini(&put);
+    kvt_seen_fini(&s);
+    kvt_loop_free(f);
+    proxy_end(&p);
+}
+
+static void an_endpoint_that_hangs_is_left(void **state)
+{
+    struct proxy hangs, works;
+    struct kv_fixture *f = kvt_loop_new();
+    struct mr_kv_options options = {.timeout_ns = 500 * MR_NS_PER_MS};
+    struct got g = {0};
+    char text[128];
+    (void)state;
+
+    proxy_new(&hangs, &shared);
+    proxy_new(&works, &shared);
+    child_stop(hangs.pid);
+    snprintf(text, sizeof text, "etcd://%s,%s/hang", hangs.address, works.address);
+    for (int i = 0; i < 4; i++) { /* the first endpoint is drawn */
+        assert_int_equal(mr_kv_open(&f->kv[0], f->own, mr_str_c(text), &options, NULL), MR_OK);
+        do { /* the machine may be slower than the limit */
+            g = (struct got){0};
+            mr_kv_get(f->kv[0], MR_STR("k"), MR_KV_LINEARIZABLE, kvt_done, &g);
+            kvt_wait(f, &g.done);
+        } while (g.rc == MR_E_DEADLINE);
+        assert_int_equal(g.rc, MR_OK);
+        kvt_fini(&g);
+        mr_kv_free(&f->kv[0]);
+    }
+    kvt_loop_free(f);
+    proxy_end(&hangs);
+    proxy_end(&works);
 }
 
 /* ---- rights ---- */
@@ -348,6 +413,8 @@ int main(void)
         CONFORMANCE_TABLE(setup, teardown),
         SHARED(prefixes_are_apart),
         cmocka_unit_test(another_endpoint_is_used),
+        cmocka_unit_test(a_cut_connection_is_made_again),
+        cmocka_unit_test(an_endpoint_that_hangs_is_left),
         cmocka_unit_test(calls_and_watches_survive_a_restart),
         cmocka_unit_test(a_watch_notices_that_the_data_is_lost),
         cmocka_unit_test(a_change_that_has_no_answer_fails),

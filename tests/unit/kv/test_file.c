@@ -278,6 +278,59 @@ static void a_full_disk_fails_changes_and_loses_nothing(void **state)
     kvt_seen_fini(&s);
 }
 
+/* ---- others on the socket ---- */
+
+struct refused {
+    bool done;
+    int status;
+};
+
+static void on_refused(void *ctx, int rc, const struct mr_err *err,
+                       const struct mr_client_response *response)
+{
+    struct refused *r = ctx;
+    (void)err;
+    r->done = true;
+    r->status = response ? response->grpc_status : rc;
+}
+
+/* What a request to the socket is answered: a status of gRPC. */
+static int status_of_raw(struct kv_fixture *f, const char *method, const void *bytes, size_t n)
+{
+    struct mr_client_options options = {.http2 = true};
+    struct mr_piece piece = {bytes, n, NULL};
+    struct mr_client_grpc_request request = {.path = method, .pieces = &piece, .piece_count = 1};
+    struct refused r = {0};
+    struct mr_client *c;
+    char address[220];
+
+    snprintf(address, sizeof address, "unix:%s.sock", path);
+    assert_int_equal(mr_client_new(&c, f->own, address, &options, NULL), MR_OK);
+    mr_client_grpc(c, &request, on_refused, &r);
+    kvt_wait(f, &r.done);
+    mr_client_free(&c);
+    return r.status;
+}
+
+static void foreign_requests_are_refused(void **state)
+{
+    struct kv_fixture *f = *state;
+    static char large[17 * 1024 * 1024];
+
+    kvt_put(f, "k", "v");
+    assert_int_equal(status_of_raw(f, ETCD_PUT, "\xff\xff", 2), MR_GRPC_INVALID_ARGUMENT);
+    assert_int_equal(status_of_raw(f, ETCD_PUT, "", 0), MR_GRPC_INVALID_ARGUMENT);
+    assert_int_equal(status_of_raw(f, ETCD_PUT, "\x0a\x01k\x20\x01", 5), MR_GRPC_UNIMPLEMENTED);
+    assert_int_equal(status_of_raw(f, ETCD_RANGE, "\x0a\x01k\x12\x01z", 6), MR_GRPC_UNIMPLEMENTED);
+    assert_int_equal(status_of_raw(f, ETCD_RANGE, "\x0a\x01k\x20\x01", 5), MR_GRPC_UNIMPLEMENTED);
+    assert_int_equal(status_of_raw(f, ETCD_TXN, "\x0a\x03\x1a\x01k", 5), MR_GRPC_UNIMPLEMENTED);
+    assert_int_equal(status_of_raw(f, "/etcdserverpb.Auth/UserAdd", "", 0), MR_GRPC_UNIMPLEMENTED);
+    assert_int_equal(status_of_raw(f, ETCD_AUTHENTICATE, "", 0), MR_GRPC_UNIMPLEMENTED);
+    assert_int_equal(status_of_raw(f, ETCD_PUT, large, sizeof large), MR_GRPC_RESOURCE_EXHAUSTED);
+    assert_int_equal(status_of_raw(f, ETCD_RANGE, "\x0a\x01k", 3), MR_GRPC_OK);
+    kvt_has(f, "k", "v");
+}
+
 /* ---- processes ---- */
 
 /* Another process that serves the file and counts "count" up in it, until it is killed. It writes each number, when
@@ -455,6 +508,7 @@ int main(void)
         OWN(what_is_no_registry_is_left_alone),
         OWN(the_file_does_not_grow_for_ever),
         OWN(a_full_disk_fails_changes_and_loses_nothing),
+        OWN(foreign_requests_are_refused),
         cmocka_unit_test(another_takes_over_when_the_server_dies),
         cmocka_unit_test(a_client_of_another_process_keeps_its_lease),
     };
