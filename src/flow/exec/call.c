@@ -14,7 +14,7 @@ void flow_call_free(struct call *c)
     mr_free(c);
 }
 
-static void signal_end(struct call *c)
+void flow_call_signal(struct call *c)
 {
     if (!c->hedge || !flow_hedge_done(c)) {
         flow_walk_signal(c->walk, c);
@@ -23,29 +23,7 @@ static void signal_end(struct call *c)
 
 static void on_done(struct mr_infer *r)
 {
-    signal_end(r->user);
-}
-
-/* ---- time in the queue ---- */
-
-void flow_call_timer(struct call *c, int64_t at_ns)
-{
-    const struct mr_reply_loop *loop = c->infer.reply_loop;
-
-    if (loop && loop->set_timer) {
-        loop->set_timer(loop->ctx, &c->timer, at_ns);
-    }
-}
-
-static void on_timer(struct mr_reply_timer *t)
-{
-    struct call *c = MR_CONTAINER_OF(t, struct call, timer);
-
-    if (mr_sched_expire(&c->infer)) {
-        signal_end(c);
-    } else if (c->infer.expire_ns) {
-        flow_call_timer(c, c->infer.expire_ns);
-    }
+    flow_call_signal(r->user);
 }
 
 /* ---- the request ---- */
@@ -112,20 +90,6 @@ static void args_make(struct call *c)
     }
 }
 
-/* The node's time ends with the request's, or before. */
-static int64_t deadline_of(const struct call *c)
-{
-    const struct plan_node *node = &c->walk->run.plan->nodes[c->node];
-    const int64_t whole = c->walk->deadline_ns;
-
-    if (node->timeout_ms == 0) {
-        return whole;
-    }
-    const int64_t from = c->fan ? c->fan->begun_ns : mr_now_ns();
-    const int64_t own = mr_ns_after(from, node->timeout_ms * MR_NS_PER_MS);
-    return whole ? MR_MIN(whole, own) : own;
-}
-
 static void infer_make(struct call *c)
 {
     const struct mr_infer *asked = c->walk->asked;
@@ -134,7 +98,6 @@ static void infer_make(struct call *c)
     r->arena = &c->arena;
     r->reply_loop = asked->reply_loop;
     r->protocol = asked->protocol;
-    r->deadline_ns = deadline_of(c);
     r->round_ns = c->walk->is_begun ? 0 : asked->round_ns;
     r->chain = asked->chain;
     r->is_part = true;
@@ -157,20 +120,20 @@ int flow_call_output(struct call *c, uint32_t output, const struct mr_tensor *t,
 }
 
 /* The outputs as tensors of the walk, which keep the blocks; what lives in the call's arena stays until the walk ends. */
-static int outputs_take(struct call *c, struct mr_err *err)
+static int outputs_take(struct call *c, int status, struct mr_err *err)
 {
     struct mr_infer *r = &c->infer;
     struct run *run = &c->walk->run;
     const struct plan_node *node = &run->plan->nodes[c->node];
 
-    if (r->status < 0 && run->plan->is_workflow) {
+    if (status < 0 && run->plan->is_workflow) {
         *err = r->err;
-        MR_FAIL(err, r->status, "node '%.*s': %s", MR_STR_ARG(node->name), r->err.msg);
-        return r->status;
+        MR_FAIL(err, status, "node '%.*s': %s", MR_STR_ARG(node->name), r->err.msg);
+        return status;
     }
-    if (r->status < 0) {
+    if (status < 0) {
         *err = r->err;
-        return r->status;
+        return status;
     }
     int rc = MR_OK;
     for (uint32_t i = 0; i < r->version->output_count && rc == MR_OK; i++) {
@@ -186,13 +149,11 @@ static int outputs_take(struct call *c, struct mr_err *err)
 
 static int finish(struct call *c, struct mr_err *err)
 {
-    const int rc = outputs_take(c, err);
-
+    const int rc = outputs_take(c, flow_time_over(c), err);
     if (rc == MR_OK && c->walk->has_paces) {
         const struct mr_infer_times *t = &c->infer.times;
         pace_add(&c->walk->flow->paces[c->node], t->end - t->received);
     }
-    flow_call_timer(c, 0);
     if (c->walk->trace) {
         flow_trace_call(c);
     }
@@ -235,7 +196,6 @@ struct call *flow_call_new(struct walk *w, uint32_t node, uint32_t attempt)
     c->walk = w;
     c->node = node;
     c->attempt = attempt;
-    c->timer.run = on_timer;
     c->next = w->calls;
     w->calls = c;
     mr_arena_init(&c->arena, ARENA_FIRST, ARENA_LIMIT);
@@ -248,6 +208,7 @@ void flow_call_reset(struct call *c)
     memset(&c->infer, 0, sizeof c->infer);
     memset(&c->args, 0, sizeof c->args);
     c->attempt = 1;
+    c->is_late = false;
     c->inputs = NULL;
     c->input_count = 0;
 }
@@ -270,6 +231,7 @@ int flow_call_try(struct call *c, struct mr_err *err)
     int rc;
 
     infer_make(c);
+    MR_TRY(flow_time_of(c, err));
     args_make(c);
     MR_TRY(inputs_take(c, err));
     MR_TRY(flow_hedge_make(c, err));
@@ -279,9 +241,7 @@ int flow_call_try(struct call *c, struct mr_err *err)
     c->is_pending = true;
     rc = mr_engine_infer(c->walk->flow->engine, &c->infer, &c->args);
     if (rc == MR_OK) {
-        if (c->infer.reply_loop->post && c->infer.expire_ns) {
-            flow_call_timer(c, c->infer.expire_ns);
-        }
+        flow_time_watch(c);
         if (c->hedge) {
             flow_hedge_begun(c);
         }

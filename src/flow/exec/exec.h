@@ -10,6 +10,7 @@
 #include "flow/plan/plan.h"
 #include "flow/run/pace.h"
 #include "flow/run/run.h"
+#include "flow/run/tail.h"
 
 struct call;
 struct fan;
@@ -66,6 +67,8 @@ struct flow {
     struct flow_shadow *shadows;    /* the same; NULL: no node has one */
     struct flow_admit *admit;       /* NULL: requests are not limited */
     struct pace *paces;             /* the same: durations of calls that ended well */
+    struct tails tails;             /* what follows the nodes, of late */
+    _Atomic uint32_t looks;         /* requests with a deadline; relaxed */
     /** Asks the model of a call's node: flow_call_ask, and of tests their own, which sets outputs by flow_call_output. MR_OK: it has
      *  ended; MR_PENDING: flow_call_ended is called; negative: it has failed. */
     int (*ask)(struct call *c, struct mr_err *err);
@@ -101,6 +104,7 @@ struct walk {
     bool is_parked;           /* no node runs yet */
     struct walk_trace *trace; /* [node_count], NULL: it was not asked for */
     int64_t begun_ns;         /* with a trace: when the walk began */
+    bool has_tails;           /* a node's time ends before what usually follows it */
     bool has_paces;           /* durations of its calls are counted */
     bool has_cancelled;       /* and its calls were */
     bool is_begun;            /* execute has returned, as seen by who looks */
@@ -131,6 +135,7 @@ struct call {
     struct call *first; /* of a second call */
     uint8_t variant;    /* of a split, plus 1; 0: none, or it is counted */
     bool is_pending;
+    bool is_late; /* its time was over while it ran, and it was told to end */
     void (*take)(
         struct call
             *c); /* (may be NULL: a request to a model) its end, in place of that of a request */
@@ -171,8 +176,8 @@ int flow_call_output(struct call *c, uint32_t output, const struct mr_tensor *t,
                      struct mr_block *block, struct mr_err *err);
 /** Asks for a call once: MR_OK: it has ended, its outputs are set; MR_PENDING; or its failure. */
 int flow_call_try(struct call *c, struct mr_err *err);
-/** When mr_sched_expire of a call is due; 0 = not at all. */
-void flow_call_timer(struct call *c, int64_t at_ns);
+/** The request of a call has ended: the walk is told. Thread: any. */
+void flow_call_signal(struct call *c);
 /** A call that was pending has ended. */
 void flow_call_ended(struct call *c, int rc, const struct mr_err *err);
 /** The call has ended: its outputs become the walk's tensors. */
@@ -180,6 +185,18 @@ void flow_call_take(struct call *c);
 /** Cancels it, if it is pending. */
 void flow_call_cancel(struct call *c);
 void flow_call_free(struct call *c);
+
+/* ---- time.c ---- */
+/** The deadline of a new walk. */
+void flow_time_begin(struct walk *w);
+/** That of a call that begins, from infer.times.received. Errors: MR_E_DEADLINE. */
+int flow_time_of(struct call *c, struct mr_err *err);
+/** The call is pending: it ends when its time is over. */
+void flow_time_watch(struct call *c);
+/** The call has ended: no timer any more. Its status; what was told to end because its time was over has MR_E_DEADLINE. */
+int flow_time_over(struct call *c);
+/** When c->timer is to run; 0 = not at all. */
+void flow_call_timer(struct call *c, int64_t at_ns);
 
 /* ---- op_call.c ---- */
 /** run_start_fn: runs the node's operator, at once or in a turn of the reply loop. */

@@ -110,18 +110,24 @@ static void ended_take(struct walk *w)
     }
 }
 
-static void all_cancel(struct walk *w)
+/* What waits is not run, and what runs is told to end. */
+static void calls_cancel(struct walk *w)
 {
-    struct mr_err err;
-
     w->has_cancelled = true;
-    run_fail(&w->run, MR_FAIL(&err, MR_E_CANCELLED, "the request was cancelled"), &err);
     for (struct call *c = w->calls; c; c = c->next) {
         flow_call_cancel(c);
     }
     if (w->flow->admit) {
         flow_admit_cancel(w);
     }
+}
+
+static void run_cancel(struct walk *w)
+{
+    struct mr_err err;
+
+    run_fail(&w->run, MR_FAIL(&err, MR_E_CANCELLED, "the request was cancelled"), &err);
+    calls_cancel(w);
 }
 
 /* Who ends a call puts it into `ended` and then raises `signals`: that is the last time he touches the walk, which must not be gone
@@ -144,10 +150,13 @@ static bool walk_go(struct walk *w)
         ended_take(w);
         /* relaxed: the signal that follows it is acquired */
         if (!w->has_cancelled && atomic_load_explicit(&w->is_cancelled, memory_order_relaxed)) {
-            all_cancel(w);
+            run_cancel(w);
         }
         if (!w->is_parked) {
             run_go(&w->run);
+        }
+        if (w->run.status < 0 && !w->has_cancelled && w->run.plan->is_workflow) {
+            calls_cancel(w); /* the others' work is for nothing */
         }
         if (w->is_admitted) {
             flow_admit_grow(w);
@@ -199,12 +208,7 @@ static int walk_new(struct flow *f, struct mr_execution *x, struct walk **out, s
     w->flow = f;
     w->x = x;
     w->asked = x->infers[0];
-    w->deadline_ns = w->asked->deadline_ns;
-    if (f->plan->deadline_ms > 0) {
-        const int64_t own = mr_ns_after(mr_now_ns(), f->plan->deadline_ms * MR_NS_PER_MS);
-        w->deadline_ns = w->deadline_ns ? MR_MIN(w->deadline_ns, own) : own;
-    }
-    w->has_paces = w->deadline_ns != 0 || f->plan->has_quantiles;
+    flow_time_begin(w);
     atomic_init(&w->signals, 1);
     mr_arena_init(&w->arena, ARENA_FIRST, ARENA_LIMIT);
     int rc = run_begin(&w->run, f->plan, x->exec.output_wanted, &run_with, &w->arena, err);
@@ -272,6 +276,7 @@ static void flow_close(struct mr_executor *e)
 
     flow_shadows_close(f);
     flow_admit_free(&f->admit);
+    tail_fini(&f->tails);
     plan_free(&f->plan);
     mr_config_free(&f->config);
     mr_free(f->retries);
@@ -410,6 +415,7 @@ static int flow_make(struct plan *p, struct mr_engine *engine, const struct mr_m
     }
     flow_shadows_open(f);
     f->admit = flow_admit_new(p);
+    tail_init(&f->tails, p);
     *out = &f->executor;
     return MR_OK;
 }

@@ -27,7 +27,8 @@ static bool is_cancelled(void *ctx)
 {
     const struct op_work *w = ctx;
 
-    return atomic_load_explicit(&w->call.walk->is_cancelled, memory_order_relaxed);
+    return w->call.walk->run.status < 0 ||
+           atomic_load_explicit(&w->call.walk->is_cancelled, memory_order_relaxed);
 }
 
 static const struct plan_node *node_of(const struct op_work *w)

@@ -1,6 +1,6 @@
 /* The plan of a workflow: nodes by name, conditions, orders and what happens on errors. Thread: loader. */
-#include "admission.h"
 #include "build.h"
+#include "limits.h"
 #include "ops.h"
 #include "proof.h"
 #include "rows_node.h"
@@ -486,6 +486,7 @@ int plan_workflow_finish(struct plan *p, const Inference__ModelConfig *c,
     MR_TRY(plan_link(p, err));
     MR_TRY(plan_proof_reachable(p, err));
     MR_TRY(plan_proof_nulls(p, err));
+    plan_deadline_check(p);
 out:
     mr_map_fini(&b.names);
     return rc;

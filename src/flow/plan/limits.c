@@ -1,0 +1,97 @@
+/* `admission` and `deadline_ms` of a workflow. Thread: loader. */
+#include "limits.h"
+
+#include "base/buf.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+#define QUEUE     1024u
+#define QUEUE_MAX 1000000u
+
+int plan_admission_read(struct plan_build *b)
+{
+    const Millrace__WorkflowScheduling__Admission *a = b->w->admission;
+
+    if (!a) {
+        return MR_OK;
+    }
+    if (a->max_inflight == 0 && a->max_bytes == 0) {
+        return PLAN_BAD(b, "workflow '%.*s': admission must specify 'max_inflight' or 'max_bytes'",
+                        MR_STR_ARG(b->p->name));
+    }
+    if (a->max_queue > QUEUE_MAX) {
+        return PLAN_BAD(b, "workflow '%.*s': admission has 'max_queue' %u, possible is 1 to %u",
+                        MR_STR_ARG(b->p->name), a->max_queue, QUEUE_MAX);
+    }
+    b->p->admission = (struct plan_admission){
+        .max_open = a->max_inflight,
+        .max_bytes = a->max_bytes,
+        .max_queue = a->max_queue ? a->max_queue : QUEUE,
+        .rejects = a->on_full == MILLRACE__WORKFLOW_SCHEDULING__ADMISSION__ON_FULL__REJECT};
+    return MR_OK;
+}
+
+/* ---- the deadline ---- */
+
+#define NAMES_MAX 400u
+
+/* Time of the longest way to the end of each node, and the node before it. */
+struct way {
+    uint64_t ms;
+    uint32_t from;
+};
+
+static uint64_t own_ms(const struct plan_node *node)
+{
+    return (uint64_t)node->timeout_ms * MR_MAX(node->attempts, 1u);
+}
+
+static uint32_t longest_find(const struct plan *p, struct way *ways)
+{
+    uint32_t *room = MR_NEW_ARRAY(uint32_t, 2 * (size_t)p->node_count + 1);
+    const uint32_t count = plan_order(p, room, room + p->node_count);
+    uint32_t last = PLAN_NOBODY;
+
+    for (uint32_t k = 0; k < count; k++) {
+        const struct plan_node *node = &p->nodes[room[k]];
+        struct way *way = &ways[room[k]];
+        *way = (struct way){0, PLAN_NOBODY};
+        for (uint32_t i = 0; i < node->before_count; i++) {
+            const uint32_t n = node->before[i];
+            if (way->from == PLAN_NOBODY || ways[n].ms > way->ms) {
+                *way = (struct way){ways[n].ms, n};
+            }
+        }
+        way->ms += own_ms(node);
+        last = last == PLAN_NOBODY || way->ms > ways[last].ms ? room[k] : last;
+    }
+    mr_free(room);
+    return last;
+}
+
+void plan_deadline_check(const struct plan *p)
+{
+    if (!p->deadline_ms) {
+        return;
+    }
+    struct way *ways = MR_NEW_ARRAY(struct way, (size_t)p->node_count + 1);
+    const uint32_t last = longest_find(p, ways);
+    struct mr_buf names;
+
+    mr_buf_init(&names, NAMES_MAX);
+    if (last != PLAN_NOBODY && ways[last].ms > p->deadline_ms) {
+        for (uint32_t n = last; n != PLAN_NOBODY; n = ways[n].from) {
+            if (own_ms(&p->nodes[n])) {
+                mr_buf_printf(&names, "%s%.*s", names.len ? ", " : "",
+                              MR_STR_ARG(mr_str_sub(p->nodes[n].name, 0, 80)));
+            }
+        }
+        mr_log(MR_LOG_WARN, "workflow.deadline",
+               "model=%s the time-outs of its nodes, with repetitions, are %llu ms on the longest "
+               "way (from the end: %s), and its deadline_ms is %u",
+               MR_LOG_STR(p->name), (unsigned long long)ways[last].ms, mr_buf_cstr(&names),
+               p->deadline_ms);
+    }
+    mr_buf_fini(&names);
+    mr_free(ways);
+}

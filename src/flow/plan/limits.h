@@ -1,0 +1,12 @@
+/* How many requests a workflow takes at once, and how long one may take. */
+#ifndef FLOW_LIMITS_H
+#define FLOW_LIMITS_H
+
+#include "build.h"
+
+/** Reads `admission` into the plan, if there is one. Errors: MR_E_INVALID with the field. Thread: loader. */
+int plan_admission_read(struct plan_build *b);
+/** Warns in the log if the time-outs of the nodes on some way through the graph are longer than its deadline_ms. */
+void plan_deadline_check(const struct plan *p);
+
+#endif
