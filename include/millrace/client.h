@@ -178,6 +178,39 @@ MR_SDK_EXPORT int mr_sdk_fd(const struct mr_sdk *client);
 /** MR_SDK_PROCESS: runs the callbacks of calls that are over, and returns how many; does not wait. */
 MR_SDK_EXPORT int mr_sdk_process(struct mr_sdk *client);
 
+/* ---- questions ---- */
+
+enum mr_sdk_question_kind {
+    MR_SDK_SERVER_LIVE = 1,     /* yes or no */
+    MR_SDK_SERVER_READY = 2,    /* yes or no */
+    MR_SDK_MODEL_READY = 3,     /* yes or no; of a model that the server does not have, no */
+    MR_SDK_SERVER_METADATA = 4, /* text */
+    MR_SDK_MODEL_METADATA = 5,  /* text */
+    MR_SDK_MODEL_CONFIG = 6     /* text; Triton's extension */
+};
+
+/** What a host says of itself or of a model. It is one host, chosen as that of a request. */
+struct mr_sdk_question {
+    uint32_t size;
+    int32_t kind;      /* enum mr_sdk_question_kind */
+    const char *model; /* an endpoint or a model; of a server: NULL, or one whose hosts are meant */
+    const char *version; /* as of a request */
+    const char *key;     /* as of a request */
+    const char *variant; /* as of a request */
+    const char *const *headers;
+    uint32_t header_count; /* at most 6 */
+    uint32_t reserved;
+    int64_t timeout_ms; /* 0: the client's */
+};
+
+/** Waits for the answer: mr_sdk_result_is_yes or mr_sdk_result_text. Errors: as of mr_sdk_infer. */
+MR_SDK_EXPORT int mr_sdk_ask(struct mr_sdk *client, const struct mr_sdk_question *question,
+                             struct mr_sdk_result **out, struct mr_err *err);
+/** As mr_sdk_infer_start. */
+MR_SDK_EXPORT int mr_sdk_ask_start(struct mr_sdk *client, const struct mr_sdk_question *question,
+                                   mr_sdk_done_fn *done, void *ctx, struct mr_sdk_call **out_call,
+                                   struct mr_err *err);
+
 /* ---- streams ---- */
 
 /** Something has changed: an answer came after mr_sdk_stream_read had returned 0, there is room after mr_sdk_stream_send had
@@ -260,6 +293,10 @@ MR_SDK_EXPORT const char *mr_sdk_result_version(const struct mr_sdk_result *resu
 MR_SDK_EXPORT const char *mr_sdk_result_id(const struct mr_sdk_result *result);
 MR_SDK_EXPORT const char *mr_sdk_result_variant(const struct mr_sdk_result *result);
 MR_SDK_EXPORT const char *mr_sdk_result_host(const struct mr_sdk_result *result);
+/** The answer to a question: a JSON object, of the same form over REST and gRPC; "" of yes or no. Lives as long as the result. */
+MR_SDK_EXPORT const char *mr_sdk_result_text(const struct mr_sdk_result *result);
+/** The answer to a question of yes or no: 1 or 0. */
+MR_SDK_EXPORT uint32_t mr_sdk_result_is_yes(const struct mr_sdk_result *result);
 /** How many attempts the call took. */
 MR_SDK_EXPORT uint32_t mr_sdk_result_attempts(const struct mr_sdk_result *result);
 /** Sets the pointer to NULL; NULL is allowed. */

@@ -72,6 +72,15 @@ class Result
     {
         return mr_sdk_result_model(result_.get());
     }
+    /** Of a question. */
+    std::string text() const
+    {
+        return mr_sdk_result_text(result_.get());
+    }
+    bool is_yes() const
+    {
+        return mr_sdk_result_is_yes(result_.get()) != 0;
+    }
     std::string id() const
     {
         return mr_sdk_result_id(result_.get());
@@ -299,6 +308,29 @@ class Client
         return future;
     }
 
+    /** Whether a host is ready, or has a model that is. Throws Error. */
+    bool is_ready() const
+    {
+        return ask(MR_SDK_SERVER_READY, "", "").is_yes();
+    }
+    bool is_ready(const std::string &model, const std::string &version = "") const
+    {
+        return ask(MR_SDK_MODEL_READY, model, version).is_yes();
+    }
+    /** Metadata and configuration as JSON. Throws Error. */
+    std::string server_metadata() const
+    {
+        return ask(MR_SDK_SERVER_METADATA, "", "").text();
+    }
+    std::string model_metadata(const std::string &model, const std::string &version = "") const
+    {
+        return ask(MR_SDK_MODEL_METADATA, model, version).text();
+    }
+    std::string model_config(const std::string &model, const std::string &version = "") const
+    {
+        return ask(MR_SDK_MODEL_CONFIG, model, version).text();
+    }
+
     /** A stream to a host of the model or endpoint. timeout_ms: of all of it, 0: none. Throws Error. */
     Stream stream(const std::string &model, int64_t timeout_ms = 0) const
     {
@@ -316,6 +348,22 @@ class Client
     }
 
   private:
+    Result ask(mr_sdk_question_kind kind, const std::string &model,
+               const std::string &version) const
+    {
+        mr_sdk_question q{};
+        mr_sdk_result *result = nullptr;
+        mr_err err{};
+        q.size = sizeof q;
+        q.kind = kind;
+        q.model = model.c_str();
+        q.version = version.c_str();
+        const int rc = mr_sdk_ask(client_.get(), &q, &result, &err);
+        if (rc < 0) {
+            throw Error(rc, err.msg);
+        }
+        return Result(result);
+    }
     static void on_done(void *ctx, int status, const mr_err *err, mr_sdk_result *result)
     {
         const std::unique_ptr<std::promise<Result>> promise(

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import functools
+import json
 import struct
 import warnings
 from typing import Any, Iterator, Mapping, Optional, Sequence
@@ -168,6 +169,25 @@ class Answer(Result):
 
 _CLOSED, _EXHAUSTED = -15, -10
 _SLICE_MS = 500  # so that signals of the interpreter are seen
+
+
+_LIVE, _READY, _MODEL_READY, _SERVER, _MODEL, _CONFIG = range(1, 7)
+
+
+def _question(kind: int, model: Optional[str] = None, version: Optional[str] = None, headers: Mapping[str, str] = {}, timeout: Optional[float] = None,
+              key: Optional[str] = None, variant: Optional[str] = None) -> lib.Question:
+    lines, line_count = lib.strings([f"{k}: {v}" for k, v in headers.items()])
+    return lib.Question(kind=kind, model=lib.text(model), version=lib.text(version), key=lib.text(key), variant=lib.text(variant), headers=lines,
+                        header_count=line_count, timeout_ms=0 if timeout is None else max(1, round(timeout * 1000)))
+
+
+def _told(kind: int, handle: int) -> Any:
+    """The answer to a question: a bool, or a dict."""
+    result = ctypes.c_void_p(handle)
+    try:
+        return bool(_api().mr_sdk_result_is_yes(result)) if kind <= _MODEL_READY else json.loads(_api().mr_sdk_result_text(result))
+    finally:
+        _api().mr_sdk_result_free(result)
 
 
 class _StreamBase:
@@ -346,6 +366,32 @@ class Client(_Base):
             _raise(status, err)
         return Result(handle.value)
 
+    def _ask(self, kind: int, *names: Optional[str], **question: Any) -> Any:
+        q, err, handle = _question(kind, *names, **question), lib.Err(), ctypes.c_void_p()
+        status = _api().mr_sdk_ask(self._handle, q, handle, err)
+        if status < 0:
+            _raise(status, err)
+        return _told(kind, handle.value)
+
+    def is_live(self, **question: Any) -> bool:
+        """Of one host. Arguments of questions: headers, timeout (seconds), key, variant, and model where the client has endpoints only."""
+        return self._ask(_LIVE, **question)
+
+    def is_ready(self, **question: Any) -> bool:
+        return self._ask(_READY, **question)
+
+    def is_model_ready(self, model: str, version: Optional[str] = None, **question: Any) -> bool:
+        return self._ask(_MODEL_READY, model, version, **question)
+
+    def server_metadata(self, **question: Any) -> dict:
+        return self._ask(_SERVER, **question)
+
+    def model_metadata(self, model: str, version: Optional[str] = None, **question: Any) -> dict:
+        return self._ask(_MODEL, model, version, **question)
+
+    def model_config(self, model: str, version: Optional[str] = None, **question: Any) -> dict:
+        return self._ask(_CONFIG, model, version, **question)
+
     def stream(self, model: str, **options: Any) -> Stream:
         """Arguments: headers, timeout (seconds, of the whole stream), key, variant, max_unread_bytes, max_unsent_bytes."""
         return Stream(self, model, **options)
@@ -375,11 +421,11 @@ class AsyncClient(_Base):
         super().close()
 
     def _done(self, ctx: int, status: int, err: int, handle: int) -> None:
-        future, _ = self._open.pop(ctx)
-        result = Result(handle) if handle else None
+        future, _, read = self._open.pop(ctx)
+        result = read(handle) if handle else None
         if future.done():
             return
-        if result is not None:
+        if status == 0:
             future.set_result(result)
         else:
             message = lib.Err.from_address(err).msg.decode(errors="replace")
@@ -393,11 +439,15 @@ class AsyncClient(_Base):
 
     async def infer(self, model: str, inputs: Mapping[str, Any], **request: Any) -> Result:
         """As Client.infer. A task that is cancelled cancels its call."""
+        q = self._request(model, inputs, **request)
+        return await self._call(_api().mr_sdk_infer_start, q.c, q, Result)
+
+    async def _call(self, start: Any, request: Any, kept: Any, read: Any) -> Any:
         future = self._attach().create_future()
-        q, err, call = self._request(model, inputs, **request), lib.Err(), ctypes.c_void_p()
+        err, call = lib.Err(), ctypes.c_void_p()
         self._next += 1
-        self._open[self._next] = (future, q)
-        status = _api().mr_sdk_infer_start(self._handle, q.c, self._on_done, self._next, call, err)
+        self._open[self._next] = (future, kept, read)
+        status = start(self._handle, request, self._on_done, self._next, call, err)
         if status < 0:
             del self._open[self._next]
             _raise(status, err)
@@ -408,6 +458,29 @@ class AsyncClient(_Base):
             raise
         finally:
             _api().mr_sdk_call_free(call)
+
+    async def _ask(self, kind: int, *names: Optional[str], **question: Any) -> Any:
+        q = _question(kind, *names, **question)
+        return await self._call(_api().mr_sdk_ask_start, q, q, functools.partial(_told, kind))
+
+    async def is_live(self, **question: Any) -> bool:
+        """As of Client; so are those that follow."""
+        return await self._ask(_LIVE, **question)
+
+    async def is_ready(self, **question: Any) -> bool:
+        return await self._ask(_READY, **question)
+
+    async def is_model_ready(self, model: str, version: Optional[str] = None, **question: Any) -> bool:
+        return await self._ask(_MODEL_READY, model, version, **question)
+
+    async def server_metadata(self, **question: Any) -> dict:
+        return await self._ask(_SERVER, **question)
+
+    async def model_metadata(self, model: str, version: Optional[str] = None, **question: Any) -> dict:
+        return await self._ask(_MODEL, model, version, **question)
+
+    async def model_config(self, model: str, version: Optional[str] = None, **question: Any) -> dict:
+        return await self._ask(_CONFIG, model, version, **question)
 
     def stream(self, model: str, **options: Any) -> AsyncStream:
         """As Client.stream; within the event loop."""

@@ -46,6 +46,12 @@ class Request(Sized):
                 ("timeout_ms", c.c_int64), ("key", c.c_char_p), ("variant", c.c_char_p), ("sequence_id", c.c_uint64), ("priority", c.c_uint64)]
 
 
+class Question(Sized):
+    _fields_ = [("size", c.c_uint32), ("kind", c.c_int32), ("model", c.c_char_p), ("version", c.c_char_p), ("key", c.c_char_p),
+                ("variant", c.c_char_p), ("headers", c.POINTER(c.c_char_p)), ("header_count", c.c_uint32), ("reserved", c.c_uint32),
+                ("timeout_ms", c.c_int64)]
+
+
 class StreamOptions(Sized):
     _fields_ = [("size", c.c_uint32), ("header_count", c.c_uint32), ("model", c.c_char_p), ("headers", c.POINTER(c.c_char_p)),
                 ("key", c.c_char_p), ("variant", c.c_char_p), ("timeout_ms", c.c_int64), ("max_unread_bytes", c.c_uint64),
@@ -68,6 +74,10 @@ FUNCTIONS = {
     "mr_sdk_call_free": (None, c.POINTER(c.c_void_p)),
     "mr_sdk_fd": (c.c_int, c.c_void_p),
     "mr_sdk_process": (c.c_int, c.c_void_p),
+    "mr_sdk_ask": (c.c_int, c.c_void_p, c.POINTER(Question), c.POINTER(c.c_void_p), c.POINTER(Err)),
+    "mr_sdk_ask_start": (c.c_int, c.c_void_p, c.POINTER(Question), DONE, c.c_void_p, c.POINTER(c.c_void_p), c.POINTER(Err)),
+    "mr_sdk_result_text": (c.c_char_p, c.c_void_p),
+    "mr_sdk_result_is_yes": (c.c_uint32, c.c_void_p),
     "mr_sdk_stream_open": (c.c_int, c.c_void_p, c.POINTER(StreamOptions), c.POINTER(c.c_void_p), c.POINTER(Err)),
     "mr_sdk_stream_send": (c.c_int, c.c_void_p, c.POINTER(Request), c.c_int64, c.POINTER(Err)),
     "mr_sdk_stream_done": (None, c.c_void_p),

@@ -53,6 +53,8 @@ struct mr_sdk_result {
     const char *variant;
     const char *host;
     uint32_t attempts;
+    const char *text; /* of a question; NULL: none */
+    bool is_yes;
     /* of a stream */
     STAILQ_ENTRY(mr_sdk_result) link;
     size_t cost; /* bytes that count as unread */
@@ -95,6 +97,9 @@ struct mr_sdk_call {
 /** A call from a request, with a result to be; one reference. Errors: as of mr_sdk_infer. Thread: any. */
 int request_take(struct mr_sdk *client, const struct mr_sdk_request *in, struct mr_sdk_call **out,
                  struct mr_err *err);
+/** The same for a question. Errors: as of mr_sdk_ask. Thread: any. */
+int request_ask_take(struct mr_sdk *client, const struct mr_sdk_question *in,
+                     struct mr_sdk_call **out, struct mr_err *err);
 /** Chooses the variant. Thread: any. */
 void request_route(struct mr_sdk_call *c);
 

@@ -26,6 +26,8 @@ static struct mr_sdk_result *result_take(struct mr_sdk_call *c)
     c->call.body = NULL;
     r->host = c->call.host;
     r->attempts = c->call.attempts;
+    r->text = c->call.text.ptr;
+    r->is_yes = c->call.is_yes;
     result_names_end(r);
     c->result = NULL;
     return r;
@@ -107,16 +109,9 @@ static void on_start(struct mr_mail *mail)
     }
 }
 
-int mr_sdk_infer_start(struct mr_sdk *client, const struct mr_sdk_request *request,
-                       mr_sdk_done_fn *done, void *ctx, struct mr_sdk_call **out_call,
-                       struct mr_err *err)
+static void start(struct mr_sdk_call *c, mr_sdk_done_fn *done, void *ctx,
+                  struct mr_sdk_call **out_call)
 {
-    struct mr_sdk_call *c;
-    int rc = request_take(client, request, &c, err);
-
-    if (rc < 0) {
-        return rc;
-    }
     c->done = done;
     c->ctx = ctx;
     c->start.run = on_start;
@@ -124,9 +119,34 @@ int mr_sdk_infer_start(struct mr_sdk *client, const struct mr_sdk_request *reque
         atomic_fetch_add(&c->refs, 1);
         *out_call = c;
     }
-    driver_begin(&client->driver);
-    driver_post(&client->driver, &c->start);
-    return MR_OK;
+    driver_begin(&c->client->driver);
+    driver_post(&c->client->driver, &c->start);
+}
+
+int mr_sdk_infer_start(struct mr_sdk *client, const struct mr_sdk_request *request,
+                       mr_sdk_done_fn *done, void *ctx, struct mr_sdk_call **out_call,
+                       struct mr_err *err)
+{
+    struct mr_sdk_call *c;
+    int rc = request_take(client, request, &c, err);
+
+    if (rc == MR_OK) {
+        start(c, done, ctx, out_call);
+    }
+    return rc;
+}
+
+int mr_sdk_ask_start(struct mr_sdk *client, const struct mr_sdk_question *question,
+                     mr_sdk_done_fn *done, void *ctx, struct mr_sdk_call **out_call,
+                     struct mr_err *err)
+{
+    struct mr_sdk_call *c;
+    int rc = request_ask_take(client, question, &c, err);
+
+    if (rc == MR_OK) {
+        start(c, done, ctx, out_call);
+    }
+    return rc;
 }
 
 static void wait_elsewhere(struct mr_sdk *client, struct mr_sdk_call *c, struct sdk_waiter *w)
@@ -139,22 +159,19 @@ static void wait_elsewhere(struct mr_sdk *client, struct mr_sdk_call *c, struct 
     sem_destroy(&w->sem);
 }
 
-int mr_sdk_infer(struct mr_sdk *client, const struct mr_sdk_request *request,
-                 struct mr_sdk_result **out, struct mr_err *err)
+static int here_check(const struct mr_sdk *client, const char *name, struct mr_err *err)
+{
+    return mr_loop_is_here(client->driver.loop)
+               ? MR_FAIL(err, MR_E_INVALID,
+                         "%s would wait for itself in a callback: %s_start does not", name, name)
+               : MR_OK;
+}
+
+static int wait_for(struct mr_sdk_call *c, struct mr_sdk_result **out, struct mr_err *err)
 {
     struct sdk_waiter w = {.err = err};
-    struct mr_sdk_call *c;
-    int rc;
+    struct mr_sdk *client = c->client;
 
-    if (mr_loop_is_here(client->driver.loop)) {
-        return MR_FAIL(
-            err, MR_E_INVALID,
-            "mr_sdk_infer would wait for itself in a callback: mr_sdk_infer_start does not");
-    }
-    rc = request_take(client, request, &c, err);
-    if (rc < 0) {
-        return rc;
-    }
     c->waiter = &w;
     c->start.run = on_start;
     driver_begin(&client->driver);
@@ -165,6 +182,26 @@ int mr_sdk_infer(struct mr_sdk *client, const struct mr_sdk_request *request,
         *out = w.result;
     }
     return w.rc;
+}
+
+int mr_sdk_infer(struct mr_sdk *client, const struct mr_sdk_request *request,
+                 struct mr_sdk_result **out, struct mr_err *err)
+{
+    struct mr_sdk_call *c;
+    int rc = here_check(client, "mr_sdk_infer", err);
+
+    rc = rc < 0 ? rc : request_take(client, request, &c, err);
+    return rc < 0 ? rc : wait_for(c, out, err);
+}
+
+int mr_sdk_ask(struct mr_sdk *client, const struct mr_sdk_question *question,
+               struct mr_sdk_result **out, struct mr_err *err)
+{
+    struct mr_sdk_call *c;
+    int rc = here_check(client, "mr_sdk_ask", err);
+
+    rc = rc < 0 ? rc : request_ask_take(client, question, &c, err);
+    return rc < 0 ? rc : wait_for(c, out, err);
 }
 
 /* ---- cancel ---- */

@@ -328,9 +328,6 @@ void request_route(struct mr_sdk_call *c)
 
 static int counts_check(const struct mr_sdk_request *in, struct mr_err *err)
 {
-    if (!in->model || !in->model[0]) {
-        return MR_FAIL(err, MR_E_INVALID, "the request names no model");
-    }
     if (in->input_count > TENSORS_MAX || in->output_count > TENSORS_MAX ||
         in->param_count > PARAMS_MAX || in->header_count > CALL_HEADERS_MAX) {
         return MR_FAIL(err, MR_E_INVALID,
@@ -375,6 +372,9 @@ static int fill(struct mr_sdk_call *c, const struct mr_sdk_request *in, struct m
     struct reader r = {.a = &c->result->arena, .err = err};
     int rc;
 
+    if (!in->model || !in->model[0]) {
+        MR_TRY(MR_FAIL(err, MR_E_INVALID, "the request names no model"));
+    }
     MR_TRY(counts_check(in, err));
     MR_TRY(endpoint_find(c, in, err));
     MR_TRY(names_take(c, &r, in));
@@ -388,26 +388,93 @@ out:
     return rc;
 }
 
-int request_take(struct mr_sdk *client, const struct mr_sdk_request *user, struct mr_sdk_call **out,
-                 struct mr_err *err)
+static struct mr_sdk_call *call_new(struct mr_sdk *client)
 {
     struct mr_sdk_call *c = MR_NEW(struct mr_sdk_call);
-    struct mr_sdk_request in;
-    int rc;
 
-    ABI_TAKE(&in, user);
     c->client = client;
     c->refs = 1;
     c->result = MR_NEW(struct mr_sdk_result);
     mr_arena_init(&c->result->arena, ARENA_FIRST, ARENA_MAX);
     c->call.arena = &c->result->arena;
-    rc = fill(c, &in, err);
+    return c;
+}
+
+/* Takes the call: it is given out, or dropped. */
+static int call_give(struct mr_sdk_call *c, int rc, int64_t timeout_ms, struct mr_sdk_call **out)
+{
     if (rc < 0) {
         infer_unref(c);
         return rc;
     }
-    const int64_t ms = in.timeout_ms ? in.timeout_ms : 0;
-    c->call.deadline_ns = ms ? mr_ns_after(mr_now_ns(), ms * MR_NS_PER_MS) : 0;
+    c->call.deadline_ns = timeout_ms ? mr_ns_after(mr_now_ns(), timeout_ms * MR_NS_PER_MS) : 0;
     *out = c;
     return MR_OK;
+}
+
+int request_take(struct mr_sdk *client, const struct mr_sdk_request *user, struct mr_sdk_call **out,
+                 struct mr_err *err)
+{
+    struct mr_sdk_call *c = call_new(client);
+    struct mr_sdk_request in;
+
+    ABI_TAKE(&in, user);
+    return call_give(c, fill(c, &in, err), in.timeout_ms, out);
+}
+
+/* ---- questions ---- */
+
+/* Servers of a client without hosts of its own are found by an endpoint. */
+static int server_find(struct mr_sdk_call *c, struct mr_err *err)
+{
+    c->variant = -1;
+    return c->client->plain ? MR_OK
+                            : MR_FAIL(err, MR_E_NOT_FOUND,
+                                      "there is no host but those of endpoints: name one as model");
+}
+
+static int question_fill(struct mr_sdk_call *c, const struct mr_sdk_question *in,
+                         struct mr_err *err)
+{
+    struct reader r = {.a = &c->result->arena, .err = err};
+    const struct mr_sdk_request as = {.model = in->model,
+                                      .version = in->version,
+                                      .headers = in->headers,
+                                      .header_count = in->header_count,
+                                      .timeout_ms = in->timeout_ms,
+                                      .key = in->key,
+                                      .variant = in->variant};
+    const bool has_model = in->model && in->model[0];
+    int rc;
+
+    if (in->kind <= 0 || in->kind > MR_ASK_COUNT) {
+        return MR_FAIL(err, MR_E_INVALID, "kind: %d, possible is 1 to %d", (int)in->kind,
+                       MR_ASK_COUNT);
+    }
+    c->call.is_question = true;
+    c->call.ask = (enum mr_ask)(in->kind - 1);
+    if (!has_model && mr_ask_is_of_model(c->call.ask)) {
+        return MR_FAIL(err, MR_E_INVALID, "the question names no model");
+    }
+    MR_TRY(counts_check(&as, err));
+    if (has_model) {
+        MR_TRY(endpoint_find(c, &as, err));
+        MR_TRY(names_take(c, &r, &as));
+    } else {
+        MR_TRY(server_find(c, err));
+    }
+    MR_TRY(headers_take(&r, &as, &c->call));
+    key_find(c);
+out:
+    return rc;
+}
+
+int request_ask_take(struct mr_sdk *client, const struct mr_sdk_question *user,
+                     struct mr_sdk_call **out, struct mr_err *err)
+{
+    struct mr_sdk_call *c = call_new(client);
+    struct mr_sdk_question in;
+
+    ABI_TAKE(&in, user);
+    return call_give(c, question_fill(c, &in, err), in.timeout_ms, out);
 }

@@ -9,7 +9,7 @@ void result_names_end(struct mr_sdk_result *r)
     const mr_str none = MR_STR("");
 
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-        const mr_str copy = mr_arena_str(&r->arena, *texts[i]);
+        const mr_str copy = texts[i]->ptr ? mr_arena_str(&r->arena, *texts[i]) : none;
         *texts[i] = copy.ptr ? copy : none;
     }
     for (size_t i = 0; i < r->response.output_count; i++) {
@@ -75,6 +75,16 @@ const char *mr_sdk_result_variant(const struct mr_sdk_result *r)
 const char *mr_sdk_result_host(const struct mr_sdk_result *r)
 {
     return r->host ? r->host : "";
+}
+
+const char *mr_sdk_result_text(const struct mr_sdk_result *r)
+{
+    return r->text ? r->text : "";
+}
+
+uint32_t mr_sdk_result_is_yes(const struct mr_sdk_result *r)
+{
+    return r->is_yes;
 }
 
 uint32_t mr_sdk_result_attempts(const struct mr_sdk_result *r)

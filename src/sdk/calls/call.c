@@ -16,7 +16,8 @@
 #include "base/clock.h"
 #include "client/endpoint.h"
 
-#define COPY_MOST ((uint64_t)32 * 1024)
+#define COPY_MOST     ((uint64_t)32 * 1024)
+#define QUESTION_MOST ((size_t)48 << 20) /* bytes of an answer as JSON */
 
 static void call_try(struct call *c);
 
@@ -147,19 +148,57 @@ static void try_again(struct call *c)
     }
 }
 
+static int question_decode(struct call *c, const struct mr_endpoint *e, mr_bytes body)
+{
+    struct mr_buf text;
+
+    mr_buf_init(&text, QUESTION_MOST);
+    int rc = mr_endpoint_ask_decode(e, c->ask, body, c->arena, &text, &c->is_yes, &c->err);
+    if (rc == MR_OK && text.len > 0) {
+        c->text = mr_arena_str(c->arena, mr_buf_view(&text));
+        rc = c->text.ptr ? MR_OK : MR_FAIL(&c->err, MR_E_TOO_LARGE, "%zu bytes", text.len);
+    }
+    mr_buf_fini(&text);
+    return rc;
+}
+
 /* The loop's time is that of its iteration, which a long answer can make old. */
 static void take_answer(struct call *c, struct call_attempt *a, struct judgement *j,
                         const struct mr_client_response *response)
 {
     const struct mr_endpoint e = {.is_grpc = a->host->is_grpc};
-    const int rc = mr_endpoint_decode(&e, response, NULL, c->arena, &c->response, &c->err);
+    const int rc = c->is_question
+                       ? question_decode(c, &e, response->body)
+                       : mr_endpoint_decode(&e, response, NULL, c->arena, &c->response, &c->err);
 
     if (rc < 0) {
         MR_WRAP(&c->err, rc, "the answer of %s", a->host->url);
         *j = (struct judgement){.outcome = MR_BALANCE_FAILED, .status = rc};
         return;
     }
-    c->body = response->body_block ? mr_block_ref(response->body_block) : NULL;
+    if (!c->is_question) {
+        c->body = response->body_block ? mr_block_ref(response->body_block) : NULL;
+    }
+}
+
+static struct judgement judge(struct call *c, struct call_attempt *a, int rc,
+                              const struct mr_err *err, const struct mr_client_response *response)
+{
+    struct judgement j = {.outcome = MR_BALANCE_OK, .status = MR_OK};
+
+    if (c->is_question && mr_endpoint_ask_is_no(c->ask, rc, response)) {
+        c->is_yes = false;
+    } else {
+        j = judge_answer(rc, err, response, c->arena, &c->err);
+        if (j.status == MR_OK) {
+            take_answer(c, a, &j, response);
+        }
+    }
+    /* A question says nothing of how long inferences take. */
+    if (c->is_question && j.outcome == MR_BALANCE_OK) {
+        j.outcome = MR_BALANCE_REJECTED;
+    }
+    return j;
 }
 
 static void on_answer(void *ctx, int rc, const struct mr_err *err,
@@ -177,10 +216,7 @@ static void on_answer(void *ctx, int rc, const struct mr_err *err,
         post(c);
         return;
     }
-    j = judge_answer(rc, err, response, c->arena, &c->err);
-    if (j.status == MR_OK) {
-        take_answer(c, a, &j, response);
-    }
+    j = judge(c, a, rc, err, response);
     c->host = mr_arena_str(c->arena, mr_str_c(h->url)).ptr;
     if (c->avoid_count < CONFIG_ATTEMPTS_MAX) {
         c->avoid[c->avoid_count++] = h->id;
@@ -235,6 +271,11 @@ static bool attempt_send(struct call *c, struct call_attempt *a)
 
     c->attempts++;
     a->call = c;
+    if (c->is_question) {
+        a->net = mr_endpoint_ask(&e, c->ask, c->headers, c->header_count, in.timeout_ns, c->arena,
+                                 on_answer, a, &c->err);
+        return a->net != NULL;
+    }
     mr_buf_reset(buf);
     a->net = mr_endpoint_infer(&e, &in, buf, c->arena, NULL, on_answer, a, &c->err);
     return a->net != NULL;

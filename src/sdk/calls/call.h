@@ -1,8 +1,9 @@
-/* A call to one of the hosts of a cluster: attempts, again elsewhere, a second copy, deadline. Private. Thread: the loop's. */
+/* A call to one of the hosts of a cluster, an inference or a question: attempts, again elsewhere, a second copy, deadline. Private. Thread: the loop's. */
 #ifndef MR_SDK_CALL_H
 #define MR_SDK_CALL_H
 
 #include "base/mailbox.h"
+#include "client/ask.h"
 #include "judge.h"
 #include "oip/oip.h"
 #include "sdk/hosts/cluster.h"
@@ -31,6 +32,8 @@ struct call {
     uint64_t key;        /* of strategy hash, 0: none */
     int64_t deadline_ns; /* monotonic */
     bool is_once;        /* not to be made twice: one attempt, no copy */
+    bool is_question;    /* `ask`, in place of the request */
+    enum mr_ask ask;
 
     /** The answer is there, or will not be: exactly once, never from within call_start. What the request refers to is not needed
      *  any more. The call may be read until `freed`. */
@@ -43,6 +46,8 @@ struct call {
     struct mr_err err;
     struct mr_oip_response response; /* in the arena and the body */
     struct mr_block *body;           /* a reference of the call; NULL: none */
+    bool is_yes;                     /* of a question */
+    mr_str text;                     /* of a question, a C string in the arena; ptr NULL: none */
     const char *host;                /* that gave the answer; in the arena, NULL: none */
     uint32_t attempts;
 
