@@ -1,16 +1,56 @@
 #include "lines.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/log.h"
+#include "base/mem.h"
+
 #define READS_MAX 16 /* bounds the time of the thread for a worker that writes without end */
+
+void lines_reset(struct lines *l)
+{
+    l->used = 0;
+    l->count = 0;
+    l->last[0] = '\0';
+}
+
+static const char *kept(const struct lines *l, uint64_t n)
+{
+    return l->kept[n % LINES_KEPT];
+}
+
+void lines_tail(const struct lines *l, char *out, size_t size)
+{
+    const uint64_t oldest = l->count - MR_MIN(l->count, (uint64_t)LINES_KEPT);
+    uint64_t from = l->count;
+    size_t bytes = 1;
+    size_t used = 0;
+
+    while (from > oldest) {
+        bytes += strlen(MR_LOG_STR(mr_str_c(kept(l, from - 1)))) + 1;
+        if (bytes > size) {
+            break;
+        }
+        from--;
+    }
+    out[0] = '\0';
+    for (uint64_t n = from; n < l->count; n++) {
+        const int more = snprintf(out + used, size - used, "%s%s", used > 0 ? " " : "",
+                                  MR_LOG_STR(mr_str_c(kept(l, n))));
+        used += more > 0 ? MR_MIN((size_t)more, size - used - 1) : 0;
+    }
+}
 
 void lines_flush(struct lines *l, void (*fn)(void *ctx, const char *line), void *ctx)
 {
     if (l->used > 0) {
         l->line[l->used] = '\0';
         memcpy(l->last, l->line, l->used + 1);
+        snprintf(l->kept[l->count++ % LINES_KEPT], LINES_KEPT_BYTES + 1, "%.*s", LINES_KEPT_BYTES,
+                 l->line);
         l->used = 0;
         fn(ctx, l->last);
     }

@@ -217,8 +217,7 @@ void worker_start(struct worker *w, int64_t now_ns)
         worker_set_ready_by(w, now_ns); /* for a first load, the loader decides */
     }
     atomic_store_explicit(&w->answered, 0, memory_order_relaxed);
-    w->lines.used = 0;
-    w->lines.last[0] = '\0';
+    lines_reset(&w->lines);
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) < 0) {
         rc = MR_FAIL(&err, MR_E_EXHAUSTED, "no socket for a worker process: %s", strerror(errno));
         goto out;
@@ -506,15 +505,19 @@ void worker_kill_hung(struct worker *w, const char *why, int64_t since_ns, int64
 struct end {
     struct process_model *model;
     uint32_t count;
-    char ids[200];
+    char ids[512];
 };
 
 static void on_outcome(void *ctx, struct mr_shm_slot *s, enum mr_shm_outcome outcome)
 {
     struct end *e = ctx;
 
-    if (outcome == MR_SHM_LOST && e->count++ == 0) {
-        run_ids(s, e->ids, sizeof e->ids);
+    if (outcome == MR_SHM_LOST) {
+        const size_t used = strlen(e->ids), sep = e->count++ > 0;
+        if (used + sep + 1 < sizeof e->ids) {
+            memcpy(e->ids + used, ",", sep);
+            run_ids(s, e->ids + used + sep, sizeof e->ids - used - sep);
+        }
     }
     run_outcome(e->model, s, outcome);
 }
@@ -527,13 +530,15 @@ static const char *end_text(const struct worker *w, const struct mr_process_exit
 static void end_log(const struct worker *w, const struct mr_process_exit *how, const struct end *e)
 {
     char text[48];
+    char tail[1200]; /* so that the line has room for the rest */
 
+    lines_tail(&w->lines, tail, sizeof tail);
     mr_log(MR_LOG_WARN, "worker.end",
            "model=%s worker=%u pid=%d fault=%s requests=%u ids=%s age_ms=%lld %s; last output: %s",
            MR_LOG_STR(mr_str_c(w->model->base.model)), w->index, (int)w->process.pid,
            w->fault < MR_WORKER_FAULTS ? mr_worker_fault_name(w->fault) : "none", e->count,
            MR_LOG_STR(mr_str_c(e->ids)), (long long)((mr_now_ns() - w->started_ns) / MR_NS_PER_MS),
-           end_text(w, how, text), MR_LOG_STR(mr_str_c(w->lines.last)));
+           end_text(w, how, text), tail[0] ? tail : "none");
 }
 
 static void descriptors_close(struct worker *w)

@@ -6,9 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from lib import pymodels, repo, wait
+from lib import grpcraw, pymodels, repo, wait
 from lib.control import Control
 from lib.rest import Rest, infer_path
+from lib.stream import Stream
 from lib.workers import pids, report
 
 FAULTY = """
@@ -194,3 +195,43 @@ def test_threads_left_behind(models, start):
             assert answer(server, "thread") == "THREAD"
             control.unload("m").ok()
             wait.until(lambda: not exists(pid), "the end of the worker")
+
+
+SPEAKING = """
+import os
+import signal
+import sys
+import threading
+
+import triton_python_backend_utils as pb_utils
+
+HERE = threading.Barrier(2)
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            threading.Thread(target=self.end, args=(request.get_response_sender(),)).start()
+
+    def end(self, sender):
+        if HERE.wait() == 0:
+            for i in range(15):
+                print("out" if i % 2 else "error", i, file=sys.stdout if i % 2 else sys.stderr, flush=True)
+            os.kill(os.getpid(), signal.SIGUSR2)
+"""
+
+
+def test_log_line_of_a_crash(models, start):
+    """How the process ended, the requests that it had, and its last lines."""
+    pymodels.add(models, "m", SPEAKING, inputs=[repo.tensor("INPUT0", dims=(1,))], outputs=[repo.tensor("OUTPUT0", dims=(1,))],
+                 extra="model_transaction_policy { decoupled: true }")
+    server = start(models, *pymodels.options())
+    with Stream(server.url("grpc")) as stream:
+        stream.send(*(grpcraw.int32("m", [1], id=id) for id in ("first", "second")))
+        errors = [a.error_message for a in stream.take(2)]
+        assert all("SIGUSR2" in e for e in errors), errors
+    line = wait.until(lambda: [l for l in server.events() if l.get("event") == "worker.end"], "the line")[0]
+    assert line["fault"] == "crash" and line["requests"] == 2 and sorted(line["ids"].split(",")) == ["first", "second"]
+    how, _, said = line["msg"].partition("; last output: ")
+    assert "SIGUSR2" in how
+    assert said == " ".join(f'"{"out" if i % 2 else "error"} {i}"' for i in range(5, 15))
