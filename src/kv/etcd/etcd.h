@@ -67,12 +67,13 @@ struct kv_etcd {
     struct mr_client *client;
     enum etcd_phase phase;
     size_t endpoint;   /* of the client, or the one to try next */
-    unsigned failures; /* attempts to connect since it was up */
+    unsigned failures; /* in a row: attempts to connect, and connections that did not last */
+    int64_t up_ns;     /* when it was last up */
     char *token;       /* of the authenticated user */
-    struct mr_timer
-        timer; /* of the phase: back-off, the next probe, the drop of a broken connection */
-    struct etcd_line
-        *line; /* a stream without watches, which ends when the connection does; NULL: none */
+    /** Of the phase: back-off, the next probe, the drop of a broken connection. */
+    struct mr_timer timer;
+    /** A stream without watches, which ends when the connection does; NULL: none. */
+    struct etcd_line *line;
     struct etcd_probe *probe; /* the request that decides about the connection; NULL: none */
     bool heard;               /* an answer came since the last probe */
     struct mr_err why;        /* it is not up */

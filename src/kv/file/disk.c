@@ -112,25 +112,36 @@ static bool put_whole(int fd, uint64_t id, const struct kv_disk_whole *w, uint64
     return is_done;
 }
 
+/** The new file takes the old one's place. */
+static int replace(struct kv_disk *d, const char *path, int fd, uint64_t bytes, struct mr_err *err)
+{
+    if (rename(path, d->path) < 0) {
+        return disk_fails(d, "write it anew", err);
+    }
+    if (d->fd >= 0) {
+        close(d->fd);
+    }
+    d->fd = fd;
+    d->bytes = d->base = bytes;
+    d->is_replaced = true;
+    return sync_folder(d) ? MR_OK : disk_fails(d, "keep its name", err);
+}
+
 int kv_disk_rewrite(struct kv_disk *d, const struct kv_disk_whole *whole, struct mr_err *err)
 {
     char *path = path_with(d, ".new");
     uint64_t bytes = 0;
-    int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    int rc = MR_OK;
+    int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600), rc;
 
-    if (fd < 0 || !put_whole(fd, d->id, whole, &bytes) || fsync(fd) < 0 ||
-        rename(path, d->path) < 0 || !sync_folder(d)) {
+    d->is_replaced = false;
+    if (fd < 0 || !put_whole(fd, d->id, whole, &bytes) || fsync(fd) < 0) {
         rc = disk_fails(d, "write it anew", err);
+    } else {
+        rc = replace(d, path, fd, bytes, err);
     }
-    if (rc == MR_OK) {
-        if (d->fd >= 0) {
-            close(d->fd);
-        }
-        d->fd = fd;
-        d->bytes = d->base = bytes;
-    } else if (fd >= 0) {
+    if (!d->is_replaced && fd >= 0) {
         close(fd);
+        unlink(path);
     }
     mr_free(path);
     return rc;

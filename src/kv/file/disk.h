@@ -9,10 +9,11 @@
 
 struct kv_disk {
     char *path;
-    int fd;         /* -1: not open */
-    uint64_t id;    /* of the registry */
-    uint64_t bytes; /* that the file has */
-    uint64_t base;  /* that it had when it was last written as a whole */
+    int fd;           /* -1: not open */
+    uint64_t id;      /* of the registry */
+    uint64_t bytes;   /* that the file has */
+    uint64_t base;    /* that it had when it was last written as a whole */
+    bool is_replaced; /* the last kv_disk_rewrite has put the new file in its place */
 };
 
 /** path is copied. */

@@ -78,19 +78,27 @@ static void start_job(struct kv_host *h, enum host_job_kind kind)
 /** Gives the disk something to do. */
 static void flush(struct kv_host *h)
 {
-    if (kv_writer_is_busy(h->writer)) {
+    if (kv_writer_is_busy(h->writer) || !h->filling.len) {
         return;
     }
+    struct mr_buf empty = h->writing;
+    h->writing = h->filling;
+    h->filling = empty;
     if (h->disk.bytes > 2 * h->disk.base + REWRITE_BYTES) {
         whole_init(&h->whole, &h->state);
-        mr_buf_reset(&h->filling);
         start_job(h, HOST_REWRITE);
-    } else if (h->filling.len) {
-        struct mr_buf empty = h->writing;
-        h->writing = h->filling;
-        h->filling = empty;
+    } else {
         start_job(h, HOST_APPEND);
     }
+}
+
+/** The file could not be written anew, but is still there: what waits is added to it, and the next try comes when it
+ *  has grown. */
+static void append_instead(struct kv_host *h)
+{
+    h->disk.base = h->disk.bytes;
+    h->job_kind = HOST_APPEND;
+    kv_writer_start(h->writer, &h->job);
 }
 
 static void job_fails(struct kv_host *h, int rc)
@@ -127,6 +135,10 @@ static void job_done(struct kv_job *job)
     struct host_stream *s, *next;
 
     whole_fini(&h->whole);
+    if (h->job_rc < 0 && h->job_kind == HOST_REWRITE && !h->disk.is_replaced) {
+        append_instead(h);
+        return;
+    }
     mr_buf_reset(&h->writing);
     if (h->job_rc < 0) {
         job_fails(h, h->job_rc);
@@ -281,7 +293,8 @@ void kv_host_free(struct kv_host **io_h)
     h->is_over = true;
     mr_timer_stop(&h->timer);
     kv_writer_free(&h->writer);
-    if (h->is_up && h->job_rc == MR_OK && h->filling.len) {
+    if (h->is_up && h->job_rc == MR_OK &&
+        h->filling.len) { /* after an error: what came before it is missing */
         kv_disk_append(&h->disk, mr_buf_view(&h->filling), NULL);
     }
     host_drop(h);

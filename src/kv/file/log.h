@@ -33,8 +33,8 @@ void kv_log_put(struct mr_buf *b, const struct kv_log_entry *entry);
 
 struct kv_log_found {
     uint64_t id;
-    size_t
-        bytes; /* of header and whole entries; what follows was being written when something died */
+    /** Of header and whole entries; what follows was being written when something died. */
+    size_t bytes;
 };
 /** Makes the state, which is empty, what the file says. Leases end a whole time to live after `now_ns`.
  *  Errors: MR_E_INVALID (not such a file, or of another version; a whole entry that makes no sense). */

@@ -28,8 +28,8 @@ struct parcel {
     enum parcel_kind kind;
     int64_t due_ns;
     uint64_t seq; /* order among those that are due at the same time */
-    uint64_t
-        of_step; /* number of the step in which the user caused it, 0: no step; it waits for the next one */
+    /** Number of the step in which the user caused it, 0: no step; it waits for the next one. */
+    uint64_t of_step;
     struct memory_call *call;   /* NULL: given up */
     struct memory_watch *watch; /* NULL: stopped */
     struct mr_arena arena;

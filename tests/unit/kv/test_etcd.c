@@ -368,6 +368,29 @@ static void a_user_has_to_authenticate(void **state)
     etcd_end(&e);
 }
 
+/* A member whose text is that of a file. */
+static void put_member(FILE *out, const char *name, const char *path)
+{
+    FILE *in = fopen(path, "r");
+    fprintf(out, ", \"%s\": \"", name);
+    for (int c; (c = fgetc(in)) != EOF;) {
+        fprintf(out, c == '\n' ? "\\n" : "%c", c);
+    }
+    fprintf(out, "\"");
+    fclose(in);
+}
+
+static void write_inline_json(const char *path, const struct etcd *e, const struct tls_files *files)
+{
+    FILE *f = fopen(path, "w");
+    fprintf(f, "{\"endpoints\": \"https://%s\", \"override_authority\": \"localhost\"", e->address);
+    put_member(f, "certificate", files->ca);
+    put_member(f, "client_certificate", files->cert);
+    put_member(f, "client_key", files->key);
+    fprintf(f, "}");
+    fclose(f);
+}
+
 static void tls_checks_both_sides(void **state)
 {
     struct tls_files files;
@@ -396,6 +419,10 @@ static void tls_checks_both_sides(void **state)
                e.address);
     kvt_open(f, 0, text); /* without a client certificate */
     wait_state(f, 0, MR_KV_LOST);
+    mr_kv_free(&f->kv[0]);
+    write_inline_json(path, &e, &files);
+    kvt_open(f, 0, text);
+    kvt_put(f, "k", "v");
     mr_kv_free(&f->kv[0]);
     write_json(path, "{\"endpoints\": \"https://%s\", \"certificate_file\": \"none\"}", e.address);
     assert_int_equal(mr_kv_open(&f->kv[0], f->own, mr_str_c(text), NULL, &err), MR_E_NOT_FOUND);

@@ -243,6 +243,38 @@ static void the_file_does_not_grow_for_ever(void **state)
     kvt_fini(&g);
 }
 
+static void a_file_that_cannot_be_written_anew_grows(void **state)
+{
+    struct kv_fixture *f = *state;
+    static struct got got[64];
+    static char value[64 * 1024];
+    char name[220];
+
+    memset(value, 'v', sizeof value - 1);
+    snprintf(name, sizeof name, "%s.new", path);
+    kvt_put(f, "k", "v");
+    assert_int_equal(mkdir(name, 0700), 0);
+    for (int round = 0; round < 4; round++) {
+        for (size_t i = 0; i < COUNT(got); i++) {
+            got[i] = (struct got){0};
+            mr_kv_put(f->kv[0], MR_STR("k"), kvt_bytes(value), 0, kvt_done, &got[i]);
+        }
+        for (size_t i = 0; i < COUNT(got); i++) {
+            kvt_ok(f, &got[i]);
+            kvt_fini(&got[i]);
+        }
+    }
+    assert_true(size_of(path) > 16 * 1000 * 1000);
+    kvt_put(f, "k", "last");
+    reopen(state);
+    f = *state;
+    kvt_has(f, "k", "last");
+    assert_int_equal(rmdir(name), 0);
+    kvt_put(f, "k", "after"); /* and now it can be */
+    kvt_has(f, "k", "after");
+    assert_true(size_of(path) < 1000 * 1000);
+}
+
 static void a_full_disk_fails_changes_and_loses_nothing(void **state)
 {
     struct kv_fixture *f = *state;
@@ -507,6 +539,7 @@ int main(void)
         OWN(a_file_cut_anywhere_has_what_was_whole),
         OWN(what_is_no_registry_is_left_alone),
         OWN(the_file_does_not_grow_for_ever),
+        OWN(a_file_that_cannot_be_written_anew_grows),
         OWN(a_full_disk_fails_changes_and_loses_nothing),
         OWN(foreign_requests_are_refused),
         cmocka_unit_test(another_takes_over_when_the_server_dies),

@@ -56,8 +56,8 @@ struct mr_kv_result {
 struct mr_kv_reply {
     int64_t revision; /* of the store at that time; of a change, the change's own */
     bool succeeded;   /* of a transaction: its compares held */
-    const struct mr_kv_result
-        *results; /* one for each operation; of a call that is no transaction, one */
+    /** One for each operation; of a call that is no transaction, one. */
+    const struct mr_kv_result *results;
     size_t result_count;
     int64_t lease; /* of mr_kv_lease_grant and _keep */
     int64_t ttl_s; /* of the lease, from now */
@@ -70,7 +70,7 @@ typedef void(mr_kv_done_fn)(void *ctx, int rc, const struct mr_err *err,
 
 enum mr_kv_read {
     MR_KV_LINEARIZABLE, /* sees every change that was answered before the call began, whoever made it */
-    MR_KV_LOCAL /* of the server at hand, which may be behind: cheaper, and works without a quorum */
+    MR_KV_LOCAL         /* of the server at hand, which may be behind: cheaper */
 };
 
 /** Reads one key, or the keys of a prefix in pages. Pages are no snapshot: each shows the keys as they are when it
@@ -80,8 +80,9 @@ struct mr_kv_range {
     mr_str key; /* the key, or the prefix; an empty prefix is all keys */
     bool is_prefix;
     mr_str after; /* of a prefix: keys greater than this one only; empty: from the first */
-    uint32_t
-        limit; /* items of the page, up to MR_KV_PAGE_MAX, which 0 means; a page may have fewer, and `more` set */
+    /** Items of the page, up to MR_KV_PAGE_MAX, which 0 means; a page may have fewer, and `more` set. etcd has no limit of
+     *  bytes: a page of more than 256 MiB is MR_E_TOO_LARGE. */
+    uint32_t limit;
     bool keys_only; /* values are left out */
     enum mr_kv_read read;
 };

@@ -12,8 +12,8 @@ struct mr_kv_memory;
 /** All-zero means defaults. */
 struct mr_kv_memory_options {
     int64_t now_ns; /* the time at first */
-    size_t
-        history_events; /* changes that are kept for watches; default 65536; older ones are compacted */
+    /** Changes that are kept for watches; default 65536; older ones are compacted. */
+    size_t history_events;
     size_t history_bytes; /* what they may take; default 32 MiB */
 };
 
