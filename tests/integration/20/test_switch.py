@@ -1,4 +1,6 @@
 """Which version requests get: switch policies, labels, rollback; over REST and gRPC."""
+import os
+import signal
 import threading
 
 import grpc
@@ -9,6 +11,7 @@ from lib.control import Control
 from lib.grpcraw import Grpc
 from lib.reflected import Reflected
 from lib.rest import Rest
+from lib.workers import PROCESS, is_alive
 
 ALL = "version_policy { all { } }"
 
@@ -46,6 +49,36 @@ def test_labels_stand_for_versions(models, explicit):
     assert {v["version"]: v["labels"] for v in loads} == {"1": [], "2": ["stable"], "3": ["canary"]}
     assert label(c, "stable").status == 200
     assert c.infer("m/versions/stable").status == 400
+
+
+def workers_of(c, version):
+    return [w["pid"] for w in c.rest.get(f"/v2/models/m/versions/{version}/workers").ok().json()["workers"] if w["state"] == "ready"]
+
+
+def test_labels_of_models_in_processes(models, explicit):
+    """A label keeps its version and its process, through the death of the process and through newer versions."""
+    repo.add(models, "m", parameters=PROCESS)
+    _, c = explicit("--load-model=m")
+    label(c, "stable", "1").ok()
+    first, = workers_of(c, 1)
+    for version in ("2", "3"):
+        (models / "m" / version).mkdir()
+        c.load("m").ok()
+        assert c.answer("m")[1] == version and c.answer("m/versions/stable")[1] == "1"
+        assert workers_of(c, 1) == [first]
+    wait.until(lambda: ready(c) == {1, 3}, "the second version to be gone")
+    os.kill(first, signal.SIGKILL)
+    assert c.answer("m/versions/stable")[1] == "1" and c.answer("m")[1] == "3"
+    second, = wait.until(lambda: workers_of(c, 1), "another worker")
+    last, = workers_of(c, 3)
+    assert first != second != last
+    label(c, "stable", "3").ok()
+    assert c.answer("m/versions/stable")[1] == "3"
+    label(c, "stable").ok()
+    assert c.infer("m/versions/stable").status == 400 and c.answer("m")[1] == "3"
+    c.load("m").ok()
+    wait.until(lambda: ready(c) == {3} and not is_alive(second), "the version without a label, and its process, to be gone")
+    assert workers_of(c, 3) == [last]
 
 
 @pytest.mark.parametrize("body, status, text", [

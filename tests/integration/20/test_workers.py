@@ -1,5 +1,6 @@
 """Models in worker processes: the same answers, and no loss when workers die. Files and events hold the order: no verdict
 depends on timing."""
+import ctypes
 import json
 import os
 import signal
@@ -312,6 +313,32 @@ def test_what_a_worker_cannot_do(fault, models, plainly, step, what):
     else:
         assert ask(free, "m", [1], {"attempt": what}).status == 500  # it became another program
         assert value(free, RESTARTS, model="m") > 0
+
+
+LANDLOCK_CREATE_RULESET, ASK_VERSION = 444, 1
+
+
+def kernel_has_landlock():
+    return ctypes.CDLL(None).syscall(LANDLOCK_CREATE_RULESET, None, 0, ASK_VERSION) >= 1
+
+
+def test_doctor_says_what_confines_workers(fault, models, plainly):
+    """As the kernel says it, and as the system shows it of a worker."""
+    done = subprocess.run([BIN, "doctor", "--json"], capture_output=True, text=True)
+    finding, = (f for f in json.loads(done.stdout) if f["name"] == "workers")
+    text, _, rest = finding["text"].removeprefix("worker processes can be confined by ").partition(", not by all that millrace has")
+    steps = text.split(", ")
+    assert rest == "" and steps[0] == "limits" and set(steps) <= {"limits", "landlock", "seccomp"}
+    is_whole = len(steps) == 3
+    assert (finding["level"] == "ok") == is_whole == ("not by all" not in finding["text"])
+    assert ("the rest needs another kernel" in (finding.get("advice") or "")) != is_whole
+    assert ("landlock" in steps) == kernel_has_landlock()
+    fault()
+    pid, = pids(plainly(models, "--worker-confinement=all"), "m")
+    status = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":\t" in line)
+    assert status["NoNewPrivs"] == "1"
+    if "Seccomp:\t0" in Path("/proc/self/status").read_text():  # in a container all processes may have filters
+        assert (status["Seccomp"] == "2") == ("seccomp" in steps)
 
 
 def test_temporary_folder(fault, models, plainly, tmp_path):
