@@ -59,6 +59,35 @@ static int tensor_settle(struct plan *p, const struct plan_node *node, uint32_t 
         t->has_batch ? " and a batch dimension" : "");
 }
 
+/* What the branches of a switch make has one type, and the sizes that they have in common. */
+static int branch_unify(struct plan *p, const struct plan_node *branch,
+                        const struct plan_type *before, struct plan_type *io, struct mr_err *err)
+{
+    for (uint32_t i = 0; i < branch->output_count; i++) {
+        const uint32_t t = branch->outputs[i].tensor;
+        const struct plan_type *a = &before[t];
+        if (a->dtype == MR_DTYPE_INVALID) {
+            continue;
+        }
+        if (a->dtype != io[t].dtype || (a->rank >= 0 && io[t].rank >= 0 && a->rank != io[t].rank)) {
+            return MR_FAIL(err, MR_E_INVALID,
+                           "workflow '%.*s': node '%.*s' makes tensor '%.*s' with another type or "
+                           "number of dimensions than another branch of its switch",
+                           NAME(p->name), NAME(branch->name), NAME(p->tensors[t].name));
+        }
+        int64_t *dims = MR_ARENA_ARRAY(&p->arena, int64_t, MR_MAX_RANK + 1);
+        if (!dims) {
+            return plan_no_memory(p, err);
+        }
+        const int32_t rank = MR_MIN(a->rank, io[t].rank);
+        for (int32_t k = 0; k < rank; k++) {
+            dims[k] = a->dims[k] == io[t].dims[k] ? a->dims[k] : -1;
+        }
+        io[t] = (struct plan_type){a->dtype, rank, dims};
+    }
+    return MR_OK;
+}
+
 static bool is_same(const struct plan_type *a, const struct plan_type *b)
 {
     return a->dtype == b->dtype && a->rank == b->rank &&
@@ -157,6 +186,25 @@ static bool has_ops(const struct plan *p)
     return false;
 }
 
+/* The operators among the branches of a switch for a request. before: room for types. */
+static int branches_open(struct plan *p, const Millrace__WorkflowScheduling *w, uint32_t node,
+                         const struct plan_ops_from *from, struct plan_type *types,
+                         struct plan_type *before, struct mr_err *err)
+{
+    const struct plan_node *s = &p->nodes[node];
+    int rc = MR_OK;
+
+    for (uint32_t k = 0; k < s->branch_count && rc == MR_OK; k++) {
+        const uint32_t n = s->branches[k];
+        if (p->nodes[n].op_name.len) {
+            memcpy(before, types, p->tensor_count * sizeof *types);
+            rc = op_open(p, w->node[n], n, from, types, err);
+            rc = rc < 0 ? rc : branch_unify(p, &p->nodes[n], before, types, err);
+        }
+    }
+    return rc;
+}
+
 static int all_open(struct plan *p, const Inference__ModelConfig *c,
                     const struct plan_ops_from *from, struct plan_type *types,
                     struct plan_type *before, uint32_t *order, struct mr_err *err)
@@ -169,14 +217,16 @@ static int all_open(struct plan *p, const Inference__ModelConfig *c,
         types[t] = p->tensors[t].made;
     }
     for (uint32_t k = 0; k < count && rc == MR_OK; k++) {
-        if (p->nodes[order[k]].is_gather) {
+        if (p->nodes[order[k]].branch_count) {
+            rc = branches_open(p, w, order[k], from, types, before, err);
+        } else if (p->nodes[order[k]].is_gather) {
             rc = gather_open(p, order[k], types, err);
         } else if (p->nodes[order[k]].op_name.len) {
             rc = op_open(p, w->node[order[k]], order[k], from, types, err);
         }
     }
     for (uint32_t n = 0; n < w->n_node && rc == MR_OK; n++) {
-        if (p->nodes[n].is_spare && p->nodes[n].op_name.len) {
+        if (p->nodes[n].is_spare && p->nodes[n].op_name.len && !p->nodes[n].op) {
             memcpy(before, types, p->tensor_count * sizeof *types);
             rc = op_open(p, w->node[n], n, from, types, err);
             rc = rc < 0 ? rc : spare_check(p, n, types, before, err);

@@ -49,13 +49,28 @@ static bool branch_lacks(const struct plan *p, const struct plan_node *node, con
     return false;
 }
 
+/* Whether a failure leaves the tensor without a value: of the node, or of one of its branches. */
+static bool may_lose(const struct plan *p, const struct plan_node *node, uint32_t tensor)
+{
+    bool loses =
+        node->on_error == PLAN_SKIP || (node->on_error == PLAN_DEFAULT &&
+                                        !has_default(node->defaults, node->default_count, tensor));
+
+    for (uint32_t k = 0; k < node->branch_count; k++) {
+        const struct plan_node *n = &p->nodes[node->branches[k]];
+        loses |= n->on_error == PLAN_SKIP || (n->on_error == PLAN_DEFAULT &&
+                                              !has_default(n->defaults, n->default_count, tensor));
+    }
+    return loses;
+}
+
 /* Marks the tensors that may have no value. Nodes in the order in which they can run. */
 static void nullable_mark(const struct plan *p, const uint32_t *order, uint32_t count,
                           bool *nullable)
 {
     for (uint32_t k = 0; k < count; k++) {
         const struct plan_node *node = &p->nodes[order[k]];
-        bool may_skip = node->when != NULL || node->on_error == PLAN_SKIP;
+        bool may_skip = node->when != NULL;
         for (uint32_t i = 0; i < node->input_count; i++) {
             may_skip |= nullable[node->inputs[i].tensor] && !node->inputs[i].is_optional;
         }
@@ -65,8 +80,7 @@ static void nullable_mark(const struct plan *p, const uint32_t *order, uint32_t 
                     (!node->has_else || branch_lacks(p, node, nullable));
         for (uint32_t i = 0; i < node->output_count; i++) {
             const uint32_t t = node->outputs[i].tensor;
-            nullable[t] |= may_skip || (node->on_error == PLAN_DEFAULT &&
-                                        !has_default(node->defaults, node->default_count, t));
+            nullable[t] |= may_skip || may_lose(p, node, t);
         }
     }
 }

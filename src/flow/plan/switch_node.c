@@ -24,11 +24,10 @@ static int branch_take(struct plan_build *b, const switch_config *s, const char 
     for (uint32_t i = 0; is_equal && i < n->output_count; i++) {
         is_equal = plan_build_writes(first, n->outputs[i].tensor);
     }
-    if (!n->model.len) {
-        return plan_build_refuse(b, name, "op in a branch of a switch");
-    }
-    if (n->on_error != PLAN_FAIL || n->fallback != PLAN_NOBODY) {
-        return plan_build_refuse(b, name, "on_error in a branch of a switch");
+    if (is_by_row(s) && (!n->model.len || n->on_error != PLAN_FAIL)) {
+        return plan_build_refuse(b, name,
+                                 n->model.len ? "on_error in a branch of a switch per row"
+                                              : "op in a branch of a switch per row");
     }
     if (n->is_spare || !is_equal) {
         return PLAN_BAD(b, "workflow '%.*s': node '%.128s' of switch '%.128s' %s",
@@ -113,6 +112,23 @@ int plan_switches_make(struct plan_build *b)
     return rc;
 }
 
+/* A branch's fallback. */
+static const struct plan_node *spare_of(const struct plan *p, const struct plan_node *branch)
+{
+    static const struct plan_node none;
+
+    return branch->fallback < p->node_count ? &p->nodes[branch->fallback] : &none;
+}
+
+static uint32_t writers_add(const struct plan *p, const struct plan_node *n, uint32_t *list,
+                            uint32_t count)
+{
+    for (uint32_t i = 0; i < n->input_count; i++) {
+        list[count++] = p->tensors[n->inputs[i].tensor].writer;
+    }
+    return count;
+}
+
 static int branches_wait(struct plan_build *b, struct plan_node *node)
 {
     struct plan *p = b->p;
@@ -124,13 +140,14 @@ static int branches_wait(struct plan_build *b, struct plan_node *node)
         if (n->when) {
             mr_expr_operands(n->when, &operands);
         }
-        count += n->input_count + operands;
+        count += n->input_count + operands + spare_of(p, n)->input_count;
     }
     uint32_t *list = MR_ARENA_ARRAY(&p->arena, uint32_t, count + 1);
     if (!list) {
         return plan_no_memory(p, b->err);
     }
     node->after = list;
+    node->after_count = 0;
     for (uint32_t k = 0; k < node->branch_count; k++) {
         const struct plan_node *n = &p->nodes[node->branches[k]];
         operands = 0;
@@ -140,14 +157,12 @@ static int branches_wait(struct plan_build *b, struct plan_node *node)
                 list[node->after_count++] = o[i].is_tensor ? p->tensors[o[i].id].writer : o[i].id;
             }
         }
-        for (uint32_t i = 0; i < n->input_count; i++) {
-            list[node->after_count++] = p->tensors[n->inputs[i].tensor].writer;
-        }
+        node->after_count = writers_add(p, n, list, node->after_count);
+        node->after_count = writers_add(p, spare_of(p, n), list, node->after_count);
     }
     return MR_OK;
 }
 
-/* The conditions of the switches' branches; the switch waits for all that any of them reads. */
 int plan_switches_link(struct plan_build *b)
 {
     size_t s = 0;
@@ -162,6 +177,16 @@ int plan_switches_link(struct plan_build *b)
             }
             rc = rc < 0 ? rc : branches_wait(b, node);
         }
+    }
+    return rc;
+}
+
+int plan_switches_order(struct plan_build *b)
+{
+    int rc = MR_OK;
+
+    for (uint32_t n = 0; n < b->p->node_count && rc == MR_OK; n++) {
+        rc = b->p->nodes[n].branch_count ? branches_wait(b, &b->p->nodes[n]) : MR_OK;
     }
     return rc;
 }

@@ -476,6 +476,7 @@ int plan_workflow_finish(struct plan *p, const Inference__ModelConfig *c,
         mr_map_put(&b.names, p->nodes[i].name, (void *)(uintptr_t)(i + 1));
     }
     MR_TRY(orders_make(&b));
+    MR_TRY(plan_switches_order(&b));
     MR_TRY(plan_link(p, err));
     MR_TRY(plan_proof_reachable(p, err));
     /* conditions need the types of what operators make */

@@ -132,10 +132,10 @@ static void spare_start(struct run *r, uint32_t n, uint32_t spare)
     }
 }
 
-/* A node has failed, and the request goes on if its policy says so. */
-static void failure_take(struct run *r, uint32_t n, int rc, const struct mr_err *err)
+/* A node has failed, and the request goes on if its policy says so; of a switch, that of the branch `by`. */
+static void failure_take(struct run *r, uint32_t n, uint32_t by, int rc, const struct mr_err *err)
 {
-    const struct plan_node *node = &r->plan->nodes[n];
+    const struct plan_node *node = &r->plan->nodes[by];
     struct mr_err local = *err;
 
     if (r->status < 0) {
@@ -145,14 +145,14 @@ static void failure_take(struct run *r, uint32_t n, int rc, const struct mr_err 
     const enum plan_error policy =
         rc == MR_E_CANCELLED || r->is_strict ? PLAN_FAIL : node->on_error;
     if (policy == PLAN_SKIP) {
-        outcome_set(r, n, RUN_FAILED);
+        outcome_set(r, by, RUN_FAILED);
         node_close(r, n);
     } else if (policy == PLAN_FALLBACK) {
-        outcome_set(r, n, RUN_FELL_BACK);
+        outcome_set(r, by, RUN_FELL_BACK);
         spare_start(r, n, node->fallback);
     } else if (policy == PLAN_DEFAULT &&
                (rc = defaults_set(r, node->defaults, node->default_count, &local)) == MR_OK) {
-        outcome_set(r, n, RUN_DEFAULTED);
+        outcome_set(r, by, RUN_DEFAULTED);
         node_close(r, n);
     } else {
         r->nodes[n].is_ended = true;
@@ -160,16 +160,29 @@ static void failure_take(struct run *r, uint32_t n, int rc, const struct mr_err 
     }
 }
 
+/* Whether a spare that ran for `node` is a branch of it, and no fallback. */
+static bool is_branch(const struct plan_node *node, uint32_t spare)
+{
+    for (uint32_t k = 0; k < node->branch_count; k++) {
+        if (node->branches[k] == spare) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void node_end(struct run *r, uint32_t n, int rc, const struct mr_err *err)
 {
+    const uint32_t by = n;
+
     if (r->nodes[n].for_node) {
         n = r->nodes[n].for_node - 1;
-        if (rc < 0) {
+        if (rc < 0 && !is_branch(&r->plan->nodes[n], by)) {
             run_fail(r, rc, err);
         }
     }
     if (rc < 0) {
-        failure_take(r, n, rc, err);
+        failure_take(r, n, by, rc, err);
     } else if (r->status == MR_OK) {
         node_close(r, n);
     }

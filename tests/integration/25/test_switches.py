@@ -36,6 +36,23 @@ def served(models, start):
         "null": workflow(node("maybe", "one", outputs={"OUTPUT0": "m"}, extra='when: "INPUT0[0] > 50"'),
                          node("tens", "ten", {"INPUT0": "m"}, T), *BRANCHES[2:], AFTER,
                          extra=switch(("INPUT0[0] > 10", "tens")) + DEFAULT),
+        # branches that are operators, alone and beside a model; what one makes goes on to an operator
+        "ops": workflow(op("twice", "scale", {"x": "INPUT0"}, {"x": "t"}, multiply=2), op("thrice", "scale", {"x": "d"}, {"x": "t"}, multiply=3),
+                        op("first", "scale", {"x": "INPUT0"}, {"x": "d"}, add=1), op("last", "scale", {"x": "t"}, {"x": "OUTPUT0"}, add=1000),
+                        extra=switch(("INPUT0[0] > 10", "twice"), last="thrice")),
+        "mixed": workflow(op("twice", "scale", {"x": "INPUT0"}, {"x": "t"}, multiply=2), *BRANCHES[2:], AFTER,
+                          extra=switch(("INPUT0[0] > 10", "twice"))),
+        # what happens when a branch fails is the branch's own
+        "skips": workflow(node("fails", "bad", outputs=T, extra="on_error: SKIP"), *BRANCHES[2:], AFTER,
+                          extra=switch(("INPUT0[0] > 10", "fails")) + DEFAULT),
+        "defaults": workflow(node("fails", "bad", outputs=T, extra='default { tensor: "t" int64: 7 }'), *BRANCHES[2:], AFTER,
+                             extra=switch(("INPUT0[0] > 10", "fails"))),
+        "by_model": workflow(node("fails", "bad", outputs=T, extra='fallback { model { name: "ten" } }'), *BRANCHES[2:], AFTER,
+                             extra=switch(("INPUT0[0] > 10", "fails"))),
+        "by_node": workflow(node("fails", "bad", outputs=T, extra='fallback { node: "spare" }'), node("spare", "ten", {"INPUT0": "d"}, T),
+                            op("first", "scale", {"x": "INPUT0"}, {"x": "d"}, add=1), *BRANCHES[2:], AFTER, extra=switch(("INPUT0[0] > 10", "fails"))),
+        "by_bad": workflow(node("fails", "bad", outputs=T, extra='fallback { model { name: "bad" } }'), *BRANCHES[2:], AFTER,
+                           extra=switch(("INPUT0[0] > 10", "fails"))),
     }
     for name, text in texts.items():
         repo.add(models, name, text)
@@ -58,6 +75,17 @@ def test_what_switches_give(served):
         served.ask("broken", {"INPUT0": vector(20)})
 
 
+def test_operators_and_failures_in_branches(served):
+    wanted = [("ops", 20, 1040), ("ops", 5, 1018), ("mixed", 20, 1040), ("mixed", 5, 1006), ("skips", 20, -1), ("skips", 5, 1006),
+              ("defaults", 20, 1007), ("by_model", 20, 1030), ("by_node", 20, 1031), ("by_node", 5, 1006), ("by_bad", 5, 1006)]
+    for name, x, y in wanted:
+        assert served.ask(name, {"INPUT0": vector(x)})["OUTPUT0"].tolist() == [y], (name, x)
+    with pytest.raises(Exception, match="in workflow 'by_bad', node 'fails': .*no luck"):
+        served.ask("by_bad", {"INPUT0": vector(20)})
+    with pytest.raises(Exception, match="in workflow 'skips', node 'fails': .*no luck"):
+        served.ask("skips", {"INPUT0": vector(20)}, parameters={"workflow.strict": True})
+
+
 REFUSED = [
     (workflow(*BRANCHES, AFTER, extra=switch(*CASES, last=None)), "tensor 't' is written by node 'size' and by ones"),
     (workflow(*BRANCHES[:2], AFTER, extra=switch(*CASES, last=None)), "output 'OUTPUT0' of node 'last' may have no value"),
@@ -67,8 +95,11 @@ REFUSED = [
     (workflow(*BRANCHES, AFTER, extra=switch(("t[0] > 1", "tens"), ("INPUT0[0] > 2", "hundreds"))), "waits for itself"),
     (workflow(*BRANCHES, AFTER, extra=switch(*CASES, last="last")), "node 'last' of switch 'size' has to write the same tensors"),
     (workflow(*BRANCHES, AFTER, extra=switch(*CASES, extra='merge { into: "OUTPUT0" }')), "switch 'size' merges into 'OUTPUT0', which its nodes do not"),
-    (workflow(*BRANCHES[:2], op("ones", "scale", {"x": "INPUT0"}, {"x": "t"}), AFTER, extra=switch(*CASES)), "ones has 'op in a branch of a switch'"),
-    (workflow(*BRANCHES[:2], node("ones", "one", outputs=T, extra="on_error: SKIP"), AFTER, extra=switch(*CASES)), "ones has 'on_error in a branch"),
+    (workflow(*BRANCHES[:2], op("ones", "cast", {"x": "INPUT0"}, {"x": "t"}, dtype="FP32"), AFTER, extra=switch(*CASES)), "node 'ones' makes tensor 't' as FP32"),
+    (workflow(*BRANCHES[:2], op("ones", "stack", {"0": "INPUT0", "1": "INPUT0"}, {"x": "t"}), AFTER, extra=switch(*CASES)), "node 'ones'.*'t'"),
+    (workflow(op("ones", "scale", {"x": "INPUT0"}, {"x": "t"}), op("tens", "cast", {"x": "INPUT0"}, {"x": "t"}, dtype="INT64"),
+              op("last", "cast", {"x": "t"}, {"x": "OUTPUT0"}, dtype="INT32"), extra=switch(CASES[1])), "node 'ones'.*another type or number of dimensions|makes tensor 't' as"),
+    (workflow(*BRANCHES[:2], node("ones", "one", outputs=T, extra="on_error: SKIP"), AFTER, extra=switch(*CASES)), "output 'OUTPUT0' of node 'last' may have no value"),
     (workflow(*BRANCHES[:2], node("ones", "one", outputs=T, extra='when: "INPUT0[0] > 1"'), AFTER, extra=switch(*CASES)), "node 'ones' is a fallback or branch of a switch and has 'when'"),
 ]
 
