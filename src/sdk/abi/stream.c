@@ -121,7 +121,7 @@ int mr_sdk_stream_open(struct mr_sdk *client, const struct mr_sdk_stream_options
     struct mr_sdk_stream_options o;
     struct mr_sdk_stream *s;
     struct mr_sdk_call *head;
-    size_t max_unread, max_unsent;
+    size_t max_unread = 0, max_unsent = 0;
     int rc;
 
     ABI_TAKE(&o, user);
