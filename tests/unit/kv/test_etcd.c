@@ -268,7 +268,8 @@ static void an_endpoint_that_hangs_is_left(void **state)
 
 /* ---- rights ---- */
 
-static void write_json(const char *path, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void write_json(const char *path, const char *format,
+                                                             ...)
 {
     FILE *f = fopen(path, "w");
     va_list args;
