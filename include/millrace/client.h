@@ -78,7 +78,7 @@ struct mr_sdk_options {
     const char *tls_server_name; /* NULL: the host of the address */
     uint32_t tls_insecure;       /* 1: any certificate is accepted */
     uint32_t reserved;
-    const char *compression; /* of requests: NULL or "none"; others are refused */
+    const char *compression; /* of requests of 32 KiB and more: NULL or "none", "gzip", "deflate" */
 };
 
 /** Hosts are connected to by their first call. Errors: MR_E_INVALID, MR_E_UNSUPPORTED, MR_E_NOT_FOUND, MR_E_IO, MR_E_TOO_LARGE. */

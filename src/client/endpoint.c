@@ -4,6 +4,7 @@
 
 #include "base/buf.h"
 #include "codec/pb.h"
+#include "pack.h"
 
 #define SERVICE  "/inference.GRPCInferenceService/"
 #define MORE_MAX 6
@@ -28,16 +29,36 @@ size_t mr_endpoint_headers(const struct mr_oip_encoded *body, char length[24],
     return 2;
 }
 
+static mr_str coding_name(enum mr_coding coding)
+{
+    return coding == MR_CODING_GZIP      ? MR_STR("gzip")
+           : coding == MR_CODING_DEFLATE ? MR_STR("deflate")
+                                         : (mr_str){NULL, 0};
+}
+
+/* A body that is not sent. */
+static void pieces_drop(struct mr_oip_encoded *body)
+{
+    for (size_t i = 0; i < body->piece_count; i++) {
+        mr_block_unref(&body->pieces[i].block);
+    }
+}
+
 static struct mr_client_call *send_grpc(const struct mr_endpoint *e,
                                         const struct mr_endpoint_infer *in, struct mr_buf *buf,
                                         struct mr_arena *arena, mr_client_done_fn *done, void *ctx,
                                         struct mr_err *err)
 {
     struct mr_oip_encoded body;
+    enum mr_coding coding;
 
     in->request->model_name = mr_str_c(e->model);
     in->request->model_version = mr_str_c(e->version ? e->version : "");
     if (mr_oip_pb_encode_request(in->request, buf, arena, &body, err) < 0) {
+        return NULL;
+    }
+    if (pack_body(in->coding, &body, arena, &coding, err) < 0) {
+        pieces_drop(&body);
         return NULL;
     }
     const struct mr_client_grpc_request call = {.path = SERVICE "ModelInfer",
@@ -45,6 +66,7 @@ static struct mr_client_call *send_grpc(const struct mr_endpoint *e,
                                                 .metadata_count = in->more_count,
                                                 .pieces = body.pieces,
                                                 .piece_count = body.piece_count,
+                                                .encoding = coding_name(coding),
                                                 .timeout_ns = in->timeout_ns};
     return mr_client_grpc(e->client, &call, done, ctx);
 }
@@ -54,8 +76,9 @@ struct mr_client_call *mr_endpoint_infer(const struct mr_endpoint *e,
                                          struct mr_arena *arena, uint64_t *out_text_bytes,
                                          mr_client_done_fn *done, void *ctx, struct mr_err *err)
 {
-    struct mr_header headers[2 + MORE_MAX];
+    struct mr_header headers[3 + MORE_MAX];
     struct mr_oip_encoded body;
+    enum mr_coding coding;
     char length[24];
 
     if (e->is_grpc) {
@@ -70,9 +93,15 @@ struct mr_client_call *mr_endpoint_infer(const struct mr_endpoint *e,
     const mr_str path = mr_endpoint_path(e, "/infer", arena);
     if (!path.ptr) {
         MR_FAIL(err, MR_E_EXHAUSTED, "no memory for the request's path");
+    }
+    if (!path.ptr || pack_body(in->coding, &body, arena, &coding, err) < 0) {
+        pieces_drop(&body);
         return NULL;
     }
     size_t n = mr_endpoint_headers(&body, length, headers);
+    if (coding != MR_CODING_IDENTITY) {
+        headers[n++] = (struct mr_header){MR_STR("content-encoding"), coding_name(coding)};
+    }
     for (size_t i = 0; i < in->more_count && i < MORE_MAX; i++) {
         headers[n++] = in->more[i];
     }

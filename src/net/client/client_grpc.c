@@ -177,14 +177,15 @@ static mr_str timeout_text(int64_t timeout_ns, char out[24])
 }
 
 /* The five bytes before the message; false when it is too large to be framed. */
-static bool make_frame(const struct mr_piece *pieces, size_t count, uint8_t out[FRAME_BYTES])
+static bool make_frame(const struct mr_piece *pieces, size_t count, bool is_packed,
+                       uint8_t out[FRAME_BYTES])
 {
     uint64_t total = 0;
 
     for (size_t i = 0; i < count; i++) {
         total += pieces[i].len;
     }
-    out[0] = 0;
+    out[0] = is_packed;
     for (int i = 0; i < 4; i++) {
         out[1 + i] = (uint8_t)(total >> (24 - 8 * i));
     }
@@ -194,7 +195,7 @@ static bool make_frame(const struct mr_piece *pieces, size_t count, uint8_t out[
 int mr_client_grpc_head(const struct mr_client_grpc_request *r, struct mr_arena *arena,
                         struct mr_client_request *out)
 {
-    struct mr_header *headers = MR_ARENA_ARRAY(arena, struct mr_header, r->metadata_count + 3);
+    struct mr_header *headers = MR_ARENA_ARRAY(arena, struct mr_header, r->metadata_count + 4);
     char timeout[24];
     size_t n = 0;
 
@@ -208,6 +209,9 @@ int mr_client_grpc_head(const struct mr_client_grpc_request *r, struct mr_arena 
     if (r->timeout_ns > 0) {
         headers[n++] = (struct mr_header){
             MR_STR("grpc-timeout"), mr_arena_str(arena, timeout_text(r->timeout_ns, timeout))};
+    }
+    if (r->encoding.ptr) {
+        headers[n++] = (struct mr_header){MR_STR("grpc-encoding"), r->encoding};
     }
     for (size_t i = 0; i < r->metadata_count; i++) {
         headers[n++] = r->metadata[i];
@@ -229,7 +233,7 @@ struct mr_client_call *mr_client_grpc(struct mr_client *c, const struct mr_clien
 
     mr_arena_init(&arena, 1024, MR_CLIENT_HEAD_MAX);
     const bool has_head = mr_client_grpc_head(r, &arena, &request) == MR_OK;
-    const bool fits = make_frame(r->pieces, r->piece_count, frame);
+    const bool fits = make_frame(r->pieces, r->piece_count, r->encoding.ptr != NULL, frame);
     framed[0] = (struct mr_piece){.ptr = frame, .len = FRAME_BYTES};
     if (r->piece_count) {
         memcpy(framed + 1, r->pieces, r->piece_count * sizeof *framed);

@@ -51,7 +51,7 @@ static int policy_take(const struct mr_sdk_options *o, struct config_policy *p, 
     p->max_connections = o->max_connections ? o->max_connections : p->max_connections;
     MR_TRY(config_strategy_set(p, o->strategy, err));
     MR_TRY(config_protocol_set(p, o->protocol, err));
-    MR_TRY(config_coding_set(o->compression, err));
+    MR_TRY(config_coding_set(p, o->compression, err));
 out:
     return rc;
 }

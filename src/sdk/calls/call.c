@@ -267,6 +267,7 @@ static bool attempt_send(struct call *c, struct call_attempt *a)
         .request = &c->request,
         .more = c->headers,
         .more_count = c->header_count,
+        .coding = p->coding,
         .timeout_ns = MR_MAX(MR_MIN(most_ns, c->deadline_ns - now_ns), INT64_C(1))};
 
     c->attempts++;

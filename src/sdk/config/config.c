@@ -40,11 +40,23 @@ int config_protocol_set(struct config_policy *p, const char *name, struct mr_err
     return MR_OK;
 }
 
-int config_coding_set(const char *name, struct mr_err *err)
+int config_coding_set(struct config_policy *p, const char *name, struct mr_err *err)
 {
-    if (name && name[0] && strcmp(name, "none") != 0) {
-        return MR_FAIL(err, MR_E_UNSUPPORTED,
-                       "compression '%.40s': requests are not compressed; possible is none", name);
+    if (!name || !name[0]) {
+        return MR_OK;
+    }
+    if (strcmp(name, "none") == 0) {
+        p->coding = MR_CODING_IDENTITY;
+    } else if (strcmp(name, "gzip") == 0) {
+        p->coding = MR_CODING_GZIP;
+    } else if (strcmp(name, "deflate") == 0 || strcmp(name, "zlib") == 0) {
+        p->coding = MR_CODING_DEFLATE;
+    } else {
+        return MR_FAIL(
+            err, MR_E_UNSUPPORTED,
+            "compression '%.40s': possible are none, gzip and deflate (zlib), as servers "
+            "read no other",
+            name);
     }
     return MR_OK;
 }

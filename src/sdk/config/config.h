@@ -5,6 +5,7 @@
 
 #include "balance/balance.h"
 #include "base/arena.h"
+#include "net/compress.h"
 #include "variant/config.h"
 
 #define CONFIG_TEXT_MAX     MR_SERVICE_FILE_MAX
@@ -20,7 +21,8 @@ struct config_host {
 /** How a variant's hosts are called. */
 struct config_policy {
     enum mr_balance_strategy strategy;
-    bool is_json; /* tensors over REST as text */
+    bool is_json;          /* tensors over REST as text */
+    enum mr_coding coding; /* of requests: identity, gzip or deflate */
     int64_t timeout_ms;
     int64_t connect_timeout_ms;
     int64_t attempt_timeout_ms; /* 0: by what the host usually takes */
@@ -66,8 +68,8 @@ struct config_policy config_policy_default(void);
 /** NULL for what is not to be changed. Errors: MR_E_INVALID. */
 int config_strategy_set(struct config_policy *p, const char *name, struct mr_err *err);
 int config_protocol_set(struct config_policy *p, const char *name, struct mr_err *err);
-/** Errors: MR_E_UNSUPPORTED (any but "none"). */
-int config_coding_set(const char *name, struct mr_err *err);
+/** Errors: MR_E_UNSUPPORTED (any but "none", "gzip" and "deflate", whose other name is "zlib"). */
+int config_coding_set(struct config_policy *p, const char *name, struct mr_err *err);
 /** The ranges of numbers. Errors: MR_E_INVALID. */
 int config_policy_check(const struct config_policy *p, struct mr_err *err);
 

@@ -76,17 +76,19 @@ static int connection_read(struct reader *r, const variant_conf *v, struct confi
     return config_policy_check(p, r->err);
 }
 
-static int compression_read(struct reader *r, int32_t type)
+static int compression_read(struct reader *r, int32_t type, struct config_policy *p)
 {
     static const char *const names[] = {"none", "snappy", "gzip", "zlib", "lz4"};
 
     if (type < 0 || type > 4) {
-        return MR_FAIL(r->err, MR_E_INVALID, "compress_type: %d, possible is 0", (int)type);
+        return MR_FAIL(r->err, MR_E_INVALID, "compress_type: %d, possible is 0, 2 and 3",
+                       (int)type);
     }
-    return config_coding_set(names[type], r->err);
+    return config_coding_set(p, names[type], r->err);
 }
 
-static int rpc_read(struct reader *r, const variant_conf *v, bool *out_is_grpc)
+static int rpc_read(struct reader *r, const variant_conf *v, struct config_policy *p,
+                    bool *out_is_grpc)
 {
     static const char *const rest[] = {"", "baidu_std", "http", "http1", "h2"};
     PART(rpc_parameter);
@@ -107,7 +109,7 @@ static int rpc_read(struct reader *r, const variant_conf *v, bool *out_is_grpc)
     r->c->has_package_size |= HAS_NUMBER(rpc_parameter, package_size);
     r->c->has_max_channel |= HAS_NUMBER(rpc_parameter, max_channel_per_request);
     if (HAS_NUMBER(rpc_parameter, compress_type)) {
-        MR_TRY(compression_read(r, NUMBER(rpc_parameter, compress_type)));
+        MR_TRY(compression_read(r, NUMBER(rpc_parameter, compress_type), p));
     }
 out:
     return rc;
@@ -192,7 +194,7 @@ static int variant_read(struct reader *r, const variant_conf *v, mr_str model,
     MR_TRY(mr_variant_tag_check(mr_str_c(v->tag ? v->tag : ""), r->err));
     MR_TRY(config_copy(r->c, mr_str_c(v->tag), &out->tag, r->err));
     MR_TRY(connection_read(r, v, &out->policy));
-    MR_TRY(rpc_read(r, v, out_is_grpc));
+    MR_TRY(rpc_read(r, v, &out->policy, out_is_grpc));
     MR_TRY(naming_read(r, v, has_split(r, v) ? v : NULL, *out_is_grpc, out));
 out:
     return rc < 0 ? MR_WRAP(r->err, rc, "variant '%.64s'", v->tag ? v->tag : "") : MR_OK;

@@ -21,7 +21,7 @@ static int client_read(struct config *c, const Millrace__ClientConfig *m, struct
 
     MR_TRY(config_strategy_set(p, m->strategy, err));
     MR_TRY(config_protocol_set(p, m->protocol, err));
-    MR_TRY(config_coding_set(m->compression, err));
+    MR_TRY(config_coding_set(p, m->compression, err));
     number_set(&p->timeout_ms, m->timeout_ms);
     number_set(&p->connect_timeout_ms, m->connect_timeout_ms);
     number_set(&p->attempt_timeout_ms, m->attempt_timeout_ms);

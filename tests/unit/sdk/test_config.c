@@ -79,6 +79,10 @@ static void test_endpoints(void **state)
     assert_int_equal(e->variants[1].policy.strategy, MR_BALANCE_ROUND_ROBIN);
     assert_int_equal(e->variants[1].policy.timeout_ms, 70);
     assert_int_equal(c->policy.attempts, 2);
+    assert_int_equal(c->policy.coding, MR_CODING_IDENTITY);
+    config_free(&c);
+    c = parse("client { remote: \"a:1\" compression: \"zlib\" }");
+    assert_int_equal(c->policy.coding, MR_CODING_DEFLATE);
     config_free(&c);
 }
 
@@ -89,7 +93,7 @@ static void test_refusals(void **state)
             "endpoint 'e': variant 'v': no host");
     refused("client { strategy: \"best\" }", MR_E_INVALID, "client: strategy 'best'");
     refused("client { attempts: 17 }", MR_E_INVALID, "attempts: 17, possible is 1 to 16");
-    refused("client { compression: \"gzip\" }", MR_E_UNSUPPORTED, "compression 'gzip'");
+    refused("client { compression: \"lz4\" }", MR_E_UNSUPPORTED, "compression 'lz4'");
     refused("client { remote: \"bns://x\" }", MR_E_UNSUPPORTED, "bns://");
     refused("client { remote: \"a:1 0\" }", MR_E_INVALID, "share '0'");
     refused("endpoint { name: \"e\" variant { tag: \"v\" model: \"m\" weight: 1 remote: \"a:1\" }\n"

@@ -5,6 +5,7 @@
 #define MR_CLIENT_ENDPOINT_H
 
 #include "net/client.h"
+#include "net/compress.h"
 #include "oip/oip.h"
 
 /** A value; what it points to is the caller's. */
@@ -30,6 +31,7 @@ struct mr_endpoint_infer {
     const struct mr_header *more;   /* at most 6 */
     size_t more_count;
     int64_t timeout_ns;
+    enum mr_coding coding; /* gzip or deflate: of bodies that become smaller by it */
 };
 struct mr_client_call *mr_endpoint_infer(const struct mr_endpoint *e,
                                          const struct mr_endpoint_infer *in, struct mr_buf *buf,

@@ -80,6 +80,7 @@ struct mr_client_grpc_request {
     size_t metadata_count;
     const struct mr_piece *pieces; /* of the message */
     size_t piece_count;
+    mr_str encoding;    /* the message is compressed so ("gzip", "deflate"); ptr NULL: it is not */
     int64_t timeout_ns; /* also goes to the server; 0 = none */
 };
 
