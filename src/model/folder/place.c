@@ -75,7 +75,7 @@ static int version_make(const char *folder, const char *target, bool is_file, st
 static int make(const char *placed, mr_str name, const char *path, struct mr_err *err)
 {
     const mr_str file = mr_str_c(strrchr(path, '/') + 1);
-    bool is_model;
+    bool is_model = false;
     mr_str stem;
     struct stat st;
     char *folder;
