@@ -51,7 +51,7 @@ int pack_body(enum mr_coding coding, struct mr_oip_encoded *body, struct mr_aren
               enum mr_coding *out_coding, struct mr_err *err)
 {
     struct mr_piece *packed;
-    bool is_worth_it;
+    bool is_worth_it = false;
     size_t count;
     int rc;
 
