@@ -46,7 +46,7 @@ void host_watch_message(struct host_stream *s, mr_bytes message)
     }
     if (request.kind == KV_WATCH_CREATE) {
         s->next = request.from ? request.from : h->durable_revision + 1;
-        s->told = h->durable_revision;
+        s->told = s->next - 1;
         s->is_active = true;
         struct kv_wire_watched created = {.header = host_header(h, h->durable_revision),
                                           .is_created = true};

@@ -10,6 +10,8 @@
 #include "conformance.h"
 #include "etcd_fixture.h"
 #include "kv/file/log.h"
+#include "kv/wire/reply_read.h"
+#include "kv/wire/request_write.h"
 
 static char *folder; /* of the test that runs */
 static char path[200];
@@ -363,6 +365,111 @@ static void foreign_requests_are_refused(void **state)
     kvt_has(f, "k", "v");
 }
 
+/* ---- watches ---- */
+
+static void a_watch_without_changes_has_progress(void **state)
+{
+    struct kv_fixture *f = *state;
+    static struct got got[600];
+    struct seen s;
+    char key[16];
+
+    int64_t from = kvt_put(f, "quiet", "");
+    kvt_watch(f, 1, "quiet", from + 1, &s);
+    for (size_t i = 0; i < COUNT(got); i++) {
+        got[i] = (struct got){0};
+        snprintf(key, sizeof key, "k%zu", i);
+        mr_kv_put(f->kv[0], mr_str_c(key), kvt_bytes("v"), 0, kvt_done, &got[i]);
+    }
+    for (size_t i = 0; i < COUNT(got); i++) {
+        kvt_ok(f, &got[i]);
+        kvt_fini(&got[i]);
+    }
+    while (!s.calls.len) {
+        f->pump(f);
+    }
+    assert_int_equal(s.changes.len, 0);
+    assert_true(s.calls.at[0] > from + 200);
+    f->compact(f, s.calls.at[0]); /* what it knows of is not needed any more */
+    int64_t seen = s.calls.at[0];
+    kvt_seen_fini(&s);
+    kvt_watch(f, 1, "quiet", seen + 1, &s);
+    kvt_put(f, "quiet", "now");
+    kvt_wait_changes(f, &s, 1);
+    kvt_seen_fini(&s);
+}
+
+struct slow {
+    size_t changes;
+    int64_t last;
+    bool is_created;
+    bool is_over;
+};
+
+static void on_slow_message(void *ctx, mr_bytes message)
+{
+    struct slow *s = ctx;
+    struct kv_wire_watched w;
+    struct mr_arena arena;
+
+    mr_arena_init(&arena, 0, SIZE_MAX);
+    assert_int_equal(kv_wire_watched(message, MR_STR(""), &arena, &w, NULL), MR_OK);
+    assert_false(w.is_canceled);
+    s->is_created |= w.is_created;
+    for (size_t i = 0; i < w.count; i++) {
+        assert_true(w.changes[i].item.mod_revision > s->last);
+        s->last = w.changes[i].item.mod_revision;
+    }
+    s->changes += w.count;
+    mr_arena_fini(&arena);
+}
+
+static void on_slow_end(void *ctx, int rc, const struct mr_err *err)
+{
+    struct slow *s = ctx;
+    (void)rc;
+    (void)err;
+    s->is_over = true;
+}
+
+static void a_watch_that_does_not_read_gets_all_later(void **state)
+{
+    static const struct mr_client_stream_events events = {on_slow_message, on_slow_end};
+    enum { PUTS = 400 }; /* of 64 KiB: more than waits for a reader, less than the history */
+    struct kv_fixture *f = *state;
+    static char value[64 * 1024];
+    struct mr_client_options options = {.http2 = true};
+    struct mr_client_grpc_request request = {.path = ETCD_WATCH};
+    struct slow slow = {0};
+    struct mr_client *c;
+    struct mr_buf b;
+    char address[220];
+
+    memset(value, 'v', sizeof value - 1);
+    kvt_put(f, "k", "first");
+    snprintf(address, sizeof address, "unix:%s.sock", path);
+    assert_int_equal(mr_client_new(&c, f->own, address, &options, NULL), MR_OK);
+    struct mr_client_stream *stream = mr_client_grpc_stream(c, &request, &events, &slow);
+    mr_buf_init(&b, 0);
+    kv_wire_watch(&b, MR_STR(""), MR_STR("k"), 0);
+    mr_client_stream_send(stream, &(struct mr_piece){b.ptr, b.len, NULL}, 1, NULL);
+    mr_buf_fini(&b);
+    kvt_wait(f, &slow.is_created);
+    mr_client_stream_pause(stream, true);
+    for (int i = 0; i < PUTS; i++) {
+        kvt_put(f, "k", value);
+    }
+    assert_true(slow.changes < PUTS);
+    mr_client_stream_pause(stream, false);
+    while (slow.changes < PUTS) {
+        assert_false(slow.is_over);
+        f->pump(f);
+    }
+    mr_client_stream_cancel(stream);
+    kvt_wait(f, &slow.is_over);
+    mr_client_free(&c);
+}
+
 /* ---- processes ---- */
 
 /* Another process that serves the file and counts "count" up in it, until it is killed. It writes each number, when
@@ -542,6 +649,8 @@ int main(void)
         OWN(a_file_that_cannot_be_written_anew_grows),
         OWN(a_full_disk_fails_changes_and_loses_nothing),
         OWN(foreign_requests_are_refused),
+        OWN(a_watch_without_changes_has_progress),
+        OWN(a_watch_that_does_not_read_gets_all_later),
         cmocka_unit_test(another_takes_over_when_the_server_dies),
         cmocka_unit_test(a_client_of_another_process_keeps_its_lease),
     };
