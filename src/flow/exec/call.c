@@ -100,6 +100,8 @@ static void infer_make(struct call *c)
     r->protocol = asked->protocol;
     r->round_ns = c->walk->is_begun ? 0 : asked->round_ns;
     r->chain = asked->chain;
+    r->header = asked->header;
+    r->header_ctx = asked->header_ctx;
     r->is_part = true;
     r->on_done = on_done;
     r->user = c;

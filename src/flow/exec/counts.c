@@ -57,6 +57,8 @@ void mr_flow_counts(const struct mr_executor *e, mr_flow_count_fn *see, void *ct
         const struct flow_hedges *h = &f->hedges[n];
         const struct mr_shadow_stats shadow = flow_shadow_stats(f, n);
         show_shadow(&s, &shadow);
+        show(&s, "operator", &f->op_runs[n].runs);
+        show(&s, "operator_failed", &f->op_runs[n].failed);
         show(&s, "skipped", &o->of[RUN_SKIPPED]);
         show(&s, "failed", &o->of[RUN_FAILED]);
         show(&s, "default", &o->of[RUN_DEFAULTED]);

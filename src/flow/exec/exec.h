@@ -47,6 +47,11 @@ struct flow_outcomes {
     _Atomic uint64_t of[RUN_FELL_BACK + 1];
 };
 
+/** Runs of a node's operator. Relaxed. */
+struct flow_op_runs {
+    _Atomic uint64_t runs, failed;
+};
+
 struct mr_shadow;
 struct mr_shadow_stats;
 struct flow_shadow {
@@ -64,6 +69,7 @@ struct flow {
     struct flow_retries *retries;   /* [plan->node_count] */
     struct flow_hedges *hedges;     /* the same */
     struct flow_outcomes *outcomes; /* the same */
+    struct flow_op_runs *op_runs;   /* the same */
     struct flow_shadow *shadows;    /* the same; NULL: no node has one */
     struct flow_admit *admit;       /* NULL: requests are not limited */
     struct pace *paces;             /* the same: durations of calls that ended well */
@@ -234,10 +240,14 @@ void flow_trace_begin(struct walk *w, uint32_t node);
 void flow_trace_end(struct walk *w, uint32_t node);
 /** The same: what the call asked and was answered, before mr_engine_end. */
 void flow_trace_call(struct call *c);
+/** "ran", "skipped", …; of enum run_outcome. */
+const char *flow_outcome_name(uint8_t outcome);
 /** The walk has succeeded: the parameters of its answer. */
 void flow_answer_set(struct walk *w);
 
 /* ---- value.c ---- */
+/** A header of the client's request, whatever the case of the name; ptr NULL: there is none. */
+mr_str flow_header(const struct walk *w, mr_str name);
 int flow_when(struct run *r, uint32_t node, struct mr_err *err);
 /** Whether it holds for each of `rows`: out_mask[row]. */
 int flow_when_rows(struct run *r, uint32_t node, uint64_t rows, uint8_t *out_mask,

@@ -282,6 +282,7 @@ static void flow_close(struct mr_executor *e)
     mr_free(f->retries);
     mr_free(f->hedges);
     mr_free(f->outcomes);
+    mr_free(f->op_runs);
     mr_free(f->paces);
     mr_free(f->signature);
     mr_free(f->model);
@@ -399,6 +400,7 @@ static int flow_make(struct plan *p, struct mr_engine *engine, const struct mr_m
     f->ask = flow_call_ask;
     f->model = mr_strndup(desc->name, strlen(desc->name));
     f->retries = MR_NEW_ARRAY(struct flow_retries, (size_t)p->node_count + 1);
+    f->op_runs = MR_NEW_ARRAY(struct flow_op_runs, (size_t)p->node_count + 1);
     f->outcomes = MR_NEW_ARRAY(struct flow_outcomes, (size_t)p->node_count + 1);
     f->hedges = MR_NEW_ARRAY(struct flow_hedges, (size_t)p->node_count + 1);
     f->paces = MR_NEW_ARRAY(struct pace, (size_t)p->node_count + 1);

@@ -77,6 +77,7 @@ static int texts_own(struct call *c, struct mr_err *err)
         }
     }
     a->parameters = list;
+    c->infer.header = NULL; /* they are gone with the request */
     return is_whole ? MR_OK : no_memory(err);
 }
 

@@ -93,8 +93,11 @@ static int op_end(struct op_work *w, struct mr_err *err)
 {
     const struct plan_node *node = node_of(w);
     struct run *r = &w->call.walk->run;
+    struct flow_op_runs *count = &w->call.walk->flow->op_runs[w->call.node];
 
+    atomic_fetch_add_explicit(&count->runs, 1, memory_order_relaxed);
     if (w->status < 0) {
+        atomic_fetch_add_explicit(&count->failed, 1, memory_order_relaxed);
         *err = w->err;
         return MR_WRAP(err, w->status, "node '%.*s'", MR_STR_ARG(mr_str_sub(node->name, 0, 80)));
     }

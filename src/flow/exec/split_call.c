@@ -23,12 +23,17 @@ int flow_splits_begin(struct walk *w, struct mr_err *err)
 }
 
 /* Requests of a sequence belong together. */
-static mr_str key_of(const struct mr_split *s, const struct mr_infer *asked,
-                     char number[MR_U64_TEXT])
+static mr_str key_of(const struct mr_split *s, const struct walk *w, char number[MR_U64_TEXT])
 {
+    const struct mr_infer *asked = w->asked;
     mr_str name;
+    const enum mr_sticky_kind kind = mr_split_key(s, &name);
+    const mr_str header = kind == MR_STICKY_HEADER ? flow_header(w, name) : (mr_str){NULL, 0};
 
-    if (mr_split_key(s, &name) == MR_STICKY_PARAMETER) {
+    if (header.ptr) {
+        return header;
+    }
+    if (kind == MR_STICKY_PARAMETER) {
         for (uint32_t i = 0; i < asked->parameter_count; i++) {
             if (mr_str_eq_c(name, asked->parameters[i].key)) {
                 return mr_str_c(asked->parameters[i].value);
@@ -50,7 +55,7 @@ static unsigned bucket_of(struct walk *w, uint32_t node)
     char number[MR_U64_TEXT];
 
     if (w->buckets[first] == 0) {
-        w->buckets[first] = 1 + mr_split_bucket(s, key_of(s, w->asked, number));
+        w->buckets[first] = 1 + mr_split_bucket(s, key_of(s, w, number));
     }
     return w->buckets[first] - 1;
 }

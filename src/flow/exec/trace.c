@@ -27,6 +27,11 @@ static const char *const outcome_names[] = {[RUN_RAN] = "ran",
                                             [RUN_DEFAULTED] = "default",
                                             [RUN_FELL_BACK] = "fallback"};
 
+const char *flow_outcome_name(uint8_t outcome)
+{
+    return outcome_names[outcome];
+}
+
 /* ---- what is asked for ---- */
 
 static int flag_read(const struct mr_setting *p, bool *out, struct mr_err *err)
@@ -128,7 +133,7 @@ static void put_node(const struct walk *w, uint32_t n, struct mr_buf *b)
 {
     const struct walk_trace *t = &w->trace[n];
     const struct plan_node *node = &w->flow->plan->nodes[n];
-    const char *outcome = outcome_names[w->run.nodes[n].outcome];
+    const char *outcome = flow_outcome_name(w->run.nodes[n].outcome);
 
     MR_BUF_LIT(b, "{\"name\":");
     mr_json_put_string(b, name_of(w, n));

@@ -20,25 +20,50 @@ static int when_tensor(void *ctx, const struct mr_expr_operand *operand,
     return MR_OK;
 }
 
+mr_str flow_header(const struct walk *w, mr_str name)
+{
+    char lower[256];
+
+    if (!w->asked->header || name.len >= sizeof lower) {
+        return (mr_str){NULL, 0};
+    }
+    for (size_t i = 0; i < name.len; i++) {
+        lower[i] =
+            (char)(name.ptr[i] >= 'A' && name.ptr[i] <= 'Z' ? name.ptr[i] + 32 : name.ptr[i]);
+    }
+    lower[name.len] = '\0';
+    return w->asked->header(w->asked->header_ctx, lower);
+}
+
+static mr_str parameter_of(const struct walk *w, mr_str name)
+{
+    for (uint32_t i = w->asked->parameter_count; i-- > 0;) { /* the last one of the name */
+        if (mr_str_eq_c(name, w->asked->parameters[i].key)) {
+            return mr_str_c(w->asked->parameters[i].value);
+        }
+    }
+    return (mr_str){NULL, 0};
+}
+
+static mr_str variant_of(const struct walk *w, uint32_t node)
+{
+    return w->chosen && w->chosen[node]
+               ? mr_split_tag(w->flow->plan->nodes[node].split, w->chosen[node] - 1u)
+               : (mr_str){NULL, 0};
+}
+
 static int when_value(void *ctx, const struct mr_expr_operand *operand, struct mr_expr_value *out,
                       struct mr_err *err)
 {
     const struct walk *w = MR_CONTAINER_OF((struct run *)ctx, struct walk, run);
 
     (void)err;
-    *out = (struct mr_expr_value){.type = MR_EXPR_STRING, .is_null = true};
-    if (operand->form == MR_EXPR_VARIANT && w->chosen && w->chosen[operand->id]) {
-        const struct mr_split *s = w->flow->plan->nodes[operand->id].split;
-        out->is_null = false;
-        out->s = mr_split_tag(s, w->chosen[operand->id] - 1u);
-    }
-    for (uint32_t i = 0; operand->form == MR_EXPR_PARAMETER && i < w->asked->parameter_count; i++) {
-        const struct mr_setting *p = &w->asked->parameters[i];
-        if (mr_str_eq_c(operand->name, p->key)) {
-            out->is_null = false;
-            out->s = mr_str_c(p->value);
-        }
-    }
+    const mr_str s = operand->form == MR_EXPR_HEADER    ? flow_header(w, operand->name)
+                     : operand->form == MR_EXPR_VARIANT ? variant_of(w, operand->id)
+                     : operand->form == MR_EXPR_STATUS
+                         ? mr_str_c(flow_outcome_name(w->run.nodes[operand->id].outcome))
+                         : parameter_of(w, operand->name);
+    *out = (struct mr_expr_value){.type = MR_EXPR_STRING, .is_null = !s.ptr, .s = s};
     return MR_OK;
 }
 

@@ -58,14 +58,17 @@ static int when_resolve(void *ctx, enum mr_expr_form form, mr_str name, struct m
             .is_tensor = true, .dtype = t->dtype, .rank = -1, .id = (uint32_t)(known - 1)};
         return MR_OK;
     }
-    const uintptr_t node = form == MR_EXPR_VARIANT ? (uintptr_t)mr_map_find(&b->names, name) : 0;
-    if (node && b->p->nodes[node - 1].split && !b->p->nodes[node - 1].is_spare) {
+    const bool is_of_node = form == MR_EXPR_VARIANT || form == MR_EXPR_STATUS;
+    const uintptr_t node = is_of_node ? (uintptr_t)mr_map_find(&b->names, name) : 0;
+    const struct plan_node *n = node ? &b->p->nodes[node - 1] : NULL;
+    if (n && !n->is_spare && (form == MR_EXPR_STATUS || n->split)) {
         *out = (struct mr_expr_symbol){.type = MR_EXPR_STRING, .id = (uint32_t)(node - 1)};
         return MR_OK;
     }
     if (form == MR_EXPR_STATUS) {
-        return MR_FAIL(err, MR_E_UNSUPPORTED,
-                       "'status' is a feature that this server does not have");
+        return MR_FAIL(err, MR_E_INVALID,
+                       "'%.*s' is no node of the workflow, or a fallback or branch of a switch",
+                       MR_STR_ARG(mr_str_sub(name, 0, 128)));
     }
     if (form == MR_EXPR_VARIANT) {
         return MR_FAIL(err, MR_E_INVALID, "'%.*s' is no node with 'split' of the workflow",
@@ -73,20 +76,6 @@ static int when_resolve(void *ctx, enum mr_expr_form form, mr_str name, struct m
     }
     return MR_FAIL(err, MR_E_INVALID, "'%.*s' is no tensor of the workflow",
                    MR_STR_ARG(mr_str_sub(name, 0, 128)));
-}
-
-static int when_features(struct plan_build *b, uint32_t n)
-{
-    size_t count = 0;
-    const struct mr_expr_operand *o =
-        b->p->nodes[n].when ? mr_expr_operands(b->p->nodes[n].when, &count) : NULL;
-
-    for (size_t i = 0; i < count; i++) {
-        if (o[i].form == MR_EXPR_HEADER) {
-            return plan_build_refuse(b, b->p->nodes[n].name.ptr, "header");
-        }
-    }
-    return MR_OK;
 }
 
 int plan_build_condition(struct plan_build *b, uint32_t n, const char *text, bool by_row)
@@ -98,5 +87,12 @@ int plan_build_condition(struct plan_build *b, uint32_t n, const char *text, boo
     return rc < 0
                ? MR_WRAP(b->err, rc, "workflow '%.*s': node '%.*s', 'when'", MR_STR_ARG(b->p->name),
                          MR_STR_ARG(mr_str_sub(b->p->nodes[n].name, 0, 128)))
-               : when_features(b, n);
+               : MR_OK;
+}
+
+uint32_t plan_build_operand(const struct plan *p, const struct mr_expr_operand *o)
+{
+    const bool is_of_node = o->form == MR_EXPR_VARIANT || o->form == MR_EXPR_STATUS;
+
+    return o->is_tensor ? p->tensors[o->id].writer : is_of_node ? o->id : PLAN_NOBODY;
 }

@@ -24,6 +24,8 @@ int plan_build_node_of(struct plan_build *b, const char *of, const char *field, 
                        uint32_t *out);
 /** The tensor of that name, or PLAN_NOBODY. */
 uint32_t plan_build_tensor(const struct plan_build *b, const char *name);
+/** The node that a condition waits for because of an operand; others than nodes: none. */
+uint32_t plan_build_operand(const struct plan *p, const struct mr_expr_operand *o);
 bool plan_build_writes(const struct plan_node *node, uint32_t tensor);
 /** Compiles the condition of node n, which is for a request or for each row. The types of the tensors are known. Errors:
  *  MR_E_INVALID, MR_E_UNSUPPORTED, naming the node. */

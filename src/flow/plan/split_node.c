@@ -63,18 +63,11 @@ static int split_open(struct plan *p, uint32_t node, const Millrace__WorkflowSch
 {
     const struct mr_rollout_time now = {mr_now_ns(), mr_wall_ns()};
     struct mr_split *split = NULL;
-    mr_str key;
     int rc;
 
     MR_TRY(mr_split_new(&split, c, now, err));
     for (uint32_t i = 0; i < c->n_variant; i++) {
         MR_TRY(model_take(p, node, i, c->variant[i]->model, err));
-    }
-    if (mr_split_key(split, &key) == MR_STICKY_HEADER) {
-        rc = MR_FAIL(err, MR_E_UNSUPPORTED,
-                     "the key is a header, a feature that this server does not have: name a "
-                     "parameter");
-        goto out;
     }
     p->nodes[node].split = split;
     p->has_splits = true;

@@ -153,9 +153,7 @@ static int branches_wait(struct plan_build *b, struct plan_node *node)
         operands = 0;
         const struct mr_expr_operand *o = n->when ? mr_expr_operands(n->when, &operands) : NULL;
         for (size_t i = 0; i < operands; i++) {
-            if (o[i].is_tensor || o[i].form == MR_EXPR_VARIANT) {
-                list[node->after_count++] = o[i].is_tensor ? p->tensors[o[i].id].writer : o[i].id;
-            }
+            list[node->after_count++] = plan_build_operand(p, &o[i]);
         }
         node->after_count = writers_add(p, n, list, node->after_count);
         node->after_count = writers_add(p, spare_of(p, n), list, node->after_count);

@@ -307,11 +307,7 @@ static int waits_add(struct plan_build *b, uint32_t n)
     memcpy(list, node->after, node->after_count * sizeof *list);
     node->after = list;
     for (size_t i = 0; i < operands; i++) {
-        if (o[i].is_tensor) {
-            list[node->after_count++] = p->tensors[o[i].id].writer;
-        } else if (o[i].form == MR_EXPR_VARIANT) {
-            list[node->after_count++] = o[i].id;
-        }
+        list[node->after_count++] = plan_build_operand(p, &o[i]);
     }
     for (uint32_t i = 0; spare && i < spare->input_count; i++) {
         list[node->after_count++] = p->tensors[spare->inputs[i].tensor].writer;

@@ -124,6 +124,15 @@ static void start_timer(struct serve_infer *si)
     mr_timer_start(si->loop->loop, &si->timer, MR_MAX(0, at - mr_now_ns()), 0, on_timer);
 }
 
+static mr_str header_of(void *ctx, const char *lower_name)
+{
+    const struct serve_infer *si = ctx;
+
+    return serve_is_secret_header(si->loop->server, mr_str_c(lower_name))
+               ? (mr_str){NULL, 0}
+               : mr_call_header(si->call, lower_name);
+}
+
 void infer_init(struct serve_infer *si, struct mr_call *call, struct mr_arena *arena,
                 enum mr_infer_protocol protocol)
 {
@@ -135,6 +144,8 @@ void infer_init(struct serve_infer *si, struct mr_call *call, struct mr_arena *a
     si->infer.on_done = on_done;
     si->infer.is_unread = mr_call_is_unread(call);
     si->infer.user = si;
+    si->infer.header = header_of;
+    si->infer.header_ctx = si;
     si->infer.times.received = call->recv_start_ns;
     si->infer.round_ns = mr_loop_now_ns(call->loop);
 }

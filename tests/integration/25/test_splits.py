@@ -30,6 +30,7 @@ def served(models, start):
         "spread": workflow(split("a", *BOTH)),
         "sticky": workflow(split("a", *BOTH, key=KEY)),
         # two splits of one key and salt put a request into one cohort, also without the key
+        "by_header": workflow(split("a", *BOTH, key='key: "header:X-User" salt: "s" sticky: true')),
         "cohort": workflow(split("a", *BOTH, key=KEY, outputs={"OUTPUT0": "t"}), split("b", *BOTH, key=KEY, inputs={"INPUT0": "t"})),
         "variant": workflow(split("a", *BOTH, key=KEY, outputs={"OUTPUT0": "t"}),
                             node("b", "hundred", {"INPUT0": "t"}, extra="when: 'variant(a) == \"cand\"'"), extra=DEFAULT),
@@ -72,6 +73,7 @@ def test_a_key_stays_with_its_variant(served):
     assert len(set(wanted)) == 2
     for user, y in zip(USERS, wanted):  # over both protocols
         assert served.ask("sticky", {"INPUT0": vector(0)}, parameters={"user": user})["OUTPUT0"].tolist() == [y]
+        assert served.ask("by_header", {"INPUT0": vector(0)}, headers={"x-user": user})["OUTPUT0"].tolist() == [y]
     # numbers are keys, too
     assert once(served, "sticky", parameters={"user": 17}) == expected([bucket("s", "17")], 1, 10)[0]
     # one sequence is one key
@@ -96,7 +98,6 @@ REFUSED = [
     (workflow(split("a", ("x", "one", 1), ("y", "", 1))), "split of node 'a': variant 2 must specify 'model'"),
     (workflow(split("a", ("x", "one", 1), ("y", "absent", 1))), "not available or ambiguous: absent"),
     (workflow(split("a", ("x", "one", 1), ("y", "floats", 1))), "inconsistent data type: "),
-    (workflow(split("a", ("x", "one", 1), key='key: "header:user"')), "split of node 'a': the key is a header, a feature"),
     (workflow(split("a", ("x", "one", 1), key="sticky: true")), "split of node 'a': "),
     (workflow(node("a", "one", outputs={"OUTPUT0": "t"}), node("b", "one", {"INPUT0": "t"}, extra="when: 'variant(a) == \"x\"'"),
               extra=DEFAULT), "node 'b', 'when': .*'a' is no node with 'split'"),

@@ -10,6 +10,7 @@ import tritonclient.grpc as grpcclient
 import tritonclient.http as httpclient
 
 from lib import repo
+from lib.metrics import value
 from lib.models.graphs import adders, ensemble, node, op, step, vector, workflow
 
 MILLRACE = os.environ["MR_BIN"]
@@ -76,6 +77,12 @@ def test_the_times_of_nodes(served):
     assert trace(served, "op")["nodes"][1]["op"] == "cast"
     # only what runs for the outputs that are asked for
     assert outcomes(trace(served, "unused", outputs=["OUTPUT1"])["nodes"]) == {"b": "ran"}
+
+
+def test_runs_of_operators(served):
+    assert value(served, "millrace_workflow_node_events_total", model="op") is None
+    trace(served, "op")
+    assert value(served, "millrace_workflow_node_events_total", model="op", node="c", event="operator") == 2  # over both protocols
 
 
 def test_a_workflow_within_a_workflow(served):

@@ -33,6 +33,12 @@ def served(models, start):
         "by_node": workflow(node("a", "bad", extra='fallback { node: "spare" }'), node("spare", "one")),
         "by_bad": workflow(node("a", "bad", extra='fallback { model { name: "bad" } }')),
         "retry": workflow(node("a", "bad", extra="retry { attempts: 3 budget_percent: 100 }")),
+        "header": workflow(node("a", "one", extra="when: 'header(\"X-Mode\") == \"on\"'"), extra=DEFAULT),
+        "within": workflow(node("n", "header")),
+        "status": workflow(node("a", "bad", outputs={"OUTPUT0": "t"}, extra='default { tensor: "t" int64: 7 }'),
+                           node("b", "ten", extra="when: 'status(a) == \"default\"'"), extra=DEFAULT),
+        "no_status": workflow(node("a", "one", outputs={"OUTPUT0": "t"}, extra='default { tensor: "t" int64: 7 }'),
+                              node("b", "ten", extra="when: 'status(a) == \"default\"'"), extra=DEFAULT),
         "after": workflow(node("b", "ten", extra='after: "a"'), node("a", "one", outputs={"OUTPUT0": "OUTPUT1"}),
                           outputs=[repo.tensor("OUTPUT0"), repo.tensor("OUTPUT1")]),
     }
@@ -43,10 +49,14 @@ def served(models, start):
 
 def test_what_workflows_give(served):
     wanted = [("chain", 1, 12), ("when", 6, 7), ("when", 5, -1), ("nulls", 6, 17), ("nulls", 5, -1), ("skip", 1, -1), ("default", 1, 17),
-              ("by_model", 1, 11), ("by_node", 1, 2), ("after", 1, 11), ("parameter", 1, -1)]
+              ("by_model", 1, 11), ("by_node", 1, 2), ("after", 1, 11), ("parameter", 1, -1), ("header", 1, -1), ("status", 1, 11), ("no_status", 1, -1)]
     for name, x, y in wanted:
         assert served.ask(name, {"INPUT0": vector(x)})["OUTPUT0"].tolist() == [y], name
     assert served.ask("parameter", {"INPUT0": vector(1)}, parameters={"mode": "on"})["OUTPUT0"].tolist() == [2]
+    for name in ("header", "within"):
+        for headers in ({"x-mode": "on"}, {"x-mode": "off"}):
+            wanted = 2 if headers["x-mode"] == "on" else -1
+            assert served.ask(name, {"INPUT0": vector(1)}, headers=headers)["OUTPUT0"].tolist() == [wanted]
     for name in ("fail", "by_bad"):
         with pytest.raises(Exception, match=f"in workflow '{name}', node 'a': .*no luck"):
             served.ask(name, {"INPUT0": vector(1)})
@@ -78,8 +88,11 @@ REFUSED = [
     (workflow(node("a", "one", extra='after: "z"')), "node 'a' names 'z' in 'after', and no node has that name"),
     (workflow(node("a", "one", extra='when: "z > 1"')), "node 'a', 'when': .*'z' is no tensor of the workflow"),
     (workflow(node("a", "one", extra='when: "INPUT0[0] >"')), "node 'a', 'when': "),
-    (workflow(node("a", "one", extra="when: 'header(\"x\") == \"y\"'"), extra=DEFAULT), "a has 'header', a feature"),
-    (workflow(node("a", "one", extra="when: 'status(a) == \"ok\"'"), extra=DEFAULT), "'status' is a feature that this server does not have"),
+    (workflow(node("a", "one", extra="when: 'status(a) == \"ran\"'"), extra=DEFAULT), "node 'a' waits for itself"),
+    (workflow(node("a", "one", extra="when: 'status(z) == \"ran\"'"), extra=DEFAULT), "'z' is no node of the workflow, or a fallback"),
+    (workflow(node("a", "one", extra='fallback { node: "b" }'), node("b", "ten"), node("c", "one", outputs={"OUTPUT0": "t"},
+                                                                                       extra="when: 'status(b) == \"ran\"'")),
+     "'b' is no node of the workflow, or a fallback"),
     (workflow(node("a", "one", extra='when: "INPUT0[0] > 1"')), "output 'OUTPUT0' of node 'a' may have no value, and has no 'default'"),
     (workflow(node("a", "one", extra="on_error: SKIP")), "output 'OUTPUT0' of node 'a' may have no value"),
     (workflow(node("a", "one", extra="on_error: FALLBACK")), "node 'a' must specify 'fallback'"),

@@ -15,6 +15,8 @@ static const int64_t shape[] = {FLOATS};
 struct fixture {
     struct plan *plan;
     struct walk walk;
+    struct flow flow;
+    struct flow_op_runs runs[2];
     struct mr_infer asked;
     struct mr_reply_loop loop;
     struct mr_turns turns;
@@ -47,6 +49,8 @@ static void fixture_init(struct fixture *f, bool has_turns, const struct mr_tens
     f->loop.turns = has_turns ? &f->turns : NULL;
     f->asked.reply_loop = &f->loop;
     f->walk.asked = &f->asked;
+    f->walk.flow = &f->flow;
+    f->flow.op_runs = f->runs;
     atomic_init(&f->walk.signals, 1); /* as while the walk goes on, so that no signal ends it */
     mr_arena_init(&f->walk.arena, 0, 1 << 20);
     assert_int_equal(run_begin(&f->walk.run, f->plan, NULL, &run_with, &f->walk.arena, NULL),

@@ -15,7 +15,7 @@
 int mr_flow_open(void *engine, Inference__ModelConfig *c, const struct mr_model_desc *desc,
                  struct mr_executor **out, struct mr_err *err);
 
-/** Something that a node counts; n > 0. `event`: "skipped", "failed", "default", "fallback", "repeat", "second_call",
+/** Something that a node counts; n > 0. `event`: "operator", "operator_failed", "skipped", "failed", "default", "fallback", "repeat", "second_call",
  *  "second_call_won", "second_call_refused", "shadow", "shadow_dropped", "shadow_failed", "shadow_equal",
  *  "shadow_different"; with node "", "admission_waited", "admission_refused". Names live as long as the executor. */
 typedef void(mr_flow_count_fn)(void *ctx, mr_str node, const char *event, uint64_t n);

@@ -130,6 +130,10 @@ struct mr_infer {
      *  execution; the request can be submitted again. NULL = never. Lives until on_done. */
     const _Atomic bool *is_unread;
     const struct mr_call_chain *chain; /* of the models that ask, NULL: a client; until on_done */
+    /** (may be NULL: it has none) A header of the client's request, by its name in lower case; ptr NULL: it was not sent, or is
+     *  a secret. Until on_done. Thread: the reply loop's. */
+    mr_str (*header)(void *ctx, const char *lower_name);
+    void *header_ctx;
     /** A node's request of an execution that takes no instance (mr_engine_infer): `chain` is that of what it runs. */
     bool is_part;
     void (*on_done)(struct mr_infer *r);

@@ -39,7 +39,8 @@ class Clients:
                 inputs.append(kit.InferInput(name, array.shape, dtype))
                 inputs[-1].set_data_from_numpy(array)
             wanted = [kit.InferRequestedOutput(o) for o in outputs] if outputs else None
-            answers.append(client.infer(model, inputs, outputs=wanted, **kw))
+            more = {"headers": dict(kw["headers"])} if "headers" in kw else {}  # the HTTP client adds its own to them
+            answers.append(client.infer(model, inputs, outputs=wanted, **{**kw, **more}))
         names = [[o["name"] for o in answers[0].get_response()["outputs"]], [o.name for o in answers[1].get_response().outputs]]
         assert names[0] == names[1]
         found = [{n: a.as_numpy(n) for n in names[0]} for a in answers]
