@@ -281,6 +281,13 @@ static int rows_settle(struct checks *k, uint32_t n, const struct mr_version *v)
 {
     const int rc = ports_check(k, &k->p->nodes[n], v);
 
+    if (rc == MR_OK && mr_config_sequences(v->config)) {
+        return MR_FAIL(
+            k->err, MR_E_UNSUPPORTED,
+            "workflow '%.*s': node '%.*s' runs for rows, which have no order among them, "
+            "and model '%.*s' has sequence_batching",
+            MR_STR_ARG(k->p->name), MR_STR_ARG(k->p->nodes[n].name), MR_STR_ARG(v->model_name));
+    }
     return rc < 0 ? rc : plan_rows_settle(k->p, n, v, k->err);
 }
 

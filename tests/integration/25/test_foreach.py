@@ -1,13 +1,16 @@
 """Nodes that run for each row of a tensor, and gathers."""
+import json
 import re
 
 import numpy as np
 import pytest
 import tritonclient.http as httpclient
 
-from lib import repo
+from lib import pymodels, repo, wait
 from lib.control import Control
+from lib.metrics import value
 from lib.models.graphs import Clients, adders, node, vector, workflow
+from lib.rest import Rest, infer_path
 
 DEFAULT = 'default { tensor: "OUTPUT0" int64: -1 }'
 ANY = (-1, -1)
@@ -21,8 +24,8 @@ def matrix(rows, columns, start=0):
     return np.arange(start, start + rows * columns, dtype=np.int32).reshape(rows, columns)
 
 
-def io(name="INPUT0", dtype="TYPE_INT32", dims=ANY):
-    return [repo.tensor(name, dtype, dims)]
+def io(*names, dtype="TYPE_INT32", dims=ANY):
+    return [repo.tensor(name, dtype, dims) for name in names or ("INPUT0",)]
 
 
 PAIR = {"inputs": [repo.tensor("INPUT0"), repo.tensor("INPUT1")], "outputs": [repo.tensor("OUTPUT0"), repo.tensor("OUTPUT1")]}
@@ -35,12 +38,12 @@ def served(models, start):
     """Models with and without a batch dimension, and workflows that run them for rows."""
     adders(models, one=1, ten=10)
     repo.add(models, "four", max_batch_size=4)
-    repo.add(models, "three_words", max_batch_size=3, inputs=io(dtype="TYPE_STRING", dims=(2,)), outputs=io("OUTPUT0", "TYPE_STRING", (2,)))
+    repo.add(models, "three_words", max_batch_size=3, inputs=io(dtype="TYPE_STRING", dims=(2,)), outputs=io("OUTPUT0", dtype="TYPE_STRING", dims=(2,)))
     repo.add(models, "one_row", inputs=io(dims=(1, 3)), outputs=io("OUTPUT0", dims=(1, 3)))
     repo.add(models, "pair", max_batch_size=8, **PAIR)
     repo.add(models, "bad", backend="fault", parameters={"fail_status": "UNAVAILABLE", "fail_message": "no luck"})
     two = {"inputs": io(), "outputs": io("OUTPUT0")}
-    words = {"inputs": io(dtype="TYPE_STRING"), "outputs": io("OUTPUT0", "TYPE_STRING")}
+    words = {"inputs": io(dtype="TYPE_STRING"), "outputs": io("OUTPUT0", dtype="TYPE_STRING")}
     texts = {
         # a model of as many dimensions as the tensor has gets [1], one of one dimension less gets the row itself
         "each": workflow(node("a", "one", extra=each())),
@@ -148,6 +151,63 @@ def test_gathers(served):
     assert served.ask("axis1", {"INPUT0": np.zeros((0, 4), np.int32)})["OUTPUT0"].shape == (1, 0)
 
 
+def test_a_client_that_goes_away(models, start, hold):
+    """What waits for the model is not run, and what would come after it is not asked for."""
+    repo.add(models, "m", backend="fault", max_batch_size=1, inputs=io(dims=(2,)), outputs=io("OUTPUT0", dims=(2,)), parameters=hold.parameters)
+    repo.add(models, "w", workflow(node("a", "m", extra=each()), inputs=io(), outputs=io("OUTPUT0")))
+    server = start(models, "--default-warmup-time=0")
+    with httpclient.InferenceServerClient(server.url("http")) as client, Rest(server.http) as rest:
+        body = {"inputs": [{"name": "INPUT0", "datatype": "INT32", "shape": [100, 2], "data": [0] * 200}]}
+        rest.connection.request("POST", infer_path("w"), body=json.dumps(body))
+        hold.wait_held()
+        wait.until(lambda: value(server, "nv_inference_pending_request_count", model="m") == 31, "as many calls as may be under way")
+        rest.close()
+        wait.until(lambda: value(server, "nv_inference_pending_request_count", model="m") == 0, "the calls to be cancelled")
+        hold.end()
+        wait.until(lambda: client.get_inference_statistics("w")["model_stats"][0]["inference_stats"]["fail"]["count"] == 1, "the end of the request")
+        assert client.get_inference_statistics("m")["model_stats"][0]["execution_count"] <= 1
+
+
+def test_a_trace_counts_the_calls(served):
+    made = httpclient.InferInput("INPUT0", [11, 2], "INT32").set_data_from_numpy(matrix(11, 2))
+    answer = served.http.infer("batches", [made], parameters={"workflow.trace": True}).get_response()
+    nodes = json.loads(answer["parameters"]["workflow.trace"])["nodes"]
+    assert [(n["name"], n["model"], n["calls"]) for n in nodes] == [("a", "four", 3)]
+
+
+CALLER = """
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        answers = []
+        for request in requests:
+            x = pb_utils.get_input_tensor_by_name(request, "INPUT0")
+            answer = pb_utils.InferenceRequest(model_name="w", requested_output_names=["OUTPUT0"], inputs=[x]).exec()
+            if answer.has_error():
+                raise pb_utils.TritonModelException(answer.error().message())
+            answers.append(pb_utils.InferenceResponse([pb_utils.get_output_tensor_by_name(answer, "OUTPUT0")]))
+        return answers
+"""
+
+
+def test_without_a_network_loop(models, start):
+    """A model in Python asks the workflow: calls for rows end on several threads of models."""
+    repo.add(models, "slow", max_batch_size=2, inputs=io(dims=(1,)), outputs=io("OUTPUT0", dims=(1,)), parameters={"execute_delay_ms": "1"},
+             extra="instance_group { count: 3 }")
+    two = {"inputs": io(dims=(-1, 1)), "outputs": io("OUTPUT0", dims=(-1, 1))}
+    switch = 'switch { name: "s" per: ROW input: "t" case { when: "t[0] % 3 == 0" node: "b" } else { node: "c" } }'
+    repo.add(models, "w", workflow(node("a", "slow", outputs={"OUTPUT0": "t"}, extra=each()), node("b", "slow", {"INPUT0": "t"}),
+                                   node("c", "more", {"INPUT0": "t"}), extra=switch, **two))
+    repo.add(models, "more", max_batch_size=64, inputs=io(dims=(1,)), outputs=io("OUTPUT0", dims=(1,)), parameters={"execute_delay_ms": "1"})
+    pymodels.add(models, "caller", CALLER, **two)
+    served = Clients(start(models, *pymodels.options(), "--default-warmup-time=0"))
+    for rows in (1, 100, 7):
+        assert np.array_equal(served.ask("caller", {"INPUT0": matrix(rows, 1)})["OUTPUT0"], matrix(rows, 1))
+    with pytest.raises(Exception, match="node 'a': tensor 'INPUT0' has 1025 rows"):
+        served.ask("caller", {"INPUT0": matrix(1025, 1)})
+
+
 REFUSED = [
     (workflow(node("a", "one", extra=each("x"))), "node 'a' has foreach over tensor 'x', which it does not read"),
     (workflow(node("a", "one", extra="foreach { max: 3 }")), "foreach of node 'a' must specify 'over'"),
@@ -159,6 +219,8 @@ REFUSED = [
     (workflow(node("a", "one", extra=each(extra="empty: SKIP"))), "output 'OUTPUT0' of node 'a' may have no value"),
     (workflow(node("a", "one", extra=each(extra="empty: NONE"))), "NONE"),
     (workflow(node("a", "one", {"NOTHING": "INPUT0"}, extra=each())), "mapping to non-existing input NOTHING in model one"),
+    (workflow(node("a", "ordered", extra=each()), inputs=io(dims=(-1, 1)), outputs=io("OUTPUT0", dims=(-1, 1))),
+     "node 'a' runs for rows, which have no order among them, and model 'ordered' has sequence_batching"),
     (workflow('node { name: "a" op: "scale" input_map { key: "x" value: "INPUT0" } output_map { key: "x" value: "OUTPUT0" } foreach { over: "INPUT0" } }'),
      "a has 'foreach', a feature"),
     (workflow(node("a", "one", extra=each() + "hedge { after_ms: 1 }")), "a has 'hedge beside foreach', a feature"),
@@ -175,6 +237,7 @@ def test_what_is_refused(models, start):
     adders(models, one=1)
     repo.add(models, "three", inputs=io(dims=(3, 2)), outputs=io("OUTPUT0", dims=(3, 2)))
     repo.add(models, "two", inputs=io(dims=(-1,)), outputs=io("OUTPUT0", dims=ANY))
+    repo.add(models, "ordered", max_batch_size=1, inputs=io(dims=(1,)), outputs=io("OUTPUT0", dims=(1,)), extra="sequence_batching { }")
     for i, (text, _) in enumerate(REFUSED):
         repo.add(models, f"w{i}", text)
     with Control(start(models, mode="explicit")) as control:
