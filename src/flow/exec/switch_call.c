@@ -6,10 +6,14 @@
  * is one. Such rows are a part of their own, after those of the branches. The first branch that fails fails the switch, and the
  * others are cancelled as far as they wait.
  *
+ * Conditions of many rows, and copies of many bytes, get turns of the reply loop, if there is one, so that it serves others in
+ * between.
+ *
  * Thread: that of the walk. */
 #include "fan.h"
 
 #include "base/mem.h"
+#include "base/turn.h"
 #include "flow/plan/rows_node.h"
 #include "tensor/rows.h"
 #include "tensor/tensor.h"
@@ -23,7 +27,15 @@ struct branch {
     bool is_pending;
 };
 
+/* More rows times cases, or bytes, are long work. */
+#define LONG_CASES 2048u
+#define LONG_BYTES 32768u
+
 struct rows_switch {
+    struct call call; /* first: the walk frees it with its calls */
+    struct mr_turn turn;
+    int (*stage)(struct rows_switch *s,
+                 struct mr_err *err); /* of the work: rows_divide, outputs_merge */
     struct walk *walk;
     const struct plan_node *n;
     uint32_t node;
@@ -216,7 +228,7 @@ static int branch_input(struct rows_switch *s, uint32_t k, uint32_t i, struct mr
 
 static void branch_done(struct fan *f);
 
-static int branch_start(struct rows_switch *s, uint32_t k, struct mr_err *err)
+static int branch_make(struct rows_switch *s, uint32_t k, struct mr_err *err)
 {
     struct branch *b = &s->branches[k];
     const struct plan_node *n = branch_node(s, k);
@@ -232,7 +244,22 @@ static int branch_start(struct rows_switch *s, uint32_t k, struct mr_err *err)
     for (uint32_t i = 0; i < n->input_count; i++) {
         MR_TRY(branch_input(s, k, i, err));
     }
-    rc = fan_start(&b->fan, err);
+out:
+    return rc;
+}
+
+/* Chooses branches, and makes their inputs. */
+static int rows_divide(struct rows_switch *s, struct mr_err *err)
+{
+    int rc;
+
+    MR_TRY(rows_choose(s, err));
+    parts_find(s);
+    for (uint32_t k = 0; k < s->n->branch_count; k++) {
+        if (s->branches[k].part.count > 0) {
+            MR_TRY(branch_make(s, k, err));
+        }
+    }
 out:
     return rc;
 }
@@ -405,12 +432,10 @@ static void switch_free(struct rows_switch *s)
 
 static int switch_end(struct rows_switch *s, struct mr_err *err)
 {
-    int rc = s->status;
+    const int rc = s->status;
 
     if (rc < 0) {
         *err = s->err;
-    } else {
-        rc = outputs_merge(s, err);
     }
     switch_free(s);
     return rc;
@@ -439,23 +464,89 @@ static void status_note(struct rows_switch *s, int rc, const struct mr_err *err)
     }
 }
 
-static void branch_done(struct fan *f)
+/* ---- stages ---- */
+
+static void stage_run(struct rows_switch *s)
 {
-    struct rows_switch *s = f->user;
-    struct walk *w = s->walk;
     struct mr_err err;
 
-    MR_CONTAINER_OF(f, struct branch, fan)->is_pending = false;
-    s->pending--;
-    status_note(s, f->status, &f->err);
-    if (s->pending == 0 && !s->is_starting) {
+    mr_err_clear(&err);
+    status_note(s, s->stage(s, &err), &err);
+}
+
+static void turn_work(struct mr_turn *t)
+{
+    stage_run(MR_CONTAINER_OF(t, struct rows_switch, turn));
+}
+
+static void turn_done(struct mr_turn *t)
+{
+    struct rows_switch *s = MR_CONTAINER_OF(t, struct rows_switch, turn);
+    struct mr_err err;
+
+    if (t->status < 0) {
         mr_err_clear(&err);
-        const int rc = switch_end(s, &err);
-        if (w->trace) {
-            flow_trace_end(w, s->node);
-        }
-        run_ended(&w->run, s->node, rc, &err);
+        status_note(s,
+                    MR_FAIL(&err, t->status, "node '%.*s' was ended (%s)", NAME(s->n->name),
+                            mr_status_text(t->status)),
+                    &err);
     }
+    flow_walk_signal(s->walk, &s->call);
+}
+
+/* Runs a stage, now or, if it is long, in a turn: MR_PENDING, and its end is the call's. */
+static int stage_begin(struct rows_switch *s, bool is_long,
+                       int (*stage)(struct rows_switch *s, struct mr_err *err))
+{
+    const struct mr_reply_loop *loop = s->walk->asked->reply_loop;
+
+    s->stage = stage;
+    if (!is_long || !loop || !loop->turns || mr_turn_now) {
+        stage_run(s);
+        return MR_OK;
+    }
+    memset(&s->turn, 0, sizeof s->turn);
+    s->turn.work = turn_work;
+    s->turn.done = turn_done;
+    s->call.is_pending = true;
+    mr_turns_add(loop->turns, &s->turn); /* may end it at once */
+    return MR_PENDING;
+}
+
+static bool is_long_choice(const struct rows_switch *s)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < s->n->input_count; i++) {
+        bytes += value_of(s, &s->n->inputs[i])->tensor.bytes;
+    }
+    return bytes > LONG_BYTES || s->rows * s->n->branch_count > LONG_CASES;
+}
+
+/* Outputs of several parts are copied. */
+static bool is_long_merge(const struct rows_switch *s)
+{
+    struct mr_block *block;
+    struct mr_tensor t;
+    uint64_t bytes = 0;
+
+    for (uint32_t k = 0; k < s->n->branch_count; k++) {
+        const struct branch *b = &s->branches[k];
+        for (uint32_t i = 0; b->part.count > 0 && b->part.count < s->rows && i < s->n->output_count;
+             i++) {
+            bytes += fan_output_of(&b->fan, i, &t, &block) ? t.bytes : 0;
+        }
+    }
+    return bytes > LONG_BYTES;
+}
+
+/* The branches have ended. */
+static int after_branches(struct rows_switch *s, struct mr_err *err)
+{
+    if (s->status == MR_OK && stage_begin(s, is_long_merge(s), outputs_merge) == MR_PENDING) {
+        return MR_PENDING;
+    }
+    return switch_end(s, err);
 }
 
 static void branches_start(struct rows_switch *s)
@@ -468,7 +559,7 @@ static void branches_start(struct rows_switch *s)
             continue;
         }
         mr_err_clear(&err);
-        const int rc = branch_start(s, k, &err);
+        const int rc = fan_start(&s->branches[k].fan, &err);
         if (rc == MR_PENDING) {
             s->branches[k].is_pending = true;
             s->pending++;
@@ -479,30 +570,81 @@ static void branches_start(struct rows_switch *s)
     s->is_starting = false;
 }
 
-int flow_switch_start(struct walk *w, uint32_t node, struct mr_err *err)
+/* The rows are divided. */
+static int after_division(struct rows_switch *s, struct mr_err *err)
 {
-    struct rows_switch *s = MR_ARENA_NEW(&w->arena, struct rows_switch);
-    int rc;
-
-    if (!s) {
-        return no_arena(err);
+    if (s->walk->run.status < 0) {
+        status_note(s, MR_FAIL(err, MR_E_CANCELLED, "the request has failed"), err);
     }
+    if (s->status == MR_OK) {
+        branches_start(s);
+    }
+    return s->pending > 0 ? MR_PENDING : after_branches(s, err);
+}
+
+static void ended(struct rows_switch *s, int rc, const struct mr_err *err)
+{
+    if (rc == MR_PENDING) {
+        return;
+    }
+    if (s->walk->trace) {
+        flow_trace_end(s->walk, s->node);
+    }
+    run_ended(&s->walk->run, s->node, rc, err);
+}
+
+static void branch_done(struct fan *f)
+{
+    struct rows_switch *s = f->user;
+    struct mr_err err;
+
+    MR_CONTAINER_OF(f, struct branch, fan)->is_pending = false;
+    s->pending--;
+    status_note(s, f->status, &f->err);
+    if (s->pending == 0 && !s->is_starting) {
+        mr_err_clear(&err);
+        ended(s, after_branches(s, &err), &err);
+    }
+}
+
+/* A turn has ended. */
+static void stage_take(struct call *c)
+{
+    struct rows_switch *s = MR_CONTAINER_OF(c, struct rows_switch, call);
+    struct mr_err err;
+
+    mr_err_clear(&err);
+    ended(s, s->stage == rows_divide ? after_division(s, &err) : switch_end(s, &err), &err);
+}
+
+static struct rows_switch *switch_new(struct walk *w, uint32_t node)
+{
+    struct rows_switch *s = MR_NEW(struct rows_switch);
+
     s->walk = w;
     s->node = node;
     s->n = &w->run.plan->nodes[node];
+    s->call.walk = w;
+    s->call.node = node;
+    s->call.take = stage_take;
+    s->call.next = w->calls;
+    w->calls = &s->call;
+    mr_arena_init(&s->call.arena, 0, 0);
+    return s;
+}
+
+int flow_switch_start(struct walk *w, uint32_t node, struct mr_err *err)
+{
+    struct rows_switch *s = switch_new(w, node);
+    int rc;
+
     s->branches = MR_ARENA_ARRAY(&w->arena, struct branch, s->n->branch_count);
     if (!s->branches) {
         return no_arena(err);
     }
     MR_TRY(rows_count(s, err));
-    rc = rows_choose(s, err);
-    if (rc < 0) {
-        switch_free(s);
-        goto out;
-    }
-    parts_find(s);
-    branches_start(s);
-    rc = s->pending > 0 ? MR_PENDING : switch_end(s, err);
+    rc = stage_begin(s, is_long_choice(s), rows_divide);
+    rc = rc == MR_PENDING ? rc : after_division(s, err);
 out:
     return rc;
 }

@@ -1,11 +1,12 @@
 /* Calls for rows: how many there are at once, what is copied and what is not, and what models must not do. */
 #include "flow_test.h"
 
+#include "base/turn.h"
 #include "flow/exec/fan.h"
 
-enum { ROWS = 100 };
+enum { ROWS = 100, MANY = 8192 };
 
-static int64_t input[ROWS];
+static int64_t input[MANY];
 
 /* What the model of the fixture gives instead of its rows. */
 enum fault { NONE, ROW_MORE, OTHER_SHAPE, OTHER_TYPE, NOTHING, FAILS };
@@ -18,6 +19,8 @@ struct fixture {
     struct flow flow;
     struct walk walk;
     struct mr_infer asked;
+    struct mr_reply_loop loop;
+    struct mr_turns turns;
     bool waits;
     enum fault fault;
     uint64_t fault_row;
@@ -98,7 +101,7 @@ static void walk_init(struct fixture *f, uint64_t rows)
     static const struct run_ops ops = {flow_call_start, flow_when, flow_value};
     static int64_t dims[1];
 
-    for (int64_t i = 0; i < ROWS; i++) {
+    for (int64_t i = 0; i < MANY; i++) {
         input[i] = i;
     }
     dims[0] = (int64_t)rows;
@@ -108,6 +111,7 @@ static void walk_init(struct fixture *f, uint64_t rows)
     f->flow.ask = ask;
     f->walk.flow = &f->flow;
     f->walk.asked = &f->asked;
+    atomic_init(&f->walk.signals, 1); /* as while the walk goes on, so that no signal ends it */
     mr_arena_init(&f->walk.arena, 0, 1 << 20);
     assert_int_equal(run_begin(&f->walk.run, f->plan, NULL, &ops, &f->walk.arena, NULL), MR_OK);
     run_set(&f->walk.run, f->plan->inputs[0], &in, NULL);
@@ -138,7 +142,8 @@ static int name_resolve(void *ctx, enum mr_expr_form form, mr_str name, struct m
     return MR_OK;
 }
 
-static void switch_init(struct fixture *f, const char *when, bool waits)
+static void switch_init(struct fixture *f, const char *when, bool waits, uint64_t rows,
+                        bool has_turns)
 {
     static const struct node_text nodes[] = {
         {"a", {"x=IN"}, {"y=OUT"}}, {"b", {"x=IN"}, {"y=OUT"}}, {"s", {"x=IN"}, {"y=OUT"}}};
@@ -147,8 +152,8 @@ static void switch_init(struct fixture *f, const char *when, bool waits)
 
     memset(f, 0, sizeof *f);
     f->plan = plan_make(nodes, 3); /* the last one is the writer of OUT */
-    rows_init(f, 0, ROWS, false);
-    rows_init(f, 1, ROWS, false);
+    rows_init(f, 0, MANY, false);
+    rows_init(f, 1, MANY, false);
     f->branches[0] = 0;
     f->branches[1] = 1;
     f->plan->nodes[0].is_spare = f->plan->nodes[1].is_spare = true;
@@ -159,7 +164,10 @@ static void switch_init(struct fixture *f, const char *when, bool waits)
         mr_expr_compile(mr_str_c(when), &options, &names, &f->plan->nodes[0].when, NULL), MR_OK);
     f->waits = waits;
     f->fault_row = UINT64_MAX;
-    walk_init(f, ROWS);
+    mr_turns_init(&f->turns, 1);
+    f->loop.turns = &f->turns;
+    f->asked.reply_loop = has_turns ? &f->loop : NULL;
+    walk_init(f, rows);
 }
 
 static void late_end(struct fixture *f, uint32_t k)
@@ -328,7 +336,7 @@ static void rows_that_are_not_copied(void **state)
 
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         struct fixture f;
-        switch_init(&f, rows[i].when, false);
+        switch_init(&f, rows[i].when, false, ROWS, false);
         all_is_right(&f, ROWS);
         assert_int_equal(f.seen_rows, rows[i].rows);
         assert_int_equal(f.seen == input + rows[i].seen, rows[i].is_view);
@@ -343,7 +351,7 @@ static void a_branch_fails(void **state)
     struct fixture f;
     (void)state;
 
-    switch_init(&f, "x % 2 == 0", true);
+    switch_init(&f, "x % 2 == 0", true, ROWS, false);
     assert_int_equal(f.late_count, 2);
     f.fault = FAILS;
     f.fault_row = 0;
@@ -356,13 +364,69 @@ static void a_branch_fails(void **state)
     fixture_fini(&f);
 }
 
+/* What walk_go does. */
+static void walk_on(struct fixture *f)
+{
+    for (int i = 0; i < 100000 && !run_is_over(&f->walk.run); i++) {
+        struct call *c = atomic_exchange(&f->walk.ended, NULL);
+        if (c) {
+            flow_call_take(c);
+        }
+        run_go(&f->walk.run);
+        mr_turns_run(&f->turns);
+        while (f->late_count > 0) {
+            late_end(f, 0);
+        }
+    }
+}
+
+/* Conditions of many rows, and what many branches give, are work for turns. */
+static void long_work(void **state)
+{
+    (void)state;
+    for (int waits = 0; waits < 2; waits++) {
+        struct fixture f;
+        switch_init(&f, "x % 2 == 0", waits, MANY, true);
+        assert_false(run_is_over(&f.walk.run));
+        assert_int_equal(f.call_count, 0);
+        walk_on(&f);
+        all_is_right(&f, MANY);
+        assert_int_equal(f.call_count, 2);
+        mr_turns_fini(&f.turns);
+        fixture_fini(&f);
+    }
+}
+
+/* The request is cancelled, or the loop ends, while rows are divided. */
+static void long_work_ends(void **state)
+{
+    (void)state;
+    for (int ends = 0; ends < 2; ends++) {
+        struct mr_err err = {0};
+        struct fixture f;
+        switch_init(&f, "x % 2 == 0", true, MANY, true);
+        if (ends) {
+            mr_turns_end(&f.turns);
+        } else {
+            run_fail(&f.walk.run, MR_FAIL(&err, MR_E_CANCELLED, "gone"), &err);
+        }
+        walk_on(&f);
+        assert_true(run_is_over(&f.walk.run) && f.walk.run.status < 0);
+        assert_int_equal(f.call_count, 0);
+        assert_int_equal(out_of(&f)->state, RUN_OPEN);
+        mr_turns_fini(&f.turns);
+        fixture_fini(&f);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(as_many_calls_as_needed), cmocka_unit_test(calls_at_once),
         cmocka_unit_test(one_call_for_all),        cmocka_unit_test(what_models_must_not_do),
         cmocka_unit_test(failures_end_it),         cmocka_unit_test(rows_that_are_not_copied),
-        cmocka_unit_test(a_branch_fails),
+        cmocka_unit_test(a_branch_fails),          cmocka_unit_test(long_work),
+        cmocka_unit_test(long_work_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
