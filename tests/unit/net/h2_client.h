@@ -205,7 +205,7 @@ static inline bool h2_turn(struct h2_client *c, int ms)
 
 static inline void h2_wait_closed(struct h2_client *c, size_t closed)
 {
-    while (c->closed < closed && !c->ended && h2_turn(c, 10000)) {
+    while (c->closed < closed && !c->ended && h2_turn(c, 300000)) {
     }
     assert_int_equal(c->closed, closed);
 }

@@ -381,7 +381,7 @@ static inline void release_now(struct mr_mail *mail)
 /* The bounds here and below are those of a broken run, not of a slow machine. */
 static inline bool wait_until(_Atomic int *value, int at_least)
 {
-    for (int i = 0; i < 20000 && atomic_load(value) < at_least; i++) {
+    for (int i = 0; i < 300000 && atomic_load(value) < at_least; i++) {
         usleep(1000);
     }
     return atomic_load(value) >= at_least;
@@ -389,7 +389,7 @@ static inline bool wait_until(_Atomic int *value, int at_least)
 
 static inline bool wait_connections(struct server *s, int64_t at_most)
 {
-    for (int i = 0; i < 20000 && mr_http_server_connections(s->http) > at_most; i++) {
+    for (int i = 0; i < 300000 && mr_http_server_connections(s->http) > at_most; i++) {
         usleep(1000);
     }
     return mr_http_server_connections(s->http) <= at_most;

@@ -86,7 +86,7 @@ static void test_posts(void **state)
     for (int i = 0; i < POSTERS; i++) {
         pthread_join(posters[i], NULL);
     }
-    for (int i = 0; i < 20000 && atomic_load(&posts.count) < POSTERS * MAILS; i++) {
+    for (int i = 0; i < 300000 && atomic_load(&posts.count) < POSTERS * MAILS; i++) {
         usleep(1000);
     }
     assert_int_equal(atomic_load(&posts.count), POSTERS * MAILS);
@@ -132,7 +132,7 @@ static void test_endless_mail(void **state)
     endless.loop = start(&thread, NULL);
     endless.mail.run = endless_begin;
     mr_loop_post(endless.loop, &endless.mail);
-    for (int i = 0; i < 20000 && !atomic_load(&endless.fired); i++) {
+    for (int i = 0; i < 300000 && !atomic_load(&endless.fired); i++) {
         usleep(1000);
     }
     assert_true(atomic_load(&endless.fired));
@@ -186,7 +186,7 @@ static void test_delays(void **state)
          round++) {
         atomic_store(&timing.fired, 0);
         mr_loop_post(timing.loop, &timing.mail);
-        for (int i = 0; i < 20000 && atomic_load(&timing.fired) < 3; i++) {
+        for (int i = 0; i < 300000 && atomic_load(&timing.fired) < 3; i++) {
             usleep(1000);
         }
         assert_int_equal(atomic_load(&timing.fired), 3);

@@ -291,7 +291,7 @@ static void test_write_timeout(void **state)
     h2->hold_windows = true;
     h2_request(h2, "GET", "/bytes", bytes, NULL, 0);
     h2_turn(h2, 100);
-    for (int i = 0; i < 300 && mr_http_server_connections(s.http) > 0; i++) {
+    for (int i = 0; i < 3000 && mr_http_server_connections(s.http) > 0; i++) {
         usleep(100000);
     }
     assert_int_equal(mr_http_server_connections(s.http), 0);
