@@ -45,24 +45,28 @@ static void take(struct flow_admit *a, struct walk *w)
     a->open++;
     w->credit_bytes = w->asked->input_bytes + a->expects;
     a->bytes += w->credit_bytes;
-    w->is_admitted = true;
 }
 
 /* ---- a walk that waits ---- */
+
+static void unpark(struct walk *w)
+{
+    w->gate->is_pending = false;
+    w->is_parked = false;
+    w->run.pending--;
+    flow_call_timer(w->gate, 0);
+}
 
 /* The end of the gate, which is among the calls of the walk: it has been admitted, or its time is over. */
 static void gate_take(struct call *c)
 {
     struct walk *w = c->walk;
 
-    if (w->is_parked) {
-        w->is_parked = false;
-        w->run.pending--;
-    }
+    unpark(w);
+    w->is_admitted = c->infer.status == MR_OK;
     if (c->infer.status < 0) {
         run_fail(&w->run, c->infer.status, &c->infer.err);
     }
-    flow_call_timer(c, 0);
 }
 
 static void leave(struct flow_admit *a, struct walk *w)
@@ -115,12 +119,6 @@ static void wake(struct call *gate)
     }
 }
 
-static void unpark(struct walk *w)
-{
-    w->gate->is_pending = false;
-    gate_take(w->gate);
-}
-
 static void park(struct walk *w)
 {
     struct call *gate = flow_call_new(w, 0, 1);
@@ -171,6 +169,7 @@ int flow_admit_begin(struct walk *w, struct mr_err *err)
     pthread_mutex_lock(&a->lock);
     int rc = admit_or_refuse(a, w, err);
     pthread_mutex_unlock(&a->lock);
+    w->is_admitted = rc == MR_OK;
     if (rc != MR_PENDING) {
         return rc;
     }
@@ -186,6 +185,7 @@ int flow_admit_begin(struct walk *w, struct mr_err *err)
     pthread_mutex_unlock(&a->lock);
     if (rc != MR_PENDING) {
         unpark(w);
+        w->is_admitted = rc == MR_OK;
     }
     return rc;
 }
