@@ -2,7 +2,9 @@
  *
  *   transit.c   parcels and the queues that they travel in
  *   server.c    what happens when a parcel arrives at the store
- *   memory.c    connections, calls and watches; steps
+ *   calls.c     calls, and how each ends
+ *   watches.c   watches, on the side of the connection
+ *   memory.c    the store and its connections; steps
  *   on_loop.c   a store that a loop steps */
 #ifndef MR_KV_MEMORY_STORE_H
 #define MR_KV_MEMORY_STORE_H
@@ -94,6 +96,10 @@ struct mr_kv_memory {
 
 struct parcel *memory_parcel_new(struct memory_conn *c, enum parcel_kind kind);
 void memory_parcel_free(struct parcel *p);
+/** One that the user causes: in a callback it waits for the next step. */
+struct parcel *memory_user_parcel(struct memory_conn *c, enum parcel_kind kind);
+/** The time for what the user does now. */
+int64_t memory_time(struct mr_kv_memory *m);
 /** Sends it: it is due when what is before it in its queue is, and no earlier than after the delay. at_ns: when it
  *  leaves. */
 void memory_send(struct memory_conn *c, struct parcels *queue, struct parcel *p, int64_t at_ns);
@@ -110,6 +116,34 @@ void memory_arrive(struct memory_conn *c, struct parcel *p, int64_t at_ns);
 void memory_expire(struct mr_kv_memory *m, int64_t at_ns);
 /** Sends the changes that watches have not been sent. */
 void memory_feed(struct mr_kv_memory *m, int64_t at_ns);
+
+/* ---- calls.c ---- */
+
+struct mr_kv_call *memory_call_start(struct mr_kv *kv, const struct kv_request *request,
+                                     const struct mr_err *refused, mr_kv_done_fn *done, void *ctx);
+void memory_call_cancel(struct mr_kv_call *base);
+/** Ends the call with that error, soon; its request goes on without it. */
+void memory_call_end(struct memory_call *call, int rc, const char *text);
+/** Sends it, or has it wait while the connection is cut. */
+void memory_call_send(struct memory_call *call);
+/** Gives the call that the parcel belongs to its answer, and ends it. */
+void memory_call_answer(struct memory_conn *c, struct parcel *p);
+/** The call that ends first by its deadline, or NULL. */
+struct memory_call *memory_first_deadline(const struct memory_conn *c);
+/** Ends the calls whose deadline is over. */
+void memory_end_overdue(struct mr_kv_memory *m);
+
+/* ---- watches.c ---- */
+
+struct mr_kv_watch *memory_watch_start(struct mr_kv *kv, mr_str prefix, int64_t from,
+                                       const struct mr_kv_watch_events *events, void *ctx);
+void memory_watch_stop(struct mr_kv_watch *base);
+/** Asks the store for what the user has not seen, unless the connection is cut. */
+void memory_watch_send(struct memory_watch *w);
+/** Gives the parcel's changes to the user. */
+void memory_watch_changes(struct memory_watch *w, const struct parcel *p);
+/** Ends it. */
+void memory_watch_resync(struct memory_watch *w, const struct parcel *p);
 
 /* ---- on_loop.c ---- */
 

@@ -14,6 +14,21 @@ struct parcel *memory_parcel_new(struct memory_conn *c, enum parcel_kind kind)
     return p;
 }
 
+int64_t memory_time(struct mr_kv_memory *m)
+{
+    if (m->clock && !m->step) {
+        m->now_ns = MR_MAX(m->now_ns, m->clock(m->wake_ctx));
+    }
+    return m->now_ns;
+}
+
+struct parcel *memory_user_parcel(struct memory_conn *c, enum parcel_kind kind)
+{
+    struct parcel *p = memory_parcel_new(c, kind);
+    p->of_step = c->memory->step;
+    return p;
+}
+
 void memory_parcel_free(struct parcel *p)
 {
     for (size_t i = 0; i < p->records.len; i++) {
