@@ -210,20 +210,25 @@ void flow_call_reset(struct call *c)
     memset(&c->infer, 0, sizeof c->infer);
     memset(&c->args, 0, sizeof c->args);
     c->attempt = 1;
+    c->repeats = c->again = NULL;
     c->is_late = false;
     c->inputs = NULL;
     c->input_count = 0;
 }
 
-static struct call *call_again(const struct call *of)
+static struct call *call_again(struct call *of)
 {
-    struct call *c = flow_call_new(of->walk, of->node, of->attempt + 1);
+    struct call *c =
+        of->fan ? fan_call_new(of->fan) : flow_call_new(of->walk, of->node, of->attempt + 1);
 
+    c->attempt = of->attempt + 1;
     c->inputs = of->inputs;
     c->input_count = of->input_count;
     c->fan = of->fan;
     c->row = of->row;
     c->rows = of->rows;
+    c->repeats = of;
+    of->again = c;
     return c;
 }
 

@@ -136,6 +136,7 @@ struct call {
     uint32_t input_count;
     struct fan *fan; /* it is for rows [row, row + rows) of that; NULL: for all of the node */
     uint64_t row, rows;
+    struct call *repeats, *again; /* the attempt before, and after */
     struct hedge
         *hedge; /* of a node with `hedge`: what there is to know; NULL: there is no second call */
     struct call *first; /* of a second call */

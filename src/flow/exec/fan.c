@@ -326,16 +326,22 @@ void fan_fini(struct fan *f)
 
 /* ---- calls ---- */
 
-static struct call *call_take(struct fan *f)
+struct call *fan_call_new(struct fan *f)
 {
     struct call *c = f->idle;
 
-    if (c) {
-        f->idle = c->next_end;
-        flow_call_reset(c);
-    } else {
-        c = flow_call_new(f->walk, f->node, 1);
+    if (!c) {
+        return flow_call_new(f->walk, f->node, 1);
     }
+    f->idle = c->next_end;
+    flow_call_reset(c);
+    return c;
+}
+
+static struct call *call_take(struct fan *f)
+{
+    struct call *c = fan_call_new(f);
+
     c->fan = f;
     c->row = f->next;
     c->rows = MR_MIN(f->rows - f->next, (uint64_t)rows_of(f)->per_call);
@@ -343,10 +349,13 @@ static struct call *call_take(struct fan *f)
     return c;
 }
 
-/* Its memory serves the next one, unless the outputs are in it. */
+/* Its memory, and that of its other attempts, serves the next ones, unless the outputs are in it. */
 static void call_leave(struct fan *f, struct call *c)
 {
-    if (!IS_SINGLE(f)) {
+    while (c->repeats) {
+        c = c->repeats;
+    }
+    for (; c && !IS_SINGLE(f); c = c->again) {
         c->next_end = f->idle;
         f->idle = c;
     }

@@ -52,6 +52,8 @@ bool fan_output_of(const struct fan *f, uint32_t output, struct mr_tensor *out,
 void fan_fini(struct fan *f);
 
 /* ---- for call.c ---- */
+/** A call for the node, which has ended or is new. */
+struct call *fan_call_new(struct fan *f);
 /** The inputs of a call, by plan_rows. */
 int fan_call_inputs(struct call *c, struct mr_err *err);
 /** Takes output `output` of a call. */

@@ -21,7 +21,7 @@ struct fixture {
     struct mr_infer asked;
     struct mr_reply_loop loop;
     struct mr_turns turns;
-    bool waits;
+    bool waits, repeats;
     enum fault fault;
     uint64_t fault_row;
     struct call *late[ROWS];
@@ -64,12 +64,29 @@ static int finish(struct call *c, struct mr_err *err)
     return rc;
 }
 
+/* As call.c does it after a failure. */
+static struct call *again(struct call *c)
+{
+    struct call *other = fan_call_new(c->fan);
+
+    other->attempt = c->attempt + 1;
+    other->inputs = c->inputs;
+    other->input_count = c->input_count;
+    other->fan = c->fan;
+    other->row = c->row;
+    other->rows = c->rows;
+    other->repeats = c;
+    c->again = other;
+    return other;
+}
+
 static int ask(struct call *c, struct mr_err *err)
 {
     struct fixture *f = fixture_of(c);
 
     assert_int_equal(fan_call_inputs(c, err), MR_OK);
     f->call_count++;
+    c = f->repeats ? again(again(c)) : c;
     if (f->waits) {
         assert_true(f->late_count < FAN_CALLS_MAX);
         f->late[f->late_count++] = c;
@@ -118,7 +135,8 @@ static void walk_init(struct fixture *f, uint64_t rows)
     run_go(&f->walk.run);
 }
 
-static void foreach_init(struct fixture *f, uint64_t rows, uint32_t per_call, bool waits)
+static void foreach_init_with(struct fixture *f, uint64_t rows, uint32_t per_call, bool waits,
+                              bool repeats)
 {
     static const struct node_text nodes[] = {{"a", {"x=IN"}, {"y=OUT"}}};
 
@@ -126,8 +144,14 @@ static void foreach_init(struct fixture *f, uint64_t rows, uint32_t per_call, bo
     f->plan = plan_make(nodes, 1);
     rows_init(f, 0, per_call, true);
     f->waits = waits;
+    f->repeats = repeats;
     f->fault_row = UINT64_MAX;
     walk_init(f, rows);
+}
+
+static void foreach_init(struct fixture *f, uint64_t rows, uint32_t per_call, bool waits)
+{
+    foreach_init_with(f, rows, per_call, waits, false);
 }
 
 static int name_resolve(void *ctx, enum mr_expr_form form, mr_str name, struct mr_expr_symbol *out,
@@ -247,6 +271,21 @@ static void calls_at_once(void **state)
     all_is_right(&f, ROWS);
     assert_int_equal(most, FAN_CALLS_MAX);
     assert_int_equal(fixture_fini(&f), FAN_CALLS_MAX);
+}
+
+/* The memory of all attempts serves the next calls. */
+static void calls_that_are_repeated(void **state)
+{
+    (void)state;
+    for (int waits = 0; waits < 2; waits++) {
+        struct fixture f;
+        foreach_init_with(&f, ROWS, 1, waits, true);
+        while (f.late_count > 0) {
+            late_end(&f, 0);
+        }
+        all_is_right(&f, ROWS);
+        assert_int_equal(fixture_fini(&f), waits ? 3 * FAN_CALLS_MAX : 3);
+    }
 }
 
 /* A single call's inputs and outputs are not copied. */
@@ -422,10 +461,15 @@ static void long_work_ends(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_many_calls_as_needed), cmocka_unit_test(calls_at_once),
-        cmocka_unit_test(one_call_for_all),        cmocka_unit_test(what_models_must_not_do),
-        cmocka_unit_test(failures_end_it),         cmocka_unit_test(rows_that_are_not_copied),
-        cmocka_unit_test(a_branch_fails),          cmocka_unit_test(long_work),
+        cmocka_unit_test(as_many_calls_as_needed),
+        cmocka_unit_test(calls_at_once),
+        cmocka_unit_test(calls_that_are_repeated),
+        cmocka_unit_test(one_call_for_all),
+        cmocka_unit_test(what_models_must_not_do),
+        cmocka_unit_test(failures_end_it),
+        cmocka_unit_test(rows_that_are_not_copied),
+        cmocka_unit_test(a_branch_fails),
+        cmocka_unit_test(long_work),
         cmocka_unit_test(long_work_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
