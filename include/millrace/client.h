@@ -79,6 +79,9 @@ struct mr_sdk_options {
     uint32_t tls_insecure;       /* 1: any certificate is accepted */
     uint32_t reserved;
     const char *compression; /* of requests of 32 KiB and more: NULL or "none", "gzip", "deflate" */
+    /** Requests with inputs that are marked MR_SDK_PACK_ON: rows of a part, 0: 20, and parts at most, 1 to 64, 0: 3. */
+    uint32_t package_size;
+    uint32_t max_channel_per_request;
 };
 
 /** Hosts are connected to by their first call. Errors: MR_E_INVALID, MR_E_UNSUPPORTED, MR_E_NOT_FOUND, MR_E_IO, MR_E_TOO_LARGE. */
@@ -95,6 +98,12 @@ MR_SDK_EXPORT const char *mr_sdk_version(void);
 
 /* ---- requests ---- */
 
+/** The rows of the first dimension may be divided among hosts: the request becomes several, each with a part of them, and the outputs are
+ *  joined by their first dimension in the order of the rows. Inputs with this flag have the same number of rows; others are
+ *  sent with each part. A part has its own attempts; the first one that fails is the error of the request. Not of sequences, nor
+ *  on streams, where the flag has no effect. */
+#define MR_SDK_PACK_ON 1u
+
 /** A tensor of a request. BYTES: each element a 4-byte little-endian length and so many bytes. */
 struct mr_sdk_tensor {
     uint32_t size;
@@ -102,7 +111,7 @@ struct mr_sdk_tensor {
     const char *name;
     const int64_t *shape; /* rank numbers >= 0 */
     int32_t rank;
-    uint32_t reserved;
+    uint32_t flags;   /* of inputs: MR_SDK_PACK_ON */
     const void *data; /* borrowed until the call is over; aligned for its type */
     uint64_t bytes;
 };
@@ -297,7 +306,7 @@ MR_SDK_EXPORT const char *mr_sdk_result_host(const struct mr_sdk_result *result)
 MR_SDK_EXPORT const char *mr_sdk_result_text(const struct mr_sdk_result *result);
 /** The answer to a question of yes or no: 1 or 0. */
 MR_SDK_EXPORT uint32_t mr_sdk_result_is_yes(const struct mr_sdk_result *result);
-/** How many attempts the call took. */
+/** How many attempts the call took, with those of all parts. */
 MR_SDK_EXPORT uint32_t mr_sdk_result_attempts(const struct mr_sdk_result *result);
 /** Sets the pointer to NULL; NULL is allowed. */
 MR_SDK_EXPORT void mr_sdk_result_free(struct mr_sdk_result **result);

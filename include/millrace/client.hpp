@@ -145,6 +145,13 @@ class Request
         return *this;
     }
 
+    /** The rows of all inputs may be divided among hosts (MR_SDK_PACK_ON). */
+    Request &pack_on(bool on = true)
+    {
+        pack_on_ = on;
+        return *this;
+    }
+
     /** Calls f with the C form, which lives until f returns. */
     template <typename F> auto with(F &&f) const
     {
@@ -159,6 +166,7 @@ class Request
             inputs[i].rank = static_cast<int32_t>(inputs_[i].shape.size());
             inputs[i].data = inputs_[i].data;
             inputs[i].bytes = inputs_[i].bytes;
+            inputs[i].flags = pack_on_ ? MR_SDK_PACK_ON : 0;
         }
         for (const std::string &name : outputs_) {
             outputs.push_back(name.c_str());
@@ -187,6 +195,7 @@ class Request
     std::vector<Input> inputs_;
     std::vector<std::string> outputs_;
     int64_t timeout_ms_ = 0;
+    bool pack_on_ = false;
 };
 
 /** An answer of a stream. */

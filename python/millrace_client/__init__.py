@@ -33,6 +33,7 @@ _NUMBERS = {numpy.dtype(t): n for n, t in reversed(_TYPES.items())}
 _NUMBERS[numpy.dtype(numpy.uint16)] = 3
 _BYTES = 13
 _SEQUENCE_START, _SEQUENCE_END, _ONCE = 1, 2, 4
+_PACK_ON = 1
 
 
 @functools.lru_cache(maxsize=1)
@@ -75,9 +76,12 @@ class _Request:
     """A request of the C interface with all that it points to."""
 
     def __init__(self, model: str, inputs: Mapping[str, Any], outputs: Sequence[str], parameters: Mapping[str, Any], headers: Mapping[str, str],
-                 timeout: Optional[float], once: bool, sequence: int, start: bool, end: bool, **texts: Any) -> None:
+                 timeout: Optional[float], once: bool, sequence: int, start: bool, end: bool, pack_on: Any, **texts: Any) -> None:
         self.kept: list = []
-        tensors = [self._tensor(name, numpy.asarray(value)) for name, value in inputs.items()]
+        packed = inputs if pack_on is True else pack_on or ()
+        if not all(name in inputs for name in packed):
+            raise ValueError(f"pack_on: {[name for name in packed if name not in inputs]} are no inputs")
+        tensors = [self._tensor(name, numpy.asarray(value), _PACK_ON * (name in packed)) for name, value in inputs.items()]
         names, name_count = lib.strings(outputs)
         lines, line_count = lib.strings([f"{k}: {v}" for k, v in headers.items()])
         params = [self._param(name, value) for name, value in parameters.items()]
@@ -88,7 +92,7 @@ class _Request:
             timeout_ms=0 if timeout is None else max(1, round(timeout * 1000)), sequence_id=sequence,
             flags=_SEQUENCE_START * start | _SEQUENCE_END * end | _ONCE * once, **{k: lib.text(v) for k, v in texts.items()})
 
-    def _tensor(self, name: str, array: numpy.ndarray) -> lib.Tensor:
+    def _tensor(self, name: str, array: numpy.ndarray, flags: int) -> lib.Tensor:
         shape = (ctypes.c_int64 * array.ndim)(*array.shape)
         if array.dtype.kind in "OSU":
             number, data = _BYTES, _encode(array)
@@ -97,7 +101,8 @@ class _Request:
         else:
             raise TypeError(f"input {name!r}: arrays of {array.dtype} are not tensors")
         self.kept += [shape, data]
-        return lib.Tensor(name=name.encode(), dtype=number, shape=shape, rank=array.ndim, data=data.ctypes.data if data.size else None, bytes=data.nbytes)
+        return lib.Tensor(name=name.encode(), dtype=number, shape=shape, rank=array.ndim, flags=flags,
+                          data=data.ctypes.data if data.size else None, bytes=data.nbytes)
 
     @staticmethod
     def _param(name: str, value: Any) -> lib.Param:
@@ -343,8 +348,8 @@ class _Base:
     def _request(model: str, inputs: Mapping[str, Any], outputs: Sequence[str] = (), parameters: Mapping[str, Any] = {},
                  headers: Mapping[str, str] = {}, timeout: Optional[float] = None, version: Optional[str] = None, id: Optional[str] = None,
                  key: Optional[str] = None, variant: Optional[str] = None, once: bool = False, sequence: int = 0, sequence_start: bool = False,
-                 sequence_end: bool = False) -> _Request:
-        return _Request(model, inputs, outputs, parameters, headers, timeout, once, sequence, sequence_start, sequence_end, version=version, id=id,
+                 sequence_end: bool = False, pack_on: Any = False) -> _Request:
+        return _Request(model, inputs, outputs, parameters, headers, timeout, once, sequence, sequence_start, sequence_end, pack_on, version=version, id=id,
                         key=key, variant=variant)
 
 
@@ -359,7 +364,7 @@ class Client(_Base):
 
     def infer(self, model: str, inputs: Mapping[str, Any], **request: Any) -> Result:
         """Arguments: outputs, parameters, headers, timeout (seconds), version, id, key, variant, once, sequence, sequence_start,
-        sequence_end."""
+        sequence_end, pack_on (names of inputs whose rows may be divided among hosts; True: all)."""
         q, err, handle = self._request(model, inputs, **request), lib.Err(), ctypes.c_void_p()
         status = _api().mr_sdk_infer(self._handle, q.c, handle, err)
         if status < 0:

@@ -27,12 +27,13 @@ class Options(Sized):
                 ("protocol", c.c_char_p), ("timeout_ms", c.c_int64), ("connect_timeout_ms", c.c_int64), ("attempt_timeout_ms", c.c_int64),
                 ("hedge_after_ms", c.c_int64), ("max_connections", c.c_uint32), ("header_count", c.c_uint32),
                 ("headers", c.POINTER(c.c_char_p)), ("tls_ca_file", c.c_char_p), ("tls_cert_file", c.c_char_p), ("tls_key_file", c.c_char_p),
-                ("tls_server_name", c.c_char_p), ("tls_insecure", c.c_uint32), ("reserved", c.c_uint32), ("compression", c.c_char_p)]
+                ("tls_server_name", c.c_char_p), ("tls_insecure", c.c_uint32), ("reserved", c.c_uint32), ("compression", c.c_char_p),
+                ("package_size", c.c_uint32), ("max_channel_per_request", c.c_uint32)]
 
 
 class Tensor(Sized):
     _fields_ = [("size", c.c_uint32), ("dtype", c.c_int32), ("name", c.c_char_p), ("shape", c.POINTER(c.c_int64)), ("rank", c.c_int32),
-                ("reserved", c.c_uint32), ("data", c.c_void_p), ("bytes", c.c_uint64)]
+                ("flags", c.c_uint32), ("data", c.c_void_p), ("bytes", c.c_uint64)]
 
 
 class Param(Sized):

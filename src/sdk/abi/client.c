@@ -49,6 +49,8 @@ static int policy_take(const struct mr_sdk_options *o, struct config_policy *p, 
     p->hedge_after_ms = o->hedge_after_ms;
     p->attempts = o->attempts ? o->attempts : p->attempts;
     p->max_connections = o->max_connections ? o->max_connections : p->max_connections;
+    p->shard_rows = o->package_size ? o->package_size : p->shard_rows;
+    p->max_shards = o->max_channel_per_request ? o->max_channel_per_request : p->max_shards;
     MR_TRY(config_strategy_set(p, o->strategy, err));
     MR_TRY(config_protocol_set(p, o->protocol, err));
     MR_TRY(config_coding_set(p, o->compression, err));

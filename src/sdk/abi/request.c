@@ -121,6 +121,43 @@ static int inputs_take(struct reader *r, const struct mr_sdk_request *in,
     return MR_OK;
 }
 
+static int packed_refuse(const struct mr_sdk_tensor *t, int64_t rows, struct mr_err *err)
+{
+    return t->rank == 0
+               ? MR_FAIL(err, MR_E_INVALID, "input '%.100s' has no rows to be divided", t->name)
+               : MR_FAIL(err, MR_E_INVALID,
+                         "input '%.100s' has %lld rows, another one that is to be divided %lld",
+                         t->name, (long long)t->shape[0], (long long)rows);
+}
+
+/* After inputs_take. */
+static int packed_take(struct reader *r, const struct mr_sdk_request *in, struct call *out)
+{
+    bool *packed = NULL;
+
+    for (uint32_t i = 0; i < in->input_count; i++) {
+        struct mr_sdk_tensor t;
+        ABI_TAKE(&t, element(in->inputs, i));
+        if (!(t.flags & MR_SDK_PACK_ON)) {
+            continue;
+        }
+        if (t.rank == 0 || (packed && t.shape[0] != out->pack_rows)) {
+            return packed_refuse(&t, out->pack_rows, r->err);
+        }
+        if (!packed) {
+            packed = MR_ARENA_ARRAY(r->a, bool, in->input_count);
+            if (!packed) {
+                return no_memory(r);
+            }
+            memset(packed, 0, in->input_count * sizeof *packed);
+            out->pack_rows = t.shape[0];
+        }
+        packed[i] = true;
+    }
+    out->packed = packed;
+    return MR_OK;
+}
+
 /* ---- the rest ---- */
 
 static int outputs_take(struct reader *r, const struct mr_sdk_request *in,
@@ -379,6 +416,7 @@ static int fill(struct mr_sdk_call *c, const struct mr_sdk_request *in, struct m
     MR_TRY(endpoint_find(c, in, err));
     MR_TRY(names_take(c, &r, in));
     MR_TRY(inputs_take(&r, in, &c->call.request));
+    MR_TRY(packed_take(&r, in, &c->call));
     MR_TRY(outputs_take(&r, in, &c->call.request));
     MR_TRY(params_take(&r, in, &c->call.request));
     MR_TRY(headers_take(&r, in, &c->call));

@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "client/endpoint.h"
+#include "shards.h"
 
 #define COPY_MOST     ((uint64_t)32 * 1024)
 #define QUESTION_MOST ((size_t)48 << 20) /* bytes of an answer as JSON */
@@ -384,8 +385,23 @@ static void on_deadline(struct mr_timer *t)
     post(c);
 }
 
+/* True: it was done. */
+static bool start_in_parts(struct call *c)
+{
+    const uint32_t count = shards_count(c);
+
+    if (count > 1 && !shards_start(c, count)) {
+        over(c, c->err.status);
+        post(c);
+    }
+    return count > 1;
+}
+
 void call_start(struct call *c)
 {
+    if (start_in_parts(c)) {
+        return;
+    }
     borrow(c);
     form_set(c);
     mr_timer_start(c->cluster->o->loop, &c->deadline,
@@ -395,6 +411,10 @@ void call_start(struct call *c)
 
 void call_cancel(struct call *c)
 {
+    if (c->shards) {
+        shards_cancel(c);
+        return;
+    }
     if (c->is_over) {
         return;
     }

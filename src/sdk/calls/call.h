@@ -11,6 +11,7 @@
 #define CALL_HEADERS_MAX 6
 
 struct call;
+struct shards;
 
 struct call_attempt {
     struct call *call;
@@ -29,6 +30,8 @@ struct call {
     struct mr_oip_request request;
     struct mr_header headers[CALL_HEADERS_MAX];
     size_t header_count;
+    const bool *packed;  /* of each input: its rows may be divided among hosts. NULL: none is */
+    int64_t pack_rows;   /* of those inputs; 0: none */
     uint64_t key;        /* of strategy hash, 0: none */
     int64_t deadline_ns; /* monotonic */
     bool is_once;        /* not to be made twice: one attempt, no copy */
@@ -51,6 +54,7 @@ struct call {
     const char *host;                /* that gave the answer; in the arena, NULL: none */
     uint32_t attempts;
 
+    struct shards *shards; /* its parts; NULL: it is sent whole */
     /* of call.c */
     struct call_attempt at[2];
     uint32_t avoid[CONFIG_ATTEMPTS_MAX + 1];

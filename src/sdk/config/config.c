@@ -10,7 +10,9 @@ struct config_policy config_policy_default(void)
                                   .timeout_ms = 20000,
                                   .connect_timeout_ms = 2000,
                                   .attempts = 3,
-                                  .max_connections = 100};
+                                  .max_connections = 100,
+                                  .shard_rows = 20,
+                                  .max_shards = 3};
 }
 
 int config_strategy_set(struct config_policy *p, const char *name, struct mr_err *err)
@@ -80,6 +82,8 @@ int config_policy_check(const struct config_policy *p, struct mr_err *err)
     MR_TRY(range("hedge_after_ms", p->hedge_after_ms, 0, MS_MAX, err));
     MR_TRY(range("attempts", p->attempts, 1, CONFIG_ATTEMPTS_MAX, err));
     MR_TRY(range("max_connections", p->max_connections, 1, 65535, err));
+    MR_TRY(range("package_size", p->shard_rows, 1, INT32_MAX, err));
+    MR_TRY(range("max_channel_per_request", p->max_shards, 1, CONFIG_SHARDS_MAX, err));
 out:
     return rc;
 }
@@ -153,13 +157,12 @@ out:
 
 const char *config_warning(const struct config *c)
 {
-    static const char *const texts[2][2] = {
-        {"", "max_channel_per_request has no effect: a request is sent to one host in one piece"},
-        {"package_size has no effect: a request is sent to one host in one piece",
-         "package_size and max_channel_per_request have no effect: a request is sent to one host "
-         "in one piece"}};
+#define SHORT_TEXT  "connection_type \"short\" is taken as \"pooled\": connections are kept"
+#define FILTER_TEXT "cluster_filter_strategy has no effect, as in Paddle's own client"
+    static const char *const texts[2][2] = {{"", FILTER_TEXT},
+                                            {SHORT_TEXT, SHORT_TEXT "; " FILTER_TEXT}};
 
-    return texts[c->has_package_size][c->has_max_channel];
+    return texts[c->has_short_connections][c->has_filter];
 }
 
 void config_free(struct config **c)

@@ -11,6 +11,7 @@
 #define CONFIG_TEXT_MAX     MR_SERVICE_FILE_MAX
 #define CONFIG_HOSTS_MAX    4096u
 #define CONFIG_ATTEMPTS_MAX 16u
+#define CONFIG_SHARDS_MAX   64u
 
 /** A host, or a list of hosts that is looked up again and again. */
 struct config_host {
@@ -29,6 +30,8 @@ struct config_policy {
     int64_t hedge_after_ms;     /* 0: no second copies */
     uint32_t attempts;
     uint32_t max_connections;
+    uint32_t shard_rows; /* of a part of a request that may be divided */
+    uint32_t max_shards;
 };
 
 struct config_variant {
@@ -59,8 +62,8 @@ struct config {
     const struct config_endpoint *endpoints;
     size_t endpoint_count;
     /** Fields of the text that have no effect. */
-    bool has_package_size;
-    bool has_max_channel;
+    bool has_short_connections;
+    bool has_filter;
 };
 
 /** What holds without any configuration. */

@@ -2,6 +2,8 @@
  *
  *   max_connection_per_host    as many connections, and calls at a time
  *   hedge_request_timeout_ms   > 0: a second copy after this time; hedge_fetch_retry_count 0: none
+ *   package_size               rows of each part of a request whose inputs are marked (pack_on), as many parts at most as
+ *                              max_channel_per_request
  *   split_conf                 each tag candidate is a variant that a request may ask for by its tag; its hosts are those with
  *                              this word after their address. They take no share of the traffic by themselves.
  *
@@ -70,6 +72,7 @@ static int connection_read(struct reader *r, const variant_conf *v, struct confi
         return MR_FAIL(r->err, MR_E_INVALID,
                        "connection_type '%.40s': possible are pooled, single and short", type);
     }
+    r->c->has_short_connections |= strcmp(type, "short") == 0;
     p->attempts = (uint32_t)retries + 1;
     p->max_connections = strcmp(type, "single") == 0 ? 1 : (uint32_t)connections;
     p->hedge_after_ms = hedge > 0 && !no_copies ? hedge : 0;
@@ -85,6 +88,16 @@ static int compression_read(struct reader *r, int32_t type, struct config_policy
                        (int)type);
     }
     return config_coding_set(p, names[type], r->err);
+}
+
+static int count_read(struct reader *r, const char *name, int32_t value, uint32_t most,
+                      uint32_t *out)
+{
+    if (value < 1 || (uint32_t)value > most) {
+        return MR_FAIL(r->err, MR_E_INVALID, "%s: %d, possible is 1 to %u", name, (int)value, most);
+    }
+    *out = (uint32_t)value;
+    return MR_OK;
 }
 
 static int rpc_read(struct reader *r, const variant_conf *v, struct config_policy *p,
@@ -106,8 +119,15 @@ static int rpc_read(struct reader *r, const variant_conf *v, struct config_polic
                        "replaced by http",
                        protocol);
     }
-    r->c->has_package_size |= HAS_NUMBER(rpc_parameter, package_size);
-    r->c->has_max_channel |= HAS_NUMBER(rpc_parameter, max_channel_per_request);
+    if (HAS_NUMBER(rpc_parameter, package_size)) {
+        MR_TRY(count_read(r, "package_size", NUMBER(rpc_parameter, package_size), INT32_MAX,
+                          &p->shard_rows));
+    }
+    if (HAS_NUMBER(rpc_parameter, max_channel_per_request)) {
+        MR_TRY(count_read(r, "max_channel_per_request",
+                          NUMBER(rpc_parameter, max_channel_per_request), CONFIG_SHARDS_MAX,
+                          &p->max_shards));
+    }
     if (HAS_NUMBER(rpc_parameter, compress_type)) {
         MR_TRY(compression_read(r, NUMBER(rpc_parameter, compress_type), p));
     }
@@ -164,6 +184,7 @@ static int naming_read(struct reader *r, const variant_conf *v, const variant_co
     const mr_str text = mr_str_c(TEXT(naming_conf, cluster));
     int rc;
 
+    r->c->has_filter |= TEXT(naming_conf, cluster_filter_strategy)[0] != '\0';
     MR_TRY(config_strategy_set(&out->policy, TEXT(naming_conf, load_balance_strategy), r->err));
     if (text.len == 0) {
         MR_TRY(MR_FAIL(r->err, MR_E_INVALID, "naming_conf has no cluster"));

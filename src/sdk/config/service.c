@@ -28,6 +28,8 @@ static int client_read(struct config *c, const Millrace__ClientConfig *m, struct
     number_set(&p->hedge_after_ms, m->hedge_after_ms);
     count_set(&p->attempts, m->attempts);
     count_set(&p->max_connections, m->max_connections);
+    count_set(&p->shard_rows, m->package_size);
+    count_set(&p->max_shards, m->max_channel_per_request);
     MR_TRY(config_policy_check(p, err));
     if (m->n_remote > MR_REMOTES_MAX) {
         MR_TRY(MR_FAIL(err, MR_E_INVALID, "%zu times remote, possible are %u", m->n_remote,

@@ -232,16 +232,16 @@ with millrace.Client(stopped, other, strategy="round_robin", hedge_after_ms=20, 
 def test_what_has_no_effect_is_warned_of(server):
     run("""
 import warnings
-variant = 'variants { tag: "v" naming_conf { cluster: "%s" } rpc_parameter { protocol: "http" %s } }'
+variant = 'variants { tag: "v" naming_conf { cluster: "%s" } rpc_parameter { protocol: "http" } %s }'
 paddle = 'predictors { name: "flat_int32" ' + variant + ' }'
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     with millrace.Client(config=paddle % (words[0], "")) as client:
         infer(client, "flat_int32")
     assert not caught
-    with millrace.Client(config=paddle % (words[0], "package_size: 20")) as client:
+    with millrace.Client(config=paddle % (words[0], 'connection_conf { connection_type: "short" }')) as client:
         infer(client, "flat_int32")
-    assert len(caught) == 1 and str(caught[0].message).startswith("package_size has no effect"), caught
+    assert len(caught) == 1 and str(caught[0].message).startswith('connection_type "short" is taken'), caught
 endpoint = 'endpoint { name: "e" variant { tag: "v" model: "flat_int32" weight: 1 remote: "%s" } shadow { model: "m" percent: 1 } }'
 try:
     millrace.Client(config=endpoint % words[0])

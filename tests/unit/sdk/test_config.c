@@ -92,6 +92,7 @@ static void test_refusals(void **state)
     refused("endpoint { name: \"e\" variant { tag: \"v\" model: \"m\" weight: 1 } }", MR_E_INVALID,
             "endpoint 'e': variant 'v': no host");
     refused("client { strategy: \"best\" }", MR_E_INVALID, "client: strategy 'best'");
+    refused("client { max_channel_per_request: 65 }", MR_E_INVALID, "max_channel_per_request: 65");
     refused("client { attempts: 17 }", MR_E_INVALID, "attempts: 17, possible is 1 to 16");
     refused("client { compression: \"lz4\" }", MR_E_UNSUPPORTED, "compression 'lz4'");
     refused("client { remote: \"bns://x\" }", MR_E_UNSUPPORTED, "bns://");
@@ -146,9 +147,9 @@ static void test_paddle(void **state)
     is(v[3].tag, "green");
     assert_int_equal(v[3].host_count, 1);
     is(v[3].hosts[0].url, "127.0.0.2:9292");
-    assert_string_equal(config_warning(c),
-                        "package_size and max_channel_per_request have no effect: "
-                        "a request is sent to one host in one piece");
+    assert_int_equal(v[0].policy.shard_rows, 20);
+    assert_int_equal(v[1].policy.max_shards, 3);
+    assert_string_equal(config_warning(c), "");
     config_free(&c);
 }
 
@@ -156,15 +157,16 @@ static void test_paddle_warnings(void **state)
 {
     static const char *const texts[][2] = {
         {"", ""},
-        {"package_size: 1", "package_size has"},
-        {"max_channel_per_request: 1", "max_channel_per_request has"}};
+        {"connection_conf { connection_type: \"short\" }", "connection_type \"short\""},
+        {"} variants { tag: \"w\" naming_conf { cluster_filter_strategy: \"x\" cluster: \"a:1\" }",
+         "cluster_filter_strategy has"}};
 
     (void)state;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         char text[300];
         snprintf(text, sizeof text,
                  "predictors { name: \"p\" variants { tag: \"v\"\n"
-                 "  naming_conf { cluster: \"a:1\" } rpc_parameter { %s } } }",
+                 "  naming_conf { cluster: \"a:1\" } %s } }",
                  texts[i][0]);
         struct config *c = parse(text);
         assert_int_equal(strncmp(config_warning(c), texts[i][1], strlen(texts[i][1])), 0);
@@ -196,6 +198,9 @@ static void test_paddle_refusals(void **state)
                       "predictor 'p': variant 'v': naming_conf has no cluster");
     predictor_refused(weighted, good, MR_E_INVALID, "variant_weight_list '1|2'");
     predictor_refused(name, "rpc_parameter { compress_type: 1 }", MR_E_UNSUPPORTED, "snappy");
+    predictor_refused(name, "rpc_parameter { package_size: 0 }", MR_E_INVALID, "package_size: 0");
+    predictor_refused(name, "rpc_parameter { max_channel_per_request: 65 }", MR_E_INVALID,
+                      "max_channel_per_request: 65, possible is 1 to 64");
     predictor_refused(name, "rpc_parameter { protocol: \"thrift\" }", MR_E_UNSUPPORTED, "thrift");
     predictor_refused("name: \"p\" endpoint_router: \"Other\"", good, MR_E_UNSUPPORTED, "Other");
     predictor_refused("", good, MR_E_INVALID, "predictor 1 has no name");
