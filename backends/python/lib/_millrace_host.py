@@ -20,6 +20,8 @@ try:
 except ModuleNotFoundError as e:  # numpy
     raise ModuleNotFoundError(f"the interpreter {sys.executable} cannot run Python models: {e}") from None
 
+import _millrace_iterations  # which needs it
+
 FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 INTERNAL = -7
 # Statuses of the backend's interface, by the codes of TritonError.
@@ -76,7 +78,9 @@ class Model:
                                 "configuration that it was given")
             self.config = completed.as_dict()
         # Executions of an instance that may be open at once: those of a decoupled model go on after `execute`.
-        self.max_pending = 32 if self.streams and pb_utils.using_decoupled_model_transaction_policy(self.config) else 1
+        self.is_iterative = bool(self.config.get("sequence_batching", {}).get("iterative_sequence"))
+        is_decoupled = self.streams and pb_utils.using_decoupled_model_transaction_policy(self.config)
+        self.max_pending = 32 if is_decoupled or self.is_iterative else 1
 
     def _guard(self, what, function, *args):
         try:
@@ -144,8 +148,11 @@ class Instance:
                 "model_instance_device_id": str(device), "model_repository": model.desc["model_dir"],
                 "model_version": str(model.version), "model_name": model.name})
         self.run = self.object.execute
+        self.iterations = _millrace_iterations.Iterations(self) if model.is_iterative else None
 
     def close(self):
+        if self.iterations:
+            self.iterations.close()
         if hasattr(self.object, "finalize"):
             self.object.finalize()
         if self.loop_thread:
@@ -158,6 +165,10 @@ class Instance:
         """Results of the requests, or None: later, by `finish`."""
         run = Run(self, handle, wanted, is_decoupled, len(raw))
         requests = [pb_utils.InferenceRequest._received(reply, r) for reply, r in zip(run.replies, raw)]
+        if self.iterations:
+            self.iterations.add(requests)
+            del requests
+            return run.end_execute()
         before = current.set(run)
         try:
             answers = self.run(requests)
@@ -221,12 +232,27 @@ class Instance:
     def _take(self, run, requests, answers):
         if run.is_decoupled:
             self._take_none(run, answers)
+        for reply, answer in zip(run.replies, self.answers_of(requests, answers)):
+            if answer is not None:
+                reply.send(answer, FINAL)
+
+    def answers_of(self, requests, answers):
+        """One for each request, None: it has none now. Of a decoupled model there are none."""
+        run = requests[0]._reply.run
+        if run.is_decoupled or answers is None:
+            self._take_none(run, answers)
+            return [None] * len(requests)
         if len(answers) != len(requests):
             raise pb_utils.TritonModelException(f"execute of model '{self.model.name}' returned {len(answers)} responses "
                                                 f"to {len(requests)} requests")
-        for reply, answer in zip(run.replies, answers):
-            if answer is not None:
-                reply.send(answer, FINAL)
+        return answers
+
+    def enter(self, run):
+        """Calls of other models on this thread are made for the execution, until `leave`."""
+        return current.set(run)
+
+    def leave(self, before):
+        current.reset(before)
 
     def _message(self, e):
         trace = "".join(traceback.format_exception(type(e), e, e.__traceback__))

@@ -205,7 +205,7 @@ class InferenceRequest:
     """A request that came in, or one that the model makes for another model."""
 
     __slots__ = ("_id", "_correlation", "_flags", "_timeout", "_parameters", "_inputs", "_outputs", "_reply", "_raw",
-                 "_model", "_version", "_memory", "_trace", "_sender")
+                 "_model", "_version", "_memory", "_trace", "_sender", "_comes_back")
 
     def __init__(self, request_id="", correlation_id=0, inputs=(), requested_output_names=(), model_name="",
                  model_version=-1, flags=0, timeout=0, preferred_memory=None, trace=None, parameters=None):
@@ -223,6 +223,7 @@ class InferenceRequest:
         request = cls.__new__(cls)
         request._id, request._correlation, request._flags, _, request._parameters, _, request._timeout = raw
         request._inputs, request._raw, request._reply, request._sender = None, raw, reply, None
+        request._comes_back = False
         return request
 
     def inputs(self):
@@ -270,8 +271,11 @@ class InferenceRequest:
         return InferenceTrace() if self._reply is not None or self._trace is None else self._trace
 
     def set_release_flags(self, flags):
-        if flags & TRITONSERVER_REQUEST_RELEASE_RESCHEDULE:
-            raise TritonModelException("requests are not scheduled again here: TRITONSERVER_REQUEST_RELEASE_RESCHEDULE")
+        self._comes_back = bool(flags & TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
+        if self._comes_back and not (self._reply is not None and self._reply.run.instance.model.is_iterative):
+            self._comes_back = False
+            raise TritonModelException("TRITONSERVER_REQUEST_RELEASE_RESCHEDULE is for requests to a model with sequence_batching "
+                                       "{ iterative_sequence: true }")
 
     def is_cancelled(self):
         return self._reply is not None and self._reply.is_cancelled()

@@ -419,6 +419,9 @@ int mr_config_check_features(const Inference__ModelConfig *c, struct mr_config_w
     }
     mr_pb_walk_set_fields(&c->base, field_each, &s);
     if (s.rc == MR_OK) {
+        s.rc = mr_config_check_iterative(c, err);
+    }
+    if (s.rc == MR_OK) {
         *out_warning_count = s.count;
     }
     return s.rc < 0 ? s.rc : names_check(&k);

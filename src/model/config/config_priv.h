@@ -52,6 +52,9 @@ static inline bool mr_config_is_scalar(const struct mr_config_io *io, int32_t ma
 int mr_config_check_features(const Inference__ModelConfig *c, struct mr_config_warning *warnings,
                              size_t max_warnings, size_t *out_warning_count, struct mr_err *err);
 
+/** iterative_sequence (config_sequence.c): what is not there of it. Its sequences are the backend's, not the scheduler's. Errors:
+ *  MR_E_UNSUPPORTED. */
+int mr_config_check_iterative(const Inference__ModelConfig *c, struct mr_err *err);
 /** sequence_batching (config_sequence.c): ranges and contradictions, defaults, and its tensors against the model's. */
 int mr_config_check_sequence(const Inference__ModelConfig *c, bool is_complete, struct mr_err *err);
 void mr_config_normalize_sequence(Inference__ModelConfig *c);

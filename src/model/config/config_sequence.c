@@ -24,9 +24,39 @@ const Inference__ModelDynamicBatching *mr_config_dynamic_batching(const Inferenc
 
 const Inference__ModelSequenceBatching *mr_config_sequences(const Inference__ModelConfig *c)
 {
-    return c->scheduling_choice_case == INFERENCE__MODEL_CONFIG__SCHEDULING_CHOICE_SEQUENCE_BATCHING
-               ? c->sequence_batching
-               : NULL;
+    const bool has =
+        c->scheduling_choice_case == INFERENCE__MODEL_CONFIG__SCHEDULING_CHOICE_SEQUENCE_BATCHING;
+
+    return has && !c->sequence_batching->iterative_sequence ? c->sequence_batching : NULL;
+}
+
+int mr_config_check_iterative(const Inference__ModelConfig *c, struct mr_err *err)
+{
+    const bool has =
+        c->scheduling_choice_case == INFERENCE__MODEL_CONFIG__SCHEDULING_CHOICE_SEQUENCE_BATCHING;
+    const Inference__ModelSequenceBatching *s = has ? c->sequence_batching : NULL;
+
+    if (!s || !s->iterative_sequence) {
+        return MR_OK;
+    }
+    if (c->backend[0] && strcmp(c->backend, "python") != 0) {
+        return MR_FAIL(err, MR_E_UNSUPPORTED,
+                       "model '%.128s' asks for iterative sequences "
+                       "('sequence_batching.iterative_sequence'), which this server has for "
+                       "backend 'python' only",
+                       c->name);
+    }
+    if (s->n_control_input || s->n_state || s->strategy_choice_case) {
+        return MR_FAIL(err, MR_E_UNSUPPORTED,
+                       "model '%.128s' asks for iterative sequences "
+                       "('sequence_batching.iterative_sequence') with %s, which this server does "
+                       "not have",
+                       c->name,
+                       s->n_control_input ? "control_input"
+                       : s->n_state       ? "state"
+                                          : "a strategy, direct or oldest");
+    }
+    return MR_OK;
 }
 
 static const Inference__ModelSequenceBatching__StrategyOldest *oldest_of(

@@ -72,6 +72,8 @@ CASES = [
     ("call('n', '1', model_version=7)", "2: Request for unknown model: 'n' version 7 is not found"),
     ("call('n', '1 / 0')", "1: Failed to process the request(s) for model instance 'n_0', message: ZeroDivisionError: division by zero"),
     ("request.set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_ALL)", "None"),
+    ("request.set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)",
+     "refused: TRITONSERVER_REQUEST_RELEASE_RESCHEDULE is for requests to a model with sequence_batching { iterative_sequence: true }"),
 ]
 
 

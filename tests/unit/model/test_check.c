@@ -144,8 +144,11 @@ static const struct row {
     {X Y "version_policy { specific { versions: [ 1, 0 ] } }", MR_E_INVALID, "0 is no version"},
     /* sequences */
     {X Y "sequence_batching { }", MR_OK, NULL},
-    {X Y "sequence_batching { iterative_sequence: true }", MR_E_UNSUPPORTED,
+    {X Y "sequence_batching { iterative_sequence: true } backend: 'identity'", MR_E_UNSUPPORTED,
      "iterative sequences ('sequence_batching.iterative_sequence')"},
+    {X Y "sequence_batching { iterative_sequence: true } backend: 'python'", MR_OK, NULL},
+    {X Y "sequence_batching { iterative_sequence: true oldest { } } backend: 'python'",
+     MR_E_UNSUPPORTED, "with a strategy, direct or oldest"},
     {X Y "sequence_batching { direct { minimum_slot_utilization: -0.5 } }", MR_E_INVALID,
      "sequence batching minimum slot utilization must be in range (0.0, 1.0] for m"},
     {X Y "sequence_batching { direct { minimum_slot_utilization: nan } }", MR_E_INVALID,

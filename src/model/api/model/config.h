@@ -105,7 +105,7 @@ int mr_config_check(const Inference__ModelConfig *c, bool is_complete,
 
 /** dynamic_batching, NULL = the model has none. */
 const Inference__ModelDynamicBatching *mr_config_dynamic_batching(const Inference__ModelConfig *c);
-/** sequence_batching, NULL = the model has none. */
+/** sequence_batching, NULL = the model has none, or an iterative one, which is the backend's. */
 const Inference__ModelSequenceBatching *mr_config_sequences(const Inference__ModelConfig *c);
 /** How many sequences an instance has at once. */
 int64_t mr_config_sequence_places(const Inference__ModelConfig *c);
