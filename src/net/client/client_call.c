@@ -279,8 +279,10 @@ static void drop_pieces(const struct mr_client_request *r)
 struct mr_client_call *mr_client_call_new(struct mr_client *c, const struct mr_client_request *r,
                                           mr_client_done_fn *done, void *ctx)
 {
-    struct mr_client_call *call = MR_NEW(struct mr_client_call);
+    /* The headers of the answer, more than four kilobytes, are not cleared. */
+    struct mr_client_call *call = mr_realloc_array(NULL, 1, sizeof *call);
 
+    memset(call, 0, offsetof(struct mr_client_call, answer.headers));
     call->client = c;
     call->done = done;
     call->ctx = ctx;

@@ -30,13 +30,14 @@
 /** What has come of a response so far. */
 struct mr_client_answer {
     int status; /* 0 = nothing yet */
-    struct mr_header headers[MR_CLIENT_HEADERS_MAX];
     size_t header_count;
-    struct mr_header trailers[16];
     size_t trailer_count;
     struct mr_block *body;
     size_t body_len;
     size_t body_declared; /* content-length; 0: none */
+    /* As many as were counted; the rest of them is never written. */
+    struct mr_header headers[MR_CLIENT_HEADERS_MAX];
+    struct mr_header trailers[16];
 };
 
 struct mr_client_call {
@@ -66,8 +67,8 @@ struct mr_client_call {
     struct mr_client_stream *stream; /* NULL: one message each way */
     size_t sent_piece;
     size_t sent_offset;
-    struct mr_client_answer answer;
     struct mr_arena arena;
+    struct mr_client_answer answer; /* the last member: its end is not zeroed */
 };
 
 TAILQ_HEAD(mr_call_list, mr_client_call);
