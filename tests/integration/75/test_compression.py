@@ -44,14 +44,14 @@ def cost(client, array):
     return proxy.bytes - before
 
 for compression, packs in ((None, False), ("none", False), ("gzip", True), ("deflate", True), ("zlib", True)):
-    with millrace.Client(proxy.url(kind), compression=compression) as client:
+    with millrace.Client(proxy.url(kind), compression=compression, **PATIENT) as client:
         assert (cost(client, zeros) < zeros.nbytes // 20) == packs
         assert cost(client, zeros[:4096]) > 16384  # too small
         assert cost(client, noise) > noise.nbytes  # would not become smaller
         both = numpy.concatenate((noise[:1 << 19], numpy.zeros(1 << 19, numpy.uint8)))
         assert cost(client, both) > both.nbytes // 2
 if kind == "http":
-    with millrace.Client(proxy.url(kind), compression="gzip", protocol="json") as client:
+    with millrace.Client(proxy.url(kind), compression="gzip", protocol="json", **PATIENT) as client:
         assert cost(client, zeros) < zeros.nbytes // 20
 paddle = 'predictors { name: "flat_fp32" variants { tag: "v" naming_conf { cluster: "list://%s" } rpc_parameter { protocol: "%s" compress_type: %d } } }'
 protocol = "h2:grpc" if kind == "grpc" else "http"

@@ -30,7 +30,7 @@ def refused(ask):
         return error
     raise SystemExit("no error")
 
-with millrace.Client(words[0]) as client:
+with millrace.Client(words[0], **PATIENT) as client:
     check(client.is_live(), client.is_ready(), client.server_metadata(), client.model_metadata("m"), client.is_model_ready("none"),
           client.is_model_ready("m", "2"), client.is_model_ready("m", "3"), client.model_config("m"))
     assert client.model_metadata("m", "1")["versions"], "of one version"
@@ -40,7 +40,7 @@ with millrace.Client(words[0]) as client:
     assert refused(lambda: client.is_model_ready("")).reason == "invalid argument"
 
 async def main():
-    async with millrace.AsyncClient(words[0]) as client:
+    async with millrace.AsyncClient(words[0], **PATIENT) as client:
         check(*await asyncio.gather(client.is_live(), client.is_ready(), client.server_metadata(), client.model_metadata("m"),
                                     client.is_model_ready("none"), client.is_model_ready("m", "2"), client.is_model_ready("m", "3"),
                                     client.model_config("m")))
@@ -59,15 +59,15 @@ def test_a_server_that_is_not_ready(models, start, kind):
     repo.add(models, "m", "name: \"other\"")
     server = start(models, "--exit-on-error=false")
     run("""
-with millrace.Client(words[0]) as client:
+with millrace.Client(words[0], **PATIENT) as client:
     assert client.is_live() and not client.is_ready() and not client.is_model_ready("m")
-with millrace.Client(words[1]) as client:
+with millrace.Client(words[1], **PATIENT) as client:
     try:
         client.is_ready()
         raise SystemExit("no error")
     except millrace.InferenceError as error:
         assert error.reason == "unavailable" and "127.0.0.1:1" in str(error), error
-with millrace.Client(words[1], words[0], strategy="round_robin") as client:
+with millrace.Client(words[1], words[0], strategy="round_robin", **PATIENT) as client:
     assert [client.is_live() for _ in range(4)] == [True] * 4
 """, url(server, kind), f"{kind}://127.0.0.1:1")
 
@@ -76,7 +76,7 @@ def test_an_endpoint_is_asked_of_its_model(models, start):
     repo.add(models, "m")
     run("""
 config = 'endpoint { name: "e" variant { tag: "a" model: "m" version: 1 weight: 1 remote: "%s" } variant { tag: "b" model: "none" remote: "%s" } }'
-with millrace.Client(config=config % (words[0], words[0])) as client:
+with millrace.Client(config=config % (words[0], words[0]), **PATIENT) as client:
     assert client.is_model_ready("e") and not client.is_model_ready("e", variant="b")
     assert client.model_metadata("e")["name"] == "m" and client.is_ready(model="e")
     try:

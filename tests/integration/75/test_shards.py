@@ -37,7 +37,7 @@ def check(client, n, parts, pack_on=True, **more):
     assert (result["OUTPUT0"] == rows(n)).all() and result.attempts == parts, (n, result.attempts)
     return result
 
-with millrace.Client(a, b, strategy="round_robin", package_size=10) as client:
+with millrace.Client(a, b, strategy="round_robin", package_size=10, **PATIENT) as client:
     before = count(a), count(b)
     result = check(client, 100, 2)  # as many parts as hosts
     assert (count(a) - before[0], count(b) - before[1]) == (1, 1)
@@ -46,33 +46,34 @@ with millrace.Client(a, b, strategy="round_robin", package_size=10) as client:
         check(client, n, parts)
     check(client, 100, 1, pack_on=False)
     check(client, 100, 2, pack_on=["INPUT0"], once=True, id="x")
-with millrace.Client(a, b, *other, strategy="rr", package_size=1, max_channel_per_request=4) as client:
+with millrace.Client(a, b, *other, strategy="rr", package_size=1, max_channel_per_request=4, **PATIENT) as client:
     for n in range(9):
         check(client, n, min(max(n, 1), 4))
     large = rows(200000)  # parts are sent from where they are, and answers do not fit a read
     assert (client.infer("m", {"INPUT0": large}, pack_on=True, timeout=300)["OUTPUT0"] == large).all()
-with millrace.Client(a, b, *other, package_size=1) as client:
+with millrace.Client(a, b, *other, package_size=1, **PATIENT) as client:
     check(client, 50, 3)  # max_channel_per_request by itself
-with millrace.Client(a, package_size=1) as client:
+with millrace.Client(a, package_size=1, **PATIENT) as client:
     check(client, 50, 1)  # one host
 
 texts = numpy.array([[f"{i}" * (i % 7), f"t{i}"] for i in range(23)], object)
-with millrace.Client(a, *other, strategy="rr", package_size=4) as client:
+with millrace.Client(a, *other, strategy="rr", package_size=4, **PATIENT) as client:
     result = client.infer("mixed", {"INPUT0": texts, "INPUT1": X[:2]}, pack_on=["INPUT0"], timeout=300)
     assert [[t.decode() for t in row] for row in result["OUTPUT0"]] == texts.tolist() and result.attempts == 3
     assert result["OUTPUT1"].tolist() == [0, 1] * 3  # sent with each part
 
 config = 'client { remote: "%s" remote: "%s" strategy: "rr" package_size: 5 max_channel_per_request: 2 }' % (a, b)
-with millrace.Client(config=config) as client:
+with millrace.Client(config=config, **PATIENT) as client:
     check(client, 6, 2)
 paddle = '''predictors { name: "m" variants { tag: "v" naming_conf { cluster: "list://%s,%s" load_balance_strategy: "rr" }
-    rpc_parameter { protocol: "http" package_size: 20 max_channel_per_request: 2 } } }''' % (a.partition("://")[2], b.partition("://")[2])
-with millrace.Client(config=paddle) as client:
+    rpc_parameter { protocol: "http" package_size: 20 max_channel_per_request: 2 }
+    connection_conf { rpc_timeout_ms: 300000 } } }''' % (a.partition("://")[2], b.partition("://")[2])
+with millrace.Client(config=paddle, attempt_timeout_ms=300000) as client:
     check(client, 20, 1)
     assert check(client, 21, 2).variant == "v"
 
 async def main():
-    async with millrace.AsyncClient(a, b, strategy="rr", package_size=10) as client:
+    async with millrace.AsyncClient(a, b, strategy="rr", package_size=10, **PATIENT) as client:
         results = await asyncio.gather(*(client.infer("m", {"INPUT0": rows(n)}, pack_on=True, timeout=300) for n in range(40)))
         assert all((r["OUTPUT0"] == rows(n)).all() for n, r in enumerate(results))
 asyncio.run(main())
@@ -121,7 +122,7 @@ class Host:
                 data = b""
 
 def infer(*urls, **options):
-    with millrace.Client(*urls, strategy="rr", package_size=10, **options) as client:
+    with millrace.Client(*urls, strategy="rr", package_size=10, **PATIENT, **options) as client:
         return client.infer("m", {"INPUT0": n}, pack_on=True, timeout=300)
 
 busy = Host((b"503 Busy", b'{"error":"busy"}'))
@@ -159,7 +160,7 @@ def test_cancel_of_a_request_in_parts(models, start, hold):
 http, grpc, held = words
 
 async def main():
-    async with millrace.AsyncClient(http, grpc, strategy="rr", package_size=2) as client:
+    async with millrace.AsyncClient(http, grpc, strategy="rr", package_size=2, **PATIENT) as client:
         for i in range(2):
             task = asyncio.ensure_future(client.infer("m", {"INPUT0": X}, pack_on=True))
             if i == 0:

@@ -133,7 +133,7 @@ with millrace.Client(config=config) as client:
 def test_sequences(models, start):
     repo.add(models, "m", max_batch_size=1, inputs=[repo.tensor("INPUT_X", dims=(1,))],
              outputs=[repo.tensor("OUTPUT_X", dims=(1,)), repo.tensor("OUTPUT_START", dims=(1,))],
-             extra='sequence_batching { control_input { name: "INPUT_START" control { kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } } }')
+             extra='sequence_batching { max_sequence_idle_microseconds: 3600000000 control_input { name: "INPUT_START" control { kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } } }')
     run(BEGIN + """
 with millrace.Client(words[0]) as client, client.stream("m") as stream:
     for i in range(6):
