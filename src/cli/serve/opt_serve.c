@@ -2,6 +2,7 @@
  * backends. */
 #include "opt_serve.h"
 
+#include <ctype.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -256,6 +257,24 @@ static int cgroup_check(struct mr_serve_options *s, struct mr_err *err)
     return MR_OK;
 }
 
+/* The host's name may have characters that an id may not have. */
+static void name_instance(struct mr_serve_options *s)
+{
+    char host[48] = "server";
+
+    if (s->server.mesh.id) {
+        return;
+    }
+    gethostname(host, sizeof host - 1);
+    for (char *p = host; *p; p++) {
+        if (!isalnum((unsigned char)*p) && *p != '-') {
+            *p = '-';
+        }
+    }
+    snprintf(s->mesh_id, sizeof s->mesh_id, "%s-%d", host, (int)getpid());
+    s->server.mesh.id = s->mesh_id;
+}
+
 int mr_serve_options_finish(struct mr_serve_options *s, struct mr_serve_arrays *a,
                             struct mr_err *err)
 {
@@ -265,6 +284,9 @@ int mr_serve_options_finish(struct mr_serve_options *s, struct mr_serve_arrays *
     join_repositories(s, a);
     join_backend_dirs(s, a);
     s->server.op_dirs = s->op_dirs.at;
+    name_instance(s);
+    s->server.mesh.labels = s->mesh_labels.at;
+    s->server.mesh.label_count = s->mesh_labels.len;
     s->server.op_dir_count = s->op_dirs.len;
     s->server.models.load_models = s->load_models.at;
     s->server.models.load_model_count = s->load_models.len;

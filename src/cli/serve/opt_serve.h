@@ -17,6 +17,8 @@ struct mr_serve_options {
     struct mr_option_list link_dirs;
     struct mr_option_list backend_dirs;
     struct mr_option_list op_dirs;
+    struct mr_option_list mesh_labels;
+    char mesh_id[80]; /* if none is given */
     struct mr_option_list backend_configs;
     struct mr_option_list allowed_backends;
     struct mr_option_list backend_placements;

@@ -172,6 +172,21 @@ const struct mr_option mr_serve_table[] = {
     TIME("model-load-retry-pause", server.models.retry_pause_ns, "5s", 0, DAY_S, MR_NS_PER_S,
          "before a load that no client asked for is tried again, doubling each time; 0 never"),
 
+    GROUP("Mesh: servers that share a registry are one cache of models", NULL),
+    TEXT(
+        "mesh", server.mesh.registry, NULL, "REGISTRY",
+        "file:PATH for servers of one machine, etcd://HOST:PORT[,…][/PREFIX] or memory: for tests; "
+        "models are loaded when they are asked for, and requests go to a server that has the "
+        "model"),
+    TEXT("mesh-id", server.mesh.id, NULL, "NAME",
+         "of this server, unique in the mesh; by default its host's name and its process's number"),
+    TEXT("mesh-address", server.mesh_address, "127.0.0.1:0", "ADDRESS",
+         "where the other servers reach this one; loopback only, as they speak without TLS"),
+    TEXT("mesh-zone", server.mesh.zone, NULL, "NAME", "copies of a model are spread over zones"),
+    NAME("mesh-label", mesh_labels, "NAME", "of this server, for rules about types of models"),
+    BYTES("mesh-capacity", server.mesh.capacity_bytes, "0", 0, 64 * 1024 * GIB,
+          "of the models that are loaded here; 0 a quarter of the machine's memory"),
+    NUMBER("mesh-loaders", server.mesh.loaders, "4", 1, 256, "N", "models that load at once"),
     GROUP("Backends", NULL),
     NAME("backend-directory", backend_dirs, "DIR",
          "where backends are searched, before the usual places"),

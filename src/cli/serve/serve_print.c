@@ -18,7 +18,7 @@ struct listener {
     const struct mr_serve_tls *tls;
 };
 
-#define LISTENERS 3
+#define LISTENERS 4
 
 static bool is_on(const struct mr_serve_tls *tls)
 {
@@ -57,6 +57,9 @@ static void find_listeners(const struct mr_serve_options *s, struct mr_server *s
                                is_on(metrics_tls) ? "https://" : "http://",
                                "/metrics",
                                metrics_tls};
+    out[3] = (struct listener){
+        "mesh", o->mesh.registry != NULL, o->mesh_address, mr_server_mesh_port(server), "", "",
+        NULL};
 }
 
 const char *mr_serve_audience(const char *address, const struct mr_serve_tls *tls)

@@ -335,6 +335,10 @@ static void on_copy(struct mesh_core *c, const struct view_change *ch)
         l->have = MESH_NO_COPY; /* somebody deleted it, or the lease has ended */
         own_sync(c, l);
     }
+    c->drain_is_due = c->drain_is_due || c->is_draining;
+    if (ch->after == MESH_FAILED && ch->peer != c->me) {
+        l->moved_ns = INT64_MIN / 2; /* if it was to move there, it goes elsewhere now */
+    }
     if (ch->peer != c->me && ch->after != MESH_NO_COPY && ch->after != MESH_FAILED) {
         request_waiting_wake(c, l);
         drain_copied(c, l);
@@ -356,6 +360,10 @@ static void on_change(struct mesh_core *c, const struct view_change *ch)
         break;
     case VIEW_VMODEL: c->transitions_are_due = true; break;
     case VIEW_PEER:
+        if (ch->peer->heard_ns == 0) {
+            ch->peer->heard_ns = c->now;
+        }
+        break;
     case VIEW_NOTHING: break;
     }
 }
@@ -516,6 +524,7 @@ void mesh_core_message(struct mesh_core *c, mr_str from, mr_bytes bytes, int64_t
 }
 
 #define STATE_PEERS 64 /* at a time */
+#define SILENT      5  /* rounds without a word of a peer, after which it is not counted on */
 
 /* Also how a peer that is suspected gets to answer. */
 static void send_state(struct mesh_core *c)
@@ -525,11 +534,15 @@ static void send_state(struct mesh_core *c)
                              .queued = c->queued + c->loading,
                              .age_s = load_age_s(c)};
     size_t count = c->view.peer_count;
+    int64_t round_ns = c->o.state_ns * (int64_t)(1 + count / STATE_PEERS);
 
     for (size_t i = 0; i < MR_MIN(count, STATE_PEERS); i++) {
         struct view_peer *p = c->view.peers[(c->seq + i) % count];
         if (p == c->me || !view_peer_is_there(p)) {
             continue;
+        }
+        if (p->heard_ns < c->now - SILENT * round_ns) {
+            core_suspect(c, p);
         }
         if (p->is_suspect) {
             core_send(c, p, &(struct mesh_message){.kind = MESH_MSG_PING});
@@ -721,6 +734,16 @@ void mesh_core_unloaded(struct mesh_core *c, mr_str id, int64_t now)
 {
     begin(c, now);
     load_unloaded(c, id);
+    finish(c);
+}
+
+void mesh_core_used(struct mesh_core *c, mr_str id, uint32_t count, int64_t now)
+{
+    begin(c, now);
+    struct view_model *m = view_find(&c->view, id);
+    if (m && m->local) {
+        load_used(c, m->local, count);
+    }
     finish(c);
 }
 

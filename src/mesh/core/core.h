@@ -168,6 +168,8 @@ void mesh_core_loaded(struct mesh_core *c, mr_str id, uint64_t bytes, int64_t no
 void mesh_core_load_failed(struct mesh_core *c, mr_str id, enum mesh_fail kind, mr_str reason,
                            int64_t now);
 void mesh_core_unloaded(struct mesh_core *c, mr_str id, int64_t now);
+/** It was used so often since this was said last, by requests that did not come through the core. */
+void mesh_core_used(struct mesh_core *c, mr_str id, uint32_t count, int64_t now);
 /** The runtime has lost the model: it is not loaded any more. */
 void mesh_core_lost(struct mesh_core *c, mr_str id, int64_t now);
 

@@ -264,6 +264,8 @@ void load_unloaded(struct mesh_core *c, mr_str id);
 void load_lost(struct mesh_core *c, struct mesh_local *l);
 /** Whether it may be evicted has changed. */
 void load_pin(struct mesh_core *c, struct mesh_local *l);
+/** It was used without the core. */
+void load_used(struct mesh_core *c, struct mesh_local *l, uint32_t count);
 /** The model is not registered any more. */
 void load_unregistered(struct mesh_core *c, struct mesh_local *l);
 uint32_t load_age_s(const struct mesh_core *c);

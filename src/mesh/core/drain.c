@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-#define ASK_AGAIN_NS 10000000000ll
+#define ASK_AGAIN_NS 3000000000ll
 
 uint32_t drain_others(const struct mesh_core *c, const struct mesh_local *l)
 {
@@ -21,11 +21,15 @@ uint32_t drain_others(const struct mesh_core *c, const struct mesh_local *l)
     return n;
 }
 
-static bool has_heir(const struct mesh_core *c)
+/* An instance that could take it: not one where its load has failed lately. */
+static bool has_heir(const struct mesh_core *c, const struct view_model *m)
 {
     for (size_t i = 0; i < c->view.peer_count; i++) {
         const struct view_peer *p = c->view.peers[i];
-        if (p != c->me && core_peer_is_good(c, p) && !p->draining) {
+        const struct view_copy *copy = view_copy_at(m, p);
+        bool has_failed = copy && copy->state == MESH_FAILED;
+        if (p != c->me && core_peer_is_good(c, p) && !p->draining && !has_failed &&
+            place_fits(c, p, m)) {
             return true;
         }
     }
@@ -81,14 +85,13 @@ static struct mesh_local **to_move(struct mesh_core *c, size_t *out_count)
 {
     struct mesh_local **list = MR_NEW_ARRAY(struct mesh_local *, c->local_count + 1);
     size_t count = 0;
-    bool heir = has_heir(c);
 
     for (struct mesh_local *l = c->first_local; l; l = l->next) {
         if (l->state != LOCAL_LOADED || l->is_leased_out) {
             continue;
         }
         bool is_idle = c->now - l->used_ns > c->o.move_idle_ns && l->running == 0;
-        if (!heir || is_idle || drain_others(c, l) > 0) {
+        if (is_idle || drain_others(c, l) > 0 || !has_heir(c, l->model)) {
             lease_out(c, l);
         } else {
             list[count++] = l;

@@ -437,3 +437,18 @@ void load_use(struct mesh_core *c, struct mesh_local *l, bool is_begin)
         start_unload(c, l);
     }
 }
+
+#define TOUCHES_MAX 64 /* more of them at once change the order of nothing */
+
+void load_used(struct mesh_core *c, struct mesh_local *l, uint32_t count)
+{
+    if (l->state != LOCAL_LOADED) {
+        return;
+    }
+    l->used_ns = c->now;
+    l->window_uses += count;
+    for (uint32_t i = 0; i < MR_MIN(count, TOUCHES_MAX); i++) {
+        cache_touch(&c->cache, &l->entry);
+    }
+    scale_used(c, l);
+}

@@ -206,7 +206,7 @@ static uint64_t rank_of(const struct mesh_core *c, const struct view_copy *copy,
 }
 
 static struct view_peer *best_copy(struct mesh_core *c, const struct mesh_req *r,
-                                   uint64_t *out_rank)
+                                   bool may_be_silent, uint64_t *out_rank)
 {
     const struct view_model *m = r->local->model;
     struct view_peer *best = NULL;
@@ -214,8 +214,8 @@ static struct view_peer *best_copy(struct mesh_core *c, const struct mesh_req *r
     *out_rank = UINT64_MAX;
     for (size_t i = 0; i < m->copy_count; i++) {
         struct view_peer *p = core_peer(c, m->copies[i].peer);
-        if (p == c->me || m->copies[i].state == MESH_FAILED || !core_peer_is_good(c, p) ||
-            tried(r, p)) {
+        bool is_usable = core_peer_is_good(c, p) || (may_be_silent && view_peer_is_there(p));
+        if (p == c->me || m->copies[i].state == MESH_FAILED || !is_usable || tried(r, p)) {
             continue;
         }
         uint64_t rank = rank_of(c, &m->copies[i], p);
@@ -250,7 +250,7 @@ static void route_out(struct mesh_core *c, struct mesh_req *r)
                 RETRY_NS);
         return;
     }
-    struct view_peer *p = best_copy(c, r, &rank);
+    struct view_peer *p = best_copy(c, r, false, &rank);
     bool is_loaded_there = p && rank >> 48 == 1;
     if (may_here && l->state == LOCAL_LOADED &&
         (!is_loaded_there || l->running <= 2 * p->outstanding + HERE_MORE)) {
@@ -392,6 +392,22 @@ void request_placed(struct mesh_core *c, struct mesh_local *l, struct view_peer 
     l->holds--;
 }
 
+/* A copy at a peer that does not answer is better than none: it may only be slow. */
+static bool start_at_silent(struct mesh_core *c, struct mesh_req *r, int status)
+{
+    uint64_t rank;
+    struct view_peer *p = NULL;
+
+    if (status != MR_E_NOT_FOUND && !has_attempt(r) && !r->is_from_peer &&
+        r->attempts < c->o.max_attempts) {
+        p = best_copy(c, r, true, &rank);
+    }
+    if (p) {
+        start(c, r, p, false);
+    }
+    return p != NULL;
+}
+
 void request_waiting_fail(struct mesh_core *c, struct mesh_local *l, int status, mr_str text,
                           int64_t retry_ns)
 {
@@ -402,7 +418,7 @@ void request_waiting_fail(struct mesh_core *c, struct mesh_local *l, int status,
             wait_remove(r);
             wait_add(l, r);
             r->waits_for_load = true;
-        } else {
+        } else if (!start_at_silent(c, r, status)) {
             give_up(c, r, status, text, retry_ns);
         }
     }

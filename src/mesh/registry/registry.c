@@ -251,12 +251,6 @@ void registry_start(struct registry *r, struct mr_kv *kv)
     read_page(r);
 }
 
-void registry_on_state(struct registry *r, enum mr_kv_state state)
-{
-    mesh_core_registry(r->core, state == MR_KV_READY, now_of(r));
-    acted(r);
-}
-
 int64_t registry_next(const struct registry *r)
 {
     return MR_MIN(r->keep_ns, MR_MIN(r->read_ns, r->grant_ns));
@@ -368,6 +362,16 @@ void registry_act(struct registry *r, const struct mesh_action *a)
     }
 }
 
+static void tell_left(struct registry *r)
+{
+    void (*left)(void *ctx) = r->left;
+
+    r->left = NULL;
+    if (left) {
+        left(r->o.ctx);
+    }
+}
+
 static void on_left(void *ctx, int rc, const struct mr_err *err, const struct mr_kv_reply *reply)
 {
     uint64_t token;
@@ -376,8 +380,8 @@ static void on_left(void *ctx, int rc, const struct mr_err *err, const struct mr
     (void)rc;
     (void)err;
     (void)reply;
-    if (r && r->left) {
-        r->left(r->o.ctx);
+    if (r) {
+        tell_left(r);
     }
 }
 
@@ -386,5 +390,18 @@ void registry_leave(struct registry *r, void (*done)(void *ctx))
     r->is_leaving = true;
     r->left = done;
     r->keep_ns = r->grant_ns = INT64_MAX;
+    if (mr_kv_state(r->kv) != MR_KV_READY) {
+        tell_left(r); /* the lease ends by itself */
+        return;
+    }
     mr_kv_lease_revoke(r->kv, r->lease, on_left, pending_new(r, 0));
+}
+
+void registry_on_state(struct registry *r, enum mr_kv_state state)
+{
+    mesh_core_registry(r->core, state == MR_KV_READY, now_of(r));
+    acted(r);
+    if (state != MR_KV_READY && r->is_leaving) {
+        tell_left(r);
+    }
 }

@@ -10,6 +10,7 @@
 #include "serve/grpc/methods_priv.h"
 #include "serve/state/arrival.h"
 #include "serve/state/grpc_reply.h"
+#include "serve/state/hop.h"
 #include "serve/state/infer.h"
 #include "serve/state/loops.h"
 #include "serve/state/message.h"
@@ -59,13 +60,30 @@ static enum mr_api api_of(const struct mr_server *s, const struct mr_call *call)
     return route ? route->api : custom_find(s, call, &model) ? MR_API_INFERENCE : MR_API_COUNT;
 }
 
+/* What other servers of the mesh may ask for: clients were checked where they came in. True: it was answered. */
+static bool refuse_peer(struct mr_server *s, struct mr_call *call)
+{
+    enum mr_api api = api_of(s, call);
+    bool is_known = api == MR_API_INFERENCE || api == MR_API_METADATA ||
+                    api == MR_API_MODEL_CONFIG || mr_str_eq_c(call->path, HOP_MESSAGE);
+
+    if (!is_known) {
+        reply_status_text(call, 404, "Not Found");
+    }
+    return !is_known;
+}
+
 static void on_head(void *ctx, struct mr_call *call)
 {
     struct mr_server *s = ctx;
     const char *why;
     int64_t align;
 
-    if (serve_has_restrictions(s) && serve_refuse_restricted(s, call, api_of(s, call))) {
+    if (mr_call_listener_tag(call) == LISTEN_MESH) {
+        if (refuse_peer(s, call)) {
+            return;
+        }
+    } else if (serve_has_restrictions(s) && serve_refuse_restricted(s, call, api_of(s, call))) {
         return;
     }
     call->user = &in_body;
@@ -143,6 +161,10 @@ static void on_body(void *ctx, struct mr_call *call)
     }
     if (call->is_grpc) {
         grpc_dispatch(s, call, grpc_method_find(call->path));
+        return;
+    }
+    if (mr_call_listener_tag(call) == LISTEN_MESH && mr_str_eq_c(call->path, HOP_MESSAGE)) {
+        hop_message(s, call);
         return;
     }
     route = route_find(call->path, &path);

@@ -44,6 +44,7 @@ void mr_server_options_init(struct mr_server_options *o)
     o->exit_on_error = o->strict_readiness = true;
     o->exit_timeout_ns = 30 * MR_NS_PER_S;
     o->model_runtime_timeout_ns = 90 * MR_NS_PER_S;
+    o->mesh_address = "127.0.0.1:0";
 }
 
 /* ---- changes of models ---- */
@@ -148,6 +149,51 @@ static int listen_all(struct mr_server *s, struct mr_err *err)
     }
 out:
     return rc;
+}
+
+static int listen_mesh(struct mr_server *s, struct mr_err *err)
+{
+    struct mr_loop *loops[LOOPS_MAX];
+    const char *address = s->options.mesh_address;
+
+    if (strncmp(address, "127.", 4) != 0 && strncmp(address, "[::1]:", 6) != 0) {
+        return MR_FAIL(
+            err, MR_E_INVALID,
+            "--mesh-address '%s': servers speak to each other without TLS, so it must be "
+            "a loopback address with a port",
+            address);
+    }
+    for (unsigned i = 0; i < s->loop_count; i++) {
+        loops[i] = s->loops[i].loop;
+    }
+    return mr_http_listen_tls(s->http, loops, s->loop_count, address, LISTEN_MESH, false, NULL,
+                              &s->mesh_port, err);
+}
+
+/* Before the models: the engine asks it for those that are not here. */
+static int open_mesh(struct mr_server *s, struct mr_err *err)
+{
+    struct mr_server_options *o = &s->options;
+    int rc = mr_mesh_new(&s->mesh, &o->mesh, err);
+
+    if (rc == MR_OK) {
+        o->resolver = mr_mesh_resolver(s->mesh);
+        o->models.control = MR_MODEL_CONTROL_EXPLICIT;
+        o->models.update_threads = o->mesh.loaders ? o->mesh.loaders : 4;
+        o->models.load_threads = MR_MAX(o->models.load_threads, o->models.update_threads);
+        rc = listen_mesh(s, err);
+    }
+    return rc;
+}
+
+static int join_mesh(struct mr_server *s, struct mr_err *err)
+{
+    char address[300];
+    const char *colon = strrchr(s->options.mesh_address, ':');
+
+    snprintf(address, sizeof address, "%.*s:%u", (int)(colon - s->options.mesh_address),
+             s->options.mesh_address, s->mesh_port);
+    return mr_mesh_start(s->mesh, s->models, address, err);
 }
 
 static int compile_forward(struct mr_server *s, struct mr_err *err)
@@ -262,6 +308,9 @@ int mr_server_start(struct mr_server **out, const struct mr_server_options *o, s
     MR_TRY(mr_http_server_new(&s->http, &s->options.http, &handler, err));
     MR_TRY(serve_tls_open(s, err));
     MR_TRY(listen_all(s, err));
+    if (o->mesh.registry) {
+        MR_TRY(open_mesh(s, err));
+    }
     MR_TRY(start_models(s, err));
     if (o->endpoints) {
         MR_TRY(endpoints_open(&s->endpoints, s->engine, o->endpoints, s->loop_count, err));
@@ -271,6 +320,9 @@ int mr_server_start(struct mr_server **out, const struct mr_server_options *o, s
     atomic_store_explicit(&s->state, SERVER_READY, memory_order_release);
     MR_TRY(loops_start(s, err));
     MR_TRY(serve_tls_start(s, err));
+    if (s->mesh) {
+        MR_TRY(join_mesh(s, err));
+    }
     *out = s;
     return MR_OK;
 out:
@@ -292,6 +344,11 @@ uint16_t mr_server_grpc_port(const struct mr_server *s)
 uint16_t mr_server_metrics_port(const struct mr_server *s)
 {
     return s->metrics_port;
+}
+
+uint16_t mr_server_mesh_port(const struct mr_server *s)
+{
+    return s->mesh_port;
 }
 
 struct mr_models *mr_server_models(struct mr_server *s)
@@ -354,6 +411,9 @@ int mr_server_stop(struct mr_server *s)
     int64_t deadline = mr_ns_after(mr_now_ns(), s->options.exit_timeout_ns);
     bool is_clean = true;
 
+    if (s->mesh) { /* requests go on while models move to other servers */
+        mr_mesh_drain(s->mesh, s->options.exit_timeout_ns / 2);
+    }
     atomic_store_explicit(&s->state, SERVER_EXITING, memory_order_release);
     if (s->engine) {
         /* otherwise this would wait for requests that wait for a load */
@@ -373,6 +433,9 @@ int mr_server_stop(struct mr_server *s)
      * the loop that the request came from. */
     if (s->engine && mr_engine_stop(s->engine, MR_MAX(0, deadline - mr_now_ns())) > 0) {
         is_clean = false;
+    }
+    if (s->mesh) {
+        mr_mesh_stop(s->mesh);
     }
     loops_stop(s);
     return is_clean ? MR_OK : MR_E_DEADLINE;
@@ -402,6 +465,7 @@ void mr_server_free(struct mr_server **ps)
     }
     mr_engine_free(&s->engine);
     s->models = NULL;
+    mr_mesh_free(&s->mesh);
     if (is_left) {
         *ps = NULL;
         return;

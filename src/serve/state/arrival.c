@@ -3,6 +3,8 @@
  * of the protocol. */
 #include "arrival.h"
 
+#include "hop.h"
+
 #include "serve/endpoints/route.h"
 
 bool arrival_is_possible(const struct mr_server *s, enum mr_api api)
@@ -56,6 +58,9 @@ bool arrival_wait(struct serve_arrival *a, mr_str model, mr_str version, bool ow
     a->loop = serve_here();
     if (!model.len || route_main(a->loop->server->endpoints, &model, &version, &err) < 0) {
         return false;
+    }
+    if (a->loop->server->mesh && owns_call) {
+        return hop_begin(a, model, version);
     }
     a->resolve.done = on_resolved;
     rc = mr_engine_resolve(a->loop->server->engine, &a->loop->reply_loop, model, version,

@@ -5,6 +5,8 @@
 
 #include "loops.h"
 
+struct hop;
+
 /* A request that waits for its model. In the call's memory until go or fail. */
 struct serve_arrival {
     struct mr_call *call;
@@ -15,9 +17,11 @@ struct serve_arrival {
     struct mr_resolve resolve;
     struct serve_loop *loop;
     bool is_cancelled;
+    struct hop *hop; /* in a mesh */
 };
 
-/* Whether calls of this class may have to wait: inferences, metadata and configurations, if there is a resolver. */
+/* Whether calls of this class may have to wait: inferences, metadata and configurations, if there is a resolver or a
+ * mesh. */
 bool arrival_is_possible(const struct mr_server *s, enum mr_api api);
 /* False: go on at once. True: go or fail is called, exactly once, perhaps before this returns. The names are those of
  * the request, where an endpoint stands for its main variant; without a model there is nothing to wait for. With owns_call, call->user is replaced until then, and a

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/thread.h"
+#include "hop.h"
 #include "state.h"
 
 #define EXIT_GRACE_NS MR_NS_PER_S
@@ -72,6 +73,7 @@ static void *loop_main(void *arg)
     mr_timer_stop(
         &l->exit_timer); /* or mr_loop_free, which runs the loop once more, would find it due */
     mr_timer_stop(&l->check_timer);
+    hop_fini(l);
     mr_turns_end(mr_loop_turns(l->loop)); /* what it holds of models goes before they do */
     before_sleep(l);
     return NULL;

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/map.h"
 #include "base/mem.h"
 #include "engine/engine.h"
 #include "net/grpc.h"
@@ -19,7 +20,7 @@
 #include "serve/server.h"
 
 /* mr_http_listen tags */
-enum listener_tag { LISTEN_HTTP = 0, LISTEN_GRPC = 1, LISTEN_METRICS = 2 };
+enum listener_tag { LISTEN_HTTP = 0, LISTEN_GRPC = 1, LISTEN_METRICS = 2, LISTEN_MESH = 3 };
 
 /* Values of enum mr_status without the sign; unknown ones of backends count as the first */
 #define SERVE_STATUSES (-MR_E_CLOSED + 1)
@@ -46,6 +47,7 @@ struct serve_loop {
     unsigned free_item_count;
     /** Inferences that reached no version. */
     _Atomic uint64_t refused[MR_INFER_PROTOCOLS][SERVE_STATUSES];
+    struct mr_map peers;         /* address -> struct mr_client, of other servers of the mesh */
     struct mr_timer exit_timer;  /* ends long requests at exit */
     struct mr_timer check_timer; /* see take_done */
     struct mr_mail changed;      /* posted when readiness may have changed */
@@ -78,6 +80,7 @@ struct mr_server {
     struct mr_http_server *http;
     struct mr_engine *engine;
     struct mr_models *models;    /* the engine's */
+    struct mr_mesh *mesh;        /* NULL: none */
     struct endpoints *endpoints; /* NULL: none */
     struct serve_loop *loops;
     int *doors; /* [loop_count] of the loops, for worker processes; NULL = there are none */
@@ -88,6 +91,7 @@ struct mr_server {
     uint16_t http_port;
     uint16_t grpc_port;
     uint16_t metrics_port;
+    uint16_t mesh_port;
     _Atomic int state; /* enum server_state */
     int64_t start_wall_ns;
     bool has_forward;

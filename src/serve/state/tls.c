@@ -127,7 +127,7 @@ int serve_tls_open(struct mr_server *s, struct mr_err *err)
 
 struct mr_tls *serve_tls_for(const struct mr_server *s, enum listener_tag tag)
 {
-    if (tag == LISTEN_METRICS && !s->options.metrics_use_tls) {
+    if (tag == LISTEN_MESH || (tag == LISTEN_METRICS && !s->options.metrics_use_tls)) {
         return NULL;
     }
     return s->tls[tag == LISTEN_GRPC ? SERVE_TLS_GRPC : SERVE_TLS_HTTP].tls;
@@ -237,7 +237,10 @@ void serve_tls_free(struct mr_server *s)
 
 static const char *listener_name(int tag)
 {
-    return tag == LISTEN_HTTP ? "http" : tag == LISTEN_GRPC ? "grpc" : "metrics";
+    return tag == LISTEN_HTTP   ? "http"
+           : tag == LISTEN_GRPC ? "grpc"
+           : tag == LISTEN_MESH ? "mesh"
+                                : "metrics";
 }
 
 void serve_tls_bad_start(void *ctx, int tag, const char *peer, const char *why)

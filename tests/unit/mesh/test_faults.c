@@ -177,6 +177,35 @@ static void hung_peer_costs_one_hedge_delay(void **state)
     sim_fini(&s);
 }
 
+static void silent_peer_is_asked_if_nobody_else_can(void **state)
+{
+    static const mr_str gpu = MR_STR_INIT("gpu");
+    static const struct mesh_constraint rule = {
+        .type = MR_STR_INIT("t"), .required = &gpu, .required_count = 1};
+    struct sim s;
+    (void)state;
+
+    sim_init(&s, 1);
+    s.options.constraints = &rule;
+    s.options.constraint_count = 1;
+    sim_add(&s, 100 * MIB, 4, "", "gpu");
+    sim_add(&s, 100 * MIB, 4, "", "");
+    sim_run(&s, 100 * MS);
+    sim_register(&s, 0, 1, MIB, 20 * MS);
+    sim_run(&s, 10 * MS);
+    sim_call(&s, 1, 0);
+    assert_true(sim_settle(&s, S));
+    sim_stop(&s, 0);
+    sim_call(&s, 1, 0); /* finds out */
+    sim_run(&s, 2 * S);
+    sim_call(&s, 1, 0); /* knows it, and waits all the same */
+    sim_run(&s, 2 * S);
+    sim_continue(&s, 0);
+    assert_true(sim_settle(&s, 5 * S));
+    assert_int_equal(failed(&s), 0);
+    sim_fini(&s);
+}
+
 static void slow_model_is_not_hedged(void **state)
 {
     struct sim s;
@@ -352,6 +381,7 @@ int main(void)
         cmocka_unit_test(runtime_that_lost_the_model_loads_it_again),
         cmocka_unit_test(killed_peer_costs_only_what_it_ran),
         cmocka_unit_test(hung_peer_costs_one_hedge_delay),
+        cmocka_unit_test(silent_peer_is_asked_if_nobody_else_can),
         cmocka_unit_test(slow_model_is_not_hedged),
         cmocka_unit_test(registry_away_stops_nobody),
         cmocka_unit_test(history_that_is_gone_is_read_again),

@@ -1,5 +1,5 @@
 /* Random faults under random load, many seeds: what sim_check holds at each step, and what must be true when all is well again.
- * MR_SIM_SEEDS: how many (default 60); MR_SIM_FIRST: the first, to look at one that failed; MR_SIM_SAY: what became of each call. */
+ * MR_SIM_SEEDS: how many (default 40); MR_SIM_FIRST: the first, to look at one that failed; MR_SIM_SAY: what became of each call. */
 #include "sim.h"
 
 #include <setjmp.h>
@@ -220,7 +220,7 @@ static void random_faults_break_no_promise(void **state)
 {
     const char *seeds = getenv("MR_SIM_SEEDS");
     const char *first = getenv("MR_SIM_FIRST");
-    unsigned count = seeds ? (unsigned)strtoul(seeds, NULL, 10) : 60;
+    unsigned count = seeds ? (unsigned)strtoul(seeds, NULL, 10) : 40;
     unsigned begin = first ? (unsigned)strtoul(first, NULL, 10) : 1;
     (void)state;
 

@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "engine/engine.h"
+#include "mesh/mesh.h"
 #include "model/model.h"
 #include "net/http.h"
 #include "serve/restrict.h"
@@ -32,6 +33,11 @@ struct mr_server_options {
      *  metadata and configurations wait for it. */
     struct mr_resolver resolver;
     uint32_t max_resolving; /* requests that wait for it, 0 = 4096 */
+
+    /** registry NULL, the default: no mesh. Otherwise models.control becomes explicit, and requests for models that are not ready
+     *  here are answered by other servers or wait for a load here; resolver is the mesh's. */
+    struct mr_mesh_options mesh;
+    const char *mesh_address; /* "127.0.0.1:0": where the others reach this server; loopback only */
 
     bool allow_http;          /* true */
     const char *http_address; /* "127.0.0.1"; or "unix:/path" */
@@ -93,6 +99,7 @@ int mr_server_start(struct mr_server **out, const struct mr_server_options *o, s
 uint16_t mr_server_http_port(const struct mr_server *s);
 uint16_t mr_server_grpc_port(const struct mr_server *s);
 uint16_t mr_server_metrics_port(const struct mr_server *s);
+uint16_t mr_server_mesh_port(const struct mr_server *s);
 struct mr_models *mr_server_models(struct mr_server *s);
 /** Reads certificates and keys again, soon. Does nothing without TLS. Thread: any, between start and stop. */
 void mr_server_reload_tls(struct mr_server *s);

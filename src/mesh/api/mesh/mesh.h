@@ -1,0 +1,115 @@
+/* The mesh: servers that share a registry are one cache of models. Any of them takes a request for any model; one that is not loaded
+ * here is asked for at a server that has it, or is loaded where there is room.
+ *
+ * `struct mr_mesh` is this server's part: one thread with a loop, on which the decisions are made. Requests for models that are ready here do
+ * not pass through it. Others get a ticket, whose events say what to do with the request: run it here, send it to another
+ * server, or answer it. */
+#ifndef MR_MESH_MESH_H
+#define MR_MESH_MESH_H
+
+#include "engine/engine.h"
+
+struct mr_mesh;
+
+/** Zero members: the default. Texts are borrowed until mr_mesh_free. */
+struct mr_mesh_options {
+    const char *registry; /* as mr_kv_open takes it */
+    const char *id;       /* of this instance: letters, digits, '.', '_', '-'; unique */
+    const char *zone;     /* copies are spread over zones */
+    const char *const *labels;
+    size_t label_count;      /* 16 at most */
+    uint64_t capacity_bytes; /* of all loaded models; a quarter of the machine's memory */
+    uint32_t loaders;        /* loads at once; 4 */
+    int64_t lease_s;         /* after which the others take this instance for dead; 20 */
+};
+
+/** Errors: MR_E_INVALID (the registry, the id, too many labels), MR_E_IO. Thread: boot. */
+int mr_mesh_new(struct mr_mesh **out, const struct mr_mesh_options *options, struct mr_err *err);
+/** Loads the model here for whoever needs it in this process: streams, nodes of workflows. */
+struct mr_resolver mr_mesh_resolver(struct mr_mesh *m);
+/** Joins. address: "host:port" at which other servers reach this one; models as the engine has them, control mode explicit; those in its
+ *  repositories are registered. Errors: MR_E_IO, MR_E_EXHAUSTED. Thread: boot. */
+int mr_mesh_start(struct mr_mesh *m, struct mr_models *models, const char *address,
+                  struct mr_err *err);
+/** Whether the registry has been read and this instance is in it. Thread: any. */
+bool mr_mesh_is_joined(const struct mr_mesh *m);
+/** Has the models that are in use loaded elsewhere, while requests go on, and leaves. False: the time was not enough. Blocks. Thread:
+ *  boot. */
+bool mr_mesh_drain(struct mr_mesh *m, int64_t timeout_ns);
+/** Ends the thread. Tickets get their last event. The models have ended their loads. Thread: boot. */
+void mr_mesh_stop(struct mr_mesh *m);
+void mr_mesh_free(struct mr_mesh **m);
+
+/** A message of another server, as it came. Thread: any. */
+void mr_mesh_message(struct mr_mesh *m, mr_str from, mr_bytes bytes);
+/** Under this id others know this instance. */
+const char *mr_mesh_id(const struct mr_mesh *m);
+
+/* ---- requests ---- */
+
+enum mr_mesh_event_kind {
+    MR_MESH_RUN,     /* the model is ready here: run it, then mr_mesh_result with MR_MESH_ENDED */
+    MR_MESH_FORWARD, /* send it to `address`, with load_here; then mr_mesh_result */
+    MR_MESH_CANCEL,  /* the attempt is not wanted any more */
+    MR_MESH_REPLY,   /* answer it; the last event */
+    MR_MESH_CLOSED   /* the last event of a request that was answered or cancelled */
+};
+
+/** Why a request that another server sent is not answered here. */
+enum mr_mesh_why {
+    MR_MESH_NO_REASON,
+    MR_MESH_IS_NOT_HERE,
+    MR_MESH_IS_REFUSED,
+    MR_MESH_HAS_FAILED /* the load */
+};
+
+struct mr_mesh_event {
+    enum mr_mesh_event_kind kind;
+    unsigned attempt; /* 0 or 1 */
+    bool load_here;
+    const char *address;
+    int status; /* REPLY: enum mr_status */
+    enum mr_mesh_why why;
+    const char *text;
+    int64_t retry_ns;
+};
+
+enum mr_mesh_result {
+    MR_MESH_ENDED,       /* answered, by the model */
+    MR_MESH_NOT_HERE,    /* the server has not got it */
+    MR_MESH_REFUSED,     /* the server cannot load it now */
+    MR_MESH_LOAD_FAILED, /* text says why */
+    MR_MESH_UNREACHABLE, /* nothing of it was sent */
+    MR_MESH_BROKEN       /* the connection broke */
+};
+
+/** A request on its way. The caller's memory, from mr_mesh_begin until the last event has been given. */
+struct mr_mesh_ticket {
+    mr_str id;         /* of the model; borrowed until the last event */
+    bool is_from_peer; /* another server sent it: it is not sent on */
+    bool load_here;    /* and says that it is to be loaded here */
+    bool is_safe;      /* may run twice */
+    /** Thread: that of `post`, or the mesh's without one. */
+    void (*event)(struct mr_mesh_ticket *t, const struct mr_mesh_event *e);
+    /** (may be NULL) Has the mail run on the caller's thread. Thread: any. */
+    void (*post)(void *ctx, struct mr_mail *mail);
+    void *post_ctx;
+    /* ---- private ---- */
+    struct mr_mail mail;
+    struct mr_mesh *mesh;
+    uint64_t request; /* in the core; 0: none. By the mesh's thread, as what follows */
+    bool is_final;
+    struct mr_mesh_ticket *prev, *next;
+    unsigned
+        sayings; /* of this ticket that are under way. By the ticket's thread, as what follows */
+    struct mr_mail *held; /* the last event, which waits for them */
+};
+
+/** Thread: the ticket's, as the next two. Without `post`: any. */
+void mr_mesh_begin(struct mr_mesh *m, struct mr_mesh_ticket *t);
+void mr_mesh_result(struct mr_mesh_ticket *t, unsigned attempt, enum mr_mesh_result result,
+                    mr_str text);
+/** The client has gone. CLOSED follows, unless a last event is on its way. */
+void mr_mesh_cancel(struct mr_mesh_ticket *t);
+
+#endif

@@ -1,0 +1,301 @@
+/* The mesh's thread: a loop with the core, its registry and its clock. Everything reaches it by mail; what the core wants goes out
+ * by clients of this loop (messages), to the model manager (loads) and to the loops of requests (tickets). */
+#include "live.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/thread.h"
+
+#define SAMPLE_NS (2 * MR_NS_PER_S)
+/* A server that is busy with other things than the mesh answers within that. */
+#define PROBE_NS (250 * MR_NS_PER_MS)
+
+int64_t live_now(void *ctx)
+{
+    (void)ctx;
+    return mr_now_ns();
+}
+
+static void on_tick(struct mr_timer *t);
+
+static void arm(struct mr_mesh *m)
+{
+    int64_t next = MR_MIN(mesh_core_next(m->core), registry_next(m->registry));
+    int64_t wait = next - mr_now_ns();
+
+    if (next != INT64_MAX) {
+        mr_timer_start(m->loop, &m->tick, MR_MAX(wait, 0), 0, on_tick);
+    }
+}
+
+static void on_left(void *ctx)
+{
+    struct mr_mesh *m = ctx;
+
+    pthread_mutex_lock(&m->lock);
+    m->is_gone = true;
+    pthread_cond_broadcast(&m->gone);
+    pthread_mutex_unlock(&m->lock);
+}
+
+static void act(struct mr_mesh *m, const struct mesh_action *a)
+{
+    switch (a->kind) {
+    case MESH_ACT_RUN:
+    case MESH_ACT_FORWARD:
+    case MESH_ACT_CANCEL:
+    case MESH_ACT_REPLY: live_tickets_act(m, a); break;
+    case MESH_ACT_SEND: live_peers_send(m, a); break;
+    case MESH_ACT_TXN:
+    case MESH_ACT_GET: registry_act(m->registry, a); break;
+    case MESH_ACT_LOAD: live_models_load(m, a); break;
+    case MESH_ACT_UNLOAD: live_models_unload(m, a); break;
+    case MESH_ACT_ANSWER:
+        m->registering--;
+        if (a->status < 0) {
+            mr_log(MR_LOG_WARN, "mesh.register", "%.*s", MR_STR_ARG(a->text));
+        }
+        break;
+    case MESH_ACT_DRAINED: registry_leave(m->registry, on_left); break;
+    }
+}
+
+/* Once the registry is read and has the models of the repositories here. */
+static void join(struct mr_mesh *m)
+{
+    if (atomic_load_explicit(&m->is_joined, memory_order_relaxed) ||
+        !registry_is_read(m->registry)) {
+        return;
+    }
+    if (!m->has_registered) {
+        m->has_registered = true;
+        live_models_register(m);
+    } else if (m->registering == 0) {
+        mr_log(MR_LOG_INFO, "mesh.joined", "id=%s registry=%s", m->id, mr_kv_name(m->kv));
+        atomic_store_explicit(&m->is_joined, true, memory_order_release);
+    }
+}
+
+/* Actions may lead to further events at once, which call this again: the outer call takes what they add. */
+void live_acted(void *ctx)
+{
+    struct mr_mesh *m = ctx;
+    struct mesh_action a;
+
+    if (m->is_acting) {
+        return;
+    }
+    m->is_acting = true;
+    while (mesh_core_take(m->core, &a)) {
+        act(m, &a);
+    }
+    m->is_acting = false;
+    join(m);
+    arm(m);
+}
+
+static void on_tick(struct mr_timer *t)
+{
+    struct mr_mesh *m = MR_CONTAINER_OF(t, struct mr_mesh, tick);
+    int64_t now = mr_now_ns();
+
+    registry_tick(m->registry, now);
+    mesh_core_tick(m->core, now);
+    live_acted(m);
+}
+
+static void on_sample(struct mr_timer *t)
+{
+    live_models_sample(MR_CONTAINER_OF(t, struct mr_mesh, sample));
+}
+
+static void on_state(void *ctx, enum mr_kv_state state, const struct mr_err *why)
+{
+    struct mr_mesh *m = ctx;
+
+    if (state == MR_KV_LOST) {
+        mr_log(MR_LOG_WARN, "mesh.registry", "lost: %s", why ? why->msg : "");
+    } else if (state == MR_KV_READY) {
+        mr_log(MR_LOG_INFO, "mesh.registry", "connected to %s", m->kv ? mr_kv_name(m->kv) : "it");
+    }
+    registry_on_state(m->registry, state);
+}
+
+/* ---- life ---- */
+
+static uint64_t default_capacity(void)
+{
+    return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 4;
+}
+
+int mr_mesh_new(struct mr_mesh **out, const struct mr_mesh_options *options, struct mr_err *err)
+{
+    struct mr_mesh *m = MR_NEW(struct mr_mesh);
+    int rc;
+
+    m->o = *options;
+    m->o.capacity_bytes = m->o.capacity_bytes ? m->o.capacity_bytes : default_capacity();
+    m->o.loaders = m->o.loaders ? m->o.loaders : 4;
+    m->id = mr_strndup(options->id, strlen(options->id));
+    m->tickets.prev = m->tickets.next = &m->tickets;
+    pthread_mutex_init(&m->lock, NULL);
+    pthread_cond_init(&m->gone, NULL);
+    MR_TRY(mr_kv_check(mr_str_c(options->registry), err));
+    if (!mesh_instance_id_is_valid(mr_str_c(options->id))) {
+        rc = MR_FAIL(err, MR_E_INVALID, "--mesh-id '%s': 1 to %d letters, digits, '.', '_' and '-'",
+                     options->id, MESH_INSTANCE_MAX);
+        goto out;
+    }
+    if (options->label_count > MESH_LABELS_MAX) {
+        rc = MR_FAIL(err, MR_E_INVALID, "--mesh-label: %d labels at most", MESH_LABELS_MAX);
+        goto out;
+    }
+    *out = m;
+    return MR_OK;
+out:
+    mr_mesh_free(&m);
+    return rc;
+}
+
+static int make_core(struct mr_mesh *m, struct mr_err *err)
+{
+    struct mesh_core_options o = {.id = mr_str_c(m->id),
+                                  .probe_ns = PROBE_NS,
+                                  .place_wait_ns = 2 * PROBE_NS,
+                                  .claim_wait_ns = PROBE_NS,
+                                  .self = {.address = mr_str_c(m->address),
+                                           .zone = mr_str_c(m->o.zone),
+                                           .capacity_bytes = m->o.capacity_bytes,
+                                           .loaders = m->o.loaders}};
+
+    for (size_t i = 0; i < m->o.label_count; i++) {
+        o.self.labels[o.self.label_count++] = mr_str_c(m->o.labels[i]);
+    }
+    return mesh_core_new(&m->core, &o, mr_now_ns(), err);
+}
+
+static void *thread_main(void *arg)
+{
+    struct mr_mesh *m = arg;
+
+    registry_start(m->registry, m->kv);
+    mr_timer_start(m->loop, &m->sample, SAMPLE_NS, SAMPLE_NS, on_sample);
+    arm(m);
+    mr_loop_run(m->loop);
+    return NULL;
+}
+
+int mr_mesh_start(struct mr_mesh *m, struct mr_models *models, const char *address,
+                  struct mr_err *err)
+{
+    struct registry_options ro = {
+        .lease_s = m->o.lease_s, .now = live_now, .acted = live_acted, .ctx = m};
+    int rc;
+
+    m->models = models;
+    m->address = mr_strndup(address, strlen(address));
+    MR_TRY(mr_loop_new(&m->loop, NULL, err));
+    MR_TRY(make_core(m, err));
+    m->registry = registry_new(m->core, &ro);
+    MR_TRY(mr_kv_open(&m->kv, m->loop, mr_str_c(m->o.registry),
+                      &(struct mr_kv_options){.on_state = on_state, .ctx = m}, err));
+    MR_TRY(mr_thread_start(&m->thread, "mesh", thread_main, m, err));
+    atomic_store(&m->is_started, true);
+out:
+    return rc;
+}
+
+bool mr_mesh_is_joined(const struct mr_mesh *m)
+{
+    return atomic_load_explicit(&m->is_joined, memory_order_acquire);
+}
+
+const char *mr_mesh_id(const struct mr_mesh *m)
+{
+    return m->id;
+}
+
+static void run_drain(struct mr_mail *mail)
+{
+    struct mr_mesh *m = MR_CONTAINER_OF(mail, struct mr_mesh, drain);
+
+    mesh_core_drain(m->core, mr_now_ns());
+    live_acted(m);
+}
+
+bool mr_mesh_drain(struct mr_mesh *m, int64_t timeout_ns)
+{
+    struct timespec until;
+    bool is_gone;
+
+    if (!atomic_load(&m->is_started)) {
+        return true;
+    }
+    m->drain.run = run_drain;
+    mr_loop_post(m->loop, &m->drain);
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += timeout_ns / MR_NS_PER_S + 1;
+    pthread_mutex_lock(&m->lock);
+    int rc = 0;
+    while (!m->is_gone && rc == 0) {
+        rc = pthread_cond_timedwait(&m->gone, &m->lock, &until);
+    }
+    is_gone = m->is_gone;
+    pthread_mutex_unlock(&m->lock);
+    return is_gone;
+}
+
+static void run_stop(struct mr_mail *mail)
+{
+    struct mr_mesh *m = MR_CONTAINER_OF(mail, struct mr_mesh, stop);
+
+    mr_timer_stop(&m->tick);
+    mr_timer_stop(&m->sample);
+    live_tickets_fini(m);
+    live_peers_fini(m);
+    registry_free(&m->registry);
+    mr_kv_free(&m->kv);
+    mr_loop_stop(m->loop);
+}
+
+void mr_mesh_stop(struct mr_mesh *m)
+{
+    if (!atomic_exchange(&m->is_started, false)) {
+        return;
+    }
+    atomic_store(&m->is_stopping, true);
+    m->stop.run = run_stop;
+    mr_loop_post(m->loop, &m->stop);
+    pthread_join(m->thread, NULL);
+}
+
+void mr_mesh_free(struct mr_mesh **io_m)
+{
+    struct mr_mesh *m = *io_m;
+
+    *io_m = NULL;
+    if (!m) {
+        return;
+    }
+    mr_mesh_stop(m);
+    if (atomic_load(&m->loads) > 0) {
+        return; /* a load that was cut off will post to the loop when it ends; the process is about to end */
+    }
+    registry_free(&m->registry); /* of a start that failed */
+    if (m->kv) {
+        mr_kv_free(&m->kv);
+    }
+    if (m->loop) {
+        mr_loop_free(&m->loop);
+    }
+    live_models_fini(m);
+    mesh_core_free(&m->core);
+    pthread_mutex_destroy(&m->lock);
+    pthread_cond_destroy(&m->gone);
+    mr_free(m->address);
+    mr_free(m->id);
+    mr_free(m);
+}

@@ -1,0 +1,69 @@
+/* Between the files of the running mesh. All of it belongs to the mesh's thread, unless noted. */
+#ifndef MESH_LIVE_LIVE_H
+#define MESH_LIVE_LIVE_H
+
+#include <pthread.h>
+
+#include "base/map.h"
+#include "base/vec.h"
+#include "kv/open.h"
+#include "mesh/core/core.h"
+#include "mesh/mesh.h"
+#include "mesh/registry/registry.h"
+#include "mesh/view/view.h"
+#include "net/client.h"
+#include "net/loop.h"
+#include "sched/sched.h"
+
+#define LIVE_MESSAGE_PATH "/v2/mesh/message"
+
+struct mr_mesh {
+    struct mr_mesh_options o;
+    char *id;
+    char *address;
+    struct mr_models *models;
+    struct mr_loop *loop;
+    pthread_t thread;
+    struct mesh_core *core;
+    struct registry *registry;
+    struct mr_kv *kv;
+    struct mr_timer tick;          /* what the core and the registry wait for */
+    struct mr_timer sample;        /* uses of models */
+    struct mr_map clients;         /* address -> struct mr_client */
+    struct mr_map uses;            /* model -> struct model_uses */
+    struct mr_mesh_ticket tickets; /* ring */
+    uint64_t samples;
+    uint32_t registering; /* models whose registration is not answered yet */
+    bool is_acting, has_registered;
+    _Atomic bool is_started, is_joined, is_stopping;
+    _Atomic int loads; /* that the models carry out for this */
+    struct mr_mail stop, drain;
+
+    pthread_mutex_t lock; /* guards is_gone, for those who wait on the condition */
+    pthread_cond_t gone;
+    bool is_gone; /* drained, and out of the registry */
+};
+
+/* live.c */
+int64_t live_now(void *ctx);
+/** Carries out what the core wants. */
+void live_acted(void *ctx);
+
+/* models.c */
+void live_models_load(struct mr_mesh *m, const struct mesh_action *a);
+void live_models_unload(struct mr_mesh *m, const struct mesh_action *a);
+/** Tells the core what was used, and registers what is new now and then. */
+void live_models_sample(struct mr_mesh *m);
+/** Registers what is new in the repositories. */
+void live_models_register(struct mr_mesh *m);
+void live_models_fini(struct mr_mesh *m);
+
+/* peers.c */
+void live_peers_send(struct mr_mesh *m, const struct mesh_action *a);
+void live_peers_fini(struct mr_mesh *m);
+
+/* tickets.c */
+void live_tickets_act(struct mr_mesh *m, const struct mesh_action *a);
+void live_tickets_fini(struct mr_mesh *m);
+
+#endif

@@ -1,0 +1,210 @@
+/* The models of this process, for the core: loads and unloads through the manager's control; which of them were used, by their
+ * counters, so that requests for models that are ready here need not pass through the mesh; and what is new in the repositories. */
+#include "live.h"
+
+#include "base/log.h"
+
+#define REGISTER_EVERY 5 /* samples */
+
+struct model_uses {
+    uint64_t count;
+};
+
+struct load_op {
+    struct mr_mail mail;
+    struct mr_mesh *mesh;
+    bool is_unload;
+    int rc;
+    uint64_t bytes;
+    struct mr_err err;
+    size_t id_len;
+    char id[];
+};
+
+static enum mesh_fail fail_of(int rc)
+{
+    switch (rc) {
+    case MR_E_NOT_FOUND: return MESH_FAIL_MISSING;
+    case MR_E_INVALID:
+    case MR_E_UNSUPPORTED: return MESH_FAIL_INVALID;
+    case MR_E_NOMEM:
+    case MR_E_EXHAUSTED: return MESH_FAIL_RESOURCE;
+    case MR_E_UNAVAILABLE:
+    case MR_E_DEADLINE:
+    case MR_E_IO:
+    case MR_E_CANCELLED: return MESH_FAIL_TRANSIENT;
+    default: return MESH_FAIL_OTHER;
+    }
+}
+
+static void run_done(struct mr_mail *mail)
+{
+    struct load_op *op = MR_CONTAINER_OF(mail, struct load_op, mail);
+    struct mr_mesh *m = op->mesh;
+    mr_str id = {op->id, op->id_len};
+
+    if (op->is_unload) {
+        mesh_core_unloaded(m->core, id, live_now(m));
+    } else if (op->rc == MR_OK) {
+        mesh_core_loaded(m->core, id, op->bytes, live_now(m));
+    } else {
+        mesh_core_load_failed(m->core, id, fail_of(op->rc), mr_str_c(op->err.msg), live_now(m));
+    }
+    if (!atomic_load(&m->is_stopping)) {
+        live_acted(m);
+    }
+    atomic_fetch_sub(&m->loads, 1);
+    mr_free(op);
+}
+
+/* Thread: a loader. */
+static void on_done(void *ctx, int rc, const struct mr_err *err)
+{
+    struct load_op *op = ctx;
+    struct mr_mesh *m = op->mesh;
+    struct mr_version *v;
+
+    op->rc = rc;
+    if (rc < 0 && err) {
+        op->err = *err;
+    }
+    if (rc == MR_OK && !op->is_unload &&
+        mr_models_acquire(m->models, mr_str_n(op->id, op->id_len), (mr_str){0}, &v, NULL) ==
+            MR_OK) {
+        op->bytes = v->file_bytes;
+        mr_version_unpin(v, MR_EPOCH_SLOT_NONE);
+    }
+    mr_loop_post(m->loop, &op->mail);
+}
+
+static struct load_op *new_op(struct mr_mesh *m, mr_str id, bool is_unload)
+{
+    struct load_op *op = mr_alloc(sizeof *op + id.len);
+
+    op->mail.run = run_done;
+    op->mesh = m;
+    op->is_unload = is_unload;
+    op->id_len = id.len;
+    memcpy(op->id, id.ptr, id.len);
+    atomic_fetch_add(&m->loads, 1);
+    return op;
+}
+
+void live_models_load(struct mr_mesh *m, const struct mesh_action *a)
+{
+    mr_models_load(m->models, a->id, (mr_str){0}, NULL, 0, on_done, new_op(m, a->id, false));
+}
+
+void live_models_unload(struct mr_mesh *m, const struct mesh_action *a)
+{
+    mr_models_unload(m->models, a->id, false, on_done, new_op(m, a->id, true));
+}
+
+/* ---- uses ---- */
+
+struct used {
+    char *id;
+    uint64_t count;
+    uint64_t running;
+};
+
+struct sample {
+    MR_VEC(struct used) used;
+};
+
+/* Under the manager's lock. */
+static void count_one(void *ctx, const struct mr_model_report *r)
+{
+    struct sample *s = ctx;
+    struct mr_sched_stats stats;
+
+    if (!r->v) {
+        return;
+    }
+    mr_sched_stats_sum(r->v, &stats);
+    struct used u = {.id = mr_strndup(r->name.ptr, r->name.len),
+                     .count = stats.success.count + stats.fail.count,
+                     .running = mr_sched_pending(r->v)};
+    MR_VEC_PUSH(&s->used, u);
+}
+
+static void sample_uses(struct mr_mesh *m)
+{
+    struct sample s = {0};
+
+    mr_models_visit(m->models, count_one, &s);
+    for (size_t i = 0; i < s.used.len; i++) {
+        struct used *u = &s.used.at[i];
+        mr_str id = mr_str_c(u->id);
+        struct model_uses *known = mr_map_find(&m->uses, id);
+        if (!known) {
+            known = MR_NEW(struct model_uses);
+            mr_map_put(&m->uses, id, known);
+        }
+        uint64_t more = u->count >= known->count ? u->count - known->count : u->count;
+        known->count = u->count;
+        if (more) {
+            mesh_core_used(m->core, id, (uint32_t)MR_MIN(more, UINT32_MAX), live_now(m));
+        }
+        mr_free(u->id);
+    }
+    MR_VEC_FINI(&s.used);
+}
+
+/* ---- registration ---- */
+
+struct names {
+    MR_VEC(char *) all;
+};
+
+static void name_one(void *ctx, const struct mr_model_report *r)
+{
+    struct names *n = ctx;
+    bool is_again = n->all.len && mr_str_eq_c(r->name, n->all.at[n->all.len - 1]);
+
+    if (!is_again) {
+        MR_VEC_PUSH(&n->all, mr_strndup(r->name.ptr, r->name.len));
+    }
+}
+
+void live_models_register(struct mr_mesh *m)
+{
+    struct names n = {0};
+
+    mr_models_report(m->models, name_one, &n);
+    for (size_t i = 0; i < n.all.len; i++) {
+        mr_str id = mr_str_c(n.all.at[i]);
+        const struct view_model *known = view_find(mesh_core_view(m->core), id);
+        if ((!known || known->revision == 0) && mesh_id_check(id, NULL) == MR_OK) {
+            struct mesh_call call = {
+                .kind = MESH_CALL_REGISTER, .id = id, .def = {.type = MR_STR("millrace")}};
+            m->registering++;
+            mesh_core_call(m->core, &call, live_now(m));
+        }
+        mr_free(n.all.at[i]);
+    }
+    MR_VEC_FINI(&n.all);
+    live_acted(m);
+}
+
+void live_models_sample(struct mr_mesh *m)
+{
+    if (!atomic_load(&m->is_joined)) {
+        return;
+    }
+    if (++m->samples % REGISTER_EVERY == 0) {
+        live_models_register(m);
+    }
+    sample_uses(m);
+    live_acted(m);
+}
+
+void live_models_fini(struct mr_mesh *m)
+{
+    struct mr_map_slot *slot;
+
+    for (size_t i = 0; (slot = mr_map_next(&m->uses, &i));) {
+        mr_free(slot->value);
+    }
+    mr_map_fini(&m->uses);
+}

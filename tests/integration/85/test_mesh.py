@@ -1,0 +1,213 @@
+"""Servers that share a registry: any of them answers for any model."""
+import shutil
+import signal
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lib import grpcraw, repo, wait
+from lib.rest import Rest
+from lib.stream import Stream, values
+from lib.tclients import Triton
+
+X = [("INPUT0", "INT32", [3], [1, 2, 3])]
+
+
+@pytest.fixture
+def registry():
+    """The address of a registry in a file. The path of its socket must be short."""
+    folder = tempfile.mkdtemp(prefix="mr", dir="/tmp")
+    yield f"file:{folder}/r"
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def fleet(registry, start):
+    """fleet(repository…): as many servers that have joined one mesh."""
+
+    def make(*repos, options=()):
+        servers = [start(r, f"--mesh={registry}", f"--mesh-id=s{i}", *options, mode=None, ready=False) for i, r in enumerate(repos)]
+        for s in servers:
+            s.wait_ready()
+            joined(s)
+        return servers
+
+    return make
+
+
+def joined(server):
+    with Rest(server.http) as r:
+        wait.until(lambda: r.get("/v2/health/ready").status == 200, f"the server to join\n{server.describe()}")
+
+
+def ask(server, model):
+    with Rest(server.http) as r:
+        return r.infer(model, X)
+
+
+def answers(server, model):
+    reply = ask(server, model)
+    assert reply.status == 200, f"{model} at {server.command}: {reply.status} {reply.body[:300]}\n{server.describe()}"
+    assert reply.json()["outputs"][0]["data"] == [1, 2, 3]
+
+
+def own_repositories(tmp_path, count, models=2):
+    """A repository for each server, with models that no other has."""
+    repos = []
+    for i in range(count):
+        repos.append(tmp_path / f"repo{i}")
+        for k in range(models):
+            repo.add(repos[-1], f"of{i}-{k}", repo.config())
+    return repos
+
+
+def loads(server, model):
+    return sum(e["event"] == "model.ready" and e["model"] == model for e in server.events())
+
+
+def test_any_server_answers_for_models_that_one_has(fleet, tmp_path):
+    servers = fleet(*own_repositories(tmp_path, 3))
+    for server in servers:
+        for i in range(3):
+            for k in range(2):
+                answers(server, f"of{i}-{k}")
+    for i, server in enumerate(servers):  # each was loaded where its files are, on demand
+        assert loads(server, f"of{i}-0") == 1
+        assert loads(server, f"of{(i + 1) % 3}-0") == 0
+
+
+@pytest.mark.parametrize("kind", ["http", "grpc"])
+def test_bytes_pass_through_unchanged(fleet, tmp_path, kind):
+    servers = fleet(*own_repositories(tmp_path, 2, models=1))
+    client = Triton(kind, servers[0])
+    data = np.arange(300_000, dtype=np.int32)
+    tensor = client.module.InferInput("INPUT0", [len(data)], "INT32")
+    tensor.set_data_from_numpy(data)
+    result = client.call("infer", "of1-0", [tensor], request_id="7")
+    assert (result.as_numpy("OUTPUT0") == data).all()
+    if kind == "grpc":
+        assert client.call("get_model_metadata", "of1-0").name == "of1-0"
+        assert client.call("get_model_config", "of1-0").config.name == "of1-0"
+    else:
+        assert client.call("get_model_metadata", "of1-0")["name"] == "of1-0"
+    client.close()
+
+
+@pytest.mark.parametrize("kind", ["http", "grpc"])
+def test_errors_of_the_model_pass_through(fleet, tmp_path, kind):
+    servers = fleet(*own_repositories(tmp_path, 2, models=1))
+    said = []
+    for server in servers:
+        client = Triton(kind, server)
+        tensor = client.module.InferInput("WRONG", [1], "INT32")
+        tensor.set_data_from_numpy(np.zeros(1, dtype=np.int32))
+        with pytest.raises(Exception) as e:
+            client.call("infer", "of1-0", [tensor])
+        said.append((e.value.status(), e.value.message()))
+        client.close()
+    assert said[0] == said[1] and "WRONG" in said[0][1]
+
+
+def test_unknown_model_is_not_found(fleet, models):
+    repo.add(models, "m", repo.config())
+    servers = fleet(models, models)
+    assert ask(servers[1], "nobody").status == 404
+    answers(servers[1], "m")
+
+
+def test_model_that_does_not_load_says_why_everywhere(fleet, models):
+    repo.add(models, "bad", repo.config(backend="nonesuch"))
+    servers = fleet(models, models)
+    replies = [ask(s, "bad") for s in servers]
+    for reply in replies:
+        assert reply.status >= 500
+        assert "nonesuch" in reply.error
+
+
+def test_stream_of_a_model_loads_it_here(fleet, models):
+    repo.add(models, "m", repo.config())
+    servers = fleet(models, models)
+    answers(servers[0], "m")
+    for server in servers:
+        with Stream(server.url("grpc")) as stream:
+            stream.send(grpcraw.int32("m", [4, 5, 6]))
+            answer = stream.take(1)[0]
+            assert not answer.error_message and values(answer) == [4, 5, 6]
+    assert all(loads(s, "m") >= 1 for s in servers)
+
+
+def test_killed_server_is_replaced(fleet, models):
+    for i in range(6):
+        repo.add(models, f"m{i}", repo.config())
+    servers = fleet(models, models, models)
+    for i in range(6):
+        answers(servers[i % 3], f"m{i}")
+    servers[0].signal(signal.SIGKILL)  # it had the registry as well
+    servers[0].wait_exit()
+    servers[0].end_anyhow()
+    for server in servers[1:]:
+        for i in range(6):
+            answers(server, f"m{i}")
+
+
+def test_hung_server_holds_up_nobody(fleet, models):
+    for i in range(6):
+        repo.add(models, f"m{i}", repo.config())
+    servers = fleet(models, models, models)
+    for i in range(6):
+        answers(servers[i % 3], f"m{i}")
+    servers[2].signal(signal.SIGSTOP)
+    for server in servers[:2]:
+        for i in range(6):
+            answers(server, f"m{i}")
+    servers[2].signal(signal.SIGCONT)
+    for i in range(6):
+        answers(servers[2], f"m{i}")
+
+
+def test_end_of_a_server_fails_no_request(fleet, models):
+    for i in range(6):
+        repo.add(models, f"m{i}", repo.config())
+    servers = fleet(models, models, models)
+    for i in range(6):
+        answers(servers[i % 3], f"m{i}")
+    servers[0].signal()
+    while servers[0].running:
+        for server in servers[1:]:
+            for i in range(6):
+                answers(server, f"m{i}")
+    servers[0].stop()
+    for server in servers[1:]:
+        for i in range(6):
+            answers(server, f"m{i}")
+
+
+def test_more_models_than_room(fleet, models):
+    for i in range(12):
+        repo.add(models, f"m{i}", repo.config())
+    servers = fleet(models, models, options=["--mesh-capacity=4M"])  # three models of an unknown size each
+    for _ in range(3):
+        for i in range(12):
+            answers(servers[i % 2], f"m{i}")
+    assert any(e["event"] == "model.unloaded" for s in servers for e in s.events())
+
+
+def test_server_that_comes_later_takes_part(fleet, start, registry, tmp_path):
+    repos = own_repositories(tmp_path, 2, models=1)
+    [first] = fleet(repos[0])
+    answers(first, "of0-0")
+    late = start(repos[1], f"--mesh={registry}", "--mesh-id=late", mode=None)
+    joined(late)
+    answers(late, "of0-0")
+    answers(first, "of1-0")
+
+
+@pytest.mark.parametrize("option, says", [("--mesh-id=a/b", "--mesh-id"), ("--mesh-address=0.0.0.0:0", "loopback"), ("--mesh=nowhere", "nowhere")])
+def test_wrong_options_are_refused(registry, start, models, option, says):
+    repo.add(models, "m", repo.config())
+    server = start(models, f"--mesh={registry}", option, mode=None, ready=False)
+    assert server.wait_exit() != 0
+    server.end_anyhow()
+    assert says in server.err()
