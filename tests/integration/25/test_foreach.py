@@ -28,6 +28,7 @@ def io(*names, dtype="TYPE_INT32", dims=ANY):
     return [repo.tensor(name, dtype, dims) for name in names or ("INPUT0",)]
 
 
+SPLIT = 'split { variant { name: "on" model { name: "ten" } weight: 1 } variant { name: "off" model { name: "one" } weight: 0 } }'
 PAIR = {"inputs": [repo.tensor("INPUT0"), repo.tensor("INPUT1")], "outputs": [repo.tensor("OUTPUT0"), repo.tensor("OUTPUT1")]}
 BOTH = {"OUTPUT0": "OUTPUT0", "OUTPUT1": "OUTPUT1"}
 TWO = {"INPUT0": "INPUT0", "INPUT1": "INPUT1"}
@@ -66,6 +67,7 @@ def served(models, start):
         "fails": workflow(node("a", "bad", extra=each())),
         "fallback": workflow(node("a", "bad", extra=each() + 'fallback { model { name: "ten" } }')),
         "late": workflow(node("a", "one", outputs={"OUTPUT0": "t"}), node("b", "slow", {"INPUT0": "t"}, extra=each("t"))),
+        "split": workflow(node("a", "", extra=each()).replace('model { name: "" }', SPLIT)),
         "axis0": workflow(node("a", "one", outputs={"OUTPUT0": "t"}, extra=each()), extra='gather { from: "t" into: "OUTPUT0" }', **two),
         "axis1": workflow(node("a", "one", outputs={"OUTPUT0": "t"}, extra=each()), extra='gather { name: "g" from: "t" into: "OUTPUT0" axis: 1 }', **two),
     }
@@ -84,6 +86,7 @@ def test_models_get_rows_as_they_take_them(served):
     numbers = np.arange(40, dtype=np.int32)
     assert served.ask("each", {"INPUT0": numbers})["OUTPUT0"].tolist() == (numbers + 1).tolist()
     assert served.ask("chain", {"INPUT0": numbers})["OUTPUT0"].tolist() == (numbers + 11).tolist()
+    assert served.ask("split", {"INPUT0": numbers})["OUTPUT0"].tolist() == (numbers + 10).tolist()
     assert served.ask("late", {"INPUT0": numbers})["OUTPUT0"].tolist() == (numbers + 1).tolist()
     for name, array, plus in (("rows", matrix(5, 7), 1), ("rows", matrix(1, 3), 1), ("lead", matrix(4, 3), 0), ("batches", matrix(11, 2), 0)):
         assert np.array_equal(served.ask(name, {"INPUT0": array})["OUTPUT0"], array + plus), name

@@ -25,6 +25,7 @@ def io(*names, dtype="TYPE_INT32", dims=(-1,)):
     return [repo.tensor(name, dtype, dims) for name in names]
 
 
+SPLIT = 'split { variant { name: "on" model { name: "ten" } weight: 1 } variant { name: "off" model { name: "one" } weight: 0 } }'
 BATCH = {"max_batch_size": 64, "inputs": io("INPUT0", "INPUT1", dims=(2,)), "outputs": io("OUTPUT0", dims=(2,))}
 
 
@@ -70,6 +71,7 @@ def served(models, start):
         "null": workflow(node("maybe", "one", outputs={"OUTPUT0": "m"}, extra="when: 'parameter(\"on\", false)'"),
                          node("tens", "ten", {"INPUT0": "m"}), node("ones", "one", {"INPUT0": "m"}),
                          extra=switch(("m > 10", "tens"), extra="", over=("m",)) + DEFAULT),
+        "split": workflow(node("tens", "", outputs=T).replace('model { name: "" }', SPLIT), *BRANCHES[2:], AFTER, extra=switch(CASES[1])),
         "retried": workflow(node("fails", "bad", outputs=T, extra="retry { attempts: 3 budget_percent: 100 }"), *BRANCHES[2:], AFTER,
                             extra=switch(("INPUT0 > 10", "fails"))),
     }
@@ -95,6 +97,7 @@ def test_rows_keep_their_order(served):
         assert got == [plus(x) + 1000 for x in numbers.tolist()]
     assert served.ask("no_else", {"INPUT0": vector(5, 50, 6, 500)})["OUTPUT0"].tolist() == [1007, 1060, 1007, 1600]
     assert served.ask("no_else", {"INPUT0": vector(5, 6)})["OUTPUT0"].tolist() == [1007, 1007]
+    assert served.ask("split", {"INPUT0": vector(5, 50, 6)})["OUTPUT0"].tolist() == [1006, 1060, 1007]
     assert served.ask("crops", {"INPUT0": vector(1, 2, 3, 4)})["OUTPUT0"].tolist() == [1111, 1013, 1113, 1015]
 
 
