@@ -396,6 +396,23 @@ static PyObject *answer_outputs(const struct mr_call_answer *a)
 
 /* call_next(call, timeout_ns): (status, message, is the last, outputs, value), where outputs are (name, dtype, shape, bytes);
  * None when there is none in time, or none at all. */
+/* (name, value as text, kind) of each. */
+static PyObject *answer_parameters(const struct mr_call_answer *a)
+{
+    const int has = a->size > offsetof(struct mr_call_answer, parameter_count);
+    PyObject *list = PyList_New(0);
+
+    for (uint32_t i = 0; has && list && i < a->parameter_count; i++) {
+        PyObject *item = Py_BuildValue("(ssi)", a->parameters[i].key, a->parameters[i].value,
+                                       (int)a->parameter_kinds[i]);
+        if (!item || PyList_Append(list, item) < 0) {
+            Py_CLEAR(list);
+        }
+        Py_XDECREF(item);
+    }
+    return list;
+}
+
 static PyObject *service_call_next(PyObject *self, PyObject *args)
 {
     PyObject *capsule;
@@ -416,9 +433,14 @@ static PyObject *service_call_next(PyObject *self, PyObject *args)
         return Py_NewRef(Py_None);
     }
     PyObject *outputs = answer_outputs(a);
-    PyObject *out = outputs ? Py_BuildValue("(isiNL)", (int)a->status, a->message ? a->message : "",
-                                            (int)a->is_last, outputs, (long long)a->value)
-                            : NULL;
+    PyObject *parameters = outputs ? answer_parameters(a) : NULL;
+    PyObject *out = parameters
+                        ? Py_BuildValue("(isiNLN)", (int)a->status, a->message ? a->message : "",
+                                        (int)a->is_last, outputs, (long long)a->value, parameters)
+                        : NULL;
+    if (!parameters) {
+        Py_XDECREF(outputs);
+    }
     host->call_answer_drop(&a);
     return out;
 }

@@ -267,6 +267,11 @@ struct mr_call_answer {
     const char *const *names; /* [output_count] */
     const struct mr_tensor *outputs;
     int64_t value; /* of MR_CONTROL_READY: 1 ready, 0 not */
+    /** [parameter_count] that the model gave its answer (answer_parameters), and enum mr_parameter_kind. Since 2.5. */
+    const struct mr_setting *parameters;
+    const uint8_t *parameter_kinds;
+    uint32_t parameter_count;
+    uint32_t reserved;
 };
 
 enum mr_control_kind {

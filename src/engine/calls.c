@@ -52,12 +52,16 @@ static void fail(struct nested *n, int status, const char *message)
 
 /* An answer of those outputs, by position in the backend's order, that are set. */
 static struct call_answer *answer_of(struct nested *n, const struct mr_exec_output *outputs,
-                                     bool is_last)
+                                     const struct mr_answer_parameters *parameters, bool is_last)
 {
     const struct mr_version *v = n->infer.version;
     const char **names = MR_NEW_ARRAY(const char *, v->output_count + 1);
     struct mr_tensor *tensors = MR_NEW_ARRAY(struct mr_tensor, v->output_count + 1);
     struct mr_worker_answer a = {.is_last = is_last, .names = names, .outputs = tensors};
+
+    if (parameters->kinds) { /* those of a graph are reports for clients */
+        a.parameters = *parameters;
+    }
 
     for (uint32_t i = 0; outputs && i < v->output_count; i++) {
         const struct mr_exec_output *o = &outputs[v->outputs[i].backend_index];
@@ -87,7 +91,7 @@ static void on_response(struct mr_infer *r, struct mr_response *response)
         at = &(*at)->next;
     }
     *at = response;
-    mr_worker_answer_send(answer_of(n, response->outputs.list, false));
+    mr_worker_answer_send(answer_of(n, response->outputs.list, &response->parameters, false));
     pthread_mutex_unlock(&n->lock);
 }
 
@@ -116,8 +120,8 @@ static void conclude(struct nested *n)
     }
     const struct mr_worker_answer failure = {
         .status = r->status, .message = r->err.msg, .is_last = true};
-    struct call_answer *last =
-        r->status < 0 ? mr_worker_answer_make(n->call, &failure) : answer_of(n, r->outputs, true);
+    struct call_answer *last = r->status < 0 ? mr_worker_answer_make(n->call, &failure)
+                                             : answer_of(n, r->outputs, &r->answer, true);
     mr_engine_end(r); /* which may look at what the call owns */
     mr_worker_answer_send(last);
     nested_unref(n);

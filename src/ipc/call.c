@@ -266,6 +266,21 @@ void mr_ipc_call_answer_pack(struct mr_buf *b, const struct mr_ipc_call_answer *
     for (uint32_t i = 0; i < a->count; i++) {
         mr_pack_text(b, a->names[i]);
     }
+    mr_pack_settings(b, a->parameters.list, a->parameters.count);
+    mr_pack_bytes(b, a->parameters.kinds, a->parameters.count);
+}
+
+static void parameters_unpack(struct mr_unpack *u, struct mr_answer_parameters *out)
+{
+    out->list = mr_unpack_settings(u, &out->count);
+    const mr_bytes kinds = mr_unpack_bytes(u);
+    uint8_t *copy = mr_unpack_array(u, kinds.len, 1);
+
+    u->failed |= kinds.len != out->count;
+    if (!u->failed && kinds.len > 0) {
+        memcpy(copy, kinds.ptr, kinds.len);
+    }
+    out->kinds = copy;
 }
 
 int mr_ipc_call_answer_unpack(mr_bytes data, struct mr_arena *arena, struct mr_ipc_call_answer *out,
@@ -283,5 +298,6 @@ int mr_ipc_call_answer_unpack(mr_bytes data, struct mr_arena *arena, struct mr_i
     out->bytes = mr_unpack_u64(&u);
     out->count = mr_unpack_count(&u);
     out->names = names_read(&u, out->count);
+    parameters_unpack(&u, &out->parameters);
     return u.failed ? MR_FAIL(err, MR_E_INVALID, "an answer to a call that is damaged") : MR_OK;
 }

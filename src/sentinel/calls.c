@@ -235,7 +235,8 @@ struct call_answer *mr_worker_answer_make(struct mr_worker_call *base,
                                        .message = said->message ? said->message : "",
                                        .value = said->value,
                                        .count = said->count,
-                                       .names = said->names};
+                                       .names = said->names,
+                                       .parameters = said->parameters};
     struct mr_err err;
 
     mr_err_clear(&err);
@@ -247,7 +248,7 @@ struct call_answer *mr_worker_answer_make(struct mr_worker_call *base,
     if (rc < 0) {
         frame.status = rc;
         frame.message = err.msg;
-        frame.count = 0;
+        frame.count = frame.parameters.count = 0;
     }
     mr_ipc_call_answer_pack(&a->body, &frame);
     return a;

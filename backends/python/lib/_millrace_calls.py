@@ -6,6 +6,7 @@ import time
 CODES = {-1: 0, -7: 1, -3: 2, -2: 3, -5: 4, -6: 5, -4: 6, -8: 7}  # of TritonError, by status; all others: INTERNAL
 TIMED_OUT = -9
 KINDS = {str: 0, int: 1, bool: 2, float: 3}  # of parameters, by the types of their values
+READ = (str, int, lambda text: text == "true", float)  # by the kind
 CALLS_MAX = 256  # of a worker
 
 
@@ -48,15 +49,16 @@ def text_of(value):
 
 def _response(answer):
     pb_utils = _utils()
-    status, message, _, outputs, _ = answer
+    status, message, _, outputs, _, parameters = answer
     if status < 0:
         return pb_utils.InferenceResponse(error=pb_utils.TritonError(message, CODES.get(status, pb_utils.TritonError.INTERNAL)))
     return pb_utils.InferenceResponse([pb_utils.Tensor._received(name, (None, code, shape, data))
-                                       for name, code, shape, data in outputs])
+                                       for name, code, shape, data in outputs],
+                                      parameters={key: READ[kind](text) for key, text, kind in parameters})
 
 
 def _timed_out(seconds):
-    return (TIMED_OUT, f"no answer of the other model within {seconds} s", True, [], 0)
+    return (TIMED_OUT, f"no answer of the other model within {seconds} s", True, [], 0, [])
 
 
 class Responses:

@@ -287,7 +287,10 @@ int worker_calls_on_answer(mr_bytes body, struct mr_err *err)
                                       .status = said.status,
                                       .is_last = said.is_last || said.status < 0,
                                       .message = said.message,
-                                      .value = said.value};
+                                      .value = said.value,
+                                      .parameters = said.parameters.list,
+                                      .parameter_kinds = said.parameters.kinds,
+                                      .parameter_count = said.parameters.count};
     MR_TRY(outputs_read(a, &said, err));
     answer_queue(a);
     return MR_OK;

@@ -96,3 +96,36 @@ def test_several_answers(serve):
     with Rest(server.http) as rest:
         lines = ask(rest, {"n": 1}, {"n": 2}, word="generate_stream").ok().body.decode().split("\n\n")
     assert [json.loads(line[6:])["n"] for line in lines if line] == [1, 2]
+
+
+ASKING = """
+import json
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [self.one(*json.loads(request.inputs()[0].as_numpy().ravel()[0])) for request in requests]
+
+    def one(self, is_decoupled, said):
+        request = pb_utils.InferenceRequest(model_name="m", requested_output_names=["OUTPUT0"], inputs=[
+            pb_utils.Tensor("INPUT0", np.array([[json.dumps(said).encode()]], np.object_))])
+        answers = request.exec(decoupled=True) if is_decoupled else [request.exec()]
+        found = [json.loads(answer.parameters()) for answer in answers if answer.output_tensors()]
+        return pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", np.array([[json.dumps(found).encode()]], np.object_))])
+"""
+
+
+@pytest.mark.parametrize("is_decoupled", [False, True])
+def test_models_that_ask(models, serve, is_decoupled):
+    """They get the parameters of each answer, with their types."""
+    pymodels.add(models, "asking", ASKING, max_batch_size=1, inputs=[repo.tensor("INPUT0", "TYPE_STRING", (1,))],
+                 outputs=[repo.tensor("OUTPUT0", "TYPE_STRING", (1,))])
+    server = serve(DECOUPLED if is_decoupled else "")
+    said = [TYPED, {}, {"n": 3}] if is_decoupled else [TYPED]
+    with Rest(server.http) as rest:
+        body = {"inputs": [{"name": "INPUT0", "datatype": "BYTES", "shape": [1, 1], "data": [json.dumps([is_decoupled, said])]}]}
+        answer = rest.post(infer_path("asking"), body).ok().json()["outputs"][0]["data"][0]
+    assert json.loads(answer) == said

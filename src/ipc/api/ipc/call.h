@@ -7,6 +7,7 @@
 #define MR_IPC_CALL_H
 
 #include "base/arena.h"
+#include "exec/exec.h"
 #include "ipc/pack.h"
 #include "millrace/backend.h"
 #include "shm/plane.h"
@@ -42,6 +43,7 @@ struct mr_ipc_call_answer {
     int64_t value; /* of answers to control requests and metrics */
     uint32_t count;
     const char *const *names;
+    struct mr_answer_parameters parameters;
     uint64_t offset,
         bytes; /* for mr_ipc_exec_read_kept, whose inputs are the outputs; 0 bytes: none */
 };

@@ -50,8 +50,9 @@ struct mr_worker_answer {
     bool is_last;
     int64_t value; /* of MR_CONTROL_READY */
     uint32_t count;
-    const char *const *names;        /* [count] */
-    const struct mr_tensor *outputs; /* [count], copied */
+    const char *const *names;               /* [count] */
+    const struct mr_tensor *outputs;        /* [count], copied */
+    struct mr_answer_parameters parameters; /* with kinds; copied */
 };
 struct call_answer;
 /** Copies an answer to memory that the worker can read; without memory the answer becomes a failure. Thread: any, one at
