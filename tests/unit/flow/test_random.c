@@ -1,4 +1,5 @@
-/* Random graphs: what a walk over the plan gives is what a plain interpreter gives, whatever order nodes end in. */
+/* Random graphs: what a walk over the plan gives, and what it says of its nodes, is what a plain interpreter gives, whatever order
+ * nodes end in. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -26,6 +27,7 @@ struct world {
     bool fails[NODES_MAX], is_late[NODES_MAX], holds[NODES_MAX];
     uint8_t wanted[TENSORS];
     bool has_input[2];
+    bool is_strict;
     /* the walk */
     struct run run;
     uint32_t late[NODES_MAX];
@@ -33,6 +35,8 @@ struct world {
     uint32_t starts[NODES_MAX];
     /* the interpreter */
     bool is_null[TENSORS], is_known[TENSORS], has_ended[NODES_MAX], is_failed;
+    uint8_t outcomes[NODES_MAX];
+    uint32_t odd_count;
     int64_t values[TENSORS];
 };
 
@@ -123,6 +127,7 @@ static void world_make(struct world *w)
         w->wanted[t] = maybe(w, 30);
     }
     w->plan.output_count = tensors;
+    w->is_strict = maybe(w, 20);
     assert_int_equal(plan_link(&w->plan, NULL), MR_OK);
 }
 
@@ -193,6 +198,7 @@ static const struct run_ops ops = {start, when, value};
 static void walk(struct world *w, struct mr_arena *arena)
 {
     assert_int_equal(run_begin(&w->run, &w->plan, w->wanted, &ops, arena, NULL), MR_OK);
+    w->run.is_strict = w->is_strict;
     for (uint32_t i = 0; i < 2; i++) {
         if (w->has_input[i]) {
             give(&w->run, i, 7 + i);
@@ -242,9 +248,16 @@ static void defaults_take(struct world *w, const struct plan_node *node)
     }
 }
 
+static void odd_note(struct world *w, uint32_t n, enum run_outcome outcome)
+{
+    w->outcomes[n] = (uint8_t)outcome;
+    w->odd_count++;
+}
+
 static void node_want(struct world *w, uint32_t n)
 {
     const struct plan_node *node = &w->nodes[n];
+    const bool is_soft = w->fails[n] && !w->is_strict;
     int64_t sum = n;
     bool lacks = false;
 
@@ -262,10 +275,13 @@ static void node_want(struct world *w, uint32_t n)
         sum = mix(sum, w->is_null[t] ? -1 : w->values[t]);
     }
     if (lacks || (node->when && !w->holds[n])) {
+        odd_note(w, n, RUN_SKIPPED);
         outputs_lose(w, node);
-    } else if (w->fails[n] && node->on_error == PLAN_SKIP) {
+    } else if (is_soft && node->on_error == PLAN_SKIP) {
+        odd_note(w, n, RUN_FAILED);
         outputs_lose(w, node);
-    } else if (w->fails[n] && node->on_error == PLAN_DEFAULT) {
+    } else if (is_soft && node->on_error == PLAN_DEFAULT) {
+        odd_note(w, n, RUN_DEFAULTED);
         defaults_take(w, node);
     } else if (w->fails[n]) {
         w->is_failed = true;
@@ -298,6 +314,16 @@ static void compare(const struct world *w, int graph)
     for (uint32_t n = 0; n < w->plan.node_count; n++) {
         if (w->starts[n] > 1 || (w->starts[n] && !w->has_ended[n] && !w->is_failed)) {
             fail_msg("graph %d: node %u ran %u times", graph, n, w->starts[n]);
+        }
+    }
+    if (!w->is_failed && w->odd_count != w->run.odd_count) {
+        fail_msg("graph %d: %u nodes did not simply run, counted were %u", graph, w->odd_count,
+                 w->run.odd_count);
+    }
+    for (uint32_t n = 0; n < w->plan.node_count && !w->is_failed; n++) {
+        if (w->outcomes[n] != w->run.nodes[n].outcome) {
+            fail_msg("graph %d: node %u has outcome %u, not %u", graph, n, w->run.nodes[n].outcome,
+                     w->outcomes[n]);
         }
     }
     for (uint32_t t = 0; t < w->plan.tensor_count && !w->is_failed; t++) {
