@@ -224,7 +224,7 @@ MR_SDK_EXPORT int mr_sdk_ask_start(struct mr_sdk *client, const struct mr_sdk_qu
 
 /** Something has changed: an answer came after mr_sdk_stream_read had returned 0, there is room after mr_sdk_stream_send had
  *  returned MR_E_EXHAUSTED, or the stream is over. Runs where callbacks run. May call the functions of streams, with a wait
- *  of 0. */
+ *  of 0: on a thread of the client a longer one is taken as 0. */
 typedef void(mr_sdk_stream_fn)(void *ctx);
 
 struct mr_sdk_stream_options {
@@ -264,7 +264,7 @@ MR_SDK_EXPORT int mr_sdk_stream_open(struct mr_sdk *client,
                                      struct mr_sdk_stream **out, struct mr_err *err);
 /** Sends a request; all of it is copied. `model`: NULL or that of the stream; or another model of the same host. `timeout_ms` is
  *  the longest that it waits in the queue of its model, 0: the model's own limit. headers, key and variant are the stream's, and
- *  refused here. Waits up to wait_ms for room (-1: as long as it takes; 0, and always in callbacks: not at all). Errors:
+ *  refused here. Waits up to wait_ms for room (-1: as long as it takes; 0, and always on the client's own thread: not at all). Errors:
  *  MR_E_EXHAUSTED (no room: again after `notify`), MR_E_CLOSED (after mr_sdk_stream_done, or the stream is over), MR_E_INVALID,
  *  MR_E_NOT_FOUND, MR_E_TOO_LARGE; the stream goes on. */
 MR_SDK_EXPORT int mr_sdk_stream_send(struct mr_sdk_stream *stream,
