@@ -379,6 +379,12 @@ void mesh_core_record(struct mesh_core *c, mr_str key, mr_bytes value, int64_t r
     finish(c);
 }
 
+void mesh_core_registry_lost(struct mesh_core *c, int64_t now)
+{
+    begin(c, now);
+    c->has_lost_registry = true;
+}
+
 void mesh_core_read_begin(struct mesh_core *c, int64_t now)
 {
     begin(c, now);
@@ -420,6 +426,10 @@ void mesh_core_read_end(struct mesh_core *c, int64_t now)
 
     begin(c, now);
     mr_buf_init(&key, 0);
+    if (c->has_lost_registry) {
+        c->has_lost_registry = false;
+        manage_restore(c);
+    }
     while (view_sweep(&c->view, &key, &ch)) {
         on_change(c, &ch);
     }

@@ -152,6 +152,8 @@ void mesh_core_read_begin(struct mesh_core *c, int64_t now);
 void mesh_core_record(struct mesh_core *c, mr_str key, mr_bytes value, int64_t revision,
                       int64_t now);
 void mesh_core_read_end(struct mesh_core *c, int64_t now);
+/** The registry has lost its data: the reading that follows takes no definition and no vmodel away, they are written again. */
+void mesh_core_registry_lost(struct mesh_core *c, int64_t now);
 /** There is a lease: a first one, or a new one after the old one has ended. */
 void mesh_core_lease(struct mesh_core *c, int64_t now);
 /** Whether the registry can be reached. */

@@ -121,6 +121,7 @@ struct mesh_core {
     int64_t now;
     struct mesh_view view;
     struct view_peer *me;
+    bool has_lost_registry; /* until the next reading ends */
     bool is_read, registry_is_there, has_lease, is_draining, is_drained;
     struct slots reqs, locals;
     struct timers timers;
@@ -282,6 +283,8 @@ bool manage_written(struct mesh_core *c, uint64_t token, int status, bool succee
 void manage_tick(struct mesh_core *c);
 /** vmodels in transition go on. */
 void manage_transitions(struct mesh_core *c);
+/** Definitions and vmodels that the reading has not seen stay, and their owners write them again. */
+void manage_restore(struct mesh_core *c);
 void manage_fini(struct mesh_core *c);
 
 /* drain.c */

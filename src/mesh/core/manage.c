@@ -432,6 +432,68 @@ void manage_transitions(struct mesh_core *c)
     }
 }
 
+/* ---- a registry that has lost its data ---- */
+
+static void put_again(struct mesh_core *c, enum mesh_key_kind kind, mr_str id,
+                      const struct mr_buf *value)
+{
+    struct mesh_compare *compare = MR_ARENA_NEW(&c->arena, struct mesh_compare);
+    struct mesh_op *op = MR_ARENA_NEW(&c->arena, struct mesh_op);
+    mr_str key = key_text(c, kind, id);
+    mr_str copy = core_text(c, mr_buf_view(value));
+
+    if (!compare || !op || !key.ptr) {
+        return;
+    }
+    *compare = (struct mesh_compare){key, 0}; /* somebody may have been quicker */
+    *op = (struct mesh_op){.kind = MESH_OP_PUT,
+                           .key = key,
+                           .value = {(const uint8_t *)(copy.ptr ? copy.ptr : ""), copy.len}};
+    struct mesh_action *a = core_act(c, MESH_ACT_TXN);
+    a->token = ++c->seq;
+    a->compares = compare;
+    a->compare_count = 1;
+    a->then = op;
+    a->then_count = 1;
+}
+
+void manage_restore(struct mesh_core *c)
+{
+    struct mr_map_slot *slot;
+    struct mr_buf b;
+
+    mr_buf_init(&b, 0);
+    for (size_t i = 0; i < c->view.cap; i++) {
+        struct view_model *m = c->view.models[i];
+        if (!m || m->revision == 0 || m->is_seen) {
+            continue;
+        }
+        m->is_seen = m->stat_is_seen = true;
+        if (core_owner(c, view_id(m), NULL) == c->me) {
+            struct vmodel_model known = model_of(c, view_id(m));
+            mr_buf_reset(&b);
+            mesh_def_put(&b, &known.def);
+            put_again(c, MESH_KEY_MODEL, view_id(m), &b);
+        }
+        m->revision = 1; /* older than any that the registry gives it */
+    }
+    for (size_t i = 0; (slot = mr_map_next(&c->view.vmodels, &i));) {
+        struct view_vmodel *vm = slot->value;
+        if (vm->is_seen) {
+            continue;
+        }
+        vm->is_seen = true;
+        vm->revision = 1;
+        if (core_owner(c, vm->id, NULL) == c->me) {
+            mr_buf_reset(&b);
+            mesh_vmodel_put(&b,
+                            &(struct mesh_vmodel){vm->active, vm->target, vm->owner, vm->failed});
+            put_again(c, MESH_KEY_VMODEL, vm->id, &b);
+        }
+    }
+    mr_buf_fini(&b);
+}
+
 void manage_fini(struct mesh_core *c)
 {
     for (size_t i = 0; i < c->manages.len; i++) {

@@ -25,6 +25,7 @@ struct registry {
     int64_t lease, ttl_s;
     int64_t keep_ns, read_ns, grant_ns; /* when; INT64_MAX: not */
     int64_t first_revision;
+    int64_t seen;        /* the newest revision */
     struct mr_buf after; /* the last key of the page before */
     void (*left)(void *ctx);
 };
@@ -163,7 +164,7 @@ static void on_changes(void *ctx, int64_t revision, const struct mr_kv_change *c
 {
     struct registry *r = ctx;
 
-    (void)revision;
+    r->seen = MR_MAX(r->seen, revision);
     for (size_t i = 0; i < count; i++) {
         const struct mr_kv_item *item = &changes[i].item;
         mr_bytes value = item->value.ptr ? item->value : (mr_bytes){(const uint8_t *)"", 0};
@@ -194,6 +195,10 @@ static void page_read(struct registry *r, const struct mr_kv_reply *reply)
     if (!r->is_reading) {
         r->is_reading = true;
         r->first_revision = reply->revision;
+        if (reply->revision < r->seen) {
+            mesh_core_registry_lost(r->core, now_of(r)); /* it began again, empty */
+        }
+        r->seen = reply->revision;
         mesh_core_read_begin(r->core, now_of(r));
     }
     for (size_t i = 0; i < page->count; i++) {

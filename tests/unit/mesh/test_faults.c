@@ -287,6 +287,40 @@ static void history_that_is_gone_is_read_again(void **state)
     sim_fini(&s);
 }
 
+static void registry_that_lost_its_data_gets_it_again(void **state)
+{
+    struct sim s;
+    (void)state;
+
+    sim_init(&s, 1);
+    sim_add_many(&s, 3, 100 * MIB, 4);
+    sim_register(&s, 0, 20, MIB, 20 * MS);
+    for (unsigned i = 0; i < 10; i++) {
+        sim_call(&s, i % 3, i);
+    }
+    assert_true(sim_settle(&s, S));
+    sim_run(&s, S);
+    mr_kv_memory_erase(s.store);
+    sim_run(&s, 30 * S);
+    assert_int_equal(sim_loads(&s), 10);
+    for (unsigned p = 0; p < 3; p++) {
+        for (unsigned i = 0; i < 20; i++) {
+            char id[24];
+            sim_id(id, i);
+            const struct view_model *m = view_find(mesh_core_view(s.peers[p].core), mr_str_c(id));
+            assert_non_null(m);
+            assert_true(m->revision > 0);
+            assert_int_equal(m->copy_count, sim_copies(&s, i));
+        }
+    }
+    unsigned late = sim_add(&s, 100 * MIB, 4, "", ""); /* it has it from the registry alone */
+    sim_run(&s, S);
+    struct sim_call *c = sim_call(&s, late, 15);
+    assert_true(sim_settle(&s, 5 * S));
+    assert_int_equal(c->status, MR_OK);
+    sim_fini(&s);
+}
+
 static void two_owners_do_not_load_twice(void **state)
 {
     (void)state;
@@ -385,6 +419,7 @@ int main(void)
         cmocka_unit_test(slow_model_is_not_hedged),
         cmocka_unit_test(registry_away_stops_nobody),
         cmocka_unit_test(history_that_is_gone_is_read_again),
+        cmocka_unit_test(registry_that_lost_its_data_gets_it_again),
         cmocka_unit_test(two_owners_do_not_load_twice),
         cmocka_unit_test(restarted_peer_forgets_what_it_had),
         cmocka_unit_test(unregistered_model_is_unloaded_everywhere),
