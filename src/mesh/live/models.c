@@ -62,17 +62,13 @@ static void on_done(void *ctx, int rc, const struct mr_err *err)
 {
     struct load_op *op = ctx;
     struct mr_mesh *m = op->mesh;
-    struct mr_version *v;
 
     op->rc = rc;
     if (rc < 0 && err) {
         op->err = *err;
     }
-    if (rc == MR_OK && !op->is_unload &&
-        mr_models_acquire(m->models, mr_str_n(op->id, op->id_len), (mr_str){0}, &v, NULL) ==
-            MR_OK) {
-        op->bytes = v->file_bytes;
-        mr_version_unpin(v, MR_EPOCH_SLOT_NONE);
+    if (rc == MR_OK && !op->is_unload) {
+        mr_models_size(m->models, mr_str_n(op->id, op->id_len), &op->bytes);
     }
     mr_loop_post(m->loop, &op->mail);
 }

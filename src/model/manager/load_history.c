@@ -240,6 +240,27 @@ int mr_models_versions(struct mr_models *m, mr_str name, mr_model_view_fn *see, 
     return rc;
 }
 
+bool mr_models_size(struct mr_models *m, mr_str name, uint64_t *out)
+{
+    uint64_t bytes = 0;
+    bool is_ready = false;
+
+    pthread_mutex_lock(&m->lock);
+    const struct mr_model *model = mr_map_find(&m->models, name);
+    for (size_t i = 0; model && i < model->records.len; i++) {
+        const struct mr_version_record *r = &model->records.at[i];
+        if (r->state == MR_VERSION_READY) {
+            bytes += MR_MAX(r->file_bytes, r->model_bytes);
+            is_ready = true;
+        }
+    }
+    pthread_mutex_unlock(&m->lock);
+    if (is_ready) {
+        *out = bytes;
+    }
+    return is_ready;
+}
+
 void mr_models_totals(struct mr_models *m, struct mr_load_totals *out)
 {
     pthread_mutex_lock(&m->lock);

@@ -55,26 +55,13 @@ static struct runtime_call *call_new(struct mr_server *s, struct mr_grpc_call *g
 
 /* ---- sizes ---- */
 
-static void see_size(void *ctx, const struct mr_model_view *view)
-{
-    struct runtime_call *c = ctx;
-
-    for (size_t i = 0; i < view->load_count; i++) {
-        const struct mr_load_view *l = &view->loads[i];
-        if (l->state == MR_VERSION_READY) {
-            const int64_t grown = l->memory.grown_bytes;
-            c->bytes += MR_MAX(grown > 0 ? (uint64_t)grown : 0,
-                               MR_MAX(l->file_bytes, MR_MAX(l->model_bytes, 1)));
-        }
-    }
-}
-
 static void size_find(struct admin_job *job)
 {
     struct runtime_call *c = MR_CONTAINER_OF(job, struct runtime_call, job);
 
-    mr_models_versions(c->server->models, c->model, see_size, c, &c->err);
-    if (c->bytes == 0) {
+    if (mr_models_size(c->server->models, c->model, &c->bytes)) {
+        c->bytes = MR_MAX(c->bytes, 1); /* 0 would have the mesh ask again */
+    } else {
         MR_FAIL(&c->err, MR_E_NOT_FOUND, "model '%.*s' is not loaded",
                 MR_STR_ARG(mr_str_sub(c->model, 0, 128)));
     }

@@ -429,6 +429,9 @@ struct mr_model_view {
     size_t load_count;
 };
 typedef void(mr_model_view_fn)(void *ctx, const struct mr_model_view *view);
+/** Bytes of the model's ready versions together: of each what its backend reports, or its files if they are more; 0: not
+ *  known. False: none is ready. */
+bool mr_models_size(struct mr_models *m, mr_str name, uint64_t *out);
 /** The loads of a model's versions: all in progress, and the last sixteen that have ended. `see` is
  *  called once, under the manager's lock, as the callbacks of mr_models_report are. Errors:
  *  MR_E_NOT_FOUND. */
