@@ -20,17 +20,24 @@ static int model_look(const char *folder, bool *out_is_model, struct mr_err *err
     DIR *d = opendir(folder);
     const struct dirent *e;
     int64_t number;
+    bool has_config = false, has_versions = false, has_settings = false;
 
     if (!d) {
         return mr_path_errno(folder, errno, err);
     }
-    *out_is_model = false;
-    while (!*out_is_model && (e = readdir(d)) != NULL) {
-        *out_is_model = strcmp(e->d_name, "config.pbtxt") == 0 ||
-                        strcmp(e->d_name, MR_MODEL_SETTINGS) == 0 ||
-                        mr_version_number(mr_str_c(e->d_name), &number);
+    while ((e = readdir(d)) != NULL) {
+        has_config |= strcmp(e->d_name, "config.pbtxt") == 0;
+        has_settings |= strcmp(e->d_name, MR_MODEL_SETTINGS) == 0;
+        has_versions |= mr_version_number(mr_str_c(e->d_name), &number);
     }
     closedir(d);
+    if (has_settings && !has_config) {
+        return MR_FAIL(err, MR_E_UNSUPPORTED,
+                       "%.300s: a folder of MLServer, whose " MR_MODEL_SETTINGS
+                       " says its name, cannot have another one",
+                       folder);
+    }
+    *out_is_model = has_config || has_versions;
     return MR_OK;
 }
 

@@ -106,6 +106,10 @@ def test_paths_that_are_refused(mesh, store, tmp_path):
                        (store / "absent", "NOT_FOUND"), ("/" + "x" * 5000, "INVALID_ARGUMENT")):
         got, text = mesh.refused("loadModel", modelId="m", modelPath=str(path))
         assert got.name == code and "failed to load 'm'" in text, (path, got, text)
+    (store / "ml").mkdir()
+    (store / "ml" / "model-settings.json").write_text('{"name": "other", "implementation": "x.Y"}')
+    code, text = mesh.refused("loadModel", modelId="m", modelPath=str(store / "ml"))
+    assert code == grpc.StatusCode.UNIMPLEMENTED and "a folder of MLServer" in text
     for name in ("", "a/b", ".."):
         assert mesh.refused("loadModel", modelId=name, modelPath=str(store))[0] == grpc.StatusCode.INVALID_ARGUMENT
     assert mesh.refused("predictModelSize", modelId="m", modelPath="/x")[0] == grpc.StatusCode.UNIMPLEMENTED

@@ -7,10 +7,11 @@
 #include "base/str.h"
 
 /** Makes what is at `path`, which is resolved, the model `name` of the folder `placed`, in the place of what had that name:
- *  - a folder with a config.pbtxt, a model-settings.json or folders of versions: the model's folder;
+ *  - a folder with a config.pbtxt or folders of versions: the model's folder;
  *  - an archive (docs/archives.md), of one model at its top;
  *  - any other folder or file: its only version. A file takes the name "model" with its own ending.
- *  Nothing is copied. Errors: MR_E_NOT_FOUND, MR_E_IO, MR_E_INVALID (neither file nor folder). Thread: any, one at a
+ *  Nothing is copied. Errors: MR_E_NOT_FOUND, MR_E_IO, MR_E_INVALID (neither file nor folder),
+ *  MR_E_UNSUPPORTED (a folder of MLServer, whose files say its name). Thread: any, one at a
  *  time for a name. */
 int mr_model_place(const char *placed, mr_str name, const char *path, struct mr_err *err);
 /** Takes it away again; does nothing if there is none. */
