@@ -131,13 +131,20 @@ def test_all_rows_are_bad(tmp_path):
 
 
 def test_a_host_that_takes_fewer_rows(tmp_path):
-    """It is no bad host: it gets smaller calls, and the other one does not."""
+    """It is no bad host: it gets smaller calls, and the other one, which waits for more of them after the first, does not."""
+    first, more = threading.Event(), threading.Event()
+
     class Small(Host):
         most_rows = 20
         sizes = []
 
         def answer(self, number, x, key):
             self.sizes.append(len(key))
+            small = sum(n <= 20 for n in self.sizes)
+            if small > 0:
+                first.set()
+            if small > 10:
+                more.set()
             super().answer(number, x, key)
 
     class Large(Slow):
@@ -145,12 +152,14 @@ def test_a_host_that_takes_fewer_rows(tmp_path):
 
         def answer(self, number, x, key):
             self.sizes.append(len(key))
+            if first.is_set():
+                more.wait(10)
             super().answer(number, x, key)
     x = table(tmp_path / "in", 20000)
     with hosts(Small, Large) as (addresses, _):
         run(tmp_path, addresses, "--batch-rows", 160)
     check(tmp_path, x)
-    assert any(n <= 20 for n in Small.sizes) and Large.sizes.count(160) > 5
+    assert sum(n <= 20 for n in Small.sizes) > 10 and Large.sizes.count(160) > 5
 
 
 def test_map_with_a_host_that_refuses(tmp_path):
