@@ -27,7 +27,7 @@ int flow_admit_begin(struct walk *w, struct mr_err *err);
 void flow_admit_grow(struct walk *w);
 /** The request was cancelled: a walk that waits does so no more, unless its signal is on the way. */
 void flow_admit_cancel(struct walk *w);
-/** The walk is over: the next ones are told. */
+/** Gives the place of a walk that has ended to the next ones. */
 void flow_admit_end(struct walk *w);
 
 #endif

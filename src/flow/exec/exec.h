@@ -142,7 +142,7 @@ struct call {
     struct call *first; /* of a second call */
     uint8_t variant;    /* of a split, plus 1; 0: none, or it is counted */
     bool is_pending;
-    bool is_late; /* its time was over while it ran, and it was told to end */
+    bool is_late; /* its time was over while it ran, and it was cancelled */
     void (*take)(
         struct call
             *c); /* (may be NULL: a request to a model) its end, in place of that of a request */
@@ -183,7 +183,7 @@ int flow_call_output(struct call *c, uint32_t output, const struct mr_tensor *t,
                      struct mr_block *block, struct mr_err *err);
 /** Asks for a call once: MR_OK: it has ended, its outputs are set; MR_PENDING; or its failure. */
 int flow_call_try(struct call *c, struct mr_err *err);
-/** The request of a call has ended: the walk is told. Thread: any. */
+/** Passes the end of a call's request to its walk. Thread: any. */
 void flow_call_signal(struct call *c);
 /** A call that was pending has ended. */
 void flow_call_ended(struct call *c, int rc, const struct mr_err *err);
@@ -200,7 +200,7 @@ void flow_time_begin(struct walk *w);
 int flow_time_of(struct call *c, struct mr_err *err);
 /** The call is pending: it ends when its time is over. */
 void flow_time_watch(struct call *c);
-/** The call has ended: no timer any more. Its status; what was told to end because its time was over has MR_E_DEADLINE. */
+/** The call has ended: no timer any more. Its status; what was cancelled because its time was over has MR_E_DEADLINE. */
 int flow_time_over(struct call *c);
 /** When c->timer is to run; 0 = not at all. */
 void flow_call_timer(struct call *c, int64_t at_ns);

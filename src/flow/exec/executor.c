@@ -110,7 +110,7 @@ static void ended_take(struct walk *w)
     }
 }
 
-/* What waits is not run, and what runs is told to end. */
+/* What waits is not run, and what runs is cancelled. */
 static void calls_cancel(struct walk *w)
 {
     w->has_cancelled = true;

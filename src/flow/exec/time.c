@@ -79,7 +79,7 @@ void flow_call_timer(struct call *c, int64_t at_ns)
     }
 }
 
-/* What waits has its own time, in the queue; what runs is told to end. */
+/* What waits has its own time, in the queue; what runs is cancelled. */
 static void time_watch(struct call *c)
 {
     if (c->infer.expire_ns) {
@@ -121,6 +121,6 @@ int flow_time_over(struct call *c)
 
     flow_call_timer(c, 0);
     return c->is_late && r->status == MR_E_CANCELLED
-               ? MR_FAIL(&r->err, MR_E_DEADLINE, "Deadline Exceeded: the model was told to end")
+               ? MR_FAIL(&r->err, MR_E_DEADLINE, "Deadline Exceeded: the model was cancelled")
                : r->status;
 }

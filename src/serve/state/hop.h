@@ -11,7 +11,7 @@
 #define HOP_FROM    "mr-mesh-from" /* header of a message: the sender's id */
 #define HOP_MESSAGE "/v2/mesh/message"
 
-/* False: the model is ready here, or there is no memory: go on at once. True: go or fail is called, or the call is answered with what another
+/* False: the model is ready here: go on at once. True: go or fail is called, or the call is answered with what another
  * server said. */
 bool hop_begin(struct serve_arrival *a, mr_str model, mr_str version);
 /* A message of another server; answers the call. */

@@ -83,7 +83,7 @@ def test_a_time_out_says_so(world):
     world.executions("m", 1)
     world.later(3601)
     reply = request.answer()
-    assert reply.status == 504 and "in workflow 'w', node 'a': Deadline Exceeded: the model was told to end" in reply.error
+    assert reply.status == 504 and "in workflow 'w', node 'a': Deadline Exceeded: the model was cancelled" in reply.error
 
 
 def test_a_time_out_in_the_queue(world):

@@ -163,7 +163,7 @@ struct mr_kv_watch_events {
     void (*on_resync)(void *ctx, const struct mr_err *why);
 };
 
-/** Watches a prefix (empty: all keys) for changes with revisions of `from` and later; 0: from now on. Lost
+/** Watches a prefix (empty: all keys) for changes with revisions of `from` and later; 0: of those after this call. Lost
  *  connections are made again, and the watch goes on where it was. Never calls back from within. Returns NULL if the
  *  prefix is too long or `from` negative. */
 struct mr_kv_watch *mr_kv_watch(struct mr_kv *kv, mr_str prefix, int64_t from,
