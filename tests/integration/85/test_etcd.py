@@ -1,4 +1,5 @@
 """The mesh over a real etcd, which hangs, and comes back without its data."""
+import base64
 import shutil
 import signal
 import socket
@@ -56,9 +57,10 @@ class Etcd:
             return False
 
     def keys(self):
-        out = subprocess.run(["etcdctl", f"--endpoints=127.0.0.1:{self.ports[0]}", "get", "--prefix", "--keys-only", ""],
-                             capture_output=True, text=True, env={"ETCDCTL_API": "3"}, check=True).stdout
-        return set(out.split())
+        every = base64.b64encode(b"\0").decode()
+        with Rest(self.ports[0]) as r:
+            kvs = r.post("/v3/kv/range", {"key": every, "range_end": every, "keys_only": True}).json().get("kvs", [])
+        return {base64.b64decode(kv["key"]).decode() for kv in kvs}
 
     def kill(self):
         self.process.kill()
