@@ -32,7 +32,7 @@ build:            ## build the server and its backends (KIND=release, debug, asa
 	@$(call configure,$(KIND),)
 	@$(call compile,$(KIND)) --target product
 
-demo:             ## install what is missing, build, serve sample models, ask them questions, update one under load, send a table
+demo:             ## install what is missing, build, serve sample models, ask them questions, update one under load, kill a server, send a table
 	@tools/setup
 	@$(MAKE) --no-print-directory build KIND=release
 	@examples/demo/run

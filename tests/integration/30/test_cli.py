@@ -1,5 +1,6 @@
 """The commands as a user types them, and the demonstration."""
 import json
+import re
 import subprocess
 
 import numpy as np
@@ -90,6 +91,7 @@ def test_demo():
     assert done.stdout.count(" right\n") == (3 if folder_is_left_out else 4)
     assert "version 2 serves" in done.stdout and "drained" in done.stdout
     assert "requests failed until the server took the new version back" in done.stdout and "rolled_back" in done.stdout
+    assert re.search(r"[1-9][0-9]* answered by the right model, [0-9]+ of them asked again when their server was gone, 0 failed", done.stdout)
     assert "none lost, none doubled" in done.stdout or "left out: DuckDB's library" in done.stdout
 
 
@@ -101,6 +103,20 @@ def test_demo_fails_when_something_is_wrong(tmp_path):
     wrong.chmod(0o755)
     done = run_demo(MR_BIN=str(wrong))
     assert done.returncode == 1 and "fewer than 85 % right" in done.stderr
+
+
+def test_demo_counts_failed_requests(tmp_path):
+    """With a server of the mesh that takes no part in it."""
+    alone = tmp_path / "millrace"
+    alone.write_text(f"""#!/bin/bash
+        for a; do [[ $a == --mesh=* ]] && a=--model-control-mode=explicit; args+=("$a"); done
+        case "$*" in *--mesh-id=b*) exec {BIN} "${{args[@]}}";; esac
+        exec {BIN} "$@"
+        """)
+    alone.chmod(0o755)
+    done = run_demo("mesh", MR_BIN=str(alone))
+    assert done.returncode == 1 and "not all requests were answered" in done.stderr, done.stdout + done.stderr
+    assert re.search(r" [1-9][0-9]* failed\n", done.stdout)
 
 
 @pytest.mark.skipif(not DUCKDB.exists(), reason="tools/setup has not put DuckDB's library into build/deps")
