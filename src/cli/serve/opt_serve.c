@@ -285,6 +285,9 @@ int mr_serve_options_finish(struct mr_serve_options *s, struct mr_serve_arrays *
     join_backend_dirs(s, a);
     s->server.op_dirs = s->op_dirs.at;
     name_instance(s);
+    s->server.mesh_tls.mutual =
+        s->server.mesh.registry &&
+        (s->server.mesh_tls.cert || s->server.mesh_tls.key || s->server.mesh_tls.ca);
     s->server.mesh.labels = s->mesh_labels.at;
     s->server.mesh.label_count = s->mesh_labels.len;
     s->server.op_dir_count = s->op_dirs.len;

@@ -241,7 +241,7 @@ static int run(struct mr_serve_options *s)
     const struct mr_serve_tls *http = &s->server.http_tls;
     const struct mr_serve_tls *grpc = &s->server.grpc_tls;
     bool with_hangup = mr_notify_is_on() || s->log_file || s->server.endpoints || http->on ||
-                       http->mutual || grpc->on || grpc->mutual;
+                       http->mutual || grpc->on || grpc->mutual || s->server.mesh_tls.mutual;
 
     mr_cli_heap_bounds();
     if (apply_log_options(s, &err) < 0 || signals_start(&signals, with_hangup, &err) < 0) {

@@ -16,6 +16,7 @@ struct listener {
     const char *prefix;
     const char *suffix;
     const struct mr_serve_tls *tls;
+    bool is_whole; /* the address includes the port */
 };
 
 #define LISTENERS 4
@@ -42,24 +43,32 @@ static void find_listeners(const struct mr_serve_options *s, struct mr_server *s
                                mr_server_http_port(server),
                                is_on(&o->http_tls) ? "https://" : "http://",
                                "",
-                               &o->http_tls};
+                               &o->http_tls,
+                               false};
     out[1] = (struct listener){"grpc",
                                o->allow_grpc,
                                o->grpc_address,
                                mr_server_grpc_port(server),
                                is_on(&o->grpc_tls) ? "grpcs://" : "",
                                "",
-                               &o->grpc_tls};
+                               &o->grpc_tls,
+                               false};
     out[2] = (struct listener){"metrics",
                                o->allow_metrics,
                                metrics,
                                mr_server_metrics_port(server),
                                is_on(metrics_tls) ? "https://" : "http://",
                                "/metrics",
-                               metrics_tls};
-    out[3] = (struct listener){
-        "mesh", o->mesh.registry != NULL, o->mesh_address, mr_server_mesh_port(server), "", "",
-        NULL};
+                               metrics_tls,
+                               false};
+    out[3] = (struct listener){"mesh",
+                               o->mesh.registry != NULL,
+                               mr_server_mesh_address(server),
+                               mr_server_mesh_port(server),
+                               "",
+                               "",
+                               &o->mesh_tls,
+                               true};
 }
 
 const char *mr_serve_audience(const char *address, const struct mr_serve_tls *tls)
@@ -68,7 +77,7 @@ const char *mr_serve_audience(const char *address, const struct mr_serve_tls *tl
         return "whoever may open the file";
     }
     if (strncmp(address, "127.", 4) == 0 || strcmp(address, "localhost") == 0 ||
-        strcmp(address, "::1") == 0 || strcmp(address, "[::1]") == 0) {
+        strcmp(address, "::1") == 0 || strncmp(address, "[::1]", 5) == 0) {
         return "this machine only";
     }
     if (strcmp(address, "0.0.0.0") == 0 || strcmp(address, "::") == 0 ||
@@ -86,7 +95,7 @@ static void put_url(const struct listener *l, char out[512])
 {
     bool bare_v6 = strchr(l->address, ':') && l->address[0] != '[';
 
-    if (strncmp(l->address, "unix:", 5) == 0) {
+    if (l->is_whole || strncmp(l->address, "unix:", 5) == 0) {
         snprintf(out, 512, "%s", l->address);
     } else {
         snprintf(out, 512, bare_v6 ? "%s[%s]:%u%s" : "%s%s:%u%s", l->prefix, l->address, l->port,

@@ -7,7 +7,7 @@
 static struct mr_client *client_of(struct mr_mesh *m, mr_str address)
 {
     struct mr_client *c = mr_map_find(&m->clients, address);
-    struct mr_client_options o = {.http2 = true, .never_repeat = true};
+    struct mr_client_options o = {.http2 = true, .never_repeat = true, .tls = m->o.tls};
     char text[300];
 
     if (c || address.len >= sizeof text) {

@@ -52,6 +52,7 @@ struct mr_tls {
 
 struct mr_tls_client {
     SSL_CTX *ctx;
+    struct mr_tls *of; /* whose context is used, ctx NULL; NULL: ctx */
     const char *server_name;
     bool is_insecure;
 };
@@ -71,9 +72,9 @@ static int choose_protocol(SSL *ssl, const unsigned char **out, unsigned char *o
                : SSL_TLSEXT_ERR_ALERT_FATAL;
 }
 
-static SSL_CTX *context_new(const SSL_METHOD *method, bool only_13)
+static SSL_CTX *context_new(bool only_13)
 {
-    SSL_CTX *ctx = SSL_CTX_new(method);
+    SSL_CTX *ctx = SSL_CTX_new(TLS_method());
 
     if (!ctx) {
         return NULL;
@@ -131,7 +132,7 @@ static void describe(SSL_CTX *ctx, struct mr_tls_info *info)
 static int load(const struct mr_tls_options *o, SSL_CTX **out, struct mr_tls_info *info,
                 struct mr_err *err)
 {
-    SSL_CTX *ctx = context_new(TLS_server_method(), o->only_13);
+    SSL_CTX *ctx = context_new(o->only_13);
     unsigned key_mode = 0;
     int rc;
 
@@ -259,7 +260,7 @@ void mr_tls_get_info(struct mr_tls *t, struct mr_tls_info *out)
     pthread_mutex_unlock(&t->lock);
 }
 
-SSL *mr_tls_accepting(struct mr_tls *t)
+static SSL *connection_new(struct mr_tls *t)
 {
     pthread_mutex_lock(&t->lock);
     SSL_CTX *ctx = t->ctx;
@@ -267,6 +268,13 @@ SSL *mr_tls_accepting(struct mr_tls *t)
     pthread_mutex_unlock(&t->lock);
     SSL *ssl = SSL_new(ctx);
     SSL_CTX_free(ctx);
+    return ssl;
+}
+
+SSL *mr_tls_accepting(struct mr_tls *t)
+{
+    SSL *ssl = connection_new(t);
+
     if (ssl) {
         SSL_set_accept_state(ssl);
     }
@@ -305,13 +313,25 @@ int mr_tls_client_new(struct mr_tls_client **out, const struct mr_tls_client_opt
 
     t->server_name = options->server_name;
     t->is_insecure = options->is_insecure;
-    t->ctx = context_new(TLS_client_method(), false);
+    t->ctx = context_new(false);
     int rc = t->ctx ? set_client(t, options, err) : fail_new(err);
     if (rc < 0) {
         mr_tls_client_free(&t);
         return rc;
     }
     *out = t;
+    return MR_OK;
+}
+
+int mr_tls_client_of(struct mr_tls_client **out, struct mr_tls *t, struct mr_err *err)
+{
+    if (!t->options.client_ca_file) {
+        return MR_FAIL(err, MR_E_INVALID, "%s: the authorities of the other servers are not given",
+                       t->options.cert_file);
+    }
+    struct mr_tls_client *c = MR_NEW(struct mr_tls_client);
+    c->of = t;
+    *out = c;
     return MR_OK;
 }
 
@@ -348,7 +368,7 @@ static bool expect_name(SSL *ssl, const char *name, bool is_checked)
 
 SSL *mr_tls_connecting(const struct mr_tls_client *t, const char *host, bool http2)
 {
-    SSL *ssl = SSL_new(t->ctx);
+    SSL *ssl = t->of ? connection_new(t->of) : SSL_new(t->ctx);
     const unsigned char *offer = http2 ? alpn : alpn + 3;
     unsigned offer_len = http2 ? 3 : sizeof alpn - 1 - 3;
 

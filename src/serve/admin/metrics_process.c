@@ -4,6 +4,7 @@
 #include "rest_endpoints.h"
 #include "serve/state/infer.h"
 #include "serve/state/state.h"
+#include "serve/state/tls.h"
 
 #include <stdio.h>
 #include <unistd.h>
@@ -257,7 +258,7 @@ static uint64_t tls_reload_failures(struct serve_tls *t)
 
 static void put_tls(struct mr_server *s, struct mr_buf *b)
 {
-    if (!s->tls[SERVE_TLS_HTTP].tls && !s->tls[SERVE_TLS_GRPC].tls) {
+    if (!serve_tls_is_on(s)) {
         return;
     }
     put_one(b, "millrace_tls_handshakes_total", "counter", "TLS handshakes done",

@@ -156,44 +156,57 @@ static int listen_mesh(struct mr_server *s, struct mr_err *err)
     struct mr_loop *loops[LOOPS_MAX];
     const char *address = s->options.mesh_address;
 
-    if (strncmp(address, "127.", 4) != 0 && strncmp(address, "[::1]:", 6) != 0) {
-        return MR_FAIL(
-            err, MR_E_INVALID,
-            "--mesh-address '%s': servers speak to each other without TLS, so it must be "
-            "a loopback address with a port",
-            address);
+    if (!s->mesh_tls && strncmp(address, "127.", 4) != 0 && strncmp(address, "[::1]:", 6) != 0 &&
+        strncmp(address, "unix:", 5) != 0) {
+        return MR_FAIL(err, MR_E_INVALID,
+                       "--mesh-address '%s': without --mesh-tls-cert, --mesh-tls-key and "
+                       "--mesh-tls-ca it must be a loopback address with a port, or unix:/path",
+                       address);
+    }
+    if (strncmp(address, "0.0.0.0:", 8) == 0 || strncmp(address, "[::]:", 5) == 0) {
+        return MR_FAIL(err, MR_E_INVALID,
+                       "--mesh-address '%s': other servers connect to this address, so it must be "
+                       "one of this machine's own",
+                       address);
     }
     for (unsigned i = 0; i < s->loop_count; i++) {
         loops[i] = s->loops[i].loop;
     }
-    return mr_http_listen_tls(s->http, loops, s->loop_count, address, LISTEN_MESH, false, NULL,
-                              &s->mesh_port, err);
+    return mr_http_listen_tls(s->http, loops, s->loop_count, address, LISTEN_MESH, false,
+                              serve_tls_for(s, LISTEN_MESH), &s->mesh_port, err);
 }
 
 /* Before the models: the engine asks it for those that are not here. */
 static int open_mesh(struct mr_server *s, struct mr_err *err)
 {
     struct mr_server_options *o = &s->options;
-    int rc = mr_mesh_new(&s->mesh, &o->mesh, err);
+    int rc;
 
-    if (rc == MR_OK) {
-        o->resolver = mr_mesh_resolver(s->mesh);
-        o->models.control = MR_MODEL_CONTROL_EXPLICIT;
-        o->models.update_threads = o->mesh.loaders ? o->mesh.loaders : 4;
-        o->models.load_threads = MR_MAX(o->models.load_threads, o->models.update_threads);
-        rc = listen_mesh(s, err);
+    if (s->tls[SERVE_TLS_MESH].tls) {
+        MR_TRY(mr_tls_client_of(&s->mesh_tls, s->tls[SERVE_TLS_MESH].tls, err));
     }
+    o->mesh.tls = s->mesh_tls;
+    MR_TRY(mr_mesh_new(&s->mesh, &o->mesh, err));
+    o->resolver = mr_mesh_resolver(s->mesh);
+    o->models.control = MR_MODEL_CONTROL_EXPLICIT;
+    o->models.update_threads = o->mesh.loaders ? o->mesh.loaders : 4;
+    o->models.load_threads = MR_MAX(o->models.load_threads, o->models.update_threads);
+    rc = listen_mesh(s, err);
+out:
     return rc;
 }
 
 static int join_mesh(struct mr_server *s, struct mr_err *err)
 {
-    char address[300];
-    const char *colon = strrchr(s->options.mesh_address, ':');
+    const char *own = s->options.mesh_address;
 
-    snprintf(address, sizeof address, "%.*s:%u", (int)(colon - s->options.mesh_address),
-             s->options.mesh_address, s->mesh_port);
-    return mr_mesh_start(s->mesh, s->models, address, err);
+    if (strncmp(own, "unix:", 5) == 0) {
+        snprintf(s->mesh_address, sizeof s->mesh_address, "%s", own);
+    } else {
+        snprintf(s->mesh_address, sizeof s->mesh_address, "%.*s:%u", (int)(strrchr(own, ':') - own),
+                 own, s->mesh_port);
+    }
+    return mr_mesh_start(s->mesh, s->models, s->mesh_address, err);
 }
 
 static int compile_forward(struct mr_server *s, struct mr_err *err)
@@ -349,6 +362,11 @@ uint16_t mr_server_metrics_port(const struct mr_server *s)
 uint16_t mr_server_mesh_port(const struct mr_server *s)
 {
     return s->mesh_port;
+}
+
+const char *mr_server_mesh_address(const struct mr_server *s)
+{
+    return s->mesh_address;
 }
 
 struct mr_models *mr_server_models(struct mr_server *s)

@@ -39,7 +39,7 @@ static void release(struct hop *h)
 static struct mr_client *client_of(struct serve_loop *l, const char *address)
 {
     struct mr_client *c = mr_map_find(&l->peers, mr_str_c(address));
-    struct mr_client_options o = {.http2 = true, .never_repeat = true};
+    struct mr_client_options o = {.http2 = true, .never_repeat = true, .tls = l->server->mesh_tls};
 
     if (!c && mr_client_new(&c, l->loop, address, &o, NULL) == MR_OK) {
         mr_map_put(&l->peers, mr_str_c(address), c);

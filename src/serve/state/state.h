@@ -54,7 +54,7 @@ struct serve_loop {
     _Atomic bool is_change_posted;
 };
 
-enum serve_tls_kind { SERVE_TLS_HTTP, SERVE_TLS_GRPC, SERVE_TLS_KINDS };
+enum serve_tls_kind { SERVE_TLS_HTTP, SERVE_TLS_GRPC, SERVE_TLS_MESH, SERVE_TLS_KINDS };
 
 /* TLS of one listener; the thread that watches files owns it, but for the counters. */
 struct serve_tls {
@@ -79,9 +79,10 @@ struct mr_server {
     struct mr_server_options options;
     struct mr_http_server *http;
     struct mr_engine *engine;
-    struct mr_models *models;    /* the engine's */
-    struct mr_mesh *mesh;        /* NULL: none */
-    struct endpoints *endpoints; /* NULL: none */
+    struct mr_models *models;       /* the engine's */
+    struct mr_mesh *mesh;           /* NULL: none */
+    struct mr_tls_client *mesh_tls; /* of connections to its other servers; NULL: none */
+    struct endpoints *endpoints;    /* NULL: none */
     struct serve_loop *loops;
     int *doors; /* [loop_count] of the loops, for worker processes; NULL = there are none */
     unsigned loop_count;
@@ -92,7 +93,8 @@ struct mr_server {
     uint16_t grpc_port;
     uint16_t metrics_port;
     uint16_t mesh_port;
-    _Atomic int state; /* enum server_state */
+    char mesh_address[300]; /* at which others reach it */
+    _Atomic int state;      /* enum server_state */
     int64_t start_wall_ns;
     bool has_forward;
     regex_t forward;

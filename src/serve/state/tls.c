@@ -1,4 +1,4 @@
-/* TLS of the listeners: the files, read again when they change, and what the log and the metrics report.
+/* TLS of the listeners, and of the connections to other servers of a mesh: the files, read again when they change, and what the log and the metrics report.
  *
  * One thread looks at the files every two seconds and when SIGHUP asks. It takes a few stat calls, which
  * may hang where the files are on a network disk; network threads never touch them. */
@@ -60,56 +60,58 @@ static void remind(struct serve_tls *t)
 
 /* ---- start ---- */
 
-static int check(const struct serve_tls *t, struct mr_err *err)
-{
-    const struct mr_serve_tls *o = t->options;
+/* Names of options, for messages. */
+static const struct serve_tls_words {
+    const char *name, *on, *mutual, *cert, *key, *ca;
+} words[SERVE_TLS_KINDS] = {{"http", "--http-use-ssl", "--http-use-ssl-mutual",
+                             "--http-server-cert", "--http-server-key", "--http-root-cert"},
+                            {"grpc", "--grpc-use-ssl", "--grpc-use-ssl-mutual",
+                             "--grpc-server-cert", "--grpc-server-key", "--grpc-root-cert"},
+                            {"mesh", "TLS in the mesh", "TLS in the mesh", "--mesh-tls-cert",
+                             "--mesh-tls-key", "--mesh-tls-ca"}};
 
+static int check(const struct mr_serve_tls *o, const struct serve_tls_words *w, struct mr_err *err)
+{
     if (!o->cert || !o->key) {
-        return MR_FAIL(err, MR_E_INVALID, "--%s-use-ssl needs --%s-server-%s", t->name, t->name,
-                       o->cert ? "key" : "cert");
+        return MR_FAIL(err, MR_E_INVALID, "%s needs %s", w->on, o->cert ? w->key : w->cert);
     }
     if (o->mutual && !o->ca) {
         return MR_FAIL(err, MR_E_INVALID,
-                       "--%s-use-ssl-mutual needs --%s-root-cert, the authority that clients' "
-                       "certificates must come from",
-                       t->name, t->name);
+                       "%s needs %s, the authority that clients' certificates must come from",
+                       w->mutual, w->ca);
     }
     return MR_OK;
 }
 
-static void warn_unused(const struct serve_tls *t)
+static void warn_unused(const struct serve_tls *t, const struct serve_tls_words *w)
 {
     const struct mr_serve_tls *o = t->options;
 
     if (!t->tls && (o->cert || o->key || o->ca)) {
-        mr_log(MR_LOG_WARN, "tls.unused",
-               "--%s-server-cert and the like have no effect without --%s-use-ssl", t->name,
-               t->name);
+        mr_log(MR_LOG_WARN, "tls.unused", "%s and the like have no effect without %s", w->cert,
+               w == &words[SERVE_TLS_MESH] ? "--mesh" : w->on);
     } else if (o->ca && !o->mutual) {
         mr_log(MR_LOG_WARN, "tls.unused",
-               "--%s-root-cert has no effect without --%s-use-ssl-mutual: clients need no "
-               "certificate",
-               t->name, t->name);
+               "%s has no effect without %s: clients need no certificate", w->ca, w->mutual);
     }
 }
 
 int serve_tls_open(struct mr_server *s, struct mr_err *err)
 {
-    static const char *const names[SERVE_TLS_KINDS] = {"http", "grpc"};
-    const struct mr_serve_tls *options[SERVE_TLS_KINDS] = {&s->options.http_tls,
-                                                           &s->options.grpc_tls};
+    const struct mr_serve_tls *options[SERVE_TLS_KINDS] = {
+        &s->options.http_tls, &s->options.grpc_tls, &s->options.mesh_tls};
 
     for (int i = 0; i < SERVE_TLS_KINDS; i++) {
         struct serve_tls *t = &s->tls[i];
         int rc;
-        t->name = names[i];
+        t->name = words[i].name;
         t->options = options[i];
         if (t->options->on || t->options->mutual) {
             struct mr_tls_options o = {.cert_file = t->options->cert,
                                        .key_file = t->options->key,
                                        .client_ca_file = t->options->mutual ? t->options->ca : NULL,
                                        .only_13 = s->options.tls_min_version == MR_SERVE_TLS_13};
-            rc = check(t, err);
+            rc = check(t->options, &words[i], err);
             rc = rc < 0 ? rc : mr_tls_new(&t->tls, &o, err);
             if (rc < 0) {
                 return rc;
@@ -117,7 +119,7 @@ int serve_tls_open(struct mr_server *s, struct mr_err *err)
             report(t, "tls.ready");
             remind(t);
         }
-        warn_unused(t);
+        warn_unused(t, &words[i]);
     }
     if (s->options.metrics_use_tls && !s->tls[SERVE_TLS_HTTP].tls) {
         return MR_FAIL(err, MR_E_INVALID, "--metrics-use-ssl needs --http-use-ssl and its files");
@@ -127,7 +129,10 @@ int serve_tls_open(struct mr_server *s, struct mr_err *err)
 
 struct mr_tls *serve_tls_for(const struct mr_server *s, enum listener_tag tag)
 {
-    if (tag == LISTEN_MESH || (tag == LISTEN_METRICS && !s->options.metrics_use_tls)) {
+    if (tag == LISTEN_MESH) {
+        return s->tls[SERVE_TLS_MESH].tls;
+    }
+    if (tag == LISTEN_METRICS && !s->options.metrics_use_tls) {
         return NULL;
     }
     return s->tls[tag == LISTEN_GRPC ? SERVE_TLS_GRPC : SERVE_TLS_HTTP].tls;
@@ -179,12 +184,22 @@ static void *watch_main(void *arg)
     return NULL;
 }
 
+bool serve_tls_is_on(const struct mr_server *s)
+{
+    bool is_on = false;
+
+    for (int i = 0; i < SERVE_TLS_KINDS; i++) {
+        is_on = is_on || s->tls[i].tls;
+    }
+    return is_on;
+}
+
 int serve_tls_start(struct mr_server *s, struct mr_err *err)
 {
     struct serve_tls_watch *w = &s->tls_watch;
     pthread_condattr_t attr;
 
-    if (!s->tls[SERVE_TLS_HTTP].tls && !s->tls[SERVE_TLS_GRPC].tls) {
+    if (!serve_tls_is_on(s)) {
         return MR_OK;
     }
     pthread_mutex_init(&w->mutex, NULL);
@@ -228,6 +243,7 @@ void serve_tls_stop(struct mr_server *s)
 
 void serve_tls_free(struct mr_server *s)
 {
+    mr_tls_client_free(&s->mesh_tls);
     for (int i = 0; i < SERVE_TLS_KINDS; i++) {
         mr_tls_free(&s->tls[i].tls);
     }

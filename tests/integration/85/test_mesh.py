@@ -1,70 +1,13 @@
 """Servers that share a registry: any of them answers for any model."""
-import shutil
 import signal
-import tempfile
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from lib import grpcraw, repo, wait
-from lib.rest import Rest
+from lib import grpcraw, repo
+from lib.services.mesh import answers, ask, joined, loads, own_repositories
 from lib.stream import Stream, values
 from lib.tclients import Triton
-
-X = [("INPUT0", "INT32", [3], [1, 2, 3])]
-
-
-@pytest.fixture
-def registry():
-    """The address of a registry in a file. The path of its socket must be short."""
-    folder = tempfile.mkdtemp(prefix="mr", dir="/tmp")
-    yield f"file:{folder}/r"
-    shutil.rmtree(folder)
-
-
-@pytest.fixture
-def fleet(registry, start):
-    """fleet(repository…): as many servers that have joined one mesh."""
-
-    def make(*repos, options=()):
-        servers = [start(r, f"--mesh={registry}", f"--mesh-id=s{i}", *options, mode=None, ready=False) for i, r in enumerate(repos)]
-        for s in servers:
-            s.wait_ready()
-            joined(s)
-        return servers
-
-    return make
-
-
-def joined(server):
-    with Rest(server.http) as r:
-        wait.until(lambda: r.get("/v2/health/ready").status == 200, f"the server to join\n{server.describe()}")
-
-
-def ask(server, model):
-    with Rest(server.http) as r:
-        return r.infer(model, X)
-
-
-def answers(server, model):
-    reply = ask(server, model)
-    assert reply.status == 200, f"{model} at {server.command}: {reply.status} {reply.body[:300]}\n{server.describe()}"
-    assert reply.json()["outputs"][0]["data"] == [1, 2, 3]
-
-
-def own_repositories(tmp_path, count, models=2):
-    """A repository for each server, with models that no other has."""
-    repos = []
-    for i in range(count):
-        repos.append(tmp_path / f"repo{i}")
-        for k in range(models):
-            repo.add(repos[-1], f"of{i}-{k}", repo.config())
-    return repos
-
-
-def loads(server, model):
-    return sum(e["event"] == "model.ready" and e["model"] == model for e in server.events())
 
 
 def test_any_server_answers_for_models_that_one_has(fleet, tmp_path):

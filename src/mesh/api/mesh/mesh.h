@@ -8,6 +8,7 @@
 #define MR_MESH_MESH_H
 
 #include "engine/engine.h"
+#include "net/tls.h"
 
 struct mr_mesh;
 
@@ -17,10 +18,11 @@ struct mr_mesh_options {
     const char *id;       /* of this instance: letters, digits, '.', '_', '-'; unique */
     const char *zone;     /* copies are spread over zones */
     const char *const *labels;
-    size_t label_count;      /* 16 at most */
-    uint64_t capacity_bytes; /* of all loaded models; a quarter of the machine's memory */
-    uint32_t loaders;        /* loads at once; 4 */
-    int64_t lease_s;         /* after which the others take this instance for dead; 20 */
+    size_t label_count;        /* 16 at most */
+    uint64_t capacity_bytes;   /* of all loaded models; a quarter of the machine's memory */
+    uint32_t loaders;          /* loads at once; 4 */
+    struct mr_tls_client *tls; /* of messages to other servers; NULL: none */
+    int64_t lease_s;           /* after which the others take this instance for dead; 20 */
 };
 
 /** Errors: MR_E_INVALID (the registry, the id, too many labels), MR_E_IO. Thread: boot. */

@@ -56,6 +56,9 @@ struct mr_tls_client_options {
 /** Errors: as mr_tls_new. Thread: any. */
 int mr_tls_client_new(struct mr_tls_client **out, const struct mr_tls_client_options *options,
                       struct mr_err *err);
+/** A client that shows the certificate of `t` and trusts its client authorities, as they are at each connect: for servers that
+ *  call each other. `t` is borrowed until mr_tls_client_free. Errors: MR_E_INVALID (`t` has no client_ca_file). Thread: any. */
+int mr_tls_client_of(struct mr_tls_client **out, struct mr_tls *t, struct mr_err *err);
 /** The clients that use it must have been freed. */
 void mr_tls_client_free(struct mr_tls_client **t);
 

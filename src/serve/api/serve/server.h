@@ -37,7 +37,9 @@ struct mr_server_options {
     /** registry NULL, the default: no mesh. Otherwise models.control becomes explicit, and requests for models that are not ready
      *  here are answered by other servers or wait for a load here; resolver is the mesh's. */
     struct mr_mesh_options mesh;
-    const char *mesh_address; /* "127.0.0.1:0": where the others reach this server; loopback only */
+    /** "127.0.0.1:0": where the others reach this server. Without mesh_tls on loopback, or "unix:/path". */
+    const char *mesh_address;
+    struct mr_serve_tls mesh_tls; /* off; mutual is the only kind */
 
     bool allow_http;          /* true */
     const char *http_address; /* "127.0.0.1"; or "unix:/path" */
@@ -100,6 +102,8 @@ uint16_t mr_server_http_port(const struct mr_server *s);
 uint16_t mr_server_grpc_port(const struct mr_server *s);
 uint16_t mr_server_metrics_port(const struct mr_server *s);
 uint16_t mr_server_mesh_port(const struct mr_server *s);
+/** "host:port" with the port that was bound, or "unix:/path"; empty without a mesh. */
+const char *mr_server_mesh_address(const struct mr_server *s);
 struct mr_models *mr_server_models(struct mr_server *s);
 /** Reads certificates and keys again, soon. Does nothing without TLS. Thread: any, between start and stop. */
 void mr_server_reload_tls(struct mr_server *s);

@@ -1,0 +1,29 @@
+"""Fixtures for servers of a mesh."""
+import shutil
+import tempfile
+
+import pytest
+
+from lib.services.mesh import joined
+
+
+@pytest.fixture
+def registry():
+    """The address of a registry in a file. The path of its socket must be short."""
+    folder = tempfile.mkdtemp(prefix="mr", dir="/tmp")
+    yield f"file:{folder}/r"
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def fleet(registry, start):
+    """fleet(repository…): as many servers that have joined one mesh. options_of(i): further options of one."""
+
+    def make(*repos, options=(), options_of=lambda i: ()):
+        servers = [start(r, f"--mesh={registry}", f"--mesh-id=s{i}", *options, *options_of(i), mode=None, ready=False) for i, r in enumerate(repos)]
+        for s in servers:
+            s.wait_ready()
+            joined(s)
+        return servers
+
+    return make
