@@ -347,6 +347,7 @@ static int run_now(const struct instance *i, struct mr_exec *exec, struct mr_err
     if (handle && results != Py_None) { /* None: it ends later, or has ended already */
         run_close(r);
         rc = results ? answers_set(i, exec, results, err) : outputs_fail(err);
+        Py_CLEAR(results); /* which may refer to the inputs */
         if (memory_end(r->kept) < 0) {
             rc = outputs_fail(err);
         }

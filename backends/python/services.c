@@ -179,6 +179,7 @@ static PyObject *service_finish(PyObject *self, PyObject *args)
     run_close(r);
     if (results != Py_None) {
         rc = outputs_set(host, exec, r->descs, results, &err);
+        PyList_SetSlice(results, 0, PyList_Size(results), NULL); /* which may refer to the inputs */
     }
     if (memory_end(r->kept) < 0) {
         rc = outputs_fail(&err);

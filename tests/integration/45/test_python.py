@@ -29,6 +29,13 @@ def tensors(dtype, dims):
             "outputs": [repo.tensor(f"OUTPUT{i}", dtype, dims) for i in range(2)]}
 
 
+PAGES = (4 << 20) // 4096  # of the tensor of test_kept_inputs
+
+
+def page_faults(pid):
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[7])
+
+
 def ask(rest, word, model="m"):
     return rest.post(infer_path(model), json.dumps({"inputs": [
         {"name": "INPUT0", "datatype": "BYTES", "shape": [1], "data": [word]}]}))
@@ -60,6 +67,12 @@ def test_kept_inputs(models, start):
         for value in range(5):
             assert (send(value) == value).all()
         assert (send(9, "recall") == 0).all()
+        # An input that is sent back, and not kept, is copied once, to its output: no page is taken for it.
+        send(7, "forget")
+        before = page_faults(pids(server, "m")[0])
+        for value in range(10):
+            assert (send(value, "forget") == value).all()
+        assert page_faults(pids(server, "m")[0]) - before < 10 * PAGES / 4
 
 
 @pytest.mark.parametrize("word,status,text", [

@@ -1,4 +1,4 @@
-"""Sends its input back, and keeps the arrays of all requests."""
+"""Sends its input back, and keeps the arrays of all requests but those whose id is "forget"."""
 import triton_python_backend_utils as pb_utils
 
 
@@ -12,6 +12,7 @@ class TritonPythonModel:
             array = request.inputs()[0].as_numpy()
             if request.request_id() == "recall":
                 array = self.kept[0]
-            self.kept.append(array)
+            if request.request_id() != "forget":
+                self.kept.append(array)
             responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", array)]))
         return responses
