@@ -347,8 +347,20 @@ static void on_copy(struct mesh_core *c, const struct view_change *ch)
     core_local_release(c, l);
 }
 
+/* Copies and instances that go take copies away, new ones have room. */
+static bool concerns_minimum(const struct view_change *ch)
+{
+    bool is_of_model =
+        ch->kind == VIEW_MODEL ||
+        (ch->kind == VIEW_COPY && ch->after != MESH_LOADING && ch->after != MESH_LOADED);
+
+    return ch->kind == VIEW_PEER || ch->kind == VIEW_NO_PEER ||
+           (is_of_model && ch->model && ch->model->min_copies > 0);
+}
+
 static void on_change(struct mesh_core *c, const struct view_change *ch)
 {
+    c->minimum_is_due |= concerns_minimum(ch);
     switch (ch->kind) {
     case VIEW_MODEL:
     case VIEW_NO_MODEL: on_model(c, ch); break;

@@ -160,6 +160,7 @@ struct mesh_core {
 
     MR_VEC(struct manage *) manages;
     bool transitions_are_due;
+    bool minimum_is_due; /* a model may have less copies than it is to have at least */
 
     uint32_t moving; /* copies that others are to have */
     bool drain_is_due;
@@ -213,10 +214,12 @@ void place_ask(struct mesh_core *c, struct mesh_local *l);
 void place_ask_timeout(struct mesh_core *c, struct mesh_local *l, uint64_t seq);
 void place_asked(struct mesh_core *c, struct view_peer *from, const struct mesh_message *m);
 void place_answered(struct mesh_core *c, const struct mesh_message *m);
-/** So many copies there are to be; not this instance, if it is to move. */
-void place_more(struct mesh_core *c, struct mesh_local *l, enum mesh_purpose purpose,
+/** So many copies there are to be; not this instance, if it is to move. True: this instance decides, and a load begins. */
+bool place_more(struct mesh_core *c, struct mesh_local *l, enum mesh_purpose purpose,
                 uint32_t copies);
 void place_forget(struct mesh_core *c, struct mesh_local *l);
+/** Why the model may not be loaded on this instance, whatever there is room for; NULL: it may. */
+const char *place_forbids(struct mesh_core *c, const struct mesh_local *l);
 bool place_fits(const struct mesh_core *c, const struct view_peer *p, const struct view_model *m);
 
 /* request.c: as the functions of core.h */

@@ -90,7 +90,8 @@ static struct mesh_local **to_move(struct mesh_core *c, size_t *out_count)
         if (l->state != LOCAL_LOADED || l->is_leased_out) {
             continue;
         }
-        bool is_idle = c->now - l->used_ns > c->o.move_idle_ns && l->running == 0;
+        bool is_idle = c->now - l->used_ns > c->o.move_idle_ns && l->running == 0 &&
+                       !l->model->pinned && !l->model->min_copies;
         if (is_idle || drain_others(c, l) > 0 || !has_heir(c, l->model)) {
             lease_out(c, l);
         } else {
@@ -166,9 +167,10 @@ void drain_spread(struct mesh_core *c)
 
     for (struct mesh_local *l = c->first_local; l && units > 0 && moves < c->o.move_parallel;
          l = l->next) {
-        bool may_move =
-            l->state == LOCAL_LOADED && (!l->is_moving || c->now - l->moved_ns > ASK_AGAIN_NS) &&
-            !l->model->pinned && drain_others(c, l) == 0 && c->now - l->used_ns < c->o.move_idle_ns;
+        bool may_move = l->state == LOCAL_LOADED &&
+                        (!l->is_moving || c->now - l->moved_ns > ASK_AGAIN_NS) &&
+                        !l->model->pinned && l->model->max_copies != 1 && drain_others(c, l) == 0 &&
+                        c->now - l->used_ns < c->o.move_idle_ns;
         if (may_move) {
             l->is_moving = true;
             l->moved_ns = c->now;

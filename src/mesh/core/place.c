@@ -214,6 +214,39 @@ static struct view_peer *holder(struct mesh_core *c, struct mesh_local *l, const
     return loading;
 }
 
+/* Copies that count for the model's maximum: loaded or loading, whether their instances answer or not. Those that drain, or are to
+ * move from an excluded instance, make place for another. */
+static uint32_t held_copies(struct mesh_core *c, const struct mesh_local *l,
+                            const struct excluded *moves)
+{
+    uint32_t n = l->is_placed && !core_peer(c, l->placed_peer)->draining;
+
+    for (size_t i = 0; i < l->model->copy_count; i++) {
+        const struct view_copy *copy = &l->model->copies[i];
+        const struct view_peer *p = core_peer(c, copy->peer);
+        n += (copy->state == MESH_LOADED || copy->state == MESH_LOADING) && p != c->me &&
+             view_peer_is_there(p) && !p->draining && !(moves && is_excluded(moves, p));
+    }
+    return n + (l->state >= LOCAL_QUEUED && l->state <= LOCAL_LOADED && !c->is_draining &&
+                !(moves && is_excluded(moves, c->me)));
+}
+
+static bool has_most(struct mesh_core *c, const struct mesh_local *l, const struct excluded *moves)
+{
+    return l->model->max_copies && held_copies(c, l, moves) >= l->model->max_copies;
+}
+
+#define HAS_MOST "the model has the most copies that it may have, and they do not answer here"
+
+const char *place_forbids(struct mesh_core *c, const struct mesh_local *l)
+{
+    if (!has_required(constraint_of(c, view_type(l->model)), c->me)) {
+        return "this instance has not the labels that models of this type need";
+    }
+    return has_most(c, l, NULL) ? "other instances have the most copies that the model may have"
+                                : NULL;
+}
+
 struct decision {
     struct view_peer *at; /* NULL: status and text */
     bool is_new;
@@ -296,6 +329,11 @@ static void decide(struct mesh_core *c, struct mesh_local *l, const struct exclu
     }
     if (failures(c, l) >= c->o.max_failures) {
         say_failed(c, l, d);
+        return;
+    }
+    if (has_most(c, l, is_more ? x : NULL)) {
+        d->status = MR_E_UNAVAILABLE;
+        snprintf(d->text, sizeof d->text, HAS_MOST);
         return;
     }
     if ((d->at = cheapest(c, l, x))) {
@@ -445,23 +483,23 @@ static uint32_t live_copies(struct mesh_core *c, const struct mesh_local *l,
                 !is_excluded(x, c->me));
 }
 
-/* One at a time: whoever still wants more asks again. */
-static void decide_more(struct mesh_core *c, struct mesh_local *l, const struct excluded *x,
+/* One at a time: whoever still wants more asks again. True: a load begins. */
+static bool decide_more(struct mesh_core *c, struct mesh_local *l, const struct excluded *x,
                         enum mesh_purpose purpose, uint32_t copies)
 {
     struct decision d;
-    uint32_t most = l->model->max_copies ? l->model->max_copies : UINT32_MAX;
 
-    if (live_copies(c, l, x) >= MR_MIN(copies, most) || l->is_placed) {
-        return;
+    if (live_copies(c, l, x) >= copies || l->is_placed) {
+        return false;
     }
     decide(c, l, x, true, &d);
     if (d.at) {
         send_load(c, l, d.at, purpose);
     }
+    return d.at != NULL;
 }
 
-void place_more(struct mesh_core *c, struct mesh_local *l, enum mesh_purpose purpose,
+bool place_more(struct mesh_core *c, struct mesh_local *l, enum mesh_purpose purpose,
                 uint32_t copies)
 {
     struct view_peer *owner = core_owner(c, view_id(l->model), NULL);
@@ -471,8 +509,7 @@ void place_more(struct mesh_core *c, struct mesh_local *l, enum mesh_purpose pur
         exclude(&x, c->me);
     }
     if (owner == c->me) {
-        decide_more(c, l, &x, purpose, copies);
-        return;
+        return decide_more(c, l, &x, purpose, copies);
     }
     struct mesh_message m = {
         .kind = MESH_MSG_PLACE, .model = view_id(l->model), .purpose = purpose, .copies = copies};
@@ -480,6 +517,7 @@ void place_more(struct mesh_core *c, struct mesh_local *l, enum mesh_purpose pur
         m.exclude[m.exclude_count++] = c->o.id;
     }
     core_send(c, owner, &m);
+    return false;
 }
 
 void place_asked(struct mesh_core *c, struct view_peer *from, const struct mesh_message *m)

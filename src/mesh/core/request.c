@@ -298,6 +298,11 @@ static void route_in(struct mesh_core *c, struct mesh_req *r)
         reply(c, r, MR_E_NOT_FOUND, MESH_WHY_NOT_HERE, MR_STR("the model is not loaded here"), 0);
         return;
     }
+    const char *forbidden = l->state == LOCAL_NONE ? place_forbids(c, l) : NULL;
+    if (forbidden) {
+        reply(c, r, MR_E_UNAVAILABLE, MESH_WHY_REFUSED, mr_str_c(forbidden), 0);
+        return;
+    }
     int rc = load_want(c, l, MESH_FOR_REQUEST);
     if (rc < 0) {
         int64_t retry = rc == MR_E_EXHAUSTED ? load_wait_ns(c) : 0;

@@ -90,20 +90,6 @@ static void rate_of(struct mesh_core *c, struct mesh_local *l)
     }
 }
 
-void scale_rates(struct mesh_core *c)
-{
-    for (struct mesh_local *l = c->first_local; l; l = l->next) {
-        if (l->state == LOCAL_LOADED && (l->window_uses || l->running)) {
-            l->holds++;
-            rate_of(c, l);
-            l->holds--;
-        }
-    }
-    if (!c->is_draining) {
-        drain_spread(c);
-    }
-}
-
 /* ---- fewer ---- */
 
 static bool is_last_holder(const struct mesh_core *c, const struct mesh_local *l)
@@ -136,18 +122,48 @@ static bool is_too_many(const struct mesh_core *c, const struct mesh_local *l)
     return c->now - l->heavy_ns > HEAVY_NS && c->now - l->loaded_ns > YOUNG_NS;
 }
 
-/* Those who are to have a number of copies whether they are used or not. */
+/* Two owners may have decided at the same time, or the maximum is another now. */
+static bool is_beyond_maximum(const struct mesh_core *c, const struct mesh_local *l)
+{
+    uint32_t most = l->model->max_copies;
+
+    return most && drain_others(c, l) >= most && is_last_holder(c, l);
+}
+
+/* Those who are to have a number of copies whether they are used or not. One copy at a time: there is more to do as long as one
+ * was placed. */
 static void keep_minimum(struct mesh_core *c)
 {
+    c->minimum_is_due = false;
     for (size_t i = 0; i < c->view.cap; i++) {
         struct view_model *m = c->view.models[i];
         if (m && m->revision && m->min_copies > 0 && core_owner(c, view_id(m), NULL) == c->me) {
             struct mesh_local *l = core_local(c, m);
             l->holds++;
-            place_more(c, l, MESH_FOR_PRELOAD, m->min_copies);
+            c->minimum_is_due |= place_more(c, l, MESH_FOR_PRELOAD, m->min_copies);
             l->holds--;
             core_local_release(c, l);
         }
+    }
+}
+
+void scale_rates(struct mesh_core *c)
+{
+    for (struct mesh_local *l = c->first_local; l; l = l->next) {
+        if (l->state == LOCAL_LOADED && (l->window_uses || l->running)) {
+            l->holds++;
+            rate_of(c, l);
+            l->holds--;
+        }
+        if (l->state == LOCAL_LOADED && is_beyond_maximum(c, l)) {
+            load_evict(c, l);
+        }
+    }
+    if (!c->is_draining) {
+        drain_spread(c);
+    }
+    if (c->minimum_is_due && c->is_read && !c->is_draining) {
+        keep_minimum(c);
     }
 }
 

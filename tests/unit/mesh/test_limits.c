@@ -1,0 +1,241 @@
+/* What a definition says of its copies, in the simulator: at least, at most, never evicted. */
+#include "sim.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+/* In any runtime of a peer that is up, loaded or on its way. */
+static unsigned present(const struct sim *s, unsigned model)
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < s->peer_count; i++) {
+        n += s->peers[i].is_up &&
+             (s->peers[i].in_runtime[model] == 1 || s->peers[i].in_runtime[model] == 2);
+    }
+    return n;
+}
+
+static unsigned holder(const struct sim *s, unsigned model)
+{
+    for (unsigned i = 0; i < s->peer_count; i++) {
+        if (s->peers[i].is_up && s->peers[i].in_runtime[model] == 2) {
+            return i;
+        }
+    }
+    fail();
+    return 0;
+}
+
+static void define(struct sim *s, unsigned model, uint32_t min, uint32_t max, bool pinned)
+{
+    s->models[model] =
+        (struct sim_model){.bytes = MIB, .load_ns = 20 * MS, .unload_ns = 5 * MS, .run_ns = MS};
+    sim_define(s, model,
+               &(struct mesh_def){.type = MR_STR("t"),
+                                  .size_bytes = MIB,
+                                  .min_copies = min,
+                                  .max_copies = max,
+                                  .pinned = pinned});
+}
+
+/* Requests at all peers in turn, so many a second; the model has `most` copies at any time. */
+static void ask(struct sim *s, unsigned model, unsigned per_second, int64_t ns, unsigned most)
+{
+    int64_t end = s->now + ns;
+
+    for (unsigned i = 0; s->now < end; i++) {
+        unsigned peer = i % s->peer_count;
+        if (s->peers[peer].is_up && !s->peers[peer].is_stopped) {
+            sim_call(s, peer, model);
+        }
+        sim_run(s, S / per_second);
+        assert_true(present(s, model) <= most);
+    }
+}
+
+static void all_were_answered(const struct sim *s)
+{
+    for (size_t i = 0; i < s->calls.len; i++) {
+        assert_true(s->calls.at[i]->has_ended);
+        assert_int_equal(s->calls.at[i]->status, MR_OK);
+    }
+}
+
+static void maximum_holds_under_any_rate(void **state)
+{
+    (void)state;
+    for (unsigned seed = 0; seed < 5; seed++) {
+        struct sim s;
+        sim_init(&s, seed);
+        sim_add_many(&s, 4, 100 * MIB, 4);
+        sim_run(&s, 100 * MS);
+        define(&s, 0, 0, 2, false);
+        sim_run(&s, 10 * MS);
+        ask(&s, 0, 400, 60 * S, 2); /* 24,000 a minute: enough for twelve copies */
+        assert_int_equal(present(&s, 0), 2);
+        assert_true(sim_settle(&s, 10 * S));
+        all_were_answered(&s);
+        sim_fini(&s);
+    }
+}
+
+static void only_copy_that_hangs_gets_no_second_one(void **state)
+{
+    struct sim s;
+    (void)state;
+
+    sim_init(&s, 1);
+    sim_add_many(&s, 3, 100 * MIB, 4);
+    sim_run(&s, 100 * MS);
+    define(&s, 0, 0, 1, false);
+    sim_run(&s, 10 * MS);
+    sim_call(&s, 0, 0);
+    assert_true(sim_settle(&s, S));
+    unsigned first = holder(&s, 0);
+    sim_stop(&s, first);
+    ask(&s, 0, 20, 5 * S, 1);
+    sim_continue(&s, first);
+    assert_true(sim_settle(&s, 20 * S));
+    assert_int_equal(s.models[0].loads, 1);
+    all_were_answered(&s);
+    sim_kill(&s, first); /* one that is dead is replaced */
+    sim_run(&s, 30 * S);
+    struct sim_call *c = sim_call(&s, (first + 1) % 3, 0);
+    assert_true(sim_settle(&s, 10 * S));
+    assert_int_equal(c->status, MR_OK);
+    sim_fini(&s);
+}
+
+static void copies_beyond_a_new_maximum_go(void **state)
+{
+    struct sim s;
+    (void)state;
+
+    sim_init(&s, 1);
+    sim_add_many(&s, 4, 100 * MIB, 4);
+    sim_run(&s, 100 * MS);
+    define(&s, 0, 4, 0, false);
+    sim_run(&s, 60 * S);
+    assert_int_equal(present(&s, 0), 4);
+    define(&s, 0, 0, 2, false);
+    sim_run(&s, 60 * S);
+    assert_int_equal(present(&s, 0), 2);
+    sim_fini(&s);
+}
+
+static void minimum_is_restored_soon_after_a_death(void **state)
+{
+    struct sim s;
+    (void)state;
+
+    sim_init(&s, 1);
+    sim_add_many(&s, 4, 100 * MIB, 4);
+    sim_run(&s, 100 * MS);
+    define(&s, 0, 3, 0, false);
+    sim_run(&s, 60 * S);
+    assert_int_equal(present(&s, 0), 3);
+    sim_kill(&s, holder(&s, 0));
+    sim_run(&s, 45 * S); /* a lease, and a window of rates: much less than the janitor's 6 min */
+    assert_int_equal(present(&s, 0), 3);
+    sim_fini(&s);
+}
+
+/* However little it was used: it would be loaded again at once. */
+static void drain_moves_what_has_a_minimum_or_a_pin(void **state)
+{
+    struct sim s;
+    (void)state;
+
+    sim_init(&s, 1);
+    sim_add_many(&s, 2, 100 * MIB, 4);
+    sim_run(&s, 100 * MS);
+    define(&s, 0, 1, 0, false);
+    define(&s, 1, 0, 0, true);
+    define(&s, 2, 0, 0, false);
+    sim_run(&s, 30 * S);
+    sim_call(&s, 0, 1);
+    sim_call(&s, 0, 2);
+    assert_true(sim_settle(&s, S));
+    sim_run(&s, 7200 * S);
+    for (unsigned i = 0; i < 2; i++) { /* there and back again, as one of them has none at first */
+        sim_drain(&s, i);
+        sim_run(&s, 30 * S);
+        assert_true(s.peers[i].is_drained);
+        sim_kill(&s, i);
+        assert_true(s.peers[!i].in_runtime[0] == 2 && s.peers[!i].in_runtime[1] == 2);
+        sim_restart(&s, i);
+        sim_run(&s, 30 * S);
+    }
+    sim_fini(&s);
+}
+
+static void pinned_is_not_evicted(void **state)
+{
+    struct sim s;
+    (void)state;
+
+    sim_init(&s, 1);
+    s.sizes_are_declared = true;
+    sim_add_many(&s, 2, 10 * MIB, 4);
+    sim_register(&s, 1, 60, MIB, 5 * MS);
+    define(&s, 0, 0, 0, true);
+    sim_run(&s, 10 * MS);
+    sim_call(&s, 0, 0);
+    for (unsigned i = 0; i < 1200; i++) {
+        sim_call(&s, i % 2, 1 + i % 60);
+        sim_run(&s, 10 * MS);
+        assert_true(i < 10 || present(&s, 0) >= 1);
+    }
+    assert_true(sim_settle(&s, 10 * S));
+    assert_int_equal(s.models[0].loads, 1);
+    all_were_answered(&s);
+    sim_fini(&s);
+}
+
+/* Pins fill an instance: others get a clear answer and nothing is evicted for them. */
+static void pins_that_fill_the_fleet_are_said(void **state)
+{
+    struct sim s;
+    (void)state;
+
+    sim_init(&s, 1);
+    s.sizes_are_declared = true;
+    sim_add(&s, 10 * MIB, 4, "", "");
+    sim_run(&s, 100 * MS);
+    for (unsigned i = 0; i < 9; i++) {
+        define(&s, i, 0, 0, true);
+    }
+    define(&s, 9, 0, 0, false);
+    sim_run(&s, 10 * MS);
+    for (unsigned i = 0; i < 9; i++) {
+        sim_call(&s, 0, i);
+        assert_true(sim_settle(&s, S));
+    }
+    struct sim_call *c = sim_call(&s, 0, 9);
+    assert_true(sim_settle(&s, 10 * S));
+    assert_int_not_equal(c->status, MR_OK);
+    assert_non_null(strstr(c->text, "may not be evicted"));
+    for (unsigned i = 0; i < 9; i++) {
+        assert_int_equal(s.models[i].loads, 1);
+        assert_int_equal(present(&s, i), 1);
+    }
+    sim_fini(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(maximum_holds_under_any_rate),
+        cmocka_unit_test(only_copy_that_hangs_gets_no_second_one),
+        cmocka_unit_test(copies_beyond_a_new_maximum_go),
+        cmocka_unit_test(minimum_is_restored_soon_after_a_death),
+        cmocka_unit_test(drain_moves_what_has_a_minimum_or_a_pin),
+        cmocka_unit_test(pinned_is_not_evicted),
+        cmocka_unit_test(pins_that_fill_the_fleet_are_said),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
