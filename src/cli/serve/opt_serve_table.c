@@ -189,6 +189,14 @@ const struct mr_option mr_serve_table[] = {
          "authorities that the certificates of the others must come from"),
     TEXT("mesh-zone", server.mesh.zone, NULL, "NAME", "copies of a model are spread over zones"),
     NAME("mesh-label", mesh_labels, "NAME", "of this server, for rules about types of models"),
+    TEXT("mesh-constraints", server.mesh.constraints, NULL, "JSON|FILE",
+         "rules for types of models: {\"TYPE\": {\"required\": [\"LABEL\"], \"preferred\": "
+         "[\"LABEL\"]}}, "
+         "_default for types without one"),
+    NUMBER("mesh-min-copies", server.mesh.min_copies, "0", 0, 255, "N",
+           "of a model that are kept loaded, if its configuration does not say it"),
+    NUMBER("mesh-max-copies", server.mesh.max_copies, "0", 0, 255, "N",
+           "of a model, if its configuration does not say it; 0 no limit"),
     BYTES("mesh-capacity", server.mesh.capacity_bytes, "0", 0, 64 * 1024 * GIB,
           "of the models that are loaded here; 0 a quarter of the machine's memory"),
     NUMBER("mesh-loaders", server.mesh.loaders, "4", 1, 256, "N", "models that load at once"),

@@ -153,6 +153,15 @@ int mr_mesh_new(struct mr_mesh **out, const struct mr_mesh_options *options, str
         rc = MR_FAIL(err, MR_E_INVALID, "--mesh-label: %d labels at most", MESH_LABELS_MAX);
         goto out;
     }
+    if (options->max_copies && options->min_copies > options->max_copies) {
+        rc = MR_FAIL(err, MR_E_INVALID, "--mesh-min-copies is %u, more than --mesh-max-copies, %u",
+                     options->min_copies, options->max_copies);
+        goto out;
+    }
+    if (options->constraints && (rc = mesh_rules_read(&m->rules, options->constraints, err)) < 0) {
+        rc = MR_WRAP(err, rc, "--mesh-constraints");
+        goto out;
+    }
     *out = m;
     return MR_OK;
 out:
@@ -163,6 +172,8 @@ out:
 static int make_core(struct mr_mesh *m, struct mr_err *err)
 {
     struct mesh_core_options o = {.id = mr_str_c(m->id),
+                                  .constraints = m->rules.at,
+                                  .constraint_count = m->rules.len,
                                   .probe_ns = PROBE_NS,
                                   .place_wait_ns = 2 * PROBE_NS,
                                   .claim_wait_ns = PROBE_NS,
@@ -293,6 +304,7 @@ void mr_mesh_free(struct mr_mesh **io_m)
     }
     live_models_fini(m);
     mesh_core_free(&m->core);
+    mesh_rules_fini(&m->rules);
     pthread_mutex_destroy(&m->lock);
     pthread_cond_destroy(&m->gone);
     mr_free(m->address);

@@ -10,6 +10,7 @@
 #include "mesh/core/core.h"
 #include "mesh/mesh.h"
 #include "mesh/registry/registry.h"
+#include "mesh/rules/rules.h"
 #include "mesh/view/view.h"
 #include "net/client.h"
 #include "net/loop.h"
@@ -21,6 +22,7 @@ struct mr_mesh {
     struct mr_mesh_options o;
     char *id;
     char *address;
+    struct mesh_rules rules;
     struct mr_models *models;
     struct mr_loop *loop;
     pthread_t thread;

@@ -3,6 +3,7 @@
 #include "live.h"
 
 #include "base/log.h"
+#include "model/config.h"
 
 #define REGISTER_EVERY 5 /* samples */
 
@@ -163,6 +164,50 @@ static void name_one(void *ctx, const struct mr_model_report *r)
     }
 }
 
+/* A number of copies; *io stays as it is if the text is none. */
+static void read_copies(const char *text, uint32_t *io, mr_str id, const char *key)
+{
+    uint64_t n;
+
+    if (text && mr_str_to_u64(mr_str_c(text), &n) && n <= MESH_COPIES_MAX) {
+        *io = (uint32_t)n;
+    } else if (text) {
+        mr_log(MR_LOG_WARN, "mesh.register", "model=%s %s is not 0 to %d, and is left out",
+               MR_LOG_STR(id), key, MESH_COPIES_MAX);
+    }
+}
+
+/* What the model's configuration says for the mesh; the texts are the configuration's. */
+static void read_def(const Inference__ModelConfig *config, mr_str id, struct mesh_def *def)
+{
+    const char *type = mr_config_parameter(config, "millrace.mesh_type");
+    const char *pinned = mr_config_parameter(config, "millrace.mesh_pinned");
+
+    def->type = type && *type ? mr_str_c(type) : def->type;
+    def->pinned = pinned && strcmp(pinned, "true") == 0;
+    read_copies(mr_config_parameter(config, "millrace.mesh_min_copies"), &def->min_copies, id,
+                "millrace.mesh_min_copies");
+    read_copies(mr_config_parameter(config, "millrace.mesh_max_copies"), &def->max_copies, id,
+                "millrace.mesh_max_copies");
+}
+
+static void register_one(struct mr_mesh *m, mr_str id)
+{
+    struct mesh_call call = {.kind = MESH_CALL_REGISTER,
+                             .id = id,
+                             .def = {.type = MR_STR("millrace"),
+                                     .min_copies = m->o.min_copies,
+                                     .max_copies = m->o.max_copies}};
+    Inference__ModelConfig *config = NULL;
+
+    if (mr_models_folder_config(m->models, id, &config, NULL) == MR_OK) {
+        read_def(config, id, &call.def);
+    }
+    m->registering++;
+    mesh_core_call(m->core, &call, live_now(m));
+    mr_config_free(&config);
+}
+
 void live_models_register(struct mr_mesh *m)
 {
     struct names n = {0};
@@ -172,10 +217,7 @@ void live_models_register(struct mr_mesh *m)
         mr_str id = mr_str_c(n.all.at[i]);
         const struct view_model *known = view_find(mesh_core_view(m->core), id);
         if ((!known || known->revision == 0) && mesh_id_check(id, NULL) == MR_OK) {
-            struct mesh_call call = {
-                .kind = MESH_CALL_REGISTER, .id = id, .def = {.type = MR_STR("millrace")}};
-            m->registering++;
-            mesh_core_call(m->core, &call, live_now(m));
+            register_one(m, id);
         }
         mr_free(n.all.at[i]);
     }

@@ -459,6 +459,10 @@ static const struct {
     {OWN_PREFIX "version_labels", {NULL}},
     {OWN_PREFIX "ready_marker", {"true", "false"}},
     {OWN_PREFIX "default_warmup", {"true", "false"}},
+    {OWN_PREFIX "mesh_type", {NULL}},
+    {OWN_PREFIX "mesh_min_copies", {NULL}},
+    {OWN_PREFIX "mesh_max_copies", {NULL}},
+    {OWN_PREFIX "mesh_pinned", {"true", "false"}},
 };
 
 static int own_check(const char *key, const char *value, struct mr_err *err)

@@ -355,9 +355,9 @@ static int contents_read(struct mr_folder *f, mr_folder_visit_fn *visit, void *c
     return rc;
 }
 
-int mr_folder_read(struct mr_folder *f, const char *repository, const char *const *links,
-                   mr_str name, const char *config_name, mr_folder_visit_fn *visit, void *ctx,
-                   struct mr_err *err)
+/* Finds the folder, and starts *f with it. */
+static int folder_find(struct mr_folder *f, const char *repository, const char *const *links,
+                       mr_str name, struct mr_err *err)
 {
     char real[PATH_MAX];
     char *path;
@@ -380,6 +380,33 @@ int mr_folder_read(struct mr_folder *f, const char *repository, const char *cons
     mr_free(path);
     if (rc == MR_OK && (strcmp(f->dir, f->root) == 0 || !is_dir(f->dir))) {
         rc = MR_FAIL(err, MR_E_NOT_FOUND, "%.300s is not a folder of the repository", f->dir);
+    }
+    return rc;
+}
+
+int mr_folder_config_path(char **out, const char *repository, const char *const *links, mr_str name,
+                          const char *config_name, struct mr_err *err)
+{
+    struct mr_folder f;
+    int rc = folder_find(&f, repository, links, name, err);
+
+    rc = rc < 0 ? rc : config_find(&f, config_name, err);
+    if (rc == MR_OK) {
+        *out = f.config_path;
+        f.config_path = NULL;
+    }
+    mr_folder_fini(&f);
+    return rc;
+}
+
+int mr_folder_read(struct mr_folder *f, const char *repository, const char *const *links,
+                   mr_str name, const char *config_name, mr_folder_visit_fn *visit, void *ctx,
+                   struct mr_err *err)
+{
+    int rc = folder_find(f, repository, links, name, err);
+
+    if (!f->root) {
+        return rc;
     }
     if (rc == MR_E_NOT_FOUND && settings_collect(f, name, visit, ctx)) {
         return MR_OK;

@@ -85,6 +85,10 @@ typedef void(mr_folder_visit_fn)(void *ctx, const char *dir);
 int mr_folder_read(struct mr_folder *f, const char *repository, const char *const *links,
                    mr_str name, const char *config_name, mr_folder_visit_fn *visit, void *ctx,
                    struct mr_err *err);
+/** The configuration file of a model's folder, as mr_folder_read finds it, without reading the rest. *out NULL: it has none. Errors:
+ *  as mr_folder_read. */
+int mr_folder_config_path(char **out, const char *repository, const char *const *links, mr_str name,
+                          const char *config_name, struct mr_err *err);
 void mr_folder_fini(struct mr_folder *f);
 const struct mr_folder_version *mr_folder_find(const struct mr_folder *f, int64_t number);
 /** "12": decimal, no leading zero, 1..INT64_MAX. */

@@ -114,3 +114,32 @@ int mr_names_refresh(struct mr_models *m, int64_t max_age_ns, struct mr_err *err
     mr_names_fini(&old);
     return MR_OK;
 }
+
+#define CONFIG_BYTES_MAX ((size_t)1 << 24)
+
+int mr_models_folder_config(struct mr_models *m, mr_str name, Inference__ModelConfig **out,
+                            struct mr_err *err)
+{
+    struct mr_repository_list list;
+    char *path = NULL;
+    char *text = NULL;
+    size_t len;
+    int rc = MR_OK;
+
+    mr_repositories_get(m, &list);
+    for (size_t i = 0; i < list.len && !path; i++) {
+        const struct mr_repository *r = &list.at[i];
+        if (r->path) {
+            mr_folder_config_path(&path, r->path, r->links, name, m->o.config_name, NULL);
+        }
+    }
+    mr_repositories_fini(&list);
+    if (!path) {
+        return MR_FAIL(err, MR_E_NOT_FOUND, "model '%.*s' has no config.pbtxt", MR_STR_ARG(name));
+    }
+    rc = mr_file_read(path, CONFIG_BYTES_MAX, &text, &len, err);
+    rc = rc < 0 ? rc : mr_config_parse_text(mr_str_n(text, len), path, out, err);
+    mr_free(text);
+    mr_free(path);
+    return rc;
+}

@@ -22,10 +22,13 @@ struct mr_mesh_options {
     uint64_t capacity_bytes;   /* of all loaded models; a quarter of the machine's memory */
     uint32_t loaders;          /* loads at once; 4 */
     struct mr_tls_client *tls; /* of messages to other servers; NULL: none */
-    int64_t lease_s;           /* after which the others take this instance for dead; 20 */
+    const char *constraints;   /* rules for types of models: JSON, or the name of a file of it */
+    uint32_t min_copies,
+        max_copies; /* of models in this server's repositories that do not say it themselves; 0, no limit */
+    int64_t lease_s; /* after which the others take this instance for dead; 20 */
 };
 
-/** Errors: MR_E_INVALID (the registry, the id, too many labels), MR_E_IO. Thread: boot. */
+/** Errors: MR_E_INVALID (the registry, the id, too many labels, the rules, more copies at least than at most), MR_E_IO. Thread: boot. */
 int mr_mesh_new(struct mr_mesh **out, const struct mr_mesh_options *options, struct mr_err *err);
 /** Loads the model here for whoever needs it in this process: streams, nodes of workflows. */
 struct mr_resolver mr_mesh_resolver(struct mr_mesh *m);

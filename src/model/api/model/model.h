@@ -374,6 +374,11 @@ struct mr_model_report {
  *  at most once per second), so that models never loaded are listed. */
 void mr_models_report(struct mr_models *m, void (*each)(void *ctx, const struct mr_model_report *r),
                       void *ctx);
+/** The configuration file of a model in the repositories as it is now, whether it was ever loaded or not; neither completed nor checked.
+ *  Free with mr_config_free. Reads files. Errors: MR_E_NOT_FOUND (no folder, or none with a config.pbtxt), those of parsing.
+ *  Thread: any. */
+int mr_models_folder_config(struct mr_models *m, mr_str name, Inference__ModelConfig **out,
+                            struct mr_err *err);
 /** As mr_models_report, for models that are or were loaded, in no order, without reading folders. Every fifth of a
  *  millisecond it releases the lock and yields the CPU, so that others do not wait for thousands of models: the report
  *  of one model is consistent, that of all models together is not. */

@@ -1,0 +1,107 @@
+"""Where models of a mesh may be: rules for types, pins, minimum and maximum of copies."""
+import json
+import signal
+
+import pytest
+
+from lib import repo, wait
+from lib.rest import Rest
+from lib.services.mesh import answers, ask
+
+MESH = "millrace.mesh_"
+
+
+def add(models, name, **parameters):
+    repo.add(models, name, repo.config(parameters={MESH + k: v for k, v in parameters.items()}))
+
+
+def has(server, model):
+    with Rest(server.http) as r:
+        return any(e["name"] == model for e in r.post("/v2/repository/index", {"ready": True}).json())
+
+
+def holders(servers, model):
+    return [i for i, s in enumerate(servers) if has(s, model)]
+
+
+def labelled(i):
+    return [["--mesh-label=cpu"], ["--mesh-label=cpu", "--mesh-label=gpu"], ["--mesh-label=cpu"]][i]
+
+
+@pytest.mark.parametrize("form", ["text", "file"])
+def test_rules_decide_by_type(fleet, models, tmp_path, form):
+    rules = {"big": {"required": ["cpu", "gpu"]}, "nowhere": {"required": ["tpu"]}, "_default": {"preferred": ["gpu"]}}
+    text = json.dumps(rules)
+    if form == "file":
+        (tmp_path / "rules.json").write_text(text)
+        text = tmp_path / "rules.json"
+    for i in range(4):
+        add(models, f"b{i}", type="big")
+    add(models, "n", type="nowhere")
+    servers = fleet(models, models, models, options=[f"--mesh-constraints={text}"], options_of=labelled)
+    for i in range(4):
+        answers(servers[i % 3], f"b{i}")
+        assert holders(servers, f"b{i}") == [1]
+    reply = ask(servers[0], "n")
+    assert reply.status == 503 and "'tpu'" in reply.error and "'nowhere'" in reply.error
+
+
+@pytest.mark.parametrize("text, says", [
+    ('{"a": {"required": "x"}}', "--mesh-constraints"), ("{", "--mesh-constraints"), ("/nonexistent/rules", "/nonexistent/rules: No such file"),
+    ('{"a": [1]}', "--mesh-constraints")])
+def test_wrong_rules_are_refused(registry, start, models, text, says):
+    repo.add(models, "m")
+    server = start(models, f"--mesh={registry}", f"--mesh-constraints={text}", mode=None, ready=False)
+    assert server.wait_exit() == 1
+    server.end_anyhow()
+    assert says in server.err()
+
+
+def test_minimum_is_loaded_without_a_request_and_restored_after_a_death(fleet, models):
+    add(models, "m", min_copies="2")
+    servers = fleet(models, models, models)
+    wait.until(lambda: len(holders(servers, "m")) == 2, "two copies")
+    dead = holders(servers, "m")[0]
+    servers[dead].signal(signal.SIGKILL)
+    servers[dead].wait_exit()
+    servers[dead].end_anyhow()
+    left = [s for i, s in enumerate(servers) if i != dead]
+    wait.until(lambda: len(holders(left, "m")) == 2, "two copies again")
+
+
+def test_pinned_stays_when_there_are_more_models_than_room(fleet, models):
+    add(models, "pinned", pinned="true")
+    for i in range(12):
+        add(models, f"m{i}")
+    servers = fleet(models, models, options=["--mesh-capacity=4M"])
+    answers(servers[0], "pinned")
+    holder = holders(servers, "pinned")
+    for _ in range(3):
+        for i in range(12):
+            answers(servers[i % 2], f"m{i}")
+    assert any(e["event"] == "model.unloaded" for s in servers for e in s.events())
+    assert holders(servers, "pinned") == holder
+    assert not any(e["event"] == "model.unloaded" and e["model"] == "pinned" for s in servers for e in s.events())
+
+
+def test_maximum_of_all_models_holds(fleet, models):
+    add(models, "m")
+    servers = fleet(models, models, models, options=["--mesh-max-copies=1"])
+    for _ in range(3):
+        for s in servers:
+            answers(s, "m")
+    assert len(holders(servers, "m")) == 1
+
+
+def test_wrong_numbers_are_named_and_left_out(fleet, models):
+    add(models, "m", min_copies="many")
+    [server] = fleet(models)
+    assert any(e["event"] == "mesh.register" and "millrace.mesh_min_copies" in str(e) for e in server.events())
+
+
+def test_more_at_least_than_at_most_is_refused(registry, start, models):
+    repo.add(models, "m")
+    server = start(models, f"--mesh={registry}", "--mesh-min-copies=3", "--mesh-max-copies=2", mode=None, ready=False)
+    assert server.wait_exit() == 1
+    server.end_anyhow()
+    assert "--mesh-min-copies is 3, more than --mesh-max-copies, 2" in server.err()
