@@ -737,10 +737,10 @@ void mesh_core_cancel(struct mesh_core *c, uint64_t request, int64_t now)
 
 /* ---- the runtime ---- */
 
-void mesh_core_loaded(struct mesh_core *c, mr_str id, uint64_t bytes, int64_t now)
+void mesh_core_loaded(struct mesh_core *c, mr_str id, const struct mesh_loaded *what, int64_t now)
 {
     begin(c, now);
-    load_done(c, id, bytes);
+    load_done(c, id, what);
     finish(c);
 }
 

@@ -123,6 +123,7 @@ struct mesh_ask {
     bool is_from_peer; /* it has been sent on once, and is not again */
     bool load_here;    /* from a peer: the owner chose this instance */
     bool is_safe;      /* may be run twice: it may be tried again after it was sent */
+    bool is_sequence;  /* one of several that must reach the same copy */
     void *user;
 };
 
@@ -165,8 +166,15 @@ void mesh_core_written(struct mesh_core *c, uint64_t token, int status, bool suc
 void mesh_core_got(struct mesh_core *c, uint64_t token, int status, mr_bytes value,
                    int64_t revision, int64_t now);
 
-/** The runtime. bytes 0: not known. */
-void mesh_core_loaded(struct mesh_core *c, mr_str id, uint64_t bytes, int64_t now);
+/** What a load has brought. */
+struct mesh_loaded {
+    uint64_t bytes; /* 0: not known */
+    bool
+        keeps_state; /* from one request to the next: it has one copy, and no request of it runs twice */
+};
+
+/** The runtime. */
+void mesh_core_loaded(struct mesh_core *c, mr_str id, const struct mesh_loaded *what, int64_t now);
 void mesh_core_load_failed(struct mesh_core *c, mr_str id, enum mesh_fail kind, mr_str reason,
                            int64_t now);
 void mesh_core_unloaded(struct mesh_core *c, mr_str id, int64_t now);

@@ -27,7 +27,7 @@ struct mesh_req {
     struct mesh_local *local;
     struct mesh_req *prev, *next; /* of the model's waiting requests */
     bool is_waiting;              /* is in that list */
-    bool is_from_peer, load_here, is_safe, is_answering, is_running;
+    bool is_from_peer, load_here, is_safe, is_sequence, is_answering, is_running;
     bool waits_for_load; /* here, so that the owner is not asked */
     uint8_t attempts, refusals;
     struct attempt attempt[2];
@@ -77,6 +77,7 @@ struct mesh_local {
     bool unwanted;      /* unregistered while it loads */
     bool is_leased_out; /* draining: others have it, or need not */
     bool is_moving;     /* draining or spreading: the owner was asked for another copy */
+    bool keeps_state;   /* from one request to the next */
     enum mesh_purpose purpose;
     uint32_t units;   /* as accounted */
     uint32_t running; /* requests */
@@ -261,7 +262,7 @@ void load_evict(struct mesh_core *c, struct mesh_local *l);
 /** A request of it has begun, or ended. */
 void load_use(struct mesh_core *c, struct mesh_local *l, bool is_begin);
 /** As the functions of core.h. */
-void load_done(struct mesh_core *c, mr_str id, uint64_t bytes);
+void load_done(struct mesh_core *c, mr_str id, const struct mesh_loaded *what);
 void load_failed(struct mesh_core *c, mr_str id, enum mesh_fail kind, mr_str reason);
 void load_unloaded(struct mesh_core *c, mr_str id);
 /** The runtime has lost it. */

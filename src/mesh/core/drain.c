@@ -169,8 +169,8 @@ void drain_spread(struct mesh_core *c)
          l = l->next) {
         bool may_move = l->state == LOCAL_LOADED &&
                         (!l->is_moving || c->now - l->moved_ns > ASK_AGAIN_NS) &&
-                        !l->model->pinned && l->model->max_copies != 1 && drain_others(c, l) == 0 &&
-                        c->now - l->used_ns < c->o.move_idle_ns;
+                        !l->model->pinned && !l->keeps_state && l->model->max_copies != 1 &&
+                        drain_others(c, l) == 0 && c->now - l->used_ns < c->o.move_idle_ns;
         if (may_move) {
             l->is_moving = true;
             l->moved_ns = c->now;

@@ -332,7 +332,7 @@ static void keep(struct mesh_core *c, struct mesh_local *l, uint64_t bytes)
     c->drain_is_due = c->is_draining;
 }
 
-void load_done(struct mesh_core *c, mr_str id, uint64_t bytes)
+void load_done(struct mesh_core *c, mr_str id, const struct mesh_loaded *what)
 {
     struct mesh_local *l = find(c, id);
 
@@ -344,7 +344,8 @@ void load_done(struct mesh_core *c, mr_str id, uint64_t bytes)
     if (l->unwanted) {
         take_back(c, l);
     } else {
-        keep(c, l, bytes);
+        l->keeps_state = what->keeps_state;
+        keep(c, l, what->bytes);
     }
     l->holds--;
 }

@@ -71,6 +71,7 @@ static struct mesh_op copy_op(struct mesh_core *c, const struct mesh_local *l,
         struct mesh_copy r = {.state = state,
                               .size_bytes = (uint64_t)l->units * MESH_UNIT,
                               .fail = l->fail,
+                              .keeps_state = l->keeps_state,
                               .reason = state == MESH_FAILED ? mr_str_c(l->reason) : (mr_str){0}};
         mr_buf_init(&b, 0);
         mesh_copy_put(&b, &r);

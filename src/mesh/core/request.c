@@ -3,7 +3,10 @@
  *
  * An attempt that fails is followed by another at an instance that has not been tried for this request, as long as that is safe: nothing
  * was sent, or the request may run twice. A peer that is silent while it has a request is asked whether it lives; if it stays
- * silent, a second attempt goes elsewhere, and the first that is answered counts. */
+ * silent, a second attempt goes elsewhere, and the first that is answered counts.
+ *
+ * Requests of sequences, and those of a model that keeps state, go to one copy and nowhere else, and none is tried again after it was
+ * sent. */
 #include "core_priv.h"
 
 #define RETRY_NS     1000000000ll
@@ -227,6 +230,63 @@ static struct view_peer *best_copy(struct mesh_core *c, const struct mesh_req *r
     return best;
 }
 
+static bool keeps_state(const struct mesh_local *l)
+{
+    bool keeps = l->keeps_state;
+
+    for (size_t i = 0; i < l->model->copy_count && !keeps; i++) {
+        keeps = l->model->copies[i].keeps_state;
+    }
+    return keeps;
+}
+
+static bool needs_one(const struct mesh_req *r)
+{
+    return r->is_sequence || keeps_state(r->local);
+}
+
+static bool may_repeat(const struct mesh_req *r)
+{
+    return r->is_safe && !r->is_answering && !needs_one(r);
+}
+
+/* The copy that all requests of sequences go to: the one whose record is the oldest, whether its instance answers or not. One that this
+ * instance has just loaded, or gives up, counts only if there is no other. */
+static struct view_peer *the_copy(struct mesh_core *c, const struct mesh_req *r)
+{
+    const struct view_model *m = r->local->model;
+    struct view_peer *best = r->local->state == LOCAL_LOADED ? c->me : NULL;
+    int64_t oldest = INT64_MAX;
+
+    for (size_t i = 0; i < m->copy_count; i++) {
+        struct view_peer *p = core_peer(c, m->copies[i].peer);
+        bool is_loaded = m->copies[i].state == MESH_LOADED || m->copies[i].state == MESH_DRAINING;
+        if (is_loaded && view_peer_is_there(p) && !(tried(r, p) & TRIED_HIT) &&
+            m->copies[i].revision < oldest) {
+            oldest = m->copies[i].revision;
+            best = p;
+        }
+    }
+    return best;
+}
+
+/* False: there is no copy yet. */
+static bool route_to_one(struct mesh_core *c, struct mesh_req *r)
+{
+    struct view_peer *p = the_copy(c, r);
+
+    if (!p) {
+        return false;
+    }
+    if (tried(r, p) || (p == c->me && r->local->state != LOCAL_LOADED)) {
+        give_up(c, r, MR_E_UNAVAILABLE,
+                MR_STR("the instance that has its sequences cannot be reached"), RETRY_NS);
+    } else {
+        start(c, r, p, false);
+    }
+    return true;
+}
+
 #define HERE_MORE                                                                                  \
     8 /* requests that run here are preferred to a hop, up to twice as many and so many more */
 
@@ -248,6 +308,9 @@ static void route_out(struct mesh_core *c, struct mesh_req *r)
     if (r->attempts >= c->o.max_attempts) {
         give_up(c, r, MR_E_UNAVAILABLE, MR_STR("the model was not found where it should be"),
                 RETRY_NS);
+        return;
+    }
+    if (needs_one(r) && route_to_one(c, r)) {
         return;
     }
     struct view_peer *p = best_copy(c, r, false, &rank);
@@ -539,6 +602,7 @@ uint64_t request_begin(struct mesh_core *c, const struct mesh_ask *ask)
     r->is_from_peer = ask->is_from_peer;
     r->load_here = ask->load_here;
     r->is_safe = ask->is_safe;
+    r->is_sequence = ask->is_sequence;
     find(c, r, ask);
     return handle;
 }
@@ -580,7 +644,7 @@ static bool after_failure(struct mesh_core *c, struct mesh_req *r, struct view_p
     case MESH_BROKEN:
         core_suspect(c, p);
         set_tried(r, p, TRIED_LOAD);
-        return result == MESH_UNREACHABLE || (r->is_safe && !r->is_answering);
+        return result == MESH_UNREACHABLE || may_repeat(r);
     case MESH_ENDED: break;
     }
     return false;
@@ -660,7 +724,7 @@ void request_probe(struct mesh_core *c, struct mesh_req *r, uint64_t check)
         return;
     }
     core_suspect(c, p);
-    if (r->is_safe && !r->is_answering && !r->attempt[!n].is_active && !r->is_waiting) {
+    if (may_repeat(r) && !r->attempt[!n].is_active && !r->is_waiting) {
         set_tried(r, p, TRIED_LOAD);
         route(c, r);
     }

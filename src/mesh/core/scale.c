@@ -2,6 +2,8 @@
  * some minutes after it was used before, whatever lies between. Fewer: only while the fleet is nearly full, only where others have it
  * loaded, and of several holders only the one that stands last by hash, so that two never go at once.
  *
+ * A model that keeps state has one copy.
+ *
  * Who has a copy asks the model's owner for more; the owner places one at a time. */
 #include "core_priv.h"
 
@@ -35,7 +37,7 @@ static bool fleet_is_filled(const struct mesh_core *c, double part)
 
 static void want_copies(struct mesh_core *c, struct mesh_local *l, uint32_t copies)
 {
-    if (c->is_draining || c->now - l->scaled_ns < AGAIN_NS) {
+    if (c->is_draining || l->keeps_state || c->now - l->scaled_ns < AGAIN_NS) {
         return;
     }
     l->scaled_ns = c->now;

@@ -16,7 +16,7 @@ struct load_op {
     struct mr_mesh *mesh;
     bool is_unload;
     int rc;
-    uint64_t bytes;
+    struct mesh_loaded loaded;
     struct mr_err err;
     size_t id_len;
     char id[];
@@ -47,7 +47,7 @@ static void run_done(struct mr_mail *mail)
     if (op->is_unload) {
         mesh_core_unloaded(m->core, id, live_now(m));
     } else if (op->rc == MR_OK) {
-        mesh_core_loaded(m->core, id, op->bytes, live_now(m));
+        mesh_core_loaded(m->core, id, &op->loaded, live_now(m));
     } else {
         mesh_core_load_failed(m->core, id, fail_of(op->rc), mr_str_c(op->err.msg), live_now(m));
     }
@@ -69,7 +69,9 @@ static void on_done(void *ctx, int rc, const struct mr_err *err)
         op->err = *err;
     }
     if (rc == MR_OK && !op->is_unload) {
-        mr_models_size(m->models, mr_str_n(op->id, op->id_len), &op->bytes);
+        mr_str id = {op->id, op->id_len};
+        mr_models_size(m->models, id, &op->loaded.bytes);
+        op->loaded.keeps_state = mr_models_has_sequences(m->models, id);
     }
     mr_loop_post(m->loop, &op->mail);
 }

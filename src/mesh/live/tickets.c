@@ -115,6 +115,7 @@ static void begin(struct mr_mesh *m, struct mr_mesh_ticket *t)
                            .is_from_peer = t->is_from_peer,
                            .load_here = t->load_here,
                            .is_safe = t->is_safe,
+                           .is_sequence = t->is_sequence,
                            .user = t};
 
     t->next = &m->tickets;

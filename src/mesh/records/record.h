@@ -81,7 +81,8 @@ struct mesh_copy {
     enum mesh_copy_state state;
     uint64_t size_bytes;
     enum mesh_fail fail;
-    mr_str reason; /* of FAILED, for people */
+    mr_str reason;    /* of FAILED, for people */
+    bool keeps_state; /* of LOADED: from one request to the next, as models with sequences do */
 };
 
 struct mesh_instance {

@@ -308,7 +308,8 @@ static void apply_copy(struct mesh_view *v, const struct mesh_key *key, mr_bytes
                             .units = mesh_units(r.size_bytes),
                             .peer = p->index,
                             .state = (uint8_t)r.state,
-                            .fail = (uint8_t)r.fail & 0x7f,
+                            .fail = (uint8_t)r.fail & 0x3f,
+                            .keeps_state = r.keeps_state,
                             .is_seen = true};
     sum(p, c, true);
     out->kind = VIEW_COPY;

@@ -18,9 +18,10 @@ struct view_copy {
     int64_t revision;
     char *reason; /* of FAILED; may be NULL */
     uint32_t units;
-    uint16_t peer;       /* index */
-    uint8_t state;       /* enum mesh_copy_state */
-    uint8_t fail : 7;    /* enum mesh_fail */
+    uint16_t peer;    /* index */
+    uint8_t state;    /* enum mesh_copy_state */
+    uint8_t fail : 6; /* enum mesh_fail */
+    uint8_t keeps_state : 1;
     uint8_t is_seen : 1; /* by the reading that goes on */
 };
 

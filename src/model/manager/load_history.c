@@ -261,6 +261,20 @@ bool mr_models_size(struct mr_models *m, mr_str name, uint64_t *out)
     return is_ready;
 }
 
+bool mr_models_has_sequences(struct mr_models *m, mr_str name)
+{
+    bool has = false;
+
+    pthread_mutex_lock(&m->lock);
+    const struct mr_model *model = mr_map_find(&m->models, name);
+    for (size_t i = 0; model && i < model->records.len; i++) {
+        const struct mr_version_record *r = &model->records.at[i];
+        has = has || (r->state == MR_VERSION_READY && mr_config_sequences(r->v->config));
+    }
+    pthread_mutex_unlock(&m->lock);
+    return has;
+}
+
 void mr_models_totals(struct mr_models *m, struct mr_load_totals *out)
 {
     pthread_mutex_lock(&m->lock);

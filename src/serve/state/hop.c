@@ -11,7 +11,8 @@
 #include "net/client.h"
 #include "reply.h"
 
-#define HEADERS_MAX 120
+#define HEADERS_OWN 3 /* that are added */
+#define LOOKED_AT   4096
 
 struct hop {
     struct mr_mesh_ticket ticket;
@@ -72,16 +73,20 @@ static bool is_of_connection(mr_str name)
     return mr_str_starts(name, MR_STR("mr-mesh-")) || mr_str_starts(name, MR_STR("proxy-"));
 }
 
-static size_t copy_headers(struct mr_header *to, const struct mr_header *from, size_t count)
+/* With room for `more` after them; NULL without memory. */
+static struct mr_header *copy_headers(struct mr_call *call, const struct mr_header *from,
+                                      size_t count, size_t more, size_t *out_count)
 {
+    struct mr_header *to = MR_ARENA_ARRAY(call->arena, struct mr_header, count + more);
     size_t n = 0;
 
-    for (size_t i = 0; i < count && n < HEADERS_MAX - 4; i++) {
+    for (size_t i = 0; i < count && to; i++) {
         if (!is_of_connection(from[i].name)) {
             to[n++] = from[i];
         }
     }
-    return n;
+    *out_count = n;
+    return to;
 }
 
 static mr_str path_of(struct mr_call *call)
@@ -98,14 +103,17 @@ static void forward(struct hop *h, const struct mr_mesh_event *e)
 {
     struct mr_call *call = h->arrival ? h->arrival->call : NULL;
     struct mr_client *c = client_of(h->loop, e->address);
-    struct mr_header headers[HEADERS_MAX];
+    struct mr_header *headers = NULL;
+    size_t count = 0;
     char method[32];
 
-    if (!call || !c) {
+    if (call && c) {
+        headers = copy_headers(call, call->headers, call->header_count, HEADERS_OWN, &count);
+    }
+    if (!headers) {
         mr_mesh_result(&h->ticket, e->attempt, MR_MESH_UNREACHABLE, (mr_str){0});
         return;
     }
-    size_t count = copy_headers(headers, call->headers, call->header_count);
     if (call->is_grpc) {
         headers[count++] = (struct mr_header){MR_STR("te"), MR_STR("trailers")};
     }
@@ -157,13 +165,19 @@ static struct mr_call *take_call(struct hop *h)
 static void pass_on(struct hop *h, const struct mr_client_response *r)
 {
     struct mr_call *call = take_call(h);
-    struct mr_header headers[HEADERS_MAX];
-    struct mr_header trailers[HEADERS_MAX];
-    size_t count = copy_headers(headers, r->headers, r->header_count);
-    size_t trailer_count = copy_headers(trailers, r->trailers, r->trailer_count);
+    size_t count = 0;
+    size_t trailer_count = 0;
+    struct mr_header *headers = copy_headers(call, r->headers, r->header_count, 1, &count);
+    struct mr_header *trailers =
+        copy_headers(call, r->trailers, r->trailer_count, count + 1, &trailer_count);
     struct mr_piece body = {r->body.ptr, r->body.len,
                             r->body_block ? mr_block_ref(r->body_block) : NULL};
 
+    if (!headers || !trailers) {
+        mr_block_unref(&body.block);
+        mr_call_abort(call, 11); /* ENHANCE_YOUR_CALM: its headers used up the arena */
+        return;
+    }
     if (!call->is_grpc) {
         struct mr_reply reply = {.status = r->status,
                                  .headers = headers,
@@ -175,8 +189,7 @@ static void pass_on(struct hop *h, const struct mr_client_response *r)
     }
     size_t kept = 0;
     for (size_t i = 0; i < count; i++) {
-        if (trailer_count < HEADERS_MAX && mr_str_starts(headers[i].name, MR_STR("grpc-")) &&
-            r->trailer_count == 0) {
+        if (mr_str_starts(headers[i].name, MR_STR("grpc-")) && r->trailer_count == 0) {
             trailers[trailer_count++] = headers[i];
         } else {
             headers[kept++] = headers[i];
@@ -223,7 +236,7 @@ static void on_answer(void *ctx, int rc, const struct mr_err *err,
 
 /* ---- what the mesh says ---- */
 
-static bool is_ready(struct serve_loop *l, mr_str model, mr_str version)
+static bool is_ready(struct serve_loop *l, mr_str model, mr_str version, bool *out_has_sequences)
 {
     struct mr_target target;
     struct mr_err ignored;
@@ -231,17 +244,36 @@ static bool is_ready(struct serve_loop *l, mr_str model, mr_str version)
     if (mr_engine_find(l->server->engine, &l->reply_loop, model, version, &target, &ignored) < 0) {
         return false;
     }
+    *out_has_sequences = mr_config_sequences(target.version->config) != NULL;
     mr_version_unpin(target.version, l->epoch_slot);
     return true;
+}
+
+/* Whether the request may be one of a sequence: its parameters are at the beginning, or at the end of a JSON text. */
+static bool may_be_of_sequence(const struct mr_call *call)
+{
+    static const char name[] = "sequence_id";
+    mr_str json = mr_call_header(call, "inference-header-content-length");
+    uint64_t len = call->body.len;
+
+    if (json.ptr && (!mr_str_to_u64(json, &len) || len > call->body.len)) {
+        return false; /* the request will be refused */
+    }
+    size_t part = MR_MIN(len, LOOKED_AT);
+    const uint8_t *body = call->body.ptr;
+
+    return part > 0 && (memmem(body, part, name, sizeof name - 1) ||
+                        memmem(body + len - part, part, name, sizeof name - 1));
 }
 
 static void run_here(struct hop *h, unsigned attempt)
 {
     struct serve_arrival *a = h->arrival;
+    bool ignored;
 
     if (!a) {
         mr_mesh_result(&h->ticket, attempt, MR_MESH_ENDED, (mr_str){0});
-    } else if (!is_ready(h->loop, h->ticket.id, (mr_str){0})) {
+    } else if (!is_ready(h->loop, h->ticket.id, (mr_str){0}, &ignored)) {
         mr_mesh_result(&h->ticket, attempt, MR_MESH_NOT_HERE, (mr_str){0});
     } else {
         mr_mesh_result(&h->ticket, attempt, MR_MESH_ENDED, (mr_str){0});
@@ -345,11 +377,15 @@ bool hop_begin(struct serve_arrival *a, mr_str model, mr_str version)
 {
     struct serve_loop *l = a->loop;
     bool is_from_peer = mr_call_listener_tag(a->call) == LISTEN_MESH;
+    bool is_joined = mr_mesh_is_joined(l->server->mesh);
+    bool is_sequence = !is_from_peer && may_be_of_sequence(a->call);
+    bool has_sequences = false;
 
-    if (is_ready(l, model, version)) {
+    if (is_ready(l, model, version, &has_sequences) &&
+        (is_from_peer || !is_joined || !(is_sequence || has_sequences))) {
         return false;
     }
-    if (!mr_mesh_is_joined(l->server->mesh)) {
+    if (!is_joined) {
         refuse_early(a, is_from_peer);
         return true;
     }
@@ -361,7 +397,8 @@ bool hop_begin(struct serve_arrival *a, mr_str model, mr_str version)
                                         .is_from_peer = is_from_peer,
                                         .load_here = is_from_peer &&
                                                      mr_call_header(a->call, HOP_LOAD).len > 0,
-                                        .is_safe = true,
+                                        .is_safe = !is_sequence,
+                                        .is_sequence = is_sequence,
                                         .event = on_event,
                                         .post = post,
                                         .post_ctx = l};

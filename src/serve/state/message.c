@@ -170,7 +170,8 @@ static int headers_take(mr_bytes rest, struct mr_arena *a, struct message_answer
             if (mr_str_to_i64(value, &status) && status >= 200 && status <= 599) {
                 out->http_status = (int)status;
             }
-        } else if (is_token(name) && out->header_count < MESSAGE_HEADERS_MAX - 1) {
+        } else if (is_token(name) && !mr_str_starts(name, MR_STR("mr-mesh-")) &&
+                   out->header_count < MESSAGE_HEADERS_MAX - 1) {
             struct mr_header *h = &out->headers[out->header_count++];
             *h = (struct mr_header){lower(a, name), mr_arena_str(a, value)};
             has_type |= mr_str_eq_c(h->name, "content-type");

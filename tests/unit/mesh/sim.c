@@ -611,7 +611,8 @@ static void on_loaded(struct sim *s, const struct sim_event *e)
         mesh_core_load_failed(p->core, mr_str_c(id), s->models[e->model].fail, MR_STR("boom"),
                               s->now);
     } else {
-        mesh_core_loaded(p->core, mr_str_c(id), s->models[e->model].bytes, s->now);
+        struct mesh_loaded what = {s->models[e->model].bytes, s->models[e->model].keeps_state};
+        mesh_core_loaded(p->core, mr_str_c(id), &what, s->now);
     }
     acted(p);
 }

@@ -19,6 +19,7 @@
 struct sim_model {
     uint64_t bytes; /* measured */
     int64_t load_ns, unload_ns, run_ns;
+    bool keeps_state;
     unsigned fail_at; /* peers where loads fail, one bit each */
     enum mesh_fail fail;
     unsigned loads;       /* begun, over all peers */

@@ -206,6 +206,52 @@ static void silent_peer_is_asked_if_nobody_else_can(void **state)
     sim_fini(&s);
 }
 
+/* Its holder hangs, and then dies: requests wait or fail, and none runs twice or elsewhere. */
+static void requests_of_a_model_that_keeps_state_do_not_run_twice(void **state)
+{
+    struct sim s;
+    unsigned fails = 0;
+    (void)state;
+
+    sim_init(&s, 1);
+    sim_add_many(&s, 3, 100 * MIB, 4);
+    sim_register(&s, 0, 1, MIB, 20 * MS);
+    s.models[0].keeps_state = true;
+    sim_call(&s, 0, 0);
+    assert_true(sim_settle(&s, S));
+    sim_run(&s, S);
+    unsigned holder = s.calls.at[0]->ran_at;
+    unsigned other = (holder + 1) % 3;
+    s.models[0].run_ns = 2 * S;
+    sim_call(&s, other, 0);
+    sim_run(&s, 100 * MS);
+    sim_stop(&s, holder);
+    sim_run(&s, 5 * S);
+    sim_call(&s, other, 0);
+    sim_run(&s, 5 * S);
+    assert_int_equal(sim_loads(&s), 1);
+    sim_continue(&s, holder);
+    assert_true(sim_settle(&s, 10 * S));
+    assert_int_equal(failed(&s), 0);
+    sim_call(&s, other, 0);
+    sim_run(&s, 100 * MS);
+    sim_kill(&s, holder);
+    sim_run(&s, S);
+    sim_call(&s, other, 0); /* its record is still there */
+    assert_true(sim_settle(&s, S));
+    for (size_t i = 0; i < s.calls.len; i++) {
+        assert_true(s.calls.at[i]->runs <= 1);
+        fails += s.calls.at[i]->status == MR_E_UNAVAILABLE;
+    }
+    assert_int_equal(fails, 2);
+    assert_int_equal(sim_loads(&s), 1);
+    sim_run(&s, 60 * S); /* and when it has gone, it is loaded elsewhere */
+    struct sim_call *c = sim_call(&s, other, 0);
+    assert_true(sim_settle(&s, 10 * S));
+    assert_int_equal(c->status, MR_OK);
+    sim_fini(&s);
+}
+
 static void slow_model_is_not_hedged(void **state)
 {
     struct sim s;
@@ -417,6 +463,7 @@ int main(void)
         cmocka_unit_test(hung_peer_costs_one_hedge_delay),
         cmocka_unit_test(silent_peer_is_asked_if_nobody_else_can),
         cmocka_unit_test(slow_model_is_not_hedged),
+        cmocka_unit_test(requests_of_a_model_that_keeps_state_do_not_run_twice),
         cmocka_unit_test(registry_away_stops_nobody),
         cmocka_unit_test(history_that_is_gone_is_read_again),
         cmocka_unit_test(registry_that_lost_its_data_gets_it_again),

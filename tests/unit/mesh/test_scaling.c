@@ -51,6 +51,59 @@ static void second_copy_comes_under_steady_use(void **state)
     sim_fini(&s);
 }
 
+static void model_that_keeps_state_has_one_copy(void **state)
+{
+    struct sim s;
+    (void)state;
+
+    sim_init(&s, 1);
+    s.options.second_min_ns = 4 * S;
+    s.options.second_max_ns = 10 * S;
+    sim_add_many(&s, 4, 100 * MIB, 4);
+    sim_register(&s, 0, 1, MIB, 20 * MS);
+    s.models[0].keeps_state = true;
+    for (unsigned i = 0; i < 60; i++) {
+        for (unsigned k = 0; k < 100; k++) { /* far more than a copy's share */
+            sim_call(&s, k % 4, 0);
+        }
+        sim_run(&s, S);
+    }
+    assert_true(sim_settle(&s, S));
+    assert_int_equal(sim_loads(&s), 1);
+    for (size_t i = 0; i < s.calls.len; i++) {
+        assert_int_equal(s.calls.at[i]->status, MR_OK);
+        assert_int_equal(s.calls.at[i]->ran_at, s.calls.at[0]->ran_at);
+    }
+    sim_fini(&s);
+}
+
+/* Copies that are wanted for other reasons are there in case that the first goes. */
+static void model_that_keeps_state_uses_one_of_its_copies(void **state)
+{
+    struct mesh_def def = {.type = MR_STR("t"), .min_copies = 3};
+    struct sim s;
+    (void)state;
+
+    sim_init(&s, 1);
+    s.options.janitor_ns = 10 * S;
+    sim_add_many(&s, 4, 100 * MIB, 4);
+    sim_register(&s, 0, 1, MIB, 20 * MS);
+    s.models[0].keeps_state = true;
+    sim_define(&s, 0, &def);
+    sim_run(&s, 60 * S);
+    assert_int_equal(sim_copies(&s, 0), 3);
+    for (unsigned i = 0; i < 40; i++) {
+        sim_call(&s, i % 4, 0);
+        sim_run(&s, 10 * MS);
+    }
+    assert_true(sim_settle(&s, S));
+    for (size_t i = 0; i < s.calls.len; i++) {
+        assert_int_equal(s.calls.at[i]->status, MR_OK);
+        assert_int_equal(s.calls.at[i]->ran_at, s.calls.at[0]->ran_at);
+    }
+    sim_fini(&s);
+}
+
 static void zones_get_a_copy_each(void **state)
 {
     (void)state;
@@ -268,6 +321,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(second_copy_comes_with_a_use_in_its_window),
         cmocka_unit_test(second_copy_comes_under_steady_use),
+        cmocka_unit_test(model_that_keeps_state_has_one_copy),
+        cmocka_unit_test(model_that_keeps_state_uses_one_of_its_copies),
         cmocka_unit_test(zones_get_a_copy_each),
         cmocka_unit_test(labels_decide_where_a_type_may_be),
         cmocka_unit_test(copies_follow_the_rate_and_the_last_one_stays),

@@ -94,6 +94,7 @@ struct mr_mesh_ticket {
     bool is_from_peer; /* another server sent it: it is not sent on */
     bool load_here;    /* and says that it is to be loaded here */
     bool is_safe;      /* may run twice */
+    bool is_sequence;  /* one of several that must reach the same copy of the model */
     /** Thread: that of `post`, or the mesh's without one. */
     void (*event)(struct mr_mesh_ticket *t, const struct mr_mesh_event *e);
     /** (may be NULL) Has the mail run on the caller's thread. Thread: any. */
