@@ -378,6 +378,7 @@ void sim_drain(struct sim *s, unsigned peer)
 
 void sim_init(struct sim *s, uint64_t seed)
 {
+    mr_hash_fix();
     memset(s, 0, sizeof *s);
     mr_rng_seed(&s->rng, seed);
     s->now = S;
