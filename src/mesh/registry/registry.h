@@ -18,7 +18,7 @@ struct registry_options {
 };
 
 struct registry *registry_new(struct mesh_core *core, const struct registry_options *options);
-/** Calls of the kv that are under way are given up; the kv is freed before this, or right after. */
+/** Calls of the kv that are under way are given up. The kv is freed after this. */
 void registry_free(struct registry **r);
 /** Begins. Borrows kv. */
 void registry_start(struct registry *r, struct mr_kv *kv);
