@@ -502,6 +502,7 @@ struct sim_call *sim_call(struct sim *s, unsigned peer, unsigned model)
 
     c->peer = peer;
     c->model = model;
+    c->is_at_draining = s->peers[peer].is_draining;
     c->begin_ns = s->now;
     h->call = c;
     MR_VEC_PUSH(&s->calls, c);

@@ -48,6 +48,7 @@ struct sim_call {
     uint64_t handle;
     int64_t begin_ns, end_ns;
     bool has_ended;
+    bool is_at_draining; /* its peer was about to end when it came */
     int status;
     unsigned runs;   /* times that it ran to its end in a runtime */
     unsigned ran_at; /* the last of them */

@@ -195,12 +195,14 @@ static void check_quiet(struct sim *s)
 
 static void check_calls(const struct sim *s)
 {
-    unsigned answered = 0;
+    unsigned answered = 0, due = 0;
 
     for (size_t i = 0; i < s->calls.len; i++) {
         const struct sim_call *c = s->calls.at[i];
         assert_true(c->has_ended);
         answered += c->status == MR_OK;
+        due +=
+            c->status == MR_OK || !c->is_at_draining; /* that may be cut off, and loads nothing */
         assert_true(c->status == MR_OK || c->status == MR_E_CLOSED ||
                     c->status == MR_E_UNAVAILABLE || c->status == MR_E_EXHAUSTED);
     }
@@ -212,7 +214,7 @@ static void check_calls(const struct sim *s)
                           c->text);
         }
     }
-    assert_true(answered * 2 > s->calls.len);
+    assert_true(answered * 2 > due);
     assert_true(sim_loads(s) < 4 * s->calls.len + MODELS); /* no storm of loads */
 }
 
