@@ -275,6 +275,22 @@ static void name_instance(struct mr_serve_options *s)
     s->server.mesh.id = s->mesh_id;
 }
 
+/* Variables of ModelMesh, for what no option says. */
+static void read_modelmesh_environment(struct mr_serve_options *s)
+{
+    struct mr_mesh_options *o = &s->server.mesh;
+
+    if (o->registry && !o->dataplane) {
+        o->dataplane = getenv("MM_DATAPLANE_CONFIG");
+    }
+    if (o->registry && (!o->dataplane || !*o->dataplane)) {
+        o->dataplane = getenv("MM_DATAPLANE_CONFIG_PATH");
+    }
+    if (o->dataplane && !*o->dataplane) {
+        o->dataplane = NULL;
+    }
+}
+
 int mr_serve_options_finish(struct mr_serve_options *s, struct mr_serve_arrays *a,
                             struct mr_err *err)
 {
@@ -285,6 +301,7 @@ int mr_serve_options_finish(struct mr_serve_options *s, struct mr_serve_arrays *
     join_backend_dirs(s, a);
     s->server.op_dirs = s->op_dirs.at;
     name_instance(s);
+    read_modelmesh_environment(s);
     s->server.mesh_tls.mutual =
         s->server.mesh.registry &&
         (s->server.mesh_tls.cert || s->server.mesh_tls.key || s->server.mesh_tls.ca);

@@ -193,6 +193,10 @@ const struct mr_option mr_serve_table[] = {
          "rules for types of models: {\"TYPE\": {\"required\": [\"LABEL\"], \"preferred\": "
          "[\"LABEL\"]}}, "
          "_default for types without one"),
+    TEXT("mesh-dataplane-config", server.mesh.dataplane, NULL, "JSON|FILE",
+         "which gRPC methods name their model where: {\"rpcConfigs\": {\"package.Service/Method\": "
+         "{\"idExtractionPath\": [1], \"vModelId\": true}}, \"allowOtherRpcs\": true}; a file is "
+         "read again when it changes"),
     NUMBER("mesh-min-copies", server.mesh.min_copies, "0", 0, 255, "N",
            "of a model that are kept loaded, if its configuration does not say it"),
     NUMBER("mesh-max-copies", server.mesh.max_copies, "0", 0, 255, "N",

@@ -109,7 +109,10 @@ static void on_tick(struct mr_timer *t)
 
 static void on_sample(struct mr_timer *t)
 {
-    live_models_sample(MR_CONTAINER_OF(t, struct mr_mesh, sample));
+    struct mr_mesh *m = MR_CONTAINER_OF(t, struct mr_mesh, sample);
+
+    live_plane_sample(m);
+    live_models_sample(m);
 }
 
 static void on_state(void *ctx, enum mr_kv_state state, const struct mr_err *why)
@@ -162,6 +165,7 @@ int mr_mesh_new(struct mr_mesh **out, const struct mr_mesh_options *options, str
         rc = MR_WRAP(err, rc, "--mesh-constraints");
         goto out;
     }
+    MR_TRY(live_plane_start(m, err));
     *out = m;
     return MR_OK;
 out:
@@ -305,6 +309,7 @@ void mr_mesh_free(struct mr_mesh **io_m)
     live_models_fini(m);
     mesh_core_free(&m->core);
     mesh_rules_fini(&m->rules);
+    live_plane_fini(m);
     pthread_mutex_destroy(&m->lock);
     pthread_cond_destroy(&m->gone);
     mr_free(m->address);

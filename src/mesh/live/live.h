@@ -3,12 +3,15 @@
 #define MESH_LIVE_LIVE_H
 
 #include <pthread.h>
+#include <sys/stat.h>
 
 #include "base/map.h"
 #include "base/vec.h"
 #include "kv/open.h"
 #include "mesh/core/core.h"
 #include "mesh/mesh.h"
+#include "mesh/plane.h"
+#include "mesh/plane/methods.h"
 #include "mesh/registry/registry.h"
 #include "mesh/rules/rules.h"
 #include "mesh/view/view.h"
@@ -23,6 +26,7 @@ struct mr_mesh {
     char *id;
     char *address;
     struct mesh_rules rules;
+    struct stat config_seen; /* the file of `config` */
     struct mr_models *models;
     struct mr_loop *loop;
     pthread_t thread;
@@ -41,9 +45,10 @@ struct mr_mesh {
     _Atomic int loads; /* that the models carry out for this */
     struct mr_mail stop, drain;
 
-    pthread_mutex_t lock; /* guards is_gone, for those who wait on the condition */
+    pthread_mutex_t lock; /* guards what follows: those who wait for is_gone, network threads */
     pthread_cond_t gone;
-    bool is_gone; /* drained, and out of the registry */
+    bool is_gone;               /* drained, and out of the registry */
+    struct mesh_methods config; /* of the data plane */
 };
 
 /* live.c */
@@ -63,6 +68,12 @@ void live_models_fini(struct mr_mesh *m);
 /* peers.c */
 void live_peers_send(struct mr_mesh *m, const struct mesh_action *a);
 void live_peers_fini(struct mr_mesh *m);
+
+/* plane.c */
+/** Reads the configuration. Thread: boot. */
+int live_plane_start(struct mr_mesh *m, struct mr_err *err);
+void live_plane_sample(struct mr_mesh *m);
+void live_plane_fini(struct mr_mesh *m);
 
 /* tickets.c */
 void live_tickets_act(struct mr_mesh *m, const struct mesh_action *a);

@@ -20,6 +20,7 @@ struct telling {
     struct mr_mesh_event event;
     char address[300];
     char text[300];
+    char id[];
 };
 
 static void put_text(char *to, size_t size, mr_str s)
@@ -62,11 +63,12 @@ static void post(struct mr_mesh_ticket *t, struct mr_mail *mail)
 static void tell(struct mr_mesh_ticket *ticket, const struct mr_mesh_event *e, mr_str address,
                  mr_str text)
 {
-    struct telling *t = MR_NEW(struct telling);
+    struct telling *t = mr_alloc(sizeof *t + e->id.len);
 
     t->mail.run = run_told;
     t->ticket = ticket;
     t->event = *e;
+    t->event.id.ptr = e->id.len ? memcpy(t->id, e->id.ptr, e->id.len) : NULL;
     put_text(t->address, sizeof t->address, address);
     put_text(t->text, sizeof t->text, text);
     post(ticket, &t->mail);
@@ -98,7 +100,8 @@ void live_tickets_act(struct mr_mesh *m, const struct mesh_action *a)
                               .load_here = a->load_here,
                               .status = a->status,
                               .why = (enum mr_mesh_why)a->why,
-                              .retry_ns = a->retry_ns};
+                              .retry_ns = a->retry_ns,
+                              .id = a->id};
 
     (void)m;
     if (a->kind == MESH_ACT_REPLY) {
@@ -115,6 +118,7 @@ static void begin(struct mr_mesh *m, struct mr_mesh_ticket *t)
                            .is_from_peer = t->is_from_peer,
                            .load_here = t->load_here,
                            .is_safe = t->is_safe,
+                           .is_vmodel = t->is_vmodel,
                            .is_sequence = t->is_sequence,
                            .user = t};
 

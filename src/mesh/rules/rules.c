@@ -103,26 +103,43 @@ static int read_file(const char *path, struct mr_buf *out, struct mr_err *err)
     return rc;
 }
 
-int mesh_rules_read(struct mesh_rules *out, const char *text, struct mr_err *err)
+int mesh_rules_text(struct mr_buf *out, const char *text, struct mr_err *err)
 {
-    struct mr_arena *arena = MR_NEW(struct mr_arena);
-    struct mr_buf file;
     bool is_file = text[strspn(text, " \t\r\n")] != '{';
+    int rc = MR_OK;
 
-    *out = (struct mesh_rules){.memory = arena};
-    mr_arena_init(arena, 4096, 4 * MESH_RULES_BYTES_MAX);
-    mr_buf_init(&file, 2 * MESH_RULES_BYTES_MAX);
-    int rc = is_file ? read_file(text, &file, err) : MR_OK;
-    mr_str json = is_file ? mr_buf_view(&file) : mr_str_c(text);
-    if (rc == MR_OK && json.len > MESH_RULES_BYTES_MAX) {
-        rc = MR_FAIL(err, MR_E_TOO_LARGE, "the rules are longer than %d bytes",
+    mr_buf_init(out, 2 * MESH_RULES_BYTES_MAX);
+    if (is_file) {
+        rc = read_file(text, out, err);
+    } else {
+        mr_buf_c(out, text);
+    }
+    if (rc == MR_OK && (out->failed || out->len > MESH_RULES_BYTES_MAX)) {
+        rc = MR_FAIL(err, MR_E_TOO_LARGE, "%s is longer than %d bytes", is_file ? text : "it",
                      MESH_RULES_BYTES_MAX);
     }
-    rc = rc < 0 ? rc : parse(out, arena, json, err);
-    mr_buf_fini(&file);
+    if (rc < 0) {
+        mr_buf_fini(out);
+    }
+    return rc;
+}
+
+int mesh_rules_read(struct mesh_rules *out, const char *text, struct mr_err *err)
+{
+    struct mr_buf json;
+    int rc = mesh_rules_text(&json, text, err);
+
+    if (rc < 0) {
+        return rc;
+    }
+    struct mr_arena *arena = MR_NEW(struct mr_arena);
+    *out = (struct mesh_rules){.memory = arena};
+    mr_arena_init(arena, 4096, 4 * MESH_RULES_BYTES_MAX);
+    rc = parse(out, arena, mr_buf_view(&json), err);
+    mr_buf_fini(&json);
     if (rc < 0) {
         mesh_rules_fini(out);
-        return is_file ? MR_WRAP(err, rc, "%s", text) : rc;
+        return text[strspn(text, " \t\r\n")] == '{' ? rc : MR_WRAP(err, rc, "%s", text);
     }
     return MR_OK;
 }

@@ -6,6 +6,7 @@
 #ifndef MESH_RULES_RULES_H
 #define MESH_RULES_RULES_H
 
+#include "base/buf.h"
 #include "mesh/core/core.h"
 
 #define MESH_RULES_MAX       4096 /* types */
@@ -17,8 +18,10 @@ struct mesh_rules {
     void *memory; /* of the texts */
 };
 
-/** text: JSON if it begins with '{', otherwise the name of a file of it. Free with mesh_rules_fini. Errors: MR_E_INVALID, MR_E_NOT_FOUND,
- *  MR_E_IO (the file), MR_E_TOO_LARGE. */
+/** text: JSON if it begins with '{', otherwise the name of a file, whose text *out gets. Errors: MR_E_NOT_FOUND, MR_E_IO (the file),
+ *  MR_E_TOO_LARGE. */
+int mesh_rules_text(struct mr_buf *out, const char *text, struct mr_err *err);
+/** text: as above. Free with mesh_rules_fini. Errors: those, and MR_E_INVALID. */
 int mesh_rules_read(struct mesh_rules *out, const char *text, struct mr_err *err);
 void mesh_rules_fini(struct mesh_rules *r);
 

@@ -30,7 +30,8 @@ struct grpc_state {
     struct mr_grpc_prefix head; /* valid when prefix_len is 5 */
     struct mr_block *part;      /* a message received in pieces */
     size_t part_len;
-    mr_bytes unpacked; /* the unary message; ptr NULL: not yet unpacked, or not compressed */
+    mr_bytes
+        unpacked; /* the unary message, if it is not that of the body; ptr NULL: it is, or not yet unpacked */
 };
 
 static enum mr_coding coding_of(enum mr_grpc_compression c)
@@ -188,6 +189,13 @@ int mr_grpc_unpack(const struct mr_grpc_call *g, mr_bytes message, struct mr_are
     }
     *out = (mr_bytes){block->data, len};
     return MR_OK;
+}
+
+void mr_grpc_set_message(struct mr_grpc_call *g, mr_bytes message)
+{
+    struct grpc_state *st = g->parser;
+
+    st->unpacked = message;
 }
 
 bool mr_grpc_is_packed(const struct mr_grpc_call *g)

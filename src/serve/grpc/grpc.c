@@ -2,6 +2,7 @@
 #include "methods_priv.h"
 #include "serve/state/arrival.h"
 #include "serve/state/grpc_reply.h"
+#include "serve/state/hop.h"
 #include "serve/state/infer.h"
 #include "serve/state/loops.h"
 #include "serve/state/state.h"
@@ -28,6 +29,7 @@ static struct mr_grpc_call *open_call(struct mr_server *s, struct mr_call *call,
 /* A call whose model has to be made ready. */
 struct grpc_arrival {
     struct serve_arrival arrival;
+    struct serve_route route;
     struct mr_grpc_call *g;
     const struct grpc_method *method;
 };
@@ -35,7 +37,12 @@ struct grpc_arrival {
 static void arrived(struct serve_arrival *a)
 {
     struct grpc_arrival *ga = MR_CONTAINER_OF(a, struct grpc_arrival, arrival);
+    struct mr_err err;
 
+    if (a->route && grpc_put_model(ga->g, a->route->id, &err) < 0) {
+        grpc_fail_err(ga->g, &err);
+        return;
+    }
     ga->method->handle(a->loop->server, ga->g);
 }
 
@@ -44,7 +51,25 @@ static void not_arrived(struct serve_arrival *a, const struct mr_err *err)
     grpc_fail_err(MR_CONTAINER_OF(a, struct grpc_arrival, arrival)->g, err);
 }
 
-static bool waits(struct mr_grpc_call *g, const struct grpc_method *m)
+/* In a mesh: a call that names its model by an id. False: it does not. */
+static bool waits_by_id(struct mr_server *s, struct grpc_arrival *ga, mr_bytes message)
+{
+    struct mr_err err;
+    int rc = grpc_find_id(s, ga->g, message, &ga->route, &err);
+
+    if (rc < 0) {
+        grpc_fail_err(ga->g, &err);
+    } else if (rc > 0) {
+        ga->arrival.route = &ga->route;
+        ga->arrival.loop = serve_here();
+        if (!hop_begin(&ga->arrival, ga->route.id, (mr_str){0})) {
+            arrived(&ga->arrival);
+        }
+    }
+    return rc != 0;
+}
+
+static bool waits(struct mr_server *s, struct mr_grpc_call *g, const struct grpc_method *m)
 {
     struct grpc_arrival *ga = MR_ARENA_NEW(g->call->arena, struct grpc_arrival);
     struct mr_oip_request names = {0};
@@ -54,17 +79,20 @@ static bool waits(struct mr_grpc_call *g, const struct grpc_method *m)
     if (!ga || mr_grpc_message(g, &message, &ignored) < 0) {
         return false; /* the method says what is wrong */
     }
-    mr_oip_pb_find_names(message,
-                         &names); /* all these messages have the names in the same fields */
     ga->arrival = (struct serve_arrival){.call = g->call, .go = arrived, .fail = not_arrived};
     ga->g = g;
     ga->method = m;
+    if (s->mesh && waits_by_id(s, ga, message)) {
+        return true;
+    }
+    mr_oip_pb_find_names(message,
+                         &names); /* all these messages have the names in the same fields */
     return arrival_wait(&ga->arrival, names.model_name, names.model_version, true);
 }
 
 static void handle(struct mr_server *s, struct mr_grpc_call *g, const struct grpc_method *m)
 {
-    if (grpc_is_stream(m) || !arrival_is_possible(s, m->api) || !waits(g, m)) {
+    if (grpc_is_stream(m) || !arrival_is_possible(s, m->api) || !waits(s, g, m)) {
         m->handle(s, g);
     }
 }

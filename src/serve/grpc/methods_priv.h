@@ -2,6 +2,7 @@
 #ifndef MR_SERVE_METHODS_PRIV_H
 #define MR_SERVE_METHODS_PRIV_H
 
+#include "serve/state/arrival.h"
 #include "serve/state/state.h"
 
 enum grpc_kind {
@@ -64,6 +65,13 @@ void grpc_reflect(struct mr_server *s, struct mr_grpc_call *g);
 
 /* Answers a call with what a model that takes messages (mr_version.has_messages) says when it is asked for `kind`. */
 void grpc_ask(struct mr_grpc_call *g, mr_str model, mr_str version, const char *kind);
+
+/* In a mesh. Returns 1 and the id of the model or vmodel that the call names, not by its name in the message alone; 0: it does not. Errors: MR_E_INVALID,
+ * MR_E_UNSUPPORTED (the configuration of the data plane does not allow the method). */
+int grpc_find_id(struct mr_server *s, struct mr_grpc_call *g, mr_bytes message,
+                 struct serve_route *out, struct mr_err *err);
+/* Makes it the name of the model in the call's message. Errors: MR_E_INVALID, MR_E_EXHAUSTED. */
+int grpc_put_model(struct mr_grpc_call *g, mr_str id, struct mr_err *err);
 
 /* A load, unload or rollback under way; `done` is for mr_models_*. NULL: the call was answered. */
 struct grpc_control {

@@ -7,11 +7,18 @@
 
 struct hop;
 
+/* Of a call in a mesh that names its model by an id in its metadata, or by a rule of the data plane. */
+struct serve_route {
+    mr_str id; /* of the model, or of the vmodel until the mesh has said which model that is */
+    bool is_vmodel;
+};
+
 /* A request that waits for its model. In the call's memory until go or fail. */
 struct serve_arrival {
     struct mr_call *call;
     void (*go)(struct serve_arrival *a); /* the model was ready a moment ago, or is not known */
     void (*fail)(struct serve_arrival *a, const struct mr_err *err);
+    struct serve_route *route; /* NULL: by the name in the request. In the call's memory, too */
     /* ---- private ---- */
     struct serve_pending pending;
     struct mr_resolve resolve;

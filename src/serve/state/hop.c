@@ -10,8 +10,9 @@
 #include "mesh/mesh.h"
 #include "net/client.h"
 #include "reply.h"
+#include "serve/plane/ids.h"
 
-#define HEADERS_OWN 3 /* that are added */
+#define HEADERS_OWN 4 /* that are added */
 #define LOOKED_AT   4096
 
 struct hop {
@@ -99,6 +100,22 @@ static mr_str path_of(struct mr_call *call)
 static void on_answer(void *ctx, int rc, const struct mr_err *err,
                       const struct mr_client_response *r);
 
+/* The id takes the place of those that the client sent, a vmodel's included: what it stands for may change meanwhile. */
+static bool put_id(struct hop *h, struct mr_header *headers, size_t *io_count)
+{
+    struct serve_arrival *a = h->arrival;
+    size_t kept = 0;
+
+    for (size_t i = 0; i < *io_count; i++) {
+        if (!plane_is_id_header(headers[i].name)) {
+            headers[kept++] = headers[i];
+        }
+    }
+    headers[kept++] = plane_id_header(a->call->arena, a->route->id);
+    *io_count = kept;
+    return headers[kept - 1].value.ptr != NULL;
+}
+
 static void forward(struct hop *h, const struct mr_mesh_event *e)
 {
     struct mr_call *call = h->arrival ? h->arrival->call : NULL;
@@ -110,7 +127,7 @@ static void forward(struct hop *h, const struct mr_mesh_event *e)
     if (call && c) {
         headers = copy_headers(call, call->headers, call->header_count, HEADERS_OWN, &count);
     }
-    if (!headers) {
+    if (!headers || (h->arrival->route && !put_id(h, headers, &count))) {
         mr_mesh_result(&h->ticket, e->attempt, MR_MESH_UNREACHABLE, (mr_str){0});
         return;
     }
@@ -266,14 +283,15 @@ static bool may_be_of_sequence(const struct mr_call *call)
                         memmem(body + len - part, part, name, sizeof name - 1));
 }
 
-static void run_here(struct hop *h, unsigned attempt)
+static void run_here(struct hop *h, const struct mr_mesh_event *e)
 {
+    unsigned attempt = e->attempt;
     struct serve_arrival *a = h->arrival;
     bool ignored;
 
     if (!a) {
         mr_mesh_result(&h->ticket, attempt, MR_MESH_ENDED, (mr_str){0});
-    } else if (!is_ready(h->loop, h->ticket.id, (mr_str){0}, &ignored)) {
+    } else if (!is_ready(h->loop, e->id, (mr_str){0}, &ignored)) {
         mr_mesh_result(&h->ticket, attempt, MR_MESH_NOT_HERE, (mr_str){0});
     } else {
         mr_mesh_result(&h->ticket, attempt, MR_MESH_ENDED, (mr_str){0});
@@ -307,10 +325,11 @@ static void answer(struct hop *h, const struct mr_mesh_event *e)
     struct mr_call *call = take_call(h);
     if (h->ticket.is_from_peer) {
         refuse_peer(call, e);
-    } else if (e->status == MR_E_NOT_FOUND) {
+    } else if (e->status == MR_E_NOT_FOUND && !a->route) {
         a->go(a); /* the protocol's own text for a model that nobody knows */
     } else {
-        MR_FAIL(&err, e->status, "model '%.*s': %s", MR_STR_ARG(h->ticket.id), e->text);
+        MR_FAIL(&err, e->status, "%s '%.*s': %s", h->ticket.is_vmodel ? "vmodel" : "model",
+                MR_STR_ARG(mr_str_sub(h->ticket.id, 0, 128)), e->text);
         a->fail(a, &err);
     }
 }
@@ -319,8 +338,11 @@ static void on_event(struct mr_mesh_ticket *t, const struct mr_mesh_event *e)
 {
     struct hop *h = MR_CONTAINER_OF(t, struct hop, ticket);
 
+    if (h->arrival && h->arrival->route && e->id.len) {
+        h->arrival->route->id = mr_arena_str(h->arrival->call->arena, e->id);
+    }
     switch (e->kind) {
-    case MR_MESH_RUN: run_here(h, e->attempt); break;
+    case MR_MESH_RUN: run_here(h, e); break;
     case MR_MESH_FORWARD: forward(h, e); break;
     case MR_MESH_CANCEL: {
         struct mr_client_call *call = h->attempt[e->attempt].call;
@@ -381,7 +403,9 @@ bool hop_begin(struct serve_arrival *a, mr_str model, mr_str version)
     bool is_sequence = !is_from_peer && may_be_of_sequence(a->call);
     bool has_sequences = false;
 
-    if (is_ready(l, model, version, &has_sequences) &&
+    bool is_vmodel = a->route && a->route->is_vmodel;
+
+    if (!is_vmodel && is_ready(l, model, version, &has_sequences) &&
         (is_from_peer || !is_joined || !(is_sequence || has_sequences))) {
         return false;
     }
@@ -399,6 +423,7 @@ bool hop_begin(struct serve_arrival *a, mr_str model, mr_str version)
                                                      mr_call_header(a->call, HOP_LOAD).len > 0,
                                         .is_safe = !is_sequence,
                                         .is_sequence = is_sequence,
+                                        .is_vmodel = is_vmodel,
                                         .event = on_event,
                                         .post = post,
                                         .post_ctx = l};

@@ -22,7 +22,8 @@ struct mr_mesh_options {
     uint64_t capacity_bytes;   /* of all loaded models; a quarter of the machine's memory */
     uint32_t loaders;          /* loads at once; 4 */
     struct mr_tls_client *tls; /* of messages to other servers; NULL: none */
-    const char *constraints;   /* rules for types of models: JSON, or the name of a file of it */
+    const char *dataplane;   /* which methods name their model where: JSON, or the name of a file */
+    const char *constraints; /* rules for types of models: JSON, or the name of a file of it */
     uint32_t min_copies,
         max_copies; /* of models in this server's repositories that do not say it themselves; 0, no limit */
     int64_t lease_s; /* after which the others take this instance for dead; 20 */
@@ -73,6 +74,7 @@ struct mr_mesh_event {
     unsigned attempt; /* 0 or 1 */
     bool load_here;
     const char *address;
+    mr_str id;  /* RUN, FORWARD: of the model, also if the request names a vmodel */
     int status; /* REPLY: enum mr_status */
     enum mr_mesh_why why;
     const char *text;
@@ -94,6 +96,7 @@ struct mr_mesh_ticket {
     bool is_from_peer; /* another server sent it: it is not sent on */
     bool load_here;    /* and says that it is to be loaded here */
     bool is_safe;      /* may run twice */
+    bool is_vmodel;    /* id is that of a vmodel */
     bool is_sequence;  /* one of several that must reach the same copy of the model */
     /** Thread: that of `post`, or the mesh's without one. */
     void (*event)(struct mr_mesh_ticket *t, const struct mr_mesh_event *e);

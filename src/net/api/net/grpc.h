@@ -33,6 +33,8 @@ int mr_grpc_begin(struct mr_grpc_call *g, struct mr_call *call, int64_t max_mess
  *  the call). Errors: MR_E_INVALID (framing, none, more than one), MR_E_TOO_LARGE, MR_E_UNSUPPORTED (compressed flag
  *  without encoding). */
 int mr_grpc_message(struct mr_grpc_call *g, mr_bytes *out, struct mr_err *err);
+/** What mr_grpc_message returns from then on; lives as long as the call. */
+void mr_grpc_set_message(struct mr_grpc_call *g, mr_bytes message);
 /** True if mr_grpc_message has to decompress: it should then be the work of a turn (base/turn.h). A second call of
  *  mr_grpc_message returns the result of the first. */
 bool mr_grpc_is_packed(const struct mr_grpc_call *g);
