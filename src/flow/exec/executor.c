@@ -12,6 +12,7 @@
 #include "flow/flow.h"
 #include "flow/plan/members.h"
 #include "flow/plan/ops.h"
+#include "flow/remote/remote.h"
 
 #define ARENA_FIRST 4096
 #define ARENA_LIMIT ((size_t)64 << 20)
@@ -429,6 +430,9 @@ int mr_flow_open(void *engine, Inference__ModelConfig *c, const struct mr_model_
     struct plan *p = NULL;
     int rc;
 
+    if (mr_config_is_remote(c)) {
+        return remote_open(desc, out, err);
+    }
     MR_TRY(mr_config_copy(c, &kept, err));
     MR_TRY(mr_config_is_workflow(c) ? plan_workflow(&p, kept, err) : plan_ensemble(&p, kept, err));
     MR_TRY(members_check(p, engine, kept, desc, err));

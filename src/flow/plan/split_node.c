@@ -2,11 +2,25 @@
 #include "split_node.h"
 
 #include "base/clock.h"
+#include "model/remote.h"
 #include "variant/split.h"
 
-mr_str plan_version_text(struct plan *p, int64_t version)
+int plan_model_name(struct plan *p, const Millrace__WorkflowModel *m, mr_str *out_model,
+                    mr_str *out_version, struct mr_err *err)
 {
-    return version > 0 ? mr_arena_printf(&p->arena, "%lld", (long long)version) : MR_STR("");
+    struct mr_remote remote;
+    char number[24];
+
+    *out_model = mr_str_c(m->name);
+    *out_version =
+        m->version > 0 ? mr_arena_printf(&p->arena, "%lld", (long long)m->version) : MR_STR("");
+    if (mr_remote_of(m, number, &remote)) {
+        char *name = mr_remote_name(&remote);
+        *out_model = mr_arena_str(&p->arena, mr_str_c(name));
+        *out_version = MR_STR(""); /* it is part of the name */
+        mr_free(name);
+    }
+    return out_model->ptr && out_version->ptr ? MR_OK : plan_no_memory(p, err);
 }
 
 static int model_take(struct plan *p, uint32_t node, uint32_t i, const Millrace__WorkflowModel *m,
@@ -16,10 +30,6 @@ static int model_take(struct plan *p, uint32_t node, uint32_t i, const Millrace_
 
     if (!m || !m->name[0]) {
         return MR_FAIL(err, MR_E_INVALID, "variant %u must specify 'model' with a name", i + 1);
-    }
-    if (m->remote[0]) {
-        return MR_FAIL(err, MR_E_UNSUPPORTED,
-                       "variant %u has 'remote', a feature that this server does not have", i + 1);
     }
     if (i > 0) {
         n->variants = i == 1 ? p->node_count : n->variants;
@@ -31,9 +41,7 @@ static int model_take(struct plan *p, uint32_t node, uint32_t i, const Millrace_
         n->on_error = PLAN_FAIL;
         n->fallback = PLAN_NOBODY;
     }
-    n->model = mr_str_c(m->name);
-    n->version = plan_version_text(p, m->version);
-    return n->version.ptr ? MR_OK : plan_no_memory(p, err);
+    return plan_model_name(p, m, &n->model, &n->version, err);
 }
 
 static bool is_one_cohort(const struct mr_split *a, const struct mr_split *b)

@@ -9,7 +9,8 @@
  *  MR_E_NOMEM. Thread: loader. */
 int plan_split_open(struct plan *p, uint32_t node, const Millrace__WorkflowScheduling__Split *c,
                     struct mr_err *err);
-/** The version of a node's model as text; ptr NULL: no memory. */
-mr_str plan_version_text(struct plan *p, int64_t version);
+/** The name and version by which this server has the model that `m` names, which may be that of another server. */
+int plan_model_name(struct plan *p, const Millrace__WorkflowModel *m, mr_str *out_model,
+                    mr_str *out_version, struct mr_err *err);
 
 #endif

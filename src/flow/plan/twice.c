@@ -61,12 +61,7 @@ static int shadow_model_read(struct plan_build *b, const node_config *n,
     if (!m || !m->name[0]) {
         return BAD(b, n, "must specify '%s'", "model");
     }
-    if (m->remote[0]) {
-        return plan_build_refuse(b, n->name, "remote in shadow");
-    }
-    out->target.model = mr_str_c(m->name);
-    out->target.version = plan_version_text(b->p, m->version);
-    return out->target.version.ptr ? MR_OK : plan_no_memory(b->p, b->err);
+    return plan_model_name(b->p, m, &out->target.model, &out->target.version, b->err);
 }
 
 int plan_shadow_read(struct plan_build *b, struct plan_node *node, const node_config *n)

@@ -13,16 +13,14 @@
 static int node_features(struct plan_build *b, const node_config *n)
 {
     const bool is_op = n->kind_case == MILLRACE__WORKFLOW_SCHEDULING__NODE__KIND_OP;
-    const bool is_model = n->kind_case == MILLRACE__WORKFLOW_SCHEDULING__NODE__KIND_MODEL;
-    const char *what = is_op && n->foreach               ? "foreach"
-                       : n->n_read_write && !is_op       ? "read_write"
-                       : n->n_parameters && !is_op       ? "parameters"
-                       : is_op && n->retry               ? "retry"
-                       : is_op && n->timeout_ms          ? "timeout_ms"
-                       : is_op && n->hedge               ? "hedge"
-                       : is_op && n->shadow              ? "shadow"
-                       : is_model && n->model->remote[0] ? "remote"
-                                                         : NULL;
+    const char *what = is_op && n->foreach         ? "foreach"
+                       : n->n_read_write && !is_op ? "read_write"
+                       : n->n_parameters && !is_op ? "parameters"
+                       : is_op && n->retry         ? "retry"
+                       : is_op && n->timeout_ms    ? "timeout_ms"
+                       : is_op && n->hedge         ? "hedge"
+                       : is_op && n->shadow        ? "shadow"
+                                                   : NULL;
 
     return what ? plan_build_refuse(b, n->name, what) : MR_OK;
 }
@@ -108,9 +106,7 @@ static int policy_read(struct plan_build *b, struct plan_node *node, const node_
 static int kind_read(struct plan_build *b, struct plan_node *node, const node_config *n)
 {
     if (n->kind_case == MILLRACE__WORKFLOW_SCHEDULING__NODE__KIND_MODEL && n->model->name[0]) {
-        node->model = mr_str_c(n->model->name);
-        node->version = plan_version_text(b->p, n->model->version);
-        return MR_OK;
+        return plan_model_name(b->p, n->model, &node->model, &node->version, b->err);
     }
     if (n->kind_case == MILLRACE__WORKFLOW_SCHEDULING__NODE__KIND_OP && n->op[0]) {
         node->op_name = mr_str_c(n->op);
@@ -158,24 +154,21 @@ static int spare_make(struct plan_build *b, uint32_t of, const Millrace__Workflo
     struct plan *p = b->p;
     struct plan_node *spare = &p->nodes[p->node_count];
 
-    if (!m->name[0] || m->remote[0]) {
-        return PLAN_BAD(b,
-                        "workflow '%.*s': the fallback of node '%.*s' has no model of this server",
+    if (!m->name[0]) {
+        return PLAN_BAD(b, "workflow '%.*s': the fallback of node '%.*s' has no model",
                         MR_STR_ARG(p->name), MR_STR_ARG(p->nodes[of].name));
     }
     *spare = p->nodes[of];
-    spare->model = mr_str_c(m->name);
     spare->op_name = (mr_str){0};
     spare->split = NULL;
     spare->is_copy = true;
-    spare->version = plan_version_text(p, m->version);
     spare->is_spare = true;
     spare->on_error = PLAN_FAIL;
     spare->attempts = 1;
     spare->hedge_percent = 0;
     spare->shadow = NULL;
     p->nodes[of].fallback = p->node_count++;
-    return spare->version.ptr ? MR_OK : plan_no_memory(p, b->err);
+    return plan_model_name(p, m, &spare->model, &spare->version, b->err);
 }
 
 static int spare_use(struct plan_build *b, uint32_t of, const char *name)

@@ -1,9 +1,11 @@
-/* Ensembles and workflows: models whose configuration is a graph of other models, and which have no file and no backend.
+/* Ensembles and workflows: models whose configuration is a graph of other models, and which have no file and no backend; and models of
+ * other servers, which are opened in the same way.
  *
  * What can be said without the other models is judged here, with Triton's texts for ensembles; src/flow judges the rest
  * when it opens the model. Thread: any. */
 #include "base/map.h"
 #include "config_priv.h"
+#include "model/remote.h"
 
 bool mr_config_is_ensemble(const Inference__ModelConfig *c)
 {
@@ -21,7 +23,12 @@ bool mr_config_is_graph(const Inference__ModelConfig *c)
 {
     return mr_config_is_ensemble(c) || mr_config_is_workflow(c) ||
            strcmp(c->platform, MR_CONFIG_ENSEMBLE) == 0 ||
-           strcmp(c->platform, MR_CONFIG_WORKFLOW) == 0;
+           strcmp(c->platform, MR_CONFIG_WORKFLOW) == 0 || mr_config_is_remote(c);
+}
+
+bool mr_config_is_remote(const Inference__ModelConfig *c)
+{
+    return strcmp(c->platform, MR_CONFIG_REMOTE) == 0;
 }
 
 /* ---- the models that it asks ---- */
@@ -31,23 +38,16 @@ static const Millrace__WorkflowModel *node_model(const Millrace__WorkflowSchedul
     return n->kind_case == MILLRACE__WORKFLOW_SCHEDULING__NODE__KIND_MODEL ? n->model : NULL;
 }
 
-static void member_give(const char *name, void (*each)(void *ctx, const char *name), void *ctx)
+typedef void(model_fn)(void *ctx, const Millrace__WorkflowModel *m);
+
+static void model_give(const Millrace__WorkflowModel *m, model_fn *each, void *ctx)
 {
-    if (name[0]) {
-        each(ctx, name);
+    if (m && m->name[0]) {
+        each(ctx, m);
     }
 }
 
-static void model_give(const Millrace__WorkflowModel *m, void (*each)(void *ctx, const char *name),
-                       void *ctx)
-{
-    if (m && !m->remote[0]) {
-        member_give(m->name, each, ctx);
-    }
-}
-
-static void node_give(const Millrace__WorkflowScheduling__Node *n,
-                      void (*each)(void *ctx, const char *name), void *ctx)
+static void node_give(const Millrace__WorkflowScheduling__Node *n, model_fn *each, void *ctx)
 {
     model_give(node_model(n), each, ctx);
     if (n->kind_case == MILLRACE__WORKFLOW_SCHEDULING__NODE__KIND_SPLIT) {
@@ -64,18 +64,69 @@ static void node_give(const Millrace__WorkflowScheduling__Node *n,
     }
 }
 
+static void workflow_give(const Inference__ModelConfig *c, model_fn *each, void *ctx)
+{
+    for (size_t i = 0; mr_config_is_workflow(c) && i < c->workflow_scheduling->n_node; i++) {
+        node_give(c->workflow_scheduling->node[i], each, ctx);
+    }
+}
+
+struct names {
+    void (*each)(void *ctx, const char *name);
+    void *ctx;
+};
+
+static void name_give(void *ctx, const Millrace__WorkflowModel *m)
+{
+    const struct names *k = ctx;
+    struct mr_remote remote;
+    char number[24];
+
+    if (!mr_remote_of(m, number, &remote)) {
+        k->each(k->ctx, m->name);
+        return;
+    }
+    char *name = mr_remote_name(&remote);
+    k->each(k->ctx, name);
+    mr_free(name);
+}
+
 void mr_config_members(const Inference__ModelConfig *c, void (*each)(void *ctx, const char *name),
                        void *ctx)
 {
-    if (mr_config_is_ensemble(c)) {
-        for (size_t i = 0; i < c->ensemble_scheduling->n_step; i++) {
-            member_give(c->ensemble_scheduling->step[i]->model_name, each, ctx);
-        }
-    } else if (mr_config_is_workflow(c)) {
-        for (size_t i = 0; i < c->workflow_scheduling->n_node; i++) {
-            node_give(c->workflow_scheduling->node[i], each, ctx);
+    struct names k = {each, ctx};
+
+    workflow_give(c, name_give, &k);
+    for (size_t i = 0; mr_config_is_ensemble(c) && i < c->ensemble_scheduling->n_step; i++) {
+        const char *name = c->ensemble_scheduling->step[i]->model_name;
+        if (name[0]) {
+            each(ctx, name);
         }
     }
+}
+
+struct remotes {
+    void (*each)(void *ctx, const struct mr_remote *r);
+    void *ctx;
+};
+
+static void remote_give(void *ctx, const Millrace__WorkflowModel *m)
+{
+    const struct remotes *k = ctx;
+    struct mr_remote remote;
+    char number[24];
+
+    if (mr_remote_of(m, number, &remote)) {
+        k->each(k->ctx, &remote);
+    }
+}
+
+void mr_config_remotes(const Inference__ModelConfig *c,
+                       void (*each)(void *ctx, const struct mr_remote *r), void *ctx)
+{
+    struct remotes k = {each, ctx};
+
+    workflow_give(c, remote_give, &k);
 }
 
 /* ---- platform ---- */
@@ -86,6 +137,12 @@ int mr_config_graph_basics(Inference__ModelConfig *c, struct mr_err *err)
                          : mr_config_is_workflow(c) ? MR_CONFIG_WORKFLOW
                                                     : NULL;
 
+    if (!wanted && mr_config_is_remote(c)) {
+        return c->backend[0] ? MR_FAIL(err, MR_E_INVALID,
+                                       "model '%.128s' is that of another server and has 'backend'",
+                                       c->name)
+                             : MR_OK;
+    }
     if (!wanted) {
         return MR_FAIL(err, MR_E_INVALID,
                        "%s scheduling must be set for %s %.128s whose platform is %s", c->platform,
@@ -183,7 +240,9 @@ static int ensemble_check(const Inference__ModelConfig *c, struct mr_err *err)
 
 int mr_config_graph_check(const Inference__ModelConfig *c, struct mr_err *err)
 {
-    const char *kind = mr_config_is_workflow(c) ? MR_CONFIG_WORKFLOW : MR_CONFIG_ENSEMBLE;
+    const char *kind = mr_config_is_workflow(c) ? MR_CONFIG_WORKFLOW
+                       : mr_config_is_remote(c) ? MR_CONFIG_REMOTE
+                                                : MR_CONFIG_ENSEMBLE;
 
     if (!mr_config_is_graph(c)) {
         return MR_OK;

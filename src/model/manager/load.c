@@ -287,7 +287,8 @@ static int config_judge(struct mr_load *l)
         MR_TRY(mr_config_basics(c, l->model->name, NULL, l->err));
     }
     MR_TRY(mr_config_normalize(c, l->err));
-    MR_TRY(mr_config_check(c, !l->m->o.auto_complete, NULL, 0, &unused, l->err));
+    MR_TRY(mr_config_check(c, !l->m->o.auto_complete && !mr_config_is_remote(c), NULL, 0, &unused,
+                           l->err));
 out:
     mr_config_free(&c);
     return rc;
@@ -635,7 +636,8 @@ static int version_try(struct mr_load *l, struct mr_fresh *f, bool warn, struct 
         .version = f->from,
         .config = l->config,
         .has_max_batch = l->has_max_batch,
-        .is_requested = l->config_json || l->job->file_count > 0,
+        .is_requested =
+            (l->config_json || l->job->file_count > 0) && !l->job->is_remote,
         .warn = warn,
         .temp = l->temp,
         .fingerprint = f->fingerprint,

@@ -8,7 +8,9 @@
 #include <stdio.h>
 
 #include "base/map.h"
+#include "codec/json.h"
 #include "load.h"
+#include "model/remote.h"
 
 /* ---- the members of a model ---- */
 
@@ -112,11 +114,69 @@ static bool members_ask(struct mr_load *l)
     return any;
 }
 
+/* ---- models of other servers ---- */
+
+static void put_parameter(struct mr_buf *b, const char *key, mr_str value)
+{
+    mr_buf_printf(b, "%s\"%s\":{\"string_value\":", b->ptr[b->len - 1] == '{' ? "" : ",", key);
+    mr_json_put_string(b, value);
+    MR_BUF_LIT(b, "}");
+}
+
+static struct mr_job *remote_job(const struct mr_remote *r)
+{
+    struct mr_job *job = mr_job_new(MR_JOB_LOAD, NULL, NULL);
+    struct mr_buf b;
+
+    mr_buf_init(&b, 0);
+    MR_BUF_LIT(&b, "{\"platform\":\"" MR_CONFIG_REMOTE "\",\"parameters\":{");
+    put_parameter(&b, "remote", r->hosts);
+    put_parameter(&b, "model", r->model);
+    put_parameter(&b, "version", r->version);
+    MR_BUF_LIT(&b, "}}");
+    job->config_json = mr_strndup(b.ptr, b.len);
+    job->config_len = b.len;
+    job->files = MR_NEW_ARRAY(struct mr_job_file, 1);
+    job->files[0] = (struct mr_job_file){mr_strndup("1/remote", 8), mr_alloc(1), 0};
+    job->file_count = 1;
+    job->is_remote = true;
+    mr_buf_fini(&b);
+    return job;
+}
+
+static bool is_there(struct mr_models *m, const char *name)
+{
+    pthread_mutex_lock(&m->lock);
+    const struct mr_model *model = mr_map_find(&m->models, mr_str_c(name));
+    const bool is_there = model && (model->current || is_ready(model));
+    pthread_mutex_unlock(&m->lock);
+    return is_there;
+}
+
+void mr_models_remote(struct mr_models *m, const struct mr_remote *r)
+{
+    char *name = mr_remote_name(r);
+    struct mr_err ignored;
+
+    if (mr_model_name_check(mr_str_c(name), &ignored) == MR_OK && !is_there(m, name)) {
+        mr_job_submit(m, remote_job(r), mr_str_c(name));
+    }
+    mr_free(name);
+}
+
+static void remote_ask(void *ctx, const struct mr_remote *r)
+{
+    mr_models_remote(ctx, r);
+}
+
 bool mr_members_wait(struct mr_load *l)
 {
     struct mr_models *m = l->m;
     struct mr_job *job = l->job;
 
+    if (!job->has_asked) {
+        mr_config_remotes(l->config, remote_ask, m);
+    }
     pthread_mutex_lock(&m->lock);
     m->graph_count += l->model->members.len == 0;
     members_set(l->model, l->config);

@@ -40,6 +40,7 @@ bool mr_retry_keep(struct mr_models *m, struct mr_job *job)
     job->done = NULL;
     job->is_running = false;
     job->has_place = false;
+    job->has_asked = job->waits_no_more = false;
     job->folder_fingerprint = 0;
     while (*at && (*at)->due_ns <= job->due_ns) {
         at = &(*at)->next;

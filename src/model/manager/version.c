@@ -15,6 +15,7 @@
 #include "codec/pbtext.h"
 #include "manager.h"
 #include "model/config/config_priv.h"
+#include "model/remote.h"
 #include "tensor/tensor.h"
 
 #define ARENA_FIRST     2048
@@ -99,6 +100,25 @@ static int strategy_check(const struct opening *o)
     return MR_OK;
 }
 
+static void remote_see(void *ctx, const struct mr_remote *r)
+{
+    (void)r;
+    *(bool *)ctx = true;
+}
+
+/* Whoever may load models does not choose which hosts this one connects to. */
+static int remotes_check(const struct opening *o)
+{
+    bool is_any = mr_config_is_remote(o->p->config);
+
+    mr_config_remotes(o->p->config, remote_see, &is_any);
+    return is_any ? MR_FAIL(o->err, MR_E_FORBIDDEN,
+                            "model '%.128s': the 'config' of a load request may not name other "
+                            "servers",
+                            o->s->model->name.ptr)
+                  : MR_OK;
+}
+
 static int config_begin(const struct opening *o)
 {
     struct mr_config_warning warnings[WARNINGS_MAX];
@@ -107,8 +127,10 @@ static int config_begin(const struct opening *o)
 
     MR_TRY(mr_config_copy(o->s->config, &o->p->config, o->err));
     MR_TRY(mr_config_basics(o->p->config, o->s->model->name, o->s->version->dir, o->err));
-    if (o->s->is_requested && !mr_config_is_graph(o->p->config)) {
-        MR_TRY(mr_backend_may_choose(o->m, o->p->config->backend, o->err));
+    if (o->s->is_requested) {
+        MR_TRY(mr_config_is_graph(o->p->config)
+                   ? remotes_check(o)
+                   : mr_backend_may_choose(o->m, o->p->config->backend, o->err));
     }
     MR_TRY(mr_config_check_features(o->p->config, warnings, WARNINGS_MAX, &count, o->err));
     MR_TRY(strategy_check(o));
@@ -331,8 +353,8 @@ static int config_finish(const struct opening *o)
     size_t unused;
     int rc;
 
-    MR_TRY(mr_config_complete(c, s, o->m->o.auto_complete, o->s->has_max_batch,
-                              o->default_max_batch, o->err));
+    MR_TRY(mr_config_complete(c, s, o->m->o.auto_complete || mr_config_is_remote(c),
+                              o->s->has_max_batch, o->default_max_batch, o->err));
     MR_TRY(mr_config_normalize(c, o->err));
     MR_TRY(mr_config_check(c, true, NULL, 0, &unused, o->err));
     if (from_config) {

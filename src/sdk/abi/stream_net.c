@@ -231,7 +231,7 @@ static bool has_hope(struct cluster *c, struct mr_err *err)
     if (!cluster_has_hope(c, err)) {
         return false;
     }
-    if (discover_is_pending(c->discover)) {
+    if (discover_is_unresolved(c->discover)) {
         return true;
     }
     if (has_grpc) {

@@ -310,7 +310,7 @@ bool cluster_has_hope(struct cluster *c, struct mr_err *err)
             return true;
         }
     }
-    if (discover_is_pending(c->discover)) {
+    if (discover_is_unresolved(c->discover)) {
         return true;
     }
     reasons(c, err);

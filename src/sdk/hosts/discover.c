@@ -258,7 +258,7 @@ void discover_free(struct discover **pd)
     mr_freep(pd);
 }
 
-bool discover_is_pending(const struct discover *d)
+bool discover_is_unresolved(const struct discover *d)
 {
     for (size_t i = 0; d && i < d->count; i++) {
         if (!d->entries[i].is_known) {

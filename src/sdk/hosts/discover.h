@@ -14,6 +14,6 @@ int discover_new(struct discover **out, struct cluster *c, struct mr_err *err);
 /** NULL is allowed. */
 void discover_free(struct discover **d);
 /** Whether a name has not been looked up yet. NULL is allowed. */
-bool discover_is_pending(const struct discover *d);
+bool discover_is_unresolved(const struct discover *d);
 
 #endif

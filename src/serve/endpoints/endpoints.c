@@ -12,6 +12,7 @@
 #include "engine/shadow.h"
 
 #define TICK_NS (MR_NS_PER_S / 2)
+#define REMOTE_TICKS 4 /* between tries to load models of other servers */
 
 /* ---- the file ---- */
 
@@ -71,23 +72,8 @@ static int refuse_models(struct endpoints *es, const struct mr_service_file *f, 
                      : MR_OK;
 }
 
-static int refuse_remotes(const struct mr_service_file *f, struct mr_err *err)
-{
-    for (size_t i = 0; i < f->endpoint_count; i++) {
-        for (size_t k = 0; k < f->endpoints[i].variant_count; k++) {
-            const struct mr_variant_config *v = &f->endpoints[i].variants[k];
-            if (v->target.remote_count) {
-                return MR_FAIL(err, MR_E_UNSUPPORTED,
-                               "endpoint '%s': variant '%s': remote: a server's variants are its "
-                               "own models; those elsewhere are for clients",
-                               f->endpoints[i].name.ptr, v->tag.ptr);
-            }
-        }
-    }
-    return MR_OK;
-}
-
-static int load_file(struct endpoints *es, struct mr_service_file **out, struct mr_err *err)
+static int load_file(struct endpoints *es, struct mr_service_file **out,
+                     struct endpoint_remotes *out_remotes, struct mr_err *err)
 {
     struct mr_service_file *f = NULL;
     struct mr_buf text;
@@ -97,9 +83,9 @@ static int load_file(struct endpoints *es, struct mr_service_file **out, struct 
     MR_TRY(read_file(es->path, &text, err));
     rc = mr_service_file_parse(mr_buf_view(&text), &f, err);
     MR_TRY(rc < 0 ? MR_WRAP(err, rc, "%s", es->path) : MR_OK);
-    rc = refuse_remotes(f, err);
-    rc = rc < 0 ? rc : refuse_models(es, f, err);
+    rc = refuse_models(es, f, err);
     MR_TRY(rc < 0 ? MR_WRAP(err, rc, "%s", es->path) : MR_OK);
+    MR_TRY(endpoint_remotes_settle(f, out_remotes, err));
     *out = f;
     f = NULL;
 out:
@@ -229,13 +215,14 @@ static struct endpoint *keep_or_make(struct endpoints *es, const struct endpoint
 }
 
 static struct endpoint_table *table_new(struct endpoints *es, const struct endpoint_table *old,
-                                        struct mr_service_file *content)
+                                        struct mr_service_file *content,
+                                        const struct endpoint_remotes *remotes)
 {
     struct endpoint_table *t = MR_NEW(struct endpoint_table);
     struct endpoint *e;
 
     t->file = MR_NEW(struct endpoint_file);
-    *t->file = (struct endpoint_file){content, 1};
+    *t->file = (struct endpoint_file){content, *remotes, 1};
     SLIST_FOREACH(e, &es->all, link)
     {
         e->is_listed = false;
@@ -252,17 +239,19 @@ static struct endpoint_table *table_new(struct endpoints *es, const struct endpo
     return t;
 }
 
-static void take_file(struct endpoints *es, struct mr_service_file *content)
+static void take_file(struct endpoints *es, struct mr_service_file *content,
+                      const struct endpoint_remotes *remotes)
 {
     struct endpoint_table *old = atomic_load_explicit(&es->table, memory_order_relaxed);
 
     pthread_mutex_lock(&es->mutex);
-    struct endpoint_table *t = table_new(es, old, content);
+    struct endpoint_table *t = table_new(es, old, content, remotes);
     /* release: a loop that finds the table sees what is in it */
     atomic_store_explicit(&es->table, t, memory_order_release);
     pthread_mutex_unlock(&es->mutex);
     mr_log(MR_LOG_INFO, "endpoints.read", "file=%s endpoints=%zu services=%zu", es->path,
            content->endpoint_count, content->service_count);
+    es->ticks = 0;
     if (old) {
         mr_epoch_wait(mr_models_epoch(es->models));
         pthread_mutex_lock(&es->mutex);
@@ -276,8 +265,9 @@ static void take_file(struct endpoints *es, struct mr_service_file *content)
 static void reload(struct endpoints *es)
 {
     struct mr_service_file *f;
+    struct endpoint_remotes remotes;
     struct mr_err err = {0};
-    const int rc = load_file(es, &f, &err);
+    const int rc = load_file(es, &f, &remotes, &err);
 
     pthread_mutex_lock(&es->mutex);
     es->reloads += rc == MR_OK;
@@ -286,7 +276,7 @@ static void reload(struct endpoints *es)
     if (rc < 0) {
         mr_log(MR_LOG_ERROR, "endpoints.failed", "%s: what was read before stays", err.msg);
     } else {
-        take_file(es, f);
+        take_file(es, f, &remotes);
     }
 }
 
@@ -312,6 +302,10 @@ static void tick(struct endpoints *es)
 {
     struct endpoint *e, *next;
 
+    if (es->ticks++ % REMOTE_TICKS == 0) {
+        endpoint_remotes_ask(&atomic_load_explicit(&es->table, memory_order_relaxed)->file->remotes,
+                             es->models);
+    }
     for (e = SLIST_FIRST(&es->all); e; e = next) {
         next = SLIST_NEXT(e, link);
         if (!e->is_listed) {
@@ -396,6 +390,7 @@ int endpoints_open(struct endpoints **out, struct mr_engine *engine, const char 
 {
     struct endpoints *es = MR_NEW(struct endpoints);
     struct mr_service_file *f;
+    struct endpoint_remotes remotes;
     pthread_condattr_t clock;
     int rc;
 
@@ -408,8 +403,8 @@ int endpoints_open(struct endpoints **out, struct mr_engine *engine, const char 
     pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
     pthread_cond_init(&es->wake, &clock);
     pthread_condattr_destroy(&clock);
-    MR_TRY(load_file(es, &f, err));
-    take_file(es, f);
+    MR_TRY(load_file(es, &f, &remotes, err));
+    take_file(es, f, &remotes);
     MR_TRY(mr_thread_start(&es->thread, "endpoints", run, es, err));
     es->is_started = true;
     *out = es;

@@ -11,6 +11,7 @@
 
 #include "base/map.h"
 #include "engine/engine.h"
+#include "remotes.h"
 #include "variant/config.h"
 
 struct mr_shadow;
@@ -26,6 +27,7 @@ struct endpoint_cell {
 /* A file and how many endpoints and tables refer to it. */
 struct endpoint_file {
     struct mr_service_file *content;
+    struct endpoint_remotes remotes;
     unsigned refs;
 };
 
@@ -55,6 +57,7 @@ struct endpoints {
     _Atomic(struct endpoint_table *) table;
     pthread_t thread;
     bool is_started;
+    unsigned ticks; /* of the thread */
     pthread_mutex_t mutex; /* guards what follows, and rollouts; never held while a file is read */
     pthread_cond_t wake;
     bool is_stopping;

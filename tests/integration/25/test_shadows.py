@@ -97,7 +97,6 @@ REFUSED = [
     (shadow("one", "percent: nan"), "shadow of node 'a' has 'percent' "),
     (shadow("one", 'compare: "edit_distance"'), "shadow of node 'a': compare 'edit_distance': possible are 'equal' and 'tolerance:NUMBER'"),
     (shadow("one", "max_queue: 5000"), "shadow of node 'a' has 'max_queue' 5000, possible is 1 to 4096"),
-    ('shadow { model { name: "m" remote: "grpc://127.0.0.1:1" } }', "a has 'remote in shadow', a feature"),
 ]
 
 

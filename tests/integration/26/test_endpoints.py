@@ -327,7 +327,6 @@ def test_the_file_is_read_again(serve, tmp_path):
 
 @pytest.mark.parametrize("text, error", [
     (endpoint("m", variant("a", "n", 1)), "'m' is the name of a model as well"),
-    (endpoint("e", variant("a", "n", 1, 'remote: "grpc://127.0.0.1:1"')), "endpoint 'e': variant 'a': remote: a server's variants"),
     ("endpoint { nme: 'e' }", "line 1 column 12"),
     (endpoint("e"), "endpoint 'e': 0 variants, possible are 1 to 32"),
 ])

@@ -82,14 +82,16 @@ void mr_config_without_python(const Inference__ModelConfig *c, const char *versi
 /** True for boosted trees with that parameter (mr_version.reads_matrix). */
 bool mr_config_reads_matrix(const Inference__ModelConfig *c);
 
-/** Platforms of models that are a graph of others and have no backend. */
+/** Platforms of models that have no backend: graphs of others, and models of other servers (remote.h). */
 #define MR_CONFIG_ENSEMBLE "ensemble"
 #define MR_CONFIG_WORKFLOW "workflow"
+#define MR_CONFIG_REMOTE   "remote"
 bool mr_config_is_ensemble(const Inference__ModelConfig *c);
 bool mr_config_is_workflow(const Inference__ModelConfig *c);
+bool mr_config_is_remote(const Inference__ModelConfig *c);
 /** One of them, by its platform or its scheduling. */
 bool mr_config_is_graph(const Inference__ModelConfig *c);
-/** Calls `each` for the models of this server that the graph asks, in their order, perhaps several times for one. */
+/** Calls `each` for the models that the graph asks, by their names in this server, in their order, perhaps several times for one. */
 void mr_config_members(const Inference__ModelConfig *c, void (*each)(void *ctx, const char *name),
                        void *ctx);
 
