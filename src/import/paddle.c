@@ -195,6 +195,23 @@ static struct op *op_find(struct dag *g, const char *name)
     return NULL;
 }
 
+/* Each call goes to one of them. */
+static int read_addresses(struct dag *g, const Paddle__DAGNode *n, mr_str *out, struct mr_err *err)
+{
+    struct mr_buf b;
+
+    if (n->n_address == 0) {
+        return DAG_FAIL(err, MR_E_INVALID, g, n->name, "it has no address");
+    }
+    mr_buf_init(&b, 0);
+    for (size_t i = 0; i < n->n_address; i++) {
+        mr_buf_printf(&b, "%sgrpc://%s", i ? ";" : "", n->address[i]);
+    }
+    *out = mr_arena_str(&g->b->im->arena, mr_buf_view(&b));
+    mr_buf_fini(&b);
+    return out->ptr ? MR_OK : import_no_memory(err);
+}
+
 static int read_op(struct dag *g, size_t i, struct mr_err *err)
 {
     const Paddle__DAGNode *n = g->workflow->nodes[i];
@@ -232,14 +249,7 @@ static int read_op(struct dag *g, size_t i, struct mr_err *err)
     *op->flow =
         (struct flow_node){.name = mr_str_c(n->name), .model = mr_str_c(n->name), .version = -1};
     if (is_remote) {
-        if (n->n_address != 1) {
-            return DAG_FAIL(
-                err, MR_E_UNSUPPORTED, g, n->name,
-                "it has %zu addresses, one is needed: copies of a call to several servers "
-                "have no counterpart here",
-                n->n_address);
-        }
-        op->flow->remote = mr_arena_printf(&g->b->im->arena, "grpc://%s", n->address[0]);
+        return read_addresses(g, n, &op->flow->remote, err);
     }
     return MR_OK;
 }

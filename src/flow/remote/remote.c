@@ -18,10 +18,11 @@
 #include "sched/sched.h"
 #include "signature.h"
 
-#define PENDING_MAX     (1u << 20) /* requests under way: their number is limited where they come from */
-#define OPEN_MS         10000
-#define TIMEOUT_MS      600000 /* of a request without a deadline */
-#define PARAMETERS_MAX  64u
+#define PENDING_MAX                                                                                \
+    (1u << 20) /* requests under way: their number is limited where they come from */
+#define OPEN_MS        10000
+#define TIMEOUT_MS     600000 /* of a request without a deadline */
+#define PARAMETERS_MAX 64u
 
 struct remote {
     struct mr_executor executor;
@@ -196,7 +197,8 @@ static int rest_make(const struct asking *a, struct mr_sdk_request *to, struct m
     const struct mr_exec_request *q = mr_exec_request_at(&a->x->exec, 0);
     const struct mr_infer *asked = a->x->infers[0];
     const uint32_t count = MR_MIN(q->parameter_count, PARAMETERS_MAX);
-    struct mr_sdk_param *list = MR_ARENA_ARRAY(a->x->outputs.arena, struct mr_sdk_param, count + 1u);
+    struct mr_sdk_param *list =
+        MR_ARENA_ARRAY(a->x->outputs.arena, struct mr_sdk_param, count + 1u);
 
     if (!list) {
         return no_memory(err);
@@ -368,8 +370,8 @@ static int timeout_read(const struct mr_model_desc *desc, int64_t *out, struct m
     *out = TIMEOUT_MS;
     return !text[0] || (mr_str_to_i64(mr_str_c(text), out) && *out > 0 && *out <= INT32_MAX)
                ? MR_OK
-               : MR_FAIL(err, MR_E_INVALID, "parameter 'timeout_ms' is '%.64s', allowed are 1 to %d",
-                         text, INT32_MAX);
+               : MR_FAIL(err, MR_E_INVALID,
+                         "parameter 'timeout_ms' is '%.64s', allowed are 1 to %d", text, INT32_MAX);
 }
 
 /* hosts: a copy, which is cut into addresses. */
@@ -389,9 +391,8 @@ static int client_make(struct remote *r, char *hosts, int64_t timeout_ms, struct
     if (urls.len == 1) { /* there is no other host to try instead */
         o.attempt_timeout_ms = timeout_ms;
     }
-    int rc = urls.len > 0
-                 ? mr_sdk_create(&r->client, &o, err)
-                 : MR_FAIL(err, MR_E_INVALID, "parameter 'remote' has to give an address");
+    int rc = urls.len > 0 ? mr_sdk_create(&r->client, &o, err)
+                          : MR_FAIL(err, MR_E_INVALID, "parameter 'remote' has to give an address");
     MR_VEC_FINI(&urls);
     return rc;
 }
@@ -404,7 +405,8 @@ static int open_as(struct remote *r, const struct mr_model_desc *desc, struct mr
 
     MR_TRY(timeout_read(desc, &timeout_ms, err));
     MR_TRY(client_make(r, hosts, timeout_ms, err));
-    rc = remote_signature(r->client, r->model, r->version, OPEN_MS, PENDING_MAX, &r->signature, err);
+    rc =
+        remote_signature(r->client, r->model, r->version, OPEN_MS, PENDING_MAX, &r->signature, err);
     MR_TRY(rc < 0 ? MR_WRAP(err, rc, "model '%.128s' of %.200s", r->model, r->hosts) : MR_OK);
     r->executor.signature = r->signature;
 out:

@@ -130,8 +130,9 @@ int remote_signature(struct mr_sdk *client, const char *model, const char *versi
         MR_TRY(config_read(&k, mr_str_c(mr_sdk_result_text(config))));
     }
     if (k.is_decoupled) {
-        rc = MR_FAIL(err, MR_E_UNSUPPORTED, "it is decoupled: a model of another server has to give "
-                                            "one answer");
+        rc = MR_FAIL(err, MR_E_UNSUPPORTED,
+                     "it is decoupled: a model of another server has to give "
+                     "one answer");
         goto out;
     }
     MR_TRY(signature_make(&k, max_pending, out));

@@ -138,10 +138,10 @@ int mr_config_graph_basics(Inference__ModelConfig *c, struct mr_err *err)
                                                     : NULL;
 
     if (!wanted && mr_config_is_remote(c)) {
-        return c->backend[0] ? MR_FAIL(err, MR_E_INVALID,
-                                       "model '%.128s' is that of another server and has 'backend'",
-                                       c->name)
-                             : MR_OK;
+        return c->backend[0]
+                   ? MR_FAIL(err, MR_E_INVALID,
+                             "model '%.128s' is that of another server and has 'backend'", c->name)
+                   : MR_OK;
     }
     if (!wanted) {
         return MR_FAIL(err, MR_E_INVALID,

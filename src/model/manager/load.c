@@ -636,8 +636,7 @@ static int version_try(struct mr_load *l, struct mr_fresh *f, bool warn, struct 
         .version = f->from,
         .config = l->config,
         .has_max_batch = l->has_max_batch,
-        .is_requested =
-            (l->config_json || l->job->file_count > 0) && !l->job->is_remote,
+        .is_requested = (l->config_json || l->job->file_count > 0) && !l->job->is_remote,
         .warn = warn,
         .temp = l->temp,
         .fingerprint = f->fingerprint,

@@ -364,8 +364,8 @@ struct mr_job {
     int64_t due_ns;              /* of a retry */
     char *path;                  /* of mr_models_place; NULL: where it is */
     bool is_rollback;
-    bool is_remote;     /* of mr_models_remote: the configuration and the files are the server's own */
-    bool dependents;    /* MR_JOB_UNLOAD: with the models that only it asks */
+    bool is_remote;  /* of mr_models_remote: the configuration and the files are the server's own */
+    bool dependents; /* MR_JOB_UNLOAD: with the models that only it asks */
     bool is_deferred;   /* waits for loads of others; guarded by lock */
     bool has_asked;     /* for its members to be loaded */
     bool waits_no_more; /* whatever its members do */

@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "engine/shadow.h"
 
-#define TICK_NS (MR_NS_PER_S / 2)
+#define TICK_NS      (MR_NS_PER_S / 2)
 #define REMOTE_TICKS 4 /* between tries to load models of other servers */
 
 /* ---- the file ---- */

@@ -57,7 +57,7 @@ struct endpoints {
     _Atomic(struct endpoint_table *) table;
     pthread_t thread;
     bool is_started;
-    unsigned ticks; /* of the thread */
+    unsigned ticks;        /* of the thread */
     pthread_mutex_t mutex; /* guards what follows, and rollouts; never held while a file is read */
     pthread_cond_t wake;
     bool is_stopping;

@@ -6,6 +6,7 @@ import subprocess
 import pytest
 
 from lib import onnxgen, repo
+from lib.models.graphs import adders
 from lib.rest import Rest, infer_path
 
 MILLRACE = os.environ["MR_BIN"]
@@ -68,11 +69,16 @@ def test_no_graph(models):
     assert "has neither" in check(models / "a", code=1).stderr
 
 
-def test_a_service_of_paddle(tmp_path, start):
-    """infer_service.prototxt and its files, two engines in a workflow of Paddle Serving."""
+@pytest.mark.parametrize("copies", [0, 1, 2])
+def test_a_service_of_paddle(tmp_path, start, copies):
+    """infer_service.prototxt and its files, two engines in a workflow of Paddle Serving; the second one on other servers, if there are any."""
+    far = tmp_path / "far"
+    adders(far, second=10)
+    ports = [start(far).grpc for _ in range(copies)]
+    second = "".join(f'address: "127.0.0.1:{port}" ' for port in ports) + f'type: "General{"Remote" if ports else "Infer"}Op"'
     conf = tmp_path / "conf"
     conf.mkdir()
-    for name, number in (("first", 1), ("second", 10)):
+    for name, number in (("first", 1), ("second", 10))[: 1 if ports else 2]:
         (tmp_path / name).mkdir()
         (tmp_path / name / "model.onnx").write_bytes(onnxgen.adder(number))
     texts = {
@@ -80,8 +86,8 @@ def test_a_service_of_paddle(tmp_path, start):
         "workflow": '''workflows { name: "w" workflow_type: "Sequence"
             nodes { name: "read" type: "GeneralReaderOp" }
             nodes { name: "first" type: "GeneralInferOp" dependencies { name: "read" mode: "RO" } }
-            nodes { name: "second" type: "GeneralInferOp" dependencies { name: "first" mode: "RO" } }
-            nodes { name: "answer" type: "GeneralResponseOp" dependencies { name: "second" mode: "RO" } } }''',
+            nodes { name: "second" %s dependencies { name: "first" mode: "RO" } }
+            nodes { name: "answer" type: "GeneralResponseOp" dependencies { name: "second" mode: "RO" } } }''' % second,
         "resource": '''model_toolkit_path: "./conf/" model_toolkit_file: "model_toolkit.prototxt"
             general_model_path: "./conf/" general_model_file: "general.prototxt"
             general_model_path: "./conf/" general_model_file: "general.prototxt"''',
