@@ -54,6 +54,10 @@ static void act(struct mr_mesh *m, const struct mesh_action *a)
     case MESH_ACT_LOAD: live_models_load(m, a); break;
     case MESH_ACT_UNLOAD: live_models_unload(m, a); break;
     case MESH_ACT_ANSWER:
+        if (a->user) {
+            live_admin_answer(m, a);
+            break;
+        }
         m->registering--;
         if (a->status < 0) {
             mr_log(MR_LOG_WARN, "mesh.register", "%.*s", MR_STR_ARG(a->text));
@@ -93,6 +97,7 @@ void live_acted(void *ctx)
         act(m, &a);
     }
     m->is_acting = false;
+    live_admin_settle(m);
     join(m);
     arm(m);
 }
@@ -144,6 +149,7 @@ int mr_mesh_new(struct mr_mesh **out, const struct mr_mesh_options *options, str
     m->o.loaders = m->o.loaders ? m->o.loaders : 4;
     m->id = mr_strndup(options->id, strlen(options->id));
     m->tickets.prev = m->tickets.next = &m->tickets;
+    m->admins.prev = m->admins.next = &m->admins;
     pthread_mutex_init(&m->lock, NULL);
     pthread_cond_init(&m->gone, NULL);
     MR_TRY(mr_kv_check(mr_str_c(options->registry), err));
@@ -270,6 +276,7 @@ static void run_stop(struct mr_mail *mail)
     mr_timer_stop(&m->tick);
     mr_timer_stop(&m->sample);
     live_tickets_fini(m);
+    live_admin_fini(m);
     live_peers_fini(m);
     registry_free(&m->registry);
     mr_kv_free(&m->kv);

@@ -38,6 +38,7 @@ struct mr_mesh {
     struct mr_map clients;         /* address -> struct mr_client */
     struct mr_map uses;            /* model -> struct model_uses */
     struct mr_mesh_ticket tickets; /* ring */
+    struct mr_mesh_admin admins;   /* ring: those under way */
     uint64_t samples;
     uint32_t registering; /* models whose registration is not answered yet */
     bool is_acting, has_registered;
@@ -74,6 +75,20 @@ void live_peers_fini(struct mr_mesh *m);
 int live_plane_start(struct mr_mesh *m, struct mr_err *err);
 void live_plane_sample(struct mr_mesh *m);
 void live_plane_fini(struct mr_mesh *m);
+
+/* admin.c */
+/** The end of a call of the core that has an administrator. */
+void live_admin_answer(struct mr_mesh *m, const struct mesh_action *a);
+/** Answers those that wait for a load or a transition, if it has ended or their time has. */
+void live_admin_settle(struct mr_mesh *m);
+void live_admin_fini(struct mr_mesh *m);
+
+/* report.c */
+/** The message of an answer, in a->arena. False: no memory. */
+bool live_report(struct mr_mesh *m, struct mr_mesh_admin *a);
+/** Of a page that the registry has given. */
+bool live_report_page(struct mr_mesh *m, struct mr_mesh_admin *a, const struct mr_kv_result *page);
+Millrace__MeshStatus live_model_status(const struct mr_mesh *m, mr_str id);
 
 /* tickets.c */
 void live_tickets_act(struct mr_mesh *m, const struct mesh_action *a);

@@ -20,6 +20,10 @@
     {                                                                                              \
         MR_STR_INIT("/mmesh.ModelRuntime/" name), MR_API_MODEL_REPOSITORY, GRPC_SMALL, handle      \
     }
+#define MESH(name, handle)                                                                         \
+    {                                                                                              \
+        MR_STR_INIT("/mmesh.ModelMesh/" name), MR_API_MODEL_REPOSITORY, GRPC_SMALL, handle         \
+    }
 #define HEALTH(name, ...)                                                                          \
     {                                                                                              \
         MR_STR_INIT("/grpc.health.v1.Health/" name), __VA_ARGS__                                   \
@@ -60,6 +64,13 @@ static const struct grpc_method methods[] = {
     CONTROL("ModelRecordWarmup", MR_API_MODEL_REPOSITORY, GRPC_SMALL, record_grpc),
     ENDPOINT("Endpoints", MR_API_MODEL_REPOSITORY, GRPC_SMALL, grpc_endpoints),
     ENDPOINT("EndpointChange", MR_API_MODEL_REPOSITORY, GRPC_SMALL, grpc_endpoint_change),
+    MESH("registerModel", grpc_mesh_register),
+    MESH("unregisterModel", grpc_mesh_unregister),
+    MESH("getModelStatus", grpc_mesh_status),
+    MESH("ensureLoaded", grpc_mesh_ensure),
+    MESH("setVModel", grpc_mesh_set_vmodel),
+    MESH("deleteVModel", grpc_mesh_delete_vmodel),
+    MESH("getVModelStatus", grpc_mesh_vmodel_status),
     RUNTIME("loadModel", grpc_runtime_load),
     RUNTIME("unloadModel", grpc_runtime_unload),
     RUNTIME("predictModelSize", grpc_runtime_predict),

@@ -10,6 +10,7 @@
 #include "endpoints.pb-c.h"
 #include "health.pb-c.h"
 #include "inference.pb-c.h"
+#include "model_mesh.pb-c.h"
 #include "model_runtime.pb-c.h"
 #include "models.pb-c.h"
 #include "reflection_v1.pb-c.h"
@@ -30,6 +31,7 @@ static void test_every_declared_method_has_a_row(void **state)
         &inference__grpcinference_service__descriptor,
         &millrace__model_control__descriptor,
         &millrace__endpoint_control__descriptor,
+        &mmesh__model_mesh__descriptor,
         &mmesh__model_runtime__descriptor,
         &grpc__health__v1__health__descriptor,
         &grpc__reflection__v1__server_reflection__descriptor,

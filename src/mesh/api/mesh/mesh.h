@@ -7,7 +7,9 @@
 #ifndef MR_MESH_MESH_H
 #define MR_MESH_MESH_H
 
+#include "base/arena.h"
 #include "engine/engine.h"
+#include "mesh.pb-c.h"
 #include "net/tls.h"
 
 struct mr_mesh;
@@ -120,5 +122,59 @@ void mr_mesh_result(struct mr_mesh_ticket *t, unsigned attempt, enum mr_mesh_res
                     mr_str text);
 /** The client has gone. CLOSED follows, unless a last event is on its way. */
 void mr_mesh_cancel(struct mr_mesh_ticket *t);
+
+/* ---- administration ---- */
+
+enum mr_mesh_admin_kind {
+    MR_MESH_STATE,        /* Millrace__MeshState */
+    MR_MESH_MODELS,       /* Millrace__MeshModels: a page, by id */
+    MR_MESH_MODEL,        /* Millrace__MeshModel */
+    MR_MESH_VMODELS,      /* Millrace__MeshVModels: a page, by id */
+    MR_MESH_VMODEL,       /* Millrace__MeshVModel */
+    MR_MESH_REGISTER,     /* Millrace__MeshModel */
+    MR_MESH_UNREGISTER,   /* no message */
+    MR_MESH_LOAD,         /* Millrace__MeshModel */
+    MR_MESH_SET_VMODEL,   /* Millrace__MeshVModel */
+    MR_MESH_DELETE_VMODEL /* no message */
+};
+
+#define MR_MESH_PAGE_MAX 1000 /* models or vmodels of a page */
+
+/** A question or a change, for the whole mesh. The caller's memory until `done`. Zero members: nothing. */
+struct mr_mesh_admin {
+    enum mr_mesh_admin_kind kind;
+    mr_str id;      /* of the model or vmodel; of lists: what ids begin with */
+    mr_str after;   /* of lists: ids greater than this one only */
+    uint32_t limit; /* of lists; 0: MR_MESH_PAGE_MAX, which is the most */
+    /** of MR_MESH_REGISTER; of MR_MESH_SET_VMODEL with has_def, for a target that may have to be registered */
+    mr_str type, path, key;
+    uint64_t size_bytes;
+    uint32_t min_copies, max_copies;
+    bool pinned, load_now;
+    bool sync; /* answered when the load or the transition has ended, or after four minutes */
+    mr_str target, expected, owner; /* of vmodels */
+    bool has_def, auto_delete, update_only, force;
+    /** The end. Thread: that of `post`. */
+    void (*done)(struct mr_mesh_admin *a);
+    void (*post)(void *ctx, struct mr_mail *mail); /* as that of a ticket, not NULL */
+    void *post_ctx;
+
+    /* ---- the answer ---- */
+    int status; /* MR_OK; MR_E_INVALID, MR_E_EXISTS, MR_E_NOT_FOUND, MR_E_UNAVAILABLE (the registry), MR_E_EXHAUSTED */
+    bool is_precondition; /* of an error: the state of other records forbids it */
+    struct mr_err err;
+    struct mr_arena arena; /* the caller ends it after `done` */
+    /** In `arena`. A model or vmodel that is not there, or a vmodel of another owner, has the status NOT_FOUND. */
+    ProtobufCMessage *message;
+    /* ---- private ---- */
+    struct mr_mail mail;
+    struct mr_mesh *mesh;
+    struct mr_mesh_admin *prev, *next;
+    int64_t until_ns;
+    bool waits;
+};
+
+/** Thread: any. */
+void mr_mesh_admin(struct mr_mesh *m, struct mr_mesh_admin *a);
 
 #endif

@@ -1,0 +1,193 @@
+/* Questions and changes of administrators, from any thread to the mesh's and back. Lists are pages of the registry, which has its keys in
+ * order; everything else is what this server sees of it. */
+#include "live.h"
+
+#include "base/clock.h"
+
+#define ARENA_MAX   ((size_t)64 << 20)
+#define SYNC_MAX_NS (240 * MR_NS_PER_S)
+
+/* Thread: the administrator's. */
+static void run_done(struct mr_mail *mail)
+{
+    struct mr_mesh_admin *a = MR_CONTAINER_OF(mail, struct mr_mesh_admin, mail);
+
+    a->done(a);
+}
+
+static void finish(struct mr_mesh_admin *a, int status)
+{
+    a->prev->next = a->next;
+    a->next->prev = a->prev;
+    a->status = status;
+    a->mail.run = run_done;
+    a->post(a->post_ctx, &a->mail);
+}
+
+static void refuse(struct mr_mesh_admin *a, int status, const char *why)
+{
+    finish(a, MR_FAIL(&a->err, status, "%s", why));
+}
+
+static void report(struct mr_mesh *m, struct mr_mesh_admin *a, const struct mr_kv_result *page)
+{
+    if (page ? live_report_page(m, a, page) : live_report(m, a)) {
+        finish(a, MR_OK);
+    } else {
+        refuse(a, MR_E_EXHAUSTED, "the report is larger than the server allows");
+    }
+}
+
+/* ---- lists ---- */
+
+static void on_page(void *ctx, int rc, const struct mr_err *err, const struct mr_kv_reply *reply)
+{
+    struct mr_mesh_admin *a = ctx;
+
+    if (rc < 0) {
+        refuse(a, rc == MR_E_CANCELLED ? MR_E_UNAVAILABLE : rc, err ? err->msg : "");
+    } else {
+        report(a->mesh, a, &reply->results[0]);
+    }
+}
+
+static void list(struct mr_mesh *m, struct mr_mesh_admin *a)
+{
+    enum mesh_key_kind kind = a->kind == MR_MESH_MODELS ? MESH_KEY_MODEL : MESH_KEY_VMODEL;
+    uint32_t limit = a->limit ? MR_MIN(a->limit, MR_MESH_PAGE_MAX) : MR_MESH_PAGE_MAX;
+    struct mr_buf prefix, after;
+
+    mr_buf_init(&prefix, 0);
+    mr_buf_init(&after, 0);
+    mesh_key_put(&prefix, kind, a->id, (mr_str){0});
+    if (a->after.len) {
+        mesh_key_put(&after, kind, a->after, (mr_str){0});
+    }
+    struct mr_kv_range range = {.key = mr_buf_view(&prefix),
+                                .is_prefix = true,
+                                .after = mr_buf_view(&after),
+                                .limit = limit,
+                                .keys_only = true,
+                                .read = MR_KV_LOCAL};
+    mr_kv_range(m->kv, &range, on_page, a);
+    mr_buf_fini(&prefix);
+    mr_buf_fini(&after);
+}
+
+/* ---- changes ---- */
+
+static void change(struct mr_mesh *m, struct mr_mesh_admin *a)
+{
+    static const enum mesh_call_kind kinds[] = {[MR_MESH_REGISTER] = MESH_CALL_REGISTER,
+                                                [MR_MESH_UNREGISTER] = MESH_CALL_UNREGISTER,
+                                                [MR_MESH_LOAD] = MESH_CALL_ENSURE,
+                                                [MR_MESH_SET_VMODEL] = MESH_CALL_SET_VMODEL,
+                                                [MR_MESH_DELETE_VMODEL] = MESH_CALL_DELETE_VMODEL};
+    struct mesh_call call = {.kind = kinds[a->kind],
+                             .user = a,
+                             .id = a->id,
+                             .def = {.type = a->type,
+                                     .path = a->path,
+                                     .key = a->key,
+                                     .size_bytes = a->size_bytes,
+                                     .min_copies = a->min_copies,
+                                     .max_copies = a->max_copies,
+                                     .pinned = a->pinned,
+                                     .auto_delete = a->auto_delete},
+                             .load_now = a->load_now,
+                             .target = a->target,
+                             .expected = a->expected,
+                             .owner = a->owner,
+                             .has_def = a->has_def,
+                             .update_only = a->update_only,
+                             .force = a->force};
+
+    mesh_core_call(m->core, &call, live_now(m));
+    live_acted(m);
+}
+
+static bool has_ended(const struct mr_mesh *m, const struct mr_mesh_admin *a)
+{
+    const struct view_vmodel *vm;
+    Millrace__MeshStatus s;
+
+    if (a->kind == MR_MESH_SET_VMODEL) {
+        vm = view_vmodel_find(mesh_core_view(m->core), a->id);
+        return !vm || vm->failed || mr_str_eq(vm->active, vm->target) ||
+               !mr_str_eq(vm->target, a->target);
+    }
+    s = live_model_status(m, a->id);
+    return s != MILLRACE__MESH_STATUS__NOT_LOADED && s != MILLRACE__MESH_STATUS__LOADING;
+}
+
+static bool waits_for_end(const struct mr_mesh_admin *a)
+{
+    return a->sync && (a->kind == MR_MESH_SET_VMODEL || a->kind == MR_MESH_LOAD ||
+                       (a->kind == MR_MESH_REGISTER && a->load_now));
+}
+
+void live_admin_answer(struct mr_mesh *m, const struct mesh_action *act)
+{
+    struct mr_mesh_admin *a = act->user;
+
+    if (act->status < 0) {
+        a->is_precondition = act->is_precondition;
+        finish(a, MR_FAIL(&a->err, act->status, "%.*s", MR_STR_ARG(act->text)));
+    } else if (waits_for_end(a)) {
+        a->waits = true;
+        a->until_ns = live_now(m) + SYNC_MAX_NS;
+    } else {
+        report(m, a, NULL);
+    }
+}
+
+void live_admin_settle(struct mr_mesh *m)
+{
+    for (struct mr_mesh_admin *a = m->admins.next, *next; a != &m->admins; a = next) {
+        next = a->next;
+        if (a->waits && (has_ended(m, a) || live_now(m) >= a->until_ns)) {
+            report(m, a, NULL);
+        }
+    }
+}
+
+void live_admin_fini(struct mr_mesh *m)
+{
+    while (m->admins.next != &m->admins) {
+        refuse(m->admins.next, MR_E_UNAVAILABLE, "the server ends");
+    }
+}
+
+/* ---- the way in ---- */
+
+static void run_begin(struct mr_mail *mail)
+{
+    struct mr_mesh_admin *a = MR_CONTAINER_OF(mail, struct mr_mesh_admin, mail);
+    struct mr_mesh *m = a->mesh;
+
+    a->next = &m->admins;
+    a->prev = m->admins.prev;
+    a->prev->next = a->next->prev = a;
+    if (atomic_load(&m->is_stopping)) {
+        refuse(a, MR_E_UNAVAILABLE, "the server ends");
+        return;
+    }
+    switch (a->kind) {
+    case MR_MESH_STATE:
+    case MR_MESH_MODEL:
+    case MR_MESH_VMODEL: report(m, a, NULL); break;
+    case MR_MESH_MODELS:
+    case MR_MESH_VMODELS: list(m, a); break;
+    default: change(m, a); break;
+    }
+}
+
+void mr_mesh_admin(struct mr_mesh *m, struct mr_mesh_admin *a)
+{
+    a->mesh = m;
+    a->waits = false;
+    a->message = NULL;
+    mr_arena_init(&a->arena, 4096, ARENA_MAX);
+    a->mail.run = run_begin;
+    mr_loop_post(m->loop, &a->mail);
+}

@@ -1,0 +1,257 @@
+/* What the mesh says of itself to administrators: messages from what this server sees of the registry. */
+#include "live.h"
+
+static char *text_of(struct mr_arena *a, mr_str s)
+{
+    return (char *)(uintptr_t)mr_arena_str(a, s).ptr;
+}
+
+/* ---- models ---- */
+
+static Millrace__MeshStatus status_of(const struct view_model *m)
+{
+    unsigned count[MESH_FAILED + 1] = {0};
+
+    if (!m || m->revision == 0) {
+        return MILLRACE__MESH_STATUS__NOT_FOUND;
+    }
+    for (size_t i = 0; i < m->copy_count; i++) {
+        count[m->copies[i].state]++;
+    }
+    if (count[MESH_LOADED] + count[MESH_DRAINING] > 0) {
+        return MILLRACE__MESH_STATUS__LOADED;
+    }
+    if (count[MESH_LOADING] > 0) {
+        return MILLRACE__MESH_STATUS__LOADING;
+    }
+    return count[MESH_FAILED] > 0 ? MILLRACE__MESH_STATUS__LOADING_FAILED
+                                  : MILLRACE__MESH_STATUS__NOT_LOADED;
+}
+
+Millrace__MeshStatus live_model_status(const struct mr_mesh *m, mr_str id)
+{
+    return status_of(view_find(mesh_core_view(m->core), id));
+}
+
+static bool put_copies(const struct mesh_view *v, const struct view_model *from,
+                       Millrace__MeshModel *to, struct mr_arena *a)
+{
+    to->copies = MR_ARENA_ARRAY(a, Millrace__MeshCopy *, from->copy_count + 1u);
+    for (size_t i = 0; to->copies && i < from->copy_count; i++) {
+        const struct view_copy *c = &from->copies[i];
+        Millrace__MeshCopy *m = MR_ARENA_NEW(a, Millrace__MeshCopy);
+        if (!m) {
+            return false;
+        }
+        millrace__mesh_copy__init(m);
+        m->instance = text_of(a, v->peers[c->peer]->id);
+        m->state = text_of(a, mr_str_c(mesh_copy_state_name((enum mesh_copy_state)c->state)));
+        m->size_bytes = (uint64_t)c->units * MESH_UNIT;
+        m->reason = text_of(a, mr_str_c(c->reason ? c->reason : ""));
+        to->copies[to->n_copies++] = m;
+    }
+    return to->copies != NULL;
+}
+
+static Millrace__MeshModel *model_of(const struct mesh_view *v, mr_str id, struct mr_arena *a)
+{
+    const struct view_model *from = view_find(v, id);
+    Millrace__MeshModel *m = MR_ARENA_NEW(a, Millrace__MeshModel);
+
+    if (!m) {
+        return NULL;
+    }
+    millrace__mesh_model__init(m);
+    m->id = text_of(a, id);
+    m->status = status_of(from);
+    if (m->status == MILLRACE__MESH_STATUS__NOT_FOUND) {
+        return m;
+    }
+    m->type = text_of(a, view_type(from));
+    m->path = text_of(a, view_path(from));
+    m->key = text_of(a, view_model_key(from));
+    m->size_bytes = (uint64_t)view_units(from) * MESH_UNIT;
+    m->min_copies = from->min_copies;
+    m->max_copies = from->max_copies;
+    m->pinned = from->pinned;
+    m->vmodels = from->refs;
+    return put_copies(v, from, m, a) ? m : NULL;
+}
+
+static Millrace__MeshVModel *vmodel_of(const struct mesh_view *v, mr_str id, mr_str owner,
+                                       struct mr_arena *a)
+{
+    const struct view_vmodel *from = view_vmodel_find(v, id);
+    Millrace__MeshVModel *m = MR_ARENA_NEW(a, Millrace__MeshVModel);
+
+    if (!m) {
+        return NULL;
+    }
+    millrace__mesh_vmodel__init(m);
+    m->id = text_of(a, id);
+    if (!from || (owner.len && !mr_str_eq(owner, from->owner))) {
+        return m;
+    }
+    m->active = text_of(a, from->active);
+    m->target = text_of(a, from->target);
+    m->owner = text_of(a, from->owner);
+    m->active_status = status_of(view_find(v, from->active));
+    m->target_status = status_of(view_find(v, from->target));
+    m->status = mr_str_eq(from->active, from->target) ? MILLRACE__MESH_VMODEL__STATUS__DEFINED
+                : from->failed ? MILLRACE__MESH_VMODEL__STATUS__TRANSITION_FAILED
+                               : MILLRACE__MESH_VMODEL__STATUS__TRANSITIONING;
+    return m;
+}
+
+/* ---- lists ---- */
+
+/* The id in the key of the page's item. */
+static mr_str id_at(const struct mr_kv_result *page, size_t i)
+{
+    return mesh_key_parse(page->items[i].key).id;
+}
+
+static bool report_models(struct mr_mesh *m, struct mr_mesh_admin *a,
+                          const struct mr_kv_result *page)
+{
+    Millrace__MeshModels *list = MR_ARENA_NEW(&a->arena, Millrace__MeshModels);
+
+    if (!list) {
+        return false;
+    }
+    millrace__mesh_models__init(list);
+    list->models = MR_ARENA_ARRAY(&a->arena, Millrace__MeshModel *, page->count + 1);
+    for (size_t i = 0; list->models && i < page->count; i++) {
+        Millrace__MeshModel *one = model_of(mesh_core_view(m->core), id_at(page, i), &a->arena);
+        if (!one) {
+            return false;
+        }
+        list->models[list->n_models++] = one;
+    }
+    list->next =
+        text_of(&a->arena, page->more && page->count ? id_at(page, page->count - 1) : (mr_str){0});
+    a->message = &list->base;
+    return list->models && list->next;
+}
+
+static bool report_vmodels(struct mr_mesh *m, struct mr_mesh_admin *a,
+                           const struct mr_kv_result *page)
+{
+    Millrace__MeshVModels *list = MR_ARENA_NEW(&a->arena, Millrace__MeshVModels);
+
+    if (!list) {
+        return false;
+    }
+    millrace__mesh_vmodels__init(list);
+    list->vmodels = MR_ARENA_ARRAY(&a->arena, Millrace__MeshVModel *, page->count + 1);
+    for (size_t i = 0; list->vmodels && i < page->count; i++) {
+        Millrace__MeshVModel *one =
+            vmodel_of(mesh_core_view(m->core), id_at(page, i), (mr_str){0}, &a->arena);
+        if (!one) {
+            return false;
+        }
+        list->vmodels[list->n_vmodels++] = one;
+    }
+    list->next =
+        text_of(&a->arena, page->more && page->count ? id_at(page, page->count - 1) : (mr_str){0});
+    a->message = &list->base;
+    return list->vmodels && list->next;
+}
+
+bool live_report_page(struct mr_mesh *m, struct mr_mesh_admin *a, const struct mr_kv_result *page)
+{
+    return a->kind == MR_MESH_MODELS ? report_models(m, a, page) : report_vmodels(m, a, page);
+}
+
+/* ---- servers ---- */
+
+static Millrace__MeshPeer *peer_of(const struct view_peer *p, struct mr_arena *a)
+{
+    Millrace__MeshPeer *m = MR_ARENA_NEW(a, Millrace__MeshPeer);
+
+    if (!m) {
+        return NULL;
+    }
+    millrace__mesh_peer__init(m);
+    m->id = text_of(a, p->id);
+    m->address = text_of(a, p->address);
+    m->zone = text_of(a, p->zone);
+    m->draining = p->draining;
+    m->silent = p->is_suspect;
+    m->capacity_bytes = (uint64_t)p->capacity * MESH_UNIT;
+    m->used_bytes = p->sums.used * MESH_UNIT;
+    m->models = p->sums.copies;
+    m->loading = p->sums.loading;
+    m->requests = p->in_flight;
+    m->queued = p->queued;
+    m->age_s = p->age_s;
+    m->labels = MR_ARENA_ARRAY(a, char *, p->label_count + 1);
+    for (size_t i = 0; m->labels && i < p->label_count; i++) {
+        m->labels[m->n_labels++] = text_of(a, p->labels[i]);
+    }
+    return m->labels ? m : NULL;
+}
+
+static bool report_state(struct mr_mesh *m, struct mr_mesh_admin *a)
+{
+    const struct mesh_view *v = mesh_core_view(m->core);
+    Millrace__MeshState *s = MR_ARENA_NEW(&a->arena, Millrace__MeshState);
+    struct mesh_core_report r;
+
+    if (!s) {
+        return false;
+    }
+    millrace__mesh_state__init(s);
+    mesh_core_report(m->core, &r);
+    s->id = m->id;
+    s->registry = text_of(&a->arena, mr_str_c(mr_kv_name(m->kv)));
+    s->joined = mr_mesh_is_joined(m);
+    s->registry_ready = mr_kv_state(m->kv) == MR_KV_READY;
+    s->models = v->count;
+    s->vmodels = v->vmodels.len;
+    s->requests = r.requests;
+    s->loading = r.loading;
+    s->queued = r.queued;
+    s->loads = r.loads;
+    s->evictions = r.evictions;
+    s->peers = MR_ARENA_ARRAY(&a->arena, Millrace__MeshPeer *, v->peer_count + 1);
+    for (size_t i = 0; s->peers && i < v->peer_count; i++) {
+        Millrace__MeshPeer *p = NULL;
+        if (view_peer_is_there(v->peers[i])) {
+            p = peer_of(v->peers[i], &a->arena);
+            if (!p) {
+                return false;
+            }
+            s->peers[s->n_peers++] = p;
+        }
+    }
+    a->message = &s->base;
+    return s->peers && s->registry;
+}
+
+bool live_report(struct mr_mesh *m, struct mr_mesh_admin *a)
+{
+    const struct mesh_view *v = mesh_core_view(m->core);
+
+    switch (a->kind) {
+    case MR_MESH_STATE: return report_state(m, a);
+    case MR_MESH_MODEL:
+    case MR_MESH_REGISTER:
+    case MR_MESH_LOAD: {
+        Millrace__MeshModel *model = model_of(v, a->id, &a->arena);
+        a->message = model ? &model->base : NULL;
+        return model != NULL;
+    }
+    case MR_MESH_VMODEL:
+    case MR_MESH_SET_VMODEL: {
+        Millrace__MeshVModel *vm = vmodel_of(v, a->id, a->owner, &a->arena);
+        a->message = vm ? &vm->base : NULL;
+        return vm != NULL;
+    }
+    case MR_MESH_MODELS:
+    case MR_MESH_VMODELS: /* live_report_page */
+    case MR_MESH_UNREGISTER:
+    case MR_MESH_DELETE_VMODEL: break;
+    }
+    return true;
+}

@@ -1,0 +1,144 @@
+"""mmesh.ModelMesh: models and vmodels managed as a controller of ModelMesh does it."""
+import grpc
+import pytest
+
+from lib import repo, wait
+from lib.reflected import Reflected
+from lib.services.mesh import answers
+
+NOT_FOUND, NOT_LOADED, LOADING, LOADED, FAILED = range(5)
+DEFINED, TRANSITIONING, TRANSITION_FAILED = 1, 2, 3
+INFO = {"type": "millrace", "path": "", "key": ""}
+
+
+class Manager:
+    def __init__(self, server):
+        self.grpc = Reflected(server.url("grpc"))
+
+    def close(self):
+        self.grpc.close()
+
+    def __call__(self, method, **fields):
+        return self.grpc.call(f"mmesh.ModelMesh/{method}", **fields)
+
+    def refused(self, method, **fields):
+        with pytest.raises(grpc.RpcError) as e:
+            self(method, **fields)
+        return e.value.code(), e.value.details()
+
+    def status(self, model):
+        return self("getModelStatus", modelId=model).status
+
+    def vmodel(self, name, **fields):
+        return self("getVModelStatus", vModelId=name, **fields)
+
+
+@pytest.fixture
+def servers(fleet, models):
+    for name in ("a", "b", "c"):
+        repo.add(models, name, repo.config())
+    repo.add(models, "bad", repo.config(backend="nonesuch"))
+    return fleet(models, models)
+
+
+@pytest.fixture
+def managers(servers):
+    made = [Manager(s) for s in servers]
+    yield made
+    [m.close() for m in made]
+
+
+def test_states_of_a_model_from_both_servers(servers, managers):
+    one, other = managers
+    assert one.status("a") == NOT_LOADED and one.status("never") == NOT_FOUND
+    got = one("ensureLoaded", modelId="a", sync=True)
+    assert got.status == LOADED
+    assert [c.copyStatus for c in got.modelCopyInfos] == [LOADED]
+    wait.until(lambda: other.status("a") == LOADED, "the other server to see the copy")
+    assert other("getModelStatus", modelId="a").modelCopyInfos[0].location == got.modelCopyInfos[0].location
+    answers(servers[1], "a")
+
+
+def test_load_that_fails_says_why(managers):
+    got = managers[0]("ensureLoaded", modelId="bad", sync=True)
+    assert got.status == FAILED and len(got.errors) >= 1
+    assert all("nonesuch" in e for e in got.errors)
+    assert managers[0].refused("ensureLoaded", modelId="never")[0] == grpc.StatusCode.NOT_FOUND
+
+
+def test_registrations(managers):
+    one, other = managers
+    assert one("registerModel", modelId="new", modelInfo=INFO).status == NOT_LOADED
+    assert one("registerModel", modelId="new", modelInfo=INFO).status == NOT_LOADED  # the same again
+    wait.until(lambda: other.status("new") == NOT_LOADED, "the other server to know it")
+    assert other.refused("registerModel", modelId="new", modelInfo={"type": "other"})[0] == grpc.StatusCode.ALREADY_EXISTS
+    assert other.refused("registerModel", modelId="new2")[0] == grpc.StatusCode.INVALID_ARGUMENT
+    assert other.refused("registerModel", modelInfo=INFO)[0] == grpc.StatusCode.INVALID_ARGUMENT
+    code, text = other.refused("registerModel", modelId="x" * 513, modelInfo=INFO)
+    assert code == grpc.StatusCode.INVALID_ARGUMENT and "512" in text
+    other("unregisterModel", modelId="new")
+    other("unregisterModel", modelId="new")  # is no error
+    wait.until(lambda: one.status("new") == NOT_FOUND, "it to be gone everywhere")
+
+
+def test_unregistered_model_is_unloaded(servers, managers):
+    assert managers[0]("registerModel", modelId="c", modelInfo=INFO, loadNow=True, sync=True).status == LOADED
+    managers[0]("unregisterModel", modelId="c")
+    wait.until(lambda: all(m.status("c") == NOT_FOUND for m in managers), "it to be gone everywhere")
+
+
+def test_vmodel_moves_to_another_model(managers):
+    one, other = managers
+    got = one("setVModel", vModelId="v", targetModelId="a", loadNow=True, sync=True)
+    assert (got.status, got.activeModelId, got.targetModelId) == (DEFINED, "a", "a")
+    one("ensureLoaded", modelId="a", sync=True)
+    assert other.refused("unregisterModel", modelId="a")[0] == grpc.StatusCode.FAILED_PRECONDITION
+    got = one("setVModel", vModelId="v", targetModelId="b", sync=True)
+    assert (got.status, got.activeModelId, got.targetModelId) == (DEFINED, "b", "b")
+    assert one.status("b") == LOADED
+    wait.until(lambda: other.vmodel("v").activeModelId == "b", "the other server to see it")
+    other("deleteVModel", vModelId="v")
+    wait.until(lambda: one.vmodel("v").status == NOT_FOUND, "the vmodel to be gone")
+    other("deleteVModel", vModelId="v")
+
+
+def test_vmodel_with_a_target_that_fails_keeps_its_model(managers):
+    one, other = managers
+    one("setVModel", vModelId="v", targetModelId="a")
+    one("ensureLoaded", modelId="a", sync=True)
+    got = one("setVModel", vModelId="v", targetModelId="bad", sync=True)
+    assert (got.status, got.activeModelId, got.targetModelId) == (TRANSITION_FAILED, "a", "bad")
+    assert got.activeModelStatus.status == LOADED and got.targetModelStatus.status == FAILED
+    got = one("setVModel", vModelId="v", targetModelId="b", sync=True)
+    assert (got.status, got.activeModelId) == (DEFINED, "b")
+
+
+def test_rules_of_vmodels(managers):
+    one, other = managers
+    one("setVModel", vModelId="v", targetModelId="a", owner="me")
+    wait.until(lambda: other.vmodel("v").status == DEFINED, "the other server to see it")
+    assert other.vmodel("v", owner="me").status == DEFINED
+    assert other.vmodel("v", owner="you").status == NOT_FOUND
+    refused = lambda **fields: other.refused("setVModel", vModelId="v", **fields)[0]  # noqa: E731
+    assert refused(targetModelId="b", owner="you") == grpc.StatusCode.ALREADY_EXISTS
+    assert refused(targetModelId="b", expectedTargetModelId="c") == grpc.StatusCode.FAILED_PRECONDITION
+    assert refused(targetModelId="never") == grpc.StatusCode.NOT_FOUND
+    assert one.refused("setVModel", vModelId="w", targetModelId="a", updateOnly=True)[0] == grpc.StatusCode.NOT_FOUND
+    other("deleteVModel", vModelId="v", owner="you")
+    assert other.vmodel("v").status == DEFINED
+
+
+def test_model_of_a_vmodel_goes_with_it(managers):
+    one, _ = managers
+    one("setVModel", vModelId="v", targetModelId="mine", modelInfo=INFO, autoDeleteTargetModel=True)
+    wait.until(lambda: one.status("mine") == NOT_LOADED, "the target to be registered")
+    one("setVModel", vModelId="v", targetModelId="a", force=True)
+    wait.until(lambda: one.status("mine") == NOT_FOUND, "the target to be gone")
+    assert one.vmodel("v").activeModelId == "a"
+
+
+def test_server_without_a_mesh_says_so(server):
+    manager = Manager(server)
+    code, text = manager.refused("getModelStatus", modelId="a")
+    assert code == grpc.StatusCode.UNIMPLEMENTED and "--mesh" in text
+    manager.close()
