@@ -33,6 +33,7 @@ void mr_options_fini(struct mr_options *o)
     }
     mr_freep(&o->states);
     MR_VEC_FINI(&o->owned);
+    MR_VEC_FINI(&o->foreign);
     MR_VEC_FINI(&o->args);
     MR_VEC_FINI(&o->warnings);
     o->count = 0;
@@ -334,6 +335,36 @@ static void scan_environment(struct mr_options *o, char *const *env, struct opti
     }
 }
 
+static bool has_variable(const struct option_givens *found, const struct mr_option *row)
+{
+    for (size_t i = 0; i < found->list.len; i++) {
+        const struct option_given *g = &found->list.at[i];
+        if (g->row == row && g->source == MR_OPTION_FROM_ENVIRONMENT) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void scan_foreign(struct mr_options *o, struct option_givens *out)
+{
+    for (size_t i = 0; i < o->foreign.len; i++) {
+        const struct mr_option_foreign *f = &o->foreign.at[i];
+        if (!has_variable(out, f->row)) {
+            give_variable(o, f->row, mr_str_c(f->where), f->value, out);
+        }
+    }
+}
+
+void mr_options_give(struct mr_options *o, const char *name, const char *where, const char *value)
+{
+    struct mr_option_foreign f = {mr_option_find(o, mr_str_c(name)), where,
+                                  mr_option_keep(o, mr_str_c(value))};
+
+    MR_ASSERT(f.row);
+    MR_VEC_PUSH(&o->foreign, f);
+}
+
 /* ---- config files named by the command line or the environment ---- */
 
 static int read_files(struct mr_options *o, const struct option_givens *named,
@@ -476,6 +507,7 @@ int mr_options_parse(struct mr_options *o, int argc, char *const *argv, char *co
         goto out;
     }
     scan_environment(o, env, &found);
+    scan_foreign(o, &found);
     MR_TRY(read_files(o, &found, &files, err));
     for (size_t i = 0; i < files.list.len; i++) {
         MR_VEC_PUSH(&found.list, files.list.at[i]);

@@ -19,6 +19,7 @@
 #include "cli/common/cli.h"
 #include "cli/common/term.h"
 #include "imported.h"
+#include "modelmesh_env.h"
 #include "notify.h"
 #include "opt_serve.h"
 #include "placed.h"
@@ -229,7 +230,7 @@ static int stop(struct mr_server **server, struct signals *signals, int number)
     return MR_EXIT_FAILED;
 }
 
-static int run(struct mr_serve_options *s)
+static int run(struct mr_serve_options *s, char *const *env)
 {
     struct mr_server *server = NULL;
     struct imported imported = {0};
@@ -249,6 +250,7 @@ static int run(struct mr_serve_options *s)
     }
     mr_notify("STATUS=loading models");
     mr_log(MR_LOG_INFO, "serve.starting", "version=%s pid=%d", mr_cli_version(), (int)getpid());
+    mr_modelmesh_env_log(env);
     if (imported_open(s, &imported, &err) < 0 || placed_open(s, &placed, &err) < 0 ||
         mr_server_start(&server, &s->server, &err) < 0) {
         signals_stop(&signals);
@@ -281,6 +283,7 @@ int mr_cli_serve(int argc, char **argv, char **env)
 
     mr_server_options_init(&s.server);
     mr_options_init(&o, "millrace serve", mr_serve_table, mr_serve_table_len, &s);
+    mr_modelmesh_env(&o, env);
     int code = mr_cli_parse(&o, argc, argv, env, usage, notes);
     if (code < 0 && s.dump_options) {
         code = dump(&o);
@@ -289,7 +292,7 @@ int mr_cli_serve(int argc, char **argv, char **env)
         code = mr_cli_fail(o.program, MR_EXIT_USAGE, err.msg);
     }
     if (code < 0) {
-        code = run(&s);
+        code = run(&s, env);
     }
     mr_serve_arrays_fini(&arrays);
     mr_options_fini(&o);

@@ -225,8 +225,20 @@ struct mesh_core_report {
     uint64_t held_units, leaving_units, limit_units, capacity_units;
     uint32_t loaded, queued, loading, requests;
     uint64_t loads, evictions, unknown_reads;
+    uint64_t models; /* definitions that are known */
+    uint64_t asked,
+        missed; /* requests of clients that came through the core; those that had to wait for a load */
 };
 void mesh_core_report(const struct mesh_core *c, struct mesh_core_report *out);
+/** All instances that answer and do not drain, this one included. */
+struct mesh_core_fleet {
+    uint64_t instances; /* in the registry, whatever they do */
+    uint64_t used_units, capacity_units;
+    uint64_t queued; /* loads that wait or run, as each last said */
+    uint32_t
+        age_s; /* the least: since the last use of what would be evicted next; UINT32_MAX: there is room */
+};
+void mesh_core_fleet(const struct mesh_core *c, struct mesh_core_fleet *out);
 enum mesh_copy_state mesh_core_copy(const struct mesh_core *c, mr_str id);
 
 #endif

@@ -28,6 +28,7 @@ struct mesh_req {
     struct mesh_req *prev, *next; /* of the model's waiting requests */
     bool is_waiting;              /* is in that list */
     bool is_from_peer, load_here, is_safe, is_sequence, is_answering, is_running;
+    bool is_missed;      /* it had to wait for a load */
     bool waits_for_load; /* here, so that the owner is not asked */
     uint8_t attempts, refusals;
     struct attempt attempt[2];

@@ -50,10 +50,12 @@ uint32_t load_age_s(const struct mesh_core *c)
     /* looks only, but puts the heap in order */
     struct cache_entry *e = cache_victim(&((struct mesh_core *)(uintptr_t)c)->cache, NULL);
 
-    if (!e || c->held * 100 < c->limit * 90) {
+    const struct mesh_local *l = (const struct mesh_local *)(const void *)e;
+
+    if (!l || (c->held * 100 < c->limit * 90 && c->held + l->units <= c->limit)) {
         return UINT32_MAX;
     }
-    int64_t age_ns = c->now - ((struct mesh_local *)(void *)e)->used_ns;
+    int64_t age_ns = c->now - l->used_ns;
     return (uint32_t)MR_MIN(age_ns / 1000000000, UINT32_MAX - 1);
 }
 

@@ -323,7 +323,11 @@ static void route_out(struct mesh_core *c, struct mesh_req *r)
     bool loads_here = may_here && (l->state == LOCAL_QUEUED || l->state == LOCAL_LOADING);
     if (p && (rank >> 48 < 3 || !loads_here)) {
         start(c, r, p, false);
-    } else if (loads_here) {
+        return;
+    }
+    c->report.missed += !r->is_missed;
+    r->is_missed = true;
+    if (loads_here) {
         wait_here(c, r);
     } else {
         if (!r->is_waiting) {
@@ -602,6 +606,7 @@ uint64_t request_begin(struct mesh_core *c, const struct mesh_ask *ask)
     r->is_from_peer = ask->is_from_peer;
     r->load_here = ask->load_here;
     r->is_safe = ask->is_safe;
+    c->report.asked += !ask->is_from_peer;
     r->is_sequence = ask->is_sequence;
     find(c, r, ask);
     return handle;

@@ -14,25 +14,29 @@
 #define HEAVY_NS 600000000000ll  /* three and more copies stay so long after they were needed */
 #define YOUNG_NS 1800000000000ll /* and so long after they were loaded */
 
-static void sum_fleet(const struct mesh_core *c, double *used, double *capacity)
+void mesh_core_fleet(const struct mesh_core *c, struct mesh_core_fleet *out)
 {
-    *used = *capacity = 0;
+    *out = (struct mesh_core_fleet){.age_s = UINT32_MAX};
     for (size_t i = 0; i < c->view.peer_count; i++) {
         const struct view_peer *p = c->view.peers[i];
-        if (core_peer_is_good(c, p) && !p->draining) {
-            *used += (double)(p == c->me ? c->held : p->sums.used);
-            *capacity += p->capacity;
+        bool is_me = p == c->me;
+        out->instances += view_peer_is_there(p);
+        if (!core_peer_is_good(c, p) || p->draining) {
+            continue;
         }
+        out->used_units += is_me ? c->held : p->sums.used;
+        out->capacity_units += p->capacity;
+        out->queued += is_me ? c->queued + c->loading : p->queued;
+        out->age_s = MR_MIN(out->age_s, is_me ? load_age_s(c) : p->age_s);
     }
 }
 
 static bool fleet_is_filled(const struct mesh_core *c, double part)
 {
-    double used;
-    double capacity;
+    struct mesh_core_fleet f;
 
-    sum_fleet(c, &used, &capacity);
-    return used > capacity * part;
+    mesh_core_fleet(c, &f);
+    return (double)f.used_units > (double)f.capacity_units * part;
 }
 
 static void want_copies(struct mesh_core *c, struct mesh_local *l, uint32_t copies)

@@ -31,14 +31,37 @@ static void arm(struct mr_mesh *m)
     }
 }
 
+static void tell(struct mr_mesh *m, bool *what)
+{
+    pthread_mutex_lock(&m->lock);
+    *what = true;
+    pthread_cond_broadcast(&m->changed);
+    pthread_mutex_unlock(&m->lock);
+}
+
+static bool wait_for(struct mr_mesh *m, const bool *what, int64_t timeout_ns)
+{
+    struct timespec until;
+    int rc = 0;
+
+    clock_gettime(CLOCK_REALTIME, &until);
+    int64_t ns = until.tv_nsec + timeout_ns % MR_NS_PER_S;
+    until.tv_sec += timeout_ns / MR_NS_PER_S + ns / MR_NS_PER_S;
+    until.tv_nsec = ns % MR_NS_PER_S;
+    pthread_mutex_lock(&m->lock);
+    while (!*what && rc == 0) {
+        rc = pthread_cond_timedwait(&m->changed, &m->lock, &until);
+    }
+    bool is_so = *what;
+    pthread_mutex_unlock(&m->lock);
+    return is_so;
+}
+
 static void on_left(void *ctx)
 {
     struct mr_mesh *m = ctx;
 
-    pthread_mutex_lock(&m->lock);
-    m->is_gone = true;
-    pthread_cond_broadcast(&m->gone);
-    pthread_mutex_unlock(&m->lock);
+    tell(m, &m->is_gone);
 }
 
 static void act(struct mr_mesh *m, const struct mesh_action *a)
@@ -79,7 +102,9 @@ static void join(struct mr_mesh *m)
         live_models_register(m);
     } else if (m->registering == 0) {
         mr_log(MR_LOG_INFO, "mesh.joined", "id=%s registry=%s", m->id, mr_kv_name(m->kv));
+        m->joined_ns = mr_now_ns();
         atomic_store_explicit(&m->is_joined, true, memory_order_release);
+        live_ready_sample(m);
     }
 }
 
@@ -118,6 +143,7 @@ static void on_sample(struct mr_timer *t)
 
     live_plane_sample(m);
     live_models_sample(m);
+    live_ready_sample(m);
 }
 
 static void on_state(void *ctx, enum mr_kv_state state, const struct mr_err *why)
@@ -126,7 +152,11 @@ static void on_state(void *ctx, enum mr_kv_state state, const struct mr_err *why
 
     if (state == MR_KV_LOST) {
         mr_log(MR_LOG_WARN, "mesh.registry", "lost: %s", why ? why->msg : "");
+        pthread_mutex_lock(&m->lock);
+        m->lost = why ? *why : (struct mr_err){0};
+        pthread_mutex_unlock(&m->lock);
     } else if (state == MR_KV_READY) {
+        tell(m, &m->is_reached);
         mr_log(MR_LOG_INFO, "mesh.registry", "connected to %s", m->kv ? mr_kv_name(m->kv) : "it");
     }
     registry_on_state(m->registry, state);
@@ -151,7 +181,7 @@ int mr_mesh_new(struct mr_mesh **out, const struct mr_mesh_options *options, str
     m->tickets.prev = m->tickets.next = &m->tickets;
     m->admins.prev = m->admins.next = &m->admins;
     pthread_mutex_init(&m->lock, NULL);
-    pthread_cond_init(&m->gone, NULL);
+    pthread_cond_init(&m->changed, NULL);
     MR_TRY(mr_kv_check(mr_str_c(options->registry), err));
     if (!mesh_instance_id_is_valid(mr_str_c(options->id))) {
         rc = MR_FAIL(err, MR_E_INVALID, "--mesh-id '%s': 1 to %d letters, digits, '.', '_' and '-'",
@@ -184,6 +214,7 @@ static int make_core(struct mr_mesh *m, struct mr_err *err)
     struct mesh_core_options o = {.id = mr_str_c(m->id),
                                   .constraints = m->rules.at,
                                   .constraint_count = m->rules.len,
+                                  .scale_per_minute = m->o.scale_up_rate,
                                   .probe_ns = PROBE_NS,
                                   .place_wait_ns = 2 * PROBE_NS,
                                   .claim_wait_ns = PROBE_NS,
@@ -209,6 +240,17 @@ static void *thread_main(void *arg)
     return NULL;
 }
 
+static int unreached(struct mr_mesh *m, struct mr_err *err)
+{
+    pthread_mutex_lock(&m->lock);
+    int rc =
+        MR_FAIL(err, MR_E_UNAVAILABLE,
+                "--mesh %s: the registry does not answer%s%s (--mesh-start-timeout=0 waits for it)",
+                mr_kv_name(m->kv), m->lost.msg[0] ? ": " : "", m->lost.msg);
+    pthread_mutex_unlock(&m->lock);
+    return rc;
+}
+
 int mr_mesh_start(struct mr_mesh *m, struct mr_models *models, const char *address,
                   struct mr_err *err)
 {
@@ -217,6 +259,7 @@ int mr_mesh_start(struct mr_mesh *m, struct mr_models *models, const char *addre
     int rc;
 
     m->models = models;
+    m->started_ns = mr_now_ns();
     m->address = mr_strndup(address, strlen(address));
     MR_TRY(mr_loop_new(&m->loop, NULL, err));
     MR_TRY(make_core(m, err));
@@ -225,6 +268,9 @@ int mr_mesh_start(struct mr_mesh *m, struct mr_models *models, const char *addre
                       &(struct mr_kv_options){.on_state = on_state, .ctx = m}, err));
     MR_TRY(mr_thread_start(&m->thread, "mesh", thread_main, m, err));
     atomic_store(&m->is_started, true);
+    if (m->o.start_timeout_ns && !wait_for(m, &m->is_reached, m->o.start_timeout_ns)) {
+        rc = unreached(m, err);
+    }
 out:
     return rc;
 }
@@ -249,24 +295,12 @@ static void run_drain(struct mr_mail *mail)
 
 bool mr_mesh_drain(struct mr_mesh *m, int64_t timeout_ns)
 {
-    struct timespec until;
-    bool is_gone;
-
     if (!atomic_load(&m->is_started)) {
         return true;
     }
     m->drain.run = run_drain;
     mr_loop_post(m->loop, &m->drain);
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += timeout_ns / MR_NS_PER_S + 1;
-    pthread_mutex_lock(&m->lock);
-    int rc = 0;
-    while (!m->is_gone && rc == 0) {
-        rc = pthread_cond_timedwait(&m->gone, &m->lock, &until);
-    }
-    is_gone = m->is_gone;
-    pthread_mutex_unlock(&m->lock);
-    return is_gone;
+    return wait_for(m, &m->is_gone, timeout_ns);
 }
 
 static void run_stop(struct mr_mail *mail)
@@ -318,7 +352,7 @@ void mr_mesh_free(struct mr_mesh **io_m)
     mesh_rules_fini(&m->rules);
     live_plane_fini(m);
     pthread_mutex_destroy(&m->lock);
-    pthread_cond_destroy(&m->gone);
+    pthread_cond_destroy(&m->changed);
     mr_free(m->address);
     mr_free(m->id);
     mr_free(m);

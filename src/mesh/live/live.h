@@ -20,6 +20,7 @@
 #include "sched/sched.h"
 
 #define LIVE_MESSAGE_PATH "/v2/mesh/message"
+#define UNFIT_MOST        3
 
 struct mr_mesh {
     struct mr_mesh_options o;
@@ -42,13 +43,20 @@ struct mr_mesh {
     uint64_t samples;
     uint32_t registering; /* models whose registration is not answered yet */
     bool is_acting, has_registered;
-    _Atomic bool is_started, is_joined, is_stopping;
+    _Atomic bool is_started, is_joined, is_stopping, is_ready;
+    int64_t started_ns, joined_ns;
+    uint64_t unfit
+        [UNFIT_MOST]; /* hashes of models that failed to load here in the first minutes, and that others have */
+    size_t unfit_count;
     _Atomic int loads; /* that the models carry out for this */
     struct mr_mail stop, drain;
 
-    pthread_mutex_t lock; /* guards what follows: those who wait for is_gone, network threads */
-    pthread_cond_t gone;
-    bool is_gone;               /* drained, and out of the registry */
+    pthread_mutex_t lock; /* guards what follows, for other threads; the first two are waited for */
+    pthread_cond_t changed;
+    bool is_gone;    /* drained, and out of the registry */
+    bool is_reached; /* the registry, once */
+    struct mr_err lost;
+    struct mr_mesh_stats stats;
     struct mesh_methods config; /* of the data plane */
 };
 
@@ -65,6 +73,12 @@ void live_models_sample(struct mr_mesh *m);
 /** Registers what is new in the repositories. */
 void live_models_register(struct mr_mesh *m);
 void live_models_fini(struct mr_mesh *m);
+
+/* ready.c */
+/** The first minutes are over sooner or later: a load of the model failed here. */
+void live_ready_failed(struct mr_mesh *m, mr_str id);
+/** Looks whether it is ready; takes the figures. */
+void live_ready_sample(struct mr_mesh *m);
 
 /* peers.c */
 void live_peers_send(struct mr_mesh *m, const struct mesh_action *a);

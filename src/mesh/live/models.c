@@ -50,6 +50,7 @@ static void run_done(struct mr_mail *mail)
         mesh_core_loaded(m->core, id, &op->loaded, live_now(m));
     } else {
         mesh_core_load_failed(m->core, id, fail_of(op->rc), mr_str_c(op->err.msg), live_now(m));
+        live_ready_failed(m, id);
     }
     if (!atomic_load(&m->is_stopping)) {
         live_acted(m);

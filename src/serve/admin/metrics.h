@@ -27,6 +27,8 @@ void metrics_seal(struct mr_buf *b, size_t at_least, metrics_chunks *out);
 /* metrics_models.c: a version each. False: more than METRICS_MOST. */
 bool metrics_models(struct mr_server *s, metrics_chunks *out,
                     uint64_t out_states[MR_VERSION_STATES]);
+/* metrics_mesh.c: none without a mesh */
+void metrics_mesh(struct mr_server *s, struct mr_buf *b);
 /* metrics_process.c: everything else, of bounded length */
 void metrics_process(struct mr_server *s, const uint64_t states[MR_VERSION_STATES],
                      struct mr_buf *b);

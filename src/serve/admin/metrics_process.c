@@ -320,5 +320,6 @@ void metrics_process(struct mr_server *s, const uint64_t states[MR_VERSION_STATE
     put_memory(b);
     put_process(s, b);
     metrics_endpoints(s, b);
+    metrics_mesh(s, b);
     mr_models_metrics_print(s->models, b);
 }

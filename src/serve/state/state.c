@@ -9,5 +9,5 @@ bool serve_is_exiting(const struct mr_server *s)
 bool serve_is_ready(struct mr_server *s)
 {
     return atomic_load_explicit(&s->state, memory_order_relaxed) == SERVER_READY &&
-           mr_models_ready(s->models) && (!s->mesh || mr_mesh_is_joined(s->mesh));
+           mr_models_ready(s->models) && (!s->mesh || mr_mesh_is_ready(s->mesh));
 }

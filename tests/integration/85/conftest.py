@@ -1,9 +1,11 @@
 """Fixtures for servers of a mesh."""
 import shutil
+import signal
 import tempfile
 
 import pytest
 
+from lib.services.etcd import Etcd
 from lib.services.mesh import joined
 
 
@@ -27,3 +29,12 @@ def fleet(registry, start):
         return servers
 
     return make
+
+
+@pytest.fixture
+def etcd():
+    etcd = Etcd()
+    yield etcd
+    etcd.process.send_signal(signal.SIGCONT)
+    etcd.kill()
+    shutil.rmtree(etcd.folder)

@@ -87,6 +87,12 @@ struct mr_option_state {
     MR_VEC(const char *) texts; /* values as given; more than one for a LIST only */
 };
 
+/** What mr_options_give was given. */
+struct mr_option_foreign {
+    const struct mr_option *row;
+    const char *where, *value;
+};
+
 /** A set of options: the input of parse and its results. */
 struct mr_options {
     /* set by init */
@@ -109,6 +115,7 @@ struct mr_options {
     bool wants_help;                /* --help or -h was given; nothing else was parsed */
     /* private */
     MR_VEC(char *) owned;
+    MR_VEC(struct mr_option_foreign) foreign;
 };
 
 /** Caller's memory. table, target and program are borrowed until fini. table has `count` rows. */
@@ -116,6 +123,10 @@ void mr_options_init(struct mr_options *o, const char *program, const struct mr_
                      size_t count, void *target);
 /** Frees all strings that parse stored in the target. */
 void mr_options_fini(struct mr_options *o);
+
+/** A variable of another program's, `where`, that means this option: has it come from the environment, unless the option's own variable
+ *  is there. The members of a list are separated by ';'. Before parse; name must be in the table; where is borrowed until fini, value is copied. */
+void mr_options_give(struct mr_options *o, const char *name, const char *where, const char *value);
 
 /** Writes defaults, config files, environment and command line to the target. argv[0] is the first argument (not the
  *  program); argv and env are borrowed until fini. env: as environ; NULL = none.

@@ -28,6 +28,9 @@ struct mr_mesh_options {
     const char *constraints; /* rules for types of models: JSON, or the name of a file of it */
     uint32_t min_copies,
         max_copies; /* of models in this server's repositories that do not say it themselves; 0, no limit */
+    uint32_t scale_up_rate; /* requests of a copy in a minute above which there is another; 2000 */
+    int64_t
+        start_timeout_ns; /* within it the registry must have been reached; 0: it is waited for, ready or not */
     int64_t lease_s; /* after which the others take this instance for dead; 20 */
 };
 
@@ -36,11 +39,32 @@ int mr_mesh_new(struct mr_mesh **out, const struct mr_mesh_options *options, str
 /** Loads the model here for whoever needs it in this process: streams, nodes of workflows. */
 struct mr_resolver mr_mesh_resolver(struct mr_mesh *m);
 /** Joins. address: "host:port" at which other servers reach this one; models as the engine has them, control mode explicit; those in its
- *  repositories are registered. Errors: MR_E_IO, MR_E_EXHAUSTED. Thread: boot. */
+ *  repositories are registered. Blocks until the registry has been reached. Errors: MR_E_IO, MR_E_EXHAUSTED, MR_E_UNAVAILABLE (it
+ *  was not, in start_timeout_ns). Thread: boot. */
 int mr_mesh_start(struct mr_mesh *m, struct mr_models *models, const char *address,
                   struct mr_err *err);
 /** Whether the registry has been read and this instance is in it. Thread: any. */
 bool mr_mesh_is_joined(const struct mr_mesh *m);
+/** Whether clients should come here: it has joined, no other instance was draining at some time since (waited for 3 minutes at most), so that
+ *  rolling updates replace one after the other; and not three models failed to load here in the first 3 minutes which others have
+ *  loaded, so that they end with the first instance that is not fit. Thread: any. */
+bool mr_mesh_is_ready(const struct mr_mesh *m);
+
+/** Figures, two seconds old at most. */
+struct mr_mesh_stats {
+    uint64_t peers;                   /* instances in the registry */
+    uint64_t models;                  /* definitions that are known */
+    uint64_t loaded, loading, queued; /* models here */
+    uint64_t used_bytes, capacity_bytes;
+    uint64_t fleet_used_bytes,
+        fleet_capacity_bytes; /* of all instances that answer and do not drain */
+    uint64_t fleet_queued;    /* loads that wait or run, as each last said */
+    uint64_t loads, evictions, requests,
+        misses; /* since the start; misses had to wait for a load */
+    int64_t
+        lru_age_s; /* the least of all instances: since the last use of what would be evicted next; -1: there is room */
+};
+void mr_mesh_stats(struct mr_mesh *m, struct mr_mesh_stats *out);
 /** Has the models that are in use loaded elsewhere, while requests go on, and leaves. False: the time was not enough. Blocks. Thread:
  *  boot. */
 bool mr_mesh_drain(struct mr_mesh *m, int64_t timeout_ns);

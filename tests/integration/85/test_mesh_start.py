@@ -1,0 +1,146 @@
+"""Servers that start: with a registry that is not there, beside others that end, from the environment of a ModelMesh; and their metrics."""
+import json
+import shutil
+import socket
+
+import pytest
+
+from lib import metrics, repo, wait
+from lib.hold import Hold
+from lib.rest import Rest
+from lib.services.mesh import answers, ask, joined
+
+needs_etcd = pytest.mark.skipif(not shutil.which("etcd"), reason="there is no etcd here")
+
+
+@pytest.fixture
+def nobody():
+    """A port that nobody listens on."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        yield s.getsockname()[1]
+
+
+def is_ready(server):
+    with Rest(server.http) as r:
+        return r.get("/v2/health/ready").status == 200
+
+
+def test_registry_that_is_not_there_ends_the_start(nobody, start, models):
+    repo.add(models, "m")
+    server = start(models, f"--mesh=etcd://127.0.0.1:{nobody}", "--mesh-start-timeout=1s", mode=None, ready=False)
+    assert server.wait_exit() == 1
+    server.end_anyhow()
+    assert f"etcd://127.0.0.1:{nobody}" in server.err() and "Connection refused" in server.err() and "--mesh-start-timeout" in server.err()
+
+
+@needs_etcd
+def test_registry_may_come_later(etcd, start, models):
+    repo.add(models, "m", repo.config())
+    etcd.kill()
+    server = start(models, f"--mesh=etcd://127.0.0.1:{etcd.ports[0]}", "--mesh-start-timeout=0", mode=None, ready=False)
+    server.wait_ready()
+    assert not is_ready(server) and ask(server, "m").status == 503
+    wait.until(etcd.start, "etcd to start again on its ports")
+    joined(server)
+    answers(server, "m")
+
+
+@needs_etcd
+@pytest.mark.parametrize("form", ["file", "address"])
+def test_environment_of_a_modelmesh(etcd, start, models, tmp_path, form):
+    for name, kind in (("big", "big"), ("small", "small")):
+        repo.add(models, name, repo.config(parameters={"millrace.mesh_type": kind}))
+    store = tmp_path / "store.json"
+    store.write_text(json.dumps({"endpoints": f"http://127.0.0.1:{etcd.ports[0]}", "root_prefix": "/prod"}))
+    rules = tmp_path / "rules.json"
+    rules.write_text(json.dumps({"big": {"required": ["gpu"]}}))
+    env = {"KV_STORE": f"etcd:{store}" if form == "file" else f"etcd:127.0.0.1:{etcd.ports[0]}", "MM_TYPE_CONSTRAINTS_PATH": str(rules),
+           "MM_LOCATION": "here", "KV_READ_ONLY": "false", "MM_ZONE": "a", "SHUTDOWN_TIMEOUT_MS": "20000"}
+    servers = [start(models, f"--mesh-id=s{i}", mode=None, ready=False, env={**env, "MM_LABELS": labels}) for i, labels in enumerate(("cpu", "cpu,gpu"))]
+    for s in servers:
+        s.wait_ready()
+        joined(s)
+    for s in servers:
+        answers(s, "big")
+        answers(s, "small")
+    assert [any(e["event"] == "model.ready" and e["model"] == "big" for e in s.events()) for s in servers] == [False, True]
+    [told] = [e for e in servers[0].events() if e["event"] == "serve.environment"]
+    assert "MM_LOCATION" in str(told) and "KV_READ_ONLY" in str(told) and "MM_ZONE" not in str(told) and "MM_LABELS" not in str(told)
+    prefix = "/prod/" if form == "file" else ""
+    assert f"{prefix}mesh/m/big" in etcd.keys()
+
+
+def test_options_win_over_the_environment(registry, start, models):
+    repo.add(models, "m", repo.config())
+    server = start(models, f"--mesh={registry}", mode=None, ready=False, env={"KV_STORE": "etcd:127.0.0.1:1", "MM_TYPE_CONSTRAINTS": "{}"})
+    server.wait_ready()
+    joined(server)
+    answers(server, "m")
+
+
+def test_wrong_value_of_the_environment_is_named_by_its_variable(start, models):
+    repo.add(models, "m")
+    server = start(models, mode=None, ready=False, env={"KV_STORE": "memory:", "MM_SVC_GRPC_PORT": "many"}, ports=False)
+    assert server.wait_exit() == 2
+    server.end_anyhow()
+    assert "MM_SVC_GRPC_PORT" in server.err()
+
+
+def test_variables_mean_nothing_without_kv_store(start, models):
+    repo.add(models, "m")
+    server = start(models, mode="none", env={"MM_SVC_GRPC_PORT": "many", "MM_ZONE": "x"})
+    assert not [e for e in server.events() if e["event"] == "serve.environment"]
+
+
+def test_new_server_is_not_ready_while_another_drains(fleet, start, registry, models, tmp_path):
+    """So that a rolling update replaces one after the other. The drain lasts as long as the other server loads the model."""
+    hold = Hold(tmp_path)
+    hold.end()
+    repo.add(models, "m", repo.config(backend="fault", parameters=hold.loading))
+    old, _ = servers = fleet(models, models, options=["--exit-timeout-secs=600"])
+    answers(old, "m")
+    old = next(s for s in servers if loaded(s, "m"))
+    hold.path.touch()
+    old.signal()
+    wait.until(lambda: any(e["event"] == "serve.stopping" for e in old.events()), "the server to end")
+    new = start(models, f"--mesh={registry}", "--mesh-id=new", mode=None, ready=False)
+    new.wait_ready()
+    wait.until(lambda: any(e["event"] == "mesh.joined" for e in new.events()), "the new server to join")
+    assert not is_ready(new) and old.running
+    hold.end()
+    old.stop()
+    joined(new)
+
+
+def test_server_that_is_not_fit_does_not_become_ready(fleet, start, registry, models, tmp_path):
+    """Its models load elsewhere, and not here: a rolling update should not go on."""
+    for i in range(3):
+        repo.add(models, f"m{i}", repo.config(parameters={"millrace.mesh_min_copies": "2"}))
+        repo.add(tmp_path / "broken", f"m{i}", repo.config(backend="nonesuch"))
+    [good] = fleet(models)
+    wait.until(lambda: all(loaded(good, f"m{i}") for i in range(3)), "the models to be loaded")
+    bad = start(tmp_path / "broken", f"--mesh={registry}", "--mesh-id=bad", mode=None, ready=False)
+    bad.wait_ready()
+    wait.until(lambda: any(e["event"] == "mesh.unfit" for e in bad.events()), f"three loads to fail\n{bad.describe()}")
+    assert not is_ready(bad) and is_ready(good)
+
+
+def loaded(server, model):
+    return any(e["event"] == "model.ready" and e["model"] == model for e in server.events())
+
+
+def test_metrics_say_whether_the_fleet_has_room(fleet, models):
+    for i in range(12):
+        repo.add(models, f"m{i}", repo.config())
+    servers = fleet(models, models, options=["--mesh-capacity=4M"])
+    read = lambda name, server=servers[0]: metrics.value(server, f"millrace_mesh_{name}")
+    wait.until(lambda: read("instances") == 2 and read("models") == 12, "the figures of the registry")
+    assert read("fleet_lru_age_seconds") == float("inf") and read("capacity_bytes") == 4 << 20
+    for _ in range(3):
+        for i in range(12):
+            answers(servers[i % 2], f"m{i}")
+    wait.until(lambda: sum(read("evictions_total", s) for s in servers) > 0 and read("fleet_lru_age_seconds") < 100, "evictions and their age")
+    assert read("misses_total") > 0 and read("loads_total") > 0 and read("models_loaded") >= 1
+    assert 0 < read("used_bytes") <= 4 << 20
+    wait.until(lambda: read("fleet_capacity_bytes") == 8 << 20 and read("fleet_used_bytes") > 4 << 20, "the figures of the fleet")
