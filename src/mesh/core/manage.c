@@ -347,6 +347,9 @@ void manage_call(struct mesh_core *c, const struct mesh_call *call)
     if (rc == MR_OK && m->call.kind == MESH_CALL_REGISTER && m->call.def.type.len == 0) {
         rc = MR_FAIL(&err, MR_E_INVALID, "the type of the model is empty");
     }
+    if (rc == MR_OK) {
+        rc = mesh_def_check(&m->call.def, &err);
+    }
     if (rc == MR_OK && c->manages.len > MANAGES_MAX) {
         rc = MR_FAIL(&err, MR_E_EXHAUSTED, "too many calls are under way");
     }

@@ -178,6 +178,11 @@ static void run_begin(struct mr_mail *mail)
     case MR_MESH_VMODEL: report(m, a, NULL); break;
     case MR_MESH_MODELS:
     case MR_MESH_VMODELS: list(m, a); break;
+    case MR_MESH_DRAIN:
+        mesh_core_drain(m->core, live_now(m));
+        report(m, a, NULL);
+        live_acted(m);
+        break;
     default: change(m, a); break;
     }
 }

@@ -234,7 +234,8 @@ bool live_report(struct mr_mesh *m, struct mr_mesh_admin *a)
     const struct mesh_view *v = mesh_core_view(m->core);
 
     switch (a->kind) {
-    case MR_MESH_STATE: return report_state(m, a);
+    case MR_MESH_STATE:
+    case MR_MESH_DRAIN: return report_state(m, a);
     case MR_MESH_MODEL:
     case MR_MESH_REGISTER:
     case MR_MESH_LOAD: {

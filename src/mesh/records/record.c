@@ -185,6 +185,28 @@ static bool is_text(mr_str s)
     return s.len <= MESH_TEXT_MAX && mr_utf8_valid(s);
 }
 
+int mesh_def_check(const struct mesh_def *d, struct mr_err *err)
+{
+    const mr_str texts[] = {d->type, d->path, d->key};
+    static const char *const names[] = {"type", "path", "key"};
+
+    for (size_t i = 0; i < 3; i++) {
+        if (!is_text(texts[i])) {
+            return MR_FAIL(err, MR_E_INVALID, "the %s of a model must be UTF-8 of %d bytes at most",
+                           names[i], MESH_TEXT_MAX);
+        }
+    }
+    if (d->min_copies > MESH_COPIES_MAX || d->max_copies > MESH_COPIES_MAX) {
+        return MR_FAIL(err, MR_E_INVALID, "min_copies and max_copies must be 0 to %d",
+                       MESH_COPIES_MAX);
+    }
+    if (d->max_copies && d->min_copies > d->max_copies) {
+        return MR_FAIL(err, MR_E_INVALID, "min_copies is %u, more than max_copies, %u",
+                       d->min_copies, d->max_copies);
+    }
+    return MR_OK;
+}
+
 int mesh_def_get(struct mesh_def *out, mr_bytes value, struct mr_err *err)
 {
     struct mesh_def d = {0};
@@ -205,9 +227,8 @@ int mesh_def_get(struct mesh_def *out, mr_bytes value, struct mr_err *err)
         default: break;
         }
     }
-    bool is_valid = is_text(d.type) && is_text(d.path) && is_text(d.key) &&
-                    d.min_copies <= MESH_COPIES_MAX && d.max_copies <= MESH_COPIES_MAX;
-    if ((rc = ended(rc, "the record of a model", is_valid, err)) == MR_OK) {
+    if ((rc = ended(rc, "the record of a model", mesh_def_check(&d, NULL) == MR_OK, err)) ==
+        MR_OK) {
         *out = d;
     }
     return rc;

@@ -101,6 +101,9 @@ struct mesh_vmodel {
     bool failed; /* the target could not be loaded; is tried again */
 };
 
+/** Whether the registry takes it. Errors: MR_E_INVALID, with the member and its range. */
+int mesh_def_check(const struct mesh_def *d, struct mr_err *err);
+
 /** Append a value. */
 void mesh_def_put(struct mr_buf *b, const struct mesh_def *d);
 void mesh_stat_put(struct mr_buf *b, const struct mesh_stat *s);

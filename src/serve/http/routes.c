@@ -6,6 +6,7 @@
 #include "routes_priv.h"
 #include "serve/admin/record.h"
 #include "serve/admin/rest_endpoints.h"
+#include "serve/admin/rest_mesh.h"
 #include "serve/admin/rest_repo.h"
 #include "serve/admin/rest_settings.h"
 #include "serve/admin/rest_versions.h"
@@ -16,6 +17,8 @@
 #define MODEL      "/v2/models/{model}[/versions/{version}]"
 #define REPOSITORY "/v2/repository[/{repository}]"
 #define ENDPOINT   "/v2/endpoints/{model}"
+#define MESH_MODEL "/v2/mesh/models/{model}"
+#define VMODEL     "/v2/mesh/vmodels/{model}"
 #define SYSTEM_SHM "/v2/systemsharedmemory[/region/{region}]"
 #define CUDA_SHM   "/v2/cudasharedmemory[/region/{region}]"
 
@@ -95,6 +98,18 @@ static const struct rest_route routes[] = {
     {ENDPOINT "/promote", REST_POST, REST_SMALL, MR_API_MODEL_REPOSITORY, rest_endpoint_promote},
     {ENDPOINT "/rollback", REST_POST, REST_SMALL, MR_API_MODEL_REPOSITORY, rest_endpoint_rollback},
     {ENDPOINT "/resume", REST_POST, REST_SMALL, MR_API_MODEL_REPOSITORY, rest_endpoint_resume},
+    {"/v2/mesh", REST_GET, REST_SMALL, MR_API_MODEL_REPOSITORY, rest_mesh},
+    {"/v2/mesh/drain", REST_POST, REST_SMALL, MR_API_MODEL_REPOSITORY, rest_mesh_drain},
+    {"/v2/mesh/models", REST_GET, REST_SMALL, MR_API_MODEL_REPOSITORY, rest_mesh_models},
+    {MESH_MODEL, REST_GET, REST_SMALL, MR_API_MODEL_REPOSITORY, rest_mesh_model},
+    {MESH_MODEL "/register", REST_POST, REST_SMALL, MR_API_MODEL_REPOSITORY, rest_mesh_register},
+    {MESH_MODEL "/unregister", REST_POST, REST_SMALL, MR_API_MODEL_REPOSITORY,
+     rest_mesh_unregister},
+    {MESH_MODEL "/load", REST_POST, REST_SMALL, MR_API_MODEL_REPOSITORY, rest_mesh_load},
+    {"/v2/mesh/vmodels", REST_GET, REST_SMALL, MR_API_MODEL_REPOSITORY, rest_mesh_vmodels},
+    {VMODEL, REST_GET, REST_SMALL, MR_API_MODEL_REPOSITORY, rest_mesh_vmodel},
+    {VMODEL "/set", REST_POST, REST_SMALL, MR_API_MODEL_REPOSITORY, rest_mesh_vmodel_set},
+    {VMODEL "/delete", REST_POST, REST_SMALL, MR_API_MODEL_REPOSITORY, rest_mesh_vmodel_delete},
     {SYSTEM_SHM "/status", REST_GET, REST_SMALL, MR_API_SHARED_MEMORY, system_shm_status},
     {SYSTEM_SHM "/register", REST_POST, REST_SMALL, MR_API_SHARED_MEMORY, shm_change},
     {SYSTEM_SHM "/unregister", REST_POST, REST_SMALL, MR_API_SHARED_MEMORY, shm_change},

@@ -4,6 +4,7 @@ import pytest
 
 from lib import repo, wait
 from lib.reflected import Reflected
+from lib.rest import Rest
 from lib.services.mesh import answers
 
 NOT_FOUND, NOT_LOADED, LOADING, LOADED, FAILED = range(5)
@@ -142,3 +143,76 @@ def test_server_without_a_mesh_says_so(server):
     code, text = manager.refused("getModelStatus", modelId="a")
     assert code == grpc.StatusCode.UNIMPLEMENTED and "--mesh" in text
     manager.close()
+
+
+@pytest.fixture
+def rests(servers):
+    made = [Rest(s.http) for s in servers]
+    yield made
+    [r.close() for r in made]
+
+
+def page(rest, kind, query):
+    body = rest.get(f"/v2/mesh/{kind}?{query}").ok().json()
+    return [m["id"] for m in body[kind]], body["next"]
+
+
+def test_servers_in_a_report(rests):
+    state = rests[0].get("/v2/mesh").ok().json()
+    assert state["joined"] and state["registry_ready"] and int(state["models"]) == 4
+    wait.until(lambda: len(rests[0].get("/v2/mesh").json()["peers"]) == 2, "both servers to see each other")
+    assert state["id"] in [p["id"] for p in state["peers"]]
+    assert all(int(p["capacity_bytes"]) > 0 for p in state["peers"])
+
+
+def test_models_in_pages(rests):
+    assert page(rests[0], "models", "") == (["a", "b", "bad", "c"], "")
+    assert page(rests[1], "models", "limit=2") == (["a", "b"], "b")
+    assert page(rests[1], "models", "limit=2&after=b") == (["bad", "c"], "")
+    assert page(rests[1], "models", "prefix=b") == (["b", "bad"], "")
+    for wrong in ("0", "1001", "x"):
+        assert rests[0].get(f"/v2/mesh/models?limit={wrong}").status == 400
+
+
+def test_a_model_by_rest(rests):
+    one, other = rests
+    assert one.get("/v2/mesh/models/r").status == 404
+    body = {"type": "millrace", "path": "p", "min_copies": 0, "max_copies": 2, "pinned": True}
+    got = one.post("/v2/mesh/models/r%2F1/register", body).ok().json()
+    assert (got["id"], got["status"], got["path"], got["max_copies"], got["pinned"]) == ("r/1", "NOT_LOADED", "p", 2, True)
+    wait.until(lambda: other.get("/v2/mesh/models/r%2F1").status == 200, "the other server to know it")
+    for wrong in ({"type": ""}, {"type": "x", "min_copies": 300}, {"type": "x", "min_copies": 3, "max_copies": 2}, {"type": "x", "nonesuch": 1}):
+        reply = one.post("/v2/mesh/models/s/register", wrong)
+        assert reply.status == 400 and reply.error
+    assert other.post("/v2/mesh/models/r%2F1/register", {"type": "other"}).status == 409
+    assert other.post("/v2/mesh/models/r%2F1/unregister").status == 200
+    got = one.post("/v2/mesh/models/a/load").ok().json()
+    assert got["status"] == "LOADED" and [c["state"] for c in got["copies"]] == ["LOADED"]
+    assert one.post("/v2/mesh/models/never/load").status == 404
+
+
+def test_vmodels_by_rest(rests):
+    one, other = rests
+    got = one.post("/v2/mesh/vmodels/v/set", {"target": "a", "load_now": True, "sync": True}).ok().json()
+    assert (got["status"], got["active"], got["target"]) == ("DEFINED", "a", "a")
+    wait.until(lambda: other.get("/v2/mesh/vmodels/v").status == 200, "the other server to know it")
+    assert page(other, "vmodels", "") == (["v"], "")
+    assert other.post("/v2/mesh/models/a/unregister").status == 409
+    assert other.post("/v2/mesh/vmodels/v/set", {"target": "b", "expected": "c"}).status == 409
+    assert other.post("/v2/mesh/vmodels/v/delete").status == 200
+    wait.until(lambda: one.get("/v2/mesh/vmodels/v").status == 404, "the vmodel to be gone")
+
+
+def test_drained_server_leaves_and_serves_on(servers, rests):
+    rests[0].post("/v2/mesh/models/a/load").ok()
+    rests[0].post("/v2/mesh/drain").ok()
+    name = rests[0].get("/v2/mesh").json()["id"]
+    wait.until(lambda: name not in [p["id"] for p in rests[1].get("/v2/mesh").json()["peers"]], "it to leave")
+    answers(servers[1], "a")
+    answers(servers[1], "b")
+
+
+def test_rest_of_a_server_without_a_mesh_says_so(rest):
+    reply = rest.get("/v2/mesh")
+    assert reply.status == 400 or reply.status == 501
+    assert "--mesh" in reply.error

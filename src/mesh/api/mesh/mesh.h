@@ -150,16 +150,18 @@ void mr_mesh_cancel(struct mr_mesh_ticket *t);
 /* ---- administration ---- */
 
 enum mr_mesh_admin_kind {
-    MR_MESH_STATE,        /* Millrace__MeshState */
-    MR_MESH_MODELS,       /* Millrace__MeshModels: a page, by id */
-    MR_MESH_MODEL,        /* Millrace__MeshModel */
-    MR_MESH_VMODELS,      /* Millrace__MeshVModels: a page, by id */
-    MR_MESH_VMODEL,       /* Millrace__MeshVModel */
-    MR_MESH_REGISTER,     /* Millrace__MeshModel */
-    MR_MESH_UNREGISTER,   /* no message */
-    MR_MESH_LOAD,         /* Millrace__MeshModel */
-    MR_MESH_SET_VMODEL,   /* Millrace__MeshVModel */
-    MR_MESH_DELETE_VMODEL /* no message */
+    MR_MESH_STATE,         /* Millrace__MeshState */
+    MR_MESH_MODELS,        /* Millrace__MeshModels: a page, by id */
+    MR_MESH_MODEL,         /* Millrace__MeshModel */
+    MR_MESH_VMODELS,       /* Millrace__MeshVModels: a page, by id */
+    MR_MESH_VMODEL,        /* Millrace__MeshVModel */
+    MR_MESH_REGISTER,      /* Millrace__MeshModel */
+    MR_MESH_UNREGISTER,    /* no message */
+    MR_MESH_LOAD,          /* Millrace__MeshModel */
+    MR_MESH_SET_VMODEL,    /* Millrace__MeshVModel */
+    MR_MESH_DELETE_VMODEL, /* no message */
+    /** Millrace__MeshState: this server has its models loaded elsewhere and leaves the mesh, while it serves on */
+    MR_MESH_DRAIN
 };
 
 #define MR_MESH_PAGE_MAX 1000 /* models or vmodels of a page */
