@@ -219,7 +219,8 @@ static int check_together(const struct mr_serve_options *s, struct mr_err *err)
 {
     const struct mr_server_options *o = &s->server;
 
-    if (o->models.repository_count == 0 && s->paddle_services.len == 0 && !s->model_runtime) {
+    if (o->models.repository_count == 0 && s->paddle_services.len == 0 && !s->model_runtime &&
+        !o->mesh.models) {
         return MR_FAIL(err, MR_E_INVALID, "no models: give --model-repository=DIR");
     }
     if (s->load_models.len && o->models.control != MR_MODEL_CONTROL_EXPLICIT) {
@@ -228,6 +229,9 @@ static int check_together(const struct mr_serve_options *s, struct mr_err *err)
     if (s->model_runtime && (!o->allow_grpc || o->models.control == MR_MODEL_CONTROL_POLL)) {
         return MR_FAIL(err, MR_E_INVALID,
                        "--model-runtime needs gRPC, and --model-control-mode=explicit");
+    }
+    if (o->mesh.models && (!o->mesh.registry || s->model_runtime)) {
+        return MR_FAIL(err, MR_E_INVALID, "--mesh-models needs --mesh, and no --model-runtime");
     }
     if (!o->allow_http && !o->allow_grpc) {
         return MR_FAIL(err, MR_E_INVALID,

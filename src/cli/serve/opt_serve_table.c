@@ -187,6 +187,8 @@ const struct mr_option mr_serve_table[] = {
     TEXT("mesh-tls-key", server.mesh_tls.key, NULL, "FILE", "its key, without passphrase"),
     TEXT("mesh-tls-ca", server.mesh_tls.ca, NULL, "FILE",
          "authorities that the certificates of the others must come from"),
+    TEXT("mesh-models", server.mesh.models, NULL, "DIR",
+         "models are registered by paths in this folder, and links in it stay there"),
     TEXT("mesh-zone", server.mesh.zone, NULL, "NAME", "copies of a model are spread over zones"),
     NAME("mesh-label", mesh_labels, "NAME", "of this server, for rules about types of models"),
     TEXT("mesh-constraints", server.mesh.constraints, NULL, "JSON|FILE",

@@ -14,11 +14,12 @@ static int folder_make(char **out, struct mr_err *err)
     const char *base = getenv("TMPDIR");
     char path[512], *real;
 
-    snprintf(path, sizeof path, "%.400s/millrace-runtime-XXXXXX",
+    snprintf(path, sizeof path, "%.400s/millrace-placed-XXXXXX",
              base && base[0] == '/' ? base : "/tmp");
     real = mkdtemp(path) ? realpath(path, NULL) : NULL;
     if (!real) {
-        return MR_FAIL(err, MR_E_IO, "--model-runtime: %.400s: %s", path, strerror(errno));
+        return MR_FAIL(err, MR_E_IO, "the folder of placed models: %.400s: %s", path,
+                       strerror(errno));
     }
     *out = mr_strndup(real, strlen(real));
     free(real);
@@ -28,9 +29,10 @@ static int folder_make(char **out, struct mr_err *err)
 int placed_open(struct mr_serve_options *s, struct placed *out, struct mr_err *err)
 {
     struct mr_models_options *o = &s->server.models;
+    const char *allowed = s->model_runtime ? s->model_runtime : s->server.mesh.models;
     int rc;
 
-    if (!s->model_runtime) {
+    if (!allowed) {
         return MR_OK;
     }
     MR_TRY(folder_make(&out->folder, err));
@@ -41,7 +43,7 @@ int placed_open(struct mr_serve_options *s, struct placed *out, struct mr_err *e
     for (size_t i = 0; i < o->link_dir_count; i++) {
         MR_VEC_PUSH(&out->link_dirs, o->link_dirs[i]);
     }
-    MR_VEC_PUSH(&out->link_dirs, s->model_runtime);
+    MR_VEC_PUSH(&out->link_dirs, allowed);
     o->repositories = out->repositories.at;
     o->repository_count = out->repositories.len;
     o->link_dirs = out->link_dirs.at;

@@ -90,9 +90,37 @@ static struct load_op *new_op(struct mr_mesh *m, mr_str id, bool is_unload)
     return op;
 }
 
+/* By its path, which has its links resolved and is checked by the manager. */
+static void load_path(struct mr_mesh *m, const struct mesh_action *a, struct load_op *op)
+{
+    struct mr_buf path;
+    struct mr_err err;
+
+    if (!m->o.models) {
+        MR_FAIL(&err, MR_E_NOT_FOUND,
+                "model '%.*s' is registered with a path, and this server has no --mesh-models",
+                MR_STR_ARG(mr_str_sub(a->id, 0, 128)));
+        on_done(op, MR_E_NOT_FOUND, &err);
+        return;
+    }
+    mr_buf_init(&path, 0);
+    if (a->path.ptr[0] != '/') {
+        mr_buf_printf(&path, "%s/", m->o.models);
+    }
+    mr_buf_str(&path, a->path);
+    mr_models_place(m->models, a->id, mr_buf_view(&path), on_done, op);
+    mr_buf_fini(&path);
+}
+
 void live_models_load(struct mr_mesh *m, const struct mesh_action *a)
 {
-    mr_models_load(m->models, a->id, (mr_str){0}, NULL, 0, on_done, new_op(m, a->id, false));
+    struct load_op *op = new_op(m, a->id, false);
+
+    if (a->path.len) {
+        load_path(m, a, op);
+    } else {
+        mr_models_load(m->models, a->id, (mr_str){0}, NULL, 0, on_done, op);
+    }
 }
 
 void live_models_unload(struct mr_mesh *m, const struct mesh_action *a)

@@ -5,7 +5,7 @@ import pytest
 from lib import repo, wait
 from lib.reflected import Reflected
 from lib.rest import Rest
-from lib.services.mesh import answers
+from lib.services.mesh import answers, ask
 
 NOT_FOUND, NOT_LOADED, LOADING, LOADED, FAILED = range(5)
 DEFINED, TRANSITIONING, TRANSITION_FAILED = 1, 2, 3
@@ -216,3 +216,42 @@ def test_rest_of_a_server_without_a_mesh_says_so(rest):
     reply = rest.get("/v2/mesh")
     assert reply.status == 400 or reply.status == 501
     assert "--mesh" in reply.error
+
+
+@pytest.fixture
+def store(tmp_path):
+    folder = tmp_path / "store"
+    folder.mkdir()
+    repo.add(folder, "files", repo.config())
+    repo.add(tmp_path / "elsewhere", "secret", repo.config())
+    (folder / "out").symlink_to(tmp_path / "elsewhere")
+    return folder
+
+
+def registered(rest, name, path):
+    return rest.post(f"/v2/mesh/models/{name}/register", {"type": "mt:onnx", "path": str(path), "load_now": True, "sync": True}).ok().json()
+
+
+def test_models_by_path(fleet, store):
+    servers = fleet([], [], options=[f"--mesh-models={store}"])
+    with Rest(servers[0].http) as rest:
+        assert registered(rest, "isvc-1", "files")["status"] == "LOADED"
+        assert registered(rest, "isvc-2", store / "files")["status"] == "LOADED"
+        for name in ("isvc-1", "isvc-2"):
+            for server in servers:
+                wait.until(lambda: ask(server, name).status == 200, f"{name} to answer")
+                answers(server, name)
+        for name, path in (("gone", "nonesuch"), ("out", "out/secret"), ("up", "../elsewhere/secret"), ("abs", "/etc/passwd")):
+            got = registered(rest, name, path)
+            assert got["status"] == "LOADING_FAILED", name
+            assert all(name in c["reason"] for c in got["copies"])
+            assert ask(servers[1], name).status >= 400
+        rest.post("/v2/mesh/models/isvc-1/unregister")
+        wait.until(lambda: ask(servers[0], "isvc-1").status == 404, "it to be gone")
+        assert registered(rest, "isvc-1", "files")["status"] == "LOADED"
+
+
+def test_path_at_servers_without_a_folder_says_so(servers, rests):
+    got = registered(rests[0], "p", "files")
+    assert got["status"] == "LOADING_FAILED"
+    assert all("--mesh-models" in c["reason"] for c in got["copies"])

@@ -31,6 +31,8 @@ struct mr_mesh_options {
     uint32_t scale_up_rate; /* requests of a copy in a minute above which there is another; 2000 */
     int64_t
         start_timeout_ns; /* within it the registry must have been reached; 0: it is waited for, ready or not */
+    const char *
+        models; /* a folder: registered paths that are not absolute lead from there; NULL: this server loads none by path */
     int64_t lease_s; /* after which the others take this instance for dead; 20 */
 };
 
