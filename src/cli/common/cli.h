@@ -22,6 +22,7 @@ int mr_cli_serve(int argc, char **argv, char **env);
 int mr_cli_infer(int argc, char **argv, char **env);
 int mr_cli_perf(int argc, char **argv, char **env);
 int mr_cli_model(int argc, char **argv, char **env);
+int mr_cli_mesh(int argc, char **argv, char **env);
 int mr_cli_endpoint(int argc, char **argv, char **env);
 int mr_cli_batch(int argc, char **argv, char **env);
 int mr_cli_map(int argc, char **argv, char **env);

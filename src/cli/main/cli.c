@@ -18,6 +18,7 @@ static const struct command commands[] = {
     {"perf", "put load on a server and measure its latency", mr_cli_perf},
     {"model", "list, load, unload and inspect the models of a running server", mr_cli_model},
     {"endpoint", "show and change how requests are shared among variants", mr_cli_endpoint},
+    {"mesh", "show and change a mesh of servers: its models, vmodels and servers", mr_cli_mesh},
     {"batch", "send a table through a model on many hosts", mr_cli_batch},
     {"map", "send rows from standard input through a model on many hosts", mr_cli_map},
     {"mlserver", "run command lines of 'mlserver start' and 'mlserver infer'", mr_cli_mlserver},
