@@ -24,6 +24,12 @@
     {                                                                                              \
         MR_STR_INIT("/mmesh.ModelMesh/" name), MR_API_MODEL_REPOSITORY, GRPC_SMALL, handle         \
     }
+/* The names that ModelMesh had before. */
+#define TAS(name, handle)                                                                          \
+    {                                                                                              \
+        MR_STR_INIT("/com.ibm.watson.tas.proto.TasRuntime/" name), MR_API_MODEL_REPOSITORY,        \
+            GRPC_SMALL, handle                                                                     \
+    }
 #define HEALTH(name, ...)                                                                          \
     {                                                                                              \
         MR_STR_INIT("/grpc.health.v1.Health/" name), __VA_ARGS__                                   \
@@ -71,6 +77,17 @@ static const struct grpc_method methods[] = {
     MESH("setVModel", grpc_mesh_set_vmodel),
     MESH("deleteVModel", grpc_mesh_delete_vmodel),
     MESH("getVModelStatus", grpc_mesh_vmodel_status),
+    MESH("addModel", grpc_mesh_register),
+    MESH("deleteModel", grpc_mesh_unregister),
+    TAS("addModel", grpc_mesh_register),
+    TAS("registerModel", grpc_mesh_register),
+    TAS("deleteModel", grpc_mesh_unregister),
+    TAS("unregisterModel", grpc_mesh_unregister),
+    TAS("getModelStatus", grpc_mesh_status),
+    TAS("ensureLoaded", grpc_mesh_ensure),
+    TAS("setVModel", grpc_mesh_set_vmodel),
+    TAS("deleteVModel", grpc_mesh_delete_vmodel),
+    TAS("getVModelStatus", grpc_mesh_vmodel_status),
     RUNTIME("loadModel", grpc_runtime_load),
     RUNTIME("unloadModel", grpc_runtime_unload),
     RUNTIME("predictModelSize", grpc_runtime_predict),

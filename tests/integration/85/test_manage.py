@@ -82,6 +82,21 @@ def test_registrations(managers):
     wait.until(lambda: one.status("new") == NOT_FOUND, "it to be gone everywhere")
 
 
+@pytest.mark.parametrize("service", ["mmesh.ModelMesh", "com.ibm.watson.tas.proto.TasRuntime"])
+def test_names_of_older_clients(managers, service):
+    one = managers[0].grpc
+    _, request = one.method("mmesh.ModelMesh/registerModel")
+    _, named = one.method("mmesh.ModelMesh/unregisterModel")
+
+    def call(method, message):
+        return one.channel.unary_unary(f"/{service}/{method}", request_serializer=lambda m: m.SerializeToString())(message, timeout=wait.PATIENCE)
+
+    call("addModel", request(modelId="old", modelInfo=INFO))
+    assert managers[0].status("old") == NOT_LOADED
+    call("deleteModel", named(modelId="old"))
+    wait.until(lambda: managers[0].status("old") == NOT_FOUND, "it to be gone")
+
+
 def test_unregistered_model_is_unloaded(servers, managers):
     assert managers[0]("registerModel", modelId="c", modelInfo=INFO, loadNow=True, sync=True).status == LOADED
     managers[0]("unregisterModel", modelId="c")
