@@ -2,6 +2,7 @@
 #include "exec.h"
 #include "fan.h"
 #include "hedge.h"
+#include "stream_call.h"
 
 #include "base/clock.h"
 
@@ -121,6 +122,23 @@ int flow_call_output(struct call *c, uint32_t output, const struct mr_tensor *t,
     return MR_OK;
 }
 
+int flow_call_outputs(struct call *c, const struct mr_exec_output *list, struct mr_err *err)
+{
+    const struct mr_version *v = c->infer.version;
+    const struct plan_node *node = &c->walk->run.plan->nodes[c->node];
+    int rc = MR_OK;
+
+    for (uint32_t i = 0; list && i < v->output_count && rc == MR_OK; i++) {
+        const struct mr_exec_output *o = &list[v->outputs[i].backend_index];
+        for (uint32_t k = 0; k < node->output_count && rc == MR_OK; k++) {
+            if (o->is_set && mr_str_eq(node->outputs[k].name, v->outputs[i].name)) {
+                rc = flow_call_output(c, k, &o->tensor, o->block, err);
+            }
+        }
+    }
+    return rc;
+}
+
 /* The outputs as tensors of the walk, which keep the blocks; what lives in the call's arena stays until the walk ends. */
 static int outputs_take(struct call *c, int status, struct mr_err *err)
 {
@@ -137,19 +155,10 @@ static int outputs_take(struct call *c, int status, struct mr_err *err)
         *err = r->err;
         return status;
     }
-    int rc = MR_OK;
-    for (uint32_t i = 0; i < r->version->output_count && rc == MR_OK; i++) {
-        const struct mr_exec_output *o = mr_infer_output(r, i);
-        for (uint32_t k = 0; k < node->output_count && rc == MR_OK; k++) {
-            if (o->is_set && mr_str_eq(node->outputs[k].name, r->version->outputs[i].name)) {
-                rc = flow_call_output(c, k, &o->tensor, o->block, err);
-            }
-        }
-    }
-    return rc;
+    return flow_call_outputs(c, r->outputs, err);
 }
 
-static int finish(struct call *c, struct mr_err *err)
+int flow_call_finish(struct call *c, struct mr_err *err)
 {
     const int rc = outputs_take(c, flow_time_over(c), err);
     if (rc == MR_OK && c->walk->has_paces) {
@@ -245,6 +254,9 @@ int flow_call_try(struct call *c, struct mr_err *err)
     if (c->walk->trace) {
         c->walk->trace[c->node].calls++;
     }
+    if (c->walk->run.plan->nodes[c->node].is_streaming) {
+        MR_TRY(flow_stream_begin(c, err));
+    }
     c->is_pending = true;
     rc = mr_engine_infer(c->walk->flow->engine, &c->infer, &c->args);
     if (rc == MR_OK) {
@@ -255,8 +267,14 @@ int flow_call_try(struct call *c, struct mr_err *err)
         return MR_PENDING;
     }
     c->is_pending = false;
+    if (rc == MR_SCHED_DONE && c->stream && flow_stream_ended(c)) {
+        return MR_PENDING; /* its answers are there */
+    }
     if (rc == MR_SCHED_DONE) {
-        return finish(c, err);
+        return flow_call_finish(c, err);
+    }
+    if (c->stream) {
+        flow_stream_drop(c);
     }
     flow_split_end(c, rc);
     *err = c->infer.err;
@@ -325,11 +343,14 @@ static void call_end(struct call *c)
         c->take(c);
         return;
     }
+    if (c->stream && flow_stream_ended(c)) {
+        return;
+    }
     if (c->hedge && flow_hedge_lost(c)) {
         return;
     }
     mr_err_clear(&err);
-    int rc = finish(c, &err);
+    int rc = flow_call_finish(c, &err);
     if (c->hedge && flow_hedge_waits(c, rc)) {
         return;
     }

@@ -14,9 +14,10 @@
 
 struct call;
 struct fan;
+struct stream;
 
-/* In walk.signals. */
-#define FLOW_CANCELS (UINT64_C(1) << 32)
+/* In walk.signals: reasons to look that are no end of a call. */
+#define FLOW_NUDGE (UINT64_C(1) << 32)
 
 /* Parameters of requests and answers; see trace.c. */
 #define FLOW_TRACE  "workflow.trace"
@@ -95,7 +96,7 @@ struct walk {
     struct call *calls;           /* all of them, until the walk ends */
     _Atomic(struct call *) ended; /* that have ended since they were last looked at */
     _Atomic uint64_t
-        signals; /* reasons to look that are not dealt with: ends of calls, and FLOW_CANCELS of a cancel */
+        signals; /* reasons to look that are not dealt with: ends of calls, and FLOW_NUDGE of others */
     uint64_t seen;             /* of the ends of calls, those that were signalled and dealt with */
     uint64_t taken;            /* calls that were in `ended` */
     _Atomic bool is_cancelled; /* the request is */
@@ -114,6 +115,15 @@ struct walk {
     bool has_paces;           /* durations of its calls are counted */
     bool has_cancelled;       /* and its calls were */
     bool is_begun;            /* execute has returned, as seen by who looks */
+    /* of an execution with several answers, see stream_call.c */
+    struct stream *streams; /* calls that give them, the innermost first */
+    uint32_t stream_count;
+    bool has_streamed;
+    bool has_ended;           /* the last answer has left */
+    struct mr_response *held; /* that could not leave yet */
+    _Atomic bool waits_for_room;
+    struct mr_mail room;
+    uint8_t *marks; /* [node_count] room */
 };
 
 struct call_input {
@@ -139,8 +149,9 @@ struct call {
     struct call *repeats, *again; /* the attempt before, and after */
     struct hedge
         *hedge; /* of a node with `hedge`: what there is to know; NULL: there is no second call */
-    struct call *first; /* of a second call */
-    uint8_t variant;    /* of a split, plus 1; 0: none, or it is counted */
+    struct call *first;    /* of a second call */
+    struct stream *stream; /* of a model with several answers; NULL: with one */
+    uint8_t variant;       /* of a split, plus 1; 0: none, or it is counted */
     bool is_pending;
     bool is_late; /* its time was over while it ran, and it was cancelled */
     void (*take)(
@@ -149,8 +160,12 @@ struct call {
 };
 
 /* ---- executor.c ---- */
-/** Something has happened on a walk: `c` has ended, or NULL, the request is cancelled. Thread: any. */
+/** A call of the walk has ended. Thread: any. */
 void flow_walk_signal(struct walk *w, struct call *c);
+/** Something else has happened that the walk looks for. A call of it goes on. Thread: any. */
+void flow_walk_nudge(struct walk *w);
+/** Sets output `index` of an answer. Errors: MR_E_INVALID (it has no value), MR_E_EXHAUSTED. */
+int flow_walk_output(struct walk *w, struct mr_exec_outputs *o, uint32_t index, struct mr_err *err);
 
 extern const struct mr_executor_ops flow_executor_ops;
 
@@ -189,6 +204,10 @@ void flow_call_signal(struct call *c);
 void flow_call_ended(struct call *c, int rc, const struct mr_err *err);
 /** The call has ended: its outputs become the walk's tensors. */
 void flow_call_take(struct call *c);
+/** Releases the request of a call that has ended. Its failure, or that of its outputs. */
+int flow_call_finish(struct call *c, struct mr_err *err);
+/** Outputs of the call's model, in the backend's order, become the walk's tensors. NULL: there are none. */
+int flow_call_outputs(struct call *c, const struct mr_exec_output *list, struct mr_err *err);
 /** Cancels it, if it is pending. */
 void flow_call_cancel(struct call *c);
 void flow_call_free(struct call *c);
@@ -259,8 +278,8 @@ int flow_value_fill(struct walk *w, const struct plan_value *v, struct mr_tensor
                     struct mr_block **out_block, struct mr_err *err);
 
 /* ---- tensor.c ---- */
-/** Sets output `index` of the walk's execution. */
-int flow_tensor_output(struct walk *w, uint32_t index, const struct run_value *v,
-                       struct mr_err *err);
+/** Sets output `index` of an answer of the walk's execution. */
+int flow_tensor_output(const struct flow *f, struct mr_exec_outputs *o, uint32_t index,
+                       const struct run_value *v, struct mr_err *err);
 
 #endif

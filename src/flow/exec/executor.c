@@ -5,6 +5,7 @@
  * leave it to him. */
 #include "admit.h"
 #include "exec.h"
+#include "stream_call.h"
 
 #include <sched.h>
 
@@ -41,6 +42,14 @@ static int no_output(const struct walk *w, struct mr_err *err)
                    w->flow->plan->is_workflow ? "workflow" : "ensemble");
 }
 
+int flow_walk_output(struct walk *w, struct mr_exec_outputs *o, uint32_t index, struct mr_err *err)
+{
+    const struct run_value *v = &w->run.values[w->flow->plan->outputs[index]];
+
+    return v->state == RUN_VALUE ? flow_tensor_output(w->flow, o, index, v, err)
+                                 : no_output(w, err);
+}
+
 static int outputs_set(struct walk *w, struct mr_err *err)
 {
     const struct plan *p = w->flow->plan;
@@ -49,23 +58,13 @@ static int outputs_set(struct walk *w, struct mr_err *err)
         *err = w->run.err;
         return w->run.status;
     }
-    if (p->is_workflow) {
-        int rc = run_defaults(&w->run, err);
-        if (rc < 0) {
-            return rc;
+    int rc = p->is_workflow ? run_defaults(&w->run, err) : MR_OK;
+    for (uint32_t i = 0; i < p->output_count && rc == MR_OK && !w->has_ended; i++) {
+        if (w->x->exec.output_wanted[i]) {
+            rc = flow_walk_output(w, &w->x->outputs, i, err);
         }
     }
-    for (uint32_t i = 0; i < p->output_count; i++) {
-        const struct run_value *v = &w->run.values[p->outputs[i]];
-        if (!w->x->exec.output_wanted[i]) {
-            continue;
-        }
-        int rc = v->state == RUN_VALUE ? flow_tensor_output(w, i, v, err) : no_output(w, err);
-        if (rc < 0) {
-            return rc;
-        }
-    }
-    return MR_OK;
+    return rc;
 }
 
 /* The result of a walk that is over, whose memory this releases. */
@@ -155,14 +154,16 @@ static bool walk_go(struct walk *w)
         }
         if (!w->is_parked) {
             run_go(&w->run);
+            flow_streams_go(w);
         }
-        if (w->run.status < 0 && !w->has_cancelled && w->run.plan->is_workflow) {
+        if (w->run.status < 0 && !w->has_cancelled && (w->run.plan->is_workflow || w->streams)) {
             calls_cancel(w); /* the others' work is for nothing */
+            flow_streams_go(w);
         }
         if (w->is_admitted) {
             flow_admit_grow(w);
         }
-        if (run_is_over(&w->run)) {
+        if (run_is_over(&w->run) && !flow_streams_wait(w)) {
             signals_wait(w);
             return true;
         }
@@ -171,18 +172,12 @@ static bool walk_go(struct walk *w)
     return false;
 }
 
-void flow_walk_signal(struct walk *w, struct call *c)
+static void signal_with(struct walk *w, uint64_t reason)
 {
     struct mr_execution *x = w->x;
     struct mr_err err;
 
-    if (c) {
-        c->next_end = atomic_load_explicit(&w->ended, memory_order_relaxed);
-        while (!atomic_compare_exchange_weak_explicit(&w->ended, &c->next_end, c,
-                                                      memory_order_release, memory_order_relaxed)) {
-        }
-    }
-    if (atomic_fetch_add_explicit(&w->signals, 1, memory_order_acq_rel) > 0) {
+    if (atomic_fetch_add_explicit(&w->signals, reason, memory_order_acq_rel) > 0) {
         return;
     }
     w->is_begun = true;
@@ -192,6 +187,20 @@ void flow_walk_signal(struct walk *w, struct call *c)
     mr_err_clear(&err);
     const int rc = walk_end(w, &err);
     mr_execution_complete(x, rc, &err);
+}
+
+void flow_walk_signal(struct walk *w, struct call *c)
+{
+    c->next_end = atomic_load_explicit(&w->ended, memory_order_relaxed);
+    while (!atomic_compare_exchange_weak_explicit(&w->ended, &c->next_end, c, memory_order_release,
+                                                  memory_order_relaxed)) {
+    }
+    signal_with(w, 1);
+}
+
+void flow_walk_nudge(struct walk *w)
+{
+    signal_with(w, FLOW_NUDGE);
 }
 
 /* ---- its beginning ---- */
@@ -259,7 +268,7 @@ static void flow_cancel(struct mr_executor *e, struct mr_execution *x)
     const bool is_first =
         w && !atomic_exchange_explicit(&w->is_cancelled, true, memory_order_relaxed);
     const bool is_mine =
-        is_first && atomic_fetch_add_explicit(&w->signals, FLOW_CANCELS, memory_order_acq_rel) == 0;
+        is_first && atomic_fetch_add_explicit(&w->signals, FLOW_NUDGE, memory_order_acq_rel) == 0;
     pthread_mutex_unlock(&f->handles);
     if (is_mine && walk_go(w)) {
         struct mr_err err;
@@ -423,6 +432,16 @@ static int flow_make(struct plan *p, struct mr_engine *engine, const struct mr_m
     return MR_OK;
 }
 
+/* An ensemble is decoupled if a model in it is, as in Triton. */
+static void decoupled_set(Inference__ModelConfig *c)
+{
+    if (!c->model_transaction_policy) {
+        c->model_transaction_policy = MR_NEW(Inference__ModelTransactionPolicy);
+        inference__model_transaction_policy__init(c->model_transaction_policy);
+    }
+    c->model_transaction_policy->decoupled = true;
+}
+
 int mr_flow_open(void *engine, Inference__ModelConfig *c, const struct mr_model_desc *desc,
                  struct mr_executor **out, struct mr_err *err)
 {
@@ -436,6 +455,9 @@ int mr_flow_open(void *engine, Inference__ModelConfig *c, const struct mr_model_
     MR_TRY(mr_config_copy(c, &kept, err));
     MR_TRY(mr_config_is_workflow(c) ? plan_workflow(&p, kept, err) : plan_ensemble(&p, kept, err));
     MR_TRY(members_check(p, engine, kept, desc, err));
+    if (p->is_decoupled) {
+        decoupled_set(c);
+    }
     MR_TRY(flow_make(p, engine, desc, out, err));
     MR_CONTAINER_OF(*out, struct flow, executor)->config = kept;
     return MR_OK;

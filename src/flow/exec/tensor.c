@@ -3,17 +3,15 @@
 #include "tensor/tensor.h"
 #include "exec.h"
 
-int flow_tensor_output(struct walk *w, uint32_t index, const struct run_value *v,
-                       struct mr_err *err)
+int flow_tensor_output(const struct flow *f, struct mr_exec_outputs *o, uint32_t index,
+                       const struct run_value *v, struct mr_err *err)
 {
-    const struct mr_signature *s = w->flow->signature;
-    struct mr_exec_outputs *o = &w->x->outputs;
+    const struct mr_signature *s = f->signature;
     struct mr_tensor t = v->tensor;
     void *data;
     int rc;
 
-    MR_TRY(mr_tensor_fit(&t, s->outputs[index].rank, w->flow->plan->max_batch_size > 0, &w->arena,
-                         err));
+    MR_TRY(mr_tensor_fit(&t, s->outputs[index].rank, f->plan->max_batch_size > 0, o->arena, err));
     if (v->block) {
         MR_TRY(mr_exec_output_check(o, index, &t, err));
         struct mr_block *block = mr_block_ref(v->block);

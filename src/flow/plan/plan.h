@@ -88,6 +88,7 @@ struct plan_node {
     const uint32_t *next;   /* the nodes that wait for it */
     uint32_t before_count, next_count;
     bool is_reachable;        /* all that it reads can be there */
+    bool is_streaming;        /* its model gives several answers */
     struct mr_op *op;         /* an operator, not a model */
     const uint8_t *may_write; /* of an operator's inputs */
     /* ---- of a workflow ---- */

@@ -2,6 +2,8 @@
  * is ready is started in a loop, not by recursion, however long the chain is. */
 #include "run.h"
 
+#include <string.h>
+
 #include "base/mem.h"
 
 /* Marks the nodes on which the wanted outputs depend. `ready` serves as the stack. */
@@ -266,6 +268,67 @@ static void node_start(struct run *r, uint32_t n)
         r->pending++;
     } else {
         node_end(r, n, rc, &err);
+    }
+}
+
+void run_answered(struct run *r, uint32_t node)
+{
+    node_close(r, node);
+}
+
+void run_over(struct run *r, uint32_t node, int rc, const struct mr_err *err)
+{
+    r->pending--;
+    r->nodes[node].is_ended = true;
+    if (rc < 0) {
+        run_fail(r, rc, err);
+    }
+}
+
+/* What follows the node; the stack is `ready`, which is empty. */
+static void next_mark(struct run *r, uint32_t node, uint8_t *marks)
+{
+    uint32_t len = 0;
+
+    memset(marks, 0, r->plan->node_count);
+    r->ready[len++] = node;
+    while (len > 0) {
+        const struct plan_node *n = &r->plan->nodes[r->ready[--len]];
+        for (uint32_t i = 0; i < n->next_count; i++) {
+            if (!marks[n->next[i]]) {
+                marks[n->next[i]] = 1;
+                r->ready[len++] = n->next[i];
+            }
+        }
+    }
+}
+
+static void outputs_open(struct run *r, uint32_t node)
+{
+    const struct plan_node *n = &r->plan->nodes[node];
+
+    for (uint32_t i = 0; i < n->output_count; i++) {
+        struct run_value *v = &r->values[n->outputs[i].tensor];
+        mr_block_unref(&v->block);
+        v->state = RUN_OPEN;
+    }
+}
+
+void run_rewind(struct run *r, uint32_t node, uint8_t *marks)
+{
+    next_mark(r, node, marks);
+    outputs_open(r, node);
+    for (uint32_t n = 0; n < r->plan->node_count; n++) {
+        const struct plan_node *it = &r->plan->nodes[n];
+        if (!marks[n]) {
+            continue;
+        }
+        outputs_open(r, n);
+        r->nodes[n].is_ended = false;
+        r->nodes[n].waits = 0;
+        for (uint32_t i = 0; i < it->before_count; i++) {
+            r->nodes[n].waits += marks[it->before[i]] || it->before[i] == node;
+        }
     }
 }
 

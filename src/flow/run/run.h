@@ -73,6 +73,13 @@ int run_begin(struct run *r, const struct plan *p, const uint8_t *wanted, const 
 void run_set(struct run *r, uint32_t tensor, const struct mr_tensor *t, struct mr_block *block);
 /** A pending node has ended. `rc` negative: as `err` says. */
 void run_ended(struct run *r, uint32_t node, int rc, const struct mr_err *err);
+/** A pending node, in an ensemble, goes on and has given an answer, which is set: what waits for it may run. */
+void run_answered(struct run *r, uint32_t node);
+/** It has no further answer. `rc` negative: as `err` says. */
+void run_over(struct run *r, uint32_t node, int rc, const struct mr_err *err);
+/** Undoes run_answered and all that has run since; nothing else is pending or ready. marks: [node_count] gets 1 for what follows
+ *  the node. */
+void run_rewind(struct run *r, uint32_t node, uint8_t *marks);
 /** Starts what is ready, until nothing is. */
 void run_go(struct run *r);
 /** Nothing runs, and nothing can be started. */

@@ -148,14 +148,6 @@ def test_a_queue_timeout_of_a_step(models, clients, hold):
     assert not error and result.as_numpy("OUTPUT0").tolist() == [[1]]
 
 
-def test_a_decoupled_step(models, start):
-    repo.add(models, "many", extra="model_transaction_policy { decoupled: true }")
-    repo.add(models, "e", ensemble(step("many", *IDENTITY)))
-    with Control(start(models, mode="explicit")) as control:
-        reply = control.load("e")
-        assert reply.status == 400 and "in ensemble e, model many is decoupled" in reply.json()["error"]
-
-
 def test_loads_and_unloads_in_mode_explicit(models, start):
     """With an ensemble the models that it asks are loaded; one that it asks stays, until it goes."""
     adders(models, a=1, b=10, c=100)
