@@ -186,7 +186,8 @@ int mr_remote_infer(struct mr_remote *r, const struct mr_endpoint *e,
     if (!mr_endpoint_infer(&to, &infer, buf, arena, NULL, on_done, &w, err)) {
         return err->status;
     }
-    return http_answer(r, wait_for(r, &w, begin, err), out, err);
+    const int rc = wait_for(r, &w, begin, err);
+    return rc == MR_OK && out->status >= 400 ? http_error(r, out, err) : rc;
 }
 
 int mr_remote_metadata(struct mr_remote *r, const struct mr_endpoint *e, struct mr_arena *arena,

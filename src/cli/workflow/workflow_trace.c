@@ -4,6 +4,7 @@
 #include "cli/common/cli.h"
 #include "cli/common/term.h"
 #include "cli/infer/infer.h"
+#include "codec/json.h"
 #include "trace.h"
 #include "workflow.h"
 
@@ -102,6 +103,38 @@ static int find(const struct infer *x, const struct mr_oip_response *r, mr_str *
                    x->opt.model);
 }
 
+/* The string member of an object that is the next value; the others are skipped. */
+static mr_str member_of(struct mr_json *j, const char *name, bool is_inside)
+{
+    mr_str found = {0}, key;
+    bool first = true;
+
+    mr_json_enter_object(j);
+    while (mr_json_next_key(j, &first, &key)) {
+        if (is_inside && mr_str_eq_c(key, "parameters") && mr_json_peek(j) == MR_JSON_OBJECT) {
+            found = member_of(j, name, false);
+        } else if (!is_inside && mr_str_eq_c(key, name) && mr_json_peek(j) == MR_JSON_STRING) {
+            mr_json_string(j, &found);
+        } else {
+            mr_json_skip(j, NULL);
+        }
+    }
+    return found;
+}
+
+/* The error of a workflow comes with its trace, over REST. */
+static void show_failed(const struct workflow_options *o, mr_bytes body, struct mr_arena *arena)
+{
+    struct mr_json j;
+    struct mr_err ignored;
+
+    mr_json_init(&j, mr_str_n((const char *)body.ptr, body.len), arena, 0, &ignored);
+    const mr_str text = member_of(&j, "workflow.trace", true);
+    if (j.status == MR_OK && text.len) {
+        show(o, text, arena, &ignored);
+    }
+}
+
 int workflow_trace(const struct workflow_options *o, const char *model, struct mr_err *err)
 {
     struct mr_remote_reply reply = {0};
@@ -124,7 +157,11 @@ int workflow_trace(const struct workflow_options *o, const char *model, struct m
                           &o->access, err));
     MR_TRY(infer_meta_get(&x, err));
     MR_TRY(request_make(&x, err));
-    MR_TRY(infer_send(&x, &reply, err));
+    rc = infer_send(&x, &reply, err);
+    if (rc < 0) {
+        show_failed(o, reply.body, &x.arena);
+        goto out;
+    }
     MR_TRY(infer_decode(&x, &reply, &response, err));
     MR_TRY(find(&x, &response, &text, err));
     MR_TRY(show(o, text, &x.arena, err));

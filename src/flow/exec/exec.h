@@ -262,7 +262,7 @@ void flow_trace_end(struct walk *w, uint32_t node);
 void flow_trace_call(struct call *c);
 /** "ran", "skipped", …; of enum run_outcome. */
 const char *flow_outcome_name(uint8_t outcome);
-/** The walk has succeeded: the parameters of its answer. */
+/** The parameters of the answer, or of the failure if a trace was asked for. */
 void flow_answer_set(struct walk *w);
 
 /* ---- value.c ---- */

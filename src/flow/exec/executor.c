@@ -78,7 +78,8 @@ static int walk_end(struct walk *w, struct mr_err *err)
         MR_FAIL(err, rc, "in %s '%.*s', %s", p->is_workflow ? "workflow" : "ensemble",
                 MR_STR_ARG(p->name), err->msg);
         err->flags |= flags;
-    } else {
+    }
+    if (rc == MR_OK || w->trace) {
         flow_answer_set(w);
     }
     flow_shadows_run(w);

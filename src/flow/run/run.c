@@ -158,6 +158,7 @@ static void failure_take(struct run *r, uint32_t n, uint32_t by, int rc, const s
         node_close(r, n);
     } else {
         r->nodes[n].is_ended = true;
+        r->nodes[by].outcome = RUN_FAILED; /* for a trace */
         run_fail(r, rc, &local);
     }
 }

@@ -2,6 +2,7 @@
  * request, except when it is compressed. */
 #include "rest_infer.h"
 
+#include "codec/json.h"
 #include "net/compress.h"
 #include "serve/state/infer.h"
 #include "serve/state/loops.h"
@@ -143,16 +144,37 @@ out:
     r->status = rc;
 }
 
+/* {"error": …}, and what a graph says besides when it was asked for a trace. */
+static void error_write(const struct mr_infer *r, struct mr_buf *b)
+{
+    mr_buf_reset(b);
+    mr_oip_rest_error(b, mr_str_c(r->err.msg));
+    if (r->answer.count == 0 || r->answer.kinds) {
+        return;
+    }
+    b->len--; /* the brace */
+    MR_BUF_LIT(b, ",\"parameters\":{");
+    for (uint32_t i = 0; i < r->answer.count; i++) {
+        MR_BUF_LIT(b, ",");
+        b->len -= i == 0;
+        mr_json_put_string(b, mr_str_c(r->answer.list[i].key));
+        MR_BUF_LIT(b, ":");
+        mr_json_put_string(b, mr_str_c(r->answer.list[i].value));
+    }
+    MR_BUF_LIT(b, "}}");
+}
+
 static void fail(struct rest_infer *ri)
 {
     struct mr_call *call = ri->si.call;
-    struct mr_err err = ri->si.infer.err;
+    struct mr_buf *b = mr_loop_scratch(call->loop);
+    const int status = mr_status_http(ri->si.infer.status);
 
-    err.status = ri->si.infer.status;
+    error_write(&ri->si.infer, b);
     infer_log_failure(&ri->si);
     infer_end(&ri->si);
     mr_buf_fini(&ri->si.text);
-    reply_error(call, &err);
+    reply_buf(call, status, b);
 }
 
 static void send_answer(struct rest_infer *ri)

@@ -12,6 +12,7 @@ import tritonclient.http as httpclient
 from lib import repo
 from lib.metrics import value
 from lib.models.graphs import adders, ensemble, node, op, step, vector, workflow
+from lib.rest import Rest
 
 MILLRACE = os.environ["MR_BIN"]
 FAILS = {"fail_status": "UNAVAILABLE", "fail_message": "no luck"}
@@ -165,3 +166,22 @@ def test_the_command_fails(served):
     assert "no luck" in command(served, "odd", "-p", "workflow.strict=true", code=1).stderr
     assert "absent" in command(served, "absent", code=1).stderr
     assert command(served, code=2).stderr
+
+
+def test_a_request_that_fails(models, start):
+    """Over REST the error comes with the trace, if it was asked for; the command shows it, and fails."""
+    adders(models, one=1)
+    repo.add(models, "bad", backend="fault", parameters=FAILS)
+    repo.add(models, "inner", workflow(node("b", "bad")))
+    repo.add(models, "w", workflow(node("a", "one", outputs={"OUTPUT0": "t"}), node("n", "inner", {"INPUT0": "t"})))
+    server = start(models, "--default-warmup-time=0")
+    with Rest(server.http) as rest:
+        reply = rest.infer("w", [("INPUT0", "INT32", [1], [1])], parameters={"workflow.trace": True})
+        assert reply.status == 503 and reply.headers["retry-after"] == "1"
+        assert "no luck" in reply.json()["error"]
+        found = json.loads(reply.json()["parameters"]["workflow.trace"])
+        assert "no luck" in rest.infer("w", [("INPUT0", "INT32", [1], [1])]).error
+    assert outcomes(found["nodes"]) == {"a": "ran", "n": "failed"}
+    assert outcomes(found["nodes"][1]["workflow"]["nodes"]) == {"b": "failed"}
+    done = subprocess.run([MILLRACE, "workflow", "trace", "w", "-u", server.url("http")], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 1 and "no luck" in done.stderr and re.search(r"^n +failed", done.stdout, re.M), done
