@@ -463,6 +463,9 @@ void mesh_core_lease(struct mesh_core *c, int64_t now)
 void mesh_core_registry(struct mesh_core *c, bool is_there, int64_t now)
 {
     begin(c, now);
+    if (c->registry_is_there && !is_there) {
+        c->away_ns = c->now;
+    }
     c->registry_is_there = is_there;
     c->write_pause = 0;
     finish(c);
@@ -653,6 +656,7 @@ void mesh_core_drain(struct mesh_core *c, int64_t now)
     begin(c, now);
     if (!c->is_draining) {
         c->is_draining = c->drain_is_due = true;
+        c->drain_ns = c->now;
         c->self_is_written = false;
     }
     finish(c);

@@ -164,7 +164,8 @@ struct mesh_core {
     bool transitions_are_due;
     bool minimum_is_due; /* a model may have less copies than it is to have at least */
 
-    uint32_t moving; /* copies that others are to have */
+    uint32_t moving;           /* copies that others are to have */
+    int64_t drain_ns, away_ns; /* since when: it drains; the registry is away */
     bool drain_is_due;
     struct mesh_core_report report;
 };

@@ -2,12 +2,16 @@
  * goes, and requests are answered here as long as the process lives.
  *
  * Draining: the most recently used first, some at a time. A copy that others have, or that was not used for long, needs no move. Its record is
- * deleted then, so that peers do not come here any more; the model stays loaded for those that are on their way. */
+ * deleted then, so that peers do not come here any more; the model stays loaded for those that are on their way.
+ *
+ * While the registry is away, what others have loaded does not show. Then all copies are asked for at once, and some seconds are all that
+ * the others get. */
 #include "core_priv.h"
 
 #include <stdlib.h>
 
 #define ASK_AGAIN_NS 3000000000ll
+#define AWAY_NS      5000000000ll
 
 uint32_t drain_others(const struct mesh_core *c, const struct mesh_local *l)
 {
@@ -56,7 +60,9 @@ static int by_last_use(const void *a, const void *b)
 
 static void move(struct mesh_core *c, struct mesh_local *l)
 {
-    if (l->is_moving ? c->now - l->moved_ns < ASK_AGAIN_NS : c->moving >= c->o.move_parallel) {
+    bool is_full = c->registry_is_there && c->moving >= c->o.move_parallel;
+
+    if (l->is_moving ? c->now - l->moved_ns < ASK_AGAIN_NS : is_full) {
         return;
     }
     c->moving += !l->is_moving;
@@ -83,6 +89,7 @@ static void drop_queued(struct mesh_core *c)
 /* Loaded copies that are still to move, the most recently used first; the caller frees. */
 static struct mesh_local **to_move(struct mesh_core *c, size_t *out_count)
 {
+    bool is_blind = !c->registry_is_there && c->now - MR_MAX(c->drain_ns, c->away_ns) >= AWAY_NS;
     struct mesh_local **list = MR_NEW_ARRAY(struct mesh_local *, c->local_count + 1);
     size_t count = 0;
 
@@ -92,7 +99,7 @@ static struct mesh_local **to_move(struct mesh_core *c, size_t *out_count)
         }
         bool is_idle = c->now - l->used_ns > c->o.move_idle_ns && l->running == 0 &&
                        !l->model->pinned && !l->model->min_copies;
-        if (is_idle || drain_others(c, l) > 0 || !has_heir(c, l->model)) {
+        if (is_idle || is_blind || drain_others(c, l) > 0 || !has_heir(c, l->model)) {
             lease_out(c, l);
         } else {
             list[count++] = l;

@@ -44,7 +44,7 @@ static bool wait_for(struct mr_mesh *m, const bool *what, int64_t timeout_ns)
     struct timespec until;
     int rc = 0;
 
-    clock_gettime(CLOCK_REALTIME, &until);
+    clock_gettime(CLOCK_MONOTONIC, &until);
     int64_t ns = until.tv_nsec + timeout_ns % MR_NS_PER_S;
     until.tv_sec += timeout_ns / MR_NS_PER_S + ns / MR_NS_PER_S;
     until.tv_nsec = ns % MR_NS_PER_S;
@@ -172,6 +172,7 @@ static uint64_t default_capacity(void)
 int mr_mesh_new(struct mr_mesh **out, const struct mr_mesh_options *options, struct mr_err *err)
 {
     struct mr_mesh *m = MR_NEW(struct mr_mesh);
+    pthread_condattr_t clock;
     int rc;
 
     m->o = *options;
@@ -181,7 +182,10 @@ int mr_mesh_new(struct mr_mesh **out, const struct mr_mesh_options *options, str
     m->tickets.prev = m->tickets.next = &m->tickets;
     m->admins.prev = m->admins.next = &m->admins;
     pthread_mutex_init(&m->lock, NULL);
-    pthread_cond_init(&m->changed, NULL);
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&m->changed, &clock);
+    pthread_condattr_destroy(&clock);
     MR_TRY(mr_kv_check(mr_str_c(options->registry), err));
     if (!mesh_instance_id_is_valid(mr_str_c(options->id))) {
         rc = MR_FAIL(err, MR_E_INVALID, "--mesh-id '%s': 1 to %d letters, digits, '.', '_' and '-'",

@@ -314,6 +314,89 @@ static void full_queue_refuses_with_a_hint(void **state)
     sim_fini(&s);
 }
 
+static void concurrent_loads_evict_one_each(void **state)
+{
+    struct sim s;
+    (void)state;
+
+    sim_init(&s, 1);
+    s.options.default_bytes = 50 * MIB;
+    s.sizes_are_declared = true;
+    sim_add_many(&s, 1, 1024 * MIB, 6);
+    sim_register(&s, 0, 28, 50 * MIB, 20 * MS);
+    for (unsigned i = 0; i < 18; i++) {
+        sim_call(&s, 0, i);
+        sim_run(&s, 100 * MS);
+    }
+    for (unsigned i = 18; i < 28; i++) {
+        sim_call(&s, 0, i);
+    }
+    for (unsigned i = 0; i < 5; i++) { /* some of those that are about to be evicted */
+        sim_unregister(&s, 2 * i);
+    }
+    assert_true(sim_settle(&s, 10 * S));
+    sim_run(&s, S);
+    for (unsigned i = 0; i < 28; i++) {
+        assert_int_equal(sim_copies(&s, i), i >= 10); /* the ten oldest of equals have gone */
+    }
+    for (size_t i = 0; i < s.calls.len; i++) {
+        assert_int_equal(s.calls.at[i]->status, MR_OK);
+    }
+    assert_int_equal(s.peers[0].unloads, 10);
+    sim_fini(&s);
+}
+
+static void models_used_again_outlive_those_that_are_not(void **state)
+{
+    struct sim s;
+    (void)state;
+
+    sim_init(&s, 1);
+    s.options.default_bytes = 50 * MIB;
+    sim_add_many(&s, 1, 1024 * MIB, 6);
+    sim_register(&s, 0, 21, 50 * MIB, 20 * MS);
+    for (unsigned i = 0; i < 18 + 3 + 3; i++) { /* the first three come twice */
+        sim_call(&s, 0, i < 18 ? i : i < 21 ? i - 18 : i - 3);
+        sim_run(&s, 100 * MS);
+    }
+    for (unsigned i = 0; i < 21; i++) {
+        assert_int_equal(sim_copies(&s, i), i < 3 || i >= 6);
+    }
+    sim_fini(&s);
+}
+
+static void loads_of_requests_begin_in_their_order(void **state)
+{
+    struct sim s;
+    struct mesh_call ensure = {.kind = MESH_CALL_ENSURE};
+    struct sim_call *c[6];
+    char id[24];
+    (void)state;
+
+    sim_init(&s, 1);
+    sim_add_many(&s, 1, 100 * MIB, 1);
+    sim_register(&s, 0, 10, MIB, 100 * MS);
+    sim_run(&s, 10 * MS);
+    for (unsigned i = 6; i < 10; i++) { /* 6 loads, 7, 8 and 9 wait and nobody waits for them */
+        sim_id(id, i);
+        ensure.id = mr_str_c(id);
+        sim_manage(&s, 0, &ensure);
+        sim_run(&s, 5 * MS);
+    }
+    for (unsigned i = 0; i < 6; i++) { /* 0, 8, 1, 2, 3, 4 */
+        c[i] = sim_call(&s, 0, i == 0 ? 0 : i == 1 ? 8 : i - 1);
+    }
+    assert_true(sim_settle(&s, 5 * S));
+    for (unsigned i = 1; i < 6; i++) {
+        assert_true(c[i]->end_ns > c[i - 1]->end_ns);
+    }
+    assert_int_equal(sim_copies(&s, 6), 1);
+    assert_int_equal(sim_copies(&s, 7) + sim_copies(&s, 9), 0);
+    sim_run(&s, S);
+    assert_int_equal(sim_copies(&s, 7) + sim_copies(&s, 9), 2);
+    sim_fini(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -329,6 +412,9 @@ int main(void)
         cmocka_unit_test(larger_model_than_predicted_evicts_as_much_and_no_more),
         cmocka_unit_test(model_larger_than_the_capacity_is_said_so),
         cmocka_unit_test(request_goes_before_a_preload),
+        cmocka_unit_test(concurrent_loads_evict_one_each),
+        cmocka_unit_test(models_used_again_outlive_those_that_are_not),
+        cmocka_unit_test(loads_of_requests_begin_in_their_order),
         cmocka_unit_test(working_set_over_the_capacity_fails_nobody),
         cmocka_unit_test(full_queue_refuses_with_a_hint),
     };

@@ -316,6 +316,87 @@ static void copies_spread_to_an_instance_that_comes_back(void **state)
     sim_fini(&s);
 }
 
+static void several_that_drain_at_once_leave_all_loaded(void **state)
+{
+    struct sim s;
+    (void)state;
+
+    sim_init(&s, 1);
+    sim_add_many(&s, 5, 100 * MIB, 4);
+    sim_register(&s, 0, 10, MIB, 20 * MS);
+    for (unsigned i = 0; i < 10; i++) {
+        sim_call(&s, i % 5, i);
+    }
+    assert_true(sim_settle(&s, S));
+    for (unsigned p = 0; p < 3; p++) {
+        sim_drain(&s, p);
+    }
+    sim_run(&s, 3 * S);
+    for (unsigned p = 0; p < 3; p++) {
+        assert_true(s.peers[p].is_drained);
+        sim_kill(&s, p);
+    }
+    for (unsigned i = 0; i < 10; i++) {
+        assert_true(sim_copies(&s, i) >= 1);
+    }
+    sim_fini(&s);
+}
+
+static void draining_without_the_registry_ends_soon(void **state)
+{
+    struct sim s;
+    (void)state;
+
+    sim_init(&s, 1);
+    sim_add_many(&s, 3, 100 * MIB, 4);
+    sim_register(&s, 0, 60, MIB, 20 * MS);
+    for (unsigned i = 0; i < 60; i++) {
+        sim_call(&s, i % 3, i);
+    }
+    assert_true(sim_settle(&s, 5 * S));
+    sim_run(&s, S);
+    unsigned had = sim_copies_at(&s, 1);
+    for (unsigned i = 0; i < 3; i++) {
+        mr_kv_memory_cut(s.peers[i].kv, true);
+    }
+    sim_run(&s, 10 * S);
+    sim_drain(&s, 1);
+    sim_run(&s, 6 * S);
+    assert_true(s.peers[1].is_drained);
+    assert_true(had > 8);
+    assert_int_equal(sim_loads(&s), 60 + had); /* others have them, though nothing shows it */
+    sim_fini(&s);
+}
+
+static void draining_goes_on_when_the_registry_comes_back(void **state)
+{
+    struct sim s;
+    (void)state;
+
+    sim_init(&s, 1);
+    sim_add_many(&s, 2, 100 * MIB, 1);
+    sim_register(&s, 0, 20, MIB, 2 * S);
+    for (unsigned i = 0; i < 20; i++) {
+        sim_call(&s, i % 2, i);
+    }
+    assert_true(sim_settle(&s, 60 * S));
+    sim_run(&s, S);
+    sim_drain(&s, 1);
+    sim_run(&s, S);
+    mr_kv_memory_cut(s.peers[1].kv, true);
+    sim_run(&s, 3 * S);
+    mr_kv_memory_cut(s.peers[1].kv, false);
+    for (unsigned i = 0; i < 60 && !s.peers[1].is_drained; i++) {
+        sim_run(&s, S);
+    }
+    assert_true(s.peers[1].is_drained);
+    sim_kill(&s, 1);
+    for (unsigned i = 0; i < 20; i++) {
+        assert_int_equal(sim_copies(&s, i), 1);
+    }
+    sim_fini(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -329,6 +410,9 @@ int main(void)
         cmocka_unit_test(slow_requests_scale_by_how_many_run),
         cmocka_unit_test(minimum_of_copies_is_kept_and_not_evicted),
         cmocka_unit_test(draining_fails_nobody_and_delays_nobody),
+        cmocka_unit_test(several_that_drain_at_once_leave_all_loaded),
+        cmocka_unit_test(draining_without_the_registry_ends_soon),
+        cmocka_unit_test(draining_goes_on_when_the_registry_comes_back),
         cmocka_unit_test(copies_spread_to_an_instance_that_comes_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
