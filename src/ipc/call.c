@@ -120,7 +120,7 @@ bool mr_ipc_is_call(const struct mr_shm_slot *s, uint64_t nonce)
 {
     struct head h;
 
-    memcpy(&h, s->room, sizeof h);
+    memcpy(&h, s->letter, sizeof h);
     return h.nonce == nonce && h.kind == KIND;
 }
 
@@ -217,7 +217,7 @@ int mr_ipc_call_read(struct mr_shm *p, const struct mr_shm_slot *s, struct mr_ar
     int rc = MR_OK;
 
     *out = (struct mr_ipc_call){0};
-    memcpy(&h, s->room, sizeof h);
+    memcpy(&h, s->letter, sizeof h);
     if (h.pack_bytes > PACK_MAX ||
         !mr_shm_output_at(p, s, h.pack_offset, h.pack_bytes, &data, &block)) {
         return broken("a call outside of its memory", err);

@@ -362,7 +362,7 @@ int mr_ipc_answer_read(struct mr_shm *p, const struct mr_shm_slot *s, uint64_t n
     struct reply r;
     int rc;
 
-    memcpy(&r, s->room, sizeof r);
+    memcpy(&r, s->letter, sizeof r);
     *out_copied = 0;
     if (r.nonce != nonce) {
         return broken(x, "an answer to another request", err);

@@ -26,8 +26,10 @@ struct run {
     uint32_t faults, kills; /* of workers that ran it */
     struct run *next;       /* in mr_sentinel.late */
     /* of a decoupled execution */
-    bool is_answered;           /* the server holds one of its answers, and the worker waits */
-    bool has_sent;              /* an answer: it does not run again */
+    bool is_answered; /* the server holds one of its answers, and the worker waits */
+    bool has_sent;    /* an answer: it does not run again */
+    bool is_refused;  /* `refused`, the request: one of its answers; the others are dropped */
+    uint32_t refused;
     struct mr_response *answer; /* waits until its client has read earlier ones */
 };
 
@@ -212,63 +214,92 @@ static void run_lost_halfway(struct run *r)
     run_end(r, r->slot, err.status, &err);
 }
 
-/* The worker continues; the run does not belong to the caller any more. */
-static void run_answered(struct run *r, int status, const struct mr_err *err)
+/* The worker continues, with the status of what it waits for; the run does not belong to the caller any more. */
+static void run_went_on(struct run *r, int status, const struct mr_err *err)
 {
-    r->has_sent |= status == MR_OK;
-    if (mr_shm_go_on(r->model->shm, r->slot, status, err->msg)) {
-        return;
-    }
-    if (status == MR_OK) {
-        run_lost_halfway(r);
-    } else {
-        run_end(r, r->slot, status, err);
-    }
-}
+    struct mr_shm_slot *s = r->slot;
 
-/* Passes an answer to the scheduler, or keeps it until the scheduler has room (on_room). */
-static void run_offer(struct mr_execution *x)
-{
-    struct run *r = atomic_load_explicit(&x->handle, memory_order_acquire);
-    const uint32_t flags = r->answer->is_final ? MR_RESPONSE_FINAL : 0;
-    struct mr_err err;
-
-    mr_err_clear(&err);
-    const int rc = mr_execution_respond(x, r->answer->request, &r->answer, flags, &err);
-    if (rc != MR_PENDING) {
-        run_answered(r, rc, &err);
-    }
-}
-
-/* The worker continues at once; the results of the call take a path of their own. */
-static void run_call(struct run *r, struct mr_shm_slot *s)
-{
-    struct mr_err err;
-
-    mr_err_clear(&err);
-    const int rc = call_take(r->model, s, r->x, &err);
-    if (!mr_shm_go_on(r->model->shm, s, rc, err.msg)) {
+    if (!mr_shm_go_on(r->model->shm, s, status, err->msg)) {
         run_lost(r, s, false);
     }
 }
 
-static void run_answer(struct run *r, struct mr_shm_slot *s)
+/* What becomes of an answer that its worker does not wait for is its request's. Returns the status for a worker that
+ * waits. */
+static int answer_end(struct run *r, uint32_t request, int status, const struct mr_err *err)
+{
+    r->has_sent |= status == MR_OK;
+    if (status == MR_OK || !mr_shm_is_posted(r->slot)) {
+        return status;
+    }
+    if (status != MR_E_CANCELLED && !r->is_refused) {
+        r->is_refused = true;
+        r->refused = request;
+        r->x->fail_request(r->x, request, status, err->msg);
+    }
+    return MR_OK;
+}
+
+/* Passes the answer to the scheduler. MR_PENDING: it stays here until the scheduler has room (on_room), on another thread
+ * perhaps. */
+static int answer_offer(struct run *r, struct mr_err *err)
+{
+    const uint32_t request = r->answer->request,
+                   flags = r->answer->is_final ? MR_RESPONSE_FINAL : 0;
+
+    if (r->is_refused && r->refused == request && !r->answer->is_final) {
+        mr_response_free(&r->answer);
+        return MR_OK;
+    }
+    const int rc = mr_execution_respond(r->x, request, &r->answer, flags, err);
+    return rc == MR_PENDING ? rc : answer_end(r, request, rc, err);
+}
+
+static int letter_take(struct run *r, struct mr_err *err)
 {
     uint64_t copied;
-    struct mr_err err;
+    int rc;
 
-    if (mr_ipc_is_call(s, r->nonce)) {
-        run_call(r, s);
-        return;
+    if (mr_ipc_is_call(r->slot, r->nonce)) {
+        return call_take(r->model, r->slot, r->x, err);
     }
-    mr_err_clear(&err);
-    const int rc = mr_ipc_answer_read(r->model->shm, s, r->nonce, r->x, &r->answer, &copied, &err);
+    rc = mr_ipc_answer_read(r->model->shm, r->slot, r->nonce, r->x, &r->answer, &copied, err);
     if (rc < 0) {
-        run_answered(r, rc, &err);
-        return;
+        return answer_end(r, 0, rc, err);
     }
     atomic_fetch_add_explicit(&r->model->copied_bytes, copied, memory_order_relaxed);
-    run_offer(r->x);
+    return answer_offer(r, err);
+}
+
+/* Takes letters until one has to wait for room. rc, err: of the last one. */
+static void run_letters(struct run *r, int rc, struct mr_err *err)
+{
+    while (rc != MR_PENDING && mr_shm_next_letter(r->model->shm, r->slot)) {
+        mr_err_clear(err);
+        rc = letter_take(r, err);
+    }
+    if (rc != MR_PENDING) { /* otherwise it may be another thread's by now */
+        run_went_on(r, rc, err);
+    }
+}
+
+/* mr_execution.on_room */
+static void run_offer(struct mr_execution *x)
+{
+    struct run *r = atomic_load_explicit(&x->handle, memory_order_acquire);
+    struct mr_err err;
+
+    mr_err_clear(&err);
+    const int rc = answer_offer(r, &err);
+    run_letters(r, rc, &err);
+}
+
+static void run_answer(struct run *r)
+{
+    struct mr_err err;
+
+    mr_err_clear(&err);
+    run_letters(r, MR_OK, &err);
 }
 
 /* ---- ends without an answer ---- */
@@ -360,7 +391,7 @@ static bool is_long(const struct process_model *m, const struct mr_shm_slot *s)
 static void run_take(struct run *r)
 {
     if (r->is_answered) {
-        run_answer(r, r->slot);
+        run_answer(r);
     } else {
         run_done(r, r->slot);
     }

@@ -12,13 +12,15 @@ static void let_run(struct mr_shm *p, struct record *r, uint64_t word)
     struct shm_entry *e = shm_entry(&p->map, r->slot.index);
     uint64_t seen = word;
 
-    /* release: what it waited for. Fails if its worker is hostile, which the next check reports. */
-    atomic_compare_exchange_strong_explicit(
+    /* seq_cst: what it waited for comes before, and a look at its letters after. Fails if its worker is hostile, which the
+     * next check reports. */
+    atomic_compare_exchange_strong(
         word_of(p, r), &seen,
-        shm_word(r->generation, shm_owner(word), shm_attempts(word), SHM_RUNNING),
-        memory_order_release, memory_order_relaxed);
-    atomic_fetch_add_explicit(&e->grants, 1, memory_order_release);
-    shm_futex_wake(&e->grants, (int)SHM_WORKERS_MAX); /* a late one may wait there as well */
+        shm_word(r->generation, shm_owner(word), shm_attempts(word), SHM_RUNNING));
+    atomic_fetch_add(&e->grants, 1); /* seq_cst: before the check whether it sleeps */
+    if (atomic_load(&p->map.control->slots[r->slot.index].waits)) {
+        shm_futex_wake(&e->grants, (int)SHM_WORKERS_MAX); /* a late one may wait there as well */
+    }
 }
 
 /* A worker waits for an extent. Lock held. */
@@ -35,9 +37,54 @@ void answers_need(struct mr_shm *p, struct record *r, uint64_t word)
 void answers_take(struct record *r, uint64_t word)
 {
     r->state = RECORD_ANSWERED;
-    r->is_lost = false;
+    r->is_lost = r->is_read = false;
     r->answer_word = word;
     r->slot.worker = shm_owner(word) - 1; /* a live one, which the callers have checked */
+}
+
+bool mr_shm_next_letter(struct mr_shm *p, struct mr_shm_slot *s)
+{
+    struct record *r = record_of(s);
+    const struct shm_slot_cell *cell = &p->map.control->slots[s->index];
+
+    if (shm_state_of(r->answer_word) == SHM_ANSWER) {
+        s->letter = s->room;
+        const bool is_next = !r->is_read;
+        r->is_read = true;
+        return is_next;
+    }
+    /* What a worker of good will posts beyond SHM_LETTERS_MAX comes after the next mr_shm_go_on. acquire: the letter */
+    const uint32_t granted =
+        atomic_load_explicit(&shm_entry(&p->map, s->index)->read, memory_order_relaxed);
+    if (r->read - granted == SHM_LETTERS_MAX ||
+        atomic_load_explicit(&cell->posted, memory_order_acquire) == r->read) {
+        return false;
+    }
+    s->letter = s->room + (size_t)(r->read++ % SHM_LETTERS_MAX) * shm_letter_bytes(&p->map.g);
+    return true;
+}
+
+bool mr_shm_is_posted(const struct mr_shm_slot *s)
+{
+    const struct record *r = (const struct record *)(const void *)s;
+
+    return shm_state_of(r->answer_word) == SHM_LETTERS;
+}
+
+/* The worker may have posted while its letters were read: it has not rung then. Lock held. */
+static void letters_again(struct mr_shm *p, struct record *r)
+{
+    const struct shm_slot_cell *cell = &p->map.control->slots[r->slot.index];
+    const unsigned owner = shm_owner(r->answer_word), attempts = shm_attempts(r->answer_word);
+    uint64_t word = shm_word(r->generation, owner, attempts, SHM_RUNNING);
+
+    /* seq_cst: after the word, as the worker posts and then looks at the word */
+    if (atomic_load(&cell->posted) != r->read &&
+        atomic_compare_exchange_strong(word_of(p, r), &word, r->answer_word)) {
+        atomic_fetch_or(&shm_done(&p->map, r->home)[r->slot.index / 64],
+                        1ull << (r->slot.index % 64));
+        mr_shm_home_ring(p->homes, r->home);
+    }
 }
 
 /* Replaces the extents that an answer refers to, so that all extents of the slot are free again. Lock held. */
@@ -70,12 +117,19 @@ bool mr_shm_go_on(struct mr_shm *p, struct mr_shm_slot *s, int status, const cha
     MR_ASSERT(r->state == RECORD_ANSWERED);
     const bool is_there = !r->is_lost;
     if (is_there) {
-        extents_renew(p, r);
+        const bool is_posted = shm_state_of(r->answer_word) == SHM_LETTERS;
+        if (!is_posted) {
+            extents_renew(p, r);
+        }
         atomic_store_explicit(&e->taken, (uint32_t)status, memory_order_relaxed);
         snprintf(e->why, sizeof e->why, "%s", status < 0 ? why : "");
+        atomic_store_explicit(&e->read, r->read, memory_order_release);
         r->state = RECORD_OUT;
         r->odd_looks = 0;
         let_run(p, r, r->answer_word);
+        if (is_posted) {
+            letters_again(p, r);
+        }
     } else {
         plane_record_take(p, r, shm_owner(r->answer_word));
         plane_generation_end(p, r);
@@ -99,7 +153,7 @@ static enum mr_shm_outcome slot_check(struct mr_shm *p, struct record *r, uint32
         const bool is_of_worker = is_of_this && is_alive(p, shm_owner(word));
         if (is_of_worker && state == SHM_NEED) {
             answers_need(p, r, word);
-        } else if (is_of_worker && state == SHM_ANSWER) {
+        } else if (is_of_worker && (state == SHM_ANSWER || state == SHM_LETTERS)) {
             outcome = MR_SHM_ANSWER;
             answers_take(r, word);
         } else if (is_of_this && state == SHM_DONE) {

@@ -293,12 +293,14 @@ bool mr_shm_submit_quietly(struct mr_shm *p, struct mr_shm_slot *s, size_t messa
     }
     r->state = RECORD_OUT;
     r->is_cancelled = false;
+    r->read = 0;
     r->home = home;
     r->run_word = 0;
     atomic_fetch_add_explicit(&p->pending[home], 1, memory_order_relaxed);
     e->message_bytes = (uint32_t)message_bytes;
     e->home = home;
     atomic_store_explicit(&e->is_cancelled, 0, memory_order_relaxed);
+    atomic_store_explicit(&e->read, 0, memory_order_relaxed);
     atomic_store_explicit(&e->generation, r->generation, memory_order_relaxed);
     /* release: entry and message, for the worker that takes it */
     atomic_store_explicit(word_of(p, r), word_in_line(r), memory_order_release);

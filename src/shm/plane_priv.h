@@ -24,6 +24,8 @@ struct record {
     bool is_cancelled;    /* and mr_shm_cancelled has not reported it yet */
     bool is_lost;         /* ANSWERED: the worker has died */
     uint64_t answer_word; /* ANSWERED: the word with which it waits */
+    bool is_read;         /* ANSWERED: its only letter */
+    uint32_t read;        /* letters of this life so far */
     uint64_t run_word;    /* the word of the execution at the last sweep */
     int64_t run_since_ns;
     uint32_t block_count;
@@ -72,7 +74,7 @@ static inline bool is_over(const struct mr_shm *p, const struct record *r)
 
 static inline bool is_running(unsigned state)
 {
-    return state == SHM_RUNNING || state == SHM_NEED || state == SHM_ANSWER;
+    return state == SHM_RUNNING || state == SHM_NEED || state == SHM_ANSWER || state == SHM_LETTERS;
 }
 
 static inline bool is_alive(const struct mr_shm *p, unsigned owner)

@@ -17,12 +17,13 @@
 #include "segment.h"
 
 #define SHM_MAGIC       0x4c505248534d524dull
-#define SHM_ABI         2u
+#define SHM_ABI         3u
 #define SHM_WORKERS_MAX 64u
 #define SHM_SLOTS_MAX   1024u
 #define SHM_EXTENTS_MAX 6u
 #define SHM_WHY_BYTES   192u
 #define SHM_STEP_WORDS  6u
+#define SHM_LETTERS_MAX 16u /* of a slot that its server has not read, in equal parts of the room */
 
 /* ---- the word of a slot: generation 40, owner 8 (worker + 1), attempts 8, state 8 ---- */
 
@@ -31,8 +32,9 @@ enum shm_state {
     SHM_SUBMITTED,
     SHM_RUNNING,
     SHM_DONE,
-    SHM_NEED,  /* running, and waits for a larger extent */
-    SHM_ANSWER /* running, and waits until the server has taken one of several answers */
+    SHM_NEED,   /* running, and waits for a larger extent */
+    SHM_ANSWER, /* running, and waits until the server has taken one of several answers */
+    SHM_LETTERS /* running, and has posted letters that the server has not read */
 };
 
 static inline uint64_t shm_word(uint64_t generation, unsigned owner, unsigned attempts,
@@ -89,7 +91,9 @@ struct shm_worker_cell {
 
 struct shm_slot_cell {
     alignas(MR_CACHE_LINE) _Atomic uint64_t word;
-    _Atomic uint64_t need; /* bytes, in state NEED */
+    _Atomic uint64_t need;   /* bytes, in state NEED */
+    _Atomic uint32_t posted; /* letters so far */
+    _Atomic uint32_t waits;  /* the worker sleeps on grants */
 };
 
 struct shm_control {
@@ -112,7 +116,8 @@ struct shm_entry {
     alignas(MR_CACHE_LINE) _Atomic uint64_t generation;
     uint32_t message_bytes;
     uint32_t home;
-    _Atomic uint32_t grants; /* futex, on which NEED and ANSWER wait */
+    _Atomic uint32_t grants; /* futex, on which NEED, ANSWER and LETTERS wait */
+    _Atomic uint32_t read;   /* letters so far */
     _Atomic uint32_t taken;  /* the status of the last ANSWER */
     _Atomic uint32_t is_cancelled;
     _Atomic uint32_t extent_count;
@@ -185,6 +190,11 @@ static inline _Atomic uint64_t *shm_done(const struct shm_map *m, uint32_t home)
 static inline struct shm_entry *shm_entry(const struct shm_map *m, uint32_t slot)
 {
     return (struct shm_entry *)(void *)(m->input.data + m->g.entries_offset) + slot;
+}
+
+static inline uint32_t shm_letter_bytes(const struct shm_geometry *g)
+{
+    return g->room_bytes / SHM_LETTERS_MAX / MR_CACHE_LINE * MR_CACHE_LINE;
 }
 
 static inline _Atomic uint32_t *shm_cell(const struct shm_map *m, unsigned ring, uint32_t at)

@@ -195,7 +195,7 @@ static void note_running(struct mr_shm *p, struct record *r, uint64_t word, int6
     if (shm_state_of(word) == SHM_NEED) {
         answers_need(p, r, word);
     }
-    if (shm_state_of(word) != SHM_ANSWER) {
+    if (shm_state_of(word) != SHM_ANSWER && shm_state_of(word) != SHM_LETTERS) {
         r->odd_looks = 0;
     } else if (++r->odd_looks >= 2) {
         answers_take(r, word);

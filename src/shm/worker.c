@@ -142,6 +142,8 @@ static bool slot_take(struct mr_shm_view *v, uint32_t cell, struct mr_shm_task *
                                                  memory_order_acq_rel, memory_order_relaxed)) {
         return false;
     }
+    /* relaxed: the server looks at it once there is a letter */
+    atomic_store_explicit(&v->map.control->slots[slot].posted, 0, memory_order_relaxed);
     *out = (struct mr_shm_task){.slot = slot,
                                 .home = e->home,
                                 .generation = generation,
@@ -304,8 +306,10 @@ static bool grant_wait(struct mr_shm_view *v, const struct mr_shm_task *t, enum 
 {
     const struct shm_entry *e = shm_entry(&v->map, t->slot);
     const uint64_t asking = shm_word(t->generation, v->worker + 1, shm_attempts(t->word), asked);
+    _Atomic uint32_t *waits = &v->map.control->slots[t->slot].waits;
     uint64_t word;
 
+    atomic_store(waits, 1); /* seq_cst: before the look at the word, here and below */
     done_set(v, t);
     home_wake(v, t->home);
     /* acquire: the changes of the server */
@@ -313,7 +317,72 @@ static bool grant_wait(struct mr_shm_view *v, const struct mr_shm_task *t, enum 
         shm_futex_wait(&e->grants, seen, GRANT_WAIT_NS);
         mr_shm_progress(v);
     }
+    atomic_store_explicit(waits, 0, memory_order_relaxed);
     return word == t->word;
+}
+
+/* ---- letters ---- */
+
+/* Waits until the server has read all letters but `left`, or, with none left, until the word says so. False: the slot does
+ * not belong to this worker any more. */
+static bool letters_wait(struct mr_shm_view *v, const struct mr_shm_task *t, uint32_t left)
+{
+    const struct shm_entry *e = shm_entry(&v->map, t->slot);
+    const uint64_t unread =
+        shm_word(t->generation, v->worker + 1, shm_attempts(t->word), SHM_LETTERS);
+    _Atomic uint32_t *waits = &v->map.control->slots[t->slot].waits;
+    uint64_t word;
+    bool is_over;
+
+    atomic_store(waits, 1); /* seq_cst: before the looks below */
+    for (;;) {
+        const uint32_t seen = atomic_load(&e->grants);
+        word = atomic_load(word_of(v, t->slot));
+        const uint32_t read = atomic_load_explicit(&e->read, memory_order_acquire);
+        is_over = word != t->word && word != unread;
+        if (is_over || (t->posted - read <= left && (left > 0 || word == t->word))) {
+            break;
+        }
+        shm_futex_wait(&e->grants, seen, GRANT_WAIT_NS);
+        mr_shm_progress(v);
+    }
+    atomic_store_explicit(waits, 0, memory_order_relaxed);
+    return !is_over;
+}
+
+bool mr_shm_task_letter(struct mr_shm_view *v, const struct mr_shm_task *t, struct mr_shm_span *out)
+{
+    const uint32_t bytes = shm_letter_bytes(&v->map.g);
+    const size_t at = (size_t)(t->posted % SHM_LETTERS_MAX) * bytes;
+    const uint32_t read =
+        atomic_load_explicit(&shm_entry(&v->map, t->slot)->read, memory_order_acquire);
+
+    /* A wait ends when there is room for several, so that they share the wake-up. */
+    if (t->posted - read >= SHM_LETTERS_MAX && !letters_wait(v, t, SHM_LETTERS_MAX / 2)) {
+        return false;
+    }
+    *out = (struct mr_shm_span){t->room + at, t->room_offset + at, bytes};
+    return true;
+}
+
+bool mr_shm_task_post(struct mr_shm_view *v, struct mr_shm_task *t)
+{
+    uint64_t word = t->word;
+    const uint64_t unread = shm_word(t->generation, v->worker + 1, shm_attempts(word), SHM_LETTERS);
+
+    /* seq_cst, as below: first the count, then the word, which the server changes before it looks at the count again */
+    atomic_store(&v->map.control->slots[t->slot].posted, ++t->posted);
+    if (!atomic_compare_exchange_strong(word_of(v, t->slot), &word, unread)) {
+        return word == unread;
+    }
+    done_set(v, t);
+    home_wake(v, t->home);
+    return true;
+}
+
+bool mr_shm_task_settle(struct mr_shm_view *v, const struct mr_shm_task *t)
+{
+    return t->posted == 0 || letters_wait(v, t, 0);
 }
 
 bool mr_shm_task_need(struct mr_shm_view *v, struct mr_shm_task *t, uint64_t bytes,
@@ -322,6 +391,9 @@ bool mr_shm_task_need(struct mr_shm_view *v, struct mr_shm_task *t, uint64_t byt
     struct shm_entry *e = shm_entry(&v->map, t->slot);
     const uint32_t had = atomic_load_explicit(&e->extent_count, memory_order_relaxed);
 
+    if (!mr_shm_task_settle(v, t)) {
+        return false;
+    }
     atomic_store_explicit(&v->map.control->slots[t->slot].need, bytes, memory_order_relaxed);
     const uint32_t seen = atomic_load_explicit(&e->grants, memory_order_relaxed);
     if (!word_change(v, t, SHM_NEED)) {
@@ -336,7 +408,8 @@ int mr_shm_task_answer(struct mr_shm_view *v, const struct mr_shm_task *t, struc
     const struct shm_entry *e = shm_entry(&v->map, t->slot);
     const uint32_t seen = atomic_load_explicit(&e->grants, memory_order_relaxed);
 
-    if (!word_change(v, t, SHM_ANSWER) || !grant_wait(v, t, SHM_ANSWER, seen)) {
+    if (!mr_shm_task_settle(v, t) || !word_change(v, t, SHM_ANSWER) ||
+        !grant_wait(v, t, SHM_ANSWER, seen)) {
         return MR_FAIL(err, MR_E_CANCELLED, "no one waits for the answer");
     }
     const int status = (int32_t)atomic_load_explicit(&e->taken, memory_order_relaxed);

@@ -26,6 +26,12 @@ static bool take(const struct mr_block_provider *p, size_t bytes, size_t most,
     (void)most;
     struct worker_room *r = (struct worker_room *)(uintptr_t)p;
 
+    if (!r->view) {
+        return cut(r, bytes, out);
+    }
+    if (!mr_shm_task_settle(r->view, r->task)) {
+        return false;
+    }
     if (cut(r, bytes, out)) {
         return true;
     }
@@ -47,6 +53,19 @@ static void give(const struct mr_block_provider *p, const struct mr_block_extent
 {
     (void)p;
     (void)extent;
+}
+
+void worker_room_letter(struct worker_room *r, struct mr_shm_task *at,
+                        const struct mr_shm_span *letter)
+{
+    const uint64_t head = MR_MIN(letter->bytes, MR_IPC_REPLY_BYTES);
+
+    at->room = letter->data;
+    at->room_bytes = letter->bytes;
+    at->room_offset = letter->offset;
+    *r = (struct worker_room){
+        .provider = {.take = take, .give = give},
+        .span = {letter->data + head, letter->offset + head, letter->bytes - head}};
 }
 
 void worker_room_begin(struct worker_room *r, struct mr_shm_view *v, struct mr_shm_task *t)

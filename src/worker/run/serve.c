@@ -30,7 +30,7 @@ struct job {
     bool is_used, is_running, is_warm_up; /* under the lock; running: can be cancelled */
     bool has_ended;                       /* a warm-up; under the lock */
     bool is_counted;                      /* as pending; under the lock */
-    /* held while one of several answers is in the room and its client reads */
+    /* held while an answer is posted, or a long one is in the room and its client reads */
     pthread_mutex_t answering;
     /* From here on zeroed for each slot. */
     struct mr_shm_task task;
@@ -86,22 +86,61 @@ static void fail_request(struct mr_execution *x, uint32_t request, int status, c
     }
 }
 
-static int respond(struct mr_execution *x, struct mr_response *response, struct mr_err *err)
+/* Posts the answer without a wait for what becomes of it. MR_E_EXHAUSTED: it is too long for a letter. Lock held. */
+static int answer_post(struct job *j, const struct mr_response *response, struct mr_err *err)
 {
-    struct job *j = job_of(x);
+    struct mr_shm_view *v = j->serve->view;
+    struct mr_shm_task at = j->task;
+    struct mr_shm_span letter;
+    struct worker_room room;
+    int rc;
+
+    if (mr_shm_task_is_cancelled(v, &j->task)) {
+        return MR_FAIL(err, MR_E_CANCELLED, "no one waits for the answer");
+    }
+    const int64_t begin = mr_now_ns();
+    const bool is_there = mr_shm_task_letter(v, &j->task, &letter);
+    j->unread_ns += mr_now_ns() - begin;
+    if (!is_there) {
+        return MR_FAIL(err, MR_E_CANCELLED, "no one waits for the answer");
+    }
+    worker_room_letter(&room, &at, &letter);
+    rc = letter.bytes < MR_IPC_REPLY_BYTES
+             ? MR_E_EXHAUSTED
+             : mr_ipc_answer_write(&at, j->nonce, &room.provider, &j->x, response, err);
+    if (rc == MR_OK && !mr_shm_task_post(v, &j->task)) {
+        rc = MR_FAIL(err, MR_E_CANCELLED, "no one waits for the answer");
+    }
+    return rc;
+}
+
+/* Hands the answer over and waits until the server has taken it. Lock held. */
+static int answer_hand_over(struct job *j, const struct mr_response *response, struct mr_err *err)
+{
     struct worker_serve *s = j->serve;
     int rc;
 
-    pthread_mutex_lock(&j->answering);
     worker_room_begin(&j->room, s->view, &j->task);
-    MR_TRY(mr_ipc_answer_write(&j->task, j->nonce, &j->room.provider, x, response, err));
+    MR_TRY(mr_ipc_answer_write(&j->task, j->nonce, &j->room.provider, &j->x, response, err));
     const int64_t begin = mr_now_ns();
     rc = mr_shm_task_answer(s->view, &j->task, err);
     j->unread_ns += mr_now_ns() - begin;
+out:
+    return rc;
+}
+
+static int respond(struct mr_execution *x, struct mr_response *response, struct mr_err *err)
+{
+    struct job *j = job_of(x);
+
+    pthread_mutex_lock(&j->answering);
+    int rc = answer_post(j, response, err);
+    if (rc == MR_E_EXHAUSTED) {
+        rc = answer_hand_over(j, response, err);
+    }
     if (rc == MR_OK) {
         mr_response_free(&response);
     }
-out:
     pthread_mutex_unlock(&j->answering);
     return rc;
 }
@@ -167,6 +206,7 @@ static void job_reply(struct job *j, int64_t begin_ns, bool is_apart, int rc,
     if (j->x.exec.flags & MR_EXEC_DECOUPLED) {
         worker_room_begin(&j->room, s->view, &j->task); /* it held answers */
     }
+    mr_shm_task_settle(s->view, &j->task); /* false: the reply is not wanted */
     const int64_t end = mr_now_ns(), run_ns = end - begin_ns - j->unread_ns;
     if (j->x.exec.infer_end_ns == 0) { /* the backend has not set the times */
         j->x.exec.infer_start_ns = begin_ns;

@@ -24,11 +24,11 @@ void mr_ipc_reply_write(const struct mr_shm_task *t, uint64_t nonce,
                         const struct mr_ipc_failure *failures, uint32_t failure_count,
                         int64_t run_ns, int status, const struct mr_err *err);
 /** Writes one of several answers to a request. Its outputs are copied. Thread: worker, one at a time for a slot. Errors:
- *  MR_E_EXHAUSTED (no shared memory now). */
+ *  MR_E_EXHAUSTED (no memory of the provider). */
 int mr_ipc_answer_write(const struct mr_shm_task *t, uint64_t nonce,
                         const struct mr_block_provider *provider, const struct mr_execution *x,
                         const struct mr_response *q, struct mr_err *err);
-/** Reads one of several answers, for mr_execution_respond. Large outputs keep their extents alive. *out_copied: bytes.
+/** Reads one of several answers, the letter of the slot, for mr_execution_respond. Large outputs keep their extents alive. *out_copied: bytes.
  *  Thread: the slot's owner. Errors: MR_E_INTERNAL (the worker's data are malformed), MR_E_INVALID (x has one answer, or
  *  fewer requests), MR_E_EXHAUSTED. */
 int mr_ipc_answer_read(struct mr_shm *p, const struct mr_shm_slot *s, uint64_t nonce,

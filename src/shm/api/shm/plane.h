@@ -41,7 +41,8 @@ struct mr_shm_slot {
     uint32_t index;
     uint8_t *message; /* for the worker to read */
     size_t message_cap;
-    const uint8_t *room; /* written by the worker: copy, check, use */
+    const uint8_t *room;   /* written by the worker: copy, check, use */
+    const uint8_t *letter; /* in the room: the one of mr_shm_next_letter */
     size_t room_bytes;
     uint64_t room_offset; /* in the output segment */
     uint32_t attempts;    /* number of workers that died with it */
@@ -116,15 +117,19 @@ void mr_shm_give(struct mr_shm *p, struct mr_shm_slot *s);
 
 enum mr_shm_outcome {
     MR_SHM_DONE,    /* the room holds the worker's answer */
-    MR_SHM_ANSWER,  /* it holds one of several answers, and the worker waits for mr_shm_go_on */
+    MR_SHM_ANSWER,  /* it holds letters (mr_shm_next_letter), until mr_shm_go_on */
     MR_SHM_LOST,    /* its worker died; submit it again, or give it back */
     MR_SHM_DAMAGED, /* its word is invalid: a worker of this model has corrupted it */
     MR_SHM_WAITING, /* by mr_shm_sweep only: no worker has taken it yet, and it is not the caller's */
     MR_SHM_WITHDRAWN /* it waited, and was unwanted */
 };
-/** After MR_SHM_ANSWER: the worker continues with the status of its answer. why: the reason of a status below 0. Extents
- *  that are still referenced are replaced. The slot is not the caller's any more. False: the worker has died in between, as
- *  with MR_SHM_LOST. */
+/** After MR_SHM_ANSWER: s->letter is the next letter that the worker has left. False: mr_shm_go_on has to follow. */
+bool mr_shm_next_letter(struct mr_shm *p, struct mr_shm_slot *s);
+/** The worker has posted its letters, and not waited for what becomes of them. */
+bool mr_shm_is_posted(const struct mr_shm_slot *s);
+/** After the letters: the worker continues, with that status of its letter if it waits. why: the reason of a status below
+ *  0. Extents that are still referenced are replaced. The slot is not the caller's any more. False: the worker has died in
+ *  between, as with MR_SHM_LOST. */
 bool mr_shm_go_on(struct mr_shm *p, struct mr_shm_slot *s, int status, const char *why);
 
 /** Returns the slot to the caller, except with MR_SHM_WAITING: that one is called with the lock of the slots held, so that

@@ -35,6 +35,7 @@ struct mr_shm_task {
     uint8_t *room;
     size_t room_bytes;
     uint64_t room_offset; /* in the output segment */
+    uint32_t posted;      /* letters */
 };
 
 /** Memory for outputs. */
@@ -59,8 +60,17 @@ bool mr_shm_task_need(struct mr_shm_view *v, struct mr_shm_task *t, uint64_t byt
                       struct mr_shm_span *out);
 /** Hands over one of several answers, which lies in room and extents, and blocks until the server has taken it, which it
  *  does not do while the client leaves earlier ones unread. Room and extents are free afterwards; mr_shm_task_extent starts
- *  from the first one. Thread: any, one at a time. Errors: the server's; MR_E_CANCELLED (it has withdrawn the slot). */
+ *  from the first one. Letters are settled before. Thread: any, one at a time. Errors: the server's; MR_E_CANCELLED (it has withdrawn the slot). */
 int mr_shm_task_answer(struct mr_shm_view *v, const struct mr_shm_task *t, struct mr_err *err);
+/** Room for a letter of at most out->bytes, which is posted without a wait for what becomes of it; blocks while the server
+ *  has not read 16 earlier ones. Thread: as mr_shm_task_answer. False: the server has withdrawn the slot. */
+bool mr_shm_task_letter(struct mr_shm_view *v, const struct mr_shm_task *t,
+                        struct mr_shm_span *out);
+/** Posts the letter that lies there. False: the server has withdrawn the slot. */
+bool mr_shm_task_post(struct mr_shm_view *v, struct mr_shm_task *t);
+/** Waits until the server has read all letters: they lie in the room, which is free for other uses afterwards. False: as
+ *  above. */
+bool mr_shm_task_settle(struct mr_shm_view *v, const struct mr_shm_task *t);
 /** True if the execution is cancelled. Thread: any. */
 bool mr_shm_task_is_cancelled(const struct mr_shm_view *v, const struct mr_shm_task *t);
 /** Completes the slot, and wakes its home if that sleeps. False: the server has withdrawn the slot. */
