@@ -147,6 +147,9 @@ static void go_on(struct game *h, struct mr_shm_slot *s)
     if (!s || h->mine[s->index] != ANSWERED) {
         return;
     }
+    for (unsigned n = 0; mr_shm_next_letter(h->plane, s); n++) {
+        REQUIRE(n < 16 && s->letter >= s->room && s->letter < s->room + s->room_bytes);
+    }
     h->mine[s->index] = OUT; /* it may be handed out at once */
     if (!mr_shm_go_on(h->plane, s, byte(h) % 2 ? MR_E_CANCELLED : MR_OK, "so")) {
         h->mine[s->index] = CALLERS;
@@ -229,7 +232,12 @@ static void work(struct game *h, uint32_t w)
         memcpy(t->room, &span.offset, 8);
         memcpy(t->room + 8, &span.bytes, 8);
     }
-    if (byte(h) % 4 == 1) { /* as mr_shm_task_answer, but for the wait */
+    const unsigned kind = byte(h) % 4;
+    if (kind == 2) {
+        mr_shm_task_post(h->views[w], t);
+        return;
+    }
+    if (kind == 1) { /* as mr_shm_task_answer, but for the wait */
         uint64_t word = t->word;
         atomic_compare_exchange_strong(
             &h->control->slots[t->slot].word, &word,

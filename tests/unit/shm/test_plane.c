@@ -380,6 +380,124 @@ static void test_answers(void **state)
     assert_int_equal(mr_shm_heap_get_stats(mr_shm_outputs(t->plane)).used_bytes, 0);
 }
 
+static void post(struct mr_shm_view *v, struct mr_shm_task *task, uint32_t value)
+{
+    struct mr_shm_span letter;
+
+    assert_true(mr_shm_task_letter(v, task, &letter));
+    assert_true(letter.bytes >= sizeof value);
+    memcpy(letter.data, &value, sizeof value);
+    assert_true(mr_shm_task_post(v, task));
+}
+
+/* Reads the letters of the slot, whose values go on from *next. Returns their number. */
+static uint32_t letters_read(struct pair *t, struct mr_shm_slot *s, uint32_t *next)
+{
+    const uint32_t first = *next;
+    uint32_t value;
+
+    while (mr_shm_next_letter(t->plane, s)) {
+        assert_true(s->letter >= s->room && s->letter < s->room + s->room_bytes);
+        memcpy(&value, s->letter, sizeof value);
+        assert_int_equal(value, (*next)++);
+    }
+    return *next - first;
+}
+
+static void test_letters(void **state)
+{
+    struct pair *t = *state;
+    struct mr_shm_slot *s = mr_shm_take(t->plane);
+    struct mr_shm_task task;
+    uint32_t next = 0;
+
+    mr_shm_submit(t->plane, s, 0, 0, false);
+    assert_true(mr_shm_claim(t->views[0], &task));
+    for (uint32_t i = 0; i < 3; i++) {
+        post(t->views[0], &task, i);
+    }
+    assert_int_equal(mr_shm_poll(t->plane, 0, on_outcome, t), 1);
+    assert_int_equal(t->answers, 1);
+    assert_true(mr_shm_is_posted(s));
+    post(t->views[0], &task, 3); /* while they are read */
+    assert_int_equal(letters_read(t, s, &next), 4);
+    post(t->views[0], &task, 4); /* too late for that */
+    assert_true(mr_shm_go_on(t->plane, s, MR_OK, NULL));
+    assert_int_equal(mr_shm_poll(t->plane, 0, on_outcome, t), 1);
+    assert_int_equal(letters_read(t, s, &next), 1);
+    assert_true(mr_shm_go_on(t->plane, s, MR_OK, NULL));
+    assert_int_equal(mr_shm_poll(t->plane, 0, on_outcome, t), 0);
+    assert_true(mr_shm_task_settle(t->views[0], &task));
+    for (uint32_t i = 5; i < 21; i++) { /* all that it may post at once */
+        post(t->views[0], &task, i);
+    }
+    mr_shm_poll(t->plane, 0, on_outcome, t);
+    assert_int_equal(letters_read(t, s, &next), 16);
+    assert_false(mr_shm_next_letter(t->plane, s));
+    mr_shm_go_on(t->plane, s, MR_OK, NULL);
+    mr_shm_complete(t->views[0], &task);
+    mr_shm_poll(t->plane, 0, on_outcome, t);
+    assert_int_equal(t->done, 1);
+    mr_shm_give(t->plane, s);
+}
+
+#define LETTERS 20000u
+
+static void *poster_main(void *ctx)
+{
+    struct answerer *a = ctx;
+
+    for (uint32_t i = 0; i < LETTERS; i++) {
+        post(a->view, &a->task, i);
+    }
+    a->status = mr_shm_task_settle(a->view, &a->task) ? MR_OK : MR_E_CANCELLED;
+    mr_shm_complete(a->view, &a->task);
+    return NULL;
+}
+
+/* Letters that are posted while others are read come once, in order, and without being rung for. */
+static void test_letters_of_a_thread(void **state)
+{
+    struct pair *t = *state;
+    struct answerer a = {.view = t->views[0]};
+    struct mr_shm_slot *s = mr_shm_take(t->plane);
+    pthread_t thread;
+    uint32_t next = 0;
+
+    mr_shm_submit(t->plane, s, 0, 0, false);
+    assert_true(mr_shm_claim(a.view, &a.task));
+    assert_int_equal(pthread_create(&thread, NULL, poster_main, &a), 0);
+    while (t->done == 0) {
+        const unsigned had = t->answers;
+        mr_shm_poll(t->plane, 0, on_outcome, t);
+        if (t->answers > had) {
+            letters_read(t, s, &next);
+            assert_true(mr_shm_go_on(t->plane, s, MR_OK, NULL));
+        }
+    }
+    pthread_join(thread, NULL);
+    assert_int_equal(a.status, MR_OK);
+    assert_int_equal(next, LETTERS);
+    mr_shm_give(t->plane, s);
+}
+
+static void test_letter_to_no_one(void **state)
+{
+    struct pair *t = *state;
+    struct mr_shm_slot *s = mr_shm_take(t->plane);
+    struct mr_shm_task task;
+
+    mr_shm_submit(t->plane, s, 0, 0, false);
+    assert_true(mr_shm_claim(t->views[0], &task));
+    post(t->views[0], &task, 0);
+    mr_shm_worker_end(t->plane, 0, on_outcome, t);
+    mr_shm_worker_begin(t->plane, 0);
+    assert_int_equal(t->lost, 1);
+    assert_false(mr_shm_task_post(t->views[0], &task));
+    assert_false(mr_shm_task_settle(t->views[0], &task));
+    mr_shm_give(t->plane, s);
+}
+
 /* Its next life in the same place is another worker. */
 static void test_worker_ends_between_answers(void **state)
 {
@@ -523,6 +641,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_cancelled_are_named, setup, teardown),
         cmocka_unit_test_setup_teardown(test_extents, setup, teardown),
         cmocka_unit_test_setup_teardown(test_answers, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_letters, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_letters_of_a_thread, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_letter_to_no_one, setup, teardown),
         cmocka_unit_test_setup_teardown(test_worker_ends_between_answers, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bound, setup, teardown),
         cmocka_unit_test_setup_teardown(test_inputs_are_read_only, setup, teardown),
