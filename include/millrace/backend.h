@@ -383,7 +383,8 @@ struct mr_host {
      *  the answers without another one. Every wanted output must be set. Blocks while the client has too many unread
      *  answers. Answers of one request are sent in the order of the calls. Thread: any, one at a time per request.
      *  Errors: MR_E_CANCELLED (the client no longer waits), MR_E_INVALID (the request is final), MR_E_INTERNAL (an
-     *  output is missing or malformed). */
+     *  output is missing or malformed). In a worker process a short answer is not waited for: an error of it is its
+     *  request's, later. */
     int (*respond)(struct mr_exec *exec, uint32_t request, struct mr_response **response,
                    uint32_t flags, struct mr_err *err);
 
