@@ -26,8 +26,9 @@ struct nested {
     struct mr_engine *engine;
     struct mr_worker_call *call;
     struct deadlock_call waits;
-    pthread_mutex_t lock;        /* guards what follows; recursive */
-    struct mr_response *untaken; /* answers that the worker has, the oldest first */
+    struct mr_reply_loop reply_loop; /* none, but near that of the model that asks */
+    pthread_mutex_t lock;            /* guards what follows; recursive */
+    struct mr_response *untaken;     /* answers that the worker has, the oldest first */
     bool is_done, is_cancelling;
     _Atomic uint32_t refs;
 };
@@ -108,6 +109,20 @@ static struct mr_response *untaken_pop(struct nested *n)
     return first;
 }
 
+/* Bytes of outputs that are copied on a loop. */
+#define LOOP_BYTES ((uint64_t)256 << 10)
+
+static bool is_long(const struct nested *n)
+{
+    const struct mr_infer *r = &n->infer;
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; r->status >= 0 && r->outputs && i < r->version->output_count; i++) {
+        bytes += r->outputs[i].is_set ? r->outputs[i].tensor.bytes : 0;
+    }
+    return bytes > LOOP_BYTES;
+}
+
 /* The request has ended: the last answer. Answers that the worker has are copies. */
 static void conclude(struct nested *n)
 {
@@ -135,9 +150,17 @@ static void on_done(struct mr_infer *r)
     n->is_done = true;
     const bool is_cancelling = n->is_cancelling;
     pthread_mutex_unlock(&n->lock);
-    if (!is_cancelling) {
+    if (!is_cancelling && n->reply_loop.near > 0 && is_long(n)) {
+        mr_worker_call_later(n->call);
+    } else if (!is_cancelling) {
         conclude(n);
     }
+}
+
+static void later(void *engine, struct mr_worker_call *c)
+{
+    (void)engine;
+    conclude(c->user);
 }
 
 /* ---- what the sentinel asks ---- */
@@ -268,6 +291,9 @@ static void request_start(struct mr_engine *engine, struct mr_worker_call *c)
     r->arena = &n->arena;
     r->protocol = MR_INFER_GRPC;
     r->chain = &c->chain;
+    n->reply_loop.epoch_slot = MR_EPOCH_SLOT_NONE;
+    n->reply_loop.near = c->loop == MR_NO_LOOP ? 0 : c->loop + 1;
+    r->reply_loop = &n->reply_loop;
     r->on_done = on_done;
     r->on_response = on_response;
     r->user = n;
@@ -338,5 +364,5 @@ static void drop(void *engine, struct mr_worker_call *c)
 
 struct mr_worker_caller engine_caller(struct mr_engine *e)
 {
-    return (struct mr_worker_caller){start, cancel, taken, drop, e};
+    return (struct mr_worker_caller){start, cancel, taken, later, drop, e};
 }

@@ -3,18 +3,27 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "ipc/message.h"
 
 #define KIND        1 /* in place of the status of answers and replies, which is never above 0 */
 #define SMALL_BYTES 8192
 #define ALIGN_BYTES 64
 #define PACK_MAX    ((uint64_t)1 << 20)
 
-/* The head of a call, at the beginning of the room like that of an answer. */
+/* The head of a call, at the beginning of the letter like that of an answer. */
 struct head {
     uint64_t nonce;
     int32_t kind;
     uint32_t reserved;
+    uint64_t number;
     uint64_t pack_offset, pack_bytes;
+};
+
+/* An answer that is sent as mail: the head, the pack, and, aligned, the outputs. */
+struct mail {
+    uint64_t bytes; /* of all of it */
+    uint64_t pack_bytes;
+    uint64_t outputs; /* from the head; 0: none */
 };
 
 /* ---- the worker's side ---- */
@@ -66,12 +75,11 @@ static const char *text_or_none(const char *text)
     return text ? text : "";
 }
 
-static void args_pack(struct mr_buf *pack, uint64_t number, const struct mr_call_args *a)
+static void args_pack(struct mr_buf *pack, const struct mr_call_args *a)
 {
     const bool has_kinds = a->size > offsetof(struct mr_call_args, parameter_kinds);
     const uint8_t *kinds = has_kinds ? a->parameter_kinds : NULL;
 
-    mr_pack_u64(pack, number);
     mr_pack_text(pack, a->model);
     mr_pack_text(pack, text_or_none(a->version));
     mr_pack_text(pack, text_or_none(a->id));
@@ -94,12 +102,12 @@ int mr_ipc_call_write(const struct mr_shm_task *t, uint64_t nonce,
                       const struct mr_block_provider *provider, uint64_t number,
                       const struct mr_call_args *args, struct mr_err *err)
 {
-    struct head h = {.nonce = nonce, .kind = KIND};
+    struct head h = {.nonce = nonce, .kind = KIND, .number = number};
     struct mr_buf pack;
     int rc;
 
     mr_buf_init(&pack, PACK_MAX);
-    args_pack(&pack, number, args);
+    args_pack(&pack, args);
     MR_TRY(inputs_pack(&pack, provider, args, err));
     if (pack.failed) {
         rc = MR_FAIL(err, MR_E_TOO_LARGE,
@@ -189,7 +197,6 @@ static void args_read(struct mr_unpack *u, struct mr_ipc_call *c)
     uint8_t *kinds;
 
     *a = (struct mr_call_args){.size = sizeof *a};
-    c->number = mr_unpack_u64(u);
     a->model = mr_unpack_name(u);
     a->version = mr_unpack_name(u);
     a->id = mr_unpack_name(u);
@@ -216,8 +223,8 @@ int mr_ipc_call_read(struct mr_shm *p, const struct mr_shm_slot *s, struct mr_ar
     struct head h;
     int rc = MR_OK;
 
-    *out = (struct mr_ipc_call){0};
     memcpy(&h, s->letter, sizeof h);
+    *out = (struct mr_ipc_call){.number = h.number};
     if (h.pack_bytes > PACK_MAX ||
         !mr_shm_output_at(p, s, h.pack_offset, h.pack_bytes, &data, &block)) {
         return broken("a call outside of its memory", err);
@@ -260,8 +267,6 @@ void mr_ipc_call_answer_pack(struct mr_buf *b, const struct mr_ipc_call_answer *
     mr_pack_u64(b, a->is_last);
     mr_pack_text(b, a->message);
     mr_pack_i64(b, a->value);
-    mr_pack_u64(b, a->offset);
-    mr_pack_u64(b, a->bytes);
     mr_pack_u64(b, a->count);
     for (uint32_t i = 0; i < a->count; i++) {
         mr_pack_text(b, a->names[i]);
@@ -294,10 +299,82 @@ int mr_ipc_call_answer_unpack(mr_bytes data, struct mr_arena *arena, struct mr_i
     out->is_last = mr_unpack_u32(&u, 1) != 0;
     out->message = mr_unpack_name(&u);
     out->value = mr_unpack_i64(&u);
-    out->offset = mr_unpack_u64(&u);
-    out->bytes = mr_unpack_u64(&u);
     out->count = mr_unpack_count(&u);
     out->names = names_read(&u, out->count);
     parameters_unpack(&u, &out->parameters);
     return u.failed ? MR_FAIL(err, MR_E_INVALID, "an answer to a call that is damaged") : MR_OK;
+}
+
+/* ---- answers as mail ---- */
+
+#define MAIL_COPY_BYTES ((uint64_t)16 << 10) /* the longest one that the worker copies */
+
+static uint64_t aligned(uint64_t at)
+{
+    return (at + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+}
+
+int mr_ipc_call_mail_write(struct mr_shm *p, const struct mr_ipc_call_answer *a,
+                           const struct mr_exec *outputs, struct mr_block **out, struct mr_err *err)
+{
+    struct mr_buf pack;
+
+    mr_buf_init(&pack, 0);
+    mr_ipc_call_answer_pack(&pack, a);
+    struct mail h = {.pack_bytes = pack.len};
+    h.bytes = sizeof h + pack.len;
+    if (outputs) {
+        h.outputs = aligned(h.bytes);
+        h.bytes = h.outputs + mr_ipc_exec_bytes(outputs);
+    }
+    struct mr_block *b = pack.failed ? NULL : mr_block_new_in(&mr_shm_inputs(p)->provider, h.bytes);
+    if (b) {
+        memcpy(b->data, &h, sizeof h);
+        memcpy(b->data + sizeof h, pack.ptr, pack.len);
+    }
+    if (b && outputs) {
+        mr_ipc_exec_put(outputs, b->data + h.outputs, h.bytes - h.outputs);
+    }
+    mr_buf_fini(&pack);
+    *out = b;
+    return b ? MR_OK
+             : MR_FAIL(err, MR_E_EXHAUSTED, "no shared memory now for %llu bytes of an answer",
+                       (unsigned long long)h.bytes);
+}
+
+bool mr_ipc_call_mail_is_kept(const struct mr_block *b, bool is_last)
+{
+    struct mail h;
+
+    memcpy(&h, b->data, sizeof h);
+    return h.bytes > MAIL_COPY_BYTES || !is_last;
+}
+
+int mr_ipc_call_mail_read(const struct mr_shm_view *v, uint64_t offset, struct mr_arena *arena,
+                          struct mr_ipc_call_answer *out, struct mr_exec *exec, bool *out_is_kept,
+                          struct mr_err *err)
+{
+    const uint8_t *data = mr_shm_input(v, offset, sizeof(struct mail));
+    struct mail h = {0};
+    int rc;
+
+    if (data) {
+        memcpy(&h, data, sizeof h);
+        data = mr_shm_input(v, offset, h.bytes);
+    }
+    if (data && h.bytes <= MAIL_COPY_BYTES) {
+        uint8_t *copy = mr_arena_try(arena, h.bytes, ALIGN_BYTES);
+        data = copy ? memcpy(copy, data, h.bytes) : NULL;
+    }
+    if (!data) {
+        return MR_FAIL(err, MR_E_NOMEM, "no memory for an answer to a call");
+    }
+    MR_TRY(mr_ipc_call_answer_unpack((mr_bytes){data + sizeof h, h.pack_bytes}, arena, out, err));
+    *exec = (struct mr_exec){0};
+    if (h.outputs > 0) {
+        MR_TRY(mr_ipc_exec_read_at(v, data + h.outputs, arena, exec, err));
+    }
+    *out_is_kept = h.bytes > MAIL_COPY_BYTES || !out->is_last;
+out:
+    return rc;
 }

@@ -189,23 +189,35 @@ int64_t mr_ipc_exec_write(struct mr_shm *p, struct mr_shm_slot *s, const struct 
     return w.copied;
 }
 
+size_t mr_ipc_exec_bytes(const struct mr_exec *exec)
+{
+    struct writer w = {0};
+
+    put_body(&w, exec);
+    return w.at;
+}
+
+void mr_ipc_exec_put(const struct mr_exec *exec, uint8_t *to, size_t bytes)
+{
+    struct writer w = {to, bytes, 0, 0, NULL};
+
+    put_body(&w, exec);
+}
+
 int mr_ipc_exec_keep(struct mr_shm *p, const struct mr_exec *exec, struct mr_block **out_block,
                      uint64_t *out_offset, uint64_t *out_bytes, struct mr_err *err)
 {
-    struct writer w = {0};
-    struct mr_block *block;
+    const size_t bytes = mr_ipc_exec_bytes(exec);
+    struct mr_block *block = mr_block_new_in(&mr_shm_inputs(p)->provider, bytes);
     int fd;
 
-    put_body(&w, exec);
-    *out_bytes = w.at;
-    block = mr_block_new_in(&mr_shm_inputs(p)->provider, w.at);
     if (!block) {
-        return MR_FAIL(err, MR_E_EXHAUSTED, "no shared memory for %zu bytes of a request", w.at);
+        return MR_FAIL(err, MR_E_EXHAUSTED, "no shared memory for %zu bytes of a request", bytes);
     }
-    memset(block->data, 0, w.at); /* equal executions are equal byte for byte */
+    *out_bytes = bytes;
+    memset(block->data, 0, bytes); /* equal executions are equal byte for byte */
     mr_block_in_file(block, block->data, &fd, out_offset);
-    w = (struct writer){block->data, block->cap, 0, 0, NULL};
-    put_body(&w, exec);
+    mr_ipc_exec_put(exec, block->data, block->cap);
     *out_block = block;
     return MR_OK;
 }
@@ -289,8 +301,8 @@ static void requests(struct reader *r, const struct body *b, struct mr_exec *out
     out->requests = list;
 }
 
-static int body_read(const struct mr_shm_view *v, const uint8_t *base, struct mr_arena *arena,
-                     struct mr_exec *out, struct mr_err *err)
+int mr_ipc_exec_read_at(const struct mr_shm_view *v, const uint8_t *base, struct mr_arena *arena,
+                        struct mr_exec *out, struct mr_err *err)
 {
     struct reader r = {.view = v, .base = base, .arena = arena};
 
@@ -324,12 +336,12 @@ int mr_ipc_exec_read(const struct mr_shm_view *v, const struct mr_shm_task *t,
     memcpy(&h, t->message, sizeof h);
     *out_nonce = h.nonce;
     return h.body_offset == NOWHERE
-               ? body_read(v, t->message + ALIGN_BYTES, arena, out, err)
+               ? mr_ipc_exec_read_at(v, t->message + ALIGN_BYTES, arena, out, err)
                : mr_ipc_exec_read_kept(v, h.body_offset, h.body_bytes, arena, out, err);
 }
 
 int mr_ipc_exec_read_kept(const struct mr_shm_view *v, uint64_t offset, uint64_t bytes,
                           struct mr_arena *arena, struct mr_exec *out, struct mr_err *err)
 {
-    return body_read(v, mr_shm_input(v, offset, bytes), arena, out, err);
+    return mr_ipc_exec_read_at(v, mr_shm_input(v, offset, bytes), arena, out, err);
 }

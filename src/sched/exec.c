@@ -177,6 +177,15 @@ static const struct mr_call_chain *chain_of(const struct exec_run *run)
     return longest;
 }
 
+/* Warm-up has no reply loop. */
+static uint32_t loop_of(const struct mr_reply_loop *l, const struct mr_version *v)
+{
+    if (l && l->epoch_slot != MR_EPOCH_SLOT_NONE) {
+        return l->epoch_slot;
+    }
+    return l && l->near > 0 && !mr_version_is_streaming(v) ? l->near - 1 : MR_NO_LOOP;
+}
+
 static void run_done(struct mr_execution *x);
 
 static int prepare(struct exec_run *run, struct mr_err *err)
@@ -237,9 +246,8 @@ static int prepare(struct exec_run *run, struct mr_err *err)
     run->x.is_suspect = run->is_suspect;
     run->x.is_bound = run->is_bound;
     run->x.life = run->life;
-    /* Warm-up has no reply loop. MR_EPOCH_SLOT_NONE is no loop's number either. */
     run->x.chain = chain_of(run);
-    run->x.loop = run->items[0]->reply_loop ? run->items[0]->reply_loop->epoch_slot : MR_NO_LOOP;
+    run->x.loop = loop_of(run->items[0]->reply_loop, v);
     run->x.infers = run->items;
     run->x.user = run;
 out:

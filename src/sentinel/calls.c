@@ -1,44 +1,49 @@
 /* Calls of models in workers: to other models, and to load and unload them.
  *
- * A call arrives as an answer of the slot that its worker runs, on the thread that takes answers; a control request arrives
- * as a frame, on the watching thread. The watching thread adds it to its worker's list, starts it, sends its answers, and
- * handles its end; other threads only make the answers, and pass them through a lock-free list. A call is freed after both
- * its worker and the side that runs it have ended it. */
+ * A call arrives as a letter of the slot that its worker runs, on the thread that takes answers, which starts it; its answers
+ * are posted as mail by the threads that have them. A long call, and a control request, which arrives as a frame, are
+ * started by the watching thread; answers to the latter are frames, which that thread sends. It also handles what the worker
+ * releases and ends. A call is freed after both its worker and the side that runs it have ended it. */
 #include "base/map.h"
 #include "ipc/call.h"
 #include "ipc/control.h"
 #include "ipc/message.h"
 #include "sentinel_priv.h"
+#include "shm/mail.h"
 
 #define ARENA_FIRST 4096
 #define ARENA_LIMIT ((size_t)16 << 20)
-#define CALLS_MAX   256u /* of a worker, at once */
+/* Of a worker, at once. It counts those that it has not ended, of which there are half as many; the others are on their way. */
+#define CALLS_MAX 512u
 
 /* An answer, until the worker has released it. */
 struct call_answer {
     struct call_answer *next; /* in the list of answers to send; then in the call's */
     struct call *call;
     uint64_t number;
-    struct mr_buf body; /* of the frame */
-    struct mr_block *memory;
+    struct mr_block *mail; /* NULL: it is a frame */
+    struct mr_buf body;    /* of the frame */
     bool is_last;
 };
 
+/* What follows `answers` is guarded by the lock of the worker's calls. */
 struct call {
     struct mr_worker_call base; /* first */
     TAILQ_ENTRY(call) link;
     struct call *next; /* in the list of calls to start */
     struct process_model *model;
     struct worker *worker;
-    uint64_t life; /* of the worker's memory, when the call began */
     struct mr_ipc_call request;
     struct mr_control_args control;
     struct mr_buf body; /* of the frame with it, which has its files */
     struct mr_arena arena;
     uint64_t answers;          /* so far */
+    bool has_frames;           /* among its answers; all later ones are */
+    bool is_later;             /* the watching thread has to continue it */
     struct call_answer *taken; /* answers that the worker holds */
     bool is_listed;            /* the worker still takes answers */
     bool is_started, has_last;
+    uint32_t holds;
 };
 
 static const struct mr_worker_caller *caller_of(const struct call *c)
@@ -48,7 +53,7 @@ static const struct mr_worker_caller *caller_of(const struct call *c)
 
 static void answer_free(struct call_answer *a)
 {
-    mr_block_unref(&a->memory);
+    mr_block_unref(&a->mail);
     mr_buf_fini(&a->body);
     mr_free(a);
 }
@@ -64,18 +69,57 @@ static void call_free(struct call *c)
     sentinel_model_unref(m);
 }
 
-/* Frees a call that neither side needs. */
-static void call_try_end(struct call *c)
+/* ---- the list; lock of the worker's calls held ---- */
+
+static void call_unlist(struct call *c)
 {
-    if (c->has_last && !c->is_listed) {
-        if (c->is_started) {
-            caller_of(c)->drop(caller_of(c)->ctx, &c->base);
-        }
-        call_free(c);
+    struct worker *w = c->worker;
+
+    TAILQ_REMOVE(&w->calls, c, link);
+    w->call_count--;
+    if (!c->has_last) {
+        atomic_fetch_sub_explicit(&w->waiting_count, 1, memory_order_relaxed);
+    }
+    c->is_listed = false;
+}
+
+/* Its last answer is on its way. */
+static void call_set_last(struct call *c)
+{
+    if (c->is_listed) {
+        atomic_fetch_sub_explicit(&c->worker->waiting_count, 1, memory_order_relaxed);
+    }
+    c->has_last = true;
+}
+
+/* True: neither side needs it, and the caller frees it (call_end). */
+static bool call_is_over(const struct call *c)
+{
+    return c->has_last && !c->is_listed && c->holds == 0;
+}
+
+/* ---- without the lock ---- */
+
+static void call_end(struct call *c)
+{
+    caller_of(c)->drop(caller_of(c)->ctx, &c->base);
+    call_free(c);
+}
+
+static void call_release(struct call *c)
+{
+    struct worker *w = c->worker;
+
+    pthread_mutex_lock(&w->calls_lock);
+    c->holds--;
+    const bool is_over = call_is_over(c);
+    pthread_mutex_unlock(&w->calls_lock);
+    if (is_over) {
+        call_end(c);
     }
 }
 
-/* The worker has released an answer. */
+/* The worker has released an answer. The call is held, or not over. */
 static void answer_end(struct call *c, struct call_answer *a)
 {
     if (!a->is_last) {
@@ -84,22 +128,29 @@ static void answer_end(struct call *c, struct call_answer *a)
     answer_free(a);
 }
 
-/* The worker takes no more answers. */
+/* The worker takes no more answers of the call, which is held. */
 static void call_leave(struct call *c)
 {
-    TAILQ_REMOVE(&c->worker->calls, c, link);
-    c->worker->call_count--;
-    c->worker->waiting_count -= !c->has_last;
-    c->is_listed = false;
-    while (c->taken) {
-        struct call_answer *a = c->taken;
-        c->taken = a->next;
+    struct worker *w = c->worker;
+    struct call_answer *taken = NULL;
+    bool is_unwanted = false;
+
+    pthread_mutex_lock(&w->calls_lock);
+    if (c->is_listed) {
+        call_unlist(c);
+        taken = c->taken;
+        c->taken = NULL;
+        is_unwanted = c->is_started && !c->has_last; /* otherwise its start finds it left */
+    }
+    pthread_mutex_unlock(&w->calls_lock);
+    while (taken) {
+        struct call_answer *a = taken;
+        taken = a->next;
         answer_end(c, a);
     }
-    if (!c->has_last && c->is_started) {
+    if (is_unwanted) {
         caller_of(c)->cancel(caller_of(c)->ctx, &c->base);
     }
-    call_try_end(c);
 }
 
 /* ---- begin ---- */
@@ -127,55 +178,106 @@ static struct call *call_new(struct worker *w)
     mr_arena_init(&c->arena, ARENA_FIRST, ARENA_LIMIT);
     c->model = m;
     c->worker = w;
-    c->life = mr_shm_worker_life(m->shm, w->index);
     c->base.model = m->base.model;
     sentinel_model_ref(m);
     return c;
 }
 
-int call_take(struct process_model *m, const struct mr_shm_slot *slot, const struct mr_execution *x,
-              struct mr_err *err)
+/* The call is held then. False: its worker has ended in between, or has too many calls. */
+static bool call_join(struct call *c)
 {
-    struct mr_sentinel *s = m->sentinel;
-    struct call *c;
-    int rc;
+    struct worker *w = c->worker;
 
-    if (!s->options.caller) {
-        return MR_FAIL(err, MR_E_UNSUPPORTED, "this server takes no calls of models");
+    pthread_mutex_lock(&w->calls_lock);
+    const bool is_in = w->takes_calls && w->call_count < CALLS_MAX;
+    if (is_in) {
+        c->is_listed = true;
+        c->holds = 1;
+        w->call_count++;
+        atomic_fetch_add_explicit(&w->waiting_count, 1, memory_order_relaxed);
+        TAILQ_INSERT_TAIL(&w->calls, c, link);
     }
-    c = call_new(&m->workers[slot->worker]);
-    MR_TRY(chain_extend(&c->base.chain, x->chain, m->base.model, err));
-    MR_TRY(mr_ipc_call_read(m->shm, slot, &c->arena, &c->request, err));
-    c->base.args = &c->request.args;
-    c->base.execution = x;
-    c->base.runs = x->chain;
-    c->base.instances = m->instance_count;
-    c->base.blocks = c->request.blocks;
+    pthread_mutex_unlock(&w->calls_lock);
+    return is_in;
+}
+
+/* Ends the hold of call_join. */
+static void call_start(struct call *c)
+{
+    struct worker *w = c->worker;
+
+    caller_of(c)->start(caller_of(c)->ctx, &c->base);
+    pthread_mutex_lock(&w->calls_lock);
+    c->is_started = true;
+    const bool is_unwanted = !c->is_listed && !c->has_last;
+    pthread_mutex_unlock(&w->calls_lock);
+    if (is_unwanted) {
+        caller_of(c)->cancel(caller_of(c)->ctx, &c->base);
+    }
+    call_release(c);
+}
+
+/* For the watching thread to start, or to continue. */
+static void call_hand_over(struct call *c)
+{
+    struct mr_sentinel *s = c->model->sentinel;
+
     c->next = atomic_load_explicit(&s->begun, memory_order_relaxed);
     while (!atomic_compare_exchange_weak_explicit(&s->begun, &c->next, c, memory_order_release,
                                                   memory_order_relaxed)) {
     }
     sentinel_wake(s);
-    return MR_OK;
+}
+
+static int call_read(struct call *c, const struct mr_shm_slot *slot, const struct mr_execution *x,
+                     struct mr_err *err)
+{
+    struct process_model *m = c->model;
+    int rc;
+
+    MR_TRY(mr_ipc_call_read(m->shm, slot, &c->arena, &c->request, err));
+    MR_TRY(chain_extend(&c->base.chain, x->chain, m->base.model, err));
+    c->base.args = &c->request.args;
+    c->base.execution = x;
+    c->base.runs = x->chain;
+    c->base.instances = m->instance_count;
+    c->base.blocks = c->request.blocks;
 out:
-    call_free(c);
     return rc;
 }
 
-/* False: its worker has ended in between, or has too many calls. */
-static bool call_join(struct call *c)
+void call_take(struct process_model *m, const struct mr_shm_slot *slot,
+               const struct mr_execution *x)
 {
-    struct worker *w = c->worker;
+    const bool is_short = mr_shm_is_posted(slot) && !home_is_here(HOME_SENTINEL);
+    struct call *c = call_new(&m->workers[slot->worker]);
+    struct mr_err err;
 
-    if (!w->is_running || w->call_count == CALLS_MAX ||
-        c->life != mr_shm_worker_life(c->model->shm, w->index)) {
-        return false;
+    mr_err_clear(&err);
+    const int rc = m->sentinel->options.caller
+                       ? call_read(c, slot, x, &err)
+                       : MR_FAIL(&err, MR_E_UNSUPPORTED, "this server takes no calls of models");
+    if (!m->sentinel->options.caller || !call_join(c)) {
+        call_free(c);
+    } else if (rc < 0) {
+        const struct mr_worker_answer failure = {.status = rc, .message = err.msg, .is_last = true};
+        mr_worker_answer_send(mr_worker_answer_make(&c->base, &failure));
+        call_release(c);
+    } else if (is_short) {
+        c->base.loop = x->loop;
+        call_start(c);
+    } else {
+        c->base.loop = MR_NO_LOOP;
+        call_hand_over(c);
     }
-    c->is_listed = c->is_started = true;
-    w->call_count++;
-    w->waiting_count++;
-    TAILQ_INSERT_TAIL(&w->calls, c, link);
-    return true;
+}
+
+void mr_worker_call_later(struct mr_worker_call *base)
+{
+    struct call *c = (struct call *)base;
+
+    c->is_later = true;
+    call_hand_over(c);
 }
 
 void calls_join(struct mr_sentinel *s)
@@ -183,15 +285,11 @@ void calls_join(struct mr_sentinel *s)
     struct call *c = atomic_exchange_explicit(&s->begun, NULL, memory_order_acquire);
     struct call *next;
 
-    /* The newest call comes first, so that the list of calls to start is in order again. */
+    /* The newest call comes first, so that the list is in order again. */
     for (; c; c = next) {
         next = c->next;
-        if (call_join(c)) {
-            c->next = s->joined;
-            s->joined = c;
-        } else {
-            call_free(c);
-        }
+        c->next = s->joined;
+        s->joined = c;
     }
 }
 
@@ -200,27 +298,37 @@ void calls_start(struct mr_sentinel *s)
     while (s->joined) {
         struct call *c = s->joined;
         s->joined = c->next;
-        s->options.caller->start(s->options.caller->ctx, &c->base);
+        if (c->is_later) {
+            caller_of(c)->later(caller_of(c)->ctx, &c->base);
+        } else {
+            call_start(c);
+        }
     }
 }
 
 /* ---- answers ---- */
 
-static int outputs_keep(struct call_answer *a, const struct mr_worker_answer *said,
-                        uint64_t *out_offset, uint64_t *out_bytes, struct mr_err *err)
+/* Without shared memory it becomes a failure, which is a frame if need be. */
+static void answer_write(struct call_answer *a, struct mr_ipc_call_answer *frame,
+                         const struct mr_exec *outputs)
 {
-    const struct mr_exec_request request = {.id = "", .correlation_text = ""};
-    const struct mr_exec exec = {.size = sizeof exec,
-                                 .input_count = said->count,
-                                 .request_count = 1,
-                                 .inputs = said->outputs,
-                                 .requests = &request,
-                                 .request_size = sizeof request};
+    struct call *c = a->call;
+    struct mr_err err;
+    int rc = c->base.control || c->has_frames
+                 ? MR_E_EXHAUSTED
+                 : mr_ipc_call_mail_write(c->model->shm, frame, outputs, &a->mail, &err);
 
-    if (said->count == 0) {
-        return MR_OK;
+    if (rc < 0 && outputs) {
+        frame->status = rc;
+        frame->message = c->has_frames ? "no shared memory for an earlier answer" : err.msg;
+        frame->count = frame->parameters.count = 0;
+        rc =
+            c->has_frames ? rc : mr_ipc_call_mail_write(c->model->shm, frame, NULL, &a->mail, &err);
     }
-    return mr_ipc_exec_keep(a->call->model->shm, &exec, &a->memory, out_offset, out_bytes, err);
+    if (rc < 0) {
+        c->has_frames = true;
+        mr_ipc_call_answer_pack(&a->body, frame);
+    }
 }
 
 struct call_answer *mr_worker_answer_make(struct mr_worker_call *base,
@@ -228,6 +336,13 @@ struct call_answer *mr_worker_answer_make(struct mr_worker_call *base,
 {
     struct call *c = (struct call *)base;
     struct call_answer *a = MR_NEW(struct call_answer);
+    const struct mr_exec_request request = {.id = "", .correlation_text = ""};
+    const struct mr_exec outputs = {.size = sizeof outputs,
+                                    .input_count = said->count,
+                                    .request_count = 1,
+                                    .inputs = said->outputs,
+                                    .requests = &request,
+                                    .request_size = sizeof request};
     struct mr_ipc_call_answer frame = {.call = c->request.number,
                                        .number = c->answers++,
                                        .status = said->status,
@@ -237,24 +352,17 @@ struct call_answer *mr_worker_answer_make(struct mr_worker_call *base,
                                        .count = said->count,
                                        .names = said->names,
                                        .parameters = said->parameters};
-    struct mr_err err;
 
-    mr_err_clear(&err);
     a->call = c;
     a->number = frame.number;
     a->is_last = said->is_last;
     mr_buf_init(&a->body, 0);
-    const int rc = outputs_keep(a, said, &frame.offset, &frame.bytes, &err);
-    if (rc < 0) {
-        frame.status = rc;
-        frame.message = err.msg;
-        frame.count = frame.parameters.count = 0;
-    }
-    mr_ipc_call_answer_pack(&a->body, &frame);
+    answer_write(a, &frame, said->count > 0 ? &outputs : NULL);
     return a;
 }
 
-void mr_worker_answer_send(struct call_answer *a)
+/* For the watching thread to send. */
+static void answer_hand_over(struct call_answer *a)
 {
     struct mr_sentinel *s = a->call->model->sentinel;
 
@@ -265,30 +373,90 @@ void mr_worker_answer_send(struct call_answer *a)
     sentinel_wake(s);
 }
 
+/* The worker keeps it until it releases it. Lock of the calls held. */
+static void answer_keep(struct call *c, struct call_answer *a)
+{
+    a->next = c->taken;
+    c->taken = a;
+}
+
+static void answer_post(struct call_answer *a)
+{
+    struct call *c = a->call;
+    struct worker *w = c->worker;
+    struct process_model *m = c->model;
+    const bool is_kept = mr_ipc_call_mail_is_kept(a->mail, a->is_last);
+
+    sentinel_model_ref(m); /* the call may be freed as soon as the lock is */
+    pthread_mutex_lock(&w->calls_lock);
+    const bool is_wanted = c->is_listed;
+    if (is_wanted) {
+        mr_shm_mail_post(m->shm, w->index, mr_block_ref(a->mail));
+    }
+    if (is_wanted && is_kept) {
+        answer_keep(c, a);
+    }
+    if (a->is_last) {
+        call_set_last(c);
+        if (is_wanted && !is_kept) {
+            call_unlist(c);
+        }
+    }
+    const bool is_over = call_is_over(c);
+    pthread_mutex_unlock(&w->calls_lock);
+    if (is_wanted) {
+        mr_shm_mail_ring(m->shm, w->index);
+    }
+    if (!is_wanted) {
+        answer_end(c, a);
+    } else if (!is_kept) {
+        answer_free(a);
+    }
+    if (is_over) {
+        call_end(c);
+    }
+    sentinel_model_unref(m);
+}
+
+void mr_worker_answer_send(struct call_answer *a)
+{
+    if (a->mail) {
+        answer_post(a);
+    } else {
+        answer_hand_over(a);
+    }
+}
+
+/* As a frame. */
 static void answer_send(struct call_answer *a)
 {
     struct call *c = a->call;
     struct worker *w = c->worker;
 
+    pthread_mutex_lock(&w->calls_lock);
+    const bool is_wanted = c->is_listed;
+    if (is_wanted) {
+        mr_frame_append(&w->out, MR_FRAME_ANSWER,
+                        (mr_bytes){(const uint8_t *)a->body.ptr, a->body.len});
+    }
+    const bool is_kept = is_wanted && !a->is_last;
+    if (is_kept) {
+        answer_keep(c, a);
+    }
     if (a->is_last) {
-        c->has_last = true;
-        w->waiting_count -= c->is_listed;
+        call_set_last(c);
     }
-    if (!c->is_listed) {
+    const bool is_over = call_is_over(c);
+    pthread_mutex_unlock(&w->calls_lock);
+    if (is_wanted) {
+        worker_flush(w);
+    }
+    if (!is_kept) {
         answer_end(c, a);
-        call_try_end(c);
-        return;
     }
-    mr_frame_append(&w->out, MR_FRAME_ANSWER,
-                    (mr_bytes){(const uint8_t *)a->body.ptr, a->body.len});
-    mr_buf_fini(&a->body);
-    if (a->memory || !a->is_last) {
-        a->next = c->taken;
-        c->taken = a;
-    } else {
-        answer_free(a);
+    if (is_over) {
+        call_end(c);
     }
-    worker_flush(w);
 }
 
 void calls_answer(struct mr_sentinel *s)
@@ -309,28 +477,36 @@ void calls_answer(struct mr_sentinel *s)
 
 /* ---- frames of the worker ---- */
 
+/* The call is held. NULL: it has ended here. */
 static struct call *call_find(struct worker *w, uint64_t number)
 {
     struct call *c;
 
+    pthread_mutex_lock(&w->calls_lock);
     TAILQ_FOREACH (c, &w->calls, link) {
         if (c->request.number == number) {
-            return c;
+            c->holds++;
+            break;
         }
     }
-    return NULL;
+    pthread_mutex_unlock(&w->calls_lock);
+    return c;
 }
 
 static void on_taken(struct call *c, uint64_t number)
 {
-    struct call_answer **at = &c->taken;
+    struct call_answer **at = &c->taken, *a;
 
+    pthread_mutex_lock(&c->worker->calls_lock);
     while (*at && (*at)->number != number) {
         at = &(*at)->next;
     }
-    if (*at) {
-        struct call_answer *a = *at;
+    a = *at;
+    if (a) {
         *at = a->next;
+    }
+    pthread_mutex_unlock(&c->worker->calls_lock);
+    if (a) {
         answer_end(c, a);
     }
 }
@@ -419,19 +595,38 @@ int call_on_frame(struct worker *w, const struct mr_frame *f, struct mr_err *err
         return MR_FAIL(err, MR_E_INVALID, "it sent a message %u that is damaged", f->type);
     }
     struct call *c = call_find(w, number);
-    if (c && f->type == MR_FRAME_CALL_END) {
+    if (!c) {
+        return MR_OK;
+    }
+    if (f->type == MR_FRAME_CALL_END) {
         call_leave(c);
-    } else if (c) {
+    } else {
         on_taken(c, answer);
     }
-    return MR_OK; /* otherwise the call has already ended here */
+    call_release(c);
+    return MR_OK;
+}
+
+void calls_begin(struct worker *w)
+{
+    mr_shm_mail_begin(w->model->shm, w->index);
+    pthread_mutex_lock(&w->calls_lock);
+    w->takes_calls = true;
+    pthread_mutex_unlock(&w->calls_lock);
 }
 
 void calls_end(struct worker *w)
 {
     struct call *c;
 
+    pthread_mutex_lock(&w->calls_lock);
+    w->takes_calls = false;
     while ((c = TAILQ_FIRST(&w->calls))) {
+        c->holds++;
+        pthread_mutex_unlock(&w->calls_lock);
         call_leave(c);
+        call_release(c);
+        pthread_mutex_lock(&w->calls_lock);
     }
+    pthread_mutex_unlock(&w->calls_lock);
 }

@@ -138,6 +138,9 @@ static void stop(struct process_model *m, uint32_t first, uint32_t count)
 
 static void model_free(struct process_model *m)
 {
+    for (uint32_t i = 0; i < MR_SHM_WORKERS_MAX; i++) {
+        pthread_mutex_destroy(&m->workers[i].calls_lock);
+    }
     warmups_drop(&m->warmups);
     mr_shm_free(&m->shm);
     mr_free((void *)(uintptr_t)m->base.signature);

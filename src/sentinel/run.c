@@ -26,10 +26,9 @@ struct run {
     uint32_t faults, kills; /* of workers that ran it */
     struct run *next;       /* in mr_sentinel.late */
     /* of a decoupled execution */
-    bool is_answered; /* the server holds one of its answers, and the worker waits */
-    bool has_sent;    /* an answer: it does not run again */
-    bool is_refused;  /* `refused`, the request: one of its answers; the others are dropped */
-    uint32_t refused;
+    bool is_answered;           /* the server holds one of its answers, and the worker waits */
+    bool has_sent;              /* an answer: it does not run again */
+    bool *is_closed;            /* [requests]: the final one has come, or one was refused */
     struct mr_response *answer; /* waits until its client has read earlier ones */
 };
 
@@ -82,6 +81,21 @@ static int fail_lost_state(const struct process_model *m, struct mr_err *err)
                    m->base.model);
 }
 
+static struct run *run_new(struct process_model *m, struct mr_execution *x)
+{
+    struct run *r = MR_ARENA_NEW(x->outputs.arena, struct run);
+    bool *is_closed = MR_ARENA_ARRAY(x->outputs.arena, bool, x->exec.request_count);
+
+    if (!r || !is_closed) {
+        return NULL;
+    }
+    *r = (struct run){.model = m, .x = x, .is_closed = is_closed};
+    if (x->exec.flags & MR_EXEC_DECOUPLED) {
+        x->on_room = run_offer;
+    }
+    return r;
+}
+
 int run_execute(struct mr_executor *e, struct mr_execution *x, struct mr_err *err)
 {
     struct process_model *m = process_model_of(e);
@@ -96,16 +110,13 @@ int run_execute(struct mr_executor *e, struct mr_execution *x, struct mr_err *er
         return MR_FAIL(err, MR_E_UNAVAILABLE,
                        "model '%s' has no worker process that runs, try later", e->model);
     }
-    r = MR_ARENA_NEW(x->outputs.arena, struct run);
+    r = run_new(m, x);
     s = r ? mr_shm_take(m->shm) : NULL;
     if (!s) {
         return MR_FAIL(err, MR_E_EXHAUSTED, "model '%s': no %s for a request now, try later",
                        e->model, r ? "slot of shared memory" : "memory");
     }
-    *r = (struct run){.model = m, .x = x, .slot = s};
-    if (x->exec.flags & MR_EXEC_DECOUPLED) {
-        x->on_room = run_offer;
-    }
+    r->slot = s;
     r->nonce = atomic_fetch_add_explicit(&m->nonce, 1, memory_order_relaxed);
     s->user = r;
     s->rows = x->exec.row_count;
@@ -232,9 +243,8 @@ static int answer_end(struct run *r, uint32_t request, int status, const struct 
     if (status == MR_OK || !mr_shm_is_posted(r->slot)) {
         return status;
     }
-    if (status != MR_E_CANCELLED && !r->is_refused) {
-        r->is_refused = true;
-        r->refused = request;
+    if (status != MR_E_CANCELLED && !r->is_closed[request]) {
+        r->is_closed[request] = true;
         r->x->fail_request(r->x, request, status, err->msg);
     }
     return MR_OK;
@@ -244,15 +254,20 @@ static int answer_end(struct run *r, uint32_t request, int status, const struct 
  * perhaps. */
 static int answer_offer(struct run *r, struct mr_err *err)
 {
-    const uint32_t request = r->answer->request,
-                   flags = r->answer->is_final ? MR_RESPONSE_FINAL : 0;
+    const uint32_t request = r->answer->request;
+    const bool is_final = r->answer->is_final;
 
-    if (r->is_refused && r->refused == request && !r->answer->is_final) {
+    if (r->is_closed[request] && mr_shm_is_posted(r->slot)) {
         mr_response_free(&r->answer);
         return MR_OK;
     }
-    const int rc = mr_execution_respond(r->x, request, &r->answer, flags, err);
-    return rc == MR_PENDING ? rc : answer_end(r, request, rc, err);
+    const int rc =
+        mr_execution_respond(r->x, request, &r->answer, is_final ? MR_RESPONSE_FINAL : 0, err);
+    if (rc == MR_PENDING) {
+        return rc;
+    }
+    r->is_closed[request] |= rc == MR_OK && is_final;
+    return answer_end(r, request, rc, err);
 }
 
 static int letter_take(struct run *r, struct mr_err *err)
@@ -261,7 +276,8 @@ static int letter_take(struct run *r, struct mr_err *err)
     int rc;
 
     if (mr_ipc_is_call(r->slot, r->nonce)) {
-        return call_take(r->model, r->slot, r->x, err);
+        call_take(r->model, r->slot, r->x);
+        return MR_OK;
     }
     rc = mr_ipc_answer_read(r->model->shm, r->slot, r->nonce, r->x, &r->answer, &copied, err);
     if (rc < 0) {

@@ -63,7 +63,8 @@ static void worker_judge(struct worker *w, const struct mr_shm_worker_state *sta
         .now_ns = now_ns,
         .gap_ns = gap_ns,
         /* while it waits for another model, that model is judged instead */
-        .has_work = (state->slot || is_waiting) && !is_pending && w->waiting_count == 0,
+        .has_work = (state->slot || is_waiting) && !is_pending &&
+                    atomic_load_explicit(&w->waiting_count, memory_order_relaxed) == 0,
         .is_running = state->slot != NULL,
         .is_starting = state->thread == 0,
         .progress = state->progress,

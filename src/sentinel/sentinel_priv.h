@@ -82,9 +82,13 @@ struct worker {
     uint64_t restarts[MR_WORKER_FAULTS];
     char last_fault[160];
     struct mr_instance_desc instance; /* name in the model's arena */
-    TAILQ_HEAD(, call) calls;         /* that its process has begun and not ended */
+    /* Guards what follows, and parts of calls; held for a few dozens of instructions. Taken after the sentinel's. */
+    pthread_mutex_t calls_lock;
+    TAILQ_HEAD(, call) calls; /* that its process has begun and not ended */
     uint32_t call_count;
-    uint32_t waiting_count;    /* of the calls, those whose last answer has not been sent */
+    bool takes_calls;
+    /** Of the calls, those whose last answer has not been sent; relaxed. */
+    _Atomic uint32_t waiting_count;
     _Atomic uint64_t answered; /* executions since the start of the process; relaxed */
     _Atomic bool is_hopeless;  /* it will not run soon; relaxed */
     _Atomic int pid;           /* of its process, 0 = none; for reports without the lock; relaxed */
@@ -174,7 +178,7 @@ struct mr_sentinel {
     uint32_t home_count;
     _Atomic(struct run *) late;                 /* answers that the watching thread has to read */
     _Atomic(struct call *) begun;               /* calls that it has to start */
-    struct call *joined;                        /* calls that it has taken over; its own */
+    struct call *joined;                        /* those in their order; its own */
     _Atomic(struct call_answer *) call_answers; /* answers that it has to send */
     int epoll;
     int wake; /* eventfd that wakes the watching thread */
@@ -243,22 +247,22 @@ void home_ring(struct mr_sentinel *s, uint32_t home);
 void homes_drop(struct mr_sentinel *s);
 
 /* calls.c */
-/* Takes over a call that lies in the slot, which a worker of the model runs for x. Errors: those of mr_ipc_call_read. Thread:
- * any that has the slot. */
-int call_take(struct process_model *m, const struct mr_shm_slot *slot, const struct mr_execution *x,
-              struct mr_err *err);
-/* Adds the calls of call_take to the lists of workers, before their frames are handled. Thread: the watching one. Lock
- * held, as below. */
+/* Takes over a call, the letter of the slot, which a worker of the model runs for x. Failures are answers to it. Thread: any
+ * that has the slot. */
+void call_take(struct process_model *m, const struct mr_shm_slot *slot,
+               const struct mr_execution *x);
+/* Takes over the calls that other threads have left to the watching thread, which calls this and what follows. Lock held. */
 void calls_join(struct mr_sentinel *s);
-/* Sends answers to workers. */
+/* Sends answers that are frames. */
 void calls_answer(struct mr_sentinel *s);
-/* Starts the calls that calls_join has added. Thread: the watching one, without the lock. */
+/* Starts and continues the calls of calls_join. Without the lock. */
 void calls_start(struct mr_sentinel *s);
 /* MR_FRAME_TAKEN and MR_FRAME_CALL_END. Errors: MR_E_INVALID. */
 int call_on_frame(struct worker *w, const struct mr_frame *f, struct mr_err *err);
 /* MR_FRAME_CONTROL and MR_FRAME_METRIC. Errors: MR_E_INVALID. */
 int call_on_control(struct worker *w, const struct mr_frame *f, struct mr_err *err);
-/* The worker's process has ended. */
+/* The worker has a new process, which does not run yet; it has ended. */
+void calls_begin(struct worker *w);
 void calls_end(struct worker *w);
 
 /* executor.c. Frees the model with its last reference. Thread: any. */

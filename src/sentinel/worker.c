@@ -31,6 +31,7 @@ void worker_init(struct worker *w, struct process_model *m, uint32_t index)
     w->process = (struct mr_process){.pid = -1, .pidfd = -1, .output = -1};
     w->socket = -1;
     TAILQ_INIT(&w->calls);
+    pthread_mutex_init(&w->calls_lock, NULL);
     w->fault = MR_WORKER_FAULTS;
     for (unsigned k = 0; k < 3; k++) {
         w->watches[k] = (struct watch){(enum watch_kind)k, w};
@@ -230,6 +231,7 @@ void worker_start(struct worker *w, int64_t now_ns)
     mr_buf_init(&w->in, MR_FRAME_MAX + 65536 * 2);
     mr_buf_init(&w->out, MR_FRAME_MAX + 4096);
     mr_shm_worker_begin(m->shm, w->index);
+    calls_begin(w);
     moved(w, STEP_NONE, now_ns);
     rc = watch_all(w, &err);
     if (rc < 0) {

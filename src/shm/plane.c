@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "plane_priv.h"
+#include "shm/mail.h"
 
 #define PAGE       4096u
 #define RING_SHARE 4u /* cells of a ring per slot: it may hold several copies of a slot's number */
@@ -41,7 +42,9 @@ static struct shm_geometry geometry_of(const struct mr_shm_options *o)
     g.control_bytes = round_up(g.done_offset + g.home_count * shm_done_stride(g.slot_count), PAGE);
     g.entries_offset =
         round_up(sizeof(struct shm_directory) + (uint64_t)g.ring_count * g.ring_size * 4, 64);
-    g.messages_offset = round_up(g.entries_offset + g.slot_count * sizeof(struct shm_entry), PAGE);
+    g.mail_offset = round_up(g.entries_offset + g.slot_count * sizeof(struct shm_entry), 64);
+    g.messages_offset =
+        round_up(g.mail_offset + (uint64_t)SHM_WORKERS_MAX * SHM_MAIL_MAX * sizeof(uint64_t), PAGE);
     g.input_bytes =
         round_up(g.messages_offset + (uint64_t)g.slot_count * g.message_bytes, MR_SHM_UNIT) +
         o->input_bytes / MR_SHM_UNIT * MR_SHM_UNIT + o->body_bytes / MR_SHM_UNIT * MR_SHM_UNIT;
@@ -133,6 +136,10 @@ void mr_shm_free(struct mr_shm **io)
     }
     *io = NULL;
     MR_ASSERT(p->stats.slots_used == 0 && p->alive == 0);
+    for (uint32_t i = 0; i < SHM_WORKERS_MAX; i++) {
+        mr_shm_mail_begin(p, i);
+        mr_free(p->mail[i].blocks);
+    }
     pthread_mutex_destroy(&p->lock);
     shm_segment_close(&p->map.control_segment);
     mr_free(p->records);

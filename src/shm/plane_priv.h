@@ -33,10 +33,17 @@ struct record {
     struct record *next_free;
 };
 
+/* What the server has sent to one worker. Its caller's, see shm/mail.h. */
+struct mail {
+    struct mr_block **blocks; /* [SHM_MAIL_MAX], NULL: none yet */
+    uint32_t tail, released;  /* cells so far */
+};
+
 struct mr_shm {
     struct shm_map map;
     struct mr_shm_homes *homes;
     struct mr_shm_heap inputs, bodies, outputs;
+    struct mail mail[SHM_WORKERS_MAX];
     struct record *records;    /* [slot_count] */
     _Atomic uint32_t *pending; /* [home_count]; relaxed: a hint whether a poll is needed */
     _Atomic uint64_t wakes;    /* relaxed */

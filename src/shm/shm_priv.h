@@ -22,6 +22,7 @@
 #define SHM_SLOTS_MAX   1024u
 #define SHM_EXTENTS_MAX 6u
 #define SHM_WHY_BYTES   192u
+#define SHM_MAIL_MAX    32768u /* unread answers to calls of a worker: more than its calls can have */
 #define SHM_STEP_WORDS  6u
 #define SHM_LETTERS_MAX 16u /* of a slot that its server has not read, in equal parts of the room */
 
@@ -87,6 +88,9 @@ struct shm_worker_cell {
     /* of loading the model */
     _Atomic uint64_t load_done, load_total;
     _Atomic uint64_t load_step[SHM_STEP_WORDS]; /* a text */
+    /* of its mail */
+    _Atomic uint32_t mail_read;  /* cells so far */
+    _Atomic uint32_t mail_waits; /* a thread sleeps on the tail */
 };
 
 struct shm_slot_cell {
@@ -136,6 +140,7 @@ struct shm_geometry {
     uint32_t room_bytes;    /* per slot */
     uint64_t done_offset;   /* in control */
     uint64_t entries_offset;
+    uint64_t mail_offset; /* [SHM_WORKERS_MAX][SHM_MAIL_MAX] of uint64_t, offsets in the segment */
     uint64_t messages_offset; /* in the input segment */
     uint64_t control_bytes, input_bytes, output_bytes;
 };
@@ -145,6 +150,7 @@ struct shm_directory {
     alignas(MR_CACHE_LINE) _Atomic uint32_t bell; /* futex; rung with each submission */
     _Atomic uint32_t is_unwanted;                 /* the load of the model */
     alignas(MR_CACHE_LINE) _Atomic uint32_t tails[SHM_RINGS];
+    alignas(MR_CACHE_LINE) _Atomic uint32_t mail_tails[SHM_WORKERS_MAX]; /* futexes */
     /** [ring_count][ring_size] of shm_cell_of, then entries. */
     alignas(MR_CACHE_LINE) _Atomic uint32_t cells[];
 };
@@ -190,6 +196,12 @@ static inline _Atomic uint64_t *shm_done(const struct shm_map *m, uint32_t home)
 static inline struct shm_entry *shm_entry(const struct shm_map *m, uint32_t slot)
 {
     return (struct shm_entry *)(void *)(m->input.data + m->g.entries_offset) + slot;
+}
+
+static inline _Atomic uint64_t *shm_mail_cell(const struct shm_map *m, uint32_t worker, uint32_t at)
+{
+    return (_Atomic uint64_t *)(void *)(m->input.data + m->g.mail_offset) +
+           (size_t)worker * SHM_MAIL_MAX + at % SHM_MAIL_MAX;
 }
 
 static inline uint32_t shm_letter_bytes(const struct shm_geometry *g)

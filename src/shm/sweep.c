@@ -43,6 +43,7 @@ void mr_shm_worker_begin(struct mr_shm *p, uint32_t worker)
     atomic_store_explicit(&cell->thread, 0, memory_order_relaxed);
     atomic_store_explicit(&cell->pending, 0, memory_order_relaxed);
     atomic_store_explicit(&cell->load_step[0], 0, memory_order_relaxed);
+    atomic_store_explicit(&cell->mail_waits, 0, memory_order_relaxed);
     pthread_mutex_unlock(&p->lock);
 }
 

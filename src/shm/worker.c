@@ -24,7 +24,8 @@ struct mr_shm_view {
     uint32_t worker;
     bool is_known;  /* the thread has reported its id */
     int64_t gap_ns; /* smoothed duration of a wait */
-    long switches;  /* involuntary context switches of this thread, at the last check */
+    uint32_t mail_read;
+    long switches; /* involuntary context switches of this thread, at the last check */
     uint32_t home_count;
     uint32_t unsignalled;      /* completed slots without a wake-up of their home */
     uint32_t unsignalled_home; /* the home of all of them */
@@ -69,6 +70,10 @@ int mr_shm_view_open(struct mr_shm_view **out, const struct mr_shm_view_fds *fds
     v->homes = (const struct shm_home *)(const void *)v->homes_segment.data;
     MR_TRY(view_check(v, fds, err));
     v->worker = worker;
+    /* What was sent to an earlier process is not this one's. */
+    v->mail_read = atomic_load_explicit(&m->directory->mail_tails[worker], memory_order_relaxed);
+    atomic_store_explicit(&m->control->workers[worker].mail_read, v->mail_read,
+                          memory_order_relaxed);
     v->home_count = fds->home_count;
     memcpy(v->home_fds, fds->home_fds, fds->home_count * sizeof v->home_fds[0]);
     *out = v;
@@ -465,6 +470,43 @@ bool mr_shm_complete_apart(const struct mr_shm_view *v, const struct mr_shm_task
     done_set(v, t);
     home_wake(v, t->home);
     return true;
+}
+
+/* ---- mail ---- */
+
+bool mr_shm_mail_next(struct mr_shm_view *v, uint64_t *out_offset)
+{
+    /* seq_cst: after the store that a thread waits; acquire: the message */
+    if (atomic_load(&v->map.directory->mail_tails[v->worker]) == v->mail_read) {
+        return false;
+    }
+    *out_offset =
+        atomic_load_explicit(shm_mail_cell(&v->map, v->worker, v->mail_read), memory_order_relaxed);
+    return true;
+}
+
+void mr_shm_mail_taken(struct mr_shm_view *v)
+{
+    /* release: the copy that has been made of it */
+    atomic_store_explicit(&v->map.control->workers[v->worker].mail_read, ++v->mail_read,
+                          memory_order_release);
+}
+
+void mr_shm_mail_wait(struct mr_shm_view *v, int64_t max_ns)
+{
+    _Atomic uint32_t *waits = &v->map.control->workers[v->worker].mail_waits;
+    uint64_t offset;
+
+    atomic_store(waits, 1); /* seq_cst: before the look */
+    if (!mr_shm_mail_next(v, &offset)) {
+        shm_futex_wait(&v->map.directory->mail_tails[v->worker], v->mail_read, max_ns);
+    }
+    atomic_store_explicit(waits, 0, memory_order_relaxed);
+}
+
+void mr_shm_mail_wake(struct mr_shm_view *v)
+{
+    shm_futex_wake(&v->map.directory->mail_tails[v->worker], (int)SHM_WORKERS_MAX);
 }
 
 void mr_shm_count_pending(const struct mr_shm_view *v, int by)

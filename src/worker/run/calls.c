@@ -1,11 +1,13 @@
-/* A call is in the list from its start to its end; the thread that reads frames puts answers into its queue, and the
- * waiting thread takes them. A thread that reads frames reads them also while it waits. One mutex guards everything, held
- * for a few instructions; another one is held while a frame is sent. */
+/* A call is in the list from its start to its end. Answers come as mail, which one of the waiting threads sleeps for; it puts
+ * them into the queues of their calls, and wakes the threads that wait for those. Some come as frames, which the thread that
+ * reads frames puts there, also while it waits itself. One mutex guards everything, held for short; another one is held while a
+ * frame is sent. */
 #include "calls.h"
 
-#include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <sys/queue.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -16,6 +18,10 @@
 #define ARENA_FIRST 1024
 #define ARENA_LIMIT ((size_t)8 << 20)
 #define CALLS_MAX   256u /* of a worker, at once */
+/* The longest sleep for mail: the end of the process may come between the check for it and the sleep. */
+#define MAIL_WAIT_NS (100 * MR_NS_PER_MS)
+#define READER_NS                                                                                  \
+    (20 * MR_NS_PER_MS) /* its longest wait for a frame, as it looks for mail as well */
 
 struct answer {
     struct mr_call_answer base; /* first */
@@ -29,8 +35,11 @@ struct mr_model_call {
     uint64_t number;
     TAILQ_ENTRY(mr_model_call) link;
     TAILQ_HEAD(, answer) answers;
-    bool has_ended; /* its last answer has come */
-    bool is_taken;  /* and has been taken */
+    pthread_cond_t moved;
+    bool is_waiting; /* a thread, on `moved` */
+    bool has_frames; /* its answers are frames */
+    bool has_ended;  /* the server has ended it: its last answer has come, and is not kept */
+    bool is_taken;   /* its last answer */
 };
 
 static struct {
@@ -39,7 +48,8 @@ static struct {
     worker_pump_fn *pump;
     pthread_t reader;
     pthread_mutex_t lock; /* guards what follows */
-    pthread_cond_t moved;
+    bool is_watched;      /* a thread waits for mail */
+    pthread_condattr_t clock;
     TAILQ_HEAD(, mr_model_call) list;
     uint64_t next;
     uint32_t count;
@@ -94,6 +104,7 @@ int worker_call_new(struct mr_model_call **out, uint64_t *out_number, struct mr_
     struct mr_model_call *c = MR_NEW(struct mr_model_call);
 
     TAILQ_INIT(&c->answers);
+    pthread_cond_init(&c->moved, &calls.clock);
     pthread_mutex_lock(&calls.lock);
     const bool is_full = calls.count == CALLS_MAX;
     if (!is_full) {
@@ -103,6 +114,7 @@ int worker_call_new(struct mr_model_call **out, uint64_t *out_number, struct mr_
     }
     pthread_mutex_unlock(&calls.lock);
     if (is_full) {
+        pthread_cond_destroy(&c->moved);
         mr_free(c);
         return MR_FAIL(err, MR_E_EXHAUSTED,
                        "the model has %u calls to other models, more may not run at once",
@@ -125,6 +137,7 @@ static void call_free(struct mr_model_call *c)
         struct mr_call_answer *base = &a->base;
         worker_call_answer_drop(&base);
     }
+    pthread_cond_destroy(&c->moved);
     mr_free(c);
 }
 
@@ -150,6 +163,9 @@ static int begin(struct mr_execution *x, const struct mr_call_args *args,
 int worker_call_send(struct mr_model_call **call, enum mr_frame_type type,
                      const struct mr_buf *body, struct mr_err *err)
 {
+    pthread_mutex_lock(&calls.lock);
+    (*call)->has_frames = true;
+    pthread_mutex_unlock(&calls.lock);
     int rc = body->failed
                  ? MR_FAIL(err, MR_E_TOO_LARGE, "a request to the server has more than %zu MiB",
                            MR_FRAME_MAX >> 20)
@@ -170,31 +186,84 @@ void worker_call_end(struct mr_model_call **call)
     struct mr_model_call *c = *call;
 
     *call = NULL;
-    say(MR_FRAME_CALL_END, c->number, 0);
+    if (!c->has_ended) {
+        say(MR_FRAME_CALL_END, c->number, 0);
+    }
     call_free(c);
 }
 
-/* Lock held, and released while it waits. Errors: MR_E_DEADLINE, MR_E_CLOSED. */
-static int moved_wait(int64_t until_ns, struct mr_err *err)
+/* ---- waiting; lock held, and released while a thread sleeps ---- */
+
+static void mail_take(void);
+
+/* Another waiting thread becomes the one that waits for mail. */
+static void watch_pass_on(void)
+{
+    struct mr_model_call *c;
+
+    TAILQ_FOREACH (c, &calls.list, link) {
+        if (c->is_waiting && !c->has_frames) {
+            pthread_cond_signal(&c->moved);
+            return;
+        }
+    }
+}
+
+static int64_t wait_ns(int64_t until_ns, int64_t most_ns)
+{
+    return until_ns > 0 ? MR_MAX(1, MR_MIN(most_ns, until_ns - mr_now_ns())) : most_ns;
+}
+
+/* The thread that reads frames looks for mail now and then: it seldom waits, while the model is loaded or closed. */
+static int reader_wait(int64_t until_ns, struct mr_err *err)
+{
+    pthread_mutex_unlock(&calls.lock);
+    const int rc = calls.pump(wait_ns(until_ns, READER_NS), err);
+    pthread_mutex_lock(&calls.lock);
+    if (!calls.is_watched) {
+        mail_take();
+    }
+    return rc < 0 && rc != MR_E_DEADLINE ? MR_E_CLOSED : MR_OK;
+}
+
+static void mail_wait(int64_t until_ns)
+{
+    calls.is_watched = true;
+    pthread_mutex_unlock(&calls.lock);
+    mr_shm_mail_wait(calls.view, wait_ns(until_ns, MAIL_WAIT_NS));
+    pthread_mutex_lock(&calls.lock);
+    mail_take();
+    calls.is_watched = false;
+}
+
+static void moved_wait(struct mr_model_call *c, int64_t until_ns)
 {
     const struct timespec at = {until_ns / MR_NS_PER_S, until_ns % MR_NS_PER_S};
-    int rc = 0;
+
+    c->is_waiting = true;
+    if (until_ns == 0) {
+        pthread_cond_wait(&c->moved, &calls.lock);
+    } else {
+        pthread_cond_timedwait(&c->moved, &calls.lock, &at);
+    }
+    c->is_waiting = false;
+}
+
+/* Until there may be an answer. Errors: MR_E_DEADLINE, MR_E_CLOSED. */
+static int answer_wait(struct mr_model_call *c, int64_t until_ns, struct mr_err *err)
+{
+    int rc = MR_OK;
 
     if (is_reader()) {
-        pthread_mutex_unlock(&calls.lock);
-        rc = calls.pump(until_ns > 0 ? MR_MAX(1, until_ns - mr_now_ns()) : 0, err);
-        pthread_mutex_lock(&calls.lock);
-        if (rc < 0) {
-            return rc == MR_E_DEADLINE ? rc : MR_E_CLOSED;
-        }
+        rc = reader_wait(until_ns, err);
     } else if (calls.is_stopped) {
         return MR_E_CLOSED;
-    } else if (until_ns == 0) {
-        pthread_cond_wait(&calls.moved, &calls.lock);
+    } else if (c->has_frames || calls.is_watched) {
+        moved_wait(c, until_ns);
     } else {
-        rc = pthread_cond_timedwait(&calls.moved, &calls.lock, &at) == ETIMEDOUT;
+        mail_wait(until_ns);
     }
-    return rc > 0 || (until_ns > 0 && mr_now_ns() >= until_ns) ? MR_E_DEADLINE : MR_OK;
+    return rc == MR_OK && until_ns > 0 && mr_now_ns() >= until_ns ? MR_E_DEADLINE : rc;
 }
 
 int worker_call_next(struct mr_model_call *c, int64_t timeout_ns, struct mr_call_answer **out,
@@ -206,11 +275,14 @@ int worker_call_next(struct mr_model_call *c, int64_t timeout_ns, struct mr_call
 
     pthread_mutex_lock(&calls.lock);
     while (!(a = TAILQ_FIRST(&c->answers)) && rc == MR_OK) {
-        rc = c->is_taken ? MR_E_CLOSED : moved_wait(until_ns, err);
+        rc = c->is_taken ? MR_E_CLOSED : answer_wait(c, until_ns, err);
     }
     if (a) {
         TAILQ_REMOVE(&c->answers, a, link);
         c->is_taken = a->base.is_last;
+    }
+    if (!calls.is_watched) {
+        watch_pass_on();
     }
     pthread_mutex_unlock(&calls.lock);
     if (a) {
@@ -221,28 +293,7 @@ int worker_call_next(struct mr_model_call *c, int64_t timeout_ns, struct mr_call
                              : MR_FAIL(err, MR_E_DEADLINE, "no answer in time");
 }
 
-/* ---- incoming frames ---- */
-
-static int outputs_read(struct answer *a, const struct mr_ipc_call_answer *said, struct mr_err *err)
-{
-    struct mr_exec exec;
-    int rc;
-
-    a->is_kept = said->bytes > 0 || !said->is_last;
-    if (said->bytes == 0) {
-        return MR_OK;
-    }
-    rc = mr_ipc_exec_read_kept(calls.view, said->offset, said->bytes, &a->arena, &exec, err);
-    if (rc == MR_OK && exec.input_count != said->count) {
-        rc = MR_FAIL(err, MR_E_INVALID, "an answer to a call that is damaged");
-    }
-    if (rc == MR_OK) {
-        a->base.output_count = said->count;
-        a->base.outputs = exec.inputs;
-        a->base.names = said->names;
-    }
-    return rc;
-}
+/* ---- incoming answers ---- */
 
 static struct mr_model_call *call_find(uint64_t number)
 {
@@ -256,45 +307,98 @@ static struct mr_model_call *call_find(uint64_t number)
     return NULL;
 }
 
-static void answer_queue(struct answer *a)
+static struct answer *answer_new(void)
 {
-    struct mr_call_answer *base = &a->base;
+    struct answer *a = MR_NEW(struct answer);
 
-    pthread_mutex_lock(&calls.lock);
+    mr_arena_init(&a->arena, ARENA_FIRST, ARENA_LIMIT);
+    return a;
+}
+
+static void answer_set(struct answer *a, const struct mr_ipc_call_answer *said)
+{
+    a->call = said->call;
+    a->number = said->number;
+    a->base = (struct mr_call_answer){.size = sizeof a->base,
+                                      .status = said->status,
+                                      .is_last = said->is_last || said->status < 0,
+                                      .message = said->message,
+                                      .value = said->value,
+                                      .parameters = said->parameters.list,
+                                      .parameter_kinds = said->parameters.kinds,
+                                      .parameter_count = said->parameters.count};
+}
+
+/* Lock held. False: the call has ended in between, and the answer is the caller's. */
+static bool answer_queue(struct answer *a, bool has_ended)
+{
     struct mr_model_call *c = call_find(a->call);
+
     if (c) {
-        c->has_ended |= a->base.is_last;
+        c->has_ended = has_ended;
         TAILQ_INSERT_TAIL(&c->answers, a, link);
-        pthread_cond_broadcast(&calls.moved);
+        if (c->is_waiting) {
+            pthread_cond_signal(&c->moved);
+        }
     }
-    pthread_mutex_unlock(&calls.lock);
-    if (!c) {
-        worker_call_answer_drop(&base); /* the call has ended in between */
+    return c != NULL;
+}
+
+static int mail_read(uint64_t offset, struct answer *a, struct mr_err *err)
+{
+    struct mr_ipc_call_answer said;
+    struct mr_exec outputs;
+    int rc;
+
+    MR_TRY(mr_ipc_call_mail_read(calls.view, offset, &a->arena, &said, &outputs, &a->is_kept, err));
+    if (outputs.input_count != said.count) {
+        rc = MR_FAIL(err, MR_E_INVALID, "an answer to a call that is damaged");
+        goto out;
+    }
+    answer_set(a, &said);
+    a->base.output_count = said.count;
+    a->base.outputs = outputs.inputs;
+    a->base.names = said.names;
+out:
+    return rc;
+}
+
+/* Puts all mail into the queues of its calls. Lock held. */
+static void mail_take(void)
+{
+    uint64_t offset;
+    struct mr_err err;
+
+    while (mr_shm_mail_next(calls.view, &offset)) {
+        struct answer *a = answer_new();
+        if (mail_read(offset, a, &err) < 0) {
+            fprintf(stderr, "%s\n", err.msg);
+            _exit(MR_WORKER_EXIT_MEMORY); /* a caller would wait for ever */
+        }
+        mr_shm_mail_taken(calls.view);
+        if (!answer_queue(a, !a->is_kept)) {
+            struct mr_call_answer *base = &a->base;
+            worker_call_answer_drop(&base);
+        }
     }
 }
 
 int worker_calls_on_answer(mr_bytes body, struct mr_err *err)
 {
-    struct answer *a = MR_NEW(struct answer);
+    struct answer *a = answer_new();
     struct mr_ipc_call_answer said;
-    int rc;
+    const int rc = mr_ipc_call_answer_unpack(body, &a->arena, &said, err);
 
-    mr_arena_init(&a->arena, ARENA_FIRST, ARENA_LIMIT);
-    MR_TRY(mr_ipc_call_answer_unpack(body, &a->arena, &said, err));
-    a->call = said.call;
-    a->number = said.number;
-    a->base = (struct mr_call_answer){.size = sizeof a->base,
-                                      .status = said.status,
-                                      .is_last = said.is_last || said.status < 0,
-                                      .message = said.message,
-                                      .value = said.value,
-                                      .parameters = said.parameters.list,
-                                      .parameter_kinds = said.parameters.kinds,
-                                      .parameter_count = said.parameters.count};
-    MR_TRY(outputs_read(a, &said, err));
-    answer_queue(a);
-    return MR_OK;
-out:
+    if (rc == MR_OK) {
+        answer_set(a, &said);
+        a->is_kept = !said.is_last;
+        pthread_mutex_lock(&calls.lock);
+        const bool is_wanted = answer_queue(a, false);
+        pthread_mutex_unlock(&calls.lock);
+        if (is_wanted) {
+            return MR_OK;
+        }
+    }
     answer_free(a);
     return rc;
 }
@@ -313,26 +417,27 @@ void worker_calls_start(struct mr_shm_view *v, worker_call_submit_fn *submit, wo
                                                .metric_set = mr_metric_set,
                                                .metric_value = mr_metric_value,
                                                .metric_drop = worker_metric_drop};
-    pthread_condattr_t clock;
-
     calls.view = v;
     calls.submit = submit;
     calls.pump = pump;
     calls.reader = pthread_self();
     TAILQ_INIT(&calls.list);
-    pthread_condattr_init(&clock);
-    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-    pthread_cond_init(&calls.moved, &clock);
-    pthread_condattr_destroy(&clock);
+    pthread_condattr_init(&calls.clock);
+    pthread_condattr_setclock(&calls.clock, CLOCK_MONOTONIC);
     mr_plugin_set_calls(&ops);
 }
 
 void worker_calls_stop(void)
 {
+    struct mr_model_call *c;
+
     pthread_mutex_lock(&calls.lock);
     calls.is_stopped = true;
     if (calls.view) {
-        pthread_cond_broadcast(&calls.moved);
+        TAILQ_FOREACH (c, &calls.list, link) {
+            pthread_cond_signal(&c->moved);
+        }
+        mr_shm_mail_wake(calls.view);
     }
     pthread_mutex_unlock(&calls.lock);
 }

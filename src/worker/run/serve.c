@@ -145,22 +145,54 @@ static int respond(struct mr_execution *x, struct mr_response *response, struct 
     return rc;
 }
 
+/* As answer_post. */
+static int call_post(struct job *j, uint64_t number, const struct mr_call_args *args,
+                     struct mr_err *err)
+{
+    struct mr_shm_view *v = j->serve->view;
+    struct mr_shm_task at = j->task;
+    struct mr_shm_span letter;
+    struct worker_room room;
+
+    if (!mr_shm_task_letter(v, &j->task, &letter)) {
+        return MR_FAIL(err, MR_E_CANCELLED, "no one waits for the execution that calls");
+    }
+    worker_room_letter(&room, &at, &letter);
+    int rc = letter.bytes < MR_IPC_REPLY_BYTES
+                 ? MR_E_EXHAUSTED
+                 : mr_ipc_call_write(&at, j->nonce, &room.provider, number, args, err);
+    if (rc == MR_OK && !mr_shm_task_post(v, &j->task)) {
+        rc = MR_FAIL(err, MR_E_CANCELLED, "no one waits for the execution that calls");
+    }
+    return rc;
+}
+
+static int call_hand_over(struct job *j, uint64_t number, const struct mr_call_args *args,
+                          struct mr_err *err)
+{
+    int rc;
+
+    worker_room_begin(&j->room, j->serve->view, &j->task);
+    MR_TRY(mr_ipc_call_write(&j->task, j->nonce, &j->room.provider, number, args, err));
+    MR_TRY(mr_shm_task_answer(j->serve->view, &j->task, err));
+out:
+    return rc;
+}
+
 int worker_serve_call(struct mr_execution *x, uint64_t number, const struct mr_call_args *args,
                       struct mr_err *err)
 {
     struct job *j = job_of(x);
-    struct worker_serve *s = j->serve;
-    int rc;
 
     if (!j->task.room) {
         return MR_FAIL(err, MR_E_UNSUPPORTED, "a model calls no others while it is warmed up");
     }
     pthread_mutex_lock(&j->answering);
-    worker_room_begin(&j->room, s->view, &j->task);
-    MR_TRY(mr_ipc_call_write(&j->task, j->nonce, &j->room.provider, number, args, err));
-    MR_TRY(mr_shm_task_answer(s->view, &j->task, err));
-out:
-    worker_room_begin(&j->room, s->view, &j->task); /* for the outputs */
+    int rc = call_post(j, number, args, err);
+    if (rc == MR_E_EXHAUSTED) {
+        rc = call_hand_over(j, number, args, err);
+    }
+    worker_room_begin(&j->room, j->serve->view, &j->task); /* for the outputs */
     pthread_mutex_unlock(&j->answering);
     return rc;
 }

@@ -1,8 +1,8 @@
 /* A request of a model in a worker to another model, and the answers.
  *
- * The request takes the path of an answer: the worker writes it into the room and the extents of the slot that it runs,
- * and waits until the server has taken it. Answers lie in the heap of inputs; one frame gives their place, and another one
- * releases them. Both sides number the calls of a worker. */
+ * The request takes the path of an answer: the worker posts it in the slot that it runs, or writes a long one into the room
+ * and the extents of the slot, and waits until the server has taken it. Answers come as mail; a frame releases what the
+ * worker has not copied. Both sides number the calls of a worker. */
 #ifndef MR_IPC_CALL_H
 #define MR_IPC_CALL_H
 
@@ -15,7 +15,7 @@
 
 /** A call as the server has read it. */
 struct mr_ipc_call {
-    uint64_t number;
+    uint64_t number;          /* also of a call that could not be read */
     struct mr_call_args args; /* in the arena, but for large tensors */
     /** [args.input_count] of large tensors, otherwise NULL; the reader's. */
     struct mr_block **blocks;
@@ -34,7 +34,7 @@ int mr_ipc_call_read(struct mr_shm *p, const struct mr_shm_slot *s, struct mr_ar
                      struct mr_ipc_call *out, struct mr_err *err);
 void mr_ipc_call_drop(struct mr_ipc_call *c);
 
-/** Body of MR_FRAME_ANSWER. Texts are borrowed. */
+/** An answer; body of MR_FRAME_ANSWER. Texts are borrowed. */
 struct mr_ipc_call_answer {
     uint64_t call, number; /* of the call, and of the answer within it */
     int32_t status;
@@ -44,12 +44,23 @@ struct mr_ipc_call_answer {
     uint32_t count;
     const char *const *names;
     struct mr_answer_parameters parameters;
-    uint64_t offset,
-        bytes; /* for mr_ipc_exec_read_kept, whose inputs are the outputs; 0 bytes: none */
 };
 void mr_ipc_call_answer_pack(struct mr_buf *b, const struct mr_ipc_call_answer *a);
 /** Copies into the arena. Errors: MR_E_INVALID. */
 int mr_ipc_call_answer_unpack(mr_bytes data, struct mr_arena *arena, struct mr_ipc_call_answer *out,
                               struct mr_err *err);
+
+/** Writes an answer into a block that the worker can read. outputs: an execution whose inputs they are; NULL: none. Errors:
+ *  MR_E_EXHAUSTED. */
+int mr_ipc_call_mail_write(struct mr_shm *p, const struct mr_ipc_call_answer *a,
+                           const struct mr_exec *outputs, struct mr_block **out,
+                           struct mr_err *err);
+/** Whether the worker reads that answer in place: then it says when it needs it no more, and the block stays until then. */
+bool mr_ipc_call_mail_is_kept(const struct mr_block *b, bool is_last);
+/** Reads an answer at that offset: short ones are copied. *exec: the outputs as inputs. Thread: worker. Errors: MR_E_NOMEM,
+ *  MR_E_INVALID. */
+int mr_ipc_call_mail_read(const struct mr_shm_view *v, uint64_t offset, struct mr_arena *arena,
+                          struct mr_ipc_call_answer *out, struct mr_exec *exec, bool *out_is_kept,
+                          struct mr_err *err);
 
 #endif

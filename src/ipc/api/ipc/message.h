@@ -20,6 +20,9 @@ int64_t mr_ipc_exec_write(struct mr_shm *p, struct mr_shm_slot *s, const struct 
  *  MR_E_EXHAUSTED. */
 int mr_ipc_exec_keep(struct mr_shm *p, const struct mr_exec *exec, struct mr_block **out_block,
                      uint64_t *out_offset, uint64_t *out_bytes, struct mr_err *err);
+/** The same into memory of the caller, of mr_ipc_exec_bytes, aligned to 64 bytes. */
+size_t mr_ipc_exec_bytes(const struct mr_exec *exec);
+void mr_ipc_exec_put(const struct mr_exec *exec, uint8_t *to, size_t bytes);
 /** Reads the execution: the structs are in the arena and point into the message. Thread: worker. Errors: MR_E_INTERNAL
  *  (malformed), MR_E_NOMEM. */
 int mr_ipc_exec_read(const struct mr_shm_view *v, const struct mr_shm_task *t,
@@ -27,5 +30,8 @@ int mr_ipc_exec_read(const struct mr_shm_view *v, const struct mr_shm_task *t,
                      struct mr_err *err);
 int mr_ipc_exec_read_kept(const struct mr_shm_view *v, uint64_t offset, uint64_t bytes,
                           struct mr_arena *arena, struct mr_exec *out, struct mr_err *err);
+/** base: a copy of mr_ipc_exec_put. */
+int mr_ipc_exec_read_at(const struct mr_shm_view *v, const uint8_t *base, struct mr_arena *arena,
+                        struct mr_exec *out, struct mr_err *err);
 
 #endif

@@ -49,6 +49,9 @@ struct mr_reply_loop {
     struct mr_turns *turns;
     /** The index of its pins, see model/model.h. MR_EPOCH_SLOT_NONE: no reader, nothing runs inline. */
     unsigned epoch_slot;
+    /** Without a reader: 1 + the index of the loop whose thread takes results of worker processes, 0 = none. Callbacks are
+     *  called there, too. */
+    unsigned near;
     /* ---- the scheduler's own, zeroed ---- */
     int64_t round_ns;  /* start of the round of work that inline_ns counts */
     int64_t inline_ns; /* time of executions in that round */

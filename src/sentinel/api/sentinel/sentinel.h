@@ -26,20 +26,26 @@ struct mr_worker_call {
     const void *execution;
     const struct mr_call_chain *runs;
     uint32_t instances; /* of the model that asks */
-    void *user;         /* of the side that runs the call */
+    /** The loop whose thread takes the worker's answers, and may take those of the model that is asked; MR_NO_LOOP: the call is
+     *  long, or there is none. */
+    uint32_t loop;
+    void *user; /* of the side that runs the call */
 };
 
 /** Runs calls: an engine, which is above this module. */
 struct mr_worker_caller {
-    /** Answers with mr_worker_answer_send until one is the last, perhaps before this returns. Thread: a loop or the
-     *  watching thread. Must not block. */
+    /** Answers with mr_worker_answer_send until one is the last, perhaps before this returns. Thread: a loop's, a short call
+     *  only, or the watching one. Must not block. */
     void (*start)(void *ctx, struct mr_worker_call *c);
-    /** The answers are not wanted any more: the last one should come soon. Never called after the last one. Thread: the
-     *  watching one. */
+    /** The answers are not wanted any more: the last one should come soon, if it is not on its way. Thread: as `start`, once
+     *  that has returned. */
     void (*cancel)(void *ctx, struct mr_worker_call *c);
-    /** The worker has released an answer that was not the last one; in the order of the answers. Thread: the watching one. */
+    /** The worker has released an answer that was not the last one; in the order of the answers. Thread: the watching one, or
+     *  the one that sends it, when it is not wanted. */
     void (*taken)(void *ctx, struct mr_worker_call *c);
-    /** After the last answer and all `taken`: the call is freed. Thread: the watching one. */
+    /** The continuation of mr_worker_call_later. Thread: the watching one. */
+    void (*later)(void *ctx, struct mr_worker_call *c);
+    /** After the last answer and all `taken`: the call is freed. Thread: any. */
     void (*drop)(void *ctx, struct mr_worker_call *c);
     void *ctx;
 };
@@ -61,6 +67,9 @@ struct call_answer *mr_worker_answer_make(struct mr_worker_call *c,
                                           const struct mr_worker_answer *a);
 /** Sends it. The call may be freed once its last answer is sent. Thread: any; in the order in which answers are made. */
 void mr_worker_answer_send(struct call_answer *a);
+
+/** Has `later` called: for what would hold a loop for long. Once for a call, before its last answer. Thread: any. */
+void mr_worker_call_later(struct mr_worker_call *c);
 
 struct mr_sentinel_options {
     const char *worker_program; /* path of millrace-worker */

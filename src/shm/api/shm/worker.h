@@ -86,6 +86,15 @@ void mr_shm_count_pending(const struct mr_shm_view *v, int by);
 void mr_shm_load_progress(struct mr_shm_view *v, const char *step, uint64_t done, uint64_t total);
 /** True if the server has cancelled the load. Thread: any; cheap. */
 bool mr_shm_load_is_unwanted(const struct mr_shm_view *v);
+/** The oldest message of the server (shm/mail.h): its offset in the input segment. It lies there until mr_shm_mail_taken, or as
+ *  long as the server otherwise says. False: there is none. Thread: one at a time, as the next two. */
+bool mr_shm_mail_next(struct mr_shm_view *v, uint64_t *out_offset);
+/** That message has been read. */
+void mr_shm_mail_taken(struct mr_shm_view *v);
+/** Sleeps until there is a message; at most max_ns. */
+void mr_shm_mail_wait(struct mr_shm_view *v, int64_t max_ns);
+/** Wakes the thread in mr_shm_mail_wait, if it sleeps already. Thread: any. */
+void mr_shm_mail_wake(struct mr_shm_view *v);
 /** Records progress of this thread, from which the server detects hangs. The first call also reports the thread's id. */
 void mr_shm_progress(struct mr_shm_view *v);
 /** The bytes [offset, offset + bytes) of the input segment. NULL: they exceed its end. */
