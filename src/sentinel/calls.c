@@ -398,7 +398,7 @@ static void answer_post(struct call_answer *a)
     }
     if (a->is_last) {
         call_set_last(c);
-        if (is_wanted && !is_kept) {
+        if (is_wanted && !is_kept && a->number == 0) { /* the worker ends other calls itself */
             call_unlist(c);
         }
     }

@@ -14,8 +14,8 @@ void mr_shm_mail_post(struct mr_shm *p, uint32_t worker, struct mr_block *block)
 {
     struct mail *m = &p->mail[worker];
     /* acquire: the worker has copied what it has read */
-    const uint32_t read = atomic_load_explicit(&p->map.control->workers[worker].mail_read,
-                                               memory_order_acquire);
+    const uint32_t read =
+        atomic_load_explicit(&p->map.control->workers[worker].mail_read, memory_order_acquire);
     uint64_t offset = 0;
     int fd;
 

@@ -38,7 +38,7 @@ struct mr_model_call {
     pthread_cond_t moved;
     bool is_waiting; /* a thread, on `moved` */
     bool has_frames; /* its answers are frames */
-    bool has_ended;  /* the server has ended it: its last answer has come, and is not kept */
+    bool has_ended;  /* the server has ended it: its only answer has come, and is not kept */
     bool is_taken;   /* its last answer */
 };
 
@@ -376,7 +376,7 @@ static void mail_take(void)
             _exit(MR_WORKER_EXIT_MEMORY); /* a caller would wait for ever */
         }
         mr_shm_mail_taken(calls.view);
-        if (!answer_queue(a, !a->is_kept)) {
+        if (!answer_queue(a, !a->is_kept && a->number == 0)) {
             struct mr_call_answer *base = &a->base;
             worker_call_answer_drop(&base);
         }
