@@ -680,6 +680,7 @@ void mesh_core_report(const struct mesh_core *c, struct mesh_core_report *out)
     out->loading = c->loading;
     out->requests = (uint32_t)c->request_count;
     out->models = c->view.count;
+    out->age_s = load_age_s(c);
     out->loaded = 0;
     for (const struct mesh_local *l = c->first_local; l; l = l->next) {
         out->loaded += l->state == LOCAL_LOADED;

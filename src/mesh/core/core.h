@@ -226,12 +226,15 @@ struct mesh_core_report {
     uint32_t loaded, queued, loading, requests;
     uint64_t loads, evictions, unknown_reads;
     uint64_t models; /* definitions that are known */
+    uint32_t
+        age_s; /* since the last use of what would be evicted next here; UINT32_MAX: there is room */
     uint64_t asked,
         missed; /* requests of clients that came through the core; those that had to wait for a load */
 };
 void mesh_core_report(const struct mesh_core *c, struct mesh_core_report *out);
 /** All instances that answer and do not drain, this one included. */
 struct mesh_core_fleet {
+    bool is_first;      /* this one has the least id: it reports what is the same for all */
     uint64_t instances; /* in the registry, whatever they do */
     uint64_t used_units, capacity_units;
     uint64_t queued; /* loads that wait or run, as each last said */

@@ -16,7 +16,7 @@
 
 void mesh_core_fleet(const struct mesh_core *c, struct mesh_core_fleet *out)
 {
-    *out = (struct mesh_core_fleet){.age_s = UINT32_MAX};
+    *out = (struct mesh_core_fleet){.is_first = true, .age_s = UINT32_MAX};
     for (size_t i = 0; i < c->view.peer_count; i++) {
         const struct view_peer *p = c->view.peers[i];
         bool is_me = p == c->me;
@@ -24,6 +24,7 @@ void mesh_core_fleet(const struct mesh_core *c, struct mesh_core_fleet *out)
         if (!core_peer_is_good(c, p) || p->draining) {
             continue;
         }
+        out->is_first &= mr_str_cmp(c->me->id, p->id) <= 0;
         out->used_units += is_me ? c->held : p->sums.used;
         out->capacity_units += p->capacity;
         out->queued += is_me ? c->queued + c->loading : p->queued;

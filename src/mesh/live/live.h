@@ -40,8 +40,9 @@ struct mr_mesh {
     struct mr_map uses;            /* model -> struct model_uses */
     struct mr_mesh_ticket tickets; /* ring */
     struct mr_mesh_admin admins;   /* ring: those under way */
-    uint64_t samples;
-    uint32_t registering; /* models whose registration is not answered yet */
+    uint64_t samples, load_failures;
+    struct mr_hist load_ns; /* written by the mesh's thread */
+    uint32_t registering;   /* models whose registration is not answered yet */
     bool is_acting, has_registered;
     _Atomic bool is_started, is_joined, is_stopping, is_ready;
     int64_t started_ns, joined_ns;

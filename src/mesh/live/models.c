@@ -16,6 +16,7 @@ struct load_op {
     struct mr_mesh *mesh;
     bool is_unload;
     int rc;
+    int64_t begun_ns;
     struct mesh_loaded loaded;
     struct mr_err err;
     size_t id_len;
@@ -47,8 +48,10 @@ static void run_done(struct mr_mail *mail)
     if (op->is_unload) {
         mesh_core_unloaded(m->core, id, live_now(m));
     } else if (op->rc == MR_OK) {
+        mr_hist_add(&m->load_ns, (uint64_t)(live_now(m) - op->begun_ns));
         mesh_core_loaded(m->core, id, &op->loaded, live_now(m));
     } else {
+        m->load_failures++;
         mesh_core_load_failed(m->core, id, fail_of(op->rc), mr_str_c(op->err.msg), live_now(m));
         live_ready_failed(m, id);
     }
@@ -84,6 +87,7 @@ static struct load_op *new_op(struct mr_mesh *m, mr_str id, bool is_unload)
     op->mail.run = run_done;
     op->mesh = m;
     op->is_unload = is_unload;
+    op->begun_ns = live_now(m);
     op->id_len = id.len;
     memcpy(op->id, id.ptr, id.len);
     atomic_fetch_add(&m->loads, 1);

@@ -62,6 +62,11 @@ static bool others_drain(const struct mr_mesh *m)
     return false;
 }
 
+static int64_t age_of(uint32_t s)
+{
+    return s == UINT32_MAX ? -1 : (int64_t)s;
+}
+
 static void take_stats(struct mr_mesh *m)
 {
     struct mesh_core_report r;
@@ -80,10 +85,13 @@ static void take_stats(struct mr_mesh *m)
                               .fleet_capacity_bytes = f.capacity_units * MESH_UNIT,
                               .fleet_queued = f.queued,
                               .loads = r.loads,
+                              .load_failures = m->load_failures,
                               .evictions = r.evictions,
                               .requests = r.asked,
                               .misses = r.missed,
-                              .lru_age_s = f.age_s == UINT32_MAX ? -1 : (int64_t)f.age_s};
+                              .lru_age_s = age_of(f.age_s),
+                              .own_lru_age_s = age_of(r.age_s),
+                              .is_first = f.is_first};
     pthread_mutex_lock(&m->lock);
     m->stats = s;
     pthread_mutex_unlock(&m->lock);
@@ -110,4 +118,9 @@ void mr_mesh_stats(struct mr_mesh *m, struct mr_mesh_stats *out)
     pthread_mutex_lock(&m->lock);
     *out = m->stats;
     pthread_mutex_unlock(&m->lock);
+}
+
+const struct mr_hist *mr_mesh_load_times(const struct mr_mesh *m)
+{
+    return &m->load_ns;
 }

@@ -9,6 +9,58 @@ static void put(struct mr_buf *b, const char *name, const char *type, const char
     mr_buf_printf(b, "%s %llu\n", name, (unsigned long long)value);
 }
 
+/* ---- by the names of a ModelMesh, for dashboards and alerts that are there ---- */
+
+static void put_load_times(const struct mr_mesh *m, struct mr_buf *b)
+{
+    static const unsigned tenths_of_ms[] = {5,      10,     20,     50,      100,    200,   500,
+                                            750,    1000,   2000,   5000,    10000,  20000, 50000,
+                                            100000, 200000, 600000, 1200000, 3000000};
+    const struct mr_hist *h = mr_mesh_load_times(m);
+    uint64_t sum_ns = mr_count_get(&h->sum);
+    uint64_t total = 0;
+    unsigned next = 0;
+
+    metrics_head(b, "modelmesh_loadmodel_milliseconds", "histogram", "Time that loads here took");
+    for (size_t i = 0; i < sizeof tenths_of_ms / sizeof *tenths_of_ms; i++) {
+        uint64_t bound_ns = tenths_of_ms[i] * UINT64_C(100000);
+        for (; next < MR_HIST_BUCKETS && mr_hist_upper(next) <= bound_ns; next++) {
+            total += mr_count_get(&h->count[next]);
+        }
+        mr_buf_printf(b, "modelmesh_loadmodel_milliseconds_bucket{le=\"%.1f\"} %llu\n",
+                      tenths_of_ms[i] / 10.0, (unsigned long long)total);
+    }
+    for (; next < MR_HIST_BUCKETS; next++) {
+        total += mr_count_get(&h->count[next]);
+    }
+    mr_buf_printf(b,
+                  "modelmesh_loadmodel_milliseconds_bucket{le=\"+Inf\"} %llu\n"
+                  "modelmesh_loadmodel_milliseconds_sum %.6f\n"
+                  "modelmesh_loadmodel_milliseconds_count %llu\n",
+                  (unsigned long long)total, (double)sum_ns / 1e6, (unsigned long long)total);
+}
+
+static void put_modelmesh(const struct mr_mesh *mesh, const struct mr_mesh_stats *m,
+                          struct mr_buf *b)
+{
+    put(b, "modelmesh_instance_models_total", "gauge", "Models that are loaded here", m->loaded);
+    put(b, "modelmesh_instance_capacity_bytes", "gauge", "Size that they may have together",
+        m->capacity_bytes);
+    put(b, "modelmesh_instance_used_bytes", "gauge", "Size that they have", m->used_bytes);
+    put(b, "modelmesh_instance_used_bps", "gauge", "The same in ten-thousandths of the capacity",
+        (uint64_t)((double)m->used_bytes * 10000 / (double)MR_MAX(m->capacity_bytes, 1)));
+    if (m->own_lru_age_s >= 0) {
+        put(b, "modelmesh_instance_lru_age_seconds", "gauge",
+            "Time since the last use of what would be evicted next here",
+            (uint64_t)m->own_lru_age_s);
+    }
+    if (m->is_first) {
+        put(b, "modelmesh_models_managed_total", "gauge", "Models that are registered", m->models);
+    }
+    put(b, "modelmesh_loadmodel_failure", "counter", "Loads that failed here", m->load_failures);
+    put_load_times(mesh, b);
+}
+
 void metrics_mesh(struct mr_server *s, struct mr_buf *b)
 {
     struct mr_mesh_stats m;
@@ -27,6 +79,8 @@ void metrics_mesh(struct mr_server *s, struct mr_buf *b)
     put(b, "millrace_mesh_capacity_bytes", "gauge", "Size that they may have together",
         m.capacity_bytes);
     put(b, "millrace_mesh_loads_total", "counter", "Loads that began here", m.loads);
+    put(b, "millrace_mesh_load_failures_total", "counter", "Those among them that failed",
+        m.load_failures);
     put(b, "millrace_mesh_evictions_total", "counter", "Models that were unloaded here for others",
         m.evictions);
     put(b, "millrace_mesh_requests_total", "counter",
@@ -46,4 +100,5 @@ void metrics_mesh(struct mr_server *s, struct mr_buf *b)
     } else {
         mr_buf_printf(b, "millrace_mesh_fleet_lru_age_seconds %lld\n", (long long)m.lru_age_s);
     }
+    put_modelmesh(s->mesh, &m, b);
 }

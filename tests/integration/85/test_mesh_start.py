@@ -144,3 +144,16 @@ def test_metrics_say_whether_the_fleet_has_room(fleet, models):
     assert read("misses_total") > 0 and read("loads_total") > 0 and read("models_loaded") >= 1
     assert 0 < read("used_bytes") <= 4 << 20
     wait.until(lambda: read("fleet_capacity_bytes") == 8 << 20 and read("fleet_used_bytes") > 4 << 20, "the figures of the fleet")
+    check_names_of_modelmesh(servers)
+
+
+def check_names_of_modelmesh(servers):
+    for s in servers:
+        read = lambda name, s=s, **labels: metrics.value(s, f"modelmesh_{name}", **labels)  # noqa: E731
+        assert read("instance_capacity_bytes") == 4 << 20 and read("instance_models_total") >= 1
+        assert 0 < read("instance_used_bytes") <= 4 << 20 and 0 < read("instance_used_bps") <= 10000
+        assert read("loadmodel_failure") == 0
+        assert read("loadmodel_milliseconds_count") >= 1 and read("loadmodel_milliseconds_sum") > 0
+        assert read("loadmodel_milliseconds_bucket", le="+Inf") >= 1
+    managed = lambda: [value for s in servers for _, value in metrics.samples(s, "modelmesh_models_managed_total")]  # noqa: E731
+    wait.until(lambda: managed() == [12], "one of the servers to report what is the same for all")

@@ -8,6 +8,7 @@
 #define MR_MESH_MESH_H
 
 #include "base/arena.h"
+#include "base/hist.h"
 #include "engine/engine.h"
 #include "mesh.pb-c.h"
 #include "net/tls.h"
@@ -61,12 +62,17 @@ struct mr_mesh_stats {
     uint64_t fleet_used_bytes,
         fleet_capacity_bytes; /* of all instances that answer and do not drain */
     uint64_t fleet_queued;    /* loads that wait or run, as each last said */
-    uint64_t loads, evictions, requests,
+    uint64_t loads, load_failures, evictions, requests,
         misses; /* since the start; misses had to wait for a load */
     int64_t
         lru_age_s; /* the least of all instances: since the last use of what would be evicted next; -1: there is room */
+    int64_t own_lru_age_s; /* of this instance */
+    bool
+        is_first; /* of all instances by its id, so that one of them reports what is the same for all */
 };
 void mr_mesh_stats(struct mr_mesh *m, struct mr_mesh_stats *out);
+/** How long loads here took that brought a model, in nanoseconds. Thread: any. */
+const struct mr_hist *mr_mesh_load_times(const struct mr_mesh *m);
 /** Has the models that are in use loaded elsewhere, while requests go on, and leaves. False: the time was not enough. Blocks. Thread:
  *  boot. */
 bool mr_mesh_drain(struct mr_mesh *m, int64_t timeout_ns);
