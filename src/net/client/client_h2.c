@@ -98,11 +98,8 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
 
 static int take_data(struct mr_client_call *call, mr_bytes data, struct mr_err *err)
 {
-    if (!call->stream) {
-        return mr_client_body_append(call, data.ptr, data.len, err);
-    }
-    /* With another status it is no message; what is meant shows at the end. */
-    return call->answer.status == 200 ? mr_client_stream_feed(call->stream, data, err) : MR_OK;
+    return call->stream ? mr_client_stream_feed(call->stream, data, err)
+                        : mr_client_body_append(call, data.ptr, data.len, err);
 }
 
 static int on_data(nghttp2_session *session, uint8_t flags, int32_t stream_id, const uint8_t *data,
@@ -131,10 +128,16 @@ static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *
 {
     struct mr_client_conn *conn = user;
 
+    (void)session;
     if (frame->hd.type == NGHTTP2_GOAWAY) {
         conn->is_draining = true;
     }
-    (void)session;
+    if (frame->hd.type == NGHTTP2_HEADERS) {
+        struct mr_client_call *call = call_of(conn, frame->hd.stream_id);
+        if (call && call->stream && !call->in_trailers && call->answer.status >= 200) {
+            mr_client_stream_head(call->stream);
+        }
+    }
     return 0;
 }
 
@@ -196,7 +199,7 @@ static ssize_t read_body(nghttp2_session *session, int32_t stream_id, uint8_t *o
     if (!call) {
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
     }
-    if (call->stream) {
+    if (call->stream && call->piece_count == 0) {
         return read_stream(call->stream, out, max, flags);
     }
     while (n < max && call->sent_piece < call->piece_count) {
@@ -244,8 +247,8 @@ static int submit(struct mr_client_conn *conn, struct mr_client_call *call)
             nv[n++] = make_nv(call->headers[i].name, call->headers[i].value);
         }
     }
-    int32_t id = nghttp2_submit_request(conn->h2, NULL, nv, n,
-                                        call->body_bytes || call->stream ? &body : NULL, call);
+    bool has_body = call->body_bytes || (call->stream && mr_client_stream_is_open(call->stream));
+    int32_t id = nghttp2_submit_request(conn->h2, NULL, nv, n, has_body ? &body : NULL, call);
     mr_free(nv);
     if (id > 0) {
         call->stream_id = id;

@@ -1,4 +1,5 @@
-/* A gRPC stream of the HTTP/2 client: messages both ways on one call, until either side ends it.
+/* A gRPC stream of the HTTP/2 client: messages both ways on one call, until either side ends it. An exchange that is passed on
+ * (mr_client_pass) is the same without messages: bytes go and come as they are.
  *
  * Messages wait in a queue of pieces, from which nghttp2 takes them when it may send; an empty queue defers the
  * stream's data, and the next message resumes it. What comes is cut into messages as it comes. Nothing of a
@@ -9,7 +10,9 @@
 struct mr_client_stream {
     struct mr_client_call *call; /* NULL: refused, or over */
     struct mr_client_stream_events events;
+    const struct mr_client_pass_events *pass; /* NULL: a stream of messages */
     void *ctx;
+    struct mr_loop *loop;
     char *address;
     size_t max_bytes; /* of a message that comes */
     /* out */
@@ -18,6 +21,8 @@ struct mr_client_stream {
     size_t offset;                 /* in that piece */
     bool is_ended;                 /* nothing more is sent */
     size_t backlog;                /* bytes in the queue */
+    bool wants_room;               /* there were many */
+    struct mr_flush room;          /* says that there are few */
     /* in */
     uint8_t prefix[MR_GRPC_PREFIX_BYTES];
     size_t prefix_len;
@@ -29,6 +34,7 @@ struct mr_client_stream {
 
 static void stream_free(struct mr_client_stream *s)
 {
+    mr_flush_cancel(s->loop, &s->room);
     for (size_t i = s->first; i < s->queue.len; i++) {
         mr_block_unref(&s->queue.at[i].block);
     }
@@ -56,12 +62,24 @@ static void on_call_end(void *ctx, int rc, const struct mr_err *err,
     stream_free(s);
 }
 
+static struct mr_client_stream *stream_new(struct mr_client *c, void *ctx)
+{
+    struct mr_client_stream *s = MR_NEW(struct mr_client_stream);
+
+    s->ctx = ctx;
+    s->loop = c->loop;
+    s->address = mr_strndup(c->address, strlen(c->address));
+    s->max_bytes = (size_t)c->options.max_response_bytes;
+    mr_buf_init(&s->message, s->max_bytes);
+    return s;
+}
+
 struct mr_client_stream *mr_client_grpc_stream(struct mr_client *c,
                                                const struct mr_client_grpc_request *r,
                                                const struct mr_client_stream_events *events,
                                                void *ctx)
 {
-    struct mr_client_stream *s = MR_NEW(struct mr_client_stream);
+    struct mr_client_stream *s = stream_new(c, ctx);
     const struct mr_client_grpc_request head = {
         .path = r->path, .metadata = r->metadata, .metadata_count = r->metadata_count};
     struct mr_client_request request;
@@ -70,10 +88,6 @@ struct mr_client_stream *mr_client_grpc_stream(struct mr_client *c,
     mr_arena_init(&arena, 1024, MR_CLIENT_HEAD_MAX);
     const bool has_head = mr_client_grpc_head(&head, &arena, &request) == MR_OK;
     s->events = *events;
-    s->ctx = ctx;
-    s->address = mr_strndup(c->address, strlen(c->address));
-    s->max_bytes = (size_t)c->options.max_response_bytes;
-    mr_buf_init(&s->message, s->max_bytes);
     if (!c->options.http2) {
         mr_client_refuse(c, &request, MR_E_INVALID, "gRPC needs HTTP/2", on_call_end, s);
     } else if (!has_head) {
@@ -85,6 +99,60 @@ struct mr_client_stream *mr_client_grpc_stream(struct mr_client *c,
     }
     mr_arena_fini(&arena);
     return s;
+}
+
+/* ---- an exchange that is passed on ---- */
+
+static void on_pass_end(void *ctx, int rc, const struct mr_err *err,
+                        const struct mr_client_response *response)
+{
+    struct mr_client_stream *s = ctx;
+
+    s->call = NULL;
+    s->pass->on_end(s->ctx, rc, err, response);
+    stream_free(s);
+}
+
+static void on_room(struct mr_flush *f)
+{
+    struct mr_client_stream *s = MR_CONTAINER_OF(f, struct mr_client_stream, room);
+
+    s->pass->on_room(s->ctx);
+}
+
+struct mr_client_stream *mr_client_pass(struct mr_client *c,
+                                        const struct mr_client_request *request, bool is_open,
+                                        const struct mr_client_pass_events *events, void *ctx)
+{
+    struct mr_client_stream *s = stream_new(c, ctx);
+
+    s->pass = events;
+    s->is_ended = !is_open;
+    s->room.run = on_room;
+    if (!c->options.http2) {
+        mr_client_refuse(c, request, MR_E_INVALID, "this needs HTTP/2", on_pass_end, s);
+        return s;
+    }
+    s->call = mr_client_call_new(c, request, on_pass_end, s);
+    s->call->stream = s;
+    mr_client_call_start(c, s->call);
+    return s;
+}
+
+void mr_client_stream_head(struct mr_client_stream *s)
+{
+    const struct mr_client_answer *a = &s->call->answer;
+    const struct mr_client_response head = {
+        .status = a->status, .headers = a->headers, .header_count = a->header_count};
+
+    if (s->pass) {
+        s->pass->on_head(s->ctx, &head);
+    }
+}
+
+bool mr_client_stream_is_open(const struct mr_client_stream *s)
+{
+    return !s->pass || !s->is_ended;
 }
 
 /* ---- out ---- */
@@ -114,7 +182,8 @@ static void compact(struct mr_client_stream *s)
 int mr_client_stream_send(struct mr_client_stream *s, const struct mr_piece *pieces, size_t count,
                           struct mr_err *err)
 {
-    size_t borrowed = MR_GRPC_PREFIX_BYTES;
+    const size_t prefix_len = s->pass ? 0 : MR_GRPC_PREFIX_BYTES;
+    size_t borrowed = prefix_len;
     uint64_t total = 0;
 
     for (size_t i = 0; i < count; i++) {
@@ -133,10 +202,12 @@ int mr_client_stream_send(struct mr_client_stream *s, const struct mr_piece *pie
                                      (unsigned long long)total);
     }
     compact(s);
-    size_t at = MR_GRPC_PREFIX_BYTES;
-    mr_grpc_prefix_write((uint8_t *)own->data, false, (uint32_t)total);
-    struct mr_piece prefix = {own->data, MR_GRPC_PREFIX_BYTES, own};
-    MR_VEC_PUSH(&s->queue, prefix);
+    size_t at = prefix_len;
+    if (prefix_len) {
+        struct mr_piece prefix = {own->data, prefix_len, mr_block_ref(own)};
+        mr_grpc_prefix_write((uint8_t *)own->data, false, (uint32_t)total);
+        MR_VEC_PUSH(&s->queue, prefix);
+    }
     for (size_t i = 0; i < count; i++) {
         struct mr_piece p = pieces[i];
         if (!p.block && p.len) {
@@ -150,7 +221,9 @@ int mr_client_stream_send(struct mr_client_stream *s, const struct mr_piece *pie
             mr_block_unref(&p.block);
         }
     }
-    s->backlog += MR_GRPC_PREFIX_BYTES + (size_t)total;
+    mr_block_unref(&own);
+    s->backlog += prefix_len + (size_t)total;
+    s->wants_room = s->wants_room || s->backlog > MR_CLIENT_ROOM;
     resume(s);
     return MR_OK;
 }
@@ -181,6 +254,12 @@ size_t mr_client_stream_read(struct mr_client_stream *s, uint8_t *out, size_t ma
             mr_block_unref(&p->block);
             s->first++;
             s->offset = 0;
+        }
+    }
+    if (s->wants_room && s->backlog < MR_CLIENT_ROOM / 2) {
+        s->wants_room = false;
+        if (s->pass && s->pass->on_room) {
+            mr_flush_queue(s->loop, &s->room);
         }
     }
     *out_end = s->is_ended && s->first == s->queue.len;
@@ -241,7 +320,7 @@ static int begin_message(struct mr_client_stream *s, struct mr_err *err)
     return MR_OK;
 }
 
-int mr_client_stream_feed(struct mr_client_stream *s, mr_bytes data, struct mr_err *err)
+static int feed_messages(struct mr_client_stream *s, mr_bytes data, struct mr_err *err)
 {
     while (!is_over(s) &&
            (data.len > 0 || (s->prefix_len == sizeof s->prefix && s->wanted == s->message.len))) {
@@ -266,6 +345,18 @@ int mr_client_stream_feed(struct mr_client_stream *s, mr_bytes data, struct mr_e
             s->events.on_message(s->ctx,
                                  (mr_bytes){(const uint8_t *)s->message.ptr, s->message.len});
         }
+    }
+    return MR_OK;
+}
+
+int mr_client_stream_feed(struct mr_client_stream *s, mr_bytes data, struct mr_err *err)
+{
+    if (!s->pass) {
+        /* With another status it is no message; what is meant shows at the end. */
+        return s->call->answer.status == 200 ? feed_messages(s, data, err) : MR_OK;
+    }
+    if (!is_over(s)) {
+        s->pass->on_data(s->ctx, data);
     }
     return MR_OK;
 }

@@ -104,6 +104,26 @@ struct mr_client_stream *mr_client_grpc_stream(struct mr_client *c,
                                                const struct mr_client_grpc_request *request,
                                                const struct mr_client_stream_events *events,
                                                void *ctx);
+/** What comes of an exchange that is passed on as it is. */
+struct mr_client_pass_events {
+    /** Status and headers. Valid until this returns. */
+    void (*on_head)(void *ctx, const struct mr_client_response *head);
+    /** Some of the body, after on_head. May send, pause and cancel, as on_head may; may not free the client. */
+    void (*on_data)(void *ctx, mr_bytes data);
+    /** rc and response as of mr_client_send, without the body, trailers included. Called exactly once, never from within
+     *  mr_client_pass. */
+    void (*on_end)(void *ctx, int rc, const struct mr_err *err,
+                   const struct mr_client_response *response);
+    /** (optional) More than MR_CLIENT_ROOM bytes waited to be sent, and less than half of that still do. */
+    void (*on_room)(void *ctx);
+};
+#define MR_CLIENT_ROOM ((size_t)256 * 1024)
+/** A request over HTTP/2 whose answer is given as it comes, whatever it is. is_open: its body, which `request` must not have then,
+ *  is sent piece by piece with mr_client_stream_send, without framing, until mr_client_stream_end. */
+struct mr_client_stream *mr_client_pass(struct mr_client *c,
+                                        const struct mr_client_request *request, bool is_open,
+                                        const struct mr_client_pass_events *events, void *ctx);
+
 /** A message, sent when there is a connection and the server has room. Takes over the references of the pieces, also when
  *  it fails; copies the others. Errors: MR_E_CLOSED (ended), MR_E_TOO_LARGE. */
 int mr_client_stream_send(struct mr_client_stream *s, const struct mr_piece *pieces, size_t count,
