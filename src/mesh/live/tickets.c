@@ -184,8 +184,12 @@ static void run_said(struct mr_mail *mail)
         if (ends) {
             close_ticket(t);
         }
-        mesh_core_result(m->core, request, s->attempt, (enum mesh_result)s->result,
-                         mr_str_n(s->text, s->len), live_now(m));
+        if (s->result == MR_MESH_ANSWERING) {
+            mesh_core_answering(m->core, request, s->attempt, live_now(m));
+        } else {
+            mesh_core_result(m->core, request, s->attempt, (enum mesh_result)s->result,
+                             mr_str_n(s->text, s->len), live_now(m));
+        }
     }
     if (!atomic_load(&m->is_stopping)) {
         live_acted(m);

@@ -124,6 +124,19 @@ static int on_data(nghttp2_session *session, uint8_t flags, int32_t stream_id, c
     return 0;
 }
 
+static void on_stream_frame(struct mr_client_call *call, bool is_headers, bool is_last)
+{
+    struct mr_client_stream *s = call->stream;
+    bool is_head = is_headers && !call->in_trailers && call->answer.status >= 200;
+
+    if (is_last) {
+        mr_client_stream_answered(s);
+    }
+    if (is_head) {
+        mr_client_stream_head(s);
+    }
+}
+
 static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *user)
 {
     struct mr_client_conn *conn = user;
@@ -132,10 +145,11 @@ static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *
     if (frame->hd.type == NGHTTP2_GOAWAY) {
         conn->is_draining = true;
     }
-    if (frame->hd.type == NGHTTP2_HEADERS) {
+    if (frame->hd.type == NGHTTP2_HEADERS || frame->hd.type == NGHTTP2_DATA) {
         struct mr_client_call *call = call_of(conn, frame->hd.stream_id);
-        if (call && call->stream && !call->in_trailers && call->answer.status >= 200) {
-            mr_client_stream_head(call->stream);
+        bool is_last = frame->hd.flags & NGHTTP2_FLAG_END_STREAM;
+        if (call && call->stream) {
+            on_stream_frame(call, frame->hd.type == NGHTTP2_HEADERS, is_last);
         }
     }
     return 0;
@@ -247,7 +261,7 @@ static int submit(struct mr_client_conn *conn, struct mr_client_call *call)
             nv[n++] = make_nv(call->headers[i].name, call->headers[i].value);
         }
     }
-    bool has_body = call->body_bytes || (call->stream && mr_client_stream_is_open(call->stream));
+    bool has_body = call->body_bytes || (call->stream && mr_client_stream_has_body(call->stream));
     int32_t id = nghttp2_submit_request(conn->h2, NULL, nv, n, has_body ? &body : NULL, call);
     mr_free(nv);
     if (id > 0) {

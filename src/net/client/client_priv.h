@@ -232,10 +232,12 @@ int mr_client_grpc_head(const struct mr_client_grpc_request *r, struct mr_arena 
 
 /** The next bytes to be sent, 0: none are there yet. *out_end: and none follow them. */
 size_t mr_client_stream_read(struct mr_client_stream *s, uint8_t *out, size_t max, bool *out_end);
+/** The answer is complete: what still waits to be sent is not wanted. */
+void mr_client_stream_answered(struct mr_client_stream *s);
 /** The head of the answer is there. May cancel. */
 void mr_client_stream_head(struct mr_client_stream *s);
 /** Whether its body is sent from the stream. */
-bool mr_client_stream_is_open(const struct mr_client_stream *s);
+bool mr_client_stream_has_body(const struct mr_client_stream *s);
 /** Bytes that came, for which the window is to be opened again now; 0: not before the stream goes on. */
 size_t mr_client_stream_taken(struct mr_client_stream *s, size_t bytes);
 /** Bytes that came. Errors: MR_E_INVALID, MR_E_TOO_LARGE, MR_E_EXHAUSTED. */

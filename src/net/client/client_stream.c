@@ -19,6 +19,7 @@ struct mr_client_stream {
     MR_VEC(struct mr_piece) queue; /* each with a block */
     size_t first;                  /* in the queue */
     size_t offset;                 /* in that piece */
+    bool has_body;                 /* it is sent from the queue */
     bool is_ended;                 /* nothing more is sent */
     size_t backlog;                /* bytes in the queue */
     bool wants_room;               /* there were many */
@@ -88,6 +89,7 @@ struct mr_client_stream *mr_client_grpc_stream(struct mr_client *c,
     mr_arena_init(&arena, 1024, MR_CLIENT_HEAD_MAX);
     const bool has_head = mr_client_grpc_head(&head, &arena, &request) == MR_OK;
     s->events = *events;
+    s->has_body = true;
     if (!c->options.http2) {
         mr_client_refuse(c, &request, MR_E_INVALID, "gRPC needs HTTP/2", on_call_end, s);
     } else if (!has_head) {
@@ -127,6 +129,7 @@ struct mr_client_stream *mr_client_pass(struct mr_client *c,
     struct mr_client_stream *s = stream_new(c, ctx);
 
     s->pass = events;
+    s->has_body = is_open;
     s->is_ended = !is_open;
     s->room.run = on_room;
     if (!c->options.http2) {
@@ -150,9 +153,9 @@ void mr_client_stream_head(struct mr_client_stream *s)
     }
 }
 
-bool mr_client_stream_is_open(const struct mr_client_stream *s)
+bool mr_client_stream_has_body(const struct mr_client_stream *s)
 {
-    return !s->pass || !s->is_ended;
+    return s->has_body;
 }
 
 /* ---- out ---- */
@@ -190,7 +193,7 @@ int mr_client_stream_send(struct mr_client_stream *s, const struct mr_piece *pie
         total += pieces[i].len;
         borrowed += pieces[i].block ? 0 : pieces[i].len;
     }
-    struct mr_block *own = total <= UINT32_MAX ? mr_block_new(borrowed) : NULL;
+    struct mr_block *own = total <= UINT32_MAX ? mr_block_new(MR_MAX(borrowed, 1)) : NULL;
     if (!own || s->is_ended) {
         mr_block_unref(&own);
         for (size_t i = 0; i < count; i++) {
@@ -237,6 +240,18 @@ void mr_client_stream_end(struct mr_client_stream *s)
 {
     s->is_ended = true;
     resume(s);
+}
+
+void mr_client_stream_answered(struct mr_client_stream *s)
+{
+    if (!s->pass || s->is_ended) {
+        return;
+    }
+    for (size_t i = s->first; i < s->queue.len; i++) {
+        mr_block_unref(&s->queue.at[i].block);
+    }
+    s->first = s->queue.len = s->offset = s->backlog = 0;
+    mr_client_stream_end(s);
 }
 
 size_t mr_client_stream_read(struct mr_client_stream *s, uint8_t *out, size_t max, bool *out_end)

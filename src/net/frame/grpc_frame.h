@@ -7,8 +7,6 @@
 
 #define MR_GRPC_PREFIX_BYTES 5
 
-/** "grpc-timeout": 1 to 8 digits and a unit of H M S m u n. False for any other text. */
-bool mr_grpc_timeout_parse(mr_str value, int64_t *out_ns);
 /** Most bytes of a percent-encoded message of n bytes. */
 #define MR_GRPC_ENCODED_MAX(n) ((n)*3)
 /** Percent-encode for grpc-message: everything but printable ASCII, and '%'. Returns the length. */

@@ -337,6 +337,15 @@ void mr_call_pause(struct mr_call *call, bool paused)
     }
 }
 
+void mr_call_unread(struct mr_call *call, mr_bytes data)
+{
+    struct mr_call_impl *ic = call_impl(call);
+
+    if (ic->conn && ic->ops->unread) {
+        ic->ops->unread(ic, data);
+    }
+}
+
 void mr_call_hold(struct mr_call *call, int64_t bytes)
 {
     struct mr_call_impl *ic = call_impl(call);

@@ -24,8 +24,9 @@ struct mr_call_ops {
     bool (*is_backlogged)(const struct mr_call_impl *call);
     struct mr_call_waits *(*waits)(struct mr_call_impl *call); /* (optional) */
     void (*pause)(struct mr_call_impl *call, bool paused);
-    void (*hold)(struct mr_call_impl *call, int64_t bytes); /* (optional) */
-    void (*want_room)(struct mr_call_impl *call);           /* (optional) wants_room was set */
+    void (*unread)(struct mr_call_impl *call, mr_bytes data); /* (optional) */
+    void (*hold)(struct mr_call_impl *call, int64_t bytes);   /* (optional) */
+    void (*want_room)(struct mr_call_impl *call);             /* (optional) wants_room was set */
     void (*abort)(struct mr_call_impl *call, uint32_t h2_error);
 };
 

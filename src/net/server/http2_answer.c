@@ -307,6 +307,22 @@ static void h2_pause(struct mr_call_impl *call, bool paused)
     }
 }
 
+/* The stream's window was opened for it already, so that the client may send that much more. */
+static void h2_unread(struct mr_call_impl *call, mr_bytes data)
+{
+    struct mr_h2 *h = call->conn->h2;
+    struct mr_outq rest = call->held;
+
+    mr_outq_init(&call->held, call->pub.loop);
+    mr_outq_append(&call->held, data.ptr, data.len);
+    mr_outq_move(&call->held, &rest, rest.bytes);
+    mr_outq_fini(&rest);
+    h->held += data.len;
+    h->failed = h->failed || call->held.failed;
+    call->body_done = false;
+    h2_pause(call, false);
+}
+
 static void h2_hold(struct mr_call_impl *call, int64_t bytes)
 {
     struct mr_h2 *h = call->conn->h2;
@@ -340,6 +356,7 @@ const struct mr_call_ops mr_h2_call_ops = {
     .is_backlogged = h2_is_backlogged,
     .waits = h2_waits,
     .pause = h2_pause,
+    .unread = h2_unread,
     .hold = h2_hold,
     .want_room = h2_want_room,
     .abort = h2_abort,

@@ -1,8 +1,9 @@
 /* gRPC calls: opened, unpacked, and given to their method. On network threads. */
 #include "methods_priv.h"
-#include "serve/state/arrival.h"
+#include "serve/mesh/arrival.h"
+#include "serve/mesh/hop.h"
+#include "serve/mesh/stream_arrival.h"
 #include "serve/state/grpc_reply.h"
-#include "serve/state/hop.h"
 #include "serve/state/infer.h"
 #include "serve/state/loops.h"
 #include "serve/state/state.h"
@@ -92,7 +93,9 @@ static bool waits(struct mr_server *s, struct mr_grpc_call *g, const struct grpc
 
 static void handle(struct mr_server *s, struct mr_grpc_call *g, const struct grpc_method *m)
 {
-    if (grpc_is_stream(m) || !arrival_is_possible(s, m->api) || !waits(s, g, m)) {
+    if (m->kind == GRPC_TENSORS && s->mesh) {
+        stream_arrive(s, g, m->handle);
+    } else if (grpc_is_stream(m) || !arrival_is_possible(s, m->api) || !waits(s, g, m)) {
         m->handle(s, g);
     }
 }

@@ -11,7 +11,7 @@
 #include "grpc_stream.h"
 
 #include "methods_priv.h"
-#include "serve/state/arrival.h"
+#include "serve/mesh/arrival.h"
 #include "serve/state/grpc_reply.h"
 #include "serve/state/infer.h"
 #include "serve/state/loops.h"

@@ -2,7 +2,7 @@
 #ifndef MR_SERVE_METHODS_PRIV_H
 #define MR_SERVE_METHODS_PRIV_H
 
-#include "serve/state/arrival.h"
+#include "serve/mesh/arrival.h"
 #include "serve/state/state.h"
 
 enum grpc_kind {

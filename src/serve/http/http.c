@@ -8,9 +8,9 @@
 #include "routes_priv.h"
 #include "serve/admin/metrics.h"
 #include "serve/grpc/methods_priv.h"
-#include "serve/state/arrival.h"
+#include "serve/mesh/arrival.h"
+#include "serve/mesh/hop.h"
 #include "serve/state/grpc_reply.h"
-#include "serve/state/hop.h"
 #include "serve/state/infer.h"
 #include "serve/state/loops.h"
 #include "serve/state/message.h"
@@ -140,6 +140,7 @@ static void handle(struct mr_server *s, struct mr_call *call, const struct rest_
     }
     if (ra) {
         ra->arrival = (struct serve_arrival){.call = call, .go = arrived, .fail = not_arrived};
+        ra->arrival.is_passed = route_is_stream(route);
         ra->route = route;
         ra->path = *path;
     }

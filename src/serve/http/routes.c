@@ -128,6 +128,11 @@ const struct rest_route *route_find(mr_str path, struct mr_oip_path *out)
     return NULL;
 }
 
+bool route_is_stream(const struct rest_route *route)
+{
+    return route->handle == rest_generate_stream || route->handle == rest_infer_stream;
+}
+
 bool route_allows(const struct rest_route *route, mr_str method)
 {
     if (mr_str_eq_c(method, "GET") || mr_str_eq_c(method, "HEAD")) {

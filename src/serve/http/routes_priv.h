@@ -22,6 +22,8 @@ struct rest_route {
 
 /* The route of a path, and the path's parts; NULL for an unknown path. */
 const struct rest_route *route_find(mr_str path, struct mr_oip_path *out);
+/* Whether its answers come piece by piece. */
+bool route_is_stream(const struct rest_route *route);
 bool route_allows(const struct rest_route *route, mr_str method);
 /* 405 with the methods that the route has. */
 void route_refuse_method(const struct mr_server *s, struct mr_call *call,

@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "base/thread.h"
-#include "hop.h"
+#include "net/client.h"
 #include "state.h"
 
 #define EXIT_GRACE_NS MR_NS_PER_S
@@ -64,6 +64,18 @@ static void before_sleep(void *ctx)
     }
 }
 
+/* Connections to other servers of the mesh. */
+static void close_peers(struct serve_loop *l)
+{
+    struct mr_map_slot *slot;
+
+    for (size_t i = 0; (slot = mr_map_next(&l->peers, &i));) {
+        struct mr_client *c = slot->value;
+        mr_client_free(&c);
+    }
+    mr_map_fini(&l->peers);
+}
+
 static void *loop_main(void *arg)
 {
     struct serve_loop *l = arg;
@@ -73,7 +85,7 @@ static void *loop_main(void *arg)
     mr_timer_stop(
         &l->exit_timer); /* or mr_loop_free, which runs the loop once more, would find it due */
     mr_timer_stop(&l->check_timer);
-    hop_fini(l);
+    close_peers(l);
     mr_turns_end(mr_loop_turns(l->loop)); /* what it holds of models goes before they do */
     before_sleep(l);
     return NULL;

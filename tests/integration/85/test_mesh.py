@@ -4,9 +4,8 @@ import signal
 import numpy as np
 import pytest
 
-from lib import grpcraw, repo
+from lib import repo
 from lib.services.mesh import answers, ask, joined, loads, own_repositories
-from lib.stream import Stream, values
 from lib.tclients import Triton
 
 
@@ -67,18 +66,6 @@ def test_model_that_does_not_load_says_why_everywhere(fleet, models):
     for reply in replies:
         assert reply.status >= 500
         assert "nonesuch" in reply.error
-
-
-def test_stream_of_a_model_loads_it_here(fleet, models):
-    repo.add(models, "m", repo.config())
-    servers = fleet(models, models)
-    answers(servers[0], "m")
-    for server in servers:
-        with Stream(server.url("grpc")) as stream:
-            stream.send(grpcraw.int32("m", [4, 5, 6]))
-            answer = stream.take(1)[0]
-            assert not answer.error_message and values(answer) == [4, 5, 6]
-    assert all(loads(s, "m") >= 1 for s in servers)
 
 
 def test_killed_server_is_replaced(fleet, models):

@@ -121,7 +121,8 @@ enum mr_mesh_result {
     MR_MESH_REFUSED,     /* the server cannot load it now */
     MR_MESH_LOAD_FAILED, /* text says why */
     MR_MESH_UNREACHABLE, /* nothing of it was sent */
-    MR_MESH_BROKEN       /* the connection broke */
+    MR_MESH_BROKEN,      /* the connection broke */
+    MR_MESH_ANSWERING /* the answer has begun: the request is not tried again; another result follows */
 };
 
 /** A request on its way. The caller's memory, from mr_mesh_begin until the last event has been given. */

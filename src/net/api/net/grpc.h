@@ -84,6 +84,9 @@ int mr_grpc_pack(const struct mr_grpc_call *g, enum mr_grpc_compression compress
 void mr_grpc_send_message(struct mr_grpc_call *g, const struct mr_grpc_message *m,
                           enum mr_grpc_compression compress);
 
+/** "grpc-timeout": 1 to 8 digits and a unit of H M S m u n. False for any other text. Thread: any. */
+bool mr_grpc_timeout_parse(mr_str value, int64_t *out_ns);
+
 /** Offset of the bytes of the first large LEN field `field_number` in the body of a gRPC message such as ModelInfer,
  *  for mr_http_handler.body_place. -1 = not found in `have`. */
 int64_t mr_grpc_align_hint(mr_bytes have, uint32_t field_number);

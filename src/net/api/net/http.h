@@ -130,6 +130,8 @@ void mr_call_end(struct mr_call *call, const struct mr_header *trailers, size_t 
 /** Streaming mode: stops or resumes on_data (flow control towards the peer). While the connection's answers wait for
  *  a slow reader (max_output_backlog), on_data is not called in any case. */
 void mr_call_pause(struct mr_call *call, bool paused);
+/** Streaming, HTTP/2: what on_data has given already is given again, before what comes. Not within on_data. */
+void mr_call_unread(struct mr_call *call, mr_bytes data);
 /** Streaming: adds `bytes` (may be negative) to the memory that the handler holds for unanswered input of this call.
  *  It counts as memory of answers that wait. */
 void mr_call_hold(struct mr_call *call, int64_t bytes);

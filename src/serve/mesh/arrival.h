@@ -1,9 +1,9 @@
 /* Requests for models that are not ready here: the engine's resolver makes them so before anything is decoded. On the
  * network thread of the call. */
-#ifndef MR_SERVE_STATE_ARRIVAL_H
-#define MR_SERVE_STATE_ARRIVAL_H
+#ifndef MR_SERVE_MESH_ARRIVAL_H
+#define MR_SERVE_MESH_ARRIVAL_H
 
-#include "loops.h"
+#include "serve/state/loops.h"
 
 struct hop;
 
@@ -19,6 +19,10 @@ struct serve_arrival {
     void (*go)(struct serve_arrival *a); /* the model was ready a moment ago, or is not known */
     void (*fail)(struct serve_arrival *a, const struct mr_err *err);
     struct serve_route *route; /* NULL: by the name in the request. In the call's memory, too */
+    bool is_passed;            /* its answer comes piece by piece */
+    bool is_stream;            /* gRPC: so do its requests, and its answers */
+    struct mr_buf first;       /* what has come of them; freed by the wait */
+    bool first_is_all;         /* and nothing more will */
     /* ---- private ---- */
     struct serve_pending pending;
     struct mr_resolve resolve;

@@ -1,13 +1,10 @@
 /* Requests for models that are not ready here, in a mesh of servers: the mesh says whether they run here after all or go to another
  * server, as the bytes that came. On the network thread of the call. */
-#ifndef MR_SERVE_STATE_HOP_H
-#define MR_SERVE_STATE_HOP_H
+#ifndef MR_SERVE_MESH_HOP_H
+#define MR_SERVE_MESH_HOP_H
 
 #include "arrival.h"
 
-#define HOP_LOAD                                                                                   \
-    "mr-mesh-load" /* header of a request that was sent on: "1": the model is to be loaded here */
-#define HOP_WHY     "mr-mesh-why"  /* header of its answer: why it is not answered here */
 #define HOP_FROM    "mr-mesh-from" /* header of a message: the sender's id */
 #define HOP_MESSAGE "/v2/mesh/message"
 
@@ -16,7 +13,5 @@
 bool hop_begin(struct serve_arrival *a, mr_str model, mr_str version);
 /* A message of another server; answers the call. */
 void hop_message(struct mr_server *s, struct mr_call *call);
-/* Ends the thread's connections to other servers. */
-void hop_fini(struct serve_loop *l);
 
 #endif

@@ -1,0 +1,282 @@
+/* Exchanges that are passed on piece by piece: answers that come over time, and streams of requests.
+ *
+ * What a client streams is kept until the answer begins, so that it can be sent elsewhere if the first server turns out not to have the
+ * model. A client that sends more than KEPT_MAX before that is bound to the server that has it then. Whichever side is slower holds up the other:
+ * the client is not read while much waits to be sent on, and the server's window stays closed while the client does not read. */
+#include "hop_priv.h"
+#include "net/grpc_status.h"
+
+#define KEPT_MAX (4u << 20)
+#define TEXT_MAX 300u
+
+static void on_head(void *ctx, const struct mr_client_response *head);
+static void on_data(void *ctx, mr_bytes data);
+static void on_end(void *ctx, int rc, const struct mr_err *err, const struct mr_client_response *r);
+static void on_room(void *ctx);
+
+static const struct mr_client_pass_events events = {on_head, on_data, on_end, on_room};
+
+/* ---- from the client ---- */
+
+static void send_some(struct hop_attempt *at, mr_bytes data, bool is_last)
+{
+    struct mr_piece piece = {data.ptr, data.len, NULL};
+
+    if (data.len > 0) {
+        mr_client_stream_send(at->stream, &piece, 1, NULL); /* without memory the message is cut */
+    }
+    if (is_last) {
+        mr_client_stream_end(at->stream);
+    }
+}
+
+/* The answer is this one's: what was kept for another is not needed any more. */
+static void choose(struct hop *h, struct hop_attempt *at)
+{
+    if (h->chosen) {
+        return;
+    }
+    h->chosen = at;
+    mr_buf_fini(&h->arrival->first);
+    mr_mesh_result(&h->ticket, at->number, MR_MESH_ANSWERING, (mr_str){0});
+}
+
+static struct hop_attempt *under_way(struct hop *h)
+{
+    for (int i = 0; i < 2; i++) {
+        if (h->attempt[i].stream) {
+            return &h->attempt[i];
+        }
+    }
+    return NULL;
+}
+
+bool hop_pass_begin(struct hop *h, struct hop_attempt *at, struct mr_client *c,
+                    const struct mr_client_request *q)
+{
+    struct serve_arrival *a = h->arrival;
+
+    at->stream = mr_client_pass(c, q, a->is_stream, &events, at);
+    if (a->is_stream) {
+        send_some(at, (mr_bytes){(const uint8_t *)a->first.ptr, a->first.len}, h->input_ended);
+        if (a->first.len >= KEPT_MAX) {
+            choose(h, at);
+        }
+        mr_call_pause(a->call, false);
+    }
+    return true;
+}
+
+static void take_input(struct hop *h, mr_bytes data)
+{
+    struct serve_arrival *a = h->arrival;
+
+    if (!h->chosen) {
+        mr_buf_append(&a->first, data.ptr, data.len);
+    }
+    for (int i = 0; i < 2; i++) {
+        struct hop_attempt *at = &h->attempt[i];
+        if (at->stream && (!h->chosen || h->chosen == at)) {
+            send_some(at, data, h->input_ended);
+        }
+    }
+    struct hop_attempt *at = h->chosen ? h->chosen : under_way(h);
+    if (!h->chosen && a->first.len >= KEPT_MAX && at) {
+        choose(h, at);
+    }
+    bool is_full = at && at->stream ? mr_client_stream_backlog(at->stream) > MR_CLIENT_ROOM
+                                    : a->first.len >= KEPT_MAX;
+    if (is_full) {
+        mr_call_pause(a->call, true);
+    }
+}
+
+void hop_pass_data(struct serve_pending *p, mr_bytes data, bool last)
+{
+    struct hop *h = MR_CONTAINER_OF(p, struct serve_arrival, pending)->hop;
+
+    if (!h->is_cut) {
+        h->input_ended |= last;
+        take_input(h, data);
+    }
+}
+
+static void on_room(void *ctx)
+{
+    struct hop_attempt *at = ctx;
+
+    if (at->stream && at->hop->arrival) {
+        mr_call_pause(at->hop->arrival->call, false);
+    }
+}
+
+/* This server ends: the requests that it has taken are answered, and then the client is told. */
+void hop_pass_changed(struct serve_pending *p)
+{
+    struct hop *h = MR_CONTAINER_OF(p, struct serve_arrival, pending)->hop;
+
+    if (serve_is_exiting(h->loop->server) && !h->is_cut && !h->input_ended) {
+        h->is_cut = true;
+        for (int i = 0; i < 2; i++) {
+            if (h->attempt[i].stream) {
+                mr_client_stream_end(h->attempt[i].stream);
+            }
+        }
+    }
+}
+
+/* ---- to the client ---- */
+
+static bool is_given_up(const struct hop_attempt *at)
+{
+    return !at->stream || !at->hop->arrival || (at->hop->chosen && at->hop->chosen != at);
+}
+
+static bool has_status(const struct mr_client_response *head)
+{
+    for (size_t i = 0; i < head->header_count; i++) {
+        if (mr_str_eq_c(head->headers[i].name, "grpc-status")) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void on_head(void *ctx, const struct mr_client_response *head)
+{
+    struct hop_attempt *at = ctx;
+    struct hop *h = at->hop;
+    struct hop_answer a;
+
+    if (is_given_up(at)) {
+        return;
+    }
+    at->why = hop_why(head);
+    if (at->why.len) {
+        at->why = mr_str_eq_c(at->why, "not-here") ? MR_STR("not-here")
+                  : mr_str_eq_c(at->why, "failed") ? MR_STR("failed")
+                                                   : MR_STR("refused");
+        return;
+    }
+    choose(h, at);
+    struct mr_call *call = h->arrival->call;
+    if (has_status(head)) {
+        return; /* the end follows, which has it all */
+    }
+    if (hop_answer(call, head, &a)) {
+        h->has_begun = true;
+        mr_call_begin(call, head->status, a.headers, a.count);
+    }
+}
+
+static void on_data(void *ctx, mr_bytes data)
+{
+    struct hop_attempt *at = ctx;
+    struct hop *h = at->hop;
+    struct mr_piece piece = {data.ptr, data.len, NULL};
+
+    if (is_given_up(at)) {
+        return;
+    }
+    if (at->why.len) {
+        mr_buf_append(&at->text, data.ptr,
+                      MR_MIN(data.len, TEXT_MAX - MR_MIN(TEXT_MAX, at->text.len)));
+        return;
+    }
+    if (!h->has_begun) {
+        return;
+    }
+    mr_call_write(h->arrival->call, &piece, 1);
+    if (mr_call_is_backlogged(h->arrival->call)) {
+        mr_client_stream_pause(at->stream, true);
+        mr_call_when_room(h->arrival->call);
+    }
+}
+
+void hop_pass_room(struct serve_pending *p)
+{
+    struct hop *h = MR_CONTAINER_OF(p, struct serve_arrival, pending)->hop;
+
+    if (h->chosen && h->chosen->stream) {
+        mr_client_stream_pause(h->chosen->stream, false);
+    }
+}
+
+/* ---- the end ---- */
+
+static void end_with_status(struct mr_call *call, int status, mr_str text)
+{
+    mr_str number = mr_arena_printf(call->arena, "%d", status);
+    struct mr_header trailers[] = {{MR_STR("grpc-status"), number}, {MR_STR("grpc-message"), text}};
+
+    if (call->is_grpc && number.ptr) {
+        mr_call_end(call, trailers, 2);
+    } else {
+        mr_call_abort(call, 2); /* INTERNAL_ERROR: the client sees that it was cut */
+    }
+}
+
+/* Broken, after the request was bound to this server. */
+static void fail(struct hop *h, mr_str why)
+{
+    struct serve_arrival *a = h->arrival;
+    struct mr_call *call = hop_take_call(h);
+    struct mr_err err;
+
+    if (h->has_begun) {
+        end_with_status(call, MR_GRPC_UNAVAILABLE, why);
+        return;
+    }
+    MR_FAIL(&err, MR_E_UNAVAILABLE, "model '%.*s': %.*s", MR_STR_ARG(h->ticket.id),
+            MR_STR_ARG(why));
+    a->fail(a, &err);
+}
+
+static void end_well(struct hop *h, const struct mr_client_response *r)
+{
+    struct mr_call *call = hop_take_call(h);
+    struct hop_answer a;
+
+    if (!hop_answer(call, r, &a)) {
+        mr_call_abort(call, 11); /* ENHANCE_YOUR_CALM: its headers used up the arena */
+        return;
+    }
+    if (!h->has_begun) {
+        mr_call_begin(call, r->status, a.headers, a.count);
+    }
+    if (h->is_cut) {
+        end_with_status(call, MR_GRPC_UNAVAILABLE, MR_STR("the server is exiting"));
+    } else {
+        mr_call_end(call, a.trailers, a.trailer_count);
+    }
+}
+
+static void on_end(void *ctx, int rc, const struct mr_err *err, const struct mr_client_response *r)
+{
+    struct hop_attempt *at = ctx;
+    struct hop *h = at->hop;
+    bool is_chosen = h->chosen == at && h->arrival;
+
+    (void)err;
+    h->calls--;
+    if (!at->stream) { /* it was given up */
+        hop_release(h);
+        return;
+    }
+    at->stream = NULL;
+    if (is_chosen && rc == MR_OK && !at->why.len) {
+        end_well(h, r);
+    } else if (is_chosen) {
+        fail(h, at->why.len ? MR_STR("the server that it was sent to has not got it any more")
+                            : MR_STR("the connection to the server that ran it broke"));
+    }
+    if (is_chosen || h->chosen) {
+        mr_mesh_result(&h->ticket, at->number, MR_MESH_ENDED, (mr_str){0});
+    } else if (at->why.len) {
+        mr_mesh_result(&h->ticket, at->number, hop_result_of(at->why),
+                       mr_str_n(at->text.ptr, at->text.len));
+    } else {
+        mr_mesh_result(&h->ticket, at->number, MR_MESH_BROKEN, (mr_str){0});
+    }
+    mr_buf_reset(&at->text);
+}

@@ -1,0 +1,50 @@
+/* A request on its way to another server, between the files that send it. All of it belongs to the network thread of the call.
+ *
+ * A hop outlives its call: the mesh may still have something to say about it, and so may a connection. */
+#ifndef MR_SERVE_MESH_HOP_PRIV_H
+#define MR_SERVE_MESH_HOP_PRIV_H
+
+#include "hop.h"
+#include "hop_send.h"
+
+struct hop_attempt {
+    struct hop *hop;
+    unsigned number;
+    struct mr_client_call *call;     /* NULL: none is under way */
+    struct mr_client_stream *stream; /* of an exchange that is passed on; the same */
+    mr_str why;                      /* the server itself refuses it; static */
+    struct mr_buf text;              /* of that */
+};
+
+struct hop {
+    struct mr_mesh_ticket ticket;
+    struct serve_arrival *arrival; /* in the call's memory; NULL: the call is answered */
+    struct serve_loop *loop;
+    struct hop_attempt attempt[2];
+    unsigned calls; /* whose end has not come yet, those that were given up included */
+    bool is_closed; /* the mesh has nothing more to say */
+    /* passed on */
+    struct hop_attempt *chosen; /* its answer is the client's: the others are given up */
+    bool has_begun;             /* the client has the head of the answer */
+    bool input_ended;
+    bool is_cut; /* this server ends, and takes nothing more from the client */
+    char id[];
+};
+
+/* The call ends with this. */
+struct mr_call *hop_take_call(struct hop *h);
+/* An attempt has ended. Frees the hop if that was all. */
+void hop_release(struct hop *h);
+enum mr_mesh_result hop_result_of(mr_str why);
+
+/* hop_pass.c: answers, and streams of requests, piece by piece */
+
+/* Sends the request. False: nothing was sent. */
+bool hop_pass_begin(struct hop *h, struct hop_attempt *at, struct mr_client *c,
+                    const struct mr_client_request *q);
+/* What the client sends, its room, and its end; for serve_arrival.pending. */
+void hop_pass_data(struct serve_pending *p, mr_bytes data, bool last);
+void hop_pass_room(struct serve_pending *p);
+void hop_pass_changed(struct serve_pending *p);
+
+#endif

@@ -1,0 +1,31 @@
+/* What goes to another server, and what of its answer goes to the client. On the network thread of the call. */
+#ifndef MR_SERVE_MESH_HOP_SEND_H
+#define MR_SERVE_MESH_HOP_SEND_H
+
+#include "net/client.h"
+#include "serve/state/state.h"
+
+#define HOP_LOAD                                                                                   \
+    "mr-mesh-load" /* header of a request that was sent on: "1": the model is to be loaded here */
+#define HOP_WHY "mr-mesh-why" /* header of its answer: why it is not answered here */
+
+/* The thread's connections to that server; NULL: no address. */
+struct mr_client *hop_client(struct serve_loop *l, const char *address);
+/* The request as it came, in the call's arena, without a body. id: of the model, in place of those that the client sent; ptr NULL: it is in the
+ * request. False without memory. */
+bool hop_request(struct mr_call *call, mr_str id, bool load_here, struct mr_client_request *out);
+/* Why the server itself refuses a request; ptr NULL: it is the model's answer. */
+mr_str hop_why(const struct mr_client_response *r);
+
+/* An answer as the client gets it. */
+struct hop_answer {
+    struct mr_header *headers;
+    size_t count;
+    struct mr_header *trailers;
+    size_t trailer_count;
+};
+/* In the call's arena, texts borrowed from r. Of an answer without a message gRPC puts the status among the headers; here it is a trailer.
+ * False without memory. */
+bool hop_answer(struct mr_call *call, const struct mr_client_response *r, struct hop_answer *out);
+
+#endif

@@ -1,0 +1,120 @@
+"""Streams of models that are on another server pass through to it."""
+import json
+import signal
+
+import grpc
+import pytest
+
+from lib import grpcraw, repo, wait
+from lib.rest import Rest
+from lib.services.mesh import answers, loads
+from lib.stream import DECOUPLED, Stream, flag, values
+
+
+def ask(model, numbers=(1, 2, 3), repeat=3, **kw):
+    return grpcraw.int32(model, list(numbers), parameters={"repeat": repeat}, **kw)
+
+
+@pytest.fixture
+def pair(fleet, tmp_path):
+    """(a server, another one that alone has the models)."""
+    repo.add(tmp_path / "a", "own", repo.config())
+    repo.add(tmp_path / "b", "many", extra=DECOUPLED)
+    repo.add(tmp_path / "b", "one")
+    return fleet(tmp_path / "a", tmp_path / "b")
+
+
+def test_answers_come_one_by_one(pair):
+    with Stream(pair[0].url("grpc")) as s:
+        for i in range(20):
+            s.send(ask("many", [i], repeat=3))
+            got = s.take(3)
+            assert [values(a) for a in got] == [[i]] * 3 and [flag(a) for a in got] == [False, False, True]
+        s.send(ask("one", [9], repeat=1))  # a later request of the stream is asked for where the stream is
+        assert values(s.take(1)[0]) == [9]
+        assert s.end() == []
+    assert loads(pair[0], "many") == 0 and loads(pair[1], "many") == 1
+
+
+def test_large_messages_pass_both_ways(pair):
+    numbers = list(range(3_000_000))  # more than what is kept of a stream, and than its window
+    with Stream(pair[0].url("grpc")) as s:
+        s.send(ask("many", numbers, repeat=4), ask("one", numbers, repeat=1))
+        got = s.end()
+    assert len(got) == 5 and all(values(a) == numbers for a in got)
+
+
+def test_stream_ends_well_and_with_errors(pair):
+    with Stream(pair[0].url("grpc")) as s:
+        s.send(ask("many", repeat=-1), ask("many", repeat=1))
+        got = s.end()
+    assert len([a for a in got if "repeat" in a.error_message]) == 1 and len(got) == 2
+    with Stream(pair[0].url("grpc"), metadata=[("triton_grpc_error", "true")]) as s:
+        s.send(ask("many", repeat=-1))
+        with pytest.raises(grpc.RpcError) as e:
+            s.take(1)
+        assert e.value.code() == grpc.StatusCode.INVALID_ARGUMENT and "repeat" in e.value.details()
+    with Stream(pair[0].url("grpc")) as s:
+        s.send(ask("nobody"))
+        assert "nobody" in s.take(1)[0].error_message
+
+
+def test_cancelled_stream_ends_at_the_other_server(pair):
+    with Stream(pair[0].url("grpc")) as s:
+        s.send(ask("many", repeat=1_000_000_000))
+        s.take(1)
+    wait.until(lambda: running(pair[1], "many") == 0, "the endless request to end")
+
+
+def running(server, model):
+    with Rest(server.http) as r:
+        stats = r.get(f"/v2/models/{model}/stats").ok().json()["model_stats"]
+    return sum(m["inference_count"] == 0 and not m["inference_stats"]["fail"]["count"] and not m["inference_stats"].get("cancel", {}).get("count") for m in stats)
+
+
+def test_events_of_generate_stream_pass_through(pair):
+    for server in pair:
+        with Rest(server.http) as r:
+            reply = r.post("/v2/models/many/generate_stream", {"INPUT0": [1, 2], "parameters": {"repeat": 3}})
+        assert reply.status == 200 and reply.headers["content-type"].startswith("text/event-stream"), reply
+        events = [json.loads(line[6:]) for line in reply.body.decode().splitlines() if line.startswith("data: ")]
+        assert [e["OUTPUT0"] for e in events] == [[1, 2]] * 3
+    assert loads(pair[0], "many") == 0
+
+
+def test_stream_to_a_hung_server_goes_elsewhere(fleet, models):
+    for i in range(4):
+        repo.add(models, f"m{i}")
+    servers = fleet(models, models, models)
+    for i in range(4):
+        answers(servers[i % 3], f"m{i}")
+    servers[2].signal(signal.SIGSTOP)
+    for server in servers[:2]:
+        for i in range(4):
+            with Stream(server.url("grpc")) as s:
+                s.send(ask(f"m{i}", [i], repeat=1))
+                assert values(s.take(1)[0]) == [i]
+    servers[2].signal(signal.SIGCONT)
+
+
+def test_killed_server_ends_its_streams(pair):
+    with Stream(pair[0].url("grpc")) as s:
+        s.send(ask("many", repeat=1))
+        s.take(1)
+        pair[1].signal(signal.SIGKILL)
+        with pytest.raises(grpc.RpcError) as e:
+            s.send(ask("many", repeat=1))
+            s.take(1)
+        assert e.value.code() == grpc.StatusCode.UNAVAILABLE, e.value
+    pair[1].wait_exit()
+    pair[1].end_anyhow()
+
+
+def test_server_that_ends_tells_its_streams(pair):
+    with Stream(pair[0].url("grpc")) as s:
+        s.send(ask("many", repeat=1))
+        s.take(1)
+        pair[0].signal()
+        with pytest.raises(grpc.RpcError) as e:
+            s.take(1)
+        assert e.value.code() == grpc.StatusCode.UNAVAILABLE and "exiting" in e.value.details()
