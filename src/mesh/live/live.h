@@ -43,6 +43,7 @@ struct mr_mesh {
     uint64_t samples, load_failures;
     struct mr_hist load_ns; /* written by the mesh's thread */
     uint32_t registering;   /* models whose registration is not answered yet */
+    uint64_t ignored;       /* records that the log has been told of */
     bool is_acting, has_registered;
     _Atomic bool is_started, is_joined, is_stopping, is_ready;
     int64_t started_ns, joined_ns;

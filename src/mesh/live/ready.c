@@ -97,6 +97,20 @@ static void take_stats(struct mr_mesh *m)
     pthread_mutex_unlock(&m->lock);
 }
 
+/* A line for all of a sample. */
+static void say_ignored(struct mr_mesh *m)
+{
+    const struct mesh_view *v = mesh_core_view(m->core);
+
+    if (v->ignored > m->ignored) {
+        mr_log(MR_LOG_WARN, "mesh.records",
+               "records of the registry cannot be read (damaged, or of a later version), and are "
+               "passed over count=%llu last=%s",
+               (unsigned long long)(v->ignored - m->ignored), MR_LOG_STR(mr_str_c(v->ignored_key)));
+        m->ignored = v->ignored;
+    }
+}
+
 void live_ready_sample(struct mr_mesh *m)
 {
     bool may_be = atomic_load(&m->is_joined) && m->unfit_count < UNFIT_MOST;
@@ -106,6 +120,7 @@ void live_ready_sample(struct mr_mesh *m)
         atomic_store(&m->is_ready, true);
     }
     take_stats(m);
+    say_ignored(m);
 }
 
 bool mr_mesh_is_ready(const struct mr_mesh *m)

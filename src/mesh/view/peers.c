@@ -76,9 +76,10 @@ void peers_apply(struct mesh_view *v, mr_str id, mr_bytes value, int64_t revisio
                  struct view_change *out)
 {
     struct mesh_instance r;
-    struct view_peer *p = view_peer_hold(v, id);
+    struct view_peer *p =
+        mesh_instance_get(&r, value, NULL) == MR_OK ? view_peer_hold(v, id) : NULL;
 
-    if (!p || mesh_instance_get(&r, value, NULL) < 0) {
+    if (!p) {
         v->ignored++;
         return;
     }

@@ -4,6 +4,8 @@
  * a removal moves those that follow back, so that there are no tombstones. */
 #include "view.h"
 
+#include <stdio.h>
+
 #include "view_priv.h"
 
 void view_init(struct mesh_view *v)
@@ -281,9 +283,10 @@ static void apply_copy(struct mesh_view *v, const struct mesh_key *key, mr_bytes
                        int64_t revision, struct view_change *out)
 {
     struct mesh_copy r;
-    struct view_peer *p = view_peer_hold(v, key->instance);
+    struct view_peer *p =
+        mesh_copy_get(&r, value, NULL) == MR_OK ? view_peer_hold(v, key->instance) : NULL;
 
-    if (!p || mesh_copy_get(&r, value, NULL) < 0) {
+    if (!p) {
         v->ignored++;
         return;
     }
@@ -368,6 +371,7 @@ void view_apply(struct mesh_view *v, mr_str text, mr_bytes value, int64_t revisi
                 struct view_change *out)
 {
     struct mesh_key key = mesh_key_parse(text);
+    uint64_t ignored = v->ignored;
 
     *out = (struct view_change){.kind = VIEW_NOTHING, .id = key.id};
     if (!value.ptr) {
@@ -382,6 +386,9 @@ void view_apply(struct mesh_view *v, mr_str text, mr_bytes value, int64_t revisi
     case MESH_KEY_VMODEL: vmodels_apply(v, key.id, value, revision, out); break;
     case MESH_KEY_CLAIM: break;
     case MESH_KEY_OTHER: v->ignored++; break;
+    }
+    if (v->ignored > ignored) {
+        snprintf(v->ignored_key, sizeof v->ignored_key, "%.*s", MR_STR_ARG(text));
     }
 }
 

@@ -83,10 +83,11 @@ struct mesh_view {
     size_t peer_count; /* slots in use */
     struct mr_map peers_by_id;
     struct mr_map vmodels;
-    bool is_reading;  /* between view_read_begin and _end */
-    uint64_t bytes;   /* that models take, for reports and tests */
-    uint64_t ignored; /* records that could not be read */
-    size_t sweep_at;  /* of view_sweep */
+    bool is_reading;       /* between view_read_begin and _end */
+    uint64_t bytes;        /* that models take, for reports and tests */
+    uint64_t ignored;      /* records that could not be read */
+    char ignored_key[128]; /* the first bytes of the last one's key */
+    size_t sweep_at;       /* of view_sweep */
 };
 
 enum view_change_kind {

@@ -5,7 +5,7 @@ import tempfile
 
 import pytest
 
-from lib.services.etcd import Etcd
+from lib.services.etcd import Cluster, Etcd
 from lib.services.mesh import joined
 
 
@@ -38,3 +38,11 @@ def etcd():
     etcd.process.send_signal(signal.SIGCONT)
     etcd.kill()
     shutil.rmtree(etcd.folder)
+
+
+@pytest.fixture
+def etcds():
+    cluster = Cluster()
+    yield cluster
+    cluster.end()
+    shutil.rmtree(cluster.folder)

@@ -439,6 +439,16 @@ static void change(struct sim *s, mr_str key, const struct mr_buf *value)
     mr_kv_free(&kv);
 }
 
+void sim_put(struct sim *s, const char *key, mr_bytes value)
+{
+    struct mr_buf b;
+
+    mr_buf_init(&b, 0);
+    mr_buf_append(&b, value.ptr, value.len);
+    change(s, mr_str_c(key), &b);
+    mr_buf_fini(&b);
+}
+
 void sim_define(struct sim *s, unsigned model, const struct mesh_def *d)
 {
     struct mr_buf key;

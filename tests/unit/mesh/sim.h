@@ -112,6 +112,8 @@ void sim_drain(struct sim *s, unsigned peer);
 /** Definitions of models first..first+count-1 into the store: declared: with their size. */
 void sim_register(struct sim *s, unsigned first, unsigned count, uint64_t bytes, int64_t load_ns);
 void sim_unregister(struct sim *s, unsigned model);
+/** A record as anybody may have written it, under no lease. */
+void sim_put(struct sim *s, const char *key, mr_bytes value);
 void sim_define(struct sim *s, unsigned model, const struct mesh_def *d);
 struct sim_call *sim_call(struct sim *s, unsigned peer, unsigned model);
 /** By an alias; the call's model is the one that ran. */

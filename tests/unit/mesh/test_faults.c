@@ -4,6 +4,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 
 #include <cmocka.h>
 
@@ -452,6 +453,137 @@ static void unregistered_model_is_unloaded_everywhere(void **state)
     sim_fini(&s);
 }
 
+static void put_copy(struct sim *s, unsigned model, const char *peer)
+{
+    char key[64];
+    struct mr_buf b;
+
+    snprintf(key, sizeof key, "mesh/c/model-%u/%s", model, peer);
+    mr_buf_init(&b, 0);
+    mesh_copy_put(&b, &(struct mesh_copy){.state = MESH_LOADED, .size_bytes = MIB});
+    sim_put(s, key, (mr_bytes){(const uint8_t *)b.ptr, b.len});
+    mr_buf_fini(&b);
+}
+
+static void peer_that_has_not_what_its_record_says_is_asked_once(void **state)
+{
+    struct sim s;
+    (void)state;
+
+    sim_init(&s, 1);
+    sim_add_many(&s, 3, 100 * MIB, 4);
+    sim_register(&s, 0, 10, MIB, 20 * MS);
+    for (unsigned i = 0; i < 10; i++) {
+        put_copy(&s, i, "peer-1");
+    }
+    sim_run(&s, 100 * MS);
+    for (unsigned i = 0; i < 60; i++) {
+        sim_call(&s, i % 3, i % 10);
+        sim_run(&s, 20 * MS);
+    }
+    assert_true(sim_settle(&s, 5 * S));
+    assert_int_equal(failed(&s), 0);
+    for (unsigned i = 0; i < 10; i++) {
+        assert_int_equal(s.models[i].loads, 1);
+    }
+    sim_fini(&s);
+}
+
+static void damaged_records_harm_nobody_else(void **state)
+{
+    struct sim s;
+    static const char *const keys[] = {"mesh/m/x",       "mesh/m/model-0",        "mesh/s/model-1",
+                                       "mesh/v/v",       "mesh/c/model-2/peer-0", "mesh/i/nobody",
+                                       "mesh/l/model-3", "mesh/z/later",          "mesh/i/peer-9"};
+    (void)state;
+
+    sim_init(&s, 1);
+    sim_add_many(&s, 2, 100 * MIB, 4);
+    sim_register(&s, 0, 6, MIB, 20 * MS);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        sim_put(&s, keys[i], (mr_bytes){(const uint8_t *)"\x0a\xff\xff", 3});
+    }
+    sim_run(&s, S);
+    for (unsigned i = 0; i < 12; i++) {
+        sim_call(&s, i % 2, i % 6);
+    }
+    assert_true(sim_settle(&s, 5 * S));
+    assert_int_equal(failed(&s), 0);                   /* model-0 as it was before */
+    unsigned late = sim_add(&s, 100 * MIB, 4, "", ""); /* has read nothing else */
+    sim_run(&s, S);
+    for (unsigned i = 1; i < 6; i++) {
+        sim_call(&s, late, i);
+    }
+    assert_true(sim_settle(&s, 5 * S));
+    assert_int_equal(failed(&s), 0);
+    assert_int_equal(mesh_core_view(s.peers[late].core)->peer_count, 3);
+    sim_fini(&s);
+}
+
+static void messages_that_cannot_be_read_change_nothing(void **state)
+{
+    struct sim s;
+    uint8_t bytes[64];
+    (void)state;
+
+    sim_init(&s, 5);
+    sim_add_many(&s, 2, 100 * MIB, 4);
+    sim_register(&s, 0, 2, MIB, 20 * MS);
+    sim_run(&s, 10 * MS);
+    for (unsigned i = 0; i < 20000; i++) {
+        size_t n = (size_t)(mr_rng_u64(&s.rng) % sizeof bytes);
+        for (size_t k = 0; k < n; k++) {
+            bytes[k] = (uint8_t)mr_rng_u64(&s.rng);
+        }
+        bytes[0] = i % 2 ? bytes[0] : 8; /* field 1: the kind */
+        mesh_core_message(s.peers[0].core, i % 3 ? MR_STR("peer-1") : MR_STR("nobody"),
+                          (mr_bytes){bytes, n}, s.now);
+        struct mesh_action a;
+        while (mesh_core_take(s.peers[0].core, &a)) {
+            assert_int_equal(a.kind, MESH_ACT_SEND); /* a PONG, or a refusal */
+        }
+    }
+    struct sim_call *c = sim_call(&s, 0, 1);
+    assert_true(sim_settle(&s, 5 * S));
+    assert_int_equal(c->status, MR_OK);
+    assert_int_equal(sim_loads(&s), 1);
+    sim_fini(&s);
+}
+
+static void size_measured_before_a_restart_decides_the_place(void **state)
+{
+    struct sim s;
+    (void)state;
+
+    sim_init(&s, 1);
+    sim_add(&s, 50 * MIB, 4, "", "");
+    sim_add(&s, 200 * MIB, 4, "", "");
+    sim_run(&s, 100 * MS);
+    sim_register(&s, 0, 8, 60 * MIB, 20 * MS); /* nothing says so before the first load */
+    sim_run(&s, 10 * MS);
+    for (unsigned i = 0; i < 8; i++) {
+        sim_call(&s, i % 2, i);
+    }
+    assert_true(sim_settle(&s, 10 * S));
+    sim_run(&s, S);
+    sim_kill(&s, 0);
+    sim_kill(&s, 1);
+    sim_run(&s, 40 * S);
+    sim_restart(&s, 0);
+    sim_restart(&s, 1);
+    sim_run(&s, S);
+    s.peers[1].most_resident = 0;
+    unsigned before = sim_loads(&s);
+    for (unsigned i = 0; i < 8; i++) {
+        sim_call(&s, i % 2, i);
+        assert_true(sim_settle(&s, 10 * S));
+    }
+    assert_int_equal(failed(&s), 0);
+    assert_int_equal(sim_loads(&s), before + 8); /* never where it has no room */
+    assert_true(s.peers[1].most_resident <= 200 * MIB);
+    sim_fini(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -470,6 +602,10 @@ int main(void)
         cmocka_unit_test(two_owners_do_not_load_twice),
         cmocka_unit_test(restarted_peer_forgets_what_it_had),
         cmocka_unit_test(unregistered_model_is_unloaded_everywhere),
+        cmocka_unit_test(peer_that_has_not_what_its_record_says_is_asked_once),
+        cmocka_unit_test(damaged_records_harm_nobody_else),
+        cmocka_unit_test(messages_that_cannot_be_read_change_nothing),
+        cmocka_unit_test(size_measured_before_a_restart_decides_the_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -88,7 +88,9 @@ static void unreadable_records_are_counted(void **state)
         assert_int_equal(ch.kind, VIEW_NOTHING);
     }
     assert_int_equal(v.ignored, 6);
+    assert_string_equal(v.ignored_key, "mesh/q/a");
     assert_null(view_find(&v, MR_STR("a")));
+    assert_int_equal(v.peer_count, 0); /* no place is kept for whoever such a record names */
     view_fini(&v);
 }
 

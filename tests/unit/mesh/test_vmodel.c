@@ -316,6 +316,40 @@ static void target_that_fails_is_said_so_and_recovers(void **state)
     sim_fini(&s);
 }
 
+static void transition_ends_whichever_server_dies(void **state)
+{
+    (void)state;
+    for (unsigned dies = 0; dies < 3; dies++) {
+        struct sim s;
+        begin(&s);
+        s.models[1].load_ns = 2 * S;
+        struct mesh_call c = {.kind = MESH_CALL_SET_VMODEL,
+                              .id = MR_STR("v"),
+                              .target = MR_STR("model-0"),
+                              .has_def = true,
+                              .def = {.type = MR_STR("t")}};
+        assert_int_equal(call(&s, dies, &c)->status, MR_OK);
+        sim_call_vmodel(&s, 0, "v");
+        assert_true(sim_settle(&s, S));
+        c.target = MR_STR("model-1");
+        assert_int_equal(call(&s, dies, &c)->status, MR_OK);
+        sim_run(&s, S); /* its load is half done */
+        sim_kill(&s, dies);
+        unsigned lives = (dies + 1) % 3;
+        sim_run(&s, 30 * S); /* its records have gone */
+        for (unsigned i = 0; i < 60 && !mr_str_eq_c(seen(&s, lives)->active, "model-1"); i++) {
+            sim_call_vmodel(&s, lives, "v");
+            sim_run(&s, S);
+        }
+        assert_true(mr_str_eq_c(seen(&s, lives)->active, "model-1"));
+        struct sim_call *last = sim_call_vmodel(&s, lives, "v");
+        assert_true(sim_settle(&s, 10 * S));
+        assert_int_equal(last->status, MR_OK);
+        assert_int_equal(last->model, 1);
+        sim_fini(&s);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -329,6 +363,7 @@ int main(void)
         cmocka_unit_test(registration_is_idempotent_and_refuses_other_attributes),
         cmocka_unit_test(transition_matches_the_copies_before_the_switch),
         cmocka_unit_test(target_that_fails_is_said_so_and_recovers),
+        cmocka_unit_test(transition_ends_whichever_server_dies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-"""An etcd of one node."""
+"""An etcd of one node, and one of three."""
 import base64
 import socket
 import subprocess
@@ -59,3 +59,55 @@ class Etcd:
     def kill(self):
         self.process.kill()
         self.process.wait()
+
+
+class Cluster:
+    """Three nodes that elect a leader. Their times are long, as the disk of a busy machine keeps them waiting."""
+
+    def __init__(self):
+        self.folder = Path(tempfile.mkdtemp(prefix="mretcd", dir="/tmp"))
+        self.processes, self.ports, self.peers, self.tries = [], [], [], 0
+        wait.until(self.start_all, "an etcd of three nodes with free ports")
+
+    def start_all(self):
+        self.end()
+        self.tries += 1
+        self.ports, self.peers = ([free_port() for _ in range(3)] for _ in range(2))
+        self.processes = [self.run(i) for i in range(3)]
+        return wait.until(lambda: any(p.poll() is not None for p in self.processes) and "ended" or all(map(Etcd.healthy, self.ports)) and "serves",
+                          "the nodes to answer or to end") == "serves"
+
+    def run(self, i):
+        client, peer = f"http://127.0.0.1:{self.ports[i]}", f"http://127.0.0.1:{self.peers[i]}"
+        every = ",".join(f"n{k}=http://127.0.0.1:{p}" for k, p in enumerate(self.peers))
+        with open(self.folder / f"log{i}", "ab") as log:
+            return subprocess.Popen(
+                ["etcd", f"--name=n{i}", f"--data-dir={self.folder}/{self.tries}-{i}", f"--listen-client-urls={client}", f"--advertise-client-urls={client}",
+                 f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}", f"--initial-cluster={every}",
+                 "--heartbeat-interval=300", "--election-timeout=3000"], stdout=log, stderr=log)
+
+    def leader(self):
+        """Its number; None: those that answer know of none that does."""
+        for i, port in enumerate(self.ports):
+            if self.processes[i].poll() is None:
+                with Rest(port) as r:
+                    status = r.post("/v3/maintenance/status", {}).json()
+                if status.get("leader") == status["header"]["member_id"]:
+                    return i
+        return None
+
+    def kill(self, i):
+        self.processes[i].kill()
+        self.processes[i].wait()
+
+    def start(self, i):
+        self.processes[i] = self.run(i)
+        wait.until(lambda: Etcd.healthy(self.ports[i]), f"node {i} to come back")
+
+    def address(self):
+        return "etcd://" + ",".join(f"127.0.0.1:{p}" for p in self.ports)
+
+    def end(self):
+        for p in self.processes:
+            p.kill()
+            p.wait()
