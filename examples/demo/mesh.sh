@@ -30,6 +30,9 @@ mesh() {
     kill_at_once "${pids[0]}"
     shown "kill -KILL ${pids[0]}    # a, which has served the others the registry"
     wait "$asks" || die "mesh: not all requests were answered"
+    echo
+    shown "millrace mesh status"
+    "$millrace" mesh status --url "$http" --output table | sed 's/^/  /' # of c, which started last
     kill -TERM "${pids[@]:1}"
     for pid in "${pids[@]:1}"; do
         wait "$pid" || die "mesh: a server ended with status $?"

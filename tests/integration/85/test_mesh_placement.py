@@ -1,12 +1,13 @@
 """Where models of a mesh may be: rules for types, pins, minimum and maximum of copies."""
 import json
+import re
 import signal
 
 import pytest
 
 from lib import repo, wait
 from lib.rest import Rest
-from lib.services.mesh import answers, ask
+from lib.services.mesh import answers, ask, loads
 
 MESH = "millrace.mesh_"
 
@@ -15,13 +16,12 @@ def add(models, name, **parameters):
     repo.add(models, name, repo.config(parameters={MESH + k: v for k, v in parameters.items()}))
 
 
-def has(server, model):
-    with Rest(server.http) as r:
-        return any(e["name"] == model for e in r.post("/v2/repository/index", {"ready": True}).json())
-
-
 def holders(servers, model):
-    return [i for i, s in enumerate(servers) if has(s, model)]
+    """Which of them have it loaded."""
+    with Rest(servers[0].http) as r:
+        copies = r.get(f"/v2/mesh/models/{model}").json()["copies"]
+    have = {c["instance"] for c in copies if c["state"] == "LOADED"}
+    return [i for i, s in enumerate(servers) if re.search(r"--mesh-id=(\S+)", " ".join(s.command)).group(1) in have]
 
 
 def labelled(i):
@@ -41,7 +41,7 @@ def test_rules_decide_by_type(fleet, models, tmp_path, form):
     servers = fleet(models, models, models, options=[f"--mesh-constraints={text}"], options_of=labelled)
     for i in range(4):
         answers(servers[i % 3], f"b{i}")
-        assert holders(servers, f"b{i}") == [1]
+        wait.until(lambda: holders(servers, f"b{i}") == [1], "the copy where the labels are")
     reply = ask(servers[0], "n")
     assert reply.status == 503 and "'tpu'" in reply.error and "'nowhere'" in reply.error
 
@@ -75,6 +75,7 @@ def test_pinned_stays_when_there_are_more_models_than_room(fleet, models):
         add(models, f"m{i}")
     servers = fleet(models, models, options=["--mesh-capacity=4M"])
     answers(servers[0], "pinned")
+    wait.until(lambda: holders(servers, "pinned"), "the copy to be known")
     holder = holders(servers, "pinned")
     for _ in range(3):
         for i in range(12):
@@ -90,7 +91,8 @@ def test_maximum_of_all_models_holds(fleet, models):
     for _ in range(3):
         for s in servers:
             answers(s, "m")
-    assert len(holders(servers, "m")) == 1
+    wait.until(lambda: len(holders(servers, "m")) == 1, "the copy to be known")
+    assert sum(loads(s, "m") for s in servers) == 1
 
 
 def test_wrong_numbers_are_named_and_left_out(fleet, models):

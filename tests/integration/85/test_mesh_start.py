@@ -1,13 +1,17 @@
 """Servers that start: with a registry that is not there, beside others that end, from the environment of a ModelMesh; and their metrics."""
 import json
+import re
 import shutil
 import socket
+import subprocess
 
 import pytest
 
 from lib import metrics, repo, wait
 from lib.hold import Hold
 from lib.rest import Rest
+from lib.server import BIN, clean_environment
+from lib.services.authority import Authority
 from lib.services.mesh import answers, ask, joined
 
 needs_etcd = pytest.mark.skipif(not shutil.which("etcd"), reason="there is no etcd here")
@@ -157,3 +161,64 @@ def check_names_of_modelmesh(servers):
         assert read("loadmodel_milliseconds_bucket", le="+Inf") >= 1
     managed = lambda: [value for s in servers for _, value in metrics.samples(s, "modelmesh_models_managed_total")]  # noqa: E731
     wait.until(lambda: managed() == [12], "one of the servers to report what is the same for all")
+
+
+def test_variables_are_those_of_the_documentation():
+    source = (repo.TOP / "src" / "cli" / "serve" / "modelmesh_env.c").read_text()
+    page = (repo.TOP / "docs" / "from-modelmesh.md").read_text()
+    assert re.findall(r'\{"([A-Z_]+)", "([a-z-]+)", [A-Z_]+\}', source) == re.findall(r"^\| `([A-Z_]+)` \| `--([a-z-]+)` \|", page, re.M)
+
+
+def dumped(env):
+    """The options that come from the environment, as the program shows them."""
+    done = subprocess.run([BIN, "serve", "--dump-options", "--model-repository=x"], capture_output=True, text=True, timeout=wait.PATIENCE,
+                          env=clean_environment({"KV_STORE": "etcd:e:1", **env}))
+    assert done.returncode == 0, done.stderr
+    return dict(re.findall(r"^([a-z-]+) = (.*?) +# (?:[A-Z_]+)$", done.stdout, re.M))
+
+
+@pytest.mark.parametrize("env, options", [
+    ({"MM_LABELS": "a,b"}, {"mesh-label": "b"}),
+    ({"MM_METRICS": "prometheus:port=2112;scheme=https"}, {"metrics-port": "2112"}),
+    ({"MM_METRICS": "statsd:port=8126"}, {}),
+    ({"SHUTDOWN_TIMEOUT_MS": "30500"}, {"exit-timeout-secs": "30500ms"}),
+    ({"MM_TLS_CLIENT_AUTH": "optional"}, {}),
+    ({"MM_TLS_CLIENT_AUTH": "required"}, {"grpc-use-ssl-mutual": "true"}),
+    ({"MM_TLS_KEY_CERT_PATH": "/c", "MM_TLS_PRIVATE_KEY_PATH": "/k"}, {"grpc-use-ssl": "true", "grpc-server-cert": "/c", "grpc-server-key": "/k"}),
+    ({"MM_ZONE": "", "MM_SVC_GRPC_PORT": "8033"}, {"grpc-port": "8033"}),
+    ({"MM_SCALEUP_RPM_THRESHOLD": "100", "MILLRACE_MESH_SCALE_UP_RATE": "200"}, {"mesh-scale-up-rate": "200"}),
+])
+def test_what_variables_mean(env, options):
+    assert dumped(env) == {"mesh": "etcd:e:1", **options}
+
+
+def test_tls_of_the_environment(start, models, tmp_path):
+    repo.add(models, "m", repo.config())
+    authority = Authority(tmp_path / "a")
+    cert, key = authority.sign("server")
+    server = start(models, mode=None, ready=False, env={
+        "KV_STORE": "memory:", "MM_TLS_KEY_CERT_PATH": str(cert), "MM_TLS_PRIVATE_KEY_PATH": str(key), "MM_TLS_TRUST_CERT_PATH": str(authority.cert)})
+    server.wait_ready()
+    joined(server)
+    assert {e["what"]: e["tls"] for e in server.events() if e["event"] == "serve.listen"} == {"http": 0, "grpc": 1, "metrics": 0, "mesh": 1}
+    done = subprocess.run([BIN, "infer", "-m", "m", "-u", f"grpcs://{server.url('grpc')}", "--tls-ca", authority.cert, "-i", "INPUT0=[7]"],
+                          capture_output=True, text=True, timeout=wait.PATIENCE, env=clean_environment())
+    assert done.returncode == 0 and "[7]" in done.stdout, done.stderr
+
+
+@pytest.mark.skipif(not shutil.which("jq"), reason="there is no jq here")
+def test_models_are_registered_from_what_a_modelmesh_has(fleet, models, tmp_path):
+    """The shell commands of the documentation, with an etcdctl that prints two records as a ModelMesh writes them."""
+    repo.add(models, "m")
+    [server] = fleet(models)
+    text = (repo.TOP / "docs" / "from-modelmesh.md").read_text()
+    script = re.search(r"^   ```\n(   etcdctl.*?)^   ```", text, re.M | re.S).group(1)
+    records = {"fraud-7": {"type": "mt:onnx", "encKey": '{"storage_key":"s"}', "mPath": "/models/fraud-7", "lu": 1}, "plain": {"type": "t"}}
+    lines = "".join(f"/mm/tas-runtime/s/registry/{k}\n{json.dumps(v)}\n" for k, v in records.items())
+    (tmp_path / "records").write_text(lines)
+    done = subprocess.run(["bash", "-c", f"R=/mm/tas-runtime/s/registry/\netcdctl() {{ cat {tmp_path}/records; }}\nmillrace() {{ {BIN} \"$@\" -u {server.url()}; }}\n{script}"],
+                          capture_output=True, text=True, timeout=wait.PATIENCE, env=clean_environment())
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    with Rest(server.http) as r:
+        have = {m["id"]: m for m in r.get("/v2/mesh/models").json()["models"]}
+    assert {(have[k]["type"], have[k]["path"], have[k]["key"]) for k in records} == {("mt:onnx", "/models/fraud-7", '{"storage_key":"s"}'), ("t", "", "")}
