@@ -78,6 +78,7 @@ int local_new(struct local **out, struct mr_loop *loop, const struct mr_batch_op
     models->load_model_count = 1;
     models->backend_dirs = o->hosts.backend_dirs;
     models->backend_dir_count = o->hosts.backend_dir_count;
+    models->maker = o->hosts.maker ? *o->hosts.maker : models->maker;
     MR_TRY(mr_engine_new(&l->engine, &engine, err));
     MR_TRY(mr_models_start(mr_engine_models(l->engine), &failed, err));
     rc = mr_engine_find(l->engine, &l->reply_loop, mr_str_c(o->model.name),

@@ -1,4 +1,5 @@
 #include "batch_run.h"
+#include "flow/flow.h"
 
 #include <signal.h>
 
@@ -23,11 +24,14 @@ static void on_signals(void (*handler)(int))
     sigaction(SIGTERM, &action, NULL);
 }
 
+static const struct mr_model_maker maker = {.open = mr_flow_open};
+
 int mr_cli_batch_open(struct mr_batch **out, struct mr_batch_options *options, struct mr_err *err)
 {
     mr_cli_heap_bounds();
     dirs = mr_default_backend_dirs();
     options->hosts.backend_dirs = dirs;
+    options->hosts.maker = &maker;
     while (dirs[options->hosts.backend_dir_count]) {
         options->hosts.backend_dir_count++;
     }

@@ -10,6 +10,7 @@ import pytest
 
 from lib import batch, onnxgen, repo, wait
 from lib.hold import Hold
+from lib.models import graphs
 
 pytestmark = batch.pytestmark
 IO = {"inputs": [repo.tensor("x", "TYPE_FP32", [batch.WIDTH])], "outputs": [repo.tensor("y", "TYPE_FP32", [batch.WIDTH])]}
@@ -133,3 +134,24 @@ def test_model_that_does_not_load(tmp_path, prepare, text):
     prepare(tmp_path)
     done = run(tmp_path, code=1)
     assert text in done.stderr and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("kind", ["ensemble", "workflow"])
+def test_a_graph(tmp_path, kind):
+    """A graph runs in the process of the job with the models that it asks, and with its policies."""
+    x = batch.table(tmp_path / "in", 1000)
+    for name in ("first", "second"):
+        repo.add(tmp_path / "models", name, max_batch_size=64, **IO)
+    io = IO | {"max_batch_size": 64}
+    steps = [("first", {"x": "x"}, {"y": "t"}), ("second", {"x": "t"}, {"y": "y"})]
+    made = (graphs.ensemble(*(graphs.step(*s) for s in steps), **io) if kind == "ensemble" else
+            graphs.workflow(*(graphs.node(s[0], *s) for s in steps), **io))
+    repo.add(tmp_path / "models", "m", made)
+    run(tmp_path, "--batch-rows", 50)
+    check(tmp_path, x)
+
+
+def test_a_graph_that_is_wrong(tmp_path):
+    batch.table(tmp_path / "in", 10)
+    repo.add(tmp_path / "models", "m", graphs.ensemble(graphs.step("none", {"x": "x"}, {"y": "y"}), **IO))
+    assert "ensemble m contains models that are not available or ambiguous: none" in run(tmp_path, code=1).stderr
