@@ -13,16 +13,13 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/vec.h"
+#include "check_engine.h"
 #include "cli/common/term.h"
-#include "cli/serve/opt_serve.h"
 #include "codec/json.h"
 #include "engine/engine.h"
-#include "engine/wire.h"
 #include "model.h"
-#include "process/confine.h"
 #include "tensor/tensor.h"
 
-#define STOP_MOST_NS  (60 * MR_NS_PER_S)
 #define REQUEST_BYTES ((uint64_t)64 << 20)
 #define DIGIT_BYTES   5 /* an element of BYTES: its length, and one digit */
 
@@ -79,43 +76,19 @@ static int engine_start(struct check *c, const struct model_run *m,
                         const struct model_folder *folder, struct mr_err *err)
 {
     static const char *const all[] = {"*"};
-    /* Backends that would run in this process: what crashes is to be seen, not to be died of. */
-    static const char *const placements[] = {"fault=process", "identity=process",
-                                             "lightgbm=process", "onnxruntime=process",
-                                             "xgboost=process"};
-    struct mr_engine_options o = {.sched = {.max_queue_size = 16, .records = &mr_wire_records}};
-    struct mr_models_options *models = &o.models;
+    struct mr_models_options models;
     const char *dir = c->dir, *above = folder->parent;
-    const char **dirs = mr_default_backend_dirs();
-    char *worker = mr_default_worker_program();
-    size_t failed;
-    int rc;
 
-    mr_models_options_init(models);
-    models->repositories = &dir;
-    models->repository_count = 1;
-    models->link_dirs = &above;
-    models->link_dir_count = 1;
-    models->control = MR_MODEL_CONTROL_EXPLICIT;
-    models->load_models = all;
-    models->load_model_count = 1;
-    models->retry_pause_ns = 0;
-    models->backend_dirs = dirs;
-    while (dirs[models->backend_dir_count]) {
-        models->backend_dir_count++;
-    }
-    models->backend_placements = placements;
-    models->backend_placement_count = sizeof placements / sizeof *placements;
-    models->worker_program = worker;
-    models->worker_confine = MR_CONFINE_ALL;
-    models->python = m->opt.python;
-    models->archive_cache = m->opt.archive_cache;
-    MR_TRY(mr_engine_new(&c->engine, &o, err));
-    MR_TRY(mr_models_start(mr_engine_models(c->engine), &failed, err));
-out:
-    mr_free(worker);
-    mr_free(dirs);
-    return rc;
+    mr_models_options_init(&models);
+    models.repositories = &dir;
+    models.repository_count = 1;
+    models.link_dirs = &above;
+    models.link_dir_count = 1;
+    models.load_models = all;
+    models.load_model_count = 1;
+    models.python = m->opt.python;
+    models.archive_cache = m->opt.archive_cache;
+    return check_engine_start(&c->engine, &models, err);
 }
 
 static void result_take(void *ctx, const struct mr_model_report *r)
@@ -393,10 +366,7 @@ int model_run_check(struct model_run *m, struct mr_err *err)
         rc = MR_FAIL(err, MR_E_INVALID, "%zu of %zu models failed", failed, c.results.len);
     }
 out:
-    if (c.engine) {
-        mr_engine_stop(c.engine, STOP_MOST_NS);
-        mr_engine_free(&c.engine);
-    }
+    check_engine_stop(&c.engine);
     if (c.dir[0]) {
         mr_tree_remove(c.dir, NULL);
     }

@@ -13,15 +13,10 @@
 #include "base/log.h"
 #include "cli/common/term.h"
 #include "cli/infer/infer.h"
-#include "cli/serve/opt_serve.h"
+#include "cli/model/check_engine.h"
 #include "engine/engine.h"
-#include "engine/wire.h"
-#include "flow/flow.h"
 #include "graph.h"
-#include "process/confine.h"
 #include "workflow.h"
-
-#define STOP_MOST_NS (60 * MR_NS_PER_S)
 
 /* One configuration to check. */
 struct check {
@@ -141,40 +136,16 @@ static int find_repository(struct check *c, struct mr_err *err)
 
 static int engine_start(struct check *c, struct mr_err *err)
 {
-    static const char *const placements[] = {"fault=process", "identity=process",
-                                             "lightgbm=process", "onnxruntime=process",
-                                             "xgboost=process"};
-    struct mr_engine_options o = {.sched = {.max_queue_size = 16, .records = &mr_wire_records}};
-    struct mr_models_options *models = &o.models;
+    struct mr_models_options models;
     const char *repositories[] = {c->repositories[0], c->repositories[1]};
     const char *name = c->name;
-    const char **dirs = mr_default_backend_dirs();
-    char *worker = mr_default_worker_program();
-    size_t failed;
-    int rc;
 
-    mr_models_options_init(models);
-    models->repositories = repositories;
-    models->repository_count = c->repository_count;
-    models->control = MR_MODEL_CONTROL_EXPLICIT;
-    models->load_models = &name;
-    models->load_model_count = 1;
-    models->retry_pause_ns = 0;
-    models->backend_dirs = dirs;
-    while (dirs[models->backend_dir_count]) {
-        models->backend_dir_count++;
-    }
-    models->backend_placements = placements;
-    models->backend_placement_count = sizeof placements / sizeof *placements;
-    models->worker_program = worker;
-    models->worker_confine = MR_CONFINE_ALL;
-    models->maker.open = mr_flow_open;
-    MR_TRY(mr_engine_new(&c->engine, &o, err));
-    MR_TRY(mr_models_start(mr_engine_models(c->engine), &failed, err));
-out:
-    mr_free(worker);
-    mr_free(dirs);
-    return rc;
+    mr_models_options_init(&models);
+    models.repositories = repositories;
+    models.repository_count = c->repository_count;
+    models.load_models = &name;
+    models.load_model_count = 1;
+    return check_engine_start(&c->engine, &models, err);
 }
 
 static void take_report(void *ctx, const struct mr_model_report *r)
@@ -199,10 +170,7 @@ static int prove(struct check *c, struct mr_err *err)
     mr_models_report(mr_engine_models(c->engine), take_report, c);
     rc = c->is_ready ? MR_OK : refuse(c, c->error, err);
 out:
-    if (c->engine) {
-        mr_engine_stop(c->engine, STOP_MOST_NS);
-        mr_engine_free(&c->engine);
-    }
+    check_engine_stop(&c->engine);
     if (c->made[0]) {
         mr_tree_remove(c->made, NULL);
     }

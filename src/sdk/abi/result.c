@@ -12,6 +12,10 @@ void result_names_end(struct mr_sdk_result *r)
         const mr_str copy = texts[i]->ptr ? mr_arena_str(&r->arena, *texts[i]) : none;
         *texts[i] = copy.ptr ? copy : none;
     }
+    const char **own[] = {&r->variant, &r->host}; /* of the client, which may go first */
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
+        *own[i] = *own[i] ? mr_arena_str(&r->arena, mr_str_c(*own[i])).ptr : NULL;
+    }
     for (size_t i = 0; i < r->response.output_count; i++) {
         const mr_str copy = mr_arena_str(&r->arena, r->response.outputs[i].name);
         r->response.outputs[i].name = copy.ptr ? copy : none;
