@@ -107,6 +107,8 @@ with millrace.Client(config=config) as one, millrace.Client(config=config) as tw
     assert [infer(two, "e", headers={"x-user": user}).variant for user in users] == by_key
     assert {infer(one, "e", key=user, variant="b").variant for user in users} == {"b"}
     assert {infer(one, "e").variant for _ in range(100)} == {"a", "b"}  # without a key: by weight
+    last = infer(one, "e", variant="b")
+assert last.variant == "b" and last.host == words[0]  # it outlives its client
 with millrace.Client(*words, strategy="hash") as one, millrace.Client(*reversed(words), strategy="hash") as two:
     by_key = [infer(one, "flat_int32", key=user).host for user in users]
     assert set(by_key) == set(words)
