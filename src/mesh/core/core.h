@@ -120,10 +120,11 @@ struct mesh_action {
 struct mesh_ask {
     mr_str id;
     bool is_vmodel;
-    bool is_from_peer; /* it has been sent on once, and is not again */
-    bool load_here;    /* from a peer: the owner chose this instance */
-    bool is_safe;      /* may be run twice: it may be tried again after it was sent */
-    bool is_sequence;  /* one of several that must reach the same copy */
+    bool may_be_vmodel; /* id is that of a model, or else of a vmodel */
+    bool is_from_peer;  /* it has been sent on once, and is not again */
+    bool load_here;     /* from a peer: the owner chose this instance */
+    bool is_safe;       /* may be run twice: it may be tried again after it was sent */
+    bool is_sequence;   /* one of several that must reach the same copy */
     void *user;
 };
 

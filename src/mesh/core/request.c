@@ -576,15 +576,16 @@ static void find(struct mesh_core *c, struct mesh_req *r, const struct mesh_ask 
               RETRY_NS);
         return;
     }
-    if (ask->is_vmodel) {
+    struct view_model *m = view_find(&c->view, id);
+    if (ask->is_vmodel || (ask->may_be_vmodel && !(m && m->revision))) {
         const struct view_vmodel *vm = view_vmodel_find(&c->view, id);
-        if (!vm) {
+        if (!vm && ask->is_vmodel) {
             reply(c, r, MR_E_NOT_FOUND, MESH_WHY_NONE, MR_STR("there is no such vmodel"), 0);
             return;
         }
-        id = vm->active;
+        id = vm ? vm->active : id;
+        m = view_find(&c->view, id);
     }
-    struct view_model *m = view_find(&c->view, id);
     if (m && m->revision) {
         r->local = core_local(c, m);
         r->local->holds++;

@@ -119,6 +119,7 @@ static void begin(struct mr_mesh *m, struct mr_mesh_ticket *t)
                            .load_here = t->load_here,
                            .is_safe = t->is_safe,
                            .is_vmodel = t->is_vmodel,
+                           .may_be_vmodel = t->may_be_vmodel,
                            .is_sequence = t->is_sequence,
                            .user = t};
 

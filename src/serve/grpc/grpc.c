@@ -40,7 +40,8 @@ static void arrived(struct serve_arrival *a)
     struct grpc_arrival *ga = MR_CONTAINER_OF(a, struct grpc_arrival, arrival);
     struct mr_err err;
 
-    if (a->route && grpc_put_model(ga->g, a->route->id, &err) < 0) {
+    mr_str id = a->route ? a->route->id : a->model;
+    if (id.len && grpc_put_model(ga->g, id, &err) < 0) {
         grpc_fail_err(ga->g, &err);
         return;
     }
@@ -86,6 +87,7 @@ static bool waits(struct mr_server *s, struct mr_grpc_call *g, const struct grpc
     if (s->mesh && waits_by_id(s, ga, message)) {
         return true;
     }
+    ga->arrival.may_be_vmodel = true;
     mr_oip_pb_find_names(message,
                          &names); /* all these messages have the names in the same fields */
     return arrival_wait(&ga->arrival, names.model_name, names.model_version, true);

@@ -10,6 +10,7 @@
 #include "serve/grpc/methods_priv.h"
 #include "serve/mesh/arrival.h"
 #include "serve/mesh/hop.h"
+#include "serve/plane/ids.h"
 #include "serve/state/grpc_reply.h"
 #include "serve/state/infer.h"
 #include "serve/state/loops.h"
@@ -122,12 +123,30 @@ static void arrived(struct serve_arrival *a)
 {
     struct rest_arrival *ra = MR_CONTAINER_OF(a, struct rest_arrival, arrival);
 
+    ra->path.model = a->model.len ? a->model : ra->path.model;
     ra->route->handle(a->loop->server, a->call, &ra->path);
 }
 
 static void not_arrived(struct serve_arrival *a, const struct mr_err *err)
 {
     reply_error(a->call, err);
+}
+
+/* Another server says which model it is where the path names a vmodel. False: the call is answered. */
+static bool take_id(struct mr_call *call, struct mr_oip_path *io_path)
+{
+    struct plane_ids ids = {0};
+    struct mr_err err;
+
+    if (mr_call_listener_tag(call) != LISTEN_MESH) {
+        return true;
+    }
+    if (plane_ids_read(call, &ids, &err) < 0) {
+        reply_error(call, &err);
+        return false;
+    }
+    io_path->model = ids.count ? ids.at[0] : io_path->model;
+    return true;
 }
 
 static void handle(struct mr_server *s, struct mr_call *call, const struct rest_route *route,
@@ -138,14 +157,20 @@ static void handle(struct mr_server *s, struct mr_call *call, const struct rest_
     if (arrival_is_possible(s, route->api)) {
         ra = MR_ARENA_NEW(call->arena, struct rest_arrival);
     }
-    if (ra) {
-        ra->arrival = (struct serve_arrival){.call = call, .go = arrived, .fail = not_arrived};
-        ra->arrival.is_passed = route_is_stream(route);
-        ra->route = route;
-        ra->path = *path;
-    }
-    if (!ra || !arrival_wait(&ra->arrival, path->model, path->version, true)) {
+    if (!ra) {
         route->handle(s, call, path);
+        return;
+    }
+    ra->arrival = (struct serve_arrival){.call = call,
+                                         .go = arrived,
+                                         .fail = not_arrived,
+                                         .is_passed = route_is_stream(route),
+                                         .may_be_vmodel = true};
+    ra->route = route;
+    ra->path = *path;
+    if (take_id(call, &ra->path) &&
+        !arrival_wait(&ra->arrival, ra->path.model, ra->path.version, true)) {
+        route->handle(s, call, &ra->path);
     }
 }
 

@@ -56,9 +56,11 @@ bool arrival_wait(struct serve_arrival *a, mr_str model, mr_str version, bool ow
     int rc;
 
     a->loop = serve_here();
+    mr_str name = model;
     if (!model.len || route_main(a->loop->server->endpoints, &model, &version, &err) < 0) {
         return false;
     }
+    a->may_be_vmodel &= mr_str_eq(name, model);
     if (a->loop->server->mesh && owns_call) {
         return hop_begin(a, model, version);
     }

@@ -19,6 +19,8 @@ struct serve_arrival {
     void (*go)(struct serve_arrival *a); /* the model was ready a moment ago, or is not known */
     void (*fail)(struct serve_arrival *a, const struct mr_err *err);
     struct serve_route *route; /* NULL: by the name in the request. In the call's memory, too */
+    bool may_be_vmodel;        /* the name may be that of a vmodel; then, in go: */
+    mr_str model;              /* the model that it stands for; empty: it was that of a model */
     bool is_passed;            /* its answer comes piece by piece */
     bool is_stream;            /* gRPC: so do its requests, and its answers */
     struct mr_buf first;       /* what has come of them; freed by the wait */

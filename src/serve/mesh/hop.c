@@ -66,8 +66,8 @@ static void forward(struct hop *h, const struct mr_mesh_event *e)
     struct mr_client_request q;
     mr_str id = {0};
 
-    if (call && h->arrival->route) {
-        id = h->arrival->route->id;
+    if (call) {
+        id = h->arrival->route ? h->arrival->route->id : h->arrival->model;
     }
     *at = (struct hop_attempt){.hop = h, .number = e->attempt, .text = at->text};
     if (!call || !c || h->chosen || !hop_request(call, id, e->load_here, &q) ||
@@ -268,13 +268,26 @@ static void answer(struct hop *h, const struct mr_mesh_event *e)
     }
 }
 
+/* Of the model; a vmodel stands for another one in time. */
+static void note_id(struct hop *h, mr_str id)
+{
+    struct serve_arrival *a = h->arrival;
+
+    if (!a || id.len == 0) {
+        return;
+    }
+    if (a->route) {
+        a->route->id = mr_arena_str(a->call->arena, id);
+    } else if (!mr_str_eq(id, h->ticket.id)) {
+        a->model = mr_arena_str(a->call->arena, id);
+    }
+}
+
 static void on_event(struct mr_mesh_ticket *t, const struct mr_mesh_event *e)
 {
     struct hop *h = MR_CONTAINER_OF(t, struct hop, ticket);
 
-    if (h->arrival && h->arrival->route && e->id.len) {
-        h->arrival->route->id = mr_arena_str(h->arrival->call->arena, e->id);
-    }
+    note_id(h, e->id);
     switch (e->kind) {
     case MR_MESH_RUN: run_here(h, e); break;
     case MR_MESH_FORWARD: forward(h, e); break;
@@ -359,6 +372,7 @@ bool hop_begin(struct serve_arrival *a, mr_str model, mr_str version)
                                         .is_safe = !is_sequence,
                                         .is_sequence = is_sequence,
                                         .is_vmodel = is_vmodel,
+                                        .may_be_vmodel = a->may_be_vmodel && !is_from_peer,
                                         .event = on_event,
                                         .post = post,
                                         .post_ctx = l};

@@ -65,7 +65,8 @@ static void reduce_timeout(struct mr_call *call, struct mr_header *h)
     h->value = text.ptr && us / 1000000 < 100000000 ? text : h->value;
 }
 
-/* The id takes the place of those that the client sent, a vmodel's included: what it stands for may change meanwhile. */
+/* The id takes the place of those that the client sent, a vmodel's included: what it stands for may change meanwhile. Those of a REST
+ * request, which mean nothing here, go in any case, as they would mean something there. */
 static bool put_id(struct mr_call *call, mr_str id, struct mr_header *headers, size_t *io_count)
 {
     size_t kept = 0;
@@ -75,9 +76,11 @@ static bool put_id(struct mr_call *call, mr_str id, struct mr_header *headers, s
             headers[kept++] = headers[i];
         }
     }
-    headers[kept++] = plane_id_header(call->arena, id);
+    if (id.len) {
+        headers[kept++] = plane_id_header(call->arena, id);
+    }
     *io_count = kept;
-    return headers[kept - 1].value.ptr != NULL;
+    return !id.len || headers[kept - 1].value.ptr != NULL;
 }
 
 bool hop_request(struct mr_call *call, mr_str id, bool load_here, struct mr_client_request *out)
@@ -92,7 +95,8 @@ bool hop_request(struct mr_call *call, mr_str id, bool load_here, struct mr_clie
         path = mr_arena_printf(call->arena, "%.*s?%.*s", MR_STR_ARG(call->path),
                                MR_STR_ARG(call->query));
     }
-    if (!headers || !method.ptr || !path.ptr || (id.ptr && !put_id(call, id, headers, &n))) {
+    if (!headers || !method.ptr || !path.ptr ||
+        ((id.len || !call->is_grpc) && !put_id(call, id, headers, &n))) {
         return false;
     }
     for (size_t i = 0; call->is_grpc && i < n; i++) {

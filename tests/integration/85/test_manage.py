@@ -5,10 +5,11 @@ import pytest
 from lib import repo, wait
 from lib.reflected import Reflected
 from lib.rest import Rest
-from lib.services.mesh import answers, ask
+from lib.services.mesh import X, answers, ask
 
 NOT_FOUND, NOT_LOADED, LOADING, LOADED, FAILED = range(5)
 DEFINED, TRANSITIONING, TRANSITION_FAILED = 1, 2, 3
+GRPC_X = {"inputs": [{"name": "INPUT0", "datatype": "INT32", "shape": [3], "contents": {"int_contents": [1, 2, 3]}}]}
 INFO = {"type": "millrace", "path": "", "key": ""}
 
 
@@ -216,6 +217,44 @@ def test_vmodels_by_rest(rests):
     assert other.post("/v2/mesh/vmodels/v/set", {"target": "b", "expected": "c"}).status == 409
     assert other.post("/v2/mesh/vmodels/v/delete").status == 200
     wait.until(lambda: one.get("/v2/mesh/vmodels/v").status == 404, "the vmodel to be gone")
+
+
+def named(reply):
+    assert reply.status == 200, reply.body[:300]
+    return reply.json()["model_name"], reply.json()["outputs"][0]["data"]
+
+
+def test_requests_name_a_vmodel(servers, rests):
+    one, other = rests
+    one.post("/v2/mesh/vmodels/c/set", {"target": "a"}).ok()
+    one.post("/v2/mesh/vmodels/v/set", {"target": "a"}).ok()
+    for rest in rests:
+        wait.until(lambda r=rest: r.get("/v2/mesh/vmodels/v").status == 200, "the server to know the vmodel")
+        assert named(rest.infer("v", X)) == ("a", [1, 2, 3])
+        assert named(rest.infer("c", X)) == ("c", [1, 2, 3])  # a model of the same name counts more
+        assert named(rest.infer("v", X, headers={"mm-model-id": "b"})) == ("a", [1, 2, 3])
+        assert rest.get("/v2/models/v").ok().json()["name"] == "a"
+        assert rest.infer("nonesuch", X).status == 404
+    for server in servers:
+        with Reflected(server.url("grpc")) as g:
+            assert g.infer("ModelMetadata", name="v").name == "a"
+            assert g.infer("ModelInfer", **GRPC_X, model_name="v").model_name == "a"
+            assert g.infer("ModelInfer", **GRPC_X, model_name="c").model_name == "c"
+    one.post("/v2/mesh/vmodels/v/set", {"target": "b", "sync": True}).ok()
+    for rest in rests:
+        wait.until(lambda r=rest: named(r.infer("v", X))[0] == "b", "requests to go to the new model")
+
+
+def test_no_request_fails_while_a_vmodel_moves(servers, rests):
+    rests[0].post("/v2/mesh/vmodels/v/set", {"target": "a", "load_now": True, "sync": True}).ok()
+    for rest in rests:
+        wait.until(lambda r=rest: r.get("/v2/mesh/vmodels/v").status == 200, "the server to know the vmodel")
+    seen = set()
+    for target in ("b", "c", "a", "b"):
+        rests[0].post("/v2/mesh/vmodels/v/set", {"target": target}).ok()
+        for name in iter(lambda: rests[0].get("/v2/mesh/vmodels/v").json()["active"], target):
+            seen |= {named(r.infer("v", X))[0] for r in rests} | {name}
+    assert seen <= {"a", "b", "c"}
 
 
 def test_drained_server_leaves_and_serves_on(servers, rests):

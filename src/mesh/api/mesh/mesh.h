@@ -127,12 +127,13 @@ enum mr_mesh_result {
 
 /** A request on its way. The caller's memory, from mr_mesh_begin until the last event has been given. */
 struct mr_mesh_ticket {
-    mr_str id;         /* of the model; borrowed until the last event */
-    bool is_from_peer; /* another server sent it: it is not sent on */
-    bool load_here;    /* and says that it is to be loaded here */
-    bool is_safe;      /* may run twice */
-    bool is_vmodel;    /* id is that of a vmodel */
-    bool is_sequence;  /* one of several that must reach the same copy of the model */
+    mr_str id;          /* of the model; borrowed until the last event */
+    bool is_from_peer;  /* another server sent it: it is not sent on */
+    bool load_here;     /* and says that it is to be loaded here */
+    bool is_safe;       /* may run twice */
+    bool is_vmodel;     /* id is that of a vmodel */
+    bool may_be_vmodel; /* id is that of a model or, if there is no such model, of a vmodel */
+    bool is_sequence;   /* one of several that must reach the same copy of the model */
     /** Thread: that of `post`, or the mesh's without one. */
     void (*event)(struct mr_mesh_ticket *t, const struct mr_mesh_event *e);
     /** (may be NULL) Has the mail run on the caller's thread. Thread: any. */
