@@ -220,7 +220,7 @@ static int check_together(const struct mr_serve_options *s, struct mr_err *err)
     const struct mr_server_options *o = &s->server;
 
     if (o->models.repository_count == 0 && s->paddle_services.len == 0 && !s->model_runtime &&
-        !o->mesh.models) {
+        !o->mesh.models && !o->mesh.runtime) {
         return MR_FAIL(err, MR_E_INVALID, "no models: give --model-repository=DIR");
     }
     if (s->load_models.len && o->models.control != MR_MODEL_CONTROL_EXPLICIT) {
@@ -232,6 +232,9 @@ static int check_together(const struct mr_serve_options *s, struct mr_err *err)
     }
     if (o->mesh.models && (!o->mesh.registry || s->model_runtime)) {
         return MR_FAIL(err, MR_E_INVALID, "--mesh-models needs --mesh, and no --model-runtime");
+    }
+    if (o->mesh.runtime && (!o->mesh.registry || !o->allow_grpc)) {
+        return MR_FAIL(err, MR_E_INVALID, "--mesh-runtime needs --mesh, and gRPC");
     }
     if (!o->allow_http && !o->allow_grpc) {
         return MR_FAIL(err, MR_E_INVALID,

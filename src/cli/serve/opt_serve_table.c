@@ -195,6 +195,10 @@ const struct mr_option mr_serve_table[] = {
          "rules for types of models: {\"TYPE\": {\"required\": [\"LABEL\"], \"preferred\": "
          "[\"LABEL\"]}}, "
          "_default for types without one"),
+    TEXT("mesh-runtime", server.mesh.runtime, NULL, "ADDRESS",
+         "HOST:PORT or unix:PATH of a runtime of ModelMesh that has this server's models: it is "
+         "told "
+         "what to load, and gets all calls for models"),
     TEXT("mesh-dataplane-config", server.mesh.dataplane, NULL, "JSON|FILE",
          "which gRPC methods name their model where: {\"rpcConfigs\": {\"package.Service/Method\": "
          "{\"idExtractionPath\": [1], \"vModelId\": true}}, \"allowOtherRpcs\": true}; a file is "

@@ -775,6 +775,14 @@ void mesh_core_used(struct mesh_core *c, mr_str id, uint32_t count, int64_t now)
     finish(c);
 }
 
+bool mesh_core_predicted(struct mesh_core *c, mr_str id, uint64_t bytes, int64_t now)
+{
+    begin(c, now);
+    bool fits = load_predicted(c, id, bytes);
+    finish(c);
+    return fits;
+}
+
 void mesh_core_lost(struct mesh_core *c, mr_str id, int64_t now)
 {
     begin(c, now);

@@ -175,6 +175,8 @@ struct mesh_loaded {
 };
 
 /** The runtime. */
+/** Of a model that it is to load: at least so much room is kept for it. False: it is larger than the capacity. */
+bool mesh_core_predicted(struct mesh_core *c, mr_str id, uint64_t bytes, int64_t now);
 void mesh_core_loaded(struct mesh_core *c, mr_str id, const struct mesh_loaded *what, int64_t now);
 void mesh_core_load_failed(struct mesh_core *c, mr_str id, enum mesh_fail kind, mr_str reason,
                            int64_t now);

@@ -352,6 +352,19 @@ void load_done(struct mesh_core *c, mr_str id, const struct mesh_loaded *what)
     l->holds--;
 }
 
+bool load_predicted(struct mesh_core *c, mr_str id, uint64_t bytes)
+{
+    struct mesh_local *l = find(c, id);
+    uint32_t units = mesh_units(bytes);
+
+    if (l && l->state == LOCAL_LOADING && units > l->units && units <= c->limit) {
+        c->held += units - l->units;
+        l->units = units;
+        make_room(c, 0);
+    }
+    return units <= c->limit;
+}
+
 void load_failed(struct mesh_core *c, mr_str id, enum mesh_fail kind, mr_str reason)
 {
     struct mesh_local *l = find(c, id);

@@ -172,6 +172,10 @@ static void run_begin(struct mr_mail *mail)
         refuse(a, MR_E_UNAVAILABLE, "the server ends");
         return;
     }
+    if (!m->kv) {
+        refuse(a, MR_E_UNAVAILABLE, "the server has not joined its mesh yet");
+        return;
+    }
     switch (a->kind) {
     case MR_MESH_STATE:
     case MR_MESH_MODEL:

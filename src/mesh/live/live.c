@@ -2,6 +2,8 @@
  * by clients of this loop (messages), to the model manager (loads) and to the loops of requests (tickets). */
 #include "live.h"
 
+#include "runtime.h"
+
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -74,8 +76,8 @@ static void act(struct mr_mesh *m, const struct mesh_action *a)
     case MESH_ACT_SEND: live_peers_send(m, a); break;
     case MESH_ACT_TXN:
     case MESH_ACT_GET: registry_act(m->registry, a); break;
-    case MESH_ACT_LOAD: live_models_load(m, a); break;
-    case MESH_ACT_UNLOAD: live_models_unload(m, a); break;
+    case MESH_ACT_LOAD: m->loader->load(m, a); break;
+    case MESH_ACT_UNLOAD: m->loader->unload(m, a); break;
     case MESH_ACT_ANSWER:
         if (a->user) {
             live_admin_answer(m, a);
@@ -176,8 +178,12 @@ int mr_mesh_new(struct mr_mesh **out, const struct mr_mesh_options *options, str
     int rc;
 
     m->o = *options;
-    m->o.capacity_bytes = m->o.capacity_bytes ? m->o.capacity_bytes : default_capacity();
+    if (!m->o.capacity_bytes && !m->o.runtime) {
+        m->o.capacity_bytes = default_capacity();
+    }
     m->o.loaders = m->o.loaders ? m->o.loaders : 4;
+    m->loader = options->runtime ? &live_runtime_loader : &live_own_loader;
+    m->runtime_methods.allows_others = true;
     m->id = mr_strndup(options->id, strlen(options->id));
     m->tickets.prev = m->tickets.next = &m->tickets;
     m->admins.prev = m->admins.next = &m->admins;
@@ -219,6 +225,7 @@ static int make_core(struct mr_mesh *m, struct mr_err *err)
                                   .constraints = m->rules.at,
                                   .constraint_count = m->rules.len,
                                   .scale_per_minute = m->o.scale_up_rate,
+                                  .default_bytes = m->default_bytes,
                                   .probe_ns = PROBE_NS,
                                   .place_wait_ns = 2 * PROBE_NS,
                                   .claim_wait_ns = PROBE_NS,
@@ -233,13 +240,46 @@ static int make_core(struct mr_mesh *m, struct mr_err *err)
     return mesh_core_new(&m->core, &o, mr_now_ns(), err);
 }
 
+static int open_registry(struct mr_mesh *m, struct mr_err *err)
+{
+    struct registry_options ro = {
+        .lease_s = m->o.lease_s, .now = live_now, .acted = live_acted, .ctx = m};
+    int rc;
+
+    MR_TRY(make_core(m, err));
+    m->registry = registry_new(m->core, &ro);
+    MR_TRY(mr_kv_open(&m->kv, m->loop, mr_str_c(m->o.registry),
+                      &(struct mr_kv_options){.on_state = on_state, .ctx = m}, err));
+out:
+    return rc;
+}
+
+static void begin(struct mr_mesh *m)
+{
+    registry_start(m->registry, m->kv);
+    mr_timer_start(m->loop, &m->sample, SAMPLE_NS, SAMPLE_NS, on_sample);
+    arm(m);
+}
+
+int live_join(struct mr_mesh *m, struct mr_err *err)
+{
+    int rc = open_registry(m, err);
+
+    if (rc == MR_OK) {
+        begin(m);
+    }
+    return rc;
+}
+
 static void *thread_main(void *arg)
 {
     struct mr_mesh *m = arg;
 
-    registry_start(m->registry, m->kv);
-    mr_timer_start(m->loop, &m->sample, SAMPLE_NS, SAMPLE_NS, on_sample);
-    arm(m);
+    if (m->runtime) {
+        live_runtime_start(m->runtime);
+    } else {
+        begin(m);
+    }
     mr_loop_run(m->loop);
     return NULL;
 }
@@ -258,21 +298,18 @@ static int unreached(struct mr_mesh *m, struct mr_err *err)
 int mr_mesh_start(struct mr_mesh *m, struct mr_models *models, const char *address,
                   struct mr_err *err)
 {
-    struct registry_options ro = {
-        .lease_s = m->o.lease_s, .now = live_now, .acted = live_acted, .ctx = m};
     int rc;
 
     m->models = models;
     m->started_ns = mr_now_ns();
     m->address = mr_strndup(address, strlen(address));
     MR_TRY(mr_loop_new(&m->loop, NULL, err));
-    MR_TRY(make_core(m, err));
-    m->registry = registry_new(m->core, &ro);
-    MR_TRY(mr_kv_open(&m->kv, m->loop, mr_str_c(m->o.registry),
-                      &(struct mr_kv_options){.on_state = on_state, .ctx = m}, err));
+    MR_TRY(m->o.runtime ? live_runtime_new(&m->runtime, m, m->o.runtime, err)
+                        : open_registry(m, err));
     MR_TRY(mr_thread_start(&m->thread, "mesh", thread_main, m, err));
     atomic_store(&m->is_started, true);
-    if (m->o.start_timeout_ns && !wait_for(m, &m->is_reached, m->o.start_timeout_ns)) {
+    if (!m->runtime && m->o.start_timeout_ns &&
+        !wait_for(m, &m->is_reached, m->o.start_timeout_ns)) {
         rc = unreached(m, err);
     }
 out:
@@ -293,6 +330,10 @@ static void run_drain(struct mr_mail *mail)
 {
     struct mr_mesh *m = MR_CONTAINER_OF(mail, struct mr_mesh, drain);
 
+    if (!m->kv) { /* it has not joined */
+        on_left(m);
+        return;
+    }
     mesh_core_drain(m->core, mr_now_ns());
     live_acted(m);
 }
@@ -313,11 +354,14 @@ static void run_stop(struct mr_mail *mail)
 
     mr_timer_stop(&m->tick);
     mr_timer_stop(&m->sample);
+    live_runtime_free(&m->runtime);
     live_tickets_fini(m);
     live_admin_fini(m);
     live_peers_fini(m);
     registry_free(&m->registry);
-    mr_kv_free(&m->kv);
+    if (m->kv) {
+        mr_kv_free(&m->kv);
+    }
     mr_loop_stop(m->loop);
 }
 
@@ -344,7 +388,8 @@ void mr_mesh_free(struct mr_mesh **io_m)
     if (atomic_load(&m->loads) > 0) {
         return; /* a load that was cut off will post to the loop when it ends; the process is about to end */
     }
-    registry_free(&m->registry); /* of a start that failed */
+    live_runtime_free(&m->runtime); /* of a start that failed, as what follows */
+    registry_free(&m->registry);
     if (m->kv) {
         mr_kv_free(&m->kv);
     }

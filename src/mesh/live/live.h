@@ -22,6 +22,16 @@
 #define LIVE_MESSAGE_PATH "/v2/mesh/message"
 #define UNFIT_MOST        3
 
+struct live_runtime;
+
+/* What loads models, for the core; ends are told to it. Carries out MESH_ACT_LOAD and MESH_ACT_UNLOAD, and tells now and then what was used
+ * without passing through the core. */
+struct live_loader {
+    void (*load)(struct mr_mesh *m, const struct mesh_action *a);
+    void (*unload)(struct mr_mesh *m, const struct mesh_action *a);
+    void (*sample)(struct mr_mesh *m);
+};
+
 struct mr_mesh {
     struct mr_mesh_options o;
     char *id;
@@ -29,6 +39,9 @@ struct mr_mesh {
     struct mesh_rules rules;
     struct stat config_seen; /* the file of `config` */
     struct mr_models *models;
+    const struct live_loader *loader;
+    struct live_runtime *runtime; /* NULL: the models are this process's */
+    uint64_t default_bytes;       /* of a model of the runtime */
     struct mr_loop *loop;
     pthread_t thread;
     struct mesh_core *core;
@@ -51,7 +64,8 @@ struct mr_mesh {
         [UNFIT_MOST]; /* hashes of models that failed to load here in the first minutes, and that others have */
     size_t unfit_count;
     _Atomic int loads; /* that the models carry out for this */
-    struct mr_mail stop, drain;
+    struct mr_mail stop, drain, check;
+    _Atomic bool is_check_posted;
 
     pthread_mutex_t lock; /* guards what follows, for other threads; the first two are waited for */
     pthread_cond_t changed;
@@ -60,6 +74,8 @@ struct mr_mesh {
     struct mr_err lost;
     struct mr_mesh_stats stats;
     struct mesh_methods config; /* of the data plane */
+    struct mesh_methods runtime_methods;
+    struct mr_map reloads; /* id -> struct live_reload */
 };
 
 /* live.c */
@@ -67,9 +83,13 @@ int64_t live_now(void *ctx);
 /** Carries out what the core wants. */
 void live_acted(void *ctx);
 
+/** Reads the registry, and takes part from then on. Errors: MR_E_IO, MR_E_EXHAUSTED. */
+int live_join(struct mr_mesh *m, struct mr_err *err);
+
 /* models.c */
-void live_models_load(struct mr_mesh *m, const struct mesh_action *a);
-void live_models_unload(struct mr_mesh *m, const struct mesh_action *a);
+extern const struct live_loader live_own_loader;
+/** Of an enum mr_status. */
+enum mesh_fail live_fail_of(int rc);
 /** Tells the core what was used, and registers what is new now and then. */
 void live_models_sample(struct mr_mesh *m);
 /** Registers what is new in the repositories. */
@@ -90,6 +110,12 @@ void live_peers_fini(struct mr_mesh *m);
 /** Reads the configuration. Thread: boot. */
 int live_plane_start(struct mr_mesh *m, struct mr_err *err);
 void live_plane_sample(struct mr_mesh *m);
+/** Takes what `methods` has. */
+void live_plane_set_runtime(struct mr_mesh *m, struct mesh_methods *methods);
+/** Whether the model is loaded because the runtime seemed to have lost it; asked once per load. */
+bool live_plane_reloads(struct mr_mesh *m, mr_str id);
+/** The model is no longer loaded; id ptr NULL: none is. */
+void live_plane_forget(struct mr_mesh *m, mr_str id);
 void live_plane_fini(struct mr_mesh *m);
 
 /* admin.c */
@@ -105,6 +131,11 @@ bool live_report(struct mr_mesh *m, struct mr_mesh_admin *a);
 /** Of a page that the registry has given. */
 bool live_report_page(struct mr_mesh *m, struct mr_mesh_admin *a, const struct mr_kv_result *page);
 Millrace__MeshStatus live_model_status(const struct mr_mesh *m, mr_str id);
+
+/* runtime.c, see runtime.h */
+extern const struct live_loader live_runtime_loader;
+/** A connection to it broke: it is asked whether it lives. */
+void live_runtime_check(struct mr_mesh *m);
 
 /* tickets.c */
 void live_tickets_act(struct mr_mesh *m, const struct mesh_action *a);

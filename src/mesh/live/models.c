@@ -23,7 +23,7 @@ struct load_op {
     char id[];
 };
 
-static enum mesh_fail fail_of(int rc)
+enum mesh_fail live_fail_of(int rc)
 {
     switch (rc) {
     case MR_E_NOT_FOUND: return MESH_FAIL_MISSING;
@@ -52,7 +52,8 @@ static void run_done(struct mr_mail *mail)
         mesh_core_loaded(m->core, id, &op->loaded, live_now(m));
     } else {
         m->load_failures++;
-        mesh_core_load_failed(m->core, id, fail_of(op->rc), mr_str_c(op->err.msg), live_now(m));
+        mesh_core_load_failed(m->core, id, live_fail_of(op->rc), mr_str_c(op->err.msg),
+                              live_now(m));
         live_ready_failed(m, id);
     }
     if (!atomic_load(&m->is_stopping)) {
@@ -116,7 +117,7 @@ static void load_path(struct mr_mesh *m, const struct mesh_action *a, struct loa
     mr_buf_fini(&path);
 }
 
-void live_models_load(struct mr_mesh *m, const struct mesh_action *a)
+static void own_load(struct mr_mesh *m, const struct mesh_action *a)
 {
     struct load_op *op = new_op(m, a->id, false);
 
@@ -127,7 +128,7 @@ void live_models_load(struct mr_mesh *m, const struct mesh_action *a)
     }
 }
 
-void live_models_unload(struct mr_mesh *m, const struct mesh_action *a)
+static void own_unload(struct mr_mesh *m, const struct mesh_action *a)
 {
     mr_models_unload(m->models, a->id, false, on_done, new_op(m, a->id, true));
 }
@@ -183,6 +184,8 @@ static void sample_uses(struct mr_mesh *m)
     MR_VEC_FINI(&s.used);
 }
 
+const struct live_loader live_own_loader = {own_load, own_unload, sample_uses};
+
 /* ---- registration ---- */
 
 struct names {
@@ -234,13 +237,18 @@ static void register_one(struct mr_mesh *m, mr_str id)
                                      .min_copies = m->o.min_copies,
                                      .max_copies = m->o.max_copies}};
     Inference__ModelConfig *config = NULL;
+    char *folder = NULL;
 
+    if (m->runtime && mr_models_folder(m->models, id, &folder)) {
+        call.def.path = mr_str_c(folder);
+    }
     if (mr_models_folder_config(m->models, id, &config, NULL) == MR_OK) {
         read_def(config, id, &call.def);
     }
     m->registering++;
     mesh_core_call(m->core, &call, live_now(m));
     mr_config_free(&config);
+    mr_free(folder);
 }
 
 void live_models_register(struct mr_mesh *m)
@@ -268,7 +276,7 @@ void live_models_sample(struct mr_mesh *m)
     if (++m->samples % REGISTER_EVERY == 0) {
         live_models_register(m);
     }
-    sample_uses(m);
+    m->loader->sample(m);
     live_acted(m);
 }
 

@@ -1,6 +1,7 @@
 /* Names of the folders in the repositories, kept for the index: models whose load was never requested
  * are in it by name only. Read outside the lock and swapped in. Thread: any; blocks on the file
  * system. */
+#include <stdio.h>
 #include <sys/stat.h>
 
 #include "base/clock.h"
@@ -113,6 +114,24 @@ int mr_names_refresh(struct mr_models *m, int64_t max_age_ns, struct mr_err *err
     pthread_mutex_unlock(&m->lock);
     mr_names_fini(&old);
     return MR_OK;
+}
+
+bool mr_models_folder(struct mr_models *m, mr_str name, char **out)
+{
+    struct mr_repository_list list;
+    char *path = NULL;
+    struct stat st;
+
+    mr_repositories_get(m, &list);
+    for (size_t i = 0; i < list.len && !path; i++) {
+        if (list.at[i].path && asprintf(&path, "%s/%.*s", list.at[i].path, MR_STR_ARG(name)) >= 0 &&
+            (stat(path, &st) != 0 || !S_ISDIR(st.st_mode))) {
+            mr_freep(&path);
+        }
+    }
+    mr_repositories_fini(&list);
+    *out = path;
+    return path != NULL;
 }
 
 #define CONFIG_BYTES_MAX ((size_t)1 << 24)

@@ -95,7 +95,9 @@ static bool waits(struct mr_server *s, struct mr_grpc_call *g, const struct grpc
 
 static void handle(struct mr_server *s, struct mr_grpc_call *g, const struct grpc_method *m)
 {
-    if (m->kind == GRPC_TENSORS && s->mesh) {
+    if (m->kind == GRPC_PASSED) {
+        m->handle(s, g);
+    } else if (m->kind == GRPC_TENSORS && s->mesh) {
         stream_arrive(s, g, m->handle);
     } else if (grpc_is_stream(m) || !arrival_is_possible(s, m->api) || !waits(s, g, m)) {
         m->handle(s, g);
@@ -168,6 +170,8 @@ void grpc_dispatch(struct mr_server *s, struct mr_call *call, const struct grpc_
     }
     if (!m) {
         mr_grpc_fail(g, MR_GRPC_UNIMPLEMENTED, MR_STR("unknown service or method"));
+    } else if (m->kind == GRPC_PASSED && !grpc_pass_reads(s, g)) {
+        handle(s, g, m);
     } else if (!grpc_is_stream(m) && mr_grpc_is_packed(g) &&
                (m->kind != GRPC_INFER || arrival_is_possible(s, m->api))) {
         unpack_first(s, g, m);

@@ -3,7 +3,10 @@
  * else reads it. On network threads. */
 #include "mesh/plane.h"
 #include "methods_priv.h"
+#include "serve/mesh/hop.h"
 #include "serve/plane/ids.h"
+#include "serve/state/grpc_reply.h"
+#include "serve/state/loops.h"
 #include "serve/state/state.h"
 
 static const struct mr_splice_path model_name = {1, {1}}; /* in all messages with a model */
@@ -16,29 +19,40 @@ static int find_in_message(const struct mr_mesh_method *rule, mr_bytes message, 
     return rc > 0 && out->len == 0 ? 0 : rc;
 }
 
+/* Other servers send the id in metadata, and have looked at the rules. */
+static struct mr_mesh_method rule_of(struct mr_server *s, const struct mr_grpc_call *g)
+{
+    struct mr_mesh_method rule;
+
+    mr_mesh_method(s->mesh, g->service_method, &rule);
+    if (mr_call_listener_tag(g->call) == LISTEN_MESH) {
+        rule.is_refused = false;
+        rule.extract.depth = 0;
+    }
+    return rule;
+}
+
 int grpc_find_id(struct mr_server *s, struct mr_grpc_call *g, mr_bytes message,
                  struct serve_route *out, struct mr_err *err)
 {
-    struct mr_mesh_method rule = {0};
+    struct mr_mesh_method rule = rule_of(s, g);
     struct plane_ids ids = {0};
     mr_str id;
     int rc;
 
-    if (mr_call_listener_tag(g->call) != LISTEN_MESH) {
-        mr_mesh_method(s->mesh, g->service_method, &rule);
-    }
     if (rule.is_refused) {
         return MR_FAIL(err, MR_E_UNSUPPORTED,
-                       "the configuration of the data plane does not allow this method");
+                       "the configuration of the data plane, or the runtime, does not allow this "
+                       "method");
     }
     MR_TRY(find_in_message(&rule, message, &id, err));
     if (rc > 0) {
-        *out = (struct serve_route){id, rule.is_vmodel};
+        *out = (struct serve_route){.id = id, .is_vmodel = rule.is_vmodel};
         return 1;
     }
     MR_TRY(plane_ids_read(g->call, &ids, err));
     if (ids.count) {
-        *out = (struct serve_route){ids.at[0], ids.is_vmodel};
+        *out = (struct serve_route){.id = ids.at[0], .is_vmodel = ids.is_vmodel};
         rc = 1;
     }
 out:
@@ -70,4 +84,165 @@ int grpc_put_model(struct mr_grpc_call *g, mr_str id, struct mr_err *err)
     mr_grpc_set_message(g, (mr_bytes){block->data, s.len});
 out:
     return rc;
+}
+
+/* ---- calls for a runtime ---- */
+
+struct passed_call {
+    struct serve_arrival arrival;
+    struct serve_route route;
+    struct mr_grpc_call *g;
+    struct mr_splice_path inject;
+    mr_bytes message; /* ptr NULL: it is not looked at */
+};
+
+static bool is_ours(const struct mr_grpc_call *g)
+{
+    return mr_str_starts(g->service_method, MR_STR("/inference.GRPCInferenceService/"));
+}
+
+static bool has_id_header(const struct mr_call *call)
+{
+    for (size_t i = 0; i < call->header_count; i++) {
+        if (plane_is_id_header(call->headers[i].name)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool grpc_pass_reads(struct mr_server *s, const struct mr_grpc_call *g)
+{
+    struct mr_mesh_method rule = rule_of(s, g);
+
+    return rule.extract.depth || rule.inject.depth || (is_ours(g) && !has_id_header(g->call));
+}
+
+static int no_memory(struct mr_err *err)
+{
+    return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
+}
+
+/* A piece of the message; those of the body are sent by reference. */
+static struct mr_piece piece_of(const struct mr_call *call, mr_bytes bytes)
+{
+    const uint8_t *body = call->body.ptr;
+    bool is_in_body = call->body_block && bytes.ptr >= body && bytes.ptr < body + call->body.len;
+
+    return (struct mr_piece){bytes.ptr, bytes.len, is_in_body ? call->body_block : NULL};
+}
+
+static void set_prefix(uint8_t prefix[5], size_t len)
+{
+    const uint8_t bytes[5] = {0, (uint8_t)(len >> 24), (uint8_t)(len >> 16), (uint8_t)(len >> 8),
+                              (uint8_t)len};
+
+    memcpy(prefix, bytes, sizeof bytes);
+}
+
+/* The message with the id in it, in a new frame. */
+static int frame(struct passed_call *p, struct mr_err *err)
+{
+    struct mr_call *call = p->g->call;
+    struct mr_splice *s = MR_ARENA_NEW(call->arena, struct mr_splice);
+    struct mr_piece *pieces =
+        MR_ARENA_ARRAY(call->arena, struct mr_piece, MR_SPLICE_PIECES_MAX + 1);
+    uint8_t *prefix = mr_arena_try(call->arena, 5, 1);
+    int rc;
+
+    if (!s || !pieces || !prefix) {
+        return no_memory(err);
+    }
+    if (p->inject.depth) {
+        MR_TRY(mr_splice_put(p->message, &p->inject, p->route.id, s, err));
+    } else {
+        *s = (struct mr_splice){.pieces = {p->message}, .count = 1, .len = p->message.len};
+    }
+    if (s->len > (size_t)p->g->max_message_bytes) {
+        return MR_FAIL(err, MR_E_TOO_LARGE,
+                       "with the id of its model the message is larger than %lld bytes (%s)",
+                       (long long)p->g->max_message_bytes, p->g->limit_name);
+    }
+    set_prefix(prefix, s->len);
+    pieces[0] = (struct mr_piece){prefix, 5, NULL};
+    for (size_t i = 0; i < s->count; i++) {
+        pieces[i + 1] = piece_of(call, s->pieces[i]);
+    }
+    p->route.body = pieces;
+    p->route.body_count = s->count + 1;
+    rc = MR_OK;
+out:
+    return rc;
+}
+
+static int bind(struct serve_arrival *a, struct mr_err *err)
+{
+    struct passed_call *p = MR_CONTAINER_OF(a, struct passed_call, arrival);
+    struct mr_call *call = a->call;
+
+    if (p->message.ptr || p->inject.depth) {
+        return frame(p, err);
+    }
+    struct mr_piece *whole = MR_ARENA_NEW(call->arena, struct mr_piece);
+    if (!whole) {
+        return no_memory(err);
+    }
+    *whole = piece_of(call, call->body);
+    p->route.body = whole;
+    p->route.body_count = call->body.len > 0;
+    p->route.encoding = mr_call_header(call, "grpc-encoding");
+    return MR_OK;
+}
+
+static void not_passed(struct serve_arrival *a, const struct mr_err *err)
+{
+    grpc_fail_err(MR_CONTAINER_OF(a, struct passed_call, arrival)->g, err);
+}
+
+/* The names in messages of the inference protocol count, where nothing else names the model. */
+static int name_model(struct mr_server *s, struct passed_call *p, struct mr_err *err)
+{
+    struct mr_grpc_call *g = p->g;
+    mr_str name = {0};
+    int rc = MR_OK;
+
+    if (grpc_pass_reads(s, g)) {
+        MR_TRY(mr_grpc_message(g, &p->message, err));
+    }
+    p->inject = rule_of(s, g).inject;
+    MR_TRY(grpc_find_id(s, g, p->message, &p->route, err));
+    if (rc == 0 && is_ours(g)) {
+        MR_TRY(mr_splice_find(p->message, &model_name, &name, err));
+        p->route.id = name;
+    }
+    if (p->route.id.len == 0) {
+        return MR_FAIL(err, MR_E_INVALID,
+                       "the request names no model: metadata mm-model-id or mm-vmodel-id, or "
+                       "--mesh-dataplane-config, does");
+    }
+out:
+    return rc;
+}
+
+void grpc_pass(struct mr_server *s, struct mr_grpc_call *g)
+{
+    struct passed_call *p = MR_ARENA_NEW(g->call->arena, struct passed_call);
+    struct mr_err err;
+
+    if (!p) {
+        no_memory(&err);
+        grpc_fail_err(g, &err);
+        return;
+    }
+    p->g = g;
+    if (name_model(s, p, &err) < 0) {
+        grpc_fail_err(g, &err);
+        return;
+    }
+    p->arrival = (struct serve_arrival){
+        .call = g->call, .fail = not_passed, .route = &p->route, .loop = serve_here()};
+    p->route.is_for_runtime = true;
+    p->route.deadline_ns = g->deadline_ns;
+    p->route.bind = bind;
+    hop_begin(&p->arrival, p->route.id, (mr_str){0});
 }

@@ -107,6 +107,18 @@ const struct grpc_method *grpc_method_find(mr_str path)
     return NULL;
 }
 
+static const struct grpc_method passed = {MR_STR_INIT(""), MR_API_INFERENCE, GRPC_PASSED,
+                                          grpc_pass};
+
+const struct grpc_method *grpc_method_for(const struct mr_server *s, mr_str path)
+{
+    const struct grpc_method *m = grpc_method_find(path);
+    bool is_of_model = mr_str_starts(path, MR_STR("/inference.GRPCInferenceService/Model")) &&
+                       !(m && m->api == MR_API_STATISTICS);
+
+    return serve_has_runtime(s) && (!m || is_of_model) ? &passed : m;
+}
+
 bool grpc_is_stream(const struct grpc_method *m)
 {
     return m && (m->kind == GRPC_STREAM || m->kind == GRPC_TENSORS);

@@ -6,11 +6,12 @@
 #include "serve/state/state.h"
 
 enum grpc_kind {
-    GRPC_SMALL,  /* messages of up to SERVE_SMALL_BODY */
-    GRPC_DATA,   /* tensors or files, up to --grpc-max-message-size */
-    GRPC_INFER,  /* the same, and the handler unpacks what is compressed */
-    GRPC_STREAM, /* small messages, taken as they come */
-    GRPC_TENSORS /* a stream of tensors */
+    GRPC_SMALL,   /* messages of up to SERVE_SMALL_BODY */
+    GRPC_DATA,    /* tensors or files, up to --grpc-max-message-size */
+    GRPC_INFER,   /* the same, and the handler unpacks what is compressed */
+    GRPC_STREAM,  /* small messages, taken as they come */
+    GRPC_TENSORS, /* a stream of tensors */
+    GRPC_PASSED   /* any service's: for the runtime of the mesh */
 };
 
 struct grpc_method {
@@ -23,6 +24,8 @@ struct grpc_method {
 
 /* NULL for an unknown path. */
 const struct grpc_method *grpc_method_find(mr_str path);
+/* The same, but where a runtime has the models: what is for models, and all that is not known, is passed on to it. */
+const struct grpc_method *grpc_method_for(const struct mr_server *s, mr_str path);
 bool grpc_is_stream(const struct grpc_method *m);
 /* Most bytes that a message of a method (NULL: unknown) may have, as sent and unpacked; *out_why is what bounds it,
  * for errors. */
@@ -77,6 +80,10 @@ void grpc_ask(struct mr_grpc_call *g, mr_str model, mr_str version, const char *
  * MR_E_UNSUPPORTED (the configuration of the data plane does not allow the method). */
 int grpc_find_id(struct mr_server *s, struct mr_grpc_call *g, mr_bytes message,
                  struct serve_route *out, struct mr_err *err);
+/* A call for the runtime that has the model. */
+void grpc_pass(struct mr_server *s, struct mr_grpc_call *g);
+/* Whether a call for a runtime has to be unpacked, because the id is in the message or goes there. */
+bool grpc_pass_reads(struct mr_server *s, const struct mr_grpc_call *g);
 /* Makes it the name of the model in the call's message. Errors: MR_E_INVALID, MR_E_EXHAUSTED. */
 int grpc_put_model(struct mr_grpc_call *g, mr_str id, struct mr_err *err);
 

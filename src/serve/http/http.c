@@ -53,7 +53,7 @@ static enum mr_api api_of(const struct mr_server *s, const struct mr_call *call)
     mr_str model;
 
     if (call->is_grpc) {
-        const struct grpc_method *m = grpc_method_find(call->path);
+        const struct grpc_method *m = grpc_method_for(s, call->path);
         return m ? m->api : MR_API_COUNT;
     }
     const struct rest_route *route = route_find(call->path, &path);
@@ -90,8 +90,9 @@ static void on_head(void *ctx, struct mr_call *call)
     call->user = &in_body;
     call->body_align_at = -1;
     if (call->is_grpc) {
-        const struct grpc_method *m = grpc_method_find(call->path);
+        const struct grpc_method *m = grpc_method_for(s, call->path);
         call->body_limit = (int64_t)grpc_message_limit(s, m, &why) + 5;
+        call->many_messages = m && m->kind == GRPC_PASSED;
         if (grpc_is_stream(m) && mr_call_listener_tag(call) != LISTEN_METRICS) {
             call->streaming = true;
             grpc_dispatch(s, call, m);
@@ -186,7 +187,7 @@ static void on_body(void *ctx, struct mr_call *call)
         return;
     }
     if (call->is_grpc) {
-        grpc_dispatch(s, call, grpc_method_find(call->path));
+        grpc_dispatch(s, call, grpc_method_for(s, call->path));
         return;
     }
     if (mr_call_listener_tag(call) == LISTEN_MESH && mr_str_eq_c(call->path, HOP_MESSAGE)) {
@@ -270,11 +271,12 @@ static void describe_too_large(const struct mr_server *s, const struct mr_call *
 }
 
 /* An inference counts as one although its body never came here. */
-static void log_body_refused(struct mr_call *call, const struct mr_err *err)
+static void log_body_refused(const struct mr_server *s, struct mr_call *call,
+                             const struct mr_err *err)
 {
     struct mr_oip_path path;
     const struct rest_route *route = call->is_grpc ? NULL : route_find(call->path, &path);
-    const struct grpc_method *method = call->is_grpc ? grpc_method_find(call->path) : NULL;
+    const struct grpc_method *method = call->is_grpc ? grpc_method_for(s, call->path) : NULL;
     struct serve_infer si = {.infer.err = *err};
 
     if (!(method && method->kind == GRPC_INFER) && !(route && route->handle == rest_infer)) {
@@ -293,7 +295,7 @@ static void on_body_refused(void *ctx, struct mr_call *call, int status)
     struct mr_err err = {.status = status};
     struct mr_grpc_call g;
     const char *why;
-    uint64_t most = grpc_message_limit(s, grpc_method_find(call->path), &why);
+    uint64_t most = grpc_message_limit(s, grpc_method_for(s, call->path), &why);
 
     call->user = NULL;
     if (status != MR_E_TOO_LARGE) {
@@ -306,7 +308,7 @@ static void on_body_refused(void *ctx, struct mr_call *call, int status)
     } else {
         describe_too_large(s, call, &err);
     }
-    log_body_refused(call, &err);
+    log_body_refused(s, call, &err);
     if (!call->is_grpc) {
         reply_error(call, &err);
     } else if (mr_grpc_begin(&g, call, (int64_t)most) == MR_OK) {
@@ -329,7 +331,7 @@ static const struct mr_block_provider *provider_of(struct mr_server *s, mr_str m
 static const struct mr_block_provider *grpc_body_provider(struct mr_server *s,
                                                           const struct mr_call *call, mr_bytes have)
 {
-    const struct grpc_method *m = grpc_method_find(call->path);
+    const struct grpc_method *m = grpc_method_for(s, call->path);
     struct mr_oip_request q;
 
     if (!m || m->kind != GRPC_INFER) {

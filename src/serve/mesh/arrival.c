@@ -9,7 +9,7 @@
 
 bool arrival_is_possible(const struct mr_server *s, enum mr_api api)
 {
-    return s->options.resolver.resolve &&
+    return s->options.resolver.resolve && !serve_has_runtime(s) &&
            (api == MR_API_INFERENCE || api == MR_API_METADATA || api == MR_API_MODEL_CONFIG);
 }
 

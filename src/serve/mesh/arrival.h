@@ -6,11 +6,21 @@
 #include "serve/state/loops.h"
 
 struct hop;
+struct serve_arrival;
 
 /* Of a call in a mesh that names its model by an id in its metadata, or by a rule of the data plane. */
 struct serve_route {
     mr_str id; /* of the model, or of the vmodel until the mesh has said which model that is */
     bool is_vmodel;
+    /* ---- of a call that goes to a runtime ---- */
+    bool is_for_runtime;
+    const struct mr_piece
+        *body; /* for the runtime, set by `bind`; the framed message with the id in it */
+    size_t body_count;
+    mr_str encoding;     /* of its messages; ptr NULL: none */
+    int64_t deadline_ns; /* 0: none */
+    /* Sets `body`, once `id` is that of a model. */
+    int (*bind)(struct serve_arrival *a, struct mr_err *err);
 };
 
 /* A request that waits for its model. In the call's memory until go or fail. */

@@ -80,7 +80,7 @@ static void forward(struct hop *h, const struct mr_mesh_event *e)
 
 /* ---- what comes back ---- */
 
-static void answer_with(struct mr_call *call, const struct mr_client_response *r)
+void hop_reply(struct mr_call *call, const struct mr_client_response *r)
 {
     struct mr_piece body = {r->body.ptr, r->body.len,
                             r->body_block ? mr_block_ref(r->body_block) : NULL};
@@ -140,7 +140,7 @@ static void on_answer(void *ctx, int rc, const struct mr_err *err,
     }
     struct serve_arrival *a = h->arrival;
     if (a && rc == MR_OK) {
-        answer_with(hop_take_call(h), r);
+        hop_reply(hop_take_call(h), r);
     } else if (a) {
         hop_take_call(h);
         a->fail(a, err);
@@ -202,6 +202,8 @@ static void run_here(struct hop *h, const struct mr_mesh_event *e)
 
     if (!a) {
         mr_mesh_result(&h->ticket, attempt, MR_MESH_ENDED, (mr_str){0});
+    } else if (a->route && a->route->is_for_runtime) {
+        hop_run_at_runtime(h, attempt);
     } else if (!is_ready(h->loop, e->id, (mr_str){0}, &ignored)) {
         mr_mesh_result(&h->ticket, attempt, MR_MESH_NOT_HERE, (mr_str){0});
     } else {
@@ -348,8 +350,9 @@ bool hop_begin(struct serve_arrival *a, mr_str model, mr_str version)
     bool is_sequence = !is_from_peer && may_be_of_sequence(a);
     bool has_sequences = false;
     bool is_vmodel = a->route && a->route->is_vmodel;
+    bool is_for_runtime = a->route && a->route->is_for_runtime;
 
-    if (!is_vmodel && is_ready(l, model, version, &has_sequences) &&
+    if (!is_vmodel && !is_for_runtime && is_ready(l, model, version, &has_sequences) &&
         (is_from_peer || !is_joined || !(is_sequence || has_sequences))) {
         return false;
     }

@@ -10,6 +10,7 @@
 struct hop_attempt {
     struct hop *hop;
     unsigned number;
+    int64_t sent_ns;                 /* to the runtime */
     struct mr_client_call *call;     /* NULL: none is under way */
     struct mr_client_stream *stream; /* of an exchange that is passed on; the same */
     mr_str why;                      /* the server itself refuses it; static */
@@ -33,6 +34,8 @@ struct hop {
 
 /* The call ends with this. */
 struct mr_call *hop_take_call(struct hop *h);
+/* Answers the call with this answer. */
+void hop_reply(struct mr_call *call, const struct mr_client_response *r);
 /* An attempt has ended. Frees the hop if that was all. */
 void hop_release(struct hop *h);
 enum mr_mesh_result hop_result_of(mr_str why);
@@ -46,5 +49,10 @@ bool hop_pass_begin(struct hop *h, struct hop_attempt *at, struct mr_client *c,
 void hop_pass_data(struct serve_pending *p, mr_bytes data, bool last);
 void hop_pass_room(struct serve_pending *p);
 void hop_pass_changed(struct serve_pending *p);
+
+/* hop_runtime.c */
+
+/* The runtime of this server has the model. The mesh is told the result. */
+void hop_run_at_runtime(struct hop *h, unsigned attempt);
 
 #endif

@@ -74,6 +74,7 @@ static void close_peers(struct serve_loop *l)
         mr_client_free(&c);
     }
     mr_map_fini(&l->peers);
+    mr_client_free(&l->runtime);
 }
 
 static void *loop_main(void *arg)

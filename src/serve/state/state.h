@@ -48,6 +48,7 @@ struct serve_loop {
     /** Inferences that reached no version. */
     _Atomic uint64_t refused[MR_INFER_PROTOCOLS][SERVE_STATUSES];
     struct mr_map peers;         /* address -> struct mr_client, of other servers of the mesh */
+    struct mr_client *runtime;   /* of the mesh; NULL: not connected to yet */
     struct mr_timer exit_timer;  /* ends long requests at exit */
     struct mr_timer check_timer; /* see take_done */
     struct mr_mail changed;      /* posted when readiness may have changed */
@@ -105,5 +106,7 @@ struct mr_server {
 /* Thread: any, as the next one. */
 bool serve_is_exiting(const struct mr_server *s);
 bool serve_is_ready(struct mr_server *s);
+/* Whether a runtime of the mesh has the models: calls for them go there. */
+bool serve_has_runtime(const struct mr_server *s);
 
 #endif

@@ -25,6 +25,8 @@ struct mr_mesh_options {
     uint64_t capacity_bytes;   /* of all loaded models; a quarter of the machine's memory */
     uint32_t loaders;          /* loads at once; 4 */
     struct mr_tls_client *tls; /* of messages to other servers; NULL: none */
+    const char *
+        runtime; /* "host:port" or "unix:/path" of the process that has the models; NULL: this one has them */
     const char *dataplane;   /* which methods name their model where: JSON, or the name of a file */
     const char *constraints; /* rules for types of models: JSON, or the name of a file of it */
     uint32_t min_copies,

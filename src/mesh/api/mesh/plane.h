@@ -17,4 +17,17 @@ struct mr_mesh_method {
 /** path: "/package.Service/Method". Thread: any. */
 void mr_mesh_method(struct mr_mesh *m, mr_str path, struct mr_mesh_method *out);
 
+/** The address of the runtime that has this server's models; NULL: the server has them. Thread: any, as what follows. */
+const char *mr_mesh_runtime(const struct mr_mesh *m);
+
+enum mr_mesh_missing {
+    MR_MESH_LOST,  /* it is taken for lost and will be loaded again: MR_MESH_NOT_HERE */
+    MR_MESH_AGAIN, /* it was loaded again meanwhile: the runtime can be asked once more */
+    MR_MESH_OWN    /* loading it again did not help: the answer is the model's own */
+};
+/** The runtime answered a request that was sent then that it has not got a model which is loaded. */
+enum mr_mesh_missing mr_mesh_runtime_missing(struct mr_mesh *m, mr_str id, int64_t sent_ns);
+/** A connection to the runtime broke under a request, which is MR_MESH_NOT_HERE then: the runtime is asked whether it lives. */
+void mr_mesh_runtime_broke(struct mr_mesh *m, mr_str id);
+
 #endif

@@ -1,0 +1,15 @@
+/* A runtime: another process that holds the models of this instance and speaks mmesh.ModelRuntime. All on the mesh's thread. */
+#ifndef MESH_LIVE_RUNTIME_H
+#define MESH_LIVE_RUNTIME_H
+
+#include "live.h"
+
+/** Thread: boot. Errors: MR_E_INVALID (the address). */
+int live_runtime_new(struct live_runtime **out, struct mr_mesh *m, const char *address,
+                     struct mr_err *err);
+/** Asks for its state until it is ready; live_join is called then. */
+void live_runtime_start(struct live_runtime *r);
+/** Calls under way end without a word to the core. */
+void live_runtime_free(struct live_runtime **r);
+
+#endif

@@ -1,0 +1,191 @@
+/* Calls for the runtime of a mesh: any method of any service, as the bytes that came, with the id of the model among the headers and, where
+ * the runtime wants it, in the message. Its answer goes back as it is.
+ *
+ * A runtime that says that it has not got the model may have lost it; the mesh then loads it again, once. Some say it
+ * with other codes than NOT_FOUND. On the network thread of the call. */
+#include "base/clock.h"
+#include "hop_priv.h"
+#include "mesh/plane.h"
+#include "serve/plane/ids.h"
+
+static struct mr_client *client_of(struct serve_loop *l)
+{
+    struct mr_client_options o = {.http2 = true, .never_repeat = true};
+
+    if (!l->runtime) {
+        mr_client_new(&l->runtime, l->loop, mr_mesh_runtime(l->server->mesh), &o, NULL);
+    }
+    return l->runtime;
+}
+
+/* ---- headers ---- */
+
+static bool is_visible(mr_str s)
+{
+    for (size_t i = 0; i < s.len; i++) {
+        if ((unsigned char)s.ptr[i] <= ' ' || (unsigned char)s.ptr[i] > '~') {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Of gRPC's own headers the deadline alone goes there: what else they say is between this server and its client. */
+static bool request_for(struct mr_call *call, const struct serve_route *route,
+                        struct mr_client_request *q)
+{
+    size_t kept = 0;
+
+    if (!hop_request(call, route->id, false, q)) {
+        return false;
+    }
+    struct mr_header *h = (struct mr_header *)(uintptr_t)q->headers;
+    for (size_t i = 0; i < q->header_count; i++) {
+        if (!mr_str_starts(h[i].name, MR_STR("grpc-")) || mr_str_eq_c(h[i].name, "grpc-timeout")) {
+            h[kept++] = h[i];
+        }
+    }
+    if (is_visible(route->id)) {
+        h[kept++] = (struct mr_header){MR_STR("mm-model-id"), route->id};
+    }
+    if (route->encoding.ptr) {
+        h[kept++] = (struct mr_header){MR_STR("grpc-encoding"), route->encoding};
+    }
+    q->header_count = kept;
+    return true;
+}
+
+/* ---- what comes back ---- */
+
+static mr_str find(const struct mr_header *headers, size_t count, const char *name)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (mr_str_eq_c(headers[i].name, name)) {
+            return headers[i].value;
+        }
+    }
+    return (mr_str){0};
+}
+
+static bool has(mr_str text, const char *part)
+{
+    return text.len > 0 && memmem(text.ptr, text.len, part, strlen(part)) != NULL;
+}
+
+/* The place of the status among the headers of an answer; NULL: it says nothing about a model that is not there. */
+static const struct mr_header *missing_status(const struct mr_header *headers, size_t count)
+{
+    mr_str text = find(headers, count, "grpc-message");
+
+    for (size_t i = 0; i < count; i++) {
+        mr_str code = headers[i].value;
+        if (!mr_str_eq_c(headers[i].name, "grpc-status")) {
+            continue;
+        }
+        bool is_triton = mr_str_eq_c(code, "14") && has(text, "Request for unknown model");
+        bool is_mlserver = mr_str_eq_c(code, "3") && mr_str_starts(text, MR_STR("Model ")) &&
+                           has(text, "not found");
+        return mr_str_eq_c(code, "5") || is_triton || is_mlserver ? &headers[i] : NULL;
+    }
+    return NULL;
+}
+
+static void on_answer(void *ctx, int rc, const struct mr_err *err,
+                      const struct mr_client_response *r);
+
+static void send(struct hop *h, struct hop_attempt *at)
+{
+    struct serve_arrival *a = h->arrival;
+    struct serve_route *route = a->route;
+    struct mr_client *c = client_of(h->loop);
+    struct mr_client_request q;
+    struct mr_err err = {0};
+
+    int rc = route->bind(a, &err);
+    if (rc == MR_OK && (!c || !request_for(a->call, route, &q))) {
+        rc = MR_FAIL(&err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
+    }
+    if (rc < 0) {
+        hop_take_call(h);
+        a->fail(a, &err);
+        mr_mesh_result(&h->ticket, at->number, MR_MESH_ENDED, (mr_str){0});
+        return;
+    }
+    for (size_t i = 0; i < route->body_count; i++) {
+        if (route->body[i].block) {
+            mr_block_ref(route->body[i].block);
+        }
+    }
+    q.pieces = route->body;
+    q.piece_count = route->body_count;
+    q.timeout_ns = route->deadline_ns ? MR_MAX(route->deadline_ns - mr_now_ns(), 1) : 0;
+    at->sent_ns = mr_now_ns();
+    h->calls++;
+    at->call = mr_client_send(c, &q, on_answer, at);
+}
+
+/* True: the mesh was told, or the runtime is asked again. */
+static bool is_missing(struct hop *h, struct hop_attempt *at)
+{
+    struct mr_mesh *m = h->loop->server->mesh;
+
+    switch (mr_mesh_runtime_missing(m, h->arrival->route->id, at->sent_ns)) {
+    case MR_MESH_LOST:
+        mr_mesh_result(&h->ticket, at->number, MR_MESH_NOT_HERE, (mr_str){0});
+        return true;
+    case MR_MESH_AGAIN: send(h, at); return true;
+    default: return false;
+    }
+}
+
+static void answer(struct hop *h, struct hop_attempt *at, const struct mr_client_response *r)
+{
+    const struct mr_header *status = missing_status(r->trailers, r->trailer_count);
+
+    if (!status) {
+        status = missing_status(r->headers, r->header_count);
+    }
+    if (status && is_missing(h, at)) {
+        return;
+    }
+    if (status) { /* whatever it said before */
+        ((struct mr_header *)(uintptr_t)status)->value = MR_STR("5");
+    }
+    hop_reply(hop_take_call(h), r);
+    mr_mesh_result(&h->ticket, at->number, MR_MESH_ENDED, (mr_str){0});
+}
+
+static void on_answer(void *ctx, int rc, const struct mr_err *err,
+                      const struct mr_client_response *r)
+{
+    struct hop_attempt *at = ctx;
+    struct hop *h = at->hop;
+
+    h->calls--;
+    if (!at->call) { /* it was given up */
+        hop_release(h);
+        return;
+    }
+    at->call = NULL;
+    if (!h->arrival) {
+        mr_mesh_result(&h->ticket, at->number, MR_MESH_ENDED, (mr_str){0});
+    } else if (rc == MR_E_UNAVAILABLE) {
+        mr_mesh_runtime_broke(h->loop->server->mesh, h->arrival->route->id);
+        mr_mesh_result(&h->ticket, at->number, MR_MESH_NOT_HERE, (mr_str){0});
+    } else if (rc < 0) {
+        struct serve_arrival *a = h->arrival;
+        hop_take_call(h);
+        a->fail(a, err);
+        mr_mesh_result(&h->ticket, at->number, MR_MESH_ENDED, (mr_str){0});
+    } else {
+        answer(h, at, r);
+    }
+}
+
+void hop_run_at_runtime(struct hop *h, unsigned attempt)
+{
+    struct hop_attempt *at = &h->attempt[attempt];
+
+    *at = (struct hop_attempt){.hop = h, .number = attempt, .text = at->text};
+    send(h, at);
+}

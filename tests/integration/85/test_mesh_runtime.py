@@ -1,0 +1,324 @@
+"""Runtimes of ModelMesh under servers of a mesh: what they are told, and calls of any service that are passed through to them."""
+import grpc
+import pytest
+
+from lib import grpcraw, repo, wait
+from lib.services.mesh import joined
+from lib.services.runtime import Runtime, data, fields
+
+ECHO = "/made.up.Service/Echo"
+
+
+@pytest.fixture
+def runtime():
+    """runtime(**options): a Runtime."""
+    made = []
+
+    def make(**options):
+        made.append(Runtime(**options))
+        return made[-1]
+
+    yield make
+    for r in made:
+        r.server.stop(0)
+
+
+@pytest.fixture
+def under(start, registry, models):
+    """under(runtime…): a server for each of them, over the same models, that have joined one mesh."""
+    for i in range(8):
+        repo.add(models, f"m{i}", repo.config())
+
+    def make(*runtimes, options=()):
+        servers = [start(models, f"--mesh={registry}", f"--mesh-id=s{i}", f"--mesh-runtime={r.target}", *options, mode=None, ready=False) for i, r in enumerate(runtimes)]
+        for s in servers:
+            joined(s.wait_ready())
+        return servers
+
+    return make
+
+
+class Client:
+    def __init__(self, server):
+        self.channel = grpc.insecure_channel(str(server.url("grpc")), options=grpcraw.NO_LIMIT)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.channel.close()
+
+    def call(self, method, message, id=None, metadata=(), timeout=wait.PATIENCE, **kw):
+        metadata = [*metadata, *([("mm-model-id", id)] if id else [])]
+        return self.channel.unary_unary(method)(message, metadata=metadata, timeout=timeout, **kw)
+
+
+def ask(server, id, message=b"hello", method=ECHO, **kw):
+    with Client(server) as c:
+        return c.call(method, message, id, **kw)
+
+
+def refusal(server, id, message=b"x", **kw):
+    with pytest.raises(grpc.RpcError) as e:
+        ask(server, id, message, **kw)
+    return e.value
+
+
+def test_any_method_is_passed_to_the_runtime_that_has_the_model(runtime, under):
+    runtimes = [runtime(), runtime()]
+    servers = under(*runtimes)
+    for i in range(8):
+        for server in servers:
+            assert ask(server, f"m{i}", b"%d" % i * 1000) == b"%d" % i * 1000
+    for i in range(8):
+        assert sum(r.count("loadModel", f"m{i}") for r in runtimes) == 1
+    for r in runtimes:
+        assert r.count("runtimeStatus") == 1
+        assert all(path.endswith("/" + id) for id, path in r.loaded.items())
+    big = bytes(range(256)) * 40_000
+    for server in servers:
+        assert ask(server, "m0", big) == big
+
+
+def test_metadata_and_status_pass_unchanged(runtime, under):
+    r = [runtime(), runtime()]
+    servers = under(*r)
+
+    def answer(name, id, messages, context):
+        list(messages)
+        context.send_initial_metadata([("x-first", "1")])
+        context.set_trailing_metadata([("x-last", "2"), ("x-raw-bin", b"\x00\xff")])
+        context.set_code(grpc.StatusCode.DATA_LOSS)
+        context.set_details("50 % of it – lost")
+        return iter(())
+
+    def says(name, id, messages, context):
+        context.set_trailing_metadata([("x-last", "2")])
+        yield from messages
+
+    for one in r:
+        one.answer = answer
+    for server in servers:
+        e = refusal(server, "m1", metadata=[("x-mine", "a"), ("mm-balanced", "true")])
+        assert e.code() == grpc.StatusCode.DATA_LOSS and e.details() == "50 % of it – lost"
+        assert dict(e.trailing_metadata())["x-last"] == "2" and dict(e.trailing_metadata())["x-raw-bin"] == b"\x00\xff"
+        assert dict(e.initial_metadata())["x-first"] == "1"
+    seen = [dict(m) for one in r for _, _, m in one.seen]
+    assert len(seen) == 2
+    for m in seen:
+        assert m["x-mine"] == "a" and m["mm-model-id"] == "m1" and m["mm-model-id-bin"] == b"m1"
+        assert not [k for k in m if k.startswith("mr-mesh") or k == "mm-balanced"]
+    for one in r:
+        one.answer = says
+    with Client(servers[0]) as c:
+        _, call = c.channel.unary_unary(ECHO).with_call(b"x", metadata=[("mm-model-id", "m1")], timeout=wait.PATIENCE)
+    assert dict(call.trailing_metadata())["x-last"] == "2"
+
+
+def test_deadline_reaches_the_runtime(runtime, under):
+    r = runtime()
+    [server] = under(r)
+    left = []
+
+    def answer(name, id, messages, context):
+        left.append(context.time_remaining())
+        yield from messages
+
+    r.answer = answer
+    ask(server, "m0", timeout=100)
+    assert 0 < left[0] <= 101
+
+
+def test_calls_that_name_no_model_or_no_method(runtime, under):
+    r = runtime()
+    [server] = under(r)
+    e = refusal(server, None)
+    assert e.code() == grpc.StatusCode.INVALID_ARGUMENT and "mm-model-id" in e.details()
+    e = refusal(server, "nobody")
+    assert e.code() == grpc.StatusCode.NOT_FOUND and "nobody" in e.details()
+    e = refusal(server, "m0", method="/mmesh.ModelRuntime/unloadModel")
+    assert e.code() == grpc.StatusCode.UNIMPLEMENTED
+    assert r.count("unloadModel") == 0
+
+
+def test_id_is_injected_where_the_runtime_wants_it(runtime, under):
+    r = [runtime(methods={ECHO[1:]: [2, 1], "inference.GRPCInferenceService/ModelInfer": [1]}), runtime(methods={ECHO[1:]: [2, 1], "inference.GRPCInferenceService/ModelInfer": [1]})]
+    servers = under(*r)
+    for server in servers:
+        out = fields(ask(server, "m3", data(1, "payload" * 10_000)))
+        assert out[1] == b"payload" * 10_000 and fields(out[2])[1] == b"m3"
+        out = fields(ask(server, "m3", data(2, data(1, "old") + data(5, "kept"))))
+        assert fields(out[2]) == {1: b"m3", 5: b"kept"}
+        out = fields(ask(server, "m3", data(2, data(1, "old")), compression=grpc.Compression.Gzip))
+        assert fields(out[2]) == {1: b"m3"}
+        e = refusal(server, "m3", b"\x0a")
+        assert e.code() == grpc.StatusCode.INVALID_ARGUMENT and "protobuf" in e.details()
+        e = refusal(server, "m3", method="/made.up.Service/Other")
+        assert e.code() == grpc.StatusCode.UNIMPLEMENTED
+        # the inference protocol's own messages name their model
+        out = fields(ask(server, None, data(1, "m4") + data(3, "id"), method="/inference.GRPCInferenceService/ModelInfer"))
+        assert out == {1: b"m4", 3: b"id"}
+
+
+def test_streams_are_passed_when_the_client_has_ended(runtime, under):
+    r = [runtime(), runtime()]
+    servers = under(*r)
+
+    def answer(name, id, messages, context):
+        all = list(messages)
+        for m in all:
+            yield m + b"!"
+        yield b"%d" % len(all)
+
+    for one in r:
+        one.answer = answer
+    for server in servers:
+        with Client(server) as c:
+            got = list(c.channel.stream_stream("/made.up.Service/Both")(iter([b"a", b"b"]), metadata=[("mm-model-id", "m2")], timeout=wait.PATIENCE))
+            assert got == [b"a!", b"b!", b"2"]
+            assert list(c.channel.unary_stream("/made.up.Service/Many")(b"a", metadata=[("mm-model-id", "m2")], timeout=wait.PATIENCE)) == [b"a!", b"1"]
+
+
+def test_sizes_decide_what_stays(runtime, under):
+    r = runtime(capacity=10 << 20, default=1 << 20)
+    r.size = lambda id: 4 << 20
+    [server] = under(r)
+    for i in range(6):
+        assert ask(server, f"m{i}") == b"hello"
+    wait.until(lambda: len(r.loaded) <= 2, "the others to be unloaded")
+    r.size = lambda id: 1 << 50  # it lies
+    e = refusal(server, "m7")
+    assert "capacity" in e.details()
+    wait.until(lambda: "m7" not in r.loaded, "it to be unloaded")
+    r.size = lambda id: 0  # asked for afterwards
+    assert ask(server, "m6") == b"hello"
+    assert r.count("modelSize", "m6") == 1
+
+
+def test_predicted_size_makes_room_before_the_load(runtime, under):
+    r = runtime(capacity=10 << 20, default=1 << 20)
+    r.size = r.predict = lambda id: 4 << 20
+    [server] = under(r)
+    for i in range(4):
+        assert ask(server, f"m{i}") == b"hello"
+    assert r.count("predictModelSize") == 4
+    r.predict = lambda id: 1 << 40
+    e = refusal(server, "m7")
+    assert "predicts" in e.details() and r.count("loadModel", "m7") == 0
+
+
+def test_load_that_fails_says_why_and_leaves_nothing(runtime, under):
+    r = runtime()
+    [server] = under(r)
+
+    def load(id, path, context):
+        r.loaded[id] = "half"
+        context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the weights are torn")
+
+    r.load = load
+    e = refusal(server, "m0")
+    assert "the weights are torn" in e.details()
+    assert r.loaded == {} and r.count("unloadModel", "m0") == 1
+
+
+def test_load_that_hangs_ends_at_its_deadline(runtime, under):
+    r = runtime(timeout_ms=300)
+    [server] = under(r)
+    go = []
+    r.load = lambda id, path, context: wait.until(lambda: go or not context.is_active(), "the end")
+    e = refusal(server, "m0")
+    assert e.code() == grpc.StatusCode.UNAVAILABLE
+    go.append(1)
+    r.load = lambda id, path, context: None
+    assert ask(server, "m1") == b"hello"
+
+
+def test_model_that_the_runtime_lost_is_loaded_again(runtime, under):
+    r = runtime()
+    [server] = under(r)
+    assert ask(server, "m0") == b"hello"
+    r.loaded.clear()
+    assert ask(server, "m0") == b"hello"
+    assert r.count("loadModel", "m0") == 2
+
+
+@pytest.mark.parametrize("code, text", [
+    (grpc.StatusCode.NOT_FOUND, "no such user"), (grpc.StatusCode.UNAVAILABLE, "Request for unknown model: 'm0' is not found"),
+    (grpc.StatusCode.INVALID_ARGUMENT, "Model m0 with version  not found"),
+])
+def test_not_found_of_the_models_own_loads_it_again_once(runtime, under, code, text):
+    r = runtime()
+    [server] = under(r)
+
+    def answer(name, id, messages, context):
+        if list(messages) == [b"missing"]:
+            context.abort(code, text)
+        yield b"found"
+
+    r.answer = answer
+    assert ask(server, "m0", b"there") == b"found"
+    for _ in range(5):
+        e = refusal(server, "m0", b"missing")
+        assert e.code() == grpc.StatusCode.NOT_FOUND and e.details() == text
+        assert ask(server, "m0", b"there") == b"found"
+    assert r.count("loadModel", "m0") == 2 and r.count("unloadModel", "m0") == 1
+
+
+def test_runtime_that_dies_and_comes_back(runtime, under):
+    r = [runtime(), runtime()]
+    servers = under(*r)
+    for i in range(8):
+        ask(servers[0], f"m{i}")
+    had = list(r[1].loaded)
+    assert had
+    r[1].stop()
+    for id in had:  # loaded elsewhere
+        for server in servers:
+            assert ask(server, id) == b"hello"
+    assert all(id in r[0].loaded for id in had)
+    wait.until(lambda: any("away" in str(e) for e in servers[1].events()), "the log line")
+    r[1].start()
+    wait.until(lambda: r[1].count("runtimeStatus") == 2, "the question")
+
+
+def test_only_runtime_that_dies_and_comes_back(runtime, under):
+    r = runtime()
+    [server] = under(r)
+    assert ask(server, "m0") == b"hello" and ask(server, "m1") == b"hello"
+    r.stop()
+    e = refusal(server, "m0")
+    assert e.code() == grpc.StatusCode.UNAVAILABLE
+    r.start()
+    wait.until(lambda: r.count("runtimeStatus") == 2, "the question")
+    assert ask(server, "m1") == b"hello"  # not the one whose load failed
+    assert r.count("loadModel", "m1") == 2
+
+
+def test_server_waits_for_a_runtime_that_starts(runtime, start, registry, models):
+    repo.add(models, "m0", repo.config())
+    r = runtime()
+    r.state = 0
+    server = start(models, f"--mesh={registry}", f"--mesh-runtime={r.target}", mode=None, ready=False)
+    server.wait_ready()
+    e = refusal(server, "m0")
+    assert e.code() == grpc.StatusCode.UNAVAILABLE
+    wait.until(lambda: r.count("runtimeStatus") >= 2, "another question")
+    r.state = 1
+    joined(server)
+    assert ask(server, "m0") == b"hello"
+
+
+def test_millrace_under_millrace(start, registry, models, grpc_port_of=None):
+    for i in range(4):
+        repo.add(models, f"m{i}", repo.config())
+    lower = [start([], f"--model-runtime={models}", mode=None) for _ in range(2)]
+    servers = [start(models, f"--mesh={registry}", f"--mesh-id=s{i}", f"--mesh-runtime=127.0.0.1:{low.grpc}", mode=None, ready=False) for i, low in enumerate(lower)]
+    for s in servers:
+        joined(s.wait_ready())
+    for i in range(4):
+        for server in servers:
+            with grpcraw.Grpc(server.url("grpc")) as g:
+                assert g.infer(grpcraw.int32(f"m{i}", [1, 2])).model_name == f"m{i}"
+                assert g.infer(grpcraw.int32("", [1, 2]), metadata=[("mm-model-id", f"m{i}")]).model_name == f"m{i}"
+    loads = [e["model"] for low in lower for e in low.events() if e["event"] == "model.ready"]
+    assert sorted(loads) == [f"m{i}" for i in range(4)]
