@@ -1,11 +1,15 @@
 """Contenders that are more than a running server under load: starts, loads, many models, idle connections."""
 import http.client
+import json
+import os
 import random
 import re
 import shutil
+import signal
 import socket
 import struct
 import time
+import urllib.request
 from pathlib import Path
 
 from . import load, machine
@@ -70,6 +74,52 @@ def load_heavy(server, is_new=True):
         figures["rss after"] = machine.resident_mb(running.pid)
         return figures
     return measure
+
+
+KILLS = 20
+
+
+def workers_killed(request):
+    """`ready`: from the notice that a worker was killed to its successor's being ready, by the server's histogram; `gone`: from
+    the death of a killed server to that of its worker."""
+    def measure(bench):
+        running = bench.begin("millrace", bench.repository("workers"))
+        try:
+            pid = worker_of(running, 0)
+            for _ in range(KILLS):
+                os.kill(pid, signal.SIGKILL)
+                pid = worker_of(running, pid)
+                load.post(running, request.path, request.body)  # one that has answered nothing is restarted later
+            with urllib.request.urlopen(f"http://127.0.0.1:{running.metrics}/metrics", timeout=10) as reply:
+                text = reply.read().decode()
+            total, count = (sum(float(n) for n in re.findall(rf'^millrace_worker_replacement_seconds_{what}{{.*reason="crash".*}} (.*)$',
+                                                             text, re.MULTILINE)) for what in ("sum", "count"))
+        finally:
+            running.process.kill()
+            running.process.wait()
+        killed = time.perf_counter()
+        while is_running(pid):
+            time.sleep(1e-4)
+        return {"ready": 1e3 * total / count, "gone": 1e3 * (time.perf_counter() - killed)}
+    return measure
+
+
+def is_running(pid):
+    """A process that has ended may wait for whoever is its parent now."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+def worker_of(running, not_pid):
+    """The process of the model `processes` once it is ready."""
+    while True:
+        with urllib.request.urlopen(f"http://127.0.0.1:{running.http}/v2/models/processes/workers", timeout=10) as reply:
+            worker = json.load(reply)["workers"][0]
+        if worker["state"] == "ready" and worker["pid"] != not_pid:
+            return worker["pid"]
+        time.sleep(1e-3)
 
 
 def ask_all(server, request, paths, times=3):

@@ -116,7 +116,10 @@ def worker_processes():
     large["copy loop"] = under_load(Load(floor(rest_binary("processes_fp32", shape, [raw], raw), "/"), 1), "copy loop")
     return [Row("workers", "Identity backend in a worker process, REST JSON, 16 connections", small,
                 [least(3, python, who="processes")]),
-            Row("workers-big", "The same, 4 MB FP32 in and out, REST binary", large, [least(8, python, who="processes")])]
+            Row("workers-big", "The same, 4 MB FP32 in and out, REST binary", large, [least(8, python, who="processes")]),
+            Row("workers-killed", "A worker of the identity backend that is killed, and one whose server is",
+                {"millrace": extra.workers_killed(pair(rest_json, "processes"))},
+                [most(20, None, "ready"), most(100, None, "gone")])]
 
 
 def python_models():

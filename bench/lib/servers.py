@@ -72,10 +72,10 @@ class Millrace(Server):
     def __init__(self, repository, *options, after=(), explicit=False, cpus=1):
         if not MILLRACE.exists():
             raise machine.Missing(f"{MILLRACE} is not built (make build)")
-        http, grpc, metrics = (machine.free_port() for _ in range(3))
+        http, grpc, self.metrics = (machine.free_port() for _ in range(3))
         options = list(options) + (["--model-control-mode=explicit"] if explicit else [])
         super().__init__([MILLRACE, "serve", f"--model-repository={repository}", f"--http-port={http}",
-                          f"--grpc-port={grpc}", f"--metrics-port={metrics}", *options], http, grpc, after=after, cpus=cpus)
+                          f"--grpc-port={grpc}", f"--metrics-port={self.metrics}", *options], http, grpc, after=after, cpus=cpus)
 
 
 class Triton(Server):
