@@ -222,6 +222,9 @@ struct mesh_call {
  *  registry), MR_E_EXHAUSTED. */
 void mesh_core_call(struct mesh_core *c, const struct mesh_call *call, int64_t now);
 
+/** Other rules for types; copies that are there stay. Borrowed as those of the options, which are not looked at any more. */
+void mesh_core_constraints(struct mesh_core *c, const struct mesh_constraint *at, size_t count);
+
 /** For reports and tests. */
 const struct mesh_view *mesh_core_view(const struct mesh_core *c);
 struct mesh_core_report {

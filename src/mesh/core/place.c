@@ -39,6 +39,12 @@ static bool is_excluded(const struct excluded *x, const struct view_peer *p)
     return false;
 }
 
+void mesh_core_constraints(struct mesh_core *c, const struct mesh_constraint *at, size_t count)
+{
+    c->o.constraints = at;
+    c->o.constraint_count = count;
+}
+
 static const struct mesh_constraint *constraint_of(const struct mesh_core *c, mr_str type)
 {
     const struct mesh_constraint *usual = NULL;

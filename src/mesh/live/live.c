@@ -144,6 +144,7 @@ static void on_sample(struct mr_timer *t)
     struct mr_mesh *m = MR_CONTAINER_OF(t, struct mr_mesh, sample);
 
     live_plane_sample(m);
+    live_rules_sample(m);
     live_models_sample(m);
     live_ready_sample(m);
 }
@@ -207,10 +208,7 @@ int mr_mesh_new(struct mr_mesh **out, const struct mr_mesh_options *options, str
                      options->min_copies, options->max_copies);
         goto out;
     }
-    if (options->constraints && (rc = mesh_rules_read(&m->rules, options->constraints, err)) < 0) {
-        rc = MR_WRAP(err, rc, "--mesh-constraints");
-        goto out;
-    }
+    MR_TRY(live_rules_start(m, err));
     MR_TRY(live_plane_start(m, err));
     *out = m;
     return MR_OK;

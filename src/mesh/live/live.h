@@ -37,6 +37,7 @@ struct mr_mesh {
     char *id;
     char *address;
     struct mesh_rules rules;
+    struct stat rules_seen;  /* their file, as it was read */
     struct stat config_seen; /* the file of `config` */
     struct mr_models *models;
     const struct live_loader *loader;
@@ -116,6 +117,9 @@ void live_plane_set_runtime(struct mr_mesh *m, struct mesh_methods *methods);
 bool live_plane_reloads(struct mr_mesh *m, mr_str id);
 /** The model is no longer loaded; id ptr NULL: none is. */
 void live_plane_forget(struct mr_mesh *m, mr_str id);
+/** Likewise the rules for types. */
+int live_rules_start(struct mr_mesh *m, struct mr_err *err);
+void live_rules_sample(struct mr_mesh *m);
 void live_plane_fini(struct mr_mesh *m);
 
 /* admin.c */

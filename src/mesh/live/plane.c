@@ -1,16 +1,9 @@
-/* The tables of methods that are in force. The configuration's file is looked at with every sample; one that is wrong leaves what was
- * read before. Network threads read under a lock, which is held for a look-up. */
+/* The tables of methods and the rules for types that are in force. Their files are looked at with every sample; one that is wrong leaves
+ * what was read before. Network threads read under a lock, which is held for a look-up. */
 #include "live.h"
 
 #include "base/clock.h"
 #include "base/log.h"
-
-static bool is_file(const struct mr_mesh *m)
-{
-    const char *text = m->o.dataplane;
-
-    return text && text[strspn(text, " \t\r\n")] != '{';
-}
 
 static int read_config(struct mr_mesh *m, struct mr_err *err)
 {
@@ -31,13 +24,13 @@ out:
     return rc;
 }
 
-static bool has_changed(struct mr_mesh *m)
+/* Whether the option is the name of a file, and the file another than when it was looked at last. */
+static bool has_changed(const char *text, struct stat *seen)
 {
     struct stat now;
-    struct stat *seen = &m->config_seen;
 
-    if (!is_file(m) || stat(m->o.dataplane, &now) != 0) {
-        return false; /* while an editor replaces it */
+    if (!text || text[strspn(text, " \t\r\n")] == '{' || stat(text, &now) != 0) {
+        return false; /* not there: an editor replaces it */
     }
     bool is_same = now.st_ino == seen->st_ino && now.st_size == seen->st_size &&
                    now.st_mtim.tv_sec == seen->st_mtim.tv_sec &&
@@ -52,7 +45,7 @@ int live_plane_start(struct mr_mesh *m, struct mr_err *err)
         m->config.allows_others = true;
         return MR_OK;
     }
-    has_changed(m);
+    has_changed(m->o.dataplane, &m->config_seen);
     int rc = read_config(m, err);
     return rc < 0 ? MR_WRAP(err, rc, "--mesh-dataplane-config") : rc;
 }
@@ -61,7 +54,7 @@ void live_plane_sample(struct mr_mesh *m)
 {
     struct mr_err err;
 
-    if (!has_changed(m)) {
+    if (!has_changed(m->o.dataplane, &m->config_seen)) {
         return;
     }
     if (read_config(m, &err) < 0) {
@@ -70,6 +63,36 @@ void live_plane_sample(struct mr_mesh *m)
     } else {
         mr_log(MR_LOG_INFO, "mesh.dataplane_config", "%s is in force", m->o.dataplane);
     }
+}
+
+/* ---- rules for types ---- */
+
+int live_rules_start(struct mr_mesh *m, struct mr_err *err)
+{
+    if (!m->o.constraints) {
+        return MR_OK;
+    }
+    has_changed(m->o.constraints, &m->rules_seen);
+    int rc = mesh_rules_read(&m->rules, m->o.constraints, err);
+    return rc < 0 ? MR_WRAP(err, rc, "--mesh-constraints") : rc;
+}
+
+void live_rules_sample(struct mr_mesh *m)
+{
+    struct mesh_rules fresh;
+    struct mr_err err;
+
+    if (!has_changed(m->o.constraints, &m->rules_seen)) {
+        return;
+    }
+    if (mesh_rules_read(&fresh, m->o.constraints, &err) < 0) {
+        mr_log(MR_LOG_WARN, "mesh.constraints", "%s; what was in force stays", err.msg);
+        return;
+    }
+    mesh_core_constraints(m->core, fresh.at, fresh.len);
+    mesh_rules_fini(&m->rules);
+    m->rules = fresh;
+    mr_log(MR_LOG_INFO, "mesh.constraints", "%s is in force", m->o.constraints);
 }
 
 void live_plane_fini(struct mr_mesh *m)

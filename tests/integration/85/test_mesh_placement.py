@@ -107,3 +107,26 @@ def test_more_at_least_than_at_most_is_refused(registry, start, models):
     assert server.wait_exit() == 1
     server.end_anyhow()
     assert "--mesh-min-copies is 3, more than --mesh-max-copies, 2" in server.err()
+
+
+def test_rules_are_read_again(fleet, models, tmp_path):
+    for i in range(2):
+        add(models, f"n{i}", type="new")
+    rules = tmp_path / "rules.json"
+    rules.write_text(json.dumps({"new": {"required": ["tpu"]}}))
+    [server] = fleet(models, options=[f"--mesh-constraints={rules}", "--mesh-label=gpu"])
+    assert ask(server, "n0").status == 503
+
+    def replace(text, says):
+        before = sum(e["event"] == "mesh.constraints" for e in server.events())
+        repo.write(rules, text)
+        wait.until(lambda: sum(e["event"] == "mesh.constraints" for e in server.events()) > before, "the server to read the rules")
+        assert says in [e for e in server.events() if e["event"] == "mesh.constraints"][-1]["msg"]
+
+    replace("{", "what was in force stays")
+    assert ask(server, "n0").status == 503
+    replace(json.dumps({"new": {"required": ["gpu"]}}), "in force")
+    answers(server, "n0")
+    replace(json.dumps({"new": {"required": ["tpu"]}}), "in force")
+    answers(server, "n0")  # it is there, and stays
+    assert ask(server, "n1").status == 503
