@@ -14,6 +14,8 @@ enum form {
     SAYS_TRUE,    /* if it is set at all, the option is true */
     IF_REQUIRED,  /* true if it is `required` */
     IF_TRUSTED,   /* as it is, if MM_TLS_TRUST_CERT_PATH is set as well */
+    SOCKET,       /* the path of one */
+    LOCAL_PORT,   /* the number of one on loopback */
     METRICS_PORT  /* prometheus:port=2112;… */
 };
 
@@ -27,6 +29,8 @@ static const struct {
     {"MM_LABELS", "mesh-label", COMMAS},
     {"MM_TYPE_CONSTRAINTS", "mesh-constraints", AS_IS},
     {"MM_TYPE_CONSTRAINTS_PATH", "mesh-constraints", AS_IS},
+    {"INTERNAL_GRPC_SOCKET_PATH", "mesh-runtime", SOCKET},
+    {"INTERNAL_GRPC_PORT", "mesh-runtime", LOCAL_PORT},
     {"MM_DATAPLANE_CONFIG", "mesh-dataplane-config", AS_IS},
     {"MM_DATAPLANE_CONFIG_PATH", "mesh-dataplane-config", AS_IS},
     {"MM_SCALEUP_RPM_THRESHOLD", "mesh-scale-up-rate", AS_IS},
@@ -49,8 +53,6 @@ static const struct {
 /* Of ModelMesh, too, though not by their names. */
 static const char *const further[] = {"KV_READ_ONLY",
                                       "BOOTSTRAP_CLEARANCE_PERIOD_MS",
-                                      "INTERNAL_GRPC_PORT",
-                                      "INTERNAL_GRPC_SOCKET_PATH",
                                       "INTERNAL_SERVING_GRPC_PORT",
                                       "INTERNAL_SERVING_GRPC_SOCKET_PATH",
                                       "HEAP_SIZE_MB",
@@ -84,6 +86,8 @@ static bool say(struct mr_buf *out, enum form form, const char *value, char *con
     case SAYS_TRUE: mr_buf_c(out, "true"); return true;
     case IF_REQUIRED: mr_buf_c(out, "true"); return strcmp(value, "required") == 0;
     case IF_TRUSTED: mr_buf_c(out, value); return value_of(env, "MM_TLS_TRUST_CERT_PATH") != NULL;
+    case SOCKET: mr_buf_printf(out, "unix:%s", value); return true;
+    case LOCAL_PORT: mr_buf_printf(out, "127.0.0.1:%s", value); return true;
     case METRICS_PORT:
         mr_buf_append(out, port ? port + 5 : "", port ? strcspn(port + 5, ";") : 0);
         return strncmp(value, "prometheus:", 11) == 0 && port;

@@ -180,6 +180,8 @@ def dumped(env):
 @pytest.mark.parametrize("env, options", [
     ({"MM_LABELS": "a,b"}, {"mesh-label": "b"}),
     ({"MM_METRICS": "prometheus:port=2112;scheme=https"}, {"metrics-port": "2112"}),
+    ({"INTERNAL_GRPC_SOCKET_PATH": "/tmp/mmesh/grpc.sock"}, {"mesh-runtime": "unix:/tmp/mmesh/grpc.sock"}),
+    ({"INTERNAL_GRPC_PORT": "8085", "INTERNAL_SERVING_GRPC_PORT": "8086"}, {"mesh-runtime": "127.0.0.1:8085"}),
     ({"MM_METRICS": "statsd:port=8126"}, {}),
     ({"SHUTDOWN_TIMEOUT_MS": "30500"}, {"exit-timeout-secs": "30500ms"}),
     ({"MM_TLS_CLIENT_AUTH": "optional"}, {}),
