@@ -61,6 +61,8 @@ static bool waits_by_id(struct mr_server *s, struct grpc_arrival *ga, mr_bytes m
 
     if (rc < 0) {
         grpc_fail_err(ga->g, &err);
+    } else if (rc > 0 && ga->route.several.count) {
+        grpc_multi(s, ga->g, &ga->route.several);
     } else if (rc > 0) {
         ga->arrival.route = &ga->route;
         ga->arrival.loop = serve_here();

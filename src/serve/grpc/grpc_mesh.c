@@ -53,6 +53,7 @@ int grpc_find_id(struct mr_server *s, struct mr_grpc_call *g, mr_bytes message,
     MR_TRY(plane_ids_read(g->call, &ids, err));
     if (ids.count) {
         *out = (struct serve_route){.id = ids.at[0], .is_vmodel = ids.is_vmodel};
+        out->several = ids.count > 1 ? ids : (struct plane_ids){0};
         rc = 1;
     }
 out:
@@ -237,6 +238,10 @@ void grpc_pass(struct mr_server *s, struct mr_grpc_call *g)
     p->g = g;
     if (name_model(s, p, &err) < 0) {
         grpc_fail_err(g, &err);
+        return;
+    }
+    if (p->route.several.count) {
+        grpc_multi(s, g, &p->route.several);
         return;
     }
     p->arrival = (struct serve_arrival){

@@ -80,6 +80,8 @@ void grpc_ask(struct mr_grpc_call *g, mr_str model, mr_str version, const char *
  * MR_E_UNSUPPORTED (the configuration of the data plane does not allow the method). */
 int grpc_find_id(struct mr_server *s, struct mr_grpc_call *g, mr_bytes message,
                  struct serve_route *out, struct mr_err *err);
+/* A call for several models: one call for each, and their answers joined, in the order of the ids. */
+void grpc_multi(struct mr_server *s, struct mr_grpc_call *g, const struct plane_ids *ids);
 /* A call for the runtime that has the model. */
 void grpc_pass(struct mr_server *s, struct mr_grpc_call *g);
 /* Whether a call for a runtime has to be unpacked, because the id is in the message or goes there. */

@@ -3,6 +3,7 @@
 #ifndef MR_SERVE_MESH_ARRIVAL_H
 #define MR_SERVE_MESH_ARRIVAL_H
 
+#include "serve/plane/ids.h"
 #include "serve/state/loops.h"
 
 struct hop;
@@ -12,6 +13,7 @@ struct serve_arrival;
 struct serve_route {
     mr_str id; /* of the model, or of the vmodel until the mesh has said which model that is */
     bool is_vmodel;
+    struct plane_ids several; /* count 0: the call is for one model */
     /* ---- of a call that goes to a runtime ---- */
     bool is_for_runtime;
     const struct mr_piece

@@ -345,7 +345,8 @@ static void post(void *ctx, struct mr_mail *mail)
 bool hop_begin(struct serve_arrival *a, mr_str model, mr_str version)
 {
     struct serve_loop *l = a->loop;
-    bool is_from_peer = mr_call_listener_tag(a->call) == LISTEN_MESH;
+    bool is_from_peer =
+        mr_call_listener_tag(a->call) == LISTEN_MESH && !mr_call_header(a->call, HOP_PART).ptr;
     bool is_joined = mr_mesh_is_joined(l->server->mesh);
     bool is_sequence = !is_from_peer && may_be_of_sequence(a);
     bool has_sequences = false;

@@ -7,6 +7,8 @@
 
 #define HOP_LOAD                                                                                   \
     "mr-mesh-load" /* header of a request that was sent on: "1": the model is to be loaded here */
+#define HOP_PART                                                                                   \
+    "mr-mesh-part" /* header of a request of the server to itself: it is as one of a client */
 #define HOP_WHY "mr-mesh-why" /* header of its answer: why it is not answered here */
 
 /* The thread's connections to that server; NULL: no address. */

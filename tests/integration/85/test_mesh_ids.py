@@ -8,6 +8,7 @@ from tritonclient.grpc import service_pb2 as pb
 from lib import grpcraw, repo, wait
 from lib.grpcraw import Grpc
 from lib.services.mesh import joined, own_repositories
+from lib.services.runtime import data, number
 
 INFER = "inference.GRPCInferenceService/ModelInfer"
 
@@ -116,3 +117,25 @@ def test_configuration_that_is_wrong_ends_the_start(start, registry, models, tex
     assert server.wait_exit() == 1
     server.end_anyhow()
     assert "--mesh-dataplane-config" in server.err() and says in server.err()
+
+
+def test_alias_in_metadata_or_message(fleet, tmp_path):
+    rule = json.dumps({"rpcConfigs": {INFER: {"idExtractionPath": [1], "vModelId": True}}, "allowOtherRpcs": True})
+    servers = fleet(*own_repositories(tmp_path, 2, models=2), options_of=lambda i: [f"--mesh-dataplane-config={rule}"] if i else [])
+    channel = grpc.insecure_channel(str(servers[0].url("grpc")))
+    for target in ["of0-0", "of1-1"]:
+        channel.unary_unary("/mmesh.ModelMesh/setVModel")(data(1, "v") + data(2, target) + number(8, 1), timeout=wait.PATIENCE)
+        assert infer(servers[0], [("mm-vmodel-id", "v")]) == target
+        wait.until(lambda: infer(servers[1], model="v") == target, "the other server to know it")
+    channel.close()
+    code, text = refusal(servers[1], model="of0-0")  # the message names aliases there
+    assert code == grpc.StatusCode.NOT_FOUND and "vmodel 'of0-0'" in text
+
+
+def test_several_models_of_ours(fleet, tmp_path):
+    servers = fleet(*own_repositories(tmp_path, 2, models=2))
+    for server in servers:
+        with Grpc(server.url("grpc")) as g:
+            answer = g.infer(grpcraw.int32("", [1, 2]), metadata=[("mm-model-id", "of0-0"), ("mm-model-id", "of1-0")])
+        assert answer.model_name == "of1-0"  # merged: of single fields the last, of repeated ones all
+        assert len(answer.outputs) == 2 and len(answer.raw_output_contents) == 2

@@ -4,7 +4,7 @@ import pytest
 
 from lib import grpcraw, repo, wait
 from lib.services.mesh import joined
-from lib.services.runtime import Runtime, data, fields
+from lib.services.runtime import Runtime, data, fields, number
 
 ECHO = "/made.up.Service/Echo"
 
@@ -322,3 +322,58 @@ def test_millrace_under_millrace(start, registry, models, grpc_port_of=None):
                 assert g.infer(grpcraw.int32("", [1, 2]), metadata=[("mm-model-id", f"m{i}")]).model_name == f"m{i}"
     loads = [e["model"] for low in lower for e in low.events() if e["event"] == "model.ready"]
     assert sorted(loads) == [f"m{i}" for i in range(4)]
+
+
+def several(server, ids, message=b"x", required=None, key="mm-model-id", method=ECHO):
+    metadata = [(key, i) for i in ids] + ([("mm-required", required)] if required else [])
+    return ask(server, None, message, metadata=metadata, method=method)
+
+
+def test_call_of_several_models_is_the_answers_in_order(runtime, under):
+    r = [runtime(), runtime()]
+    servers = under(*r)
+
+    def answer(name, id, messages, context):
+        for m in messages:
+            yield id.encode() + m + b";"
+
+    for one in r:
+        one.answer = answer
+    ids = [f"m{i}" for i in (5, 0, 3, 7, 1, 2, 6, 4)]
+    for server in servers:
+        assert several(server, ids) == b"".join(i.encode() + b"x;" for i in ids)
+        assert several(server, [i.encode() for i in ids], key="mm-model-id-bin") == b"".join(i.encode() + b"x;" for i in ids)
+        assert several(server, ["m1", "nobody", "m2"]) == b"m1x;m2x;"
+        with pytest.raises(grpc.RpcError) as e:
+            several(server, ["m1", "nobody", "m2"], required="all")
+        assert e.value.code() == grpc.StatusCode.NOT_FOUND and "nobody" in e.value.details()
+        with pytest.raises(grpc.RpcError) as e:
+            several(server, ["nobody", "nothing"])
+        assert e.value.code() == grpc.StatusCode.NOT_FOUND
+
+
+def test_call_of_several_models_fails_with_the_first_error(runtime, under):
+    r = runtime()
+    [server] = under(r)
+
+    def answer(name, id, messages, context):
+        list(messages)
+        if id == "m2":
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, "not today")
+        wait.until(lambda: not context.is_active(), "its cancellation")
+        return iter(())
+
+    r.answer = answer
+    with pytest.raises(grpc.RpcError) as e:
+        several(server, ["m0", "m1", "m2", "m3", "m4"])
+    assert e.value.code() == grpc.StatusCode.FAILED_PRECONDITION and e.value.details() == "not today"
+    wait.until(lambda: len(r.seen) >= 3, "the others")
+
+
+def test_alias_names_the_model_that_is_active(runtime, under):
+    r = [runtime(methods={ECHO[1:]: [1]}, allow_any=True), runtime(methods={ECHO[1:]: [1]}, allow_any=True)]
+    servers = under(*r)
+    for target in ["m1", "m2"]:
+        ask(servers[0], None, data(1, "v") + data(2, target) + number(8, 1), method="/mmesh.ModelMesh/setVModel")
+        for server in servers:
+            wait.equal(lambda: fields(ask(server, None, data(3, "x"), metadata=[("mm-vmodel-id", "v")])), {1: target.encode(), 3: b"x"}, "the answer")
