@@ -213,6 +213,8 @@ const struct mr_option mr_serve_table[] = {
          "a registry that was not reached by then ends the start; 0 waits for it"),
     BYTES("mesh-capacity", server.mesh.capacity_bytes, "0", 0, 64 * 1024 * GIB,
           "of the models that are loaded here; 0 a quarter of the machine's memory"),
+    BYTES("mesh-device-capacity", server.mesh.device_bytes, "0", 0, 64 * 1024 * GIB,
+          "device memory of the models that are loaded here; 0 it is not looked at"),
     NUMBER("mesh-loaders", server.mesh.loaders, "4", 1, 256, "N", "models that load at once"),
     GROUP("Backends", NULL),
     NAME("backend-directory", backend_dirs, "DIR",

@@ -97,6 +97,7 @@ int mesh_core_new(struct mesh_core **out, const struct mesh_core_options *option
     view_init(&c->view);
     c->me = view_peer_hold(&c->view, c->o.id);
     c->me->capacity = mesh_units(c->o.self.capacity_bytes);
+    c->me->device = mesh_units(c->o.self.device_bytes);
     c->me->loaders = c->o.self.loaders;
     cache_init(&c->cache, c->o.half_life_per_entry);
     mr_arena_init(&c->arena, 16384, ARENA_MAX);

@@ -69,7 +69,7 @@ struct mesh_local {
     /* as the owner */
     bool is_placed;
     uint16_t placed_peer;
-    uint32_t placed_units;
+    uint32_t placed_units, placed_device;
     int64_t placed_until;
 
     /* the copy here */
@@ -81,6 +81,7 @@ struct mesh_local {
     bool keeps_state;   /* from one request to the next */
     enum mesh_purpose purpose;
     uint32_t units;   /* as accounted */
+    uint32_t device;  /* units of device memory, as accounted */
     uint32_t running; /* requests */
     int claim;
     int64_t claim_due, queued_ns, started_ns, loaded_ns, used_ns, moved_ns;
@@ -141,9 +142,10 @@ struct mesh_core {
     struct mesh_local *queue_first[MESH_PURPOSES], *queue_last[MESH_PURPOSES];
     uint32_t queued, loading;
     uint64_t held, leaving,
-        limit;        /* units: LOADING and LOADED; LEAVING and UNLOADING; most of held */
-    double load_ns;   /* a load takes, on average */
-    uint32_t running; /* requests */
+        limit; /* units: LOADING and LOADED; LEAVING and UNLOADING; most of held */
+    uint64_t held_device, leaving_device; /* the same of device memory; the most is me->device */
+    double load_ns;                       /* a load takes, on average */
+    uint32_t running;                     /* requests */
 
     /* records of this instance */
     struct mesh_local *dirty;

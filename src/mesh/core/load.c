@@ -81,6 +81,25 @@ static bool is_pinned(const struct mesh_local *l)
     return l->model->pinned || l->model->min_copies > 0;
 }
 
+/* ---- what it takes ---- */
+
+static void hold(struct mesh_core *c, const struct mesh_local *l, int sign)
+{
+    c->held += (uint64_t)sign * l->units;
+    c->held_device += (uint64_t)sign * l->device;
+}
+
+static void leave(struct mesh_core *c, const struct mesh_local *l, int sign)
+{
+    c->leaving += (uint64_t)sign * l->units;
+    c->leaving_device += (uint64_t)sign * l->device;
+}
+
+static bool device_is_over(const struct mesh_core *c, uint64_t units)
+{
+    return c->me->device && units > c->me->device;
+}
+
 /* ---- going ---- */
 
 static void start_unload(struct mesh_core *c, struct mesh_local *l)
@@ -93,8 +112,8 @@ static void start_unload(struct mesh_core *c, struct mesh_local *l)
 void load_evict(struct mesh_core *c, struct mesh_local *l)
 {
     cache_remove(&c->cache, &l->entry);
-    c->held -= l->units;
-    c->leaving += l->units;
+    hold(c, l, -1);
+    leave(c, l, 1);
     c->report.evictions++;
     l->state = LOCAL_LEAVING;
     l->is_moving = false;
@@ -109,17 +128,37 @@ static bool is_busy(const struct cache_entry *e)
     return ((const struct mesh_local *)(const void *)e)->running > 0;
 }
 
-/* False: nothing can go. */
-static bool make_room(struct mesh_core *c, uint64_t need)
+/* Of those that take device memory, what is worth least; busy ones last. */
+static struct cache_entry *device_victim(struct mesh_core *c)
 {
-    while (c->held + need > c->limit) {
-        struct cache_entry *e = cache_victim(&c->cache, is_busy);
+    struct cache_entry *best = NULL;
+
+    for (size_t i = 0; i < c->cache.heap.len; i++) {
+        struct cache_entry *e = c->cache.heap.at[i];
+        bool takes_some = ((const struct mesh_local *)(const void *)e)->device > 0;
+        bool is_less = !best || is_busy(e) < is_busy(best) ||
+                       (is_busy(e) == is_busy(best) && e->heat + e->bias < best->heat + best->bias);
+        if (takes_some && is_less) {
+            best = e;
+        }
+    }
+    return best;
+}
+
+/* False: nothing can go. */
+static bool make_room(struct mesh_core *c, uint64_t need, uint64_t device)
+{
+    for (;;) {
+        bool is_device = device_is_over(c, c->held_device + device);
+        if (!is_device && c->held + need <= c->limit) {
+            return true;
+        }
+        struct cache_entry *e = is_device ? device_victim(c) : cache_victim(&c->cache, is_busy);
         if (!e) {
             return false;
         }
         load_evict(c, (struct mesh_local *)(void *)e);
     }
-    return true;
 }
 
 /* ---- coming ---- */
@@ -172,11 +211,17 @@ static int enqueue(struct mesh_core *c, struct mesh_local *l, enum mesh_purpose 
                    MR_STR("the model is larger than this instance's capacity"));
         return MR_E_TOO_LARGE;
     }
+    if (device_is_over(c, view_device(l->model))) {
+        set_failed(c, l, MESH_FAIL_TOO_LARGE,
+                   MR_STR("the model takes more device memory than this instance has"));
+        return MR_E_TOO_LARGE;
+    }
     if (c->queued >= c->o.max_queue) {
         return MR_E_EXHAUSTED;
     }
     l->fail_until = 0;
     l->units = predicted(c, l->model);
+    l->device = view_device(l->model);
     l->state = LOCAL_QUEUED;
     l->queued_ns = c->now;
     l->is_leased_out = l->is_moving = l->unwanted = false;
@@ -201,10 +246,10 @@ int load_want(struct mesh_core *c, struct mesh_local *l, enum mesh_purpose purpo
         }
         return MR_OK;
     case LOCAL_LEAVING:
-        c->leaving -= l->units;
-        c->held += l->units;
+        leave(c, l, -1);
+        hold(c, l, 1);
         set_loaded(c, l);
-        make_room(c, 0);
+        make_room(c, 0, 0);
         return MR_OK;
     case LOCAL_UNLOADING:
         if (c->is_draining) {
@@ -253,7 +298,7 @@ static void begin_load(struct mesh_core *c, struct mesh_local *l)
     l->state = LOCAL_LOADING;
     l->started_ns = c->now;
     c->loading++;
-    c->held += l->units;
+    hold(c, l, 1);
     c->report.loads++;
     struct mesh_action *a = core_act(c, MESH_ACT_LOAD);
     a->id = view_id(l->model);
@@ -278,7 +323,7 @@ void load_pump(struct mesh_core *c)
     struct mesh_local *l;
 
     while (c->loading < c->o.self.loaders && (l = next_load(c))) {
-        if (!make_room(c, l->units)) {
+        if (!make_room(c, l->units, l->device)) {
             if (c->loading || c->leaving) {
                 return; /* there will be room, or it will be clear that there is none */
             }
@@ -286,7 +331,9 @@ void load_pump(struct mesh_core *c)
                         MR_STR("there is no room: what is loaded may not be evicted"));
             continue;
         }
-        if (c->held + c->leaving + l->units > c->me->capacity && c->leaving) {
+        bool is_over = c->held + c->leaving + l->units > c->me->capacity ||
+                       device_is_over(c, c->held_device + c->leaving_device + l->device);
+        if (is_over && c->leaving) {
             return; /* until an unload ends */
         }
         begin_load(c, l);
@@ -304,8 +351,8 @@ static struct mesh_local *find(struct mesh_core *c, mr_str id)
 /* Loaded, and not to stay. */
 static void take_back(struct mesh_core *c, struct mesh_local *l)
 {
-    c->held -= l->units;
-    c->leaving += l->units;
+    hold(c, l, -1);
+    leave(c, l, 1);
     start_unload(c, l);
     own_sync(c, l);
 }
@@ -327,7 +374,7 @@ static void keep(struct mesh_core *c, struct mesh_local *l, uint64_t bytes)
         request_not_loaded(c, l, MESH_WHY_LOAD_FAILED, reason);
         return;
     }
-    make_room(c, 0); /* it was larger than predicted; it is no victim yet itself */
+    make_room(c, 0, 0); /* it was larger than predicted; it is no victim yet itself */
     l->loaded_ns = l->used_ns = c->now;
     set_loaded(c, l);
     request_loaded(c, l);
@@ -373,7 +420,7 @@ void load_failed(struct mesh_core *c, mr_str id, enum mesh_fail kind, mr_str rea
         return;
     }
     c->loading--;
-    c->held -= l->units;
+    hold(c, l, -1);
     l->state = LOCAL_NONE;
     l->holds++;
     if (!l->unwanted) {
@@ -392,7 +439,7 @@ void load_unloaded(struct mesh_core *c, mr_str id)
     if (!l || l->state != LOCAL_UNLOADING) {
         return;
     }
-    c->leaving -= l->units;
+    leave(c, l, -1);
     l->state = LOCAL_NONE;
     l->holds++;
     if (l->again) {
@@ -411,9 +458,9 @@ void load_lost(struct mesh_core *c, struct mesh_local *l)
 {
     if (l->state == LOCAL_LOADED) {
         cache_remove(&c->cache, &l->entry);
-        c->held -= l->units;
+        hold(c, l, -1);
     } else if (l->state == LOCAL_LEAVING) {
-        c->leaving -= l->units;
+        leave(c, l, -1);
     } else {
         return;
     }

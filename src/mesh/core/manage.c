@@ -82,6 +82,7 @@ static struct vmodel_model model_of(const struct mesh_core *c, mr_str id)
                                   .path = view_path(m),
                                   .key = view_model_key(m),
                                   .size_bytes = (uint64_t)m->units_declared * MESH_UNIT,
+                                  .device_bytes = (uint64_t)view_device(m) * MESH_UNIT,
                                   .min_copies = m->min_copies,
                                   .max_copies = m->max_copies,
                                   .refs = m->refs,

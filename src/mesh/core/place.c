@@ -100,7 +100,8 @@ static uint32_t units_of(const struct mesh_core *c, const struct view_model *m)
 bool place_fits(const struct mesh_core *c, const struct view_peer *p, const struct view_model *m)
 {
     return has_required(constraint_of(c, view_type(m)), p) &&
-           units_of(c, m) <= p->capacity - p->capacity / 10;
+           units_of(c, m) <= p->capacity - p->capacity / 10 &&
+           (!p->device || view_device(m) <= p->device);
 }
 
 static bool zone_has_copy(const struct mesh_core *c, const struct view_model *m,
@@ -122,6 +123,8 @@ static double cost_at(const struct mesh_core *c, const struct view_model *m,
     double loads = (double)p->sums.loading + p->reserved_loads;
     double used = (double)p->sums.used + (double)p->reserved;
     double capacity = MR_MAX(p->capacity, 1);
+    double device = (double)(p == c->me ? c->held_device : p->sums.device) +
+                    (double)p->reserved_device + view_device(m);
 
     if (p == c->me) {
         loads = MR_MAX(loads, (double)c->queued + c->loading + p->reserved_loads);
@@ -130,7 +133,8 @@ static double cost_at(const struct mesh_core *c, const struct view_model *m,
         loads = MR_MAX(loads, (double)p->queued);
     }
     double cost = loads / p->loaders + 0.5 * used / capacity;
-    if (used + units_of(c, m) > capacity * 0.95) {
+    bool is_device_full = p->device && view_device(m) && device > p->device;
+    if (used + units_of(c, m) > capacity * 0.95 || is_device_full) {
         double age_s = p == c->me ? load_age_s(c) : p->age_s;
         cost += 1 + 1 / (1 + age_s / 60);
     }
@@ -176,6 +180,7 @@ void place_forget(struct mesh_core *c, struct mesh_local *l)
         struct view_peer *p = core_peer(c, l->placed_peer);
         l->is_placed = false;
         p->reserved -= l->placed_units;
+        p->reserved_device -= l->placed_device;
         p->reserved_loads--;
     }
 }
@@ -186,8 +191,10 @@ static void reserve(struct mesh_core *c, struct mesh_local *l, struct view_peer 
     l->is_placed = true;
     l->placed_peer = p->index;
     l->placed_units = units_of(c, l->model);
+    l->placed_device = view_device(l->model);
     l->placed_until = c->now + PLACED_NS;
     p->reserved += l->placed_units;
+    p->reserved_device += l->placed_device;
     p->reserved_loads++;
     timers_add(&c->timers, l->placed_until, TIMER_PLACED, l->handle, (uint64_t)l->placed_until);
 }
@@ -314,8 +321,11 @@ static void say_nowhere(struct mesh_core *c, const struct mesh_local *l, struct 
                  k->required_count > 1 ? ", …" : "");
     } else if (!has_room) {
         d->status = MR_E_TOO_LARGE;
-        snprintf(d->text, sizeof d->text, "the model takes %llu MiB, more than any instance has",
-                 (unsigned long long)units_of(c, l->model) * MESH_UNIT >> 20);
+        snprintf(
+            d->text, sizeof d->text,
+            "the model takes %llu MiB and %llu MiB of device memory, more than any instance has",
+            (unsigned long long)units_of(c, l->model) * MESH_UNIT >> 20,
+            (unsigned long long)view_device(l->model) * MESH_UNIT >> 20);
     } else {
         snprintf(d->text, sizeof d->text,
                  "no instance can load the model now: %u drain, %u do not answer, the others were "

@@ -90,6 +90,7 @@ static void change(struct mr_mesh *m, struct mr_mesh_admin *a)
                                      .path = a->path,
                                      .key = a->key,
                                      .size_bytes = a->size_bytes,
+                                     .device_bytes = a->device_bytes,
                                      .min_copies = a->min_copies,
                                      .max_copies = a->max_copies,
                                      .pinned = a->pinned,

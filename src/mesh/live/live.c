@@ -230,6 +230,7 @@ static int make_core(struct mr_mesh *m, struct mr_err *err)
                                   .self = {.address = mr_str_c(m->address),
                                            .zone = mr_str_c(m->o.zone),
                                            .capacity_bytes = m->o.capacity_bytes,
+                                           .device_bytes = m->o.device_bytes,
                                            .loaders = m->o.loaders}};
 
     for (size_t i = 0; i < m->o.label_count; i++) {

@@ -117,6 +117,7 @@ void mesh_def_put(struct mr_buf *b, const struct mesh_def *d)
     mr_pb_put_u64(b, 7, d->refs);
     mr_pb_put_bool(b, 8, d->pinned);
     mr_pb_put_bool(b, 9, d->auto_delete);
+    mr_pb_put_u64(b, 10, d->device_bytes);
 }
 
 void mesh_stat_put(struct mr_buf *b, const struct mesh_stat *s)
@@ -144,6 +145,7 @@ void mesh_instance_put(struct mr_buf *b, const struct mesh_instance *i)
     mr_pb_put_u64(b, 4, i->capacity_bytes);
     mr_pb_put_u64(b, 5, i->loaders);
     mr_pb_put_bool(b, 6, i->draining);
+    mr_pb_put_u64(b, 7, i->device_bytes);
 }
 
 void mesh_vmodel_put(struct mr_buf *b, const struct mesh_vmodel *v)
@@ -224,6 +226,7 @@ int mesh_def_get(struct mesh_def *out, mr_bytes value, struct mr_err *err)
         case 7: d.refs = number32_of(&f); break;
         case 8: d.pinned = number_of(&f) != 0; break;
         case 9: d.auto_delete = number_of(&f) != 0; break;
+        case 10: d.device_bytes = number_of(&f); break;
         default: break;
         }
     }
@@ -301,6 +304,7 @@ int mesh_instance_get(struct mesh_instance *out, mr_bytes value, struct mr_err *
         case 4: i.capacity_bytes = number_of(&f); break;
         case 5: i.loaders = number32_of(&f); break;
         case 6: i.draining = number_of(&f) != 0; break;
+        case 7: i.device_bytes = number_of(&f); break;
         default: break;
         }
     }

@@ -51,12 +51,13 @@ bool mesh_instance_id_is_valid(mr_str id);
 /** A model as it was registered. type, path and key do not change while it is registered. */
 struct mesh_def {
     mr_str type, path, key;
-    uint64_t size_bytes; /* declared; 0 = not */
-    uint32_t min_copies; /* kept loaded; 0 = as it is used */
-    uint32_t max_copies; /* 0 = no limit */
-    uint32_t refs;       /* vmodels whose active or target model it is */
-    bool pinned;         /* is not evicted */
-    bool auto_delete;    /* goes when refs becomes 0 */
+    uint64_t size_bytes;   /* declared; 0 = not */
+    uint64_t device_bytes; /* of device memory that it takes; 0 = none */
+    uint32_t min_copies;   /* kept loaded; 0 = as it is used */
+    uint32_t max_copies;   /* 0 = no limit */
+    uint32_t refs;         /* vmodels whose active or target model it is */
+    bool pinned;           /* is not evicted */
+    bool auto_delete;      /* goes when refs becomes 0 */
 };
 
 struct mesh_stat {
@@ -91,7 +92,8 @@ struct mesh_instance {
     mr_str labels[MESH_LABELS_MAX];
     size_t label_count;
     uint64_t capacity_bytes;
-    uint32_t loaders; /* loads at once, 1 at least */
+    uint64_t device_bytes; /* capacity of device memory; 0 = it is not looked at here */
+    uint32_t loaders;      /* loads at once, 1 at least */
     bool draining;
 };
 

@@ -96,6 +96,7 @@ void peers_apply(struct mesh_view *v, mr_str id, mr_bytes value, int64_t revisio
     }
     p->revision = revision;
     p->capacity = mesh_units(r.capacity_bytes);
+    p->device = mesh_units(r.device_bytes);
     p->loaders = r.loaders;
     p->draining = r.draining;
     out->kind = VIEW_PEER;

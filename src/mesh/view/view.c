@@ -140,11 +140,37 @@ void view_release(struct mesh_view *v, struct view_model **io_m)
     v->unused = m;
 }
 
+static void sum(struct mesh_view *v, const struct view_model *m, const struct view_copy *c,
+                bool is_added)
+{
+    struct view_peer *p = v->peers[c->peer];
+    bool holds = c->state != MESH_FAILED;
+    uint64_t units = holds ? c->units : 0;
+    uint64_t device = holds ? view_device(m) : 0;
+    uint32_t one = holds;
+    uint32_t loading = c->state == MESH_LOADING;
+
+    if (is_added) {
+        p->sums.used += units;
+        p->sums.device += device;
+        p->sums.copies += one;
+        p->sums.loading += loading;
+        p->sums.all++;
+    } else {
+        p->sums.used -= units;
+        p->sums.device -= device;
+        p->sums.copies -= one;
+        p->sums.loading -= loading;
+        p->sums.all--;
+    }
+}
+
 static void set_texts(struct mesh_view *v, struct view_model *m, const struct mesh_def *d)
 {
     mr_str id = view_id(m);
     size_t len = id.len + d->type.len + d->path.len + d->key.len;
-    char *text = mr_alloc(len + 1);
+    uint32_t device = mesh_units(d->device_bytes);
+    char *text = mr_alloc(len + (device ? sizeof device : 1));
     char *p = text;
 
     memcpy(p, id.ptr, id.len);
@@ -154,13 +180,23 @@ static void set_texts(struct mesh_view *v, struct view_model *m, const struct me
         memcpy(p, parts[i].len ? parts[i].ptr : "", parts[i].len);
         p += parts[i].len;
     }
+    if (device) {
+        memcpy(p, &device, sizeof device);
+    }
+    for (size_t i = 0; i < m->copy_count; i++) {
+        sum(v, m, &m->copies[i], false);
+    }
     count_text(v, m, -1);
     mr_free(m->text);
     m->text = text;
+    m->has_device = device > 0;
     m->type_len = (uint16_t)d->type.len;
     m->path_len = (uint16_t)d->path.len;
     m->key_len = (uint16_t)d->key.len;
     count_text(v, m, 1);
+    for (size_t i = 0; i < m->copy_count; i++) {
+        sum(v, m, &m->copies[i], true);
+    }
 }
 
 static void apply_def(struct mesh_view *v, const struct mesh_key *key, mr_bytes value,
@@ -178,7 +214,7 @@ static void apply_def(struct mesh_view *v, const struct mesh_key *key, mr_bytes 
         return;
     }
     if (!mr_str_eq(view_type(m), d.type) || !mr_str_eq(view_path(m), d.path) ||
-        !mr_str_eq(view_model_key(m), d.key)) {
+        !mr_str_eq(view_model_key(m), d.key) || view_device(m) != mesh_units(d.device_bytes)) {
         set_texts(v, m, &d);
     }
     m->revision = revision;
@@ -232,26 +268,6 @@ struct view_copy *view_copy_at(const struct view_model *m, const struct view_pee
     return NULL;
 }
 
-static void sum(struct view_peer *p, const struct view_copy *c, bool is_added)
-{
-    bool holds = c->state != MESH_FAILED;
-    uint64_t units = holds ? c->units : 0;
-    uint32_t one = holds;
-    uint32_t loading = c->state == MESH_LOADING;
-
-    if (is_added) {
-        p->sums.used += units;
-        p->sums.copies += one;
-        p->sums.loading += loading;
-        p->sums.all++;
-    } else {
-        p->sums.used -= units;
-        p->sums.copies -= one;
-        p->sums.loading -= loading;
-        p->sums.all--;
-    }
-}
-
 static struct view_copy *add_copy(struct mesh_view *v, struct view_model *m, struct view_peer *p)
 {
     if (m->copy_count == VIEW_COPIES_MAX) {
@@ -268,7 +284,7 @@ static struct view_copy *add_copy(struct mesh_view *v, struct view_model *m, str
 static void remove_copy(struct mesh_view *v, struct view_model *m, struct view_copy *c)
 {
     count_copies(v, m, -1);
-    sum(v->peers[c->peer], c, false);
+    sum(v, m, c, false);
     mr_free(c->reason);
     size_t at = (size_t)(c - m->copies);
     memmove(c, c + 1, (m->copy_count - at - 1) * sizeof *c);
@@ -303,7 +319,7 @@ static void apply_copy(struct mesh_view *v, const struct mesh_key *key, mr_bytes
     }
     out->before = (enum mesh_copy_state)c->state;
     if (c->state != MESH_NO_COPY) {
-        sum(p, c, false);
+        sum(v, m, c, false);
     }
     mr_free(c->reason);
     *c = (struct view_copy){.revision = revision,
@@ -314,7 +330,7 @@ static void apply_copy(struct mesh_view *v, const struct mesh_key *key, mr_bytes
                             .fail = (uint8_t)r.fail & 0x3f,
                             .keeps_state = r.keeps_state,
                             .is_seen = true};
-    sum(p, c, true);
+    sum(v, m, c, true);
     out->kind = VIEW_COPY;
     out->after = r.state;
     out->model = m;
@@ -453,7 +469,7 @@ bool view_sweep(struct mesh_view *v, struct mr_buf *key, struct view_change *out
 static void free_model(struct mesh_view *v, struct view_model *m)
 {
     for (size_t c = 0; c < m->copy_count; c++) {
-        sum(v->peers[m->copies[c].peer], &m->copies[c], false);
+        sum(v, m, &m->copies[c], false);
         mr_free(m->copies[c].reason);
     }
     mr_free(m->copies);

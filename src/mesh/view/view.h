@@ -5,6 +5,8 @@
 #ifndef MESH_VIEW_VIEW_H
 #define MESH_VIEW_VIEW_H
 
+#include <string.h>
+
 #include "base/map.h"
 #include "mesh/records/record.h"
 
@@ -26,7 +28,7 @@ struct view_copy {
 };
 
 struct view_model {
-    char *text; /* id, type, path, key */
+    char *text; /* id, type, path, key; then, with has_device, units of device memory as uint32_t */
     struct view_copy *copies;
     struct mesh_local *local;
     int64_t revision; /* of the definition; 0: there is none */
@@ -39,6 +41,7 @@ struct view_model {
     uint8_t min_copies, max_copies, copy_count;
     bool pinned : 1, auto_delete : 1;
     bool is_seen : 1, stat_is_seen : 1; /* by the reading that goes on */
+    bool has_device : 1;
 };
 
 /** An instance. The first part is its record; `sums` are over the records of its copies; the rest is kept by the core. */
@@ -49,12 +52,14 @@ struct view_peer {
     size_t label_count;
     int64_t revision;  /* 0: it has no record, so it is not there */
     uint32_t capacity; /* units */
+    uint32_t device;   /* units of device memory; 0: it is not looked at */
     uint32_t loaders;
     uint16_t index;
     bool draining;
     bool is_seen;
     struct {
-        uint64_t used; /* units of LOADING, LOADED and DRAINING copies */
+        uint64_t used;   /* units of LOADING, LOADED and DRAINING copies */
+        uint64_t device; /* and of device memory */
         uint32_t copies, loading, all;
     } sums;
     /* by the core */
@@ -63,6 +68,7 @@ struct view_peer {
     uint32_t in_flight, queued, age_s; /* as it last said */
     uint32_t outstanding;              /* requests that this peer has there */
     uint64_t reserved; /* units that this peer placed there and the registry does not show yet */
+    uint64_t reserved_device;
     uint32_t reserved_loads;
 };
 
@@ -154,6 +160,16 @@ static inline mr_str view_model_key(const struct view_model *m)
 static inline uint32_t view_units(const struct view_model *m)
 {
     return m->units_declared ? m->units_declared : m->units_measured;
+}
+/** Units of device memory. */
+static inline uint32_t view_device(const struct view_model *m)
+{
+    uint32_t units = 0;
+
+    if (m->has_device) {
+        memcpy(&units, m->text + m->id_len + m->type_len + m->path_len + m->key_len, sizeof units);
+    }
+    return units;
 }
 static inline bool view_peer_is_there(const struct view_peer *p)
 {

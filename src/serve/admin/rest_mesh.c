@@ -212,6 +212,7 @@ void rest_mesh_register(struct mr_server *s, struct mr_call *call, const struct 
         j->admin.path = mr_str_c(q->path);
         j->admin.key = mr_str_c(q->key);
         j->admin.size_bytes = q->size_bytes;
+        j->admin.device_bytes = q->device_bytes;
         j->admin.min_copies = q->min_copies;
         j->admin.max_copies = q->max_copies;
         j->admin.pinned = q->pinned;

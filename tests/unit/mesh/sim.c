@@ -302,6 +302,7 @@ unsigned sim_add(struct sim *s, uint64_t capacity, uint32_t loaders, const char 
                                              .labels = {mr_str_c(label)},
                                              .label_count = label[0] != '\0',
                                              .capacity_bytes = capacity,
+                                             .device_bytes = s->device_bytes,
                                              .loaders = loaders};
     start(p);
     return p->index;

@@ -81,6 +81,7 @@ struct sim {
     MR_VEC(struct sim_answer *) answers;
     unsigned hops;
     bool sizes_are_declared;
+    uint64_t device_bytes; /* of peers that are added */
 };
 
 struct sim_event {

@@ -4,6 +4,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -397,6 +398,80 @@ static void loads_of_requests_begin_in_their_order(void **state)
     sim_fini(&s);
 }
 
+/* Models first..first+count-1, with device memory. */
+static void register_on_device(struct sim *s, unsigned first, unsigned count, uint64_t bytes)
+{
+    sim_register(s, first, count, MIB, 20 * MS);
+    for (unsigned i = first; i < first + count; i++) {
+        sim_define(s, i, &(struct mesh_def){.type = MR_STR("t"), .device_bytes = bytes});
+    }
+    sim_run(s, 10 * MS);
+}
+
+static void models_go_where_their_device_memory_fits(void **state)
+{
+    struct sim s;
+    (void)state;
+
+    sim_init(&s, 1);
+    s.device_bytes = 8 * MIB;
+    sim_add_many(&s, 2, 500 * MIB, 4);
+    s.device_bytes = 40 * MIB;
+    unsigned large = sim_add(&s, 500 * MIB, 4, "", "");
+    sim_run(&s, 100 * MS);
+    register_on_device(&s, 0, 8, 10 * MIB);
+    for (unsigned i = 0; i < 8; i++) {
+        struct sim_call *c = sim_call(&s, i % 3, i);
+        assert_true(sim_settle(&s, 5 * S));
+        assert_int_equal(c->status, MR_OK);
+        sim_run(&s, S);
+    }
+    for (unsigned i = 0; i < 8; i++) {
+        assert_int_equal(s.models[i].loads, 1);
+        assert_int_equal(s.peers[large].in_runtime[i], i < 4 ? 0 : 2); /* four have room */
+    }
+    register_on_device(&s, 8, 1, 100 * MIB);
+    struct sim_call *c = sim_call(&s, 0, 8);
+    assert_true(sim_settle(&s, 5 * S));
+    assert_int_equal(c->status, MR_E_TOO_LARGE);
+    assert_non_null(strstr(c->text, "100 MiB of device memory"));
+    sim_fini(&s);
+}
+
+static void full_device_memory_evicts_only_what_takes_some(void **state)
+{
+    struct sim s;
+    (void)state;
+
+    sim_init(&s, 1);
+    s.device_bytes = 40 * MIB;
+    sim_add_many(&s, 1, 500 * MIB, 4);
+    sim_register(&s, 0, 20, MIB, 20 * MS);
+    register_on_device(&s, 20, 7, 10 * MIB);
+    for (unsigned i = 20; i < 27; i++) {
+        s.models[i].unload_ns = S; /* its memory is not free before */
+    }
+    for (unsigned i = 0; i < 24; i++) {
+        sim_call(&s, 0, i);
+        sim_run(&s, 50 * MS);
+    }
+    assert_int_equal(s.peers[0].unloads, 0);
+    struct sim_call *c = sim_call(&s, 0, 24);
+    assert_true(sim_settle(&s, 5 * S));
+    assert_true(c->end_ns - c->begin_ns >= S);
+    sim_call(&s, 0, 25);
+    sim_call(&s, 0, 26);
+    assert_true(sim_settle(&s, 5 * S));
+    unsigned on_device = 0;
+    for (unsigned i = 0; i < 27; i++) {
+        assert_true(i >= 20 || sim_copies(&s, i) == 1);
+        on_device += i >= 20 && sim_copies(&s, i) == 1;
+    }
+    assert_int_equal(on_device, 4);
+    assert_int_equal(s.peers[0].unloads, 3);
+    sim_fini(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -415,6 +490,8 @@ int main(void)
         cmocka_unit_test(concurrent_loads_evict_one_each),
         cmocka_unit_test(models_used_again_outlive_those_that_are_not),
         cmocka_unit_test(loads_of_requests_begin_in_their_order),
+        cmocka_unit_test(models_go_where_their_device_memory_fits),
+        cmocka_unit_test(full_device_memory_evicts_only_what_takes_some),
         cmocka_unit_test(working_set_over_the_capacity_fails_nobody),
         cmocka_unit_test(full_queue_refuses_with_a_hint),
     };

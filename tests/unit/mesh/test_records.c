@@ -57,6 +57,7 @@ static void records_come_back(void **state)
                          .path = MR_STR("s3://b/m"),
                          .key = MR_STR("k"),
                          .size_bytes = 5000000000,
+                         .device_bytes = 7000000000,
                          .min_copies = 2,
                          .max_copies = 3,
                          .refs = 1,
@@ -67,18 +68,21 @@ static void records_come_back(void **state)
     assert_int_equal(mesh_def_get(&got, bytes_of(&b), NULL), MR_OK);
     assert_true(mr_str_eq(got.path, d.path) && got.size_bytes == d.size_bytes && got.pinned);
     assert_int_equal(got.min_copies * 10 + got.max_copies, 23);
+    assert_int_equal(got.device_bytes, 7000000000);
     mr_buf_reset(&b);
     struct mesh_instance i = {.address = MR_STR("10.0.0.1:8001"),
                               .zone = MR_STR("z"),
                               .labels = {MR_STR("gpu"), MR_STR("big")},
                               .label_count = 2,
                               .capacity_bytes = 1 << 30,
+                              .device_bytes = 1 << 29,
                               .loaders = 8,
                               .draining = true};
     mesh_instance_put(&b, &i);
     struct mesh_instance back;
     assert_int_equal(mesh_instance_get(&back, bytes_of(&b), NULL), MR_OK);
     assert_int_equal(back.label_count, 2);
+    assert_int_equal(back.device_bytes, 1 << 29);
     assert_true(mr_str_eq_c(back.labels[1], "big") && back.draining && back.loaders == 8);
     mr_buf_reset(&b);
     struct mesh_message m = {.kind = MESH_MSG_PLACED,

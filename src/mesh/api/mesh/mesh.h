@@ -23,6 +23,7 @@ struct mr_mesh_options {
     const char *const *labels;
     size_t label_count;        /* 16 at most */
     uint64_t capacity_bytes;   /* of all loaded models; a quarter of the machine's memory */
+    uint64_t device_bytes;     /* the same of device memory; 0: it is not looked at */
     uint32_t loaders;          /* loads at once; 4 */
     struct mr_tls_client *tls; /* of messages to other servers; NULL: none */
     const char *
@@ -186,7 +187,7 @@ struct mr_mesh_admin {
     uint32_t limit; /* of lists; 0: MR_MESH_PAGE_MAX, which is the most */
     /** of MR_MESH_REGISTER; of MR_MESH_SET_VMODEL with has_def, for a target that may have to be registered */
     mr_str type, path, key;
-    uint64_t size_bytes;
+    uint64_t size_bytes, device_bytes;
     uint32_t min_copies, max_copies;
     bool pinned, load_now;
     bool sync; /* answered when the load or the transition has ended, or after four minutes */
