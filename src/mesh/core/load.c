@@ -407,7 +407,7 @@ bool load_predicted(struct mesh_core *c, mr_str id, uint64_t bytes)
     if (l && l->state == LOCAL_LOADING && units > l->units && units <= c->limit) {
         c->held += units - l->units;
         l->units = units;
-        make_room(c, 0);
+        make_room(c, 0, 0);
     }
     return units <= c->limit;
 }

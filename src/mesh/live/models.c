@@ -227,6 +227,12 @@ static void read_def(const Inference__ModelConfig *config, mr_str id, struct mes
                 "millrace.mesh_min_copies");
     read_copies(mr_config_parameter(config, "millrace.mesh_max_copies"), &def->max_copies, id,
                 "millrace.mesh_max_copies");
+    const char *device = mr_config_parameter(config, "millrace.mesh_device_bytes");
+    if (device && !mr_str_to_u64(mr_str_c(device), &def->device_bytes)) {
+        def->device_bytes = 0;
+        mr_log(MR_LOG_WARN, "mesh.register",
+               "model=%s millrace.mesh_device_bytes is no number, and is left out", MR_LOG_STR(id));
+    }
 }
 
 static void register_one(struct mr_mesh *m, mr_str id)

@@ -463,6 +463,7 @@ static const struct {
     {OWN_PREFIX "mesh_min_copies", {NULL}},
     {OWN_PREFIX "mesh_max_copies", {NULL}},
     {OWN_PREFIX "mesh_pinned", {"true", "false"}},
+    {OWN_PREFIX "mesh_device_bytes", {NULL}},
 };
 
 static int own_check(const char *key, const char *value, struct mr_err *err)

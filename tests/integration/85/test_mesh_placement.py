@@ -130,3 +130,19 @@ def test_rules_are_read_again(fleet, models, tmp_path):
     replace(json.dumps({"new": {"required": ["tpu"]}}), "in force")
     answers(server, "n0")  # it is there, and stays
     assert ask(server, "n1").status == 503
+
+
+def test_device_memory_decides_where_servers_say_what_they_have(fleet, models):
+    for i in range(4):
+        add(models, f"d{i}", device_bytes=str(10 << 20))
+    add(models, "huge", device_bytes=str(1 << 40))
+    add(models, "plain")
+    servers = fleet(models, models, options_of=lambda i: [f"--mesh-device-capacity={[1, 25][i]}M"])
+    answers(servers[0], "plain")
+    for i in range(4):
+        answers(servers[i % 2], f"d{i}")
+        wait.equal(lambda: holders(servers, f"d{i}"), [1], f"the servers of d{i}")
+        wait.until(lambda: sum(len(holders(servers, f"d{k}")) for k in range(4)) <= 2, "no more than two that have room")
+    assert holders(servers, "plain")
+    reply = ask(servers[0], "huge")
+    assert reply.status >= 400 and "device memory" in reply.error
