@@ -53,11 +53,11 @@ bool mr_shm_next_letter(struct mr_shm *p, struct mr_shm_slot *s)
         r->is_read = true;
         return is_next;
     }
-    /* What a worker of good will posts beyond SHM_LETTERS_MAX comes after the next mr_shm_go_on. acquire: the letter */
+    /* A worker of good will posts no more before the next mr_shm_go_on. acquire: the letters */
     const uint32_t granted =
         atomic_load_explicit(&shm_entry(&p->map, s->index)->read, memory_order_relaxed);
-    if (r->read - granted == SHM_LETTERS_MAX ||
-        atomic_load_explicit(&cell->posted, memory_order_acquire) == r->read) {
+    const uint32_t posted = atomic_load_explicit(&cell->posted, memory_order_acquire);
+    if (posted - granted > SHM_LETTERS_MAX || r->read - granted >= posted - granted) {
         return false;
     }
     s->letter = s->room + (size_t)(r->read++ % SHM_LETTERS_MAX) * shm_letter_bytes(&p->map.g);
@@ -79,7 +79,8 @@ static void letters_again(struct mr_shm *p, struct record *r)
     uint64_t word = shm_word(r->generation, owner, attempts, SHM_RUNNING);
 
     /* seq_cst: after the word, as the worker posts and then looks at the word */
-    if (atomic_load(&cell->posted) != r->read &&
+    const uint32_t unread = atomic_load(&cell->posted) - r->read;
+    if (unread > 0 && unread <= SHM_LETTERS_MAX &&
         atomic_compare_exchange_strong(word_of(p, r), &word, r->answer_word)) {
         atomic_fetch_or(&shm_done(&p->map, r->home)[r->slot.index / 64],
                         1ull << (r->slot.index % 64));
