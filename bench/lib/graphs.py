@@ -31,11 +31,11 @@ print(json.dumps({"calls": right, "ns": time.perf_counter_ns() - wall, "cpu_ns":
 """
 
 
-def one_by_one(contender):
+def one_by_one(contender, steps=STEPS):
     """The client calls the steps itself: as many requests for each of its answers."""
     def measure(bench):
         figures = contender(bench)
-        return {name: value / STEPS if name == "rate" else value * STEPS for name, value in figures.items()}
+        return {name: value / steps if name == "rate" else value * steps for name, value in figures.items()}
     return measure
 
 
@@ -60,6 +60,21 @@ def ensembles():
                       [cheaper, least(4, "triton", who="ensemble")]),
             graph_row("ensemble-python", "Ensemble of three model.py, REST JSON, 16 connections", small, 16,
                       [cheaper, least(3, "triton", who="ensemble")], "python-graphs")]
+
+
+def of_rows(model, count):
+    """INT32[16] rows, of which every second one begins with an odd number."""
+    rows = [[i % 2, *range(1, 16)] for i in range(count)]
+    return rest_json(model, tensors(("INPUT0", [count, 16], "INT32")), [rows], json.dumps(sum(rows, []), separators=(",", ":")).encode())
+
+
+def row_graphs():
+    """Rows that a workflow divides, beside the two calls of the model that a client would make of them."""
+    make = lambda model, count: under_load(Load(of_rows(model, count), 16), "millrace", "workflows")
+    pair_of = lambda model, count: {"workflow": make(model, count), "calls": one_by_one(make("part", count // 2), 2)}
+    target = [most(1.1, "calls", "cpu", "workflow")]
+    return [Row("row-switch", "Switch per row, 8 rows for two branches, REST JSON, 16 connections", pair_of("switch", 8), target),
+            Row("foreach", "Foreach over 16 rows, of which the model takes 8, REST JSON, 16 connections", pair_of("each", 16), target)]
 
 
 # ---- the client library ----
@@ -111,4 +126,4 @@ def sdk():
 
 
 def graph_rows():
-    return [*ensembles(), sdk()]
+    return [*ensembles(), *row_graphs(), sdk()]

@@ -140,6 +140,22 @@ def graphs(repo):
     chain(repo, "chain3_fp32", "step_fp32", "TYPE_FP32", [[-1, -1]], 0)
 
 
+def workflows(repo):
+    """A model of rows, a workflow that divides rows among two branches of it, and one that runs it for each of any number of rows."""
+    rows = ("TYPE_INT32", [16])
+    config(repo, "part", "identity", 8, [("INPUT0", *rows)], [("OUTPUT0", *rows)])
+    repo.file("part/1/.keep", "")
+    node = ('node {{ name: "{}" model {{ name: "part" }} input_map {{ key: "INPUT0" value: "INPUT0" }} '
+            'output_map {{ key: "OUTPUT0" value: "OUTPUT0" }} {} }}')
+    switch = 'switch { name: "s" per: ROW input: "INPUT0" case { when: "INPUT0[0] % 2 == 1" node: "odd" } else { node: "even" } }'
+    graph = {"switch": (8, [16], node.format("odd", "") + node.format("even", "") + switch),
+             "each": (0, [-1, 16], node.format("one", 'foreach { over: "INPUT0" }'))}
+    for model, (batch, dims, text) in graph.items():
+        repo.config(model, f'name: "{model}"\nplatform: "workflow"\nmax_batch_size: {batch}\n' + io_text("input", ("INPUT0", "TYPE_INT32", dims))
+                    + io_text("output", ("OUTPUT0", "TYPE_INT32", dims)) + f"workflow_scheduling {{ {text} }}\n")
+        repo.file(f"{model}/1/.keep", "")
+
+
 def python_graphs(repo):
     """The same of Python models."""
     pair = lambda names: [(n, "TYPE_INT32", [16]) for n in names]
@@ -281,6 +297,6 @@ def make(folder, kind):
         for one in {"main": (simple, identity_pair, identity_rows, dense, convolutional), "small": (simple,),
                     "counted": (simple, identity_pair), "heavy": (heavy,), "updates": (simple, large), "busy updates": (simple, medium),
                     "giant": (simple, giant), "tables": (table_models,), "workers": (in_processes,), "python": (in_python_more,),
-                    "graphs": (graphs,), "python-graphs": (python_graphs,), "mlserver": (of_mlserver,), "empty": ()}[kind]:
+                    "graphs": (graphs,), "workflows": (workflows,), "python-graphs": (python_graphs,), "mlserver": (of_mlserver,), "empty": ()}[kind]:
             one(repo)
     return root

@@ -7,10 +7,11 @@ import pytest
 from lib import onnxgen, repo, wait
 from lib.control import Control
 from lib.metrics import value
-from lib.models.graphs import Clients, adders, node, vector, workflow
+from lib.models.graphs import Clients, adders, node, op, vector, workflow
 from lib.rest import Rest, as_input, infer_path
 
 INPUT = [("INPUT0", "INT32", [1], [1])]
+MIXED = [repo.tensor("A", "TYPE_UINT8"), repo.tensor("B"), repo.tensor("C", "TYPE_STRING")]
 ENDLESS = {"async": 1, "max_pending": 64, "until_cancelled": "true"}
 
 
@@ -34,6 +35,7 @@ def there(models, start, tmp_path):
     repo.add(folder, "bad", backend="fault", parameters={"fail_status": "UNAVAILABLE", "fail_message": "no luck"})
     repo.add(folder, "endless", backend="fault", parameters={**ENDLESS, "trace": str(tmp_path / "trace")})
     repo.add(folder, "chain", workflow(node("x", "one")))
+    repo.add(folder, "mixed", inputs=MIXED, outputs=MIXED)
     return start(folder, "--default-warmup-time=0")
 
 
@@ -81,6 +83,22 @@ def test_rows_and_batches(there, models, start):
     assert stats["execution_count"] == 2 * (3 + 1), "nine rows are three calls of four at most"
     reasons = {r["name"]: r["reason"] for r in Control(served).index() if r["name"] == "too_many"}
     assert "which only allows maximum batch size to be 4" in reasons["too_many"]
+
+
+def test_tensors_that_lie_anywhere(there, models, start):
+    """What is received at an odd place is read as any other tensor."""
+    for name, address in zip(("rest", "grpc"), addresses(there)):
+        same = {n: n for n in "ABC"}
+        repo.add(models, name, workflow(far("a", "mixed", address, inputs=same, outputs={"A": "A1", "B": "t", "C": "C1"}),
+                                        op("b", "cast", {"x": "t"}, {"x": "B1"}, dtype="INT64"), inputs=MIXED,
+                                        outputs=[repo.tensor("A1", "TYPE_UINT8"), repo.tensor("B1", "TYPE_INT64"), repo.tensor("C1", "TYPE_STRING")]))
+    served = start(models, "--default-warmup-time=0")
+    with Rest(served.http) as client:
+        for name in ("rest", "grpc"):
+            for count in range(1, 9):
+                bytes_, texts = list(range(count)), ["x" * i for i in range(count)]
+                answer = client.infer(name, [("A", "UINT8", [count], bytes_), ("B", "INT32", [3], [1, -2, 3]), ("C", "BYTES", [count], texts)]).ok().json()
+                assert {o["name"]: o["data"] for o in answer["outputs"]} == {"A1": bytes_, "B1": [1, -2, 3], "C1": texts}
 
 
 def test_a_server_that_is_cut_off(there, models, start):
