@@ -1,5 +1,6 @@
 """Models of other servers: nodes of workflows, variants of splits, fallbacks, and models of their own."""
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -83,6 +84,26 @@ def test_rows_and_batches(there, models, start):
     assert stats["execution_count"] == 2 * (3 + 1), "nine rows are three calls of four at most"
     reasons = {r["name"]: r["reason"] for r in Control(served).index() if r["name"] == "too_many"}
     assert "which only allows maximum batch size to be 4" in reasons["too_many"]
+
+
+def test_requests_that_are_joined(there, models, start):
+    """A model folder with dynamic batching: requests that come together become one on the other server."""
+    rest, _ = addresses(there)
+    repo.add(models, "own", remote(rest, "same") + " dynamic_batching { max_queue_delay_microseconds: 100000 }")
+    served = start(models, "--default-warmup-time=0")
+
+    def ask(i):
+        with Rest(served.http) as client:
+            return client.infer("own", [("INPUT0", "INT32", [1, 2], [i, -i])]).ok().json()["outputs"][0]["data"]
+
+    def are_joined():
+        with ThreadPoolExecutor(4) as pool:
+            assert list(pool.map(ask, range(4))) == [[i, -i] for i in range(4)]
+        with Rest(there.http) as client:
+            stats = client.stats("same")[0]
+        return stats["execution_count"] < stats["inference_count"]
+
+    wait.until(are_joined, "requests to be joined")
 
 
 def test_tensors_that_lie_anywhere(there, models, start):
