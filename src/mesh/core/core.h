@@ -97,6 +97,7 @@ struct mesh_action {
     void *user;       /* of the request, or of the call */
     unsigned attempt; /* FORWARD, CANCEL */
     bool load_here;   /* FORWARD: the instance is to load the model if it has not got it */
+    bool is_plain; /* FORWARD: it is loaded there, and other requests for it may go there as well */
     mr_str instance, address;
     mr_str id; /* of the model */
     mr_str type, path, key;
@@ -125,6 +126,8 @@ struct mesh_ask {
     bool load_here;     /* from a peer: the owner chose this instance */
     bool is_safe;       /* may be run twice: it may be tried again after it was sent */
     bool is_sequence;   /* one of several that must reach the same copy */
+    mr_str
+        sent_to; /* as attempt 0 to the instance at that address, which has not answered; ptr NULL: not */
     void *user;
 };
 

@@ -14,6 +14,7 @@
 #define PROBE_MAX_NS 1000000000ll
 
 static void route(struct mesh_core *c, struct mesh_req *r);
+static bool needs_one(const struct mesh_req *r);
 
 /* ---- the waiting list of a model ---- */
 
@@ -143,6 +144,8 @@ static void start(struct mesh_core *c, struct mesh_req *r, struct view_peer *p, 
     a->load_here = load_here;
     a->instance = p->id;
     a->address = p->address;
+    const struct view_copy *copy = view_copy_at(r->local->model, p);
+    a->is_plain = copy && copy->state == MESH_LOADED && !p->draining && !needs_one(r);
     timers_add(&c->timers, c->now + c->o.probe_ns, TIMER_PROBE, r->handle, probe_check(at, n, 0));
 }
 
@@ -562,6 +565,25 @@ static void ask_registry(struct mesh_core *c, struct mesh_req *r, mr_str id)
     a->key = key;
 }
 
+/* The request was sent without the core, and there is no answer yet: what follows is as if it had sent it. */
+static void adopt(struct mesh_core *c, struct mesh_req *r, mr_str address)
+{
+    struct attempt *at = &r->attempt[0];
+
+    for (size_t i = 0; i < c->view.peer_count; i++) {
+        struct view_peer *p = c->view.peers[i];
+        if (p && p != c->me && mr_str_eq(p->address, address)) {
+            *at = (struct attempt){p->index, true, false, c->now};
+            p->outstanding++;
+            r->attempts++;
+            timers_add(&c->timers, c->now, TIMER_PROBE, r->handle, probe_check(at, 0, 0));
+            return;
+        }
+    }
+    reply(c, r, MR_E_UNAVAILABLE, MESH_WHY_NONE,
+          MR_STR("the instance that it was sent to has left the mesh"), RETRY_NS);
+}
+
 static void find(struct mesh_core *c, struct mesh_req *r, const struct mesh_ask *ask)
 {
     mr_str id = ask->id;
@@ -589,7 +611,14 @@ static void find(struct mesh_core *c, struct mesh_req *r, const struct mesh_ask 
     if (m && m->revision) {
         r->local = core_local(c, m);
         r->local->holds++;
-        route(c, r);
+        if (ask->sent_to.ptr) {
+            adopt(c, r, ask->sent_to);
+        } else {
+            route(c, r);
+        }
+    } else if (ask->sent_to.ptr) {
+        reply(c, r, MR_E_UNAVAILABLE, MESH_WHY_NONE, MR_STR("the model is not known any more"),
+              RETRY_NS);
     } else if (ask->is_from_peer) {
         reply(c, r, MR_E_NOT_FOUND, MESH_WHY_NOT_HERE, MR_STR("the model is not known here"), 0);
     } else {

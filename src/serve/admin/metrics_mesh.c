@@ -64,11 +64,15 @@ static void put_modelmesh(const struct mr_mesh *mesh, const struct mr_mesh_stats
 void metrics_mesh(struct mr_server *s, struct mr_buf *b)
 {
     struct mr_mesh_stats m;
+    uint64_t direct = 0;
 
     if (!s->mesh) {
         return;
     }
     mr_mesh_stats(s->mesh, &m);
+    for (unsigned i = 0; i < s->loop_count; i++) {
+        direct += atomic_load_explicit(&s->loops[i].direct, memory_order_relaxed);
+    }
     put(b, "millrace_mesh_instances", "gauge", "Servers in the registry", m.peers);
     put(b, "millrace_mesh_models", "gauge", "Models that are registered", m.models);
     put(b, "millrace_mesh_models_loaded", "gauge", "Models that are loaded here", m.loaded);
@@ -84,7 +88,9 @@ void metrics_mesh(struct mr_server *s, struct mr_buf *b)
     put(b, "millrace_mesh_evictions_total", "counter", "Models that were unloaded here for others",
         m.evictions);
     put(b, "millrace_mesh_requests_total", "counter",
-        "Requests of clients for models that were not ready here", m.requests);
+        "Requests of clients for models that were not ready here", m.requests + direct);
+    put(b, "millrace_mesh_direct_total", "counter",
+        "Those among them that went to where their model was a moment before", direct);
     put(b, "millrace_mesh_misses_total", "counter", "Those among them that waited for a load",
         m.misses);
     put(b, "millrace_mesh_fleet_used_bytes", "gauge",

@@ -6,9 +6,12 @@
 #include "hop_priv.h"
 
 #include "mesh/mesh.h"
+#include "places.h"
 #include "serve/state/reply.h"
 
 #define LOOKED_AT 4096
+/* A request that was sent to where its model was before, and is not answered by then, is looked after by the mesh. */
+#define SLOW_NS (250 * MR_NS_PER_MS)
 
 void hop_release(struct hop *h)
 {
@@ -31,6 +34,7 @@ struct mr_call *hop_take_call(struct hop *h)
     }
     call->user = NULL;
     h->arrival = NULL;
+    mr_timer_stop(&h->slow);
     return call;
 }
 
@@ -58,24 +62,74 @@ static bool send_one(struct hop *h, struct hop_attempt *at, struct mr_client *c,
     return true;
 }
 
-static void forward(struct hop *h, const struct mr_mesh_event *e)
+static bool send(struct hop *h, unsigned attempt, const char *address, bool load_here)
 {
     struct mr_call *call = h->arrival ? h->arrival->call : NULL;
-    struct mr_client *c = hop_client(h->loop, e->address);
-    struct hop_attempt *at = &h->attempt[e->attempt];
+    struct mr_client *c = hop_client(h->loop, address);
+    struct hop_attempt *at = &h->attempt[attempt];
     struct mr_client_request q;
     mr_str id = {0};
 
     if (call) {
         id = h->arrival->route ? h->arrival->route->id : h->arrival->model;
     }
-    *at = (struct hop_attempt){.hop = h, .number = e->attempt, .text = at->text};
-    if (!call || !c || h->chosen || !hop_request(call, id, e->load_here, &q) ||
+    *at = (struct hop_attempt){.hop = h, .number = attempt, .text = at->text};
+    if (!call || !c || h->chosen || !hop_request(call, id, load_here, &q) ||
         !send_one(h, at, c, &q)) {
-        mr_mesh_result(&h->ticket, e->attempt, MR_MESH_UNREACHABLE, (mr_str){0});
-        return;
+        return false;
     }
     h->calls++;
+    return true;
+}
+
+static void forward(struct hop *h, const struct mr_mesh_event *e)
+{
+    if (e->is_plain && mr_str_eq(e->id, h->ticket.id)) {
+        places_put(h->loop, h->ticket.id, e->address);
+    }
+    if (!send(h, e->attempt, e->address, e->load_here)) {
+        mr_mesh_result(&h->ticket, e->attempt, MR_MESH_UNREACHABLE, (mr_str){0});
+    }
+}
+
+/* ---- without the mesh ---- */
+
+static void on_slow(struct mr_timer *t)
+{
+    struct hop *h = MR_CONTAINER_OF(t, struct hop, slow);
+
+    h->is_direct = false;
+    mr_mesh_begin(h->loop->server->mesh, &h->ticket);
+}
+
+static bool send_direct(struct hop *h)
+{
+    const char *address = h->ticket.sent_to.ptr;
+
+    if (!address || !send(h, 0, address, false)) {
+        return false;
+    }
+    h->is_direct = true;
+    mr_timer_start(h->loop->loop, &h->slow, SLOW_NS, 0, on_slow);
+    return true;
+}
+
+/* It has ended; if it was not answered by the model, the mesh is asked after all. */
+static void end_direct(struct hop *h, bool is_answered)
+{
+    h->is_direct = false;
+    h->is_closed = is_answered || !h->arrival;
+    mr_timer_stop(&h->slow);
+    if (is_answered) {
+        atomic_fetch_add_explicit(&h->loop->direct, 1, memory_order_relaxed);
+    }
+    if (h->is_closed) {
+        hop_release(h);
+        return;
+    }
+    places_forget(h->loop, h->ticket.id);
+    h->ticket.sent_to = (mr_str){0};
+    mr_mesh_begin(h->loop->server->mesh, &h->ticket);
 }
 
 /* ---- what comes back ---- */
@@ -129,6 +183,10 @@ static void on_answer(void *ctx, int rc, const struct mr_err *err,
     }
     at->call = NULL;
     mr_str why = rc == MR_OK ? hop_why(r) : (mr_str){0};
+    if (h->is_direct && (why.len || (rc < 0 && !is_final(rc)))) {
+        end_direct(h, false);
+        return;
+    }
     if (rc < 0 && !is_final(rc)) {
         mr_mesh_result(&h->ticket, at->number, MR_MESH_BROKEN, (mr_str){0});
         return;
@@ -145,7 +203,11 @@ static void on_answer(void *ctx, int rc, const struct mr_err *err,
         hop_take_call(h);
         a->fail(a, err);
     }
-    mr_mesh_result(&h->ticket, at->number, MR_MESH_ENDED, (mr_str){0});
+    if (h->is_direct) {
+        end_direct(h, true);
+    } else {
+        mr_mesh_result(&h->ticket, at->number, MR_MESH_ENDED, (mr_str){0});
+    }
 }
 
 /* ---- what the mesh says ---- */
@@ -250,8 +312,10 @@ static void answer(struct hop *h, const struct mr_mesh_event *e)
     if (!a) {
         return;
     }
+    for (int i = 0; i < 2; i++) {
+        give_up(&h->attempt[i]); /* that the mesh does not wait for */
+    }
     if (h->has_begun) {
-        give_up(h->chosen);
         mr_call_abort(hop_take_call(h), 2); /* INTERNAL_ERROR */
         return;
     }
@@ -314,7 +378,12 @@ static void on_cancel(struct serve_pending *p)
     struct mr_err err;
 
     struct mr_call *call = hop_take_call(h);
-    mr_mesh_cancel(&h->ticket);
+    if (h->is_direct) {
+        h->is_closed = true;
+        give_up(&h->attempt[0]);
+    } else {
+        mr_mesh_cancel(&h->ticket);
+    }
     if (h->has_begun) {
         mr_call_end(call, NULL, 0);
         return;
@@ -342,44 +411,33 @@ static void post(void *ctx, struct mr_mail *mail)
     mr_loop_post(((struct serve_loop *)ctx)->loop, mail);
 }
 
-bool hop_begin(struct serve_arrival *a, mr_str model, mr_str version)
+/* place: where it is sent to without the mesh; NULL: the mesh is asked. */
+static struct hop *hop_new(struct serve_arrival *a, mr_str model, const char *place)
 {
-    struct serve_loop *l = a->loop;
-    bool is_from_peer =
-        mr_call_listener_tag(a->call) == LISTEN_MESH && !mr_call_header(a->call, HOP_PART).ptr;
-    bool is_joined = mr_mesh_is_joined(l->server->mesh);
-    bool is_sequence = !is_from_peer && may_be_of_sequence(a);
-    bool has_sequences = false;
-    bool is_vmodel = a->route && a->route->is_vmodel;
-    bool is_for_runtime = a->route && a->route->is_for_runtime;
+    size_t place_len = place ? strlen(place) : 0;
+    struct hop *h = mr_alloc(sizeof *h + model.len + place_len + 1);
 
-    if (!is_vmodel && !is_for_runtime && is_ready(l, model, version, &has_sequences) &&
-        (is_from_peer || !is_joined || !(is_sequence || has_sequences))) {
-        return false;
-    }
-    if (!is_joined) {
-        refuse_early(a, is_from_peer);
-        return true;
-    }
-    struct hop *h = mr_alloc(sizeof *h + model.len);
     memcpy(h->id, model.ptr, model.len);
+    memcpy(h->id + model.len, place ? place : "", place_len + 1);
     h->arrival = a;
-    h->loop = l;
+    h->loop = a->loop;
     h->input_ended = a->first_is_all;
     for (int i = 0; i < 2; i++) {
         mr_buf_init(&h->attempt[i].text, 4096);
     }
     h->ticket = (struct mr_mesh_ticket){.id = mr_str_n(h->id, model.len),
-                                        .is_from_peer = is_from_peer,
-                                        .load_here = is_from_peer &&
-                                                     mr_call_header(a->call, HOP_LOAD).len > 0,
-                                        .is_safe = !is_sequence,
-                                        .is_sequence = is_sequence,
-                                        .is_vmodel = is_vmodel,
-                                        .may_be_vmodel = a->may_be_vmodel && !is_from_peer,
+                                        .sent_to = {place ? h->id + model.len : NULL, place_len},
+                                        .is_vmodel = a->route && a->route->is_vmodel,
                                         .event = on_event,
                                         .post = post,
-                                        .post_ctx = l};
+                                        .post_ctx = a->loop};
+    return h;
+}
+
+static void wait_for(struct hop *h)
+{
+    struct serve_arrival *a = h->arrival;
+
     a->hop = h;
     a->pending.cancel = on_cancel;
     a->pending.room = hop_pass_room;
@@ -389,7 +447,49 @@ bool hop_begin(struct serve_arrival *a, mr_str model, mr_str version)
         serve_open(&a->pending);
     }
     a->call->user = &a->pending;
-    mr_mesh_begin(l->server->mesh, &h->ticket);
+}
+
+/* The model is ready here, and the request may run at any copy, or only here. */
+static bool may_go_on(struct serve_arrival *a, mr_str model, mr_str version, bool is_sequence,
+                      bool is_bound)
+{
+    bool has_sequences = false;
+
+    if (a->route && (a->route->is_vmodel || a->route->is_for_runtime)) {
+        return false;
+    }
+    return is_ready(a->loop, model, version, &has_sequences) &&
+           (is_bound || !(is_sequence || has_sequences));
+}
+
+bool hop_begin(struct serve_arrival *a, mr_str model, mr_str version)
+{
+    struct serve_loop *l = a->loop;
+    bool is_from_peer =
+        mr_call_listener_tag(a->call) == LISTEN_MESH && !mr_call_header(a->call, HOP_PART).ptr;
+    bool is_joined = mr_mesh_is_joined(l->server->mesh);
+    bool is_sequence = !is_from_peer && may_be_of_sequence(a);
+    bool is_vmodel = a->route && a->route->is_vmodel;
+
+    if (may_go_on(a, model, version, is_sequence, is_from_peer || !is_joined)) {
+        return false;
+    }
+    if (!is_joined) {
+        refuse_early(a, is_from_peer);
+        return true;
+    }
+    bool asks = is_from_peer || is_sequence || is_vmodel || a->is_stream || a->is_passed;
+    struct hop *h = hop_new(a, model, asks ? NULL : places_find(l, model));
+    h->ticket.is_from_peer = is_from_peer;
+    h->ticket.load_here = is_from_peer && mr_call_header(a->call, HOP_LOAD).len > 0;
+    h->ticket.is_safe = !is_sequence;
+    h->ticket.is_sequence = is_sequence;
+    h->ticket.may_be_vmodel = a->may_be_vmodel && !is_from_peer;
+    wait_for(h);
+    if (!send_direct(h)) {
+        h->ticket.sent_to = (mr_str){0};
+        mr_mesh_begin(l->server->mesh, &h->ticket);
+    }
     return true;
 }
 

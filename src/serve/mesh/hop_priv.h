@@ -22,8 +22,10 @@ struct hop {
     struct serve_arrival *arrival; /* in the call's memory; NULL: the call is answered */
     struct serve_loop *loop;
     struct hop_attempt attempt[2];
-    unsigned calls; /* whose end has not come yet, those that were given up included */
-    bool is_closed; /* the mesh has nothing more to say */
+    unsigned calls;       /* whose end has not come yet, those that were given up included */
+    bool is_closed;       /* the mesh has nothing more to say */
+    bool is_direct;       /* sent without the mesh, which does not know of it */
+    struct mr_timer slow; /* of that: the mesh is to hear of it */
     /* passed on */
     struct hop_attempt *chosen; /* its answer is the client's: the others are given up */
     bool has_begun;             /* the client has the head of the answer */

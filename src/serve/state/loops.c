@@ -75,6 +75,10 @@ static void close_peers(struct serve_loop *l)
     }
     mr_map_fini(&l->peers);
     mr_client_free(&l->runtime);
+    for (size_t i = 0; (slot = mr_map_next(&l->places, &i));) {
+        mr_free(slot->value);
+    }
+    mr_map_fini(&l->places);
 }
 
 static void *loop_main(void *arg)

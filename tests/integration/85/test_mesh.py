@@ -4,8 +4,9 @@ import signal
 import numpy as np
 import pytest
 
-from lib import repo
-from lib.services.mesh import answers, ask, joined, loads, own_repositories
+from lib import metrics, repo, wait
+from lib.rest import Rest
+from lib.services.mesh import X, answers, ask, joined, loads, own_repositories
 from lib.tclients import Triton
 
 
@@ -50,6 +51,19 @@ def test_errors_of_the_model_pass_through(fleet, tmp_path, kind):
         said.append((e.value.status(), e.value.message()))
         client.close()
     assert said[0] == said[1] and "WRONG" in said[0][1]
+
+
+def test_requests_go_straight_to_where_the_model_is(fleet, tmp_path):
+    servers = fleet(*own_repositories(tmp_path, 2, models=1))
+    with Rest(servers[0].http) as r:
+        def went_straight():
+            for _ in range(20):
+                r.infer("of1-0", X).ok()
+            return metrics.value(servers[0], "millrace_mesh_direct_total") > 10
+        wait.until(went_straight, "requests that do not ask the mesh")
+    assert metrics.value(servers[0], "millrace_mesh_requests_total") >= metrics.value(servers[0], "millrace_mesh_direct_total")
+    servers[1].stop()  # and they notice that it has gone
+    assert ask(servers[0], "of1-0").status >= 500
 
 
 def test_unknown_model_is_not_found(fleet, models):

@@ -110,6 +110,7 @@ struct mr_mesh_event {
     enum mr_mesh_event_kind kind;
     unsigned attempt; /* 0 or 1 */
     bool load_here;
+    bool is_plain; /* FORWARD: other requests for the model may go there as well, for a moment */
     const char *address;
     mr_str id;  /* RUN, FORWARD: of the model, also if the request names a vmodel */
     int status; /* REPLY: enum mr_status */
@@ -137,6 +138,9 @@ struct mr_mesh_ticket {
     bool is_vmodel;     /* id is that of a vmodel */
     bool may_be_vmodel; /* id is that of a model or, if there is no such model, of a vmodel */
     bool is_sequence;   /* one of several that must reach the same copy of the model */
+    /** It was sent to the server at that address already, as attempt 0, and waits for an answer; ptr NULL: not. Borrowed until the
+     *  last event. */
+    mr_str sent_to;
     /** Thread: that of `post`, or the mesh's without one. */
     void (*event)(struct mr_mesh_ticket *t, const struct mr_mesh_event *e);
     /** (may be NULL) Has the mail run on the caller's thread. Thread: any. */
