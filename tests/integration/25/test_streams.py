@@ -3,7 +3,6 @@ import pytest
 
 from lib import grpcraw, repo, wait
 from lib.control import Control
-from lib.faults import PROGRAM, Faults
 from lib.metrics import value
 from lib.models.graphs import adders, ensemble, node, step, workflow
 from lib.rest import Rest
@@ -105,14 +104,14 @@ def test_large_answers_to_a_client_that_does_not_read(served, stream):
 
 
 def test_a_client_that_goes_away(models, start, tmp_path):
-    faults = Faults(tmp_path)
+    trace = tmp_path / "trace"
     adders(models, one=1)
-    repo.add(models, "many", backend="fault", extra=DECOUPLED, parameters={"async": 1, "max_pending": 64, "until_cancelled": "true"})
+    repo.add(models, "many", backend="fault", extra=DECOUPLED, parameters={"async": 1, "max_pending": 64, "until_cancelled": "true", "trace": trace})
     repo.add(models, "e", chain("many", "one"))
-    server = start(models, "--default-warmup-time=0", env=faults.env, program=PROGRAM)
+    server = start(models, "--default-warmup-time=0")
     with Stream(server.url("grpc")) as s:
         s.send(ask("e"))
-        wait.equal(lambda: value(server, "nv_inference_pending_request_count", model="e"), 0, "the request to run")
+        wait.until(lambda: trace.exists() and trace.read_text(), "the request to run")
     wait.equal(lambda: value(server, "nv_inference_request_failure", model="many", reason="CANCELED"), 1, "cancelled requests")
 
 
