@@ -312,9 +312,11 @@ static void runtime_load(struct mr_mesh *m, const struct mesh_action *a)
         begin_load(o);
         return;
     }
+    if (!r->waiting) {
+        mr_timer_start(m->loop, &r->wait, MR_NS_PER_S, 0, on_wait);
+    }
     o->next = r->waiting;
     r->waiting = o;
-    mr_timer_start(m->loop, &r->wait, MR_NS_PER_S, 0, on_wait);
 }
 
 static void runtime_unload(struct mr_mesh *m, const struct mesh_action *a)
@@ -407,7 +409,7 @@ static int check_status(const struct status *s, struct mr_err *err)
     if (s->state != READY) {
         return MR_FAIL(err, MR_E_UNAVAILABLE, s->state == STARTING ? "it is starting" : "it fails");
     }
-    if (s->capacity < 2 * MR_MAX(s->default_bytes, 1)) {
+    if (s->capacity / 2 < MR_MAX(s->default_bytes, 1)) {
         return MR_FAIL(err, MR_E_INVALID,
                        "capacityInBytes, %llu, is less than two models of the default size, %llu",
                        (unsigned long long)s->capacity, (unsigned long long)s->default_bytes);

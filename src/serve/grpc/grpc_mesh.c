@@ -102,21 +102,16 @@ static bool is_ours(const struct mr_grpc_call *g)
     return mr_str_starts(g->service_method, MR_STR("/inference.GRPCInferenceService/"));
 }
 
-static bool has_id_header(const struct mr_call *call)
-{
-    for (size_t i = 0; i < call->header_count; i++) {
-        if (plane_is_id_header(call->headers[i].name)) {
-            return true;
-        }
-    }
-    return false;
-}
-
 bool grpc_pass_reads(struct mr_server *s, const struct mr_grpc_call *g)
 {
     struct mr_mesh_method rule = rule_of(s, g);
+    struct plane_ids ids = {0};
 
-    return rule.extract.depth || rule.inject.depth || (is_ours(g) && !has_id_header(g->call));
+    if (rule.extract.depth || rule.inject.depth) {
+        return true;
+    }
+    plane_ids_read(g->call, &ids, NULL); /* one that is wrong is refused later */
+    return ids.count > 1 || (is_ours(g) && ids.count == 0);
 }
 
 static int no_memory(struct mr_err *err)

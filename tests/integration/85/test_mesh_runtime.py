@@ -324,9 +324,9 @@ def test_millrace_under_millrace(start, registry, models, grpc_port_of=None):
     assert sorted(loads) == [f"m{i}" for i in range(4)]
 
 
-def several(server, ids, message=b"x", required=None, key="mm-model-id", method=ECHO):
+def several(server, ids, message=b"x", required=None, key="mm-model-id", method=ECHO, **kw):
     metadata = [(key, i) for i in ids] + ([("mm-required", required)] if required else [])
-    return ask(server, None, message, metadata=metadata, method=method)
+    return ask(server, None, message, metadata=metadata, method=method, **kw)
 
 
 def test_call_of_several_models_is_the_answers_in_order(runtime, under):
@@ -344,6 +344,8 @@ def test_call_of_several_models_is_the_answers_in_order(runtime, under):
         assert several(server, ids) == b"".join(i.encode() + b"x;" for i in ids)
         assert several(server, [i.encode() for i in ids], key="mm-model-id-bin") == b"".join(i.encode() + b"x;" for i in ids)
         assert several(server, ["m1", "nobody", "m2"]) == b"m1x;m2x;"
+        big = b"y" * 100_000
+        assert several(server, ["m1", "m2"], big, compression=grpc.Compression.Gzip) == b"m1" + big + b";m2" + big + b";"
         with pytest.raises(grpc.RpcError) as e:
             several(server, ["m1", "nobody", "m2"], required="all")
         assert e.value.code() == grpc.StatusCode.NOT_FOUND and "nobody" in e.value.details()
