@@ -6,6 +6,7 @@
 
 #define ARENA_MAX   ((size_t)64 << 20)
 #define SYNC_MAX_NS (240 * MR_NS_PER_S)
+#define WATCH_NS    (15 * MR_NS_PER_S)
 
 /* Thread: the administrator's. */
 static void run_done(struct mr_mail *mail)
@@ -107,11 +108,14 @@ static void change(struct mr_mesh *m, struct mr_mesh_admin *a)
     live_acted(m);
 }
 
-static bool has_ended(const struct mr_mesh *m, const struct mr_mesh_admin *a)
+static bool has_ended(const struct mr_mesh *m, struct mr_mesh_admin *a)
 {
     const struct view_vmodel *vm;
     Millrace__MeshStatus s;
 
+    if (a->kind == MR_MESH_CHANGES) {
+        return live_changes_has(m, a);
+    }
     if (a->kind == MR_MESH_SET_VMODEL) {
         vm = view_vmodel_find(mesh_core_view(m->core), a->id);
         return !vm || vm->failed || mr_str_eq(vm->active, vm->target) ||
@@ -159,6 +163,23 @@ void live_admin_fini(struct mr_mesh *m)
     }
 }
 
+static void watch(struct mr_mesh *m, struct mr_mesh_admin *a)
+{
+    size_t count = 0;
+
+    for (const struct mr_mesh_admin *o = m->admins.next; o != &m->admins; o = o->next) {
+        count += o->kind == MR_MESH_CHANGES;
+    }
+    if (count > MR_MESH_WATCHES_MAX) {
+        refuse(a, MR_E_EXHAUSTED, "256 watches are under way");
+    } else if (!a->since || has_ended(m, a)) {
+        report(m, a, NULL);
+    } else {
+        a->waits = true;
+        a->until_ns = live_now(m) + WATCH_NS;
+    }
+}
+
 /* ---- the way in ---- */
 
 static void run_begin(struct mr_mail *mail)
@@ -183,6 +204,7 @@ static void run_begin(struct mr_mail *mail)
     case MR_MESH_VMODEL: report(m, a, NULL); break;
     case MR_MESH_MODELS:
     case MR_MESH_VMODELS: list(m, a); break;
+    case MR_MESH_CHANGES: watch(m, a); break;
     case MR_MESH_DRAIN:
         mesh_core_drain(m->core, live_now(m));
         report(m, a, NULL);

@@ -188,6 +188,7 @@ int mr_mesh_new(struct mr_mesh **out, const struct mr_mesh_options *options, str
     m->id = mr_strndup(options->id, strlen(options->id));
     m->tickets.prev = m->tickets.next = &m->tickets;
     m->admins.prev = m->admins.next = &m->admins;
+    live_changes_init(m);
     pthread_mutex_init(&m->lock, NULL);
     pthread_condattr_init(&clock);
     pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
@@ -241,8 +242,11 @@ static int make_core(struct mr_mesh *m, struct mr_err *err)
 
 static int open_registry(struct mr_mesh *m, struct mr_err *err)
 {
-    struct registry_options ro = {
-        .lease_s = m->o.lease_s, .now = live_now, .acted = live_acted, .ctx = m};
+    struct registry_options ro = {.lease_s = m->o.lease_s,
+                                  .now = live_now,
+                                  .acted = live_acted,
+                                  .changed = live_changes_add,
+                                  .ctx = m};
     int rc;
 
     MR_TRY(make_core(m, err));
@@ -399,6 +403,7 @@ void mr_mesh_free(struct mr_mesh **io_m)
     mesh_core_free(&m->core);
     mesh_rules_fini(&m->rules);
     live_plane_fini(m);
+    live_changes_fini(m);
     pthread_mutex_destroy(&m->lock);
     pthread_cond_destroy(&m->changed);
     mr_free(m->address);

@@ -21,6 +21,14 @@
 
 #define LIVE_MESSAGE_PATH "/v2/mesh/message"
 #define UNFIT_MOST        3
+#define CHANGES_MAX       4096
+
+/* The last keys that changed in the registry: number i, counted from 1, is at i % CHANGES_MAX. */
+struct live_changes {
+    mr_str at[CHANGES_MAX]; /* owned; ptr NULL: given up */
+    uint64_t next;
+    uint64_t first; /* what is before is not known any more */
+};
 
 struct live_runtime;
 
@@ -54,6 +62,7 @@ struct mr_mesh {
     struct mr_map uses;            /* model -> struct model_uses */
     struct mr_mesh_ticket tickets; /* ring */
     struct mr_mesh_admin admins;   /* ring: those under way */
+    struct live_changes changes;
     uint64_t samples, load_failures;
     struct mr_hist load_ns; /* written by the mesh's thread */
     uint32_t registering;   /* models whose registration is not answered yet */
@@ -129,11 +138,25 @@ void live_admin_answer(struct mr_mesh *m, const struct mesh_action *a);
 void live_admin_settle(struct mr_mesh *m);
 void live_admin_fini(struct mr_mesh *m);
 
+/* changes.c */
+void live_changes_init(struct mr_mesh *m);
+/** registry_options.changed */
+void live_changes_add(void *ctx, mr_str key);
+/** Whether there is an answer to the question. Moves a->since over what it does not ask for. */
+bool live_changes_has(const struct mr_mesh *m, struct mr_mesh_admin *a);
+/** As live_report. */
+bool live_changes_report(struct mr_mesh *m, struct mr_mesh_admin *a);
+void live_changes_fini(struct mr_mesh *m);
+
 /* report.c */
 /** The message of an answer, in a->arena. False: no memory. */
 bool live_report(struct mr_mesh *m, struct mr_mesh_admin *a);
 /** Of a page that the registry has given. */
 bool live_report_page(struct mr_mesh *m, struct mr_mesh_admin *a, const struct mr_kv_result *page);
+/** Of one, in the arena, as this server sees it. owner: that it must have; empty: any. NULL: no memory. */
+Millrace__MeshModel *live_report_model(const struct mesh_view *v, mr_str id, struct mr_arena *a);
+Millrace__MeshVModel *live_report_vmodel(const struct mesh_view *v, mr_str id, mr_str owner,
+                                         struct mr_arena *a);
 Millrace__MeshStatus live_model_status(const struct mr_mesh *m, mr_str id);
 
 /* runtime.c, see runtime.h */

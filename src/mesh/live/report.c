@@ -53,7 +53,7 @@ static bool put_copies(const struct mesh_view *v, const struct view_model *from,
     return to->copies != NULL;
 }
 
-static Millrace__MeshModel *model_of(const struct mesh_view *v, mr_str id, struct mr_arena *a)
+Millrace__MeshModel *live_report_model(const struct mesh_view *v, mr_str id, struct mr_arena *a)
 {
     const struct view_model *from = view_find(v, id);
     Millrace__MeshModel *m = MR_ARENA_NEW(a, Millrace__MeshModel);
@@ -78,8 +78,8 @@ static Millrace__MeshModel *model_of(const struct mesh_view *v, mr_str id, struc
     return put_copies(v, from, m, a) ? m : NULL;
 }
 
-static Millrace__MeshVModel *vmodel_of(const struct mesh_view *v, mr_str id, mr_str owner,
-                                       struct mr_arena *a)
+Millrace__MeshVModel *live_report_vmodel(const struct mesh_view *v, mr_str id, mr_str owner,
+                                         struct mr_arena *a)
 {
     const struct view_vmodel *from = view_vmodel_find(v, id);
     Millrace__MeshVModel *m = MR_ARENA_NEW(a, Millrace__MeshVModel);
@@ -122,7 +122,8 @@ static bool report_models(struct mr_mesh *m, struct mr_mesh_admin *a,
     millrace__mesh_models__init(list);
     list->models = MR_ARENA_ARRAY(&a->arena, Millrace__MeshModel *, page->count + 1);
     for (size_t i = 0; list->models && i < page->count; i++) {
-        Millrace__MeshModel *one = model_of(mesh_core_view(m->core), id_at(page, i), &a->arena);
+        Millrace__MeshModel *one =
+            live_report_model(mesh_core_view(m->core), id_at(page, i), &a->arena);
         if (!one) {
             return false;
         }
@@ -146,7 +147,7 @@ static bool report_vmodels(struct mr_mesh *m, struct mr_mesh_admin *a,
     list->vmodels = MR_ARENA_ARRAY(&a->arena, Millrace__MeshVModel *, page->count + 1);
     for (size_t i = 0; list->vmodels && i < page->count; i++) {
         Millrace__MeshVModel *one =
-            vmodel_of(mesh_core_view(m->core), id_at(page, i), (mr_str){0}, &a->arena);
+            live_report_vmodel(mesh_core_view(m->core), id_at(page, i), (mr_str){0}, &a->arena);
         if (!one) {
             return false;
         }
@@ -239,13 +240,13 @@ bool live_report(struct mr_mesh *m, struct mr_mesh_admin *a)
     case MR_MESH_MODEL:
     case MR_MESH_REGISTER:
     case MR_MESH_LOAD: {
-        Millrace__MeshModel *model = model_of(v, a->id, &a->arena);
+        Millrace__MeshModel *model = live_report_model(v, a->id, &a->arena);
         a->message = model ? &model->base : NULL;
         return model != NULL;
     }
     case MR_MESH_VMODEL:
     case MR_MESH_SET_VMODEL: {
-        Millrace__MeshVModel *vm = vmodel_of(v, a->id, a->owner, &a->arena);
+        Millrace__MeshVModel *vm = live_report_vmodel(v, a->id, a->owner, &a->arena);
         a->message = vm ? &vm->base : NULL;
         return vm != NULL;
     }
@@ -253,6 +254,7 @@ bool live_report(struct mr_mesh *m, struct mr_mesh_admin *a)
     case MR_MESH_VMODELS: /* live_report_page */
     case MR_MESH_UNREGISTER:
     case MR_MESH_DELETE_VMODEL: break;
+    case MR_MESH_CHANGES: return live_changes_report(m, a);
     }
     return true;
 }

@@ -40,6 +40,13 @@ static void acted(struct registry *r)
     r->o.acted(r->o.ctx);
 }
 
+static void changed(struct registry *r, mr_str key)
+{
+    if (r->o.changed) {
+        r->o.changed(r->o.ctx, key);
+    }
+}
+
 static struct pending *pending_new(struct registry *r, uint64_t token)
 {
     struct pending *p = MR_NEW(struct pending);
@@ -170,6 +177,7 @@ static void on_changes(void *ctx, int64_t revision, const struct mr_kv_change *c
         mr_bytes value = item->value.ptr ? item->value : (mr_bytes){(const uint8_t *)"", 0};
         mesh_core_record(r->core, item->key, changes[i].is_delete ? (mr_bytes){0} : value,
                          item->mod_revision, now_of(r));
+        changed(r, item->key);
         acted(r);
     }
 }
@@ -216,6 +224,7 @@ static void page_read(struct registry *r, const struct mr_kv_reply *reply)
     r->is_reading = false;
     r->is_read = true;
     mesh_core_read_end(r->core, now_of(r));
+    changed(r, (mr_str){0});
     acted(r);
     r->watch = mr_kv_watch(r->kv, MR_STR(MESH_ROOT), r->first_revision + 1, &events, r);
 }

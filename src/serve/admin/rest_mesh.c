@@ -99,7 +99,7 @@ static mr_str decode(struct mr_call *call, mr_str s)
     return out ? (mr_str){out, n} : (mr_str){0};
 }
 
-static mr_str query(struct mr_call *call, const char *name)
+mr_str rest_mesh_query(struct mr_call *call, const char *name)
 {
     mr_str rest = call->query, part;
 
@@ -116,7 +116,7 @@ static mr_str query(struct mr_call *call, const char *name)
 static struct mesh_job *begin(struct mr_server *s, struct mr_call *call, mr_str id)
 {
     if (!s->mesh) {
-        reply_error_text(call, MR_E_UNSUPPORTED, "this server is in no mesh (--mesh)");
+        reply_error_text(call, MR_E_UNSUPPORTED, REST_MESH_NONE);
         return NULL;
     }
     struct mesh_job *j = MR_NEW(struct mesh_job);
@@ -173,14 +173,14 @@ static void list(struct mr_server *s, struct mr_call *call, enum mr_mesh_admin_k
     if (!j) {
         return;
     }
-    mr_str limit = query(call, "limit");
+    mr_str limit = rest_mesh_query(call, "limit");
     if (limit.len && (!mr_str_to_u64(limit, &n) || n < 1 || n > MR_MESH_PAGE_MAX)) {
         reply_error_text(call, MR_E_INVALID, "limit: must be 1 to %d", MR_MESH_PAGE_MAX);
         job_free(j);
         return;
     }
-    j->admin.id = query(call, "prefix");
-    j->admin.after = query(call, "after");
+    j->admin.id = rest_mesh_query(call, "prefix");
+    j->admin.after = rest_mesh_query(call, "after");
     j->admin.limit = (uint32_t)n;
     submit(s, j, kind);
 }
@@ -232,7 +232,7 @@ void rest_mesh_load(struct mr_server *s, struct mr_call *call, const struct mr_o
     struct mesh_job *j = begin(s, call, path->model);
 
     if (j) {
-        j->admin.sync = !mr_str_eq_c(query(call, "sync"), "false");
+        j->admin.sync = !mr_str_eq_c(rest_mesh_query(call, "sync"), "false");
     }
     submit(s, j, MR_MESH_LOAD);
 }

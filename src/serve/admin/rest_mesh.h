@@ -4,6 +4,11 @@
 
 #include "serve/state/state.h"
 
+#define REST_MESH_NONE "this server is in no mesh (--mesh)"
+
+/* The value in the query, decoded, in the call's arena; empty: there is none. */
+mr_str rest_mesh_query(struct mr_call *call, const char *name);
+
 void rest_mesh(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
 void rest_mesh_drain(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path);
 /* Lists take `prefix`, `after` and `limit` from the query. */

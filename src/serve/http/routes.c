@@ -2,6 +2,7 @@
 #include "rest_docs.h"
 #include "rest_generate.h"
 #include "rest_infer.h"
+#include "rest_mesh_watch.h"
 #include "rest_meta.h"
 #include "routes_priv.h"
 #include "serve/admin/record.h"
@@ -100,6 +101,7 @@ static const struct rest_route routes[] = {
     {ENDPOINT "/resume", REST_POST, REST_SMALL, MR_API_MODEL_REPOSITORY, rest_endpoint_resume},
     {"/v2/mesh", REST_GET, REST_SMALL, MR_API_MODEL_REPOSITORY, rest_mesh},
     {"/v2/mesh/drain", REST_POST, REST_SMALL, MR_API_MODEL_REPOSITORY, rest_mesh_drain},
+    {"/v2/mesh/watch", REST_GET, REST_SMALL, MR_API_MODEL_REPOSITORY, rest_mesh_watch},
     {"/v2/mesh/models", REST_GET, REST_SMALL, MR_API_MODEL_REPOSITORY, rest_mesh_models},
     {MESH_MODEL, REST_GET, REST_SMALL, MR_API_MODEL_REPOSITORY, rest_mesh_model},
     {MESH_MODEL "/register", REST_POST, REST_SMALL, MR_API_MODEL_REPOSITORY, rest_mesh_register},

@@ -1,4 +1,8 @@
 """mmesh.ModelMesh: models and vmodels managed as a controller of ModelMesh does it."""
+import http.client
+import json
+import socket
+
 import grpc
 import pytest
 
@@ -255,6 +259,65 @@ def test_no_request_fails_while_a_vmodel_moves(servers, rests):
         for name in iter(lambda: rests[0].get("/v2/mesh/vmodels/v").json()["active"], target):
             seen |= {named(r.infer("v", X))[0] for r in rests} | {name}
     assert seen <= {"a", "b", "c"}
+
+
+class Watch:
+    def __init__(self, server, query=""):
+        self.connection = http.client.HTTPConnection("127.0.0.1", server.http, timeout=wait.PATIENCE)
+        self.connection.request("GET", f"/v2/mesh/watch{query}")
+        self.reply = self.connection.getresponse()
+        assert self.reply.status == 200 and self.reply.getheader("content-type").startswith("text/event-stream")
+        assert self.reply.readline() == b":\n"  # from here on nothing is missed
+
+    def until(self, is_it):
+        """The data of the first event that is_it(name, data)."""
+        name = None
+        for line in iter(self.reply.readline, b""):
+            key, _, value = line.decode().rstrip("\n").partition(": ")
+            if key == "event":
+                name = value
+            elif key == "data" and is_it(name, json.loads(value)):
+                return json.loads(value)
+        raise AssertionError("the watch has ended")
+
+    def close(self):
+        self.connection.close()
+
+
+def test_watch_of_changes(servers, rests):
+    everything, some = Watch(servers[1]), Watch(servers[0], "?prefix=b")
+    rests[0].post("/v2/mesh/models/a/load").ok()
+    got = everything.until(lambda name, m: name == "model" and m["id"] == "a" and m["status"] == "LOADED")
+    assert [c["state"] for c in got["copies"]] == ["LOADED"]
+    rests[0].post("/v2/mesh/vmodels/v/set", {"target": "a"}).ok()
+    assert everything.until(lambda name, v: name == "vmodel")["active"] == "a"
+    rests[1].post("/v2/mesh/vmodels/v/delete").ok()
+    assert everything.until(lambda name, v: name == "vmodel" and v["status"] == "NOT_FOUND")["id"] == "v"
+    rests[1].post("/v2/mesh/models/b/load").ok()
+    assert some.until(lambda name, m: True)["id"] == "b"  # no event of the others came
+    some.close()  # a client that goes while the server ends
+    servers[0].stop()
+    everything.close()
+
+
+def test_server_that_ends_ends_its_watches(servers):
+    watch = Watch(servers[0])
+    servers[0].signal()
+    while watch.reply.readline():
+        pass
+    watch.close()
+
+
+def test_watches_are_bounded(servers):
+    open_ones = [Watch(servers[0]) for _ in range(256)]
+    assert b" 503 " in one_more(servers[0])
+    [w.close() for w in open_ones]
+
+
+def one_more(server):
+    with socket.create_connection(("127.0.0.1", server.http)) as s:
+        s.sendall(b"GET /v2/mesh/watch HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        return s.recv(100)
 
 
 def test_drained_server_leaves_and_serves_on(servers, rests):

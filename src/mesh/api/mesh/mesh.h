@@ -178,15 +178,19 @@ enum mr_mesh_admin_kind {
     MR_MESH_SET_VMODEL,    /* Millrace__MeshVModel */
     MR_MESH_DELETE_VMODEL, /* no message */
     /** Millrace__MeshState: this server has its models loaded elsewhere and leaves the mesh, while it serves on */
-    MR_MESH_DRAIN
+    MR_MESH_DRAIN,
+    /** Millrace__MeshChanges: waits for one for 15 s at most. MR_E_EXHAUSTED: MR_MESH_WATCHES_MAX others wait */
+    MR_MESH_CHANGES
 };
 
-#define MR_MESH_PAGE_MAX 1000 /* models or vmodels of a page */
+#define MR_MESH_PAGE_MAX    1000 /* models or vmodels of a page */
+#define MR_MESH_WATCHES_MAX 256  /* questions of MR_MESH_CHANGES at a time */
 
 /** A question or a change, for the whole mesh. The caller's memory until `done`. Zero members: nothing. */
 struct mr_mesh_admin {
     enum mr_mesh_admin_kind kind;
-    mr_str id;      /* of the model or vmodel; of lists: what ids begin with */
+    mr_str id;      /* of the model or vmodel; of lists and changes: what ids begin with */
+    uint64_t since; /* of changes: `next` of the answer before; 0: none, it is answered at once */
     mr_str after;   /* of lists: ids greater than this one only */
     uint32_t limit; /* of lists; 0: MR_MESH_PAGE_MAX, which is the most */
     /** of MR_MESH_REGISTER; of MR_MESH_SET_VMODEL with has_def, for a target that may have to be registered */
