@@ -86,9 +86,9 @@ void mesh_print_state(const struct mesh_run *r, const Millrace__MeshState *m)
 
     if (is_table(r)) {
         mesh_print_text(m->id);
-        printf(" of ");
+        printf(", registry ");
         mesh_print_text(m->registry);
-        printf("%s%s: %llu models, %llu vmodels; since its start %llu loads, %llu evictions\n",
+        printf("%s%s; models %llu, vmodels %llu, loads since its start %llu, evictions %llu\n",
                m->joined ? "" : ", not joined yet",
                m->registry_ready ? "" : ", which cannot be reached", (unsigned long long)m->models,
                (unsigned long long)m->vmodels, (unsigned long long)m->loads,
