@@ -142,7 +142,7 @@ static bool is_beyond_maximum(const struct mesh_core *c, const struct mesh_local
 static void keep_minimum(struct mesh_core *c)
 {
     c->minimum_is_due = false;
-    for (size_t i = 0; i < c->view.cap; i++) {
+    for (size_t i = 0; c->view.with_minimum && i < c->view.cap; i++) {
         struct view_model *m = c->view.models[i];
         if (m && m->revision && m->min_copies > 0 && core_owner(c, view_id(m), NULL) == c->me) {
             struct mesh_local *l = core_local(c, m);

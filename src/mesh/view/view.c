@@ -220,6 +220,7 @@ static void apply_def(struct mesh_view *v, const struct mesh_key *key, mr_bytes 
     m->revision = revision;
     m->units_declared = mesh_units(d.size_bytes);
     m->refs = d.refs;
+    v->with_minimum += (size_t)(d.min_copies > 0) - (m->min_copies > 0);
     m->min_copies = (uint8_t)d.min_copies;
     m->max_copies = (uint8_t)d.max_copies;
     m->pinned = d.pinned;
@@ -236,6 +237,7 @@ static void delete_def(struct mesh_view *v, struct view_model *m, int64_t revisi
     }
     m->revision = 0;
     m->refs = 0;
+    v->with_minimum -= m->min_copies > 0;
     m->min_copies = m->max_copies = 0;
     m->pinned = m->auto_delete = false;
     m->units_declared = 0;

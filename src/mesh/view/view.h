@@ -83,6 +83,7 @@ struct view_vmodel {
 struct mesh_view {
     struct view_model **models; /* open addressing by mr_hash of the id */
     size_t cap, count;
+    size_t with_minimum; /* models with min_copies */
     struct view_slab *slabs;
     struct view_model *unused; /* linked by `local` */
     struct view_peer *peers[VIEW_PEERS_MAX];

@@ -226,6 +226,27 @@ static void pins_that_fill_the_fleet_are_said(void **state)
     sim_fini(&s);
 }
 
+static void models_with_a_minimum_are_counted(void **state)
+{
+    struct sim s;
+    (void)state;
+
+    sim_init(&s, 1);
+    sim_add_many(&s, 2, 100 * MIB, 4);
+    sim_register(&s, 0, 3, MIB, 20 * MS);
+    const struct mesh_view *v = mesh_core_view(s.peers[0].core);
+    for (unsigned n = 0; n < 3; n++) {
+        sim_define(&s, 0, &(struct mesh_def){.type = MR_STR("t"), .min_copies = n});
+        sim_define(&s, 1, &(struct mesh_def){.type = MR_STR("t"), .min_copies = 2 - n});
+        sim_run(&s, S);
+        assert_int_equal(v->with_minimum, n == 1 ? 2 : 1);
+    }
+    sim_unregister(&s, 0);
+    sim_run(&s, S);
+    assert_int_equal(v->with_minimum, 0);
+    sim_fini(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -236,6 +257,7 @@ int main(void)
         cmocka_unit_test(drain_moves_what_has_a_minimum_or_a_pin),
         cmocka_unit_test(pinned_is_not_evicted),
         cmocka_unit_test(pins_that_fill_the_fleet_are_said),
+        cmocka_unit_test(models_with_a_minimum_are_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
