@@ -30,6 +30,8 @@ struct check {
     struct mr_buf text; /* of the file */
     bool is_ready;
     char error[sizeof((struct mr_err *)0)->msg];
+    char member[sizeof((struct mr_err *)0)
+                    ->msg]; /* why a model in it is not there; "": all are, or it is not known */
     int64_t load_ns;
 };
 
@@ -157,6 +159,9 @@ static void take_report(void *ctx, const struct mr_model_report *r)
         c->load_ns = r->load_ns;
         snprintf(c->error, sizeof c->error, "%.*s",
                  MR_STR_ARG(r->reason.len ? r->reason : MR_STR("it was not loaded")));
+    } else if (r->reason.len && !c->member[0]) {
+        snprintf(c->member, sizeof c->member, " (model '%.*s': %.*s)",
+                 MR_STR_ARG(mr_str_sub(r->name, 0, 128)), MR_STR_ARG(r->reason));
     }
 }
 
@@ -168,6 +173,10 @@ static int prove(struct check *c, struct mr_err *err)
     MR_TRY(engine_start(c, err));
     snprintf(c->error, sizeof c->error, "it was not loaded");
     mr_models_report(mr_engine_models(c->engine), take_report, c);
+    if (!c->is_ready) {
+        const size_t len = strlen(c->error);
+        snprintf(c->error + len, sizeof c->error - len, "%s", c->member);
+    }
     rc = c->is_ready ? MR_OK : refuse(c, c->error, err);
 out:
     check_engine_stop(&c->engine);

@@ -1,5 +1,6 @@
 """Models of other servers: nodes of workflows, variants of splits, fallbacks, and models of their own."""
 import json
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -261,3 +262,31 @@ def test_variants_of_endpoints(there, models, start, tmp_path):
     there.stop()
     with Rest(served.http) as client:
         assert client.infer("e", INPUT).status == 503
+
+
+@pytest.mark.parametrize("kind", ["http", "grpc"])
+def test_no_request_is_lost_when_the_other_server_dies(there, models, start, kind):
+    """It is killed while requests are under way on it; each is answered, by its model or by the fallback."""
+    adders(models, two=2)
+    repo.add(models, "w", workflow(far("a", "one", f"{kind}://{there.url(kind)}", extra='fallback { model { name: "two" } }')))
+    served = start(models, "--default-warmup-time=0")
+    seen, is_over = [], threading.Event()
+
+    def ask():
+        with Rest(served.http) as client:
+            while not is_over.is_set():
+                seen.append(client.infer("w", INPUT).ok().json()["outputs"][0]["data"])
+
+    with ThreadPoolExecutor(8) as pool:
+        asking = [pool.submit(ask) for _ in range(8)]
+        try:
+            wait.until(lambda: len(seen) > 200, "answers of the other server")
+            assert [2] in seen and [3] not in seen
+            there.process.kill()
+            there.process.wait()
+            there.checked = True
+            wait.until(lambda: seen.count([3]) > 200, "answers of the fallback")
+        finally:
+            is_over.set()
+        [a.result() for a in asking]
+    assert {tuple(s) for s in seen} == {(2,), (3,)}

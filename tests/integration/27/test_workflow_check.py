@@ -64,6 +64,16 @@ def test_refused(models):
     assert "OUT" in done.stderr
 
 
+def test_a_server_that_is_not_there(tmp_path):
+    """The line says why the model of another server is missing."""
+    folder = put(tmp_path, "w", """platform: "workflow"
+input { name: "X" data_type: TYPE_INT32 dims: -1 } output { name: "Y" data_type: TYPE_INT32 dims: -1 }
+workflow_scheduling { node { name: "a" model { name: "m" remote: "grpc://127.0.0.1:1" }
+  input_map { key: "X" value: "X" } output_map { key: "Y" value: "Y" } } }""")
+    done = check(folder, code=1)
+    assert "m@grpc:%2F%2F127.0.0.1:1" in done.stderr and "model 'm' of grpc://127.0.0.1:1: " in done.stderr and len(done.stderr.splitlines()) == 1
+
+
 def test_no_graph(models):
     assert "holds no ensemble and no workflow" in check(models, code=1).stderr
     assert "has neither" in check(models / "a", code=1).stderr
