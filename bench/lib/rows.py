@@ -8,7 +8,7 @@ import struct
 from dataclasses import dataclass, field
 from typing import Callable
 
-from . import balance, extra, load, overload, tables, updates
+from . import balance, extra, fleet, load, overload, tables, updates
 from .bench import PLAIN, TRITON_TWO
 from .load import Load, grpc, pair, rest_binary, rest_json, tensors
 
@@ -277,6 +277,13 @@ def balances():
             for s in balance.scenarios()]
 
 
+def fleets():
+    request = pair(grpc, "identity")
+    return [Row(f"mesh-{clients}", f"A mesh of two servers, gRPC, {clients} at a time, at the server that has the model and at the other",
+                {"local": fleet.mesh(request, clients, False), "forwarded": fleet.mesh(request, clients, True)})
+            for clients in (1, 16)]
+
+
 def all_rows():
     return [*small_requests(), *big_tensors(), *worker_processes(), *python_models(), *batching(), *convolutional(), *loads_and_starts(), *model_updates(),
-            *scale(), *whole_tables(), *balances()]
+            *scale(), *whole_tables(), *balances(), *fleets()]
