@@ -467,8 +467,12 @@ void mesh_core_registry(struct mesh_core *c, bool is_there, int64_t now)
     if (c->registry_is_there && !is_there) {
         c->away_ns = c->now;
     }
+    bool is_back = is_there && !c->registry_is_there;
     c->registry_is_there = is_there;
     c->write_pause = 0;
+    if (is_back) {
+        manage_registry_is_back(c);
+    }
     finish(c);
 }
 

@@ -290,6 +290,7 @@ void manage_call(struct mesh_core *c, const struct mesh_call *call);
 /** False: the transaction is not of a call. */
 bool manage_written(struct mesh_core *c, uint64_t token, int status, bool succeeded);
 void manage_tick(struct mesh_core *c);
+void manage_registry_is_back(struct mesh_core *c);
 /** vmodels in transition go on. */
 void manage_transitions(struct mesh_core *c);
 /** Definitions and vmodels that the reading has not seen stay, and their owners write them again. */

@@ -9,7 +9,9 @@
 
 #define TRIES_MAX   8
 #define MANAGES_MAX 10000
-#define AGAIN_NS    20000000 /* the watch brings what was newer */
+#define AGAIN_NS    20000000      /* the watch brings what was newer */
+#define AWAY_NS     10000000000ll /* so long a call waits for a registry that is away */
+#define LOOK_NS     200000000
 
 struct manage {
     struct mesh_call call; /* texts in `text` */
@@ -20,6 +22,7 @@ struct manage {
     unsigned tries;
     uint64_t token; /* of its transaction; 0: it waits to be tried again */
     int64_t again_ns;
+    int64_t until_ns; /* it does not wait longer for the registry */
 };
 
 static mr_str keep(char **at, mr_str s)
@@ -39,6 +42,7 @@ static struct manage *manage_new(struct mesh_core *c, const struct mesh_call *ca
     size_t bytes = 1;
 
     m->call = *call;
+    m->until_ns = c->now + AWAY_NS;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         bytes += texts[i]->len;
     }
@@ -256,6 +260,17 @@ static void load_now(struct mesh_core *c, mr_str id)
     }
 }
 
+/* The registry is away: it may be back soon. A registration that it may have taken all the same is compared with what it has then. */
+static void put_off(struct mesh_core *c, struct manage *m, const char *why)
+{
+    if (!m->call.user || c->now >= m->until_ns) {
+        manage_end(c, m, MR_E_UNAVAILABLE, false, why);
+        return;
+    }
+    m->again_ns = c->registry_is_there ? c->now + LOOK_NS : m->until_ns;
+    timers_add(&c->timers, m->again_ns, TIMER_MANAGE, 0, 0);
+}
+
 static void attempt(struct mesh_core *c, struct manage *m)
 {
     struct vmodel_plan p = {0};
@@ -281,7 +296,7 @@ static void attempt(struct mesh_core *c, struct manage *m)
         }
         manage_end(c, m, MR_OK, false, "");
     } else if (!c->registry_is_there) {
-        manage_end(c, m, MR_E_UNAVAILABLE, false, "the registry cannot be reached");
+        put_off(c, m, "the registry cannot be reached");
     } else {
         m->tries++;
         send_plan(c, m, &p);
@@ -297,7 +312,9 @@ bool manage_written(struct mesh_core *c, uint64_t token, int status, bool succee
             continue;
         }
         m->token = 0;
-        if (status < 0) {
+        if (status < 0 && m->call.kind == MESH_CALL_REGISTER) {
+            put_off(c, m, "the registry did not take the change");
+        } else if (status < 0) {
             manage_end(c, m, status, false, "the registry did not take the change");
         } else if (!succeeded && m->tries >= TRIES_MAX) {
             manage_end(c, m, MR_E_UNAVAILABLE, false, "the registry changes too quickly");
@@ -334,6 +351,15 @@ void manage_tick(struct mesh_core *c)
             attempt(c, m);
         }
     }
+}
+
+void manage_registry_is_back(struct mesh_core *c)
+{
+    for (size_t i = 0; i < c->manages.len; i++) {
+        struct manage *m = c->manages.at[i];
+        m->again_ns = m->is_done ? m->again_ns : c->now;
+    }
+    timers_add(&c->timers, c->now, TIMER_MANAGE, 0, 0);
 }
 
 void manage_call(struct mesh_core *c, const struct mesh_call *call)

@@ -244,6 +244,42 @@ static void registration_is_idempotent_and_refuses_other_attributes(void **state
     sim_fini(&s);
 }
 
+static void changes_wait_a_while_for_a_registry_that_is_away(void **state)
+{
+    struct sim s;
+    (void)state;
+
+    begin(&s);
+    sim_run(&s, S);
+    mr_kv_memory_cut(s.peers[0].kv, true);
+    sim_run(&s, S);
+    struct mesh_call c = {
+        .kind = MESH_CALL_REGISTER, .id = MR_STR("model-0"), .def = {.type = MR_STR("t")}};
+    const struct sim_answer *late = sim_manage(&s, 0, &c);
+    const struct sim_answer *again = sim_manage(&s, 0, &c);
+    assert_int_equal(call(&s, 1, &c)->status, MR_OK); /* another one is quicker */
+    c.id = MR_STR("model-1");
+    const struct sim_answer *only = sim_manage(&s, 0, &c);
+    sim_run(&s, 5 * S);
+    assert_false(late->is_done || again->is_done || only->is_done);
+    mr_kv_memory_cut(s.peers[0].kv, false);
+    sim_run(&s, 4 * S);
+    assert_true(late->is_done && again->is_done && only->is_done);
+    assert_true(late->status == MR_OK && again->status == MR_OK && only->status == MR_OK);
+    assert_non_null(view_find(mesh_core_view(s.peers[2].core), MR_STR("model-1")));
+    mr_kv_memory_cut(s.peers[0].kv, true);
+    sim_run(&s, S);
+    c.id = MR_STR("model-2");
+    late = sim_manage(&s, 0, &c);
+    sim_run(&s, 11 * S);
+    assert_true(late->is_done);
+    assert_int_equal(late->status, MR_E_UNAVAILABLE);
+    mr_kv_memory_cut(s.peers[0].kv, false);
+    sim_run(&s, 30 * S); /* nothing of it was kept */
+    assert_null(view_find(mesh_core_view(s.peers[0].core), MR_STR("model-2")));
+    sim_fini(&s);
+}
+
 static void transition_matches_the_copies_before_the_switch(void **state)
 {
     struct sim s;
@@ -361,6 +397,7 @@ int main(void)
         cmocka_unit_test(expected_target_and_owner_are_checked),
         cmocka_unit_test(delete_and_promote_release_references),
         cmocka_unit_test(registration_is_idempotent_and_refuses_other_attributes),
+        cmocka_unit_test(changes_wait_a_while_for_a_registry_that_is_away),
         cmocka_unit_test(transition_matches_the_copies_before_the_switch),
         cmocka_unit_test(target_that_fails_is_said_so_and_recovers),
         cmocka_unit_test(transition_ends_whichever_server_dies),
