@@ -25,7 +25,7 @@ def servers(etcds, start, models):
 def register(server, name):
     with Rest(server.http) as r:
         reply = r.post(f"/v2/mesh/models/{name}/register", {"type": "millrace", "path": "/nowhere"})
-    assert reply.status in (200, 503), reply.body
+    assert reply.status == 200 or reply.status >= 500, f"{reply.status} {reply.body[:300]}"  # no leader, or an answer that was lost with it
     return reply.status == 200
 
 
