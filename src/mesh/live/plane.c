@@ -112,7 +112,6 @@ void mr_mesh_method(struct mr_mesh *m, mr_str path, struct mr_mesh_method *out)
     const struct mesh_method *c = mesh_methods_find(&m->config, name);
     out->is_refused = !c && !m->config.allows_others;
     if (c) {
-        out->is_listed = true;
         out->is_vmodel = c->is_vmodel;
         out->extract = c->path;
     }

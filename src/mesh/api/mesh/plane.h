@@ -8,7 +8,6 @@
 struct mr_mesh_method {
     bool
         is_refused; /* the configuration of the data plane, or the runtime, allows some methods only, and not this one */
-    bool is_listed; /* the configuration of the data plane names it */
     bool is_vmodel; /* the id at `extract` is that of a vmodel */
     struct mr_splice_path extract; /* depth 0: requests name their model in metadata */
     struct mr_splice_path inject;  /* depth 0: nowhere */
