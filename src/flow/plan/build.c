@@ -28,7 +28,7 @@ uint32_t plan_build_tensor(const struct plan_build *b, const char *name)
     const uintptr_t known =
         (uintptr_t)mr_map_find(&b->p->names, mr_str_n(name, strnlen(name, PLAN_NAME_MAX)));
 
-    return known ? (uint32_t)(known - 1) : PLAN_NOBODY;
+    return known ? (uint32_t)(known - 1) : PLAN_NO_NODE;
 }
 
 bool plan_build_writes(const struct plan_node *node, uint32_t tensor)
@@ -51,7 +51,7 @@ static int when_resolve(void *ctx, enum mr_expr_form form, mr_str name, struct m
 
     if (form == MR_EXPR_NAME && known) {
         const struct plan_tensor *t = &b->p->tensors[known - 1];
-        if (t->writer == PLAN_NOBODY) {
+        if (t->writer == PLAN_NO_NODE) {
             return MR_FAIL(err, MR_E_INVALID, "nothing writes tensor '%.*s'", MR_STR_ARG(t->name));
         }
         *out = (struct mr_expr_symbol){
@@ -94,5 +94,5 @@ uint32_t plan_build_operand(const struct plan *p, const struct mr_expr_operand *
 {
     const bool is_of_node = o->form == MR_EXPR_VARIANT || o->form == MR_EXPR_STATUS;
 
-    return o->is_tensor ? p->tensors[o->id].writer : is_of_node ? o->id : PLAN_NOBODY;
+    return o->is_tensor ? p->tensors[o->id].writer : is_of_node ? o->id : PLAN_NO_NODE;
 }

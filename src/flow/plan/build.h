@@ -22,7 +22,7 @@ int plan_build_refuse(struct plan_build *b, const char *where, const char *what)
 /** The node that `of` names in its `field`. Errors: MR_E_INVALID. */
 int plan_build_node_of(struct plan_build *b, const char *of, const char *field, const char *name,
                        uint32_t *out);
-/** The tensor of that name, or PLAN_NOBODY. */
+/** The tensor of that name, or PLAN_NO_NODE. */
 uint32_t plan_build_tensor(const struct plan_build *b, const char *name);
 /** The node that a condition waits for because of an operand; others than nodes: none. */
 uint32_t plan_build_operand(const struct plan *p, const struct mr_expr_operand *o);

@@ -50,20 +50,20 @@ static uint32_t longest_find(const struct plan *p, struct way *ways)
 {
     uint32_t *room = MR_NEW_ARRAY(uint32_t, 2 * (size_t)p->node_count + 1);
     const uint32_t count = plan_order(p, room, room + p->node_count);
-    uint32_t last = PLAN_NOBODY;
+    uint32_t last = PLAN_NO_NODE;
 
     for (uint32_t k = 0; k < count; k++) {
         const struct plan_node *node = &p->nodes[room[k]];
         struct way *way = &ways[room[k]];
-        *way = (struct way){0, PLAN_NOBODY};
+        *way = (struct way){0, PLAN_NO_NODE};
         for (uint32_t i = 0; i < node->before_count; i++) {
             const uint32_t n = node->before[i];
-            if (way->from == PLAN_NOBODY || ways[n].ms > way->ms) {
+            if (way->from == PLAN_NO_NODE || ways[n].ms > way->ms) {
                 *way = (struct way){ways[n].ms, n};
             }
         }
         way->ms += own_ms(node);
-        last = last == PLAN_NOBODY || way->ms > ways[last].ms ? room[k] : last;
+        last = last == PLAN_NO_NODE || way->ms > ways[last].ms ? room[k] : last;
     }
     mr_free(room);
     return last;
@@ -79,8 +79,8 @@ void plan_deadline_check(const struct plan *p)
     struct mr_buf names;
 
     mr_buf_init(&names, NAMES_MAX);
-    if (last != PLAN_NOBODY && ways[last].ms > p->deadline_ms) {
-        for (uint32_t n = last; n != PLAN_NOBODY; n = ways[n].from) {
+    if (last != PLAN_NO_NODE && ways[last].ms > p->deadline_ms) {
+        for (uint32_t n = last; n != PLAN_NO_NODE; n = ways[n].from) {
             if (own_ms(&p->nodes[n])) {
                 mr_buf_printf(&names, "%s%.*s", names.len ? ", " : "",
                               MR_STR_ARG(mr_str_sub(p->nodes[n].name, 0, 80)));

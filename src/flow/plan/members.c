@@ -387,7 +387,7 @@ static bool is_behind(const struct plan *p, uint32_t a, uint32_t b)
 static int streams_check(const struct checks *k)
 {
     const struct plan *p = k->p;
-    uint32_t last = PLAN_NOBODY;
+    uint32_t last = PLAN_NO_NODE;
 
     /* a chain, if each new one is before or behind all others */
     for (uint32_t b = 0; b < p->node_count && p->is_decoupled; b++) {
@@ -396,7 +396,7 @@ static int streams_check(const struct checks *k)
                 last = a;
             }
         }
-        if (last != PLAN_NOBODY) {
+        if (last != PLAN_NO_NODE) {
             return MR_FAIL(k->err, MR_E_UNSUPPORTED,
                            "in ensemble %.*s, models %.*s and %.*s are decoupled and side by side: "
                            "which of their answers belong together is not known",

@@ -40,7 +40,7 @@ static uint32_t reads_of(const struct plan_node *n, uint32_t tensor)
     return count;
 }
 
-/* Another reader that need not have ended, or the node itself if it reads the tensor twice; PLAN_NOBODY: none. */
+/* Another reader that need not have ended, or the node itself if it reads the tensor twice; PLAN_NO_NODE: none. */
 static uint32_t reader_beside(const struct plan *p, uint32_t node, uint32_t tensor,
                               const bool *is_before)
 {
@@ -50,7 +50,7 @@ static uint32_t reader_beside(const struct plan *p, uint32_t node, uint32_t tens
             return m;
         }
     }
-    return PLAN_NOBODY;
+    return PLAN_NO_NODE;
 }
 
 static bool is_output(const struct plan *p, uint32_t tensor)
@@ -80,7 +80,7 @@ int plan_op_may_write(const struct plan *p, uint32_t node, uint32_t input, struc
     }
     memset(is_before, 0, p->node_count);
     uint32_t *stack = mr_try_alloc((p->node_count + (size_t)1) * sizeof *stack);
-    uint32_t other = PLAN_NOBODY;
+    uint32_t other = PLAN_NO_NODE;
     if (stack) {
         before_mark(p, node, is_before, stack);
         other = reader_beside(p, node, tensor, is_before);
@@ -88,7 +88,7 @@ int plan_op_may_write(const struct plan *p, uint32_t node, uint32_t input, struc
     rc = stack ? MR_OK : plan_no_memory(p, err);
     mr_free(stack);
     mr_free(is_before);
-    if (rc < 0 || other == PLAN_NOBODY) {
+    if (rc < 0 || other == PLAN_NO_NODE) {
         return rc;
     }
     rc = other == node ? MR_FAIL(err, MR_E_INVALID,

@@ -53,7 +53,7 @@ int plan_tensor_of(struct plan *p, const char *name, uint32_t *out, struct mr_er
     struct plan_tensor *t = &p->tensors[p->tensor_count];
 
     *t = (struct plan_tensor){.name = mr_arena_str(&p->arena, mr_str_n(name, len)),
-                              .writer = PLAN_NOBODY};
+                              .writer = PLAN_NO_NODE};
     if (!t->name.ptr) {
         return plan_no_memory(p, err);
     }
@@ -164,7 +164,7 @@ static int next_fill(struct plan *p, struct mr_err *err)
 static bool has_writers(const struct plan *p, const struct plan_node *node)
 {
     for (uint32_t i = 0; i < node->input_count; i++) {
-        if (p->tensors[node->inputs[i].tensor].writer == PLAN_NOBODY) {
+        if (p->tensors[node->inputs[i].tensor].writer == PLAN_NO_NODE) {
             return false;
         }
     }

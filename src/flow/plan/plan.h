@@ -16,8 +16,8 @@
 #define PLAN_NAME_MAX    1024u
 
 /* Who writes a tensor, if no node does. */
-#define PLAN_NOBODY UINT32_MAX
-#define PLAN_CLIENT (UINT32_MAX - 1)
+#define PLAN_NO_NODE UINT32_MAX
+#define PLAN_CLIENT  (UINT32_MAX - 1)
 
 /** An input or output of a node's model, and the tensor that it reads or writes. */
 struct plan_port {
@@ -107,7 +107,7 @@ struct plan_node {
     bool is_copy;  /* has the ports of another node */
     bool is_spare; /* runs only when the node whose fallback it is fails */
     enum plan_error on_error;
-    uint32_t fallback;    /* a spare node, or PLAN_NOBODY */
+    uint32_t fallback;    /* a spare node, or PLAN_NO_NODE */
     struct mr_expr *when; /* NULL = always */
     const struct plan_value *defaults;
     uint32_t default_count;
@@ -126,7 +126,7 @@ struct plan_node {
 
 struct plan_tensor {
     mr_str name;
-    uint32_t writer; /* a node, PLAN_CLIENT or PLAN_NOBODY */
+    uint32_t writer; /* a node, PLAN_CLIENT or PLAN_NO_NODE */
     /* by plan_check_members, as one of its users has it */
     int32_t dtype;
     int32_t rank; /* without the batch dimension */

@@ -6,7 +6,7 @@ int plan_proof_reachable(const struct plan *p, struct mr_err *err)
     for (uint32_t n = 0; n < p->node_count; n++) {
         const struct plan_node *node = &p->nodes[n];
         for (uint32_t i = 0; i < node->input_count; i++) {
-            if (p->tensors[node->inputs[i].tensor].writer == PLAN_NOBODY) {
+            if (p->tensors[node->inputs[i].tensor].writer == PLAN_NO_NODE) {
                 return MR_FAIL(
                     err, MR_E_INVALID,
                     "workflow '%.*s': node '%.*s' reads tensor '%.*s', which nothing writes",
@@ -123,7 +123,7 @@ int plan_proof_nulls(const struct plan *p, struct mr_err *err)
     }
     for (uint32_t i = 0; i < p->output_count && rc == MR_OK; i++) {
         const uint32_t t = p->outputs[i];
-        if (p->tensors[t].writer == PLAN_NOBODY) {
+        if (p->tensors[t].writer == PLAN_NO_NODE) {
             rc = MR_FAIL(err, MR_E_INVALID, "workflow '%.*s': nothing writes output '%.*s'",
                          MR_STR_ARG(p->name), MR_STR_ARG(p->tensors[t].name));
         } else if (nullable[t] && !has_default(p->defaults, p->default_count, t)) {

@@ -160,7 +160,7 @@ static int gather_make(struct plan_build *b, const Millrace__WorkflowScheduling_
                                                    .output_count = 1,
                                                    .is_gather = true,
                                                    .axis = g->axis,
-                                                   .fallback = PLAN_NOBODY,
+                                                   .fallback = PLAN_NO_NODE,
                                                    .attempts = 1};
 out:
     return rc;

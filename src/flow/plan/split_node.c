@@ -39,7 +39,7 @@ static int model_take(struct plan *p, uint32_t node, uint32_t i, const Millrace_
         n->is_spare = n->is_copy = true;
         n->shadow = NULL; /* it is the split's */
         n->on_error = PLAN_FAIL;
-        n->fallback = PLAN_NOBODY;
+        n->fallback = PLAN_NO_NODE;
     }
     return plan_model_name(p, m, &n->model, &n->version, err);
 }

@@ -95,7 +95,7 @@ static int switch_make(struct plan_build *b, const switch_config *s)
                                .branches = list,
                                .branch_count = count,
                                .has_else = s->else_ != NULL,
-                               .fallback = PLAN_NOBODY,
+                               .fallback = PLAN_NO_NODE,
                                .attempts = 1};
     p->node_count++;
     rc = is_by_row(s) ? plan_rows_switch(b, s, node) : MR_OK;

@@ -131,7 +131,7 @@ static int node_make(struct plan_build *b, uint32_t i, const node_config *n)
     MR_TRY(node_features(b, n));
     MR_TRY(kind_read(b, node, n));
     node->name = mr_str_c(n->name);
-    node->fallback = PLAN_NOBODY;
+    node->fallback = PLAN_NO_NODE;
     if (n->n_output_map == 0 || !node->version.ptr) {
         rc = PLAN_BAD(b, "workflow '%.*s': node '%.128s' must specify 'output_map'",
                       MR_STR_ARG(p->name), n->name);
@@ -230,7 +230,7 @@ static int fallbacks_make(struct plan_build *b)
     }
     for (uint32_t i = 0; i < b->p->node_count && rc == MR_OK; i++) {
         const struct plan_node *node = &b->p->nodes[i];
-        if (node->is_spare && node->fallback != PLAN_NOBODY && i < b->w->n_node) {
+        if (node->is_spare && node->fallback != PLAN_NO_NODE && i < b->w->n_node) {
             rc = PLAN_BAD(b, "workflow '%.*s': node '%.*s' is a fallback and has one itself",
                           MR_STR_ARG(b->p->name), MR_STR_ARG(node->name));
         }
@@ -247,7 +247,7 @@ static int writers_set(struct plan_build *b)
     for (uint32_t n = 0; n < p->node_count; n++) {
         for (uint32_t i = 0; i < p->nodes[n].output_count && !p->nodes[n].is_spare; i++) {
             struct plan_tensor *t = &p->tensors[p->nodes[n].outputs[i].tensor];
-            if (t->writer != PLAN_NOBODY) {
+            if (t->writer != PLAN_NO_NODE) {
                 return PLAN_BAD(
                     b, "workflow '%.*s': tensor '%.*s' is written by node '%.*s' and by %.*s",
                     MR_STR_ARG(p->name), MR_STR_ARG(t->name), MR_STR_ARG(p->nodes[n].name),

@@ -321,7 +321,7 @@ static void answer(struct hop *h, const struct mr_mesh_event *e)
     }
     if (!h->ticket.is_from_peer && e->status == MR_E_NOT_FOUND && !a->route) {
         give_back(h);
-        a->go(a); /* the protocol's own text for a model that nobody knows */
+        a->go(a); /* the protocol's own text for a model that is not known */
         return;
     }
     struct mr_call *call = hop_take_call(h);

@@ -62,7 +62,7 @@ static void node_make(struct world *w, uint32_t n, uint32_t tensors_before, cons
     struct plan_node *node = &w->nodes[order[n]];
 
     *node = (struct plan_node){.name = MR_STR("n"),
-                               .fallback = PLAN_NOBODY,
+                               .fallback = PLAN_NO_NODE,
                                .attempts = 1,
                                .inputs = w->in[order[n]],
                                .outputs = w->out[order[n]],

@@ -80,7 +80,7 @@ static void ports_make(struct world *w, uint32_t n, uint32_t tensors_before)
 
     *node = (struct plan_node){.name = MR_STR("n"),
                                .model = MR_STR("m"),
-                               .fallback = PLAN_NOBODY,
+                               .fallback = PLAN_NO_NODE,
                                .attempts = 1,
                                .inputs = w->in[n],
                                .outputs = w->out[n],
