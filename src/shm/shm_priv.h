@@ -97,7 +97,9 @@ struct shm_slot_cell {
     alignas(MR_CACHE_LINE) _Atomic uint64_t word;
     _Atomic uint64_t need;   /* bytes, in state NEED */
     _Atomic uint32_t posted; /* letters so far */
-    _Atomic uint32_t waits;  /* the worker sleeps on grants */
+    /* Workers that may sleep on grants: two if one is taken for dead that is not. One that dies asleep counts on, for a
+     * wake-up too many. */
+    _Atomic uint32_t waits;
 };
 
 struct shm_control {

@@ -314,7 +314,7 @@ static bool grant_wait(struct mr_shm_view *v, const struct mr_shm_task *t, enum 
     _Atomic uint32_t *waits = &v->map.control->slots[t->slot].waits;
     uint64_t word;
 
-    atomic_store(waits, 1); /* seq_cst: before the look at the word, here and below */
+    atomic_fetch_add(waits, 1); /* seq_cst: before the look at the word, here and below */
     done_set(v, t);
     home_wake(v, t->home);
     /* acquire: the changes of the server */
@@ -322,7 +322,7 @@ static bool grant_wait(struct mr_shm_view *v, const struct mr_shm_task *t, enum 
         shm_futex_wait(&e->grants, seen, GRANT_WAIT_NS);
         mr_shm_progress(v);
     }
-    atomic_store_explicit(waits, 0, memory_order_relaxed);
+    atomic_fetch_sub_explicit(waits, 1, memory_order_relaxed);
     return word == t->word;
 }
 
@@ -339,7 +339,7 @@ static bool letters_wait(struct mr_shm_view *v, const struct mr_shm_task *t, uin
     uint64_t word;
     bool is_over;
 
-    atomic_store(waits, 1); /* seq_cst: before the looks below */
+    atomic_fetch_add(waits, 1); /* seq_cst: before the looks below */
     for (;;) {
         const uint32_t seen = atomic_load(&e->grants);
         word = atomic_load(word_of(v, t->slot));
@@ -351,7 +351,7 @@ static bool letters_wait(struct mr_shm_view *v, const struct mr_shm_task *t, uin
         shm_futex_wait(&e->grants, seen, GRANT_WAIT_NS);
         mr_shm_progress(v);
     }
-    atomic_store_explicit(waits, 0, memory_order_relaxed);
+    atomic_fetch_sub_explicit(waits, 1, memory_order_relaxed);
     return !is_over;
 }
 
