@@ -6,7 +6,7 @@ import tempfile
 import pytest
 
 from lib.services.etcd import Cluster, Etcd
-from lib.services.mesh import joined
+from lib.services.mesh import joined, see_each_other
 
 
 @pytest.fixture
@@ -26,6 +26,7 @@ def fleet(registry, start):
         for s in servers:
             s.wait_ready()
             joined(s)
+        see_each_other(servers)
         return servers
 
     return make

@@ -12,7 +12,7 @@ from lib.hold import Hold
 from lib.rest import Rest
 from lib.server import BIN, clean_environment
 from lib.services.authority import Authority
-from lib.services.mesh import answers, ask, joined
+from lib.services.mesh import answers, ask, joined, see_each_other
 
 needs_etcd = pytest.mark.skipif(not shutil.which("etcd"), reason="there is no etcd here")
 
@@ -65,6 +65,7 @@ def test_environment_of_a_modelmesh(etcd, start, models, tmp_path, form):
     for s in servers:
         s.wait_ready()
         joined(s)
+    see_each_other(servers)
     for s in servers:
         answers(s, "big")
         answers(s, "small")

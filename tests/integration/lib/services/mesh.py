@@ -10,6 +10,13 @@ def joined(server):
         wait.until(lambda: r.get("/v2/health/ready").status == 200, f"the server to join\n{server.describe()}")
 
 
+def see_each_other(servers):
+    """Each server that has joined is in the registry; the others learn of it a moment later."""
+    for server in servers:
+        with Rest(server.http) as r:
+            wait.until(lambda: len(r.get("/v2/mesh").json()["peers"]) >= len(servers), f"the servers to see each other\n{server.describe()}")
+
+
 def ask(server, model):
     with Rest(server.http) as r:
         return r.infer(model, X)
