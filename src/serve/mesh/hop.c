@@ -221,7 +221,10 @@ static bool is_ready(struct serve_loop *l, mr_str model, mr_str version, bool *o
         return false;
     }
     *out_has_sequences = mr_config_sequences(target.version->config) != NULL;
-    mr_version_unpin(target.version, l->epoch_slot);
+    if (l->found) {
+        mr_version_unpin(l->found, l->epoch_slot);
+    }
+    l->found = target.version;
     return true;
 }
 
@@ -269,9 +272,9 @@ static void run_here(struct hop *h, const struct mr_mesh_event *e)
     } else if (!is_ready(h->loop, e->id, (mr_str){0}, &ignored)) {
         mr_mesh_result(&h->ticket, attempt, MR_MESH_NOT_HERE, (mr_str){0});
     } else {
-        mr_mesh_result(&h->ticket, attempt, MR_MESH_ENDED, (mr_str){0});
         give_back(h);
-        a->go(a);
+        a->go(a); /* takes hold of the model, which may be evicted once the mesh knows of the end */
+        mr_mesh_result(&h->ticket, attempt, MR_MESH_ENDED, (mr_str){0});
     }
 }
 

@@ -59,6 +59,10 @@ static void before_sleep(void *ctx)
 {
     struct serve_loop *l = ctx;
 
+    if (l->found) {
+        mr_version_unpin(l->found, l->epoch_slot);
+        l->found = NULL;
+    }
     if (l->server->models) {
         mr_epoch_offline(mr_models_epoch(l->server->models));
     }

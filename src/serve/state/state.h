@@ -47,9 +47,11 @@ struct serve_loop {
     unsigned free_item_count;
     /** Inferences that reached no version. */
     _Atomic uint64_t refused[MR_INFER_PROTOCOLS][SERVE_STATUSES];
-    struct mr_map peers;         /* address -> struct mr_client, of other servers of the mesh */
-    struct mr_client *runtime;   /* of the mesh; NULL: not connected to yet */
-    _Atomic uint64_t direct;     /* requests that went there without asking the mesh */
+    struct mr_map peers;       /* address -> struct mr_client, of other servers of the mesh */
+    struct mr_client *runtime; /* of the mesh; NULL: not connected to yet */
+    _Atomic uint64_t direct;   /* requests that went there without asking the mesh */
+    /* Pinned until the loop sleeps: the version that was seen ready last in a mesh, which may unload it before the request that asked looks it up. */
+    struct mr_version *found;
     struct mr_map places;        /* model -> where it is, allocated (serve/mesh/places.c) */
     struct mr_timer exit_timer;  /* ends long requests at exit */
     struct mr_timer check_timer; /* see take_done */
