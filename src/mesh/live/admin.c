@@ -6,6 +6,7 @@
 
 #define ARENA_MAX   ((size_t)64 << 20)
 #define SYNC_MAX_NS (240 * MR_NS_PER_S)
+#define SEEN_MAX_NS (5 * MR_NS_PER_S)
 #define WATCH_NS    (15 * MR_NS_PER_S)
 
 /* Thread: the administrator's. */
@@ -108,6 +109,22 @@ static void change(struct mr_mesh *m, struct mr_mesh_admin *a)
     live_acted(m);
 }
 
+static bool waits_for_end(const struct mr_mesh_admin *a)
+{
+    return a->sync && (a->kind == MR_MESH_SET_VMODEL || a->kind == MR_MESH_LOAD ||
+                       (a->kind == MR_MESH_REGISTER && a->load_now));
+}
+
+/* What was written is seen when the watch brings it. */
+static bool is_seen(const struct mr_mesh *m, const struct mr_mesh_admin *a)
+{
+    if (a->kind == MR_MESH_SET_VMODEL) {
+        return view_vmodel_find(mesh_core_view(m->core), a->id) != NULL;
+    }
+    return a->kind != MR_MESH_REGISTER ||
+           live_model_status(m, a->id) != MILLRACE__MESH_STATUS__NOT_FOUND;
+}
+
 static bool has_ended(const struct mr_mesh *m, struct mr_mesh_admin *a)
 {
     const struct view_vmodel *vm;
@@ -115,6 +132,9 @@ static bool has_ended(const struct mr_mesh *m, struct mr_mesh_admin *a)
 
     if (a->kind == MR_MESH_CHANGES) {
         return live_changes_has(m, a);
+    }
+    if (!waits_for_end(a) || !is_seen(m, a)) {
+        return is_seen(m, a);
     }
     if (a->kind == MR_MESH_SET_VMODEL) {
         vm = view_vmodel_find(mesh_core_view(m->core), a->id);
@@ -125,12 +145,6 @@ static bool has_ended(const struct mr_mesh *m, struct mr_mesh_admin *a)
     return s != MILLRACE__MESH_STATUS__NOT_LOADED && s != MILLRACE__MESH_STATUS__LOADING;
 }
 
-static bool waits_for_end(const struct mr_mesh_admin *a)
-{
-    return a->sync && (a->kind == MR_MESH_SET_VMODEL || a->kind == MR_MESH_LOAD ||
-                       (a->kind == MR_MESH_REGISTER && a->load_now));
-}
-
 void live_admin_answer(struct mr_mesh *m, const struct mesh_action *act)
 {
     struct mr_mesh_admin *a = act->user;
@@ -138,9 +152,9 @@ void live_admin_answer(struct mr_mesh *m, const struct mesh_action *act)
     if (act->status < 0) {
         a->is_precondition = act->is_precondition;
         finish(a, MR_FAIL(&a->err, act->status, "%.*s", MR_STR_ARG(act->text)));
-    } else if (waits_for_end(a)) {
+    } else if (waits_for_end(a) || !is_seen(m, a)) {
         a->waits = true;
-        a->until_ns = live_now(m) + SYNC_MAX_NS;
+        a->until_ns = live_now(m) + (waits_for_end(a) ? SYNC_MAX_NS : SEEN_MAX_NS);
     } else {
         report(m, a, NULL);
     }
