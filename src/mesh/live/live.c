@@ -359,12 +359,12 @@ static void run_stop(struct mr_mail *mail)
     mr_timer_stop(&m->sample);
     live_runtime_free(&m->runtime);
     live_tickets_fini(m);
-    live_admin_fini(m);
     live_peers_fini(m);
     registry_free(&m->registry);
     if (m->kv) {
-        mr_kv_free(&m->kv);
+        mr_kv_free(&m->kv); /* ends the lists that are under way */
     }
+    live_admin_fini(m);
     mr_loop_stop(m->loop);
 }
 

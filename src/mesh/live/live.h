@@ -32,7 +32,7 @@ struct live_changes {
 
 struct live_runtime;
 
-/* What loads models, for the core; ends are told to it. Carries out MESH_ACT_LOAD and MESH_ACT_UNLOAD, and tells now and then what was used
+/* What loads models for the core. Carries out MESH_ACT_LOAD and MESH_ACT_UNLOAD and reports their ends; `sample` reports what was used
  * without passing through the core. */
 struct live_loader {
     void (*load)(struct mr_mesh *m, const struct mesh_action *a);

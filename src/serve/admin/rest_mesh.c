@@ -15,11 +15,6 @@ struct mesh_job {
     ProtobufCMessage *body; /* its texts are those of `admin`; may be NULL */
 };
 
-static void post(void *ctx, struct mr_mail *mail)
-{
-    mr_loop_post(((struct serve_loop *)ctx)->loop, mail);
-}
-
 /* ---- answers ---- */
 
 static bool is_not_found(const ProtobufCMessage *m)
@@ -123,7 +118,7 @@ static struct mesh_job *begin(struct mr_server *s, struct mr_call *call, mr_str 
     j->call = call;
     j->admin.id = decode(call, id);
     j->admin.done = done;
-    j->admin.post = post;
+    j->admin.post = serve_here()->reply_loop.post;
     j->admin.post_ctx = serve_here();
     return j;
 }

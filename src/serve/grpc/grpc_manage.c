@@ -13,11 +13,6 @@ struct mesh_call {
     struct mr_grpc_call *g;
 };
 
-static void post(void *ctx, struct mr_mail *mail)
-{
-    mr_loop_post(((struct serve_loop *)ctx)->loop, mail);
-}
-
 /* ---- answers ---- */
 
 static Mmesh__ModelStatusInfo__ModelStatus status_of(Millrace__MeshStatus s)
@@ -151,7 +146,7 @@ static struct mesh_call *begin(struct mr_server *s, struct mr_grpc_call *g,
     struct mesh_call *c = MR_NEW(struct mesh_call);
     c->g = g;
     c->admin.done = done;
-    c->admin.post = post;
+    c->admin.post = serve_here()->reply_loop.post;
     c->admin.post_ctx = serve_here();
     return c;
 }

@@ -154,11 +154,6 @@ static void on_changed(struct serve_pending *p)
     }
 }
 
-static void post(void *ctx, struct mr_mail *mail)
-{
-    mr_loop_post(((struct serve_loop *)ctx)->loop, mail);
-}
-
 void rest_mesh_watch(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path)
 {
     mr_str prefix = rest_mesh_query(call, "prefix");
@@ -179,7 +174,7 @@ void rest_mesh_watch(struct mr_server *s, struct mr_call *call, const struct mr_
     w->admin.kind = MR_MESH_CHANGES;
     w->admin.id = mr_str_n(w->prefix, prefix.len);
     w->admin.done = done;
-    w->admin.post = post;
+    w->admin.post = serve_here()->reply_loop.post;
     w->admin.post_ctx = serve_here();
     w->pending.cancel = on_cancel;
     w->pending.room = on_room;

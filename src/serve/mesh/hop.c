@@ -409,11 +409,6 @@ static void refuse_early(struct serve_arrival *a, bool is_from_peer)
     a->fail(a, &err);
 }
 
-static void post(void *ctx, struct mr_mail *mail)
-{
-    mr_loop_post(((struct serve_loop *)ctx)->loop, mail);
-}
-
 /* place: where it is sent to without the mesh; NULL: the mesh is asked. */
 static struct hop *hop_new(struct serve_arrival *a, mr_str model, const char *place)
 {
@@ -432,7 +427,7 @@ static struct hop *hop_new(struct serve_arrival *a, mr_str model, const char *pl
                                         .sent_to = {place ? h->id + model.len : NULL, place_len},
                                         .is_vmodel = a->route && a->route->is_vmodel,
                                         .event = on_event,
-                                        .post = post,
+                                        .post = h->loop->reply_loop.post,
                                         .post_ctx = a->loop};
     return h;
 }

@@ -110,7 +110,7 @@ static void on_room(void *ctx)
     }
 }
 
-/* This server ends: the requests that it has taken are answered, and then the client is told. */
+/* The server ends: the requests that it has taken are answered before the stream ends. */
 void hop_pass_changed(struct serve_pending *p)
 {
     struct hop *h = MR_CONTAINER_OF(p, struct serve_arrival, pending)->hop;

@@ -54,7 +54,7 @@ void hop_pass_changed(struct serve_pending *p);
 
 /* hop_runtime.c */
 
-/* The runtime of this server has the model. The mesh is told the result. */
+/* The runtime of this server has the model. Reports the result to the mesh. */
 void hop_run_at_runtime(struct hop *h, unsigned attempt);
 
 #endif
