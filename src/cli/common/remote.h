@@ -69,6 +69,13 @@ bool mr_remote_is_grpc(const char *url);
  *  grpc. Errors: MR_E_INVALID for binary (1), which is not gRPC. */
 int mr_remote_protocol(const char *url, int *io, struct mr_err *err);
 
+/** The row of --timeout, whose member is timeout_ns. */
+#define MR_REMOTE_TIMEOUT_ROW(type, default_text, help_text)                                       \
+    {                                                                                              \
+        .name = "timeout", .letter = 't', .kind = MR_OPTION_DURATION,                              \
+        MR_OPTION_AT(type, timeout_ns), .fallback = default_text, .max = 86400,                    \
+        .scale = MR_NS_PER_S, .value = "TIME", .help = help_text                                   \
+    }
 /** Rows of an option table for a struct with `url`, `protocol` and a struct mr_remote_access `access`. `ports` names
  *  the default ports, `names` the protocols. */
 #define MR_REMOTE_URL_ROW(type, ports)                                                             \
