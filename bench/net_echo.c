@@ -7,7 +7,8 @@
  * ADDRESS is 127.0.0.1:8000 if not given. One loop; ends on SIGTERM or SIGINT.
  *
  * POST /echo gives the body back, other paths a constant JSON of 157 bytes; a gRPC call gets its
- * own message back. */
+ * own message back. It says of itself that it is a runtime (mmesh.ModelRuntime) with room for 256
+ * models, so that servers of a mesh can be measured over it. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,6 +18,15 @@
 static const char answer[] =
     "{\"model_name\":\"simple\",\"model_version\":\"1\",\"outputs\":[{\"name\":\"OUTPUT0\","
     "\"datatype\":\"INT32\",\"shape\":[1,16],\"data\":[2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]}]}";
+
+/* READY; 256 MiB; 4 loads at a time, of 16 s at most; a model has 1 MiB */
+static const uint8_t runtime_status[] = {
+    1 << 3, 1,                         /* status */
+    2 << 3, 0x80, 0x80, 0x80, 0x80, 1, /* capacityInBytes */
+    3 << 3, 4,                         /* maxLoadingConcurrency */
+    4 << 3, 0x80, 0x7d,                /* modelLoadingTimeoutMs */
+    5 << 3, 0x80, 0x80, 0x40,          /* defaultModelSizeInBytes */
+};
 
 static struct mr_loop *loop;
 
@@ -41,7 +51,9 @@ static void answer_grpc(struct mr_call *call)
         return;
     }
     struct mr_piece piece = {message.ptr, message.len, NULL};
-    if (call->body_block) {
+    if (mr_str_eq_c(call->path, "/mmesh.ModelRuntime/runtimeStatus")) {
+        piece = (struct mr_piece){runtime_status, sizeof runtime_status, NULL};
+    } else if (call->body_block) {
         piece.block = mr_block_ref(call->body_block);
     }
     mr_grpc_reply(&g, &piece, 1, MR_GRPC_IDENTITY);

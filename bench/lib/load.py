@@ -84,7 +84,8 @@ def check(server, request):
         import grpc as client
         limits = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
         with client.insecure_channel(f"127.0.0.1:{server.grpc}", options=limits) as channel:
-            got = channel.unary_unary(request.path)(request.body[5:], timeout=60)
+            metadata = [(k, v) for k, v in request.headers.items() if k not in ("content-type", "te")]
+            got = channel.unary_unary(request.path)(request.body[5:], metadata=metadata, timeout=60)
     else:
         post = urllib.request.Request(f"http://127.0.0.1:{server.http}{request.path}", request.body, request.headers)
         with urllib.request.urlopen(post, timeout=60) as reply:

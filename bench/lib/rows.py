@@ -281,7 +281,10 @@ def fleets():
     request = pair(grpc, "identity")
     return [Row(f"mesh-{clients}", f"A mesh of two servers, gRPC, {clients} at a time, at the server that has the model and at the other",
                 {"local": fleet.mesh(request, clients, False), "forwarded": fleet.mesh(request, clients, True)})
-            for clients in (1, 16)]
+            for clients in (1, 16)] + [
+        Row(f"mesh-runtime-{clients}", f"A call of any gRPC service, {clients} at a time, passed on to a runtime of a mesh (mmesh.ModelRuntime)",
+            {"passed": fleet.runtime(clients, False), "runtime alone": fleet.runtime(clients, True)}, [most(cpu, None, "cpu", "passed")])
+        for clients, cpu in ((1, 25), (16, 15), (64, 12))]
 
 
 def all_rows():
