@@ -163,12 +163,12 @@ class Runtime:
     async def _send_all(self, request, messages):
         sender = request.get_response_sender() if is_decoupled(request) else None
         try:
-            async for message in messages:
+            async for message, headers in messages:
                 if sender is None:
-                    return message, []  # the only one: predict_stream is MLModel's
+                    return message, headers  # the only one: predict_stream is MLModel's
                 if request.is_cancelled():
                     break
-                sender.send(self._response(message, []))
+                sender.send(self._response(message, headers))
         finally:
             await messages.aclose()
         sender.send(flags=FINAL)
@@ -207,7 +207,7 @@ class Runtime:
 
     async def _stream(self, message, headers):
         async for answer in self._predict_stream(*rest_payload(message), headers):
-            yield b"data: " + rest_message(answer) + b"\n\n"
+            yield b"data: " + rest_message(answer) + b"\n\n", []
 
     async def _grpc(self, message, headers):
         payload, is_raw = grpc_payload(message)
@@ -217,8 +217,8 @@ class Runtime:
     async def _grpc_stream(self, message, headers):
         payload, is_raw = grpc_payload(message)
         async for answer in self._predict_stream(payload, headers):
-            extract_headers(answer)
-            yield grpc_message(answer, is_raw)
+            headers = list((extract_headers(answer) or {}).items())
+            yield grpc_message(answer, is_raw), headers
 
     async def _metadata(self, message, headers):
         return encode_to_json_bytes((await self.model.metadata()).model_dump(exclude_unset=False)), []

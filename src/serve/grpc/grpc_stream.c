@@ -45,6 +45,10 @@ struct stream {
     bool is_failed;  /* ends with `failure` once nothing runs */
     bool error_ends; /* triton_grpc_error */
     struct mr_err failure;
+    struct mr_header
+        trailers[MR_GRPC_TRAILERS_MAX]; /* of the last answer with any, in trailer_text */
+    size_t trailer_count;
+    struct mr_buf trailer_text;
 };
 
 struct stream_item {
@@ -159,6 +163,30 @@ static void send_error(struct stream *st, struct stream_item *it)
     mr_grpc_send(st->g, &piece, 1, MR_GRPC_IDENTITY);
 }
 
+/* Of an answer that has been encoded: its trailing metadata become those of the stream. */
+static void keep_trailers(struct stream *st, struct serve_infer *si)
+{
+    const size_t count = MR_MIN(si->trailer_count, MR_GRPC_TRAILERS_MAX);
+    struct mr_buf *b = &st->trailer_text;
+
+    if (count == 0) {
+        return;
+    }
+    si->trailer_count = 0; /* they go with the answer */
+    mr_buf_reset(b);
+    for (size_t i = 0; i < count; i++) {
+        mr_buf_str(b, si->trailers[i].name);
+        mr_buf_str(b, si->trailers[i].value);
+    }
+    st->trailer_count = b->failed ? 0 : count;
+    const char *at = b->ptr;
+    for (size_t i = 0; i < st->trailer_count; i++) {
+        const size_t name = si->trailers[i].name.len, value = si->trailers[i].value.len;
+        st->trailers[i] = (struct mr_header){{at, name}, {at + name, value}};
+        at += name + value;
+    }
+}
+
 /* Whether a failure of the request is the stream's. MLServer's streams have no errors in them; with its errors asked for, a
  * name that no model has is answered as there. */
 static bool is_fatal(const struct stream *st, const struct stream_item *it)
@@ -180,6 +208,7 @@ static void send_item(struct stream *st, struct stream_item *it)
     if (is_ok) {
         if (!st->is_failed && it->is_encoded) {
             mr_grpc_send_message(st->g, &it->answer, grpc_compression(st->server));
+            keep_trailers(st, si);
         } else {
             infer_drop_answer(&it->answer);
         }
@@ -242,6 +271,23 @@ static bool is_over(const struct stream *st)
            (st->input_ended || st->is_cancelled || st->is_failed || st->is_exiting);
 }
 
+/* `st` is gone afterwards. */
+static void end(struct stream *st)
+{
+    struct mr_buf text = st->trailer_text;
+
+    serve_closed(&st->pending);
+    st->g->call->user = NULL;
+    if (st->is_failed) {
+        mr_grpc_finish(st->g, mr_status_grpc(st->failure.status), mr_str_c(st->failure.msg));
+    } else if (st->is_exiting && (st->is_cut || !st->input_ended)) {
+        mr_grpc_finish(st->g, MR_GRPC_UNAVAILABLE, MR_STR("the server is exiting"));
+    } else {
+        mr_grpc_finish_with(st->g, MR_GRPC_OK, MR_STR(""), st->trailers, st->trailer_count);
+    }
+    mr_buf_fini(&text);
+}
+
 /* Send what is done at the front; end the stream when that was all. `st` is gone after a true return. */
 static bool advance(struct stream *st)
 {
@@ -265,15 +311,7 @@ static bool advance(struct stream *st)
         mr_call_pause(st->g->call, st->in_flight >= IN_FLIGHT_MAX);
         return false;
     }
-    serve_closed(&st->pending);
-    st->g->call->user = NULL;
-    if (st->is_failed) {
-        mr_grpc_finish(st->g, mr_status_grpc(st->failure.status), mr_str_c(st->failure.msg));
-    } else if (st->is_exiting && (st->is_cut || !st->input_ended)) {
-        mr_grpc_finish(st->g, MR_GRPC_UNAVAILABLE, MR_STR("the server is exiting"));
-    } else {
-        mr_grpc_finish(st->g, MR_GRPC_OK, MR_STR(""));
-    }
+    end(st);
     return true;
 }
 
@@ -318,6 +356,7 @@ static void send_response(struct stream_item *it, struct mr_response *q)
 
     if (is_wanted && infer_encode_response(si, q, &message) == MR_OK) {
         mr_grpc_send_message(st->g, &message, grpc_compression(st->server));
+        keep_trailers(st, si);
     } else if (is_wanted) {
         send_error(st, it);
         infer_cancel(si);
@@ -747,6 +786,7 @@ void grpc_model_stream_infer(struct mr_server *s, struct mr_grpc_call *g)
     st->loop = serve_here();
     st->g = g;
     g->keeps_packed = true;
+    mr_buf_init(&st->trailer_text, 0);
     st->error_ends = flag.ptr && mr_str_ieq(flag, MR_STR("true"));
     st->pending.data = on_data;
     st->pending.cancel = on_cancel;

@@ -27,6 +27,7 @@ def add_models(models):
     add_mlserver(models / "numbered", "runtimes.Sum", parameters={"version": "7"})
     add_mlserver(models / "bare", "runtimes.Sum")
     add_mlserver(models / "words", "runtimes.Commanded")
+    add_mlserver(models / "said", "runtimes.Words")
 
 
 def compared(models, server):
@@ -44,6 +45,7 @@ def test_same_as_mlserver(models, start):
     index = found.pop("index")
     assert {name: here for name, (_, here) in found.items()} == {name: there for name, (there, _) in found.items()}
     assert found["metadata"][1]["messages"][0]["inputs"][0]["name"] == "y" and found["infer"][1]["trailing"]["ce-id"] == "seven"
+    assert len(found["stream"][1]["messages"]) == 3 and found["stream"][1]["trailing"]["ce-id"] == "w"
     for answer in index:  # MLServer's has no order, and says "State.READY" where REST says "READY"
         rows = answer["messages"][0]["models"]
         rows.sort(key=lambda row: row["name"])
@@ -66,7 +68,7 @@ def test_index(models, start):
     assert rows["numbered"] == {"name": "numbered", "version": "7", "state": "READY", "reason": ""}
     assert rows["bare"] == {"name": "bare", "state": "READY", "reason": ""}
     assert rows["words"] == {"name": "words", "state": "UNAVAILABLE", "reason": ""}
-    assert sorted(row["name"] for row in ready) == ["bare", "m", "numbered"]
+    assert sorted(row["name"] for row in ready) == ["bare", "m", "numbered", "said"]
 
 
 def test_streams_of_other_models(models, start):

@@ -44,9 +44,9 @@ def request(model, values=(1.0, 2.0), raw=False, version=""):
     return q
 
 
-def word(text):
-    q = pb.ModelInferRequest(model_name="words", id="w")
-    q.inputs.add(name="x", datatype="BYTES", shape=[1]).contents.bytes_contents.append(text)
+def text(model, value):
+    q = pb.ModelInferRequest(model_name=model, id="w")
+    q.inputs.add(name="x", datatype="BYTES", shape=[1]).contents.bytes_contents.append(value)
     return q
 
 
@@ -60,7 +60,8 @@ CALLS = {
     "infer_raw": ("ModelInfer", request("m", raw=True)),
     "infer_version": ("ModelInfer", request("m", version="v1")),
     "index": ("RepositoryIndex", pb.RepositoryIndexRequest()),
-    "error_of_mlserver": ("ModelInfer", word(b"mine")),
+    "error_of_mlserver": ("ModelInfer", text("words", b"mine")),
+    "stream": ("ModelStreamInfer", text("said", b"one after another")),
     "stream_unknown": ("ModelStreamInfer", request("nope", version="1")),
     "infer_unknown": ("ModelInfer", request("nope", version="1")),
     "metadata_unknown": ("ModelMetadata", pb.ModelMetadataRequest(name="nope", version="1")),
