@@ -113,7 +113,7 @@ static void load_path(struct mr_mesh *m, const struct mesh_action *a, struct loa
         mr_buf_printf(&path, "%s/", m->o.models);
     }
     mr_buf_str(&path, a->path);
-    mr_models_place(m->models, a->id, mr_buf_view(&path), on_done, op);
+    mr_models_place(m->models, a->id, mr_buf_view(&path), a->type, on_done, op);
     mr_buf_fini(&path);
 }
 

@@ -138,6 +138,18 @@ int mr_config_name(Inference__ModelConfig *c, mr_str model_name, struct mr_err *
     return MR_OK;
 }
 
+bool mr_config_folder_says(const char *version_dir)
+{
+    char custom[NAME_MAX + 1];
+
+    return known_in_folder(version_dir, NULL) || custom_in_folder(version_dir, custom);
+}
+
+bool mr_config_file_says(const char *file)
+{
+    return known_by_file(file) != NULL;
+}
+
 static int backend_from_folder(Inference__ModelConfig *c, const char *version_dir,
                                struct mr_err *err)
 {

@@ -63,6 +63,10 @@ int mr_config_join_sequence(const Inference__ModelConfig *c, const struct mr_sig
 /** Whether an input or output of the model is one that sequence_batching adds. */
 bool mr_config_is_sequence_io(const Inference__ModelConfig *c, const char *name, bool is_input);
 
+/** Whether the content of a version's folder, or the name of a file in one, says a backend; of names only those that are known (config_basics.c). */
+bool mr_config_folder_says(const char *version_dir);
+bool mr_config_file_says(const char *file);
+
 /** Ensembles and workflows (config_graph.c). Platform of one; it has no backend. */
 int mr_config_graph_basics(Inference__ModelConfig *c, struct mr_err *err);
 /** What must hold of the graph whatever the models in it are. MR_OK for other models. Before mr_config_normalize. */

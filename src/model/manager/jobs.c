@@ -44,6 +44,7 @@ static void job_free(struct mr_job *job)
     mr_free(job->files);
     mr_free(job->config_json);
     mr_free(job->path);
+    mr_free(job->type);
     mr_free(job->settled);
     mr_free(job->making);
     mr_free(job->checks_name);
@@ -309,7 +310,8 @@ static int place(struct mr_models *m, const struct mr_job *job, struct mr_err *e
     char *real = NULL;
     int rc = mr_path_inside(m->o.placed, m->o.link_dirs, job->path, &real, err);
 
-    rc = rc < 0 ? rc : mr_model_place(m->o.placed, job->model->name, real, err);
+    rc =
+        rc < 0 ? rc : mr_model_place(m->o.placed, job->model->name, real, mr_str_c(job->type), err);
     mr_free(real);
     return rc < 0 ? MR_WRAP(err, rc, "failed to load '%.*s'",
                             MR_STR_ARG(mr_str_sub(job->model->name, 0, 128)))
@@ -723,8 +725,8 @@ void mr_models_load(struct mr_models *m, mr_str name, mr_str config_json,
     mr_job_submit(m, job, name);
 }
 
-void mr_models_place(struct mr_models *m, mr_str name, mr_str path, mr_models_done_fn *done,
-                     void *ctx)
+void mr_models_place(struct mr_models *m, mr_str name, mr_str path, mr_str type,
+                     mr_models_done_fn *done, void *ctx)
 {
     struct mr_job *job = mr_job_new(MR_JOB_LOAD, done, ctx);
 
@@ -739,6 +741,7 @@ void mr_models_place(struct mr_models *m, mr_str name, mr_str path, mr_models_do
         job->kind = MR_JOB_ANSWER;
     } else {
         job->path = mr_strndup(path.ptr, path.len);
+        job->type = mr_strndup(type.ptr, type.len);
     }
     mr_job_submit(m, job, name);
 }

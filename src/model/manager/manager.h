@@ -362,7 +362,7 @@ struct mr_job {
     bool is_hopeless;            /* it would fail again */
     uint32_t tries;              /* failures before */
     int64_t due_ns;              /* of a retry */
-    char *path;                  /* of mr_models_place; NULL: where it is */
+    char *path, *type;           /* of mr_models_place; NULL: where it is */
     bool is_rollback;
     bool is_remote;  /* of mr_models_remote: the configuration and the files are the server's own */
     bool dependents; /* MR_JOB_UNLOAD: with the models that only it asks */

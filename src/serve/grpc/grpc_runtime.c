@@ -142,7 +142,8 @@ void grpc_runtime_load(struct mr_server *s, struct mr_grpc_call *g)
     struct runtime_call *c = q ? call_new(s, g, q->modelid) : NULL;
 
     if (c) {
-        mr_models_place(s->models, c->model, mr_str_c(q->modelpath), load_done, c);
+        mr_models_place(s->models, c->model, mr_str_c(q->modelpath), mr_str_c(q->modeltype),
+                        load_done, c);
     }
 }
 

@@ -326,10 +326,10 @@ typedef void(mr_models_done_fn)(void *ctx, int rc, const struct mr_err *err);
 void mr_models_load(struct mr_models *m, mr_str name, mr_str config_json,
                     const struct mr_load_file *files, size_t file_count, mr_models_done_fn *done,
                     void *ctx);
-/** As mr_models_load, of what is at `path` (model/place.h): an absolute path to one of link_dirs, or below one of them.
+/** As mr_models_load, of what is at `path` with that type (model/place.h): an absolute path to one of link_dirs, or below one of them.
  *  Needs o.placed. Further errors: MR_E_FORBIDDEN (the path leads elsewhere), MR_E_NOT_FOUND. */
-void mr_models_place(struct mr_models *m, mr_str name, mr_str path, mr_models_done_fn *done,
-                     void *ctx);
+void mr_models_place(struct mr_models *m, mr_str name, mr_str path, mr_str type,
+                     mr_models_done_fn *done, void *ctx);
 /** Unloads, and takes a placed model away. done is called once the model is out of the table; its memory is freed when its requests have ended. */
 void mr_models_unload(struct mr_models *m, mr_str name, bool dependents, mr_models_done_fn *done,
                       void *ctx);

@@ -1,0 +1,299 @@
+/* Links in a folder of their own. What was there under the name goes first: loads of one name do not overlap.
+ *
+ * A type that is known takes the place of a configuration: a config.pbtxt with the backend is written beside the links to the
+ * versions; for sklearn, which MLServer's runtime stands for, also a model-settings.json in each version. */
+#include "model/place.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "archive/archive.h"
+#include "base/mem.h"
+#include "config_priv.h"
+#include "model/folder/folder.h"
+#include "model/model.h"
+
+static const char *const archive_ends[] = {".tar", ".tar.gz", ".tgz", ".tar.zst", ".zip"};
+
+/* What a type says of a model. */
+static const struct format {
+    const char *type;
+    const char *config;
+    const char *implementation; /* of MLServer; NULL: it does without */
+    /* Names that the file has in its version; with another ending it takes the first. */
+    const char *files[4];
+} formats[] = {
+    {"onnx", "backend: \"onnxruntime\"\n", NULL, {"model.onnx"}},
+    {"python", "backend: \"python\"\n", NULL, {"model.py"}},
+    {"xgboost", "backend: \"xgboost\"\n", NULL, {"model.json", "model.ubj", "model.bst"}},
+    {"lightgbm", "backend: \"lightgbm\"\n", NULL, {"model.txt", "model.bst"}},
+    {"sklearn",
+     "backend: \"python\"\nmodel_transaction_policy { decoupled: true }\n",
+     "mlserver_sklearn.SKLearnModel",
+     {"model.joblib", "model.pickle", "model.pkl"}},
+};
+#define FORMAT_COUNT (sizeof formats / sizeof *formats)
+
+struct placing {
+    const char *folder; /* of the model, to be made */
+    const char *path;   /* of its files */
+    bool is_file;
+    const struct format *format; /* NULL: the type is not known */
+};
+
+/* KServe's form is mt:FORMAT, with ":VERSION" and "|pv:PROTOCOL" after it. */
+static const struct format *format_of(mr_str type)
+{
+    mr_str name = mr_str_starts(type, MR_STR("mt:")) ? mr_str_sub(type, 3, type.len) : type;
+    size_t len = 0;
+
+    while (len < name.len && name.ptr[len] != ':' && name.ptr[len] != '|') {
+        len++;
+    }
+    for (size_t i = 0; i < FORMAT_COUNT; i++) {
+        if (mr_str_eq_c(mr_str_sub(name, 0, len), formats[i].type)) {
+            return &formats[i];
+        }
+    }
+    return NULL;
+}
+
+static const char *end_of(const char *path)
+{
+    const char *dot = strrchr(strrchr(path, '/'), '.');
+
+    return dot ? dot : "";
+}
+
+/* How the model's file is called in its version. */
+static void file_name(const struct placing *p, char *out, size_t room)
+{
+    const struct format *f = p->format;
+    const char *end = end_of(p->path);
+
+    snprintf(out, room, "%s", f ? f->files[0] : "");
+    for (size_t i = 0; f && f->files[i]; i++) {
+        if (strcmp(strrchr(f->files[i], '.'), end) == 0) {
+            snprintf(out, room, "%s", f->files[i]);
+        }
+    }
+    if (!f) {
+        snprintf(out, room, "model%.64s", end);
+    }
+}
+
+/* What a folder has at its top. */
+struct contents {
+    bool has_config, has_versions, has_settings;
+};
+
+static int contents_read(const char *folder, struct contents *out, struct mr_err *err)
+{
+    DIR *d = opendir(folder);
+    const struct dirent *e;
+    int64_t number;
+
+    if (!d) {
+        return mr_path_errno(folder, errno, err);
+    }
+    while ((e = readdir(d)) != NULL) {
+        out->has_config |= strcmp(e->d_name, "config.pbtxt") == 0;
+        out->has_settings |= strcmp(e->d_name, MR_MODEL_SETTINGS) == 0;
+        out->has_versions |= mr_version_number(mr_str_c(e->d_name), &number);
+    }
+    closedir(d);
+    if (out->has_settings && !out->has_config) {
+        return MR_FAIL(err, MR_E_UNSUPPORTED,
+                       "%.300s: a folder of MLServer, whose " MR_MODEL_SETTINGS
+                       " says its name, cannot have another one",
+                       folder);
+    }
+    return MR_OK;
+}
+
+static int link_make(const char *in, mr_str name, const char *target, struct mr_err *err)
+{
+    char *path = mr_path_join(in, name);
+    int rc = MR_OK;
+
+    if (symlink(target, path) != 0) {
+        rc = mr_path_errno(path, errno, err);
+    }
+    mr_free(path);
+    return rc;
+}
+
+static int text_write(const char *in, const char *name, const char *text, struct mr_err *err)
+{
+    char *path = mr_path_join(in, mr_str_c(name));
+    FILE *f = fopen(path, "we");
+    const bool is_written = f && fputs(text, f) >= 0;
+    int rc = MR_OK;
+
+    if ((f && fclose(f) != 0) || !is_written) {
+        rc = mr_path_errno(path, errno, err);
+    }
+    mr_free(path);
+    return rc;
+}
+
+static int folder_make(const char *folder, struct mr_err *err)
+{
+    return mkdir(folder, 0700) == 0 ? MR_OK : mr_path_errno(folder, errno, err);
+}
+
+/* A version that consists of what is at `target`. */
+static int version_make(const struct placing *p, mr_str number, const char *target,
+                        struct mr_err *err)
+{
+    const char *implementation = p->format ? p->format->implementation : NULL;
+    char name[NAME_MAX + 1] = "model", text[NAME_MAX + 256];
+    char *version = mr_path_join(p->folder, number);
+    int rc;
+
+    if (!p->is_file && !implementation) {
+        rc = link_make(p->folder, number, target, err);
+        goto out;
+    }
+    if (p->is_file) {
+        file_name(p, name, sizeof name);
+    }
+    MR_TRY(folder_make(version, err));
+    MR_TRY(link_make(version, mr_str_c(name), target, err));
+    if (implementation) {
+        snprintf(text, sizeof text,
+                 "{\"implementation\": \"%s\", \"parameters\": {\"uri\": \"./%s\"}}\n",
+                 implementation, name);
+        MR_TRY(text_write(version, MR_MODEL_SETTINGS, text, err));
+    }
+out:
+    mr_free(version);
+    return rc;
+}
+
+static int versions_make(const struct placing *p, struct mr_err *err)
+{
+    DIR *d = opendir(p->path);
+    const struct dirent *e;
+    int64_t number;
+    int rc = d ? MR_OK : mr_path_errno(p->path, errno, err);
+
+    while (rc == MR_OK && (e = readdir(d)) != NULL) {
+        if (mr_version_number(mr_str_c(e->d_name), &number)) {
+            char *target = mr_path_join(p->path, mr_str_c(e->d_name));
+            rc = version_make(p, mr_str_c(e->d_name), target, err);
+            mr_free(target);
+        }
+    }
+    if (d) {
+        closedir(d);
+    }
+    return rc;
+}
+
+/* Without a configuration and a type that is known, the files have to say what they are. */
+static int kind_check(const struct placing *p, mr_str type, struct mr_err *err)
+{
+    char file[NAME_MAX + 1], known[128] = "";
+
+    file_name(p, file, sizeof file);
+    if (p->format || (p->is_file ? mr_config_file_says(file) : mr_config_folder_says(p->path))) {
+        return MR_OK;
+    }
+    for (size_t i = 0; i < FORMAT_COUNT; i++) {
+        const size_t len = strlen(known);
+        snprintf(known + len, sizeof known - len, "%s%s", i ? ", " : "", formats[i].type);
+    }
+    return MR_FAIL(
+        err, MR_E_INVALID,
+        "%.300s does not say which backend it is for, nor does its type '%.*s', which is "
+        "none of %s",
+        p->path, MR_STR_ARG(mr_str_sub(type, 0, 64)), known);
+}
+
+static int model_make(const struct placing *p, bool has_versions, struct mr_err *err)
+{
+    int rc = folder_make(p->folder, err);
+
+    if (rc == MR_OK && p->format) {
+        rc = text_write(p->folder, "config.pbtxt", p->format->config, err);
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    return has_versions ? versions_make(p, err) : version_make(p, MR_STR("1"), p->path, err);
+}
+
+/* Its ending stays. */
+static int archive_link(const char *placed, mr_str name, mr_str end, const char *path,
+                        struct mr_err *err)
+{
+    struct mr_buf text;
+
+    mr_buf_init(&text, 0);
+    mr_buf_str(&text, name);
+    mr_buf_str(&text, end);
+    int rc = link_make(placed, mr_buf_view(&text), path, err);
+    mr_buf_fini(&text);
+    return rc;
+}
+
+static int make(const char *placed, mr_str name, const char *path, mr_str type, struct mr_err *err)
+{
+    const mr_str file = mr_str_c(strrchr(path, '/') + 1);
+    struct contents c = {0};
+    mr_str stem;
+    struct stat st;
+    int rc;
+
+    if (stat(path, &st) != 0) {
+        return mr_path_errno(path, errno, err);
+    }
+    if (S_ISREG(st.st_mode) && mr_archive_is_name(file, &stem)) {
+        return archive_link(placed, name, mr_str_sub(file, stem.len, file.len), path, err);
+    }
+    if (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)) {
+        return MR_FAIL(err, MR_E_INVALID, "%.300s: neither a file nor a folder", path);
+    }
+    struct placing p = {.path = path, .is_file = S_ISREG(st.st_mode), .format = format_of(type)};
+    if (!p.is_file) {
+        MR_TRY(contents_read(path, &c, err));
+    }
+    if (c.has_config || (c.has_versions && !p.format)) {
+        return link_make(placed, name, path, err);
+    }
+    MR_TRY(kind_check(&p, type, err));
+    char *folder = mr_path_join(placed, name);
+    p.folder = folder;
+    rc = model_make(&p, c.has_versions, err);
+    mr_free(folder);
+out:
+    return rc;
+}
+
+int mr_model_place(const char *placed, mr_str name, const char *path, mr_str type,
+                   struct mr_err *err)
+{
+    mr_model_displace(placed, name);
+    return make(placed, name, path, type, err);
+}
+
+void mr_model_displace(const char *placed, mr_str name)
+{
+    char *folder = mr_path_join(placed, name);
+    const size_t len = strlen(folder);
+    char *archive = mr_alloc(len + 16);
+
+    mr_tree_remove(folder, NULL);
+    for (size_t i = 0; i < sizeof archive_ends / sizeof *archive_ends; i++) {
+        memcpy(archive, folder, len);
+        memcpy(archive + len, archive_ends[i], strlen(archive_ends[i]) + 1);
+        unlink(archive);
+    }
+    mr_free(archive);
+    mr_free(folder);
+}
