@@ -264,6 +264,8 @@ const struct mr_option mr_serve_table[] = {
     FLAG("reuse-http-port", server.reuse_http_port, "false", "share the port with other servers"),
     BYTES("http-max-input-size", server.http_max_input_bytes, "64MiB", 1, 64 * GIB,
           "largest JSON text and largest tensor of a request"),
+    FLAG("http-shared-memory", server.http.takes_memory, "false",
+         "clients of a socket file (unix:/PATH) may hand over tensors in memory that they share"),
     FLAG("empty-health-bodies", server.empty_health_bodies, "false",
          "answer health checks with a status alone, as Triton, instead of JSON"),
     FLAG("mlserver-errors", server.mlserver_errors, "false",

@@ -280,6 +280,17 @@ static void count_answer(const struct mr_call_impl *ic, int status)
     }
 }
 
+int mr_call_passed_memory(const struct mr_call *call, uint64_t *out_bytes)
+{
+    const struct mr_conn *c = MR_CONTAINER_OF(call, struct mr_call_impl, pub)->conn;
+
+    if (!c || c->passed_fd < 0) {
+        return -1;
+    }
+    *out_bytes = c->passed_bytes;
+    return c->passed_fd;
+}
+
 void mr_call_reply(struct mr_call *call, const struct mr_reply *reply)
 {
     struct mr_call_impl *ic = call_impl(call);

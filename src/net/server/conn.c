@@ -411,6 +411,7 @@ struct mr_conn *mr_conn_open(struct mr_server_part *part, const struct mr_transp
     c->transport = transport;
     c->proto = &mr_proto_sniff;
     c->fd = fd;
+    c->passed_fd = -1;
     c->tag = tag;
     c->over_unix = over_unix;
     c->handshaking = transport->handshake != NULL;
@@ -444,6 +445,7 @@ void mr_conn_close(struct mr_conn *c)
     mr_timer_stop(&c->gather.timer);
     mr_outq_fini(&c->out);
     mr_conn_input_release(c);
+    mr_conn_drop_passed(c);
     LIST_REMOVE(c, link);
     c->transport->close(c);
 }

@@ -127,6 +127,8 @@ struct mr_conn {
     const struct mr_proto *proto;
     uv_poll_t poll;
     int fd;
+    int passed_fd; /* memory of the client, see mr_http_options.takes_memory; -1: none */
+    uint64_t passed_bytes;
     int wanted; /* MR_WANT_* as set in the transport */
     int tag;
     bool over_unix;
@@ -192,6 +194,8 @@ int mr_transport_plain_start(struct mr_conn *c);
 /** The same, for mr_transport_tls. */
 int mr_transport_tls_start(struct mr_conn *c, struct mr_tls *tls);
 void mr_plain_want(struct mr_conn *c, int events);
+/** Lets go of passed_fd. */
+void mr_conn_drop_passed(struct mr_conn *c);
 /** Undoes mr_conn_open if the transport has not started. */
 void mr_conn_abandon(struct mr_conn *c);
 /** Starts to wait for input. */

@@ -4,6 +4,7 @@
 
 #include "codec/json.h"
 #include "net/compress.h"
+#include "serve/state/client_memory.h"
 #include "serve/state/infer.h"
 #include "serve/state/loops.h"
 #include "serve/state/message.h"
@@ -133,6 +134,7 @@ static void encode(struct mr_turn *t)
         ri->answer = ri->message.body;
     } else {
         MR_TRY(mr_wire_response(r, &ri->si.request, &response, &r->err));
+        MR_TRY(client_memory_write(&ri->si, &response));
         MR_TRY(infer_answer_params(&ri->si, NULL, &response));
         MR_TRY(mr_oip_rest_encode_response(&response, infer_buf(&ri->si), r->arena, &ri->answer,
                                            &r->err));
@@ -374,7 +376,8 @@ static void begin(struct mr_call *call, const struct mr_oip_path *path, const ch
     ri->version = path->version;
     ri->encoding = coding_of(call, "content-encoding", mr_coding_from_name);
     ri->accepts = coding_of(call, "accept-encoding", mr_coding_accept);
-    if (ri->encoding != MR_CODING_IDENTITY || infer_is_long_body(call->body.len)) {
+    if (ri->encoding != MR_CODING_IDENTITY || infer_is_long_body(call->body.len) ||
+        client_memory_is_there(&ri->si)) {
         infer_turn(&ri->si, decode, decoded, true);
     } else {
         decode(&ri->si.turn);

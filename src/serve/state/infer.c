@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 
+#include "client_memory.h"
 #include "grpc_reply.h"
 #include "loops.h"
 #include "message.h"
@@ -187,29 +188,6 @@ static int find_version(struct serve_infer *si, mr_str model, mr_str version)
     return MR_OK;
 }
 
-static int refuse_missing_features(const struct mr_oip_request *q, struct mr_err *err)
-{
-    for (size_t i = 0; i < q->input_count; i++) {
-        if (q->inputs[i].shm.region.ptr) {
-            return MR_FAIL(
-                err, MR_E_UNSUPPORTED,
-                "input '%.*s' is in shared memory: the shared-memory extension is not available in "
-                "this version",
-                MR_STR_ARG(q->inputs[i].name));
-        }
-    }
-    for (size_t i = 0; i < q->output_count; i++) {
-        if (q->outputs[i].shm.region.ptr) {
-            return MR_FAIL(
-                err, MR_E_UNSUPPORTED,
-                "output '%.*s' is asked for in shared memory: the shared-memory extension is not "
-                "available in this version",
-                MR_STR_ARG(q->outputs[i].name));
-        }
-    }
-    return MR_OK;
-}
-
 static int bind_version(struct serve_infer *si, mr_str model, mr_str version)
 {
     struct mr_infer *r = &si->infer;
@@ -232,7 +210,7 @@ static int bind_version(struct serve_infer *si, mr_str model, mr_str version)
         MR_TRY(mr_infer_validate(r, &args, &r->err));
         goto out;
     }
-    MR_TRY(refuse_missing_features(&si->request, &r->err));
+    MR_TRY(client_memory_read(si));
     if (si->request.raw_binary) {
         MR_TRY(mr_wire_complete_raw(&si->request, r->version, r->arena, &r->err));
     }

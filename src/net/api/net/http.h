@@ -158,6 +158,10 @@ void mr_call_wait_end(struct mr_call_wait *w);
 bool mr_call_is_backlogged(const struct mr_call *call);
 /** Requests one call of on_room when the backlog is gone. */
 void mr_call_when_room(struct mr_call *call);
+/** With options.takes_memory: the memory that the client has passed on this connection, a socket file's without TLS, by the
+ *  latest SCM_RIGHTS; a memfd whose size cannot change, of at most 1 GiB. The client writes to it at any time: bytes are copied
+ *  out by pread and checked afterwards. Borrowed until the loop goes on, as another may take its place. -1: there is none. */
+int mr_call_passed_memory(const struct mr_call *call, uint64_t *out_bytes);
 /** Reset without answer (HTTP/2 RST_STREAM with this error code; HTTP/1 closes). */
 void mr_call_abort(struct mr_call *call, uint32_t h2_error);
 
@@ -185,6 +189,7 @@ struct mr_http_options {
     int64_t h2_ping_interval_ns; /* keep-alive pings, 0 = off */
     const char *server_name;     /* "server" header, NULL = none */
     bool keep_head_case;         /* for mr_call_name_sent; default false */
+    bool takes_memory;           /* for mr_call_passed_memory; default false */
     /** Refuses requests of foreign web pages (403, PERMISSION_DENIED): with an Origin that is neither allowed nor the
      *  request's own Host; and with a Host that is neither an address, "localhost" nor an allowed name, on loopback
      *  listeners, or on all TCP listeners if names are given. Allowed origins are answered by the rules of CORS. The
