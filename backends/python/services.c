@@ -198,10 +198,12 @@ static PyObject *service_finish(PyObject *self, PyObject *args)
 static void call_capsule_end(PyObject *capsule)
 {
     struct mr_model_call *call = PyCapsule_GetPointer(capsule, "call");
+    PyObject *notes = PyCapsule_GetContext(capsule);
 
     Py_BEGIN_ALLOW_THREADS;
     host->call_end(&call);
     Py_END_ALLOW_THREADS;
+    Py_XDECREF(notes);
 }
 
 /* Inputs of a call: tuples (name, dtype, shape, buffer). */
@@ -395,8 +397,6 @@ static PyObject *answer_outputs(const struct mr_call_answer *a)
     return list;
 }
 
-/* call_next(call, timeout_ns): (status, message, is the last, outputs, value), where outputs are (name, dtype, shape, bytes);
- * None when there is none in time, or none at all. */
 /* (name, value as text, kind) of each. */
 static PyObject *answer_parameters(const struct mr_call_answer *a)
 {
@@ -414,6 +414,32 @@ static PyObject *answer_parameters(const struct mr_call_answer *a)
     return list;
 }
 
+/* call_notify(call, notes, fd, token): as the host's, whether there is an answer already. `notes`, which has the descriptor,
+ * lives as long as the call; it is the same each time. */
+static PyObject *service_call_notify(PyObject *self, PyObject *args)
+{
+    PyObject *capsule, *notes;
+    int fd;
+    unsigned long long token;
+    struct mr_err err;
+
+    (void)self;
+    if (!PyArg_ParseTuple(args, "OOiK", &capsule, &notes, &fd, &token)) {
+        return NULL;
+    }
+    struct mr_model_call *call = PyCapsule_GetPointer(capsule, "call");
+    if (!call) {
+        return NULL;
+    }
+    if (!PyCapsule_GetContext(capsule)) {
+        PyCapsule_SetContext(capsule, Py_NewRef(notes));
+    }
+    const int rc = host->call_notify(call, fd, token, &err);
+    return rc < 0 ? raise_error(&err) : PyBool_FromLong(rc);
+}
+
+/* call_next(call, timeout_ns): (status, message, is the last, outputs, value, parameters), where outputs are (name, dtype,
+ * shape, bytes); None when there is none in time, or none at all. */
 static PyObject *service_call_next(PyObject *self, PyObject *args)
 {
     PyObject *capsule;
@@ -695,6 +721,7 @@ static PyMethodDef methods[] = {{"log", service_log, METH_VARARGS, NULL},
                                 {"finish", service_finish, METH_VARARGS, NULL},
                                 {"call", service_call, METH_VARARGS, NULL},
                                 {"call_next", service_call_next, METH_VARARGS, NULL},
+                                {"call_notify", service_call_notify, METH_VARARGS, NULL},
                                 {"control", service_control, METH_VARARGS, NULL},
                                 {"metric", service_metric, METH_VARARGS, NULL},
                                 {"metric_add", service_metric_add, METH_VARARGS, NULL},

@@ -32,7 +32,8 @@
  * instances. Version 1 is no longer supported. 2.1 (2026-11) memory that later processes of a model find again. 2.2
  * (2026-11) calls: requests of a model to other models of the server. 2.3 (2026-11) loading and unloading other models,
  * metrics of a model's own. 2.4 (2026-11) data types of request parameters, timeouts of requests, what a
- * signature says about the scheduling of its model. 2.5 (2026-11) parameters of answers. */
+ * signature says about the scheduling of its model. 2.5 (2026-11) parameters of answers. 2.6
+ * (2026-11) answers of calls that a descriptor tells of. */
 #ifndef MILLRACE_BACKEND_H
 #define MILLRACE_BACKEND_H
 
@@ -46,7 +47,7 @@
 extern "C" {
 #endif
 
-#define MR_BACKEND_ABI_MINOR 5
+#define MR_BACKEND_ABI_MINOR 6
 #define MR_BACKEND_ENTRY     "mr_backend_entry_v2"
 #define MR_BACKEND_EXPORT    __attribute__((visibility("default")))
 
@@ -435,6 +436,12 @@ struct mr_host {
     int (*answer_parameters)(struct mr_exec *exec, uint32_t request, struct mr_response *response,
                              const struct mr_setting *list, const uint8_t *kinds, uint32_t count,
                              struct mr_err *err);
+
+    /** Writes `token`, 8 bytes in the host's order, to fd once: when call_next would not wait, but never after call_end has
+     *  returned. Returns 1, and does not write, if call_next would not wait now. A second request before the write takes
+     *  the place of the first. fd: borrowed; a pipe that does not block, with room for the tokens of all calls. Thread: any.
+     *  Errors: MR_E_EXHAUSTED (no thread). Since 2.6. */
+    int (*call_notify)(struct mr_model_call *call, int fd, uint64_t token, struct mr_err *err);
 };
 
 /* ---- the backend's interface ------------------------------------------------------------------ */

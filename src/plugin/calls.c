@@ -61,6 +61,11 @@ int mr_plugin_call_next(struct mr_model_call *call, int64_t timeout_ns, struct m
     return calls->next(call, timeout_ns, out, err);
 }
 
+int mr_plugin_call_notify(struct mr_model_call *call, int fd, uint64_t token, struct mr_err *err)
+{
+    return calls->notify(call, fd, token, err);
+}
+
 void mr_plugin_call_answer_drop(struct mr_call_answer **answer)
 {
     if (*answer) {

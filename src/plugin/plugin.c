@@ -39,6 +39,7 @@ _Static_assert(offsetof(struct mr_call_args, sequence_flags) == 96, "append only
 _Static_assert(offsetof(struct mr_call_answer, outputs) == 32, "append only");
 _Static_assert(offsetof(struct mr_host, metric_drop) == 184, "append only");
 _Static_assert(offsetof(struct mr_host, answer_parameters) == 192, "append only");
+_Static_assert(offsetof(struct mr_host, call_notify) == 200, "append only");
 _Static_assert(sizeof(struct mr_control_file) == 24, "frozen: travels in arrays");
 _Static_assert(offsetof(struct mr_control_args, flags) == 44, "append only");
 _Static_assert(offsetof(struct mr_metric_args, bound_count) == 44, "append only");
@@ -132,6 +133,7 @@ static const struct mr_host *host_get(const char *name)
             .metric_value = mr_plugin_metric_value,
             .metric_drop = mr_plugin_metric_drop,
             .answer_parameters = mr_plugin_exec_answer_parameters,
+            .call_notify = mr_plugin_call_notify,
         };
         e->next = hosts;
         hosts = e;

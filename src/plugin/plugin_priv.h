@@ -61,6 +61,7 @@ int mr_plugin_call_begin(struct mr_exec *exec, const struct mr_call_args *args,
                          struct mr_model_call **out, struct mr_err *err);
 int mr_plugin_call_next(struct mr_model_call *call, int64_t timeout_ns, struct mr_call_answer **out,
                         struct mr_err *err);
+int mr_plugin_call_notify(struct mr_model_call *call, int fd, uint64_t token, struct mr_err *err);
 void mr_plugin_call_answer_drop(struct mr_call_answer **answer);
 void mr_plugin_call_end(struct mr_model_call **call);
 int mr_plugin_control_begin(const struct mr_control_args *args, struct mr_model_call **out,

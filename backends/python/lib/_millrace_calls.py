@@ -1,7 +1,8 @@
 """What a model asks of the server: other models' answers, their control, metrics."""
-import concurrent.futures
-import contextvars
+import asyncio
+import os
 import time
+import weakref
 
 CODES = {-1: 0, -7: 1, -3: 2, -2: 3, -5: 4, -6: 5, -4: 6, -8: 7}  # of TritonError, by status; all others: INTERNAL
 TIMED_OUT = -9
@@ -95,27 +96,77 @@ def run(request, decoupled, execution_timeout):
     call = _begin(request)
     until = time.monotonic() + execution_timeout if execution_timeout else None
     found = None
-    while True:  # a decoupled model ends with an answer that is empty
+    while True:
         left = max(1, int((until - time.monotonic()) * 1e9)) if until else 0
-        answer = _utils()._services["call_next"](call, left)
-        if answer is None:
-            return _response(_timed_out(execution_timeout))
+        answer = _utils()._services["call_next"](call, left) or _timed_out(execution_timeout)
         if answer[2]:
-            return _response(answer if found is None or answer[0] < 0 or answer[3] else found)
-        if found is not None:
-            raise _utils().TritonModelException(f"model '{request._model}' gives several answers: exec(decoupled=True)")
-        found = answer
+            return _response(_last(answer, found))
+        found = _first(request, answer, found)
 
 
-waiting = None  # threads that wait for answers of async_exec
+def _last(answer, found):
+    """Which of the last answer and an earlier one is the only one: a decoupled model ends with one that is empty."""
+    return answer if found is None or answer[0] < 0 or answer[3] else found
+
+
+def _first(request, answer, found):
+    if found is not None:
+        raise _utils().TritonModelException(f"model '{request._model}' gives several answers: exec(decoupled=True)")
+    return answer
+
+
+class Notes:
+    """Tells an event loop which of its calls have answers, by a pipe that it polls. No thread waits for them."""
+
+    def __init__(self, loop):
+        self.reader, self.writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self.waiting = {}  # futures by tokens, which are numbers
+        self.last = 0
+        self.room = asyncio.Semaphore(CALLS_MAX)
+        loop.add_reader(self.reader, self._read)
+
+    def __del__(self):
+        os.close(self.reader)
+        os.close(self.writer)
+
+    def _read(self):
+        for token in memoryview(os.read(self.reader, 8 * CALLS_MAX)).cast("Q"):
+            future = self.waiting.get(token)
+            if future is not None and not future.done():
+                future.set_result(None)
+
+    async def next(self, call, seconds):
+        """As call_next; None: no limit."""
+        self.last = token = self.last + 1
+        if not _utils()._services["call_notify"](call, self, self.writer, token):
+            self.waiting[token] = future = asyncio.get_running_loop().create_future()
+            try:
+                await asyncio.wait_for(future, seconds)
+            except asyncio.TimeoutError:
+                return None
+            finally:
+                del self.waiting[token]
+        return _utils()._services["call_next"](call, 1)
+
+
+notes = weakref.WeakKeyDictionary()  # by event loops
 
 
 async def run_async(loop, request, decoupled, execution_timeout):
-    global waiting
-    if waiting is None:
-        waiting = concurrent.futures.ThreadPoolExecutor(CALLS_MAX, "async_exec")
-    context = contextvars.copy_context()  # of the execution that calls
-    return await loop.run_in_executor(waiting, context.run, run, request, decoupled, execution_timeout)
+    if decoupled:
+        return Responses(request, execution_timeout)
+    if loop not in notes:
+        notes[loop] = Notes(loop)
+    until = time.monotonic() + execution_timeout if execution_timeout else None
+    found = None
+    async with notes[loop].room:
+        call = _begin(request)
+        while True:
+            left = max(0, until - time.monotonic()) if until else None
+            answer = await notes[loop].next(call, left) or _timed_out(execution_timeout)
+            if answer[2]:
+                return _response(_last(answer, found))
+            found = _first(request, answer, found)
 
 
 LOAD, UNLOAD, READY = 1, 2, 3

@@ -45,8 +45,8 @@ struct stream {
     bool is_failed;  /* ends with `failure` once nothing runs */
     bool error_ends; /* triton_grpc_error */
     struct mr_err failure;
-    struct mr_header
-        trailers[MR_GRPC_TRAILERS_MAX]; /* of the last answer with any, in trailer_text */
+    /* of the last answer with any; in trailer_text */
+    struct mr_header trailers[MR_GRPC_TRAILERS_MAX];
     size_t trailer_count;
     struct mr_buf trailer_text;
 };

@@ -1,7 +1,8 @@
 /* A call is in the list from its start to its end. Answers come as mail, which one of the waiting threads sleeps for; it puts
  * them into the queues of their calls, and wakes the threads that wait for those. Some come as frames, which the thread that
- * reads frames puts there, also while it waits itself. One mutex guards everything, held for short; another one is held while a
- * frame is sent. */
+ * reads frames puts there, also while it waits itself. For calls that no thread waits for, a descriptor is written to
+ * (call_notify); one thread of this file sleeps for the mail of all of them. One mutex guards everything, held for short; another
+ * one is held while a frame is sent. */
 #include "calls.h"
 
 #include <pthread.h>
@@ -11,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "control.h"
 #include "ipc/message.h"
 #include "ipc/setup.h"
@@ -36,10 +38,13 @@ struct mr_model_call {
     TAILQ_ENTRY(mr_model_call) link;
     TAILQ_HEAD(, answer) answers;
     pthread_cond_t moved;
-    bool is_waiting; /* a thread, on `moved` */
-    bool has_frames; /* its answers are frames */
-    bool has_ended;  /* the server has ended it: its only answer has come, and is not kept */
-    bool is_taken;   /* its last answer */
+    bool is_waiting;  /* a thread, on `moved` */
+    bool has_frames;  /* its answers are frames */
+    bool has_ended;   /* the server has ended it: its only answer has come, and is not kept */
+    bool is_taken;    /* its last answer */
+    bool is_notified; /* the token is to be written when there is an answer */
+    int fd;
+    uint64_t token;
 };
 
 static struct {
@@ -54,8 +59,14 @@ static struct {
     uint64_t next;
     uint32_t count;
     bool is_stopped;
+    uint32_t notified_count; /* calls with is_notified */
+    pthread_cond_t notified;
+    bool has_notifier;
+    pthread_t notifier;
     pthread_mutex_t sending;
-} calls = {.lock = PTHREAD_MUTEX_INITIALIZER, .sending = PTHREAD_MUTEX_INITIALIZER};
+} calls = {.lock = PTHREAD_MUTEX_INITIALIZER,
+           .notified = PTHREAD_COND_INITIALIZER,
+           .sending = PTHREAD_MUTEX_INITIALIZER};
 
 int worker_frame_send(enum mr_frame_type type, mr_bytes body, struct mr_err *err)
 {
@@ -124,11 +135,28 @@ int worker_call_new(struct mr_model_call **out, uint64_t *out_number, struct mr_
     return MR_OK;
 }
 
+/* Lock held. */
+static void notified_set(struct mr_model_call *c, bool is_notified)
+{
+    calls.notified_count += is_notified - c->is_notified;
+    c->is_notified = is_notified;
+}
+
+/* Lock held, so that no token is written after the call has ended. */
+static void notify(struct mr_model_call *c)
+{
+    if (c->is_notified) {
+        notified_set(c, false);
+        (void)!write(c->fd, &c->token, sizeof c->token);
+    }
+}
+
 static void call_free(struct mr_model_call *c)
 {
     struct answer *a;
 
     pthread_mutex_lock(&calls.lock);
+    notified_set(c, false);
     TAILQ_REMOVE(&calls.list, c, link);
     calls.count--;
     pthread_mutex_unlock(&calls.lock);
@@ -206,6 +234,9 @@ static void watch_pass_on(void)
             pthread_cond_signal(&c->moved);
             return;
         }
+    }
+    if (calls.notified_count > 0) {
+        pthread_cond_signal(&calls.notified);
     }
 }
 
@@ -293,6 +324,53 @@ int worker_call_next(struct mr_model_call *c, int64_t timeout_ns, struct mr_call
                              : MR_FAIL(err, MR_E_DEADLINE, "no answer in time");
 }
 
+/* ---- calls that no thread waits for ---- */
+
+/* Sleeps for mail while there are such calls and no other thread does. */
+static void *notifier_main(void *arg)
+{
+    pthread_mutex_lock(&calls.lock);
+    while (!calls.is_stopped) {
+        if (calls.notified_count == 0 || calls.is_watched) {
+            pthread_cond_wait(&calls.notified, &calls.lock);
+        } else {
+            mail_wait(0);
+        }
+    }
+    pthread_mutex_unlock(&calls.lock);
+    return arg;
+}
+
+/* Lock held. */
+static int notifier_start(struct mr_err *err)
+{
+    if (!calls.has_notifier) {
+        const int rc = mr_thread_start(&calls.notifier, "answers", notifier_main, NULL, err);
+        calls.has_notifier = rc == MR_OK;
+        return rc;
+    }
+    return MR_OK;
+}
+
+int worker_call_notify(struct mr_model_call *c, int fd, uint64_t token, struct mr_err *err)
+{
+    int rc;
+
+    pthread_mutex_lock(&calls.lock);
+    if (!calls.is_watched) {
+        mail_take();
+    }
+    rc = !TAILQ_EMPTY(&c->answers) || c->is_taken || calls.is_stopped ? 1 : notifier_start(err);
+    if (rc == MR_OK) {
+        c->fd = fd;
+        c->token = token;
+        notified_set(c, true);
+        pthread_cond_signal(&calls.notified);
+    }
+    pthread_mutex_unlock(&calls.lock);
+    return rc;
+}
+
 /* ---- incoming answers ---- */
 
 static struct mr_model_call *call_find(uint64_t number)
@@ -340,6 +418,7 @@ static bool answer_queue(struct answer *a, bool has_ended)
         if (c->is_waiting) {
             pthread_cond_signal(&c->moved);
         }
+        notify(c);
     }
     return c != NULL;
 }
@@ -409,6 +488,7 @@ void worker_calls_start(struct mr_shm_view *v, worker_call_submit_fn *submit, wo
 {
     static const struct mr_plugin_calls ops = {.begin = begin,
                                                .next = worker_call_next,
+                                               .notify = worker_call_notify,
                                                .drop = worker_call_answer_drop,
                                                .end = worker_call_end,
                                                .control = worker_control,
@@ -436,8 +516,14 @@ void worker_calls_stop(void)
     if (calls.view) {
         TAILQ_FOREACH (c, &calls.list, link) {
             pthread_cond_signal(&c->moved);
+            notify(c);
         }
         mr_shm_mail_wake(calls.view);
     }
+    pthread_cond_signal(&calls.notified);
     pthread_mutex_unlock(&calls.lock);
+    if (calls.has_notifier) {
+        pthread_join(calls.notifier, NULL);
+        calls.has_notifier = false;
+    }
 }

@@ -28,6 +28,7 @@ int worker_frame_send(enum mr_frame_type type, mr_bytes body, struct mr_err *err
 int worker_call_new(struct mr_model_call **out, uint64_t *out_number, struct mr_err *err);
 int worker_call_next(struct mr_model_call *call, int64_t timeout_ns, struct mr_call_answer **out,
                      struct mr_err *err);
+int worker_call_notify(struct mr_model_call *call, int fd, uint64_t token, struct mr_err *err);
 void worker_call_answer_drop(struct mr_call_answer **answer);
 void worker_call_end(struct mr_model_call **call);
 /** Sends a frame with what asks. On failure the call is freed and set to NULL. */

@@ -45,6 +45,9 @@ def ask(models, start):
 @pytest.mark.parametrize("word,answer", [
     ("sync", "3.0"),
     ("several", str([float(i + 2) for i in range(20)])),
+    ("many", "True"),
+    ("coroutines", str(["2: Request for unknown model: 'nobody' is not found", True, [0, 1, 2],
+                        "model 'countdown' gives several answers: exec(decoupled=True)"])),
     ("large", "True"),
     ("strings", "[1, 0, 1000]"),
     ("unknown", "2: Request for unknown model: 'nobody' is not found"),
@@ -77,9 +80,10 @@ def test_timeout(models, start, hold):
              outputs=[repo.tensor("OUTPUT0")])
     server = start(models)
     with Rest(server.http) as rest:
-        body = {"inputs": [{"name": "INPUT0", "datatype": "BYTES", "shape": [1], "data": ["patient"]}]}
-        answer = rest.post(infer_path("m"), json.dumps(body)).ok().json()["outputs"][0]["data"][0]
-        assert answer == "1: no answer of the other model within 0.01 s"
+        for word in ("patient", "patient_coroutine"):
+            body = {"inputs": [{"name": "INPUT0", "datatype": "BYTES", "shape": [1], "data": [word]}]}
+            answer = rest.post(infer_path("m"), json.dumps(body)).ok().json()["outputs"][0]["data"][0]
+            assert answer == "1: no answer of the other model within 0.01 s"
     hold.end()
 
 

@@ -34,6 +34,7 @@ struct mr_plugin_calls {
                  struct mr_model_call **out, struct mr_err *err);
     int (*next)(struct mr_model_call *call, int64_t timeout_ns, struct mr_call_answer **out,
                 struct mr_err *err);
+    int (*notify)(struct mr_model_call *call, int fd, uint64_t token, struct mr_err *err);
     void (*drop)(struct mr_call_answer **answer);
     void (*end)(struct mr_model_call **call);
     int (*control)(const struct mr_control_args *args, struct mr_model_call **out,

@@ -1,5 +1,6 @@
 """Calls other models, in the way that its input selects."""
 import asyncio
+import os
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -30,6 +31,45 @@ class TritonPythonModel:
         async def ask():
             return await asyncio.gather(*[add_sub(i).async_exec() for i in range(20)])
         return [first(r) for r in asyncio.run(ask())]
+
+    def many(self, request):
+        """Calls that are open at once, in two event loops, take one thread together, at most."""
+        async def ask(i):
+            value = first(await add_sub(i).async_exec())
+            return value, len(os.listdir("/proc/self/task"))
+
+        async def ask_all():
+            return await asyncio.gather(*[ask(i) for i in range(400)])
+        before = len(os.listdir("/proc/self/task"))
+        found = [asyncio.run(ask_all()) for _ in range(2)]
+        assert all([value for value, _ in answers] == [i + 2 for i in range(400)] for answers in found)
+        return max(threads for answers in found for _, threads in answers) - before <= 1
+
+    def coroutines(self, request):
+        """Answers of several kinds, by coroutines beside each other."""
+        def ask(model, array):
+            return pb_utils.InferenceRequest(model_name=model, requested_output_names=["OUTPUT0"],
+                                             inputs=[pb_utils.Tensor("INPUT0", array)])
+
+        async def refused():
+            return first(await add_sub(1, "nobody").async_exec())
+
+        async def large():
+            array = np.arange(3 << 20, dtype=np.float32)
+            return bool(((await ask("copy", array).async_exec()).output_tensors()[0].as_numpy() == array).all())
+
+        async def decoupled():
+            return [int(first(r)) for r in await ask("countdown", np.array([3], np.int32)).async_exec(decoupled=True)]
+
+        async def several():
+            try:
+                await ask("countdown", np.array([3], np.int32)).async_exec()
+            except pb_utils.TritonModelException as e:
+                return str(e)
+
+        async def all_of_them():
+            return await asyncio.gather(refused(), large(), decoupled(), several())
+        return asyncio.run(all_of_them())
 
     def large(self, request):
         """Tensors beyond a slot's room, there and back."""
@@ -81,5 +121,11 @@ class TritonPythonModel:
         return found
 
     def patient(self, request):
-        return first(pb_utils.InferenceRequest(model_name="held", requested_output_names=["OUTPUT0"], parameters={},
-                                               inputs=[pb_utils.Tensor("INPUT0", np.zeros(1, np.int32))]).exec(execution_timeout=0.01))
+        return first(self.held().exec(execution_timeout=0.01))
+
+    def patient_coroutine(self, request):
+        return first(asyncio.run(self.held().async_exec(execution_timeout=0.01)))
+
+    def held(self):
+        return pb_utils.InferenceRequest(model_name="held", requested_output_names=["OUTPUT0"], parameters={},
+                                         inputs=[pb_utils.Tensor("INPUT0", np.zeros(1, np.int32))])
