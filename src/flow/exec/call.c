@@ -282,8 +282,7 @@ out:
     return rc;
 }
 
-/* Repeats an attempt that has failed with `rc`, as often as that is allowed. */
-static int repeat(struct call *c, int rc, struct mr_err *err)
+int flow_call_repeat(struct call *c, int rc, struct mr_err *err)
 {
     while (rc < 0 && may_repeat(c, rc)) {
         c = call_again(c);
@@ -298,7 +297,7 @@ int flow_call_ask(struct call *c, struct mr_err *err)
     if (c->walk->run.plan->nodes[c->node].attempts > 1) {
         atomic_fetch_add_explicit(&c->walk->flow->retries[c->node].runs, 1, memory_order_relaxed);
     }
-    return repeat(c, flow_call_try(c, err), err);
+    return flow_call_repeat(c, flow_call_try(c, err), err);
 }
 
 static int start(struct walk *w, uint32_t node, struct mr_err *err)
@@ -354,7 +353,7 @@ static void call_end(struct call *c)
     if (c->hedge && flow_hedge_waits(c, rc)) {
         return;
     }
-    rc = repeat(c, rc, &err);
+    rc = flow_call_repeat(c, rc, &err);
     if (rc != MR_PENDING) {
         flow_call_ended(c, rc, &err);
     }

@@ -70,11 +70,11 @@ void mr_flow_counts(const struct mr_executor *e, mr_flow_count_fn *see, void *ct
     }
 }
 
-void flow_outcomes_count(const struct walk *w)
+void flow_outcomes_count(const struct walk *w, const uint8_t *marks)
 {
     for (uint32_t n = 0; n < w->flow->plan->node_count; n++) {
         const uint8_t outcome = w->run.nodes[n].outcome;
-        if (outcome != RUN_RAN) {
+        if (outcome != RUN_RAN && (!marks || marks[n])) {
             atomic_fetch_add_explicit(&w->flow->outcomes[n].of[outcome], 1, memory_order_relaxed);
         }
     }

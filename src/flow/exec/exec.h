@@ -170,8 +170,8 @@ int flow_walk_output(struct walk *w, struct mr_exec_outputs *o, uint32_t index, 
 extern const struct mr_executor_ops flow_executor_ops;
 
 /* ---- counts.c ---- */
-/** A walk with nodes that did not simply run is over. */
-void flow_outcomes_count(const struct walk *w);
+/** A walk with nodes that did not simply run is over, or, with marks, that part of it. */
+void flow_outcomes_count(const struct walk *w, const uint8_t *marks);
 
 /* ---- shadow_call.c ---- */
 void flow_shadows_open(struct flow *f);
@@ -196,6 +196,8 @@ int flow_call_ask(struct call *c, struct mr_err *err);
  *  those of fan_call_output. */
 int flow_call_output(struct call *c, uint32_t output, const struct mr_tensor *t,
                      struct mr_block *block, struct mr_err *err);
+/** Repeats an attempt that has failed with `rc`, as often as that is allowed. As flow->ask. */
+int flow_call_repeat(struct call *c, int rc, struct mr_err *err);
 /** Asks for a call once: MR_OK: it has ended, its outputs are set; MR_PENDING; or its failure. */
 int flow_call_try(struct call *c, struct mr_err *err);
 /** Passes the end of a call's request to its walk. Thread: any. */
@@ -262,8 +264,11 @@ void flow_trace_end(struct walk *w, uint32_t node);
 void flow_trace_call(struct call *c);
 /** "ran", "skipped", …; of enum run_outcome. */
 const char *flow_outcome_name(uint8_t outcome);
-/** The parameters of the answer, or of the failure if a trace was asked for. */
-void flow_answer_set(struct walk *w);
+/** The parameters of an answer, in the arena, or of the failure if a trace was asked for. */
+void flow_answer_set(const struct walk *w, struct mr_arena *arena,
+                     struct mr_answer_parameters *out);
+/** What a trace knows of the marked nodes is forgotten. */
+void flow_trace_forget(struct walk *w, const uint8_t *marks);
 
 /* ---- value.c ---- */
 /** A header of the client's request, whatever the case of the name; ptr NULL: there is none. */

@@ -13,6 +13,7 @@
 #include "flow/flow.h"
 #include "flow/plan/members.h"
 #include "flow/plan/ops.h"
+#include "flow/plan/proof.h"
 #include "flow/remote/remote.h"
 
 #define ARENA_FIRST 4096
@@ -79,15 +80,15 @@ static int walk_end(struct walk *w, struct mr_err *err)
                 MR_STR_ARG(p->name), err->msg);
         err->flags |= flags;
     }
-    if (rc == MR_OK || w->trace) {
-        flow_answer_set(w);
+    if (!w->has_ended && (rc == MR_OK || w->trace)) {
+        flow_answer_set(w, w->asked->arena, &w->asked->answer);
     }
     flow_shadows_run(w);
     if (w->flow->admit) {
         flow_admit_end(w);
     }
     if (w->run.odd_count > 0) {
-        flow_outcomes_count(w);
+        flow_outcomes_count(w, NULL);
     }
     run_fini(&w->run);
     pthread_mutex_lock(&w->flow->handles);
@@ -376,8 +377,8 @@ static int members_check(struct plan *p, struct mr_engine *engine, const Inferen
         }
     }
     int rc = plan_check_members(p, c, members, err);
-    if (rc == MR_OK && p->is_workflow) {
-        rc = plan_workflow_finish(p, c, &from, err);
+    if (rc == MR_OK) {
+        rc = p->is_workflow ? plan_workflow_finish(p, c, &from, err) : plan_proof_streams(p, err);
     }
     for (uint32_t n = 0; n < p->node_count; n++) {
         if (members[n].version) {

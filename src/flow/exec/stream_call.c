@@ -8,10 +8,15 @@ struct stream {
     _Atomic(struct mr_response *) came; /* the last one first */
     struct mr_response *next;           /* in their order */
     struct mr_response *current;        /* for which what follows the node runs */
-    bool is_sent; /* the ensemble's answer for `current` has left, or inner ones have it */
+    bool is_sent; /* the graph's answer for `current` has left, or inner ones have it */
     bool is_last; /* `current` is final */
     bool is_over; /* the call has ended */
+    bool has_answered;
+    struct mr_arena
+        arena; /* while `current` is there this is the walk's, and the walk has the stream's */
 };
+
+#define ARENA_FIRST 4096
 
 static bool is_decoupled(const struct walk *w)
 {
@@ -73,6 +78,7 @@ int flow_stream_begin(struct call *c, struct mr_err *err)
         return MR_FAIL(err, MR_E_EXHAUSTED, "the request's arena is full");
     }
     *s = (struct stream){.call = c, .outer = w->streams};
+    mr_arena_init(&s->arena, ARENA_FIRST, w->arena.limit);
     if (s->outer) {
         s->outer->is_sent = true;
     }
@@ -86,10 +92,16 @@ int flow_stream_begin(struct call *c, struct mr_err *err)
 void flow_stream_drop(struct call *c)
 {
     struct walk *w = c->walk;
+    struct stream *s = c->stream;
 
-    w->streams = c->stream->outer; /* no other one has begun since */
+    mr_arena_fini(&s->arena);
+    w->streams = s->outer; /* no other one has begun since */
     w->stream_count--;
     c->stream = NULL;
+    w->has_streamed = s->outer != NULL;
+    if (s->outer) {
+        s->outer->is_sent = false;
+    }
 }
 
 bool flow_stream_ended(struct call *c)
@@ -100,20 +112,16 @@ bool flow_stream_ended(struct call *c)
         c->stream->is_over = true;
         return true;
     }
-    c->walk->has_streamed = c->stream->outer != NULL;
-    if (c->stream->outer) {
-        c->stream->outer->is_sent = false;
-    }
     flow_stream_drop(c);
     return false;
 }
 
-/* The calls of nodes that have run for an answer. */
+/* The calls of nodes that have run for an answer. A second call whose end is not dealt with yet has to stay. */
 static void calls_free(struct walk *w)
 {
     for (struct call **at = &w->calls; *at;) {
         struct call *c = *at;
-        if (w->marks[c->node]) {
+        if (w->marks[c->node] && !c->is_pending) {
             *at = c->next;
             flow_call_free(c);
         } else {
@@ -122,10 +130,27 @@ static void calls_free(struct walk *w)
     }
 }
 
+/* What is in the walk's arena meanwhile is in use no longer than the answer. */
+static void arenas_swap(struct walk *w, struct stream *s)
+{
+    const struct mr_arena arena = w->arena;
+
+    w->arena = s->arena;
+    s->arena = arena;
+}
+
 static void answer_forget(struct walk *w, struct stream *s)
 {
+    flow_shadows_run(w);
+    run_marks(&w->run, s->call->node, w->marks);
+    if (w->run.odd_count > 0) {
+        flow_outcomes_count(w, w->marks);
+    }
+    flow_trace_forget(w, w->marks);
     run_rewind(&w->run, s->call->node, w->marks);
     calls_free(w);
+    arenas_swap(w, s);
+    mr_arena_reset(&s->arena);
     answer_end(s, &s->current);
 }
 
@@ -144,13 +169,23 @@ static void stream_end(struct walk *w)
         answer_end(s, &q);
     }
     mr_err_clear(&err);
-    w->streams = s->outer;
-    w->stream_count--;
-    const int rc = flow_call_finish(c, &err);
-    run_over(&w->run, c->node, rc, &err);
+    int rc = flow_call_finish(c, &err);
+    if (rc == MR_OK || s->has_answered) {
+        mr_arena_fini(&s->arena);
+        w->streams = s->outer;
+        w->stream_count--;
+        run_over(&w->run, c->node, rc, &err);
+        return;
+    }
+    flow_stream_drop(c); /* it fails like any other node */
+    rc = flow_call_repeat(c, rc, &err);
+    if (rc != MR_PENDING) {
+        run_ended(&w->run, c->node, rc, &err);
+        run_go(&w->run);
+    }
 }
 
-/* ---- answers of the ensemble ---- */
+/* ---- answers of the graph ---- */
 
 static void room_take(struct walk *w)
 {
@@ -181,6 +216,9 @@ static int answer_make(struct walk *w, struct mr_err *err)
     const struct plan *p = w->run.plan;
     int rc = mr_response_new(w->x, 0, &w->held, err);
 
+    if (rc == MR_OK && p->is_workflow) {
+        rc = run_defaults(&w->run, err);
+    }
     for (uint32_t i = 0; i < p->output_count && rc == MR_OK; i++) {
         if (w->x->exec.output_wanted[i]) {
             rc = flow_walk_output(w, &w->held->outputs, i, err);
@@ -188,8 +226,10 @@ static int answer_make(struct walk *w, struct mr_err *err)
     }
     if (rc < 0) {
         mr_response_free(&w->held);
+        return rc;
     }
-    return rc;
+    flow_answer_set(w, &w->held->arena, &w->held->parameters);
+    return MR_OK;
 }
 
 /* MR_PENDING: again when there is room. */
@@ -237,8 +277,11 @@ static void answer_begin(struct walk *w, struct stream *s, struct mr_response *q
     s->current = q;
     s->is_sent = false;
     s->is_last = q->is_final;
+    s->has_answered = true;
     mr_err_clear(&err);
-    const int rc = flow_call_outputs(s->call, q->outputs.list, &err);
+    int rc = w->run.plan->is_workflow ? run_defaults(&w->run, &err) : MR_OK;
+    arenas_swap(w, s);
+    rc = rc < 0 ? rc : flow_call_outputs(s->call, q->outputs.list, &err);
     if (rc < 0) {
         fail(w, rc, &err);
     } else {

@@ -111,6 +111,15 @@ void flow_trace_call(struct call *c)
     }
 }
 
+void flow_trace_forget(struct walk *w, const uint8_t *marks)
+{
+    for (uint32_t n = 0; w->trace && n < w->flow->plan->node_count; n++) {
+        if (marks[n]) {
+            w->trace[n] = (struct walk_trace){0};
+        }
+    }
+}
+
 /* ---- the answer ---- */
 
 static mr_str name_of(const struct walk *w, uint32_t node)
@@ -230,8 +239,8 @@ static void status_write(const struct walk *w, struct mr_buf *b)
     mr_buf_fini(&one);
 }
 
-/* In the arena of the request, which outlives the walk. NULL: no memory, and the answer says less. */
-static const char *text_make(const struct walk *w,
+/* NULL: no memory, and the answer says less. */
+static const char *text_make(const struct walk *w, struct mr_arena *arena,
                              void (*write)(const struct walk *w, struct mr_buf *b))
 {
     struct mr_buf b;
@@ -240,7 +249,7 @@ static const char *text_make(const struct walk *w,
     mr_buf_init(&b, TEXT_MAX);
     write(w, &b);
     if (!b.failed) {
-        kept = mr_arena_str(w->asked->arena, mr_buf_view(&b));
+        kept = mr_arena_str(arena, mr_buf_view(&b));
     }
     mr_buf_fini(&b);
     return kept.ptr;
@@ -253,10 +262,9 @@ static void add(struct mr_setting *list, uint32_t *count, const char *key, const
     }
 }
 
-static void variants_add(const struct walk *w, struct mr_setting *list, uint32_t *count)
+static void variants_add(const struct walk *w, struct mr_arena *arena, struct mr_setting *list,
+                         uint32_t *count)
 {
-    struct mr_arena *arena = w->asked->arena;
-
     for (uint32_t n = 0; w->chosen && n < w->flow->plan->node_count; n++) {
         if (is_chosen(w, n)) {
             const mr_str tag = mr_split_tag(w->flow->plan->nodes[n].split, w->chosen[n] - 1u);
@@ -266,26 +274,25 @@ static void variants_add(const struct walk *w, struct mr_setting *list, uint32_t
     }
 }
 
-void flow_answer_set(struct walk *w)
+void flow_answer_set(const struct walk *w, struct mr_arena *arena, struct mr_answer_parameters *out)
 {
     const struct plan *p = w->flow->plan;
-    struct mr_infer *asked = w->asked;
     uint32_t room = (w->trace != NULL) + (w->run.odd_count > 0);
     uint32_t count = 0;
 
     for (uint32_t n = 0; w->chosen && n < p->node_count; n++) {
         room += is_chosen(w, n);
     }
-    struct mr_setting *list = room ? MR_ARENA_ARRAY(asked->arena, struct mr_setting, room) : NULL;
+    struct mr_setting *list = room ? MR_ARENA_ARRAY(arena, struct mr_setting, room) : NULL;
     if (!list) {
         return;
     }
-    variants_add(w, list, &count);
+    variants_add(w, arena, list, &count);
     if (w->run.odd_count > 0) {
-        add(list, &count, FLOW_STATUS, text_make(w, status_write));
+        add(list, &count, FLOW_STATUS, text_make(w, arena, status_write));
     }
     if (w->trace) {
-        add(list, &count, FLOW_TRACE, text_make(w, trace_write));
+        add(list, &count, FLOW_TRACE, text_make(w, arena, trace_write));
     }
-    asked->answer = (struct mr_answer_parameters){.list = list, .count = count};
+    *out = (struct mr_answer_parameters){.list = list, .count = count};
 }

@@ -23,6 +23,7 @@ static int step_make(struct plan *p, uint32_t n, const Inference__ModelEnsemblin
     if (!ports || !node->name.ptr || !node->version.ptr) {
         return plan_no_memory(p, err);
     }
+    node->fallback = PLAN_NO_NODE;
     node->inputs = ports;
     node->outputs = ports + s->n_input_map;
     for (size_t i = 0; i < s->n_input_map && rc == MR_OK; i++) {

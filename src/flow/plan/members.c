@@ -291,6 +291,24 @@ static int rows_settle(struct checks *k, uint32_t n, const struct mr_version *v)
     return rc < 0 ? rc : plan_rows_settle(k->p, n, v, k->err);
 }
 
+/* What asks a model more than once, or compares its one answer, has no use for several. */
+static int stream_check(const struct checks *k, const struct plan_node *node,
+                        const struct mr_version *v)
+{
+    const char *what = node->rows            ? "runs for rows"
+                       : node->hedge_percent ? "has 'hedge'"
+                       : node->shadow        ? "has 'shadow'"
+                                             : NULL;
+
+    return what
+               ? MR_FAIL(k->err, MR_E_UNSUPPORTED,
+                         "workflow '%.*s': node '%.*s' %s, and model '%.*s' is decoupled: it gives "
+                         "any number of answers to a request",
+                         MR_STR_ARG(k->p->name), MR_STR_ARG(node->name), what,
+                         MR_STR_ARG(v->model_name))
+               : MR_OK;
+}
+
 static int node_check(struct checks *k, uint32_t n)
 {
     const struct plan_node *node = &k->p->nodes[n];
@@ -305,13 +323,7 @@ static int node_check(struct checks *k, uint32_t n)
     MR_TRY(inputs_check(k, node, v));
     MR_TRY(mapped_check(k, node, v));
     MR_TRY(outputs_check(k, node, v));
-    if (mr_version_is_streaming(v) && k->p->is_workflow) {
-        rc = MR_FAIL(k->err, MR_E_UNSUPPORTED,
-                     "in workflow %.*s, model %.*s is decoupled: a workflow with nodes of several "
-                     "answers is a feature that this server does not have",
-                     MR_STR_ARG(k->p->name), MR_STR_ARG(v->model_name));
-        goto out;
-    }
+    MR_TRY(mr_version_is_streaming(v) ? stream_check(k, node, v) : MR_OK);
     k->p->nodes[n].is_streaming = mr_version_is_streaming(v);
     k->p->is_decoupled |= mr_version_is_streaming(v);
     if (node->rows) {
@@ -360,53 +372,6 @@ static int missing_fail(const struct checks *k)
     return MR_E_INVALID;
 }
 
-/* Whether node b waits for node a, over others perhaps. */
-static bool is_behind(const struct plan *p, uint32_t a, uint32_t b)
-{
-    uint32_t *stack = MR_NEW_ARRAY(uint32_t, (size_t)p->node_count + 1);
-    uint8_t *seen = MR_NEW_ARRAY(uint8_t, (size_t)p->node_count + 1);
-    uint32_t len = 0;
-
-    stack[len++] = a;
-    while (len > 0 && !seen[b]) {
-        const struct plan_node *node = &p->nodes[stack[--len]];
-        for (uint32_t i = 0; i < node->next_count; i++) {
-            if (!seen[node->next[i]]) {
-                seen[node->next[i]] = 1;
-                stack[len++] = node->next[i];
-            }
-        }
-    }
-    const bool is_found = seen[b];
-    mr_free(seen);
-    mr_free(stack);
-    return is_found;
-}
-
-/* Which answers of two would belong together? */
-static int streams_check(const struct checks *k)
-{
-    const struct plan *p = k->p;
-    uint32_t last = PLAN_NO_NODE;
-
-    /* a chain, if each new one is before or behind all others */
-    for (uint32_t b = 0; b < p->node_count && p->is_decoupled; b++) {
-        for (uint32_t a = 0; a < b && p->nodes[b].is_streaming; a++) {
-            if (p->nodes[a].is_streaming && !is_behind(p, a, b) && !is_behind(p, b, a)) {
-                last = a;
-            }
-        }
-        if (last != PLAN_NO_NODE) {
-            return MR_FAIL(k->err, MR_E_UNSUPPORTED,
-                           "in ensemble %.*s, models %.*s and %.*s are decoupled and side by side: "
-                           "which of their answers belong together is not known",
-                           MR_STR_ARG(p->name), MR_STR_ARG(p->nodes[last].model),
-                           MR_STR_ARG(p->nodes[b].model));
-        }
-    }
-    return MR_OK;
-}
-
 int plan_check_members(struct plan *p, const Inference__ModelConfig *c,
                        const struct plan_member *members, struct mr_err *err)
 {
@@ -424,7 +389,6 @@ int plan_check_members(struct plan *p, const Inference__ModelConfig *c,
     for (uint32_t n = 0; n < p->node_count && rc == MR_OK; n++) {
         rc = !p->nodes[n].model.len ? MR_OK : node_check(&k, n);
     }
-    rc = rc < 0 ? rc : streams_check(&k);
     for (uint32_t n = 0; n < p->node_count && rc == MR_OK; n++) {
         rc = p->nodes[n].split && p->nodes[n].rows ? plan_rows_settle_split(p, n, err) : MR_OK;
     }

@@ -1,6 +1,8 @@
 /* What is proved of a workflow: that each node can run, and that each output has a value. Thread: loader. */
 #include "proof.h"
 
+#include "variant/split.h"
+
 int plan_proof_reachable(const struct plan *p, struct mr_err *err)
 {
     for (uint32_t n = 0; n < p->node_count; n++) {
@@ -138,5 +140,128 @@ int plan_proof_nulls(const struct plan *p, struct mr_err *err)
     }
     mr_free(nullable);
     mr_free(room);
+    return rc;
+}
+
+/* ---- models with several answers ---- */
+
+/* Of the node, or of what may run for it. */
+static bool gives_several(const struct plan *p, uint32_t n)
+{
+    const struct plan_node *node = &p->nodes[n];
+    bool is_so = node->is_streaming;
+
+    for (uint32_t k = 0; k < node->branch_count && !is_so; k++) {
+        is_so = gives_several(p, node->branches[k]);
+    }
+    return is_so || (node->fallback < p->node_count && gives_several(p, node->fallback));
+}
+
+static void splits_set(struct plan *p)
+{
+    for (uint32_t n = 0; n < p->node_count; n++) {
+        struct plan_node *node = &p->nodes[n];
+        for (size_t v = 1; node->split && v < mr_split_count(node->split); v++) {
+            node->is_streaming |= p->nodes[node->variants + v - 1].is_streaming;
+        }
+    }
+}
+
+/* The nodes on which an output depends, in the order in which they can run. */
+static uint32_t needed_order(const struct plan *p, uint32_t *order, uint32_t *room)
+{
+    bool *is_needed = MR_NEW_ARRAY(bool, (size_t)p->node_count + 1);
+    const uint32_t count = plan_order(p, order, room);
+    uint32_t len = 0;
+
+    for (uint32_t i = 0; i < p->output_count; i++) {
+        const uint32_t n = p->tensors[p->outputs[i]].writer;
+        if (n < p->node_count) {
+            is_needed[n] = true;
+        }
+    }
+    for (uint32_t k = count; k-- > 0;) {
+        const struct plan_node *node = &p->nodes[order[k]];
+        for (uint32_t i = 0; i < node->before_count && is_needed[order[k]]; i++) {
+            is_needed[node->before[i]] = true;
+        }
+    }
+    for (uint32_t k = 0; k < count; k++) {
+        if (is_needed[order[k]]) {
+            order[len++] = order[k];
+        }
+    }
+    mr_free(is_needed);
+    return len;
+}
+
+/* The first node behind both, PLAN_NO_NODE: only the outputs are. */
+static uint32_t meeting_of(const struct plan *p, const uint32_t *order, uint32_t count, uint32_t a,
+                           uint32_t b)
+{
+    uint8_t *behind = MR_NEW_ARRAY(uint8_t, (size_t)p->node_count + 1);
+    uint32_t found = PLAN_NO_NODE;
+
+    behind[a] = 1;
+    behind[b] = 2;
+    for (uint32_t k = 0; k < count && found == PLAN_NO_NODE; k++) {
+        const struct plan_node *node = &p->nodes[order[k]];
+        for (uint32_t i = 0; i < node->before_count; i++) {
+            behind[order[k]] |= behind[node->before[i]];
+        }
+        found = behind[order[k]] == 3 ? order[k] : found;
+    }
+    mr_free(behind);
+    return found;
+}
+
+static int streams_fail(const struct plan *p, uint32_t at, struct mr_err *err)
+{
+    const bool is_node = at != PLAN_NO_NODE;
+
+    return MR_FAIL(
+        err, MR_E_INVALID,
+        "in %s %.*s, %s '%.*s' receives inputs originated from different decoupled models",
+        p->is_workflow ? "workflow" : "ensemble", MR_STR_ARG(p->name),
+        p->is_workflow && is_node ? "node" : "step of model",
+        MR_STR_ARG(is_node ? p->nodes[at].name : p->name));
+}
+
+/* In the order in which they can run, each one has to be behind the one before it. `last`: [node_count] the last one that a node
+ * is behind. */
+static int streams_check(const struct plan *p, const uint32_t *order, uint32_t count,
+                         uint32_t *last, struct mr_err *err)
+{
+    uint32_t before = 0, streams = 0;
+
+    memset(last, 0, p->node_count * sizeof *last);
+    for (uint32_t k = 0; k < count; k++) {
+        const uint32_t n = order[k];
+        for (uint32_t i = 0; i < p->nodes[n].before_count; i++) {
+            last[n] = MR_MAX(last[n], last[p->nodes[n].before[i]]);
+        }
+        if (!gives_several(p, n)) {
+            continue;
+        }
+        if (last[n] != streams) {
+            return streams_fail(p, meeting_of(p, order, count, before, n), err);
+        }
+        last[n] = ++streams;
+        before = n;
+    }
+    return MR_OK;
+}
+
+int plan_proof_streams(struct plan *p, struct mr_err *err)
+{
+    if (!p->is_decoupled) {
+        return MR_OK;
+    }
+    uint32_t *order = MR_NEW_ARRAY(uint32_t, 2 * (size_t)p->node_count + 1);
+    splits_set(p);
+    const uint32_t count = needed_order(p, order, order + p->node_count);
+    const int rc = streams_check(p, order, count, order + p->node_count, err);
+
+    mr_free(order);
     return rc;
 }

@@ -272,27 +272,55 @@ static void node_start(struct run *r, uint32_t n)
     }
 }
 
+/* A spare's end is that of the node for which it runs. */
+static uint32_t place_of(const struct run *r, uint32_t node)
+{
+    return r->nodes[node].for_node ? r->nodes[node].for_node - 1 : node;
+}
+
 void run_answered(struct run *r, uint32_t node)
 {
-    node_close(r, node);
+    node_close(r, place_of(r, node));
 }
 
 void run_over(struct run *r, uint32_t node, int rc, const struct mr_err *err)
 {
     r->pending--;
-    r->nodes[node].is_ended = true;
+    r->nodes[place_of(r, node)].is_ended = true;
     if (rc < 0) {
         run_fail(r, rc, err);
     }
 }
 
-/* What follows the node; the stack is `ready`, which is empty. */
-static void next_mark(struct run *r, uint32_t node, uint8_t *marks)
+static void mark(const struct plan *p, uint32_t node, uint8_t *marks)
+{
+    if (node < p->node_count) {
+        marks[node] = 1;
+    }
+}
+
+/* Fallbacks and branches of what is marked. */
+static void spares_mark(const struct plan *p, uint8_t *marks)
+{
+    for (uint32_t n = 0; n < p->node_count; n++) {
+        for (uint32_t k = 0; marks[n] && k < p->nodes[n].branch_count; k++) {
+            marks[p->nodes[n].branches[k]] = 1;
+        }
+    }
+    for (uint32_t n = 0; n < p->node_count; n++) {
+        if (marks[n]) {
+            mark(p, p->nodes[n].fallback, marks);
+        }
+    }
+}
+
+/* The stack is `ready`, which is empty. */
+void run_marks(const struct run *r, uint32_t node, uint8_t *marks)
 {
     uint32_t len = 0;
 
     memset(marks, 0, r->plan->node_count);
-    r->ready[len++] = node;
+    r->ready[len++] = place_of(r, node);
     while (len > 0) {
         const struct plan_node *n = &r->plan->nodes[r->ready[--len]];
         for (uint32_t i = 0; i < n->next_count; i++) {
@@ -302,6 +330,9 @@ static void next_mark(struct run *r, uint32_t node, uint8_t *marks)
             }
         }
     }
+    if (r->plan->is_workflow) {
+        spares_mark(r->plan, marks);
+    }
 }
 
 static void outputs_open(struct run *r, uint32_t node)
@@ -310,25 +341,27 @@ static void outputs_open(struct run *r, uint32_t node)
 
     for (uint32_t i = 0; i < n->output_count; i++) {
         struct run_value *v = &r->values[n->outputs[i].tensor];
+        r->made_bytes -= v->block ? v->tensor.bytes : 0;
         mr_block_unref(&v->block);
         v->state = RUN_OPEN;
     }
 }
 
-void run_rewind(struct run *r, uint32_t node, uint8_t *marks)
+void run_rewind(struct run *r, uint32_t node, const uint8_t *marks)
 {
-    next_mark(r, node, marks);
-    outputs_open(r, node);
+    const uint32_t place = place_of(r, node);
+
+    outputs_open(r, place);
     for (uint32_t n = 0; n < r->plan->node_count; n++) {
         const struct plan_node *it = &r->plan->nodes[n];
         if (!marks[n]) {
             continue;
         }
         outputs_open(r, n);
-        r->nodes[n].is_ended = false;
-        r->nodes[n].waits = 0;
+        r->odd_count -= r->nodes[n].outcome != RUN_RAN;
+        r->nodes[n] = (struct run_node){.is_needed = r->nodes[n].is_needed};
         for (uint32_t i = 0; i < it->before_count; i++) {
-            r->nodes[n].waits += marks[it->before[i]] || it->before[i] == node;
+            r->nodes[n].waits += marks[it->before[i]] || it->before[i] == place;
         }
     }
 }
@@ -342,7 +375,15 @@ void run_go(struct run *r)
 
 int run_defaults(struct run *r, struct mr_err *err)
 {
-    return defaults_set(r, r->plan->defaults, r->plan->default_count, err);
+    const struct plan *p = r->plan;
+    int rc = MR_OK;
+
+    for (uint32_t i = 0; i < p->default_count && rc == MR_OK; i++) {
+        if (r->values[p->defaults[i].tensor].state == RUN_NULL) {
+            rc = r->ops->value(r, &p->defaults[i], err);
+        }
+    }
+    return rc;
 }
 
 void run_fini(struct run *r)

@@ -73,13 +73,14 @@ int run_begin(struct run *r, const struct plan *p, const uint8_t *wanted, const 
 void run_set(struct run *r, uint32_t tensor, const struct mr_tensor *t, struct mr_block *block);
 /** A pending node has ended. `rc` negative: as `err` says. */
 void run_ended(struct run *r, uint32_t node, int rc, const struct mr_err *err);
-/** A pending node, in an ensemble, goes on and has given an answer, which is set: what waits for it may run. */
+/** A pending node goes on and has given an answer, which is set: what waits for it may run. */
 void run_answered(struct run *r, uint32_t node);
-/** It has no further answer. `rc` negative: as `err` says. */
+/** It has no further answer. `rc` negative: the run fails as `err` says, whatever the node's policy. */
 void run_over(struct run *r, uint32_t node, int rc, const struct mr_err *err);
-/** Undoes run_answered and all that has run since; nothing else is pending or ready. marks: [node_count] gets 1 for what follows
- *  the node. */
-void run_rewind(struct run *r, uint32_t node, uint8_t *marks);
+/** marks: [node_count] gets 1 for what follows the node, and for the fallbacks and branches of that. Nothing is ready. */
+void run_marks(const struct run *r, uint32_t node, uint8_t *marks);
+/** Undoes run_answered and all that has run since, which is marked; nothing else is pending or ready. */
+void run_rewind(struct run *r, uint32_t node, const uint8_t *marks);
 /** Starts what is ready, until nothing is. */
 void run_go(struct run *r);
 /** Nothing runs, and nothing can be started. */
@@ -89,7 +90,7 @@ static inline bool run_is_over(const struct run *r)
 }
 /** No further node is started; the run fails, unless it has. */
 void run_fail(struct run *r, int rc, const struct mr_err *err);
-/** Gives outputs of a workflow that have no value their defaults. The run is over. */
+/** Gives tensors that are null the defaults of the workflow. */
 int run_defaults(struct run *r, struct mr_err *err);
 /** Releases the values. */
 void run_fini(struct run *r);
