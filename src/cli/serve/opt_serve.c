@@ -215,12 +215,26 @@ static int restrict_all(struct mr_restrictions *r, const char *option, struct mr
     return MR_OK;
 }
 
+static int check_mesh(const struct mr_serve_options *s, struct mr_err *err)
+{
+    const struct mr_server_options *o = &s->server;
+
+    if ((o->mesh.models || s->mesh_model_urls.len) && (!o->mesh.registry || s->model_runtime)) {
+        return MR_FAIL(err, MR_E_INVALID, "%s needs --mesh, and no --model-runtime",
+                       o->mesh.models ? "--mesh-models" : "--mesh-model-url");
+    }
+    if (o->mesh.runtime && (!o->mesh.registry || !o->allow_grpc)) {
+        return MR_FAIL(err, MR_E_INVALID, "--mesh-runtime needs --mesh, and gRPC");
+    }
+    return MR_OK;
+}
+
 static int check_together(const struct mr_serve_options *s, struct mr_err *err)
 {
     const struct mr_server_options *o = &s->server;
 
     if (o->models.repository_count == 0 && s->paddle_services.len == 0 && !s->model_runtime &&
-        !o->mesh.models && !o->mesh.runtime) {
+        !o->mesh.models && !s->mesh_model_urls.len && !o->mesh.runtime) {
         return MR_FAIL(err, MR_E_INVALID, "no models: give --model-repository=DIR");
     }
     if (s->load_models.len && o->models.control != MR_MODEL_CONTROL_EXPLICIT) {
@@ -230,17 +244,11 @@ static int check_together(const struct mr_serve_options *s, struct mr_err *err)
         return MR_FAIL(err, MR_E_INVALID,
                        "--model-runtime needs gRPC, and --model-control-mode=explicit");
     }
-    if (o->mesh.models && (!o->mesh.registry || s->model_runtime)) {
-        return MR_FAIL(err, MR_E_INVALID, "--mesh-models needs --mesh, and no --model-runtime");
-    }
-    if (o->mesh.runtime && (!o->mesh.registry || !o->allow_grpc)) {
-        return MR_FAIL(err, MR_E_INVALID, "--mesh-runtime needs --mesh, and gRPC");
-    }
     if (!o->allow_http && !o->allow_grpc) {
         return MR_FAIL(err, MR_E_INVALID,
                        "neither --allow-http nor --allow-grpc: no request could reach the server");
     }
-    return MR_OK;
+    return check_mesh(s, err);
 }
 
 /* Opens the cgroup once, so that one that cannot be used ends the start, and not only loads. */
@@ -312,6 +320,8 @@ int mr_serve_options_finish(struct mr_serve_options *s, struct mr_serve_arrays *
     s->server.mesh_tls.mutual =
         s->server.mesh.registry &&
         (s->server.mesh_tls.cert || s->server.mesh_tls.key || s->server.mesh_tls.ca);
+    s->server.models.placed_urls = s->mesh_model_urls.at;
+    s->server.models.placed_url_count = s->mesh_model_urls.len;
     s->server.mesh.labels = s->mesh_labels.at;
     s->server.mesh.label_count = s->mesh_labels.len;
     s->server.op_dir_count = s->op_dirs.len;

@@ -97,6 +97,23 @@ static int check_not_empty(mr_str value, struct mr_err *err)
     return value.len ? MR_OK : MR_FAIL(err, MR_E_INVALID, "must not be empty");
 }
 
+/* So that a host or bucket is not one whose name begins with another's. */
+static int check_model_url(mr_str value, struct mr_err *err)
+{
+    static const char *const schemes[] = {"s3://", "https://", "http://"};
+    const mr_str end = mr_str_sub(value, value.len ? value.len - 1 : 0, value.len);
+
+    for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++) {
+        const mr_str rest = mr_str_sub(value, strlen(schemes[i]), value.len);
+        if (mr_str_starts(value, mr_str_c(schemes[i])) && mr_str_eq_c(end, "/") && rest.len > 1 &&
+            rest.ptr[0] != '/' && mr_str_find(rest, '@') < 0) {
+            return MR_OK;
+        }
+    }
+    return MR_FAIL(err, MR_E_INVALID,
+                   "must begin with s3://, https:// or http:// and a name, and end with '/'");
+}
+
 #define NAME(n, m, v, text)                                                                        \
     {                                                                                              \
         .name = n, .kind = MR_OPTION_LIST, AT(m), .value = v, .help = text,                        \
@@ -189,6 +206,13 @@ const struct mr_option mr_serve_table[] = {
          "authorities that the certificates of the others must come from"),
     TEXT("mesh-models", server.mesh.models, NULL, "DIR",
          "models are registered by paths in this folder, and links in it stay there"),
+    {.name = "mesh-model-url",
+     .kind = MR_OPTION_LIST,
+     AT(mesh_model_urls),
+     .value = "URL",
+     .help = "models are registered by addresses of archives below this one, which ends with '/': "
+             "s3://BUCKET/FOLDER/, https://HOST/",
+     .check = check_model_url},
     TEXT("mesh-zone", server.mesh.zone, NULL, "NAME", "copies of a model are spread over zones"),
     NAME("mesh-label", mesh_labels, "NAME", "of this server, for rules about types of models"),
     TEXT("mesh-constraints", server.mesh.constraints, NULL, "JSON|FILE",

@@ -32,7 +32,7 @@ int placed_open(struct mr_serve_options *s, struct placed *out, struct mr_err *e
     const char *allowed = s->model_runtime ? s->model_runtime : s->server.mesh.models;
     int rc;
 
-    if (!allowed) {
+    if (!allowed && o->placed_url_count == 0) {
         return MR_OK;
     }
     MR_TRY(folder_make(&out->folder, err));
@@ -43,7 +43,9 @@ int placed_open(struct mr_serve_options *s, struct placed *out, struct mr_err *e
     for (size_t i = 0; i < o->link_dir_count; i++) {
         MR_VEC_PUSH(&out->link_dirs, o->link_dirs[i]);
     }
-    MR_VEC_PUSH(&out->link_dirs, allowed);
+    if (allowed) {
+        MR_VEC_PUSH(&out->link_dirs, allowed);
+    }
     o->repositories = out->repositories.at;
     o->repository_count = out->repositories.len;
     o->link_dirs = out->link_dirs.at;

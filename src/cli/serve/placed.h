@@ -1,4 +1,4 @@
-/* --model-runtime, --mesh-models: the folder of links to the models that a ModelMesh, or the server's own mesh, loads by their paths.
+/* --model-runtime, --mesh-models, --mesh-model-url: the folder of links to the models that a ModelMesh, or the server's own mesh, loads by their paths.
  * Thread: boot. */
 #ifndef CLI_SERVE_PLACED_H
 #define CLI_SERVE_PLACED_H
@@ -12,7 +12,7 @@ struct placed {
     MR_VEC(const char *) link_dirs;
 };
 
-/** Makes the folder and adds it to the server's options, if one of the two is given. Errors: MR_E_INVALID (no such folder),
+/** Makes the folder and adds it to the server's options, if one of them is given. Errors: MR_E_INVALID (no such folder),
  *  MR_E_IO. */
 int placed_open(struct mr_serve_options *s, struct placed *out, struct mr_err *err);
 /** Removes the folder, when the server has ended. */

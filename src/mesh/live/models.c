@@ -95,13 +95,14 @@ static struct load_op *new_op(struct mr_mesh *m, mr_str id, bool is_unload)
     return op;
 }
 
-/* By its path, which has its links resolved and is checked by the manager. */
+/* By its path or address, which the manager checks. */
 static void load_path(struct mr_mesh *m, const struct mesh_action *a, struct load_op *op)
 {
     struct mr_buf path;
     struct mr_err err;
 
-    if (!m->o.models) {
+    const bool is_address = mr_models_is_address(a->path);
+    if (!m->o.models && !is_address) {
         MR_FAIL(&err, MR_E_NOT_FOUND,
                 "model '%.*s' is registered with a path, and this server has no --mesh-models",
                 MR_STR_ARG(mr_str_sub(a->id, 0, 128)));
@@ -109,7 +110,7 @@ static void load_path(struct mr_mesh *m, const struct mesh_action *a, struct loa
         return;
     }
     mr_buf_init(&path, 0);
-    if (a->path.ptr[0] != '/') {
+    if (a->path.ptr[0] != '/' && !is_address) {
         mr_buf_printf(&path, "%s/", m->o.models);
     }
     mr_buf_str(&path, a->path);

@@ -29,6 +29,7 @@ struct archives {
     pthread_mutex_t refresh; /* held while archives are unpacked */
     pthread_mutex_t lock;    /* of `list` */
     struct archive_list list;
+    repository_vec placed;    /* guarded by lock */
     struct archive_url *urls; /* [o.url_count] */
     struct fetcher *fetcher;
 };
@@ -39,6 +40,8 @@ struct source {
     mr_str stem;
     const struct archive_url *url; /* NULL: a file */
     uint64_t identity;
+    bool is_placed;
+    mr_str type; /* if it is */
 };
 
 /* ---- references ---- */
@@ -140,45 +143,103 @@ static bool is_model(const char *dir, const struct contents *c)
     return is_file(dir, "config.pbtxt") || is_file(dir, "model-settings.json") || c->has_version;
 }
 
-/* A folder with a link to the model, by the name that it is to have. */
+/* A folder with the model, by the name that it is to have. */
+struct view {
+    const struct archives *a;
+    const struct source *from;
+    const char *path; /* of the model's files */
+};
+
 static int view_make(void *ctx, const char *dir, const char *path, struct mr_err *err)
 {
-    const struct archive_repository *r = ctx;
+    const struct view *w = ctx;
     char link[PATH_MAX];
 
     (void)path;
-    if ((size_t)snprintf(link, sizeof link, "%s/%s", dir, r->stem) >= sizeof link ||
-        symlink(r->top, link) != 0) {
-        return MR_FAIL(err, MR_E_IO, "%.300s: no link to %.200s can be made there", dir, r->top);
+    if (w->from->is_placed) {
+        return w->a->o.place(dir, w->from->stem, w->path, w->from->type, err);
+    }
+    if ((size_t)snprintf(link, sizeof link, "%s/%.*s", dir, MR_STR_ARG(w->from->stem)) >=
+            sizeof link ||
+        symlink(w->path, link) != 0) {
+        return MR_FAIL(err, MR_E_IO, "%.300s: no link to %.200s can be made there", dir, w->path);
     }
     return MR_OK;
 }
 
-static int view_set(const struct archives *a, struct archive_repository *r, struct mr_err *err)
+static int view_set(const struct view *w, struct archive_repository *r, struct mr_err *err)
 {
-    const struct mr_cache_maker maker = {.make = view_make, .ctx = r};
+    const struct mr_cache_maker maker = {.make = view_make, .ctx = (void *)(uintptr_t)w};
+    const struct source *from = w->from;
     struct mr_sha256 *s = mr_sha256_new();
     char key[MR_SHA256_TEXT];
 
-    mr_sha256_add(s, mr_str_c(r->top));
-    mr_sha256_add(s, mr_str_c(r->stem));
+    mr_sha256_add(s, mr_str_c(w->path));
+    mr_sha256_add(s, from->stem);
+    if (from->is_placed) {
+        mr_sha256_add(s, MR_STR("/")); /* no name has one */
+        mr_sha256_add(s, from->type);
+    }
     mr_sha256_end(&s, key);
-    const int rc = mr_cache_get(a->o.cache, "view", key, &maker, &r->view, err);
+    const int rc = mr_cache_get(w->a->o.cache, from->is_placed ? "placed" : "view", key, &maker,
+                                &r->view, err);
     if (rc == MR_OK) {
         r->path = text_copy(mr_cache_path(r->view));
     }
     return rc;
 }
 
-static int path_set(const struct archives *a, struct archive_repository *r, struct mr_err *err)
+/* Enters a folder; false: the path is too long, or it is none. */
+static bool enter(char path[PATH_MAX], const char *name)
 {
+    const size_t len = strlen(path);
+
+    if (!is_folder(path, name) ||
+        (size_t)snprintf(path + len, PATH_MAX - len, "/%s", name) >= PATH_MAX - len) {
+        path[len] = '\0';
+        return false;
+    }
+    return true;
+}
+
+#define ENTER_MAX 3 /* project/models/name */
+
+/* What of an archive that is placed is the model. */
+static int placed_set(const struct view *w, struct archive_repository *r, struct mr_err *err)
+{
+    char path[PATH_MAX];
+    struct contents c;
+
+    snprintf(path, sizeof path, "%s", r->top);
+    contents_read(path, &c);
+    for (size_t i = 0; i < ENTER_MAX && !is_model(path, &c); i++) {
+        if (is_folder(path, "models")) {
+            mr_free(r->top);
+            r->top = text_copy(path); /* what versions may link to, and where requirements.txt is */
+            enter(path, "models");
+        } else if (!enter(path, r->stem) && !(c.only[0] && enter(path, c.only))) {
+            break;
+        }
+        contents_read(path, &c);
+    }
+    const struct view found = {w->a, w->from, path};
+    return view_set(&found, r, err);
+}
+
+static int path_set(const struct archives *a, struct archive_repository *r,
+                    const struct source *from, struct mr_err *err)
+{
+    const struct view w = {a, from, r->top};
     char path[PATH_MAX];
     struct contents c;
     int n = snprintf(path, sizeof path, "%s", r->top);
 
+    if (from->is_placed) {
+        return placed_set(&w, r, err);
+    }
     contents_read(r->top, &c);
     if (is_model(r->top, &c)) {
-        return view_set(a, r, err);
+        return view_set(&w, r, err);
     }
     if (is_folder(r->top, "models")) {
         n = snprintf(path, sizeof path, "%s/models", r->top);
@@ -207,22 +268,22 @@ static bool on_progress(void *ctx, uint64_t done, uint64_t total)
     return !atomic_load_explicit(a->o.is_stopping, memory_order_relaxed);
 }
 
-static int unpack(struct archives *a, struct archive_repository *r, const struct archive_url *url,
-                  struct mr_err *err)
+static int unpack(struct archives *a, struct fetcher *fetcher, struct archive_repository *r,
+                  const struct source *from, struct mr_err *err)
 {
     const struct mr_cache_archive_args args = {
         .path = r->file, .on_progress = on_progress, .ctx = a};
     char real[PATH_MAX];
     int rc;
 
-    MR_TRY(url ? fetch_archive(a->fetcher, url, &r->content, err)
-               : mr_cache_archive(a->o.cache, &args, &r->content, err));
+    MR_TRY(from->url ? fetch_archive(fetcher, from->url, &r->content, err)
+                     : mr_cache_archive(a->o.cache, &args, &r->content, err));
     if (!realpath(mr_cache_path(r->content), real)) {
         rc = MR_FAIL(err, MR_E_IO, "%.300s is not there", mr_cache_path(r->content));
         goto out;
     }
     r->top = text_copy(real);
-    MR_TRY(path_set(a, r, err));
+    MR_TRY(path_set(a, r, from, err));
     r->links = MR_NEW_ARRAY(const char *, a->link_count + 2);
     r->links[0] = r->top;
     for (size_t i = 0; i < a->link_count; i++) {
@@ -232,7 +293,8 @@ out:
     return rc;
 }
 
-static struct archive_repository *repository_new(struct archives *a, const struct source *from)
+static struct archive_repository *repository_new(struct archives *a, struct fetcher *fetcher,
+                                                 const struct source *from)
 {
     struct archive_repository *r = MR_NEW(struct archive_repository);
     const char *file = from->file;
@@ -241,9 +303,10 @@ static struct archive_repository *repository_new(struct archives *a, const struc
     r->file = text_copy(file);
     r->stem = mr_strndup(from->stem.ptr, from->stem.len);
     r->identity = from->identity;
-    if (unpack(a, r, from->url, &r->err) < 0) {
+    r->is_placed = from->is_placed;
+    if (unpack(a, fetcher, r, from, &r->err) < 0) {
         /* Its name is there, whatever is at its address: not that of a model which does not exist. */
-        r->err.status = r->err.status == MR_E_NOT_FOUND ? MR_E_IO : r->err.status;
+        r->err.status = r->err.status == MR_E_NOT_FOUND && !r->is_placed ? MR_E_IO : r->err.status;
         mr_cache_unref(&r->view);
         mr_cache_unref(&r->content);
         mr_freep(&r->path);
@@ -312,8 +375,8 @@ static void file_take(struct refreshing *f, const char *path, mr_str stem)
             MR_VEC_PUSH(&f->found, archive_repository_ref(known));
         }
     } else {
-        const struct source from = {path, stem, NULL, identity};
-        MR_VEC_PUSH(&f->found, repository_new(f->a, &from));
+        const struct source from = {.file = path, .stem = stem, .identity = identity};
+        MR_VEC_PUSH(&f->found, repository_new(f->a, f->a->fetcher, &from));
         f->has_changed = true;
     }
 }
@@ -337,8 +400,8 @@ static void url_take(struct refreshing *f, const struct archive_url *u)
     if (known && is_final(known) && (!is_asked || known->identity == identity)) {
         MR_VEC_PUSH(&f->found, archive_repository_ref(known));
     } else {
-        const struct source from = {u->text, mr_str_c(u->stem), u, identity};
-        MR_VEC_PUSH(&f->found, repository_new(f->a, &from));
+        const struct source from = {u->text, mr_str_c(u->stem), u, identity, false, {0}};
+        MR_VEC_PUSH(&f->found, repository_new(f->a, f->a->fetcher, &from));
         f->has_changed = true;
     }
 }
@@ -387,13 +450,71 @@ bool archives_refresh(struct archives *a, int64_t settle_ns, bool *out_is_restle
     return f.has_changed;
 }
 
+/* ---- placed ones ---- */
+
+/* Puts `r` in the place of the one by that name; NULL: none. Takes it. */
+static void placed_put(struct archives *a, mr_str name, struct archive_repository *r)
+{
+    struct archive_repository *old = NULL;
+    size_t i = 0;
+
+    pthread_mutex_lock(&a->lock);
+    while (i < a->placed.len && !mr_str_eq_c(name, a->placed.at[i]->stem)) {
+        i++;
+    }
+    if (i < a->placed.len) {
+        old = a->placed.at[i];
+        a->placed.at[i] = r ? r : a->placed.at[--a->placed.len];
+    } else if (r) {
+        MR_VEC_PUSH(&a->placed, r);
+    }
+    pthread_mutex_unlock(&a->lock);
+    archive_repository_unref(&old);
+}
+
+int archives_place(struct archives *a, mr_str name, mr_str type, const char *address,
+                   struct mr_err *err)
+{
+    struct archive_url *url = MR_NEW(struct archive_url);
+    /* Of its own, so that several are fetched at a time. */
+    struct fetcher *fetcher = fetch_new(a->o.cache, a->o.max_bytes, a->o.is_stopping);
+    struct archive_repository *r = NULL;
+    const bool is_address = archive_url_is(address);
+    int rc = is_address ? archive_url_parse(address, url, err) : MR_OK;
+
+    if (rc == MR_OK) {
+        const struct source from = {.file = is_address ? url->text : address,
+                                    .stem = name,
+                                    .url = is_address ? url : NULL,
+                                    .is_placed = true,
+                                    .type = type};
+        r = repository_new(a, fetcher, &from);
+        rc = r->err.status;
+        if (rc < 0) {
+            *err = r->err;
+            archive_repository_unref(&r);
+        } else {
+            placed_put(a, name, r);
+        }
+    }
+    fetch_free(&fetcher);
+    mr_free(url);
+    return rc;
+}
+
+void archives_displace(struct archives *a, mr_str name)
+{
+    placed_put(a, name, NULL);
+}
+
 void archives_get(struct archives *a, struct archive_list *out)
 {
     pthread_mutex_lock(&a->lock);
-    *out = (struct archive_list){MR_NEW_ARRAY(struct archive_repository *, a->list.len + 1),
-                                 a->list.len};
-    for (size_t i = 0; i < out->len; i++) {
-        out->at[i] = archive_repository_ref(a->list.at[i]);
+    const size_t len = a->list.len + a->placed.len;
+    *out = (struct archive_list){MR_NEW_ARRAY(struct archive_repository *, len + 1), len};
+    for (size_t i = 0; i < len; i++) {
+        out->at[i] =
+            archive_repository_ref(i < a->list.len ? a->list.at[i] : a->placed.at[i - a->list.len]);
     }
     pthread_mutex_unlock(&a->lock);
 }
@@ -422,6 +543,10 @@ void archives_free(struct archives **archives)
 
     if (a) {
         archive_list_fini(&a->list);
+        while (a->placed.len > 0) {
+            archive_repository_unref(&a->placed.at[--a->placed.len]);
+        }
+        MR_VEC_FINI(&a->placed);
         fetch_free(&a->fetcher);
         mr_free(a->urls);
         pthread_mutex_destroy(&a->lock);

@@ -4,11 +4,14 @@
  * Each is unpacked into the cache and stands as a repository of its own beside the folder it lies in. What of it is the
  * repository: the folder `models`, if it has one, also below a single folder at its top; otherwise all of it; and if it is
  * the folder of a model itself, that model has the archive's name without its end. What lies beside `models` (assets,
- * requirements.txt) may be linked to. */
+ * requirements.txt) may be linked to.
+ *
+ * Others are placed: each is one model, by a name that its files need not know. */
 #ifndef MR_MODEL_ARCHIVES_H
 #define MR_MODEL_ARCHIVES_H
 
 #include "archive/cache.h"
+#include "base/str.h"
 
 /** An archive that was found. Immutable; stays, with its unpacked files, while it is referenced. */
 struct archive_repository {
@@ -16,6 +19,7 @@ struct archive_repository {
     char *file; /* its path or address */
     char *stem; /* its name without the end */
     uint64_t identity;
+    bool is_placed;
     struct mr_err err;  /* status MR_OK, or why it cannot be used; what follows is then NULL */
     char *top;          /* the unpacked files, resolved */
     char *path;         /* what of it is the repository */
@@ -39,8 +43,11 @@ struct archives_options {
     size_t repository_count;
     const char *const *urls; /* of archive_url_parse, which has accepted them */
     size_t url_count;
-    uint64_t max_bytes;              /* of one that is fetched, 0 = no limit */
-    const char *const *links;        /* ends with NULL */
+    uint64_t max_bytes;       /* of one that is fetched, 0 = no limit */
+    const char *const *links; /* ends with NULL */
+    /** Makes `path` the model `name` of a folder: mr_model_place. */
+    int (*place)(const char *folder, mr_str name, const char *path, mr_str type,
+                 struct mr_err *err);
     const _Atomic bool *is_stopping; /* unpacking ends */
 };
 struct archives *archives_new(const struct archives_options *o);
@@ -49,7 +56,15 @@ void archives_free(struct archives **a);
  *  touched less than that ago are left for later, and what they were before stays. *out_is_restless (may be NULL): there are such files.
  *  True if the list has changed. Thread: any that may block for long; one at a time, others wait. */
 bool archives_refresh(struct archives *a, int64_t settle_ns, bool *out_is_restless);
-/** Those of the last refresh. Free with archive_list_fini. Thread: any. */
+/** Fetches and unpacks the archive at a path or address, as the model of that name and type, in the place of what was placed by
+ *  that name. What of it is the model: its top, or below it `models` and a single folder, or the folder of that name in `models`.
+ *  Errors: those of archive_url_parse, fetch_archive and `place`; nothing has changed then. Thread: any that may block for long; one
+ *  at a time for a name. */
+int archives_place(struct archives *a, mr_str name, mr_str type, const char *address,
+                   struct mr_err *err);
+/** Takes it away again; does nothing if there is none. Thread: any. */
+void archives_displace(struct archives *a, mr_str name);
+/** Those of the last refresh, and those that are placed. Free with archive_list_fini. Thread: any. */
 void archives_get(struct archives *a, struct archive_list *out);
 
 #endif

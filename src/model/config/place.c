@@ -17,8 +17,6 @@
 #include "model/folder/folder.h"
 #include "model/model.h"
 
-static const char *const archive_ends[] = {".tar", ".tar.gz", ".tgz", ".tar.zst", ".zip"};
-
 /* What a type says of a model. */
 static const struct format {
     const char *type;
@@ -228,33 +226,14 @@ static int model_make(const struct placing *p, bool has_versions, struct mr_err 
     return has_versions ? versions_make(p, err) : version_make(p, MR_STR("1"), p->path, err);
 }
 
-/* Its ending stays. */
-static int archive_link(const char *placed, mr_str name, mr_str end, const char *path,
-                        struct mr_err *err)
-{
-    struct mr_buf text;
-
-    mr_buf_init(&text, 0);
-    mr_buf_str(&text, name);
-    mr_buf_str(&text, end);
-    int rc = link_make(placed, mr_buf_view(&text), path, err);
-    mr_buf_fini(&text);
-    return rc;
-}
-
 static int make(const char *placed, mr_str name, const char *path, mr_str type, struct mr_err *err)
 {
-    const mr_str file = mr_str_c(strrchr(path, '/') + 1);
     struct contents c = {0};
-    mr_str stem;
     struct stat st;
     int rc;
 
     if (stat(path, &st) != 0) {
         return mr_path_errno(path, errno, err);
-    }
-    if (S_ISREG(st.st_mode) && mr_archive_is_name(file, &stem)) {
-        return archive_link(placed, name, mr_str_sub(file, stem.len, file.len), path, err);
     }
     if (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)) {
         return MR_FAIL(err, MR_E_INVALID, "%.300s: neither a file nor a folder", path);
@@ -285,15 +264,7 @@ int mr_model_place(const char *placed, mr_str name, const char *path, mr_str typ
 void mr_model_displace(const char *placed, mr_str name)
 {
     char *folder = mr_path_join(placed, name);
-    const size_t len = strlen(folder);
-    char *archive = mr_alloc(len + 16);
 
     mr_tree_remove(folder, NULL);
-    for (size_t i = 0; i < sizeof archive_ends / sizeof *archive_ends; i++) {
-        memcpy(archive, folder, len);
-        memcpy(archive + len, archive_ends[i], strlen(archive_ends[i]) + 1);
-        unlink(archive);
-    }
-    mr_free(archive);
     mr_free(folder);
 }

@@ -19,7 +19,6 @@
 #include "base/turn.h"
 #include "manager.h"
 #include "model/config/config_priv.h"
-#include "model/place.h"
 
 #define STOP_TEXT "the server is stopping"
 /* Triton's words, in every mode but explicit. */
@@ -298,24 +297,9 @@ static int unload_run(struct mr_models *m, struct mr_job *job, struct mr_err *er
     MR_TRY(mr_members_check_unload(m, job->model, err));
     MR_TRY(mr_unload_run(m, job->model, err));
     mr_members_unload(m, job);
-    if (m->o.placed) {
-        mr_model_displace(m->o.placed, job->model->name);
-    }
+    mr_displace(m, job->model->name);
 out:
     return rc;
-}
-
-static int place(struct mr_models *m, const struct mr_job *job, struct mr_err *err)
-{
-    char *real = NULL;
-    int rc = mr_path_inside(m->o.placed, m->o.link_dirs, job->path, &real, err);
-
-    rc =
-        rc < 0 ? rc : mr_model_place(m->o.placed, job->model->name, real, mr_str_c(job->type), err);
-    mr_free(real);
-    return rc < 0 ? MR_WRAP(err, rc, "failed to load '%.*s'",
-                            MR_STR_ARG(mr_str_sub(job->model->name, 0, 128)))
-                  : MR_OK;
 }
 
 static int job_run(struct mr_models *m, struct mr_job *job, struct mr_err *err)
@@ -337,8 +321,7 @@ static int job_run(struct mr_models *m, struct mr_job *job, struct mr_err *err)
     if (job->kind == MR_JOB_UNLOAD) {
         return unload_run(m, job, err);
     }
-    const int rc = job->path ? place(m, job, err) : MR_OK;
-    return rc == MR_OK ? mr_load_run(m, job, err) : rc;
+    return job->path ? mr_place_run(m, job, err) : mr_load_run(m, job, err);
 }
 
 /* ---- the threads ---- */
@@ -721,27 +704,6 @@ void mr_models_load(struct mr_models *m, mr_str name, mr_str config_json,
     } else if (!config_copy(job, config_json) || !files_copy(job, files, file_count)) {
         job_refuse(job, MR_E_NOMEM,
                    "no memory for the files of this load request, or the server is exiting");
-    }
-    mr_job_submit(m, job, name);
-}
-
-void mr_models_place(struct mr_models *m, mr_str name, mr_str path, mr_str type,
-                     mr_models_done_fn *done, void *ctx)
-{
-    struct mr_job *job = mr_job_new(MR_JOB_LOAD, done, ctx);
-
-    job->answer = load_check(m, name, (mr_str){0}, NULL, 0, &job->err);
-    if (job->answer == MR_OK &&
-        (!m->o.placed || path.len == 0 || path.ptr[0] != '/' || path.len >= PATH_MAX)) {
-        job->answer =
-            MR_FAIL(&job->err, MR_E_INVALID, "failed to load '%.*s', '%.*s' is no absolute path",
-                    MR_STR_ARG(name), MR_STR_ARG(mr_str_sub(path, 0, 200)));
-    }
-    if (job->answer < 0) {
-        job->kind = MR_JOB_ANSWER;
-    } else {
-        job->path = mr_strndup(path.ptr, path.len);
-        job->type = mr_strndup(type.ptr, type.len);
     }
     mr_job_submit(m, job, name);
 }

@@ -236,6 +236,15 @@ static void settings_text(const struct mr_folder *f, char **out, size_t *out_len
     mr_buf_fini(&b);
 }
 
+static bool is_placed(const struct mr_load *l)
+{
+    const struct archive_repository *archive = l->folder.archive;
+
+    return archive
+               ? archive->is_placed
+               : l->m->o.placed && l->folder.root && strcmp(l->folder.root, l->m->o.placed) == 0;
+}
+
 static int config_parse(struct mr_load *l)
 {
     mr_str text = mr_str_n(l->config_json, l->config_len);
@@ -262,8 +271,7 @@ static int config_parse(struct mr_load *l)
     } else if (rc == MR_OK) {
         l->config = mr_config_new();
     }
-    if (rc == MR_OK && l->m->o.placed && l->folder.root &&
-        strcmp(l->folder.root, l->m->o.placed) == 0) {
+    if (rc == MR_OK && is_placed(l)) {
         mr_config_set_string(&l->config->name, ""); /* that of the model */
     }
     l->config_fingerprint = mr_hash(text) + (l->config_json ? 1 : 0);

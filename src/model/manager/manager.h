@@ -396,6 +396,12 @@ int mr_control_check(const struct mr_models *m, const char *what, const char *in
 /** Waits until no job is open, or until the deadline (monotonic). False: the deadline has passed. */
 bool mr_jobs_wait(struct mr_models *m, int64_t deadline_ns);
 
+/* ---- placed.c (Thread: loader) ---- */
+/** Makes the model of a job with a path, and loads it. Errors: those of mr_models_place. */
+int mr_place_run(struct mr_models *m, struct mr_job *job, struct mr_err *err);
+/** Takes a placed model away; does nothing if there is none. */
+void mr_displace(struct mr_models *m, mr_str name);
+
 /* ---- measure.c (Thread: loader, reaper; takes the lock) ---- */
 struct mr_measure {
     uint64_t before;

@@ -58,6 +58,9 @@ int mr_repository_read(struct mr_folder *f, const struct mr_models *m,
                        void *ctx, struct mr_err *err)
 {
     *f = (struct mr_folder){0};
+    if (r->archive && r->archive->is_placed && !mr_str_eq_c(name, r->archive->stem)) {
+        return MR_FAIL(err, MR_E_NOT_FOUND, "%.300s is another model", r->archive->file);
+    }
     if (!r->path) {
         return mr_str_eq_c(name, r->archive->stem)
                    ? MR_FAIL(err, r->archive->err.status, "%s", r->archive->err.msg)

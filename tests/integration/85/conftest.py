@@ -21,8 +21,8 @@ def registry():
 def fleet(registry, start):
     """fleet(repository…): as many servers that have joined one mesh. options_of(i): further options of one."""
 
-    def make(*repos, options=(), options_of=lambda i: ()):
-        servers = [start(r, f"--mesh={registry}", f"--mesh-id=s{i}", *options, *options_of(i), mode=None, ready=False) for i, r in enumerate(repos)]
+    def make(*repos, options=(), options_of=lambda i: (), **kw):
+        servers = [start(r, f"--mesh={registry}", f"--mesh-id=s{i}", *options, *options_of(i), mode=None, ready=False, **kw) for i, r in enumerate(repos)]
         for s in servers:
             s.wait_ready()
             joined(s)

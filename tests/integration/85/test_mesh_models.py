@@ -1,6 +1,8 @@
 """Models that are registered with a path: where they are, and what they are by their type."""
+import hashlib
 import shutil
 import subprocess
+import tarfile
 
 import numpy as np
 import pytest
@@ -8,7 +10,10 @@ import pytest
 from lib import pymodels, repo, wait
 from lib.models import trees
 from lib.rest import Rest
+from lib.server import BIN
+from lib.services import s3
 from lib.services.mesh import answers, ask
+from lib.services.web import serving
 
 
 @pytest.fixture
@@ -149,3 +154,82 @@ def test_sklearn_is_a_model_of_mlserver(fleet, store):
             assert registered(rest, name, path, "mt:sklearn:1|pv:v2")["status"] == "LOADED", server.err()
             output, = rest.infer(name, [("x", "FP64", [2, 1], [0.1, 2.9])]).ok().json()["outputs"]
             assert (output["name"], output["data"]) == ("predict", [0, 1])
+
+
+# ---- archives ----
+
+
+def packed(target, *members):
+    """An archive of (path, name in it), and its checksum."""
+    with tarfile.open(target, "w:gz") as t:
+        for path, name in members:
+            t.add(path, name)
+    return target.read_bytes(), hashlib.sha256(target.read_bytes()).hexdigest()
+
+
+def test_archives_by_path(fleet, store):
+    """A model by any name: at the top, in a folder, in `models`; among several, the one by the id; without a configuration by its type."""
+    model, net = store / "files", repo.STOCK / "simple" / "1" / "model.onnx"
+    repo.add(store / "many", "by-id", repo.config(), extra='name: "whatever"')
+    repo.add(store / "many", "other", repo.config())
+    for name, *members in (("top", (model, ".")), ("folder", (model, "some-name")), ("models", (model, "project/models/m"), (net, "project/assets/a")),
+                           ("several", (store / "many", "models")), ("net", (net, "model.onnx")), ("empty", (net, "assets/a"))):
+        packed(store / f"{name}.tar.gz", *members)
+    server, = fleet([], options=[f"--mesh-models={store}"])
+    with Rest(server.http) as rest:
+        for name, path in (("a", "top"), ("b", "folder"), ("c", "models"), ("by-id", "several")):
+            assert registered(rest, name, f"{path}.tar.gz", "vision")["status"] == "LOADED", server.err()
+            answers(server, name)
+        for name, kind in (("d", "onnx"), ("e", "vision")):
+            assert registered(rest, name, f"file://{store}/net.tar.gz", kind)["status"] == "LOADED", server.err()
+            assert rest.infer(name, SIMPLE).ok().json()["outputs"][0]["data"] == [1] * 16
+        assert "none of onnx, python" in reason(registered(rest, "f", "empty.tar.gz", "vision"))
+        (store / "late.tar.gz").write_bytes(b"no archive")
+        assert "late.tar.gz" in reason(registered(rest, "g", "late.tar.gz"))
+        assert reason(registered(rest, "h", f"file:{store.parent}/elsewhere")) and "h" not in rest.post("/v2/repository/index", "{}").ok().body.decode()
+
+
+def test_addresses(fleet, store, tmp_path):
+    """Below what --mesh-model-url says, and nowhere else; by any server."""
+    content, sha256 = packed(tmp_path / "m.tar.gz", (store / "files", "files"))
+    with serving() as web, s3.storage() as storage:
+        storage.client.create_bucket(Bucket="models")
+        storage.put("models", "in/m.tar.gz", content)
+        web.files["/in/m.tar.gz"] = web.files["/secret/m.tar.gz"] = content
+        options = ["--mesh-model-url=s3://models/in/", f"--mesh-model-url={web.url}/in/"]
+        servers = fleet([], [], options=options, env=storage.environment())
+        with Rest(servers[0].http) as rest:
+            for name, path in (("a", "s3://models/in/m.tar.gz"), ("b", f"{web.url}/in/m.tar.gz#sha256={sha256}"),
+                               ("c", f"{web.url}/in/m.tar.gz?token=1#sha256={sha256}")):
+                assert registered(rest, name, path)["status"] == "LOADED", servers[0].err()
+                for server in servers:
+                    wait.until(lambda: ask(server, name).status == 200, f"{name} to answer")
+            count = len(web.asked)
+            for name, path, text in (("d", "s3://models/other/m.tar.gz", "is below no address of --mesh-model-url"),
+                                     ("e", "s3://models-of-others/in/m.tar.gz", "is below no address"),
+                                     ("f", f"{web.url}/secret/m.tar.gz#sha256={sha256}", "is below no address"),
+                                     ("g", f"{web.url}/in/../secret/m.tar.gz#sha256={sha256}", "has '/../' in it"),
+                                     ("h", f"{web.url}/in/%2e%2e/secret/m.tar.gz#sha256={sha256}", "has '%' in it"),
+                                     ("i", f"{web.url}/in/m.tar.gz", "has no checksum"),
+                                     ("j", f"{web.url}/in/n.tar.gz#sha256={'0' * 64}", "HTTP status 404"),
+                                     ("k", f"file:{store}/files", "leads out of"),
+                                     ("l", "files", "no --mesh-models")):
+                assert text in reason(registered(rest, name, path)), name
+            assert [p for p in web.asked[count:] if "secret" in p] == []
+            rest.post("/v2/mesh/models/a/unregister").ok()
+            wait.until(lambda: ask(servers[0], "a").status == 404, "it to be gone")
+            assert registered(rest, "a", "s3://models/in/m.tar.gz")["status"] == "LOADED"
+        assert "token" not in servers[0].err() + servers[1].err()
+
+
+@pytest.mark.parametrize("has_folder", [True, False])
+def test_addresses_only_where_they_are_allowed(fleet, store, models, has_folder):
+    server, = fleet(models, options=[f"--mesh-models={store}"] if has_folder else [])
+    with Rest(server.http) as rest:
+        assert "--mesh-model-url" in reason(registered(rest, "a", "s3://models/in/m.tar.gz"))
+
+
+@pytest.mark.parametrize("url", ["s3://models", "s3:///", "https://host", "https://", "file:/models/", "https://user@host/", "host/"])
+def test_address_that_is_none(tmp_path, url):
+    done = subprocess.run([BIN, "serve", f"--mesh=file:{tmp_path}/r", f"--mesh-model-url={url}"], capture_output=True, text=True, timeout=wait.PATIENCE)
+    assert done.returncode == 2 and "mesh-model-url" in done.stderr and "end with '/'" in done.stderr

@@ -188,6 +188,9 @@ struct mr_models_options {
     /** Explicit mode: one of the repositories, whose models mr_models_place makes; NULL: none. Their configurations may
      *  have another name. */
     const char *placed;
+    const char *const
+        *placed_urls; /* that addresses of mr_models_place have to begin with; each ends with '/' */
+    size_t placed_url_count;
     const char *const *load_models; /* explicit mode: what to load at start, "*" = all */
     size_t load_model_count;
     const char *config_name; /* --model-config-name, NULL = none */
@@ -326,10 +329,13 @@ typedef void(mr_models_done_fn)(void *ctx, int rc, const struct mr_err *err);
 void mr_models_load(struct mr_models *m, mr_str name, mr_str config_json,
                     const struct mr_load_file *files, size_t file_count, mr_models_done_fn *done,
                     void *ctx);
-/** As mr_models_load, of what is at `path` with that type (model/place.h): an absolute path to one of link_dirs, or below one of them.
- *  Needs o.placed. Further errors: MR_E_FORBIDDEN (the path leads elsewhere), MR_E_NOT_FOUND. */
+/** As mr_models_load, of what is at `path`, with that type (model/place.h): an absolute path to one of link_dirs, or below one of
+ *  them; or the address of an archive as those among the repositories, below one of placed_urls. An archive (docs/archives.md) is one
+ *  model. Needs o.placed. Further errors: MR_E_FORBIDDEN (the path leads elsewhere), MR_E_NOT_FOUND, those of the download. */
 void mr_models_place(struct mr_models *m, mr_str name, mr_str path, mr_str type,
                      mr_models_done_fn *done, void *ctx);
+/** Whether it is an address in the place of a path: file:, http:, https:, s3:. */
+bool mr_models_is_address(mr_str path);
 /** Unloads, and takes a placed model away. done is called once the model is out of the table; its memory is freed when its requests have ended. */
 void mr_models_unload(struct mr_models *m, mr_str name, bool dependents, mr_models_done_fn *done,
                       void *ctx);

@@ -8,7 +8,6 @@
 
 /** Makes what is at `path`, which is resolved, the model `name` of the folder `placed`, in the place of what had that name:
  *  - a folder with a config.pbtxt, or folders of versions: the model's folder;
- *  - an archive (docs/archives.md), of one model at its top;
  *  - any other folder or file: its only version. A file takes the name "model" with its own ending.
  *  type: "onnx", "python", "sklearn", "xgboost" or "lightgbm", or such a one in KServe's form (mt:onnx:1|pv:v2): says the
  *  backend where there is no config.pbtxt; the files do with any other type.
