@@ -102,9 +102,7 @@ static void on_done(void *ctx, int rc, const struct mr_err *err,
     mr_loop_stop(w->loop);
 }
 
-/* The text of {"error":"..."}; any other body unchanged. */
-static int http_error(const struct mr_remote *r, const struct mr_remote_reply *reply,
-                      struct mr_err *err)
+int mr_remote_error(const struct mr_remote *r, int http_status, mr_bytes body, struct mr_err *err)
 {
     static const struct {
         int http;
@@ -113,14 +111,14 @@ static int http_error(const struct mr_remote *r, const struct mr_remote_reply *r
                {504, MR_E_DEADLINE},  {403, MR_E_FORBIDDEN},   {400, MR_E_INVALID}};
     struct mr_arena arena;
     struct mr_json j;
-    mr_str text = {(const char *)reply->body.ptr, reply->body.len};
+    mr_str text = {(const char *)body.ptr, body.len};
     mr_str key;
     mr_str message = {NULL, 0};
     bool first = true;
     int status = MR_E_INTERNAL;
 
     for (size_t i = 0; i < sizeof map / sizeof *map; i++) {
-        status = reply->status == map[i].http ? map[i].status : status;
+        status = http_status == map[i].http ? map[i].status : status;
     }
     mr_arena_init(&arena, 4096, 1 << 20);
     mr_json_init(&j, text, &arena, 0, NULL);
@@ -134,7 +132,7 @@ static int http_error(const struct mr_remote *r, const struct mr_remote_reply *r
     }
     int rc = message.len ? MR_FAIL(err, status, "%.*s", MR_STR_ARG(message))
                          : MR_FAIL(err, status, "%s answers with HTTP status %d %.*s", r->address,
-                                   reply->status, MR_STR_ARG(mr_str_sub(text, 0, 200)));
+                                   http_status, MR_STR_ARG(mr_str_sub(text, 0, 200)));
     mr_arena_fini(&arena);
     return rc;
 }
@@ -153,7 +151,7 @@ static int wait_for(struct mr_remote *r, struct wait *w, int64_t begin_ns, struc
 static int http_answer(struct mr_remote *r, int rc, struct mr_remote_reply *out, struct mr_err *err)
 {
     if (rc == MR_OK && out->status >= 400) {
-        rc = http_error(r, out, err);
+        rc = mr_remote_error(r, out->status, out->body, err);
         mr_remote_reply_fini(out);
     }
     return rc;
@@ -187,7 +185,7 @@ int mr_remote_infer(struct mr_remote *r, const struct mr_endpoint *e,
         return err->status;
     }
     const int rc = wait_for(r, &w, begin, err);
-    return rc == MR_OK && out->status >= 400 ? http_error(r, out, err) : rc;
+    return rc == MR_OK && out->status >= 400 ? mr_remote_error(r, out->status, out->body, err) : rc;
 }
 
 int mr_remote_metadata(struct mr_remote *r, const struct mr_endpoint *e, struct mr_arena *arena,

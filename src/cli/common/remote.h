@@ -55,6 +55,8 @@ int mr_remote_infer(struct mr_remote *r, const struct mr_endpoint *e,
 int mr_remote_metadata(struct mr_remote *r, const struct mr_endpoint *e, struct mr_arena *arena,
                        struct mr_oip_metadata *out, struct mr_err *err);
 void mr_remote_reply_fini(struct mr_remote_reply *reply);
+/** The error that a body of HTTP says: the text of {"error": "…"}, or any other body unchanged. */
+int mr_remote_error(const struct mr_remote *r, int http_status, mr_bytes body, struct mr_err *err);
 
 /** Reads the answer to GET /v2/models/M/versions: `row` parses each of its loads in turn. out_error, unless NULL: the
  *  member of that name. Texts are in the arena or the body. Errors: MR_E_INVALID, and those of `row`. */

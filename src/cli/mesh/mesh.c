@@ -19,7 +19,7 @@ static const char usage[] =
     "       millrace mesh vmodel show VMODEL [options]\n"
     "       millrace mesh vmodel set VMODEL MODEL [options]\n"
     "       millrace mesh vmodel delete VMODEL [options]\n"
-    "       millrace mesh watch [PREFIX] [--interval TIME] [options]\n"
+    "       millrace mesh watch [PREFIX] [options]\n"
     "       millrace mesh top [--interval TIME] [options]\n"
     "       millrace mesh drain [options]\n\n"
     "Shows and changes a mesh of servers (millrace serve --mesh), through any one of them. status "
@@ -80,8 +80,9 @@ static const struct mr_option table[] = {
      .max = 86400,
      .scale = MR_NS_PER_S,
      .value = "TIME",
-     .help = "watch, top: between two looks"},
-    NUMBER("count", count, "0", 0, 4294967295, "watch, top: looks, then it ends; 0 goes on"),
+     .help = "top: between two looks; watch: before a lost connection is tried again"},
+    NUMBER("count", count, "0", 0, 4294967295,
+           "top: looks, watch: models that are printed, then it ends; 0 goes on"),
     {.name = "Models", .kind = MR_OPTION_GROUP},
     TEXT("type", type, "TYPE",
          "register: what decides where it may be loaded; vmodel set: of a "

@@ -58,8 +58,10 @@ const char *mesh_status_name(Millrace__MeshStatus s);
 /** Text from outside on the terminal. */
 void mesh_print_text(const char *text);
 
-/* mesh_live.c: until it is interrupted */
+/* mesh_watch.c, mesh_top.c: until they are interrupted, or with --count */
 int mesh_run_watch(struct mesh_run *r, struct mr_err *err);
 int mesh_run_top(struct mesh_run *r, struct mr_err *err);
+/** Sleeps for --interval. */
+void mesh_pause(const struct mesh_run *r);
 
 #endif

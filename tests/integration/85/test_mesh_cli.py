@@ -1,4 +1,5 @@
 """`millrace mesh` as a user types it, against real servers."""
+import contextlib
 import json
 import subprocess
 
@@ -13,6 +14,17 @@ def millrace(server, *args, code=0):
     done = subprocess.run([BIN, "mesh", *map(str, args), "-u", server.url()], capture_output=True, text=True, timeout=wait.PATIENCE, env=clean_environment())
     assert done.returncode == code, f"{args}: {done.returncode}\n{done.stdout}{done.stderr}\n{server.describe()}"
     return done.stdout if code == 0 else done.stderr
+
+
+@contextlib.contextmanager
+def watching(server, *args):
+    watch = subprocess.Popen([BIN, "mesh", "watch", "--json", *args, "-u", server.url()], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                             env=clean_environment())
+    try:
+        yield watch
+    finally:
+        watch.kill()
+        watch.communicate()
 
 
 def rows(text):
@@ -74,9 +86,7 @@ def test_vmodels(servers):
 
 def test_watch_shows_what_changes(servers):
     """Everything at first, then changes: a load, a model that goes."""
-    watch = subprocess.Popen([BIN, "mesh", "watch", "--interval", "50ms", "--json", "-u", servers[0].url()], stdout=subprocess.PIPE, text=True,
-                             env=clean_environment())
-    try:
+    with watching(servers[0]) as watch:
         seen = [json.loads(watch.stdout.readline()) for _ in range(3)]
         assert {m["id"]: m["status"] for m in seen} == {f"m{i}": "NOT_LOADED" for i in range(3)}
         answers(servers[1], "m1")
@@ -88,9 +98,23 @@ def test_watch_shows_what_changes(servers):
         assert json.loads(watch.stdout.readline())["id"] == "x"
         millrace(servers[0], "unregister", "x")
         assert json.loads(watch.stdout.readline())["status"] == "NOT_FOUND"
-    finally:
-        watch.kill()
-        watch.wait()
+
+
+def test_watch_goes_on_after_the_server_was_away(servers, models, start):
+    """What has changed meanwhile is shown, what has not is not shown again."""
+    port = servers[1].http
+    with watching(servers[1], "--interval", "50ms") as watch:
+        assert sorted(json.loads(watch.stdout.readline())["id"] for _ in range(3)) == ["m0", "m1", "m2"]
+        servers[1].stop()
+        assert "is lost, trying again" in watch.stderr.readline()
+        millrace(servers[0], "register", "x", "--type", "t")
+        options = [o for o in servers[1].command if str(o).startswith("--mesh")]
+        start(models, *options, f"--http-port={port}", mode=None)
+        assert json.loads(watch.stdout.readline())["id"] == "x"
+
+
+def test_watch_of_a_prefix_ends_with_a_count(servers):
+    assert [r[1] for r in rows(millrace(servers[0], "watch", "m2", "--count", 1))] == ["m2"]
 
 
 def test_top_as_lines(servers):
