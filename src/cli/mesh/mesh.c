@@ -150,6 +150,7 @@ static int ask(struct mesh_run *r, struct mr_buf *path, const ProtobufCMessage *
 
     mr_buf_fini(path);
     if (rc == MR_OK) {
+        r->is_pending = reply.status == 202;
         rc = print_answer(r, kind, reply.body, err);
         mr_remote_reply_fini(&reply);
     }
@@ -175,7 +176,8 @@ static int said(const struct mesh_run *r, int rc, const char *what, const char *
 {
     if (rc == MR_OK && r->form != MESH_JSON) {
         mesh_print_text(id);
-        printf(" %s\n", what);
+        printf(" %s%s\n", what,
+               r->is_pending ? " at this server; everywhere when the registry is back" : "");
     }
     return rc;
 }

@@ -29,7 +29,8 @@ struct mesh_run {
     struct mr_remote remote;
     const char *const *args; /* after the verb */
     size_t arg_count;
-    int form; /* never MESH_AUTO */
+    bool is_pending; /* the last answer: the registry is away */
+    int form;        /* never MESH_AUTO */
 };
 
 /* mesh_call.c: calls of the server */

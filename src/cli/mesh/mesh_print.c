@@ -139,7 +139,8 @@ void mesh_print_models(const struct mesh_run *r, const Millrace__MeshModels *m)
     for (size_t i = 0; i < m->n_models; i++) {
         const Millrace__MeshModel *one = m->models[i];
         mr_grid_add_str(&t, MR_STYLE_BOLD, mr_str_c(one->id));
-        mr_grid_add(&t, style_of(one->status), "%s", mesh_status_name(one->status));
+        mr_grid_add(&t, style_of(one->status), "%s%s", mesh_status_name(one->status),
+                    one->pending ? ",pending" : "");
         mr_grid_add_str(&t, MR_STYLE_PLAIN, mr_str_c(one->type));
         add_bytes(&t, r, one->size_bytes);
         mr_buf_reset(&b);

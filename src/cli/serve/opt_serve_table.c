@@ -213,6 +213,9 @@ const struct mr_option mr_serve_table[] = {
      .help = "models are registered by addresses of archives below this one, which ends with '/': "
              "s3://BUCKET/FOLDER/, https://HOST/",
      .check = check_model_url},
+    TEXT("mesh-journal", server.mesh.journal, NULL, "FILE",
+         "registrations that come while the registry is away are kept in it, and made when it is "
+         "back; of this server alone"),
     TEXT("mesh-zone", server.mesh.zone, NULL, "NAME", "copies of a model are spread over zones"),
     NAME("mesh-label", mesh_labels, "NAME", "of this server, for rules about types of models"),
     TEXT("mesh-constraints", server.mesh.constraints, NULL, "JSON|FILE",

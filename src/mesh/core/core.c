@@ -24,6 +24,8 @@ static void set_defaults(struct mesh_core_options *o)
     o->max_failures = o->max_failures ? o->max_failures : 3;
     o->max_attempts = o->max_attempts ? o->max_attempts : 8;
     o->unknown_per_s = o->unknown_per_s ? o->unknown_per_s : 5;
+    o->max_intents = o->max_intents ? o->max_intents : 10000;
+    o->max_intent_bytes = o->max_intent_bytes ? o->max_intent_bytes : (size_t)16 << 20;
     o->claim_wait_ns = or_default(o->claim_wait_ns, 100 * 1000000ll);
     o->place_wait_ns = or_default(o->place_wait_ns, 200 * 1000000ll);
     o->probe_ns = or_default(o->probe_ns, 100 * 1000000ll);
@@ -140,6 +142,7 @@ void mesh_core_free(struct mesh_core **io_c)
     request_fini(c);
     own_fini(c);
     manage_fini(c);
+    intent_fini(c);
     while (c->first_local) {
         free_local(c, c->first_local);
     }
@@ -296,6 +299,12 @@ struct view_peer *core_owner(struct mesh_core *c, mr_str id, const struct view_p
     return best ? best : c->me;
 }
 
+struct view_peer *core_model_owner(struct mesh_core *c, const struct view_model *m,
+                                   const struct view_peer *not_this)
+{
+    return m->is_pending ? c->me : core_owner(c, view_id(m), not_this);
+}
+
 /* ---- what the registry says ---- */
 
 static void on_model(struct mesh_core *c, const struct view_change *ch)
@@ -381,14 +390,20 @@ static void on_change(struct mesh_core *c, const struct view_change *ch)
     }
 }
 
-void mesh_core_record(struct mesh_core *c, mr_str key, mr_bytes value, int64_t revision,
-                      int64_t now)
+void core_apply(struct mesh_core *c, mr_str key, mr_bytes value, int64_t revision)
 {
     struct view_change ch;
 
-    begin(c, now);
     view_apply(&c->view, key, value, revision, &ch);
     on_change(c, &ch);
+}
+
+void mesh_core_record(struct mesh_core *c, mr_str key, mr_bytes value, int64_t revision,
+                      int64_t now)
+{
+    begin(c, now);
+    intent_meet(c, key, value);
+    core_apply(c, key, value, revision);
     finish(c);
 }
 
@@ -439,7 +454,8 @@ void mesh_core_read_end(struct mesh_core *c, int64_t now)
 
     begin(c, now);
     mr_buf_init(&key, 0);
-    if (c->has_lost_registry) {
+    intent_read(c);
+    if (c->has_lost_registry || c->restore_ns) {
         c->has_lost_registry = false;
         manage_restore(c);
     }
@@ -448,6 +464,7 @@ void mesh_core_read_end(struct mesh_core *c, int64_t now)
     }
     mr_buf_fini(&key);
     c->is_read = true;
+    intent_wake(c);
     find_lost_records(c);
     drop_foreign_copies(c);
     finish(c);
@@ -461,6 +478,13 @@ void mesh_core_lease(struct mesh_core *c, int64_t now)
     finish(c);
 }
 
+void mesh_core_epoch(struct mesh_core *c, mr_str epoch, int64_t now)
+{
+    begin(c, now);
+    c->epoch_len = MR_MIN(epoch.len, sizeof c->epoch);
+    memcpy(c->epoch, epoch.ptr, c->epoch_len);
+}
+
 void mesh_core_registry(struct mesh_core *c, bool is_there, int64_t now)
 {
     begin(c, now);
@@ -471,7 +495,7 @@ void mesh_core_registry(struct mesh_core *c, bool is_there, int64_t now)
     c->registry_is_there = is_there;
     c->write_pause = 0;
     if (is_back) {
-        manage_registry_is_back(c);
+        manage_wake(c);
     }
     finish(c);
 }
@@ -480,7 +504,8 @@ void mesh_core_written(struct mesh_core *c, uint64_t token, int status, bool suc
                        mr_bytes value, int64_t now)
 {
     begin(c, now);
-    if (!manage_written(c, token, status, succeeded)) {
+    if (!intent_written(c, token, status, succeeded) &&
+        !manage_written(c, token, status, succeeded)) {
         own_written(c, token, status, succeeded, value);
     }
     finish(c);
@@ -490,7 +515,8 @@ void mesh_core_got(struct mesh_core *c, uint64_t token, int status, mr_bytes val
                    int64_t revision, int64_t now)
 {
     begin(c, now);
-    struct mesh_local *l = core_local_of(c, token);
+    bool is_of_intent = intent_got(c, token, status, value, revision);
+    struct mesh_local *l = is_of_intent ? NULL : core_local_of(c, token);
     if (l && l->asks_registry) {
         struct view_change ch = {0};
         struct mr_buf key;
@@ -515,6 +541,25 @@ void mesh_core_got(struct mesh_core *c, uint64_t token, int status, mr_bytes val
         core_local_release(c, l);
         mr_buf_fini(&key);
     }
+    finish(c);
+}
+
+void mesh_core_intent(struct mesh_core *c, mr_str key, mr_bytes value, int64_t now)
+{
+    struct mesh_key k = mesh_key_parse(key);
+
+    begin(c, now);
+    if (k.kind == MESH_KEY_MODEL) {
+        intent_add(c, k.id, value);
+    }
+    finish(c);
+}
+
+void mesh_core_journal(struct mesh_core *c, bool is_there, int64_t now)
+{
+    begin(c, now);
+    c->journal_is_there = is_there;
+    manage_wake(c);
     finish(c);
 }
 
@@ -685,6 +730,7 @@ void mesh_core_report(const struct mesh_core *c, struct mesh_core_report *out)
     out->loading = c->loading;
     out->requests = (uint32_t)c->request_count;
     out->models = c->view.count;
+    out->intents = c->intents.len;
     out->age_s = load_age_s(c);
     out->loaded = 0;
     for (const struct mesh_local *l = c->first_local; l; l = l->next) {

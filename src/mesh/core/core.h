@@ -32,13 +32,15 @@ struct mesh_core_options {
     uint64_t default_bytes;    /* size of a model that nothing is known of; 1 MiB */
     const struct mesh_constraint *constraints;
     size_t constraint_count;
-    uint32_t max_queue;     /* loads that wait; 1024 */
-    uint32_t max_requests;  /* that are under way here; 65536 */
-    uint32_t max_failures;  /* instances that a load is tried on; 3 */
-    uint32_t max_attempts;  /* of a request, at peers; 8 */
-    uint32_t unknown_per_s; /* ids that the registry is asked for; 5 */
-    int64_t claim_wait_ns;  /* a load waits so long for its claim; 100 ms */
-    int64_t place_wait_ns;  /* an owner is given so long; 200 ms */
+    uint32_t max_queue;      /* loads that wait; 1024 */
+    uint32_t max_requests;   /* that are under way here; 65536 */
+    uint32_t max_failures;   /* instances that a load is tried on; 3 */
+    uint32_t max_attempts;   /* of a request, at peers; 8 */
+    uint32_t unknown_per_s;  /* ids that the registry is asked for; 5 */
+    uint32_t max_intents;    /* changes that wait in the journal; 10000 */
+    size_t max_intent_bytes; /* that they take; 16 MiB */
+    int64_t claim_wait_ns;   /* a load waits so long for its claim; 100 ms */
+    int64_t place_wait_ns;   /* an owner is given so long; 200 ms */
     int64_t
         probe_ns; /* a peer that is silent so long with a request is asked whether it lives, and after as long again the
                              * request is sent elsewhere; 100 ms */
@@ -66,8 +68,9 @@ enum mesh_action_kind {
     MESH_ACT_GET,     /* token, key: mesh_core_got */
     MESH_ACT_LOAD,    /* model id, type, path, key: mesh_core_loaded */
     MESH_ACT_UNLOAD,  /* model id: mesh_core_unloaded */
-    MESH_ACT_ANSWER,  /* of mesh_core_call: user, status, is_precondition, text */
-    MESH_ACT_DRAINED  /* nothing is left to be done before the process ends */
+    MESH_ACT_ANSWER,  /* of mesh_core_call: user, status, is_precondition, is_pending, text */
+    MESH_ACT_RECONCILED, /* a change of the journal, of model id, is over: status, text: what was made of it, or why nothing was */
+    MESH_ACT_DRAINED     /* nothing is left to be done before the process ends */
 };
 
 /** Why a request that came from a peer is not answered here; the driver sends it back as it is. */
@@ -103,6 +106,7 @@ struct mesh_action {
     mr_str type, path, key;
     mr_bytes bytes;
     uint64_t token;
+    bool is_journal; /* TXN: of this instance's journal, not of the registry */
     const struct mesh_compare *compares;
     size_t compare_count;
     const struct mesh_op *then;
@@ -112,6 +116,7 @@ struct mesh_action {
     int status;
     bool
         is_precondition; /* ANSWER: the state of other records forbids it (gRPC's FAILED_PRECONDITION) */
+    bool is_pending; /* ANSWER: it is in the journal, and made in the registry when that is back */
     enum mesh_why why;
     mr_str text;
     int64_t retry_ns; /* REPLY: a good time to wait before trying again; 0: none */
@@ -161,7 +166,9 @@ void mesh_core_read_end(struct mesh_core *c, int64_t now);
 void mesh_core_registry_lost(struct mesh_core *c, int64_t now);
 /** There is a lease: a first one, or a new one after the old one has ended. */
 void mesh_core_lease(struct mesh_core *c, int64_t now);
-/** Whether the registry can be reached. */
+/** The registry's id, of MESH_EPOCH_MAX bytes at most; before mesh_core_registry. */
+void mesh_core_epoch(struct mesh_core *c, mr_str epoch, int64_t now);
+/** Whether the registry can be reached, and is the one that was read. */
 void mesh_core_registry(struct mesh_core *c, bool is_there, int64_t now);
 /** A transaction's end. value: of the one key that `otherwise` reads, ptr NULL if there is none. */
 void mesh_core_written(struct mesh_core *c, uint64_t token, int status, bool succeeded,
@@ -169,6 +176,10 @@ void mesh_core_written(struct mesh_core *c, uint64_t token, int status, bool suc
 /** A read's end; value ptr NULL: there is no such key. */
 void mesh_core_got(struct mesh_core *c, uint64_t token, int status, mr_bytes value,
                    int64_t revision, int64_t now);
+/** The journal, if there is one. Its records, as mesh_core wrote them, come first, once. */
+void mesh_core_intent(struct mesh_core *c, mr_str key, mr_bytes value, int64_t now);
+/** Whether changes can be written to it. */
+void mesh_core_journal(struct mesh_core *c, bool is_there, int64_t now);
 
 /** What a load has brought. */
 struct mesh_loaded {
@@ -234,7 +245,8 @@ struct mesh_core_report {
     uint64_t held_units, leaving_units, limit_units, capacity_units;
     uint32_t loaded, queued, loading, requests;
     uint64_t loads, evictions, unknown_reads;
-    uint64_t models; /* definitions that are known */
+    uint64_t models;  /* definitions that are known */
+    uint64_t intents; /* changes that wait in the journal */
     uint32_t
         age_s; /* since the last use of what would be evicted next here; UINT32_MAX: there is room */
     uint64_t asked,

@@ -6,6 +6,7 @@
 #include "base/vec.h"
 #include "core.h"
 #include "mesh/cache/cache.h"
+#include "mesh/records/intent.h"
 #include "mesh/view/view.h"
 #include "slots.h"
 #include "timers.h"
@@ -116,6 +117,19 @@ struct own_write {
     } item[48];
 };
 
+/* A change of a model that is in the journal, or about to be. */
+struct intent {
+    mr_str id;
+    struct mesh_intent what;
+    char *text; /* of both */
+    size_t bytes;
+    bool is_nothing; /* about to be: with it the journal has no change of the model */
+    bool is_done;    /* in the registry; the journal is to forget it */
+    bool is_writing; /* token is that of the transaction */
+    uint64_t token;  /* of a call that is under way; 0: none */
+    int64_t again_ns, forget_ns;
+};
+
 #define UNKNOWN_SLOTS 4096
 
 struct mesh_core {
@@ -125,6 +139,8 @@ struct mesh_core {
     struct mesh_view view;
     struct view_peer *me;
     bool has_lost_registry; /* until the next reading ends */
+    int64_t
+        restore_ns; /* what is still missing in a registry that lost its data is written then, whoever owns it; 0: nothing is */
     bool is_read, registry_is_there, has_lease, is_draining, is_drained;
     struct slots reqs, locals;
     struct timers timers;
@@ -163,6 +179,11 @@ struct mesh_core {
     int64_t unknown_at;
 
     MR_VEC(struct manage *) manages;
+    MR_VEC(struct intent *) intents;
+    size_t intent_bytes;
+    bool journal_is_there;
+    char epoch[MESH_EPOCH_MAX]; /* of the registry */
+    size_t epoch_len;
     bool transitions_are_due;
     bool minimum_is_due; /* a model may have less copies than it is to have at least */
 
@@ -187,6 +208,11 @@ void core_suspect(struct mesh_core *c, struct view_peer *p);
 void core_heard(struct mesh_core *c, struct view_peer *p);
 /** The peer that decides about the model; NULL: there is none. */
 struct view_peer *core_owner(struct mesh_core *c, mr_str id, const struct view_peer *not_this);
+/** The same; of a model that the others do not know yet it is this one. */
+struct view_peer *core_model_owner(struct mesh_core *c, const struct view_model *m,
+                                   const struct view_peer *not_this);
+/** As view_apply, with what follows from it. */
+void core_apply(struct mesh_core *c, mr_str key, mr_bytes value, int64_t revision);
 
 enum core_timer {
     TIMER_ASK,    /* local, ask_seq */
@@ -290,12 +316,41 @@ void manage_call(struct mesh_core *c, const struct mesh_call *call);
 /** False: the transaction is not of a call. */
 bool manage_written(struct mesh_core *c, uint64_t token, int status, bool succeeded);
 void manage_tick(struct mesh_core *c);
-void manage_registry_is_back(struct mesh_core *c);
+/** The registry is back, or the journal is there: calls that wait go on. */
+void manage_wake(struct mesh_core *c);
 /** vmodels in transition go on. */
 void manage_transitions(struct mesh_core *c);
-/** Definitions and vmodels that the reading has not seen stay, and their owners write them again. */
+/** Definitions and vmodels that the reading has not seen stay, and their owners write them again; what an owner does not know is written
+ *  by others a while later. */
 void manage_restore(struct mesh_core *c);
 void manage_fini(struct mesh_core *c);
+
+/* intent.c: changes that are made while the registry is away */
+/** Whether the journal may take it. */
+bool intent_can(const struct mesh_core *c, const struct mesh_call *call);
+/** NULL: no change of the model waits. */
+struct intent *intent_find(const struct mesh_core *c, mr_str id);
+/** Writes the change, which the registry may have taken, to the journal: *out_token. It counts from intent_commit on. Errors:
+ *  MR_E_UNAVAILABLE (the journal is full), MR_E_NOMEM. */
+int intent_stage(struct mesh_core *c, const struct mesh_call *call, bool was_sent,
+                 struct intent **out, uint64_t *out_token, struct mr_err *err);
+void intent_commit(struct mesh_core *c, struct intent **staged);
+void intent_drop(struct intent **staged);
+/** It is made, and not repeated any more. */
+void intent_forget(struct mesh_core *c, struct intent *i);
+/** Of an earlier process. */
+void intent_add(struct mesh_core *c, mr_str id, mr_bytes value);
+void intent_wake(struct mesh_core *c);
+/** Makes them in the registry, if it is there. */
+void intent_pump(struct mesh_core *c);
+/** False: the token is not of an intent. */
+bool intent_got(struct mesh_core *c, uint64_t token, int status, mr_bytes value, int64_t revision);
+bool intent_written(struct mesh_core *c, uint64_t token, int status, bool succeeded);
+/** The registry has been read, and what is not in it is about to leave the view. */
+void intent_read(struct mesh_core *c);
+/** The registry has a definition: one that waits and says something else goes. */
+void intent_meet(struct mesh_core *c, mr_str key, mr_bytes value);
+void intent_fini(struct mesh_core *c);
 
 /* drain.c */
 void drain_pump(struct mesh_core *c);

@@ -12,13 +12,16 @@
 #define AGAIN_NS    20000000      /* the watch brings what was newer */
 #define AWAY_NS     10000000000ll /* so long a call waits for a registry that is away */
 #define LOOK_NS     200000000
+#define RESTORE_NS  10000000000ll
 
 struct manage {
     struct mesh_call call; /* texts in `text` */
     char *text;
     bool is_internal; /* nobody waits for its answer: a step of a transition */
     enum { STEP_NONE, STEP_PROMOTE, STEP_FAILED } step;
-    bool is_done; /* written: it is answered once the watch has had time to bring it */
+    bool is_done;          /* written: it is answered once the watch has had time to bring it */
+    struct intent *staged; /* NULL, or: token is that of the journal */
+    bool is_pending;       /* it is in the journal */
     unsigned tries;
     uint64_t token; /* of its transaction; 0: it waits to be tried again */
     int64_t again_ns;
@@ -69,8 +72,10 @@ static void manage_end(struct mesh_core *c, struct manage *m, int status, bool i
         a->user = m->call.user;
         a->status = status;
         a->is_precondition = is_precondition;
+        a->is_pending = m->is_pending;
         a->text = copy;
     }
+    intent_drop(&m->staged);
     mr_free(m->text);
     mr_free(m);
 }
@@ -260,7 +265,7 @@ static void load_now(struct mesh_core *c, mr_str id)
     }
 }
 
-/* The registry is away: it may be back soon. A registration that it may have taken all the same is compared with what it has then. */
+/* Without a journal: the registry may be back soon. A registration that it may have taken all the same is compared with what it has then. */
 static void put_off(struct mesh_core *c, struct manage *m, const char *why)
 {
     if (!m->call.user || c->now >= m->until_ns) {
@@ -271,12 +276,60 @@ static void put_off(struct mesh_core *c, struct manage *m, const char *why)
     timers_add(&c->timers, m->again_ns, TIMER_MANAGE, 0, 0);
 }
 
+/* The registry is away: the change is made when it is back, if the journal takes it. */
+static void to_journal(struct mesh_core *c, struct manage *m, bool was_sent, const char *why)
+{
+    struct mr_err err;
+
+    if (!intent_can(c, &m->call)) {
+        put_off(c, m, why);
+        return;
+    }
+    int rc = intent_stage(c, &m->call, was_sent, &m->staged, &m->token, &err);
+    if (rc < 0) {
+        manage_end(c, m, rc, false, err.msg);
+    }
+}
+
+/* A change of the same model is being written to the journal, or from there to the registry: it comes first. */
+static bool waits_for_intent(struct mesh_core *c, const struct manage *m)
+{
+    bool is_vmodel =
+        m->call.kind == MESH_CALL_SET_VMODEL || m->call.kind == MESH_CALL_DELETE_VMODEL;
+    mr_str model = is_vmodel ? m->call.target : m->call.id;
+    struct intent *i = intent_find(c, model);
+
+    if (i && i->forget_ns && m->call.kind == MESH_CALL_REGISTER) {
+        intent_forget(c, i); /* it is wanted again */
+    }
+    if (i && (i->is_done || i->token || c->registry_is_there)) {
+        return m->call.kind != MESH_CALL_ENSURE;
+    }
+    for (size_t n = 0; n < c->manages.len; n++) {
+        const struct manage *other = c->manages.at[n];
+        if (other->staged && other != m && mr_str_eq(other->call.id, model)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void attempt(struct mesh_core *c, struct manage *m)
 {
     struct vmodel_plan p = {0};
     struct mr_err err;
     int rc;
 
+    if (waits_for_intent(c, m)) {
+        if (c->now >= m->until_ns) {
+            manage_end(c, m, MR_E_UNAVAILABLE, false,
+                       "an earlier change of the model waits for the registry");
+        } else {
+            m->again_ns = c->now + AGAIN_NS;
+            timers_add(&c->timers, m->again_ns, TIMER_MANAGE, 0, 0);
+        }
+        return;
+    }
     switch (m->call.kind) {
     case MESH_CALL_REGISTER: rc = plan_register(c, m, &p, &err); break;
     case MESH_CALL_UNREGISTER: rc = plan_unregister(c, m, &p, &err); break;
@@ -294,13 +347,40 @@ static void attempt(struct mesh_core *c, struct manage *m)
         if (m->call.load_now || m->call.kind == MESH_CALL_ENSURE) {
             load_now(c, m->call.id);
         }
+        m->is_pending = m->call.kind != MESH_CALL_ENSURE && intent_find(c, m->call.id);
         manage_end(c, m, MR_OK, false, "");
     } else if (!c->registry_is_there) {
-        put_off(c, m, "the registry cannot be reached");
+        to_journal(c, m, false, "the registry cannot be reached");
     } else {
         m->tries++;
         send_plan(c, m, &p);
     }
+}
+
+static void finish_done(struct mesh_core *c, struct manage *m)
+{
+    if (m->call.load_now) {
+        load_now(c, m->call.kind == MESH_CALL_SET_VMODEL ? m->call.target : m->call.id);
+    }
+    manage_end(c, m, MR_OK, false, "");
+}
+
+/* The journal has written it. */
+static void staged(struct mesh_core *c, struct manage *m, int status)
+{
+    if (status < 0) {
+        manage_end(c, m, MR_E_UNAVAILABLE, false,
+                   "the registry cannot be reached, and the journal does not take the change");
+        return;
+    }
+    intent_commit(c, &m->staged);
+    m->is_pending = intent_find(c, m->call.id) != NULL;
+    finish_done(c, m);
+}
+
+static bool is_away(int status)
+{
+    return status == MR_E_UNAVAILABLE || status == MR_E_DEADLINE || status == MR_E_CLOSED;
 }
 
 /* What was written comes back by the watch; a call is answered after that, so that a second one from the same caller sees it. */
@@ -312,7 +392,11 @@ bool manage_written(struct mesh_core *c, uint64_t token, int status, bool succee
             continue;
         }
         m->token = 0;
-        if (status < 0 && m->call.kind == MESH_CALL_REGISTER) {
+        if (m->staged) {
+            staged(c, m, status);
+        } else if (is_away(status) && intent_can(c, &m->call)) {
+            to_journal(c, m, true, "");
+        } else if (status < 0 && m->call.kind == MESH_CALL_REGISTER) {
             put_off(c, m, "the registry did not take the change");
         } else if (status < 0) {
             manage_end(c, m, status, false, "the registry did not take the change");
@@ -330,13 +414,7 @@ bool manage_written(struct mesh_core *c, uint64_t token, int status, bool succee
     return false;
 }
 
-static void finish_done(struct mesh_core *c, struct manage *m)
-{
-    if (m->call.load_now) {
-        load_now(c, m->call.kind == MESH_CALL_SET_VMODEL ? m->call.target : m->call.id);
-    }
-    manage_end(c, m, MR_OK, false, "");
-}
+static void restore_rest(struct mesh_core *c);
 
 void manage_tick(struct mesh_core *c)
 {
@@ -351,9 +429,13 @@ void manage_tick(struct mesh_core *c)
             attempt(c, m);
         }
     }
+    intent_pump(c);
+    if (c->restore_ns && c->restore_ns <= c->now) {
+        restore_rest(c);
+    }
 }
 
-void manage_registry_is_back(struct mesh_core *c)
+void manage_wake(struct mesh_core *c)
 {
     for (size_t i = 0; i < c->manages.len; i++) {
         struct manage *m = c->manages.at[i];
@@ -487,12 +569,37 @@ static void put_again(struct mesh_core *c, enum mesh_key_kind kind, mr_str id,
     a->then_count = 1;
 }
 
-void manage_restore(struct mesh_core *c)
+static void put_model_again(struct mesh_core *c, const struct view_model *m)
 {
-    struct mr_map_slot *slot;
+    struct vmodel_model known = model_of(c, view_id(m));
     struct mr_buf b;
 
     mr_buf_init(&b, 0);
+    mesh_def_put(&b, &known.def);
+    put_again(c, MESH_KEY_MODEL, view_id(m), &b);
+    mr_buf_fini(&b);
+}
+
+static void put_vmodel_again(struct mesh_core *c, const struct view_vmodel *vm)
+{
+    struct mr_buf b;
+
+    mr_buf_init(&b, 0);
+    mesh_vmodel_put(&b, &(struct mesh_vmodel){vm->active, vm->target, vm->owner, vm->failed});
+    put_again(c, MESH_KEY_VMODEL, vm->id, &b);
+    mr_buf_fini(&b);
+}
+
+static void restore_later(struct mesh_core *c)
+{
+    c->restore_ns = c->now + RESTORE_NS;
+    timers_add(&c->timers, c->restore_ns, TIMER_MANAGE, 0, 0);
+}
+
+void manage_restore(struct mesh_core *c)
+{
+    struct mr_map_slot *slot;
+
     for (size_t i = 0; i < c->view.cap; i++) {
         struct view_model *m = c->view.models[i];
         if (!m || m->revision == 0 || m->is_seen) {
@@ -500,12 +607,9 @@ void manage_restore(struct mesh_core *c)
         }
         m->is_seen = m->stat_is_seen = true;
         if (core_owner(c, view_id(m), NULL) == c->me) {
-            struct vmodel_model known = model_of(c, view_id(m));
-            mr_buf_reset(&b);
-            mesh_def_put(&b, &known.def);
-            put_again(c, MESH_KEY_MODEL, view_id(m), &b);
+            put_model_again(c, m);
         }
-        m->revision = 1; /* older than any that the registry gives it */
+        m->revision = VIEW_REVISION_PENDING;
     }
     for (size_t i = 0; (slot = mr_map_next(&c->view.vmodels, &i));) {
         struct view_vmodel *vm = slot->value;
@@ -513,20 +617,44 @@ void manage_restore(struct mesh_core *c)
             continue;
         }
         vm->is_seen = true;
-        vm->revision = 1;
+        vm->revision = VIEW_REVISION_PENDING;
         if (core_owner(c, vm->id, NULL) == c->me) {
-            mr_buf_reset(&b);
-            mesh_vmodel_put(&b,
-                            &(struct mesh_vmodel){vm->active, vm->target, vm->owner, vm->failed});
-            put_again(c, MESH_KEY_VMODEL, vm->id, &b);
+            put_vmodel_again(c, vm);
         }
     }
-    mr_buf_fini(&b);
+    restore_later(c);
+}
+
+/* Again as long as there is some: a write may be lost with a registry that goes away once more. */
+static void restore_rest(struct mesh_core *c)
+{
+    struct mr_map_slot *slot;
+    bool is_over = c->registry_is_there;
+
+    for (size_t i = 0; c->registry_is_there && i < c->view.cap; i++) {
+        const struct view_model *m = c->view.models[i];
+        if (m && m->revision == VIEW_REVISION_PENDING && !m->is_pending) {
+            is_over = false;
+            put_model_again(c, m);
+        }
+    }
+    for (size_t i = 0; c->registry_is_there && (slot = mr_map_next(&c->view.vmodels, &i));) {
+        const struct view_vmodel *vm = slot->value;
+        if (vm->revision == VIEW_REVISION_PENDING) {
+            is_over = false;
+            put_vmodel_again(c, vm);
+        }
+    }
+    c->restore_ns = 0;
+    if (!is_over) {
+        restore_later(c);
+    }
 }
 
 void manage_fini(struct mesh_core *c)
 {
     for (size_t i = 0; i < c->manages.len; i++) {
+        intent_drop(&c->manages.at[i]->staged);
         mr_free(c->manages.at[i]->text);
         mr_free(c->manages.at[i]);
     }

@@ -152,7 +152,7 @@ static bool may_have(const struct mesh_core *c, const struct mesh_local *l,
         p == c->me ? l->state != LOCAL_NONE || l->fail_until : view_copy_at(l->model, p) != NULL;
 
     return core_peer_is_good(c, p) && !drains && !has_it && !is_excluded(x, p) &&
-           place_fits(c, p, l->model);
+           (p == c->me || !l->model->is_pending) && place_fits(c, p, l->model);
 }
 
 static struct view_peer *cheapest(const struct mesh_core *c, const struct mesh_local *l,
@@ -426,7 +426,7 @@ void place_ask(struct mesh_core *c, struct mesh_local *l)
         return;
     }
     const struct view_peer *not_this = l->ask_tries ? core_peer(c, l->ask_peer) : NULL;
-    struct view_peer *owner = core_owner(c, view_id(l->model), not_this);
+    struct view_peer *owner = core_model_owner(c, l->model, not_this);
     l->ask_tries++;
     if (owner == c->me || l->ask_tries > ASK_TRIES) {
         decide_here(c, l);
@@ -518,7 +518,7 @@ static bool decide_more(struct mesh_core *c, struct mesh_local *l, const struct 
 bool place_more(struct mesh_core *c, struct mesh_local *l, enum mesh_purpose purpose,
                 uint32_t copies)
 {
-    struct view_peer *owner = core_owner(c, view_id(l->model), NULL);
+    struct view_peer *owner = core_model_owner(c, l->model, NULL);
     struct excluded x = {0};
 
     if (purpose == MESH_FOR_MOVE) {

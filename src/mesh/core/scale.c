@@ -144,7 +144,7 @@ static void keep_minimum(struct mesh_core *c)
     c->minimum_is_due = false;
     for (size_t i = 0; c->view.with_minimum && i < c->view.cap; i++) {
         struct view_model *m = c->view.models[i];
-        if (m && m->revision && m->min_copies > 0 && core_owner(c, view_id(m), NULL) == c->me) {
+        if (m && m->revision && m->min_copies > 0 && core_model_owner(c, m, NULL) == c->me) {
             struct mesh_local *l = core_local(c, m);
             l->holds++;
             c->minimum_is_due |= place_more(c, l, MESH_FOR_PRELOAD, m->min_copies);

@@ -149,6 +149,7 @@ void live_admin_answer(struct mr_mesh *m, const struct mesh_action *act)
 {
     struct mr_mesh_admin *a = act->user;
 
+    a->is_pending = act->status == MR_OK && act->is_pending;
     if (act->status < 0) {
         a->is_precondition = act->is_precondition;
         finish(a, MR_FAIL(&a->err, act->status, "%.*s", MR_STR_ARG(act->text)));
@@ -231,7 +232,7 @@ static void run_begin(struct mr_mail *mail)
 void mr_mesh_admin(struct mr_mesh *m, struct mr_mesh_admin *a)
 {
     a->mesh = m;
-    a->waits = false;
+    a->waits = a->is_pending = false;
     a->message = NULL;
     mr_arena_init(&a->arena, 4096, ARENA_MAX);
     a->mail.run = run_begin;

@@ -78,6 +78,10 @@ static void act(struct mr_mesh *m, const struct mesh_action *a)
     case MESH_ACT_GET: registry_act(m->registry, a); break;
     case MESH_ACT_LOAD: m->loader->load(m, a); break;
     case MESH_ACT_UNLOAD: m->loader->unload(m, a); break;
+    case MESH_ACT_RECONCILED:
+        mr_log(a->status < 0 ? MR_LOG_WARN : MR_LOG_INFO, "mesh.journal", "model=%s %.*s",
+               MR_LOG_STR(a->id), MR_STR_ARG(a->text));
+        break;
     case MESH_ACT_ANSWER:
         if (a->user) {
             live_admin_answer(m, a);
@@ -165,6 +169,16 @@ static void on_state(void *ctx, enum mr_kv_state state, const struct mr_err *why
     registry_on_state(m->registry, state);
 }
 
+static void on_journal_state(void *ctx, enum mr_kv_state state, const struct mr_err *why)
+{
+    struct mr_mesh *m = ctx;
+
+    if (state == MR_KV_LOST) {
+        mr_log(MR_LOG_WARN, "mesh.journal", "lost: %s", why ? why->msg : "");
+    }
+    registry_on_journal_state(m->registry, state);
+}
+
 /* ---- life ---- */
 
 static uint64_t default_capacity(void)
@@ -240,6 +254,21 @@ static int make_core(struct mr_mesh *m, struct mr_err *err)
     return mesh_core_new(&m->core, &o, mr_now_ns(), err);
 }
 
+static int open_journal(struct mr_mesh *m, struct mr_err *err)
+{
+    struct mr_buf text;
+
+    if (!m->o.journal) {
+        return MR_OK;
+    }
+    mr_buf_init(&text, 0);
+    mr_buf_printf(&text, "file:%s", m->o.journal);
+    int rc = mr_kv_open(&m->journal, m->loop, mr_buf_view(&text),
+                        &(struct mr_kv_options){.on_state = on_journal_state, .ctx = m}, err);
+    mr_buf_fini(&text);
+    return rc;
+}
+
 static int open_registry(struct mr_mesh *m, struct mr_err *err)
 {
     struct registry_options ro = {.lease_s = m->o.lease_s,
@@ -253,13 +282,14 @@ static int open_registry(struct mr_mesh *m, struct mr_err *err)
     m->registry = registry_new(m->core, &ro);
     MR_TRY(mr_kv_open(&m->kv, m->loop, mr_str_c(m->o.registry),
                       &(struct mr_kv_options){.on_state = on_state, .ctx = m}, err));
+    MR_TRY(open_journal(m, err));
 out:
     return rc;
 }
 
 static void begin(struct mr_mesh *m)
 {
-    registry_start(m->registry, m->kv);
+    registry_start(m->registry, m->kv, m->journal);
     mr_timer_start(m->loop, &m->sample, SAMPLE_NS, SAMPLE_NS, on_sample);
     arm(m);
 }
@@ -364,6 +394,9 @@ static void run_stop(struct mr_mail *mail)
     if (m->kv) {
         mr_kv_free(&m->kv); /* ends the lists that are under way */
     }
+    if (m->journal) {
+        mr_kv_free(&m->journal);
+    }
     live_admin_fini(m);
     mr_loop_stop(m->loop);
 }
@@ -395,6 +428,9 @@ void mr_mesh_free(struct mr_mesh **io_m)
     registry_free(&m->registry);
     if (m->kv) {
         mr_kv_free(&m->kv);
+    }
+    if (m->journal) {
+        mr_kv_free(&m->journal);
     }
     if (m->loop) {
         mr_loop_free(&m->loop);

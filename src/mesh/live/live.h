@@ -56,6 +56,7 @@ struct mr_mesh {
     struct mesh_core *core;
     struct registry *registry;
     struct mr_kv *kv;
+    struct mr_kv *journal;         /* NULL: there is none */
     struct mr_timer tick;          /* what the core and the registry wait for */
     struct mr_timer sample;        /* uses of models */
     struct mr_map clients;         /* address -> struct mr_client */

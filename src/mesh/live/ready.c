@@ -76,6 +76,7 @@ static void take_stats(struct mr_mesh *m)
     mesh_core_fleet(m->core, &f);
     struct mr_mesh_stats s = {.peers = f.instances,
                               .models = r.models,
+                              .pending = r.intents,
                               .loaded = r.loaded,
                               .loading = r.loading,
                               .queued = r.queued,

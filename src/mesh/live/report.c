@@ -64,6 +64,7 @@ Millrace__MeshModel *live_report_model(const struct mesh_view *v, mr_str id, str
     millrace__mesh_model__init(m);
     m->id = text_of(a, id);
     m->status = status_of(from);
+    m->pending = from && from->is_pending;
     if (m->status == MILLRACE__MESH_STATUS__NOT_FOUND) {
         return m;
     }
@@ -215,6 +216,7 @@ static bool report_state(struct mr_mesh *m, struct mr_mesh_admin *a)
     s->queued = r.queued;
     s->loads = r.loads;
     s->evictions = r.evictions;
+    s->pending = (uint32_t)r.intents;
     s->peers = MR_ARENA_ARRAY(&a->arena, Millrace__MeshPeer *, v->peer_count + 1);
     for (size_t i = 0; s->peers && i < v->peer_count; i++) {
         Millrace__MeshPeer *p = NULL;
@@ -228,6 +230,18 @@ static bool report_state(struct mr_mesh *m, struct mr_mesh_admin *a)
     }
     a->message = &s->base;
     return s->peers && s->registry;
+}
+
+/* It is not there any more as this server sees it, while the registry may have it still. */
+static bool report_unregistered(struct mr_mesh *m, struct mr_mesh_admin *a)
+{
+    Millrace__MeshModel *model = live_report_model(mesh_core_view(m->core), a->id, &a->arena);
+
+    if (model) {
+        model->pending = true;
+        a->message = &model->base;
+    }
+    return model != NULL;
 }
 
 bool live_report(struct mr_mesh *m, struct mr_mesh_admin *a)
@@ -250,9 +264,9 @@ bool live_report(struct mr_mesh *m, struct mr_mesh_admin *a)
         a->message = vm ? &vm->base : NULL;
         return vm != NULL;
     }
+    case MR_MESH_UNREGISTER: return !a->is_pending || report_unregistered(m, a);
     case MR_MESH_MODELS:
     case MR_MESH_VMODELS: /* live_report_page */
-    case MR_MESH_UNREGISTER:
     case MR_MESH_DELETE_VMODEL: break;
     case MR_MESH_CHANGES: return live_changes_report(m, a);
     }

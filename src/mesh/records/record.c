@@ -5,9 +5,9 @@
 #include "codec/pb.h"
 
 static const char kind_letters[] = {
-    [MESH_KEY_OTHER] = 0,   [MESH_KEY_MODEL] = 'm', [MESH_KEY_STAT] = 's',
-    [MESH_KEY_COPY] = 'c',  [MESH_KEY_CLAIM] = 'l', [MESH_KEY_INSTANCE] = 'i',
-    [MESH_KEY_VMODEL] = 'v'};
+    [MESH_KEY_OTHER] = 0,    [MESH_KEY_MODEL] = 'm', [MESH_KEY_STAT] = 's',
+    [MESH_KEY_COPY] = 'c',   [MESH_KEY_CLAIM] = 'l', [MESH_KEY_INSTANCE] = 'i',
+    [MESH_KEY_VMODEL] = 'v', [MESH_KEY_EPOCH] = 'e'};
 
 static bool is_plain(char c)
 {

@@ -6,6 +6,7 @@
  *   mesh/l/<model>             who loads the first copy, under its lease            the instance's id
  *   mesh/i/<instance>          an instance, under its lease                         struct mesh_instance
  *   mesh/v/<vmodel>            an alias                                             struct mesh_vmodel
+ *   mesh/e/registry            the registry's own id: another one after it has lost its data
  *
  * Values are protobuf messages; members that a reader does not know are skipped, so that peers of other versions can share a
  * registry. Everything that is read is checked: a record that breaks a limit is MR_E_INVALID, and the reader ignores it. */
@@ -22,7 +23,9 @@
 #define MESH_COPIES_MAX   255  /* minimum and maximum of a definition */
 #define MESH_UNIT         8192 /* bytes; sizes are kept in units, rounded up */
 
-#define MESH_ROOT "mesh/"
+#define MESH_ROOT      "mesh/"
+#define MESH_EPOCH_KEY MESH_ROOT "e/registry"
+#define MESH_EPOCH_MAX 64 /* bytes of its value */
 
 enum mesh_key_kind {
     MESH_KEY_OTHER, /* not ours, or of a later version */
@@ -31,7 +34,8 @@ enum mesh_key_kind {
     MESH_KEY_COPY,
     MESH_KEY_CLAIM,
     MESH_KEY_INSTANCE,
-    MESH_KEY_VMODEL
+    MESH_KEY_VMODEL,
+    MESH_KEY_EPOCH
 };
 
 struct mesh_key {

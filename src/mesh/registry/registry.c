@@ -6,8 +6,12 @@
 #include "registry.h"
 
 #include <limits.h>
+#include <stdio.h>
 
+#include "base/rng.h"
 #include "base/vec.h"
+
+#define EPOCH_BYTES 8
 
 struct pending {
     struct registry *r; /* NULL: it has been freed */
@@ -19,14 +23,20 @@ struct registry {
     struct mesh_core *core;
     struct registry_options o;
     struct mr_kv *kv;
+    struct mr_kv *journal; /* may be NULL */
     struct mr_kv_watch *watch;
     struct pending all; /* ring */
     bool is_read, is_reading, is_granting, is_keeping, is_leaving;
+    bool journal_is_read;
+    struct mr_buf journal_after; /* as `after` */
     int64_t lease, ttl_s;
-    int64_t keep_ns, read_ns, grant_ns; /* when; INT64_MAX: not */
+    int64_t keep_ns, read_ns, grant_ns, journal_ns, epoch_ns; /* when; INT64_MAX: not */
     int64_t first_revision;
-    int64_t seen;        /* the newest revision */
-    struct mr_buf after; /* the last key of the page before */
+    int64_t seen;                    /* the newest revision */
+    char epoch[2 * EPOCH_BYTES + 1]; /* id of what was read; empty: not known yet */
+    bool is_lost;                    /* it is another one now */
+    bool is_paging, starts_over;     /* a page is under way; another reading begins after it */
+    struct mr_buf after;             /* the last key of the page before */
     void (*left)(void *ctx);
 };
 
@@ -81,8 +91,9 @@ struct registry *registry_new(struct mesh_core *core, const struct registry_opti
     r->o.retry_ns = r->o.retry_ns ? r->o.retry_ns : 500000000;
     r->o.page = r->o.page ? r->o.page : 5000;
     r->all.prev = r->all.next = &r->all;
-    r->keep_ns = r->read_ns = r->grant_ns = INT64_MAX;
+    r->keep_ns = r->read_ns = r->grant_ns = r->journal_ns = r->epoch_ns = INT64_MAX;
     mr_buf_init(&r->after, 0);
+    mr_buf_init(&r->journal_after, 0);
     return r;
 }
 
@@ -101,6 +112,7 @@ void registry_free(struct registry **io_r)
         mr_kv_watch_stop(&r->watch);
     }
     mr_buf_fini(&r->after);
+    mr_buf_fini(&r->journal_after);
     mr_free(r);
 }
 
@@ -184,15 +196,27 @@ static void on_changes(void *ctx, int64_t revision, const struct mr_kv_change *c
 
 static void read_page(struct registry *r);
 
+/* From the first page. */
+static void read_again(struct registry *r)
+{
+    if (r->watch) {
+        mr_kv_watch_stop(&r->watch);
+    }
+    mr_buf_reset(&r->after);
+    r->is_reading = false;
+    r->starts_over = r->is_paging;
+    if (!r->is_paging) {
+        read_page(r);
+    }
+}
+
 static void on_resync(void *ctx, const struct mr_err *why)
 {
     struct registry *r = ctx;
 
     (void)why;
     r->watch = NULL;
-    mr_buf_reset(&r->after);
-    r->is_reading = false;
-    read_page(r);
+    read_again(r);
 }
 
 static void page_read(struct registry *r, const struct mr_kv_reply *reply)
@@ -203,7 +227,8 @@ static void page_read(struct registry *r, const struct mr_kv_reply *reply)
     if (!r->is_reading) {
         r->is_reading = true;
         r->first_revision = reply->revision;
-        if (reply->revision < r->seen) {
+        if (reply->revision < r->seen || r->is_lost) {
+            r->is_lost = false;
             mesh_core_registry_lost(r->core, now_of(r)); /* it began again, empty */
         }
         r->seen = reply->revision;
@@ -238,6 +263,11 @@ static void on_page(void *ctx, int rc, const struct mr_err *err, const struct mr
     if (!r) {
         return;
     }
+    r->is_paging = false;
+    if (r->starts_over) {
+        read_again(r);
+        return;
+    }
     if (rc < 0) { /* from the first page again */
         r->is_reading = false;
         mr_buf_reset(&r->after);
@@ -255,19 +285,149 @@ static void read_page(struct registry *r)
                                 .limit = r->o.page};
 
     r->read_ns = INT64_MAX;
+    r->is_paging = true;
     mr_kv_range(r->kv, &range, on_page, pending_new(r, 0));
 }
 
-void registry_start(struct registry *r, struct mr_kv *kv)
+/* ---- whether it is the same registry ---- */
+
+static void read_epoch(struct registry *r);
+
+static void on_epoch_made(void *ctx, int rc, const struct mr_err *err,
+                          const struct mr_kv_reply *reply)
+{
+    uint64_t token;
+    struct registry *r = pending_end(ctx, &token);
+
+    (void)err;
+    (void)reply;
+    if (r) {
+        r->epoch_ns = now_of(r) + (rc < 0 ? r->o.retry_ns : 0);
+    }
+}
+
+/* Somebody may be quicker: it is read after this. */
+static void make_epoch(struct registry *r)
+{
+    uint8_t bytes[EPOCH_BYTES];
+    char text[2 * EPOCH_BYTES + 1];
+    struct mr_kv_compare is_absent = {.key = MR_STR(MESH_EPOCH_KEY)};
+    struct mr_kv_op put = {.kind = MR_KV_PUT,
+                           .key = MR_STR(MESH_EPOCH_KEY),
+                           .value = {(const uint8_t *)text, sizeof text - 1}};
+    struct mr_kv_txn txn = {
+        .compares = &is_absent, .compare_count = 1, .then = &put, .then_count = 1};
+
+    mr_rng_system(bytes, sizeof bytes);
+    for (size_t i = 0; i < sizeof bytes; i++) {
+        snprintf(text + 2 * i, 3, "%02x", bytes[i]);
+    }
+    mr_kv_txn(r->kv, &txn, on_epoch_made, pending_new(r, 0));
+}
+
+/* It may have been written by others, and be anything. */
+static void epoch_is(struct registry *r, mr_bytes value)
+{
+    char text[sizeof r->epoch];
+
+    snprintf(text, sizeof text, "%.*s", (int)MR_MIN(value.len, sizeof text), value.ptr);
+    if (r->epoch[0] && strcmp(r->epoch, text) != 0) {
+        r->is_lost = true;
+        read_again(r);
+    }
+    memcpy(r->epoch, text, sizeof text);
+    mesh_core_epoch(r->core, mr_str_c(r->epoch), now_of(r));
+    mesh_core_registry(r->core, true, now_of(r));
+    acted(r);
+}
+
+static void on_epoch(void *ctx, int rc, const struct mr_err *err, const struct mr_kv_reply *reply)
+{
+    uint64_t token;
+    struct registry *r = pending_end(ctx, &token);
+
+    (void)err;
+    if (!r || mr_kv_state(r->kv) != MR_KV_READY) {
+        return;
+    }
+    if (rc < 0) {
+        r->epoch_ns = now_of(r) + r->o.retry_ns;
+    } else if (reply->results[0].count == 0) {
+        make_epoch(r);
+    } else {
+        epoch_is(r, reply->results[0].items[0].value);
+    }
+}
+
+static void read_epoch(struct registry *r)
+{
+    r->epoch_ns = INT64_MAX;
+    mr_kv_get(r->kv, MR_STR(MESH_EPOCH_KEY), MR_KV_LINEARIZABLE, on_epoch, pending_new(r, 0));
+}
+
+/* ---- the journal ---- */
+
+static void read_journal(struct registry *r);
+
+static void on_journal(void *ctx, int rc, const struct mr_err *err, const struct mr_kv_reply *reply)
+{
+    uint64_t token;
+    struct registry *r = pending_end(ctx, &token);
+
+    (void)err;
+    if (!r) {
+        return;
+    }
+    if (rc < 0) {
+        r->journal_ns = now_of(r) + r->o.retry_ns;
+        return;
+    }
+    const struct mr_kv_result *page = &reply->results[0];
+    for (size_t i = 0; i < page->count; i++) {
+        mesh_core_intent(r->core, page->items[i].key, page->items[i].value, now_of(r));
+    }
+    if (page->more && page->count > 0) {
+        mr_buf_reset(&r->journal_after);
+        mr_buf_str(&r->journal_after, page->items[page->count - 1].key);
+        read_journal(r);
+        return;
+    }
+    r->journal_is_read = true;
+    registry_on_journal_state(r, mr_kv_state(r->journal));
+}
+
+static void read_journal(struct registry *r)
+{
+    struct mr_kv_range range = {
+        .key = MR_STR(MESH_ROOT), .is_prefix = true, .after = mr_buf_view(&r->journal_after)};
+
+    r->journal_ns = INT64_MAX;
+    mr_kv_range(r->journal, &range, on_journal, pending_new(r, 0));
+}
+
+void registry_on_journal_state(struct registry *r, enum mr_kv_state state)
+{
+    if (r->journal_is_read) {
+        mesh_core_journal(r->core, state == MR_KV_READY, now_of(r));
+        acted(r);
+    }
+}
+
+void registry_start(struct registry *r, struct mr_kv *kv, struct mr_kv *journal)
 {
     r->kv = kv;
+    r->journal = journal;
     grant(r);
     read_page(r);
+    if (journal) {
+        read_journal(r);
+    }
 }
 
 int64_t registry_next(const struct registry *r)
 {
-    return MR_MIN(r->keep_ns, MR_MIN(r->read_ns, r->grant_ns));
+    return MR_MIN(MR_MIN(r->keep_ns, r->read_ns),
+                  MR_MIN(r->grant_ns, MR_MIN(r->journal_ns, r->epoch_ns)));
 }
 
 void registry_tick(struct registry *r, int64_t now)
@@ -281,11 +441,17 @@ void registry_tick(struct registry *r, int64_t now)
     if (r->read_ns <= now) {
         read_page(r);
     }
+    if (r->epoch_ns <= now) {
+        read_epoch(r);
+    }
+    if (r->journal_ns <= now) {
+        read_journal(r);
+    }
 }
 
 bool registry_is_read(const struct registry *r)
 {
-    return r->is_read;
+    return r->is_read && r->epoch[0];
 }
 
 /* ---- what the core wants ---- */
@@ -309,6 +475,20 @@ static void on_written(void *ctx, int rc, const struct mr_err *err, const struct
         grant(r);
     }
     acted(r);
+}
+
+static void on_journalled(void *ctx, int rc, const struct mr_err *err,
+                          const struct mr_kv_reply *reply)
+{
+    uint64_t token;
+    struct registry *r = pending_end(ctx, &token);
+
+    (void)err;
+    (void)reply;
+    if (r) {
+        mesh_core_written(r->core, token, rc, rc == MR_OK, (mr_bytes){0}, now_of(r));
+        acted(r);
+    }
 }
 
 static void on_got(void *ctx, int rc, const struct mr_err *err, const struct mr_kv_reply *reply)
@@ -364,7 +544,11 @@ static void act_txn(struct registry *r, const struct mesh_action *a)
     }
     to_ops(r, then, a->then, a->then_count);
     to_ops(r, otherwise, a->otherwise, a->otherwise_count);
-    mr_kv_txn(r->kv, &txn, on_written, pending_new(r, a->token));
+    if (a->is_journal) {
+        mr_kv_txn(r->journal, &txn, on_journalled, pending_new(r, a->token));
+    } else {
+        mr_kv_txn(r->kv, &txn, on_written, pending_new(r, a->token));
+    }
 }
 
 void registry_act(struct registry *r, const struct mesh_action *a)
@@ -413,8 +597,13 @@ void registry_leave(struct registry *r, void (*done)(void *ctx))
 
 void registry_on_state(struct registry *r, enum mr_kv_state state)
 {
-    mesh_core_registry(r->core, state == MR_KV_READY, now_of(r));
-    acted(r);
+    if (state == MR_KV_READY) {
+        read_epoch(r);
+    } else {
+        r->epoch_ns = INT64_MAX;
+        mesh_core_registry(r->core, false, now_of(r));
+        acted(r);
+    }
     if (state != MR_KV_READY && r->is_leaving) {
         tell_left(r);
     }

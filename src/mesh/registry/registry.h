@@ -22,15 +22,18 @@ struct registry_options {
 struct registry *registry_new(struct mesh_core *core, const struct registry_options *options);
 /** Calls of the kv that are under way are given up. The kv is freed after this. */
 void registry_free(struct registry **r);
-/** Begins. Borrows kv. */
-void registry_start(struct registry *r, struct mr_kv *kv);
+/** Begins. Borrows kv, and journal, a store of this instance alone for changes that are made while the registry is away; NULL: there is
+ *  none. */
+void registry_start(struct registry *r, struct mr_kv *kv, struct mr_kv *journal);
 /** mr_kv_options.on_state. */
 void registry_on_state(struct registry *r, enum mr_kv_state state);
+/** The same of the journal. */
+void registry_on_journal_state(struct registry *r, enum mr_kv_state state);
 int64_t registry_next(const struct registry *r);
 void registry_tick(struct registry *r, int64_t now);
 /** Carries out MESH_ACT_TXN and MESH_ACT_GET. */
 void registry_act(struct registry *r, const struct mesh_action *a);
-/** The registry has been read once. */
+/** The registry has been read once, and is known again when it is seen. */
 bool registry_is_read(const struct registry *r);
 /** Gives the lease back, so that others see at once that this instance is gone. done may be NULL. */
 void registry_leave(struct registry *r, void (*done)(void *ctx));

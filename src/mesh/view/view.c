@@ -218,6 +218,7 @@ static void apply_def(struct mesh_view *v, const struct mesh_key *key, mr_bytes 
         set_texts(v, m, &d);
     }
     m->revision = revision;
+    m->is_pending = false;
     m->units_declared = mesh_units(d.size_bytes);
     m->refs = d.refs;
     v->with_minimum += (size_t)(d.min_copies > 0) - (m->min_copies > 0);
@@ -239,7 +240,7 @@ static void delete_def(struct mesh_view *v, struct view_model *m, int64_t revisi
     m->refs = 0;
     v->with_minimum -= m->min_copies > 0;
     m->min_copies = m->max_copies = 0;
-    m->pinned = m->auto_delete = false;
+    m->pinned = m->auto_delete = m->is_pending = false;
     m->units_declared = 0;
     out->kind = VIEW_NO_MODEL;
     view_release(v, &m);
@@ -381,6 +382,7 @@ static void delete_key(struct mesh_view *v, const struct mesh_key *key, int64_t 
     case MESH_KEY_INSTANCE: peers_delete(v, key->instance, revision, out); break;
     case MESH_KEY_VMODEL: vmodels_delete(v, key->id, out); break;
     case MESH_KEY_CLAIM:
+    case MESH_KEY_EPOCH:
     case MESH_KEY_OTHER: break;
     }
 }
@@ -402,7 +404,8 @@ void view_apply(struct mesh_view *v, mr_str text, mr_bytes value, int64_t revisi
     case MESH_KEY_COPY: apply_copy(v, &key, value, revision, out); break;
     case MESH_KEY_INSTANCE: peers_apply(v, key.instance, value, revision, out); break;
     case MESH_KEY_VMODEL: vmodels_apply(v, key.id, value, revision, out); break;
-    case MESH_KEY_CLAIM: break;
+    case MESH_KEY_CLAIM:
+    case MESH_KEY_EPOCH: break;
     case MESH_KEY_OTHER: v->ignored++; break;
     }
     if (v->ignored > ignored) {

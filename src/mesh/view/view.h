@@ -12,6 +12,8 @@
 
 #define VIEW_PEERS_MAX                                                                             \
     4096 /* instances at a time, those with copies but without a record included */
+#define VIEW_REVISION_PENDING                                                                      \
+    1 /* of a definition that is not in the registry: older than any that it gives */
 #define VIEW_COPIES_MAX 255 /* of a model; records beyond are ignored */
 
 struct mesh_local; /* of the core */
@@ -42,6 +44,7 @@ struct view_model {
     bool pinned : 1, auto_delete : 1;
     bool is_seen : 1, stat_is_seen : 1; /* by the reading that goes on */
     bool has_device : 1;
+    bool is_pending : 1; /* its definition is not in the registry yet; by the core */
 };
 
 /** An instance. The first part is its record; `sums` are over the records of its copies; the rest is kept by the core. */

@@ -75,6 +75,8 @@ void metrics_mesh(struct mr_server *s, struct mr_buf *b)
     }
     put(b, "millrace_mesh_instances", "gauge", "Servers in the registry", m.peers);
     put(b, "millrace_mesh_models", "gauge", "Models that are registered", m.models);
+    put(b, "millrace_mesh_pending", "gauge",
+        "Changes of models that wait here until the registry can be reached", m.pending);
     put(b, "millrace_mesh_models_loaded", "gauge", "Models that are loaded here", m.loaded);
     put(b, "millrace_mesh_models_loading", "gauge", "Models that are being loaded here", m.loading);
     put(b, "millrace_mesh_models_queued", "gauge", "Models that wait to be loaded here", m.queued);

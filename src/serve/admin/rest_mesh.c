@@ -37,13 +37,13 @@ static void answer(struct mesh_job *j)
         reply_error(j->call, &a->err);
     } else if (!a->message) {
         reply_empty(j->call, 200);
-    } else if (is_not_found(a->message)) {
+    } else if (is_not_found(a->message) && !a->is_pending) {
         reply_error_text(j->call, MR_E_NOT_FOUND, "'%.*s' is not in the mesh",
                          MR_STR_ARG(mr_str_sub(a->id, 0, 200)));
     } else {
         mr_buf_init(&body, BODY_MAX);
         mr_pbjson_print(a->message, true, &body);
-        reply_buf(j->call, 200, &body);
+        reply_buf(j->call, a->is_pending ? 202 : 200, &body);
         mr_buf_fini(&body);
     }
 }

@@ -7,6 +7,11 @@
 #include "serve/state/loops.h"
 #include "serve/state/state.h"
 
+#define PENDING                                                                                    \
+    "the registry is away: the change is kept at this server, which makes it when the registry "   \
+    "is "                                                                                          \
+    "back; other servers do not know of it yet"
+
 /* A call under way. */
 struct mesh_call {
     struct mr_mesh_admin admin;
@@ -45,9 +50,12 @@ static bool put_copies(Mmesh__ModelStatusInfo *to, const Millrace__MeshModel *fr
 {
     to->modelcopyinfos =
         MR_ARENA_ARRAY(a, Mmesh__ModelStatusInfo__ModelCopyInfo *, from->n_copies + 1);
-    to->errors = MR_ARENA_ARRAY(a, char *, from->n_copies + 1);
+    to->errors = MR_ARENA_ARRAY(a, char *, from->n_copies + 2);
     if (!to->modelcopyinfos || !to->errors) {
         return false;
+    }
+    if (from->pending) {
+        to->errors[to->n_errors++] = (char *)(uintptr_t)PENDING;
     }
     for (size_t i = 0; i < from->n_copies; i++) {
         Mmesh__ModelStatusInfo__ModelCopyInfo *c =
@@ -115,7 +123,7 @@ static void done(struct mr_mesh_admin *a)
         mr_grpc_fail(c->g, MR_GRPC_FAILED_PRECONDITION, mr_str_c(a->err.msg));
     } else if (a->status < 0) {
         grpc_fail_err(c->g, &a->err);
-    } else if (!a->message) {
+    } else if (!a->message || a->kind == MR_MESH_UNREGISTER) {
         answer_nothing(c);
     } else if (a->message->descriptor == &millrace__mesh_model__descriptor) {
         answer_model(c);

@@ -2,6 +2,7 @@
  * is a list of steps: one byte says what, one chooses among a few keys, one is a length, the value follows. */
 #include "fuzz.h"
 
+#include "mesh/records/intent.h"
 #include "mesh/records/message.h"
 #include "mesh/view/view.h"
 
@@ -37,6 +38,20 @@ static void read_again(struct mesh_view *v)
     REQUIRE(v->count == 0 && v->vmodels.len == 0);
 }
 
+static void intent_is_read_as_it_is_written(const uint8_t *data, size_t size)
+{
+    struct mesh_intent i;
+    struct mr_buf b;
+
+    if (mesh_intent_get(&i, (mr_bytes){data, size}, NULL) == MR_OK) {
+        mr_buf_init(&b, 0);
+        mesh_intent_put(&b, &i);
+        REQUIRE(mesh_intent_get(&i, (mr_bytes){(const uint8_t *)b.ptr, b.len}, NULL) == MR_OK ||
+                i.def.type.len == 0);
+        mr_buf_fini(&b);
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct mesh_view v;
@@ -52,6 +67,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                 MR_OK);
         mr_buf_fini(&b);
     }
+    intent_is_read_as_it_is_written(data, size);
     view_init(&v);
     while (size >= 3) {
         mr_str key = mr_str_c(keys[data[1] % (sizeof keys / sizeof *keys)]);

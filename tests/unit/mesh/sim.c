@@ -225,6 +225,7 @@ static void act_answer(const struct mesh_action *a)
     answer->is_done = true;
     answer->status = a->status;
     answer->is_precondition = a->is_precondition;
+    answer->is_pending = a->is_pending;
     snprintf(answer->text, sizeof answer->text, "%.*s", MR_STR_ARG(a->text));
 }
 
@@ -242,6 +243,7 @@ static void act(struct sim_peer *p, const struct mesh_action *a)
     case MESH_ACT_UNLOAD: act_unload(p, a); break;
     case MESH_ACT_ANSWER: act_answer(a); break;
     case MESH_ACT_DRAINED: p->is_drained = true; break;
+    case MESH_ACT_RECONCILED: break;
     }
 }
 
@@ -268,6 +270,14 @@ static void on_state(void *ctx, enum mr_kv_state state, const struct mr_err *why
     registry_on_state(p->registry, state);
 }
 
+static void on_journal_state(void *ctx, enum mr_kv_state state, const struct mr_err *why)
+{
+    struct sim_peer *p = ctx;
+
+    (void)why;
+    registry_on_journal_state(p->registry, state);
+}
+
 /* ---- peers ---- */
 
 static void start(struct sim_peer *p)
@@ -284,7 +294,14 @@ static void start(struct sim_peer *p)
     p->loading = 0;
     p->resident = 0;
     memset(p->in_runtime, 0, sizeof p->in_runtime);
-    registry_start(p->registry, p->kv);
+    if (s->has_journals && !p->disk) {
+        p->disk = mr_kv_memory_new(&(struct mr_kv_memory_options){.now_ns = s->now});
+    }
+    if (p->disk) {
+        p->journal = mr_kv_memory_open(
+            p->disk, &(struct mr_kv_options){.on_state = on_journal_state, .ctx = p});
+    }
+    registry_start(p->registry, p->kv, p->journal);
 }
 
 unsigned sim_add(struct sim *s, uint64_t capacity, uint32_t loaders, const char *zone,
@@ -346,6 +363,9 @@ void sim_kill(struct sim *s, unsigned peer)
     break_requests(p);
     registry_free(&p->registry);
     mr_kv_free(&p->kv);
+    if (p->journal) {
+        mr_kv_free(&p->journal);
+    }
     mesh_core_free(&p->core);
 }
 
@@ -392,6 +412,9 @@ void sim_fini(struct sim *s)
     for (unsigned i = 0; i < s->peer_count; i++) {
         if (s->peers[i].is_up) {
             sim_kill(s, i);
+        }
+        if (s->peers[i].disk) {
+            mr_kv_memory_free(&s->peers[i].disk);
         }
     }
     for (size_t i = 0; i < s->events.len; i++) {
@@ -700,6 +723,9 @@ static int64_t next_ns(const struct sim *s)
 
     for (unsigned i = 0; i < s->peer_count; i++) {
         const struct sim_peer *p = &s->peers[i];
+        if (p->disk) {
+            next = MR_MIN(next, mr_kv_memory_next_ns(p->disk));
+        }
         if (p->is_up && !p->is_stopped) {
             next = MR_MIN(next, MR_MIN(mesh_core_next(p->core), registry_next(p->registry)));
         }
@@ -719,6 +745,9 @@ static void step(struct sim *s)
             registry_tick(p->registry, s->now);
             mesh_core_tick(p->core, s->now);
             acted(p);
+        }
+        if (p->disk) {
+            mr_kv_memory_step(p->disk, s->now);
         }
     }
     mr_kv_memory_step(s->store, s->now);

@@ -30,6 +30,8 @@ struct sim_peer {
     struct mesh_core *core;
     struct registry *registry;
     struct mr_kv *kv;
+    struct mr_kv_memory *disk; /* of its journal, which outlives it; NULL: it has none */
+    struct mr_kv *journal;
     struct sim *sim;
     char id[16];
     unsigned index, epoch; /* epoch: changes when it is killed */
@@ -60,7 +62,7 @@ struct sim_call {
 };
 
 struct sim_answer {
-    bool is_done, is_precondition;
+    bool is_done, is_precondition, is_pending;
     int status;
     char text[200];
 };
@@ -81,6 +83,7 @@ struct sim {
     MR_VEC(struct sim_answer *) answers;
     unsigned hops;
     bool sizes_are_declared;
+    bool has_journals;     /* peers that are added have one */
     uint64_t device_bytes; /* of peers that are added */
 };
 

@@ -37,6 +37,8 @@ struct mr_mesh_options {
         start_timeout_ns; /* within it the registry must have been reached; 0: it is waited for, ready or not */
     const char *
         models; /* a folder: registered paths that are not absolute lead from there; NULL: this server loads none by path */
+    const char *
+        journal; /* a file: changes of models while the registry is away; of this instance alone; NULL: none are taken then */
     int64_t lease_s; /* after which the others take this instance for dead; 20 */
 };
 
@@ -60,6 +62,7 @@ bool mr_mesh_is_ready(const struct mr_mesh *m);
 struct mr_mesh_stats {
     uint64_t peers;                   /* instances in the registry */
     uint64_t models;                  /* definitions that are known */
+    uint64_t pending;                 /* changes that wait in the journal */
     uint64_t loaded, loading, queued; /* models here */
     uint64_t used_bytes, capacity_bytes;
     uint64_t fleet_used_bytes,
@@ -209,6 +212,9 @@ struct mr_mesh_admin {
     /* ---- the answer ---- */
     int status; /* MR_OK; MR_E_INVALID, MR_E_EXISTS, MR_E_NOT_FOUND, MR_E_UNAVAILABLE (the registry), MR_E_EXHAUSTED */
     bool is_precondition; /* of an error: the state of other records forbids it */
+    /** Without an error: the registry is away, and the change is in the journal of this server, which makes it when the registry is
+     *  back. MR_MESH_UNREGISTER has a message then, as MR_MESH_REGISTER. */
+    bool is_pending;
     struct mr_err err;
     struct mr_arena arena; /* the caller ends it after `done` */
     /** In `arena`. A model or vmodel that is not there, or a vmodel of another owner, has the status NOT_FOUND. */

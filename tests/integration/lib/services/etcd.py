@@ -23,11 +23,12 @@ class Etcd:
         self.process, self.ports, self.count = None, None, 0
         wait.until(self.start, "an etcd with free ports")
 
-    def start(self):
+    def start(self, keep=False):
+        """Empty, unless it keeps what it had."""
         ports = self.ports or (free_port(), free_port())
         client, peer = (f"http://127.0.0.1:{p}" for p in ports)
-        self.count += 1
-        with open(self.folder / f"log{self.count}", "wb") as log:
+        self.count += not keep
+        with open(self.folder / f"log{self.count}", "wb") as log:  # says_ready reads what this start has written
             self.process = subprocess.Popen(
                 ["etcd", f"--data-dir={self.folder}/data{self.count}", f"--listen-client-urls={client}", f"--advertise-client-urls={client}",
                  f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}", f"--initial-cluster=default={peer}"],

@@ -1,0 +1,83 @@
+/* A definition is known by its revision. A registry of another epoch has lost its data, and what is in it was written again by servers: there
+ * a definition is known by what it says. */
+#include "intent.h"
+
+#include "codec/pb.h"
+
+static void put_def(struct mr_buf *b, uint32_t field, const struct mesh_def *d)
+{
+    struct mr_buf def;
+
+    mr_buf_init(&def, 0);
+    if (d->type.len) {
+        mesh_def_put(&def, d);
+        mr_pb_put_str(b, field, mr_buf_view(&def));
+    }
+    mr_buf_fini(&def);
+}
+
+void mesh_intent_put(struct mr_buf *b, const struct mesh_intent *i)
+{
+    mr_pb_put_bool(b, 1, i->is_delete);
+    mr_pb_put_bool(b, 2, i->was_sent);
+    mr_pb_put_u64(b, 3, (uint64_t)i->base);
+    mr_pb_put_str(b, 4, i->epoch);
+    put_def(b, 5, &i->def);
+    put_def(b, 6, &i->was);
+}
+
+static int64_t revision_of(const struct mr_pb_field *f)
+{
+    return f->wire == MR_PB_VARINT ? (int64_t)MR_MIN(f->value, (uint64_t)INT64_MAX) : 0;
+}
+
+int mesh_intent_get(struct mesh_intent *out, mr_bytes value, struct mr_err *err)
+{
+    struct mesh_intent i = {0};
+    struct mr_pb_field f;
+    mr_bytes def = {0}, was = {0};
+    int rc;
+
+    while ((rc = mr_pb_next(&value, &f)) > 0) {
+        switch (f.number) {
+        case 1: i.is_delete = f.wire == MR_PB_VARINT && f.value; break;
+        case 2: i.was_sent = f.wire == MR_PB_VARINT && f.value; break;
+        case 3: i.base = revision_of(&f); break;
+        case 4:
+            i.epoch =
+                f.wire == MR_PB_LEN ? mr_str_n((const char *)f.bytes.ptr, f.bytes.len) : i.epoch;
+            break;
+        case 5: def = f.wire == MR_PB_LEN ? f.bytes : def; break;
+        case 6: was = f.wire == MR_PB_LEN ? f.bytes : was; break;
+        default: break;
+        }
+    }
+    if (rc < 0 || (!i.is_delete && (!def.ptr || mesh_def_get(&i.def, def, NULL) < 0)) ||
+        (was.ptr && mesh_def_get(&i.was, was, NULL) < 0)) {
+        return MR_FAIL(err, MR_E_INVALID, "a change in the journal cannot be read");
+    }
+    *out = i;
+    return MR_OK;
+}
+
+static bool is_same(const struct mesh_def *a, const struct mesh_def *b)
+{
+    return mr_str_eq(a->type, b->type) && mr_str_eq(a->path, b->path) && mr_str_eq(a->key, b->key);
+}
+
+enum mesh_intent_step mesh_intent_step(const struct mesh_intent *i,
+                                       const struct mesh_intent_known *known)
+{
+    bool is_lost = !mr_str_eq(known->epoch, i->epoch);
+    bool is_base = known->revision == i->base && !is_lost;
+
+    if (known->revision == 0) {
+        return i->is_delete ? MESH_INTENT_DONE : MESH_INTENT_WRITE;
+    }
+    if (!i->is_delete && is_same(&known->def, &i->def)) {
+        return MESH_INTENT_DONE;
+    }
+    bool is_meant = is_base || ((is_lost || i->was_sent) && is_same(&known->def, &i->was));
+    bool is_in_use = i->is_delete && known->def.refs > 0;
+    return is_meant && !is_in_use ? MESH_INTENT_WRITE : MESH_INTENT_OUTDATED;
+}
