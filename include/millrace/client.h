@@ -265,8 +265,8 @@ MR_SDK_EXPORT int mr_sdk_stream_open(struct mr_sdk *client,
 /** Sends a request; all of it is copied. `model`: NULL or that of the stream; or another model of the same host. `timeout_ms` is
  *  the longest that it waits in the queue of its model, 0: the model's own limit. headers, key and variant are the stream's, and
  *  refused here. Waits up to wait_ms for room (-1: as long as it takes; 0, and always on the client's own thread: not at all). Errors:
- *  MR_E_EXHAUSTED (no room: again after `notify`), MR_E_CLOSED (after mr_sdk_stream_done, or the stream is over), MR_E_INVALID,
- *  MR_E_NOT_FOUND, MR_E_TOO_LARGE; the stream goes on. */
+ *  MR_E_EXHAUSTED (no room: again after `notify`), MR_E_CLOSED (after mr_sdk_stream_done, or the stream is over: the text says
+ *  why), MR_E_INVALID, MR_E_NOT_FOUND, MR_E_TOO_LARGE; the stream goes on. */
 MR_SDK_EXPORT int mr_sdk_stream_send(struct mr_sdk_stream *stream,
                                      const struct mr_sdk_request *request, int64_t wait_ms,
                                      struct mr_err *err);

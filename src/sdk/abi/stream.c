@@ -261,6 +261,14 @@ static bool has_room(const struct mr_sdk_stream *s, size_t bytes)
     return s->unsent == 0 || s->unsent + bytes <= s->max_unsent;
 }
 
+/* With the lock: the error of a send on a stream that is closed. */
+static int closed_error(const struct mr_sdk_stream *s, struct mr_err *err)
+{
+    return s->is_over ? MR_FAIL(err, MR_E_CLOSED, "the stream is over: %s",
+                                s->rc < 0 ? s->err.msg : "the host has ended it")
+                      : MR_FAIL(err, MR_E_CLOSED, "the stream takes no more requests");
+}
+
 static int request_put(struct mr_sdk_stream *s, struct stream_request *r, int64_t at_ns,
                        struct mr_err *err)
 {
@@ -270,9 +278,7 @@ static int request_put(struct mr_sdk_stream *s, struct stream_request *r, int64_
     while (!is_closed(s) && !has_room(s, r->bytes) && wait_change(s, at_ns)) {
     }
     if (is_closed(s)) {
-        rc = s->is_over ? MR_FAIL(err, MR_E_CLOSED, "the stream is over: %s",
-                                  s->rc < 0 ? s->err.msg : "the host has ended it")
-                        : MR_FAIL(err, MR_E_CLOSED, "the stream takes no more requests");
+        rc = closed_error(s, err);
     } else if (!has_room(s, r->bytes)) {
         s->wants_room = true;
         rc = MR_FAIL(err, MR_E_EXHAUSTED,
@@ -295,12 +301,13 @@ static void request_drop(struct stream_request *r)
     mr_block_unref(&r->block);
 }
 
-static bool is_over_now(struct mr_sdk_stream *s)
+/* Before anything is checked or waited for. */
+static int over_check(struct mr_sdk_stream *s, struct mr_err *err)
 {
     pthread_mutex_lock(&s->lock);
-    const bool is_over = s->is_over;
+    const int rc = s->is_over ? closed_error(s, err) : MR_OK;
     pthread_mutex_unlock(&s->lock);
-    return is_over;
+    return rc;
 }
 
 int mr_sdk_stream_send(struct mr_sdk_stream *s, const struct mr_sdk_request *user, int64_t wait_ms,
@@ -316,9 +323,7 @@ int mr_sdk_stream_send(struct mr_sdk_stream *s, const struct mr_sdk_request *use
     ABI_TAKE(&in, user);
     in.size = sizeof in;
     in.model = in.model && in.model[0] ? in.model : s->model;
-    if (is_over_now(s)) {
-        return MR_FAIL(err, MR_E_CLOSED, "the stream is over");
-    }
+    MR_TRY(over_check(s, err));
     MR_TRY(request_check(s, &in, err));
     MR_TRY(request_take(s->client, &in, &c, err));
     MR_TRY(request_encode(s, c, in.timeout_ms, &r, err));
@@ -377,7 +382,7 @@ int mr_sdk_stream_read(struct mr_sdk_stream *s, int64_t wait_ms, struct mr_sdk_a
     struct mr_sdk_result *r = NULL;
     int rc = 0;
 
-    const int64_t at_ns = is_over_now(s) ? 0 : until_ns(s, wait_ms);
+    const int64_t at_ns = over_check(s, NULL) < 0 ? 0 : until_ns(s, wait_ms);
     pthread_mutex_lock(&s->lock);
     while (STAILQ_EMPTY(&s->unread) && !s->is_over && wait_change(s, at_ns)) {
     }

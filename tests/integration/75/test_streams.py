@@ -199,6 +199,7 @@ def test_hosts(served, models, start):
 http, grpc, gone, pid = words
 with millrace.Client(http) as client, client.stream("many") as stream:
     assert "grpc://" in cut(lambda: next(stream), "not supported")
+    assert "grpc://" in cut(lambda: send(stream), "closed")
 with millrace.Client("grpc://127.0.0.1:1") as client, client.stream("many") as stream:
     assert "127.0.0.1:1" in cut(lambda: next(stream), "unavailable")
 with millrace.Client(http, grpc) as client:
