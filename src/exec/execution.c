@@ -3,13 +3,19 @@
  * `holders` counts those that may still access an execution: the call of execute, the expected completion, and
  * cancels in progress. The last one to release it ends it. If that is the call of execute, the execution ended early
  * and the caller gets its result as if it had never been pending; otherwise on_done is called. Executors without
- * cancel pay for it only when an execution is pending. */
+ * cancel pay for it only when an execution is pending: such an execution cannot be held, as it ends without a look at who
+ * holds it. */
 #include "exec_priv.h"
+
+/* In `holders`: of an executor without cancel. */
+#define CANNOT_CANCEL (UINT32_C(1) << 31)
 
 static bool let_go(struct mr_execution *x)
 {
     /* acq_rel: what every holder did comes before the end */
-    return atomic_fetch_sub_explicit(&x->holders, 1, memory_order_acq_rel) == 1;
+    const uint32_t before = atomic_fetch_sub_explicit(&x->holders, 1, memory_order_acq_rel);
+
+    return (before & ~CANNOT_CANCEL) == 1;
 }
 
 /* The last checks of an execution that reports success. */
@@ -40,7 +46,8 @@ int mr_executor_execute(struct mr_executor *e, struct mr_execution *x, struct mr
     x->outputs.executor = e;
     x->outputs.row_count = x->exec.row_count;
     /* release: a cancel that finds it running finds it whole */
-    atomic_store_explicit(&x->holders, 2, memory_order_release);
+    atomic_store_explicit(&x->holders, e->ops->cancel ? 2 : 2 | CANNOT_CANCEL,
+                          memory_order_release);
     int rc = e->ops->execute(e, x, err);
     if (rc != MR_PENDING && !e->ops->cancel) {
         atomic_store_explicit(&x->holders, 0, memory_order_relaxed); /* no other holder counts */
@@ -77,7 +84,7 @@ bool mr_execution_hold(struct mr_execution *x)
 {
     uint32_t n = atomic_load_explicit(&x->holders, memory_order_acquire);
 
-    while (n > 0) {
+    while (n > 0 && n < CANNOT_CANCEL) {
         if (atomic_compare_exchange_weak_explicit(&x->holders, &n, n + 1, memory_order_acq_rel,
                                                   memory_order_acquire)) {
             return true;
@@ -90,9 +97,7 @@ void mr_execution_cancel(struct mr_execution *x)
 {
     struct mr_executor *e = x->outputs.executor;
 
-    if (e->ops->cancel) {
-        e->ops->cancel(e, x);
-    }
+    e->ops->cancel(e, x);
     if (let_go(x)) {
         x->on_done(x);
     }

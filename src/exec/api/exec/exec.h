@@ -230,8 +230,8 @@ int mr_executor_execute(struct mr_executor *e, struct mr_execution *x, struct mr
 /** For executors: ends a pending execution. err may be NULL with MR_OK. x may be freed before this returns. Thread:
  *  any. */
 void mr_execution_complete(struct mr_execution *x, int status, const struct mr_err *err);
-/** Keeps x from ending until mr_execution_cancel. False: it is not running. Thread: any; the caller ensures that x
- *  exists. */
+/** Keeps x from ending until mr_execution_cancel. False: it is not running, or its executor has no cancel. Thread: any; the
+ *  caller ensures that x exists. */
 bool mr_execution_hold(struct mr_execution *x);
 /** Cancels x at the executor and ends the hold. At most once for an execution; may call x->on_done. Thread: the
  *  holder. */
