@@ -153,12 +153,15 @@ int mr_oip_pb_encode_response(const struct mr_oip_response *r, bool wrap_stream,
     return rc;
 }
 
-void mr_oip_pb_encode_stream_error(mr_str message, mr_str id, struct mr_buf *buf)
+void mr_oip_pb_encode_stream_error(mr_str message, mr_str id, const struct mr_oip_param *params,
+                                   size_t param_count, struct mr_buf *buf)
 {
     mr_pb_put_str(buf, 1, message);
-    if (id.len > 0) {
-        mr_pb_put_len(buf, 2, mr_pb_len_size(3, id.len));
+    if (id.len > 0 || param_count > 0) {
+        const size_t mark = mr_pb_begin(buf, 2);
         mr_pb_put_str(buf, 3, id);
+        params_write(buf, 4, params, param_count);
+        mr_pb_end(buf, mark);
     }
 }
 

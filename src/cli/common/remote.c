@@ -86,6 +86,23 @@ struct wait {
     struct mr_err err;
 };
 
+/* Metadata of a gRPC call that has failed. */
+static void trace_keep(const struct mr_client_response *response, struct mr_remote_reply *out)
+{
+    for (size_t i = 0; i < response->trailer_count; i++) {
+        const mr_str text = response->trailers[i].value;
+        if (!mr_str_eq_c(response->trailers[i].name, "workflow.trace-bin")) {
+            continue;
+        }
+        size_t len = text.len;
+        out->block = mr_block_new(len + 1);
+        if (out->block && mr_base64_decode(text, out->block->data, &len)) {
+            out->body = (mr_bytes){out->block->data, len};
+        }
+        return;
+    }
+}
+
 static void on_done(void *ctx, int rc, const struct mr_err *err,
                     const struct mr_client_response *response)
 {
@@ -98,6 +115,8 @@ static void on_done(void *ctx, int rc, const struct mr_err *err,
         w->reply->body = response->body;
         w->reply->block = response->body_block ? mr_block_ref(response->body_block) : NULL;
         w->reply->header_length = mr_endpoint_header_length(response);
+    } else if (response) {
+        trace_keep(response, w->reply);
     }
     mr_loop_stop(w->loop);
 }

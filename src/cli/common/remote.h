@@ -47,7 +47,7 @@ int mr_remote_text(struct mr_remote *r, const char *path, const struct mr_buf *b
 int mr_remote_grpc(struct mr_remote *r, const char *path, const struct mr_piece *pieces,
                    size_t piece_count, struct mr_remote_reply *out, struct mr_err *err);
 /** One inference; the endpoint's client is ignored. buf and arena are not needed any more when this returns. *out is set in any case: with an
- *  error, the body is that of the answer, or empty. */
+ *  error, the body is that of the answer, or, over gRPC, the trace of a workflow that failed, or empty. */
 int mr_remote_infer(struct mr_remote *r, const struct mr_endpoint *e,
                     struct mr_oip_request *request, struct mr_buf *buf, struct mr_arena *arena,
                     struct mr_remote_reply *out, struct mr_err *err);

@@ -122,14 +122,16 @@ static mr_str member_of(struct mr_json *j, const char *name, bool is_inside)
     return found;
 }
 
-/* The error of a workflow comes with its trace, over REST. */
-static void show_failed(const struct workflow_options *o, mr_bytes body, struct mr_arena *arena)
+/* The error of a workflow comes with its trace: over REST in the body, over gRPC it is the body. */
+static void show_failed(const struct workflow_options *o, mr_bytes body, bool is_grpc,
+                        struct mr_arena *arena)
 {
+    mr_str text = mr_str_n((const char *)body.ptr, body.len);
     struct mr_json j;
     struct mr_err ignored;
 
-    mr_json_init(&j, mr_str_n((const char *)body.ptr, body.len), arena, 0, &ignored);
-    const mr_str text = member_of(&j, "workflow.trace", true);
+    mr_json_init(&j, text, arena, 0, &ignored);
+    text = is_grpc ? text : member_of(&j, "workflow.trace", true);
     if (j.status == MR_OK && text.len) {
         show(o, text, arena, &ignored);
     }
@@ -159,7 +161,7 @@ int workflow_trace(const struct workflow_options *o, const char *model, struct m
     MR_TRY(request_make(&x, err));
     rc = infer_send(&x, &reply, err);
     if (rc < 0) {
-        show_failed(o, reply.body, &x.arena);
+        show_failed(o, reply.body, is_grpc, &x.arena);
         goto out;
     }
     MR_TRY(infer_decode(&x, &reply, &response, err));

@@ -466,7 +466,7 @@ void mr_grpc_finish_with(struct mr_grpc_call *g, int grpc_status, mr_str message
     char encoded[MR_GRPC_ENCODED_MAX(MESSAGE_TEXT_MAX)];
     char number[12];
 
-    if (!st->has_begun && grpc_status != MR_GRPC_OK) {
+    if (!st->has_begun && grpc_status != MR_GRPC_OK && more_count == 0) {
         trailers_only(g->call, grpc_status, message);
         return;
     }

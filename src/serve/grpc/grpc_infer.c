@@ -1,5 +1,10 @@
 /* ModelInfer: the request path of gRPC. */
 #include "methods_priv.h"
+
+#include <string.h>
+
+#include "codec/json.h"
+#include "net/grpc_status.h"
 #include "serve/state/grpc_reply.h"
 #include "serve/state/infer.h"
 #include "serve/state/loops.h"
@@ -13,6 +18,31 @@ struct grpc_infer {
 static struct grpc_infer *of_turn(struct mr_turn *t)
 {
     return MR_CONTAINER_OF(t, struct grpc_infer, si.turn);
+}
+
+/* Clients take 8 KiB of metadata in all. */
+#define TRACE_BYTES_MAX 6144u
+
+/* What a graph says of its failure when it was asked for a trace: trailing metadata, if they are not too large. */
+static void fail(struct mr_grpc_call *g, const struct mr_infer *r)
+{
+    const struct mr_answer_parameters *p = &r->answer;
+    struct mr_header trailers[1];
+    size_t count = 0;
+    struct mr_buf text;
+
+    mr_buf_init(&text, TRACE_BYTES_MAX);
+    for (uint32_t i = 0; i < p->count && count == 0; i++) {
+        const mr_str value = mr_str_c(p->list[i].value);
+        if (strcmp(p->list[i].key, "workflow.trace") == 0) {
+            mr_base64_encode((mr_bytes){(const uint8_t *)value.ptr, value.len}, &text);
+            trailers[count++] =
+                (struct mr_header){MR_STR("workflow.trace-bin"), mr_buf_view(&text)};
+        }
+    }
+    mr_grpc_finish_with(g, mr_status_grpc(r->err.status), mr_str_c(r->err.msg), trailers,
+                        text.failed ? 0 : count);
+    mr_buf_fini(&text);
 }
 
 /* The work of a turn, or done at once. */
@@ -35,7 +65,7 @@ static void encoded(struct mr_turn *t)
         si->infer.err.status = si->infer.status;
         infer_log_failure(si);
         infer_end(si);
-        grpc_fail_err(si->grpc, &si->infer.err);
+        fail(si->grpc, &si->infer);
     } else {
         infer_end(si);
         mr_grpc_send_message(si->grpc, &gi->answer, grpc_compression(si->loop->server));

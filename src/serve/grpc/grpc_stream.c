@@ -152,9 +152,15 @@ static void fail_stream(struct stream *st, int status, const struct mr_err *err)
 static void send_error(struct stream *st, struct stream_item *it)
 {
     struct mr_buf *b = mr_loop_scratch(st->loop->loop);
+    struct mr_infer *r = &it->si.infer;
+    struct mr_oip_param *params = NULL;
+    size_t count = 0;
 
+    if (r->answer.count > 0) { /* the trace of a graph */
+        mr_wire_answer_params(&r->answer, r->arena, 0, &params, &count, NULL);
+    }
     mr_buf_reset(b);
-    mr_oip_pb_encode_stream_error(mr_str_c(it->si.infer.err.msg), it->si.request.id, b);
+    mr_oip_pb_encode_stream_error(mr_str_c(r->err.msg), it->si.request.id, params, count, b);
     if (b->failed) {
         fail_stream(st, MR_E_NOMEM, &(struct mr_err){.msg = "out of memory"});
         return;

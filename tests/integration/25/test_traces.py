@@ -5,14 +5,17 @@ import re
 import subprocess
 import xml.etree.ElementTree as ElementTree
 
+import grpc
 import pytest
 import tritonclient.grpc as grpcclient
 import tritonclient.http as httpclient
+from tritonclient.grpc import service_pb2_grpc
 
-from lib import repo
+from lib import grpcraw, repo
 from lib.metrics import value
 from lib.models.graphs import adders, ensemble, node, op, step, vector, workflow
 from lib.rest import Rest
+from lib.stream import Stream
 
 MILLRACE = os.environ["MR_BIN"]
 FAILS = {"fail_status": "UNAVAILABLE", "fail_message": "no luck"}
@@ -169,7 +172,8 @@ def test_the_command_fails(served):
 
 
 def test_a_request_that_fails(models, start):
-    """Over REST the error comes with the trace, if it was asked for; the command shows it, and fails."""
+    """The error comes with the trace, if it was asked for: beside it, in trailing metadata or, of a stream, as a parameter. The command shows it,
+    and fails."""
     adders(models, one=1)
     repo.add(models, "bad", backend="fault", parameters=FAILS)
     repo.add(models, "inner", workflow(node("b", "bad")))
@@ -181,7 +185,18 @@ def test_a_request_that_fails(models, start):
         assert "no luck" in reply.json()["error"]
         found = json.loads(reply.json()["parameters"]["workflow.trace"])
         assert "no luck" in rest.infer("w", [("INPUT0", "INT32", [1], [1])]).error
-    assert outcomes(found["nodes"]) == {"a": "ran", "n": "failed"}
-    assert outcomes(found["nodes"][1]["workflow"]["nodes"]) == {"b": "failed"}
-    done = subprocess.run([MILLRACE, "workflow", "trace", "w", "-u", server.url("http")], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 1 and "no luck" in done.stderr and re.search(r"^n +failed", done.stdout, re.M), done
+    request = grpcraw.int32("w", [1], parameters={"workflow.trace": True})
+    with grpc.insecure_channel(server.url("grpc")) as channel, pytest.raises(grpc.RpcError) as failed:
+        service_pb2_grpc.GRPCInferenceServiceStub(channel).ModelInfer(request)
+    assert failed.value.code() == grpc.StatusCode.UNAVAILABLE and "no luck" in failed.value.details()
+    with Stream(server.url("grpc")) as stream:
+        stream.send(request)
+        (answer,) = stream.take(1)
+    assert "no luck" in answer.error_message
+    for trace in found, json.loads(dict(failed.value.trailing_metadata())["workflow.trace-bin"]), \
+            json.loads(answer.infer_response.parameters["workflow.trace"].string_param):
+        assert outcomes(trace["nodes"]) == {"a": "ran", "n": "failed"}
+        assert outcomes(trace["nodes"][1]["workflow"]["nodes"]) == {"b": "failed"}
+    for url in server.url("http"), "grpc://" + server.url("grpc"):
+        done = subprocess.run([MILLRACE, "workflow", "trace", "w", "-u", url], capture_output=True, text=True, timeout=300)
+        assert done.returncode == 1 and "no luck" in done.stderr and re.search(r"^n +failed", done.stdout, re.M), done

@@ -66,7 +66,7 @@ void mr_grpc_send(struct mr_grpc_call *g, const struct mr_piece *pieces, size_t 
 void mr_grpc_finish(struct mr_grpc_call *g, int grpc_status, mr_str message);
 #define MR_GRPC_TRAILERS_MAX 20
 /** As mr_grpc_finish, with trailing metadata after the status, of which the first MR_GRPC_TRAILERS_MAX are sent. Names are in
- *  lower case and none of gRPC's own, values are printable ASCII. An answer of a status only has none of them. */
+ *  lower case and none of gRPC's own, values are printable ASCII. */
 void mr_grpc_finish_with(struct mr_grpc_call *g, int grpc_status, mr_str message,
                          const struct mr_header *trailers, size_t trailer_count);
 

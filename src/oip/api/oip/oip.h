@@ -232,8 +232,9 @@ void mr_oip_pb_find_names(mr_bytes message, struct mr_oip_request *q);
 int mr_oip_pb_encode_response(const struct mr_oip_response *r, bool wrap_stream, struct mr_buf *buf,
                               struct mr_arena *arena, struct mr_oip_encoded *out,
                               struct mr_err *err);
-/** Appends a ModelStreamInferResponse with error_message, and infer_response.id when id is not empty. */
-void mr_oip_pb_encode_stream_error(mr_str message, mr_str id, struct mr_buf *buf);
+/** Appends a ModelStreamInferResponse with error_message, and infer_response with the id and parameters that there are. */
+void mr_oip_pb_encode_stream_error(mr_str message, mr_str id, const struct mr_oip_param *params,
+                                   size_t param_count, struct mr_buf *buf);
 /** Client side. Always raw contents. */
 int mr_oip_pb_encode_request(const struct mr_oip_request *r, struct mr_buf *buf,
                              struct mr_arena *arena, struct mr_oip_encoded *out,
