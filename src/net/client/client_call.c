@@ -287,6 +287,7 @@ struct mr_client_call *mr_client_call_new(struct mr_client *c, const struct mr_c
     call->done = done;
     call->ctx = ctx;
     call->timeout_ns = r->timeout_ns;
+    call->memory = r->memory;
     mr_arena_init(&call->arena, 2048, ARENA_LIMIT);
     call->failed_rc = fill_call(call, r);
     drop_pieces(r);

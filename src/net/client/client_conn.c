@@ -17,6 +17,7 @@ static void try_next_address(struct mr_client_conn *conn);
 
 static void conn_free(struct mr_client_conn *conn)
 {
+    mr_client_conn_writes_end(conn);
     if (conn->h2) {
         nghttp2_session_del(conn->h2);
     }
@@ -31,14 +32,16 @@ static void on_closed(uv_handle_t *handle)
     struct mr_client_conn *conn = handle->data;
 
     mr_loop_resume(conn->client->loop);
-    conn->has_handle = false;
-    if (conn->state == MR_CONN_CLOSING) {
-        if (!conn->is_resolving) {
-            conn_free(conn);
-        }
-        return;
+    if (handle == &conn->uv.handle) {
+        conn->has_handle = false;
+    } else {
+        conn->has_poll = false;
     }
-    try_next_address(conn);
+    if (conn->state != MR_CONN_CLOSING) {
+        try_next_address(conn);
+    } else if (!conn->has_handle && !conn->has_poll && !conn->is_resolving) {
+        conn_free(conn);
+    }
 }
 
 /* Nothing of libuv's is left to wait for, but the caller may still look at the connection. */
@@ -64,6 +67,7 @@ static void begin_close(struct mr_client_conn *conn)
     }
     if (conn->has_handle) {
         mr_client_tls_end(conn);
+        mr_client_conn_writes_stop(conn, on_closed);
         if (!uv_is_closing(&conn->uv.handle)) {
             uv_close(&conn->uv.handle, on_closed);
         }
@@ -394,6 +398,7 @@ void mr_client_conn_start(struct mr_client *c)
     conn->flush.run = mr_client_h2_flush;
     mr_buf_init(&conn->h1.lines, MR_CLIENT_HEAD_MAX);
     TAILQ_INIT(&conn->calls);
+    STAILQ_INIT(&conn->writes);
     LIST_INSERT_HEAD(&c->conns, conn, link);
     if (c->is_unix) {
         connect_unix(conn);

@@ -19,7 +19,7 @@
 /* ---- request ---- */
 
 struct upload {
-    uv_write_t req;
+    struct mr_client_write write;
     struct mr_client_conn *conn;
     struct mr_buf head; /* with TLS then each portion of the body */
     size_t next;        /* piece that is not yet in `head`, with TLS */
@@ -62,10 +62,10 @@ static void upload_free(struct upload *u)
     mr_free(u);
 }
 
-static void on_written(uv_write_t *req, int status);
+static void on_written(struct mr_client_write *w, int status);
 
-/* TLS: send what is in `head` and as much of the body as goes with it. */
-static int write_sealed(struct upload *u)
+/* TLS: encrypts what is in `head` and as much of the body as goes with it. */
+static bool seal(struct upload *u)
 {
     while (u->next < u->piece_count && u->head.len < SEAL_BYTES) {
         const struct mr_piece *p = &u->pieces[u->next];
@@ -77,11 +77,25 @@ static int write_sealed(struct upload *u)
             u->offset = 0;
         }
     }
-    if (u->head.failed || !mr_client_tls_seal(u->conn, &u->head)) {
-        return UV_EPROTO;
-    }
-    uv_buf_t buf = uv_buf_init(u->head.ptr, (unsigned)u->head.len);
-    return uv_write(&u->req, &u->conn->uv.stream, &buf, 1, on_written);
+    return !u->head.failed && mr_client_tls_seal(u->conn, &u->head);
+}
+
+/* As mr_client_conn_write. */
+static int write_sealed(struct upload *u)
+{
+    int rc;
+
+    do {
+        if (!seal(u)) {
+            return UV_EPROTO;
+        }
+        uv_buf_t buf = uv_buf_init(u->head.ptr, (unsigned)u->head.len);
+        rc = mr_client_conn_write(u->conn, &u->write, &buf, 1, on_written);
+        if (rc == 1) {
+            mr_buf_reset(&u->head);
+        }
+    } while (rc == 1 && u->next < u->piece_count);
+    return rc;
 }
 
 static int write_plain(struct upload *u)
@@ -93,14 +107,14 @@ static int write_plain(struct upload *u)
         bufs[i + 1].base = (char *)u->pieces[i].ptr;
         bufs[i + 1].len = u->pieces[i].len;
     }
-    int rc = uv_write(&u->req, &u->conn->uv.stream, bufs, (unsigned)u->piece_count + 1, on_written);
+    int rc = mr_client_conn_write(u->conn, &u->write, bufs, u->piece_count + 1, on_written);
     mr_free(bufs);
     return rc;
 }
 
-static void on_written(uv_write_t *req, int status)
+static void on_written(struct mr_client_write *w, int status)
 {
-    struct upload *u = MR_CONTAINER_OF(req, struct upload, req);
+    struct upload *u = MR_CONTAINER_OF(w, struct upload, write);
     struct mr_client_conn *conn = u->conn;
 
     mr_loop_resume(conn->client->loop);
@@ -142,17 +156,23 @@ void mr_client_h1_start(struct mr_client_conn *conn, struct mr_client_call *call
     put_head(call, &u->head);
     u->conn = conn;
     u->next = u->offset = 0;
+    u->write.pass_fd = -1;
+    if (call->memory.id && call->memory.id != conn->memory_id) {
+        u->write.pass_fd = call->memory.fd;
+        conn->memory_id = call->memory.id;
+    }
     u->piece_count = call->piece_count;
     for (size_t i = 0; i < call->piece_count; i++) {
         u->pieces[i] = call->pieces[i];
         mr_block_ref(u->pieces[i].block);
     }
     response_begin(conn);
-    conn->is_writing = true;
     int rc = conn->ssl ? write_sealed(u) : write_plain(u);
-    if (rc < 0) {
-        conn->is_writing = false;
+    conn->is_writing = rc == 0;
+    if (rc != 0) {
         upload_free(u);
+    }
+    if (rc < 0 && rc != UV_EPIPE && rc != UV_ECONNRESET) { /* reading says that, and more */
         mr_client_conn_fail_later(conn, MR_E_UNAVAILABLE, uv_strerror(rc));
     }
 }

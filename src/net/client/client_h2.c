@@ -20,7 +20,7 @@
 #define PSEUDO_HEADERS    4
 
 struct output {
-    uv_write_t req;
+    struct mr_client_write write;
     struct mr_client_conn *conn;
     struct mr_buf bytes;
 };
@@ -353,9 +353,9 @@ void mr_client_h2_read(struct mr_client_conn *conn, mr_bytes data)
     after_session(conn);
 }
 
-static void on_written(uv_write_t *req, int status)
+static void on_written(struct mr_client_write *w, int status)
 {
-    struct output *o = MR_CONTAINER_OF(req, struct output, req);
+    struct output *o = MR_CONTAINER_OF(w, struct output, write);
     struct mr_client_conn *conn = o->conn;
     struct mr_err err;
 
@@ -420,12 +420,17 @@ void mr_client_h2_flush(struct mr_flush *f)
         return;
     }
     uv_buf_t buf = uv_buf_init(o->bytes.ptr, (unsigned)o->bytes.len);
-    conn->is_writing = true;
-    int rc = uv_write(&o->req, &conn->uv.stream, &buf, 1, on_written);
+    o->write.pass_fd = -1;
+    int rc = mr_client_conn_write(conn, &o->write, &buf, 1, on_written);
+    conn->is_writing = rc == 0;
+    if (rc == 0) {
+        return;
+    }
+    output_free(o);
     if (rc < 0) {
-        conn->is_writing = false;
-        output_free(o);
         mr_client_conn_fail_later(conn, MR_E_UNAVAILABLE, uv_strerror(rc));
+    } else {
+        mr_flush_queue(conn->client->loop, &conn->flush); /* there may be more */
     }
 }
 

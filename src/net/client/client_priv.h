@@ -5,6 +5,7 @@
  *   client_conn.c  one connection: name look-up, connecting, reading, closing
  *   client_h1.c    HTTP/1.1 on a connection: writes one request, reads one response
  *   client_h2.c    HTTP/2 on a connection: an nghttp2 session, many calls
+ *   client_write.c what is written on a connection
  *   client_tls.c   TLS between a connection and its socket
  *   client_grpc.c  a unary gRPC call on top
  *   client_stream.c  a gRPC stream on top
@@ -61,6 +62,7 @@ struct mr_client_call {
     struct mr_piece *pieces; /* each with a block */
     size_t piece_count;
     uint64_t body_bytes;
+    struct mr_client_memory memory;
     /* HTTP/2 */
     int32_t stream_id;
     bool in_trailers;
@@ -91,6 +93,20 @@ struct mr_client_h1 {
     struct mr_http1_chunked chunked;
     int64_t remaining; /* of a body of known length */
     bool keep_alive;
+};
+
+struct mr_client_write;
+/** What was handed over is written (0), or will not be (negative, of uv). */
+typedef void(mr_client_written_fn)(struct mr_client_write *w, int status);
+
+/** Something that is being written; zeroed but for pass_fd. The rest is client_write.c's. */
+struct mr_client_write {
+    int pass_fd; /* goes with the first byte; -1: none */
+    STAILQ_ENTRY(mr_client_write) link;
+    struct iovec *iov;
+    size_t at;
+    size_t count;
+    mr_client_written_fn *done;
 };
 
 struct mr_client_conn {
@@ -125,6 +141,11 @@ struct mr_client_conn {
     bool is_draining; /* HTTP/2: the peer said GOAWAY */
     bool is_writing;
     struct mr_flush flush;
+    STAILQ_HEAD(, mr_client_write) writes; /* that wait for the socket */
+    uv_poll_t poll;                        /* for them */
+    int write_fd;                          /* its descriptor */
+    bool has_poll;                         /* poll is open or closing */
+    uint64_t memory_id;                    /* mr_client_memory that the server has; 0: none */
 };
 
 struct mr_client {
@@ -217,6 +238,19 @@ void mr_client_conn_room(struct mr_client_conn *conn, uv_buf_t *out);
 void mr_client_conn_deliver(struct mr_client_conn *conn, mr_bytes data);
 /** The peer has ended its side. is_declared: it said so, which with TLS distinguishes an end from a cut. */
 void mr_client_conn_ended(struct mr_client_conn *conn, bool is_declared);
+
+/* ---- client_write.c ---- */
+
+/** Writes in order. 1: all is written, and `done` is not called; 0: `done` will be, later, the bytes being borrowed until then;
+ *  negative (uv): nothing more will happen. */
+int mr_client_conn_write(struct mr_client_conn *conn, struct mr_client_write *w,
+                         const uv_buf_t *bufs, size_t count, mr_client_written_fn *done);
+/** As much as the socket takes, if nothing waits for it: for an end that nobody has to see. */
+void mr_client_conn_write_now(struct mr_client_conn *conn, mr_bytes data);
+/** Closes has_poll's handle; `closed` follows. */
+void mr_client_conn_writes_stop(struct mr_client_conn *conn, uv_close_cb closed);
+/** The connection is gone: all `done` are called. */
+void mr_client_conn_writes_end(struct mr_client_conn *conn);
 
 /* ---- client_grpc.c ---- */
 

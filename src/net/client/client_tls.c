@@ -10,7 +10,7 @@
 #include "net/tls/tls_priv.h"
 
 struct output {
-    uv_write_t req;
+    struct mr_client_write write;
     struct mr_buf bytes;
 };
 
@@ -24,9 +24,9 @@ static void take_output(struct mr_client_conn *conn, struct mr_buf *out)
     (void)BIO_reset(bio);
 }
 
-static void on_written(uv_write_t *req, int status)
+static void on_written(struct mr_client_write *w, int status)
 {
-    struct output *o = MR_CONTAINER_OF(req, struct output, req);
+    struct output *o = MR_CONTAINER_OF(w, struct output, write);
 
     (void)status; /* reading reports it as well */
     mr_buf_fini(&o->bytes);
@@ -43,8 +43,9 @@ static void send_own(struct mr_client_conn *conn)
     mr_buf_init(&o->bytes, 0);
     take_output(conn, &o->bytes);
     uv_buf_t buf = uv_buf_init(o->bytes.ptr, (unsigned)o->bytes.len);
-    if (uv_write(&o->req, &conn->uv.stream, &buf, 1, on_written) < 0) {
-        on_written(&o->req, 0);
+    o->write.pass_fd = -1;
+    if (mr_client_conn_write(conn, &o->write, &buf, 1, on_written) != 0) {
+        on_written(&o->write, 0);
     }
 }
 
@@ -164,9 +165,8 @@ void mr_client_tls_end(struct mr_client_conn *conn)
     ERR_clear_error();
     SSL_shutdown(conn->ssl);
     take_output(conn, &last);
-    uv_buf_t buf = uv_buf_init(last.ptr, (unsigned)last.len);
     if (last.len > 0) {
-        uv_try_write(&conn->uv.stream, &buf, 1);
+        mr_client_conn_write_now(conn, (mr_bytes){(const uint8_t *)last.ptr, last.len});
     }
     mr_buf_fini(&last);
 }

@@ -3,8 +3,6 @@
 #include "driver.h"
 
 #include <errno.h>
-#include <signal.h>
-#include <time.h>
 
 #include "base/thread.h"
 
@@ -44,38 +42,6 @@ static void *thread_main(void *arg)
     }
 }
 
-/* ---- SIGPIPE: writes of libuv to a socket whose peer has closed it raise it ---- */
-
-static bool is_pipe_fatal(void)
-{
-    struct sigaction action;
-
-    return sigaction(SIGPIPE, NULL, &action) == 0 && !(action.sa_flags & SA_SIGINFO) &&
-           action.sa_handler == SIG_DFL;
-}
-
-static bool pipe_block(sigset_t *old)
-{
-    sigset_t pipe;
-
-    sigemptyset(&pipe);
-    sigaddset(&pipe, SIGPIPE);
-    return pthread_sigmask(SIG_BLOCK, &pipe, old) == 0 && !sigismember(old, SIGPIPE);
-}
-
-/* A signal that was raised while it was blocked is pending for this thread: it is removed before it can act. */
-static void pipe_restore(const sigset_t *old)
-{
-    const struct timespec at_once = {0};
-    sigset_t pipe;
-
-    sigemptyset(&pipe);
-    sigaddset(&pipe, SIGPIPE);
-    while (sigtimedwait(&pipe, NULL, &at_once) < 0 && errno == EINTR) {
-    }
-    pthread_sigmask(SIG_SETMASK, old, NULL);
-}
-
 /* ---- life ---- */
 
 int driver_start(struct driver *d, struct mr_err *err)
@@ -87,7 +53,6 @@ int driver_start(struct driver *d, struct mr_err *err)
     }
     pthread_mutex_init(&d->lock, NULL);
     sem_init(&d->wanted, 0, 0);
-    d->masks_pipe = is_pipe_fatal();
     rc = mr_thread_start(&d->thread, "mr_sdk", thread_main, d, err);
     if (rc < 0) {
         mr_loop_free(&d->loop);
@@ -113,13 +78,7 @@ void driver_stop(struct driver *d)
 
 void driver_step(struct driver *d)
 {
-    sigset_t old;
-    const bool is_blocked = d->masks_pipe && pipe_block(&old);
-
     mr_loop_step(d->loop, NULL);
-    if (is_blocked) {
-        pipe_restore(&old);
-    }
 }
 
 void driver_free(struct driver *d)
@@ -151,20 +110,14 @@ void driver_post(struct driver *d, struct mr_mail *mail)
 
 bool driver_run(struct driver *d, struct mr_mail *mail, const bool *is_done)
 {
-    sigset_t old;
-
     if (pthread_mutex_trylock(&d->lock) != 0) {
         return false;
     }
-    const bool is_blocked = d->masks_pipe && pipe_block(&old);
     atomic_store(&d->is_driven, true);
     mr_loop_step(d->loop, mail);
     while (!*is_done) {
         mr_loop_step(d->loop, NULL);
     }
     leave(d);
-    if (is_blocked) {
-        pipe_restore(&old);
-    }
     return true;
 }

@@ -22,7 +22,6 @@ struct driver {
     sem_t wanted; /* the thread waits for it */
     _Atomic bool is_wanted;
     _Atomic bool is_ending;
-    bool masks_pipe; /* SIGPIPE would end the process: it is blocked while the loop runs */
 };
 
 /** Errors: those of mr_loop_new and mr_thread_start. */

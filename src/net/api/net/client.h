@@ -26,6 +26,12 @@ struct mr_client_options {
     size_t header_count; /* at most 64 */
 };
 
+/** A memfd of the caller for a server on the same host. */
+struct mr_client_memory {
+    int fd;      /* open until `done` was called */
+    uint64_t id; /* another one for each memfd of the process, > 0; 0: none */
+};
+
 struct mr_client_request {
     const char *method;
     mr_str path; /* with query */
@@ -35,6 +41,8 @@ struct mr_client_request {
     const struct mr_piece *pieces; /* copied or referenced as for replies */
     size_t piece_count;
     int64_t timeout_ns; /* of the whole call, waiting and connecting included; 0 = none */
+    /** HTTP/1.1 over a Unix socket without TLS: the connection passes it (SCM_RIGHTS), unless it was the last that it passed. */
+    struct mr_client_memory memory;
 };
 
 struct mr_client_response {
