@@ -373,14 +373,20 @@ static void on_change(struct mesh_core *c, const struct view_change *ch)
     c->minimum_is_due |= concerns_minimum(ch);
     switch (ch->kind) {
     case VIEW_MODEL:
-    case VIEW_NO_MODEL: on_model(c, ch); break;
+    case VIEW_NO_MODEL:
+        c->names += view_vmodel_find(&c->view, ch->id) != NULL;
+        on_model(c, ch);
+        break;
     case VIEW_COPY: on_copy(c, ch); break;
     case VIEW_NO_PEER:
         if (ch->peer == c->me) {
             c->self_is_written = false;
         }
         break;
-    case VIEW_VMODEL: c->transitions_are_due = true; break;
+    case VIEW_VMODEL:
+        c->names++;
+        c->transitions_are_due = true;
+        break;
     case VIEW_PEER:
         if (ch->peer->heard_ns == 0) {
             ch->peer->heard_ns = c->now;
@@ -816,12 +822,12 @@ void mesh_core_unloaded(struct mesh_core *c, mr_str id, int64_t now)
     finish(c);
 }
 
-void mesh_core_used(struct mesh_core *c, mr_str id, uint32_t count, int64_t now)
+void mesh_core_used(struct mesh_core *c, mr_str id, uint32_t count, uint32_t running, int64_t now)
 {
     begin(c, now);
     struct view_model *m = view_find(&c->view, id);
     if (m && m->local) {
-        load_used(c, m->local, count);
+        load_used(c, m->local, count, running);
     }
     finish(c);
 }
@@ -842,4 +848,9 @@ void mesh_core_lost(struct mesh_core *c, mr_str id, int64_t now)
         load_lost(c, m->local);
     }
     finish(c);
+}
+
+uint64_t mesh_core_names(const struct mesh_core *c)
+{
+    return c->names;
 }

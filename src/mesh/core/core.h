@@ -102,7 +102,8 @@ struct mesh_action {
     bool load_here;   /* FORWARD: the instance is to load the model if it has not got it */
     bool is_plain; /* FORWARD: it is loaded there, and other requests for it may go there as well */
     mr_str instance, address;
-    mr_str id; /* of the model */
+    mr_str id;      /* of the model */
+    uint64_t names; /* RUN, FORWARD: mesh_core_names when it was looked up */
     mr_str type, path, key;
     mr_bytes bytes;
     uint64_t token;
@@ -195,8 +196,8 @@ void mesh_core_loaded(struct mesh_core *c, mr_str id, const struct mesh_loaded *
 void mesh_core_load_failed(struct mesh_core *c, mr_str id, enum mesh_fail kind, mr_str reason,
                            int64_t now);
 void mesh_core_unloaded(struct mesh_core *c, mr_str id, int64_t now);
-/** It was used so often since this was said last, by requests that did not come through the core. */
-void mesh_core_used(struct mesh_core *c, mr_str id, uint32_t count, int64_t now);
+/** It was used so often since this was said last, by requests that did not come through the core, of which so many run now. */
+void mesh_core_used(struct mesh_core *c, mr_str id, uint32_t count, uint32_t running, int64_t now);
 /** The runtime has lost the model: it is not loaded any more. */
 void mesh_core_lost(struct mesh_core *c, mr_str id, int64_t now);
 
@@ -238,6 +239,9 @@ void mesh_core_call(struct mesh_core *c, const struct mesh_call *call, int64_t n
 
 /** Other rules for types; copies that are there stay. Borrowed as those of the options, which are not looked at any more. */
 void mesh_core_constraints(struct mesh_core *c, const struct mesh_constraint *at, size_t count);
+
+/** Another number once a name may stand for another model than before: a vmodel has changed, or a model of a vmodel's name has come or gone. */
+uint64_t mesh_core_names(const struct mesh_core *c);
 
 /** For reports and tests. */
 const struct mesh_view *mesh_core_view(const struct mesh_core *c);

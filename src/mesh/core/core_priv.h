@@ -84,6 +84,7 @@ struct mesh_local {
     uint32_t units;   /* as accounted */
     uint32_t device;  /* units of device memory, as accounted */
     uint32_t running; /* requests */
+    uint32_t outside; /* those that did not come through the core, as was said last */
     int claim;
     int64_t claim_due, queued_ns, started_ns, loaded_ns, used_ns, moved_ns;
     struct mesh_local *queue_prev, *queue_next;
@@ -100,7 +101,7 @@ struct mesh_local {
 
     /* rates */
     uint32_t window_uses;
-    int64_t busy_ns, busy_since; /* running requests times time in this window */
+    int64_t busy_ns, busy_since; /* running requests, and outside ones, times time in this window */
     uint32_t uses_mask;          /* bit n: used n buckets ago */
     int64_t uses_at;             /* bucket of bit 0 */
     int64_t heavy_ns, scaled_ns;
@@ -137,6 +138,7 @@ struct mesh_core {
     char *texts; /* of o.id and o.self */
     int64_t now;
     struct mesh_view view;
+    uint64_t names; /* mesh_core_names */
     struct view_peer *me;
     bool has_lost_registry; /* until the next reading ends */
     int64_t
@@ -301,7 +303,9 @@ void load_lost(struct mesh_core *c, struct mesh_local *l);
 /** Whether it may be evicted has changed. */
 void load_pin(struct mesh_core *c, struct mesh_local *l);
 /** It was used without the core. */
-void load_used(struct mesh_core *c, struct mesh_local *l, uint32_t count);
+void load_used(struct mesh_core *c, struct mesh_local *l, uint32_t count, uint32_t running);
+/** Adds to busy_ns what has passed. */
+void load_busy(struct mesh_core *c, struct mesh_local *l);
 /** The model is not registered any more. */
 void load_unregistered(struct mesh_core *c, struct mesh_local *l);
 uint32_t load_age_s(const struct mesh_core *c);

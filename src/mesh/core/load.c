@@ -117,6 +117,7 @@ void load_evict(struct mesh_core *c, struct mesh_local *l)
     c->report.evictions++;
     l->state = LOCAL_LEAVING;
     l->is_moving = false;
+    l->outside = 0;
     own_sync(c, l);
     if (l->running == 0) {
         start_unload(c, l);
@@ -125,7 +126,9 @@ void load_evict(struct mesh_core *c, struct mesh_local *l)
 
 static bool is_busy(const struct cache_entry *e)
 {
-    return ((const struct mesh_local *)(const void *)e)->running > 0;
+    const struct mesh_local *l = (const struct mesh_local *)(const void *)e;
+
+    return l->running + l->outside > 0;
 }
 
 /* Of those that take device memory, what is worth least; busy ones last. */
@@ -465,6 +468,7 @@ void load_lost(struct mesh_core *c, struct mesh_local *l)
         return;
     }
     l->state = LOCAL_NONE;
+    l->outside = 0;
     own_sync(c, l);
 }
 
@@ -481,10 +485,15 @@ void load_unregistered(struct mesh_core *c, struct mesh_local *l)
     own_sync(c, l);
 }
 
+void load_busy(struct mesh_core *c, struct mesh_local *l)
+{
+    l->busy_ns += (int64_t)(l->running + l->outside) * (c->now - l->busy_since);
+    l->busy_since = c->now;
+}
+
 void load_use(struct mesh_core *c, struct mesh_local *l, bool is_begin)
 {
-    l->busy_ns += l->running * (c->now - l->busy_since);
-    l->busy_since = c->now;
+    load_busy(c, l);
     if (is_begin) {
         l->running++;
         c->running++;
@@ -503,9 +512,14 @@ void load_use(struct mesh_core *c, struct mesh_local *l, bool is_begin)
 
 #define TOUCHES_MAX 64 /* more of them at once change the order of nothing */
 
-void load_used(struct mesh_core *c, struct mesh_local *l, uint32_t count)
+void load_used(struct mesh_core *c, struct mesh_local *l, uint32_t count, uint32_t running)
 {
     if (l->state != LOCAL_LOADED) {
+        return;
+    }
+    load_busy(c, l);
+    l->outside = running;
+    if (count == 0) {
         return;
     }
     l->used_ns = c->now;

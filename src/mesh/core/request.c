@@ -136,6 +136,7 @@ static void start(struct mesh_core *c, struct mesh_req *r, struct view_peer *p, 
     a->user = r->user;
     a->attempt = n;
     a->id = view_id(r->local->model);
+    a->names = c->names;
     if (p == c->me) {
         load_use(c, r->local, true);
         return;

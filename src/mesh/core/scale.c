@@ -80,8 +80,7 @@ static void rate_of(struct mesh_core *c, struct mesh_local *l)
 {
     double seconds = (double)c->o.rate_ns / 1e9;
 
-    l->busy_ns += l->running * (c->now - l->busy_since);
-    l->busy_since = c->now;
+    load_busy(c, l);
     double by_rate = l->window_uses * 60 / seconds / c->o.scale_per_minute;
     double by_busy = (double)l->busy_ns / (double)c->o.rate_ns / c->o.scale_busy;
     l->window_uses = 0;
@@ -120,7 +119,7 @@ static bool is_too_many(const struct mesh_core *c, const struct mesh_local *l)
     uint32_t others = drain_others(c, l);
 
     if (others == 0 || others < l->model->min_copies || l->model->pinned || l->running ||
-        !is_last_holder(c, l)) {
+        l->outside || !is_last_holder(c, l)) {
         return false;
     }
     if (others == 1) {
@@ -157,7 +156,7 @@ static void keep_minimum(struct mesh_core *c)
 void scale_rates(struct mesh_core *c)
 {
     for (struct mesh_local *l = c->first_local; l; l = l->next) {
-        if (l->state == LOCAL_LOADED && (l->window_uses || l->running)) {
+        if (l->state == LOCAL_LOADED && (l->window_uses || l->running || l->outside)) {
             l->holds++;
             rate_of(c, l);
             l->holds--;

@@ -125,9 +125,12 @@ void live_acted(void *ctx)
     }
     m->is_acting = true;
     while (mesh_core_take(m->core, &a)) {
+        /* release: who is answered after this asks after this */
+        atomic_store_explicit(&m->names, mesh_core_names(m->core), memory_order_release);
         act(m, &a);
     }
     m->is_acting = false;
+    atomic_store_explicit(&m->names, mesh_core_names(m->core), memory_order_release);
     live_admin_settle(m);
     join(m);
     arm(m);
@@ -352,6 +355,11 @@ out:
 bool mr_mesh_is_joined(const struct mr_mesh *m)
 {
     return atomic_load_explicit(&m->is_joined, memory_order_acquire);
+}
+
+uint64_t mr_mesh_names(const struct mr_mesh *m)
+{
+    return atomic_load_explicit(&m->names, memory_order_acquire);
 }
 
 const char *mr_mesh_id(const struct mr_mesh *m)

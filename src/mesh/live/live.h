@@ -70,6 +70,7 @@ struct mr_mesh {
     uint64_t ignored;       /* records that the log has been told of */
     bool is_acting, has_registered;
     _Atomic bool is_started, is_joined, is_stopping, is_ready;
+    _Atomic uint64_t names; /* mesh_core_names, for other threads */
     int64_t started_ns, joined_ns;
     uint64_t unfit
         [UNFIT_MOST]; /* hashes of models that failed to load here in the first minutes, and that others have */
@@ -112,6 +113,15 @@ void live_models_fini(struct mr_mesh *m);
 void live_ready_failed(struct mr_mesh *m, mr_str id);
 /** Looks whether it is ready; takes the figures. */
 void live_ready_sample(struct mr_mesh *m);
+
+/* copies.c */
+/** A model that the runtime has loaded, with a reference for the caller. */
+struct mr_mesh_copy *live_copy_new(struct mr_mesh *m);
+/** No request begins to use it any more. False: some still do, and `idle` (may be NULL) is called on the mesh's thread when the last one
+ *  has ended, also after the mesh has stopped. Once. */
+bool live_copy_close(struct mr_mesh_copy *c, void (*idle)(void *ctx), void *ctx);
+/** How often requests began to use it, and how many do now. */
+uint64_t live_copy_uses(const struct mr_mesh_copy *c, uint32_t *out_running);
 
 /* peers.c */
 void live_peers_send(struct mr_mesh *m, const struct mesh_action *a);

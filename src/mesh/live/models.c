@@ -178,7 +178,7 @@ static void sample_uses(struct mr_mesh *m)
         uint64_t more = u->count >= known->count ? u->count - known->count : u->count;
         known->count = u->count;
         if (more) {
-            mesh_core_used(m->core, id, (uint32_t)MR_MIN(more, UINT32_MAX), live_now(m));
+            mesh_core_used(m->core, id, (uint32_t)MR_MIN(more, UINT32_MAX), 0, live_now(m));
         }
         mr_free(u->id);
     }

@@ -29,16 +29,23 @@ struct live_runtime {
     struct mr_timer poll;
     struct mr_timer wait; /* of loads that came while it was away */
     struct load *waiting; /* the newest first */
-    struct mr_map loaded; /* id -> itself: what is lost with it */
+    struct mr_map loaded; /* id -> struct loaded: what is lost with it */
     int64_t away_ns;      /* since when it is waited for */
     bool is_there, has_joined, has_no_predictions, is_asked, is_ending;
     uint64_t default_bytes;
     int64_t load_ns; /* most time for a load */
 };
 
+struct loaded {
+    struct mr_mesh_copy *copy;
+    uint64_t uses; /* that the core knows of */
+    bool has_running;
+};
+
 /* A load or an unload under way. */
 struct load {
     struct live_runtime *r;
+    struct mr_mesh *mesh;
     struct load *next;
     bool is_unload;
     unsigned unloads; /* attempts */
@@ -106,6 +113,51 @@ static bool heard(struct live_runtime *r, int rc, const struct mr_err *err,
     return !r->is_ending;
 }
 
+/* ---- what it has ---- */
+
+struct mr_mesh_copy *live_runtime_copy(struct live_runtime *r, mr_str id)
+{
+    struct loaded *known = mr_map_find(&r->loaded, id);
+
+    return known ? known->copy : NULL;
+}
+
+/* Requests ask the mesh from then on. False: some are under way, and `idle` is called. */
+static bool close_loaded(struct loaded *known, void (*idle)(void *ctx), void *ctx)
+{
+    bool is_idle = !known || live_copy_close(known->copy, idle, ctx);
+
+    if (known) {
+        mr_mesh_copy_unref(&known->copy);
+        mr_free(known);
+    }
+    return is_idle;
+}
+
+static void add_loaded(struct live_runtime *r, mr_str id)
+{
+    struct loaded *known = MR_NEW(struct loaded);
+
+    known->copy = live_copy_new(r->m);
+    close_loaded(mr_map_put(&r->loaded, id, known), NULL, NULL);
+}
+
+/* All of it; the map is empty then. lost: the core has to hear of it. */
+static void close_all(struct live_runtime *r, bool lost)
+{
+    struct mr_map all = r->loaded;
+    struct mr_map_slot *slot;
+
+    r->loaded = (struct mr_map){0};
+    for (size_t i = 0; (slot = mr_map_next(&all, &i));) {
+        close_loaded(slot->value, NULL, NULL);
+        if (lost) {
+            mesh_core_lost(r->m->core, slot->key, live_now(r->m));
+        }
+    }
+    mr_map_fini(&all);
+}
+
 /* ---- the end of loads and unloads ---- */
 
 static void end(struct load *o)
@@ -117,7 +169,7 @@ static void end(struct load *o)
     if (o->is_unload) {
         mesh_core_unloaded(m->core, o->id, live_now(m));
     } else if (o->rc == MR_OK) {
-        mr_map_put(&r->loaded, o->id, r);
+        add_loaded(r, o->id);
         mesh_core_loaded(m->core, o->id, &loaded, live_now(m));
         mr_log(MR_LOG_INFO, "mesh.runtime", "loaded model=%s bytes=%llu", MR_LOG_STR(o->id),
                (unsigned long long)o->bytes);
@@ -270,6 +322,7 @@ static struct load *new_load(struct mr_mesh *m, const struct mesh_action *a)
     char *at = o->text;
 
     o->r = m->runtime;
+    o->mesh = m;
     o->since_ns = live_now(m);
     for (size_t i = 0; i < sizeof from / sizeof *from; i++) {
         *to[i] = mr_str_n(memcpy(at, from[i].len ? from[i].ptr : "", from[i].len), from[i].len);
@@ -308,6 +361,7 @@ static void runtime_load(struct mr_mesh *m, const struct mesh_action *a)
     struct live_runtime *r = m->runtime;
     struct load *o = new_load(m, a);
 
+    close_loaded(mr_map_remove(&r->loaded, a->id), NULL, NULL); /* it was taken for lost */
     if (r->is_there) {
         begin_load(o);
         return;
@@ -319,19 +373,45 @@ static void runtime_load(struct mr_mesh *m, const struct mesh_action *a)
     r->waiting = o;
 }
 
+/* The last request that the unload waited for has ended. */
+static void on_idle(void *ctx)
+{
+    struct load *o = ctx;
+
+    if (o->mesh->runtime) {
+        unload(o);
+    } else {
+        mr_free(o); /* the mesh has stopped */
+    }
+}
+
 static void runtime_unload(struct mr_mesh *m, const struct mesh_action *a)
 {
     struct load *o = new_load(m, a);
 
     o->is_unload = true;
-    mr_map_remove(&m->runtime->loaded, o->id);
     live_plane_forget(m, o->id);
-    unload(o);
+    if (close_loaded(mr_map_remove(&m->runtime->loaded, o->id), on_idle, o)) {
+        unload(o);
+    }
 }
 
 static void runtime_sample(struct mr_mesh *m)
 {
-    (void)m; /* all requests pass through the core */
+    struct mr_map_slot *slot;
+
+    for (size_t i = 0; (slot = mr_map_next(&m->runtime->loaded, &i));) {
+        struct loaded *known = slot->value;
+        uint32_t running;
+        uint64_t uses = live_copy_uses(known->copy, &running);
+        uint64_t more = uses - known->uses;
+        if (more || running || known->has_running) {
+            mesh_core_used(m->core, slot->key, (uint32_t)MR_MIN(more, UINT32_MAX), running,
+                           live_now(m));
+        }
+        known->uses = uses;
+        known->has_running = running > 0;
+    }
 }
 
 const struct live_loader live_runtime_loader = {runtime_load, runtime_unload, runtime_sample};
@@ -502,20 +582,14 @@ static void ask_state(struct live_runtime *r)
 static void away(struct live_runtime *r, const struct mr_err *err)
 {
     struct mr_mesh *m = r->m;
-    struct mr_map lost = r->loaded;
-    struct mr_map_slot *slot;
 
     if (!r->is_there) {
         return;
     }
-    mr_log(MR_LOG_WARN, "mesh.runtime", "away: %s; %zu models are lost", err->msg, lost.len);
+    mr_log(MR_LOG_WARN, "mesh.runtime", "away: %s; %zu models are lost", err->msg, r->loaded.len);
     r->is_there = false;
-    r->loaded = (struct mr_map){0};
     live_plane_forget(m, (mr_str){0});
-    for (size_t i = 0; (slot = mr_map_next(&lost, &i));) {
-        mesh_core_lost(m->core, slot->key, live_now(m));
-    }
-    mr_map_fini(&lost);
+    close_all(r, true);
     ask_state(r);
     live_acted(m);
 }
@@ -584,6 +658,6 @@ void live_runtime_free(struct live_runtime **io_r)
         next = o->next;
         mr_free(o);
     }
-    mr_map_fini(&r->loaded);
+    close_all(r, false);
     mr_freep(io_r);
 }

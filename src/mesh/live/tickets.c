@@ -1,6 +1,7 @@
 /* Requests between their loops and the core. What a loop says is a message that goes back to the loop when it has been worked off; the last event
  * of a ticket is held there until all of them are back, so that none is about a ticket that is gone. */
 #include "live.h"
+#include "runtime.h"
 
 /* To the mesh's thread, and back. */
 struct saying {
@@ -48,6 +49,7 @@ static void run_told(struct mr_mail *mail)
     t->event.address = t->address;
     t->event.text = t->text;
     t->ticket->event(t->ticket, &t->event);
+    mr_mesh_copy_unref(&t->event.copy);
     mr_free(t);
 }
 
@@ -68,6 +70,7 @@ static void tell(struct mr_mesh_ticket *ticket, const struct mr_mesh_event *e, m
     t->mail.run = run_told;
     t->ticket = ticket;
     t->event = *e;
+    mr_mesh_copy_ref(e->copy);
     t->event.id.ptr = e->id.len ? memcpy(t->id, e->id.ptr, e->id.len) : NULL;
     put_text(t->address, sizeof t->address, address);
     put_text(t->text, sizeof t->text, text);
@@ -102,9 +105,12 @@ void live_tickets_act(struct mr_mesh *m, const struct mesh_action *a)
                               .status = a->status,
                               .why = (enum mr_mesh_why)a->why,
                               .retry_ns = a->retry_ns,
-                              .id = a->id};
+                              .id = a->id,
+                              .names = a->names};
 
-    (void)m;
+    if (a->kind == MESH_ACT_RUN && m->runtime) {
+        e.copy = live_runtime_copy(m->runtime, a->id);
+    }
     if (a->kind == MESH_ACT_REPLY) {
         unlink_ticket(t);
     } else {

@@ -6,7 +6,8 @@
 #include "hop_priv.h"
 
 #include "mesh/mesh.h"
-#include "places.h"
+#include "mesh/plane.h"
+#include "serve/state/places.h"
 #include "serve/state/reply.h"
 
 #define LOOKED_AT 4096
@@ -84,8 +85,8 @@ static bool send(struct hop *h, unsigned attempt, const char *address, bool load
 
 static void forward(struct hop *h, const struct mr_mesh_event *e)
 {
-    if (e->is_plain && mr_str_eq(e->id, h->ticket.id)) {
-        places_put(h->loop, h->ticket.id, e->address);
+    if (e->is_plain) {
+        places_put(h->loop, e->id, NULL, e->address);
     }
     if (!send(h, e->attempt, e->address, e->load_here)) {
         mr_mesh_result(&h->ticket, e->attempt, MR_MESH_UNREACHABLE, (mr_str){0});
@@ -102,10 +103,36 @@ static void on_slow(struct mr_timer *t)
     mr_mesh_begin(h->loop->server->mesh, &h->ticket);
 }
 
+static void leave_copy(struct hop *h)
+{
+    if (h->copy) {
+        mr_mesh_copy_unuse(h->copy);
+        mr_mesh_copy_unref(&h->copy);
+    }
+}
+
+/* The mesh finds out which model it is, and where. */
+static void ask_mesh(struct hop *h)
+{
+    struct serve_arrival *a = h->arrival;
+
+    a->model = (mr_str){0};
+    if (a->route) {
+        a->route->id = h->ticket.id;
+    }
+    h->ticket.sent_to = (mr_str){0};
+    mr_mesh_begin(h->loop->server->mesh, &h->ticket);
+}
+
 static bool send_direct(struct hop *h)
 {
     const char *address = h->ticket.sent_to.ptr;
 
+    if (h->copy) {
+        h->is_direct = true;
+        hop_run_at_runtime(h, 0);
+        return true;
+    }
     if (!address || !send(h, 0, address, false)) {
         return false;
     }
@@ -114,12 +141,12 @@ static bool send_direct(struct hop *h)
     return true;
 }
 
-/* It has ended; if it was not answered by the model, the mesh is asked after all. */
-static void end_direct(struct hop *h, bool is_answered)
+void hop_end_direct(struct hop *h, bool is_answered)
 {
     h->is_direct = false;
     h->is_closed = is_answered || !h->arrival;
     mr_timer_stop(&h->slow);
+    leave_copy(h);
     if (is_answered) {
         atomic_fetch_add_explicit(&h->loop->direct, 1, memory_order_relaxed);
     }
@@ -127,9 +154,8 @@ static void end_direct(struct hop *h, bool is_answered)
         hop_release(h);
         return;
     }
-    places_forget(h->loop, h->ticket.id);
-    h->ticket.sent_to = (mr_str){0};
-    mr_mesh_begin(h->loop->server->mesh, &h->ticket);
+    places_forget(h->loop, h->model);
+    ask_mesh(h);
 }
 
 /* ---- what comes back ---- */
@@ -184,7 +210,7 @@ static void on_answer(void *ctx, int rc, const struct mr_err *err,
     at->call = NULL;
     mr_str why = rc == MR_OK ? hop_why(r) : (mr_str){0};
     if (h->is_direct && (why.len || (rc < 0 && !is_final(rc)))) {
-        end_direct(h, false);
+        hop_end_direct(h, false);
         return;
     }
     if (rc < 0 && !is_final(rc)) {
@@ -204,7 +230,7 @@ static void on_answer(void *ctx, int rc, const struct mr_err *err,
         a->fail(a, err);
     }
     if (h->is_direct) {
-        end_direct(h, true);
+        hop_end_direct(h, true);
     } else {
         mr_mesh_result(&h->ticket, at->number, MR_MESH_ENDED, (mr_str){0});
     }
@@ -265,6 +291,9 @@ static void run_here(struct hop *h, const struct mr_mesh_event *e)
     struct serve_arrival *a = h->arrival;
     bool ignored;
 
+    if (e->copy) {
+        places_put(h->loop, e->id, e->copy, "");
+    }
     if (!a) {
         mr_mesh_result(&h->ticket, attempt, MR_MESH_ENDED, (mr_str){0});
     } else if (a->route && a->route->is_for_runtime) {
@@ -338,17 +367,25 @@ static void answer(struct hop *h, const struct mr_mesh_event *e)
 }
 
 /* Of the model; a vmodel stands for another one in time. */
-static void note_id(struct hop *h, mr_str id)
+static void set_model(struct serve_arrival *a, mr_str name, mr_str id)
 {
-    struct serve_arrival *a = h->arrival;
-
-    if (!a || id.len == 0) {
-        return;
-    }
     if (a->route) {
-        a->route->id = mr_arena_str(a->call->arena, id);
-    } else if (!mr_str_eq(id, h->ticket.id)) {
-        a->model = mr_arena_str(a->call->arena, id);
+        a->route->id = id;
+    } else if (!mr_str_eq(id, name)) {
+        a->model = id;
+    }
+}
+
+static void note_id(struct hop *h, const struct mr_mesh_event *e)
+{
+    const struct mr_mesh_ticket *t = &h->ticket;
+    bool is_run = e->kind == MR_MESH_RUN || e->kind == MR_MESH_FORWARD;
+
+    if (is_run && (t->is_vmodel || !mr_str_eq(e->id, t->id))) {
+        places_put_active(h->loop, t->id, t->may_be_vmodel, e->id, e->names);
+    }
+    if (h->arrival && e->id.len > 0) {
+        set_model(h->arrival, t->id, mr_arena_str(h->arrival->call->arena, e->id));
     }
 }
 
@@ -356,7 +393,7 @@ static void on_event(struct mr_mesh_ticket *t, const struct mr_mesh_event *e)
 {
     struct hop *h = MR_CONTAINER_OF(t, struct hop, ticket);
 
-    note_id(h, e->id);
+    note_id(h, e);
     switch (e->kind) {
     case MR_MESH_RUN: run_here(h, e); break;
     case MR_MESH_FORWARD: forward(h, e); break;
@@ -383,6 +420,7 @@ static void on_cancel(struct serve_pending *p)
     struct mr_call *call = hop_take_call(h);
     if (h->is_direct) {
         h->is_closed = true;
+        leave_copy(h);
         give_up(&h->attempt[0]);
     } else {
         mr_mesh_cancel(&h->ticket);
@@ -409,22 +447,27 @@ static void refuse_early(struct serve_arrival *a, bool is_from_peer)
     a->fail(a, &err);
 }
 
-/* place: where it is sent to without the mesh; NULL: the mesh is asked. */
-static struct hop *hop_new(struct serve_arrival *a, mr_str model, const char *place)
+/* The texts go with it. place: where it is sent to without the mesh; NULL: the mesh is asked. */
+static struct hop *hop_new(struct serve_arrival *a, mr_str name, mr_str model,
+                           const struct place *place)
 {
-    size_t place_len = place ? strlen(place) : 0;
-    struct hop *h = mr_alloc(sizeof *h + model.len + place_len + 1);
+    size_t place_len = place && !place->copy ? strlen(place->address) : 0;
+    struct hop *h = mr_alloc(sizeof *h + name.len + model.len + place_len + 1);
+    char *at = h->text + name.len + model.len;
 
-    memcpy(h->id, model.ptr, model.len);
-    memcpy(h->id + model.len, place ? place : "", place_len + 1);
+    memcpy(h->text, name.ptr, name.len);
+    memcpy(h->text + name.len, model.ptr, model.len);
+    memcpy(at, place ? place->address : "", place_len + 1);
     h->arrival = a;
     h->loop = a->loop;
+    h->model = mr_str_n(h->text + name.len, model.len);
+    h->copy = place ? mr_mesh_copy_ref(place->copy) : NULL;
     h->input_ended = a->first_is_all;
     for (int i = 0; i < 2; i++) {
         mr_buf_init(&h->attempt[i].text, 4096);
     }
-    h->ticket = (struct mr_mesh_ticket){.id = mr_str_n(h->id, model.len),
-                                        .sent_to = {place ? h->id + model.len : NULL, place_len},
+    h->ticket = (struct mr_mesh_ticket){.id = mr_str_n(h->text, name.len),
+                                        .sent_to = {place_len ? at : NULL, place_len},
                                         .is_vmodel = a->route && a->route->is_vmodel,
                                         .event = on_event,
                                         .post = h->loop->reply_loop.post,
@@ -447,46 +490,89 @@ static void wait_for(struct hop *h)
     a->call->user = &a->pending;
 }
 
+/* What the request says about itself. */
+struct asked {
+    mr_str name;  /* as in the request */
+    mr_str model; /* that it stands for; the name if that is not known */
+    bool is_known, is_vmodel, is_from_peer, is_joined, is_sequence;
+};
+
 /* The model is ready here, and the request may run at any copy, or only here. */
-static bool may_go_on(struct serve_arrival *a, mr_str model, mr_str version, bool is_sequence,
-                      bool is_bound)
+static bool may_go_on(struct serve_arrival *a, const struct asked *q, mr_str version)
 {
     bool has_sequences = false;
+    bool is_bound = q->is_from_peer || !q->is_joined;
 
-    if (a->route && (a->route->is_vmodel || a->route->is_for_runtime)) {
+    if (a->route && a->route->is_for_runtime) {
         return false;
     }
-    return is_ready(a->loop, model, version, &has_sequences) &&
-           (is_bound || !(is_sequence || has_sequences));
+    return q->is_known && is_ready(a->loop, q->model, version, &has_sequences) &&
+           (is_bound || !(q->is_sequence || has_sequences));
+}
+
+/* A vmodel that the mesh has been asked about lately. */
+static void resolve(struct serve_arrival *a, struct asked *q)
+{
+    bool by_name = a->may_be_vmodel && !q->is_from_peer;
+    mr_str model = {0};
+
+    if ((q->is_vmodel || by_name) && q->is_joined && !q->is_sequence) {
+        model = places_active(a->loop, q->name, by_name);
+    }
+    if (model.len) {
+        q->model = mr_arena_str(a->call->arena, model);
+        q->is_known = q->model.len > 0;
+    }
+}
+
+/* Where it goes without the mesh; NULL: not known. */
+static const struct place *place_for(struct serve_arrival *a, const struct asked *q)
+{
+    bool asks = q->is_sequence || !q->is_known || a->is_stream || a->is_passed;
+    const struct place *p = asks ? NULL : places_find(a->loop, q->model);
+
+    if (p && p->copy) {
+        return mr_mesh_copy_use(p->copy) ? p : NULL;
+    }
+    return q->is_from_peer ? NULL : p;
 }
 
 bool hop_begin(struct serve_arrival *a, mr_str model, mr_str version)
 {
     struct serve_loop *l = a->loop;
-    bool is_from_peer =
-        mr_call_listener_tag(a->call) == LISTEN_MESH && !mr_call_header(a->call, HOP_PART).ptr;
-    bool is_joined = mr_mesh_is_joined(l->server->mesh);
-    bool is_sequence = !is_from_peer && may_be_of_sequence(a);
-    bool is_vmodel = a->route && a->route->is_vmodel;
+    struct asked q = {.name = model,
+                      .model = model,
+                      .is_vmodel = a->route && a->route->is_vmodel,
+                      .is_from_peer = mr_call_listener_tag(a->call) == LISTEN_MESH &&
+                                      !mr_call_header(a->call, HOP_PART).ptr,
+                      .is_joined = mr_mesh_is_joined(l->server->mesh)};
 
-    if (may_go_on(a, model, version, is_sequence, is_from_peer || !is_joined)) {
+    q.is_known = !q.is_vmodel;
+    q.is_sequence = !q.is_from_peer && may_be_of_sequence(a);
+    if (may_go_on(a, &q, version)) {
         return false;
     }
-    if (!is_joined) {
-        refuse_early(a, is_from_peer);
+    resolve(a, &q);
+    if (q.model.ptr != q.name.ptr) {
+        set_model(a, q.name, q.model);
+        if (may_go_on(a, &q, version)) {
+            a->go(a);
+            return true;
+        }
+    }
+    if (!q.is_joined) {
+        refuse_early(a, q.is_from_peer);
         return true;
     }
-    bool asks = is_from_peer || is_sequence || is_vmodel || a->is_stream || a->is_passed;
-    struct hop *h = hop_new(a, model, asks ? NULL : places_find(l, model));
-    h->ticket.is_from_peer = is_from_peer;
-    h->ticket.load_here = is_from_peer && mr_call_header(a->call, HOP_LOAD).len > 0;
-    h->ticket.is_safe = !is_sequence;
-    h->ticket.is_sequence = is_sequence;
-    h->ticket.may_be_vmodel = a->may_be_vmodel && !is_from_peer;
+    struct hop *h = hop_new(a, q.name, q.model, place_for(a, &q));
+    h->ticket.is_from_peer = q.is_from_peer;
+    h->ticket.load_here = q.is_from_peer && mr_call_header(a->call, HOP_LOAD).len > 0;
+    h->ticket.is_safe = !q.is_sequence;
+    h->ticket.is_sequence = q.is_sequence;
+    h->ticket.may_be_vmodel = a->may_be_vmodel && !q.is_from_peer;
     wait_for(h);
     if (!send_direct(h)) {
-        h->ticket.sent_to = (mr_str){0};
-        mr_mesh_begin(l->server->mesh, &h->ticket);
+        ask_mesh(h);
     }
     return true;
 }

@@ -22,20 +22,24 @@ struct hop {
     struct serve_arrival *arrival; /* in the call's memory; NULL: the call is answered */
     struct serve_loop *loop;
     struct hop_attempt attempt[2];
-    unsigned calls;       /* whose end has not come yet, those that were given up included */
-    bool is_closed;       /* the mesh has nothing more to say */
-    bool is_direct;       /* sent without the mesh, which does not know of it */
-    struct mr_timer slow; /* of that: the mesh is to hear of it */
+    unsigned calls;            /* whose end has not come yet, those that were given up included */
+    bool is_closed;            /* the mesh has nothing more to say */
+    bool is_direct;            /* sent without the mesh, which does not know of it */
+    struct mr_timer slow;      /* of that: the mesh is to hear of it */
+    mr_str model;              /* of that: which it was sent for; in `text` */
+    struct mr_mesh_copy *copy; /* of that: it goes to the runtime here, and uses this */
     /* passed on */
     struct hop_attempt *chosen; /* its answer is the client's: the others are given up */
     bool has_begun;             /* the client has the head of the answer */
     bool input_ended;
     bool is_cut; /* this server ends, and takes nothing more from the client */
-    char id[];
+    char text[];
 };
 
 /* The call ends with this. */
 struct mr_call *hop_take_call(struct hop *h);
+/* Without the mesh: it has ended; if it was not answered by the model, the mesh is asked after all. Frees the hop if that was all. */
+void hop_end_direct(struct hop *h, bool is_answered);
 /* Answers the call with this answer. */
 void hop_reply(struct mr_call *call, const struct mr_client_response *r);
 /* An attempt has ended. Frees the hop if that was all. */

@@ -93,6 +93,25 @@ static const struct mr_header *missing_status(const struct mr_header *headers, s
 static void on_answer(void *ctx, int rc, const struct mr_err *err,
                       const struct mr_client_response *r);
 
+static void ended(struct hop *h, const struct hop_attempt *at)
+{
+    if (h->is_direct) {
+        hop_end_direct(h, true);
+    } else {
+        mr_mesh_result(&h->ticket, at->number, MR_MESH_ENDED, (mr_str){0});
+    }
+}
+
+/* The runtime has not got the model. */
+static void not_here(struct hop *h, const struct hop_attempt *at)
+{
+    if (h->is_direct) {
+        hop_end_direct(h, false);
+    } else {
+        mr_mesh_result(&h->ticket, at->number, MR_MESH_NOT_HERE, (mr_str){0});
+    }
+}
+
 static void send(struct hop *h, struct hop_attempt *at)
 {
     struct serve_arrival *a = h->arrival;
@@ -108,7 +127,7 @@ static void send(struct hop *h, struct hop_attempt *at)
     if (rc < 0) {
         hop_take_call(h);
         a->fail(a, &err);
-        mr_mesh_result(&h->ticket, at->number, MR_MESH_ENDED, (mr_str){0});
+        ended(h, at);
         return;
     }
     for (size_t i = 0; i < route->body_count; i++) {
@@ -130,10 +149,14 @@ static bool is_missing(struct hop *h, struct hop_attempt *at)
     struct mr_mesh *m = h->loop->server->mesh;
 
     switch (mr_mesh_runtime_missing(m, h->arrival->route->id, at->sent_ns)) {
-    case MR_MESH_LOST:
-        mr_mesh_result(&h->ticket, at->number, MR_MESH_NOT_HERE, (mr_str){0});
+    case MR_MESH_LOST: not_here(h, at); return true;
+    case MR_MESH_AGAIN:
+        if (h->is_direct) {
+            not_here(h, at);
+        } else {
+            send(h, at);
+        }
         return true;
-    case MR_MESH_AGAIN: send(h, at); return true;
     default: return false;
     }
 }
@@ -152,7 +175,7 @@ static void answer(struct hop *h, struct hop_attempt *at, const struct mr_client
         ((struct mr_header *)(uintptr_t)status)->value = MR_STR("5");
     }
     hop_reply(hop_take_call(h), r);
-    mr_mesh_result(&h->ticket, at->number, MR_MESH_ENDED, (mr_str){0});
+    ended(h, at);
 }
 
 static void on_answer(void *ctx, int rc, const struct mr_err *err,
@@ -168,15 +191,15 @@ static void on_answer(void *ctx, int rc, const struct mr_err *err,
     }
     at->call = NULL;
     if (!h->arrival) {
-        mr_mesh_result(&h->ticket, at->number, MR_MESH_ENDED, (mr_str){0});
+        ended(h, at);
     } else if (rc == MR_E_UNAVAILABLE) {
         mr_mesh_runtime_broke(h->loop->server->mesh, h->arrival->route->id);
-        mr_mesh_result(&h->ticket, at->number, MR_MESH_NOT_HERE, (mr_str){0});
+        not_here(h, at);
     } else if (rc < 0) {
         struct serve_arrival *a = h->arrival;
         hop_take_call(h);
         a->fail(a, err);
-        mr_mesh_result(&h->ticket, at->number, MR_MESH_ENDED, (mr_str){0});
+        ended(h, at);
     } else {
         answer(h, at, r);
     }

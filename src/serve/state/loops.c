@@ -5,6 +5,7 @@
 
 #include "base/thread.h"
 #include "net/client.h"
+#include "places.h"
 #include "state.h"
 
 #define EXIT_GRACE_NS MR_NS_PER_S
@@ -79,10 +80,7 @@ static void close_peers(struct serve_loop *l)
     }
     mr_map_fini(&l->peers);
     mr_client_free(&l->runtime);
-    for (size_t i = 0; (slot = mr_map_next(&l->places, &i));) {
-        mr_free(slot->value);
-    }
-    mr_map_fini(&l->places);
+    places_fini(l);
 }
 
 static void *loop_main(void *arg)

@@ -52,7 +52,8 @@ struct serve_loop {
     _Atomic uint64_t direct;   /* requests that went there without asking the mesh */
     /* Pinned until the loop sleeps: the version that was seen ready last in a mesh, which may unload it before the request that asked looks it up. */
     struct mr_version *found;
-    struct mr_map places;        /* model -> where it is, allocated (serve/mesh/places.c) */
+    struct mr_map places;        /* model -> where it is (places.c) */
+    struct mr_map active;        /* vmodel -> what it stands for (places.c) */
     struct mr_timer exit_timer;  /* ends long requests at exit */
     struct mr_timer check_timer; /* see take_done */
     struct mr_mail changed;      /* posted when readiness may have changed */

@@ -14,6 +14,7 @@
 #include "net/tls.h"
 
 struct mr_mesh;
+struct mr_mesh_copy;
 
 /** Zero members: the default. Texts are borrowed until mr_mesh_free. */
 struct mr_mesh_options {
@@ -115,7 +116,10 @@ struct mr_mesh_event {
     bool load_here;
     bool is_plain; /* FORWARD: other requests for the model may go there as well, for a moment */
     const char *address;
-    mr_str id;  /* RUN, FORWARD: of the model, also if the request names a vmodel */
+    mr_str id;      /* RUN, FORWARD: of the model, also if the request names a vmodel */
+    uint64_t names; /* the same: mr_mesh_names when that was looked up */
+    /** RUN, (may be NULL) of a model of the runtime: others may use it without asking. Borrowed; see mesh/plane.h */
+    struct mr_mesh_copy *copy;
     int status; /* REPLY: enum mr_status */
     enum mr_mesh_why why;
     const char *text;
@@ -159,6 +163,10 @@ struct mr_mesh_ticket {
         sayings; /* of this ticket that are under way. By the ticket's thread, as what follows */
     struct mr_mail *held; /* the last event, which waits for them */
 };
+
+/** While this number is the same, names stand for the models that they stood for: no vmodel has changed, as far as this server knows. Thread:
+ *  any. */
+uint64_t mr_mesh_names(const struct mr_mesh *m);
 
 /** Thread: the ticket's, as the next two. Without `post`: any. */
 void mr_mesh_begin(struct mr_mesh *m, struct mr_mesh_ticket *t);

@@ -19,6 +19,14 @@ void mr_mesh_method(struct mr_mesh *m, mr_str path, struct mr_mesh_method *out);
 /** The address of the runtime that has this server's models; NULL: the server has them. Thread: any, as what follows. */
 const char *mr_mesh_runtime(const struct mr_mesh *m);
 
+/** A model that the runtime has loaded. While a request uses it, it is not unloaded. Shared. Thread: any. */
+struct mr_mesh_copy;
+struct mr_mesh_copy *mr_mesh_copy_ref(struct mr_mesh_copy *c);
+void mr_mesh_copy_unref(struct mr_mesh_copy **c);
+/** False: it is to be unloaded, or is lost: the mesh has to be asked. True: until mr_mesh_copy_unuse the runtime has it. */
+bool mr_mesh_copy_use(struct mr_mesh_copy *c);
+void mr_mesh_copy_unuse(struct mr_mesh_copy *c);
+
 enum mr_mesh_missing {
     MR_MESH_LOST,  /* it is taken for lost and will be loaded again: MR_MESH_NOT_HERE */
     MR_MESH_AGAIN, /* it was loaded again meanwhile: the runtime can be asked once more */

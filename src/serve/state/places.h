@@ -1,0 +1,29 @@
+/* Where models were a moment ago, and for which of them vmodels stood, so that not every request has to ask the mesh. On the network thread of
+ * the call. */
+#ifndef MR_SERVE_STATE_PLACES_H
+#define MR_SERVE_STATE_PLACES_H
+
+#include "mesh/plane.h"
+#include "state.h"
+
+struct place {
+    int64_t until_ns;
+    struct mr_mesh_copy *copy; /* at the runtime of this server; NULL: at the server with this */
+    char address[];
+};
+
+/* NULL: not known. Valid until places_put or places_forget. */
+const struct place *places_find(struct serve_loop *l, mr_str model);
+/* copy: NULL, or the address is "". */
+void places_put(struct serve_loop *l, mr_str model, struct mr_mesh_copy *copy, const char *address);
+void places_forget(struct serve_loop *l, mr_str model);
+
+/* The model that the vmodel stands for; ptr NULL: not known. by_name: it may have been the name of a model as well. Valid as a place. */
+mr_str places_active(struct serve_loop *l, mr_str vmodel, bool by_name);
+/* names: mr_mesh_names when this was looked up. */
+void places_put_active(struct serve_loop *l, mr_str vmodel, bool by_name, mr_str model,
+                       uint64_t names);
+
+void places_fini(struct serve_loop *l);
+
+#endif
