@@ -144,12 +144,18 @@ static double cost_at(const struct mesh_core *c, const struct view_model *m,
     return cost + 1e-3 * (double)(mesh_hash(view_id(m), p->id) >> 32) / 4294967296.0;
 }
 
+/* One that is evicted may come back: while it leaves nobody else may be able to have it. */
+static bool has_here(const struct mesh_local *l)
+{
+    return l->state == LOCAL_QUEUED || l->state == LOCAL_LOADING || l->state == LOCAL_LOADED ||
+           l->fail_until;
+}
+
 static bool may_have(const struct mesh_core *c, const struct mesh_local *l,
                      const struct view_peer *p, const struct excluded *x)
 {
     bool drains = p == c->me ? c->is_draining : p->draining;
-    bool has_it =
-        p == c->me ? l->state != LOCAL_NONE || l->fail_until : view_copy_at(l->model, p) != NULL;
+    bool has_it = p == c->me ? has_here(l) : view_copy_at(l->model, p) != NULL;
 
     return core_peer_is_good(c, p) && !drains && !has_it && !is_excluded(x, p) &&
            (p == c->me || !l->model->is_pending) && place_fits(c, p, l->model);

@@ -1,4 +1,8 @@
 """Runtimes of ModelMesh under servers of a mesh: what they are told, and calls of any service that are passed through to them."""
+import time
+from concurrent import futures
+from pathlib import Path
+
 import grpc
 import pytest
 
@@ -379,3 +383,62 @@ def test_alias_names_the_model_that_is_active(runtime, under):
         ask(servers[0], None, data(1, "v") + data(2, target) + number(8, 1), method="/mmesh.ModelMesh/setVModel")
         for server in servers:
             wait.equal(lambda: fields(ask(server, None, data(3, "x"), metadata=[("mm-vmodel-id", "v")])), {1: target.encode(), 3: b"x"}, "the answer")
+
+
+def switches(server, thread):
+    """How often that thread of the server has slept or was put aside."""
+    for task in (Path("/proc") / str(server.process.pid) / "task").iterdir():
+        if (task / "comm").read_text().strip() == thread:
+            return sum(int(line.split()[1]) for line in (task / "status").read_text().splitlines() if "ctxt_switches" in line)
+    raise AssertionError(f"no thread {thread}")
+
+
+@pytest.mark.parametrize("key", ["mm-model-id", "mm-vmodel-id"])
+def test_calls_do_not_pass_through_the_thread_of_the_mesh(runtime, under, key):
+    r = runtime()
+    [server] = under(r)
+    ask(server, None, data(1, "m1") + data(2, "m1") + number(8, 1), method="/mmesh.ModelMesh/setVModel")
+    with Client(server) as c:
+        c.call(ECHO, b"x", metadata=[(key, "m1")])
+        before = switches(server, "mesh")
+        for i in range(2000):
+            c.call(ECHO, b"x", metadata=[(key, "m1")])
+        assert switches(server, "mesh") - before < 1000
+    assert len(r.seen) == 2001
+
+
+def test_vmodel_answers_with_its_new_model_at_once(runtime, under):
+    r = runtime()
+    r.answer = lambda name, id, messages, context: (id.encode() for _ in messages)
+    [server] = under(r)
+    for i in range(30):
+        target = f"m{i % 3}"
+        ask(server, None, data(1, "v") + data(2, target) + number(7, 1) + number(8, 1), method="/mmesh.ModelMesh/setVModel")
+        for _ in range(3):
+            assert ask(server, None, metadata=[("mm-vmodel-id", "v")]) == target.encode()
+
+
+def test_models_are_not_unloaded_under_their_calls(runtime, under):
+    r = runtime(capacity=6 << 20, default=1 << 20)
+    r.size = lambda id: 2 << 20
+    lost = []
+
+    def answer(name, id, messages, context):
+        list(messages)
+        time.sleep(0.002)
+        if id not in r.loaded:
+            lost.append(id)
+        yield b"done"
+
+    r.answer = answer
+    [server] = under(r)
+
+    def work(n):
+        with Client(server) as c:
+            for i in range(60):
+                assert c.call(ECHO, b"x", f"m{(n + i // 3) % 5}") == b"done"
+
+    with futures.ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))
+    assert not lost and r.count("unloadModel") > 10
+    assert len(r.seen) == 480  # none came to a model that was not there
