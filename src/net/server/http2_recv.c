@@ -363,8 +363,7 @@ static void expect_message(struct mr_call_impl *call, const uint8_t *data, size_
     struct mr_body *b = &call->body;
     uint8_t prefix[5];
 
-    if (b->expect >= 0 || !call->pub.is_grpc || call->pub.many_messages || b->len >= 5 ||
-        b->len + len < 5) {
+    if (b->expect >= 0 || !call->pub.is_grpc || b->len >= 5 || b->len + len < 5) {
         return;
     }
     for (size_t i = 0; i < 5; i++) {
@@ -407,7 +406,7 @@ static void collect(struct mr_call_impl *call, const uint8_t *data, size_t len)
     const struct mr_body *b = &call->body;
 
     expect_message(call, data, len);
-    if (call->pub.is_grpc && !call->pub.many_messages && b->expect >= 0) {
+    if (call->pub.is_grpc && b->expect >= 0) {
         /* What follows the message makes the call invalid: one byte of it says so. */
         len = MR_MIN(len, (size_t)b->expect + 1 - MR_MIN(b->len, (size_t)b->expect + 1));
     }

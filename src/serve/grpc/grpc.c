@@ -172,9 +172,7 @@ void grpc_dispatch(struct mr_server *s, struct mr_call *call, const struct grpc_
     }
     if (!m) {
         mr_grpc_fail(g, MR_GRPC_UNIMPLEMENTED, MR_STR("unknown service or method"));
-    } else if (m->kind == GRPC_PASSED && !grpc_pass_reads(s, g)) {
-        handle(s, g, m);
-    } else if (!grpc_is_stream(m) && mr_grpc_is_packed(g) &&
+    } else if (!call->streaming && mr_grpc_is_packed(g) &&
                (m->kind != GRPC_INFER || arrival_is_possible(s, m->api))) {
         unpack_first(s, g, m);
     } else {

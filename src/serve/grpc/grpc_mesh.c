@@ -20,37 +20,36 @@ static int find_in_message(const struct mr_mesh_method *rule, mr_bytes message, 
 }
 
 /* Other servers send the id in metadata, and have looked at the rules. */
-static struct mr_mesh_method rule_of(struct mr_server *s, const struct mr_grpc_call *g)
+static struct mr_mesh_method rule_of(struct mr_server *s, const struct mr_call *call)
 {
     struct mr_mesh_method rule;
 
-    mr_mesh_method(s->mesh, g->service_method, &rule);
-    if (mr_call_listener_tag(g->call) == LISTEN_MESH) {
+    mr_mesh_method(s->mesh, call->path, &rule);
+    if (mr_call_listener_tag(call) == LISTEN_MESH) {
         rule.is_refused = false;
         rule.extract.depth = 0;
     }
     return rule;
 }
 
-int grpc_find_id(struct mr_server *s, struct mr_grpc_call *g, mr_bytes message,
-                 struct serve_route *out, struct mr_err *err)
+static int find_id(const struct mr_mesh_method *rule, const struct mr_call *call, mr_bytes message,
+                   struct serve_route *out, struct mr_err *err)
 {
-    struct mr_mesh_method rule = rule_of(s, g);
     struct plane_ids ids = {0};
     mr_str id;
     int rc;
 
-    if (rule.is_refused) {
+    if (rule->is_refused) {
         return MR_FAIL(err, MR_E_UNSUPPORTED,
                        "the configuration of the data plane, or the runtime, does not allow this "
                        "method");
     }
-    MR_TRY(find_in_message(&rule, message, &id, err));
+    MR_TRY(find_in_message(rule, message, &id, err));
     if (rc > 0) {
-        *out = (struct serve_route){.id = id, .is_vmodel = rule.is_vmodel};
+        *out = (struct serve_route){.id = id, .is_vmodel = rule->is_vmodel};
         return 1;
     }
-    MR_TRY(plane_ids_read(g->call, &ids, err));
+    MR_TRY(plane_ids_read(call, &ids, err));
     if (ids.count) {
         *out = (struct serve_route){.id = ids.at[0], .is_vmodel = ids.is_vmodel};
         out->several = ids.count > 1 ? ids : (struct plane_ids){0};
@@ -58,6 +57,14 @@ int grpc_find_id(struct mr_server *s, struct mr_grpc_call *g, mr_bytes message,
     }
 out:
     return rc;
+}
+
+int grpc_find_id(struct mr_server *s, struct mr_grpc_call *g, mr_bytes message,
+                 struct serve_route *out, struct mr_err *err)
+{
+    struct mr_mesh_method rule = rule_of(s, g->call);
+
+    return find_id(&rule, g->call, message, out, err);
 }
 
 int grpc_put_model(struct mr_grpc_call *g, mr_str id, struct mr_err *err)
@@ -94,24 +101,25 @@ struct passed_call {
     struct serve_route route;
     struct mr_grpc_call *g;
     struct mr_splice_path inject;
-    mr_bytes message; /* ptr NULL: it is not looked at */
+    mr_bytes message; /* of a call that is collected */
 };
 
-static bool is_ours(const struct mr_grpc_call *g)
+static bool is_ours(const struct mr_call *call)
 {
-    return mr_str_starts(g->service_method, MR_STR("/inference.GRPCInferenceService/"));
+    return mr_str_starts(call->path, MR_STR("/inference.GRPCInferenceService/"));
 }
 
-bool grpc_pass_reads(struct mr_server *s, const struct mr_grpc_call *g)
+bool grpc_pass_collects(struct mr_server *s, const struct mr_call *call)
 {
-    struct mr_mesh_method rule = rule_of(s, g);
+    struct mr_mesh_method rule = rule_of(s, call);
     struct plane_ids ids = {0};
 
-    if (rule.extract.depth || rule.inject.depth) {
+    if (rule.extract.depth || rule.inject.depth ||
+        (is_ours(call) && !mr_str_ends(call->path, MR_STR("/ModelStreamInfer")))) {
         return true;
     }
-    plane_ids_read(g->call, &ids, NULL); /* one that is wrong is refused later */
-    return ids.count > 1 || (is_ours(g) && ids.count == 0);
+    plane_ids_read(call, &ids, NULL); /* one that is wrong is refused later */
+    return ids.count > 1;
 }
 
 static int no_memory(struct mr_err *err)
@@ -137,9 +145,10 @@ static void set_prefix(uint8_t prefix[5], size_t len)
 }
 
 /* The message with the id in it, in a new frame. */
-static int frame(struct passed_call *p, struct mr_err *err)
+static int bind(struct serve_arrival *a, struct mr_err *err)
 {
-    struct mr_call *call = p->g->call;
+    struct passed_call *p = MR_CONTAINER_OF(a, struct passed_call, arrival);
+    struct mr_call *call = a->call;
     struct mr_splice *s = MR_ARENA_NEW(call->arena, struct mr_splice);
     struct mr_piece *pieces =
         MR_ARENA_ARRAY(call->arena, struct mr_piece, MR_SPLICE_PIECES_MAX + 1);
@@ -171,25 +180,6 @@ out:
     return rc;
 }
 
-static int bind(struct serve_arrival *a, struct mr_err *err)
-{
-    struct passed_call *p = MR_CONTAINER_OF(a, struct passed_call, arrival);
-    struct mr_call *call = a->call;
-
-    if (p->message.ptr || p->inject.depth) {
-        return frame(p, err);
-    }
-    struct mr_piece *whole = MR_ARENA_NEW(call->arena, struct mr_piece);
-    if (!whole) {
-        return no_memory(err);
-    }
-    *whole = piece_of(call, call->body);
-    p->route.body = whole;
-    p->route.body_count = call->body.len > 0;
-    p->route.encoding = mr_call_header(call, "grpc-encoding");
-    return MR_OK;
-}
-
 static void not_passed(struct serve_arrival *a, const struct mr_err *err)
 {
     grpc_fail_err(MR_CONTAINER_OF(a, struct passed_call, arrival)->g, err);
@@ -199,15 +189,16 @@ static void not_passed(struct serve_arrival *a, const struct mr_err *err)
 static int name_model(struct mr_server *s, struct passed_call *p, struct mr_err *err)
 {
     struct mr_grpc_call *g = p->g;
+    struct mr_mesh_method rule = rule_of(s, g->call);
     mr_str name = {0};
     int rc = MR_OK;
 
-    if (grpc_pass_reads(s, g)) {
+    if (!g->call->streaming) {
         MR_TRY(mr_grpc_message(g, &p->message, err));
     }
-    p->inject = rule_of(s, g).inject;
-    MR_TRY(grpc_find_id(s, g, p->message, &p->route, err));
-    if (rc == 0 && is_ours(g)) {
+    p->inject = rule.inject;
+    MR_TRY(find_id(&rule, g->call, p->message, &p->route, err));
+    if (rc == 0 && is_ours(g->call)) {
         MR_TRY(mr_splice_find(p->message, &model_name, &name, err));
         p->route.id = name;
     }
@@ -239,10 +230,20 @@ void grpc_pass(struct mr_server *s, struct mr_grpc_call *g)
         grpc_multi(s, g, &p->route.several);
         return;
     }
-    p->arrival = (struct serve_arrival){
-        .call = g->call, .fail = not_passed, .route = &p->route, .loop = serve_here()};
+    p->arrival = (struct serve_arrival){.call = g->call,
+                                        .fail = not_passed,
+                                        .route = &p->route,
+                                        .loop = serve_here(),
+                                        .is_passed = true,
+                                        .is_stream = g->call->streaming};
+    mr_buf_init(&p->arrival.first, 0);
     p->route.is_for_runtime = true;
     p->route.deadline_ns = g->deadline_ns;
-    p->route.bind = bind;
+    if (g->call->streaming) {
+        p->route.encoding = mr_call_header(g->call, "grpc-encoding");
+        p->route.message_max = g->max_message_bytes;
+    } else {
+        p->route.bind = bind;
+    }
     hop_begin(&p->arrival, p->route.id, (mr_str){0});
 }

@@ -84,8 +84,9 @@ int grpc_find_id(struct mr_server *s, struct mr_grpc_call *g, mr_bytes message,
 void grpc_multi(struct mr_server *s, struct mr_grpc_call *g, const struct plane_ids *ids);
 /* A call for the runtime that has the model. */
 void grpc_pass(struct mr_server *s, struct mr_grpc_call *g);
-/* Whether a call for a runtime has to be unpacked, because the id is in the message or goes there. */
-bool grpc_pass_reads(struct mr_server *s, const struct mr_grpc_call *g);
+/* Whether the one message of a call for a runtime is collected first: the id is in it or goes there, or it is one of the inference protocol's. The
+ * messages of other calls are passed on as they come. */
+bool grpc_pass_collects(struct mr_server *s, const struct mr_call *call);
 /* Makes it the name of the model in the call's message. Errors: MR_E_INVALID, MR_E_EXHAUSTED. */
 int grpc_put_model(struct mr_grpc_call *g, mr_str id, struct mr_err *err);
 

@@ -92,8 +92,8 @@ static void on_head(void *ctx, struct mr_call *call)
     if (call->is_grpc) {
         const struct grpc_method *m = grpc_method_for(s, call->path);
         call->body_limit = (int64_t)grpc_message_limit(s, m, &why) + 5;
-        call->many_messages = m && m->kind == GRPC_PASSED;
-        if (grpc_is_stream(m) && mr_call_listener_tag(call) != LISTEN_METRICS) {
+        bool is_passed = m && m->kind == GRPC_PASSED && !grpc_pass_collects(s, call);
+        if ((grpc_is_stream(m) || is_passed) && mr_call_listener_tag(call) != LISTEN_METRICS) {
             call->streaming = true;
             grpc_dispatch(s, call, m);
         }

@@ -20,8 +20,9 @@ struct serve_route {
         *body; /* for the runtime, set by `bind`; the framed message with the id in it */
     size_t body_count;
     mr_str encoding;     /* of its messages; ptr NULL: none */
+    int64_t message_max; /* of a stream: bytes of each message */
     int64_t deadline_ns; /* 0: none */
-    /* Sets `body`, once `id` is that of a model. */
+    /* Sets `body`, once `id` is that of a model; NULL: of a stream. */
     int (*bind)(struct serve_arrival *a, struct mr_err *err);
 };
 

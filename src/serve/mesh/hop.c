@@ -93,6 +93,18 @@ static void forward(struct hop *h, const struct mr_mesh_event *e)
     }
 }
 
+void hop_result(struct hop *h, const struct hop_attempt *at, enum mr_mesh_result result,
+                mr_str text)
+{
+    if (!h->is_direct) {
+        mr_mesh_result(&h->ticket, at->number, result, text);
+    } else if (result == MR_MESH_ANSWERING) {
+        mr_timer_stop(&h->slow);
+    } else {
+        hop_end_direct(h, result == MR_MESH_ENDED);
+    }
+}
+
 /* ---- without the mesh ---- */
 
 static void on_slow(struct mr_timer *t)
@@ -209,17 +221,12 @@ static void on_answer(void *ctx, int rc, const struct mr_err *err,
     }
     at->call = NULL;
     mr_str why = rc == MR_OK ? hop_why(r) : (mr_str){0};
-    if (h->is_direct && (why.len || (rc < 0 && !is_final(rc)))) {
-        hop_end_direct(h, false);
-        return;
-    }
     if (rc < 0 && !is_final(rc)) {
-        mr_mesh_result(&h->ticket, at->number, MR_MESH_BROKEN, (mr_str){0});
+        hop_result(h, at, MR_MESH_BROKEN, (mr_str){0});
         return;
     }
     if (why.len) {
-        mr_mesh_result(&h->ticket, at->number, hop_result_of(why),
-                       mr_str_n((const char *)r->body.ptr, r->body.len));
+        hop_result(h, at, hop_result_of(why), mr_str_n((const char *)r->body.ptr, r->body.len));
         return;
     }
     struct serve_arrival *a = h->arrival;
@@ -229,11 +236,7 @@ static void on_answer(void *ctx, int rc, const struct mr_err *err,
         hop_take_call(h);
         a->fail(a, err);
     }
-    if (h->is_direct) {
-        hop_end_direct(h, true);
-    } else {
-        mr_mesh_result(&h->ticket, at->number, MR_MESH_ENDED, (mr_str){0});
-    }
+    hop_result(h, at, MR_MESH_ENDED, (mr_str){0});
 }
 
 /* ---- what the mesh says ---- */
@@ -411,13 +414,10 @@ static void on_event(struct mr_mesh_ticket *t, const struct mr_mesh_event *e)
 
 /* ---- the call ---- */
 
-static void on_cancel(struct serve_pending *p)
+struct mr_call *hop_abandon(struct hop *h)
 {
-    struct serve_arrival *a = MR_CONTAINER_OF(p, struct serve_arrival, pending);
-    struct hop *h = a->hop;
-    struct mr_err err;
-
     struct mr_call *call = hop_take_call(h);
+
     if (h->is_direct) {
         h->is_closed = true;
         leave_copy(h);
@@ -425,7 +425,17 @@ static void on_cancel(struct serve_pending *p)
     } else {
         mr_mesh_cancel(&h->ticket);
     }
-    if (h->has_begun) {
+    return call;
+}
+
+static void on_cancel(struct serve_pending *p)
+{
+    struct serve_arrival *a = MR_CONTAINER_OF(p, struct serve_arrival, pending);
+    bool has_begun = a->hop->has_begun;
+    struct mr_call *call = hop_abandon(a->hop);
+    struct mr_err err;
+
+    if (has_begun) {
         mr_call_end(call, NULL, 0);
         return;
     }
@@ -528,7 +538,8 @@ static void resolve(struct serve_arrival *a, struct asked *q)
 /* Where it goes without the mesh; NULL: not known. */
 static const struct place *place_for(struct serve_arrival *a, const struct asked *q)
 {
-    bool asks = q->is_sequence || !q->is_known || a->is_stream || a->is_passed;
+    bool is_ours = !a->route || !a->route->is_for_runtime;
+    bool asks = q->is_sequence || !q->is_known || (is_ours && (a->is_stream || a->is_passed));
     const struct place *p = asks ? NULL : places_find(a->loop, q->model);
 
     if (p && p->copy) {

@@ -16,6 +16,18 @@ static void on_room(void *ctx);
 
 static const struct mr_client_pass_events events = {on_head, on_data, on_end, on_room};
 
+static void end_with_status(struct mr_call *call, int status, mr_str text)
+{
+    mr_str number = mr_arena_printf(call->arena, "%d", status);
+    struct mr_header trailers[] = {{MR_STR("grpc-status"), number}, {MR_STR("grpc-message"), text}};
+
+    if (call->is_grpc && number.ptr) {
+        mr_call_end(call, trailers, 2);
+    } else {
+        mr_call_abort(call, 2); /* INTERNAL_ERROR: the client sees that it was cut */
+    }
+}
+
 /* ---- from the client ---- */
 
 static void send_some(struct hop_attempt *at, mr_bytes data, bool is_last)
@@ -38,7 +50,7 @@ static void choose(struct hop *h, struct hop_attempt *at)
     }
     h->chosen = at;
     mr_buf_fini(&h->arrival->first);
-    mr_mesh_result(&h->ticket, at->number, MR_MESH_ANSWERING, (mr_str){0});
+    hop_result(h, at, MR_MESH_ANSWERING, (mr_str){0});
 }
 
 static struct hop_attempt *under_way(struct hop *h)
@@ -56,6 +68,7 @@ bool hop_pass_begin(struct hop *h, struct hop_attempt *at, struct mr_client *c,
 {
     struct serve_arrival *a = h->arrival;
 
+    mr_buf_reset(&at->text);
     at->stream = mr_client_pass(c, q, a->is_stream, &events, at);
     if (a->is_stream) {
         send_some(at, (mr_bytes){(const uint8_t *)a->first.ptr, a->first.len}, h->input_ended);
@@ -91,11 +104,57 @@ static void take_input(struct hop *h, mr_bytes data)
     }
 }
 
+/* Whether each message is as small as it must be, as far as it shows yet. */
+static bool fits(struct hop *h, mr_bytes data, uint64_t most)
+{
+    while (data.len > 0) {
+        size_t n = MR_MIN(h->frames.left, data.len);
+        if (n == 0) {
+            n = 1;
+            h->frames.prefix[h->frames.prefix_len++] = *data.ptr;
+        } else {
+            h->frames.left -= n;
+        }
+        data.ptr += n;
+        data.len -= n;
+        if (h->frames.prefix_len == sizeof h->frames.prefix) {
+            const uint8_t *b = h->frames.prefix;
+            h->frames.left =
+                (uint64_t)b[1] << 24 | (uint64_t)b[2] << 16 | (uint64_t)b[3] << 8 | b[4];
+            h->frames.prefix_len = 0;
+        }
+        if (h->frames.left > most) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void refuse(struct hop *h, int64_t most)
+{
+    struct serve_arrival *a = h->arrival;
+    bool has_begun = h->has_begun;
+    struct mr_call *call = hop_abandon(h);
+    struct mr_err err;
+
+    MR_FAIL(&err, MR_E_TOO_LARGE,
+            "Received message larger than max (%lld bytes, --grpc-max-message-size)",
+            (long long)most);
+    if (has_begun) {
+        end_with_status(call, MR_GRPC_RESOURCE_EXHAUSTED, mr_str_c(err.msg));
+    } else {
+        a->fail(a, &err);
+    }
+}
+
 void hop_pass_data(struct serve_pending *p, mr_bytes data, bool last)
 {
-    struct hop *h = MR_CONTAINER_OF(p, struct serve_arrival, pending)->hop;
+    struct serve_arrival *a = MR_CONTAINER_OF(p, struct serve_arrival, pending);
+    struct hop *h = a->hop;
 
-    if (!h->is_cut) {
+    if (a->route && !fits(h, data, (uint64_t)a->route->message_max)) {
+        refuse(h, a->route->message_max);
+    } else if (!h->is_cut) {
         h->input_ended |= last;
         take_input(h, data);
     }
@@ -142,11 +201,22 @@ static bool has_status(const struct mr_client_response *head)
     return false;
 }
 
+static void begin_answer(struct hop *h, struct hop_attempt *at)
+{
+    struct mr_call *call = h->arrival->call;
+    struct hop_answer a;
+
+    choose(h, at);
+    if (hop_answer(call, &at->head, &a)) {
+        h->has_begun = true;
+        mr_call_begin(call, at->head.status, a.headers, a.count);
+    }
+}
+
 static void on_head(void *ctx, const struct mr_client_response *head)
 {
     struct hop_attempt *at = ctx;
     struct hop *h = at->hop;
-    struct hop_answer a;
 
     if (is_given_up(at)) {
         return;
@@ -158,14 +228,10 @@ static void on_head(void *ctx, const struct mr_client_response *head)
                                                    : MR_STR("refused");
         return;
     }
-    choose(h, at);
-    struct mr_call *call = h->arrival->call;
-    if (has_status(head)) {
-        return; /* the end follows, which has it all */
-    }
-    if (hop_answer(call, head, &a)) {
-        h->has_begun = true;
-        mr_call_begin(call, head->status, a.headers, a.count);
+    at->head = *head;
+    /* What has a status ends at once, and a runtime that has not got the model may say so at the end only. */
+    if (!has_status(head) && !(at->is_at_runtime && h->input_ended)) {
+        begin_answer(h, at);
     }
 }
 
@@ -184,7 +250,10 @@ static void on_data(void *ctx, mr_bytes data)
         return;
     }
     if (!h->has_begun) {
-        return;
+        begin_answer(h, at);
+    }
+    if (!h->has_begun) {
+        return; /* without memory for its head; the end says so */
     }
     mr_call_write(h->arrival->call, &piece, 1);
     if (mr_call_is_backlogged(h->arrival->call)) {
@@ -204,32 +273,32 @@ void hop_pass_room(struct serve_pending *p)
 
 /* ---- the end ---- */
 
-static void end_with_status(struct mr_call *call, int status, mr_str text)
-{
-    mr_str number = mr_arena_printf(call->arena, "%d", status);
-    struct mr_header trailers[] = {{MR_STR("grpc-status"), number}, {MR_STR("grpc-message"), text}};
-
-    if (call->is_grpc && number.ptr) {
-        mr_call_end(call, trailers, 2);
-    } else {
-        mr_call_abort(call, 2); /* INTERNAL_ERROR: the client sees that it was cut */
-    }
-}
-
-/* Broken, after the request was bound to this server. */
-static void fail(struct hop *h, mr_str why)
+/* After the request was bound to this server. */
+static void fail(struct hop *h, int status, mr_str why)
 {
     struct serve_arrival *a = h->arrival;
     struct mr_call *call = hop_take_call(h);
     struct mr_err err;
 
     if (h->has_begun) {
-        end_with_status(call, MR_GRPC_UNAVAILABLE, why);
+        end_with_status(call, mr_status_grpc(status), why);
         return;
     }
-    MR_FAIL(&err, MR_E_UNAVAILABLE, "model '%.*s': %.*s", MR_STR_ARG(h->ticket.id),
+    MR_FAIL(&err, status, "model '%.*s': %.*s", MR_STR_ARG(mr_str_sub(h->ticket.id, 0, 128)),
             MR_STR_ARG(why));
     a->fail(a, &err);
+}
+
+static void fail_broken(struct hop *h, const struct hop_attempt *at, int rc,
+                        const struct mr_err *err)
+{
+    if (at->is_at_runtime) {
+        fail(h, rc, mr_str_c(err->msg));
+    } else {
+        fail(h, MR_E_UNAVAILABLE,
+             at->why.len ? MR_STR("the server that it was sent to has not got it any more")
+                         : MR_STR("the connection to the server that ran it broke"));
+    }
 }
 
 static void end_well(struct hop *h, const struct mr_client_response *r)
@@ -251,32 +320,41 @@ static void end_well(struct hop *h, const struct mr_client_response *r)
     }
 }
 
+/* Whether the client gets what has come. */
+static bool is_answer(const struct hop *h, const struct hop_attempt *at, int rc)
+{
+    bool is_final = rc == MR_OK ? !at->why.len : at->is_at_runtime;
+
+    return h->arrival && (h->chosen ? h->chosen == at : is_final);
+}
+
 static void on_end(void *ctx, int rc, const struct mr_err *err, const struct mr_client_response *r)
 {
     struct hop_attempt *at = ctx;
     struct hop *h = at->hop;
-    bool is_chosen = h->chosen == at && h->arrival;
 
-    (void)err;
     h->calls--;
     if (!at->stream) { /* it was given up */
         hop_release(h);
         return;
     }
     at->stream = NULL;
-    if (is_chosen && rc == MR_OK && !at->why.len) {
-        end_well(h, r);
-    } else if (is_chosen) {
-        fail(h, at->why.len ? MR_STR("the server that it was sent to has not got it any more")
-                            : MR_STR("the connection to the server that ran it broke"));
+    if (at->is_at_runtime && h->arrival && !h->chosen && hop_is_missing(h, at, rc, r)) {
+        return;
     }
-    if (is_chosen || h->chosen) {
-        mr_mesh_result(&h->ticket, at->number, MR_MESH_ENDED, (mr_str){0});
+    if (is_answer(h, at, rc)) {
+        h->chosen = at;
+        if (rc == MR_OK && !at->why.len) {
+            end_well(h, r);
+        } else {
+            fail_broken(h, at, rc, err);
+        }
+    }
+    if (h->chosen) {
+        hop_result(h, at, MR_MESH_ENDED, (mr_str){0});
     } else if (at->why.len) {
-        mr_mesh_result(&h->ticket, at->number, hop_result_of(at->why),
-                       mr_str_n(at->text.ptr, at->text.len));
+        hop_result(h, at, hop_result_of(at->why), mr_str_n(at->text.ptr, at->text.len));
     } else {
-        mr_mesh_result(&h->ticket, at->number, MR_MESH_BROKEN, (mr_str){0});
+        hop_result(h, at, MR_MESH_BROKEN, (mr_str){0});
     }
-    mr_buf_reset(&at->text);
 }

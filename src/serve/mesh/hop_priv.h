@@ -13,8 +13,10 @@ struct hop_attempt {
     int64_t sent_ns;                 /* to the runtime */
     struct mr_client_call *call;     /* NULL: none is under way */
     struct mr_client_stream *stream; /* of an exchange that is passed on; the same */
-    mr_str why;                      /* the server itself refuses it; static */
-    struct mr_buf text;              /* of that */
+    struct mr_client_response head;  /* of that: status and headers; status 0: not there yet */
+    bool is_at_runtime;
+    mr_str why;         /* the server itself refuses it; static */
+    struct mr_buf text; /* of that */
 };
 
 struct hop {
@@ -33,13 +35,23 @@ struct hop {
     bool has_begun;             /* the client has the head of the answer */
     bool input_ended;
     bool is_cut; /* this server ends, and takes nothing more from the client */
+    struct {
+        uint8_t prefix[5];
+        size_t prefix_len;
+        uint64_t left; /* bytes of the message after it */
+    } frames;          /* in what a client of a runtime streams */
     char text[];
 };
 
 /* The call ends with this. */
 struct mr_call *hop_take_call(struct hop *h);
+/* The attempt has ended, or is chosen; with ENDED the hop may be gone. */
+void hop_result(struct hop *h, const struct hop_attempt *at, enum mr_mesh_result result,
+                mr_str text);
 /* Without the mesh: it has ended; if it was not answered by the model, the mesh is asked after all. Frees the hop if that was all. */
 void hop_end_direct(struct hop *h, bool is_answered);
+/* The answer is not wanted any more: attempts are given up. The hop may be gone. The call ends with this, too. */
+struct mr_call *hop_abandon(struct hop *h);
 /* Answers the call with this answer. */
 void hop_reply(struct mr_call *call, const struct mr_client_response *r);
 /* An attempt has ended. Frees the hop if that was all. */
@@ -58,7 +70,11 @@ void hop_pass_changed(struct serve_pending *p);
 
 /* hop_runtime.c */
 
-/* The runtime of this server has the model. Reports the result to the mesh. */
+/* The runtime of this server has the model. The end is as that of other attempts. */
 void hop_run_at_runtime(struct hop *h, unsigned attempt);
+/* Of an attempt there that has ended before anything of its answer was passed on: it says that the runtime has not got the model, or is not there.
+ * True: the mesh has been told of this, or the runtime is asked again. */
+bool hop_is_missing(struct hop *h, struct hop_attempt *at, int rc,
+                    const struct mr_client_response *r);
 
 #endif

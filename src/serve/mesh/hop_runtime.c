@@ -90,28 +90,6 @@ static const struct mr_header *missing_status(const struct mr_header *headers, s
     return NULL;
 }
 
-static void on_answer(void *ctx, int rc, const struct mr_err *err,
-                      const struct mr_client_response *r);
-
-static void ended(struct hop *h, const struct hop_attempt *at)
-{
-    if (h->is_direct) {
-        hop_end_direct(h, true);
-    } else {
-        mr_mesh_result(&h->ticket, at->number, MR_MESH_ENDED, (mr_str){0});
-    }
-}
-
-/* The runtime has not got the model. */
-static void not_here(struct hop *h, const struct hop_attempt *at)
-{
-    if (h->is_direct) {
-        hop_end_direct(h, false);
-    } else {
-        mr_mesh_result(&h->ticket, at->number, MR_MESH_NOT_HERE, (mr_str){0});
-    }
-}
-
 static void send(struct hop *h, struct hop_attempt *at)
 {
     struct serve_arrival *a = h->arrival;
@@ -120,14 +98,14 @@ static void send(struct hop *h, struct hop_attempt *at)
     struct mr_client_request q;
     struct mr_err err = {0};
 
-    int rc = route->bind(a, &err);
+    int rc = route->bind ? route->bind(a, &err) : MR_OK;
     if (rc == MR_OK && (!c || !request_for(a->call, route, &q))) {
         rc = MR_FAIL(&err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
     }
     if (rc < 0) {
         hop_take_call(h);
         a->fail(a, &err);
-        ended(h, at);
+        hop_result(h, at, MR_MESH_ENDED, (mr_str){0});
         return;
     }
     for (size_t i = 0; i < route->body_count; i++) {
@@ -140,75 +118,40 @@ static void send(struct hop *h, struct hop_attempt *at)
     q.timeout_ns = route->deadline_ns ? MR_MAX(route->deadline_ns - mr_now_ns(), 1) : 0;
     at->sent_ns = mr_now_ns();
     h->calls++;
-    at->call = mr_client_send(c, &q, on_answer, at);
+    hop_pass_begin(h, at, c, &q);
 }
 
-/* True: the mesh was told, or the runtime is asked again. */
-static bool is_missing(struct hop *h, struct hop_attempt *at)
+bool hop_is_missing(struct hop *h, struct hop_attempt *at, int rc,
+                    const struct mr_client_response *r)
 {
     struct mr_mesh *m = h->loop->server->mesh;
+    mr_str id = h->arrival->route->id;
 
-    switch (mr_mesh_runtime_missing(m, h->arrival->route->id, at->sent_ns)) {
-    case MR_MESH_LOST: not_here(h, at); return true;
-    case MR_MESH_AGAIN:
-        if (h->is_direct) {
-            not_here(h, at);
-        } else {
-            send(h, at);
-        }
+    if (rc == MR_E_UNAVAILABLE) {
+        mr_mesh_runtime_broke(m, id);
+        hop_result(h, at, MR_MESH_NOT_HERE, (mr_str){0});
         return true;
-    default: return false;
     }
-}
-
-static void answer(struct hop *h, struct hop_attempt *at, const struct mr_client_response *r)
-{
-    const struct mr_header *status = missing_status(r->trailers, r->trailer_count);
-
-    if (!status) {
+    const struct mr_header *status = r ? missing_status(r->trailers, r->trailer_count) : NULL;
+    if (r && !status) {
         status = missing_status(r->headers, r->header_count);
     }
-    if (status && is_missing(h, at)) {
-        return;
-    }
-    if (status) { /* whatever it said before */
+    enum mr_mesh_missing what = status ? mr_mesh_runtime_missing(m, id, at->sent_ns) : MR_MESH_OWN;
+    if (what == MR_MESH_LOST || (what == MR_MESH_AGAIN && h->is_direct)) {
+        hop_result(h, at, MR_MESH_NOT_HERE, (mr_str){0});
+    } else if (what == MR_MESH_AGAIN) {
+        send(h, at);
+    } else if (status) { /* whatever it said before */
         ((struct mr_header *)(uintptr_t)status)->value = MR_STR("5");
     }
-    hop_reply(hop_take_call(h), r);
-    ended(h, at);
-}
-
-static void on_answer(void *ctx, int rc, const struct mr_err *err,
-                      const struct mr_client_response *r)
-{
-    struct hop_attempt *at = ctx;
-    struct hop *h = at->hop;
-
-    h->calls--;
-    if (!at->call) { /* it was given up */
-        hop_release(h);
-        return;
-    }
-    at->call = NULL;
-    if (!h->arrival) {
-        ended(h, at);
-    } else if (rc == MR_E_UNAVAILABLE) {
-        mr_mesh_runtime_broke(h->loop->server->mesh, h->arrival->route->id);
-        not_here(h, at);
-    } else if (rc < 0) {
-        struct serve_arrival *a = h->arrival;
-        hop_take_call(h);
-        a->fail(a, err);
-        ended(h, at);
-    } else {
-        answer(h, at, r);
-    }
+    return what != MR_MESH_OWN;
 }
 
 void hop_run_at_runtime(struct hop *h, unsigned attempt)
 {
     struct hop_attempt *at = &h->attempt[attempt];
 
-    *at = (struct hop_attempt){.hop = h, .number = attempt, .text = at->text};
+    *at =
+        (struct hop_attempt){.hop = h, .number = attempt, .is_at_runtime = true, .text = at->text};
     send(h, at);
 }

@@ -1,4 +1,6 @@
 """Runtimes of ModelMesh under servers of a mesh: what they are told, and calls of any service that are passed through to them."""
+import queue
+import threading
 import time
 from concurrent import futures
 from pathlib import Path
@@ -164,23 +166,207 @@ def test_id_is_injected_where_the_runtime_wants_it(runtime, under):
         assert out == {1: b"m4", 3: b"id"}
 
 
-def test_streams_are_passed_when_the_client_has_ended(runtime, under):
+BOTH = "/made.up.Service/Both"
+
+
+class Talk:
+    """A stream of messages both ways."""
+
+    def __init__(self, client, id="m2", **kw):
+        self.sent = queue.Queue()
+        self.call = client.channel.stream_stream(BOTH)(iter(self.sent.get, None), metadata=[("mm-model-id", id)], timeout=wait.PATIENCE, **kw)
+
+    def say(self, *messages):
+        for m in messages:
+            self.sent.put(m)
+
+    def hear(self):
+        return next(self.call)
+
+    def end(self):
+        self.sent.put(None)
+        return list(self.call)
+
+
+def test_streams_pass_message_by_message(runtime, under):
+    r = [runtime(), runtime()]
+    servers = under(*r)
+    for server in servers:
+        for compression in (None, grpc.Compression.Gzip):
+            with Client(server) as c:
+                talk = Talk(c, compression=compression)
+                for i in range(20):
+                    talk.say(b"%d" % i * 1000)
+                    assert talk.hear() == b"%d" % i * 1000
+                talk.say(b"", b"last")
+                assert talk.end() == [b"", b"last"]
+    assert sum(one.count("loadModel", "m2") for one in r) == 1
+
+
+def test_answers_come_before_the_runtime_has_ended(runtime, under):
+    r = [runtime(), runtime()]
+    servers = under(*r)
+    go = threading.Event()
+
+    def answer(name, id, messages, context):
+        list(messages)
+        yield b"first"
+        assert go.wait(wait.PATIENCE)
+        yield b"second"
+
+    for one in r:
+        one.answer = answer
+    for server in servers:
+        go.clear()
+        with Client(server) as c:
+            call = c.channel.unary_stream("/made.up.Service/Many")(b"a", metadata=[("mm-model-id", "m2")], timeout=wait.PATIENCE)
+            assert next(call) == b"first"
+            go.set()
+            assert list(call) == [b"second"]
+
+
+def test_status_and_trailers_follow_the_messages_of_a_stream(runtime, under):
     r = [runtime(), runtime()]
     servers = under(*r)
 
     def answer(name, id, messages, context):
-        all = list(messages)
-        for m in all:
-            yield m + b"!"
-        yield b"%d" % len(all)
+        context.send_initial_metadata([("x-first", "1")])
+        yield next(messages)
+        context.set_trailing_metadata([("x-last", "2")])
+        context.abort(grpc.StatusCode.NOT_FOUND, "the rest of it")
 
     for one in r:
         one.answer = answer
     for server in servers:
         with Client(server) as c:
-            got = list(c.channel.stream_stream("/made.up.Service/Both")(iter([b"a", b"b"]), metadata=[("mm-model-id", "m2")], timeout=wait.PATIENCE))
-            assert got == [b"a!", b"b!", b"2"]
-            assert list(c.channel.unary_stream("/made.up.Service/Many")(b"a", metadata=[("mm-model-id", "m2")], timeout=wait.PATIENCE)) == [b"a!", b"1"]
+            talk = Talk(c)
+            assert dict(talk.call.initial_metadata())["x-first"] == "1"  # before the client has said anything
+            talk.say(b"x")
+            assert talk.hear() == b"x"
+            with pytest.raises(grpc.RpcError) as e:
+                talk.hear()
+            assert e.value.code() == grpc.StatusCode.NOT_FOUND and e.value.details() == "the rest of it"
+            assert dict(e.value.trailing_metadata())["x-last"] == "2"
+    assert sum(one.count("loadModel") for one in r) == 1
+
+
+@pytest.mark.parametrize("ends", ["cancel", "deadline"])
+def test_end_of_a_client_reaches_the_runtime(runtime, under, ends):
+    r = [runtime(), runtime()]
+    servers = under(*r)
+    over = []
+
+    def answer(name, id, messages, context):
+        context.add_callback(lambda: over.append(context.is_active()))
+        yield next(messages)
+        yield from messages
+
+    for one in r:
+        one.answer = answer
+    for n, server in enumerate(servers, 1):
+        with Client(server) as c:
+            talk = Talk(c)
+            talk.say(b"x")
+            talk.hear()
+            if ends == "cancel":
+                talk.call.cancel()
+            else:
+                with pytest.raises(grpc.RpcError) as e:
+                    c.call(BOTH, b"x", "m2", timeout=0.5, wait_for_ready=True)
+                    list(c.channel.stream_stream(BOTH)(iter(queue.Queue().get, None), metadata=[("mm-model-id", "m2")], timeout=0.5))
+                assert e.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+                talk.end()
+        wait.until(lambda: len(over) >= (n if ends == "cancel" else 2 * n), "the runtime to hear of it")
+
+
+def test_slow_reader_holds_up_the_runtime(runtime, under):
+    r = [runtime(), runtime()]
+    servers = under(*r)
+    made = [0]
+
+    def answer(name, id, messages, context):
+        list(messages)
+        for _ in range(300):
+            made[0] += 1
+            yield b"x" * (1 << 20)
+
+    for one in r:
+        one.answer = answer
+    for server in servers:
+        made[0] = 0
+        with Client(server) as c:
+            call = c.channel.unary_stream("/made.up.Service/Many")(b"a", metadata=[("mm-model-id", "m2")], timeout=wait.PATIENCE)
+            next(call)
+            stands_still(lambda: made[0])
+            assert made[0] < 150
+            assert sum(len(m) for m in call) == 299 << 20
+
+
+def test_slow_runtime_holds_up_the_client(runtime, under):
+    r = [runtime(), runtime()]
+    servers = under(*r)
+    go = threading.Event()
+
+    def answer(name, id, messages, context):
+        assert go.wait(wait.PATIENCE)
+        yield b"%d" % sum(len(m) for m in messages)
+
+    for one in r:
+        one.answer = answer
+    for server in servers:
+        go.clear()
+        sent = [0]
+
+        def messages():
+            for _ in range(300):
+                sent[0] += 1
+                yield b"x" * (1 << 20)
+
+        with Client(server) as c:
+            call = c.channel.stream_unary("/made.up.Service/One").future(messages(), metadata=[("mm-model-id", "m2")], timeout=wait.PATIENCE)
+            stands_still(lambda: sent[0])
+            assert sent[0] < 150
+            go.set()
+            assert int(call.result()) == 300 << 20
+
+
+def stands_still(count):
+    """Until it has not changed between many looks."""
+    seen = []
+    wait.until(lambda: seen.append(count()) or (len(seen) > 20 and len(set(seen[-20:])) == 1), "it to stand still")
+
+
+def test_message_that_is_too_large_ends_the_stream(runtime, under):
+    r = runtime()
+    [server] = under(r, options=["--grpc-max-message-size=100000"])
+    with Client(server) as c:
+        talk = Talk(c)
+        talk.say(b"x" * 100_000)
+        assert talk.hear() == b"x" * 100_000
+        talk.say(b"x" * 100_001)
+        with pytest.raises(grpc.RpcError) as e:
+            talk.hear()
+        assert e.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED and "--grpc-max-message-size" in e.value.details()
+        talk.say(None)
+    assert ask(server, "m2") == b"hello"
+
+
+def test_runtime_that_dies_ends_its_streams(runtime, under):
+    r = [runtime(), runtime()]
+    servers = under(*r)
+    assert ask(servers[0], "m2") == b"hello"
+    has = next(one for one in r if "m2" in one.loaded)
+    with Client(servers[0]) as a, Client(servers[1]) as b:
+        talks = [Talk(a), Talk(b)]
+        for talk in talks:
+            talk.say(b"x")
+            assert talk.hear() == b"x"
+        has.stop()
+        for talk in talks:
+            with pytest.raises(grpc.RpcError) as e:
+                talk.hear()
+            assert e.value.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+            talk.say(None)
 
 
 def test_sizes_decide_what_stays(runtime, under):

@@ -114,7 +114,7 @@ struct mr_client_stream *mr_client_grpc_stream(struct mr_client *c,
                                                void *ctx);
 /** What comes of an exchange that is passed on as it is. */
 struct mr_client_pass_events {
-    /** Status and headers. Valid until this returns. */
+    /** Status and headers, which are valid until on_end returns; *head until this does. */
     void (*on_head)(void *ctx, const struct mr_client_response *head);
     /** Some of the body, after on_head. May send, pause and cancel, as on_head may; may not free the client. */
     void (*on_data)(void *ctx, mr_bytes data);

@@ -74,7 +74,6 @@ struct mr_call {
     int64_t body_limit;    /* for more bytes on_body_refused is called instead of on_body */
     int64_t body_align_at; /* >= 0: let this offset of the body be 64-byte aligned (best effort) */
     bool streaming;        /* deliver on_data instead of collecting */
-    bool many_messages;    /* gRPC: what follows the first message is collected as well */
     /** (set in body_place) Memory for the body, used before the loop goes on; NULL: the pool's, which it also gets when
      *  the provider has none. */
     const struct mr_block_provider *body_provider;
