@@ -151,11 +151,9 @@ static int session_make(struct onnx_model *m, const struct mr_model_desc *desc,
     uint64_t after = resident_bytes();
     is_alone = is_alone && atomic_load_explicit(&opens_begun, memory_order_relaxed) == begun;
     atomic_fetch_sub_explicit(&opens_running, 1, memory_order_relaxed);
-    const int is_kept = m->parameters && onnx_parameters_are_kept(m->parameters);
-    before += is_kept ? m->memory.kept_bytes : 0; /* the host counts them */
-    m->bytes = is_kept         ? m->memory.packed_bytes
-               : m->parameters ? m->memory.kept_bytes + m->memory.packed_bytes
-                               : file->bytes;
+    const uint64_t shared = m->parameters ? onnx_parameters_shared(m->parameters) : 0;
+    before += shared; /* the host counts them */
+    m->bytes = m->parameters ? m->memory.kept_bytes + m->memory.packed_bytes - shared : file->bytes;
     m->bytes += SESSION_BYTES;
     if (is_alone && after > before && after - before > m->bytes) {
         m->bytes = after - before;

@@ -201,18 +201,6 @@ struct entry {
     char key[KEY_LETTERS + 1];
 };
 
-static int write_all(int fd, const uint8_t *from, uint64_t bytes, uint64_t at)
-{
-    for (uint64_t done = 0; done < bytes;) {
-        ssize_t n = pwrite(fd, from + done, bytes - done, (off_t)(at + done));
-        if (n <= 0) {
-            return 0;
-        }
-        done += (uint64_t)n;
-    }
-    return 1;
-}
-
 static int data_copy(const struct entry *e, int to)
 {
     uint64_t offset = 0;
@@ -227,7 +215,7 @@ static int data_copy(const struct entry *e, int to)
             const uint64_t n = t->bytes - at < CHUNK ? t->bytes - at : CHUNK;
             errno = EIO; /* the file has become shorter */
             if (!onnx_read_all(e->source, e->chunks, n, t->offset + at) ||
-                !write_all(to, e->chunks, n, offset + at)) {
+                !onnx_write_all(to, e->chunks, n, offset + at)) {
                 return 0;
             }
             if (!onnx_pace_step(e->pace, n, n)) {
@@ -247,7 +235,7 @@ static int files_write(const struct entry *e, int dir)
     int data = openat(dir, DATA_NAME, flags, 0600);
     int model = openat(dir, MODEL_NAME, flags, 0600);
     int ok = data >= 0 && model >= 0 && data_copy(e, data) &&
-             write_all(model, e->model.at, e->model.len, 0);
+             onnx_write_all(model, e->model.at, e->model.len, 0);
     const int why = errno;
 
     if (data >= 0) {

@@ -16,6 +16,18 @@ int onnx_read_all(int fd, void *to, uint64_t bytes, uint64_t at)
     return 1;
 }
 
+int onnx_write_all(int fd, const uint8_t *from, uint64_t bytes, uint64_t at)
+{
+    for (uint64_t done = 0; done < bytes;) {
+        ssize_t n = pwrite(fd, from + done, bytes - done, (off_t)(at + done));
+        if (n <= 0) {
+            return 0;
+        }
+        done += (uint64_t)n;
+    }
+    return 1;
+}
+
 /* NULL: nothing requested, or no memory. */
 static uint8_t *grow(struct onnx_bytes *b, size_t more)
 {

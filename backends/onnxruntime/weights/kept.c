@@ -1,6 +1,7 @@
-/* What the first process that loads a large model leaves to those that come after it (mr_model_kept): two sealed files in
- * memory, the model without its tensors, and the tensors, each at a page. The next process maps them: it reads and copies
- * nothing, and all processes of the model have these pages in common. They cannot be changed any more.
+/* What the first process that loads a large model leaves to those that come after it (mr_model_kept): sealed files in
+ * memory. They are the model without its tensors; the tensors, each at a page; and their packed forms (packed.c). The next
+ * process maps them: it reads and copies nothing, and all processes of the model have these pages in common. They cannot
+ * be changed any more.
  *
  * The model says that its tensors lie in /dev/null. ONNX Runtime wants that file to exist, and never reads it, since each
  * of the tensors is given to the session as an initializer over the mapping.
@@ -14,10 +15,11 @@
 #include "parameters.h"
 
 #define LOCATION   "null"
-#define CHUNK      (1 << 20)
+#define CHUNK      (128 << 10) /* stays in the caches of a processor */
 #define GRAPH_MOST (UINT64_C(64) << 20)
 
-enum { FILE_GRAPH, FILE_TENSORS, FILES };
+/* The last one is there if its session could be made. */
+enum { FILE_GRAPH, FILE_TENSORS, FILES, FILE_PACKED = FILES };
 
 struct mr_model_kept *onnx_kept(const struct mr_model_desc *desc)
 {
@@ -31,79 +33,81 @@ static int memory_fail(struct mr_err *err, const char *what)
                            strerror(errno));
 }
 
-/* A file in memory of that size, mapped to be filled. */
-static int file_make(const char *name, uint64_t bytes, int *out_fd, uint8_t **out,
-                     struct mr_err *err)
-{
-    const int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-
-    if (fd < 0) {
-        return memory_fail(err, "make");
-    }
-    *out_fd = fd;
-    if (ftruncate(fd, (off_t)bytes) != 0) {
-        return memory_fail(err, "size");
-    }
-    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (at == MAP_FAILED) {
-        return memory_fail(err, "map");
-    }
-    *out = at;
-    return MR_OK;
-}
-
 /* Seals the memory: its bytes and its size cannot change any more. */
-static int file_seal(int fd, uint8_t *at, uint64_t bytes, struct mr_err *err)
+static int file_seal(int fd, struct mr_err *err)
 {
-    munmap(at, bytes);
     return fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0
                ? MR_OK
                : memory_fail(err, "seal");
 }
 
-static int tensors_copy(const struct onnx_tensors *t, int from, uint8_t *to, struct onnx_pace *pace,
-                        struct mr_err *err)
+static int graph_make(const struct onnx_bytes *graph, int *out_fd, struct mr_err *err)
 {
-    uint64_t offset = 0;
+    *out_fd = memfd_create("mr-graph", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (*out_fd < 0) {
+        return memory_fail(err, "make");
+    }
+    return onnx_write_all(*out_fd, graph->at, graph->len, 0) ? file_seal(*out_fd, err)
+                                                             : memory_fail(err, "fill");
+}
 
-    onnx_pace_plan(pace, "copy", 2 * t->bytes);
-    for (size_t i = 0; i < t->count; i++) {
-        const struct onnx_tensor *it = &t->at[i];
-        for (uint64_t at = 0; at < it->bytes; at += CHUNK) {
-            const uint64_t n = it->bytes - at < CHUNK ? it->bytes - at : CHUNK;
-            if (!onnx_read_all(from, to + offset + at, n, it->offset + at)) {
-                return mr_backend_fail(err, MR_E_IO, "the file of the weights became shorter");
-            }
-            if (!onnx_pace_step(pace, n, n)) {
-                return mr_backend_fail(err, MR_E_CANCELLED, "the model is not wanted any more");
-            }
+/* Written, not mapped: pages that are written whole need not be cleared before. */
+static int tensor_copy(const struct onnx_tensor *t, int from, int to, uint64_t offset,
+                       uint8_t *chunk, struct onnx_pace *pace, struct mr_err *err)
+{
+    for (uint64_t at = 0; at < t->bytes; at += CHUNK) {
+        const uint64_t n = t->bytes - at < CHUNK ? t->bytes - at : CHUNK;
+        if (!onnx_read_all(from, chunk, n, t->offset + at)) {
+            return mr_backend_fail(err, MR_E_IO, "the file of the weights became shorter");
         }
-        offset = onnx_tensor_next(offset, it);
+        if (!onnx_write_all(to, chunk, n, offset + at)) {
+            return memory_fail(err, "fill");
+        }
+        if (!onnx_pace_step(pace, n, n)) {
+            return mr_backend_fail(err, MR_E_CANCELLED, "the model is not wanted any more");
+        }
     }
     return MR_OK;
+}
+
+static int tensors_copy(const struct onnx_tensors *t, int from, int to, struct onnx_pace *pace,
+                        struct mr_err *err)
+{
+    uint8_t *chunk = malloc(CHUNK);
+    uint64_t offset = 0;
+    int rc = chunk ? MR_OK : mr_backend_fail(err, MR_E_NOMEM, "out of memory");
+
+    onnx_pace_plan(pace, "copy", 2 * t->bytes);
+    for (size_t i = 0; i < t->count && rc == MR_OK; i++) {
+        rc = tensor_copy(&t->at[i], from, to, offset, chunk, pace, err);
+        offset = onnx_tensor_next(offset, &t->at[i]);
+    }
+    free(chunk);
+    return rc;
+}
+
+static int tensors_make(const struct onnx_tensors *t, uint64_t bytes, int weights,
+                        struct onnx_pace *pace, int *out_fd, struct mr_err *err)
+{
+    *out_fd = memfd_create("mr-weights", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (*out_fd < 0 || ftruncate(*out_fd, (off_t)bytes) != 0) {
+        return memory_fail(err, "make");
+    }
+    const int rc = tensors_copy(t, weights, *out_fd, pace, err);
+    return rc < 0 ? rc : file_seal(*out_fd, err);
 }
 
 static int files_make(int model, uint64_t model_bytes, int weights, const struct onnx_tensors *t,
                       struct onnx_pace *pace, int files[FILES], struct mr_err *err)
 {
-    uint8_t *at = NULL;
     uint64_t bytes = 0;
     struct onnx_bytes graph = onnx_compose(model, model_bytes, t, LOCATION, &bytes);
     int rc = graph.is_bad
                  ? mr_backend_fail(err, MR_E_NOMEM, "no memory, or the model file became shorter")
-                 : file_make("mr-graph", graph.len, &files[FILE_GRAPH], &at, err);
+                 : graph_make(&graph, &files[FILE_GRAPH], err);
 
-    if (rc == MR_OK) {
-        memcpy(at, graph.at, graph.len);
-        rc = file_seal(files[FILE_GRAPH], at, graph.len, err);
-    }
     free(graph.at);
-    if (rc < 0 || (rc = file_make("mr-weights", bytes, &files[FILE_TENSORS], &at, err)) < 0) {
-        return rc;
-    }
-    rc = tensors_copy(t, weights, at, pace, err);
-    const int sealed = file_seal(files[FILE_TENSORS], at, bytes, err);
-    return rc < 0 ? rc : sealed;
+    return rc < 0 ? rc : tensors_make(t, bytes, weights, pace, &files[FILE_TENSORS], err);
 }
 
 int onnx_kept_make(int model, uint64_t model_bytes, int weights, const struct onnx_tensors *t,
@@ -130,12 +134,23 @@ int onnx_kept_make(int model, uint64_t model_bytes, int weights, const struct on
     return rc;
 }
 
+int onnx_kept_packed(const struct mr_model_kept *kept)
+{
+    return kept->count > FILE_PACKED ? kept->fds[FILE_PACKED] : -1;
+}
+
+void onnx_kept_packed_add(struct mr_model_kept *kept, int file)
+{
+    kept->fds[FILE_PACKED] = file;
+    kept->count = FILE_PACKED + 1;
+}
+
 int onnx_kept_open(const struct mr_model_kept *kept, struct onnx_bytes *out_graph,
                    struct onnx_tensors *out_tensors, int *out_weights, struct mr_err *err)
 {
     struct stat st;
 
-    if (kept->count != FILES || fstat(kept->fds[FILE_GRAPH], &st) != 0) {
+    if (kept->count < FILES || fstat(kept->fds[FILE_GRAPH], &st) != 0) {
         return mr_backend_fail(err, MR_E_INVALID, "what was kept of the model is of another kind");
     }
     const uint64_t bytes = (uint64_t)st.st_size;

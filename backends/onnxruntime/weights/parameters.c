@@ -12,7 +12,8 @@
  * reads their pages now.
  *
  * In a worker process the mapping is of memory that the server keeps (kept.c): there is no cache, and a process that
- * replaces another one finds the weights there.
+ * replaces another one finds the weights there. If the model has several processes, packed weights are kept there, too
+ * (packed.c).
  *
  * Which models: those with at least `min_bytes` in large tensors of numbers in the main graph. Others, and those for
  * which this fails, load in the plain way, with the reason in the log.
@@ -39,15 +40,18 @@ struct allocator {
     OrtMemoryInfo *info;
     struct onnx_pace *pace; /* while loading */
     struct onnx_range *range;
-    _Atomic int is_loading;   /* allocates from the range */
-    _Atomic uint64_t escaped; /* bytes from the heap while loading */
+    struct onnx_packed *packed; /* that has the range; NULL: the pool has it */
+    _Atomic int is_loading;     /* allocates from the range */
+    _Atomic uint64_t escaped;   /* bytes from the heap while loading */
 };
 
 struct onnx_parameters {
     struct onnx_backend *backend;
     struct onnx_pace pace;
-    char *path;              /* of the model for the session */
-    struct onnx_bytes graph; /* the model itself; at NULL: it is in `path` */
+    char *path;                 /* of the model for the session */
+    struct onnx_bytes graph;    /* the model itself; at NULL: it is in `path` */
+    struct mr_model_kept *kept; /* where the weights are from; NULL: a file. During model_open */
+    int is_alone;               /* the model has one process at a time */
     int weights;
     uint8_t *map;
     uint64_t map_bytes;
@@ -79,7 +83,7 @@ static void *ORT_API_CALL memory_get(OrtAllocator *table, size_t bytes)
     }
     /* Relaxed: set before and after the session is made; ONNX Runtime synchronises the threads that help to make it. */
     if (atomic_load_explicit(&a->is_loading, memory_order_relaxed)) {
-        p = onnx_range_alloc(a->range, bytes);
+        p = a->packed ? onnx_packed_alloc(a->packed, bytes) : onnx_range_alloc(a->range, bytes);
         packed_report(a);
         if (!p) {
             atomic_fetch_add_explicit(&a->escaped, bytes, memory_order_relaxed);
@@ -372,9 +376,26 @@ static int kept_find(struct onnx_parameters *p, uint64_t file_bytes, uint32_t ex
     return rc;
 }
 
-int onnx_parameters_are_kept(const struct onnx_parameters *p)
+uint64_t onnx_parameters_shared(const struct onnx_parameters *p)
 {
-    return p->graph.at != NULL;
+    return (p->kept ? p->kept_bytes : 0) +
+           (p->allocator.packed ? onnx_packed_shared(p->allocator.packed) : 0);
+}
+
+static int64_t number(const struct mr_model_desc *desc, const char *key)
+{
+    struct mr_err ignored;
+    int64_t n = 0;
+
+    return mr_setting_i64(desc->settings, desc->setting_count, key, 0, INT64_MAX, &n, &ignored) < 0
+               ? 0
+               : n;
+}
+
+/* Without a number of instances the host chooses it. */
+static int is_alone(const struct mr_model_desc *desc)
+{
+    return number(desc, "instance_group.count") == 1 && number(desc, "worker_standby") == 0;
 }
 
 int onnx_parameters_find(struct onnx_model *m, const struct mr_model_desc *desc, const char *path,
@@ -401,6 +422,8 @@ int onnx_parameters_find(struct onnx_model *m, const struct mr_model_desc *desc,
     p->pace.loading = onnx_loading(desc);
     p->pace.bytes_per_second = onnx_in_background(desc) ? h->bytes_per_second : 0;
     p->weights = -1;
+    p->kept = kept;
+    p->is_alone = is_alone(desc);
     rc = !m->backend->has_read_only_memory
              ? mr_backend_fail(&why, MR_E_UNSUPPORTED, "it takes ONNX Runtime 1.23 or newer")
          : kept     ? kept_find(p, file_bytes, external, kept, &why)
@@ -441,16 +464,30 @@ out:
     return rc;
 }
 
+/* Packed forms may be larger than the weights; unused addresses cost nothing. */
+static int range_make(struct onnx_parameters *p, const char *owner, struct mr_err *err)
+{
+    const uint64_t bytes = 2 * p->tensors.bytes + ((uint64_t)16 << 20);
+    struct allocator *a = &p->allocator;
+
+    /* Comparing packed weights takes about what the memory for them takes: for one process it gains nothing. */
+    if (p->kept && !p->is_alone) {
+        a->packed = onnx_packed_new(onnx_kept_packed(p->kept), bytes, err);
+        a->range = a->packed ? onnx_packed_range(a->packed) : NULL;
+        return a->packed ? MR_OK : err->status;
+    }
+    a->range = onnx_pool_take(&p->backend->parameters->pool, owner, bytes);
+    return a->range ? MR_OK
+                    : mr_backend_fail(err, MR_E_EXHAUSTED, "no addresses for packed weights");
+}
+
 static int allocator_make(struct onnx_parameters *p, const char *owner, struct mr_err *err)
 {
     struct allocator *a = &p->allocator;
     int rc;
 
-    /* Packed forms may be larger than the weights; unused addresses cost nothing. */
-    a->range = onnx_pool_take(&p->backend->parameters->pool, owner,
-                              2 * p->tensors.bytes + ((uint64_t)16 << 20));
-    if (!a->range) {
-        return mr_backend_fail(err, MR_E_EXHAUSTED, "no addresses for packed weights");
+    if ((rc = range_make(p, owner, err)) < 0) {
+        return rc;
     }
     a->table = (OrtAllocator){.version = ONNX_API_VERSION,
                               .Alloc = memory_get,
@@ -513,6 +550,18 @@ static int pages_settle(struct onnx_parameters *p, struct mr_err *err)
     return rc;
 }
 
+/* Ends the packing in memory that the host keeps, and brings it into the page tables. */
+static int packed_settle(struct onnx_parameters *p, struct mr_err *err)
+{
+    const int made = onnx_packed_finish(p->allocator.packed);
+
+    if (made < 0) {
+        return MR_OK;
+    }
+    onnx_kept_packed_add(p->kept, made);
+    return pages_touch(p, p->allocator.range->base, p->allocator.range->used, err);
+}
+
 static int session_create(struct onnx_parameters *p, struct onnx_model *m,
                           OrtSessionOptions *options, struct mr_err *err)
 {
@@ -548,13 +597,16 @@ int onnx_parameters_session(struct onnx_parameters *p, struct onnx_model *m,
         return rc;
     }
     ONNX_TRY(AddSessionConfigEntry(options, "session.use_env_allocators", "1"));
-    if (p->graph.at && (rc = onnx_kept_options(options, err)) < 0) {
+    if (p->kept && (rc = onnx_kept_options(options, err)) < 0) {
         return rc;
     }
     if ((rc = session_create(p, m, options, err)) < 0) {
         return rc;
     }
     rc = pages_settle(p, err);
+    if (rc == MR_OK && p->allocator.packed) {
+        rc = packed_settle(p, err);
+    }
     if (rc == MR_OK) {
         apart_report(m, p, desc->version);
     }
@@ -578,7 +630,9 @@ void onnx_parameters_free(struct onnx_parameters **parameters)
     if (p->allocator.info) {
         onnx_api->ReleaseMemoryInfo(p->allocator.info);
     }
-    if (p->allocator.range) {
+    if (p->allocator.packed) {
+        onnx_packed_free(&p->allocator.packed);
+    } else if (p->allocator.range) {
         onnx_pool_give(&p->backend->parameters->pool, &p->allocator.range);
     }
     if (p->map) {

@@ -8,6 +8,7 @@
  *   cache.c       files with all weights inside, rewritten once so that their tensors can be mapped
  *   seen.c        the file with which such a copy was compared
  *   pool.c        ranges of addresses, kept for the next version
+ *   packed.c      packed weights that later processes of a model find again
  *   parameters.c  selection of models, and making sessions */
 #ifndef MR_ONNX_PARAMETERS_H
 #define MR_ONNX_PARAMETERS_H
@@ -66,6 +67,8 @@ struct onnx_bytes onnx_compose(int fd, uint64_t file_bytes, const struct onnx_te
 uint64_t onnx_tensor_next(uint64_t offset, const struct onnx_tensor *t);
 /* Reads exactly this number of bytes; false if there are fewer. */
 int onnx_read_all(int fd, void *to, uint64_t bytes, uint64_t at);
+/* Writes all of them; false with errno set. */
+int onnx_write_all(int fd, const uint8_t *from, uint64_t bytes, uint64_t at);
 
 /* ---- pace.c ---- */
 
@@ -111,6 +114,10 @@ int onnx_cache_get(const struct onnx_cache *c, int fd, uint64_t file_bytes, stru
 
 /* What the host keeps of the model; NULL: it keeps nothing. */
 struct mr_model_kept *onnx_kept(const struct mr_model_desc *desc);
+/* That of packed weights among them, borrowed; -1: none. */
+int onnx_kept_packed(const struct mr_model_kept *kept);
+/* Adds it, and takes it. */
+void onnx_kept_packed_add(struct mr_model_kept *kept, int file);
 /* Fills `out` with the model in `model`, whose tensors `t` lie in `weights` (the same, or another file). Errors:
  * MR_E_EXHAUSTED, MR_E_UNSUPPORTED, MR_E_IO, MR_E_CANCELLED. */
 int onnx_kept_make(int model, uint64_t model_bytes, int weights, const struct onnx_tensors *t,
@@ -181,6 +188,24 @@ void onnx_pool_give(struct onnx_pool *p, struct onnx_range **r);
 /* Bytes of pages that are in memory now. */
 uint64_t onnx_range_resident(const struct onnx_range *r);
 
+/* ---- packed.c ---- */
+
+struct onnx_packed;
+
+/* Room for `bytes`. `found` is the file that an earlier process has made, borrowed; -1: this one makes it. NULL on
+ * failure, with *err set. */
+struct onnx_packed *onnx_packed_new(int found, uint64_t bytes, struct mr_err *err);
+/* A block, aligned to 64 bytes, with any content; NULL when there is no room. */
+void *onnx_packed_alloc(struct onnx_packed *p, uint64_t bytes);
+/* All blocks have been written. Returns the file that this process has made, sealed, which the caller closes; -1: it has
+ * made none. */
+int onnx_packed_finish(struct onnx_packed *p);
+/* Where the blocks are. */
+struct onnx_range *onnx_packed_range(struct onnx_packed *p);
+/* Bytes of blocks whose pages are those of the file. */
+uint64_t onnx_packed_shared(const struct onnx_packed *p);
+void onnx_packed_free(struct onnx_packed **p);
+
 /* ---- parameters.c ---- */
 
 struct onnx_parameters;
@@ -214,8 +239,8 @@ int onnx_parameters_session(struct onnx_parameters *p, struct onnx_model *m,
 /* Records in the model's report and the log why it is loaded in the plain way. */
 void onnx_parameters_plain(struct onnx_model *m, const struct mr_model_desc *desc, uint64_t bytes,
                            const struct mr_err *why);
-/* True if the weights are mapped from memory that the host keeps: they are not the process's own. */
-int onnx_parameters_are_kept(const struct onnx_parameters *p);
+/* Bytes of the weights and of their packed forms that lie in memory which the host keeps, and counts. */
+uint64_t onnx_parameters_shared(const struct onnx_parameters *p);
 /* The session must have been released. */
 void onnx_parameters_free(struct onnx_parameters **p);
 
