@@ -102,7 +102,8 @@ static const struct mr_option table[] = {
     FLAG("load", load, "register, vmodel set: load the model now"),
     FLAG("wait", wait, "register, vmodel set: until the load, or the change, has ended"),
     {.name = "Vmodels", .kind = MR_OPTION_GROUP},
-    TEXT("owner", owner, "NAME", "set: others cannot change the vmodel"),
+    TEXT("owner", owner, "NAME",
+         "set: others cannot change the vmodel; show, delete: only if it is its owner"),
     TEXT("expected", expected, "MODEL", "set: only if this is the target now"),
     FLAG("update-only", update_only, "set: only if there is the vmodel"),
     FLAG("force", force, "set: the model takes over at once, loaded or not"),
@@ -249,9 +250,19 @@ static int vmodel_list(struct mesh_run *r, struct mr_err *err)
     return mesh_pages(r, false, r->arg_count > 1 ? r->args[1] : "", print_page, r, err);
 }
 
+static struct mr_buf owned_path(const struct mesh_run *r, const char *verb)
+{
+    struct mr_buf path = path_of("vmodels", r->args[1], verb);
+
+    if (r->opt.owner) {
+        mesh_path_query(&path, "owner", r->opt.owner);
+    }
+    return path;
+}
+
 static int vmodel_show(struct mesh_run *r, struct mr_err *err)
 {
-    struct mr_buf path = path_of("vmodels", r->args[1], NULL);
+    struct mr_buf path = owned_path(r, NULL);
 
     return ask(r, &path, NULL, ANSWER_VMODEL, err);
 }
@@ -277,7 +288,7 @@ static int vmodel_set(struct mesh_run *r, struct mr_err *err)
 
 static int vmodel_delete(struct mesh_run *r, struct mr_err *err)
 {
-    struct mr_buf path = path_of("vmodels", r->args[1], "delete");
+    struct mr_buf path = owned_path(r, "delete");
 
     return said(r, ask(r, &path, &nothing.base, ANSWER_NONE, err), "deleted", r->args[1]);
 }

@@ -56,6 +56,7 @@ void mesh_print_model(const struct mesh_run *r, const Millrace__MeshModel *m);
 void mesh_print_vmodels(const struct mesh_run *r, const Millrace__MeshVModels *m);
 void mesh_print_vmodel(const struct mesh_run *r, const Millrace__MeshVModel *m);
 const char *mesh_status_name(Millrace__MeshStatus s);
+const char *mesh_copy_name(Millrace__MeshCopy__State s);
 /** Text from outside on the terminal. */
 void mesh_print_text(const char *text);
 

@@ -19,12 +19,21 @@ void mesh_print_text(const char *text)
     mr_buf_fini(&b);
 }
 
-const char *mesh_status_name(Millrace__MeshStatus s)
+static const char *name_of(const ProtobufCEnumDescriptor *d, int value)
 {
-    const ProtobufCEnumValue *v =
-        protobuf_c_enum_descriptor_get_value(&millrace__mesh_status__descriptor, (int)s);
+    const ProtobufCEnumValue *v = protobuf_c_enum_descriptor_get_value(d, value);
 
     return v ? v->name : "?";
+}
+
+const char *mesh_status_name(Millrace__MeshStatus s)
+{
+    return name_of(&millrace__mesh_status__descriptor, (int)s);
+}
+
+const char *mesh_copy_name(Millrace__MeshCopy__State s)
+{
+    return name_of(&millrace__mesh_copy__state__descriptor, (int)s);
 }
 
 static enum mr_style style_of(Millrace__MeshStatus s)
@@ -109,8 +118,9 @@ static void put_copies(struct mr_buf *out, const Millrace__MeshModel *m)
 {
     for (size_t i = 0; i < m->n_copies; i++) {
         const Millrace__MeshCopy *c = m->copies[i];
-        bool is_loaded = strcmp(c->state, "LOADED") == 0;
-        mr_buf_printf(out, is_loaded ? "%s%s" : "%s%s[%s]", i ? " " : "", c->instance, c->state);
+        bool is_loaded = c->state == MILLRACE__MESH_COPY__STATE__LOADED;
+        mr_buf_printf(out, is_loaded ? "%s%s" : "%s%s[%s]", i ? " " : "", c->instance,
+                      mesh_copy_name(c->state));
     }
     if (m->n_copies == 0) {
         mr_buf_char(out, '-');
@@ -172,7 +182,7 @@ void mesh_print_model(const struct mesh_run *r, const Millrace__MeshModel *m)
     for (size_t i = 0; i < m->n_copies; i++) {
         const Millrace__MeshCopy *c = m->copies[i];
         mr_grid_add_str(&t, MR_STYLE_BOLD, mr_str_c(c->instance));
-        mr_grid_add_str(&t, MR_STYLE_PLAIN, mr_str_c(c->state));
+        mr_grid_add_str(&t, MR_STYLE_PLAIN, mr_str_c(mesh_copy_name(c->state)));
         add_bytes(&t, r, c->size_bytes);
         mr_grid_add_str(&t, MR_STYLE_BAD, mr_str_c(c->reason));
     }

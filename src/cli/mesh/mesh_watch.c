@@ -45,9 +45,7 @@ static uint64_t sum_of(const Millrace__MeshModel *m)
         for (const char *p = m->copies[i]->instance; *p; p++) {
             h = (h ^ (unsigned char)*p) * 1099511628211u;
         }
-        for (const char *p = m->copies[i]->state; *p; p++) {
-            h = (h ^ (unsigned char)*p) * 1099511628211u;
-        }
+        h = (h ^ (uint64_t)m->copies[i]->state) * 1099511628211u;
         sum += h;
     }
     return sum;
@@ -76,7 +74,7 @@ static void tell(struct watch *w, const Millrace__MeshModel *m)
         printf("%s", i ? " " : "");
         mesh_print_text(m->copies[i]->instance);
         printf("=");
-        mesh_print_text(m->copies[i]->state);
+        fputs(mesh_copy_name(m->copies[i]->state), stdout);
     }
     printf("%s\n", m->n_copies ? "" : "-");
 }

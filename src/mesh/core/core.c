@@ -614,6 +614,9 @@ static void send_state(struct mesh_core *c)
                              .in_flight = c->running,
                              .queued = c->queued + c->loading,
                              .age_s = load_age_s(c)};
+    c->me->in_flight = m.in_flight;
+    c->me->queued = m.queued;
+    c->me->age_s = m.age_s;
     size_t count = c->view.peer_count;
     int64_t round_ns = c->o.state_ns * (int64_t)(1 + count / STATE_PEERS);
 

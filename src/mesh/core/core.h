@@ -10,6 +10,7 @@
 #ifndef MESH_CORE_CORE_H
 #define MESH_CORE_CORE_H
 
+#include "base/hist.h"
 #include "mesh/records/message.h"
 #include "mesh/records/record.h"
 
@@ -23,6 +24,13 @@ struct mesh_constraint {
     size_t required_count;
     const mr_str *preferred; /* one of these is better than none */
     size_t preferred_count;
+};
+
+/** How long things took, since the start. Written by the core. */
+struct mesh_core_times {
+    struct mr_hist queue_ns;   /* a load waited to begin */
+    struct mr_hist miss_ns;    /* a request waited for a load here, until it ran */
+    struct mr_hist evicted_ms; /* since the last use of a model that was evicted */
 };
 
 /** Zero members: the default. */
@@ -55,7 +63,8 @@ struct mesh_core_options {
         second_max_ns; /* a second copy comes with a use so long after another; 7 min, 40 min */
     uint32_t move_parallel; /* copies that a draining instance has loaded elsewhere at a time; 8 */
     int64_t move_idle_ns;   /* copies that were not used for so long do not move; 1 h */
-    double half_life_per_entry; /* cache_init; 0 */
+    double half_life_per_entry;    /* cache_init; 0 */
+    struct mesh_core_times *times; /* NULL: they are not kept */
 };
 
 enum mesh_action_kind {

@@ -31,6 +31,7 @@ struct mesh_req {
     bool is_from_peer, load_here, is_safe, is_sequence, is_answering, is_running;
     bool is_missed;      /* it had to wait for a load */
     bool waits_for_load; /* here, so that the owner is not asked */
+    int64_t begun_ns;
     uint8_t attempts, refusals;
     struct attempt attempt[2];
     struct {

@@ -4,6 +4,7 @@
  * queue that is full refuses. Of the capacity, `limit` is for models that are loaded or loading; the rest lets loads begin while
  * evicted models are still being unloaded. What is evicted counts as room to come, so that one load never evicts twice, and
  * loads wait until held and leaving models together fit into the capacity. */
+#include "base/clock.h"
 #include "core_priv.h"
 
 #define PUMP_LOOK 16 /* loads that are looked at behind one that waits for its claim */
@@ -115,6 +116,9 @@ void load_evict(struct mesh_core *c, struct mesh_local *l)
     hold(c, l, -1);
     leave(c, l, 1);
     c->report.evictions++;
+    if (c->o.times) {
+        mr_hist_add(&c->o.times->evicted_ms, (uint64_t)(c->now - l->used_ns) / MR_NS_PER_MS);
+    }
     l->state = LOCAL_LEAVING;
     l->is_moving = false;
     l->outside = 0;
@@ -300,6 +304,9 @@ static void begin_load(struct mesh_core *c, struct mesh_local *l)
     queue_remove(c, l);
     l->state = LOCAL_LOADING;
     l->started_ns = c->now;
+    if (c->o.times) {
+        mr_hist_add(&c->o.times->queue_ns, (uint64_t)(c->now - l->queued_ns));
+    }
     c->loading++;
     hold(c, l, 1);
     c->report.loads++;

@@ -127,6 +127,7 @@ static void start(struct mesh_core *c, struct mesh_req *r, struct view_peer *p, 
 {
     unsigned n = r->attempt[0].is_active;
     struct attempt *at = &r->attempt[n];
+    bool waited = r->waits_for_load;
 
     wait_remove(r);
     *at = (struct attempt){p->index, true, load_here, c->now};
@@ -138,6 +139,9 @@ static void start(struct mesh_core *c, struct mesh_req *r, struct view_peer *p, 
     a->id = view_id(r->local->model);
     a->names = c->names;
     if (p == c->me) {
+        if (waited && c->o.times) {
+            mr_hist_add(&c->o.times->miss_ns, (uint64_t)(c->now - r->begun_ns));
+        }
         load_use(c, r->local, true);
         return;
     }
@@ -633,6 +637,7 @@ uint64_t request_begin(struct mesh_core *c, const struct mesh_ask *ask)
     uint64_t handle = r->handle = slots_add(&c->reqs, r);
 
     c->request_count++;
+    r->begun_ns = c->now;
     r->user = ask->user;
     r->is_from_peer = ask->is_from_peer;
     r->load_here = ask->load_here;

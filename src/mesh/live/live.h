@@ -65,9 +65,10 @@ struct mr_mesh {
     struct mr_mesh_admin admins;   /* ring: those under way */
     struct live_changes changes;
     uint64_t samples, load_failures;
-    struct mr_hist load_ns; /* written by the mesh's thread */
-    uint32_t registering;   /* models whose registration is not answered yet */
-    uint64_t ignored;       /* records that the log has been told of */
+    struct mr_hist load_ns;
+    struct mesh_core_times times;
+    uint32_t registering; /* models whose registration is not answered yet */
+    uint64_t ignored;     /* records that the log has been told of */
     bool is_acting, has_registered;
     _Atomic bool is_started, is_joined, is_stopping, is_ready;
     _Atomic uint64_t names; /* mesh_core_names, for other threads */

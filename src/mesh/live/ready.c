@@ -76,6 +76,8 @@ static void take_stats(struct mr_mesh *m)
     mesh_core_fleet(m->core, &f);
     struct mr_mesh_stats s = {.peers = f.instances,
                               .models = r.models,
+                              .models_loaded = mesh_core_view(m->core)->loaded,
+                              .models_failed = mesh_core_view(m->core)->failed,
                               .pending = r.intents,
                               .loaded = r.loaded,
                               .loading = r.loading,
@@ -136,7 +138,8 @@ void mr_mesh_stats(struct mr_mesh *m, struct mr_mesh_stats *out)
     pthread_mutex_unlock(&m->lock);
 }
 
-const struct mr_hist *mr_mesh_load_times(const struct mr_mesh *m)
+struct mr_mesh_times mr_mesh_times(const struct mr_mesh *m)
 {
-    return &m->load_ns;
+    return (struct mr_mesh_times){&m->load_ns, &m->times.queue_ns, &m->times.miss_ns,
+                                  &m->times.evicted_ms};
 }

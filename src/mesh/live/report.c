@@ -45,7 +45,7 @@ static bool put_copies(const struct mesh_view *v, const struct view_model *from,
         }
         millrace__mesh_copy__init(m);
         m->instance = text_of(a, v->peers[c->peer]->id);
-        m->state = text_of(a, mr_str_c(mesh_copy_state_name((enum mesh_copy_state)c->state)));
+        m->state = (Millrace__MeshCopy__State)(c->state - MESH_LOADING); /* the same order */
         m->size_bytes = (uint64_t)c->units * MESH_UNIT;
         m->reason = text_of(a, mr_str_c(c->reason ? c->reason : ""));
         to->copies[to->n_copies++] = m;

@@ -140,6 +140,31 @@ void view_release(struct mesh_view *v, struct view_model **io_m)
     v->unused = m;
 }
 
+static bool is_loaded(const struct view_copy *c)
+{
+    return c->state == MESH_LOADED || c->state == MESH_DRAINING;
+}
+
+static bool has_failed(const struct view_copy *c)
+{
+    return c->state == MESH_FAILED;
+}
+
+/* 1 if this copy of the model is the only one of that kind. */
+static size_t only(const struct view_model *m, const struct view_copy *c,
+                   bool (*is_such)(const struct view_copy *c))
+{
+    if (!is_such(c)) {
+        return 0;
+    }
+    for (size_t i = 0; i < m->copy_count; i++) {
+        if (&m->copies[i] != c && is_such(&m->copies[i])) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
 static void sum(struct mesh_view *v, const struct view_model *m, const struct view_copy *c,
                 bool is_added)
 {
@@ -150,6 +175,8 @@ static void sum(struct mesh_view *v, const struct view_model *m, const struct vi
     uint32_t one = holds;
     uint32_t loading = c->state == MESH_LOADING;
 
+    v->loaded += is_added ? only(m, c, is_loaded) : -only(m, c, is_loaded);
+    v->failed += is_added ? only(m, c, has_failed) : -only(m, c, has_failed);
     if (is_added) {
         p->sums.used += units;
         p->sums.device += device;

@@ -86,7 +86,8 @@ struct view_vmodel {
 struct mesh_view {
     struct view_model **models; /* open addressing by mr_hash of the id */
     size_t cap, count;
-    size_t with_minimum; /* models with min_copies */
+    size_t with_minimum;   /* models with min_copies */
+    size_t loaded, failed; /* models with a copy that is LOADED or DRAINING; that is FAILED */
     struct view_slab *slabs;
     struct view_model *unused; /* linked by `local` */
     struct view_peer *peers[VIEW_PEERS_MAX];

@@ -1,4 +1,5 @@
 /* GET /metrics, what is the mesh's: whether the fleet has room, and what this server does in it. */
+#include "base/clock.h"
 #include "mesh/mesh.h"
 #include "metrics.h"
 
@@ -11,33 +12,48 @@ static void put(struct mr_buf *b, const char *name, const char *type, const char
 
 /* ---- by the names of a ModelMesh, for dashboards and alerts that are there ---- */
 
-static void put_load_times(const struct mr_mesh *m, struct mr_buf *b)
+/* A histogram of milliseconds, whose values are in units of which a millisecond has so many. */
+static void put_times(struct mr_buf *b, const char *name, const char *help, const struct mr_hist *h,
+                      uint64_t per_ms)
 {
     static const unsigned tenths_of_ms[] = {5,      10,     20,     50,      100,    200,   500,
                                             750,    1000,   2000,   5000,    10000,  20000, 50000,
                                             100000, 200000, 600000, 1200000, 3000000};
-    const struct mr_hist *h = mr_mesh_load_times(m);
-    uint64_t sum_ns = mr_count_get(&h->sum);
     uint64_t total = 0;
     unsigned next = 0;
 
-    metrics_head(b, "modelmesh_loadmodel_milliseconds", "histogram", "Time that loads here took");
+    metrics_head(b, name, "histogram", help);
     for (size_t i = 0; i < sizeof tenths_of_ms / sizeof *tenths_of_ms; i++) {
-        uint64_t bound_ns = tenths_of_ms[i] * UINT64_C(100000);
-        for (; next < MR_HIST_BUCKETS && mr_hist_upper(next) <= bound_ns; next++) {
+        uint64_t bound = tenths_of_ms[i] * per_ms / 10;
+        for (; next < MR_HIST_BUCKETS && mr_hist_upper(next) <= bound; next++) {
             total += mr_count_get(&h->count[next]);
         }
-        mr_buf_printf(b, "modelmesh_loadmodel_milliseconds_bucket{le=\"%.1f\"} %llu\n",
-                      tenths_of_ms[i] / 10.0, (unsigned long long)total);
+        mr_buf_printf(b, "%s_bucket{le=\"%.1f\"} %llu\n", name, tenths_of_ms[i] / 10.0,
+                      (unsigned long long)total);
     }
     for (; next < MR_HIST_BUCKETS; next++) {
         total += mr_count_get(&h->count[next]);
     }
     mr_buf_printf(b,
-                  "modelmesh_loadmodel_milliseconds_bucket{le=\"+Inf\"} %llu\n"
-                  "modelmesh_loadmodel_milliseconds_sum %.6f\n"
-                  "modelmesh_loadmodel_milliseconds_count %llu\n",
-                  (unsigned long long)total, (double)sum_ns / 1e6, (unsigned long long)total);
+                  "%s_bucket{le=\"+Inf\"} %llu\n"
+                  "%s_sum %.6f\n"
+                  "%s_count %llu\n",
+                  name, (unsigned long long)total, name,
+                  (double)mr_count_get(&h->sum) / (double)per_ms, name, (unsigned long long)total);
+}
+
+static void put_all_times(const struct mr_mesh *m, struct mr_buf *b)
+{
+    const struct mr_mesh_times t = mr_mesh_times(m);
+
+    put_times(b, "modelmesh_loadmodel_milliseconds", "Time that loads here took", t.load_ns,
+              MR_NS_PER_MS);
+    put_times(b, "modelmesh_loading_queue_delay_milliseconds",
+              "Time that loads here waited to begin", t.queue_ns, MR_NS_PER_MS);
+    put_times(b, "modelmesh_cache_miss_milliseconds",
+              "Time that requests waited for a load here, until they ran", t.miss_ns, MR_NS_PER_MS);
+    put_times(b, "modelmesh_age_at_eviction_milliseconds",
+              "Time since the last use of models that were evicted here", t.evicted_ms, 1);
 }
 
 static void put_modelmesh(const struct mr_mesh *mesh, const struct mr_mesh_stats *m,
@@ -56,9 +72,14 @@ static void put_modelmesh(const struct mr_mesh *mesh, const struct mr_mesh_stats
     }
     if (m->is_first) {
         put(b, "modelmesh_models_managed_total", "gauge", "Models that are registered", m->models);
+        put(b, "modelmesh_models_loaded_total", "gauge", "Models that some server has loaded",
+            m->models_loaded);
+        put(b, "modelmesh_models_with_failure_total", "gauge",
+            "Models whose load failed at some server, which is not forgotten yet",
+            m->models_failed);
     }
     put(b, "modelmesh_loadmodel_failure", "counter", "Loads that failed here", m->load_failures);
-    put_load_times(mesh, b);
+    put_all_times(mesh, b);
 }
 
 void metrics_mesh(struct mr_server *s, struct mr_buf *b)

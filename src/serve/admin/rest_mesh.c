@@ -232,9 +232,21 @@ void rest_mesh_load(struct mr_server *s, struct mr_call *call, const struct mr_o
     submit(s, j, MR_MESH_LOAD);
 }
 
+/* One that is another owner's is not there. */
+static void owned(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path,
+                  enum mr_mesh_admin_kind kind)
+{
+    struct mesh_job *j = begin(s, call, path->model);
+
+    if (j) {
+        j->admin.owner = rest_mesh_query(call, "owner");
+    }
+    submit(s, j, kind);
+}
+
 void rest_mesh_vmodel(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path)
 {
-    submit(s, begin(s, call, path->model), MR_MESH_VMODEL);
+    owned(s, call, path, MR_MESH_VMODEL);
 }
 
 void rest_mesh_vmodel_set(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path)
@@ -262,5 +274,5 @@ void rest_mesh_vmodel_set(struct mr_server *s, struct mr_call *call, const struc
 void rest_mesh_vmodel_delete(struct mr_server *s, struct mr_call *call,
                              const struct mr_oip_path *path)
 {
-    submit(s, begin(s, call, path->model), MR_MESH_DELETE_VMODEL);
+    owned(s, call, path, MR_MESH_DELETE_VMODEL);
 }

@@ -25,24 +25,15 @@ static Mmesh__ModelStatusInfo__ModelStatus status_of(Millrace__MeshStatus s)
     return (Mmesh__ModelStatusInfo__ModelStatus)s; /* the same numbers */
 }
 
-static Mmesh__ModelStatusInfo__ModelStatus status_of_copy(const char *state)
+static Mmesh__ModelStatusInfo__ModelStatus status_of_copy(Millrace__MeshCopy__State state)
 {
-    static const struct {
-        const char *name;
-        Mmesh__ModelStatusInfo__ModelStatus status;
-    } states[] = {
-        {"LOADING", MMESH__MODEL_STATUS_INFO__MODEL_STATUS__LOADING},
-        {"LOADED", MMESH__MODEL_STATUS_INFO__MODEL_STATUS__LOADED},
-        {"DRAINING", MMESH__MODEL_STATUS_INFO__MODEL_STATUS__LOADED},
-        {"FAILED", MMESH__MODEL_STATUS_INFO__MODEL_STATUS__LOADING_FAILED},
-    };
-
-    for (size_t i = 0; i < sizeof states / sizeof *states; i++) {
-        if (strcmp(state, states[i].name) == 0) {
-            return states[i].status;
-        }
+    switch (state) {
+    case MILLRACE__MESH_COPY__STATE__LOADING:
+        return MMESH__MODEL_STATUS_INFO__MODEL_STATUS__LOADING;
+    case MILLRACE__MESH_COPY__STATE__FAILED:
+        return MMESH__MODEL_STATUS_INFO__MODEL_STATUS__LOADING_FAILED;
+    default: return MMESH__MODEL_STATUS_INFO__MODEL_STATUS__LOADED;
     }
-    return MMESH__MODEL_STATUS_INFO__MODEL_STATUS__UNKNOWN;
 }
 
 static bool put_copies(Mmesh__ModelStatusInfo *to, const Millrace__MeshModel *from,

@@ -223,6 +223,17 @@ def test_vmodels_by_rest(rests):
     wait.until(lambda: one.get("/v2/mesh/vmodels/v").status == 404, "the vmodel to be gone")
 
 
+def test_owners_of_vmodels_by_rest(rests):
+    """That of another owner is not there, and deleting it does nothing, as over gRPC."""
+    one, _ = rests
+    one.post("/v2/mesh/vmodels/v/set", {"target": "a", "owner": "m/e"}).ok()
+    assert one.get("/v2/mesh/vmodels/v?owner=you").status == 404
+    assert one.post("/v2/mesh/vmodels/v/delete?owner=you").status == 200
+    assert one.get("/v2/mesh/vmodels/v?owner=m%2Fe").ok().json()["owner"] == "m/e"
+    assert one.post("/v2/mesh/vmodels/v/delete?owner=m%2Fe").status == 200
+    wait.until(lambda: one.get("/v2/mesh/vmodels/v").status == 404, "the vmodel to be gone")
+
+
 def named(reply):
     assert reply.status == 200, reply.body[:300]
     return reply.json()["model_name"], reply.json()["outputs"][0]["data"]

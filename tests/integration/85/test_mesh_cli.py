@@ -78,7 +78,9 @@ def test_vmodels(servers):
     assert rows(millrace(servers[0], "vmodel", "set", "v", "m0", "--owner", "me"))[0] == ["v", "DEFINED", "m0", "m0", "me"]
     assert rows(millrace(servers[0], "vmodel", "set", "v", "m1", "--owner", "me", "--wait"))[0][2] == "m1"
     assert "owner" in millrace(servers[0], "vmodel", "set", "v", "m1", "--owner", "you", code=1)
-    assert rows(millrace(servers[0], "vmodel", "show", "v"))[0][0] == "v"
+    assert rows(millrace(servers[0], "vmodel", "show", "v", "--owner", "me"))[0][0] == "v"
+    assert "not in the mesh" in millrace(servers[0], "vmodel", "show", "v", "--owner", "you", code=1)
+    millrace(servers[0], "vmodel", "delete", "v", "--owner", "you")
     assert [r[0] for r in rows(millrace(servers[0], "vmodel", "list"))] == ["v"]
     assert "v deleted" in millrace(servers[0], "vmodel", "delete", "v")
     assert millrace(servers[0], "vmodel", "list") == ""

@@ -160,8 +160,19 @@ def check_names_of_modelmesh(servers):
         assert read("loadmodel_failure") == 0
         assert read("loadmodel_milliseconds_count") >= 1 and read("loadmodel_milliseconds_sum") > 0
         assert read("loadmodel_milliseconds_bucket", le="+Inf") >= 1
+        assert read("loading_queue_delay_milliseconds_count") >= read("loadmodel_milliseconds_count")
+        assert read("cache_miss_milliseconds_count") >= 1 and read("cache_miss_milliseconds_sum") > 0
+        assert read("age_at_eviction_milliseconds_count") >= 1
     managed = lambda: [value for s in servers for _, value in metrics.samples(s, "modelmesh_models_managed_total")]  # noqa: E731
     wait.until(lambda: managed() == [12], "one of the servers to report what is the same for all")
+    with Rest(servers[0].http) as rest:
+        models = rest.get("/v2/mesh/models").ok().json()["models"]
+        count = sum(m["status"] == "LOADED" for m in models)
+        wait.until(lambda: [value for s in servers for _, value in metrics.samples(s, "modelmesh_models_loaded_total")] == [count], "those that are loaded")
+        rest.post("/v2/mesh/models/broken/register", {"type": "t", "path": "p", "load_now": True, "sync": True}).ok()
+        wait.until(lambda: metrics.value(servers[0], "modelmesh_models_with_failure_total") == 1, "the model that failed")
+        own = lambda: next(p for p in rest.get("/v2/mesh").json()["peers"] if p["id"] == "s0")  # noqa: E731
+        wait.until(lambda: own()["age_s"] < 1000, "the server's own age")
 
 
 def test_variables_are_those_of_the_documentation():

@@ -61,11 +61,15 @@ static void copies_are_summed_by_instance(void **state)
     assert_int_equal(p->sums.loading, 0);
     put_copy(&v, "a", "p1", MESH_LOADING, 10, 6, &ch); /* older than what is known */
     assert_int_equal(ch.kind, VIEW_NOTHING);
+    assert_int_equal(v.loaded, 1);
     put_copy(&v, "a", "p1", MESH_FAILED, 12, 8, &ch);
     assert_int_equal(p->sums.used, 0);
+    assert_int_equal(v.loaded, 0);
+    assert_int_equal(v.failed, 1);
     view_apply(&v, MR_STR("mesh/c/a/p1"), (mr_bytes){0}, 9, &ch);
     assert_int_equal(ch.after, MESH_NO_COPY);
     assert_int_equal(p->sums.all, 0);
+    assert_int_equal(v.failed, 0);
     assert_non_null(view_find(&v, MR_STR("a")));
     view_apply(&v, MR_STR("mesh/m/a"), (mr_bytes){0}, 10, &ch);
     assert_int_equal(ch.kind, VIEW_NO_MODEL);

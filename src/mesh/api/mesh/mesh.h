@@ -61,9 +61,11 @@ bool mr_mesh_is_ready(const struct mr_mesh *m);
 
 /** Figures, two seconds old at most. */
 struct mr_mesh_stats {
-    uint64_t peers;                   /* instances in the registry */
-    uint64_t models;                  /* definitions that are known */
-    uint64_t pending;                 /* changes that wait in the journal */
+    uint64_t peers;         /* instances in the registry */
+    uint64_t models;        /* definitions that are known */
+    uint64_t models_loaded; /* that some instance has loaded */
+    uint64_t models_failed; /* that failed to load somewhere, which is not forgotten yet */
+    uint64_t pending;       /* changes that wait in the journal */
     uint64_t loaded, loading, queued; /* models here */
     uint64_t used_bytes, capacity_bytes;
     uint64_t fleet_used_bytes,
@@ -78,8 +80,15 @@ struct mr_mesh_stats {
         is_first; /* of all instances by its id, so that one of them reports what is the same for all */
 };
 void mr_mesh_stats(struct mr_mesh *m, struct mr_mesh_stats *out);
-/** How long loads here took that brought a model, in nanoseconds. Thread: any. */
-const struct mr_hist *mr_mesh_load_times(const struct mr_mesh *m);
+/** How long things took here, since the start. */
+struct mr_mesh_times {
+    const struct mr_hist *load_ns;    /* loads that brought a model */
+    const struct mr_hist *queue_ns;   /* loads, before they began */
+    const struct mr_hist *miss_ns;    /* requests that waited for a load here, until they ran */
+    const struct mr_hist *evicted_ms; /* since the last use of models that were evicted */
+};
+/** Thread: any. */
+struct mr_mesh_times mr_mesh_times(const struct mr_mesh *m);
 /** Has the models that are in use loaded elsewhere, while requests go on, and leaves. False: the time was not enough. Blocks. Thread:
  *  boot. */
 bool mr_mesh_drain(struct mr_mesh *m, int64_t timeout_ns);
