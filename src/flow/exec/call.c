@@ -219,7 +219,9 @@ void flow_call_reset(struct call *c)
     memset(&c->infer, 0, sizeof c->infer);
     memset(&c->args, 0, sizeof c->args);
     c->attempt = 1;
-    c->repeats = c->again = NULL;
+    c->repeats = c->again = c->first = NULL;
+    c->hedge = NULL;
+    c->take = NULL;
     c->is_late = false;
     c->inputs = NULL;
     c->input_count = 0;

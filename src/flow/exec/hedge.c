@@ -45,7 +45,7 @@ static bool is_possible(const struct call *c)
     const struct mr_infer *asked = c->walk->asked;
 
     return node_of(c)->hedge_percent > 0 && asked->reply_loop && asked->reply_loop->post &&
-           asked->reply_loop->set_timer && !asked->sequence && !c->fan;
+           asked->reply_loop->set_timer && !asked->sequence;
 }
 
 static int no_memory(struct mr_err *err)
@@ -106,6 +106,12 @@ static int input_own(struct call *c, struct own_input *in, struct mr_err *err)
     return MR_OK;
 }
 
+/* The owner of an input; that of parts of tensors, for rows, is not known. */
+static struct mr_block *owner_of(const struct call *c, const struct plan_port *port)
+{
+    return c->fan ? NULL : c->walk->run.values[port->tensor].block;
+}
+
 static int inputs_own(struct call *c, struct mr_err *err)
 {
     const struct plan_node *node = node_of(c);
@@ -113,10 +119,10 @@ static int inputs_own(struct call *c, struct mr_err *err)
     uint32_t count = 0;
     int rc = list ? MR_OK : no_memory(err);
 
-    for (uint32_t i = 0; i < node->input_count && rc == MR_OK; i++) {
-        const struct run_value *v = &c->walk->run.values[node->inputs[i].tensor];
-        if (v->state == RUN_VALUE) {
-            list[count] = (struct own_input){node->inputs[i].name, v->tensor, v->block};
+    for (uint32_t i = 0; i < node->input_count && count < c->input_count && rc == MR_OK; i++) {
+        if (mr_str_eq(node->inputs[i].name, c->inputs[count].name)) {
+            list[count] = (struct own_input){c->inputs[count].name, c->inputs[count].tensor,
+                                             owner_of(c, &node->inputs[i])};
             rc = input_own(c, &list[count++], err);
         }
     }
@@ -260,6 +266,9 @@ static void second_begin(struct mr_reply_timer *t)
     struct call *second = flow_call_new(c->walk, c->node, c->attempt);
     second->inputs = c->inputs;
     second->input_count = c->input_count;
+    second->fan = c->fan;
+    second->row = c->row;
+    second->rows = c->rows;
     second->first = c;
     mr_err_clear(&err);
     const int rc = flow_call_try(second, &err);

@@ -3,8 +3,8 @@
  * others get copies, and what the branches give is copied together in the order of the rows.
  *
  * A row without a branch, or whose branch lacks an input, has the workflow's default of each tensor: the plan proves that there
- * is one. Such rows are a part of their own, after those of the branches. The first branch that fails fails the switch, and the
- * others are cancelled as far as they wait.
+ * is one. Such rows are a part of their own, after those of the branches. What a branch's policy gives when it fails takes the place of its
+ * rows; without one, the first branch that fails fails the switch, and the others are cancelled as far as they wait.
  *
  * Conditions of many rows, and copies of many bytes, get turns of the reply loop, if there is one, so that it serves others in
  * between.
@@ -24,7 +24,9 @@ struct branch {
     struct fan fan;
     struct mr_rows_part part;
     struct mr_block **copies; /* [input_count] of inputs */
+    uint32_t node;            /* that runs: the branch, or its fallback */
     bool is_pending;
+    bool is_defaulted; /* it has failed, and its rows have defaults */
 };
 
 /* More rows times cases, or bytes, are long work. */
@@ -56,7 +58,7 @@ static int no_arena(struct mr_err *err)
 
 static const struct plan_node *branch_node(const struct rows_switch *s, uint32_t k)
 {
-    return &s->walk->run.plan->nodes[s->n->branches[k]];
+    return &s->walk->run.plan->nodes[s->branches[k].node];
 }
 
 static const struct run_value *value_of(const struct rows_switch *s, const struct plan_port *port)
@@ -238,7 +240,7 @@ static int branch_make(struct rows_switch *s, uint32_t k, struct mr_err *err)
     if (!b->copies) {
         return no_arena(err);
     }
-    MR_TRY(fan_init(&b->fan, s->walk, s->n->branches[k], b->part.count, err));
+    MR_TRY(fan_init(&b->fan, s->walk, b->node, b->part.count, err));
     b->fan.done = branch_done;
     b->fan.user = s;
     for (uint32_t i = 0; i < n->input_count; i++) {
@@ -266,28 +268,39 @@ out:
 
 /* ---- together again ---- */
 
-/* The default of the tensor for the rows without a branch, with rows as `like`, or as the plan has them. Without any row, a tensor
- * without rows. */
-static int default_make(struct rows_switch *s, uint32_t output, const struct mr_tensor *like,
-                        struct mr_tensor *out, struct mr_block **out_block, struct mr_err *err)
+static const struct plan_value *value_find(const struct plan_value *list, uint32_t count,
+                                           uint32_t tensor)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (list[i].tensor == tensor) {
+            return &list[i];
+        }
+    }
+    return NULL;
+}
+
+/* The default of the tensor for `count` rows, of a branch that has failed or (NULL) of none, with rows as `like`, or as the plan has
+ * them. Without any row, a tensor without rows. */
+static int default_make(struct rows_switch *s, uint32_t output, const struct plan_node *branch,
+                        uint64_t count, const struct mr_tensor *like, struct mr_tensor *out,
+                        struct mr_block **out_block, struct mr_err *err)
 {
     const struct plan *p = s->walk->run.plan;
-    const struct plan_type *row = &branch_node(s, 0)->rows->made[output];
+    const struct plan_type *row = &p->nodes[s->n->branches[0]].rows->made[output];
     const uint32_t tensor = s->n->outputs[output].tensor;
-    const struct plan_value *v = NULL;
+    const struct plan_value *v =
+        branch ? value_find(branch->defaults, branch->default_count, tensor) : NULL;
     const int32_t rank = like ? like->rank : row->rank + 1;
     int64_t *shape = MR_ARENA_ARRAY(&s->walk->arena, int64_t, (size_t)rank + 1);
 
     if (!shape) {
         return no_arena(err);
     }
-    for (uint32_t i = 0; i < p->default_count; i++) {
-        v = p->defaults[i].tensor == tensor ? &p->defaults[i] : v;
-    }
+    v = v ? v : value_find(p->defaults, p->default_count, tensor);
     for (int32_t i = 1; i < rank; i++) {
         shape[i] = like ? like->shape[i] : row->dims[i - 1] < 0 ? 1 : row->dims[i - 1];
     }
-    shape[0] = (int64_t)s->without;
+    shape[0] = (int64_t)count;
     *out =
         (struct mr_tensor){.dtype = like ? like->dtype : row->dtype, .rank = rank, .shape = shape};
     if (s->rows == 0) {
@@ -311,7 +324,7 @@ static uint32_t output_index(const struct plan_node *n, uint32_t tensor)
 struct merging {
     const struct mr_tensor **parts; /* [branch_count + 1] */
     struct mr_tensor *tensors;      /* of them */
-    struct mr_block **blocks;       /* of them, borrowed but for the last */
+    struct mr_block **blocks;       /* of them, borrowed but for defaults */
     const struct mr_tensor *like;   /* one of them */
 };
 
@@ -320,7 +333,7 @@ static bool parts_take(struct rows_switch *s, uint32_t tensor, struct merging *m
 {
     for (uint32_t k = 0; k < s->n->branch_count; k++) {
         m->parts[k] = NULL;
-        if (s->branches[k].part.count == 0) {
+        if (s->branches[k].part.count == 0 || s->branches[k].is_defaulted) {
             continue;
         }
         if (!fan_output_of(&s->branches[k].fan, output_index(branch_node(s, k), tensor),
@@ -372,6 +385,35 @@ out:
     return rc;
 }
 
+/* Rows of branches that have failed, and of none. */
+static int defaults_make(struct rows_switch *s, uint32_t output, struct merging *m,
+                         struct mr_err *err)
+{
+    const uint32_t last = s->n->branch_count;
+    int rc = MR_OK;
+
+    for (uint32_t k = 0; k <= last && rc == MR_OK; k++) {
+        const struct branch *b = k < last ? &s->branches[k] : NULL;
+        if (b ? !b->is_defaulted : s->without == 0 && s->rows > 0) {
+            continue;
+        }
+        m->blocks[k] = NULL;
+        rc = default_make(s, output, b ? branch_node(s, k) : NULL, b ? b->part.count : s->without,
+                          m->like, &m->tensors[k], &m->blocks[k], err);
+        m->parts[k] = rc < 0 ? NULL : &m->tensors[k];
+    }
+    return rc;
+}
+
+static void defaults_drop(const struct rows_switch *s, struct merging *m)
+{
+    for (uint32_t k = 0; k <= s->n->branch_count; k++) {
+        if (m->parts[k] && (k == s->n->branch_count || s->branches[k].is_defaulted)) {
+            mr_block_unref(&m->blocks[k]);
+        }
+    }
+}
+
 static int output_merge(struct rows_switch *s, uint32_t output, struct merging *m,
                         struct mr_err *err)
 {
@@ -379,20 +421,16 @@ static int output_merge(struct rows_switch *s, uint32_t output, struct merging *
     int rc = MR_OK;
 
     m->like = NULL;
-    m->blocks[last] = NULL;
     m->parts[last] = NULL;
     if (!parts_take(s, tensor, m)) {
         return MR_OK;
     }
-    if (s->without > 0 || s->rows == 0) {
-        MR_TRY(default_make(s, output, m->like, &m->tensors[last], &m->blocks[last], err));
-        m->parts[last] = &m->tensors[last];
-    }
+    MR_TRY(defaults_make(s, output, m, err));
     if (!whole_take(s, tensor, m)) {
         rc = parts_join(s, tensor, m, err);
     }
 out:
-    mr_block_unref(&m->blocks[last]);
+    defaults_drop(s, m);
     return rc < 0 ? MR_WRAP(err, rc, "node '%.*s': rows of tensor '%.*s'", NAME(s->n->name),
                             MR_STR_ARG(tensor_name(s, tensor)))
                   : MR_OK;
@@ -415,16 +453,22 @@ static int outputs_merge(struct rows_switch *s, struct mr_err *err)
 
 /* ---- the end ---- */
 
+static void branch_drop(struct rows_switch *s, uint32_t k)
+{
+    struct branch *b = &s->branches[k];
+
+    for (uint32_t i = 0; b->copies && i < branch_node(s, k)->input_count; i++) {
+        mr_block_unref(&b->copies[i]);
+    }
+    if (b->fan.outputs) {
+        fan_fini(&b->fan);
+    }
+}
+
 static void switch_free(struct rows_switch *s)
 {
     for (uint32_t k = 0; k < s->n->branch_count; k++) {
-        struct branch *b = &s->branches[k];
-        for (uint32_t i = 0; b->copies && i < branch_node(s, k)->input_count; i++) {
-            mr_block_unref(&b->copies[i]);
-        }
-        if (b->fan.outputs) {
-            fan_fini(&b->fan);
-        }
+        branch_drop(s, k);
     }
     mr_free(s->choice);
     s->choice = NULL;
@@ -462,6 +506,34 @@ static void status_note(struct rows_switch *s, int rc, const struct mr_err *err)
         s->err = *err;
         others_cancel(s);
     }
+}
+
+/* A branch has failed. MR_OK: its rows have defaults; MR_PENDING: its fallback runs; or the failure of the switch. */
+static int branch_failed(struct rows_switch *s, uint32_t k, int rc, struct mr_err *err)
+{
+    struct run *r = &s->walk->run;
+    struct branch *b = &s->branches[k];
+    const struct plan_node *n = branch_node(s, k);
+    const bool is_final = rc == MR_E_CANCELLED || r->is_strict || r->status < 0 || s->status < 0;
+
+    if (is_final || n->on_error == PLAN_FAIL) {
+        r->nodes[b->node].outcome = RUN_FAILED; /* for a trace */
+        return rc;
+    }
+    branch_drop(s, k);
+    if (n->on_error != PLAN_FALLBACK) {
+        run_note(r, b->node, n->on_error == PLAN_SKIP ? RUN_FAILED : RUN_DEFAULTED);
+        b->is_defaulted = true;
+        return MR_OK;
+    }
+    run_note(r, b->node, RUN_FELL_BACK);
+    r->nodes[n->fallback].for_node = b->node + 1;
+    b->node = n->fallback;
+    mr_err_clear(err);
+    MR_TRY(branch_make(s, k, err));
+    rc = fan_start(&b->fan, err);
+out:
+    return rc < 0 ? branch_failed(s, k, rc, err) : rc;
 }
 
 /* ---- stages ---- */
@@ -559,7 +631,8 @@ static void branches_start(struct rows_switch *s)
             continue;
         }
         mr_err_clear(&err);
-        const int rc = fan_start(&s->branches[k].fan, &err);
+        int rc = fan_start(&s->branches[k].fan, &err);
+        rc = rc < 0 ? branch_failed(s, k, rc, &err) : rc;
         if (rc == MR_PENDING) {
             s->branches[k].is_pending = true;
             s->pending++;
@@ -596,11 +669,17 @@ static void ended(struct rows_switch *s, int rc, const struct mr_err *err)
 static void branch_done(struct fan *f)
 {
     struct rows_switch *s = f->user;
-    struct mr_err err;
+    struct branch *b = MR_CONTAINER_OF(f, struct branch, fan);
+    struct mr_err err = f->err;
+    int rc = f->status;
 
-    MR_CONTAINER_OF(f, struct branch, fan)->is_pending = false;
+    rc = rc < 0 ? branch_failed(s, (uint32_t)(b - s->branches), rc, &err) : rc;
+    if (rc == MR_PENDING) {
+        return;
+    }
+    b->is_pending = false;
     s->pending--;
-    status_note(s, f->status, &f->err);
+    status_note(s, rc, &err);
     if (s->pending == 0 && !s->is_starting) {
         mr_err_clear(&err);
         ended(s, after_branches(s, &err), &err);
@@ -641,6 +720,9 @@ int flow_switch_start(struct walk *w, uint32_t node, struct mr_err *err)
     s->branches = MR_ARENA_ARRAY(&w->arena, struct branch, s->n->branch_count);
     if (!s->branches) {
         return no_arena(err);
+    }
+    for (uint32_t k = 0; k < s->n->branch_count; k++) {
+        s->branches[k].node = s->n->branches[k];
     }
     MR_TRY(rows_count(s, err));
     rc = stage_begin(s, is_long_choice(s), rows_divide);

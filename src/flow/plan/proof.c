@@ -82,7 +82,7 @@ static void nullable_mark(const struct plan *p, const uint32_t *order, uint32_t 
                     (!node->has_else || branch_lacks(p, node, nullable));
         for (uint32_t i = 0; i < node->output_count; i++) {
             const uint32_t t = node->outputs[i].tensor;
-            nullable[t] |= may_skip || may_lose(p, node, t);
+            nullable[t] |= may_skip || (!node->is_by_row && may_lose(p, node, t));
         }
     }
 }
@@ -91,19 +91,20 @@ static void nullable_mark(const struct plan *p, const uint32_t *order, uint32_t 
 static int rows_check(const struct plan *p, uint32_t n, const bool *nullable, struct mr_err *err)
 {
     const struct plan_node *node = &p->nodes[n];
+    const bool lacks = node->is_by_row && branch_lacks(p, node, nullable);
 
-    if (!node->is_by_row || (node->has_else && !branch_lacks(p, node, nullable))) {
-        return MR_OK;
-    }
-    for (uint32_t i = 0; i < node->output_count; i++) {
+    for (uint32_t i = 0; i < node->output_count && node->is_by_row; i++) {
         const uint32_t t = node->outputs[i].tensor;
-        if (!has_default(p->defaults, p->default_count, t)) {
-            return MR_FAIL(
-                err, MR_E_INVALID,
-                "workflow '%.*s': switch '%.*s': rows of tensor '%.*s' may have no "
-                "value, as %s, and the workflow has no 'default' for it",
-                MR_STR_ARG(p->name), MR_STR_ARG(node->name), MR_STR_ARG(p->tensors[t].name),
-                node->has_else ? "what a branch reads may have none" : "there is no 'else'");
+        const bool may_miss = !node->has_else || lacks || may_lose(p, node, t);
+        if (may_miss && !has_default(p->defaults, p->default_count, t)) {
+            return MR_FAIL(err, MR_E_INVALID,
+                           "workflow '%.*s': switch '%.*s': rows of tensor '%.*s' may have no "
+                           "value, as %s, and the workflow has no 'default' for it",
+                           MR_STR_ARG(p->name), MR_STR_ARG(node->name),
+                           MR_STR_ARG(p->tensors[t].name),
+                           !node->has_else ? "there is no 'else'"
+                           : lacks         ? "what a branch reads may have none"
+                                           : "a branch that fails gives none");
         }
     }
     return MR_OK;

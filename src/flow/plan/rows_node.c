@@ -52,9 +52,6 @@ int plan_foreach_read(struct plan_build *b, struct plan_node *node, const node_c
     if (!f) {
         return MR_OK;
     }
-    if (n->hedge) {
-        return plan_build_refuse(b, n->name, "hedge beside foreach");
-    }
     if (f->n_over == 0 || f->max > PLAN_FOREACH_MAX || f->dim >= MR_MAX_RANK) {
         return PLAN_BAD(b,
                         "workflow '%.*s': foreach of node '%.*s' must specify 'over', a 'max' of "
@@ -83,17 +80,16 @@ int plan_foreach_read(struct plan_build *b, struct plan_node *node, const node_c
 
 /* ---- switches per row ---- */
 
-int plan_rows_branch(struct plan_build *b, const switch_config *s, uint32_t branch)
+static int branch_rows(struct plan_build *b, const switch_config *s, uint32_t branch)
 {
     struct plan_node *node = &b->p->nodes[branch];
-    const node_config *n = b->w->node[branch];
     bool *divided;
     bool is_any = false;
 
-    if (node->rows || n->hedge) {
-        return plan_build_refuse(b, n->name,
+    if (node->rows || !node->model.len) {
+        return plan_build_refuse(b, node->name.ptr,
                                  node->rows ? "foreach in a branch of a switch per row"
-                                            : "hedge in a branch of a switch per row");
+                                            : "op in a branch of a switch per row");
     }
     struct plan_rows *rows = rows_new(b->p, node, &divided);
     if (!rows) {
@@ -110,10 +106,18 @@ int plan_rows_branch(struct plan_build *b, const switch_config *s, uint32_t bran
     }
     rows->max = PLAN_SWITCH_ROWS_MAX;
     node->rows = rows;
-    for (uint32_t v = 1; node->split && v < n->split->n_variant; v++) {
+    for (size_t v = 1; node->split && v < mr_split_count(node->split); v++) {
         b->p->nodes[node->variants + v - 1].rows = rows;
     }
     return MR_OK;
+}
+
+int plan_rows_branch(struct plan_build *b, const switch_config *s, uint32_t branch)
+{
+    const uint32_t spare = b->p->nodes[branch].fallback;
+    const int rc = branch_rows(b, s, branch);
+
+    return rc < 0 || spare >= b->p->node_count ? rc : branch_rows(b, s, spare);
 }
 
 int plan_rows_switch(struct plan_build *b, const switch_config *s, struct plan_node *node)

@@ -24,11 +24,6 @@ static int branch_take(struct plan_build *b, const switch_config *s, const char 
     for (uint32_t i = 0; is_equal && i < n->output_count; i++) {
         is_equal = plan_build_writes(first, n->outputs[i].tensor);
     }
-    if (is_by_row(s) && (!n->model.len || n->on_error != PLAN_FAIL)) {
-        return plan_build_refuse(b, name,
-                                 n->model.len ? "on_error in a branch of a switch per row"
-                                              : "op in a branch of a switch per row");
-    }
     if (n->is_spare || !is_equal) {
         return PLAN_BAD(b, "workflow '%.*s': node '%.128s' of switch '%.128s' %s",
                         MR_STR_ARG(p->name), name, of,

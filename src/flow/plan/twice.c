@@ -37,9 +37,6 @@ int plan_hedge_read(struct plan_build *b, struct plan_node *node, const node_con
     if (h->max_extra_percent > 100) {
         return hedge_bad(b, n, "has a 'max_extra_percent' that is not 0 to 100");
     }
-    if (n->foreach) {
-        return plan_build_refuse(b, n->name, "hedge of a node with foreach");
-    }
     node->hedge_percent = h->max_extra_percent ? h->max_extra_percent : EXTRA_PERCENT;
     return MR_OK;
 }

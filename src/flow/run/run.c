@@ -96,7 +96,7 @@ static void node_close(struct run *r, uint32_t n)
     }
 }
 
-static void outcome_set(struct run *r, uint32_t n, enum run_outcome outcome)
+void run_note(struct run *r, uint32_t n, enum run_outcome outcome)
 {
     r->nodes[n].outcome = (uint8_t)outcome;
     r->odd_count++;
@@ -147,14 +147,14 @@ static void failure_take(struct run *r, uint32_t n, uint32_t by, int rc, const s
     const enum plan_error policy =
         rc == MR_E_CANCELLED || r->is_strict ? PLAN_FAIL : node->on_error;
     if (policy == PLAN_SKIP) {
-        outcome_set(r, by, RUN_FAILED);
+        run_note(r, by, RUN_FAILED);
         node_close(r, n);
     } else if (policy == PLAN_FALLBACK) {
-        outcome_set(r, by, RUN_FELL_BACK);
+        run_note(r, by, RUN_FELL_BACK);
         spare_start(r, n, node->fallback);
     } else if (policy == PLAN_DEFAULT &&
                (rc = defaults_set(r, node->defaults, node->default_count, &local)) == MR_OK) {
-        outcome_set(r, by, RUN_DEFAULTED);
+        run_note(r, by, RUN_DEFAULTED);
         node_close(r, n);
     } else {
         r->nodes[n].is_ended = true;
@@ -242,7 +242,7 @@ static void switch_start(struct run *r, uint32_t n)
     if (rc < 0) {
         node_end(r, n, rc, &err);
     } else if (rc == 0 || lacks_input(r, &r->plan->nodes[node->branches[k]])) {
-        outcome_set(r, n, RUN_SKIPPED);
+        run_note(r, n, RUN_SKIPPED);
         node_close(r, n);
     } else {
         spare_start(r, n, node->branches[k]);
@@ -260,7 +260,7 @@ static void node_start(struct run *r, uint32_t n)
     mr_err_clear(&err);
     int rc = is_to_run(r, n, &err);
     if (rc == 0) {
-        outcome_set(r, n, RUN_SKIPPED);
+        run_note(r, n, RUN_SKIPPED);
         node_close(r, n);
         return;
     }
@@ -352,13 +352,14 @@ void run_rewind(struct run *r, uint32_t node, const uint8_t *marks)
     const uint32_t place = place_of(r, node);
 
     outputs_open(r, place);
+    r->odd_count = 0;
     for (uint32_t n = 0; n < r->plan->node_count; n++) {
         const struct plan_node *it = &r->plan->nodes[n];
         if (!marks[n]) {
+            r->odd_count += r->nodes[n].outcome != RUN_RAN;
             continue;
         }
         outputs_open(r, n);
-        r->odd_count -= r->nodes[n].outcome != RUN_RAN;
         r->nodes[n] = (struct run_node){.is_needed = r->nodes[n].is_needed};
         for (uint32_t i = 0; i < it->before_count; i++) {
             r->nodes[n].waits += marks[it->before[i]] || it->before[i] == place;

@@ -73,6 +73,8 @@ int run_begin(struct run *r, const struct plan *p, const uint8_t *wanted, const 
 void run_set(struct run *r, uint32_t tensor, const struct mr_tensor *t, struct mr_block *block);
 /** A pending node has ended. `rc` negative: as `err` says. */
 void run_ended(struct run *r, uint32_t node, int rc, const struct mr_err *err);
+/** A node did not simply run, as the caller found. */
+void run_note(struct run *r, uint32_t node, enum run_outcome outcome);
 /** A pending node goes on and has given an answer, which is set: what waits for it may run. */
 void run_answered(struct run *r, uint32_t node);
 /** It has no further answer. `rc` negative: the run fails as `err` says, whatever the node's policy. */

@@ -226,7 +226,6 @@ REFUSED = [
      "node 'a' runs for rows, which have no order among them, and model 'ordered' has sequence_batching"),
     (workflow('node { name: "a" op: "scale" input_map { key: "x" value: "INPUT0" } output_map { key: "x" value: "OUTPUT0" } foreach { over: "INPUT0" } }'),
      "a has 'foreach', a feature"),
-    (workflow(node("a", "one", extra=each() + "hedge { after_ms: 1 }")), "a has 'hedge beside foreach', a feature"),
     (workflow(node("a", "one"), extra='gather { from: "OUTPUT0" }'), "gather '' must specify 'from', 'into'"),
     (workflow(node("a", "one"), extra='gather { from: "x" into: "y" }'), "node 'y' reads tensor 'x', which nothing writes"),
     (workflow(node("a", "one"), extra='gather { from: "INPUT0" into: "OUTPUT0" }'), "tensor 'OUTPUT0' is written by node 'OUTPUT0' and by a"),

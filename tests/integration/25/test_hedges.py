@@ -75,6 +75,27 @@ def test_a_second_call_answers(moved, tmp_path):
     assert events(server) == {"second_call": 1, "second_call_won": 1}
 
 
+ROWS = 'switch { name: "s" per: ROW input: "INPUT0" case { when: "INPUT0 > 2" node: "a" } else { node: "b" } }'
+
+
+@pytest.mark.parametrize("extra, more", [('foreach { over: "INPUT0" }', {}), ("", {"more": node("b", "one") + ROWS})])
+def test_a_second_call_for_rows_answers(models, start, tmp_path, extra, more):
+    """Of each row its own, or of the rows of a branch. The calls that lost end alone, later."""
+    faults, hold = Faults(tmp_path), Hold(tmp_path)
+    adders(models, one=1)
+    repo.add(models, "m", backend="fault", parameters=hold.parameters | {"stuck_first": 1}, extra=TWO)
+    repo.add(models, "w", workflow(node("a", "m", extra=HEDGE + extra), more.get("more", "")))
+    server = start(models, "--loop-threads=1", "--default-warmup-time=0", env=faults.env, program=PROGRAM)
+    request = Asked(server, "w")
+    hold.wait_held()
+    faults.later(server, 3601)
+    assert request.answer().ok().json()["outputs"][0]["data"] == [3, 4]
+    assert events(server) == {"second_call": 1, "second_call_won": 1}
+    hold.end()
+    with Rest(server.http) as rest:
+        assert rest.infer("w", INPUT).ok().json()["outputs"][0]["data"] == [3, 4]
+
+
 ENDLESS = {"async": 1, "max_pending": 4, "until_cancelled": "true"}
 
 

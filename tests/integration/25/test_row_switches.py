@@ -1,8 +1,10 @@
 """Switches per row: the rows of a request are divided among branches, and come together in their order."""
+import json
 import re
 
 import numpy as np
 import pytest
+import tritonclient.http as httpclient
 
 from lib import repo
 from lib.control import Control
@@ -74,7 +76,19 @@ def served(models, start):
         "split": workflow(node("tens", "", outputs=T).replace('model { name: "" }', SPLIT), *BRANCHES[2:], AFTER, extra=switch(CASES[1])),
         "retried": workflow(node("fails", "bad", outputs=T, extra="retry { attempts: 3 budget_percent: 100 }"), *BRANCHES[2:], AFTER,
                             extra=switch(("INPUT0 > 10", "fails"))),
+        # what happens to the rows of a branch that fails is the branch's own
+        "skips": workflow(node("fails", "bad", outputs=T, extra="on_error: SKIP"), *BRANCHES[2:], AFTER,
+                          extra=switch(("INPUT0 > 10", "fails")) + 'default { tensor: "t" int64: 3 }'),
+        "defaults": workflow(node("fails", "bad", outputs=T, extra='default { tensor: "t" int64: 7 }'), *BRANCHES[2:], AFTER, extra=switch(("INPUT0 > 10", "fails"))),
+        "by_model": workflow(node("fails", "bad", outputs=T, extra='fallback { model { name: "ten" } }'), *BRANCHES[2:], AFTER, extra=switch(("INPUT0 > 10", "fails"))),
+        "by_node": workflow(node("fails", "bad", outputs=T, extra='fallback { node: "hundreds" }'), *BRANCHES[::2], AFTER, extra=switch(("INPUT0 > 10", "fails"))),
+        "by_bad": workflow(node("fails", "bad", outputs=T, extra='fallback { model { name: "bad" } }'), *BRANCHES[2:], AFTER, extra=switch(("INPUT0 > 10", "fails"))),
+        "text_fails": workflow(node("b", "bad_text", {"A": "INPUT0"}, {"A": "OUTPUT0"}, 'default { tensor: "OUTPUT0" string: "lost" }'),
+                               node("a", "first_text", ab, {"A": "OUTPUT0"}), extra=switch(('prefix(INPUT0, "x")', "b"), last="a", extra="", over=two),
+                               max_batch_size=64, inputs=io(*two, dtype="TYPE_STRING", dims=(1,)), outputs=io("OUTPUT0", dtype="TYPE_STRING", dims=(1,))),
     }
+    repo.add(models, "bad_text", backend="fault", parameters={"fail_status": "UNAVAILABLE"}, max_batch_size=64,
+             inputs=io("A", dtype="TYPE_STRING", dims=(1,)), outputs=io("A", dtype="TYPE_STRING", dims=(1,)))
     for name, text in texts.items():
         repo.add(models, name, text)
     return Clients(start(models, "--default-warmup-time=0"))
@@ -150,6 +164,22 @@ def test_a_branch_that_fails_fails_the_request(served):
     with pytest.raises(Exception, match="no luck"):
         served.ask("retried", {"INPUT0": vector(5, 50, 6)})
     assert failures() - before == 3
+    with pytest.raises(Exception, match="no luck"):
+        served.ask("by_bad", {"INPUT0": vector(5, 50, 6)})
+
+
+def test_what_happens_to_the_rows_of_a_branch_that_fails(served):
+    for name, big in (("skips", lambda x: 3), ("defaults", lambda x: 7), ("by_model", lambda x: x + 10), ("by_node", lambda x: x + 100)):
+        for numbers in ([5, 50, 6], [50, 5, 60], [50, 60], [5], [], [1, 99] * 500):
+            got = served.ask(name, {"INPUT0": vector(*numbers)})["OUTPUT0"].tolist()
+            assert got == [1000 + (big(x) if x > 10 else x + 1) for x in numbers], (name, numbers)
+    answer = served.http.infer("defaults", [httpclient.InferInput("INPUT0", [2], "INT32").set_data_from_numpy(vector(5, 50))])
+    assert json.loads(answer.get_response()["parameters"]["workflow.status"]) == {"fails": "default"}
+    with pytest.raises(Exception, match="in workflow 'skips', node 'fails': .*no luck"):
+        served.ask("skips", {"INPUT0": vector(50)}, parameters={"workflow.strict": True})
+    texts = np.array([["xa"], ["b"], ["xccc"], ["dd"]], dtype=np.object_)
+    got = served.ask("text_fails", {"INPUT0": texts, "INPUT1": texts})["OUTPUT0"]
+    assert [r[0].decode() for r in got.tolist()] == ["lost", "b", "lost", "dd"]
 
 
 def test_hostile_requests(served):
@@ -172,11 +202,12 @@ REFUSED = [
     (workflow(*BRANCHES, AFTER, extra=switch(("z > 1", "tens"), ("INPUT0 > 2", "hundreds"))), "node 'tens', 'when': .*'z' is no tensor"),
     (workflow(*BRANCHES, AFTER, extra=switch(("t > 1", "tens"), ("INPUT0 > 2", "hundreds"))), "waits for itself"),
     (workflow(*BRANCHES[:2], op("ones", "scale", {"x": "INPUT0"}, {"x": "t"}), AFTER, extra=switch(*CASES)), "ones has 'op in a branch of a switch per row'"),
-    (workflow(*BRANCHES[:2], node("ones", "one", outputs=T, extra="on_error: SKIP"), AFTER, extra=switch(*CASES)), "ones has 'on_error in a branch of a switch per row'"),
+    (workflow(*BRANCHES[:2], node("ones", "one", outputs=T, extra="on_error: SKIP"), AFTER, extra=switch(*CASES)),
+     "rows of tensor 't' may have no value, as a branch that fails gives none"),
+    (workflow(*BRANCHES[1:], node("spare", "both", {"A": "x", "B": "x"}, {"A": "t"}), node("fails", "one", outputs=T, extra='fallback { node: "spare" }'), AFTER,
+              extra=switch(("INPUT0 > 100", "fails"), *CASES[1:])), "node 'spare' reads no tensor that 'input' of switch 'size' names"),
     (workflow(*BRANCHES[:2], node("ones", "one", outputs=T, extra='foreach { over: "INPUT0" }'), AFTER, extra=switch(*CASES)),
      "ones has 'foreach in a branch of a switch per row'"),
-    (workflow(*BRANCHES[:2], node("ones", "one", outputs=T, extra="hedge { after_ms: 1 }"), AFTER, extra=switch(*CASES)),
-     "ones has 'hedge in a branch of a switch per row'"),
     (workflow(*BRANCHES[:2], node("ones", "floats", outputs=T), AFTER, extra=switch(*CASES)), "inconsistent data type"),
     (workflow(*BRANCHES[:2], node("ones", "three", outputs=T), AFTER, extra=switch(*CASES)), "rows of tensor 'INPUT0': model 'three' takes 3 at a time"),
     (workflow(*BRANCHES[:2], node("ones", "sum", outputs=T), AFTER, extra=switch(*CASES)),
