@@ -26,7 +26,7 @@ LINES_KEPT = 20
 
 def __getattr__(name):
     """Client, AsyncClient and others of the client library, where the package millrace_client is installed as well."""
-    if name in ("Answer", "AsyncClient", "AsyncStream", "Client", "InferenceError", "Result", "Stream"):
+    if name in ("Answer", "AsyncClient", "AsyncStream", "Client", "InferenceError", "Memory", "Result", "Stream"):
         import millrace_client
         return getattr(millrace_client, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

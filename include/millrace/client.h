@@ -36,6 +36,7 @@ struct mr_sdk;
 struct mr_sdk_call;
 struct mr_sdk_result;
 struct mr_sdk_stream;
+struct mr_sdk_memory;
 
 /** Where callbacks run. */
 enum mr_sdk_delivery {
@@ -95,6 +96,21 @@ MR_SDK_EXPORT void mr_sdk_free(struct mr_sdk **client);
 MR_SDK_EXPORT const char *mr_sdk_warning(const struct mr_sdk *client);
 /** "MAJOR.MINOR.PATCH" of the library. Static. */
 MR_SDK_EXPORT const char *mr_sdk_version(void);
+
+/* ---- memory ---- */
+
+/** Makes memory that servers on the same host read inputs from and write outputs to, without a copy by the client: those at
+ *  "http://unix:/PATH" that take it (`millrace serve --http-shared-memory`). Others get its tensors as any; a server that does not take
+ *  it answers with an error. It has no name, and nothing of it is left when both processes are done with it. The caller divides
+ *  it, and gives it back with mr_sdk_memory_free. bytes: 1 to 1 GiB; zeros. Errors: MR_E_INVALID, MR_E_EXHAUSTED. */
+MR_SDK_EXPORT int mr_sdk_memory_new(struct mr_sdk_memory **out, uint64_t bytes, struct mr_err *err);
+/** Its first byte, aligned to a page. Lives until the memory is freed and all calls with it are over. */
+MR_SDK_EXPORT void *mr_sdk_memory_data(const struct mr_sdk_memory *memory);
+/** 1: a call with places was given up, by its deadline, by a cancel or for a second copy, and its server may still write to them. Such
+ *  memory is not shared any more: requests send its tensors as any. The program makes another one. */
+MR_SDK_EXPORT uint32_t mr_sdk_memory_is_lost(const struct mr_sdk_memory *memory);
+/** Calls that are under way keep it. Sets the pointer to NULL; NULL is allowed. */
+MR_SDK_EXPORT void mr_sdk_memory_free(struct mr_sdk_memory **memory);
 
 /* ---- requests ---- */
 
@@ -159,6 +175,12 @@ struct mr_sdk_request {
     const char *variant;  /* a tag: this variant, whatever the weights are */
     uint64_t sequence_id; /* 0: none */
     uint64_t priority;    /* 0: the model's default */
+    /** NULL, or where some of the tensors are: inputs in it are read there by a server that shares it. Streams and requests in
+     *  parts send them as others. */
+    struct mr_sdk_memory *memory;
+    /** NULL, or for each of `outputs` a place in the memory (`data` and `bytes`; data NULL: none), at which the result's data is
+     *  then, if the server shares the memory and the output fits. Written by the server until the call is over. */
+    const struct mr_sdk_tensor *places;
 };
 
 /** Waits for the answer, which the caller frees with mr_sdk_result_free. Errors: MR_E_NOT_FOUND (no such endpoint or variant; or the

@@ -18,13 +18,13 @@ import functools
 import json
 import struct
 import warnings
-from typing import Any, Iterator, Mapping, Optional, Sequence
+from typing import Any, Iterator, Mapping, Optional, Sequence, Union
 
 import numpy
 
 from . import _library as lib
 
-__all__ = ["Answer", "AsyncClient", "AsyncStream", "Client", "InferenceError", "Result", "Stream"]
+__all__ = ["Answer", "AsyncClient", "AsyncStream", "Client", "InferenceError", "Memory", "Result", "Stream"]
 
 # By the numbers of enum mr_dtype. BF16 has no numpy type: its outputs are the raw 16 bits.
 _TYPES = {1: numpy.bool_, 2: numpy.uint8, 3: numpy.uint16, 4: numpy.uint32, 5: numpy.uint64, 6: numpy.int8, 7: numpy.int16,
@@ -72,12 +72,44 @@ def _decode(data: bytes, shape: Sequence[int]) -> numpy.ndarray:
     return elements.reshape(shape)
 
 
+class Memory:
+    """Memory that servers on this host share: arrays in it are inputs and places of outputs without a copy (`memory` of Client.infer)."""
+
+    def __init__(self, bytes: int) -> None:
+        self._handle, err = ctypes.c_void_p(), lib.Err()
+        self._bytes, self._used = bytes, 0
+        status = _api().mr_sdk_memory_new(self._handle, bytes, err)
+        if status < 0:
+            _raise(status, err)
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            _api().mr_sdk_memory_free(self._handle)
+
+    @property
+    def is_lost(self) -> bool:
+        """A call was given up whose server may still write to its places: such memory is not shared any more."""
+        return bool(_api().mr_sdk_memory_is_lost(self._handle))
+
+    def array(self, shape: Union[int, Sequence[int]], dtype: Any) -> numpy.ndarray:
+        """The next free part of it, as an array that keeps it. MemoryError: there is not so much left."""
+        kind, shape = numpy.dtype(dtype), (shape,) if isinstance(shape, int) else tuple(shape)
+        bytes = kind.itemsize * int(numpy.prod(shape, dtype=numpy.int64))
+        if kind not in _NUMBERS or not 0 <= bytes <= self._bytes - self._used:
+            raise (MemoryError if kind in _NUMBERS else TypeError)(f"{bytes} bytes of {kind}, {self._bytes - self._used} are left")
+        part = (ctypes.c_ubyte * bytes).from_address(_api().mr_sdk_memory_data(self._handle) + self._used)
+        part.memory = self  # the array keeps the part, the part this
+        self._used = min(self._bytes, (self._used + bytes + 63) // 64 * 64)
+        return numpy.frombuffer(part, kind, count=bytes // kind.itemsize).reshape(shape) if bytes else numpy.empty(shape, kind)
+
+
 class _Request:
     """A request of the C interface with all that it points to."""
 
-    def __init__(self, model: str, inputs: Mapping[str, Any], outputs: Sequence[str], parameters: Mapping[str, Any], headers: Mapping[str, str],
-                 timeout: Optional[float], once: bool, sequence: int, start: bool, end: bool, pack_on: Any, **texts: Any) -> None:
-        self.kept: list = []
+    def __init__(self, model: str, inputs: Mapping[str, Any], outputs: Union[Sequence[str], Mapping[str, Optional[numpy.ndarray]]], parameters: Mapping[str, Any], headers: Mapping[str, str],
+                 timeout: Optional[float], once: bool, sequence: int, start: bool, end: bool, pack_on: Any,
+                 memory: Optional[Memory], **texts: Any) -> None:
+        self.kept: list = [memory]
         packed = inputs if pack_on is True else pack_on or ()
         if not all(name in inputs for name in packed):
             raise ValueError(f"pack_on: {[name for name in packed if name not in inputs]} are no inputs")
@@ -85,12 +117,23 @@ class _Request:
         names, name_count = lib.strings(outputs)
         lines, line_count = lib.strings([f"{k}: {v}" for k, v in headers.items()])
         params = [self._param(name, value) for name, value in parameters.items()]
+        places = [self._place(outputs[name]) for name in outputs] if isinstance(outputs, Mapping) else []
+        self.has_places = bool(places)
         self.kept += [names, lines]
         self.c = lib.Request(
             model=model.encode(), inputs=(lib.Tensor * len(tensors))(*tensors), input_count=len(tensors), outputs=names, output_count=name_count,
             params=(lib.Param * len(params))(*params), param_count=len(params), headers=lines, header_count=line_count,
             timeout_ms=0 if timeout is None else max(1, round(timeout * 1000)), sequence_id=sequence,
-            flags=_SEQUENCE_START * start | _SEQUENCE_END * end | _ONCE * once, **{k: lib.text(v) for k, v in texts.items()})
+            flags=_SEQUENCE_START * start | _SEQUENCE_END * end | _ONCE * once, memory=memory._handle if memory else None,
+            places=(lib.Tensor * len(places))(*places) if places else None, **{k: lib.text(v) for k, v in texts.items()})
+
+    def _place(self, array: Optional[numpy.ndarray]) -> lib.Tensor:
+        if array is None:
+            return lib.Tensor()
+        if not array.flags.c_contiguous:
+            raise ValueError("the place of an output is not contiguous")
+        self.kept.append(array)
+        return lib.Tensor(data=array.ctypes.data, bytes=array.nbytes)
 
     def _tensor(self, name: str, array: numpy.ndarray, flags: int) -> lib.Tensor:
         shape = (ctypes.c_int64 * array.ndim)(*array.shape)
@@ -118,8 +161,8 @@ class _Request:
 class Result(Mapping[str, numpy.ndarray]):
     """Outputs by name. Arrays other than those of BYTES lie where the answer was received, read-only, and keep it."""
 
-    def __init__(self, handle: int) -> None:
-        self._handle = ctypes.c_void_p(handle)
+    def __init__(self, handle: int, request: Optional[_Request] = None) -> None:
+        self._handle, self._request = ctypes.c_void_p(handle), request  # outputs may lie in its memory
         api = _api()
         self._index = {}
         for i in range(api.mr_sdk_result_output_count(self._handle)):
@@ -144,9 +187,9 @@ class Result(Mapping[str, numpy.ndarray]):
             return _decode(ctypes.string_at(tensor.data, tensor.bytes) if tensor.bytes else b"", shape)
         if not tensor.bytes:
             return numpy.empty(shape, _TYPES[tensor.dtype])
-        memory = (ctypes.c_ubyte * tensor.bytes).from_address(tensor.data)
-        memory.result = self  # the array keeps the memory, the memory this
-        array = numpy.frombuffer(memory, _TYPES[tensor.dtype]).reshape(shape)
+        part = (ctypes.c_ubyte * tensor.bytes).from_address(tensor.data)
+        part.result = self  # the array keeps the part, the part this
+        array = numpy.frombuffer(part, _TYPES[tensor.dtype]).reshape(shape)
         array.flags.writeable = False
         return array
 
@@ -345,12 +388,13 @@ class _Base:
             _api().mr_sdk_free(self._handle)
 
     @staticmethod
-    def _request(model: str, inputs: Mapping[str, Any], outputs: Sequence[str] = (), parameters: Mapping[str, Any] = {},
+    def _request(model: str, inputs: Mapping[str, Any], outputs: Union[Sequence[str], Mapping[str, Optional[numpy.ndarray]]] = (),
+                 parameters: Mapping[str, Any] = {},
                  headers: Mapping[str, str] = {}, timeout: Optional[float] = None, version: Optional[str] = None, id: Optional[str] = None,
                  key: Optional[str] = None, variant: Optional[str] = None, once: bool = False, sequence: int = 0, sequence_start: bool = False,
-                 sequence_end: bool = False, pack_on: Any = False) -> _Request:
-        return _Request(model, inputs, outputs, parameters, headers, timeout, once, sequence, sequence_start, sequence_end, pack_on, version=version, id=id,
-                        key=key, variant=variant)
+                 sequence_end: bool = False, pack_on: Any = False, memory: Optional[Memory] = None) -> _Request:
+        return _Request(model, inputs, outputs, parameters, headers, timeout, once, sequence, sequence_start, sequence_end, pack_on, memory, version=version,
+                        id=id, key=key, variant=variant)
 
 
 class Client(_Base):
@@ -364,12 +408,13 @@ class Client(_Base):
 
     def infer(self, model: str, inputs: Mapping[str, Any], **request: Any) -> Result:
         """Arguments: outputs, parameters, headers, timeout (seconds), version, id, key, variant, once, sequence, sequence_start,
-        sequence_end, pack_on (names of inputs whose rows may be divided among hosts; True: all)."""
+        sequence_end, pack_on (names of inputs whose rows may be divided among hosts; True: all), memory (in which inputs, and arrays that `outputs` as
+        a dict names as places of outputs, are shared with the server)."""
         q, err, handle = self._request(model, inputs, **request), lib.Err(), ctypes.c_void_p()
         status = _api().mr_sdk_infer(self._handle, q.c, handle, err)
         if status < 0:
             _raise(status, err)
-        return Result(handle.value)
+        return Result(handle.value, q if q.has_places else None)
 
     def _ask(self, kind: int, *names: Optional[str], **question: Any) -> Any:
         q, err, handle = _question(kind, *names, **question), lib.Err(), ctypes.c_void_p()
@@ -445,7 +490,7 @@ class AsyncClient(_Base):
     async def infer(self, model: str, inputs: Mapping[str, Any], **request: Any) -> Result:
         """As Client.infer. A task that is cancelled cancels its call."""
         q = self._request(model, inputs, **request)
-        return await self._call(_api().mr_sdk_infer_start, q.c, q, Result)
+        return await self._call(_api().mr_sdk_infer_start, q.c, q, lambda handle: Result(handle, q if q.has_places else None))
 
     async def _call(self, start: Any, request: Any, kept: Any, read: Any) -> Any:
         future = self._attach().create_future()

@@ -44,7 +44,8 @@ class Request(Sized):
     _fields_ = [("size", c.c_uint32), ("flags", c.c_uint32), ("model", c.c_char_p), ("version", c.c_char_p), ("id", c.c_char_p),
                 ("inputs", c.POINTER(Tensor)), ("input_count", c.c_uint32), ("output_count", c.c_uint32), ("outputs", c.POINTER(c.c_char_p)),
                 ("params", c.POINTER(Param)), ("param_count", c.c_uint32), ("header_count", c.c_uint32), ("headers", c.POINTER(c.c_char_p)),
-                ("timeout_ms", c.c_int64), ("key", c.c_char_p), ("variant", c.c_char_p), ("sequence_id", c.c_uint64), ("priority", c.c_uint64)]
+                ("timeout_ms", c.c_int64), ("key", c.c_char_p), ("variant", c.c_char_p), ("sequence_id", c.c_uint64), ("priority", c.c_uint64),
+                ("memory", c.c_void_p), ("places", c.POINTER(Tensor))]
 
 
 class Question(Sized):
@@ -69,6 +70,10 @@ FUNCTIONS = {
     "mr_sdk_free": (None, c.POINTER(c.c_void_p)),
     "mr_sdk_warning": (c.c_char_p, c.c_void_p),
     "mr_sdk_version": (c.c_char_p,),
+    "mr_sdk_memory_new": (c.c_int, c.POINTER(c.c_void_p), c.c_uint64, c.POINTER(Err)),
+    "mr_sdk_memory_data": (c.c_void_p, c.c_void_p),
+    "mr_sdk_memory_is_lost": (c.c_uint32, c.c_void_p),
+    "mr_sdk_memory_free": (None, c.POINTER(c.c_void_p)),
     "mr_sdk_infer": (c.c_int, c.c_void_p, c.POINTER(Request), c.POINTER(c.c_void_p), c.POINTER(Err)),
     "mr_sdk_infer_start": (c.c_int, c.c_void_p, c.POINTER(Request), DONE, c.c_void_p, c.POINTER(c.c_void_p), c.POINTER(Err)),
     "mr_sdk_call_cancel": (None, c.c_void_p),

@@ -111,7 +111,8 @@ struct mr_client_call *mr_endpoint_infer(const struct mr_endpoint *e,
                                            .header_count = n,
                                            .pieces = body.pieces,
                                            .piece_count = body.piece_count,
-                                           .timeout_ns = in->timeout_ns};
+                                           .timeout_ns = in->timeout_ns,
+                                           .memory = in->memory};
     return mr_client_send(e->client, &call, done, ctx);
 }
 

@@ -12,6 +12,7 @@ void infer_unref(struct mr_sdk_call *c)
     if (atomic_fetch_sub(&c->refs, 1) == 1) {
         mr_sdk_result_free(&c->result);
         mr_sdk_result_free(&c->taken);
+        memory_unref(&c->call.memory);
         mr_free(c);
     }
 }

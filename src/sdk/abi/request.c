@@ -180,6 +180,39 @@ out:
     return rc;
 }
 
+static int places_take(struct reader *r, const struct mr_sdk_request *in, struct call *out)
+{
+    struct memory_place *list = MR_ARENA_ARRAY(r->a, struct memory_place, in->output_count + 1);
+
+    if (!list) {
+        return no_memory(r);
+    }
+    for (uint32_t i = 0; i < in->output_count; i++) {
+        struct mr_sdk_tensor t;
+        ABI_TAKE(&t, element(in->places, i));
+        list[i] = (struct memory_place){.bytes = t.bytes, .is_set = t.data != NULL};
+        if (t.data && !memory_has(in->memory, t.data, t.bytes, &list[i].offset)) {
+            return MR_FAIL(r->err, MR_E_INVALID,
+                           "the place of output '%.100s' is not within the memory of the request",
+                           in->outputs[i]);
+        }
+    }
+    out->places = list;
+    return MR_OK;
+}
+
+static int memory_take(struct reader *r, const struct mr_sdk_request *in, struct call *out)
+{
+    if (!in->memory) {
+        return in->places ? MR_FAIL(r->err, MR_E_INVALID,
+                                    "the request has places for outputs, and no memory")
+                          : MR_OK;
+    }
+    atomic_fetch_add(&in->memory->refs, 1);
+    out->memory = in->memory;
+    return in->places ? places_take(r, in, out) : MR_OK;
+}
+
 static int param_take(struct reader *r, const struct mr_sdk_param *p, struct mr_oip_param *out)
 {
     int rc;
@@ -418,6 +451,7 @@ static int fill(struct mr_sdk_call *c, const struct mr_sdk_request *in, struct m
     MR_TRY(inputs_take(&r, in, &c->call.request));
     MR_TRY(packed_take(&r, in, &c->call));
     MR_TRY(outputs_take(&r, in, &c->call.request));
+    MR_TRY(memory_take(&r, in, &c->call));
     MR_TRY(params_take(&r, in, &c->call.request));
     MR_TRY(headers_take(&r, in, &c->call));
     sequence_take(in, &c->call);

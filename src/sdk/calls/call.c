@@ -91,6 +91,14 @@ static void give_back(struct call *c)
     }
 }
 
+/* The attempt's host was not waited for. */
+static void attempt_leave(struct call *c, const struct call_attempt *a)
+{
+    if (a->has_places) {
+        atomic_store(&c->memory->is_lost, true);
+    }
+}
+
 static void over(struct call *c, int rc)
 {
     mr_timer_stop(&c->deadline);
@@ -102,6 +110,7 @@ static void over(struct call *c, int rc)
     give_back(c);
     for (size_t i = 0; i < 2; i++) {
         if (c->at[i].host && c->at[i].net) {
+            attempt_leave(c, &c->at[i]);
             mr_client_cancel(c->at[i].net);
         }
     }
@@ -168,10 +177,11 @@ static void take_answer(struct call *c, struct call_attempt *a, struct judgement
                         const struct mr_client_response *response)
 {
     const struct mr_endpoint e = {.is_grpc = a->host->is_grpc};
-    const int rc = c->is_question
-                       ? question_decode(c, &e, response->body)
-                       : mr_endpoint_decode(&e, response, NULL, c->arena, &c->response, &c->err);
+    int rc = c->is_question
+                 ? question_decode(c, &e, response->body)
+                 : mr_endpoint_decode(&e, response, NULL, c->arena, &c->response, &c->err);
 
+    rc = rc < 0 ? rc : memory_resolve(c, a->has_places, &c->err);
     if (rc < 0) {
         MR_WRAP(&c->err, rc, "the answer of %s", a->host->url);
         *j = (struct judgement){.outcome = MR_BALANCE_FAILED, .status = rc};
@@ -216,6 +226,9 @@ static void on_answer(void *ctx, int rc, const struct mr_err *err,
         cluster_ended(c->cluster, h, ticket, MR_BALANCE_CANCELLED, 0);
         post(c);
         return;
+    }
+    if (rc == MR_E_DEADLINE || rc == MR_E_CANCELLED) {
+        attempt_leave(c, a);
     }
     j = judge(c, a, rc, err, response);
     c->host = mr_arena_str(c->arena, mr_str_c(h->url)).ptr;
@@ -264,11 +277,13 @@ static bool attempt_send(struct call *c, struct call_attempt *a)
                                   .prefix = a->host->prefix,
                                   .model = c->model,
                                   .version = c->version};
+    const bool is_shared = c->memory && a->host->shares_memory && !atomic_load(&c->memory->is_lost);
     const struct mr_endpoint_infer in = {
         .request = &c->request,
         .more = c->headers,
         .more_count = c->header_count,
         .coding = p->coding,
+        .memory = is_shared ? c->memory->net : (struct mr_client_memory){0},
         .timeout_ns = MR_MAX(MR_MIN(most_ns, c->deadline_ns - now_ns), INT64_C(1))};
 
     c->attempts++;
@@ -277,6 +292,11 @@ static bool attempt_send(struct call *c, struct call_attempt *a)
         a->net = mr_endpoint_ask(&e, c->ask, c->headers, c->header_count, in.timeout_ns, c->arena,
                                  on_answer, a, &c->err);
         return a->net != NULL;
+    }
+    if (c->memory) {
+        a->has_places = is_shared && c->places && !c->was_placed;
+        c->was_placed |= a->has_places;
+        memory_name(c, is_shared, a->has_places);
     }
     mr_buf_reset(buf);
     a->net = mr_endpoint_infer(&e, &in, buf, c->arena, NULL, on_answer, a, &c->err);

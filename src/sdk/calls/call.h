@@ -5,6 +5,7 @@
 #include "base/mailbox.h"
 #include "client/ask.h"
 #include "judge.h"
+#include "memory.h"
 #include "oip/oip.h"
 #include "sdk/hosts/cluster.h"
 
@@ -18,6 +19,7 @@ struct call_attempt {
     struct host *host; /* NULL: not under way */
     struct mr_balance_call ticket;
     struct mr_client_call *net;
+    bool has_places;
     int64_t start_ns;
 };
 
@@ -34,8 +36,10 @@ struct call {
     int64_t pack_rows;   /* of those inputs; 0: none */
     uint64_t key;        /* of strategy hash, 0: none */
     int64_t deadline_ns; /* monotonic */
-    bool is_once;        /* not to be made twice: one attempt, no copy */
-    bool is_question;    /* `ask`, in place of the request */
+    struct mr_sdk_memory *memory;      /* where some tensors are; NULL: none */
+    const struct memory_place *places; /* of each output that is asked for; NULL: none */
+    bool is_once;                      /* not to be made twice: one attempt, no copy */
+    bool is_question;                  /* `ask`, in place of the request */
     enum mr_ask ask;
 
     /** The answer is there, or will not be: exactly once, never from within call_start. What the request refers to is not needed
@@ -65,7 +69,8 @@ struct call {
     struct mr_timer deadline, hedge, again;
     struct mr_mail mail;
     bool is_retry;
-    bool is_over; /* the answer is there */
+    bool was_placed; /* an attempt has had the places: no other one gets them */
+    bool is_over;    /* the answer is there */
     bool is_reported;
     bool is_posted;
 };

@@ -58,6 +58,7 @@ static int host_connect(struct cluster *c, struct host *h, const char *tls_name,
     MR_TRY(mr_url_default_port(&url, url.is_grpc ? 8001 : 8000, err));
     snprintf(h->prefix, sizeof h->prefix, "%s", url.path);
     h->is_grpc = url.is_grpc;
+    h->shares_memory = !url.is_grpc && !url.is_tls && strncmp(url.address, "unix:", 5) == 0;
     options.http2 = url.is_grpc;
     if (url.is_grpc) {
         options.max_connections = MR_MIN(options.max_connections, GRPC_CONNECTIONS);

@@ -25,9 +25,10 @@ struct host {
     struct mr_client *client;
     struct mr_tls_client *tls; /* NULL: none */
     bool is_grpc;
-    bool is_leaving;   /* not listed any more; freed after its last attempt */
-    uint32_t attempts; /* that it has now */
-    size_t list;       /* of the lists of the cluster */
+    bool shares_memory; /* it is on this host, and descriptors can be passed to it */
+    bool is_leaving;    /* not listed any more; freed after its last attempt */
+    uint32_t attempts;  /* that it has now */
+    size_t list;        /* of the lists of the cluster */
     char *url;
     char prefix[256]; /* of paths */
 };
