@@ -25,6 +25,14 @@ ${rows}</table>
         "static const char openapi_json[] = {@json@0};\nstatic const char docs_html[] = {@html@0};\n" @ONLY)
 endfunction()
 
+# mr_page(<file> <name> <header>): writes a C header with the file as an array of char of that name, with a NUL behind it.
+function(mr_page file name header)
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
+    file(READ ${file} hex HEX)
+    string(REGEX REPLACE "(..)" "0x\\1," hex "${hex}")
+    file(CONFIGURE OUTPUT ${header} CONTENT "static const char @name@[] = {@hex@0};\n" @ONLY)
+endfunction()
+
 # A row of the page's table for each method of each path.
 function(mr_openapi_rows text out)
     set(rows)

@@ -102,6 +102,7 @@ static const struct rest_route routes[] = {
     {"/v2/mesh", REST_GET, REST_SMALL, MR_API_MODEL_REPOSITORY, rest_mesh},
     {"/v2/mesh/drain", REST_POST, REST_SMALL, MR_API_MODEL_REPOSITORY, rest_mesh_drain},
     {"/v2/mesh/watch", REST_GET, REST_SMALL, MR_API_MODEL_REPOSITORY, rest_mesh_watch},
+    {"/v2/mesh/page", REST_GET, REST_SMALL, MR_API_METADATA, rest_mesh_page},
     {"/v2/mesh/models", REST_GET, REST_SMALL, MR_API_MODEL_REPOSITORY, rest_mesh_models},
     {MESH_MODEL, REST_GET, REST_SMALL, MR_API_MODEL_REPOSITORY, rest_mesh_model},
     {MESH_MODEL "/register", REST_POST, REST_SMALL, MR_API_MODEL_REPOSITORY, rest_mesh_register},
