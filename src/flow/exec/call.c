@@ -306,9 +306,6 @@ static int start(struct walk *w, uint32_t node, struct mr_err *err)
 {
     const struct plan_node *n = &w->run.plan->nodes[node];
 
-    if (n->op) {
-        return flow_op_start(&w->run, node, err);
-    }
     if (n->is_by_row) {
         return flow_switch_start(w, node, err);
     }
@@ -317,6 +314,9 @@ static int start(struct walk *w, uint32_t node, struct mr_err *err)
     }
     if (n->rows) {
         return flow_foreach_start(w, node, err);
+    }
+    if (n->op) {
+        return flow_op_ask(flow_op_new(w, node), err);
     }
     return w->flow->ask(flow_call_new(w, node, 1), err);
 }

@@ -227,8 +227,10 @@ int flow_time_over(struct call *c);
 void flow_call_timer(struct call *c, int64_t at_ns);
 
 /* ---- op_call.c ---- */
-/** run_start_fn: runs the node's operator, at once or in a turn of the reply loop. */
-int flow_op_start(struct run *r, uint32_t node, struct mr_err *err);
+/** A run of the node's operator, which the walk frees. */
+struct call *flow_op_new(struct walk *w, uint32_t node);
+/** As flow->ask: runs it, at once or in a turn of the reply loop. */
+int flow_op_ask(struct call *c, struct mr_err *err);
 
 /* ---- foreach_call.c ---- */
 /** As run_start_fn: runs a node with `foreach`. */

@@ -13,6 +13,7 @@
 struct fan_input {
     struct mr_tensor rest; /* that no call has; of one that is not divided, all of it */
     int64_t shape[MR_MAX_RANK];
+    struct mr_block *block; /* the owner, borrowed; NULL: the request or a call */
     bool is_set;
 };
 
@@ -70,11 +71,12 @@ int fan_init(struct fan *f, struct walk *w, uint32_t node, uint64_t rows, struct
     return MR_OK;
 }
 
-void fan_input(struct fan *f, uint32_t input, const struct mr_tensor *t)
+void fan_input(struct fan *f, uint32_t input, const struct mr_tensor *t, struct mr_block *block)
 {
     struct fan_input *in = &f->inputs[input];
 
     in->is_set = true;
+    in->block = block;
     in->rest = *t;
     memcpy(in->shape, t->shape, (size_t)t->rank * sizeof *in->shape);
     in->rest.shape = in->shape;
@@ -136,6 +138,16 @@ int fan_call_inputs(struct call *c, struct mr_err *err)
         }
     }
     return rc;
+}
+
+bool fan_call_whole(const struct call *c, uint32_t input, struct mr_tensor *out,
+                    struct mr_block **out_block)
+{
+    const struct fan_input *in = &c->fan->inputs[input];
+
+    *out = in->rest;
+    *out_block = in->block;
+    return in->is_set;
 }
 
 /* ---- outputs ---- */
@@ -330,6 +342,9 @@ struct call *fan_call_new(struct fan *f)
 {
     struct call *c = f->idle;
 
+    if (node_of(f)->op) {
+        return flow_op_new(f->walk, f->node);
+    }
     if (!c) {
         return flow_call_new(f->walk, f->node, 1);
     }
@@ -405,7 +420,7 @@ static int calls_begin(struct fan *f)
            f->walk->run.status == MR_OK) {
         struct call *c = call_take(f);
         mr_err_clear(&err);
-        const int rc = f->walk->flow->ask(c, &err);
+        const int rc = node_of(f)->op ? flow_op_ask(c, &err) : f->walk->flow->ask(c, &err);
         if (rc == MR_PENDING) {
             f->pending++;
         } else {

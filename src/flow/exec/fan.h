@@ -1,4 +1,4 @@
-/* A node's model for rows: as many calls as it needs for all of them, with no more than FAN_CALLS_MAX under way at once, and
+/* A node's model, or operator, for rows: as many calls as it needs for all of them, with no more than FAN_CALLS_MAX under way at once, and
  * what they give together, in the order of the rows.
  *
  *   fan_init; fan_input for each input; fan_start
@@ -36,9 +36,9 @@ struct fan {
 
 /** Makes one of a node with `rows`, at least 1. Errors: MR_E_EXHAUSTED. */
 int fan_init(struct fan *f, struct walk *w, uint32_t node, uint64_t rows, struct mr_err *err);
-/** Sets an input, which stays until the end: with the rows in dimension 0 if the node's plan_rows divides it. One that is not set
- *  has no value. */
-void fan_input(struct fan *f, uint32_t input, const struct mr_tensor *t);
+/** Sets an input, which stays until the end, and so does `block`, its owner (may be NULL): with the rows in dimension 0 if the node's
+ *  plan_rows divides it. One that is not set has no value. */
+void fan_input(struct fan *f, uint32_t input, const struct mr_tensor *t, struct mr_block *block);
 /** MR_OK: it has ended; MR_PENDING; or its failure. Errors: those of the model; MR_E_INVALID, naming node and tensor; MR_E_EXHAUSTED;
  *  MR_E_CANCELLED if the walk has failed. */
 int fan_start(struct fan *f, struct mr_err *err);
@@ -56,6 +56,9 @@ void fan_fini(struct fan *f);
 struct call *fan_call_new(struct fan *f);
 /** The inputs of a call, by plan_rows. */
 int fan_call_inputs(struct call *c, struct mr_err *err);
+/** An input of the only call, of an operator. False: it has no value. */
+bool fan_call_whole(const struct call *c, uint32_t input, struct mr_tensor *out,
+                    struct mr_block **out_block);
 /** Takes output `output` of a call. */
 int fan_call_output(struct call *c, uint32_t output, const struct mr_tensor *t,
                     struct mr_block *block, struct mr_err *err);

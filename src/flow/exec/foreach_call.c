@@ -236,7 +236,7 @@ int flow_foreach_start(struct walk *w, uint32_t node, struct mr_err *err)
     f->fan.done = foreach_done;
     for (uint32_t i = 0; i < n->input_count; i++) {
         if (value_of(w, &n->inputs[i])->state == RUN_VALUE) {
-            fan_input(&f->fan, i, &inputs[i]);
+            fan_input(&f->fan, i, &inputs[i], value_of(w, &n->inputs[i])->block);
         }
     }
     rc = fan_start(&f->fan, err);

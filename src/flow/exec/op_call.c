@@ -3,6 +3,7 @@
  *
  * Thread: that of the walk. */
 #include "exec.h"
+#include "fan.h"
 
 #include "base/turn.h"
 #include "op/op.h"
@@ -50,20 +51,32 @@ static int arrays_make(struct op_work *w, const struct plan_node *node, struct m
                : MR_FAIL(err, MR_E_EXHAUSTED, "the request's arena is full");
 }
 
+/* Input i, which may be rows of a tensor. False: it has no value. */
+static bool input_make(struct op_work *w, uint32_t i)
+{
+    const struct run *r = &w->call.walk->run;
+    const struct run_value *v = &r->values[node_of(w)->inputs[i].tensor];
+
+    if (w->call.fan) {
+        return fan_call_whole(&w->call, i, &w->inputs[i], &w->blocks[i]);
+    }
+    if (v->state != RUN_VALUE) {
+        return false;
+    }
+    w->inputs[i] = v->tensor;
+    w->blocks[i] = v->block;
+    /* the plan has proved that no node reads it any more; views of it, other requests of its batch have references */
+    w->may_write[i] = node_of(w)->may_write[i] && v->block && mr_block_refs(v->block) == 1;
+    return true;
+}
+
 /* *out_bytes: of all inputs. False: one has no value, so that the node makes nothing. */
 static bool inputs_make(struct op_work *w, const struct plan_node *node, uint64_t *out_bytes)
 {
-    const struct run *r = &w->call.walk->run;
-
     *out_bytes = 0;
     for (uint32_t i = 0; i < node->input_count; i++) {
-        const struct run_value *v = &r->values[node->inputs[i].tensor];
-        if (v->state == RUN_VALUE) {
-            w->inputs[i] = v->tensor;
-            w->blocks[i] = v->block;
-            /* the plan has proved that no node reads it any more; views of it, other requests of its batch have references */
-            w->may_write[i] = node->may_write[i] && v->block && mr_block_refs(v->block) == 1;
-            *out_bytes += v->tensor.bytes;
+        if (input_make(w, i)) {
+            *out_bytes += w->inputs[i].bytes;
         } else if (!node->inputs[i].is_optional) {
             return false;
         }
@@ -92,7 +105,6 @@ static void op_run(struct op_work *w)
 static int op_end(struct op_work *w, struct mr_err *err)
 {
     const struct plan_node *node = node_of(w);
-    struct run *r = &w->call.walk->run;
     struct flow_op_runs *count = &w->call.walk->flow->op_runs[w->call.node];
 
     atomic_fetch_add_explicit(&count->runs, 1, memory_order_relaxed);
@@ -101,11 +113,14 @@ static int op_end(struct op_work *w, struct mr_err *err)
         *err = w->err;
         return MR_WRAP(err, w->status, "node '%.*s'", MR_STR_ARG(mr_str_sub(node->name, 0, 80)));
     }
+    int rc = MR_OK;
     for (uint32_t i = 0; i < node->output_count; i++) {
-        run_set(r, node->outputs[i].tensor, &w->outputs[i].tensor, w->outputs[i].block);
+        if (rc == MR_OK) {
+            rc = flow_call_output(&w->call, i, &w->outputs[i].tensor, w->outputs[i].block, err);
+        }
         mr_block_unref(&w->outputs[i].block);
     }
-    return MR_OK;
+    return rc;
 }
 
 /* ---- in a turn ---- */
@@ -136,16 +151,12 @@ static void turn_take(struct call *c)
 
     mr_err_clear(&err);
     const int rc = op_end(w, &err);
-    run_ended(&c->walk->run, c->node, rc, &err);
+    flow_call_ended(c, rc, &err);
 }
 
-int flow_op_start(struct run *r, uint32_t node, struct mr_err *err)
+struct call *flow_op_new(struct walk *walk, uint32_t node)
 {
-    struct walk *walk = MR_CONTAINER_OF(r, struct walk, run);
-    const struct plan_node *n = &r->plan->nodes[node];
-    const struct mr_reply_loop *loop = walk->asked->reply_loop;
     struct op_work *w = MR_NEW(struct op_work);
-    uint64_t bytes;
 
     w->call.walk = walk;
     w->call.node = node;
@@ -153,7 +164,17 @@ int flow_op_start(struct run *r, uint32_t node, struct mr_err *err)
     w->call.next = walk->calls;
     walk->calls = &w->call;
     mr_arena_init(&w->call.arena, 0, 0);
+    return &w->call;
+}
+
+int flow_op_ask(struct call *c, struct mr_err *err)
+{
+    struct op_work *w = MR_CONTAINER_OF(c, struct op_work, call);
+    const struct plan_node *n = node_of(w);
+    const struct mr_reply_loop *loop = c->walk->asked->reply_loop;
+    uint64_t bytes;
     const int rc = arrays_make(w, n, err);
+
     if (rc < 0 || !inputs_make(w, n, &bytes)) {
         return rc;
     }

@@ -224,7 +224,8 @@ static int branch_input(struct rows_switch *s, uint32_t k, uint32_t i, struct mr
         return MR_WRAP(err, rc, "node '%.*s': rows of tensor '%.*s'", NAME(n->name),
                        MR_STR_ARG(tensor_name(s, n->inputs[i].tensor)));
     }
-    fan_input(&s->branches[k].fan, i, &t);
+    struct mr_block *copy = s->branches[k].copies[i];
+    fan_input(&s->branches[k].fan, i, &t, copy ? copy : value_of(s, &n->inputs[i])->block);
     return MR_OK;
 }
 

@@ -1,6 +1,7 @@
 /* Types go from the client's inputs and the models' outputs through the operators, in the order in which the nodes run. Fallbacks
  * come last: what they make must have the type that their node's readers rely on. Thread: loader. */
 #include "ops.h"
+#include "rows_node.h"
 
 #include "tensor/tensor.h"
 
@@ -113,6 +114,18 @@ static int spare_check(struct plan *p, uint32_t n, const struct plan_type *now,
     return MR_OK;
 }
 
+/* Of a node that runs for rows: the operator sees them in dimension 0. */
+static int op_rows_open(struct plan *p, uint32_t node, const struct mr_ops *ops,
+                        const struct plan_op_desc *d, struct plan_type *types, struct mr_err *err)
+{
+    struct plan_type *kept =
+        MR_ARENA_ARRAY(&p->arena, struct plan_type, p->nodes[node].input_count + 1u);
+    int rc = kept ? plan_rows_op_inputs(p, node, types, kept, err) : plan_no_memory(p, err);
+
+    rc = rc < 0 ? rc : plan_op_open(p, node, ops, d, types, err);
+    return rc < 0 ? rc : plan_rows_op_outputs(p, node, types, kept, err);
+}
+
 /* `types`: [p->tensor_count] */
 static int op_open(struct plan *p, const Millrace__WorkflowScheduling__Node *n, uint32_t node,
                    const struct plan_ops_from *from, struct plan_type *types, struct mr_err *err)
@@ -132,7 +145,8 @@ static int op_open(struct plan *p, const Millrace__WorkflowScheduling__Node *n, 
     for (size_t i = 0; i < n->n_parameters; i++) {
         settings[i] = (struct mr_setting){n->parameters[i]->key, n->parameters[i]->value};
     }
-    int rc = plan_op_open(p, node, from->ops, &d, types, err);
+    int rc = p->nodes[node].rows ? op_rows_open(p, node, from->ops, &d, types, err)
+                                 : plan_op_open(p, node, from->ops, &d, types, err);
     for (uint32_t i = 0; i < p->nodes[node].output_count && rc == MR_OK; i++) {
         const uint32_t t = p->nodes[node].outputs[i].tensor;
         rc = tensor_settle(p, &p->nodes[node], t, &types[t], err);

@@ -3,7 +3,7 @@
  * A model with a batch dimension has them there, as many as it allows. One without has one row for each call: with dimension 0,
  * if the model has as many dimensions as the tensor, and without it, if it has one less. If the tensor's dimensions are not known, a
  * first dimension of 1 decides. In a switch, a model without batch dimension whose first dimension is open takes all rows at
- * once.
+ * once. So do operators, with any number of rows, in dimension 0.
  *
  * Thread: loader. */
 #include "rows_node.h"
@@ -86,10 +86,8 @@ static int branch_rows(struct plan_build *b, const switch_config *s, uint32_t br
     bool *divided;
     bool is_any = false;
 
-    if (node->rows || !node->model.len) {
-        return plan_build_refuse(b, node->name.ptr,
-                                 node->rows ? "foreach in a branch of a switch per row"
-                                            : "op in a branch of a switch per row");
+    if (node->rows) {
+        return plan_build_refuse(b, node->name.ptr, "foreach in a branch of a switch per row");
     }
     struct plan_rows *rows = rows_new(b->p, node, &divided);
     if (!rows) {
@@ -196,7 +194,10 @@ struct settling {
     struct plan *p;
     struct plan_node *node;
     struct plan_rows *rows;
-    const struct mr_version *v;
+    const struct mr_version *v; /* NULL: of an operator */
+    uint8_t *inputs, *outputs;  /* those of `rows` */
+    struct plan_type *made;
+    int32_t *ranks;
     bool has_row; /* an input has rows without dimension 0 */
     struct mr_err *err;
 };
@@ -310,32 +311,125 @@ static int outputs_settle(struct settling *s, uint8_t *forms, struct plan_type *
     return rc;
 }
 
+/* Room for what is settled; nodes with the same ports share what there is. */
+static int settling_begin(struct settling *s)
+{
+    struct plan *p = s->p;
+    const struct plan_node *node = s->node;
+
+    s->rows = MR_ARENA_NEW(&p->arena, struct plan_rows);
+    s->inputs =
+        MR_ARENA_ARRAY(&p->arena, uint8_t, (size_t)node->input_count + node->output_count + 1);
+    s->made = MR_ARENA_ARRAY(&p->arena, struct plan_type, node->output_count + 1u);
+    s->ranks = MR_ARENA_ARRAY(&p->arena, int32_t, node->input_count + 1u);
+    if (!s->rows || !s->inputs || !s->made || !s->ranks) {
+        return plan_no_memory(p, s->err);
+    }
+    s->outputs = s->inputs + node->input_count;
+    *s->rows = *node->rows;
+    s->rows->inputs = s->inputs;
+    s->rows->outputs = s->outputs;
+    s->rows->made = s->made;
+    s->rows->ranks = s->ranks;
+    s->rows->per_call = UINT32_MAX;
+    return MR_OK;
+}
+
 int plan_rows_settle(struct plan *p, uint32_t n, const struct mr_version *v, struct mr_err *err)
 {
     struct plan_node *node = &p->nodes[n];
-    struct plan_rows *rows = MR_ARENA_NEW(&p->arena, struct plan_rows);
-    uint8_t *forms =
-        MR_ARENA_ARRAY(&p->arena, uint8_t, (size_t)node->input_count + node->output_count + 1);
-    struct plan_type *made = MR_ARENA_ARRAY(&p->arena, struct plan_type, node->output_count + 1u);
-    int32_t *ranks = MR_ARENA_ARRAY(&p->arena, int32_t, node->input_count + 1u);
-    struct settling s = {p, node, rows, v, false, err};
+    struct settling s = {.p = p, .node = node, .v = v, .err = err};
     int rc;
 
-    if (!rows || !forms || !made || !ranks) {
-        return plan_no_memory(p, err);
+    MR_TRY(settling_begin(&s));
+    if (v->max_batch_size > 0) {
+        s.rows->per_call = (uint32_t)v->max_batch_size;
     }
-    *rows = *node->rows; /* which nodes with the same ports share */
-    rows->inputs = forms;
-    rows->outputs = forms + node->input_count;
-    rows->made = made;
-    rows->ranks = ranks;
-    rows->per_call = v->max_batch_size > 0 ? (uint32_t)v->max_batch_size : UINT32_MAX;
-    MR_TRY(inputs_settle(&s, forms, ranks));
-    MR_TRY(outputs_settle(&s, forms + node->input_count, made));
-    node->rows = rows;
+    MR_TRY(inputs_settle(&s, s.inputs, s.ranks));
+    MR_TRY(outputs_settle(&s, s.outputs, s.made));
+    node->rows = s.rows;
 out:
     return rc;
 }
+
+/* ---- operators, which take all rows at once ---- */
+
+/* dims: room for MR_MAX_RANK of them. The first `from` dimensions become `to` open ones. */
+static struct plan_type leads_open(const struct plan_type *t, int32_t from, int32_t to,
+                                   int64_t *dims)
+{
+    for (int32_t i = 0; i < to; i++) {
+        dims[i] = -1;
+    }
+    memcpy(dims + to, t->dims + from, (size_t)(t->rank - from) * sizeof *dims);
+    return (struct plan_type){t->dtype, t->rank - from + to, dims};
+}
+
+int plan_rows_op_inputs(struct plan *p, uint32_t n, struct plan_type *types, struct plan_type *kept,
+                        struct mr_err *err)
+{
+    struct plan_node *node = &p->nodes[n];
+    struct settling s = {.p = p, .node = node, .err = err};
+    const int32_t lead = (int32_t)node->rows->dim + 1;
+
+    for (uint32_t i = 0; i < node->input_count; i++) {
+        kept[i] = types[node->inputs[i].tensor];
+    }
+    for (uint32_t i = 0; i < node->input_count; i++) {
+        int64_t *dims = MR_ARENA_ARRAY(&p->arena, int64_t, MR_MAX_RANK + 1);
+        if (!dims) {
+            return plan_no_memory(p, err);
+        }
+        if (node->rows->divided[i] && kept[i].rank < lead) {
+            return ROWS_BAD(&s, &node->inputs[i], "its dimensions are not known, or less than %d",
+                            lead);
+        }
+        if (node->rows->divided[i]) {
+            types[node->inputs[i].tensor] = leads_open(&kept[i], lead, 1, dims);
+        }
+    }
+    return MR_OK;
+}
+
+static int op_output_settle(struct settling *s, uint32_t i, struct plan_type *io)
+{
+    const int32_t lead = (int32_t)s->rows->dim + 1;
+    int64_t *dims = MR_ARENA_ARRAY(&s->p->arena, int64_t, MR_MAX_RANK + 1);
+
+    if (!dims) {
+        return plan_no_memory(s->p, s->err);
+    }
+    if (io->rank < 1 || io->dims[0] >= 0 || io->rank - 1 + lead > MR_MAX_RANK) {
+        return ROWS_BAD(s, &s->node->outputs[i],
+                        "operator '%.*s' does not give one for each that it gets",
+                        NAME(s->node->op_name));
+    }
+    s->outputs[i] = PLAN_ROWS;
+    s->made[i] = (struct plan_type){io->dtype, io->rank - 1, io->dims + 1};
+    *io = leads_open(io, 1, lead, dims);
+    return MR_OK;
+}
+
+int plan_rows_op_outputs(struct plan *p, uint32_t n, struct plan_type *types,
+                         const struct plan_type *kept, struct mr_err *err)
+{
+    struct plan_node *node = &p->nodes[n];
+    struct settling s = {.p = p, .node = node, .err = err};
+    int rc = settling_begin(&s);
+
+    for (uint32_t i = 0; i < node->input_count && rc == MR_OK; i++) {
+        types[node->inputs[i].tensor] = kept[i];
+        s.inputs[i] = node->rows->divided[i] ? PLAN_ROWS : PLAN_WHOLE;
+        s.ranks[i] = kept[i].rank;
+    }
+    for (uint32_t i = 0; i < node->output_count && rc == MR_OK; i++) {
+        rc = op_output_settle(&s, i, &types[node->outputs[i].tensor]);
+    }
+    node->rows = rc < 0 ? node->rows : s.rows;
+    return rc;
+}
+
+/* ---- splits ---- */
 
 int plan_rows_settle_split(struct plan *p, uint32_t n, struct mr_err *err)
 {

@@ -24,6 +24,13 @@ int plan_gathers_make(struct plan_build *b);
 int plan_rows_settle(struct plan *p, uint32_t n, const struct mr_version *v, struct mr_err *err);
 /** The same of a split, whose variants are settled: they take rows alike. Errors: MR_E_INVALID. */
 int plan_rows_settle_split(struct plan *p, uint32_t n, struct mr_err *err);
+/** Before and after the operator of node n, which runs for rows, is made: `types` of what it divides are those that it sees, and are
+ *  themselves again (`kept`: [input_count] room); those of its outputs become those of the whole tensors, and its rows are settled. Errors:
+ *  MR_E_INVALID, naming node and tensor; MR_E_NOMEM. */
+int plan_rows_op_inputs(struct plan *p, uint32_t n, struct plan_type *types, struct plan_type *kept,
+                        struct mr_err *err);
+int plan_rows_op_outputs(struct plan *p, uint32_t n, struct plan_type *types,
+                         const struct plan_type *kept, struct mr_err *err);
 /** What the whole tensor is of which `io`, an input or output of the node by index, is the model's part: dims without batch
  *  dimension if is_batching, of the plan's arena. Errors: MR_E_INVALID, MR_E_NOMEM. */
 int plan_rows_dims(struct plan *p, const struct plan_node *node, bool is_output, uint32_t index,

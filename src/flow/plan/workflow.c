@@ -13,8 +13,7 @@
 static int node_features(struct plan_build *b, const node_config *n)
 {
     const bool is_op = n->kind_case == MILLRACE__WORKFLOW_SCHEDULING__NODE__KIND_OP;
-    const char *what = is_op && n->foreach         ? "foreach"
-                       : n->n_read_write && !is_op ? "read_write"
+    const char *what = n->n_read_write && !is_op   ? "read_write"
                        : n->n_parameters && !is_op ? "parameters"
                        : is_op && n->retry         ? "retry"
                        : is_op && n->timeout_ms    ? "timeout_ms"

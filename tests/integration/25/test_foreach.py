@@ -9,7 +9,7 @@ import tritonclient.http as httpclient
 from lib import pymodels, repo, wait
 from lib.control import Control
 from lib.metrics import value
-from lib.models.graphs import Clients, adders, node, vector, workflow
+from lib.models.graphs import Clients, adders, node, op, vector, workflow
 from lib.rest import Rest, infer_path
 
 DEFAULT = 'default { tensor: "OUTPUT0" int64: -1 }'
@@ -55,6 +55,9 @@ def served(models, start):
         "chain": workflow(node("a", "one", outputs={"OUTPUT0": "t"}, extra=each()), node("b", "ten", {"INPUT0": "t"}, extra=each("t"))),
         # lists in the rows of a batch
         "inner": workflow(node("a", "four", extra=each(extra="dim: 1")), max_batch_size=8, **two),
+        # an operator gets all rows at once, in dimension 0
+        "op": workflow(op("a", "concat", {"0": "INPUT0", "1": "INPUT0"}, {"x": "OUTPUT0"}, each(extra="dim: 1 max: 100"), axis=1),
+                       inputs=io(dims=(-1, -1, 2)), outputs=io("OUTPUT0", dims=(-1, -1, 4))),
         # the second input is whole in each call
         "whole": workflow(node("a", "pair", TWO, BOTH, each()), inputs=[repo.tensor("INPUT0", dims=ANY), repo.tensor("INPUT1", dims=(2,))],
                           outputs=[repo.tensor("OUTPUT0", dims=ANY), repo.tensor("OUTPUT1", dims=ANY)]),
@@ -80,6 +83,14 @@ def served(models, start):
 def counts(served, model):
     stats = served.http.get_inference_statistics(model)["model_stats"][0]
     return np.array([stats["inference_stats"]["success"]["count"], int(stats["execution_count"])])
+
+
+def test_operators(served):
+    for shape in ((2, 3, 2), (1, 1, 2), (5, 20, 2), (2, 0, 2), (0, 4, 2)):
+        x = np.arange(np.prod(shape), dtype=np.int32).reshape(shape)
+        assert np.array_equal(served.ask("op", {"INPUT0": x})["OUTPUT0"], np.concatenate([x, x], 2))
+    with pytest.raises(Exception, match="node 'a': tensor 'INPUT0' has 102 rows, and foreach has a 'max' of 100"):
+        served.ask("op", {"INPUT0": np.zeros((2, 51, 2), np.int32)})
 
 
 def test_models_get_rows_as_they_take_them(served):
@@ -224,8 +235,8 @@ REFUSED = [
     (workflow(node("a", "one", {"NOTHING": "INPUT0"}, extra=each())), "mapping to non-existing input NOTHING in model one"),
     (workflow(node("a", "ordered", extra=each()), inputs=io(dims=(-1, 1)), outputs=io("OUTPUT0", dims=(-1, 1))),
      "node 'a' runs for rows, which have no order among them, and model 'ordered' has sequence_batching"),
-    (workflow('node { name: "a" op: "scale" input_map { key: "x" value: "INPUT0" } output_map { key: "x" value: "OUTPUT0" } foreach { over: "INPUT0" } }'),
-     "a has 'foreach', a feature"),
+    (workflow(op("a", "threshold", {"x": "INPUT0"}, {"mask": "m", "count": "n"}, each(), value=1), op("b", "cast", {"x": "m"}, {"x": "OUTPUT0"}, dtype="INT32")),
+     "rows of tensor 'n': operator 'threshold' does not give one for each"),
     (workflow(node("a", "one"), extra='gather { from: "OUTPUT0" }'), "gather '' must specify 'from', 'into'"),
     (workflow(node("a", "one"), extra='gather { from: "x" into: "y" }'), "node 'y' reads tensor 'x', which nothing writes"),
     (workflow(node("a", "one"), extra='gather { from: "INPUT0" into: "OUTPUT0" }'), "tensor 'OUTPUT0' is written by node 'OUTPUT0' and by a"),

@@ -76,6 +76,14 @@ def served(models, start):
         "split": workflow(node("tens", "", outputs=T).replace('model { name: "" }', SPLIT), *BRANCHES[2:], AFTER, extra=switch(CASES[1])),
         "retried": workflow(node("fails", "bad", outputs=T, extra="retry { attempts: 3 budget_percent: 100 }"), *BRANCHES[2:], AFTER,
                             extra=switch(("INPUT0 > 10", "fails"))),
+        "ops": workflow(op("tens", "scale", {"x": "INPUT0"}, {"x": "t"}, multiply=10), op("ones", "scale", {"x": "INPUT0"}, {"x": "t"}), AFTER,
+                        extra=switch(CASES[1])),
+        "mixed": workflow(op("tens", "scale", {"x": "INPUT0"}, {"x": "t"}, multiply=10), *BRANCHES[2:], AFTER, extra=switch(CASES[1])),
+        "op_spare": workflow(node("fails", "bad", outputs=T, extra='fallback { node: "tens" }'), op("tens", "scale", {"x": "INPUT0"}, {"x": "t"}, multiply=10),
+                             *BRANCHES[2:], AFTER, extra=switch(("INPUT0 > 10", "fails"))),
+        "op_texts": workflow(op("a", "concat", {"0": "INPUT0"}, {"x": "OUTPUT0"}), op("b", "concat", {"0": "INPUT1"}, {"x": "OUTPUT0"}),
+                             extra=switch(('prefix(INPUT0, "x")', "b"), last="a", extra="", over=two), max_batch_size=64,
+                             inputs=io(*two, dtype="TYPE_STRING", dims=(1,)), outputs=io("OUTPUT0", dtype="TYPE_STRING", dims=(1,))),
         # what happens to the rows of a branch that fails is the branch's own
         "skips": workflow(node("fails", "bad", outputs=T, extra="on_error: SKIP"), *BRANCHES[2:], AFTER,
                           extra=switch(("INPUT0 > 10", "fails")) + 'default { tensor: "t" int64: 3 }'),
@@ -168,6 +176,17 @@ def test_a_branch_that_fails_fails_the_request(served):
         served.ask("by_bad", {"INPUT0": vector(5, 50, 6)})
 
 
+def test_operators_as_branches(served):
+    big = np.resize(vector(1, 20, 3), 50000)  # in turns of the loop
+    for numbers in (vector(5, 50, 6), vector(50), vector(5), vector(), big):
+        for name, small in (("ops", 0), ("mixed", 1), ("op_spare", 1)):
+            got = served.ask(name, {"INPUT0": numbers})["OUTPUT0"]
+            assert np.array_equal(got, np.where(numbers > 10, numbers * 10, numbers + small) + 1000), name
+    a = np.array([["x1"], ["y2"], ["x3"], ["x4"]], dtype=np.object_)
+    b = np.array([[f"b{i}"] for i in range(4)], dtype=np.object_)
+    assert [r[0].decode() for r in served.ask("op_texts", {"INPUT0": a, "INPUT1": b})["OUTPUT0"].tolist()] == ["b0", "y2", "b2", "b3"]
+
+
 def test_what_happens_to_the_rows_of_a_branch_that_fails(served):
     for name, big in (("skips", lambda x: 3), ("defaults", lambda x: 7), ("by_model", lambda x: x + 10), ("by_node", lambda x: x + 100)):
         for numbers in ([5, 50, 6], [50, 5, 60], [50, 60], [5], [], [1, 99] * 500):
@@ -201,7 +220,9 @@ REFUSED = [
               *BRANCHES[2:], AFTER, extra=switch(("INPUT0 > 10", "tens")) + DEFAULT), "rows of tensor 't' may have no value, as what a branch reads may have none"),
     (workflow(*BRANCHES, AFTER, extra=switch(("z > 1", "tens"), ("INPUT0 > 2", "hundreds"))), "node 'tens', 'when': .*'z' is no tensor"),
     (workflow(*BRANCHES, AFTER, extra=switch(("t > 1", "tens"), ("INPUT0 > 2", "hundreds"))), "waits for itself"),
-    (workflow(*BRANCHES[:2], op("ones", "scale", {"x": "INPUT0"}, {"x": "t"}), AFTER, extra=switch(*CASES)), "ones has 'op in a branch of a switch per row'"),
+    (workflow(*BRANCHES[:2], op("ones", "threshold", {"x": "INPUT0"}, {"count": "t"}, value=1), AFTER, extra=switch(*CASES)),
+     "rows of tensor 't': operator 'threshold' does not give one for each"),
+    (workflow(*BRANCHES[:2], op("ones", "cast", {"x": "INPUT0"}, {"x": "t"}, dtype="FP32"), AFTER, extra=switch(*CASES)), "node 'ones' makes tensor 't' as FP32"),
     (workflow(*BRANCHES[:2], node("ones", "one", outputs=T, extra="on_error: SKIP"), AFTER, extra=switch(*CASES)),
      "rows of tensor 't' may have no value, as a branch that fails gives none"),
     (workflow(*BRANCHES[1:], node("spare", "both", {"A": "x", "B": "x"}, {"A": "t"}), node("fails", "one", outputs=T, extra='fallback { node: "spare" }'), AFTER,
