@@ -208,9 +208,11 @@ static void call_capsule_end(PyObject *capsule)
 
 /* Inputs of a call: tuples (name, dtype, shape, buffer). */
 struct call_inputs {
-    struct mr_call_input list[CALL_INPUTS_MAX];
-    int64_t shapes[CALL_INPUTS_MAX][8];
-    Py_buffer buffers[CALL_INPUTS_MAX];
+    struct mr_call_input *list;
+    struct {
+        int64_t shape[8];
+        Py_buffer buffer;
+    } * kept;
     uint32_t count;
 };
 
@@ -230,14 +232,14 @@ static int call_input_read(PyObject *item, struct call_inputs *in)
         return -1;
     }
     for (int32_t k = 0; k < t->rank; k++) {
-        in->shapes[i][k] = PyLong_AsLongLong(PyTuple_GetItem(shape, k));
+        in->kept[i].shape[k] = PyLong_AsLongLong(PyTuple_GetItem(shape, k));
     }
-    if (PyErr_Occurred() || PyObject_GetBuffer(data, &in->buffers[i], PyBUF_SIMPLE) < 0) {
+    if (PyErr_Occurred() || PyObject_GetBuffer(data, &in->kept[i].buffer, PyBUF_SIMPLE) < 0) {
         return -1;
     }
-    t->shape = in->shapes[i];
-    t->data = in->buffers[i].buf;
-    t->bytes = (uint64_t)in->buffers[i].len;
+    t->shape = in->kept[i].shape;
+    t->data = in->kept[i].buffer.buf;
+    t->bytes = (uint64_t)in->kept[i].buffer.len;
     in->count++;
     return 0;
 }
@@ -251,6 +253,12 @@ static int call_inputs_read(PyObject *list, struct call_inputs *in)
                      CALL_INPUTS_MAX);
         return -1;
     }
+    in->list = calloc((size_t)(count < 0 ? 0 : count) + 1, sizeof *in->list);
+    in->kept = calloc((size_t)(count < 0 ? 0 : count) + 1, sizeof *in->kept);
+    if (!in->list || !in->kept) {
+        PyErr_NoMemory();
+        return -1;
+    }
     for (Py_ssize_t i = 0; i < count; i++) {
         if (call_input_read(PyList_GetItem(list, i), in) < 0) {
             return -1;
@@ -259,23 +267,23 @@ static int call_inputs_read(PyObject *list, struct call_inputs *in)
     return count < 0 ? -1 : 0;
 }
 
-/* Texts of a list of str; borrowed from their bytes, which `kept` holds. */
-static const char **texts_read(PyObject *list, uint32_t *out_count, PyObject *kept)
+/* Texts of a list of str, which they are borrowed from. */
+static const char **texts_read(PyObject *list, uint32_t *out_count)
 {
     const Py_ssize_t count = PyList_Size(list);
-    const char **out = calloc((size_t)MR_MAX_RANK + (size_t)(count < 0 ? 0 : count), sizeof *out);
+    const char **out = count < 0 ? NULL : calloc((size_t)count + 1, sizeof *out);
 
+    if (count >= 0 && !out) {
+        PyErr_NoMemory();
+    }
     for (Py_ssize_t i = 0; out && i < count; i++) {
-        PyObject *bytes = PyUnicode_AsUTF8String(PyList_GetItem(list, i));
-        if (!bytes || PyList_Append(kept, bytes) < 0) {
-            Py_XDECREF(bytes);
+        out[i] = PyUnicode_AsUTF8AndSize(PyList_GetItem(list, i), NULL);
+        if (!out[i]) {
             free(out);
             return NULL;
         }
-        out[i] = PyBytes_AsString(bytes);
-        Py_DECREF(bytes);
     }
-    *out_count = (uint32_t)(count < 0 ? 0 : count);
+    *out_count = (uint32_t)count;
     return out;
 }
 
@@ -284,7 +292,6 @@ struct call_making {
     struct mr_call_args args;
     struct call_inputs inputs;
     const char **outputs, **parameters; /* the latter: keys and values in turn */
-    PyObject *kept;
 };
 
 static int call_read(PyObject *args, struct call_making *m, struct run **out_run)
@@ -306,13 +313,12 @@ static int call_read(PyObject *args, struct call_making *m, struct run **out_run
     a->timeout_us = timeout;
     a->correlation_id = correlation;
     *out_run = run_of(handle);
-    m->kept = PyList_New(0);
-    if (!*out_run || !m->kept || call_inputs_read(inputs, &m->inputs) < 0) {
+    if (!*out_run || call_inputs_read(inputs, &m->inputs) < 0) {
         return -1;
     }
-    m->outputs = texts_read(outputs, &a->output_count, m->kept);
-    m->parameters = texts_read(parameters, &texts, m->kept);
-    if (!m->outputs || !m->parameters) {
+    m->outputs = texts_read(outputs, &a->output_count);
+    m->parameters = m->outputs ? texts_read(parameters, &texts) : NULL;
+    if (!m->parameters) {
         return -1;
     }
     a->inputs = m->inputs.list;
@@ -327,12 +333,12 @@ static int call_read(PyObject *args, struct call_making *m, struct run **out_run
 static void call_made(struct call_making *m)
 {
     for (uint32_t i = 0; i < m->inputs.count; i++) {
-        PyBuffer_Release(&m->inputs.buffers[i]);
+        PyBuffer_Release(&m->inputs.kept[i].buffer);
     }
+    free(m->inputs.list);
+    free(m->inputs.kept);
     free(m->outputs);
     free(m->parameters);
-    Py_XDECREF(m->kept);
-    free(m);
 }
 
 static int call_begin(struct run *r, const struct call_making *m, struct mr_model_call **out,
@@ -358,21 +364,18 @@ static int call_begin(struct run *r, const struct call_making *m, struct mr_mode
  * correlation id, correlation text, sequence flags): a call. */
 static PyObject *service_call(PyObject *self, PyObject *args)
 {
-    struct call_making *m = calloc(1, sizeof *m);
+    struct call_making m = {0};
     struct mr_model_call *call = NULL;
     struct run *r = NULL;
     PyObject *out = NULL;
     struct mr_err err;
 
     (void)self;
-    if (!m) {
-        return PyErr_NoMemory();
+    if (call_read(args, &m, &r) == 0) {
+        out = call_begin(r, &m, &call, &err) < 0 ? raise_error(&err)
+                                                 : PyCapsule_New(call, "call", call_capsule_end);
     }
-    if (call_read(args, m, &r) == 0) {
-        out = call_begin(r, m, &call, &err) < 0 ? raise_error(&err)
-                                                : PyCapsule_New(call, "call", call_capsule_end);
-    }
-    call_made(m);
+    call_made(&m);
     return out;
 }
 
@@ -567,9 +570,8 @@ static PyObject *service_metric(PyObject *self, PyObject *args)
         return NULL;
     }
     const Py_ssize_t count = PyList_Size(bounds);
-    PyObject *kept = PyList_New(0);
     double *list = calloc((size_t)(count < 0 ? 0 : count) + 1, sizeof *list);
-    const char **pairs = kept ? texts_read(labels, &texts, kept) : NULL;
+    const char **pairs = texts_read(labels, &texts);
     for (Py_ssize_t i = 0; list && i < count; i++) {
         list[i] = PyFloat_AsDouble(PyList_GetItem(bounds, i));
     }
@@ -584,7 +586,6 @@ static PyObject *service_metric(PyObject *self, PyObject *args)
     }
     free(pairs);
     free(list);
-    Py_XDECREF(kept);
     return out;
 }
 

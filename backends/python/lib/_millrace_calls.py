@@ -1,5 +1,6 @@
 """What a model asks of the server: other models' answers, their control, metrics."""
 import asyncio
+import contextvars
 import os
 import time
 import weakref
@@ -10,38 +11,48 @@ KINDS = {str: 0, int: 1, bool: 2, float: 3}  # of parameters, by the types of th
 READ = (str, int, lambda text: text == "true", float)  # by the kind
 CALLS_MAX = 256  # of a worker
 
+services = pb_utils = None  # set by _millrace_host
 
-def _utils():
-    import triton_python_backend_utils as pb_utils
+# Executions that have begun and not ended, the newest last. Calls of other models are made for one of them: that of the
+# calling code, or, on a thread of the model's own, the newest.
+running = []
+current = contextvars.ContextVar("current", default=None)
 
-    return pb_utils
+
+def _handle():
+    run = current.get()
+    if run is not None and run.handle is not None:
+        return run.handle
+    if running and running[-1].handle is not None:
+        return running[-1].handle
+    raise pb_utils.TritonModelException("a request to another model is made while a request is executed, or its response "
+                                        "sender is open")
 
 
 def _begin(request):
     """A call, for the execution that runs now, or the one whose response sender is open."""
-    import _millrace_host
-
-    pb_utils = _utils()
-    handle = _millrace_host.current_handle()
-    if handle is None:
-        raise pb_utils.TritonModelException("a request to another model is made while a request is executed, or its response "
-                                            "sender is open")
+    handle = _handle()
     inputs = []
     for tensor in request._inputs:
         _, code, shape, data = pb_utils._part(0, tensor)
         inputs.append((tensor._name, code, tuple(shape), data))
-    parameters = [text for k, v in request._parameters.items() for text in (k, text_of(v))]
-    kinds = bytes(KINDS[type(v)] for v in request._parameters.values())
+    parameters, kinds = packed(request._parameters) if request._parameters else ([], b"")
     correlation = request._correlation
     is_text = isinstance(correlation, str)
     version = request._version
     try:
-        return pb_utils._services["call"](
+        return services["call"](
             handle, request._model, "" if version in (-1, "", None) else str(version), request._id, inputs,
-            list(request._outputs), parameters, kinds, 0, int(request._timeout), 0 if is_text else correlation,
+            request._outputs, parameters, kinds, 0, int(request._timeout), 0 if is_text else correlation,
             correlation if is_text else "", int(request._flags))
     except RuntimeError as e:
         raise pb_utils.TritonModelException(str(e)) from None
+
+
+def packed(parameters):
+    """As the backend takes them: keys and values in turn, and kinds."""
+    texts = [text for key, value in parameters.items() for text in (key, text_of(value))]
+    return texts, bytes(KINDS[type(value)] for value in parameters.values())
 
 
 def text_of(value):
@@ -49,13 +60,11 @@ def text_of(value):
 
 
 def _response(answer):
-    pb_utils = _utils()
     status, message, _, outputs, _, parameters = answer
     if status < 0:
         return pb_utils.InferenceResponse(error=pb_utils.TritonError(message, CODES.get(status, pb_utils.TritonError.INTERNAL)))
-    return pb_utils.InferenceResponse([pb_utils.Tensor._received(name, (None, code, shape, data))
-                                       for name, code, shape, data in outputs],
-                                      parameters={key: READ[kind](text) for key, text, kind in parameters})
+    return pb_utils._received_response([pb_utils._received_tensor(raw[0], raw) for raw in outputs],
+                                       {key: READ[kind](text) for key, text, kind in parameters} if parameters else {})
 
 
 def _timed_out(seconds):
@@ -74,7 +83,7 @@ class Responses:
     def __next__(self):
         if self._is_over:
             raise StopIteration
-        answer = _utils()._services["call_next"](self._call, int((self._timeout or 0) * 1e9))
+        answer = services["call_next"](self._call, int((self._timeout or 0) * 1e9))
         if answer is None:
             answer = _timed_out(self._timeout)
         self._is_over = answer[2]
@@ -98,7 +107,7 @@ def run(request, decoupled, execution_timeout):
     found = None
     while True:
         left = max(1, int((until - time.monotonic()) * 1e9)) if until else 0
-        answer = _utils()._services["call_next"](call, left) or _timed_out(execution_timeout)
+        answer = services["call_next"](call, left) or _timed_out(execution_timeout)
         if answer[2]:
             return _response(_last(answer, found))
         found = _first(request, answer, found)
@@ -111,7 +120,7 @@ def _last(answer, found):
 
 def _first(request, answer, found):
     if found is not None:
-        raise _utils().TritonModelException(f"model '{request._model}' gives several answers: exec(decoupled=True)")
+        raise pb_utils.TritonModelException(f"model '{request._model}' gives several answers: exec(decoupled=True)")
     return answer
 
 
@@ -138,7 +147,7 @@ class Notes:
     async def next(self, call, seconds):
         """As call_next; None: no limit."""
         self.last = token = self.last + 1
-        if not _utils()._services["call_notify"](call, self, self.writer, token):
+        if not services["call_notify"](call, self, self.writer, token):
             self.waiting[token] = future = asyncio.get_running_loop().create_future()
             try:
                 await asyncio.wait_for(future, seconds)
@@ -146,7 +155,7 @@ class Notes:
                 return None
             finally:
                 del self.waiting[token]
-        return _utils()._services["call_next"](call, 1)
+        return services["call_next"](call, 1)
 
 
 notes = weakref.WeakKeyDictionary()  # by event loops
@@ -174,10 +183,9 @@ LOAD, UNLOAD, READY = 1, 2, 3
 
 def _control(kind, model, version="", config=None, files=(), flags=0):
     """What the server answers."""
-    pb_utils = _utils()
     try:
-        call = pb_utils._services["control"](kind, model, version, config, list(files), flags)
-        answer = pb_utils._services["call_next"](call, 0)
+        call = services["control"](kind, model, version, config, list(files), flags)
+        answer = services["call_next"](call, 0)
     except (RuntimeError, ValueError) as e:
         raise pb_utils.TritonModelException(str(e)) from None
     if answer is None:
@@ -212,18 +220,17 @@ class Metric:
     all instances and models."""
 
     def __init__(self, family, labels, buckets):
-        pb_utils = _utils()
         texts = [str(text) for pair in (labels or {}).items() for text in pair]
         try:
-            self._metric = pb_utils._services["metric"](family._kind, family._name, family._description, texts,
-                                                        [float(b) for b in buckets or ()])
+            self._metric = services["metric"](family._kind, family._name, family._description, texts,
+                                              [float(b) for b in buckets or ()])
         except RuntimeError as e:
             raise pb_utils.TritonModelException(str(e)) from None
-        self._family, self._services = family, pb_utils._services
+        self._family, self._services = family, services
 
     def _check(self, what, is_allowed):
         if not is_allowed:
-            raise _utils().TritonModelException(f"metric '{self._family._name}' is a {self._family._kind_name()}: {what}")
+            raise pb_utils.TritonModelException(f"metric '{self._family._name}' is a {self._family._kind_name()}: {what}")
 
     def increment(self, value):
         self._check("it is not incremented, but observes values", self._family._kind != HISTOGRAM)
@@ -250,7 +257,7 @@ class MetricFamily:
 
     def __init__(self, name, description, kind):
         if kind not in (COUNTER, GAUGE, HISTOGRAM):
-            raise _utils().TritonModelException(f"metric family '{name}' is COUNTER, GAUGE or HISTOGRAM, not {kind!r}")
+            raise pb_utils.TritonModelException(f"metric family '{name}' is COUNTER, GAUGE or HISTOGRAM, not {kind!r}")
         self._name, self._description, self._kind = name, description, kind
 
     def _kind_name(self):

@@ -3,7 +3,6 @@
 The backend calls open_model once, then, of what it returns, `signature`, `settle` and `instance`, and of an instance
 `execute` and `close`."""
 import asyncio
-import contextvars
 import importlib
 import importlib.util
 import inspect
@@ -14,6 +13,7 @@ import threading
 import traceback
 
 import _millrace_calls
+from _millrace_calls import current, packed, running
 
 try:
     import triton_python_backend_utils as pb_utils
@@ -32,26 +32,8 @@ IS_DECOUPLED, DYNAMIC_BATCHING = 64, 128  # of a signature
 
 def open_model(desc, services):
     pb_utils._services, pb_utils._version_dir = services, desc["version_dir"]
+    _millrace_calls.services, _millrace_calls.pb_utils = services, pb_utils
     return Model(desc, services)
-
-
-# Executions that have begun and not ended, the newest last. Calls of other models are made for one of them: that of the
-# calling code, or, on a thread of the model's own, the newest.
-running = []
-current = contextvars.ContextVar("current", default=None)
-
-
-def current_handle():
-    run = current.get()
-    if run is not None and run.handle is not None:
-        return run.handle
-    return running[-1].handle if running else None
-
-
-def packed(parameters):
-    """Of a response, as the backend takes them."""
-    texts = [text for key, value in parameters.items() for text in (key, _millrace_calls.text_of(value))]
-    return texts, bytes(_millrace_calls.KINDS[type(value)] for value in parameters.values())
 
 
 def text_of(exception):
@@ -164,7 +146,7 @@ class Instance:
     def execute(self, handle, raw, wanted, is_decoupled):
         """Results of the requests, or None: later, by `finish`."""
         run = Run(self, handle, wanted, is_decoupled, len(raw))
-        requests = [pb_utils.InferenceRequest._received(reply, r) for reply, r in zip(run.replies, raw)]
+        requests = list(map(pb_utils._received_request, run.replies, raw))
         if self.iterations:
             self.iterations.add(requests)
             del requests
@@ -172,7 +154,7 @@ class Instance:
         before = current.set(run)
         try:
             answers = self.run(requests)
-            if inspect.iscoroutine(answers):
+            if type(answers) is not list and inspect.iscoroutine(answers):
                 if is_decoupled:
                     asyncio.run_coroutine_threadsafe(self._later(run, requests, answers), self._events())
                     return run.end_execute()
@@ -183,7 +165,8 @@ class Instance:
             self._fail(requests, e)
         finally:
             current.reset(before)
-        self._end(requests)
+        if run.open:
+            self._end(requests)
         del requests
         return run.end_execute()
 
@@ -233,7 +216,9 @@ class Instance:
         if run.is_decoupled:
             self._take_none(run, answers)
         for reply, answer in zip(run.replies, self.answers_of(requests, answers)):
-            if answer is not None:
+            if type(answer) is pb_utils.InferenceResponse and not (reply.has_sender or answer._parameters):
+                reply._end(run.outputs(answer))  # as `send` does, with fewer steps
+            elif answer is not None:
                 reply.send(answer, FINAL)
 
     def answers_of(self, requests, answers):
@@ -261,17 +246,21 @@ class Instance:
                 f"{trace if self.model.shows_traces else text_of(e)}")
 
 
+# Of all executions, held for a few instructions. A thread that has it may collect garbage, and thereby end another execution.
+lock = threading.RLock()
+
+
 class Run:
     """One execution."""
 
-    __slots__ = ("instance", "handle", "wanted", "is_decoupled", "replies", "results", "open", "lock", "is_executing")
+    __slots__ = ("instance", "handle", "wanted", "is_decoupled", "replies", "results", "open", "is_executing")
 
     def __init__(self, instance, handle, wanted, is_decoupled, count):
         self.instance, self.handle, self.wanted, self.is_decoupled = instance, handle, wanted, is_decoupled
-        self.replies = [Reply(self, i) for i in range(count)]
+        kind = OpenReply if is_decoupled or instance.iterations else Reply
+        self.replies = [kind(self, i) for i in range(count)]
         self.results = [None] * count
         self.open = count  # requests that are not final
-        self.lock = threading.Lock()
         self.is_executing = True
         running.append(self)
 
@@ -302,7 +291,7 @@ class Run:
         return parts
 
     def ended_one(self):
-        with self.lock:
+        with lock:
             self.open -= 1
             if self.open or self.is_executing:
                 return
@@ -316,7 +305,7 @@ class Run:
         self.instance.model.services["finish"](handle, results)
 
     def end_execute(self):
-        with self.lock:
+        with lock:
             self.is_executing = False
             if self.open:
                 self.replies = None  # what dropped all references to a request is noticed by its reply
@@ -333,6 +322,9 @@ class Reply:
 
     def __init__(self, run, index):
         self.run, self.index, self.is_final, self.has_sender = run, index, False, False
+
+    def take_sender(self):
+        self.has_sender, self.__class__ = True, OpenReply
 
     def is_cancelled(self):
         run = self.run
@@ -390,6 +382,12 @@ class Reply:
         self.is_final = True
         self.run.results[self.index] = result
         self.run.ended_one()
+
+
+class OpenReply(Reply):
+    """One that may come after `execute`, or never."""
+
+    __slots__ = ()
 
     def __del__(self):
         if not self.is_final:

@@ -106,7 +106,7 @@ class Runtime:
             return headers[0]
         texts = [message, *(text for pair in headers for text in pair), *[b""] * (2 * (pairs - len(headers)))]
         data = pb_utils._services["bytes_join"](texts)
-        return pb_utils.InferenceResponse([pb_utils.Tensor._received("response", (0, BYTES, (*self.row, len(texts)), data))])
+        return pb_utils.InferenceResponse([pb_utils._received_tensor("response", (0, BYTES, (*self.row, len(texts)), data))])
 
     async def _answer(self, request):
         """(message, headers); (None, [an error's response]); None: several were sent."""

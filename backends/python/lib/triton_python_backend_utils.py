@@ -31,6 +31,7 @@ _BYTES, _BF16 = 13, 14
 TRITON_STRING_TO_NUMPY = {f"TYPE_{name}": bool if kind is np.bool_ else kind for name, kind in zip(_NAMES, _NUMPY) if kind}
 _DTYPES = tuple(t and np.dtype(t) for t in _NUMPY)
 _CODES = {d: code for code, d in enumerate(_DTYPES) if d is not None}
+_new = object.__new__
 
 
 class TritonModelException(Exception):
@@ -84,12 +85,6 @@ class Tensor:
         if numpy_array.dtype not in _CODES:
             _code_of(numpy_array)
 
-    @classmethod
-    def _received(cls, name, raw):
-        tensor = cls.__new__(cls)
-        tensor._name, tensor._array, tensor._raw = name, None, raw
-        return tensor
-
     def name(self):
         return self._name
 
@@ -110,7 +105,7 @@ class Tensor:
             elif code == _BF16:
                 self._array = np.frombuffer(data, _bfloat16(self._name)).reshape(shape)
             else:
-                self._array = np.frombuffer(data, _DTYPES[code]).reshape(shape)
+                self._array = np.ndarray(shape, _DTYPES[code], data)
         return self._array
 
     def is_cpu(self):
@@ -157,12 +152,22 @@ def _bfloat16(name):
     return np.dtype(ml_dtypes.bfloat16)
 
 
+def _received_tensor(name, raw):
+    """An input, or an output of another model: raw = (index, data type, shape, buffer)."""
+    tensor = _new(Tensor)
+    tensor._name, tensor._array, tensor._raw = name, None, raw
+    return tensor
+
+
 def _part(index, tensor):
     """An output as the backend takes it."""
     array = tensor._array
     if array is None:
         _, code, shape, data = tensor._raw  # an input that is sent back as it is
         return (index, code, shape, data)
+    code = _CODES.get(array.dtype, _BYTES)
+    if code != _BYTES and array.flags.c_contiguous:
+        return (index, code, array.shape, array)
     code = _code_of(array)
     if code == _BYTES:
         return (index, code, array.shape, _services["bytes_join"](array.ravel().tolist()))
@@ -215,21 +220,13 @@ class InferenceRequest:
         self._id, self._correlation, self._flags, self._timeout = request_id, correlation_id, flags, timeout
         self._inputs, self._outputs = list(inputs), list(requested_output_names)
         self._model, self._version, self._memory, self._trace = model_name, model_version, preferred_memory, trace
-        self._parameters = _parameters_of(parameters)
+        self._parameters = _parameters_of(parameters) if parameters else {}
         self._reply = self._raw = self._sender = None
-
-    @classmethod
-    def _received(cls, reply, raw):
-        request = cls.__new__(cls)
-        request._id, request._correlation, request._flags, _, request._parameters, _, request._timeout = raw
-        request._inputs, request._raw, request._reply, request._sender = None, raw, reply, None
-        request._comes_back = False
-        return request
 
     def inputs(self):
         if self._inputs is None:
             names = self._reply.run.instance.model.input_names
-            self._inputs = [Tensor._received(names[raw[0]], raw) for raw in self._raw[5]]
+            self._inputs = [_received_tensor(names[raw[0]], raw) for raw in self._raw[5]]
         return self._inputs
 
     def request_id(self):
@@ -285,7 +282,7 @@ class InferenceRequest:
             raise TritonModelException("a request for another model has no response sender")
         if self._sender is None:
             self._sender = InferenceResponseSender(self._reply)
-            self._reply.has_sender = True
+            self._reply.take_sender()
         return self._sender
 
     def exec(self, decoupled=False, execution_timeout=None):
@@ -295,6 +292,14 @@ class InferenceRequest:
 
     async def async_exec(self, decoupled=False, execution_timeout=None):
         return await _millrace_calls.run_async(asyncio.get_running_loop(), self, decoupled, execution_timeout)
+
+
+def _received_request(reply, raw):
+    request = _new(InferenceRequest)
+    request._id, request._correlation, request._flags, _, request._parameters, _, request._timeout = raw
+    request._inputs, request._raw, request._reply, request._sender = None, raw, reply, None
+    request._comes_back = False
+    return request
 
 
 class InferenceResponse:
@@ -307,7 +312,7 @@ class InferenceResponse:
         if error is not None and not isinstance(error, TritonError):
             error = TritonError(error)
         self._tensors, self._error = output_tensors, error
-        self._parameters = _parameters_of(parameters)
+        self._parameters = _parameters_of(parameters) if parameters else {}
 
     def output_tensors(self):
         return list(self._tensors)
@@ -320,6 +325,12 @@ class InferenceResponse:
 
     def parameters(self):
         return json.dumps(self._parameters)
+
+
+def _received_response(tensors, parameters):
+    response = _new(InferenceResponse)
+    response._tensors, response._error, response._parameters = tensors, None, parameters
+    return response
 
 
 class InferenceResponseSender:

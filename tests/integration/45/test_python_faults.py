@@ -206,11 +206,13 @@ import threading
 import triton_python_backend_utils as pb_utils
 
 HERE = threading.Barrier(2)
+SENDERS = []  # none is dropped before the process ends
 
 
 class TritonPythonModel:
     def execute(self, requests):
         for request in requests:
+            SENDERS.append(request.get_response_sender())
             threading.Thread(target=self.end, args=(request.get_response_sender(),)).start()
 
     def end(self, sender):
