@@ -1,5 +1,6 @@
 /* One worker: its process, the steps by which it loads the model, its end, and its successor. Nothing here blocks. */
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -227,6 +228,8 @@ void worker_start(struct worker *w, int64_t now_ns)
     w->is_running = true;
     atomic_store_explicit(&w->pid, (int)w->process.pid, memory_order_relaxed);
     close(sockets[1]);
+    /* Other processes may have the worker's end, a child of it or this one, even when it has ended: no read may wait. */
+    fcntl(sockets[0], F_SETFL, O_NONBLOCK);
     w->socket = sockets[0];
     mr_buf_init(&w->in, MR_FRAME_MAX + 65536 * 2);
     mr_buf_init(&w->out, MR_FRAME_MAX + 4096);

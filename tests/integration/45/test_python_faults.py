@@ -50,9 +50,12 @@ class TritonPythonModel:
                 while not os.path.exists(path + ".go"):
                     threading.Event().wait(0.01)
                 raise
-        if word == "fork":
+        if word in ("fork", "daemon"):
             child = os.fork()
             if child == 0:
+                if word == "daemon":
+                    os.setsid()
+                    open(path + ".daemon", "w").close()
                 threading.Event().wait()
             word = str(child)
         if word == "thread":
@@ -183,6 +186,20 @@ def test_forked_children(models, start, end):
         else:
             control.unload("m").ok()
         wait.until(lambda: not exists(pid) and not exists(child), "the end of both processes")
+
+
+def test_a_daemon_left_behind(models, start, tmp_path):
+    """A child in a session of its own survives, with all that it has inherited: the server does not wait for it."""
+    server = begin(models, start)
+    pid, = pids(server, "m")
+    child = int(answer(server, f"daemon@{tmp_path}/m"))
+    wait.until((tmp_path / "m.daemon").exists, "the child's own session")
+    try:
+        os.kill(pid, signal.SIGKILL)
+        wait.until(lambda: pids(server, "m") not in ([], [pid]), "another worker")
+        assert answer(server, "a") == "A" and answer(server, "a", "other") == "A"
+    finally:
+        os.kill(child, signal.SIGKILL)
 
 
 def test_threads_left_behind(models, start):
