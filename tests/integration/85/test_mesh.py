@@ -6,7 +6,7 @@ import pytest
 
 from lib import metrics, repo, wait
 from lib.rest import Rest
-from lib.services.mesh import X, answers, ask, joined, loads, own_repositories
+from lib.services.mesh import Clients, X, answers, ask, joined, loads, own_repositories, see_each_other
 from lib.tclients import Triton
 
 
@@ -155,3 +155,50 @@ def test_wrong_options_are_refused(registry, start, models, option, says):
     assert server.wait_exit() != 0
     server.end_anyhow()
     assert says in server.err()
+
+
+def fill(folder):
+    """Returns the file that takes all the room there is."""
+    file = folder / "fill"
+    with open(file, "wb", buffering=0) as f:
+        for size in (65536, 512):
+            try:
+                while True:
+                    f.write(bytes(size))
+            except OSError:
+                pass
+    return file
+
+
+def test_registry_on_a_full_disk_stops_nobody(start, models, small_disk):
+    names = [f"m{i}" for i in range(8)]
+    for name in names:
+        repo.add(models, name, repo.config())
+    servers = [start(models, f"--mesh=file:{small_disk}/r", f"--mesh-id=s{i}", mode=None) for i in range(2)]
+    [joined(s) for s in servers]
+    see_each_other(servers)
+    for name in names[:4]:
+        answers(servers[0], name)
+    clients = Clients(servers, names)  # half of them are cold
+    try:
+        full = fill(small_disk)
+        clients.more(2 * len(names))
+
+        def change():
+            with Rest(servers[1].http) as r:
+                return r.post("/v2/mesh/vmodels/v/set", {"target": "m0", "owner": "x" * 3000}).status
+        assert change() >= 500
+        clients.more(len(names))
+        full.unlink()
+        wait.until(lambda: change() == 200, "the change")
+        clients.more(len(names))
+    finally:
+        clients.end()
+    assert clients.failures == []
+    for server in servers:  # it is in the file
+        server.stop()
+    again = start(models, f"--mesh=file:{small_disk}/r", "--mesh-id=s0", mode=None)
+    joined(again)
+    with Rest(again.http) as r:
+        assert r.get("/v2/mesh/vmodels/v").json()["active"] == "m0"
+    answers(again, "v")

@@ -59,6 +59,7 @@ class Rest:
     """One keep-alive connection; opened again by itself when the server closed it as announced."""
 
     def __init__(self, port=None, host="127.0.0.1", unix=None, timeout=wait.PATIENCE):
+        unix = port if isinstance(port, str) else unix  # Server.http of a server that listens on a socket file
         self.connection = UnixConnection(unix, timeout) if unix else http.client.HTTPConnection(host, port, timeout=timeout)
 
     def close(self):

@@ -34,10 +34,11 @@ def clean_environment(extra=None):
 
 
 class Server:
-    """One `millrace serve`. The options of `args` follow the usual ones and may replace them; `command`: words in its place."""
+    """One `millrace serve`. The options of `args` follow the usual ones and may replace them; `command`: words in its place;
+    `prefix`: a command that runs it."""
 
     def __init__(self, folder, repos, *args, mode="none", env=None, ports=True, log="json", program=BIN,
-                 without_privileges=False, most_descriptors=None, command=("serve",)):
+                 without_privileges=False, most_descriptors=None, command=("serve",), prefix=()):
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.command = ["prlimit", f"--nofile={most_descriptors}"] if most_descriptors else []
@@ -54,7 +55,7 @@ class Server:
         self.signalled = False
         with open(self.out_path, "wb") as out, open(self.err_path, "wb") as err:
             self.process = subprocess.Popen(
-                [*WITH_PARENT, *(WITHOUT_PRIVILEGES if without_privileges else []), *self.command], stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                [*WITH_PARENT, *(WITHOUT_PRIVILEGES if without_privileges else []), *prefix, *self.command], stdin=subprocess.DEVNULL, stdout=out, stderr=err,
                 env=clean_environment({"CACHE_DIRECTORY": str(self.folder / "cache"), **(env or {})}), cwd=self.folder, start_new_session=True)
 
     # ---- start ----
@@ -71,7 +72,7 @@ class Server:
         if not newline:
             return False
         told = json.loads(line)
-        self.ports = {kind: told[kind]["port"] for kind in ("http", "grpc", "metrics") if kind in told}
+        self.ports = {kind: told[kind]["port"] or told[kind]["address"].removeprefix("unix:") for kind in ("http", "grpc", "metrics") if kind in told}
         return told["event"] == "ready"
 
     @property

@@ -16,24 +16,26 @@ def free_port():
 
 
 class Etcd:
-    """One node. Its ports are free when it starts, or others are tried; later ones of the same test keep them."""
+    """One node. Its ports are free when it starts, or others are tried; later ones of the same test keep them. With a node of
+    lib.services.network it is there."""
 
-    def __init__(self):
+    def __init__(self, node=None):
         self.folder = Path(tempfile.mkdtemp(prefix="mretcd", dir="/tmp"))
-        self.process, self.ports, self.count = None, None, 0
+        self.process, self.ports, self.count = None, (2379, 2380) if node else None, 0
+        self.host, self.prefix, self.within = (node.ip, node.prefix, node.within) if node else ("127.0.0.1", [], lambda f: f())
         wait.until(self.start, "an etcd with free ports")
 
     def start(self, keep=False):
         """Empty, unless it keeps what it had."""
         ports = self.ports or (free_port(), free_port())
-        client, peer = (f"http://127.0.0.1:{p}" for p in ports)
+        client, peer = (f"http://{self.host}:{p}" for p in ports)
         self.count += not keep
         with open(self.folder / f"log{self.count}", "wb") as log:  # says_ready reads what this start has written
             self.process = subprocess.Popen(
-                ["etcd", f"--data-dir={self.folder}/data{self.count}", f"--listen-client-urls={client}", f"--advertise-client-urls={client}",
+                [*self.prefix, "etcd", f"--data-dir={self.folder}/data{self.count}", f"--listen-client-urls={client}", f"--advertise-client-urls={client}",
                  f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}", f"--initial-cluster=default={peer}"],
                 stdout=log, stderr=log)
-        serves = wait.until(lambda: self.process.poll() is not None and "ended" or self.says_ready() and self.healthy(ports[0]) and "serves",
+        serves = wait.until(lambda: self.process.poll() is not None and "ended" or self.says_ready() and self.within(lambda: self.healthy(ports[0], self.host)) and "serves",
                             "etcd to answer or to end") == "serves"
         if serves:
             self.ports = ports
@@ -44,18 +46,28 @@ class Etcd:
         return b"ready to serve client requests" in (self.folder / f"log{self.count}").read_bytes()
 
     @staticmethod
-    def healthy(port):
+    def healthy(port, host="127.0.0.1"):
         try:
-            with Rest(port, timeout=5) as r:
+            with Rest(port, host, timeout=5) as r:
                 return r.get("/health").json().get("health") == "true"
         except OSError:
             return False
 
     def keys(self):
         every = base64.b64encode(b"\0").decode()
-        with Rest(self.ports[0]) as r:
-            kvs = r.post("/v3/kv/range", {"key": every, "range_end": every, "keys_only": True}).json().get("kvs", [])
+        kvs = self.ask("/v3/kv/range", {"key": every, "range_end": every, "keys_only": True}).get("kvs", [])
         return {base64.b64decode(kv["key"]).decode() for kv in kvs}
+
+    def ask(self, path, body):
+        def there():
+            with Rest(self.ports[0], self.host) as r:
+                return r.post(path, body).json()
+        return self.within(there)
+
+    def end_leases(self):
+        """As if all their owners had been away for long."""
+        for lease in self.ask("/v3/lease/leases", {}).get("leases", []):
+            self.ask("/v3/lease/revoke", {"ID": lease["ID"]})
 
     def kill(self):
         self.process.kill()

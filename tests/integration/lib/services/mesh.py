@@ -1,4 +1,7 @@
 """Servers that share a registry."""
+import http.client
+import threading
+
 from lib import repo, wait
 from lib.rest import Rest
 
@@ -45,3 +48,58 @@ def loads(server, model):
 def mesh_port(server):
     """At which other servers reach it."""
     return next(int(e["port"]) for e in server.events() if e["event"] == "serve.listen" and e["what"] == "mesh")
+
+
+class Clients:
+    """Threads that ask servers in turn, those that are taken out left out."""
+
+    def __init__(self, servers, models, count=4):
+        self.servers, self.models = list(servers), models
+        self.lock = threading.Lock()
+        self.is_over = False
+        self.failures, self.each = [], [0] * count
+        self.threads = [threading.Thread(target=self.run, args=(i,)) for i in range(count)]
+        [t.start() for t in self.threads]
+
+    @property
+    def done(self):
+        return sum(self.each)
+
+    def more(self, count):
+        """Until each of them has done so many more."""
+        before = list(self.each)
+        wait.until(lambda: all(e >= b + count for e, b in zip(self.each, before)), "the clients to go on")
+
+    def leave(self, server):
+        """It is asked by nobody any more, and what it still says does not count."""
+        with self.lock:
+            self.servers.remove(server)
+
+    def join(self, server):
+        with self.lock:
+            self.servers.append(server)
+
+    def run(self, me):
+        connections, n = {}, me
+        while not self.is_over:
+            n += 1
+            with self.lock:
+                server = self.servers[n % len(self.servers)]
+            if server not in connections:
+                connections[server] = Rest(server.http)
+            model = self.models[n % len(self.models)]
+            try:
+                reply = connections[server].infer(model, X)
+                said = reply.status, reply.body[:200]
+            except (OSError, http.client.HTTPException) as e:
+                connections.pop(server).close()
+                said = e, server.command
+            with self.lock:
+                self.each[me] += 1
+                if said[0] != 200 and server in self.servers:  # one that ends is asked by nobody
+                    self.failures.append((model, *said))
+        [c.close() for c in connections.values()]
+
+    def end(self):
+        self.is_over = True
+        [t.join(wait.PATIENCE) for t in self.threads]
