@@ -147,6 +147,7 @@ int mr_sdk_stream_open(struct mr_sdk *client, const struct mr_sdk_stream_options
     s->wants_answer = true;
     s->refs = 2; /* the handle, the loop */
     STAILQ_INIT(&s->out);
+    STAILQ_INIT(&s->kept);
     STAILQ_INIT(&s->unread);
     locks_init(s);
     driver_begin(&client->driver);
@@ -207,12 +208,8 @@ static struct stream_request *request_copy(struct mr_sdk_stream *s,
     size_t at = 0;
 
     if (r) {
-        r->stream = s;
-        r->bytes = (size_t)body->bytes;
-        r->block = mr_block_wrap(r->data, r->bytes, stream_request_over, r);
-    }
-    if (!r || !r->block) {
-        mr_free(r);
+        *r = (struct stream_request){.stream = s, .refs = 1, .bytes = (size_t)body->bytes};
+    } else {
         MR_FAIL(err, MR_E_TOO_LARGE, "no room for a request of %llu bytes",
                 (unsigned long long)body->bytes);
         return NULL;
@@ -245,6 +242,9 @@ static int request_encode(struct mr_sdk_stream *s, struct mr_sdk_call *c, int64_
     MR_TRY(mr_oip_pb_encode_request(q, &buf, c->call.arena, &body, err));
     *out = request_copy(s, &body, err);
     rc = *out ? MR_OK : err->status;
+    if (*out) {
+        (*out)->is_once = c->call.is_once;
+    }
 out:
     mr_buf_fini(&buf);
     return rc;
@@ -294,13 +294,6 @@ static int request_put(struct mr_sdk_stream *s, struct stream_request *r, int64_
     return rc;
 }
 
-/* A request that the queue has not taken. */
-static void request_drop(struct stream_request *r)
-{
-    r->stream = NULL;
-    mr_block_unref(&r->block);
-}
-
 /* Before anything is checked or waited for. */
 static int over_check(struct mr_sdk_stream *s, struct mr_err *err)
 {
@@ -329,7 +322,7 @@ int mr_sdk_stream_send(struct mr_sdk_stream *s, const struct mr_sdk_request *use
     MR_TRY(request_encode(s, c, in.timeout_ms, &r, err));
     rc = request_put(s, r, until_ns(s, wait_ms), err);
     if (rc < 0) {
-        request_drop(r);
+        mr_free(r);
     }
 out:
     if (c) {

@@ -9,11 +9,12 @@
 
 #include "abi.h"
 
-/** A request in protobuf, in memory with its block. It is counted until the network has taken it. */
+/** A request in protobuf. It is counted until the network has taken it, and kept for another host until the first answer. */
 struct stream_request {
-    STAILQ_ENTRY(stream_request) link;
+    STAILQ_ENTRY(stream_request) link; /* of `out`, later of `kept` */
     struct mr_sdk_stream *stream;
-    struct mr_block *block;
+    uint32_t refs; /* of the network or `out`, of `kept` */
+    bool is_once;  /* not to be sent twice */
     size_t bytes;
     uint8_t data[];
 };
@@ -35,6 +36,11 @@ struct mr_sdk_stream {
     struct cluster_wait wait;
     struct mr_timer deadline;
     bool is_started;
+    bool is_bound; /* it stays with its host, whatever becomes of that */
+    struct stream_requests kept;
+    size_t kept_bytes;
+    uint32_t left[CONFIG_ATTEMPTS_MAX]; /* hosts that have failed */
+    uint32_t left_count;
     bool has_done; /* the host knows that no request comes any more */
 
     struct mr_mail poke; /* to the loop: there is something new */
@@ -73,7 +79,4 @@ void stream_notify(struct mr_sdk_stream *s);
 /* stream_net.c */
 /** Runs on the loop when something was put into the stream. */
 void stream_on_poke(struct mr_mail *mail);
-/** The network has taken the request, or it is dropped; `ctx` is it. Thread: the loop's. */
-void stream_request_over(void *ctx, void *data);
-
 #endif

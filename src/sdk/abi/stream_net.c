@@ -3,7 +3,7 @@
  *   poked -> [waits for a host] -> stream -> over
  *
  * Requests are given to the network as they come, which holds them until the host takes them; their bytes are counted until then
- * (stream_request_over). Answers that are not read close the window of the host; what is within it still comes. */
+ * (on_request_over). Until the first answer they are kept as well: if the host goes, they are sent to another one. Answers that are not read close the window of the host; what is within it still comes. */
 #include "base/clock.h"
 #include "sdk/hosts/discover.h"
 #include "stream.h"
@@ -40,14 +40,53 @@ static void uses_begin(struct mr_sdk_stream *s)
 
 /* ---- the end ---- */
 
+static void request_unref(struct stream_request *r)
+{
+    if (--r->refs == 0) {
+        mr_free(r);
+    }
+}
+
+/* The network has taken the request, or it is dropped. */
+static void on_request_over(void *ctx, void *data)
+{
+    struct stream_request *r = ctx;
+    struct mr_sdk_stream *s = r->stream;
+    bool tells;
+
+    (void)data;
+    pthread_mutex_lock(&s->lock);
+    s->unsent -= r->bytes;
+    tells = s->wants_room && !s->is_over && s->unsent <= s->max_unsent / 2;
+    s->wants_room &= !tells;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+    request_unref(r);
+    if (tells) {
+        stream_notify(s);
+    }
+    uses_end(s, 1);
+}
+
 static void requests_drop(struct stream_requests *list)
 {
     struct stream_request *r;
 
     while ((r = STAILQ_FIRST(list))) {
         STAILQ_REMOVE_HEAD(list, link);
-        struct mr_block *block = r->block;
-        mr_block_unref(&block);
+        on_request_over(r, NULL);
+    }
+}
+
+/* No other host can take over any more. */
+static void bind(struct mr_sdk_stream *s)
+{
+    struct stream_request *r;
+
+    s->is_bound = true;
+    while ((r = STAILQ_FIRST(&s->kept))) {
+        STAILQ_REMOVE_HEAD(&s->kept, link);
+        request_unref(r);
     }
 }
 
@@ -72,6 +111,7 @@ static void over(struct mr_sdk_stream *s, int rc, const struct mr_err *err)
     pthread_cond_broadcast(&s->changed);
     pthread_mutex_unlock(&s->lock);
     requests_drop(&left);
+    bind(s);
     if (s->net) {
         mr_client_stream_cancel(s->net);
     }
@@ -84,44 +124,6 @@ static void fail(struct mr_sdk_stream *s, int rc, const char *text)
 
     MR_FAIL(&err, rc, "%s", text);
     over(s, rc, &err);
-}
-
-static void on_net_end(void *ctx, int rc, const struct mr_err *err)
-{
-    struct mr_sdk_stream *s = ctx;
-    struct host *h = s->host;
-
-    s->net = NULL;
-    over(s, rc, err);
-    /* How long a stream lasted says nothing of its host. */
-    cluster_ended(cluster_of(s), h, s->ticket.ticket,
-                  rc == MR_E_UNAVAILABLE ? MR_BALANCE_FAILED : MR_BALANCE_REJECTED, 0);
-    s->host = NULL;
-    uses_end(s, 1);
-}
-
-void stream_request_over(void *ctx, void *data)
-{
-    struct stream_request *r = ctx;
-    struct mr_sdk_stream *s = r->stream;
-    bool tells;
-
-    (void)data;
-    if (!s) { /* it was refused */
-        mr_free(r);
-        return;
-    }
-    pthread_mutex_lock(&s->lock);
-    s->unsent -= r->bytes;
-    tells = s->wants_room && !s->is_over && s->unsent <= s->max_unsent / 2;
-    s->wants_room &= !tells;
-    pthread_cond_broadcast(&s->changed);
-    pthread_mutex_unlock(&s->lock);
-    mr_free(r);
-    if (tells) {
-        stream_notify(s);
-    }
-    uses_end(s, 1);
 }
 
 /* ---- answers ---- */
@@ -145,7 +147,7 @@ static int answer_read(const struct mr_sdk_stream *s, mr_bytes message, struct m
     r->status = error.len > 0 ? MR_E_UNKNOWN : MR_OK;
     r->message = mr_arena_str(&r->arena, error).ptr;
     r->host = mr_arena_str(&r->arena, mr_str_c(s->host->url)).ptr;
-    r->attempts = 1;
+    r->attempts = s->left_count + 1;
     if (s->head->result->variant) {
         r->variant = mr_arena_str(&r->arena, mr_str_c(s->head->result->variant)).ptr;
     }
@@ -186,6 +188,7 @@ static void on_message(void *ctx, mr_bytes message)
     if (s->is_over) {
         return;
     }
+    bind(s);
     r = MR_NEW(struct mr_sdk_result);
     mr_arena_init(&r->arena, ANSWER_FIRST, ANSWER_MAX);
     r->cost = message.len + ANSWER_FIRST + sizeof *r;
@@ -200,6 +203,8 @@ static void on_message(void *ctx, mr_bytes message)
 }
 
 /* ---- a host ---- */
+
+static void on_net_end(void *ctx, int rc, const struct mr_err *err);
 
 static void stream_start(struct mr_sdk_stream *s)
 {
@@ -247,18 +252,22 @@ static bool has_hope(struct cluster *c, struct mr_err *err)
 static bool host_find(struct mr_sdk_stream *s)
 {
     struct cluster *c = cluster_of(s);
-    uint32_t *avoid = MR_NEW_ARRAY(uint32_t, c->hosts.len + 1);
-    uint32_t count = 0;
+    uint32_t *avoid = MR_NEW_ARRAY(uint32_t, c->hosts.len + s->left_count + 1);
+    uint32_t count = s->left_count;
     struct host *h = NULL;
     struct mr_err err;
 
+    memcpy(avoid, s->left, count * sizeof *avoid);
     for (size_t i = 0; i < c->hosts.len; i++) {
         if (!c->hosts.at[i]->is_grpc) {
             avoid[count++] = c->hosts.at[i]->id;
         }
     }
-    const struct mr_balance_ask ask = {
-        .rows = 1, .avoid = avoid, .avoid_count = count, .key = s->head->call.key};
+    const struct mr_balance_ask ask = {.rows = 1,
+                                       .avoid = avoid,
+                                       .avoid_count = count,
+                                       .is_retry = s->left_count > 0,
+                                       .key = s->head->call.key};
     if (cluster_pick(c, &ask, &s->ticket, &h) && !h->is_grpc) {
         cluster_ended(c, h, s->ticket.ticket, MR_BALANCE_CANCELLED, 0);
         h = NULL;
@@ -275,11 +284,41 @@ static bool host_find(struct mr_sdk_stream *s)
     return s->is_over;
 }
 
+/* Until the first answer, for another host; no more bytes than may wait to be sent. */
+static void request_keep(struct mr_sdk_stream *s, struct stream_request *r)
+{
+    s->kept_bytes += r->bytes;
+    if (r->is_once || s->kept_bytes > s->max_unsent) {
+        bind(s);
+    }
+    if (!s->is_bound) {
+        r->refs++;
+        STAILQ_INSERT_TAIL(&s->kept, r, link);
+    }
+}
+
+static void request_send(struct mr_sdk_stream *s, struct stream_request *r)
+{
+    struct mr_block *block = mr_block_wrap(r->data, r->bytes, on_request_over, r);
+    const struct mr_piece piece = {r->data, r->bytes, block};
+    struct mr_err err;
+
+    request_keep(s, r);
+    if (!block) {
+        on_request_over(r, NULL);
+        fail(s, MR_E_EXHAUSTED, "no memory for a request");
+        return;
+    }
+    int rc = mr_client_stream_send(s->net, &piece, 1, &err);
+    if (rc < 0) {
+        over(s, rc, &err);
+    }
+}
+
 static void requests_send(struct mr_sdk_stream *s)
 {
     struct stream_requests list = STAILQ_HEAD_INITIALIZER(list);
     struct stream_request *r;
-    struct mr_err err;
 
     pthread_mutex_lock(&s->lock);
     STAILQ_CONCAT(&list, &s->out);
@@ -289,11 +328,7 @@ static void requests_send(struct mr_sdk_stream *s)
     mr_client_stream_pause(s->net, is_paused);
     while (s->net && !s->is_over && (r = STAILQ_FIRST(&list))) {
         STAILQ_REMOVE_HEAD(&list, link);
-        const struct mr_piece piece = {r->data, r->bytes, r->block};
-        int rc = mr_client_stream_send(s->net, &piece, 1, &err);
-        if (rc < 0) {
-            over(s, rc, &err);
-        }
+        request_send(s, r);
     }
     requests_drop(&list);
     if (s->net && is_done && !s->has_done && !s->is_over) {
@@ -313,6 +348,70 @@ static bool on_wake(struct cluster_wait *w)
     }
     uses_end(s, 1);
     return !is_found;
+}
+
+static void host_wait(struct mr_sdk_stream *s)
+{
+    s->wait.wake = on_wake;
+    s->wait.is_picky = true;
+    cluster_wait(cluster_of(s), &s->wait);
+}
+
+/* ---- another host ---- */
+
+static bool may_move(const struct mr_sdk_stream *s, int rc)
+{
+    const struct cluster *c = cluster_of(s);
+
+    return rc == MR_E_UNAVAILABLE && !s->is_over && !s->is_bound && !c->is_closed &&
+           s->left_count + 1 < c->policy.attempts &&
+           mr_balance_may_retry(c->balance, mr_loop_now_ns(c->o->loop), NULL);
+}
+
+/* What was sent is to be sent again, before what was not. */
+static void kept_to_out(struct mr_sdk_stream *s)
+{
+    const struct stream_request *r;
+    uint32_t count = 0;
+
+    STAILQ_FOREACH(r, &s->kept, link)
+    {
+        count++;
+    }
+    pthread_mutex_lock(&s->lock);
+    s->unsent += s->kept_bytes;
+    s->uses += count;
+    STAILQ_CONCAT(&s->kept, &s->out);
+    STAILQ_CONCAT(&s->out, &s->kept);
+    pthread_mutex_unlock(&s->lock);
+    s->kept_bytes = 0;
+    s->has_done = false;
+}
+
+static void on_net_end(void *ctx, int rc, const struct mr_err *err)
+{
+    struct mr_sdk_stream *s = ctx;
+    struct host *h = s->host;
+    const bool moves = may_move(s, rc);
+
+    s->net = NULL;
+    s->host = NULL;
+    if (moves) {
+        s->left[s->left_count++] = h->id;
+        kept_to_out(s);
+    } else {
+        over(s, rc, err);
+    }
+    /* How long a stream lasted says nothing of its host. */
+    cluster_ended(cluster_of(s), h, s->ticket.ticket,
+                  rc == MR_E_UNAVAILABLE ? MR_BALANCE_FAILED : MR_BALANCE_REJECTED, 0);
+    if (moves && !s->is_over && !host_find(s)) {
+        host_wait(s);
+    }
+    if (s->net) {
+        requests_send(s);
+    }
+    uses_end(s, 1);
 }
 
 static void on_deadline(struct mr_timer *t)
@@ -339,9 +438,7 @@ static void begin(struct mr_sdk_stream *s)
     if (s->client->is_closing) {
         fail(s, MR_E_CANCELLED, "the client was freed");
     } else if (!host_find(s)) {
-        s->wait.wake = on_wake;
-        s->wait.is_picky = true;
-        cluster_wait(c, &s->wait);
+        host_wait(s);
     }
 }
 

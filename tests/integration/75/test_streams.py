@@ -2,7 +2,7 @@
 within, cancel, deadline, hosts that go, and memory that stays bounded on both sides."""
 import pytest
 
-from lib import repo, sdk
+from lib import repo, sdk, wait
 from lib.sdk import run_python as run
 from lib.stream import DECOUPLED
 
@@ -215,6 +215,37 @@ with millrace.Client(gone) as client, client.stream("many") as stream:
     assert all(a["OUTPUT0"].tolist() == [1, 2, 3] for a in answers)
 """, url(served, "http"), url(served), url(gone), gone.process.pid)
     gone.end_anyhow()
+
+
+def test_a_host_that_goes_before_its_first_answer(models, start, hold, tmp_path):
+    """Another one gets all requests, in their order; not those that are to be sent once."""
+    repo.add(models, "m", backend="fault", parameters=hold.parameters)
+    repo.add(tmp_path / "other", "m")
+    killed, bound, other = start(models), start(models), start(tmp_path / "other")
+    run(BEGIN + """
+held, other, *rest = words
+for kill, pid, once in ((rest[0], rest[1], False), (rest[2], rest[3], True)):
+    with millrace.Client(kill, **PATIENT) as client, millrace.Client(kill, other, strategy="round_robin", **PATIENT) as both:
+        streams = []
+        until(lambda: streams.append(both.stream("m")) or until(lambda: streams[-1].host) or streams[-1].host == kill)
+        stream = streams.pop()
+        for i in range(20):
+            send(stream, [i], id=str(i), once=once)
+        if not once:
+            stream.done()
+        until(lambda: os.path.exists(held))
+        os.kill(int(pid), signal.SIGKILL)
+        if once:
+            cut(lambda: next(stream), "unavailable")
+        else:
+            answers = rest_of(stream)
+            assert [(a.id, a["OUTPUT0"].tolist(), a.host, a.attempts) for a in answers] == [(str(i), [i], other, 2) for i in range(20)]
+            assert stream.host == other
+        os.unlink(held)
+""", hold.path.with_suffix(".held"), url(other), url(killed), killed.process.pid, url(bound), bound.process.pid)
+    for server in (killed, bound):
+        assert server.process.wait(wait.PATIENCE) == -9
+        server.end_anyhow()
 
 
 def test_calls_beside_a_stream_that_waits_for_a_host(served):
