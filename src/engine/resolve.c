@@ -97,21 +97,27 @@ bool mr_engine_resolve_cancel(struct mr_engine *e, struct mr_resolve *q)
 static void run_done(struct mr_mail *mail)
 {
     struct mr_resolve *q = MR_CONTAINER_OF(mail, struct mr_resolve, mail);
+    void (*seen)(void *ctx) = q->seen;
+    void *ctx = q->seen_ctx;
 
-    q->done(q);
+    q->done(q); /* which may end q */
+    if (seen) {
+        seen(ctx);
+    }
 }
 
 static void report(struct mr_resolve *q)
 {
+    q->mail.run = run_done;
     if (!q->reply_loop->post) {
-        q->done(q);
+        run_done(&q->mail);
         return;
     }
-    q->mail.run = run_done;
     q->reply_loop->post(q->reply_loop->ctx, &q->mail);
 }
 
-void mr_engine_resolved(struct mr_engine_wait **wait, int status, const struct mr_err *err)
+/* The request that waits; NULL: it has gone. */
+static struct mr_resolve *end_wait(struct mr_engine_wait **wait)
 {
     struct mr_engine_wait *w = *wait;
     struct mr_engine *e = w->engine;
@@ -124,6 +130,27 @@ void mr_engine_resolved(struct mr_engine_wait **wait, int status, const struct m
     }
     wait_unref(w, 1);
     pthread_mutex_unlock(&e->mutex);
+    return q;
+}
+
+void mr_engine_resolved_until(struct mr_engine_wait **wait, void (*seen)(void *ctx), void *ctx)
+{
+    struct mr_resolve *q = end_wait(wait);
+
+    if (!q) {
+        seen(ctx);
+        return;
+    }
+    q->status = MR_OK;
+    q->seen = seen;
+    q->seen_ctx = ctx;
+    report(q);
+}
+
+void mr_engine_resolved(struct mr_engine_wait **wait, int status, const struct mr_err *err)
+{
+    struct mr_resolve *q = end_wait(wait);
+
     if (!q) {
         return;
     }
@@ -203,6 +230,7 @@ int mr_engine_resolve(struct mr_engine *e, const struct mr_reply_loop *reply_loo
     }
     q->reply_loop = reply_loop;
     q->status = MR_OK;
+    q->seen = NULL;
     struct mr_engine_wait *w = wait_new(e, q, err);
     if (!w) {
         return err->status;

@@ -207,8 +207,9 @@ static void run_said(struct mr_mail *mail)
     post(t, mail);
 }
 
-static void say(struct mr_mesh_ticket *t, bool is_cancel, unsigned attempt,
-                enum mr_mesh_result result, mr_str text)
+/* The ticket stays until it has been posted and come back. */
+static struct saying *saying_new(struct mr_mesh_ticket *t, bool is_cancel, unsigned attempt,
+                                 enum mr_mesh_result result, mr_str text)
 {
     struct saying *s = mr_alloc(sizeof *s + text.len);
 
@@ -220,6 +221,14 @@ static void say(struct mr_mesh_ticket *t, bool is_cancel, unsigned attempt,
     s->len = text.len;
     memcpy(s->text, text.len ? text.ptr : "", text.len);
     t->sayings++;
+    return s;
+}
+
+static void say(struct mr_mesh_ticket *t, bool is_cancel, unsigned attempt,
+                enum mr_mesh_result result, mr_str text)
+{
+    struct saying *s = saying_new(t, is_cancel, attempt, result, text);
+
     mr_loop_post(t->mesh->loop, &s->mail);
 }
 
@@ -253,17 +262,25 @@ struct wait {
     char id[];
 };
 
+/* Thread: that of the request. */
+static void on_seen(void *ctx)
+{
+    struct saying *s = ctx;
+
+    mr_loop_post(s->ticket->mesh->loop, &s->mail);
+}
+
 static void on_wait_event(struct mr_mesh_ticket *t, const struct mr_mesh_event *e)
 {
     struct wait *w = MR_CONTAINER_OF(t, struct wait, ticket);
     struct mr_err err;
 
     if (e->kind == MR_MESH_RUN) {
-        mr_engine_resolved(&w->wait, MR_OK, NULL);
-        mr_mesh_result(t, e->attempt, MR_MESH_ENDED, (mr_str){0});
+        mr_engine_resolved_until(&w->wait, on_seen,
+                                 saying_new(t, false, e->attempt, MR_MESH_ENDED, (mr_str){0}));
         return;
     }
-    if (e->kind == MR_MESH_REPLY) {
+    if (e->kind == MR_MESH_REPLY && w->wait) {
         int status = e->why == MR_MESH_IS_NOT_HERE ? MR_E_NOT_FOUND : e->status;
         MR_FAIL(&err, status, "model '%.*s': %s", MR_STR_ARG(t->id), e->text);
         mr_engine_resolved(&w->wait, status, &err);

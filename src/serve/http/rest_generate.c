@@ -346,11 +346,9 @@ static int inputs_of(struct generate *g, struct mr_oip_io **out, size_t *out_cou
 {
     struct mr_infer *r = &g->si.infer;
     struct mr_server *s = g->si.loop->server;
-    mr_str model = g->model, version = g->version;
     struct mr_version *v;
-    int rc = route_main(s->endpoints, &model, &version, &r->err);
+    int rc = meta_find(s, g->model, g->version, &v, &r->err);
 
-    rc = rc < 0 ? rc : mr_models_find(s->models, model, version, &v, &r->err);
     if (rc < 0) {
         return rc;
     }
@@ -458,10 +456,8 @@ void rest_infer_stream(struct mr_server *s, struct mr_call *call, const struct m
 {
     struct mr_version *v;
     struct mr_err err;
-    mr_str model = path->model, version = path->version;
 
-    if (route_main(s->endpoints, &model, &version, &err) < 0 ||
-        mr_models_find(s->models, model, version, &v, &err) < 0) {
+    if (meta_find(s, path->model, path->version, &v, &err) < 0) {
         reply_error(call, &err);
     } else if (!v->has_messages) {
         reply_error_text(call, MR_E_UNSUPPORTED,

@@ -6,6 +6,7 @@
 #include "hop.h"
 
 #include "serve/endpoints/route.h"
+#include "serve/state/places.h"
 
 bool arrival_is_possible(const struct mr_server *s, enum mr_api api)
 {
@@ -28,9 +29,25 @@ static void settle(struct serve_arrival *a, int status, const struct mr_err *why
     }
 }
 
+/* It may be unloaded once `go` has returned, and be looked up in a later turn. */
+static void hold(struct serve_arrival *a)
+{
+    struct mr_target target;
+    struct mr_err ignored;
+
+    if (mr_engine_find(a->loop->server->engine, &a->loop->reply_loop, a->wanted, a->wanted_version,
+                       &target, &ignored) == MR_OK) {
+        places_put_found(a->loop, target.version);
+    }
+}
+
 static void on_resolved(struct mr_resolve *q)
 {
     struct serve_arrival *a = MR_CONTAINER_OF(q, struct serve_arrival, resolve);
+
+    if (q->status == MR_OK) {
+        hold(a);
+    }
 
     if (a->pending.cancel) {
         a->call->user = NULL;
@@ -65,10 +82,12 @@ bool arrival_wait(struct serve_arrival *a, mr_str model, mr_str version, bool ow
         return hop_begin(a, model, version);
     }
     a->resolve.done = on_resolved;
+    a->wanted = model;
+    a->wanted_version = version;
     rc = mr_engine_resolve(a->loop->server->engine, &a->loop->reply_loop, model, version,
                            &a->resolve, &target, &err);
     if (rc == MR_OK) {
-        mr_version_unpin(target.version, a->loop->epoch_slot);
+        places_put_found(a->loop, target.version);
     } else if (rc == MR_PENDING && owns_call) {
         a->pending.cancel = on_cancel;
         a->call->user = &a->pending;

@@ -41,6 +41,7 @@ struct serve_arrival {
     /* ---- private ---- */
     struct serve_pending pending;
     struct mr_resolve resolve;
+    mr_str wanted, wanted_version;
     struct serve_loop *loop;
     bool is_cancelled;
     struct hop *hop; /* in a mesh */

@@ -250,10 +250,7 @@ static bool is_ready(struct serve_loop *l, mr_str model, mr_str version, bool *o
         return false;
     }
     *out_has_sequences = mr_config_sequences(target.version->config) != NULL;
-    if (l->found) {
-        mr_version_unpin(l->found, l->epoch_slot);
-    }
-    l->found = target.version;
+    places_put_found(l, target.version);
     return true;
 }
 

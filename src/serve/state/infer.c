@@ -11,6 +11,7 @@
 #include "grpc_reply.h"
 #include "loops.h"
 #include "message.h"
+#include "places.h"
 #include "restrict.h"
 #include "state.h"
 
@@ -151,20 +152,6 @@ void infer_init(struct serve_infer *si, struct mr_call *call, struct mr_arena *a
     si->infer.round_ns = mr_loop_now_ns(call->loop);
 }
 
-/* The version that the mesh has just seen ready, if it is the one; it may have been unloaded since. */
-static bool take_found(struct serve_loop *l, mr_str model, mr_str version, struct mr_target *out)
-{
-    struct mr_version *v = l->found;
-
-    if (!v || !mr_str_eq(v->model_name, model) ||
-        (version.len && !mr_str_eq(v->number_text, version))) {
-        return false;
-    }
-    l->found = NULL;
-    out->version = v;
-    return true;
-}
-
 static int find_version(struct serve_infer *si, mr_str model, mr_str version)
 {
     const struct mr_oip_request *q = &si->request;
@@ -172,8 +159,12 @@ static int find_version(struct serve_infer *si, mr_str model, mr_str version)
     int rc = mr_engine_find(si->loop->server->engine, si->infer.reply_loop, model, version, &target,
                             &si->infer.err);
 
-    if (rc < 0 && !take_found(si->loop, model, version, &target)) {
-        return rc;
+    if (rc < 0) {
+        target.version = places_found(si->loop, model, version);
+        if (!target.version) {
+            return rc;
+        }
+        mr_version_pin(target.version, si->loop->epoch_slot);
     }
     if (q->has_sequence_id && !q->sequence_start) {
         mr_engine_follow(si->infer.reply_loop, q->sequence_id, q->sequence_id_str, version.len == 0,

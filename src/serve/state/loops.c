@@ -60,10 +60,7 @@ static void before_sleep(void *ctx)
 {
     struct serve_loop *l = ctx;
 
-    if (l->found) {
-        mr_version_unpin(l->found, l->epoch_slot);
-        l->found = NULL;
-    }
+    places_put_found(l, NULL);
     if (l->server->models) {
         mr_epoch_offline(mr_models_epoch(l->server->models));
     }

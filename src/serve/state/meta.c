@@ -1,6 +1,8 @@
 /* Facts about server and models that both protocols report. */
 #include "meta.h"
 
+#include "loops.h"
+#include "places.h"
 #include "serve/endpoints/route.h"
 #include "state.h"
 #include "tensor/tensor.h"
@@ -18,7 +20,17 @@ int meta_find(struct mr_server *s, mr_str name, mr_str version, struct mr_versio
 {
     int rc = route_main(s->endpoints, &name, &version, err);
 
-    return rc < 0 ? rc : mr_models_find(s->models, name, version, out, err);
+    if (rc < 0) {
+        return rc;
+    }
+    rc = mr_models_find(s->models, name, version, out, err);
+    struct mr_version *found = rc < 0 ? places_found(serve_here(), name, version) : NULL;
+    if (found) {
+        *out = found;
+        mr_err_clear(err);
+        rc = MR_OK;
+    }
+    return rc;
 }
 
 bool meta_is_ready(struct mr_server *s, mr_str name, mr_str version, const struct mr_version *v)
@@ -62,6 +74,9 @@ size_t meta_versions(struct mr_server *s, const struct mr_version *v, mr_str nam
     }
     for (size_t i = 0; i < n; i++) {
         out[i] = ready[i]->number_text;
+    }
+    if (n == 0) { /* it is being unloaded */
+        out[n++] = v->number_text;
     }
     return n;
 }

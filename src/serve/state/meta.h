@@ -6,7 +6,8 @@
 
 extern const char *const serve_extensions[];
 extern const size_t serve_extension_count;
-/* As mr_models_find; of an endpoint or service, the version that answers most of its requests. */
+/* As mr_models_find, and the version that a mesh has just shown ready; of an endpoint or service, the version that answers most of its requests.
+ * Thread: a network thread. */
 int meta_find(struct mr_server *s, mr_str name, mr_str version, struct mr_version **out,
               struct mr_err *err);
 /* v: what meta_find has found. Of an endpoint, all variants that get requests. */

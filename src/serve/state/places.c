@@ -96,6 +96,24 @@ void places_put_active(struct serve_loop *l, mr_str vmodel, bool by_name, mr_str
     mr_free(mr_map_put(&l->active, vmodel, a));
 }
 
+void places_put_found(struct serve_loop *l, struct mr_version *v)
+{
+    if (l->found) {
+        mr_version_unpin(l->found, l->epoch_slot);
+    }
+    l->found = v;
+}
+
+struct mr_version *places_found(const struct serve_loop *l, mr_str model, mr_str version)
+{
+    struct mr_version *v = l->found;
+
+    return v && mr_str_eq(v->model_name, model) &&
+                   (!version.len || mr_str_eq(v->number_text, version))
+               ? v
+               : NULL;
+}
+
 void places_fini(struct serve_loop *l)
 {
     forget_places(l);

@@ -24,6 +24,11 @@ mr_str places_active(struct serve_loop *l, mr_str vmodel, bool by_name);
 void places_put_active(struct serve_loop *l, mr_str vmodel, bool by_name, mr_str model,
                        uint64_t names);
 
+/* Takes v, which is ready: it stays pinned until the loop sleeps or finds another one. */
+void places_put_found(struct serve_loop *l, struct mr_version *v);
+/* The version of the model that was found last, if it is the one; it may have been unloaded since. Borrowed. */
+struct mr_version *places_found(const struct serve_loop *l, mr_str model, mr_str version);
+
 void places_fini(struct serve_loop *l);
 
 #endif

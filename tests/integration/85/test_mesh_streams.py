@@ -1,6 +1,7 @@
 """Streams of models that are on another server pass through to it."""
 import json
 import signal
+from concurrent import futures
 
 import grpc
 import pytest
@@ -118,3 +119,23 @@ def test_server_that_ends_tells_its_streams(pair):
         with pytest.raises(grpc.RpcError) as e:
             s.take(1)
         assert e.value.code() == grpc.StatusCode.UNAVAILABLE and "exiting" in e.value.details()
+
+
+def test_models_that_make_room_for_each_other_answer_on_streams(fleet, models):
+    """A model that was loaded for a request of a stream may be the next to go."""
+    for i in range(6):
+        repo.add(models, f"m{i}")
+        (models / f"m{i}" / "1" / "weights").write_bytes(bytes(3 << 20))
+    [server] = fleet(models, options=["--mesh-capacity=4M"])
+
+    def work(n):
+        with Stream(server.url("grpc")) as s:
+            for i in range(120):
+                s.send(ask(f"m{(n + i) % 6}", [i], repeat=1))
+                answer = s.take(1)[0]
+                assert not answer.error_message, answer.error_message
+                assert values(answer) == [i]
+
+    with futures.ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))
+    assert any(e["event"] == "model.unloaded" for e in server.events())

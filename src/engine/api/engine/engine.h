@@ -96,6 +96,8 @@ struct mr_resolve {
     const struct mr_reply_loop *reply_loop;
     struct mr_engine_wait *wait;
     struct mr_mail mail;
+    void (*seen)(void *ctx);
+    void *seen_ctx;
 };
 /** As mr_engine_find; asks the resolver for a model that is not ready here. MR_PENDING: q->done will be called, perhaps
  *  before this returns if the reply loop has no post. Errors: the resolver's, MR_E_UNAVAILABLE (too many wait). */
@@ -106,6 +108,9 @@ int mr_engine_resolve(struct mr_engine *e, const struct mr_reply_loop *reply_loo
 bool mr_engine_resolve_cancel(struct mr_engine *e, struct mr_resolve *q);
 /** For resolvers: answers a wait and sets *wait to NULL. err may be NULL with MR_OK. Thread: any. */
 void mr_engine_resolved(struct mr_engine_wait **wait, int status, const struct mr_err *err);
+/** The same with MR_OK, for a model that may soon be unloaded again: `seen` is called, once, after done, which may look it up, or when the
+ *  request has gone. Thread: any; that of `seen`: done's, or the caller's. */
+void mr_engine_resolved_until(struct mr_engine_wait **wait, void (*seen)(void *ctx), void *ctx);
 
 /* ---- requests ---- */
 
