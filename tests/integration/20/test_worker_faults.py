@@ -82,6 +82,20 @@ def test_standby(fault, models, start, hold):
     assert report(server, "m")["replacement"]["crash"]["count"] == 2
 
 
+def test_standby_hangs_while_it_loads(fault, models, start, hold):
+    """No loader waits for it. It is replaced as often as it takes, and meanwhile the other worker answers."""
+    fault(worker_standby="1", **hold.loading)
+    hold.end()
+    server = start(models, "--worker-hang-timeout=1s")
+    pid = wait.until(lambda: [w["pid"] for w in workers(server, "m") if w["state"] == "standby"], "the standby worker")[0]
+    hold.path.touch()
+    os.kill(pid, signal.SIGKILL)
+    wait.until(lambda: value(server, RESTARTS, model="m", reason="hang") >= 1, "a hanging load to be ended")
+    assert answer(ask(server, "m", [1])) == [1]
+    hold.end()
+    wait.equal(lambda: sorted(w["state"] for w in workers(server, "m")), ["ready", "standby"])
+
+
 @pytest.mark.parametrize("standby, extra, text", [
     ("-1", "", "allowed are 0 to 63"), ("64", "", "allowed are 0 to 63"), ("x", "", "allowed are 0 to 63"),
     ("1", " sequence_batching { }", "has no substitute")])
