@@ -8,7 +8,7 @@ import struct
 from dataclasses import dataclass, field
 from typing import Callable
 
-from . import balance, extra, fleet, load, overload, tables, updates
+from . import balance, cold, extra, fleet, load, overload, tables, updates
 from .bench import PLAIN, TRITON_TWO
 from .load import Load, grpc, pair, rest_binary, rest_json, tensors
 
@@ -284,7 +284,11 @@ def fleets():
             for clients in (1, 16)] + [
         Row(f"mesh-runtime-{clients}", f"A call of any gRPC service, {clients} at a time, passed on to a runtime of a mesh (mmesh.ModelRuntime)",
             {"passed": fleet.runtime(clients, False), "runtime alone": fleet.runtime(clients, True)}, [most(cpu, None, "cpu", "passed")])
-        for clients, cpu in ((1, 25), (16, 15), (64, 12))]
+        for clients, cpu in ((1, 25), (16, 15), (64, 12))] + [
+        Row("mesh-cold", "500 models of a mesh that take 100 ms to load, 64 asked for at once, 16 loaded at once", {"millrace": cold.once(500)},
+            [least(155, None), most(600e3, None, "p99"), most(0, None, "failed")]),
+        Row("mesh-churn", "Any of 300 models that take 100 ms to load, a tenth of which fit, 64 asked for at once, 16 loaded at once",
+            {"millrace": cold.churn(300)}, [most(0, None, "failed"), least(80, None, "loaders")])]
 
 
 def all_rows():
