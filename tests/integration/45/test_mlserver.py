@@ -211,6 +211,28 @@ def test_stream_failure(models, start):
         assert events(reply)[0]["outputs"][0]["data"] == ["a"] and events(reply)[1:] == [{"error": "builtins.ValueError: a bad word"}]
 
 
+def test_event_loop(models, start):
+    """A model's coroutines run in one loop, as tasks; what it has started there goes on while requests run, also those that wait for
+    nothing, and its end does not change the requests after it."""
+    add_mlserver(models / "m", "runtimes.Tasks")
+    server = start(models)
+    with Rest(server.http) as rest:
+        def say(word):
+            return ask(rest, "m", tensor("x", "BYTES", [1], [word]))
+
+        def word(word):
+            return say(word).ok().json()["outputs"][0]["data"][0]
+        before = int(word("turns"))
+        wait.until(lambda: int(word("turns")) > before + 3, "turns of the task")
+        for _ in range(2):
+            assert [word(w) for w in ("now", "wait", "thread", "now")] == ["True"] * 4
+            late = say("late")
+            assert late.status == 500 and "TimeoutError" in late.error
+            assert word("stop") == "True"
+        count = word("turns")
+        assert count == word("turns")
+
+
 def test_no_stream(models, start):
     repo.add(models, "other")
     server = start(models)

@@ -1,4 +1,5 @@
 """Models of MLServer that the tests run."""
+import asyncio
 import ctypes
 from typing import List
 
@@ -39,6 +40,32 @@ class Commanded(MLModel):
         if word == "header":
             word = payload.parameters.headers["x-word"]
         return InferenceResponse(model_name=self.name, outputs=[StringCodec.encode_output("word", [word.upper()])])
+
+
+class Tasks(MLModel):
+    """Uses the event loop in the way that its input says."""
+
+    async def load(self):
+        self.turns, self.task = 0, asyncio.create_task(self.count())
+        return True
+
+    async def count(self):
+        while True:
+            self.turns += 1
+            await asyncio.sleep(0.001)
+
+    async def predict(self, payload):
+        word = self.decode(payload.inputs[0], default_codec=StringCodec)[0]
+        if word == "stop":
+            self.task.cancel()
+        if word == "wait":
+            await asyncio.wait_for(asyncio.sleep(0.01), 100)
+        if word == "thread":
+            await asyncio.to_thread(str)
+        if word == "late":
+            await asyncio.wait_for(asyncio.Event().wait(), 0.01)
+        answer = str(self.turns) if word == "turns" else str(asyncio.current_task() in asyncio.all_tasks())
+        return InferenceResponse(model_name=self.name, outputs=[StringCodec.encode_output("word", [answer])])
 
 
 class Args(MLModel):
