@@ -29,7 +29,7 @@ void answers_need(struct mr_shm *p, struct record *r, uint64_t word)
     const struct shm_slot_cell *cell = &p->map.control->slots[r->slot.index];
 
     p->stats.needs++;
-    plane_extent_add(p, r, atomic_load_explicit(&cell->need, memory_order_relaxed));
+    slots_extent_add(p, r, atomic_load_explicit(&cell->need, memory_order_relaxed));
     let_run(p, r, word);
 }
 
@@ -101,10 +101,10 @@ static void extents_renew(struct mr_shm *p, struct record *r)
     for (uint32_t i = 0; i < count; i++) {
         const uint64_t bytes = old[i]->cap;
         if (mr_block_refs(old[i]) == 1) {
-            plane_extent_state(e, r, old[i]);
+            slots_extent_state(e, r, old[i]);
         } else {
             mr_block_unref(&old[i]);
-            plane_extent_add(p, r, bytes); /* otherwise the worker asks for it */
+            slots_extent_add(p, r, bytes); /* otherwise the worker asks for it */
         }
     }
 }
@@ -132,8 +132,8 @@ bool mr_shm_go_on(struct mr_shm *p, struct mr_shm_slot *s, int status, const cha
             letters_again(p, r);
         }
     } else {
-        plane_record_take(p, r, shm_owner(r->answer_word));
-        plane_generation_end(p, r);
+        slots_record_take(p, r, shm_owner(r->answer_word));
+        slots_generation_end(p, r);
         r->slot.attempts++;
     }
     pthread_mutex_unlock(&p->lock);
@@ -159,7 +159,7 @@ static enum mr_shm_outcome slot_check(struct mr_shm *p, struct record *r, uint32
             answers_take(r, word);
         } else if (is_of_this && state == SHM_DONE) {
             outcome = MR_SHM_DONE;
-            plane_record_take(p, r, shm_owner(word));
+            slots_record_take(p, r, shm_owner(word));
         }
     }
     pthread_mutex_unlock(&p->lock);

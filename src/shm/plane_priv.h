@@ -1,4 +1,4 @@
-/* What plane.c, answers.c and sweep.c share: the records of the slots. Thread: any; what says so needs the lock. */
+/* What plane.c, slots.c, answers.c and sweep.c share: the records of the slots. Thread: any; what says so needs the lock. */
 #ifndef SHM_PLANE_PRIV_H
 #define SHM_PLANE_PRIV_H
 
@@ -89,21 +89,21 @@ static inline bool is_alive(const struct mr_shm *p, unsigned owner)
     return owner >= 1 && owner <= SHM_WORKERS_MAX && (p->alive >> (owner - 1) & 1);
 }
 
-/* ---- plane.c ---- */
+/* ---- slots.c ---- */
 
 /* Lock held. */
-void plane_ring_push(struct mr_shm *p, struct record *r, unsigned ring);
-unsigned plane_ring_of(const struct record *r, bool is_again);
+void slots_ring_push(struct mr_shm *p, struct record *r, unsigned ring);
+unsigned slots_ring_of(const struct record *r, bool is_again);
 /* Passes the extent to the worker; the record takes the block. */
-void plane_extent_state(struct shm_entry *e, struct record *r, struct mr_block *b);
+void slots_extent_state(struct shm_entry *e, struct record *r, struct mr_block *b);
 /* The slot is the caller's, or it is submitted and the lock is held. */
-bool plane_extent_add(struct mr_shm *p, struct record *r, uint64_t bytes);
+bool slots_extent_add(struct mr_shm *p, struct record *r, uint64_t bytes);
 /* Passes the slot to the caller. Lock held. */
-void plane_record_take(struct mr_shm *p, struct record *r, unsigned owner);
+void slots_record_take(struct mr_shm *p, struct record *r, unsigned owner);
 /* Ends the life of the slot: no worker can complete it any more. Lock held. */
-void plane_generation_end(struct mr_shm *p, struct record *r);
+void slots_generation_end(struct mr_shm *p, struct record *r);
 /* False: a worker has taken it. Lock held. */
-bool plane_record_withdraw(struct mr_shm *p, struct record *r);
+bool slots_record_withdraw(struct mr_shm *p, struct record *r);
 
 /* ---- answers.c ---- */
 

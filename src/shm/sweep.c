@@ -86,9 +86,9 @@ static void outcome_list(struct outcomes *o, const struct record *r, enum mr_shm
 static void outcome_add(struct mr_shm *p, struct outcomes *o, struct record *r, uint64_t word,
                         enum mr_shm_outcome outcome)
 {
-    plane_record_take(p, r, shm_owner(word));
+    slots_record_take(p, r, shm_owner(word));
     if (outcome == MR_SHM_LOST || outcome == MR_SHM_DAMAGED) {
-        plane_generation_end(p, r);
+        slots_generation_end(p, r);
         r->slot.attempts++;
     }
     p->stats.damaged += outcome == MR_SHM_DAMAGED;
@@ -162,7 +162,7 @@ void mr_shm_worker_end(struct mr_shm *p, uint32_t worker, mr_shm_outcome_fn *fn,
         } else if (word == word_in_line(r)) {
             o.is_line = true;
             if (is_out_of_line(p, r)) {
-                plane_ring_push(p, r, plane_ring_of(r, true));
+                slots_ring_push(p, r, slots_ring_of(r, true));
             }
         }
     }
@@ -218,13 +218,13 @@ static void sweep_waiting(struct mr_shm *p, struct record *r, struct outcomes *o
 {
     r->slot.is_unwanted = false;
     o->fn(o->ctx, &r->slot, MR_SHM_WAITING);
-    if (r->slot.is_unwanted && plane_record_withdraw(p, r)) {
+    if (r->slot.is_unwanted && slots_record_withdraw(p, r)) {
         outcome_list(o, r, MR_SHM_WITHDRAWN);
         return;
     }
     o->is_line = true;
     if (is_out_of_line(p, r) && ++r->odd_looks >= 2) {
-        plane_ring_push(p, r, plane_ring_of(r, true));
+        slots_ring_push(p, r, slots_ring_of(r, true));
     }
 }
 
