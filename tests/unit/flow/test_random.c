@@ -1,5 +1,6 @@
 /* Random graphs: what a walk over the plan gives, and what it says of its nodes, is what a plain interpreter gives, whatever order
- * nodes end in. */
+ * nodes end in. A node with several answers gives what the interpreter gives for each of them, and what does not follow it runs
+ * once. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -28,7 +29,11 @@ struct world {
     uint8_t wanted[TENSORS];
     bool has_input[2];
     bool is_strict;
+    uint32_t stream, answers; /* a node with several answers; NODES_MAX: none */
     /* the walk */
+    uint32_t answer;
+    bool is_streaming;
+    uint8_t marks[NODES_MAX];
     struct run run;
     uint32_t late[NODES_MAX];
     uint32_t late_count;
@@ -128,6 +133,8 @@ static void world_make(struct world *w)
     }
     w->plan.output_count = tensors;
     w->is_strict = maybe(w, 20);
+    w->stream = maybe(w, 40) ? pick(w, count) : NODES_MAX;
+    w->answers = pick(w, 4);
     assert_int_equal(plan_link(&w->plan, NULL), MR_OK);
 }
 
@@ -148,11 +155,16 @@ static void give(struct run *r, uint32_t tensor, int64_t value)
     run_set(r, tensor, &t, NULL);
 }
 
+static int64_t sum_of(const struct world *w, uint32_t n)
+{
+    return n == w->stream ? mix(n, w->answer) : n;
+}
+
 static int finish(struct run *r, uint32_t n)
 {
     struct world *w = world_of(r);
     const struct plan_node *node = &w->nodes[n];
-    int64_t sum = n;
+    int64_t sum = sum_of(w, n);
 
     if (w->fails[n]) {
         return MR_E_INTERNAL;
@@ -172,6 +184,10 @@ static int start(struct run *r, uint32_t n, struct mr_err *err)
     struct world *w = world_of(r);
 
     w->starts[n]++;
+    if (n == w->stream && !w->fails[n]) {
+        w->is_streaming = true;
+        return MR_PENDING;
+    }
     if (w->is_late[n]) {
         w->late[w->late_count++] = n;
         return MR_PENDING;
@@ -195,6 +211,22 @@ static int value(struct run *r, const struct plan_value *v, struct mr_err *err)
 
 static const struct run_ops ops = {start, when, value};
 
+static void late_end(struct world *w)
+{
+    while (w->late_count > 0) { /* in any order */
+        const uint32_t k = pick(w, w->late_count), n = w->late[k];
+        struct mr_err err = {0};
+        w->late[k] = w->late[--w->late_count];
+        const int rc = finish(&w->run, n);
+        if (rc < 0) {
+            MR_FAIL(&err, rc, "fails");
+        }
+        run_ended(&w->run, n, rc, &err);
+        run_go(&w->run);
+    }
+    assert_int_equal(w->run.pending, w->is_streaming);
+}
+
 static void walk(struct world *w, struct mr_arena *arena)
 {
     assert_int_equal(run_begin(&w->run, &w->plan, w->wanted, &ops, arena, NULL), MR_OK);
@@ -207,18 +239,27 @@ static void walk(struct world *w, struct mr_arena *arena)
         }
     }
     run_go(&w->run);
-    while (w->late_count > 0) { /* in any order */
-        const uint32_t k = pick(w, w->late_count), n = w->late[k];
-        struct mr_err err = {0};
-        w->late[k] = w->late[--w->late_count];
-        const int rc = finish(&w->run, n);
-        if (rc < 0) {
-            MR_FAIL(&err, rc, "fails");
-        }
-        run_ended(&w->run, n, rc, &err);
+    late_end(w);
+}
+
+static void answer_begin(struct world *w)
+{
+    if (w->run.status == MR_OK) {
+        assert_int_equal(finish(&w->run, w->stream), MR_OK);
+        run_answered(&w->run, w->stream);
         run_go(&w->run);
+        late_end(w);
     }
-    assert_true(run_is_over(&w->run));
+}
+
+static void answer_forget(struct world *w)
+{
+    run_marks(&w->run, w->stream, w->marks);
+    run_rewind(&w->run, w->stream, w->marks);
+    for (uint32_t n = 0; n < w->plan.node_count; n++) {
+        w->starts[n] -= w->marks[n] && w->starts[n] > 0;
+    }
+    w->answer++;
 }
 
 /* ---- the plain interpreter ---- */
@@ -258,7 +299,7 @@ static void node_want(struct world *w, uint32_t n)
 {
     const struct plan_node *node = &w->nodes[n];
     const bool is_soft = w->fails[n] && !w->is_strict;
-    int64_t sum = n;
+    int64_t sum = sum_of(w, n);
     bool lacks = false;
 
     if (w->has_ended[n]) {
@@ -295,6 +336,11 @@ static void node_want(struct world *w, uint32_t n)
 
 static void interpret(struct world *w)
 {
+    memset(w->is_null, 0, sizeof w->is_null);
+    memset(w->has_ended, 0, sizeof w->has_ended);
+    memset(w->outcomes, 0, sizeof w->outcomes);
+    w->odd_count = 0;
+    w->is_failed = false;
     for (uint32_t i = 0; i < 2; i++) {
         w->is_null[i] = !w->has_input[i];
         w->values[i] = 7 + i;
@@ -337,11 +383,22 @@ static void compare(const struct world *w, int graph)
     }
 }
 
+/* Each answer of the stream. */
+static void stream_check(struct world *w, int graph)
+{
+    for (; w->answer < w->answers && w->run.status == MR_OK; answer_forget(w)) {
+        answer_begin(w);
+        interpret(w);
+        compare(w, graph);
+    }
+    run_over(&w->run, w->stream, MR_OK, NULL);
+}
+
 static void test_random_graphs(void **state)
 {
     struct world *w = MR_NEW(struct world);
     struct mr_arena arena;
-    size_t failed = 0;
+    size_t failed = 0, streams = 0;
     (void)state;
 
     mr_arena_init(&arena, 16384, 1 << 20);
@@ -350,14 +407,21 @@ static void test_random_graphs(void **state)
         mr_rng_seed(&w->rng, (uint64_t)i);
         world_make(w);
         walk(w, &arena);
-        interpret(w);
-        compare(w, i);
+        if (w->is_streaming) {
+            stream_check(w, i);
+        } else {
+            interpret(w);
+            compare(w, i);
+        }
+        assert_true(run_is_over(&w->run));
         failed += w->is_failed;
+        streams += w->answer > 1;
         run_fini(&w->run);
         mr_arena_fini(&w->plan.arena);
         mr_arena_reset(&arena);
     }
-    assert_true(failed > GRAPHS / 100 && failed < GRAPHS / 2); /* both kinds are there */
+    /* all kinds are there */
+    assert_true(failed > GRAPHS / 100 && failed < GRAPHS / 2 && streams > GRAPHS / 50);
     mr_arena_fini(&arena);
     mr_free(w);
 }

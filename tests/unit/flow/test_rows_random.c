@@ -17,7 +17,7 @@
 #define GRAPHS       100000
 #define STEPS_MAX    6 /* nodes that are no branches */
 #define BRANCHES_MAX 3
-#define NODES_MAX    (STEPS_MAX * (1 + BRANCHES_MAX))
+#define NODES_MAX    (STEPS_MAX * (1 + 2 * BRANCHES_MAX)) /* a branch may have a fallback */
 #define WIDTH        2 /* inputs of a node at most, and outputs */
 #define TENSORS      (2 + STEPS_MAX * WIDTH)
 #define ROWS_MAX     40
@@ -37,8 +37,8 @@ struct world {
     struct plan_port in[NODES_MAX][WIDTH], out[NODES_MAX][WIDTH];
     struct plan_value defaults[TENSORS];
     struct plan_value own_defaults[NODES_MAX][WIDTH];
-    Millrace__WorkflowValue values[TENSORS];
-    uint32_t after[NODES_MAX][16], branches[NODES_MAX][BRANCHES_MAX];
+    Millrace__WorkflowValue values[TENSORS], branch_values[TENSORS];
+    uint32_t after[NODES_MAX][24], branches[NODES_MAX][BRANCHES_MAX];
     uint32_t inputs[2], outputs[TENSORS];
     uint8_t wanted[TENSORS];
     bool has_input[2];
@@ -54,6 +54,7 @@ struct world {
     /* the interpreter */
     int64_t given[TENSORS][ROWS_MAX];
     bool is_null[TENSORS], has_ended[NODES_MAX], is_failed;
+    uint32_t branches_failed;
 };
 
 static struct world *world_of(const struct call *c)
@@ -187,10 +188,27 @@ static void wait_for(struct world *w, uint32_t n, uint32_t tensor)
     w->after[n][w->nodes[n].after_count++] = w->tensors[tensor].writer;
 }
 
-/* The branches are the nodes after the switch. They write its outputs in another order. */
-static void branch_make(struct world *w, uint32_t n, uint32_t k, uint32_t tensors_before)
+/* Of some of its outputs a branch has defaults of its own. */
+static void branch_policy_make(struct world *w, uint32_t branch)
 {
-    const uint32_t branch = n + 1 + k;
+    struct plan_node *node = &w->nodes[branch];
+
+    node->on_error = (enum plan_error)pick(w, 3);
+    node->defaults = w->own_defaults[branch];
+    for (uint32_t i = 0; i < node->output_count && node->on_error == PLAN_DEFAULT; i++) {
+        const uint32_t t = node->outputs[i].tensor;
+        if (maybe(w, 50)) {
+            w->own_defaults[branch][node->default_count++] =
+                (struct plan_value){.tensor = t, .value = &w->branch_values[t]};
+        }
+    }
+}
+
+/* A branch of switch n, or the fallback of one, as node `branch`. All but the first write its outputs in
+ * another order. */
+static void branch_make(struct world *w, uint32_t n, uint32_t branch, uint32_t tensors_before)
+{
+    const uint32_t k = branch - n - 1;
     struct plan_node *node = &w->nodes[branch];
     const uint32_t count = w->nodes[n].output_count;
 
@@ -205,10 +223,9 @@ static void branch_make(struct world *w, uint32_t n, uint32_t k, uint32_t tensor
     for (uint32_t i = 0; i < node->input_count; i++) {
         wait_for(w, n, w->in[branch][i].tensor);
     }
-    w->branches[n][k] = branch;
 }
 
-/* Returns the number of nodes. */
+/* Returns the number of nodes: the switch, its branches, their fallbacks. */
 static uint32_t switch_make(struct world *w, uint32_t n, uint32_t tensors_before)
 {
     struct plan_node *node = &w->nodes[n];
@@ -221,13 +238,23 @@ static uint32_t switch_make(struct world *w, uint32_t n, uint32_t tensors_before
     node->branch_count = 1 + pick(w, BRANCHES_MAX);
     node->has_else = maybe(w, 50);
     for (uint32_t k = 0; k < node->branch_count; k++) {
-        branch_make(w, n, k, tensors_before);
+        branch_make(w, n, n + 1 + k, tensors_before);
+        branch_policy_make(w, n + 1 + k);
+        w->branches[n][k] = n + 1 + k;
         if (!node->has_else || k + 1 < node->branch_count) {
             case_make(w, n + 1 + k, tensors_before);
             wait_for(w, n, w->cases[n + 1 + k][0]);
         }
     }
-    return 1 + node->branch_count;
+    uint32_t count = 1 + node->branch_count;
+    for (uint32_t k = 0; k < node->branch_count; k++) {
+        if (maybe(w, 30)) {
+            branch_make(w, n, n + count, tensors_before);
+            w->nodes[n + 1 + k].on_error = PLAN_FALLBACK;
+            w->nodes[n + 1 + k].fallback = n + count++;
+        }
+    }
+    return count;
 }
 
 static void tensors_close(struct world *w, uint32_t tensors)
@@ -260,6 +287,8 @@ static void world_make(struct world *w)
         w->values[t].value_case = MILLRACE__WORKFLOW_VALUE__VALUE_INT64;
         w->values[t].int64 = 1000 + t;
         w->defaults[t] = (struct plan_value){.tensor = t, .value = &w->values[t]};
+        w->branch_values[t] = w->values[t];
+        w->branch_values[t].int64 = 2000 + t;
     }
     for (uint32_t i = 0; i < 2; i++) {
         w->inputs[i] = i;
@@ -593,6 +622,49 @@ static uint32_t branch_of(const struct world *w, const struct plan_node *node, u
     return k;
 }
 
+static bool rows_run(struct world *w, uint32_t n, const uint32_t *taken, uint32_t k)
+{
+    bool is_good = true;
+
+    for (uint32_t r = 0; r < w->rows; r++) {
+        is_good &= taken[r] != k || row_run(w, n, r);
+    }
+    return is_good;
+}
+
+/* The node's own defaults, where it has some, otherwise the workflow's. */
+static void row_default(struct world *w, const struct plan_node *node, uint32_t r)
+{
+    for (uint32_t i = 0; i < node->output_count; i++) {
+        w->given[node->outputs[i].tensor][r] = default_of(w, node->outputs[i].tensor);
+    }
+    for (uint32_t i = 0; i < node->default_count; i++) {
+        const uint32_t t = node->defaults[i].tensor;
+        w->given[t][r] = w->tensors[t].dtype == MR_DTYPE_BYTES ? 0 : 2000 + (int64_t)t;
+    }
+}
+
+/* The rows of branch k, and what its policy says if one fails. */
+static void branch_run(struct world *w, uint32_t branch, const uint32_t *taken, uint32_t k)
+{
+    const struct plan_node *node = &w->nodes[branch];
+
+    if (rows_run(w, branch, taken, k)) {
+        return;
+    }
+    w->branches_failed++;
+    if (node->on_error == PLAN_FALLBACK) {
+        w->is_failed |= !rows_run(w, node->fallback, taken, k);
+        return;
+    }
+    w->is_failed |= node->on_error == PLAN_FAIL;
+    for (uint32_t r = 0; r < w->rows; r++) {
+        if (taken[r] == k) {
+            row_default(w, node, r);
+        }
+    }
+}
+
 static void switch_run(struct world *w, const struct plan_node *node)
 {
     for (uint32_t i = 0; i < node->after_count; i++) {
@@ -604,15 +676,16 @@ static void switch_run(struct world *w, const struct plan_node *node)
         outputs_lose(w, node);
         return;
     }
+    uint32_t taken[ROWS_MAX];
     for (uint32_t r = 0; r < w->rows; r++) {
-        const uint32_t k = branch_of(w, node, r);
-        if (k < node->branch_count && !lacks_input(w, &w->nodes[node->branches[k]])) {
-            w->is_failed |= !row_run(w, node->branches[k], r);
-            continue;
+        taken[r] = branch_of(w, node, r);
+        if (taken[r] == node->branch_count || lacks_input(w, &w->nodes[node->branches[taken[r]]])) {
+            taken[r] = BRANCHES_MAX;
+            row_default(w, node, r);
         }
-        for (uint32_t i = 0; i < node->output_count; i++) {
-            w->given[node->outputs[i].tensor][r] = default_of(w, node->outputs[i].tensor);
-        }
+    }
+    for (uint32_t k = 0; k < node->branch_count; k++) {
+        branch_run(w, node->branches[k], taken, k);
     }
 }
 
@@ -693,7 +766,7 @@ static void compare(const struct world *w, int graph)
 static void test_random_graphs(void **state)
 {
     struct world *w = MR_NEW(struct world);
-    size_t failed = 0, waited = 0;
+    size_t failed = 0, waited = 0, branches = 0;
     struct mr_arena arena;
     (void)state;
 
@@ -709,12 +782,13 @@ static void test_random_graphs(void **state)
         compare(w, i);
         failed += w->is_failed;
         waited += w->waited;
+        branches += w->branches_failed > 0 && !w->is_failed;
         walk_fini(w);
         arena = w->arena;
         mr_arena_reset(&arena);
     }
-    assert_true(failed > GRAPHS / 50 && failed < GRAPHS / 2 &&
-                waited > GRAPHS); /* all kinds are there */
+    assert_true(failed > GRAPHS / 50 && failed < GRAPHS / 2 && waited > GRAPHS &&
+                branches > GRAPHS / 500); /* all kinds are there */
     mr_arena_fini(&arena);
     mr_free(w);
 }
