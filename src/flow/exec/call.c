@@ -91,6 +91,14 @@ static void args_make(struct call *c)
     }
 }
 
+/* A walk that goes on later, as calls end, shares the rounds of others: it may have any number of rows to ask for. */
+static int64_t round_of(const struct walk *w)
+{
+    const struct mr_reply_loop *loop = w->asked->reply_loop;
+
+    return !w->is_begun ? w->asked->round_ns : loop && loop->round ? loop->round(loop->ctx) : 0;
+}
+
 static void infer_make(struct call *c)
 {
     const struct mr_infer *asked = c->walk->asked;
@@ -99,7 +107,7 @@ static void infer_make(struct call *c)
     r->arena = &c->arena;
     r->reply_loop = asked->reply_loop;
     r->protocol = asked->protocol;
-    r->round_ns = c->walk->is_begun ? 0 : asked->round_ns;
+    r->round_ns = round_of(c->walk);
     r->chain = asked->chain;
     r->header = asked->header;
     r->header_ctx = asked->header_ctx;

@@ -154,6 +154,13 @@ static void on_reply_timer(struct mr_timer *t)
     of->run(of);
 }
 
+static int64_t reply_round(void *ctx)
+{
+    const struct serve_loop *l = ctx;
+
+    return mr_loop_now_ns(l->loop);
+}
+
 static void set_reply_timer(void *ctx, struct mr_reply_timer *t, int64_t at_ns)
 {
     struct serve_loop *l = ctx;
@@ -174,8 +181,11 @@ static int loop_init(struct mr_server *s, unsigned i, struct mr_err *err)
 
     l->server = s;
     l->epoch_slot = i;
-    l->reply_loop = (struct mr_reply_loop){
-        .post = post_reply, .ctx = l, .set_timer = set_reply_timer, .epoch_slot = i};
+    l->reply_loop = (struct mr_reply_loop){.post = post_reply,
+                                           .ctx = l,
+                                           .set_timer = set_reply_timer,
+                                           .round = reply_round,
+                                           .epoch_slot = i};
     l->changed.run = on_changed;
     int rc = mr_loop_new(&l->loop, &hooks, err);
     if (rc == MR_OK) {

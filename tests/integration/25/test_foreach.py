@@ -1,6 +1,7 @@
 """Nodes that run for each row of a tensor, and gathers."""
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -258,3 +259,18 @@ def test_what_is_refused(models, start):
             reply = control.load(f"w{i}")
             assert reply.status == 400
             assert re.search(error, reply.json()["error"]), (error, reply.json()["error"])
+
+
+def test_others_are_served_while_calls_for_many_rows_run(models, start):
+    """Models that run on the network thread do so for a while in each of its rounds, whatever number of rows there is."""
+    rows, seen = 30_000, set()
+    adders(models, one=1)
+    repo.add(models, "w", workflow(node("a", "one", extra=each(extra=f"max: {rows}"))))
+    server = start(models, "--default-warmup-time=0", "--loop-threads=1")
+    with Rest(server.http) as rest, ThreadPoolExecutor(1) as pool:
+        with Rest(server.http) as other:
+            answer = pool.submit(other.infer, "w", [("INPUT0", "INT32", [rows], [7] * rows)])
+            while not answer.done():
+                seen.add(rest.get("/v2/models/one/stats").ok().json()["model_stats"][0]["inference_count"] * 10 // rows)
+            assert answer.result().ok().json()["outputs"][0]["data"] == [8] * rows
+    assert len(seen - {0, 10}) >= 4, seen  # tenths of the calls that had run when the server answered

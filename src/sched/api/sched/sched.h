@@ -45,6 +45,9 @@ struct mr_reply_loop {
     /** (may be NULL: there are no timers) Has t->run called once at that time, instead of an earlier one; at_ns 0: not at
      *  all. Thread: the loop's. */
     void (*set_timer)(void *ctx, struct mr_reply_timer *t, int64_t at_ns);
+    /** (may be NULL: it is not known) When the loop began its current round of work, see mr_infer.round_ns. Thread: the
+     *  loop's. */
+    int64_t (*round)(void *ctx);
     /** (may be NULL) Of the loop, for long work on its thread. */
     struct mr_turns *turns;
     /** The index of its pins, see model/model.h. MR_EPOCH_SLOT_NONE: no reader, nothing runs inline. */
