@@ -247,8 +247,8 @@ struct mesh_local *core_local_of(struct mesh_core *c, uint64_t handle)
 
 void core_local_release(struct mesh_core *c, struct mesh_local *l)
 {
-    bool is_used = l->holds || l->first || l->ask_seq || l->asks_registry || l->is_placed ||
-                   l->state != LOCAL_NONE || l->running || l->fail_until ||
+    bool is_used = l->holds || l->first || l->turn_first || l->ask_seq || l->asks_registry ||
+                   l->is_placed || l->state != LOCAL_NONE || l->running || l->fail_until ||
                    l->have != MESH_NO_COPY || l->have_is_unknown || l->is_writing || l->is_dirty;
 
     if (!is_used) {

@@ -196,6 +196,8 @@ struct mesh_loaded {
     uint64_t bytes; /* 0: not known */
     bool
         keeps_state; /* from one request to the next: it has one copy, and no request of it runs twice */
+    uint32_t
+        max_running; /* requests that the copy takes at once; eight times as many wait, 16 at least, and more are refused; 0: any number */
 };
 
 /** The runtime. */

@@ -31,6 +31,7 @@ struct mesh_req {
     bool is_from_peer, load_here, is_safe, is_sequence, is_answering, is_running;
     bool is_missed;      /* it had to wait for a load */
     bool waits_for_load; /* here, so that the owner is not asked */
+    bool waits_for_turn; /* in that list of the model */
     int64_t begun_ns;
     uint8_t attempts, refusals;
     struct attempt attempt[2];
@@ -62,8 +63,10 @@ struct mesh_local {
     struct mesh_local *prev, *next; /* of all */
     uint32_t holds;                 /* requests, transactions and calls that refer to it */
 
-    struct mesh_req *first, *last; /* waiting requests */
-    uint64_t ask_seq;              /* of the question to the owner; 0: none is open */
+    struct mesh_req *first, *last;           /* waiting requests */
+    struct mesh_req *turn_first, *turn_last; /* those that wait until fewer run here */
+    uint32_t turns;                          /* their number */
+    uint64_t ask_seq;                        /* of the question to the owner; 0: none is open */
     uint16_t ask_peer;
     uint8_t ask_tries;
     bool asks_registry; /* whether there is such a model */
@@ -82,10 +85,11 @@ struct mesh_local {
     bool is_moving;     /* draining or spreading: the owner was asked for another copy */
     bool keeps_state;   /* from one request to the next */
     enum mesh_purpose purpose;
-    uint32_t units;   /* as accounted */
-    uint32_t device;  /* units of device memory, as accounted */
-    uint32_t running; /* requests */
-    uint32_t outside; /* those that did not come through the core, as was said last */
+    uint32_t units;       /* as accounted */
+    uint32_t device;      /* units of device memory, as accounted */
+    uint32_t running;     /* requests */
+    uint32_t max_running; /* as struct mesh_loaded */
+    uint32_t outside;     /* those that did not come through the core, as was said last */
     int claim;
     int64_t claim_due, queued_ns, started_ns, loaded_ns, used_ns, moved_ns;
     struct mesh_local *queue_prev, *queue_next;

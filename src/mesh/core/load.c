@@ -404,6 +404,7 @@ void load_done(struct mesh_core *c, mr_str id, const struct mesh_loaded *what)
         take_back(c, l);
     } else {
         l->keeps_state = what->keeps_state;
+        l->max_running = what->max_running;
         keep(c, l, what->bytes);
     }
     l->holds--;

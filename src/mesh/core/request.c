@@ -12,9 +12,12 @@
 #define RETRY_NS     1000000000ll
 #define REFUSALS_MAX 2
 #define PROBE_MAX_NS 1000000000ll
+#define QUEUE_FULL   "too many requests wait for the model"
 
 static void route(struct mesh_core *c, struct mesh_req *r);
 static bool needs_one(const struct mesh_req *r);
+static void refused_by_queue(struct mesh_core *c, struct mesh_req *r, struct view_peer *by,
+                             mr_str text);
 
 /* ---- the waiting list of a model ---- */
 
@@ -31,6 +34,20 @@ static void wait_add(struct mesh_local *l, struct mesh_req *r)
     l->last = r;
 }
 
+static void turn_add(struct mesh_local *l, struct mesh_req *r)
+{
+    r->is_waiting = r->waits_for_turn = true;
+    r->next = NULL;
+    r->prev = l->turn_last;
+    if (l->turn_last) {
+        l->turn_last->next = r;
+    } else {
+        l->turn_first = r;
+    }
+    l->turn_last = r;
+    l->turns++;
+}
+
 static void wait_remove(struct mesh_req *r)
 {
     struct mesh_local *l = r->local;
@@ -41,14 +58,15 @@ static void wait_remove(struct mesh_req *r)
     if (r->prev) {
         r->prev->next = r->next;
     } else {
-        l->first = r->next;
+        *(r->waits_for_turn ? &l->turn_first : &l->first) = r->next;
     }
     if (r->next) {
         r->next->prev = r->prev;
     } else {
-        l->last = r->prev;
+        *(r->waits_for_turn ? &l->turn_last : &l->last) = r->prev;
     }
-    r->is_waiting = r->waits_for_load = false;
+    l->turns -= r->waits_for_turn;
+    r->is_waiting = r->waits_for_load = r->waits_for_turn = false;
 }
 
 /* ---- begin and end ---- */
@@ -123,7 +141,7 @@ static uint64_t probe_check(const struct attempt *a, unsigned n, unsigned phase)
     return (uint64_t)a->sent_ns << 2 | n << 1 | phase;
 }
 
-static void start(struct mesh_core *c, struct mesh_req *r, struct view_peer *p, bool load_here)
+static void start_now(struct mesh_core *c, struct mesh_req *r, struct view_peer *p, bool load_here)
 {
     unsigned n = r->attempt[0].is_active;
     struct attempt *at = &r->attempt[n];
@@ -152,6 +170,40 @@ static void start(struct mesh_core *c, struct mesh_req *r, struct view_peer *p, 
     const struct view_copy *copy = view_copy_at(r->local->model, p);
     a->is_plain = copy && copy->state == MESH_LOADED && !p->draining && !needs_one(r);
     timers_add(&c->timers, c->now + c->o.probe_ns, TIMER_PROBE, r->handle, probe_check(at, n, 0));
+}
+
+static bool is_full(const struct mesh_local *l)
+{
+    return l->max_running && l->running >= l->max_running;
+}
+
+/* A copy here that runs as many as it may has a queue. */
+static void start(struct mesh_core *c, struct mesh_req *r, struct view_peer *p, bool load_here)
+{
+    struct mesh_local *l = r->local;
+
+    if (p != c->me || !is_full(l)) {
+        start_now(c, r, p, load_here);
+    } else if (l->turns < MR_MAX(8 * l->max_running, 16)) {
+        wait_remove(r);
+        turn_add(l, r);
+    } else {
+        refused_by_queue(c, r, c->me, MR_STR(QUEUE_FULL));
+    }
+}
+
+/* One has ended here, or the copy has gone. */
+static void next_turn(struct mesh_core *c, struct mesh_local *l)
+{
+    while (l->turn_first && (l->state != LOCAL_LOADED || !is_full(l))) {
+        struct mesh_req *r = l->turn_first;
+        wait_remove(r);
+        if (l->state == LOCAL_LOADED) {
+            start_now(c, r, c->me, false);
+        } else {
+            route(c, r);
+        }
+    }
 }
 
 static void stop(struct mesh_core *c, struct mesh_req *r, unsigned n)
@@ -323,8 +375,10 @@ static void route_out(struct mesh_core *c, struct mesh_req *r)
     }
     struct view_peer *p = best_copy(c, r, false, &rank);
     bool is_loaded_there = p && rank >> 48 == 1;
-    if (may_here && l->state == LOCAL_LOADED &&
-        (!is_loaded_there || l->running <= 2 * p->outstanding + HERE_MORE)) {
+    uint32_t p_outstanding = p ? p->outstanding : 0;
+    bool is_busy = is_full(l) ? l->running + l->turns > p_outstanding
+                              : l->running > 2 * p_outstanding + HERE_MORE;
+    if (may_here && l->state == LOCAL_LOADED && (!is_loaded_there || !is_busy)) {
         start(c, r, c->me, false);
         return;
     }
@@ -343,6 +397,31 @@ static void route_out(struct mesh_core *c, struct mesh_req *r)
         }
         r->waits_for_load = false;
         place_ask(c, l);
+    }
+}
+
+/* A copy has too many that wait: another one may take it, once; no further copy is loaded for that. */
+static void refused_by_queue(struct mesh_core *c, struct mesh_req *r, struct view_peer *by,
+                             mr_str text)
+{
+    struct mesh_local *l = r->local;
+    uint64_t rank;
+
+    wait_remove(r);
+    if (r->is_from_peer) {
+        reply(c, r, MR_E_EXHAUSTED, MESH_WHY_REFUSED, text, RETRY_NS);
+        return;
+    }
+    set_tried(r, by, TRIED_LOAD);
+    set_text(r, text);
+    bool may_again = ++r->refusals < REFUSALS_MAX && !needs_one(r);
+    struct view_peer *p = may_again ? best_copy(c, r, false, &rank) : NULL;
+    if (p && rank >> 48 == 1) {
+        start(c, r, p, false);
+    } else if (may_again && l->state == LOCAL_LOADED && !tried(r, c->me)) {
+        start(c, r, c->me, false);
+    } else {
+        give_up(c, r, MR_E_EXHAUSTED, text, RETRY_NS);
     }
 }
 
@@ -394,6 +473,8 @@ static void route(struct mesh_core *c, struct mesh_req *r)
 {
     if (r->is_from_peer) {
         route_in(c, r);
+    } else if (r->local->model->revision == 0) { /* unregistered since */
+        give_up(c, r, MR_E_NOT_FOUND, MR_STR("there is no such model"), 0);
     } else {
         route_out(c, r);
     }
@@ -492,6 +573,14 @@ void request_waiting_fail(struct mesh_core *c, struct mesh_local *l, int status,
                           int64_t retry_ns)
 {
     l->holds++;
+    while (status == MR_E_NOT_FOUND && l->turn_first) {
+        struct mesh_req *r = l->turn_first;
+        if (r->is_from_peer) {
+            reply(c, r, status, MESH_WHY_NOT_HERE, text, retry_ns);
+        } else {
+            give_up(c, r, status, text, retry_ns);
+        }
+    }
     for (size_t n = waiting_count(l); n > 0 && l->first; n--) {
         struct mesh_req *r = l->first;
         if (r->waits_for_load && status != MR_E_NOT_FOUND) {
@@ -511,6 +600,7 @@ void request_loaded(struct mesh_core *c, struct mesh_local *l)
     while (l->first && l->state == LOCAL_LOADED) {
         start(c, l->first, c->me, false);
     }
+    next_turn(c, l);
     l->holds--;
 }
 
@@ -657,6 +747,7 @@ void request_answering(struct mesh_core *c, uint64_t handle, unsigned n)
         r->is_answering = true;
         wait_remove(r);
         cancel_attempt(c, r, !n);
+        next_turn(c, r->local);
     }
 }
 
@@ -691,6 +782,14 @@ static bool after_failure(struct mesh_core *c, struct mesh_req *r, struct view_p
     return false;
 }
 
+/* So that a refusal can only mean its queue. */
+static bool has_loaded(const struct mesh_local *l, const struct view_peer *p)
+{
+    const struct view_copy *copy = view_copy_at(l->model, p);
+
+    return copy && copy->state == MESH_LOADED;
+}
+
 void request_result(struct mesh_core *c, uint64_t handle, unsigned n, enum mesh_result result,
                     mr_str text)
 {
@@ -709,6 +808,8 @@ void request_result(struct mesh_core *c, uint64_t handle, unsigned n, enum mesh_
     if (result == MESH_ENDED) {
         cancel_attempt(c, r, !n);
         free_req(c, r);
+    } else if (result == MESH_REFUSED && !has_attempt(r) && has_loaded(l, p)) {
+        refused_by_queue(c, r, p, text);
     } else if (after_failure(c, r, p, r->attempt[n].load_here, result, text)) {
         if (!has_attempt(r) && !r->is_waiting) {
             route(c, r);
@@ -719,6 +820,7 @@ void request_result(struct mesh_core *c, uint64_t handle, unsigned n, enum mesh_
         give_up(c, r, MR_E_UNAVAILABLE,
                 MR_STR("the connection to the instance that ran the request broke"), 0);
     }
+    next_turn(c, l);
     l->holds--;
     core_local_release(c, l);
 }
@@ -728,9 +830,14 @@ void request_cancel(struct mesh_core *c, uint64_t handle)
     struct mesh_req *r = slots_get(&c->reqs, handle);
 
     if (r) {
+        struct mesh_local *l = r->local;
+        l->holds++;
         cancel_attempt(c, r, 0);
         cancel_attempt(c, r, 1);
         free_req(c, r);
+        next_turn(c, l);
+        l->holds--;
+        core_local_release(c, l);
     }
 }
 

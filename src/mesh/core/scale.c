@@ -82,7 +82,9 @@ static void rate_of(struct mesh_core *c, struct mesh_local *l)
 
     load_busy(c, l);
     double by_rate = l->window_uses * 60 / seconds / c->o.scale_per_minute;
-    double by_busy = (double)l->busy_ns / (double)c->o.rate_ns / c->o.scale_busy;
+    double most_busy =
+        l->max_running ? MR_MIN(c->o.scale_busy, 0.9 * l->max_running) : c->o.scale_busy;
+    double by_busy = (double)l->busy_ns / (double)c->o.rate_ns / most_busy;
     l->window_uses = 0;
     l->busy_ns = 0;
     double load = MR_MAX(by_rate, by_busy);

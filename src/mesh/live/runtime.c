@@ -21,6 +21,7 @@
 #define AWAY_NS     (5 * MR_NS_PER_S) /* a load waits so long for a runtime that is away */
 #define LONG_NS     (180 * MR_NS_PER_S)
 #define LOADERS_MAX 256
+#define RUNNING_MAX 65536     /* requests of a model at once */
 #define ANSWER_MAX  (1 << 20) /* bytes */
 
 struct live_runtime {
@@ -32,6 +33,7 @@ struct live_runtime {
     struct mr_map loaded; /* id -> struct loaded: what is lost with it */
     int64_t away_ns;      /* since when it is waited for */
     bool is_there, has_joined, has_no_predictions, is_asked, is_ending;
+    bool limits_concurrency; /* of models */
     uint64_t default_bytes;
     int64_t load_ns; /* most time for a load */
 };
@@ -40,6 +42,7 @@ struct loaded {
     struct mr_mesh_copy *copy;
     uint64_t uses; /* that the core knows of */
     bool has_running;
+    bool is_limited; /* all requests pass through the mesh, which counts them */
 };
 
 /* A load or an unload under way. */
@@ -51,7 +54,8 @@ struct load {
     unsigned unloads; /* attempts */
     int64_t since_ns;
     uint64_t bytes;
-    int rc; /* of the load, while it is followed by an unload */
+    uint32_t max_running; /* as struct mesh_loaded */
+    int rc;               /* of the load, while it is followed by an unload */
     struct mr_err err;
     mr_str id, type, path, key;
     char text[];
@@ -90,17 +94,23 @@ static void call_load(struct load *o, const char *method, bool is_whole, int64_t
 }
 
 /* Field 1 of the answers about sizes; 0: not said. */
-static uint64_t size_in(mr_bytes message)
+static uint64_t number_in(mr_bytes message, uint32_t field)
 {
     struct mr_pb_field f;
-    uint64_t bytes = 0;
+    uint64_t number = 0;
 
     while (mr_pb_next(&message, &f) > 0) {
-        if (f.number == 1 && f.wire == MR_PB_VARINT) {
-            bytes = f.value;
+        if (f.number == field && f.wire == MR_PB_VARINT) {
+            number = f.value;
         }
     }
-    return bytes;
+    return number;
+}
+
+/* Of answers that begin with one. */
+static uint64_t size_in(mr_bytes message)
+{
+    return number_in(message, 1);
 }
 
 /* False: the call was cut off by the end of the server. */
@@ -119,7 +129,7 @@ struct mr_mesh_copy *live_runtime_copy(struct live_runtime *r, mr_str id)
 {
     struct loaded *known = mr_map_find(&r->loaded, id);
 
-    return known ? known->copy : NULL;
+    return known && !known->is_limited ? known->copy : NULL;
 }
 
 /* Requests ask the mesh from then on. False: some are under way, and `idle` is called. */
@@ -134,10 +144,11 @@ static bool close_loaded(struct loaded *known, void (*idle)(void *ctx), void *ct
     return is_idle;
 }
 
-static void add_loaded(struct live_runtime *r, mr_str id)
+static void add_loaded(struct live_runtime *r, mr_str id, bool is_limited)
 {
     struct loaded *known = MR_NEW(struct loaded);
 
+    known->is_limited = is_limited;
     known->copy = live_copy_new(r->m);
     close_loaded(mr_map_put(&r->loaded, id, known), NULL, NULL);
 }
@@ -164,12 +175,12 @@ static void end(struct load *o)
 {
     struct live_runtime *r = o->r;
     struct mr_mesh *m = r->m;
-    struct mesh_loaded loaded = {.bytes = o->bytes};
+    struct mesh_loaded loaded = {.bytes = o->bytes, .max_running = o->max_running};
 
     if (o->is_unload) {
         mesh_core_unloaded(m->core, o->id, live_now(m));
     } else if (o->rc == MR_OK) {
-        add_loaded(r, o->id);
+        add_loaded(r, o->id, o->max_running > 0);
         mesh_core_loaded(m->core, o->id, &loaded, live_now(m));
         mr_log(MR_LOG_INFO, "mesh.runtime", "loaded model=%s bytes=%llu", MR_LOG_STR(o->id),
                (unsigned long long)o->bytes);
@@ -243,6 +254,9 @@ static void on_loaded(void *ctx, int rc, const struct mr_err *err,
     if (!heard(o->r, rc, err, response)) {
         mr_free(o);
         return;
+    }
+    if (rc == MR_OK && o->r->limits_concurrency) {
+        o->max_running = (uint32_t)MR_MIN(number_in(response->body, 2), RUNNING_MAX);
     }
     if (rc < 0) {
         fail(o, rc, err);
@@ -419,7 +433,7 @@ const struct live_loader live_runtime_loader = {runtime_load, runtime_unload, ru
 /* ---- the state ---- */
 
 struct status {
-    uint64_t state, capacity, loaders, timeout_ms, default_bytes, allows_any;
+    uint64_t state, capacity, loaders, timeout_ms, default_bytes, limits, allows_any;
     mr_str version;
     struct mesh_methods methods;
 };
@@ -470,6 +484,7 @@ static void read_status(mr_bytes message, struct status *s)
                        : f.number == 3  ? &s->loaders
                        : f.number == 4  ? &s->timeout_ms
                        : f.number == 5  ? &s->default_bytes
+                       : f.number == 9  ? &s->limits
                        : f.number == 10 ? &s->allows_any
                                         : NULL;
         if (to && f.wire == MR_PB_VARINT) {
@@ -509,6 +524,7 @@ static int take(struct live_runtime *r, struct status *s, struct mr_err *err)
     struct mr_mesh *m = r->m;
 
     r->default_bytes = s->default_bytes;
+    r->limits_concurrency = s->limits != 0;
     r->load_ns = (int64_t)MR_MIN(s->timeout_ms, 86400000u) * MR_NS_PER_MS;
     r->has_no_predictions = false;
     s->methods.allows_others = s->allows_any || s->methods.all.len == 0;

@@ -628,3 +628,31 @@ def test_models_are_not_unloaded_under_their_calls(runtime, under):
         list(pool.map(work, range(8)))
     assert not lost and r.count("unloadModel") > 10
     assert len(r.seen) == 480  # none came to a model that was not there
+
+
+def test_model_that_limits_its_requests_has_a_queue(runtime, under):
+    """Two run, sixteen wait, more are refused, whichever server gets them."""
+    runtimes, go, lock, running = [runtime(concurrency=2), runtime(concurrency=2)], threading.Event(), threading.Lock(), [0, 0]
+
+    def answer(name, id, messages, context):
+        with lock:
+            running[0] += 1
+            running[1] = max(running)
+        go.wait(wait.PATIENCE)
+        with lock:
+            running[0] -= 1
+        yield from messages
+
+    servers = under(*runtimes, options=["--mesh-max-copies=1"])
+    ask(servers[0], "m0")
+    for r in runtimes:
+        r.answer = answer
+    with Client(servers[0]) as one, Client(servers[1]) as other:
+        calls = [c.channel.unary_unary(ECHO).future(b"x", metadata=[("mm-model-id", "m0")], timeout=wait.PATIENCE) for c in (one, other) * 15]
+        wait.until(lambda: sum(c.done() for c in calls) == 12, "those that are too many to be refused")
+        refused = [c for c in calls if c.done()]
+        go.set()
+        assert all(c.code() == grpc.StatusCode.RESOURCE_EXHAUSTED and "wait for the model" in c.details() for c in refused)
+        assert [c.result() for c in calls if c not in refused] == [b"x"] * 18
+    assert running[1] == 2
+    assert sum(r.count("loadModel", "m0") for r in runtimes) == 1

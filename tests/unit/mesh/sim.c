@@ -134,6 +134,8 @@ static void act_run(struct sim_peer *p, const struct mesh_action *a)
 {
     unsigned model = model_of(a->id);
 
+    p->running[model]++;
+    p->most_running[model] = MR_MAX(p->most_running[model], p->running[model]);
     add_event(p->sim, (struct sim_event){.at_ns = p->sim->now + p->sim->models[model].run_ns,
                                          .kind = EV_RAN,
                                          .peer = p->index,
@@ -294,6 +296,7 @@ static void start(struct sim_peer *p)
     p->loading = 0;
     p->resident = 0;
     memset(p->in_runtime, 0, sizeof p->in_runtime);
+    memset(p->running, 0, sizeof p->running);
     if (s->has_journals && !p->disk) {
         p->disk = mr_kv_memory_new(&(struct mr_kv_memory_options){.now_ns = s->now});
     }
@@ -586,6 +589,17 @@ static void on_arrive(struct sim *s, const struct sim_event *e)
     begin_request(p, e->model, e->flag, h, NULL);
 }
 
+/* By the model; error empty: well. */
+static void answered(const struct sim *s, struct sim_call *call, mr_str error)
+{
+    call->has_ended = true;
+    call->end_ns = s->now;
+    if (error.len) {
+        call->status = MR_E_UNAVAILABLE;
+        snprintf(call->text, sizeof call->text, "%.*s", MR_STR_ARG(error));
+    }
+}
+
 static void on_ran(struct sim *s, const struct sim_event *e)
 {
     struct sim_peer *p = &s->peers[e->peer];
@@ -594,6 +608,7 @@ static void on_ran(struct sim *s, const struct sim_event *e)
     if (!p->is_up || p->epoch != e->epoch) {
         return; /* kill told who waits */
     }
+    p->running[e->model]--;
     struct mesh_req *r = slots_get(&p->core->reqs, e->request);
     if (!r || !r->attempt[e->attempt].is_active) {
         return; /* another attempt was quicker */
@@ -609,11 +624,11 @@ static void on_ran(struct sim *s, const struct sim_event *e)
     mesh_core_result(p->core, e->request, e->attempt, has_it ? MESH_ENDED : MESH_NOT_HERE,
                      (mr_str){0}, s->now);
     acted(p);
+    const char *error = s->models[e->model].error;
     if (has_it && copy.is_sent_on) {
-        send_result(s, &copy, e->peer, MESH_ENDED, (mr_str){0});
+        send_result(s, &copy, e->peer, MESH_ENDED, error ? mr_str_c(error) : (mr_str){0});
     } else if (has_it) {
-        copy.call->has_ended = true;
-        copy.call->end_ns = s->now;
+        answered(s, copy.call, error ? mr_str_c(error) : (mr_str){0});
     }
 }
 
@@ -626,8 +641,7 @@ static void on_result(struct sim *s, const struct sim_event *e)
     }
     struct mesh_req *r = slots_get(&p->core->reqs, e->request);
     if (r && e->status == MESH_ENDED && r->attempt[e->attempt].is_active) {
-        e->call->has_ended = true;
-        e->call->end_ns = s->now;
+        answered(s, e->call, mr_str_n(e->text, e->text_len));
         mr_free(r->user);
     }
     mesh_core_result(p->core, e->request, e->attempt, (enum mesh_result)e->status,
@@ -647,7 +661,8 @@ static void on_loaded(struct sim *s, const struct sim_event *e)
         mesh_core_load_failed(p->core, mr_str_c(id), s->models[e->model].fail, MR_STR("boom"),
                               s->now);
     } else {
-        struct mesh_loaded what = {s->models[e->model].bytes, s->models[e->model].keeps_state};
+        struct mesh_loaded what = {s->models[e->model].bytes, s->models[e->model].keeps_state,
+                                   s->models[e->model].max_running};
         mesh_core_loaded(p->core, mr_str_c(id), &what, s->now);
     }
     acted(p);

@@ -20,7 +20,9 @@ struct sim_model {
     uint64_t bytes; /* measured */
     int64_t load_ns, unload_ns, run_ns;
     bool keeps_state;
-    unsigned fail_at; /* peers where loads fail, one bit each */
+    uint32_t max_running;
+    const char *error; /* that its runs are answered with; NULL: none */
+    unsigned fail_at;  /* peers where loads fail, one bit each */
     enum mesh_fail fail;
     unsigned loads;       /* begun, over all peers */
     unsigned fails_first; /* loads that fail, however many there were before */
@@ -40,6 +42,7 @@ struct sim_peer {
     uint8_t in_runtime[SIM_MODELS]; /* 1: loading, 2: loaded, 3: unloading */
     uint64_t resident, most_resident;
     unsigned loading, loads, unloads;
+    unsigned running[SIM_MODELS], most_running[SIM_MODELS];
     uint32_t loaders;
     uint64_t capacity;
 };

@@ -247,6 +247,169 @@ static void models_with_a_minimum_are_counted(void **state)
     sim_fini(&s);
 }
 
+/* ---- requests of a copy ---- */
+
+static unsigned with_status(const struct sim *s, size_t from, int status)
+{
+    unsigned n = 0;
+
+    for (size_t i = from; i < s->calls.len; i++) {
+        n += s->calls.at[i]->status == status;
+    }
+    return n;
+}
+
+/* One runs, sixteen wait in their order, the next is refused with a hint, and none of it loads another copy. */
+static void copy_takes_as_many_as_it_says(void **state)
+{
+    struct sim s;
+    (void)state;
+
+    for (unsigned asked = 0; asked < 2; asked++) { /* where it is, and elsewhere */
+        sim_init(&s, 1);
+        sim_add_many(&s, 2, 100 * MIB, 4);
+        sim_register(&s, 0, 1, MIB, 20 * MS);
+        s.models[0].max_running = 1;
+        s.models[0].run_ns = 50 * MS;
+        sim_call(&s, 0, 0);
+        assert_true(sim_settle(&s, 5 * S));
+        unsigned at = s.calls.at[0]->ran_at;
+        sim_run(&s, 100 * MS);
+        for (unsigned i = 0; i < 20; i++) {
+            sim_call(&s, asked ? !at : at, 0);
+        }
+        assert_true(sim_settle(&s, 5 * S));
+        assert_int_equal(with_status(&s, 1, MR_OK), 17);
+        assert_int_equal(with_status(&s, 1, MR_E_EXHAUSTED), 3);
+        for (size_t i = 1; i < s.calls.len; i++) {
+            bool is_refused = s.calls.at[i]->status == MR_E_EXHAUSTED;
+            assert_true(!is_refused || (s.calls.at[i]->retry_ns > 0 &&
+                                        strstr(s.calls.at[i]->text, "wait for the model")));
+        }
+        assert_int_equal(s.peers[at].most_running[0], 1);
+        assert_int_equal(sim_loads(&s), 1);
+        for (size_t i = 2; !asked && i <= 17; i++) { /* delays of the way to it differ */
+            assert_true(s.calls.at[i]->end_ns >= s.calls.at[i - 1]->end_ns);
+        }
+        sim_fini(&s);
+    }
+}
+
+static void full_queue_sends_to_another_copy_once(void **state)
+{
+    struct sim s;
+    (void)state;
+
+    sim_init(&s, 1);
+    sim_add_many(&s, 3, 100 * MIB, 4);
+    struct mesh_def d = {.type = MR_STR("t"), .path = MR_STR("/m"), .min_copies = 2};
+    sim_register(&s, 0, 1, MIB, 20 * MS);
+    sim_define(&s, 0, &d);
+    s.models[0].max_running = 1;
+    s.models[0].run_ns = 50 * MS;
+    sim_run(&s, 30 * S);
+    assert_int_equal(sim_copies(&s, 0), 2);
+    for (unsigned i = 0; i < 40; i++) {
+        sim_call(&s, i % 3, 0);
+    }
+    assert_true(sim_settle(&s, 10 * S));
+    assert_int_equal(with_status(&s, 0, MR_OK), 2 * 17);
+    assert_int_equal(with_status(&s, 0, MR_E_EXHAUSTED), 40 - 2 * 17);
+    assert_int_equal(sim_copies(&s, 0), 2);
+    sim_fini(&s);
+}
+
+/* What waits is not lost with its copy: it goes where the model is next. */
+static void those_that_wait_outlive_the_copy(void **state)
+{
+    struct sim s;
+    (void)state;
+
+    for (unsigned how = 0; how < 3; how++) {
+        sim_init(&s, 1);
+        sim_add_many(&s, 2, 100 * MIB, 4);
+        sim_register(&s, 0, 1, MIB, 20 * MS);
+        s.models[0].max_running = 1;
+        s.models[0].run_ns = 50 * MS;
+        sim_call(&s, 0, 0);
+        assert_true(sim_settle(&s, 5 * S));
+        unsigned at = s.calls.at[0]->ran_at;
+        sim_run(&s, 100 * MS);
+        for (unsigned i = 0; i < 10; i++) {
+            sim_call(&s, !at, 0);
+        }
+        sim_run(&s, 70 * MS);
+        if (how == 0) { /* the runtime has lost the model */
+            s.peers[at].in_runtime[0] = 0;
+            s.peers[at].resident = 0;
+        } else if (how == 1) {
+            sim_kill(&s, at);
+        } else {
+            sim_unregister(&s, 0);
+        }
+        assert_true(sim_settle(&s, 20 * S));
+        if (how < 2) {
+            assert_int_equal(with_status(&s, 0, MR_OK), 11);
+        } else {
+            assert_true(with_status(&s, 0, MR_E_NOT_FOUND) >= 8);
+            assert_int_equal(with_status(&s, 0, MR_OK) + with_status(&s, 0, MR_E_NOT_FOUND), 11);
+        }
+        sim_fini(&s);
+    }
+}
+
+static void copy_that_is_always_busy_gets_another(void **state)
+{
+    struct sim s;
+    (void)state;
+
+    sim_init(&s, 1);
+    sim_add_many(&s, 2, 100 * MIB, 4);
+    sim_register(&s, 0, 1, MIB, 20 * MS);
+    s.models[0].max_running = 2;
+    s.models[0].run_ns = 100 * MS;
+    for (unsigned i = 0; i < 1000; i++) { /* more than two run at a time could take */
+        sim_call(&s, 0, 0);
+        sim_run(&s, 40 * MS);
+    }
+    assert_true(sim_settle(&s, 10 * S));
+    assert_int_equal(sim_copies(&s, 0), 2);
+    sim_fini(&s);
+}
+
+/* It is an answer like any other: it goes back as it is, and is no reason to go elsewhere. */
+static void error_of_the_model_is_the_answer(void **state)
+{
+    static const mr_str gpu = MR_STR_INIT("gpu");
+    static const struct mesh_constraint rule = {
+        .type = MR_STR_INIT("t"), .required = &gpu, .required_count = 1};
+    struct sim s;
+    (void)state;
+
+    sim_init(&s, 1);
+    s.options.constraints = &rule;
+    s.options.constraint_count = 1;
+    for (unsigned i = 0; i < 3; i++) {
+        sim_add(&s, 100 * MIB, 4, "", i == 1 ? "gpu" : "");
+    }
+    sim_run(&s, 100 * MS);
+    sim_register(&s, 0, 1, MIB, 20 * MS);
+    s.models[0].error = "X";
+    for (unsigned round = 0; round < 2; round++) {
+        for (unsigned i = 0; i < 3; i++) {
+            struct sim_call *c = sim_call(&s, i, 0);
+            assert_true(sim_settle(&s, 5 * S));
+            assert_int_equal(c->status, MR_E_UNAVAILABLE);
+            assert_string_equal(c->text, "X");
+            assert_int_equal(c->runs, 1);
+        }
+    }
+    sim_run(&s, 60 * S);
+    assert_int_equal(sim_copies(&s, 0), 1);
+    assert_int_equal(sim_loads(&s), 1);
+    sim_fini(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -258,6 +421,11 @@ int main(void)
         cmocka_unit_test(pinned_is_not_evicted),
         cmocka_unit_test(pins_that_fill_the_fleet_are_said),
         cmocka_unit_test(models_with_a_minimum_are_counted),
+        cmocka_unit_test(copy_takes_as_many_as_it_says),
+        cmocka_unit_test(full_queue_sends_to_another_copy_once),
+        cmocka_unit_test(those_that_wait_outlive_the_copy),
+        cmocka_unit_test(copy_that_is_always_busy_gets_another),
+        cmocka_unit_test(error_of_the_model_is_the_answer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -49,7 +49,7 @@ def fields(b):
 class Runtime:
     """What it does can be changed while it runs: `load`, `answer`, `size` … are called for each call."""
 
-    def __init__(self, capacity=1 << 30, default=1 << 20, loaders=4, timeout_ms=60000, methods=None, allow_any=False, address="127.0.0.1:0"):
+    def __init__(self, capacity=1 << 30, default=1 << 20, loaders=4, timeout_ms=60000, methods=None, allow_any=False, address="127.0.0.1:0", concurrency=0):
         self.status = {"capacity": capacity, "default": default, "loaders": loaders, "timeout_ms": timeout_ms}
         self.methods, self.allow_any = methods or {}, allow_any
         self.lock = threading.Lock()
@@ -57,6 +57,7 @@ class Runtime:
         self.size = lambda id: 1 << 20
         self.predict = None
         self.load = lambda id, path, context: None
+        self.concurrency = concurrency  # of each model; 0: not limited
         self.answer = self.echo
         self.state = 1
         self.port = None
@@ -100,14 +101,14 @@ class Runtime:
         out = number(1, self.state) + number(2, s["capacity"]) + number(3, s["loaders"]) + number(4, s["timeout_ms"]) + number(5, s["default"]) + data(6, "script")
         for method, path in self.methods.items():
             out += data(8, data(1, method) + data(2, data(1, b"".join(varint(p) for p in path)) if path else b""))
-        return out + number(10, int(self.allow_any))
+        return out + number(9, int(self.concurrency > 0)) + number(10, int(self.allow_any))
 
     def _loadModel(self, id, f, context):
         path = f.get(3, b"").decode()
         self.load(id, path, context)
         with self.lock:
             self.loaded[id] = path
-        return number(1, self.size(id)) if self.size(id) else b""
+        return (number(1, self.size(id)) if self.size(id) else b"") + number(2, self.concurrency)
 
     def _unloadModel(self, id, f, context):
         with self.lock:
