@@ -3,7 +3,7 @@
  *   client -> endpoint -> variant -> host
  *
  * A client is made from addresses, or from a configuration: a file of endpoints as `millrace serve --endpoints` reads it,
- * without shadow and ramp, with a `client` block, or Paddle Serving's predictors.prototxt. An endpoint is a name that requests use as their model; its
+ * without ramp, with a `client` block, or Paddle Serving's predictors.prototxt. An endpoint is a name that requests use as their model; its
  * variants share the traffic by weights, and the hosts of a variant share that of the variant. A request for a model that is no
  * endpoint goes to the hosts of the client as it is.
  *
@@ -241,6 +241,23 @@ MR_SDK_EXPORT int mr_sdk_ask(struct mr_sdk *client, const struct mr_sdk_question
 MR_SDK_EXPORT int mr_sdk_ask_start(struct mr_sdk *client, const struct mr_sdk_question *question,
                                    mr_sdk_done_fn *done, void *ctx, struct mr_sdk_call **out_call,
                                    struct mr_err *err);
+
+/* ---- shadows ---- */
+
+/** Of the shadow of an endpoint, since the client was made. */
+struct mr_sdk_shadow_stats {
+    uint32_t size;
+    uint32_t reserved;
+    uint64_t requests; /* that were to be copied */
+    uint64_t dropped;  /* there were as many copies already as may be, or no memory */
+    uint64_t failed;   /* the shadow gave an error */
+    uint64_t compared;
+    uint64_t different;
+};
+
+/** *out is filled as far as out->size, which the caller sets. Errors: MR_E_NOT_FOUND (no endpoint of that name, or it has no shadow). */
+MR_SDK_EXPORT int mr_sdk_shadow_stats(const struct mr_sdk *client, const char *endpoint,
+                                      struct mr_sdk_shadow_stats *out, struct mr_err *err);
 
 /* ---- streams ---- */
 

@@ -387,6 +387,14 @@ class _Base:
         if self._handle:
             _api().mr_sdk_free(self._handle)
 
+    def shadow_stats(self, endpoint: str) -> dict:
+        """Numbers of the shadow of an endpoint: requests, dropped, failed, compared, different."""
+        stats, err = lib.ShadowStats(), lib.Err()
+        status = _api().mr_sdk_shadow_stats(self._handle, endpoint.encode(), stats, err)
+        if status < 0:
+            _raise(status, err)
+        return {name: getattr(stats, name) for name, _ in stats._fields_[2:]}
+
     @staticmethod
     def _request(model: str, inputs: Mapping[str, Any], outputs: Union[Sequence[str], Mapping[str, Optional[numpy.ndarray]]] = (),
                  parameters: Mapping[str, Any] = {},

@@ -65,6 +65,10 @@ class Answer(Sized):
                 ("reserved", c.c_uint32)]
 
 
+class ShadowStats(Sized):
+    _fields_ = [("size", c.c_uint32), ("reserved", c.c_uint32), *((n, c.c_uint64) for n in ("requests", "dropped", "failed", "compared", "different"))]
+
+
 FUNCTIONS = {
     "mr_sdk_create": (c.c_int, c.POINTER(c.c_void_p), c.POINTER(Options), c.POINTER(Err)),
     "mr_sdk_free": (None, c.POINTER(c.c_void_p)),
@@ -84,6 +88,7 @@ FUNCTIONS = {
     "mr_sdk_ask_start": (c.c_int, c.c_void_p, c.POINTER(Question), DONE, c.c_void_p, c.POINTER(c.c_void_p), c.POINTER(Err)),
     "mr_sdk_result_text": (c.c_char_p, c.c_void_p),
     "mr_sdk_result_is_yes": (c.c_uint32, c.c_void_p),
+    "mr_sdk_shadow_stats": (c.c_int, c.c_void_p, c.c_char_p, c.POINTER(ShadowStats), c.POINTER(Err)),
     "mr_sdk_stream_open": (c.c_int, c.c_void_p, c.POINTER(StreamOptions), c.POINTER(c.c_void_p), c.POINTER(Err)),
     "mr_sdk_stream_send": (c.c_int, c.c_void_p, c.POINTER(Request), c.c_int64, c.POINTER(Err)),
     "mr_sdk_stream_done": (None, c.c_void_p),

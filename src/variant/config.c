@@ -214,6 +214,7 @@ static int read_shadow(struct reader *r, const Millrace__ShadowConfig *c,
     MR_TRY(mr_variant_tag_check(s->tag, r->err));
     MR_TRY(read_name(r, c->model, "model", &s->target.model));
     MR_TRY(read_version(r, has_number, c->version, label, &s->target.version));
+    MR_TRY(read_remotes(r, c->remote, c->n_remote, &s->target));
     MR_TRY(mr_compare_parse(mr_str_c(c->compare), &s->compare, &s->tolerance, r->err));
     s->percent = c->percent;
     s->max_queue = c->max_queue ? c->max_queue : 64;

@@ -20,8 +20,17 @@ struct sdk_variant {
     struct cluster *cluster; /* of the client; several variants may have the same */
 };
 
+/** What an endpoint has for its shadow. Thread: the loop's, but for the counters. */
+struct sdk_shadow {
+    struct cluster *cluster; /* NULL: there is no shadow */
+    double due;              /* percent of requests since the last copy */
+    uint32_t running;
+    _Atomic uint64_t requests, dropped, failed, compared, different;
+};
+
 struct sdk_endpoint {
     const struct config_endpoint *config;
+    struct sdk_shadow shadow;
     struct sdk_variant *variants;
     struct mr_variant_table weights;
     _Atomic uint64_t spread;
@@ -103,12 +112,22 @@ int request_ask_take(struct mr_sdk *client, const struct mr_sdk_question *in,
 /** Chooses the variant. Thread: any. */
 void request_route(struct mr_sdk_call *c);
 
+/** An empty call with a result to be; one reference. Thread: any. */
+struct mr_sdk_call *request_call_new(struct mr_sdk *client);
+
+/* shadow.c */
+/** Sends a copy of an inference that has been answered well to the shadow of its endpoint, if it is its turn. Its answer is still
+ *  the call's. Thread: the loop's. */
+void shadow_copy(struct mr_sdk_call *c);
+
 /* result.c */
 /** The names of the answer become C strings of the result's own. */
 void result_names_end(struct mr_sdk_result *r);
 
 /* infer.c */
 void infer_unref(struct mr_sdk_call *c);
+/** Starts a call whose cluster, deadline and `done` are set; the reference is the loop's. Thread: the loop's. */
+void infer_begin(struct mr_sdk_call *c);
 /** Gives all calls up. Thread: the loop's. */
 void infer_close(struct mr_sdk *client);
 

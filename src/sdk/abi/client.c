@@ -165,6 +165,12 @@ static int endpoint_new(struct mr_sdk *s, const struct config_endpoint *in,
                            MR_STR_ARG(in->variants[i].tag));
         }
     }
+    if (in->shadow) {
+        int rc = cluster_for(s, &in->shadow_variant, &out->shadow.cluster, err);
+        if (rc < 0) {
+            return MR_WRAP(err, rc, "endpoint '%.*s', shadow", MR_STR_ARG(in->name));
+        }
+    }
     mr_variant_table_set(&out->weights, weights, in->variant_count);
     mr_map_put(&s->by_name, in->name, out);
     return MR_OK;

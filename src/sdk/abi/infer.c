@@ -69,6 +69,9 @@ static void on_done(struct call *call)
 {
     struct mr_sdk_call *c = MR_CONTAINER_OF(call, struct mr_sdk_call, call);
 
+    if (call->rc == MR_OK) {
+        shadow_copy(c);
+    }
     c->taken = call->rc == MR_OK ? result_take(c) : NULL;
     if (c->waiter) {
         wake_waiter(c, c->waiter);
@@ -92,22 +95,27 @@ static void on_freed(struct call *call)
 
 /* ---- the beginning ---- */
 
+void infer_begin(struct mr_sdk_call *c)
+{
+    LIST_INSERT_HEAD(&c->client->calls, c, link);
+    c->call.freed = on_freed;
+    call_start(&c->call);
+    if (c->client->is_closing || atomic_load(&c->is_cancelled)) {
+        call_cancel(&c->call);
+    }
+}
+
 static void on_start(struct mr_mail *mail)
 {
     struct mr_sdk_call *c = MR_CONTAINER_OF(mail, struct mr_sdk_call, start);
 
-    LIST_INSERT_HEAD(&c->client->calls, c, link);
     request_route(c);
     if (c->call.deadline_ns == 0) {
         c->call.deadline_ns =
             mr_ns_after(mr_now_ns(), c->call.cluster->policy.timeout_ms * MR_NS_PER_MS);
     }
     c->call.done = on_done;
-    c->call.freed = on_freed;
-    call_start(&c->call);
-    if (c->client->is_closing || atomic_load(&c->is_cancelled)) {
-        call_cancel(&c->call);
-    }
+    infer_begin(c);
 }
 
 static void start(struct mr_sdk_call *c, mr_sdk_done_fn *done, void *ctx,

@@ -460,7 +460,7 @@ out:
     return rc;
 }
 
-static struct mr_sdk_call *call_new(struct mr_sdk *client)
+struct mr_sdk_call *request_call_new(struct mr_sdk *client)
 {
     struct mr_sdk_call *c = MR_NEW(struct mr_sdk_call);
 
@@ -487,7 +487,7 @@ static int call_give(struct mr_sdk_call *c, int rc, int64_t timeout_ms, struct m
 int request_take(struct mr_sdk *client, const struct mr_sdk_request *user, struct mr_sdk_call **out,
                  struct mr_err *err)
 {
-    struct mr_sdk_call *c = call_new(client);
+    struct mr_sdk_call *c = request_call_new(client);
     struct mr_sdk_request in;
 
     ABI_TAKE(&in, user);
@@ -544,7 +544,7 @@ out:
 int request_ask_take(struct mr_sdk *client, const struct mr_sdk_question *user,
                      struct mr_sdk_call **out, struct mr_err *err)
 {
-    struct mr_sdk_call *c = call_new(client);
+    struct mr_sdk_call *c = request_call_new(client);
     struct mr_sdk_question in;
 
     ABI_TAKE(&in, user);

@@ -51,6 +51,8 @@ struct config_endpoint {
     mr_str salt;
     size_t variant_count;
     const struct config_variant *variants;
+    const struct mr_shadow_config *shadow; /* NULL: none */
+    struct config_variant shadow_variant;  /* of the shadow */
 };
 
 struct config {
@@ -78,7 +80,7 @@ int config_policy_check(const struct config_policy *p, struct mr_err *err);
 
 /** text: a file of endpoints or predictors.prototxt, or empty. `policy` and `hosts` are those of the caller, which the text
  *  overrides. All is copied. Errors: MR_E_INVALID with line and column, or endpoint and variant; MR_E_UNSUPPORTED (a way to find
- *  hosts that there is not; an endpoint with a shadow or a ramp); MR_E_TOO_LARGE; MR_E_EXHAUSTED. */
+ *  hosts that there is not; an endpoint with a ramp); MR_E_TOO_LARGE; MR_E_EXHAUSTED. */
 int config_parse(mr_str text, const struct config_policy *policy, const mr_str *hosts,
                  size_t host_count, struct config **out, struct mr_err *err);
 void config_free(struct config **c);

@@ -45,39 +45,36 @@ out:
     return rc;
 }
 
-static int variant_read(struct config *c, const struct mr_variant_config *in,
-                        struct config_variant *out, struct mr_err *err)
+/* What a variant and a shadow have in common. */
+static int target_read(struct config *c, mr_str tag, const struct mr_variant_target *in,
+                       struct config_variant *out, struct mr_err *err)
 {
     int rc = MR_OK;
 
-    *out = (struct config_variant){.tag = in->tag,
-                                   .model = in->target.model,
-                                   .version = in->target.version,
-                                   .weight = in->weight,
+    *out = (struct config_variant){.tag = tag,
+                                   .model = in->model,
+                                   .version = in->version,
                                    .policy = c->policy,
                                    .hosts = c->hosts,
                                    .host_count = c->host_count};
-    if (in->target.remote_count > 0) {
-        MR_TRY(config_hosts_read(c, in->target.remotes, in->target.remote_count, &out->hosts,
-                                 &out->host_count, err));
+    if (in->remote_count > 0) {
+        MR_TRY(config_hosts_read(c, in->remotes, in->remote_count, &out->hosts, &out->host_count,
+                                 err));
     }
     if (out->host_count == 0) {
         rc = MR_FAIL(err, MR_E_INVALID, "no host: neither `remote` here nor in `client`");
     }
 out:
-    return rc < 0 ? MR_WRAP(err, rc, "variant '%.*s'", MR_STR_ARG(in->tag)) : MR_OK;
+    return rc < 0 ? MR_WRAP(err, rc, "variant '%.*s'", MR_STR_ARG(tag)) : MR_OK;
 }
 
 /* Weights of a file that has a ramp are those before its first step, and change on the server alone. */
-static int server_parts_refuse(const struct mr_endpoint_config *in, struct mr_err *err)
+static int ramp_refuse(const struct mr_endpoint_config *in, struct mr_err *err)
 {
-    if (in->ramp || in->shadow) {
-        return MR_FAIL(err, MR_E_UNSUPPORTED,
-                       "%s: a client has none; it belongs to an endpoint of a server, whose name "
-                       "the client uses as its model",
-                       in->ramp ? "ramp" : "shadow");
-    }
-    return MR_OK;
+    return in->ramp ? MR_FAIL(err, MR_E_UNSUPPORTED,
+                              "ramp: a client has none; it belongs to an endpoint of a server, "
+                              "whose name the client uses as its model")
+                    : MR_OK;
 }
 
 static int endpoint_read(struct config *c, const struct mr_endpoint_config *in,
@@ -85,7 +82,7 @@ static int endpoint_read(struct config *c, const struct mr_endpoint_config *in,
 {
     struct config_variant *list =
         MR_ARENA_ARRAY(&c->arena, struct config_variant, in->variant_count);
-    int rc = server_parts_refuse(in, err);
+    int rc = ramp_refuse(in, err);
 
     if (rc < 0) {
         return MR_WRAP(err, rc, "endpoint '%.*s'", MR_STR_ARG(in->name));
@@ -94,18 +91,24 @@ static int endpoint_read(struct config *c, const struct mr_endpoint_config *in,
         return config_no_memory(err);
     }
     for (size_t i = 0; i < in->variant_count; i++) {
-        rc = variant_read(c, &in->variants[i], &list[i], err);
+        const struct mr_variant_config *v = &in->variants[i];
+        rc = target_read(c, v->tag, &v->target, &list[i], err);
         if (rc < 0) {
             return MR_WRAP(err, rc, "endpoint '%.*s'", MR_STR_ARG(in->name));
         }
+        list[i].weight = v->weight;
     }
     *out = (struct config_endpoint){.name = in->name,
                                     .sticky = in->sticky,
                                     .key = in->key,
                                     .salt = in->salt,
                                     .variant_count = in->variant_count,
-                                    .variants = list};
-    return MR_OK;
+                                    .variants = list,
+                                    .shadow = in->shadow};
+    if (in->shadow) {
+        rc = target_read(c, in->shadow->tag, &in->shadow->target, &out->shadow_variant, err);
+    }
+    return rc < 0 ? MR_WRAP(err, rc, "endpoint '%.*s', shadow", MR_STR_ARG(in->name)) : MR_OK;
 }
 
 static int endpoints_read(struct config *c, struct mr_err *err)

@@ -47,6 +47,13 @@ int endpoint_remotes_settle(struct mr_service_file *f, struct endpoint_remotes *
         (struct endpoint_remotes){0, MR_ARENA_ARRAY(&f->arena, struct mr_remote, count_of(f) + 1)};
     is_whole = out->list != NULL;
     for (size_t i = 0; i < f->endpoint_count && is_whole; i++) {
+        const struct mr_endpoint_config *e = &f->endpoints[i];
+        if (e->shadow && e->shadow->target.remote_count > 0) {
+            return MR_FAIL(err, MR_E_UNSUPPORTED,
+                           "endpoint '%.*s': shadow: remote is for clients, a server's shadow is a "
+                           "model of its own",
+                           MR_STR_ARG(e->name));
+        }
         for (size_t k = 0; k < f->endpoints[i].variant_count && is_whole; k++) {
             struct mr_variant_config *v =
                 (struct mr_variant_config *)(uintptr_t)&f->endpoints[i].variants[k];

@@ -244,10 +244,4 @@ with warnings.catch_warnings(record=True) as caught:
     with millrace.Client(config=paddle % (words[0], 'connection_conf { connection_type: "short" }')) as client:
         infer(client, "flat_int32")
     assert len(caught) == 1 and str(caught[0].message).startswith('connection_type "short" is taken'), caught
-endpoint = 'endpoint { name: "e" variant { tag: "v" model: "flat_int32" weight: 1 remote: "%s" } shadow { model: "m" percent: 1 } }'
-try:
-    millrace.Client(config=endpoint % words[0])
-    raise SystemExit("no error")
-except millrace.InferenceError as error:
-    assert error.reason == "not supported" and "shadow" in str(error), error
 """, f"http://{server.url()}")

@@ -99,7 +99,7 @@ static void test_refusals(void **state)
     refused("client { remote: \"a:1 0\" }", MR_E_INVALID, "share '0'");
     refused("endpoint { name: \"e\" variant { tag: \"v\" model: \"m\" weight: 1 remote: \"a:1\" }\n"
             "  shadow { model: \"m\" percent: 1 } }",
-            MR_E_UNSUPPORTED, "endpoint 'e': shadow");
+            MR_E_INVALID, "endpoint 'e', shadow: variant 'shadow': no host");
     refused(
         "client { remote: \"a:1\" } endpoint { name: \"e\"\n"
         "  variant { tag: \"v\" model: \"m\" weight: 99 }\n"

@@ -39,8 +39,4 @@ void mr_shadow_run(struct mr_shadow_job **job);
 struct mr_mail *mr_shadow_mail(struct mr_shadow_job *job);
 struct mr_shadow_job *mr_shadow_of_mail(struct mr_mail *mail);
 
-/** Whether two outputs are the same, for `config`. Pure. */
-bool mr_shadow_outputs_agree(const struct mr_shadow_config *config, const struct mr_tensor *a,
-                             const struct mr_tensor *b);
-
 #endif

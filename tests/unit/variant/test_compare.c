@@ -1,5 +1,5 @@
 /* Outputs of a shadow beside those of the variant that answered. */
-#include "engine/shadow.h"
+#include "variant/compare.h"
 
 #include <math.h>
 #include <setjmp.h>
