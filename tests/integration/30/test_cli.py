@@ -19,7 +19,7 @@ def millrace(*args, stdin="", **kw):
 
 
 def run_demo(*args, **env):
-    return subprocess.run([DEMO, *args], capture_output=True, text=True, timeout=wait.PATIENCE, stdin=subprocess.DEVNULL,
+    return subprocess.run([DEMO, *args], capture_output=True, text=True, timeout=4 * wait.PATIENCE, stdin=subprocess.DEVNULL,
                           env=clean_environment({"MR_BIN": str(BIN), **env}))
 
 

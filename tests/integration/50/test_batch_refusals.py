@@ -153,7 +153,7 @@ def test_a_host_that_takes_fewer_rows(tmp_path):
         def answer(self, number, x, key):
             self.sizes.append(len(key))
             if first.is_set():
-                more.wait(10)
+                more.wait(wait.PATIENCE)
             super().answer(number, x, key)
     x = table(tmp_path / "in", 20000)
     with hosts(Small, Large) as (addresses, _):
