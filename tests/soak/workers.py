@@ -41,12 +41,12 @@ def fill(models):
 
 
 class Chaos:
-    def __init__(self, server, models):
-        self.server, self.models = server, models
+    def __init__(self, server, models, seconds):
+        self.server, self.models, self.seconds = server, models, seconds
         self.end, self.failures, self.counts = threading.Event(), [], {}
         self.versions = [1, 1]  # of the model `updated`: it serves one between these, both included
 
-    def run(self, seconds):
+    def run(self):
         plan = [(self.simple, model, n, added) for model, added in (("batched", 0), ("spare", 0), ("onnx", 1)) for n in range(2)]
         plan += [(act, n) for act in (self.stream, self.state, self.large, self.updated) for n in range(2)]
         plan += [(self.poison,), (self.update,)]
@@ -54,7 +54,7 @@ class Chaos:
         plan += [(self.send, model, signal.SIGSTOP, period) for model, period in STOPPED.items()]
         threads = [threading.Thread(target=self.guard, args=(act[0], act[1:])) for act in plan]
         [t.start() for t in threads]
-        self.end.wait(seconds)
+        self.end.wait(self.seconds)
         self.end.set()
         [t.join() for t in threads]
         return self.failures + [f"no {what} was answered" for what in KILLED if not self.counts.get(what)]
@@ -92,7 +92,7 @@ class Chaos:
 
     def stream(self, n):
         number = n << 20
-        with Stream(self.server.url("grpc")) as s:
+        with Stream(self.server.url("grpc"), timeout=self.seconds + PATIENCE) as s:
             while not self.end.is_set():
                 number += 1
                 wanted, got = random.randrange(1, 6), 0
@@ -195,8 +195,8 @@ def soak(folder, seconds):
                     "--log-error=false", mode="explicit")
     try:
         server.wait_ready()
-        chaos = Chaos(server, folder / "models")
-        failures = chaos.run(seconds)
+        chaos = Chaos(server, folder / "models", seconds)
+        failures = chaos.run()
         restarts = {m: sum(value(server, RESTARTS, model=m, reason=r) or 0 for r in ("crash", "hang")) for m in KILLED}
         lines = [f"workers of all kinds: {chaos.counts}", f"restarts: {restarts}"]
         server.stop()

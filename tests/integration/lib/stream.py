@@ -19,11 +19,11 @@ def values(response):
 
 
 class Stream:
-    def __init__(self, target, metadata=()):
+    def __init__(self, target, metadata=(), timeout=wait.PATIENCE):
         self.channel = grpc.insecure_channel(target, options=grpcraw.NO_LIMIT)
         self.requests = queue.Queue()
         self.answers = service_pb2_grpc.GRPCInferenceServiceStub(self.channel).ModelStreamInfer(
-            iter(self.requests.get, None), metadata=metadata, timeout=wait.PATIENCE)
+            iter(self.requests.get, None), metadata=metadata, timeout=timeout)
 
     def __enter__(self):
         return self
