@@ -76,9 +76,9 @@ const struct plan_node *flow_split_choose(struct call *c)
 void flow_split_end(struct call *c, int status)
 {
     const struct plan_node *node = &c->walk->flow->plan->nodes[c->node];
-    const int64_t now = mr_now_ns();
 
     if (c->variant) {
+        const int64_t now = mr_now_ns();
         mr_split_end(node->split, c->variant - 1u, status, now - c->infer.times.received,
                      (struct mr_rollout_time){now, mr_wall_coarse_ns()});
         c->variant = 0;

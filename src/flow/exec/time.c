@@ -119,7 +119,9 @@ int flow_time_over(struct call *c)
 {
     struct mr_infer *r = &c->infer;
 
-    flow_call_timer(c, 0);
+    if (c->timer.run) { /* it was pending */
+        flow_call_timer(c, 0);
+    }
     return c->is_late && r->status == MR_E_CANCELLED
                ? MR_FAIL(&r->err, MR_E_DEADLINE, "Deadline Exceeded: the model was cancelled")
                : r->status;
