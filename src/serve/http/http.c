@@ -155,6 +155,15 @@ static void handle(struct mr_server *s, struct mr_call *call, const struct rest_
 {
     struct rest_arrival *ra = NULL;
 
+    if (serve_has_runtime(s) &&
+        (route->api == MR_API_INFERENCE || route->api == MR_API_METADATA ||
+         route->api == MR_API_MODEL_CONFIG) &&
+        path->model.len) {
+        reply_error_text(call, MR_E_UNSUPPORTED,
+                         "the models of this server are in a runtime (--mesh-runtime), which takes "
+                         "gRPC only");
+        return;
+    }
     if (arrival_is_possible(s, route->api)) {
         ra = MR_ARENA_NEW(call->arena, struct rest_arrival);
     }

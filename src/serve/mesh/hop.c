@@ -76,7 +76,7 @@ static bool send(struct hop *h, unsigned attempt, const char *address, bool load
     }
     *at = (struct hop_attempt){.hop = h, .number = attempt, .text = at->text};
     if (!call || !c || h->chosen || !hop_request(call, id, load_here, &q) ||
-        !send_one(h, at, c, &q)) {
+        (!h->arrival->is_stream && !hop_spent(call, &q)) || !send_one(h, at, c, &q)) {
         return false;
     }
     h->calls++;

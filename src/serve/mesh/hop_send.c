@@ -5,8 +5,9 @@
 
 #include "net/grpc.h"
 #include "serve/plane/ids.h"
+#include "serve/state/infer.h"
 
-#define HEADERS_OWN 3 /* that are added */
+#define HEADERS_OWN 5 /* that are added, here or by the caller */
 
 struct mr_client *hop_client(struct serve_loop *l, const char *address)
 {
@@ -111,6 +112,16 @@ bool hop_request(struct mr_call *call, mr_str id, bool load_here, struct mr_clie
     *out = (struct mr_client_request){
         .method = method.ptr, .path = path, .headers = headers, .header_count = n};
     return true;
+}
+
+bool hop_spent(const struct mr_call *call, struct mr_client_request *io)
+{
+    struct mr_header *h = (struct mr_header *)(uintptr_t)io->headers; /* of hop_request */
+    int64_t ns = mr_now_ns() - call->recv_start_ns;
+    mr_str us = mr_arena_printf(call->arena, "%lld", (long long)(ns / MR_NS_PER_US));
+
+    h[io->header_count++] = (struct mr_header){MR_STR(SERVE_SPENT), us};
+    return us.ptr != NULL;
 }
 
 /* ---- the answer ---- */

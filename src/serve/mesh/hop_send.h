@@ -13,9 +13,11 @@
 
 /* The thread's connections to that server; NULL: no address. */
 struct mr_client *hop_client(struct serve_loop *l, const char *address);
-/* The request as it came, in the call's arena, without a body. id: of the model, in place of those that the client sent; empty: it is in the
+/* The request as it came, in the call's arena, without a body, and room for two more headers. id: of the model, in place of those that the client sent; empty: it is in the
  * request. False without memory. */
 bool hop_request(struct mr_call *call, mr_str id, bool load_here, struct mr_client_request *out);
+/* Adds how long ago the call came. False without memory. */
+bool hop_spent(const struct mr_call *call, struct mr_client_request *io);
 /* Why the server itself refuses a request; ptr NULL: it is the model's answer. */
 mr_str hop_why(const struct mr_client_response *r);
 

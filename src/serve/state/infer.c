@@ -179,6 +179,21 @@ static int find_version(struct serve_infer *si, mr_str model, mr_str version)
     return MR_OK;
 }
 
+/* The time that the request may wait is less what was spent on its way here. */
+static void reduce_timeout(struct serve_infer *si)
+{
+    struct mr_oip_request *q = &si->request;
+    bool is_sent_on = q->timeout_us && mr_call_listener_tag(si->call) == LISTEN_MESH;
+    uint64_t us;
+
+    if (!is_sent_on || !mr_str_to_u64(mr_call_header(si->call, SERVE_SPENT), &us)) {
+        return;
+    }
+    uint64_t here = (uint64_t)(mr_now_ns() - si->call->recv_start_ns) / MR_NS_PER_US;
+    us = us < UINT64_MAX - here ? us + here : UINT64_MAX;
+    q->timeout_us = q->timeout_us > us ? q->timeout_us - us : 1;
+}
+
 static int bind_version(struct serve_infer *si, mr_str model, mr_str version)
 {
     struct mr_infer *r = &si->infer;
@@ -201,6 +216,7 @@ static int bind_version(struct serve_infer *si, mr_str model, mr_str version)
         MR_TRY(mr_infer_validate(r, &args, &r->err));
         goto out;
     }
+    reduce_timeout(si);
     MR_TRY(client_memory_read(si));
     if (si->request.raw_binary) {
         MR_TRY(mr_wire_complete_raw(&si->request, r->version, r->arena, &r->err));

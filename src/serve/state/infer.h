@@ -35,6 +35,9 @@ struct serve_infer {
     void (*reply)(struct serve_infer *si); /* infer.status is set; exactly once */
 };
 
+/* Header of a request that another server of the mesh sent on: microseconds since its client sent it. */
+#define SERVE_SPENT "mr-mesh-spent"
+
 void infer_init(struct serve_infer *si, struct mr_call *call, struct mr_arena *arena,
                 enum mr_infer_protocol protocol);
 /* Finishes decoding for the request's model, as work of the same turn. Negative: the request cannot be read

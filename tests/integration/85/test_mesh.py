@@ -4,9 +4,9 @@ import signal
 import numpy as np
 import pytest
 
-from lib import metrics, repo, wait
+from lib import grpcraw, metrics, repo, wait
 from lib.rest import Rest
-from lib.services.mesh import Clients, X, answers, ask, joined, loads, own_repositories, see_each_other
+from lib.services.mesh import Clients, X, answers, ask, joined, loads, mesh_port, own_repositories, see_each_other
 from lib.tclients import Triton
 
 
@@ -202,3 +202,20 @@ def test_registry_on_a_full_disk_stops_nobody(start, models, small_disk):
     with Rest(again.http) as r:
         assert r.get("/v2/mesh/vmodels/v").json()["active"] == "m0"
     answers(again, "v")
+
+
+def test_time_on_the_way_counts_for_a_timeout(fleet, models, hold):
+    """What another server sends on waits for its model no longer than the rest of its timeout."""
+    repo.add(models, "m", backend="fault", max_batch_size=1,
+             extra="dynamic_batching { default_queue_policy { allow_timeout_override: true } }")
+    [server] = fleet(models)
+    body = {"inputs": [{"name": "INPUT0", "datatype": "INT32", "shape": [1, 1], "data": [7]}]}
+    with grpcraw.Grpc(server.url("grpc")) as client, Rest(mesh_port(server)) as peer:
+        running = client.stub.ModelInfer.future(grpcraw.int32("m", [1], shape=[1, 1], parameters=hold.parameters), timeout=wait.PATIENCE)
+        hold.wait_held()
+        an_hour = 3_600_000_000
+        reply = peer.post("/v2/models/m/infer", {**body, "parameters": {"timeout": an_hour}}, headers={"mr-mesh-spent": str(an_hour - 1)})
+        assert reply.status == 503 and "Request timeout expired" in reply.json()["error"], reply
+        hold.end()
+        running.result()
+        assert peer.post("/v2/models/m/infer", {**body, "parameters": {"timeout": an_hour}}, headers={"mr-mesh-spent": "1"}).status == 200

@@ -9,7 +9,8 @@ import grpc
 import pytest
 
 from lib import grpcraw, repo, wait
-from lib.services.mesh import joined
+from lib.rest import Rest
+from lib.services.mesh import X, joined
 from lib.services.runtime import Runtime, data, fields, number
 
 ECHO = "/made.up.Service/Echo"
@@ -656,3 +657,11 @@ def test_model_that_limits_its_requests_has_a_queue(runtime, under):
         assert [c.result() for c in calls if c not in refused] == [b"x"] * 18
     assert running[1] == 2
     assert sum(r.count("loadModel", "m0") for r in runtimes) == 1
+
+
+def test_rest_says_that_the_runtime_takes_grpc(runtime, under):
+    [server] = under(runtime())
+    with Rest(server.http) as r:
+        for reply in (r.infer("m0", X), r.get("/v2/models/m0"), r.get("/v2/models/m0/config")):
+            assert reply.status == 501 and "gRPC" in reply.json()["error"], reply
+        assert r.get("/v2").status == 200
