@@ -122,6 +122,7 @@ static void set_up(struct sim *s, uint64_t seed)
         s->models[i].load_ns = (1 + pick(s, 300)) * MS;
         s->models[i].run_ns = (1 + pick(s, 50)) * MS;
         s->models[i].unload_ns = (1 + pick(s, 100)) * MS;
+        s->models[i].max_running = pick(s, 4) ? 0 : 1 + pick(s, 3);
         s->models[i].fails_first = pick(s, 10) == 0;
         s->models[i].fail = MESH_FAIL_TRANSIENT;
     }
