@@ -41,6 +41,13 @@ int sentinel_watch(struct mr_sentinel *s, int fd, struct watch *w, struct mr_err
                : MR_OK;
 }
 
+void sentinel_unwatch(struct mr_sentinel *s, int fd)
+{
+    if (fd >= 0) {
+        (void)epoll_ctl(s->epoll, EPOLL_CTL_DEL, fd, NULL); /* fails for what is not watched */
+    }
+}
+
 static void event_handle(const struct watch *w, int64_t now_ns)
 {
     switch (w->kind) {

@@ -204,6 +204,9 @@ void sentinel_wake(struct mr_sentinel *s);
 /* Something has been submitted. Thread: any. */
 void sentinel_note_busy(struct mr_sentinel *s);
 int sentinel_watch(struct mr_sentinel *s, int fd, struct watch *w, struct mr_err *err);
+/* Before the descriptor is closed: a process that is being started has a copy until it executes, and events of that would
+ * come, with a `w` that may be gone. fd < 0 is allowed. */
+void sentinel_unwatch(struct mr_sentinel *s, int fd);
 
 /* Records whether the model has a ready worker. Lock held. */
 void sentinel_note_ready(struct process_model *m, int64_t now_ns);

@@ -427,7 +427,8 @@ void worker_on_socket(struct worker *w, int64_t now_ns)
     rc = mr_frame_read(w->socket, &w->in, &w->received, &err);
     if (rc == MR_E_CLOSED) {
         w->is_deaf = true;
-        close(w->socket); /* which also ends watching it */
+        sentinel_unwatch(w->model->sentinel, w->socket);
+        close(w->socket);
         w->socket = -1;
     }
     while (rc >= 0 && (rc = mr_frame_next(&w->in, &f, &err)) > 0) {
@@ -453,6 +454,7 @@ static void line_log(void *ctx, const char *line)
 void worker_on_output(struct worker *w)
 {
     if (w->process.output >= 0 && lines_read(&w->lines, w->process.output, line_log, w) < 0) {
+        sentinel_unwatch(w->model->sentinel, w->process.output);
         close(w->process.output);
         w->process.output = -1;
     }
@@ -548,6 +550,11 @@ static void end_log(const struct worker *w, const struct mr_process_exit *how, c
 
 static void descriptors_close(struct worker *w)
 {
+    struct mr_sentinel *s = w->model->sentinel;
+
+    sentinel_unwatch(s, w->process.pidfd);
+    sentinel_unwatch(s, w->process.output);
+    sentinel_unwatch(s, w->socket);
     mr_process_close(&w->process);
     if (w->socket >= 0) {
         close(w->socket);
