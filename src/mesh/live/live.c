@@ -228,6 +228,7 @@ int mr_mesh_new(struct mr_mesh **out, const struct mr_mesh_options *options, str
     }
     MR_TRY(live_rules_start(m, err));
     MR_TRY(live_plane_start(m, err));
+    MR_TRY(mr_loop_new(&m->loop, NULL, err)); /* what is asked before mr_mesh_start waits in it */
     *out = m;
     return MR_OK;
 out:
@@ -340,7 +341,6 @@ int mr_mesh_start(struct mr_mesh *m, struct mr_models *models, const char *addre
     m->models = models;
     m->started_ns = mr_now_ns();
     m->address = mr_strndup(address, strlen(address));
-    MR_TRY(mr_loop_new(&m->loop, NULL, err));
     MR_TRY(m->o.runtime ? live_runtime_new(&m->runtime, m, m->o.runtime, err)
                         : open_registry(m, err));
     MR_TRY(mr_thread_start(&m->thread, "mesh", thread_main, m, err));

@@ -4,6 +4,7 @@ import re
 import shutil
 import socket
 import subprocess
+import threading
 
 import pytest
 
@@ -236,3 +237,33 @@ def test_models_are_registered_from_what_a_modelmesh_has(fleet, models, tmp_path
     with Rest(server.http) as r:
         have = {m["id"]: m for m in r.get("/v2/mesh/models").json()["models"]}
     assert {(have[k]["type"], have[k]["path"], have[k]["key"]) for k in records} == {("mt:onnx", "/models/fraud-7", '{"storage_key":"s"}'), ("t", "", "")}
+
+
+def test_server_is_asked_while_it_starts(registry, start, models):
+    """By clients that connect as soon as it listens: it answers once it is in the mesh, or says that it is not."""
+    repo.add(models, "m", repo.config())
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    statuses, is_over = [], threading.Event()
+
+    def hammer(path):
+        while not is_over.is_set():
+            try:
+                with Rest(port) as rest:
+                    statuses.append(rest.get(path).status)
+            except OSError:
+                pass
+
+    threads = [threading.Thread(target=hammer, args=[path]) for path in ("/v2/mesh", "/v2/mesh/models", "/v2/mesh/models/m", "/v2/models/m")]
+    [t.start() for t in threads]
+    try:
+        for _ in range(5):
+            server = start(models, f"--mesh={registry}", f"--http-port={port}", mode=None, ready=False)
+            server.wait_ready()
+            joined(server)
+            server.stop()
+    finally:
+        is_over.set()
+        [t.join() for t in threads]
+    assert 200 in statuses and set(statuses) <= {200, 400, 404, 503}, set(statuses)
