@@ -316,7 +316,9 @@ static void on_model(struct mesh_core *c, const struct view_change *ch)
     }
     l->holds++;
     if (ch->kind == VIEW_MODEL) {
-        l->unwanted = false;
+        if (ch->is_other) {
+            load_outdated(c, l);
+        }
         load_pin(c, l);
         if (l->asks_registry) {
             l->asks_registry = false;

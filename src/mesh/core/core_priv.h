@@ -80,7 +80,7 @@ struct mesh_local {
     /* the copy here */
     enum local_state state;
     bool again;         /* load it again when it is unloaded */
-    bool unwanted;      /* unregistered while it loads */
+    bool is_outdated;   /* what loads or leaves is not of the definition that there is now */
     bool is_leased_out; /* draining: others have it, or need not */
     bool is_moving;     /* draining or spreading: the owner was asked for another copy */
     bool keeps_state;   /* from one request to the next */
@@ -313,6 +313,8 @@ void load_used(struct mesh_core *c, struct mesh_local *l, uint32_t count, uint32
 void load_busy(struct mesh_core *c, struct mesh_local *l);
 /** The model is not registered any more. */
 void load_unregistered(struct mesh_core *c, struct mesh_local *l);
+/** Its definition is another one than before: what is loaded goes, and what loads goes when it is there. */
+void load_outdated(struct mesh_core *c, struct mesh_local *l);
 uint32_t load_age_s(const struct mesh_core *c);
 
 /* scale.c */

@@ -231,7 +231,7 @@ static int enqueue(struct mesh_core *c, struct mesh_local *l, enum mesh_purpose 
     l->device = view_device(l->model);
     l->state = LOCAL_QUEUED;
     l->queued_ns = c->now;
-    l->is_leased_out = l->is_moving = l->unwanted = false;
+    l->is_leased_out = l->is_moving = false;
     queue_add(c, l, purpose);
     if (purpose == MESH_FOR_REQUEST && !has_other_copy(c, l)) {
         own_claim(c, l);
@@ -241,8 +241,22 @@ static int enqueue(struct mesh_core *c, struct mesh_local *l, enum mesh_purpose 
     return MR_OK;
 }
 
+/* When what is there has gone. */
+static int want_again(struct mesh_core *c, struct mesh_local *l, enum mesh_purpose purpose)
+{
+    if (c->is_draining) {
+        return MR_E_CLOSED;
+    }
+    l->purpose = l->again ? MR_MIN(l->purpose, purpose) : purpose;
+    l->again = true;
+    return MR_OK;
+}
+
 int load_want(struct mesh_core *c, struct mesh_local *l, enum mesh_purpose purpose)
 {
+    if (l->is_outdated && (l->state == LOCAL_LOADING || l->state == LOCAL_LEAVING)) {
+        return want_again(c, l, purpose);
+    }
     switch (l->state) {
     case LOCAL_LOADING:
     case LOCAL_LOADED: return MR_OK;
@@ -258,13 +272,7 @@ int load_want(struct mesh_core *c, struct mesh_local *l, enum mesh_purpose purpo
         set_loaded(c, l);
         make_room(c, 0, 0);
         return MR_OK;
-    case LOCAL_UNLOADING:
-        if (c->is_draining) {
-            return MR_E_CLOSED;
-        }
-        l->purpose = l->again ? MR_MIN(l->purpose, purpose) : purpose;
-        l->again = true;
-        return MR_OK;
+    case LOCAL_UNLOADING: return want_again(c, l, purpose);
     case LOCAL_NONE: break;
     }
     return enqueue(c, l, purpose);
@@ -303,6 +311,7 @@ static void begin_load(struct mesh_core *c, struct mesh_local *l)
 {
     queue_remove(c, l);
     l->state = LOCAL_LOADING;
+    l->is_outdated = false;
     l->started_ns = c->now;
     if (c->o.times) {
         mr_hist_add(&c->o.times->queue_ns, (uint64_t)(c->now - l->queued_ns));
@@ -400,7 +409,7 @@ void load_done(struct mesh_core *c, mr_str id, const struct mesh_loaded *what)
     }
     c->loading--;
     l->holds++;
-    if (l->unwanted) {
+    if (l->is_outdated || !l->model->revision) {
         take_back(c, l);
     } else {
         l->keeps_state = what->keeps_state;
@@ -423,6 +432,19 @@ bool load_predicted(struct mesh_core *c, mr_str id, uint64_t bytes)
     return units <= c->limit;
 }
 
+/* What was there has gone. */
+static void load_again(struct mesh_core *c, struct mesh_local *l)
+{
+    if (!l->again) {
+        return;
+    }
+    l->again = false;
+    int rc = l->model->revision ? load_want(c, l, l->purpose) : MR_E_NOT_FOUND;
+    if (rc < 0) {
+        request_not_loaded(c, l, MESH_WHY_REFUSED, MR_STR("the model cannot be loaded again"));
+    }
+}
+
 void load_failed(struct mesh_core *c, mr_str id, enum mesh_fail kind, mr_str reason)
 {
     struct mesh_local *l = find(c, id);
@@ -434,7 +456,9 @@ void load_failed(struct mesh_core *c, mr_str id, enum mesh_fail kind, mr_str rea
     hold(c, l, -1);
     l->state = LOCAL_NONE;
     l->holds++;
-    if (!l->unwanted) {
+    if (l->is_outdated) {
+        load_again(c, l);
+    } else if (l->model->revision) {
         set_failed(c, l, kind, reason);
         request_not_loaded(c, l, MESH_WHY_LOAD_FAILED, reason);
     }
@@ -453,13 +477,7 @@ void load_unloaded(struct mesh_core *c, mr_str id)
     leave(c, l, -1);
     l->state = LOCAL_NONE;
     l->holds++;
-    if (l->again) {
-        l->again = false;
-        int rc = l->model->revision ? load_want(c, l, l->purpose) : MR_E_NOT_FOUND;
-        if (rc < 0) {
-            request_not_loaded(c, l, MESH_WHY_REFUSED, MR_STR("the model cannot be loaded again"));
-        }
-    }
+    load_again(c, l);
     own_sync(c, l);
     l->holds--;
     core_local_release(c, l);
@@ -477,7 +495,10 @@ void load_lost(struct mesh_core *c, struct mesh_local *l)
     }
     l->state = LOCAL_NONE;
     l->outside = 0;
+    l->holds++;
+    load_again(c, l);
     own_sync(c, l);
+    l->holds--;
 }
 
 void load_unregistered(struct mesh_core *c, struct mesh_local *l)
@@ -485,10 +506,20 @@ void load_unregistered(struct mesh_core *c, struct mesh_local *l)
     l->fail_until = 0;
     l->again = false;
     load_drop(c, l);
-    if (l->state == LOCAL_LOADING) {
-        l->unwanted = true;
-    } else if (l->state == LOCAL_LOADED) {
+    if (l->state == LOCAL_LOADED) {
         load_evict(c, l);
+    }
+    own_sync(c, l);
+}
+
+void load_outdated(struct mesh_core *c, struct mesh_local *l)
+{
+    l->fail_until = 0;
+    l->is_outdated = true;
+    if (l->state == LOCAL_LOADED) {
+        load_evict(c, l);
+    } else if (l->state == LOCAL_LOADING && l->first) {
+        l->again = true; /* requests wait for it */
     }
     own_sync(c, l);
 }

@@ -240,8 +240,9 @@ static void apply_def(struct mesh_view *v, const struct mesh_key *key, mr_bytes 
     if (m->revision >= revision && !v->is_reading) {
         return;
     }
-    if (!mr_str_eq(view_type(m), d.type) || !mr_str_eq(view_path(m), d.path) ||
-        !mr_str_eq(view_model_key(m), d.key) || view_device(m) != mesh_units(d.device_bytes)) {
+    out->is_other = !mr_str_eq(view_type(m), d.type) || !mr_str_eq(view_path(m), d.path) ||
+                    !mr_str_eq(view_model_key(m), d.key);
+    if (out->is_other || view_device(m) != mesh_units(d.device_bytes)) {
         set_texts(v, m, &d);
     }
     m->revision = revision;

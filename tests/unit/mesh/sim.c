@@ -172,6 +172,7 @@ static void act_load(struct sim_peer *p, const struct mesh_action *a)
 
     assert_int_equal(p->in_runtime[model], 0);
     p->in_runtime[model] = 1;
+    p->path_end[model] = a->path.len ? a->path.ptr[a->path.len - 1] : '\0';
     p->loading++;
     p->loads++;
     assert_true(p->loading <= p->loaders);

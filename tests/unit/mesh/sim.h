@@ -40,6 +40,7 @@ struct sim_peer {
     bool is_up, is_stopped, is_draining, is_drained;
     unsigned side;                  /* of a partition: peers of other sides are not reached */
     uint8_t in_runtime[SIM_MODELS]; /* 1: loading, 2: loaded, 3: unloading */
+    char path_end[SIM_MODELS];      /* the last letter of the path that was loaded last */
     uint64_t resident, most_resident;
     unsigned loading, loads, unloads;
     unsigned running[SIM_MODELS], most_running[SIM_MODELS];

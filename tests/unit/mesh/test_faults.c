@@ -453,6 +453,67 @@ static void unregistered_model_is_unloaded_everywhere(void **state)
     sim_fini(&s);
 }
 
+static void define_path(struct sim *s, unsigned model, const char *path)
+{
+    sim_define(s, model, &(struct mesh_def){.type = MR_STR("t"), .path = mr_str_c(path)});
+}
+
+/* The call is answered by what the path of the definition then was: its last letter. */
+static void is_answered_by(struct sim *s, struct sim_call *c, char path_end)
+{
+    assert_true(sim_settle(s, 2 * S));
+    assert_int_equal(c->status, MR_OK);
+    assert_int_equal(s->peers[c->ran_at].path_end[c->model], path_end);
+    assert_int_equal(s->peers[c->ran_at].in_runtime[c->model], 2);
+}
+
+static void another_definition_is_loaded_anew(void **state)
+{
+    struct sim s;
+    (void)state;
+
+    sim_init(&s, 1);
+    sim_add_many(&s, 1, 100 * MIB, 4);
+    sim_register(&s, 0, 4, MIB, 100 * MS);
+    s.models[2].run_ns = 500 * MS;
+    sim_run(&s, 10 * MS);
+    /* while it loads */
+    struct sim_call *loading = sim_call(&s, 0, 0);
+    sim_run(&s, 50 * MS);
+    sim_unregister(&s, 0);
+    define_path(&s, 0, "/n");
+    sim_run(&s, 10 * MS);
+    assert_int_equal(loading->status, MR_E_NOT_FOUND);
+    is_answered_by(&s, sim_call(&s, 0, 0), 'n');
+    assert_int_equal(s.models[0].loads, 2);
+    /* the same again while it loads: that load counts */
+    loading = sim_call(&s, 0, 1);
+    sim_run(&s, 50 * MS);
+    sim_unregister(&s, 1);
+    define_path(&s, 1, "/m");
+    sim_run(&s, 10 * MS);
+    is_answered_by(&s, sim_call(&s, 0, 1), 'm');
+    assert_int_equal(s.models[1].loads, 1);
+    /* while a request runs */
+    struct sim_call *running = sim_call(&s, 0, 2);
+    sim_run(&s, 200 * MS);
+    sim_unregister(&s, 2);
+    define_path(&s, 2, "/n");
+    sim_run(&s, 10 * MS);
+    is_answered_by(&s, sim_call(&s, 0, 2), 'n');
+    assert_int_equal(running->status, MR_OK);
+    /* without a deletion between, as a server sees it that has been cut off; a request waits */
+    struct sim_call *waiting = sim_call(&s, 0, 3);
+    sim_run(&s, 50 * MS);
+    define_path(&s, 3, "/n");
+    is_answered_by(&s, waiting, 'n');
+    define_path(&s, 3, "/o");
+    sim_run(&s, 10 * MS);
+    is_answered_by(&s, sim_call(&s, 0, 3), 'o');
+    sim_check(&s);
+    sim_fini(&s);
+}
+
 static void put_copy(struct sim *s, unsigned model, const char *peer)
 {
     char key[64];
@@ -602,6 +663,7 @@ int main(void)
         cmocka_unit_test(two_owners_do_not_load_twice),
         cmocka_unit_test(restarted_peer_forgets_what_it_had),
         cmocka_unit_test(unregistered_model_is_unloaded_everywhere),
+        cmocka_unit_test(another_definition_is_loaded_anew),
         cmocka_unit_test(peer_that_has_not_what_its_record_says_is_asked_once),
         cmocka_unit_test(damaged_records_harm_nobody_else),
         cmocka_unit_test(messages_that_cannot_be_read_change_nothing),
