@@ -9,6 +9,7 @@
 
 struct model_uses {
     uint64_t count;
+    bool has_waiting;
 };
 
 struct load_op {
@@ -139,7 +140,7 @@ static void own_unload(struct mr_mesh *m, const struct mesh_action *a)
 struct used {
     char *id;
     uint64_t count;
-    uint64_t running;
+    uint64_t waiting; /* requests, in the queue */
 };
 
 struct sample {
@@ -158,7 +159,7 @@ static void count_one(void *ctx, const struct mr_model_report *r)
     mr_sched_stats_sum(r->v, &stats);
     struct used u = {.id = mr_strndup(r->name.ptr, r->name.len),
                      .count = stats.success.count + stats.fail.count,
-                     .running = mr_sched_pending(r->v)};
+                     .waiting = mr_sched_pending(r->v)};
     MR_VEC_PUSH(&s->used, u);
 }
 
@@ -177,9 +178,11 @@ static void sample_uses(struct mr_mesh *m)
         }
         uint64_t more = u->count >= known->count ? u->count - known->count : u->count;
         known->count = u->count;
-        if (more) {
-            mesh_core_used(m->core, id, (uint32_t)MR_MIN(more, UINT32_MAX), 0, live_now(m));
+        if (more || u->waiting || known->has_waiting) {
+            mesh_core_used(m->core, id, (uint32_t)MR_MIN(more, UINT32_MAX),
+                           (uint32_t)MR_MIN(u->waiting, UINT32_MAX), live_now(m));
         }
+        known->has_waiting = u->waiting > 0;
         mr_free(u->id);
     }
     MR_VEC_FINI(&s.used);

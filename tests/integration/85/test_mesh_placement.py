@@ -2,6 +2,7 @@
 import json
 import re
 import signal
+import threading
 
 import pytest
 
@@ -67,6 +68,29 @@ def test_minimum_is_loaded_without_a_request_and_restored_after_a_death(fleet, m
     servers[dead].end_anyhow()
     left = [s for i, s in enumerate(servers) if i != dead]
     wait.until(lambda: len(holders(left, "m")) == 2, "two copies again")
+
+
+def test_requests_that_wait_get_another_copy(fleet, models):
+    """A few slow requests at a time are far less than 2,000 a minute."""
+    repo.add(models, "slow", repo.config(parameters={"execute_delay_ms": 100}, extra="instance_group [ { count: 1 kind: KIND_CPU } ]"))
+    servers = fleet(models, models)
+    answers(servers[0], "slow")
+    at = holders(servers, "slow")
+    assert len(at) == 1
+    enough = threading.Event()
+
+    def go_on():
+        while not enough.is_set():
+            ask(servers[at[0]], "slow")
+    clients = [threading.Thread(target=go_on) for _ in range(24)]
+    for c in clients:
+        c.start()
+    try:
+        wait.until(lambda: len(holders(servers, "slow")) == 2, "another copy")
+    finally:
+        enough.set()
+        for c in clients:
+            c.join()
 
 
 def test_pinned_stays_when_there_are_more_models_than_room(fleet, models):
