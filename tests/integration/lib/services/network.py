@@ -6,6 +6,7 @@ import heapq
 import itertools
 import os
 import select
+import shutil
 import struct
 import subprocess
 import threading
@@ -27,6 +28,8 @@ def why_not():
         return "network namespaces need root"
     if not os.access("/dev/net/tun", os.R_OK | os.W_OK):
         return "there is no /dev/net/tun"
+    if not shutil.which("ip"):
+        return "there is no ip (iproute2)"
     name = f"mr{os.getpid()}try"
     tried = run("ip", "netns", "add", name)
     run("ip", "netns", "del", name)
