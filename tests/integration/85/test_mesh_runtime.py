@@ -651,6 +651,7 @@ def test_model_that_limits_its_requests_has_a_queue(runtime, under):
     with Client(servers[0]) as one, Client(servers[1]) as other:
         calls = [c.channel.unary_unary(ECHO).future(b"x", metadata=[("mm-model-id", "m0")], timeout=wait.PATIENCE) for c in (one, other) * 15]
         wait.until(lambda: sum(c.done() for c in calls) == 12, "those that are too many to be refused")
+        wait.until(lambda: running[0] == 2, "two that run")
         refused = [c for c in calls if c.done()]
         go.set()
         assert all(c.code() == grpc.StatusCode.RESOURCE_EXHAUSTED and "wait for the model" in c.details() for c in refused)
