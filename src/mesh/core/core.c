@@ -199,6 +199,17 @@ mr_str core_text(struct mesh_core *c, mr_str s)
     return s.len ? mr_arena_str(&c->arena, s) : (mr_str){0};
 }
 
+mr_str core_key(struct mesh_core *c, enum mesh_key_kind kind, mr_str id, mr_str instance)
+{
+    struct mr_buf b;
+
+    mr_buf_init(&b, 0);
+    mesh_key_put(&b, kind, id, instance);
+    mr_str key = core_text(c, mr_buf_view(&b));
+    mr_buf_fini(&b);
+    return key;
+}
+
 void core_send(struct mesh_core *c, struct view_peer *to, const struct mesh_message *m)
 {
     struct mr_buf b;
@@ -344,7 +355,7 @@ static void on_copy(struct mesh_core *c, const struct view_change *ch)
         place_forget(c, l);
     }
     if (ch->peer == c->me && ch->after == MESH_NO_COPY && !l->is_writing) {
-        l->have = MESH_NO_COPY; /* somebody deleted it, or the lease has ended */
+        l->have = MESH_NO_COPY; /* it was deleted, or the lease has ended */
         own_sync(c, l);
     }
     c->drain_is_due = c->drain_is_due || c->is_draining;

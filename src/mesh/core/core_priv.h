@@ -203,6 +203,8 @@ struct mesh_core {
 /* core.c */
 struct mesh_action *core_act(struct mesh_core *c, enum mesh_action_kind kind);
 mr_str core_text(struct mesh_core *c, mr_str s);
+/** A key of the registry, as core_text. */
+mr_str core_key(struct mesh_core *c, enum mesh_key_kind kind, mr_str id, mr_str instance);
 void core_send(struct mesh_core *c, struct view_peer *to, const struct mesh_message *m);
 struct mesh_local *core_local(struct mesh_core *c, struct view_model *m);
 struct mesh_local *core_local_of(struct mesh_core *c, uint64_t handle);

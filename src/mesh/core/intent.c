@@ -63,17 +63,6 @@ static void take_out(struct mesh_core *c, struct intent *i)
     intent_free(&i);
 }
 
-static mr_str key_of(struct mesh_core *c, enum mesh_key_kind kind, mr_str id)
-{
-    struct mr_buf b;
-
-    mr_buf_init(&b, 0);
-    mesh_key_put(&b, kind, id, (mr_str){0});
-    mr_str key = core_text(c, mr_buf_view(&b));
-    mr_buf_fini(&b);
-    return key;
-}
-
 /* value ptr NULL: it is deleted. 0: no memory. */
 static uint64_t write_journal(struct mesh_core *c, mr_str id, mr_str value)
 {
@@ -83,7 +72,7 @@ static uint64_t write_journal(struct mesh_core *c, mr_str id, mr_str value)
         return 0;
     }
     *op = (struct mesh_op){.kind = value.ptr ? MESH_OP_PUT : MESH_OP_DELETE,
-                           .key = key_of(c, MESH_KEY_MODEL, id),
+                           .key = core_key(c, MESH_KEY_MODEL, id, (mr_str){0}),
                            .value = {(const uint8_t *)value.ptr, value.len}};
     struct mesh_action *a = core_act(c, MESH_ACT_TXN);
     a->is_journal = true;
@@ -294,12 +283,13 @@ static void write_registry(struct mesh_core *c, struct intent *i,
     mesh_def_put(&b, &def);
     mr_str value = core_text(c, mr_buf_view(&b));
     mr_buf_fini(&b);
-    mr_str key = key_of(c, MESH_KEY_MODEL, i->id);
+    mr_str key = core_key(c, MESH_KEY_MODEL, i->id, (mr_str){0});
     *compare = (struct mesh_compare){key, known->revision};
     ops[0] = (struct mesh_op){.kind = i->what.is_delete ? MESH_OP_DELETE : MESH_OP_PUT,
                               .key = key,
                               .value = {(const uint8_t *)value.ptr, value.len}};
-    ops[1] = (struct mesh_op){.kind = MESH_OP_DELETE, .key = key_of(c, MESH_KEY_STAT, i->id)};
+    ops[1] = (struct mesh_op){.kind = MESH_OP_DELETE,
+                              .key = core_key(c, MESH_KEY_STAT, i->id, (mr_str){0})};
     i->what.was_sent = true;
     i->is_writing = true;
     i->token = ++c->seq;
@@ -412,7 +402,7 @@ bool intent_written(struct mesh_core *c, uint64_t token, int status, bool succee
         again_later(c, i);
     } else if (was_writing && succeeded) {
         made(c, i);
-    } /* otherwise somebody was quicker: it is read again */
+    } /* otherwise another server was quicker: it is read again */
     intent_pump(c);
     return true;
 }
@@ -428,7 +418,7 @@ void intent_pump(struct mesh_core *c)
         } else if (i->is_done) {
             forget(c, i);
         } else if (c->registry_is_there && c->is_read) {
-            mr_str key = key_of(c, MESH_KEY_MODEL, i->id);
+            mr_str key = core_key(c, MESH_KEY_MODEL, i->id, (mr_str){0});
             struct mesh_action *a = core_act(c, MESH_ACT_GET);
             a->token = i->token = ++c->seq;
             a->key = key;

@@ -134,17 +134,6 @@ static struct vmodel_state state_of(const struct mesh_core *c, mr_str id, mr_str
 
 /* ---- transactions ---- */
 
-static mr_str key_text(struct mesh_core *c, enum mesh_key_kind kind, mr_str id)
-{
-    struct mr_buf b;
-
-    mr_buf_init(&b, 0);
-    mesh_key_put(&b, kind, id, (mr_str){0});
-    mr_str key = core_text(c, mr_buf_view(&b));
-    mr_buf_fini(&b);
-    return key;
-}
-
 static void send_plan(struct mesh_core *c, struct manage *m, const struct vmodel_plan *p)
 {
     struct mesh_compare *compares =
@@ -157,7 +146,7 @@ static void send_plan(struct mesh_core *c, struct manage *m, const struct vmodel
         return;
     }
     for (size_t i = 0; i < p->count; i++) {
-        mr_str key = key_text(c, p->write[i].kind, p->write[i].id);
+        mr_str key = core_key(c, p->write[i].kind, p->write[i].id, (mr_str){0});
         struct mr_buf b;
         mr_buf_init(&b, 0);
         if (p->write[i].kind == MESH_KEY_MODEL) {
@@ -173,7 +162,7 @@ static void send_plan(struct mesh_core *c, struct manage *m, const struct vmodel
                              .key = key,
                              .value = {(const uint8_t *)(value.ptr ? value.ptr : ""), value.len}};
         if (p->write[i].is_delete && p->write[i].kind == MESH_KEY_MODEL) {
-            mr_str stat = key_text(c, MESH_KEY_STAT, p->write[i].id);
+            mr_str stat = core_key(c, MESH_KEY_STAT, p->write[i].id, (mr_str){0});
             ops[count++] = (struct mesh_op){.kind = MESH_OP_DELETE, .key = stat};
         }
     }
@@ -551,13 +540,13 @@ static void put_again(struct mesh_core *c, enum mesh_key_kind kind, mr_str id,
 {
     struct mesh_compare *compare = MR_ARENA_NEW(&c->arena, struct mesh_compare);
     struct mesh_op *op = MR_ARENA_NEW(&c->arena, struct mesh_op);
-    mr_str key = key_text(c, kind, id);
+    mr_str key = core_key(c, kind, id, (mr_str){0});
     mr_str copy = core_text(c, mr_buf_view(value));
 
     if (!compare || !op || !key.ptr) {
         return;
     }
-    *compare = (struct mesh_compare){key, 0}; /* somebody may have been quicker */
+    *compare = (struct mesh_compare){key, 0}; /* another server may have been quicker */
     *op = (struct mesh_op){.kind = MESH_OP_PUT,
                            .key = key,
                            .value = {(const uint8_t *)(copy.ptr ? copy.ptr : ""), copy.len}};

@@ -42,17 +42,6 @@ void own_sync(struct mesh_core *c, struct mesh_local *l)
     }
 }
 
-static mr_str key_of(struct mesh_core *c, enum mesh_key_kind kind, mr_str id, mr_str instance)
-{
-    struct mr_buf b;
-
-    mr_buf_init(&b, 0);
-    mesh_key_put(&b, kind, id, instance);
-    mr_str key = core_text(c, mr_buf_view(&b));
-    mr_buf_fini(&b);
-    return key;
-}
-
 static mr_bytes bytes_of(struct mesh_core *c, struct mr_buf *b)
 {
     mr_str s = core_text(c, mr_buf_view(b));
@@ -65,7 +54,7 @@ static struct mesh_op copy_op(struct mesh_core *c, const struct mesh_local *l,
                               enum mesh_copy_state state)
 {
     struct mesh_op op = {.kind = MESH_OP_DELETE,
-                         .key = key_of(c, MESH_KEY_COPY, view_id(l->model), c->o.id)};
+                         .key = core_key(c, MESH_KEY_COPY, view_id(l->model), c->o.id)};
     if (state != MESH_NO_COPY) {
         struct mr_buf b;
         struct mesh_copy r = {.state = state,
@@ -109,7 +98,7 @@ void own_claim(struct mesh_core *c, struct mesh_local *l)
         own_sync(c, l);
         return;
     }
-    mr_str claim = key_of(c, MESH_KEY_CLAIM, view_id(l->model), (mr_str){0});
+    mr_str claim = core_key(c, MESH_KEY_CLAIM, view_id(l->model), (mr_str){0});
     compare->key = claim;
     ops[0] = (struct mesh_op){.kind = MESH_OP_PUT,
                               .key = claim,
@@ -146,7 +135,7 @@ static void write_self(struct mesh_core *c)
     self.draining = c->is_draining;
     mesh_instance_put(&b, &self);
     *op = (struct mesh_op){.kind = MESH_OP_PUT,
-                           .key = key_of(c, MESH_KEY_INSTANCE, (mr_str){0}, c->o.id),
+                           .key = core_key(c, MESH_KEY_INSTANCE, (mr_str){0}, c->o.id),
                            .value = bytes_of(c, &b),
                            .is_leased = true};
     c->self_is_written = true;
@@ -177,7 +166,7 @@ static void write_some(struct mesh_core *c)
         w = w ? w : new_write(c);
         ops[count++] = copy_op(c, l, state);
         if (l->claim == CLAIM_HELD && state != MESH_LOADING) {
-            mr_str claim = key_of(c, MESH_KEY_CLAIM, view_id(l->model), (mr_str){0});
+            mr_str claim = core_key(c, MESH_KEY_CLAIM, view_id(l->model), (mr_str){0});
             ops[count++] = (struct mesh_op){.kind = MESH_OP_DELETE, .key = claim};
             l->claim = CLAIM_NONE;
         }
@@ -300,7 +289,7 @@ void own_measured(struct mesh_core *c, const struct mesh_local *l, uint32_t load
     mr_buf_init(&b, 0);
     mesh_stat_put(&b, &(struct mesh_stat){(uint64_t)l->units * MESH_UNIT, load_ms});
     *op = (struct mesh_op){.kind = MESH_OP_PUT,
-                           .key = key_of(c, MESH_KEY_STAT, view_id(m), (mr_str){0}),
+                           .key = core_key(c, MESH_KEY_STAT, view_id(m), (mr_str){0}),
                            .value = bytes_of(c, &b)};
     struct mesh_action *a = core_act(c, MESH_ACT_TXN);
     a->token = ++c->seq;

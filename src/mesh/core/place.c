@@ -144,7 +144,7 @@ static double cost_at(const struct mesh_core *c, const struct view_model *m,
     return cost + 1e-3 * (double)(mesh_hash(view_id(m), p->id) >> 32) / 4294967296.0;
 }
 
-/* One that is evicted may come back: while it leaves nobody else may be able to have it. */
+/* A copy that is leaving is none: it may come back, and there may be no other server that can have the model. */
 static bool has_here(const struct mesh_local *l)
 {
     return l->state == LOCAL_QUEUED || l->state == LOCAL_LOADING || l->state == LOCAL_LOADED ||

@@ -306,7 +306,7 @@ static void on_epoch_made(void *ctx, int rc, const struct mr_err *err,
     }
 }
 
-/* Somebody may be quicker: it is read after this. */
+/* Another server may be quicker: it is read after this. */
 static void make_epoch(struct registry *r)
 {
     uint8_t bytes[EPOCH_BYTES];

@@ -245,7 +245,7 @@ void mr_client_conn_ended(struct mr_client_conn *conn, bool is_declared);
  *  negative (uv): nothing more will happen. */
 int mr_client_conn_write(struct mr_client_conn *conn, struct mr_client_write *w,
                          const uv_buf_t *bufs, size_t count, mr_client_written_fn *done);
-/** As much as the socket takes, if nothing waits for it: for an end that nobody has to see. */
+/** As much as the socket takes, if nothing waits for it: for a close notice, which may be lost. */
 void mr_client_conn_write_now(struct mr_client_conn *conn, mr_bytes data);
 /** Closes has_poll's handle; `closed` follows. */
 void mr_client_conn_writes_stop(struct mr_client_conn *conn, uv_close_cb closed);
