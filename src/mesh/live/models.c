@@ -147,7 +147,7 @@ struct sample {
     MR_VEC(struct used) used;
 };
 
-/* Under the manager's lock. */
+/* Versions of a model follow each other. Under the manager's lock. */
 static void count_one(void *ctx, const struct mr_model_report *r)
 {
     struct sample *s = ctx;
@@ -157,10 +157,12 @@ static void count_one(void *ctx, const struct mr_model_report *r)
         return;
     }
     mr_sched_stats_sum(r->v, &stats);
-    struct used u = {.id = mr_strndup(r->name.ptr, r->name.len),
-                     .count = stats.success.count + stats.fail.count,
-                     .waiting = mr_sched_pending(r->v)};
-    MR_VEC_PUSH(&s->used, u);
+    if (!s->used.len || !mr_str_eq_c(r->name, s->used.at[s->used.len - 1].id)) {
+        MR_VEC_PUSH(&s->used, ((struct used){.id = mr_strndup(r->name.ptr, r->name.len)}));
+    }
+    struct used *u = &s->used.at[s->used.len - 1];
+    u->count += stats.success.count + stats.fail.count;
+    u->waiting += mr_sched_pending(r->v);
 }
 
 static void sample_uses(struct mr_mesh *m)

@@ -8,7 +8,7 @@ import pytest
 
 from lib import repo, wait
 from lib.rest import Rest
-from lib.services.mesh import answers, ask, loads
+from lib.services.mesh import X, answers, ask, loads
 
 MESH = "millrace.mesh_"
 
@@ -68,6 +68,25 @@ def test_minimum_is_loaded_without_a_request_and_restored_after_a_death(fleet, m
     servers[dead].end_anyhow()
     left = [s for i, s in enumerate(servers) if i != dead]
     wait.until(lambda: len(holders(left, "m")) == 2, "two copies again")
+
+
+def test_versions_of_a_model_are_counted_together(fleet, models):
+    """One that was asked more often than another of the same model does not count as asked again and again."""
+    repo.add(models, "m", repo.config(extra="version_policy { all { } }"), versions=(1, 2))
+    for name in ("busy", "late"):
+        repo.add(models, name)
+    servers = fleet(models, models, options=["--mesh-scale-up-rate=300"])
+    with Rest(servers[0].http) as r:
+        for _ in range(40):
+            assert r.infer("m/versions/1", X).status == 200
+    # Rates are looked at each ten seconds: once for each of these.
+    for name in ("busy", "late"):
+        def more():
+            for _ in range(10):
+                answers(servers[0], name)
+            return len(holders(servers, name)) == 2
+        wait.until(more, "another copy")
+    assert len(holders(servers, "m")) == 1
 
 
 def test_requests_that_wait_get_another_copy(fleet, models):
