@@ -15,11 +15,40 @@ import time
 LIBC = ctypes.CDLL(None, use_errno=True)
 CLONE_NEWNET = 0x40000000
 TUNSETIFF, IFF_TUN, IFF_NO_PI = 0x400454CA, 0x0001, 0x1000
-NUMBERS = itertools.count()
 
 
 def run(*command):
     return subprocess.run([str(c) for c in command], capture_output=True, text=True)
+
+
+def in_thread(function):
+    """By a thread of its own, since one that has moved to another network does not come back."""
+    results, problems = [], []
+
+    def there():
+        try:
+            results.append(function())
+        except BaseException as e:
+            problems.append(e)
+    thread = threading.Thread(target=there)
+    thread.start()
+    thread.join()
+    if problems:
+        raise problems[0]
+    return results[0]
+
+
+def new_namespace():
+    """A descriptor of it: it has no name and needs no mount, and is gone when that and its processes are."""
+    def make():
+        if LIBC.unshare(CLONE_NEWNET):
+            raise OSError(ctypes.get_errno(), "unshare")
+        return os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    return in_thread(make)
+
+
+def entering(namespace):
+    return ["nsenter", f"--net=/proc/{os.getpid()}/fd/{namespace}"]
 
 
 def why_not():
@@ -30,11 +59,12 @@ def why_not():
         return "there is no /dev/net/tun"
     if not shutil.which("ip") or not shutil.which("nsenter"):
         return "there is no ip (iproute2), or no nsenter (util-linux)"
-    name = f"mr{os.getpid()}try"
-    tried = run("ip", "netns", "add", name)
-    if tried.returncode == 0:
-        tried = run("nsenter", f"--net=/run/netns/{name}", "ip", "link")
-    run("ip", "netns", "del", name)
+    try:
+        namespace = new_namespace()
+    except OSError as e:
+        return f"no network namespace can be made: {e}"
+    tried = run(*entering(namespace), "ip", "link")
+    os.close(namespace)
     return None if tried.returncode == 0 else f"no network namespace can be made: {tried.stderr.strip()}"
 
 
@@ -42,17 +72,16 @@ class Node:
     """A machine: `prefix` before a command runs it there, and within(function) runs a function of the test there."""
 
     def __init__(self, number):
-        self.name = f"mr{os.getpid()}n{next(NUMBERS)}"
         self.number, self.ip = number, f"10.99.0.{number}"
-        self.prefix = ["nsenter", f"--net=/run/netns/{self.name}"]
-        assert run("ip", "netns", "add", self.name).returncode == 0
+        self.namespace = new_namespace()
+        self.prefix = entering(self.namespace)
         try:
             self.device = self.within(self._open)
             for words in (["addr", "add", f"{self.ip}/24", "dev", "mr0"], ["link", "set", "mr0", "mtu", 32000, "up"], ["link", "set", "lo", "up"]):
-                done = run(*self.prefix, "ip", *words)  # ip -n would change mounts, which a changed root forbids
+                done = run(*self.prefix, "ip", *words)
                 assert done.returncode == 0, done.stderr
         except BaseException:
-            run("ip", "netns", "del", self.name)
+            os.close(self.namespace)
             raise
 
     @staticmethod
@@ -63,26 +92,15 @@ class Node:
 
     def within(self, function):
         """By a thread that moves there; sockets that it opens stay there."""
-        results, problems = [], []
-
         def there():
-            try:
-                with open(f"/run/netns/{self.name}") as f:
-                    if LIBC.setns(f.fileno(), CLONE_NEWNET):
-                        raise OSError(ctypes.get_errno(), "setns")
-                results.append(function())
-            except BaseException as e:
-                problems.append(e)
-        thread = threading.Thread(target=there)
-        thread.start()
-        thread.join()
-        if problems:
-            raise problems[0]
-        return results[0]
+            if LIBC.setns(self.namespace, CLONE_NEWNET):
+                raise OSError(ctypes.get_errno(), "setns")
+            return function()
+        return in_thread(there)
 
     def end(self):
         os.close(self.device)
-        run("ip", "netns", "del", self.name)
+        os.close(self.namespace)
 
 
 class Network:
