@@ -72,12 +72,13 @@ int mr_event_text_feed(struct mr_event_text *t, mr_bytes bytes,
     const char *at = (const char *)bytes.ptr, *const end = at + bytes.len;
 
     while (at < end) {
-        const char *stop = at;
         if (t->ends_in_cr && *at == '\n') {
             at++;
         }
         t->ends_in_cr = false;
-        for (stop = at; stop < end && *stop != '\n' && *stop != '\r'; stop++) {
+        const char *stop = at;
+        while (stop < end && *stop != '\n' && *stop != '\r') {
+            stop++;
         }
         mr_buf_append(&t->line, at, (size_t)(stop - at));
         at = stop;

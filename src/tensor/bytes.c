@@ -52,3 +52,15 @@ int mr_bytes_tensor_check(mr_bytes data, uint64_t elements, struct mr_err *err)
     }
     return MR_OK;
 }
+
+bool mr_tensor_is_whole(const struct mr_tensor *t)
+{
+    uint64_t elements, bytes;
+
+    if (t->dtype == MR_DTYPE_BYTES) {
+        return mr_shape_elements(t->shape, t->rank, &elements, NULL) == MR_OK &&
+               mr_bytes_tensor_check((mr_bytes){t->data, (size_t)t->bytes}, elements, NULL) ==
+                   MR_OK;
+    }
+    return mr_shape_bytes(t->dtype, t->shape, t->rank, &bytes, NULL) == MR_OK && bytes == t->bytes;
+}

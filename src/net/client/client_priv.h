@@ -103,7 +103,8 @@ typedef void(mr_client_written_fn)(struct mr_client_write *w, int status);
 struct mr_client_write {
     int pass_fd; /* goes with the first byte; -1: none */
     STAILQ_ENTRY(mr_client_write) link;
-    struct iovec *iov;
+    struct iovec *iov; /* `few`, or its own */
+    struct iovec few[4];
     size_t at;
     size_t count;
     mr_client_written_fn *done;

@@ -67,13 +67,20 @@ static int advance(int fd, struct mr_client_write *w)
     return 1;
 }
 
+static void iov_free(struct mr_client_write *w)
+{
+    if (w->iov != w->few) {
+        mr_free(w->iov);
+    }
+    w->iov = NULL;
+}
+
 static void end_first(struct mr_client_conn *conn, int status)
 {
     struct mr_client_write *w = STAILQ_FIRST(&conn->writes);
 
     STAILQ_REMOVE_HEAD(&conn->writes, link);
-    mr_free(w->iov);
-    w->iov = NULL;
+    iov_free(w);
     w->done(w, status);
 }
 
@@ -124,7 +131,7 @@ int mr_client_conn_write(struct mr_client_conn *conn, struct mr_client_write *w,
     w->done = done;
     w->at = 0;
     w->count = count;
-    w->iov = MR_NEW_ARRAY(struct iovec, count);
+    w->iov = count <= sizeof w->few / sizeof *w->few ? w->few : MR_NEW_ARRAY(struct iovec, count);
     memcpy(w->iov, bufs, count * sizeof *bufs);
     int rc = is_first ? advance(fd, w) : 0;
     if (rc == 0) {
@@ -134,8 +141,7 @@ int mr_client_conn_write(struct mr_client_conn *conn, struct mr_client_write *w,
         STAILQ_INSERT_TAIL(&conn->writes, w, link);
         return 0;
     }
-    mr_free(w->iov);
-    w->iov = NULL;
+    iov_free(w);
     return rc;
 }
 

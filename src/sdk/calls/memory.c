@@ -117,18 +117,6 @@ static const struct memory_place *place_of(const struct call *c, mr_str name)
     return NULL;
 }
 
-static bool is_whole(const struct mr_tensor *t)
-{
-    uint64_t elements, bytes;
-
-    if (t->dtype == MR_DTYPE_BYTES) {
-        return mr_shape_elements(t->shape, t->rank, &elements, NULL) == MR_OK &&
-               mr_bytes_tensor_check((mr_bytes){t->data, (size_t)t->bytes}, elements, NULL) ==
-                   MR_OK;
-    }
-    return mr_shape_bytes(t->dtype, t->shape, t->rank, &bytes, NULL) == MR_OK && bytes == t->bytes;
-}
-
 int memory_resolve(struct call *c, bool has_places, struct mr_err *err)
 {
     for (size_t i = 0; i < c->response.output_count; i++) {
@@ -143,7 +131,7 @@ int memory_resolve(struct call *c, bool has_places, struct mr_err *err)
         }
         t->tensor.data = c->memory->base + p->offset;
         t->tensor.bytes = t->shm.byte_size;
-        if (!is_whole(&t->tensor)) {
+        if (!mr_tensor_is_whole(&t->tensor)) {
             return MR_FAIL(err, MR_E_INVALID,
                            "output '%.*s' in shared memory does not have the bytes of its shape",
                            MR_STR_ARG(t->name));

@@ -87,21 +87,6 @@ static int move(const struct serve_infer *si, uint8_t *at, const struct mr_oip_s
     return MR_OK;
 }
 
-/* Whether the bytes are those of the shape. */
-static bool is_whole(const struct mr_tensor *t)
-{
-    uint64_t elements, bytes;
-
-    if (mr_shape_elements(t->shape, t->rank, &elements, NULL) < 0) {
-        return false;
-    }
-    if (t->dtype == MR_DTYPE_BYTES) {
-        return mr_bytes_tensor_check((mr_bytes){t->data, (size_t)t->bytes}, elements, NULL) ==
-               MR_OK;
-    }
-    return mr_size_mul(elements, mr_dtype_size(t->dtype), &bytes) && bytes == t->bytes;
-}
-
 static int input_read(struct serve_infer *si, struct mr_oip_tensor *t)
 {
     struct mr_err *err = &si->infer.err;
@@ -120,7 +105,7 @@ static int input_read(struct serve_infer *si, struct mr_oip_tensor *t)
     t->tensor.bytes = t->shm.byte_size;
     t->block = block;
     t->shm = (struct mr_oip_shm){0};
-    if (t->tensor.dtype == MR_DTYPE_BYTES && !is_whole(&t->tensor)) {
+    if (t->tensor.dtype == MR_DTYPE_BYTES && !mr_tensor_is_whole(&t->tensor)) {
         return MR_FAIL(err, MR_E_INVALID,
                        "input '%.*s' in shared memory does not have as many elements as its shape",
                        MR_STR_ARG(t->name));
@@ -166,7 +151,7 @@ int client_memory_write(struct serve_infer *si, struct mr_oip_response *io)
     for (size_t i = 0; i < q->output_count; i++) {
         struct mr_oip_tensor *t = &io->outputs[i];
         struct mr_oip_shm shm = q->outputs[i].shm;
-        if (!shm.region.ptr || t->tensor.bytes > shm.byte_size || !is_whole(&t->tensor)) {
+        if (!shm.region.ptr || t->tensor.bytes > shm.byte_size || !mr_tensor_is_whole(&t->tensor)) {
             continue;
         }
         int rc = move(si, (uint8_t *)(uintptr_t)t->tensor.data, &shm, (size_t)t->tensor.bytes,

@@ -83,12 +83,36 @@ static void counts(void **state)
                                  "element's length passes the end");
 }
 
+static void whole_is_what_type_and_shape_say(void **state)
+{
+    static uint8_t texts[] = {1, 0, 0, 0, 'a', 0, 0, 0, 0};
+    static const int64_t two[] = {2}, three[] = {3}, huge[] = {INT64_MAX, 3};
+    (void)state;
+
+    struct mr_tensor t = {
+        .dtype = MR_DTYPE_BYTES, .rank = 1, .shape = two, .data = texts, .bytes = sizeof texts};
+    assert_true(mr_tensor_is_whole(&t));
+    t.shape = three;
+    assert_false(mr_tensor_is_whole(&t));
+    t.shape = two;
+    t.bytes--;
+    assert_false(mr_tensor_is_whole(&t));
+    t.dtype = MR_DTYPE_INT32;
+    assert_true(mr_tensor_is_whole(&t));
+    t.bytes++;
+    assert_false(mr_tensor_is_whole(&t));
+    t.rank = 2;
+    t.shape = huge;
+    assert_false(mr_tensor_is_whole(&t));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(walks),
         cmocka_unit_test(broken),
         cmocka_unit_test(counts),
+        cmocka_unit_test(whole_is_what_type_and_shape_say),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

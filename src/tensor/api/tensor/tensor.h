@@ -38,6 +38,8 @@ int mr_tensor_fit(struct mr_tensor *t, int32_t rank, bool is_batching, struct mr
 bool mr_bytes_tensor_next(mr_bytes *io_rest, mr_str *out_element);
 /** Check that `data` holds exactly `elements` length-prefixed elements. Errors: MR_E_INVALID. */
 int mr_bytes_tensor_check(mr_bytes data, uint64_t elements, struct mr_err *err);
+/** Whether a tensor's bytes are those of its type and shape, each element of BYTES included. */
+bool mr_tensor_is_whole(const struct mr_tensor *t);
 
 /** IEEE half and bfloat16, round to nearest even; NaN stays NaN, overflow becomes infinity. */
 uint16_t mr_fp16_from_float(float f);
