@@ -240,6 +240,21 @@ int flow_foreach_start(struct walk *w, uint32_t node, struct mr_err *err);
  *  shape and the rank. Errors: MR_E_INVALID (too many), MR_E_EXHAUSTED. */
 int flow_foreach_shape(struct walk *w, uint32_t node, uint32_t tensor, struct mr_tensor *out,
                        struct mr_err *err);
+/** Makes input i, a whole tensor that such a node divides, one with all of its rows in dimension 0. *io_rows: as many as those before have,
+ *  or UINT64_MAX; *out_lead: [dim + 1] the dimensions that together are the rows. Errors: MR_E_INVALID, naming node and tensor;
+ *  MR_E_EXHAUSTED. */
+int flow_foreach_input(struct walk *w, uint32_t node, uint32_t i, uint64_t *io_rows,
+                       struct mr_tensor *io, const int64_t **out_lead, struct mr_err *err);
+/** Errors: MR_E_INVALID: more rows than the node has a 'max' for. */
+int flow_foreach_max(const struct walk *w, uint32_t node, uint64_t rows, struct mr_err *err);
+/** Gives a tensor with rows in dimension 0 the dimensions `lead` in place of that. Errors: MR_E_INVALID, MR_E_EXHAUSTED. */
+int flow_foreach_whole(struct walk *w, const int64_t *lead, uint32_t dim, struct mr_tensor *io,
+                       struct mr_err *err);
+/** How long dimension i of output `output` is, beyond those of the rows: as the model or the workflow has it; an open one is 1 long. */
+int64_t flow_foreach_length(const struct plan *p, uint32_t node, uint32_t output, int32_t i);
+/** Output `output` as the plan has it, with these first dimensions and without data. Errors: MR_E_EXHAUSTED. */
+int flow_foreach_made(struct walk *w, uint32_t node, uint32_t output, const int64_t *lead,
+                      struct mr_tensor *out, struct mr_err *err);
 
 /* ---- gather_call.c ---- */
 int flow_gather_start(struct walk *w, uint32_t node, struct mr_err *err);

@@ -58,13 +58,21 @@ out:
     return rc;
 }
 
-static int rows_many(const struct walk *w, uint32_t node, const struct plan_port *port,
-                     uint64_t rows, uint32_t max, struct mr_err *err)
+int flow_foreach_max(const struct walk *w, uint32_t node, uint64_t rows, struct mr_err *err)
 {
+    const struct plan_node *n = &w->run.plan->nodes[node];
+    uint32_t i = 0;
+
+    if (rows <= n->rows->max) {
+        return MR_OK;
+    }
+    while (!n->rows->divided[i]) {
+        i++;
+    }
     return MR_FAIL(err, MR_E_INVALID,
                    "node '%.*s': tensor '%.*s' has %llu rows, and foreach has a 'max' of %u",
-                   NAME(w->run.plan->nodes[node].name), MR_STR_ARG(tensor_name(w, port)),
-                   (unsigned long long)rows, max);
+                   NAME(n->name), MR_STR_ARG(tensor_name(w, &n->inputs[i])),
+                   (unsigned long long)rows, n->rows->max);
 }
 
 static int rows_differ(const struct walk *w, uint32_t node, const struct plan_port *port,
@@ -82,10 +90,12 @@ struct foreach_call {
     const int64_t *lead; /* [dim + 1] of the tensors, together the rows */
 };
 
-/* The shape of a whole tensor, from that of its rows in dimension 0. */
-static int whole_shape(struct walk *w, const int64_t *lead, uint32_t dim, struct mr_tensor *io,
+int flow_foreach_whole(struct walk *w, const int64_t *lead, uint32_t dim, struct mr_tensor *io,
                        struct mr_err *err)
 {
+    if (dim == 0) {
+        return MR_OK;
+    }
     if (io->rank + (int32_t)dim > MR_MAX_RANK) {
         return MR_FAIL(err, MR_E_INVALID, "a tensor has at most %d dimensions", MR_MAX_RANK);
     }
@@ -110,7 +120,7 @@ static int foreach_take(struct foreach_call *f, struct mr_err *err)
 
     for (uint32_t i = 0; i < n->output_count && rc == MR_OK; i++) {
         if (fan_output_of(&f->fan, i, &t, &block)) {
-            rc = n->rows->dim ? whole_shape(w, f->lead, n->rows->dim, &t, err) : MR_OK;
+            rc = flow_foreach_whole(w, f->lead, n->rows->dim, &t, err);
             if (rc == MR_OK) {
                 run_set(&w->run, n->outputs[i].tensor, &t, block);
             }
@@ -134,9 +144,21 @@ static void foreach_done(struct fan *fan)
     run_ended(&w->run, fan->node, rc, &err);
 }
 
-/* An output of so many rows as the plan has them; an open dimension of a row is 1 long, as that of a default. */
-static int output_shape(struct walk *w, uint32_t node, uint32_t output, const int64_t *lead,
-                        struct mr_tensor *out, struct mr_err *err)
+int64_t flow_foreach_length(const struct plan *p, uint32_t node, uint32_t output, int32_t i)
+{
+    const struct plan_rows *rows = p->nodes[node].rows;
+    const struct plan_tensor *t = &p->tensors[p->nodes[node].outputs[output].tensor];
+    const int32_t lead = (int32_t)rows->dim + 1, batch = t->has_batch ? 1 : 0;
+    int64_t length = rows->made[output].dims[i - lead];
+
+    if (length < 0 && t->rank + batch == rows->made[output].rank + lead) {
+        length = t->dims[i - batch];
+    }
+    return length < 0 ? 1 : length;
+}
+
+int flow_foreach_made(struct walk *w, uint32_t node, uint32_t output, const int64_t *lead,
+                      struct mr_tensor *out, struct mr_err *err)
 {
     const struct plan_rows *rows = w->run.plan->nodes[node].rows;
     const struct plan_type *row = &rows->made[output];
@@ -146,11 +168,11 @@ static int output_shape(struct walk *w, uint32_t node, uint32_t output, const in
         return no_arena(err);
     }
     memcpy(shape, lead, (rows->dim + (size_t)1) * sizeof *shape);
-    for (int32_t k = 0; k < row->rank; k++) {
-        shape[rows->dim + 1 + (uint32_t)k] = row->dims[k] < 0 ? 1 : row->dims[k];
+    for (int32_t k = (int32_t)rows->dim + 1; k <= row->rank + (int32_t)rows->dim; k++) {
+        shape[k] = flow_foreach_length(w->run.plan, node, output, k);
     }
-    out->shape = shape;
-    out->rank = row->rank + (int32_t)rows->dim + 1;
+    *out = (struct mr_tensor){
+        .dtype = row->dtype, .rank = row->rank + (int32_t)rows->dim + 1, .shape = shape};
     return MR_OK;
 }
 
@@ -161,8 +183,8 @@ static int foreach_empty(struct walk *w, uint32_t node, const int64_t *lead, str
     int rc = MR_OK;
 
     for (uint32_t i = 0; i < n->output_count && !n->rows->skips_empty && rc == MR_OK; i++) {
-        struct mr_tensor t = {.dtype = n->rows->made[i].dtype};
-        rc = output_shape(w, node, i, lead, &t, err);
+        struct mr_tensor t;
+        rc = flow_foreach_made(w, node, i, lead, &t, err);
         if (rc == MR_OK) {
             run_set(&w->run, n->outputs[i].tensor, &t, NULL);
         }
@@ -170,25 +192,24 @@ static int foreach_empty(struct walk *w, uint32_t node, const int64_t *lead, str
     return rc;
 }
 
-/* A tensor that is divided, as rows. *io_rows: as many as those before have, or UINT64_MAX. */
-static int foreach_input(struct walk *w, uint32_t node, uint32_t i, uint64_t *io_rows,
-                         struct mr_tensor *out, const int64_t **out_lead, struct mr_err *err)
+int flow_foreach_input(struct walk *w, uint32_t node, uint32_t i, uint64_t *io_rows,
+                       struct mr_tensor *io, const int64_t **out_lead, struct mr_err *err)
 {
     const struct plan_node *n = &w->run.plan->nodes[node];
     const struct plan_port *port = &n->inputs[i];
-    struct mr_tensor whole = value_of(w, port)->tensor;
-    int rc = rows_flatten(w, &whole, n->rows->ranks[i], n->rows->dim, out, out_lead, err);
+    struct mr_tensor whole = *io;
+    int rc = rows_flatten(w, &whole, n->rows->ranks[i], n->rows->dim, io, out_lead, err);
 
     if (rc < 0) {
         return MR_WRAP(err, rc, "node '%.*s': rows of tensor '%.*s'", NAME(n->name),
                        MR_STR_ARG(tensor_name(w, port)));
     }
-    const uint64_t rows = (uint64_t)out->shape[0];
+    const uint64_t rows = (uint64_t)io->shape[0];
     if (*io_rows != UINT64_MAX && *io_rows != rows) {
         return rows_differ(w, node, port, rows, *io_rows, err);
     }
     *io_rows = rows;
-    return rows > n->rows->max ? rows_many(w, node, port, rows, n->rows->max, err) : MR_OK;
+    return MR_OK;
 }
 
 int flow_foreach_shape(struct walk *w, uint32_t node, uint32_t tensor, struct mr_tensor *out,
@@ -204,12 +225,21 @@ int flow_foreach_shape(struct walk *w, uint32_t node, uint32_t tensor, struct mr
         output++;
     }
     for (uint32_t i = 0; i < n->input_count && rc == MR_OK; i++) {
-        struct mr_tensor t;
+        struct mr_tensor t = value_of(w, &n->inputs[i])->tensor;
         if (n->rows->divided[i] && value_of(w, &n->inputs[i])->state == RUN_VALUE) {
-            rc = foreach_input(w, node, i, &rows, &t, &lead, err);
+            rc = flow_foreach_input(w, node, i, &rows, &t, &lead, err);
         }
     }
-    return rc < 0 || !lead || rows == 0 ? rc : output_shape(w, node, output, lead, out, err);
+    if (rc < 0 || !lead || rows == 0) {
+        return rc;
+    }
+    struct mr_tensor made;
+    MR_TRY(flow_foreach_max(w, node, rows, err));
+    MR_TRY(flow_foreach_made(w, node, output, lead, &made, err));
+    out->shape = made.shape;
+    out->rank = made.rank;
+out:
+    return rc;
 }
 
 int flow_foreach_start(struct walk *w, uint32_t node, struct mr_err *err)
@@ -226,9 +256,10 @@ int flow_foreach_start(struct walk *w, uint32_t node, struct mr_err *err)
     for (uint32_t i = 0; i < n->input_count && rc == MR_OK; i++) {
         inputs[i] = value_of(w, &n->inputs[i])->tensor;
         if (n->rows->divided[i]) {
-            rc = foreach_input(w, node, i, &rows, &inputs[i], &f->lead, err);
+            rc = flow_foreach_input(w, node, i, &rows, &inputs[i], &f->lead, err);
         }
     }
+    rc = rc < 0 ? rc : flow_foreach_max(w, node, rows, err);
     if (rc < 0 || rows == 0) {
         return rc < 0 ? rc : foreach_empty(w, node, f->lead, err);
     }

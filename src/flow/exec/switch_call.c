@@ -25,6 +25,7 @@ struct branch {
     struct mr_rows_part part;
     struct mr_block **copies; /* [input_count] of inputs */
     uint32_t node;            /* that runs: the branch, or its fallback */
+    const int64_t *lead;      /* with `foreach`: the first dimensions of its part */
     bool is_pending;
     bool is_defaulted; /* it has failed, and its rows have defaults */
 };
@@ -220,13 +221,18 @@ static int branch_input(struct rows_switch *s, uint32_t k, uint32_t i, struct mr
     } else if (n->rows->divided[i]) {
         rc = part_make(s, k, i, &t, err);
     }
+    if (rc == MR_OK && n->rows->divided[i] && n->rows->is_foreach) {
+        MR_TRY(flow_foreach_input(s->walk, s->branches[k].node, i, &s->branches[k].fan.rows, &t,
+                                  &s->branches[k].lead, err));
+    }
     if (rc < 0) {
         return MR_WRAP(err, rc, "node '%.*s': rows of tensor '%.*s'", NAME(n->name),
                        MR_STR_ARG(tensor_name(s, n->inputs[i].tensor)));
     }
     struct mr_block *copy = s->branches[k].copies[i];
     fan_input(&s->branches[k].fan, i, &t, copy ? copy : value_of(s, &n->inputs[i])->block);
-    return MR_OK;
+out:
+    return rc;
 }
 
 static void branch_done(struct fan *f);
@@ -241,7 +247,8 @@ static int branch_make(struct rows_switch *s, uint32_t k, struct mr_err *err)
     if (!b->copies) {
         return no_arena(err);
     }
-    MR_TRY(fan_init(&b->fan, s->walk, b->node, b->part.count, err));
+    MR_TRY(
+        fan_init(&b->fan, s->walk, b->node, n->rows->is_foreach ? UINT64_MAX : b->part.count, err));
     b->fan.done = branch_done;
     b->fan.user = s;
     for (uint32_t i = 0; i < n->input_count; i++) {
@@ -249,6 +256,15 @@ static int branch_make(struct rows_switch *s, uint32_t k, struct mr_err *err)
     }
 out:
     return rc;
+}
+
+/* Lists without any item need no call. */
+static int branch_start(struct rows_switch *s, uint32_t k, struct mr_err *err)
+{
+    struct branch *b = &s->branches[k];
+    const int rc = flow_foreach_max(s->walk, b->node, b->fan.rows, err);
+
+    return rc < 0 || b->fan.rows == 0 ? rc : fan_start(&b->fan, err);
 }
 
 /* Chooses branches, and makes their inputs. */
@@ -280,6 +296,19 @@ static const struct plan_value *value_find(const struct plan_value *list, uint32
     return NULL;
 }
 
+/* How long dimension i is of a tensor whose rows the plan knows. A list in each row is as long as those of the first input. */
+static int64_t made_length(const struct rows_switch *s, uint32_t output, int32_t i)
+{
+    const struct plan *p = s->walk->run.plan;
+    const struct mr_tensor *first = &value_of(s, &s->n->inputs[0])->tensor;
+    const uint32_t branch = s->n->branches[0];
+
+    if (i <= (int32_t)p->nodes[branch].rows->dim) {
+        return i < first->rank ? first->shape[i] : 1;
+    }
+    return flow_foreach_length(p, branch, output, i);
+}
+
 /* The default of the tensor for `count` rows, of a branch that has failed or (NULL) of none, with rows as `like`, or as the plan has
  * them. Without any row, a tensor without rows. */
 static int default_make(struct rows_switch *s, uint32_t output, const struct plan_node *branch,
@@ -287,11 +316,12 @@ static int default_make(struct rows_switch *s, uint32_t output, const struct pla
                         struct mr_block **out_block, struct mr_err *err)
 {
     const struct plan *p = s->walk->run.plan;
-    const struct plan_type *row = &p->nodes[s->n->branches[0]].rows->made[output];
+    const struct plan_rows *rows = p->nodes[s->n->branches[0]].rows;
+    const struct plan_type *row = &rows->made[output];
     const uint32_t tensor = s->n->outputs[output].tensor;
     const struct plan_value *v =
         branch ? value_find(branch->defaults, branch->default_count, tensor) : NULL;
-    const int32_t rank = like ? like->rank : row->rank + 1;
+    const int32_t rank = like ? like->rank : row->rank + (int32_t)rows->dim + 1;
     int64_t *shape = MR_ARENA_ARRAY(&s->walk->arena, int64_t, (size_t)rank + 1);
 
     if (!shape) {
@@ -299,7 +329,7 @@ static int default_make(struct rows_switch *s, uint32_t output, const struct pla
     }
     v = v ? v : value_find(p->defaults, p->default_count, tensor);
     for (int32_t i = 1; i < rank; i++) {
-        shape[i] = like ? like->shape[i] : row->dims[i - 1] < 0 ? 1 : row->dims[i - 1];
+        shape[i] = like ? like->shape[i] : made_length(s, output, i);
     }
     shape[0] = (int64_t)count;
     *out =
@@ -329,21 +359,40 @@ struct merging {
     const struct mr_tensor *like;   /* one of them */
 };
 
-/* The branches' parts of an output. A branch that gave nothing leaves no value. */
-static bool parts_take(struct rows_switch *s, uint32_t tensor, struct merging *m)
+/* What branch k made of a tensor: 0 if that is nothing, 1, or an error. */
+static int part_take(struct rows_switch *s, uint32_t k, uint32_t tensor, struct merging *m,
+                     struct mr_err *err)
 {
-    for (uint32_t k = 0; k < s->n->branch_count; k++) {
+    const struct branch *b = &s->branches[k];
+    const struct plan_node *n = branch_node(s, k);
+    const uint32_t output = output_index(n, tensor);
+    int rc = MR_OK;
+
+    m->blocks[k] = NULL;
+    if (b->fan.rows == 0) {
+        rc = flow_foreach_made(s->walk, b->node, output, b->lead, &m->tensors[k], err);
+    } else if (!fan_output_of(&b->fan, output, &m->tensors[k], &m->blocks[k])) {
+        return 0;
+    } else if (n->rows->is_foreach) {
+        rc = flow_foreach_whole(s->walk, b->lead, n->rows->dim, &m->tensors[k], err);
+    }
+    return rc < 0 ? rc : 1;
+}
+
+/* The branches' parts of an output. A branch that gave nothing leaves no value: 0, otherwise 1 or an error. */
+static int parts_take(struct rows_switch *s, uint32_t tensor, struct merging *m, struct mr_err *err)
+{
+    int found = 1;
+
+    for (uint32_t k = 0; k < s->n->branch_count && found > 0; k++) {
         m->parts[k] = NULL;
         if (s->branches[k].part.count == 0 || s->branches[k].is_defaulted) {
             continue;
         }
-        if (!fan_output_of(&s->branches[k].fan, output_index(branch_node(s, k), tensor),
-                           &m->tensors[k], &m->blocks[k])) {
-            return false;
-        }
+        found = part_take(s, k, tensor, m, err);
         m->parts[k] = m->like = &m->tensors[k];
     }
-    return true;
+    return found;
 }
 
 /* All rows are of one part. */
@@ -419,19 +468,16 @@ static int output_merge(struct rows_switch *s, uint32_t output, struct merging *
                         struct mr_err *err)
 {
     const uint32_t last = s->n->branch_count, tensor = s->n->outputs[output].tensor;
-    int rc = MR_OK;
-
     m->like = NULL;
     m->parts[last] = NULL;
-    if (!parts_take(s, tensor, m)) {
-        return MR_OK;
+    int rc = parts_take(s, tensor, m, err);
+    if (rc > 0) {
+        rc = defaults_make(s, output, m, err);
+        if (rc == MR_OK && !whole_take(s, tensor, m)) {
+            rc = parts_join(s, tensor, m, err);
+        }
+        defaults_drop(s, m);
     }
-    MR_TRY(defaults_make(s, output, m, err));
-    if (!whole_take(s, tensor, m)) {
-        rc = parts_join(s, tensor, m, err);
-    }
-out:
-    defaults_drop(s, m);
     return rc < 0 ? MR_WRAP(err, rc, "node '%.*s': rows of tensor '%.*s'", NAME(s->n->name),
                             MR_STR_ARG(tensor_name(s, tensor)))
                   : MR_OK;
@@ -532,7 +578,7 @@ static int branch_failed(struct rows_switch *s, uint32_t k, int rc, struct mr_er
     b->node = n->fallback;
     mr_err_clear(err);
     MR_TRY(branch_make(s, k, err));
-    rc = fan_start(&b->fan, err);
+    rc = branch_start(s, k, err);
 out:
     return rc < 0 ? branch_failed(s, k, rc, err) : rc;
 }
@@ -632,7 +678,7 @@ static void branches_start(struct rows_switch *s)
             continue;
         }
         mr_err_clear(&err);
-        int rc = fan_start(&s->branches[k].fan, &err);
+        int rc = branch_start(s, k, &err);
         rc = rc < 0 ? branch_failed(s, k, rc, &err) : rc;
         if (rc == MR_PENDING) {
             s->branches[k].is_pending = true;

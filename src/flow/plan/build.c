@@ -1,13 +1,6 @@
 /* Look-ups in a plan that is being made, and conditions: which names they may use. Thread: loader. */
 #include "build.h"
 
-int plan_build_refuse(struct plan_build *b, const char *where, const char *what)
-{
-    return MR_FAIL(b->err, MR_E_UNSUPPORTED,
-                   "workflow '%.*s': %.128s has '%s', a feature that this server does not have",
-                   MR_STR_ARG(b->p->name), where, what);
-}
-
 int plan_build_node_of(struct plan_build *b, const char *of, const char *field, const char *name,
                        uint32_t *out)
 {

@@ -17,8 +17,6 @@ struct plan_build {
 
 #define PLAN_BAD(b, ...) MR_FAIL((b)->err, MR_E_INVALID, __VA_ARGS__)
 
-/** MR_E_UNSUPPORTED: `where` has `what`, which this server does not do. */
-int plan_build_refuse(struct plan_build *b, const char *where, const char *what);
 /** The node that `of` names in its `field`. Errors: MR_E_INVALID. */
 int plan_build_node_of(struct plan_build *b, const char *of, const char *field, const char *name,
                        uint32_t *out);

@@ -80,16 +80,38 @@ int plan_foreach_read(struct plan_build *b, struct plan_node *node, const node_c
 
 /* ---- switches per row ---- */
 
+/* A branch with `foreach`: what both divide is the same, so that what comes together is a row of the switch for each. */
+static int foreach_branch(struct plan_build *b, const switch_config *s,
+                          const struct plan_node *node, const bool *divided)
+{
+    if (node->rows->skips_empty) {
+        return PLAN_BAD(
+            b,
+            "workflow '%.*s': node '%.*s' has foreach with 'empty: SKIP' and is a branch "
+            "of switch '%.128s' per row, whose rows need a value",
+            NAME(b->p->name), NAME(node->name), s->name);
+    }
+    for (uint32_t i = 0; i < node->input_count; i++) {
+        if (divided[i] != node->rows->divided[i]) {
+            return PLAN_BAD(b,
+                            "workflow '%.*s': node '%.*s': tensor '%.*s' is in %s: of a branch, "
+                            "foreach is over what 'input' of the switch divides",
+                            NAME(b->p->name), NAME(node->name),
+                            NAME(b->p->tensors[node->inputs[i].tensor].name),
+                            divided[i] ? "'input' of its switch and not in 'over'"
+                                       : "'over' and not in 'input' of its switch");
+        }
+    }
+    return MR_OK;
+}
+
 static int branch_rows(struct plan_build *b, const switch_config *s, uint32_t branch)
 {
     struct plan_node *node = &b->p->nodes[branch];
     bool *divided;
     bool is_any = false;
-
-    if (node->rows) {
-        return plan_build_refuse(b, node->name.ptr, "foreach in a branch of a switch per row");
-    }
     struct plan_rows *rows = rows_new(b->p, node, &divided);
+
     if (!rows) {
         return plan_no_memory(b->p, b->err);
     }
@@ -101,6 +123,9 @@ static int branch_rows(struct plan_build *b, const switch_config *s, uint32_t br
                         "workflow '%.*s': node '%.*s' reads no tensor that 'input' of switch "
                         "'%.128s' names",
                         NAME(b->p->name), NAME(node->name), s->name);
+    }
+    if (node->rows) {
+        return foreach_branch(b, s, node, divided);
     }
     rows->max = PLAN_SWITCH_ROWS_MAX;
     node->rows = rows;

@@ -8,20 +8,27 @@
 #include "switch_node.h"
 #include "twice.h"
 
-/* ---- what is not there yet ---- */
+/* ---- what operators and models have ---- */
 
 static int node_features(struct plan_build *b, const node_config *n)
 {
     const bool is_op = n->kind_case == MILLRACE__WORKFLOW_SCHEDULING__NODE__KIND_OP;
-    const char *what = n->n_read_write && !is_op   ? "read_write"
-                       : n->n_parameters && !is_op ? "parameters"
-                       : is_op && n->retry         ? "retry"
-                       : is_op && n->timeout_ms    ? "timeout_ms"
-                       : is_op && n->hedge         ? "hedge"
-                       : is_op && n->shadow        ? "shadow"
-                                                   : NULL;
+    const char *of_ops = n->n_read_write ? "read_write" : n->n_parameters ? "parameters" : NULL;
+    const char *of_models = n->retry        ? "retry"
+                            : n->timeout_ms ? "timeout_ms"
+                            : n->hedge      ? "hedge"
+                            : n->shadow     ? "shadow"
+                                            : NULL;
 
-    return what ? plan_build_refuse(b, n->name, what) : MR_OK;
+    if (is_op ? !of_models : !of_ops) {
+        return MR_OK;
+    }
+    return PLAN_BAD(b, "workflow '%.*s': node '%.128s' has '%s', which is for %s",
+                    MR_STR_ARG(b->p->name), n->name, is_op ? of_models : of_ops,
+                    is_op
+                        ? "models: an operator computes on the request's thread, there is nothing "
+                          "to wait for, and a second run gives the same"
+                        : "operators");
 }
 
 /* ---- names ---- */

@@ -110,10 +110,13 @@ REFUSED = [
     (workflow(node("a", "one", outputs={"OUTPUT0": "t"}), op("b", "scale", {"x": "t"}, {"x": "u"}, 'read_write: "x"'),
               node("c", "one", extra='when: "t[0] > 1"'), extra='default { tensor: "OUTPUT0" int64: 1 }'),
      "node 'b': read_write of tensor 't', which 'when' of node 'c' reads"),
-    (workflow(op("a", "scale", *SCALE, "retry { attempts: 2 }")), "a has 'retry', a feature that this server does not have"),
+    (workflow(op("a", "scale", *SCALE, "retry { attempts: 2 }")), "node 'a' has 'retry', which is for models: an operator computes on"),
+    (workflow(op("a", "scale", *SCALE, "timeout_ms: 2")), "node 'a' has 'timeout_ms', which is for models"),
+    (workflow(op("a", "scale", *SCALE, "hedge { after_ms: 2 }")), "node 'a' has 'hedge', which is for models"),
+    (workflow(op("a", "scale", *SCALE, 'shadow { model { name: "one" } percent: 1 }')), "node 'a' has 'shadow', which is for models"),
     (workflow(op("a", "scale", *SCALE, 'fallback { node: "b" }'), op("b", "scale", *SCALE, dtype="FP32")),
      "node 'b' makes tensor 'OUTPUT0' as FP32"),
-    (workflow(node("a", "one", extra='read_write: "INPUT0"')), "a has 'read_write', a feature"),
+    (workflow(node("a", "one", extra='read_write: "INPUT0"')), "node 'a' has 'read_write', which is for operators"),
 ]
 
 

@@ -35,8 +35,42 @@ def one_of(model, name=None, inputs=None, outputs=None, extra=""):
     return node(name or model, model, inputs, outputs, extra)
 
 
+def lists():
+    """Workflows whose rows have lists, of which each branch does something else with each item."""
+    inner = 'foreach { over: "INPUT0" dim: 1 %s }'
+    kw = {"max_batch_size": 64, "inputs": [repo.tensor("INPUT0", dims=(-1, 2)), repo.tensor("KEY", dims=(1,))],
+          "outputs": [repo.tensor("OUTPUT0", dims=(-1, 2))]}
+    few, tens = node("few", "few", extra=inner % ""), node("tens", "ten", extra=inner % "max: 100")
+    double = {"x": "INPUT0"}, {"x": "OUTPUT0"}
+
+    def fails(policy=""):
+        return workflow(few, node("fails", "bad_pair", extra=inner % "" + policy), extra=odd("fails"), **kw)
+
+    def odd(name, last="few"):
+        return switch(("KEY % 2 == 1", name), last=last, extra="")
+
+    return {
+        "lists": workflow(few, tens, extra=odd("tens"), **kw),
+        "lists_op": workflow(few, op("twice", "scale", *double, multiply=2), extra=odd("twice"), **kw),
+        "lists_op_each": workflow(few, op("twice", "scale", *double, inner % "", multiply=2), extra=odd("twice"), **kw),
+        "lists_no_else": workflow(tens, extra=odd("tens", None) + DEFAULT, **kw),
+        "lists_defaults": fails('default { tensor: "OUTPUT0" int64: 7 }'),
+        "lists_spare": fails('fallback { model { name: "ten" } }'),
+        "lists_fail": fails(),
+        "lists_max": workflow(few, op("tens", "scale", *double, inner % "max: 3" + 'fallback { node: "twice" }', multiply=10), op("twice", "scale", *double, multiply=2),
+                              extra=odd("tens"), **kw),
+        "lists_texts": workflow(node("a", "first_text", {"A": "INPUT0", "B": "INPUT1"}, {"A": "OUTPUT0"}, inner % 'over: "INPUT1"'),
+                                node("b", "second_text", {"A": "INPUT0", "B": "INPUT1"}, {"B": "OUTPUT0"}, inner % 'over: "INPUT1"'),
+                                extra=switch(("KEY % 2 == 1", "b"), last="a", extra="", over=("INPUT0", "INPUT1")), max_batch_size=64,
+                                inputs=io("INPUT0", "INPUT1", dtype="TYPE_STRING", dims=(-1, 1)) + io("KEY", dims=(1,)),
+                                outputs=io("OUTPUT0", dtype="TYPE_STRING", dims=(-1, 1))),
+    }
+
+
 @pytest.fixture
 def served(models, start):
+    repo.add(models, "bad_pair", backend="fault", parameters={"fail_status": "UNAVAILABLE", "fail_message": "no luck"}, inputs=io("INPUT0", dims=(2,)),
+             outputs=io("OUTPUT0", dims=(2,)))
     adders(models, one=1, ten=10, hundred=100, thousand=1000)
     repo.add(models, "bad", backend="fault", parameters={"fail_status": "UNAVAILABLE", "fail_message": "no luck"})
     repo.add(models, "copy", max_batch_size=64, inputs=io("INPUT0", dims=(2,)), outputs=io("OUTPUT0", dims=(2,)))
@@ -95,6 +129,7 @@ def served(models, start):
                                node("a", "first_text", ab, {"A": "OUTPUT0"}), extra=switch(('prefix(INPUT0, "x")', "b"), last="a", extra="", over=two),
                                max_batch_size=64, inputs=io(*two, dtype="TYPE_STRING", dims=(1,)), outputs=io("OUTPUT0", dtype="TYPE_STRING", dims=(1,))),
     }
+    texts |= lists()
     repo.add(models, "bad_text", backend="fault", parameters={"fail_status": "UNAVAILABLE"}, max_batch_size=64,
              inputs=io("A", dtype="TYPE_STRING", dims=(1,)), outputs=io("A", dtype="TYPE_STRING", dims=(1,)))
     for name, text in texts.items():
@@ -141,6 +176,29 @@ def test_rows_of_a_batch(served):
         assert np.array_equal(served.ask("several", {"INPUT0": a})["OUTPUT0"], a)
         odd = int((a[:, 0] % 2 == 1).sum())
         assert ran(served, "few") - before == 2 * ((odd + 2) // 3)
+
+
+def test_foreach_in_a_branch(served):
+    """Each row has a list: its items are the rows of the branch's foreach."""
+    for rows, items in ((1, 1), (1, 3), (5, 4), (64, 7), (6, 0)):
+        x = np.arange(rows * items * 2, dtype=np.int32).reshape(rows, items, 2)
+        for key in (np.arange(rows), np.zeros(rows), np.ones(rows), np.arange(rows) // 3):
+            key = key.astype(np.int32).reshape(rows, 1)
+            odd, count = (key % 2 == 1)[:, :, None], int((key % 2 == 1).sum()) * items
+            wanted = {"lists_op": 2 * x, "lists_op_each": 2 * x, "lists_defaults": 0 * x + 7, "lists_spare": x + 10, "lists_max": x * (2 if count > 3 else 10)}
+            wanted |= {"lists": x + 10, "lists_no_else": x + 10} if count <= 100 else {}
+            for name, other in wanted.items():
+                got = served.ask(name, {"INPUT0": x, "KEY": key})["OUTPUT0"]
+                assert np.array_equal(got, np.where(odd, other, -1 if name == "lists_no_else" else x)), (name, rows, items)
+            if count > 100:
+                with pytest.raises(Exception, match=f"node 'tens': tensor 'INPUT0' has {count} rows, and foreach has a 'max' of 100"):
+                    served.ask("lists", {"INPUT0": x, "KEY": key})
+    with pytest.raises(Exception, match="in workflow 'lists_fail', node 'fails': .*no luck"):
+        served.ask("lists_fail", {"INPUT0": np.zeros((2, 2, 2), np.int32), "KEY": np.array([[0], [1]], np.int32)})
+    texts, others = (np.array([[[f"{c * (i % 4)}{i}{k}".encode()] for k in range(5)] for i in range(9)], dtype=np.object_) for c in "ab")
+    key = np.arange(9, dtype=np.int32).reshape(9, 1)
+    got = served.ask("lists_texts", {"INPUT0": texts, "INPUT1": others, "KEY": key})["OUTPUT0"]
+    assert np.array_equal(got, np.where((key % 2 == 1)[:, :, None], others, texts))
 
 
 def test_texts(served):
@@ -227,8 +285,13 @@ REFUSED = [
      "rows of tensor 't' may have no value, as a branch that fails gives none"),
     (workflow(*BRANCHES[1:], node("spare", "both", {"A": "x", "B": "x"}, {"A": "t"}), node("fails", "one", outputs=T, extra='fallback { node: "spare" }'), AFTER,
               extra=switch(("INPUT0 > 100", "fails"), *CASES[1:])), "node 'spare' reads no tensor that 'input' of switch 'size' names"),
-    (workflow(*BRANCHES[:2], node("ones", "one", outputs=T, extra='foreach { over: "INPUT0" }'), AFTER, extra=switch(*CASES)),
-     "ones has 'foreach in a branch of a switch per row'"),
+    (workflow(*BRANCHES[:2], node("ones", "one", outputs=T, extra='foreach { over: "INPUT0" empty: SKIP }'), AFTER, extra=switch(*CASES)),
+     "node 'ones' has foreach with 'empty: SKIP' and is a branch of switch 'size' per row, whose rows need a value"),
+    (workflow(node("a", "pair", {"A": "INPUT0", "B": "INPUT1"}, {"A": "OUTPUT0"}, 'foreach { over: "INPUT0" }'), node("b", "copy"),
+              extra=switch(("INPUT0[0] > 1", "a"), last="b", extra="", over=("INPUT0", "INPUT1")), **BATCH),
+     "node 'a': tensor 'INPUT1' is in 'input' of its switch and not in 'over': of a branch, foreach is over what 'input' of the switch divides"),
+    (workflow(node("a", "pair", {"A": "INPUT0", "B": "INPUT1"}, {"A": "OUTPUT0"}, 'foreach { over: "INPUT0" over: "INPUT1" }'), node("b", "copy"),
+              extra=switch(("INPUT0[0] > 1", "a"), last="b", extra=""), **BATCH), "tensor 'INPUT1' is in 'over' and not in 'input' of its switch"),
     (workflow(*BRANCHES[:2], node("ones", "floats", outputs=T), AFTER, extra=switch(*CASES)), "inconsistent data type"),
     (workflow(*BRANCHES[:2], node("ones", "three", outputs=T), AFTER, extra=switch(*CASES)), "rows of tensor 'INPUT0': model 'three' takes 3 at a time"),
     (workflow(*BRANCHES[:2], node("ones", "sum", outputs=T), AFTER, extra=switch(*CASES)),

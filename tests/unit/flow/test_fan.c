@@ -3,6 +3,7 @@
 
 #include "base/turn.h"
 #include "flow/exec/fan.h"
+#include "flow/plan/rows_node.h"
 
 enum { ROWS = 100, MANY = 8192 };
 
@@ -104,7 +105,7 @@ static void rows_init(struct fixture *f, uint32_t node, uint32_t per_call, bool 
 
     f->rows[node] = (struct plan_rows){.is_foreach = is_foreach,
                                        .divided = divided,
-                                       .max = 1000,
+                                       .max = PLAN_SWITCH_ROWS_MAX,
                                        .inputs = forms,
                                        .outputs = forms,
                                        .ranks = ranks,

@@ -1,4 +1,4 @@
-/* Random graphs with nodes that run for rows: foreach and switches per row beside plain nodes. What a walk gives is what a plain
+/* Random graphs with nodes that run for rows: foreach and switches per row, with foreach in their branches or not, beside plain nodes. What a walk gives is what a plain
  * interpreter gives, which goes through the rows one by one; whatever number of rows the calls have and in whatever order they
  * end. Models are functions of rows here, and fail for some. */
 #include <setjmp.h>
@@ -219,7 +219,8 @@ static void branch_make(struct world *w, uint32_t n, uint32_t branch, uint32_t t
     for (uint32_t i = 0; i < count; i++) {
         w->out[branch][i] = w->out[n][k % 2 ? count - 1 - i : i];
     }
-    rows_make(w, branch, false);
+    rows_make(w, branch, maybe(w, 40));
+    w->by_rows[branch].skips_empty = false;
     for (uint32_t i = 0; i < node->input_count; i++) {
         wait_for(w, n, w->in[branch][i].tensor);
     }
@@ -625,11 +626,13 @@ static uint32_t branch_of(const struct world *w, const struct plan_node *node, u
 static bool rows_run(struct world *w, uint32_t n, const uint32_t *taken, uint32_t k)
 {
     bool is_good = true;
+    uint32_t count = 0;
 
     for (uint32_t r = 0; r < w->rows; r++) {
         is_good &= taken[r] != k || row_run(w, n, r);
+        count += taken[r] == k;
     }
-    return is_good;
+    return is_good && count <= w->nodes[n].rows->max;
 }
 
 /* The node's own defaults, where it has some, otherwise the workflow's. */
