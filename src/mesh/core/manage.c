@@ -1,5 +1,6 @@
 /* Registrations and vmodels: calls of an administrator, as transactions over what the view has. One that finds the registry changed since
- * is made again from the newer view, some times; then the caller is told to try again.
+ * is made again from the newer view, for ten seconds; then the caller is told to try again. What would change nothing, or be refused,
+ * by what the view has is a transaction too, of compares alone, as the view may be behind the registry.
  *
  * The owner of a vmodel, by hash as for models, moves it on: it has the target loaded as many times as the active model, and then makes it
  * the active one. */
@@ -7,9 +8,9 @@
 
 #include "mesh/vmodel/vmodel.h"
 
-#define TRIES_MAX   8
 #define MANAGES_MAX 10000
-#define AGAIN_NS    20000000      /* the watch brings what was newer */
+#define AGAIN_NS    20000000      /* the watch brings what was newer; longer after each try */
+#define AGAIN_MAX   8             /* times as long at most */
 #define AWAY_NS     10000000000ll /* so long a call waits for a registry that is away */
 #define LOOK_NS     200000000
 #define RESTORE_NS  10000000000ll
@@ -22,6 +23,8 @@ struct manage {
     bool is_done;          /* written: it is answered once the watch has had time to bring it */
     struct intent *staged; /* NULL, or: token is that of the journal */
     bool is_pending;       /* it is in the journal */
+    bool is_checking;      /* token is that of compares alone */
+    bool is_checked;       /* the registry had it as the view */
     unsigned tries;
     uint64_t token; /* of its transaction; 0: it waits to be tried again */
     int64_t again_ns;
@@ -175,6 +178,41 @@ static void send_plan(struct mesh_core *c, struct manage *m, const struct vmodel
     a->then_count = count;
 }
 
+/* Whether what the call was decided by is still so. False: there is nothing to be asked. */
+static bool send_check(struct mesh_core *c, struct manage *m)
+{
+    bool is_vmodel =
+        m->call.kind == MESH_CALL_SET_VMODEL || m->call.kind == MESH_CALL_DELETE_VMODEL;
+    struct mesh_compare *compares = MR_ARENA_ARRAY(&c->arena, struct mesh_compare, 2);
+    size_t count = 0;
+
+    if (!compares || !c->registry_is_there || m->is_checked || !m->call.user) {
+        return false;
+    }
+    if (is_vmodel) {
+        const struct view_vmodel *vm = view_vmodel_find(&c->view, m->call.id);
+        mr_str key = core_key(c, MESH_KEY_VMODEL, m->call.id, (mr_str){0});
+        compares[count++] = (struct mesh_compare){key, vm ? vm->revision : 0};
+    }
+    if (m->call.kind != MESH_CALL_DELETE_VMODEL) {
+        mr_str id = is_vmodel ? m->call.target : m->call.id;
+        mr_str key = core_key(c, MESH_KEY_MODEL, id, (mr_str){0});
+        compares[count++] = (struct mesh_compare){key, model_of(c, id).revision};
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (compares[i].revision == VIEW_REVISION_PENDING) {
+            return false;
+        }
+    }
+    m->is_checking = true;
+    m->token = ++c->seq;
+    struct mesh_action *a = core_act(c, MESH_ACT_TXN);
+    a->token = m->token;
+    a->compares = compares;
+    a->compare_count = count;
+    return true;
+}
+
 static int plan_register(const struct mesh_core *c, const struct manage *m, struct vmodel_plan *p,
                          struct mr_err *err)
 {
@@ -303,11 +341,24 @@ static bool waits_for_intent(struct mesh_core *c, const struct manage *m)
     return false;
 }
 
+static int plan(const struct mesh_core *c, const struct manage *m, struct vmodel_plan *p,
+                struct mr_err *err)
+{
+    switch (m->call.kind) {
+    case MESH_CALL_REGISTER: return plan_register(c, m, p, err);
+    case MESH_CALL_UNREGISTER: return plan_unregister(c, m, p, err);
+    case MESH_CALL_ENSURE:
+        return model_of(c, m->call.id).revision
+                   ? MR_OK
+                   : MR_FAIL(err, MR_E_NOT_FOUND, "there is no such model");
+    default: return plan_vmodel(c, m, p, err);
+    }
+}
+
 static void attempt(struct mesh_core *c, struct manage *m)
 {
     struct vmodel_plan p = {0};
     struct mr_err err;
-    int rc;
 
     if (waits_for_intent(c, m)) {
         if (c->now >= m->until_ns) {
@@ -319,16 +370,10 @@ static void attempt(struct mesh_core *c, struct manage *m)
         }
         return;
     }
-    switch (m->call.kind) {
-    case MESH_CALL_REGISTER: rc = plan_register(c, m, &p, &err); break;
-    case MESH_CALL_UNREGISTER: rc = plan_unregister(c, m, &p, &err); break;
-    case MESH_CALL_ENSURE: {
-        const struct view_model *model = view_find(&c->view, m->call.id);
-        rc = model && model->revision ? MR_OK
-                                      : MR_FAIL(&err, MR_E_NOT_FOUND, "there is no such model");
-        break;
-    }
-    default: rc = plan_vmodel(c, m, &p, &err); break;
+    int rc = plan(c, m, &p, &err);
+    bool is_sure = p.count > 0 || (m->call.kind == MESH_CALL_ENSURE && rc == MR_OK);
+    if (!is_sure && send_check(c, m)) {
+        return;
     }
     if (rc < 0) {
         manage_end(c, m, rc, p.is_precondition, err.msg);
@@ -341,7 +386,6 @@ static void attempt(struct mesh_core *c, struct manage *m)
     } else if (!c->registry_is_there) {
         to_journal(c, m, false, "the registry cannot be reached");
     } else {
-        m->tries++;
         send_plan(c, m, &p);
     }
 }
@@ -367,6 +411,30 @@ static void staged(struct mesh_core *c, struct manage *m, int status)
     finish_done(c, m);
 }
 
+static void try_again(struct mesh_core *c, struct manage *m)
+{
+    m->tries++;
+    m->is_checked = false;
+    if (c->now >= m->until_ns) {
+        manage_end(c, m, MR_E_UNAVAILABLE, false, "the registry changes too quickly");
+        return;
+    }
+    m->again_ns = c->now + MR_MIN(m->tries, AGAIN_MAX) * AGAIN_NS;
+    timers_add(&c->timers, m->again_ns, TIMER_MANAGE, 0, 0);
+}
+
+/* A registry that goes away now says nothing against what the view has. */
+static void checked(struct mesh_core *c, struct manage *m, int status, bool succeeded)
+{
+    m->is_checking = false;
+    if (status < 0 || succeeded) {
+        m->is_checked = true;
+        attempt(c, m);
+    } else {
+        try_again(c, m);
+    }
+}
+
 static bool is_away(int status)
 {
     return status == MR_E_UNAVAILABLE || status == MR_E_DEADLINE || status == MR_E_CLOSED;
@@ -381,7 +449,9 @@ bool manage_written(struct mesh_core *c, uint64_t token, int status, bool succee
             continue;
         }
         m->token = 0;
-        if (m->staged) {
+        if (m->is_checking) {
+            checked(c, m, status, succeeded);
+        } else if (m->staged) {
             staged(c, m, status);
         } else if (is_away(status) && intent_can(c, &m->call)) {
             to_journal(c, m, true, "");
@@ -389,13 +459,13 @@ bool manage_written(struct mesh_core *c, uint64_t token, int status, bool succee
             put_off(c, m, "the registry did not take the change");
         } else if (status < 0) {
             manage_end(c, m, status, false, "the registry did not take the change");
-        } else if (!succeeded && m->tries >= TRIES_MAX) {
-            manage_end(c, m, MR_E_UNAVAILABLE, false, "the registry changes too quickly");
-        } else if (m->is_internal && succeeded) {
+        } else if (!succeeded) {
+            try_again(c, m);
+        } else if (m->is_internal) {
             manage_end(c, m, MR_OK, false, "");
         } else {
             m->again_ns = c->now + AGAIN_NS;
-            m->is_done = succeeded;
+            m->is_done = true;
             timers_add(&c->timers, m->again_ns, TIMER_MANAGE, 0, 0);
         }
         return true;

@@ -191,7 +191,7 @@ static const struct sim_answer *call(struct sim *s, unsigned peer, const struct 
 {
     const struct sim_answer *a = sim_manage(s, peer, c);
 
-    for (unsigned i = 0; i < 100 && !a->is_done; i++) {
+    for (unsigned i = 0; i < 300 && !a->is_done; i++) {
         sim_run(s, 10 * MS);
     }
     assert_true(a->is_done);
@@ -241,6 +241,56 @@ static void registration_is_idempotent_and_refuses_other_attributes(void **state
     assert_int_equal(call(&s, 0, &c)->status, MR_OK);
     sim_run(&s, S);
     assert_int_equal(sim_copies(&s, 0), 0);
+    sim_fini(&s);
+}
+
+/* Another one answers a call, and the next one comes to a server that has not heard of it yet. */
+static void server_that_is_behind_the_registry_asks_it(void **state)
+{
+    struct mesh_def one = {.type = MR_STR("t"), .key = MR_STR("1")};
+    struct mesh_def two = {.type = MR_STR("t"), .key = MR_STR("2")};
+    struct mesh_call add = {.kind = MESH_CALL_REGISTER, .id = MR_STR("model-0"), .def = one};
+    struct mesh_call gone = {.kind = MESH_CALL_UNREGISTER, .id = MR_STR("model-0")};
+    struct mesh_call load = {.kind = MESH_CALL_ENSURE, .id = MR_STR("model-0")};
+    struct mesh_call set = {.kind = MESH_CALL_SET_VMODEL,
+                            .id = MR_STR("v"),
+                            .target = MR_STR("model-0"),
+                            .update_only = true};
+    struct mesh_call drop = {.kind = MESH_CALL_DELETE_VMODEL, .id = MR_STR("v")};
+    struct sim s;
+    (void)state;
+
+    begin(&s);
+    sim_run(&s, S);
+    mr_kv_memory_set_delay(s.peers[1].kv, 200 * MS);
+    for (unsigned i = 0; i < 2; i++) {
+        assert_int_equal(call(&s, 0, &add)->status, MR_OK);
+        assert_int_equal(call(&s, 1, &load)->status, MR_OK);
+        assert_int_equal(call(&s, 0, &gone)->status, MR_OK);
+        assert_int_equal(call(&s, 1, &add)->status, MR_OK); /* it is written again */
+        assert_int_equal(call(&s, 0, &gone)->status, MR_OK);
+        add.def = two;
+        assert_int_equal(call(&s, 1, &add)->status, MR_OK); /* the other one is no more */
+        set.update_only = false;
+        assert_int_equal(call(&s, 0, &set)->status, MR_OK);
+        set.update_only = true;
+        assert_int_equal(call(&s, 1, &set)->status, MR_OK);
+        assert_true(call(&s, 1, &gone)->is_precondition);
+        assert_int_equal(call(&s, 0, &drop)->status, MR_OK);
+        assert_int_equal(call(&s, 1, &gone)->status, MR_OK); /* no vmodel has it any more */
+        assert_int_equal(call(&s, 1, &load)->status, MR_E_NOT_FOUND);
+        assert_int_equal(call(&s, 0, &add)->status, MR_OK);
+        assert_int_equal(call(&s, 1, &gone)->status, MR_OK);
+        assert_int_equal(call(&s, 0, &load)->status, MR_E_NOT_FOUND);
+        set.update_only = false;
+        set.has_def = true;
+        assert_int_equal(call(&s, 0, &set)->status, MR_OK);
+        assert_int_equal(call(&s, 1, &drop)->status, MR_OK);
+        assert_null(seen(&s, 2));
+        assert_int_equal(call(&s, 1, &gone)->status, MR_OK);
+        set.has_def = false;
+        add.def = one;
+    }
     sim_fini(&s);
 }
 
@@ -397,6 +447,7 @@ int main(void)
         cmocka_unit_test(expected_target_and_owner_are_checked),
         cmocka_unit_test(delete_and_promote_release_references),
         cmocka_unit_test(registration_is_idempotent_and_refuses_other_attributes),
+        cmocka_unit_test(server_that_is_behind_the_registry_asks_it),
         cmocka_unit_test(changes_wait_a_while_for_a_registry_that_is_away),
         cmocka_unit_test(transition_matches_the_copies_before_the_switch),
         cmocka_unit_test(target_that_fails_is_said_so_and_recovers),
