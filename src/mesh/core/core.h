@@ -230,7 +230,9 @@ enum mesh_call_kind {
     MESH_CALL_UNREGISTER,   /* id; one that is not there is no error */
     MESH_CALL_ENSURE,       /* id: it is loaded if it is loaded nowhere */
     MESH_CALL_SET_VMODEL,   /* id, target and what follows it */
-    MESH_CALL_DELETE_VMODEL /* id, owner */
+    MESH_CALL_DELETE_VMODEL, /* id, owner */
+    MESH_CALL_SEE_MODEL,    /* id: the view has it when this is answered, if there is one */
+    MESH_CALL_SEE_VMODEL
 };
 
 /** A call of an administrator. Texts are copied. */

@@ -181,8 +181,9 @@ static void send_plan(struct mesh_core *c, struct manage *m, const struct vmodel
 /* Whether what the call was decided by is still so. False: there is nothing to be asked. */
 static bool send_check(struct mesh_core *c, struct manage *m)
 {
-    bool is_vmodel =
-        m->call.kind == MESH_CALL_SET_VMODEL || m->call.kind == MESH_CALL_DELETE_VMODEL;
+    bool is_set = m->call.kind == MESH_CALL_SET_VMODEL;
+    bool is_vmodel = is_set || m->call.kind == MESH_CALL_DELETE_VMODEL ||
+                     m->call.kind == MESH_CALL_SEE_VMODEL;
     struct mesh_compare *compares = MR_ARENA_ARRAY(&c->arena, struct mesh_compare, 2);
     size_t count = 0;
 
@@ -194,9 +195,12 @@ static bool send_check(struct mesh_core *c, struct manage *m)
         mr_str key = core_key(c, MESH_KEY_VMODEL, m->call.id, (mr_str){0});
         compares[count++] = (struct mesh_compare){key, vm ? vm->revision : 0};
     }
-    if (m->call.kind != MESH_CALL_DELETE_VMODEL) {
-        mr_str id = is_vmodel ? m->call.target : m->call.id;
+    if (is_set || !is_vmodel) {
+        mr_str id = is_set ? m->call.target : m->call.id;
         mr_str key = core_key(c, MESH_KEY_MODEL, id, (mr_str){0});
+        if (intent_find(c, id)) {
+            return false; /* what waits for the registry counts here */
+        }
         compares[count++] = (struct mesh_compare){key, model_of(c, id).revision};
     }
     for (size_t i = 0; i < count; i++) {
@@ -318,6 +322,12 @@ static void to_journal(struct mesh_core *c, struct manage *m, bool was_sent, con
     }
 }
 
+static bool is_change(const struct manage *m)
+{
+    return m->call.kind != MESH_CALL_ENSURE && m->call.kind != MESH_CALL_SEE_MODEL &&
+           m->call.kind != MESH_CALL_SEE_VMODEL;
+}
+
 /* A change of the same model is being written to the journal, or from there to the registry: it comes first. */
 static bool waits_for_intent(struct mesh_core *c, const struct manage *m)
 {
@@ -330,7 +340,7 @@ static bool waits_for_intent(struct mesh_core *c, const struct manage *m)
         intent_forget(c, i); /* it is wanted again */
     }
     if (i && (i->is_done || i->token || c->registry_is_there)) {
-        return m->call.kind != MESH_CALL_ENSURE;
+        return is_change(m);
     }
     for (size_t n = 0; n < c->manages.len; n++) {
         const struct manage *other = c->manages.at[n];
@@ -351,8 +361,19 @@ static int plan(const struct mesh_core *c, const struct manage *m, struct vmodel
         return model_of(c, m->call.id).revision
                    ? MR_OK
                    : MR_FAIL(err, MR_E_NOT_FOUND, "there is no such model");
+    case MESH_CALL_SEE_MODEL:
+    case MESH_CALL_SEE_VMODEL: return MR_OK;
     default: return plan_vmodel(c, m, p, err);
     }
+}
+
+/* Whether the answer can do without the registry. */
+static bool is_sure(const struct mesh_core *c, const struct manage *m, const struct vmodel_plan *p)
+{
+    if (m->call.kind == MESH_CALL_SEE_VMODEL) {
+        return view_vmodel_find(&c->view, m->call.id) != NULL;
+    }
+    return p->count > 0 || (!is_change(m) && model_of(c, m->call.id).revision);
 }
 
 static void attempt(struct mesh_core *c, struct manage *m)
@@ -371,8 +392,7 @@ static void attempt(struct mesh_core *c, struct manage *m)
         return;
     }
     int rc = plan(c, m, &p, &err);
-    bool is_sure = p.count > 0 || (m->call.kind == MESH_CALL_ENSURE && rc == MR_OK);
-    if (!is_sure && send_check(c, m)) {
+    if (!is_sure(c, m, &p) && send_check(c, m)) {
         return;
     }
     if (rc < 0) {
@@ -381,7 +401,7 @@ static void attempt(struct mesh_core *c, struct manage *m)
         if (m->call.load_now || m->call.kind == MESH_CALL_ENSURE) {
             load_now(c, m->call.id);
         }
-        m->is_pending = m->call.kind != MESH_CALL_ENSURE && intent_find(c, m->call.id);
+        m->is_pending = is_change(m) && intent_find(c, m->call.id);
         manage_end(c, m, MR_OK, false, "");
     } else if (!c->registry_is_there) {
         to_journal(c, m, false, "the registry cannot be reached");

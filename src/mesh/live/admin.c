@@ -84,7 +84,9 @@ static void change(struct mr_mesh *m, struct mr_mesh_admin *a)
                                                 [MR_MESH_UNREGISTER] = MESH_CALL_UNREGISTER,
                                                 [MR_MESH_LOAD] = MESH_CALL_ENSURE,
                                                 [MR_MESH_SET_VMODEL] = MESH_CALL_SET_VMODEL,
-                                                [MR_MESH_DELETE_VMODEL] = MESH_CALL_DELETE_VMODEL};
+                                                [MR_MESH_DELETE_VMODEL] = MESH_CALL_DELETE_VMODEL,
+                                                [MR_MESH_MODEL] = MESH_CALL_SEE_MODEL,
+                                                [MR_MESH_VMODEL] = MESH_CALL_SEE_VMODEL};
     struct mesh_call call = {.kind = kinds[a->kind],
                              .user = a,
                              .id = a->id,
@@ -214,9 +216,7 @@ static void run_begin(struct mr_mail *mail)
         return;
     }
     switch (a->kind) {
-    case MR_MESH_STATE:
-    case MR_MESH_MODEL:
-    case MR_MESH_VMODEL: report(m, a, NULL); break;
+    case MR_MESH_STATE: report(m, a, NULL); break;
     case MR_MESH_MODELS:
     case MR_MESH_VMODELS: list(m, a); break;
     case MR_MESH_CHANGES: watch(m, a); break;

@@ -257,6 +257,8 @@ static void server_that_is_behind_the_registry_asks_it(void **state)
                             .target = MR_STR("model-0"),
                             .update_only = true};
     struct mesh_call drop = {.kind = MESH_CALL_DELETE_VMODEL, .id = MR_STR("v")};
+    struct mesh_call see = {.kind = MESH_CALL_SEE_MODEL, .id = MR_STR("model-0")};
+    struct mesh_call see_v = {.kind = MESH_CALL_SEE_VMODEL, .id = MR_STR("v")};
     struct sim s;
     (void)state;
 
@@ -265,6 +267,8 @@ static void server_that_is_behind_the_registry_asks_it(void **state)
     mr_kv_memory_set_delay(s.peers[1].kv, 200 * MS);
     for (unsigned i = 0; i < 2; i++) {
         assert_int_equal(call(&s, 0, &add)->status, MR_OK);
+        assert_int_equal(call(&s, 1, &see)->status, MR_OK);
+        assert_true(view_find(mesh_core_view(s.peers[1].core), see.id)->revision > 0);
         assert_int_equal(call(&s, 1, &load)->status, MR_OK);
         assert_int_equal(call(&s, 0, &gone)->status, MR_OK);
         assert_int_equal(call(&s, 1, &add)->status, MR_OK); /* it is written again */
@@ -273,6 +277,8 @@ static void server_that_is_behind_the_registry_asks_it(void **state)
         assert_int_equal(call(&s, 1, &add)->status, MR_OK); /* the other one is no more */
         set.update_only = false;
         assert_int_equal(call(&s, 0, &set)->status, MR_OK);
+        assert_int_equal(call(&s, 1, &see_v)->status, MR_OK);
+        assert_non_null(seen(&s, 1));
         set.update_only = true;
         assert_int_equal(call(&s, 1, &set)->status, MR_OK);
         assert_true(call(&s, 1, &gone)->is_precondition);
