@@ -226,12 +226,12 @@ void mesh_core_message(struct mesh_core *c, mr_str from, mr_bytes bytes, int64_t
 void mesh_core_drain(struct mesh_core *c, int64_t now);
 
 enum mesh_call_kind {
-    MESH_CALL_REGISTER,     /* id, def, load_now; the same again is no error */
-    MESH_CALL_UNREGISTER,   /* id; one that is not there is no error */
-    MESH_CALL_ENSURE,       /* id: it is loaded if it is loaded nowhere */
-    MESH_CALL_SET_VMODEL,   /* id, target and what follows it */
+    MESH_CALL_REGISTER,      /* id, def, load_now; the same again is no error */
+    MESH_CALL_UNREGISTER,    /* id; one that is not there is no error */
+    MESH_CALL_ENSURE,        /* id: it is loaded if it is loaded nowhere */
+    MESH_CALL_SET_VMODEL,    /* id, target and what follows it */
     MESH_CALL_DELETE_VMODEL, /* id, owner */
-    MESH_CALL_SEE_MODEL,    /* id: the view has it when this is answered, if there is one */
+    MESH_CALL_SEE_MODEL,     /* id: the view has it when this is answered, if there is one */
     MESH_CALL_SEE_VMODEL
 };
 

@@ -182,8 +182,8 @@ static void send_plan(struct mesh_core *c, struct manage *m, const struct vmodel
 static bool send_check(struct mesh_core *c, struct manage *m)
 {
     bool is_set = m->call.kind == MESH_CALL_SET_VMODEL;
-    bool is_vmodel = is_set || m->call.kind == MESH_CALL_DELETE_VMODEL ||
-                     m->call.kind == MESH_CALL_SEE_VMODEL;
+    bool is_vmodel =
+        is_set || m->call.kind == MESH_CALL_DELETE_VMODEL || m->call.kind == MESH_CALL_SEE_VMODEL;
     struct mesh_compare *compares = MR_ARENA_ARRAY(&c->arena, struct mesh_compare, 2);
     size_t count = 0;
 
@@ -436,7 +436,8 @@ static void try_again(struct mesh_core *c, struct manage *m)
     m->tries++;
     m->is_checked = false;
     if (c->now >= m->until_ns) {
-        manage_end(c, m, MR_E_UNAVAILABLE, false, "the registry changes too quickly");
+        manage_end(c, m, MR_E_UNAVAILABLE, false,
+                   "the registry has a record of it that cannot be read, or changes too quickly");
         return;
     }
     m->again_ns = c->now + MR_MIN(m->tries, AGAIN_MAX) * AGAIN_NS;
@@ -523,21 +524,31 @@ void manage_wake(struct mesh_core *c)
     timers_add(&c->timers, c->now, TIMER_MANAGE, 0, 0);
 }
 
+static int check_call(const struct mesh_call *call, struct mr_err *err)
+{
+    bool is_set = call->kind == MESH_CALL_SET_VMODEL;
+    int rc;
+
+    MR_TRY(mesh_id_check(call->id, err));
+    if (is_set) {
+        MR_TRY(mesh_id_check(call->target, err));
+        MR_TRY(mesh_owner_check(call->owner, err));
+    }
+    if ((call->kind == MESH_CALL_REGISTER || (is_set && call->has_def)) &&
+        call->def.type.len == 0) {
+        return MR_FAIL(err, MR_E_INVALID, "the type of the model is empty");
+    }
+    MR_TRY(mesh_def_check(&call->def, err));
+out:
+    return rc;
+}
+
 void manage_call(struct mesh_core *c, const struct mesh_call *call)
 {
     struct mr_err err;
     struct manage *m = manage_new(c, call);
-    int rc = mesh_id_check(m->call.id, &err);
+    int rc = check_call(&m->call, &err);
 
-    if (rc == MR_OK && m->call.kind == MESH_CALL_SET_VMODEL) {
-        rc = mesh_id_check(m->call.target, &err);
-    }
-    if (rc == MR_OK && m->call.kind == MESH_CALL_REGISTER && m->call.def.type.len == 0) {
-        rc = MR_FAIL(&err, MR_E_INVALID, "the type of the model is empty");
-    }
-    if (rc == MR_OK) {
-        rc = mesh_def_check(&m->call.def, &err);
-    }
     if (rc == MR_OK && c->manages.len > MANAGES_MAX) {
         rc = MR_FAIL(&err, MR_E_EXHAUSTED, "too many calls are under way");
     }

@@ -209,6 +209,14 @@ int mesh_def_check(const struct mesh_def *d, struct mr_err *err)
     return MR_OK;
 }
 
+int mesh_owner_check(mr_str owner, struct mr_err *err)
+{
+    return is_text(owner)
+               ? MR_OK
+               : MR_FAIL(err, MR_E_INVALID,
+                         "the owner of a vmodel must be UTF-8 of %d bytes at most", MESH_TEXT_MAX);
+}
+
 int mesh_def_get(struct mesh_def *out, mr_bytes value, struct mr_err *err)
 {
     struct mesh_def d = {0};

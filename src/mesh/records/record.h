@@ -109,6 +109,8 @@ struct mesh_vmodel {
 
 /** Whether the registry takes it. Errors: MR_E_INVALID, with the member and its range. */
 int mesh_def_check(const struct mesh_def *d, struct mr_err *err);
+/** The same for the owner of a vmodel. */
+int mesh_owner_check(mr_str owner, struct mr_err *err);
 
 /** Append a value. */
 void mesh_def_put(struct mr_buf *b, const struct mesh_def *d);

@@ -290,6 +290,7 @@ static void server_that_is_behind_the_registry_asks_it(void **state)
         assert_int_equal(call(&s, 0, &load)->status, MR_E_NOT_FOUND);
         set.update_only = false;
         set.has_def = true;
+        set.def = one;
         assert_int_equal(call(&s, 0, &set)->status, MR_OK);
         assert_int_equal(call(&s, 1, &drop)->status, MR_OK);
         assert_null(seen(&s, 2));
@@ -297,6 +298,54 @@ static void server_that_is_behind_the_registry_asks_it(void **state)
         set.has_def = false;
         add.def = one;
     }
+    sim_fini(&s);
+}
+
+/* What no server could read is not written. */
+static void texts_of_a_vmodel_are_checked(void **state)
+{
+    static char text[4097];
+    struct mesh_call c = {.kind = MESH_CALL_SET_VMODEL,
+                          .id = MR_STR("v"),
+                          .target = MR_STR("model-0"),
+                          .has_def = true,
+                          .def = {.type = MR_STR("t")}};
+    struct sim s;
+    (void)state;
+
+    begin(&s);
+    memset(text, 'o', sizeof text);
+    c.owner = (mr_str){text, sizeof text};
+    assert_int_equal(call(&s, 0, &c)->status, MR_E_INVALID);
+    c.owner = MR_STR("\xff");
+    assert_int_equal(call(&s, 0, &c)->status, MR_E_INVALID);
+    c.def.type = c.owner = (mr_str){0};
+    assert_int_equal(call(&s, 0, &c)->status, MR_E_INVALID);
+    c.def.type = MR_STR("t");
+    c.owner = (mr_str){text, sizeof text - 1};
+    assert_int_equal(call(&s, 0, &c)->status, MR_OK);
+    assert_non_null(seen(&s, 0));
+    sim_fini(&s);
+}
+
+/* The server that is asked says so, and does nothing. */
+static void record_of_a_vmodel_that_cannot_be_read_is_said(void **state)
+{
+    struct mesh_call c = {.kind = MESH_CALL_SET_VMODEL,
+                          .id = MR_STR("v"),
+                          .target = MR_STR("model-0"),
+                          .has_def = true,
+                          .def = {.type = MR_STR("t")}};
+    struct sim s;
+    (void)state;
+
+    begin(&s);
+    sim_put(&s, "mesh/v/v", (mr_bytes){(const uint8_t *)"\xff", 1});
+    sim_run(&s, S);
+    const struct sim_answer *a = sim_manage(&s, 0, &c);
+    sim_run(&s, 11 * S);
+    assert_true(a->is_done && a->status == MR_E_UNAVAILABLE);
+    assert_non_null(strstr(a->text, "cannot be read"));
     sim_fini(&s);
 }
 
@@ -454,6 +503,8 @@ int main(void)
         cmocka_unit_test(delete_and_promote_release_references),
         cmocka_unit_test(registration_is_idempotent_and_refuses_other_attributes),
         cmocka_unit_test(server_that_is_behind_the_registry_asks_it),
+        cmocka_unit_test(texts_of_a_vmodel_are_checked),
+        cmocka_unit_test(record_of_a_vmodel_that_cannot_be_read_is_said),
         cmocka_unit_test(changes_wait_a_while_for_a_registry_that_is_away),
         cmocka_unit_test(transition_matches_the_copies_before_the_switch),
         cmocka_unit_test(target_that_fails_is_said_so_and_recovers),
