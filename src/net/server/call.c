@@ -291,10 +291,40 @@ int mr_call_passed_memory(const struct mr_call *call, uint64_t *out_bytes)
     return c->passed_fd;
 }
 
+/* -1: the headers do not say it. */
+static int grpc_status_of(const struct mr_header *headers, size_t count)
+{
+    uint64_t status;
+
+    for (size_t i = 0; i < count; i++) {
+        if (mr_str_eq_c(headers[i].name, "grpc-status")) {
+            return mr_str_to_u64(headers[i].value, &status) && status < MR_GRPC_STATUSES
+                       ? (int)status
+                       : MR_GRPC_UNKNOWN;
+        }
+    }
+    return -1;
+}
+
+/* headers: those that have the status of a gRPC call. */
+static void note_end(struct mr_call_impl *ic, const struct mr_header *headers, size_t count)
+{
+    int status = ic->pub.is_grpc ? grpc_status_of(headers, count) : ic->status;
+
+    if (ic->pub.is_grpc && status >= 0) {
+        mr_count_add(&ic->pub.loop->stats.grpc_answers[status], 1);
+    }
+    if (ic->pub.ended) {
+        ic->pub.ended(&ic->pub, status);
+    }
+}
+
 void mr_call_reply(struct mr_call *call, const struct mr_reply *reply)
 {
     struct mr_call_impl *ic = call_impl(call);
 
+    ic->status = reply->status;
+    note_end(ic, reply->headers, reply->header_count);
     if (ic->conn) {
         count_answer(ic, reply->status);
         ic->ops->reply(ic, reply);
@@ -310,6 +340,7 @@ void mr_call_begin(struct mr_call *call, int status, const struct mr_header *hea
     struct mr_call_impl *ic = call_impl(call);
 
     ic->begun = true;
+    ic->status = status;
     if (ic->conn) {
         count_answer(ic, status);
         ic->ops->begin(ic, status, headers, header_count);
@@ -331,6 +362,7 @@ void mr_call_end(struct mr_call *call, const struct mr_header *trailers, size_t 
 {
     struct mr_call_impl *ic = call_impl(call);
 
+    note_end(ic, trailers, trailer_count);
     if (ic->conn) {
         ic->ops->end(ic, trailers, trailer_count);
     } else {
@@ -396,6 +428,8 @@ void mr_call_abort(struct mr_call *call, uint32_t h2_error)
 {
     struct mr_call_impl *ic = call_impl(call);
 
+    ic->status = -1;
+    note_end(ic, NULL, 0);
     if (ic->conn) {
         ic->ops->abort(ic, h2_error);
     } else {

@@ -55,7 +55,8 @@ struct mr_call_impl {
     /* added to the handler's headers in every answer (origin.c); valid as long as the call */
     const struct mr_header *own_headers;
     size_t own_header_count;
-    bool owes; /* the handler still has to answer */
+    int status; /* of an HTTP answer that has begun */
+    bool owes;  /* the handler still has to answer */
     bool told_cancel;
     bool begun; /* mr_call_begin was called */
     bool body_done;

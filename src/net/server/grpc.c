@@ -48,20 +48,11 @@ static const struct mr_header accept_header = {MR_STR_INIT("grpc-accept-encoding
 static const struct mr_header type_header = {MR_STR_INIT("content-type"),
                                              MR_STR_INIT("application/grpc")};
 
-static void count_status(const struct mr_call *call, int grpc_status)
-{
-    unsigned i = (unsigned)grpc_status;
-
-    mr_count_add(
-        &mr_loop_stats(call->loop)->grpc_answers[i < MR_GRPC_STATUSES ? i : MR_GRPC_UNKNOWN], 1);
-}
-
 /* Sends a status without any message. */
 static void trailers_only(struct mr_call *call, int grpc_status, mr_str message)
 {
     char encoded[MR_GRPC_ENCODED_MAX(MESSAGE_TEXT_MAX)];
 
-    count_status(call, grpc_status);
     message.len = MR_MIN(message.len, MESSAGE_TEXT_MAX);
     size_t n = mr_grpc_percent_encode(message, encoded);
     char number[12];
@@ -470,7 +461,6 @@ void mr_grpc_finish_with(struct mr_grpc_call *g, int grpc_status, mr_str message
         trailers_only(g->call, grpc_status, message);
         return;
     }
-    count_status(g->call, grpc_status);
     begin(g, MR_GRPC_IDENTITY);
     message.len = MR_MIN(message.len, MESSAGE_TEXT_MAX);
     size_t n = mr_grpc_percent_encode(message, encoded);

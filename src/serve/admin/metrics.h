@@ -24,6 +24,9 @@ void metrics_head(struct mr_buf *b, const char *name, const char *type, const ch
 /* What `b` holds becomes a chunk, if it is that long; `b` goes on empty. */
 void metrics_seal(struct mr_buf *b, size_t at_least, metrics_chunks *out);
 
+/* metrics_process.c: as the protocol writes it */
+extern const char *const metrics_grpc_names[MR_GRPC_STATUSES];
+
 /* metrics_models.c: a version each. False: more than METRICS_MOST. */
 bool metrics_models(struct mr_server *s, metrics_chunks *out,
                     uint64_t out_states[MR_VERSION_STATES]);

@@ -109,28 +109,29 @@ static uint64_t loop_sum(struct mr_server *s, size_t offset)
     return sum;
 }
 
+const char *const metrics_grpc_names[MR_GRPC_STATUSES] = {
+    [MR_GRPC_OK] = "OK",
+    [MR_GRPC_CANCELLED] = "CANCELLED",
+    [MR_GRPC_UNKNOWN] = "UNKNOWN",
+    [MR_GRPC_INVALID_ARGUMENT] = "INVALID_ARGUMENT",
+    [MR_GRPC_DEADLINE_EXCEEDED] = "DEADLINE_EXCEEDED",
+    [MR_GRPC_NOT_FOUND] = "NOT_FOUND",
+    [MR_GRPC_ALREADY_EXISTS] = "ALREADY_EXISTS",
+    [MR_GRPC_PERMISSION_DENIED] = "PERMISSION_DENIED",
+    [MR_GRPC_RESOURCE_EXHAUSTED] = "RESOURCE_EXHAUSTED",
+    [MR_GRPC_FAILED_PRECONDITION] = "FAILED_PRECONDITION",
+    [MR_GRPC_ABORTED] = "ABORTED",
+    [MR_GRPC_OUT_OF_RANGE] = "OUT_OF_RANGE",
+    [MR_GRPC_UNIMPLEMENTED] = "UNIMPLEMENTED",
+    [MR_GRPC_INTERNAL] = "INTERNAL",
+    [MR_GRPC_UNAVAILABLE] = "UNAVAILABLE",
+    [MR_GRPC_DATA_LOSS] = "DATA_LOSS",
+    [MR_GRPC_UNAUTHENTICATED] = "UNAUTHENTICATED",
+};
+
 /* By status, where there were any: few of the 500 possible ones ever are. */
 static void put_answers(struct mr_server *s, struct mr_buf *b)
 {
-    static const char *const grpc_names[MR_GRPC_STATUSES] = {
-        [MR_GRPC_OK] = "OK",
-        [MR_GRPC_CANCELLED] = "CANCELLED",
-        [MR_GRPC_UNKNOWN] = "UNKNOWN",
-        [MR_GRPC_INVALID_ARGUMENT] = "INVALID_ARGUMENT",
-        [MR_GRPC_DEADLINE_EXCEEDED] = "DEADLINE_EXCEEDED",
-        [MR_GRPC_NOT_FOUND] = "NOT_FOUND",
-        [MR_GRPC_ALREADY_EXISTS] = "ALREADY_EXISTS",
-        [MR_GRPC_PERMISSION_DENIED] = "PERMISSION_DENIED",
-        [MR_GRPC_RESOURCE_EXHAUSTED] = "RESOURCE_EXHAUSTED",
-        [MR_GRPC_FAILED_PRECONDITION] = "FAILED_PRECONDITION",
-        [MR_GRPC_ABORTED] = "ABORTED",
-        [MR_GRPC_OUT_OF_RANGE] = "OUT_OF_RANGE",
-        [MR_GRPC_UNIMPLEMENTED] = "UNIMPLEMENTED",
-        [MR_GRPC_INTERNAL] = "INTERNAL",
-        [MR_GRPC_UNAVAILABLE] = "UNAVAILABLE",
-        [MR_GRPC_DATA_LOSS] = "DATA_LOSS",
-        [MR_GRPC_UNAUTHENTICATED] = "UNAUTHENTICATED",
-    };
     uint64_t n;
 
     metrics_head(b, "millrace_http_responses_total", "counter", "Answers over HTTP by status");
@@ -143,8 +144,8 @@ static void put_answers(struct mr_server *s, struct mr_buf *b)
     metrics_head(b, "millrace_grpc_responses_total", "counter", "gRPC calls ended by status");
     for (size_t i = 0; i < MR_GRPC_STATUSES; i++) {
         if ((n = loop_sum(s, offsetof(struct mr_loop_stats, grpc_answers[i]))) > 0) {
-            mr_buf_printf(b, "millrace_grpc_responses_total{status=\"%s\"} %llu\n", grpc_names[i],
-                          (unsigned long long)n);
+            mr_buf_printf(b, "millrace_grpc_responses_total{status=\"%s\"} %llu\n",
+                          metrics_grpc_names[i], (unsigned long long)n);
         }
     }
 }

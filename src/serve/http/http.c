@@ -10,6 +10,7 @@
 #include "serve/grpc/methods_priv.h"
 #include "serve/mesh/arrival.h"
 #include "serve/mesh/hop.h"
+#include "serve/plane/call_times.h"
 #include "serve/plane/ids.h"
 #include "serve/state/grpc_reply.h"
 #include "serve/state/infer.h"
@@ -74,17 +75,32 @@ static bool refuse_peer(struct mr_server *s, struct mr_call *call)
     return !is_known;
 }
 
+static void on_ended(struct mr_call *call, int status)
+{
+    call_times_ended(serve_here()->call_times, call, status);
+}
+
+/* True: it was answered. */
+static bool refuse(struct mr_server *s, struct mr_call *call)
+{
+    const int tag = mr_call_listener_tag(call);
+
+    if (tag == LISTEN_MESH) {
+        return refuse_peer(s, call);
+    }
+    if (s->mesh && tag != LISTEN_METRICS && api_of(s, call) == MR_API_INFERENCE) {
+        call->ended = on_ended;
+    }
+    return serve_has_restrictions(s) && serve_refuse_restricted(s, call, api_of(s, call));
+}
+
 static void on_head(void *ctx, struct mr_call *call)
 {
     struct mr_server *s = ctx;
     const char *why;
     int64_t align;
 
-    if (mr_call_listener_tag(call) == LISTEN_MESH) {
-        if (refuse_peer(s, call)) {
-            return;
-        }
-    } else if (serve_has_restrictions(s) && serve_refuse_restricted(s, call, api_of(s, call))) {
+    if (refuse(s, call)) {
         return;
     }
     call->user = &in_body;

@@ -14,6 +14,7 @@
 #include "http.h"
 #include "serve/admin/admin.h"
 #include "serve/grpc/grpc_stream.h"
+#include "serve/plane/call_times.h"
 #include "serve/state/loops.h"
 #include "serve/state/state.h"
 #include "serve/state/tls.h"
@@ -490,6 +491,8 @@ void mr_server_free(struct mr_server **ps)
     }
     for (unsigned i = 0; i < s->loop_count; i++) {
         stream_items_free(&s->loops[i]);
+        call_times_fini(s->loops[i].call_times);
+        mr_free(s->loops[i].call_times);
         mr_loop_free(&s->loops[i].loop);
     }
     if (s->has_forward) {

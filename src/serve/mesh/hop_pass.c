@@ -339,6 +339,9 @@ static void on_end(void *ctx, int rc, const struct mr_err *err, const struct mr_
         return;
     }
     at->stream = NULL;
+    if (at->is_at_runtime && h->arrival) {
+        hop_count_run(at, rc, r);
+    }
     if (at->is_at_runtime && h->arrival && !h->chosen && hop_is_missing(h, at, rc, r)) {
         return;
     }

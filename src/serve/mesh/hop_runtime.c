@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "hop_priv.h"
 #include "mesh/plane.h"
+#include "serve/plane/call_times.h"
 #include "serve/plane/ids.h"
 
 static struct mr_client *client_of(struct serve_loop *l)
@@ -65,6 +66,20 @@ static mr_str find(const struct mr_header *headers, size_t count, const char *na
         }
     }
     return (mr_str){0};
+}
+
+void hop_count_run(const struct hop_attempt *at, int rc, const struct mr_client_response *r)
+{
+    struct hop *h = at->hop;
+    uint64_t code = (uint64_t)mr_status_grpc(rc);
+
+    if (rc == MR_OK) {
+        mr_str status = find(r->trailers, r->trailer_count, "grpc-status");
+        status = status.ptr ? status : find(r->headers, r->header_count, "grpc-status");
+        code = mr_str_to_u64(status, &code) ? code : MR_GRPC_UNKNOWN;
+    }
+    call_times_ran(h->loop->call_times, h->arrival->call,
+                   (int)MR_MIN(code, (uint64_t)MR_GRPC_STATUSES), mr_now_ns() - at->sent_ns);
 }
 
 static bool has(mr_str text, const char *part)

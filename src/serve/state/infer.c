@@ -13,6 +13,7 @@
 #include "message.h"
 #include "places.h"
 #include "restrict.h"
+#include "serve/plane/call_times.h"
 #include "state.h"
 
 /* About half a millisecond of JSON: text to numbers, and numbers to text. */
@@ -568,6 +569,8 @@ void infer_end(struct serve_infer *si)
         return;
     }
     si->is_pinned = false;
+    call_times_ran(si->loop->call_times, si->call, mr_status_grpc(si->infer.status),
+                   si->infer.times.queued ? now - si->infer.times.queued : 0);
     message_end(si);
     mr_infer_finish(&si->infer, si->encode_start_ns ? now - si->encode_start_ns : 0);
 }

@@ -6,6 +6,7 @@
 #include "base/thread.h"
 #include "net/client.h"
 #include "places.h"
+#include "serve/plane/call_times.h"
 #include "state.h"
 
 #define EXIT_GRACE_NS MR_NS_PER_S
@@ -187,6 +188,7 @@ static int loop_init(struct mr_server *s, unsigned i, struct mr_err *err)
                                            .round = reply_round,
                                            .epoch_slot = i};
     l->changed.run = on_changed;
+    l->call_times = s->options.mesh.registry ? MR_NEW(struct call_times) : NULL;
     int rc = mr_loop_new(&l->loop, &hooks, err);
     if (rc == MR_OK) {
         l->reply_loop.turns = mr_loop_turns(l->loop);

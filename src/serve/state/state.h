@@ -31,6 +31,7 @@ enum listener_tag { LISTEN_HTTP = 0, LISTEN_GRPC = 1, LISTEN_METRICS = 2, LISTEN
 enum server_state { SERVER_STARTING = 0, SERVER_READY, SERVER_EXITING };
 
 struct admin;
+struct call_times;
 struct stream_item;
 struct serve_pending;
 
@@ -47,9 +48,10 @@ struct serve_loop {
     unsigned free_item_count;
     /** Inferences that reached no version. */
     _Atomic uint64_t refused[MR_INFER_PROTOCOLS][SERVE_STATUSES];
-    struct mr_map peers;       /* address -> struct mr_client, of other servers of the mesh */
-    struct mr_client *runtime; /* of the mesh; NULL: not connected to yet */
-    _Atomic uint64_t direct;   /* requests that went there without asking the mesh */
+    struct mr_map peers;           /* address -> struct mr_client, of other servers of the mesh */
+    struct mr_client *runtime;     /* of the mesh; NULL: not connected to yet */
+    _Atomic uint64_t direct;       /* requests that went there without asking the mesh */
+    struct call_times *call_times; /* NULL: there is no mesh */
     /* Pinned until the loop sleeps: the version that was seen ready last in a mesh, which may unload it before the request that asked looks it up. */
     struct mr_version *found;
     struct mr_map places;        /* model -> where it is (places.c) */

@@ -8,7 +8,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from lib import grpcraw, repo, wait
+from lib import grpcraw, metrics, repo, wait
 from lib.rest import Rest
 from lib.services.mesh import X, joined
 from lib.services.runtime import Runtime, data, fields, number
@@ -85,6 +85,32 @@ def test_any_method_is_passed_to_the_runtime_that_has_the_model(runtime, under):
     big = bytes(range(256)) * 40_000
     for server in servers:
         assert ask(server, "m0", big) == big
+
+
+def test_calls_are_measured_by_method_and_status(runtime, under):
+    r = [runtime(allow_any=True), runtime(allow_any=True)]
+    servers = under(*r)
+
+    def answer(name, id, messages, context):
+        if name.endswith("/Bad"):
+            context.abort(grpc.StatusCode.DATA_LOSS, "lost")
+        yield from messages
+
+    for one in r:
+        one.answer = answer
+    for s in servers:
+        for _ in range(3):
+            ask(s, "m0")
+        assert refusal(s, "m0", method="/made.up.Service/Bad").code() == grpc.StatusCode.DATA_LOSS
+    count = lambda s, name: {(m["method"], m["code"]): v for m, v in metrics.samples(s, f"modelmesh_{name}_milliseconds_count")}  # noqa: E731
+    for s in servers:
+        assert count(s, "api_request") == {("Echo", "OK"): 3, ("Bad", "DATA_LOSS"): 1}
+    runs = sorted((count(s, "invoke_model") for s in servers), key=len)
+    assert runs == [{}, {("Echo", "OK"): 6, ("Bad", "DATA_LOSS"): 2}]
+    for i in range(40):  # as many names as clients like
+        ask(servers[0], "m0", method=f"/made.up.Service/M{i}")
+    names = {method for method, _ in count(servers[0], "api_request")}
+    assert len(names) == 32 and "other" in names and sum(count(servers[0], "api_request").values()) == 44
 
 
 def test_metadata_and_status_pass_unchanged(runtime, under):

@@ -77,6 +77,9 @@ struct mr_call {
     /** (set in body_place) Memory for the body, used before the loop goes on; NULL: the pool's, which it also gets when
      *  the provider has none. */
     const struct mr_block_provider *body_provider;
+    /** (optional) Runs once, as the handler ends the call, which is whole until it returns. status: gRPC's of a gRPC
+     *  call, HTTP's of others; -1: the answer was cut off, or says none. */
+    void (*ended)(struct mr_call *call, int status);
     void *user; /* for the handler */
 };
 
