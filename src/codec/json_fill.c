@@ -80,10 +80,20 @@ static inline bool run_continues(const char **io_p, const char *end)
         return j->status;                                                                          \
     }
 
-/* What is no number: null may stand for NaN. Not inlined, for the same reason as run_continues_far. */
-static __attribute__((noinline)) const char *read_null(struct mr_json *j, const char *p,
-                                                       const char *end)
+/* What is no finite number: null may stand for NaN, and a number beyond `type`, which ends at `stop`, may be refused.
+ * Not inlined, for the same reason as run_continues_far. */
+static __attribute__((noinline)) const char *read_special(struct mr_json *j, const char *p,
+                                                          const char *end, const char *stop,
+                                                          const char *type)
 {
+    if (stop) {
+        if (!j->overflow_fails || !json_is_digit(p[*p == '-'])) {
+            return stop;
+        }
+        int shown = stop - p < 32 ? (int)(stop - p) : 32;
+        mr_json_fail_at(j, p, MR_E_INVALID, "value %.*s does not fit %s", shown, p, type);
+        return NULL;
+    }
     if (j->null_is_nan && end - p >= 4 && memcmp(p, "null", 4) == 0) {
         return p + 4;
     }
@@ -94,20 +104,20 @@ static __attribute__((noinline)) const char *read_null(struct mr_json *j, const 
 
 static inline const char *read_f32(struct mr_json *j, const char *p, const char *end, float *out)
 {
+    *out = NAN;
     const char *stop = json_read_float(p, end, out);
-    if (__builtin_expect(!stop, 0)) {
-        *out = NAN;
-        stop = read_null(j, p, end);
+    if (__builtin_expect(!stop || !isfinite(*out), 0)) {
+        stop = read_special(j, p, end, stop, "fp32");
     }
     return stop;
 }
 
 static inline const char *read_f64(struct mr_json *j, const char *p, const char *end, double *out)
 {
+    *out = NAN;
     const char *stop = json_read_double(p, end, out);
-    if (__builtin_expect(!stop, 0)) {
-        *out = NAN;
-        stop = read_null(j, p, end);
+    if (__builtin_expect(!stop || !isfinite(*out), 0)) {
+        stop = read_special(j, p, end, stop, "fp64");
     }
     return stop;
 }

@@ -4,6 +4,8 @@
  * text: an element takes at least two bytes of it, a string three. A shape that the text cannot fill is
  * refused before anything is allocated. Numbers are parsed straight to their place; strings get their
  * length prefix. Any thread. */
+#include <math.h>
+
 #include "rest_read.h"
 
 /* Of the data of a request that is refused: how much is read again, for its error. */
@@ -65,20 +67,27 @@ static int size_check(struct mr_rest_reader *r, const struct mr_oip_tensor *t, u
 #define NARROW_STEP 4096 /* elements between calls of mr_turn_spend */
 
 /* FP16 and BF16 are read as floats and narrowed in place: element i is read at 4i and written at 2i. */
-static bool narrow(int dtype, void *data, uint64_t n)
+static int narrow(struct mr_rest_reader *r, int dtype, void *data, uint64_t n)
 {
+    uint16_t infinity = dtype == MR_DTYPE_FP16 ? 0x7C00 : 0x7F80;
     const char *from = data;
     char *to = data;
     for (uint64_t i = 0; i < n; i++) {
         if (i % NARROW_STEP == 0 && !mr_turn_spend((uint64_t)4 * NARROW_STEP)) {
-            return false;
+            return mr_oip_ended(r->err);
         }
         float f;
         memcpy(&f, from + 4 * i, 4);
         uint16_t half = dtype == MR_DTYPE_FP16 ? mr_fp16_from_float(f) : mr_bf16_from_float(f);
+        if ((half & 0x7FFF) == infinity && isfinite(f)) {
+            r->is_named = true;
+            return MR_FAIL(r->err, MR_E_INVALID,
+                           "Unable to parse 'data': value %.9g does not fit %s", (double)f,
+                           mr_dtype_name(dtype));
+        }
         memcpy(to + 2 * i, &half, 2);
     }
-    return true;
+    return MR_OK;
 }
 
 /* mr_json_fail has written "more than N elements" when the text has more than the shape. */
@@ -125,10 +134,8 @@ static int numbers_read(struct mr_rest_reader *r, struct mr_json *j, uint64_t el
         return data_mismatch(r, &data, t, elements);
     }
     if (dtype == MR_DTYPE_FP16 || dtype == MR_DTYPE_BF16) {
-        if (!narrow(dtype, to, elements)) {
-            return mr_oip_ended(r->err);
-        }
         t->tensor.bytes = elements * 2;
+        return narrow(r, dtype, to, elements);
     }
     return MR_OK;
 }

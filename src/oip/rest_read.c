@@ -34,6 +34,7 @@ int mr_rest_begin(struct mr_rest_reader *r, mr_bytes body, int64_t header_length
                  limits ? limits->max_json_depth : 0, err);
     r->json.depth_hint = limits ? limits->depth_hint : NULL;
     r->json.null_is_nan = limits && limits->null_is_nan;
+    r->json.overflow_fails = true;
     if (json_bytes < body.len) {
         r->binary = (mr_bytes){body.ptr + json_bytes, body.len - json_bytes};
     }

@@ -205,11 +205,19 @@ def test_json_text_that_is_no_number(rest, text):
     assert rest.post("/v2/models/flat_fp64/infer", body).status == 400
 
 
-@pytest.mark.parametrize("text, value", [("1e400", float("inf")), ("-1e400", float("-inf")), ("1e-400", 0.0)])
-def test_floats_beyond_the_range_are_refused_or_rounded(rest, text, value):
-    body = '{"inputs":[{"name":"INPUT0","datatype":"FP64","shape":[1],"data":[%s]}]}' % text
-    reply = rest.post("/v2/models/flat_fp64/infer", body)
-    assert reply.status == 400 or only_output(reply)[0]["data"] == [value]
+@pytest.mark.parametrize("dtype, most, beyond", [("FP16", "65519", "65520"), ("BF16", "3.38e38", "3.4e38"),
+                                                 ("FP32", "3.4028235e38", "3.4028236e38"),
+                                                 ("FP64", "1.7976931348623157e308", "1.7976931348623159e308")])
+def test_floats_beyond_the_range_are_refused(rest, dtype, most, beyond):
+    def send(*texts):
+        body = '{"inputs":[{"name":"INPUT0","datatype":"%s","shape":[%d],"data":[%s]}]}' % (dtype, len(texts), ",".join(texts))
+        return rest.post(f"/v2/models/flat_{dtype.lower()}/infer", body)
+    for sign in ("", "-"):
+        for text in (beyond, "1e400", "1" + "0" * 400):
+            reply = send("0", sign + text)
+            assert reply.status == 400 and " does not fit " in reply.error
+        least, zero = only_output(send(sign + most, sign + "1e-400"))[0]["data"]
+        assert np.isfinite(least) and least and zero == 0
 
 
 def test_integers_beyond_double_keep_every_digit(rest):

@@ -236,13 +236,18 @@ static void half_floats(void **state)
     bench_init(&b);
     struct mr_oip_request r;
     assert_int_equal(
-        decode(&b, INPUT(NAMED "\"datatype\":\"FP16\",\"shape\":[4],\"data\":[1,-2.5,1e9,NaN]"),
+        decode(&b,
+               INPUT(NAMED "\"datatype\":\"FP16\",\"shape\":[4],\"data\":[1,-2.5,Infinity,NaN]"),
                NULL, 0, &r),
         MR_OK);
     const uint16_t *half = r.inputs[0].tensor.data;
     assert_int_equal(r.inputs[0].tensor.bytes, 8);
     assert_true(half[0] == 0x3c00 && half[1] == 0xc100 && half[2] == 0x7c00);
     assert_true(isnan(mr_fp16_to_float(half[3])));
+    assert_int_equal(
+        decode(&b, INPUT(NAMED "\"datatype\":\"FP16\",\"shape\":[1],\"data\":[-1e9]"), NULL, 0, &r),
+        MR_E_INVALID);
+    assert_non_null(strstr(b.err.msg, "value -1e+09 does not fit FP16"));
     assert_int_equal(decode(&b,
                             INPUT(NAMED "\"datatype\":\"BF16\",\"shape\":[1],\"data\":[3.140625]"),
                             NULL, 0, &r),
