@@ -32,9 +32,10 @@ void sentinel_wake(struct mr_sentinel *s)
     }
 }
 
+/* An eventfd (w is NULL) is reported once for each write, and is never read. */
 int sentinel_watch(struct mr_sentinel *s, int fd, struct watch *w, struct mr_err *err)
 {
-    struct epoll_event e = {.events = EPOLLIN, .data.ptr = w};
+    struct epoll_event e = {.events = EPOLLIN | (w ? 0 : EPOLLET), .data.ptr = w};
 
     return epoll_ctl(s->epoll, EPOLL_CTL_ADD, fd, &e) < 0
                ? MR_FAIL(err, MR_E_EXHAUSTED, "cannot watch a worker process: %s", strerror(errno))
@@ -377,14 +378,6 @@ static void events_handle(const struct epoll_event *events, int count)
     }
 }
 
-static void wake_drain(struct mr_sentinel *s)
-{
-    uint64_t count;
-
-    while (read(s->wake, &count, sizeof count) < 0 && errno == EINTR) {
-    }
-}
-
 static void *sentinel_main(void *arg)
 {
     struct mr_sentinel *s = arg;
@@ -400,8 +393,6 @@ static void *sentinel_main(void *arg)
                                      (int)((wait + MR_NS_PER_MS - 1) / MR_NS_PER_MS));
         s->woken_ns = mr_now_ns();
         mr_shm_home_wake(s->homes, HOME_SENTINEL);
-        mr_shm_home_drain(s->homes, HOME_SENTINEL);
-        wake_drain(s);
         atomic_store_explicit(&s->is_resting, false, memory_order_relaxed);
         pthread_mutex_lock(&s->lock);
         calls_join(s);

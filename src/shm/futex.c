@@ -1,4 +1,5 @@
-/* The two system calls with which the server and workers wake each other. */
+/* The system calls with which the server and workers wake each other. */
+#include <errno.h>
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -17,4 +18,23 @@ void shm_futex_wait(const _Atomic uint32_t *word, uint32_t seen, int64_t max_ns)
 void shm_futex_wake(const _Atomic uint32_t *word, int count)
 {
     syscall(SYS_futex, word, FUTEX_WAKE, count, NULL, NULL, 0);
+}
+
+/* A home never reads its descriptor (homes.h), so the counter could become full, if a hostile worker writes large numbers to
+ * it. Then a writer empties it first. If it is full again at once, somebody has written in between, which woke the home. */
+void shm_event_write(int fd)
+{
+    uint64_t count = 1;
+
+    while (write(fd, &count, sizeof count) < 0) {
+        if (errno == EAGAIN) {
+            (void)!read(fd, &count, sizeof count);
+            count = 1;
+            (void)!write(fd, &count, sizeof count);
+            return;
+        }
+        if (errno != EINTR) {
+            return;
+        }
+    }
 }

@@ -81,20 +81,9 @@ void mr_shm_home_wake(struct mr_shm_homes *h, uint32_t home)
     atomic_store_explicit(&h->list[home].is_sleeping, 0, memory_order_relaxed);
 }
 
-void mr_shm_home_drain(struct mr_shm_homes *h, uint32_t home)
-{
-    uint64_t rings;
-
-    while (read(h->fds[home], &rings, sizeof rings) < 0 && errno == EINTR) {
-    }
-}
-
 void mr_shm_home_ring(struct mr_shm_homes *h, uint32_t home)
 {
-    const uint64_t one = 1;
-
     if (atomic_load(&h->list[home].is_sleeping)) {
-        while (write(h->fds[home], &one, sizeof one) < 0 && errno == EINTR) {
-        }
+        shm_event_write(h->fds[home]);
     }
 }

@@ -216,8 +216,9 @@ static inline _Atomic uint32_t *shm_cell(const struct shm_map *m, unsigned ring,
     return &m->directory->cells[ring * m->g.ring_size + (at & (m->g.ring_size - 1))];
 }
 
-/* Futexes in memory that processes share (futex.c). */
+/* Futexes in memory that processes share, and eventfds (futex.c). */
 void shm_futex_wait(const _Atomic uint32_t *word, uint32_t seen, int64_t max_ns);
 void shm_futex_wake(const _Atomic uint32_t *word, int count);
+void shm_event_write(int fd);
 
 #endif

@@ -1,7 +1,6 @@
 /* The worker's side. It may die between any two instructions, and the server can recover from every state in between. */
 #include "shm/worker.h"
 
-#include <errno.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -273,11 +272,8 @@ bool mr_shm_task_extent(struct mr_shm_view *v, const struct mr_shm_task *t, uint
 
 static void home_wake(const struct mr_shm_view *v, uint32_t home)
 {
-    const uint64_t one = 1;
-
     if (atomic_load(&v->homes[home].is_sleeping)) {
-        while (write(v->home_fds[home], &one, sizeof one) < 0 && errno == EINTR) {
-        }
+        shm_event_write(v->home_fds[home]);
     }
 }
 

@@ -22,6 +22,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
 #include <time.h>
@@ -253,27 +254,40 @@ static void on_check(uv_check_t *handle)
     mr_timers_run(loop);
 }
 
+/* An eventfd has been written to. It is never read: other processes have the door, and could make a read wait. libuv knows
+ * level-triggered events only, so at its first event the descriptor becomes edge-triggered in libuv's epoll, whose entries
+ * have the descriptor as their data. No wake-up is lost: epoll reports an eventfd once more after each write, whatever its
+ * counter is, also after a write that comes between two sleeps; and after this change. */
+static void event_end(struct mr_loop *loop, int fd, bool *has_edges)
+{
+    struct epoll_event edge = {.events = EPOLLIN | EPOLLET, .data.fd = fd};
+
+    if (!*has_edges) {
+        const int rc = epoll_ctl(uv_backend_fd(&loop->uv), EPOLL_CTL_MOD, fd, &edge);
+        MR_ASSERT(rc == 0); /* libuv has it there, as its event has come */
+        *has_edges = true;
+    }
+}
+
 /* Mails are run in the prepare step; this only ends the sleep. */
 static void on_wake(uv_poll_t *handle, int status, int events)
 {
     struct mr_loop *loop = handle->data;
-    uint64_t times;
 
     (void)status;
     (void)events;
     mr_loop_enter(loop);
-    (void)!read(loop->wake_fd, &times, sizeof times);
+    event_end(loop, loop->wake_fd, &loop->has_wake_edges);
 }
 
 static void on_door(uv_poll_t *handle, int status, int events)
 {
     struct mr_loop *loop = handle->data;
-    uint64_t times;
 
     (void)status;
     (void)events;
     mr_loop_enter(loop);
-    (void)!read(loop->door_fd, &times, sizeof times);
+    event_end(loop, loop->door_fd, &loop->has_door_edges);
 }
 
 int mr_loop_door(struct mr_loop *loop)

@@ -75,8 +75,10 @@ struct mr_loop {
     uv_timer_t coarse_timer;
     uv_poll_t wake_poll;
     int wake_fd; /* eventfd */
+    bool has_wake_edges;
     uv_poll_t door_poll;
     int door_fd; /* eventfd, -1 = not requested yet */
+    bool has_door_edges;
     uv_poll_t fine_poll;
     int fine_fd;          /* timerfd */
     int64_t fine_at_ns;   /* time for which it is armed, 0 = not armed */

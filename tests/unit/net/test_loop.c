@@ -30,6 +30,41 @@ static void stop(struct mr_loop *loop, pthread_t thread)
     assert_null(loop);
 }
 
+/* ---- the door ------------------------------------------------------------------------------- */
+
+static _Atomic int takes;
+
+static size_t on_take(void *ctx)
+{
+    (void)ctx;
+    atomic_fetch_add(&takes, 1);
+    return 0;
+}
+
+/* Each write ends a sleep, though the door is never read; and the loop sleeps in between. */
+static void test_door(void **state)
+{
+    (void)state;
+    const struct mr_loop_hooks hooks = {.take = on_take};
+    const uint64_t one = 1;
+    struct mr_loop *loop;
+    pthread_t thread;
+
+    assert_int_equal(mr_loop_new(&loop, &hooks, NULL), MR_OK);
+    const int door = mr_loop_door(loop);
+    assert_true(door >= 0);
+    pthread_create(&thread, NULL, run, loop);
+    for (int i = 0; i < 1000; i++) {
+        const int before = atomic_load(&takes);
+        assert_int_equal(write(door, &one, sizeof one), sizeof one);
+        while (atomic_load(&takes) == before) {
+            usleep(10);
+        }
+    }
+    stop(loop, thread);
+    assert_true(atomic_load(&takes) < 10000); /* it has not spun */
+}
+
 /* ---- mails ---------------------------------------------------------------------------------- */
 
 #define POSTERS 4
@@ -386,6 +421,7 @@ static void test_cache_ages(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_door),
         cmocka_unit_test(test_posts),
         cmocka_unit_test(test_endless_mail),
         cmocka_unit_test(test_delays),

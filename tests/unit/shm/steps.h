@@ -7,16 +7,12 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
-#include <sys/types.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 
 void steps_at(const volatile void *word);
 void steps_lock(pthread_mutex_t *m);
 void steps_unlock(pthread_mutex_t *m);
-ssize_t steps_write(int fd, const void *data, size_t size);
-ssize_t steps_read(int fd, void *data, size_t size);
 
 #define STEPS_OF(T)                                                                                \
     static inline T##_t steps_load_##T(const _Atomic T##_t *p)                                     \
@@ -95,8 +91,6 @@ STEPS_OF(uint64)
 
 #define pthread_mutex_lock(m)   steps_lock(m)
 #define pthread_mutex_unlock(m) steps_unlock(m)
-#define write(fd, data, size)   steps_write(fd, data, size)
-#define read(fd, data, size)    steps_read(fd, data, size)
 /* Time does not advance: no thread spins. */
 #define mr_now_ns() INT64_C(1)
 

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -110,6 +111,49 @@ static void test_there_and_back(void **state)
     assert_memory_equal(s->room, "answer", 6);
     assert_int_equal(mr_shm_pending(t->plane, 1), 0);
     mr_shm_give(t->plane, s);
+}
+
+static bool is_reported(int epoll)
+{
+    struct epoll_event event;
+
+    return epoll_wait(epoll, &event, 1, 0) == 1;
+}
+
+/* The counter of a home is never read: not even one that somebody has filled keeps a wake-up back. */
+static void test_home_is_woken_each_time(void **state)
+{
+    struct pair *t = *state;
+    struct epoll_event event = {.events = EPOLLIN | EPOLLET};
+    const int epoll = epoll_create1(EPOLL_CLOEXEC);
+    const uint64_t full = UINT64_MAX - 1;
+    struct mr_shm_task task;
+
+    epoll_ctl(epoll, EPOLL_CTL_ADD, t->door, &event);
+    mr_shm_home_sleep(t->homes, 1);
+    for (unsigned i = 0; i < 3; i++) {
+        mr_shm_home_ring(t->homes, 1);
+        assert_true(is_reported(epoll));
+        assert_false(is_reported(epoll));
+    }
+    for (unsigned i = 0; i < 2; i++) {
+        uint64_t count;
+        assert_int_equal(read(t->door, &count, sizeof count), sizeof count);
+        assert_int_equal(write(t->door, &full, sizeof full), sizeof full);
+        assert_true(is_reported(epoll));
+        if (i == 0) {
+            mr_shm_home_ring(t->homes, 1);
+        } else {
+            submit(t, "question", 1, false);
+            assert_true(mr_shm_claim(t->views[0], &task));
+            assert_true(mr_shm_complete(t->views[0], &task));
+        }
+        assert_true(is_reported(epoll));
+        assert_false(is_reported(epoll));
+    }
+    assert_int_equal(mr_shm_poll(t->plane, 1, on_outcome, t), 1);
+    mr_shm_give(t->plane, t->last);
+    close(epoll);
 }
 
 static void test_order(void **state)
@@ -631,6 +675,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_blocks_outlive_the_plane, setup),
         cmocka_unit_test_setup_teardown(test_there_and_back, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_home_is_woken_each_time, setup, teardown),
         cmocka_unit_test_setup_teardown(test_order, setup, teardown),
         cmocka_unit_test_setup_teardown(test_no_slot_left, setup, teardown),
         cmocka_unit_test_setup_teardown(test_worker_ends, setup, teardown),

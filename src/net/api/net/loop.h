@@ -48,8 +48,8 @@ void mr_loop_post(struct mr_loop *loop, struct mr_mail *mail);
 void mr_loop_post_chain(struct mr_loop *loop, struct mr_mail *first, struct mr_mail *last);
 bool mr_loop_is_here(const struct mr_loop *loop);
 
-/** An eventfd that ends the loop's sleep when another process writes to it. Borrowed; opened at the first call. -1: no
- *  descriptor is left. Thread: any, loop not running. */
+/** An eventfd that ends the loop's sleep when another process writes to it, and is not read: whoever finds it full empties
+ *  it. Borrowed; opened at the first call. -1: no descriptor is left. Thread: any, loop not running. */
 int mr_loop_door(struct mr_loop *loop);
 
 /** One scratch buffer per loop, for building an answer within one callback. Reset it before use; its content does not

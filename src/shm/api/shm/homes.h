@@ -1,5 +1,8 @@
 /* The server's threads that take completed slots from workers.
  *
+ * A home sleeps in epoll, which has its eventfd with EPOLLET, and does not read it: each write makes epoll report it once
+ * more, whatever the counter is, and a write that comes before the sleep ends the sleep at once.
+ *
  * A worker writes to the descriptor of a home only while the home has set that it sleeps: a busy thread polls by itself
  * (mr_shm_poll). One set of homes serves all models. */
 #ifndef MR_SHM_HOMES_H
@@ -20,16 +23,13 @@ int mr_shm_homes_new(struct mr_shm_homes **out, const int *doors, uint32_t door_
 /** All workers have ended. */
 void mr_shm_homes_free(struct mr_shm_homes **h);
 uint32_t mr_shm_homes_count(const struct mr_shm_homes *h);
-/** The segment of the flags, and the eventfd of a home: both are passed to workers; the home polls its eventfd for reading.
- *  Borrowed. */
+/** The segment of the flags, and the eventfd of a home: both are passed to workers. Borrowed. */
 int mr_shm_homes_segment(const struct mr_shm_homes *h);
 int mr_shm_home_fd(const struct mr_shm_homes *h, uint32_t home);
 /** Sets that the home is about to sleep. It polls once more between this and its sleep. Thread: the home. */
 void mr_shm_home_sleep(struct mr_shm_homes *h, uint32_t home);
 /** Sets that the home is awake. Thread: the home. */
 void mr_shm_home_wake(struct mr_shm_homes *h, uint32_t home);
-/** Empties the eventfd. Thread: the home. */
-void mr_shm_home_drain(struct mr_shm_homes *h, uint32_t home);
 /** Wakes the home if it sleeps. Thread: any. */
 void mr_shm_home_ring(struct mr_shm_homes *h, uint32_t home);
 
