@@ -57,8 +57,11 @@ static void change(struct mr_engine *e, struct mr_worker_call *c)
         files[i] = (struct mr_load_file){mr_str_c(q->files[i].path),
                                          {q->files[i].data, q->files[i].bytes}};
     }
-    mr_models_load(e->models, name, q->config ? mr_str_c(q->config) : (mr_str){0}, files,
-                   q->file_count, on_done, a);
+    const struct mr_load_request load = {.config_json =
+                                             q->config ? mr_str_c(q->config) : (mr_str){0},
+                                         .files = files,
+                                         .file_count = q->file_count};
+    mr_models_load(e->models, name, &load, on_done, a);
     mr_free(files);
 }
 

@@ -14,6 +14,7 @@
 static const char usage[] =
     "usage: millrace model list [options]\n"
     "       millrace model load NAME [--config FILE] [--file VERSION/PATH=FILE]... [options]\n"
+    "       millrace model load NAME --from URL [--sha256 SUM] [--config FILE] [options]\n"
     "       millrace model unload NAME [--dependents] [options]\n"
     "       millrace model config NAME [options]\n"
     "       millrace model stats [NAME] [options]\n"
@@ -94,6 +95,18 @@ static const struct mr_option table[] = {
      AT(files),
      .value = "VERSION/PATH=FILE",
      .help = "load this file as part of the model; needs --config"},
+    {.name = "from",
+     .kind = MR_OPTION_STRING,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(from),
+     .value = "URL",
+     .help = "load the archive at this address, below one of the server's --allow-model-url"},
+    {.name = "sha256",
+     .kind = MR_OPTION_STRING,
+     .flags = MR_OPTION_CLI_ONLY,
+     AT(sha256),
+     .value = "SUM",
+     .help = "of the archive of --from; http: and https: need it"},
     {.name = "dependents",
      .kind = MR_OPTION_BOOL,
      .flags = MR_OPTION_CLI_ONLY,
@@ -206,7 +219,25 @@ static int config_as_json(const char *path, struct mr_buf *out, struct mr_err *e
     return rc;
 }
 
-/* ,"file:1/model.onnx":"<base64>" */
+/* "key": of an object that is begun */
+static void add_key(mr_str key, struct mr_buf *body)
+{
+    if (body->len > 0 && body->ptr[body->len - 1] != '{') {
+        mr_buf_char(body, ',');
+    }
+    mr_json_put_string(body, key);
+    mr_buf_char(body, ':');
+}
+
+static void add_text(const char *key, const char *value, struct mr_buf *body)
+{
+    if (value) {
+        add_key(mr_str_c(key), body);
+        mr_json_put_string(body, mr_str_c(value));
+    }
+}
+
+/* "file:1/model.onnx":"<base64>" */
 static int add_file(const char *text, struct mr_buf *body, struct mr_err *err)
 {
     const char *equals = strchr(text, '=');
@@ -222,9 +253,8 @@ static int add_file(const char *text, struct mr_buf *body, struct mr_err *err)
     if (rc == MR_OK) {
         MR_BUF_LIT(&key, "file:");
         mr_buf_append(&key, text, (size_t)(equals - text));
-        mr_buf_char(body, ',');
-        mr_json_put_string(body, mr_buf_view(&key));
-        MR_BUF_LIT(body, ":\"");
+        add_key(mr_buf_view(&key), body);
+        mr_buf_char(body, '"');
         mr_base64_encode((mr_bytes){(const uint8_t *)file.ptr, file.len}, body);
         mr_buf_char(body, '"');
     }
@@ -239,17 +269,18 @@ static int load_body(const struct model_options *opt, struct mr_buf *body, struc
     int rc = MR_OK;
 
     mr_buf_init(&config, (size_t)64 << 20);
-    MR_BUF_LIT(body, "{");
+    MR_BUF_LIT(body, "{\"parameters\":{");
     if (opt->config) {
         MR_TRY(config_as_json(opt->config, &config, err));
-        MR_BUF_LIT(body, "\"parameters\":{\"config\":");
+        add_key(MR_STR("config"), body);
         mr_json_put_string(body, mr_buf_view(&config));
-        for (size_t i = 0; i < opt->files.len; i++) {
-            MR_TRY(add_file(opt->files.at[i], body, err));
-        }
-        MR_BUF_LIT(body, "}");
     }
-    MR_BUF_LIT(body, "}");
+    add_text("url", opt->from, body);
+    add_text("sha256", opt->sha256, body);
+    for (size_t i = 0; i < opt->files.len; i++) {
+        MR_TRY(add_file(opt->files.at[i], body, err));
+    }
+    MR_BUF_LIT(body, "}}");
     if (body->failed) {
         rc = MR_FAIL(err, MR_E_TOO_LARGE, "the files are too large to be sent");
     }
@@ -483,8 +514,12 @@ static const struct verb *check(const struct model_run *m, const struct mr_optio
         return NULL;
     }
     bool loads = strcmp(v->name, "load") == 0;
-    if (!loads && m->opt.config) {
-        snprintf(text, 200, "--config and --file go with load");
+    if (m->opt.sha256 && !m->opt.from) {
+        snprintf(text, 200, "--sha256 needs --from");
+        return NULL;
+    }
+    if (!loads && (m->opt.config || m->opt.from)) {
+        snprintf(text, 200, "--config, --file and --from go with load");
         return NULL;
     }
     return v;

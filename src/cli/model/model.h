@@ -18,6 +18,7 @@ struct model_options {
     bool ready;
     const char *version;
     const char *config;
+    const char *from, *sha256;
     struct mr_option_list files;
     bool dependents;
     uint32_t requests;

@@ -219,9 +219,15 @@ static int check_mesh(const struct mr_serve_options *s, struct mr_err *err)
 {
     const struct mr_server_options *o = &s->server;
 
-    if ((o->mesh.models || s->mesh_model_urls.len) && (!o->mesh.registry || s->model_runtime)) {
-        return MR_FAIL(err, MR_E_INVALID, "%s needs --mesh, and no --model-runtime",
-                       o->mesh.models ? "--mesh-models" : "--mesh-model-url");
+    if (o->mesh.models && (!o->mesh.registry || s->model_runtime)) {
+        return MR_FAIL(err, MR_E_INVALID, "--mesh-models needs --mesh, and no --model-runtime");
+    }
+    if (s->model_urls.len &&
+        (s->model_runtime ||
+         (!o->mesh.registry && o->models.control != MR_MODEL_CONTROL_EXPLICIT))) {
+        return MR_FAIL(err, MR_E_INVALID,
+                       "--allow-model-url needs --model-control-mode=explicit or --mesh, and no "
+                       "--model-runtime");
     }
     if (o->mesh.runtime && (!o->mesh.registry || !o->allow_grpc)) {
         return MR_FAIL(err, MR_E_INVALID, "--mesh-runtime needs --mesh, and gRPC");
@@ -234,7 +240,7 @@ static int check_together(const struct mr_serve_options *s, struct mr_err *err)
     const struct mr_server_options *o = &s->server;
 
     if (o->models.repository_count == 0 && s->paddle_services.len == 0 && !s->model_runtime &&
-        !o->mesh.models && !s->mesh_model_urls.len && !o->mesh.runtime) {
+        !o->mesh.models && !s->model_urls.len && !o->mesh.runtime) {
         return MR_FAIL(err, MR_E_INVALID, "no models: give --model-repository=DIR");
     }
     if (s->load_models.len && o->models.control != MR_MODEL_CONTROL_EXPLICIT) {
@@ -320,8 +326,9 @@ int mr_serve_options_finish(struct mr_serve_options *s, struct mr_serve_arrays *
     s->server.mesh_tls.mutual =
         s->server.mesh.registry &&
         (s->server.mesh_tls.cert || s->server.mesh_tls.key || s->server.mesh_tls.ca);
-    s->server.models.placed_urls = s->mesh_model_urls.at;
-    s->server.models.placed_url_count = s->mesh_model_urls.len;
+    s->server.models.allowed_urls = s->model_urls.at;
+    s->server.models.allowed_url_count = s->model_urls.len;
+    s->server.models.loads_urls = s->model_urls.len > 0 && !s->server.mesh.registry;
     s->server.mesh.labels = s->mesh_labels.at;
     s->server.mesh.label_count = s->mesh_labels.len;
     s->server.op_dir_count = s->op_dirs.len;

@@ -18,7 +18,7 @@ struct mr_serve_options {
     struct mr_option_list backend_dirs;
     struct mr_option_list op_dirs;
     struct mr_option_list mesh_labels;
-    struct mr_option_list mesh_model_urls;
+    struct mr_option_list model_urls;
     char mesh_id[80]; /* if none is given */
     struct mr_option_list backend_configs;
     struct mr_option_list allowed_backends;

@@ -100,7 +100,7 @@ static int check_not_empty(mr_str value, struct mr_err *err)
 /* So that a host or bucket is not one whose name begins with another's. */
 static int check_model_url(mr_str value, struct mr_err *err)
 {
-    static const char *const schemes[] = {"s3://", "https://", "http://"};
+    static const char *const schemes[] = {"s3://", "https://", "http://", "file:///", "file:/"};
     const mr_str end = mr_str_sub(value, value.len ? value.len - 1 : 0, value.len);
 
     for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++) {
@@ -111,7 +111,8 @@ static int check_model_url(mr_str value, struct mr_err *err)
         }
     }
     return MR_FAIL(err, MR_E_INVALID,
-                   "must begin with s3://, https:// or http:// and a name, and end with '/'");
+                   "must begin with s3://, https://, http:// or file:/ and a name, and end with "
+                   "'/'");
 }
 
 #define NAME(n, m, v, text)                                                                        \
@@ -150,6 +151,13 @@ const struct mr_option mr_serve_table[] = {
     TIME("model-runtime-timeout", server.model_runtime_timeout_ns, "90s", 1, DAY_S, MR_NS_PER_S,
          "how long the mesh waits for a load"),
     NAME("load-model", load_models, "NAME", "with mode explicit: load this model at start, * all"),
+    {.name = "allow-model-url",
+     .kind = MR_OPTION_LIST,
+     AT(model_urls),
+     .value = "URL",
+     .help = "load requests, or registrations of a mesh, may name archives below this address, "
+             "which ends with '/': s3://BUCKET/FOLDER/, https://HOST/, file:/FOLDER/",
+     .check = check_model_url},
     CHOICE(
         "load-overrides", server.models.overrides, "all", overrides, "WHAT",
         "with mode explicit: load requests may bring a config and files, a config, none of them"),
@@ -206,13 +214,6 @@ const struct mr_option mr_serve_table[] = {
          "authorities that the certificates of the others must come from"),
     TEXT("mesh-models", server.mesh.models, NULL, "DIR",
          "models are registered by paths in this folder, and links in it stay there"),
-    {.name = "mesh-model-url",
-     .kind = MR_OPTION_LIST,
-     AT(mesh_model_urls),
-     .value = "URL",
-     .help = "models are registered by addresses of archives below this one, which ends with '/': "
-             "s3://BUCKET/FOLDER/, https://HOST/",
-     .check = check_model_url},
     TEXT("mesh-journal", server.mesh.journal, NULL, "FILE",
          "registrations that come while the registry is away are kept in it, and made when it is "
          "back; of this server alone"),

@@ -1,4 +1,4 @@
-/* --model-runtime, --mesh-models, --mesh-model-url: the folder of links to the models that a ModelMesh, or the server's own mesh, loads by their paths.
+/* --model-runtime, --mesh-models, --allow-model-url: the folder of links to the models that a ModelMesh, the server's own mesh, or a load request names by their paths or addresses.
  * Thread: boot. */
 #ifndef CLI_SERVE_PLACED_H
 #define CLI_SERVE_PLACED_H

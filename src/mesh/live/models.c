@@ -126,7 +126,7 @@ static void own_load(struct mr_mesh *m, const struct mesh_action *a)
     if (a->path.len) {
         load_path(m, a, op);
     } else {
-        mr_models_load(m->models, a->id, (mr_str){0}, NULL, 0, on_done, op);
+        mr_models_load(m->models, a->id, NULL, on_done, op);
     }
 }
 

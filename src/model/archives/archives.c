@@ -473,11 +473,11 @@ static void placed_put(struct archives *a, mr_str name, struct archive_repositor
 }
 
 int archives_place(struct archives *a, mr_str name, mr_str type, const char *address,
-                   struct mr_err *err)
+                   const _Atomic bool *is_unwanted, struct mr_err *err)
 {
     struct archive_url *url = MR_NEW(struct archive_url);
     /* Of its own, so that several are fetched at a time. */
-    struct fetcher *fetcher = fetch_new(a->o.cache, a->o.max_bytes, a->o.is_stopping);
+    struct fetcher *fetcher = fetch_new(a->o.cache, a->o.max_bytes, a->o.is_stopping, is_unwanted);
     struct archive_repository *r = NULL;
     const bool is_address = archive_url_is(address);
     int rc = is_address ? archive_url_parse(address, url, err) : MR_OK;
@@ -531,7 +531,7 @@ struct archives *archives_new(const struct archives_options *o)
     for (size_t i = 0; i < o->url_count; i++) {
         (void)archive_url_parse(o->urls[i], &a->urls[i], NULL); /* it was accepted before */
     }
-    a->fetcher = fetch_new(o->cache, o->max_bytes, o->is_stopping);
+    a->fetcher = fetch_new(o->cache, o->max_bytes, o->is_stopping, NULL);
     pthread_mutex_init(&a->refresh, NULL);
     pthread_mutex_init(&a->lock, NULL);
     return a;

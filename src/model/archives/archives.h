@@ -58,10 +58,10 @@ void archives_free(struct archives **a);
 bool archives_refresh(struct archives *a, int64_t settle_ns, bool *out_is_restless);
 /** Fetches and unpacks the archive at a path or address, as the model of that name and type, in the place of what was placed by
  *  that name. What of it is the model: its top, or below it `models` and a single folder, or the folder of that name in `models`.
- *  Errors: those of archive_url_parse, fetch_archive and `place`; nothing has changed then. Thread: any that may block for long; one
+ *  is_unwanted (may be NULL) ends a download. Errors: those of archive_url_parse, fetch_archive and `place`; nothing has changed then. Thread: any that may block for long; one
  *  at a time for a name. */
 int archives_place(struct archives *a, mr_str name, mr_str type, const char *address,
-                   struct mr_err *err);
+                   const _Atomic bool *is_unwanted, struct mr_err *err);
 /** Takes it away again; does nothing if there is none. Thread: any. */
 void archives_displace(struct archives *a, mr_str name);
 /** Those of the last refresh, and those that are placed. Free with archive_list_fini. Thread: any. */

@@ -30,8 +30,8 @@
 struct fetcher {
     struct mr_cache *cache;
     uint64_t max_bytes;
-    const _Atomic bool *is_stopping;
-    struct mr_s3 *s3; /* made when it is first needed */
+    const _Atomic bool *is_stopping, *is_unwanted; /* the latter may be NULL */
+    struct mr_s3 *s3;                              /* made when it is first needed */
 };
 
 /* One archive. */
@@ -45,8 +45,9 @@ struct job {
 
 static bool is_stopping(const struct fetcher *f)
 {
-    /* Relaxed: a flag that stands alone. */
-    return atomic_load_explicit(f->is_stopping, memory_order_relaxed);
+    /* Relaxed: flags that stand alone. */
+    return atomic_load_explicit(f->is_stopping, memory_order_relaxed) ||
+           (f->is_unwanted && atomic_load_explicit(f->is_unwanted, memory_order_relaxed));
 }
 
 static int job_write(struct job *j, const void *data, size_t len, struct mr_err *err)
@@ -445,11 +446,14 @@ out:
 }
 
 struct fetcher *fetch_new(struct mr_cache *cache, uint64_t max_bytes,
-                          const _Atomic bool *is_stopping)
+                          const _Atomic bool *is_stopping, const _Atomic bool *is_unwanted)
 {
     struct fetcher *f = MR_NEW(struct fetcher);
 
-    *f = (struct fetcher){.cache = cache, .max_bytes = max_bytes, .is_stopping = is_stopping};
+    *f = (struct fetcher){.cache = cache,
+                          .max_bytes = max_bytes,
+                          .is_stopping = is_stopping,
+                          .is_unwanted = is_unwanted};
     return f;
 }
 

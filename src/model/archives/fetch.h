@@ -8,9 +8,10 @@
 #include "url.h"
 
 struct fetcher;
-/** max_bytes: of an archive, and of its files, 0 = no limit. All borrowed. */
+/** max_bytes: of an archive, and of its files, 0 = no limit. is_unwanted: NULL, or what ends a fetch as is_stopping does. All
+ *  borrowed. */
 struct fetcher *fetch_new(struct mr_cache *cache, uint64_t max_bytes,
-                          const _Atomic bool *is_stopping);
+                          const _Atomic bool *is_stopping, const _Atomic bool *is_unwanted);
 void fetch_free(struct fetcher **f); /* accepts NULL in it */
 /** What changes with the archive: of S3 the ETag, otherwise the checksum. Errors: those of mr_s3_head. */
 int fetch_identity(struct fetcher *f, const struct archive_url *u, uint64_t *out,

@@ -15,6 +15,7 @@
 #include <limits.h>
 #include <malloc.h>
 
+#include "archive/archive.h"
 #include "base/clock.h"
 #include "base/turn.h"
 #include "manager.h"
@@ -138,6 +139,13 @@ static bool is_plain_load(const struct mr_job *job)
     return job->kind == MR_JOB_LOAD && !job->config_json && !job->is_rollback;
 }
 
+/* Both load what is there, at the same place. */
+static bool are_alike(const struct mr_job *a, const struct mr_job *b)
+{
+    return is_plain_load(a) && is_plain_load(b) && !a->path == !b->path &&
+           (!a->path || strcmp(a->path, b->path) == 0);
+}
+
 /* Answers its caller now; the steps done so far are undone by the job itself. Lock held. */
 static void job_cancel(struct mr_models *m, struct mr_job *job)
 {
@@ -234,13 +242,13 @@ static void older_cancel(struct mr_models *m, struct mr_model *model, const stru
     }
     if (is_still_right(model->current, job)) {
         /* it goes on, and `job` adds to it what has come */
-    } else if (!is_plain_load(job) || !is_plain_load(model->current)) {
+    } else if (!are_alike(job, model->current)) {
         job_cancel(m, model->current);
     } else if (model->current->is_running) {
         check_submit(m, model->current);
     }
     for (struct mr_job *it = model->waiting_first; it; it = it->next) {
-        if (!is_plain_load(job) || !is_plain_load(it)) {
+        if (!are_alike(job, it)) {
             job_cancel(m, it);
         }
     }
@@ -653,35 +661,55 @@ static int overrides_check(const struct mr_models *m, bool has_config, bool has_
     return MR_OK;
 }
 
+/* An address in the place of the repositories. */
+static int url_check(const struct mr_models *m, const struct mr_load_request *q, struct mr_err *err)
+{
+    if (!q->url.ptr) {
+        return q->sha256.ptr
+                   ? MR_FAIL(err, MR_E_INVALID, "a 'sha256' parameter needs a 'url' parameter")
+                   : MR_OK;
+    }
+    if (q->file_count > 0) {
+        return MR_FAIL(err, MR_E_INVALID, "'url' and 'file:' parameters exclude each other");
+    }
+    if (q->sha256.ptr && q->sha256.len != MR_SHA256_TEXT - 1) {
+        return MR_FAIL(err, MR_E_INVALID,
+                       "the 'sha256' parameter has %zu characters, a SHA-256 has %d hexadecimal "
+                       "digits",
+                       q->sha256.len, MR_SHA256_TEXT - 1);
+    }
+    return mr_url_check(m, q->url, err);
+}
+
 #define PATH_CHECK_BYTES                                                                           \
     1024 /* more than a path may have: the rest of one that is too long is not read */
 
 /* Everything that can be refused without looking at the disk. */
-static int load_check(const struct mr_models *m, mr_str name, mr_str config_json,
-                      const struct mr_load_file *files, size_t file_count, struct mr_err *err)
+static int load_check(const struct mr_models *m, mr_str name, const struct mr_load_request *q,
+                      struct mr_err *err)
 {
-    int rc = mr_control_check(m, CONTROL_REFUSED, NULL, err);
+    int rc = MR_OK;
 
-    if (rc == MR_OK) {
-        rc = overrides_check(m, config_json.ptr != NULL, file_count > 0, err);
+    MR_TRY(mr_control_check(m, CONTROL_REFUSED, NULL, err));
+    MR_TRY(overrides_check(m, q->config_json.ptr != NULL, q->file_count > 0, err));
+    MR_TRY(mr_model_name_check(name, err));
+    if (url_check(m, q, err) < 0) {
+        return MR_WRAP(err, err->status, "failed to load '%.*s'", MR_STR_ARG(name));
     }
-    if (rc == MR_OK) {
-        rc = mr_model_name_check(name, err);
+    if (q->config_json.len > MR_CONFIG_MAX_BYTES) {
+        return MR_FAIL(err, MR_E_INVALID,
+                       "failed to load '%.*s', the 'config' parameter has %zu bytes, at most are "
+                       "allowed %zu",
+                       MR_STR_ARG(name), q->config_json.len, MR_CONFIG_MAX_BYTES);
     }
-    if (rc == MR_OK && config_json.len > MR_CONFIG_MAX_BYTES) {
-        rc = MR_FAIL(err, MR_E_INVALID,
-                     "failed to load '%.*s', the 'config' parameter has %zu bytes, at most are "
-                     "allowed %zu",
-                     MR_STR_ARG(name), config_json.len, MR_CONFIG_MAX_BYTES);
+    if (q->file_count > 0 && !q->config_json.ptr) {
+        return MR_FAIL(err, MR_E_INVALID,
+                       "failed to load '%.*s', 'file:' parameters need a 'config' parameter beside "
+                       "them",
+                       MR_STR_ARG(name));
     }
-    if (rc == MR_OK && file_count > 0 && !config_json.ptr) {
-        rc = MR_FAIL(err, MR_E_INVALID,
-                     "failed to load '%.*s', 'file:' parameters need a 'config' parameter beside "
-                     "them",
-                     MR_STR_ARG(name));
-    }
-    for (size_t i = 0; i < file_count && rc == MR_OK; i++) {
-        mr_str path = mr_str_sub(files[i].path, 0, PATH_CHECK_BYTES);
+    for (size_t i = 0; i < q->file_count && rc == MR_OK; i++) {
+        mr_str path = mr_str_sub(q->files[i].path, 0, PATH_CHECK_BYTES);
         bool has_nul = path.len > 0 && memchr(path.ptr, 0, path.len);
         rc = mr_model_path_check(has_nul ? MR_STR("") : path, err);
         if (rc < 0) {
@@ -689,21 +717,42 @@ static int load_check(const struct mr_models *m, mr_str name, mr_str config_json
                     MR_STR_ARG(name));
         }
     }
+out:
     return rc;
 }
 
-void mr_models_load(struct mr_models *m, mr_str name, mr_str config_json,
-                    const struct mr_load_file *files, size_t file_count, mr_models_done_fn *done,
-                    void *ctx)
+static void url_copy(struct mr_job *job, const struct mr_load_request *q)
 {
+    struct mr_buf path;
+
+    if (!q->url.ptr) {
+        return;
+    }
+    mr_buf_init(&path, 0);
+    mr_buf_str(&path, q->url);
+    if (q->sha256.ptr) {
+        mr_buf_printf(&path, "#sha256=%.*s", MR_STR_ARG(q->sha256));
+    }
+    job->path = mr_strndup(path.ptr, path.len);
+    job->type = mr_strndup("", 0);
+    mr_buf_fini(&path);
+}
+
+void mr_models_load(struct mr_models *m, mr_str name, const struct mr_load_request *q,
+                    mr_models_done_fn *done, void *ctx)
+{
+    static const struct mr_load_request nothing;
     struct mr_job *job = mr_job_new(MR_JOB_LOAD, done, ctx);
 
-    job->answer = load_check(m, name, config_json, files, file_count, &job->err);
+    q = q ? q : &nothing;
+    job->answer = load_check(m, name, q, &job->err);
     if (job->answer < 0) {
         job->kind = MR_JOB_ANSWER;
-    } else if (!config_copy(job, config_json) || !files_copy(job, files, file_count)) {
+    } else if (!config_copy(job, q->config_json) || !files_copy(job, q->files, q->file_count)) {
         job_refuse(job, MR_E_NOMEM,
                    "no memory for the files of this load request, or the server is exiting");
+    } else {
+        url_copy(job, q);
     }
     mr_job_submit(m, job, name);
 }

@@ -397,6 +397,8 @@ int mr_control_check(const struct mr_models *m, const char *what, const char *in
 bool mr_jobs_wait(struct mr_models *m, int64_t deadline_ns);
 
 /* ---- placed.c (Thread: loader) ---- */
+/** Whether a load request may name this address. Errors: MR_E_FORBIDDEN, MR_E_INVALID. Thread: any. */
+int mr_url_check(const struct mr_models *m, mr_str url, struct mr_err *err);
 /** Makes the model of a job with a path, and loads it. Errors: those of mr_models_place. */
 int mr_place_run(struct mr_models *m, struct mr_job *job, struct mr_err *err);
 /** Takes a placed model away; does nothing if there is none. */

@@ -169,7 +169,7 @@ static int options_copy(struct mr_models *m, const struct mr_models_options *o, 
     m->o.load_models = texts_copy(a, o->load_models, o->load_model_count);
     m->o.config_name = text_copy(a, o->config_name);
     m->o.placed = text_copy(a, o->placed);
-    m->o.placed_urls = texts_copy(a, o->placed_urls, o->placed_url_count);
+    m->o.allowed_urls = texts_copy(a, o->allowed_urls, o->allowed_url_count);
     m->o.backend_dirs = texts_copy(a, o->backend_dirs, o->backend_dir_count);
     m->o.backend_setting_names = texts_copy(a, o->backend_setting_names, names);
     m->o.allowed_backends = texts_copy(a, o->allowed_backends, o->allowed_backend_count);
@@ -186,7 +186,7 @@ static int options_copy(struct mr_models *m, const struct mr_models_options *o, 
     m->o.backend_setting_counts = counts;
     if (!lists || !counts || !m->o.repositories || !m->o.load_models || !m->o.backend_dirs ||
         !m->o.backend_setting_names || !m->o.allowed_backends || !m->o.backend_placements ||
-        !m->o.worker_dirs || !m->o.placed_urls || (o->config_name && !m->o.config_name) ||
+        !m->o.worker_dirs || !m->o.allowed_urls || (o->config_name && !m->o.config_name) ||
         (o->placed && !m->o.placed)) {
         return MR_FAIL(err, MR_E_NOMEM, "no memory for the model options");
     }

@@ -3,9 +3,13 @@
  * A path is resolved and has to lie in a folder of the operator's; it becomes a model of the folder of placed models. An archive
  * becomes one of the unpacked archives, wherever it comes from; its address has to lie below one of the operator's. Loaders do
  * this, so that as many are fetched at a time as may load at a time. */
+#include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
+#include <strings.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "archive/archive.h"
 #include "manager.h"
@@ -13,36 +17,39 @@
 #include "model/place.h"
 
 #define FILE_SCHEME "file:"
+#define SUM_BEGIN   "#sha256="
 
-/* What "file:" or "file://" stands before; NULL: it is the address of an archive elsewhere. */
-static const char *path_of(const char *text)
+/* The path of a file: address, whether it has two slashes before it or not; other texts as they are. */
+static mr_str path_of(mr_str text)
 {
-    if (!archive_url_is(text)) {
+    if (!mr_str_starts(text, MR_STR(FILE_SCHEME))) {
         return text;
     }
-    if (!mr_str_starts(mr_str_c(text), MR_STR(FILE_SCHEME))) {
-        return NULL;
-    }
-    text += strlen(FILE_SCHEME);
-    return mr_str_starts(mr_str_c(text), MR_STR("//")) ? text + 2 : text;
+    text = mr_str_sub(text, strlen(FILE_SCHEME), text.len);
+    return mr_str_starts(text, MR_STR("//")) ? mr_str_sub(text, 2, text.len) : text;
 }
 
 /* Below one of the operator's addresses, with nothing that a server might take for a way out. */
-static int address_check(const struct mr_models *m, const char *address, struct mr_err *err)
+static int address_check(const struct mr_models *m, mr_str address, struct mr_err *err)
 {
     static const char *const ways_out[] = {"/../", "/./", "//", "%", "\\"};
-    const mr_str text = mr_str_sub(mr_str_c(address), 0, strcspn(address, "?#"));
-    const mr_str shown = mr_str_sub(text, 0, memchr(text.ptr, '@', text.len) ? 0 : 200);
-    size_t i = 0;
+    size_t len = 0, i = 0;
 
-    while (i < m->o.placed_url_count && !mr_str_starts(text, mr_str_c(m->o.placed_urls[i]))) {
+    while (len < address.len && !strchr("?#", address.ptr[len])) {
+        len++;
+    }
+    const mr_str text = path_of(mr_str_sub(address, 0, len));
+    const mr_str shown = mr_str_sub(text, 0, memchr(text.ptr, '@', text.len) ? 0 : 200);
+    while (i < m->o.allowed_url_count &&
+           !mr_str_starts(text, path_of(mr_str_c(m->o.allowed_urls[i])))) {
         i++;
     }
-    if (i == m->o.placed_url_count) {
-        return MR_FAIL(err, MR_E_FORBIDDEN, "'%.*s' is below no address of --mesh-model-url",
+    if (i == m->o.allowed_url_count) {
+        return MR_FAIL(err, MR_E_FORBIDDEN, "'%.*s' is below no address of --allow-model-url",
                        MR_STR_ARG(shown));
     }
-    const mr_str rest = mr_str_sub(text, strlen(m->o.placed_urls[i]) - 1, text.len);
+    const mr_str begin = path_of(mr_str_c(m->o.allowed_urls[i]));
+    const mr_str rest = mr_str_sub(text, begin.len - 1, text.len);
     for (size_t k = 0; k < sizeof ways_out / sizeof *ways_out; k++) {
         if (mr_str_find_str(rest, mr_str_c(ways_out[k])) >= 0) {
             return MR_FAIL(err, MR_E_INVALID, "'%.*s' has '%s' in it", MR_STR_ARG(shown),
@@ -52,8 +59,40 @@ static int address_check(const struct mr_models *m, const char *address, struct 
     return MR_OK;
 }
 
+int mr_url_check(const struct mr_models *m, mr_str url, struct mr_err *err)
+{
+    if (!m->o.loads_urls) {
+        return MR_FAIL(err, MR_E_FORBIDDEN, "%s",
+                       m->o.allowed_url_count
+                           ? "models of a mesh are registered with their addresses"
+                           : "load requests with a 'url' parameter are not allowed "
+                             "(--allow-model-url)");
+    }
+    if (url.len >= PATH_MAX || memchr(url.ptr, 0, url.len) || !mr_models_is_address(url)) {
+        return MR_FAIL(err, MR_E_INVALID, "'%.*s' is no address of %d characters at most",
+                       MR_STR_ARG(mr_str_sub(url, 0, 200)), PATH_MAX - 1);
+    }
+    return address_check(m, url, err);
+}
+
+static int sum_check(const char *path, const char *sha256, struct mr_err *err)
+{
+    char sum[MR_SHA256_TEXT];
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int rc = fd >= 0 ? mr_sha256_fd(fd, path, sum, err) : mr_path_errno(path, errno, err);
+
+    if (rc == MR_OK && strcasecmp(sum, sha256) != 0) {
+        rc = MR_FAIL(err, MR_E_INVALID, "%.200s: has the SHA-256 %s, not %.64s", path, sum, sha256);
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    return rc;
+}
+
+/* sha256 NULL: none is given. */
 static int path_place(struct mr_models *m, const struct mr_job *job, const char *path,
-                      struct mr_err *err)
+                      const char *sha256, struct mr_err *err)
 {
     const mr_str name = job->model->name, type = mr_str_c(job->type);
     char *real = NULL;
@@ -62,29 +101,87 @@ static int path_place(struct mr_models *m, const struct mr_job *job, const char 
     int rc;
 
     MR_TRY(mr_path_inside(m->o.placed, m->o.link_dirs, path, &real, err));
-    if (mr_archive_is_name(mr_str_c(strrchr(real, '/') + 1), &stem) && stat(real, &st) == 0 &&
-        S_ISREG(st.st_mode)) {
-        rc = archives_place(m->archives, name, type, real, err);
+    const bool is_archive = mr_archive_is_name(mr_str_c(strrchr(real, '/') + 1), &stem) &&
+                            stat(real, &st) == 0 && S_ISREG(st.st_mode);
+    if (sha256 && !is_archive) {
+        rc = MR_FAIL(err, MR_E_INVALID, "%.200s is no archive, which alone has a checksum", path);
+        goto out;
+    }
+    if (is_archive) {
+        MR_TRY(sha256 ? sum_check(real, sha256, err) : MR_OK);
+        MR_TRY(archives_place(m->archives, name, type, real, NULL, err));
+        mr_model_displace(m->o.placed, name);
     } else {
-        rc = mr_model_place(m->o.placed, name, real, type, err);
+        MR_TRY(mr_model_place(m->o.placed, name, real, type, err));
+        archives_displace(m->archives, name);
     }
 out:
     mr_free(real);
     return rc;
 }
 
-static int place(struct mr_models *m, const struct mr_job *job, struct mr_err *err)
+/* A download, during which other loads have the place of this one. */
+static int address_place(struct mr_models *m, const struct mr_job *job, struct mr_err *err)
 {
-    const char *path = path_of(job->path);
+    const mr_str name = job->model->name;
     int rc;
 
-    mr_displace(m, job->model->name);
-    if (path) {
-        return path_place(m, job, path, err);
-    }
-    MR_TRY(address_check(m, job->path, err));
-    rc = archives_place(m->archives, job->model->name, mr_str_c(job->type), job->path, err);
+    MR_TRY(address_check(m, mr_str_c(job->path), err));
+    pthread_mutex_lock(&m->lock);
+    mr_load_place_leave(m);
+    pthread_mutex_unlock(&m->lock);
+    rc = archives_place(m->archives, name, mr_str_c(job->type), job->path, &job->is_cancelled, err);
+    pthread_mutex_lock(&m->lock);
+    mr_load_place_take(m, job);
+    pthread_mutex_unlock(&m->lock);
+    MR_TRY(rc);
+    mr_model_displace(m->o.placed, name);
 out:
+    return rc;
+}
+
+/* Two models of one name could not be told apart, and neither would load. */
+static int name_check(struct mr_models *m, mr_str name, struct mr_err *err)
+{
+    struct mr_repository_list list;
+    bool is_taken = false;
+
+    mr_repositories_get(m, &list);
+    for (size_t i = 0; i < list.len && !is_taken; i++) {
+        const struct mr_repository *r = &list.at[i];
+        struct mr_folder f = {0};
+        if ((r->archive && r->archive->is_placed) ||
+            (r->path && strcmp(r->path, m->o.placed) == 0)) {
+            continue;
+        }
+        is_taken = mr_repository_read(&f, m, r, name, NULL, NULL, NULL) != MR_E_NOT_FOUND;
+        mr_folder_fini(&f);
+    }
+    mr_repositories_fini(&list);
+    return is_taken ? MR_FAIL(err, MR_E_INVALID, "a model repository has a model of that name")
+                    : MR_OK;
+}
+
+static int place(struct mr_models *m, const struct mr_job *job, struct mr_err *err)
+{
+    const char *sum = NULL;
+    char *path = NULL;
+    int rc;
+
+    MR_TRY(name_check(m, job->model->name, err));
+    if (job->path[0] != '/' && !mr_str_starts(mr_str_c(job->path), MR_STR(FILE_SCHEME))) {
+        return address_place(m, job, err);
+    }
+    const mr_str text = path_of(mr_str_c(job->path));
+    path = mr_strndup(text.ptr, text.len);
+    char *mark = job->path[0] == '/' ? NULL : strstr(path, SUM_BEGIN);
+    if (mark) {
+        *mark = '\0';
+        sum = mark + strlen(SUM_BEGIN);
+    }
+    rc = path_place(m, job, path, sum, err);
+out:
+    mr_free(path);
     return rc;
 }
 
@@ -108,7 +205,7 @@ int mr_place_run(struct mr_models *m, struct mr_job *job, struct mr_err *err)
         rc = mr_load_run(m, job, err);
     }
     if (rc < 0 && !mr_models_size(m, name, &unused)) {
-        archives_displace(m->archives, name); /* the cache may have its room */
+        mr_displace(m, name); /* the cache may have its room */
     }
     return rc;
 }
@@ -121,7 +218,7 @@ static int check(const struct mr_models *m, mr_str name, mr_str path, struct mr_
     if (!m->o.placed) {
         return MR_FAIL(err, MR_E_FORBIDDEN,
                        "failed to load '%.*s': this server loads no models by paths or addresses "
-                       "(--mesh-models, --mesh-model-url)",
+                       "(--mesh-models, --allow-model-url)",
                        MR_STR_ARG(name));
     }
     if (path.len == 0 || path.len >= PATH_MAX || memchr(path.ptr, 0, path.len) ||

@@ -259,34 +259,33 @@ static void control_done(void *ctx, int rc, const struct mr_err *err)
     mr_loop_post(j->loop->loop, &j->mail);
 }
 
-struct load_request {
-    mr_str config;
-    struct mr_load_file *files;
-    size_t file_count;
+struct control_body {
+    struct mr_load_request load;
+    struct mr_load_file *files; /* of load */
     size_t file_cap;
     bool unload_dependents;
 };
 
-static int add_file(struct mr_json *j, mr_str key, struct load_request *q, struct mr_err *err)
+static int add_file(struct mr_json *j, mr_str key, struct control_body *q, struct mr_err *err)
 {
     mr_str text;
 
     if (mr_json_string(j, &text) < 0) {
         return j->status;
     }
-    if (q->file_count == q->file_cap) {
+    if (q->load.file_count == q->file_cap) {
         size_t cap = q->file_cap ? q->file_cap * 2 : 8;
         struct mr_load_file *files = MR_ARENA_ARRAY(j->arena, struct mr_load_file, cap);
         if (!files || cap > 1024) {
             return MR_FAIL(err, MR_E_EXHAUSTED, "more than 1024 files in one load request");
         }
-        if (q->file_count) {
-            memcpy(files, q->files, q->file_count * sizeof *files);
+        if (q->load.file_count) {
+            memcpy(files, q->files, q->load.file_count * sizeof *files);
         }
-        q->files = files;
+        q->load.files = q->files = files;
         q->file_cap = cap;
     }
-    struct mr_load_file *f = &q->files[q->file_count];
+    struct mr_load_file *f = &q->files[q->load.file_count];
     uint8_t *data = memory_try(j->arena, text.len / 4 * 3 + 3);
     if (!data) {
         return MR_FAIL(err, MR_E_EXHAUSTED,
@@ -298,15 +297,19 @@ static int add_file(struct mr_json *j, mr_str key, struct load_request *q, struc
     }
     f->data.ptr = data;
     f->path = mr_str_sub(key, 5, key.len);
-    q->file_count++;
+    q->load.file_count++;
     return MR_OK;
 }
 
-static int parse_parameter(struct mr_json *j, mr_str key, bool is_load, struct load_request *q,
+static int parse_parameter(struct mr_json *j, mr_str key, bool is_load, struct control_body *q,
                            struct mr_err *err)
 {
-    if (is_load && mr_str_eq_c(key, "config")) {
-        return mr_json_string(j, &q->config);
+    mr_str *text = mr_str_eq_c(key, "config")   ? &q->load.config_json
+                   : mr_str_eq_c(key, "url")    ? &q->load.url
+                   : mr_str_eq_c(key, "sha256") ? &q->load.sha256
+                                                : NULL;
+    if (is_load && text) {
+        return mr_json_string(j, text);
     }
     if (is_load && mr_str_starts(key, MR_STR("file:"))) {
         return add_file(j, key, q, err);
@@ -323,7 +326,7 @@ static int parse_parameter(struct mr_json *j, mr_str key, bool is_load, struct l
                    MR_STR_ARG(mr_str_sub(key, 0, 100)));
 }
 
-static int parse_control_body(struct mr_call *call, bool is_load, struct load_request *q,
+static int parse_control_body(struct mr_call *call, bool is_load, struct control_body *q,
                               struct mr_err *err)
 {
     struct mr_json j;
@@ -382,7 +385,7 @@ struct load_call {
 static void load_work(struct mr_turn *t)
 {
     struct load_call *l = MR_CONTAINER_OF(t, struct load_call, turn);
-    struct load_request q = {0};
+    struct control_body q = {0};
 
     l->err.status = parse_control_body(l->job->call, true, &q, &l->err);
     if (l->err.status < 0) {
@@ -392,8 +395,7 @@ static void load_work(struct mr_turn *t)
         route_refuse_model(l->model, &l->err);
         return;
     }
-    mr_models_load(l->server->models, l->model, q.config, q.files, q.file_count, control_done,
-                   l->job);
+    mr_models_load(l->server->models, l->model, &q.load, control_done, l->job);
     l->is_submitted = true;
 }
 
@@ -438,7 +440,7 @@ void rest_load(struct mr_server *s, struct mr_call *call, const struct mr_oip_pa
 
 void rest_unload(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path)
 {
-    struct load_request q = {0};
+    struct control_body q = {0};
     struct mr_err err = {0};
     int rc = parse_control_body(call, false, &q, &err);
     struct mr_version *v;

@@ -19,9 +19,8 @@ struct load_call {
     struct mr_grpc_call *g;
     mr_str repository;
     mr_str model;
-    mr_str config; /* ptr NULL: none */
-    struct mr_load_file *files;
-    size_t file_count;
+    struct mr_load_request q;
+    struct mr_load_file *files; /* of q */
     struct grpc_control control;
     struct mr_err err;
     bool is_submitted; /* the loader answers */
@@ -65,14 +64,23 @@ static int load_choice(mr_bytes value, struct mr_pb_field *out, struct mr_err *e
 
 static int load_file(struct load_call *l, mr_str path, mr_bytes data, struct mr_err *err)
 {
-    if (l->file_count == LOAD_FILES) {
+    if (l->q.file_count == LOAD_FILES) {
         return MR_FAIL(err, MR_E_EXHAUSTED, "more than %d files in one load request", LOAD_FILES);
     }
-    l->files[l->file_count++] = (struct mr_load_file){path, data};
+    l->files[l->q.file_count++] = (struct mr_load_file){path, data};
     return MR_OK;
 }
 
-/* "config" is a string, "file:<path>" bytes; anything else is refused. */
+/* Where a parameter that is a string goes; NULL: there is none of that name. */
+static mr_str *load_text_of(struct load_call *l, mr_str key)
+{
+    return mr_str_eq_c(key, "config")   ? &l->q.config_json
+           : mr_str_eq_c(key, "url")    ? &l->q.url
+           : mr_str_eq_c(key, "sha256") ? &l->q.sha256
+                                        : NULL;
+}
+
+/* "file:<path>" is bytes, the others are strings; anything else is refused. */
 static int load_parameter(struct load_call *l, mr_bytes entry, struct mr_err *err)
 {
     struct mr_pb_field f, choice = {0};
@@ -89,8 +97,9 @@ static int load_parameter(struct load_call *l, mr_bytes entry, struct mr_err *er
     if (more < 0) {
         return load_malformed(err);
     }
-    if (mr_str_eq_c(key, "config") && choice.number == LOAD_STRING) {
-        return load_text(&choice, &l->config, err);
+    mr_str *text = load_text_of(l, key);
+    if (text && choice.number == LOAD_STRING) {
+        return load_text(&choice, text, err);
     }
     if (mr_str_starts(key, MR_STR("file:")) && choice.number == LOAD_BYTES &&
         choice.wire == MR_PB_LEN) {
@@ -98,7 +107,7 @@ static int load_parameter(struct load_call *l, mr_bytes entry, struct mr_err *er
     }
     return MR_FAIL(err, MR_E_INVALID,
                    "invalid value type or name for load parameter '%.*s', expected a string "
-                   "for 'config' and bytes for 'file:...'",
+                   "for 'config', 'url' and 'sha256', and bytes for 'file:...'",
                    MR_STR_ARG(mr_str_sub(key, 0, 100)));
 out:
     return rc;
@@ -140,8 +149,7 @@ static void load_work(struct mr_turn *t)
         route_refuse_model(l->model, &l->err);
         return;
     }
-    mr_models_load(l->server->models, l->model, l->config, l->files, l->file_count,
-                   grpc_control_done, &l->control);
+    mr_models_load(l->server->models, l->model, &l->q, grpc_control_done, &l->control);
     l->is_submitted = true;
 }
 
@@ -181,6 +189,7 @@ void grpc_model_load(struct mr_server *s, struct mr_grpc_call *g)
         .g = g,
         .repository = MR_STR(""),
         .model = MR_STR(""),
+        .q.files = files,
         .files = files,
         .control = {.loop = serve_here(), .g = g},
     };

@@ -190,13 +190,13 @@ def test_archives_by_path(fleet, store):
 
 
 def test_addresses(fleet, store, tmp_path):
-    """Below what --mesh-model-url says, and nowhere else; by any server."""
+    """Below what --allow-model-url says, and nowhere else; by any server."""
     content, sha256 = packed(tmp_path / "m.tar.gz", (store / "files", "files"))
     with serving() as web, s3.storage() as storage:
         storage.client.create_bucket(Bucket="models")
         storage.put("models", "in/m.tar.gz", content)
         web.files["/in/m.tar.gz"] = web.files["/secret/m.tar.gz"] = content
-        options = ["--mesh-model-url=s3://models/in/", f"--mesh-model-url={web.url}/in/"]
+        options = ["--allow-model-url=s3://models/in/", f"--allow-model-url={web.url}/in/"]
         servers = fleet([], [], options=options, env=storage.environment())
         with Rest(servers[0].http) as rest:
             for name, path in (("a", "s3://models/in/m.tar.gz"), ("b", f"{web.url}/in/m.tar.gz#sha256={sha256}"),
@@ -205,7 +205,7 @@ def test_addresses(fleet, store, tmp_path):
                 for server in servers:
                     wait.until(lambda: ask(server, name).status == 200, f"{name} to answer")
             count = len(web.asked)
-            for name, path, text in (("d", "s3://models/other/m.tar.gz", "is below no address of --mesh-model-url"),
+            for name, path, text in (("d", "s3://models/other/m.tar.gz", "is below no address of --allow-model-url"),
                                      ("e", "s3://models-of-others/in/m.tar.gz", "is below no address"),
                                      ("f", f"{web.url}/secret/m.tar.gz#sha256={sha256}", "is below no address"),
                                      ("g", f"{web.url}/in/../secret/m.tar.gz#sha256={sha256}", "has '/../' in it"),
@@ -216,6 +216,8 @@ def test_addresses(fleet, store, tmp_path):
                                      ("l", "files", "no --mesh-models")):
                 assert text in reason(registered(rest, name, path)), name
             assert [p for p in web.asked[count:] if "secret" in p] == []
+            load = rest.post("/v2/repository/models/m/load", {"parameters": {"url": "s3://models/in/m.tar.gz"}})
+            assert load.status == 403 and "registered with their addresses" in load.error
             rest.post("/v2/mesh/models/a/unregister").ok()
             wait.until(lambda: ask(servers[0], "a").status == 404, "it to be gone")
             assert registered(rest, "a", "s3://models/in/m.tar.gz")["status"] == "LOADED"
@@ -226,10 +228,10 @@ def test_addresses(fleet, store, tmp_path):
 def test_addresses_only_where_they_are_allowed(fleet, store, models, has_folder):
     server, = fleet(models, options=[f"--mesh-models={store}"] if has_folder else [])
     with Rest(server.http) as rest:
-        assert "--mesh-model-url" in reason(registered(rest, "a", "s3://models/in/m.tar.gz"))
+        assert "--allow-model-url" in reason(registered(rest, "a", "s3://models/in/m.tar.gz"))
 
 
-@pytest.mark.parametrize("url", ["s3://models", "s3:///", "https://host", "https://", "file:/models/", "https://user@host/", "host/"])
+@pytest.mark.parametrize("url", ["s3://models", "s3:///", "https://host", "https://", "file:/", "file:models/", "https://user@host/", "host/"])
 def test_address_that_is_none(tmp_path, url):
-    done = subprocess.run([BIN, "serve", f"--mesh=file:{tmp_path}/r", f"--mesh-model-url={url}"], capture_output=True, text=True, timeout=wait.PATIENCE)
-    assert done.returncode == 2 and "mesh-model-url" in done.stderr and "end with '/'" in done.stderr
+    done = subprocess.run([BIN, "serve", f"--mesh=file:{tmp_path}/r", f"--allow-model-url={url}"], capture_output=True, text=True, timeout=wait.PATIENCE)
+    assert done.returncode == 2 and "allow-model-url" in done.stderr and "end with '/'" in done.stderr

@@ -78,7 +78,8 @@ class GrpcControl:
             return e.code().name, e.details()
         return None
 
-    def load(self, model, config=None, files=None, **parameters):
+    @staticmethod
+    def _load(model, config=None, files=None, **parameters):
         m = pb.RepositoryModelLoadRequest(model_name=model)
         if config is not None:
             m.parameters["config"].string_param = config if isinstance(config, str) else json.dumps(config)
@@ -86,7 +87,14 @@ class GrpcControl:
             m.parameters[f"file:{path}"].bytes_param = data
         for key, value in parameters.items():
             m.parameters[key].string_param = value
-        return self._call("RepositoryModelLoad", m)
+        return m
+
+    def load(self, *args, **kw):
+        return self._call("RepositoryModelLoad", self._load(*args, **kw))
+
+    def begin_load(self, *args, **kw):
+        """A grpc.Future of the load."""
+        return self.client.stub.RepositoryModelLoad.future(self._load(*args, **kw), timeout=wait.PATIENCE)
 
     def unload(self, model):
         return self._call("RepositoryModelUnload", pb.RepositoryModelUnloadRequest(model_name=model))

@@ -89,8 +89,7 @@ static int resolve(void *ctx, mr_str model, mr_str version, struct mr_engine_wai
     (void)version;
     f->asked++;
     if (f->loads) {
-        mr_models_load(mr_engine_models(f->engine), model, (mr_str){NULL, 0}, NULL, 0, on_loaded,
-                       wait);
+        mr_models_load(mr_engine_models(f->engine), model, NULL, on_loaded, wait);
     } else if (f->answers_early) {
         mr_engine_resolved(&wait, f->early, &early);
     } else if (f->answer == MR_PENDING) {

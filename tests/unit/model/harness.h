@@ -306,7 +306,9 @@ static inline int fx_load_with(struct fixture *f, mr_str name, const char *json,
 {
     struct answer a;
     answer_init(&a);
-    mr_models_load(f->m, name, json ? mr_str_c(json) : (mr_str){0}, files, count, answer_take, &a);
+    const struct mr_load_request q = {
+        .config_json = json ? mr_str_c(json) : (mr_str){0}, .files = files, .file_count = count};
+    mr_models_load(f->m, name, &q, answer_take, &a);
     int rc = answer_wait(&a);
     *err = a.err;
     return rc;

@@ -17,7 +17,7 @@ static void assert_contains(const char *text, const char *part)
 static void load_begin(struct fixture *f, const char *name, struct answer *a)
 {
     answer_init(a);
-    mr_models_load(f->m, mr_str_c(name), (mr_str){0}, NULL, 0, answer_take, a);
+    mr_models_load(f->m, mr_str_c(name), NULL, answer_take, a);
 }
 
 /* Its load gets as far as warm-up and stays there. */
@@ -211,7 +211,8 @@ static void test_what_serves_goes_on(void **state)
     fx_write(f, 0, "m/1/weights.bin", "other weights");
     load_hold(f, "m", &a);
     answer_init(&b);
-    mr_models_load(f->m, MR_STR("m"), MR_STR("{\"backend\":\"nosuch\"}"), NULL, 0, answer_take, &b);
+    const struct mr_load_request q = {.config_json = MR_STR("{\"backend\":\"nosuch\"}")};
+    mr_models_load(f->m, MR_STR("m"), &q, answer_take, &b);
     assert_int_equal(answer_wait(&a), MR_E_CANCELLED);
     assert_string_equal(fx_index(f), "m:1 READY"); /* without a warning */
     let_go(f);

@@ -631,7 +631,7 @@ static void test_same_model_in_order(void **state)
         if (i % 2) {
             mr_models_unload(f->m, MR_STR("m"), false, answer_take, &a[i]);
         } else {
-            mr_models_load(f->m, MR_STR("m"), (mr_str){0}, NULL, 0, answer_take, &a[i]);
+            mr_models_load(f->m, MR_STR("m"), NULL, answer_take, &a[i]);
         }
     }
     for (int i = 0; i < 8; i++) {

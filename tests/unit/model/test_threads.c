@@ -158,7 +158,7 @@ static void test_everything_at_once(void **state)
         if (mr_rng_u64(&rng) % 3 == 0) {
             mr_models_unload(f->m, name, false, done_count, &left);
         } else {
-            mr_models_load(f->m, name, (mr_str){0}, NULL, 0, done_count, &left);
+            mr_models_load(f->m, name, NULL, done_count, &left);
         }
         if (i % 10 == 0) {
             mr_models_report(f->m, report_read, &n);

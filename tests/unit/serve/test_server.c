@@ -514,7 +514,7 @@ static int load_cold(void *ctx, mr_str model, mr_str version, struct mr_engine_w
         return MR_FAIL(err, MR_E_NOT_FOUND, "no such model");
     }
     if (!mr_str_eq_c(model, "stuck")) {
-        mr_models_load(l->models, model, (mr_str){0}, NULL, 0, loaded, wait);
+        mr_models_load(l->models, model, NULL, loaded, wait);
     }
     return MR_PENDING;
 }

@@ -188,9 +188,12 @@ struct mr_models_options {
     /** Explicit mode: one of the repositories, whose models mr_models_place makes; NULL: none. Their configurations may
      *  have another name. */
     const char *placed;
-    const char *const
-        *placed_urls; /* that addresses of mr_models_place have to begin with; each ends with '/' */
-    size_t placed_url_count;
+    /** What addresses of archives and models have to begin with; each ends with '/'. Of one with file:, its folder is
+     *  among link_dirs. */
+    const char *const *allowed_urls;
+    size_t allowed_url_count;
+    bool
+        loads_urls; /* load requests may name such addresses, not mr_models_place alone; needs placed */
     const char *const *load_models; /* explicit mode: what to load at start, "*" = all */
     size_t load_model_count;
     const char *config_name; /* --model-config-name, NULL = none */
@@ -323,15 +326,24 @@ typedef void(mr_models_done_fn)(void *ctx, int rc, const struct mr_err *err);
  *  folder has changed since, or the request is an unload, a rollback, or a load with a config. `done` of the cancelled
  *  load gets MR_E_CANCELLED at once. */
 
-/** Load or reload. config_json ptr NULL: from the repository; files need it. Everything is copied;
- *  with files it may be the work of a turn (base/turn.h).
- *  Errors through done, with Triton's texts and statuses. */
-void mr_models_load(struct mr_models *m, mr_str name, mr_str config_json,
-                    const struct mr_load_file *files, size_t file_count, mr_models_done_fn *done,
-                    void *ctx);
+/** What a load request brings along. Zeroed: nothing. */
+struct mr_load_request {
+    mr_str config_json; /* ptr NULL: the repository's; files need it */
+    const struct mr_load_file *files;
+    size_t file_count;
+    /** ptr NULL: what has the model's name. Otherwise the address of an archive as those among the repositories, or
+     *  with file: of what mr_models_place takes, below one of allowed_urls. Not with files. */
+    mr_str url;
+    mr_str sha256; /* of the archive, 64 hexadecimal digits; ptr NULL: none, or it is in the url */
+};
+/** Load or reload. q NULL: from the repository. Everything is copied; with files it may be the work of a turn
+ *  (base/turn.h). Errors through done, with Triton's texts and statuses; with an address those of mr_models_place. */
+void mr_models_load(struct mr_models *m, mr_str name, const struct mr_load_request *q,
+                    mr_models_done_fn *done, void *ctx);
 /** As mr_models_load, of what is at `path`, with that type (model/place.h): an absolute path to one of link_dirs, or below one of
- *  them; or the address of an archive as those among the repositories, below one of placed_urls. An archive (docs/archives.md) is one
- *  model. Needs o.placed. Further errors: MR_E_FORBIDDEN (the path leads elsewhere), MR_E_NOT_FOUND, those of the download. */
+ *  them; or the address of an archive as those among the repositories, below one of allowed_urls. An archive (docs/archives.md) is one
+ *  model. What the model had before stays until this is there. Needs o.placed. Further errors: MR_E_FORBIDDEN (the path leads
+ *  elsewhere), MR_E_NOT_FOUND, MR_E_INVALID (another checksum; a repository has a model of that name), those of the download. */
 void mr_models_place(struct mr_models *m, mr_str name, mr_str path, mr_str type,
                      mr_models_done_fn *done, void *ctx);
 /** Whether it is an address in the place of a path: file:, http:, https:, s3:. */

@@ -4,6 +4,8 @@ import http.server
 import re
 import threading
 
+from lib import wait
+
 
 class Handler(http.server.BaseHTTPRequestHandler):
     """Files by their paths, in ranges unless the server knows none; what begins with /moved leads to the rest of it."""
@@ -13,6 +15,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         server, path = self.server, self.path.partition("?")[0]
         server.asked.append(self.path)
+        if path in server.holds:
+            server.holds[path].wait(wait.PATIENCE)
         content = server.files.get(path)
         wanted = re.match(r"bytes=(\d+)-(\d+)$", self.headers.get("Range", "")) if server.has_ranges else None
         if path.startswith("/moved"):
@@ -36,11 +40,22 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
 
+class Server(http.server.ThreadingHTTPServer):
+    @contextlib.contextmanager
+    def held(self, path):
+        """What asks for that path meanwhile is answered at the end."""
+        self.holds[path] = threading.Event()
+        try:
+            yield
+        finally:
+            self.holds.pop(path).set()
+
+
 @contextlib.contextmanager
 def serving():
     """A server of `files`, which keeps the paths that were asked for."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.files, server.asked, server.has_ranges = {}, [], True
+    server = Server(("127.0.0.1", 0), Handler)
+    server.files, server.asked, server.holds, server.has_ranges = {}, [], {}, True
     server.url = f"http://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
