@@ -114,6 +114,32 @@ static const struct mr_option table[] = {
 
 enum answer { ANSWER_NONE, ANSWER_STATE, ANSWER_MODEL, ANSWER_VMODEL };
 
+/* Of what was waited for. */
+static int judge(enum answer kind, const ProtobufCMessage *m, struct mr_err *err)
+{
+    const Millrace__MeshModel *model = (const Millrace__MeshModel *)m;
+    const Millrace__MeshVModel *vmodel = (const Millrace__MeshVModel *)m;
+
+    if (kind == ANSWER_MODEL && model->status == MILLRACE__MESH_STATUS__LOADING_FAILED) {
+        return MR_FAIL(err, MR_E_INTERNAL, "the model '%s' could not be loaded", model->id);
+    }
+    if (kind == ANSWER_VMODEL &&
+        vmodel->status == MILLRACE__MESH_VMODEL__STATUS__TRANSITION_FAILED) {
+        return MR_FAIL(err, MR_E_INTERNAL, "the model '%s' could not be loaded, '%s' answers on",
+                       vmodel->target, vmodel->active);
+    }
+    return MR_OK;
+}
+
+static void print_message(const struct mesh_run *r, enum answer kind, const ProtobufCMessage *m)
+{
+    switch (kind) {
+    case ANSWER_STATE: mesh_print_state(r, (const Millrace__MeshState *)m); break;
+    case ANSWER_MODEL: mesh_print_model(r, (const Millrace__MeshModel *)m); break;
+    default: mesh_print_vmodel(r, (const Millrace__MeshVModel *)m); break;
+    }
+}
+
 static int print_answer(const struct mesh_run *r, enum answer kind, mr_bytes body,
                         struct mr_err *err)
 {
@@ -125,22 +151,20 @@ static int print_answer(const struct mesh_run *r, enum answer kind, mr_bytes bod
 
     if (r->form == MESH_JSON) {
         printf("%.*s\n", body.len ? (int)body.len : 2, body.len ? (const char *)body.ptr : "{}");
-        return MR_OK;
     }
-    if (kind == ANSWER_NONE) {
+    if (kind == ANSWER_NONE || (r->form == MESH_JSON && !r->waits)) {
         return MR_OK;
     }
     int rc = mesh_read(body, kinds[kind], &m, err);
     if (rc < 0) {
         return rc;
     }
-    switch (kind) {
-    case ANSWER_STATE: mesh_print_state(r, (const Millrace__MeshState *)m); break;
-    case ANSWER_MODEL: mesh_print_model(r, (const Millrace__MeshModel *)m); break;
-    default: mesh_print_vmodel(r, (const Millrace__MeshVModel *)m); break;
+    if (r->form != MESH_JSON) {
+        print_message(r, kind, m);
     }
+    rc = r->waits ? judge(kind, m, err) : MR_OK;
     protobuf_c_message_free_unpacked(m, NULL);
-    return MR_OK;
+    return rc;
 }
 
 static int ask(struct mesh_run *r, struct mr_buf *path, const ProtobufCMessage *body,
@@ -227,7 +251,7 @@ static int run_register(struct mesh_run *r, struct mr_err *err)
     m.max_copies = r->opt.max_copies;
     m.pinned = r->opt.pinned;
     m.load_now = r->opt.load;
-    m.sync = r->opt.wait;
+    m.sync = r->waits = r->opt.wait;
     return ask(r, &path, &m.base, ANSWER_MODEL, err);
 }
 
@@ -242,6 +266,7 @@ static int run_load(struct mesh_run *r, struct mr_err *err)
 {
     struct mr_buf path = path_of("models", r->args[0], "load");
 
+    r->waits = true;
     return ask(r, &path, &nothing.base, ANSWER_MODEL, err);
 }
 
@@ -280,7 +305,7 @@ static int vmodel_set(struct mesh_run *r, struct mr_err *err)
     m.update_only = r->opt.update_only;
     m.load_now = r->opt.load;
     m.force = r->opt.force;
-    m.sync = r->opt.wait;
+    m.sync = r->waits = r->opt.wait;
     m.expected = text_of(r->opt.expected);
     m.owner = text_of(r->opt.owner);
     return ask(r, &path, &m.base, ANSWER_VMODEL, err);

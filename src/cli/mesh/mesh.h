@@ -29,6 +29,7 @@ struct mesh_run {
     struct mr_remote remote;
     const char *const *args; /* after the verb */
     size_t arg_count;
+    bool waits;      /* the answer comes when the load or the change has ended, and says how */
     bool is_pending; /* the last answer: the registry is away */
     int form;        /* never MESH_AUTO */
 };

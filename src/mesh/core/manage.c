@@ -12,6 +12,7 @@
 #define AGAIN_NS    20000000      /* the watch brings what was newer; longer after each try */
 #define AGAIN_MAX   8             /* times as long at most */
 #define AWAY_NS     10000000000ll /* so long a call waits for a registry that is away */
+#define SEE_NS      2000000000ll  /* the same of a question: then what is known is the answer */
 #define LOOK_NS     200000000
 #define RESTORE_NS  10000000000ll
 
@@ -31,6 +32,11 @@ struct manage {
     int64_t until_ns; /* it does not wait longer for the registry */
 };
 
+static bool is_question(const struct mesh_call *call)
+{
+    return call->kind == MESH_CALL_SEE_MODEL || call->kind == MESH_CALL_SEE_VMODEL;
+}
+
 static mr_str keep(char **at, mr_str s)
 {
     mr_str copy = {*at, s.len};
@@ -48,7 +54,7 @@ static struct manage *manage_new(struct mesh_core *c, const struct mesh_call *ca
     size_t bytes = 1;
 
     m->call = *call;
-    m->until_ns = c->now + AWAY_NS;
+    m->until_ns = c->now + (is_question(call) ? SEE_NS : AWAY_NS);
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         bytes += texts[i]->len;
     }
@@ -324,8 +330,7 @@ static void to_journal(struct mesh_core *c, struct manage *m, bool was_sent, con
 
 static bool is_change(const struct manage *m)
 {
-    return m->call.kind != MESH_CALL_ENSURE && m->call.kind != MESH_CALL_SEE_MODEL &&
-           m->call.kind != MESH_CALL_SEE_VMODEL;
+    return m->call.kind != MESH_CALL_ENSURE && !is_question(&m->call);
 }
 
 /* A change of the same model is being written to the journal, or from there to the registry: it comes first. */
@@ -436,7 +441,7 @@ static void try_again(struct mesh_core *c, struct manage *m)
     m->tries++;
     m->is_checked = false;
     if (c->now >= m->until_ns) {
-        manage_end(c, m, MR_E_UNAVAILABLE, false,
+        manage_end(c, m, is_question(&m->call) ? MR_OK : MR_E_UNAVAILABLE, false,
                    "the registry has a record of it that cannot be read, or changes too quickly");
         return;
     }

@@ -86,6 +86,15 @@ def test_vmodels(servers):
     assert millrace(servers[0], "vmodel", "list") == ""
 
 
+def test_model_that_does_not_load_is_an_error_for_who_waits(servers, models):
+    says = "the model 'lost' could not be loaded"
+    assert says in millrace(servers[0], "register", "lost", "--type", "t", "--load", "--wait", code=1)
+    assert says in millrace(servers[0], "load", "lost", "--json", code=1)
+    assert rows(millrace(servers[0], "status", "lost"))[0][1] == "LOADING_FAILED"
+    millrace(servers[0], "vmodel", "set", "v", "m0", "--load", "--wait")
+    assert f"{says}, 'm0' answers on" in millrace(servers[0], "vmodel", "set", "v", "lost", "--wait", code=1)
+
+
 def test_watch_shows_what_changes(servers):
     """Everything at first, then changes: a load, a model that goes."""
     with watching(servers[0]) as watch:

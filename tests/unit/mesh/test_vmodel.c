@@ -343,7 +343,11 @@ static void record_of_a_vmodel_that_cannot_be_read_is_said(void **state)
     sim_put(&s, "mesh/v/v", (mr_bytes){(const uint8_t *)"\xff", 1});
     sim_run(&s, S);
     const struct sim_answer *a = sim_manage(&s, 0, &c);
-    sim_run(&s, 11 * S);
+    c.kind = MESH_CALL_SEE_VMODEL;
+    const struct sim_answer *see = sim_manage(&s, 0, &c);
+    sim_run(&s, 3 * S);
+    assert_true(see->is_done && see->status == MR_OK && !a->is_done);
+    sim_run(&s, 8 * S);
     assert_true(a->is_done && a->status == MR_E_UNAVAILABLE);
     assert_non_null(strstr(a->text, "cannot be read"));
     sim_fini(&s);
