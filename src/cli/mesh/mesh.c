@@ -372,7 +372,9 @@ static const struct verb *find_verb(const struct mr_options *o, char text[300])
                  v->second ? v->second : "", v->args);
         return NULL;
     }
-    snprintf(text, 300, "'%.60s' is not one of %s", o->args.at[0], all);
+    const char *second = o->args.len > 1 ? o->args.at[1] : "";
+    snprintf(text, 300, "'%.40s%s%.40s' is not one of %s", o->args.at[0], *second ? " " : "",
+             second, all);
     return NULL;
 }
 

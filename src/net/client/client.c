@@ -212,8 +212,10 @@ static int split_address(struct mr_client *c, struct mr_err *err)
     uint64_t port;
 
     if (!colon || !mr_str_to_u64(mr_str_c(colon + 1), &port) || port == 0 || port > 65535) {
-        return MR_FAIL(err, MR_E_INVALID,
-                       "'%s' is not an address: expected host:port or unix:/path", c->address);
+        return MR_FAIL(
+            err, MR_E_INVALID,
+            "'%s' is not an address: expected host:port, the port 1 to 65535, or unix:/path",
+            c->address);
     }
     mr_str host = mr_str_sub(a, 0, (size_t)(colon - c->address));
     if (host.len > 2 && host.ptr[0] == '[' && host.ptr[host.len - 1] == ']') {

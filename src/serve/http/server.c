@@ -123,8 +123,10 @@ static int listen_one(struct mr_server *s, const char *address, uint16_t port,
     } else {
         snprintf(text, sizeof text, "%s:%u", address, port);
     }
-    return mr_http_listen_tls(s->http, loops, s->loop_count, text, (int)tag, reuse,
-                              serve_tls_for(s, tag), out_port, err);
+    static const char *const names[] = {"http", "grpc", "metrics"};
+    int rc = mr_http_listen_tls(s->http, loops, s->loop_count, text, (int)tag, reuse,
+                                serve_tls_for(s, tag), out_port, err);
+    return rc == MR_E_INVALID ? MR_WRAP(err, rc, "--%s-address", names[tag]) : rc;
 }
 
 static int listen_all(struct mr_server *s, struct mr_err *err)

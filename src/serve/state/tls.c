@@ -111,10 +111,11 @@ int serve_tls_open(struct mr_server *s, struct mr_err *err)
                                        .key_file = t->options->key,
                                        .client_ca_file = t->options->mutual ? t->options->ca : NULL,
                                        .only_13 = s->options.tls_min_version == MR_SERVE_TLS_13};
-            rc = check(t->options, &words[i], err);
-            rc = rc < 0 ? rc : mr_tls_new(&t->tls, &o, err);
-            if (rc < 0) {
+            if ((rc = check(t->options, &words[i], err)) < 0) {
                 return rc;
+            }
+            if ((rc = mr_tls_new(&t->tls, &o, err)) < 0) {
+                return MR_WRAP(err, rc, "%s", words[i].on);
             }
             report(t, "tls.ready");
             remind(t);

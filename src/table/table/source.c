@@ -182,7 +182,7 @@ int mr_source_open(struct mr_source **out, const struct mr_source_options *optio
     } else if (kind != MR_DATABASE_IS_NONE) {
         MR_TRY(database_setup(s, kind, err));
     } else if (options->table) {
-        rc = MR_FAIL(err, MR_E_INVALID, "'%s' is a table of no database", options->table);
+        rc = MR_FAIL(err, MR_E_INVALID, "table '%s': the input is no database", options->table);
         goto out;
     } else if (options->query) {
         query_setup(s);

@@ -148,7 +148,7 @@ def test_files_that_are_none(tmp_path):
         (tmp_path / "rows.db").write_bytes(b"garbage, not a database " * 1000)
         assert "file is not a database" in run(tmp_path, addresses, source(tmp_path), code=1).stderr
         why = run(tmp_path, addresses, ["-i", str(tmp_path / "rows.db"), "--table", "rows"], code=1).stderr
-        assert "'rows' is a table of no database" in why
+        assert "table 'rows': the input is no database" in why
 
 
 def test_plan(tmp_path):

@@ -38,9 +38,9 @@ struct mr_json {
     int max_depth;
     /* appended to the text of a depth error, for example the option; may be NULL */
     const char *depth_hint;
-    bool null_is_nan; /* mr_json_fill takes null for a float, as NaN; false after mr_json_init */
-    bool
-        overflow_fails; /* mr_json_fill refuses a number beyond its float type; false after mr_json_init: infinity */
+    /* What mr_json_fill does beside numbers; false after mr_json_init. */
+    bool null_is_nan;    /* null for a float is NaN */
+    bool overflow_fails; /* a number beyond its float type is an error, not an infinity */
 };
 
 /** max_depth 0 = the default; at most 1000. Borrows text and arena for as long as the reader is
