@@ -198,7 +198,7 @@ def test_memory_of_idle_connections(models, start, connect, kilobytes):
     before = resident(server)
     wires = opened(400)
     wait.until(lambda: resident(server) - before <= 400 * kilobytes * 1024,
-               f"less than {kilobytes} KB each", patience=10)
+               f"less than {kilobytes} KB each")
     [wire.close() for wire in wires]
     wait.until(lambda: value(server, "millrace_connections") <= 1, "the connections to be closed")
     assert resident(server) - before <= 400 * 4 * 1024, "kept when the connections had gone"

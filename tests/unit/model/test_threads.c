@@ -183,7 +183,7 @@ static void test_stop_under_readers(void **state)
     fx_start(f);
     fx_must_load(f, "m");
     readers_start(r, f, &stop);
-    assert_int_equal(mr_models_stop(f->m, 10 * MR_NS_PER_S), 0);
+    assert_int_equal(mr_models_stop(f->m, PATIENCE_NS), 0);
     assert_int_equal(fx_newest(f, "m"), 0);
     readers_stop(r, &stop);
 }

@@ -2,18 +2,16 @@
  * not happen is asked for over a stretch of time in which it would. */
 #include "harness.h"
 
-#define GIVE_UP_NS (20 * MR_NS_PER_S)
-
 static void poll_setup(struct fixture *f)
 {
     f->o.control = MR_MODEL_CONTROL_POLL;
-    f->o.poll_ns = 60 * MR_NS_PER_S; /* inotify has to do it */
+    f->o.poll_ns = 12 * PATIENCE_NS; /* inotify has to do it */
     f->o.settle_ns = 150 * MR_NS_PER_MS;
 }
 
 static void wait_newest(struct fixture *f, const char *name, int64_t number)
 {
-    int64_t until = mr_now_ns() + GIVE_UP_NS;
+    int64_t until = mr_now_ns() + PATIENCE_NS;
     while (fx_newest(f, name) != number) {
         if (mr_now_ns() > until) {
             fail_msg("%s: waited for %lld, has %lld; %s", name, (long long)number,
@@ -25,7 +23,7 @@ static void wait_newest(struct fixture *f, const char *name, int64_t number)
 
 static void wait_index(struct fixture *f, const char *part)
 {
-    int64_t until = mr_now_ns() + GIVE_UP_NS;
+    int64_t until = mr_now_ns() + PATIENCE_NS;
     while (!strstr(fx_index(f), part)) {
         if (mr_now_ns() > until) {
             fail_msg("waited for '%s' in '%s'", part, fx_index(f));
@@ -37,7 +35,7 @@ static void wait_index(struct fixture *f, const char *part)
 /* A version can be found a moment before it counts. */
 static void wait_ready(struct fixture *f)
 {
-    int64_t until = mr_now_ns() + GIVE_UP_NS;
+    int64_t until = mr_now_ns() + PATIENCE_NS;
     while (!mr_models_ready(f->m)) {
         assert_true(mr_now_ns() < until);
         usleep(5000);
@@ -155,7 +153,7 @@ static void test_others_go_on(void **state)
         wait_newest(f, "n", version);
         assert_true(++version < 20);
         fx_model(f, 0, "n", NULL, (int)version);
-    } while (!written_in_pieces(f, version, GIVE_UP_NS, n_is_taken));
+    } while (!written_in_pieces(f, version, PATIENCE_NS, n_is_taken));
     assert_int_equal(fx_newest(f, "n"), version);
     wait_newest(f, "m", version);
 }
@@ -192,7 +190,7 @@ static void test_changed_and_failed(void **state)
     wait_index(f, "m:2 READY");
     /* The config alone. */
     fx_write(f, 0, "m/config.pbtxt", IDENTITY_TEXT "version_policy { all { } }");
-    int64_t until = mr_now_ns() + GIVE_UP_NS;
+    int64_t until = mr_now_ns() + PATIENCE_NS;
     while (strcmp(fx_ready(f, "m"), "1,2") != 0 && mr_now_ns() < until) {
         usleep(5000);
     }
@@ -272,7 +270,7 @@ static size_t jobs_open(struct fixture *f)
 /* Version 2 gets as far as warm-up and stays there; then 3 comes. */
 static void third_while_second(struct fixture *f)
 {
-    int64_t until = mr_now_ns() + GIVE_UP_NS;
+    int64_t until = mr_now_ns() + PATIENCE_NS;
     fx_start(f);
     atomic_store(&f->hold, "m");
     fx_model(f, 1, "m", NULL, 2); /* moved, so that neither is seen before it is whole */

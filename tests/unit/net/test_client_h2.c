@@ -96,7 +96,7 @@ static void echo(struct rig *r, size_t bytes)
     memcpy(expected, "head:", 5);
     memcpy(expected + 5, block->data, bytes);
     memcpy(expected + 5 + bytes, ":tail", 5);
-    ask(r, "/echo", NULL, pieces, 3, 20 * MR_NS_PER_S);
+    ask(r, "/echo", NULL, pieces, 3, PATIENCE_NS);
     run(r);
     assert_string_equal(r->o.err.msg, "");
     assert_int_equal(r->o.status, 200);
@@ -137,7 +137,7 @@ static void parts_and_trailers(void **state)
 
     for (int http2 = 0; http2 < 2; http2++) {
         rig_open(&r, http2);
-        ask(&r, "/bytes", &n, NULL, 0, 20 * MR_NS_PER_S);
+        ask(&r, "/bytes", &n, NULL, 0, PATIENCE_NS);
         run(&r);
         assert_int_equal(r.o.rc, MR_OK);
         assert_string_equal(mr_buf_cstr(&r.o.body), "abcdefghij");
@@ -157,7 +157,7 @@ static void many_streams(void **state)
 
     rig_open(&r, true);
     for (int i = 0; i < 600; i++) {
-        ask(&r, "/echo", NULL, &piece, 1, 20 * MR_NS_PER_S);
+        ask(&r, "/echo", NULL, &piece, 1, PATIENCE_NS);
     }
     run(&r);
     assert_string_equal(r.o.err.msg, "");
@@ -177,7 +177,7 @@ static void timeout_resets_stream(void **state)
     ask(&r, "/later", NULL, NULL, 0, 50 * MR_NS_PER_MS);
     run(&r);
     assert_int_equal(r.o.rc, MR_E_DEADLINE);
-    ask(&r, "/echo", NULL, &piece, 1, 20 * MR_NS_PER_S);
+    ask(&r, "/echo", NULL, &piece, 1, PATIENCE_NS);
     run(&r);
     assert_int_equal(r.o.rc, MR_OK);
     assert_true(wait_until(&r.s.cancels, 1));
@@ -235,15 +235,15 @@ static void cancelled(void **state)
         snprintf(address, sizeof address, "127.0.0.1:%u", r.s.port);
         assert_int_equal(mr_client_new(&r.c, r.o.loop, address, &options, NULL), MR_OK);
         struct canceller x = {.rig = &r, .wanted = 1 + http2};
-        x.calls[0] = ask(&r, "/later", NULL, NULL, 0, 20 * MR_NS_PER_S);
-        x.calls[1] = ask(&r, "/later", NULL, NULL, 0, 20 * MR_NS_PER_S);
+        x.calls[0] = ask(&r, "/later", NULL, NULL, 0, PATIENCE_NS);
+        x.calls[1] = ask(&r, "/later", NULL, NULL, 0, PATIENCE_NS);
         if (!http2) {
             mr_client_cancel(x.calls[1]);
         }
         mr_timer_start(r.o.loop, &x.timer, 0, MR_NS_PER_MS, on_tick);
         run(&r);
         assert_int_equal(r.o.rc, MR_E_CANCELLED);
-        ask(&r, "/echo", NULL, &piece, 1, 20 * MR_NS_PER_S);
+        ask(&r, "/echo", NULL, &piece, 1, PATIENCE_NS);
         run(&r);
         assert_int_equal(r.o.rc, MR_OK);
         assert_true(wait_until(&r.s.cancels, x.wanted));
@@ -273,7 +273,7 @@ static void cancelled_while_freed(void **state)
 
     rig_open(&r, true);
     x.rig = &r;
-    other = ask(&r, "/later", NULL, NULL, 0, 20 * MR_NS_PER_S);
+    other = ask(&r, "/later", NULL, NULL, 0, PATIENCE_NS);
     mr_client_send(r.c, &request, cancel_other, &other); /* the last one ends first */
     mr_timer_start(r.o.loop, &x.timer, 0, MR_NS_PER_MS, on_pending);
     run(&r);
@@ -290,7 +290,7 @@ static void reset_by_server(void **state)
 
     for (int http2 = 0; http2 < 2; http2++) {
         rig_open(&r, http2);
-        ask(&r, "/abort", NULL, NULL, 0, 20 * MR_NS_PER_S);
+        ask(&r, "/abort", NULL, NULL, 0, PATIENCE_NS);
         run(&r);
         assert_int_equal(r.o.rc, MR_E_UNAVAILABLE);
         rig_close(&r);
@@ -309,7 +309,7 @@ static void early_answer(void **state)
         struct mr_piece piece = {block->data, bytes, block};
         memset(block->data, 'x', bytes);
         rig_open(&r, http2);
-        ask(&r, "/early", NULL, &piece, 1, 10 * MR_NS_PER_S);
+        ask(&r, "/early", NULL, &piece, 1, PATIENCE_NS);
         run(&r);
         assert_string_equal(r.o.err.msg, "");
         assert_int_equal(r.o.status, 403);
@@ -324,8 +324,8 @@ static void drained(void **state)
     struct rig r;
 
     rig_open(&r, true);
-    ask(&r, "/later", NULL, NULL, 0, 10 * MR_NS_PER_S);
-    ask(&r, "/x", NULL, NULL, 0, 10 * MR_NS_PER_S);
+    ask(&r, "/later", NULL, NULL, 0, PATIENCE_NS);
+    ask(&r, "/x", NULL, NULL, 0, PATIENCE_NS);
     r.o.left = 1; /* stop after the answer of /x */
     run(&r);
     assert_int_equal(r.o.rc, MR_OK);
@@ -395,10 +395,8 @@ static void freed_by_callback(void **state)
 static void grpc(struct rig *r, const struct mr_piece *pieces, size_t count)
 {
     r->o.left++;
-    const struct mr_client_grpc_request request = {.path = "/a.B/Echo",
-                                                   .pieces = pieces,
-                                                   .piece_count = count,
-                                                   .timeout_ns = 20 * MR_NS_PER_S};
+    const struct mr_client_grpc_request request = {
+        .path = "/a.B/Echo", .pieces = pieces, .piece_count = count, .timeout_ns = PATIENCE_NS};
     mr_client_grpc(r->c, &request, on_done, &r->o);
     run(r);
 }
@@ -470,9 +468,9 @@ static void grpc_to_others(void **state)
 
     rig_open(&r, true);
     r.o.left++;
-    mr_client_grpc(
-        r.c, &(struct mr_client_grpc_request){.path = "/early", .timeout_ns = 20 * MR_NS_PER_S},
-        on_done, &r.o);
+    mr_client_grpc(r.c,
+                   &(struct mr_client_grpc_request){.path = "/early", .timeout_ns = PATIENCE_NS},
+                   on_done, &r.o);
     run(&r);
     assert_int_equal(r.o.rc, MR_E_FORBIDDEN);
     assert_non_null(strstr(r.o.err.msg, "HTTP status 403"));
@@ -630,7 +628,7 @@ static void stream_paused(void **state)
     assert_int_equal(mr_client_stream_backlog(t.stream), COUNT * (BYTES + 5));
     t.stop_at = WINDOW;
     mr_loop_run(t.rig.o.loop);
-    ask(&t.rig, "/echo", NULL, &piece, 1, 20 * MR_NS_PER_S);
+    ask(&t.rig, "/echo", NULL, &piece, 1, PATIENCE_NS);
     run(&t.rig);
     assert_int_equal(t.rig.o.rc, MR_OK);
     assert_int_equal(t.messages, WINDOW);

@@ -115,7 +115,7 @@ static void test_port_in_use(void **state)
 static struct client dial_unix(const char *path)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
-    struct timeval tv = {.tv_sec = 30};
+    struct timeval tv = {.tv_sec = PATIENCE_NS / MR_NS_PER_S};
     struct client c = {.fd = socket(AF_UNIX, SOCK_STREAM, 0)};
 
     snprintf(a.sun_path, sizeof a.sun_path, "%s", path);
@@ -426,7 +426,7 @@ static void test_out_of_descriptors(void **state)
     struct client c = {.fd = socket(AF_INET, SOCK_STREAM, 0)};
     struct sockaddr_in a = {
         .sin_family = AF_INET, .sin_port = htons(s.port), .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    struct timeval tv = {.tv_sec = 30};
+    struct timeval tv = {.tv_sec = PATIENCE_NS / MR_NS_PER_S};
     setsockopt(c.fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof tv);
     struct rlimit limit;
     getrlimit(RLIMIT_NOFILE, &limit);

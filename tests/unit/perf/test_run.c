@@ -32,7 +32,7 @@ static void setup(struct bench *b, const char *path)
                                         .path = path,
                                         .bodies = &b->body,
                                         .body_count = 1,
-                                        .timeout_ns = 20 * MR_NS_PER_S};
+                                        .timeout_ns = PATIENCE_NS};
     b->load =
         (struct mr_perf_load){.threads = 1, .connections = 4, .max_connections = 4, .streams = 1};
     b->result = MR_NEW(struct mr_perf_result);
