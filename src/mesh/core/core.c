@@ -102,6 +102,7 @@ int mesh_core_new(struct mesh_core **out, const struct mesh_core_options *option
     c->me->device = mesh_units(c->o.self.device_bytes);
     c->me->loaders = c->o.self.loaders;
     cache_init(&c->cache, c->o.half_life_per_entry);
+    intent_init(c);
     mr_arena_init(&c->arena, 16384, ARENA_MAX);
     timers_add(&c->timers, now + c->o.state_ns, TIMER_STATE, 0, 0);
     timers_add(&c->timers, now + c->o.rate_ns, TIMER_RATE, 0, 0);

@@ -2,7 +2,10 @@
 #ifndef MESH_CORE_CORE_PRIV_H
 #define MESH_CORE_CORE_PRIV_H
 
+#include <sys/queue.h>
+
 #include "base/arena.h"
+#include "base/map.h"
 #include "base/vec.h"
 #include "core.h"
 #include "mesh/cache/cache.h"
@@ -123,8 +126,18 @@ struct own_write {
     } item[48];
 };
 
+/* Of the intents in the journal each is in one of these lists. Those that wait are in the order of again_ns. */
+enum intent_list {
+    INTENT_WAITS, /* to be made in the registry */
+    INTENT_RUNS,  /* a call of it is under way */
+    INTENT_ENDS,  /* done: the journal is to forget it */
+    INTENT_LISTS
+};
+
 /* A change of a model that is in the journal, or about to be. */
 struct intent {
+    TAILQ_ENTRY(intent) link;
+    enum intent_list list;
     mr_str id;
     struct mesh_intent what;
     char *text; /* of both */
@@ -135,6 +148,8 @@ struct intent {
     uint64_t token;  /* of a call that is under way; 0: none */
     int64_t again_ns, forget_ns;
 };
+
+TAILQ_HEAD(intents, intent);
 
 #define UNKNOWN_SLOTS 4096
 
@@ -186,7 +201,9 @@ struct mesh_core {
     int64_t unknown_at;
 
     MR_VEC(struct manage *) manages;
-    MR_VEC(struct intent *) intents;
+    struct mr_map intents; /* id -> struct intent */
+    struct intents intent_lists[INTENT_LISTS];
+    size_t intents_run; /* in that list */
     size_t intent_bytes;
     bool journal_is_there;
     char epoch[MESH_EPOCH_MAX]; /* of the registry */
@@ -339,6 +356,7 @@ void manage_restore(struct mesh_core *c);
 void manage_fini(struct mesh_core *c);
 
 /* intent.c: changes that are made while the registry is away */
+void intent_init(struct mesh_core *c);
 /** Whether the journal may take it. */
 bool intent_can(const struct mesh_core *c, const struct mesh_call *call);
 /** NULL: no change of the model waits. */

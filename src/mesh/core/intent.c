@@ -43,24 +43,66 @@ static struct intent *intent_new(mr_str id, mr_bytes value)
 
 struct intent *intent_find(const struct mesh_core *c, mr_str id)
 {
-    for (size_t n = 0; n < c->intents.len; n++) {
-        if (mr_str_eq(c->intents.at[n]->id, id)) {
-            return c->intents.at[n];
-        }
+    return mr_map_find(&c->intents, id);
+}
+
+void intent_init(struct mesh_core *c)
+{
+    for (int n = 0; n < INTENT_LISTS; n++) {
+        TAILQ_INIT(&c->intent_lists[n]);
     }
-    return NULL;
+}
+
+static void take_from_list(struct mesh_core *c, struct intent *i)
+{
+    TAILQ_REMOVE(&c->intent_lists[i->list], i, link);
+    c->intents_run -= i->list == INTENT_RUNS;
+}
+
+static void put_in_list(struct mesh_core *c, struct intent *i, enum intent_list list)
+{
+    i->list = list;
+    c->intents_run += list == INTENT_RUNS;
+    if (i->again_ns) {
+        TAILQ_INSERT_TAIL(&c->intent_lists[list], i, link);
+    } else {
+        TAILQ_INSERT_HEAD(&c->intent_lists[list], i, link);
+    }
+}
+
+static void put_in(struct mesh_core *c, struct intent *i)
+{
+    c->intent_bytes += i->bytes;
+    mr_map_put(&c->intents, i->id, i);
+    i->again_ns = c->now; /* after those that are there */
+    put_in_list(c, i, INTENT_WAITS);
 }
 
 static void take_out(struct mesh_core *c, struct intent *i)
 {
-    for (size_t n = 0; n < c->intents.len; n++) {
-        if (c->intents.at[n] == i) {
-            c->intents.at[n] = c->intents.at[--c->intents.len];
-            break;
-        }
-    }
+    mr_map_remove(&c->intents, i->id);
+    take_from_list(c, i);
     c->intent_bytes -= i->bytes;
     intent_free(&i);
+}
+
+/* A call of it is under way. */
+static void runs(struct mesh_core *c, struct intent *i, uint64_t token)
+{
+    i->token = token;
+    if (i->list != INTENT_RUNS) {
+        take_from_list(c, i);
+        put_in_list(c, i, INTENT_RUNS);
+    }
+}
+
+/* It waits until then; 0: it is the next one. */
+static void waits(struct mesh_core *c, struct intent *i, int64_t until_ns)
+{
+    i->token = 0;
+    i->again_ns = until_ns;
+    take_from_list(c, i);
+    put_in_list(c, i, i->is_done ? INTENT_ENDS : INTENT_WAITS);
 }
 
 /* value ptr NULL: it is deleted. 0: no memory. */
@@ -204,8 +246,7 @@ void intent_commit(struct mesh_core *c, struct intent **io_staged)
         intent_free(&i);
         return;
     }
-    c->intent_bytes += i->bytes;
-    MR_VEC_PUSH(&c->intents, i);
+    put_in(c, i);
     show(c, i);
     intent_wake(c);
 }
@@ -221,8 +262,7 @@ void intent_add(struct mesh_core *c, mr_str id, mr_bytes value)
 
     if (i && !intent_find(c, id)) {
         i->what.was_sent = true; /* it may have been written before the process ended */
-        c->intent_bytes += i->bytes;
-        MR_VEC_PUSH(&c->intents, i);
+        put_in(c, i);
         if (!i->what.is_delete) {
             show(c, i);
         }
@@ -241,16 +281,19 @@ void intent_wake(struct mesh_core *c)
 
 static void again_later(struct mesh_core *c, struct intent *i)
 {
-    i->again_ns = c->now + AGAIN_NS;
+    waits(c, i, c->now + AGAIN_NS);
     timers_add(&c->timers, i->again_ns, TIMER_MANAGE, 0, 0);
 }
 
 /* Nothing of it is left to be done but that the journal forgets it. */
 static void forget(struct mesh_core *c, struct intent *i)
 {
+    uint64_t token = write_journal(c, i->id, (mr_str){0});
+
     i->is_done = true;
-    i->token = write_journal(c, i->id, (mr_str){0});
-    if (!i->token) {
+    if (token) {
+        runs(c, i, token);
+    } else {
         again_later(c, i);
     }
 }
@@ -292,9 +335,9 @@ static void write_registry(struct mesh_core *c, struct intent *i,
                               .key = core_key(c, MESH_KEY_STAT, i->id, (mr_str){0})};
     i->what.was_sent = true;
     i->is_writing = true;
-    i->token = ++c->seq;
     struct mesh_action *a = core_act(c, MESH_ACT_TXN);
-    a->token = i->token;
+    a->token = ++c->seq;
+    runs(c, i, a->token);
     a->compares = compare;
     a->compare_count = 1;
     a->then = ops;
@@ -316,7 +359,7 @@ static void made(struct mesh_core *c, struct intent *i)
 
 void intent_forget(struct mesh_core *c, struct intent *i)
 {
-    if (!i->token) {
+    if (i->list == INTENT_WAITS) {
         end(c, i, NULL);
     }
 }
@@ -357,9 +400,11 @@ static void proceed(struct mesh_core *c, struct intent *i, mr_bytes value,
 
 static struct intent *with_token(const struct mesh_core *c, uint64_t token)
 {
-    for (size_t n = 0; token && n < c->intents.len; n++) {
-        if (c->intents.at[n]->token == token) {
-            return c->intents.at[n];
+    struct intent *i;
+
+    TAILQ_FOREACH (i, &c->intent_lists[INTENT_RUNS], link) {
+        if (i->token == token) {
+            return i;
         }
     }
     return NULL;
@@ -374,7 +419,6 @@ bool intent_got(struct mesh_core *c, uint64_t token, int status, mr_bytes value,
     if (!i) {
         return false;
     }
-    i->token = 0;
     if (status < 0) {
         again_later(c, i);
     } else if (value.ptr && mesh_def_get(&known.def, value, NULL) < 0) {
@@ -394,7 +438,6 @@ bool intent_written(struct mesh_core *c, uint64_t token, int status, bool succee
         return false;
     }
     bool was_writing = i->is_writing;
-    i->token = 0;
     i->is_writing = false;
     if (i->is_done && status == MR_OK) {
         take_out(c, i);
@@ -402,28 +445,38 @@ bool intent_written(struct mesh_core *c, uint64_t token, int status, bool succee
         again_later(c, i);
     } else if (was_writing && succeeded) {
         made(c, i);
-    } /* otherwise another server was quicker: it is read again */
+    } else { /* another server was quicker: it is read again */
+        waits(c, i, 0);
+    }
     intent_pump(c);
     return true;
 }
 
+static struct intent *next_due(const struct mesh_core *c)
+{
+    struct intent *i = TAILQ_FIRST(&c->intent_lists[INTENT_ENDS]);
+
+    if (i && i->again_ns <= c->now) {
+        return i;
+    }
+    i = TAILQ_FIRST(&c->intent_lists[INTENT_WAITS]);
+    return i && i->again_ns <= c->now && c->registry_is_there && c->is_read ? i : NULL;
+}
+
 void intent_pump(struct mesh_core *c)
 {
-    size_t under_way = 0;
+    struct intent *i;
 
-    for (size_t n = 0; n < c->intents.len && under_way < PARALLEL; n++) {
-        struct intent *i = c->intents.at[n];
-        if (i->token || i->again_ns > c->now) {
-            under_way += i->token != 0;
-        } else if (i->is_done) {
+    while (c->intents_run < PARALLEL && (i = next_due(c))) {
+        if (i->is_done) {
             forget(c, i);
-        } else if (c->registry_is_there && c->is_read) {
-            mr_str key = core_key(c, MESH_KEY_MODEL, i->id, (mr_str){0});
-            struct mesh_action *a = core_act(c, MESH_ACT_GET);
-            a->token = i->token = ++c->seq;
-            a->key = key;
-            under_way++;
+            continue;
         }
+        mr_str key = core_key(c, MESH_KEY_MODEL, i->id, (mr_str){0});
+        struct mesh_action *a = core_act(c, MESH_ACT_GET);
+        a->token = ++c->seq;
+        a->key = key;
+        runs(c, i, a->token);
     }
 }
 
@@ -431,8 +484,10 @@ void intent_pump(struct mesh_core *c)
 
 void intent_read(struct mesh_core *c)
 {
-    for (size_t n = 0; n < c->intents.len; n++) {
-        const struct intent *i = c->intents.at[n];
+    struct mr_map_slot *slot;
+
+    for (size_t n = 0; (slot = mr_map_next(&c->intents, &n));) {
+        const struct intent *i = slot->value;
         struct view_model *m = view_find(&c->view, i->id);
         bool is_known = m && m->revision && m->is_seen;
         if (i->is_done) {
@@ -470,8 +525,11 @@ void intent_meet(struct mesh_core *c, mr_str key, mr_bytes value)
 
 void intent_fini(struct mesh_core *c)
 {
-    for (size_t n = 0; n < c->intents.len; n++) {
-        intent_free(&c->intents.at[n]);
+    struct mr_map_slot *slot;
+
+    for (size_t n = 0; (slot = mr_map_next(&c->intents, &n));) {
+        struct intent *i = slot->value;
+        intent_free(&i);
     }
-    MR_VEC_FINI(&c->intents);
+    mr_map_fini(&c->intents);
 }

@@ -344,7 +344,7 @@ static bool waits_for_intent(struct mesh_core *c, const struct manage *m)
     if (i && i->forget_ns && m->call.kind == MESH_CALL_REGISTER) {
         intent_forget(c, i); /* it is wanted again */
     }
-    if (i && (i->is_done || i->token || c->registry_is_there)) {
+    if (i && (i->list != INTENT_WAITS || c->registry_is_there)) {
         return is_change(m);
     }
     for (size_t n = 0; n < c->manages.len; n++) {
