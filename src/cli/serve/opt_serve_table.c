@@ -215,8 +215,8 @@ const struct mr_option mr_serve_table[] = {
     TEXT("mesh-models", server.mesh.models, NULL, "DIR",
          "models are registered by paths in this folder, and links in it stay there"),
     TEXT("mesh-journal", server.mesh.journal, NULL, "FILE",
-         "registrations that come while the registry is away are kept in it, and made when it is "
-         "back; of this server alone"),
+         "registrations and changes of vmodels that come while the registry is away are kept in "
+         "it, and made when it is back; of this server alone"),
     TEXT("mesh-zone", server.mesh.zone, NULL, "NAME", "copies of a model are spread over zones"),
     NAME("mesh-label", mesh_labels, "NAME", "of this server, for rules about types of models"),
     TEXT("mesh-constraints", server.mesh.constraints, NULL, "JSON|FILE",

@@ -569,8 +569,8 @@ void mesh_core_intent(struct mesh_core *c, mr_str key, mr_bytes value, int64_t n
     struct mesh_key k = mesh_key_parse(key);
 
     begin(c, now);
-    if (k.kind == MESH_KEY_MODEL) {
-        intent_add(c, k.id, value);
+    if (k.kind == MESH_KEY_MODEL || k.kind == MESH_KEY_VMODEL) {
+        intent_add(c, k.kind == MESH_KEY_VMODEL, k.id, value);
     }
     finish(c);
 }
@@ -753,7 +753,7 @@ void mesh_core_report(const struct mesh_core *c, struct mesh_core_report *out)
     out->loading = c->loading;
     out->requests = (uint32_t)c->request_count;
     out->models = c->view.count;
-    out->intents = c->intents.len;
+    out->intents = c->intents.len + c->vmodel_intents.len;
     out->age_s = load_age_s(c);
     out->loaded = 0;
     for (const struct mesh_local *l = c->first_local; l; l = l->next) {

@@ -11,6 +11,7 @@
 #include "mesh/cache/cache.h"
 #include "mesh/records/intent.h"
 #include "mesh/view/view.h"
+#include "mesh/vmodel/vmodel.h"
 #include "slots.h"
 #include "timers.h"
 
@@ -134,10 +135,11 @@ enum intent_list {
     INTENT_LISTS
 };
 
-/* A change of a model that is in the journal, or about to be. */
+/* A change of a model or vmodel that is in the journal, or about to be. */
 struct intent {
     TAILQ_ENTRY(intent) link;
     enum intent_list list;
+    bool is_vmodel;
     mr_str id;
     struct mesh_intent what;
     char *text; /* of both */
@@ -201,7 +203,7 @@ struct mesh_core {
     int64_t unknown_at;
 
     MR_VEC(struct manage *) manages;
-    struct mr_map intents; /* id -> struct intent */
+    struct mr_map intents, vmodel_intents; /* id -> struct intent */
     struct intents intent_lists[INTENT_LISTS];
     size_t intents_run; /* in that list */
     size_t intent_bytes;
@@ -345,6 +347,12 @@ void scale_janitor(struct mesh_core *c);
 void manage_call(struct mesh_core *c, const struct mesh_call *call);
 /** False: the transaction is not of a call. */
 bool manage_written(struct mesh_core *c, uint64_t token, int status, bool succeeded);
+/** What is to be written so that the registry, which has this vmodel (revision 0: none), has the change. Errors: as vmodel_plan_set. */
+int manage_plan_intent(const struct mesh_core *c, const struct intent *i,
+                       const struct mesh_vmodel *known, int64_t revision, struct vmodel_plan *out,
+                       struct mr_err *err);
+/** Returns the token of the transaction; 0: no memory. */
+uint64_t manage_send(struct mesh_core *c, const struct vmodel_plan *p);
 void manage_tick(struct mesh_core *c);
 /** The registry is back, or the journal is there: calls that wait go on. */
 void manage_wake(struct mesh_core *c);
@@ -361,16 +369,23 @@ void intent_init(struct mesh_core *c);
 bool intent_can(const struct mesh_core *c, const struct mesh_call *call);
 /** NULL: no change of the model waits. */
 struct intent *intent_find(const struct mesh_core *c, mr_str id);
-/** Writes the change, which the registry may have taken, to the journal: *out_token. It counts from intent_commit on. Errors:
- *  MR_E_UNAVAILABLE (the journal is full), MR_E_NOMEM. */
-int intent_stage(struct mesh_core *c, const struct mesh_call *call, bool was_sent,
-                 struct intent **out, uint64_t *out_token, struct mr_err *err);
+/** Writes the change, which the registry may have taken, to the journal: *out_token. It counts from intent_commit on. shown: of a vmodel
+ *  that is set: what it is until then. Errors: MR_E_UNAVAILABLE (the journal is full), MR_E_NOMEM. */
+int intent_stage(struct mesh_core *c, const struct mesh_call *call, const struct mesh_vmodel *shown,
+                 bool was_sent, struct intent **out, uint64_t *out_token, struct mr_err *err);
 void intent_commit(struct mesh_core *c, struct intent **staged);
 void intent_drop(struct intent **staged);
 /** It is made, and not repeated any more. */
 void intent_forget(struct mesh_core *c, struct intent *i);
 /** Of an earlier process. */
-void intent_add(struct mesh_core *c, mr_str id, mr_bytes value);
+void intent_add(struct mesh_core *c, bool is_vmodel, mr_str id, mr_bytes value);
+/** A call of it is under way. */
+void intent_runs(struct mesh_core *c, struct intent *i, uint64_t token);
+void intent_again_later(struct mesh_core *c, struct intent *i);
+/** It is in the registry. */
+void intent_made(struct mesh_core *c, struct intent *i);
+/** It is over; why_not NULL: it was made. */
+void intent_end(struct mesh_core *c, struct intent *i, const char *why_not);
 void intent_wake(struct mesh_core *c);
 /** Makes them in the registry, if it is there. */
 void intent_pump(struct mesh_core *c);
@@ -382,6 +397,20 @@ void intent_read(struct mesh_core *c);
 /** The registry has a definition: one that waits and says something else goes. */
 void intent_meet(struct mesh_core *c, mr_str key, mr_bytes value);
 void intent_fini(struct mesh_core *c);
+
+/* intent_vmodel.c: what is other of the changes of vmodels */
+/** NULL: no change of the vmodel waits. */
+struct intent *intent_find_vmodel(const struct mesh_core *c, mr_str id);
+/** A vmodel whose change waits is to have the model. */
+bool intent_refers(const struct mesh_core *c, mr_str model);
+/** What is to be in the journal, after what is there. False: nothing. */
+bool intent_fold_vmodel(const struct mesh_core *c, const struct mesh_call *call,
+                        const struct mesh_vmodel *shown, bool was_sent, struct mesh_intent *out);
+/** The view has what is to be. */
+void intent_show_vmodel(struct mesh_core *c, const struct intent *i);
+/** The registry has this record, ptr NULL: none. */
+void intent_proceed_vmodel(struct mesh_core *c, struct intent *i, mr_bytes value, int64_t revision);
+void intent_read_vmodel(struct mesh_core *c, const struct intent *i);
 
 /* drain.c */
 void drain_pump(struct mesh_core *c);

@@ -1,12 +1,10 @@
-/* Changes of models that this server took while the registry was away. Each is in the journal before it is answered, is seen in the view at
+/* Changes of models and vmodels that this server took while the registry was away. Each is in the journal before it is answered, is seen in the view at
  * once, and is made in the registry when that is back: the definition is read, and written with its revision as compare if the intent
  * still means it. Then the journal forgets it.
  *
  * One intent for each model: a later change of the same model takes the place of the one before. A model whose registration waits is
  * known here alone, so this instance decides about it and loads it itself (core_model_owner). */
 #include "core_priv.h"
-
-#include "mesh/vmodel/vmodel.h"
 
 #define PARALLEL 64         /* intents whose calls to the registry are under way */
 #define AGAIN_NS 1000000000 /* after a call that failed */
@@ -25,17 +23,18 @@ static void intent_free(struct intent **io_i)
 }
 
 /* NULL: the value cannot be read. */
-static struct intent *intent_new(mr_str id, mr_bytes value)
+static struct intent *intent_new(bool is_vmodel, mr_str id, mr_bytes value)
 {
     struct intent *i = MR_NEW(struct intent);
 
+    i->is_vmodel = is_vmodel;
     i->bytes = id.len + value.len;
     i->text = mr_alloc(i->bytes + 1);
     memcpy(i->text, id.ptr, id.len);
     memcpy(i->text + id.len, value.len ? value.ptr : (const uint8_t *)"", value.len);
     i->id = (mr_str){i->text, id.len};
-    if (mesh_intent_get(&i->what, (mr_bytes){(const uint8_t *)i->text + id.len, value.len}, NULL) <
-        0) {
+    mr_bytes kept = {(const uint8_t *)i->text + id.len, value.len};
+    if (mesh_intent_get(&i->what, kept, NULL) < 0 || is_vmodel != (i->what.v.target.len > 0)) {
         intent_free(&i);
     }
     return i;
@@ -70,24 +69,33 @@ static void put_in_list(struct mesh_core *c, struct intent *i, enum intent_list 
     }
 }
 
+static struct mr_map *map_of(struct mesh_core *c, const struct intent *i)
+{
+    return i->is_vmodel ? &c->vmodel_intents : &c->intents;
+}
+
+static struct intent *find(const struct mesh_core *c, bool is_vmodel, mr_str id)
+{
+    return is_vmodel ? intent_find_vmodel(c, id) : intent_find(c, id);
+}
+
 static void put_in(struct mesh_core *c, struct intent *i)
 {
     c->intent_bytes += i->bytes;
-    mr_map_put(&c->intents, i->id, i);
+    mr_map_put(map_of(c, i), i->id, i);
     i->again_ns = c->now; /* after those that are there */
     put_in_list(c, i, INTENT_WAITS);
 }
 
 static void take_out(struct mesh_core *c, struct intent *i)
 {
-    mr_map_remove(&c->intents, i->id);
+    mr_map_remove(map_of(c, i), i->id);
     take_from_list(c, i);
     c->intent_bytes -= i->bytes;
     intent_free(&i);
 }
 
-/* A call of it is under way. */
-static void runs(struct mesh_core *c, struct intent *i, uint64_t token)
+void intent_runs(struct mesh_core *c, struct intent *i, uint64_t token)
 {
     i->token = token;
     if (i->list != INTENT_RUNS) {
@@ -105,8 +113,13 @@ static void waits(struct mesh_core *c, struct intent *i, int64_t until_ns)
     put_in_list(c, i, i->is_done ? INTENT_ENDS : INTENT_WAITS);
 }
 
+static mr_str key_of(struct mesh_core *c, const struct intent *i)
+{
+    return core_key(c, i->is_vmodel ? MESH_KEY_VMODEL : MESH_KEY_MODEL, i->id, (mr_str){0});
+}
+
 /* value ptr NULL: it is deleted. 0: no memory. */
-static uint64_t write_journal(struct mesh_core *c, mr_str id, mr_str value)
+static uint64_t write_journal(struct mesh_core *c, const struct intent *i, mr_str value)
 {
     struct mesh_op *op = MR_ARENA_NEW(&c->arena, struct mesh_op);
 
@@ -114,7 +127,7 @@ static uint64_t write_journal(struct mesh_core *c, mr_str id, mr_str value)
         return 0;
     }
     *op = (struct mesh_op){.kind = value.ptr ? MESH_OP_PUT : MESH_OP_DELETE,
-                           .key = core_key(c, MESH_KEY_MODEL, id, (mr_str){0}),
+                           .key = key_of(c, i),
                            .value = {(const uint8_t *)value.ptr, value.len}};
     struct mesh_action *a = core_act(c, MESH_ACT_TXN);
     a->is_journal = true;
@@ -126,10 +139,16 @@ static uint64_t write_journal(struct mesh_core *c, mr_str id, mr_str value)
 
 /* ---- a change is taken ---- */
 
+static bool is_of_vmodel(const struct mesh_call *call)
+{
+    return call->kind == MESH_CALL_SET_VMODEL || call->kind == MESH_CALL_DELETE_VMODEL;
+}
+
 bool intent_can(const struct mesh_core *c, const struct mesh_call *call)
 {
     return c->journal_is_there && call->user &&
-           (call->kind == MESH_CALL_REGISTER || call->kind == MESH_CALL_UNREGISTER);
+           (call->kind == MESH_CALL_REGISTER || call->kind == MESH_CALL_UNREGISTER ||
+            is_of_vmodel(call));
 }
 
 static struct mesh_def known_def(const struct view_model *m)
@@ -167,36 +186,41 @@ static bool fold(const struct mesh_core *c, const struct mesh_call *call, bool w
 
 static int check_room(const struct mesh_core *c, const struct intent *i, struct mr_err *err)
 {
-    if (c->intents.len >= c->o.max_intents || c->intent_bytes + i->bytes > c->o.max_intent_bytes) {
+    size_t count = c->intents.len + c->vmodel_intents.len;
+
+    if (count >= c->o.max_intents || c->intent_bytes + i->bytes > c->o.max_intent_bytes) {
         return MR_FAIL(err, MR_E_UNAVAILABLE,
                        "the registry cannot be reached, and the journal is full: %zu changes of "
                        "%u, %zu bytes of %zu",
-                       c->intents.len, c->o.max_intents, c->intent_bytes, c->o.max_intent_bytes);
+                       count, c->o.max_intents, c->intent_bytes, c->o.max_intent_bytes);
     }
     return MR_OK;
 }
 
-int intent_stage(struct mesh_core *c, const struct mesh_call *call, bool was_sent,
-                 struct intent **out, uint64_t *out_token, struct mr_err *err)
+int intent_stage(struct mesh_core *c, const struct mesh_call *call, const struct mesh_vmodel *shown,
+                 bool was_sent, struct intent **out, uint64_t *out_token, struct mr_err *err)
 {
+    bool is_vmodel = is_of_vmodel(call);
     struct mesh_intent what;
     struct mr_buf b;
-    bool is_there = fold(c, call, was_sent, &what);
+    bool is_there = is_vmodel ? intent_fold_vmodel(c, call, shown, was_sent, &what)
+                              : fold(c, call, was_sent, &what);
     int rc = MR_OK;
 
     mr_buf_init(&b, 0);
     mesh_intent_put(&b, &what);
     mr_str value = core_text(c, mr_buf_view(&b));
     mr_buf_fini(&b);
-    struct intent *i = intent_new(call->id, (mr_bytes){(const uint8_t *)value.ptr, value.len});
+    struct intent *i =
+        intent_new(is_vmodel, call->id, (mr_bytes){(const uint8_t *)value.ptr, value.len});
     if (!i) {
         return MR_FAIL(err, MR_E_NOMEM, "no memory for the change");
     }
     i->is_nothing = !is_there;
-    if (is_there && !intent_find(c, call->id)) {
+    if (is_there && !find(c, is_vmodel, call->id)) {
         rc = check_room(c, i, err);
     }
-    if (rc == MR_OK && !(*out_token = write_journal(c, i->id, is_there ? value : (mr_str){0}))) {
+    if (rc == MR_OK && !(*out_token = write_journal(c, i, is_there ? value : (mr_str){0}))) {
         rc = MR_FAIL(err, MR_E_NOMEM, "no memory for the change");
     }
     if (rc < 0) {
@@ -213,6 +237,10 @@ static void show(struct mesh_core *c, const struct intent *i)
     struct mr_buf key, value;
     struct view_model *m;
 
+    if (i->is_vmodel) {
+        intent_show_vmodel(c, i);
+        return;
+    }
     mr_buf_init(&key, 0);
     mr_buf_init(&value, 0);
     mesh_key_put(&key, MESH_KEY_MODEL, i->id, (mr_str){0});
@@ -234,7 +262,7 @@ static void show(struct mesh_core *c, const struct intent *i)
 void intent_commit(struct mesh_core *c, struct intent **io_staged)
 {
     struct intent *i = *io_staged;
-    struct intent *before = intent_find(c, i->id);
+    struct intent *before = find(c, i->is_vmodel, i->id);
 
     *io_staged = NULL;
     if (before) {
@@ -256,11 +284,11 @@ void intent_drop(struct intent **io_staged)
     intent_free(io_staged);
 }
 
-void intent_add(struct mesh_core *c, mr_str id, mr_bytes value)
+void intent_add(struct mesh_core *c, bool is_vmodel, mr_str id, mr_bytes value)
 {
-    struct intent *i = intent_new(id, value);
+    struct intent *i = intent_new(is_vmodel, id, value);
 
-    if (i && !intent_find(c, id)) {
+    if (i && !find(c, is_vmodel, id)) {
         i->what.was_sent = true; /* it may have been written before the process ended */
         put_in(c, i);
         if (!i->what.is_delete) {
@@ -279,7 +307,7 @@ void intent_wake(struct mesh_core *c)
     timers_add(&c->timers, c->now, TIMER_MANAGE, 0, 0);
 }
 
-static void again_later(struct mesh_core *c, struct intent *i)
+void intent_again_later(struct mesh_core *c, struct intent *i)
 {
     waits(c, i, c->now + AGAIN_NS);
     timers_add(&c->timers, i->again_ns, TIMER_MANAGE, 0, 0);
@@ -288,24 +316,28 @@ static void again_later(struct mesh_core *c, struct intent *i)
 /* Nothing of it is left to be done but that the journal forgets it. */
 static void forget(struct mesh_core *c, struct intent *i)
 {
-    uint64_t token = write_journal(c, i->id, (mr_str){0});
+    uint64_t token = write_journal(c, i, (mr_str){0});
 
     i->is_done = true;
     if (token) {
-        runs(c, i, token);
+        intent_runs(c, i, token);
     } else {
-        again_later(c, i);
+        intent_again_later(c, i);
     }
 }
 
-static void end(struct mesh_core *c, struct intent *i, const char *why_not)
+void intent_end(struct mesh_core *c, struct intent *i, const char *why_not)
 {
-    mr_str id = core_text(c, i->id);
+    const char *what = i->is_vmodel        ? i->what.is_delete ? "deleted" : "set"
+                       : i->what.is_delete ? "unregistered"
+                                           : "registered";
+    mr_str id = core_text(c, i->id), text = core_text(c, mr_str_c(why_not ? why_not : what));
     struct mesh_action *a = core_act(c, MESH_ACT_RECONCILED);
 
     a->id = id;
+    a->is_vmodel = i->is_vmodel;
     a->status = why_not ? MR_E_EXISTS : MR_OK;
-    a->text = mr_str_c(why_not ? why_not : i->what.is_delete ? "unregistered" : "registered");
+    a->text = text;
     forget(c, i);
 }
 
@@ -318,7 +350,7 @@ static void write_registry(struct mesh_core *c, struct intent *i,
     struct mr_buf b;
 
     if (!compare || !ops) {
-        again_later(c, i);
+        intent_again_later(c, i);
         return;
     }
     mr_buf_init(&b, 0);
@@ -337,7 +369,7 @@ static void write_registry(struct mesh_core *c, struct intent *i,
     i->is_writing = true;
     struct mesh_action *a = core_act(c, MESH_ACT_TXN);
     a->token = ++c->seq;
-    runs(c, i, a->token);
+    intent_runs(c, i, a->token);
     a->compares = compare;
     a->compare_count = 1;
     a->then = ops;
@@ -345,22 +377,22 @@ static void write_registry(struct mesh_core *c, struct intent *i,
 }
 
 /* It is in the registry. One that has lost its data may get it again from a server that comes later. */
-static void made(struct mesh_core *c, struct intent *i)
+void intent_made(struct mesh_core *c, struct intent *i)
 {
     bool is_lost = !mr_str_eq(i->what.epoch, (mr_str){c->epoch, c->epoch_len});
 
     i->forget_ns = i->forget_ns ? i->forget_ns : c->now + FORGET_NS;
     if (i->what.is_delete && is_lost && c->now < i->forget_ns) {
-        again_later(c, i);
+        intent_again_later(c, i);
     } else {
-        end(c, i, NULL);
+        intent_end(c, i, NULL);
     }
 }
 
 void intent_forget(struct mesh_core *c, struct intent *i)
 {
     if (i->list == INTENT_WAITS) {
-        end(c, i, NULL);
+        intent_end(c, i, NULL);
     }
 }
 
@@ -384,16 +416,16 @@ static void proceed(struct mesh_core *c, struct intent *i, mr_bytes value,
     case MESH_INTENT_WRITE: write_registry(c, i, known); break;
     case MESH_INTENT_OUTDATED:
         show_known(c, i, value, known->revision);
-        end(c, i,
-            known->def.refs && i->what.is_delete
-                ? "is that of vmodels, and stays"
-                : "has a newer definition in the registry, which stays");
+        intent_end(c, i,
+                   known->def.refs && i->what.is_delete
+                       ? "is that of vmodels, and stays"
+                       : "has a newer definition in the registry, which stays");
         break;
     case MESH_INTENT_DONE:
         if (known->revision) {
             show_known(c, i, value, known->revision);
         }
-        made(c, i);
+        intent_made(c, i);
         break;
     }
 }
@@ -420,9 +452,11 @@ bool intent_got(struct mesh_core *c, uint64_t token, int status, mr_bytes value,
         return false;
     }
     if (status < 0) {
-        again_later(c, i);
+        intent_again_later(c, i);
+    } else if (i->is_vmodel) {
+        intent_proceed_vmodel(c, i, value, revision);
     } else if (value.ptr && mesh_def_get(&known.def, value, NULL) < 0) {
-        end(c, i, "has a definition in the registry that cannot be read, which stays");
+        intent_end(c, i, "has a definition in the registry that cannot be read, which stays");
     } else {
         proceed(c, i, value, &known);
     }
@@ -442,10 +476,12 @@ bool intent_written(struct mesh_core *c, uint64_t token, int status, bool succee
     if (i->is_done && status == MR_OK) {
         take_out(c, i);
     } else if (status < 0) {
-        again_later(c, i);
+        intent_again_later(c, i);
     } else if (was_writing && succeeded) {
-        made(c, i);
-    } else { /* another server was quicker: it is read again */
+        intent_made(c, i);
+    } else if (i->is_vmodel) {
+        intent_again_later(c, i); /* the watch may have to bring what it was planned by */
+    } else {                      /* another server was quicker: it is read again */
         waits(c, i, 0);
     }
     intent_pump(c);
@@ -472,15 +508,33 @@ void intent_pump(struct mesh_core *c)
             forget(c, i);
             continue;
         }
-        mr_str key = core_key(c, MESH_KEY_MODEL, i->id, (mr_str){0});
+        mr_str key = key_of(c, i);
         struct mesh_action *a = core_act(c, MESH_ACT_GET);
         a->token = ++c->seq;
         a->key = key;
-        runs(c, i, a->token);
+        intent_runs(c, i, a->token);
     }
 }
 
 /* ---- the registry is read ---- */
+
+static void read_again(struct mesh_core *c, const struct intent *i)
+{
+    struct view_model *m = view_find(&c->view, i->id);
+    bool is_known = m && m->revision && m->is_seen;
+
+    if (i->what.is_delete) {
+        if (is_known && m->revision == i->what.base) {
+            show(c, i);
+        }
+    } else if (!is_known) {
+        show(c, i);
+        m = view_find(&c->view, i->id);
+        if (m && m->is_pending) {
+            m->is_seen = true;
+        }
+    }
+}
 
 void intent_read(struct mesh_core *c)
 {
@@ -488,21 +542,14 @@ void intent_read(struct mesh_core *c)
 
     for (size_t n = 0; (slot = mr_map_next(&c->intents, &n));) {
         const struct intent *i = slot->value;
-        struct view_model *m = view_find(&c->view, i->id);
-        bool is_known = m && m->revision && m->is_seen;
-        if (i->is_done) {
-            continue;
+        if (!i->is_done) {
+            read_again(c, i);
         }
-        if (i->what.is_delete) {
-            if (is_known && m->revision == i->what.base) {
-                show(c, i);
-            }
-        } else if (!is_known) {
-            show(c, i);
-            m = view_find(&c->view, i->id);
-            if (m && m->is_pending) {
-                m->is_seen = true;
-            }
+    }
+    for (size_t n = 0; (slot = mr_map_next(&c->vmodel_intents, &n));) {
+        const struct intent *i = slot->value;
+        if (!i->is_done) {
+            intent_read_vmodel(c, i);
         }
     }
 }
@@ -523,13 +570,19 @@ void intent_meet(struct mesh_core *c, mr_str key, mr_bytes value)
     }
 }
 
-void intent_fini(struct mesh_core *c)
+static void map_free(struct mr_map *map)
 {
     struct mr_map_slot *slot;
 
-    for (size_t n = 0; (slot = mr_map_next(&c->intents, &n));) {
+    for (size_t n = 0; (slot = mr_map_next(map, &n));) {
         struct intent *i = slot->value;
         intent_free(&i);
     }
-    mr_map_fini(&c->intents);
+    mr_map_fini(map);
+}
+
+void intent_fini(struct mesh_core *c)
+{
+    map_free(&c->intents);
+    map_free(&c->vmodel_intents);
 }

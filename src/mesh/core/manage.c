@@ -6,8 +6,6 @@
  * the active one. */
 #include "core_priv.h"
 
-#include "mesh/vmodel/vmodel.h"
-
 #define MANAGES_MAX 10000
 #define AGAIN_NS    20000000      /* the watch brings what was newer; longer after each try */
 #define AGAIN_MAX   8             /* times as long at most */
@@ -24,6 +22,7 @@ struct manage {
     bool is_done;          /* written: it is answered once the watch has had time to bring it */
     struct intent *staged; /* NULL, or: token is that of the journal */
     bool is_pending;       /* it is in the journal */
+    bool was_sent;         /* the registry may have taken it */
     bool is_checking;      /* token is that of compares alone */
     bool is_checked;       /* the registry had it as the view */
     unsigned tries;
@@ -143,7 +142,7 @@ static struct vmodel_state state_of(const struct mesh_core *c, mr_str id, mr_str
 
 /* ---- transactions ---- */
 
-static void send_plan(struct mesh_core *c, struct manage *m, const struct vmodel_plan *p)
+uint64_t manage_send(struct mesh_core *c, const struct vmodel_plan *p)
 {
     struct mesh_compare *compares =
         MR_ARENA_ARRAY(&c->arena, struct mesh_compare, VMODEL_WRITES_MAX);
@@ -151,8 +150,7 @@ static void send_plan(struct mesh_core *c, struct manage *m, const struct vmodel
     size_t count = 0;
 
     if (!compares || !ops) {
-        manage_end(c, m, MR_E_NOMEM, false, "no memory for the transaction");
-        return;
+        return 0;
     }
     for (size_t i = 0; i < p->count; i++) {
         mr_str key = core_key(c, p->write[i].kind, p->write[i].id, (mr_str){0});
@@ -175,13 +173,21 @@ static void send_plan(struct mesh_core *c, struct manage *m, const struct vmodel
             ops[count++] = (struct mesh_op){.kind = MESH_OP_DELETE, .key = stat};
         }
     }
-    m->token = ++c->seq;
     struct mesh_action *a = core_act(c, MESH_ACT_TXN);
-    a->token = m->token;
+    a->token = ++c->seq;
     a->compares = compares;
     a->compare_count = p->count;
     a->then = ops;
     a->then_count = count;
+    return a->token;
+}
+
+static void send_plan(struct mesh_core *c, struct manage *m, const struct vmodel_plan *p)
+{
+    m->token = manage_send(c, p);
+    if (!m->token) {
+        manage_end(c, m, MR_E_NOMEM, false, "no memory for the transaction");
+    }
 }
 
 /* Whether what the call was decided by is still so. False: there is nothing to be asked. */
@@ -194,6 +200,9 @@ static bool send_check(struct mesh_core *c, struct manage *m)
     size_t count = 0;
 
     if (!compares || !c->registry_is_there || m->is_checked || !m->call.user) {
+        return false;
+    }
+    if (is_vmodel && intent_find_vmodel(c, m->call.id)) {
         return false;
     }
     if (is_vmodel) {
@@ -253,6 +262,12 @@ static int plan_unregister(const struct mesh_core *c, const struct manage *m, st
         return MR_FAIL(err, MR_E_INVALID, "the model '%.*s' is that of %u vmodels",
                        MR_STR_ARG(m->call.id), known.def.refs);
     }
+    if (intent_refers(c, m->call.id)) {
+        p->is_precondition = true;
+        return MR_FAIL(err, MR_E_INVALID,
+                       "the model '%.*s' is that of a vmodel, whose change waits for the registry",
+                       MR_STR_ARG(m->call.id));
+    }
     if (known.revision) {
         p->write[0].kind = MESH_KEY_MODEL;
         p->write[0].id = m->call.id;
@@ -289,6 +304,29 @@ static int plan_vmodel(const struct mesh_core *c, const struct manage *m, struct
     return MR_OK;
 }
 
+int manage_plan_intent(const struct mesh_core *c, const struct intent *i,
+                       const struct mesh_vmodel *known, int64_t revision, struct vmodel_plan *out,
+                       struct mr_err *err)
+{
+    mr_str wanted = i->what.is_delete ? (mr_str){0} : i->what.v.target;
+    struct vmodel_state s = state_of(c, i->id, wanted);
+
+    s.revision = revision;
+    if (revision) {
+        s.v = *known;
+        s.active = model_of(c, known->active);
+        s.target = model_of(c, known->target);
+        s.active_copies = loaded_copies(c, known->active);
+    }
+    if (i->what.is_delete) {
+        vmodel_plan_delete(i->what.v.owner, &s, out);
+        return MR_OK;
+    }
+    struct vmodel_set set = {
+        .target = i->what.v.target, .force = i->what.force, .owner = i->what.v.owner};
+    return vmodel_plan_set(&set, &s, out, err);
+}
+
 static void load_now(struct mesh_core *c, mr_str id)
 {
     struct view_model *m = view_find(&c->view, id);
@@ -313,16 +351,44 @@ static void put_off(struct mesh_core *c, struct manage *m, const char *why)
     timers_add(&c->timers, m->again_ns, TIMER_MANAGE, 0, 0);
 }
 
-/* The registry is away: the change is made when it is back, if the journal takes it. */
-static void to_journal(struct mesh_core *c, struct manage *m, bool was_sent, const char *why)
+static bool is_of_vmodel(const struct manage *m)
 {
+    return m->call.kind == MESH_CALL_SET_VMODEL || m->call.kind == MESH_CALL_DELETE_VMODEL;
+}
+
+/* A target that is to be registered, and is not, is a registration before the change of the vmodel. */
+static bool stages_target(const struct mesh_core *c, const struct manage *m)
+{
+    return m->call.kind == MESH_CALL_SET_VMODEL && m->call.has_def &&
+           !model_of(c, m->call.target).revision;
+}
+
+static const struct mesh_vmodel *shown_by(const struct vmodel_plan *p)
+{
+    for (size_t i = 0; i < p->count; i++) {
+        if (p->write[i].kind == MESH_KEY_VMODEL && !p->write[i].is_delete) {
+            return &p->write[i].v;
+        }
+    }
+    return NULL;
+}
+
+/* The registry is away: the change, which p plans, is made when it is back, if the journal takes it. */
+static void to_journal(struct mesh_core *c, struct manage *m, const struct vmodel_plan *p,
+                       const char *why)
+{
+    struct mesh_call call = m->call;
     struct mr_err err;
 
     if (!intent_can(c, &m->call)) {
         put_off(c, m, why);
         return;
     }
-    int rc = intent_stage(c, &m->call, was_sent, &m->staged, &m->token, &err);
+    if (stages_target(c, m)) {
+        call.kind = MESH_CALL_REGISTER;
+        call.id = m->call.target;
+    }
+    int rc = intent_stage(c, &call, shown_by(p), m->was_sent, &m->staged, &m->token, &err);
     if (rc < 0) {
         manage_end(c, m, rc, false, err.msg);
     }
@@ -333,27 +399,39 @@ static bool is_change(const struct manage *m)
     return m->call.kind != MESH_CALL_ENSURE && !is_question(&m->call);
 }
 
-/* A change of the same model is being written to the journal, or from there to the registry: it comes first. */
+/* A change of what the call changes is about to be in the journal. */
+static bool waits_for_staged(const struct mesh_core *c, const struct manage *m, mr_str model)
+{
+    for (size_t n = 0; n < c->manages.len; n++) {
+        const struct manage *other = c->manages.at[n];
+        const struct intent *i = other != m ? other->staged : NULL;
+        if (i && (i->is_vmodel ? is_of_vmodel(m) && mr_str_eq(i->id, m->call.id)
+                               : mr_str_eq(i->id, model))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_being_made(const struct mesh_core *c, const struct intent *i)
+{
+    return i && (i->list != INTENT_WAITS || c->registry_is_there);
+}
+
+/* A change of the same model or vmodel is being written to the journal, or from there to the registry: it comes first. */
 static bool waits_for_intent(struct mesh_core *c, const struct manage *m)
 {
-    bool is_vmodel =
-        m->call.kind == MESH_CALL_SET_VMODEL || m->call.kind == MESH_CALL_DELETE_VMODEL;
-    mr_str model = is_vmodel ? m->call.target : m->call.id;
+    mr_str model = is_of_vmodel(m) ? m->call.target : m->call.id;
     struct intent *i = intent_find(c, model);
 
     if (i && i->forget_ns && m->call.kind == MESH_CALL_REGISTER) {
         intent_forget(c, i); /* it is wanted again */
     }
-    if (i && (i->list != INTENT_WAITS || c->registry_is_there)) {
+    if (is_being_made(c, i) ||
+        (is_of_vmodel(m) && is_being_made(c, intent_find_vmodel(c, m->call.id)))) {
         return is_change(m);
     }
-    for (size_t n = 0; n < c->manages.len; n++) {
-        const struct manage *other = c->manages.at[n];
-        if (other->staged && other != m && mr_str_eq(other->call.id, model)) {
-            return true;
-        }
-    }
-    return false;
+    return waits_for_staged(c, m, model);
 }
 
 static int plan(const struct mesh_core *c, const struct manage *m, struct vmodel_plan *p,
@@ -381,6 +459,12 @@ static bool is_sure(const struct mesh_core *c, const struct manage *m, const str
     return p->count > 0 || (!is_change(m) && model_of(c, m->call.id).revision);
 }
 
+static bool is_in_journal(const struct mesh_core *c, const struct manage *m)
+{
+    return (is_of_vmodel(m) ? intent_find_vmodel(c, m->call.id) : intent_find(c, m->call.id)) !=
+           NULL;
+}
+
 static void attempt(struct mesh_core *c, struct manage *m)
 {
     struct vmodel_plan p = {0};
@@ -406,10 +490,10 @@ static void attempt(struct mesh_core *c, struct manage *m)
         if (m->call.load_now || m->call.kind == MESH_CALL_ENSURE) {
             load_now(c, m->call.id);
         }
-        m->is_pending = is_change(m) && intent_find(c, m->call.id);
+        m->is_pending = is_change(m) && is_in_journal(c, m);
         manage_end(c, m, MR_OK, false, "");
     } else if (!c->registry_is_there) {
-        to_journal(c, m, false, "the registry cannot be reached");
+        to_journal(c, m, &p, "the registry cannot be reached");
     } else {
         send_plan(c, m, &p);
     }
@@ -431,8 +515,13 @@ static void staged(struct mesh_core *c, struct manage *m, int status)
                    "the registry cannot be reached, and the journal does not take the change");
         return;
     }
+    bool is_target = is_of_vmodel(m) && !m->staged->is_vmodel;
     intent_commit(c, &m->staged);
-    m->is_pending = intent_find(c, m->call.id) != NULL;
+    if (is_target) {
+        attempt(c, m);
+        return;
+    }
+    m->is_pending = is_in_journal(c, m);
     finish_done(c, m);
 }
 
@@ -466,6 +555,21 @@ static bool is_away(int status)
     return status == MR_E_UNAVAILABLE || status == MR_E_DEADLINE || status == MR_E_CLOSED;
 }
 
+/* The registry may have taken it. */
+static void lost_answer(struct mesh_core *c, struct manage *m)
+{
+    struct vmodel_plan p = {0};
+    struct mr_err err;
+
+    m->was_sent = true;
+    int rc = plan(c, m, &p, &err);
+    if (rc < 0 || p.count == 0) { /* by what the view has learned since */
+        manage_end(c, m, rc, p.is_precondition, rc < 0 ? err.msg : "");
+    } else {
+        to_journal(c, m, &p, "");
+    }
+}
+
 /* What was written comes back by the watch; a call is answered after that, so that a second one from the same caller sees it. */
 bool manage_written(struct mesh_core *c, uint64_t token, int status, bool succeeded)
 {
@@ -480,7 +584,7 @@ bool manage_written(struct mesh_core *c, uint64_t token, int status, bool succee
         } else if (m->staged) {
             staged(c, m, status);
         } else if (is_away(status) && intent_can(c, &m->call)) {
-            to_journal(c, m, true, "");
+            lost_answer(c, m);
         } else if (status < 0 && m->call.kind == MESH_CALL_REGISTER) {
             put_off(c, m, "the registry did not take the change");
         } else if (status < 0) {
@@ -633,7 +737,8 @@ void manage_transitions(struct mesh_core *c)
 
     for (size_t i = 0; (slot = mr_map_next(&c->view.vmodels, &i));) {
         const struct view_vmodel *vm = slot->value;
-        if (!mr_str_eq(vm->active, vm->target) && core_owner(c, vm->id, NULL) == c->me) {
+        if (!mr_str_eq(vm->active, vm->target) && !vm->is_pending &&
+            core_owner(c, vm->id, NULL) == c->me) {
             advance(c, vm);
         }
     }
@@ -735,7 +840,7 @@ static void restore_rest(struct mesh_core *c)
     }
     for (size_t i = 0; c->registry_is_there && (slot = mr_map_next(&c->view.vmodels, &i));) {
         const struct view_vmodel *vm = slot->value;
-        if (vm->revision == VIEW_REVISION_PENDING) {
+        if (vm->revision == VIEW_REVISION_PENDING && !vm->is_pending) {
             is_over = false;
             put_vmodel_again(c, vm);
         }

@@ -140,7 +140,7 @@ static bool has_ended(const struct mr_mesh *m, struct mr_mesh_admin *a)
     }
     if (a->kind == MR_MESH_SET_VMODEL) {
         vm = view_vmodel_find(mesh_core_view(m->core), a->id);
-        return !vm || vm->failed || mr_str_eq(vm->active, vm->target) ||
+        return !vm || vm->failed || vm->is_pending || mr_str_eq(vm->active, vm->target) ||
                !mr_str_eq(vm->target, a->target);
     }
     s = live_model_status(m, a->id);

@@ -79,8 +79,8 @@ static void act(struct mr_mesh *m, const struct mesh_action *a)
     case MESH_ACT_LOAD: m->loader->load(m, a); break;
     case MESH_ACT_UNLOAD: m->loader->unload(m, a); break;
     case MESH_ACT_RECONCILED:
-        mr_log(a->status < 0 ? MR_LOG_WARN : MR_LOG_INFO, "mesh.journal", "model=%s %.*s",
-               MR_LOG_STR(a->id), MR_STR_ARG(a->text));
+        mr_log(a->status < 0 ? MR_LOG_WARN : MR_LOG_INFO, "mesh.journal", "%s=%s %.*s",
+               a->is_vmodel ? "vmodel" : "model", MR_LOG_STR(a->id), MR_STR_ARG(a->text));
         break;
     case MESH_ACT_ANSWER:
         if (a->user) {

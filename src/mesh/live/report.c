@@ -96,6 +96,7 @@ Millrace__MeshVModel *live_report_vmodel(const struct mesh_view *v, mr_str id, m
     m->active = text_of(a, from->active);
     m->target = text_of(a, from->target);
     m->owner = text_of(a, from->owner);
+    m->pending = from->is_pending;
     m->active_status = status_of(view_find(v, from->active));
     m->target_status = status_of(view_find(v, from->target));
     m->status = mr_str_eq(from->active, from->target) ? MILLRACE__MESH_VMODEL__STATUS__DEFINED
@@ -244,6 +245,18 @@ static bool report_unregistered(struct mr_mesh *m, struct mr_mesh_admin *a)
     return model != NULL;
 }
 
+static bool report_deleted(struct mr_mesh *m, struct mr_mesh_admin *a)
+{
+    Millrace__MeshVModel *vm =
+        live_report_vmodel(mesh_core_view(m->core), a->id, a->owner, &a->arena);
+
+    if (vm) {
+        vm->pending = true;
+        a->message = &vm->base;
+    }
+    return vm != NULL;
+}
+
 bool live_report(struct mr_mesh *m, struct mr_mesh_admin *a)
 {
     const struct mesh_view *v = mesh_core_view(m->core);
@@ -266,8 +279,8 @@ bool live_report(struct mr_mesh *m, struct mr_mesh_admin *a)
     }
     case MR_MESH_UNREGISTER: return !a->is_pending || report_unregistered(m, a);
     case MR_MESH_MODELS:
-    case MR_MESH_VMODELS: /* live_report_page */
-    case MR_MESH_DELETE_VMODEL: break;
+    case MR_MESH_VMODELS: /* live_report_page */ break;
+    case MR_MESH_DELETE_VMODEL: return !a->is_pending || report_deleted(m, a);
     case MR_MESH_CHANGES: return live_changes_report(m, a);
     }
     return true;

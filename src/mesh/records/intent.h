@@ -1,4 +1,4 @@
-/* A change of a model that waits in a server's journal until the registry is back: as bytes, and what becomes of it then. Pure.
+/* A change of a model or vmodel that waits in a server's journal until the registry is back: as bytes, and what becomes of it then. Pure.
  *
  * An intent knows which definition it was made for. One that finds another definition is older than that, and has no effect. */
 #ifndef MESH_RECORDS_INTENT_H
@@ -13,6 +13,10 @@ struct mesh_intent {
     mr_str epoch;        /* of the registry that it was made for */
     struct mesh_def def; /* that is to be; of a deletion it means nothing */
     struct mesh_def was; /* that there was, or may be as was_sent says */
+    /* ---- of a vmodel, which has neither base nor definitions ---- */
+    struct mesh_vmodel v; /* as its server shows it until then; owner: as the call had it */
+    mr_str was_target;    /* that there was; empty: there was no such vmodel */
+    bool force;           /* the target answers at once */
 };
 
 void mesh_intent_put(struct mr_buf *b, const struct mesh_intent *i);
@@ -34,5 +38,7 @@ enum mesh_intent_step {
 
 enum mesh_intent_step mesh_intent_step(const struct mesh_intent *i,
                                        const struct mesh_intent_known *known);
+/** The same of a vmodel. target: its target in the registry; empty: there is no such vmodel. */
+enum mesh_intent_step mesh_intent_step_vmodel(const struct mesh_intent *i, mr_str target);
 
 #endif

@@ -80,6 +80,7 @@ struct view_vmodel {
     int64_t revision;
     bool failed;
     bool is_seen;
+    bool is_pending; /* its change is not in the registry yet; by the core */
     char *text;
 };
 

@@ -85,6 +85,7 @@ static void answer_vmodel(struct mesh_call *c)
     Mmesh__VModelStatusInfo m = MMESH__VMODEL_STATUS_INFO__INIT;
     Mmesh__ModelStatusInfo active = MMESH__MODEL_STATUS_INFO__INIT,
                            target = MMESH__MODEL_STATUS_INFO__INIT;
+    char *pending[] = {(char *)(uintptr_t)PENDING};
 
     m.status = (Mmesh__VModelStatusInfo__VModelStatus)from->status; /* the same numbers */
     if (from->status != MILLRACE__MESH_VMODEL__STATUS__NOT_FOUND) {
@@ -92,6 +93,8 @@ static void answer_vmodel(struct mesh_call *c)
         m.targetmodelid = from->target;
         m.owner = from->owner;
         active.status = status_of(from->active_status);
+        active.errors = pending;
+        active.n_errors = from->pending;
         m.activemodelstatus = &active;
         target.status = status_of(from->target_status);
         m.targetmodelstatus = strcmp(from->active, from->target) != 0 ? &target : NULL;
@@ -114,7 +117,7 @@ static void done(struct mr_mesh_admin *a)
         mr_grpc_fail(c->g, MR_GRPC_FAILED_PRECONDITION, mr_str_c(a->err.msg));
     } else if (a->status < 0) {
         grpc_fail_err(c->g, &a->err);
-    } else if (!a->message || a->kind == MR_MESH_UNREGISTER) {
+    } else if (!a->message || a->kind == MR_MESH_UNREGISTER || a->kind == MR_MESH_DELETE_VMODEL) {
         answer_nothing(c);
     } else if (a->message->descriptor == &millrace__mesh_model__descriptor) {
         answer_model(c);

@@ -1,7 +1,8 @@
-"""Registrations while etcd is away: kept in the journal of the server that took them, and made when etcd is back."""
+"""Registrations and vmodels while etcd is away: kept in the journal of the server that took them, and made when etcd is back."""
 import shutil
 import signal
 
+import grpc
 import pytest
 
 from lib import repo, wait
@@ -15,7 +16,7 @@ pytestmark = pytest.mark.skipif(not shutil.which("etcd"), reason="there is no et
 @pytest.fixture
 def folder(tmp_path):
     """Models that are registered by their paths."""
-    for name in ("a", "b", "old"):
+    for name in ("a", "b", "c", "old"):
         repo.add(tmp_path / "by-path", name, repo.config())
     return tmp_path / "by-path"
 
@@ -50,10 +51,20 @@ def register(server, model, path):
     return post(server, model, "register", {"type": "millrace", "path": path})
 
 
-def state(server, model=None):
+def vmodel(server, id, what, body=None):
     with Rest(server.http) as r:
-        reply = r.get(f"/v2/mesh/models/{model}" if model else "/v2/mesh")
+        return r.post(f"/v2/mesh/vmodels/{id}/{what}", body or {})
+
+
+def state(server, model=None, kind="models"):
+    with Rest(server.http) as r:
+        reply = r.get(f"/v2/mesh/{kind}/{model}" if model else "/v2/mesh")
     return reply.json() if reply.status == 200 else None
+
+
+def target_of(server, id):
+    known = state(server, id, "vmodels")
+    return known and known["target"]
 
 
 def path_of(server, model):
@@ -85,11 +96,32 @@ def change_all(server):
     assert len(said.errors) == 1 and "registry is away" in said.errors[0]
     reply = post(server, "old", "unregister")
     assert reply.status == 202 and reply.json()["pending"] is True, reply.body
-    assert state(server)["pending"] == 3
+    change_vmodels(server)
+    assert state(server)["pending"] == 7
+
+
+def change_vmodels(server):
+    """One is given another model, one that is new brings its model along, over gRPC, and one is deleted."""
+    reply = vmodel(server, "v", "set", {"target": "a"})
+    assert reply.status == 202 and reply.json()["pending"] is True and reply.json()["target"] == "a", reply.body
+    assert vmodel(server, "x", "set", {"target": "nonesuch"}).status == 404
+    client = Reflected(server.url("grpc"))
+    said = client.call("mmesh.ModelMesh/setVModel", vModelId="new", targetModelId="c", modelInfo={"type": "millrace", "path": "c"}, sync=True)
+    assert said.activeModelId == "c" and "registry is away" in said.activeModelStatus.errors[0]
+    with pytest.raises(grpc.RpcError) as e:
+        client.call("mmesh.ModelMesh/unregisterModel", modelId="c")
+    assert e.value.code() == grpc.StatusCode.FAILED_PRECONDITION
+    client.close()
+    reply = vmodel(server, "gone", "delete")
+    assert reply.status == 202 and reply.json()["pending"] is True, reply.body
+    answers(server, "new")
 
 
 def all_is_made(servers):
     for s in servers:
+        wait.until(lambda: target_of(s, "v") == "a" and target_of(s, "new") == "c" and target_of(s, "gone") is None, f"the vmodels\n{s.describe()}")
+        wait.until(lambda: not any(state(s, v, "vmodels").get("pending") for v in ("v", "new")), "the vmodels in etcd")
+        wait.until(lambda: state(s, "a").get("vmodels") == 1 and state(s, "c").get("vmodels") == 1 and not state(s, "own").get("vmodels"), "the references")
         wait.until(lambda: path_of(s, "a") == "a" and path_of(s, "b") == "b" and path_of(s, "old") is None, f"the changes\n{s.describe()}")
         wait.until(lambda: not state(s, "a").get("pending"), "the registration in etcd")
         answers(s, "a")
@@ -100,7 +132,9 @@ def all_is_made(servers):
 @pytest.mark.parametrize("keeps", [True, False], ids=["etcd-keeps-its-data", "etcd-is-empty"])
 def test_changes_are_made_when_etcd_is_back(etcd, servers, keeps):
     assert register(servers[1], "old", "old").status == 200
-    wait.until(lambda: path_of(servers[0], "old"), "the other server to know it")
+    for v in ("v", "gone"):
+        assert vmodel(servers[1], v, "set", {"target": "own"}).status == 200
+    wait.until(lambda: path_of(servers[0], "old") and target_of(servers[0], "gone"), "the other server to know them")
     answers(servers[1], "old")
     etcd_goes(etcd, servers)
     change_all(servers[0])
@@ -117,7 +151,9 @@ def test_changes_are_made_when_etcd_is_back(etcd, servers, keeps):
 @pytest.mark.parametrize("keeps", [True, False], ids=["etcd-keeps-its-data", "etcd-is-empty"])
 def test_changes_outlive_their_server(etcd, servers, serve, keeps):
     assert register(servers[1], "old", "old").status == 200
-    wait.until(lambda: path_of(servers[0], "old"), "the other server to know it")
+    for v in ("v", "gone"):
+        assert vmodel(servers[1], v, "set", {"target": "own"}).status == 200
+    wait.until(lambda: path_of(servers[0], "old") and target_of(servers[0], "gone"), "the other server to know them")
     etcd_goes(etcd, servers)
     change_all(servers[0])
     servers[0].signal(signal.SIGKILL)

@@ -1,4 +1,4 @@
-/* Changes of models while the registry is away: kept in the journal of the server that took them, and made when it is back. */
+/* Changes of models and vmodels while the registry is away: kept in the journal of the server that took them, and made when it is back. */
 #include "mesh/core/core_priv.h"
 #include "mesh/records/intent.h"
 #include "sim.h"
@@ -487,6 +487,218 @@ static void registry_that_comes_and_goes(void **state)
     }
 }
 
+/* ---- vmodels ---- */
+
+static struct mesh_call sets(const char *id, const char *target, const struct mesh_def *def)
+{
+    struct mesh_call c = call_of(MESH_CALL_SET_VMODEL, id, def);
+
+    c.target = mr_str_c(target);
+    c.has_def = def != NULL;
+    return c;
+}
+
+static void sets_vmodel(struct sim *s, unsigned peer, const char *id, const char *target,
+                        const struct mesh_def *def, bool is_pending)
+{
+    struct mesh_call c = sets(id, target, def);
+    const struct sim_answer *a = change(s, peer, &c);
+
+    assert_int_equal(a->status, MR_OK);
+    assert_int_equal(a->is_pending, is_pending);
+}
+
+static void deletes_vmodel(struct sim *s, unsigned peer, const char *id, bool is_pending)
+{
+    struct mesh_call c = call_of(MESH_CALL_DELETE_VMODEL, id, NULL);
+    const struct sim_answer *a = change(s, peer, &c);
+
+    assert_int_equal(a->status, MR_OK);
+    assert_int_equal(a->is_pending, is_pending);
+}
+
+/* NULL: there is no such vmodel. */
+static const char *target_at(const struct sim *s, unsigned peer, const char *id)
+{
+    static char text[64];
+    const struct view_vmodel *vm =
+        view_vmodel_find(mesh_core_view(s->peers[peer].core), mr_str_c(id));
+
+    if (!vm) {
+        return NULL;
+    }
+    snprintf(text, sizeof text, "%.*s%s", MR_STR_ARG(vm->target), vm->is_pending ? " pending" : "");
+    return text;
+}
+
+/* All peers see it so, nothing waits, and models have as many references as there are vmodels that have them. */
+static void all_have(const struct sim *s, const char *id, const char *target)
+{
+    for (unsigned i = 0; i < s->peer_count; i++) {
+        const struct mesh_view *v = mesh_core_view(s->peers[i].core);
+        const char *seen = target_at(s, i, id);
+        struct mr_map_slot *slot;
+        uint32_t refs = 0;
+        if (target) {
+            assert_non_null(seen);
+            assert_string_equal(seen, target);
+        } else {
+            assert_null(seen);
+        }
+        assert_int_equal(s->peers[i].core->vmodel_intents.len, 0);
+        for (size_t k = 0; (slot = mr_map_next(&v->vmodels, &k));) {
+            const struct view_vmodel *vm = slot->value;
+            refs += mr_str_eq(vm->active, vm->target) ? 1 : 2;
+        }
+        for (size_t k = 0; k < v->cap; k++) {
+            refs -= v->models[k] && v->models[k]->revision ? v->models[k]->refs : 0;
+        }
+        assert_int_equal(refs, 0);
+    }
+}
+
+static void vmodels_are_set_and_deleted_when_the_registry_is_back(void **state)
+{
+    struct sim s;
+    (void)state;
+
+    begin(&s);
+    registers(&s, 0, "model-0", &one, false);
+    registers(&s, 0, "model-1", &one, false);
+    sets_vmodel(&s, 0, "v", "model-0", NULL, false);
+    sets_vmodel(&s, 0, "gone", "model-0", NULL, false);
+    sim_run(&s, S);
+    cut_all(&s, true);
+    sets_vmodel(&s, 1, "v", "model-1", NULL, true);
+    sets_vmodel(&s, 1, "v", "model-1", NULL, true);   /* the same again */
+    sets_vmodel(&s, 1, "new", "model-2", &two, true); /* registers its model */
+    sets_vmodel(&s, 1, "brief", "model-1", NULL, true);
+    deletes_vmodel(&s, 1, "brief", false); /* the registry has never known it */
+    deletes_vmodel(&s, 1, "gone", true);
+    assert_string_equal(target_at(&s, 1, "v"), "model-1 pending");
+    assert_string_equal(target_at(&s, 1, "new"), "model-2 pending");
+    assert_string_equal(target_at(&s, 2, "v"), "model-0");
+    assert_null(target_at(&s, 1, "gone"));
+    struct mesh_call c = sets("other", "model-7", NULL);
+    assert_int_equal(change(&s, 1, &c)->status, MR_E_NOT_FOUND);
+    c = call_of(MESH_CALL_UNREGISTER, "model-1", NULL);
+    const struct sim_answer *a = change(&s, 1, &c);
+    assert_int_equal(a->status, MR_E_INVALID);
+    assert_non_null(strstr(a->text, "waits for the registry"));
+    cut_all(&s, false);
+    sim_run(&s, 10 * S);
+    all_have(&s, "v", "model-1");
+    all_have(&s, "new", "model-2");
+    all_have(&s, "brief", NULL);
+    all_have(&s, "gone", NULL);
+    all_see(&s, "model-2", "/2");
+    sim_fini(&s);
+}
+
+static void newer_target_of_a_vmodel_stays(void **state)
+{
+    struct sim s;
+    (void)state;
+
+    begin(&s);
+    for (unsigned i = 0; i < 3; i++) {
+        char id[24];
+        sim_id(id, i);
+        registers(&s, 0, id, &one, false);
+    }
+    sets_vmodel(&s, 0, "v", "model-0", NULL, false);
+    sets_vmodel(&s, 0, "w", "model-0", NULL, false);
+    sim_run(&s, S);
+    mr_kv_memory_cut(s.peers[0].kv, true);
+    sim_run(&s, S);
+    sets_vmodel(&s, 0, "v", "model-1", NULL, true);
+    deletes_vmodel(&s, 0, "w", true);
+    sets_vmodel(&s, 1, "v", "model-2", NULL, false); /* others have the registry */
+    sets_vmodel(&s, 1, "w", "model-2", NULL, false);
+    mr_kv_memory_cut(s.peers[0].kv, false);
+    sim_run(&s, 10 * S);
+    all_have(&s, "v", "model-2");
+    all_have(&s, "w", "model-2");
+    sim_fini(&s);
+}
+
+/* The server is killed before the registry is back, or that comes back without its data, or both. */
+static void changes_of_vmodels_outlive_server_and_registry(void **state)
+{
+    (void)state;
+
+    for (unsigned n = 1; n < 4; n++) {
+        struct sim s;
+        begin(&s);
+        registers(&s, 0, "model-0", &one, false);
+        registers(&s, 0, "model-1", &one, false);
+        sets_vmodel(&s, 0, "v", "model-0", NULL, false);
+        sets_vmodel(&s, 0, "gone", "model-0", NULL, false);
+        sim_run(&s, S);
+        cut_all(&s, true);
+        sets_vmodel(&s, 0, "v", "model-1", NULL, true);
+        sets_vmodel(&s, 0, "new", "model-2", &two, true);
+        deletes_vmodel(&s, 0, "gone", true);
+        if (n & 1) {
+            sim_kill(&s, 0);
+        }
+        if (n & 2) {
+            mr_kv_memory_erase(s.store);
+        }
+        cut_all(&s, false);
+        sim_run(&s, 30 * S);
+        if (n & 1) {
+            sim_restart(&s, 0);
+        }
+        sim_run(&s, 120 * S);
+        all_have(&s, "v", "model-1");
+        all_have(&s, "new", "model-2");
+        all_have(&s, "gone", NULL);
+        all_see(&s, "model-2", "/2");
+        sim_fini(&s);
+    }
+}
+
+static void vmodels_while_the_registry_comes_and_goes(void **state)
+{
+    static const char *const targets[] = {"model-0", "model-1", "model-2"};
+    (void)state;
+
+    for (uint64_t seed = 1; seed <= 40; seed++) {
+        struct sim s;
+        const char *last[3] = {0};
+        begin(&s);
+        for (unsigned i = 0; i < 3; i++) {
+            registers(&s, 0, targets[i], &one, false);
+        }
+        mr_rng_seed(&s.rng, seed);
+        for (unsigned round = 0; round < 40; round++) {
+            unsigned i = (unsigned)(mr_rng_u64(&s.rng) % 3);
+            const char *id = (const char *[]){"a", "b", "c"}[i];
+            mr_kv_memory_cut(s.peers[0].kv, mr_rng_u64(&s.rng) % 2 == 0);
+            sim_run(&s, (int64_t)(mr_rng_u64(&s.rng) % 40) * MS);
+            bool deletes = last[i] && mr_rng_u64(&s.rng) % 3 == 0;
+            last[i] = deletes ? NULL : targets[mr_rng_u64(&s.rng) % 3];
+            struct mesh_call c =
+                deletes ? call_of(MESH_CALL_DELETE_VMODEL, id, NULL) : sets(id, last[i], NULL);
+            const struct sim_answer *a = change(&s, 0, &c);
+            assert_int_equal(a->status, MR_OK);
+            if (mr_rng_u64(&s.rng) % 8 == 0) {
+                sim_kill(&s, 0);
+                sim_run(&s, (int64_t)(mr_rng_u64(&s.rng) % 100) * MS);
+                sim_restart(&s, 0);
+                sim_run(&s, S); /* it has read the registry */
+            }
+        }
+        mr_kv_memory_cut(s.peers[0].kv, false);
+        sim_run(&s, 60 * S);
+        for (unsigned i = 0; i < 3; i++) {
+            all_have(&s, (const char *[]){"a", "b", "c"}[i], last[i]);
+        }
+        sim_fini(&s);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -504,6 +716,10 @@ int main(void)
         cmocka_unit_test(journal_that_cannot_be_written_refuses),
         cmocka_unit_test(change_whose_answer_was_lost_is_made_once),
         cmocka_unit_test(registry_that_comes_and_goes),
+        cmocka_unit_test(vmodels_are_set_and_deleted_when_the_registry_is_back),
+        cmocka_unit_test(newer_target_of_a_vmodel_stays),
+        cmocka_unit_test(changes_of_vmodels_outlive_server_and_registry),
+        cmocka_unit_test(vmodels_while_the_registry_comes_and_goes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -230,7 +230,7 @@ struct mr_mesh_admin {
     int status; /* MR_OK; MR_E_INVALID, MR_E_EXISTS, MR_E_NOT_FOUND, MR_E_UNAVAILABLE (the registry), MR_E_EXHAUSTED */
     bool is_precondition; /* of an error: the state of other records forbids it */
     /** Without an error: the registry is away, and the change is in the journal of this server, which makes it when the registry is
-     *  back. MR_MESH_UNREGISTER has a message then, as MR_MESH_REGISTER. */
+     *  back. MR_MESH_UNREGISTER and MR_MESH_DELETE_VMODEL have a message then, as what they undo. */
     bool is_pending;
     struct mr_err err;
     struct mr_arena arena; /* the caller ends it after `done` */
