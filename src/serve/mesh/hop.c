@@ -321,6 +321,12 @@ static void refuse_peer(struct mr_call *call, const struct mr_mesh_event *e)
     mr_call_reply(call, &reply);
 }
 
+void hop_refuse_exiting(struct mr_call *call)
+{
+    refuse_peer(
+        call, &(struct mr_mesh_event){.why = MR_MESH_IS_NOT_HERE, .text = "the server is exiting"});
+}
+
 static void give_up(struct hop_attempt *at)
 {
     struct mr_client_call *call = at->call;
@@ -492,6 +498,7 @@ static void wait_for(struct hop *h)
     if (a->is_stream) {
         a->pending.data = hop_pass_data;
         a->pending.changed = hop_pass_changed;
+        hop_pass_first(h);
         serve_open(&a->pending);
     }
     a->call->user = &a->pending;

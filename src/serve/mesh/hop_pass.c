@@ -126,6 +126,7 @@ static bool fits(struct hop *h, mr_bytes data, uint64_t most)
         if (h->frames.left > most) {
             return false;
         }
+        h->frames.has_whole |= h->frames.left == 0 && h->frames.prefix_len == 0;
     }
     return true;
 }
@@ -147,16 +148,25 @@ static void refuse(struct hop *h, int64_t most)
     }
 }
 
+void hop_pass_first(struct hop *h)
+{
+    fits(h, (mr_bytes){(const uint8_t *)h->arrival->first.ptr, h->arrival->first.len}, UINT64_MAX);
+}
+
 void hop_pass_data(struct serve_pending *p, mr_bytes data, bool last)
 {
     struct serve_arrival *a = MR_CONTAINER_OF(p, struct serve_arrival, pending);
     struct hop *h = a->hop;
 
-    if (a->route && !fits(h, data, (uint64_t)a->route->message_max)) {
+    if (!fits(h, data, a->route ? (uint64_t)a->route->message_max : UINT64_MAX)) {
         refuse(h, a->route->message_max);
     } else if (!h->is_cut) {
         h->input_ended |= last;
         take_input(h, data);
+        hop_pass_changed(p);
+    } else if (last && data.len == 0) {
+        h->is_cut = false; /* that was all: nothing of it is missing */
+        h->input_ended = true;
     }
 }
 
@@ -169,12 +179,19 @@ static void on_room(void *ctx)
     }
 }
 
-/* The server ends: the requests that it has taken are answered before the stream ends. */
+/* The server ends: the requests that it has taken are answered before the stream ends, and so is one that has come in part. A stream of
+ * another server that has sent none is sent elsewhere by that. */
 void hop_pass_changed(struct serve_pending *p)
 {
     struct hop *h = MR_CONTAINER_OF(p, struct serve_arrival, pending)->hop;
+    bool is_within = h->frames.left > 0 || h->frames.prefix_len > 0;
 
-    if (serve_is_exiting(h->loop->server) && !h->is_cut && !h->input_ended) {
+    if (!serve_is_exiting(h->loop->server) || h->is_cut || h->input_ended || is_within) {
+        return;
+    }
+    if (h->ticket.is_from_peer && !h->frames.has_whole && !h->has_begun) {
+        hop_refuse_exiting(hop_abandon(h));
+    } else {
         h->is_cut = true;
         for (int i = 0; i < 2; i++) {
             if (h->attempt[i].stream) {

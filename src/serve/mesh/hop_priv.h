@@ -38,8 +38,9 @@ struct hop {
     struct {
         uint8_t prefix[5];
         size_t prefix_len;
-        uint64_t left; /* bytes of the message after it */
-    } frames;          /* in what a client of a runtime streams */
+        uint64_t left;  /* bytes of the message after it */
+        bool has_whole; /* a message has come to its end */
+    } frames;           /* in what the client streams */
     char text[];
 };
 
@@ -54,6 +55,8 @@ void hop_end_direct(struct hop *h, bool is_answered);
 struct mr_call *hop_abandon(struct hop *h);
 /* Answers the call with this answer. */
 void hop_reply(struct mr_call *call, const struct mr_client_response *r);
+/* Answers a call of another server, which is to send it elsewhere. */
+void hop_refuse_exiting(struct mr_call *call);
 /* An attempt has ended. Frees the hop if that was all. */
 void hop_release(struct hop *h);
 enum mr_mesh_result hop_result_of(mr_str why);
@@ -63,6 +66,8 @@ enum mr_mesh_result hop_result_of(mr_str why);
 /* Sends the request. False: nothing was sent. */
 bool hop_pass_begin(struct hop *h, struct hop_attempt *at, struct mr_client *c,
                     const struct mr_client_request *q);
+/* Takes note of what the client has sent before. */
+void hop_pass_first(struct hop *h);
 /* What the client sends, its room, and its end; for serve_arrival.pending. */
 void hop_pass_data(struct serve_pending *p, mr_bytes data, bool last);
 void hop_pass_room(struct serve_pending *p);

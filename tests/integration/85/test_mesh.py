@@ -138,7 +138,7 @@ def test_more_models_than_room(fleet, models):
     assert any(e["event"] == "model.unloaded" for s in servers for e in s.events())
 
 
-def test_server_that_comes_later_takes_part(fleet, start, registry, tmp_path):
+def test_server_that_comes_later_takes_part(fleet, registry, start, tmp_path):
     repos = own_repositories(tmp_path, 2, models=1)
     [first] = fleet(repos[0])
     answers(first, "of0-0")

@@ -90,7 +90,7 @@ def test_methods_that_the_configuration_does_not_name_are_refused(fleet, models)
     assert e.value.code() == grpc.StatusCode.UNIMPLEMENTED and "data plane" in e.value.details()
 
 
-def test_configuration_is_read_again(start, registry, models, tmp_path):
+def test_configuration_is_read_again(registry, start, models, tmp_path):
     repo.add(models, "m", repo.config())
     file = tmp_path / "dataplane.json"
     file.write_text('{"allowOtherRpcs": true}')
@@ -111,7 +111,7 @@ def test_configuration_is_read_again(start, registry, models, tmp_path):
     ('{"rpcConfigs": {"a/b": {"idExtractionPath": [0]}}}', "field number 0"), ('{"rpcConfigs": {"a/b": {"idExtractionPath": "1"}}}', "offset"),
     ('{"rpcConfigs": {"a/b": {"idExtractionPath": [1,1,1,1,1,1,1,1,1]}}}', "more than 8"), ("/nonexistent/file", "No such file"),
 ])
-def test_configuration_that_is_wrong_ends_the_start(start, registry, models, text, says):
+def test_configuration_that_is_wrong_ends_the_start(registry, start, models, text, says):
     repo.add(models, "m", repo.config())
     server = start(models, f"--mesh={registry}", f"--mesh-dataplane-config={text}", mode=None, ready=False)
     assert server.wait_exit() == 1

@@ -3,7 +3,7 @@ from lib import repo, wait
 from lib.services.mesh import Clients, answers, joined
 
 
-def test_rolling_restart_fails_no_request(fleet, start, registry, models):
+def test_rolling_restart_fails_no_request(fleet, registry, start, models):
     names = [f"m{i}" for i in range(12)]
     for name in names:
         repo.add(models, name, repo.config())

@@ -8,7 +8,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from lib import grpcraw, metrics, repo, wait
+from lib import grpcraw, metrics, raw, repo, wait
 from lib.rest import Rest
 from lib.services.mesh import X, joined
 from lib.services.runtime import Runtime, data, fields, number
@@ -31,7 +31,7 @@ def runtime():
 
 
 @pytest.fixture
-def under(start, registry, models):
+def under(registry, start, models):
     """under(runtime…): a server for each of them, over the same models, that have joined one mesh."""
     for i in range(8):
         repo.add(models, f"m{i}", repo.config())
@@ -111,6 +111,40 @@ def test_calls_are_measured_by_method_and_status(runtime, under):
         ask(servers[0], "m0", method=f"/made.up.Service/M{i}")
     names = {method for method, _ in count(servers[0], "api_request")}
     assert len(names) == 32 and "other" in names and sum(count(servers[0], "api_request").values()) == 44
+
+
+def test_call_that_has_come_in_part_is_answered_by_a_server_that_ends(runtime, under):
+    server, = under(runtime())
+    assert ask(server, "m0") == b"hello"
+    frame = raw.grpc_frame(b"a message in two parts")
+    with raw.Http2(server.grpc) as c:
+        stream = c.headers("POST", ECHO, (*raw.GRPC_HEADERS, ("mm-model-id", "m0")), end=False)
+        c.send(stream, frame[:9], end=False)
+        server.signal()
+        c.wait(c.terminated, "the server to say that it ends")
+        c.send(stream, frame[9:])
+        got = c.response(stream)
+    assert got.headers["grpc-status"] == "0" and got.body == frame
+    server.stop()
+
+
+def test_call_without_a_message_moves_on_when_its_server_ends(runtime, under):
+    runtimes = [runtime(), runtime()]
+    servers = under(*runtimes)
+    assert ask(servers[0], "m0") == b"hello"
+    at = next(i for i, r in enumerate(runtimes) if r.count("loadModel", "m0"))
+    has_ended = threading.Event()
+
+    def messages():
+        has_ended.wait(wait.PATIENCE)
+        yield b"late"
+
+    with Client(servers[1 - at]) as c:
+        answers = c.channel.stream_stream(ECHO)(messages(), metadata=[("mm-model-id", "m0")], timeout=wait.PATIENCE)
+        wait.until(lambda: len(runtimes[at].seen) == 2, "the call to reach the runtime")
+        servers[at].stop()
+        has_ended.set()
+        assert list(answers) == [b"late"]
 
 
 def test_metadata_and_status_pass_unchanged(runtime, under):
@@ -511,7 +545,7 @@ def test_only_runtime_that_dies_and_comes_back(runtime, under):
     assert r.count("loadModel", "m1") == 2
 
 
-def test_server_waits_for_a_runtime_that_starts(runtime, start, registry, models):
+def test_server_waits_for_a_runtime_that_starts(runtime, registry, start, models):
     repo.add(models, "m0", repo.config())
     r = runtime()
     r.state = 0
@@ -525,7 +559,7 @@ def test_server_waits_for_a_runtime_that_starts(runtime, start, registry, models
     assert ask(server, "m0") == b"hello"
 
 
-def test_millrace_under_millrace(start, registry, models, grpc_port_of=None):
+def test_millrace_under_millrace(registry, start, models, grpc_port_of=None):
     for i in range(4):
         repo.add(models, f"m{i}", repo.config())
     lower = [start([], f"--model-runtime={models}", mode=None) for _ in range(2)]

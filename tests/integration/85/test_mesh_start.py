@@ -99,7 +99,7 @@ def test_variables_mean_nothing_without_kv_store(start, models):
     assert not [e for e in server.events() if e["event"] == "serve.environment"]
 
 
-def test_new_server_is_not_ready_while_another_drains(fleet, start, registry, models, tmp_path):
+def test_new_server_is_not_ready_while_another_drains(fleet, registry, start, models, tmp_path):
     """So that a rolling update replaces one after the other. The drain lasts as long as the other server loads the model."""
     hold = Hold(tmp_path)
     hold.end()
@@ -119,7 +119,7 @@ def test_new_server_is_not_ready_while_another_drains(fleet, start, registry, mo
     joined(new)
 
 
-def test_server_that_is_not_fit_does_not_become_ready(fleet, start, registry, models, tmp_path):
+def test_server_that_is_not_fit_does_not_become_ready(fleet, registry, start, models, tmp_path):
     """Its models load elsewhere, and not here: a rolling update should not go on."""
     for i in range(3):
         repo.add(models, f"m{i}", repo.config(parameters={"millrace.mesh_min_copies": "2"}))

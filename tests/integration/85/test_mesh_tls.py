@@ -63,7 +63,7 @@ def test_strangers_are_refused(fleet, authority, other, models):
 
 
 @pytest.mark.parametrize("why", ["authority", "expired", "name"])
-def test_server_with_a_wrong_certificate_gets_no_requests(fleet, start, registry, authority, other, tmp_path, why):
+def test_server_with_a_wrong_certificate_gets_no_requests(fleet, registry, start, authority, other, tmp_path, why):
     repos = own_repositories(tmp_path, 2, models=1)
     good, bad = authority.sign("good"), {
         "authority": lambda: other.sign("bad"), "expired": lambda: authority.sign("bad", days=0),
@@ -76,7 +76,7 @@ def test_server_with_a_wrong_certificate_gets_no_requests(fleet, start, registry
     answers(servers[1], "of1-0")  # its own clients get what is its own
 
 
-def test_certificates_and_authorities_are_replaced_while_it_runs(fleet, start, registry, authority, other, tmp_path):
+def test_certificates_and_authorities_are_replaced_while_it_runs(fleet, registry, start, authority, other, tmp_path):
     repos = own_repositories(tmp_path, 2, models=1)
     files = [tmp_path / n for n in ("m.crt", "m.key", "m.ca")]
 
