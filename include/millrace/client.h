@@ -153,6 +153,9 @@ struct mr_sdk_param {
 #define MR_SDK_SEQUENCE_END   2u
 /** One attempt, no second copy: for models that change something. Requests of a sequence are so by themselves. */
 #define MR_SDK_ONCE 4u
+/** Ends with what a host says that is busy or does not have the model, if no other host is left: it is neither asked again nor left
+ *  alone for as long as it wants. For callers that have something else to do. */
+#define MR_SDK_FAIL_FAST 8u
 
 /** Everything but the data of the inputs is copied. */
 struct mr_sdk_request {

@@ -15,19 +15,18 @@ unsigned pick_rows_bucket(int64_t rows)
     return MR_MIN(top, BUCKETS - 1u);
 }
 
-bool pick_host_has_room(const struct mr_balance *r, const struct balance_host *h, uint64_t weight)
+/* limit: calls that it may have when it is ready. */
+static bool has_slots(const struct mr_balance *r, const struct balance_host *h, uint64_t weight,
+                      uint32_t limit)
 {
     uint32_t used = h->in_flight + h->held;
 
-    if (h->paused_until_ns > r->now_ns) {
-        return false;
-    }
     if (r->max_weight > 0 && h->in_flight > 0 &&
         (h->weight >= r->max_weight || weight > r->max_weight - h->weight)) {
         return false;
     }
     switch (h->state) {
-    case MR_BALANCE_STATE_READY: return used < limit_usable(h);
+    case MR_BALANCE_STATE_READY: return used < limit;
     case MR_BALANCE_STATE_SUSPECT: return used < 1;
     case MR_BALANCE_STATE_HALF_OPEN: return h->trials == 0;
     case MR_BALANCE_STATE_EJECTED:
@@ -35,6 +34,11 @@ bool pick_host_has_room(const struct mr_balance *r, const struct balance_host *h
     case MR_BALANCE_STATE_DRAINING: break;
     }
     return false;
+}
+
+bool pick_host_has_room(const struct mr_balance *r, const struct balance_host *h, uint64_t weight)
+{
+    return h->paused_until_ns <= r->now_ns && has_slots(r, h, weight, limit_usable(h));
 }
 
 double pick_expected(const struct mr_balance *r, const struct balance_host *h)
@@ -58,6 +62,7 @@ struct scan {
     double cost, cost_avoided;
     /* A host that need not be avoided will take calls again without being tried first. */
     bool other_works;
+    bool takes_throttled;
 };
 
 static void scan_host(struct mr_balance *r, struct scan *s, struct balance_host *h)
@@ -70,7 +75,8 @@ static void scan_host(struct mr_balance *r, struct scan *s, struct balance_host 
     if (!avoided && h->state == MR_BALANCE_STATE_READY && h->throttled_from_ns == 0) {
         s->other_works = true;
     }
-    if (!pick_host_has_room(r, h, s->ask->weight)) {
+    if (s->takes_throttled ? !has_slots(r, h, s->ask->weight, (uint32_t)fmax(h->limit, 1))
+                           : !pick_host_has_room(r, h, s->ask->weight)) {
         return;
     }
     cost = strategy_cost(r, s->ask, h);
@@ -181,6 +187,10 @@ bool mr_balance_pick(struct mr_balance *r, int64_t now_ns, const struct mr_balan
     balance_tick(r, now_ns);
     stall_try(r);
     scan(r, &s);
+    if (ask->takes_throttled && !s.best && !s.best_avoided) {
+        s.takes_throttled = true;
+        scan_all(r, &s);
+    }
     h = s.best ? s.best : s.other_works ? NULL : s.best_avoided;
     if (!h) {
         return false;

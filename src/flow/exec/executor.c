@@ -47,8 +47,9 @@ int flow_walk_output(struct walk *w, struct mr_exec_outputs *o, uint32_t index, 
 {
     const struct run_value *v = &w->run.values[w->flow->plan->outputs[index]];
 
-    return v->state == RUN_VALUE ? flow_tensor_output(w->flow, o, index, v, err)
-                                 : no_output(w, err);
+    return v->state == RUN_VALUE || v->state == RUN_FILLED
+               ? flow_tensor_output(w->flow, o, index, v, err)
+               : no_output(w, err);
 }
 
 static int outputs_set(struct walk *w, struct mr_err *err)

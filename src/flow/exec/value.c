@@ -196,17 +196,32 @@ static int shape_declared(struct walk *w, uint32_t tensor, struct mr_tensor *out
     return MR_OK;
 }
 
+/* What was to make the outputs of node n: itself, the branch of a switch, or a fallback. */
+static uint32_t maker_of(const struct run *r, uint32_t n)
+{
+    const struct plan *p = r->plan;
+    uint32_t by = n;
+
+    for (uint32_t k = 0; k < p->nodes[n].branch_count; k++) {
+        const uint32_t branch = p->nodes[n].branches[k];
+        by = r->nodes[branch].for_node == n + 1 ? branch : by;
+    }
+    const uint32_t spare = p->nodes[by].fallback;
+    return spare < p->node_count && r->nodes[spare].for_node == n + 1 ? spare : by;
+}
+
 int flow_value(struct run *r, const struct plan_value *v, struct mr_err *err)
 {
     struct walk *w = MR_CONTAINER_OF(r, struct walk, run);
     const uint32_t writer = r->plan->tensors[v->tensor].writer;
-    const struct plan_node *n = writer < r->plan->node_count ? &r->plan->nodes[writer] : NULL;
+    const uint32_t by = writer < r->plan->node_count ? maker_of(r, writer) : writer;
+    const struct plan_node *n = by < r->plan->node_count ? &r->plan->nodes[by] : NULL;
     struct mr_tensor t = {.dtype = r->plan->tensors[v->tensor].dtype, .rank = -1};
     struct mr_block *block = NULL;
     int rc;
 
     if (n && n->rows) {
-        MR_TRY(flow_foreach_shape(w, writer, v->tensor, &t, err));
+        MR_TRY(flow_foreach_shape(w, by, v->tensor, &t, err));
     }
     if (t.rank < 0) {
         MR_TRY(shape_declared(w, v->tensor, &t, err));

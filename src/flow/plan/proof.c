@@ -51,17 +51,24 @@ static bool branch_lacks(const struct plan *p, const struct plan_node *node, con
     return false;
 }
 
-/* Whether a failure leaves the tensor without a value: of the node, or of one of its branches. */
+/* Whether a failure of the node leaves the tensor without a value. A fallback has none itself. */
+static bool node_loses(const struct plan *p, const struct plan_node *node, uint32_t tensor)
+{
+    if (node->on_error == PLAN_FALLBACK) {
+        node = &p->nodes[node->fallback];
+    }
+    return node->on_error == PLAN_SKIP ||
+           (node->on_error == PLAN_DEFAULT &&
+            !has_default(node->defaults, node->default_count, tensor));
+}
+
+/* The same of the node, or of one of its branches. */
 static bool may_lose(const struct plan *p, const struct plan_node *node, uint32_t tensor)
 {
-    bool loses =
-        node->on_error == PLAN_SKIP || (node->on_error == PLAN_DEFAULT &&
-                                        !has_default(node->defaults, node->default_count, tensor));
+    bool loses = node_loses(p, node, tensor);
 
     for (uint32_t k = 0; k < node->branch_count; k++) {
-        const struct plan_node *n = &p->nodes[node->branches[k]];
-        loses |= n->on_error == PLAN_SKIP || (n->on_error == PLAN_DEFAULT &&
-                                              !has_default(n->defaults, n->default_count, tensor));
+        loses |= node_loses(p, &p->nodes[node->branches[k]], tensor);
     }
     return loses;
 }

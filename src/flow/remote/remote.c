@@ -216,7 +216,7 @@ static int rest_make(const struct asking *a, struct mr_sdk_request *to, struct m
     to->priority = asked->priority;
     if (asked->sequence) {
         to->sequence_id = asked->sequence->number;
-        to->flags = asked->sequence->flags;
+        to->flags |= asked->sequence->flags;
     }
     return MR_OK;
 }
@@ -239,7 +239,9 @@ static int request_make(const struct asking *a, struct mr_sdk_request *to, struc
 {
     int rc;
 
+    /* What to do when the other server is busy is said by the node, or by who asks. */
     *to = (struct mr_sdk_request){.size = sizeof *to,
+                                  .flags = MR_SDK_FAIL_FAST,
                                   .model = a->remote->model,
                                   .version = a->remote->version,
                                   .timeout_ms = timeout_of(a->x)};

@@ -134,7 +134,7 @@ static void spare_start(struct run *r, uint32_t n, uint32_t spare)
     }
 }
 
-/* A node has failed, and the request goes on if its policy says so; of a switch, that of the branch `by`. */
+/* A node has failed, and the request goes on if its policy says so: that of `by`, the branch or fallback that ran for it. */
 static void failure_take(struct run *r, uint32_t n, uint32_t by, int rc, const struct mr_err *err)
 {
     const struct plan_node *node = &r->plan->nodes[by];
@@ -163,26 +163,12 @@ static void failure_take(struct run *r, uint32_t n, uint32_t by, int rc, const s
     }
 }
 
-/* Whether a spare that ran for `node` is a branch of it, and no fallback. */
-static bool is_branch(const struct plan_node *node, uint32_t spare)
-{
-    for (uint32_t k = 0; k < node->branch_count; k++) {
-        if (node->branches[k] == spare) {
-            return true;
-        }
-    }
-    return false;
-}
-
 static void node_end(struct run *r, uint32_t n, int rc, const struct mr_err *err)
 {
     const uint32_t by = n;
 
     if (r->nodes[n].for_node) {
         n = r->nodes[n].for_node - 1;
-        if (rc < 0 && !is_branch(&r->plan->nodes[n], by)) {
-            run_fail(r, rc, err);
-        }
     }
     if (rc < 0) {
         failure_take(r, n, by, rc, err);
@@ -196,7 +182,7 @@ static void node_end(struct run *r, uint32_t n, int rc, const struct mr_err *err
 static bool lacks_input(const struct run *r, const struct plan_node *node)
 {
     for (uint32_t i = 0; i < node->input_count; i++) {
-        if (!node->inputs[i].is_optional && r->values[node->inputs[i].tensor].state == RUN_NULL) {
+        if (!node->inputs[i].is_optional && r->values[node->inputs[i].tensor].state != RUN_VALUE) {
             return true;
         }
     }
@@ -380,8 +366,10 @@ int run_defaults(struct run *r, struct mr_err *err)
     int rc = MR_OK;
 
     for (uint32_t i = 0; i < p->default_count && rc == MR_OK; i++) {
-        if (r->values[p->defaults[i].tensor].state == RUN_NULL) {
+        struct run_value *v = &r->values[p->defaults[i].tensor];
+        if (v->state == RUN_NULL) {
             rc = r->ops->value(r, &p->defaults[i], err);
+            v->state = rc < 0 ? RUN_NULL : RUN_FILLED;
         }
     }
     return rc;

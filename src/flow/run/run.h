@@ -15,7 +15,12 @@
 
 struct run;
 
-enum run_state { RUN_OPEN = 0, RUN_VALUE, RUN_NULL };
+enum run_state {
+    RUN_OPEN = 0,
+    RUN_VALUE,
+    RUN_NULL,
+    RUN_FILLED, /* null for nodes, and the workflow's default for an answer */
+};
 
 /** What a tensor holds. The shape, and data without a block, live as long as the run. */
 struct run_value {
@@ -92,7 +97,7 @@ static inline bool run_is_over(const struct run *r)
 }
 /** No further node is started; the run fails, unless it has. */
 void run_fail(struct run *r, int rc, const struct mr_err *err);
-/** Gives tensors that are null the defaults of the workflow. */
+/** Gives tensors that are null the defaults of the workflow, for an answer: for nodes they stay null. */
 int run_defaults(struct run *r, struct mr_err *err);
 /** Releases the values. */
 void run_fini(struct run *r);

@@ -297,6 +297,7 @@ static void sequence_take(const struct mr_sdk_request *in, struct call *out)
     q->sequence_end = (in->flags & MR_SDK_SEQUENCE_END) != 0;
     q->priority = in->priority;
     out->is_once = in->sequence_id != 0 || (in->flags & MR_SDK_ONCE) != 0;
+    out->fails_fast = (in->flags & MR_SDK_FAIL_FAST) != 0;
 }
 
 /* ---- which variant ---- */

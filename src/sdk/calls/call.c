@@ -137,14 +137,16 @@ static void on_again(struct mr_timer *t)
 static bool goes_on(struct call *c, const struct judgement *j)
 {
     struct mr_balance *b = c->cluster->balance;
+    const bool is_no = j->outcome == MR_BALANCE_THROTTLED ||
+                       j->outcome == MR_BALANCE_REJECTED; /* and no accident */
 
     c->failures++;
     if (!j->may_retry || c->is_once || c->deadline_ns <= mr_now_ns() ||
-        c->attempts >= c->cluster->policy.attempts || c->cluster->is_closed) {
+        c->attempts >= c->cluster->policy.attempts || c->cluster->is_closed ||
+        (is_no && c->fails_fast && !others_left(c))) {
         return false;
     }
-    return j->outcome == MR_BALANCE_THROTTLED || j->outcome == MR_BALANCE_REJECTED ||
-           mr_balance_may_retry(b, now_of(c), NULL);
+    return is_no || mr_balance_may_retry(b, now_of(c), NULL);
 }
 
 static void try_again(struct call *c)
@@ -332,6 +334,7 @@ static bool call_pick(struct call *c)
                                        .avoid = c->avoid,
                                        .avoid_count = c->avoid_count,
                                        .is_retry = c->is_retry,
+                                       .takes_throttled = c->fails_fast,
                                        .key = c->key};
     struct host *h;
 

@@ -39,6 +39,7 @@ struct call {
     struct mr_sdk_memory *memory;      /* where some tensors are; NULL: none */
     const struct memory_place *places; /* of each output that is asked for; NULL: none */
     bool is_once;                      /* not to be made twice: one attempt, no copy */
+    bool fails_fast;                   /* it waits for no host that is busy */
     bool is_question;                  /* `ask`, in place of the request */
     enum mr_ask ask;
 

@@ -323,6 +323,7 @@ static bool part_make(struct shards *g, uint32_t i, uint64_t *offsets)
                             .key = c->key,
                             .deadline_ns = c->deadline_ns,
                             .is_once = c->is_once,
+                            .fails_fast = c->fails_fast,
                             .done = on_part_done,
                             .freed = on_part_freed};
     memcpy(s->call.headers, c->headers, sizeof c->headers);

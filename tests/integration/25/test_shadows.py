@@ -109,4 +109,4 @@ def test_what_is_refused(models, start):
         for i, (_, error) in enumerate(REFUSED):
             reply = control.load(f"w{i}")
             assert reply.status == 400 and re.search(error, reply.json()["error"]), reply.json()["error"]
-        assert "c has 'shadow', a feature" in control.load("o").json()["error"]
+        assert "node 'c' has 'shadow', which is for models" in control.load("o").json()["error"]

@@ -413,6 +413,13 @@ static void throttled_hosts_are_left_alone_for_as_long_as_they_ask(void **state)
         mr_balance_done(h.r, h.now, h.burst[i].ticket, MR_BALANCE_THROTTLED, S(3));
     }
     assert_true(mr_balance_is_stalled(h.r, NULL));
+    const struct mr_balance_ask hurried = {.rows = 1, .takes_throttled = true};
+    assert_false(take(&h, 1, &c));
+    assert_true(mr_balance_pick(h.r, h.now, &hurried, &c)); /* who cannot wait asks all the same */
+    struct mr_balance_call second;
+    assert_true(mr_balance_pick(h.r, h.now, &hurried, &second)); /* and so do others */
+    mr_balance_done(h.r, h.now, c.ticket, MR_BALANCE_CANCELLED, 0);
+    mr_balance_done(h.r, h.now, second.ticket, MR_BALANCE_CANCELLED, 0);
     assert_in_range(wait_for_room(&h, S(4), &c), S(3), S(3) + MS(310));
     assert_int_equal(burst_take(&h, 1), 0); /* one at a time until it succeeds */
     h.now += LATENCY;

@@ -22,7 +22,7 @@ struct world {
     struct plan_node nodes[NODES_MAX];
     struct plan_tensor tensors[TENSORS];
     struct plan_port in[NODES_MAX][WIDTH], out[NODES_MAX][WIDTH];
-    struct plan_value defaults[NODES_MAX][WIDTH];
+    struct plan_value defaults[NODES_MAX][WIDTH], of_outputs[TENSORS];
     uint32_t after[NODES_MAX][1];
     uint32_t inputs[2], outputs[TENSORS];
     bool fails[NODES_MAX], is_late[NODES_MAX], holds[NODES_MAX];
@@ -129,9 +129,11 @@ static void world_make(struct world *w)
     w->plan.tensor_count = tensors;
     for (uint32_t t = 0; t < tensors; t++) {
         w->outputs[t] = t;
+        w->of_outputs[t].tensor = t;
         w->wanted[t] = maybe(w, 30);
     }
-    w->plan.output_count = tensors;
+    w->plan.output_count = w->plan.default_count = tensors;
+    w->plan.defaults = w->of_outputs;
     w->is_strict = maybe(w, 20);
     w->stream = maybe(w, 40) ? pick(w, count) : NODES_MAX;
     w->answers = pick(w, 4);
@@ -374,7 +376,7 @@ static void compare(const struct world *w, int graph)
     }
     for (uint32_t t = 0; t < w->plan.tensor_count && !w->is_failed; t++) {
         const struct run_value *v = &w->run.values[t];
-        const bool is_right = w->is_null[t] ? v->state == RUN_NULL
+        const bool is_right = w->is_null[t] ? v->state == RUN_NULL || v->state == RUN_FILLED
                                             : v->state == RUN_VALUE &&
                                                   (int64_t)(intptr_t)v->tensor.data == w->values[t];
         if (w->wanted[t] && !is_right) {
@@ -390,6 +392,7 @@ static void stream_check(struct world *w, int graph)
         answer_begin(w);
         interpret(w);
         compare(w, graph);
+        run_defaults(&w->run, NULL); /* for the answer: nodes of the next one do not see them */
     }
     run_over(&w->run, w->stream, MR_OK, NULL);
 }
