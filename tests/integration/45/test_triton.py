@@ -71,6 +71,10 @@ CASES = [
     ("call('n', '1', names=['OTHER'])", "3: unexpected inference output 'OTHER' for model 'n'"),
     ("call('n', '1', model_version=7)", "2: Request for unknown model: 'n' version 7 is not found"),
     ("call('n', '1 / 0')", "1: Failed to process the request(s) for model instance 'n_0', message: ZeroDivisionError: division by zero"),
+    ("type(request.trace()) is pb_utils.InferenceTrace, request.trace().get_context()", "(True, None)"),
+    ("call('n', 'request.trace().get_context()', trace=request.trace(), preferred_memory=pb_utils.PreferredMemory("
+     "pb_utils.TRITONSERVER_MEMORY_CPU, 0))", "None"),
+    ("pb_utils.InferenceRequest(model_name='n', requested_output_names=[], inputs=[], trace=request.trace()).trace().get_context()", "None"),
     ("request.set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_ALL)", "None"),
     ("request.set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)",
      "refused: TRITONSERVER_REQUEST_RELEASE_RESCHEDULE is for requests to a model with sequence_batching { iterative_sequence: true }"),
