@@ -184,7 +184,7 @@ LOAD, UNLOAD, READY = 1, 2, 3
 def _control(kind, model, version="", config=None, files=(), flags=0):
     """What the server answers."""
     try:
-        call = services["control"](kind, model, version, config, list(files), flags)
+        call = services["control"](kind, pb_utils._text(model, "the name of a model"), version, config, list(files), flags)
         answer = services["call_next"](call, 0)
     except (RuntimeError, ValueError) as e:
         raise pb_utils.TritonModelException(str(e)) from None

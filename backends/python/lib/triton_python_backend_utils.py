@@ -44,7 +44,7 @@ class TritonError:
     UNKNOWN, INTERNAL, NOT_FOUND, INVALID_ARG, UNAVAILABLE, UNSUPPORTED, ALREADY_EXISTS, CANCELLED = range(8)
 
     def __init__(self, message="", code=INTERNAL):
-        self._message, self._code = str(message), code
+        self._message, self._code = _text(message, "") if isinstance(message, bytes) else str(message), code
 
     def message(self):
         return self._message
@@ -73,6 +73,15 @@ def _code_of(array):
     return code
 
 
+def _text(value, what):
+    """A text, which may be given as bytes: such as an element of a tensor of strings."""
+    if isinstance(value, (bytes, bytearray)):
+        return value.decode()
+    if not isinstance(value, str):
+        raise TypeError(f"{what} is a str, got {type(value).__name__}")
+    return value
+
+
 class Tensor:
     """A name and an array. Of an input, the array is made when it is asked for, and can only be read."""
 
@@ -81,7 +90,8 @@ class Tensor:
     def __init__(self, name, numpy_array):
         if not isinstance(numpy_array, np.ndarray):
             raise TritonModelException(f"tensor '{name}' needs a numpy array, got {type(numpy_array).__name__}")
-        self._name, self._array, self._raw = name, numpy_array, None
+        self._name = name if type(name) is str else _text(name, "the name of a tensor")
+        self._array, self._raw = numpy_array, None
         if numpy_array.dtype not in _CODES:
             _code_of(numpy_array)
 
@@ -217,9 +227,12 @@ class InferenceRequest:
         for tensor in inputs:
             if not isinstance(tensor, Tensor):
                 raise TritonModelException(f"inputs of a request are Tensors, got {type(tensor).__name__}")
-        self._id, self._correlation, self._flags, self._timeout = request_id, correlation_id, flags, timeout
-        self._inputs, self._outputs = list(inputs), list(requested_output_names)
-        self._model, self._version, self._memory, self._trace = model_name, model_version, preferred_memory, trace
+        self._id, self._flags, self._timeout = _text(request_id, "a request's id"), flags, timeout
+        self._correlation = correlation_id if isinstance(correlation_id, int) else _text(correlation_id, "a correlation id")
+        self._inputs = list(inputs)
+        self.set_requested_output_names(requested_output_names)
+        self._model, self._version = _text(model_name, "the name of a model"), model_version
+        self._memory, self._trace = preferred_memory, trace
         self._parameters = _parameters_of(parameters) if parameters else {}
         self._reply = self._raw = self._sender = None
 
@@ -241,7 +254,7 @@ class InferenceRequest:
         return self._outputs
 
     def set_requested_output_names(self, names):
-        self._outputs = list(names)
+        self._outputs = [_text(name, "the name of an output") for name in names]
 
     def model_name(self):
         return self._reply.run.instance.model.name if self._reply is not None else self._model
