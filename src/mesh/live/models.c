@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "model/config.h"
+#include "model/place.h"
 
 #define REGISTER_EVERY 5 /* samples */
 
@@ -99,6 +100,7 @@ static struct load_op *new_op(struct mr_mesh *m, mr_str id, bool is_unload)
 /* By its path or address, which the manager checks. */
 static void load_path(struct mr_mesh *m, const struct mesh_action *a, struct load_op *op)
 {
+    struct mr_arena arena;
     struct mr_buf path;
     struct mr_err err;
 
@@ -115,7 +117,10 @@ static void load_path(struct mr_mesh *m, const struct mesh_action *a, struct loa
         mr_buf_printf(&path, "%s/", m->o.models);
     }
     mr_buf_str(&path, a->path);
-    mr_models_place(m->models, a->id, mr_buf_view(&path), a->type, on_done, op);
+    mr_arena_init(&arena, 1024, 65536);
+    mr_models_place(m->models, a->id, mr_buf_view(&path), mr_model_type_of(a->type, a->key, &arena),
+                    on_done, op);
+    mr_arena_fini(&arena);
     mr_buf_fini(&path);
 }
 

@@ -13,6 +13,7 @@
 
 #include "archive/archive.h"
 #include "base/mem.h"
+#include "codec/json.h"
 #include "config_priv.h"
 #include "model/folder/folder.h"
 #include "model/model.h"
@@ -34,6 +35,7 @@ static const struct format {
      "mlserver_sklearn.SKLearnModel",
      {"model.joblib", "model.pickle", "model.pkl"}},
 };
+#define KEY_MAX      4096
 #define FORMAT_COUNT (sizeof formats / sizeof *formats)
 
 struct placing {
@@ -58,6 +60,40 @@ static const struct format *format_of(mr_str type)
         }
     }
     return NULL;
+}
+
+static int read_name(struct mr_json *j, mr_str *out)
+{
+    bool first = true;
+    mr_str member;
+    int rc = mr_json_enter_object(j);
+
+    while (rc == MR_OK && mr_json_next_key(j, &first, &member)) {
+        rc = mr_str_eq_c(member, "name") ? mr_json_string(j, out) : mr_json_skip(j, NULL);
+    }
+    return rc < 0 ? rc : j->status;
+}
+
+mr_str mr_model_type_of(mr_str type, mr_str key, struct mr_arena *arena)
+{
+    mr_str found = {0}, member, text;
+    struct mr_json j, part;
+    bool first = true;
+
+    if (format_of(type) || key.len > KEY_MAX || !mr_str_starts(key, MR_STR("{"))) {
+        return type;
+    }
+    mr_json_init(&j, key, arena, 0, NULL);
+    int rc = mr_json_enter_object(&j);
+    while (rc == MR_OK && mr_json_next_key(&j, &first, &member)) {
+        rc = mr_json_skip(&j, &text);
+        if (rc == MR_OK && mr_str_eq_c(member, "model_type")) {
+            mr_json_init(&part, text, arena, 0, NULL);
+            rc = mr_str_starts(text, MR_STR("{")) ? read_name(&part, &found)
+                                                  : mr_json_string(&part, &found);
+        }
+    }
+    return format_of(found) ? found : type;
 }
 
 static const char *end_of(const char *path)

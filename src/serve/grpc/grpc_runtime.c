@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "methods_priv.h"
+#include "model/place.h"
 #include "model_runtime.pb-c.h"
 #include "serve/admin/admin.h"
 #include "serve/state/grpc_reply.h"
@@ -142,8 +143,9 @@ void grpc_runtime_load(struct mr_server *s, struct mr_grpc_call *g)
     struct runtime_call *c = q ? call_new(s, g, q->modelid) : NULL;
 
     if (c) {
-        mr_models_place(s->models, c->model, mr_str_c(q->modelpath), mr_str_c(q->modeltype),
-                        load_done, c);
+        mr_str type =
+            mr_model_type_of(mr_str_c(q->modeltype), mr_str_c(q->modelkey), g->call->arena);
+        mr_models_place(s->models, c->model, mr_str_c(q->modelpath), type, load_done, c);
     }
 }
 

@@ -66,6 +66,13 @@ def test_state_of_a_new_runtime(mesh):
     assert list(infer.idInjectionPath) == [1]
 
 
+def test_key_says_what_the_type_does_not(mesh, store):
+    shutil.copy(repo.STOCK / "simple" / "1" / "model.onnx", store / "net.bin")
+    code, text = mesh.refused("loadModel", modelId="m", modelType="rt:millrace", modelPath=str(store / "net.bin"), modelKey="{}")
+    assert code == grpc.StatusCode.INVALID_ARGUMENT and "type 'rt:millrace'" in text
+    mesh("loadModel", modelId="m", modelType="rt:millrace", modelPath=str(store / "net.bin"), modelKey='{"model_type": {"name": "onnx"}}')
+
+
 def test_a_model_from_its_load_to_its_unload(mesh, store):
     """Its files say another name; the id counts."""
     repo.add(store, "files-of-a-model", extra='name: "whatever"', files={"1/model.bin": b"x" * 100000})

@@ -26,8 +26,8 @@ def store(tmp_path):
     return folder
 
 
-def registered(rest, name, path, kind="mt:onnx"):
-    return rest.post(f"/v2/mesh/models/{name}/register", {"type": kind, "path": str(path), "load_now": True, "sync": True}).ok().json()
+def registered(rest, name, path, kind="mt:onnx", key=""):
+    return rest.post(f"/v2/mesh/models/{name}/register", {"type": kind, "path": str(path), "key": key, "load_now": True, "sync": True}).ok().json()
 
 
 def reason(got):
@@ -118,6 +118,22 @@ def test_a_configuration_counts_more_than_the_type(fleet, store):
     with Rest(server.http) as rest:
         assert registered(rest, "m", "files", "python")["status"] == "LOADED"
     answers(server, "m")
+
+
+def test_key_of_kserve_says_what_the_type_does_not(fleet, store):
+    """With a runtime of its choice KServe's controller registers the type rt:RUNTIME, and the format in the key."""
+    shutil.copy(repo.STOCK / "simple" / "1" / "model.onnx", store / "net.bin")
+    (store / "echo").write_text(ECHO)
+    server, = fleet([], options=[f"--mesh-models={store}", "--mesh-label=rt:millrace-1",
+                                 '--mesh-constraints={"rt:millrace-1": {"required": ["rt:millrace-1"]}, "_default": {"required": ["_none"]}}', *pymodels.options()])
+    key = '{"storage_key": "s", "storage_params": {"bucket": "b", "model_type": 1}, "model_type": %s, "disk_size_bytes": 7}'
+    with Rest(server.http) as rest:
+        for name, kind in (("a", '"onnx"'), ("b", '{"name": "onnx", "version": "1"}'), ("c", '{"version": "1", "name": "onnx"}')):
+            assert registered(rest, name, "net.bin", "rt:millrace-1", key % kind)["status"] == "LOADED", server.err()
+        assert registered(rest, "d", "net.bin", "rt:millrace-1", key % '"python"')["status"] == "LOADING_FAILED"
+        assert registered(rest, "e", "echo", "rt:millrace-1", key % '"python"')["status"] == "LOADED", server.err()
+        for name, k in (("f", key % '"keras"'), ("g", key % "[1"), ("h", "onnx"), ("i", "")):
+            assert "type 'rt:millrace-1', which is none of onnx" in reason(registered(rest, name, "net.bin", "rt:millrace-1", k))
 
 
 def test_types_that_are_not_known(fleet, store):

@@ -3,6 +3,7 @@
 #ifndef MR_MODEL_PLACE_H
 #define MR_MODEL_PLACE_H
 
+#include "base/arena.h"
 #include "base/err.h"
 #include "base/str.h"
 
@@ -16,6 +17,10 @@
  *  time for a name. */
 int mr_model_place(const char *placed, mr_str name, const char *path, mr_str type,
                    struct mr_err *err);
+/** The type for mr_model_place of a model that KServe's controller has registered: `type`, unless that says no backend, as "rt:RUNTIME"
+ *  does, and `key` is JSON whose "model_type" is the name of a format, or an object with such a "name". In `arena`, or one of
+ *  the arguments. */
+mr_str mr_model_type_of(mr_str type, mr_str key, struct mr_arena *arena);
 /** Takes it away again; does nothing if there is none. */
 void mr_model_displace(const char *placed, mr_str name);
 
