@@ -1,7 +1,8 @@
 /* Links in a folder of their own. What was there under the name goes first: loads of one name do not overlap.
  *
  * A type that is known takes the place of a configuration: a config.pbtxt with the backend is written beside the links to the
- * versions; for sklearn, which MLServer's runtime stands for, also a model-settings.json in each version. */
+ * versions; for sklearn, which MLServer's runtime stands for, also a model-settings.json in each version. A folder of MLServer, whose
+ * model-settings.json says its name, becomes a folder with another such file and links to the rest. */
 #include "model/place.h"
 
 #include <dirent.h>
@@ -36,6 +37,7 @@ static const struct format {
      {"model.joblib", "model.pickle", "model.pkl"}},
 };
 #define KEY_MAX      4096
+#define SETTINGS_MAX ((size_t)1 << 20)
 #define FORMAT_COUNT (sizeof formats / sizeof *formats)
 
 struct placing {
@@ -140,12 +142,6 @@ static int contents_read(const char *folder, struct contents *out, struct mr_err
         out->has_versions |= mr_version_number(mr_str_c(e->d_name), &number);
     }
     closedir(d);
-    if (out->has_settings && !out->has_config) {
-        return MR_FAIL(err, MR_E_UNSUPPORTED,
-                       "%.300s: a folder of MLServer, whose " MR_MODEL_SETTINGS
-                       " says its name, cannot have another one",
-                       folder);
-    }
     return MR_OK;
 }
 
@@ -262,6 +258,72 @@ static int model_make(const struct placing *p, bool has_versions, struct mr_err 
     return has_versions ? versions_make(p, err) : version_make(p, MR_STR("1"), p->path, err);
 }
 
+/* ---- folders of MLServer ---- */
+
+/* All that the file says, but for the name. */
+static int settings_write(const char *to, const char *from, mr_str name, struct mr_err *err)
+{
+    char *path = mr_path_join(from, MR_STR(MR_MODEL_SETTINGS));
+    mr_str key, value;
+    struct mr_arena arena;
+    struct mr_json j;
+    struct mr_buf b;
+    char *data = NULL;
+    size_t len = 0;
+    bool first = true;
+
+    mr_arena_init(&arena, 0, 2 * SETTINGS_MAX);
+    mr_buf_init(&b, 2 * SETTINGS_MAX);
+    int rc = mr_file_read(path, SETTINGS_MAX, &data, &len, err);
+    if (rc == MR_OK) {
+        mr_json_init(&j, mr_str_n(data, len), &arena, 0, err);
+        rc = mr_json_enter_object(&j);
+    }
+    mr_buf_c(&b, "{\"name\": ");
+    mr_json_put_string(&b, name);
+    while (rc == MR_OK && mr_json_next_key(&j, &first, &key)) {
+        rc = mr_json_skip(&j, &value);
+        if (rc == MR_OK && !mr_str_eq_c(key, "name")) {
+            mr_buf_c(&b, ", ");
+            mr_json_put_string(&b, key);
+            mr_buf_c(&b, ": ");
+            mr_buf_str(&b, value);
+        }
+    }
+    mr_buf_c(&b, "}\n");
+    rc = rc == MR_OK && data ? j.status : rc;
+    if (rc == MR_OK) {
+        rc = text_write(to, MR_MODEL_SETTINGS, mr_buf_cstr(&b), err);
+    } else {
+        MR_WRAP(err, rc, "%.300s", path);
+    }
+    mr_buf_fini(&b);
+    mr_arena_fini(&arena);
+    mr_free(data);
+    mr_free(path);
+    return rc;
+}
+
+/* Its file says the name of the model: that is another one here, beside links to the rest. */
+static int mlserver_make(const struct placing *p, mr_str name, struct mr_err *err)
+{
+    DIR *d = opendir(p->path);
+    const struct dirent *e;
+    int rc = d ? folder_make(p->folder, err) : mr_path_errno(p->path, errno, err);
+
+    while (rc == MR_OK && (e = readdir(d)) != NULL) {
+        if (e->d_name[0] != '.' && strcmp(e->d_name, MR_MODEL_SETTINGS) != 0) {
+            char *target = mr_path_join(p->path, mr_str_c(e->d_name));
+            rc = link_make(p->folder, mr_str_c(e->d_name), target, err);
+            mr_free(target);
+        }
+    }
+    if (d) {
+        closedir(d);
+    }
+    return rc == MR_OK ? settings_write(p->folder, p->path, name, err) : rc;
+}
+
 static int make(const char *placed, mr_str name, const char *path, mr_str type, struct mr_err *err)
 {
     struct contents c = {0};
@@ -278,13 +340,16 @@ static int make(const char *placed, mr_str name, const char *path, mr_str type, 
     if (!p.is_file) {
         MR_TRY(contents_read(path, &c, err));
     }
-    if (c.has_config || (c.has_versions && !p.format)) {
+    const bool is_mlserver = c.has_settings && !c.has_config;
+    if (c.has_config || (c.has_versions && !p.format && !is_mlserver)) {
         return link_make(placed, name, path, err);
     }
-    MR_TRY(kind_check(&p, type, err));
+    if (!is_mlserver) {
+        MR_TRY(kind_check(&p, type, err));
+    }
     char *folder = mr_path_join(placed, name);
     p.folder = folder;
-    rc = model_make(&p, c.has_versions, err);
+    rc = is_mlserver ? mlserver_make(&p, name, err) : model_make(&p, c.has_versions, err);
     mr_free(folder);
 out:
     return rc;

@@ -1,4 +1,5 @@
 """mmesh.ModelRuntime: what a ModelMesh asks of the server that holds its models."""
+import json
 import shutil
 import subprocess
 import tarfile
@@ -6,7 +7,7 @@ import tarfile
 import grpc
 import pytest
 
-from lib import repo, wait
+from lib import pymodels, repo, wait
 from lib.control import Control
 from lib.reflected import Reflected
 from lib.server import BIN
@@ -105,6 +106,19 @@ def test_what_a_path_may_be(mesh, store):
     assert answers(mesh, "of-archive")
 
 
+def test_folder_of_mlserver(start, store):
+    """Its settings say another name; the id counts."""
+    pymodels.add_mlserver(store / "sum", "runtimes.Sum", name="other")
+    mesh = Mesh(start([], f"--model-runtime={store}", *pymodels.options(pymodels.MLSERVER)))
+    body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 3], "data": [1, 2, 3], "parameters": {"content_type": "np"}}]}
+    for _ in range(2):
+        assert mesh.load("isvc", store / "sum").sizeInBytes > 0
+        got = mesh.control.rest.post("/v2/models/isvc/infer", json.dumps(body)).ok().json()
+        assert (got["model_name"], got["outputs"][0]["data"]) == ("isvc", [6.0])
+        mesh("unloadModel", modelId="isvc")
+    mesh.close()
+
+
 def test_paths_that_are_refused(mesh, store, tmp_path):
     repo.add(tmp_path, "outside")
     (store / "link").symlink_to(tmp_path / "outside")
@@ -113,10 +127,6 @@ def test_paths_that_are_refused(mesh, store, tmp_path):
                        (store / "absent", "NOT_FOUND"), ("/" + "x" * 5000, "INVALID_ARGUMENT")):
         got, text = mesh.refused("loadModel", modelId="m", modelPath=str(path))
         assert got.name == code and "failed to load 'm'" in text, (path, got, text)
-    (store / "ml").mkdir()
-    (store / "ml" / "model-settings.json").write_text('{"name": "other", "implementation": "x.Y"}')
-    code, text = mesh.refused("loadModel", modelId="m", modelPath=str(store / "ml"))
-    assert code == grpc.StatusCode.UNIMPLEMENTED and "a folder of MLServer" in text
     for name in ("", "a/b", ".."):
         assert mesh.refused("loadModel", modelId=name, modelPath=str(store))[0] == grpc.StatusCode.INVALID_ARGUMENT
     assert mesh.refused("predictModelSize", modelId="m", modelPath="/x")[0] == grpc.StatusCode.UNIMPLEMENTED

@@ -1,5 +1,6 @@
 """Models that are registered with a path: where they are, and what they are by their type."""
 import hashlib
+import json
 import shutil
 import subprocess
 import tarfile
@@ -170,6 +171,27 @@ def test_sklearn_is_a_model_of_mlserver(fleet, store):
             assert registered(rest, name, path, "mt:sklearn:1|pv:v2")["status"] == "LOADED", server.err()
             output, = rest.infer(name, [("x", "FP64", [2, 1], [0.1, 2.9])]).ok().json()["outputs"]
             assert (output["name"], output["data"]) == ("predict", [0, 1])
+
+
+def test_folder_of_mlserver_takes_the_id_as_name(fleet, store):
+    """Two models of one folder, whose settings have a name that counts for neither; a version; and an archive of it."""
+    pymodels.add_mlserver(store / "sum", "runtimes.Sum", name="its-own", parameters={"version": "v7"}, max_batch_size=4, max_batch_time=0.01)
+    packed(store / "sum.tar.gz", (store / "sum", "."))
+    (store / "torn").mkdir()
+    (store / "torn" / "model-settings.json").write_text('{"name": ')
+    server, = fleet([], options=[f"--mesh-models={store}", *pymodels.options(pymodels.MLSERVER)])
+    body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 3], "data": [1, 2, 3], "parameters": {"content_type": "np"}}]}
+    with Rest(server.http) as rest:
+        for name, path, kind in (("isvc-1", "sum", "mt:sklearn:1"), ("isvc-2", "sum", "rt:mlserver-1"), ("isvc-3", "sum.tar.gz", "mlserver")):
+            assert registered(rest, name, path, kind)["status"] == "LOADED", server.err()
+            got = rest.post(f"/v2/models/{name}/infer", json.dumps(body)).ok().json()
+            assert (got["model_name"], got["outputs"][0]["data"]) == (name, [6.0])
+            assert rest.get(f"/v2/models/{name}/config").ok().json()["max_batch_size"] == 4
+        rest.post("/v2/mesh/models/isvc-1/unregister").ok()
+        wait.until(lambda: ask(server, "isvc-1").status == 404, "it to be gone")
+        rest.post("/v2/models/isvc-2/infer", json.dumps(body)).ok()
+        assert ask(server, "its-own").status == 404
+        assert "torn/model-settings.json" in reason(registered(rest, "bad", "torn"))
 
 
 # ---- archives ----

@@ -9,11 +9,12 @@
 
 /** Makes what is at `path`, which is resolved, the model `name` of the folder `placed`, in the place of what had that name:
  *  - a folder with a config.pbtxt, or folders of versions: the model's folder;
+ *  - a folder with MLServer's model-settings.json at its top: the model's folder, whatever the name in that file;
  *  - any other folder or file: its only version. A file takes the name "model" with its own ending.
  *  type: "onnx", "python", "sklearn", "xgboost" or "lightgbm", or such a one in KServe's form (mt:onnx:1|pv:v2): says the
  *  backend where there is no config.pbtxt; the files do with any other type.
  *  Nothing is copied. Errors: MR_E_NOT_FOUND, MR_E_IO, MR_E_INVALID (neither file nor folder; neither type nor files say the
- *  backend), MR_E_UNSUPPORTED (a folder of MLServer, whose files say its name). Thread: any, one at a
+ *  backend; a settings file that is no JSON). Thread: any, one at a
  *  time for a name. */
 int mr_model_place(const char *placed, mr_str name, const char *path, mr_str type,
                    struct mr_err *err);
