@@ -1,10 +1,13 @@
 """Servers that share a registry: any of them answers for any model."""
+import json
 import signal
+import time
 
 import numpy as np
 import pytest
 
-from lib import grpcraw, metrics, repo, wait
+from lib import grpcraw, metrics, pymodels, repo, wait
+from lib.raw import Http1, request
 from lib.rest import Rest
 from lib.services.mesh import Clients, X, answers, ask, joined, loads, mesh_port, own_repositories, see_each_other
 from lib.tclients import Triton
@@ -202,6 +205,41 @@ def test_registry_on_a_full_disk_stops_nobody(start, models, small_disk):
     with Rest(again.http) as r:
         assert r.get("/v2/mesh/vmodels/v").json()["active"] == "m0"
     answers(again, "v")
+
+
+SAYS_SPENT = """
+import json
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        spent = [json.loads(r.parameters()).get("mr-mesh-spent", -1) for r in requests]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", np.array([int(s)], np.int32))]) for s in spent]
+"""
+
+
+def test_time_at_the_first_server_is_told_to_the_next(fleet, tmp_path):
+    """It begins with the first byte, however long the client takes for the rest; what a client says of it does not count."""
+    repos = own_repositories(tmp_path, 2, models=1)
+    pymodels.add(repos[1], "spent", SAYS_SPENT)
+    servers = fleet(*repos, options=["--http-header-forward-pattern=mr-mesh-spent", *pymodels.options()])
+    body = json.dumps({"inputs": [{"name": "INPUT0", "datatype": "INT32", "shape": [1], "data": [7]}]}).encode()
+    head = f"Expect: 100-continue\r\nmr-mesh-spent: 1\r\nContent-Length: {len(body)}\r\n"
+    for _ in range(2):  # it is loaded for the first one
+        with Http1(servers[0].http) as wire:
+            before = time.monotonic()
+            wire.send(request("POST", "/v2/models/spent/infer", head))
+            while b"100 Continue" not in wire.buffer:
+                wire._more()
+            there = time.monotonic()
+            wait.until(lambda: time.monotonic() - there >= 0.05, "time to pass")
+            spent_there = time.monotonic() - there
+            wire.send(body)
+            answer = wire.response()
+            assert answer.status == 200, answer
+            [spent] = json.loads(answer.body)["outputs"][0]["data"]
+            assert spent_there * 1e6 - 1 <= spent <= (time.monotonic() - before) * 1e6, answer
 
 
 def test_time_on_the_way_counts_for_a_timeout(fleet, models, hold):
