@@ -87,14 +87,14 @@ def of_output(text):
     return {"rate": 1e9 * CALLS / got["ns"], "client": got["cpu_ns"] / CALLS / 1e3}
 
 
-def library(scheme):
+def library(scheme, cpu=machine.client_cpu):
+    """A loop of the library, or of the bytes of one request without a client (raw)."""
     def measure(bench):
         if not LOOP.exists():
             raise machine.Missing(f"{LOOP} is not built (cmake --build build/release --target bench_sdk_loop)")
         server = bench.server("millrace")
         port = server.grpc if scheme == "grpc" else server.http
-        return of_output(machine.output(machine.pinned(machine.client_cpu(), [
-            LOOP, "identity", f"{scheme}://127.0.0.1:{port}", CALLS])))
+        return of_output(machine.output(machine.pinned(cpu(), [LOOP, "identity", f"{scheme}://127.0.0.1:{port}", CALLS])))
     return measure
 
 
@@ -118,12 +118,15 @@ def raw_loop(bench):
 
 
 def sdk():
-    contenders = {"libmillrace, REST": library("http"), "libmillrace, gRPC": library("grpc"),
-                  "tritonclient, REST": triton_client("http"), "tritonclient, gRPC": triton_client("grpc"), "h2load, gRPC": raw_loop}
-    return Row("sdk", "CPU of the client for a call: two INT32[16], identity backend, one at a time", contenders,
-               [t for p in ("REST", "gRPC") for t in (
-                   most(15, None, "client", f"libmillrace, {p}"), most(1.2, "h2load, gRPC", "client", f"libmillrace, {p}"))])
+    """Most of a call is the system's: `bytes` is the same without a client. On the server's own CPU no other one has to be woken up."""
+    ours = ("libmillrace, REST", "libmillrace, gRPC")
+    loops = lambda cpu: {"bytes": library("raw", cpu), ours[0]: library("http", cpu), ours[1]: library("grpc", cpu)}
+    others = {"tritonclient, REST": triton_client("http"), "tritonclient, gRPC": triton_client("grpc"), "h2load, gRPC": raw_loop}
+    targets = lambda *more: [t for o in ours for t in (most(2, "bytes", "client", o), *(m(o) for m in more))]
+    return [Row("sdk", "CPU of the client for a call: two INT32[16], identity backend, one at a time", loops(machine.client_cpu) | others,
+                targets(lambda o: most(1.2, "h2load, gRPC", "client", o))),
+            Row("sdk-same-cpu", "The same, on the CPU of the server", loops(machine.server_cpu), targets(lambda o: most(15, None, "client", o)))]
 
 
 def graph_rows():
-    return [*ensembles(), *row_graphs(), sdk()]
+    return [*ensembles(), *row_graphs(), *sdk()]

@@ -11,8 +11,20 @@
 
 mr_str mr_endpoint_path(const struct mr_endpoint *e, const char *verb, struct mr_arena *arena)
 {
-    return mr_arena_printf(arena, "%s/v2/models/%s%s%s%s", e->prefix ? e->prefix : "", e->model,
-                           e->version ? "/versions/" : "", e->version ? e->version : "", verb);
+    const char *parts[] = {
+        e->prefix ? e->prefix : "",   "/v2/models/", e->model, e->version ? "/versions/" : "",
+        e->version ? e->version : "", verb};
+    const size_t count = sizeof parts / sizeof *parts;
+    size_t len = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        len += strlen(parts[i]);
+    }
+    char *text = mr_arena_try(arena, len + 1, 1), *at = text;
+    for (size_t i = 0; text && i < count; i++) {
+        at = stpcpy(at, parts[i]);
+    }
+    return (mr_str){text, text ? len : 0};
 }
 
 size_t mr_endpoint_headers(const struct mr_oip_encoded *body, char length[24],
@@ -22,10 +34,9 @@ size_t mr_endpoint_headers(const struct mr_oip_encoded *body, char length[24],
         out[0] = (struct mr_header){MR_STR("content-type"), MR_STR("application/json")};
         return 1;
     }
-    const int n = snprintf(length, 24, "%lld", (long long)body->header_length);
+    const size_t n = (size_t)(mr_i64_put(length, body->header_length) - length);
     out[0] = (struct mr_header){MR_STR("content-type"), MR_STR("application/octet-stream")};
-    out[1] =
-        (struct mr_header){MR_STR("inference-header-content-length"), mr_str_n(length, (size_t)n)};
+    out[1] = (struct mr_header){MR_STR("inference-header-content-length"), mr_str_n(length, n)};
     return 2;
 }
 

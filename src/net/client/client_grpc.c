@@ -168,12 +168,12 @@ static void on_answer(void *ctx, int rc, const struct mr_err *err,
 /* "1500m"; seconds when milliseconds have too many digits. */
 static mr_str timeout_text(int64_t timeout_ns, char out[24])
 {
-    int64_t ms = (timeout_ns + MR_NS_PER_MS - 1) / MR_NS_PER_MS;
-    int n = ms < TIMEOUT_DIGITS
-                ? snprintf(out, 24, "%lldm", (long long)ms)
-                : snprintf(out, 24, "%lldS", (long long)MR_MIN(ms / 1000, TIMEOUT_DIGITS - 1));
+    const int64_t ms = (timeout_ns + MR_NS_PER_MS - 1) / MR_NS_PER_MS;
+    const bool is_ms = ms < TIMEOUT_DIGITS;
+    char *end = mr_i64_put(out, is_ms ? ms : MR_MIN(ms / 1000, TIMEOUT_DIGITS - 1));
 
-    return mr_str_n(out, (size_t)n);
+    *end++ = is_ms ? 'm' : 'S';
+    return mr_str_n(out, (size_t)(end - out));
 }
 
 /* The five bytes before the message; false when it is too large to be framed. */

@@ -36,8 +36,12 @@ static bool needs_length(const struct mr_client_call *call)
 
 static void put_head(const struct mr_client_call *call, struct mr_buf *out)
 {
-    mr_buf_printf(out, "%s %s HTTP/1.1\r\nhost: %.*s\r\nuser-agent: millrace/%s\r\n",
-                  call->method.ptr, call->path.ptr, MR_STR_ARG(mr_client_host(call)), MR_VERSION);
+    mr_buf_str(out, call->method);
+    mr_buf_char(out, ' ');
+    mr_buf_str(out, call->path);
+    MR_BUF_LIT(out, " HTTP/1.1\r\nhost: ");
+    mr_buf_str(out, mr_client_host(call));
+    MR_BUF_LIT(out, "\r\nuser-agent: millrace/" MR_VERSION "\r\n");
     for (size_t i = 0; i < call->header_count; i++) {
         if (mr_str_eq_c(call->headers[i].name, "host")) {
             continue;
@@ -48,7 +52,9 @@ static void put_head(const struct mr_client_call *call, struct mr_buf *out)
         MR_BUF_LIT(out, "\r\n");
     }
     if (needs_length(call)) {
-        mr_buf_printf(out, "content-length: %llu\r\n", (unsigned long long)call->body_bytes);
+        MR_BUF_LIT(out, "content-length: ");
+        mr_buf_u64(out, call->body_bytes);
+        MR_BUF_LIT(out, "\r\n");
     }
     MR_BUF_LIT(out, "\r\n");
 }

@@ -253,8 +253,8 @@ static int submit(struct mr_client_conn *conn, struct mr_client_call *call)
     nv[n++] = make_nv(MR_STR(":path"), call->path);
     nv[n++] = make_nv(MR_STR("user-agent"), MR_STR("millrace/" MR_VERSION));
     if (call->body_bytes) {
-        int len = snprintf(length, sizeof length, "%llu", (unsigned long long)call->body_bytes);
-        nv[n++] = make_nv(MR_STR("content-length"), mr_str_n(length, (size_t)len));
+        const size_t len = (size_t)(mr_u64_put(length, call->body_bytes) - length);
+        nv[n++] = make_nv(MR_STR("content-length"), mr_str_n(length, len));
     }
     for (size_t i = 0; i < call->header_count; i++) {
         if (!mr_str_eq_c(call->headers[i].name, "host")) {
