@@ -50,17 +50,21 @@ static void on_failed(struct mr_timer *t)
 
 /* ---- giving calls to connections ---- */
 
-static struct mr_client_conn *find_taker(struct mr_client *c)
+/* Rather one whose server has the memory of the call already. */
+static struct mr_client_conn *find_taker(struct mr_client *c, const struct mr_client_call *call)
 {
-    struct mr_client_conn *conn;
+    struct mr_client_conn *conn, *found = NULL;
 
     LIST_FOREACH (conn, &c->conns, link) {
-        if (conn->state == MR_CONN_OPEN &&
-            (c->options.http2 ? mr_client_h2_can_take(conn) : mr_client_h1_is_idle(conn))) {
+        const bool can =
+            conn->state == MR_CONN_OPEN &&
+            (c->options.http2 ? mr_client_h2_can_take(conn) : mr_client_h1_is_idle(conn));
+        if (can && (!call->memory.id || conn->memory_id == call->memory.id)) {
             return conn;
         }
+        found = can ? conn : found;
     }
-    return NULL;
+    return found;
 }
 
 static void count_conns(const struct mr_client *c, size_t *out_usable, size_t *out_connecting)
@@ -80,7 +84,8 @@ void mr_client_pump(struct mr_client *c)
     size_t usable;
     size_t connecting;
 
-    while (!c->is_closing && c->waiting_count > 0 && (conn = find_taker(c))) {
+    while (!c->is_closing && c->waiting_count > 0 &&
+           (conn = find_taker(c, TAILQ_FIRST(&c->waiting)))) {
         struct mr_client_call *call = TAILQ_FIRST(&c->waiting);
         mr_client_call_unlink(call);
         call->conn = conn;

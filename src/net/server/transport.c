@@ -78,18 +78,24 @@ static void take_passed(struct mr_conn *c, int fd)
     c->passed_bytes = (uint64_t)st.st_size;
 }
 
-/* A message with room for one descriptor; the kernel closes further ones. */
+/* A message with room for one descriptor; the kernel closes further ones. While too many are being closed there is no room, and
+ * a descriptor ends the connection: its requests must not meet the memory of an earlier one. */
 static ssize_t receive(struct mr_conn *c, struct iovec *iov, int count)
 {
+    const bool has_room = atomic_load_explicit(&closings, memory_order_relaxed) < CLOSINGS_MOST;
     union {
         struct cmsghdr head;
         char room[CMSG_SPACE(sizeof(int))];
     } control;
     struct msghdr msg = {.msg_iov = iov,
                          .msg_iovlen = (size_t)count,
-                         .msg_control = &control,
-                         .msg_controllen = CMSG_LEN(sizeof(int))};
+                         .msg_control = has_room ? &control : NULL,
+                         .msg_controllen = has_room ? CMSG_LEN(sizeof(int)) : 0};
     ssize_t n = recvmsg(c->fd, &msg, MSG_CMSG_CLOEXEC);
+    if (n >= 0 && !has_room && (msg.msg_flags & MSG_CTRUNC)) {
+        errno = ECONNABORTED;
+        return -1;
+    }
     const struct cmsghdr *h = n >= 0 ? CMSG_FIRSTHDR(&msg) : NULL;
     int fd;
 
@@ -105,8 +111,7 @@ static ssize_t receive(struct mr_conn *c, struct iovec *iov, int count)
 
 static bool takes_memory(const struct mr_conn *c)
 {
-    return c->over_unix && c->part->options->takes_memory &&
-           atomic_load_explicit(&closings, memory_order_relaxed) < CLOSINGS_MOST;
+    return c->over_unix && c->part->options->takes_memory;
 }
 
 static ssize_t plain_read(struct mr_conn *c, void *buf, size_t n)

@@ -1,10 +1,13 @@
 """Tensors in memory of a client on the same host: a sealed memfd that is passed on the connection, and clients that misuse it."""
 import ctypes
 import fcntl
+import http.client
 import json
 import mmap
 import os
+import signal
 import socket
+import struct
 import threading
 
 import numpy as np
@@ -227,6 +230,56 @@ def test_thousands_of_descriptors(served, path, memory):
         assert client.infer("flat_int32", [input_(0, 4, 1)]).ok().json()["outputs"][0]["data"] == [7]
         wait.until(lambda: descriptors(served) == before + 2, "one descriptor to be left")
     wait.until(lambda: descriptors(served) == before, "the connection to be gone")
+
+
+class Lingering:
+    """Connections whose close waits, as their peer does not read what they have sent."""
+
+    def __init__(self, count):
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.peers, self.ours = [], []
+        for _ in range(count):
+            self.ours.append(socket.create_connection(self.listener.getsockname()))
+            self.peers.append(self.listener.accept()[0])
+            self.ours[-1].setblocking(False)
+            with pytest.raises(BlockingIOError):
+                while True:
+                    self.ours[-1].send(bytes(65536))
+            self.ours[-1].setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, int(wait.PATIENCE)))
+
+    def end(self):
+        for s in (*self.peers, self.listener):
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            s.close()
+
+
+def test_descriptors_whose_close_takes_long(served, client, memory, path):
+    """Further ones are not taken: the connection ends, and no request meets the memory that came before."""
+    client.pass_(memory.fd)
+    memory.map[:4] = b"\1\0\0\0"
+    client.infer("flat_int32", [input_(0, 4, 1)]).ok()
+    before = descriptors(served)
+    slow = Lingering(64)
+    try:
+        with Client(path) as other:
+            served.process.send_signal(signal.SIGSTOP)  # so that the last copies are the server's
+            for s in slow.ours:
+                other.pass_(s.fileno())
+                s.close()
+            served.process.send_signal(signal.SIGCONT)
+            other.request("GET", "/v2").ok()
+        mine = Memory()
+        mine.map[:4] = b"\2\0\0\0"
+        client.pass_(mine.fd)
+        with pytest.raises((ConnectionError, http.client.HTTPException)):
+            client.infer("flat_int32", [input_(0, 4, 1)])
+        still_good(path)
+    finally:
+        slow.end()
+    wait.until(lambda: descriptors(served) == before - 2, "all to be closed")
+    with Client(path) as other:
+        other.pass_(mine.fd)
+        assert other.infer("flat_int32", [input_(0, 4, 1)]).ok().json()["outputs"][0]["data"] == [2]
 
 
 @pytest.mark.parametrize("ending", ["in the head", "during the call"])

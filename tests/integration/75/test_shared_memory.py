@@ -79,8 +79,8 @@ async def many():
             x, y = memory.array(16, "int32"), memory.array(16, "int32")
             for turn in range(20):
                 x[:] = i * 100 + turn
-                await client.infer("m", {"INPUT0": x}, outputs={"OUTPUT0": y}, memory=memory)
-                assert (y == i * 100 + turn).all(), (i, turn, y)
+                result = await client.infer("m", {"INPUT0": x}, outputs={"OUTPUT0": y}, memory=memory)
+                assert (result["OUTPUT0"] == i * 100 + turn).all(), (i, turn, result["OUTPUT0"])
         await asyncio.gather(*(one(i, m) for i, m in enumerate(memories)))
 
 asyncio.run(many())
