@@ -15,7 +15,8 @@
  * `struct mr_sdk_options o = {.size = sizeof o};`. A member that the caller's struct does not have is zero.
  *
  * Errors: functions return MR_OK or a negative enum mr_status and fill *err, which may be NULL. Outputs are written on success
- * only. Arguments are borrowed for the call unless said otherwise. */
+ * only. Arguments are borrowed for the call unless said otherwise. A client that is NULL, as after mr_sdk_free, a struct that is NULL or whose size
+ * is 0, and a list or text that is NULL where it is needed are MR_E_INVALID. */
 #ifndef MILLRACE_CLIENT_H
 #define MILLRACE_CLIENT_H
 

@@ -249,25 +249,30 @@ class _StreamBase:
                                     timeout_ms=0 if timeout is None else max(1, round(timeout * 1000)), max_unread_bytes=max_unread_bytes,
                                     max_unsent_bytes=max_unsent_bytes, notify=self._notify)
         err = lib.Err()
-        status = _api().mr_sdk_stream_open(client._handle, options, self._handle, err)
+        status = _api().mr_sdk_stream_open(client._opened(), options, self._handle, err)
         if status < 0:
             _raise(status, err)
 
     def __del__(self) -> None:
         self.close()
 
+    def _opened(self) -> ctypes.c_void_p:
+        if not self._handle:
+            raise InferenceError(_CLOSED, "the stream is closed")
+        return self._handle
+
     @property
     def host(self) -> str:
         """The address of the host, "" before one was chosen."""
-        return _api().mr_sdk_stream_host(self._handle).decode()
+        return _api().mr_sdk_stream_host(self._opened()).decode()
 
     def done(self) -> None:
         """No more requests: the host answers what it has, and ends the stream."""
-        _api().mr_sdk_stream_done(self._handle)
+        _api().mr_sdk_stream_done(self._opened())
 
     def cancel(self) -> None:
         """The stream ends, with an error "cancelled" after the answers that came before."""
-        _api().mr_sdk_stream_cancel(self._handle)
+        _api().mr_sdk_stream_cancel(self._opened())
 
     def close(self) -> None:
         """Cancels a stream that is not over."""
@@ -281,7 +286,7 @@ class _StreamBase:
     def _send(self, request: _Request, wait_ms: int) -> bool:
         """False: there is no room within the time."""
         err = lib.Err()
-        status = _api().mr_sdk_stream_send(self._handle, request.c, wait_ms, err)
+        status = _api().mr_sdk_stream_send(self._opened(), request.c, wait_ms, err)
         if status < 0 and status != _EXHAUSTED:
             _raise(status, err)
         return status != _EXHAUSTED
@@ -289,7 +294,7 @@ class _StreamBase:
     def _read(self, wait_ms: int) -> Optional[Answer]:
         """None: there is none within the time. Raises StopIteration at the end."""
         answer, err = lib.Answer(), lib.Err()
-        got = _api().mr_sdk_stream_read(self._handle, wait_ms, answer, err)
+        got = _api().mr_sdk_stream_read(self._opened(), wait_ms, answer, err)
         if got == _CLOSED:
             raise StopIteration
         if got < 0:
@@ -328,11 +333,15 @@ class AsyncStream(_StreamBase):
     """The same in an event loop: `async for answer in stream`. Made by AsyncClient.stream."""
 
     def __init__(self, client: AsyncClient, model: str, **options: Any) -> None:
-        client._attach()
         self._changed = asyncio.Event()
+        client._attach()
         changed = self._changed  # not self: the stream goes with its last reference
         self._notify = lib.NOTIFY(lambda _: changed.set())
         super().__init__(client, model, **options)
+
+    def close(self) -> None:
+        super().close()
+        self._changed.set()  # for a task that waits
 
     async def __aenter__(self) -> AsyncStream:
         return self
@@ -387,10 +396,15 @@ class _Base:
         if self._handle:
             _api().mr_sdk_free(self._handle)
 
+    def _opened(self) -> ctypes.c_void_p:
+        if not self._handle:
+            raise InferenceError(_CLOSED, "the client is closed")
+        return self._handle
+
     def shadow_stats(self, endpoint: str) -> dict:
         """Numbers of the shadow of an endpoint: requests, dropped, failed, compared, different."""
         stats, err = lib.ShadowStats(), lib.Err()
-        status = _api().mr_sdk_shadow_stats(self._handle, endpoint.encode(), stats, err)
+        status = _api().mr_sdk_shadow_stats(self._opened(), endpoint.encode(), stats, err)
         if status < 0:
             _raise(status, err)
         return {name: getattr(stats, name) for name, _ in stats._fields_[2:]}
@@ -419,14 +433,14 @@ class Client(_Base):
         sequence_end, pack_on (names of inputs whose rows may be divided among hosts; True: all), memory (in which inputs, and arrays that `outputs` as
         a dict names as places of outputs, are shared with the server)."""
         q, err, handle = self._request(model, inputs, **request), lib.Err(), ctypes.c_void_p()
-        status = _api().mr_sdk_infer(self._handle, q.c, handle, err)
+        status = _api().mr_sdk_infer(self._opened(), q.c, handle, err)
         if status < 0:
             _raise(status, err)
         return Result(handle.value, q if q.has_places else None)
 
     def _ask(self, kind: int, *names: Optional[str], **question: Any) -> Any:
         q, err, handle = _question(kind, *names, **question), lib.Err(), ctypes.c_void_p()
-        status = _api().mr_sdk_ask(self._handle, q, handle, err)
+        status = _api().mr_sdk_ask(self._opened(), q, handle, err)
         if status < 0:
             _raise(status, err)
         return _told(kind, handle.value)
@@ -492,7 +506,7 @@ class AsyncClient(_Base):
     def _attach(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
-            self._loop.add_reader(_api().mr_sdk_fd(self._handle), _api().mr_sdk_process, self._handle)
+            self._loop.add_reader(_api().mr_sdk_fd(self._opened()), _api().mr_sdk_process, self._handle)
         return self._loop
 
     async def infer(self, model: str, inputs: Mapping[str, Any], **request: Any) -> Result:
@@ -501,11 +515,11 @@ class AsyncClient(_Base):
         return await self._call(_api().mr_sdk_infer_start, q.c, q, lambda handle: Result(handle, q if q.has_places else None))
 
     async def _call(self, start: Any, request: Any, kept: Any, read: Any) -> Any:
-        future = self._attach().create_future()
+        handle, future = self._opened(), self._attach().create_future()
         err, call = lib.Err(), ctypes.c_void_p()
         self._next += 1
         self._open[self._next] = (future, kept, read)
-        status = start(self._handle, request, self._on_done, self._next, call, err)
+        status = start(handle, request, self._on_done, self._next, call, err)
         if status < 0:
             del self._open[self._next]
             _raise(status, err)

@@ -11,9 +11,14 @@
 #include "millrace/client.h"
 #include "sdk/calls/call.h"
 
-/** The caller's struct as far as it goes, the rest zero. Members are appended only. `in` and `out` have their size first. */
-#define ABI_TAKE(out, in) abi_take((out), sizeof *(out), (in))
-void abi_take(void *out, uint32_t out_size, const void *in);
+/** The caller's struct as far as it goes, the rest zero. Members are appended only. `in` and `out` have their size first. Errors:
+ *  MR_E_INVALID (`in`, named as `what`, is NULL or has no size). */
+#define ABI_TAKE(out, in, what, err) abi_take((out), sizeof *(out), (in), (what), (err))
+int abi_take(void *out, uint32_t out_size, const void *in, const char *what, struct mr_err *err);
+/** Errors: MR_E_INVALID (NULL, which is what mr_sdk_free leaves). */
+int abi_client_check(const struct mr_sdk *client, struct mr_err *err);
+/** A list of texts has no NULL, and is there if it has a length. Errors: MR_E_INVALID. */
+int abi_texts_check(const char *const *texts, uint32_t count, const char *what, struct mr_err *err);
 
 struct sdk_variant {
     const struct config_variant *config;

@@ -73,6 +73,7 @@ static int config_take(const struct mr_sdk_options *o, struct config **out, stru
         MR_TRY(
             MR_FAIL(err, MR_E_INVALID, "%u urls, possible are %u", o->url_count, CONFIG_HOSTS_MAX));
     }
+    MR_TRY(abi_texts_check(o->urls, o->url_count, "urls", err));
     if (o->config_file) {
         MR_TRY(file_read(o->config_file, &text, err));
     } else if (o->config) {
@@ -108,6 +109,10 @@ static int cluster_options_take(struct mr_sdk *s, const struct mr_sdk_options *o
     if (o->header_count > HEADERS_MAX) {
         return MR_FAIL(err, MR_E_INVALID, "%u headers, possible are %u", o->header_count,
                        HEADERS_MAX);
+    }
+    int rc = abi_texts_check(o->headers, o->header_count, "headers", err);
+    if (rc < 0) {
+        return rc;
     }
     s->texts = MR_NEW_ARRAY(char *, o->header_count + 4);
     for (uint32_t i = 0; i < o->header_count; i++) {
@@ -230,7 +235,7 @@ const char *mr_sdk_warning(const struct mr_sdk *s)
 
 int mr_sdk_fd(const struct mr_sdk *s)
 {
-    return s->over_fd;
+    return s ? s->over_fd : -1;
 }
 
 static void parts_free(struct mr_sdk *s)
@@ -269,8 +274,8 @@ int mr_sdk_create(struct mr_sdk **out, const struct mr_sdk_options *user, struct
     bool has_driver = false;
     int rc;
 
-    ABI_TAKE(&o, user);
     s->over_fd = -1;
+    MR_TRY(ABI_TAKE(&o, user, "options", err));
     MR_TRY(config_take(&o, &s->config, err));
     MR_TRY(delivery_open(s, o.delivery, err));
     MR_TRY(driver_start(&s->driver, err));

@@ -170,7 +170,7 @@ static void wait_elsewhere(struct mr_sdk *client, struct mr_sdk_call *c, struct 
 
 static int here_check(const struct mr_sdk *client, const char *name, struct mr_err *err)
 {
-    return mr_loop_is_here(client->driver.loop)
+    return client && mr_loop_is_here(client->driver.loop)
                ? MR_FAIL(err, MR_E_INVALID,
                          "%s would wait for itself in a callback: %s_start does not", name, name)
                : MR_OK;
@@ -251,7 +251,7 @@ int mr_sdk_process(struct mr_sdk *client)
 {
     uint64_t times;
 
-    if (client->over_fd < 0) {
+    if (!client || client->over_fd < 0) {
         return 0;
     }
     (void)!read(client->over_fd, &times, sizeof times);

@@ -9,13 +9,35 @@
 #define PARAMS_MAX  1024u
 #define MS_MAX      ((int64_t)86400000)
 
-void abi_take(void *out, uint32_t out_size, const void *in)
+int abi_take(void *out, uint32_t out_size, const void *in, const char *what, struct mr_err *err)
 {
     uint32_t size;
 
+    if (!in) {
+        return MR_FAIL(err, MR_E_INVALID, "%s: NULL", what);
+    }
     memcpy(&size, in, sizeof size);
+    if (size < sizeof size) {
+        return MR_FAIL(err, MR_E_INVALID, "%s: its size is %u, where sizeof belongs", what, size);
+    }
     memset(out, 0, out_size);
     memcpy(out, in, MR_MIN(size, out_size));
+    return MR_OK;
+}
+
+int abi_client_check(const struct mr_sdk *client, struct mr_err *err)
+{
+    return client ? MR_OK : MR_FAIL(err, MR_E_INVALID, "client: NULL, as after mr_sdk_free");
+}
+
+int abi_texts_check(const char *const *texts, uint32_t count, const char *what, struct mr_err *err)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (!texts || !texts[i]) {
+            return MR_FAIL(err, MR_E_INVALID, "%s: text %u of %u is NULL", what, i + 1, count);
+        }
+    }
+    return MR_OK;
 }
 
 struct reader {
@@ -106,11 +128,14 @@ static int inputs_take(struct reader *r, const struct mr_sdk_request *in,
     }
     for (uint32_t i = 0; i < in->input_count; i++) {
         struct mr_sdk_tensor t;
-        ABI_TAKE(&t, element(in->inputs, i));
+        int rc = ABI_TAKE(&t, element(in->inputs, i), "inputs", r->err);
+        if (rc < 0) {
+            return rc;
+        }
         if (!t.name || !t.name[0]) {
             return MR_FAIL(r->err, MR_E_INVALID, "input %u has no name", i + 1);
         }
-        int rc = copy(r, t.name, &list[i].name);
+        rc = copy(r, t.name, &list[i].name);
         rc = rc < 0 ? rc : input_take(r, &t, &list[i]);
         if (rc < 0) {
             return MR_WRAP(r->err, rc, "input '%.100s'", t.name);
@@ -137,7 +162,7 @@ static int packed_take(struct reader *r, const struct mr_sdk_request *in, struct
 
     for (uint32_t i = 0; i < in->input_count; i++) {
         struct mr_sdk_tensor t;
-        ABI_TAKE(&t, element(in->inputs, i));
+        (void)ABI_TAKE(&t, element(in->inputs, i), "inputs", NULL); /* as before */
         if (!(t.flags & MR_SDK_PACK_ON)) {
             continue;
         }
@@ -189,7 +214,10 @@ static int places_take(struct reader *r, const struct mr_sdk_request *in, struct
     }
     for (uint32_t i = 0; i < in->output_count; i++) {
         struct mr_sdk_tensor t;
-        ABI_TAKE(&t, element(in->places, i));
+        int rc = ABI_TAKE(&t, element(in->places, i), "places", r->err);
+        if (rc < 0) {
+            return rc;
+        }
         list[i] = (struct memory_place){.bytes = t.bytes, .is_set = t.data != NULL};
         if (t.data && !memory_has(in->memory, t.data, t.bytes, &list[i].offset)) {
             return MR_FAIL(r->err, MR_E_INVALID,
@@ -236,7 +264,8 @@ static int param_take(struct reader *r, const struct mr_sdk_param *p, struct mr_
         break;
     case MR_SDK_PARAM_STRING:
         out->kind = MR_OIP_STRING;
-        rc = copy(r, p->s, &out->s);
+        rc = p->s ? copy(r, p->s, &out->s)
+                  : MR_FAIL(r->err, MR_E_INVALID, "parameter '%.100s': NULL", p->name);
         break;
     default:
         rc = MR_FAIL(r->err, MR_E_INVALID, "parameter '%.100s': kind %d, possible is 0 to 3",
@@ -256,8 +285,8 @@ static int params_take(struct reader *r, const struct mr_sdk_request *in,
     }
     for (uint32_t i = 0; i < in->param_count; i++) {
         struct mr_sdk_param p;
-        ABI_TAKE(&p, element(in->params, i));
-        int rc = param_take(r, &p, &list[i]);
+        int rc = ABI_TAKE(&p, element(in->params, i), "params", r->err);
+        rc = rc < 0 ? rc : param_take(r, &p, &list[i]);
         if (rc < 0) {
             return rc;
         }
@@ -411,7 +440,12 @@ static int counts_check(const struct mr_sdk_request *in, struct mr_err *err)
         return MR_FAIL(err, MR_E_INVALID, "timeout_ms: %lld, possible is 0 to %lld",
                        (long long)in->timeout_ms, (long long)MS_MAX);
     }
-    return MR_OK;
+    if ((in->input_count && !in->inputs) || (in->param_count && !in->params)) {
+        return MR_FAIL(err, MR_E_INVALID, "%s: NULL, and their number is not 0",
+                       in->param_count && !in->params ? "params" : "inputs");
+    }
+    const int rc = abi_texts_check(in->outputs, in->output_count, "outputs", err);
+    return rc < 0 ? rc : abi_texts_check(in->headers, in->header_count, "headers", err);
 }
 
 static int names_take(struct mr_sdk_call *c, struct reader *r, const struct mr_sdk_request *in)
@@ -488,10 +522,14 @@ static int call_give(struct mr_sdk_call *c, int rc, int64_t timeout_ms, struct m
 int request_take(struct mr_sdk *client, const struct mr_sdk_request *user, struct mr_sdk_call **out,
                  struct mr_err *err)
 {
-    struct mr_sdk_call *c = request_call_new(client);
     struct mr_sdk_request in;
+    int rc = abi_client_check(client, err);
 
-    ABI_TAKE(&in, user);
+    rc = rc < 0 ? rc : ABI_TAKE(&in, user, "request", err);
+    if (rc < 0) {
+        return rc;
+    }
+    struct mr_sdk_call *c = request_call_new(client);
     return call_give(c, fill(c, &in, err), in.timeout_ms, out);
 }
 
@@ -545,9 +583,13 @@ out:
 int request_ask_take(struct mr_sdk *client, const struct mr_sdk_question *user,
                      struct mr_sdk_call **out, struct mr_err *err)
 {
-    struct mr_sdk_call *c = request_call_new(client);
     struct mr_sdk_question in;
+    int rc = abi_client_check(client, err);
 
-    ABI_TAKE(&in, user);
+    rc = rc < 0 ? rc : ABI_TAKE(&in, user, "question", err);
+    if (rc < 0) {
+        return rc;
+    }
+    struct mr_sdk_call *c = request_call_new(client);
     return call_give(c, question_fill(c, &in, err), in.timeout_ms, out);
 }

@@ -124,7 +124,7 @@ int mr_sdk_stream_open(struct mr_sdk *client, const struct mr_sdk_stream_options
     size_t max_unread = 0, max_unsent = 0;
     int rc;
 
-    ABI_TAKE(&o, user);
+    MR_TRY(ABI_TAKE(&o, user, "options", err));
     const struct mr_sdk_request first = {.size = sizeof first,
                                          .model = o.model,
                                          .headers = o.headers,
@@ -313,7 +313,7 @@ int mr_sdk_stream_send(struct mr_sdk_stream *s, const struct mr_sdk_request *use
     int rc;
 
     err = err ? err : &own;
-    ABI_TAKE(&in, user);
+    MR_TRY(ABI_TAKE(&in, user, "request", err));
     in.size = sizeof in;
     in.model = in.model && in.model[0] ? in.model : s->model;
     MR_TRY(over_check(s, err));

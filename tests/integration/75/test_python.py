@@ -69,6 +69,48 @@ def test_types_both_ways(server, site):
     assert python(site, "-c", PROGRAM, f"http://{server.url()}", f"grpc://{server.url('grpc')}") == "good\n"
 
 
+CLOSED = """
+import asyncio, sys, numpy, millrace
+x = {"INPUT0": numpy.zeros(1, numpy.float32)}
+
+def refused(call):
+    try:
+        call()
+        raise SystemExit("no error")
+    except millrace.InferenceError as error:
+        assert error.reason == "closed" and "is closed" in str(error), (error.reason, error)
+
+client = millrace.Client(sys.argv[1])
+stream = client.stream("flat_fp32")
+stream.close()
+client.close()
+for call in (lambda: client.infer("flat_fp32", x), client.is_live, lambda: client.stream("flat_fp32"), lambda: client.shadow_stats("e"),
+             lambda: stream.send(x), stream.done, stream.cancel, lambda: stream.host, lambda: next(iter(stream))):
+    refused(call)
+
+async def main():
+    client = millrace.AsyncClient(sys.argv[1])
+    stream = client.stream("flat_fp32")
+    task = asyncio.ensure_future(stream.__anext__())
+    await asyncio.sleep(0)
+    stream.close()
+    client.close()
+    for call in (task, client.infer("flat_fp32", x), client.is_live(), stream.send(x)):
+        try:
+            await call
+            raise SystemExit("no error")
+        except millrace.InferenceError as error:
+            assert "is closed" in str(error), error
+
+asyncio.run(main())
+print("good")
+"""
+
+
+def test_clients_and_streams_that_were_closed(server, site):
+    assert python(site, "-c", CLOSED, f"grpc://{server.url('grpc')}") == "good\n"
+
+
 FAULTS = """
 import asyncio, socket, sys, threading, numpy, millrace
 url, kind = sys.argv[1:]
