@@ -576,6 +576,11 @@ static int branch_failed(struct rows_switch *s, uint32_t k, int rc, struct mr_er
     run_note(r, b->node, RUN_FELL_BACK);
     r->nodes[n->fallback].for_node = b->node + 1;
     b->node = n->fallback;
+    if (lacks_input(s, k)) {
+        run_note(r, b->node, RUN_SKIPPED);
+        b->is_defaulted = true;
+        return MR_OK;
+    }
     mr_err_clear(err);
     MR_TRY(branch_make(s, k, err));
     rc = branch_start(s, k, err);

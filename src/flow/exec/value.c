@@ -145,7 +145,7 @@ static size_t element_make(const Millrace__WorkflowValue *v, int32_t dtype, uint
     return size;
 }
 
-#define ELEMENT_MAX 65536u
+#define ELEMENT_MAX (PLAN_STRING_MAX + 4)
 
 int flow_value_fill(struct walk *w, const struct plan_value *v, struct mr_tensor *io,
                     struct mr_block **out_block, struct mr_err *err)

@@ -14,6 +14,7 @@
 #define PLAN_NODES_MAX   4096u
 #define PLAN_TENSORS_MAX 16384u
 #define PLAN_NAME_MAX    1024u
+#define PLAN_STRING_MAX  65532u /* bytes of a default */
 
 /* Who writes a tensor, if no node does. */
 #define PLAN_NO_NODE UINT32_MAX

@@ -1,6 +1,7 @@
 /* What is proved of a workflow: that each node can run, and that each output has a value. Thread: loader. */
 #include "proof.h"
 
+#include "tensor/tensor.h"
 #include "variant/split.h"
 
 int plan_proof_reachable(const struct plan *p, struct mr_err *err)
@@ -38,37 +39,46 @@ static bool has_default(const struct plan_value *list, uint32_t count, uint32_t 
     return false;
 }
 
+static bool may_lack(const struct plan_node *node, const bool *nullable)
+{
+    for (uint32_t i = 0; i < node->input_count; i++) {
+        if (nullable[node->inputs[i].tensor] && !node->inputs[i].is_optional) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static bool branch_lacks(const struct plan *p, const struct plan_node *node, const bool *nullable)
 {
     for (uint32_t k = 0; k < node->branch_count; k++) {
-        const struct plan_node *n = &p->nodes[node->branches[k]];
-        for (uint32_t i = 0; i < n->input_count; i++) {
-            if (nullable[n->inputs[i].tensor] && !n->inputs[i].is_optional) {
-                return true;
-            }
+        if (may_lack(&p->nodes[node->branches[k]], nullable)) {
+            return true;
         }
     }
     return false;
 }
 
 /* Whether a failure of the node leaves the tensor without a value. A fallback has none itself. */
-static bool node_loses(const struct plan *p, const struct plan_node *node, uint32_t tensor)
+static bool node_loses(const struct plan *p, const struct plan_node *node, uint32_t tensor,
+                       const bool *nullable)
 {
-    if (node->on_error == PLAN_FALLBACK) {
-        node = &p->nodes[node->fallback];
-    }
-    return node->on_error == PLAN_SKIP ||
+    const bool falls_back = node->on_error == PLAN_FALLBACK;
+
+    node = falls_back ? &p->nodes[node->fallback] : node;
+    return (falls_back && may_lack(node, nullable)) || node->on_error == PLAN_SKIP ||
            (node->on_error == PLAN_DEFAULT &&
             !has_default(node->defaults, node->default_count, tensor));
 }
 
 /* The same of the node, or of one of its branches. */
-static bool may_lose(const struct plan *p, const struct plan_node *node, uint32_t tensor)
+static bool may_lose(const struct plan *p, const struct plan_node *node, uint32_t tensor,
+                     const bool *nullable)
 {
-    bool loses = node_loses(p, node, tensor);
+    bool loses = node_loses(p, node, tensor, nullable);
 
     for (uint32_t k = 0; k < node->branch_count; k++) {
-        loses |= node_loses(p, &p->nodes[node->branches[k]], tensor);
+        loses |= node_loses(p, &p->nodes[node->branches[k]], tensor, nullable);
     }
     return loses;
 }
@@ -79,17 +89,14 @@ static void nullable_mark(const struct plan *p, const uint32_t *order, uint32_t 
 {
     for (uint32_t k = 0; k < count; k++) {
         const struct plan_node *node = &p->nodes[order[k]];
-        bool may_skip = node->when != NULL;
-        for (uint32_t i = 0; i < node->input_count; i++) {
-            may_skip |= nullable[node->inputs[i].tensor] && !node->inputs[i].is_optional;
-        }
+        bool may_skip = node->when != NULL || may_lack(node, nullable);
         may_skip |= node->rows && node->rows->skips_empty;
         /* a row without a branch has a default: rows_check */
         may_skip |= node->branch_count && !node->is_by_row &&
                     (!node->has_else || branch_lacks(p, node, nullable));
         for (uint32_t i = 0; i < node->output_count; i++) {
             const uint32_t t = node->outputs[i].tensor;
-            nullable[t] |= may_skip || (!node->is_by_row && may_lose(p, node, t));
+            nullable[t] |= may_skip || (!node->is_by_row && may_lose(p, node, t, nullable));
         }
     }
 }
@@ -102,7 +109,7 @@ static int rows_check(const struct plan *p, uint32_t n, const bool *nullable, st
 
     for (uint32_t i = 0; i < node->output_count && node->is_by_row; i++) {
         const uint32_t t = node->outputs[i].tensor;
-        const bool may_miss = !node->has_else || lacks || may_lose(p, node, t);
+        const bool may_miss = !node->has_else || lacks || may_lose(p, node, t, nullable);
         if (may_miss && !has_default(p->defaults, p->default_count, t)) {
             return MR_FAIL(err, MR_E_INVALID,
                            "workflow '%.*s': switch '%.*s': rows of tensor '%.*s' may have no "
@@ -148,6 +155,62 @@ int plan_proof_nulls(const struct plan *p, struct mr_err *err)
     }
     mr_free(nullable);
     mr_free(room);
+    return rc;
+}
+
+/* ---- defaults ---- */
+
+/* Whether the value is one of an integer type. */
+static bool fits_integer(const Millrace__WorkflowValue *v, int32_t dtype)
+{
+    const bool is_unsigned = dtype >= MR_DTYPE_UINT8 && dtype <= MR_DTYPE_UINT64;
+    const int bits = (int)mr_dtype_size(dtype) * 8;
+    const int64_t most = bits == 64 ? INT64_MAX : (INT64_C(1) << (bits - !is_unsigned)) - 1;
+
+    return v->value_case == MILLRACE__WORKFLOW_VALUE__VALUE_BOOL ||
+           (v->value_case == MILLRACE__WORKFLOW_VALUE__VALUE_INT64 && v->int64 <= most &&
+            v->int64 >= (is_unsigned ? 0 : -most - 1));
+}
+
+static bool fits(const Millrace__WorkflowValue *v, int32_t dtype)
+{
+    const bool is_string = v->value_case == MILLRACE__WORKFLOW_VALUE__VALUE_STRING;
+
+    switch (dtype) {
+    case MR_DTYPE_INVALID: return true;
+    case MR_DTYPE_BYTES: return is_string && strlen(v->string) <= PLAN_STRING_MAX;
+    case MR_DTYPE_BOOL:
+    case MR_DTYPE_FP16:
+    case MR_DTYPE_BF16:
+    case MR_DTYPE_FP32:
+    case MR_DTYPE_FP64: return !is_string;
+    default: return fits_integer(v, dtype);
+    }
+}
+
+static int values_fit(const struct plan *p, mr_str of, const struct plan_value *list,
+                      uint32_t count, struct mr_err *err)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        const struct plan_tensor *t = &p->tensors[list[i].tensor];
+        if (!fits(list[i].value, t->dtype)) {
+            return MR_FAIL(err, MR_E_INVALID,
+                           "workflow '%.*s': the default of %.*s for tensor '%.*s' is no %s, or "
+                           "not in its range (strings: %u bytes)",
+                           MR_STR_ARG(p->name), MR_STR_ARG(mr_str_sub(of, 0, 128)),
+                           MR_STR_ARG(t->name), mr_dtype_name(t->dtype), PLAN_STRING_MAX);
+        }
+    }
+    return MR_OK;
+}
+
+int plan_proof_defaults(const struct plan *p, struct mr_err *err)
+{
+    int rc = values_fit(p, MR_STR("the workflow"), p->defaults, p->default_count, err);
+
+    for (uint32_t n = 0; n < p->node_count && rc == MR_OK; n++) {
+        rc = values_fit(p, p->nodes[n].name, p->nodes[n].defaults, p->nodes[n].default_count, err);
+    }
     return rc;
 }
 

@@ -476,6 +476,7 @@ int plan_workflow_finish(struct plan *p, const Inference__ModelConfig *c,
     MR_TRY(plan_proof_reachable(p, err));
     /* conditions need the types of what operators make */
     MR_TRY(plan_ops_open(p, c, ops, err));
+    MR_TRY(plan_proof_defaults(p, err));
     MR_TRY(conditions_make(&b));
     MR_TRY(plan_switches_link(&b));
     MR_TRY(plan_ops_check_when(p, err));

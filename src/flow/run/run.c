@@ -134,6 +134,28 @@ static void spare_start(struct run *r, uint32_t n, uint32_t spare)
     }
 }
 
+static bool lacks_input(const struct run *r, const struct plan_node *node)
+{
+    for (uint32_t i = 0; i < node->input_count; i++) {
+        if (!node->inputs[i].is_optional && r->values[node->inputs[i].tensor].state != RUN_VALUE) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A fallback that lacks an input is skipped, as any node. */
+static void fallback_start(struct run *r, uint32_t n, uint32_t spare)
+{
+    if (lacks_input(r, &r->plan->nodes[spare])) {
+        r->nodes[spare].for_node = n + 1;
+        run_note(r, spare, RUN_SKIPPED);
+        node_close(r, n);
+    } else {
+        spare_start(r, n, spare);
+    }
+}
+
 /* A node has failed, and the request goes on if its policy says so: that of `by`, the branch or fallback that ran for it. */
 static void failure_take(struct run *r, uint32_t n, uint32_t by, int rc, const struct mr_err *err)
 {
@@ -151,7 +173,7 @@ static void failure_take(struct run *r, uint32_t n, uint32_t by, int rc, const s
         node_close(r, n);
     } else if (policy == PLAN_FALLBACK) {
         run_note(r, by, RUN_FELL_BACK);
-        spare_start(r, n, node->fallback);
+        fallback_start(r, n, node->fallback);
     } else if (policy == PLAN_DEFAULT &&
                (rc = defaults_set(r, node->defaults, node->default_count, &local)) == MR_OK) {
         run_note(r, by, RUN_DEFAULTED);
@@ -178,16 +200,6 @@ static void node_end(struct run *r, uint32_t n, int rc, const struct mr_err *err
 }
 
 /* ---- nodes of workflows that do not run ---- */
-
-static bool lacks_input(const struct run *r, const struct plan_node *node)
-{
-    for (uint32_t i = 0; i < node->input_count; i++) {
-        if (!node->inputs[i].is_optional && r->values[node->inputs[i].tensor].state != RUN_VALUE) {
-            return true;
-        }
-    }
-    return false;
-}
 
 /* 1: it runs, 0: it is skipped. */
 static int is_to_run(struct run *r, uint32_t n, struct mr_err *err)

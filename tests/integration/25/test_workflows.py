@@ -31,6 +31,11 @@ def served(models, start):
                             node("b", "ten", {"INPUT0": "t"})),
         "by_model": workflow(node("a", "bad", extra='fallback { model { name: "ten" } }')),
         "by_node": workflow(node("a", "bad", extra='fallback { node: "spare" }'), node("spare", "one")),
+        # a fallback's own policy, and what it lacks
+        "by_default": workflow(node("a", "bad", extra='fallback { node: "spare" }'), node("spare", "bad", extra='default { tensor: "OUTPUT0" int64: 7 }')),
+        "by_skip": workflow(node("a", "bad", extra='fallback { node: "spare" }'), node("spare", "bad", extra="on_error: SKIP"), extra=DEFAULT),
+        "by_null": workflow(node("m", "one", outputs={"OUTPUT0": "m"}, extra='when: "INPUT0[0] > 5"'),
+                            node("a", "bad", extra='fallback { node: "spare" }'), node("spare", "ten", {"INPUT0": "m"}), extra=DEFAULT),
         "by_bad": workflow(node("a", "bad", extra='fallback { model { name: "bad" } }')),
         "retry": workflow(node("a", "bad", extra="retry { attempts: 3 budget_percent: 100 }")),
         "header": workflow(node("a", "one", extra="when: 'header(\"X-Mode\") == \"on\"'"), extra=DEFAULT),
@@ -49,7 +54,8 @@ def served(models, start):
 
 def test_what_workflows_give(served):
     wanted = [("chain", 1, 12), ("when", 6, 7), ("when", 5, -1), ("nulls", 6, 17), ("nulls", 5, -1), ("skip", 1, -1), ("default", 1, 17),
-              ("by_model", 1, 11), ("by_node", 1, 2), ("after", 1, 11), ("parameter", 1, -1), ("header", 1, -1), ("status", 1, 11), ("no_status", 1, -1)]
+              ("by_model", 1, 11), ("by_node", 1, 2), ("by_default", 1, 7), ("by_skip", 1, -1), ("by_null", 1, -1), ("by_null", 6, 17),
+              ("after", 1, 11), ("parameter", 1, -1), ("header", 1, -1), ("status", 1, 11), ("no_status", 1, -1)]
     for name, x, y in wanted:
         assert served.ask(name, {"INPUT0": vector(x)})["OUTPUT0"].tolist() == [y], name
     assert served.ask("parameter", {"INPUT0": vector(1)}, parameters={"mode": "on"})["OUTPUT0"].tolist() == [2]
@@ -95,6 +101,14 @@ REFUSED = [
      "'b' is no node of the workflow, or a fallback"),
     (workflow(node("a", "one", extra='when: "INPUT0[0] > 1"')), "output 'OUTPUT0' of node 'a' may have no value, and has no 'default'"),
     (workflow(node("a", "one", extra="on_error: SKIP")), "output 'OUTPUT0' of node 'a' may have no value"),
+    (workflow(node("m", "one", outputs={"OUTPUT0": "m"}, extra='when: "INPUT0[0] > 5"'), node("a", "one", extra='fallback { node: "b" }'),
+              node("b", "ten", {"INPUT0": "m"})), "output 'OUTPUT0' of node 'a' may have no value"),
+    (workflow(node("a", "one", extra='fallback { node: "b" }'), node("b", "ten", extra="on_error: SKIP")), "output 'OUTPUT0' of node 'a' may have no value"),
+    (workflow(node("a", "one", extra='fallback { node: "b" }'), node("b", "ten", extra='fallback { model { name: "one" } }')),
+     "node 'b' is a fallback and has one itself"),
+    (workflow(node("a", "one", extra='default { tensor: "OUTPUT0" string: "x" }')), "the default of a for tensor 'OUTPUT0' is no INT32"),
+    (workflow(node("a", "one", extra='default { tensor: "OUTPUT0" int64: 2147483648 }')), "the default of a for tensor 'OUTPUT0' is no INT32, or not in its range"),
+    (workflow(node("a", "one"), extra='default { tensor: "OUTPUT0" double: 1.5 }'), "the default of the workflow for tensor 'OUTPUT0' is no INT32"),
     (workflow(node("a", "one", extra="on_error: FALLBACK")), "node 'a' must specify 'fallback'"),
     (workflow(node("a", "one", extra='fallback { node: "b" }'), node("b", "ten", outputs={"OUTPUT0": "t"})),
      "'b', the fallback of node 'a', has to write the same tensors"),

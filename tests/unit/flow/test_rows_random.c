@@ -656,14 +656,14 @@ static void branch_run(struct world *w, uint32_t branch, const uint32_t *taken, 
         return;
     }
     w->branches_failed++;
-    if (node->on_error == PLAN_FALLBACK) {
+    if (node->on_error == PLAN_FALLBACK && !lacks_input(w, &w->nodes[node->fallback])) {
         w->is_failed |= !rows_run(w, node->fallback, taken, k);
         return;
     }
     w->is_failed |= node->on_error == PLAN_FAIL;
     for (uint32_t r = 0; r < w->rows; r++) {
         if (taken[r] == k) {
-            row_default(w, node, r);
+            row_default(w, node->on_error == PLAN_FALLBACK ? &w->nodes[node->fallback] : node, r);
         }
     }
 }
