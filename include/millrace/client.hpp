@@ -104,6 +104,53 @@ class Result
     std::unique_ptr<mr_sdk_result, Free> result_;
 };
 
+/** Memory that servers on the same host share: inputs and places of outputs in it are not copied by the client. */
+class Memory
+{
+  public:
+    /** bytes: 1 to 1 GiB, zeros. Throws Error. */
+    explicit Memory(uint64_t bytes) : bytes_(bytes)
+    {
+        mr_sdk_memory *memory = nullptr;
+        mr_err err{};
+        const int rc = mr_sdk_memory_new(&memory, bytes, &err);
+        if (rc < 0) {
+            throw Error(rc, err.msg);
+        }
+        memory_.reset(memory);
+    }
+    /** count elements at so many bytes from its beginning. Throws Error: they are not all within it, or not aligned. */
+    template <typename T> T *at(uint64_t offset, uint64_t count) const
+    {
+        if (offset % alignof(T) != 0 || offset > bytes_ || count > (bytes_ - offset) / sizeof(T)) {
+            throw Error(MR_E_INVALID, std::to_string(count) + " elements at " +
+                                          std::to_string(offset) + " of " +
+                                          std::to_string(bytes_) + " bytes of memory");
+        }
+        return reinterpret_cast<T *>(static_cast<char *>(mr_sdk_memory_data(memory_.get())) +
+                                     offset);
+    }
+    /** A call was given up whose server may still write to its places: such memory is not shared any more. */
+    bool is_lost() const
+    {
+        return mr_sdk_memory_is_lost(memory_.get()) != 0;
+    }
+    mr_sdk_memory *get() const
+    {
+        return memory_.get();
+    }
+
+  private:
+    struct Free {
+        void operator()(mr_sdk_memory *m) const
+        {
+            mr_sdk_memory_free(&m);
+        }
+    };
+    uint64_t bytes_;
+    std::unique_ptr<mr_sdk_memory, Free> memory_;
+};
+
 /** A request, for any number of calls, one after the other or at a time. Data of inputs is not copied: it has to last until the calls
  *  are over. */
 class Request
@@ -129,9 +176,17 @@ class Request
         return input(std::move(name), MR_DTYPE_INT32, std::move(shape), data.data(),
                      data.size() * sizeof(int32_t));
     }
-    Request &output(std::string name)
+    /** place: in the memory, where the output is to be if the server shares it and it fits; the result says where it is. */
+    Request &output(std::string name, void *place = nullptr, uint64_t bytes = 0)
     {
-        outputs_.push_back(std::move(name));
+        outputs_.push_back({std::move(name), place, bytes});
+        return *this;
+    }
+    /** Inputs in it, and places of outputs, are shared with servers on the same host. It has to last as the data of inputs does, and as long as
+     *  results whose data is in it. */
+    Request &memory(const Memory &memory)
+    {
+        memory_ = memory.get();
         return *this;
     }
     Request &timeout_ms(int64_t ms)
@@ -156,6 +211,7 @@ class Request
     template <typename F> auto with(F &&f) const
     {
         std::vector<mr_sdk_tensor> inputs(inputs_.size());
+        std::vector<mr_sdk_tensor> places(outputs_.size());
         std::vector<const char *> outputs;
         for (size_t i = 0; i < inputs_.size(); i++) {
             inputs[i] = {};
@@ -168,8 +224,11 @@ class Request
             inputs[i].bytes = inputs_[i].bytes;
             inputs[i].flags = pack_on_ ? MR_SDK_PACK_ON : 0;
         }
-        for (const std::string &name : outputs_) {
-            outputs.push_back(name.c_str());
+        for (size_t i = 0; i < outputs_.size(); i++) {
+            outputs.push_back(outputs_[i].name.c_str());
+            places[i].size = sizeof places[i];
+            places[i].data = outputs_[i].place;
+            places[i].bytes = outputs_[i].bytes;
         }
         mr_sdk_request q{};
         q.size = sizeof q;
@@ -180,6 +239,8 @@ class Request
         q.output_count = static_cast<uint32_t>(outputs.size());
         q.timeout_ms = timeout_ms_;
         q.key = key_.empty() ? nullptr : key_.c_str();
+        q.memory = memory_;
+        q.places = memory_ ? places.data() : nullptr;
         return f(q);
     }
 
@@ -191,9 +252,15 @@ class Request
         const void *data;
         uint64_t bytes;
     };
+    struct Asked {
+        std::string name;
+        void *place;
+        uint64_t bytes;
+    };
     std::string model_, key_;
     std::vector<Input> inputs_;
-    std::vector<std::string> outputs_;
+    std::vector<Asked> outputs_;
+    mr_sdk_memory *memory_ = nullptr;
     int64_t timeout_ms_ = 0;
     bool pack_on_ = false;
 };

@@ -29,8 +29,9 @@ def shared(models, start, path):
     return start(models, f"--http-address=unix:{path}", "--http-shared-memory=true", "--metrics-address=127.0.0.1")
 
 
-def test_the_example(shared, start, models, path, tmp_path):
-    program = sdk.compile_c(sdk.EXAMPLES / "shared.c", sdk.install(tmp_path / "prefix"), tmp_path / "shared")
+@pytest.mark.parametrize("source", ["shared.c", "shared.cpp"])
+def test_the_example(shared, start, models, path, tmp_path, source):
+    program = sdk.compile_c(sdk.EXAMPLES / source, sdk.install(tmp_path / "prefix"), tmp_path / "shared")
     assert sdk.run(program, "simple", f"http://unix:{path}") == f"OUTPUT0 in its place: {SUM}"
     other = start(models)
     assert sdk.run(program, "simple", f"http://{other.url()}") == f"OUTPUT0: {SUM}"
