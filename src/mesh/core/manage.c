@@ -259,7 +259,7 @@ static int plan_unregister(const struct mesh_core *c, const struct manage *m, st
 
     if (known.def.refs > 0) {
         p->is_precondition = true;
-        return MR_FAIL(err, MR_E_INVALID, "the model '%.*s' is that of %u vmodels",
+        return MR_FAIL(err, MR_E_INVALID, "the model '%.*s' is in use: references of vmodels: %u",
                        MR_STR_ARG(m->call.id), known.def.refs);
     }
     if (intent_refers(c, m->call.id)) {
@@ -443,7 +443,8 @@ static int plan(const struct mesh_core *c, const struct manage *m, struct vmodel
     case MESH_CALL_ENSURE:
         return model_of(c, m->call.id).revision
                    ? MR_OK
-                   : MR_FAIL(err, MR_E_NOT_FOUND, "there is no such model");
+                   : MR_FAIL(err, MR_E_NOT_FOUND, "there is no model '%.*s'",
+                             MR_STR_ARG(m->call.id));
     case MESH_CALL_SEE_MODEL:
     case MESH_CALL_SEE_VMODEL: return MR_OK;
     default: return plan_vmodel(c, m, p, err);
@@ -633,14 +634,23 @@ void manage_wake(struct mesh_core *c)
     timers_add(&c->timers, c->now, TIMER_MANAGE, 0, 0);
 }
 
+static int check_id(mr_str id, const char *of, struct mr_err *err)
+{
+    int rc = mesh_id_check(id, err);
+
+    return rc < 0 ? MR_WRAP(err, rc, "%s", of) : MR_OK;
+}
+
 static int check_call(const struct mesh_call *call, struct mr_err *err)
 {
     bool is_set = call->kind == MESH_CALL_SET_VMODEL;
     int rc;
 
-    MR_TRY(mesh_id_check(call->id, err));
+    bool is_vmodel =
+        is_set || call->kind == MESH_CALL_DELETE_VMODEL || call->kind == MESH_CALL_SEE_VMODEL;
+    MR_TRY(check_id(call->id, is_vmodel ? "vmodel" : "model", err));
     if (is_set) {
-        MR_TRY(mesh_id_check(call->target, err));
+        MR_TRY(check_id(call->target, "target of the vmodel", err));
         MR_TRY(mesh_owner_check(call->owner, err));
     }
     if ((call->kind == MESH_CALL_REGISTER || (is_set && call->has_def)) &&

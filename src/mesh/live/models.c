@@ -107,8 +107,7 @@ static void load_path(struct mr_mesh *m, const struct mesh_action *a, struct loa
     const bool is_address = mr_models_is_address(a->path);
     if (!m->o.models && !is_address) {
         MR_FAIL(&err, MR_E_NOT_FOUND,
-                "model '%.*s' is registered with a path, and this server has no --mesh-models",
-                MR_STR_ARG(mr_str_sub(a->id, 0, 128)));
+                "it is registered with a path, and this server has no --mesh-models");
         on_done(op, MR_E_NOT_FOUND, &err);
         return;
     }

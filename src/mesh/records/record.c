@@ -28,19 +28,19 @@ bool mesh_instance_id_is_valid(mr_str id)
 int mesh_id_check(mr_str id, struct mr_err *err)
 {
     if (id.len == 0) {
-        return MR_FAIL(err, MR_E_INVALID, "the id of the model is empty");
+        return MR_FAIL(err, MR_E_INVALID, "the id is empty");
     }
     if (id.len > MESH_ID_MAX) {
-        return MR_FAIL(err, MR_E_INVALID, "the id of a model of %zu bytes is longer than %d",
-                       id.len, MESH_ID_MAX);
+        return MR_FAIL(err, MR_E_INVALID, "the id has %zu bytes, more than %d", id.len,
+                       MESH_ID_MAX);
     }
     for (size_t i = 0; i < id.len; i++) {
         if ((unsigned char)id.ptr[i] < 0x20 || id.ptr[i] == 0x7f) {
-            return MR_FAIL(err, MR_E_INVALID, "the id of a model has a control character");
+            return MR_FAIL(err, MR_E_INVALID, "the id has a control character");
         }
     }
     if (!mr_utf8_valid(id)) {
-        return MR_FAIL(err, MR_E_INVALID, "the id of a model is not UTF-8");
+        return MR_FAIL(err, MR_E_INVALID, "the id is not UTF-8");
     }
     return MR_OK;
 }

@@ -80,6 +80,10 @@ def test_registrations(managers):
     assert other.refused("registerModel", modelId="new", modelInfo={"type": "other"})[0] == grpc.StatusCode.ALREADY_EXISTS
     assert other.refused("registerModel", modelId="new2")[0] == grpc.StatusCode.INVALID_ARGUMENT
     assert other.refused("registerModel", modelInfo=INFO)[0] == grpc.StatusCode.INVALID_ARGUMENT
+    assert other.refused("setVModel", targetModelId="a") == (grpc.StatusCode.INVALID_ARGUMENT, "vmodel: the id is empty")
+    assert other.refused("setVModel", vModelId="v") == (grpc.StatusCode.INVALID_ARGUMENT, "target of the vmodel: the id is empty")
+    assert other.refused("getModelStatus") == (grpc.StatusCode.INVALID_ARGUMENT, "model: the id is empty")
+    assert other.refused("ensureLoaded", modelId="never") == (grpc.StatusCode.NOT_FOUND, "there is no model 'never'")
     code, text = other.refused("registerModel", modelId="x" * 513, modelInfo=INFO)
     assert code == grpc.StatusCode.INVALID_ARGUMENT and "512" in text
     other("unregisterModel", modelId="new")
