@@ -75,8 +75,9 @@ static int part_read(PyObject *output, struct part *p, struct mr_err *err)
 
 /* ---- one request ---- */
 
-static int one_set(const struct mr_host *host, struct mr_exec *exec, PyObject *outputs,
-                   struct mr_err *err)
+/* Into `response`, or without one as the outputs of `exec`. */
+static int parts_set(const struct mr_host *host, struct mr_exec *exec, struct mr_response *response,
+                     PyObject *outputs, struct mr_err *err)
 {
     const Py_ssize_t count = PyList_Size(outputs);
     int rc = MR_OK;
@@ -88,8 +89,10 @@ static int one_set(const struct mr_host *host, struct mr_exec *exec, PyObject *o
         if (rc < 0) {
             return rc;
         }
-        rc =
-            host->output(exec, p.index, p.dtype, p.rank, p.shape, (uint64_t)p.buffer.len, &to, err);
+        const uint64_t bytes = (uint64_t)p.buffer.len;
+        rc = response ? host->response_output(response, p.index, p.dtype, p.rank, p.shape, bytes,
+                                              &to, err)
+                      : host->output(exec, p.index, p.dtype, p.rank, p.shape, bytes, &to, err);
         if (rc == MR_OK && p.buffer.len > 0) {
             memcpy(to, p.buffer.buf, (size_t)p.buffer.len);
         }
@@ -294,7 +297,7 @@ int outputs_set(const struct mr_host *host, struct mr_exec *exec, const struct o
             const int status = failure_read(first, &message, err);
             return mr_backend_fail(err, status, "%s", message);
         }
-        return one_set(host, exec, first, err);
+        return parts_set(host, exec, NULL, first, err);
     }
     int rc = failures_note(host, exec, results, err);
     for (uint32_t i = 0; i < exec->output_count && rc == MR_OK; i++) {
@@ -312,29 +315,6 @@ int outputs_set(const struct mr_host *host, struct mr_exec *exec, const struct o
 }
 
 /* ---- several answers ---- */
-
-static int response_fill(const struct mr_host *host, struct mr_response *response,
-                         PyObject *outputs, struct mr_err *err)
-{
-    const Py_ssize_t count = PyList_Size(outputs);
-    int rc = MR_OK;
-
-    for (Py_ssize_t i = 0; i < count && rc == MR_OK; i++) {
-        struct part p;
-        void *to = NULL;
-        rc = part_read(PyList_GetItem(outputs, i), &p, err);
-        if (rc < 0) {
-            return rc;
-        }
-        rc = host->response_output(response, p.index, p.dtype, p.rank, p.shape,
-                                   (uint64_t)p.buffer.len, &to, err);
-        if (rc == MR_OK && p.buffer.len > 0) {
-            memcpy(to, p.buffer.buf, (size_t)p.buffer.len);
-        }
-        part_drop(&p);
-    }
-    return rc;
-}
 
 /* NULL: an exception is set. */
 static const char *text_of(PyObject *text)
@@ -384,7 +364,7 @@ int outputs_respond(const struct mr_host *host, struct mr_exec *exec, uint32_t r
     if (outputs != Py_None) {
         rc = host->response_new(exec, request, &response, err);
         if (rc == MR_OK) {
-            rc = response_fill(host, response, outputs, err);
+            rc = parts_set(host, NULL, response, outputs, err);
         }
         if (rc == MR_OK && parameters != Py_None) {
             rc = outputs_parameters(host, exec, request, response, parameters, err);

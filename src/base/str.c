@@ -106,6 +106,28 @@ bool mr_str_to_u64(mr_str s, uint64_t *out)
     return true;
 }
 
+int mr_hex_digit(char c)
+{
+    if (c >= '0' && c <= '9') {
+        return c - '0';
+    }
+    c |= 0x20;
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+size_t mr_percent_decode(mr_str s, char *out, size_t max)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < s.len && n < max; i++) {
+        int high = s.ptr[i] == '%' && i + 2 < s.len ? mr_hex_digit(s.ptr[i + 1]) : -1;
+        int low = high >= 0 ? mr_hex_digit(s.ptr[i + 2]) : -1;
+        out[n++] = low >= 0 ? (char)(high << 4 | low) : s.ptr[i];
+        i += low >= 0 ? 2 : 0;
+    }
+    return n;
+}
+
 bool mr_str_to_i64(mr_str s, int64_t *out)
 {
     bool is_negative = s.len > 0 && s.ptr[0] == '-';

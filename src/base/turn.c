@@ -376,3 +376,14 @@ void mr_turns_end(struct mr_turns *line)
         mr_turns_run(line);
     }
 }
+
+mr_str mr_turn_str(struct mr_arena *a, mr_str s)
+{
+    char *to = s.len < SIZE_MAX ? mr_arena_try(a, s.len + 1, 1) : NULL;
+
+    if (!to || !mr_turn_copy(to, s.ptr, s.len)) {
+        return (mr_str){NULL, 0};
+    }
+    to[s.len] = 0;
+    return mr_str_n(to, s.len);
+}

@@ -50,15 +50,11 @@ static int hex4(const char *p, const char *end)
     }
     int value = 0;
     for (int i = 0; i < 4; i++) {
-        int c = (unsigned char)p[i];
-        int lower = c | 0x20;
-        if (c >= '0' && c <= '9') {
-            value = value * 16 + (c - '0');
-        } else if (lower >= 'a' && lower <= 'f') {
-            value = value * 16 + (lower - 'a' + 10);
-        } else {
+        int digit = mr_hex_digit(p[i]);
+        if (digit < 0) {
             return -1;
         }
+        value = value * 16 + digit;
     }
     return value;
 }

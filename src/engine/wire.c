@@ -15,18 +15,6 @@ static int no_arena(struct mr_err *err)
 
 /* ---- requests ---- */
 
-/* As mr_arena_str, of a string that a client chose. */
-static mr_str long_str(struct mr_arena *a, mr_str s)
-{
-    char *to = s.len < SIZE_MAX ? mr_arena_try(a, s.len + 1, 1) : NULL;
-
-    if (!to || !mr_turn_copy(to, s.ptr, s.len)) {
-        return (mr_str){NULL, 0};
-    }
-    to[s.len] = 0;
-    return mr_str_n(to, s.len);
-}
-
 static mr_str param_text(struct mr_arena *a, const struct mr_oip_param *p)
 {
     switch (p->kind) {
@@ -34,7 +22,7 @@ static mr_str param_text(struct mr_arena *a, const struct mr_oip_param *p)
     case MR_OIP_INT: return mr_arena_printf(a, "%lld", (long long)p->i);
     case MR_OIP_UINT: return mr_arena_printf(a, "%llu", (unsigned long long)p->u);
     case MR_OIP_DOUBLE: return mr_arena_printf(a, "%.17g", p->d);
-    case MR_OIP_STRING: return long_str(a, p->s);
+    case MR_OIP_STRING: return mr_turn_str(a, p->s);
     }
     return mr_arena_str(a, MR_STR(""));
 }
@@ -61,7 +49,7 @@ static int parameters_of(const struct mr_oip_request *q, struct mr_arena *arena,
         return no_arena(err);
     }
     for (size_t i = 0; i < q->param_count; i++) {
-        s[i].key = long_str(arena, q->params[i].key).ptr;
+        s[i].key = mr_turn_str(arena, q->params[i].key).ptr;
         s[i].value = param_text(arena, &q->params[i]).ptr;
         if (!s[i].key || !s[i].value) {
             return no_arena(err);

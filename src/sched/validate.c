@@ -279,18 +279,6 @@ static int validate_outputs(struct mr_infer *r, const struct mr_infer_args *q, s
     return MR_OK;
 }
 
-/* As mr_arena_str, of a string that a client chose. */
-static mr_str long_str(struct mr_arena *a, mr_str s)
-{
-    char *to = s.len < SIZE_MAX ? mr_arena_try(a, s.len + 1, 1) : NULL;
-
-    if (!to || !mr_turn_copy(to, s.ptr, s.len)) {
-        return (mr_str){NULL, 0};
-    }
-    to[s.len] = 0;
-    return mr_str_n(to, s.len);
-}
-
 static int validate_sequence(struct mr_infer *r, const struct mr_infer_args *q, struct mr_err *err)
 {
     struct mr_sequence_ref *to;
@@ -323,7 +311,7 @@ int mr_infer_validate(struct mr_infer *r, const struct mr_infer_args *q, struct 
     const struct mr_version *v = r->version;
     int rc = MR_OK;
 
-    r->id = q->id.len ? long_str(r->arena, q->id) : MR_STR("");
+    r->id = q->id.len ? mr_turn_str(r->arena, q->id) : MR_STR("");
     r->priority = q->priority;
     r->timeout_us = q->timeout_us;
     r->inputs = MR_ARENA_ARRAY(r->arena, struct mr_tensor, v->input_count);

@@ -406,32 +406,30 @@ static int run_config(struct model_run *m, struct mr_err *err)
     return rc;
 }
 
-static int run_stats(struct model_run *m, struct mr_err *err)
+static int run_report(struct model_run *m, const char *what,
+                      int (*print)(const struct model_run *, mr_bytes, struct mr_err *),
+                      struct mr_err *err)
 {
     struct mr_remote_reply reply;
     char path[700];
 
-    model_path(m, "stats", path);
+    model_path(m, what, path);
     int rc = mr_remote_text(&m->remote, path, NULL, &reply, err);
     if (rc == MR_OK) {
-        rc = model_print_stats(m, reply.body, err);
+        rc = print(m, reply.body, err);
         mr_remote_reply_fini(&reply);
     }
     return rc;
 }
 
+static int run_stats(struct model_run *m, struct mr_err *err)
+{
+    return run_report(m, "stats", model_print_stats, err);
+}
+
 static int run_workers(struct model_run *m, struct mr_err *err)
 {
-    struct mr_remote_reply reply;
-    char path[700];
-
-    model_path(m, "workers", path);
-    int rc = mr_remote_text(&m->remote, path, NULL, &reply, err);
-    if (rc == MR_OK) {
-        rc = model_print_workers(m, reply.body, err);
-        mr_remote_reply_fini(&reply);
-    }
-    return rc;
+    return run_report(m, "workers", model_print_workers, err);
 }
 
 /* ---- the command ---- */

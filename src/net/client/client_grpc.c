@@ -68,32 +68,6 @@ static int status_of_http(int http)
     }
 }
 
-static int hex(char c)
-{
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
-
-/* grpc-message is percent-encoded UTF-8; what is not decodable stays as it is. */
-static size_t percent_decode(mr_str in, char *out, size_t max)
-{
-    size_t n = 0;
-
-    for (size_t i = 0; i < in.len && n < max; i++) {
-        bool coded = in.ptr[i] == '%' && i + 2 < in.len && hex(in.ptr[i + 1]) >= 0 &&
-                     hex(in.ptr[i + 2]) >= 0;
-        if (coded) {
-            out[n++] = (char)(hex(in.ptr[i + 1]) * 16 + hex(in.ptr[i + 2]));
-            i += 2;
-        } else {
-            out[n++] = in.ptr[i];
-        }
-    }
-    return n;
-}
-
 int mr_client_grpc_status(const char *address, const struct mr_client_response *r, int *out_code,
                           struct mr_err *err)
 {
@@ -119,7 +93,7 @@ int mr_client_grpc_status(const char *address, const struct mr_client_response *
     if (rc == MR_OK) {
         return MR_OK;
     }
-    size_t n = percent_decode(message, text, sizeof text - 1);
+    size_t n = mr_percent_decode(message, text, sizeof text - 1);
     return n ? MR_FAIL(err, rc, "%.*s", (int)n, text)
              : MR_FAIL(err, rc, "gRPC status %llu", (unsigned long long)code);
 }

@@ -527,18 +527,9 @@ enum {
     CHUNK_BROKEN,
 };
 
-static int hex_digit(unsigned char c)
-{
-    if (c >= '0' && c <= '9') {
-        return c - '0';
-    }
-    c |= 0x20;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 static int size_byte(struct mr_http1_chunked *c, unsigned char b)
 {
-    int digit = hex_digit(b);
+    int digit = mr_hex_digit((char)b);
 
     if (digit >= 0) {
         /* 15 digits cannot overflow and exceed any real chunk. */

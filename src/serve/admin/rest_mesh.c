@@ -67,31 +67,12 @@ static void done(struct mr_mesh_admin *a)
 
 /* ---- questions ---- */
 
-static int hex(char c)
-{
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
-
-/* In the call's arena; what is no escape stays as it is. */
+/* Percent-decoded, in the call's arena. */
 static mr_str decode(struct mr_call *call, mr_str s)
 {
     char *out = mr_arena_try(call->arena, s.len + 1, 1);
-    size_t n = 0;
 
-    for (size_t i = 0; out && i < s.len; i++) {
-        int high = s.ptr[i] == '%' && i + 2 < s.len ? hex(s.ptr[i + 1]) : -1;
-        int low = high >= 0 ? hex(s.ptr[i + 2]) : -1;
-        if (low >= 0) {
-            out[n++] = (char)(high << 4 | low);
-            i += 2;
-        } else {
-            out[n++] = s.ptr[i];
-        }
-    }
-    return out ? (mr_str){out, n} : (mr_str){0};
+    return out ? (mr_str){out, mr_percent_decode(s, out, s.len)} : (mr_str){0};
 }
 
 mr_str rest_mesh_query(struct mr_call *call, const char *name)

@@ -7,10 +7,8 @@
 #include "serve/state/loops.h"
 #include "serve/state/state.h"
 
-#define PENDING                                                                                    \
-    "the registry is away: the change is kept at this server, which makes it when the registry "   \
-    "is "                                                                                          \
-    "back; other servers do not know of it yet"
+static char pending[] = "the registry is away: the change is kept at this server, which makes it "
+                        "when the registry is back; other servers do not know of it yet";
 
 /* A call under way. */
 struct mesh_call {
@@ -46,7 +44,7 @@ static bool put_copies(Mmesh__ModelStatusInfo *to, const Millrace__MeshModel *fr
         return false;
     }
     if (from->pending) {
-        to->errors[to->n_errors++] = (char *)(uintptr_t)PENDING;
+        to->errors[to->n_errors++] = pending;
     }
     for (size_t i = 0; i < from->n_copies; i++) {
         Mmesh__ModelStatusInfo__ModelCopyInfo *c =

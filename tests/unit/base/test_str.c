@@ -52,6 +52,26 @@ static void unsigned_numbers(void **state)
     assert_int_equal(v, 12);
 }
 
+static void percent_encoding(void **state)
+{
+    static const struct {
+        const char *in, *out;
+    } rows[] = {
+        {"", ""},       {"a%20b", "a b"}, {"%c3%A9", "\xc3\xa9"},
+        {"%", "%"},     {"%4", "%4"},     {"%4g%41", "%4gA"},
+        {"%g4", "%g4"}, {"%%41", "%A"},   {"%2541", "%41"},
+    };
+    char out[8];
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        size_t n = mr_percent_decode(mr_str_c(rows[i].in), out, sizeof out);
+        assert_true(mr_str_eq_c(mr_str_n(out, n), rows[i].out));
+    }
+    assert_int_equal(mr_percent_decode(MR_STR("%41%42%43"), out, 2), 2);
+    assert_memory_equal(out, "AB", 2);
+}
+
 static void signed_numbers(void **state)
 {
     static const struct {
@@ -198,10 +218,11 @@ static void distances(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(unsigned_numbers), cmocka_unit_test(signed_numbers),
-        cmocka_unit_test(booleans),         cmocka_unit_test(comparing),
-        cmocka_unit_test(cutting),          cmocka_unit_test(searching),
-        cmocka_unit_test(splitting),        cmocka_unit_test(distances),
+        cmocka_unit_test(percent_encoding), cmocka_unit_test(unsigned_numbers),
+        cmocka_unit_test(signed_numbers),   cmocka_unit_test(booleans),
+        cmocka_unit_test(comparing),        cmocka_unit_test(cutting),
+        cmocka_unit_test(searching),        cmocka_unit_test(splitting),
+        cmocka_unit_test(distances),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -87,6 +87,12 @@ bool mr_str_split(mr_str *rest, char sep, mr_str *out_piece);
  *  False if the text is no such integer or does not fit. */
 bool mr_str_to_i64(mr_str s, int64_t *out);
 bool mr_str_to_u64(mr_str s, uint64_t *out);
+
+/** Value of a hexadecimal digit of either case; -1 for any other character. */
+int mr_hex_digit(char c);
+/** Percent-encoding undone, into `max` bytes at `out`; what is no escape stays as it is. Returns the bytes written, s.len
+ *  at most. */
+size_t mr_percent_decode(mr_str s, char *out, size_t max);
 /** Room that mr_u64_put and mr_i64_put may need. */
 #define MR_U64_TEXT 20
 #define MR_I64_TEXT 20

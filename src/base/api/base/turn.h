@@ -22,6 +22,8 @@
 #include <stdint.h>
 #include <sys/queue.h>
 
+#include "base/arena.h"
+
 struct mr_turns;
 struct mr_turn_stack;
 
@@ -110,5 +112,7 @@ static inline bool mr_turn_spend(uint64_t units)
 }
 /** memcpy of any size. False as above, with `to` partly filled. */
 bool mr_turn_copy(void *to, const void *from, size_t n);
+/** A copy of any size in an arena, with a terminator. ptr NULL: no memory, or false as above. */
+mr_str mr_turn_str(struct mr_arena *a, mr_str s);
 
 #endif
