@@ -7,8 +7,9 @@
 #include "serve/state/loops.h"
 #include "serve/state/state.h"
 
-static char pending[] = "the registry is away: the change is kept at this server, which makes it "
-                        "when the registry is back; other servers do not know of it yet";
+static char pending_text[] =
+    "the registry is away: the change is kept at this server, which makes it "
+    "when the registry is back; other servers do not know of it yet";
 
 /* A call under way. */
 struct mesh_call {
@@ -44,7 +45,7 @@ static bool put_copies(Mmesh__ModelStatusInfo *to, const Millrace__MeshModel *fr
         return false;
     }
     if (from->pending) {
-        to->errors[to->n_errors++] = pending;
+        to->errors[to->n_errors++] = pending_text;
     }
     for (size_t i = 0; i < from->n_copies; i++) {
         Mmesh__ModelStatusInfo__ModelCopyInfo *c =
@@ -83,7 +84,7 @@ static void answer_vmodel(struct mesh_call *c)
     Mmesh__VModelStatusInfo m = MMESH__VMODEL_STATUS_INFO__INIT;
     Mmesh__ModelStatusInfo active = MMESH__MODEL_STATUS_INFO__INIT,
                            target = MMESH__MODEL_STATUS_INFO__INIT;
-    char *pending[] = {(char *)(uintptr_t)PENDING};
+    char *pending[] = {pending_text};
 
     m.status = (Mmesh__VModelStatusInfo__VModelStatus)from->status; /* the same numbers */
     if (from->status != MILLRACE__MESH_VMODEL__STATUS__NOT_FOUND) {
