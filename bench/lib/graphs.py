@@ -5,7 +5,7 @@ import struct
 import sys
 from pathlib import Path
 
-from . import machine
+from . import machine, models
 from .load import Load, grpc, pair, rest_binary, rest_json, tensors
 from .rows import Row, least, most, under_load
 
@@ -77,6 +77,34 @@ def row_graphs():
             Row("foreach", "Foreach over 16 rows, of which the model takes 8, REST JSON, 16 connections", pair_of("each", 16), target)]
 
 
+def through(load):
+    """The workflow of one server whose second step is another server's: the CPU is that of both."""
+    def measure(bench):
+        other = bench.server("millrace", "workflows")
+        if ("millrace", "far") not in bench.running:
+            models.far(bench.folder, other.grpc)
+        under = under_load(load, "millrace", "far")
+        cpu = machine.cpu_seconds(other.pid)
+        figures = under(bench)
+        more = 1e6 * (machine.cpu_seconds(other.pid) - cpu) / (figures["rate"] * bench.seconds)
+        return figures | {"cpu": figures["cpu"] + more}
+    return measure
+
+
+def one_after_the_other(load):
+    """The client asks the model of each server itself."""
+    def measure(bench):
+        near, far = (under_load(load, "millrace", kind)(bench) for kind in ("far", "workflows"))
+        return {name: 1 / (1 / near[name] + 1 / far[name]) if name == "rate" else near[name] + far[name] for name in near}
+    return measure
+
+
+def remote():
+    contenders = {"workflow": through(Load(of_rows("far", 1), 16)), "calls": one_after_the_other(Load(of_rows("part", 1), 16))}
+    return Row("remote", "Workflow of two steps, the second on another server over gRPC, REST JSON, 16 connections", contenders,
+               [most(1.6, "calls", "cpu", "workflow")])
+
+
 # ---- the client library ----
 
 
@@ -129,4 +157,4 @@ def sdk():
 
 
 def graph_rows():
-    return [*ensembles(), *row_graphs(), *sdk()]
+    return [*ensembles(), *row_graphs(), remote(), *sdk()]

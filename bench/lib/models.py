@@ -140,11 +140,26 @@ def graphs(repo):
     chain(repo, "chain3_fp32", "step_fp32", "TYPE_FP32", [[-1, -1]], 0)
 
 
-def workflows(repo):
-    """A model of rows, a workflow that divides rows among two branches of it, and one that runs it for each of any number of rows."""
+def part(repo):
     rows = ("TYPE_INT32", [16])
     config(repo, "part", "identity", 8, [("INPUT0", *rows)], [("OUTPUT0", *rows)])
     repo.file("part/1/.keep", "")
+
+
+def far(folder, port):
+    """The repository `far`: a model and a workflow that asks it and then that of the server with this port."""
+    repo = Repo(Path(folder, "far"))
+    part(repo)
+    step = 'node {{ name: "{}" model {{ name: "part" {} }} input_map {{ key: "INPUT0" value: "{}" }} output_map {{ key: "OUTPUT0" value: "{}" }} }}'
+    repo.config("far", 'name: "far"\nplatform: "workflow"\nmax_batch_size: 8\n' + io_text("input", ("INPUT0", "TYPE_INT32", [16]))
+                + io_text("output", ("OUTPUT0", "TYPE_INT32", [16])) + "workflow_scheduling { " + step.format("near", "", "INPUT0", "t")
+                + step.format("far", f'remote: "grpc://127.0.0.1:{port}"', "t", "OUTPUT0") + " }\n")
+    repo.file("far/1/.keep", "")
+
+
+def workflows(repo):
+    """A model of rows, a workflow that divides rows among two branches of it, and one that runs it for each of any number of rows."""
+    part(repo)
     node = ('node {{ name: "{}" model {{ name: "part" }} input_map {{ key: "INPUT0" value: "INPUT0" }} '
             'output_map {{ key: "OUTPUT0" value: "OUTPUT0" }} {} }}')
     switch = 'switch { name: "s" per: ROW input: "INPUT0" case { when: "INPUT0[0] % 2 == 1" node: "odd" } else { node: "even" } }'
