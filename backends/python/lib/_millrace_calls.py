@@ -31,11 +31,8 @@ def _handle():
 
 def _begin(request):
     """A call, for the execution that runs now, or the one whose response sender is open."""
-    handle = _handle()
-    inputs = []
-    for tensor in request._inputs:
-        _, code, shape, data = pb_utils._part(0, tensor)
-        inputs.append((tensor._name, code, tuple(shape), data))
+    handle, part = _handle(), pb_utils._part
+    inputs = [part(tensor._name, tensor) for tensor in request._inputs]
     parameters, kinds = packed(request._parameters) if request._parameters else ([], b"")
     correlation = request._correlation
     is_text = isinstance(correlation, str)
@@ -63,8 +60,7 @@ def _response(answer):
     status, message, _, outputs, _, parameters = answer
     if status < 0:
         return pb_utils.InferenceResponse(error=pb_utils.TritonError(message, CODES.get(status, pb_utils.TritonError.INTERNAL)))
-    return pb_utils._received_response([pb_utils._received_tensor(raw[0], raw) for raw in outputs],
-                                       {key: READ[kind](text) for key, text, kind in parameters} if parameters else {})
+    return pb_utils._received_response(outputs, {key: READ[kind](text) for key, text, kind in parameters} if parameters else {})
 
 
 def _timed_out(seconds):

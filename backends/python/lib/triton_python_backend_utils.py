@@ -163,7 +163,7 @@ def _bfloat16(name):
 
 
 def _received_tensor(name, raw):
-    """An input, or an output of another model: raw = (index, data type, shape, buffer)."""
+    """A tensor that has not been made an array: raw = (any, data type, shape, buffer)."""
     tensor = _new(Tensor)
     tensor._name, tensor._array, tensor._raw = name, None, raw
     return tensor
@@ -238,8 +238,11 @@ class InferenceRequest:
 
     def inputs(self):
         if self._inputs is None:
-            names = self._reply.run.instance.model.input_names
-            self._inputs = [_received_tensor(names[raw[0]], raw) for raw in self._raw[5]]
+            names, self._inputs = self._reply.run.instance.model.input_names, []
+            for raw in self._raw[5]:
+                tensor = _new(Tensor)
+                tensor._name, tensor._array, tensor._raw = names[raw[0]], None, raw
+                self._inputs.append(tensor)
         return self._inputs
 
     def request_id(self):
@@ -340,9 +343,14 @@ class InferenceResponse:
         return json.dumps(self._parameters)
 
 
-def _received_response(tensors, parameters):
+def _received_response(outputs, parameters):
+    """Of another model: an output is (name, data type, shape, buffer)."""
     response = _new(InferenceResponse)
-    response._tensors, response._error, response._parameters = tensors, None, parameters
+    response._tensors, response._error, response._parameters = [], None, parameters
+    for raw in outputs:
+        tensor = _new(Tensor)
+        tensor._name, tensor._array, tensor._raw = raw[0], None, raw
+        response._tensors.append(tensor)
     return response
 
 
@@ -400,19 +408,18 @@ class Logger:
 
 # ---- helpers ----
 
-def _named(tensors, name):
-    for tensor in tensors:
+def get_input_tensor_by_name(inference_request, name):
+    for tensor in inference_request._inputs or inference_request.inputs():
         if tensor._name == name:
             return tensor
     return None
 
 
-def get_input_tensor_by_name(inference_request, name):
-    return _named(inference_request.inputs(), name)
-
-
 def get_output_tensor_by_name(inference_response, name):
-    return _named(inference_response._tensors, name)
+    for tensor in inference_response._tensors:
+        if tensor._name == name:
+            return tensor
+    return None
 
 
 def _config_named(model_config, kind, name):

@@ -169,6 +169,26 @@ def test_shapes_of_a_batch(models, start):
             assert "rows" in reply.error
 
 
+def test_an_answer_of_a_batch_that_cannot_be_read(models, start):
+    """Every request of the batch has an answer, and the next ones are executed."""
+    pymodels.add(models, "m", MODELS / "unreadable.py", max_batch_size=8, inputs=[repo.tensor("INPUT0", "TYPE_INT32", (1,))],
+                 outputs=[repo.tensor("OUTPUT0", "TYPE_STRING", (1,))],
+                 extra="dynamic_batching { preferred_batch_size: 2 max_queue_delay_microseconds: 100000000 }")
+    server = start(models)
+
+    def one(number):
+        with Rest(server.http) as rest:
+            body = {"inputs": [{"name": "INPUT0", "datatype": "INT32", "shape": [1, 1], "data": [number]}]}
+            return rest.post(infer_path("m"), json.dumps(body))
+    for numbers in ([7, 0], [0, 7], [7, 8]):
+        with ThreadPoolExecutor(2) as pool:
+            for number, reply in zip(numbers, list(pool.map(one, numbers))):
+                if reply.status == 200:
+                    assert reply.json()["outputs"][0]["data"] == [str(number)] != ["0"]
+                else:
+                    assert "it has no text" in reply.error and 0 in numbers
+
+
 def test_no_threads(models, start):
     pymodels.add(models, "m", MODELS / "echo.py", parameters={"execution_placement": "thread"})
     server = start(models, "--exit-on-error=false")
