@@ -28,7 +28,7 @@ void sentinel_wake(struct mr_sentinel *s)
 {
     const uint64_t one = 1;
 
-    while (write(s->wake, &one, sizeof one) < 0 && errno == EINTR) {
+    while (write(s->door.server, &one, sizeof one) < 0 && errno == EINTR) {
     }
 }
 
@@ -404,21 +404,27 @@ static void *sentinel_main(void *arg)
 
 static int descriptors_open(struct mr_sentinel *s, struct mr_err *err)
 {
+    struct mr_shm_door doors[MR_SHM_HOMES_MAX];
     int rc;
 
     s->epoll = epoll_create1(EPOLL_CLOEXEC);
-    s->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (s->epoll < 0 || s->wake < 0) {
+    s->door.server = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    s->door.workers = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (s->epoll < 0 || s->door.server < 0 || s->door.workers < 0) {
         return MR_FAIL(err, MR_E_EXHAUSTED, "no descriptor for worker processes: %s",
                        strerror(errno));
     }
     const uint32_t loops = MR_MIN(s->options.loop_count, MR_SHM_HOMES_MAX - 1);
     MR_TRY(mr_metrics_new(&s->metrics, err));
-    MR_TRY(mr_shm_homes_new(&s->homes, s->options.loop_doors, loops, err));
+    doors[HOME_SENTINEL] = s->door;
+    for (uint32_t i = 0; i < loops; i++) {
+        doors[HOME_SENTINEL + 1 + i] = s->options.loop_doors[i];
+    }
+    MR_TRY(mr_shm_homes_new(&s->homes, doors, 1 + loops, err));
     s->home_count = 1 + loops;
     s->home_list = mr_alloc_aligned(s->home_count * sizeof *s->home_list);
-    MR_TRY(sentinel_watch(s, s->wake, NULL, err));
-    MR_TRY(sentinel_watch(s, mr_shm_home_fd(s->homes, HOME_SENTINEL), NULL, err));
+    MR_TRY(sentinel_watch(s, s->door.server, NULL, err));
+    MR_TRY(sentinel_watch(s, s->door.workers, NULL, err));
 out:
     return rc;
 }
@@ -468,7 +474,7 @@ int mr_sentinel_new(struct mr_sentinel **out, const struct mr_sentinel_options *
     s->user = o->user ? mr_strndup(o->user, strlen(o->user)) : NULL;
     s->options.user = s->user;
     write_dirs_copy(s, o->write_dirs);
-    s->epoll = s->wake = -1;
+    s->epoll = s->door.server = s->door.workers = -1;
     mr_rng_system(&seed, sizeof seed);
     mr_rng_seed(&s->rng, seed);
     TAILQ_INIT(&s->models);
@@ -483,6 +489,13 @@ int mr_sentinel_new(struct mr_sentinel **out, const struct mr_sentinel_options *
 out:
     mr_sentinel_free(&s);
     return rc;
+}
+
+static void fd_close(int fd)
+{
+    if (fd >= 0) {
+        close(fd);
+    }
 }
 
 void mr_sentinel_free(struct mr_sentinel **io)
@@ -507,12 +520,9 @@ void mr_sentinel_free(struct mr_sentinel **io)
     mr_shm_homes_free(&s->homes);
     mr_metrics_free(&s->metrics);
     mr_free(s->home_list);
-    if (s->epoll >= 0) {
-        close(s->epoll);
-    }
-    if (s->wake >= 0) {
-        close(s->wake);
-    }
+    fd_close(s->epoll);
+    fd_close(s->door.server);
+    fd_close(s->door.workers);
     pthread_cond_destroy(&s->moved);
     pthread_mutex_destroy(&s->lock);
     for (size_t i = 0; s->write_dirs[i]; i++) {

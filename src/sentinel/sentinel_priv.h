@@ -182,7 +182,8 @@ struct mr_sentinel {
     struct call *joined;                        /* those in their order; its own */
     _Atomic(struct call_answer *) call_answers; /* answers that it has to send */
     int epoll;
-    int wake; /* eventfd that wakes the watching thread */
+    /* Eventfds that wake the watching thread; also those of its home. */
+    struct mr_shm_door door;
     pthread_t thread;
     /** Guards workers and models; held by the watching thread while it works. */
     pthread_mutex_t lock;

@@ -3,10 +3,7 @@
  * sees the other. */
 #include "shm/homes.h"
 
-#include <errno.h>
 #include <string.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include "shm_priv.h"
 
@@ -14,30 +11,22 @@ struct mr_shm_homes {
     struct shm_segment segment;
     struct shm_home *list; /* in the segment */
     uint32_t count;
-    int own_fd; /* of the first home */
-    int fds[];
+    struct mr_shm_door doors[];
 };
 
-int mr_shm_homes_new(struct mr_shm_homes **out, const int *doors, uint32_t door_count,
-                     struct mr_err *err)
+int mr_shm_homes_new(struct mr_shm_homes **out, const struct mr_shm_door *doors,
+                     uint32_t door_count, struct mr_err *err)
 {
-    const uint32_t count = 1 + door_count;
-    MR_ASSERT(count <= MR_SHM_HOMES_MAX);
-    struct mr_shm_homes *h = mr_alloc(sizeof *h + count * sizeof h->fds[0]);
+    MR_ASSERT(door_count >= 1 && door_count <= MR_SHM_HOMES_MAX);
+    struct mr_shm_homes *h = mr_alloc(sizeof *h + door_count * sizeof h->doors[0]);
     int rc = MR_OK;
 
-    h->segment.fd = h->own_fd = -1;
-    MR_TRY(shm_segment_new(&h->segment, "millrace:homes", count * sizeof *h->list, SHM_READ_ONLY,
-                           err));
+    h->segment.fd = -1;
+    MR_TRY(shm_segment_new(&h->segment, "millrace:homes", door_count * sizeof *h->list,
+                           SHM_READ_ONLY, err));
     h->list = (struct shm_home *)(void *)h->segment.data;
-    h->fds[0] = h->own_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (h->own_fd < 0) {
-        rc = MR_FAIL(err, MR_E_EXHAUSTED, "no eventfd: %s", strerror(errno));
-        goto out;
-    }
-    for (h->count = 1; h->count < count; h->count++) {
-        h->fds[h->count] = doors[h->count - 1];
-    }
+    h->count = door_count;
+    memcpy(h->doors, doors, door_count * sizeof *doors);
     *out = h;
     return MR_OK;
 out:
@@ -48,9 +37,6 @@ out:
 void mr_shm_homes_free(struct mr_shm_homes **h)
 {
     if (*h) {
-        if ((*h)->own_fd >= 0) {
-            close((*h)->own_fd);
-        }
         shm_segment_close(&(*h)->segment);
         mr_freep(h);
     }
@@ -68,7 +54,7 @@ int mr_shm_homes_segment(const struct mr_shm_homes *h)
 
 int mr_shm_home_fd(const struct mr_shm_homes *h, uint32_t home)
 {
-    return h->fds[home];
+    return h->doors[home].workers;
 }
 
 void mr_shm_home_sleep(struct mr_shm_homes *h, uint32_t home)
@@ -84,6 +70,6 @@ void mr_shm_home_wake(struct mr_shm_homes *h, uint32_t home)
 void mr_shm_home_ring(struct mr_shm_homes *h, uint32_t home)
 {
     if (atomic_load(&h->list[home].is_sleeping)) {
-        shm_event_write(h->fds[home]);
+        shm_event_write(h->doors[home].server);
     }
 }

@@ -310,6 +310,11 @@ int mr_loop_door(struct mr_loop *loop)
     return fd;
 }
 
+int mr_loop_bell(const struct mr_loop *loop)
+{
+    return loop->wake_fd;
+}
+
 /* ---- life ----------------------------------------------------------------------------------- */
 
 static void on_handle_closed(uv_handle_t *handle)

@@ -7,6 +7,7 @@
 #include "net/client.h"
 #include "places.h"
 #include "serve/plane/call_times.h"
+#include "shm/homes.h"
 #include "state.h"
 
 #define EXIT_GRACE_NS MR_NS_PER_S
@@ -207,13 +208,14 @@ int loops_open(struct mr_server *s, struct mr_err *err)
     return rc;
 }
 
-int *loops_doors(struct mr_server *s)
+struct mr_shm_door *loops_doors(struct mr_server *s)
 {
-    int *doors = MR_NEW_ARRAY(int, s->loop_count);
+    struct mr_shm_door *doors = MR_NEW_ARRAY(struct mr_shm_door, s->loop_count);
 
     for (unsigned i = 0; i < s->loop_count; i++) {
-        doors[i] = mr_loop_door(s->loops[i].loop);
-        if (doors[i] < 0) {
+        struct mr_loop *l = s->loops[i].loop;
+        doors[i] = (struct mr_shm_door){mr_loop_door(l), mr_loop_bell(l)};
+        if (doors[i].workers < 0) {
             mr_freep(&doors);
             break; /* another thread takes what is done */
         }

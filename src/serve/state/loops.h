@@ -18,7 +18,7 @@ struct serve_pending {
 struct serve_loop *serve_here(void);
 int loops_open(struct mr_server *s, struct mr_err *err);
 /* Descriptors by which worker processes wake the loops: a new array. NULL: there are too few. */
-int *loops_doors(struct mr_server *s);
+struct mr_shm_door *loops_doors(struct mr_server *s);
 int loops_start(struct mr_server *s, struct mr_err *err);
 void loops_stop(struct mr_server *s);
 void serve_notify(struct mr_server *s);

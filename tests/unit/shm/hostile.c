@@ -32,7 +32,7 @@ enum mine { FREE, CALLERS, OUT, ANSWERED };
 struct game {
     const uint8_t *at, *end; /* of the bytes */
     struct mr_shm_homes *homes;
-    int door; /* of the second home */
+    struct mr_shm_door doors[HOMES];
     struct mr_shm *plane;
     struct mr_shm_view *views[WORKERS];
     /* the hostile worker's own mappings */
@@ -389,8 +389,11 @@ static void open_all(struct game *h)
 {
     struct mr_err err;
 
-    h->door = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    REQUIRE(mr_shm_homes_new(&h->homes, &h->door, 1, &err) == MR_OK);
+    for (uint32_t i = 0; i < HOMES; i++) {
+        h->doors[i] = (struct mr_shm_door){eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK),
+                                           eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+    }
+    REQUIRE(mr_shm_homes_new(&h->homes, h->doors, HOMES, &err) == MR_OK);
     const struct mr_shm_options o = {.name = "hostile",
                                      .slots = SLOTS,
                                      .message_bytes = 4096,
@@ -432,5 +435,8 @@ void hostile_run(const char *name, const uint8_t *data, size_t size)
     shm_segment_unmap(&h.input);
     mr_shm_free(&h.plane);
     mr_shm_homes_free(&h.homes);
-    close(h.door);
+    for (uint32_t i = 0; i < HOMES; i++) {
+        close(h.doors[i].workers);
+        close(h.doors[i].server);
+    }
 }

@@ -56,7 +56,7 @@ struct worker {
 
 static struct {
     struct mr_shm_homes *homes;
-    int door; /* of the second home */
+    struct mr_shm_door doors[HOMES];
     struct mr_shm *plane;
     struct home home[HOMES];
     struct worker workers[WORKERS];
@@ -245,7 +245,8 @@ static void *home_main(void *ctx)
     const int epoll = epoll_create1(EPOLL_CLOEXEC);
     uint32_t submitted = 0;
 
-    epoll_ctl(epoll, EPOLL_CTL_ADD, mr_shm_home_fd(t.homes, h->index), &event);
+    epoll_ctl(epoll, EPOLL_CTL_ADD, t.doors[h->index].workers, &event);
+    epoll_ctl(epoll, EPOLL_CTL_ADD, t.doors[h->index].server, &event);
     while (atomic_load(&h->over) < REQUESTS) {
         while (submitted < REQUESTS && submitted - atomic_load(&h->over) < SLOTS / HOMES) {
             submit(&h->requests[submitted++]);
@@ -297,8 +298,11 @@ static void open_all(bool are_threads)
     memset(&t, 0, sizeof t);
     pthread_mutex_init(&t.lock, NULL);
     pthread_cond_init(&t.more, NULL);
-    t.door = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    assert_int_equal(mr_shm_homes_new(&t.homes, &t.door, 1, &err), MR_OK);
+    for (uint32_t i = 0; i < HOMES; i++) {
+        t.doors[i] = (struct mr_shm_door){eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK),
+                                          eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+    }
+    assert_int_equal(mr_shm_homes_new(&t.homes, t.doors, HOMES, &err), MR_OK);
     const struct mr_shm_options o = {.name = "processes",
                                      .slots = SLOTS,
                                      .message_bytes = 4096,
@@ -335,7 +339,10 @@ static void close_all(void)
     assert_int_equal(mr_shm_heap_get_stats(mr_shm_outputs(t.plane)).used_bytes, 0);
     mr_shm_free(&t.plane); /* no slot is out */
     mr_shm_homes_free(&t.homes);
-    close(t.door);
+    for (uint32_t i = 0; i < HOMES; i++) {
+        close(t.doors[i].workers);
+        close(t.doors[i].server);
+    }
     pthread_cond_destroy(&t.more);
     pthread_mutex_destroy(&t.lock);
 }

@@ -161,6 +161,7 @@ enum mr_switch_policy {
 enum mr_model_control { MR_MODEL_CONTROL_NONE, MR_MODEL_CONTROL_POLL, MR_MODEL_CONTROL_EXPLICIT };
 
 struct mr_worker_caller;
+struct mr_shm_door;
 
 /** Opens the executors of models that no backend runs: ensembles and workflows. */
 struct mr_model_maker {
@@ -242,7 +243,8 @@ struct mr_models_options {
     size_t worker_dir_count;
     const struct mr_worker_caller *worker_caller; /* borrowed; NULL: workers ask no other models */
     struct mr_model_maker maker;
-    const int *reader_doors; /* [reader_count], as sentinel/sentinel.h's; borrowed. NULL: none */
+    /** [reader_count], as sentinel/sentinel.h's; borrowed. NULL: none */
+    const struct mr_shm_door *reader_doors;
 };
 void mr_models_options_init(struct mr_models_options *o);
 

@@ -51,6 +51,8 @@ bool mr_loop_is_here(const struct mr_loop *loop);
 /** An eventfd that ends the loop's sleep when another process writes to it, and is not read: whoever finds it full empties
  *  it. Borrowed; opened at the first call. -1: no descriptor is left. Thread: any, loop not running. */
 int mr_loop_door(struct mr_loop *loop);
+/** One that only this process writes to. Borrowed. Thread: any. */
+int mr_loop_bell(const struct mr_loop *loop);
 
 /** One scratch buffer per loop, for building an answer within one callback. Reset it before use; its content does not
  *  outlast the callback. */

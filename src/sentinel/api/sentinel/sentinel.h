@@ -10,6 +10,7 @@
 #include "shm/metrics.h"
 
 struct mr_sentinel;
+struct mr_shm_door;
 
 /** A request of a model in a worker: to another model, or to load or unload one. Lives until `drop`. */
 struct mr_worker_call {
@@ -83,8 +84,8 @@ struct mr_sentinel_options {
     const char *user; /* that workers run as; copied; NULL: this process's own */
     /** Folders that workers may use, terminated by NULL; copied; NULL: none. */
     const char *const *write_dirs;
-    /** Eventfds that wake the loops which call mr_sentinel_take, of the first 255 of them; borrowed. */
-    const int *loop_doors;
+    /** Of the loops which call mr_sentinel_take, of the first 255 of them; borrowed. */
+    const struct mr_shm_door *loop_doors;
     uint32_t loop_count;
     /** (may be NULL) A model has had no ready worker for 50 ms, or has one again. Thread: any, with the sentinel's lock; must
      *  not block. */

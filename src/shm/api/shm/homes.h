@@ -16,14 +16,20 @@ struct mr_shm_homes;
 
 #define MR_SHM_HOMES_MAX 256u
 
-/** Home 0, with an eventfd of its own, and one home for each of the doors (0..255): eventfds, not blocking, borrowed.
- *  Errors: MR_E_NOMEM, MR_E_EXHAUSTED (descriptors). */
-int mr_shm_homes_new(struct mr_shm_homes **out, const int *doors, uint32_t door_count,
-                     struct mr_err *err);
+/** The eventfds of a home, not blocking, both with EPOLLET in its epoll. A hostile worker can make a write to the one that
+ *  workers have wait, so the server has another one. */
+struct mr_shm_door {
+    int workers, server;
+};
+
+/** A home for each of the doors (1..MR_SHM_HOMES_MAX), which are borrowed. Errors: MR_E_NOMEM, MR_E_EXHAUSTED
+ *  (descriptors). */
+int mr_shm_homes_new(struct mr_shm_homes **out, const struct mr_shm_door *doors,
+                     uint32_t door_count, struct mr_err *err);
 /** All workers have ended. */
 void mr_shm_homes_free(struct mr_shm_homes **h);
 uint32_t mr_shm_homes_count(const struct mr_shm_homes *h);
-/** The segment of the flags, and the eventfd of a home: both are passed to workers. Borrowed. */
+/** The segment of the flags, and the eventfd of a home that is the workers': both are passed to them. Borrowed. */
 int mr_shm_homes_segment(const struct mr_shm_homes *h);
 int mr_shm_home_fd(const struct mr_shm_homes *h, uint32_t home);
 /** Sets that the home is about to sleep. It polls once more between this and its sleep. Thread: the home. */
