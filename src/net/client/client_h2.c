@@ -18,6 +18,7 @@
 #define CONNECTION_WINDOW (64 * 1024 * 1024)
 #define WRITE_BYTES       ((size_t)256 * 1024)
 #define PSEUDO_HEADERS    4
+#define HEAD_MAX          ((size_t)32 << 20) /* of a request, packed: more than servers take */
 
 struct output {
     struct mr_client_write write;
@@ -450,6 +451,7 @@ static int new_session(struct mr_client_conn *conn)
         return rc;
     }
     nghttp2_option_set_no_auto_window_update(option, 1); /* on_data does it */
+    nghttp2_option_set_max_send_header_block_length(option, HEAD_MAX);
     nghttp2_session_callbacks_set_on_begin_headers_callback(cb, on_begin_headers);
     nghttp2_session_callbacks_set_on_header_callback(cb, on_header);
     nghttp2_session_callbacks_set_on_data_chunk_recv_callback(cb, on_data);

@@ -192,13 +192,25 @@ static bool take_header(struct mr_call_impl *call, mr_str name, mr_str value)
     return kept_name.ptr && add_header(call, kept_name, kept);
 }
 
+#define RELAY_HEADERS 16
+#define RELAY_BYTES   8192
+
+/* Headers of HTTP/1 are counted without an overhead, so that many of them may be more here. */
+static bool is_head_too_large(const struct mr_call_impl *call, const struct mr_http_options *o)
+{
+    bool is_relayed = o->relay_tag && call->tag == o->relay_tag;
+    int64_t more = is_relayed ? RELAY_BYTES + o->max_headers * HEADER_OVERHEAD : 0;
+
+    return (int64_t)call->header_bytes > o->max_header_bytes + more ||
+           (int64_t)call->pub.header_count >= o->max_headers + (is_relayed ? RELAY_HEADERS : 0);
+}
+
 static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name,
                      size_t name_len, const uint8_t *value, size_t value_len, uint8_t flags,
                      void *user_data)
 {
     struct mr_h2 *h = user_data;
     struct mr_call_impl *call = h->reading;
-    const struct mr_http_options *o = h->conn->part->options;
 
     (void)session;
     (void)frame;
@@ -208,8 +220,7 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
         return 0;
     }
     call->header_bytes += name_len + value_len + HEADER_OVERHEAD;
-    if ((int64_t)call->header_bytes > o->max_header_bytes ||
-        (int64_t)call->pub.header_count >= o->max_headers) {
+    if (is_head_too_large(call, h->conn->part->options)) {
         call->head_too_large = true;
     } else {
         call->head_lost = !take_header(call, mr_str_n((const char *)name, name_len),

@@ -321,6 +321,7 @@ int mr_server_start(struct mr_server **out, const struct mr_server_options *o, s
     MR_TRY(loops_open(s, err));
     struct mr_http_handler handler = serve_handler;
     handler.ctx = s;
+    s->options.http.relay_tag = LISTEN_MESH;
     MR_TRY(mr_http_server_new(&s->http, &s->options.http, &handler, err));
     MR_TRY(serve_tls_open(s, err));
     MR_TRY(listen_all(s, err));

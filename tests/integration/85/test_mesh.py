@@ -3,6 +3,7 @@ import json
 import signal
 import time
 
+import grpc
 import numpy as np
 import pytest
 
@@ -54,6 +55,20 @@ def test_errors_of_the_model_pass_through(fleet, tmp_path, kind):
         said.append((e.value.status(), e.value.message()))
         client.close()
     assert said[0] == said[1] and "WRONG" in said[0][1]
+
+
+@pytest.mark.parametrize("headers", [{f"x-{i}": "v" for i in range(96)}, {"x": "v" * 65200}], ids=["many", "large"])
+def test_headers_that_a_server_takes_reach_the_other_one(fleet, tmp_path, headers):
+    repos = own_repositories(tmp_path, 2, models=1)
+    servers = fleet(*repos)
+    with Rest(servers[0].http) as r:
+        for model in ("of0-0", "of1-0"):
+            assert r.infer(model, X, headers=headers).ok().json()["outputs"][0]["data"] == [1, 2, 3]
+    message = grpcraw.int32("of1-0", [1, 2, 3])
+    with grpc.insecure_channel(servers[0].url("grpc"), options=grpcraw.NO_LIMIT) as channel:
+        call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer", request_serializer=lambda m: m.SerializeToString())
+        fewer = dict(list(headers.items())[:94]) if len(headers) > 1 else {"x": "v" * 64000}
+        assert call(message, metadata=list(fewer.items()), timeout=wait.PATIENCE)
 
 
 def test_requests_go_straight_to_where_the_model_is(fleet, tmp_path):

@@ -170,9 +170,12 @@ void mr_call_abort(struct mr_call *call, uint32_t h2_error);
 /* ---- server ---- */
 
 struct mr_http_options {
-    int64_t max_connections;   /* per process, 0 = no limit; further ones get 503 and are closed */
-    int64_t max_header_bytes;  /* 431 past it; default 65536 */
-    int64_t max_headers;       /* default 100 */
+    int64_t max_connections;  /* per process, 0 = no limit; further ones get 503 and are closed */
+    int64_t max_header_bytes; /* 431 past it; default 65536 */
+    int64_t max_headers;      /* default 100 */
+    /** Listeners with this tag take a few headers more, those that another server adds when it sends a request on;
+     *  default 0: none do. HTTP/2 only. */
+    int relay_tag;
     int64_t max_body_bytes;    /* default limit for calls that do not set their own; -1 = none */
     int64_t max_arena_bytes;   /* most memory of one call's arena; default 64 MiB */
     int64_t header_timeout_ns; /* from first byte to complete head: 408 and close; default 10 s */
