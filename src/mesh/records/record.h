@@ -19,7 +19,7 @@
 #define MESH_ID_MAX       512  /* bytes of the id of a model or vmodel */
 #define MESH_TEXT_MAX     4096 /* bytes of a path, a key, a reason, an address */
 #define MESH_INSTANCE_MAX 64   /* bytes of the id of an instance: letters, digits, '.', '_', '-' */
-#define MESH_LABELS_MAX   16
+#define MESH_LABELS_MAX   128
 #define MESH_COPIES_MAX   255  /* minimum and maximum of a definition */
 #define MESH_UNIT         8192 /* bytes; sizes are kept in units, rounded up */
 

@@ -62,7 +62,8 @@ def test_environment_of_a_modelmesh(etcd, start, models, tmp_path, form):
     rules.write_text(json.dumps({"big": {"required": ["gpu"]}}))
     env = {"KV_STORE": f"etcd:{store}" if form == "file" else f"etcd:127.0.0.1:{etcd.ports[0]}", "MM_TYPE_CONSTRAINTS_PATH": str(rules),
            "MM_LOCATION": "here", "KV_READ_ONLY": "false", "MM_ZONE": "a", "SHUTDOWN_TIMEOUT_MS": "20000"}
-    servers = [start(models, f"--mesh-id=s{i}", mode=None, ready=False, env={**env, "MM_LABELS": labels}) for i, labels in enumerate(("cpu", "cpu,gpu"))]
+    of_kserve = ",".join(f"mt:{f}{v}{p}" for f in "abcdefghij" for v in ("", ":1", ":2") for p in ("", "|pv:grpc-v2"))
+    servers = [start(models, f"--mesh-id=s{i}", mode=None, ready=False, env={**env, "MM_LABELS": f"{labels},{of_kserve}"}) for i, labels in enumerate(("cpu", "cpu,gpu"))]
     for s in servers:
         s.wait_ready()
         joined(s)
