@@ -147,6 +147,7 @@ struct intent {
     bool is_nothing; /* about to be: with it the journal has no change of the model */
     bool is_done;    /* in the registry; the journal is to forget it */
     bool is_writing; /* token is that of the transaction */
+    bool is_sent;    /* the registry may have taken it */
     uint64_t token;  /* of a call that is under way; 0: none */
     int64_t again_ns, forget_ns;
 };

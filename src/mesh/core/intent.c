@@ -217,6 +217,7 @@ int intent_stage(struct mesh_core *c, const struct mesh_call *call, const struct
         return MR_FAIL(err, MR_E_NOMEM, "no memory for the change");
     }
     i->is_nothing = !is_there;
+    i->is_sent = was_sent;
     if (is_there && !find(c, is_vmodel, call->id)) {
         rc = check_room(c, i, err);
     }
@@ -289,7 +290,7 @@ void intent_add(struct mesh_core *c, bool is_vmodel, mr_str id, mr_bytes value)
     struct intent *i = intent_new(is_vmodel, id, value);
 
     if (i && !find(c, is_vmodel, id)) {
-        i->what.was_sent = true; /* it may have been written before the process ended */
+        i->what.was_sent = i->is_sent = true; /* perhaps, before the process ended */
         put_in(c, i);
         if (!i->what.is_delete) {
             show(c, i);

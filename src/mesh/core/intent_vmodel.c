@@ -33,10 +33,11 @@ bool intent_fold_vmodel(const struct mesh_core *c, const struct mesh_call *call,
                             .force = call->force};
 
     if (before) {
-        bool may_be_there = !before->what.is_delete && before->what.was_sent;
+        bool may_be_there = !before->what.is_delete && before->is_sent;
         i.epoch = before->what.epoch;
         i.was_sent |= before->what.was_sent;
-        i.was_target = may_be_there ? before->what.v.target : before->what.was_target;
+        i.was_target = before->what.was_target;
+        i.may_target = may_be_there ? before->what.v.target : before->what.may_target;
     } else if (vm) {
         i.was_target = vm->target;
     }
@@ -111,7 +112,10 @@ static void make(struct mesh_core *c, struct intent *i, const struct mesh_vmodel
         apply(c, i, value, revision);
         intent_made(c, i);
     } else if ((token = manage_send(c, &p))) {
-        i->what.was_sent = i->is_writing = true;
+        i->what.was_sent = i->is_sent = i->is_writing = true;
+        if (mr_str_eq(known->target, i->what.may_target)) {
+            i->what.was_target = i->what.may_target; /* no longer only perhaps */
+        }
         intent_runs(c, i, token);
     } else {
         intent_again_later(c, i);

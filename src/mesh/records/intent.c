@@ -32,6 +32,7 @@ void mesh_intent_put(struct mr_buf *b, const struct mesh_intent *i)
         mr_buf_fini(&v);
         mr_pb_put_str(b, 8, i->was_target);
         mr_pb_put_bool(b, 9, i->force);
+        mr_pb_put_str(b, 10, i->may_target);
     }
 }
 
@@ -66,6 +67,7 @@ static void take_field(const struct mr_pb_field *f, struct mesh_intent *i, struc
     case 7: p->v = bytes; break;
     case 8: i->was_target = text; break;
     case 9: i->force = flag; break;
+    case 10: i->may_target = text; break;
     default: break;
     }
 }
@@ -121,7 +123,7 @@ enum mesh_intent_step mesh_intent_step(const struct mesh_intent *i,
 
 enum mesh_intent_step mesh_intent_step_vmodel(const struct mesh_intent *i, mr_str target)
 {
-    bool is_meant = mr_str_eq(target, i->was_target);
+    bool is_meant = mr_str_eq(target, i->was_target) || mr_str_eq(target, i->may_target);
 
     if (target.len == 0) {
         return i->is_delete ? MESH_INTENT_DONE : MESH_INTENT_WRITE;

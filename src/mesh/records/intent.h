@@ -16,6 +16,7 @@ struct mesh_intent {
     /* ---- of a vmodel, which has neither base nor definitions ---- */
     struct mesh_vmodel v; /* as its server shows it until then; owner: as the call had it */
     mr_str was_target;    /* that there was; empty: there was no such vmodel */
+    mr_str may_target;    /* that an earlier change may have given it; empty: none */
     bool force;           /* the target answers at once */
 };
 

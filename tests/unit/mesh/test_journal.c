@@ -659,6 +659,45 @@ static void changes_of_vmodels_outlive_server_and_registry(void **state)
     }
 }
 
+/* Its answer is lost with the connection, and another one follows. */
+static void vmodel_whose_answer_was_lost_is_changed_again(void **state)
+{
+    (void)state;
+
+    for (unsigned n = 0; n < 24; n++) {
+        struct sim s;
+        bool deletes = n % 3 == 2;
+        begin(&s);
+        for (unsigned i = 0; i < 4; i++) {
+            char id[24];
+            sim_id(id, i);
+            registers(&s, 0, id, &one, false);
+        }
+        sets_vmodel(&s, 0, "v", "model-0", NULL, false);
+        sim_run(&s, S);
+        mr_kv_memory_set_delay(s.peers[0].kv, 10 * MS);
+        struct mesh_call c = sets("v", "model-1", NULL);
+        const struct sim_answer *a = sim_manage(&s, 0, &c);
+        sim_run(&s, n / 3 * 4 * MS);
+        cut_all(&s, true);
+        sim_run(&s, 10 * S);
+        assert_true(a->is_done);
+        assert_int_equal(a->status, MR_OK);
+        for (unsigned more = 0; more < n % 3; more++) {
+            c = sets("v", more ? "model-3" : "model-2", NULL);
+            assert_int_equal(change(&s, 0, &c)->status, MR_OK);
+        }
+        if (deletes) {
+            c = call_of(MESH_CALL_DELETE_VMODEL, "v", NULL);
+            assert_int_equal(change(&s, 0, &c)->status, MR_OK);
+        }
+        cut_all(&s, false);
+        sim_run(&s, 20 * S);
+        all_have(&s, "v", deletes ? NULL : n % 3 ? "model-2" : "model-1");
+        sim_fini(&s);
+    }
+}
+
 static void vmodels_while_the_registry_comes_and_goes(void **state)
 {
     static const char *const targets[] = {"model-0", "model-1", "model-2"};
@@ -719,6 +758,7 @@ int main(void)
         cmocka_unit_test(vmodels_are_set_and_deleted_when_the_registry_is_back),
         cmocka_unit_test(newer_target_of_a_vmodel_stays),
         cmocka_unit_test(changes_of_vmodels_outlive_server_and_registry),
+        cmocka_unit_test(vmodel_whose_answer_was_lost_is_changed_again),
         cmocka_unit_test(vmodels_while_the_registry_comes_and_goes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
