@@ -66,7 +66,7 @@ integration-release:
 bench:            ## Millrace beside Triton and others in one run; BENCH='--rounds 2 --only rest' narrows it
 	@tools/setup --bench
 	@$(MAKE) --no-print-directory build KIND=release
-	@cmake --build build/release -j $(JOBS) --target bench_ort_run bench_copy_loop bench_table_write bench_fault_hosts bench_sdk_loop bench_net_echo
+	@cmake --build build/release -j $(JOBS) --target bench_ort_run bench_copy_loop bench_table_write bench_fault_hosts bench_sdk_loop bench_sdk_large bench_net_echo
 	@bench/run --json build/bench.json $(BENCH)
 fuzz:             ## each fuzz target for FUZZ_SECONDS (60); new inputs stay in build/fuzz/corpus
 	@mkdir -p build

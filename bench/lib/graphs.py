@@ -10,7 +10,9 @@ from .load import Load, grpc, pair, rest_binary, rest_json, tensors
 from .rows import Row, least, most, under_load
 
 LOOP = machine.ROOT / "build/release/bench/bench_sdk_loop"
+LARGE = LOOP.with_name("bench_sdk_large")
 CALLS = 5000
+LARGE_CALLS = 300
 # Three identities in turn: the ensemble of bench/lib/models.py beside each of its steps.
 STEPS = 3
 TRITON_CLIENT = """
@@ -108,18 +110,22 @@ def remote():
 # ---- the client library ----
 
 
-def of_output(text):
+def need_built(program):
+    if not program.exists():
+        raise machine.Missing(f"{program} is not built (cmake --build build/release --target {program.name})")
+
+
+def of_output(text, calls=CALLS):
     got = json.loads(text)
-    if got["calls"] != CALLS:
-        raise RuntimeError(f"{got['calls']} of {CALLS} calls had the right answer")
-    return {"rate": 1e9 * CALLS / got["ns"], "client": got["cpu_ns"] / CALLS / 1e3}
+    if got["calls"] != calls:
+        raise RuntimeError(f"{got['calls']} of {calls} calls had the right answer")
+    return {"rate": 1e9 * calls / got["ns"], "client": got["cpu_ns"] / calls / 1e3}
 
 
 def library(scheme, cpu=machine.client_cpu):
     """A loop of the library, or of the bytes of one request without a client (raw)."""
     def measure(bench):
-        if not LOOP.exists():
-            raise machine.Missing(f"{LOOP} is not built (cmake --build build/release --target bench_sdk_loop)")
+        need_built(LOOP)
         server = bench.server("millrace")
         port = server.grpc if scheme == "grpc" else server.http
         return of_output(machine.output(machine.pinned(cpu(), [LOOP, "identity", f"{scheme}://127.0.0.1:{port}", CALLS])))
@@ -156,5 +162,26 @@ def sdk():
             Row("sdk-same-cpu", "The same, on the CPU of the server", loops(machine.server_cpu), targets(lambda o: most(15, None, "client", o)))]
 
 
+def large(way, is_file=True):
+    """A tensor of 4 MiB in and out, over a connection or in memory that is shared over one."""
+    def measure(bench):
+        need_built(LARGE)
+        path = Path(bench.folder, "http.sock")
+        options = [f"--http-address=unix:{path}", "--http-shared-memory=true"] if is_file else []
+        server = bench.server("millrace", "graphs" if is_file else "main", options)
+        model, url = ("step_fp32", f"http://unix:{path}") if is_file else ("identity_fp32", f"http://127.0.0.1:{server.http}")
+        before = machine.cpu_seconds(server.pid)
+        found = of_output(machine.output(machine.pinned(machine.client_cpu(), [LARGE, model, url, LARGE_CALLS, way])), LARGE_CALLS)
+        calls = LARGE_CALLS + LARGE_CALLS // 10 + 1
+        return found | {"cpu": 1e6 * (machine.cpu_seconds(server.pid) - before) / calls}
+    return measure
+
+
+def sdk_large():
+    contenders = {"sent, TCP": large("sent", False), "sent, socket file": large("sent"), "shared": large("shared")}
+    return Row("sdk-large", "4 MiB FP32 in and out by libmillrace, REST binary, one at a time", contenders,
+               [most(0.5, "sent, socket file", "client", "shared"), most(1.1, "sent, socket file", "cpu", "shared")])
+
+
 def graph_rows():
-    return [*ensembles(), *row_graphs(), remote(), *sdk()]
+    return [*ensembles(), *row_graphs(), remote(), *sdk(), sdk_large()]

@@ -75,7 +75,8 @@ class Millrace(Server):
         http, grpc, self.metrics = (machine.free_port() for _ in range(3))
         options = list(options) + (["--model-control-mode=explicit"] if explicit else [])
         super().__init__([MILLRACE, "serve", f"--model-repository={repository}", f"--http-port={http}",
-                          f"--grpc-port={grpc}", f"--metrics-port={self.metrics}", *options], http, grpc, after=after, cpus=cpus)
+                          f"--grpc-port={grpc}", f"--metrics-port={self.metrics}", *options],
+                         None if any(o.startswith("--http-address=unix:") for o in options) else http, grpc, after=after, cpus=cpus)
 
 
 class Triton(Server):
