@@ -85,7 +85,7 @@ def long_tables(rows):
 
 def short_table(rows):
     chosen = [r for key in SHORT for r in rows if r["key"] == key]
-    return table(["Workload", "Millrace", "Triton", "Millrace ÷ Triton", "its CPU"], [
+    return table(["Workload", "Millrace", "Triton", "Millrace ÷ Triton", "CPU ÷ Triton's"], [
         [r["title"], main_cell(r, "millrace"), main_cell(r, "triton"), ratio(r, main_figure(r)), ratio(r, "cpu")]
         for r in chosen])
 

@@ -381,9 +381,10 @@ int mr_cli_endpoint(int argc, char **argv, char **env)
         }
         int rc = mr_remote_open(&r.remote, r.opt.url, 8000, false, r.opt.timeout_ns, &r.opt.access,
                                 &err);
+        code = rc < 0 ? MR_EXIT_USAGE : MR_EXIT_FAILED;
         rc = rc < 0 ? rc : v->run(&r, &err);
         mr_remote_close(&r.remote);
-        code = rc < 0 ? mr_cli_fail(o.program, MR_EXIT_FAILED, err.msg) : MR_EXIT_OK;
+        code = rc < 0 ? mr_cli_fail(o.program, code, err.msg) : MR_EXIT_OK;
     }
     mr_options_fini(&o);
     return code;

@@ -209,8 +209,10 @@ static int run(struct infer *x, bool from_stdin, int *out_code, struct mr_err *e
     bool grpc = x->opt.protocol == INFER_GRPC;
     int rc;
 
+    *out_code = MR_EXIT_USAGE;
     MR_TRY(mr_remote_open(&x->remote, x->opt.url, grpc ? 8001 : 8000, grpc, x->opt.timeout_ns,
                           &x->opt.access, err));
+    *out_code = MR_EXIT_FAILED;
     MR_TRY(infer_meta_get(x, err));
     *out_code = MR_EXIT_USAGE;
     MR_TRY(infer_build(x, from_stdin, err));

@@ -390,9 +390,10 @@ static int run(struct mesh_run *r, const struct mr_options *o, const struct verb
     }
     int rc = mr_remote_open(&r->remote, r->opt.url, 8000, false, r->opt.timeout_ns, &r->opt.access,
                             &err);
+    const int code = rc < 0 ? MR_EXIT_USAGE : MR_EXIT_FAILED;
     rc = rc < 0 ? rc : v->run(r, &err);
     mr_remote_close(&r->remote);
-    return rc < 0 ? mr_cli_fail(o->program, MR_EXIT_FAILED, err.msg) : MR_EXIT_OK;
+    return rc < 0 ? mr_cli_fail(o->program, code, err.msg) : MR_EXIT_OK;
 }
 
 int mr_cli_mesh(int argc, char **argv, char **env)

@@ -526,7 +526,7 @@ static const struct verb *check(const struct model_run *m, const struct mr_optio
 static int run(struct model_run *m, const struct verb *v, const struct mr_options *o)
 {
     struct mr_err err = {0};
-    int rc;
+    int rc, code = MR_EXIT_FAILED;
 
     const char *more[3] = {NULL};
 
@@ -544,12 +544,11 @@ static int run(struct model_run *m, const struct verb *v, const struct mr_option
     } else {
         rc = mr_remote_open(&m->remote, m->opt.url, 8000, false, m->opt.timeout_ns, &m->opt.access,
                             &err);
-        if (rc == MR_OK) {
-            rc = v->run(m, &err);
-        }
+        code = rc < 0 ? MR_EXIT_USAGE : code;
+        rc = rc < 0 ? rc : v->run(m, &err);
         mr_remote_close(&m->remote);
     }
-    return rc < 0 ? mr_cli_fail(o->program, MR_EXIT_FAILED, err.msg) : MR_EXIT_OK;
+    return rc < 0 ? mr_cli_fail(o->program, code, err.msg) : MR_EXIT_OK;
 }
 
 int mr_cli_model(int argc, char **argv, char **env)

@@ -355,10 +355,21 @@ static void infer_errors(void **state)
            "millrace infer: input X: given twice\n");
     expect("millrace infer -m tINT8 -u 127.0.0.1:1 -i X=1", NULL, 1,
            "millrace infer: cannot connect to 127.0.0.1:1: Connection refused\n");
-    expect("millrace infer -m tINT8 -u https://x --tls-ca /nothing -i X=1", NULL, 1,
+    expect("millrace infer -m tINT8 -u https://x --tls-ca /nothing -i X=1", NULL, 2,
            "millrace infer: /nothing: No such file or directory\n");
-    expect("millrace model list -u https://x --tls-key /nothing", NULL, 1,
+    expect("millrace model list -u https://x --tls-key /nothing", NULL, 2,
            "millrace model: /nothing: a key needs the certificate that it belongs to\n");
+    for (size_t i = 0; i < 4; i++) {
+        static const char *const lines[] = {"infer -m m -i X=1", "model list", "mesh list",
+                                            "endpoint list"};
+        char line[100], said[200];
+        snprintf(line, sizeof line, "millrace %s -u x:99999", lines[i]);
+        snprintf(said, sizeof said,
+                 "millrace %.*s: 'x:99999' is not an address: expected host:port, the port 1 to "
+                 "65535, or unix:/path\n",
+                 (int)strcspn(lines[i], " "), lines[i]);
+        expect(line, NULL, 2, said);
+    }
     assert_int_equal(run("millrace infer -m tINT8 -u %H -o nope -i X=[1,2]", NULL), 1);
     assert_non_null(strstr(err_out, "unexpected inference output 'nope' for model 'tINT8'"));
     assert_int_equal(run("millrace infer -m tINT8 -u %G --protocol grpc -o nope -i X=[1,2]", NULL),
