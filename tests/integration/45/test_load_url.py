@@ -238,6 +238,18 @@ def test_a_python_model_of_an_archive(explicit_web, web, tmp_path):
     assert control.answer("p") == ([5, 6], "1")
 
 
+def test_a_model_of_mlserver(explicit_web, web, tmp_path):
+    """By another name than its settings say."""
+    pymodels.add_mlserver(tmp_path / "net", "runtimes.Sum", name="net", parameters={"version": "v1"})
+    with tarfile.open(tmp_path / "net.tar", "w") as t:
+        t.add(tmp_path / "net", "net")
+    web.files["/in/net.tar"] = (tmp_path / "net.tar").read_bytes()
+    _, control = explicit_web(*pymodels.options(pymodels.MLSERVER))
+    control.load("other", url=f"{web.url}/in/net.tar", sha256=hashlib.sha256(web.files["/in/net.tar"]).hexdigest()).ok()
+    answer = control.rest.infer("other", [("rows", "FP32", [2, 2], [1, 2, 3, 4])]).ok().json()
+    assert (answer["model_name"], answer["outputs"][0]["data"]) == ("other", [3, 7])
+
+
 def test_a_slow_download_delays_no_other_load(explicit_web, web, models, tmp_path):
     """And ends with an unload."""
     content, sha256 = adder(tmp_path / "a", 1)

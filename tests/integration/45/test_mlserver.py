@@ -244,19 +244,21 @@ SERVICE = "/inference.GRPCInferenceService/ModelStreamInfer"
 
 
 def test_grpc_stream(models, start):
-    """MLServer's: of ModelInferRequest and ModelInferResponse."""
+    """MLServer's: of ModelInferRequest and ModelInferResponse; each message is a request of its own."""
     add_mlserver(models / "m", "runtimes.Words")
     server = start(models)
 
     def requests(*texts):
-        for text in texts:
-            q = pb.ModelInferRequest(model_name="m", id="x")
+        for i, text in enumerate(texts):
+            q = pb.ModelInferRequest(model_name="m", id=str(i))
             q.inputs.add(name="text", datatype="BYTES", shape=[1]).contents.bytes_contents.append(text)
             yield q
 
     with raw.insecure_channel(server.url("grpc")) as channel:
         call = channel.stream_stream(SERVICE, pb.ModelInferRequest.SerializeToString, pb.ModelInferResponse.FromString)
         assert [list(a.outputs[0].contents.bytes_contents) for a in call(requests(b"a bc"))] == [[b"a"], [b"bc"]]
+        assert [(a.id, list(a.outputs[0].contents.bytes_contents)) for a in call(requests(b"a bc", b"d"))] == [
+            ("0", [b"a"]), ("0", [b"bc"]), ("1", [b"d"])]
         with pytest.raises(raw.RpcError) as e:
             list(call(requests(b"bad")))
         assert (e.value.code(), e.value.details()) == (raw.StatusCode.INTERNAL, "builtins.ValueError: a bad word")
