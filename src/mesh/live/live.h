@@ -56,11 +56,12 @@ struct mr_mesh {
     struct mesh_core *core;
     struct registry *registry;
     struct mr_kv *kv;
-    struct mr_kv *journal;         /* NULL: there is none */
-    struct mr_timer tick;          /* what the core and the registry wait for */
-    struct mr_timer sample;        /* uses of models */
-    struct mr_map clients;         /* address -> struct mr_client */
-    struct mr_map uses;            /* model -> struct model_uses */
+    struct mr_kv *journal;  /* NULL: there is none */
+    struct mr_timer tick;   /* what the core and the registry wait for */
+    struct mr_timer sample; /* uses of models */
+    struct mr_map clients;  /* address -> struct mr_client */
+    struct mr_map uses;     /* model -> struct model_uses */
+    struct mr_map by_path;  /* models that were loaded here by a path: the values mean nothing */
     struct mr_mesh_ticket tickets; /* ring */
     struct mr_mesh_admin admins;   /* ring: those under way */
     struct live_changes changes;

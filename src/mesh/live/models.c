@@ -128,6 +128,7 @@ static void own_load(struct mr_mesh *m, const struct mesh_action *a)
     struct load_op *op = new_op(m, a->id, false);
 
     if (a->path.len) {
+        mr_map_put(&m->by_path, a->id, m);
         load_path(m, a, op);
     } else {
         mr_models_load(m->models, a->id, NULL, on_done, op);
@@ -275,7 +276,8 @@ void live_models_register(struct mr_mesh *m)
     for (size_t i = 0; i < n.all.len; i++) {
         mr_str id = mr_str_c(n.all.at[i]);
         const struct view_model *known = view_find(mesh_core_view(m->core), id);
-        if ((!known || known->revision == 0) && mesh_id_check(id, NULL) == MR_OK) {
+        bool is_own = !mr_map_find(&m->by_path, id); /* not only known by an earlier load */
+        if (is_own && (!known || known->revision == 0) && mesh_id_check(id, NULL) == MR_OK) {
             register_one(m, id);
         }
         mr_free(n.all.at[i]);
@@ -304,4 +306,5 @@ void live_models_fini(struct mr_mesh *m)
         mr_free(slot->value);
     }
     mr_map_fini(&m->uses);
+    mr_map_fini(&m->by_path);
 }

@@ -55,6 +55,19 @@ def test_models_by_path(fleet, store):
         assert registered(rest, "isvc-1", "files")["status"] == "LOADED"
 
 
+def test_model_by_path_stays_away_when_it_is_unregistered(fleet, models, store):
+    """Models of the repositories are registered again, every few seconds."""
+    repo.add(models, "own", repo.config())
+    server, = fleet(models, options=[f"--mesh-models={store}"])
+    with Rest(server.http) as rest:
+        assert registered(rest, "by-path", "files")["status"] == "LOADED"
+        for name in ("by-path", "own"):
+            rest.post(f"/v2/mesh/models/{name}/unregister").ok()
+        wait.until(lambda: rest.get("/v2/mesh/models/own").status == 200, "the model of the repository to be registered again")
+        assert [m["id"] for m in rest.get("/v2/mesh/models").ok().json()["models"]] == ["own"]
+        assert registered(rest, "by-path", "files")["status"] == "LOADED"
+
+
 def test_path_at_servers_without_a_folder_says_so(fleet, models):
     server, = fleet(models)
     with Rest(server.http) as rest:
