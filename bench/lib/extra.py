@@ -76,7 +76,7 @@ def load_heavy(server, is_new=True):
     return measure
 
 
-KILLS = 20
+KILLS, LARGE_KILLS = 20, 5
 
 
 def workers_killed(request):
@@ -85,23 +85,52 @@ def workers_killed(request):
     def measure(bench):
         running = bench.begin("millrace", bench.repository("workers"))
         try:
-            pid = worker_of(running, 0)
-            for _ in range(KILLS):
-                os.kill(pid, signal.SIGKILL)
-                pid = worker_of(running, pid)
-                load.post(running, request.path, request.body)  # one that has answered nothing is restarted later
-            with urllib.request.urlopen(f"http://127.0.0.1:{running.metrics}/metrics", timeout=10) as reply:
-                text = reply.read().decode()
-            total, count = (sum(float(n) for n in re.findall(rf'^millrace_worker_replacement_seconds_{what}{{.*reason="crash".*}} (.*)$',
-                                                             text, re.MULTILINE)) for what in ("sum", "count"))
+            pid = kill_workers(running, "processes", KILLS, request)
+            ready = replacement_ms(running)
         finally:
             running.process.kill()
             running.process.wait()
         killed = time.perf_counter()
         while is_running(pid):
             time.sleep(1e-4)
-        return {"ready": 1e3 * total / count, "gone": 1e3 * (time.perf_counter() - killed)}
+        return {"ready": ready, "gone": 1e3 * (time.perf_counter() - killed)}
     return measure
+
+
+def worker_restarts(request, model):
+    """`load`: a large model's first load; `ready`: as above, and what that is of the load."""
+    def measure(bench):
+        repository = bench.repository("restart")
+        (repository / model / "1/model.onnx").read_bytes()
+        running = bench.begin("millrace", repository, explicit=True)
+        try:
+            before = time.perf_counter()
+            load.post(running, f"/v2/repository/models/{model}/load")
+            seconds = time.perf_counter() - before
+            kill_workers(running, model, LARGE_KILLS, request)
+            ready = replacement_ms(running)
+            return {"load": seconds, "ready": ready, "of load": ready / 1e3 / seconds}
+        finally:
+            running.stop()
+    return measure
+
+
+def kill_workers(running, model, count, request):
+    """Returns the process of the last successor."""
+    pid = worker_of(running, model, 0)
+    for _ in range(count):
+        os.kill(pid, signal.SIGKILL)
+        pid = worker_of(running, model, pid)
+        load.post(running, request.path, request.body)  # one that has answered nothing is restarted later
+    return pid
+
+
+def replacement_ms(running):
+    with urllib.request.urlopen(f"http://127.0.0.1:{running.metrics}/metrics", timeout=10) as reply:
+        text = reply.read().decode()
+    total, count = (sum(float(n) for n in re.findall(rf'^millrace_worker_replacement_seconds_{what}{{.*reason="crash".*}} (.*)$',
+                                                     text, re.MULTILINE)) for what in ("sum", "count"))
+    return 1e3 * total / count
 
 
 def is_running(pid):
@@ -112,13 +141,14 @@ def is_running(pid):
         return False
 
 
-def worker_of(running, not_pid):
-    """The process of the model `processes` once it is ready."""
+def worker_of(running, model, not_pid):
+    """The model's process that takes requests, once there is another one than that, and all others stand by."""
     while True:
-        with urllib.request.urlopen(f"http://127.0.0.1:{running.http}/v2/models/processes/workers", timeout=10) as reply:
-            worker = json.load(reply)["workers"][0]
-        if worker["state"] == "ready" and worker["pid"] != not_pid:
-            return worker["pid"]
+        with urllib.request.urlopen(f"http://127.0.0.1:{running.http}/v2/models/{model}/workers", timeout=10) as reply:
+            workers = json.load(reply)["workers"]
+        ready = [w["pid"] for w in workers if w["state"] == "ready"]
+        if ready and ready[0] != not_pid and all(w["state"] in ("ready", "standby") for w in workers):
+            return ready[0]
         time.sleep(1e-3)
 
 

@@ -258,7 +258,7 @@ def convolutional(repo):
            [("OUTPUT0", "TYPE_FP32", [100])])
 
 
-def products(repo, model, count, version=1):
+def products(repo, model, count, version=1, more=""):
     """A chain of matrices of 2048 x 2048, 16 MiB each; other numbers in each version."""
     rng, nodes, inits, last = np.random.default_rng(8 + version), [], [], "INPUT0"
     for i in range(count):
@@ -267,7 +267,16 @@ def products(repo, model, count, version=1):
         nodes.append(helper.make_node("MatMul", [last, f"w{i}"], [out]))
         last = out
     repo.onnx(model, nodes, [("INPUT0", FLOAT, ["n", 2048])], [("OUTPUT0", FLOAT, ["n", 2048])], inits, version=version)
-    config(repo, model, "onnxruntime", 8, [("INPUT0", "TYPE_FP32", [2048])], [("OUTPUT0", "TYPE_FP32", [2048])])
+    config(repo, model, "onnxruntime", 8, [("INPUT0", "TYPE_FP32", [2048])], [("OUTPUT0", "TYPE_FP32", [2048])], more)
+
+
+def restart(repo):
+    """400 MB of weights in a worker process: alone, with another one that stands by, and with one that makes up no requests."""
+    parameter = lambda key, value: f'parameters {{ key: "{key}" value: {{ string_value: "{value}" }} }}\n'
+    process, standby = parameter("execution_placement", "process"), parameter("worker_standby", "1")
+    products(repo, "alone", 24, more=process)
+    products(repo, "standby", 24, more=process + standby)
+    products(repo, "standby_unwarmed", 24, more=process + standby + parameter("millrace.default_warmup", "false"))
 
 
 def heavy(repo):
@@ -310,7 +319,7 @@ def make(folder, kind):
             identity_pair(repo, f"m{i}")
     else:
         for one in {"main": (simple, identity_pair, identity_rows, dense, convolutional), "small": (simple,),
-                    "counted": (simple, identity_pair), "heavy": (heavy,), "updates": (simple, large), "busy updates": (simple, medium),
+                    "counted": (simple, identity_pair), "heavy": (heavy,), "restart": (restart,), "updates": (simple, large), "busy updates": (simple, medium),
                     "giant": (simple, giant), "tables": (table_models,), "workers": (in_processes,), "python": (in_python_more,),
                     "graphs": (graphs,), "workflows": (workflows,), "python-graphs": (python_graphs,), "mlserver": (of_mlserver,), "empty": ()}[kind]:
             one(repo)

@@ -15,6 +15,7 @@ FIGURES = {  # name: (heading, format)
     "seconds": ("time", lambda v: time_text(1e6 * v)),
     "ready": ("ready after", lambda v: time_text(1e3 * v)),
     "gone": ("gone after", lambda v: time_text(1e3 * v)),
+    "of load": ("÷ first load", lambda v: f"{v:.3f}"),
     "rss": ("memory", lambda v: f"{v:,.1f} MB"),
     "rss after": ("after unload", lambda v: f"{v:,.1f} MB"),
     "reads": ("reads", lambda v: f"{v:.2f}"),

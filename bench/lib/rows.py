@@ -119,7 +119,15 @@ def worker_processes():
             Row("workers-big", "The same, 4 MB FP32 in and out, REST binary", large, [least(8, python, who="processes")]),
             Row("workers-killed", "A worker of the identity backend that is killed, and one whose server is",
                 {"millrace": extra.workers_killed(pair(rest_json, "processes"))},
-                [most(20, None, "ready"), most(100, None, "gone")])]
+                [most(20, None, "ready"), most(100, None, "gone")]),
+            Row("workers-restart", "A killed worker of a model with 400 MB of weights, ONNX Runtime: alone, and with one that stands by",
+                {model: extra.worker_restarts(restart_request(model), model) for model in ("alone", "standby", "standby_unwarmed")},
+                [*(most(0.25, None, "of load", who=model) for model in ("alone", "standby")),
+                 most(5, None, "ready", who="standby_unwarmed")])]
+
+
+def restart_request(model):
+    return rest_json(model, tensors(("INPUT0", [1, 2048], "FP32")), [[0] * 2048])
 
 
 def python_models():
