@@ -356,6 +356,9 @@ static int64_t round_run(struct mr_sentinel *s)
         s->last_sweep_ns = now;
         s->was_busy = any;
     }
+    if (any && is_due) {
+        mr_shm_homes_relieve(s->homes);
+    }
     if (any) {
         s->busy_ns = now;
     }

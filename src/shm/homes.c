@@ -3,7 +3,9 @@
  * sees the other. */
 #include "shm/homes.h"
 
+#include <poll.h>
 #include <string.h>
+#include <sys/uio.h>
 
 #include "shm_priv.h"
 
@@ -65,6 +67,25 @@ void mr_shm_home_sleep(struct mr_shm_homes *h, uint32_t home)
 void mr_shm_home_wake(struct mr_shm_homes *h, uint32_t home)
 {
     atomic_store_explicit(&h->list[home].is_sleeping, 0, memory_order_relaxed);
+}
+
+void mr_shm_homes_relieve(struct mr_shm_homes *h)
+{
+    struct pollfd fds[MR_SHM_HOMES_MAX];
+    uint64_t count;
+    const struct iovec to = {&count, sizeof count};
+
+    for (uint32_t i = 0; i < h->count; i++) {
+        fds[i] = (struct pollfd){h->doors[i].workers, POLLOUT, 0};
+    }
+    if (poll(fds, h->count, 0) == (int)h->count) {
+        return;
+    }
+    for (uint32_t i = 0; i < h->count; i++) {
+        if (fds[i].revents == 0) {
+            (void)!preadv2(fds[i].fd, &to, 1, -1, RWF_NOWAIT);
+        }
+    }
 }
 
 void mr_shm_home_ring(struct mr_shm_homes *h, uint32_t home)

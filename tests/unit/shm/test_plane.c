@@ -172,6 +172,35 @@ static void test_home_is_woken_each_time(void **state)
     close(epoll);
 }
 
+static _Atomic bool has_completed;
+
+static void *complete_main(void *ctx)
+{
+    complete_one(ctx);
+    atomic_store(&has_completed, true);
+    return NULL;
+}
+
+/* A worker does not wait for ever in its write to a descriptor that another one has filled. */
+static void test_full_door_is_relieved(void **state)
+{
+    struct pair *t = *state;
+    const uint64_t full = UINT64_MAX - 1;
+    pthread_t thread;
+
+    assert_int_equal(fcntl(t->doors[1].workers, F_SETFL, 0), 0);
+    mr_shm_homes_relieve(t->homes); /* of an empty one, it does not wait either */
+    assert_int_equal(write(t->doors[1].workers, &full, sizeof full), sizeof full);
+    mr_shm_home_sleep(t->homes, 1);
+    pthread_create(&thread, NULL, complete_main, t);
+    while (!atomic_load(&has_completed)) {
+        mr_shm_homes_relieve(t->homes);
+        usleep(100);
+    }
+    pthread_join(thread, NULL);
+    assert_int_equal(t->done, 1);
+}
+
 static void test_order(void **state)
 {
     struct pair *t = *state;
@@ -692,6 +721,7 @@ int main(void)
         cmocka_unit_test_setup(test_blocks_outlive_the_plane, setup),
         cmocka_unit_test_setup_teardown(test_there_and_back, setup, teardown),
         cmocka_unit_test_setup_teardown(test_home_is_woken_each_time, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_full_door_is_relieved, setup, teardown),
         cmocka_unit_test_setup_teardown(test_order, setup, teardown),
         cmocka_unit_test_setup_teardown(test_no_slot_left, setup, teardown),
         cmocka_unit_test_setup_teardown(test_worker_ends, setup, teardown),

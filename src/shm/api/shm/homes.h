@@ -36,6 +36,9 @@ int mr_shm_home_fd(const struct mr_shm_homes *h, uint32_t home);
 void mr_shm_home_sleep(struct mr_shm_homes *h, uint32_t home);
 /** Sets that the home is awake. Thread: the home. */
 void mr_shm_home_wake(struct mr_shm_homes *h, uint32_t home);
+/** Empties eventfds of workers that one of them has filled: with O_NONBLOCK cleared, which it can do as well, the others would
+ *  wait in their writes. Called now and then while slots are submitted; never waits. Thread: any. */
+void mr_shm_homes_relieve(struct mr_shm_homes *h);
 /** Wakes the home if it sleeps. Thread: any. */
 void mr_shm_home_ring(struct mr_shm_homes *h, uint32_t home);
 
