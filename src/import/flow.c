@@ -152,7 +152,9 @@ static void emit_switch(const struct flow *f, struct emit *e)
     emit_open(e, "switch");
     emit_str(e, "name", f->switch_name);
     emit_word(e, "per", "REQUEST");
+    bool has_else = false;
     for (const struct flow_case *c = f->cases; c; c = c->next) {
+        has_else |= c->when.len == 0;
         emit_open(e, c->when.len > 0 ? "case" : "else");
         if (c->when.len > 0) {
             emit_str(e, "when", c->when);
@@ -164,6 +166,9 @@ static void emit_switch(const struct flow *f, struct emit *e)
         emit_open(e, "merge");
         emit_str(e, "into", t->name);
         emit_close(e);
+    }
+    if (!has_else) {
+        emit_word(e, "exhaustive", "true");
     }
     emit_close(e);
 }

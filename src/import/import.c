@@ -250,9 +250,42 @@ static int write_config(const char *path, mr_str text, struct mr_err *err)
     return MR_OK;
 }
 
-static int write_model(const struct mr_import_model *m, const char *folder, struct mr_err *err)
+static int copy_file(const char *from, const char *to, struct mr_err *err)
 {
-    char path[PATH_MAX], source[PATH_MAX];
+    char part[65536];
+    FILE *in = fopen(from, "rbe"), *out = in ? fopen(to, "wbxe") : NULL;
+    bool is_good = out != NULL;
+    size_t len;
+
+    while (is_good && (len = fread(part, 1, sizeof part, in)) > 0) {
+        is_good = fwrite(part, 1, len, out) == len;
+    }
+    is_good = is_good && !ferror(in);
+    is_good = (!out || fclose(out) == 0) && is_good;
+    const int rc = is_good ? MR_OK : io_failed(in ? to : from, err);
+    if (in) {
+        fclose(in);
+    }
+    return rc;
+}
+
+static int write_file(const char *from, const char *to, bool with_links, struct mr_err *err)
+{
+    char source[PATH_MAX];
+
+    if (!realpath(from, source)) {
+        return io_failed(from, err);
+    }
+    if (with_links) {
+        return symlink(source, to) == 0 ? MR_OK : io_failed(to, err);
+    }
+    return link(source, to) == 0 ? MR_OK : copy_file(source, to, err);
+}
+
+static int write_model(const struct mr_import_model *m, const char *folder, bool with_links,
+                       struct mr_err *err)
+{
+    char path[PATH_MAX];
     const char *const parts[] = {"", "/1"};
     int rc = MR_OK;
 
@@ -272,14 +305,13 @@ static int write_model(const struct mr_import_model *m, const char *folder, stru
     rc = write_config(path, m->config, err);
     if (rc == MR_OK && m->model_file) {
         snprintf(path, sizeof path, "%s/%s/1/model.onnx", folder, m->name);
-        if (!realpath(m->model_file, source) || symlink(source, path) != 0) {
-            rc = io_failed(m->model_file, err);
-        }
+        rc = write_file(m->model_file, path, with_links, err);
     }
     return rc;
 }
 
-int mr_import_write(const struct mr_import *im, const char *folder, struct mr_err *err)
+int mr_import_write(const struct mr_import *im, const char *folder, bool with_links,
+                    struct mr_err *err)
 {
     int rc = MR_OK;
 
@@ -287,7 +319,7 @@ int mr_import_write(const struct mr_import *im, const char *folder, struct mr_er
         return io_failed(folder, err);
     }
     for (size_t i = 0; i < im->models.len && rc == MR_OK; i++) {
-        rc = write_model(&im->models.at[i], folder, err);
+        rc = write_model(&im->models.at[i], folder, with_links, err);
     }
     return rc;
 }

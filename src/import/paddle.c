@@ -500,23 +500,45 @@ static int no_workflow(struct build *b, const Paddle__InferService *s, mr_str na
                    b->config.service_file, s->name, MR_STR_ARG(name));
 }
 
+static bool has_node(const struct flow *f, mr_str name)
+{
+    const struct flow_node *n = f->nodes;
+
+    while (n && !mr_str_eq(n->name, name)) {
+        n = n->next;
+    }
+    return n != NULL;
+}
+
+/* The workflow's name, with a number if there is a node of that name. ptr NULL: no memory. */
+static mr_str part_name(const struct flow *f, mr_str workflow, struct mr_arena *arena)
+{
+    mr_str name = workflow;
+
+    for (uint32_t i = 2; name.ptr && has_node(f, name); i++) {
+        name = mr_arena_printf(arena, "%.*s-%u", MR_STR_ARG(workflow), i);
+    }
+    return name;
+}
+
 /* A node with a workflow as its model. Outputs keep their names where they can (merger "default"), or always. */
 static int add_part(struct build *b, struct flow *f, const struct flow *w, bool same_outputs,
                     struct mr_err *err)
 {
     struct mr_arena *arena = &b->im->arena;
     struct flow_node *n = MR_ARENA_NEW(arena, struct flow_node);
-    bool has_room = n != NULL;
+    const mr_str part = part_name(f, w->name, arena);
+    bool has_room = n && part.ptr;
 
     if (n) {
-        *n = (struct flow_node){.name = w->name, .model = w->name, .version = -1};
+        *n = (struct flow_node){.name = part, .model = w->name, .version = -1};
     }
     for (const struct flow_tensor *t = w->inputs; t && has_room; t = t->next) {
         has_room = flow_tensor_add(&f->inputs, t, t->name, arena) &&
                    flow_pair_add(&n->inputs, t->name, t->name, arena);
     }
     for (const struct flow_tensor *t = w->outputs; t && has_room; t = t->next) {
-        const mr_str name = same_outputs ? t->name : import_tensor_name(b->im, f, w->name, t->name);
+        const mr_str name = same_outputs ? t->name : import_tensor_name(b->im, f, part, t->name);
         has_room = name.ptr && flow_tensor_add(&f->outputs, t, name, arena) &&
                    flow_pair_add(&n->outputs, t->name, name, arena);
     }
@@ -557,6 +579,53 @@ out:
     return rc;
 }
 
+static bool has_outputs(const struct flow *f, const struct flow *w)
+{
+    size_t count = 0;
+
+    for (const struct flow_tensor *t = w->outputs; t; t = t->next) {
+        count += flow_tensor_find(f->outputs, t->name) != NULL;
+    }
+    return count == flow_tensor_count(f->outputs) && count == flow_tensor_count(w->outputs);
+}
+
+/* The case of a value: one more of the workflow's, or a new one with the workflow as its node. */
+static int add_value(struct build *b, const Paddle__InferService *s, struct flow *f,
+                     const struct flow *w, const char *value, struct mr_err *err)
+{
+    struct mr_arena *arena = &b->im->arena;
+    struct flow_case *c = f->cases;
+    int rc = MR_OK;
+
+    while (c && !mr_str_eq(c->node, w->name)) {
+        c = c->next;
+    }
+    if (!c && f->cases && !has_outputs(f, w)) {
+        return MR_FAIL(err, MR_E_UNSUPPORTED,
+                       "%s: service '%.64s': the workflows of its values have different outputs: "
+                       "those of '%.*s' and of '%.*s'",
+                       b->config.service_file, s->name, MR_STR_ARG(w->name),
+                       MR_STR_ARG(f->cases->node));
+    }
+    if (!c) {
+        c = MR_ARENA_NEW(arena, struct flow_case);
+        if (!c) {
+            return import_no_memory(err);
+        }
+        MR_TRY(add_part(b, f, w, true, err));
+        *c = (struct flow_case){.node = w->name};
+        c->when =
+            mr_arena_printf(arena, "parameter(\"%s\") in [\"%s\"]", s->request_field_key, value);
+        FLOW_ADD(f->cases, c);
+    } else {
+        c->when =
+            mr_arena_printf(arena, "%.*s, \"%s\"]", (int)(c->when.len - 1), c->when.ptr, value);
+    }
+    rc = c->when.ptr ? MR_OK : import_no_memory(err);
+out:
+    return rc;
+}
+
 static int add_mapped(struct build *b, const Paddle__InferService *s, const struct workflows *all,
                       struct flow *f, struct mr_err *err)
 {
@@ -571,22 +640,14 @@ static int add_mapped(struct build *b, const Paddle__InferService *s, const stru
     f->switch_name = MR_STR("request");
     for (size_t i = 0; i < s->n_value_mapped_workflows; i++) {
         const Paddle__InferService__ValueMappedWorkflow *m = s->value_mapped_workflows[i];
-        struct flow_case *c = MR_ARENA_NEW(arena, struct flow_case);
         const struct flow *w;
         const mr_str name = mr_arena_printf(arena, "%s-%zu", s->name, i);
-        if (!c || !name.ptr || strpbrk(m->request_field_value, "\"\\")) {
+        if (!name.ptr || strpbrk(m->request_field_value, "\"\\")) {
             return MR_FAIL(err, MR_E_INVALID, "%s: service '%.64s': a value with a quote",
                            b->config.service_file, s->name);
         }
         MR_TRY(add_list(b, s, all, mr_str_c(m->workflow), name, &w, err));
-        MR_TRY(add_part(b, f, w, true, err));
-        c->when = mr_arena_printf(arena, "parameter(\"%s\") == \"%s\"", s->request_field_key,
-                                  m->request_field_value);
-        c->node = w->name;
-        if (!c->when.ptr) {
-            return import_no_memory(err);
-        }
-        FLOW_ADD(f->cases, c);
+        MR_TRY(add_value(b, s, f, w, m->request_field_value, err));
     }
 out:
     return rc;

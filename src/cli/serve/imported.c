@@ -12,7 +12,7 @@
 static int make(void *ctx, const char *dir, const char *path, struct mr_err *err)
 {
     (void)path;
-    return mr_import_write(ctx, dir, err);
+    return mr_import_write(ctx, dir, true, err);
 }
 
 static int key_of(const struct mr_import *im, char out[MR_SHA256_TEXT], struct mr_err *err)

@@ -65,7 +65,7 @@ int workflow_import(const struct workflow_options *o, const char *path, struct m
     for (size_t i = 0; (warning = mr_import_warning_at(im, i)); i++) {
         fprintf(stderr, "millrace workflow: warning: %s\n", warning);
     }
-    rc = o->out ? mr_import_write(im, o->out, err) : print_models(im, err);
+    rc = o->out ? mr_import_write(im, o->out, false, err) : print_models(im, err);
     mr_import_free(&im);
     return rc;
 }

@@ -100,6 +100,7 @@ struct plan_node {
     const uint32_t
         *branches;         /* of a switch: spares with `when`, of which the first that holds runs */
     uint32_t branch_count; /* 0: no switch */
+    bool is_exhaustive;    /* a request for which none of them runs fails */
     bool has_else;         /* its last branch runs in any case */
     struct plan_rows *rows; /* it runs for rows; NULL: once */
     bool is_by_row;         /* a switch that divides the rows of its inputs among its branches */

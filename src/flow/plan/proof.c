@@ -93,7 +93,7 @@ static void nullable_mark(const struct plan *p, const uint32_t *order, uint32_t 
         may_skip |= node->rows && node->rows->skips_empty;
         /* a row without a branch has a default: rows_check */
         may_skip |= node->branch_count && !node->is_by_row &&
-                    (!node->has_else || branch_lacks(p, node, nullable));
+                    (!(node->has_else || node->is_exhaustive) || branch_lacks(p, node, nullable));
         for (uint32_t i = 0; i < node->output_count; i++) {
             const uint32_t t = node->outputs[i].tensor;
             nullable[t] |= may_skip || (!node->is_by_row && may_lose(p, node, t, nullable));

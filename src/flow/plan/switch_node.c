@@ -51,6 +51,34 @@ static int merges_check(struct plan_build *b, const switch_config *s, const stru
     return MR_OK;
 }
 
+static int switch_check(struct plan_build *b, const switch_config *s)
+{
+    const struct plan *p = b->p;
+
+    if (s->n_case_ == 0 || !s->name[0]) {
+        return PLAN_BAD(b, "workflow '%.*s': switch '%.128s' must specify 'name' and 'case'",
+                        MR_STR_ARG(p->name), s->name);
+    }
+    if (s->n_input > 0 && !is_by_row(s)) {
+        return PLAN_BAD(b,
+                        "workflow '%.*s': switch '%.128s' has 'input', which belongs to per: ROW",
+                        MR_STR_ARG(p->name), s->name);
+    }
+    if (s->n_input == 0 && is_by_row(s)) {
+        return PLAN_BAD(b,
+                        "workflow '%.*s': switch '%.128s' is per: ROW and must specify 'input', "
+                        "the tensors whose rows it divides",
+                        MR_STR_ARG(p->name), s->name);
+    }
+    if (s->exhaustive && (s->else_ || is_by_row(s))) {
+        return PLAN_BAD(b,
+                        "workflow '%.*s': switch '%.128s' is 'exhaustive', which is for switches "
+                        "per request without 'else'",
+                        MR_STR_ARG(p->name), s->name);
+    }
+    return MR_OK;
+}
+
 static int switch_make(struct plan_build *b, const switch_config *s)
 {
     struct plan *p = b->p;
@@ -59,21 +87,7 @@ static int switch_make(struct plan_build *b, const switch_config *s)
     uint32_t count = 0;
     int rc = list ? MR_OK : plan_no_memory(p, b->err);
 
-    if (rc == MR_OK && (s->n_case_ == 0 || !s->name[0])) {
-        return PLAN_BAD(b, "workflow '%.*s': switch '%.128s' must specify 'name' and 'case'",
-                        MR_STR_ARG(p->name), s->name);
-    }
-    if (rc == MR_OK && s->n_input > 0 && !is_by_row(s)) {
-        return PLAN_BAD(b,
-                        "workflow '%.*s': switch '%.128s' has 'input', which belongs to per: ROW",
-                        MR_STR_ARG(p->name), s->name);
-    }
-    if (rc == MR_OK && s->n_input == 0 && is_by_row(s)) {
-        return PLAN_BAD(b,
-                        "workflow '%.*s': switch '%.128s' is per: ROW and must specify 'input', "
-                        "the tensors whose rows it divides",
-                        MR_STR_ARG(p->name), s->name);
-    }
+    rc = rc < 0 ? rc : switch_check(b, s);
     for (; count < s->n_case_ && rc == MR_OK; count++) {
         rc = branch_take(b, s, s->case_[count]->node, list, count);
     }
@@ -90,6 +104,7 @@ static int switch_make(struct plan_build *b, const switch_config *s)
                                .branches = list,
                                .branch_count = count,
                                .has_else = s->else_ != NULL,
+                               .is_exhaustive = s->exhaustive,
                                .fallback = PLAN_NO_NODE,
                                .attempts = 1};
     p->node_count++;

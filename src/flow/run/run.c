@@ -237,6 +237,10 @@ static void switch_start(struct run *r, uint32_t n)
             break;
         }
     }
+    if (rc == 0 && node->is_exhaustive) {
+        rc = MR_FAIL(&err, MR_E_INVALID, "node '%.*s': no case holds for this request",
+                     MR_STR_ARG(mr_str_sub(node->name, 0, 80)));
+    }
     if (rc < 0) {
         node_end(r, n, rc, &err);
     } else if (rc == 0 || lacks_input(r, &r->plan->nodes[node->branches[k]])) {

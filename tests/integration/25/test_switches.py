@@ -29,6 +29,7 @@ def served(models, start):
     texts = {
         "size": workflow(*BRANCHES, AFTER, extra=switch(*CASES)),
         "no_else": workflow(*BRANCHES[:2], AFTER, extra=switch(*CASES, last=None) + DEFAULT),
+        "exhaustive": workflow(*BRANCHES[:2], AFTER, extra=switch(*CASES, last=None, extra="exhaustive: true")),
         # what a branch and a condition read is waited for, and a branch may be the last node
         "later": workflow(op("double", "scale", {"x": "INPUT0"}, {"x": "d"}, multiply=2), node("big", "ten", {"INPUT0": "d"}),
                           node("small", "one"), extra=switch(("d[0] > 10", "big"), last="small", extra="")),
@@ -73,6 +74,9 @@ def test_what_switches_give(served):
         assert (ran() - before).tolist() == list(runs), (name, x)  # each protocol asks once
     with pytest.raises(Exception, match="in workflow 'broken', node 'fails': .*no luck"):
         served.ask("broken", {"INPUT0": vector(20)})
+    assert served.ask("exhaustive", {"INPUT0": vector(20)})["OUTPUT0"].tolist() == [1030]
+    with pytest.raises(Exception, match="in workflow 'exhaustive', node 'size': no case holds for this request"):
+        served.ask("exhaustive", {"INPUT0": vector(2)})
 
 
 def test_operators_and_failures_in_branches(served):
@@ -87,6 +91,8 @@ def test_operators_and_failures_in_branches(served):
 
 
 REFUSED = [
+    (workflow(*BRANCHES, AFTER, extra=switch(*CASES, extra="exhaustive: true")),
+     "switch 'size' is 'exhaustive', which is for switches per request without 'else'"),
     (workflow(*BRANCHES, AFTER, extra=switch(*CASES, last=None)), "tensor 't' is written by node 'size' and by ones"),
     (workflow(*BRANCHES[:2], AFTER, extra=switch(*CASES, last=None)), "output 'OUTPUT0' of node 'last' may have no value"),
     (workflow(*BRANCHES, AFTER, extra=switch(("INPUT0[0] > 1", "nothing"))), "'size' names 'nothing' in 'switch', and no node has that name"),

@@ -6,6 +6,8 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
+from lib import onnxgen
+
 MILLRACE = os.environ["MR_BIN"]
 
 
@@ -242,7 +244,33 @@ def test_paddle_without_onnx(tmp_path):
 def test_paddle_values_choose(tmp_path):
     done = workflow("import", paddle(tmp_path, infer_service='''services { name: "S" enable_map_request_to_workflow: true
         request_field_key: "kind" value_mapped_workflows { request_field_value: "a" workflow: "w" } }'''))
-    assert 'when: "parameter(\\"kind\\") == \\"a\\"" node: "w"' in flat(done.stdout)
+    assert 'when: "parameter(\\"kind\\") in [\\"a\\"]" node: "w"' in flat(done.stdout)
+
+
+def test_paddle_names_a_workflow_twice(tmp_path):
+    """Several values with one workflow are a case; a workflow that is named again is a node of its own."""
+    values = "".join(f'value_mapped_workflows {{ request_field_value: "{v}" workflow: "{w}" }}' for v, w in (("a", "w"), ("b", "w")))
+    service = paddle(tmp_path, infer_service=f'''services {{ name: "S" enable_map_request_to_workflow: true request_field_key: "kind" {values} }}
+        services {{ name: "T" workflows: "w" workflows: "w" workflows: "w" }}''')
+    text = flat(workflow("import", service).stdout)
+    assert 'case { when: "parameter(\\"kind\\") in [\\"a\\", \\"b\\"]" node: "w" }' in text
+    assert text.count('node { name: "w-2" model { name: "w" }') == 1 and text.count('node { name: "w-3" model { name: "w" }') == 1
+    assert 'output_map { key: "label" value: "w-2_label" }' in text and 'output_map { key: "label" value: "w-3_label" }' in text
+
+
+
+def test_what_is_imported_is_served(tmp_path):
+    """The folders have all that a server needs: no link leads out of them."""
+    vector = 'feed_var { name: "INPUT0" alias_name: "x" feed_type: 2 } fetch_var { name: "OUTPUT0" alias_name: "%s" fetch_type: 2 }'
+    service = paddle(tmp_path, general_model=vector % "y", second=(vector % "z").replace('alias_name: "x"', 'alias_name: "y"'), infer_service='''
+        services { name: "S" enable_map_request_to_workflow: true request_field_key: "kind"
+                   value_mapped_workflows { request_field_value: "a" workflow: "w" } value_mapped_workflows { request_field_value: "b" workflow: "w" } }
+        services { name: "T" workflows: "w" workflows: "w" }''')
+    for name in ("first", "second"):
+        (tmp_path / name / "model.onnx").write_bytes(onnxgen.adder(1))
+    workflow("import", service, "-o", tmp_path / "models")
+    for name in ("S", "T", "w"):
+        workflow("check", tmp_path / "models" / name)
 
 
 @pytest.mark.parametrize("files, why", [
@@ -254,6 +282,9 @@ def test_paddle_values_choose(tmp_path):
     ({"workflow": 'workflows { nmae: "w" }'}, "workflow.prototxt: line 1 column 13"),
     ({"general_model": 'feed_var { name: "x0" feed_type: 1 shape: 3 is_lod_tensor: true } fetch_var { name: "y0" '
                        'alias_name: "features" fetch_type: 1 shape: 16 }'}, "variable 'x0': is_lod_tensor"),
+    ({"infer_service": 'services { name: "S" enable_map_request_to_workflow: true request_field_key: "k" value_mapped_workflows { request_field_value: "a" '
+                       'workflow: "w" } value_mapped_workflows { request_field_value: "b" workflow: "w, w" } }'},
+     "service 'S': the workflows of its values have different outputs: those of 'S-1' and of 'w'"),
     ({"infer_service": 'services { name: "S" workflows: "z" }'}, "service 'S': there is no workflow 'z'"),
     ({"infer_service": 'services { name: "S" workflows: "w" merger: "mine" }'}, "the merger 'mine' has no counterpart"),
 ])

@@ -39,8 +39,10 @@ const struct mr_import_model *mr_import_model_at(const struct mr_import *im, siz
 /** What a reader of the result should know, a sentence each. NULL: there are no more. */
 const char *mr_import_warning_at(const struct mr_import *im, size_t index);
 /** Makes a folder for each model in `folder`, which is made as well if it is not there: config.pbtxt, and a folder for
- *  version 1 with a link to the model's file if it has one. Errors: MR_E_EXISTS (a folder of that name is there), MR_E_NOT_FOUND
+ *  version 1 with the model's file if it has one: a symbolic link to it with_links, otherwise the file under a second name, or a copy
+ *  where that is not possible. Errors: MR_E_EXISTS (a folder of that name is there), MR_E_NOT_FOUND
  *  (there is no file for a model that needs one), MR_E_IO. */
-int mr_import_write(const struct mr_import *im, const char *folder, struct mr_err *err);
+int mr_import_write(const struct mr_import *im, const char *folder, bool with_links,
+                    struct mr_err *err);
 
 #endif
