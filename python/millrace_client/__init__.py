@@ -378,6 +378,9 @@ class _Base:
                  timeout: Optional[float] = None, **options: Any) -> None:
         """Options are the members of struct mr_sdk_options: attempts, strategy, protocol, hedge_after_ms, tls_ca_file and so on."""
         self._handle = ctypes.c_void_p()
+        unknown = options.keys() - {name for name, _ in lib.Options._fields_}
+        if unknown:
+            raise TypeError(f"no such option: {', '.join(sorted(unknown))}")
         addresses, count = lib.strings(urls)
         lines, line_count = lib.strings([f"{k}: {v}" for k, v in headers.items()])
         members = {k: v if isinstance(v, int) else lib.text(v) for k, v in options.items()}

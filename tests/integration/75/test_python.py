@@ -111,6 +111,11 @@ def test_clients_and_streams_that_were_closed(server, site):
     assert python(site, "-c", CLOSED, f"grpc://{server.url('grpc')}") == "good\n"
 
 
+def test_options_that_do_not_exist(site):
+    program = 'import millrace\ntry:\n    millrace.Client("http://127.0.0.1:1", attemps=1)\nexcept TypeError as error:\n    print(error)'
+    assert python(site, "-c", program) == "no such option: attemps\n"
+
+
 FAULTS = """
 import asyncio, socket, sys, threading, numpy, millrace
 url, kind = sys.argv[1:]
