@@ -447,12 +447,16 @@ void mr_loop_step(struct mr_loop *loop, struct mr_mail *first)
 
     here = loop;
     mr_loop_enter(loop);
+    const uint64_t mails = atomic_load_explicit(&loop->stats.mails, memory_order_relaxed);
     if (first) {
         first->run(first);
+        settle(loop);
     }
-    uv_run(&loop->uv, UV_RUN_ONCE);
-    mr_loop_enter(loop);
-    settle(loop);
+    if (atomic_load_explicit(&loop->stats.mails, memory_order_relaxed) == mails) {
+        uv_run(&loop->uv, UV_RUN_ONCE);
+        mr_loop_enter(loop);
+        settle(loop);
+    }
     fall_asleep(loop);
     here = outer;
 }

@@ -116,6 +116,30 @@ def test_options_that_do_not_exist(site):
     assert python(site, "-c", program) == "no such option: attemps\n"
 
 
+NAMES = """
+import sys, numpy, millrace
+x = {"INPUT0": numpy.zeros(1, numpy.float32)}
+
+def refused(call):
+    try:
+        call()
+        raise SystemExit("no error")
+    except (millrace.InferenceError, TypeError) as error:
+        return str(error)
+
+rest, grpc = (millrace.Client(url, timeout=300) for url in sys.argv[1:])
+for name in ("flat_fp32/versions/1", "../models/flat_fp32", "flat_fp32?x", "flat_fp32#x"):
+    assert repr(name) in refused(lambda: rest.infer(name, x)) and name in refused(lambda: rest.model_metadata(name))
+    assert "unknown model" in refused(lambda: grpc.infer(name, x))
+assert "'1/infer?'" in refused(lambda: rest.infer("flat_fp32", x, version="1/infer?"))
+print("good")
+"""
+
+
+def test_names_that_are_no_names(server, site):
+    assert python(site, "-c", NAMES, f"http://{server.url()}", f"grpc://{server.url('grpc')}") == "good\n"
+
+
 FAULTS = """
 import asyncio, socket, sys, threading, numpy, millrace
 url, kind = sys.argv[1:]
