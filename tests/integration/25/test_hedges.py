@@ -88,6 +88,8 @@ def test_a_second_call_for_rows_answers(models, start, tmp_path, extra, more):
     server = start(models, "--loop-threads=1", "--default-warmup-time=0", env=faults.env, program=PROGRAM)
     request = Asked(server, "w")
     hold.wait_held()
+    if not more:  # the other row has its answer, so that only the held call is late
+        wait.until(lambda: value(server, "nv_inference_request_success", model="m") == 1, "the other row's call")
     faults.later(server, 3601)
     assert request.answer().ok().json()["outputs"][0]["data"] == [3, 4]
     assert events(server) == {"second_call": 1, "second_call_won": 1}
