@@ -276,7 +276,9 @@ static int open_journal(struct mr_mesh *m, struct mr_err *err)
 
 static int open_registry(struct mr_mesh *m, struct mr_err *err)
 {
-    struct registry_options ro = {.lease_s = m->o.lease_s,
+    struct registry_options ro = {.id = mr_str_c(m->id),
+                                  .address = mr_str_c(m->address),
+                                  .lease_s = m->o.lease_s,
                                   .now = live_now,
                                   .acted = live_acted,
                                   .changed = live_changes_add,

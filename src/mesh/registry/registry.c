@@ -8,6 +8,7 @@
 #include <limits.h>
 #include <stdio.h>
 
+#include "base/log.h"
 #include "base/rng.h"
 #include "base/vec.h"
 
@@ -29,6 +30,9 @@ struct registry {
     bool is_read, is_reading, is_granting, is_keeping, is_leaving;
     bool journal_is_read;
     struct mr_buf journal_after; /* as `after` */
+    struct mr_buf own_key;
+    int64_t taken_revision; /* of the last record there that another instance wrote */
+    bool id_is_free;        /* it was when this instance came */
     int64_t lease, ttl_s;
     int64_t keep_ns, read_ns, grant_ns, journal_ns, epoch_ns; /* when; INT64_MAX: not */
     int64_t first_revision;
@@ -94,6 +98,8 @@ struct registry *registry_new(struct mesh_core *core, const struct registry_opti
     r->keep_ns = r->read_ns = r->grant_ns = r->journal_ns = r->epoch_ns = INT64_MAX;
     mr_buf_init(&r->after, 0);
     mr_buf_init(&r->journal_after, 0);
+    mr_buf_init(&r->own_key, 0);
+    mesh_key_put(&r->own_key, MESH_KEY_INSTANCE, (mr_str){0}, r->o.id);
     return r;
 }
 
@@ -113,6 +119,7 @@ void registry_free(struct registry **io_r)
     }
     mr_buf_fini(&r->after);
     mr_buf_fini(&r->journal_after);
+    mr_buf_fini(&r->own_key);
     mr_free(r);
 }
 
@@ -176,6 +183,51 @@ static void keep(struct registry *r)
     }
 }
 
+/* ---- whether the id is this instance's alone ---- */
+
+/* Of one that starts again with its address, the record of before is as good as its own. */
+static bool is_taken(struct registry *r, const struct mr_kv_item *item)
+{
+    struct mesh_instance other;
+
+    if (!mr_str_eq(item->key, mr_buf_view(&r->own_key)) ||
+        mesh_instance_get(&other, item->value, NULL) < 0 ||
+        mr_str_eq(other.address, r->o.address)) {
+        return false;
+    }
+    if (r->taken_revision != item->mod_revision) {
+        r->taken_revision = item->mod_revision;
+        mr_log(MR_LOG_ERROR, "mesh.id_taken", "id=%s address=%s %s", MR_LOG_STR(r->o.id),
+               MR_LOG_STR(other.address),
+               r->id_is_free ? "another server has this --mesh-id and has written over this one's "
+                               "record: requests go astray, one of them has to end"
+                             : "another server has this --mesh-id: this one joins when that has "
+                               "left, or its lease has ended");
+    }
+    return true;
+}
+
+static void read_page(struct registry *r);
+
+static void on_own(void *ctx, int rc, const struct mr_err *err, const struct mr_kv_reply *reply)
+{
+    uint64_t token;
+    struct registry *r = pending_end(ctx, &token);
+
+    (void)err;
+    if (!r) {
+        return;
+    }
+    r->is_paging = r->starts_over = false;
+    if (rc < 0 || (reply->results[0].count > 0 && is_taken(r, &reply->results[0].items[0]))) {
+        r->read_ns = now_of(r) + r->o.retry_ns;
+        acted(r);
+        return;
+    }
+    r->id_is_free = true;
+    read_page(r);
+}
+
 /* ---- reading and watching ---- */
 
 static void on_changes(void *ctx, int64_t revision, const struct mr_kv_change *changes,
@@ -189,12 +241,13 @@ static void on_changes(void *ctx, int64_t revision, const struct mr_kv_change *c
         mr_bytes value = item->value.ptr ? item->value : (mr_bytes){(const uint8_t *)"", 0};
         mesh_core_record(r->core, item->key, changes[i].is_delete ? (mr_bytes){0} : value,
                          item->mod_revision, now_of(r));
+        if (!changes[i].is_delete) {
+            is_taken(r, item);
+        }
         changed(r, item->key);
         acted(r);
     }
 }
-
-static void read_page(struct registry *r);
 
 /* From the first page. */
 static void read_again(struct registry *r)
@@ -238,6 +291,7 @@ static void page_read(struct registry *r, const struct mr_kv_reply *reply)
         const struct mr_kv_item *item = &page->items[i];
         mr_bytes value = item->value.ptr ? item->value : (mr_bytes){(const uint8_t *)"", 0};
         mesh_core_record(r->core, item->key, value, item->mod_revision, now_of(r));
+        is_taken(r, item);
         acted(r);
     }
     if (page->more && page->count > 0) {
@@ -286,6 +340,10 @@ static void read_page(struct registry *r)
 
     r->read_ns = INT64_MAX;
     r->is_paging = true;
+    if (!r->id_is_free) {
+        mr_kv_get(r->kv, mr_buf_view(&r->own_key), MR_KV_LINEARIZABLE, on_own, pending_new(r, 0));
+        return;
+    }
     mr_kv_range(r->kv, &range, on_page, pending_new(r, 0));
 }
 

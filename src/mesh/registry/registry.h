@@ -9,6 +9,9 @@
 struct registry;
 
 struct registry_options {
+    /** Of this instance; borrowed. Nothing is read before the registry has no record of the id with another address: one that is there
+     *  belongs to an instance that lives, or lived a lease ago. One that comes later is an error in the log. */
+    mr_str id, address;
     int64_t lease_s;           /* 0: 20 */
     int64_t retry_ns;          /* after a failed reading or lease; 0: 500 ms */
     uint32_t page;             /* keys of a page; 0: 5000 */

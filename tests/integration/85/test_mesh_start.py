@@ -13,7 +13,7 @@ from lib.hold import Hold
 from lib.rest import Rest
 from lib.server import BIN, clean_environment
 from lib.services.authority import Authority
-from lib.services.mesh import answers, ask, joined, see_each_other
+from lib.services.mesh import answers, ask, joined, mesh_port, see_each_other
 
 needs_etcd = pytest.mark.skipif(not shutil.which("etcd"), reason="there is no etcd here")
 
@@ -49,6 +49,39 @@ def test_registry_may_come_later(etcd, start, models):
     wait.until(etcd.start, "etcd to start again on its ports")
     joined(server)
     answers(server, "m")
+
+
+def id_taken(server):
+    return [e for e in server.events() if e["event"] == "mesh.id_taken"]
+
+
+def test_server_with_the_id_of_another_waits_until_that_has_left(registry, start, models):
+    repo.add(models, "m", repo.config())
+    first = start(models, f"--mesh={registry}", "--mesh-id=same", mode=None)
+    joined(first)
+    second = start(models, f"--mesh={registry}", "--mesh-id=same", mode=None)
+    wait.until(lambda: id_taken(second), f"the second server to see the first\n{second.describe()}")
+    [told] = id_taken(second)
+    assert told["level"] == "error" and told["id"] == "same" and told["address"] == f"127.0.0.1:{mesh_port(first)}"
+    assert not is_ready(second) and is_ready(first) and not id_taken(first)
+    answers(first, "m")
+    first.stop()
+    joined(second)
+    answers(second, "m")
+    assert {e["address"] for e in id_taken(second)} == {told["address"]}  # again when that record changes, as at its end
+
+
+@needs_etcd
+def test_record_that_another_writes_over_is_an_error_in_the_log(etcd, start, models):
+    repo.add(models, "m", repo.config())
+    server = start(models, f"--mesh=etcd://127.0.0.1:{etcd.ports[0]}", "--mesh-id=same", mode=None)
+    joined(server)
+    wait.until(lambda: "mesh/i/same" in etcd.keys(), "the server's record")
+    assert not id_taken(server)  # its own record is none of another
+    for port in (b"1", b"2"):
+        etcd.put("mesh/i/same", b"\x0a\x0b127.0.0.1:" + port + b"\x28\x01")
+    wait.until(lambda: len(id_taken(server)) == 2, f"the server to see both\n{server.describe()}")
+    assert [(e["level"], e["id"], e["address"]) for e in id_taken(server)] == [("error", "same", f"127.0.0.1:{n}") for n in (1, 2)]
 
 
 @needs_etcd

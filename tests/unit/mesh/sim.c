@@ -286,7 +286,11 @@ static void on_journal_state(void *ctx, enum mr_kv_state state, const struct mr_
 static void start(struct sim_peer *p)
 {
     struct sim *s = p->sim;
-    struct registry_options o = {.now = now_of, .acted = acted, .ctx = p};
+    struct registry_options o = {.id = mr_str_c(p->id),
+                                 .address = s->options.self.address,
+                                 .now = now_of,
+                                 .acted = acted,
+                                 .ctx = p};
 
     s->options.id = mr_str_c(p->id);
     assert_int_equal(mesh_core_new(&p->core, &s->options, s->now, NULL), MR_OK);

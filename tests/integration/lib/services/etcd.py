@@ -64,6 +64,9 @@ class Etcd:
                 return r.post(path, body).json()
         return self.within(there)
 
+    def put(self, key, value):
+        self.ask("/v3/kv/put", {"key": base64.b64encode(key.encode()).decode(), "value": base64.b64encode(value).decode()})
+
     def end_leases(self):
         """As if all their owners had been away for long."""
         for lease in self.ask("/v3/lease/leases", {}).get("leases", []):
