@@ -362,16 +362,25 @@ const struct mr_call_ops mr_h2_call_ops = {
     .abort = h2_abort,
 };
 
-void mr_h2_error(struct mr_call_impl *call, int status, const char *text)
-{
-    char body[256];
-    int len = snprintf(body, sizeof body, "{\"error\":\"%s\"}", text);
-    struct mr_header type = {MR_STR("content-type"), MR_STR("application/json")};
-    struct mr_piece piece = {.ptr = body, .len = (size_t)len};
-    struct mr_reply reply = {
-        .status = status, .headers = &type, .header_count = 1, .pieces = &piece, .piece_count = 1};
+#define TOO_LARGE "request header too large (--max-header-bytes)"
 
+void mr_h2_head_too_large(struct mr_call_impl *call, bool is_grpc)
+{
+    static const struct mr_header type = {MR_STR_INIT("content-type"),
+                                          MR_STR_INIT("application/json")};
+    static const struct mr_header status[] = {
+        {MR_STR_INIT("content-type"), MR_STR_INIT("application/grpc")},
+        {MR_STR_INIT("grpc-status"), MR_STR_INIT("8")}, /* RESOURCE_EXHAUSTED */
+        {MR_STR_INIT("grpc-message"), MR_STR_INIT(TOO_LARGE)}};
+    static const char text[] = "{\"error\":\"" TOO_LARGE "\"}";
+    struct mr_piece body = {.ptr = text, .len = sizeof text - 1};
+    struct mr_reply reply = {
+        .status = 431, .headers = &type, .header_count = 1, .pieces = &body, .piece_count = 1};
+
+    if (is_grpc) {
+        reply = (struct mr_reply){.status = 200, .headers = status, .header_count = 3};
+    }
     mr_count_add(&call->pub.loop->stats.protocol_errors, 1);
-    mr_http_count(call->pub.loop, status);
+    mr_http_count(call->pub.loop, reply.status);
     h2_reply(call, &reply);
 }

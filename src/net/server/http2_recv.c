@@ -254,7 +254,7 @@ static void complete_head(struct mr_call_impl *call, bool is_last)
     h->head_due_ns = 0;
     call->head_done = true;
     if (call->head_too_large) {
-        mr_h2_error(call, 431, "request header too large (--max-header-bytes)");
+        mr_h2_head_too_large(call, is_grpc_type(mr_call_header(pub, "content-type")));
         return;
     }
     if (call->head_lost) {

@@ -145,6 +145,20 @@ def test_header_size(limited):
         assert answer.status == 431 and "--max-header-bytes" in answer.body.decode()
 
 
+def test_header_size_of_grpc(limited):
+    import grpc
+
+    from lib import grpcraw
+    from lib.grpcraw import Grpc
+
+    server = limited("--max-header-bytes=2048")
+    with Grpc(server.url("grpc")) as client:
+        with pytest.raises(grpc.RpcError) as e:
+            client.infer(grpcraw.int32("m", [1]), metadata=[("x", "y" * 3000)])
+        assert e.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED and "--max-header-bytes" in e.value.details()
+        client.infer(grpcraw.int32("m", [1]))
+
+
 def test_header_count(limited):
     server = limited("--max-headers=10")
     with Http1(server.http) as wire:
