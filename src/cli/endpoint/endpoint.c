@@ -75,6 +75,7 @@ struct run {
     struct mr_remote remote;
     const char *const *args; /* after the verb */
     size_t arg_count;
+    bool is_usage; /* what failed is the command line */
 };
 
 typedef Millrace__EndpointStatus status_message;
@@ -250,12 +251,13 @@ static int run_show(struct run *r, struct mr_err *err)
     return ask(r, NULL, NULL, err);
 }
 
-static int add_weight(const char *text, struct mr_buf *body, struct mr_err *err)
+static int add_weight(struct run *r, const char *text, struct mr_buf *body, struct mr_err *err)
 {
     const char *equals = strchr(text, '=');
     double weight;
 
     if (!equals || equals == text || !mr_text_double(mr_str_c(equals + 1), &weight)) {
+        r->is_usage = true;
         return MR_FAIL(err, MR_E_INVALID, "'%s': expected TAG=WEIGHT", text);
     }
     mr_json_put_string(body, mr_str_n(text, (size_t)(equals - text)));
@@ -275,7 +277,7 @@ static int run_weights(struct run *r, struct mr_err *err)
         if (i > 1) {
             mr_buf_char(&body, ',');
         }
-        MR_TRY(add_weight(r->args[i], &body, err));
+        MR_TRY(add_weight(r, r->args[i], &body, err));
     }
     MR_BUF_LIT(&body, "}}");
     rc = ask(r, "weights", &body, err);
@@ -381,9 +383,10 @@ int mr_cli_endpoint(int argc, char **argv, char **env)
         }
         int rc = mr_remote_open(&r.remote, r.opt.url, 8000, false, r.opt.timeout_ns, &r.opt.access,
                                 &err);
-        code = rc < 0 ? MR_EXIT_USAGE : MR_EXIT_FAILED;
+        r.is_usage = rc < 0;
         rc = rc < 0 ? rc : v->run(&r, &err);
         mr_remote_close(&r.remote);
+        code = r.is_usage ? MR_EXIT_USAGE : MR_EXIT_FAILED;
         code = rc < 0 ? mr_cli_fail(o.program, code, err.msg) : MR_EXIT_OK;
     }
     mr_options_fini(&o);

@@ -371,6 +371,7 @@ int mr_serve_options_finish(struct mr_serve_options *s, struct mr_serve_arrays *
     }
     hand_over_settings(s, a);
     MR_TRY(check_together(s, err));
+    MR_TRY(mr_server_tls_check(&s->server, err));
 out:
     return rc;
 }

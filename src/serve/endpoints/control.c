@@ -275,6 +275,7 @@ static int set_weights(struct endpoint *e, const Millrace__EndpointChangeRequest
                        struct mr_err *err)
 {
     double weights[MR_VARIANTS_MAX];
+    mr_str tags[MR_VARIANTS_MAX];
     size_t at;
     int rc;
 
@@ -286,6 +287,10 @@ static int set_weights(struct endpoint *e, const Millrace__EndpointChangeRequest
         MR_TRY(find_tag(e, q->weights[i]->key, &at, err));
         weights[at] = q->weights[i]->value;
     }
+    for (size_t i = 0; i < e->config->variant_count; i++) {
+        tags[i] = e->config->variants[i].tag;
+    }
+    MR_TRY(mr_variant_weights_check(weights, tags, e->config->variant_count, err));
     rc = mr_rollout_set(&e->rollout, weights, endpoints_now(), err);
 out:
     return rc;

@@ -83,6 +83,23 @@ static int check(const struct mr_serve_tls *o, const struct serve_tls_words *w, 
     return MR_OK;
 }
 
+int mr_server_tls_check(const struct mr_server_options *o, struct mr_err *err)
+{
+    const struct mr_serve_tls *all[SERVE_TLS_KINDS] = {&o->http_tls, &o->grpc_tls, &o->mesh_tls};
+    int rc = MR_OK;
+
+    for (int i = 0; i < SERVE_TLS_KINDS; i++) {
+        if (all[i]->on || all[i]->mutual) {
+            MR_TRY(check(all[i], &words[i], err));
+        }
+    }
+    if (o->metrics_use_tls && !o->http_tls.on && !o->http_tls.mutual) {
+        rc = MR_FAIL(err, MR_E_INVALID, "--metrics-use-ssl needs --http-use-ssl and its files");
+    }
+out:
+    return rc;
+}
+
 static void warn_unused(const struct serve_tls *t, const struct serve_tls_words *w)
 {
     const struct mr_serve_tls *o = t->options;
@@ -100,10 +117,10 @@ int serve_tls_open(struct mr_server *s, struct mr_err *err)
 {
     const struct mr_serve_tls *options[SERVE_TLS_KINDS] = {
         &s->options.http_tls, &s->options.grpc_tls, &s->options.mesh_tls};
+    int rc = mr_server_tls_check(&s->options, err);
 
-    for (int i = 0; i < SERVE_TLS_KINDS; i++) {
+    for (int i = 0; rc == MR_OK && i < SERVE_TLS_KINDS; i++) {
         struct serve_tls *t = &s->tls[i];
-        int rc;
         t->name = words[i].name;
         t->options = options[i];
         if (t->options->on || t->options->mutual) {
@@ -111,9 +128,6 @@ int serve_tls_open(struct mr_server *s, struct mr_err *err)
                                        .key_file = t->options->key,
                                        .client_ca_file = t->options->mutual ? t->options->ca : NULL,
                                        .only_13 = s->options.tls_min_version == MR_SERVE_TLS_13};
-            if ((rc = check(t->options, &words[i], err)) < 0) {
-                return rc;
-            }
             if ((rc = mr_tls_new(&t->tls, &o, err)) < 0) {
                 return MR_WRAP(err, rc, "%s", words[i].on);
             }
@@ -122,10 +136,7 @@ int serve_tls_open(struct mr_server *s, struct mr_err *err)
         }
         warn_unused(t, &words[i]);
     }
-    if (s->options.metrics_use_tls && !s->tls[SERVE_TLS_HTTP].tls) {
-        return MR_FAIL(err, MR_E_INVALID, "--metrics-use-ssl needs --http-use-ssl and its files");
-    }
-    return MR_OK;
+    return rc;
 }
 
 struct mr_tls *serve_tls_for(const struct mr_server *s, enum listener_tag tag)

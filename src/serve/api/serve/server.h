@@ -94,6 +94,9 @@ struct mr_server_options {
     int64_t exit_timeout_ns; /* 30 s */
 };
 void mr_server_options_init(struct mr_server_options *o);
+/** Whether the options of TLS have the files that they need; reads none. mr_server_start does it as well. Errors: MR_E_INVALID, names
+ *  the options. Thread: any. */
+int mr_server_tls_check(const struct mr_server_options *o, struct mr_err *err);
 
 /** Bind, load models, start serving; returns when ready (or not, see exit_on_error). Thread: boot. */
 int mr_server_start(struct mr_server **out, const struct mr_server_options *o, struct mr_err *err);
