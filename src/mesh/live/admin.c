@@ -42,37 +42,53 @@ static void report(struct mr_mesh *m, struct mr_mesh_admin *a, const struct mr_k
 
 /* ---- lists ---- */
 
+static void read_page(struct mr_mesh_admin *a, mr_str after);
+
 static void on_page(void *ctx, int rc, const struct mr_err *err, const struct mr_kv_reply *reply)
 {
     struct mr_mesh_admin *a = ctx;
+    const struct mr_kv_result *page = rc < 0 ? NULL : &reply->results[0];
 
-    if (rc < 0) {
+    if (page && page->more && page->count > 0 && !live_report_last(page).ptr) {
+        read_page(a, page->items[page->count - 1].key); /* all of it is somebody else's */
+    } else if (rc < 0) {
         refuse(a, rc == MR_E_CANCELLED ? MR_E_UNAVAILABLE : rc, err ? err->msg : "");
     } else {
-        report(a->mesh, a, &reply->results[0]);
+        report(a->mesh, a, page);
     }
 }
 
-static void list(struct mr_mesh *m, struct mr_mesh_admin *a)
+static enum mesh_key_kind listed(const struct mr_mesh_admin *a)
 {
-    enum mesh_key_kind kind = a->kind == MR_MESH_MODELS ? MESH_KEY_MODEL : MESH_KEY_VMODEL;
-    uint32_t limit = a->limit ? MR_MIN(a->limit, MR_MESH_PAGE_MAX) : MR_MESH_PAGE_MAX;
-    struct mr_buf prefix, after;
+    return a->kind == MR_MESH_MODELS ? MESH_KEY_MODEL : MESH_KEY_VMODEL;
+}
+
+static void read_page(struct mr_mesh_admin *a, mr_str after)
+{
+    struct mr_buf prefix;
 
     mr_buf_init(&prefix, 0);
-    mr_buf_init(&after, 0);
-    mesh_key_put(&prefix, kind, a->id, (mr_str){0});
-    if (a->after.len) {
-        mesh_key_put(&after, kind, a->after, (mr_str){0});
-    }
+    mesh_key_put(&prefix, listed(a), a->id, (mr_str){0});
     struct mr_kv_range range = {.key = mr_buf_view(&prefix),
                                 .is_prefix = true,
-                                .after = mr_buf_view(&after),
-                                .limit = limit,
+                                .after = after,
+                                .limit = a->limit ? MR_MIN(a->limit, MR_MESH_PAGE_MAX)
+                                                  : MR_MESH_PAGE_MAX,
                                 .keys_only = true,
                                 .read = MR_KV_LOCAL};
-    mr_kv_range(m->kv, &range, on_page, a);
+    mr_kv_range(a->mesh->kv, &range, on_page, a);
     mr_buf_fini(&prefix);
+}
+
+static void list(struct mr_mesh_admin *a)
+{
+    struct mr_buf after;
+
+    mr_buf_init(&after, 0);
+    if (a->after.len) {
+        mesh_key_put(&after, listed(a), a->after, (mr_str){0});
+    }
+    read_page(a, mr_buf_view(&after));
     mr_buf_fini(&after);
 }
 
@@ -218,7 +234,7 @@ static void run_begin(struct mr_mail *mail)
     switch (a->kind) {
     case MR_MESH_STATE: report(m, a, NULL); break;
     case MR_MESH_MODELS:
-    case MR_MESH_VMODELS: list(m, a); break;
+    case MR_MESH_VMODELS: list(a); break;
     case MR_MESH_CHANGES: watch(m, a); break;
     case MR_MESH_DRAIN:
         mesh_core_drain(m->core, live_now(m));

@@ -107,10 +107,22 @@ Millrace__MeshVModel *live_report_vmodel(const struct mesh_view *v, mr_str id, m
 
 /* ---- lists ---- */
 
-/* The id in the key of the page's item. */
+/* The id in the key of the page's item; ptr NULL: others have put it there. */
 static mr_str id_at(const struct mr_kv_result *page, size_t i)
 {
-    return mesh_key_parse(page->items[i].key).id;
+    struct mesh_key key = mesh_key_parse(page->items[i].key);
+
+    return key.kind == MESH_KEY_OTHER ? (mr_str){0} : key.id;
+}
+
+mr_str live_report_last(const struct mr_kv_result *page)
+{
+    mr_str id = {0};
+
+    for (size_t i = page->count; i > 0 && !id.ptr; i--) {
+        id = id_at(page, i - 1);
+    }
+    return id;
 }
 
 static bool report_models(struct mr_mesh *m, struct mr_mesh_admin *a,
@@ -124,15 +136,17 @@ static bool report_models(struct mr_mesh *m, struct mr_mesh_admin *a,
     millrace__mesh_models__init(list);
     list->models = MR_ARENA_ARRAY(&a->arena, Millrace__MeshModel *, page->count + 1);
     for (size_t i = 0; list->models && i < page->count; i++) {
-        Millrace__MeshModel *one =
-            live_report_model(mesh_core_view(m->core), id_at(page, i), &a->arena);
+        mr_str id = id_at(page, i);
+        if (!id.ptr) {
+            continue;
+        }
+        Millrace__MeshModel *one = live_report_model(mesh_core_view(m->core), id, &a->arena);
         if (!one) {
             return false;
         }
         list->models[list->n_models++] = one;
     }
-    list->next =
-        text_of(&a->arena, page->more && page->count ? id_at(page, page->count - 1) : (mr_str){0});
+    list->next = text_of(&a->arena, page->more ? live_report_last(page) : (mr_str){0});
     a->message = &list->base;
     return list->models && list->next;
 }
@@ -148,15 +162,18 @@ static bool report_vmodels(struct mr_mesh *m, struct mr_mesh_admin *a,
     millrace__mesh_vmodels__init(list);
     list->vmodels = MR_ARENA_ARRAY(&a->arena, Millrace__MeshVModel *, page->count + 1);
     for (size_t i = 0; list->vmodels && i < page->count; i++) {
+        mr_str id = id_at(page, i);
+        if (!id.ptr) {
+            continue;
+        }
         Millrace__MeshVModel *one =
-            live_report_vmodel(mesh_core_view(m->core), id_at(page, i), (mr_str){0}, &a->arena);
+            live_report_vmodel(mesh_core_view(m->core), id, (mr_str){0}, &a->arena);
         if (!one) {
             return false;
         }
         list->vmodels[list->n_vmodels++] = one;
     }
-    list->next =
-        text_of(&a->arena, page->more && page->count ? id_at(page, page->count - 1) : (mr_str){0});
+    list->next = text_of(&a->arena, page->more ? live_report_last(page) : (mr_str){0});
     a->message = &list->base;
     return list->vmodels && list->next;
 }

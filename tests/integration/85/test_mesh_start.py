@@ -85,6 +85,24 @@ def test_record_that_another_writes_over_is_an_error_in_the_log(etcd, start, mod
 
 
 @needs_etcd
+def test_lists_pass_over_keys_that_others_have_put_there(etcd, start, models):
+    for name in "ab":
+        repo.add(models, name, repo.config())
+    server = start(models, f"--mesh=etcd://127.0.0.1:{etcd.ports[0]}", mode=None)
+    joined(server)
+    for key in ("", "a" + 600 * "x", "a\n", "z\n"):
+        etcd.put(f"mesh/m/{key}", b"?")
+    with Rest(server.http) as r:
+        for limit, pages in ((100, [["a", "b"]]), (1, [["a"], ["b"]])):
+            seen, after = [], ""
+            while after is not None:
+                got = r.get(f"/v2/mesh/models?limit={limit}" + (f"&after={after}" if after else "")).json()
+                seen.append([m["id"] for m in got.get("models", [])])
+                after = got.get("next") or None
+            assert [page for page in seen if page] == pages
+
+
+@needs_etcd
 @pytest.mark.parametrize("form", ["file", "address"])
 def test_environment_of_a_modelmesh(etcd, start, models, tmp_path, form):
     for name, kind in (("big", "big"), ("small", "small")):
