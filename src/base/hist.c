@@ -36,6 +36,12 @@ void mr_hist_add(struct mr_hist *h, uint64_t value)
     mr_count_add(&h->sum, value);
 }
 
+void mr_hist_add_size(struct mr_hist *h, uint64_t value)
+{
+    mr_count_add(&h->count[mr_hist_bucket(value - (value > 0))], 1);
+    mr_count_add(&h->sum, value);
+}
+
 void mr_hist_merge(struct mr_hist *into, const struct mr_hist *from)
 {
     for (unsigned i = 0; i < MR_HIST_BUCKETS; i++) {

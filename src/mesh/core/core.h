@@ -31,6 +31,8 @@ struct mesh_core_times {
     struct mr_hist queue_ns;   /* a load waited to begin */
     struct mr_hist miss_ns;    /* a request waited for a load here, until it ran */
     struct mr_hist evicted_ms; /* since the last use of a model that was evicted */
+    struct mr_hist turn_ns;    /* a request waited as its copy here ran as many as it may */
+    struct mr_hist bytes;      /* size of a model that was loaded */
 };
 
 /** Zero members: the default. */

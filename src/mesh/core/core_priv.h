@@ -37,6 +37,7 @@ struct mesh_req {
     bool waits_for_load; /* here, so that the owner is not asked */
     bool waits_for_turn; /* in that list of the model */
     int64_t begun_ns;
+    int64_t turn_ns; /* while it waits for its turn: since when */
     uint8_t attempts, refusals;
     struct attempt attempt[2];
     struct {

@@ -395,6 +395,9 @@ static void keep(struct mesh_core *c, struct mesh_local *l, uint64_t bytes)
     }
     make_room(c, 0, 0); /* it was larger than predicted; it is no victim yet itself */
     l->loaded_ns = l->used_ns = c->now;
+    if (c->o.times) {
+        mr_hist_add_size(&c->o.times->bytes, bytes ? bytes : l->units * (uint64_t)MESH_UNIT);
+    }
     set_loaded(c, l);
     request_loaded(c, l);
     c->drain_is_due = c->is_draining;

@@ -34,9 +34,10 @@ static void wait_add(struct mesh_local *l, struct mesh_req *r)
     l->last = r;
 }
 
-static void turn_add(struct mesh_local *l, struct mesh_req *r)
+static void turn_add(const struct mesh_core *c, struct mesh_local *l, struct mesh_req *r)
 {
     r->is_waiting = r->waits_for_turn = true;
+    r->turn_ns = c->now;
     r->next = NULL;
     r->prev = l->turn_last;
     if (l->turn_last) {
@@ -186,7 +187,7 @@ static void start(struct mesh_core *c, struct mesh_req *r, struct view_peer *p, 
         start_now(c, r, p, load_here);
     } else if (l->turns < MR_MAX(8 * l->max_running, 16)) {
         wait_remove(r);
-        turn_add(l, r);
+        turn_add(c, l, r);
     } else {
         refused_by_queue(c, r, c->me, MR_STR(QUEUE_FULL));
     }
@@ -199,6 +200,9 @@ static void next_turn(struct mesh_core *c, struct mesh_local *l)
         struct mesh_req *r = l->turn_first;
         wait_remove(r);
         if (l->state == LOCAL_LOADED) {
+            if (c->o.times) {
+                mr_hist_add(&c->o.times->turn_ns, (uint64_t)(c->now - r->turn_ns));
+            }
             start_now(c, r, c->me, false);
         } else {
             route(c, r);

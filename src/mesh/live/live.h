@@ -66,7 +66,8 @@ struct mr_mesh {
     struct mr_mesh_admin admins;   /* ring: those under way */
     struct live_changes changes;
     uint64_t samples, load_failures;
-    struct mr_hist load_ns;
+    uint64_t unload_failures, unload_attempt_failures;
+    struct mr_hist load_ns, unload_ns, sizing_ns;
     struct mesh_core_times times;
     uint32_t registering; /* models whose registration is not answered yet */
     uint64_t ignored;     /* records that the log has been told of */

@@ -48,6 +48,12 @@ static void run_done(struct mr_mail *mail)
     mr_str id = {op->id, op->id_len};
 
     if (op->is_unload) {
+        if (op->rc == MR_OK || op->rc == MR_E_NOT_FOUND) {
+            mr_hist_add(&m->unload_ns, (uint64_t)(live_now(m) - op->begun_ns));
+        } else {
+            m->unload_failures++;
+            m->unload_attempt_failures++;
+        }
         mesh_core_unloaded(m->core, id, live_now(m));
     } else if (op->rc == MR_OK) {
         mr_hist_add(&m->load_ns, (uint64_t)(live_now(m) - op->begun_ns));

@@ -89,6 +89,8 @@ static void take_stats(struct mr_mesh *m)
                               .fleet_queued = f.queued,
                               .loads = r.loads,
                               .load_failures = m->load_failures,
+                              .unload_failures = m->unload_failures,
+                              .unload_attempt_failures = m->unload_attempt_failures,
                               .evictions = r.evictions,
                               .requests = r.asked,
                               .misses = r.missed,
@@ -140,6 +142,12 @@ void mr_mesh_stats(struct mr_mesh *m, struct mr_mesh_stats *out)
 
 struct mr_mesh_times mr_mesh_times(const struct mr_mesh *m)
 {
-    return (struct mr_mesh_times){&m->load_ns, &m->times.queue_ns, &m->times.miss_ns,
-                                  &m->times.evicted_ms};
+    return (struct mr_mesh_times){.load_ns = &m->load_ns,
+                                  .unload_ns = &m->unload_ns,
+                                  .sizing_ns = &m->sizing_ns,
+                                  .queue_ns = &m->times.queue_ns,
+                                  .miss_ns = &m->times.miss_ns,
+                                  .turn_ns = &m->times.turn_ns,
+                                  .evicted_ms = &m->times.evicted_ms,
+                                  .bytes = &m->times.bytes};
 }

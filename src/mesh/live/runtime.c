@@ -53,6 +53,7 @@ struct load {
     bool is_unload;
     unsigned unloads; /* attempts */
     int64_t since_ns;
+    int64_t sent_ns; /* the last call of the runtime */
     uint64_t bytes;
     uint32_t max_running; /* as struct mesh_loaded */
     int rc;               /* of the load, while it is followed by an unload */
@@ -89,8 +90,14 @@ static void call_load(struct load *o, const char *method, bool is_whole, int64_t
         mr_pb_put_str(&b, 3, o->path);
         mr_pb_put_str(&b, 4, o->key);
     }
+    o->sent_ns = live_now(o->mesh);
     call(o->r, method, &b, timeout_ns, done, o);
     mr_buf_fini(&b);
+}
+
+static void count_time(const struct load *o, struct mr_hist *h)
+{
+    mr_hist_add(h, (uint64_t)(live_now(o->mesh) - o->sent_ns));
 }
 
 /* Field 1 of the answers about sizes; 0: not said. */
@@ -185,6 +192,7 @@ static void end(struct load *o)
         mr_log(MR_LOG_INFO, "mesh.runtime", "loaded model=%s bytes=%llu", MR_LOG_STR(o->id),
                (unsigned long long)o->bytes);
     } else {
+        m->load_failures++;
         mesh_core_load_failed(m->core, o->id, live_fail_of(o->rc), mr_str_c(o->err.msg),
                               live_now(m));
         live_ready_failed(m, o->id);
@@ -211,12 +219,18 @@ static void on_unloaded(void *ctx, int rc, const struct mr_err *err,
         mr_free(o);
         return;
     }
-    bool is_gone = rc == MR_OK || rc == MR_E_NOT_FOUND || !r->is_there;
+    bool is_done = rc == MR_OK || rc == MR_E_NOT_FOUND;
+    bool is_gone = is_done || !r->is_there;
+    if (is_done) {
+        count_time(o, &r->m->unload_ns);
+    }
+    r->m->unload_attempt_failures += !is_gone;
     if (!is_gone && o->unloads < UNLOADS_MAX) {
         unload(o);
         return;
     }
     if (!is_gone) {
+        r->m->unload_failures++;
         mr_log(MR_LOG_WARN, "mesh.runtime",
                "model=%s cannot be unloaded, and is taken for gone: %s", MR_LOG_STR(o->id),
                err->msg);
@@ -241,7 +255,10 @@ static void on_size(void *ctx, int rc, const struct mr_err *err,
         mr_free(o);
         return;
     }
-    o->bytes = rc == MR_OK ? size_in(response->body) : 0;
+    if (rc == MR_OK) {
+        o->bytes = size_in(response->body);
+        count_time(o, &o->r->m->sizing_ns);
+    }
     o->bytes = o->bytes ? o->bytes : o->r->default_bytes;
     end(o);
 }
@@ -261,7 +278,10 @@ static void on_loaded(void *ctx, int rc, const struct mr_err *err,
     if (rc < 0) {
         fail(o, rc, err);
         unload(o); /* it may have loaded something */
-    } else if ((o->bytes = size_in(response->body)) == 0) {
+        return;
+    }
+    count_time(o, &o->r->m->load_ns);
+    if ((o->bytes = size_in(response->body)) == 0) {
         call_load(o, SERVICE "modelSize", false, SIZE_NS, on_size);
     } else {
         end(o);

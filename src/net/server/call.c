@@ -6,6 +6,7 @@
  * Thread: loop. */
 #include "call.h"
 
+#include "net/frame/grpc_frame.h"
 #include "origin.h"
 #include "server.h"
 
@@ -120,6 +121,7 @@ bool mr_call_impl_is_ready(const struct mr_call_impl *call)
 void mr_call_impl_put_back(struct mr_call_impl *call, size_t n)
 {
     call->put_back = n;
+    call->streamed_bytes -= n;
 }
 
 /* ---- calls to the handler ----------------------------------------------------------------- */
@@ -319,11 +321,22 @@ static void note_end(struct mr_call_impl *ic, const struct mr_header *headers, s
     }
 }
 
+struct mr_call_bytes mr_call_bytes(const struct mr_call *call)
+{
+    const struct mr_call_impl *ic = call_impl(call);
+    const uint64_t prefix = call->is_grpc ? MR_GRPC_PREFIX_BYTES : 0;
+    uint64_t in = call->streaming ? ic->streamed_bytes : call->body.len;
+
+    return (struct mr_call_bytes){in - MR_MIN(in, prefix),
+                                  ic->answer_bytes - MR_MIN(ic->answer_bytes, prefix)};
+}
+
 void mr_call_reply(struct mr_call *call, const struct mr_reply *reply)
 {
     struct mr_call_impl *ic = call_impl(call);
 
     ic->status = reply->status;
+    ic->answer_bytes = mr_pieces_bytes(reply->pieces, reply->piece_count);
     note_end(ic, reply->headers, reply->header_count);
     if (ic->conn) {
         count_answer(ic, reply->status);
@@ -351,6 +364,7 @@ void mr_call_write(struct mr_call *call, const struct mr_piece *pieces, size_t p
 {
     struct mr_call_impl *ic = call_impl(call);
 
+    ic->answer_bytes += mr_pieces_bytes(pieces, piece_count);
     if (ic->conn) {
         ic->ops->write(ic, pieces, piece_count);
     } else {
@@ -385,6 +399,7 @@ void mr_call_unread(struct mr_call *call, mr_bytes data)
     struct mr_call_impl *ic = call_impl(call);
 
     if (ic->conn && ic->ops->unread) {
+        ic->streamed_bytes -= data.len;
         ic->ops->unread(ic, data);
     }
 }

@@ -55,8 +55,10 @@ struct mr_call_impl {
     /* added to the handler's headers in every answer (origin.c); valid as long as the call */
     const struct mr_header *own_headers;
     size_t own_header_count;
-    int status; /* of an HTTP answer that has begun */
-    bool owes;  /* the handler still has to answer */
+    uint64_t streamed_bytes; /* given to on_data */
+    uint64_t answer_bytes;   /* given by the handler */
+    int status;              /* of an HTTP answer that has begun */
+    bool owes;               /* the handler still has to answer */
     bool told_cancel;
     bool begun; /* mr_call_begin was called */
     bool body_done;

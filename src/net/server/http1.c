@@ -147,6 +147,7 @@ static bool body_bytes(struct mr_conn *c, mr_bytes data, bool is_last)
             call->body_done = true;
             call->pub.recv_end_ns = c->loop->now_ns;
         }
+        call->streamed_bytes += data.len;
         handler->on_data(handler->ctx, &call->pub, data, is_last);
         return is_same(c, call);
     }

@@ -333,6 +333,7 @@ size_t mr_h2_deliver(struct mr_call_impl *call, mr_bytes data, bool is_last)
         call->pub.recv_end_ns = call->pub.loop->now_ns;
     }
     call->put_back = 0;
+    call->streamed_bytes += data.len;
     handler->on_data(handler->ctx, &call->pub, data, is_last);
     return call->put_back;
 }

@@ -1,5 +1,6 @@
 /* GET /metrics, what is the mesh's: whether the fleet has room, and what this server does in it. */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/clock.h"
 #include "mesh/mesh.h"
@@ -15,24 +16,35 @@ static void put(struct mr_buf *b, const char *name, const char *type, const char
 
 /* ---- by the names of a ModelMesh, for dashboards and alerts that are there ---- */
 
-/* A histogram of milliseconds, whose values are in units of which a millisecond has so many; its head has been written. labels: a="b",… */
+/* Upper bounds of buckets, as a ModelMesh writes them; NULL at the end. */
+static const char *const time_bounds[] = {"0.5",     "1.0",     "2.0",      "5.0",      "10.0",
+                                          "20.0",    "50.0",    "75.0",     "100.0",    "200.0",
+                                          "500.0",   "1000.0",  "2000.0",   "5000.0",   "10000.0",
+                                          "20000.0", "60000.0", "120000.0", "300000.0", NULL};
+static const char *const age_bounds[] = {"30000.0", "300000.0", "900000.0", "3600000.0",
+                                         "1.44E7",  "4.32E7",   "8.64E7",   "6.048E8",
+                                         "2.592E9", "7.776E9",  NULL};
+static const char *const message_bounds[] = {
+    "128.0", "512.0", "2048.0", "8192.0", "32768.0", "131072.0", "524288.0", "2097152.0", NULL};
+static const char *const model_bounds[] = {"262144.0",      "1048576.0",     "4194304.0",
+                                           "1.6777216E7",   "6.7108864E7",   "2.68435456E8",
+                                           "1.073741824E9", "4.294967296E9", NULL};
+
+/* A histogram whose values are in parts of the bounds' unit, and whose head has been written. labels: a="b",… */
 static void put_buckets(struct mr_buf *b, const char *name, const char *labels,
-                        const struct mr_hist *h, uint64_t per_ms)
+                        const struct mr_hist *h, const char *const *bounds, uint64_t parts)
 {
-    static const unsigned tenths_of_ms[] = {5,      10,     20,     50,      100,    200,   500,
-                                            750,    1000,   2000,   5000,    10000,  20000, 50000,
-                                            100000, 200000, 600000, 1200000, 3000000};
     const char *comma = *labels ? "," : "", *open = *labels ? "{" : "", *close = *labels ? "}" : "";
     uint64_t total = 0;
     unsigned next = 0;
 
-    for (size_t i = 0; i < sizeof tenths_of_ms / sizeof *tenths_of_ms; i++) {
-        uint64_t bound = tenths_of_ms[i] * per_ms / 10;
+    for (; *bounds; bounds++) {
+        uint64_t bound = (uint64_t)(strtod(*bounds, NULL) * (double)parts);
         for (; next < MR_HIST_BUCKETS && mr_hist_upper(next) <= bound; next++) {
             total += mr_count_get(&h->count[next]);
         }
-        mr_buf_printf(b, "%s_bucket{%s%sle=\"%.1f\"} %llu\n", name, labels, comma,
-                      tenths_of_ms[i] / 10.0, (unsigned long long)total);
+        mr_buf_printf(b, "%s_bucket{%s%sle=\"%s\"} %llu\n", name, labels, comma, *bounds,
+                      (unsigned long long)total);
     }
     for (; next < MR_HIST_BUCKETS; next++) {
         total += mr_count_get(&h->count[next]);
@@ -42,34 +54,45 @@ static void put_buckets(struct mr_buf *b, const char *name, const char *labels,
                   "%s_sum%s%s%s %.6f\n"
                   "%s_count%s%s%s %llu\n",
                   name, labels, comma, (unsigned long long)total, name, open, labels, close,
-                  (double)mr_count_get(&h->sum) / (double)per_ms, name, open, labels, close,
+                  (double)mr_count_get(&h->sum) / (double)parts, name, open, labels, close,
                   (unsigned long long)total);
 }
 
-static void put_times(struct mr_buf *b, const char *name, const char *help, const struct mr_hist *h,
-                      uint64_t per_ms)
+static void put_hist(struct mr_buf *b, const char *name, const char *help, const struct mr_hist *h,
+                     const char *const *bounds, uint64_t parts)
 {
     metrics_head(b, name, "histogram", help);
-    put_buckets(b, name, "", h, per_ms);
+    put_buckets(b, name, "", h, bounds, parts);
+}
+
+static void put_times(struct mr_buf *b, const char *name, const char *help, const struct mr_hist *h)
+{
+    put_hist(b, name, help, h, time_bounds, MR_NS_PER_MS);
 }
 
 static void put_all_times(const struct mr_mesh *m, struct mr_buf *b)
 {
     const struct mr_mesh_times t = mr_mesh_times(m);
 
-    put_times(b, "modelmesh_loadmodel_milliseconds", "Time that loads here took", t.load_ns,
-              MR_NS_PER_MS);
+    put_times(b, "modelmesh_loadmodel_milliseconds", "Time that loads here took", t.load_ns);
+    put_times(b, "modelmesh_unloadmodel_milliseconds", "Time that unloads here took", t.unload_ns);
+    put_times(b, "modelmesh_model_sizing_milliseconds",
+              "Time that the runtime took to say a model's size after its load", t.sizing_ns);
     put_times(b, "modelmesh_loading_queue_delay_milliseconds",
-              "Time that loads here waited to begin", t.queue_ns, MR_NS_PER_MS);
+              "Time that loads here waited to begin", t.queue_ns);
     put_times(b, "modelmesh_cache_miss_milliseconds",
-              "Time that requests waited for a load here, until they ran", t.miss_ns, MR_NS_PER_MS);
-    put_times(b, "modelmesh_age_at_eviction_milliseconds",
-              "Time since the last use of models that were evicted here", t.evicted_ms, 1);
+              "Time that requests waited for a load here, until they ran", t.miss_ns);
+    put_hist(b, "modelmesh_age_at_eviction_milliseconds",
+             "Time since the last use of models that were evicted here", t.evicted_ms, age_bounds,
+             1);
+    put_hist(b, "modelmesh_loaded_model_size_bytes", "Size of models that were loaded here",
+             t.bytes, model_bounds, 1);
 }
 
-static void put_call_times(struct mr_buf *b, const struct call_times *t, enum call_times_kind kind,
-                           const char *name, const char *help)
+static void put_calls_of(struct mr_buf *b, const struct call_times *t, enum call_times_kind kind,
+                         const char *name, const char *help)
 {
+    const bool is_time = kind == CALL_TIMES_API || kind == CALL_TIMES_INVOKE;
     /* relaxed: a table of this thread's own */
     unsigned count = atomic_load_explicit(&t->count, memory_order_relaxed);
     char labels[128];
@@ -78,11 +101,12 @@ static void put_call_times(struct mr_buf *b, const struct call_times *t, enum ca
     for (unsigned k = 0; k < count * MR_GRPC_STATUSES; k++) {
         const struct call_times_method *m = &t->methods[k / MR_GRPC_STATUSES];
         unsigned status = k % MR_GRPC_STATUSES;
-        const struct mr_hist *h = atomic_load_explicit(&m->ns[kind][status], memory_order_relaxed);
+        const struct mr_hist *h = atomic_load_explicit(&m->of[kind][status], memory_order_relaxed);
         if (h) {
             snprintf(labels, sizeof labels, "method=\"%s\",code=\"%s\"", m->name,
                      metrics_grpc_names[status]);
-            put_buckets(b, name, labels, h, MR_NS_PER_MS);
+            put_buckets(b, name, labels, h, is_time ? time_bounds : message_bounds,
+                        is_time ? MR_NS_PER_MS : 1);
         }
     }
 }
@@ -94,10 +118,17 @@ static void put_calls(const struct mr_server *s, struct mr_buf *b)
     for (unsigned i = 0; i < s->loop_count; i++) {
         call_times_merge(all, s->loops[i].call_times);
     }
-    put_call_times(b, all, CALL_TIMES_API, "modelmesh_api_request_milliseconds",
-                   "Time of clients' calls for models, from their first byte to their end");
-    put_call_times(b, all, CALL_TIMES_INVOKE, "modelmesh_invoke_model_milliseconds",
-                   "Time that models took here for such calls, their queues included");
+    mr_hist_merge(&all->queue_ns, mr_mesh_times(s->mesh).turn_ns);
+    put_calls_of(b, all, CALL_TIMES_API, "modelmesh_api_request_milliseconds",
+                 "Time of clients' calls for models, from their first byte to their end");
+    put_calls_of(b, all, CALL_TIMES_INVOKE, "modelmesh_invoke_model_milliseconds",
+                 "Time that models took here for such calls, their queues included");
+    put_calls_of(b, all, CALL_TIMES_REQUEST, "modelmesh_request_size_bytes",
+                 "Size of clients' calls for models");
+    put_calls_of(b, all, CALL_TIMES_RESPONSE, "modelmesh_response_size_bytes",
+                 "Size of the answers to those that succeeded");
+    put_times(b, "modelmesh_req_queue_delay_milliseconds",
+              "Time that requests waited here for an instance or for their turn", &all->queue_ns);
     call_times_fini(all);
     mr_free(all);
 }
@@ -125,6 +156,10 @@ static void put_modelmesh(const struct mr_mesh *mesh, const struct mr_mesh_stats
             m->models_failed);
     }
     put(b, "modelmesh_loadmodel_failure", "counter", "Loads that failed here", m->load_failures);
+    put(b, "modelmesh_unloadmodel_failure", "counter", "Models that could not be unloaded here",
+        m->unload_failures);
+    put(b, "modelmesh_unloadmodel_attempt_failure", "counter",
+        "Attempts to unload a model here that failed", m->unload_attempt_failures);
     put_all_times(mesh, b);
 }
 

@@ -81,23 +81,31 @@ static struct mr_hist *hist_for(struct call_times *t, enum call_times_kind kind,
     if (!m) {
         m = make(t, status == MR_GRPC_UNIMPLEMENTED ? MR_STR(OTHER) : name);
     }
-    struct mr_hist *h = atomic_load_explicit(&m->ns[kind][status], memory_order_relaxed); /* own */
+    struct mr_hist *h = atomic_load_explicit(&m->of[kind][status], memory_order_relaxed); /* own */
     if (!h) {
         h = MR_NEW(struct mr_hist);
         /* release: a reader that sees it sees it empty */
-        atomic_store_explicit(&m->ns[kind][status], h, memory_order_release);
+        atomic_store_explicit(&m->of[kind][status], h, memory_order_release);
     }
     return h;
 }
 
 /* ---- calls ---- */
 
-static void add(struct call_times *t, const struct mr_call *call, enum call_times_kind kind,
-                unsigned status, int64_t ns)
+static unsigned known(unsigned status)
 {
-    mr_hist_add(
-        hist_for(t, kind, method_of(call), status < MR_GRPC_STATUSES ? status : MR_GRPC_UNKNOWN),
-        (uint64_t)MR_MAX(ns, 0));
+    return status < MR_GRPC_STATUSES ? status : MR_GRPC_UNKNOWN;
+}
+
+static void add_sizes(struct call_times *t, const struct mr_call *call, mr_str method,
+                      unsigned status)
+{
+    const struct mr_call_bytes bytes = mr_call_bytes(call);
+
+    mr_hist_add_size(hist_for(t, CALL_TIMES_REQUEST, method, status), bytes.in);
+    if (status == MR_GRPC_OK) {
+        mr_hist_add_size(hist_for(t, CALL_TIMES_RESPONSE, method, status), bytes.out);
+    }
 }
 
 /* Of the errors with the same HTTP status, the first one that says more than that there was one. */
@@ -118,13 +126,25 @@ void call_times_ended(struct call_times *t, const struct mr_call *call, int stat
     if (!call->is_grpc && status >= 0) {
         code = grpc_of_http(status);
     }
-    add(t, call, CALL_TIMES_API, code, mr_now_ns() - call->recv_start_ns);
+    code = known(code);
+    mr_str method = method_of(call);
+    mr_hist_add(hist_for(t, CALL_TIMES_API, method, code),
+                (uint64_t)MR_MAX(mr_now_ns() - call->recv_start_ns, 0));
+    add_sizes(t, call, method, code);
+}
+
+void call_times_queued(struct call_times *t, int64_t ns)
+{
+    if (t) {
+        mr_hist_add(&t->queue_ns, (uint64_t)MR_MAX(ns, 0));
+    }
 }
 
 void call_times_ran(struct call_times *t, const struct mr_call *call, int grpc_status, int64_t ns)
 {
     if (t) {
-        add(t, call, CALL_TIMES_INVOKE, (unsigned)grpc_status, ns);
+        mr_hist_add(hist_for(t, CALL_TIMES_INVOKE, method_of(call), known((unsigned)grpc_status)),
+                    (uint64_t)MR_MAX(ns, 0));
     }
 }
 
@@ -134,13 +154,14 @@ void call_times_merge(struct call_times *into, const struct call_times *from)
 {
     unsigned count = atomic_load_explicit(&from->count, memory_order_acquire); /* see make */
 
+    mr_hist_merge(&into->queue_ns, &from->queue_ns);
     for (unsigned i = 0; i < count; i++) {
         const struct call_times_method *m = &from->methods[i];
         for (unsigned k = 0; k < CALL_TIMES_KINDS * MR_GRPC_STATUSES; k++) {
             unsigned kind = k / MR_GRPC_STATUSES, status = k % MR_GRPC_STATUSES;
             /* acquire: see hist_for */
             const struct mr_hist *h =
-                atomic_load_explicit(&m->ns[kind][status], memory_order_acquire);
+                atomic_load_explicit(&m->of[kind][status], memory_order_acquire);
             if (h) {
                 mr_hist_merge(hist_for(into, (enum call_times_kind)kind, mr_str_c(m->name), status),
                               h);
@@ -155,7 +176,7 @@ void call_times_fini(struct call_times *t)
         struct call_times_method *m = &t->methods[i / (CALL_TIMES_KINDS * MR_GRPC_STATUSES)];
         unsigned k = i % (CALL_TIMES_KINDS * MR_GRPC_STATUSES);
         /* relaxed: its thread has ended */
-        mr_free(atomic_load_explicit(&m->ns[k / MR_GRPC_STATUSES][k % MR_GRPC_STATUSES],
+        mr_free(atomic_load_explicit(&m->of[k / MR_GRPC_STATUSES][k % MR_GRPC_STATUSES],
                                      memory_order_relaxed));
     }
 }

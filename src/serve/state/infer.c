@@ -569,6 +569,9 @@ void infer_end(struct serve_infer *si)
         return;
     }
     si->is_pinned = false;
+    if (si->infer.times.start) {
+        call_times_queued(si->loop->call_times, si->infer.times.start - si->infer.times.queued);
+    }
     call_times_ran(si->loop->call_times, si->call, mr_status_grpc(si->infer.status),
                    si->infer.times.queued ? now - si->infer.times.queued : 0);
     message_end(si);

@@ -113,6 +113,49 @@ def test_calls_are_measured_by_method_and_status(runtime, under):
     assert len(names) == 32 and "other" in names and sum(count(servers[0], "api_request").values()) == 44
 
 
+def test_sizes_are_measured_at_the_bounds_of_a_modelmesh(runtime, under):
+    r = runtime(concurrency=100)  # nothing waits
+    r.size = lambda id: 0 if id == "m1" else 1 << 20
+    server, = under(r)
+    read = lambda name, **labels: metrics.value(server, f"modelmesh_{name}", **labels)  # noqa: E731
+    for n in (0, 100, 128, 129, 5000):
+        assert ask(server, "m0", b"x" * n) == b"x" * n
+    with Client(server) as c:
+        assert len(list(c.channel.stream_stream("/a.B/Stream")(iter([b"y" * 50_000] * 2), metadata=[("mm-model-id", "m1")], timeout=wait.PATIENCE))) == 2
+    for kind in ("request", "response"):
+        bucket = lambda le, kind=kind: read(f"{kind}_size_bytes_bucket", method="Echo", code="OK", le=le)  # noqa: E731
+        assert [bucket(le) for le in ("128.0", "512.0", "2048.0", "8192.0", "2097152.0", "+Inf")] == [3, 4, 4, 5, 5, 5]
+        assert read(f"{kind}_size_bytes_sum", method="Echo") == 5357
+        assert read(f"{kind}_size_bytes_sum", method="Stream") == 100_005, "and the prefix of the second message"
+    assert read("loadmodel_milliseconds_count") == read("loaded_model_size_bytes_count") == 2
+    assert read("model_sizing_milliseconds_count") == 1, "of that which has not said it"
+    assert [read("loaded_model_size_bytes_bucket", le=le) for le in ("262144.0", "1048576.0", "4194304.0", "1.6777216E7")] == [0, 1, 2, 2]
+    assert read("loaded_model_size_bytes_sum") == 4 << 20
+    assert read("req_queue_delay_milliseconds_count") == 0
+
+
+def test_loads_and_unloads_that_fail_are_counted(runtime, under):
+    r = runtime()
+    server, = under(r)
+    read = lambda name: metrics.value(server, f"modelmesh_{name}")  # noqa: E731
+
+    def load(id, path, context):
+        if id == "m0":
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "not a model")
+
+    r.load = load
+    refusal(server, "m0")
+    wait.until(lambda: read("loadmodel_failure") == 1, "the load that failed")
+    assert read("unloadmodel_milliseconds_count") == 1, "what it may have left"
+    assert ask(server, "m1", b"x") == b"x"
+    r._unloadModel = lambda id, f, context: context.abort(grpc.StatusCode.INTERNAL, "stuck")
+    with Rest(server.http) as c:
+        c.post("/v2/mesh/models/m1/unregister", {}).ok()
+    wait.until(lambda: read("unloadmodel_failure") == 1, "the runtime to be given up")
+    assert read("unloadmodel_attempt_failure") == r.count("unloadModel", "m1") == 3
+    assert read("unloadmodel_milliseconds_count") == read("loadmodel_milliseconds_count") == 1
+
+
 def test_call_that_has_come_in_part_is_answered_by_a_server_that_ends(runtime, under):
     server, = under(runtime())
     assert ask(server, "m0") == b"hello"
@@ -717,6 +760,7 @@ def test_model_that_limits_its_requests_has_a_queue(runtime, under):
         assert all(c.code() == grpc.StatusCode.RESOURCE_EXHAUSTED and "wait for the model" in c.details() for c in refused)
         assert [c.result() for c in calls if c not in refused] == [b"x"] * 18
     assert running[1] == 2
+    assert sum(metrics.value(s, "modelmesh_req_queue_delay_milliseconds_count") for s in servers) == 16
     assert sum(r.count("loadModel", "m0") for r in runtimes) == 1
 
 

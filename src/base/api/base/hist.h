@@ -22,6 +22,8 @@ unsigned mr_hist_bucket(uint64_t value);
 uint64_t mr_hist_upper(unsigned bucket);
 /** Thread: the one writer. */
 void mr_hist_add(struct mr_hist *h, uint64_t value);
+/** The same of a value that is counted up to powers of two, these included: one of them is in the bucket below its own. */
+void mr_hist_add_size(struct mr_hist *h, uint64_t value);
 /** into += from. Only the caller may write to `into`. */
 void mr_hist_merge(struct mr_hist *into, const struct mr_hist *from);
 uint64_t mr_hist_total(const struct mr_hist *h);

@@ -72,7 +72,9 @@ struct mr_mesh_stats {
         fleet_capacity_bytes; /* of all instances that answer and do not drain */
     uint64_t fleet_queued;    /* loads that wait or run, as each last said */
     uint64_t loads, load_failures, evictions, requests,
-        misses; /* since the start; misses had to wait for a load */
+        misses;               /* since the start; misses had to wait for a load */
+    uint64_t unload_failures; /* models that are taken for gone without an answer that says so */
+    uint64_t unload_attempt_failures; /* attempts to unload that failed */
     int64_t
         lru_age_s; /* the least of all instances: since the last use of what would be evicted next; -1: there is room */
     int64_t own_lru_age_s; /* of this instance */
@@ -80,12 +82,16 @@ struct mr_mesh_stats {
         is_first; /* of all instances by its id, so that one of them reports what is the same for all */
 };
 void mr_mesh_stats(struct mr_mesh *m, struct mr_mesh_stats *out);
-/** How long things took here, since the start. */
+/** How long things took here, and how large they were, since the start. */
 struct mr_mesh_times {
-    const struct mr_hist *load_ns;    /* loads that brought a model */
-    const struct mr_hist *queue_ns;   /* loads, before they began */
-    const struct mr_hist *miss_ns;    /* requests that waited for a load here, until they ran */
+    const struct mr_hist *load_ns;   /* loads that brought a model */
+    const struct mr_hist *unload_ns; /* unloads, also of what a failed load may have left */
+    const struct mr_hist *sizing_ns; /* the runtime's answers to modelSize */
+    const struct mr_hist *queue_ns;  /* loads, before they began */
+    const struct mr_hist *miss_ns;   /* requests that waited for a load here, until they ran */
+    const struct mr_hist *turn_ns;   /* requests that waited as a copy here ran as many as it may */
     const struct mr_hist *evicted_ms; /* since the last use of models that were evicted */
+    const struct mr_hist *bytes;      /* models that were loaded: mr_hist_add_size */
 };
 /** Thread: any. */
 struct mr_mesh_times mr_mesh_times(const struct mr_mesh *m);

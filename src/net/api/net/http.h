@@ -103,6 +103,13 @@ struct mr_http_handler {
     void *ctx;
 };
 
+/** Bytes of the body and of the answer's that was given, as sent; of gRPC without the prefix of the first message. A streamed
+ *  body is what has come of it; of one that is collected there is nothing until it is whole. Thread: loop. */
+struct mr_call_bytes {
+    uint64_t in, out;
+};
+struct mr_call_bytes mr_call_bytes(const struct mr_call *call);
+
 /** Value of a header (lower-case name), or a slice with ptr NULL. The first one if there are
  *  several. */
 mr_str mr_call_header(const struct mr_call *call, const char *lower_name);
