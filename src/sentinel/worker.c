@@ -473,6 +473,7 @@ void worker_stop(struct worker *w, int64_t now_ns)
         w->stop_by_ns = now_ns + STOP_NS;
         if (w->step == STEP_READY) {
             say(w, MR_FRAME_STOP, &nothing);
+            mr_process_kill(&w->process, SIGCONT); /* one that was stopped could not heed it */
         } else {
             mr_process_kill(&w->process, SIGKILL); /* it runs no execution */
         }

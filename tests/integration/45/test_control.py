@@ -1,11 +1,14 @@
 """Models in Python that load and unload others, and that have metrics of their own."""
 import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
 
 from lib import pymodels, repo, wait
 from lib.rest import Rest, infer_path
+from lib.workers import pids, states
 
 MODELS = Path(__file__).parent / "models"
 TEXT = {"inputs": [repo.tensor("INPUT0", "TYPE_STRING", (1,))], "outputs": [repo.tensor("OUTPUT0", "TYPE_STRING", (1,))]}
@@ -89,6 +92,18 @@ def test_load_while_it_is_loaded(ask, models):
     assert m("ready other") == "True"
     m.control("unload", "m").ok()
     wait.until(lambda: m.rest.get("/v2/models/other/ready").status == 400)
+
+
+def test_stopped_worker_ends_as_any_other(ask, models):
+    """Its finalize runs, which unloads the other model: it goes on when it is to end, and is not killed later."""
+    (models / "m" / "needs_other").write_text("")
+    m = ask("--model-control-mode=explicit", "--model-update-thread-count=1")
+    m.control("load", "m").ok()
+    pid, = pids(m.server, "m")
+    os.kill(pid, signal.SIGSTOP)
+    wait.until(lambda: set(states(pid)) == {"T"}, "all threads to stand still")
+    m.control("unload", "m").ok()
+    wait.until(lambda: m.rest.get("/v2/models/other/ready").status == 400, "finalize to run")
 
 
 def test_load_at_start_is_refused(ask, models):
