@@ -117,6 +117,7 @@ static int configure(struct mr_sched *s, struct mr_err *err)
 
 static int open_instances(struct mr_sched *s, struct mr_err *err)
 {
+    struct mr_executor *e = s->version->executor;
     struct warmup warmup;
     int rc = MR_OK;
 
@@ -129,14 +130,15 @@ static int open_instances(struct mr_sched *s, struct mr_err *err)
         in->sched = s;
         in->index = i;
         struct mr_instance_desc desc = sched_instance_desc(s, i);
-        struct mr_executor *e = s->version->executor;
         MR_TRY(e->ops->instance_open(e, &desc, &in->instance, err));
         in->life = s->sequences && e->ops->life ? e->ops->life(e, in->instance) : 0;
         MR_TRY(warmup_run(&warmup, in->instance, s->instance_count - i, err));
     }
+    if (e->ops->warmed) {
+        e->ops->warmed(e);
+    }
     s->is_batching &= !s->version->cannot_batch;
-    s->is_direct =
-        s->version->executor->hands_over && !s->sequences && s->options.hold_until_queued == 0;
+    s->is_direct = e->hands_over && !s->sequences && s->options.hold_until_queued == 0;
 out:
     return rc;
 }

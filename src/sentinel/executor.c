@@ -263,15 +263,17 @@ static struct mr_model_memory model_memory(const struct mr_executor *e)
     return process_model_of(e)->opened.memory;
 }
 
-/* Their end is not waited for. */
-static void standbys_start(struct process_model *m)
+/* Starts the standby workers, which are not waited for: they run copies of the warm-ups. */
+static void warmed(struct mr_executor *e)
 {
+    struct process_model *m = process_model_of(e);
     struct mr_sentinel *s = m->sentinel;
 
     pthread_mutex_lock(&s->lock);
     const uint32_t first = m->worker_count;
     m->worker_count += m->standby_count;
     for (uint32_t i = first; i < m->worker_count; i++) {
+        m->workers[i].instance = m->workers[0].instance;
         worker_stand_by(&m->workers[i]);
         m->workers[i].start_at_ns = 1;
     }
@@ -307,9 +309,6 @@ static int instance_open(struct mr_executor *e, const struct mr_instance_desc *d
         return rc;
     }
     *out = w;
-    if (desc->index + 1 == m->instance_count) {
-        standbys_start(m);
-    }
     return MR_OK;
 }
 
@@ -347,6 +346,7 @@ static const struct mr_executor_ops ops = {.close = model_close,
                                            .memory = model_memory,
                                            .instance_open = instance_open,
                                            .instance_close = instance_close,
+                                           .warmed = warmed,
                                            .execute = run_execute,
                                            .is_ready = is_ready,
                                            .life = life,

@@ -32,7 +32,9 @@ enum step {
     STEP_OPENED,
     STEP_CONFIGURING,
     STEP_CONFIGURED,
-    STEP_INSTANCE,
+    STEP_INSTANCE, /* it opens its instance, and warms up if it is not one of the first */
+    STEP_WARMED,
+    STEP_SERVING, /* it was asked to take executions */
     STEP_READY
 };
 
@@ -61,7 +63,7 @@ struct worker {
     bool was_short;       /* the last process was short of memory */
     bool was_oom;         /* the kernel ended it for that, by the limit of its cgroup */
     bool was_ready;       /* this process or an earlier one was */
-    bool is_standby;      /* it loads the model, then waits to replace a dead worker */
+    bool is_standby;      /* it prepares, then waits to replace a dead worker */
     struct mr_err err;    /* the reason of its failure */
     struct mr_process process;
     uint64_t cgroup; /* of the process, 0 = none */
@@ -127,8 +129,8 @@ struct process_model {
     _Atomic uint32_t refs;    /* the scheduler's, and one for each home that lists it */
     bool has_strings;         /* among its outputs */
     struct worker workers[MR_SHM_WORKERS_MAX];
-    uint32_t worker_count;   /* places that are used */
-    uint32_t instance_count; /* the standby workers start after the last of these has opened */
+    uint32_t worker_count; /* places that are used */
+    uint32_t instance_count;
     uint32_t standby_count;
     struct warmups warmups;
     struct kept kept;            /* set before `opened`, then constant */
@@ -229,7 +231,8 @@ void worker_on_end(struct worker *w, bool is_waiting, int64_t now_ns);
 void worker_cancel(struct worker *w, uint32_t slot, uint64_t generation);
 /* Asks it to end; it is killed if that takes too long. */
 void worker_stop(struct worker *w, int64_t now_ns);
-/* Makes it a standby worker: it loads the model and waits for the death of another one. */
+/* Makes it a standby worker, which waits for the death of another one: with the instance warmed up if the model has only
+ * one, otherwise with the model loaded. */
 void worker_stand_by(struct worker *w);
 /* Requests the next step towards the goal, if the worker waits for one. */
 void worker_advance(struct worker *w);

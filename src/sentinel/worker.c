@@ -278,7 +278,7 @@ static void warm_up_say(struct worker *w)
     const struct warmups *list = &w->model->warmups;
     struct mr_buf body;
 
-    for (uint32_t i = 0; w->was_ready && i < list->count; i++) {
+    for (uint32_t i = 0; (w->was_ready || w->is_standby) && i < list->count; i++) {
         mr_buf_init(&body, MR_FRAME_MAX);
         mr_pack_u64(&body, list->at[i].offset);
         mr_pack_u64(&body, list->at[i].bytes);
@@ -329,11 +329,14 @@ void worker_advance(struct worker *w)
     } else if (w->step == STEP_OPENED && m->configured.len > 0) {
         w->step = STEP_CONFIGURING;
         say(w, MR_FRAME_CONFIGURE, &m->configured);
-    } else if ((w->step == STEP_OPENED || w->step == STEP_CONFIGURED) && w->goal == STEP_READY) {
+    } else if ((w->step == STEP_OPENED || w->step == STEP_CONFIGURED) && w->goal >= STEP_WARMED) {
         w->step = STEP_INSTANCE;
         warm_up_say(w);
         mr_ipc_instance_pack(&body, &w->instance);
         say(w, MR_FRAME_INSTANCE, &body);
+    } else if (w->step == STEP_WARMED) {
+        w->step = STEP_SERVING;
+        say(w, MR_FRAME_SERVE, &body);
     }
     mr_buf_fini(&body);
 }
@@ -399,7 +402,9 @@ static int frame_handle(struct worker *w, const struct mr_frame *f, int64_t now_
         }
     } else if (f->type == MR_FRAME_CONFIGURED && w->step == STEP_CONFIGURING) {
         on_step(w, STEP_CONFIGURED, now_ns);
-    } else if (f->type == MR_FRAME_READY && w->step == STEP_INSTANCE) {
+    } else if (f->type == MR_FRAME_WARMED && w->step == STEP_INSTANCE) {
+        on_step(w, STEP_WARMED, now_ns);
+    } else if (f->type == MR_FRAME_READY && w->step == STEP_SERVING) {
         on_ready(w, now_ns);
     } else if (f->type == MR_FRAME_TAKEN || f->type == MR_FRAME_CALL_END) {
         rc = call_on_frame(w, f, err);
@@ -471,7 +476,7 @@ void worker_stop(struct worker *w, int64_t now_ns)
     if (w->is_running && !w->is_stopping) {
         w->is_stopping = true;
         w->stop_by_ns = now_ns + STOP_NS;
-        if (w->step == STEP_READY) {
+        if (w->step == STEP_READY || w->step == STEP_WARMED) {
             say(w, MR_FRAME_STOP, &nothing);
             mr_process_kill(&w->process, SIGCONT); /* one that was stopped could not heed it */
         } else {
@@ -572,33 +577,54 @@ static bool ended_with(const struct mr_process_exit *how, int code)
     return !how->is_signal && how->code == code;
 }
 
+/* The step of a worker that has loaded the model. */
+static enum step loaded(const struct process_model *m)
+{
+    return m->configured.len > 0 ? STEP_CONFIGURED : STEP_OPENED;
+}
+
 void worker_stand_by(struct worker *w)
 {
     w->is_standby = true;
-    w->goal = w->model->configured.len > 0 ? STEP_CONFIGURED : STEP_OPENED;
+    w->goal = w->model->instance_count == 1 ? STEP_WARMED : loaded(w->model);
+}
+
+/* The standby worker that is ready first, NULL = none has loaded the model. One that warms up is ahead of a new process. */
+static struct worker *standby_find(struct process_model *m)
+{
+    struct worker *best = NULL;
+
+    for (uint32_t i = 0; i < m->worker_count; i++) {
+        struct worker *w = &m->workers[i];
+        if (w->is_standby && w->is_running && !w->is_stopping && w->fault == MR_WORKER_FAULTS &&
+            w->step >= loaded(m) && (!best || w->step > best->step)) {
+            best = w;
+        }
+    }
+    return best;
 }
 
 /* A standby worker takes over the dead worker's instance, and the dead worker's successor becomes the standby. */
 static void place_take(struct worker *dead, int64_t now_ns)
 {
-    struct process_model *m = dead->model;
+    struct worker *w = dead->is_standby ? NULL : standby_find(dead->model);
 
-    for (uint32_t i = 0; !dead->is_standby && i < m->worker_count; i++) {
-        struct worker *w = &m->workers[i];
-        if (w->is_standby && w->is_running && !w->is_stopping && w->step == w->goal) {
-            w->is_standby = false;
-            w->was_ready = true;
-            w->loading_ns = now_ns;
-            w->instance = dead->instance;
-            w->died_ns = dead->died_ns;
-            w->died_of = dead->died_of;
-            w->goal = STEP_READY;
-            worker_set_ready_by(w, now_ns);
-            worker_stand_by(dead);
-            dead->died_ns = 0;
-            worker_advance(w);
-        }
+    if (!w) {
+        return;
     }
+    w->is_standby = false;
+    w->was_ready = true;
+    w->loading_ns = now_ns;
+    w->instance = dead->instance;
+    w->died_ns = dead->died_ns;
+    w->died_of = dead->died_of;
+    w->goal = STEP_READY;
+    if (w->ready_by_ns == 0) {
+        worker_set_ready_by(w, now_ns); /* one that still warms up has no more time than before */
+    }
+    worker_stand_by(dead);
+    dead->died_ns = 0;
+    worker_advance(w);
 }
 
 /* Decides whether and when a successor starts. */

@@ -45,7 +45,7 @@ struct worker {
         uint64_t offset, bytes;
     } warmups[WARMUPS_MAX];
     uint32_t warmup_count;
-    bool is_stopping, is_closing;
+    bool is_serving, is_stopping, is_closing;
 };
 
 /* There is one in a process. */
@@ -271,6 +271,19 @@ static int on_instance(struct worker *w, mr_bytes body, struct mr_err *err)
     for (uint32_t i = 0; i < w->warmup_count; i++) {
         worker_serve_warm(w->serve, w->warmups[i].offset, w->warmups[i].bytes);
     }
+    MR_TRY(worker_frame_send(MR_FRAME_WARMED, (mr_bytes){NULL, 0}, err));
+out:
+    return rc;
+}
+
+static int on_serve(struct worker *w, struct mr_err *err)
+{
+    int rc;
+
+    if (!w->serve || w->is_serving) {
+        return MR_FAIL(err, MR_E_INVALID, "serve comes once, after instance");
+    }
+    w->is_serving = true;
     MR_TRY(say_opened(w, MR_FRAME_READY, err)); /* before anything that may crash it */
     MR_TRY(worker_serve_start(w->serve, err));
 out:
@@ -309,6 +322,7 @@ static int frame_handle(struct worker *w, const struct mr_frame *f, struct mr_er
     case MR_FRAME_CONFIGURE: return on_configure(w, f->body, err);
     case MR_FRAME_WARMUP: return on_warmup(w, f->body, err);
     case MR_FRAME_INSTANCE: return on_instance(w, f->body, err);
+    case MR_FRAME_SERVE: return on_serve(w, err);
     case MR_FRAME_CANCEL: on_cancel(w, f->body); return MR_OK;
     case MR_FRAME_ANSWER: return worker_calls_on_answer(f->body, err);
     case MR_FRAME_STOP: w->is_stopping = true; return MR_OK;

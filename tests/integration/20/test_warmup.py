@@ -9,7 +9,7 @@ import pytest
 
 from lib import repo, wait
 from lib.control import Control
-from lib.workers import is_alive, pids
+from lib.workers import is_alive, pids, workers
 
 
 def sample(name="sample", batch=1, count=0, data="zero_data: true", dims="[4]"):
@@ -142,9 +142,9 @@ def test_each_instance_is_warmed_up(models, start, seen, tmp_path, placement):
 
 @pytest.mark.parametrize("elements", [1, 100_000])
 def test_a_worker_that_replaces_another(models, start, seen, tmp_path, elements):
-    """Runs each of the samples once before it takes waiting requests; a standby worker runs the same ones."""
+    """Runs each of the samples once before it takes waiting requests."""
     extra = "".join(sample(name, batch=rows, count=3, dims=f"[{elements}]") for name, rows in (("a", 1), ("b", 2)))
-    add(models, seen, extra=extra, execution_placement="process", worker_standby="1")
+    add(models, seen, extra=extra, execution_placement="process")
     server = start(models, f"--worker-directory={tmp_path}")
     with Control(server) as c:
         assert [rows for _, rows, _ in seen.runs()] == [1] * 3 + [2] * 3
@@ -154,6 +154,38 @@ def test_a_worker_that_replaces_another(models, start, seen, tmp_path, elements)
             wait.until(lambda: not is_alive(pid), "the worker's end")
             assert c.rest.infer("m", [("INPUT0", "INT32", [3, 1], [7, 8, 9])]).status == 200
             assert [rows for _, rows, _ in seen.runs()] == [1] * 3 + [2] * 3 + [1, 2, 3] * deaths
+
+
+def test_a_standby_worker(models, start, seen, hold, tmp_path):
+    """Has run the samples when a worker dies: no warm-up comes between the death and the next answer."""
+    add(models, seen, extra=sample("a", batch=1, count=3, dims="[1]") + sample("b", batch=2, dims="[1]"), execution_placement="process",
+        worker_standby="1", **hold.loading)
+    hold.end()
+    server = start(models, f"--worker-directory={tmp_path}")
+    expected = [1, 1, 1, 2]
+    with Control(server) as c:
+        for _ in range(2):
+            wait.equal(lambda: sorted(w["state"] for w in workers(server, "m")), ["ready", "standby"])
+            expected += [1, 2]
+            assert [rows for _, rows, _ in seen.runs()] == expected
+            hold.path.touch()  # no further process loads the model
+            pid, = pids(server, "m")
+            os.kill(pid, signal.SIGKILL)
+            assert c.rest.infer("m", [("INPUT0", "INT32", [3, 1], [7, 8, 9])]).status == 200
+            expected += [3]
+            assert [rows for _, rows, _ in seen.runs()] == expected
+            hold.end()
+
+
+def test_a_standby_worker_of_several_instances(models, start, seen, tmp_path):
+    """Does not know which of them it will run: it runs the samples as that one, once a worker has died."""
+    add(models, seen, extra="instance_group { count: 2 kind: KIND_CPU } " + sample(dims="[1]"), execution_placement="process", worker_standby="1")
+    server = start(models, f"--worker-directory={tmp_path}")
+    wait.equal(lambda: sorted(w["state"] for w in workers(server, "m")), ["ready", "ready", "standby"])
+    instances = lambda: [i for i, _, _ in seen.runs()]
+    assert instances() == [0, 1]
+    os.kill(workers(server, "m")[1]["pid"], signal.SIGKILL)
+    wait.equal(instances, [0, 1, 1])
 
 
 @pytest.mark.parametrize("options, parameters, extra, expected", [

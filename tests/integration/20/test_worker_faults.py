@@ -7,10 +7,11 @@ import subprocess
 import pytest
 
 from lib import repo, wait
+from lib.control import Control
 from lib.faults import PROGRAM, Faults
 from lib.metrics import samples, value
 from lib.server import BIN
-from lib.workers import RESTARTS, add_fault, answer, ask, asked, pids, report, workers
+from lib.workers import RESTARTS, add_fault, answer, ask, asked, is_alive, pids, report, workers
 
 
 @pytest.fixture
@@ -94,6 +95,67 @@ def test_standby_hangs_while_it_loads(fault, models, start, hold):
     assert answer(ask(server, "m", [1])) == [1]
     hold.end()
     wait.equal(lambda: sorted(w["state"] for w in workers(server, "m")), ["ready", "standby"])
+
+
+WARM_UP = ' model_warmup { name: "w" batch_size: 1 inputs { key: "INPUT0" value { data_type: TYPE_INT32 dims: [1] zero_data: true } } }'
+NOT_HELD = {"hold_file": ""}  # a request that the model's hold does not stop
+
+
+def standby_held(server, hold):
+    """The process of a standby worker that a held execution keeps from the end of its warm-up."""
+    of = lambda state: [w["pid"] for w in workers(server, "m") if w["state"] == state]
+    old, = wait.until(lambda: of("standby"), "the standby worker")
+    hold.path.touch()
+    hold.path.with_suffix(".held").unlink()
+    os.kill(old, signal.SIGKILL)
+    hold.wait_held()
+    pid, = of("starting")
+    assert pid != old
+    return pid
+
+
+def test_standby_hangs_while_it_warms_up(fault, models, start, hold):
+    """It is replaced as often as it takes; the other worker answers, and a death meanwhile does not end the model."""
+    fault(worker_standby="1", extra=WARM_UP, **hold.parameters)
+    hold.end()
+    server = start(models, "--worker-hang-timeout=1s")
+    standby_held(server, hold)
+    wait.until(lambda: value(server, RESTARTS, model="m", reason="hang") >= 2, "two hanging warm-ups to be ended")
+    assert answer(ask(server, "m", [1], NOT_HELD)) == [1]
+    hold.end()
+    wait.equal(lambda: sorted(w["state"] for w in workers(server, "m")), ["ready", "standby"])
+
+
+def test_standby_is_needed_while_it_warms_up(fault, models, start, hold):
+    """It takes the place at once, and requests as soon as it is warm."""
+    fault(worker_standby="1", extra=WARM_UP, **hold.parameters)
+    hold.end()
+    server = start(models, "--worker-hang-timeout=600s")
+    standby = standby_held(server, hold)
+    dead, = pids(server, "m")
+    os.kill(dead, signal.SIGKILL)
+    wait.until(lambda: dead not in [w["pid"] for w in workers(server, "m")], "the death to be known")
+    thread, replies = asked(server, "m", [7], NOT_HELD)
+    assert pids(server, "m") == []
+    hold.end()
+    thread.join()
+    assert answer(replies[0]) == [7]
+    wait.equal(lambda: sorted(w["state"] for w in workers(server, "m")), ["ready", "standby"])
+    assert pids(server, "m") == [standby]
+
+
+def test_unload_while_a_standby_warms_up(fault, models, start, hold):
+    fault(worker_standby="1", extra=WARM_UP, **hold.parameters)
+    hold.end()
+    server = start(models, "--worker-hang-timeout=600s", mode="explicit")
+    with Control(server) as control:
+        control.load("m").ok()
+        standby = standby_held(server, hold)
+        control.unload("m").ok()
+        wait.until(lambda: not is_alive(standby), "its end")
+        hold.end()
+        control.load("m").ok()
+        assert answer(ask(server, "m", [1])) == [1]
 
 
 @pytest.mark.parametrize("standby, extra, text", [

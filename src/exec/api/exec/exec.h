@@ -61,6 +61,8 @@ struct mr_executor_ops {
     int (*instance_open)(struct mr_executor *e, const struct mr_instance_desc *desc, void **out,
                          struct mr_err *err);
     void (*instance_close)(struct mr_executor *e, void *instance);
+    /** (may be NULL) All instances are open and warmed up. Called once, before any other execution than warm-ups. */
+    void (*warmed)(struct mr_executor *e);
     /** MR_OK (outputs are set), a failure, or MR_PENDING: mr_execution_complete is called once, perhaps before
      *  this returns. */
     int (*execute)(struct mr_executor *e, struct mr_execution *x, struct mr_err *err);

@@ -10,7 +10,8 @@ enum mr_frame_type {
     MR_FRAME_OPEN = 1,  /* struct mr_ipc_open; answered by OPENED or FAILED */
     MR_FRAME_CONFIGURE, /* a signature; answered by CONFIGURED or FAILED */
     MR_FRAME_WARMUP,    /* before INSTANCE: offset and bytes of a copy of mr_ipc_exec_keep */
-    MR_FRAME_INSTANCE,  /* struct mr_instance_desc; answered by READY or FAILED */
+    MR_FRAME_INSTANCE,  /* struct mr_instance_desc; answered by WARMED or FAILED */
+    MR_FRAME_SERVE,     /* after WARMED: take executions; answered by READY or FAILED */
     MR_FRAME_CANCEL,    /* slot, generation: that execution is cancelled */
     MR_FRAME_STOP,      /* take no more executions; end after the running one */
     MR_FRAME_ANSWER,    /* struct mr_ipc_call_answer */
@@ -18,6 +19,7 @@ enum mr_frame_type {
     MR_FRAME_KEPT, /* before OPENED, with descriptors: files that later workers of the model map (mr_model_kept) */
     MR_FRAME_OPENED, /* struct mr_ipc_opened */
     MR_FRAME_CONFIGURED,
+    MR_FRAME_WARMED,   /* the instance is open and has run its warm-ups */
     MR_FRAME_READY,    /* struct mr_ipc_opened without the signature */
     MR_FRAME_FAILED,   /* an error; the worker ends after it */
     MR_FRAME_TAKEN,    /* number of a call, and of the answer that the worker has released */
