@@ -98,6 +98,49 @@ def test_hanging(models, start, word):
     assert pids(server, "m") != first and pids(server, "other") == other
 
 
+LIFE = """
+import os
+
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.note("initialize")
+
+    def execute(self, requests):
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", r.inputs()[0].as_numpy())]) for r in requests]
+
+    def finalize(self):
+        self.note("finalize")
+
+    def note(self, word):
+        with open("FILE", "a") as f:
+            f.write(f"{word} {os.getpid()}\\n")
+"""
+
+
+def test_a_standby_has_run_initialize(models, start, tmp_path):
+    """And runs finalize when the model is unloaded without having needed it."""
+    pymodels.add(models, "m", LIFE.replace("FILE", str(tmp_path / "life")), inputs=[repo.tensor("INPUT0", "TYPE_STRING", (1,))],
+                 outputs=[repo.tensor("OUTPUT0", "TYPE_STRING", (1,))], parameters={"worker_standby": "1"})
+    lines = lambda: sorted((tmp_path / "life").read_text().splitlines())
+    of = lambda: {w["state"]: w["pid"] for w in report(server, "m")["workers"]}
+    server = start(models, *pymodels.options(), f"--worker-directory={tmp_path}", mode="explicit")
+    with Control(server) as control:
+        control.load("m").ok()
+        wait.until(lambda: set(of()) == {"ready", "standby"}, "the standby worker")
+        dead, standby = of()["ready"], of()["standby"]
+        assert lines() == sorted(f"initialize {pid}" for pid in (dead, standby))
+        os.kill(dead, signal.SIGKILL)
+        assert answer(server, "a") == "a"
+        wait.until(lambda: of().get("ready") == standby and "standby" in of(), "the next standby worker")
+        alive = of().values()
+        assert lines() == sorted(f"initialize {pid}" for pid in (dead, *alive))
+        control.unload("m").ok()
+        wait.equal(lines, sorted([f"initialize {pid}" for pid in (dead, *alive)] + [f"finalize {pid}" for pid in alive]))
+
+
 def kill_until_done(server, request, begun):
     """A process that runs the request gets a signal for which the request may be the reason; so does the next one, when it has begun,
     until the request is given up."""
