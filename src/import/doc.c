@@ -5,6 +5,7 @@
 
 #define DEPTH_MAX  64
 #define VALUES_MAX 100000
+#define KEYS_MAX   4096 /* each is compared with those before it */
 
 struct reader {
     yaml_parser_t parser;
@@ -17,7 +18,8 @@ struct reader {
 struct level {
     struct doc *value;
     struct doc **end;
-    mr_str key; /* of the member that comes next; ptr NULL: the next scalar is a key */
+    uint32_t count; /* of keys */
+    mr_str key;     /* of the member that comes next; ptr NULL: the next scalar is a key */
 };
 
 static int fail(const struct reader *r, size_t line, int status, const char *why,
@@ -70,6 +72,9 @@ static int put(struct reader *r, struct level *l, struct doc *d, struct mr_err *
         if (!l->key.ptr) {
             if (d->kind != DOC_SCALAR) {
                 return fail(r, d->line - 1, MR_E_INVALID, "a key of a map is no text", err);
+            }
+            if (++l->count > KEYS_MAX) {
+                return fail(r, d->line - 1, MR_E_TOO_LARGE, "a map with more than 4096 keys", err);
             }
             if (doc_get(l->value, d->text.ptr)) {
                 return MR_FAIL(err, MR_E_INVALID, "%s:%u: the key '%.64s' is there twice", r->file,

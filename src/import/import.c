@@ -9,12 +9,23 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define ARENA_MAX  (256u << 20)
-#define MODELS_MAX 10000u
+#define ARENA_MAX   (256u << 20)
+#define MODELS_MAX  10000u
+#define TENSORS_MAX 10000u
 
 int import_no_memory(struct mr_err *err)
 {
     return MR_FAIL(err, MR_E_EXHAUSTED, "no memory");
+}
+
+int import_count(struct mr_import *im, size_t count, const struct doc_at *at,
+                 const struct doc *value, struct mr_err *err)
+{
+    im->tensors += count;
+    return im->tensors <= TENSORS_MAX
+               ? MR_OK
+               : DOC_FAIL(err, MR_E_TOO_LARGE, at, value,
+                          "the steps of the file have more than %u tensors", TENSORS_MAX);
 }
 
 int import_add(struct mr_import *im, mr_str name, const struct emit *config, const char *model_file,
@@ -120,9 +131,12 @@ static const struct format formats[] = {
     {"kserve", import_kserve}, {"seldon", import_seldon}, {"ovms", import_ovms}};
 #define FORMAT_COUNT (sizeof formats / sizeof *formats)
 
-/* What the first document says of itself. */
+/* What the first document that is not empty says of itself. */
 static const struct format *format_told(const struct doc *doc)
 {
+    while (doc->is_null && doc->next) {
+        doc = doc->next;
+    }
     const struct doc *kind = doc_get(doc, "kind");
     const char *name = NULL;
 

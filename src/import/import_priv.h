@@ -11,6 +11,7 @@ struct mr_import {
     struct mr_arena arena; /* of all that follows, and of what is read */
     const char *file;
     const char *repository;
+    size_t tensors; /* see import_count */
     MR_VEC(struct mr_import_model) models;
     MR_VEC(const char *) warnings;
 };
@@ -26,6 +27,10 @@ int import_warn(struct mr_import *im, struct mr_err *err, const char *fmt, ...)
 /** The tensors of a model. Those that are not known are warned of, once for each model. */
 int import_signature(struct mr_import *im, mr_str model, struct signature *out, struct mr_err *err);
 int import_no_memory(struct mr_err *err);
+/** Counts `count` more tensors that steps take or give: a file has at most 10000, as each is looked up among the others, and a
+ *  graph of a few lines can double them with each of its nodes. Errors: MR_E_TOO_LARGE. */
+int import_count(struct mr_import *im, size_t count, const struct doc_at *at,
+                 const struct doc *value, struct mr_err *err);
 /** A tensor name that no tensor of `f` has yet: `name`, or else `node`_`name`. ptr NULL: no memory. */
 mr_str import_tensor_name(struct mr_import *im, const struct flow *f, mr_str node, mr_str name);
 /** Checks a name that becomes a folder's. */

@@ -54,7 +54,9 @@ static int url_step(struct graph *g, struct step *s, mr_str url, struct mr_err *
     const ptrdiff_t at = mr_str_find_str(url, MR_STR("/v2/models/"));
     const mr_str tail = MR_STR("/infer");
 
-    if (at <= 0 || !mr_str_starts(url, MR_STR("http")) || !mr_str_ends(url, tail)) {
+    if (at <= 0 ||
+        (!mr_str_starts(url, MR_STR("http://")) && !mr_str_starts(url, MR_STR("https://"))) ||
+        !mr_str_ends(url, tail)) {
         return DOC_FAIL(err, MR_E_UNSUPPORTED, &s->at, doc_get(s->doc, "serviceUrl"),
                         "serviceUrl '%.128s' is no http://HOST/v2/models/NAME/infer", url.ptr);
     }
@@ -103,6 +105,14 @@ static int step_target(struct graph *g, struct step *s, struct mr_err *err)
         MR_TRY(url_step(g, s, url, err));
     } else {
         s->model = service;
+        for (const struct node *o = g->nodes; o; o = o->next) {
+            if (mr_str_eq(o->flow.name, service)) {
+                return DOC_FAIL(err, MR_E_INVALID, &s->at, doc_get(s->doc, "serviceName"),
+                                "the workflow of the graph's node '%.64s' has the name of this "
+                                "service",
+                                o->doc->key.ptr);
+            }
+        }
     }
     MR_TRY(import_check_name(&s->at, s->doc, s->model, err));
     MR_TRY(import_signature(g->im, s->model, &s->signature, err));
@@ -167,6 +177,12 @@ static int add_node(struct graph *g, struct node *n, const struct step *s, struc
                             .remote = s->remote,
                             .version = -1,
                             .skips = mr_str_eq_c(dependency, "Soft")};
+    rc = import_count(
+        g->im, flow_tensor_count(s->signature.inputs) + flow_tensor_count(s->signature.outputs),
+        &s->at, s->doc, err);
+    if (rc < 0) {
+        return rc;
+    }
     n->flow.max_batch_size = n->flow.nodes
                                  ? MR_MIN(n->flow.max_batch_size, s->signature.max_batch_size)
                                  : s->signature.max_batch_size;
@@ -502,9 +518,15 @@ static int import_graph(struct mr_import *im, const struct doc *doc, struct mr_e
     struct graph g = {.im = im};
     const struct doc_at at = {.file = im->file};
     const struct doc *metadata, *spec, *nodes;
+    mr_str kind;
     int rc, count = 0;
 
     MR_TRY(doc_only(doc, &at, top, err));
+    MR_TRY(doc_text(doc, "kind", true, &at, &kind, err));
+    if (!mr_str_eq_c(kind, "InferenceGraph")) {
+        return DOC_FAIL(err, MR_E_UNSUPPORTED, &at, doc_get(doc, "kind"),
+                        "kind is '%.40s', allowed is InferenceGraph", kind.ptr);
+    }
     MR_TRY(doc_map(doc, "metadata", true, &at, &metadata, err));
     MR_TRY(doc_text(metadata, "name", true, &at, &g.name, err));
     MR_TRY(doc_map(doc, "spec", true, &at, &spec, err));

@@ -70,8 +70,11 @@ static int read_reference(struct pipeline *p, const struct doc *d, const struct 
     if (!r->name.ptr || !r->tensor.ptr) {
         return import_no_memory(err);
     }
+    if (mr_str_find(r->tensor, '`') >= 0) { /* it may become a part of an expression */
+        return DOC_FAIL(err, MR_E_INVALID, at, d, "'%.128s' is no name of a tensor", d->text.ptr);
+    }
     FLOW_ADD(*list, r);
-    return MR_OK;
+    return import_count(p->im, 1, at, d, err);
 }
 
 static int read_references(struct pipeline *p, const struct doc *of, const char *key,
@@ -114,6 +117,17 @@ static int check_join(const struct doc *of, const char *key, const struct doc_at
                           d->text.ptr);
 }
 
+static int check_map(const struct step *s, struct mr_err *err)
+{
+    for (const struct doc *d = s->map ? s->map->first : NULL; d; d = d->next) {
+        if (d->kind != DOC_SCALAR || d->text.len == 0) {
+            return DOC_FAIL(err, MR_E_INVALID, &s->at, d,
+                            "tensorMap: '%.128s' needs the name of a tensor", d->key.ptr);
+        }
+    }
+    return MR_OK;
+}
+
 static int read_step(struct pipeline *p, const struct doc *d, struct mr_err *err)
 {
     static const char *const keys[] = {
@@ -135,6 +149,7 @@ static int read_step(struct pipeline *p, const struct doc *d, struct mr_err *err
     MR_TRY(check_join(d, "inputsJoinType", &s->at, err));
     MR_TRY(check_join(d, "triggersJoinType", &s->at, err));
     MR_TRY(doc_map(d, "tensorMap", false, &s->at, &s->map, err));
+    MR_TRY(check_map(s, err));
     MR_TRY(read_references(p, d, "inputs", &s->at, &s->inputs, err));
     MR_TRY(read_references(p, d, "triggers", &s->at, &s->triggers, err));
     MR_TRY(import_signature(p->im, name, &s->signature, err));
@@ -196,8 +211,9 @@ static int offer(struct pipeline *p, struct step *s, const struct reference *r,
                             name.ptr);
         }
     }
-    return flow_pair_add(&s->node->inputs, name, value, &p->im->arena) ? MR_OK
-                                                                       : import_no_memory(err);
+    return flow_pair_add(&s->node->inputs, name, value, &p->im->arena)
+               ? import_count(p->im, 1, &s->at, r->doc, err)
+               : import_no_memory(err);
 }
 
 /* Tensors of the request. Which there are is known by what steps take. */

@@ -304,6 +304,47 @@ def test_hostile_files(tmp_path):
     assert "this is no InferenceGraph" in imported(tmp_path, "kind: Deployment\n", code=1).stderr
 
 
+def nested(depth):
+    """Each node asks the next one twice: the outputs double with each."""
+    steps = "{routerType: Ensemble, steps: [{nodeName: %s, name: a}, {nodeName: %s, name: b}]}"
+    names = [f"n{i}" for i in range(depth)]
+    lines = [f"    {name}: {steps % (to, to)}" for name, to in zip(names, [*names[1:], "last"])]
+    return GRAPH.replace("    root:", "    root: " + steps % ("n0", "n0")) + "\n".join(
+        [*lines, "    last: {routerType: Sequence, steps: [{serviceName: m}]}", ""])
+
+
+PIPELINE = "kind: Pipeline\nmetadata: {name: p}\nspec:\n  steps: [%s]\n  output: {steps: [%s]}\n"
+
+
+@pytest.mark.parametrize("text, why", [
+    ("kind: x\n" + "".join(f"k{i}: 1\n" for i in range(5000)), "a map with more than 4096 keys"),
+    (nested(60), "the steps of the file have more than 10000 tensors"),
+    (PIPELINE % ("{name: a}, {name: b, inputs: [" + ",".join(f"a.outputs.T{i}" for i in range(12000)) + "]}", "b"),
+     "the steps of the file have more than 10000 tensors"),
+])
+def test_what_would_take_long_is_refused(tmp_path, text, why):
+    assert why in imported(tmp_path, text, code=1).stderr
+
+
+@pytest.mark.parametrize("text, why", [
+    (GRAPH + "      routerType: Sequence\n      steps: [{serviceName: g}]\n",
+     "graph.yaml:9: step 'g': the workflow of the graph's node 'root' has the name of this service"),
+    (GRAPH + "      routerType: Sequence\n      steps: [{serviceUrl: 'httpx@/v2/models/a/infer'}]\n", "is no http://HOST"),
+    (GRAPH + "      routerType: Sequence\n      steps: [{serviceName: m}]\n---\nkind: InferenceService\n",
+     "graph.yaml:11: kind is 'InferenceService', allowed is InferenceGraph"),
+    (PIPELINE % ("{name: a}, {name: b, inputs: [a.outputs.X], tensorMap: {a.outputs.X: [Z]}}", "b"),
+     "tensorMap: 'a.outputs.X' needs the name of a tensor"),
+    (PIPELINE % ('{name: a}, {name: b, triggers: ["a.outputs.x`) or (`y"]}', "b"), "is no name of a tensor"),
+])
+def test_refusals_of_odd_files(tmp_path, text, why):
+    assert why in imported(tmp_path, text, code=1).stderr
+
+
+def test_empty_documents_in_front(tmp_path):
+    graph = GRAPH + "      routerType: Sequence\n      steps: [{serviceName: m}]\n"
+    assert 'name: "g"' in imported(tmp_path, "# a comment\n---\n---" + graph).stdout
+
+
 DRAWN = """
 name: "drawn" platform: "workflow"
 input { name: "IN" data_type: TYPE_FP32 dims: 1 } output { name: "OUT" data_type: TYPE_FP32 dims: 1 }
