@@ -218,13 +218,20 @@ bool mr_rollout_tick(struct mr_rollout *r, struct mr_rollout_time t,
 
 /* ---- by hand ---- */
 
+/* The same weights once more, as a client that repeats its call sends them, are no change: what was before stays. Of a ramp the
+ * others share by these weights what it gives back. */
 static void change_by_hand(struct mr_rollout *r, const double *weights)
 {
     double before[MR_VARIANTS_MAX];
 
     memcpy(before, r->weights, sizeof before);
     memcpy(r->weights, weights, r->count * sizeof *weights);
-    memcpy(r->previous, before, sizeof before);
+    if (memcmp(before, r->weights, sizeof before) != 0) {
+        memcpy(r->previous, before, sizeof before);
+    }
+    if (r->ramp && sum_of(weights, r->count) - weights[r->ramp->variant] > 0) {
+        memcpy(r->base, r->weights, sizeof r->base);
+    }
 }
 
 int mr_rollout_set(struct mr_rollout *r, const double *weights, struct mr_rollout_time t,

@@ -218,10 +218,24 @@ static void by_hand(void **state)
     assert_int_equal(b.r.state, MR_RAMP_PROMOTED);
     assert_int_equal(mr_rollout_promote(&b.r, 3, now_of(&b), &err), MR_E_INVALID);
     assert_int_equal(mr_rollout_back(&b.r, now_of(&b), &err), MR_OK);
-    assert_weights(&b, 80.0 / 95 * 100, 0, 15.0 / 95 * 100);
+    assert_weights(&b, 1.5, 0, 4.5);
     assert_true(mr_rollout_last(&b.r)->by_hand);
     assert_int_equal(mr_rollout_resume(&b.r, weights, now_of(&b), NULL, &err), MR_OK);
     assert_weights(&b, 80, 5, 15);
+    mr_rollout_fini(&b.r);
+}
+
+/* A variant that was taken out by hand does not come back with the share of the canary. */
+static void back_keeps_who_is_out(void **state)
+{
+    struct mr_err err = {0};
+    struct bench b;
+    (void)state;
+
+    begin(&b, NULL, MR_RAMP_ROLLBACK);
+    assert_int_equal(mr_rollout_set(&b.r, (double[]){0, 5, 15}, now_of(&b), &err), MR_OK);
+    assert_int_equal(mr_rollout_back(&b.r, now_of(&b), &err), MR_OK);
+    assert_weights(&b, 0, 0, 20);
     mr_rollout_fini(&b.r);
 }
 
@@ -242,6 +256,10 @@ static void without_a_ramp_back_undoes(void **state)
     assert_int_equal(mr_rollout_back(&b.r, now_of(&b), &err), MR_OK);
     assert_weights(&b, 1, 2, 3);
     assert_int_equal(b.r.event_count, 3);
+    /* the same once more is no change */
+    assert_int_equal(mr_rollout_set(&b.r, (double[]){1, 2, 3}, now_of(&b), &err), MR_OK);
+    assert_int_equal(mr_rollout_back(&b.r, now_of(&b), &err), MR_OK);
+    assert_weights(&b, 80, 5, 15);
     mr_rollout_fini(&b.r);
 }
 
@@ -297,6 +315,7 @@ int main(void)
         cmocka_unit_test(too_few_requests_judge_nothing),
         cmocka_unit_test(without_a_guard_time_alone_decides),
         cmocka_unit_test(by_hand),
+        cmocka_unit_test(back_keeps_who_is_out),
         cmocka_unit_test(without_a_ramp_back_undoes),
         cmocka_unit_test(the_history_is_bounded),
         cmocka_unit_test(bad_ramps_are_refused),

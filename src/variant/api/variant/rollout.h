@@ -62,7 +62,7 @@ struct mr_rollout {
     double weights[MR_VARIANTS_MAX];
     double previous[MR_VARIANTS_MAX]; /* before the last change by hand */
     double base
-        [MR_VARIANTS_MAX]; /* when the ramp began: what the others share, and in which proportions */
+        [MR_VARIANTS_MAX]; /* when the ramp began or weights were set by hand: what the others share, and in which proportions */
     const struct mr_ramp *ramp; /* NULL: none */
     enum mr_ramp_state state;
     int64_t step_start_ns;
