@@ -128,7 +128,12 @@ struct own_write {
     } item[48];
 };
 
-/* Of the intents in the journal each is in one of these lists. Those that wait are in the order of again_ns. */
+static inline bool call_changes_vmodel(const struct mesh_call *call)
+{
+    return call->kind == MESH_CALL_SET_VMODEL || call->kind == MESH_CALL_DELETE_VMODEL;
+}
+
+/* Of the intents in the journal each is in one of these lists, in the order in which they are tried. */
 enum intent_list {
     INTENT_WAITS, /* to be made in the registry */
     INTENT_RUNS,  /* a call of it is under way */

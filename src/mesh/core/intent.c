@@ -139,16 +139,11 @@ static uint64_t write_journal(struct mesh_core *c, const struct intent *i, mr_st
 
 /* ---- a change is taken ---- */
 
-static bool is_of_vmodel(const struct mesh_call *call)
-{
-    return call->kind == MESH_CALL_SET_VMODEL || call->kind == MESH_CALL_DELETE_VMODEL;
-}
-
 bool intent_can(const struct mesh_core *c, const struct mesh_call *call)
 {
     return c->journal_is_there && call->user &&
            (call->kind == MESH_CALL_REGISTER || call->kind == MESH_CALL_UNREGISTER ||
-            is_of_vmodel(call));
+            call_changes_vmodel(call));
 }
 
 static struct mesh_def known_def(const struct view_model *m)
@@ -200,7 +195,7 @@ static int check_room(const struct mesh_core *c, const struct intent *i, struct 
 int intent_stage(struct mesh_core *c, const struct mesh_call *call, const struct mesh_vmodel *shown,
                  bool was_sent, struct intent **out, uint64_t *out_token, struct mr_err *err)
 {
-    bool is_vmodel = is_of_vmodel(call);
+    bool is_vmodel = call_changes_vmodel(call);
     struct mesh_intent what;
     struct mr_buf b;
     bool is_there = is_vmodel ? intent_fold_vmodel(c, call, shown, was_sent, &what)

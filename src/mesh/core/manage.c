@@ -1,5 +1,5 @@
 /* Registrations and vmodels: calls of an administrator, as transactions over what the view has. One that finds the registry changed since
- * is made again from the newer view, for ten seconds; then the caller is told to try again. What would change nothing, or be refused,
+ * is made again from the newer view, for ten seconds; then the answer is to try again. What would change nothing, or be refused,
  * by what the view has is a transaction too, of compares alone, as the view may be behind the registry.
  *
  * The owner of a vmodel, by hash as for models, moves it on: it has the target loaded as many times as the active model, and then makes it
@@ -34,6 +34,12 @@ struct manage {
 static bool is_question(const struct mesh_call *call)
 {
     return call->kind == MESH_CALL_SEE_MODEL || call->kind == MESH_CALL_SEE_VMODEL;
+}
+
+/* The id is that of a vmodel. */
+static bool names_vmodel(const struct mesh_call *call)
+{
+    return call_changes_vmodel(call) || call->kind == MESH_CALL_SEE_VMODEL;
 }
 
 static mr_str keep(char **at, mr_str s)
@@ -193,9 +199,7 @@ static void send_plan(struct mesh_core *c, struct manage *m, const struct vmodel
 /* Whether what the call was decided by is still so. False: there is nothing to be asked. */
 static bool send_check(struct mesh_core *c, struct manage *m)
 {
-    bool is_set = m->call.kind == MESH_CALL_SET_VMODEL;
-    bool is_vmodel =
-        is_set || m->call.kind == MESH_CALL_DELETE_VMODEL || m->call.kind == MESH_CALL_SEE_VMODEL;
+    bool is_set = m->call.kind == MESH_CALL_SET_VMODEL, is_vmodel = names_vmodel(&m->call);
     struct mesh_compare *compares = MR_ARENA_ARRAY(&c->arena, struct mesh_compare, 2);
     size_t count = 0;
 
@@ -351,11 +355,6 @@ static void put_off(struct mesh_core *c, struct manage *m, const char *why)
     timers_add(&c->timers, m->again_ns, TIMER_MANAGE, 0, 0);
 }
 
-static bool is_of_vmodel(const struct manage *m)
-{
-    return m->call.kind == MESH_CALL_SET_VMODEL || m->call.kind == MESH_CALL_DELETE_VMODEL;
-}
-
 /* A target that is to be registered, and is not, is a registration before the change of the vmodel. */
 static bool stages_target(const struct mesh_core *c, const struct manage *m)
 {
@@ -405,7 +404,7 @@ static bool waits_for_staged(const struct mesh_core *c, const struct manage *m, 
     for (size_t n = 0; n < c->manages.len; n++) {
         const struct manage *other = c->manages.at[n];
         const struct intent *i = other != m ? other->staged : NULL;
-        if (i && (i->is_vmodel ? is_of_vmodel(m) && mr_str_eq(i->id, m->call.id)
+        if (i && (i->is_vmodel ? call_changes_vmodel(&m->call) && mr_str_eq(i->id, m->call.id)
                                : mr_str_eq(i->id, model))) {
             return true;
         }
@@ -421,14 +420,14 @@ static bool is_being_made(const struct mesh_core *c, const struct intent *i)
 /* A change of the same model or vmodel is being written to the journal, or from there to the registry: it comes first. */
 static bool waits_for_intent(struct mesh_core *c, const struct manage *m)
 {
-    mr_str model = is_of_vmodel(m) ? m->call.target : m->call.id;
+    mr_str model = call_changes_vmodel(&m->call) ? m->call.target : m->call.id;
     struct intent *i = intent_find(c, model);
 
     if (i && i->forget_ns && m->call.kind == MESH_CALL_REGISTER) {
         intent_forget(c, i); /* it is wanted again */
     }
     if (is_being_made(c, i) ||
-        (is_of_vmodel(m) && is_being_made(c, intent_find_vmodel(c, m->call.id)))) {
+        (call_changes_vmodel(&m->call) && is_being_made(c, intent_find_vmodel(c, m->call.id)))) {
         return is_change(m);
     }
     return waits_for_staged(c, m, model);
@@ -462,8 +461,8 @@ static bool is_sure(const struct mesh_core *c, const struct manage *m, const str
 
 static bool is_in_journal(const struct mesh_core *c, const struct manage *m)
 {
-    return (is_of_vmodel(m) ? intent_find_vmodel(c, m->call.id) : intent_find(c, m->call.id)) !=
-           NULL;
+    return (call_changes_vmodel(&m->call) ? intent_find_vmodel(c, m->call.id)
+                                          : intent_find(c, m->call.id)) != NULL;
 }
 
 static void attempt(struct mesh_core *c, struct manage *m)
@@ -516,7 +515,7 @@ static void staged(struct mesh_core *c, struct manage *m, int status)
                    "the registry cannot be reached, and the journal does not take the change");
         return;
     }
-    bool is_target = is_of_vmodel(m) && !m->staged->is_vmodel;
+    bool is_target = call_changes_vmodel(&m->call) && !m->staged->is_vmodel;
     intent_commit(c, &m->staged);
     if (is_target) {
         attempt(c, m);
@@ -646,9 +645,7 @@ static int check_call(const struct mesh_call *call, struct mr_err *err)
     bool is_set = call->kind == MESH_CALL_SET_VMODEL;
     int rc;
 
-    bool is_vmodel =
-        is_set || call->kind == MESH_CALL_DELETE_VMODEL || call->kind == MESH_CALL_SEE_VMODEL;
-    MR_TRY(check_id(call->id, is_vmodel ? "vmodel" : "model", err));
+    MR_TRY(check_id(call->id, names_vmodel(call) ? "vmodel" : "model", err));
     if (is_set) {
         MR_TRY(check_id(call->target, "target of the vmodel", err));
         MR_TRY(mesh_owner_check(call->owner, err));

@@ -132,23 +132,27 @@ static const struct sim_answer *change(struct sim *s, unsigned peer, const struc
     return a;
 }
 
-static void registers(struct sim *s, unsigned peer, const char *id, const struct mesh_def *def,
-                      bool is_pending)
+static void is_taken(struct sim *s, unsigned peer, struct mesh_call *c, bool is_pending)
 {
-    struct mesh_call c = call_of(MESH_CALL_REGISTER, id, def);
-    const struct sim_answer *a = change(s, peer, &c);
+    const struct sim_answer *a = change(s, peer, c);
 
     assert_int_equal(a->status, MR_OK);
     assert_int_equal(a->is_pending, is_pending);
 }
 
+static void registers(struct sim *s, unsigned peer, const char *id, const struct mesh_def *def,
+                      bool is_pending)
+{
+    struct mesh_call c = call_of(MESH_CALL_REGISTER, id, def);
+
+    is_taken(s, peer, &c, is_pending);
+}
+
 static void unregisters(struct sim *s, unsigned peer, const char *id, bool is_pending)
 {
     struct mesh_call c = call_of(MESH_CALL_UNREGISTER, id, NULL);
-    const struct sim_answer *a = change(s, peer, &c);
 
-    assert_int_equal(a->status, MR_OK);
-    assert_int_equal(a->is_pending, is_pending);
+    is_taken(s, peer, &c, is_pending);
 }
 
 /* The path of the model as the peer sees it; NULL: there is none. */
@@ -502,19 +506,15 @@ static void sets_vmodel(struct sim *s, unsigned peer, const char *id, const char
                         const struct mesh_def *def, bool is_pending)
 {
     struct mesh_call c = sets(id, target, def);
-    const struct sim_answer *a = change(s, peer, &c);
 
-    assert_int_equal(a->status, MR_OK);
-    assert_int_equal(a->is_pending, is_pending);
+    is_taken(s, peer, &c, is_pending);
 }
 
 static void deletes_vmodel(struct sim *s, unsigned peer, const char *id, bool is_pending)
 {
     struct mesh_call c = call_of(MESH_CALL_DELETE_VMODEL, id, NULL);
-    const struct sim_answer *a = change(s, peer, &c);
 
-    assert_int_equal(a->status, MR_OK);
-    assert_int_equal(a->is_pending, is_pending);
+    is_taken(s, peer, &c, is_pending);
 }
 
 /* NULL: there is no such vmodel. */

@@ -301,15 +301,20 @@ static void server_that_is_behind_the_registry_asks_it(void **state)
     sim_fini(&s);
 }
 
+static struct mesh_call sets_v_to_0(void)
+{
+    return (struct mesh_call){.kind = MESH_CALL_SET_VMODEL,
+                              .id = MR_STR("v"),
+                              .target = MR_STR("model-0"),
+                              .has_def = true,
+                              .def = {.type = MR_STR("t")}};
+}
+
 /* What no server could read is not written. */
 static void texts_of_a_vmodel_are_checked(void **state)
 {
     static char text[4097];
-    struct mesh_call c = {.kind = MESH_CALL_SET_VMODEL,
-                          .id = MR_STR("v"),
-                          .target = MR_STR("model-0"),
-                          .has_def = true,
-                          .def = {.type = MR_STR("t")}};
+    struct mesh_call c = sets_v_to_0();
     struct sim s;
     (void)state;
 
@@ -331,11 +336,7 @@ static void texts_of_a_vmodel_are_checked(void **state)
 /* The server that is asked says so, and does nothing. */
 static void record_of_a_vmodel_that_cannot_be_read_is_said(void **state)
 {
-    struct mesh_call c = {.kind = MESH_CALL_SET_VMODEL,
-                          .id = MR_STR("v"),
-                          .target = MR_STR("model-0"),
-                          .has_def = true,
-                          .def = {.type = MR_STR("t")}};
+    struct mesh_call c = sets_v_to_0();
     struct sim s;
     (void)state;
 
@@ -436,11 +437,7 @@ static void target_that_fails_is_said_so_and_recovers(void **state)
     begin(&s);
     s.models[1].fail_at = 7;
     s.models[1].fail = MESH_FAIL_TRANSIENT;
-    struct mesh_call c = {.kind = MESH_CALL_SET_VMODEL,
-                          .id = MR_STR("v"),
-                          .target = MR_STR("model-0"),
-                          .has_def = true,
-                          .def = {.type = MR_STR("t")}};
+    struct mesh_call c = sets_v_to_0();
     assert_int_equal(call(&s, 0, &c)->status, MR_OK);
     sim_call_vmodel(&s, 0, "v");
     assert_true(sim_settle(&s, S));
@@ -468,11 +465,7 @@ static void transition_ends_whichever_server_dies(void **state)
         struct sim s;
         begin(&s);
         s.models[1].load_ns = 2 * S;
-        struct mesh_call c = {.kind = MESH_CALL_SET_VMODEL,
-                              .id = MR_STR("v"),
-                              .target = MR_STR("model-0"),
-                              .has_def = true,
-                              .def = {.type = MR_STR("t")}};
+        struct mesh_call c = sets_v_to_0();
         assert_int_equal(call(&s, dies, &c)->status, MR_OK);
         sim_call_vmodel(&s, 0, "v");
         assert_true(sim_settle(&s, S));
