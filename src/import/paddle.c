@@ -500,25 +500,35 @@ static int no_workflow(struct build *b, const Paddle__InferService *s, mr_str na
                    b->config.service_file, s->name, MR_STR_ARG(name));
 }
 
-static bool has_node(const struct flow *f, mr_str name)
+static bool has_node(const struct flow *f, mr_str name, size_t *out_count)
 {
-    const struct flow_node *n = f->nodes;
+    bool has = false;
 
-    while (n && !mr_str_eq(n->name, name)) {
-        n = n->next;
+    *out_count = 0;
+    for (const struct flow_node *n = f->nodes; n; n = n->next) {
+        has |= mr_str_eq(n->name, name);
+        ++*out_count;
     }
-    return n != NULL;
+    return has;
 }
 
-/* The workflow's name, with a number if there is a node of that name. ptr NULL: no memory. */
-static mr_str part_name(const struct flow *f, mr_str workflow, struct mr_arena *arena)
+/* The workflow's name, with a number if there is a node of that name. */
+static int part_name(const struct build *b, const struct flow *f, mr_str workflow, mr_str *out,
+                     struct mr_err *err)
 {
-    mr_str name = workflow;
+    size_t count;
 
-    for (uint32_t i = 2; name.ptr && has_node(f, name); i++) {
-        name = mr_arena_printf(arena, "%.*s-%u", MR_STR_ARG(workflow), i);
+    *out = workflow;
+    for (size_t i = 1; has_node(f, *out, &count); i++) {
+        *out = mr_arena_printf(&b->im->arena, "%.*s-%zu", MR_STR_ARG(workflow), count + i);
+        if (!out->ptr) {
+            return import_no_memory(err);
+        }
     }
-    return name;
+    return count < NODES_MAX
+               ? MR_OK
+               : MR_FAIL(err, MR_E_INVALID, "%s: service '%.*s': more than %u workflows",
+                         b->config.service_file, MR_STR_ARG(f->name), NODES_MAX);
 }
 
 /* A node with a workflow as its model. Outputs keep their names where they can (merger "default"), or always. */
@@ -527,9 +537,14 @@ static int add_part(struct build *b, struct flow *f, const struct flow *w, bool 
 {
     struct mr_arena *arena = &b->im->arena;
     struct flow_node *n = MR_ARENA_NEW(arena, struct flow_node);
-    const mr_str part = part_name(f, w->name, arena);
-    bool has_room = n && part.ptr;
+    const struct doc_at at = {.file = b->config.service_file};
+    bool has_room = n != NULL;
+    mr_str part;
+    int rc;
 
+    MR_TRY(part_name(b, f, w->name, &part, err));
+    MR_TRY(import_count(b->im, flow_tensor_count(w->inputs) + flow_tensor_count(w->outputs), &at,
+                        NULL, err));
     if (n) {
         *n = (struct flow_node){.name = part, .model = w->name, .version = -1};
     }
@@ -547,7 +562,8 @@ static int add_part(struct build *b, struct flow *f, const struct flow *w, bool 
     }
     f->max_batch_size = f->nodes ? MR_MIN(f->max_batch_size, w->max_batch_size) : w->max_batch_size;
     FLOW_ADD(f->nodes, n);
-    return MR_OK;
+out:
+    return rc;
 }
 
 /* "w1, w2" side by side. A list of one is that workflow; of several, a workflow of its own. */

@@ -258,6 +258,16 @@ def test_paddle_names_a_workflow_twice(tmp_path):
     assert 'output_map { key: "label" value: "w-2_label" }' in text and 'output_map { key: "label" value: "w-3_label" }' in text
 
 
+W = ' workflows: "w"'
+
+
+@pytest.mark.parametrize("services, why", [
+    ('services { name: "T"' + W * 1001 + "}", "service 'T': more than 1000 workflows"),
+    ("".join(f'services {{ name: "T{i}"{W} }}' for i in range(6000)), "more than 10000 tensors"),
+])
+def test_paddle_services_that_would_take_long(tmp_path, services, why):
+    assert why in workflow("import", paddle(tmp_path, infer_service=services), code=1).stderr
+
 
 def test_what_is_imported_is_served(tmp_path):
     """The folders have all that a server needs: no link leads out of them."""
