@@ -477,7 +477,7 @@ void mesh_core_read_end(struct mesh_core *c, int64_t now)
     intent_read(c);
     if (c->has_lost_registry || c->restore_ns) {
         c->has_lost_registry = false;
-        manage_restore(c);
+        restore_begin(c);
     }
     while (view_sweep(&c->view, &key, &ch)) {
         on_change(c, &ch);

@@ -172,6 +172,7 @@ struct mesh_core {
     bool has_lost_registry; /* until the next reading ends */
     int64_t
         restore_ns; /* what is still missing in a registry that lost its data is written then, whoever owns it; 0: nothing is */
+    int64_t refs_ns; /* then references are looked at, after that; 0: they are right */
     bool is_read, registry_is_there, has_lease, is_draining, is_drained;
     struct slots reqs, locals;
     struct timers timers;
@@ -365,10 +366,15 @@ void manage_tick(struct mesh_core *c);
 void manage_wake(struct mesh_core *c);
 /** vmodels in transition go on. */
 void manage_transitions(struct mesh_core *c);
-/** Definitions and vmodels that the reading has not seen stay, and their owners write them again; what an owner does not know is written
- *  by others a while later. */
-void manage_restore(struct mesh_core *c);
+/** By the view; revision 0: there is none. */
+struct vmodel_model manage_model_of(const struct mesh_core *c, mr_str id);
 void manage_fini(struct mesh_core *c);
+
+/* restore.c */
+/** Definitions and vmodels that the reading has not seen stay, and their owners write them again; what an owner does not know is written
+ *  by others a while later. Then models get the references that the vmodels in the registry have to them. */
+void restore_begin(struct mesh_core *c);
+void restore_tick(struct mesh_core *c);
 
 /* intent.c: changes that are made while the registry is away */
 void intent_init(struct mesh_core *c);

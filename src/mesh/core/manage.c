@@ -12,7 +12,6 @@
 #define AWAY_NS     10000000000ll /* so long a call waits for a registry that is away */
 #define SEE_NS      2000000000ll  /* the same of a question: then what is known is the answer */
 #define LOOK_NS     200000000
-#define RESTORE_NS  10000000000ll
 
 struct manage {
     struct mesh_call call; /* texts in `text` */
@@ -94,7 +93,7 @@ static void manage_end(struct mesh_core *c, struct manage *m, int status, bool i
     mr_free(m);
 }
 
-static struct vmodel_model model_of(const struct mesh_core *c, mr_str id)
+struct vmodel_model manage_model_of(const struct mesh_core *c, mr_str id)
 {
     const struct view_model *m = view_find(&c->view, id);
     struct vmodel_model r = {.id = id};
@@ -135,12 +134,12 @@ static struct vmodel_state state_of(const struct mesh_core *c, mr_str id, mr_str
     if (vm) {
         s.revision = vm->revision;
         s.v = (struct mesh_vmodel){vm->active, vm->target, vm->owner, vm->failed};
-        s.active = model_of(c, vm->active);
-        s.target = model_of(c, vm->target);
+        s.active = manage_model_of(c, vm->active);
+        s.target = manage_model_of(c, vm->target);
         s.active_copies = loaded_copies(c, vm->active);
     }
     if (wanted.len) {
-        s.wanted = model_of(c, wanted);
+        s.wanted = manage_model_of(c, wanted);
         s.wanted_is_loaded = loaded_copies(c, wanted) > 0;
     }
     return s;
@@ -220,7 +219,7 @@ static bool send_check(struct mesh_core *c, struct manage *m)
         if (intent_find(c, id)) {
             return false; /* what waits for the registry counts here */
         }
-        compares[count++] = (struct mesh_compare){key, model_of(c, id).revision};
+        compares[count++] = (struct mesh_compare){key, manage_model_of(c, id).revision};
     }
     for (size_t i = 0; i < count; i++) {
         if (compares[i].revision == VIEW_REVISION_PENDING) {
@@ -239,7 +238,7 @@ static bool send_check(struct mesh_core *c, struct manage *m)
 static int plan_register(const struct mesh_core *c, const struct manage *m, struct vmodel_plan *p,
                          struct mr_err *err)
 {
-    struct vmodel_model known = model_of(c, m->call.id);
+    struct vmodel_model known = manage_model_of(c, m->call.id);
 
     if (known.revision && !vmodel_def_is_same(&known.def, &m->call.def)) {
         return MR_FAIL(err, MR_E_EXISTS,
@@ -259,7 +258,7 @@ static int plan_register(const struct mesh_core *c, const struct manage *m, stru
 static int plan_unregister(const struct mesh_core *c, const struct manage *m, struct vmodel_plan *p,
                            struct mr_err *err)
 {
-    struct vmodel_model known = model_of(c, m->call.id);
+    struct vmodel_model known = manage_model_of(c, m->call.id);
 
     if (known.def.refs > 0) {
         p->is_precondition = true;
@@ -318,8 +317,8 @@ int manage_plan_intent(const struct mesh_core *c, const struct intent *i,
     s.revision = revision;
     if (revision) {
         s.v = *known;
-        s.active = model_of(c, known->active);
-        s.target = model_of(c, known->target);
+        s.active = manage_model_of(c, known->active);
+        s.target = manage_model_of(c, known->target);
         s.active_copies = loaded_copies(c, known->active);
     }
     if (i->what.is_delete) {
@@ -359,7 +358,7 @@ static void put_off(struct mesh_core *c, struct manage *m, const char *why)
 static bool stages_target(const struct mesh_core *c, const struct manage *m)
 {
     return m->call.kind == MESH_CALL_SET_VMODEL && m->call.has_def &&
-           !model_of(c, m->call.target).revision;
+           !manage_model_of(c, m->call.target).revision;
 }
 
 static const struct mesh_vmodel *shown_by(const struct vmodel_plan *p)
@@ -440,7 +439,7 @@ static int plan(const struct mesh_core *c, const struct manage *m, struct vmodel
     case MESH_CALL_REGISTER: return plan_register(c, m, p, err);
     case MESH_CALL_UNREGISTER: return plan_unregister(c, m, p, err);
     case MESH_CALL_ENSURE:
-        return model_of(c, m->call.id).revision
+        return manage_model_of(c, m->call.id).revision
                    ? MR_OK
                    : MR_FAIL(err, MR_E_NOT_FOUND, "there is no model '%.*s'",
                              MR_STR_ARG(m->call.id));
@@ -456,7 +455,7 @@ static bool is_sure(const struct mesh_core *c, const struct manage *m, const str
     if (m->call.kind == MESH_CALL_SEE_VMODEL) {
         return view_vmodel_find(&c->view, m->call.id) != NULL;
     }
-    return p->count > 0 || (!is_change(m) && model_of(c, m->call.id).revision);
+    return p->count > 0 || (!is_change(m) && manage_model_of(c, m->call.id).revision);
 }
 
 static bool is_in_journal(const struct mesh_core *c, const struct manage *m)
@@ -603,8 +602,6 @@ bool manage_written(struct mesh_core *c, uint64_t token, int status, bool succee
     return false;
 }
 
-static void restore_rest(struct mesh_core *c);
-
 void manage_tick(struct mesh_core *c)
 {
     for (size_t i = c->manages.len; i > 0; i--) {
@@ -619,9 +616,7 @@ void manage_tick(struct mesh_core *c)
         }
     }
     intent_pump(c);
-    if (c->restore_ns && c->restore_ns <= c->now) {
-        restore_rest(c);
-    }
+    restore_tick(c);
 }
 
 void manage_wake(struct mesh_core *c)
@@ -748,113 +743,6 @@ void manage_transitions(struct mesh_core *c)
             core_owner(c, vm->id, NULL) == c->me) {
             advance(c, vm);
         }
-    }
-}
-
-/* ---- a registry that has lost its data ---- */
-
-static void put_again(struct mesh_core *c, enum mesh_key_kind kind, mr_str id,
-                      const struct mr_buf *value)
-{
-    struct mesh_compare *compare = MR_ARENA_NEW(&c->arena, struct mesh_compare);
-    struct mesh_op *op = MR_ARENA_NEW(&c->arena, struct mesh_op);
-    mr_str key = core_key(c, kind, id, (mr_str){0});
-    mr_str copy = core_text(c, mr_buf_view(value));
-
-    if (!compare || !op || !key.ptr) {
-        return;
-    }
-    *compare = (struct mesh_compare){key, 0}; /* another server may have been quicker */
-    *op = (struct mesh_op){.kind = MESH_OP_PUT,
-                           .key = key,
-                           .value = {(const uint8_t *)(copy.ptr ? copy.ptr : ""), copy.len}};
-    struct mesh_action *a = core_act(c, MESH_ACT_TXN);
-    a->token = ++c->seq;
-    a->compares = compare;
-    a->compare_count = 1;
-    a->then = op;
-    a->then_count = 1;
-}
-
-static void put_model_again(struct mesh_core *c, const struct view_model *m)
-{
-    struct vmodel_model known = model_of(c, view_id(m));
-    struct mr_buf b;
-
-    mr_buf_init(&b, 0);
-    mesh_def_put(&b, &known.def);
-    put_again(c, MESH_KEY_MODEL, view_id(m), &b);
-    mr_buf_fini(&b);
-}
-
-static void put_vmodel_again(struct mesh_core *c, const struct view_vmodel *vm)
-{
-    struct mr_buf b;
-
-    mr_buf_init(&b, 0);
-    mesh_vmodel_put(&b, &(struct mesh_vmodel){vm->active, vm->target, vm->owner, vm->failed});
-    put_again(c, MESH_KEY_VMODEL, vm->id, &b);
-    mr_buf_fini(&b);
-}
-
-static void restore_later(struct mesh_core *c)
-{
-    c->restore_ns = c->now + RESTORE_NS;
-    timers_add(&c->timers, c->restore_ns, TIMER_MANAGE, 0, 0);
-}
-
-void manage_restore(struct mesh_core *c)
-{
-    struct mr_map_slot *slot;
-
-    for (size_t i = 0; i < c->view.cap; i++) {
-        struct view_model *m = c->view.models[i];
-        if (!m || m->revision == 0 || m->is_seen) {
-            continue;
-        }
-        m->is_seen = m->stat_is_seen = true;
-        if (core_owner(c, view_id(m), NULL) == c->me) {
-            put_model_again(c, m);
-        }
-        m->revision = VIEW_REVISION_PENDING;
-    }
-    for (size_t i = 0; (slot = mr_map_next(&c->view.vmodels, &i));) {
-        struct view_vmodel *vm = slot->value;
-        if (vm->is_seen) {
-            continue;
-        }
-        vm->is_seen = true;
-        vm->revision = VIEW_REVISION_PENDING;
-        if (core_owner(c, vm->id, NULL) == c->me) {
-            put_vmodel_again(c, vm);
-        }
-    }
-    restore_later(c);
-}
-
-/* Again as long as there is some: a write may be lost with a registry that goes away once more. */
-static void restore_rest(struct mesh_core *c)
-{
-    struct mr_map_slot *slot;
-    bool is_over = c->registry_is_there;
-
-    for (size_t i = 0; c->registry_is_there && i < c->view.cap; i++) {
-        const struct view_model *m = c->view.models[i];
-        if (m && m->revision == VIEW_REVISION_PENDING && !m->is_pending) {
-            is_over = false;
-            put_model_again(c, m);
-        }
-    }
-    for (size_t i = 0; c->registry_is_there && (slot = mr_map_next(&c->view.vmodels, &i));) {
-        const struct view_vmodel *vm = slot->value;
-        if (vm->revision == VIEW_REVISION_PENDING && !vm->is_pending) {
-            is_over = false;
-            put_vmodel_again(c, vm);
-        }
-    }
-    c->restore_ns = 0;
-    if (!is_over) {
-        restore_later(c);
     }
 }
 

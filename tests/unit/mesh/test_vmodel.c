@@ -458,6 +458,44 @@ static void target_that_fails_is_said_so_and_recovers(void **state)
     sim_fini(&s);
 }
 
+/* The registry is empty, and another server is the first to set the vmodel, to another model: what was known of references is wrong. */
+static void references_after_a_loss_are_those_of_the_vmodels(void **state)
+{
+    static const char *const ids[] = {"model-0", "model-1"};
+    const struct mesh_vmodel other = {
+        .active = MR_STR("model-1"), .target = MR_STR("model-1"), .owner = {0}};
+    struct mesh_call c = sets_v_to_0();
+    struct mr_buf value;
+    struct sim s;
+    (void)state;
+
+    begin(&s);
+    sim_run(&s, S);
+    assert_int_equal(call(&s, 0, &c)->status, MR_OK);
+    sim_run(&s, S);
+    for (unsigned round = 0; round < 2; round++) { /* in the second one all is restored as it was */
+        mr_kv_memory_erase(s.store);
+        if (round == 0) {
+            mr_buf_init(&value, 0);
+            mesh_vmodel_put(&value, &other);
+            sim_put(&s, "mesh/v/v", (mr_bytes){(const uint8_t *)value.ptr, value.len});
+            mr_buf_fini(&value);
+            sim_define(&s, 1, &(struct mesh_def){.type = MR_STR("t"), .refs = 1});
+        }
+        sim_run(&s, 60 * S);
+        for (unsigned p = 0; p < 3; p++) {
+            assert_true(mr_str_eq_c(seen(&s, p)->target, "model-1"));
+            for (unsigned m = 0; m < 2; m++) {
+                const struct view_model *model =
+                    view_find(mesh_core_view(s.peers[p].core), mr_str_c(ids[m]));
+                assert_non_null(model);
+                assert_int_equal(model->refs, m);
+            }
+        }
+    }
+    sim_fini(&s);
+}
+
 static void transition_ends_whichever_server_dies(void **state)
 {
     (void)state;
@@ -505,6 +543,7 @@ int main(void)
         cmocka_unit_test(changes_wait_a_while_for_a_registry_that_is_away),
         cmocka_unit_test(transition_matches_the_copies_before_the_switch),
         cmocka_unit_test(target_that_fails_is_said_so_and_recovers),
+        cmocka_unit_test(references_after_a_loss_are_those_of_the_vmodels),
         cmocka_unit_test(transition_ends_whichever_server_dies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
