@@ -243,18 +243,19 @@ static void *home_main(void *ctx)
     struct home *h = ctx;
     struct epoll_event event = {.events = EPOLLIN | EPOLLET};
     const int epoll = epoll_create1(EPOLL_CLOEXEC);
-    uint32_t submitted = 0;
+    uint32_t submitted = 0, over;
 
     epoll_ctl(epoll, EPOLL_CTL_ADD, t.doors[h->index].workers, &event);
     epoll_ctl(epoll, EPOLL_CTL_ADD, t.doors[h->index].server, &event);
-    while (atomic_load(&h->over) < REQUESTS) {
-        while (submitted < REQUESTS && submitted - atomic_load(&h->over) < SLOTS / HOMES) {
+    /* over is read before the submissions: another thread that ends a request after that, and rings while this one does not
+     * sleep yet, is seen by the second look */
+    while ((over = atomic_load(&h->over)) < REQUESTS) {
+        while (submitted < REQUESTS && submitted - over < SLOTS / HOMES) {
             submit(&h->requests[submitted++]);
         }
         if (mr_shm_poll(t.plane, h->index, on_outcome, NULL) > 0) {
             continue;
         }
-        const uint32_t over = atomic_load(&h->over);
         mr_shm_home_sleep(t.homes, h->index);
         if (mr_shm_poll(t.plane, h->index, on_outcome, NULL) == 0 &&
             atomic_load(&h->over) == over) {
