@@ -58,6 +58,24 @@ static void shape_write(const struct rewrite *w, const struct mr_oip_io *io, uin
     mr_buf_char(b, ']');
 }
 
+/* Refuses what cannot be an element, here, where its place in the client's text is known. Triton's texts. */
+static int element_check(struct rewrite *w, struct mr_json *at, const struct mr_oip_io *io)
+{
+    const bool is_string = io->dtype == MR_DTYPE_BYTES, is_bool = io->dtype == MR_DTYPE_BOOL;
+    const enum mr_json_type found = mr_json_peek(at);
+    const char *as = is_string ? "string" : is_bool ? "boolean" : "number";
+
+    if (found == MR_JSON_END || (found == MR_JSON_NULL && !is_string && !is_bool) ||
+        found == (is_string ? MR_JSON_STRING
+                  : is_bool ? MR_JSON_BOOL
+                            : MR_JSON_NUMBER)) {
+        return MR_OK;
+    }
+    w->json.pos = at->pos;
+    return mr_json_fail(&w->json, MR_E_INVALID, "input '%.*s': attempt to access JSON non-%s as %s",
+                        MR_STR_ARG(mr_str_sub(io->name, 0, 64)), as, as);
+}
+
 /* A scalar, or an array of one dimension. */
 static int tensor_rewrite(struct rewrite *w, const struct mr_oip_io *io)
 {
@@ -76,8 +94,13 @@ static int tensor_rewrite(struct rewrite *w, const struct mr_oip_io *io)
                                     "input '%.*s' takes a value or an array of values",
                                     MR_STR_ARG(mr_str_sub(io->name, 0, 64)));
             }
+            if (element_check(w, &inside, io) < 0) {
+                return w->json.status;
+            }
             mr_json_skip(&inside, NULL);
         }
+    } else if (element_check(w, &w->json, io) < 0) {
+        return w->json.status;
     }
     if (mr_json_skip(&w->json, &text) < 0) {
         return w->json.status;
@@ -103,8 +126,8 @@ static int param_rewrite(struct rewrite *w, mr_str key)
     if (type != MR_JSON_STRING && type != MR_JSON_NUMBER && type != MR_JSON_BOOL) {
         return mr_json_fail(
             &w->json, MR_E_INVALID,
-            "'%.*s' is no input of the model, and a parameter is a string, a number "
-            "or a boolean",
+            "parameter '%.*s' has invalid type: it is no input of the model, and a parameter is a "
+            "string, a number or a boolean",
             MR_STR_ARG(mr_str_sub(key, 0, 64)));
     }
     if (mr_json_skip(&w->json, &text) < 0) {

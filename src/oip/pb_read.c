@@ -323,8 +323,8 @@ int mr_pb_tensors_finish(struct mr_pb_reader *r, struct mr_pb_tensors *list)
     int rc =
         mr_oip_find_duplicate(r->arena, list->at, sizeof *list->at, list->count, &again, r->err);
     if (rc == MR_OK && again) {
-        rc = MR_FAIL(r->err, MR_E_INVALID, "%s '%.*s' appears more than once", r->word,
-                     MR_STR_ARG(*again));
+        rc = MR_FAIL(r->err, MR_E_INVALID, "%s '%.*s' already exists in %s", r->word,
+                     MR_STR_ARG(*again), r->is_response ? "response" : "request");
     }
     for (size_t i = 0; rc == MR_OK && i < list->count; i++) {
         rc = tensor_join(r, list, i, &used);

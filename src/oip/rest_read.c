@@ -383,8 +383,8 @@ int mr_rest_tensors(struct mr_rest_reader *r, struct mr_oip_tensor **out, size_t
     const mr_str *again;
     int rc = mr_oip_find_duplicate(r->arena, tensors, sizeof *tensors, count, &again, r->err);
     if (rc == MR_OK && again) {
-        rc = MR_FAIL(r->err, MR_E_INVALID, "%s '%.*s' appears more than once", r->word,
-                     MR_STR_ARG(*again));
+        rc = MR_FAIL(r->err, MR_E_INVALID, "%s '%.*s' already exists in %s", r->word,
+                     MR_STR_ARG(*again), r->is_response ? "response" : "request");
     }
     *out = tensors;
     *out_count = count;

@@ -109,8 +109,10 @@ static void finish(struct generate *g)
     struct mr_err err = si->infer.err;
 
     if (si->infer.status == MR_OK && !g->is_stream) {
-        si->infer.status = MR_FAIL(&err, MR_E_INTERNAL, "expected a single response, got %llu",
-                                   (unsigned long long)g->answers);
+        si->infer.status =
+            MR_FAIL(&err, MR_E_INTERNAL,
+                    "generate expects model to produce exactly 1 response, use generate "
+                    "stream for model that generates various number of responses");
     }
     err.status = si->infer.status;
     if (err.status < 0) {
@@ -364,6 +366,16 @@ static int inputs_of(struct generate *g, struct mr_oip_io **out, size_t *out_cou
                 : MR_FAIL(&r->err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
 }
 
+/* What was read is not the client's text: an offset in it says nothing. */
+static void offset_drop(struct mr_err *err)
+{
+    char *at = strstr(err->msg, " at offset ");
+
+    if (at) {
+        *at = 0;
+    }
+}
+
 /* The work of a turn, or done at once. */
 static void decode(struct mr_turn *t)
 {
@@ -383,9 +395,13 @@ static void decode(struct mr_turn *t)
     MR_TRY(inputs_of(g, &inputs, &count, &is_batched));
     MR_TRY(mr_oip_generate_request(g->si.call->body, inputs, count, is_batched, r->arena,
                                    &g->rewritten, &r->err));
-    MR_TRY(mr_oip_rest_decode_request((mr_bytes){(uint8_t *)g->rewritten.ptr, g->rewritten.len}, -1,
-                                      g->model, &g->si.loop->server->http_limits, r->arena,
-                                      &g->si.request, &r->err));
+    rc = mr_oip_rest_decode_request((mr_bytes){(uint8_t *)g->rewritten.ptr, g->rewritten.len}, -1,
+                                    g->model, &g->si.loop->server->http_limits, r->arena,
+                                    &g->si.request, &r->err);
+    if (rc < 0) {
+        offset_drop(&r->err);
+        goto out;
+    }
     rc = infer_bind(&g->si, g->model, g->version);
 out:
     g->si.request.model_name = g->model;

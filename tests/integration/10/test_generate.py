@@ -1,5 +1,8 @@
 """The generate extension: a flat object in, one out, or server-sent events."""
 import json
+import os
+import re
+import signal
 import socket
 
 import pytest
@@ -9,6 +12,7 @@ from lib.held import resident
 from lib.metrics import value
 from lib.raw import Http1, request
 from lib.rest import Rest
+from lib.workers import add_fault, pids
 
 DECOUPLED = "model_transaction_policy { decoupled: true }"
 MIB = 1 << 20
@@ -69,13 +73,28 @@ def test_numbers_fill_the_open_dimension(rest, given, shown):
 
 @pytest.mark.parametrize("body,says", [
     ({"A": [1, 2, 3]}, "shape"), ({"A": [[1, 2]]}, "array of values"), ({"A": "x"}, "A"), ({"B": True}, "A"),
-    ({"A": [1, 2], "C": [1]}, "'C' is no input"), ({"A": [1, 2], "C": None}, "'C' is no input"),
-    ({"A": [1, 2], "triton_x": 1}, "triton_"), ([], "object"), ("{", "JSON"), ({"A": [1, 2], "parameters": {"a": [1]}}, "'a' is no input"),
+    ({"A": [1, 2], "C": [1]}, "parameter 'C' has invalid type"), ({"A": [1, 2], "C": None}, "parameter 'C' has invalid type"),
+    ({"A": [1, 2], "triton_x": 1}, "triton_"), ([], "object"), ("{", "JSON"),
+    ({"A": [1, 2], "parameters": {"a": [1]}}, "parameter 'a' has invalid type"),
+    ({"A": [1, 2], "B": 1}, "input 'B': attempt to access JSON non-boolean as boolean at offset 19"),
+    ({"A": [1, {}]}, "input 'A' takes a value"), ({"A": [1, "2"]}, "input 'A': attempt to access JSON non-number as number at offset 10"),
+    ('{"A":[1,2],"A":[1,2]}', "input 'A' already exists in request"),
 ], ids=str)
 def test_bad_requests(rest, body, says):
     reply = rest.post("/v2/models/numbers/generate", body if not isinstance(body, str) else body.encode())
     assert reply.status == 400 and reply.headers["content-type"] == "application/json"
     assert says.lower() in reply.error.lower() or says == "JSON"
+
+
+def test_an_offset_is_one_of_the_text_that_was_sent(rest):
+    reply = ask(rest, "several", {"A": [1, 2.5]})
+    assert reply.status == 400 and "fraction" in reply.error and "offset" not in reply.error
+
+
+@pytest.mark.parametrize("value", [5, True, None, {"a": 1}])
+def test_a_text_that_is_none(rest, value):
+    reply = ask(rest, "one", {"text_input": value}, "generate_stream")
+    assert reply.status == 400 and reply.error == "input 'text_input': attempt to access JSON non-string as string at offset 15"
 
 
 def test_unknown_model(rest):
@@ -108,13 +127,29 @@ def test_large_events(rest):
 @pytest.mark.parametrize("repeat", [0, 2, 1_000_000_000])
 def test_not_one_answer(rest, repeat):
     reply = ask(rest, "many", {"text_input": "x", "repeat": repeat})
-    assert reply.status == 500 and reply.error.startswith("expected a single response, got")
+    assert reply.status == 500 and reply.error == ("generate expects model to produce exactly 1 response, use generate stream "
+                                                   "for model that generates various number of responses")
     assert ask(rest, "many", {"text_input": "x"}).status == 200  # the model's only instance is free
 
 
 def test_error_before_the_first_event(rest):
     reply = ask(rest, "many", {"text_input": "x", "repeat": -1}, "generate_stream")
     assert reply.status == 400 and "repeat" in reply.error
+
+
+def test_error_after_the_first_event(models, start, hold, tmp_path):
+    """The worker process dies: the stream, which has begun, ends with an event."""
+    add_fault(models, extra=DECOUPLED, max_batch_size=0)
+    server = start(models, f"--worker-directory={tmp_path}")
+    with socket.create_connection(("127.0.0.1", server.http)) as s:
+        s.sendall(request("POST", "/v2/models/m/generate_stream", "Connection: close\r\n", body=json.dumps(
+            {"INPUT0": [7], "responses": 3, "hold_after": 1, **hold.parameters})))
+        hold.wait_held()
+        os.kill(pids(server, "m")[0], signal.SIGKILL)
+        got = s.makefile("rb").read().decode()
+    assert got.startswith("HTTP/1.1 200 ")
+    first, last = re.findall(r"data: (.*?)\n\n", got)
+    assert json.loads(first)["OUTPUT0"] == 7 and "worker process ended while it was answering" in json.loads(last)["error"]
 
 
 def test_http_1_0_and_closed_client(served, rest):

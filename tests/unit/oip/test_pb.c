@@ -140,7 +140,7 @@ static const struct error_row errors[] = {
     {"inputs{name:'x' datatype:'BYTES' shape:[2]} raw_input_contents:'\\001\\000\\000\\000a'",
      "expected 2 string elements for inference input 'x'"},
     {"inputs{" X2 "} inputs{" X2 "} raw_input_contents:'' raw_input_contents:''",
-     "input 'x' appears more than once"},
+     "input 'x' already exists in request"},
     {"outputs{name:'y'} outputs{name:'y'}", "output 'y' already exists in request"},
     /* shared memory */
     {"inputs{" X2 PARAM("shared_memory_region", "string_param:'r'") PARAM(

@@ -71,7 +71,7 @@ static const struct error_row errors[] = {
     {INPUT(NAMED INT32_2 ",\"data\":[1,2],\"data\":[1,2]"),
      "Unable to parse 'data': the member appears twice"},
     {"{\"inputs\":[{" NAMED INT32_2 ",\"data\":[1,2]},{" NAMED INT32_2 ",\"data\":[1,2]}]}",
-     "input 'x' appears more than once"},
+     "input 'x' already exists in request"},
     /* sources */
     {INPUT(NAMED INT32_2), SET_ONE " no field is set"},
     {INPUT(NAMED INT32_2 ",\"data\":null"), SET_ONE " no field is set"},
@@ -463,7 +463,7 @@ static void many_names(void **state)
         int rc = mr_oip_rest_decode_request(bench_body(&b, b.buf.ptr, b.buf.len), -1, MR_STR("m"),
                                             &l, &b.arena, &r, &b.err);
         assert_int_equal(rc, twice ? MR_E_INVALID : MR_OK);
-        assert_true(!twice || strcmp(b.err.msg, "input 'x17' appears more than once") == 0);
+        assert_true(!twice || strcmp(b.err.msg, "input 'x17' already exists in request") == 0);
     }
     mr_buf_reset(&b.buf);
     mr_buf_c(&b.buf, "{\"inputs\":[],\"parameters\":{");
