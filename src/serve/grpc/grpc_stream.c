@@ -418,6 +418,21 @@ static void set_apart(struct stream *st, struct stream_item *it)
     LIST_INSERT_HEAD(&st->decoupled, it, link);
 }
 
+/* The model is done without a final answer: one without outputs follows, for a client that waits for it. */
+static void send_end(struct stream *st, struct stream_item *it)
+{
+    struct serve_infer *si = &it->si;
+    struct mr_grpc_message message;
+
+    if (si->infer.is_final || !si->request.enable_empty_final_response || st->is_failed) {
+        return;
+    }
+    si->infer.status = infer_encode_end(si, &message);
+    if (si->infer.status == MR_OK) {
+        mr_grpc_send_message(st->g, &message, grpc_compression(st->server));
+    }
+}
+
 /* An item of a decoupled model has had its last answer, and all have left. */
 static void end_apart(struct stream *st, struct stream_item *it)
 {
@@ -426,6 +441,9 @@ static void end_apart(struct stream *st, struct stream_item *it)
     mr_call_hold(st->g->call, -ITEM_BYTES);
     it->si.infer.status =
         it->si.infer.status == MR_OK && st->is_cancelled ? MR_E_CANCELLED : it->si.infer.status;
+    if (it->si.infer.status == MR_OK) {
+        send_end(st, it);
+    }
     if (it->si.infer.status < 0) {
         infer_log_failure(&it->si);
     }

@@ -396,15 +396,16 @@ void infer_use_response(struct serve_infer *si, struct mr_response *q)
     si->infer.answer = q->parameters;
 }
 
-static int encode_end(struct serve_infer *si, const struct mr_oip_param *final,
-                      struct mr_grpc_message *out)
+int infer_encode_end(struct serve_infer *si, struct mr_grpc_message *out)
 {
+    static const struct mr_oip_param final = {
+        .key = MR_STR_INIT("triton_final_response"), .kind = MR_OIP_BOOL, .b = true};
     struct mr_infer *r = &si->infer;
     struct mr_oip_response response = {.model_name = r->version->model_name,
                                        .model_version = r->version->number_text,
                                        .id = si->request.id};
     struct mr_oip_encoded e;
-    int rc = infer_answer_params(si, final, &response);
+    int rc = infer_answer_params(si, &final, &response);
 
     if (rc == MR_OK) {
         rc = mr_oip_pb_encode_response(&response, true, infer_buf(si), r->arena, &e, &r->err);
@@ -429,7 +430,7 @@ int infer_encode_response(struct serve_infer *si, struct mr_response *q,
         infer_use_response(si, q);
         MR_TRY(infer_encode_grpc(si, &final, out));
     } else {
-        MR_TRY(encode_end(si, &final, out));
+        MR_TRY(infer_encode_end(si, out));
     }
 out:
     r->outputs = NULL; /* they are the response's */

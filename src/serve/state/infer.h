@@ -71,7 +71,9 @@ int infer_encode_grpc(struct serve_infer *si, const struct mr_oip_param *final,
                       struct mr_grpc_message *out);
 /* Makes infer.outputs those of an answer, in its arena, which becomes infer.arena; the caller restores both. */
 void infer_use_response(struct serve_infer *si, struct mr_response *response);
-/* The same for one of several answers, which may be an end without outputs. */
+/* The answer without outputs that is the final one, in infer.arena. */
+int infer_encode_end(struct serve_infer *si, struct mr_grpc_message *out);
+/* The same as infer_encode_grpc for one of several answers, which may be an end without outputs. */
 int infer_encode_response(struct serve_infer *si, struct mr_response *response,
                           struct mr_grpc_message *out);
 void infer_drop_answer(struct mr_grpc_message *m);

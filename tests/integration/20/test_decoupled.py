@@ -66,6 +66,19 @@ def test_no_answer(stream, empty):
     assert [values(a) for a in answers if a.infer_response.id == "next"] == [[1, 2, 3]]
 
 
+@pytest.mark.parametrize("empty", [False, True])
+def test_no_final_answer(models, start, empty, placement):
+    """A backend that ends its execution ends the answers: a client that waits for the final one gets it."""
+    repo.add(models, "f", backend="fault", extra=DECOUPLED, parameters=placement)
+    with Stream(start(models).url("grpc")) as s:
+        s.send(grpcraw.int32("f", [7], id="x", parameters={
+            "responses": 2, "no_final": True, **({"triton_enable_empty_final_response": True} if empty else {})}))
+        answers = s.end()
+    assert [flag(a) for a in answers] == [False, False] + [True] * empty
+    assert all(values(a) == [7] for a in answers[:2]) and all(a.infer_response.id == "x" for a in answers)
+    assert not [a for a in answers[2:] if a.infer_response.outputs]
+
+
 def test_many_requests_on_one_stream(stream):
     """Answers of ordinary models keep their order among themselves; those of decoupled ones come beside them."""
     wanted = {}
