@@ -173,6 +173,31 @@ static void emit_switch(const struct flow *f, struct emit *e)
     emit_close(e);
 }
 
+bool flow_may_skip(const struct flow *f)
+{
+    const struct flow_node *n = f->nodes;
+
+    while (n && !n->skips && n->when.len == 0) {
+        n = n->next;
+    }
+    return n != NULL;
+}
+
+/* A workflow is not loaded if an output may have no value. */
+static void emit_defaults(const struct flow *f, struct emit *e)
+{
+    for (const struct flow_tensor *t = flow_may_skip(f) ? f->outputs : NULL; t; t = t->next) {
+        emit_open(e, "default");
+        emit_str(e, "tensor", t->name);
+        if (t->dtype == MR_DTYPE_BYTES) {
+            emit_str(e, "string", MR_STR(""));
+        } else {
+            emit_int(e, "int64", 0);
+        }
+        emit_close(e);
+    }
+}
+
 void flow_emit(const struct flow *f, struct emit *e)
 {
     if (f->comment.len > 0) {
@@ -184,11 +209,15 @@ void flow_emit(const struct flow *f, struct emit *e)
     flow_emit_tensors("input", f->inputs, e);
     flow_emit_tensors("output", f->outputs, e);
     emit_open(e, "workflow_scheduling");
+    if (f->deadline_ms > 0) {
+        emit_int(e, "deadline_ms", f->deadline_ms);
+    }
     for (const struct flow_node *n = f->nodes; n; n = n->next) {
         emit_node(n, e);
     }
     if (f->cases) {
         emit_switch(f, e);
     }
+    emit_defaults(f, e);
     emit_close(e);
 }

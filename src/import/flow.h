@@ -30,6 +30,7 @@ struct flow_variant {
     struct flow_variant *next;
     mr_str tag, model, remote;
     int64_t weight;
+    uint32_t line; /* as of flow_node */
 };
 
 struct flow_node {
@@ -48,7 +49,8 @@ struct flow_node {
     int64_t foreach_max;            /* 0: no limit of its own */
     int64_t retries;
     int64_t timeout_ms;
-    bool skips; /* an error leaves its outputs out */
+    bool skips;    /* an error leaves its outputs out */
+    uint32_t line; /* of the foreign file; 0: not known */
 };
 
 struct flow_case {
@@ -60,6 +62,9 @@ struct flow_case {
 struct flow {
     mr_str name;
     mr_str comment;
+    const char *file;    /* where it is from; NULL: the file of the import */
+    uint32_t line;       /* in it; 0: not known */
+    int64_t deadline_ms; /* 0: none */
     int64_t max_batch_size;
     struct flow_tensor *inputs, *outputs;
     struct flow_node *nodes;
@@ -86,6 +91,8 @@ bool flow_tensor_add(struct flow_tensor **list, const struct flow_tensor *t, mr_
 bool flow_pair_add(struct flow_pair **list, mr_str of, mr_str name, struct mr_arena *arena);
 /** A field for each tensor: "input" or "output". */
 void flow_emit_tensors(const char *field, const struct flow_tensor *list, struct emit *e);
+/** Whether some node may be left out, so that outputs have a default. */
+bool flow_may_skip(const struct flow *f);
 /** The workflow as config.pbtxt. */
 void flow_emit(const struct flow *f, struct emit *e);
 

@@ -53,14 +53,95 @@ int import_add(struct mr_import *im, mr_str name, const struct emit *config, con
     return MR_OK;
 }
 
+/* ---- workflows ---- */
+
+#define QUOTED_MAX 80 /* longer names are cut in messages */
+
+static bool has_quoted(mr_str message, mr_str name)
+{
+    const mr_str part = mr_str_sub(name, 0, QUOTED_MAX);
+    size_t from = 0;
+
+    for (ptrdiff_t at = 0; part.len > 0 && at >= 0; from += (size_t)at + 1) {
+        const mr_str rest = mr_str_sub(message, from, message.len);
+        at = mr_str_find_str(rest, part);
+        const size_t end = (size_t)at + part.len;
+        if (at > 0 && rest.ptr[at - 1] == '\'' &&
+            (part.len == QUOTED_MAX || (end < rest.len && rest.ptr[end] == '\''))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The line of what a message names last, its own name before ": " aside. */
+static uint32_t line_of(const struct flow *f, mr_str message)
+{
+    const ptrdiff_t colon = mr_str_find_str(message, MR_STR(": "));
+    uint32_t line = f->line;
+
+    message = mr_str_sub(message, colon < 0 ? 0 : (size_t)colon, message.len);
+    for (const struct flow_node *n = f->nodes; n; n = n->next) {
+        line = has_quoted(message, n->name) ? n->line : line;
+        for (const struct flow_variant *v = n->variants; v; v = v->next) {
+            line = has_quoted(message, v->tag) ? v->line : line;
+        }
+    }
+    return line;
+}
+
+static int flow_fail(const struct mr_import *im, const struct flow *f, uint32_t line, int status,
+                     struct mr_err *err)
+{
+    const char *file = f->file ? f->file : im->file;
+
+    return line > 0 ? MR_WRAP(err, status, "%s:%u", file, line) : MR_WRAP(err, status, "%s", file);
+}
+
+/* Whether a node asks the workflow that it is in. */
+static int check_own_name(const struct mr_import *im, const struct flow *f, struct mr_err *err)
+{
+    for (const struct flow_node *n = f->nodes; n; n = n->next) {
+        bool is_own =
+            mr_str_eq(n->shadow, f->name) || (n->remote.len == 0 && mr_str_eq(n->model, f->name));
+        uint32_t line = n->line;
+        for (const struct flow_variant *v = n->variants; v && !is_own; v = v->next) {
+            is_own = v->remote.len == 0 && mr_str_eq(v->model, f->name);
+            line = v->line;
+        }
+        if (is_own) {
+            MR_FAIL(err, MR_E_INVALID,
+                    "node '%.64s': its model has the name of the workflow, '%.64s', which would "
+                    "ask itself",
+                    n->name.ptr, f->name.ptr);
+            return flow_fail(im, f, line, MR_E_INVALID, err);
+        }
+    }
+    return MR_OK;
+}
+
 int import_add_flow(struct mr_import *im, const struct flow *f, struct mr_err *err)
 {
     struct emit e;
+    int rc = check_own_name(im, f, err);
 
+    if (rc < 0) {
+        return rc;
+    }
     emit_init(&e);
     flow_emit(f, &e);
-    const int rc = import_add(im, f->name, &e, NULL, err);
+    if (im->check && !e.buf.failed && (rc = im->check(mr_buf_view(&e.buf), err)) < 0) {
+        rc = flow_fail(im, f, line_of(f, mr_str_c(err->msg)), rc, err);
+    }
+    rc = rc < 0 ? rc : import_add(im, f->name, &e, NULL, err);
     emit_fini(&e);
+    if (rc == MR_OK && flow_may_skip(f)) {
+        rc =
+            import_warn(im, err,
+                        "workflow '%.128s': some of its nodes may be left out: the defaults of its "
+                        "outputs, 0 or \"\", then stand for what is not there",
+                        f->name.ptr);
+    }
     return rc;
 }
 
@@ -208,6 +289,7 @@ int mr_import_read(struct mr_import **out, const char *path, const struct mr_imp
     mr_arena_init(&im->arena, 65536, ARENA_MAX);
     im->file = mr_arena_str(&im->arena, mr_str_c(path)).ptr;
     im->repository = o->repository;
+    im->check = o->check;
     rc = import_read_file(path, &im->arena, &text, err);
     if (rc == MR_OK) {
         rc = is_paddle ? import_paddle(im, text, err) : read_document(im, text, o->from, err);

@@ -11,7 +11,8 @@ struct mr_import {
     struct mr_arena arena; /* of all that follows, and of what is read */
     const char *file;
     const char *repository;
-    size_t tensors; /* see import_count */
+    mr_import_check_fn *check; /* NULL: none */
+    size_t tensors;            /* see import_count */
     MR_VEC(struct mr_import_model) models;
     MR_VEC(const char *) warnings;
 };
@@ -20,7 +21,7 @@ struct mr_import {
  *  models of that name), MR_E_TOO_LARGE. */
 int import_add(struct mr_import *im, mr_str name, const struct emit *config, const char *model_file,
                struct mr_err *err);
-/** Adds a workflow. */
+/** Adds a workflow that the check takes and that does not ask itself. Errors: MR_E_INVALID with file, line and node, those of the check. */
 int import_add_flow(struct mr_import *im, const struct flow *f, struct mr_err *err);
 int import_warn(struct mr_import *im, struct mr_err *err, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));

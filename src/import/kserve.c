@@ -176,7 +176,8 @@ static int add_node(struct graph *g, struct node *n, const struct step *s, struc
                             .model = s->model,
                             .remote = s->remote,
                             .version = -1,
-                            .skips = mr_str_eq_c(dependency, "Soft")};
+                            .skips = mr_str_eq_c(dependency, "Soft"),
+                            .line = s->doc->line};
     rc = import_count(
         g->im, flow_tensor_count(s->signature.inputs) + flow_tensor_count(s->signature.outputs),
         &s->at, s->doc, err);
@@ -401,6 +402,7 @@ static int compile_splitter(struct graph *g, struct node *n, struct mr_err *err)
     MR_TRY(check_same(n, err));
     MR_TRY(add_node(g, n, first, &f, err));
     f->name = MR_STR("split");
+    f->line = n->doc->line;
     MR_TRY(take_request(g, n, first, f, err));
     MR_TRY(give_outputs(g, n, first, f, false, true, err));
     for (const struct step *s = n->steps; s; s = s->next) {
@@ -408,7 +410,8 @@ static int compile_splitter(struct graph *g, struct node *n, struct mr_err *err)
         if (!v) {
             return import_no_memory(err);
         }
-        *v = (struct flow_variant){.tag = s->name, .model = s->model, .remote = s->remote};
+        *v = (struct flow_variant){
+            .tag = s->name, .model = s->model, .remote = s->remote, .line = s->doc->line};
         MR_TRY(doc_int(s->doc, "weight", -1, 0, 100, &s->at, &v->weight, err));
         if (v->weight < 0) {
             return DOC_FAIL(err, MR_E_INVALID, &s->at, s->doc,
@@ -497,6 +500,7 @@ static int add_graph_node(struct graph *g, const struct doc *d, struct mr_err *e
     }
     n->doc = d;
     n->at = (struct doc_at){.file = g->im->file, .what = printed(g, "node", d->key)};
+    n->flow.line = d->line;
     n->flow.name = is_root ? g->name
                            : mr_arena_printf(&g->im->arena, "%.*s-%.*s", MR_STR_ARG(g->name),
                                              MR_STR_ARG(d->key));
@@ -510,15 +514,34 @@ static int add_graph_node(struct graph *g, const struct doc *d, struct mr_err *e
     return import_check_name(&n->at, d, n->flow.name, err);
 }
 
+/* How the graph is deployed there says nothing of what it answers. */
+#define DEPLOYMENT                                                                                 \
+    "resources", "affinity", "tolerations", "nodeSelector", "nodeName", "serviceAccountName",      \
+        "minReplicas", "maxReplicas", "scaleTarget", "scaleMetric"
+
+static int warn_deployment(struct mr_import *im, const struct doc *spec, struct mr_err *err)
+{
+    static const char *const keys[] = {DEPLOYMENT};
+    int rc = MR_OK;
+
+    for (size_t i = 0; i < sizeof keys / sizeof *keys && rc == MR_OK; i++) {
+        const struct doc *d = doc_get(spec, keys[i]);
+        rc = d ? import_warn(im, err, "%s:%u: '%s' is of the deployment, and without effect here",
+                             im->file, d->line, keys[i])
+               : MR_OK;
+    }
+    return rc;
+}
+
 static int import_graph(struct mr_import *im, const struct doc *doc, struct mr_err *err)
 {
     static const char *const top[] = {"apiVersion", "kind", "metadata", "spec", "status", NULL};
-    static const char *const known[] = {"nodes",       "resources",    "affinity", "timeout",
-                                        "tolerations", "nodeSelector", "nodeName", NULL};
+    static const char *const known[] = {"nodes", "timeout", DEPLOYMENT, NULL};
     struct graph g = {.im = im};
     const struct doc_at at = {.file = im->file};
     const struct doc *metadata, *spec, *nodes;
     mr_str kind;
+    int64_t timeout_s;
     int rc, count = 0;
 
     MR_TRY(doc_only(doc, &at, top, err));
@@ -531,6 +554,8 @@ static int import_graph(struct mr_import *im, const struct doc *doc, struct mr_e
     MR_TRY(doc_text(metadata, "name", true, &at, &g.name, err));
     MR_TRY(doc_map(doc, "spec", true, &at, &spec, err));
     MR_TRY(doc_only(spec, &at, known, err));
+    MR_TRY(warn_deployment(im, spec, err));
+    MR_TRY(doc_int(spec, "timeout", 0, 1, UINT32_MAX / 1000, &at, &timeout_s, err));
     MR_TRY(doc_map(spec, "nodes", true, &at, &nodes, err));
     for (const struct doc *d = nodes->first; d; d = d->next) {
         if (++count > NODES_MAX) {
@@ -542,6 +567,7 @@ static int import_graph(struct mr_import *im, const struct doc *doc, struct mr_e
         return DOC_FAIL(err, MR_E_INVALID, &at, nodes, "there is no node 'root'");
     }
     for (struct node *n = g.nodes; n; n = n->next) {
+        n->flow.deadline_ms = mr_str_eq_c(n->doc->key, "root") ? timeout_s * 1000 : 0;
         MR_TRY(compile(&g, n, err));
     }
 out:

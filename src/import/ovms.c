@@ -111,6 +111,7 @@ static int read_node(struct pipeline *p, const struct doc *d, struct mr_err *err
         return DOC_FAIL(err, MR_E_INVALID, &n->at, d, "the name is taken");
     }
     f->name = name;
+    f->line = d->line;
     MR_TRY(read_kind(n, &f->model, err));
     MR_TRY(doc_only(d, &n->at, keys, err));
     MR_TRY(read_outputs(p, n, err));
@@ -374,6 +375,7 @@ static int read_pipeline(struct mr_import *im, const struct doc *spec, struct mr
     MR_TRY(import_check_name(&at, spec, p.flow.name, err));
     at.what = mr_arena_printf(&im->arena, "pipeline '%.*s'", MR_STR_ARG(p.flow.name)).ptr;
     MR_TRY(doc_only(spec, &at, keys, err));
+    p.flow.line = spec->line;
     p.flow.comment = mr_arena_printf(
         &im->arena, "From the pipeline '%.*s' of OpenVINO Model Server.", MR_STR_ARG(p.flow.name));
     MR_TRY(declare_inputs(&p, spec, &at, err));

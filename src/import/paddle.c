@@ -438,7 +438,9 @@ static int check_batching(struct dag *g, struct mr_err *err)
 static int add_workflow(struct build *b, const Paddle__Workflow *w, struct flow **out,
                         struct mr_err *err)
 {
-    struct dag g = {.b = b, .workflow = w, .flow = {.name = mr_str_c(w->name)}};
+    struct dag g = {.b = b,
+                    .workflow = w,
+                    .flow = {.name = mr_str_c(w->name), .file = b->config.workflow_file}};
     const struct doc_at at = {.file = b->config.workflow_file};
     const bool is_parallel = strcmp(w->workflow_type, "Parallel") == 0;
     int rc;
@@ -582,6 +584,7 @@ static int add_list(struct build *b, const Paddle__InferService *s, const struct
         return import_no_memory(err);
     }
     f->name = name;
+    f->file = b->config.service_file;
     while (mr_str_split(&rest, ',', &piece)) {
         const struct flow *w = workflow_find(all, mr_str_trim(piece));
         if (!w) {
@@ -673,6 +676,7 @@ static int add_service(struct build *b, const Paddle__InferService *s, const str
                        struct mr_err *err)
 {
     struct flow f = {.name = mr_str_c(s->name),
+                     .file = b->config.service_file,
                      .comment = MR_STR("From a service of Paddle Serving.")};
     const struct doc_at at = {.file = b->config.service_file};
     int rc;

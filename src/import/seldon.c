@@ -16,6 +16,8 @@ struct reference {
     const struct doc *doc;
     mr_str whole, name, tensor; /* tensor "": all of them */
     bool of_inputs;
+    mr_str to; /* of an entry of tensorMap: the input that it becomes */
+    bool is_used;
 };
 
 struct step {
@@ -23,7 +25,7 @@ struct step {
     const struct doc *doc;
     struct doc_at at;
     struct reference *inputs, *triggers;
-    const struct doc *map;
+    struct reference *map; /* tensorMap */
     struct signature signature;
     struct flow_node *node;
     bool is_open, is_done;
@@ -41,17 +43,18 @@ static int connect(struct pipeline *p, struct step *s, struct mr_err *err);
 
 /* ---- references ---- */
 
-static int read_reference(struct pipeline *p, const struct doc *d, const struct doc_at *at,
-                          struct reference **list, struct mr_err *err)
+static int read_reference(struct pipeline *p, const struct doc *d, mr_str text,
+                          const struct doc_at *at, struct reference **list, struct mr_err *err)
 {
     struct reference *r = MR_ARENA_NEW(&p->im->arena, struct reference);
-    mr_str rest = d->text, side;
+    mr_str rest = text, side;
 
     if (!r) {
         return import_no_memory(err);
     }
     r->doc = d;
-    r->whole = d->text;
+    r->whole = text;
+    r->to = d->text;
     if (d->kind != DOC_SCALAR || !mr_str_split(&rest, '.', &r->name) || r->name.len == 0) {
         return DOC_FAIL(err, MR_E_INVALID, at, d, "the name of a step is needed");
     }
@@ -59,7 +62,7 @@ static int read_reference(struct pipeline *p, const struct doc *d, const struct 
         r->of_inputs = mr_str_eq_c(side, "inputs");
         if (!r->of_inputs && !mr_str_eq_c(side, "outputs")) {
             return DOC_FAIL(err, MR_E_INVALID, at, d, "'%.128s' is no NAME.inputs or NAME.outputs",
-                            d->text.ptr);
+                            text.ptr);
         }
         r->tensor = rest.ptr ? rest : MR_STR("");
     } else {
@@ -71,7 +74,7 @@ static int read_reference(struct pipeline *p, const struct doc *d, const struct 
         return import_no_memory(err);
     }
     if (mr_str_find(r->tensor, '`') >= 0) { /* it may become a part of an expression */
-        return DOC_FAIL(err, MR_E_INVALID, at, d, "'%.128s' is no name of a tensor", d->text.ptr);
+        return DOC_FAIL(err, MR_E_INVALID, at, d, "'%.128s' is no name of a tensor", text.ptr);
     }
     FLOW_ADD(*list, r);
     return import_count(p->im, 1, at, d, err);
@@ -84,7 +87,7 @@ static int read_references(struct pipeline *p, const struct doc *of, const char 
     int rc = doc_list(of, key, false, at, &d, err);
 
     for (d = rc == MR_OK && d ? d->first : NULL; d && rc == MR_OK; d = d->next) {
-        rc = read_reference(p, d, at, list, err);
+        rc = read_reference(p, d, d->text, at, list, err);
     }
     return rc;
 }
@@ -117,15 +120,20 @@ static int check_join(const struct doc *of, const char *key, const struct doc_at
                           d->text.ptr);
 }
 
-static int check_map(const struct step *s, struct mr_err *err)
+static int read_map(struct pipeline *p, struct step *s, struct mr_err *err)
 {
-    for (const struct doc *d = s->map ? s->map->first : NULL; d; d = d->next) {
+    const struct doc *map;
+    int rc = doc_map(s->doc, "tensorMap", false, &s->at, &map, err);
+
+    for (const struct doc *d = rc == MR_OK && map ? map->first : NULL; d && rc == MR_OK;
+         d = d->next) {
         if (d->kind != DOC_SCALAR || d->text.len == 0) {
             return DOC_FAIL(err, MR_E_INVALID, &s->at, d,
                             "tensorMap: '%.128s' needs the name of a tensor", d->key.ptr);
         }
+        rc = read_reference(p, d, d->key, &s->at, &s->map, err);
     }
-    return MR_OK;
+    return rc;
 }
 
 static int read_step(struct pipeline *p, const struct doc *d, struct mr_err *err)
@@ -148,15 +156,14 @@ static int read_step(struct pipeline *p, const struct doc *d, struct mr_err *err
     MR_TRY(doc_only(d, &s->at, keys, err));
     MR_TRY(check_join(d, "inputsJoinType", &s->at, err));
     MR_TRY(check_join(d, "triggersJoinType", &s->at, err));
-    MR_TRY(doc_map(d, "tensorMap", false, &s->at, &s->map, err));
-    MR_TRY(check_map(s, err));
+    MR_TRY(read_map(p, s, err));
     MR_TRY(read_references(p, d, "inputs", &s->at, &s->inputs, err));
     MR_TRY(read_references(p, d, "triggers", &s->at, &s->triggers, err));
     MR_TRY(import_signature(p->im, name, &s->signature, err));
     if (mr_str_eq(name, p->name) || step_find(p, name)) {
         return DOC_FAIL(err, MR_E_INVALID, &s->at, d, "the name is there twice");
     }
-    *n = (struct flow_node){.name = name, .model = name, .version = -1};
+    *n = (struct flow_node){.name = name, .model = name, .version = -1, .line = d->line};
     FLOW_ADD(p->steps, s);
 out:
     return rc;
@@ -181,24 +188,79 @@ static int guess_outputs(struct pipeline *p, const struct reference *list, struc
     return MR_OK;
 }
 
+static bool is_of_request(const struct pipeline *p, const struct reference *r)
+{
+    return r->of_inputs && r->tensor.len > 0 && mr_str_eq(r->name, p->name);
+}
+
+/* Of a model without a configuration, the inputs that its tensorMap makes of tensors of the request. */
+static int guess_inputs(struct pipeline *p, struct step *s, struct mr_err *err)
+{
+    const struct flow_tensor t = {.dtype = MR_DTYPE_FP32, .rank = 1, .dims = {-1}};
+    struct flow_tensor *inputs = NULL;
+
+    for (const struct reference *m = s->signature.is_known ? NULL : s->map; m; m = m->next) {
+        if (is_of_request(p, m) && !flow_tensor_add(&inputs, &t, m->to, &p->im->arena)) {
+            return import_no_memory(err);
+        }
+    }
+    s->signature.inputs = inputs ? inputs : s->signature.inputs;
+    return MR_OK;
+}
+
 /* ---- connections ---- */
 
-/* The name of a tensor in the model that takes it. */
-static mr_str mapped(const struct step *s, const struct reference *r, mr_str tensor,
-                     struct mr_arena *arena)
+/* The entry of the step's tensorMap for a tensor; NULL: there is none. */
+static struct reference *mapping(const struct step *s, const struct reference *r, mr_str tensor)
 {
-    const mr_str whole = mr_arena_printf(arena, "%.*s.%s.%.*s", MR_STR_ARG(r->name),
-                                         r->of_inputs ? "inputs" : "outputs", MR_STR_ARG(tensor));
-    const struct doc *d = whole.ptr ? doc_get(s->map, whole.ptr) : NULL;
+    struct reference *m = s->map;
 
-    return d ? d->text : tensor;
+    while (m && !(mr_str_eq(m->name, r->name) && m->of_inputs == r->of_inputs &&
+                  mr_str_eq(m->tensor, tensor))) {
+        m = m->next;
+    }
+    return m;
+}
+
+/* The name of a tensor in the model that takes it. */
+static mr_str mapped(const struct step *s, const struct reference *r, mr_str tensor)
+{
+    const struct reference *m = mapping(s, r, tensor);
+
+    return m ? m->to : tensor;
+}
+
+/* The tensor of the request that becomes an input of the step. */
+static mr_str request_name(const struct pipeline *p, const struct step *s, mr_str input)
+{
+    const struct reference *m = s->map;
+
+    while (m && !(is_of_request(p, m) && mr_str_eq(m->to, input))) {
+        m = m->next;
+    }
+    return m ? m->tensor : input;
+}
+
+/* An entry of a tensorMap that names nothing that the step gets. */
+static int check_map(const struct step *s, struct mr_err *err)
+{
+    for (const struct reference *m = s->map; m; m = m->next) {
+        if (!m->is_used) {
+            return DOC_FAIL(err, MR_E_INVALID, &s->at, m->doc,
+                            "tensorMap: '%.128s' is no tensor that the step gets, or '%.64s' no "
+                            "input of its model",
+                            m->whole.ptr, m->to.ptr);
+        }
+    }
+    return MR_OK;
 }
 
 /* Gives the step a tensor, if it has an input of that name or might have. */
 static int offer(struct pipeline *p, struct step *s, const struct reference *r,
                  const struct flow_tensor *t, mr_str value, struct mr_err *err)
 {
-    const mr_str name = mapped(s, r, t->name, &p->im->arena);
+    struct reference *m = mapping(s, r, t->name);
+    const mr_str name = m ? m->to : t->name;
 
     if (s->signature.is_known && !flow_tensor_find(s->signature.inputs, name)) {
         return r->tensor.len == 0 ? MR_OK
@@ -210,6 +272,9 @@ static int offer(struct pipeline *p, struct step *s, const struct reference *r,
             return DOC_FAIL(err, MR_E_INVALID, &s->at, r->doc, "input '%.64s' is given twice",
                             name.ptr);
         }
+    }
+    if (m) {
+        m->is_used = true;
     }
     return flow_pair_add(&s->node->inputs, name, value, &p->im->arena)
                ? import_count(p->im, 1, &s->at, r->doc, err)
@@ -224,7 +289,7 @@ static int offer_request(struct pipeline *p, struct step *s, const struct refere
 
     if (r->tensor.len > 0) {
         const struct flow_tensor *known =
-            flow_tensor_find(s->signature.inputs, mapped(s, r, r->tensor, &p->im->arena));
+            flow_tensor_find(s->signature.inputs, mapped(s, r, r->tensor));
         struct flow_tensor t = {.dtype = MR_DTYPE_FP32, .rank = 1, .dims = {-1}};
         t = known ? *known : t;
         t.name = r->tensor;
@@ -233,8 +298,10 @@ static int offer_request(struct pipeline *p, struct step *s, const struct refere
                    : import_no_memory(err);
     }
     for (const struct flow_tensor *t = s->signature.inputs; t && rc == MR_OK; t = t->next) {
-        rc = flow_tensor_add(&p->flow.inputs, t, t->name, &p->im->arena)
-                 ? offer(p, s, r, t, t->name, err)
+        struct flow_tensor as = *t;
+        as.name = request_name(p, s, t->name);
+        rc = flow_tensor_add(&p->flow.inputs, t, as.name, &p->im->arena)
+                 ? offer(p, s, r, &as, as.name, err)
                  : import_no_memory(err);
     }
     return rc;
@@ -336,6 +403,7 @@ static int connect(struct pipeline *p, struct step *s, struct mr_err *err)
         rc = mr_str_eq(r->name, p->name) ? offer_request(p, s, r, err) : offer_step(p, s, r, err);
     }
     MR_TRY(rc);
+    MR_TRY(check_map(s, err));
     MR_TRY(connect_triggers(p, s, err));
     for (const struct flow_tensor *t = s->signature.inputs; s->signature.is_known && t;
          t = t->next) {
@@ -410,6 +478,8 @@ static int read_pipeline(struct pipeline *p, const struct doc *spec, const struc
     for (struct step *s = p->steps; s; s = s->next) {
         MR_TRY(guess_outputs(p, s->inputs, err));
         MR_TRY(guess_outputs(p, s->triggers, err));
+        MR_TRY(guess_outputs(p, s->map, err));
+        MR_TRY(guess_inputs(p, s, err));
     }
     for (struct step *s = p->steps; s; s = s->next) {
         MR_TRY(connect(p, s, err));
@@ -439,6 +509,7 @@ static int read_candidates(struct pipeline *p, const struct doc *spec, const str
         MR_TRY(import_check_name(at, d, v->model, err));
         MR_TRY(doc_int(d, "weight", 1, 0, 1000000, at, &v->weight, err));
         v->tag = v->model;
+        v->line = d->line;
         FLOW_ADD(n->variants, v);
     }
     if (rc == MR_OK && !n->variants) {
@@ -478,6 +549,7 @@ static int read_experiment(struct pipeline *p, const struct doc *spec, const str
     }
     n->name = MR_STR("split");
     n->version = -1;
+    n->line = spec->line;
     MR_TRY(doc_only(spec, at, keys, err));
     MR_TRY(read_candidates(p, spec, at, n, err));
     MR_TRY(read_mirror(spec, at, n, err));
@@ -518,6 +590,7 @@ static int import_one(struct mr_import *im, const struct doc *doc, struct mr_err
     MR_TRY(import_check_name(&at, metadata, p.name, err));
     MR_TRY(doc_map(doc, "spec", true, &at, &spec, err));
     p.flow.name = p.name;
+    p.flow.line = metadata->line;
     p.flow.comment = mr_arena_printf(&im->arena, "From Seldon's %.*s '%.*s'.", MR_STR_ARG(kind),
                                      MR_STR_ARG(p.name));
     if (!p.flow.comment.ptr) {

@@ -7,6 +7,7 @@
 #include "cli/common/cli.h"
 #include "cli/infer/infer.h"
 #include "codec/pbtext.h"
+#include "flow/flow.h"
 #include "graph.h"
 #include "import/import.h"
 #include "workflow.h"
@@ -53,8 +54,10 @@ static int print_models(const struct mr_import *im, struct mr_err *err)
 
 int workflow_import(const struct workflow_options *o, const char *path, struct mr_err *err)
 {
-    const struct mr_import_options options = {
-        .from = o->from > 0 ? workflow_formats[o->from] : NULL, .repository = o->repository};
+    const struct mr_import_options options = {.from =
+                                                  o->from > 0 ? workflow_formats[o->from] : NULL,
+                                              .repository = o->repository,
+                                              .check = mr_flow_check};
     struct mr_import *im;
     const char *warning;
     int rc = mr_import_read(&im, path, &options, err);

@@ -185,11 +185,12 @@ int plan_no_memory(const struct plan *p, struct mr_err *err);
 /** ensemble.c: the plan of `ensemble_scheduling`, which has passed the checks of model/config.h. */
 int plan_ensemble(struct plan **out, const Inference__ModelConfig *c, struct mr_err *err);
 
-/** workflow.c: the plan of `workflow_scheduling`. `c` outlives the plan. Errors: MR_E_INVALID, MR_E_UNSUPPORTED, with the
- *  node and the tensor. */
+/** workflow.c: the plan of `workflow_scheduling`, linked, with what can be proved without its models: one writer for each tensor,
+ *  all that is read is written, no cycle. `c` outlives the plan. Errors: MR_E_INVALID, MR_E_UNSUPPORTED, with the node and the
+ *  tensor. */
 int plan_workflow(struct plan **out, const Inference__ModelConfig *c, struct mr_err *err);
 /** The rest of it, when the types of its tensors and the optional inputs are known (plan_check_members): operators,
- *  conditions, orders, and proofs: no cycle, all that is read is written, every output has a value or a default on every path. */
+ *  conditions, and proofs: no cycle by what conditions read, every output has a value or a default on every path. */
 struct plan_ops_from;
 int plan_workflow_finish(struct plan *p, const Inference__ModelConfig *c,
                          const struct plan_ops_from *ops, struct mr_err *err);

@@ -26,6 +26,13 @@ int plan_proof_reachable(const struct plan *p, struct mr_err *err)
                 MR_STR_ARG(p->name), MR_STR_ARG(p->nodes[n].name));
         }
     }
+    for (uint32_t i = 0; i < p->output_count; i++) {
+        const struct plan_tensor *t = &p->tensors[p->outputs[i]];
+        if (t->writer == PLAN_NO_NODE) {
+            return MR_FAIL(err, MR_E_INVALID, "workflow '%.*s': nothing writes output '%.*s'",
+                           MR_STR_ARG(p->name), MR_STR_ARG(t->name));
+        }
+    }
     return MR_OK;
 }
 
@@ -140,10 +147,7 @@ int plan_proof_nulls(const struct plan *p, struct mr_err *err)
     }
     for (uint32_t i = 0; i < p->output_count && rc == MR_OK; i++) {
         const uint32_t t = p->outputs[i];
-        if (p->tensors[t].writer == PLAN_NO_NODE) {
-            rc = MR_FAIL(err, MR_E_INVALID, "workflow '%.*s': nothing writes output '%.*s'",
-                         MR_STR_ARG(p->name), MR_STR_ARG(p->tensors[t].name));
-        } else if (nullable[t] && !has_default(p->defaults, p->default_count, t)) {
+        if (nullable[t] && !has_default(p->defaults, p->default_count, t)) {
             rc = MR_FAIL(err, MR_E_INVALID,
                          "workflow '%.*s': output '%.*s' of node '%.*s' may have no value, and has "
                          "no 'default'",

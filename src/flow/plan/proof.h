@@ -4,7 +4,7 @@
 
 #include "plan.h"
 
-/** Whether all that nodes read is written, and no node waits for itself. Errors: MR_E_INVALID. */
+/** Whether all that nodes read, and each output, is written, and no node waits for itself. Errors: MR_E_INVALID. */
 int plan_proof_reachable(const struct plan *p, struct mr_err *err);
 /** Whether each output has a value or a default, whichever nodes do not run. Errors: MR_E_INVALID. */
 int plan_proof_nulls(const struct plan *p, struct mr_err *err);

@@ -453,6 +453,10 @@ int plan_workflow(struct plan **out, const Inference__ModelConfig *c, struct mr_
     MR_TRY(plan_gathers_make(&b));
     MR_TRY(writers_set(&b));
     MR_TRY(defaults_read(&b));
+    MR_TRY(orders_make(&b));
+    MR_TRY(plan_switches_order(&b));
+    MR_TRY(plan_link(b.p, err));
+    MR_TRY(plan_proof_reachable(b.p, err));
     *out = b.p;
     b.p = NULL;
 out:
@@ -470,10 +474,6 @@ int plan_workflow_finish(struct plan *p, const Inference__ModelConfig *c,
     for (uint32_t i = 0; i < b.w->n_node; i++) {
         mr_map_put(&b.names, p->nodes[i].name, (void *)(uintptr_t)(i + 1));
     }
-    MR_TRY(orders_make(&b));
-    MR_TRY(plan_switches_order(&b));
-    MR_TRY(plan_link(p, err));
-    MR_TRY(plan_proof_reachable(p, err));
     /* conditions need the types of what operators make */
     MR_TRY(plan_ops_open(p, c, ops, err));
     MR_TRY(plan_proof_defaults(p, err));

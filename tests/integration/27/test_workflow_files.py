@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from lib import onnxgen
+from lib import onnxgen, repo
 
 MILLRACE = os.environ["MR_BIN"]
 
@@ -46,6 +46,8 @@ spec:
   nodes:
     root:
 """
+
+PIPELINE = "kind: Pipeline\nmetadata: {name: p}\nspec:\n  steps: [%s]\n  output: {steps: [%s]}\n"
 
 
 def test_sequence(tmp_path):
@@ -136,6 +138,34 @@ spec:
     assert 'when: "present(`OUTPUT0`)" after: "s1"' in text
 
 
+@pytest.mark.parametrize("has_models", (False, True))
+@pytest.mark.parametrize("inputs", ("p, a", "p.inputs.X, a.outputs.Z"))
+def test_seldon_tensor_map(tmp_path, has_models, inputs):
+    """Entries hold for the tensors of whole steps and of the whole request as well, whether the models are known or not."""
+    models = tmp_path / "models"
+    if has_models:
+        model(models, "a", [("IN", "TYPE_FP32", (-1,))], [("Z", "TYPE_FP32", (-1,))])
+        model(models, "b", [("ONE", "TYPE_FP32", (-1,)), ("TWO", "TYPE_FP32", (-1,))], [("OUT", "TYPE_FP32", (-1,))])
+    if has_models and inputs == "p, a": # the request offers what the model takes
+        inputs = "p.inputs.X, a"
+    text = PIPELINE % (f"{{name: a, inputs: [p], tensorMap: {{p.inputs.S: IN}}}}, {{name: b, inputs: [{inputs}], "
+                       "tensorMap: {a.outputs.Z: TWO, p.inputs.X: ONE}}", "b")
+    out = flat(imported(tmp_path, text, *(("--model-repository", models) if has_models else ())).stdout)
+    assert 'node { name: "a" model { name: "a" } input_map { key: "IN" value: "S" } output_map { key: "Z" value: "Z" } }' in out
+    assert 'input_map { key: "ONE" value: "X" } input_map { key: "TWO" value: "Z" }' in out
+
+
+@pytest.mark.parametrize("entry, why", [
+    ("a.outputs.Q: IN", "step 'b': tensorMap: 'a.outputs.Q' is no tensor that the step gets"),
+    ("a.inputs.X: IN", "step 'b': tensorMap: 'a.inputs.X' is no tensor that the step gets"),
+    ("a: IN", "step 'b': tensorMap: 'a' is no tensor that the step gets"),
+    ("a.x.X: IN", "step 'b': 'a.x.X' is no NAME.inputs or NAME.outputs"),
+])
+def test_seldon_tensor_map_refused(tmp_path, entry, why):
+    text = PIPELINE.replace("  steps:", "\n  steps:") % ("{name: a}, {name: b, inputs: [a.outputs.X], tensorMap: {%s}}" % entry, "b")
+    assert f"graph.yaml:5: {why}" in imported(tmp_path, text, code=1).stderr
+
+
 def test_seldon_experiment(tmp_path):
     done = imported(tmp_path, """
 kind: Experiment
@@ -148,6 +178,68 @@ spec:
     text = flat(done.stdout)
     assert 'variant { name: "iris" model { name: "iris" } weight: 90 }' in text
     assert 'shadow { name: "iris3" model { name: "iris3" } percent: 5 }' in text
+
+
+def experiment(*candidates, mirror=""):
+    return ("kind: Experiment\nmetadata: {name: ab}\nspec:\n  candidates:\n" +
+            "".join(f"  - {{name: {name}, weight: {weight}}}\n" for name, weight in candidates) + mirror)
+
+
+SELF_OVMS = """{"pipeline_config_list": [{"name": "p", "inputs": ["x"], "nodes": [
+   {"name": "n", "model_name": "p", "type": "DL model", "inputs": [{"x": {"node_name": "request", "data_item": "x"}}],
+    "outputs": [{"data_item": "y", "alias": "y"}]}], "outputs": [{"z": {"node_name": "n", "data_item": "y"}}]}]}"""
+
+
+@pytest.mark.parametrize("text, why", [
+    (experiment(("a", 1), ("b c", 1)), ":6: workflow 'ab': split of node 'split': variant 2: tag 'b c': possible are"),
+    (experiment(("a", 1), ("b", 1), ("a", 1)), ":7: .*variants 1 and 3 have the same name 'a'"),
+    (experiment(("a", 0), ("b", 0)), ":4: .*node 'split': all weights are 0"),
+    (experiment(*((f"m{i}", 1) for i in range(40))), ":4: .*node 'split': 40 variants, possible are 1 to 32"),
+    (experiment(("a", 1), ("ab", 1)), ":6: node 'split': its model has the name of the workflow, 'ab'"),
+    (experiment(("a", 1), mirror="  mirror: {name: ab}\n"), ":4: node 'split': its model has the name"),
+    (SELF_OVMS, ":2: node 'n': its model has the name of the workflow, 'p'"),
+    (SELF_OVMS.replace('"model_name": "p"', '"model_name": "m"').replace('"z": {', '"x": {'),
+     ":2: workflow 'p': tensor 'x' is written by node 'n' and by the client"),
+    (SELF_OVMS.replace('"model_name": "p"', '"model_name": "m"').replace('[{"z"', '[{"w": {"node_name": "n", "data_item": "y"}}, {"z"'),
+     ":1: workflow 'p': nothing writes output 'z'"),
+    (GRAPH + "      routerType: Splitter\n      steps:\n      - {serviceName: a, name: 'x y', weight: 100}\n",
+     ":10: workflow 'g': split of node 'split': variant 1: tag 'x y'"),
+])
+def test_what_the_server_would_not_load(tmp_path, text, why):
+    done = imported(tmp_path, text, "--from", "ovms" if text[0] == "{" else "auto", code=1)
+    assert re.search(r"graph\.yaml" + why, done.stderr), done.stderr
+    assert len(done.stderr.splitlines()) == 1 and done.stdout == ""
+
+
+def test_steps_that_may_be_left_out_are_loaded(tmp_path):
+    """A workflow is loaded only if its outputs have a value in any case."""
+    models = tmp_path / "models"
+    for name in ("a", "b"):
+        repo.add(models, name, onnxgen.ADDER_CONFIG, files={"1/model.onnx": onnxgen.adder(1)})
+    graph = GRAPH + "      routerType: Ensemble\n      steps: [{serviceName: a}, {serviceName: b, dependency: Soft}]\n"
+    trigger = PIPELINE % ("{name: a}, {name: b, triggers: [a.outputs.OUTPUT0]}", "b")
+    for i, text in enumerate((graph, trigger)):
+        done = imported(tmp_path, text, "-o", tmp_path / f"o{i}", "--model-repository", models)
+        assert "some of its nodes may be left out" in done.stderr
+        workflow("check", tmp_path / f"o{i}", "--model-repository", models)
+
+
+def test_settings_of_a_graph(tmp_path):
+    graph = GRAPH.replace("spec:\n", "spec:\n  timeout: 60\n  minReplicas: 1\n  resources: {limits: {cpu: 1}}\n") + """
+      routerType: Sequence
+      steps: [{nodeName: next}]
+    next:
+      routerType: Sequence
+      steps: [{serviceName: a}]
+"""
+    done = imported(tmp_path, graph)
+    assert done.stdout.count("deadline_ms: 60000") == 1
+    assert done.stdout.index("deadline_ms") > done.stdout.index("g/config.pbtxt")
+    for line, name in ((7, "minReplicas"), (8, "resources")):
+        assert f"graph.yaml:{line}: '{name}' is of the deployment, and without effect here" in done.stderr
+    assert "graph.yaml:6: 'timeout' is '0', allowed are 1 to 4294967" in imported(tmp_path, graph.replace("60", "0"), code=1).stderr
+    other = graph.replace("minReplicas: 1", "routerTimeouts: {serverRead: 1}")
+    assert "graph.yaml:7: 'routerTimeouts' has no counterpart here" in imported(tmp_path, other, code=1).stderr
 
 
 @pytest.mark.parametrize("spec, why", [
@@ -321,9 +413,6 @@ def nested(depth):
     lines = [f"    {name}: {steps % (to, to)}" for name, to in zip(names, [*names[1:], "last"])]
     return GRAPH.replace("    root:", "    root: " + steps % ("n0", "n0")) + "\n".join(
         [*lines, "    last: {routerType: Sequence, steps: [{serviceName: m}]}", ""])
-
-
-PIPELINE = "kind: Pipeline\nmetadata: {name: p}\nspec:\n  steps: [%s]\n  output: {steps: [%s]}\n"
 
 
 @pytest.mark.parametrize("text, why", [

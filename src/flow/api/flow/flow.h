@@ -15,6 +15,10 @@
 int mr_flow_open(void *engine, Inference__ModelConfig *c, const struct mr_model_desc *desc,
                  struct mr_executor **out, struct mr_err *err);
 
+/** Checks the text of a workflow's config.pbtxt as far as that is possible without its models: the settings, names, splits, orders,
+ *  and which node writes which tensor. Errors: MR_E_INVALID, MR_E_UNSUPPORTED, with the node. Thread: any. */
+int mr_flow_check(mr_str config, struct mr_err *err);
+
 /** Something that a node counts; n > 0. `event`: "operator", "operator_failed", "skipped", "failed", "default", "fallback", "repeat", "second_call",
  *  "second_call_won", "second_call_refused", "shadow", "shadow_dropped", "shadow_failed", "shadow_equal",
  *  "shadow_different"; with node "", "admission_waited", "admission_refused". Names live as long as the executor. */

@@ -13,11 +13,16 @@
 
 struct mr_import;
 
+/** Checks the text of a workflow's config.pbtxt. Errors name its nodes and variants in single quotes. */
+typedef int(mr_import_check_fn)(mr_str config, struct mr_err *err);
+
 struct mr_import_options {
     /** "paddle", "kserve", "ovms" or "seldon"; NULL: the file tells. */
     const char *from;
     /** (may be NULL) A model repository: the configurations in it say which tensors the models of a graph have. */
     const char *repository;
+    /** (may be NULL) What is asked about each workflow; what it refuses is refused with the line of the node. */
+    mr_import_check_fn *check;
 };
 
 /** One model that was made of a file. */
