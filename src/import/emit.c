@@ -36,16 +36,30 @@ void emit_close(struct emit *e)
     begin(e, "}\n");
 }
 
+size_t emit_control_bytes(mr_str s)
+{
+    const unsigned char c = (unsigned char)s.ptr[0];
+
+    if (c == 0xc2 && s.len > 1 && (unsigned char)s.ptr[1] < 0xa0) {
+        return 2; /* U+0080 to U+009F */
+    }
+    return c < 0x20 || c == 0x7f;
+}
+
 static void quoted(struct emit *e, mr_str s)
 {
     mr_buf_char(&e->buf, '"');
     for (size_t i = 0; i < s.len; i++) {
         const unsigned char c = (unsigned char)s.ptr[i];
+        const size_t controls = emit_control_bytes(mr_str_sub(s, i, s.len));
         if (c == '"' || c == '\\') {
             mr_buf_char(&e->buf, '\\');
             mr_buf_char(&e->buf, (char)c);
-        } else if (c < 0x20 || c == 0x7f) {
+        } else if (controls > 0) {
             mr_buf_printf(&e->buf, "\\%03o", c);
+            if (controls > 1) {
+                mr_buf_printf(&e->buf, "\\%03o", (unsigned char)s.ptr[++i]);
+            }
         } else {
             mr_buf_char(&e->buf, (char)c);
         }

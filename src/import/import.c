@@ -193,10 +193,21 @@ mr_str import_tensor_name(struct mr_import *im, const struct flow *f, mr_str nod
                     : name;
 }
 
+static bool has_control(mr_str s)
+{
+    bool has = false;
+
+    for (size_t i = 0; i < s.len; i++) {
+        has |= emit_control_bytes(mr_str_sub(s, i, s.len)) > 0;
+    }
+    return has;
+}
+
 int import_check_name(const struct doc_at *at, const struct doc *value, mr_str name,
                       struct mr_err *err)
 {
-    if (name.len == 0 || name.len > 200 || name.ptr[0] == '.' || mr_str_find(name, '/') >= 0) {
+    if (name.len == 0 || name.len > 200 || name.ptr[0] == '.' || mr_str_find(name, '/') >= 0 ||
+        has_control(name)) {
         return DOC_FAIL(err, MR_E_INVALID, at, value, "'%.64s' is no name of a model", name.ptr);
     }
     return MR_OK;

@@ -2,9 +2,15 @@
  * terminal. */
 #include <stdio.h>
 
+#include "cli/common/term.h"
 #include "graph.h"
 
 /* ---- a terminal ---- */
+
+static void put_clean(const char *text, struct mr_buf *out)
+{
+    mr_text_clean(out, mr_str_c(text));
+}
 
 static void put_tensors(const struct graph *g, uint32_t node, bool of_inputs, struct mr_buf *out)
 {
@@ -18,7 +24,8 @@ static void put_tensors(const struct graph *g, uint32_t node, bool of_inputs, st
                        g->edges[k].tensor && strcmp(g->edges[k].tensor, e->tensor) == 0;
         }
         if (!is_again) {
-            mr_buf_printf(out, "%s%s", before, e->tensor);
+            mr_buf_c(out, before);
+            put_clean(e->tensor, out);
             before = ", ";
         }
     }
@@ -28,9 +35,12 @@ static void put_line(const struct graph *g, uint32_t node, const char *branch, s
 {
     const struct graph_node *n = &g->nodes[node];
 
-    mr_buf_printf(out, "%s %s", branch, n->name);
+    mr_buf_printf(out, "%s ", branch);
+    put_clean(n->name, out);
     if (*n->what) {
-        mr_buf_printf(out, " (%s)", n->what);
+        mr_buf_c(out, " (");
+        put_clean(n->what, out);
+        mr_buf_char(out, ')');
     }
     if (node > 0) {
         mr_buf_c(out, "  ");
@@ -41,14 +51,17 @@ static void put_line(const struct graph *g, uint32_t node, const char *branch, s
         put_tensors(g, node, false, out);
     }
     if (*n->rules) {
-        mr_buf_printf(out, "  [%s]", n->rules);
+        mr_buf_c(out, "  [");
+        put_clean(n->rules, out);
+        mr_buf_char(out, ']');
     }
     mr_buf_char(out, '\n');
 }
 
 void graph_text(const struct graph *g, struct mr_buf *out)
 {
-    mr_buf_printf(out, "%s\n", g->name);
+    put_clean(g->name, out);
+    mr_buf_char(out, '\n');
     for (uint32_t level = 0; level < g->level_count; level++) {
         uint32_t count = 0, at = 0;
         for (size_t i = 0; i < g->node_count; i++) {
@@ -69,14 +82,19 @@ void graph_text(const struct graph *g, struct mr_buf *out)
 
 static void put_quoted(const char *text, struct mr_buf *out)
 {
+    struct mr_buf clean;
+
+    mr_buf_init(&clean, 0);
+    put_clean(text, &clean);
     mr_buf_char(out, '"');
-    for (const char *p = text; *p; p++) {
+    for (const char *p = mr_buf_cstr(&clean); *p; p++) {
         if (*p == '"' || *p == '\\') {
             mr_buf_char(out, '\\');
         }
-        mr_buf_char(out, *p == '\n' ? ' ' : *p);
+        mr_buf_char(out, *p);
     }
     mr_buf_char(out, '"');
+    mr_buf_fini(&clean);
 }
 
 void graph_dot(const struct graph *g, struct mr_buf *out)
@@ -117,18 +135,22 @@ void graph_dot(const struct graph *g, struct mr_buf *out)
 
 void graph_put_escaped(mr_str text, size_t max, struct mr_buf *out)
 {
+    struct mr_buf clean;
     size_t n = 0;
 
-    for (const char *p = text.ptr; p < text.ptr + text.len && n < max; p++) {
+    mr_buf_init(&clean, 0);
+    mr_text_clean(&clean, text);
+    for (const char *p = mr_buf_cstr(&clean); *p && n < max; p++) {
         n += ((unsigned char)*p & 0xc0) != 0x80;
         switch (*p) {
         case '<': mr_buf_c(out, "&lt;"); break;
         case '>': mr_buf_c(out, "&gt;"); break;
         case '&': mr_buf_c(out, "&amp;"); break;
         case '"': mr_buf_c(out, "&quot;"); break;
-        default: mr_buf_char(out, (unsigned char)*p < 0x20 ? ' ' : *p);
+        default: mr_buf_char(out, *p);
         }
     }
+    mr_buf_fini(&clean);
 }
 
 static uint32_t left(const struct graph_node *n)

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "cli/common/cli.h"
+#include "cli/common/term.h"
 
 static const char usage[] =
     "usage: millrace workflow import FILE [--from FORMAT] [--model-repository FOLDER] [-o FOLDER]\n"
@@ -154,6 +155,18 @@ static const struct verb *find_verb(const struct mr_options *o, char text[300])
     return NULL;
 }
 
+/* In one line, whatever the names in a file are. */
+static int fail(const char *program, const char *message)
+{
+    struct mr_buf line;
+
+    mr_buf_init(&line, 0);
+    mr_text_clean(&line, mr_str_c(message));
+    const int code = mr_cli_fail(program, MR_EXIT_FAILED, mr_buf_cstr(&line));
+    mr_buf_fini(&line);
+    return code;
+}
+
 int mr_cli_workflow(int argc, char **argv, char **env)
 {
     struct workflow_options opt = {0};
@@ -169,7 +182,7 @@ int mr_cli_workflow(int argc, char **argv, char **env)
         if (!v) {
             code = mr_cli_fail(o.program, MR_EXIT_USAGE, text);
         } else if (v->run(&opt, o.args.at[1], &err) < 0) {
-            code = mr_cli_fail(o.program, MR_EXIT_FAILED, err.msg);
+            code = fail(o.program, err.msg);
         } else {
             code = MR_EXIT_OK;
         }

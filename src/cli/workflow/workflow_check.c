@@ -202,8 +202,12 @@ static int check_graph(struct check *c, const Inference__ModelConfig *config, st
     }
     if (rc == MR_OK) {
         mr_text_duration(took, (double)c->load_ns);
-        printf("%s: %zu nodes in %u steps, all checks passed (%s)\n", c->file, g.node_count - 2,
-               g.level_count - 2, took);
+        struct mr_buf file;
+        mr_buf_init(&file, 0);
+        mr_text_clean(&file, mr_str_c(c->file));
+        printf("%s: %zu nodes in %u steps, all checks passed (%s)\n", mr_buf_cstr(&file),
+               g.node_count - 2, g.level_count - 2, took);
+        mr_buf_fini(&file);
     }
     mr_arena_fini(&arena);
     return rc;

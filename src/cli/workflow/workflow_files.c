@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "cli/common/cli.h"
+#include "cli/common/term.h"
 #include "cli/infer/infer.h"
 #include "codec/pbtext.h"
 #include "flow/flow.h"
@@ -60,14 +61,19 @@ int workflow_import(const struct workflow_options *o, const char *path, struct m
                                               .check = mr_flow_check};
     struct mr_import *im;
     const char *warning;
+    struct mr_buf clean;
     int rc = mr_import_read(&im, path, &options, err);
 
     if (rc < 0) {
         return rc;
     }
+    mr_buf_init(&clean, 0);
     for (size_t i = 0; (warning = mr_import_warning_at(im, i)); i++) {
-        fprintf(stderr, "millrace workflow: warning: %s\n", warning);
+        mr_buf_reset(&clean);
+        mr_text_clean(&clean, mr_str_c(warning));
+        fprintf(stderr, "millrace workflow: warning: %s\n", mr_buf_cstr(&clean));
     }
+    mr_buf_fini(&clean);
     rc = o->out ? mr_import_write(im, o->out, false, err) : print_models(im, err);
     mr_import_free(&im);
     return rc;

@@ -486,6 +486,49 @@ def test_what_is_not_drawn(tmp_path, text, why):
     assert why in workflow("draw", path, code=1).stderr
 
 
+CONTROL = "\\033[31m\\n\\302\\233\\177"  # as protobuf text: a colour, a new line, a C1 control, DEL
+
+
+@pytest.mark.parametrize("form", ("text", "dot", "svg"))
+def test_control_characters_in_pictures(tmp_path, form):
+    path = tmp_path / "config.pbtxt"
+    text = DRAWN.replace('A[0] > 1', "A[0] > 1\\033")
+    for name in ("drawn", "a", "IN", "m"):
+        text = text.replace(f'"{name}"', f'"{name}{CONTROL}"')
+    path.write_text(text)
+    out = workflow("draw", path, "--format", form).stdout
+    assert len(out.splitlines()) == len(workflow("draw", plain(tmp_path), "--format", form).stdout.splitlines())
+    assert_clean(out)
+
+
+def plain(tmp_path):
+    path = tmp_path / "plain.pbtxt"
+    path.write_text(DRAWN)
+    return path
+
+
+def assert_clean(text):
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f]", text), text
+
+
+def test_control_characters_in_messages(tmp_path):
+    """A name of a model has none; others are cleaned in messages, which are a line, and escaped in what is printed."""
+    bad = '"m\\e[31m\\n\\x9b"'
+    for text in (PIPELINE % (f"{{name: {bad}}}", "z"), PIPELINE % ("{name: a}", bad),
+                 f"kind: Experiment\nmetadata: {{name: {bad}}}\nspec: {{candidates: [{{name: a}}]}}\n"):
+        done = imported(tmp_path, text, code=1)
+        assert len(done.stderr.splitlines()) == 1 and "graph.yaml:" in done.stderr
+        assert_clean(done.stderr)
+    done = imported(tmp_path, GRAPH + f"      routerType: Sequence\n      steps: [{{serviceName: a, name: {bad}}}]\n")
+    assert 'name: "m\\033[31m\\012\\302\\233"' in done.stdout
+    assert_clean(done.stdout + done.stderr)
+    path = tmp_path / "config.pbtxt"
+    path.write_text(DRAWN.replace('name: "a"', f'name: "a{CONTROL}"').replace('"IN" data', '"OTHER" data'))
+    done = workflow("check", path, code=1)
+    assert len(done.stderr.splitlines()) == 1
+    assert_clean(done.stderr)
+
+
 def test_wrong_command_lines():
     assert "did you mean 'import'" in workflow("imports", "x", code=2).stderr
     assert "import takes one file" in workflow("import", code=2).stderr
