@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Fails on what clang-format does not enforce: a body of if, for, while, else or do without braces, and a function or object of
-src/ that is not static and begins neither with mr_ nor with a word of its path.
+"""Fails on what clang-format does not enforce: a body of if, for, while, else or do without braces, a function or object of
+src/ that is not static and begins neither with mr_ nor with a word of its path, and a type mr_... that has two definitions.
 
 The words of src/sched/sequence/form.c are sched, sequence and form; parts between underscores count as words, and so does the
 singular of a plural.
@@ -15,6 +15,7 @@ from check_includes import CODE, DIRECTIVE, code_of, definitions, sources
 
 FOLDERS = ['src', 'include', 'backends', 'tests', 'bench', 'examples']
 CONTROL = re.compile(r'(?<![\w#])(if|for|while|switch|\w+_FOREACH(?:_SAFE|_REVERSE)?)\s*\(|\b(else|do)\b')
+TYPE = re.compile(r'\b(?:struct|union|enum) (mr_\w+)\s*\{')
 
 
 def after_brackets(text, at):
@@ -73,9 +74,20 @@ def check_names(root):
                 yield f'{path.relative_to(root)}: {name} begins neither with mr_ nor with a word of its path: make it static or rename it'
 
 
+def check_types(root):
+    """The include that is missing or one too many decides which of two it is."""
+    first = {}
+    for folder in ('include', 'src', 'backends'):
+        for path in sources(root / folder):
+            for match in TYPE.finditer(code_of(path)):
+                where = first.setdefault(match[1], path.relative_to(root))
+                if where != path.relative_to(root):
+                    yield f'{path.relative_to(root)}: {match[1]} is defined in {where} as well'
+
+
 def main():
     root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent).resolve()
-    problems = [*check_braces(root), *check_names(root)]
+    problems = [*check_braces(root), *check_names(root), *check_types(root)]
     for problem in problems:
         print(problem)
     print(f'style: {len(problems)} problems' if problems else 'style: ok')

@@ -308,7 +308,7 @@ static void instance_close(void *instance)
 /* ---- executions ---- */
 
 /* What Python answers at once; None: later. NULL: an exception is set. */
-static PyObject *results_of(const struct instance *i, struct run *r, PyObject *handle)
+static PyObject *results_of(const struct instance *i, struct py_run *r, PyObject *handle)
 {
     struct mr_exec *exec = r->exec;
     PyObject *requests = requests_new(exec, r->kept);
@@ -339,7 +339,7 @@ static int answers_set(const struct instance *i, struct mr_exec *exec, PyObject 
 
 static int run_now(const struct instance *i, struct mr_exec *exec, struct mr_err *err)
 {
-    struct run *r;
+    struct py_run *r;
     PyObject *handle = run_new(exec, i->model->outputs, &r);
     PyObject *results = handle ? results_of(i, r, handle) : NULL;
     int rc = handle ? MR_PENDING : outputs_fail(err);

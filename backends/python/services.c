@@ -21,21 +21,21 @@ static pthread_cond_t calling_ended = PTHREAD_COND_INITIALIZER;
 
 static void handle_end(PyObject *handle)
 {
-    struct run *r = PyCapsule_GetPointer(handle, NULL);
+    struct py_run *r = PyCapsule_GetPointer(handle, NULL);
 
     Py_DECREF(r->kept);
     free(r);
 }
 
-PyObject *run_new(struct mr_exec *exec, const struct output_desc *descs, struct run **out)
+PyObject *run_new(struct mr_exec *exec, const struct output_desc *descs, struct py_run **out)
 {
-    struct run *r = calloc(1, sizeof *r);
+    struct py_run *r = calloc(1, sizeof *r);
     PyObject *handle = NULL;
 
     if (!r) {
         return PyErr_NoMemory();
     }
-    *r = (struct run){.exec = exec, .descs = descs, .kept = PyList_New(0)};
+    *r = (struct py_run){.exec = exec, .descs = descs, .kept = PyList_New(0)};
     if (r->kept) {
         handle = PyCapsule_New(r, NULL, handle_end);
     }
@@ -48,7 +48,7 @@ PyObject *run_new(struct mr_exec *exec, const struct output_desc *descs, struct 
     return handle;
 }
 
-void run_close(struct run *r)
+void run_close(struct py_run *r)
 {
     r->exec = NULL;
     if (r->calling > 0) { /* seldom: another thread of the model calls while this one ends */
@@ -63,9 +63,9 @@ void run_close(struct run *r)
 }
 
 /* NULL: it has ended, and an exception is set. */
-static struct run *run_of(PyObject *handle)
+static struct py_run *run_of(PyObject *handle)
 {
-    struct run *r = PyCapsule_GetPointer(handle, NULL);
+    struct py_run *r = PyCapsule_GetPointer(handle, NULL);
 
     if (r && !r->exec) {
         PyErr_SetString(PyExc_RuntimeError, "the execution has ended");
@@ -98,7 +98,7 @@ static PyObject *service_respond(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "OIOOI", &handle, &request, &outputs, &parameters, &flags)) {
         return NULL;
     }
-    const struct run *r = run_of(handle);
+    const struct py_run *r = run_of(handle);
     if (!r) {
         return NULL;
     }
@@ -118,7 +118,7 @@ static PyObject *service_parameters(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "OIO", &handle, &request, &parameters)) {
         return NULL;
     }
-    const struct run *r = run_of(handle);
+    const struct py_run *r = run_of(handle);
     if (!r) {
         return NULL;
     }
@@ -138,7 +138,7 @@ static PyObject *service_fail(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "OIis", &handle, &request, &status, &message)) {
         return NULL;
     }
-    const struct run *r = run_of(handle);
+    const struct py_run *r = run_of(handle);
     if (!r) {
         return NULL;
     }
@@ -155,7 +155,7 @@ static PyObject *service_is_cancelled(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "OI", &handle, &request)) {
         return NULL;
     }
-    const struct run *r = run_of(handle);
+    const struct py_run *r = run_of(handle);
     return r ? PyBool_FromLong(host->is_cancelled(r->exec, request)) : NULL;
 }
 
@@ -171,7 +171,7 @@ static PyObject *service_finish(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "OO", &handle, &results)) {
         return NULL;
     }
-    struct run *r = run_of(handle);
+    struct py_run *r = run_of(handle);
     if (!r) {
         return NULL;
     }
@@ -294,7 +294,7 @@ struct call_making {
     const char **outputs, **parameters; /* the latter: keys and values in turn */
 };
 
-static int call_read(PyObject *args, struct call_making *m, struct run **out_run)
+static int call_read(PyObject *args, struct call_making *m, struct py_run **out_run)
 {
     struct mr_call_args *a = &m->args;
     PyObject *handle, *inputs, *outputs, *parameters;
@@ -341,7 +341,7 @@ static void call_made(struct call_making *m)
     free(m->parameters);
 }
 
-static int call_begin(struct run *r, const struct call_making *m, struct mr_model_call **out,
+static int call_begin(struct py_run *r, const struct call_making *m, struct mr_model_call **out,
                       struct mr_err *err)
 {
     struct mr_exec *exec = r->exec;
@@ -366,7 +366,7 @@ static PyObject *service_call(PyObject *self, PyObject *args)
 {
     struct call_making m = {0};
     struct mr_model_call *call = NULL;
-    struct run *r = NULL;
+    struct py_run *r = NULL;
     PyObject *out = NULL;
     struct mr_err err;
 

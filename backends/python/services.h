@@ -6,7 +6,7 @@
 #include "outputs.h"
 
 /** An execution that Python knows; freed with its handle. */
-struct run {
+struct py_run {
     struct mr_exec *exec; /* NULL: it has ended */
     const struct output_desc *descs;
     PyObject *kept;   /* list, see memory.h */
@@ -17,9 +17,9 @@ struct run {
 PyObject *services_new(const struct mr_host *host);
 /** The handle by which Python refers to an execution, which has a run until run_end and a handle as long as Python
  *  keeps it. *out: borrowed from the handle. NULL: an exception is set. Thread: holder of the GIL. */
-PyObject *run_new(struct mr_exec *exec, const struct output_desc *descs, struct run **out);
+PyObject *run_new(struct mr_exec *exec, const struct output_desc *descs, struct py_run **out);
 /** The execution is about to get its outputs and to end: services refuse its handle from now on. Waits for calls that are
  *  just beginning. Thread: holder of the GIL, which others may take while this waits. */
-void run_close(struct run *r);
+void run_close(struct py_run *r);
 
 #endif

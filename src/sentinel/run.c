@@ -16,7 +16,7 @@
 #define FAULTS_MAX 2u
 #define KILLS_MAX  20u
 
-struct run {
+struct slot_run {
     struct process_model *model;
     struct mr_execution *x;
     struct mr_block *block; /* of a long message */
@@ -24,7 +24,7 @@ struct run {
     struct mr_shm_slot *slot;
     size_t message_bytes;
     uint32_t faults, kills; /* of workers that ran it */
-    struct run *next;       /* in mr_sentinel.late */
+    struct slot_run *next;  /* in mr_sentinel.late */
     /* of a decoupled execution */
     bool is_answered;           /* the server holds one of its answers, and the worker waits */
     bool has_sent;              /* an answer: it does not run again */
@@ -33,7 +33,7 @@ struct run {
 };
 
 /* The slot is given back before the execution ends, as the model may be closed as soon as it has ended. */
-static void run_end(struct run *r, struct mr_shm_slot *s, int status, const struct mr_err *err)
+static void run_end(struct slot_run *r, struct mr_shm_slot *s, int status, const struct mr_err *err)
 {
     struct mr_execution *x = r->x;
 
@@ -63,7 +63,7 @@ static uint32_t home_of(const struct process_model *m, const struct mr_execution
 }
 
 static void run_offer(struct mr_execution *x);
-static void run_lost(struct run *r, struct mr_shm_slot *s, bool is_damaged);
+static void run_lost(struct slot_run *r, struct mr_shm_slot *s, bool is_damaged);
 
 /* True if no worker that may take it runs or will run soon. */
 static bool is_broken(const struct process_model *m, uint32_t bound)
@@ -81,15 +81,15 @@ static int fail_lost_state(const struct process_model *m, struct mr_err *err)
                    m->base.model);
 }
 
-static struct run *run_new(struct process_model *m, struct mr_execution *x)
+static struct slot_run *run_new(struct process_model *m, struct mr_execution *x)
 {
-    struct run *r = MR_ARENA_NEW(x->outputs.arena, struct run);
+    struct slot_run *r = MR_ARENA_NEW(x->outputs.arena, struct slot_run);
     bool *is_closed = MR_ARENA_ARRAY(x->outputs.arena, bool, x->exec.request_count);
 
     if (!r || !is_closed) {
         return NULL;
     }
-    *r = (struct run){.model = m, .x = x, .is_closed = is_closed};
+    *r = (struct slot_run){.model = m, .x = x, .is_closed = is_closed};
     if (x->exec.flags & MR_EXEC_DECOUPLED) {
         x->on_room = run_offer;
     }
@@ -101,7 +101,7 @@ int run_execute(struct mr_executor *e, struct mr_execution *x, struct mr_err *er
     struct process_model *m = process_model_of(e);
     const uint64_t beyond = atomic_load_explicit(&m->output_bytes, memory_order_relaxed);
     struct mr_shm_slot *s = NULL;
-    struct run *r;
+    struct slot_run *r;
 
     const bool is_bound = m->keeps_state || (x->is_bound && m->has_bound);
     const uint32_t bound = is_bound ? ((const struct worker *)x->instance)->index : MR_SHM_ANY;
@@ -177,7 +177,7 @@ static void rows_log(const struct process_model *m, const char *why)
            limit, why);
 }
 
-static void run_done(struct run *r, struct mr_shm_slot *s)
+static void run_done(struct slot_run *r, struct mr_shm_slot *s)
 {
     struct process_model *m = r->model;
     uint64_t copied;
@@ -201,7 +201,7 @@ static void run_done(struct run *r, struct mr_shm_slot *s)
     run_end(r, s, rc, &err);
 }
 
-static void run_cancelled(struct run *r)
+static void run_cancelled(struct slot_run *r)
 {
     struct mr_err err;
 
@@ -213,7 +213,7 @@ static void run_cancelled(struct run *r)
 /* ---- several answers ---- */
 
 /* A client of it has received answers, which another worker would give again. */
-static void run_lost_halfway(struct run *r)
+static void run_lost_halfway(struct slot_run *r)
 {
     struct mr_err err;
 
@@ -226,7 +226,7 @@ static void run_lost_halfway(struct run *r)
 }
 
 /* The worker continues, with the status of what it waits for; the run does not belong to the caller any more. */
-static void run_went_on(struct run *r, int status, const struct mr_err *err)
+static void run_went_on(struct slot_run *r, int status, const struct mr_err *err)
 {
     struct mr_shm_slot *s = r->slot;
 
@@ -237,7 +237,7 @@ static void run_went_on(struct run *r, int status, const struct mr_err *err)
 
 /* What becomes of an answer that its worker does not wait for is its request's. Returns the status for a worker that
  * waits. */
-static int answer_end(struct run *r, uint32_t request, int status, const struct mr_err *err)
+static int answer_end(struct slot_run *r, uint32_t request, int status, const struct mr_err *err)
 {
     r->has_sent |= status == MR_OK;
     if (status == MR_OK || !mr_shm_is_posted(r->slot)) {
@@ -252,7 +252,7 @@ static int answer_end(struct run *r, uint32_t request, int status, const struct 
 
 /* Passes the answer to the scheduler. MR_PENDING: it stays here until the scheduler has room (on_room), on another thread
  * perhaps. */
-static int answer_offer(struct run *r, struct mr_err *err)
+static int answer_offer(struct slot_run *r, struct mr_err *err)
 {
     const uint32_t request = r->answer->request;
     const bool is_final = r->answer->is_final;
@@ -270,7 +270,7 @@ static int answer_offer(struct run *r, struct mr_err *err)
     return answer_end(r, request, rc, err);
 }
 
-static int letter_take(struct run *r, struct mr_err *err)
+static int letter_take(struct slot_run *r, struct mr_err *err)
 {
     uint64_t copied;
     int rc;
@@ -288,7 +288,7 @@ static int letter_take(struct run *r, struct mr_err *err)
 }
 
 /* Takes letters until one has to wait for room. rc, err: of the last one. */
-static void run_letters(struct run *r, int rc, struct mr_err *err)
+static void run_letters(struct slot_run *r, int rc, struct mr_err *err)
 {
     while (rc != MR_PENDING && mr_shm_next_letter(r->model->shm, r->slot)) {
         mr_err_clear(err);
@@ -302,7 +302,7 @@ static void run_letters(struct run *r, int rc, struct mr_err *err)
 /* mr_execution.on_room */
 static void run_offer(struct mr_execution *x)
 {
-    struct run *r = atomic_load_explicit(&x->handle, memory_order_acquire);
+    struct slot_run *r = atomic_load_explicit(&x->handle, memory_order_acquire);
     struct mr_err err;
 
     mr_err_clear(&err);
@@ -310,7 +310,7 @@ static void run_offer(struct mr_execution *x)
     run_letters(r, rc, &err);
 }
 
-static void run_answer(struct run *r)
+static void run_answer(struct slot_run *r)
 {
     struct mr_err err;
 
@@ -320,7 +320,7 @@ static void run_answer(struct run *r)
 
 /* ---- ends without an answer ---- */
 
-static void run_lost(struct run *r, struct mr_shm_slot *s, bool is_damaged)
+static void run_lost(struct slot_run *r, struct mr_shm_slot *s, bool is_damaged)
 {
     struct process_model *m = r->model;
     const struct worker *w = &m->workers[s->worker];
@@ -369,7 +369,7 @@ static void run_lost(struct run *r, struct mr_shm_slot *s, bool is_damaged)
     run_end(r, s, err.status, &err);
 }
 
-static bool is_expired(const struct run *r)
+static bool is_expired(const struct slot_run *r)
 {
     const int64_t deadline = deadline_of(&r->x->exec);
 
@@ -385,7 +385,7 @@ static void run_waits(struct process_model *m, struct mr_shm_slot *s)
 /* No worker has taken it, and none will. */
 static void run_withdrawn(struct process_model *m, struct mr_shm_slot *s)
 {
-    struct run *r = s->user;
+    struct slot_run *r = s->user;
     struct mr_err err;
 
     mr_err_clear(&err);
@@ -404,7 +404,7 @@ static bool is_long(const struct process_model *m, const struct mr_shm_slot *s)
     return m->has_strings && mr_shm_has_extents(s) && !home_is_here(HOME_SENTINEL);
 }
 
-static void run_take(struct run *r)
+static void run_take(struct slot_run *r)
 {
     if (r->is_answered) {
         run_answer(r);
@@ -413,10 +413,10 @@ static void run_take(struct run *r)
     }
 }
 
-static void run_take_later(struct run *r)
+static void run_take_later(struct slot_run *r)
 {
     struct mr_sentinel *s = r->model->sentinel;
-    struct run *first = atomic_load_explicit(&s->late, memory_order_relaxed);
+    struct slot_run *first = atomic_load_explicit(&s->late, memory_order_relaxed);
 
     do {
         r->next = first;
@@ -427,10 +427,10 @@ static void run_take_later(struct run *r)
 
 void run_late(struct mr_sentinel *s)
 {
-    struct run *r = atomic_exchange_explicit(&s->late, NULL, memory_order_acquire);
+    struct slot_run *r = atomic_exchange_explicit(&s->late, NULL, memory_order_acquire);
 
     while (r) {
-        struct run *next = r->next;
+        struct slot_run *next = r->next;
         run_take(r);
         r = next;
     }
@@ -443,7 +443,7 @@ void run_outcome(void *model, struct mr_shm_slot *s, enum mr_shm_outcome outcome
     switch (outcome) {
     case MR_SHM_DONE:
     case MR_SHM_ANSWER:
-        ((struct run *)s->user)->is_answered = outcome == MR_SHM_ANSWER;
+        ((struct slot_run *)s->user)->is_answered = outcome == MR_SHM_ANSWER;
         if (is_long(m, s)) {
             run_take_later(s->user);
         } else {
@@ -461,7 +461,7 @@ void run_outcome(void *model, struct mr_shm_slot *s, enum mr_shm_outcome outcome
 void run_cancel(struct mr_executor *e, struct mr_execution *x)
 {
     struct process_model *m = process_model_of(e);
-    struct run *r = atomic_load_explicit(&x->handle, memory_order_acquire);
+    struct slot_run *r = atomic_load_explicit(&x->handle, memory_order_acquire);
 
     /* The slot may belong to another run by now. The run lives as long as x, which the caller holds. */
     if (r && mr_shm_cancel_of(m->shm, r->slot, r)) {
@@ -475,7 +475,7 @@ void run_cancel(struct mr_executor *e, struct mr_execution *x)
 
 const char *run_ids(const struct mr_shm_slot *s, char *out, size_t size)
 {
-    const struct run *r = s->user;
+    const struct slot_run *r = s->user;
     size_t used = 0;
 
     out[0] = '\0';

@@ -179,7 +179,7 @@ struct mr_sentinel {
     struct mr_metrics *metrics;
     struct home *home_list; /* [home_count] */
     uint32_t home_count;
-    _Atomic(struct run *) late;                 /* answers that the watching thread has to read */
+    _Atomic(struct slot_run *) late;            /* answers that the watching thread has to read */
     _Atomic(struct call *) begun;               /* calls that it has to start */
     struct call *joined;                        /* those in their order; its own */
     _Atomic(struct call_answer *) call_answers; /* answers that it has to send */

@@ -126,6 +126,12 @@ int codec_x = 3;
         self.refuses('', 'plan.c: other_x begins neither', 'int other_x')
         self.refuses('', 'plan.c: planx begins neither', 'const struct x *planx')
 
+    def test_types_of_two_definitions(self):
+        files = {'src/codec/api/codec/a.h': 'struct mr_a {\n    int x;\n};\n', 'src/codec/b.c': '/* struct mr_a { */\nstruct mr_a *b;\n'}
+        self.assertEqual(run('check_style.py', files), (0, 'style: ok\n'))
+        status, output = run('check_style.py', files | {'src/oip/b.h': 'struct mr_a\n{\n    int y;\n};\n'})
+        self.assertEqual((status, 'src/oip/b.h: mr_a is defined in src/codec/api/codec/a.h as well' in output), (1, True), output)
+
 
 FOLDERS = GOOD | {
     'src/codec/CMakeLists.txt': 'mr_module(codec LAYER 1\n    FOLDERS low mid/deep top\n    SOURCES low/l.c DEPS base)\n',

@@ -42,7 +42,7 @@ struct item {
 };
 
 struct worker {
-    struct run *run;
+    struct requests_run *run;
     struct mr_timer timer;
     struct mr_arena arena; /* of the lines */
     struct mr_arena call;  /* of one call */
@@ -56,7 +56,7 @@ struct worker {
     int64_t begin_ns;
 };
 
-struct run {
+struct requests_run {
     const struct mr_requests_options *o;
     struct mr_loop *loop;
     struct mr_timer start;
@@ -77,7 +77,7 @@ struct run {
     struct mr_err err;
 };
 
-static void run_fail(struct run *r, int rc, const struct mr_err *err)
+static void run_fail(struct requests_run *r, int rc, const struct mr_err *err)
 {
     if (r->rc == MR_OK) {
         r->rc = rc;
@@ -89,7 +89,7 @@ static void run_fail(struct run *r, int rc, const struct mr_err *err)
 
 /* ---- output ---- */
 
-static void output_flush(struct run *r)
+static void output_flush(struct requests_run *r)
 {
     struct mr_err err;
 
@@ -108,11 +108,11 @@ static void output_flush(struct run *r)
 
 static void on_flush(struct mr_timer *t)
 {
-    output_flush(MR_CONTAINER_OF(t, struct run, flush));
+    output_flush(MR_CONTAINER_OF(t, struct requests_run, flush));
 }
 
 /* A line of it is complete. */
-static void output_line(struct run *r)
+static void output_line(struct requests_run *r)
 {
     struct mr_err err;
 
@@ -126,7 +126,7 @@ static void output_line(struct run *r)
     }
 }
 
-static void failure_report(struct run *r, const struct mr_requests_failure *f)
+static void failure_report(struct requests_run *r, const struct mr_requests_failure *f)
 {
     if (r->o->on_failure) {
         r->o->on_failure(r->o->ctx, f);
@@ -134,7 +134,7 @@ static void failure_report(struct run *r, const struct mr_requests_failure *f)
 }
 
 /* The status is the one that `mlserver infer` gives to any error. */
-static void error_put(struct run *r, uint64_t line, mr_str text)
+static void error_put(struct requests_run *r, uint64_t line, mr_str text)
 {
     mr_buf_printf(&r->out,
                   "{\"parameters\":{\"batch_index\":%llu},\"error\":{\"status\":\"preprocessing "
@@ -148,7 +148,7 @@ static void error_put(struct run *r, uint64_t line, mr_str text)
 
 /* ---- lines ---- */
 
-static mr_str id_new(struct run *r, struct mr_arena *arena)
+static mr_str id_new(struct requests_run *r, struct mr_arena *arena)
 {
     const uint64_t a = mr_rng_u64(&r->rng);
     const uint64_t b = mr_rng_u64(&r->rng);
@@ -189,7 +189,7 @@ static int line_decode(struct worker *w, const struct line *line, struct item *o
 /* Lines for the next call. */
 static int lines_take(struct worker *w, struct mr_err *err)
 {
-    struct run *r = w->run;
+    struct requests_run *r = w->run;
     size_t bytes = 0;
 
     mr_arena_reset(&w->arena);
@@ -288,7 +288,7 @@ static int answer_put(struct worker *w, const struct item *item, struct mr_oip_r
 /* All lines of the call, or none of them. */
 static int answer_cut(struct worker *w, const struct mr_oip_response *answer, struct mr_err *err)
 {
-    struct run *r = w->run;
+    struct requests_run *r = w->run;
     const size_t out_before = r->out.len;
     int64_t all = 0;
     int64_t at = 0;
@@ -392,7 +392,7 @@ static void call_next(struct worker *w)
 /* True: the call is made once more. */
 static bool call_failed(struct worker *w, const struct verdict *v)
 {
-    struct run *r = w->run;
+    struct requests_run *r = w->run;
     const bool is_last = !v->may_repeat || w->attempt >= r->o->attempts;
     const bool is_parted = is_last && w->count > 1 && v->is_of_lines;
     const struct mr_requests_failure f = {.line = w->items.at[w->first].line,
@@ -418,7 +418,7 @@ static void on_done(void *ctx, int rc, const struct mr_err *err,
                     const struct mr_client_response *response)
 {
     struct worker *w = ctx;
-    struct run *r = w->run;
+    struct requests_run *r = w->run;
 
     if (r->is_over) {
         return;
@@ -476,7 +476,7 @@ static bool is_plain(mr_str s)
 
 static int call_send(struct worker *w, struct mr_err *err)
 {
-    struct run *r = w->run;
+    struct requests_run *r = w->run;
     struct mr_oip_request request;
     int rc;
 
@@ -525,7 +525,7 @@ static bool worker_waits(struct worker *w)
 /* True: there are lines to be done. */
 static bool worker_take(struct worker *w)
 {
-    struct run *r = w->run;
+    struct requests_run *r = w->run;
     struct mr_err err;
     int rc = lines_take(w, &err);
 
@@ -564,7 +564,7 @@ static void worker_go(struct worker *w)
 
 static void on_start(struct mr_timer *t)
 {
-    struct run *r = MR_CONTAINER_OF(t, struct run, start);
+    struct requests_run *r = MR_CONTAINER_OF(t, struct requests_run, start);
 
     for (uint32_t i = 0; i < r->o->workers; i++) {
         worker_go(&r->workers[i]);
@@ -611,7 +611,7 @@ static int options_check(const struct mr_requests_options *o, struct mr_err *err
 }
 
 /* Emptied only when it is known to be another file than the input. */
-static int output_open(struct run *r, struct mr_err *err)
+static int output_open(struct requests_run *r, struct mr_err *err)
 {
     const char *path = r->o->output;
     struct stat in;
@@ -633,7 +633,7 @@ static int output_open(struct run *r, struct mr_err *err)
     return ftruncate(r->fd, 0) < 0 ? batch_file_fail(err, "empty", path) : MR_OK;
 }
 
-static int run_open(struct run *r, struct mr_err *err)
+static int run_open(struct requests_run *r, struct mr_err *err)
 {
     const struct mr_requests_options *o = r->o;
     uint64_t seed;
@@ -662,7 +662,7 @@ out:
     return rc;
 }
 
-static void run_close(struct run *r)
+static void run_close(struct requests_run *r)
 {
     r->is_over = true; /* calls cancelled from now on belong to no line */
     mr_timer_stop(&r->flush);
@@ -699,7 +699,7 @@ static void run_close(struct run *r)
 int mr_requests_run(const struct mr_requests_options *o, struct mr_requests_done *out,
                     struct mr_err *err)
 {
-    struct run run = {.o = o, .fd = -1, .lines.fd = -1};
+    struct requests_run run = {.o = o, .fd = -1, .lines.fd = -1};
     int rc;
 
     MR_TRY(options_check(o, err));

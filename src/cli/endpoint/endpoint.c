@@ -70,7 +70,7 @@ static const struct mr_option table[] = {
      .help = "as --output json"},
 };
 
-struct run {
+struct endpoint_run {
     struct endpoint_options opt;
     struct mr_remote remote;
     const char *const *args; /* after the verb */
@@ -82,12 +82,12 @@ typedef Millrace__EndpointStatus status_message;
 
 /* ---- printing ---- */
 
-static bool is_table(const struct run *r)
+static bool is_table(const struct endpoint_run *r)
 {
     return r->opt.form == FORM_TABLE;
 }
 
-static void print_variants(const struct run *r, const status_message *m)
+static void print_variants(const struct endpoint_run *r, const status_message *m)
 {
     static const char *const head[] = {"variant",  "model",  "version", "weight", "share", "ready",
                                        "requests", "errors", "mean_ms", "p99_ms", NULL};
@@ -112,7 +112,7 @@ static void print_variants(const struct run *r, const status_message *m)
     mr_grid_fini(&t);
 }
 
-static void print_history(const struct run *r, const status_message *m)
+static void print_history(const struct endpoint_run *r, const status_message *m)
 {
     static const char *const head[] = {"time", "change", "by", "weights", "reason", NULL};
     struct mr_grid t;
@@ -148,7 +148,7 @@ static void print_line(const char *what, const char *text)
     mr_buf_fini(&b);
 }
 
-static void print_status(const struct run *r, const status_message *m)
+static void print_status(const struct endpoint_run *r, const status_message *m)
 {
     print_line("endpoint", m->name);
     if (m->sticky[0]) {
@@ -173,7 +173,7 @@ static void print_status(const struct run *r, const status_message *m)
     }
 }
 
-static void print_list(const struct run *r, const Millrace__EndpointsResponse *m)
+static void print_list(const struct endpoint_run *r, const Millrace__EndpointsResponse *m)
 {
     static const char *const head[] = {"endpoint", "ramp", "variants", "requests", "errors", NULL};
     struct mr_grid t;
@@ -204,7 +204,8 @@ static void print_list(const struct run *r, const Millrace__EndpointsResponse *m
 
 /* ---- asking ---- */
 
-static int print_answer(const struct run *r, mr_bytes body, bool is_list, struct mr_err *err)
+static int print_answer(const struct endpoint_run *r, mr_bytes body, bool is_list,
+                        struct mr_err *err)
 {
     const mr_str text = {(const char *)body.ptr, body.len};
     ProtobufCMessage *m;
@@ -230,7 +231,8 @@ static int print_answer(const struct run *r, mr_bytes body, bool is_list, struct
 }
 
 /* verb NULL: what there is. */
-static int ask(struct run *r, const char *verb, const struct mr_buf *body, struct mr_err *err)
+static int ask(struct endpoint_run *r, const char *verb, const struct mr_buf *body,
+               struct mr_err *err)
 {
     struct mr_remote_reply reply;
     char path[600];
@@ -246,12 +248,13 @@ static int ask(struct run *r, const char *verb, const struct mr_buf *body, struc
     return rc;
 }
 
-static int run_show(struct run *r, struct mr_err *err)
+static int run_show(struct endpoint_run *r, struct mr_err *err)
 {
     return ask(r, NULL, NULL, err);
 }
 
-static int add_weight(struct run *r, const char *text, struct mr_buf *body, struct mr_err *err)
+static int add_weight(struct endpoint_run *r, const char *text, struct mr_buf *body,
+                      struct mr_err *err)
 {
     const char *equals = strchr(text, '=');
     double weight;
@@ -266,7 +269,7 @@ static int add_weight(struct run *r, const char *text, struct mr_buf *body, stru
     return MR_OK;
 }
 
-static int run_weights(struct run *r, struct mr_err *err)
+static int run_weights(struct endpoint_run *r, struct mr_err *err)
 {
     struct mr_buf body;
     int rc = MR_OK;
@@ -286,7 +289,7 @@ out:
     return rc;
 }
 
-static int run_promote(struct run *r, struct mr_err *err)
+static int run_promote(struct endpoint_run *r, struct mr_err *err)
 {
     struct mr_buf body;
 
@@ -299,7 +302,7 @@ static int run_promote(struct run *r, struct mr_err *err)
     return rc;
 }
 
-static int post_nothing(struct run *r, const char *verb, struct mr_err *err)
+static int post_nothing(struct endpoint_run *r, const char *verb, struct mr_err *err)
 {
     struct mr_buf body;
 
@@ -310,12 +313,12 @@ static int post_nothing(struct run *r, const char *verb, struct mr_err *err)
     return rc;
 }
 
-static int run_rollback(struct run *r, struct mr_err *err)
+static int run_rollback(struct endpoint_run *r, struct mr_err *err)
 {
     return post_nothing(r, "rollback", err);
 }
 
-static int run_resume(struct run *r, struct mr_err *err)
+static int run_resume(struct endpoint_run *r, struct mr_err *err)
 {
     return post_nothing(r, "resume", err);
 }
@@ -326,7 +329,7 @@ static const struct verb {
     const char *name;
     size_t args_min, args_max;
     const char *args;
-    int (*run)(struct run *r, struct mr_err *err);
+    int (*run)(struct endpoint_run *r, struct mr_err *err);
 } verbs[] = {
     {"list", 0, 0, "nothing", run_show},
     {"show", 1, 1, "the name of an endpoint", run_show},
@@ -363,7 +366,7 @@ static const struct verb *find_verb(const struct mr_options *o, char text[300])
 
 int mr_cli_endpoint(int argc, char **argv, char **env)
 {
-    struct run r = {0};
+    struct endpoint_run r = {0};
     struct mr_options o;
     struct mr_err err = {0};
     char text[300];

@@ -8,7 +8,7 @@
 int plan_model_name(struct plan *p, const Millrace__WorkflowModel *m, mr_str *out_model,
                     mr_str *out_version, struct mr_err *err)
 {
-    struct mr_remote remote;
+    struct mr_remote_model remote;
     char number[24];
 
     *out_model = mr_str_c(m->name);

@@ -79,7 +79,7 @@ struct names {
 static void name_give(void *ctx, const Millrace__WorkflowModel *m)
 {
     const struct names *k = ctx;
-    struct mr_remote remote;
+    struct mr_remote_model remote;
     char number[24];
 
     if (!mr_remote_of(m, number, &remote)) {
@@ -106,14 +106,14 @@ void mr_config_members(const Inference__ModelConfig *c, void (*each)(void *ctx, 
 }
 
 struct remotes {
-    void (*each)(void *ctx, const struct mr_remote *r);
+    void (*each)(void *ctx, const struct mr_remote_model *r);
     void *ctx;
 };
 
 static void remote_give(void *ctx, const Millrace__WorkflowModel *m)
 {
     const struct remotes *k = ctx;
-    struct mr_remote remote;
+    struct mr_remote_model remote;
     char number[24];
 
     if (mr_remote_of(m, number, &remote)) {
@@ -122,7 +122,7 @@ static void remote_give(void *ctx, const Millrace__WorkflowModel *m)
 }
 
 void mr_config_remotes(const Inference__ModelConfig *c,
-                       void (*each)(void *ctx, const struct mr_remote *r), void *ctx)
+                       void (*each)(void *ctx, const struct mr_remote_model *r), void *ctx)
 {
     struct remotes k = {each, ctx};
 

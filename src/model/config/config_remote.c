@@ -27,7 +27,7 @@ static void put_model(struct mr_buf *b, mr_str text)
     put_part(b, text);
 }
 
-char *mr_remote_name(const struct mr_remote *r)
+char *mr_remote_name(const struct mr_remote_model *r)
 {
     struct mr_buf b;
     char *name;
@@ -45,14 +45,14 @@ char *mr_remote_name(const struct mr_remote *r)
     return name;
 }
 
-bool mr_remote_of(const Millrace__WorkflowModel *m, char number[24], struct mr_remote *out)
+bool mr_remote_of(const Millrace__WorkflowModel *m, char number[24], struct mr_remote_model *out)
 {
     if (!m || !m->remote[0]) {
         return false;
     }
     snprintf(number, 24, "%lld", (long long)m->version);
-    *out = (struct mr_remote){.model = mr_str_c(m->name),
-                              .version = m->version > 0 ? mr_str_c(number) : MR_STR(""),
-                              .hosts = mr_str_c(m->remote)};
+    *out = (struct mr_remote_model){.model = mr_str_c(m->name),
+                                    .version = m->version > 0 ? mr_str_c(number) : MR_STR(""),
+                                    .hosts = mr_str_c(m->remote)};
     return true;
 }

@@ -123,7 +123,7 @@ static void put_parameter(struct mr_buf *b, const char *key, mr_str value)
     MR_BUF_LIT(b, "}");
 }
 
-static struct mr_job *remote_job(const struct mr_remote *r)
+static struct mr_job *remote_job(const struct mr_remote_model *r)
 {
     struct mr_job *job = mr_job_new(MR_JOB_LOAD, NULL, NULL);
     struct mr_buf b;
@@ -153,7 +153,7 @@ static bool is_there(struct mr_models *m, const char *name)
     return is_there;
 }
 
-void mr_models_remote(struct mr_models *m, const struct mr_remote *r)
+void mr_models_remote(struct mr_models *m, const struct mr_remote_model *r)
 {
     char *name = mr_remote_name(r);
     struct mr_err ignored;
@@ -164,7 +164,7 @@ void mr_models_remote(struct mr_models *m, const struct mr_remote *r)
     mr_free(name);
 }
 
-static void remote_ask(void *ctx, const struct mr_remote *r)
+static void remote_ask(void *ctx, const struct mr_remote_model *r)
 {
     mr_models_remote(ctx, r);
 }

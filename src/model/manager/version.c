@@ -100,7 +100,7 @@ static int strategy_check(const struct opening *o)
     return MR_OK;
 }
 
-static void remote_see(void *ctx, const struct mr_remote *r)
+static void remote_see(void *ctx, const struct mr_remote_model *r)
 {
     (void)r;
     *(bool *)ctx = true;

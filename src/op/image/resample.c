@@ -147,7 +147,7 @@ static void sample_row_float(const struct taps *x, const float *from, float *to,
 }
 
 /* What a run goes on with. */
-struct run {
+struct resampling {
     const struct resample_plan *plan;
     const void *from;
     size_t channels, width; /* width: floats of a row of the result */
@@ -157,7 +157,7 @@ struct run {
     uint32_t index[2]; /* + 1; 0: none */
 };
 
-static const float *source_row(struct run *r, uint32_t index)
+static const float *source_row(struct resampling *r, uint32_t index)
 {
     const struct taps *x = &r->plan->x;
     float *to = r->rows[index % 2];
@@ -175,7 +175,8 @@ static const float *source_row(struct run *r, uint32_t index)
     return to;
 }
 
-static bool sum_rows(struct run *r, uint32_t i, bool (*spend)(void *ctx, uint64_t units), void *ctx)
+static bool sum_rows(struct resampling *r, uint32_t i, bool (*spend)(void *ctx, uint64_t units),
+                     void *ctx)
 {
     const struct taps *y = &r->plan->y;
 
@@ -196,7 +197,7 @@ static bool sum_rows(struct run *r, uint32_t i, bool (*spend)(void *ctx, uint64_
     return true;
 }
 
-static void put_row(const struct run *r, uint32_t i, void *to)
+static void put_row(const struct resampling *r, uint32_t i, void *to)
 {
     for (size_t e = 0; e < r->width; e++) {
         float v = r->sum[e];
@@ -211,11 +212,11 @@ static void put_row(const struct run *r, uint32_t i, void *to)
 bool resample_run(const struct resample_plan *plan, const void *from, void *to, size_t channels,
                   bool is_float, bool (*spend)(void *ctx, uint64_t units), void *ctx)
 {
-    struct run r = {.plan = plan,
-                    .from = from,
-                    .channels = channels,
-                    .width = plan->x.count * channels,
-                    .is_float = is_float};
+    struct resampling r = {.plan = plan,
+                           .from = from,
+                           .channels = channels,
+                           .width = plan->x.count * channels,
+                           .is_float = is_float};
 
     r.sum = mr_try_alloc(3 * r.width * sizeof(float));
     if (!r.sum) {

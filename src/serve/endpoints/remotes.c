@@ -28,9 +28,9 @@ static mr_str hosts_join(struct mr_service_file *f, const struct mr_variant_targ
 }
 
 static bool target_settle(struct mr_service_file *f, struct mr_variant_target *t,
-                          struct mr_remote *out)
+                          struct mr_remote_model *out)
 {
-    *out = (struct mr_remote){t->model, t->version, hosts_join(f, t)};
+    *out = (struct mr_remote_model){t->model, t->version, hosts_join(f, t)};
     char *name = mr_remote_name(out);
     t->model = mr_arena_str(&f->arena, mr_str_c(name));
     t->version = MR_STR("");
@@ -43,8 +43,8 @@ int endpoint_remotes_settle(struct mr_service_file *f, struct endpoint_remotes *
 {
     bool is_whole;
 
-    *out =
-        (struct endpoint_remotes){0, MR_ARENA_ARRAY(&f->arena, struct mr_remote, count_of(f) + 1)};
+    *out = (struct endpoint_remotes){
+        0, MR_ARENA_ARRAY(&f->arena, struct mr_remote_model, count_of(f) + 1)};
     is_whole = out->list != NULL;
     for (size_t i = 0; i < f->endpoint_count && is_whole; i++) {
         const struct mr_endpoint_config *e = &f->endpoints[i];

@@ -9,7 +9,7 @@
 /* In the arena of the file. */
 struct endpoint_remotes {
     size_t count;
-    struct mr_remote *list;
+    struct mr_remote_model *list;
 };
 
 /* Gives variants with `remote` the names of their models here. Errors: MR_E_EXHAUSTED. */
