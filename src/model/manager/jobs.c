@@ -12,28 +12,26 @@
  *
  * `done` runs on a loader thread after all changes of the job are reported to the hook, and
  * before the model's next job begins; that of a cancelled job as soon as it is cancelled. */
+#include "jobs.h"
+
 #include <limits.h>
 #include <malloc.h>
 
 #include "archive/archive.h"
 #include "base/clock.h"
 #include "base/turn.h"
-#include "manager.h"
+#include "load.h"
+#include "members.h"
 #include "model/config/config_priv.h"
+#include "model/records/job.h"
+#include "model/records/records.h"
+#include "placed.h"
+#include "publish.h"
+#include "retry.h"
 
 #define STOP_TEXT "the server is stopping"
 /* Triton's words, in every mode but explicit. */
 #define CONTROL_REFUSED "explicit model load / unload is not allowed if polling is enabled"
-
-struct mr_job *mr_job_new(enum mr_job_kind kind, mr_models_done_fn *done, void *ctx)
-{
-    struct mr_job *job = MR_NEW(struct mr_job);
-
-    job->kind = kind;
-    job->done = done;
-    job->ctx = ctx;
-    return job;
-}
 
 static void job_free(struct mr_job *job)
 {
@@ -125,11 +123,6 @@ static void job_refuse(struct mr_job *job, int status, const char *text)
 {
     job->kind = MR_JOB_ANSWER;
     job->answer = MR_FAIL(&job->err, status, "%s", text);
-}
-
-bool mr_job_is_unwanted(const struct mr_models *m, const struct mr_job *job)
-{
-    return is_cancelled(job) || atomic_load_explicit(&m->is_stopping, memory_order_relaxed);
 }
 
 /* ---- superseding ---- */
@@ -334,27 +327,6 @@ static int job_run(struct mr_models *m, struct mr_job *job, struct mr_err *err)
 
 /* ---- the threads ---- */
 
-static size_t places(const struct mr_models *m)
-{
-    return m->is_started ? MR_MIN(m->o.update_threads, m->o.load_threads) : m->o.load_threads;
-}
-
-void mr_load_place_leave(struct mr_models *m)
-{
-    m->loads_running--;
-    pthread_cond_broadcast(&m->work);
-    pthread_cond_broadcast(&m->idle); /* others that want a place again */
-}
-
-void mr_load_place_take(struct mr_models *m, const struct mr_job *job)
-{
-    /* One that is only going to end needs no place, and others may be waiting for its end. */
-    while (m->loads_running >= places(m) && !mr_job_is_unwanted(m, job)) {
-        pthread_cond_wait(&m->idle, &m->lock);
-    }
-    m->loads_running++;
-}
-
 int mr_models_ask_begin(struct mr_models *m, struct mr_err *err)
 {
     int rc = MR_OK;
@@ -398,7 +370,8 @@ static struct mr_job *job_take(struct mr_models *m, int64_t *out_next_ns)
     if (m->quick.first) {
         return queue_pop(&m->quick);
     }
-    if (m->loads.first && m->loads_running < places(m) && m->loads_held < m->o.load_threads) {
+    if (m->loads.first && m->loads_running < mr_load_places(m) &&
+        m->loads_held < m->o.load_threads) {
         m->loads_running++;
         m->loads_held++;
         struct mr_job *job = queue_pop(&m->loads);
@@ -630,20 +603,6 @@ static bool files_copy(struct mr_job *job, const struct mr_load_file *files, siz
         }
     }
     return true;
-}
-
-int mr_control_check(const struct mr_models *m, const char *what, const char *instead,
-                     struct mr_err *err)
-{
-    static const char *const modes[] = {"none", "poll", "explicit"};
-    const bool has_other = instead && m->o.control == MR_MODEL_CONTROL_POLL;
-
-    return m->o.control == MR_MODEL_CONTROL_EXPLICIT
-               ? MR_OK
-               : MR_FAIL(
-                     err, MR_E_UNAVAILABLE,
-                     "%s: the server runs with --model-control-mode=%s, this needs explicit%s%s",
-                     what, modes[m->o.control], has_other ? ", or " : "", has_other ? instead : "");
 }
 
 static int overrides_check(const struct mr_models *m, bool has_config, bool has_files,

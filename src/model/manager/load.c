@@ -5,14 +5,26 @@
  *
  * Runs on a loader thread, for one model at a time (jobs.c); the lock is taken for the changes of
  * records only, never while files are read or a backend works. */
+#include "load.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "codec/json.h"
-#include "load.h"
+#include "members.h"
 #include "model/config/config_priv.h"
+#include "model/records/admit.h"
+#include "model/records/job.h"
+#include "model/records/load_history.h"
+#include "model/records/measure.h"
+#include "model/records/names.h"
+#include "model/records/records.h"
+#include "model/records/table.h"
+#include "model/records/version_labels.h"
+#include "model/version/version.h"
+#include "publish.h"
 
 #define RETRY_FIRST_NS (100 * MR_NS_PER_MS)
 #define RETRY_MOST_NS  (5 * MR_NS_PER_S)

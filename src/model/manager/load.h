@@ -1,8 +1,9 @@
-/* A load in progress: load.c reads and makes, publish.c ends it. */
+/* One load: from a folder to its configuration and its versions. Thread: loader. */
 #ifndef MR_MODEL_LOAD_H
 #define MR_MODEL_LOAD_H
 
-#include "manager.h"
+#include "model/records/job.h"
+#include "model/records/load_history.h"
 
 /* A version that this load makes. */
 struct mr_fresh {
@@ -41,17 +42,8 @@ struct mr_load {
 
 /** Fingerprint of all files of the model without recorded requests; never 0. */
 uint64_t mr_load_files_fingerprint(const struct mr_load *l);
-/** Switch policy `resource`: ends the versions that the load replaces or drops, before any is made.
- *  Errors: MR_E_DEADLINE (their requests do not end), MR_E_UNAVAILABLE. */
-int mr_load_retire_first(struct mr_load *l, struct mr_err *err);
-/** Publishes all versions that were made at once, and retires those that they replace. False: the load was cancelled,
- *  and nothing was done. */
-bool mr_load_publish(struct mr_load *l);
-/** Ends a load of which a version failed: the versions that it made are closed, and those that served go on. */
-void mr_load_take_back(struct mr_load *l);
-/** Ends a load that failed before any version was made. */
-void mr_load_fail(struct mr_load *l, const char *reason);
-/** Makes the model known to requests, also without a version: they get "has no available versions". */
-void mr_load_show(struct mr_load *l);
+/** Fingerprint of a model's folder in all repositories, never 0. Thread: any; blocks. */
+uint64_t mr_load_folder_fingerprint(struct mr_models *m, mr_str name);
+int mr_load_run(struct mr_models *m, struct mr_job *job, struct mr_err *err);
 
 #endif

@@ -5,12 +5,18 @@
  * members is open. If all open loads wait, they wait for each other, and all of them go on as they are.
  *
  * Thread: loaders; the list and the names of members are guarded by the manager's lock. */
+#include "members.h"
+
 #include <stdio.h>
 
 #include "base/map.h"
 #include "codec/json.h"
+#include "jobs.h"
 #include "load.h"
+#include "model/records/job.h"
+#include "model/records/records.h"
 #include "model/remote.h"
+#include "retry.h"
 
 /* ---- the members of a model ---- */
 
@@ -22,14 +28,6 @@ static bool has_member(const struct mr_model *model, mr_str name)
         }
     }
     return false;
-}
-
-void mr_members_clear(struct mr_model *model)
-{
-    for (size_t i = 0; i < model->members.len; i++) {
-        mr_free(model->members.at[i]);
-    }
-    MR_VEC_FINI(&model->members);
 }
 
 struct collect {

@@ -13,9 +13,17 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "manager.h"
+#include "jobs.h"
 #include "model/archives/url.h"
 #include "model/place.h"
+#include "model/records/job.h"
+#include "model/records/names.h"
+#include "model/records/records.h"
+#include "model/records/table.h"
+#include "model/version/backends.h"
+#include "publish.h"
+#include "reap.h"
+#include "watch.h"
 
 #define OPTIONS_MAX_BYTES ((size_t)64 << 20)
 #define LOAD_THREADS_MAX  64

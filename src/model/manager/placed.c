@@ -3,6 +3,8 @@
  * A path is resolved and has to lie in a folder of the operator's; it becomes a model of the folder of placed models. An archive
  * becomes one of the unpacked archives, wherever it comes from; its address has to lie below one of the operator's. Loaders do
  * this, so that as many are fetched at a time as may load at a time. */
+#include "placed.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -12,9 +14,12 @@
 #include <unistd.h>
 
 #include "archive/archive.h"
-#include "manager.h"
+#include "jobs.h"
+#include "load.h"
 #include "model/archives/url.h"
 #include "model/place.h"
+#include "model/records/job.h"
+#include "model/records/names.h"
 
 #define FILE_SCHEME "file:"
 #define SUM_BEGIN   "#sha256="

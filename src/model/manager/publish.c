@@ -5,11 +5,21 @@
  * the policy no longer names leave the table in the same store and are ended by the reaper.
  *
  * Runs on a loader thread; takes the lock for the changes of records only. */
+#include "publish.h"
+
 #include <stdio.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "load.h"
+#include "members.h"
+#include "model/records/held.h"
+#include "model/records/job.h"
+#include "model/records/load_history.h"
+#include "model/records/records.h"
+#include "model/records/table.h"
+#include "model/records/version_labels.h"
+#include "model/version/version.h"
 
 #define CONFIG_KEPT ((size_t)1 << 20)
 

@@ -8,8 +8,14 @@
  * Memory of the table needs the first gate only. The thread sleeps while there is nothing to do,
  * and looks at pins every 1 ms, later every 50 ms, while something drains. Requests never wait for
  * it, and a pin delays its own version only. */
+#include "reap.h"
+
 #include "base/clock.h"
-#include "manager.h"
+#include "model/records/held.h"
+#include "model/records/load_history.h"
+#include "model/records/measure.h"
+#include "model/records/records.h"
+#include "model/version/version.h"
 
 #define POLL_FIRST_NS MR_NS_PER_MS
 #define POLL_MOST_NS  (50 * MR_NS_PER_MS)

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "manager.h"
+#include "model/records/names.h"
 #include "sentinel/sentinel.h"
 
 #define NAMES_MAX_AGE_NS MR_NS_PER_S

@@ -5,9 +5,11 @@
  * A newer job for the model - its folder has changed, a client loads or unloads it -
  * replaces the retry at once. No thread sleeps for a retry: the loaders look at the list
  * when they look for work. Everything here needs the manager's lock. */
+#include "retry.h"
+
 #include "base/clock.h"
 #include "base/log.h"
-#include "manager.h"
+#include "model/records/job.h"
 
 #define PAUSE_MOST_NS (300 * MR_NS_PER_S)
 

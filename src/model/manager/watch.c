@@ -13,6 +13,8 @@
  *
  * Everything here belongs to the watching thread (before it runs: to the one that starts the
  * manager). */
+#include "watch.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -23,7 +25,9 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "manager.h"
+#include "jobs.h"
+#include "model/records/job.h"
+#include "model/records/names.h"
 
 #define EVENTS                                                                                     \
     (IN_CREATE | IN_DELETE | IN_CLOSE_WRITE | IN_MOVED_FROM | IN_MOVED_TO | IN_ATTRIB |            \

@@ -28,7 +28,7 @@ static void copies(Inference__ModelConfig *c)
     mr_buf_fini(&text);
 }
 
-/* The steps of model/manager/version.c without a folder and a backend. */
+/* The steps of model/version/version.c without a folder and a backend. */
 static void through(Inference__ModelConfig *c, bool has_batch)
 {
     static const struct mr_signature nothing;

@@ -22,7 +22,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "model/manager/manager.h"
+#include "model/manager/jobs.h"
+#include "model/records/records.h"
 
 /* What comes at all comes sooner, on a machine that has much else to do as well. */
 #define PATIENCE_NS (300 * MR_NS_PER_S)

@@ -1,6 +1,7 @@
 /* The table alone: what finding answers, how it grows, and how little that costs; folders and
  * names. */
 #include "harness.h"
+#include "model/records/table.h"
 
 static struct mr_model *add(struct mr_models *m, const char *name)
 {

@@ -6,8 +6,11 @@
  * Where it is neither named nor open, the folders of the repositories are read until one is found that uses it.
  *
  * Thread: loaders; blocks on the file system. */
-#include "manager.h"
+#include "backend_choice.h"
+
+#include "backends.h"
 #include "model/config/config_priv.h"
+#include "model/records/names.h"
 
 static bool is_listed(const char *const *names, size_t count, const char *name)
 {

@@ -3,12 +3,22 @@
  * Opening one may take a second (it maps a run-time and starts its threads), so it happens outside
  * the lock; loaders that need the same library wait for it, others go on. A library that failed to
  * open is tried again at the next load. Thread: loaders; may block. */
+#include "backends.h"
+
 #include "base/log.h"
-#include "manager.h"
 #include "model/interpreter/interpreter.h"
+#include "model/records/job.h"
+#include "model/records/load_history.h"
+#include "placement.h"
 #include "plugin/plugin.h"
 #include "process/confine.h"
 #include "sentinel/sentinel.h"
+
+struct mr_model_backend {
+    struct mr_model_backend *next;
+    char *name;
+    struct mr_plugin *plugin; /* NULL while one thread opens it */
+};
 
 #define ARENA_LIMIT ((size_t)4 << 20) /* of a command and its environment */
 

@@ -5,7 +5,7 @@
  * no reader can have found it there, before it looks at pins for the last time. An unloaded model holds nothing.
  *
  * The list is changed under the manager's lock; readers follow it without. */
-#include "manager.h"
+#include "held.h"
 
 void mr_held_add(struct mr_models *m, struct mr_model *model, struct mr_version *v)
 {

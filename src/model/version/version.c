@@ -6,16 +6,22 @@
  *
  * Small memory of the version is one arena; nothing here is seen by requests before load.c
  * publishes it. Threads: opened on a loader, closed on a loader (taken back) or the reaper. */
+#include "version.h"
+
 #include <limits.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
+#include "backend_choice.h"
+#include "backends.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "codec/pbtext.h"
-#include "manager.h"
+#include "labels.h"
 #include "model/config/config_priv.h"
+#include "model/records/load_history.h"
 #include "model/remote.h"
+#include "placement.h"
 #include "tensor/tensor.h"
 
 #define ARENA_FIRST     2048

@@ -7,11 +7,13 @@
  * it leaves. Loads that go on have their need set aside, as their memory shows only later.
  *
  * An estimate: a backend may use more. Thread: loader. */
+#include "admit.h"
+
 #include <fcntl.h>
 #include <stdio.h>
 #include <unistd.h>
 
-#include "manager.h"
+#include "load_history.h"
 
 #define MARGIN_BYTES (UINT64_C(4) << 20)
 #define FILE_BYTES   8192

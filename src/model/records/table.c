@@ -12,9 +12,11 @@
  * which frees it after every reader has quiesced (base/thread.h).
  *
  * This file does not decide what is ready: records.c and load.c do. */
+#include "table.h"
+
 #include <stdio.h>
 
-#include "manager.h"
+#include "version_labels.h"
 
 #define FIRST_SLOTS 64
 /* Starts every answer about a model that cannot be had; clients look for it. */

@@ -12,11 +12,22 @@
  * that should serve and has no such version is not ready, loading or failed. Option strict_versions
  * asks for more: a version that failed counts until it serves or is given up, also while it is
  * tried again, so that the answer does not change with each attempt. */
-#include "manager.h"
+#include "records.h"
 
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "load_history.h"
+#include "table.h"
+#include "version_labels.h"
+
+/* One state change on its way to hooks.changed. */
+struct mr_model_change {
+    struct mr_model_change *next;
+    char *name;
+    char *reason;
+    struct mr_version_change reported; /* without its texts */
+};
 
 const char *mr_version_state_name(enum mr_version_state s)
 {
@@ -281,4 +292,12 @@ void mr_changes_report(struct mr_models *m)
         pthread_cond_broadcast(&m->reported);
     }
     pthread_mutex_unlock(&m->lock);
+}
+
+void mr_members_clear(struct mr_model *model)
+{
+    for (size_t i = 0; i < model->members.len; i++) {
+        mr_free(model->members.at[i]);
+    }
+    MR_VEC_FINI(&model->members);
 }

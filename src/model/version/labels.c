@@ -1,6 +1,8 @@
 /* Label files: one class name a line, for the classification extension. Blank lines count as names,
  * so that numbers and lines stay together; a last line without end counts too. Thread: loader. */
-#include "manager.h"
+#include "labels.h"
+
+#include "model/folder/folder.h"
 
 #define LABEL_MAX_BYTES ((size_t)16 << 20)
 #define LABEL_MAX_COUNT ((size_t)1 << 20)

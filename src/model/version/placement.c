@@ -3,7 +3,8 @@
  * Its configuration says so, or the option of its backend; without either, the backends that come with the server run
  * in threads, and all others, whose code is foreign, in processes. A backend of the latter is not loaded into the server
  * at all. Thread: loaders. */
-#include "manager.h"
+#include "placement.h"
+
 #include "model/interpreter/interpreter.h"
 #include "sentinel/sentinel.h"
 

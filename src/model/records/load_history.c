@@ -6,9 +6,13 @@
  *
  * Everything here needs the manager's lock, but for mr_models_versions and mr_models_totals, which
  * take it. */
+#include "load_history.h"
+
 #include "base/clock.h"
 #include "base/mailbox.h"
-#include "manager.h"
+#include "job.h"
+#include "table.h"
+#include "version_labels.h"
 
 #define ENDED_KEPT 16
 

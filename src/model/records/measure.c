@@ -3,10 +3,10 @@
  * This holds for every backend and every way of keeping parameters. There is no figure if
  * another version was made or ended at the same time. Memory that requests allocate or free during that time
  * is included. Takes the manager's lock. */
+#include "measure.h"
+
 #include <stdio.h>
 #include <unistd.h>
-
-#include "manager.h"
 
 static uint64_t resident_bytes(void)
 {

@@ -7,8 +7,12 @@
  * (parameter millrace.version_labels); those of the configuration are put on once, when they are
  * first seen, so that a reload does not undo what was moved since. A label that leaves the
  * configuration comes off. */
+#include "version_labels.h"
+
 #include "base/log.h"
-#include "manager.h"
+#include "job.h"
+#include "records.h"
+#include "table.h"
 
 #define LABELS_MAX    64
 #define LABEL_LEN_MAX 64

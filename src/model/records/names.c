@@ -1,12 +1,13 @@
 /* Names of the folders in the repositories, kept for the index: models whose load was never requested
  * are in it by name only. Read outside the lock and swapped in. Thread: any; blocks on the file
  * system. */
+#include "names.h"
+
 #include <stdio.h>
 #include <sys/stat.h>
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "manager.h"
 
 bool mr_repository_counts(struct mr_models *m, size_t i)
 {
