@@ -801,10 +801,10 @@ void mesh_core_answering(struct mesh_core *c, uint64_t request, unsigned attempt
 }
 
 void mesh_core_result(struct mesh_core *c, uint64_t request, unsigned attempt,
-                      enum mesh_result result, mr_str text, int64_t now)
+                      enum mesh_result result, int status, mr_str text, int64_t now)
 {
     begin(c, now);
-    request_result(c, request, attempt, result, text);
+    request_result(c, request, attempt, result, status, text);
     finish(c);
 }
 

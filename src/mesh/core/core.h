@@ -89,7 +89,7 @@ enum mesh_why {
     MESH_WHY_NONE,
     MESH_WHY_NOT_HERE,
     MESH_WHY_REFUSED,    /* it cannot be loaded here now */
-    MESH_WHY_LOAD_FAILED /* text says why */
+    MESH_WHY_LOAD_FAILED /* status and text say why */
 };
 
 struct mesh_compare {
@@ -153,7 +153,7 @@ enum mesh_result {
     MESH_ENDED,       /* answered, with an answer of the model, good or bad */
     MESH_NOT_HERE,    /* the peer has not got it */
     MESH_REFUSED,     /* the peer cannot load it now */
-    MESH_LOAD_FAILED, /* text says why */
+    MESH_LOAD_FAILED, /* status and text say why */
     MESH_UNREACHABLE, /* nothing of it was sent */
     MESH_BROKEN       /* the connection broke after some was sent */
 };
@@ -219,8 +219,9 @@ void mesh_core_lost(struct mesh_core *c, mr_str id, int64_t now);
 uint64_t mesh_core_request(struct mesh_core *c, const struct mesh_ask *ask, int64_t now);
 /** An attempt has begun to be answered: the request is not tried again. */
 void mesh_core_answering(struct mesh_core *c, uint64_t request, unsigned attempt, int64_t now);
+/** status: of MESH_LOAD_FAILED, as the peer's answer had it. */
 void mesh_core_result(struct mesh_core *c, uint64_t request, unsigned attempt,
-                      enum mesh_result result, mr_str text, int64_t now);
+                      enum mesh_result result, int status, mr_str text, int64_t now);
 /** The caller has gone. Attempts get a CANCEL. */
 void mesh_core_cancel(struct mesh_core *c, uint64_t request, int64_t now);
 

@@ -45,7 +45,8 @@ struct mesh_req {
         uint8_t what;
     } tried[TRIED_MAX];
     uint8_t tried_count;
-    char *text; /* of the last failure */
+    int status; /* of the last failure; MR_OK: there was none */
+    char *text; /* the same */
 };
 
 enum local_state {
@@ -293,7 +294,7 @@ bool place_fits(const struct mesh_core *c, const struct view_peer *p, const stru
 uint64_t request_begin(struct mesh_core *c, const struct mesh_ask *ask);
 void request_answering(struct mesh_core *c, uint64_t handle, unsigned n);
 void request_result(struct mesh_core *c, uint64_t handle, unsigned n, enum mesh_result result,
-                    mr_str text);
+                    int status, mr_str text);
 void request_cancel(struct mesh_core *c, uint64_t handle);
 void request_waiting_wake(struct mesh_core *c, struct mesh_local *l);
 /** The owner chose: requests that wait go there. */
@@ -307,7 +308,7 @@ void request_loaded(struct mesh_core *c, struct mesh_local *l);
 void request_not_loaded(struct mesh_core *c, struct mesh_local *l, enum mesh_why why, mr_str text);
 void request_probe(struct mesh_core *c, struct mesh_req *r, uint64_t check);
 void request_fini(struct mesh_core *c);
-/** Of the last failure among peers of a model that cannot be loaded. */
+/** Of requests for a model whose load failed so. */
 int request_fail_status(enum mesh_fail fail);
 
 /* unknown.c: ids that the registry may not know */

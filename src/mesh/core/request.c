@@ -109,7 +109,7 @@ static bool has_attempt(const struct mesh_req *r)
     return r->attempt[0].is_active || r->attempt[1].is_active;
 }
 
-/* As reply, unless another attempt may still be answered. */
+/* As reply, unless another attempt may still be answered. Of a model that is there the last failure counts. */
 static void give_up(struct mesh_core *c, struct mesh_req *r, int status, mr_str text,
                     int64_t retry_ns)
 {
@@ -118,6 +118,9 @@ static void give_up(struct mesh_core *c, struct mesh_req *r, int status, mr_str 
         return;
     }
     enum mesh_why why = r->is_from_peer ? MESH_WHY_REFUSED : MESH_WHY_NONE;
+    if (r->status < 0 && status != MR_E_NOT_FOUND) {
+        status = r->status;
+    }
     if (r->refusals > 0) { /* an instance would have loaded it if it had less to do */
         status = MR_E_EXHAUSTED;
         retry_ns = MR_MAX(retry_ns, load_wait_ns(c));
@@ -252,8 +255,9 @@ static void set_tried(struct mesh_req *r, const struct view_peer *p, uint8_t wha
     }
 }
 
-static void set_text(struct mesh_req *r, mr_str text)
+static void set_failure(struct mesh_req *r, int status, mr_str text)
 {
+    r->status = status;
     if (text.len) {
         mr_free(r->text);
         r->text = mr_strndup(text.ptr, text.len);
@@ -417,7 +421,7 @@ static void refused_by_queue(struct mesh_core *c, struct mesh_req *r, struct vie
         return;
     }
     set_tried(r, by, TRIED_LOAD);
-    set_text(r, text);
+    set_failure(r, MR_E_EXHAUSTED, text);
     bool may_again = ++r->refusals < REFUSALS_MAX && !needs_one(r);
     struct view_peer *p = may_again ? best_copy(c, r, false, &rank) : NULL;
     if (p && rank >> 48 == 1) {
@@ -432,6 +436,11 @@ static void refused_by_queue(struct mesh_core *c, struct mesh_req *r, struct vie
 static enum mesh_why why_of(int rc)
 {
     return rc == MR_E_INTERNAL || rc == MR_E_TOO_LARGE ? MESH_WHY_LOAD_FAILED : MESH_WHY_REFUSED;
+}
+
+static int status_of(const struct mesh_local *l, int rc)
+{
+    return why_of(rc) == MESH_WHY_LOAD_FAILED ? request_fail_status(l->fail) : rc;
 }
 
 static mr_str text_of(const struct mesh_local *l, int rc)
@@ -464,7 +473,7 @@ static void route_in(struct mesh_core *c, struct mesh_req *r)
     int rc = load_want(c, l, MESH_FOR_REQUEST);
     if (rc < 0) {
         int64_t retry = rc == MR_E_EXHAUSTED ? load_wait_ns(c) : 0;
-        reply(c, r, rc, why_of(rc), text_of(l, rc), retry);
+        reply(c, r, status_of(l, rc), why_of(rc), text_of(l, rc), retry);
     } else if (l->state == LOCAL_LOADED) {
         start(c, r, c->me, false);
     } else if (!r->is_waiting) {
@@ -514,13 +523,14 @@ void request_waiting_wake(struct mesh_core *c, struct mesh_local *l)
     l->holds--;
 }
 
-static void not_here(struct mesh_core *c, struct mesh_req *r, int rc, mr_str text)
+static void not_here(struct mesh_core *c, struct mesh_req *r, int status, enum mesh_why why,
+                     mr_str text)
 {
     wait_remove(r);
-    set_text(r, text);
-    set_tried(r, c->me, rc == MR_E_INTERNAL || rc == MR_E_TOO_LARGE ? TRIED_FAILED : TRIED_LOAD);
+    set_failure(r, status, text);
+    set_tried(r, c->me, why == MESH_WHY_LOAD_FAILED ? TRIED_FAILED : TRIED_LOAD);
     r->attempts++;
-    r->refusals += rc == MR_E_EXHAUSTED;
+    r->refusals += status == MR_E_EXHAUSTED && why == MESH_WHY_REFUSED;
     if (r->refusals >= REFUSALS_MAX) {
         give_up(c, r, MR_E_EXHAUSTED, text, load_wait_ns(c));
     } else {
@@ -536,7 +546,7 @@ void request_placed(struct mesh_core *c, struct mesh_local *l, struct view_peer 
     for (size_t n = waiting_count(l); n > 0 && l->first; n--) {
         struct mesh_req *r = l->first;
         if (at == c->me && rc < 0) {
-            not_here(c, r, rc, text_of(l, rc));
+            not_here(c, r, status_of(l, rc), why_of(rc), text_of(l, rc));
         } else if (at == c->me && l->state == LOCAL_LOADED) {
             start(c, r, c->me, false);
         } else if (at == c->me) {
@@ -610,6 +620,8 @@ void request_loaded(struct mesh_core *c, struct mesh_local *l)
 
 void request_not_loaded(struct mesh_core *c, struct mesh_local *l, enum mesh_why why, mr_str text)
 {
+    int status = why == MESH_WHY_LOAD_FAILED ? request_fail_status(l->fail) : MR_E_UNAVAILABLE;
+
     l->holds++;
     for (size_t n = waiting_count(l); n > 0 && l->first; n--) {
         struct mesh_req *r = l->first;
@@ -617,10 +629,9 @@ void request_not_loaded(struct mesh_core *c, struct mesh_local *l, enum mesh_why
             wait_remove(r);
             wait_add(l, r);
         } else if (r->is_from_peer) {
-            reply(c, r, why == MESH_WHY_LOAD_FAILED ? MR_E_INTERNAL : MR_E_UNAVAILABLE, why, text,
-                  0);
+            reply(c, r, status, why, text, 0);
         } else {
-            not_here(c, r, why == MESH_WHY_LOAD_FAILED ? MR_E_INTERNAL : MR_E_UNAVAILABLE, text);
+            not_here(c, r, status, why, text);
         }
     }
     l->holds--;
@@ -757,7 +768,7 @@ void request_answering(struct mesh_core *c, uint64_t handle, unsigned n)
 
 /* Whether the request may be tried elsewhere. */
 static bool after_failure(struct mesh_core *c, struct mesh_req *r, struct view_peer *p,
-                          bool asked_to_load, enum mesh_result result, mr_str text)
+                          bool asked_to_load, enum mesh_result result, int status, mr_str text)
 {
     switch (result) {
     case MESH_NOT_HERE:
@@ -770,11 +781,11 @@ static bool after_failure(struct mesh_core *c, struct mesh_req *r, struct view_p
         return true;
     case MESH_REFUSED:
         set_tried(r, p, TRIED_LOAD);
-        set_text(r, text);
+        set_failure(r, MR_E_EXHAUSTED, text);
         return ++r->refusals < REFUSALS_MAX;
     case MESH_LOAD_FAILED:
         set_tried(r, p, TRIED_FAILED);
-        set_text(r, text);
+        set_failure(r, status, text);
         return true;
     case MESH_UNREACHABLE:
     case MESH_BROKEN:
@@ -795,7 +806,7 @@ static bool has_loaded(const struct mesh_local *l, const struct view_peer *p)
 }
 
 void request_result(struct mesh_core *c, uint64_t handle, unsigned n, enum mesh_result result,
-                    mr_str text)
+                    int status, mr_str text)
 {
     struct mesh_req *r = slots_get(&c->reqs, handle);
 
@@ -814,15 +825,16 @@ void request_result(struct mesh_core *c, uint64_t handle, unsigned n, enum mesh_
         free_req(c, r);
     } else if (result == MESH_REFUSED && !has_attempt(r) && has_loaded(l, p)) {
         refused_by_queue(c, r, p, text);
-    } else if (after_failure(c, r, p, r->attempt[n].load_here, result, text)) {
+    } else if (after_failure(c, r, p, r->attempt[n].load_here, result, status, text)) {
         if (!has_attempt(r) && !r->is_waiting) {
             route(c, r);
         }
     } else if (result == MESH_REFUSED) {
         give_up(c, r, MR_E_EXHAUSTED, text, load_wait_ns(c));
     } else {
-        give_up(c, r, MR_E_UNAVAILABLE,
-                MR_STR("the connection to the instance that ran the request broke"), 0);
+        set_failure(r, MR_E_UNAVAILABLE,
+                    MR_STR("the connection to the instance that ran the request broke"));
+        give_up(c, r, r->status, mr_str_c(r->text), 0);
     }
     next_turn(c, l);
     l->holds--;

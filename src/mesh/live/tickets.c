@@ -10,6 +10,7 @@ struct saying {
     bool is_cancel;
     unsigned attempt;
     enum mr_mesh_result result;
+    int status;
     size_t len;
     char text[];
 };
@@ -196,7 +197,7 @@ static void run_said(struct mr_mail *mail)
         if (s->result == MR_MESH_ANSWERING) {
             mesh_core_answering(m->core, request, s->attempt, live_now(m));
         } else {
-            mesh_core_result(m->core, request, s->attempt, (enum mesh_result)s->result,
+            mesh_core_result(m->core, request, s->attempt, (enum mesh_result)s->result, s->status,
                              mr_str_n(s->text, s->len), live_now(m));
         }
     }
@@ -224,23 +225,20 @@ static struct saying *saying_new(struct mr_mesh_ticket *t, bool is_cancel, unsig
     return s;
 }
 
-static void say(struct mr_mesh_ticket *t, bool is_cancel, unsigned attempt,
-                enum mr_mesh_result result, mr_str text)
-{
-    struct saying *s = saying_new(t, is_cancel, attempt, result, text);
-
-    mr_loop_post(t->mesh->loop, &s->mail);
-}
-
 void mr_mesh_result(struct mr_mesh_ticket *t, unsigned attempt, enum mr_mesh_result result,
-                    mr_str text)
+                    int status, mr_str text)
 {
-    say(t, false, attempt, result, mr_str_sub(text, 0, MESH_TEXT_MAX));
+    struct saying *s = saying_new(t, false, attempt, result, mr_str_sub(text, 0, MESH_TEXT_MAX));
+
+    s->status = status;
+    mr_loop_post(t->mesh->loop, &s->mail);
 }
 
 void mr_mesh_cancel(struct mr_mesh_ticket *t)
 {
-    say(t, true, 0, MR_MESH_ENDED, (mr_str){0});
+    struct saying *s = saying_new(t, true, 0, MR_MESH_ENDED, (mr_str){0});
+
+    mr_loop_post(t->mesh->loop, &s->mail);
 }
 
 void live_tickets_fini(struct mr_mesh *m)

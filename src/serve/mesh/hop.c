@@ -89,7 +89,7 @@ static void forward(struct hop *h, const struct mr_mesh_event *e)
         places_put(h->loop, e->id, NULL, e->address);
     }
     if (!send(h, e->attempt, e->address, e->load_here)) {
-        mr_mesh_result(&h->ticket, e->attempt, MR_MESH_UNREACHABLE, (mr_str){0});
+        mr_mesh_result(&h->ticket, e->attempt, MR_MESH_UNREACHABLE, MR_OK, (mr_str){0});
     }
 }
 
@@ -97,7 +97,7 @@ void hop_result(struct hop *h, const struct hop_attempt *at, enum mr_mesh_result
                 mr_str text)
 {
     if (!h->is_direct) {
-        mr_mesh_result(&h->ticket, at->number, result, text);
+        mr_mesh_result(&h->ticket, at->number, result, at->status, text);
     } else if (result == MR_MESH_ANSWERING) {
         mr_timer_stop(&h->slow);
     } else {
@@ -195,13 +195,6 @@ void hop_reply(struct mr_call *call, const struct mr_client_response *r)
     }
 }
 
-enum mr_mesh_result hop_result_of(mr_str why)
-{
-    return mr_str_eq_c(why, "not-here") ? MR_MESH_NOT_HERE
-           : mr_str_eq_c(why, "failed") ? MR_MESH_LOAD_FAILED
-                                        : MR_MESH_REFUSED;
-}
-
 /* The other server answers, but with what cannot be passed on: asking again would not help. */
 static bool is_final(int rc)
 {
@@ -220,13 +213,12 @@ static void on_answer(void *ctx, int rc, const struct mr_err *err,
         return;
     }
     at->call = NULL;
-    mr_str why = rc == MR_OK ? hop_why(r) : (mr_str){0};
     if (rc < 0 && !is_final(rc)) {
         hop_result(h, at, MR_MESH_BROKEN, (mr_str){0});
         return;
     }
-    if (why.len) {
-        hop_result(h, at, hop_result_of(why), mr_str_n((const char *)r->body.ptr, r->body.len));
+    if (rc == MR_OK && hop_refuses(r, &at->why, &at->status)) {
+        hop_result(h, at, at->why, mr_str_n((const char *)r->body.ptr, r->body.len));
         return;
     }
     struct serve_arrival *a = h->arrival;
@@ -295,15 +287,15 @@ static void run_here(struct hop *h, const struct mr_mesh_event *e)
         places_put(h->loop, e->id, e->copy, "");
     }
     if (!a) {
-        mr_mesh_result(&h->ticket, attempt, MR_MESH_ENDED, (mr_str){0});
+        mr_mesh_result(&h->ticket, attempt, MR_MESH_ENDED, MR_OK, (mr_str){0});
     } else if (a->route && a->route->is_for_runtime) {
         hop_run_at_runtime(h, attempt);
     } else if (!is_ready(h->loop, e->id, (mr_str){0}, &ignored)) {
-        mr_mesh_result(&h->ticket, attempt, MR_MESH_NOT_HERE, (mr_str){0});
+        mr_mesh_result(&h->ticket, attempt, MR_MESH_NOT_HERE, MR_OK, (mr_str){0});
     } else {
         give_back(h);
         a->go(a); /* takes hold of the model, which may be evicted once the mesh knows of the end */
-        mr_mesh_result(&h->ticket, attempt, MR_MESH_ENDED, (mr_str){0});
+        mr_mesh_result(&h->ticket, attempt, MR_MESH_ENDED, MR_OK, (mr_str){0});
     }
 }
 
@@ -313,10 +305,11 @@ static void refuse_peer(struct mr_call *call, const struct mr_mesh_event *e)
                                        [MR_MESH_IS_NOT_HERE] = "not-here",
                                        [MR_MESH_IS_REFUSED] = "refused",
                                        [MR_MESH_HAS_FAILED] = "failed"};
-    struct mr_header why = {MR_STR(HOP_WHY), mr_str_c(whys[e->why])};
+    struct mr_header headers[] = {{MR_STR(HOP_WHY), mr_str_c(whys[e->why])},
+                                  {MR_STR(HOP_STATUS), mr_str_c(mr_status_name(e->status))}};
     struct mr_piece text = {e->text, strlen(e->text), NULL};
     struct mr_reply reply = {
-        .status = 503, .headers = &why, .header_count = 1, .pieces = &text, .piece_count = 1};
+        .status = 503, .headers = headers, .header_count = 2, .pieces = &text, .piece_count = 1};
 
     mr_call_reply(call, &reply);
 }

@@ -238,11 +238,8 @@ static void on_head(void *ctx, const struct mr_client_response *head)
     if (is_given_up(at)) {
         return;
     }
-    at->why = hop_why(head);
-    if (at->why.len) {
-        at->why = mr_str_eq_c(at->why, "not-here") ? MR_STR("not-here")
-                  : mr_str_eq_c(at->why, "failed") ? MR_STR("failed")
-                                                   : MR_STR("refused");
+    at->is_refused = hop_refuses(head, &at->why, &at->status);
+    if (at->is_refused) {
         return;
     }
     at->head = *head;
@@ -261,7 +258,7 @@ static void on_data(void *ctx, mr_bytes data)
     if (is_given_up(at)) {
         return;
     }
-    if (at->why.len) {
+    if (at->is_refused) {
         mr_buf_append(&at->text, data.ptr,
                       MR_MIN(data.len, TEXT_MAX - MR_MIN(TEXT_MAX, at->text.len)));
         return;
@@ -313,8 +310,8 @@ static void fail_broken(struct hop *h, const struct hop_attempt *at, int rc,
         fail(h, rc, mr_str_c(err->msg));
     } else {
         fail(h, MR_E_UNAVAILABLE,
-             at->why.len ? MR_STR("the server that it was sent to has not got it any more")
-                         : MR_STR("the connection to the server that ran it broke"));
+             at->is_refused ? MR_STR("the server that it was sent to has not got it any more")
+                            : MR_STR("the connection to the server that ran it broke"));
     }
 }
 
@@ -340,7 +337,7 @@ static void end_well(struct hop *h, const struct mr_client_response *r)
 /* Whether the client gets what has come. */
 static bool is_answer(const struct hop *h, const struct hop_attempt *at, int rc)
 {
-    bool is_final = rc == MR_OK ? !at->why.len : at->is_at_runtime;
+    bool is_final = rc == MR_OK ? !at->is_refused : at->is_at_runtime;
 
     return h->arrival && (h->chosen ? h->chosen == at : is_final);
 }
@@ -364,7 +361,7 @@ static void on_end(void *ctx, int rc, const struct mr_err *err, const struct mr_
     }
     if (is_answer(h, at, rc)) {
         h->chosen = at;
-        if (rc == MR_OK && !at->why.len) {
+        if (rc == MR_OK && !at->is_refused) {
             end_well(h, r);
         } else {
             fail_broken(h, at, rc, err);
@@ -372,8 +369,8 @@ static void on_end(void *ctx, int rc, const struct mr_err *err, const struct mr_
     }
     if (h->chosen) {
         hop_result(h, at, MR_MESH_ENDED, (mr_str){0});
-    } else if (at->why.len) {
-        hop_result(h, at, hop_result_of(at->why), mr_str_n(at->text.ptr, at->text.len));
+    } else if (at->is_refused) {
+        hop_result(h, at, at->why, mr_str_n(at->text.ptr, at->text.len));
     } else {
         hop_result(h, at, MR_MESH_BROKEN, (mr_str){0});
     }

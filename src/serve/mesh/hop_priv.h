@@ -15,8 +15,10 @@ struct hop_attempt {
     struct mr_client_stream *stream; /* of an exchange that is passed on; the same */
     struct mr_client_response head;  /* of that: status and headers; status 0: not there yet */
     bool is_at_runtime;
-    mr_str why;         /* the server itself refuses it; static */
-    struct mr_buf text; /* of that */
+    bool is_refused;         /* by the server itself */
+    enum mr_mesh_result why; /* of that */
+    int status;              /* the same, of a load that failed */
+    struct mr_buf text;      /* the same */
 };
 
 struct hop {
@@ -59,7 +61,6 @@ void hop_reply(struct mr_call *call, const struct mr_client_response *r);
 void hop_refuse_exiting(struct mr_call *call);
 /* An attempt has ended. Frees the hop if that was all. */
 void hop_release(struct hop *h);
-enum mr_mesh_result hop_result_of(mr_str why);
 
 /* hop_pass.c: answers, and streams of requests, piece by piece */
 

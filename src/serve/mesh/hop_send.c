@@ -126,14 +126,35 @@ bool hop_spent(const struct mr_call *call, struct mr_client_request *io)
 
 /* ---- the answer ---- */
 
-mr_str hop_why(const struct mr_client_response *r)
+static mr_str header_of(const struct mr_client_response *r, const char *name)
 {
     for (size_t i = 0; i < r->header_count; i++) {
-        if (mr_str_eq_c(r->headers[i].name, HOP_WHY)) {
+        if (mr_str_eq_c(r->headers[i].name, name)) {
             return r->headers[i].value;
         }
     }
     return (mr_str){0};
+}
+
+bool hop_refuses(const struct mr_client_response *r, enum mr_mesh_result *out_why, int *out_status)
+{
+    static const int statuses[] = {MR_E_UNAVAILABLE, MR_E_EXHAUSTED, MR_E_TOO_LARGE};
+    mr_str why = header_of(r, HOP_WHY);
+    mr_str status = header_of(r, HOP_STATUS);
+
+    if (!why.len) {
+        return false;
+    }
+    *out_why = mr_str_eq_c(why, "not-here") ? MR_MESH_NOT_HERE
+               : mr_str_eq_c(why, "failed") ? MR_MESH_LOAD_FAILED
+                                            : MR_MESH_REFUSED;
+    *out_status = MR_E_INTERNAL;
+    for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++) {
+        if (mr_str_eq_c(status, mr_status_name(statuses[i]))) {
+            *out_status = statuses[i];
+        }
+    }
+    return true;
 }
 
 static bool has_status(const struct mr_client_response *r)

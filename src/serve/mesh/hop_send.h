@@ -2,6 +2,7 @@
 #ifndef MR_SERVE_MESH_HOP_SEND_H
 #define MR_SERVE_MESH_HOP_SEND_H
 
+#include "mesh/mesh.h"
 #include "net/client.h"
 #include "serve/state/state.h"
 
@@ -10,6 +11,8 @@
 #define HOP_PART                                                                                   \
     "mr-mesh-part" /* header of a request of the server to itself: it is as one of a client */
 #define HOP_WHY "mr-mesh-why" /* header of its answer: why it is not answered here */
+#define HOP_STATUS                                                                                 \
+    "mr-mesh-status" /* header beside it, if the load failed: the name of the status; INTERNAL */
 
 /* The thread's connections to that server; NULL: no address. */
 struct mr_client *hop_client(struct serve_loop *l, const char *address);
@@ -18,8 +21,8 @@ struct mr_client *hop_client(struct serve_loop *l, const char *address);
 bool hop_request(struct mr_call *call, mr_str id, bool load_here, struct mr_client_request *out);
 /* Adds how long ago the call came. False without memory. */
 bool hop_spent(const struct mr_call *call, struct mr_client_request *io);
-/* Why the server itself refuses a request; ptr NULL: it is the model's answer. */
-mr_str hop_why(const struct mr_client_response *r);
+/* Whether the server itself refuses a request; false: it is the model's answer. status: of MR_MESH_LOAD_FAILED. */
+bool hop_refuses(const struct mr_client_response *r, enum mr_mesh_result *out_why, int *out_status);
 
 /* An answer as the client gets it. */
 struct hop_answer {

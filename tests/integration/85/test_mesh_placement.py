@@ -4,9 +4,11 @@ import re
 import signal
 import threading
 
+import grpc
 import pytest
 
-from lib import repo, wait
+from lib import grpcraw, repo, wait
+from lib.grpcraw import Grpc
 from lib.rest import Rest
 from lib.services.mesh import X, answers, ask, loads
 
@@ -126,6 +128,24 @@ def test_pinned_stays_when_there_are_more_models_than_room(fleet, models):
     assert any(e["event"] == "model.unloaded" for s in servers for e in s.events())
     assert holders(servers, "pinned") == holder
     assert not any(e["event"] == "model.unloaded" and e["model"] == "pinned" for s in servers for e in s.events())
+
+
+def test_load_that_fails_has_the_same_status_at_any_server(fleet, models):
+    """Whether it failed for this request, here or at another server, or before it."""
+    for i in range(3):
+        add(models, f"pinned{i}", type="big", pinned="true")
+    for i in range(4):
+        add(models, f"m{i}", type="big")
+    servers = fleet(models, models, options=['--mesh-constraints={"big": {"required": ["gpu"]}}', "--mesh-capacity=4M"],
+                    options_of=lambda i: ["--mesh-label=gpu"] * i)
+    for i in range(3):
+        answers(servers[0], f"pinned{i}")
+    for turn in range(2):
+        for i in range(4):
+            with Grpc(servers[(turn + i) % 2].url("grpc")) as g, pytest.raises(grpc.RpcError) as e:
+                g.infer(grpcraw.int32(f"m{i}", [1, 2, 3]))
+            assert e.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert e.value.details() == f"model 'm{i}': there is no room: what is loaded may not be evicted"
 
 
 def test_maximum_of_all_models_holds(fleet, models):

@@ -36,8 +36,9 @@ def under(registry, start, models):
     for i in range(8):
         repo.add(models, f"m{i}", repo.config())
 
-    def make(*runtimes, options=()):
-        servers = [start(models, f"--mesh={registry}", f"--mesh-id=s{i}", f"--mesh-runtime={r.target}", *options, mode=None, ready=False) for i, r in enumerate(runtimes)]
+    def make(*runtimes, options=(), last=()):
+        servers = [start(models, f"--mesh={registry}", f"--mesh-id=s{i}", f"--mesh-runtime={r.target}", *options, *(last if r is runtimes[-1] else ()), mode=None, ready=False)
+                   for i, r in enumerate(runtimes)]
         for s in servers:
             joined(s.wait_ready())
         return servers
@@ -513,6 +514,19 @@ def test_load_that_fails_says_why_and_leaves_nothing(runtime, under):
     e = refusal(server, "m0")
     assert "the weights are torn" in e.details()
     assert r.loaded == {} and r.count("unloadModel", "m0") == 1
+
+
+def test_load_that_fails_elsewhere_has_the_same_status(runtime, under):
+    codes = {f"m{i}": code for i, code in enumerate(2 * [grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE])}
+    said = {"RESOURCE_EXHAUSTED": "RESOURCE_EXHAUSTED", "UNAVAILABLE": "UNAVAILABLE"}
+    runtimes = [runtime(), runtime()]
+    for r in runtimes:
+        r.load = lambda id, path, context: context.abort(codes[id], f"{id} is torn")
+    servers = under(*runtimes, options=['--mesh-constraints={"millrace": {"required": ["gpu"]}}'], last=["--mesh-label=gpu"])
+    for turn in range(2):
+        for i, id in enumerate(codes):
+            e = refusal(servers[(turn + i // 4) % 2], id)
+            assert (e.code().name, f"{id} is torn" in e.details()) == (said.get(codes[id].name, "INTERNAL"), True), e.details()
 
 
 def test_load_that_hangs_ends_at_its_deadline(runtime, under):

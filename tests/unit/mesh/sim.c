@@ -92,7 +92,7 @@ static struct sim_peer *peer_by_id(struct sim *s, mr_str id)
 }
 
 static void send_result(struct sim *s, const struct hop *h, unsigned at, enum mesh_result result,
-                        mr_str text)
+                        int fail_status, mr_str text)
 {
     add_event(s, (struct sim_event){.at_ns = transit(s),
                                     .kind = EV_RESULT,
@@ -102,6 +102,7 @@ static void send_result(struct sim *s, const struct hop *h, unsigned at, enum me
                                     .attempt = h->attempt,
                                     .request = h->from_request,
                                     .status = (int)result,
+                                    .fail_status = fail_status,
                                     .text = text.len ? mr_strndup(text.ptr, text.len) : NULL,
                                     .text_len = text.len,
                                     .call = h->call});
@@ -119,7 +120,7 @@ static void act_reply(struct sim_peer *p, const struct mesh_action *a)
 
     if (h->is_sent_on) {
         h->call->not_here[p->index][h->load_here] += a->why == MESH_WHY_NOT_HERE;
-        send_result(p->sim, h, p->index, results[a->why], a->text);
+        send_result(p->sim, h, p->index, results[a->why], a->status, a->text);
     } else {
         h->call->has_ended = true;
         h->call->end_ns = p->sim->now;
@@ -348,7 +349,7 @@ static void break_requests(struct sim_peer *p)
         struct mesh_req *r = p->core->reqs.all.at[i].ptr;
         struct hop *h = r ? r->user : NULL;
         if (h && h->is_sent_on) {
-            send_result(p->sim, h, p->index, MESH_BROKEN, (mr_str){0});
+            send_result(p->sim, h, p->index, MESH_BROKEN, MR_OK, (mr_str){0});
         }
         mr_free(h);
     }
@@ -586,7 +587,7 @@ static void on_arrive(struct sim *s, const struct sim_event *e)
                        e->attempt, e->request};
 
     if (!p->is_up || p->epoch != e->epoch) {
-        send_result(s, &here, e->peer, MESH_UNREACHABLE, (mr_str){0});
+        send_result(s, &here, e->peer, MESH_UNREACHABLE, MR_OK, (mr_str){0});
         return;
     }
     struct hop *h = MR_NEW(struct hop);
@@ -626,12 +627,12 @@ static void on_ran(struct sim *s, const struct sim_event *e)
         copy.call->model = e->model;
         mr_free(h);
     }
-    mesh_core_result(p->core, e->request, e->attempt, has_it ? MESH_ENDED : MESH_NOT_HERE,
+    mesh_core_result(p->core, e->request, e->attempt, has_it ? MESH_ENDED : MESH_NOT_HERE, MR_OK,
                      (mr_str){0}, s->now);
     acted(p);
     const char *error = s->models[e->model].error;
     if (has_it && copy.is_sent_on) {
-        send_result(s, &copy, e->peer, MESH_ENDED, error ? mr_str_c(error) : (mr_str){0});
+        send_result(s, &copy, e->peer, MESH_ENDED, MR_OK, error ? mr_str_c(error) : (mr_str){0});
     } else if (has_it) {
         answered(s, copy.call, error ? mr_str_c(error) : (mr_str){0});
     }
@@ -649,7 +650,7 @@ static void on_result(struct sim *s, const struct sim_event *e)
         answered(s, e->call, mr_str_n(e->text, e->text_len));
         mr_free(r->user);
     }
-    mesh_core_result(p->core, e->request, e->attempt, (enum mesh_result)e->status,
+    mesh_core_result(p->core, e->request, e->attempt, (enum mesh_result)e->status, e->fail_status,
                      mr_str_n(e->text, e->text_len), s->now);
     acted(p);
 }

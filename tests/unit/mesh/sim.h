@@ -97,7 +97,7 @@ struct sim_event {
     int kind;
     unsigned peer, epoch, from, model, attempt;
     bool flag;
-    int status;
+    int status, fail_status;
     uint64_t request;
     struct sim_call *call;
     char *text;

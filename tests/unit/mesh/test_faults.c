@@ -61,6 +61,39 @@ static void load_that_fails_here_succeeds_there(void **state)
     sim_fini(&s);
 }
 
+/* Whoever is asked, whether the load failed for this request or before it, and whether the registry shows it yet. */
+static void failure_has_the_same_status_at_any_peer(void **state)
+{
+    static const int statuses[MESH_FAIL_COUNT] = {
+        [MESH_FAIL_OTHER] = MR_E_INTERNAL,     [MESH_FAIL_TRANSIENT] = MR_E_UNAVAILABLE,
+        [MESH_FAIL_RESOURCE] = MR_E_EXHAUSTED, [MESH_FAIL_MISSING] = MR_E_INTERNAL,
+        [MESH_FAIL_INVALID] = MR_E_INTERNAL,   [MESH_FAIL_TOO_LARGE] = MR_E_TOO_LARGE};
+    struct sim s;
+    (void)state;
+
+    sim_init(&s, 1);
+    sim_add_many(&s, 3, 100 * MIB, 4);
+    sim_register(&s, 0, 3 * MESH_FAIL_COUNT, MIB, 20 * MS);
+    for (unsigned i = 0; i < 3 * MESH_FAIL_COUNT; i++) {
+        s.models[i].fail_at = 7;
+        s.models[i].fail = (enum mesh_fail)(i / 3);
+    }
+    for (unsigned i = 0; i < 3; i++) {
+        mr_kv_memory_set_delay(s.peers[i].kv, 300 * MS);
+    }
+    for (unsigned round = 0; round < 3; round++) {
+        for (unsigned i = 0; i < 3 * MESH_FAIL_COUNT; i++) {
+            sim_call(&s, (i + round) % 3, i);
+        }
+        assert_true(sim_settle(&s, 5 * S));
+    }
+    for (size_t i = 0; i < s.calls.len; i++) {
+        assert_int_equal(s.calls.at[i]->status, statuses[s.calls.at[i]->model / 3]);
+        assert_string_equal(s.calls.at[i]->text, "boom");
+    }
+    sim_fini(&s);
+}
+
 static void failures_are_forgotten_by_their_kind(void **state)
 {
     struct sim s;
@@ -650,6 +683,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(load_that_fails_everywhere_is_tried_on_three),
         cmocka_unit_test(load_that_fails_here_succeeds_there),
+        cmocka_unit_test(failure_has_the_same_status_at_any_peer),
         cmocka_unit_test(failures_are_forgotten_by_their_kind),
         cmocka_unit_test(runtime_that_lost_the_model_loads_it_again),
         cmocka_unit_test(killed_peer_costs_only_what_it_ran),

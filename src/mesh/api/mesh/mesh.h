@@ -145,7 +145,7 @@ enum mr_mesh_result {
     MR_MESH_ENDED,       /* answered, by the model */
     MR_MESH_NOT_HERE,    /* the server has not got it */
     MR_MESH_REFUSED,     /* the server cannot load it now */
-    MR_MESH_LOAD_FAILED, /* text says why */
+    MR_MESH_LOAD_FAILED, /* status and text say why */
     MR_MESH_UNREACHABLE, /* nothing of it was sent */
     MR_MESH_BROKEN,      /* the connection broke */
     MR_MESH_ANSWERING /* the answer has begun: the request is not tried again; another result follows */
@@ -185,8 +185,9 @@ uint64_t mr_mesh_names(const struct mr_mesh *m);
 
 /** Thread: the ticket's, as the next two. Without `post`: any. */
 void mr_mesh_begin(struct mr_mesh *m, struct mr_mesh_ticket *t);
+/** status: of MR_MESH_LOAD_FAILED. */
 void mr_mesh_result(struct mr_mesh_ticket *t, unsigned attempt, enum mr_mesh_result result,
-                    mr_str text);
+                    int status, mr_str text);
 /** The client has gone. CLOSED follows, unless a last event is on its way. */
 void mr_mesh_cancel(struct mr_mesh_ticket *t);
 
