@@ -6,6 +6,7 @@
 
 #include <math.h>
 
+#include "base/map.h"
 #include "codec/json.h"
 #include "pbmsg.h"
 
@@ -260,6 +261,7 @@ static int parse_key(struct mr_json *j, ProtobufCMessage *entry, mr_str name)
 
 static int parse_map(struct mr_json *j, ProtobufCMessage *m, const ProtobufCFieldDescriptor *field)
 {
+    struct mr_map seen = {0};
     bool first = true;
     mr_str name;
     if (mr_json_enter_object(j) < 0) {
@@ -268,13 +270,18 @@ static int parse_map(struct mr_json *j, ProtobufCMessage *m, const ProtobufCFiel
     while (mr_json_next_key(j, &first, &name)) {
         ProtobufCMessage *entry = mr_pbmsg_add_message(m, field);
         if (!entry) {
-            return no_memory(j);
+            no_memory(j);
+        } else if (mr_map_put(&seen, name, m)) {
+            mr_str shown = mr_str_sub(name, 0, 60);
+            mr_json_fail(j, MR_E_INVALID, "'%.*s' is given twice in '%s'", MR_STR_ARG(shown),
+                         field->name);
         }
-        if (parse_key(j, entry, name) < 0 ||
+        if (j->status < 0 || parse_key(j, entry, name) < 0 ||
             parse_value(j, entry, &entry->descriptor->fields[1]) < 0) {
-            return j->status;
+            break;
         }
     }
+    mr_map_fini(&seen);
     return j->status;
 }
 

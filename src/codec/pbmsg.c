@@ -136,9 +136,6 @@ const ProtobufCFieldDescriptor *mr_pbmsg_claim(const ProtobufCMessage *m,
                                                const ProtobufCFieldDescriptor *field,
                                                struct mr_pbmsg_seen *seen)
 {
-    if (mr_pbmsg_is_list(field)) {
-        return NULL;
-    }
     const ProtobufCMessageDescriptor *desc = m->descriptor;
     uint32_t set = mr_pbmsg_is_oneof(field) ? oneof_case(m, field) : 0;
     if (set != 0) {

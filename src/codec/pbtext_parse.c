@@ -275,7 +275,8 @@ static const ProtobufCFieldDescriptor *field_open(struct parser *p, ProtobufCMes
         unknown_field(p, m->descriptor);
         return NULL;
     }
-    const ProtobufCFieldDescriptor *clash = mr_pbmsg_claim(m, field, seen);
+    const ProtobufCFieldDescriptor *clash =
+        mr_pbmsg_is_list(field) ? NULL : mr_pbmsg_claim(m, field, seen);
     if (clash == field) {
         mr_pbtext_lex_fail(l, MR_E_INVALID, "'%s' is given twice", field->name);
         return NULL;

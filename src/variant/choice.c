@@ -6,6 +6,8 @@
 
 #include <math.h>
 
+#include "codec/json.h"
+
 int mr_variant_weights_check(const double *weights, const mr_str *tags, size_t count,
                              struct mr_err *err)
 {
@@ -18,9 +20,11 @@ int mr_variant_weights_check(const double *weights, const mr_str *tags, size_t c
     for (size_t i = 0; i < count; i++) {
         if (!(weights[i] >= 0 && weights[i] <= MR_VARIANT_WEIGHT_MAX)) {
             mr_str tag = tags ? mr_str_sub(tags[i], 0, 64) : MR_STR("");
+            char text[32];
             return MR_FAIL(err, MR_E_INVALID,
-                           "variant %zu '%.*s' has weight %g, possible is 0 to %.0f", i + 1,
-                           MR_STR_ARG(tag), weights[i], MR_VARIANT_WEIGHT_MAX);
+                           "variant %zu '%.*s' has weight %.*s, possible is 0 to %.0f", i + 1,
+                           MR_STR_ARG(tag), (int)mr_double_text(weights[i], text), text,
+                           MR_VARIANT_WEIGHT_MAX);
         }
         sum += weights[i];
     }

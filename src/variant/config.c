@@ -157,7 +157,7 @@ static int read_variant(struct reader *r, const Millrace__VariantConfig *c,
     MR_TRY(read_name(r, c->model, "model", &out->target.model));
     MR_TRY(read_version(r, has_number, c->version, label, &out->target.version));
     MR_TRY(read_remotes(r, c->remote, c->n_remote, &out->target));
-    out->weight = c->weight;
+    out->weight = c->weight == 0 ? 0 : c->weight; /* not -0 */
 out:
     return rc;
 }
@@ -205,6 +205,7 @@ static int read_shadow(struct reader *r, const Millrace__ShadowConfig *c,
     const bool has_number = c->which_case == MILLRACE__SHADOW_CONFIG__WHICH_VERSION;
     const char *label = c->which_case == MILLRACE__SHADOW_CONFIG__WHICH_LABEL ? c->label : NULL;
     struct mr_shadow_config *s = MR_ARENA_NEW(r->a, struct mr_shadow_config);
+    char percent[32];
     int rc;
 
     if (!s) {
@@ -219,7 +220,8 @@ static int read_shadow(struct reader *r, const Millrace__ShadowConfig *c,
     s->percent = c->percent;
     s->max_queue = c->max_queue ? c->max_queue : 64;
     if (!(s->percent >= 0 && s->percent <= 100)) {
-        rc = MR_FAIL(r->err, MR_E_INVALID, "percent: %g, possible is 0 to 100", s->percent);
+        rc = MR_FAIL(r->err, MR_E_INVALID, "percent: %.*s, possible is 0 to 100",
+                     (int)mr_double_text(s->percent, percent), percent);
     } else if (s->max_queue > 4096) {
         rc = MR_FAIL(r->err, MR_E_INVALID, "max_queue: %u, possible is 1 to 4096", s->max_queue);
     }

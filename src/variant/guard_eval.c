@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/mem.h"
+#include "codec/json.h"
 #include "guard_ops.h"
 #include "variant/guard.h"
 
@@ -61,8 +62,10 @@ static enum mr_guard_verdict comparison(const struct judged *j, const struct mr_
         return MR_GUARD_HOLDS;
     }
     if (!j->reason[0]) {
-        snprintf(j->reason, MR_GUARD_REASON, "%.*s does not hold: left %.6g, right %.6g",
-                 (int)MR_MIN(n->to - n->from, 120), j->g->text + n->from, a, b);
+        char left[32], right[32];
+        snprintf(j->reason, MR_GUARD_REASON, "%.*s does not hold: left %.*s, right %.*s",
+                 (int)MR_MIN(n->to - n->from, 120), j->g->text + n->from,
+                 (int)mr_double_text(a, left), left, (int)mr_double_text(b, right), right);
     }
     return MR_GUARD_BROKEN;
 }

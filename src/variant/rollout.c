@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "codec/json.h"
 
 const char *mr_ramp_state_name(enum mr_ramp_state state)
 {
@@ -42,6 +43,7 @@ int mr_ramp_check(const struct mr_ramp *ramp, const double *weights, size_t coun
                   struct mr_err *err)
 {
     const double sum = sum_of(weights, count);
+    char to[32], low[32], high[32];
 
     if (sum - weights[ramp->variant] <= 0) {
         return MR_FAIL(err, MR_E_INVALID,
@@ -50,13 +52,14 @@ int mr_ramp_check(const struct mr_ramp *ramp, const double *weights, size_t coun
     if (!(ramp->to >= weights[ramp->variant] && ramp->to <= sum)) {
         return MR_FAIL(
             err, MR_E_INVALID,
-            "ramp.to is %g, possible is %g (the weight of the variant) to %g (the sum of "
+            "ramp.to is %.*s, possible is %.*s (the weight of the variant) to %.*s (the sum of "
             "all weights)",
-            ramp->to, weights[ramp->variant], sum);
+            (int)mr_double_text(ramp->to, to), to, (int)mr_double_text(weights[ramp->variant], low),
+            low, (int)mr_double_text(sum, high), high);
     }
     if (!(ramp->step > 0 && ramp->step <= MR_VARIANT_WEIGHT_MAX)) {
-        return MR_FAIL(err, MR_E_INVALID, "ramp.step is %g, possible is above 0 to %.0f",
-                       ramp->step, MR_VARIANT_WEIGHT_MAX);
+        return MR_FAIL(err, MR_E_INVALID, "ramp.step is %.*s, possible is above 0 to %.0f",
+                       (int)mr_double_text(ramp->step, to), to, MR_VARIANT_WEIGHT_MAX);
     }
     if (ramp->every_ns < MR_NS_PER_S) {
         return MR_FAIL(err, MR_E_INVALID, "ramp.every_s has to be 1 or more");
@@ -225,7 +228,9 @@ static void change_by_hand(struct mr_rollout *r, const double *weights)
     double before[MR_VARIANTS_MAX];
 
     memcpy(before, r->weights, sizeof before);
-    memcpy(r->weights, weights, r->count * sizeof *weights);
+    for (size_t i = 0; i < r->count; i++) {
+        r->weights[i] = weights[i] == 0 ? 0 : weights[i]; /* not -0 */
+    }
     if (memcmp(before, r->weights, sizeof before) != 0) {
         memcpy(r->previous, before, sizeof before);
     }

@@ -92,6 +92,7 @@ static void print_variants(const struct endpoint_run *r, const status_message *m
     static const char *const head[] = {"variant",  "model",  "version", "weight", "share", "ready",
                                        "requests", "errors", "mean_ms", "p99_ms", NULL};
     struct mr_grid t;
+    char weight[32];
 
     mr_grid_init(&t, head);
     for (size_t i = 0; i < m->n_variants; i++) {
@@ -99,7 +100,7 @@ static void print_variants(const struct endpoint_run *r, const status_message *m
         mr_grid_add_str(&t, MR_STYLE_BOLD, mr_str_c(v->tag));
         mr_grid_add_str(&t, MR_STYLE_PLAIN, mr_str_c(v->model));
         mr_grid_add_str(&t, MR_STYLE_PLAIN, mr_str_c(v->version[0] ? v->version : "-"));
-        mr_grid_add(&t, MR_STYLE_PLAIN, "%.6g", v->weight);
+        mr_grid_add(&t, MR_STYLE_PLAIN, "%.*s", (int)mr_double_text(v->weight, weight), weight);
         mr_grid_add(&t, MR_STYLE_PLAIN, "%.2f%%", v->share * 100);
         mr_grid_add(&t, v->ready ? MR_STYLE_GOOD : MR_STYLE_BAD, "%s", v->ready ? "yes" : "no");
         mr_grid_add(&t, MR_STYLE_PLAIN, "%llu", (unsigned long long)v->requests);
@@ -110,6 +111,12 @@ static void print_variants(const struct endpoint_run *r, const status_message *m
     }
     mr_grid_print(&t, stdout, is_table(r), 0);
     mr_grid_fini(&t);
+}
+
+static void put_weight(struct mr_buf *b, size_t index, const char *tag, double weight)
+{
+    mr_buf_printf(b, "%s%s=", index ? " " : "", tag);
+    mr_json_put_double(b, weight);
 }
 
 static void print_history(const struct endpoint_run *r, const status_message *m)
@@ -125,7 +132,7 @@ static void print_history(const struct endpoint_run *r, const status_message *m)
         const Millrace__EndpointStatus__Event *e = m->history[i];
         mr_buf_reset(&b);
         for (size_t k = 0; k < e->n_weights && k < m->n_variants; k++) {
-            mr_buf_printf(&b, "%s%s=%.6g", k ? " " : "", m->variants[k]->tag, e->weights[k]);
+            put_weight(&b, k, m->variants[k]->tag, e->weights[k]);
         }
         mr_grid_add(&t, MR_STYLE_DIM, "%s", mr_wall_text(e->unix_ns, at));
         mr_grid_add(&t, e->reason[0] ? MR_STYLE_BAD : MR_STYLE_BOLD, "%s", e->kind);
@@ -161,9 +168,11 @@ static void print_status(const struct endpoint_run *r, const status_message *m)
     }
     if (m->shadow) {
         const Millrace__EndpointStatus__Shadow *s = m->shadow;
-        printf("shadow\t%s\t%.6g%%\trequests %llu\tdropped %llu\tfailed %llu\tcompared %llu\t"
+        char percent[32];
+        printf("shadow\t%s\t%.*s%%\trequests %llu\tdropped %llu\tfailed %llu\tcompared %llu\t"
                "different %llu\n",
-               s->tag, s->percent, (unsigned long long)s->requests, (unsigned long long)s->dropped,
+               s->tag, (int)mr_double_text(s->percent, percent), percent,
+               (unsigned long long)s->requests, (unsigned long long)s->dropped,
                (unsigned long long)s->failed, (unsigned long long)s->compared,
                (unsigned long long)s->different);
     }
@@ -186,8 +195,7 @@ static void print_list(const struct endpoint_run *r, const Millrace__EndpointsRe
         uint64_t requests = 0, errors = 0;
         mr_buf_reset(&b);
         for (size_t k = 0; k < e->n_variants; k++) {
-            mr_buf_printf(&b, "%s%s=%.6g", k ? " " : "", e->variants[k]->tag,
-                          e->variants[k]->weight);
+            put_weight(&b, k, e->variants[k]->tag, e->variants[k]->weight);
             requests += e->variants[k]->requests;
             errors += e->variants[k]->errors;
         }

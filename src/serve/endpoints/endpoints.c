@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "codec/json.h"
 #include "engine/shadow.h"
 
 #define TICK_NS      (MR_NS_PER_S / 2)
@@ -180,8 +181,8 @@ void endpoint_apply(struct endpoint *e)
     mr_variant_table_set(&e->weights, e->rollout.weights, e->rollout.count);
     mr_buf_init(&b, 0);
     for (size_t i = 0; i < e->rollout.count; i++) {
-        mr_buf_printf(&b, "%s%s:%.6g", i ? "," : "", e->config->variants[i].tag.ptr,
-                      e->rollout.weights[i]);
+        mr_buf_printf(&b, "%s%s:", i ? "," : "", e->config->variants[i].tag.ptr);
+        mr_json_put_double(&b, e->rollout.weights[i]);
     }
     mr_log(last->reason[0] ? MR_LOG_WARN : MR_LOG_INFO, "endpoint.weights",
            "endpoint=%s change=%s by=%s weights=%.*s %s", MR_LOG_STR(e->config->name),

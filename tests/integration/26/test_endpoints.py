@@ -265,6 +265,8 @@ def test_the_command(serve):
     assert "there is no endpoint 'x'" in run("show", server, "x", code=1)
     assert "has no variant 'y'" in run("promote", server, "e", "y", code=1)
     assert "expected TAG=WEIGHT" in run("set-weights", server, "e", "stable", code=2)
+    assert "'cand' is given twice" in run("set-weights", server, "e", "cand=1", "cand=2", code=1)
+    assert run("set-weights", server, "e", "stable=123456.78125", "cand=-0").splitlines()[-1].split("\t")[3] == "stable=123456.78125 cand=0"
     assert "all weights are 0" in run("set-weights", server, "e", "stable=0", "cand=0", code=1)
     assert "variant 1 'stable' has weight -1" in run("set-weights", server, "e", "stable=-1", code=1)
     assert "there is no ramp" in run("resume", server, "e", code=1)
@@ -293,6 +295,10 @@ def test_bodies_that_are_wrong(serve):
         for verb, body, error in (("weights", b"{", None), ("weights", b"[]", None), ("weights", b'{"wights":{}}', "wights"),
                                   ("weights", b"", "no weights"), ("weights", b'{"weights":{"x":1}}', "no variant 'x'"),
                                   ("weights", b'{"weights":{"cand":"NaN"}}', None), ("weights", b'{"weights":{"cand":1e7}}', "1e+07"),
+                                  ("weights", b'{"weights":{"cand":1000000.5}}', "weight 1000000.5, possible is 0 to 1000000"),
+                                  ("weights", b'{"weights":{"cand":1,"cand":2}}', "'cand' is given twice in 'weights'"),
+                                  ("weights", b'{"weights":{"cand":1},"weights":{"stable":2}}', "'weights' is given twice"),
+                                  ("promote", b'{"tag":"cand","tag":"stable"}', "'tag' is given twice"),
                                   ("promote", b"", "no variant ''"), ("rollback", b"", "nothing to go back to")):
             reply = rest.post(f"/v2/endpoints/e/{verb}", body)
             assert reply.status == 400 and (error or "") in reply.error, (verb, body, reply.error)

@@ -114,10 +114,10 @@ static void bad_weights_are_refused(void **state)
     check((double[]){0}, 0, "0 variants, possible are 1 to 32");
     check((double[]){0, 0}, 2, "all weights are 0: one has to be above");
     check((double[]){1, -1}, 2, "variant 2 'b' has weight -1, possible is 0 to 1000000");
-    check((double[]){1e6 + 1}, 1, "variant 1 'a' has weight 1e+06, possible is 0 to 1000000");
+    check((double[]){1e6 + 1}, 1, "variant 1 'a' has weight 1000001, possible is 0 to 1000000");
     check((double[]){1, __builtin_nan(""), 1}, 3,
-          "variant 2 'b' has weight nan, possible is 0 to 1000000");
-    check((double[]){__builtin_inf()}, 1, "variant 1 'a' has weight inf, possible is 0 to 1000000");
+          "variant 2 'b' has weight NaN, possible is 0 to 1000000");
+    check((double[]){__builtin_inf()}, 1, "variant 1 'a' has weight Infinity, possible is 0 to 1000000");
 }
 
 /* Two tables that no mixture of equals: a reader that saw parts of both would find variant 1. */

@@ -79,7 +79,7 @@ static void what_is_wrong_is_named(void **state)
         {ONE("variant { tag: 'a b' model: 'm' }"), "endpoint 'e': variant 2: tag 'a b': possible"},
         {ONE("variant { tag: 'b' }"), "variant 2: model: a name of 1 to 255 bytes is needed"},
         {ONE("variant { tag: 'b' model: 'm' version: -2 }"), "variant 2: version: -2, possible"},
-        {ONE("variant { tag: 'b' model: 'm' weight: nan }"), "variant 2 'b' has weight nan"},
+        {ONE("variant { tag: 'b' model: 'm' weight: nan }"), "variant 2 'b' has weight NaN"},
         {ONE("sticky { key: 'cookie:x' }"),
          "key 'cookie:x': possible are header:NAME and parameter"},
         {ONE("shadow { model: 'm' percent: 101 }"), "shadow: percent: 101, possible is 0 to 100"},
