@@ -120,6 +120,7 @@ void mr_rollout_init(struct mr_rollout *r, const double *weights, size_t count,
     memcpy(r->base, weights, count * sizeof *weights);
     if (ramp->has_guard) {
         r->window_base = MR_NEW_ARRAY(struct mr_variant_sums, count);
+        r->last_window = MR_NEW_ARRAY(struct mr_variant_sums, count);
     }
     r->state = MR_RAMP_RUNNING;
     open_window(r, t.now_ns, sums);
@@ -129,6 +130,7 @@ void mr_rollout_init(struct mr_rollout *r, const double *weights, size_t count,
 void mr_rollout_fini(struct mr_rollout *r)
 {
     mr_freep(&r->window_base);
+    mr_freep(&r->last_window);
     mr_freep(&r->history);
 }
 
@@ -171,22 +173,29 @@ static bool go_on(struct mr_rollout *r, struct mr_rollout_time t,
 }
 
 /* The window of each variant into `out`. False: there are too few requests to judge by. */
-static bool window_of(const struct mr_rollout *r, const struct mr_variant_sums *sums,
+static bool window_of(struct mr_rollout *r, const struct mr_variant_sums *sums,
                       struct mr_variant_sums *out)
 {
+    const uint64_t enough = MR_MAX(r->ramp->min_samples, 1u);
+    bool is_enough = true;
+
     for (size_t i = 0; i < r->count; i++) {
         if (!(r->ramp->guard.uses >> i & 1)) {
             continue;
         }
         mr_variant_sums_since(&out[i], &sums[i], &r->window_base[i]);
-        if (out[i].count < MR_MAX(r->ramp->min_samples, 1u)) {
-            return false;
+        if (out[i].count >= enough) {
+            r->last_window[i] = out[i];
+        } else if (r->weights[i] == 0 && r->last_window[i].count > 0) {
+            out[i] = r->last_window[i]; /* at the end of a ramp to all: it gets no more requests */
+        } else {
+            is_enough = false;
         }
     }
-    return true;
+    return is_enough;
 }
 
-static enum mr_guard_verdict judge(const struct mr_rollout *r, const struct mr_variant_sums *sums,
+static enum mr_guard_verdict judge(struct mr_rollout *r, const struct mr_variant_sums *sums,
                                    char reason[MR_GUARD_REASON])
 {
     enum mr_guard_verdict v = MR_GUARD_UNKNOWN;

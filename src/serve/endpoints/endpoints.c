@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "codec/json.h"
 #include "engine/shadow.h"
+#include "names.h"
 
 #define TICK_NS      (MR_NS_PER_S / 2)
 #define REMOTE_TICKS 4 /* between tries to load models of other servers */
@@ -38,41 +39,6 @@ static int read_file(const char *path, struct mr_buf *out, struct mr_err *err)
     return out->failed ? MR_FAIL(err, MR_E_EXHAUSTED, "%s: no memory", path) : MR_OK;
 }
 
-struct conflict {
-    const struct mr_map *names;
-    char name[256];
-};
-
-static void see_model(void *ctx, const struct mr_model_report *r)
-{
-    struct conflict *c = ctx;
-
-    if (!c->name[0] && mr_map_find(c->names, r->name)) {
-        snprintf(c->name, sizeof c->name, "%.*s", MR_STR_ARG(r->name));
-    }
-}
-
-/* A name has one meaning. */
-static int refuse_models(struct endpoints *es, const struct mr_service_file *f, struct mr_err *err)
-{
-    struct mr_map names = {0};
-    struct conflict c = {.names = &names};
-
-    for (size_t i = 0; i < f->endpoint_count; i++) {
-        mr_map_put(&names, f->endpoints[i].name, es);
-    }
-    for (size_t i = 0; i < f->service_count; i++) {
-        mr_map_put(&names, f->services[i].name, es);
-    }
-    mr_models_visit(es->models, see_model, &c);
-    mr_map_fini(&names);
-    return c.name[0] ? MR_FAIL(err, MR_E_INVALID,
-                               "'%s' is the name of a model as well: it has to "
-                               "be that of an endpoint or of a model",
-                               c.name)
-                     : MR_OK;
-}
-
 static int load_file(struct endpoints *es, struct mr_service_file **out,
                      struct endpoint_remotes *out_remotes, struct mr_err *err)
 {
@@ -84,7 +50,7 @@ static int load_file(struct endpoints *es, struct mr_service_file **out,
     MR_TRY(read_file(es->path, &text, err));
     rc = mr_service_file_parse(mr_buf_view(&text), &f, err);
     MR_TRY(rc < 0 ? MR_WRAP(err, rc, "%s", es->path) : MR_OK);
-    rc = refuse_models(es, f, err);
+    rc = endpoint_names_check(f, es->models, err);
     MR_TRY(rc < 0 ? MR_WRAP(err, rc, "%s", es->path) : MR_OK);
     MR_TRY(endpoint_remotes_settle(f, out_remotes, err));
     *out = f;

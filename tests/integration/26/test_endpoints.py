@@ -331,9 +331,18 @@ def test_the_file_is_read_again(serve, tmp_path):
         assert value(server, "millrace_endpoints") == 2
 
 
+SERVICE = 'service { name: "s" request_field_key: "k" value_mapped_workflows { request_field_value: "x" workflow: "%s" } }'
+
+
 @pytest.mark.parametrize("text, error", [
     (endpoint("m", variant("a", "n", 1)), "'m' is the name of a model as well"),
     ("endpoint { nme: 'e' }", "line 1 column 12"),
+    (endpoint("e", variant("a", "e", 1)), "endpoint 'e': variant 'a' names 'e', which is an endpoint: possible are models and workflows"),
+    (endpoint("e", variant("a", "m", 1)) + endpoint("f", variant("b", "e", 1)), "endpoint 'f': variant 'b' names 'e', which is an endpoint"),
+    (endpoint("e", variant("a", "m", 1), 'shadow { model: "e" percent: 1 }'), "endpoint 'e': shadow 'shadow' names 'e'"),
+    (endpoint("e", variant("a", "s", 1)) + SERVICE % "e", "endpoint 'e': variant 'a' names 's', which is a service"),
+    (SERVICE % "s", "service 's': the value 'x' names 's', which is a service: possible are models, workflows and endpoints"),
+    ('service { name: "s" request_field_key: "k" default: "s" }', "the default of service 's' names 's', which is a service"),
     (endpoint("e"), "endpoint 'e': 0 variants, possible are 1 to 32"),
 ])
 def test_a_wrong_file_ends_the_start(serve, text, error):

@@ -117,7 +117,8 @@ static void bad_weights_are_refused(void **state)
     check((double[]){1e6 + 1}, 1, "variant 1 'a' has weight 1000001, possible is 0 to 1000000");
     check((double[]){1, __builtin_nan(""), 1}, 3,
           "variant 2 'b' has weight NaN, possible is 0 to 1000000");
-    check((double[]){__builtin_inf()}, 1, "variant 1 'a' has weight Infinity, possible is 0 to 1000000");
+    check((double[]){__builtin_inf()}, 1,
+          "variant 1 'a' has weight Infinity, possible is 0 to 1000000");
 }
 
 /* Two tables that no mixture of equals: a reader that saw parts of both would find variant 1. */

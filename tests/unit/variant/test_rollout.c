@@ -149,6 +149,27 @@ static void it_is_guarded_at_the_end_as_well(void **state)
     mr_rollout_fini(&b.r);
 }
 
+/* The variant that it is compared with has no requests any more. */
+static void a_ramp_to_all_is_judged_by_the_last_window(void **state)
+{
+    static const double fine[] = {10, 10, 10}, slow[] = {10, 14, 10};
+    struct bench b;
+    (void)state;
+
+    begin(&b, "p99_ms < 1.2*stable.p99_ms", MR_RAMP_ROLLBACK);
+    b.ramp.to = 100;
+    run(&b, 600 * 19, 20, fine, NULL);
+    assert_int_equal(b.r.state, MR_RAMP_DONE);
+    assert_weights(&b, 0, 100, 0);
+    run(&b, 3000, 20, fine, NULL);
+    assert_weights(&b, 0, 100, 0);
+    run(&b, 601, 20, slow, NULL);
+    assert_int_equal(b.r.state, MR_RAMP_ROLLED_BACK);
+    assert_non_null(strstr(mr_rollout_last(&b.r)->reason, "p99_ms < 1.2*stable.p99_ms does not"));
+    assert_weights(&b, 80.0 / 95 * 100, 0, 15.0 / 95 * 100);
+    mr_rollout_fini(&b.r);
+}
+
 static void hold_keeps_the_weight(void **state)
 {
     static const double ms[] = {10, 30, 10};
@@ -311,6 +332,7 @@ int main(void)
         cmocka_unit_test(a_ramp_goes_up_and_stays),
         cmocka_unit_test(a_guard_that_breaks_takes_the_share_back),
         cmocka_unit_test(it_is_guarded_at_the_end_as_well),
+        cmocka_unit_test(a_ramp_to_all_is_judged_by_the_last_window),
         cmocka_unit_test(hold_keeps_the_weight),
         cmocka_unit_test(too_few_requests_judge_nothing),
         cmocka_unit_test(without_a_guard_time_alone_decides),

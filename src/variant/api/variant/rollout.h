@@ -15,7 +15,8 @@ struct mr_ramp {
     double to;        /* the weight that it ends with; the sum of all weights stays what it is */
     double step;      /* above 0 */
     int64_t every_ns; /* time between steps; at the end, the time over which the guard judges */
-    /* requests of each variant that the guard uses, before it judges; at least 1 */
+    /* requests of each variant that the guard uses, before it judges; at least 1. One that has no share any more is judged by
+       its last window that had as many. */
     uint64_t min_samples;
     enum mr_ramp_breach on_breach;
     bool has_guard;
@@ -68,6 +69,8 @@ struct mr_rollout {
     int64_t step_start_ns;
     /* [count] at the beginning of the window; NULL: no guard */
     struct mr_variant_sums *window_base;
+    /* [count] of the last window that was enough to judge by; NULL: no guard */
+    struct mr_variant_sums *last_window;
     struct mr_rollout_event *history; /* [MR_ROLLOUT_HISTORY], a ring */
     uint64_t event_count;             /* ever; event n is history[n % MR_ROLLOUT_HISTORY] */
 };
