@@ -41,9 +41,8 @@ static int endpoint_check(const struct check *k, const struct mr_endpoint_config
 
     for (size_t i = 0; i < e->variant_count && rc == MR_OK; i++) {
         const struct mr_variant_config *v = &e->variants[i];
-        rc = v->target.remote_count
-                 ? MR_OK
-                 : target_check(k, "variant", v->tag, v->target.model, false);
+        rc = v->target.remote_count ? MR_OK
+                                    : target_check(k, "variant", v->tag, v->target.model, false);
     }
     if (rc == MR_OK && e->shadow) {
         rc = target_check(k, "shadow", e->shadow->tag, e->shadow->target.model, false);
