@@ -98,10 +98,9 @@ void mesh_print_state(const struct mesh_run *r, const Millrace__MeshState *m)
         printf(", registry ");
         mesh_print_text(m->registry);
         printf("%s%s; models %llu, vmodels %llu, loads since its start %llu, evictions %llu\n",
-               m->joined ? "" : ", not joined yet",
-               m->registry_ready ? "" : ", which cannot be reached", (unsigned long long)m->models,
-               (unsigned long long)m->vmodels, (unsigned long long)m->loads,
-               (unsigned long long)m->evictions);
+               m->joined ? "" : ", not joined yet", m->registry_ready ? "" : ", which is away",
+               (unsigned long long)m->models, (unsigned long long)m->vmodels,
+               (unsigned long long)m->loads, (unsigned long long)m->evictions);
     }
     mr_grid_init(&t, head);
     for (size_t i = 0; i < m->n_peers; i++) {

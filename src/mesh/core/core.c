@@ -4,6 +4,7 @@
 #include "core_priv.h"
 
 #include <limits.h>
+#include <stdio.h>
 
 #define ARENA_MAX (64u << 20)
 
@@ -518,6 +519,11 @@ void mesh_core_registry(struct mesh_core *c, bool is_there, int64_t now)
         manage_wake(c);
     }
     finish(c);
+}
+
+void mesh_core_why(struct mesh_core *c, mr_str why)
+{
+    snprintf(c->why, sizeof c->why, "%.*s", MR_STR_ARG(why));
 }
 
 void mesh_core_written(struct mesh_core *c, uint64_t token, int status, bool succeeded,

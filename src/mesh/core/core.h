@@ -183,6 +183,8 @@ void mesh_core_lease(struct mesh_core *c, int64_t now);
 void mesh_core_epoch(struct mesh_core *c, mr_str epoch, int64_t now);
 /** Whether the registry can be reached, and is the one that was read. */
 void mesh_core_registry(struct mesh_core *c, bool is_there, int64_t now);
+/** Why the registry, or the journal, failed last: for the texts of answers. */
+void mesh_core_why(struct mesh_core *c, mr_str why);
 /** A transaction's end. value: of the one key that `otherwise` reads, ptr NULL if there is none. */
 void mesh_core_written(struct mesh_core *c, uint64_t token, int status, bool succeeded,
                        mr_bytes value, int64_t now);

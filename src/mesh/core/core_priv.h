@@ -217,6 +217,7 @@ struct mesh_core {
     size_t intents_run; /* in that list */
     size_t intent_bytes;
     bool journal_is_there;
+    char why[208];              /* as mesh_core_why */
     char epoch[MESH_EPOCH_MAX]; /* of the registry */
     size_t epoch_len;
     bool transitions_are_due;

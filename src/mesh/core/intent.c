@@ -185,7 +185,7 @@ static int check_room(const struct mesh_core *c, const struct intent *i, struct 
 
     if (count >= c->o.max_intents || c->intent_bytes + i->bytes > c->o.max_intent_bytes) {
         return MR_FAIL(err, MR_E_UNAVAILABLE,
-                       "the registry cannot be reached, and the journal is full: %zu changes of "
+                       "the registry is away, and the journal is full: %zu changes of "
                        "%u, %zu bytes of %zu",
                        count, c->o.max_intents, c->intent_bytes, c->o.max_intent_bytes);
     }

@@ -6,6 +6,8 @@
  * the active one. */
 #include "core_priv.h"
 
+#include <stdio.h>
+
 #define MANAGES_MAX 10000
 #define AGAIN_NS    20000000      /* the watch brings what was newer; longer after each try */
 #define AGAIN_MAX   8             /* times as long at most */
@@ -91,6 +93,17 @@ static void manage_end(struct mesh_core *c, struct manage *m, int status, bool i
     intent_drop(&m->staged);
     mr_free(m->text);
     mr_free(m);
+}
+
+#define NOT_TAKEN "the registry does not take the change"
+
+/* With what the registry or the journal said. */
+static void end_refused(struct mesh_core *c, struct manage *m, int status, const char *what)
+{
+    char text[300];
+
+    snprintf(text, sizeof text, "%s%s%s", what, c->why[0] ? ": " : "", c->why);
+    manage_end(c, m, status, false, text);
 }
 
 struct vmodel_model manage_model_of(const struct mesh_core *c, mr_str id)
@@ -344,10 +357,10 @@ static void load_now(struct mesh_core *c, mr_str id)
 }
 
 /* Without a journal: the registry may be back soon. A registration that it may have taken all the same is compared with what it has then. */
-static void put_off(struct mesh_core *c, struct manage *m, const char *why)
+static void put_off(struct mesh_core *c, struct manage *m)
 {
     if (!m->call.user || c->now >= m->until_ns) {
-        manage_end(c, m, MR_E_UNAVAILABLE, false, why);
+        end_refused(c, m, MR_E_UNAVAILABLE, NOT_TAKEN);
         return;
     }
     m->again_ns = c->registry_is_there ? c->now + LOOK_NS : m->until_ns;
@@ -372,14 +385,13 @@ static const struct mesh_vmodel *shown_by(const struct vmodel_plan *p)
 }
 
 /* The registry is away: the change, which p plans, is made when it is back, if the journal takes it. */
-static void to_journal(struct mesh_core *c, struct manage *m, const struct vmodel_plan *p,
-                       const char *why)
+static void to_journal(struct mesh_core *c, struct manage *m, const struct vmodel_plan *p)
 {
     struct mesh_call call = m->call;
     struct mr_err err;
 
     if (!intent_can(c, &m->call)) {
-        put_off(c, m, why);
+        put_off(c, m);
         return;
     }
     if (stages_target(c, m)) {
@@ -492,7 +504,7 @@ static void attempt(struct mesh_core *c, struct manage *m)
         m->is_pending = is_change(m) && is_in_journal(c, m);
         manage_end(c, m, MR_OK, false, "");
     } else if (!c->registry_is_there) {
-        to_journal(c, m, &p, "the registry cannot be reached");
+        to_journal(c, m, &p);
     } else {
         send_plan(c, m, &p);
     }
@@ -510,8 +522,8 @@ static void finish_done(struct mesh_core *c, struct manage *m)
 static void staged(struct mesh_core *c, struct manage *m, int status)
 {
     if (status < 0) {
-        manage_end(c, m, MR_E_UNAVAILABLE, false,
-                   "the registry cannot be reached, and the journal does not take the change");
+        end_refused(c, m, MR_E_UNAVAILABLE,
+                    "the registry is away, and the journal does not take the change");
         return;
     }
     bool is_target = call_changes_vmodel(&m->call) && !m->staged->is_vmodel;
@@ -565,7 +577,7 @@ static void lost_answer(struct mesh_core *c, struct manage *m)
     if (rc < 0 || p.count == 0) { /* by what the view has learned since */
         manage_end(c, m, rc, p.is_precondition, rc < 0 ? err.msg : "");
     } else {
-        to_journal(c, m, &p, "");
+        to_journal(c, m, &p);
     }
 }
 
@@ -585,9 +597,9 @@ bool manage_written(struct mesh_core *c, uint64_t token, int status, bool succee
         } else if (is_away(status) && intent_can(c, &m->call)) {
             lost_answer(c, m);
         } else if (status < 0 && m->call.kind == MESH_CALL_REGISTER) {
-            put_off(c, m, "the registry did not take the change");
+            put_off(c, m);
         } else if (status < 0) {
-            manage_end(c, m, status, false, "the registry did not take the change");
+            end_refused(c, m, status, NOT_TAKEN);
         } else if (!succeeded) {
             try_again(c, m);
         } else if (m->is_internal) {

@@ -165,6 +165,7 @@ static void on_state(void *ctx, enum mr_kv_state state, const struct mr_err *why
         pthread_mutex_lock(&m->lock);
         m->lost = why ? *why : (struct mr_err){0};
         pthread_mutex_unlock(&m->lock);
+        mesh_core_why(m->core, mr_str_c(m->lost.msg));
     } else if (state == MR_KV_READY) {
         tell(m, &m->is_reached);
         mr_log(MR_LOG_INFO, "mesh.registry", "connected to %s", m->kv ? mr_kv_name(m->kv) : "it");

@@ -514,16 +514,23 @@ bool registry_is_read(const struct registry *r)
 
 /* ---- what the core wants ---- */
 
+static void failed(struct registry *r, const struct mr_err *err)
+{
+    if (err) {
+        mesh_core_why(r->core, mr_str_c(err->msg));
+    }
+}
+
 static void on_written(void *ctx, int rc, const struct mr_err *err, const struct mr_kv_reply *reply)
 {
     uint64_t token;
     struct registry *r = pending_end(ctx, &token);
     mr_bytes value = {0};
 
-    (void)err;
     if (!r) {
         return;
     }
+    failed(r, err);
     if (rc == MR_OK && !reply->succeeded && reply->result_count > 0 &&
         reply->results[0].count > 0) {
         value = reply->results[0].items[0].value;
@@ -541,9 +548,9 @@ static void on_journalled(void *ctx, int rc, const struct mr_err *err,
     uint64_t token;
     struct registry *r = pending_end(ctx, &token);
 
-    (void)err;
     (void)reply;
     if (r) {
+        failed(r, err);
         mesh_core_written(r->core, token, rc, rc == MR_OK, (mr_bytes){0}, now_of(r));
         acted(r);
     }

@@ -204,11 +204,18 @@ def test_registry_on_a_full_disk_stops_nobody(start, models, small_disk):
 
         def change():
             with Rest(servers[1].http) as r:
-                return r.post("/v2/mesh/vmodels/v/set", {"target": "m0", "owner": "x" * 3000}).status
-        assert change() >= 500
+                return r.post("/v2/mesh/vmodels/v/set", {"target": "m0", "owner": "x" * 3000})
+
+        for server in servers:  # each of them says why
+            with Rest(server.http) as r:
+                refused = r.post("/v2/mesh/models/another/register", {"type": "t", "key": "x" * 3000})
+            assert refused.status == 503
+            assert refused.json()["error"].startswith(f"the registry does not take the change: {small_disk}/r: cannot write")
+            assert "No space left on device" in refused.json()["error"]
+        assert change().status >= 500 and "No space left on device" in change().json()["error"]
         clients.more(len(names))
         full.unlink()
-        wait.until(lambda: change() == 200, "the change")
+        wait.until(lambda: change().status == 200, "the change")
         clients.more(len(names))
     finally:
         clients.end()

@@ -199,7 +199,8 @@ def test_journal_on_a_full_disk_says_no(etcd, start, models, small_disk):
         except OSError:
             pass
     replies = [register(server, f"b{i}", "b" * 4000) for i in range(3)]
-    assert replies[-1].status == 503 and "journal" in replies[-1].error
+    assert replies[-1].status == 503 and "the journal does not take the change" in replies[-1].error
+    assert "No space left on device" in replies[-1].error
     fill.unlink()
     wait.until(lambda: register(server, "c", "a").status == 202, "the journal to take changes again")
     wait.until(lambda: etcd.start(True), "etcd to start again on its ports")
