@@ -15,9 +15,9 @@
     X(responses, 0, 1000000,                                                                       \
       "answers to each request of a decoupled execution, after which it is final")                 \
     X(hold_after, 0, 1000000,                                                                      \
-      "hold_file holds after so many answers of a decoupled execution, not before the first")      \
+      "hold_file holds after this many answers of a decoupled execution, not before the first")    \
     X(stuck_first, 0, 1000000,                                                                     \
-      "hold_file and until_cancelled are for the model's first executions only, so many")          \
+      "hold_file and until_cancelled are for the model's first N executions only")                 \
     X(spin_ms, 0, 3600000, "execute computes first")                                               \
     X(fail_every, 0, INT64_MAX, "only each Nth execution of the model does what fail_status says") \
     X(fail_instance, -1, 4096, "opening this instance fails; -1 = none")                           \

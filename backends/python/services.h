@@ -18,7 +18,7 @@ PyObject *services_new(const struct mr_host *host);
 /** The handle by which Python refers to an execution, which has a run until run_end and a handle as long as Python
  *  keeps it. *out: borrowed from the handle. NULL: an exception is set. Thread: holder of the GIL. */
 PyObject *run_new(struct mr_exec *exec, const struct output_desc *descs, struct py_run **out);
-/** The execution is about to get its outputs and to end: services refuse its handle from now on. Waits for calls that are
+/** The execution is about to get its outputs and to end: services refuse its handle afterwards. Waits for calls that are
  *  just beginning. Thread: holder of the GIL, which others may take while this waits. */
 void run_close(struct py_run *r);
 

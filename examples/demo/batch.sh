@@ -49,7 +49,7 @@ start_host() { # sets `host` and `host_pid`
     host=$http
 }
 
-# Waits until the job has so many files of results: parts COUNT. Without a pause: on a fast machine the whole job takes
+# Waits until the job has COUNT files of results. Without a pause: on a fast machine the whole job takes
 # a third of a second.
 parts() {
     local found=() end=$((SECONDS + 60))

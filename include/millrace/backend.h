@@ -33,7 +33,7 @@
  * (2026-11) calls: requests of a model to other models of the server. 2.3 (2026-11) loading and unloading other models,
  * metrics of a model's own. 2.4 (2026-11) data types of request parameters, timeouts of requests, what a
  * signature says about the scheduling of its model. 2.5 (2026-11) parameters of answers. 2.6
- * (2026-11) answers of calls that a descriptor tells of. */
+ * (2026-11) answers of calls that a descriptor announces. */
 #ifndef MILLRACE_BACKEND_H
 #define MILLRACE_BACKEND_H
 

@@ -121,7 +121,7 @@ MR_SDK_EXPORT void mr_sdk_memory_free(struct mr_sdk_memory **memory);
  *  on streams, where the flag has no effect. */
 #define MR_SDK_PACK_ON 1u
 
-/** A tensor of a request. BYTES: each element a 4-byte little-endian length and so many bytes. */
+/** A tensor of a request. BYTES: each element a 4-byte little-endian length and that many bytes. */
 struct mr_sdk_tensor {
     uint32_t size;
     int32_t dtype; /* enum mr_dtype */
@@ -278,7 +278,7 @@ struct mr_sdk_stream_options {
     const char *key;            /* as of a request */
     const char *variant;        /* as of a request */
     int64_t timeout_ms;         /* of the whole stream; 0: none */
-    /** Answers that are not read yet; the host stops at so many bytes. What is on its way, at most 16 MiB, comes on top. 0: 4 MiB. */
+    /** Answers that are not read yet; the host stops at that many bytes. What is on its way, at most 16 MiB, comes on top. 0: 4 MiB. */
     uint64_t max_unread_bytes;
     /** Requests that the host has not taken yet. One of any size is taken when there is no other. 0: 4 MiB. */
     uint64_t max_unsent_bytes;

@@ -7,7 +7,7 @@
 
 /* A field on the way. */
 struct link {
-    const uint8_t *len; /* its length as sent, behind the tag */
+    const uint8_t *len; /* its length as sent, after the tag */
     mr_bytes payload;
 };
 
@@ -31,7 +31,7 @@ static void keep(struct search *s, unsigned depth)
     }
 }
 
-/* The length of a field that was read begins behind its tag. */
+/* The length of a field that was read begins after its tag. */
 static const uint8_t *behind_tag(mr_bytes field)
 {
     uint64_t tag;

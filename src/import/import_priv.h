@@ -1,4 +1,4 @@
-/* The object behind import.h, and what the readers of all formats share. */
+/* The object that import.h hands out, and what the readers of all formats share. */
 #ifndef IMPORT_IMPORT_PRIV_H
 #define IMPORT_IMPORT_PRIV_H
 

@@ -210,7 +210,7 @@ int batch_slice(const struct mr_exec_output *from, int64_t row_begin, int64_t ro
 /* queue.c: Thread: holding the mutex. */
 /* The number of those that wait, for readers without the mutex. */
 void queue_publish(struct mr_sched *s);
-/* Counters, place and times of a request that waits from now on, in the queue or in its sequence. */
+/* Counters, place and times of a request that begins to wait, in the queue or in its sequence. */
 void queue_count_in(struct mr_sched *s, struct mr_infer *r, int64_t now_ns);
 /* It no longer waits: the thread that took it owns it. */
 void queue_count_out(struct mr_sched *s, struct mr_infer *r);

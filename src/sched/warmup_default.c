@@ -186,7 +186,7 @@ static void stop_batching(struct warmup *w, int64_t rows, const struct mr_err *w
     v->cannot_batch = true;
     mr_log(MR_LOG_WARN, "model.batching_off",
            "model=%s version=%lld rows=%lld it cannot batch, and its requests are not joined: a "
-           "made-up one of so many rows failed: %s",
+           "made-up one of this many rows failed: %s",
            MR_LOG_STR(v->model_name), (long long)v->number, (long long)rows, why->msg);
 }
 

@@ -194,7 +194,7 @@ static void run_done(struct slot_run *r, struct mr_shm_slot *s)
         }
         times_note(&m->times, s->rows, ns);
         if (rows_worked(&m->rows, s->rows)) {
-            rows_log(m, "batches may have so many rows again, 0: as many as the model can");
+            rows_log(m, "batches may have this many rows again, 0: as many as the model can");
         }
         atomic_fetch_add_explicit(&m->copied_bytes, copied, memory_order_relaxed);
     }
@@ -342,7 +342,7 @@ static void run_lost(struct slot_run *r, struct mr_shm_slot *s, bool is_damaged)
     const bool was_killed = !is_damaged && w->was_killed;
     const bool was_short = !is_damaged && w->was_short;
     if (was_short && rows_short(&m->rows, s->rows)) {
-        rows_log(m, "a worker process ran out of memory: batches have at most so many rows now");
+        rows_log(m, "a worker process ran out of memory: batches have at most this many rows now");
     }
     r->kills += was_killed;
     r->faults += !was_killed;

@@ -100,7 +100,7 @@ def install(requirements, folder):
 
 
 def sites_add(folder):
-    """Packages of the interpreter that the environment is made for stay in sight, behind those of the environment."""
+    """Packages of the interpreter that the environment is made for stay in sight, after those of the environment."""
     own = next(folder.glob("lib/python*/site-packages"))
     seen = [p for p in [*site.getsitepackages(), sysconfig.get_path("purelib"), sysconfig.get_path("platlib")] if os.path.isdir(p)]
     (own / "zz_millrace.pth").write_text("".join(f"{p}\n" for p in dict.fromkeys(seen)))

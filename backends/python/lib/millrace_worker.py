@@ -19,7 +19,7 @@ def main():
             stream.flush()
         except OSError:
             pass  # the server is gone
-    os._exit(code)  # threads that the model has left behind do not keep the process
+    os._exit(code)  # threads that the model has left running do not keep the process
 
 
 if __name__ == "__main__":

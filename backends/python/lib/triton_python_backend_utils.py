@@ -462,7 +462,7 @@ def triton_string_to_numpy(triton_type_string):
 
 
 def serialize_byte_tensor(input_tensor):
-    """The elements of an array of strings, each behind its length in four bytes, as bytes; None for another array."""
+    """The elements of an array of strings, each after its length in four bytes, as bytes; None for another array."""
     if input_tensor.size == 0:
         return b""
     if input_tensor.dtype.kind not in "SUO":

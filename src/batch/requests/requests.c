@@ -664,7 +664,7 @@ out:
 
 static void run_close(struct requests_run *r)
 {
-    r->is_over = true; /* calls cancelled from now on belong to no line */
+    r->is_over = true; /* calls cancelled after this belong to no line */
     mr_timer_stop(&r->flush);
     for (size_t i = 0; r->hosts && i < r->o->host_count; i++) {
         if (r->hosts[i].client) {

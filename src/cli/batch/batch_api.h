@@ -119,7 +119,7 @@ struct mr_cli_batch_api {
          .fallback = "0",                                                                          \
          .max = INT64_MAX,                                                                         \
          .value = "N",                                                                             \
-         .help = "when hosts have counted so many in this start it ends, and can be run again; "   \
+         .help = "end when hosts have counted N tokens in this start; it can be run again; "       \
                  "0 is any number"},                                                               \
         {.name = "api-key-env",                                                                    \
          .kind = MR_OPTION_STRING,                                                                 \

@@ -225,8 +225,7 @@ const struct mr_option mr_serve_table[] = {
          "_default for types without one"),
     TEXT("mesh-runtime", server.mesh.runtime, NULL, "ADDRESS",
          "HOST:PORT or unix:PATH of a runtime of ModelMesh that has this server's models: it is "
-         "told "
-         "what to load, and gets all calls for models"),
+         "asked to load models, and gets all calls for them"),
     TEXT("mesh-dataplane-config", server.mesh.dataplane, NULL, "JSON|FILE",
          "which gRPC methods name their model where: {\"rpcConfigs\": {\"package.Service/Method\": "
          "{\"idExtractionPath\": [1], \"vModelId\": true}}, \"allowOtherRpcs\": true}; a file is "

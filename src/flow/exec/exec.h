@@ -33,7 +33,7 @@ struct walk_trace {
     mr_str inner;             /* its own trace, if it is a workflow; in the arena of its call */
 };
 
-/** The executions of a node and their repetitions, which are so many percent of these at most. */
+/** The executions of a node and their repetitions, which are at most a percentage of these. */
 struct flow_retries {
     _Atomic uint64_t runs, repeats;
 };

@@ -29,7 +29,7 @@ struct hedge {
     struct mr_reply_loop *loop;
     bool is_second;
     bool is_lost;      /* the other one has answered */
-    bool is_signalled; /* it has ended, and the walk has been told */
+    bool is_signalled; /* it has ended, and the walk has been notified */
     bool has_left;     /* its walk, which may be gone */
 };
 

@@ -130,7 +130,7 @@ static void calls_free(struct walk *w)
     }
 }
 
-/* What is in the walk's arena meanwhile is in use no longer than the answer. */
+/* What is allocated in the walk's arena until then is not used after the answer. */
 static void arenas_swap(struct walk *w, struct stream *s)
 {
     const struct mr_arena arena = w->arena;

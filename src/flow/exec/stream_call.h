@@ -3,7 +3,7 @@
  * When such a node has an answer, and nothing else runs, what follows the node runs for that answer, and the outputs are one answer
  * of the graph. Then that part of the run is undone, and the next answer follows. So answers keep their order, each has its
  * memory only while it is there, and a model whose answers are not taken waits, as it does for any client. A node of this kind
- * behind another one gives all of its answers for each of the first one's. One that fails before its first answer fails like any
+ * after another one gives all of its answers for each of the first one's. One that fails before its first answer fails like any
  * other node, with its retry and policy; one that fails later fails the request.
  *
  * Thread: that of the walk. */

@@ -270,7 +270,7 @@ static uint32_t needed_order(const struct plan *p, uint32_t *order, uint32_t *ro
     return len;
 }
 
-/* The first node behind both, PLAN_NO_NODE: only the outputs are. */
+/* The first node after both, PLAN_NO_NODE: only the outputs are. */
 static uint32_t meeting_of(const struct plan *p, const uint32_t *order, uint32_t count, uint32_t a,
                            uint32_t b)
 {
@@ -302,8 +302,8 @@ static int streams_fail(const struct plan *p, uint32_t at, struct mr_err *err)
         MR_STR_ARG(is_node ? p->nodes[at].name : p->name));
 }
 
-/* In the order in which they can run, each one has to be behind the one before it. `last`: [node_count] the last one that a node
- * is behind. */
+/* In the order in which they can run, each one has to come after the one before it. `last`: [node_count] the last one that a node
+ * comes after. */
 static int streams_check(const struct plan *p, const uint32_t *order, uint32_t count,
                          uint32_t *last, struct mr_err *err)
 {

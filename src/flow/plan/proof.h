@@ -10,7 +10,7 @@ int plan_proof_reachable(const struct plan *p, struct mr_err *err);
 int plan_proof_nulls(const struct plan *p, struct mr_err *err);
 /** Whether each default is of its tensor's type. Errors: MR_E_INVALID. */
 int plan_proof_defaults(const struct plan *p, struct mr_err *err);
-/** Whether each node whose model gives several answers is behind those before it. Sets is_streaming of splits. Errors:
+/** Whether each node whose model gives several answers comes after those before it. Sets is_streaming of splits. Errors:
  *  MR_E_INVALID. */
 int plan_proof_streams(struct plan *p, struct mr_err *err);
 

@@ -143,7 +143,7 @@ static void send_probe(struct kv_etcd *e, const char *path, struct mr_buf *messa
     p->call = mr_client_grpc(e->client, &request, done, p);
 }
 
-/** The probe has ended; NULL: nobody waits for it. */
+/** The probe has ended; NULL: its result is not needed. */
 static struct kv_etcd *end_probe(void *ctx)
 {
     struct etcd_probe *p = ctx;

@@ -46,8 +46,8 @@ struct etcd_sent {
 struct etcd_watch {
     struct mr_kv_watch base;
     TAILQ_ENTRY(etcd_watch) link;
-    int64_t seen;               /* revision up to which the user has all; -1: from now on */
-    bool is_over;               /* its changes are lost */
+    int64_t seen; /* revision up to which the user has all; -1: what changes after the start */
+    bool is_over; /* its changes are lost */
     struct etcd_stream *stream; /* NULL: none */
 };
 

@@ -14,7 +14,7 @@
 #include "base/clock.h"
 
 #define REWRITE_BYTES (4 * 1024 * 1024)
-/* A timer so late means that the process stood still; leases could not be kept alive meanwhile. */
+/* A timer so late means that the process stood still; leases could not be kept alive in that time. */
 #define LATE_NS MR_NS_PER_S
 
 static void on_timer(struct mr_timer *t);

@@ -28,7 +28,7 @@ struct kv_host_events {
 
 /** A unary call that waits until `position` is on the disk. In the call's arena. */
 struct host_call {
-    bool is_stream; /* false; tells it from a host_stream */
+    bool is_stream; /* false; distinguishes it from a host_stream */
     struct mr_grpc_call g;
     TAILQ_ENTRY(host_call) link;
     uint64_t position;

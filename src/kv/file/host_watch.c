@@ -6,7 +6,7 @@
 #include "kv/wire/request_read.h"
 
 #define MESSAGE_BYTES (1024 * 1024)
-/* A watch without changes learns how far it is after so many revisions. */
+/* A watch without changes learns how far it is after this many revisions. */
 #define PROGRESS_EVERY 256
 
 /** False: it could not, and the stream is gone. */

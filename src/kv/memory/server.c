@@ -3,7 +3,7 @@
 
 #include "kv/state/copy.h"
 
-/* A watch without changes is told of progress after so many revisions. */
+/* A watch without changes is sent its progress after this many revisions. */
 #define PROGRESS_EVERY 64
 
 static void resync(struct memory_conn *c, struct memory_watch *w, int64_t at_ns, const char *why)
@@ -69,7 +69,7 @@ static void arrive_watch(struct memory_conn *c, struct parcel *p, int64_t at_ns)
     if (!w) {
         return;
     }
-    if (w->seen < 0) { /* from now on */
+    if (w->seen < 0) { /* what changes after the start */
         w->seen = m->state.revision;
         w->incarnation = m->incarnation;
     }

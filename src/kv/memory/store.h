@@ -56,7 +56,7 @@ struct memory_call {
 struct memory_watch {
     struct mr_kv_watch base;
     TAILQ_ENTRY(memory_watch) link;
-    int64_t seen;   /* revision up to which the user has all; -1: from now on */
+    int64_t seen;   /* revision up to which the user has all; -1: what changes after the start */
     int64_t next;   /* revision that the store sends next */
     bool is_active; /* at the store */
     bool is_over;   /* a resync is on its way */

@@ -25,7 +25,7 @@ struct kv_lease *kv_leases_find(const struct kv_leases *l, int64_t id);
 /** A checked time to live. Errors: MR_E_EXISTS, MR_E_INVALID (the id), MR_E_EXHAUSTED. */
 int kv_leases_add(struct kv_leases *l, int64_t id, int64_t ttl_s, int64_t now_ns,
                   struct kv_lease **out, struct mr_err *err);
-/** It ends a whole time to live from now on. */
+/** It ends a whole time to live after this. */
 void kv_leases_keep(struct kv_lease *lease, int64_t now_ns);
 /** All of them do: after a restart, when the time that has passed is not known. */
 void kv_leases_keep_all(struct kv_leases *l, int64_t now_ns);

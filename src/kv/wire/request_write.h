@@ -9,7 +9,7 @@
 const char *kv_wire_method(enum kv_ask ask);
 /** Appends the message of a checked request. */
 void kv_wire_request(struct mr_buf *b, mr_str root, const struct kv_request *request);
-/** A watch of a prefix; from 0: from now on. */
+/** A watch of a prefix; from 0: what changes after the start. */
 void kv_wire_watch(struct mr_buf *b, mr_str root, mr_str prefix, int64_t from);
 void kv_wire_authenticate(struct mr_buf *b, mr_str name, mr_str password);
 

@@ -1,8 +1,8 @@
-/* The mesh as one peer runs it: a state machine without sockets, threads or a clock. What happens is told to it with the time, and what it
+/* The mesh as one peer runs it: a state machine without sockets, threads or a clock. What happens is reported to it with the time, and what it
  * wants done comes out as actions; a driver (a server, or the simulator of the tests) carries them out.
  *
  * Any peer takes any request. A model that is loaded somewhere is asked for there. For one that is not, its owner, the peer with the
- * highest hash of model and peer, chooses an instance; a claim in the registry stands behind that, for the time in which two
+ * highest hash of model and peer, chooses an instance; a claim in the registry backs that up, for the time in which two
  * peers take themselves for the owner. An instance loads what it was chosen for, in a queue, and evicts what is worth least. Each copy has a
  * record under its instance's lease, so that copies go with their instance.
  *
@@ -212,7 +212,7 @@ void mesh_core_loaded(struct mesh_core *c, mr_str id, const struct mesh_loaded *
 void mesh_core_load_failed(struct mesh_core *c, mr_str id, enum mesh_fail kind, mr_str reason,
                            int64_t now);
 void mesh_core_unloaded(struct mesh_core *c, mr_str id, int64_t now);
-/** It was used so often since this was said last, by requests that did not come through the core, of which so many run now. */
+/** Requests that did not come through the core: how many used it since the last report, and how many run now. */
 void mesh_core_used(struct mesh_core *c, mr_str id, uint32_t count, uint32_t running, int64_t now);
 /** The runtime has lost the model: it is not loaded any more. */
 void mesh_core_lost(struct mesh_core *c, mr_str id, int64_t now);

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "core_priv.h"
 
-#define PUMP_LOOK 16 /* loads that are looked at behind one that waits for its claim */
+#define PUMP_LOOK 16 /* loads that are looked at after one that waits for its claim */
 
 /* ---- the queue ---- */
 

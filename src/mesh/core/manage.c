@@ -1,6 +1,6 @@
 /* Registrations and vmodels: calls of an administrator, as transactions over what the view has. One that finds the registry changed since
  * is made again from the newer view, for ten seconds; then the answer is to try again. What would change nothing, or be refused,
- * by what the view has is a transaction too, of compares alone, as the view may be behind the registry.
+ * by what the view has is a transaction too, of compares alone, as the view may be older than the registry.
  *
  * The owner of a vmodel, by hash as for models, moves it on: it has the target loaded as many times as the active model, and then makes it
  * the active one. */
@@ -18,7 +18,7 @@
 struct manage {
     struct mesh_call call; /* texts in `text` */
     char *text;
-    bool is_internal; /* nobody waits for its answer: a step of a transition */
+    bool is_internal; /* no client waits for its answer: a step of a transition */
     enum { STEP_NONE, STEP_PROMOTE, STEP_FAILED } step;
     bool is_done;          /* written: it is answered once the watch has had time to bring it */
     struct intent *staged; /* NULL, or: token is that of the journal */

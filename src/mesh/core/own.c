@@ -269,7 +269,7 @@ void own_again(struct mesh_core *c)
     }
 }
 
-/* Written when it tells something new: the first time, or a tenth apart. */
+/* Written when something is new: the first time, or a tenth apart. */
 void own_measured(struct mesh_core *c, const struct mesh_local *l, uint32_t load_ms)
 {
     struct view_model *m = l->model;

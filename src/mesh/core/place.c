@@ -3,7 +3,7 @@
  * spread. If an owner does not answer, the next one by hash is asked; the claim in the registry keeps two owners from two loads.
  *
  * The choice is the cheapest of all instances that may have it. The costs are in loads: what waits there already, no room (the more,
- * the more recently used what would have to go), a zone that has a copy, labels that are not preferred. Equals are told apart by hash, which
+ * the more recently used what would have to go), a zone that has a copy, labels that are not preferred. Equals are distinguished by hash, which
  * differs from model to model. */
 #include "core_priv.h"
 
@@ -452,7 +452,7 @@ void place_ask(struct mesh_core *c, struct mesh_local *l)
     timers_add(&c->timers, c->now + c->o.place_wait_ns, TIMER_ASK, l->handle, l->ask_seq);
 }
 
-/* The owner did not answer: it is passed over from now on, until something is heard of it. */
+/* The owner did not answer: it is passed over until it is heard of again. */
 void place_ask_timeout(struct mesh_core *c, struct mesh_local *l, uint64_t seq)
 {
     if (l->ask_seq != seq) {

@@ -356,7 +356,7 @@ static bool route_to_one(struct mesh_core *c, struct mesh_req *r)
 }
 
 #define HERE_MORE                                                                                  \
-    8 /* requests that run here are preferred to a hop, up to twice as many and so many more */
+    8 /* requests that run here are preferred to a hop, up to twice as many and this many more */
 
 static void wait_here(struct mesh_core *c, struct mesh_req *r)
 {

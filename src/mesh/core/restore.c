@@ -1,4 +1,4 @@
-/* A registry that has lost its data gets again what this server knows of it. What others write meanwhile stays. */
+/* A registry that has lost its data gets again what this server knows of it. What others write in that time stays. */
 #include "core_priv.h"
 
 #define RESTORE_NS 10000000000ll

@@ -70,7 +70,7 @@ struct mr_mesh {
     struct mr_hist load_ns, unload_ns, sizing_ns;
     struct mesh_core_times times;
     uint32_t registering; /* models whose registration is not answered yet */
-    uint64_t ignored;     /* records that the log has been told of */
+    uint64_t ignored;     /* records that stand in the log */
     bool is_acting, has_registered;
     _Atomic bool is_started, is_joined, is_stopping, is_ready;
     _Atomic uint64_t names; /* mesh_core_names, for other threads */

@@ -538,7 +538,7 @@ static int check_status(const struct status *s, struct mr_err *err)
     return MR_OK;
 }
 
-/* The capacity and the number of loads are those of the first time: others have been told. */
+/* The capacity and the number of loads are those of the first time: the other servers know them. */
 static int take(struct live_runtime *r, struct status *s, struct mr_err *err)
 {
     struct mr_mesh *m = r->m;

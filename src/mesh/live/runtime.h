@@ -7,7 +7,7 @@
 /** Thread: boot. Errors: MR_E_INVALID (the address). */
 int live_runtime_new(struct live_runtime **out, struct mr_mesh *m, const char *address,
                      struct mr_err *err);
-/** Borrowed; NULL: it is not loaded, or takes only so many requests at once. */
+/** Borrowed; NULL: it is not loaded, or bounds the requests at once. */
 struct mr_mesh_copy *live_runtime_copy(struct live_runtime *r, mr_str id);
 /** Asks for its state until it is ready; live_join is called then. */
 void live_runtime_start(struct live_runtime *r);

@@ -21,7 +21,7 @@ enum mesh_purpose {
     MESH_FOR_REQUEST, /* a request waits */
     MESH_FOR_MOVE,    /* a copy has to leave its instance */
     MESH_FOR_SCALE,   /* more copies */
-    MESH_FOR_PRELOAD, /* nobody waits */
+    MESH_FOR_PRELOAD, /* no request waits */
     MESH_PURPOSES
 };
 

@@ -128,7 +128,7 @@ int mesh_vmodel_get(struct mesh_vmodel *out, mr_bytes value, struct mr_err *err)
 
 /** The same on all machines and versions: owners are found by it. */
 uint64_t mesh_hash(mr_str a, mr_str b);
-/** Units that so many bytes take. */
+/** Units that a number of bytes takes. */
 static inline uint32_t mesh_units(uint64_t bytes)
 {
     uint64_t units = bytes / MESH_UNIT + (bytes % MESH_UNIT != 0);

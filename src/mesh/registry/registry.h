@@ -17,7 +17,7 @@ struct registry_options {
     uint32_t page;             /* keys of a page; 0: 5000 */
     int64_t (*now)(void *ctx); /* monotonic */
     void (*acted)(void *ctx);  /* the core may have actions */
-    /** (may be NULL) The core was told that this key changed. Empty: it has read all of them again, any may have. */
+    /** (may be NULL) The core has learnt that this key changed. Empty: it has read all of them again, any may have. */
     void (*changed)(void *ctx, mr_str key);
     void *ctx;
 };

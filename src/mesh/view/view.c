@@ -44,7 +44,7 @@ static void grow(struct mesh_view *v)
     mr_free(old);
 }
 
-/* What the allocator takes for so many bytes, about. */
+/* What the allocator takes for a number of bytes, about. */
 static uint64_t heap_bytes(size_t bytes)
 {
     return (bytes + 8 + 15) / 16 * 16;

@@ -398,7 +398,7 @@ out:
     return rc;
 }
 
-/* The checksum; of S3 without one, what tells this content of this object. */
+/* The checksum; of S3 without one, what identifies this content of this object. */
 static void key_make(const struct job *j, char out[MR_SHA256_TEXT])
 {
     if (j->url->sha256[0]) {

@@ -145,7 +145,7 @@ out:
     return rc;
 }
 
-/* Two models of one name could not be told apart, and neither would load. */
+/* Two models of one name could not be distinguished, and neither would load. */
 static int name_check(struct mr_models *m, mr_str name, struct mr_err *err)
 {
     struct mr_repository_list list;

@@ -205,7 +205,7 @@ void mr_conn_close(struct mr_conn *c);
 /** Sends the queued output, then ends. linger: the peer may still be sending; its data is read and dropped for a
  *  moment, as an early close would reset the connection and lose the last answer. */
 void mr_conn_close_soon(struct mr_conn *c, bool linger);
-/** The same with linger, with all input dropped from now on: after a failed handshake. */
+/** The same with linger, and drops all further input: after a failed handshake. */
 void mr_conn_linger(struct mr_conn *c);
 /** Reports a connection that failed at its start to the handler (on_bad_start). */
 void mr_conn_bad_start(struct mr_conn *c, const char *why);

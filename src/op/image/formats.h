@@ -1,4 +1,4 @@
-/* The formats behind image.h: each decodes rows into the caller's memory. */
+/* The formats that image.h offers: each decodes rows into the caller's memory. */
 #ifndef MR_OP_IMAGE_FORMATS_H
 #define MR_OP_IMAGE_FORMATS_H
 

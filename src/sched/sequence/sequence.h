@@ -79,7 +79,7 @@ struct seq_plan {
     enum mr_close_reason reason;
     int64_t wait_until_ns; /* with count 0: when to ask again if nothing comes, INT64_MAX = never */
 };
-/** Chooses and takes a batch for an instance: its requests, by row, run from now on, each until sequence_done. `out`
+/** Chooses and takes a batch for an instance: its requests, by row, run, each until sequence_done. `out`
  *  has room for max_rows. */
 void sequence_form(struct seq_set *s, uint32_t instance, int64_t now_ns, struct seq_request **out,
                    struct seq_plan *plan);

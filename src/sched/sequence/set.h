@@ -41,7 +41,7 @@ struct seq_set {
     uint32_t count;
 };
 
-/** The first waiting request of a ready sequence runs from now on. */
+/** The first waiting request of a ready sequence begins to run. */
 void sequence_run(struct seq_set *s, struct seq *q, uint32_t row);
 
 #endif

@@ -7,7 +7,7 @@
 #include "net/http.h"
 #include "oip/oip.h"
 
-/* The header and the parameter by which an answer tells its variant, and a request asks for one. */
+/* The header and the parameter by which an answer names its variant, and a request asks for one. */
 #define ROUTE_HEADER    "millrace-variant"
 #define ROUTE_PARAMETER "variant"
 

@@ -1,4 +1,4 @@
-/* A call with the ids of several models is as many calls of one model, a few at a time, and its answer is their answers one behind the
+/* A call with the ids of several models is as many calls of one model, a few at a time, and its answer is their answers one after the
  * other: protobuf merges messages that are joined so. The server sends them to its own address in the mesh, so that each
  * goes its way as if a client had sent it. On the network thread of the call. */
 #include "base/clock.h"

@@ -81,7 +81,7 @@ void hop_run_at_runtime(struct hop *h, unsigned attempt);
 /* Of an attempt there that has ended, whose call has not. r NULL: there is no answer. */
 void hop_count_run(const struct hop_attempt *at, int rc, const struct mr_client_response *r);
 /* Of an attempt there that has ended before anything of its answer was passed on: it says that the runtime has not got the model, or is not there.
- * True: the mesh has been told of this, or the runtime is asked again. */
+ * True: the mesh has a report of this, or the runtime is asked again. */
 bool hop_is_missing(struct hop *h, struct hop_attempt *at, int rc,
                     const struct mr_client_response *r);
 

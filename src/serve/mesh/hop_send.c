@@ -66,7 +66,7 @@ static void reduce_timeout(struct mr_call *call, struct mr_header *h)
     h->value = text.ptr && us / 1000000 < 100000000 ? text : h->value;
 }
 
-/* The id takes the place of those that the client sent, a vmodel's included: what it stands for may change meanwhile. Those of a REST
+/* The id takes the place of those that the client sent, a vmodel's included: what it stands for may change on the way. Those of a REST
  * request, which mean nothing here, go in any case, as they would mean something there. */
 static bool put_id(struct mr_call *call, mr_str id, struct mr_header *headers, size_t *io_count)
 {

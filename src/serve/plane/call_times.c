@@ -1,4 +1,4 @@
-/* The names of methods come from clients where a runtime takes any: there are only so many of them, and none of a method that is not there. */
+/* The names of methods come from clients where a runtime takes any: their number is bounded, and a method that is not there has none. */
 #include "call_times.h"
 
 #include "base/clock.h"

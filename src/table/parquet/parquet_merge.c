@@ -250,8 +250,9 @@ static int part_take(struct merge *g, const struct mr_merge_part *part, const st
     }
     g->rows += (uint64_t)rows;
     g->at += data_end - HEAD_BYTES;
-    return g->groups.failed ? MR_FAIL(err, MR_E_EXHAUSTED, "a footer for so many row groups")
-                            : MR_OK;
+    return g->groups.failed
+               ? MR_FAIL(err, MR_E_EXHAUSTED, "no memory for a footer of this many row groups")
+               : MR_OK;
 }
 
 static int footer_write(const struct merge *g, const struct footer *first, int fd,
@@ -276,7 +277,7 @@ static int footer_write(const struct merge *g, const struct footer *first, int f
     const uint32_t len = (uint32_t)out.len;
     mr_buf_append(&out, &len, sizeof len);
     MR_BUF_LIT(&out, MAGIC);
-    rc = out.failed ? MR_FAIL(err, MR_E_EXHAUSTED, "a footer for so many row groups")
+    rc = out.failed ? MR_FAIL(err, MR_E_EXHAUSTED, "no memory for a footer of this many row groups")
                     : mr_fd_write(fd, out.ptr, out.len, err);
     mr_buf_fini(&out);
     return rc;

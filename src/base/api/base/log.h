@@ -59,7 +59,7 @@ void mr_log_set_format(enum mr_log_format format);
 enum mr_log_format mr_log_get_format(void);
 /** "text", "json", "default", "ISO8601": the format's name in options and requests. Static. */
 const char *mr_log_format_name(enum mr_log_format format);
-/** Appends to that file from now on; NULL or "" = standard error. Setting the same path again reopens the file (log
+/** Later lines are appended to that file; NULL or "" = standard error. Setting the same path again reopens the file (log
  *  rotation). Errors: MR_E_IO; the log then keeps its file. */
 int mr_log_set_file(const char *path, struct mr_err *err);
 /** The current path, "" for standard error. Static. */

@@ -52,7 +52,7 @@ struct mr_epoch {
 };
 
 void mr_epoch_init(struct mr_epoch *e);
-/** Thread: reader. From now on it may hold protected pointers. */
+/** Thread: reader. It may hold protected pointers afterwards. */
 void mr_epoch_online(struct mr_epoch *e);
 /** Thread: reader, holding no protected pointer. */
 void mr_epoch_quiesce(struct mr_epoch *e);

@@ -74,7 +74,7 @@ void mr_turns_add(struct mr_turns *line, struct mr_turn *t);
 /** Runs one round: the next turn for a slice, and further ones if time is left. The loop calls it once per iteration,
  *  after everything else. */
 void mr_turns_run(struct mr_turns *line);
-/** Ends all queued work that has may_refuse with `status`, and from now on such work as it is added. */
+/** Ends all queued work that has may_refuse with `status`, and later such work as it is added. */
 void mr_turns_refuse(struct mr_turns *line, int status);
 static inline bool mr_turns_is_empty(const struct mr_turns *line)
 {

@@ -52,7 +52,7 @@ const struct mr_option perf_table[] = {
      CLI,
      AT(concurrency),
      .value = "N[:TO[:STEP]]",
-     .help = "closed loop: so many requests at a time, 1 if no load is given; or one run for each "
+     .help = "closed loop: N requests at a time, 1 if no load is given; or one run for each "
              "of N, N + STEP, ... TO; STEP is 1 if not given"},
     {.name = "rate",
      .letter = 'r',
@@ -60,7 +60,7 @@ const struct mr_option perf_table[] = {
      CLI,
      AT(rate),
      .value = "R[:TO[:STEP]|..TO]",
-     .help = "open loop: so many requests per second; or one run for each of R, R + STEP, ... TO, "
+     .help = "open loop: R requests per second; or one run for each of R, R + STEP, ... TO, "
              "in ten steps if STEP is not given; or, as R..TO, one run in which the rate goes "
              "evenly from R to TO"},
     {.name = "poisson",

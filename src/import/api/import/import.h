@@ -17,7 +17,7 @@ struct mr_import;
 typedef int(mr_import_check_fn)(mr_str config, struct mr_err *err);
 
 struct mr_import_options {
-    /** "paddle", "kserve", "ovms" or "seldon"; NULL: the file tells. */
+    /** "paddle", "kserve", "ovms" or "seldon"; NULL: found from the file. */
     const char *from;
     /** (may be NULL) A model repository: the configurations in it say which tensors the models of a graph have. */
     const char *repository;

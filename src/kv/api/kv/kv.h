@@ -70,7 +70,7 @@ typedef void(mr_kv_done_fn)(void *ctx, int rc, const struct mr_err *err,
 
 enum mr_kv_read {
     MR_KV_LINEARIZABLE, /* sees every change that was answered before the call began, whoever made it */
-    MR_KV_LOCAL         /* of the server at hand, which may be behind: cheaper */
+    MR_KV_LOCAL         /* of the server at hand, which may be out of date: cheaper */
 };
 
 /** Reads one key, or the keys of a prefix in pages. Pages are no snapshot: each shows the keys as they are when it

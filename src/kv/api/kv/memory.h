@@ -30,7 +30,7 @@ int64_t mr_kv_memory_next_ns(const struct mr_kv_memory *m);
  *  Returns how many callbacks it made. */
 size_t mr_kv_memory_step(struct mr_kv_memory *m, int64_t now_ns);
 
-/** Faults of one connection, from now on: each request, answer and event takes that long on its way. */
+/** Faults of one connection after this call: each request, answer and event takes that long on its way. */
 void mr_kv_memory_set_delay(struct mr_kv *kv, int64_t delay_ns);
 /** No request arrives, and no answer; what is on its way is lost (requests are not carried out, answers are).
  *  Reported as MR_KV_LOST; false: connects again. */

@@ -29,7 +29,7 @@ void mr_mesh_copy_unuse(struct mr_mesh_copy *c);
 
 enum mr_mesh_missing {
     MR_MESH_LOST,  /* it is taken for lost and will be loaded again: MR_MESH_NOT_HERE */
-    MR_MESH_AGAIN, /* it was loaded again meanwhile: the runtime can be asked once more */
+    MR_MESH_AGAIN, /* it has been loaded again: the runtime can be asked once more */
     MR_MESH_OWN    /* loading it again did not help: the answer is the model's own */
 };
 /** The runtime answered a request that was sent then that it has not got a model which is loaded. */

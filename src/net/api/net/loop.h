@@ -19,7 +19,7 @@ struct mr_loop_hooks {
     void (*before_sleep)(void *ctx);
     void (*after_wake)(void *ctx);
     /** (may be NULL) After the work of an iteration, as often as anything comes of it: takes what other processes have
-     *  done, and has them write to mr_loop_door from now on. Returns how many things it took. */
+     *  done, and has later ones write to mr_loop_door. Returns how many things it took. */
     size_t (*take)(void *ctx);
     void *ctx;
 };
@@ -28,7 +28,7 @@ struct mr_loop_hooks {
 int mr_loop_new(struct mr_loop **out, const struct mr_loop_hooks *hooks, struct mr_err *err);
 /** Run on the calling thread, which becomes the loop's thread, until mr_loop_stop. */
 void mr_loop_run(struct mr_loop *loop);
-/** One iteration on the calling thread, which is the loop's thread meanwhile: sleeps until something happens, works on it,
+/** One iteration on the calling thread, which is the loop's thread until it returns: sleeps until something happens, works on it,
  *  sends the queued output and runs the posted mails. `first` (may be NULL) is run before it sleeps, as a mail; if
  *  that leads to further mails, they are run in place of all else, as they may be what the caller waits for. */
 void mr_loop_step(struct mr_loop *loop, struct mr_mail *first);

@@ -58,7 +58,7 @@ struct mr_s3_options {
 int mr_s3_new(struct mr_s3 **out, const struct mr_s3_options *options, struct mr_err *err);
 /** Ends waiting requests, and all later ones, with MR_E_CANCELLED. Any thread. */
 void mr_s3_cancel(struct mr_s3 *s);
-/** From now on failures are retried for at most this time. With options.is_stopped this also applies to running
+/** Later failures are retried for at most this time. With options.is_stopped this also applies to running
  *  pauses, and no request gets more than its usual time. Any thread, also from is_stopped. */
 void mr_s3_set_patience(struct mr_s3 *s, int64_t ns);
 /** All objects made with it must have been freed. */

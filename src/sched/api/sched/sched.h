@@ -143,7 +143,7 @@ struct mr_infer {
     /** A node's request of an execution that takes no instance (mr_engine_infer): `chain` is that of what it runs. */
     bool is_part;
     void (*on_done)(struct mr_infer *r);
-    /** (may be NULL) An answer of a decoupled model, owned by the caller from now on: mr_infer_response_end when it has
+    /** (may be NULL) An answer of a decoupled model, which the caller then owns: mr_infer_response_end when it has
      *  left. on_done follows the last one. A request without this gets no answers of a decoupled model. */
     void (*on_response)(struct mr_infer *r, struct mr_response *response);
     void *user;

@@ -50,7 +50,7 @@ int mr_store_commits(struct mr_store *s, mr_store_commit_fn *fn, void *ctx, stru
  *  that it cannot hold), and those of open. */
 int mr_store_commit(struct mr_store *s, mr_str name, mr_str note, const struct mr_rows *const *rows,
                     size_t count, struct mr_err *err);
-/** From now on no wait lasts beyond until_ns (mr_now_ns). Any thread. */
+/** Later waits, and those that go on, end at until_ns at the latest (mr_now_ns). Any thread. */
 void mr_store_stop(struct mr_store *s, int64_t until_ns);
 /** Accepts NULL. */
 void mr_store_close(struct mr_store **s);
