@@ -256,7 +256,7 @@ void mr_shm_view_wake(struct mr_shm_view *v)
 /* ---- running it ---- */
 
 bool mr_shm_task_extent(struct mr_shm_view *v, const struct mr_shm_task *t, uint32_t index,
-                        struct mr_shm_span *out)
+                        struct mr_shm_range *out)
 {
     const struct shm_entry *e = shm_entry(&v->map, t->slot);
 
@@ -265,8 +265,8 @@ bool mr_shm_task_extent(struct mr_shm_view *v, const struct mr_shm_task *t, uint
         index >= SHM_EXTENTS_MAX) {
         return false;
     }
-    *out = (struct mr_shm_span){v->map.output.data + e->extents[index].offset,
-                                e->extents[index].offset, e->extents[index].bytes};
+    *out = (struct mr_shm_range){v->map.output.data + e->extents[index].offset,
+                                 e->extents[index].offset, e->extents[index].bytes};
     return true;
 }
 
@@ -351,7 +351,8 @@ static bool letters_wait(struct mr_shm_view *v, const struct mr_shm_task *t, uin
     return !is_over;
 }
 
-bool mr_shm_task_letter(struct mr_shm_view *v, const struct mr_shm_task *t, struct mr_shm_span *out)
+bool mr_shm_task_letter(struct mr_shm_view *v, const struct mr_shm_task *t,
+                        struct mr_shm_range *out)
 {
     const uint32_t bytes = shm_letter_bytes(&v->map.g);
     const size_t at = (size_t)(t->posted % SHM_LETTERS_MAX) * bytes;
@@ -362,7 +363,7 @@ bool mr_shm_task_letter(struct mr_shm_view *v, const struct mr_shm_task *t, stru
     if (t->posted - read >= SHM_LETTERS_MAX && !letters_wait(v, t, SHM_LETTERS_MAX / 2)) {
         return false;
     }
-    *out = (struct mr_shm_span){t->room + at, t->room_offset + at, bytes};
+    *out = (struct mr_shm_range){t->room + at, t->room_offset + at, bytes};
     return true;
 }
 
@@ -387,7 +388,7 @@ bool mr_shm_task_settle(struct mr_shm_view *v, const struct mr_shm_task *t)
 }
 
 bool mr_shm_task_need(struct mr_shm_view *v, struct mr_shm_task *t, uint64_t bytes,
-                      struct mr_shm_span *out)
+                      struct mr_shm_range *out)
 {
     struct shm_entry *e = shm_entry(&v->map, t->slot);
     const uint32_t had = atomic_load_explicit(&e->extent_count, memory_order_relaxed);

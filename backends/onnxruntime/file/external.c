@@ -120,11 +120,11 @@ static int broken(const struct walk *w)
                            w->file);
 }
 
-static int entry_check(struct walk *w, struct onnx_span s)
+static int entry_check(struct walk *w, struct onnx_slice s)
 {
     char text[PATH_MAX] = "";
     struct onnx_field f;
-    struct onnx_span value = {0, 0};
+    struct onnx_slice value = {0, 0};
     int is_location = 0;
 
     while (s.at < s.end) {
@@ -146,7 +146,7 @@ static int entry_check(struct walk *w, struct onnx_span s)
                                                                 : broken(w);
 }
 
-static int message_check(struct walk *w, int kind, struct onnx_span s, int depth);
+static int message_check(struct walk *w, int kind, struct onnx_slice s, int depth);
 
 /* Checks a field of a message; descends if it may lead to external data. */
 static int field_check(struct walk *w, int kind, const struct onnx_field *f, int depth)
@@ -160,7 +160,7 @@ static int field_check(struct walk *w, int kind, const struct onnx_field *f, int
     return MR_OK;
 }
 
-static int message_check(struct walk *w, int kind, struct onnx_span s, int depth)
+static int message_check(struct walk *w, int kind, struct onnx_slice s, int depth)
 {
     struct onnx_field f;
     int rc = depth > DEPTH_MAX ? broken(w) : MR_OK;
@@ -189,7 +189,7 @@ static int content_check(struct walk *w, uint64_t bytes)
                                strerror(errno));
     }
     if (!onnx_is_ort_name(w->file)) {
-        rc = message_check(w, K_MODEL, (struct onnx_span){0, bytes}, 0);
+        rc = message_check(w, K_MODEL, (struct onnx_slice){0, bytes}, 0);
     }
     close(w->reader.fd);
     return rc;

@@ -3,7 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static int byte_next(struct onnx_reader *r, struct onnx_span *s, uint8_t *out)
+static int byte_next(struct onnx_reader *r, struct onnx_slice *s, uint8_t *out)
 {
     if (s->at >= s->end) {
         return 0;
@@ -20,7 +20,7 @@ static int byte_next(struct onnx_reader *r, struct onnx_span *s, uint8_t *out)
     return 1;
 }
 
-int onnx_varint_read(struct onnx_reader *r, struct onnx_span *s, uint64_t *out)
+int onnx_varint_read(struct onnx_reader *r, struct onnx_slice *s, uint64_t *out)
 {
     uint64_t v = 0;
     uint8_t b;
@@ -34,7 +34,7 @@ int onnx_varint_read(struct onnx_reader *r, struct onnx_span *s, uint64_t *out)
     return 0;
 }
 
-int onnx_field_next(struct onnx_reader *r, struct onnx_span *s, struct onnx_field *f)
+int onnx_field_next(struct onnx_reader *r, struct onnx_slice *s, struct onnx_field *f)
 {
     uint64_t tag;
     uint64_t n = 0;
@@ -65,13 +65,13 @@ int onnx_field_next(struct onnx_reader *r, struct onnx_span *s, struct onnx_fiel
     if (n > s->end - s->at) {
         return 0;
     }
-    f->bytes = (struct onnx_span){s->at, s->at + n};
+    f->bytes = (struct onnx_slice){s->at, s->at + n};
     s->at += n;
     f->whole.end = s->at;
     return 1;
 }
 
-int onnx_text_read(struct onnx_reader *r, struct onnx_span s, char *out, size_t room)
+int onnx_text_read(struct onnx_reader *r, struct onnx_slice s, char *out, size_t room)
 {
     uint64_t n = s.end - s.at;
     if (n >= room) {

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 /* Positions in the file. */
-struct onnx_span {
+struct onnx_slice {
     uint64_t at;
     uint64_t end;
 };
@@ -16,9 +16,9 @@ struct onnx_span {
 struct onnx_field {
     uint32_t number;
     int has_bytes;
-    struct onnx_span bytes;
-    uint64_t value;         /* of a varint */
-    struct onnx_span whole; /* with its tag */
+    struct onnx_slice bytes;
+    uint64_t value;          /* of a varint */
+    struct onnx_slice whole; /* with its tag */
 };
 
 struct onnx_reader {
@@ -29,10 +29,10 @@ struct onnx_reader {
 };
 
 /* The next varint in `s`, which advances; false at its end or if it cannot be read. */
-int onnx_varint_read(struct onnx_reader *r, struct onnx_span *s, uint64_t *out);
+int onnx_varint_read(struct onnx_reader *r, struct onnx_slice *s, uint64_t *out);
 /* The next field in `s`, which advances; false if it is invalid. */
-int onnx_field_next(struct onnx_reader *r, struct onnx_span *s, struct onnx_field *f);
+int onnx_field_next(struct onnx_reader *r, struct onnx_slice *s, struct onnx_field *f);
 /* The text of a field; false if it is longer than the room, truncated, or contains a NUL. */
-int onnx_text_read(struct onnx_reader *r, struct onnx_span s, char *out, size_t room);
+int onnx_text_read(struct onnx_reader *r, struct onnx_slice s, char *out, size_t room);
 
 #endif

@@ -17,7 +17,7 @@ struct versions {
 };
 
 /* OperatorSetIdProto: domain 1, version 2. */
-static void opset_read(struct onnx_reader *r, struct onnx_span s, struct versions *v)
+static void opset_read(struct onnx_reader *r, struct onnx_slice s, struct versions *v)
 {
     char domain[16] = "";
     uint64_t version = 0;
@@ -39,7 +39,7 @@ static struct versions file_versions(const char *path, uint64_t bytes)
 {
     struct versions v = {0, 0};
     struct onnx_reader r = {.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
-    struct onnx_span s = {0, bytes};
+    struct onnx_slice s = {0, bytes};
     struct onnx_field f;
 
     while (r.fd >= 0 && s.at < s.end && onnx_field_next(&r, &s, &f)) {

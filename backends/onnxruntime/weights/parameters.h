@@ -30,7 +30,7 @@ struct onnx_tensor {
     int64_t dims[ONNX_TENSOR_RANK];
     uint64_t offset; /* of its bytes in the file that has them */
     uint64_t bytes;
-    struct onnx_span whole; /* the field in the model file */
+    struct onnx_slice whole; /* the field in the model file */
 };
 
 /* Large initializers of the main graph, as they come in the file. */
@@ -39,9 +39,9 @@ struct onnx_tensors {
     size_t count;
     size_t cap;
     uint64_t bytes;
-    char *location;          /* file with the bytes, relative to the model; NULL: the model file */
-    struct onnx_span graph;  /* its content in the model file */
-    struct onnx_span around; /* the same with its tag */
+    char *location;           /* file with the bytes, relative to the model; NULL: the model file */
+    struct onnx_slice graph;  /* its content in the model file */
+    struct onnx_slice around; /* the same with its tag */
 };
 
 /* Those of at least `least` bytes that lie in the file itself, or in the first other file that one names. False if

@@ -47,7 +47,7 @@ static void dim_add(struct draft *d, uint64_t dim)
 
 static int dims_read(struct onnx_reader *r, const struct onnx_field *f, struct draft *d)
 {
-    struct onnx_span s = f->bytes;
+    struct onnx_slice s = f->bytes;
     uint64_t dim;
 
     if (!f->has_bytes) {
@@ -73,7 +73,7 @@ static int number_of(const char *text, uint64_t *out)
 }
 
 /* One StringStringEntryProto: location, offset and length are accepted, once each. */
-static int entry_read(struct onnx_reader *r, struct onnx_span s, struct draft *d)
+static int entry_read(struct onnx_reader *r, struct onnx_slice s, struct draft *d)
 {
     struct onnx_field f;
     char key[16] = "";
@@ -106,7 +106,7 @@ static int entry_read(struct onnx_reader *r, struct onnx_span s, struct draft *d
     return 1;
 }
 
-static int draft_read(struct onnx_reader *r, struct onnx_span s, struct draft *d)
+static int draft_read(struct onnx_reader *r, struct onnx_slice s, struct draft *d)
 {
     struct onnx_field f;
 
@@ -198,7 +198,7 @@ static int tensor_add(struct onnx_tensors *t, const struct draft *d, int is_exte
 
 static int graph_find(struct onnx_reader *r, uint64_t file_bytes, struct onnx_tensors *out)
 {
-    struct onnx_span s = {0, file_bytes};
+    struct onnx_slice s = {0, file_bytes};
     struct onnx_field f;
     int graphs = 0;
 
@@ -221,7 +221,7 @@ static int graph_find(struct onnx_reader *r, uint64_t file_bytes, struct onnx_te
 static int tensors_read(struct onnx_reader *r, int is_external, uint64_t least,
                         struct onnx_tensors *out)
 {
-    struct onnx_span s = out->graph;
+    struct onnx_slice s = out->graph;
     struct onnx_field f;
 
     while (s.at < s.end) {

@@ -9,14 +9,14 @@ static bool cut(struct worker_room *r, size_t bytes, struct mr_block_extent *out
 {
     const uint64_t cap = (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
 
-    if (cap < bytes || cap > r->span.bytes) {
+    if (cap < bytes || cap > r->range.bytes) {
         return false;
     }
     /* A block with a file, as the reply refers to outputs by offsets in the segment. */
-    *out = (struct mr_block_extent){r->span.data, cap, 0, r->span.offset};
-    r->span.data += cap;
-    r->span.offset += cap;
-    r->span.bytes -= cap;
+    *out = (struct mr_block_extent){r->range.data, cap, 0, r->range.offset};
+    r->range.data += cap;
+    r->range.offset += cap;
+    r->range.bytes -= cap;
     return true;
 }
 
@@ -35,14 +35,14 @@ static bool take(const struct mr_block_provider *p, size_t bytes, size_t most,
     if (cut(r, bytes, out)) {
         return true;
     }
-    while (mr_shm_task_extent(r->view, r->task, r->next, &r->span)) {
+    while (mr_shm_task_extent(r->view, r->task, r->next, &r->range)) {
         r->next++;
         if (cut(r, bytes, out)) {
             return true;
         }
     }
-    if (!mr_shm_task_need(r->view, r->task, bytes + ALIGN_BYTES, &r->span)) {
-        r->span.bytes = 0;
+    if (!mr_shm_task_need(r->view, r->task, bytes + ALIGN_BYTES, &r->range)) {
+        r->range.bytes = 0;
         return false;
     }
     r->next++;
@@ -56,7 +56,7 @@ static void give(const struct mr_block_provider *p, const struct mr_block_extent
 }
 
 void worker_room_letter(struct worker_room *r, struct mr_shm_task *at,
-                        const struct mr_shm_span *letter)
+                        const struct mr_shm_range *letter)
 {
     const uint64_t head = MR_MIN(letter->bytes, MR_IPC_REPLY_BYTES);
 
@@ -65,7 +65,7 @@ void worker_room_letter(struct worker_room *r, struct mr_shm_task *at,
     at->room_offset = letter->offset;
     *r = (struct worker_room){
         .provider = {.take = take, .give = give},
-        .span = {letter->data + head, letter->offset + head, letter->bytes - head}};
+        .range = {letter->data + head, letter->offset + head, letter->bytes - head}};
 }
 
 void worker_room_begin(struct worker_room *r, struct mr_shm_view *v, struct mr_shm_task *t)
@@ -73,7 +73,7 @@ void worker_room_begin(struct worker_room *r, struct mr_shm_view *v, struct mr_s
     *r = (struct worker_room){.provider = {.take = take, .give = give},
                               .view = v,
                               .task = t,
-                              .span = {t->room + MR_IPC_REPLY_BYTES,
-                                       t->room_offset + MR_IPC_REPLY_BYTES,
-                                       t->room_bytes - MR_IPC_REPLY_BYTES}};
+                              .range = {t->room + MR_IPC_REPLY_BYTES,
+                                        t->room_offset + MR_IPC_REPLY_BYTES,
+                                        t->room_bytes - MR_IPC_REPLY_BYTES}};
 }

@@ -91,7 +91,7 @@ static int answer_post(struct job *j, const struct mr_response *response, struct
 {
     struct mr_shm_view *v = j->serve->view;
     struct mr_shm_task at = j->task;
-    struct mr_shm_span letter;
+    struct mr_shm_range letter;
     struct worker_room room;
     int rc;
 
@@ -151,7 +151,7 @@ static int call_post(struct job *j, uint64_t number, const struct mr_call_args *
 {
     struct mr_shm_view *v = j->serve->view;
     struct mr_shm_task at = j->task;
-    struct mr_shm_span letter;
+    struct mr_shm_range letter;
     struct worker_room room;
 
     if (!mr_shm_task_letter(v, &j->task, &letter)) {

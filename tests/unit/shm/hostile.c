@@ -217,7 +217,7 @@ static void cancel(struct game *h, struct mr_shm_slot *s)
 static void work(struct game *h, uint32_t w)
 {
     struct mr_shm_task *t = &h->tasks[w];
-    struct mr_shm_span span;
+    struct mr_shm_range range;
 
     if (!h->has_task[w]) {
         h->has_task[w] = mr_shm_claim(h->views[w], t);
@@ -227,10 +227,10 @@ static void work(struct game *h, uint32_t w)
         }
         return;
     }
-    if (mr_shm_task_extent(h->views[w], t, byte(h) % 8, &span)) {
-        REQUIRE(span.offset <= h->output.bytes && span.bytes <= h->output.bytes - span.offset);
-        memcpy(t->room, &span.offset, 8);
-        memcpy(t->room + 8, &span.bytes, 8);
+    if (mr_shm_task_extent(h->views[w], t, byte(h) % 8, &range)) {
+        REQUIRE(range.offset <= h->output.bytes && range.bytes <= h->output.bytes - range.offset);
+        memcpy(t->room, &range.offset, 8);
+        memcpy(t->room + 8, &range.bytes, 8);
     }
     const unsigned kind = byte(h) % 4;
     if (kind == 2) {

@@ -334,15 +334,15 @@ static void check_order(struct request *r, uint64_t begin)
 static void execute(struct mr_shm_view *v, struct mr_shm_task *task, uint64_t begin)
 {
     const uint8_t number = task->message[0];
-    struct mr_shm_span span = {.data = task->room};
+    struct mr_shm_range range = {.data = task->room};
 
     explore_require(task->message_bytes == 1 && number < t.submitted);
     explore_require(!t.s->is_bound ||
                     (v == t.views[0] && t.life == mr_shm_worker_life(t.plane, 0)));
     check_order(&t.requests[number], begin);
     if (t.s->is_need) {
-        explore_require(mr_shm_task_need(v, task, NEED_BYTES, &span));
-        memcpy(task->room + 8, &span.offset, sizeof span.offset);
+        explore_require(mr_shm_task_need(v, task, NEED_BYTES, &range));
+        memcpy(task->room + 8, &range.offset, sizeof range.offset);
     }
     explore_require(task->message[0] == number);
     for (unsigned i = 0; i < t.s->answers; i++) {
@@ -353,7 +353,7 @@ static void execute(struct mr_shm_view *v, struct mr_shm_task *task, uint64_t be
             return;
         }
     }
-    span.data[0] = answer_to(number);
+    range.data[0] = answer_to(number);
     if (t.s->is_together ? mr_shm_complete_with_next(v, task) : mr_shm_complete(v, task)) {
         explore_require(t.completed[task->slot] != task->generation);
         t.completed[task->slot] = task->generation;

@@ -369,7 +369,7 @@ static void test_extents(void **state)
     struct pair *t = *state;
     struct mr_shm_slot *s = mr_shm_take(t->plane);
     struct mr_shm_task task;
-    struct mr_shm_span span;
+    struct mr_shm_range range;
     const uint8_t *data;
     struct mr_block *block;
 
@@ -377,17 +377,17 @@ static void test_extents(void **state)
     assert_false(mr_shm_add_extent(t->plane, s, 2 << 20));
     mr_shm_submit(t->plane, s, 0, 0, false);
     assert_true(mr_shm_claim(t->views[0], &task));
-    assert_true(mr_shm_task_extent(t->views[0], &task, 0, &span));
-    assert_false(mr_shm_task_extent(t->views[0], &task, 1, &span));
-    assert_true(span.bytes >= 100000);
-    memcpy(span.data, "large", 5);
+    assert_true(mr_shm_task_extent(t->views[0], &task, 0, &range));
+    assert_false(mr_shm_task_extent(t->views[0], &task, 1, &range));
+    assert_true(range.bytes >= 100000);
+    memcpy(range.data, "large", 5);
     mr_shm_complete(t->views[0], &task);
     mr_shm_poll(t->plane, 0, on_outcome, t);
-    assert_true(mr_shm_output_at(t->plane, s, span.offset, span.bytes, &data, &block));
+    assert_true(mr_shm_output_at(t->plane, s, range.offset, range.bytes, &data, &block));
     assert_non_null(block);
     assert_memory_equal(data, "large", 5);
-    assert_false(mr_shm_output_at(t->plane, s, span.offset, span.bytes + 1, &data, &block));
-    assert_false(mr_shm_output_at(t->plane, s, span.offset - 1, 1, &data, &block));
+    assert_false(mr_shm_output_at(t->plane, s, range.offset, range.bytes + 1, &data, &block));
+    assert_false(mr_shm_output_at(t->plane, s, range.offset - 1, 1, &data, &block));
     assert_false(mr_shm_output_at(t->plane, s, UINT64_MAX, 2, &data, &block));
     assert_true(mr_shm_output_at(t->plane, s, s->room_offset, s->room_bytes, &data, &block));
     assert_null(block);
@@ -429,7 +429,7 @@ static void test_answers(void **state)
     struct pair *t = *state;
     struct answerer a = {.view = t->views[0]};
     struct mr_shm_slot *s = mr_shm_take(t->plane);
-    struct mr_shm_span span, again;
+    struct mr_shm_range range, again;
     const uint8_t *data;
     struct mr_block *block;
     pthread_t thread;
@@ -438,18 +438,18 @@ static void test_answers(void **state)
     s->user = t;
     mr_shm_submit(t->plane, s, 0, 0, false);
     assert_true(mr_shm_claim(a.view, &a.task));
-    assert_true(mr_shm_task_extent(a.view, &a.task, 0, &span));
-    memcpy(span.data, "first", 5);
+    assert_true(mr_shm_task_extent(a.view, &a.task, 0, &range));
+    memcpy(range.data, "first", 5);
     thread = answer_begin(t, &a);
     assert_int_equal(mr_shm_pending(t->plane, 0), 1);
-    assert_true(mr_shm_output_at(t->plane, s, span.offset, 5, &data, &block));
+    assert_true(mr_shm_output_at(t->plane, s, range.offset, 5, &data, &block));
     block = mr_block_ref(block);
     assert_true(mr_shm_go_on(t->plane, s, MR_OK, NULL));
     pthread_join(thread, NULL);
     assert_int_equal(a.status, MR_OK);
     /* referenced memory is not written again */
     assert_true(mr_shm_task_extent(a.view, &a.task, 0, &again));
-    assert_true(again.bytes >= 100000 && again.offset != span.offset);
+    assert_true(again.bytes >= 100000 && again.offset != range.offset);
     assert_memory_equal(block->data, "first", 5);
     mr_block_unref(&block);
 
@@ -460,8 +460,8 @@ static void test_answers(void **state)
     pthread_join(thread, NULL);
     assert_int_equal(a.status, MR_E_CANCELLED);
     assert_string_equal(a.err.msg, "nobody waits");
-    assert_true(mr_shm_task_extent(a.view, &a.task, 0, &span));
-    assert_int_equal(span.offset, again.offset); /* none did */
+    assert_true(mr_shm_task_extent(a.view, &a.task, 0, &range));
+    assert_int_equal(range.offset, again.offset); /* none did */
     mr_shm_complete(a.view, &a.task);
     mr_shm_poll(t->plane, 0, on_outcome, t);
     assert_int_equal(t->done, 1);
@@ -471,7 +471,7 @@ static void test_answers(void **state)
 
 static void post(struct mr_shm_view *v, struct mr_shm_task *task, uint32_t value)
 {
-    struct mr_shm_span letter;
+    struct mr_shm_range letter;
 
     assert_true(mr_shm_task_letter(v, task, &letter));
     assert_true(letter.bytes >= sizeof value);

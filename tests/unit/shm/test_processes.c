@@ -79,18 +79,18 @@ static uint64_t answer_to(uint64_t number, uint64_t i)
 static bool execute(struct worker *w, struct mr_shm_task *task)
 {
     uint64_t message[3], place;
-    struct mr_shm_span span = {task->room + 64, task->room_offset + 64, task->room_bytes - 64};
+    struct mr_shm_range range = {task->room + 64, task->room_offset + 64, task->room_bytes - 64};
 
     memcpy(message, task->message, sizeof message);
-    if (message[1] != 0 && !(mr_shm_task_extent(w->view, task, 0, &span) ||
-                             mr_shm_task_need(w->view, task, NEED_BYTES, &span))) {
+    if (message[1] != 0 && !(mr_shm_task_extent(w->view, task, 0, &range) ||
+                             mr_shm_task_need(w->view, task, NEED_BYTES, &range))) {
         return false;
     }
     for (uint64_t i = 0; i < WORDS; i++) {
         const uint64_t word = answer_to(message[0], i);
-        memcpy(span.data + i * 8, &word, 8);
+        memcpy(range.data + i * 8, &word, 8);
     }
-    place = span.offset;
+    place = range.offset;
     memcpy(task->room, &place, sizeof place);
     return true;
 }

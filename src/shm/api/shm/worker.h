@@ -39,7 +39,7 @@ struct mr_shm_task {
 };
 
 /** Memory for outputs. */
-struct mr_shm_span {
+struct mr_shm_range {
     uint8_t *data;
     uint64_t offset; /* in the output segment */
     uint64_t bytes;
@@ -53,11 +53,11 @@ void mr_shm_wait(struct mr_shm_view *v, int64_t max_ns);
 void mr_shm_view_wake(struct mr_shm_view *v);
 /** Extent number `index` that the server gave for outputs, besides the room. False: there are no more. */
 bool mr_shm_task_extent(struct mr_shm_view *v, const struct mr_shm_task *t, uint32_t index,
-                        struct mr_shm_span *out);
+                        struct mr_shm_range *out);
 /** Requests an extent of at least `bytes` from the server and waits for it; it is then the last one of mr_shm_task_extent.
  *  False: the server has no memory now. */
 bool mr_shm_task_need(struct mr_shm_view *v, struct mr_shm_task *t, uint64_t bytes,
-                      struct mr_shm_span *out);
+                      struct mr_shm_range *out);
 /** Hands over one of several answers, which lies in room and extents, and blocks until the server has taken it, which it
  *  does not do while the client leaves earlier ones unread. Room and extents are free afterwards; mr_shm_task_extent starts
  *  from the first one. Letters are settled before. Thread: any, one at a time. Errors: the server's; MR_E_CANCELLED (it has withdrawn the slot). */
@@ -65,7 +65,7 @@ int mr_shm_task_answer(struct mr_shm_view *v, const struct mr_shm_task *t, struc
 /** Room for a letter of at most out->bytes, which is posted without a wait for what becomes of it; blocks while the server
  *  has not read 16 earlier ones. Thread: as mr_shm_task_answer. False: the server has withdrawn the slot. */
 bool mr_shm_task_letter(struct mr_shm_view *v, const struct mr_shm_task *t,
-                        struct mr_shm_span *out);
+                        struct mr_shm_range *out);
 /** Posts the letter that lies there. False: the server has withdrawn the slot. */
 bool mr_shm_task_post(struct mr_shm_view *v, struct mr_shm_task *t);
 /** Waits until the server has read all letters: they lie in the room, which is free for other uses afterwards. False: as
