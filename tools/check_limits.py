@@ -16,7 +16,7 @@ FILE_LINES = 1000
 FUNCTION_LINES = 120
 COMPLEXITY = 20
 FOLDER_FILES = 25
-FOLDERS = ['src', 'include', 'backends', 'tests', 'tools', 'bench', 'examples', 'cmake', 'python', '.ci']
+FOLDERS = ['src', 'include', 'backends', 'tests', 'tools', 'bench', 'examples', 'cmake', 'python', 'proto', 'docs', 'deploy', '.ci']
 SUFFIXES = {'.c', '.h', '.cc', '.py', '.sh', '.cmake', ''}
 SKIP = {'corpus', '__pycache__', 'fixtures', 'models'}
 
