@@ -228,10 +228,11 @@ static void given_release(void *ctx, void *data)
     atomic_fetch_sub_explicit(&m->given, 1, memory_order_relaxed);
 }
 
-static int output_give(struct model *m, struct mr_exec *exec, uint32_t index,
+static int output_give(struct model *m, const struct plan *p, struct mr_exec *exec, uint32_t index,
                        const struct mr_tensor *in, struct mr_err *err)
 {
     struct mr_tensor t = *in;
+    t.memory_kind = p->on_device ? MR_MEMORY_DEVICE : MR_MEMORY_HOST;
     t.data = malloc(in->bytes + 1);
     if (!t.data) {
         return mr_backend_fail(err, MR_E_NOMEM, "out of memory");
@@ -288,8 +289,8 @@ static int outputs_make(struct model *m, const struct plan *p, struct mr_exec *e
         if (in->dtype == MR_DTYPE_INVALID) {
             return mr_backend_fail(err, MR_E_INVALID, "input %u was not sent", i);
         }
-        int rc =
-            p->give ? output_give(m, exec, i, in, err) : output_copy(p, exec, i, in, is_first, err);
+        int rc = p->give || p->on_device ? output_give(m, p, exec, i, in, err)
+                                         : output_copy(p, exec, i, in, is_first, err);
         if (rc == MR_OK && is_first && p->twice) {
             rc = output_copy(p, exec, i, in, is_first, err);
         }

@@ -41,6 +41,7 @@
     Y(bad_index, "an output that does not exist is set")                                           \
     Y(bad_strings, "a BYTES output is filled with 0xff")                                           \
     Y(give, "outputs are given from memory of the backend")                                        \
+    Y(on_device, "the same, as memory of a device")                                                \
     Y(abort, "execute aborts the process")                                                         \
     Y(segv, "execute ends by SIGSEGV")                                                             \
     Y(hang, "execute never returns")                                                               \

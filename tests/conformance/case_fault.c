@@ -1,6 +1,7 @@
 /* The fault backend: each fault is detected and named, and leaks nothing. */
 #include "harness.h"
 
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -59,6 +60,7 @@ static void broken_answers(void **state)
         {"twice", MR_DTYPE_FP32, "set twice"},
         {"bad_index", MR_DTYPE_FP32, "output 1 of only 1"},
         {"bad_strings", MR_DTYPE_BYTES, "'OUTPUT0'"},
+        {"on_device", MR_DTYPE_FP32, "memory of device 0"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -260,6 +262,73 @@ static void several_answers(void **state)
     model_drop(&l);
 }
 
+/* Correlation ids and flags of each request reach the instance, which keeps what belongs to its sequences. */
+static void sequences(void **state)
+{
+    const struct mr_setting s[] = {{"sums", "true"}};
+    struct mr_exec_request requests[2] = {
+        {.id = "a", .row_count = 1, .correlation_id = 7, .sequence_flags = MR_SEQUENCE_START},
+        {.id = "b",
+         .row_begin = 1,
+         .row_count = 1,
+         .correlation_id = 9,
+         .sequence_flags = MR_SEQUENCE_START}};
+    const int32_t v[] = {1, 20}, twice[] = {2, 40};
+    struct loaded l;
+    struct mr_err err;
+    struct call c;
+
+    (void)state;
+    assert_int_equal(model_try("fault", s, 1, identity_signature(MR_DTYPE_INT32), &l, &err), MR_OK);
+    call_init(&c, &l);
+    call_input(&c, 0, MR_DTYPE_INT32, v, 8, 2, DIMS(2, 1));
+    c.x.exec.requests = requests;
+    c.x.exec.request_count = 2;
+    c.x.exec.row_count = 2;
+    call_must(&c, &l);
+    assert_output(&c, 0, MR_DTYPE_INT32, v, 8, 2, DIMS(2, 1));
+    requests[0].sequence_flags = requests[1].sequence_flags = MR_SEQUENCE_END;
+    call_must(&c, &l);
+    assert_output(&c, 0, MR_DTYPE_INT32, twice, 8, 2, DIMS(2, 1));
+    call_must_fail(&c, &l, MR_E_INVALID, "sequence 7 is not known here");
+    call_fini(&c);
+    model_drop(&l);
+}
+
+static void *cancel_main(void *arg)
+{
+    struct mr_execution *x = arg;
+
+    while (!mr_execution_hold(x)) { /* not yet begun */
+        sched_yield();
+    }
+    mr_execution_cancel(x);
+    return NULL;
+}
+
+/* An execution that would go on for ever. */
+static void cancelled(void **state)
+{
+    const struct mr_setting s[] = {{"async", "1"}, {"until_cancelled", "true"}};
+    const float v[] = {1, 2, 3};
+    struct loaded l;
+    struct mr_err err;
+    struct call c;
+
+    (void)state;
+    assert_int_equal(model_try("fault", s, 2, identity_signature(MR_DTYPE_FP32), &l, &err), MR_OK);
+    call_init(&c, &l);
+    call_input(&c, 0, MR_DTYPE_FP32, v, 12, 2, DIMS(3, 1));
+    for (int i = 0; i < 20; i++) {
+        pthread_t thread;
+        assert_int_equal(pthread_create(&thread, NULL, cancel_main, &c.x), 0);
+        call_must_fail(&c, &l, MR_E_CANCELLED, "ended early");
+        pthread_join(thread, NULL);
+    }
+    call_fini(&c);
+    model_drop(&l);
+}
+
 /* What ends the process, in a process of its own. */
 static void deaths(void **state)
 {
@@ -287,6 +356,7 @@ const struct CMUnitTest fault_cases[] = {
     cmocka_unit_test(open_failures),   cmocka_unit_test(every_third),
     cmocka_unit_test(one_request),     cmocka_unit_test(given),
     cmocka_unit_test(deaths),          cmocka_unit_test(ends_later),
-    cmocka_unit_test(several_answers),
+    cmocka_unit_test(several_answers), cmocka_unit_test(sequences),
+    cmocka_unit_test(cancelled),
 };
 const size_t fault_case_count = sizeof fault_cases / sizeof *fault_cases;
