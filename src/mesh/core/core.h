@@ -67,6 +67,7 @@ struct mesh_core_options {
     int64_t move_idle_ns;   /* copies that were not used for so long do not move; 1 h */
     double half_life_per_entry;    /* cache_init; 0 */
     struct mesh_core_times *times; /* NULL: they are not kept */
+    int64_t (*wall_ns)(void);      /* for the records of copies; NULL: they have no time */
 };
 
 enum mesh_action_kind {

@@ -104,7 +104,9 @@ struct mesh_local {
     int64_t fail_until; /* 0: it has not failed */
 
     /* the copy's record */
-    enum mesh_copy_state have; /* as written last */
+    enum mesh_copy_state in_state; /* as it is to say */
+    uint64_t since_ms;             /* of that, since the epoch */
+    enum mesh_copy_state have;     /* as written last */
     uint32_t have_units;
     bool have_is_unknown; /* a write may have been lost */
     bool is_writing, is_dirty;

@@ -2,6 +2,7 @@
  * While the registry cannot be reached the differences wait, so no journal is needed, and nothing is written twice.
  *
  * Records of several models travel in one transaction. Only a claim compares: each record has one writer. */
+#include "base/clock.h"
 #include "core_priv.h"
 
 #define WRITES_MAX 8 /* transactions under way */
@@ -25,6 +26,16 @@ static enum mesh_copy_state wanted(const struct mesh_core *c, const struct mesh_
     return l->fail_until ? MESH_FAILED : MESH_NO_COPY;
 }
 
+static void note_state(const struct mesh_core *c, struct mesh_local *l)
+{
+    enum mesh_copy_state now = wanted(c, l);
+
+    if (now != l->in_state) {
+        l->in_state = now;
+        l->since_ms = c->o.wall_ns ? (uint64_t)(c->o.wall_ns() / MR_NS_PER_MS) : 0;
+    }
+}
+
 static bool differs(const struct mesh_core *c, const struct mesh_local *l)
 {
     enum mesh_copy_state want = wanted(c, l);
@@ -35,6 +46,7 @@ static bool differs(const struct mesh_core *c, const struct mesh_local *l)
 
 void own_sync(struct mesh_core *c, struct mesh_local *l)
 {
+    note_state(c, l);
     if (!l->is_dirty && l->claim != CLAIM_SENT && differs(c, l)) {
         l->is_dirty = true;
         l->dirty_next = c->dirty;
@@ -50,9 +62,9 @@ static mr_bytes bytes_of(struct mesh_core *c, struct mr_buf *b)
     return (mr_bytes){(const uint8_t *)s.ptr, s.len};
 }
 
-static struct mesh_op copy_op(struct mesh_core *c, const struct mesh_local *l,
-                              enum mesh_copy_state state)
+static struct mesh_op copy_op(struct mesh_core *c, struct mesh_local *l, enum mesh_copy_state state)
 {
+    note_state(c, l);
     struct mesh_op op = {.kind = MESH_OP_DELETE,
                          .key = core_key(c, MESH_KEY_COPY, view_id(l->model), c->o.id)};
     if (state != MESH_NO_COPY) {
@@ -61,6 +73,7 @@ static struct mesh_op copy_op(struct mesh_core *c, const struct mesh_local *l,
                               .size_bytes = (uint64_t)l->units * MESH_UNIT,
                               .fail = l->fail,
                               .keeps_state = l->keeps_state,
+                              .time_ms = l->since_ms,
                               .reason = state == MESH_FAILED ? mr_str_c(l->reason) : (mr_str){0}};
         mr_buf_init(&b, 0);
         mesh_copy_put(&b, &r);

@@ -286,7 +286,8 @@ static void say_failed(struct mesh_core *c, const struct mesh_local *l, struct d
     }
     if (last) {
         d->status = request_fail_status((enum mesh_fail)last->fail);
-        snprintf(d->text, sizeof d->text, "%s", last->reason ? last->reason : "the load failed");
+        snprintf(d->text, sizeof d->text, "%s",
+                 last->failure->reason[0] ? last->failure->reason : "the load failed");
     }
 }
 

@@ -248,6 +248,7 @@ static int make_core(struct mr_mesh *m, struct mr_err *err)
                                   .place_wait_ns = 2 * PROBE_NS,
                                   .claim_wait_ns = PROBE_NS,
                                   .times = &m->times,
+                                  .wall_ns = mr_wall_ns,
                                   .self = {.address = mr_str_c(m->address),
                                            .zone = mr_str_c(m->o.zone),
                                            .capacity_bytes = m->o.capacity_bytes,

@@ -47,7 +47,9 @@ static bool put_copies(const struct mesh_view *v, const struct view_model *from,
         m->instance = text_of(a, v->peers[c->peer]->id);
         m->state = (Millrace__MeshCopy__State)(c->state - MESH_LOADING); /* the same order */
         m->size_bytes = (uint64_t)c->units * MESH_UNIT;
-        m->reason = text_of(a, mr_str_c(c->reason ? c->reason : ""));
+        const bool has_failed = c->state == MESH_FAILED;
+        m->time_ms = has_failed ? c->failure->time_ms : c->time_ms;
+        m->reason = text_of(a, mr_str_c(has_failed ? c->failure->reason : ""));
         to->copies[to->n_copies++] = m;
     }
     return to->copies != NULL;

@@ -133,6 +133,7 @@ void mesh_copy_put(struct mr_buf *b, const struct mesh_copy *c)
     mr_pb_put_u64(b, 3, c->fail);
     mr_pb_put_str(b, 4, mr_str_sub(c->reason, 0, MESH_TEXT_MAX));
     mr_pb_put_bool(b, 5, c->keeps_state);
+    mr_pb_put_u64(b, 6, c->time_ms);
 }
 
 void mesh_instance_put(struct mr_buf *b, const struct mesh_instance *i)
@@ -279,6 +280,7 @@ int mesh_copy_get(struct mesh_copy *out, mr_bytes value, struct mr_err *err)
         case 3: fail = number_of(&f); break;
         case 4: c.reason = text_of(&f); break;
         case 5: c.keeps_state = number_of(&f) != 0; break;
+        case 6: c.time_ms = number_of(&f); break;
         default: break;
         }
     }

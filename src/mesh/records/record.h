@@ -87,6 +87,7 @@ struct mesh_copy {
     uint64_t size_bytes;
     enum mesh_fail fail;
     mr_str reason;    /* of FAILED, for people */
+    uint64_t time_ms; /* when it came into that state, since the epoch; 0: not known */
     bool keeps_state; /* of LOADED: from one request to the next, as models with sequences do */
 };
 

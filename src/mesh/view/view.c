@@ -299,6 +299,25 @@ struct view_copy *view_copy_at(const struct view_model *m, const struct view_pee
     return NULL;
 }
 
+static void end_copy(struct view_copy *c)
+{
+    if (c->state == MESH_FAILED) {
+        mr_free(c->failure);
+    }
+}
+
+static void set_copy(struct view_copy *c, const struct mesh_copy *r)
+{
+    c->state = (uint8_t)r->state;
+    if (r->state == MESH_FAILED) {
+        c->failure = mr_alloc(sizeof *c->failure + r->reason.len + 1);
+        c->failure->time_ms = r->time_ms;
+        memcpy(c->failure->reason, r->reason.len ? r->reason.ptr : "", r->reason.len);
+    } else {
+        c->time_ms = r->time_ms;
+    }
+}
+
 static struct view_copy *add_copy(struct mesh_view *v, struct view_model *m, struct view_peer *p)
 {
     if (m->copy_count == VIEW_COPIES_MAX) {
@@ -316,7 +335,7 @@ static void remove_copy(struct mesh_view *v, struct view_model *m, struct view_c
 {
     count_copies(v, m, -1);
     sum(v, m, c, false);
-    mr_free(c->reason);
+    end_copy(c);
     size_t at = (size_t)(c - m->copies);
     memmove(c, c + 1, (m->copy_count - at - 1) * sizeof *c);
     m->copy_count--;
@@ -352,15 +371,14 @@ static void apply_copy(struct mesh_view *v, const struct mesh_key *key, mr_bytes
     if (c->state != MESH_NO_COPY) {
         sum(v, m, c, false);
     }
-    mr_free(c->reason);
+    end_copy(c);
     *c = (struct view_copy){.revision = revision,
-                            .reason = r.reason.len ? mr_strndup(r.reason.ptr, r.reason.len) : NULL,
                             .units = mesh_units(r.size_bytes),
                             .peer = p->index,
-                            .state = (uint8_t)r.state,
                             .fail = (uint8_t)r.fail & 0x3f,
                             .keeps_state = r.keeps_state,
                             .is_seen = true};
+    set_copy(c, &r);
     sum(v, m, c, true);
     out->kind = VIEW_COPY;
     out->after = r.state;
@@ -503,7 +521,7 @@ static void free_model(struct mesh_view *v, struct view_model *m)
 {
     for (size_t c = 0; c < m->copy_count; c++) {
         sum(v, m, &m->copies[c], false);
-        mr_free(m->copies[c].reason);
+        end_copy(&m->copies[c]);
     }
     mr_free(m->copies);
     mr_free(m->text);

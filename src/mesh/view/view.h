@@ -18,9 +18,17 @@
 
 struct mesh_local; /* of the core */
 
+struct view_failure {
+    uint64_t time_ms;
+    char reason[]; /* may be empty */
+};
+
 struct view_copy {
     int64_t revision;
-    char *reason; /* of FAILED; may be NULL */
+    union {
+        struct view_failure *failure; /* of FAILED */
+        uint64_t time_ms;             /* of others, as in the record */
+    };
     uint32_t units;
     uint16_t peer;    /* index */
     uint8_t state;    /* enum mesh_copy_state */

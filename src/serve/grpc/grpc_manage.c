@@ -56,6 +56,7 @@ static bool put_copies(Mmesh__ModelStatusInfo *to, const Millrace__MeshModel *fr
         mmesh__model_status_info__model_copy_info__init(c);
         c->location = from->copies[i]->instance;
         c->copystatus = status_of_copy(from->copies[i]->state);
+        c->time = from->copies[i]->time_ms;
         to->modelcopyinfos[to->n_modelcopyinfos++] = c;
         if (from->copies[i]->reason[0]) {
             to->errors[to->n_errors++] = from->copies[i]->reason;

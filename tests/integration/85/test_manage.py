@@ -2,6 +2,7 @@
 import http.client
 import json
 import socket
+import time
 
 import grpc
 import pytest
@@ -56,18 +57,23 @@ def managers(servers):
 
 def test_states_of_a_model_from_both_servers(servers, managers):
     one, other = managers
+    before_ms = int(time.time() * 1000)
     assert one.status("a") == NOT_LOADED and one.status("never") == NOT_FOUND
     got = one("ensureLoaded", modelId="a", sync=True)
     assert got.status == LOADED
-    assert [c.copyStatus for c in got.modelCopyInfos] == [LOADED]
+    copy, = got.modelCopyInfos
+    assert copy.copyStatus == LOADED
+    assert before_ms <= copy.time <= time.time() * 1000
     wait.until(lambda: other.status("a") == LOADED, "the other server to see the copy")
-    assert other("getModelStatus", modelId="a").modelCopyInfos[0].location == got.modelCopyInfos[0].location
+    seen, = other("getModelStatus", modelId="a").modelCopyInfos
+    assert (seen.location, seen.time) == (copy.location, copy.time)
     answers(servers[1], "a")
 
 
 def test_load_that_fails_says_why(managers):
     got = managers[0]("ensureLoaded", modelId="bad", sync=True)
     assert got.status == FAILED and len(got.errors) >= 1
+    assert all(c.copyStatus == FAILED and c.time > 1e12 for c in got.modelCopyInfos)
     assert all("nonesuch" in e for e in got.errors)
     assert managers[0].refused("ensureLoaded", modelId="never")[0] == grpc.StatusCode.NOT_FOUND
 
