@@ -239,10 +239,13 @@ static bool is_busy(struct process_model *m)
     return mr_shm_get_stats(m->shm).slots_used > 0;
 }
 
-/* True if it is the first worker to restart after all have died, and has not answered yet. */
+/* True if it is the first worker to restart after all have died, and has not answered yet. One that stands by is not to
+ * answer. */
 static bool is_probing(const struct worker *w, int64_t now_ns)
 {
-    return w->is_running && restart_is_open(&w->restart) &&
+    const bool stands_by = w->is_standby && w->step == w->goal;
+
+    return w->is_running && !stands_by && restart_is_open(&w->restart) &&
            atomic_load_explicit(&w->answered, memory_order_relaxed) == 0 &&
            (w->step != STEP_READY || now_ns - w->since_ns < PROBE_NS || is_busy(w->model));
 }

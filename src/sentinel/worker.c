@@ -341,6 +341,72 @@ void worker_advance(struct worker *w)
     mr_buf_fini(&body);
 }
 
+/* ---- standby ---- */
+
+/* The step of a worker that has loaded the model. */
+static enum step loaded(const struct process_model *m)
+{
+    return m->configured.len > 0 ? STEP_CONFIGURED : STEP_OPENED;
+}
+
+void worker_stand_by(struct worker *w)
+{
+    w->is_standby = true;
+    w->goal = w->model->instance_count == 1 ? STEP_WARMED : loaded(w->model);
+}
+
+/* The standby worker that is ready first, NULL = none has loaded the model. One that warms up is ahead of a new process. */
+static struct worker *standby_find(struct process_model *m)
+{
+    struct worker *best = NULL;
+
+    for (uint32_t i = 0; i < m->worker_count; i++) {
+        struct worker *w = &m->workers[i];
+        if (w->is_standby && w->is_running && !w->is_stopping && w->fault == MR_WORKER_FAULTS &&
+            w->step >= loaded(m) && (!best || w->step > best->step)) {
+            best = w;
+        }
+    }
+    return best;
+}
+
+/* A standby worker takes over the dead worker's instance, and the dead worker's successor becomes the standby. */
+static void place_take(struct worker *dead, int64_t now_ns)
+{
+    struct worker *w = dead->is_standby ? NULL : standby_find(dead->model);
+
+    if (!w) {
+        return;
+    }
+    w->is_standby = false;
+    w->was_ready = true;
+    w->loading_ns = now_ns;
+    w->instance = dead->instance;
+    w->died_ns = dead->died_ns;
+    w->died_of = dead->died_of;
+    w->goal = STEP_READY;
+    if (w->ready_by_ns == 0) {
+        worker_set_ready_by(w, now_ns); /* one that still warms up has no more time than before */
+    }
+    worker_stand_by(dead);
+    dead->died_ns = 0;
+    worker_advance(w);
+}
+
+/* A standby worker has come a step further: a place that waits for its next start can have it. */
+static void places_fill(struct process_model *m, int64_t now_ns)
+{
+    for (uint32_t i = 0; i < m->worker_count; i++) {
+        struct worker *w = &m->workers[i];
+        if (w->goal == STEP_READY && w->was_ready && !w->is_running) {
+            place_take(w, now_ns);
+        }
+    }
+    broken_note(m);
+}
+
+/* ---- messages ---- */
+
 /* The first worker defines the signature of the model; all others must report an equal one. */
 static int on_opened(struct worker *w, mr_bytes body, struct mr_err *err)
 {
@@ -385,6 +451,9 @@ static void on_step(struct worker *w, enum step step, int64_t now_ns)
     moved(w, step, now_ns);
     if (step == w->goal) {
         w->ready_by_ns = 0;
+    }
+    if (w->is_standby) {
+        places_fill(w->model, now_ns);
     }
 }
 
@@ -577,62 +646,11 @@ static bool ended_with(const struct mr_process_exit *how, int code)
     return !how->is_signal && how->code == code;
 }
 
-/* The step of a worker that has loaded the model. */
-static enum step loaded(const struct process_model *m)
-{
-    return m->configured.len > 0 ? STEP_CONFIGURED : STEP_OPENED;
-}
-
-void worker_stand_by(struct worker *w)
-{
-    w->is_standby = true;
-    w->goal = w->model->instance_count == 1 ? STEP_WARMED : loaded(w->model);
-}
-
-/* The standby worker that is ready first, NULL = none has loaded the model. One that warms up is ahead of a new process. */
-static struct worker *standby_find(struct process_model *m)
-{
-    struct worker *best = NULL;
-
-    for (uint32_t i = 0; i < m->worker_count; i++) {
-        struct worker *w = &m->workers[i];
-        if (w->is_standby && w->is_running && !w->is_stopping && w->fault == MR_WORKER_FAULTS &&
-            w->step >= loaded(m) && (!best || w->step > best->step)) {
-            best = w;
-        }
-    }
-    return best;
-}
-
-/* A standby worker takes over the dead worker's instance, and the dead worker's successor becomes the standby. */
-static void place_take(struct worker *dead, int64_t now_ns)
-{
-    struct worker *w = dead->is_standby ? NULL : standby_find(dead->model);
-
-    if (!w) {
-        return;
-    }
-    w->is_standby = false;
-    w->was_ready = true;
-    w->loading_ns = now_ns;
-    w->instance = dead->instance;
-    w->died_ns = dead->died_ns;
-    w->died_of = dead->died_of;
-    w->goal = STEP_READY;
-    if (w->ready_by_ns == 0) {
-        worker_set_ready_by(w, now_ns); /* one that still warms up has no more time than before */
-    }
-    worker_stand_by(dead);
-    dead->died_ns = 0;
-    worker_advance(w);
-}
-
 /* Decides whether and when a successor starts. */
 static void next_plan(struct worker *w, const struct mr_process_exit *how, bool was_ready,
                       int64_t now_ns)
 {
     struct mr_sentinel *s = w->model->sentinel;
-    const bool is_bad_model = ended_with(how, MR_WORKER_EXIT_MODEL);
     enum restart_cause cause = RESTART_FAULT;
     char text[48];
 
@@ -662,10 +680,12 @@ static void next_plan(struct worker *w, const struct mr_process_exit *how, bool 
                 w->model->base.model, end_text(w, how, text),
                 w->lines.last[0] ? "; its last words: " : "", w->lines.last);
     }
-    if (is_bad_model || (!w->was_ready && !w->is_standby)) {
-        w->is_failed = true; /* after a failed first load, its caller decides */
+    if (!w->was_ready && !w->is_standby) {
+        w->is_failed = true; /* a first load: its caller decides */
         return;
     }
+    /* MR_WORKER_EXIT_MODEL, too, is a fault like others here: the model has been ready, so its files or the machine may
+     * become good again. */
     place_take(w, now_ns);
     if (was_ready && atomic_load_explicit(&w->answered, memory_order_relaxed) > 0) {
         restart_worked(&w->restart);

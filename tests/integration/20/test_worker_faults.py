@@ -1,17 +1,19 @@
 """Decisions about workers that die, hang or report a fault. Files and events hold the order: no verdict depends on
 timing."""
+import json
 import os
 import signal
 import subprocess
 
 import pytest
 
-from lib import repo, wait
+from lib import onnxgen, repo, wait
 from lib.control import Control
 from lib.faults import PROGRAM, Faults
 from lib.metrics import samples, value
+from lib.rest import Rest, infer_path
 from lib.server import BIN
-from lib.workers import RESTARTS, add_fault, answer, ask, asked, is_alive, pids, report, workers
+from lib.workers import PROCESS, RESTARTS, add_fault, answer, ask, asked, group, is_alive, pids, report, workers
 
 
 @pytest.fixture
@@ -265,15 +267,48 @@ def test_batches_that_take_too_much_memory(fault, models, start, hold):
     wait.equal(lambda: [int(line["rows"]) for line in server.events() if line.get("event") == "worker.rows"], [3, 1])
 
 
-def test_device_that_fails(fault, models, start):
+@pytest.mark.parametrize("code", [64, 70])
+def test_process_that_says_why_it_ends(fault, models, start, code):
+    """64 is no verdict on a model that has answered."""
     fault()
     server = start(models)
-    assert ask(server, "m", [1], {"exit": 70}).status == 500
+    assert ask(server, "m", [1], {"exit": code}).status == 500
     assert answer(ask(server, "m", [2])) == [2]
     assert value(server, RESTARTS, model="m", reason="sick") == value(server, RESTARTS, model="m") == 2
 
 
 # ---- coming back ----
+
+def ask_vector(server, values):
+    with Rest(server.http, timeout=300) as rest:
+        return rest.post(infer_path("m"), json.dumps({"inputs": [{"name": "INPUT0", "datatype": "INT32", "shape": [len(values)], "data": values}]}))
+
+
+
+@pytest.mark.parametrize("standby", ["0", "1"])
+def test_model_that_cannot_be_loaded_for_a_while(models, start, standby):
+    """It has been ready, so that is no verdict on it: its places have processes again when its file is there."""
+    folder = repo.add(models, "m", files={"1/model.onnx": onnxgen.adder(10)}, backend="onnxruntime",
+                      extra=group(1), parameters={**PROCESS, "worker_standby": standby})
+    file, away = folder / "1/model.onnx", models.parent / "away"
+    server = start(models)
+    states = lambda: sorted(w["state"] for w in workers(server, "m"))
+    normal = ["ready", "standby"][:1 + int(standby)]
+    wait.equal(states, normal)
+    file.rename(away)
+    for _ in normal:
+        pid, = wait.until(lambda: pids(server, "m"), "a worker")
+        os.kill(pid, signal.SIGKILL)
+        wait.until(lambda: pid not in pids(server, "m"), "its end to be known")
+    failures = lambda: [w["restarts"].get("sick", 0) for w in workers(server, "m")]
+    wait.until(lambda: min(failures()) >= 6 and ask_vector(server, [7]).status == 503, "no process to be tried for a while")
+    assert not set(states()) & {"ready", "standby", "failed"}
+    assert all("exit code 64" in w["last_fault"] for w in workers(server, "m"))
+    away.rename(file)
+    wait.until(lambda: ask_vector(server, [7]).status == 200, "an answer")
+    assert answer(ask_vector(server, [7])) == [17]
+    wait.equal(states, normal)
+
 
 def test_workers_come_back_one_after_the_other(fault, models, start, hold, tmp_path):
     """After deaths without end, the next is started when the one before has answered."""

@@ -17,9 +17,8 @@ enum {
 
 /** Exit codes of a worker. */
 enum mr_worker_exit {
-    MR_WORKER_EXIT_OK = 0, /* it was asked to stop, or the server has ended */
-    MR_WORKER_EXIT_MODEL =
-        64, /* the model or its configuration is bad: another worker would fail as well */
+    MR_WORKER_EXIT_OK = 0,      /* it was asked to stop, or the server has ended */
+    MR_WORKER_EXIT_MODEL = 64,  /* the model cannot be loaded */
     MR_WORKER_EXIT_DEVICE = 70, /* a device has failed permanently */
     MR_WORKER_EXIT_MEMORY = 71  /* out of memory */
 };
