@@ -290,6 +290,9 @@ static int validate_sequence(struct mr_infer *r, const struct mr_infer_args *q, 
         return MR_FAIL(err, MR_E_INVALID, "sequence_id has %zu bytes, at most %d are allowed",
                        q->correlation_text.len, MR_SEQUENCE_TEXT_MAX);
     }
+    if (q->correlation_text.len && memchr(q->correlation_text.ptr, 0, q->correlation_text.len)) {
+        return MR_FAIL(err, MR_E_INVALID, "sequence_id has a byte 0, which a text must not have");
+    }
     to = MR_ARENA_NEW(r->arena, struct mr_sequence_ref);
     if (!to) {
         return no_arena(err);

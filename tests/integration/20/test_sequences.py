@@ -177,6 +177,7 @@ def test_errors(client):
     refused("seq_controls", "x", "inference request to model 'seq_controls' must specify a correlation ID that is a number, as "
             "the model takes it as one", start=True)
     refused("string", "x" * 129, "sequence_id has 129 bytes, at most 128 are allowed", name="INPUT_X", start=True)
+    refused("string", "a\0b", "sequence_id has a byte 0, which a text must not have", name="INPUT_X", start=True)
 
 
 def test_more_rows_than_one(served):
