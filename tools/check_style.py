@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Fails on what clang-format does not enforce: a body of if, for, while, else or do without braces, a function or object of
-src/ that is not static and begins neither with mr_ nor with a word of its path, and a type mr_... that has two definitions.
+src/ that is not static and begins neither with mr_ nor with a word of its path, a type mr_... that has two definitions, and a member that a comment after it splits into two lines.
 
 The words of src/sched/sequence/form.c are sched, sequence and form; parts between underscores count as words, and so does the
 singular of a plural.
@@ -16,6 +16,7 @@ from check_includes import CODE, DIRECTIVE, code_of, definitions, sources
 FOLDERS = ['src', 'include', 'backends', 'tests', 'bench', 'examples']
 CONTROL = re.compile(r'(?<![\w#])(if|for|while|switch|\w+_FOREACH(?:_SAFE|_REVERSE)?)\s*\(|\b(else|do)\b')
 TYPE = re.compile(r'\b(?:struct|union|enum) (mr_\w+)\s*\{')
+SPLIT = re.compile(r'^( +)[\w ()*]*\w\n\1 {4}(\**\w+)(?:\[\w*\])?; /\*', re.M)
 
 
 def after_brackets(text, at):
@@ -85,9 +86,18 @@ def check_types(root):
                     yield f'{path.relative_to(root)}: {match[1]} is defined in {where} as well'
 
 
+def check_members(root):
+    for folder in FOLDERS:
+        for path in sources(root / folder):
+            text = path.read_text(errors='replace')
+            for match in SPLIT.finditer(text):
+                line = text.count('\n', 0, match.start(2)) + 1
+                yield f'{path.relative_to(root)}:{line}: the comment of {match[2]} splits its declaration, put it above'
+
+
 def main():
     root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent).resolve()
-    problems = [*check_braces(root), *check_names(root), *check_types(root)]
+    problems = [*check_braces(root), *check_names(root), *check_types(root), *check_members(root)]
     for problem in problems:
         print(problem)
     print(f'style: {len(problems)} problems' if problems else 'style: ok')

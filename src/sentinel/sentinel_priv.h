@@ -79,8 +79,8 @@ struct worker {
     int64_t died_ns;     /* end of the process before, 0 = there was none */
     enum mr_worker_fault died_of;
     int64_t stop_by_ns; /* deadline of its stop, when it is killed */
-    int64_t
-        ready_by_ns; /* deadline of a process that no loader waits for, when it is killed; 0 = none */
+    /* deadline of a process that no loader waits for, when it is killed; 0 = none */
+    int64_t ready_by_ns;
     enum mr_worker_fault fault; /* the reason of its kill; FAULTS: none */
     uint64_t restarts[MR_WORKER_FAULTS];
     char last_fault[160];

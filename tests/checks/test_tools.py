@@ -126,6 +126,11 @@ int codec_x = 3;
         self.refuses('', 'plan.c: other_x begins neither', 'int other_x')
         self.refuses('', 'plan.c: planx begins neither', 'const struct x *planx')
 
+    def test_a_comment_that_splits_a_member(self):
+        text = 'struct x {\n    bool is_a; /* a */\n    const char *const\n        *b; /* long */\n    /* long */\n    bool is_c;\n};\n'
+        status, output = run('check_style.py', {'src/codec/x.h': text})
+        self.assertEqual((status, 'x.h:4: the comment of *b splits' in output, output.count('splits')), (1, True, 1), output)
+
     def test_types_of_two_definitions(self):
         files = {'src/codec/api/codec/a.h': 'struct mr_a {\n    int x;\n};\n', 'src/codec/b.c': '/* struct mr_a { */\nstruct mr_a *b;\n'}
         self.assertEqual(run('check_style.py', files), (0, 'style: ok\n'))

@@ -95,8 +95,8 @@ struct walk {
     int64_t deadline_ns;          /* of the workflow or the client, 0 = none */
     struct call *calls;           /* all of them, until the walk ends */
     _Atomic(struct call *) ended; /* that have ended since they were last looked at */
-    _Atomic uint64_t
-        signals; /* reasons to look that are not dealt with: ends of calls, and FLOW_NUDGE of others */
+    /* reasons to look that are not dealt with: ends of calls, and FLOW_NUDGE of others */
+    _Atomic uint64_t signals;
     uint64_t seen;             /* of the ends of calls, those that were signalled and dealt with */
     uint64_t taken;            /* calls that were in `ended` */
     _Atomic bool is_cancelled; /* the request is */
@@ -147,8 +147,8 @@ struct call {
     struct fan *fan; /* it is for rows [row, row + rows) of that; NULL: for all of the node */
     uint64_t row, rows;
     struct call *repeats, *again; /* the attempt before, and after */
-    struct hedge
-        *hedge; /* of a node with `hedge`: what there is to know; NULL: there is no second call */
+    /* of a node with `hedge`: what there is to know; NULL: there is no second call */
+    struct hedge *hedge;
     struct call *first;    /* of a second call */
     struct stream *stream; /* of a model with several answers; NULL: with one */
     uint8_t variant;       /* of a split, plus 1; 0: none, or it is counted */

@@ -12,8 +12,8 @@ struct stream {
     bool is_last; /* `current` is final */
     bool is_over; /* the call has ended */
     bool has_answered;
-    struct mr_arena
-        arena; /* while `current` is there this is the walk's, and the walk has the stream's */
+    /* while `current` is there this is the walk's, and the walk has the stream's */
+    struct mr_arena arena;
 };
 
 #define ARENA_FIRST 4096

@@ -47,8 +47,8 @@ enum plan_form {
 
 /** How a node runs for rows of its inputs. */
 struct plan_rows {
-    bool
-        is_foreach; /* for as many calls as there are rows, or as the model needs; otherwise: of a switch */
+    /* for as many calls as there are rows, or as the model needs; otherwise: of a switch */
+    bool is_foreach;
     const bool *divided; /* [input_count] */
     uint32_t dim;        /* the rows are those of dimensions 0 to `dim` together */
     uint32_t max;        /* most rows */
@@ -120,8 +120,8 @@ struct plan_node {
     const struct mr_shadow_config *shadow; /* NULL: none */
     uint32_t hedge_percent;                /* second calls, of its calls; 0: none */
     uint32_t hedge_ms;                     /* after so much time, or */
-    double
-        hedge_quantile; /* after the time that this share of its calls does not exceed; 0: hedge_ms */
+    /* after the time that this share of its calls does not exceed; 0: hedge_ms */
+    double hedge_quantile;
     const uint32_t *after; /* nodes that end first, besides the writers of its inputs */
     uint32_t after_count;
 };

@@ -51,16 +51,16 @@ struct mesh_core_options {
     size_t max_intent_bytes; /* that they take; 16 MiB */
     int64_t claim_wait_ns;   /* a load waits so long for its claim; 100 ms */
     int64_t place_wait_ns;   /* an owner is given so long; 200 ms */
-    int64_t
-        probe_ns; /* a peer that is silent so long with a request is asked whether it lives, and after as long again the
-                             * request is sent elsewhere; 100 ms */
+    /* a peer that is silent so long with a request is asked whether it lives, and after as long again the request
+     * is sent elsewhere; 100 ms */
+    int64_t probe_ns;
     int64_t state_ns;                 /* between messages about load; 1 s */
     int64_t rate_ns;                  /* window of rates, after which copies are added; 10 s */
     int64_t janitor_ns;               /* between looks for copies that are too many; 6 min */
     int64_t fail_ns[MESH_FAIL_COUNT]; /* how long a failed load is remembered, by kind */
     uint32_t scale_per_minute;        /* requests of a copy above which there is another; 2000 */
-    double
-        scale_busy; /* concurrency of a copy above which there is another, as running requests on average; 8 */
+    /* concurrency of a copy above which there is another, as running requests on average; 8 */
+    double scale_busy;
     int64_t second_min_ns,
         second_max_ns; /* a second copy comes with a use so long after another; 7 min, 40 min */
     uint32_t move_parallel; /* copies that a draining instance has loaded elsewhere at a time; 8 */
@@ -127,9 +127,9 @@ struct mesh_action {
     const struct mesh_op *otherwise;
     size_t otherwise_count;
     int status;
-    bool
-        is_precondition; /* ANSWER: the state of other records forbids it (gRPC's FAILED_PRECONDITION) */
-    bool is_vmodel;      /* RECONCILED */
+    /* ANSWER: the state of other records forbids it (gRPC's FAILED_PRECONDITION) */
+    bool is_precondition;
+    bool is_vmodel;  /* RECONCILED */
     bool is_pending; /* ANSWER: it is in the journal, and made in the registry when that is back */
     enum mesh_why why;
     mr_str text;
@@ -145,8 +145,8 @@ struct mesh_ask {
     bool load_here;     /* from a peer: the owner chose this instance */
     bool is_safe;       /* may be run twice: it may be tried again after it was sent */
     bool is_sequence;   /* one of several that must reach the same copy */
-    mr_str
-        sent_to; /* as attempt 0 to the instance at that address, which has not answered; ptr NULL: not */
+    /* as attempt 0 to the instance at that address, which has not answered; ptr NULL: not */
+    mr_str sent_to;
     void *user;
 };
 
@@ -200,10 +200,11 @@ void mesh_core_journal(struct mesh_core *c, bool is_there, int64_t now);
 /** What a load has brought. */
 struct mesh_loaded {
     uint64_t bytes; /* 0: not known */
-    bool
-        keeps_state; /* from one request to the next: it has one copy, and no request of it runs twice */
-    uint32_t
-        max_running; /* requests that the copy takes at once; eight times as many wait, 16 at least, and more are refused; 0: any number */
+    /* from one request to the next: it has one copy, and no request of it runs twice */
+    bool keeps_state;
+    /* requests that the copy takes at once; eight times as many wait, 16 at least, and more are refused; 0: any
+     * number */
+    uint32_t max_running;
 };
 
 /** The runtime. */
@@ -271,8 +272,8 @@ struct mesh_core_report {
     uint64_t loads, evictions, unknown_reads;
     uint64_t models;  /* definitions that are known */
     uint64_t intents; /* changes that wait in the journal */
-    uint32_t
-        age_s; /* since the last use of what would be evicted next here; UINT32_MAX: there is room */
+    /* since the last use of what would be evicted next here; UINT32_MAX: there is room */
+    uint32_t age_s;
     uint64_t asked,
         missed; /* requests of clients that came through the core; those that had to wait for a load */
 };
@@ -283,8 +284,8 @@ struct mesh_core_fleet {
     uint64_t instances; /* in the registry, whatever they do */
     uint64_t used_units, capacity_units;
     uint64_t queued; /* loads that wait or run, as each last said */
-    uint32_t
-        age_s; /* the least: since the last use of what would be evicted next; UINT32_MAX: there is room */
+    /* the least: since the last use of what would be evicted next; UINT32_MAX: there is room */
+    uint32_t age_s;
 };
 void mesh_core_fleet(const struct mesh_core *c, struct mesh_core_fleet *out);
 enum mesh_copy_state mesh_core_copy(const struct mesh_core *c, mr_str id);

@@ -173,8 +173,8 @@ struct mesh_core {
     uint64_t names; /* mesh_core_names */
     struct view_peer *me;
     bool has_lost_registry; /* until the next reading ends */
-    int64_t
-        restore_ns; /* what is still missing in a registry that lost its data is written then, whoever owns it; 0: nothing is */
+    /* what is still missing in a registry that lost its data is written then, whoever owns it; 0: nothing is */
+    int64_t restore_ns;
     int64_t refs_ns; /* then references are looked at, after that; 0: they are right */
     bool is_read, registry_is_there, has_lease, is_draining, is_drained;
     struct slots reqs, locals;

@@ -39,8 +39,8 @@ struct mesh_message {
     /* STATE */
     uint32_t in_flight; /* requests that run there */
     uint32_t queued;    /* loads that wait or run */
-    uint32_t
-        age_s; /* since the last use of what would be evicted next; UINT32_MAX: nothing would be */
+    /* since the last use of what would be evicted next; UINT32_MAX: nothing would be */
+    uint32_t age_s;
 };
 
 void mesh_message_put(struct mr_buf *b, const struct mesh_message *m);

@@ -126,8 +126,8 @@ struct view_change {
     struct view_peer *peer;   /* VIEW_COPY, _PEER, _NO_PEER */
     mr_str id;                /* of the model or vmodel; points into the key that was applied */
     enum mesh_copy_state before, after; /* VIEW_COPY */
-    bool
-        is_other; /* VIEW_MODEL: with another type, path or key than it had, which is remembered while `model` is held */
+    /* VIEW_MODEL: with another type, path or key than it had, which is remembered while `model` is held */
+    bool is_other;
 };
 
 void view_init(struct mesh_view *v);

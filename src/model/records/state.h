@@ -112,8 +112,8 @@ struct mr_models {
     struct mr_epoch epoch;
     struct mr_cache *cache;
     struct archives *archives;
-    const char *const
-        *urls; /* of archives among the repositories of the options, which have them no more */
+    /* of archives among the repositories of the options, which have them no more */
+    const char *const *urls;
     size_t url_count;
     /* ---- read by requests ---- */
     _Atomic(struct mr_model_table *) table;
@@ -122,8 +122,8 @@ struct mr_models {
     _Atomic bool *is_missing;
     _Atomic size_t missing_count;
     _Atomic bool has_mlserver; /* some version had mr_version.has_messages or reads_matrix */
-    _Atomic bool
-        has_routes; /* some version of these has handlers of its own (mr_models_find_route) */
+    /* some version of these has handlers of its own (mr_models_find_route) */
+    _Atomic bool has_routes;
     _Atomic bool is_stopping;
     /* ---- guarded by backends_lock ---- */
     pthread_mutex_t backends_lock;

@@ -30,8 +30,8 @@ struct grpc_state {
     struct mr_grpc_prefix head; /* valid when prefix_len is 5 */
     struct mr_block *part;      /* a message received in pieces */
     size_t part_len;
-    mr_bytes
-        unpacked; /* the unary message, if it is not that of the body; ptr NULL: it is, or not yet unpacked */
+    /* the unary message, if it is not that of the body; ptr NULL: it is, or not yet unpacked */
+    mr_bytes unpacked;
 };
 
 static enum mr_coding coding_of(enum mr_grpc_compression c)

@@ -16,8 +16,8 @@ struct serve_route {
     struct plane_ids several; /* count 0: the call is for one model */
     /* ---- of a call that goes to a runtime ---- */
     bool is_for_runtime;
-    const struct mr_piece
-        *body; /* for the runtime, set by `bind`; the framed message with the id in it */
+    /* for the runtime, set by `bind`; the framed message with the id in it */
+    const struct mr_piece *body;
     size_t body_count;
     mr_str encoding;     /* of its messages; ptr NULL: none */
     int64_t message_max; /* of a stream: bytes of each message */

@@ -92,8 +92,8 @@ struct mr_server {
     struct mr_tls_client *mesh_tls; /* of connections to its other servers; NULL: none */
     struct endpoints *endpoints;    /* NULL: none */
     struct serve_loop *loops;
-    struct mr_shm_door
-        *doors; /* [loop_count] of the loops, for worker processes; NULL = there are none */
+    /* [loop_count] of the loops, for worker processes; NULL = there are none */
+    struct mr_shm_door *doors;
     unsigned loop_count;
     struct admin *admin; /* NULL: not started */
     struct serve_tls tls[SERVE_TLS_KINDS];

@@ -39,8 +39,8 @@ struct world {
     uint32_t servers;
     bool is_route; /* else two at random */
     double speed[SERVERS];
-    bool
-        antagonist; /* a random quarter of the servers runs at 0.4, drawn again every half second */
+    /* a random quarter of the servers runs at 0.4, drawn again every half second */
+    bool antagonist;
     double load;
     /* running */
     struct mr_rng rng;

@@ -37,8 +37,8 @@ struct scenario {
     bool is_single;    /* the second worker is asleep for ever */
     bool is_need;      /* workers ask for an extent */
     bool is_withdrawn; /* the first request is, if it can be, and its slot used for another */
-    bool
-        is_late; /* the first worker is declared dead while it runs a slot, and continues with it */
+    /* the first worker is declared dead while it runs a slot, and continues with it */
+    bool is_late;
     bool is_unwanted; /* a sweep takes out of the line what it finds there */
     bool is_again;    /* the last request is one that is submitted again */
     unsigned answers; /* to each request before the last one */

@@ -94,8 +94,8 @@ struct mr_balance_ask {
     const uint32_t *avoid; /* hosts that this work has failed on, or that have it already */
     uint32_t avoid_count;
     bool is_retry; /* mr_balance_may_retry said yes; earns no budget */
-    bool
-        takes_throttled; /* if no other host has room, one that has asked to be left alone gets the call all the same */
+    /* if no other host has room, one that has asked to be left alone gets the call all the same */
+    bool takes_throttled;
     /** The call's part of a host's max_weight, such as tokens, which does not follow from the rows. */
     uint64_t weight;
     /** HASH: mr_balance_hash of the key; 0: none, the call goes anywhere. */

@@ -129,8 +129,8 @@ struct mr_batch_hosts_options {
     const char *repository; /* the model runs in this process, too, from there; NULL: it does not */
     const char *const *backend_dirs; /* with a repository: where its backends are looked for */
     size_t backend_dir_count;
-    const struct mr_model_maker
-        *maker; /* with a repository: of models that are graphs; NULL: there are none */
+    /* with a repository: of models that are graphs; NULL: there are none */
+    const struct mr_model_maker *maker;
     struct mr_tls_client_options tls;
     const char *const *headers; /* "Name: value", of each request; see mr_client_options */
     size_t header_count;

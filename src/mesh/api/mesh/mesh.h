@@ -34,8 +34,8 @@ struct mr_mesh_options {
     uint32_t min_copies,
         max_copies; /* of models in this server's repositories that do not say it themselves; 0, no limit */
     uint32_t scale_up_rate; /* requests of a copy in a minute above which there is another; 2000 */
-    int64_t
-        start_timeout_ns; /* within it the registry must have been reached; 0: it is waited for, ready or not */
+    /* within it the registry must have been reached; 0: it is waited for, ready or not */
+    int64_t start_timeout_ns;
     const char *
         models; /* a folder: registered paths that are not absolute lead from there; NULL: this server loads none by path */
     const char *
@@ -75,11 +75,11 @@ struct mr_mesh_stats {
         misses;               /* since the start; misses had to wait for a load */
     uint64_t unload_failures; /* models that are taken for gone without an answer that says so */
     uint64_t unload_attempt_failures; /* attempts to unload that failed */
-    int64_t
-        lru_age_s; /* the least of all instances: since the last use of what would be evicted next; -1: there is room */
+    /* the least of all instances: since the last use of what would be evicted next; -1: there is room */
+    int64_t lru_age_s;
     int64_t own_lru_age_s; /* of this instance */
-    bool
-        is_first; /* of all instances by its id, so that one of them reports what is the same for all */
+    /* of all instances by its id, so that one of them reports what is the same for all */
+    bool is_first;
 };
 void mr_mesh_stats(struct mr_mesh *m, struct mr_mesh_stats *out);
 /** How long things took here, and how large they were, since the start. */
@@ -174,8 +174,8 @@ struct mr_mesh_ticket {
     uint64_t request; /* in the core; 0: none. By the mesh's thread, as what follows */
     bool is_final;
     struct mr_mesh_ticket *prev, *next;
-    unsigned
-        sayings; /* of this ticket that are under way. By the ticket's thread, as what follows */
+    /* of this ticket that are under way. By the ticket's thread, as what follows */
+    unsigned sayings;
     struct mr_mail *held; /* the last event, which waits for them */
 };
 

@@ -6,9 +6,9 @@
 #include "mesh/mesh.h"
 
 struct mr_mesh_method {
-    bool
-        is_refused; /* the configuration of the data plane, or the runtime, allows some methods only, and not this one */
-    bool is_vmodel; /* the id at `extract` is that of a vmodel */
+    /* the configuration of the data plane, or the runtime, allows some methods only, and not this one */
+    bool is_refused;
+    bool is_vmodel;                /* the id at `extract` is that of a vmodel */
     struct mr_splice_path extract; /* depth 0: requests name their model in metadata */
     struct mr_splice_path inject;  /* depth 0: nowhere */
 };

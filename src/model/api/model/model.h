@@ -193,8 +193,8 @@ struct mr_models_options {
      *  among link_dirs. */
     const char *const *allowed_urls;
     size_t allowed_url_count;
-    bool
-        loads_urls; /* load requests may name such addresses, not mr_models_place alone; needs placed */
+    /* load requests may name such addresses, not mr_models_place alone; needs placed */
+    bool loads_urls;
     const char *const *load_models; /* explicit mode: what to load at start, "*" = all */
     size_t load_model_count;
     const char *config_name; /* --model-config-name, NULL = none */
@@ -377,8 +377,8 @@ int mr_models_label(struct mr_models *m, mr_str name, mr_str label, mr_str versi
 struct mr_model_report {
     mr_str name;
     int64_t version; /* 0: the model has never had a version */
-    mr_str
-        given; /* the version as a file of MLServer's has it, "" where it has none; ptr NULL: its number */
+    /* the version as a file of MLServer's has it, "" where it has none; ptr NULL: its number */
+    mr_str given;
     enum mr_version_state state;
     bool never_loaded; /* has a folder only: the index has just the name */
     mr_str reason;
