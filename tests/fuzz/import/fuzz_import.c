@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "flow/flow.h"
 #include "import/import.h"
 
 /* The files of a server of Paddle Serving, with a 0 after each, in the order in which they name each other. */
@@ -71,7 +72,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
     const unsigned format = data[0] % (sizeof formats / sizeof *formats);
-    const struct mr_import_options o = {.from = formats[format]};
+    const struct mr_import_options o = {.from = formats[format], .check = mr_flow_check};
     int fd = -1;
     if (format == FOLDER) {
         folder_write(data + 1, size - 1, path);
