@@ -5,6 +5,7 @@
                           environment variable; a row for every setting of ModelConfig, with what
                           src/model/config/config_fields.c says becomes of it
   docs/operations.md      every metric of src/serve/admin/metrics_*.c, every event that goes to the log
+  docs/architecture.md    every lock of src/ with its file, and every named thread
   docs/compatibility.md   every row has a known state; rows but those that say "not yet" name at least one
                           test, and every test that is named exists
   *.md, docs/**/*.md      relative links and their anchors, targets of `make`, and source files named in
@@ -317,6 +318,24 @@ def check_events(root):
         yield f'docs/operations.md: the event `{name}` is not there'
 
 
+# ---- architecture ----
+
+
+def check_threads(root):
+    """Locks and threads; a header in api/ is named as it is included."""
+    page = set(code((root / 'docs/architecture.md').read_text(encoding='utf-8')))
+    last = {name.rsplit('.', 1)[-1] for name in page}
+    for path in sorted(p for p in (root / 'src').rglob('*.[ch]')):
+        text = path.read_text(encoding='utf-8')
+        where = re.sub(r'^(\w+)/api/', '', str(path.relative_to(root / 'src')))
+        for name in re.findall(r'\bpthread_(?:mutex|rwlock)_t (\w+)[;\s=]', text):
+            if where not in page or name not in last:
+                yield f'docs/architecture.md: the lock `{name}` of `{where}` is not there'
+        for name in re.findall(r'\bmr_thread_start\([^;"]*"([^"]+)"', text):
+            if name not in page:
+                yield f'docs/architecture.md: the thread `{name}` is not there'
+
+
 # ---- compatibility ----
 
 
@@ -412,7 +431,7 @@ def main(arguments_given):
         print('\n'.join(option_row(o) for o in read_options(root)))
         return 0
     problems = []
-    for check in (check_options, check_fields, check_metrics, check_events, check_compatibility):
+    for check in (check_options, check_fields, check_metrics, check_events, check_threads, check_compatibility):
         problems += check(root)
     for page in [*sorted(root.glob('*.md')), *sorted((root / 'docs').rglob('*.md'))]:
         text = page.read_text(encoding='utf-8')

@@ -69,6 +69,12 @@ class Docs(unittest.TestCase):
     def test_missing_event(self):
         self.finds('docs/operations.md', '`model.failed`', 'model.failed', 'the event `model.failed` is not there')
 
+    def test_missing_lock(self):
+        self.finds('docs/architecture.md', '`sched/sched_priv.h`', 'sched', 'the lock `mutex` of `sched/sched_priv.h` is not there')
+
+    def test_missing_thread(self):
+        self.finds('docs/architecture.md', '`mr-reap`', '', 'the thread `mr-reap` is not there')
+
     def test_row_without_test(self):
         self.finds('docs/compatibility.md', '| curl | works |', '| x | works | | |\n| curl | works |',
                    '"x" says "works" and names no test')
