@@ -118,6 +118,11 @@ class Model:
         self.output_index = {name: i for i, name in enumerate(self.output_names)}
 
     def instance(self, index, kind, device, name):
+        for group in self.config.get("instance_group", ()):  # its number in its group
+            count = group.get("count") or 1
+            if index < count:
+                break
+            index -= count
         return Instance(self, f"{name}_{index}", KINDS[kind], device)
 
 

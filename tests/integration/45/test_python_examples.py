@@ -138,6 +138,14 @@ def test_kinds_of_instances(models, start):
                     "named": "['CPU', 'group_0', '0']"}
 
 
+def test_names_of_instances(models, start):
+    """They are numbered within their groups."""
+    pymodels.add(models, "many", MODELS / "asked.py", extra='instance_group [ { name: "one" }, { count: 2 } ]', **TEXT)
+    server, said = start(models), set()
+    wait.until(lambda: said.add(ask(server, "many", "self.args['model_instance_name']")) or len(said) == 3, "answers of all instances")
+    assert said == {"one_0", "many_1_0", "many_1_1"}
+
+
 def test_shared_modules(models, start):
     """Modules in the folder of a model are those of all of its versions, modules of a version its own; models do not see each other's."""
     asks = "import ours, mine\nout = [ours.WORD, mine.WORD, mine.__file__.split('/')[-2]]"
