@@ -476,6 +476,35 @@ static bool is_in_journal(const struct mesh_core *c, const struct manage *m)
                                           : intent_find(c, m->call.id)) != NULL;
 }
 
+/* What the view, or the journal, says of it. */
+static bool is_known(const struct mesh_core *c, const struct manage *m)
+{
+    if (names_vmodel(&m->call)) {
+        return view_vmodel_find(&c->view, m->call.id) || intent_find_vmodel(c, m->call.id);
+    }
+    return manage_model_of(c, m->call.id).revision || intent_find(c, m->call.id);
+}
+
+/* A registry that is away may have what this server does not know yet. False: what is known is the answer. */
+static bool waits_for_registry(struct mesh_core *c, struct manage *m)
+{
+    bool makes_it = m->call.kind == MESH_CALL_REGISTER || m->call.kind == MESH_CALL_SET_VMODEL;
+
+    bool is_late = c->now >= m->until_ns;
+
+    if (c->registry_is_there || makes_it || is_known(c, m) || (is_late && is_question(&m->call))) {
+        return false;
+    }
+    if (is_late) {
+        manage_end(c, m, MR_E_UNAVAILABLE, false,
+                   "it is not known here, and the registry cannot be asked");
+        return true;
+    }
+    m->again_ns = m->until_ns;
+    timers_add(&c->timers, m->again_ns, TIMER_MANAGE, 0, 0);
+    return true;
+}
+
 static void attempt(struct mesh_core *c, struct manage *m)
 {
     struct vmodel_plan p = {0};
@@ -489,6 +518,9 @@ static void attempt(struct mesh_core *c, struct manage *m)
             m->again_ns = c->now + AGAIN_NS;
             timers_add(&c->timers, m->again_ns, TIMER_MANAGE, 0, 0);
         }
+        return;
+    }
+    if (waits_for_registry(c, m)) {
         return;
     }
     int rc = plan(c, m, &p, &err);
@@ -553,7 +585,7 @@ static void try_again(struct mesh_core *c, struct manage *m)
 static void checked(struct mesh_core *c, struct manage *m, int status, bool succeeded)
 {
     m->is_checking = false;
-    if (status < 0 || succeeded) {
+    if (succeeded || (status < 0 && is_known(c, m))) {
         m->is_checked = true;
         attempt(c, m);
     } else {

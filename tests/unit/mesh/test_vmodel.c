@@ -244,6 +244,52 @@ static void registration_is_idempotent_and_refuses_other_attributes(void **state
     sim_fini(&s);
 }
 
+/* The registry goes away before it has heard of what another one has answered. */
+static void server_without_a_registry_denies_nothing_at_once(void **state)
+{
+    struct mesh_def def = {.type = MR_STR("t")};
+    struct mesh_call add = {.kind = MESH_CALL_REGISTER, .id = MR_STR("model-0"), .def = def};
+    struct mesh_call see = {.kind = MESH_CALL_SEE_MODEL, .id = MR_STR("model-0")};
+    struct mesh_call load = {.kind = MESH_CALL_ENSURE, .id = MR_STR("model-0")};
+    struct mesh_call gone = {.kind = MESH_CALL_UNREGISTER, .id = MR_STR("model-0")};
+    struct mesh_call never = {.kind = MESH_CALL_UNREGISTER, .id = MR_STR("never")};
+    struct mesh_call see_never = {.kind = MESH_CALL_SEE_MODEL, .id = MR_STR("never")};
+    struct sim s;
+    (void)state;
+
+    begin(&s);
+    sim_run(&s, S);
+    for (unsigned i = 0; i < 2; i++) { /* known to be away, or not yet */
+        mr_kv_memory_set_delay(s.peers[1].kv, 200 * MS);
+        assert_int_equal(call(&s, 0, &add)->status, MR_OK);
+        const struct sim_answer *early = sim_manage(&s, 1, &see);
+        mr_kv_memory_cut(s.peers[1].kv, true);
+        sim_run(&s, i * 100 * MS);
+        const struct sim_answer *late = sim_manage(&s, 1, &see);
+        const struct sim_answer *loaded = sim_manage(&s, 1, &load);
+        sim_run(&s, S);
+        assert_false(early->is_done || late->is_done || loaded->is_done);
+        mr_kv_memory_set_delay(s.peers[1].kv, 0);
+        mr_kv_memory_cut(s.peers[1].kv, false);
+        sim_run(&s, 900 * MS);
+        assert_true(early->is_done && late->is_done && loaded->is_done);
+        assert_int_equal(loaded->status, MR_OK);
+        assert_true(view_find(mesh_core_view(s.peers[1].core), see.id)->revision > 0);
+        assert_int_equal(call(&s, 0, &gone)->status, MR_OK);
+        sim_run(&s, S);
+    }
+    mr_kv_memory_cut(s.peers[1].kv, true);
+    sim_run(&s, 100 * MS);
+    const struct sim_answer *seen_never = sim_manage(&s, 1, &see_never);
+    const struct sim_answer *gone_never = sim_manage(&s, 1, &never);
+    sim_run(&s, 3 * S);
+    assert_true(seen_never->is_done && !gone_never->is_done);
+    assert_int_equal(seen_never->status, MR_OK);
+    sim_run(&s, 8 * S);
+    assert_int_equal(gone_never->status, MR_E_UNAVAILABLE);
+    sim_fini(&s);
+}
+
 /* Another one answers a call, and the next one comes to a server that has not heard of it yet. */
 static void server_that_is_behind_the_registry_asks_it(void **state)
 {
@@ -537,6 +583,7 @@ int main(void)
         cmocka_unit_test(expected_target_and_owner_are_checked),
         cmocka_unit_test(delete_and_promote_release_references),
         cmocka_unit_test(registration_is_idempotent_and_refuses_other_attributes),
+        cmocka_unit_test(server_without_a_registry_denies_nothing_at_once),
         cmocka_unit_test(server_that_is_behind_the_registry_asks_it),
         cmocka_unit_test(texts_of_a_vmodel_are_checked),
         cmocka_unit_test(record_of_a_vmodel_that_cannot_be_read_is_said),
