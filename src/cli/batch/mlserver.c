@@ -158,7 +158,7 @@ static const struct mr_option table[] = {
     {.name = "insecure",
      .kind = MR_OPTION_BOOL,
      AT(requests.tls.is_insecure),
-     .help = "take any certificate: anybody may be answering"},
+     .help = "accept any certificate: the server is not verified"},
 };
 
 /* ---- options ---- */

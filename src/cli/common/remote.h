@@ -119,11 +119,11 @@ int mr_remote_protocol(const char *url, int *io, struct mr_err *err);
          .kind = MR_OPTION_STRING,                                                                 \
          MR_OPTION_AT(type, access.tls.server_name),                                               \
          .value = "NAME",                                                                          \
-         .help = "whom the server's certificate has to name; the host if not given"},              \
+         .help = "the name that the server's certificate must have; the host if not given"},       \
     {                                                                                              \
         .name = "tls-insecure", .kind = MR_OPTION_BOOL,                                            \
         MR_OPTION_AT(type, access.tls.is_insecure),                                                \
-        .help = "take any certificate: anybody may be answering"                                   \
+        .help = "accept any certificate: the server is not verified"                               \
     }
 
 #endif

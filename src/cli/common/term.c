@@ -164,7 +164,7 @@ static void print_row(FILE *out, struct mr_term term, const struct mr_grid_cell 
     fputc('\n', out);
 }
 
-/* A head line only if some column has a name. */
+/* A header line only if some column has a name. */
 static void print_head(const struct mr_grid *t, FILE *out, struct mr_term term, const size_t *width,
                        const bool *right, int indent)
 {

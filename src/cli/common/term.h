@@ -36,7 +36,7 @@ size_t mr_text_columns(mr_str text);
  *  '?'. */
 void mr_text_clean(struct mr_buf *out, mr_str text);
 
-/** A table: rows of cells, printed aligned with a head line, or as plain lines of tab-separated cells.
+/** A table: rows of cells, printed aligned with a header line, or as plain lines of tab-separated cells.
  *  Columns whose cells all look like numbers are aligned to the right. */
 struct mr_grid_cell {
     char *text;

@@ -20,7 +20,8 @@ struct doctor_options {
 static const char usage[] =
     "usage: millrace doctor [options]\n\n"
     "Says what this machine has and lacks for serving models: processor, memory, limits, kernel,\n"
-    "the cache folder, backends with the libraries they stand on, and whether the usual ports are "
+    "the cache folder, backends with the libraries that they need, and whether the default ports "
+    "are "
     "free.\n";
 
 static const char notes[] = "Exit status: 0 models can be served (warnings do not count), 1 they "
@@ -40,7 +41,7 @@ static const struct mr_option table[] = {
      .kind = MR_OPTION_LIST,
      AT(backend_dirs),
      .value = "DIR",
-     .help = "where backends are searched, before the usual places"},
+     .help = "where backends are searched, before the default places"},
     {.name = "http-port",
      .kind = MR_OPTION_INT,
      AT(http_port),

@@ -29,11 +29,12 @@ static const char usage[] =
     "changes, or the\n"
     "server ends.\n";
 
-static const char notes[] =
-    "On a terminal the answers are tables, otherwise lines of tab-separated fields without a head "
-    "line;\n"
-    "--json prints what the server sent.\n"
-    "Exit status: 0 done, 1 the server said no or is not there, 2 the command line is wrong.\n";
+static const char notes[] = "On a terminal the answers are tables, otherwise lines of "
+                            "tab-separated fields without a header "
+                            "line;\n"
+                            "--json prints what the server sent.\n"
+                            "Exit status: 0 done, 1 the server refused or cannot be reached, 2 the "
+                            "command line is wrong.\n";
 
 enum form { FORM_AUTO, FORM_TABLE, FORM_PLAIN, FORM_JSON };
 
@@ -52,7 +53,7 @@ static const char *const forms[] = {"auto", "table", "plain", "json", NULL};
 static const struct mr_option table[] = {
     {.name = "Server", .kind = MR_OPTION_GROUP},
     MR_REMOTE_URL_ROW(struct endpoint_options, "8000"),
-    MR_REMOTE_TIMEOUT_ROW(struct endpoint_options, "0", "patience; 0 waits for ever"),
+    MR_REMOTE_TIMEOUT_ROW(struct endpoint_options, "0", "time limit of a call; 0 is none"),
     MR_REMOTE_ACCESS_ROWS(struct endpoint_options),
     {.name = "Answer", .kind = MR_OPTION_GROUP},
     {.name = "output",

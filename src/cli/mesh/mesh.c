@@ -33,11 +33,12 @@ static const char usage[] =
     "elsewhere; it goes on\n"
     "serving what comes, and gets no new ones.\n";
 
-static const char notes[] =
-    "On a terminal the answers are tables, otherwise lines of tab-separated fields without a head "
-    "line;\n"
-    "--json prints what the server sent, of lists a page a line.\n"
-    "Exit status: 0 done, 1 the server said no or is not there, 2 the command line is wrong.\n";
+static const char notes[] = "On a terminal the answers are tables, otherwise lines of "
+                            "tab-separated fields without a header "
+                            "line;\n"
+                            "--json prints what the server sent, of lists a page a line.\n"
+                            "Exit status: 0 done, 1 the server refused or cannot be reached, 2 the "
+                            "command line is wrong.\n";
 
 #define AT(member) MR_OPTION_AT(struct mesh_options, member)
 #define TEXT(n, member, what, text)                                                                \
@@ -60,7 +61,7 @@ static const char *const forms[] = {"auto", "table", "plain", "json", NULL};
 static const struct mr_option table[] = {
     {.name = "Server", .kind = MR_OPTION_GROUP},
     MR_REMOTE_URL_ROW(struct mesh_options, "8000"),
-    MR_REMOTE_TIMEOUT_ROW(struct mesh_options, "0", "patience; 0 waits for ever"),
+    MR_REMOTE_TIMEOUT_ROW(struct mesh_options, "0", "time limit of a call; 0 is none"),
     MR_REMOTE_ACCESS_ROWS(struct mesh_options),
     {.name = "Answer", .kind = MR_OPTION_GROUP},
     {.name = "output",
@@ -80,9 +81,9 @@ static const struct mr_option table[] = {
      .max = 86400,
      .scale = MR_NS_PER_S,
      .value = "TIME",
-     .help = "top: between two looks; watch: before a lost connection is tried again"},
+     .help = "time between two updates of top, and before watch tries a lost connection again"},
     NUMBER("count", count, "0", 0, 4294967295,
-           "top: looks, watch: models that are printed, then it ends; 0 goes on"),
+           "end after N updates of top, or N models of watch; 0 does not end"),
     {.name = "Models", .kind = MR_OPTION_GROUP},
     TEXT("type", type, "TYPE",
          "register: what decides where it may be loaded; vmodel set: of a "
@@ -105,7 +106,7 @@ static const struct mr_option table[] = {
     TEXT("owner", owner, "NAME",
          "set: others cannot change the vmodel; show, delete: only if it is its owner"),
     TEXT("expected", expected, "MODEL", "set: only if this is the target now"),
-    FLAG("update-only", update_only, "set: only if there is the vmodel"),
+    FLAG("update-only", update_only, "set: only if the vmodel exists"),
     FLAG("force", force, "set: the model takes over at once, loaded or not"),
     FLAG("auto-delete", auto_delete, "set: the model goes when no vmodel has it any more"),
 };

@@ -185,13 +185,14 @@ const struct mr_option mr_serve_table[] = {
     FLAG("model-memory-check", server.models.memory_check, "true",
          "refuse a load that needs more memory than the machine or container has left"),
     TIME("default-warmup-time", server.default_warmup_ns, "1s", 0, 3600, MR_NS_PER_S,
-         "run made-up requests for so long at most before a version without model_warmup is ready; "
+         "time limit of made-up requests before a version without model_warmup is ready; "
          "0 none"),
     TIME("start-warmup-time", server.start_warmup_ns, "50ms", 0, 3600, MR_NS_PER_S,
-         "made-up requests of all models at start take so long together, one request of each and "
+         "time limit of the made-up requests of all models together at start, one request of each "
+         "and "
          "cheap ones aside"),
     TIME("recorded-warmup-time", server.recorded_warmup_ns, "30s", 0, DAY_S, MR_NS_PER_S,
-         "run recorded requests for so long at most before a version is ready; 0 only checks them"),
+         "time limit of recorded requests before a version is ready; 0 only checks them"),
     NUMBER("model-load-retry-count", server.models.load_retries, "0", 0, 100, "N",
            "further attempts to load a model that failed"),
     TIME("model-load-retry-pause", server.models.retry_pause_ns, "5s", 0, DAY_S, MR_NS_PER_S,
@@ -245,7 +246,7 @@ const struct mr_option mr_serve_table[] = {
     NUMBER("mesh-loaders", server.mesh.loaders, "4", 1, 256, "N", "models that load at once"),
     GROUP("Backends", NULL),
     NAME("backend-directory", backend_dirs, "DIR",
-         "where backends are searched, before the usual places"),
+         "where backends are searched, before the default places"),
     NAME("op-directory", op_dirs, "DIR",
          "where libraries with operators of workflows are, libmillrace_op_*.so"),
     LIST("backend-config", backend_configs, "NAME,KEY=VALUE",

@@ -115,7 +115,7 @@ static const struct mr_option table[] = {
      .max = 86400,
      .scale = MR_NS_PER_S,
      .value = "TIME",
-     .help = "patience per call; 0 waits for ever"},
+     .help = "time limit of a call; 0 is none"},
     MR_REMOTE_ACCESS_ROWS(struct workflow_options),
 };
 

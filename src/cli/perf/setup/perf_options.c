@@ -9,11 +9,13 @@
 const char perf_usage[] =
     "usage: millrace perf -m MODEL [--concurrency N | --rate R] [options]\n"
     "       millrace perf update -m MODEL --rate R [--update MODEL] [options]\n\n"
-    "Sends inference requests and reports the latency. With --concurrency, N requests are on their "
-    "way at any\n"
-    "time (closed loop). With --rate, each request has its time, whatever became of those before, "
-    "and its\n"
-    "latency counts from that time (open loop): what users of a busy server feel.\n\n"
+    "Sends inference requests and reports the latency. With --concurrency, N requests are under "
+    "way "
+    "at any\n"
+    "time (closed loop). With --rate, each request is due at a time of its own, whether earlier "
+    "ones have\n"
+    "been answered or not, and its latency counts from that time (open loop), as users of a busy "
+    "server see it.\n\n"
     "Inputs that -i does not give get random values of the type and shape that the model "
     "reports.\n\n"
     "With 'update', a model is updated again and again while MODEL is measured, and the latency "
@@ -147,7 +149,7 @@ const struct mr_option perf_table[] = {
      CLI,
      AT(model),
      .value = "MODEL",
-     .help = "whom to ask"},
+     .help = "the model"},
     {.name = "model-version",
      .kind = MR_OPTION_STRING,
      CLI,
@@ -252,7 +254,7 @@ const struct mr_option perf_table[] = {
      .max = 3600,
      .scale = MR_NS_PER_S,
      .value = "TIME",
-     .help = "patience per request, more than 0"},
+     .help = "time limit of a request, more than 0"},
     MR_REMOTE_ACCESS_ROWS(struct perf_options),
     {.name = "Updates",
      .kind = MR_OPTION_GROUP,
