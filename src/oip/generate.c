@@ -12,6 +12,7 @@ struct rewrite {
     size_t input_count;
     bool is_batched;
     mr_str id;
+    const char *within;    /* what errors begin with */
     struct mr_buf *params; /* members, each with a comma before it */
     struct mr_buf *tensors;
 };
@@ -126,9 +127,8 @@ static int param_rewrite(struct rewrite *w, mr_str key)
     if (type != MR_JSON_STRING && type != MR_JSON_NUMBER && type != MR_JSON_BOOL) {
         return mr_json_fail(
             &w->json, MR_E_INVALID,
-            "parameter '%.*s' has invalid type: it is no input of the model, and a parameter is a "
-            "string, a number or a boolean",
-            MR_STR_ARG(mr_str_sub(key, 0, 64)));
+            "%sparameter '%.*s' has invalid type. It should be either 'int', 'bool', or 'string'",
+            w->within, MR_STR_ARG(mr_str_sub(key, 0, 64)));
     }
     if (mr_json_skip(&w->json, &text) < 0) {
         return w->json.status;
@@ -140,15 +140,27 @@ static int param_rewrite(struct rewrite *w, mr_str key)
     return MR_OK;
 }
 
+/* The members of `parameters` count as if they stood outside. */
 static int params_rewrite(struct rewrite *w)
 {
     bool first = true;
     mr_str key;
 
+    if (mr_json_peek(&w->json) != MR_JSON_OBJECT) {
+        return mr_json_fail(&w->json, MR_E_INVALID,
+                            "Expected JSON object for keyword: 'parameters'");
+    }
+    w->within = "Converting keyword: 'parameters': ";
     mr_json_enter_object(&w->json);
     while (mr_json_next_key(&w->json, &first, &key)) {
-        param_rewrite(w, key);
+        const struct mr_oip_io *io = input_find(w, key);
+        if (io) {
+            tensor_rewrite(w, io);
+        } else {
+            param_rewrite(w, key);
+        }
     }
+    w->within = "";
     return w->json.status;
 }
 
@@ -162,7 +174,7 @@ static int member_rewrite(struct rewrite *w, mr_str key)
     if (mr_str_eq(key, MR_STR("id"))) {
         return mr_json_string(&w->json, &w->id);
     }
-    if (mr_str_eq(key, MR_STR("parameters")) && mr_json_peek(&w->json) == MR_JSON_OBJECT) {
+    if (mr_str_eq(key, MR_STR("parameters"))) {
         return params_rewrite(w);
     }
     return param_rewrite(w, key);
@@ -176,6 +188,7 @@ int mr_oip_generate_request(mr_bytes body, const struct mr_oip_io *inputs, size_
     struct rewrite w = {.inputs = inputs,
                         .input_count = input_count,
                         .is_batched = is_batched,
+                        .within = "",
                         .params = &params,
                         .tensors = &tensors};
     bool first = true;

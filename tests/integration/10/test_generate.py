@@ -66,6 +66,10 @@ def test_id_and_version(rest):
     assert reply.json() == {"id": "7", "model_name": "one", "model_version": "1", "text_output": "x"}
 
 
+def test_inputs_within_parameters(rest):
+    assert ask(rest, "numbers", {"parameters": {"A": [1, 2], "temperature": 0.5}}).json()["A"] == [1, 2]
+
+
 @pytest.mark.parametrize("given,shown", [([1, 2], [1, 2]), ([1, 2, 3, 4.5], [1, 2, 3, 4.5])])
 def test_numbers_fill_the_open_dimension(rest, given, shown):
     assert ask(rest, "numbers", {"A": given, "B": True}).json()["A"] == shown
@@ -75,7 +79,8 @@ def test_numbers_fill_the_open_dimension(rest, given, shown):
     ({"A": [1, 2, 3]}, "shape"), ({"A": [[1, 2]]}, "array of values"), ({"A": "x"}, "A"), ({"B": True}, "A"),
     ({"A": [1, 2], "C": [1]}, "parameter 'C' has invalid type"), ({"A": [1, 2], "C": None}, "parameter 'C' has invalid type"),
     ({"A": [1, 2], "triton_x": 1}, "triton_"), ([], "object"), ("{", "JSON"),
-    ({"A": [1, 2], "parameters": {"a": [1]}}, "parameter 'a' has invalid type"),
+    ({"A": [1, 2], "parameters": {"a": [1]}}, "Converting keyword: 'parameters': parameter 'a' has invalid type. It should be either"),
+    ({"A": [1, 2], "parameters": 1}, "Expected JSON object for keyword: 'parameters'"),
     ({"A": [1, 2], "B": 1}, "input 'B': attempt to access JSON non-boolean as boolean at offset 19"),
     ({"A": [1, {}]}, "input 'A' takes a value"), ({"A": [1, "2"]}, "input 'A': attempt to access JSON non-number as number at offset 10"),
     ('{"A":[1,2],"A":[1,2]}', "input 'A' already exists in request"),
