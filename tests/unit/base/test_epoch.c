@@ -114,8 +114,11 @@ static void *hold(void *arg)
 {
     (void)arg;
     mr_epoch_online(&epoch);
+    const uint64_t begin = atomic_load(&epoch.now);
     atomic_store(&phase, 1);
-    nanosleep(&(struct timespec){.tv_nsec = 20 * MR_NS_PER_MS}, NULL);
+    while (atomic_load(&epoch.now) == begin) { /* until the other waits */
+        nanosleep(&(struct timespec){.tv_nsec = 10000}, NULL);
+    }
     atomic_store(&phase, 2);
     mr_epoch_quiesce(&epoch);
     while (atomic_load(&phase) != 3) {
