@@ -30,14 +30,18 @@ class Failure(Exception):
 def lines_of(requirements):
     """Its lines without comments; those that name other files are refused, as the key would not know of them."""
     if requirements.stat().st_size > MOST_BYTES:
-        raise Failure(f"{requirements}: more than {MOST_BYTES} bytes")
+        raise Failure(f"more than {MOST_BYTES} bytes")
+    try:
+        text = requirements.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as e:
+        raise Failure(f"byte {e.start} is no UTF-8") from None
     found = []
-    for number, line in enumerate(requirements.read_text(encoding="utf-8-sig").splitlines(), 1):
+    for number, line in enumerate(text.splitlines(), 1):
         line = line.split(" #")[0].strip()
         if not line or line.startswith("#"):
             continue
         if line.startswith(OTHER_FILES[1::2] + ("-r", "-c", "-e")) or line.startswith((".", "/", "file:")) or "@ file:" in line:
-            raise Failure(f"{requirements}, line {number}: '{line[:80]}' names another file; wheels belong in a folder 'wheels' beside it")
+            raise Failure(f"line {number}: '{line[:80]}' names another file; wheels belong in a folder 'wheels' beside it")
         found.append(line)
     return found
 

@@ -108,7 +108,7 @@ static bool is_file(const char *dir, const char *name)
 
 /* What a folder has at its top. */
 struct contents {
-    bool has_version;
+    bool has_version, has_folder;
     size_t count;
     char only[NAME_MAX + 1]; /* the one that it has, if that is a folder */
 };
@@ -125,6 +125,7 @@ static void contents_read(const char *dir, struct contents *out)
             continue;
         }
         const bool is_dir = is_folder(dir, e->d_name);
+        out->has_folder |= is_dir;
         out->has_version |=
             is_dir && e->d_name[0] != '0' && mr_str_to_u64(mr_str_c(e->d_name), &number);
         snprintf(out->only, sizeof out->only, "%s", is_dir ? e->d_name : "");
@@ -253,7 +254,12 @@ static int path_set(const struct archives *a, struct archive_repository *r,
         }
     }
     r->path = mr_strndup(path, (size_t)MR_MIN(n, (int)sizeof path - 1));
-    return MR_OK;
+    contents_read(path, &c);
+    return c.has_folder ? MR_OK
+                        : MR_FAIL(err, MR_E_INVALID,
+                                  "%.300s has no model: no folders of models, and no config.pbtxt, "
+                                  "model-settings.json or version (1/) at its top",
+                                  r->file);
 }
 
 /* ---- one archive ---- */

@@ -102,6 +102,20 @@ def test_refused(models, start):
     assert not list(models.parent.rglob("outside"))
 
 
+@pytest.mark.parametrize("file", ["", "model.py", "models/README"])
+def test_no_model(models, start, tmp_path, file):
+    """An archive without a model is a failure as well, so that it is seen."""
+    folder = tmp_path / "folder"
+    (folder / file).parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(exist_ok=True)
+    if file:
+        (folder / file).write_text("")
+    pack(folder, models / "b.tar")
+    server = start(models, "--exit-on-error=false")
+    with Rest(server.http) as rest:
+        assert "b.tar has no model" in rest.post("/v2/repository/index", "{}").ok().json()[0]["reason"]
+
+
 def test_mlserver(models, start, tmp_path):
     """MLServer's folder in an archive of that layout; its model is named as its settings say."""
     pymodels.add_mlserver(tmp_path / "bundle" / "models" / "spam", "runtimes.Sum", name="spam")

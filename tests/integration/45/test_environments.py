@@ -117,9 +117,10 @@ def test_requirements_of_a_version(models, start):
 
 @pytest.mark.parametrize("text,reason", [
     ("millrace-absent", "No matching distribution found for millrace-absent"),
-    ("-r other.txt", "line 1: '-r other.txt' names another file"),
+    ("-r other.txt", "m/requirements.txt: line 1: '-r other.txt' names another file"),
     ("ok\n./local.whl", "line 2: './local.whl' names another file"),
     ("a b c", "Invalid requirement: 'a b c'"),
+    (b"six\n\xff\n", "m/requirements.txt: byte 4 is no UTF-8"),
 ])
 def test_failures(models, start, text, reason):
     """The model's failure, with the installer's reason; others serve."""
