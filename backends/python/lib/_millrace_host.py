@@ -68,7 +68,7 @@ class Model:
     def _guard(self, what, function, *args):
         try:
             return function(*args)
-        except Exception as e:
+        except (Exception, SystemExit) as e:
             self.services["log"](0, traceback.format_exc())
             raise RuntimeError(f"{what} of model '{self.name}' failed: {text_of(e)}") from e
 
@@ -105,7 +105,7 @@ class Model:
         batches = self.config.get("max_batch_size", 0) > 0
         lists = []
         for kind in ("input", "output"):
-            lists.append([(e["name"], pb_utils._NAMES.index(e["data_type"].removeprefix("TYPE_")),
+            lists.append([(e["name"], pb_utils._code_named(e["data_type"]),
                            ([-1] if batches else []) + [int(d) for d in e["dims"]], bool(e.get("optional")))
                           for e in self.config[kind]])
         flags = IS_DECOUPLED if pb_utils.using_decoupled_model_transaction_policy(self.config) else 0

@@ -454,11 +454,15 @@ def numpy_to_triton_type(data_type):
     return _code_of(np.empty(0, data_type))
 
 
-def triton_string_to_numpy(triton_type_string):
-    name = triton_type_string.removeprefix("TYPE_")
+def _code_named(text):
+    name = text.removeprefix("TYPE_")
     if name not in _NAMES or name == "INVALID":
-        raise TritonModelException(f"no data type is called '{triton_type_string}'")
-    return _NUMPY[_NAMES.index(name)]
+        raise TritonModelException(f"no data type is called '{text}'")
+    return _NAMES.index(name)
+
+
+def triton_string_to_numpy(triton_type_string):
+    return _NUMPY[_code_named(triton_type_string)]
 
 
 def serialize_byte_tensor(input_tensor):
@@ -521,6 +525,7 @@ class ModelConfig:
         for key in ("name", "data_type", "dims"):
             if key not in entry:
                 raise ValueError(f"{kind} without the property '{key}'")
+        _code_named(entry["data_type"])
         there = _config_named(self._config, kind, entry["name"])
         if there is None:
             self._config.setdefault(kind, []).append(dict(entry))

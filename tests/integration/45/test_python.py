@@ -207,6 +207,9 @@ def test_absent_interpreter(models, start):
     ("import nothing_of_that_name", "the file of model 'm' failed: ModuleNotFoundError: No module named 'nothing_of_that_name'"),
     ("class TritonPythonModel:\n def execute(self, r): pass\n def initialize(self, args): raise OSError(args['model_name'])",
      "initialize of model 'm' failed: OSError: m"),
+    ("class TritonPythonModel:\n def execute(self, r): pass\n def initialize(self, args): exit(3)", "initialize of model 'm' failed: SystemExit: 3"),
+    ("class TritonPythonModel:\n def execute(self, r): pass\n def auto_complete_config(c):\n"
+     "  c.add_input({'name': 'X', 'data_type': 'TYPE_FLOAT', 'dims': [1]})", "no data type is called 'TYPE_FLOAT'"),
 ])
 def test_bad_files(models, start, text, reason):
     pymodels.add(models, "m", text)
