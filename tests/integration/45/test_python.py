@@ -217,6 +217,19 @@ def test_bad_files(models, start, text, reason):
     assert reason in server.err()
 
 
+@pytest.mark.parametrize("array,reason", [
+    ("np.zeros(1)", "output 'OUTPUT0': came as FP64, declared is FP32"),
+    ("np.zeros(2, np.float32)", "gave output 'OUTPUT0' with an unexpected shape (FP32 [2])"),
+])
+def test_an_output_that_differs_from_the_configuration(models, start, array, reason):
+    pymodels.add(models, "m", "import numpy as np\nimport triton_python_backend_utils as pb_utils\nclass TritonPythonModel:\n def execute(self, requests):\n"
+                 f"  return [pb_utils.InferenceResponse([pb_utils.Tensor('OUTPUT0', {array})]) for _ in requests]",
+                 inputs=[repo.tensor("INPUT0", "TYPE_FP32", (1,))], outputs=[repo.tensor("OUTPUT0", "TYPE_FP32", (1,))])
+    with Rest(start(models).http) as rest:
+        reply = rest.post(infer_path("m"), json.dumps({"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [1], "data": [0]}]}))
+    assert reply.status == 500 and reason in reply.error
+
+
 def add_gathering(models, **kw):
     pymodels.add(models, "m", MODELS / "gathering.py", inputs=[repo.tensor("INPUT0", "TYPE_INT32", (2,))],
                  outputs=[repo.tensor("OUTPUT0", "TYPE_INT32", (1,))], extra="model_transaction_policy { decoupled: true }", **kw)
