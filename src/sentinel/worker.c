@@ -378,10 +378,13 @@ static void place_take(struct worker *dead, int64_t now_ns)
     if (!w) {
         return;
     }
+    const struct restart own = w->restart;
     w->is_standby = false;
     w->was_ready = true;
     w->loading_ns = now_ns;
     w->instance = dead->instance;
+    w->restart = dead->restart; /* the deaths of a standby say nothing of the place */
+    dead->restart = own;
     w->died_ns = dead->died_ns;
     w->died_of = dead->died_of;
     w->goal = STEP_READY;
@@ -686,11 +689,11 @@ static void next_plan(struct worker *w, const struct mr_process_exit *how, bool 
     }
     /* MR_WORKER_EXIT_MODEL, too, is a fault like others here: the model has been ready, so its files or the machine may
      * become good again. */
-    place_take(w, now_ns);
     if (was_ready && atomic_load_explicit(&w->answered, memory_order_relaxed) > 0) {
         restart_worked(&w->restart);
     }
     w->start_at_ns = now_ns + restart_died(&w->restart, cause, (uint32_t)mr_rng_u64(&s->rng));
+    place_take(w, now_ns);
 }
 
 void worker_on_end(struct worker *w, bool is_waiting, int64_t now_ns)

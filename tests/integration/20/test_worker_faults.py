@@ -146,6 +146,27 @@ def test_standby_is_needed_while_it_warms_up(fault, models, start, hold):
     assert pids(server, "m") == [standby]
 
 
+def test_standby_that_has_died_often(fault, models, start, hold):
+    """Its deaths say nothing of the other worker: when it is needed, requests wait for it."""
+    fault(worker_standby="1", extra=WARM_UP, **hold.parameters)
+    hold.end()
+    server = start(models, "--worker-hang-timeout=600s")
+    of = lambda: [w["pid"] for w in workers(server, "m") if w["state"] == "standby"]
+    for _ in range(5):
+        old, = wait.until(of, "the standby worker")
+        os.kill(old, signal.SIGABRT)
+        wait.until(lambda: old not in of(), "its end to be known")
+    standby_held(server, hold)
+    dead, = pids(server, "m")
+    os.kill(dead, signal.SIGKILL)
+    wait.until(lambda: dead not in [w["pid"] for w in workers(server, "m")], "the death to be known")
+    thread, replies = asked(server, "m", [7], NOT_HELD)
+    thread.join(2)  # an error would come at once
+    hold.end()
+    thread.join()
+    assert answer(replies[0]) == [7]
+
+
 def test_unload_while_a_standby_warms_up(fault, models, start, hold):
     fault(worker_standby="1", extra=WARM_UP, **hold.parameters)
     hold.end()
