@@ -284,6 +284,7 @@ static int open_registry(struct mr_mesh *m, struct mr_err *err)
                                   .now = live_now,
                                   .acted = live_acted,
                                   .changed = live_changes_add,
+                                  .is_gone = live_peer_is_gone,
                                   .ctx = m};
     int rc;
 

@@ -2,6 +2,10 @@
  * silence that something is wrong. */
 #include "live.h"
 
+#include <stdio.h>
+
+#include "net/http.h"
+
 #define TIMEOUT_NS 2000000000ll
 
 static struct mr_client *client_of(struct mr_mesh *m, mr_str address)
@@ -58,6 +62,15 @@ void live_peers_fini(struct mr_mesh *m)
         mr_client_free(&c);
     }
     mr_map_fini(&m->clients);
+}
+
+bool live_peer_is_gone(void *ctx, mr_str address)
+{
+    char text[300];
+
+    (void)ctx;
+    return (size_t)snprintf(text, sizeof text, "%.*s", MR_STR_ARG(address)) < sizeof text &&
+           mr_http_is_unused(text);
 }
 
 /* ---- in ---- */

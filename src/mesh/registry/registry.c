@@ -195,6 +195,12 @@ static bool is_taken(struct registry *r, const struct mr_kv_item *item)
         mr_str_eq(other.address, r->o.address)) {
         return false;
     }
+    if (!r->id_is_free && r->o.is_gone && r->o.is_gone(r->o.ctx, other.address)) {
+        r->taken_revision = item->mod_revision;
+        mr_log(MR_LOG_INFO, "mesh.id_left", "id=%s address=%s nobody is there any more",
+               MR_LOG_STR(r->o.id), MR_LOG_STR(other.address));
+        return false;
+    }
     if (r->taken_revision != item->mod_revision) {
         r->taken_revision = item->mod_revision;
         mr_log(MR_LOG_ERROR, "mesh.id_taken", "id=%s address=%s %s", MR_LOG_STR(r->o.id),
@@ -224,7 +230,7 @@ static void on_own(void *ctx, int rc, const struct mr_err *err, const struct mr_
         acted(r);
         return;
     }
-    r->id_is_free = true;
+    r->id_is_free = true; /* and a record of one that is gone is passed over */
     read_page(r);
 }
 

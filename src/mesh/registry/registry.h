@@ -10,7 +10,8 @@ struct registry;
 
 struct registry_options {
     /** Of this instance; borrowed. Nothing is read before the registry has no record of the id with another address: one that is there
-     *  belongs to an instance that lives, or lived a lease ago. One that comes later is an error in the log. */
+     *  belongs to an instance that lives, or lived a lease ago, unless is_gone says otherwise. One that comes later is an error in the
+     *  log. */
     mr_str id, address;
     int64_t lease_s;           /* 0: 20 */
     int64_t retry_ns;          /* after a failed reading or lease; 0: 500 ms */
@@ -19,6 +20,8 @@ struct registry_options {
     void (*acted)(void *ctx);  /* the core may have actions */
     /** (may be NULL) The core has learnt that this key changed. Empty: it has read all of them again, any may have. */
     void (*changed)(void *ctx, mr_str key);
+    /** (may be NULL) The instance at that address is certainly no more. */
+    bool (*is_gone)(void *ctx, mr_str address);
     void *ctx;
 };
 

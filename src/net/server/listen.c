@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -94,11 +95,13 @@ static bool split_host_port(const char *text, char host[256], char port[8])
     return true;
 }
 
-static int tcp_address(const char *text, struct address *out, struct mr_err *err)
+/* flags: AI_NUMERICHOST: a name is an error. */
+static int tcp_address(const char *text, int flags, struct address *out, struct mr_err *err)
 {
     char host[256];
     char port[8];
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+                             .ai_flags = AI_PASSIVE | AI_NUMERICSERV | flags};
     struct addrinfo *list = NULL;
 
     if (!split_host_port(text, host, port)) {
@@ -196,6 +199,23 @@ static int tcp_listen_all(const char *text, struct address *a, bool reuse_port, 
     return rc;
 }
 
+/* Returns 0, or an errno: ECONNREFUSED, nobody listens there. */
+static int try_connect(const struct address *a)
+{
+    int fd = socket(a->any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    if (fd < 0) {
+        return errno;
+    }
+    int e = connect(fd, &a->any, a->len) < 0 ? errno : 0;
+    if (e == EINPROGRESS && poll(&(struct pollfd){.fd = fd, .events = POLLOUT}, 1, 1) == 1) {
+        socklen_t len = sizeof e;
+        getsockopt(fd, SOL_SOCKET, SO_ERROR, &e, &len);
+    }
+    close(fd);
+    return e;
+}
+
 /* Removes a socket file without a listener; any other file is an error. */
 static int unix_clear(const char *text, const struct address *a, struct mr_err *err)
 {
@@ -209,16 +229,10 @@ static int unix_clear(const char *text, const struct address *a, struct mr_err *
                        "cannot listen on %s: there is a file of that name, and it is no socket",
                        text);
     }
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0) {
-        return fail_errno(err, text, "socket");
-    }
-    int rc = connect(fd, &a->any, a->len);
-    int e = errno;
-    close(fd);
-    if (rc == 0 || e != ECONNREFUSED) {
+    int e = try_connect(a);
+    if (e != ECONNREFUSED) {
         return MR_FAIL(err, MR_E_IO, "cannot listen on %s: %s", text,
-                       rc == 0 || e == EAGAIN ? "in use by another process" : strerror(e));
+                       e == 0 || e == EAGAIN ? "in use by another process" : strerror(e));
     }
     return unlink(a->un.sun_path) == 0 ? MR_OK
                                        : fail_errno(err, text, "the old socket cannot be removed");
@@ -457,6 +471,16 @@ static bool is_loopback(const struct address *a)
     }
 }
 
+bool mr_http_is_unused(const char *address)
+{
+    struct address a;
+    bool is_unix = strncmp(address, "unix:", 5) == 0;
+    int rc = is_unix ? unix_address(address + 5, &a, NULL)
+                     : tcp_address(address, AI_NUMERICHOST, &a, NULL);
+
+    return rc == MR_OK && (is_unix || is_loopback(&a)) && try_connect(&a) == ECONNREFUSED;
+}
+
 static void listener_add(struct mr_http_server *s, struct mr_loop *loop, int fd, int tag,
                          struct mr_tls *tls, const struct address *a)
 {
@@ -494,7 +518,7 @@ int mr_http_listen_tls(struct mr_http_server *s, struct mr_loop *const *loops, s
 {
     bool is_unix = strncmp(address, "unix:", 5) == 0;
     struct address a;
-    int rc = is_unix ? unix_address(address + 5, &a, err) : tcp_address(address, &a, err);
+    int rc = is_unix ? unix_address(address + 5, &a, err) : tcp_address(address, 0, &a, err);
 
     if (rc < 0) {
         return rc;

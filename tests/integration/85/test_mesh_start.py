@@ -2,6 +2,7 @@
 import json
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import threading
@@ -69,6 +70,27 @@ def test_server_with_the_id_of_another_waits_until_that_has_left(registry, start
     joined(second)
     answers(second, "m")
     assert {e["address"] for e in id_taken(second)} == {told["address"]}  # again when that record changes, as at its end
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:0", "unix:"])
+def test_killed_server_comes_back_at_another_address(registry, start, models, address):
+    """It does not wait for the end of its lease: on its own machine it sees that nobody is there."""
+    repo.add(models, "m", repo.config())
+    where = lambda n: address + (f"{registry[5:]}{n}" if address == "unix:" else "")  # noqa: E731
+    first = start(models, f"--mesh={registry}", "--mesh-id=same", f"--mesh-address={where(1)}", mode=None)
+    joined(first)
+    answers(first, "m")
+    first.signal(signal.SIGKILL)
+    first.wait_exit()
+    first.end_anyhow()
+    second = start(models, f"--mesh={registry}", "--mesh-id=same", f"--mesh-address={where(2)}", mode=None)
+    joined(second)
+    answers(second, "m")
+    assert [e["id"] for e in second.events() if e["event"] == "mesh.id_left"] == ["same"]
+    if address == "unix:":
+        assert not id_taken(second)
+    with Rest(second.http) as r:
+        assert [p["id"] for p in r.get("/v2/mesh").json()["peers"]] == ["same"]
 
 
 @needs_etcd
