@@ -48,8 +48,9 @@ static const struct mr_header accept_header = {MR_STR_INIT("grpc-accept-encoding
 static const struct mr_header type_header = {MR_STR_INIT("content-type"),
                                              MR_STR_INIT("application/grpc")};
 
-/* Sends a status without any message. */
-static void trailers_only(struct mr_call *call, int grpc_status, mr_str message)
+/* Sends a status without any message, in one block of headers: clients may repeat only such calls. */
+static void trailers_only(struct mr_call *call, int grpc_status, mr_str message,
+                          const struct mr_header *more, size_t more_count)
 {
     char encoded[MR_GRPC_ENCODED_MAX(MESSAGE_TEXT_MAX)];
 
@@ -57,13 +58,17 @@ static void trailers_only(struct mr_call *call, int grpc_status, mr_str message)
     size_t n = mr_grpc_percent_encode(message, encoded);
     char number[12];
     int digits = snprintf(number, sizeof number, "%d", grpc_status);
-    struct mr_header headers[4] = {
+    struct mr_header headers[4 + MR_GRPC_TRAILERS_MAX] = {
         type_header,
         accept_header,
         {MR_STR("grpc-status"), mr_str_n(number, (size_t)digits)},
         {MR_STR("grpc-message"), mr_str_n(encoded, n)},
     };
-    struct mr_reply reply = {.status = 200, .headers = headers, .header_count = n > 0 ? 4 : 3};
+    const size_t count = n > 0 ? 4 : 3;
+    if (more_count > 0) {
+        memcpy(headers + count, more, more_count * sizeof *more);
+    }
+    struct mr_reply reply = {.status = 200, .headers = headers, .header_count = count + more_count};
 
     mr_call_reply(call, &reply);
 }
@@ -87,7 +92,7 @@ static struct grpc_state *state_new(struct mr_call *call)
 
 static int refuse(struct mr_call *call, int grpc_status, mr_str text, int status)
 {
-    trailers_only(call, grpc_status, text);
+    trailers_only(call, grpc_status, text, NULL, 0);
     return status;
 }
 
@@ -457,8 +462,9 @@ void mr_grpc_finish_with(struct mr_grpc_call *g, int grpc_status, mr_str message
     char encoded[MR_GRPC_ENCODED_MAX(MESSAGE_TEXT_MAX)];
     char number[12];
 
-    if (!st->has_begun && grpc_status != MR_GRPC_OK && more_count == 0) {
-        trailers_only(g->call, grpc_status, message);
+    more_count = MR_MIN(more_count, (size_t)MR_GRPC_TRAILERS_MAX);
+    if (!st->has_begun && grpc_status != MR_GRPC_OK) {
+        trailers_only(g->call, grpc_status, message, more, more_count);
         return;
     }
     begin(g, MR_GRPC_IDENTITY);
@@ -474,7 +480,6 @@ void mr_grpc_finish_with(struct mr_grpc_call *g, int grpc_status, mr_str message
         {MR_STR("grpc-message"), mr_str_n(encoded, n)},
     };
     size_t count = n > 0 ? 2 : 1;
-    more_count = MR_MIN(more_count, (size_t)MR_GRPC_TRAILERS_MAX);
     if (more_count > 0) {
         memcpy(trailers + count, more, more_count * sizeof *more);
     }

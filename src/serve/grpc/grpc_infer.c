@@ -27,7 +27,7 @@ static struct grpc_infer *of_turn(struct mr_turn *t)
 static void fail(struct mr_grpc_call *g, const struct mr_infer *r)
 {
     const struct mr_answer_parameters *p = &r->answer;
-    struct mr_header trailers[1];
+    struct mr_header trailers[2];
     size_t count = 0;
     struct mr_buf text;
 
@@ -40,8 +40,7 @@ static void fail(struct mr_grpc_call *g, const struct mr_infer *r)
                 (struct mr_header){MR_STR("workflow.trace-bin"), mr_buf_view(&text)};
         }
     }
-    mr_grpc_finish_with(g, mr_status_grpc(r->err.status), mr_str_c(r->err.msg), trailers,
-                        text.failed ? 0 : count);
+    grpc_fail_with(g, &r->err, trailers, text.failed ? 0 : count);
     mr_buf_fini(&text);
 }
 

@@ -10,9 +10,20 @@ enum mr_grpc_compression grpc_compression(const struct mr_server *s)
     return s->options.grpc_compression == MR_SERVE_COMPRESS_NONE ? MR_GRPC_IDENTITY : MR_GRPC_GZIP;
 }
 
+void grpc_fail_with(struct mr_grpc_call *g, const struct mr_err *err, struct mr_header *trailers,
+                    size_t count)
+{
+    if (err->status == MR_E_EXHAUSTED) { /* as Retry-After over REST */
+        trailers[count++] = (struct mr_header){MR_STR("grpc-retry-pushback-ms"), MR_STR("1000")};
+    }
+    mr_grpc_finish_with(g, mr_status_grpc(err->status), mr_str_c(err->msg), trailers, count);
+}
+
 void grpc_fail_err(struct mr_grpc_call *g, const struct mr_err *err)
 {
-    mr_grpc_fail(g, mr_status_grpc(err->status), mr_str_c(err->msg));
+    struct mr_header hint[1];
+
+    grpc_fail_with(g, err, hint, 0);
 }
 
 struct unpack {

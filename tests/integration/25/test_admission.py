@@ -82,6 +82,7 @@ def test_requests_are_refused(world):
     with grpcraw.Grpc(server.url("grpc")) as client, pytest.raises(grpc.RpcError) as failure:
         client.infer(grpcraw.int32("w", [3, 4]))
     assert failure.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert dict(failure.value.trailing_metadata()) == {"grpc-retry-pushback-ms": "1000"}
     world.hold.end()
     assert first.answer().ok()
     assert Asked(server).answer().ok()

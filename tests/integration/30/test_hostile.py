@@ -262,6 +262,7 @@ def test_memory_that_does_not_come_back(patient, hold, how):
             with pytest.raises(grpc.RpcError) as e:
                 hours_later(client.infer, grpcraw.int32("m", [1] * 1_000_000))
             assert e.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED and "--memory-budget" in e.value.details()
+            assert dict(e.value.trailing_metadata()) == {"grpc-retry-pushback-ms": "1000"}
             assert client.infer(grpcraw.int32("m", [1])), "the connection goes on"
     hold.end()
     answered(others)
