@@ -267,10 +267,15 @@ def test_others_are_served_while_calls_for_many_rows_run(models, start):
     adders(models, one=1)
     repo.add(models, "w", workflow(node("a", "one", extra=each(extra=f"max: {rows}"))))
     server = start(models, "--default-warmup-time=0", "--loop-threads=1")
-    with Rest(server.http) as rest, ThreadPoolExecutor(1) as pool:
-        with Rest(server.http) as other:
-            answer = pool.submit(other.infer, "w", [("INPUT0", "INT32", [rows], [7] * rows)])
+    with Rest(server.http) as rest, Rest(server.http) as other, ThreadPoolExecutor(1) as pool:
+        def ran():
+            return rest.get("/v2/models/one/stats").ok().json()["model_stats"][0]["inference_count"]
+
+        for _ in range(50):  # on a busy machine this client may ask too rarely
+            before, answer = ran(), pool.submit(other.infer, "w", [("INPUT0", "INT32", [rows], [7] * rows)])
             while not answer.done():
-                seen.add(rest.get("/v2/models/one/stats").ok().json()["model_stats"][0]["inference_count"] * 10 // rows)
+                seen.add((ran() - before) * 10 // rows)
             assert answer.result().ok().json()["outputs"][0]["data"] == [8] * rows
+            if len(seen - {0, 10}) >= 4:
+                break
     assert len(seen - {0, 10}) >= 4, seen  # tenths of the calls that had run when the server answered
