@@ -126,4 +126,11 @@ int mr_remote_protocol(const char *url, int *io, struct mr_err *err);
         .help = "accept any certificate: the server is not verified"                               \
     }
 
+/** The end of the help of commands that print what a server answers. json: what else --json does. */
+#define MR_REMOTE_NOTES(json)                                                                      \
+    "On a terminal the answers are tables, otherwise lines of tab-separated fields without a\n"    \
+    "header line; --json prints what the server sent" json ".\n"                                   \
+    "Exit status: 0 done, 1 the server refused or cannot be reached, 2 the command line is "       \
+    "wrong.\n"
+
 #endif

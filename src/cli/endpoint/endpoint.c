@@ -29,12 +29,7 @@ static const char usage[] =
     "changes, or the\n"
     "server ends.\n";
 
-static const char notes[] = "On a terminal the answers are tables, otherwise lines of "
-                            "tab-separated fields without a header "
-                            "line;\n"
-                            "--json prints what the server sent.\n"
-                            "Exit status: 0 done, 1 the server refused or cannot be reached, 2 the "
-                            "command line is wrong.\n";
+static const char notes[] = MR_REMOTE_NOTES("");
 
 enum form { FORM_AUTO, FORM_TABLE, FORM_PLAIN, FORM_JSON };
 

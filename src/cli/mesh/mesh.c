@@ -33,12 +33,7 @@ static const char usage[] =
     "elsewhere; it goes on\n"
     "serving what comes, and gets no new ones.\n";
 
-static const char notes[] = "On a terminal the answers are tables, otherwise lines of "
-                            "tab-separated fields without a header "
-                            "line;\n"
-                            "--json prints what the server sent, of lists a page a line.\n"
-                            "Exit status: 0 done, 1 the server refused or cannot be reached, 2 the "
-                            "command line is wrong.\n";
+static const char notes[] = MR_REMOTE_NOTES(", of lists a page a line");
 
 #define AT(member) MR_OPTION_AT(struct mesh_options, member)
 #define TEXT(n, member, what, text)                                                                \

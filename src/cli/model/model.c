@@ -42,12 +42,7 @@ static const char usage[] =
     "archive in\n"
     "processes of its own, runs one made-up request on each, and says what is wrong.\n";
 
-static const char notes[] = "On a terminal the answers are tables, otherwise lines of "
-                            "tab-separated fields without a header "
-                            "line;\n"
-                            "--json prints what the server sent.\n"
-                            "Exit status: 0 done, 1 the server refused or cannot be reached, 2 the "
-                            "command line is wrong.\n";
+static const char notes[] = MR_REMOTE_NOTES("");
 
 #define AT(member) MR_OPTION_AT(struct model_options, member)
 

@@ -129,7 +129,7 @@ uint64_t live_copy_uses(const struct mr_mesh_copy *c, uint32_t *out_running);
 /* peers.c */
 void live_peers_send(struct mr_mesh *m, const struct mesh_action *a);
 void live_peers_fini(struct mr_mesh *m);
-/** For registry_options.is_gone: nobody listens there, at an address of this machine. */
+/** For registry_options.is_gone: the address is of this machine, and no process listens there. */
 bool live_peer_is_gone(void *ctx, mr_str address);
 
 /* plane.c */

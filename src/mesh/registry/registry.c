@@ -197,7 +197,7 @@ static bool is_taken(struct registry *r, const struct mr_kv_item *item)
     }
     if (!r->id_is_free && r->o.is_gone && r->o.is_gone(r->o.ctx, other.address)) {
         r->taken_revision = item->mod_revision;
-        mr_log(MR_LOG_INFO, "mesh.id_left", "id=%s address=%s nobody is there any more",
+        mr_log(MR_LOG_INFO, "mesh.id_left", "id=%s address=%s no process listens there any more",
                MR_LOG_STR(r->o.id), MR_LOG_STR(other.address));
         return false;
     }

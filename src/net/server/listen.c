@@ -199,7 +199,7 @@ static int tcp_listen_all(const char *text, struct address *a, bool reuse_port, 
     return rc;
 }
 
-/* Returns 0, or an errno: ECONNREFUSED, nobody listens there. */
+/* Returns 0, or an errno: ECONNREFUSED: no process listens there. */
 static int try_connect(const struct address *a)
 {
     int fd = socket(a->any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

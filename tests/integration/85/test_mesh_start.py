@@ -74,7 +74,7 @@ def test_server_with_the_id_of_another_waits_until_that_has_left(registry, start
 
 @pytest.mark.parametrize("address", ["127.0.0.1:0", "unix:"])
 def test_killed_server_comes_back_at_another_address(registry, start, models, address):
-    """It does not wait for the end of its lease: on its own machine it sees that nobody is there."""
+    """It does not wait for the end of its lease: on its own machine it sees that no process listens there."""
     repo.add(models, "m", repo.config())
     where = lambda n: address + (f"{registry[5:]}{n}" if address == "unix:" else "")  # noqa: E731
     first = start(models, f"--mesh={registry}", "--mesh-id=same", f"--mesh-address={where(1)}", mode=None)

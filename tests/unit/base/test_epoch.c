@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include <sched.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -117,7 +118,7 @@ static void *hold(void *arg)
     const uint64_t begin = atomic_load(&epoch.now);
     atomic_store(&phase, 1);
     while (atomic_load(&epoch.now) == begin) { /* until the other waits */
-        nanosleep(&(struct timespec){.tv_nsec = 10000}, NULL);
+        sched_yield();
     }
     atomic_store(&phase, 2);
     mr_epoch_quiesce(&epoch);

@@ -231,8 +231,8 @@ int mr_http_server_new(struct mr_http_server **out, const struct mr_http_options
 int mr_http_listen(struct mr_http_server *s, struct mr_loop *const *loops, size_t loop_count,
                    const char *address, int tag, bool reuse_port, uint16_t *out_port,
                    struct mr_err *err);
-/** True: nobody listens at this Unix socket or loopback address of this machine ("127.x.y.z:port", "[::1]:port"). False: somebody does,
- *  it is another machine's or a name, or it does not show at once. Thread: any. */
+/** True if no process listens at this Unix socket or loopback address of this machine ("127.x.y.z:port", "[::1]:port"). False if one
+ *  does, if the address is another machine's or a name, or if the system does not say so at once. Thread: any. */
 bool mr_http_is_unused(const char *address);
 /** The same over TLS; `tls` is borrowed until the server's connections are closed. */
 int mr_http_listen_tls(struct mr_http_server *s, struct mr_loop *const *loops, size_t loop_count,
