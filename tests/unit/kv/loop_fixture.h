@@ -2,6 +2,10 @@
 #ifndef KV_LOOP_FIXTURE_H
 #define KV_LOOP_FIXTURE_H
 
+#include <signal.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
 #include "base/clock.h"
 #include "kv/open.h"
 #include "kv_test.h"
@@ -41,6 +45,25 @@ static inline void kvt_loop_free(struct kv_fixture *f)
     mr_kv_free(&f->kv[1]);
     mr_loop_free(&loop);
     free(f);
+}
+
+/* Starts a process that runs `run` and ends with this one; what it writes to `out` comes to *out_fd. The caller waits for it. */
+static inline pid_t kvt_child(void (*run)(int round, int out), int round, int *out_fd)
+{
+    int fds[2];
+
+    assert_int_equal(pipe(fds), 0);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        close(fds[0]);
+        run(round, fds[1]);
+        _exit(1);
+    }
+    close(fds[1]);
+    *out_fd = fds[0];
+    return pid;
 }
 
 #endif

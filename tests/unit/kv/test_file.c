@@ -1,7 +1,6 @@
 /* The semantics with a file; its processes that die, its disk that fails, what is left of it in either case. */
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -474,11 +473,12 @@ static void a_watch_that_does_not_read_gets_all_later(void **state)
 
 /* Another process that serves the file and counts "count" up in it, until it is killed. It writes each number, when
  * it has the answer, to the descriptor. */
-static void count_up(int out)
+static void count_up(int round, int out)
 {
     struct kv_fixture *f = kvt_loop_new();
     char value[16];
 
+    (void)round;
     kvt_open(f, 0, text);
     for (int i = 1;; i++) {
         snprintf(value, sizeof value, "%d", i);
@@ -487,22 +487,6 @@ static void count_up(int out)
             _exit(1);
         }
     }
-}
-
-static pid_t start_counting(int *out_fd)
-{
-    int fds[2];
-    assert_int_equal(pipe(fds), 0);
-    pid_t pid = fork();
-    assert_true(pid >= 0);
-    if (pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        close(fds[0]);
-        count_up(fds[1]);
-    }
-    close(fds[1]);
-    *out_fd = fds[0];
-    return pid;
 }
 
 static int read_number(int fd)
@@ -545,7 +529,7 @@ static void another_takes_over_when_the_server_dies(void **state)
 
     make_folder();
     for (int round = 0; round < 5; round++) {
-        pid_t pid = start_counting(&fd);
+        pid_t pid = kvt_child(count_up, 0, &fd);
         assert_true(read_number(fd) > 0); /* it has the file */
         struct kv_fixture *f = fixture_of_file();
         struct seen s;
@@ -573,7 +557,7 @@ static void a_client_of_another_process_keeps_its_lease(void **state)
     (void)state;
 
     make_folder();
-    pid_t pid = start_counting(&fd);
+    pid_t pid = kvt_child(count_up, 0, &fd);
     assert_true(read_number(fd) > 0);
     struct kv_fixture *f = fixture_of_file();
     int64_t lease = kvt_grant(f, 3600);

@@ -4,7 +4,6 @@
  * The functions that change the disk are this program's own: they count, and kill the process that is to die. */
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -99,23 +98,6 @@ static void serve_and_put(int round, int out)
     step();
 }
 
-static pid_t start_child(int round, int *out_fd)
-{
-    int fds[2];
-
-    assert_int_equal(pipe(fds), 0);
-    pid_t pid = fork();
-    assert_true(pid >= 0);
-    if (pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        close(fds[0]);
-        serve_and_put(round, fds[1]);
-    }
-    close(fds[1]);
-    *out_fd = fds[0];
-    return pid;
-}
-
 /* Returns how many were answered, until one was not. */
 static int put_keys(struct kv_fixture *f, int round)
 {
@@ -182,7 +164,7 @@ static void what_was_answered_is_there_at_each_step(void **state)
     memset(fill, 'f', FILL_BYTES);
     for (int round = 0; round < ROUNDS; round++) {
         int fd, n;
-        pid_t pid = start_child(round, &fd);
+        pid_t pid = kvt_child(serve_and_put, round, &fd);
         bool serves = read(fd, &n, sizeof n) == sizeof n;
         struct kv_fixture *f = kvt_loop_new();
         struct seen s;
