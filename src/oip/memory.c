@@ -136,7 +136,7 @@ int mr_oip_find_duplicate(struct mr_arena *arena, const void *items, size_t size
     return MR_OK;
 }
 
-int mr_oip_bytes_check(const struct mr_oip_tensor *t, uint64_t elements, const char *word,
+static int bytes_check(const struct mr_oip_tensor *t, uint64_t elements, const char *word,
                        mr_str model, struct mr_err *err)
 {
     mr_bytes rest = {t->tensor.data, (size_t)t->tensor.bytes};
@@ -171,4 +171,19 @@ int mr_oip_bytes_check(const struct mr_oip_tensor *t, uint64_t elements, const c
         "incomplete string data for inference %s '%.*s' for model '%.*s', expecting string of "
         "length %u bytes but only %zu bytes available",
         word, MR_STR_ARG(t->name), MR_STR_ARG(model), length, rest.len - 4);
+}
+
+int mr_oip_binary_check(const struct mr_oip_tensor *t, uint64_t elements, bool is_response,
+                        mr_str model, struct mr_err *err)
+{
+    if (t->tensor.dtype == MR_DTYPE_BYTES) {
+        return bytes_check(t, elements, is_response ? "output" : "input", model, err);
+    }
+    if (!is_response || mr_tensor_is_whole(&t->tensor)) {
+        return MR_OK;
+    }
+    return MR_FAIL(err, MR_E_INVALID,
+                   "output '%.*s' has %llu bytes, which are not %llu elements of type %s",
+                   MR_STR_ARG(t->name), (unsigned long long)t->tensor.bytes,
+                   (unsigned long long)elements, mr_dtype_name(t->tensor.dtype));
 }

@@ -32,9 +32,10 @@ void *mr_oip_grow(struct mr_arena *arena, void *items, size_t len, size_t *io_ca
  *  Returns MR_E_EXHAUSTED without memory. */
 int mr_oip_find_duplicate(struct mr_arena *arena, const void *items, size_t size, size_t count,
                           const mr_str **out_name, struct mr_err *err);
-/** Checks a BYTES tensor against its element count, with Triton's texts. word: "input" or "output". */
-int mr_oip_bytes_check(const struct mr_oip_tensor *t, uint64_t elements, const char *word,
-                       mr_str model, struct mr_err *err);
+/** Checks binary data against the tensor's element count: the elements of BYTES, with Triton's texts; of a response the size of
+ *  other types, too, which for a request is checked with the model. */
+int mr_oip_binary_check(const struct mr_oip_tensor *t, uint64_t elements, bool is_response,
+                        mr_str model, struct mr_err *err);
 int mr_oip_no_memory(struct mr_err *err);
 /** Checks the length of an id, which the answer repeats in one piece. Errors: MR_E_INVALID. */
 int mr_oip_id_check(mr_str id, struct mr_err *err);

@@ -273,10 +273,9 @@ static int raw_use(struct mr_pb_reader *r, struct mr_pb_tensors *list, size_t i,
 {
     struct mr_oip_tensor *t = &list->at[i];
     int rc = mr_oip_data_refer(r->arena, t, raw, r->err);
-    if (rc == MR_OK && t->tensor.dtype == MR_DTYPE_BYTES) {
-        rc = mr_oip_bytes_check(t, list->from[i].elements, r->word, r->model, r->err);
-    }
-    return rc;
+    return rc < 0
+               ? rc
+               : mr_oip_binary_check(t, list->from[i].elements, r->is_response, r->model, r->err);
 }
 
 /* Where the data of tensor i is; *io_raw counts the raw contents used. */

@@ -305,10 +305,7 @@ static int binary_take(struct mr_rest_reader *r, struct tensor_parts *p)
         r->binary.len -= (size_t)bytes;
     }
     int rc = mr_oip_data_refer(r->arena, p->t, data, r->err);
-    if (rc == MR_OK && p->t->tensor.dtype == MR_DTYPE_BYTES) {
-        rc = mr_oip_bytes_check(p->t, p->elements, r->word, r->model, r->err);
-    }
-    return rc;
+    return rc < 0 ? rc : mr_oip_binary_check(p->t, p->elements, r->is_response, r->model, r->err);
 }
 
 static int tensor_finish(struct mr_rest_reader *r, struct tensor_parts *p)

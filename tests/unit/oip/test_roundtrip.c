@@ -172,6 +172,43 @@ static void nan_as_json(void **state)
     bench_fini(&b);
 }
 
+/* An answer whose data does not have the bytes of its shape is refused: who reads it goes by the shape. */
+static void answer_of_another_size(void **state)
+{
+    static const char *const shape_of_two[] = {[AS_BINARY] = "[2]", [AS_PROTOBUF] = "\x1a\1\2"};
+    static const int64_t shape[] = {2};
+    float values[2] = {1, 2};
+    struct mr_oip_tensor t = {
+        .name = MR_STR("f"),
+        .tensor = {.dtype = MR_DTYPE_FP32, .rank = 1, .shape = shape, .data = values, .bytes = 8},
+        .binary = true};
+    const struct mr_oip_response sent = {.outputs = &t, .output_count = 1};
+    (void)state;
+    for (int as = AS_BINARY; as <= AS_PROTOBUF; as++) {
+        for (int by = -2; by <= 1; by++) {
+            struct mr_oip_encoded e;
+            struct mr_oip_response got;
+            struct bench b;
+            bench_init(&b);
+            int rc = as == AS_PROTOBUF
+                         ? mr_oip_pb_encode_response(&sent, false, &b.buf, &b.arena, &e, &b.err)
+                         : mr_oip_rest_encode_response(&sent, &b.buf, &b.arena, &e, &b.err);
+            assert_int_equal(rc, MR_OK);
+            mr_bytes body = bench_join(&b, &e);
+            const ptrdiff_t at = mr_str_find_str((mr_str){(const char *)body.ptr, body.len},
+                                                 mr_str_n(shape_of_two[as], 3));
+            assert_true(at > 0);
+            b.body[at + (as == AS_PROTOBUF ? 2 : 1)] += (uint8_t)by;
+            rc = as == AS_PROTOBUF ? mr_oip_pb_decode_response(body, NULL, &b.arena, &got, &b.err)
+                                   : mr_oip_rest_decode_response(body, e.header_length, NULL,
+                                                                 &b.arena, &got, &b.err);
+            CHECK_ROW(rc == (by == 0 ? MR_OK : MR_E_INVALID), as, "%d: %d %s", by, rc, b.err.msg);
+            assert_true(by == 0 || strstr(b.err.msg, "output 'f' has 8 bytes, which are not"));
+            bench_fini(&b);
+        }
+    }
+}
+
 /* Everything else that a request carries. */
 static void request_fields(void **state)
 {
@@ -385,6 +422,7 @@ int main(void)
         cmocka_unit_test(types_shapes_encodings),
         cmocka_unit_test(special_floats),
         cmocka_unit_test(nan_as_json),
+        cmocka_unit_test(answer_of_another_size),
         cmocka_unit_test(request_fields),
         cmocka_unit_test(by_reference),
         cmocka_unit_test(no_allocation_when_warm),
