@@ -180,9 +180,28 @@ int import_signature(struct mr_import *im, mr_str model, struct signature *out, 
     return rc;
 }
 
+static const struct flow_pair *answer_find(const struct flow *f, mr_str name)
+{
+    const struct flow_pair *a = f->answers;
+
+    while (a && !mr_str_eq(a->name, name)) {
+        a = a->next;
+    }
+    return a;
+}
+
+int import_answer(struct mr_import *im, struct flow *f, mr_str node, mr_str name,
+                  struct mr_err *err)
+{
+    return answer_find(f, name) || flow_pair_add(&f->answers, node, name, &im->arena)
+               ? MR_OK
+               : import_no_memory(err);
+}
+
 mr_str import_tensor_name(struct mr_import *im, const struct flow *f, mr_str node, mr_str name)
 {
-    bool is_taken = flow_tensor_find(f->inputs, name) != NULL;
+    const struct flow_pair *answer = answer_find(f, name);
+    bool is_taken = flow_tensor_find(f->inputs, name) || (answer && !mr_str_eq(answer->of, node));
 
     for (const struct flow_node *n = f->nodes; n && !is_taken; n = n->next) {
         for (const struct flow_pair *p = n->outputs; p && !is_taken; p = p->next) {

@@ -32,7 +32,11 @@ int import_no_memory(struct mr_err *err);
  *  graph of a few lines can double them with each of its nodes. Errors: MR_E_TOO_LARGE. */
 int import_count(struct mr_import *im, size_t count, const struct doc_at *at,
                  const struct doc *value, struct mr_err *err);
-/** A tensor name that no tensor of `f` has yet: `name`, or else `node`_`name`. ptr NULL: no memory. */
+/** Keeps the name for this node's output, before any node gives out what it has, unless another node's output has it already.
+ *  Clients of the foreign server ask for outputs by these names. */
+int import_answer(struct mr_import *im, struct flow *f, mr_str node, mr_str name,
+                  struct mr_err *err);
+/** A tensor name that no tensor of `f` has yet, and no answer of another node: `name`, or else `node`_`name`. ptr NULL: no memory. */
 mr_str import_tensor_name(struct mr_import *im, const struct flow *f, mr_str node, mr_str name);
 /** Checks a name that becomes a folder's. */
 int import_check_name(const struct doc_at *at, const struct doc *value, mr_str name,

@@ -255,13 +255,28 @@ static int give_outputs(struct graph *g, struct node *n, const struct step *s, s
     return MR_OK;
 }
 
+/* The answer is that of the last step, under the names that it has there. */
+static int keep_answers(struct graph *g, struct node *n, struct mr_err *err)
+{
+    const struct step *last = n->steps;
+    int rc = MR_OK;
+
+    while (last->next) {
+        last = last->next;
+    }
+    for (const struct flow_tensor *t = last->signature.outputs; t && rc == MR_OK; t = t->next) {
+        rc = import_answer(g->im, &n->flow, last->name, t->name, err);
+    }
+    return rc;
+}
+
 static int compile_sequence(struct graph *g, struct node *n, struct mr_err *err)
 {
     const struct step *before = NULL;
     struct flow_node *from = NULL;
-    int rc = MR_OK;
+    int rc = keep_answers(g, n, err);
 
-    for (const struct step *s = n->steps; s; s = s->next) {
+    for (const struct step *s = n->steps; s && rc == MR_OK; s = s->next) {
         struct flow_node *f;
         mr_str data;
         if (doc_get(s->doc, "condition")) {

@@ -308,11 +308,35 @@ static int take(struct dag *g, struct op *op, const struct op *from, struct mr_e
     return MR_OK;
 }
 
+static mr_str alias_of(const struct op *op, size_t i, struct variable *out)
+{
+    *out = fetch(op->engine, i);
+    return mr_str_c(out->alias[0] ? out->alias : out->name);
+}
+
+/* What a GeneralResponseOp answers with keeps its aliases. */
+static int keep_answers(struct dag *g, const struct op *response, struct mr_err *err)
+{
+    const struct doc_at at = {.file = g->b->config.workflow_file};
+    int rc = MR_OK;
+
+    for (size_t k = 0; k < response->node->n_dependencies && rc == MR_OK; k++) {
+        const struct op *op = op_find(g, response->node->dependencies[k]->name);
+        const size_t count = op && op->kind == OP_INFER ? op->engine->tensors->n_fetch_var : 0;
+        rc = import_count(g->b->im, count + 1, &at, NULL, err);
+        for (size_t i = 0; i < count && rc == MR_OK; i++) {
+            struct variable v;
+            rc = import_answer(g->b->im, &g->flow, op->flow->name, alias_of(op, i, &v), err);
+        }
+    }
+    return rc;
+}
+
 static int give(struct dag *g, struct op *op, struct mr_err *err)
 {
     for (size_t i = 0; i < op->engine->tensors->n_fetch_var; i++) {
-        const struct variable v = fetch(op->engine, i);
-        const mr_str alias = mr_str_c(v.alias[0] ? v.alias : v.name);
+        struct variable v;
+        const mr_str alias = alias_of(op, i, &v);
         const mr_str name = import_tensor_name(g->b->im, &g->flow, op->flow->name, alias);
         if (!name.ptr ||
             !flow_pair_add(&op->flow->outputs, mr_str_c(v.name), name, &g->b->im->arena)) {
@@ -373,6 +397,7 @@ static int depend(struct dag *g, struct op *op, const Paddle__DAGNodeDependency 
 /* Connects a node after those that it depends on. The depth is bounded by the number of nodes. */
 static int connect(struct dag *g, struct op *op, struct mr_err *err)
 {
+    const struct doc_at at = {.file = g->b->config.workflow_file};
     int rc = MR_OK;
 
     if (op->is_done) {
@@ -385,6 +410,11 @@ static int connect(struct dag *g, struct op *op, struct mr_err *err)
     if (op->kind == OP_INFER && op->node->n_dependencies != 1) {
         return DAG_FAIL(err, MR_E_INVALID, g, op->node->name,
                         "it has %zu dependencies, one is needed", op->node->n_dependencies);
+    }
+    if (op->kind == OP_INFER) {
+        MR_TRY(import_count(g->b->im,
+                            op->engine->tensors->n_feed_var + op->engine->tensors->n_fetch_var, &at,
+                            NULL, err));
     }
     for (size_t i = 0; i < op->node->n_dependencies; i++) {
         MR_TRY(depend(g, op, op->node->dependencies[i], err));
@@ -460,6 +490,9 @@ static int add_workflow(struct build *b, const Paddle__Workflow *w, struct flow 
     }
     for (size_t i = 0; i < w->n_nodes; i++) {
         MR_TRY(read_op(&g, i, err));
+    }
+    for (size_t i = 0; i < w->n_nodes; i++) {
+        MR_TRY(g.ops[i].kind == OP_RESPONSE ? keep_answers(&g, &g.ops[i], err) : MR_OK);
     }
     MR_TRY(check_batching(&g, err));
     for (size_t i = 0; i < w->n_nodes; i++) {

@@ -426,6 +426,23 @@ out:
     return rc;
 }
 
+/* Outputs of the pipeline have the names that the steps' models give them. */
+static int keep_answers(struct pipeline *p, struct mr_err *err)
+{
+    int rc = MR_OK;
+
+    for (const struct reference *r = p->outputs; r; r = r->next) {
+        const struct step *s = r->of_inputs ? NULL : step_find(p, r->name);
+        for (const struct flow_tensor *t = s ? s->signature.outputs : NULL; t && rc == MR_OK;
+             t = t->next) {
+            if (r->tensor.len == 0 || mr_str_eq(t->name, r->tensor)) {
+                rc = import_answer(p->im, &p->flow, s->node->name, t->name, err);
+            }
+        }
+    }
+    return rc;
+}
+
 static int take_answer(struct pipeline *p, const struct doc_at *at, struct mr_err *err)
 {
     for (const struct reference *r = p->outputs; r; r = r->next) {
@@ -481,6 +498,7 @@ static int read_pipeline(struct pipeline *p, const struct doc *spec, const struc
         MR_TRY(guess_outputs(p, s->map, err));
         MR_TRY(guess_inputs(p, s, err));
     }
+    MR_TRY(keep_answers(p, err));
     for (struct step *s = p->steps; s; s = s->next) {
         MR_TRY(connect(p, s, err));
     }

@@ -68,6 +68,25 @@ def test_sequence(tmp_path):
     assert 'node { name: "two" model { name: "b" } input_map { key: "features" value: "x" }' in text
 
 
+def test_answers_keep_their_names(tmp_path):
+    """Clients ask for outputs by the names that the models give them: the tensors in between give way."""
+    models = tmp_path / "models"
+    for name in "abc":
+        repo.add(models, name, onnxgen.ADDER_CONFIG, files={"1/model.onnx": onnxgen.adder(1)})
+    graph = GRAPH + "      routerType: Sequence\n      steps: [{serviceName: a}, {serviceName: b, data: $response}, {serviceName: c, data: $response}]\n"
+    pipeline = PIPELINE % ("{name: a}, {name: b, inputs: [a]}, {name: c, inputs: [b]}", "c, b")
+    for name, text, outputs in (("g", graph, ["OUTPUT0"]), ("p", pipeline, ["OUTPUT0", "b_OUTPUT0"])):
+        imported(tmp_path, text, "-o", models, "--model-repository", models)
+        workflow("check", models / name)
+        config = flat((models / name / "config.pbtxt").read_text())
+        assert re.findall(r'output { name: "(\w+)"', config) == outputs
+        assert 'output_map { key: "OUTPUT0" value: "a_OUTPUT0" }' in config
+    service = paddle(tmp_path, general_model=ALIASED % ("x0", "image", "y0", "out"), second=ALIASED % ("x1", "out", "y1", "out"))
+    text = flat(workflow("import", service).stdout)
+    assert 'output_map { key: "y0" value: "first_out" }' in text and 'output_map { key: "y1" value: "out" }' in text
+    assert text.count('output { name: "out" data_type') == 2  # of the workflow and of the service
+
+
 def test_switch_splitter_ensemble(tmp_path):
     done = imported(tmp_path, GRAPH + """
       routerType: Switch
@@ -310,6 +329,9 @@ def paddle(folder, onnx=True, **files):
     return conf / "infer_service.prototxt"
 
 
+ALIASED = '''feed_var { name: "%s" alias_name: "%s" feed_type: 1 shape: 8 } fetch_var { name: "%s" alias_name: "%s" fetch_type: 1 shape: 8 }'''
+
+
 def test_paddle(tmp_path):
     done = workflow("import", paddle(tmp_path), "-o", tmp_path / "models")
     assert done.stderr == ""
@@ -353,12 +375,19 @@ def test_paddle_names_a_workflow_twice(tmp_path):
 W = ' workflows: "w"'
 
 
-@pytest.mark.parametrize("services, why", [
-    ('services { name: "T"' + W * 1001 + "}", "service 'T': more than 1000 workflows"),
-    ("".join(f'services {{ name: "T{i}"{W} }}' for i in range(6000)), "more than 10000 tensors"),
+ANSWERS = '''workflows { name: "w" workflow_type: "Sequence" nodes { name: "first" type: "GeneralInferOp" dependencies { name: "startup_op" mode: "RO" } }
+    nodes { name: "answer" type: "GeneralResponseOp" %s } }'''
+
+
+@pytest.mark.parametrize("files, why", [
+    ({"infer_service": 'services { name: "T"' + W * 1001 + "}"}, "service 'T': more than 1000 workflows"),
+    ({"infer_service": "".join(f'services {{ name: "T{i}"{W} }}' for i in range(6000))}, "more than 10000 tensors"),
+    ({"workflow": ANSWERS % ('dependencies { name: "first" mode: "RO" }' * 10000)}, "more than 10000 tensors"),
+    ({"general_model": "feed_var { name: 'x' feed_type: 1 }" + "".join(f"fetch_var {{ name: 'y{i}' fetch_type: 1 }}" for i in range(10000))},
+     "more than 10000 tensors"),
 ])
-def test_paddle_services_that_would_take_long(tmp_path, services, why):
-    assert why in workflow("import", paddle(tmp_path, infer_service=services), code=1).stderr
+def test_paddle_files_that_would_take_long(tmp_path, files, why):
+    assert why in workflow("import", paddle(tmp_path, **files), code=1).stderr
 
 
 def test_what_is_imported_is_served(tmp_path):
