@@ -10,6 +10,7 @@
 struct output {
     struct output *next;
     mr_str item, alias;
+    struct flow_tensor tensor; /* of the pipeline: with all rows */
 };
 
 struct node {
@@ -22,6 +23,11 @@ struct node {
     int64_t demultiply;  /* of what it gives out; 0: none, -1: any number */
     mr_str gathers_from; /* "": nothing */
     mr_str rows_of;      /* the node whose rows it runs for; "": once */
+    enum {
+        ROW_UNKNOWN,
+        ROW_WHOLE,
+        ROW_INNER
+    } row; /* a row's dimension: 1 for the model, or left out */
     bool is_open, is_done;
 };
 
@@ -157,9 +163,10 @@ static int rows_add(struct pipeline *p, struct node *n, mr_str value, struct mr_
 }
 
 /* A node whose rows are split, or that runs for such rows, makes its successors run for rows. */
-static int take_rows(struct pipeline *p, struct node *n, const struct node *from, mr_str value,
-                     const struct doc *d, struct mr_err *err)
+static int take_rows(struct pipeline *p, struct node *n, const struct node *from,
+                     const struct output *o, mr_str value, const struct doc *d, struct mr_err *err)
 {
+    const struct flow_tensor *input = flow_tensor_find(n->signature.inputs, d->key);
     const mr_str rows_of = from->demultiply != 0 ? from->flow->name : from->rows_of;
 
     if (rows_of.len == 0 || mr_str_eq(rows_of, n->gathers_from)) {
@@ -175,6 +182,9 @@ static int take_rows(struct pipeline *p, struct node *n, const struct node *from
     }
     if (!n->flow->foreach_over) {
         n->flow->foreach_max = from->demultiply > 0 ? from->demultiply : 0;
+    }
+    if (n->signature.is_known && from->signature.is_known && input) {
+        n->row = input->rank == o->tensor.rank ? ROW_WHOLE : ROW_INNER;
     }
     n->rows_of = rows_of;
     return rows_add(p, n, value, err);
@@ -198,7 +208,7 @@ static int take_node(struct pipeline *p, struct node *n, const struct doc *d, mr
                         item.ptr);
     }
     *out_value = value_name(p, node, item);
-    return out_value->ptr ? take_rows(p, n, from, *out_value, d, err) : import_no_memory(err);
+    return out_value->ptr ? take_rows(p, n, from, o, *out_value, d, err) : import_no_memory(err);
 }
 
 /* One input: {"NAME": {"node_name": …, "data_item": …}}. */
@@ -240,10 +250,30 @@ out:
     return rc;
 }
 
+/* What a node that runs for rows gives out: as many as there are rows, in a dimension before those of a row, or in the place of
+ * the first one, if the model takes a row with its dimension. */
+static struct flow_tensor rows_of_tensor(const struct node *n, struct flow_tensor t)
+{
+    const bool has_row = n->signature.max_batch_size == 0 && t.rank > 0 &&
+                         (n->row == ROW_WHOLE || (n->row == ROW_UNKNOWN && t.dims[0] == 1));
+
+    if (!n->flow->foreach_over || !n->signature.is_known || (!has_row && t.rank == MR_MAX_RANK)) {
+        return t;
+    }
+    if (!has_row) {
+        memmove(t.dims + 1, t.dims, t.rank * sizeof *t.dims);
+        t.rank++;
+    }
+    t.dims[0] = -1;
+    return t;
+}
+
 static int give(struct pipeline *p, struct node *n, struct mr_err *err)
 {
-    for (const struct output *o = n->outputs; o; o = o->next) {
+    for (struct output *o = n->outputs; o; o = o->next) {
         const mr_str name = value_name(p, n->flow->name, o->alias);
+        o->tensor =
+            rows_of_tensor(n, tensor_of(n->signature.outputs, n->signature.is_known, o->item));
         if (n->signature.is_known && !flow_tensor_find(n->signature.outputs, o->item)) {
             return DOC_FAIL(err, MR_E_INVALID, &n->at, n->doc, "the model has no output '%.64s'",
                             o->item.ptr);
@@ -302,22 +332,6 @@ static int declare_inputs(struct pipeline *p, const struct doc *spec, const stru
     return rc;
 }
 
-/* What a node that runs for rows gives out: as many as there are rows, in a dimension before those of a row. */
-static struct flow_tensor rows_of_tensor(const struct node *n, struct flow_tensor t)
-{
-    const bool has_row = n->signature.max_batch_size == 0 && t.rank > 0 && t.dims[0] == 1;
-
-    if (!n->flow->foreach_over || !n->signature.is_known || (!has_row && t.rank == MR_MAX_RANK)) {
-        return t;
-    }
-    if (!has_row) {
-        memmove(t.dims + 1, t.dims, t.rank * sizeof *t.dims);
-        t.rank++;
-    }
-    t.dims[0] = -1;
-    return t;
-}
-
 /* One output: {"LABEL": {"node_name": …, "data_item": …}}; the node's tensor gets the name LABEL. */
 static int take_output(struct pipeline *p, const struct doc *d, const struct doc_at *at,
                        struct mr_err *err)
@@ -343,9 +357,7 @@ static int take_output(struct pipeline *p, const struct doc *d, const struct doc
                         "there is no node '%.64s' that gives out '%.64s'", node.ptr, item.ptr);
     }
     const mr_str value = value_name(p, node, item);
-    const struct flow_tensor t =
-        rows_of_tensor(n, tensor_of(n->signature.outputs, n->signature.is_known, o->item));
-    if (!value.ptr || !flow_tensor_add(&p->flow.outputs, &t, from->key, &p->im->arena)) {
+    if (!value.ptr || !flow_tensor_add(&p->flow.outputs, &o->tensor, from->key, &p->im->arena)) {
         return import_no_memory(err);
     }
     for (struct flow_node *f = p->flow.nodes; f; f = f->next) {

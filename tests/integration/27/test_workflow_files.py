@@ -1,4 +1,5 @@
 """`millrace workflow import` and `draw`: graphs of other servers become configurations, what has no counterpart is refused."""
+import json
 import os
 import re
 import subprocess
@@ -290,6 +291,32 @@ def test_ovms(tmp_path):
     assert 'node { name: "det" model { name: "face" version: 2 }' in text
     assert 'foreach { over: "det_crops" max: 16 }' in text and text.count("foreach") == 1
     assert 'output_map { key: "w" value: "label" }' in text
+
+
+@pytest.mark.parametrize("gathers", (False, True))
+@pytest.mark.parametrize("crops, x, y, labels", [
+    ((-1, 1, 2), (1, 2), (1, 1), "-1 1 1"),  # a row without its dimension, whose own first dimension is 1
+    ((-1, 2), (2,), (1,), "-1 1"),
+    ((-1, 2), (1, 2), (1, 1), "-1 1"),  # a row with its dimension
+    ((-1, 1, 2), (-1, 2), (-1, 1), "-1 -1 1"),
+])
+def test_rows_of_ovms_are_loaded(tmp_path, crops, x, y, labels, gathers):
+    """The rows that come together have the dimensions that the models' say, whether a node takes them or the client."""
+    models = tmp_path / "models"
+    gathered = [int(n) for n in labels.split()]
+    for name, ins, outs in (("det", (-1,), crops), ("rec", x, y), ("all", gathered, gathered)):
+        repo.add(models, name, repo.config(inputs=[repo.tensor("in", "TYPE_FP32", ins)], outputs=[repo.tensor("out", "TYPE_FP32", outs)]))
+    names = ["det", "rec", "all"][:2 + gathers]
+    nodes = [{"name": name, "model_name": name, "type": "DL model", "outputs": [{"data_item": "out", "alias": "out"}],
+              "inputs": [{"in": {"node_name": before, "data_item": "image" if before == "request" else "out"}}]}
+             for before, name in zip(["request", *names], names)]
+    nodes[0]["demultiply_count"] = -1
+    if gathers:
+        nodes[2]["gather_from_node"] = "det"
+    pipeline = {"name": "p", "inputs": ["image"], "nodes": nodes, "outputs": [{"label": {"node_name": names[-1], "data_item": "out"}}]}
+    imported(tmp_path, json.dumps({"pipeline_config_list": [pipeline]}), "-o", models, "--model-repository", models, name="config.json")
+    assert f'output {{ name: "label" data_type: TYPE_FP32 dims: {labels.replace(" ", " dims: ")} }}' in flat((models / "p" / "config.pbtxt").read_text())
+    workflow("check", models / "p")
 
 
 def test_refusals_of_ovms(tmp_path):
