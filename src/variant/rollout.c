@@ -248,10 +248,17 @@ static void change_by_hand(struct mr_rollout *r, const double *weights)
     }
 }
 
-int mr_rollout_set(struct mr_rollout *r, const double *weights, struct mr_rollout_time t,
-                   struct mr_err *err)
+int mr_rollout_set(struct mr_rollout *r, const double *weights, const mr_str *tags,
+                   struct mr_rollout_time t, struct mr_err *err)
 {
-    int rc = mr_variant_weights_check(weights, NULL, r->count, err);
+    double asked[MR_VARIANTS_MAX];
+
+    for (size_t i = 0; i < r->count;
+         i++) { /* a promotion may have given a variant more than one may ask for */
+        asked[i] =
+            weights[i] == r->weights[i] ? MR_MIN(weights[i], MR_VARIANT_WEIGHT_MAX) : weights[i];
+    }
+    int rc = mr_variant_weights_check(asked, tags, r->count, err);
 
     if (rc < 0) {
         return rc;

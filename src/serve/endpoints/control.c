@@ -290,8 +290,7 @@ static int set_weights(struct endpoint *e, const Millrace__EndpointChangeRequest
     for (size_t i = 0; i < e->config->variant_count; i++) {
         tags[i] = e->config->variants[i].tag;
     }
-    MR_TRY(mr_variant_weights_check(weights, tags, e->config->variant_count, err));
-    rc = mr_rollout_set(&e->rollout, weights, endpoints_now(), err);
+    rc = mr_rollout_set(&e->rollout, weights, tags, endpoints_now(), err);
 out:
     return rc;
 }

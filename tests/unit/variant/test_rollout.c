@@ -228,9 +228,10 @@ static void by_hand(void **state)
     (void)state;
 
     begin(&b, NULL, MR_RAMP_ROLLBACK);
-    assert_int_equal(mr_rollout_set(&b.r, (double[]){0, 0, 0}, now_of(&b), &err), MR_E_INVALID);
+    assert_int_equal(mr_rollout_set(&b.r, (double[]){0, 0, 0}, NULL, now_of(&b), &err),
+                     MR_E_INVALID);
     assert_int_equal(b.r.state, MR_RAMP_RUNNING);
-    assert_int_equal(mr_rollout_set(&b.r, (double[]){1, 2, 3}, now_of(&b), &err), MR_OK);
+    assert_int_equal(mr_rollout_set(&b.r, (double[]){1, 2, 3}, NULL, now_of(&b), &err), MR_OK);
     assert_int_equal(b.r.state, MR_RAMP_STOPPED);
     run(&b, 1000, 0, NULL, NULL);
     assert_weights(&b, 1, 2, 3);
@@ -254,7 +255,7 @@ static void back_keeps_who_is_out(void **state)
     (void)state;
 
     begin(&b, NULL, MR_RAMP_ROLLBACK);
-    assert_int_equal(mr_rollout_set(&b.r, (double[]){0, 5, 15}, now_of(&b), &err), MR_OK);
+    assert_int_equal(mr_rollout_set(&b.r, (double[]){0, 5, 15}, NULL, now_of(&b), &err), MR_OK);
     assert_int_equal(mr_rollout_back(&b.r, now_of(&b), &err), MR_OK);
     assert_weights(&b, 0, 0, 20);
     mr_rollout_fini(&b.r);
@@ -271,16 +272,35 @@ static void without_a_ramp_back_undoes(void **state)
     assert_int_equal(mr_rollout_back(&b.r, now_of(&b), &err), MR_E_INVALID);
     assert_string_equal(err.msg,
                         "there is nothing to go back to: the weights have not been changed");
-    assert_int_equal(mr_rollout_set(&b.r, (double[]){1, 2, 3}, now_of(&b), &err), MR_OK);
+    assert_int_equal(mr_rollout_set(&b.r, (double[]){1, 2, 3}, NULL, now_of(&b), &err), MR_OK);
     assert_int_equal(mr_rollout_back(&b.r, now_of(&b), &err), MR_OK);
     assert_weights(&b, 80, 5, 15);
     assert_int_equal(mr_rollout_back(&b.r, now_of(&b), &err), MR_OK);
     assert_weights(&b, 1, 2, 3);
     assert_int_equal(b.r.event_count, 3);
     /* the same once more is no change */
-    assert_int_equal(mr_rollout_set(&b.r, (double[]){1, 2, 3}, now_of(&b), &err), MR_OK);
+    assert_int_equal(mr_rollout_set(&b.r, (double[]){1, 2, 3}, NULL, now_of(&b), &err), MR_OK);
     assert_int_equal(mr_rollout_back(&b.r, now_of(&b), &err), MR_OK);
     assert_weights(&b, 80, 5, 15);
+    mr_rollout_fini(&b.r);
+}
+
+/* The sum of the weights may be more than one of them: it does not stand in the way of others. */
+static void weights_after_a_promotion(void **state)
+{
+    static const double large[] = {800000, 800000, 0};
+    struct mr_err err = {0};
+    struct bench b = {0};
+    (void)state;
+
+    mr_rollout_init(&b.r, large, 3, NULL, now_of(&b), NULL);
+    assert_int_equal(mr_rollout_promote(&b.r, 0, now_of(&b), &err), MR_OK);
+    assert_int_equal(mr_rollout_set(&b.r, (double[]){1600000, 7, 0}, tags, now_of(&b), &err),
+                     MR_OK);
+    assert_weights(&b, 1600000, 7, 0);
+    assert_int_equal(mr_rollout_set(&b.r, (double[]){1600001, 7, 0}, tags, now_of(&b), &err),
+                     MR_E_INVALID);
+    assert_string_equal(err.msg, "variant 1 'stable' has weight 1600001, possible is 0 to 1000000");
     mr_rollout_fini(&b.r);
 }
 
@@ -292,7 +312,7 @@ static void the_history_is_bounded(void **state)
 
     mr_rollout_init(&b.r, weights, 3, NULL, now_of(&b), NULL);
     for (int i = 1; i <= 1000; i++) {
-        assert_int_equal(mr_rollout_set(&b.r, (double[]){i, 2, 3}, now_of(&b), &err), MR_OK);
+        assert_int_equal(mr_rollout_set(&b.r, (double[]){i, 2, 3}, NULL, now_of(&b), &err), MR_OK);
     }
     assert_int_equal(b.r.event_count, 1000);
     assert_true(fabs(mr_rollout_last(&b.r)->weights[0] - 1000) < 1e-9);
@@ -339,6 +359,7 @@ int main(void)
         cmocka_unit_test(by_hand),
         cmocka_unit_test(back_keeps_who_is_out),
         cmocka_unit_test(without_a_ramp_back_undoes),
+        cmocka_unit_test(weights_after_a_promotion),
         cmocka_unit_test(the_history_is_bounded),
         cmocka_unit_test(bad_ramps_are_refused),
     };

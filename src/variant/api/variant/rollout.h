@@ -97,9 +97,9 @@ bool mr_rollout_is_active(const struct mr_rollout *r);
 bool mr_rollout_tick(struct mr_rollout *r, struct mr_rollout_time t,
                      const struct mr_variant_sums *sums);
 
-/** Weights by hand, which stops a ramp. Errors: mr_variant_weights_check. */
-int mr_rollout_set(struct mr_rollout *r, const double *weights, struct mr_rollout_time t,
-                   struct mr_err *err);
+/** Weights by hand, which stops a ramp; one that stays as it is may be the sum of several. Errors: mr_variant_weights_check. */
+int mr_rollout_set(struct mr_rollout *r, const double *weights, const mr_str *tags,
+                   struct mr_rollout_time t, struct mr_err *err);
 /** All requests to one variant. */
 int mr_rollout_promote(struct mr_rollout *r, unsigned variant, struct mr_rollout_time t,
                        struct mr_err *err);
