@@ -77,7 +77,7 @@ class Memory:
 
     def __init__(self, bytes: int) -> None:
         self._handle, err = ctypes.c_void_p(), lib.Err()
-        self._bytes, self._used = bytes, 0
+        self._bytes, self._used = lib.whole("bytes", bytes, 2**64 - 1), 0
         status = _api().mr_sdk_memory_new(self._handle, bytes, err)
         if status < 0:
             _raise(status, err)
@@ -109,6 +109,8 @@ class _Request:
     def __init__(self, model: str, inputs: Mapping[str, Any], outputs: Union[Sequence[str], Mapping[str, Optional[numpy.ndarray]]], parameters: Mapping[str, Any], headers: Mapping[str, str],
                  timeout: Optional[float], once: bool, sequence: int, start: bool, end: bool, pack_on: Any,
                  memory: Optional[Memory], **texts: Any) -> None:
+        if isinstance(outputs, str):
+            raise TypeError(f"outputs is the text {outputs!r}: a list of names is needed")
         self.kept: list = [memory]
         packed = inputs if pack_on is True else pack_on or ()
         if not all(name in inputs for name in packed):
@@ -121,9 +123,9 @@ class _Request:
         self.has_places = bool(places)
         self.kept += [names, lines]
         self.c = lib.Request(
-            model=model.encode(), inputs=(lib.Tensor * len(tensors))(*tensors), input_count=len(tensors), outputs=names, output_count=name_count,
+            model=lib.text(model), inputs=(lib.Tensor * len(tensors))(*tensors), input_count=len(tensors), outputs=names, output_count=name_count,
             params=(lib.Param * len(params))(*params), param_count=len(params), headers=lines, header_count=line_count,
-            timeout_ms=0 if timeout is None else max(1, round(timeout * 1000)), sequence_id=sequence,
+            timeout_ms=lib.milliseconds(timeout), sequence_id=lib.whole("sequence", sequence, 2**64 - 1),
             flags=_SEQUENCE_START * start | _SEQUENCE_END * end | _ONCE * once, memory=memory._handle if memory else None,
             places=(lib.Tensor * len(places))(*places) if places else None, **{k: lib.text(v) for k, v in texts.items()})
 
@@ -144,18 +146,21 @@ class _Request:
         else:
             raise TypeError(f"input {name!r}: arrays of {array.dtype} are not tensors")
         self.kept += [shape, data]
-        return lib.Tensor(name=name.encode(), dtype=number, shape=shape, rank=array.ndim, flags=flags,
+        return lib.Tensor(name=lib.text(name), dtype=number, shape=shape, rank=array.ndim, flags=flags,
                           data=data.ctypes.data if data.size else None, bytes=data.nbytes)
 
     @staticmethod
     def _param(name: str, value: Any) -> lib.Param:
+        value = value.item() if isinstance(value, numpy.generic) else value
         if isinstance(value, bool):
-            return lib.Param(kind=0, name=name.encode(), i=value)
+            return lib.Param(kind=0, name=lib.text(name), i=value)
         if isinstance(value, int):
-            return lib.Param(kind=1, name=name.encode(), i=value)
+            return lib.Param(kind=1, name=lib.text(name), i=lib.whole(f"parameter {name!r}", value, 2**63 - 1, -2**63))
         if isinstance(value, float):
-            return lib.Param(kind=2, name=name.encode(), d=value)
-        return lib.Param(kind=3, name=name.encode(), s=str(value).encode())
+            return lib.Param(kind=2, name=lib.text(name), d=value)
+        if isinstance(value, str):
+            return lib.Param(kind=3, name=lib.text(name), s=lib.text(value))
+        raise TypeError(f"parameter {name!r}: possible are bool, int, float and str, not {type(value).__name__}")
 
 
 class Result(Mapping[str, numpy.ndarray]):
@@ -226,7 +231,7 @@ def _question(kind: int, model: Optional[str] = None, version: Optional[str] = N
               key: Optional[str] = None, variant: Optional[str] = None) -> lib.Question:
     lines, line_count = lib.strings([f"{k}: {v}" for k, v in headers.items()])
     return lib.Question(kind=kind, model=lib.text(model), version=lib.text(version), key=lib.text(key), variant=lib.text(variant), headers=lines,
-                        header_count=line_count, timeout_ms=0 if timeout is None else max(1, round(timeout * 1000)))
+                        header_count=line_count, timeout_ms=lib.milliseconds(timeout))
 
 
 def _told(kind: int, handle: int) -> Any:
@@ -245,9 +250,9 @@ class _StreamBase:
                  variant: Optional[str] = None, max_unread_bytes: int = 0, max_unsent_bytes: int = 0) -> None:
         self._handle, self._client = ctypes.c_void_p(), client
         lines, line_count = lib.strings([f"{k}: {v}" for k, v in headers.items()])
-        options = lib.StreamOptions(model=model.encode(), headers=lines, header_count=line_count, key=lib.text(key), variant=lib.text(variant),
-                                    timeout_ms=0 if timeout is None else max(1, round(timeout * 1000)), max_unread_bytes=max_unread_bytes,
-                                    max_unsent_bytes=max_unsent_bytes, notify=self._notify)
+        options = lib.StreamOptions(model=lib.text(model), headers=lines, header_count=line_count, key=lib.text(key), variant=lib.text(variant),
+                                    timeout_ms=lib.milliseconds(timeout), max_unread_bytes=lib.whole("max_unread_bytes", max_unread_bytes, 2**64 - 1),
+                                    max_unsent_bytes=lib.whole("max_unsent_bytes", max_unsent_bytes, 2**64 - 1), notify=self._notify)
         err = lib.Err()
         status = _api().mr_sdk_stream_open(client._opened(), options, self._handle, err)
         if status < 0:
@@ -378,14 +383,14 @@ class _Base:
                  timeout: Optional[float] = None, **options: Any) -> None:
         """Options are the members of struct mr_sdk_options: attempts, strategy, protocol, hedge_after_ms, tls_ca_file and so on."""
         self._handle = ctypes.c_void_p()
-        unknown = options.keys() - {name for name, _ in lib.Options._fields_}
+        unknown = options.keys() - lib.OPTIONS.keys()
         if unknown:
             raise TypeError(f"no such option: {', '.join(sorted(unknown))}")
         addresses, count = lib.strings(urls)
         lines, line_count = lib.strings([f"{k}: {v}" for k, v in headers.items()])
-        members = {k: v if isinstance(v, int) else lib.text(v) for k, v in options.items()}
+        members = {name: lib.option(name, value) for name, value in options.items() if value is not None}
         o = lib.Options(delivery=self._delivery, urls=addresses, url_count=count, headers=lines, header_count=line_count, config=lib.text(config),
-                        config_file=lib.text(config_file), timeout_ms=0 if timeout is None else max(1, round(timeout * 1000)), **members)
+                        config_file=lib.text(config_file), timeout_ms=lib.milliseconds(timeout), **members)
         err = lib.Err()
         status = _api().mr_sdk_create(self._handle, o, err)
         if status < 0:
@@ -407,7 +412,7 @@ class _Base:
     def shadow_stats(self, endpoint: str) -> dict:
         """Numbers of the shadow of an endpoint: requests, dropped, failed, compared, different."""
         stats, err = lib.ShadowStats(), lib.Err()
-        status = _api().mr_sdk_shadow_stats(self._opened(), endpoint.encode(), stats, err)
+        status = _api().mr_sdk_shadow_stats(self._opened(), lib.text(endpoint), stats, err)
         if status < 0:
             _raise(status, err)
         return {name: getattr(stats, name) for name, _ in stats._fields_[2:]}
@@ -497,14 +502,20 @@ class AsyncClient(_Base):
 
     def _done(self, ctx: int, status: int, err: int, handle: int) -> None:
         future, _, read = self._open.pop(ctx)
-        result = read(handle) if handle else None
+        result, error = None, None
+        if status < 0:
+            error = InferenceError(status, lib.Err.from_address(err).msg.decode(errors="replace"))
+        else:
+            try:
+                result = read(handle)
+            except Exception as why:  # such as a number that Python refuses: the task is not left waiting
+                error = why
         if future.done():
             return
-        if status == 0:
+        if error is None:
             future.set_result(result)
         else:
-            message = lib.Err.from_address(err).msg.decode(errors="replace")
-            future.set_exception(InferenceError(status, message))
+            future.set_exception(error)
 
     def _attach(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:

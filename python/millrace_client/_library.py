@@ -1,6 +1,7 @@
 """libmillrace.so by ctypes: the structs and functions of millrace/client.h."""
 import ctypes
 import ctypes.util
+import operator
 import os
 from pathlib import Path
 
@@ -123,9 +124,42 @@ def load():
 
 def strings(texts):
     """An array of C strings, and its length; NULL for none."""
-    encoded = [t.encode() for t in texts]
+    encoded = [text(t) for t in texts]
     return (c.c_char_p * len(encoded))(*encoded) if encoded else None, len(encoded)
 
 
 def text(value):
-    return None if value is None else str(value).encode()
+    """A C string, which ends at its first NUL."""
+    encoded = None if value is None else str(value).encode()
+    if encoded is not None and b"\0" in encoded:
+        raise ValueError(f"{value!r} has a NUL character")
+    return encoded
+
+
+def whole(name, value, most, least=0):
+    """A number of C, of which ctypes cuts what does not fit."""
+    number = operator.index(value)
+    if not least <= number <= most:
+        raise ValueError(f"{name} is {number}, possible are {least} to {most}")
+    return number
+
+
+def milliseconds(seconds):
+    """0, which stands for the usual time, for None."""
+    if seconds is None:
+        return 0
+    if not 0 <= seconds <= 86400:
+        raise ValueError(f"timeout is {seconds}, possible are 0 to 86400 seconds")
+    return max(1, round(seconds * 1000))
+
+
+_WITH_OTHERS = ("size", "delivery", "config", "config_file", "urls", "url_count", "timeout_ms", "headers", "header_count", "reserved")
+OPTIONS = {name: kind for name, kind in Options._fields_ if name not in _WITH_OTHERS}
+
+
+def option(name, value):
+    """The member of Options of that name."""
+    kind = OPTIONS[name]
+    if kind is c.c_char_p:
+        return text(value)
+    return whole(name, value, 2**32 - 1) if kind is c.c_uint32 else whole(name, value, 2**63 - 1, -2**63)

@@ -140,6 +140,53 @@ def test_names_that_are_no_names(server, site):
     assert python(site, "-c", NAMES, f"http://{server.url()}", f"grpc://{server.url('grpc')}") == "good\n"
 
 
+ARGUMENTS = """
+import asyncio, sys, millrace, millrace_client, numpy
+x = {"INPUT0": numpy.zeros(1, numpy.float32)}
+
+def refused(kind, text, call):
+    try:
+        call()
+    except kind as error:
+        assert text in str(error), error
+        return
+    raise SystemExit(f"no error: {text}")
+
+client = millrace.Client(sys.argv[1], timeout=300)
+for kind, text, arguments in (
+        (ValueError, "parameter 'a' is 1180591620717411303424", {"parameters": {"a": 2**70}}), (ValueError, "sequence is -1", {"sequence": -1}),
+        (ValueError, f"sequence is {2**64}", {"sequence": 2**64}), (ValueError, "timeout is -1", {"timeout": -1}),
+        (ValueError, "timeout is nan", {"timeout": float("nan")}), (ValueError, "has a NUL", {"parameters": {"a": "x\\0y"}}),
+        (ValueError, "has a NUL", {"id": "x\\0y"}), (ValueError, "has a NUL", {"headers": {"a": "x\\0y"}}),
+        (TypeError, "parameter 'a': possible are bool, int, float and str, not NoneType", {"parameters": {"a": None}}),
+        (TypeError, "outputs is the text 'OUTPUT0'", {"outputs": "OUTPUT0"})):
+    refused(kind, text, lambda: client.infer("flat_fp32", x, **arguments))
+refused(ValueError, "has a NUL", lambda: client.infer("flat_fp32\\0x", x))
+refused(ValueError, "max_unread_bytes is -1", lambda: client.stream("flat_fp32", max_unread_bytes=-1))
+refused(ValueError, f"bytes is {2**64 + 4096}", lambda: millrace.Memory(2**64 + 4096))
+for kind, text, options in ((ValueError, f"attempts is {2**40}", {"attempts": 2**40}), (millrace.InferenceError, "strategy '5'", {"strategy": 5}),
+                            (TypeError, "no such option: urls", {"urls": 5}), (TypeError, "integer", {"attempts": "3"})):
+    refused(kind, text, lambda: millrace.Client(sys.argv[1], **options))
+numbers = {"a": numpy.int64(5), "b": numpy.bool_(True), "c": numpy.float32(1.5), "d": numpy.str_("x")}
+client.infer("flat_fp32", x, parameters=numbers)
+
+async def unread():  # an answer that Python does not take ends its call
+    millrace_client._told = lambda *_: 1 / 0
+    async with millrace.AsyncClient(sys.argv[1], timeout=300) as client:
+        await client.is_live()
+
+try:
+    asyncio.run(unread())
+    raise SystemExit("no error")
+except ZeroDivisionError:
+    print("good")
+"""
+
+
+def test_arguments_that_c_cannot_hold(server, site):
+    assert python(site, "-c", ARGUMENTS, f"http://{server.url()}") == "good\n"
+
+
 FAULTS = """
 import asyncio, socket, sys, threading, numpy, millrace
 url, kind = sys.argv[1:]
