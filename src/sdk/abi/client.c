@@ -26,9 +26,10 @@ static int file_read(const char *path, struct mr_buf *out, struct mr_err *err)
         return MR_FAIL(err, errno == ENOENT ? MR_E_NOT_FOUND : MR_E_IO, "%s: %s", path,
                        strerror(errno));
     }
-    while ((n = read(fd, part, sizeof part)) > 0 || (n < 0 && errno == EINTR)) {
+    do {
+        n = read(fd, part, sizeof part);
         mr_buf_append(out, part, n > 0 ? (size_t)n : 0);
-    }
+    } while ((n > 0 && !out->failed) || (n < 0 && errno == EINTR));
     const int why = errno;
     close(fd);
     if (n < 0) {

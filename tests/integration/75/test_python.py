@@ -164,6 +164,7 @@ for kind, text, arguments in (
 refused(ValueError, "has a NUL", lambda: client.infer("flat_fp32\\0x", x))
 refused(ValueError, "max_unread_bytes is -1", lambda: client.stream("flat_fp32", max_unread_bytes=-1))
 refused(ValueError, f"bytes is {2**64 + 4096}", lambda: millrace.Memory(2**64 + 4096))
+refused(millrace.InferenceError, "/dev/zero: more than", lambda: millrace.Client(config_file="/dev/zero"))
 for kind, text, options in ((ValueError, f"attempts is {2**40}", {"attempts": 2**40}), (millrace.InferenceError, "strategy '5'", {"strategy": 5}),
                             (TypeError, "no such option: urls", {"urls": 5}), (TypeError, "integer", {"attempts": "3"})):
     refused(kind, text, lambda: millrace.Client(sys.argv[1], **options))
