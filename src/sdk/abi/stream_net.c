@@ -155,7 +155,7 @@ static int answer_read(const struct mr_sdk_stream *s, mr_bytes message, struct m
         rc = MR_FAIL(err, MR_E_EXHAUSTED, "no memory for an answer of %zu bytes", message.len);
     }
 out:
-    return rc;
+    return rc == MR_E_INVALID ? MR_E_INTERNAL : rc; /* nothing is wrong with the request */
 }
 
 static void answer_put(struct mr_sdk_stream *s, struct mr_sdk_result *r)

@@ -185,6 +185,7 @@ static void take_answer(struct call *c, struct call_attempt *a, struct judgement
 
     rc = rc < 0 ? rc : memory_resolve(c, a->has_places, &c->err);
     if (rc < 0) {
+        rc = rc == MR_E_INVALID ? MR_E_INTERNAL : rc; /* nothing is wrong with the request */
         MR_WRAP(&c->err, rc, "the answer of %s", a->host->url);
         *j = (struct judgement){.outcome = MR_BALANCE_FAILED, .status = rc};
         return;

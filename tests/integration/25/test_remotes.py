@@ -2,6 +2,7 @@
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
@@ -144,6 +145,43 @@ def test_a_server_that_is_cut_off(there, models, start):
         assert reply.status == 503 and f"in workflow 'fail_{name}', node 'a': model 'one' of {addresses(there)[name == 'grpc']}: " in reply.error
         for kind, number in (("skip", -1), ("default", 7), ("fallback", 3)):
             assert clients.ask(f"{kind}_{name}", {"INPUT0": vector(1)})["OUTPUT0"].tolist() == [number], (kind, name)
+
+
+class Broken(BaseHTTPRequestHandler):
+    """A server whose model is in order, and whose answers are none."""
+    protocol_version = "HTTP/1.1"
+    tensor = {"datatype": "INT32", "shape": [-1]}
+    metadata = {"name": "one", "platform": "", "inputs": [{"name": "INPUT0", **tensor}], "outputs": [{"name": "OUTPUT0", **tensor}]}
+
+    def say(self, value):
+        body = json.dumps(value).encode()
+        self.send_response(200)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self):
+        self.say({"name": "one", "max_batch_size": 0} if self.path.endswith("/config") else self.metadata)
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["content-length"]))
+        self.say([])
+
+    def log_message(self, *_):
+        pass
+
+
+def test_a_broken_answer_is_no_fault_of_the_client(models, start):
+    with ThreadingHTTPServer(("127.0.0.1", 0), Broken) as host:
+        threading.Thread(target=host.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{host.server_port}"
+        repo.add(models, "w", workflow(far("a", "one", url)))
+        served = start(models, "--default-warmup-time=0")
+        with Rest(served.http) as rest:
+            reply = rest.infer("w", INPUT)
+        assert reply.status == 500 and f"in workflow 'w', node 'a': model 'one' of {url}: the answer of {url}: " in reply.error, reply.body
+        served.stop()
+        host.shutdown()
 
 
 def test_time_and_cancel(there, models, start):

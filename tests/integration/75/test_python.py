@@ -254,7 +254,7 @@ elif kind == "broken":
             client.infer("flat_fp32", inputs)
             raise SystemExit("no error")
         except millrace.InferenceError as error:
-            assert bad.url in str(error), error
+            assert bad.url in str(error) and error.reason == "internal error", error
 else:
     with millrace.Client(bad.url, url, strategy="round_robin") as client:
         results = [good(client.infer("flat_fp32", inputs)) for _ in range(20)]
