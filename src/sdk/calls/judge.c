@@ -8,19 +8,31 @@
 #include "base/clock.h"
 #include "oip/oip.h"
 
-#define RETRY_AFTER_MAX_S 86400
+#define RETRY_AFTER_MAX_S INT64_C(86400)
 
-static int64_t retry_after_ns(const struct mr_client_response *r)
+/* In units of its own; 0: it is not there, or no number above 0. */
+static int64_t wait_of(const struct mr_header *list, size_t count, const char *name)
 {
-    int64_t s;
+    int64_t n;
 
-    for (size_t i = 0; i < r->header_count; i++) {
-        if (mr_str_eq_c(r->headers[i].name, "retry-after") &&
-            mr_str_to_i64(r->headers[i].value, &s) && s > 0) {
-            return MR_MIN(s, (int64_t)RETRY_AFTER_MAX_S) * MR_NS_PER_S;
+    for (size_t i = 0; i < count; i++) {
+        if (mr_str_eq_c(list[i].name, name) && mr_str_to_i64(list[i].value, &n) && n > 0) {
+            return n;
         }
     }
     return 0;
+}
+
+/* How long the host wants to be left alone: by HTTP in seconds, by gRPC in milliseconds, in headers if there is nothing else. */
+static int64_t retry_after_ns(const struct mr_client_response *r)
+{
+    static const char pushback[] = "grpc-retry-pushback-ms";
+    const int64_t s = wait_of(r->headers, r->header_count, "retry-after");
+    int64_t ms = wait_of(r->trailers, r->trailer_count, pushback);
+
+    ms = ms > 0 ? ms : wait_of(r->headers, r->header_count, pushback);
+    return s > 0 ? MR_MIN(s, RETRY_AFTER_MAX_S) * MR_NS_PER_S
+                 : MR_MIN(ms, RETRY_AFTER_MAX_S * 1000) * MR_NS_PER_MS;
 }
 
 /* {"error":"..."}, or the beginning of what is there. */

@@ -1,0 +1,58 @@
+/* How long hosts are left alone by what they say of it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "sdk/calls/judge.h"
+
+static const struct {
+    const char *name, *value;
+    bool in_trailers;
+    int64_t ms;
+} waits[] = {
+    {"retry-after", "2", false, 2000},
+    {"retry-after", "99999999999", false, 86400000},
+    {"retry-after", "99999999999999999999", false, 0},
+    {"retry-after", "-1", false, 0},
+    {"retry-after", "Wed, 21 Oct 2015 07:28:00 GMT", false, 0},
+    {"grpc-retry-pushback-ms", "250", true, 250},
+    {"grpc-retry-pushback-ms", "250", false, 250}, /* an answer without anything else */
+    {"grpc-retry-pushback-ms", "9223372036854775807", true, 86400000},
+    {"grpc-retry-pushback-ms", "-1", true, 0},
+    {"grpc-retry-pushback-ms", "soon", true, 0},
+    {"retry-pushback-ms", "250", true, 0},
+};
+
+static void hosts_say_how_long_they_are_busy(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof waits / sizeof *waits; i++) {
+        const struct mr_header h = {mr_str_c(waits[i].name), mr_str_c(waits[i].value)};
+        const struct mr_err busy = {.status = MR_E_UNAVAILABLE, .msg = "busy"};
+        const struct mr_client_response r = {.status = 200,
+                                             .headers = waits[i].in_trailers ? NULL : &h,
+                                             .header_count = !waits[i].in_trailers,
+                                             .trailers = waits[i].in_trailers ? &h : NULL,
+                                             .trailer_count = waits[i].in_trailers,
+                                             .grpc_status = MR_GRPC_UNAVAILABLE};
+        struct mr_err err;
+        const struct judgement j = judge_answer(MR_E_UNAVAILABLE, &busy, &r, NULL, &err);
+
+        assert_int_equal(j.outcome, MR_BALANCE_THROTTLED);
+        assert_true(j.may_retry && j.status == MR_E_UNAVAILABLE);
+        if (j.retry_after_ns != waits[i].ms * MR_NS_PER_MS) {
+            fail_msg("%s: %s: %lld ns", waits[i].name, waits[i].value, (long long)j.retry_after_ns);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(hosts_say_how_long_they_are_busy)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
