@@ -1,8 +1,8 @@
 /* pipeline_config_list of OpenVINO Model Server.
  *
  * Nodes refer to each other's outputs by alias. A node with demultiply_count splits what it gives out along the first
- * dimension: nodes after it run for each row (foreach), until a node gathers, which takes the rows together as they
- * are. Nodes of type "custom" are libraries of that server and have no counterpart. */
+ * dimension, and a pipeline with it its inputs: nodes after it run for each row (foreach), until a node gathers, which takes the
+ * rows together as they are. Nodes of type "custom" are libraries of that server and have no counterpart. */
 #include "import_priv.h"
 
 #define NODES_MAX 1000
@@ -35,6 +35,7 @@ struct pipeline {
     struct mr_import *im;
     struct flow flow;
     struct node *nodes;
+    struct node request; /* the inputs, whose rows may be split as those of a node */
 };
 
 static int connect(struct pipeline *p, struct node *n, struct mr_err *err);
@@ -72,6 +73,18 @@ out:
     return rc;
 }
 
+/* 0 is the older form of "any number". */
+static int read_demultiply(const struct doc *d, const struct doc_at *at, int64_t *out,
+                           struct mr_err *err)
+{
+    int rc = doc_int(d, "demultiply_count", 0, -1, 10000, at, out, err);
+
+    if (rc == MR_OK && *out == 0 && doc_get(d, "demultiply_count")) {
+        *out = -1;
+    }
+    return rc;
+}
+
 static int read_kind(struct node *n, mr_str *out_model, struct mr_err *err)
 {
     mr_str type;
@@ -84,10 +97,7 @@ static int read_kind(struct node *n, mr_str *out_model, struct mr_err *err)
     }
     MR_TRY(doc_text(n->doc, "model_name", true, &n->at, out_model, err));
     MR_TRY(doc_int(n->doc, "version", -1, -1, INT64_MAX, &n->at, &n->flow->version, err));
-    MR_TRY(doc_int(n->doc, "demultiply_count", 0, -1, 10000, &n->at, &n->demultiply, err));
-    if (n->demultiply == 0 && doc_get(n->doc, "demultiply_count")) {
-        n->demultiply = -1; /* the older form of "any number" */
-    }
+    MR_TRY(read_demultiply(n->doc, &n->at, &n->demultiply, err));
     MR_TRY(doc_text(n->doc, "gather_from_node", false, &n->at, &n->gathers_from, err));
     MR_TRY(import_check_name(&n->at, n->doc, *out_model, err));
     if (n->flow->version == 0) {
@@ -162,7 +172,8 @@ static int rows_add(struct pipeline *p, struct node *n, mr_str value, struct mr_
     return MR_OK;
 }
 
-/* A node whose rows are split, or that runs for such rows, makes its successors run for rows. */
+/* A node whose rows are split, or that runs for such rows, makes its successors run for rows. o: NULL for the request, whose rows
+ * lose their dimension. */
 static int take_rows(struct pipeline *p, struct node *n, const struct node *from,
                      const struct output *o, mr_str value, const struct doc *d, struct mr_err *err)
 {
@@ -183,8 +194,8 @@ static int take_rows(struct pipeline *p, struct node *n, const struct node *from
     if (!n->flow->foreach_over) {
         n->flow->foreach_max = from->demultiply > 0 ? from->demultiply : 0;
     }
-    if (n->signature.is_known && from->signature.is_known && input) {
-        n->row = input->rank == o->tensor.rank ? ROW_WHOLE : ROW_INNER;
+    if (n->signature.is_known && input && (!o || from->signature.is_known)) {
+        n->row = o && input->rank == o->tensor.rank ? ROW_WHOLE : ROW_INNER;
     }
     n->rows_of = rows_of;
     return rows_add(p, n, value, err);
@@ -211,6 +222,40 @@ static int take_node(struct pipeline *p, struct node *n, const struct doc *d, mr
     return out_value->ptr ? take_rows(p, n, from, o, *out_value, d, err) : import_no_memory(err);
 }
 
+static void rows_before(struct flow_tensor *t)
+{
+    if (t->rank < MR_MAX_RANK) {
+        memmove(t->dims + 1, t->dims, t->rank * sizeof *t->dims);
+        t->dims[0] = -1;
+        t->rank++;
+    }
+}
+
+/* An input of the pipeline is what the model that reads it takes, or rows of that. */
+static int take_request(struct pipeline *p, struct node *n, const struct doc *d, mr_str item,
+                        struct mr_err *err)
+{
+    struct flow_tensor t = tensor_of(n->signature.inputs, n->signature.is_known, d->key);
+    struct flow_tensor *there =
+        (struct flow_tensor *)(uintptr_t)flow_tensor_find(p->flow.inputs, item);
+    int rc = MR_OK;
+
+    if (!there) {
+        return DOC_FAIL(err, MR_E_INVALID, &n->at, d, "the pipeline has no input '%.64s'",
+                        item.ptr);
+    }
+    if (p->request.demultiply != 0) {
+        rc = take_rows(p, n, &p->request, NULL, item, d, err);
+        if (n->rows_of.len > 0 && n->signature.is_known) {
+            rows_before(&t);
+        }
+    }
+    t.next = there->next;
+    t.name = there->name;
+    *there = t;
+    return rc;
+}
+
 /* One input: {"NAME": {"node_name": …, "data_item": …}}. */
 static int take_input(struct pipeline *p, struct node *n, const struct doc *d, struct mr_err *err)
 {
@@ -230,16 +275,7 @@ static int take_input(struct pipeline *p, struct node *n, const struct doc *d, s
                         from->key.ptr);
     }
     if (mr_str_eq_c(node, "request")) {
-        struct flow_tensor t = tensor_of(n->signature.inputs, n->signature.is_known, from->key);
-        struct flow_tensor *there =
-            (struct flow_tensor *)(uintptr_t)flow_tensor_find(p->flow.inputs, item);
-        if (!there) {
-            return DOC_FAIL(err, MR_E_INVALID, &n->at, from, "the pipeline has no input '%.64s'",
-                            item.ptr);
-        }
-        t.next = there->next;
-        t.name = there->name;
-        *there = t;
+        MR_TRY(take_request(p, n, from, item, err));
         value = item;
     } else {
         MR_TRY(take_node(p, n, from, node, item, &value, err));
@@ -261,8 +297,7 @@ static struct flow_tensor rows_of_tensor(const struct node *n, struct flow_tenso
         return t;
     }
     if (!has_row) {
-        memmove(t.dims + 1, t.dims, t.rank * sizeof *t.dims);
-        t.rank++;
+        rows_before(&t);
     }
     t.dims[0] = -1;
     return t;
@@ -298,7 +333,8 @@ static int connect(struct pipeline *p, struct node *n, struct mr_err *err)
     }
     n->is_open = true;
     MR_TRY(doc_list(n->doc, "inputs", true, &n->at, &inputs, err));
-    if (n->gathers_from.len > 0 && !node_find(p, n->gathers_from)) {
+    if (n->gathers_from.len > 0 && !node_find(p, n->gathers_from) &&
+        !(p->request.demultiply != 0 && mr_str_eq_c(n->gathers_from, "request"))) {
         return DOC_FAIL(err, MR_E_INVALID, &n->at, doc_get(n->doc, "gather_from_node"),
                         "there is no node '%.64s'", n->gathers_from.ptr);
     }
@@ -377,8 +413,10 @@ out:
 
 static int read_pipeline(struct mr_import *im, const struct doc *spec, struct mr_err *err)
 {
-    static const char *const keys[] = {"name", "inputs", "nodes", "outputs", NULL};
-    struct pipeline p = {.im = im};
+    static const char *const keys[] = {"name",    "inputs",           "nodes",
+                                       "outputs", "demultiply_count", NULL};
+    struct flow_node request = {.name = MR_STR("request")};
+    struct pipeline p = {.im = im, .request = {.flow = &request}};
     struct doc_at at = {.file = im->file};
     const struct doc *nodes, *outputs;
     int rc, count = 0;
@@ -387,6 +425,7 @@ static int read_pipeline(struct mr_import *im, const struct doc *spec, struct mr
     MR_TRY(import_check_name(&at, spec, p.flow.name, err));
     at.what = mr_arena_printf(&im->arena, "pipeline '%.*s'", MR_STR_ARG(p.flow.name)).ptr;
     MR_TRY(doc_only(spec, &at, keys, err));
+    MR_TRY(read_demultiply(spec, &at, &p.request.demultiply, err));
     p.flow.line = spec->line;
     p.flow.comment = mr_arena_printf(
         &im->arena, "From the pipeline '%.*s' of OpenVINO Model Server.", MR_STR_ARG(p.flow.name));

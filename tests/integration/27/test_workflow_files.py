@@ -293,6 +293,11 @@ def test_ovms(tmp_path):
     assert 'output_map { key: "w" value: "label" }' in text
 
 
+def one_of_ovms(name, before, item, **more):
+    return {"name": name, "model_name": name, "type": "DL model", "inputs": [{"in": {"node_name": before, "data_item": item}}],
+            "outputs": [{"data_item": "out", "alias": "out"}], **more}
+
+
 @pytest.mark.parametrize("gathers", (False, True))
 @pytest.mark.parametrize("crops, x, y, labels", [
     ((-1, 1, 2), (1, 2), (1, 1), "-1 1 1"),  # a row without its dimension, whose own first dimension is 1
@@ -307,15 +312,35 @@ def test_rows_of_ovms_are_loaded(tmp_path, crops, x, y, labels, gathers):
     for name, ins, outs in (("det", (-1,), crops), ("rec", x, y), ("all", gathered, gathered)):
         repo.add(models, name, repo.config(inputs=[repo.tensor("in", "TYPE_FP32", ins)], outputs=[repo.tensor("out", "TYPE_FP32", outs)]))
     names = ["det", "rec", "all"][:2 + gathers]
-    nodes = [{"name": name, "model_name": name, "type": "DL model", "outputs": [{"data_item": "out", "alias": "out"}],
-              "inputs": [{"in": {"node_name": before, "data_item": "image" if before == "request" else "out"}}]}
-             for before, name in zip(["request", *names], names)]
+    nodes = [one_of_ovms(name, before, "image" if before == "request" else "out") for before, name in zip(["request", *names], names)]
     nodes[0]["demultiply_count"] = -1
     if gathers:
         nodes[2]["gather_from_node"] = "det"
     pipeline = {"name": "p", "inputs": ["image"], "nodes": nodes, "outputs": [{"label": {"node_name": names[-1], "data_item": "out"}}]}
     imported(tmp_path, json.dumps({"pipeline_config_list": [pipeline]}), "-o", models, "--model-repository", models, name="config.json")
     assert f'output {{ name: "label" data_type: TYPE_FP32 dims: {labels.replace(" ", " dims: ")} }}' in flat((models / "p" / "config.pbtxt").read_text())
+    workflow("check", models / "p")
+
+
+@pytest.mark.parametrize("batch, x, y, image, label", [
+    (0, (1, 2), (1, 1), "-1 1 2", "-1 1 1"),
+    (8, (2,), (1,), "-1 2", "-1 1"),
+])
+def test_rows_of_a_request_of_ovms(tmp_path, batch, x, y, image, label):
+    """demultiply_count of a pipeline: its nodes run for each row of its inputs, until one gathers."""
+    models = tmp_path / "models"
+    dims = [int(n) for n in label.split()]
+    for name, ins, outs, rows in (("rec", x, y, batch), ("all", dims, dims, 0)):
+        repo.add(models, name, repo.config(max_batch_size=rows, inputs=[repo.tensor("in", "TYPE_FP32", ins)],
+                                           outputs=[repo.tensor("out", "TYPE_FP32", outs)]))
+    pipeline = {"name": "p", "inputs": ["image"], "demultiply_count": 0, "nodes": [
+        one_of_ovms("rec", "request", "image"), one_of_ovms("all", "rec", "out", gather_from_node="request")],
+        "outputs": [{"each": {"node_name": "rec", "data_item": "out"}}, {"label": {"node_name": "all", "data_item": "out"}}]}
+    imported(tmp_path, json.dumps({"pipeline_config_list": [pipeline]}), "-o", models, "--model-repository", models, name="config.json")
+    text = flat((models / "p" / "config.pbtxt").read_text())
+    for tensor, dims in (("image", image), ("each", label), ("label", label)):
+        assert f'name: "{tensor}" data_type: TYPE_FP32 dims: {dims.replace(" ", " dims: ")} }}' in text
+    assert text.count("foreach") == 1 and 'foreach { over: "image" }' in text
     workflow("check", models / "p")
 
 
