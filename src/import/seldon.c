@@ -427,7 +427,7 @@ out:
 }
 
 /* Outputs of the pipeline have the names that the steps' models give them. */
-static int keep_answers(struct pipeline *p, struct mr_err *err)
+static int keep_answers(struct pipeline *p, const struct doc_at *at, struct mr_err *err)
 {
     int rc = MR_OK;
 
@@ -436,10 +436,12 @@ static int keep_answers(struct pipeline *p, struct mr_err *err)
         for (const struct flow_tensor *t = s ? s->signature.outputs : NULL; t && rc == MR_OK;
              t = t->next) {
             if (r->tensor.len == 0 || mr_str_eq(t->name, r->tensor)) {
+                MR_TRY(import_count(p->im, 1, at, r->doc, err));
                 rc = import_answer(p->im, &p->flow, s->node->name, t->name, err);
             }
         }
     }
+out:
     return rc;
 }
 
@@ -498,7 +500,7 @@ static int read_pipeline(struct pipeline *p, const struct doc *spec, const struc
         MR_TRY(guess_outputs(p, s->map, err));
         MR_TRY(guess_inputs(p, s, err));
     }
-    MR_TRY(keep_answers(p, err));
+    MR_TRY(keep_answers(p, at, err));
     for (struct step *s = p->steps; s; s = s->next) {
         MR_TRY(connect(p, s, err));
     }

@@ -501,6 +501,8 @@ def nested(depth):
     (nested(60), "the steps of the file have more than 10000 tensors"),
     (PIPELINE % ("{name: a}, {name: b, inputs: [" + ",".join(f"a.outputs.T{i}" for i in range(12000)) + "]}", "b"),
      "the steps of the file have more than 10000 tensors"),
+    (PIPELINE % ("{name: a}, {name: b, inputs: [" + ",".join(f"a.outputs.T{i}" for i in range(200)) + "]}", ",".join(["a"] * 200)),
+     "the steps of the file have more than 10000 tensors"),
 ])
 def test_what_would_take_long_is_refused(tmp_path, text, why):
     assert why in imported(tmp_path, text, code=1).stderr
