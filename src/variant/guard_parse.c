@@ -86,7 +86,7 @@ static int parse_number(struct parser *p)
                                               .to = (uint16_t)p->at});
 }
 
-/* "p99_ms" is 0.99, "p999_ms" 0.999. */
+/* "p99_ms" is 0.99, "p999_ms" 0.999; "p100_ms" would be 0.1, which is not what it says. */
 static bool read_quantile(mr_str name, double *out)
 {
     double unit = 1;
@@ -103,7 +103,7 @@ static bool read_quantile(mr_str name, double *out)
         unit *= 10;
     }
     *out /= unit;
-    return true;
+    return *out > 0 && (name.len == 6 || name.ptr[name.len - 4] != '0');
 }
 
 static bool read_metric(mr_str name, struct mr_guard_node *out)

@@ -130,6 +130,10 @@ static void what_is_wrong_is_named_with_its_column(void **state)
         {"error < 1", "guard \"error < 1\" column 1: no such metric: there are err, server_err, "
                       "count, mean_ms and quantiles such as p50_ms, p99_ms, p999_ms"},
         {"other.err < 1", "guard \"other.err < 1\" column 1: there is no variant of this tag"},
+        {"p100_ms < 1", "guard \"p100_ms < 1\" column 1: no such metric: there are err, "
+                        "server_err, count, mean_ms and quantiles such as p50_ms, p99_ms, p999_ms"},
+        {"p00_ms < 1", "guard \"p00_ms < 1\" column 1: no such metric: there are err, server_err, "
+                       "count, mean_ms and quantiles such as p50_ms, p99_ms, p999_ms"},
         {"stable.p9_ms < 1", "guard \"stable.p9_ms < 1\" column 8: no such metric: there are err, "
                              "server_err, count, mean_ms and quantiles such as p50_ms, p99_ms, "
                              "p999_ms"},
