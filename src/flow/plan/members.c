@@ -309,20 +309,34 @@ static int stream_check(const struct checks *k, const struct plan_node *node,
                : MR_OK;
 }
 
+/* What Triton's texts do not have, as steps of its ensembles have no names. */
+static int at_node(const struct checks *k, uint32_t n, int rc)
+{
+    return rc < 0 && k->p->is_workflow
+               ? MR_WRAP(k->err, rc, "node '%.*s'", MR_STR_ARG(k->p->nodes[n].name))
+               : rc;
+}
+
+static int model_check(struct checks *k, const struct plan_node *node, const struct mr_version *v)
+{
+    int rc;
+
+    MR_TRY(node->rows ? MR_OK : batch_check(k, v)); /* for rows as many calls as they need */
+    MR_TRY(inputs_check(k, node, v));
+    MR_TRY(mapped_check(k, node, v));
+    MR_TRY(outputs_check(k, node, v));
+out:
+    return rc;
+}
+
 static int node_check(struct checks *k, uint32_t n)
 {
     const struct plan_node *node = &k->p->nodes[n];
     const struct mr_version *v = k->members[n].version;
     int rc;
 
-    if (node->rows) { /* as many calls as its rows need */
-        MR_TRY(rows_settle(k, n, v));
-    } else {
-        MR_TRY(batch_check(k, v));
-    }
-    MR_TRY(inputs_check(k, node, v));
-    MR_TRY(mapped_check(k, node, v));
-    MR_TRY(outputs_check(k, node, v));
+    MR_TRY(node->rows ? rows_settle(k, n, v) : MR_OK);
+    MR_TRY(at_node(k, n, model_check(k, node, v)));
     MR_TRY(mr_version_is_streaming(v) ? stream_check(k, node, v) : MR_OK);
     k->p->nodes[n].is_streaming = mr_version_is_streaming(v);
     k->p->is_decoupled |= mr_version_is_streaming(v);
@@ -380,7 +394,7 @@ int plan_check_members(struct plan *p, const Inference__ModelConfig *c,
 
     for (uint32_t n = 0; n < p->node_count; n++) {
         if (!members[n].version && p->nodes[n].model.len) {
-            return missing_fail(&k);
+            return at_node(&k, n, missing_fail(&k));
         }
     }
     k.views = MR_NEW_ARRAY(struct view, (size_t)p->tensor_count + 1);

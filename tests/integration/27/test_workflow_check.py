@@ -64,6 +64,27 @@ def test_refused(models):
     assert "OUT" in done.stderr
 
 
+@pytest.mark.parametrize("change, why", [
+    (("TYPE_INT32 dims: -1 }\nworkflow", "TYPE_FP32 dims: -1 }\nworkflow"), "tensor OUT: inconsistent data type: TYPE_FP32 is inferred from model w"),
+    (("dims: -1 }\nworkflow", "dims: [ -1, 3 ] }\nworkflow"), "tensor OUT: inconsistent shape"),
+    (('"INPUT0" value: "t"', '"NOTHING" value: "t"'), "tensor t is mapping to non-existing input NOTHING in model b"),
+    (('model { name: "b" }', 'model { name: "c" }'), "contains models that are not available or ambiguous: c"),
+])
+def test_the_node_and_its_line(models, change, why):
+    """What does not fit the models is refused with the node, whose line it is."""
+    text = """name: "w" platform: "workflow"
+input { name: "IN" data_type: TYPE_INT32 dims: -1 } output { name: "OUT" data_type: TYPE_INT32 dims: -1 }
+workflow_scheduling {
+  node { name: "first" model { name: "a" } input_map { key: "INPUT0" value: "IN" } output_map { key: "OUTPUT0" value: "t" } }
+  node { name: "second" model { name: "b" } input_map { key: "INPUT0" value: "t" } output_map { key: "OUTPUT0" value: "OUT" } }
+}
+"""
+    assert text.count(change[0]) == 1
+    folder = put(models, "w", text.replace(*change))
+    line = check(folder, code=1).stderr
+    assert line.startswith(f"millrace workflow: {folder}/config.pbtxt:5: node 'second': ") and why in line and line.count("\n") == 1
+
+
 def test_a_server_that_is_not_there(tmp_path):
     """The line says why the model of another server is missing."""
     folder = put(tmp_path, "w", """platform: "workflow"
