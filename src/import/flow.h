@@ -67,7 +67,8 @@ struct flow {
     int64_t deadline_ms; /* 0: none */
     int64_t max_batch_size;
     struct flow_tensor *inputs, *outputs;
-    struct flow_pair *answers; /* of a node, and its output that keeps its name as one of the workflow; other tensors give way */
+    /** A node, and its output that keeps its name as one of the workflow: other tensors give way. */
+    struct flow_pair *answers;
     struct flow_node *nodes;
     struct flow_case *cases; /* of a switch over some of the nodes; NULL: there is none */
     mr_str switch_name;
