@@ -166,6 +166,20 @@ int import_warn(struct mr_import *im, struct mr_err *err, const char *fmt, ...)
     return MR_OK;
 }
 
+int import_skip(struct mr_import *im, const struct doc *doc, const char *kind, bool *out_skip,
+                struct mr_err *err)
+{
+    const struct doc *is = doc_get(doc, "kind");
+    const struct doc *name = doc_get(doc_get(doc, "metadata"), "name");
+
+    *out_skip = doc->is_null || (is && mr_str_eq_c(is->text, kind));
+    return !*out_skip || doc->is_null
+               ? MR_OK
+               : import_warn(im, err, "%s:%u: %s '%.128s' is a model, and without effect here",
+                             im->file, doc->line, kind,
+                             name && name->text.ptr ? name->text.ptr : "");
+}
+
 int import_signature(struct mr_import *im, mr_str model, struct signature *out, struct mr_err *err)
 {
     int rc = signature_of(im->repository, model, &im->arena, out, err);
@@ -242,22 +256,26 @@ static const struct format formats[] = {
     {"kserve", import_kserve}, {"seldon", import_seldon}, {"ovms", import_ovms}};
 #define FORMAT_COUNT (sizeof formats / sizeof *formats)
 
-/* What the first document that is not empty says of itself. */
-static const struct format *format_told(const struct doc *doc)
+static const char *format_of(const struct doc *doc)
 {
-    while (doc->is_null && doc->next) {
-        doc = doc->next;
-    }
     const struct doc *kind = doc_get(doc, "kind");
-    const char *name = NULL;
 
     if (kind && mr_str_eq_c(kind->text, "InferenceGraph")) {
-        name = "kserve";
-    } else if (kind &&
-               (mr_str_eq_c(kind->text, "Pipeline") || mr_str_eq_c(kind->text, "Experiment"))) {
-        name = "seldon";
-    } else if (doc_get(doc, "pipeline_config_list")) {
-        name = "ovms";
+        return "kserve";
+    }
+    if (kind && (mr_str_eq_c(kind->text, "Pipeline") || mr_str_eq_c(kind->text, "Experiment"))) {
+        return "seldon";
+    }
+    return doc_get(doc, "pipeline_config_list") ? "ovms" : NULL;
+}
+
+/* What the first document that is a graph says of itself: models often stand in front. */
+static const struct format *format_told(const struct doc *doc)
+{
+    const char *name = NULL;
+
+    for (; doc && !name; doc = doc->next) {
+        name = format_of(doc);
     }
     for (size_t i = 0; name && i < FORMAT_COUNT; i++) {
         if (strcmp(formats[i].name, name) == 0) {
@@ -289,7 +307,10 @@ static int read_document(struct mr_import *im, mr_str text, const char *from, st
             "--from paddle|kserve|ovms|seldon says what it is",
             im->file);
     }
-    return format->read(im, doc, err);
+    rc = format->read(im, doc, err);
+    return rc < 0 || im->models.len > 0
+               ? rc
+               : MR_FAIL(err, MR_E_INVALID, "%s:1: there is no graph in it", im->file);
 }
 
 static int check_from(const char *from, struct mr_err *err)

@@ -25,6 +25,9 @@ int import_add(struct mr_import *im, mr_str name, const struct emit *config, con
 int import_add_flow(struct mr_import *im, const struct flow *f, struct mr_err *err);
 int import_warn(struct mr_import *im, struct mr_err *err, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
+/** Whether a document is none, or one of the models that stand beside graphs, which is warned of. */
+int import_skip(struct mr_import *im, const struct doc *doc, const char *kind, bool *out_skip,
+                struct mr_err *err);
 /** The tensors of a model. Those that are not known are warned of, once for each model. */
 int import_signature(struct mr_import *im, mr_str model, struct signature *out, struct mr_err *err);
 int import_no_memory(struct mr_err *err);

@@ -632,8 +632,9 @@ int import_seldon(struct mr_import *im, const struct doc *doc, struct mr_err *er
 {
     int rc = MR_OK;
 
-    for (; doc && rc == MR_OK; doc = doc->next) {
-        rc = doc->is_null ? MR_OK : import_one(im, doc, err);
+    for (bool is_skipped; doc && rc == MR_OK; doc = doc->next) {
+        rc = import_skip(im, doc, "Model", &is_skipped, err);
+        rc = rc < 0 || is_skipped ? rc : import_one(im, doc, err);
     }
     return rc;
 }

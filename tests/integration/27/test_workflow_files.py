@@ -512,14 +512,29 @@ def test_what_would_take_long_is_refused(tmp_path, text, why):
     (GRAPH + "      routerType: Sequence\n      steps: [{serviceName: g}]\n",
      "graph.yaml:9: step 'g': the workflow of the graph's node 'root' has the name of this service"),
     (GRAPH + "      routerType: Sequence\n      steps: [{serviceUrl: 'httpx@/v2/models/a/infer'}]\n", "is no http://HOST"),
-    (GRAPH + "      routerType: Sequence\n      steps: [{serviceName: m}]\n---\nkind: InferenceService\n",
-     "graph.yaml:11: kind is 'InferenceService', allowed is InferenceGraph"),
+    (GRAPH + "      routerType: Sequence\n      steps: [{serviceName: m}]\n---\nkind: Deployment\n",
+     "graph.yaml:11: kind is 'Deployment', allowed is InferenceGraph"),
     (PIPELINE % ("{name: a}, {name: b, inputs: [a.outputs.X], tensorMap: {a.outputs.X: [Z]}}", "b"),
      "tensorMap: 'a.outputs.X' needs the name of a tensor"),
     (PIPELINE % ('{name: a}, {name: b, triggers: ["a.outputs.x`) or (`y"]}', "b"), "is no name of a tensor"),
 ])
 def test_refusals_of_odd_files(tmp_path, text, why):
     assert why in imported(tmp_path, text, code=1).stderr
+
+
+@pytest.mark.parametrize("kind, graph", [
+    ("InferenceService", GRAPH + "      routerType: Sequence\n      steps: [{serviceName: m}]\n"),
+    ("Model", PIPELINE % ("{name: m}", "m")),
+])
+def test_models_beside_a_graph(tmp_path, kind, graph):
+    """Files of users have the models as well, in front of the graph or after it."""
+    model = f"apiVersion: v1\nkind: {kind}\nmetadata: {{name: m}}\nspec: {{storageUri: x}}\n"
+    for text in ("---\n" + model + "---\n" + graph, graph + "---\n" + model):
+        done = imported(tmp_path, text)
+        assert 'model { name: "m" }' in flat(done.stdout) and f"{kind} 'm' is a model, and without effect here" in done.stderr
+    assert "graph.yaml:1: this is no InferenceGraph" in imported(tmp_path, model, code=1).stderr
+    assert "graph.yaml:1: there is no graph in it" in imported(
+        tmp_path, model, "--from", "kserve" if kind == "InferenceService" else "seldon", code=1).stderr
 
 
 def test_empty_documents_in_front(tmp_path):
