@@ -2,7 +2,9 @@
  * allowed: backends are foreign code that may need any of it. */
 #include "syscalls.h"
 
+#include <asm/sockios.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -69,8 +71,38 @@ static const int refused[] = {
     SYS_bpf,
     SYS_userfaultfd,
     SYS_fanotify_init,
-    /* files past the rules for paths */
+    /* files past the rules for paths, which know no modes, owners, times and attributes */
     SYS_open_by_handle_at,
+#if defined(__x86_64__)
+    SYS_chmod,
+    SYS_chown,
+    SYS_lchown,
+    SYS_utime,
+    SYS_utimes,
+    SYS_futimesat,
+#endif
+    SYS_fchmodat,
+    452 /* fchmodat2 */,
+    SYS_fchownat,
+    SYS_utimensat,
+    SYS_setxattr,
+    SYS_lsetxattr,
+    463 /* setxattrat */,
+    SYS_removexattr,
+    SYS_lremovexattr,
+    466 /* removexattrat */,
+    /* memory and messages that outlive their process, and those of others: System V */
+    SYS_shmget,
+    SYS_shmat,
+    SYS_shmctl,
+    SYS_msgget,
+    SYS_msgsnd,
+    SYS_msgrcv,
+    SYS_msgctl,
+    SYS_semget,
+    SYS_semop,
+    SYS_semtimedop,
+    SYS_semctl,
     /* keys */
     SYS_keyctl,
     SYS_add_key,
@@ -133,13 +165,25 @@ static const struct {
 };
 #define OWN (sizeof own / sizeof *own)
 
+/* Calls that are refused with either value of an argument. A descriptor's owner gets its signals, SIGKILL if that is set. */
+static const struct {
+    int call;
+    unsigned argument;
+    uint32_t values[2];
+} cases[] = {
+    {SYS_prctl, 0, {PR_SET_PDEATHSIG, PR_SET_PDEATHSIG}}, /* it still ends with the server */
+    {SYS_fcntl, 1, {F_SETOWN, F_SETOWN_EX}},
+    {SYS_ioctl, 1, {FIOSETOWN, SIOCSPGRP}},
+};
+#define CASES (sizeof cases / sizeof *cases)
+
 #define FIELD(name) ((uint32_t)offsetof(struct seccomp_data, name))
 /* The lower half of an argument: both machines are little-endian. */
 #define ARGUMENT(n) (FIELD(args) + (n)*8u)
 
 struct program {
     unsigned short len;
-    struct sock_filter at[2 * REFUSED + 8 * OWN + 32];
+    struct sock_filter at[2 * REFUSED + 8 * OWN + 6 * CASES + 32];
 };
 
 #define ADD(...) p->at[p->len++] = (struct sock_filter)__VA_ARGS__
@@ -184,12 +228,12 @@ static void add_clone(struct program *p)
     deny(p);
 }
 
-/* It still ends with the server. */
-static void add_prctl(struct program *p)
+static void add_case(struct program *p, int call, unsigned argument, const uint32_t values[2])
 {
-    if_call(p, SYS_prctl, 4);
-    ADD(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, ARGUMENT(0)));
-    ADD(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, PR_SET_PDEATHSIG, 0, 1));
+    if_call(p, call, 5);
+    ADD(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, ARGUMENT(argument)));
+    ADD(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, values[0], 1, 0));
+    ADD(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, values[1], 0, 1));
     deny(p);
     permit(p);
 }
@@ -216,7 +260,9 @@ int syscalls_refuse(struct mr_err *err)
 
     add_begin(p);
     add_clone(p);
-    add_prctl(p);
+    for (size_t i = 0; i < CASES; i++) {
+        add_case(p, cases[i].call, cases[i].argument, cases[i].values);
+    }
     for (size_t i = 0; i < OWN; i++) {
         add_own(p, own[i].call, own[i].argument, own[i].which);
     }

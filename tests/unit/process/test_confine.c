@@ -1,5 +1,6 @@
 /* A child confines itself and tries what the other tests, of workers, do not. Steps that this kernel or build lacks are
  * skipped by name. */
+#include <asm/sockios.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -11,11 +12,17 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/msg.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/sem.h>
+#include <sys/shm.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -107,6 +114,44 @@ static int try_parent_priority(void)
                : ALLOWED;
 }
 
+/* The owner of a descriptor gets its signals, of the kind that is set. */
+static int try_signal_by_owner(void)
+{
+    const struct f_owner_ex owner = {F_OWNER_PID, getppid()};
+    int parent = getppid();
+    const int fd = open("/dev/null", O_RDONLY);
+
+    return is_refused(fcntl(fd, F_SETOWN, parent)) && is_refused(fcntl(fd, F_SETOWN_EX, &owner)) &&
+                   is_refused(ioctl(fd, FIOSETOWN, &parent)) &&
+                   is_refused(ioctl(fd, SIOCSPGRP, &parent)) && fcntl(fd, F_GETFL) >= 0
+               ? REFUSED
+               : ALLOWED;
+}
+
+/* There is no such file: ENOENT. */
+static int try_files_of_others(void)
+{
+    const char *path = "/nonexistent/file";
+
+    return is_refused(chmod(path, 0600)) && is_refused(chown(path, 0, 0)) &&
+                   is_refused(lchown(path, 0, 0)) &&
+                   is_refused(fchmodat(AT_FDCWD, path, 0600, 0)) &&
+                   is_refused(fchownat(AT_FDCWD, path, 0, 0, 0)) &&
+                   is_refused(utimensat(AT_FDCWD, path, NULL, 0)) &&
+                   is_refused(setxattr(path, "user.a", "b", 1, 0)) &&
+                   is_refused(removexattr(path, "user.a"))
+               ? REFUSED
+               : ALLOWED;
+}
+
+/* Finds one, or nothing: none is made. */
+static int try_system_v(void)
+{
+    return is_refused(shmget(1, 1, 0)) && is_refused(msgget(1, 0)) && is_refused(semget(1, 0, 0))
+               ? REFUSED
+               : ALLOWED;
+}
+
 static void *nothing(void *arg)
 {
     return arg;
@@ -149,8 +194,10 @@ static void test_seccomp(void **state)
     static const struct {
         int (*fn)(void);
         bool is_free; /* otherwise a container may refuse it as well */
-    } attempts[] = {{try_parent_limits, true},   {try_outlive, true}, {try_sockets, true},
-                    {try_parent_priority, true}, {try_clock, false},  {try_mount, false}};
+    } attempts[] = {
+        {try_parent_limits, true},   {try_outlive, true},         {try_sockets, true},
+        {try_parent_priority, true}, {try_signal_by_owner, true}, {try_files_of_others, true},
+        {try_system_v, true},        {try_clock, false},          {try_mount, false}};
     for (size_t i = 0; i < sizeof attempts / sizeof *attempts; i++) {
         assert_true(!attempts[i].is_free || try_in_child(0, attempts[i].fn) == ALLOWED);
         assert_int_equal(try_in_child(MR_CONFINE_SECCOMP, attempts[i].fn), REFUSED);
