@@ -183,10 +183,11 @@ static void start_failed(struct worker *w, const struct mr_err *err, int64_t now
 
     mr_log(MR_LOG_ERROR, "worker.start", "model=%s worker=%u %s",
            MR_LOG_STR(mr_str_c(w->model->base.model)), w->index, err->msg);
-    if (w->step == STEP_NONE && !w->model->opened.backend_version) {
-        give_up(w, err); /* the first one: the load fails */
+    if (!w->was_ready && !w->is_standby) {
+        give_up(w, err); /* a first load: its caller decides */
         return;
     }
+    snprintf(w->last_fault, sizeof w->last_fault, "start: %.150s", err->msg);
     w->start_at_ns =
         now_ns + MR_MAX(restart_died(&w->restart, RESTART_FAULT, (uint32_t)mr_rng_u64(&s->rng)),
                         10 * MR_NS_PER_MS);

@@ -298,6 +298,36 @@ def test_process_that_says_why_it_ends(fault, models, start, code):
     assert value(server, RESTARTS, model="m", reason="sick") == value(server, RESTARTS, model="m") == 2
 
 
+# ---- no process at all ----
+
+def program_once(tmp_path):
+    """A program of workers of which one process can be started: then its file is away."""
+    program = tmp_path / "worker"
+    program.write_text(f"#!/bin/sh\nrm {program}\nexec {BIN.with_name('millrace-worker')} \"$@\"\n")
+    program.chmod(0o755)
+    return program
+
+
+def test_second_process_of_a_load_that_cannot_be_started(fault, explicit, tmp_path):
+    """The load fails and says why; it does not wait for a system that has no room."""
+    fault(count=2)
+    _, control = explicit(f"--worker-program={program_once(tmp_path)}")
+    assert "cannot start" in control.load("m").error
+
+
+def test_replacement_that_cannot_be_started(fault, models, start, tmp_path):
+    fault()
+    program = program_once(tmp_path)
+    server = start(models, f"--worker-program={program}")
+    os.kill(pids(server, "m")[0], signal.SIGKILL)
+    state = lambda: [(w["state"], w["last_fault"].split(":")[0]) for w in workers(server, "m")]
+    wait.equal(state, [("waiting", "start")])
+    wait.until(lambda: ask(server, "m", [1]).status == 503, "no process to be tried for a while")
+    program_once(tmp_path)
+    wait.until(lambda: ask(server, "m", [1]).status == 200, "an answer")
+    assert value(server, RESTARTS, model="m", reason="crash") == value(server, RESTARTS, model="m") == 1
+
+
 # ---- coming back ----
 
 def ask_vector(server, values):
