@@ -23,7 +23,7 @@ static int64_t limit_of(const struct hang *h, const struct hang_sample *l, int64
                                                                        : usual;
 }
 
-bool hang_judge(struct hang *h, const struct hang_sample *l)
+int64_t hang_judge(struct hang *h, const struct hang_sample *l)
 {
     if (!l->has_work || !h->is_judged || l->progress != h->progress) {
         *h = (struct hang){.progress = l->progress,
@@ -33,7 +33,7 @@ bool hang_judge(struct hang *h, const struct hang_sample *l)
                            .delay_ns = l->delay_ns,
                            .looked_ns = l->now_ns,
                            .is_judged = l->has_work};
-        return false;
+        return 0;
     }
     h->excused_ns += l->gap_ns;
     if (l->delay_ns > h->delay_ns) {
@@ -45,5 +45,6 @@ bool hang_judge(struct hang *h, const struct hang_sample *l)
     h->delay_ns = l->delay_ns;
     h->looked_ns = l->now_ns;
     const int64_t counted = l->now_ns - h->since_ns - h->excused_ns;
-    return counted > limit_of(h, l, counted);
+    const int64_t limit = limit_of(h, l, counted);
+    return counted > limit ? limit : 0;
 }

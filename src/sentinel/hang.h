@@ -33,7 +33,7 @@ struct hang_sample {
     int64_t most_ns;    /* the limit if that is not known, and while the thread computes */
 };
 
-/* True: it hangs. */
-bool hang_judge(struct hang *h, const struct hang_sample *sample);
+/* Returns the limit that it exceeds, in nanoseconds; 0: it does not hang. */
+int64_t hang_judge(struct hang *h, const struct hang_sample *sample);
 
 #endif

@@ -1,6 +1,7 @@
 /* The watching thread: handles ends, messages and output of workers, completed executions, hangs and restarts. */
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -60,11 +61,27 @@ static void event_handle(const struct watch *w, int64_t now_ns)
 
 /* ---- hangs ---- */
 
+/* What exceeded that limit. */
+static const char *hang_text(const struct hang_sample *sample, int64_t limit_ns, char out[120])
+{
+    if (!sample->is_running) {
+        return "it does not take what waits";
+    }
+    snprintf(out, 120,
+             limit_ns < sample->most_ns
+                 ? "an execution stands still for more than %lld ms, at least four times what "
+                   "earlier ones took"
+                 : "an execution takes longer than %lld ms (--worker-hang-timeout)",
+             (long long)(limit_ns / MR_NS_PER_MS));
+    return out;
+}
+
 static void worker_judge(struct worker *w, const struct mr_shm_worker_state *state, bool is_waiting,
                          int64_t gap_ns, int64_t now_ns)
 {
     struct process_model *m = w->model;
     struct mr_process_usage usage;
+    char why[120];
     /* All executions end on other threads, and the executing thread may take no more until then. */
     const bool is_pending = state->running > 0 && state->running <= state->pending;
     struct hang_sample sample = {
@@ -86,10 +103,9 @@ static void worker_judge(struct worker *w, const struct mr_shm_worker_state *sta
         sample.is_runnable = usage.thread_state == 'R';
         sample.typical_ns = times_most(&m->times, state->rows);
     }
-    if (w->fault == MR_WORKER_FAULTS && hang_judge(&w->hang, &sample)) {
-        worker_kill_hung(w,
-                         state->slot ? "an execution does not end" : "it does not take what waits",
-                         w->hang.since_ns, now_ns);
+    const int64_t limit = w->fault == MR_WORKER_FAULTS ? hang_judge(&w->hang, &sample) : 0;
+    if (limit > 0) {
+        worker_kill_hung(w, hang_text(&sample, limit, why), w->hang.since_ns, now_ns);
     }
 }
 
@@ -209,7 +225,8 @@ static void loading_check(struct worker *w, int64_t now_ns)
         worker_set_ready_by(w, now_ns); /* the server itself did not run */
     } else if (now_ns >= w->ready_by_ns) {
         w->ready_by_ns = 0;
-        worker_kill_hung(w, "it does not finish loading the model", w->started_ns, now_ns);
+        worker_kill_hung(w, "it does not finish loading the model in time (--worker-hang-timeout)",
+                         w->started_ns, now_ns);
     }
 }
 

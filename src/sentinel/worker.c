@@ -613,18 +613,17 @@ static const char *end_text(const struct worker *w, const struct mr_process_exit
     return w->was_oom ? "out of memory (cgroup limit)" : mr_process_exit_text(how, out);
 }
 
-static void end_log(const struct worker *w, const struct mr_process_exit *how, const struct end *e)
+static void end_log(const struct worker *w, const struct end *e)
 {
-    char text[48];
     char tail[1200]; /* so that the line has room for the rest */
 
     lines_tail(&w->lines, tail, sizeof tail);
     mr_log(MR_LOG_WARN, "worker.end",
            "model=%s worker=%u pid=%d fault=%s requests=%u ids=%s age_ms=%lld %s; last output: %s",
            MR_LOG_STR(mr_str_c(w->model->base.model)), w->index, (int)w->process.pid,
-           w->fault < MR_WORKER_FAULTS ? mr_worker_fault_name(w->fault) : "none", e->count,
-           MR_LOG_STR(mr_str_c(e->ids)), (long long)((mr_now_ns() - w->started_ns) / MR_NS_PER_MS),
-           end_text(w, how, text), tail[0] ? tail : "none");
+           mr_worker_fault_name(w->fault), e->count, MR_LOG_STR(mr_str_c(e->ids)),
+           (long long)((mr_now_ns() - w->started_ns) / MR_NS_PER_MS),
+           MR_LOG_STR(mr_str_c(w->last_fault)), tail[0] ? tail : "none");
 }
 
 static void descriptors_close(struct worker *w)
@@ -722,7 +721,7 @@ void worker_on_end(struct worker *w, bool is_waiting, int64_t now_ns)
     broken_note(w->model);
     mr_shm_worker_end(w->model->shm, w->index, on_outcome, &e);
     if (w->goal != STEP_NONE) {
-        end_log(w, &how, &e);
+        end_log(w, &e);
     }
     descriptors_close(w);
 }

@@ -265,6 +265,8 @@ def test_stopped_worker_is_replaced(fault, models, start):
     wait.until(lambda: set(states(pid)) == {"T"}, "all threads to stand still")
     assert answer(ask(server, "m", [7])) == [7]
     assert value(server, RESTARTS, model="m", reason="hang") == 1
+    line, = wait.until(lambda: [l for l in server.events() if l.get("event") == "worker.end"], "the line")
+    assert workers(server, "m")[0]["last_fault"] in line["msg"]
     wait.until(lambda: not is_alive(pid), "the stopped one to be gone")
 
 
@@ -273,7 +275,7 @@ def test_endless_loop(fault, models, start):
     fault()
     server = start(models, "--worker-hang-timeout=1s")
     reply = ask(server, "m", [1], {"hang": True})
-    assert reply.status == 500 and "hang" in reply.error
+    assert reply.status == 500 and "hang: an execution takes longer than 1000 ms (--worker-hang-timeout)" in reply.error
     assert answer(ask(server, "m", [2])) == [2]
     assert value(server, RESTARTS, model="m", reason="hang") == 2
 
