@@ -649,8 +649,15 @@ static bool ended_with(const struct mr_process_exit *how, int code)
     return !how->is_signal && how->code == code;
 }
 
+/* The process has answered, or was ready to for a minute. */
+static bool has_worked(const struct worker *w, int64_t now_ns)
+{
+    return w->step == w->goal && (atomic_load_explicit(&w->answered, memory_order_relaxed) > 0 ||
+                                  now_ns - w->since_ns >= PROBE_NS);
+}
+
 /* Decides whether and when a successor starts. */
-static void next_plan(struct worker *w, const struct mr_process_exit *how, bool was_ready,
+static void next_plan(struct worker *w, const struct mr_process_exit *how, bool worked,
                       int64_t now_ns)
 {
     struct mr_sentinel *s = w->model->sentinel;
@@ -689,7 +696,7 @@ static void next_plan(struct worker *w, const struct mr_process_exit *how, bool 
     }
     /* MR_WORKER_EXIT_MODEL, too, is a fault like others here: the model has been ready, so its files or the machine may
      * become good again. */
-    if (was_ready && atomic_load_explicit(&w->answered, memory_order_relaxed) > 0) {
+    if (worked) {
         restart_worked(&w->restart);
     }
     w->start_at_ns = now_ns + restart_died(&w->restart, cause, (uint32_t)mr_rng_u64(&s->rng));
@@ -708,7 +715,7 @@ void worker_on_end(struct worker *w, bool is_waiting, int64_t now_ns)
     if (!w->is_deaf) {
         worker_on_socket(w, now_ns); /* the message that it was ready, or the reason of its end */
     }
-    const bool was_ready = w->step == STEP_READY;
+    const bool worked = has_worked(w, now_ns);
     worker_on_output(w);
     lines_flush(&w->lines, line_log, w);
     w->is_running = false;
@@ -716,7 +723,7 @@ void worker_on_end(struct worker *w, bool is_waiting, int64_t now_ns)
     calls_end(w);
     moved(w, STEP_NONE, now_ns);
     if (w->goal != STEP_NONE) {
-        next_plan(w, &how, was_ready, now_ns);
+        next_plan(w, &how, worked, now_ns);
     }
     broken_note(w->model);
     mr_shm_worker_end(w->model->shm, w->index, on_outcome, &e);

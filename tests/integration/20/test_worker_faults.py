@@ -361,6 +361,19 @@ def test_model_that_cannot_be_loaded_for_a_while(models, start, standby):
     wait.equal(states, normal)
 
 
+def test_deaths_that_are_rare(fault, models, start, tmp_path):
+    """Each process was ready for a minute, though nothing was asked of it: the next one starts at once."""
+    fault()
+    faults = Faults(tmp_path)
+    server = start(models, "--loop-threads=1", env=faults.env, program=PROGRAM)
+    for _ in range(7):
+        pid, = wait.until(lambda: pids(server, "m"), "the worker to be ready")
+        faults.later(server, 61)
+        os.kill(pid, signal.SIGABRT)
+        wait.until(lambda: pid not in pids(server, "m"), "its end to be known")
+    assert answer(ask(server, "m", [7])) == [7]
+
+
 def test_workers_come_back_one_after_the_other(fault, models, start, hold, tmp_path):
     """After deaths without end, the next is started when the one before has answered."""
     program, gate, starts = tmp_path / "worker", tmp_path / "gate", tmp_path / "starts"
