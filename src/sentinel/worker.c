@@ -395,6 +395,7 @@ static void place_take(struct worker *dead, int64_t now_ns)
     worker_stand_by(dead);
     dead->died_ns = 0;
     worker_advance(w);
+    mr_process_kill(&w->process, SIGCONT); /* stopped while it stood by, it would not be noticed */
 }
 
 /* A standby worker has come a step further: a place that waits for its next start can have it. */

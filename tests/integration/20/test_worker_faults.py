@@ -13,7 +13,7 @@ from lib.faults import PROGRAM, Faults
 from lib.metrics import samples, value
 from lib.rest import Rest, infer_path
 from lib.server import BIN
-from lib.workers import PROCESS, RESTARTS, add_fault, answer, ask, asked, group, is_alive, pids, report, workers
+from lib.workers import PROCESS, RESTARTS, add_fault, answer, ask, asked, group, is_alive, pids, report, states, workers
 
 
 @pytest.fixture
@@ -165,6 +165,18 @@ def test_standby_that_has_died_often(fault, models, start, hold):
     hold.end()
     thread.join()
     assert answer(replies[0]) == [7]
+
+
+def test_standby_that_was_stopped(fault, models, start):
+    """It goes on when it is needed."""
+    fault(worker_standby="1")
+    server = start(models, "--worker-hang-timeout=600s")
+    standby, = wait.until(lambda: [w["pid"] for w in workers(server, "m") if w["state"] == "standby"], "the standby worker")
+    os.kill(standby, signal.SIGSTOP)
+    wait.until(lambda: set(states(standby)) == {"T"}, "all threads to stand still")
+    os.kill(pids(server, "m")[0], signal.SIGKILL)
+    assert answer(ask(server, "m", [7])) == [7]
+    assert pids(server, "m") == [standby]
 
 
 def test_unload_while_a_standby_warms_up(fault, models, start, hold):
