@@ -188,9 +188,8 @@ static void start_failed(struct worker *w, const struct mr_err *err, int64_t now
         return;
     }
     snprintf(w->last_fault, sizeof w->last_fault, "start: %.150s", err->msg);
-    w->start_at_ns =
-        now_ns + MR_MAX(restart_died(&w->restart, RESTART_FAULT, (uint32_t)mr_rng_u64(&s->rng)),
-                        10 * MR_NS_PER_MS);
+    const int64_t delay = restart_died(&w->restart, RESTART_FAULT, (uint32_t)mr_rng_u64(&s->rng));
+    w->start_at_ns = now_ns + MR_MAX(delay, 10 * MR_NS_PER_MS);
     broken_note(w->model);
 }
 

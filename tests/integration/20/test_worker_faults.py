@@ -320,11 +320,16 @@ def program_once(tmp_path):
     return program
 
 
+def starts_failed(server, worker):
+    return [line for line in server.events() if line.get("event") == "worker.start" and line["worker"] == worker]
+
+
 def test_second_process_of_a_load_that_cannot_be_started(fault, explicit, tmp_path):
     """The load fails and says why; it does not wait for a system that has no room."""
     fault(count=2)
-    _, control = explicit(f"--worker-program={program_once(tmp_path)}")
+    server, control = explicit(f"--worker-program={program_once(tmp_path)}")
     assert "cannot start" in control.load("m").error
+    assert len(starts_failed(server, 1)) == 1
 
 
 def test_replacement_that_cannot_be_started(fault, models, start, tmp_path):
@@ -335,6 +340,7 @@ def test_replacement_that_cannot_be_started(fault, models, start, tmp_path):
     state = lambda: [(w["state"], w["last_fault"].split(":")[0]) for w in workers(server, "m")]
     wait.equal(state, [("waiting", "start")])
     wait.until(lambda: ask(server, "m", [1]).status == 503, "no process to be tried for a while")
+    assert len(starts_failed(server, 0)) >= 5
     program_once(tmp_path)
     wait.until(lambda: ask(server, "m", [1]).status == 200, "an answer")
     assert value(server, RESTARTS, model="m", reason="crash") == value(server, RESTARTS, model="m") == 1
