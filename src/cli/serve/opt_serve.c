@@ -3,10 +3,12 @@
 #include "opt_serve.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "process/cgroup.h"
@@ -278,6 +280,23 @@ static int cgroup_check(struct mr_serve_options *s, struct mr_err *err)
     return MR_OK;
 }
 
+static int workers_check(struct mr_serve_options *s, struct mr_err *err)
+{
+    const char *user = s->server.models.worker_user;
+    struct stat st;
+
+    for (size_t i = 0; i < s->worker_dirs.len; i++) {
+        if (stat(s->worker_dirs.at[i], &st) < 0) {
+            return MR_FAIL(err, MR_E_INVALID, "--worker-directory: %.300s: %s",
+                           s->worker_dirs.at[i], strerror(errno));
+        }
+    }
+    if (user && mr_process_user_check(user, err) < 0) {
+        return MR_WRAP(err, MR_E_INVALID, "--worker-user");
+    }
+    return cgroup_check(s, err);
+}
+
 /* The host's name may have characters that an id may not have. */
 static void name_instance(struct mr_serve_options *s)
 {
@@ -352,12 +371,7 @@ int mr_serve_options_finish(struct mr_serve_options *s, struct mr_serve_arrays *
                             &s->server.models.worker_confine, err) < 0
                ? MR_WRAP(err, MR_E_INVALID, "--worker-confinement")
                : MR_OK);
-    if (s->server.models.worker_user) {
-        MR_TRY(mr_process_user_check(s->server.models.worker_user, err) < 0
-                   ? MR_WRAP(err, MR_E_INVALID, "--worker-user")
-                   : MR_OK);
-    }
-    MR_TRY(cgroup_check(s, err));
+    MR_TRY(workers_check(s, err));
     if (!s->server.models.worker_program) {
         s->server.models.worker_program = a->worker_program = mr_default_worker_program();
     }

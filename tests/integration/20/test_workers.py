@@ -382,9 +382,11 @@ def test_memory_limit(fault, models, plainly):
     assert "possible" in attempt(plainly(models), "memory")
 
 
-def test_confinement_that_is_not_there(models, plainly):
-    server = plainly(models, "--worker-confinement=seccomp,walls", ready=False)
-    assert server.wait_exit() == 2 and "limits, landlock and seccomp" in server.err()
+@pytest.mark.parametrize("option, text", [("--worker-confinement=seccomp,walls", "limits, landlock and seccomp"),
+                                          ("--worker-directory=/nonexistent", "/nonexistent: No such file or directory")])
+def test_confinement_that_is_not_there(models, plainly, option, text):
+    server = plainly(models, option, ready=False)
+    assert server.wait_exit() == 2 and text in server.err()
     server.checked = True
 
 
