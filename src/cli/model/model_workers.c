@@ -189,7 +189,8 @@ static void print_times(const struct times_row rows[REASONS_MAX])
     mr_grid_fini(&t);
 }
 
-static int parse_answer(struct mr_json *j, struct mr_grid *t, struct times_row rows[REASONS_MAX])
+static int parse_answer(struct mr_json *j, struct mr_grid *t, struct times_row rows[REASONS_MAX],
+                        mr_str *placement)
 {
     bool first = true;
     mr_str key;
@@ -200,6 +201,8 @@ static int parse_answer(struct mr_json *j, struct mr_grid *t, struct times_row r
             rc = parse_workers(j, t);
         } else if (mr_str_eq_c(key, "detection") || mr_str_eq_c(key, "replacement")) {
             rc = parse_times(j, rows, mr_str_eq_c(key, "detection"));
+        } else if (mr_str_eq_c(key, "placement")) {
+            rc = mr_json_string(j, placement);
         } else {
             rc = mr_json_skip(j, NULL);
         }
@@ -214,6 +217,7 @@ int model_print_workers(const struct model_run *m, mr_bytes body, struct mr_err 
     struct mr_arena arena;
     struct mr_grid t;
     struct times_row rows[REASONS_MAX] = {0};
+    mr_str placement = {0};
     struct mr_json j;
 
     if (m->form == MODEL_JSON) {
@@ -223,8 +227,10 @@ int model_print_workers(const struct model_run *m, mr_bytes body, struct mr_err 
     mr_grid_init(&t, head);
     mr_arena_init(&arena, 4096, (size_t)1 << 24);
     mr_json_init(&j, mr_str_n((const char *)body.ptr, body.len), &arena, 0, err);
-    const int rc = parse_answer(&j, &t, rows);
-    if (rc == MR_OK) {
+    const int rc = parse_answer(&j, &t, rows, &placement);
+    if (rc == MR_OK && mr_str_eq_c(placement, "thread")) {
+        fprintf(stderr, "millrace model: %s runs in threads of the server\n", m->name);
+    } else if (rc == MR_OK) {
         mr_grid_print(&t, stdout, m->form == MODEL_TABLE, 0);
         if (m->form == MODEL_TABLE) {
             print_times(rows);

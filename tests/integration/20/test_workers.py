@@ -159,6 +159,9 @@ def test_placement(models, start, option, parameter, placement):
         of_version = rest.get("/v2/models/m/versions/1/workers").ok().json()
         assert [w["pid"] for w in of_version["workers"]] == [w["pid"] for w in answer["workers"]]
         assert rest.get("/v2/models/none/workers").status == 404
+    told = subprocess.run([BIN, "model", "workers", "m", "-u", server.url()], capture_output=True, text=True)
+    assert told.returncode == 0 and len(told.stdout.splitlines()) == (placement == "process")
+    assert ("m runs in threads of the server" in told.stderr) == (placement == "thread")
 
 
 @pytest.mark.parametrize("extra, parameter, text", [
