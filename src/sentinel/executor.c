@@ -263,7 +263,8 @@ static struct mr_model_memory model_memory(const struct mr_executor *e)
     return process_model_of(e)->opened.memory;
 }
 
-/* Starts the standby workers, which are not waited for: they run copies of the warm-ups. */
+/* From here on it is not ready when it has no worker. Starts the standby workers, which are not waited for: they run copies of
+ * the warm-ups. */
 static void warmed(struct mr_executor *e)
 {
     struct process_model *m = process_model_of(e);
@@ -277,6 +278,8 @@ static void warmed(struct mr_executor *e)
         worker_stand_by(&m->workers[i]);
         m->workers[i].start_at_ns = 1;
     }
+    m->is_warmed = true;
+    sentinel_note_ready(m, mr_now_ns());
     pthread_mutex_unlock(&s->lock);
     sentinel_wake(s);
 }

@@ -190,9 +190,8 @@ void sentinel_note_ready(struct process_model *m, int64_t now_ns)
 {
     if (atomic_load_explicit(&m->ready, memory_order_relaxed) > 0) {
         m->none_since_ns = 0;
-        m->has_served = true;
         sentinel_set_unready(m, false);
-    } else if (m->has_served && m->none_since_ns == 0) {
+    } else if (m->is_warmed && m->none_since_ns == 0) {
         m->none_since_ns = now_ns;
     }
 }

@@ -151,9 +151,9 @@ struct process_model {
     _Atomic uint64_t requeued, quarantined, copied_bytes;
     struct durations detection[MR_WORKER_FAULTS], replacement[MR_WORKER_FAULTS];
     _Atomic uint64_t restarts[MR_WORKER_FAULTS];
-    /** No worker has been ready since then, 0 = one is, or none was yet; under the lock. */
+    /** No worker has been ready since then, 0 = one is, or it is not warmed up yet; under the lock. */
     int64_t none_since_ns;
-    bool has_served; /* a worker was ready once */
+    bool is_warmed; /* it may serve */
     /* consecutive sweeps that found memory which workers were not given; the watching thread's */
     unsigned overflows;
     bool is_closing;

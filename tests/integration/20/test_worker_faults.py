@@ -27,6 +27,10 @@ def start(start, tmp_path):
     return lambda *args, **kw: start(*args, f"--worker-directory={tmp_path}", **kw)
 
 
+WARM_UP = ' model_warmup { name: "w" batch_size: 1 inputs { key: "INPUT0" value { data_type: TYPE_INT32 dims: [1] zero_data: true } } }'
+NOT_HELD = {"hold_file": ""}  # a request that the model's hold does not stop
+
+
 # ---- hanging ----
 
 def test_hangs_while_it_loads_again(fault, models, start, hold):
@@ -41,6 +45,19 @@ def test_hangs_while_it_loads_again(fault, models, start, hold):
     hold.end()
     assert answer(ask(server, "m", [7])) == [7]
     assert value(server, RESTARTS, model="m", reason="crash") == 1
+
+
+def test_update_whose_warm_up_hangs(fault, models, explicit, hold):
+    """It fails and says why. The version that serves is ready all the time."""
+    fault(extra=WARM_UP, **hold.parameters)
+    hold.end()
+    server, control = explicit("--worker-hang-timeout=1s")
+    control.load("m").ok()
+    hold.path.touch()
+    fault(extra=WARM_UP, changed="1", **hold.parameters)
+    assert "(--worker-hang-timeout)" in control.load("m").error
+    assert not [line for line in server.events() if line.get("event") == "worker.none"]
+    assert answer(ask(server, "m", [7], NOT_HELD)) == [7]
 
 
 # ---- killed from outside ----
@@ -97,10 +114,6 @@ def test_standby_hangs_while_it_loads(fault, models, start, hold):
     assert answer(ask(server, "m", [1])) == [1]
     hold.end()
     wait.equal(lambda: sorted(w["state"] for w in workers(server, "m")), ["ready", "standby"])
-
-
-WARM_UP = ' model_warmup { name: "w" batch_size: 1 inputs { key: "INPUT0" value { data_type: TYPE_INT32 dims: [1] zero_data: true } } }'
-NOT_HELD = {"hold_file": ""}  # a request that the model's hold does not stop
 
 
 def standby_held(server, hold):
