@@ -269,6 +269,9 @@ int warmup_default_run(struct warmup *w, void *instance, uint32_t instances, str
         if (rc < 0) {
             report(w, sizes[i], &why);
         }
+        if (rc < 0 && (why.flags & MR_ERR_LOST)) {
+            break; /* a worker process ended with it */
+        }
         w->one_ran |= i == 0 && rc > 0;
     }
     w->left_ns = MR_MAX(0, w->left_ns - (mr_now_ns() - begin));

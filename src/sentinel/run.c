@@ -131,11 +131,6 @@ int run_execute(struct mr_executor *e, struct mr_execution *x, struct mr_err *er
     if (beyond > 0) {
         mr_shm_add_extent(m->shm, s, beyond); /* otherwise the worker asks when it knows the size */
     }
-    if (x->is_bound && !m->keeps_state && !(x->exec.flags & MR_EXEC_DECOUPLED)) {
-        pthread_mutex_lock(&m->sentinel->lock);
-        warmups_keep(&m->warmups, m->shm, &x->exec);
-        pthread_mutex_unlock(&m->sentinel->lock);
-    }
     /* release: the run, for a cancel. A cancel before the submission of the slot has no effect: the execution runs. */
     atomic_store_explicit(&x->handle, r, memory_order_release);
     atomic_fetch_add_explicit(&m->copied_bytes, (uint64_t)copied, memory_order_relaxed);
@@ -177,6 +172,16 @@ static void rows_log(const struct process_model *m, const char *why)
            limit, why);
 }
 
+/* One that has run is what later processes run before they are ready. The watching thread takes it, as it has no loop, and
+ * holds the lock. */
+static void warmup_note(struct process_model *m, const struct mr_execution *x)
+{
+    if (x->is_bound && !m->keeps_state && !(x->exec.flags & MR_EXEC_DECOUPLED)) {
+        MR_ASSERT(home_is_here(HOME_SENTINEL));
+        warmups_keep(&m->warmups, m->shm, &x->exec);
+    }
+}
+
 static void run_done(struct slot_run *r, struct mr_shm_slot *s)
 {
     struct process_model *m = r->model;
@@ -197,6 +202,7 @@ static void run_done(struct slot_run *r, struct mr_shm_slot *s)
             rows_log(m, "batches may have this many rows again, 0: as many as the model can");
         }
         atomic_fetch_add_explicit(&m->copied_bytes, copied, memory_order_relaxed);
+        warmup_note(m, r->x);
     }
     run_end(r, s, rc, &err);
 }

@@ -215,6 +215,19 @@ def test_standby_that_is_not_possible(models, explicit, standby, extra, text):
     assert text in control.load("m").error
 
 
+# ---- warm-ups ----
+
+def test_made_up_request_that_crashes(fault, models, start):
+    """The load goes on, and no later process runs it."""
+    fault(warmup="true", abort="true")
+    server = start(models)
+    fine = {"abort": False}
+    assert answer(ask(server, "m", [7], fine)) == [7]
+    os.kill(pids(server, "m")[0], signal.SIGKILL)
+    assert answer(ask(server, "m", [8], fine)) == [8]
+    assert value(server, RESTARTS, model="m", reason="crash") == 3
+
+
 # ---- quarantine ----
 
 @pytest.mark.parametrize("batching", ["", " dynamic_batching { }"])
