@@ -58,6 +58,15 @@ static void release(struct vmodel_plan *p, const struct vmodel_state *s,
     }
 }
 
+/* A target that is the wanted one already is what a call made before has left. */
+static bool is_expected(const struct vmodel_set *set, const struct vmodel_state *s)
+{
+    mr_str now = s->revision ? s->v.target : set->target;
+
+    return set->expected.len == 0 || mr_str_eq(set->expected, now) ||
+           (s->revision && mr_str_eq(set->target, now));
+}
+
 static int check_set(const struct vmodel_set *set, const struct vmodel_state *s,
                      struct vmodel_plan *out, struct mr_err *err)
 {
@@ -68,11 +77,13 @@ static int check_set(const struct vmodel_set *set, const struct vmodel_state *s,
         return MR_FAIL(err, MR_E_EXISTS, "the vmodel '%.*s' belongs to another owner",
                        MR_STR_ARG(s->id));
     }
-    mr_str now = s->revision ? s->v.target : set->target;
-    if (set->expected.len && !mr_str_eq(set->expected, now)) {
+    if (!is_expected(set, s)) {
         out->is_precondition = true;
-        return MR_FAIL(err, MR_E_INVALID, "the target of the vmodel '%.*s' is '%.*s', not '%.*s'",
-                       MR_STR_ARG(s->id), MR_STR_ARG(now), MR_STR_ARG(set->expected));
+        return s->revision
+                   ? MR_FAIL(err, MR_E_INVALID,
+                             "the target of the vmodel '%.*s' is '%.*s', not '%.*s'",
+                             MR_STR_ARG(s->id), MR_STR_ARG(s->v.target), MR_STR_ARG(set->expected))
+                   : MR_FAIL(err, MR_E_INVALID, "there is no vmodel '%.*s'", MR_STR_ARG(s->id));
     }
     if (s->wanted.revision == 0 && !set->has_def) {
         return MR_FAIL(err, MR_E_NOT_FOUND, "there is no model '%.*s'", MR_STR_ARG(set->target));

@@ -31,7 +31,7 @@ struct vmodel_set {
     struct mesh_def def; /* of a target that may have to be made */
     bool update_only;    /* the vmodel must be there */
     bool force;          /* the target answers at once, loaded or not */
-    mr_str expected;     /* if not empty: what the target must be now */
+    mr_str expected;     /* if not empty: what the target is, unless it is the new one already */
     mr_str owner;        /* empty: any */
 };
 

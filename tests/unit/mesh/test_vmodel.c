@@ -158,6 +158,16 @@ static void expected_target_and_owner_are_checked(void **state)
     assert_int_equal(vmodel_plan_set(&set, &none, &p, NULL), MR_OK); /* it may be absent then */
     set.expected = MR_STR("a");
     assert_int_equal(vmodel_plan_set(&set, &none, &p, NULL), MR_E_INVALID);
+    assert_true(p.is_precondition);
+    assert_int_equal(vmodel_plan_set(&set, &s, &p, NULL), MR_OK);
+    s.v.target = set.target;
+    s.target = s.wanted;
+    assert_int_equal(vmodel_plan_set(&set, &s, &p, NULL), MR_OK); /* the same call again */
+    assert_int_equal(p.count, 0);
+    set.target = MR_STR("c");
+    assert_int_equal(vmodel_plan_set(&set, &s, &p, NULL), MR_E_INVALID);
+    set.expected = set.target; /* no exception where there is another one */
+    assert_int_equal(vmodel_plan_set(&set, &s, &p, NULL), MR_E_INVALID);
 }
 
 static void delete_and_promote_release_references(void **state)
