@@ -110,14 +110,25 @@ static const struct mr_option table[] = {
 
 enum answer { ANSWER_NONE, ANSWER_STATE, ANSWER_MODEL, ANSWER_VMODEL };
 
+static bool is_not_loaded(const struct mesh_run *r, Millrace__MeshStatus s)
+{
+    return s == MILLRACE__MESH_STATUS__LOADING_FAILED ||
+           (r->opt.load && s == MILLRACE__MESH_STATUS__NOT_LOADED);
+}
+
 /* Of what was waited for. */
-static int judge(enum answer kind, const ProtobufCMessage *m, struct mr_err *err)
+static int judge(const struct mesh_run *r, enum answer kind, const ProtobufCMessage *m,
+                 struct mr_err *err)
 {
     const Millrace__MeshModel *model = (const Millrace__MeshModel *)m;
     const Millrace__MeshVModel *vmodel = (const Millrace__MeshVModel *)m;
 
-    if (kind == ANSWER_MODEL && model->status == MILLRACE__MESH_STATUS__LOADING_FAILED) {
+    if (kind == ANSWER_MODEL && is_not_loaded(r, model->status)) {
         return MR_FAIL(err, MR_E_INTERNAL, "the model '%s' could not be loaded", model->id);
+    }
+    if (kind == ANSWER_VMODEL && vmodel->status == MILLRACE__MESH_VMODEL__STATUS__DEFINED &&
+        r->opt.load && is_not_loaded(r, vmodel->active_status)) {
+        return MR_FAIL(err, MR_E_INTERNAL, "the model '%s' could not be loaded", vmodel->active);
     }
     if (kind == ANSWER_VMODEL &&
         vmodel->status == MILLRACE__MESH_VMODEL__STATUS__TRANSITION_FAILED) {
@@ -158,7 +169,7 @@ static int print_answer(const struct mesh_run *r, enum answer kind, mr_bytes bod
     if (r->form != MESH_JSON) {
         print_message(r, kind, m);
     }
-    rc = r->waits ? judge(kind, m, err) : MR_OK;
+    rc = r->waits ? judge(r, kind, m, err) : MR_OK;
     protobuf_c_message_free_unpacked(m, NULL);
     return rc;
 }
@@ -262,7 +273,7 @@ static int run_load(struct mesh_run *r, struct mr_err *err)
 {
     struct mr_buf path = path_of("models", r->args[0], "load");
 
-    r->waits = true;
+    r->waits = r->opt.load = true;
     return ask(r, &path, &nothing.base, ANSWER_MODEL, err);
 }
 

@@ -261,8 +261,9 @@ struct mesh_local *core_local_of(struct mesh_core *c, uint64_t handle)
 void core_local_release(struct mesh_core *c, struct mesh_local *l)
 {
     bool is_used = l->holds || l->first || l->turn_first || l->ask_seq || l->asks_registry ||
-                   l->is_placed || l->state != LOCAL_NONE || l->running || l->fail_until ||
-                   l->have != MESH_NO_COPY || l->have_is_unknown || l->is_writing || l->is_dirty;
+                   l->is_placed || l->wanted_until || l->state != LOCAL_NONE || l->running ||
+                   l->fail_until || l->have != MESH_NO_COPY || l->have_is_unknown ||
+                   l->is_writing || l->is_dirty;
 
     if (!is_used) {
         free_local(c, l);
@@ -368,6 +369,7 @@ static void on_copy(struct mesh_core *c, const struct view_change *ch)
         request_waiting_wake(c, l);
         drain_copied(c, l);
     }
+    want_see(c, l);
     l->holds--;
     core_local_release(c, l);
 }
@@ -673,6 +675,7 @@ static void on_local_timer(struct mesh_core *c, const struct timer *t, struct me
             place_forget(c, l);
         }
         break;
+    case TIMER_WANT: want_due(c, l, t->check); break;
     default: break; /* TIMER_CLAIM: load_pump looks */
     }
     l->holds--;

@@ -264,6 +264,13 @@ void mesh_core_constraints(struct mesh_core *c, const struct mesh_constraint *at
 /** Another number once a name may stand for another model than before: a vmodel has changed, or a model of a vmodel's name has come or gone. */
 uint64_t mesh_core_names(const struct mesh_core *c);
 
+/** A call has it loaded, and that has not ended. */
+bool mesh_core_is_wanted(const struct mesh_core *c, mr_str id);
+
+#define MESH_WHY_MAX 300
+/** It is registered, and no instance that is there may load it, for its labels or its memory: why. */
+bool mesh_core_is_nowhere(const struct mesh_core *c, mr_str id, char text[MESH_WHY_MAX]);
+
 /** For reports and tests. */
 const struct mesh_view *mesh_core_view(const struct mesh_core *c);
 struct mesh_core_report {

@@ -83,6 +83,10 @@ struct mesh_local {
     uint32_t placed_units, placed_device;
     int64_t placed_until;
 
+    /* an administrator had it loaded: when, and until when something has to come of it; 0: no one waits */
+    int64_t wanted_ns, wanted_until;
+    int64_t want_pause;
+
     /* the copy here */
     enum local_state state;
     bool again;         /* load it again when it is unloaded */
@@ -260,6 +264,7 @@ enum core_timer {
     TIMER_PROBE,  /* request; attempt and phase */
     TIMER_FAIL,   /* local */
     TIMER_PLACED, /* local, placed_until */
+    TIMER_WANT,   /* local, wanted_ns */
     TIMER_WRITE,  /* writes are tried again */
     TIMER_MANAGE, /* calls go on */
     TIMER_STATE,
@@ -291,6 +296,13 @@ bool place_more(struct mesh_core *c, struct mesh_local *l, enum mesh_purpose pur
 void place_forget(struct mesh_core *c, struct mesh_local *l);
 /** Why the model may not be loaded on this instance, whatever there is room for; NULL: it may. */
 const char *place_forbids(struct mesh_core *c, const struct mesh_local *l);
+/** The peer may load it now. */
+bool place_may_have(const struct mesh_core *c, const struct mesh_local *l,
+                    const struct view_peer *p);
+/** Beside those that are loaded another copy loads, or may be loaded now. */
+bool place_may_grow(struct mesh_core *c, const struct mesh_local *l, uint32_t loaded);
+/** Nobody has or loads it; it has failed where it may be, or may be nowhere. */
+bool place_is_hopeless(struct mesh_core *c, const struct mesh_local *l);
 bool place_fits(const struct mesh_core *c, const struct view_peer *p, const struct view_model *m);
 
 /* request.c: as the functions of core.h */
@@ -354,6 +366,13 @@ uint32_t load_age_s(const struct mesh_core *c);
 void scale_used(struct mesh_core *c, struct mesh_local *l);
 void scale_rates(struct mesh_core *c);
 void scale_janitor(struct mesh_core *c);
+
+/* want.c: loads that administrators asked for */
+/** The model is to be loaded, if it is loaded nowhere. One that is not known: no effect. */
+void want_load(struct mesh_core *c, mr_str id);
+/** What was asked for may have come, or failed. */
+void want_see(struct mesh_core *c, struct mesh_local *l);
+void want_due(struct mesh_core *c, struct mesh_local *l, uint64_t check);
 
 /* manage.c */
 void manage_call(struct mesh_core *c, const struct mesh_call *call);

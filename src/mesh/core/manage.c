@@ -13,6 +13,7 @@
 #define AGAIN_MAX   8             /* times as long at most */
 #define AWAY_NS     10000000000ll /* so long a call waits for a registry that is away */
 #define SEE_NS      2000000000ll  /* the same of a question: then what is known is the answer */
+#define SEEN_NS     5000000000ll  /* and for the watch, once it has taken the change */
 #define LOOK_NS     200000000
 
 struct manage {
@@ -20,7 +21,8 @@ struct manage {
     char *text;
     bool is_internal; /* no client waits for its answer: a step of a transition */
     enum { STEP_NONE, STEP_PROMOTE, STEP_FAILED } step;
-    bool is_done;          /* written: it is answered once the watch has had time to bring it */
+    bool is_done;          /* written: it is answered once the watch has brought it */
+    int64_t revision;      /* that what is written replaces; 0: it was not there */
     struct intent *staged; /* NULL, or: token is that of the journal */
     bool is_pending;       /* it is in the journal */
     bool was_sent;         /* the registry may have taken it */
@@ -202,6 +204,7 @@ uint64_t manage_send(struct mesh_core *c, const struct vmodel_plan *p)
 
 static void send_plan(struct mesh_core *c, struct manage *m, const struct vmodel_plan *p)
 {
+    m->revision = p->write[0].revision; /* of the call's own record */
     m->token = manage_send(c, p);
     if (!m->token) {
         manage_end(c, m, MR_E_NOMEM, false, "no memory for the transaction");
@@ -343,17 +346,17 @@ int manage_plan_intent(const struct mesh_core *c, const struct intent *i,
     return vmodel_plan_set(&set, &s, out, err);
 }
 
-static void load_now(struct mesh_core *c, mr_str id)
+static mr_str loaded_by(const struct manage *m)
 {
-    struct view_model *m = view_find(&c->view, id);
+    return m->call.kind == MESH_CALL_SET_VMODEL ? m->call.target : m->call.id;
+}
 
-    if (m && m->revision && loaded_copies(c, id) == 0) {
-        struct mesh_local *l = core_local(c, m);
-        l->holds++;
-        place_more(c, l, MESH_FOR_PRELOAD, 1);
-        l->holds--;
-        core_local_release(c, l);
+static void end_well(struct mesh_core *c, struct manage *m)
+{
+    if (m->call.load_now || m->call.kind == MESH_CALL_ENSURE) {
+        want_load(c, loaded_by(m));
     }
+    manage_end(c, m, MR_OK, false, "");
 }
 
 /* Without a journal: the registry may be back soon. A registration that it may have taken all the same is compared with what it has then. */
@@ -530,11 +533,8 @@ static void attempt(struct mesh_core *c, struct manage *m)
     if (rc < 0) {
         manage_end(c, m, rc, p.is_precondition, err.msg);
     } else if (p.count == 0) {
-        if (m->call.load_now || m->call.kind == MESH_CALL_ENSURE) {
-            load_now(c, m->call.id);
-        }
         m->is_pending = is_change(m) && is_in_journal(c, m);
-        manage_end(c, m, MR_OK, false, "");
+        end_well(c, m);
     } else if (!c->registry_is_there) {
         to_journal(c, m, &p);
     } else {
@@ -542,12 +542,20 @@ static void attempt(struct mesh_core *c, struct manage *m)
     }
 }
 
+/* Written: it is answered once the view has it, or what came after it. */
 static void finish_done(struct mesh_core *c, struct manage *m)
 {
-    if (m->call.load_now) {
-        load_now(c, m->call.kind == MESH_CALL_SET_VMODEL ? m->call.target : m->call.id);
+    const struct view_vmodel *vm =
+        names_vmodel(&m->call) ? view_vmodel_find(&c->view, m->call.id) : NULL;
+    int64_t now_has =
+        names_vmodel(&m->call) ? (vm ? vm->revision : 0) : manage_model_of(c, m->call.id).revision;
+
+    if (now_has == m->revision && c->now < m->until_ns) {
+        m->again_ns = c->now + AGAIN_NS;
+        timers_add(&c->timers, m->again_ns, TIMER_MANAGE, 0, 0);
+    } else {
+        end_well(c, m);
     }
-    manage_end(c, m, MR_OK, false, "");
 }
 
 /* The journal has written it. */
@@ -565,7 +573,7 @@ static void staged(struct mesh_core *c, struct manage *m, int status)
         return;
     }
     m->is_pending = is_in_journal(c, m);
-    finish_done(c, m);
+    end_well(c, m);
 }
 
 static void try_again(struct mesh_core *c, struct manage *m)
@@ -606,8 +614,10 @@ static void lost_answer(struct mesh_core *c, struct manage *m)
 
     m->was_sent = true;
     int rc = plan(c, m, &p, &err);
-    if (rc < 0 || p.count == 0) { /* by what the view has learned since */
-        manage_end(c, m, rc, p.is_precondition, rc < 0 ? err.msg : "");
+    if (rc < 0) { /* by what the view has learned since, as below */
+        manage_end(c, m, rc, p.is_precondition, err.msg);
+    } else if (p.count == 0) {
+        end_well(c, m);
     } else {
         to_journal(c, m, &p);
     }
@@ -638,6 +648,7 @@ bool manage_written(struct mesh_core *c, uint64_t token, int status, bool succee
             manage_end(c, m, MR_OK, false, "");
         } else {
             m->again_ns = c->now + AGAIN_NS;
+            m->until_ns = c->now + SEEN_NS;
             m->is_done = true;
             timers_add(&c->timers, m->again_ns, TIMER_MANAGE, 0, 0);
         }
@@ -741,16 +752,6 @@ static void add_step(struct mesh_core *c, const struct view_vmodel *vm, int step
     }
 }
 
-static bool has_failed(const struct mesh_core *c, const struct view_model *m)
-{
-    uint32_t n = 0;
-
-    for (size_t i = 0; i < m->copy_count; i++) {
-        n += m->copies[i].state == MESH_FAILED;
-    }
-    return n >= c->o.max_failures || (n > 0 && n == m->copy_count);
-}
-
 static void advance(struct mesh_core *c, const struct view_vmodel *vm)
 {
     struct view_model *target = view_find(&c->view, vm->target);
@@ -760,19 +761,15 @@ static void advance(struct mesh_core *c, const struct view_vmodel *vm)
     if (!target || target->revision == 0) {
         return;
     }
-    if (have >= want) {
-        add_step(c, vm, STEP_PROMOTE, false);
-        return;
-    }
-    if (have == 0 && has_failed(c, target)) {
-        if (!vm->failed) {
-            add_step(c, vm, STEP_FAILED, true);
-        }
-        return;
-    }
     struct mesh_local *l = core_local(c, target);
     l->holds++;
-    place_more(c, l, MESH_FOR_SCALE, want);
+    if (have >= want || (have > 0 && !place_may_grow(c, l, have))) {
+        add_step(c, vm, STEP_PROMOTE, false);
+    } else if (!place_is_hopeless(c, l)) {
+        place_more(c, l, MESH_FOR_SCALE, want);
+    } else if (!vm->failed) {
+        add_step(c, vm, STEP_FAILED, true);
+    }
     l->holds--;
     core_local_release(c, l);
 }

@@ -1,6 +1,7 @@
 /* Where a model is, or is to be. Its owner decides: peers ask it, it answers with an instance and has that load the model. What
  * it has placed and the registry does not show yet counts as if it were there, so that models which are cold at the same time
- * spread. If an owner does not answer, the next one by hash is asked; the claim in the registry keeps two owners from two loads.
+ * spread. If an owner does not answer, the next one by hash is asked, and for one that has not heard of
+ * the model yet whoever asks decides; the claim in the registry keeps two owners from two loads.
  *
  * The choice is the cheapest of all instances that may have it. The costs are in loads: what waits there already, no room (the more,
  * the more recently used what would have to go), a zone that has a copy, labels that are not preferred. Equals are distinguished by hash, which
@@ -161,6 +162,12 @@ static bool may_have(const struct mesh_core *c, const struct mesh_local *l,
            (p == c->me || !l->model->is_pending) && place_fits(c, p, l->model);
 }
 
+bool place_may_have(const struct mesh_core *c, const struct mesh_local *l,
+                    const struct view_peer *p)
+{
+    return may_have(c, l, p, &(struct excluded){0});
+}
+
 static struct view_peer *cheapest(const struct mesh_core *c, const struct mesh_local *l,
                                   const struct excluded *x)
 {
@@ -270,7 +277,7 @@ struct decision {
     struct view_peer *at; /* NULL: status and text */
     bool is_new;
     int status;
-    char text[300];
+    char text[MESH_WHY_MAX];
 };
 
 static void say_failed(struct mesh_core *c, const struct mesh_local *l, struct decision *d)
@@ -302,44 +309,92 @@ static uint32_t failures(struct mesh_core *c, const struct mesh_local *l)
     return n;
 }
 
+/* What there is room for, as whole characters. */
+static mr_str shown(mr_str type)
+{
+    size_t n = MR_MIN(type.len, 100);
+
+    while (n > 0 && n < type.len && (type.ptr[n] & 0xc0) == 0x80) {
+        n--;
+    }
+    return mr_str_sub(type, 0, n);
+}
+
+/* ModelMesh's controller knows the text. */
+static void say_labels(const struct mesh_constraint *k, mr_str type, char text[MESH_WHY_MAX])
+{
+    int at = snprintf(text, MESH_WHY_MAX,
+                      "There are no running instances that meet the label requirements of type "
+                      "%.*s: [",
+                      MR_STR_ARG(shown(type)));
+
+    for (size_t i = 0; i < k->required_count; i++) {
+        int left = MESH_WHY_MAX - at - 5; /* what follows them */
+        const char *before = i ? ", " : "";
+        if ((int)(strlen(before) + k->required[i].len) > left) {
+            at += snprintf(text + at, (size_t)(MESH_WHY_MAX - at), "…");
+            break;
+        }
+        at += snprintf(text + at, (size_t)(MESH_WHY_MAX - at), "%s%.*s", before,
+                       MR_STR_ARG(k->required[i]));
+    }
+    snprintf(text + at, (size_t)(MESH_WHY_MAX - at), "]");
+}
+
+/* What no instance that is there may ever load: the status of its requests. MR_OK: one may. */
+static int never(const struct mesh_core *c, const struct view_model *m, char text[MESH_WHY_MAX])
+{
+    const struct mesh_constraint *k = constraint_of(c, view_type(m));
+    bool has_labels = false;
+
+    for (size_t i = 0; i < c->view.peer_count; i++) {
+        const struct view_peer *p = c->view.peers[i];
+        if (p == c->me || view_peer_is_there(p)) {
+            if (place_fits(c, p, m)) {
+                return MR_OK;
+            }
+            has_labels = has_labels || has_required(k, p);
+        }
+    }
+    if (!has_labels && k && k->required_count) {
+        say_labels(k, view_type(m), text);
+        return MR_E_UNAVAILABLE;
+    }
+    snprintf(text, MESH_WHY_MAX,
+             "the model takes %llu MiB and %llu MiB of device memory, more than any instance has",
+             (unsigned long long)units_of(c, m) * MESH_UNIT >> 20,
+             (unsigned long long)view_device(m) * MESH_UNIT >> 20);
+    return MR_E_TOO_LARGE;
+}
+
+bool mesh_core_is_nowhere(const struct mesh_core *c, mr_str id, char text[MESH_WHY_MAX])
+{
+    const struct view_model *m = view_find(&c->view, id);
+
+    return m && m->revision && never(c, m, text) < 0;
+}
+
 /* Why there is no instance for it. */
 static void say_nowhere(struct mesh_core *c, const struct mesh_local *l, struct decision *d)
 {
-    const struct mesh_constraint *k = constraint_of(c, view_type(l->model));
-    bool has_labels = false;
-    bool has_room = false;
     unsigned draining = 0;
     unsigned silent = 0;
 
+    d->status = never(c, l->model, d->text);
+    if (d->status < 0) {
+        return;
+    }
     for (size_t i = 0; i < c->view.peer_count; i++) {
         const struct view_peer *p = c->view.peers[i];
         draining += p == c->me ? c->is_draining : view_peer_is_there(p) && p->draining;
         silent += view_peer_is_there(p) && !core_peer_is_good(c, p);
-        if (core_peer_is_good(c, p)) {
-            has_labels = has_labels || has_required(k, p);
-            has_room = has_room || place_fits(c, p, l->model);
-        }
     }
     d->status = MR_E_UNAVAILABLE;
-    if (!has_labels && k && k->required_count) {
-        snprintf(d->text, sizeof d->text,
-                 "no instance has the labels that models of type '%.*s' need ('%.*s'%s)",
-                 MR_STR_ARG(view_type(l->model)), MR_STR_ARG(k->required[0]),
-                 k->required_count > 1 ? ", …" : "");
-    } else if (!has_room) {
-        d->status = MR_E_TOO_LARGE;
-        snprintf(
-            d->text, sizeof d->text,
-            "the model takes %llu MiB and %llu MiB of device memory, more than any instance has",
-            (unsigned long long)units_of(c, l->model) * MESH_UNIT >> 20,
-            (unsigned long long)view_device(l->model) * MESH_UNIT >> 20);
-    } else {
-        snprintf(d->text, sizeof d->text,
-                 "no instance can load the model now: %u drain, %u do not answer, the others were "
-                 "tried or have it",
-                 draining, silent);
-        say_failed(c, l, d);
-    }
+    snprintf(d->text, sizeof d->text,
+             "no instance can load the model now: %u drain, %u do not answer, the others were "
+             "tried or have it",
+             draining, silent);
+    say_failed(c, l, d);
 }
 
 /* is_more: another one, whoever has it. */
@@ -479,7 +534,9 @@ void place_answered(struct mesh_core *c, const struct mesh_message *m)
     }
     struct view_peer *at = m->instance.len ? view_peer_find(&c->view, m->instance) : NULL;
     l->holds++;
-    if (m->instance.len && !at) {
+    if (m->status == MR_E_NOT_FOUND) {
+        decide_here(c, l);
+    } else if (m->instance.len && !at) {
         settle(c, l, NULL, MR_E_UNAVAILABLE,
                MR_STR("the instance that has the model is not known yet"));
     } else {
@@ -504,6 +561,25 @@ static uint32_t live_copies(struct mesh_core *c, const struct mesh_local *l,
     }
     return n + (l->state >= LOCAL_QUEUED && l->state <= LOCAL_LOADED && !c->is_draining &&
                 !is_excluded(x, c->me));
+}
+
+bool place_may_grow(struct mesh_core *c, const struct mesh_local *l, uint32_t loaded)
+{
+    const struct excluded none = {0};
+
+    return live_copies(c, l, &none) > loaded ||
+           (failures(c, l) < c->o.max_failures && !has_most(c, l, NULL) && cheapest(c, l, &none));
+}
+
+bool place_is_hopeless(struct mesh_core *c, const struct mesh_local *l)
+{
+    const struct excluded none = {0};
+    uint32_t failed = failures(c, l);
+    char text[MESH_WHY_MAX];
+
+    return live_copies(c, l, &none) == 0 &&
+           (failed >= c->o.max_failures || (failed > 0 && !cheapest(c, l, &none)) ||
+            never(c, l->model, text) < 0);
 }
 
 /* One at a time: whoever still wants more asks again. True: a load begins. */
@@ -548,8 +624,7 @@ void place_asked(struct mesh_core *c, struct view_peer *from, const struct mesh_
     struct view_model *model = view_find(&c->view, m->model);
     struct mesh_message answer = {.kind = MESH_MSG_PLACED, .seq = m->seq, .model = m->model};
     struct excluded x = {0};
-    struct decision d = {.status = MR_E_UNAVAILABLE,
-                         .text = "the owner of the model does not know it yet"};
+    struct decision d = {.status = MR_E_NOT_FOUND};
 
     for (size_t i = 0; i < m->exclude_count; i++) {
         exclude(&x, view_peer_find(&c->view, m->exclude[i]));

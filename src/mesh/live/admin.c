@@ -6,7 +6,6 @@
 
 #define ARENA_MAX   ((size_t)64 << 20)
 #define SYNC_MAX_NS (240 * MR_NS_PER_S)
-#define SEEN_MAX_NS (5 * MR_NS_PER_S)
 #define WATCH_NS    (15 * MR_NS_PER_S)
 
 /* Thread: the administrator's. */
@@ -127,40 +126,37 @@ static void change(struct mr_mesh *m, struct mr_mesh_admin *a)
     live_acted(m);
 }
 
-static bool waits_for_end(const struct mr_mesh_admin *a)
+static bool has_it_loaded(const struct mr_mesh_admin *a)
 {
-    return a->sync && (a->kind == MR_MESH_SET_VMODEL || a->kind == MR_MESH_LOAD ||
-                       (a->kind == MR_MESH_REGISTER && a->load_now));
+    return a->kind == MR_MESH_LOAD || a->load_now;
 }
 
-/* What was written is seen when the watch brings it. */
-static bool is_seen(const struct mr_mesh *m, const struct mr_mesh_admin *a)
+static bool waits_for_end(const struct mr_mesh_admin *a)
 {
-    if (a->kind == MR_MESH_SET_VMODEL) {
-        return view_vmodel_find(mesh_core_view(m->core), a->id) != NULL;
-    }
-    return a->kind != MR_MESH_REGISTER ||
-           live_model_status(m, a->id) != MILLRACE__MESH_STATUS__NOT_FOUND;
+    return a->sync && (a->kind == MR_MESH_SET_VMODEL || has_it_loaded(a));
+}
+
+static bool load_has_ended(const struct mr_mesh *m, mr_str id)
+{
+    Millrace__MeshStatus s = live_model_status(m, id);
+
+    return s == MILLRACE__MESH_STATUS__LOADED ||
+           (s != MILLRACE__MESH_STATUS__LOADING && !mesh_core_is_wanted(m->core, id));
 }
 
 static bool has_ended(const struct mr_mesh *m, struct mr_mesh_admin *a)
 {
-    const struct view_vmodel *vm;
-    Millrace__MeshStatus s;
-
     if (a->kind == MR_MESH_CHANGES) {
         return live_changes_has(m, a);
     }
-    if (!waits_for_end(a) || !is_seen(m, a)) {
-        return is_seen(m, a);
+    if (a->kind != MR_MESH_SET_VMODEL) {
+        return load_has_ended(m, a->id);
     }
-    if (a->kind == MR_MESH_SET_VMODEL) {
-        vm = view_vmodel_find(mesh_core_view(m->core), a->id);
-        return !vm || vm->failed || vm->is_pending || mr_str_eq(vm->active, vm->target) ||
-               !mr_str_eq(vm->target, a->target);
+    const struct view_vmodel *vm = view_vmodel_find(mesh_core_view(m->core), a->id);
+    if (!vm || !mr_str_eq(vm->target, a->target) || vm->failed || vm->is_pending) {
+        return true;
     }
-    s = live_model_status(m, a->id);
-    return s != MILLRACE__MESH_STATUS__NOT_LOADED && s != MILLRACE__MESH_STATUS__LOADING;
+    return mr_str_eq(vm->active, vm->target) && (!has_it_loaded(a) || load_has_ended(m, a->target));
 }
 
 void live_admin_answer(struct mr_mesh *m, const struct mesh_action *act)
@@ -171,9 +167,9 @@ void live_admin_answer(struct mr_mesh *m, const struct mesh_action *act)
     if (act->status < 0) {
         a->is_precondition = act->is_precondition;
         finish(a, MR_FAIL(&a->err, act->status, "%.*s", MR_STR_ARG(act->text)));
-    } else if (waits_for_end(a) || !is_seen(m, a)) {
+    } else if (waits_for_end(a)) {
         a->waits = true;
-        a->until_ns = live_now(m) + (waits_for_end(a) ? SYNC_MAX_NS : SEEN_MAX_NS);
+        a->until_ns = live_now(m) + SYNC_MAX_NS;
     } else {
         report(m, a, NULL);
     }

@@ -9,6 +9,7 @@ import grpc
 import pytest
 
 from lib import grpcraw, metrics, raw, repo, wait
+from lib.reflected import Reflected
 from lib.rest import Rest
 from lib.services.mesh import X, joined
 from lib.services.runtime import Runtime, data, fields, number
@@ -514,6 +515,17 @@ def test_load_that_fails_says_why_and_leaves_nothing(runtime, under):
     e = refusal(server, "m0")
     assert "the weights are torn" in e.details()
     assert r.loaded == {} and r.count("unloadModel", "m0") == 1
+
+
+def test_load_that_an_administrator_asks_for_goes_on_where_it_failed(runtime, under):
+    bad, good = runtime(), runtime()
+    bad.load = lambda id, path, context: context.abort(grpc.StatusCode.INTERNAL, "the disk is full")
+    servers = under(bad, good)
+    with Reflected(servers[0].url("grpc")) as c:
+        for i in range(8):
+            got = c.call("mmesh.ModelMesh/ensureLoaded", modelId=f"m{i}", sync=True)
+            assert got.status == 3, got
+    assert good.count("loadModel") == 8 and bad.count("loadModel") >= 1
 
 
 def test_load_that_fails_elsewhere_has_the_same_status(runtime, under):

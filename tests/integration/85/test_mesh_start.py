@@ -246,6 +246,8 @@ def check_names_of_modelmesh(servers):
         wait.until(lambda: [value for s in servers for _, value in metrics.samples(s, "modelmesh_models_loaded_total")] == [count], "those that are loaded")
         rest.post("/v2/mesh/models/broken/register", {"type": "t", "path": "p", "load_now": True, "sync": True}).ok()
         wait.until(lambda: metrics.value(servers[0], "modelmesh_models_with_failure_total") == 1, "the model that failed")
+        for i in range(12):
+            answers(servers[i % 2], f"m{i}")  # both have room where it was tried
         own = lambda: next(p for p in rest.get("/v2/mesh").json()["peers"] if p["id"] == "s0")  # noqa: E731
         wait.until(lambda: own()["age_s"] < 1000, "the server's own age")
 

@@ -160,7 +160,7 @@ static void labels_decide_where_a_type_may_be(void **state)
     struct sim_call *c = sim_call(&s, 0, 11);
     assert_true(sim_settle(&s, S));
     assert_int_equal(c->status, MR_E_UNAVAILABLE);
-    assert_non_null(strstr(c->text, "'none'"));
+    assert_non_null(strstr(c->text, "[none]"));
     sim_fini(&s);
 }
 
