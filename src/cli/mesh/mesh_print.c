@@ -174,10 +174,16 @@ void mesh_print_model(const struct mesh_run *r, const Millrace__MeshModel *m)
     list.models = (Millrace__MeshModel **)(uintptr_t)one;
     list.n_models = 1;
     mesh_print_models(r, &list);
-    if (m->n_copies == 0) {
+    if (m->n_copies == 0 && !m->reason[0]) {
         return;
     }
     mr_grid_init(&t, head);
+    if (m->reason[0]) { /* of all servers */
+        mr_grid_add_str(&t, MR_STYLE_BOLD, MR_STR("-"));
+        mr_grid_add_str(&t, MR_STYLE_PLAIN, MR_STR("-"));
+        add_bytes(&t, r, 0);
+        mr_grid_add_str(&t, MR_STYLE_BAD, mr_str_c(m->reason));
+    }
     for (size_t i = 0; i < m->n_copies; i++) {
         const Millrace__MeshCopy *c = m->copies[i];
         mr_grid_add_str(&t, MR_STYLE_BOLD, mr_str_c(c->instance));

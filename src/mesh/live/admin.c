@@ -246,6 +246,7 @@ void mr_mesh_admin(struct mr_mesh *m, struct mr_mesh_admin *a)
     a->mesh = m;
     a->waits = a->is_pending = false;
     a->message = NULL;
+    a->active_model = a->target_model = NULL;
     mr_arena_init(&a->arena, 4096, ARENA_MAX);
     a->mail.run = run_begin;
     mr_loop_post(m->loop, &a->mail);

@@ -72,15 +72,13 @@ static bool has_vmodel(const Millrace__MeshChanges *r, mr_str id)
 static bool add(struct mr_mesh *m, Millrace__MeshChanges *r, const struct mesh_key *key,
                 struct mr_arena *arena)
 {
-    const struct mesh_view *v = mesh_core_view(m->core);
-
     if (key->kind == MESH_KEY_VMODEL) {
         if (!has_vmodel(r, key->id)) {
-            r->vmodels[r->n_vmodels] = live_report_vmodel(v, key->id, (mr_str){0}, arena);
+            r->vmodels[r->n_vmodels] = live_report_vmodel(m, key->id, (mr_str){0}, arena);
             return r->vmodels[r->n_vmodels++] != NULL;
         }
     } else if (!has_model(r, key->id)) {
-        r->models[r->n_models] = live_report_model(v, key->id, arena);
+        r->models[r->n_models] = live_report_model(m, key->id, arena);
         return r->models[r->n_models++] != NULL;
     }
     return true;

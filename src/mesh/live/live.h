@@ -172,8 +172,8 @@ bool live_report_page(struct mr_mesh *m, struct mr_mesh_admin *a, const struct m
 /** The last id of a page; ptr NULL: no key there is of a model or vmodel. Borrowed from the page. */
 mr_str live_report_last(const struct mr_kv_result *page);
 /** Of one, in the arena, as this server sees it. owner: that it must have; empty: any. NULL: no memory. */
-Millrace__MeshModel *live_report_model(const struct mesh_view *v, mr_str id, struct mr_arena *a);
-Millrace__MeshVModel *live_report_vmodel(const struct mesh_view *v, mr_str id, mr_str owner,
+Millrace__MeshModel *live_report_model(const struct mr_mesh *m, mr_str id, struct mr_arena *a);
+Millrace__MeshVModel *live_report_vmodel(const struct mr_mesh *m, mr_str id, mr_str owner,
                                          struct mr_arena *a);
 Millrace__MeshStatus live_model_status(const struct mr_mesh *m, mr_str id);
 

@@ -1,6 +1,8 @@
 /* What the mesh says of itself to administrators: messages from what this server sees of the registry. */
 #include "live.h"
 
+#include <stdlib.h>
+
 static char *text_of(struct mr_arena *a, mr_str s)
 {
     return (char *)(uintptr_t)mr_arena_str(a, s).ptr;
@@ -8,10 +10,13 @@ static char *text_of(struct mr_arena *a, mr_str s)
 
 /* ---- models ---- */
 
-static Millrace__MeshStatus status_of(const struct view_model *m)
+/* why: of a model that may be nowhere. */
+static Millrace__MeshStatus status_of(const struct mesh_core *c, mr_str id, char why[MESH_WHY_MAX])
 {
+    const struct view_model *m = view_find(mesh_core_view(c), id);
     unsigned count[MESH_FAILED + 1] = {0};
 
+    why[0] = '\0';
     if (!m || m->revision == 0) {
         return MILLRACE__MESH_STATUS__NOT_FOUND;
     }
@@ -24,13 +29,24 @@ static Millrace__MeshStatus status_of(const struct view_model *m)
     if (count[MESH_LOADING] > 0) {
         return MILLRACE__MESH_STATUS__LOADING;
     }
-    return count[MESH_FAILED] > 0 ? MILLRACE__MESH_STATUS__LOADING_FAILED
-                                  : MILLRACE__MESH_STATUS__NOT_LOADED;
+    return count[MESH_FAILED] > 0 || mesh_core_is_nowhere(c, id, why)
+               ? MILLRACE__MESH_STATUS__LOADING_FAILED
+               : MILLRACE__MESH_STATUS__NOT_LOADED;
 }
 
 Millrace__MeshStatus live_model_status(const struct mr_mesh *m, mr_str id)
 {
-    return status_of(view_find(mesh_core_view(m->core), id));
+    char why[MESH_WHY_MAX];
+
+    return status_of(m->core, id, why);
+}
+
+/* The newest first. */
+static int by_time(const void *a, const void *b)
+{
+    const Millrace__MeshCopy *const *x = a, *const *y = b;
+
+    return ((*x)->time_ms < (*y)->time_ms) - ((*x)->time_ms > (*y)->time_ms);
 }
 
 static bool put_copies(const struct mesh_view *v, const struct view_model *from,
@@ -52,20 +68,26 @@ static bool put_copies(const struct mesh_view *v, const struct view_model *from,
         m->reason = text_of(a, mr_str_c(has_failed ? c->failure->reason : ""));
         to->copies[to->n_copies++] = m;
     }
+    if (to->copies) {
+        qsort(to->copies, to->n_copies, sizeof *to->copies, by_time);
+    }
     return to->copies != NULL;
 }
 
-Millrace__MeshModel *live_report_model(const struct mesh_view *v, mr_str id, struct mr_arena *a)
+Millrace__MeshModel *live_report_model(const struct mr_mesh *mesh, mr_str id, struct mr_arena *a)
 {
+    const struct mesh_view *v = mesh_core_view(mesh->core);
     const struct view_model *from = view_find(v, id);
     Millrace__MeshModel *m = MR_ARENA_NEW(a, Millrace__MeshModel);
+    char why[MESH_WHY_MAX];
 
     if (!m) {
         return NULL;
     }
     millrace__mesh_model__init(m);
     m->id = text_of(a, id);
-    m->status = status_of(from);
+    m->status = status_of(mesh->core, id, why);
+    m->reason = text_of(a, mr_str_c(why));
     m->pending = from && from->is_pending;
     if (m->status == MILLRACE__MESH_STATUS__NOT_FOUND) {
         return m;
@@ -81,10 +103,21 @@ Millrace__MeshModel *live_report_model(const struct mesh_view *v, mr_str id, str
     return put_copies(v, from, m, a) ? m : NULL;
 }
 
-Millrace__MeshVModel *live_report_vmodel(const struct mesh_view *v, mr_str id, mr_str owner,
+/* A target that is to come is being loaded, or is about to be. */
+static Millrace__MeshStatus target_status(const struct mr_mesh *mesh,
+                                          const struct view_vmodel *from)
+{
+    Millrace__MeshStatus s = live_model_status(mesh, from->target);
+    bool is_to_come = !mr_str_eq(from->active, from->target) && !from->is_pending;
+
+    return is_to_come && s == MILLRACE__MESH_STATUS__NOT_LOADED ? MILLRACE__MESH_STATUS__LOADING
+                                                                : s;
+}
+
+Millrace__MeshVModel *live_report_vmodel(const struct mr_mesh *mesh, mr_str id, mr_str owner,
                                          struct mr_arena *a)
 {
-    const struct view_vmodel *from = view_vmodel_find(v, id);
+    const struct view_vmodel *from = view_vmodel_find(mesh_core_view(mesh->core), id);
     Millrace__MeshVModel *m = MR_ARENA_NEW(a, Millrace__MeshVModel);
 
     if (!m) {
@@ -99,8 +132,8 @@ Millrace__MeshVModel *live_report_vmodel(const struct mesh_view *v, mr_str id, m
     m->target = text_of(a, from->target);
     m->owner = text_of(a, from->owner);
     m->pending = from->is_pending;
-    m->active_status = status_of(view_find(v, from->active));
-    m->target_status = status_of(view_find(v, from->target));
+    m->active_status = live_model_status(mesh, from->active);
+    m->target_status = target_status(mesh, from);
     m->status = mr_str_eq(from->active, from->target) ? MILLRACE__MESH_VMODEL__STATUS__DEFINED
                 : from->failed ? MILLRACE__MESH_VMODEL__STATUS__TRANSITION_FAILED
                                : MILLRACE__MESH_VMODEL__STATUS__TRANSITIONING;
@@ -142,7 +175,7 @@ static bool report_models(struct mr_mesh *m, struct mr_mesh_admin *a,
         if (!id.ptr) {
             continue;
         }
-        Millrace__MeshModel *one = live_report_model(mesh_core_view(m->core), id, &a->arena);
+        Millrace__MeshModel *one = live_report_model(m, id, &a->arena);
         if (!one) {
             return false;
         }
@@ -168,8 +201,7 @@ static bool report_vmodels(struct mr_mesh *m, struct mr_mesh_admin *a,
         if (!id.ptr) {
             continue;
         }
-        Millrace__MeshVModel *one =
-            live_report_vmodel(mesh_core_view(m->core), id, (mr_str){0}, &a->arena);
+        Millrace__MeshVModel *one = live_report_vmodel(m, id, (mr_str){0}, &a->arena);
         if (!one) {
             return false;
         }
@@ -255,7 +287,7 @@ static bool report_state(struct mr_mesh *m, struct mr_mesh_admin *a)
 /* It is not there any more as this server sees it, while the registry may have it still. */
 static bool report_unregistered(struct mr_mesh *m, struct mr_mesh_admin *a)
 {
-    Millrace__MeshModel *model = live_report_model(mesh_core_view(m->core), a->id, &a->arena);
+    Millrace__MeshModel *model = live_report_model(m, a->id, &a->arena);
 
     if (model) {
         model->pending = true;
@@ -266,8 +298,7 @@ static bool report_unregistered(struct mr_mesh *m, struct mr_mesh_admin *a)
 
 static bool report_deleted(struct mr_mesh *m, struct mr_mesh_admin *a)
 {
-    Millrace__MeshVModel *vm =
-        live_report_vmodel(mesh_core_view(m->core), a->id, a->owner, &a->arena);
+    Millrace__MeshVModel *vm = live_report_vmodel(m, a->id, a->owner, &a->arena);
 
     if (vm) {
         vm->pending = true;
@@ -276,26 +307,36 @@ static bool report_deleted(struct mr_mesh *m, struct mr_mesh_admin *a)
     return vm != NULL;
 }
 
+static bool report_vmodel(struct mr_mesh *m, struct mr_mesh_admin *a)
+{
+    Millrace__MeshVModel *vm = live_report_vmodel(m, a->id, a->owner, &a->arena);
+
+    if (!vm) {
+        return false;
+    }
+    a->message = &vm->base;
+    if (vm->status == MILLRACE__MESH_VMODEL__STATUS__NOT_FOUND) {
+        return true;
+    }
+    a->active_model = live_report_model(m, mr_str_c(vm->active), &a->arena);
+    a->target_model = live_report_model(m, mr_str_c(vm->target), &a->arena);
+    return a->active_model && a->target_model;
+}
+
 bool live_report(struct mr_mesh *m, struct mr_mesh_admin *a)
 {
-    const struct mesh_view *v = mesh_core_view(m->core);
-
     switch (a->kind) {
     case MR_MESH_STATE:
     case MR_MESH_DRAIN: return report_state(m, a);
     case MR_MESH_MODEL:
     case MR_MESH_REGISTER:
     case MR_MESH_LOAD: {
-        Millrace__MeshModel *model = live_report_model(v, a->id, &a->arena);
+        Millrace__MeshModel *model = live_report_model(m, a->id, &a->arena);
         a->message = model ? &model->base : NULL;
         return model != NULL;
     }
     case MR_MESH_VMODEL:
-    case MR_MESH_SET_VMODEL: {
-        Millrace__MeshVModel *vm = live_report_vmodel(v, a->id, a->owner, &a->arena);
-        a->message = vm ? &vm->base : NULL;
-        return vm != NULL;
-    }
+    case MR_MESH_SET_VMODEL: return report_vmodel(m, a);
     case MR_MESH_UNREGISTER: return !a->is_pending || report_unregistered(m, a);
     case MR_MESH_MODELS:
     case MR_MESH_VMODELS: /* live_report_page */ break;

@@ -35,17 +35,22 @@ static Mmesh__ModelStatusInfo__ModelStatus status_of_copy(Millrace__MeshCopy__St
     }
 }
 
-static bool put_copies(Mmesh__ModelStatusInfo *to, const Millrace__MeshModel *from,
-                       struct mr_arena *a)
+static bool put_model(Mmesh__ModelStatusInfo *to, const Millrace__MeshModel *from, bool is_pending,
+                      struct mr_arena *a)
 {
+    mmesh__model_status_info__init(to);
+    to->status = status_of(from->status);
     to->modelcopyinfos =
         MR_ARENA_ARRAY(a, Mmesh__ModelStatusInfo__ModelCopyInfo *, from->n_copies + 1);
     to->errors = MR_ARENA_ARRAY(a, char *, from->n_copies + 2);
     if (!to->modelcopyinfos || !to->errors) {
         return false;
     }
-    if (from->pending) {
+    if (is_pending) {
         to->errors[to->n_errors++] = pending_text;
+    }
+    if (from->reason[0]) {
+        to->errors[to->n_errors++] = from->reason;
     }
     for (size_t i = 0; i < from->n_copies; i++) {
         Mmesh__ModelStatusInfo__ModelCopyInfo *c =
@@ -65,38 +70,43 @@ static bool put_copies(Mmesh__ModelStatusInfo *to, const Millrace__MeshModel *fr
     return true;
 }
 
+static void no_memory(struct mesh_call *c)
+{
+    mr_grpc_fail(c->g, MR_GRPC_RESOURCE_EXHAUSTED, MR_STR("no memory for the answer"));
+}
+
 static void answer_model(struct mesh_call *c)
 {
     const struct mr_mesh_admin *a = &c->admin;
     const Millrace__MeshModel *from = (const Millrace__MeshModel *)a->message;
-    Mmesh__ModelStatusInfo m = MMESH__MODEL_STATUS_INFO__INIT;
+    Mmesh__ModelStatusInfo m;
 
-    m.status = status_of(from->status);
-    if (put_copies(&m, from, &c->admin.arena)) {
+    if (put_model(&m, from, from->pending, &c->admin.arena)) {
         grpc_reply_message(c->g, &m.base);
     } else {
-        mr_grpc_fail(c->g, MR_GRPC_RESOURCE_EXHAUSTED, MR_STR("no memory for the answer"));
+        no_memory(c);
     }
 }
 
 static void answer_vmodel(struct mesh_call *c)
 {
-    const Millrace__MeshVModel *from = (const Millrace__MeshVModel *)c->admin.message;
+    struct mr_mesh_admin *a = &c->admin;
+    const Millrace__MeshVModel *from = (const Millrace__MeshVModel *)a->message;
     Mmesh__VModelStatusInfo m = MMESH__VMODEL_STATUS_INFO__INIT;
-    Mmesh__ModelStatusInfo active = MMESH__MODEL_STATUS_INFO__INIT,
-                           target = MMESH__MODEL_STATUS_INFO__INIT;
-    char *pending[] = {pending_text};
+    Mmesh__ModelStatusInfo active, target;
 
     m.status = (Mmesh__VModelStatusInfo__VModelStatus)from->status; /* the same numbers */
-    if (from->status != MILLRACE__MESH_VMODEL__STATUS__NOT_FOUND) {
+    if (a->active_model) {
+        if (!put_model(&active, a->active_model, from->pending, &a->arena) ||
+            !put_model(&target, a->target_model, false, &a->arena)) {
+            no_memory(c);
+            return;
+        }
+        target.status = status_of(from->target_status);
         m.activemodelid = from->active;
         m.targetmodelid = from->target;
         m.owner = from->owner;
-        active.status = status_of(from->active_status);
-        active.errors = pending;
-        active.n_errors = from->pending;
         m.activemodelstatus = &active;
-        target.status = status_of(from->target_status);
         m.targetmodelstatus = strcmp(from->active, from->target) != 0 ? &target : NULL;
     }
     grpc_reply_message(c->g, &m.base);

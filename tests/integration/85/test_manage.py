@@ -122,7 +122,7 @@ def test_vmodel_moves_to_another_model(managers):
     one, other = managers
     got = one("setVModel", vModelId="v", targetModelId="a", loadNow=True, sync=True)
     assert (got.status, got.activeModelId, got.targetModelId) == (DEFINED, "a", "a")
-    one("ensureLoaded", modelId="a", sync=True)
+    assert got.activeModelStatus.status == LOADED and [c.copyStatus for c in got.activeModelStatus.modelCopyInfos] == [LOADED]
     assert other.refused("unregisterModel", modelId="a")[0] == grpc.StatusCode.FAILED_PRECONDITION
     got = one("setVModel", vModelId="v", targetModelId="b", sync=True)
     assert (got.status, got.activeModelId, got.targetModelId) == (DEFINED, "b", "b")
@@ -140,8 +140,24 @@ def test_vmodel_with_a_target_that_fails_keeps_its_model(managers):
     got = one("setVModel", vModelId="v", targetModelId="bad", sync=True)
     assert (got.status, got.activeModelId, got.targetModelId) == (TRANSITION_FAILED, "a", "bad")
     assert got.activeModelStatus.status == LOADED and got.targetModelStatus.status == FAILED
+    assert not got.activeModelStatus.errors and "nonesuch" in got.targetModelStatus.errors[0]
+    copies = got.targetModelStatus.modelCopyInfos
+    assert len(copies) == 2 and all(c.copyStatus == FAILED for c in copies), "it was tried on both"
+    assert copies[0].time >= copies[1].time > 1e12
+    wait.until(lambda: other.vmodel("v").targetModelStatus.errors == got.targetModelStatus.errors, "the other server to say the same")
     got = one("setVModel", vModelId="v", targetModelId="b", sync=True)
     assert (got.status, got.activeModelId) == (DEFINED, "b")
+
+
+def test_vmodel_set_again_loads_its_model(managers):
+    """As KServe's controller does for a model that is not loaded."""
+    one, other = managers
+    assert one("setVModel", vModelId="v", targetModelId="a").activeModelStatus.status == NOT_LOADED
+    wait.until(lambda: other.vmodel("v").status == DEFINED, "the other server to see it")
+    other("setVModel", vModelId="v", targetModelId="a", loadNow=True)
+    wait.until(lambda: one.status("a") == LOADED, "the load")
+    got = other("setVModel", vModelId="w", targetModelId="bad", loadNow=True, sync=True)
+    assert (got.status, got.activeModelStatus.status) == (DEFINED, FAILED) and "nonesuch" in got.activeModelStatus.errors[0]
 
 
 def test_rules_of_vmodels(managers):
@@ -153,6 +169,7 @@ def test_rules_of_vmodels(managers):
     refused = lambda **fields: other.refused("setVModel", vModelId="v", **fields)[0]  # noqa: E731
     assert refused(targetModelId="b", owner="you") == grpc.StatusCode.ALREADY_EXISTS
     assert refused(targetModelId="b", expectedTargetModelId="c") == grpc.StatusCode.FAILED_PRECONDITION
+    assert other("setVModel", vModelId="v", targetModelId="a", expectedTargetModelId="c").status == DEFINED  # it is a already
     assert refused(targetModelId="never") == grpc.StatusCode.NOT_FOUND
     assert one.refused("setVModel", vModelId="w", targetModelId="a", updateOnly=True)[0] == grpc.StatusCode.NOT_FOUND
     other("deleteVModel", vModelId="v", owner="you")

@@ -91,6 +91,7 @@ def test_model_that_does_not_load_is_an_error_for_who_waits(servers, models):
     assert says in millrace(servers[0], "register", "lost", "--type", "t", "--load", "--wait", code=1)
     assert says in millrace(servers[0], "load", "lost", "--json", code=1)
     assert rows(millrace(servers[0], "status", "lost"))[0][1] == "LOADING_FAILED"
+    assert says in millrace(servers[0], "vmodel", "set", "w", "lost", "--load", "--wait", code=1)
     millrace(servers[0], "vmodel", "set", "v", "m0", "--load", "--wait")
     assert f"{says}, 'm0' answers on" in millrace(servers[0], "vmodel", "set", "v", "lost", "--wait", code=1)
 

@@ -46,7 +46,14 @@ def test_rules_decide_by_type(fleet, models, tmp_path, form):
         answers(servers[i % 3], f"b{i}")
         wait.until(lambda: holders(servers, f"b{i}") == [1], "the copy where the labels are")
     reply = ask(servers[0], "n")
-    assert reply.status == 503 and "'tpu'" in reply.error and "'nowhere'" in reply.error
+    text = "There are no running instances that meet the label requirements of type nowhere: [tpu]"
+    assert reply.status == 503 and reply.error == f"model 'n': {text}"
+    with Rest(servers[1].http) as r:
+        got = r.post("/v2/mesh/models/n/load").ok().json()
+        assert (got["status"], got["reason"], got["copies"]) == ("LOADING_FAILED", text, [])
+        r.post("/v2/mesh/vmodels/v/set", {"target": "b0"}).ok()
+        got = r.post("/v2/mesh/vmodels/v/set", {"target": "n", "sync": True}).ok().json()
+        assert (got["status"], got["active"], got["target_status"]) == ("TRANSITION_FAILED", "b0", "LOADING_FAILED")
 
 
 @pytest.mark.parametrize("text, says", [

@@ -243,6 +243,8 @@ struct mr_mesh_admin {
     struct mr_arena arena; /* the caller ends it after `done` */
     /** In `arena`. A model or vmodel that is not there, or a vmodel of another owner, has the status NOT_FOUND. */
     ProtobufCMessage *message;
+    /** In `arena`: of MR_MESH_VMODEL and MR_MESH_SET_VMODEL; NULL: there is no such vmodel. */
+    Millrace__MeshModel *active_model, *target_model;
     /* ---- private ---- */
     struct mr_mail mail;
     struct mr_mesh *mesh;
