@@ -102,6 +102,7 @@ struct passed_call {
     struct mr_grpc_call *g;
     struct mr_splice_path inject;
     mr_bytes message; /* of a call that is collected */
+    bool is_by_name;  /* which may be that of a vmodel */
 };
 
 static bool is_ours(const struct mr_call *call)
@@ -201,6 +202,7 @@ static int name_model(struct mr_server *s, struct passed_call *p, struct mr_err 
     if (rc == 0 && is_ours(g->call)) {
         MR_TRY(mr_splice_find(p->message, &model_name, &name, err));
         p->route.id = name;
+        p->is_by_name = true;
     }
     if (p->route.id.len == 0) {
         return MR_FAIL(err, MR_E_INVALID,
@@ -234,6 +236,7 @@ void grpc_pass(struct mr_server *s, struct mr_grpc_call *g)
                                         .fail = not_passed,
                                         .route = &p->route,
                                         .loop = serve_here(),
+                                        .may_be_vmodel = p->is_by_name,
                                         .is_passed = true,
                                         .is_stream = g->call->streaming};
     mr_buf_init(&p->arrival.first, 0);

@@ -250,7 +250,9 @@ def test_calls_that_name_no_model_or_no_method(runtime, under):
     assert e.code() == grpc.StatusCode.NOT_FOUND and "nobody" in e.details()
     e = refusal(server, "m0", method="/mmesh.ModelRuntime/unloadModel")
     assert e.code() == grpc.StatusCode.UNIMPLEMENTED
-    assert r.count("unloadModel") == 0
+    for method in ("/mmesh.ModelRuntime/ofItsOwn", "/mmesh.ModelMesh/unknown"):
+        assert refusal(server, "m0", method=method).code() == grpc.StatusCode.UNIMPLEMENTED
+    assert {name for name, _ in r.calls} == {"runtimeStatus"} and not r.seen
 
 
 def test_id_is_injected_where_the_runtime_wants_it(runtime, under):
@@ -699,6 +701,9 @@ def test_alias_names_the_model_that_is_active(runtime, under):
         ask(servers[0], None, data(1, "v") + data(2, target) + number(8, 1), method="/mmesh.ModelMesh/setVModel")
         for server in servers:
             wait.equal(lambda: fields(ask(server, None, data(3, "x"), metadata=[("mm-vmodel-id", "v")])), {1: target.encode(), 3: b"x"}, "the answer")
+            # KServe's clients have it in the message alone
+            assert ask(server, None, data(1, "v"), method="/inference.GRPCInferenceService/ModelInfer") == data(1, "v")
+    assert [id for one in r for name, id, _ in one.seen if name.endswith("/ModelInfer")].count("m2") >= 2
 
 
 def switches(server, thread):
