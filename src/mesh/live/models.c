@@ -33,6 +33,7 @@ enum mesh_fail live_fail_of(int rc)
     case MR_E_UNSUPPORTED: return MESH_FAIL_INVALID;
     case MR_E_NOMEM:
     case MR_E_EXHAUSTED: return MESH_FAIL_RESOURCE;
+    case MR_E_TOO_LARGE: return MESH_FAIL_TOO_LARGE;
     case MR_E_UNAVAILABLE:
     case MR_E_DEADLINE:
     case MR_E_IO:

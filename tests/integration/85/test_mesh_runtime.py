@@ -502,7 +502,7 @@ def test_predicted_size_makes_room_before_the_load(runtime, under):
     assert r.count("predictModelSize") == 4
     r.predict = lambda id: 1 << 40
     e = refusal(server, "m7")
-    assert "predicts" in e.details() and r.count("loadModel", "m7") == 0
+    assert e.code() == grpc.StatusCode.RESOURCE_EXHAUSTED and "predicts" in e.details() and r.count("loadModel", "m7") == 0
 
 
 def test_load_that_fails_says_why_and_leaves_nothing(runtime, under):
