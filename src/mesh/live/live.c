@@ -212,7 +212,11 @@ int mr_mesh_new(struct mr_mesh **out, const struct mr_mesh_options *options, str
     pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
     pthread_cond_init(&m->changed, &clock);
     pthread_condattr_destroy(&clock);
-    MR_TRY(mr_kv_check(mr_str_c(options->registry), err));
+    rc = mr_kv_check(mr_str_c(options->registry), err);
+    if (rc < 0) {
+        MR_WRAP(err, rc, "--mesh");
+        goto out;
+    }
     if (!mesh_instance_id_is_valid(mr_str_c(options->id))) {
         rc = MR_FAIL(err, MR_E_INVALID, "--mesh-id '%s': 1 to %d letters, digits, '.', '_' and '-'",
                      options->id, MESH_INSTANCE_MAX);
