@@ -111,7 +111,7 @@ int plane_ids_read(const struct mr_call *call, struct plane_ids *out, struct mr_
     out->is_vmodel = vmodels.count > 0;
     out->at = out->is_vmodel ? vmodels.at : models.at;
     out->count = out->is_vmodel ? vmodels.count : models.count;
-    out->requires_all = mr_str_eq_c(mr_call_header(call, "mm-required"), "all");
+    out->requires_all = mr_str_ieq(mr_call_header(call, "mm-required"), MR_STR("all"));
 out:
     return rc;
 }

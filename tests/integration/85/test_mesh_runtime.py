@@ -668,9 +668,10 @@ def test_call_of_several_models_is_the_answers_in_order(runtime, under):
         assert several(server, ["m1", "nobody", "m2"]) == b"m1x;m2x;"
         big = b"y" * 100_000
         assert several(server, ["m1", "m2"], big, compression=grpc.Compression.Gzip) == b"m1" + big + b";m2" + big + b";"
-        with pytest.raises(grpc.RpcError) as e:
-            several(server, ["m1", "nobody", "m2"], required="all")
-        assert e.value.code() == grpc.StatusCode.NOT_FOUND and "nobody" in e.value.details()
+        for required in ("all", "ALL"):
+            with pytest.raises(grpc.RpcError) as e:
+                several(server, ["m1", "nobody", "m2"], required=required)
+            assert e.value.code() == grpc.StatusCode.NOT_FOUND and "nobody" in e.value.details()
         with pytest.raises(grpc.RpcError) as e:
             several(server, ["nobody", "nothing"])
         assert e.value.code() == grpc.StatusCode.NOT_FOUND
