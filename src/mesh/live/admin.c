@@ -149,6 +149,9 @@ static bool has_ended(const struct mr_mesh *m, struct mr_mesh_admin *a)
     if (a->kind == MR_MESH_CHANGES) {
         return live_changes_has(m, a);
     }
+    if (m->is_ending) {
+        return true;
+    }
     if (a->kind != MR_MESH_SET_VMODEL) {
         return load_has_ended(m, a->id);
     }
@@ -167,7 +170,7 @@ void live_admin_answer(struct mr_mesh *m, const struct mesh_action *act)
     if (act->status < 0) {
         a->is_precondition = act->is_precondition;
         finish(a, MR_FAIL(&a->err, act->status, "%.*s", MR_STR_ARG(act->text)));
-    } else if (waits_for_end(a)) {
+    } else if (waits_for_end(a) && !m->is_ending) {
         a->waits = true;
         a->until_ns = live_now(m) + SYNC_MAX_NS;
     } else {

@@ -389,6 +389,15 @@ static void run_drain(struct mr_mail *mail)
     live_acted(m);
 }
 
+/* What administrators wait for will not be seen here any more. */
+static void run_end(struct mr_mail *mail)
+{
+    struct mr_mesh *m = MR_CONTAINER_OF(mail, struct mr_mesh, end);
+
+    m->is_ending = true;
+    live_admin_settle(m);
+}
+
 bool mr_mesh_drain(struct mr_mesh *m, int64_t timeout_ns)
 {
     if (!atomic_load(&m->is_started)) {
@@ -396,7 +405,10 @@ bool mr_mesh_drain(struct mr_mesh *m, int64_t timeout_ns)
     }
     m->drain.run = run_drain;
     mr_loop_post(m->loop, &m->drain);
-    return wait_for(m, &m->is_gone, timeout_ns);
+    bool is_gone = wait_for(m, &m->is_gone, timeout_ns);
+    m->end.run = run_end;
+    mr_loop_post(m->loop, &m->end);
+    return is_gone;
 }
 
 static void run_stop(struct mr_mail *mail)

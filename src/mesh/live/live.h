@@ -72,6 +72,7 @@ struct mr_mesh {
     uint32_t registering; /* models whose registration is not answered yet */
     uint64_t ignored;     /* records that stand in the log */
     bool is_acting, has_registered;
+    bool is_ending; /* it has left the mesh, or given that up, and ends */
     _Atomic bool is_started, is_joined, is_stopping, is_ready;
     _Atomic uint64_t names; /* mesh_core_names, for other threads */
     int64_t started_ns, joined_ns;
@@ -79,7 +80,7 @@ struct mr_mesh {
         [UNFIT_MOST]; /* hashes of models that failed to load here in the first minutes, and that others have */
     size_t unfit_count;
     _Atomic int loads; /* that the models carry out for this */
-    struct mr_mail stop, drain, check;
+    struct mr_mail stop, drain, end, check;
     _Atomic bool is_check_posted;
 
     pthread_mutex_t lock; /* guards what follows, for other threads; the first two are waited for */

@@ -543,6 +543,21 @@ def test_load_that_fails_elsewhere_has_the_same_status(runtime, under):
             assert (e.code().name, f"{id} is torn" in e.details()) == (said.get(codes[id].name, "INTERNAL"), True), e.details()
 
 
+def test_server_that_ends_answers_those_who_wait_for_a_load(runtime, under):
+    r = runtime()
+    [server] = under(r)
+    may_end = threading.Event()
+    r.load = lambda id, path, context: may_end.wait(wait.PATIENCE)
+    with Reflected(server.url("grpc")) as c:
+        call, request = c.method("mmesh.ModelMesh/ensureLoaded")
+        answer = call.future(request(modelId="m0", sync=True), timeout=wait.PATIENCE)
+        wait.until(lambda: r.count("loadModel", "m0"), "the load to begin")
+        server.signal()
+        assert answer.result().status in (0, 1, 2)  # as it is then
+        may_end.set()
+    server.stop()
+
+
 def test_load_that_hangs_ends_at_its_deadline(runtime, under):
     r = runtime(timeout_ms=300)
     [server] = under(r)
