@@ -12,6 +12,7 @@
 
 #include "archive/archive.h"
 #include "base/mem.h"
+#include "names.h"
 
 #define CHUNK ((size_t)256 << 10)
 #define DEPTH 32
@@ -114,6 +115,8 @@ static int entry_put(struct packing *p, const char *relative, int depth)
         (size_t)snprintf(name, sizeof name, "%s%s%s", p->prefix, p->prefix[0] ? "/" : "",
                          relative) >= sizeof name) {
         rc = MR_FAIL(p->err, MR_E_INVALID, "%.300s: too long a name", relative);
+    } else if (name_has_control(relative)) {
+        rc = MR_FAIL(p->err, MR_E_INVALID, "%.300s: a name with control characters", relative);
     } else if (lstat(full, &st) != 0) {
         rc = fail_errno(p, full);
     } else if (st.st_ino != p->made.st_ino || st.st_dev != p->made.st_dev) {
@@ -221,6 +224,7 @@ int mr_archive_pack(const char *folder, const char *prefix, const char *path, ui
                     struct mr_err *err)
 {
     struct packing p = {.folder = folder, .prefix = prefix, .path = path, .err = err};
+    locale_t before = names_begin();
     int fd = -1;
     int rc;
 
@@ -263,6 +267,7 @@ int mr_archive_pack(const char *folder, const char *prefix, const char *path, ui
     }
 out:
     archive_write_free(p.out);
+    names_end(before);
     mr_free(p.chunk);
     if (fd >= 0) {
         close(fd);

@@ -20,6 +20,7 @@
 #include "archive/archive.h"
 #include "base/mem.h"
 #include "base/vec.h"
+#include "names.h"
 
 #define READ_AT_ONCE ((size_t)256 << 10)
 #define RATIO_FREE   (UINT64_C(64) << 20)
@@ -112,16 +113,6 @@ static int entry_count(struct unpacking *u)
 
 /* ---- names ---- */
 
-static bool has_control(const char *s)
-{
-    for (; *s; s++) {
-        if ((unsigned char)*s < 0x20 || *s == 0x7f) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* The entry's path without "." and empty parts, on the heap; "" is the folder itself. */
 static int path_clean(const struct unpacking *u, const char *given, char **out)
 {
@@ -130,7 +121,7 @@ static int path_clean(const struct unpacking *u, const char *given, char **out)
     uint32_t depth = 0;
     size_t used = 0;
 
-    if (has_control(given)) {
+    if (name_has_control(given)) {
         return MR_FAIL(u->err, MR_E_INVALID, "%.200s: an entry's name has control characters",
                        u->name);
     }
@@ -445,6 +436,7 @@ int mr_archive_unpack(int fd, const char *name, const char *dir,
     if (u.root < 0) {
         return fail_errno(&u, dir);
     }
+    locale_t before = names_begin();
     MR_TRY(archive_open(&u, fd));
     MR_TRY(entries_unpack(&u));
     MR_TRY(links_check(&u));
@@ -454,6 +446,7 @@ out:
     }
     MR_VEC_FINI(&u.links);
     archive_read_free(u.in);
+    names_end(before);
     close(u.root);
     return rc;
 }

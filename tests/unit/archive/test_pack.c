@@ -59,6 +59,39 @@ static void packs_what_it_unpacks(void **state)
     }
 }
 
+/* As every other system of today reads them: what is unpacked has the same bytes, and a zip says that they are UTF-8. */
+static void names_are_utf8(void **state)
+{
+    static const char *const names[] = {"u.tar", "u.tar.gz", "u.zip"};
+    const struct mr_archive_rules rules = {.limits = MR_ARCHIVE_LIMITS};
+    struct mr_err err;
+
+    (void)state;
+    folder_make("u");
+    file_write("u/na\xc3\xafve.txt", "text");
+    assert_int_equal(symlink("na\xc3\xafve.txt", in_folder("u/\xc3\xa9")), 0);
+    for (size_t i = 0; i < 3; i++) {
+        const char *path = in_folder(names[i]);
+        if (mr_archive_pack(in_folder("u"), "", path, NULL, &err) < 0) {
+            fail_msg("%s: %s", names[i], err.msg);
+        }
+        folder_make("out");
+        const int fd = open(path, O_RDONLY);
+        if (mr_archive_unpack(fd, path, in_folder("out"), &rules, &err) < 0) {
+            fail_msg("%s: %s", names[i], err.msg);
+        }
+        if (i == 2) {
+            uint8_t flags[2];
+            assert_int_equal(pread(fd, flags, 2, 6), 2);
+            assert_int_equal(flags[1] & 8, 8);
+        }
+        close(fd);
+        assert_file(in_folder("out/na\xc3\xafve.txt"), "text");
+        assert_file(in_folder("out/\xc3\xa9"), "text");
+        assert_int_equal(mr_tree_remove(in_folder("out"), &err), MR_OK);
+    }
+}
+
 static void refuses(void **state)
 {
     struct mr_err err;
@@ -75,12 +108,18 @@ static void refuses(void **state)
                      MR_E_INVALID);
     assert_non_null(strstr(err.msg, "not in the folder"));
     assert_false(is_there(in_folder("b.tar")));
+    assert_int_equal(unlink(in_folder("m/out")), 0);
+    file_write("m/a\nb", "1"); /* which would be refused when it is unpacked */
+    assert_int_equal(mr_archive_pack(in_folder("m"), "", in_folder("b.tar"), NULL, &err),
+                     MR_E_INVALID);
+    assert_non_null(strstr(err.msg, "control characters"));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(packs_what_it_unpacks),
+        cmocka_unit_test(names_are_utf8),
         cmocka_unit_test(refuses),
     };
     return cmocka_run_group_tests(tests, folder_new, folder_end);
