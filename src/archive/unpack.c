@@ -192,7 +192,8 @@ static int parent_open(const struct unpacking *u, const char *path, int *out, co
 
 /* ---- entries ---- */
 
-static int data_write(struct unpacking *u, const char *path, int fd)
+/* size: of the entry, as far as the archive says it; a sparse file may end with a hole, of which no data come. */
+static int data_write(struct unpacking *u, const char *path, int fd, int64_t size)
 {
     const void *data;
     size_t len;
@@ -217,6 +218,10 @@ static int data_write(struct unpacking *u, const char *path, int fd)
             }
         }
     }
+    if (rc == MR_OK && size > end) {
+        rc = bytes_count(u, path, (uint64_t)(size - end));
+        end = size;
+    }
     return rc == MR_OK && ftruncate(fd, end) != 0 ? fail_errno(u, path) : rc;
 }
 
@@ -234,7 +239,7 @@ static int file_make(struct unpacking *u, struct archive_entry *e, const char *p
     if (fd < 0) {
         return make_error(u, path);
     }
-    int rc = data_write(u, path, fd);
+    int rc = data_write(u, path, fd, archive_entry_size(e));
     if (rc == MR_OK && archive_entry_mtime_is_set(e)) {
         const struct timespec times[2] = {
             {.tv_nsec = UTIME_OMIT},

@@ -89,6 +89,43 @@ static void all_kinds_unpack(void **state)
     }
 }
 
+/* A file of 64 KiB in a tar, of which the archive has the first four bytes only. */
+static void sparse_make(const char *path)
+{
+    static char data[64 << 10] = "head";
+    struct archive *a = archive_write_new();
+    struct archive_entry *e = archive_entry_new();
+
+    assert_int_equal(archive_write_set_format_pax_restricted(a), ARCHIVE_OK);
+    assert_int_equal(archive_write_open_filename(a, path), ARCHIVE_OK);
+    archive_entry_set_pathname(e, "weights");
+    archive_entry_set_filetype(e, AE_IFREG);
+    archive_entry_set_perm(e, 0644);
+    archive_entry_set_size(e, sizeof data);
+    archive_entry_sparse_add_entry(e, 0, 4);
+    assert_int_equal(archive_write_header(a, e), ARCHIVE_OK);
+    assert_int_equal(archive_write_data(a, data, sizeof data), sizeof data);
+    assert_int_equal(archive_write_close(a), ARCHIVE_OK);
+    archive_entry_free(e);
+    archive_write_free(a);
+}
+
+static void sparse_files_have_their_size(void **state)
+{
+    struct mr_archive_rules rules = usual;
+    struct stat st;
+    struct mr_err err;
+
+    (void)state;
+    sparse_make(in_folder("a.tar"));
+    assert_int_equal(unpack(in_folder("a.tar"), &usual, &err), MR_OK);
+    assert_file(in_folder("out/weights"), "head");
+    assert_int_equal(stat(in_folder("out/weights"), &st), 0);
+    assert_int_equal(st.st_size, 64 << 10);
+    rules.limits.bytes = (64 << 10) - 1;
+    assert_int_equal(unpack(in_folder("a.tar"), &rules, &err), MR_E_TOO_LARGE);
+}
+
 static void second_names_are_files(void **state)
 {
     static const struct entry list[] = {{"a", AE_IFREG, "one"}, {"b/c", 0, "a"}};
@@ -261,6 +298,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_kinds_unpack),
+        cmocka_unit_test(sparse_files_have_their_size),
         cmocka_unit_test(second_names_are_files),
         cmocka_unit_test(hostile_entries_are_refused),
         cmocka_unit_test(links_to_nothing_are_removed),
