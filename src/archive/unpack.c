@@ -230,12 +230,26 @@ static int make_error(const struct unpacking *u, const char *path)
     return errno == EEXIST ? fail_entry(u, path, "is in the archive twice") : fail_errno(u, path);
 }
 
+/* Of an environment the later one of two files counts: venv-pack puts pyvenv.cfg into each of its archives twice. */
+static bool is_replaced(const struct unpacking *u, int at, const char *name)
+{
+    struct stat st;
+
+    return (u->rules->flags & MR_ARCHIVE_ENVIRONMENT) &&
+           fstatat(at, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) &&
+           unlinkat(at, name, 0) == 0;
+}
+
 static int file_make(struct unpacking *u, struct archive_entry *e, const char *path, int at,
                      const char *name)
 {
     const mode_t mode = archive_entry_perm(e) & 0111 ? 0755 : 0644;
-    const int fd = openat(at, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+    const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+    int fd = openat(at, name, flags, mode);
 
+    if (fd < 0 && errno == EEXIST && is_replaced(u, at, name)) {
+        fd = openat(at, name, flags, mode);
+    }
     if (fd < 0) {
         return make_error(u, path);
     }

@@ -210,7 +210,7 @@ def test_packed_environment(models, start, tmp_path, kind):
     model = pymodels.add(models, "m", MODEL, parameters={"EXECUTION_ENV_PATH": target}, **IO)
     if kind == "archive":
         with tarfile.open(model / "env.tar.gz", "w:gz") as t:
-            for file in sorted(folder.iterdir()):
+            for file in [*sorted(folder.iterdir()), folder / "pyvenv.cfg"]:  # which venv-pack adds once more
                 t.add(file, file.name)
     else:
         folder.rename(model / "env")

@@ -213,6 +213,30 @@ static void environments_have_their_interpreter_elsewhere(void **state)
     assert_int_equal(unpack(in_folder("a.tar"), &rules, &err), MR_E_INVALID);
 }
 
+/* As venv-pack makes them. */
+static void environments_have_a_file_twice(void **state)
+{
+    static const struct entry list[] = {{"bin/python", AE_IFLNK, "/usr/bin/python3"},
+                                        {"pyvenv.cfg", AE_IFREG, "one, which is longer"},
+                                        {"pyvenv.cfg", AE_IFREG, "two"}};
+    static const struct entry links[] = {{"a", AE_IFREG, "1"}, {"a", AE_IFLNK, "b"}};
+    static const struct entry link[] = {
+        {"b", AE_IFREG, "1"}, {"a", AE_IFLNK, "b"}, {"a", AE_IFREG, "2"}};
+    struct mr_archive_rules rules = usual;
+    struct mr_err err;
+
+    (void)state;
+    rules.flags = MR_ARCHIVE_ENVIRONMENT;
+    archive_make(in_folder("a.tar"), TAR, list, 3);
+    assert_int_equal(unpack(in_folder("a.tar"), &rules, &err), MR_OK);
+    assert_file(in_folder("out/pyvenv.cfg"), "two");
+    archive_make(in_folder("a.tar"), TAR, links, 2);
+    assert_int_equal(unpack(in_folder("a.tar"), &rules, &err), MR_E_INVALID);
+    archive_make(in_folder("a.tar"), TAR, link, 3);
+    assert_int_equal(unpack(in_folder("a.tar"), &rules, &err), MR_E_INVALID);
+    assert_non_null(strstr(err.msg, "twice"));
+}
+
 static bool on_progress_stop(void *ctx, uint64_t done)
 {
     (void)done;
@@ -303,6 +327,7 @@ int main(void)
         cmocka_unit_test(hostile_entries_are_refused),
         cmocka_unit_test(links_to_nothing_are_removed),
         cmocka_unit_test(environments_have_their_interpreter_elsewhere),
+        cmocka_unit_test(environments_have_a_file_twice),
         cmocka_unit_test(limits_hold),
         cmocka_unit_test(bombs_are_refused),
         cmocka_unit_test(damaged_ones_are_refused),

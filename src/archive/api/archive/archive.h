@@ -20,7 +20,8 @@ struct mr_archive_limits {
         .bytes = UINT64_C(1) << 40, .files = 1000000, .depth = 32, .ratio = 500                    \
     }
 
-/** The file is a Python environment: bin/python… may be links to an interpreter elsewhere, by an absolute path. */
+/** The file is a Python environment: bin/python… may be links to an interpreter elsewhere, by an absolute path, and of two
+ *  files by one name the later one counts. */
 #define MR_ARCHIVE_ENVIRONMENT 1u
 
 struct mr_archive_rules {
