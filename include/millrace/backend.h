@@ -308,7 +308,7 @@ struct mr_metric_args {
     uint32_t size; /* sizeof(struct mr_metric_args) of the backend */
     int32_t kind;  /* enum mr_metric_kind */
     const char *name;
-    const char *help;
+    const char *help;                /* that of the first metric of the name counts */
     const struct mr_setting *labels; /* [label_count] */
     const double *bounds; /* [bound_count], ascending: of a histogram's buckets, without +Inf */
     uint32_t label_count;
@@ -417,7 +417,7 @@ struct mr_host {
     /** A metric of the model's own; one of the same name and labels is shared by all instances and all models that ask for
      *  it, and lasts until the last of these models is unloaded. Blocks until the server has answered. Thread: as
      *  control_begin. Errors: MR_E_UNSUPPORTED, MR_E_INVALID (a name or label that Prometheus does not allow, or that
-     *  the server's own metrics use; another kind, help or buckets than the family has), MR_E_EXHAUSTED (too many). */
+     *  the server's own metrics use; another kind or buckets than the family has), MR_E_EXHAUSTED (too many). */
     int (*metric_new)(const struct mr_metric_args *args, struct mr_metric **out,
                       struct mr_err *err);
     /** Adds to a counter (>= 0) or gauge; counts a value in a histogram. Without a system call. Thread: any. */

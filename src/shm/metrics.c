@@ -263,13 +263,11 @@ static int family_find(struct mr_metrics *m, const struct mr_metric_args *a, str
         if (strcmp(f->name, a->name) != 0) {
             continue;
         }
-        if ((int)f->kind != a->kind || (a->help[0] && strcmp(f->help, a->help) != 0) ||
-            f->bound_count != a->bound_count ||
+        if ((int)f->kind != a->kind || f->bound_count != a->bound_count ||
             (a->bound_count > 0 &&
              memcmp(f->bounds, a->bounds, a->bound_count * sizeof *a->bounds) != 0)) {
             return MR_FAIL(err, MR_E_INVALID,
-                           "there is a metric '%s' already, of another kind, with another help "
-                           "text, or other buckets",
+                           "there is a metric '%s' already, of another kind or with other buckets",
                            a->name);
         }
         *out = f;

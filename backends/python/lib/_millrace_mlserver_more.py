@@ -61,10 +61,7 @@ class Metrics:
 
     def register(self, name, description):
         if name not in self._known:
-            try:
-                self._known[name] = Histogram(name, description, self._labels)
-            except pb_utils.TritonModelException:  # another model has described it; the first one's text counts
-                self._known[name] = Histogram(name, "", self._labels)
+            self._known[name] = Histogram(name, description, self._labels)
         return self._known[name]
 
     def log(self, **values):

@@ -141,7 +141,7 @@ def test_metrics(ask):
     ("set_counter", "metric 'steps_total' is a counter: only a gauge is set"),
     ("bad nv_inference_count", "'nv_inference_count' cannot be the name of a metric"),
     ("bad a-b", "'a-b' cannot be the name of a metric"),
-    ("other_kind", "there is a metric 'level' already, of another kind, with another help text, or other buckets"),
+    ("other_kind", "there is a metric 'level' already, of another kind or with other buckets"),
 ])
 def test_refused_metrics(ask, word, answer):
     assert ask()(word).startswith("refused: " + answer)

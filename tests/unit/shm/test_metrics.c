@@ -48,6 +48,7 @@ static void test_owners(void **state)
     a.help = "a\\b\nc";
     assert_int_equal(mr_metrics_add(m, &owners[0], &a, &first, &err), MR_OK);
     assert_int_equal(mr_metrics_add(m, &owners[0], &a, &second, &err), MR_OK);
+    a.help = "of an update, which does not count while the first is there";
     assert_int_equal(mr_metrics_add(m, &owners[1], &a, &second, &err), MR_OK);
     assert_int_equal(first, second);
     assert_int_equal(mr_metric_open(&one, v, &a, first, &err), MR_OK);

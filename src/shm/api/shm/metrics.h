@@ -19,7 +19,7 @@ void mr_metrics_free(struct mr_metrics **m);
 int mr_metrics_fd(const struct mr_metrics *m);
 /** Gives the owner, a model, a metric, which is made if there is none of the name and labels. *out_cell: where its numbers
  *  begin. Everything is copied. Errors, with the name: MR_E_INVALID (a name or label that Prometheus does not allow or
- *  that the server uses itself; another kind, help or buckets than the family has), MR_E_EXHAUSTED. */
+ *  that the server uses itself; another kind or buckets than the family has), MR_E_EXHAUSTED. */
 int mr_metrics_add(struct mr_metrics *m, const void *owner, const struct mr_metric_args *args,
                    uint64_t *out_cell, struct mr_err *err);
 /** The owner's workers have ended: its metrics go, but for those that others own too. */
