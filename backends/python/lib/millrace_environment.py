@@ -10,6 +10,7 @@ import ctypes
 import hashlib
 import os
 import platform
+import re
 import shutil
 import signal
 import site
@@ -19,12 +20,29 @@ import sysconfig
 from pathlib import Path
 
 FORMAT = "1"  # of what is made: another one makes all environments anew
-OTHER_FILES = ("-r", "--requirement", "-c", "--constraint", "-e", "--editable")
+OTHER_FILES = (("-r", "--requirement"), ("-c", "--constraint"), ("-e", "--editable"))
+ARCHIVES = (".whl", ".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 MOST_BYTES = 1 << 20
 
 
 class Failure(Exception):
     pass
+
+
+def is_option(line, short, name):
+    """pip takes beginnings of long options as well."""
+    word = line.replace("=", " ").split()[0]
+    return line.startswith(short) or (len(word) > 2 and name.startswith(word))
+
+
+def names_file(line):
+    """Whether a line asks for a file, or what a file or a folder says."""
+    if re.search(r"(^|[@=+\s])file:", line) or any(is_option(line, *option) for option in OTHER_FILES):
+        return True
+    if line.startswith("-"):
+        return is_option(line, "-f", "--find-links") and "://" not in line
+    what = re.split(r"\s--|;", line)[0].strip()
+    return "://" not in what and (what.startswith(".") or "/" in what or what.endswith(ARCHIVES))
 
 
 def lines_of(requirements):
@@ -40,7 +58,7 @@ def lines_of(requirements):
         line = line.split(" #")[0].strip()
         if not line or line.startswith("#"):
             continue
-        if line.startswith(OTHER_FILES[1::2] + ("-r", "-c", "-e")) or line.startswith((".", "/", "file:")) or "@ file:" in line:
+        if names_file(line):
             raise Failure(f"line {number}: '{line[:80]}' names another file; wheels belong in a folder 'wheels' beside it")
         found.append(line)
     return found
@@ -59,7 +77,7 @@ def key(requirements):
     wheels = wheels_of(requirements)
     if wheels:
         parts.append("wheels")
-        for file in sorted(wheels.iterdir()):
+        for file in sorted(file for file in wheels.iterdir() if file.is_file()):
             parts += [file.name, hashlib.sha256(file.read_bytes()).hexdigest()]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 

@@ -84,6 +84,7 @@ def test_requirements(models, start):
         pymodels.add(models, name, MODEL, **IO)
     for name, word in (("m", "one"), ("same", "one"), ("other", "two")):
         wheel(models / name / "wheels", word)
+        (models / name / "wheels" / "folder").mkdir()  # which pip does not look into
         repo.write(models / name / "requirements.txt", "# comment\nmillrace-testing==1.0\n")
     repo.write(models / "none" / "requirements.txt", "# nothing\n")
     server = start(models, *pymodels.options())
@@ -119,6 +120,9 @@ def test_requirements_of_a_version(models, start):
     ("millrace-absent", "No matching distribution found for millrace-absent"),
     ("-r other.txt", "m/requirements.txt: line 1: '-r other.txt' names another file"),
     ("ok\n./local.whl", "line 2: './local.whl' names another file"),
+    ("millrace-testing@file:///wheels/x.whl", "line 1: 'millrace-testing@file:///wheels/x.whl' names another file"),
+    ("wheels/millrace_testing-1.0-py3-none-any.whl", "line 1: 'wheels/millrace_testing-1.0-py3-none-any.whl' names another file"),
+    ("--find-links=../other\nmillrace-testing", "line 1: '--find-links=../other' names another file"),
     ("a b c", "Invalid requirement: 'a b c'"),
     (b"six\n\xff\n", "m/requirements.txt: byte 4 is no UTF-8"),
 ])
