@@ -353,11 +353,13 @@ class Reply:
             raise pb_utils.TritonModelException(f"a response is an InferenceResponse, got {type(response).__name__}")
         if self.run.is_decoupled:
             self._respond(response, flags)
-        elif not flags & FINAL or response is None:
-            raise pb_utils.TritonModelException("a model that is not decoupled sends one response, with the flag "
+        elif response is None:
+            raise pb_utils.TritonModelException("a model that is not decoupled sends one response, before or with the flag "
                                                 "TRITONSERVER_RESPONSE_COMPLETE_FINAL")
         else:
             self._end(self._only(response))
+        if self.is_final and not flags & FINAL:
+            self.__class__ = EndedReply
 
     def _only(self, response):
         """Its outputs, as `outputs` of the run; its parameters are noted."""
@@ -394,6 +396,19 @@ class Reply:
         self.is_final = True
         self.run.results[self.index] = result
         self.run.ended(1)
+
+
+class EndedReply(Reply):
+    """What had an error, or the one response of a model that is not decoupled, without the flag for the last one: that may
+    follow. What comes between an error and the flag is dropped, as the client's request is over."""
+
+    __slots__ = ()
+
+    def send(self, response, flags):
+        if response is not None and not self.run.is_decoupled:
+            raise pb_utils.TritonModelException("a model that is not decoupled sends one response")
+        if flags & FINAL:
+            self.__class__ = Reply
 
 
 class OpenReply(Reply):

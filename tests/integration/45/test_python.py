@@ -11,6 +11,7 @@ import tritonclient.grpc as grpc
 
 from lib import pymodels, repo, wait
 from lib.rest import Rest, infer_path
+from lib.stream import DECOUPLED
 from lib.workers import pids, report
 
 MODELS = Path(__file__).parent / "models"
@@ -145,6 +146,25 @@ def test_decoupled_at_once(models, start):
             assert rest.post("/v2/models/m/generate", {"INPUT0": [count]}).ok().json()["OUTPUT0"] == count
         assert rest.post("/v2/models/m/generate", {"INPUT0": [0]}).error.endswith("none")
     assert pids(server, "m") == first
+
+
+@pytest.mark.parametrize("extra,steps,events,said", [
+    ("", "answer last", ["given"], "nothing"),
+    ("", "answer answer last", ["given"], "a model that is not decoupled sends one response"),
+    ("", "error last", ["failed"], "nothing"),
+    ("", "answer last last", ["given"], "Unable to send response. Response sender has been closed."),
+    (DECOUPLED, "error last", ["failed"], "nothing"),
+    (DECOUPLED, "answer error answer last", ["given", "failed"], "nothing"),
+    (DECOUPLED, "error last answer", ["failed"], "Unable to send response. Response sender has been closed."),
+])
+def test_flag_of_the_last_response_by_itself(models, start, extra, steps, events, said):
+    """After the one answer, or an error, with which the request is over for the client."""
+    pymodels.add(models, "m", MODELS / "steps.py", extra=extra, **TEXT)
+    with Rest(start(models).http) as rest:
+        for text, expected in ((steps, events), ("said last", [said])):
+            body = rest.post("/v2/models/m/generate_stream", json.dumps({"INPUT0": text})).body.decode()
+            found = [json.loads(line.removeprefix("data: ")) for line in body.splitlines() if line]
+            assert [e["OUTPUT0"] if "OUTPUT0" in e else e["error"].split("] ")[-1] for e in found] == expected
 
 
 def test_shapes_of_a_batch(models, start):
