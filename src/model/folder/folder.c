@@ -275,15 +275,23 @@ static int64_t settings_number(const struct mr_folder *f, const struct settings_
     return f->versions.len ? f->versions.at[f->versions.len - 1].number + 1 : 1;
 }
 
-static void settings_take(struct mr_folder *f, const struct walk *w, const struct settings_file *s)
+/* Whether two files of a model say the same version in words, or neither says one. */
+static bool is_same_version(const struct settings_file *a, const struct settings_file *b)
+{
+    return a->version && b->version ? strcmp(a->version, b->version) == 0
+                                    : a->version == b->version;
+}
+
+/* `before`: the one of the model that comes before it; NULL: none. */
+static void settings_take(struct mr_folder *f, const struct walk *w, const struct settings_file *s,
+                          const struct settings_file *before)
 {
     const int64_t number = settings_number(f, s);
-    const bool is_double = mr_folder_find(f, number) != NULL;
     int64_t ignored;
 
-    if (is_double) {
-        mr_log(MR_LOG_WARN, "model.settings", "path=%s version %lld is in another folder, too",
-               MR_LOG_STR(mr_str_c(s->dir)), (long long)number);
+    if (mr_folder_find(f, number) || (before && is_same_version(s, before))) {
+        mr_log(MR_LOG_WARN, "model.settings", "path=%s version=%s is in another folder, too",
+               MR_LOG_STR(mr_str_c(s->dir)), MR_LOG_STR(mr_str_c(s->version ? s->version : "")));
         return;
     }
     version_read(f, w, s->dir, number);
@@ -302,8 +310,8 @@ static bool settings_collect(struct mr_folder *f, mr_str name, mr_folder_visit_f
 {
     struct walk w = {f->root,    f->links, strlen(f->root),      visit, ctx,
                      &f->shared, NULL,     .leaves_models = true};
+    const struct settings_file *before = NULL;
     settings_list list = {0};
-    bool found = false;
 
     if (settings_find(f->root, &list, NULL) == MR_OK) {
         settings_sort(&list);
@@ -313,20 +321,20 @@ static bool settings_collect(struct mr_folder *f, mr_str name, mr_folder_visit_f
         if (!mr_str_eq_c(name, s->name)) {
             continue;
         }
-        if (!found) {
+        if (!before) {
             versions_free(f);
             f->shared = (struct mr_fingerprint){0};
             mr_free(f->dir);
         }
-        found = true;
-        settings_take(f, &w, s);
+        settings_take(f, &w, s, before);
+        before = s;
     }
     settings_free(&list);
-    if (found) {
+    f->is_mlserver = before != NULL;
+    if (f->is_mlserver) {
         f->dir = mr_strndup(f->versions.at[0].dir, strlen(f->versions.at[0].dir));
     }
-    f->is_mlserver = found;
-    return found;
+    return f->is_mlserver;
 }
 
 static int contents_read(struct mr_folder *f, mr_folder_visit_fn *visit, void *ctx,

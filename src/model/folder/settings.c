@@ -327,7 +327,8 @@ static int by_version(const void *a, const void *b)
     if (p != q) {
         return p - q;
     }
-    return p == 0 ? (i > k) - (i < k) : p == 1 ? strcmp(x->version, y->version) : 0;
+    const int order = p == 0 ? (i > k) - (i < k) : p == 1 ? strcmp(x->version, y->version) : 0;
+    return order ? order : strcmp(x->dir, y->dir);
 }
 
 void settings_sort(settings_list *list)

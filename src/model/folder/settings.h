@@ -23,7 +23,7 @@ bool settings_are_foreign(const char *dir);
 /** Appends the files in a folder and below it, in no order, except below folders that are foreign, hidden, or links in
  *  folders of the folder. A file that cannot be read is a model of its folder's name. Errors: the folder cannot be read. */
 int settings_find(const char *dir, settings_list *out, struct mr_err *err);
-/** Sorts by version: numbers, other texts, none. */
+/** Sorts by version: numbers, other texts, none; those of one version by their folders. */
 void settings_sort(settings_list *list);
 void settings_free(settings_list *list);
 /** The Python environment that the file in a version's folder names, or a variable MLSERVER_MODEL_ENVIRONMENT_*: a folder, or

@@ -152,6 +152,20 @@ def test_versions(models, start):
         assert ask(rest, "m", ROWS).ok().json()["model_version"] == "v2"
 
 
+def test_a_version_in_two_folders(models, start):
+    """The first folder by path has it, and the log says that there is another one; also of a version without a name."""
+    for folder, kind, name, version in (("b", "Commanded", "m", {}), ("a", "Sum", "m", {}),
+                                        ("d", "Commanded", "n", {"version": "v1"}), ("c", "Sum", "n", {"version": "v1"})):
+        add_mlserver(models / folder, f"runtimes.{kind}", name=name, parameters=version)
+    server = start(models)
+    with Rest(server.http) as rest:
+        index = rest.post("/v2/repository/index").ok().json()
+        assert sorted((m["name"], m["version"]) for m in index) == [("m", "1"), ("n", "1")]
+        for name in ("m", "n"):
+            assert ask(rest, name, ROWS).ok().json()["outputs"][0]["name"] == "loaded"
+    assert {e["path"].split("/")[-1] for e in server.events() if e["event"] == "model.settings"} == {"b", "d"}
+
+
 def test_changes(models, start):
     """A load takes what the folder holds now, which other models do not notice."""
     folder = add_mlserver(models / "m", "runtimes.Sum")
