@@ -19,18 +19,25 @@ static void part_drop(struct part *p)
     PyBuffer_Release(&p->buffer);
 }
 
+PyObject *outputs_text(PyObject *o)
+{
+    PyObject *text = PyObject_Str(o);
+    PyObject *bytes = text ? PyUnicode_AsEncodedString(text, "utf-8", "backslashreplace") : NULL;
+
+    Py_XDECREF(text);
+    return bytes;
+}
+
 int outputs_fail(struct mr_err *err)
 {
     PyObject *kind = NULL, *value = NULL, *trace = NULL;
     const char *text = NULL;
 
     PyErr_Fetch(&kind, &value, &trace);
-    PyObject *shown = value ? PyObject_Str(value) : NULL;
-    PyObject *bytes = shown ? PyUnicode_AsUTF8String(shown) : NULL;
+    PyObject *bytes = value ? outputs_text(value) : NULL;
     text = bytes ? PyBytes_AsString(bytes) : NULL;
     mr_backend_fail(err, MR_E_INTERNAL, "%s", text ? text : "Python failed without an error");
     Py_XDECREF(bytes);
-    Py_XDECREF(shown);
     Py_XDECREF(kind);
     Py_XDECREF(value);
     Py_XDECREF(trace);
@@ -260,11 +267,26 @@ static int joint_set(const struct mr_host *host, struct mr_exec *exec, PyObject 
     return rc;
 }
 
-static int failure_read(PyObject *result, const char **out_message, struct mr_err *err)
+/* (status, message); *out: the message, a new reference to bytes, NULL: none, and what is returned is in `err`. */
+static int failure_read(PyObject *result, PyObject **out, struct mr_err *err)
 {
+    PyObject *message;
     int status;
 
-    return PyArg_ParseTuple(result, "is", &status, out_message) ? status : outputs_fail(err);
+    *out = PyArg_ParseTuple(result, "iO", &status, &message) ? outputs_text(message) : NULL;
+    return *out ? status : outputs_fail(err);
+}
+
+static int failure_set(PyObject *result, struct mr_err *err)
+{
+    PyObject *message;
+    const int status = failure_read(result, &message, err);
+
+    if (message) {
+        mr_backend_fail(err, status, "%s", PyBytes_AsString(message));
+        Py_DECREF(message);
+    }
+    return status;
 }
 
 static int failures_note(const struct mr_host *host, struct mr_exec *exec, PyObject *results,
@@ -272,12 +294,16 @@ static int failures_note(const struct mr_host *host, struct mr_exec *exec, PyObj
 {
     for (uint32_t i = 0; i < exec->request_count; i++) {
         PyObject *result = PyList_GetItem(results, i);
-        const char *message;
+        PyObject *message;
         if (!PyTuple_Check(result)) {
             continue;
         }
         const int status = failure_read(result, &message, err);
-        const int rc = host->fail_request(exec, i, status, message);
+        if (!message) {
+            return status;
+        }
+        const int rc = host->fail_request(exec, i, status, PyBytes_AsString(message));
+        Py_DECREF(message);
         if (rc < 0) {
             return mr_backend_fail(err, rc, "request %u could not be failed", i);
         }
@@ -289,15 +315,11 @@ int outputs_set(const struct mr_host *host, struct mr_exec *exec, const struct o
                 PyObject *results, struct mr_err *err)
 {
     PyObject *first = PyList_GetItem(results, 0);
-    const char *message;
     Py_ssize_t position = 0;
 
     if (exec->request_count == 1 && mr_exec_request_at(exec, 0)->row_count == exec->row_count) {
-        if (PyTuple_Check(first)) {
-            const int status = failure_read(first, &message, err);
-            return mr_backend_fail(err, status, "%s", message);
-        }
-        return parts_set(host, exec, NULL, first, err);
+        return PyTuple_Check(first) ? failure_set(first, err)
+                                    : parts_set(host, exec, NULL, first, err);
     }
     int rc = failures_note(host, exec, results, err);
     for (uint32_t i = 0; i < exec->output_count && rc == MR_OK; i++) {

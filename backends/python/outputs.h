@@ -25,6 +25,8 @@ int outputs_respond(const struct mr_host *host, struct mr_exec *exec, uint32_t r
  *  and bytes with the kind of each. */
 int outputs_parameters(const struct mr_host *host, struct mr_exec *exec, uint32_t request,
                        struct mr_response *response, PyObject *parameters, struct mr_err *err);
+/** What str() makes of an object, in UTF-8, with escapes for what has none: a new reference to bytes. NULL: an exception is set. */
+PyObject *outputs_text(PyObject *o);
 /** Takes the exception that is set as an error, and clears it. */
 int outputs_fail(struct mr_err *err);
 

@@ -76,14 +76,15 @@ static struct py_run *run_of(PyObject *handle)
 
 static PyObject *service_log(PyObject *self, PyObject *args)
 {
+    PyObject *message;
     int level;
-    const char *message;
 
     (void)self;
-    if (!PyArg_ParseTuple(args, "is", &level, &message)) {
+    if (!PyArg_ParseTuple(args, "iO", &level, &message) || !(message = outputs_text(message))) {
         return NULL;
     }
-    host->log(host, level, message);
+    host->log(host, level, PyBytes_AsString(message));
+    Py_DECREF(message);
     return Py_NewRef(Py_None);
 }
 
@@ -129,21 +130,21 @@ static PyObject *service_parameters(PyObject *self, PyObject *args)
 /* fail(handle, request, status, message) */
 static PyObject *service_fail(PyObject *self, PyObject *args)
 {
-    PyObject *handle;
+    PyObject *handle, *message;
     unsigned request;
     int status;
-    const char *message;
 
     (void)self;
-    if (!PyArg_ParseTuple(args, "OIis", &handle, &request, &status, &message)) {
+    if (!PyArg_ParseTuple(args, "OIiO", &handle, &request, &status, &message) ||
+        !(message = outputs_text(message))) {
         return NULL;
     }
     const struct py_run *r = run_of(handle);
-    if (!r) {
-        return NULL;
+    if (r) {
+        host->fail_request(r->exec, request, status, PyBytes_AsString(message));
     }
-    host->fail_request(r->exec, request, status, message);
-    return Py_NewRef(Py_None);
+    Py_DECREF(message);
+    return r ? Py_NewRef(Py_None) : NULL;
 }
 
 static PyObject *service_is_cancelled(PyObject *self, PyObject *args)

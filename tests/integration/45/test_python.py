@@ -78,6 +78,9 @@ def test_kept_inputs(models, start):
 
 @pytest.mark.parametrize("word,status,text", [
     ("raise", 500, "Failed to process the request(s) for model instance 'm_0', message: ValueError: no good"),
+    ("raise surrogate", 500, r"message: ValueError: no file \udcff"),
+    ("surrogate", 500, r"] no file \udcff"),
+    ("nul", 500, "] no file"),
     ("exit", 500, "Failed to process the request(s) for model instance 'm_0', message: SystemExit: 3"),
     ("error", 404, "mine"),
     ("none", 500, "execute of model 'm' gave no response to the request, and took no response sender"),

@@ -13,6 +13,13 @@ class TritonPythonModel:
     def one(self, word):
         if word == "raise":
             raise ValueError("no good")
+        if word == "raise surrogate":  # as os.fsdecode makes them of names that are not UTF-8
+            pb_utils.Logger.log_info("file \udcff")
+            raise ValueError("no file \udcff")
+        if word == "surrogate":
+            return pb_utils.InferenceResponse(error=pb_utils.TritonError("no file \udcff"))
+        if word == "nul":
+            return pb_utils.InferenceResponse(error=pb_utils.TritonError("no file\0there"))
         if word == "exit":
             sys.exit(3)
         if word == "crash":
