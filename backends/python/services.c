@@ -463,15 +463,16 @@ static PyObject *service_call_next(PyObject *self, PyObject *args)
     if (rc < 0) {
         return Py_NewRef(Py_None);
     }
-    PyObject *outputs = answer_outputs(a);
+    const char *text = a->message ? a->message : "";
+    PyObject *message = PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+    PyObject *outputs = message ? answer_outputs(a) : NULL;
     PyObject *parameters = outputs ? answer_parameters(a) : NULL;
-    PyObject *out = parameters
-                        ? Py_BuildValue("(isiNLN)", (int)a->status, a->message ? a->message : "",
-                                        (int)a->is_last, outputs, (long long)a->value, parameters)
-                        : NULL;
-    if (!parameters) {
-        Py_XDECREF(outputs);
-    }
+    PyObject *out = parameters ? Py_BuildValue("(iOiOLO)", (int)a->status, message, (int)a->is_last,
+                                               outputs, (long long)a->value, parameters)
+                               : NULL;
+    Py_XDECREF(message);
+    Py_XDECREF(outputs);
+    Py_XDECREF(parameters);
     host->call_answer_drop(&a);
     return out;
 }

@@ -15,7 +15,23 @@
 extern "C" {
 #endif
 
-/** Fills *err with a message and returns `status`: return mr_backend_fail(err, MR_E_INVALID, "..."). */
+/** Takes a part of a UTF-8 character from the end of a text that was cut. */
+static inline void mr_text_end_whole(char *text)
+{
+    const size_t len = strlen(text);
+    size_t at = len; /* where the last character begins */
+    while (at > 0 && len - at < 4 && ((unsigned char)text[at - 1] & 0xc0) == 0x80) {
+        at--;
+    }
+    const unsigned char first = at > 0 ? (unsigned char)text[at - 1] : 0;
+    const size_t bytes = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : first >= 0xc0 ? 2 : 1;
+    if (len - at + 1 < bytes) {
+        text[at - 1] = '\0';
+    }
+}
+
+/** Fills *err with a message, as much of it as there is room for, and returns `status`:
+ *  return mr_backend_fail(err, MR_E_INVALID, "..."). */
 __attribute__((format(printf, 3, 4))) static inline int mr_backend_fail(struct mr_err *err,
                                                                         int status, const char *fmt,
                                                                         ...)
@@ -24,7 +40,9 @@ __attribute__((format(printf, 3, 4))) static inline int mr_backend_fail(struct m
     memset(err, 0, sizeof *err);
     err->status = status;
     va_start(args, fmt);
-    vsnprintf(err->msg, sizeof err->msg, fmt, args);
+    if (vsnprintf(err->msg, sizeof err->msg, fmt, args) >= (int)sizeof err->msg) {
+        mr_text_end_whole(err->msg);
+    }
     va_end(args);
     return status;
 }

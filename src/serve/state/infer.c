@@ -24,7 +24,7 @@
 static void add_request_id(struct serve_infer *si)
 {
     struct mr_err *err = &si->infer.err;
-    char text[sizeof err->msg];
+    struct mr_err shown;
 
     if (si->message_kind) {
         return; /* the texts are the model's */
@@ -35,8 +35,8 @@ static void add_request_id(struct serve_infer *si)
     }
     mr_str id = si->request.id.len ? mr_str_sub(si->request.id, 0, 100) : MR_STR("<id_unknown>");
 
-    snprintf(text, sizeof text, "[request id: %.*s] %.300s", MR_STR_ARG(id), err->msg);
-    memcpy(err->msg, text, sizeof text);
+    (void)MR_FAIL(&shown, err->status, "[request id: %.*s] %s", MR_STR_ARG(id), err->msg);
+    memcpy(err->msg, shown.msg, sizeof err->msg);
 }
 
 static void reply_now(struct serve_infer *si)

@@ -76,8 +76,10 @@ static bool is_cancelled(const struct mr_execution *x, uint32_t request)
 static void fail_request(struct mr_execution *x, uint32_t request, int status, const char *message)
 {
     struct job *j = job_of(x);
-    const mr_str copy = mr_arena_str(&j->arena, mr_str_c(message));
+    struct mr_err err;
 
+    (void)MR_FAIL(&err, status, "%s", message); /* as much of it as an error may have */
+    const mr_str copy = mr_arena_str(&j->arena, mr_str_c(err.msg));
     if (!j->failures) {
         j->failures = MR_ARENA_ARRAY(&j->arena, struct mr_ipc_failure, x->exec.request_count);
     }

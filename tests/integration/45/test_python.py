@@ -81,6 +81,8 @@ def test_kept_inputs(models, start):
     ("raise surrogate", 500, r"message: ValueError: no file \udcff"),
     ("surrogate", 500, r"] no file \udcff"),
     ("nul", 500, "] no file"),
+    ("long 0 1000", 500, "ä"),
+    ("long 1 1000", 500, "ä"),
     ("exit", 500, "Failed to process the request(s) for model instance 'm_0', message: SystemExit: 3"),
     ("error", 404, "mine"),
     ("none", 500, "execute of model 'm' gave no response to the request, and took no response sender"),
@@ -190,6 +192,61 @@ def test_shapes_of_a_batch(models, start):
                                                       "data": [width] * width}
         else:
             assert "rows" in reply.error
+
+
+LONG_ERRORS = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [self.one(request.inputs()[0]) for request in requests]
+
+    def one(self, tensor):
+        if tensor.as_numpy()[0, 0] == 0:
+            return pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", tensor.as_numpy())])
+        return pb_utils.InferenceResponse(error=pb_utils.TritonError("\u00e4" * tensor.as_numpy()[0, 0]))
+"""
+
+
+@pytest.mark.parametrize("count", [1000, 1 << 20])
+def test_a_long_error_in_a_batch(models, start, count):
+    """Of one request: the other one has its answer, and as much of the text is answered as there is room for."""
+    pymodels.add(models, "m", LONG_ERRORS, max_batch_size=2, inputs=[repo.tensor("INPUT0", "TYPE_INT32", (1,))],
+                 outputs=[repo.tensor("OUTPUT0", "TYPE_INT32", (1,))],
+                 extra="dynamic_batching { preferred_batch_size: 2 max_queue_delay_microseconds: 100000000 }")
+    server = start(models)
+
+    def one(value):
+        with Rest(server.http) as rest:
+            body = {"inputs": [{"name": "INPUT0", "datatype": "INT32", "shape": [1, 1], "data": [value]}]}
+            return rest.post(infer_path("m"), json.dumps(body))
+    with ThreadPoolExecutor(2) as pool:
+        good, bad = pool.map(one, (0, count))
+    assert good.ok().json()["outputs"][0]["data"] == [0]
+    assert bad.status == 500 and bad.error.endswith("ä" * 100)
+
+
+CALLER = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [self.one(request.inputs()) for request in requests]
+
+    def one(self, inputs):
+        error = pb_utils.InferenceRequest(model_name="m", requested_output_names=["OUTPUT0"], inputs=inputs).exec().error()
+        return pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", np.array([error.message()], dtype=object))])
+"""
+
+
+def test_long_errors_of_another_model(models, start):
+    pymodels.add(models, "m", MODELS / "commanded.py", **TEXT)
+    pymodels.add(models, "n", CALLER, **TEXT)
+    with Rest(start(models).http) as rest:
+        for pad in (0, 1):  # so that the text is cut within a character, and between two
+            assert ask(rest, f"long {pad} 1000", "n").ok().json()["outputs"][0]["data"][0].endswith("ä" * 100)
 
 
 def test_an_answer_of_a_batch_that_cannot_be_read(models, start):

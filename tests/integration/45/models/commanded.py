@@ -13,6 +13,9 @@ class TritonPythonModel:
     def one(self, word):
         if word == "raise":
             raise ValueError("no good")
+        if word.startswith("long "):  # of which the answer has the beginning
+            pad, count = word.split()[1:]
+            return pb_utils.InferenceResponse(error=pb_utils.TritonError("x" * int(pad) + "\u00e4" * int(count)))
         if word == "raise surrogate":  # as os.fsdecode makes them of names that are not UTF-8
             pb_utils.Logger.log_info("file \udcff")
             raise ValueError("no file \udcff")
