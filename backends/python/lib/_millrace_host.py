@@ -253,8 +253,11 @@ class Instance:
     def _message(self, e):
         trace = "".join(traceback.format_exception(type(e), e, e.__traceback__))
         self.model.services["log"](0, f"execute of instance {self.name}: {trace}")
-        return (f"Failed to process the request(s) for model instance '{self.name}', message: "
-                f"{trace if self.model.shows_traces else text_of(e)}")
+        text = f"Failed to process the request(s) for model instance '{self.name}', message: {text_of(e)}"
+        if self.model.shows_traces:  # as Triton writes them; the end may be cut
+            frames = reversed(traceback.extract_tb(e.__traceback__))
+            text += "\n\nAt:" + "".join(f"\n  {f.filename}({f.lineno}): {f.name}" for f in frames)
+        return text
 
 
 # Of all executions, held for a few instructions. A thread that has it may collect garbage, and thereby end another execution.

@@ -194,6 +194,15 @@ def test_shapes_of_a_batch(models, start):
             assert "rows" in reply.error
 
 
+def test_tracebacks(models, start):
+    """The reason comes first, then where it was raised and who called that."""
+    pymodels.add(models, "m", MODELS / "commanded.py", parameters={"show_tracebacks": "1"}, **TEXT)
+    with Rest(start(models).http) as rest:
+        error = ask(rest, "raise").error
+    lines = error.partition("message: ")[2].splitlines()
+    assert lines[:3] == ["ValueError: no good", "", "At:"] and lines[3].endswith("): one") and "model.py(" in lines[3]
+
+
 LONG_ERRORS = """
 import numpy as np
 import triton_python_backend_utils as pb_utils
