@@ -20,6 +20,7 @@
 #include "archive/archive.h"
 #include "base/mem.h"
 #include "base/vec.h"
+#include "gzip.h"
 #include "names.h"
 
 #define READ_AT_ONCE ((size_t)256 << 10)
@@ -30,7 +31,8 @@ struct unpacking {
     const char *dir;
     const struct mr_archive_rules *rules;
     struct archive *in;
-    int root; /* descriptor of dir */
+    struct gzip *gzip; /* what `in` reads; NULL: the file itself */
+    int root;          /* descriptor of dir */
     uint64_t bytes;
     uint64_t files;
     MR_VEC(char *) links; /* their paths */
@@ -67,21 +69,30 @@ static int fail_entry(const struct unpacking *u, const char *path, const char *w
     return MR_FAIL(u->err, MR_E_INVALID, "%.200s: entry '%.200s' %s", u->name, path, why);
 }
 
-static int fail_format(const struct unpacking *u)
+static int fail_damaged(const struct unpacking *u, const char *why)
 {
-    const char *why = archive_error_string(u->in);
-
     return MR_FAIL(u->err, MR_E_INVALID,
                    "%.200s is no whole archive (.tar, .tar.gz, .tar.zst, .zip): %.200s", u->name,
                    why ? why : "it is damaged");
 }
 
+static int fail_format(const struct unpacking *u)
+{
+    return fail_damaged(u, archive_error_string(u->in));
+}
+
 /* ---- limits ---- */
+
+/* Of the archive, so far. */
+static int64_t packed_bytes(const struct unpacking *u)
+{
+    return u->gzip ? gzip_packed(u->gzip) : archive_filter_bytes(u->in, -1);
+}
 
 static int bytes_count(struct unpacking *u, const char *path, uint64_t more)
 {
     const struct mr_archive_limits *most = &u->rules->limits;
-    const int64_t packed = archive_filter_bytes(u->in, -1);
+    const int64_t packed = packed_bytes(u);
 
     if (more > most->bytes - u->bytes) {
         return MR_FAIL(u->err, MR_E_TOO_LARGE,
@@ -100,7 +111,7 @@ static int bytes_count(struct unpacking *u, const char *path, uint64_t more)
 static int entry_count(struct unpacking *u)
 {
     const struct mr_archive_rules *r = u->rules;
-    const int64_t packed = archive_filter_bytes(u->in, -1);
+    const int64_t packed = packed_bytes(u);
 
     if (u->files++ >= r->limits.files) {
         return MR_FAIL(u->err, MR_E_TOO_LARGE, "%.200s: more than %llu files", u->name,
@@ -431,7 +442,24 @@ static int archive_open(struct unpacking *u, int fd)
     archive_read_support_format_zip(u->in);
     archive_read_support_filter_gzip(u->in);
     archive_read_support_filter_zstd(u->in);
-    return archive_read_open_fd(u->in, fd, READ_AT_ONCE) == ARCHIVE_OK ? MR_OK : fail_format(u);
+    if (gzip_is(fd) && !(u->gzip = gzip_new(fd))) {
+        return fail_errno(u, "");
+    }
+    const int got =
+        u->gzip ? gzip_open(u->gzip, u->in) : archive_read_open_fd(u->in, fd, READ_AT_ONCE);
+    return got == ARCHIVE_OK ? MR_OK : fail_format(u);
+}
+
+/* The checksum of a gzip file stands at its end, which is after that of the archive in it. */
+static int rest_check(struct unpacking *u)
+{
+    const char *why;
+    int n = 0, rc = MR_OK;
+
+    while (u->gzip && rc == MR_OK && (n = gzip_rest(u->gzip, &why)) != 0) {
+        rc = n < 0 ? fail_damaged(u, why) : bytes_count(u, "", (uint64_t)n);
+    }
+    return rc;
 }
 
 static int entries_unpack(struct unpacking *u)
@@ -458,6 +486,7 @@ int mr_archive_unpack(int fd, const char *name, const char *dir,
     locale_t before = names_begin();
     MR_TRY(archive_open(&u, fd));
     MR_TRY(entries_unpack(&u));
+    MR_TRY(rest_check(&u));
     MR_TRY(links_check(&u));
 out:
     for (size_t i = 0; i < u.links.len; i++) {
@@ -465,6 +494,7 @@ out:
     }
     MR_VEC_FINI(&u.links);
     archive_read_free(u.in);
+    gzip_free(&u.gzip);
     names_end(before);
     close(u.root);
     return rc;

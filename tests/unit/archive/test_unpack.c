@@ -126,6 +126,38 @@ static void sparse_files_have_their_size(void **state)
     assert_int_equal(unpack(in_folder("a.tar"), &rules, &err), MR_E_TOO_LARGE);
 }
 
+/* A byte of the content, and one of the checksum, in a file that is stored as it is; a file that is cut before the latter. */
+static void damage_is_noticed(void **state)
+{
+    static char content[70000];
+    const struct entry list[] = {{"weights", AE_IFREG, content}};
+    struct stat st;
+    struct mr_err err;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof content - 1; i++) {
+        content[i] = (char)(33 + i * i % 89);
+    }
+    archive_make(in_folder("a.tar.gz"), TAR_GZ, list, 1);
+    assert_int_equal(unpack(in_folder("a.tar.gz"), &usual, &err), MR_OK);
+    assert_int_equal(stat(in_folder("a.tar.gz"), &st), 0);
+    const off_t places[] = {st.st_size / 2, st.st_size - 6};
+    for (size_t i = 0; i < 2; i++) {
+        const int fd = open(in_folder("a.tar.gz"), O_RDWR);
+        uint8_t byte, other;
+        assert_int_equal(pread(fd, &byte, 1, places[i]), 1);
+        other = byte ^ 0x10;
+        assert_int_equal(pwrite(fd, &other, 1, places[i]), 1);
+        assert_int_equal(unpack(in_folder("a.tar.gz"), &usual, &err), MR_E_INVALID);
+        assert_non_null(strstr(err.msg, "no whole archive"));
+        assert_int_equal(pwrite(fd, &byte, 1, places[i]), 1);
+        close(fd);
+    }
+    assert_int_equal(truncate(in_folder("a.tar.gz"), st.st_size - 4), 0);
+    assert_int_equal(unpack(in_folder("a.tar.gz"), &usual, &err), MR_E_INVALID);
+    assert_non_null(strstr(err.msg, ".zip): unexpected end of file"));
+}
+
 static void second_names_are_files(void **state)
 {
     static const struct entry list[] = {{"a", AE_IFREG, "one"}, {"b/c", 0, "a"}};
@@ -322,6 +354,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_kinds_unpack),
+        cmocka_unit_test(damage_is_noticed),
         cmocka_unit_test(sparse_files_have_their_size),
         cmocka_unit_test(second_names_are_files),
         cmocka_unit_test(hostile_entries_are_refused),
