@@ -12,7 +12,8 @@
 
 #define LOOKED_AT 4096
 /* A request that was sent to where its model was before, and is not answered by then, is looked after by the mesh. */
-#define SLOW_NS (250 * MR_NS_PER_MS)
+#define SLOW_NS       (250 * MR_NS_PER_MS)
+#define RETRY_MOST_MS (300 * 1000)
 
 void hop_release(struct hop *h)
 {
@@ -359,6 +360,7 @@ static void answer(struct hop *h, const struct mr_mesh_event *e)
     if (h->ticket.is_from_peer) {
         refuse_peer(call, e);
     } else {
+        call->retry_ms = (uint32_t)MR_MIN(e->retry_ns / MR_NS_PER_MS, (int64_t)RETRY_MOST_MS);
         MR_FAIL(&err, e->status, "%s '%.*s': %s", h->ticket.is_vmodel ? "vmodel" : "model",
                 MR_STR_ARG(mr_str_sub(h->ticket.id, 0, 128)), e->text);
         a->fail(a, &err);

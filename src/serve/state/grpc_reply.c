@@ -1,8 +1,11 @@
 /* gRPC: messages of a call unpacked, answers and failures. On network threads. */
 #include "grpc_reply.h"
 
+#include <stdio.h>
+
 #include "codec/pb.h"
 #include "memory.h"
+#include "reply.h"
 #include "state.h"
 
 enum mr_grpc_compression grpc_compression(const struct mr_server *s)
@@ -13,8 +16,12 @@ enum mr_grpc_compression grpc_compression(const struct mr_server *s)
 void grpc_fail_with(struct mr_grpc_call *g, const struct mr_err *err, struct mr_header *trailers,
                     size_t count)
 {
+    char ms[12];
+
     if (err->status == MR_E_EXHAUSTED) { /* as Retry-After over REST */
-        trailers[count++] = (struct mr_header){MR_STR("grpc-retry-pushback-ms"), MR_STR("1000")};
+        int digits = snprintf(ms, sizeof ms, "%u", reply_retry_ms(g->call));
+        trailers[count++] =
+            (struct mr_header){MR_STR("grpc-retry-pushback-ms"), mr_str_n(ms, (size_t)digits)};
     }
     mr_grpc_finish_with(g, mr_status_grpc(err->status), mr_str_c(err->msg), trailers, count);
 }

@@ -6,11 +6,18 @@
 
 #include "oip/oip.h"
 
+uint32_t reply_retry_ms(const struct mr_call *call)
+{
+    return call->retry_ms > 0 ? call->retry_ms : 1000;
+}
+
 void reply_json(struct mr_call *call, int http_status, mr_str body)
 {
-    static const struct mr_header json[] = {
-        {MR_STR_INIT("content-type"), MR_STR_INIT("application/json")},
-        {MR_STR_INIT("retry-after"), MR_STR_INIT("1")},
+    char seconds[12];
+    int digits = snprintf(seconds, sizeof seconds, "%u", (reply_retry_ms(call) + 999) / 1000);
+    const struct mr_header json[] = {
+        {MR_STR("content-type"), MR_STR("application/json")},
+        {MR_STR("retry-after"), mr_str_n(seconds, (size_t)digits)},
     };
     struct mr_piece piece = {body.ptr, body.len, NULL};
     struct mr_reply reply = {.status = http_status,

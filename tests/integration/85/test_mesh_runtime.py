@@ -805,7 +805,9 @@ def test_model_that_limits_its_requests_has_a_queue(runtime, under):
         refused = [c for c in calls if c.done()]
         go.set()
         assert all(c.code() == grpc.StatusCode.RESOURCE_EXHAUSTED and "wait for the model" in c.details() for c in refused)
-        assert all(dict(c.trailing_metadata()) == {"grpc-retry-pushback-ms": "1000"} for c in refused)
+        hints = [dict(c.trailing_metadata()) for c in refused]
+        # the mesh's estimate: a server that has loaded one model, in less than the 100 ms that count before or in more
+        assert all(list(h) == ["grpc-retry-pushback-ms"] and int(h["grpc-retry-pushback-ms"]) >= 80 for h in hints), hints
         assert [c.result() for c in calls if c not in refused] == [b"x"] * 18
     assert running[1] == 2
     assert sum(metrics.value(s, "modelmesh_req_queue_delay_milliseconds_count") for s in servers) == 16

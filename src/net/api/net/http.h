@@ -80,7 +80,8 @@ struct mr_call {
     /** (optional) Runs once, as the handler ends the call, which is whole until it returns. status: gRPC's of a gRPC
      *  call, HTTP's of others; -1: the answer was cut off, or says none. */
     void (*ended)(struct mr_call *call, int status);
-    void *user; /* for the handler */
+    void *user;        /* for the handler */
+    uint32_t retry_ms; /* for the handler: what a refusal says about a later try; 0: its default */
 };
 
 struct mr_http_handler {
