@@ -42,6 +42,8 @@ class Fleet:
         server = Server(folder, [self.folder / "models"], f"--mesh=etcd://{self.net.nodes[3].ip}:2379", f"--mesh-id=s{i}", f"--mesh-address={node.ip}:9000",
                         f"--mesh-tls-cert={cert}", f"--mesh-tls-key={key}", f"--mesh-tls-ca={self.authority.cert}", f"--mesh-journal={self.folder}/j{i}",
                         f"--http-address=unix:{self.folder}/http{self.count}", "--allow-grpc=false", "--mesh-start-timeout=0",
+                        # a request that a clock's jump finds half sent has taken as long
+                        "--header-timeout=3600s", "--body-timeout=3600s",
                         mode=None, prefix=node.prefix, program=faults.PROGRAM, env=clocks.env)
         server.clocks = clocks
         return server.wait_ready()
