@@ -131,8 +131,8 @@ def test_all_rows_are_bad(tmp_path):
 
 
 def test_a_host_that_takes_fewer_rows(tmp_path):
-    """It is no bad host: it gets smaller calls, and the other one, which after six calls waits for more of them, does not."""
-    more = threading.Event()
+    """It is no bad host: it gets smaller calls, and the other one, which waits for more of them after the first, does not."""
+    first, more = threading.Event(), threading.Event()
 
     class Small(Host):
         most_rows = 20
@@ -140,7 +140,10 @@ def test_a_host_that_takes_fewer_rows(tmp_path):
 
         def answer(self, number, x, key):
             self.sizes.append(len(key))
-            if sum(n <= 20 for n in self.sizes) > 10:
+            small = sum(n <= 20 for n in self.sizes)
+            if small > 0:
+                first.set()
+            if small > 10:
                 more.set()
             super().answer(number, x, key)
 
@@ -149,11 +152,10 @@ def test_a_host_that_takes_fewer_rows(tmp_path):
 
         def answer(self, number, x, key):
             self.sizes.append(len(key))
-            if self.sizes.count(160) > 6:
+            if first.is_set():
                 more.wait(wait.PATIENCE)
             super().answer(number, x, key)
-
-    x = table(tmp_path / "in", 20000)
+    x = table(tmp_path / "in", 100000)  # so that the other one is not through with it before the first
     with hosts(Small, Large) as (addresses, _):
         run(tmp_path, addresses, "--batch-rows", 160)
     check(tmp_path, x)
