@@ -335,6 +335,10 @@ void sentinel_note_busy(struct mr_sentinel *s)
     }
 }
 
+#if defined(__GNUC__) && !defined(__clang__) && defined(__SANITIZE_THREAD__)
+#    pragma GCC diagnostic ignored "-Wtsan" /* the fence: what it orders is atomic as well */
+#endif
+
 /* The longest wait when there is nothing to do but sweeps. */
 static int64_t until_sweep(struct mr_sentinel *s, int64_t now_ns)
 {
