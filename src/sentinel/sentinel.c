@@ -290,12 +290,6 @@ static void on_cancelled(void *ctx, uint32_t worker, uint32_t slot, uint64_t gen
     worker_cancel(&m->workers[worker], slot, generation);
 }
 
-/* A function and no macro: its arguments are evaluated once, as they do things. */
-static int64_t sooner(int64_t a, int64_t b)
-{
-    return MR_MIN(a, b);
-}
-
 /* Performs starts and ends that are due. Returns the time of the next one, INT64_MAX = never. */
 static int64_t timers_run(struct process_model *m, int64_t now_ns)
 {
@@ -304,10 +298,10 @@ static int64_t timers_run(struct process_model *m, int64_t now_ns)
     for (uint32_t i = 0; i < m->worker_count; i++) {
         struct worker *w = &m->workers[i];
         if (w->start_at_ns > 0) {
-            next = sooner(next, start_timer_run(w, now_ns));
+            next = MR_MIN(next, start_timer_run(w, now_ns));
         }
         if (w->is_running) {
-            next = sooner(next, running_timers_run(w, now_ns));
+            next = MR_MIN(next, running_timers_run(w, now_ns));
         }
     }
     return next;
@@ -372,8 +366,8 @@ static int64_t round_run(struct mr_sentinel *s)
         if (atomic_exchange_explicit(&m->has_cancelled, false, memory_order_acquire)) {
             mr_shm_cancelled(m->shm, on_cancelled, m);
         }
-        next = sooner(next, timers_run(m, now));
-        next = sooner(next, unready_check(m, now));
+        next = MR_MIN(next, timers_run(m, now));
+        next = MR_MIN(next, unready_check(m, now));
         if (is_busy(m)) {
             any = true;
             if (is_due) {
@@ -391,7 +385,7 @@ static int64_t round_run(struct mr_sentinel *s)
     if (any) {
         s->busy_ns = now;
     }
-    next = sooner(next, until_sweep(s, now));
+    next = MR_MIN(next, until_sweep(s, now));
     return next == INT64_MAX ? MR_NS_PER_S : MR_MAX(0, next - now);
 }
 

@@ -100,12 +100,29 @@ static void deadlines_saturate(void **state)
     assert_true(mr_ns_after(5, INT64_MAX) == INT64_MAX);
 }
 
+static int64_t next_of(int64_t *io)
+{
+    return ++*io;
+}
+
+static void arguments_are_evaluated_once(void **state)
+{
+    int64_t n = 0;
+    uint8_t small = 200;
+
+    (void)state;
+    assert_int_equal(MR_MIN(next_of(&n), 10), 1);
+    assert_int_equal(MR_MAX(10, MR_MAX(0, next_of(&n))), 10);
+    assert_int_equal(n, 2);
+    assert_int_equal(MR_MAX(small, 300), 300);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(zeroed_and_aligned),     cmocka_unit_test(sizes_are_checked),
         cmocka_unit_test(the_nth_try_fails_once), cmocka_unit_test(vectors),
-        cmocka_unit_test(deadlines_saturate),
+        cmocka_unit_test(deadlines_saturate),     cmocka_unit_test(arguments_are_evaluated_once),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

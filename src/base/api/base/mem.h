@@ -15,8 +15,15 @@
 #    endif
 #endif
 
-#define MR_MIN(a, b)  ((a) < (b) ? (a) : (b))
-#define MR_MAX(a, b)  ((a) > (b) ? (a) : (b))
+/** The smaller or larger of two numbers, in the type that they have in common. Each is evaluated once. */
+#define MR_MIN(a, b)                MR_BASE_CHOOSE(a, <, b, __COUNTER__)
+#define MR_MAX(a, b)                MR_BASE_CHOOSE(a, >, b, __COUNTER__)
+#define MR_BASE_CHOOSE(a, op, b, n) MR_BASE_CHOOSE_(a, op, b, n)
+#define MR_BASE_CHOOSE_(a, op, b, n)                                                               \
+    __extension__({                                                                                \
+        __typeof__(1 ? (a) : (b)) a_##n = (a), b_##n = (b);                                        \
+        a_##n op b_##n ? a_##n : b_##n;                                                            \
+    })
 #define MR_CACHE_LINE 64
 
 /** Zeroed memory; aborts the process when memory is out. For start-up, loading and small bookkeeping. Sizes that a
