@@ -30,9 +30,6 @@ void mr_pool_slot_end(unsigned slot);
 /** Bytes of the well-formed UTF-8 sequence that `s` begins with; 0 when it begins with none. */
 size_t mr_utf8_step(mr_str s);
 
-/** Length of `s` without an incomplete UTF-8 sequence at its end. */
-size_t mr_utf8_whole(mr_str s);
-
 /** CPUs that a cgroup's cpu.max ("max 100000", "150000 100000") allows, rounded up; 0 = no limit
  *  or not understood. */
 unsigned mr_cpu_quota_parse(mr_str text);

@@ -309,24 +309,14 @@ static uint32_t failures(struct mesh_core *c, const struct mesh_local *l)
     return n;
 }
 
-/* What there is room for, as whole characters. */
-static mr_str shown(mr_str type)
-{
-    size_t n = MR_MIN(type.len, 100);
-
-    while (n > 0 && n < type.len && (type.ptr[n] & 0xc0) == 0x80) {
-        n--;
-    }
-    return mr_str_sub(type, 0, n);
-}
-
 /* ModelMesh's controller knows the text. */
 static void say_labels(const struct mesh_constraint *k, mr_str type, char text[MESH_WHY_MAX])
 {
+    type = mr_str_sub(type, 0, 100); /* so that there is room for the labels */
     int at = snprintf(text, MESH_WHY_MAX,
                       "There are no running instances that meet the label requirements of type "
                       "%.*s: [",
-                      MR_STR_ARG(shown(type)));
+                      (int)mr_utf8_whole(type), type.ptr);
 
     for (size_t i = 0; i < k->required_count; i++) {
         int left = MESH_WHY_MAX - at - 5; /* what follows them */

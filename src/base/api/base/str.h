@@ -120,6 +120,8 @@ bool mr_str_to_bool(mr_str s, bool *out);
 
 /** True for well-formed UTF-8 (RFC 3629: no surrogates, no overlong forms). */
 bool mr_utf8_valid(mr_str s);
+/** Length of `s` without an incomplete UTF-8 sequence at its end: of a text that was cut. */
+size_t mr_utf8_whole(mr_str s);
 
 /** Edit distance of two short words, for "did you mean": insert, delete, replace, swap neighbours.
  *  UINT_MAX when either is longer than 64 bytes. */
