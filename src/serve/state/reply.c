@@ -13,16 +13,18 @@ uint32_t reply_retry_ms(const struct mr_call *call)
 
 void reply_json(struct mr_call *call, int http_status, mr_str body)
 {
+    struct mr_header json[2] = {{MR_STR("content-type"), MR_STR("application/json")}};
+    const bool may_retry = http_status == 503;
     char seconds[12];
-    int digits = snprintf(seconds, sizeof seconds, "%u", (reply_retry_ms(call) + 999) / 1000);
-    const struct mr_header json[] = {
-        {MR_STR("content-type"), MR_STR("application/json")},
-        {MR_STR("retry-after"), mr_str_n(seconds, (size_t)digits)},
-    };
+
+    if (may_retry) {
+        int digits = snprintf(seconds, sizeof seconds, "%u", (reply_retry_ms(call) + 999) / 1000);
+        json[1] = (struct mr_header){MR_STR("retry-after"), mr_str_n(seconds, (size_t)digits)};
+    }
     struct mr_piece piece = {body.ptr, body.len, NULL};
     struct mr_reply reply = {.status = http_status,
                              .headers = json,
-                             .header_count = http_status == 503 ? 2 : 1,
+                             .header_count = may_retry ? 2 : 1,
                              .pieces = &piece,
                              .piece_count = body.len ? 1 : 0};
 
