@@ -301,7 +301,7 @@ bool place_may_have(const struct mesh_core *c, const struct mesh_local *l,
                     const struct view_peer *p);
 /** Beside those that are loaded another copy loads, or may be loaded now. */
 bool place_may_grow(struct mesh_core *c, const struct mesh_local *l, uint32_t loaded);
-/** Nobody has or loads it; it has failed where it may be, or may be nowhere. */
+/** True if no peer has the model or loads it, and it has failed wherever it may be, or may be nowhere. */
 bool place_is_hopeless(struct mesh_core *c, const struct mesh_local *l);
 bool place_fits(const struct mesh_core *c, const struct view_peer *p, const struct view_model *m);
 

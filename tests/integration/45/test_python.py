@@ -203,6 +203,17 @@ def test_tracebacks(models, start):
     assert lines[:3] == ["ValueError: no good", "", "At:"] and lines[3].endswith("): one") and "model.py(" in lines[3]
 
 
+def in_one_batch(server, numbers):
+    """The replies of the model "m", which waits for two requests, to requests of a number each."""
+    def one(number):
+        with Rest(server.http) as rest:
+            body = {"inputs": [{"name": "INPUT0", "datatype": "INT32", "shape": [1, 1], "data": [number]}]}
+            return rest.post(infer_path("m"), json.dumps(body))
+
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(one, numbers))
+
+
 LONG_ERRORS = """
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -225,13 +236,7 @@ def test_a_long_error_in_a_batch(models, start, count):
                  outputs=[repo.tensor("OUTPUT0", "TYPE_INT32", (1,))],
                  extra="dynamic_batching { preferred_batch_size: 2 max_queue_delay_microseconds: 100000000 }")
     server = start(models)
-
-    def one(value):
-        with Rest(server.http) as rest:
-            body = {"inputs": [{"name": "INPUT0", "datatype": "INT32", "shape": [1, 1], "data": [value]}]}
-            return rest.post(infer_path("m"), json.dumps(body))
-    with ThreadPoolExecutor(2) as pool:
-        good, bad = pool.map(one, (0, count))
+    good, bad = in_one_batch(server, (0, count))
     assert good.ok().json()["outputs"][0]["data"] == [0]
     assert bad.status == 500 and bad.error.endswith("ä" * 100)
 
@@ -264,18 +269,12 @@ def test_an_answer_of_a_batch_that_cannot_be_read(models, start):
                  outputs=[repo.tensor("OUTPUT0", "TYPE_STRING", (1,))],
                  extra="dynamic_batching { preferred_batch_size: 2 max_queue_delay_microseconds: 100000000 }")
     server = start(models)
-
-    def one(number):
-        with Rest(server.http) as rest:
-            body = {"inputs": [{"name": "INPUT0", "datatype": "INT32", "shape": [1, 1], "data": [number]}]}
-            return rest.post(infer_path("m"), json.dumps(body))
     for numbers in ([7, 0], [0, 7], [7, 8]):
-        with ThreadPoolExecutor(2) as pool:
-            for number, reply in zip(numbers, list(pool.map(one, numbers))):
-                if reply.status == 200:
-                    assert reply.json()["outputs"][0]["data"] == [str(number)] != ["0"]
-                else:
-                    assert "it has no text" in reply.error and 0 in numbers
+        for number, reply in zip(numbers, in_one_batch(server, numbers)):
+            if reply.status == 200:
+                assert reply.json()["outputs"][0]["data"] == [str(number)] != ["0"]
+            else:
+                assert "it has no text" in reply.error and 0 in numbers
 
 
 def test_no_threads(models, start):

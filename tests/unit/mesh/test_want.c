@@ -31,7 +31,7 @@ static const struct sim_answer *ask(struct sim *s, unsigned peer, unsigned model
                                           .load_now = kind == MESH_CALL_REGISTER});
 }
 
-/* Nobody sees to it any more, at any peer. */
+/* No peer sees to it any longer. */
 static void assert_ended(const struct sim *s, unsigned models)
 {
     char id[24];
@@ -105,7 +105,7 @@ static void lost_messages_do_not_lose_it(void **state)
 }
 
 /* A peer that is cut off from the registry owns its share of the models that come then. */
-static void owner_behind_the_registry_stops_nobody(void **state)
+static void owner_behind_the_registry_stops_no_load(void **state)
 {
     struct sim s;
     (void)state;
@@ -132,7 +132,7 @@ static void owner_behind_the_registry_stops_nobody(void **state)
     sim_fini(&s);
 }
 
-/* Nobody sees then what others load. */
+/* While the registry is away, no peer sees what others load. */
 static void registry_that_is_away_makes_no_second_copy(void **state)
 {
     struct sim s;
@@ -279,7 +279,7 @@ int main(void)
         cmocka_unit_test(load_that_fails_here_is_tried_there),
         cmocka_unit_test(load_that_fails_everywhere_ends_after_three),
         cmocka_unit_test(lost_messages_do_not_lose_it),
-        cmocka_unit_test(owner_behind_the_registry_stops_nobody),
+        cmocka_unit_test(owner_behind_the_registry_stops_no_load),
         cmocka_unit_test(registry_that_is_away_makes_no_second_copy),
         cmocka_unit_test(load_waits_for_the_registration),
         cmocka_unit_test(model_that_may_be_nowhere_is_said_so),
