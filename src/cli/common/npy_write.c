@@ -116,7 +116,7 @@ static int write_text(const struct mr_tensor *t, struct mr_buf *out, struct mr_e
     mr_bytes rest = {t->data, t->bytes};
     mr_str element;
     bool utf8;
-    size_t width;
+    size_t width = 1;
     char descr[32];
     int rc = measure_text(t, &utf8, &width, err);
 
