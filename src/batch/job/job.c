@@ -770,7 +770,7 @@ void mr_batch_on_view(struct mr_batch *b, void (*fn)(void *ctx, const struct mr_
 /* It failed for the disk: what a further start, which waits first, has to know. */
 static bool may_begin_again(struct job *j, const struct mr_err *err, struct disk_hold *io)
 {
-    if (!j->state.may_go_on || batch_has_stop(&j->state)) {
+    if (!j->state.may_go_on) {
         return false;
     }
     *io = j->committer.results ? j->committer.hold : *io; /* none, if hosts worked in between */
@@ -806,6 +806,10 @@ int mr_batch_run(struct mr_batch *b, struct mr_buf *out_report, struct mr_err *e
         is_accepted = j->is_accepted;
         if (rc == MR_OK || j->state.begins_again) {
             is_over = rc == MR_OK || atomic_load(&b->stops) > 0;
+        } else if (j->state.may_go_on &&
+                   batch_has_stop(&j->state)) { /* in a try, not while it waits */
+            rc = MR_FAIL(err, MR_E_CANCELLED, "stopped");
+            is_over = true;
         } else {
             is_over = !may_begin_again(j, err, &hold);
         }
