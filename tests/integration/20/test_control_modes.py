@@ -82,8 +82,8 @@ def test_a_repository_that_is_missing(models, tmp_path, start, control, mode):
     assert c.rest.get("/v2/health/live").status == 200 and not c.ready()
     assert c.answer("here")[0] == [1, 2]
     repo.add(later, "there")
-    if mode == "poll":
-        wait.until(lambda: c.model_ready("there"), "the model of the repository that came")
+    if mode == "poll":  # the model answers first, then the server counts it
+        wait.until(lambda: c.model_ready("there") and c.ready(), "the repository that came")
     elif mode == "explicit":
         assert c.load("there").status == 200
     assert c.ready() == (mode != "none") == c.model_ready("there")
