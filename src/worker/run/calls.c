@@ -326,16 +326,19 @@ int worker_call_next(struct mr_model_call *c, int64_t timeout_ns, struct mr_call
 
 /* ---- calls that no thread waits for ---- */
 
-/* Sleeps for mail while there are such calls and no other thread does. */
+/* Sleeps for mail while there are such calls and no other thread does; once there are none, a thread that waits does. */
 static void *notifier_main(void *arg)
 {
     pthread_mutex_lock(&calls.lock);
     while (!calls.is_stopped) {
-        if (calls.notified_count == 0 || calls.is_watched) {
-            pthread_cond_wait(&calls.notified, &calls.lock);
-        } else {
+        if (calls.notified_count > 0 && !calls.is_watched) {
             mail_wait(0);
+            continue;
         }
+        if (!calls.is_watched) {
+            watch_pass_on();
+        }
+        pthread_cond_wait(&calls.notified, &calls.lock);
     }
     pthread_mutex_unlock(&calls.lock);
     return arg;

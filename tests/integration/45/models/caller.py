@@ -126,6 +126,15 @@ class TritonPythonModel:
     def patient_coroutine(self, request):
         return first(asyncio.run(self.held().async_exec(execution_timeout=0.01)))
 
-    def held(self):
-        return pb_utils.InferenceRequest(model_name="held", requested_output_names=["OUTPUT0"], parameters={},
+    def mixed(self, request):
+        """A call that blocks the event loop while another one's answer is awaited, and ends after it."""
+        async def ask():
+            awaited = asyncio.ensure_future(self.held("one").async_exec())
+            await asyncio.sleep(0.1)  # so that a thread waits for it
+            value = first(self.held("two").exec())
+            return [first(await awaited), value]
+        return asyncio.run(ask())
+
+    def held(self, model="held"):
+        return pb_utils.InferenceRequest(model_name=model, requested_output_names=["OUTPUT0"], parameters={},
                                          inputs=[pb_utils.Tensor("INPUT0", np.zeros(1, np.int32))])
