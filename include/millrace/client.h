@@ -7,8 +7,8 @@
  * variants share the traffic by weights, and the hosts of a variant share that of the variant. A request for a model that is no
  * endpoint goes to the hosts of the client as it is.
  *
- * Threads: all functions may be called from any thread. Calls wait in the calling thread (mr_sdk_infer) or end in a callback
- * (mr_sdk_infer_start). Callbacks run on a thread of the client, or on one that waits in mr_sdk_infer; with MR_SDK_PROCESS they run
+ * Threads: all functions may be called from any thread. Calls wait in the calling thread (mr_sdk_infer, mr_sdk_call_wait) or end in a
+ * callback (mr_sdk_infer_start). Callbacks run on a thread of the client, or on one that waits in mr_sdk_infer; with MR_SDK_PROCESS they run
  * within mr_sdk_process. They must not block, nor call mr_sdk_infer or mr_sdk_free. A client does not survive fork().
  *
  * Structs that the caller fills begin with their size and grow at the end: set `size` to sizeof and zero what is not used, as in
@@ -197,13 +197,19 @@ MR_SDK_EXPORT int mr_sdk_infer(struct mr_sdk *client, const struct mr_sdk_reques
  *  wrong. */
 typedef void(mr_sdk_done_fn)(void *ctx, int status, const struct mr_err *err,
                              struct mr_sdk_result *result);
-/** Starts an inference. `done` is called exactly once, never from within this. out_call: NULL, or a handle that the caller gives back
- *  with mr_sdk_call_free, before or after `done`. Errors: as of mr_sdk_infer, without `done`, for what is wrong with the request
- *  itself. */
+/** Starts an inference. `done` is called exactly once, never from within this. NULL: the answer is that of mr_sdk_call_wait, and the
+ *  call may begin with the first wait only. out_call: NULL, which needs `done`, or a handle that the caller gives back with
+ *  mr_sdk_call_free, before or after the end of the call. Errors: as of mr_sdk_infer, without `done`, for what is wrong with the
+ *  request itself. */
 MR_SDK_EXPORT int mr_sdk_infer_start(struct mr_sdk *client, const struct mr_sdk_request *request,
                                      mr_sdk_done_fn *done, void *ctx, struct mr_sdk_call **out_call,
                                      struct mr_err *err);
-/** Gives a call up: `done` gets MR_E_CANCELLED, unless the call is over already. */
+/** Waits for a call without `done`: returns 1, and *out is its result, once; 0: it is not over within wait_ms (-1: as long as it
+ *  takes; on a client's own thread not at all), or a signal has ended the wait before; less than 0: the errors of mr_sdk_infer. One thread
+ *  waits for a call at a time. Errors: also MR_E_CLOSED (the result was taken), MR_E_INVALID (the call has `done`). */
+MR_SDK_EXPORT int mr_sdk_call_wait(struct mr_sdk_call *call, int64_t wait_ms,
+                                   struct mr_sdk_result **out, struct mr_err *err);
+/** Gives a call up: `done` and mr_sdk_call_wait get MR_E_CANCELLED, unless the call is over already. */
 MR_SDK_EXPORT void mr_sdk_call_cancel(struct mr_sdk_call *call);
 /** The call itself goes on. Sets the pointer to NULL; NULL is allowed. */
 MR_SDK_EXPORT void mr_sdk_call_free(struct mr_sdk_call **call);

@@ -166,8 +166,8 @@ class _Request:
 class Result(Mapping[str, numpy.ndarray]):
     """Outputs by name. Arrays other than those of BYTES lie where the answer was received, read-only, and keep it."""
 
-    def __init__(self, handle: int, request: Optional[_Request] = None) -> None:
-        self._handle, self._request = ctypes.c_void_p(handle), request  # outputs may lie in its memory
+    def __init__(self, handle: ctypes.c_void_p, request: Optional[_Request] = None) -> None:
+        self._handle, self._request = handle, request  # outputs may lie in its memory
         api = _api()
         self._index = {}
         for i in range(api.mr_sdk_result_output_count(self._handle)):
@@ -210,7 +210,7 @@ class Answer(Result):
     has no outputs."""
 
     def __init__(self, answer: lib.Answer) -> None:
-        super().__init__(answer.result)
+        super().__init__(ctypes.c_void_p(answer.result))
         self.final = bool(answer.is_final)
         self.error = InferenceError(answer.status, answer.message.decode(errors="replace")) if answer.status < 0 else None
 
@@ -221,7 +221,7 @@ class Answer(Result):
 
 
 _CLOSED, _EXHAUSTED = -15, -10
-_SLICE_MS = 500  # so that signals of the interpreter are seen
+_SLICE_MS = 100  # so that signals of the interpreter are seen
 
 
 _LIVE, _READY, _MODEL_READY, _SERVER, _MODEL, _CONFIG = range(1, 7)
@@ -234,9 +234,8 @@ def _question(kind: int, model: Optional[str] = None, version: Optional[str] = N
                         header_count=line_count, timeout_ms=lib.milliseconds(timeout))
 
 
-def _told(kind: int, handle: int) -> Any:
+def _told(kind: int, result: ctypes.c_void_p) -> Any:
     """The answer to a question: a bool, or a dict."""
-    result = ctypes.c_void_p(handle)
     try:
         return bool(_api().mr_sdk_result_is_yes(result)) if kind <= _MODEL_READY else json.loads(_api().mr_sdk_result_text(result))
     finally:
@@ -440,18 +439,30 @@ class Client(_Base):
         """Arguments: outputs, parameters, headers, timeout (seconds), version, id, key, variant, once, sequence, sequence_start,
         sequence_end, pack_on (names of inputs whose rows may be divided among hosts; True: all), memory (in which inputs, and arrays that `outputs` as
         a dict names as places of outputs, are shared with the server)."""
-        q, err, handle = self._request(model, inputs, **request), lib.Err(), ctypes.c_void_p()
-        status = _api().mr_sdk_infer(self._opened(), q.c, handle, err)
-        if status < 0:
-            _raise(status, err)
-        return Result(handle.value, q if q.has_places else None)
+        q = self._request(model, inputs, **request)
+        return self._call(_api().mr_sdk_infer_start, q.c, lambda handle: Result(handle, q if q.has_places else None))
+
+    def _call(self, start: Any, request: Any, read: Any) -> Any:
+        """Waits in slices: an exception that a signal raises in between, such as KeyboardInterrupt, cancels the call."""
+        err, call, handle = lib.Err(), ctypes.c_void_p(), ctypes.c_void_p()
+        try:
+            status = start(self._opened(), request, lib.DONE(), None, call, err)
+            while status == 0:
+                status = _api().mr_sdk_call_wait(call, _SLICE_MS, handle, err)
+            if status > 0:
+                return read(handle)
+        except BaseException:
+            if call:
+                _api().mr_sdk_call_cancel(call)
+                _api().mr_sdk_call_wait(call, -1, handle, err)  # it reads the inputs until then
+            _api().mr_sdk_result_free(handle)
+            raise
+        finally:
+            _api().mr_sdk_call_free(call)
+        _raise(status, err)
 
     def _ask(self, kind: int, *names: Optional[str], **question: Any) -> Any:
-        q, err, handle = _question(kind, *names, **question), lib.Err(), ctypes.c_void_p()
-        status = _api().mr_sdk_ask(self._opened(), q, handle, err)
-        if status < 0:
-            _raise(status, err)
-        return _told(kind, handle.value)
+        return self._call(_api().mr_sdk_ask_start, _question(kind, *names, **question), functools.partial(_told, kind))
 
     def is_live(self, **question: Any) -> bool:
         """Of one host. Arguments of questions: headers, timeout (seconds), key, variant, and model where the client has endpoints only."""
@@ -507,7 +518,7 @@ class AsyncClient(_Base):
             error = InferenceError(status, lib.Err.from_address(err).msg.decode(errors="replace"))
         else:
             try:
-                result = read(handle)
+                result = read(ctypes.c_void_p(handle))
             except Exception as why:  # such as a number that Python refuses: the task is not left waiting
                 error = why
         if future.done():

@@ -77,16 +77,6 @@ struct mr_sdk_result {
     bool is_final;
 };
 
-/** Where a thread waits. */
-struct sdk_waiter {
-    sem_t sem;
-    bool is_elsewhere; /* another thread runs the loop: sem is posted */
-    bool is_done;
-    int rc;
-    struct mr_err *err;
-    struct mr_sdk_result *result;
-};
-
 struct mr_sdk_call {
     LIST_ENTRY(mr_sdk_call) link;
     struct call call;
@@ -94,9 +84,10 @@ struct mr_sdk_call {
     struct mr_sdk_result *result; /* its arena is that of the call */
     struct mr_sdk_result *taken;  /* the same with the answer, on its way to the caller */
     _Atomic uint32_t refs;        /* of the loop, of the caller's handle, of the delivery */
-    mr_sdk_done_fn *done;
+    mr_sdk_done_fn *done;         /* NULL: a thread waits for the call */
     void *ctx;
-    struct sdk_waiter *waiter; /* instead of done */
+    _Atomic bool is_over; /* without done; then `over` is posted */
+    sem_t over;
     struct mr_mail start, cancel, deliver;
     _Atomic bool is_cancelled;
     /* what the variant is chosen by */

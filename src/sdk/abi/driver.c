@@ -4,7 +4,10 @@
 
 #include <errno.h>
 
+#include "base/clock.h"
 #include "base/thread.h"
+
+#define WAIT_MAX_MS ((int64_t)86400000)
 
 void driver_wake(struct driver *d)
 {
@@ -108,16 +111,41 @@ void driver_post(struct driver *d, struct mr_mail *mail)
     }
 }
 
-bool driver_run(struct driver *d, struct mr_mail *mail, const bool *is_done)
+/* The timer does nothing but end a step. */
+static void on_until(struct mr_timer *t)
 {
+    (void)t;
+}
+
+bool driver_run(struct driver *d, struct mr_mail *mail, const _Atomic bool *is_done,
+                int64_t until_ns)
+{
+    struct mr_timer until = {0};
+
     if (pthread_mutex_trylock(&d->lock) != 0) {
         return false;
     }
     atomic_store(&d->is_driven, true);
-    mr_loop_step(d->loop, mail);
-    while (!*is_done) {
-        mr_loop_step(d->loop, NULL);
+    if (until_ns != INT64_MAX) {
+        mr_timer_start(d->loop, &until, until_ns - mr_loop_now_ns(d->loop), 0, on_until);
     }
+    while (!atomic_load(is_done)) {
+        mr_loop_step(d->loop, mail);
+        mail = NULL;
+        if (mr_now_ns() >= until_ns) {
+            break;
+        }
+    }
+    mr_timer_stop(&until);
     leave(d);
     return true;
+}
+
+int64_t driver_wait_end(const struct driver *d, int64_t wait_ms)
+{
+    if (mr_loop_is_here(d->loop)) {
+        return 0;
+    }
+    return wait_ms < 0 ? INT64_MAX
+                       : mr_ns_after(mr_now_ns(), MR_MIN(wait_ms, WAIT_MAX_MS) * MR_NS_PER_MS);
 }

@@ -41,7 +41,11 @@ void driver_end(struct driver *d);
 void driver_wake(struct driver *d);
 /** Runs the mail on the loop's thread. Thread: any. */
 void driver_post(struct driver *d, struct mr_mail *mail);
-/** Runs the mail, then the loop in this thread until *is_done. False: another thread runs it; nothing was done. */
-bool driver_run(struct driver *d, struct mr_mail *mail, const bool *is_done);
+/** Runs the mail, if any, then the loop in this thread until *is_done or until_ns (INT64_MAX: as long as it takes). False: another
+ *  thread runs it; nothing was done. */
+bool driver_run(struct driver *d, struct mr_mail *mail, const _Atomic bool *is_done,
+                int64_t until_ns);
+/** When a wait of wait_ms ends, monotonic; < 0: INT64_MAX. 0 on the loop's own thread, which must not wait. Thread: any. */
+int64_t driver_wait_end(const struct driver *d, int64_t wait_ms);
 
 #endif

@@ -13,6 +13,7 @@ void infer_unref(struct mr_sdk_call *c)
         mr_sdk_result_free(&c->result);
         mr_sdk_result_free(&c->taken);
         memory_unref(&c->call.memory);
+        sem_destroy(&c->over);
         mr_free(c);
     }
 }
@@ -50,20 +51,6 @@ static void on_deliver(struct mr_mail *mail)
     infer_unref(c);
 }
 
-static void wake_waiter(struct mr_sdk_call *c, struct sdk_waiter *w)
-{
-    w->rc = c->call.rc;
-    w->result = c->taken;
-    c->taken = NULL;
-    if (w->rc < 0 && w->err) {
-        *w->err = c->call.err;
-    }
-    w->is_done = true;
-    if (w->is_elsewhere) {
-        sem_post(&w->sem);
-    }
-}
-
 /* The result is made here and now: the call drops its answer when nothing else refers to it. */
 static void on_done(struct call *call)
 {
@@ -73,8 +60,9 @@ static void on_done(struct call *call)
         shadow_copy(c);
     }
     c->taken = call->rc == MR_OK ? result_take(c) : NULL;
-    if (c->waiter) {
-        wake_waiter(c, c->waiter);
+    if (!c->done) {
+        atomic_store(&c->is_over, true);
+        sem_post(&c->over);
     } else if (c->client->delivery == MR_SDK_PROCESS) {
         atomic_fetch_add(&c->refs, 1);
         c->deliver.run = on_deliver;
@@ -118,9 +106,20 @@ static void on_start(struct mr_mail *mail)
     infer_begin(c);
 }
 
+static int start_check(mr_sdk_done_fn *done, struct mr_sdk_call *const *out_call,
+                       struct mr_err *err)
+{
+    return done || out_call
+               ? MR_OK
+               : MR_FAIL(err, MR_E_INVALID, "done and out_call are NULL: one is needed");
+}
+
+/* A call that is waited for leaves the loop to the thread that will wait. */
 static void start(struct mr_sdk_call *c, mr_sdk_done_fn *done, void *ctx,
                   struct mr_sdk_call **out_call)
 {
+    struct driver *d = &c->client->driver;
+
     c->done = done;
     c->ctx = ctx;
     c->start.run = on_start;
@@ -128,8 +127,12 @@ static void start(struct mr_sdk_call *c, mr_sdk_done_fn *done, void *ctx,
         atomic_fetch_add(&c->refs, 1);
         *out_call = c;
     }
-    driver_begin(&c->client->driver);
-    driver_post(&c->client->driver, &c->start);
+    driver_begin(d);
+    if (done) {
+        driver_post(d, &c->start);
+    } else {
+        mr_loop_post(d->loop, &c->start);
+    }
 }
 
 int mr_sdk_infer_start(struct mr_sdk *client, const struct mr_sdk_request *request,
@@ -137,8 +140,9 @@ int mr_sdk_infer_start(struct mr_sdk *client, const struct mr_sdk_request *reque
                        struct mr_err *err)
 {
     struct mr_sdk_call *c;
-    int rc = request_take(client, request, &c, err);
+    int rc = start_check(done, out_call, err);
 
+    rc = rc < 0 ? rc : request_take(client, request, &c, err);
     if (rc == MR_OK) {
         start(c, done, ctx, out_call);
     }
@@ -150,22 +154,76 @@ int mr_sdk_ask_start(struct mr_sdk *client, const struct mr_sdk_question *questi
                      struct mr_err *err)
 {
     struct mr_sdk_call *c;
-    int rc = request_ask_take(client, question, &c, err);
+    int rc = start_check(done, out_call, err);
 
+    rc = rc < 0 ? rc : request_ask_take(client, question, &c, err);
     if (rc == MR_OK) {
         start(c, done, ctx, out_call);
     }
     return rc;
 }
 
-static void wait_elsewhere(struct mr_sdk *client, struct mr_sdk_call *c, struct sdk_waiter *w)
+/* ---- waiting ---- */
+
+/* Another thread runs the loop. A signal ends a wait that has an end. */
+static void wait_elsewhere(struct mr_sdk_call *c, int64_t at_ns)
 {
-    w->is_elsewhere = true;
-    sem_init(&w->sem, 0, 0);
-    driver_post(&client->driver, &c->start);
-    while (sem_wait(&w->sem) < 0 && errno == EINTR) {
+    const struct timespec at = {.tv_sec = (time_t)(at_ns / MR_NS_PER_S),
+                                .tv_nsec = (long)(at_ns % MR_NS_PER_S)};
+
+    if (at_ns != INT64_MAX) {
+        sem_clockwait(&c->over, CLOCK_MONOTONIC, &at);
+        return;
     }
-    sem_destroy(&w->sem);
+    while (sem_wait(&c->over) < 0 && errno == EINTR) {
+    }
+}
+
+/* False: the call is not over yet. When it is, the client may be gone. first: begins the call; NULL: that is posted already. */
+static bool wait_until_over(struct mr_sdk_call *c, struct mr_mail *first, int64_t wait_ms)
+{
+    if (atomic_load(&c->is_over)) {
+        return true;
+    }
+    struct driver *d = &c->client->driver;
+    const int64_t at_ns = driver_wait_end(d, wait_ms);
+    if (!driver_run(d, first, &c->is_over, at_ns)) {
+        if (first) {
+            driver_post(d, first);
+        }
+        wait_elsewhere(c, at_ns);
+    }
+    return atomic_load(&c->is_over);
+}
+
+/* Of a call that is over. */
+static int result_give(struct mr_sdk_call *c, struct mr_sdk_result **out, struct mr_err *err)
+{
+    if (c->call.rc < 0) {
+        if (err) {
+            *err = c->call.err;
+        }
+        return c->call.rc;
+    }
+    if (!c->taken) {
+        return MR_FAIL(err, MR_E_CLOSED, "the result of the call was taken already");
+    }
+    *out = c->taken;
+    c->taken = NULL;
+    return MR_OK;
+}
+
+int mr_sdk_call_wait(struct mr_sdk_call *c, int64_t wait_ms, struct mr_sdk_result **out,
+                     struct mr_err *err)
+{
+    if (!c || c->done) {
+        return MR_FAIL(err, MR_E_INVALID, "%s", c ? "the call ends in a callback" : "call: NULL");
+    }
+    if (!wait_until_over(c, NULL, wait_ms)) {
+        return 0;
+    }
+    const int rc = result_give(c, out, err);
+    return rc < 0 ? rc : 1;
 }
 
 static int here_check(const struct mr_sdk *client, const char *name, struct mr_err *err)
@@ -178,19 +236,13 @@ static int here_check(const struct mr_sdk *client, const char *name, struct mr_e
 
 static int wait_for(struct mr_sdk_call *c, struct mr_sdk_result **out, struct mr_err *err)
 {
-    struct sdk_waiter w = {.err = err};
-    struct mr_sdk *client = c->client;
-
-    c->waiter = &w;
     c->start.run = on_start;
-    driver_begin(&client->driver);
-    if (!driver_run(&client->driver, &c->start, &w.is_done)) {
-        wait_elsewhere(client, c, &w);
-    }
-    if (w.rc == MR_OK) {
-        *out = w.result;
-    }
-    return w.rc;
+    atomic_fetch_add(&c->refs, 1);
+    driver_begin(&c->client->driver);
+    wait_until_over(c, &c->start, -1);
+    const int rc = result_give(c, out, err);
+    infer_unref(c);
+    return rc;
 }
 
 int mr_sdk_infer(struct mr_sdk *client, const struct mr_sdk_request *request,

@@ -501,6 +501,7 @@ struct mr_sdk_call *request_call_new(struct mr_sdk *client)
 
     c->client = client;
     c->refs = 1;
+    sem_init(&c->over, 0, 0);
     c->result = MR_NEW(struct mr_sdk_result);
     mr_arena_init(&c->result->arena, ARENA_FIRST, ARENA_MAX);
     c->call.arena = &c->result->arena;

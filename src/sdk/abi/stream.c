@@ -9,7 +9,6 @@
 
 #define BYTES_DEFAULT ((uint64_t)4 << 20)
 #define BYTES_MAX     ((uint64_t)1 << 40)
-#define WAIT_MAX_MS   ((int64_t)86400000)
 
 void stream_unref(struct mr_sdk_stream *s)
 {
@@ -161,15 +160,6 @@ out:
 
 /* ---- waiting ---- */
 
-static int64_t until_ns(const struct mr_sdk_stream *s, int64_t wait_ms)
-{
-    if (wait_ms == 0 || mr_loop_is_here(s->client->driver.loop)) {
-        return 0;
-    }
-    return wait_ms < 0 ? INT64_MAX
-                       : mr_ns_after(mr_now_ns(), MR_MIN(wait_ms, WAIT_MAX_MS) * MR_NS_PER_MS);
-}
-
 /* With the lock. False: the time is over. */
 static bool wait_change(struct mr_sdk_stream *s, int64_t at_ns)
 {
@@ -320,7 +310,7 @@ int mr_sdk_stream_send(struct mr_sdk_stream *s, const struct mr_sdk_request *use
     MR_TRY(request_check(s, &in, err));
     MR_TRY(request_take(s->client, &in, &c, err));
     MR_TRY(request_encode(s, c, in.timeout_ms, &r, err));
-    rc = request_put(s, r, until_ns(s, wait_ms), err);
+    rc = request_put(s, r, driver_wait_end(&s->client->driver, wait_ms), err);
     if (rc < 0) {
         mr_free(r);
     }
@@ -375,7 +365,8 @@ int mr_sdk_stream_read(struct mr_sdk_stream *s, int64_t wait_ms, struct mr_sdk_a
     struct mr_sdk_result *r = NULL;
     int rc = 0;
 
-    const int64_t at_ns = over_check(s, NULL) < 0 ? 0 : until_ns(s, wait_ms);
+    const int64_t at_ns =
+        over_check(s, NULL) < 0 ? 0 : driver_wait_end(&s->client->driver, wait_ms);
     pthread_mutex_lock(&s->lock);
     while (STAILQ_EMPTY(&s->unread) && !s->is_over && wait_change(s, at_ns)) {
     }

@@ -31,11 +31,13 @@ static void create_refused(const struct mr_sdk_options *options, const char *wor
 static void infer_refused(struct mr_sdk *c, const struct mr_sdk_request *request, const char *word)
 {
     struct mr_sdk_result *result = NULL;
+    struct mr_sdk_call *call = NULL;
     struct mr_err err = {0};
 
     refused(mr_sdk_infer(c, request, &result, &err), &err, word);
-    refused(mr_sdk_infer_start(c, request, NULL, NULL, NULL, &err), &err, word);
+    refused(mr_sdk_infer_start(c, request, NULL, NULL, &call, &err), &err, word);
     assert_null(result);
+    assert_null(call);
     assert_int_equal(mr_sdk_infer(c, request, &result, NULL), MR_E_INVALID);
 }
 

@@ -90,9 +90,21 @@ def refused(client, model="m", **more):
 """
 
 
-def run_python(program, *words):
-    """A program in Python with the client library, after BEGIN; it ends well."""
+def start_python(program, *words):
+    """A program in Python with the client library, after BEGIN."""
     env = python_environment() | {"PYTHONPATH": str(TOP / "python"), "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run([sys.executable, "-c", BEGIN + program + "\nprint('good')", *map(str, words)], env=env, capture_output=True, text=True,
-                          timeout=2 * wait.PATIENCE)
-    assert (done.returncode, done.stdout) == (0, "good\n"), done.stdout + done.stderr
+    return subprocess.Popen([sys.executable, "-c", BEGIN + program + "\nprint('good')", *map(str, words)], env=env, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, text=True)
+
+
+def ends_well(process):
+    try:
+        out, err = process.communicate(timeout=2 * wait.PATIENCE)
+    finally:
+        process.kill()
+    assert (process.returncode, out) == (0, "good\n"), out + err
+
+
+def run_python(program, *words):
+    """Such a program to its end."""
+    ends_well(start_python(program, *words))
