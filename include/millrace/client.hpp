@@ -8,6 +8,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -81,6 +82,10 @@ class Result
     {
         return mr_sdk_result_is_yes(result_.get()) != 0;
     }
+    std::string version() const
+    {
+        return mr_sdk_result_version(result_.get());
+    }
     std::string id() const
     {
         return mr_sdk_result_id(result_.get());
@@ -92,6 +97,10 @@ class Result
     std::string host() const
     {
         return mr_sdk_result_host(result_.get());
+    }
+    uint32_t attempts() const
+    {
+        return mr_sdk_result_attempts(result_.get());
     }
 
   private:
@@ -124,8 +133,8 @@ class Memory
     {
         if (offset % alignof(T) != 0 || offset > bytes_ || count > (bytes_ - offset) / sizeof(T)) {
             throw Error(MR_E_INVALID, std::to_string(count) + " elements at " +
-                                          std::to_string(offset) + " of " +
-                                          std::to_string(bytes_) + " bytes of memory");
+                                          std::to_string(offset) + " of " + std::to_string(bytes_) +
+                                          " bytes of memory");
         }
         return reinterpret_cast<T *>(static_cast<char *>(mr_sdk_memory_data(memory_.get())) +
                                      offset);
@@ -199,6 +208,73 @@ class Request
         key_ = std::move(key);
         return *this;
     }
+    /** Of this variant of the endpoint, whatever the weights are. Here, and as version and id, "" is none. */
+    Request &variant(std::string tag)
+    {
+        variant_ = std::move(tag);
+        return *this;
+    }
+    Request &version(std::string version)
+    {
+        version_ = std::move(version);
+        return *this;
+    }
+    Request &id(std::string id)
+    {
+        id_ = std::move(id);
+        return *this;
+    }
+    /** value: a bool, an integer, a floating-point number or a text. Throws Error: an integer above those of int64_t. */
+    template <typename T> Request &parameter(std::string name, const T &value)
+    {
+        Param p{std::move(name), "", {}};
+        p.c.size = sizeof p.c;
+        if constexpr (std::is_floating_point_v<T>) {
+            p.c.kind = MR_SDK_PARAM_DOUBLE;
+            p.c.d = value;
+        } else if constexpr (std::is_integral_v<T>) {
+            p.c.kind = std::is_same_v<T, bool> ? MR_SDK_PARAM_BOOL : MR_SDK_PARAM_INT;
+            p.c.i = static_cast<int64_t>(value);
+            if (std::is_unsigned_v<T> && p.c.i < 0) {
+                throw Error(MR_E_INVALID, "parameter '" + p.name + "': " + std::to_string(value) +
+                                              " is more than " + std::to_string(INT64_MAX));
+            }
+        } else {
+            p.c.kind = MR_SDK_PARAM_STRING;
+            p.text = value;
+        }
+        params_.push_back(std::move(p));
+        return *this;
+    }
+    /** At most 6, in gRPC metadata. */
+    Request &header(const std::string &name, const std::string &value)
+    {
+        headers_.push_back(name + ": " + value);
+        return *this;
+    }
+    /** 0: the model's default. */
+    Request &priority(uint64_t priority)
+    {
+        priority_ = priority;
+        return *this;
+    }
+    /** A request of the sequence of that id, 0: of none. */
+    Request &sequence(uint64_t id, bool is_start = false, bool is_end = false)
+    {
+        sequence_id_ = id;
+        flag(MR_SDK_SEQUENCE_START, is_start);
+        return flag(MR_SDK_SEQUENCE_END, is_end);
+    }
+    /** One attempt and no second copy (MR_SDK_ONCE). */
+    Request &once(bool on = true)
+    {
+        return flag(MR_SDK_ONCE, on);
+    }
+    /** No wait for hosts that are busy (MR_SDK_FAIL_FAST). */
+    Request &fail_fast(bool on = true)
+    {
+        return flag(MR_SDK_FAIL_FAST, on);
+    }
 
     /** The rows of all inputs may be divided among hosts (MR_SDK_PACK_ON). */
     Request &pack_on(bool on = true)
@@ -212,7 +288,8 @@ class Request
     {
         std::vector<mr_sdk_tensor> inputs(inputs_.size());
         std::vector<mr_sdk_tensor> places(outputs_.size());
-        std::vector<const char *> outputs;
+        std::vector<const char *> outputs, headers;
+        std::vector<mr_sdk_param> params;
         for (size_t i = 0; i < inputs_.size(); i++) {
             inputs[i] = {};
             inputs[i].size = sizeof inputs[i];
@@ -230,15 +307,33 @@ class Request
             places[i].data = outputs_[i].place;
             places[i].bytes = outputs_[i].bytes;
         }
+        for (const std::string &header : headers_) {
+            headers.push_back(header.c_str());
+        }
+        for (const Param &p : params_) {
+            params.push_back(p.c);
+            params.back().name = p.name.c_str();
+            params.back().s = p.text.c_str();
+        }
         mr_sdk_request q{};
         q.size = sizeof q;
+        q.flags = flags_;
         q.model = model_.c_str();
+        q.version = text_or_null(version_);
+        q.id = text_or_null(id_);
         q.inputs = inputs.data();
         q.input_count = static_cast<uint32_t>(inputs.size());
         q.outputs = outputs.data();
         q.output_count = static_cast<uint32_t>(outputs.size());
+        q.params = params.data();
+        q.param_count = static_cast<uint32_t>(params.size());
+        q.headers = headers.data();
+        q.header_count = static_cast<uint32_t>(headers.size());
         q.timeout_ms = timeout_ms_;
-        q.key = key_.empty() ? nullptr : key_.c_str();
+        q.key = text_or_null(key_);
+        q.variant = text_or_null(variant_);
+        q.sequence_id = sequence_id_;
+        q.priority = priority_;
         q.memory = memory_;
         q.places = memory_ ? places.data() : nullptr;
         return f(q);
@@ -257,11 +352,28 @@ class Request
         void *place;
         uint64_t bytes;
     };
-    std::string model_, key_;
+    struct Param {
+        std::string name, text;
+        mr_sdk_param c; /* but for its texts */
+    };
+    static const char *text_or_null(const std::string &text)
+    {
+        return text.empty() ? nullptr : text.c_str();
+    }
+    Request &flag(uint32_t bit, bool on)
+    {
+        flags_ = on ? flags_ | bit : flags_ & ~bit;
+        return *this;
+    }
+    std::string model_, version_, id_, key_, variant_;
     std::vector<Input> inputs_;
     std::vector<Asked> outputs_;
+    std::vector<Param> params_;
+    std::vector<std::string> headers_;
     mr_sdk_memory *memory_ = nullptr;
     int64_t timeout_ms_ = 0;
+    uint64_t sequence_id_ = 0, priority_ = 0;
+    uint32_t flags_ = 0;
     bool pack_on_ = false;
 };
 
@@ -281,15 +393,15 @@ class Stream
     explicit Stream(mr_sdk_stream *s) : stream_(s)
     {
     }
-    /** Copies the request, and waits for room. id: "" is none. Throws Error. */
+    /** Copies the request, and waits for room. id, sequence_id and flags are the request's own if they are not given. Throws Error. */
     void send(const Request &request, const std::string &id = "", uint64_t sequence_id = 0,
               uint32_t flags = 0) const
     {
         mr_err err{};
         const int rc = request.with([&](mr_sdk_request &q) {
-            q.id = id.empty() ? nullptr : id.c_str();
-            q.sequence_id = sequence_id;
-            q.flags = flags;
+            q.id = id.empty() ? q.id : id.c_str();
+            q.sequence_id = sequence_id ? sequence_id : q.sequence_id;
+            q.flags |= flags;
             return mr_sdk_stream_send(stream_.get(), &q, -1, &err);
         });
         if (rc < 0) {
