@@ -125,7 +125,7 @@ static bool looks_like_number(const char *s)
     if (*s == '\0' || strcmp(s, "-") == 0) {
         return true; /* compatible with numbers */
     }
-    return (*s >= '0' && *s <= '9') || ((*s == '-' || *s == '.') && s[1] >= '0' && s[1] <= '9');
+    return (*s >= '0' && *s <= '9') || (strchr("-.<", *s) && s[1] >= '0' && s[1] <= '9');
 }
 
 static void measure(const struct mr_grid *t, size_t *width, bool *right)

@@ -83,12 +83,25 @@ static bool is_table(const struct endpoint_run *r)
     return r->opt.form == FORM_TABLE;
 }
 
+static void add_share(struct mr_grid *t, double percent)
+{
+    if (percent > 0 && percent < 0.01) {
+        mr_grid_add_str(t, MR_STYLE_PLAIN, MR_STR("<0.01%"));
+    } else {
+        mr_grid_add(t, MR_STYLE_PLAIN, "%.2f%%", percent);
+    }
+}
+
+static void add_ms(struct mr_grid *t, double ms)
+{
+    mr_grid_add(t, MR_STYLE_PLAIN, ms < 100 ? "%.3g" : "%.0f", ms);
+}
+
 static void print_variants(const struct endpoint_run *r, const status_message *m)
 {
     static const char *const head[] = {"variant",  "model",  "version", "weight", "share", "ready",
                                        "requests", "errors", "mean_ms", "p99_ms", NULL};
     struct mr_grid t;
-    char weight[32];
 
     mr_grid_init(&t, head);
     for (size_t i = 0; i < m->n_variants; i++) {
@@ -96,14 +109,14 @@ static void print_variants(const struct endpoint_run *r, const status_message *m
         mr_grid_add_str(&t, MR_STYLE_BOLD, mr_str_c(v->tag));
         mr_grid_add_str(&t, MR_STYLE_PLAIN, mr_str_c(v->model));
         mr_grid_add_str(&t, MR_STYLE_PLAIN, mr_str_c(v->version[0] ? v->version : "-"));
-        mr_grid_add(&t, MR_STYLE_PLAIN, "%.*s", (int)mr_double_text(v->weight, weight), weight);
-        mr_grid_add(&t, MR_STYLE_PLAIN, "%.2f%%", v->share * 100);
+        mr_grid_add(&t, MR_STYLE_PLAIN, "%.15g", v->weight);
+        add_share(&t, v->share * 100);
         mr_grid_add(&t, v->ready ? MR_STYLE_GOOD : MR_STYLE_BAD, "%s", v->ready ? "yes" : "no");
         mr_grid_add(&t, MR_STYLE_PLAIN, "%llu", (unsigned long long)v->requests);
         mr_grid_add(&t, v->errors ? MR_STYLE_WARN : MR_STYLE_PLAIN, "%llu",
                     (unsigned long long)v->errors);
-        mr_grid_add(&t, MR_STYLE_PLAIN, "%.3g", v->mean_ms);
-        mr_grid_add(&t, MR_STYLE_PLAIN, "%.3g", v->p99_ms);
+        add_ms(&t, v->mean_ms);
+        add_ms(&t, v->p99_ms);
     }
     mr_grid_print(&t, stdout, is_table(r), 0);
     mr_grid_fini(&t);
@@ -111,8 +124,7 @@ static void print_variants(const struct endpoint_run *r, const status_message *m
 
 static void put_weight(struct mr_buf *b, size_t index, const char *tag, double weight)
 {
-    mr_buf_printf(b, "%s%s=", index ? " " : "", tag);
-    mr_json_put_double(b, weight);
+    mr_buf_printf(b, "%s%s=%.15g", index ? " " : "", tag, weight);
 }
 
 static void print_history(const struct endpoint_run *r, const status_message *m)
@@ -164,11 +176,9 @@ static void print_status(const struct endpoint_run *r, const status_message *m)
     }
     if (m->shadow) {
         const Millrace__EndpointStatus__Shadow *s = m->shadow;
-        char percent[32];
-        printf("shadow\t%s\t%.*s%%\trequests %llu\tdropped %llu\tfailed %llu\tcompared %llu\t"
+        printf("shadow\t%s\t%.15g%%\trequests %llu\tdropped %llu\tfailed %llu\tcompared %llu\t"
                "different %llu\n",
-               s->tag, (int)mr_double_text(s->percent, percent), percent,
-               (unsigned long long)s->requests, (unsigned long long)s->dropped,
+               s->tag, s->percent, (unsigned long long)s->requests, (unsigned long long)s->dropped,
                (unsigned long long)s->failed, (unsigned long long)s->compared,
                (unsigned long long)s->different);
     }

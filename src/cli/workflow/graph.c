@@ -74,7 +74,7 @@ static const char *split_label(struct making *k, const Millrace__WorkflowSchedul
     mr_str text = MR_STR("split");
 
     for (size_t i = 0; i < s->n_variant && text.ptr; i++) {
-        text = mr_arena_printf(k->arena, "%s%s %s %g", text.ptr, i > 0 ? "," : "",
+        text = mr_arena_printf(k->arena, "%s%s %s %.15g", text.ptr, i > 0 ? "," : "",
                                s->variant[i]->name, s->variant[i]->weight);
     }
     return text.ptr ? text.ptr : "split";

@@ -267,6 +267,9 @@ def test_the_command(serve):
     assert "expected TAG=WEIGHT" in run("set-weights", server, "e", "stable", code=2)
     assert "'cand' is given twice" in run("set-weights", server, "e", "cand=1", "cand=2", code=1)
     assert run("set-weights", server, "e", "stable=123456.78125", "cand=-0").splitlines()[-1].split("\t")[3] == "stable=123456.78125 cand=0"
+    out = run("set-weights", server, "e", "stable=1000000", "cand=1")
+    assert "stable\tm\t-\t1000000\t100.00%" in out and "cand\tn\t-\t1\t<0.01%" in out and "\tstable=1000000 cand=1" in out.splitlines()[-1], out
+    assert "e\t-\tstable=1000000 cand=1\t" in run("list", server)
     assert "all weights are 0" in run("set-weights", server, "e", "stable=0", "cand=0", code=1)
     assert "variant 1 'stable' has weight -1" in run("set-weights", server, "e", "stable=-1", code=1)
     assert "there is no ramp" in run("resume", server, "e", code=1)

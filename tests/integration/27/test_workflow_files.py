@@ -569,6 +569,9 @@ def test_draw(tmp_path):
     root = ElementTree.parse(tmp_path / "d.svg").getroot()
     assert len([e for e in root.iter() if e.tag.endswith("rect")]) == 5
     assert "exists" in workflow("draw", path, "--format", "svg", "-o", tmp_path / "d.svg", code=1).stderr.lower()
+    variants = " ".join(f'variant {{ name: "{name}" model {{ name: "m" }} weight: {weight} }}' for name, weight in (("x", 1000000), ("y", 2.5)))
+    path.write_text(DRAWN.replace('name: "a" model { name: "m" }', f'name: "a" split {{ {variants} }}'))
+    assert "■ a (split x 1000000, y 2.5)  IN → A" in workflow("draw", path).stdout.splitlines()
 
 
 @pytest.mark.parametrize("text, why", [
