@@ -285,6 +285,25 @@ static void *read_main(void *arg)
     return NULL;
 }
 
+/* Two of three calls are waited for in steps. */
+static int infer(struct mr_sdk *client, const struct mr_sdk_request *q, int i,
+                 struct mr_sdk_result **r)
+{
+    struct mr_sdk_call *call;
+
+    if (i % 3 == 0) {
+        return mr_sdk_infer(client, q, r, NULL);
+    }
+    int rc = mr_sdk_infer_start(client, q, NULL, NULL, &call, NULL);
+    if (rc < 0) {
+        return rc;
+    }
+    while ((rc = mr_sdk_call_wait(call, i % 3 - 1, r, NULL)) == 0) {
+    }
+    mr_sdk_call_free(&call);
+    return rc;
+}
+
 static void *call_main(void *arg)
 {
     struct talk *t = arg;
@@ -301,7 +320,7 @@ static void *call_main(void *arg)
     struct mr_sdk_result *r;
 
     for (int i = 0; i < REQUESTS / 4; i++) {
-        if (mr_sdk_infer(t->client, &q, &r, NULL) < 0) {
+        if (infer(t->client, &q, i, &r) < 0) {
             t->bad++;
             continue;
         }
@@ -310,6 +329,39 @@ static void *call_main(void *arg)
         mr_sdk_result_free(&r);
     }
     return NULL;
+}
+
+static void callers_start(struct mr_sdk *client, struct talk *callers, pthread_t *calls)
+{
+    for (int i = 0; i < CALLERS; i++) {
+        callers[i] = (struct talk){.client = client};
+        pthread_create(&calls[i], NULL, call_main, &callers[i]);
+    }
+}
+
+static void callers_end(const struct talk *callers, const pthread_t *calls)
+{
+    for (int i = 0; i < CALLERS; i++) {
+        pthread_join(calls[i], NULL);
+        assert_int_equal(callers[i].good, REQUESTS / 4);
+        assert_int_equal(callers[i].wrong, 0);
+    }
+}
+
+/* The client's loop goes from caller to caller. */
+static void callers_alone(void **state)
+{
+    struct talk callers[CALLERS];
+    pthread_t calls[CALLERS];
+    struct server s;
+
+    (void)state;
+    server_start(&s);
+    struct mr_sdk *client = client_new(&s, MR_SDK_THREAD);
+    callers_start(client, callers, calls);
+    callers_end(callers, calls);
+    mr_sdk_free(&client);
+    server_stop(&s);
 }
 
 /* Senders, readers and calls in parts at once, while other streams come and go. */
@@ -327,10 +379,7 @@ static void many_threads(void **state)
         pthread_create(&senders[i], NULL, send_main, &talks[i]);
         pthread_create(&readers[i], NULL, read_main, &talks[i]);
     }
-    for (int i = 0; i < CALLERS; i++) {
-        callers[i] = (struct talk){.client = client};
-        pthread_create(&calls[i], NULL, call_main, &callers[i]);
-    }
+    callers_start(client, callers, calls);
     for (int i = 0; i < 50; i++) {
         struct mr_sdk_stream *other = stream_new(client, NULL, NULL);
         stream_send(other, "other", 0, NULL);
@@ -349,11 +398,7 @@ static void many_threads(void **state)
         assert_int_equal(talks[i].end, MR_E_CLOSED);
         mr_sdk_stream_free(&talks[i].stream);
     }
-    for (int i = 0; i < CALLERS; i++) {
-        pthread_join(calls[i], NULL);
-        assert_int_equal(callers[i].good, REQUESTS / 4);
-        assert_int_equal(callers[i].wrong, 0);
-    }
+    callers_end(callers, calls);
     mr_sdk_free(&client);
     server_stop(&s);
 }
@@ -440,6 +485,7 @@ static void freed_client(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(callers_alone),
         cmocka_unit_test(many_threads),
         cmocka_unit_test(without_waiting),
         cmocka_unit_test(freed_client),
