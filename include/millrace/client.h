@@ -8,7 +8,7 @@
  * endpoint goes to the hosts of the client as it is.
  *
  * Threads: all functions may be called from any thread. Calls wait in the calling thread (mr_sdk_infer, mr_sdk_call_wait) or end in a
- * callback (mr_sdk_infer_start). Callbacks run on a thread of the client, or on one that waits in mr_sdk_infer; with MR_SDK_PROCESS they run
+ * callback (mr_sdk_infer_start). Callbacks run on a thread of the client, or on one that waits for a call; with MR_SDK_PROCESS they run
  * within mr_sdk_process. They must not block, nor call mr_sdk_infer or mr_sdk_free. A client does not survive fork().
  *
  * Structs that the caller fills begin with their size and grow at the end: set `size` to sizeof and zero what is not used, as in
