@@ -133,8 +133,8 @@ class Memory
     {
         if (offset % alignof(T) != 0 || offset > bytes_ || count > (bytes_ - offset) / sizeof(T)) {
             throw Error(MR_E_INVALID, std::to_string(count) + " elements at " +
-                                          std::to_string(offset) + " of " + std::to_string(bytes_) +
-                                          " bytes of memory");
+                                          std::to_string(offset) + " of " +
+                                          std::to_string(bytes_) + " bytes of memory");
         }
         return reinterpret_cast<T *>(static_cast<char *>(mr_sdk_memory_data(memory_.get())) +
                                      offset);
@@ -208,7 +208,7 @@ class Request
         key_ = std::move(key);
         return *this;
     }
-    /** Of this variant of the endpoint, whatever the weights are. Here, and as version and id, "" is none. */
+    /** The tag of a variant of the endpoint: this one, whatever the weights are. "" is none, as of version and id. */
     Request &variant(std::string tag)
     {
         variant_ = std::move(tag);
@@ -246,7 +246,7 @@ class Request
         params_.push_back(std::move(p));
         return *this;
     }
-    /** At most 6, in gRPC metadata. */
+    /** At most 6; over gRPC they are metadata. */
     Request &header(const std::string &name, const std::string &value)
     {
         headers_.push_back(name + ": " + value);

@@ -1,6 +1,7 @@
 /* Requests with all that they may have, for test_cpp.py.
  *
  *   request answers CONFIG: which variants and versions of the endpoint `e` answer, and with which ids
+ *   request stream CONFIG: the ids of three answers on a stream
  *   request all URL: one request to the model `all`, and three to `busy`, which fail
  */
 #include <iostream>
@@ -42,6 +43,19 @@ static void answers(const millrace::Client &client)
     show_error(client, request("e").variant("c"));
 }
 
+static void stream(const millrace::Client &client)
+{
+    const millrace::Stream stream = client.stream("m");
+
+    stream.send(request("m").id("own"));
+    stream.send(request("m").id("own"), "other");
+    stream.send(request("m").sequence(5, true, true).parameter("count", 1));
+    stream.done();
+    while (const std::optional<millrace::Answer> answer = stream.read()) {
+        std::cout << "id '" << answer->result.id() << "' " << answer->error << '\n';
+    }
+}
+
 static void all(const millrace::Client &client)
 {
     const std::string text = "words";
@@ -78,13 +92,13 @@ int main(int argc, char **argv)
 
     o.size = sizeof o;
     o.timeout_ms = o.attempt_timeout_ms = 300000;
-    if (std::string(argv[1]) == "answers") {
-        o.config_file = where;
-        answers(millrace::Client(o));
-    } else {
+    if (std::string(argv[1]) == "all") {
         o.urls = &where;
         o.url_count = 1;
         all(millrace::Client(o));
+    } else {
+        o.config_file = where;
+        (std::string(argv[1]) == "answers" ? answers : stream)(millrace::Client(o));
     }
     return 0;
 }

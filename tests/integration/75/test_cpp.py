@@ -29,6 +29,8 @@ endpoint {{ name: "e" variant {{ tag: "a" model: "m" version: 1 weight: 1 }} var
                        "variant 'b' version '1' id '' attempts 1", "variant '' version '2' id 'eight' attempts 1"]
     assert "version 3" in no_version
     assert no_variant == "endpoint 'e' has no variant 'c'"
+    if kind == "grpc":
+        assert sorted(sdk.run(program, "stream", config).splitlines()) == ["id '' ", "id 'other' ", "id 'own' "]
 
 
 class Handler(other.Handler):
