@@ -34,6 +34,7 @@ static const struct {
     {"MM_DATAPLANE_CONFIG", "mesh-dataplane-config", AS_IS},
     {"MM_DATAPLANE_CONFIG_PATH", "mesh-dataplane-config", AS_IS},
     {"MM_SCALEUP_RPM_THRESHOLD", "mesh-scale-up-rate", AS_IS},
+    {"MM_DEFAULT_VMODEL_OWNER", "mesh-vmodel-owner", AS_IS},
     {"MM_SVC_GRPC_PORT", "grpc-port", AS_IS},
     {"MM_SVC_GRPC_MAX_MSG_SIZE", "grpc-max-message-size", AS_IS},
     {"MM_SVC_GRPC_MAX_HEADERS_SIZE", "max-header-bytes", AS_IS},

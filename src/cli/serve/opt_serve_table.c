@@ -237,6 +237,8 @@ const struct mr_option mr_serve_table[] = {
            "of a model, if its configuration does not say it; 0 no limit"),
     NUMBER("mesh-scale-up-rate", server.mesh.scale_up_rate, "2000", 10, 1000000000, "N",
            "requests of a copy in a minute, above which the model gets another copy"),
+    TEXT("mesh-vmodel-owner", server.mesh.vmodel_owner, NULL, "NAME",
+         "owner of the vmodels that calls without an owner make here"),
     TIME("mesh-start-timeout", server.mesh.start_timeout_ns, "5s", 0, DAY_S, MR_NS_PER_S,
          "a registry that was not reached by then ends the start; 0 waits for it"),
     BYTES("mesh-capacity", server.mesh.capacity_bytes, "0", 0, 64 * 1024 * GIB,

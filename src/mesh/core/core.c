@@ -47,8 +47,9 @@ static void set_defaults(struct mesh_core_options *o)
 /* The options' texts into one block. */
 static void copy_texts(struct mesh_core *c)
 {
-    mr_str *texts[3 + MESH_LABELS_MAX] = {&c->o.id, &c->o.self.address, &c->o.self.zone};
-    size_t count = 3;
+    mr_str *texts[4 + MESH_LABELS_MAX] = {&c->o.id, &c->o.self.address, &c->o.self.zone,
+                                          &c->o.vmodel_owner};
+    size_t count = 4;
     size_t bytes = 1;
 
     for (size_t i = 0; i < c->o.self.label_count; i++) {

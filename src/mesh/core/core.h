@@ -39,6 +39,7 @@ struct mesh_core_times {
 struct mesh_core_options {
     mr_str id;                 /* of this instance */
     struct mesh_instance self; /* its record; draining is set by the core */
+    mr_str vmodel_owner;       /* of vmodels that are made by calls without an owner; empty: none */
     uint64_t default_bytes;    /* size of a model that nothing is known of; 1 MiB */
     const struct mesh_constraint *constraints;
     size_t constraint_count;

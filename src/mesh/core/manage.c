@@ -310,7 +310,8 @@ static int plan_vmodel(const struct mesh_core *c, const struct manage *m, struct
                                  .update_only = m->call.update_only,
                                  .force = m->call.force,
                                  .expected = m->call.expected,
-                                 .owner = m->call.owner};
+                                 .owner = m->call.owner,
+                                 .new_owner = c->o.vmodel_owner};
         return vmodel_plan_set(&set, &s, p, err);
     }
     if (m->step == STEP_PROMOTE) {

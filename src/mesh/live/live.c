@@ -231,6 +231,10 @@ int mr_mesh_new(struct mr_mesh **out, const struct mr_mesh_options *options, str
                      options->min_copies, options->max_copies);
         goto out;
     }
+    if ((rc = mesh_owner_check(mr_str_c(options->vmodel_owner), err)) < 0) {
+        MR_WRAP(err, rc, "--mesh-vmodel-owner");
+        goto out;
+    }
     MR_TRY(live_rules_start(m, err));
     MR_TRY(live_plane_start(m, err));
     MR_TRY(mr_loop_new(&m->loop, NULL, err)); /* what is asked before mr_mesh_start waits in it */
@@ -246,6 +250,7 @@ static int make_core(struct mr_mesh *m, struct mr_err *err)
     struct mesh_core_options o = {.id = mr_str_c(m->id),
                                   .constraints = m->rules.at,
                                   .constraint_count = m->rules.len,
+                                  .vmodel_owner = mr_str_c(m->o.vmodel_owner),
                                   .scale_per_minute = m->o.scale_up_rate,
                                   .default_bytes = m->default_bytes,
                                   .probe_ns = PROBE_NS,

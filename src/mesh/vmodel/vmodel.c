@@ -112,9 +112,10 @@ int vmodel_plan_set(const struct vmodel_set *set, const struct vmodel_state *s,
         return rc;
     }
     const struct mesh_vmodel *before = s->revision ? &s->v : NULL;
+    mr_str owner = set->owner.len ? set->owner : set->new_owner;
     struct mesh_vmodel after = {.active = flips(set, s) ? set->target : s->v.active,
                                 .target = set->target,
-                                .owner = before ? s->v.owner : set->owner};
+                                .owner = before ? s->v.owner : owner};
     bool is_same = before && mr_str_eq(after.active, before->active) &&
                    mr_str_eq(after.target, before->target) && !before->failed;
     if (is_same) {

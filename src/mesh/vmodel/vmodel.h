@@ -33,6 +33,7 @@ struct vmodel_set {
     bool force;          /* the target answers at once, loaded or not */
     mr_str expected;     /* if not empty: what the target is, unless it is the new one already */
     mr_str owner;        /* empty: any */
+    mr_str new_owner;    /* of a vmodel that is made, if owner is empty */
 };
 
 #define VMODEL_WRITES_MAX 4

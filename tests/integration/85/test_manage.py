@@ -1,4 +1,5 @@
 """mmesh.ModelMesh: models and vmodels managed as a controller of ModelMesh does it."""
+import contextlib
 import http.client
 import json
 import socket
@@ -174,6 +175,22 @@ def test_rules_of_vmodels(managers):
     assert one.refused("setVModel", vModelId="w", targetModelId="a", updateOnly=True)[0] == grpc.StatusCode.NOT_FOUND
     other("deleteVModel", vModelId="v", owner="you")
     assert other.vmodel("v").status == DEFINED
+
+
+def test_vmodels_without_an_owner_get_that_of_the_server(fleet, models):
+    """As with MM_DEFAULT_VMODEL_OWNER of a ModelMesh: when they are made, and only then."""
+    for name in ("a", "b"):
+        repo.add(models, name, repo.config())
+    [server] = fleet(models, options=["--mesh-vmodel-owner=all"])
+    with contextlib.closing(Manager(server)) as one:
+        assert one("setVModel", vModelId="v", targetModelId="a").owner == "all"
+        assert one("setVModel", vModelId="w", targetModelId="a", owner="me").owner == "me"
+        assert one.refused("setVModel", vModelId="v", targetModelId="b", owner="me")[0] == grpc.StatusCode.ALREADY_EXISTS
+        assert one.vmodel("v", owner="me").status == NOT_FOUND
+        assert one("setVModel", vModelId="w", targetModelId="b").owner == "me"  # calls without one are not checked
+        assert one.vmodel("w").activeModelId == "b"
+        one("deleteVModel", vModelId="w")
+        assert one.vmodel("w").status == NOT_FOUND and one.vmodel("v").status == DEFINED
 
 
 def test_model_of_a_vmodel_goes_with_it(managers):

@@ -276,6 +276,7 @@ def dumped(env):
     ({"MM_TLS_CLIENT_AUTH": "optional"}, {}),
     ({"MM_TLS_CLIENT_AUTH": "required"}, {"grpc-use-ssl-mutual": "true"}),
     ({"MM_TLS_KEY_CERT_PATH": "/c", "MM_TLS_PRIVATE_KEY_PATH": "/k"}, {"grpc-use-ssl": "true", "grpc-server-cert": "/c", "grpc-server-key": "/k"}),
+    ({"MM_DEFAULT_VMODEL_OWNER": "me"}, {"mesh-vmodel-owner": "me"}),
     ({"MM_ZONE": "", "MM_SVC_GRPC_PORT": "8033"}, {"grpc-port": "8033"}),
     ({"MM_SCALEUP_RPM_THRESHOLD": "100", "MILLRACE_MESH_SCALE_UP_RATE": "200"}, {"mesh-scale-up-rate": "200"}),
 ])

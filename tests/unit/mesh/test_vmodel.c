@@ -61,6 +61,12 @@ static void first_definition_is_active_at_once(void **state)
     assert_true(mr_str_eq_c(vmodel_of(&p)->active, "a"));
     assert_true(mr_str_eq_c(vmodel_of(&p)->owner, "me"));
     assert_int_equal(refs_of(&p, "a"), 1);
+    set.new_owner = MR_STR("all");
+    assert_int_equal(vmodel_plan_set(&set, &s, &p, NULL), MR_OK);
+    assert_true(mr_str_eq_c(vmodel_of(&p)->owner, "me"));
+    set.owner = (mr_str){0};
+    assert_int_equal(vmodel_plan_set(&set, &s, &p, NULL), MR_OK);
+    assert_true(mr_str_eq_c(vmodel_of(&p)->owner, "all"));
     set.update_only = true;
     assert_int_equal(vmodel_plan_set(&set, &s, &p, NULL), MR_E_NOT_FOUND);
 }
@@ -151,6 +157,9 @@ static void expected_target_and_owner_are_checked(void **state)
     assert_true(p.is_precondition);
     set.expected = MR_STR("a");
     assert_int_equal(vmodel_plan_set(&set, &s, &p, NULL), MR_OK);
+    set.new_owner = MR_STR("you"); /* of others than that, which is there */
+    assert_int_equal(vmodel_plan_set(&set, &s, &p, NULL), MR_OK);
+    assert_true(mr_str_eq_c(vmodel_of(&p)->owner, "me"));
     set.owner = MR_STR("you");
     assert_int_equal(vmodel_plan_set(&set, &s, &p, NULL), MR_E_EXISTS);
     struct vmodel_state none = {.id = MR_STR("v"), .wanted = model("b", 4, 0, false)};

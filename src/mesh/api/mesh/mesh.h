@@ -33,6 +33,7 @@ struct mr_mesh_options {
     const char *constraints; /* rules for types of models: JSON, or the name of a file of it */
     uint32_t min_copies,
         max_copies; /* of models in this server's repositories that do not say it themselves; 0, no limit */
+    const char *vmodel_owner; /* of vmodels that are made by calls without an owner; NULL: none */
     uint32_t scale_up_rate; /* requests of a copy in a minute above which there is another; 2000 */
     /* within it the registry must have been reached; 0: it is waited for, ready or not */
     int64_t start_timeout_ns;
@@ -43,7 +44,7 @@ struct mr_mesh_options {
     int64_t lease_s; /* after which the others take this instance for dead; 20 */
 };
 
-/** Errors: MR_E_INVALID (the registry, the id, too many labels, the rules, more copies at least than at most), MR_E_IO. Thread: boot. */
+/** Errors: MR_E_INVALID (the registry, the id, too many labels, the rules, more copies at least than at most, the owner), MR_E_IO. Thread: boot. */
 int mr_mesh_new(struct mr_mesh **out, const struct mr_mesh_options *options, struct mr_err *err);
 /** Loads the model here for whoever needs it in this process: streams, nodes of workflows. */
 struct mr_resolver mr_mesh_resolver(struct mr_mesh *m);
