@@ -3,6 +3,7 @@
 #include "live.h"
 
 #include "base/clock.h"
+#include "runtime.h"
 
 #define ARENA_MAX   ((size_t)64 << 20)
 #define SYNC_MAX_NS (240 * MR_NS_PER_S)
@@ -214,6 +215,15 @@ static void watch(struct mr_mesh *m, struct mr_mesh_admin *a)
 
 /* ---- the way in ---- */
 
+static void refuse_early(struct mr_mesh_admin *a)
+{
+    const struct live_runtime *r = a->mesh->runtime;
+    const char *why = r ? live_runtime_why(r) : "";
+
+    finish(a, MR_FAIL(&a->err, MR_E_UNAVAILABLE, "the server has not joined its mesh yet%s%s",
+                      why[0] ? ", as its runtime is not ready: " : "", why));
+}
+
 static void run_begin(struct mr_mail *mail)
 {
     struct mr_mesh_admin *a = MR_CONTAINER_OF(mail, struct mr_mesh_admin, mail);
@@ -227,7 +237,7 @@ static void run_begin(struct mr_mail *mail)
         return;
     }
     if (!m->kv) {
-        refuse(a, MR_E_UNAVAILABLE, "the server has not joined its mesh yet");
+        refuse_early(a);
         return;
     }
     switch (a->kind) {

@@ -32,6 +32,7 @@ struct live_runtime {
     struct load *waiting; /* the newest first */
     struct mr_map loaded; /* id -> struct loaded: what is lost with it */
     int64_t away_ns;      /* since when it is waited for */
+    struct mr_err why;    /* the same: what it answered last */
     bool is_there, has_joined, has_no_predictions, is_asked, is_ending;
     bool limits_concurrency; /* of models */
     uint64_t default_bytes;
@@ -526,7 +527,8 @@ static int check_status(const struct status *s, struct mr_err *err)
     }
     if (s->capacity / 2 < MR_MAX(s->default_bytes, 1)) {
         return MR_FAIL(err, MR_E_INVALID,
-                       "capacityInBytes, %llu, is less than two models of the default size, %llu",
+                       "capacityInBytes is %llu, less than two models of defaultModelSizeInBytes, "
+                       "%llu",
                        (unsigned long long)s->capacity, (unsigned long long)s->default_bytes);
     }
     if (s->loaders < 1 || s->timeout_ms < 100) {
@@ -575,6 +577,27 @@ static void on_poll(struct mr_timer *t)
     }
 }
 
+/* That it starts, or cannot be reached yet, is usual; what else is wrong is said at once. */
+static void not_ready(struct live_runtime *r, const struct mr_err *why)
+{
+    bool is_usual = why->status == MR_E_UNAVAILABLE || why->status == MR_E_DEADLINE;
+    bool is_new = strcmp(why->msg, r->why.msg) != 0;
+
+    if (is_new && !is_usual) {
+        mr_log(MR_LOG_ERROR, "mesh.runtime", "not ready, asked again every two seconds: %s",
+               why->msg);
+    } else if (r->away_ns && live_now(r->m) - r->away_ns >= LONG_NS) {
+        mr_log(MR_LOG_WARN, "mesh.runtime", "not ready for three minutes: %s", why->msg);
+        r->away_ns = live_now(r->m);
+    }
+    r->why = *why;
+}
+
+const char *live_runtime_why(const struct live_runtime *r)
+{
+    return r->why.msg;
+}
+
 static void on_status(void *ctx, int rc, const struct mr_err *err,
                       const struct mr_client_response *response)
 {
@@ -598,13 +621,13 @@ static void on_status(void *ctx, int rc, const struct mr_err *err,
                MR_LOG_STR(s.version), (unsigned long long)s.capacity,
                (unsigned long long)s.loaders);
         r->is_there = true;
+        r->why = (struct mr_err){0};
         if (take(r, &s, &why) < 0) {
             mr_log(MR_LOG_ERROR, "mesh.runtime", "the mesh cannot be joined: %s", why.msg);
         }
         on_wait(&r->wait);
-    } else if (r->away_ns && live_now(r->m) - r->away_ns >= LONG_NS) {
-        mr_log(MR_LOG_WARN, "mesh.runtime", "not ready for three minutes: %s", why.msg);
-        r->away_ns = live_now(r->m);
+    } else {
+        not_ready(r, &why);
     }
     mesh_methods_fini(&s.methods);
 }

@@ -11,6 +11,8 @@ int live_runtime_new(struct live_runtime **out, struct mr_mesh *m, const char *a
 struct mr_mesh_copy *live_runtime_copy(struct live_runtime *r, mr_str id);
 /** Asks for its state until it is ready; live_join is called then. */
 void live_runtime_start(struct live_runtime *r);
+/** Why it is not ready, by its last answer; empty: it is, or has not answered yet. Valid until the loop goes on. */
+const char *live_runtime_why(const struct live_runtime *r);
 /** Calls under way end without a word to the core. */
 void live_runtime_free(struct live_runtime **r);
 

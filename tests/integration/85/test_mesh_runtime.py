@@ -640,7 +640,28 @@ def test_server_waits_for_a_runtime_that_starts(runtime, registry, start, models
     e = refusal(server, "m0")
     assert e.code() == grpc.StatusCode.UNAVAILABLE
     wait.until(lambda: r.count("runtimeStatus") >= 2, "another question")
+    with Rest(server.http) as rest:
+        assert "it is starting" in rest.get("/v2/mesh").json()["error"]
+    assert not [e for e in server.events() if e["event"] == "mesh.runtime"]
     r.state = 1
+    joined(server)
+    assert ask(server, "m0") == b"hello"
+
+
+def test_runtime_without_capacity_is_said_at_once(runtime, registry, start, models):
+    repo.add(models, "m0", repo.config())
+    r = runtime(capacity=0)
+    server = start(models, f"--mesh={registry}", f"--mesh-runtime={r.target}", mode=None, ready=False)
+    server.wait_ready()
+    told = lambda: [e for e in server.events() if "capacityInBytes is 0" in str(e)]  # noqa: E731
+    wait.until(told, "the log line")
+    with Rest(server.http) as rest:
+        reply = rest.get("/v2/mesh")
+        assert reply.status == 503 and "capacityInBytes is 0" in reply.json()["error"]
+        assert rest.get("/v2/health/ready").status == 400
+    wait.until(lambda: r.count("runtimeStatus") >= 4, "further questions")
+    assert [(e["event"], e["level"]) for e in told()] == [("mesh.runtime", "error")]
+    r.status["capacity"] = 1 << 30
     joined(server)
     assert ask(server, "m0") == b"hello"
 
