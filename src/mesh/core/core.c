@@ -143,6 +143,7 @@ void mesh_core_free(struct mesh_core **io_c)
         return;
     }
     request_fini(c);
+    unknown_fini(c);
     own_fini(c);
     manage_fini(c);
     intent_fini(c);
@@ -544,8 +545,9 @@ void mesh_core_got(struct mesh_core *c, uint64_t token, int status, mr_bytes val
                    int64_t revision, int64_t now)
 {
     begin(c, now);
-    bool is_of_intent = intent_got(c, token, status, value, revision);
-    struct mesh_local *l = is_of_intent ? NULL : core_local_of(c, token);
+    bool is_of_other = intent_got(c, token, status, value, revision) ||
+                       unknown_got(c, token, status, value, revision);
+    struct mesh_local *l = is_of_other ? NULL : core_local_of(c, token);
     if (l && l->asks_registry) {
         struct view_change ch = {0};
         struct mr_buf key;
@@ -555,13 +557,13 @@ void mesh_core_got(struct mesh_core *c, uint64_t token, int status, mr_bytes val
         if (status == MR_OK && value.ptr) {
             view_apply(&c->view, mr_buf_view(&key), value, revision, &ch);
         } else if (status == MR_OK) {
-            unknown_remember(c, view_id(l->model));
+            unknown_remember(c, mr_buf_view(&key));
         }
         l->asks_registry = false;
         if (l->model->revision) {
             request_waiting_wake(c, l);
         } else if (status == MR_OK) {
-            request_waiting_fail(c, l, MR_E_NOT_FOUND, MR_STR("there is no such model"), 0);
+            request_unknown(c, l);
         } else {
             request_waiting_fail(c, l, MR_E_UNAVAILABLE, MR_STR("the registry does not answer"),
                                  1000000000);

@@ -33,6 +33,8 @@ struct mesh_req {
     struct mesh_req *prev, *next; /* of the model's waiting requests */
     bool is_waiting;              /* is in that list */
     bool is_from_peer, load_here, is_safe, is_sequence, is_answering, is_running;
+    bool is_vmodel;      /* its id is that of a vmodel, or of nothing */
+    bool may_be_vmodel;  /* its id, if it is not that of a model */
     bool is_missed;      /* it had to wait for a load */
     bool waits_for_load; /* here, so that the owner is not asked */
     bool waits_for_turn; /* in that list of the model */
@@ -124,6 +126,8 @@ struct mesh_local {
     int64_t heavy_ns, scaled_ns;
 };
 
+struct lookup; /* unknown.c */
+
 struct own_write {
     uint64_t token;
     bool is_claim;
@@ -214,6 +218,7 @@ struct mesh_core {
         uint64_t hash;
         int64_t until;
     } unknown[UNKNOWN_SLOTS];
+    MR_VEC(struct lookup *) lookups; /* of vmodels */
     double unknown_tokens;
     int64_t unknown_at;
 
@@ -314,6 +319,10 @@ void request_cancel(struct mesh_core *c, uint64_t handle);
 void request_waiting_wake(struct mesh_core *c, struct mesh_local *l);
 /** The owner chose: requests that wait go there. */
 void request_placed(struct mesh_core *c, struct mesh_local *l, struct view_peer *at);
+/** The registry has no such model: those that wait end, or go on if it is the name of a vmodel. */
+void request_unknown(struct mesh_core *c, struct mesh_local *l);
+/** The view has the vmodel if there is one; status < 0: the registry does not answer. */
+void request_looked_up(struct mesh_core *c, uint64_t handle, mr_str vmodel, int status);
 /** All waiting ones end so. */
 void request_waiting_fail(struct mesh_core *c, struct mesh_local *l, int status, mr_str text,
                           int64_t retry_ns);
@@ -327,9 +336,16 @@ void request_fini(struct mesh_core *c);
 int request_fail_status(enum mesh_fail fail);
 
 /* unknown.c: ids that the registry may not know */
-bool unknown_is_cached(const struct mesh_core *c, mr_str id);
-void unknown_remember(struct mesh_core *c, mr_str id);
+bool unknown_is_cached(const struct mesh_core *c, mr_str key);
+void unknown_remember(struct mesh_core *c, mr_str key);
 bool unknown_may_ask(struct mesh_core *c);
+/** The registry has been asked for the vmodel, and has not answered yet. */
+bool unknown_is_asked(const struct mesh_core *c, mr_str vmodel);
+/** Asks for it; request_looked_up follows. */
+void unknown_look_up(struct mesh_core *c, mr_str vmodel, uint64_t request);
+/** False: the token is not of such a question. */
+bool unknown_got(struct mesh_core *c, uint64_t token, int status, mr_bytes value, int64_t revision);
+void unknown_fini(struct mesh_core *c);
 
 /* load.c */
 /** Errors: MR_E_EXHAUSTED (the queue is full), MR_E_CLOSED (draining), MR_E_TOO_LARGE, MR_E_INTERNAL (it failed a short while ago). */

@@ -639,23 +639,55 @@ void request_not_loaded(struct mesh_core *c, struct mesh_local *l, enum mesh_why
 
 /* ---- the interface ---- */
 
-static void ask_registry(struct mesh_core *c, struct mesh_req *r, mr_str id)
+static mr_str none_of(const struct mesh_req *r)
 {
-    struct view_model *m = view_find(&c->view, id);
-    bool asks_already = m && m->local && m->local->asks_registry;
+    return r->is_vmodel ? MR_STR("there is no such vmodel") : MR_STR("there is no such model");
+}
 
+/* False: it has been answered. */
+static bool may_ask(struct mesh_core *c, struct mesh_req *r, mr_str key, bool asks_already)
+{
     if (!c->is_read || (!c->registry_is_there && !asks_already)) {
         reply(c, r, MR_E_UNAVAILABLE, MESH_WHY_NONE,
               MR_STR("the model is not known here, and the registry cannot be asked"), RETRY_NS);
-        return;
+        return false;
     }
-    if (unknown_is_cached(c, id)) {
-        reply(c, r, MR_E_NOT_FOUND, MESH_WHY_NONE, MR_STR("there is no such model"), 0);
-        return;
+    if (unknown_is_cached(c, key)) {
+        reply(c, r, MR_E_NOT_FOUND, MESH_WHY_NONE, none_of(r), 0);
+        return false;
     }
     if (!asks_already && !unknown_may_ask(c)) {
         reply(c, r, MR_E_UNAVAILABLE, MESH_WHY_NONE,
               MR_STR("too many models are asked for that are not known"), RETRY_NS);
+        return false;
+    }
+    return true;
+}
+
+/* is_counted: the registry was asked for a model of that name before, and has answered. */
+static void ask_vmodel(struct mesh_core *c, struct mesh_req *r, mr_str id, bool is_counted)
+{
+    mr_str key = core_key(c, MESH_KEY_VMODEL, id, (mr_str){0});
+
+    r->may_be_vmodel = false;
+    if (intent_find_vmodel(c, id)) { /* its deletion waits for the registry */
+        reply(c, r, MR_E_NOT_FOUND, MESH_WHY_NONE, none_of(r), 0);
+    } else if (may_ask(c, r, key, is_counted || unknown_is_asked(c, id))) {
+        unknown_look_up(c, id, r->handle);
+    }
+}
+
+static void ask_registry(struct mesh_core *c, struct mesh_req *r, mr_str id)
+{
+    struct view_model *m = view_find(&c->view, id);
+    bool asks_already = m && m->local && m->local->asks_registry;
+    mr_str key = core_key(c, MESH_KEY_MODEL, id, (mr_str){0});
+
+    if (r->may_be_vmodel && unknown_is_cached(c, key)) {
+        ask_vmodel(c, r, id, false);
+        return;
+    }
+    if (!may_ask(c, r, key, asks_already)) {
         return;
     }
     struct mesh_local *l = r->local = core_local(c, view_hold(&c->view, id));
@@ -665,14 +697,59 @@ static void ask_registry(struct mesh_core *c, struct mesh_req *r, mr_str id)
         return;
     }
     l->asks_registry = true;
-    struct mr_buf b;
-    mr_buf_init(&b, 0);
-    mesh_key_put(&b, MESH_KEY_MODEL, id, (mr_str){0});
-    mr_str key = core_text(c, mr_buf_view(&b));
-    mr_buf_fini(&b);
     struct mesh_action *a = core_act(c, MESH_ACT_GET);
     a->token = l->handle;
     a->key = key;
+}
+
+void request_unknown(struct mesh_core *c, struct mesh_local *l)
+{
+    l->holds++;
+    while (l->first) {
+        struct mesh_req *r = l->first;
+        if (r->may_be_vmodel) {
+            wait_remove(r);
+            r->local = NULL;
+            l->holds--;
+            ask_vmodel(c, r, view_id(l->model), true);
+        } else {
+            give_up(c, r, MR_E_NOT_FOUND, none_of(r), 0);
+        }
+    }
+    l->holds--;
+}
+
+/* By what the view has, or else the registry. */
+static void find_model(struct mesh_core *c, struct mesh_req *r, mr_str id)
+{
+    struct view_model *m = view_find(&c->view, id);
+
+    if (m && m->revision) {
+        r->local = core_local(c, m);
+        r->local->holds++;
+        route(c, r);
+    } else {
+        ask_registry(c, r, id);
+    }
+}
+
+void request_looked_up(struct mesh_core *c, uint64_t handle, mr_str vmodel, int status)
+{
+    struct mesh_req *r = slots_get(&c->reqs, handle);
+    const struct view_vmodel *vm = view_vmodel_find(&c->view, vmodel);
+
+    if (!r) {
+        return;
+    }
+    if (vm) {
+        r->is_vmodel = false;
+        find_model(c, r, vm->active);
+    } else if (status < 0) {
+        reply(c, r, MR_E_UNAVAILABLE, MESH_WHY_NONE, MR_STR("the registry does not answer"),
+              RETRY_NS);
+    } else {
+        reply(c, r, MR_E_NOT_FOUND, MESH_WHY_NONE, none_of(r), 0);
+    }
 }
 
 /* The request was sent without the core, and there is no answer yet: what follows is as if it had sent it. */
@@ -694,6 +771,17 @@ static void adopt(struct mesh_core *c, struct mesh_req *r, mr_str address)
           MR_STR("the instance that it was sent to has left the mesh"), RETRY_NS);
 }
 
+/* One that the view does not have. */
+static void find_vmodel(struct mesh_core *c, struct mesh_req *r, const struct mesh_ask *ask)
+{
+    r->is_vmodel = true;
+    if (ask->sent_to.ptr || ask->is_from_peer) {
+        reply(c, r, MR_E_NOT_FOUND, MESH_WHY_NONE, none_of(r), 0);
+    } else {
+        ask_vmodel(c, r, ask->id, false);
+    }
+}
+
 static void find(struct mesh_core *c, struct mesh_req *r, const struct mesh_ask *ask)
 {
     mr_str id = ask->id;
@@ -712,27 +800,24 @@ static void find(struct mesh_core *c, struct mesh_req *r, const struct mesh_ask 
     if (ask->is_vmodel || (ask->may_be_vmodel && !(m && m->revision))) {
         const struct view_vmodel *vm = view_vmodel_find(&c->view, id);
         if (!vm && ask->is_vmodel) {
-            reply(c, r, MR_E_NOT_FOUND, MESH_WHY_NONE, MR_STR("there is no such vmodel"), 0);
+            find_vmodel(c, r, ask);
             return;
         }
+        r->may_be_vmodel = !vm;
         id = vm ? vm->active : id;
         m = view_find(&c->view, id);
     }
-    if (m && m->revision) {
+    if (ask->sent_to.ptr && m && m->revision) {
         r->local = core_local(c, m);
         r->local->holds++;
-        if (ask->sent_to.ptr) {
-            adopt(c, r, ask->sent_to);
-        } else {
-            route(c, r);
-        }
+        adopt(c, r, ask->sent_to);
     } else if (ask->sent_to.ptr) {
         reply(c, r, MR_E_UNAVAILABLE, MESH_WHY_NONE, MR_STR("the model is not known any more"),
               RETRY_NS);
-    } else if (ask->is_from_peer) {
+    } else if (ask->is_from_peer && !(m && m->revision)) {
         reply(c, r, MR_E_NOT_FOUND, MESH_WHY_NOT_HERE, MR_STR("the model is not known here"), 0);
     } else {
-        ask_registry(c, r, id);
+        find_model(c, r, id);
     }
 }
 
@@ -845,7 +930,9 @@ void request_cancel(struct mesh_core *c, uint64_t handle)
 {
     struct mesh_req *r = slots_get(&c->reqs, handle);
 
-    if (r) {
+    if (r && !r->local) { /* the registry is asked which model it is for */
+        free_req(c, r);
+    } else if (r) {
         struct mesh_local *l = r->local;
         l->holds++;
         cancel_attempt(c, r, 0);

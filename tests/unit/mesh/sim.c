@@ -553,12 +553,13 @@ struct sim_call *sim_call(struct sim *s, unsigned peer, unsigned model)
     return c;
 }
 
-struct sim_call *sim_call_vmodel(struct sim *s, unsigned peer, const char *id)
+static struct sim_call *call_alias(struct sim *s, unsigned peer, struct mesh_ask ask)
 {
     struct sim_call *c = MR_NEW(struct sim_call);
     struct hop *h = MR_NEW(struct hop);
-    struct mesh_ask ask = {.id = mr_str_c(id), .is_vmodel = true, .is_safe = true, .user = h};
 
+    ask.is_safe = true;
+    ask.user = h;
     c->peer = peer;
     c->begin_ns = s->now;
     h->call = c;
@@ -566,6 +567,16 @@ struct sim_call *sim_call_vmodel(struct sim *s, unsigned peer, const char *id)
     c->handle = mesh_core_request(s->peers[peer].core, &ask, s->now);
     acted(&s->peers[peer]);
     return c;
+}
+
+struct sim_call *sim_call_vmodel(struct sim *s, unsigned peer, const char *id)
+{
+    return call_alias(s, peer, (struct mesh_ask){.id = mr_str_c(id), .is_vmodel = true});
+}
+
+struct sim_call *sim_call_name(struct sim *s, unsigned peer, const char *name)
+{
+    return call_alias(s, peer, (struct mesh_ask){.id = mr_str_c(name), .may_be_vmodel = true});
 }
 
 const struct sim_answer *sim_manage(struct sim *s, unsigned peer, const struct mesh_call *call)

@@ -126,6 +126,8 @@ void sim_define(struct sim *s, unsigned model, const struct mesh_def *d);
 struct sim_call *sim_call(struct sim *s, unsigned peer, unsigned model);
 /** By an alias; the call's model is the one that ran. */
 struct sim_call *sim_call_vmodel(struct sim *s, unsigned peer, const char *id);
+/** The same, of a model or an alias. */
+struct sim_call *sim_call_name(struct sim *s, unsigned peer, const char *name);
 /** A call of an administrator. */
 const struct sim_answer *sim_manage(struct sim *s, unsigned peer, const struct mesh_call *call);
 /** Until that much time has passed. */

@@ -33,7 +33,13 @@ static void flood_of_unknown_ids_does_not_reach_the_registry(void **state)
     sim_init(&s, 1);
     sim_add_many(&s, 1, 100 * MIB, 4);
     for (unsigned i = 0; i < 1000; i++) {
-        sim_call(&s, 0, i);
+        char id[24];
+        sim_id(id, i);
+        if (i % 3) {
+            (i % 3 == 1 ? sim_call_vmodel : sim_call_name)(&s, 0, id);
+        } else {
+            sim_call(&s, 0, i);
+        }
         sim_run(&s, MS);
     }
     assert_true(sim_settle(&s, S));
@@ -55,6 +61,76 @@ static void model_registered_a_moment_ago_is_found(void **state)
     struct sim_call *c = sim_call(&s, 0, 0);
     assert_true(sim_settle(&s, S));
     assert_int_equal(c->status, MR_OK);
+    sim_fini(&s);
+}
+
+static void put_vmodel(struct sim *s, const char *key, const char *model)
+{
+    struct mesh_vmodel v = {.active = mr_str_c(model), .target = mr_str_c(model)};
+    struct mr_buf b;
+
+    mr_buf_init(&b, 0);
+    mesh_vmodel_put(&b, &v);
+    sim_put(s, key, (mr_bytes){(const uint8_t *)b.ptr, b.len});
+    mr_buf_fini(&b);
+}
+
+/* By its id and by a name that may be a model's, and so is the model that it stands for. */
+static void vmodel_set_a_moment_ago_is_found(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 2; i++) {
+        struct sim s;
+        sim_init(&s, 1);
+        sim_add_many(&s, 2, 100 * MIB, 4);
+        mr_kv_memory_set_delay(s.peers[0].kv, 3 * MS); /* its watch is behind */
+        sim_register(&s, 0, 1, MIB, 10 * MS);
+        put_vmodel(&s, "mesh/v/v", "model-0");
+        for (unsigned k = 0; k < 3; k++) {
+            (i ? sim_call_name : sim_call_vmodel)(&s, 0, "v");
+        }
+        assert_true(sim_settle(&s, S));
+        for (unsigned k = 0; k < 3; k++) {
+            assert_int_equal(s.calls.at[k]->status, MR_OK);
+            assert_int_equal(s.calls.at[k]->runs, 1);
+        }
+        sim_fini(&s);
+    }
+}
+
+static void unknown_vmodel_is_not_found(void **state)
+{
+    struct sim s;
+    struct mesh_core_report report;
+    (void)state;
+
+    sim_init(&s, 1);
+    sim_add_many(&s, 2, 100 * MIB, 4);
+    sim_put(&s, "mesh/v/damaged", (mr_bytes){(const uint8_t *)"\xff", 1});
+    const struct mesh_ask left = {.id = MR_STR("left"), .is_vmodel = true};
+    uint64_t handle = mesh_core_request(s.peers[0].core, &left, s.now);
+    struct sim_call *c[] = {sim_call_vmodel(&s, 0, "v"), sim_call_name(&s, 0, "w"),
+                            sim_call_vmodel(&s, 0, "damaged")};
+    mesh_core_cancel(s.peers[0].core, handle, s.now);
+    assert_true(sim_settle(&s, S));
+    for (unsigned i = 0; i < 3; i++) {
+        assert_int_equal(c[i]->status, MR_E_NOT_FOUND);
+    }
+    assert_string_equal(c[0]->text, "there is no such vmodel");
+    assert_string_equal(c[1]->text, "there is no such model");
+    assert_true(sim_call_vmodel(&s, 0, "v")->has_ended); /* remembered */
+    assert_true(sim_call_name(&s, 0, "w")->has_ended);
+    assert_false(sim_call_name(&s, 0, "v")->has_ended); /* there may be such a model */
+    mesh_core_report(s.peers[0].core, &report);
+    assert_int_equal(report.unknown_reads, 5);
+    assert_true(sim_settle(&s, S));
+    mr_kv_memory_cut(s.peers[0].kv, true);
+    sim_run(&s, 100 * MS);
+    struct sim_call *away = sim_call_vmodel(&s, 0, "x");
+    assert_true(sim_settle(&s, S));
+    assert_int_equal(away->status, MR_E_UNAVAILABLE);
+    mesh_core_report(s.peers[0].core, &report);
+    assert_int_equal(report.requests, 0);
     sim_fini(&s);
 }
 
@@ -478,6 +554,8 @@ int main(void)
         cmocka_unit_test(unknown_model_is_not_found),
         cmocka_unit_test(flood_of_unknown_ids_does_not_reach_the_registry),
         cmocka_unit_test(model_registered_a_moment_ago_is_found),
+        cmocka_unit_test(vmodel_set_a_moment_ago_is_found),
+        cmocka_unit_test(unknown_vmodel_is_not_found),
         cmocka_unit_test(cold_model_is_loaded_and_answers),
         cmocka_unit_test(other_peers_forward_to_the_copy),
         cmocka_unit_test(thousand_callers_on_ten_peers_are_one_load),

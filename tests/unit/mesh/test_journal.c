@@ -579,6 +579,8 @@ static void vmodels_are_set_and_deleted_when_the_registry_is_back(void **state)
     assert_string_equal(target_at(&s, 1, "new"), "model-2 pending");
     assert_string_equal(target_at(&s, 2, "v"), "model-0");
     assert_null(target_at(&s, 1, "gone"));
+    assert_int_equal(sim_call_vmodel(&s, 1, "gone")->status, MR_E_NOT_FOUND); /* there at once */
+    assert_int_equal(sim_call_vmodel(&s, 2, "brief")->status, MR_E_UNAVAILABLE);
     struct mesh_call c = sets("other", "model-7", NULL);
     assert_int_equal(change(&s, 1, &c)->status, MR_E_NOT_FOUND);
     c = call_of(MESH_CALL_UNREGISTER, "model-1", NULL);
