@@ -131,7 +131,7 @@ void intent_proceed_vmodel(struct mesh_core *c, struct intent *i, mr_bytes value
         intent_end(c, i, "has a record in the registry that cannot be read, which stays");
         return;
     }
-    switch (mesh_intent_step_vmodel(&i->what, known.target)) {
+    switch (mesh_intent_step_vmodel(&i->what, &known, (mr_str){c->epoch, c->epoch_len})) {
     case MESH_INTENT_WRITE: make(c, i, &known, value, value.ptr ? revision : 0); break;
     case MESH_INTENT_OUTDATED:
         apply(c, i, value, revision);

@@ -124,7 +124,8 @@ struct vmodel_model manage_model_of(const struct mesh_core *c, mr_str id)
                                   .max_copies = m->max_copies,
                                   .refs = m->refs,
                                   .pinned = m->pinned,
-                                  .auto_delete = m->auto_delete};
+                                  .auto_delete = m->auto_delete,
+                                  .restored = m->restored};
     }
     return r;
 }
@@ -148,7 +149,7 @@ static struct vmodel_state state_of(const struct mesh_core *c, mr_str id, mr_str
 
     if (vm) {
         s.revision = vm->revision;
-        s.v = (struct mesh_vmodel){vm->active, vm->target, vm->owner, vm->failed};
+        s.v = (struct mesh_vmodel){vm->active, vm->target, vm->owner, vm->failed, vm->restored};
         s.active = manage_model_of(c, vm->active);
         s.target = manage_model_of(c, vm->target);
         s.active_copies = loaded_copies(c, vm->active);

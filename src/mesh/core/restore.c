@@ -34,6 +34,7 @@ static void put_model_again(struct mesh_core *c, const struct view_model *m, int
     struct mr_buf b;
 
     known.def.refs = refs;
+    known.def.restored |= revision == 0;
     mr_buf_init(&b, 0);
     mesh_def_put(&b, &known.def);
     put_again(c, MESH_KEY_MODEL, view_id(m), revision,
@@ -46,7 +47,11 @@ static void put_vmodel_again(struct mesh_core *c, const struct view_vmodel *vm)
     struct mr_buf b;
 
     mr_buf_init(&b, 0);
-    mesh_vmodel_put(&b, &(struct mesh_vmodel){vm->active, vm->target, vm->owner, vm->failed});
+    mesh_vmodel_put(&b, &(struct mesh_vmodel){.active = vm->active,
+                                              .target = vm->target,
+                                              .owner = vm->owner,
+                                              .failed = vm->failed,
+                                              .restored = true});
     put_again(c, MESH_KEY_VMODEL, vm->id, 0, &b);
     mr_buf_fini(&b);
 }

@@ -116,17 +116,24 @@ enum mesh_intent_step mesh_intent_step(const struct mesh_intent *i,
     if (!i->is_delete && is_same(&known->def, &i->def)) {
         return MESH_INTENT_DONE;
     }
-    bool is_meant = is_base || ((is_lost || i->was_sent) && is_same(&known->def, &i->was));
+    bool may_be = is_lost ? known->def.restored : i->was_sent;
+    bool is_meant = is_base || (may_be && is_same(&known->def, &i->was));
     bool is_in_use = i->is_delete && known->def.refs > 0;
     return is_meant && !is_in_use ? MESH_INTENT_WRITE : MESH_INTENT_OUTDATED;
 }
 
-enum mesh_intent_step mesh_intent_step_vmodel(const struct mesh_intent *i, mr_str target)
+enum mesh_intent_step mesh_intent_step_vmodel(const struct mesh_intent *i,
+                                              const struct mesh_vmodel *known, mr_str epoch)
 {
+    mr_str target = known->target;
+    bool is_lost = !mr_str_eq(epoch, i->epoch);
     bool is_meant = mr_str_eq(target, i->was_target) || mr_str_eq(target, i->may_target);
 
     if (target.len == 0) {
         return i->is_delete ? MESH_INTENT_DONE : MESH_INTENT_WRITE;
+    }
+    if (i->is_delete && is_lost && !known->restored) {
+        return MESH_INTENT_OUTDATED; /* set again since */
     }
     if (!i->is_delete && mr_str_eq(target, i->v.target)) {
         is_meant = true; /* another active model, or nothing to be changed */

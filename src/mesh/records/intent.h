@@ -1,6 +1,7 @@
 /* A change of a model or vmodel that waits in a server's journal until the registry is back: as bytes, and what becomes of it then. Pure.
  *
- * An intent knows which definition it was made for. One that finds another definition is older than that, and has no effect. */
+ * An intent knows which definition it was made for. One that finds another definition is older than that, and has no effect. In a
+ * registry that has lost its data that is one that a server has restored; one that a call has made there is newer. */
 #ifndef MESH_RECORDS_INTENT_H
 #define MESH_RECORDS_INTENT_H
 
@@ -39,7 +40,8 @@ enum mesh_intent_step {
 
 enum mesh_intent_step mesh_intent_step(const struct mesh_intent *i,
                                        const struct mesh_intent_known *known);
-/** The same of a vmodel. target: its target in the registry; empty: there is no such vmodel. */
-enum mesh_intent_step mesh_intent_step_vmodel(const struct mesh_intent *i, mr_str target);
+/** The same of a vmodel. known: as the registry has it, its target empty if there is no such vmodel. */
+enum mesh_intent_step mesh_intent_step_vmodel(const struct mesh_intent *i,
+                                              const struct mesh_vmodel *known, mr_str epoch);
 
 #endif

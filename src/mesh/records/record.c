@@ -118,6 +118,7 @@ void mesh_def_put(struct mr_buf *b, const struct mesh_def *d)
     mr_pb_put_bool(b, 8, d->pinned);
     mr_pb_put_bool(b, 9, d->auto_delete);
     mr_pb_put_u64(b, 10, d->device_bytes);
+    mr_pb_put_bool(b, 11, d->restored);
 }
 
 void mesh_stat_put(struct mr_buf *b, const struct mesh_stat *s)
@@ -155,6 +156,7 @@ void mesh_vmodel_put(struct mr_buf *b, const struct mesh_vmodel *v)
     mr_pb_put_str(b, 2, v->target);
     mr_pb_put_str(b, 3, v->owner);
     mr_pb_put_bool(b, 4, v->failed);
+    mr_pb_put_bool(b, 5, v->restored);
 }
 
 static mr_str text_of(const struct mr_pb_field *f)
@@ -236,6 +238,7 @@ int mesh_def_get(struct mesh_def *out, mr_bytes value, struct mr_err *err)
         case 8: d.pinned = number_of(&f) != 0; break;
         case 9: d.auto_delete = number_of(&f) != 0; break;
         case 10: d.device_bytes = number_of(&f); break;
+        case 11: d.restored = number_of(&f) != 0; break;
         default: break;
         }
     }
@@ -337,6 +340,7 @@ int mesh_vmodel_get(struct mesh_vmodel *out, mr_bytes value, struct mr_err *err)
         case 2: v.target = text_of(&f); break;
         case 3: v.owner = text_of(&f); break;
         case 4: v.failed = number_of(&f) != 0; break;
+        case 5: v.restored = number_of(&f) != 0; break;
         default: break;
         }
     }

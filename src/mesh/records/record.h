@@ -62,6 +62,7 @@ struct mesh_def {
     uint32_t refs;         /* vmodels whose active or target model it is */
     bool pinned;           /* is not evicted */
     bool auto_delete;      /* goes when refs becomes 0 */
+    bool restored;         /* written by no call, but by a server after the registry had lost it */
 };
 
 struct mesh_stat {
@@ -105,7 +106,8 @@ struct mesh_instance {
 struct mesh_vmodel {
     mr_str active, target; /* models; the same unless it is in transition */
     mr_str owner;
-    bool failed; /* the target could not be loaded; is tried again */
+    bool failed;   /* the target could not be loaded; is tried again */
+    bool restored; /* as of struct mesh_def */
 };
 
 /** Whether the registry takes it. Errors: MR_E_INVALID, with the member and its range. */

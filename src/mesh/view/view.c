@@ -254,6 +254,7 @@ static void apply_def(struct mesh_view *v, const struct mesh_key *key, mr_bytes 
     m->max_copies = (uint8_t)d.max_copies;
     m->pinned = d.pinned;
     m->auto_delete = d.auto_delete;
+    m->restored = d.restored;
     out->kind = VIEW_MODEL;
     out->model = m;
 }

@@ -49,7 +49,7 @@ struct view_model {
     float heat; /* of struct cache_entry, while it is not in the cache; by the core */
     uint16_t id_len, type_len, path_len, key_len;
     uint8_t min_copies, max_copies, copy_count;
-    bool pinned : 1, auto_delete : 1;
+    bool pinned : 1, auto_delete : 1, restored : 1;
     bool is_seen : 1, stat_is_seen : 1; /* by the reading that goes on */
     bool has_device : 1;
     bool is_pending : 1; /* its definition is not in the registry yet; by the core */
@@ -86,7 +86,7 @@ struct view_peer {
 struct view_vmodel {
     mr_str id, active, target, owner;
     int64_t revision;
-    bool failed;
+    bool failed, restored;
     bool is_seen;
     bool is_pending; /* its change is not in the registry yet; by the core */
     char *text;

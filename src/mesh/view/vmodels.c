@@ -40,6 +40,7 @@ void vmodels_apply(struct mesh_view *v, mr_str id, mr_bytes value, int64_t revis
     take(at, &vm->owner, r.owner);
     vm->revision = revision;
     vm->failed = r.failed;
+    vm->restored = r.restored;
     vm->is_seen = true;
     if ((known = mr_map_put(&v->vmodels, vm->id, vm))) {
         free_vmodel(known);

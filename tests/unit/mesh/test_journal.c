@@ -13,7 +13,10 @@
 /* ---- what becomes of an intent ---- */
 
 static const struct mesh_def one = {.type = MR_STR_INIT("t"), .path = MR_STR_INIT("/1")},
-                             two = {.type = MR_STR_INIT("t"), .path = MR_STR_INIT("/2")};
+                             two = {.type = MR_STR_INIT("t"), .path = MR_STR_INIT("/2")},
+                             restored = {.type = MR_STR_INIT("t"),
+                                         .path = MR_STR_INIT("/1"),
+                                         .restored = true};
 static const mr_str same = MR_STR_INIT("a"), other = MR_STR_INIT("b");
 
 static enum mesh_intent_step step(const struct mesh_intent *i, int64_t revision,
@@ -43,8 +46,9 @@ static void registration_is_made_if_there_is_no_other(void **state)
     assert_int_equal(step(&i, 40, &one, 0, same), MESH_INTENT_WRITE);
     assert_int_equal(step(&i, 55, &one, 0, same),
                      MESH_INTENT_OUTDATED); /* registered again since */
-    assert_int_equal(step(&i, 3, &one, 0, other),
+    assert_int_equal(step(&i, 3, &restored, 0, other),
                      MESH_INTENT_WRITE); /* another server wrote it again */
+    assert_int_equal(step(&i, 3, &one, 0, other), MESH_INTENT_OUTDATED);
 }
 
 static void deletion_is_made_of_what_it_meant(void **state)
@@ -56,7 +60,9 @@ static void deletion_is_made_of_what_it_meant(void **state)
     assert_int_equal(step(&i, 40, &one, 1, same), MESH_INTENT_OUTDATED); /* a vmodel has it */
     assert_int_equal(step(&i, 55, &one, 0, same), MESH_INTENT_OUTDATED);
     assert_int_equal(step(&i, 0, NULL, 0, same), MESH_INTENT_DONE);
-    assert_int_equal(step(&i, 3, &one, 0, other), MESH_INTENT_WRITE);
+    assert_int_equal(step(&i, 3, &restored, 0, other), MESH_INTENT_WRITE);
+    assert_int_equal(step(&i, 3, &restored, 1, other), MESH_INTENT_OUTDATED);
+    assert_int_equal(step(&i, 3, &one, 0, other), MESH_INTENT_OUTDATED); /* registered again */
     assert_int_equal(step(&i, 3, &two, 0, other), MESH_INTENT_OUTDATED);
     i = (struct mesh_intent){.is_delete = true, .was_sent = true, .epoch = same, .was = one};
     assert_int_equal(step(&i, 55, &one, 0, same), MESH_INTENT_WRITE); /* its own registration */
@@ -361,10 +367,12 @@ static void registry_that_lost_its_data_gets_them(void **state)
         cut_all(&s, false);
         sim_run(&s, 15 * S);
         registers(&s, 0, "model-1", &two, false); /* while the others are deleted again */
+        registers(&s, 1, "model-2", &one, false); /* as it was, which the other one deleted */
         sim_run(&s, 120 * S);
         all_see(&s, "model-0", "/1");
         all_see(&s, "model-1", "/2");
-        for (unsigned i = 2; i < 7; i++) {
+        all_see(&s, "model-2", "/1");
+        for (unsigned i = 3; i < 7; i++) {
             char id[24];
             sim_id(id, i);
             all_see(&s, id, NULL);
@@ -651,11 +659,13 @@ static void changes_of_vmodels_outlive_server_and_registry(void **state)
         sim_run(&s, 30 * S);
         if (n & 1) {
             sim_restart(&s, 0);
+        } else { /* what was deleted, while it is deleted again if a server restores it */
+            sets_vmodel(&s, 1, "gone", "model-0", NULL, false);
         }
         sim_run(&s, 120 * S);
         all_have(&s, "v", "model-1");
         all_have(&s, "new", "model-2");
-        all_have(&s, "gone", NULL);
+        all_have(&s, "gone", n & 1 ? NULL : "model-0");
         all_see(&s, "model-2", "/2");
         sim_fini(&s);
     }
