@@ -33,7 +33,12 @@ set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 add_compile_definitions(_GNU_SOURCE)
 add_compile_options(-g -fno-omit-frame-pointer)
 include(CheckPIESupported)
-check_pie_supported()
+if(MR_KIND STREQUAL "asan")
+    # What the sanitizers know of each object are half a million addresses, to be relocated at each start of a program.
+    add_link_options($<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:-no-pie>)
+else()
+    check_pie_supported()
+endif()
 
 set(mr_sanitizers)
 if(MR_KIND MATCHES "^(release|clang)$")

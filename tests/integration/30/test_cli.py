@@ -83,6 +83,7 @@ def test_doctor():
     assert all(f["level"] in ("info", "ok", "warning", "bad") for f in findings)
 
 
+@pytest.mark.release_only("it is a minute and a half of programs that other tests run under the sanitizers")
 def test_demo():
     done = run_demo()
     assert done.returncode == 0, done.stdout + done.stderr
