@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "shm_priv.h"
 
 #define GRANT_WAIT_NS (20 * MR_NS_PER_MS)
@@ -22,6 +23,7 @@ struct mr_shm_view {
     const struct shm_home *homes;
     uint32_t worker;
     bool is_known;  /* the thread has reported its id */
+    bool may_spin;  /* whoever submits has another CPU */
     int64_t gap_ns; /* smoothed duration of a wait */
     uint32_t mail_read;
     long switches; /* involuntary context switches of this thread, at the last check */
@@ -69,6 +71,7 @@ int mr_shm_view_open(struct mr_shm_view **out, const struct mr_shm_view_fds *fds
     v->homes = (const struct shm_home *)(const void *)v->homes_segment.data;
     MR_TRY(view_check(v, fds, err));
     v->worker = worker;
+    v->may_spin = mr_cpu_count() > 1;
     /* What was sent to an earlier process is not this one's. */
     v->mail_read = atomic_load_explicit(&m->directory->mail_tails[worker], memory_order_relaxed);
     atomic_store_explicit(&m->control->workers[worker].mail_read, v->mail_read,
@@ -235,7 +238,8 @@ void mr_shm_wait(struct mr_shm_view *v, int64_t max_ns)
     const uint64_t me = 1ull << v->worker;
     const int64_t begin = mr_now_ns();
 
-    if (v->gap_ns > 0 && v->gap_ns < SPIN_NS && !is_crowded(v) && spin(v, begin + SPIN_NS)) {
+    if (v->may_spin && v->gap_ns > 0 && v->gap_ns < SPIN_NS && !is_crowded(v) &&
+        spin(v, begin + SPIN_NS)) {
         v->gap_ns += (mr_now_ns() - begin - v->gap_ns) / 8;
         return;
     }

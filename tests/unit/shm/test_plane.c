@@ -1,6 +1,7 @@
 /* A slot's way through server and worker, in one process: the segments mapped twice. */
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,10 +10,13 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
+#include "base/thread.h"
 #include "shm/plane.h"
 #include "shm/worker.h"
 #include "shm_priv.h"
@@ -681,6 +685,55 @@ static void *check_and_drop(void *arg)
     return NULL;
 }
 
+static _Thread_local unsigned usages;
+
+/* In place of the C library's, for all tests of the program: a wait that may spin first asks whether its thread was preempted. */
+int getrusage(__rusage_who_t who, struct rusage *out)
+{
+    usages++;
+    return (int)syscall(SYS_getrusage, who, out);
+}
+
+/* Waits that end at once: after one, the next one spins if it may. */
+static bool waits_spin(struct pair *t)
+{
+    struct mr_shm_slot *s = submit(t, "question", 0, false);
+
+    usages = 0;
+    for (int i = 0; i < 1000; i++) {
+        mr_shm_wait(t->views[0], 1);
+    }
+    assert_true(mr_shm_withdraw(t->plane, s));
+    mr_shm_give(t->plane, s);
+    return usages > 0;
+}
+
+/* On the only CPU, what a spin waits for cannot come before its thread is preempted. */
+static void test_spins_beside_another_cpu_only(void **state)
+{
+    cpu_set_t all, one;
+    size_t first = 0;
+
+    if (sched_getaffinity(0, sizeof all, &all) < 0) {
+        skip(); /* more CPUs than a set has */
+    }
+    while (!CPU_ISSET(first, &all)) {
+        first++;
+    }
+    CPU_ZERO(&one);
+    CPU_SET(first, &one);
+    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+    setup(state);
+    assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
+    assert_false(waits_spin(*state));
+    teardown(state);
+    if (mr_cpu_count() > 1) {
+        setup(state);
+        assert_true(waits_spin(*state));
+        teardown(state);
+    }
+}
+
 /* Clients that read or write slowly: their blocks stay, and are freed on the thread that drops them, before or after the
  * end of the plane. */
 static void test_blocks_outlive_the_plane(void **state)
@@ -738,6 +791,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_worker_ends_between_answers, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bound, setup, teardown),
         cmocka_unit_test_setup_teardown(test_inputs_are_read_only, setup, teardown),
+        cmocka_unit_test(test_spins_beside_another_cpu_only),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -47,7 +47,8 @@ struct mr_shm_range {
 
 /** Takes the oldest slot. False: there is none. */
 bool mr_shm_claim(struct mr_shm_view *v, struct mr_shm_task *out);
-/** Waits until there may be one: spins if that has been effective recently, then sleeps; at most max_ns. */
+/** Waits until there may be one: spins if that has been effective recently and this process, when it opened the view, might use
+ *  more than one CPU, then sleeps; at most max_ns. */
 void mr_shm_wait(struct mr_shm_view *v, int64_t max_ns);
 /** Wakes all workers of the model that sleep in mr_shm_wait. Thread: any. */
 void mr_shm_view_wake(struct mr_shm_view *v);
