@@ -6,6 +6,7 @@
 #include "codec/pbtext.h"
 
 #include "codec/json.h"
+#include "codec/pbtext_lines.h"
 #include "pbmsg.h"
 #include "pbtext_lex.h"
 
@@ -13,6 +14,7 @@ struct parser {
     struct pbtext_lex lex;
     struct mr_buf text; /* the string being assembled */
     int depth;
+    struct mr_pbtext_lines *lines; /* NULL: not wanted */
 };
 
 static int no_memory(struct parser *p)
@@ -151,6 +153,22 @@ static int parse_enum(struct parser *p, const ProtobufCFieldDescriptor *field, v
     return MR_OK;
 }
 
+static void note_line(struct parser *p, const void *value, long line)
+{
+    if (p->lines) {
+        mr_pbtext_lines_add(p->lines, value, line);
+    }
+}
+
+/* The last value of a field that has one. */
+static const char *last_string(const ProtobufCMessage *m, const ProtobufCFieldDescriptor *field)
+{
+    const void *first;
+    const size_t count = mr_pbmsg_values(m, field, &first);
+
+    return mr_pbmsg_string((const char *const *)first + (count - 1)).ptr;
+}
+
 /* One or more string tokens in a row make one value. */
 static int parse_text(struct parser *p, ProtobufCMessage *m, const ProtobufCFieldDescriptor *field)
 {
@@ -174,6 +192,9 @@ static int parse_text(struct parser *p, ProtobufCMessage *m, const ProtobufCFiel
         l->text_column = first.text_column;
         return mr_pbtext_lex_fail(l, rc, "the value of '%s' %s", field->name, why);
     }
+    if (rc == MR_OK && field->type == PROTOBUF_C_TYPE_STRING) {
+        note_line(p, last_string(m, field), first.text_line);
+    }
     return rc;
 }
 
@@ -193,11 +214,13 @@ static int parse_message(struct parser *p, ProtobufCMessage *m,
         return mr_pbtext_lex_fail(l, MR_E_INVALID, "nested deeper than %d levels",
                                   MR_PBMSG_DEPTH_MAX);
     }
+    const long line = l->text_line;
     mr_pbtext_lex_next(l);
     ProtobufCMessage *inner = mr_pbmsg_add_message(m, field);
     if (!inner) {
         return no_memory(p);
     }
+    note_line(p, inner, line);
     p->depth++;
     int rc = parse_fields(p, inner, close);
     p->depth--;
@@ -337,7 +360,13 @@ static int parse_fields(struct parser *p, ProtobufCMessage *m, char close)
 int mr_pbtext_parse(const ProtobufCMessageDescriptor *desc, mr_str text, ProtobufCMessage **out,
                     struct mr_err *err)
 {
-    struct parser p = {0};
+    return mr_pbtext_parse_lines(desc, text, NULL, out, err);
+}
+
+int mr_pbtext_parse_lines(const ProtobufCMessageDescriptor *desc, mr_str text,
+                          struct mr_pbtext_lines *lines, ProtobufCMessage **out, struct mr_err *err)
+{
+    struct parser p = {.lines = lines};
     ProtobufCMessage *m = mr_pbmsg_new(desc);
     if (!m) {
         return MR_FAIL(err, MR_E_NOMEM, "no memory for a %s", desc->name);

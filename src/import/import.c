@@ -38,13 +38,11 @@ int import_add(struct mr_import *im, mr_str name, const struct emit *config, con
 
     for (size_t i = 0; i < im->models.len; i++) {
         if (mr_str_eq_c(name, im->models.at[i].name)) {
-            return MR_FAIL(err, MR_E_INVALID, "%s: two models are named '%.128s'", im->file,
-                           name.ptr);
+            return MR_FAIL(err, MR_E_INVALID, "two models are named '%.128s'", name.ptr);
         }
     }
     if (im->models.len == MODELS_MAX || config->buf.failed) {
-        return MR_FAIL(err, MR_E_TOO_LARGE, "%s: more than %u models, or a text of 64 MiB",
-                       im->file, MODELS_MAX);
+        return MR_FAIL(err, MR_E_TOO_LARGE, "more than %u models, or a text of 64 MiB", MODELS_MAX);
     }
     if (!m.name || !m.config.ptr) {
         return import_no_memory(err);
@@ -132,8 +130,9 @@ int import_add_flow(struct mr_import *im, const struct flow *f, struct mr_err *e
     flow_emit(f, &e);
     if (im->check && !e.buf.failed && (rc = im->check(mr_buf_view(&e.buf), err)) < 0) {
         rc = flow_fail(im, f, line_of(f, mr_str_c(err->msg)), rc, err);
+    } else if ((rc = import_add(im, f->name, &e, NULL, err)) < 0) {
+        rc = flow_fail(im, f, f->line, rc, err);
     }
-    rc = rc < 0 ? rc : import_add(im, f->name, &e, NULL, err);
     emit_fini(&e);
     if (rc == MR_OK && flow_may_skip(f)) {
         rc =

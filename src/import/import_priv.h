@@ -17,8 +17,8 @@ struct mr_import {
     MR_VEC(const char *) warnings;
 };
 
-/** Adds a model; `config` is copied, `model_file` is in the arena, "" if there ought to be one. Errors: MR_E_INVALID (two
- *  models of that name), MR_E_TOO_LARGE. */
+/** Adds a model; `config` is copied, `model_file` is in the arena, "" if there ought to be one. Errors, without the place:
+ *  MR_E_INVALID (two models of that name), MR_E_TOO_LARGE. */
 int import_add(struct mr_import *im, mr_str name, const struct emit *config, const char *model_file,
                struct mr_err *err);
 /** Adds a workflow that the check takes and that does not ask itself. Errors: MR_E_INVALID with file, line and node, those of the check. */

@@ -33,9 +33,13 @@ struct dag {
     struct flow flow;
 };
 
-#define DAG_FAIL(err, status, g, who, fmt, ...)                                                    \
-    MR_FAIL(err, status, "%s: workflow '%.64s': node '%.64s': " fmt, (g)->b->config.workflow_file, \
-            (g)->workflow->name, who, ##__VA_ARGS__)
+/* `at`: what is wrong of the node, or all of it. */
+#define DAG_FAIL_AT(err, status, g, node, at, fmt, ...)                                            \
+    PADDLE_FAIL(err, status, &(g)->b->config, (g)->b->config.workflow_file, at,                    \
+                "workflow '%.64s': node '%.64s': " fmt, (g)->workflow->name, (node)->name,         \
+                ##__VA_ARGS__)
+#define DAG_FAIL(err, status, g, node, fmt, ...)                                                   \
+    DAG_FAIL_AT(err, status, g, node, node, fmt, ##__VA_ARGS__)
 
 /* ---- engines ---- */
 
@@ -57,6 +61,7 @@ static int32_t dtype_of(int32_t paddle_type)
 
 /** A feed or fetch variable. */
 struct variable {
+    const void *message;
     const char *name, *alias;
     bool is_lod;
     int32_t type;
@@ -68,16 +73,16 @@ static struct variable feed(const struct paddle_engine *e, size_t i)
 {
     const Paddle__FeedVar *v = e->tensors->feed_var[i];
 
-    return (struct variable){v->name,      v->alias_name, v->is_lod_tensor,
-                             v->feed_type, v->n_shape,    v->shape};
+    return (struct variable){v,          v->name, v->alias_name, v->is_lod_tensor, v->feed_type,
+                             v->n_shape, v->shape};
 }
 
 static struct variable fetch(const struct paddle_engine *e, size_t i)
 {
     const Paddle__FetchVar *v = e->tensors->fetch_var[i];
 
-    return (struct variable){v->name,       v->alias_name, v->is_lod_tensor,
-                             v->fetch_type, v->n_shape,    v->shape};
+    return (struct variable){v,          v->name, v->alias_name, v->is_lod_tensor, v->fetch_type,
+                             v->n_shape, v->shape};
 }
 
 static bool is_batching(const struct paddle_engine *e)
@@ -87,21 +92,20 @@ static bool is_batching(const struct paddle_engine *e)
 
 /* The variable as a tensor named as in the model, or by its alias. The dimensions include that of the batch unless the
  * engine batches. */
-static int to_tensor(const struct paddle_engine *e, const struct variable *v, bool by_alias,
-                     struct flow_tensor *out, struct mr_err *err)
+static int to_tensor(struct build *b, const struct paddle_engine *e, const struct variable *v,
+                     bool by_alias, struct flow_tensor *out, struct mr_err *err)
 {
     struct flow_tensor t = {.dtype = dtype_of(v->type)};
 
     if (v->is_lod) {
-        return MR_FAIL(
-            err, MR_E_UNSUPPORTED,
-            "%s: variable '%.64s': is_lod_tensor: ragged tensors have no counterpart here",
-            e->tensors_file, v->name);
+        return PADDLE_FAIL(
+            err, MR_E_UNSUPPORTED, &b->config, e->tensors_file, v->message,
+            "variable '%.64s': is_lod_tensor: ragged tensors have no counterpart here", v->name);
     }
     if (t.dtype == MR_DTYPE_INVALID || v->rank + 1 > MR_MAX_RANK) {
-        return MR_FAIL(err, MR_E_INVALID,
-                       "%s: variable '%.64s': type %d or its %zu dimensions are not known here",
-                       e->tensors_file, v->name, v->type, v->rank);
+        return PADDLE_FAIL(err, MR_E_INVALID, &b->config, e->tensors_file, v->message,
+                           "variable '%.64s': type %d or its %zu dimensions are not known here",
+                           v->name, v->type, v->rank);
     }
     t.name = mr_str_c(by_alias && v->alias[0] ? v->alias : v->name);
     if (!is_batching(e)) {
@@ -114,7 +118,8 @@ static int to_tensor(const struct paddle_engine *e, const struct variable *v, bo
     return MR_OK;
 }
 
-static int emit_variables(const struct paddle_engine *e, struct emit *text, struct mr_err *err)
+static int emit_variables(struct build *b, const struct paddle_engine *e, struct emit *text,
+                          struct mr_err *err)
 {
     struct flow_tensor *inputs = NULL, *outputs = NULL, t;
     struct mr_arena arena;
@@ -123,12 +128,12 @@ static int emit_variables(const struct paddle_engine *e, struct emit *text, stru
     mr_arena_init(&arena, 0, 16u << 20);
     for (size_t i = 0; i < e->tensors->n_feed_var; i++) {
         const struct variable v = feed(e, i);
-        MR_TRY(to_tensor(e, &v, false, &t, err));
+        MR_TRY(to_tensor(b, e, &v, false, &t, err));
         rc = flow_tensor_add(&inputs, &t, t.name, &arena) ? MR_OK : import_no_memory(err);
     }
     for (size_t i = 0; i < e->tensors->n_fetch_var; i++) {
         const struct variable v = fetch(e, i);
-        MR_TRY(to_tensor(e, &v, false, &t, err));
+        MR_TRY(to_tensor(b, e, &v, false, &t, err));
         rc = flow_tensor_add(&outputs, &t, t.name, &arena) ? MR_OK : import_no_memory(err);
     }
     flow_emit_tensors("input", inputs, text);
@@ -151,7 +156,7 @@ static int add_engine(struct build *b, const struct paddle_engine *e, struct mr_
     emit_str(&text, "backend", MR_STR("onnxruntime"));
     emit_int(&text, "max_batch_size", is_batching(e) ? batch : 0);
     if (e->tensors) {
-        MR_TRY(emit_variables(e, &text, err));
+        MR_TRY(emit_variables(b, e, &text, err));
     }
     if (is_batching(e)) {
         emit_open(&text, "dynamic_batching");
@@ -164,20 +169,23 @@ static int add_engine(struct build *b, const struct paddle_engine *e, struct mr_
     if (!e->model_file) {
         MR_TRY(
             import_warn(b->im, err,
-                        "engine '%.64s': there is no ONNX file in or beside '%.128s'; Paddle's own "
-                        "format is not run here, paddle2onnx makes an ONNX file of it",
-                        d->name, d->model_dir));
+                        "%s:%u: engine '%.64s': there is no ONNX file in or beside '%.128s'; "
+                        "Paddle's own format is not run here, paddle2onnx makes an ONNX file of it",
+                        e->file, mr_pbtext_line_of(&b->config.lines, d), d->name, d->model_dir));
     }
     if (d->encrypted_model || d->enable_dist_model ||
         d->sparse_param_service_type != PADDLE__ENGINE_DESC__SPARSE_PARAM_SERVICE_TYPE__NONE) {
         rc =
-            MR_FAIL(err, MR_E_UNSUPPORTED,
-                    "%s: engine '%.64s': encrypted and distributed models, and those with a sparse "
-                    "parameter service, have no counterpart here",
-                    b->im->file, d->name);
+            PADDLE_FAIL(err, MR_E_UNSUPPORTED, &b->config, e->file, d,
+                        "engine '%.64s': encrypted and distributed models, and those with a sparse "
+                        "parameter service, have no counterpart here",
+                        d->name);
         goto out;
     }
     rc = import_add(b->im, mr_str_c(d->name), &text, e->model_file ? e->model_file : "", err);
+    if (rc < 0) {
+        MR_WRAP(err, rc, "%s:%u", e->file, mr_pbtext_line_of(&b->config.lines, d));
+    }
 out:
     emit_fini(&text);
     return rc;
@@ -201,7 +209,7 @@ static int read_addresses(struct dag *g, const Paddle__DAGNode *n, mr_str *out, 
     struct mr_buf b;
 
     if (n->n_address == 0) {
-        return DAG_FAIL(err, MR_E_INVALID, g, n->name, "it has no address");
+        return DAG_FAIL(err, MR_E_INVALID, g, n, "it has no address");
     }
     mr_buf_init(&b, 0);
     for (size_t i = 0; i < n->n_address; i++) {
@@ -221,7 +229,7 @@ static int read_op(struct dag *g, size_t i, struct mr_err *err)
 
     op->node = n;
     if (op_find(g, n->name) != op) {
-        return DAG_FAIL(err, MR_E_INVALID, g, n->name, "the name is there twice");
+        return DAG_FAIL(err, MR_E_INVALID, g, n, "the name is there twice");
     }
     if (mr_str_eq_c(type, "GeneralReaderOp")) {
         op->kind = OP_READER;
@@ -232,22 +240,24 @@ static int read_op(struct dag *g, size_t i, struct mr_err *err)
         return MR_OK;
     }
     if (!is_remote && !mr_str_eq_c(type, "GeneralInferOp")) {
-        return DAG_FAIL(err, MR_E_UNSUPPORTED, g, n->name, "the op '%.64s' has no counterpart here",
+        return DAG_FAIL(err, MR_E_UNSUPPORTED, g, n, "the op '%.64s' has no counterpart here",
                         n->type);
     }
     op->kind = OP_INFER;
     op->engine = paddle_engine_find(&g->b->config, n->name);
     op->flow = MR_ARENA_NEW(&g->b->im->arena, struct flow_node);
     if (!op->engine || !op->engine->tensors) {
-        return DAG_FAIL(err, MR_E_INVALID, g, n->name,
+        return DAG_FAIL(err, MR_E_INVALID, g, n,
                         "an engine of that name, with a general_model that says its tensors, is "
                         "needed in resource.prototxt");
     }
     if (!op->flow) {
         return import_no_memory(err);
     }
-    *op->flow =
-        (struct flow_node){.name = mr_str_c(n->name), .model = mr_str_c(n->name), .version = -1};
+    *op->flow = (struct flow_node){.name = mr_str_c(n->name),
+                                   .model = mr_str_c(n->name),
+                                   .version = -1,
+                                   .line = mr_pbtext_line_of(&g->b->config.lines, n)};
     if (is_remote) {
         return read_addresses(g, n, &op->flow->remote, err);
     }
@@ -285,7 +295,7 @@ static int take(struct dag *g, struct op *op, const struct op *from, struct mr_e
     for (size_t i = 0; i < count; i++) {
         const struct variable v = feed(op->engine, i);
         struct flow_tensor t;
-        int rc = to_tensor(op->engine, &v, true, &t, err);
+        int rc = to_tensor(g->b, op->engine, &v, true, &t, err);
         if (rc < 0) {
             return rc;
         }
@@ -293,7 +303,7 @@ static int take(struct dag *g, struct op *op, const struct op *from, struct mr_e
         if (from->kind == OP_INFER) {
             const struct flow_pair *p = handed_on(from, &v, is_one);
             if (!p) {
-                return DAG_FAIL(err, MR_E_INVALID, g, op->node->name,
+                return DAG_FAIL(err, MR_E_INVALID, g, op->node,
                                 "its variable '%.64s' is not fetched by '%.64s'", v.name,
                                 from->node->name);
             }
@@ -323,7 +333,8 @@ static int keep_answers(struct dag *g, const struct op *response, struct mr_err 
     for (size_t k = 0; k < response->node->n_dependencies && rc == MR_OK; k++) {
         const struct op *op = op_find(g, response->node->dependencies[k]->name);
         const size_t count = op && op->kind == OP_INFER ? op->engine->tensors->n_fetch_var : 0;
-        rc = import_count(g->b->im, count + 1, &at, NULL, err);
+        rc = import_count(g->b->im, count + 1, &at,
+                          PADDLE_DOC(&g->b->config, response->node->dependencies[k]), err);
         for (size_t i = 0; i < count && rc == MR_OK; i++) {
             struct variable v;
             rc = import_answer(g->b->im, &g->flow, op->flow->name, alias_of(op, i, &v), err);
@@ -353,7 +364,7 @@ static int answer_with(struct dag *g, const struct op *from, struct mr_err *err)
     for (size_t i = 0; i < from->engine->tensors->n_fetch_var; i++, p = p->next) {
         const struct variable v = fetch(from->engine, i);
         struct flow_tensor t;
-        int rc = to_tensor(from->engine, &v, true, &t, err);
+        int rc = to_tensor(g->b, from->engine, &v, true, &t, err);
         if (rc < 0) {
             return rc;
         }
@@ -374,11 +385,11 @@ static int depend(struct dag *g, struct op *op, const Paddle__DAGNodeDependency 
     int rc = MR_OK;
 
     if (strcmp(d->mode, "RO") != 0 && strcmp(d->mode, "RW") != 0) {
-        return DAG_FAIL(err, MR_E_INVALID, g, op->node->name,
-                        "mode is '%.16s', allowed are RO and RW", d->mode);
+        return DAG_FAIL_AT(err, MR_E_INVALID, g, op->node, d,
+                           "mode is '%.16s', allowed are RO and RW", d->mode);
     }
     if (!from && strcmp(d->name, "startup_op") != 0) {
-        return DAG_FAIL(err, MR_E_INVALID, g, op->node->name, "there is no node '%.64s'", d->name);
+        return DAG_FAIL_AT(err, MR_E_INVALID, g, op->node, d, "there is no node '%.64s'", d->name);
     }
     if (from && (rc = connect(g, from, err)) < 0) {
         return rc;
@@ -389,9 +400,10 @@ static int depend(struct dag *g, struct op *op, const Paddle__DAGNodeDependency 
     if (op->kind == OP_RESPONSE && from && from->kind == OP_INFER) {
         return answer_with(g, from, err);
     }
-    return op->kind == OP_READER && !from ? MR_OK
-                                          : DAG_FAIL(err, MR_E_UNSUPPORTED, g, op->node->name,
-                                                     "it cannot take what '%.64s' gives", d->name);
+    return op->kind == OP_READER && !from
+               ? MR_OK
+               : DAG_FAIL_AT(err, MR_E_UNSUPPORTED, g, op->node, d,
+                             "it cannot take what '%.64s' gives", d->name);
 }
 
 /* Connects a node after those that it depends on. The depth is bounded by the number of nodes. */
@@ -404,17 +416,17 @@ static int connect(struct dag *g, struct op *op, struct mr_err *err)
         return MR_OK;
     }
     if (op->is_open) {
-        return DAG_FAIL(err, MR_E_INVALID, g, op->node->name, "it depends on itself");
+        return DAG_FAIL(err, MR_E_INVALID, g, op->node, "it depends on itself");
     }
     op->is_open = true;
     if (op->kind == OP_INFER && op->node->n_dependencies != 1) {
-        return DAG_FAIL(err, MR_E_INVALID, g, op->node->name,
-                        "it has %zu dependencies, one is needed", op->node->n_dependencies);
+        return DAG_FAIL(err, MR_E_INVALID, g, op->node, "it has %zu dependencies, one is needed",
+                        op->node->n_dependencies);
     }
     if (op->kind == OP_INFER) {
         MR_TRY(import_count(g->b->im,
                             op->engine->tensors->n_feed_var + op->engine->tensors->n_fetch_var, &at,
-                            NULL, err));
+                            PADDLE_DOC(&g->b->config, op->node), err));
     }
     for (size_t i = 0; i < op->node->n_dependencies; i++) {
         MR_TRY(depend(g, op, op->node->dependencies[i], err));
@@ -457,7 +469,7 @@ static int check_batching(struct dag *g, struct mr_err *err)
                                   ? op->engine->desc->batch_infer_size
                                   : 32;
         if (is_batching(first->engine) != is_batching(op->engine)) {
-            return DAG_FAIL(err, MR_E_UNSUPPORTED, g, op->node->name,
+            return DAG_FAIL(err, MR_E_UNSUPPORTED, g, op->node,
                             "runtime_thread_num is set for some engines of the workflow only");
         }
         g->flow.max_batch_size = first == op ? batch : MR_MIN(batch, g->flow.max_batch_size);
@@ -470,23 +482,25 @@ static int add_workflow(struct build *b, const Paddle__Workflow *w, struct flow 
 {
     struct dag g = {.b = b,
                     .workflow = w,
-                    .flow = {.name = mr_str_c(w->name), .file = b->config.workflow_file}};
+                    .flow = {.name = mr_str_c(w->name),
+                             .file = b->config.workflow_file,
+                             .line = mr_pbtext_line_of(&b->config.lines, w)}};
     const struct doc_at at = {.file = b->config.workflow_file};
     const bool is_parallel = strcmp(w->workflow_type, "Parallel") == 0;
     int rc;
 
-    MR_TRY(import_check_name(&at, NULL, g.flow.name, err));
+    MR_TRY(import_check_name(&at, PADDLE_DOC(&b->config, w), g.flow.name, err));
     if (!is_parallel && strcmp(w->workflow_type, "Sequence") != 0) {
-        return MR_FAIL(
-            err, MR_E_INVALID,
-            "%s: workflow '%.64s': workflow_type is '%.40s', allowed are Sequence and Parallel",
-            at.file, w->name, w->workflow_type);
+        return PADDLE_FAIL(
+            err, MR_E_INVALID, &b->config, at.file, w,
+            "workflow '%.64s': workflow_type is '%.40s', allowed are Sequence and Parallel",
+            w->name, w->workflow_type);
     }
     g.ops = MR_ARENA_ARRAY(&b->im->arena, struct op, MR_MAX(w->n_nodes, (size_t)1));
     *out = MR_ARENA_NEW(&b->im->arena, struct flow);
     if (w->n_nodes > NODES_MAX || !g.ops || !*out) {
-        return MR_FAIL(err, MR_E_TOO_LARGE, "%s: workflow '%.64s' has more than %u nodes", at.file,
-                       w->name, NODES_MAX);
+        return PADDLE_FAIL(err, MR_E_TOO_LARGE, &b->config, at.file, w,
+                           "workflow '%.64s' has more than %u nodes", w->name, NODES_MAX);
     }
     for (size_t i = 0; i < w->n_nodes; i++) {
         MR_TRY(read_op(&g, i, err));
@@ -499,9 +513,8 @@ static int add_workflow(struct build *b, const Paddle__Workflow *w, struct flow 
         MR_TRY(connect(&g, &g.ops[i], err));
     }
     if (!g.flow.outputs) {
-        return MR_FAIL(err, MR_E_INVALID,
-                       "%s: workflow '%.64s' has no GeneralResponseOp with outputs", at.file,
-                       w->name);
+        return PADDLE_FAIL(err, MR_E_INVALID, &b->config, at.file, w,
+                           "workflow '%.64s' has no GeneralResponseOp with outputs", w->name);
     }
     MR_TRY(is_parallel ? MR_OK : in_order(&g, err));
     g.flow.comment = MR_STR("From a workflow of Paddle Serving.");
@@ -528,11 +541,16 @@ static const struct flow *workflow_find(const struct workflows *w, mr_str name)
     return NULL;
 }
 
-static int no_workflow(struct build *b, const Paddle__InferService *s, mr_str name,
+#define SERVICE_FAIL(err, status, b, service, at, fmt, ...)                                        \
+    PADDLE_FAIL(err, status, &(b)->config, (b)->config.service_file, at, "service '%.64s': " fmt,  \
+                (service)->name, ##__VA_ARGS__)
+
+/* `at`: the string that names it. */
+static int no_workflow(struct build *b, const Paddle__InferService *s, mr_str name, const char *at,
                        struct mr_err *err)
 {
-    return MR_FAIL(err, MR_E_INVALID, "%s: service '%.64s': there is no workflow '%.*s'",
-                   b->config.service_file, s->name, MR_STR_ARG(name));
+    return SERVICE_FAIL(err, MR_E_INVALID, b, s, at, "there is no workflow '%.*s'",
+                        MR_STR_ARG(mr_str_sub(name, 0, 128)));
 }
 
 static bool has_node(const struct flow *f, mr_str name, size_t *out_count)
@@ -548,8 +566,8 @@ static bool has_node(const struct flow *f, mr_str name, size_t *out_count)
 }
 
 /* The workflow's name, with a number if there is a node of that name. */
-static int part_name(const struct build *b, const struct flow *f, mr_str workflow, mr_str *out,
-                     struct mr_err *err)
+static int part_name(struct build *b, const struct flow *f, mr_str workflow, const char *at,
+                     mr_str *out, struct mr_err *err)
 {
     size_t count;
 
@@ -560,15 +578,16 @@ static int part_name(const struct build *b, const struct flow *f, mr_str workflo
             return import_no_memory(err);
         }
     }
-    return count < NODES_MAX
-               ? MR_OK
-               : MR_FAIL(err, MR_E_INVALID, "%s: service '%.*s': more than %u workflows",
-                         b->config.service_file, MR_STR_ARG(f->name), NODES_MAX);
+    return count < NODES_MAX ? MR_OK
+                             : PADDLE_FAIL(err, MR_E_INVALID, &b->config, b->config.service_file,
+                                           at, "service '%.*s': more than %u workflows",
+                                           MR_STR_ARG(f->name), NODES_MAX);
 }
 
-/* A node with a workflow as its model. Outputs keep their names where they can (merger "default"), or always. */
+/* A node with a workflow as its model, which the string `named` names. Outputs keep their names where they can (merger
+ * "default"), or always. */
 static int add_part(struct build *b, struct flow *f, const struct flow *w, bool same_outputs,
-                    struct mr_err *err)
+                    const char *named, struct mr_err *err)
 {
     struct mr_arena *arena = &b->im->arena;
     struct flow_node *n = MR_ARENA_NEW(arena, struct flow_node);
@@ -577,11 +596,14 @@ static int add_part(struct build *b, struct flow *f, const struct flow *w, bool 
     mr_str part;
     int rc;
 
-    MR_TRY(part_name(b, f, w->name, &part, err));
+    MR_TRY(part_name(b, f, w->name, named, &part, err));
     MR_TRY(import_count(b->im, flow_tensor_count(w->inputs) + flow_tensor_count(w->outputs), &at,
-                        NULL, err));
+                        PADDLE_DOC(&b->config, named), err));
     if (n) {
-        *n = (struct flow_node){.name = part, .model = w->name, .version = -1};
+        *n = (struct flow_node){.name = part,
+                                .model = w->name,
+                                .version = -1,
+                                .line = mr_pbtext_line_of(&b->config.lines, named)};
     }
     for (const struct flow_tensor *t = w->inputs; t && has_room; t = t->next) {
         has_room = flow_tensor_add(&f->inputs, t, t->name, arena) &&
@@ -603,27 +625,29 @@ out:
 
 /* "w1, w2" side by side. A list of one is that workflow; of several, a workflow of its own. */
 static int add_list(struct build *b, const Paddle__InferService *s, const struct workflows *all,
-                    mr_str list, mr_str name, const struct flow **out, struct mr_err *err)
+                    const char *text, mr_str name, const struct flow **out, struct mr_err *err)
 {
     struct flow *f = MR_ARENA_NEW(&b->im->arena, struct flow);
+    const mr_str list = mr_str_c(text);
     mr_str piece, rest = list;
     int rc = MR_OK;
 
     if (mr_str_find(list, ',') < 0) {
         *out = workflow_find(all, mr_str_trim(list));
-        return *out ? MR_OK : no_workflow(b, s, list, err);
+        return *out ? MR_OK : no_workflow(b, s, list, text, err);
     }
     if (!f) {
         return import_no_memory(err);
     }
     f->name = name;
     f->file = b->config.service_file;
+    f->line = mr_pbtext_line_of(&b->config.lines, text);
     while (mr_str_split(&rest, ',', &piece)) {
         const struct flow *w = workflow_find(all, mr_str_trim(piece));
         if (!w) {
-            return no_workflow(b, s, piece, err);
+            return no_workflow(b, s, piece, text, err);
         }
-        MR_TRY(add_part(b, f, w, false, err));
+        MR_TRY(add_part(b, f, w, false, text, err));
     }
     MR_TRY(import_add_flow(b->im, f, err));
     *out = f;
@@ -643,8 +667,10 @@ static bool has_outputs(const struct flow *f, const struct flow *w)
 
 /* The case of a value: one more of the workflow's, or a new one with the workflow as its node. */
 static int add_value(struct build *b, const Paddle__InferService *s, struct flow *f,
-                     const struct flow *w, const char *value, struct mr_err *err)
+                     const struct flow *w, const Paddle__InferService__ValueMappedWorkflow *m,
+                     struct mr_err *err)
 {
+    const char *value = m->request_field_value;
     struct mr_arena *arena = &b->im->arena;
     struct flow_case *c = f->cases;
     int rc = MR_OK;
@@ -653,18 +679,17 @@ static int add_value(struct build *b, const Paddle__InferService *s, struct flow
         c = c->next;
     }
     if (!c && f->cases && !has_outputs(f, w)) {
-        return MR_FAIL(err, MR_E_UNSUPPORTED,
-                       "%s: service '%.64s': the workflows of its values have different outputs: "
-                       "those of '%.*s' and of '%.*s'",
-                       b->config.service_file, s->name, MR_STR_ARG(w->name),
-                       MR_STR_ARG(f->cases->node));
+        return SERVICE_FAIL(err, MR_E_UNSUPPORTED, b, s, m,
+                            "the workflows of its values have different outputs: those of '%.*s' "
+                            "and of '%.*s'",
+                            MR_STR_ARG(w->name), MR_STR_ARG(f->cases->node));
     }
     if (!c) {
         c = MR_ARENA_NEW(arena, struct flow_case);
         if (!c) {
             return import_no_memory(err);
         }
-        MR_TRY(add_part(b, f, w, true, err));
+        MR_TRY(add_part(b, f, w, true, m->workflow, err));
         *c = (struct flow_case){.node = w->name};
         c->when =
             mr_arena_printf(arena, "parameter(\"%s\") in [\"%s\"]", s->request_field_key, value);
@@ -685,9 +710,8 @@ static int add_mapped(struct build *b, const Paddle__InferService *s, const stru
     int rc = MR_OK;
 
     if (!s->request_field_key[0] || strpbrk(s->request_field_key, "\"\\")) {
-        return MR_FAIL(err, MR_E_INVALID,
-                       "%s: service '%.64s': request_field_key '%.64s' is no name",
-                       b->config.service_file, s->name, s->request_field_key);
+        return SERVICE_FAIL(err, MR_E_INVALID, b, s, s, "request_field_key '%.64s' is no name",
+                            s->request_field_key);
     }
     f->switch_name = MR_STR("request");
     for (size_t i = 0; i < s->n_value_mapped_workflows; i++) {
@@ -695,11 +719,10 @@ static int add_mapped(struct build *b, const Paddle__InferService *s, const stru
         const struct flow *w;
         const mr_str name = mr_arena_printf(arena, "%s-%zu", s->name, i);
         if (!name.ptr || strpbrk(m->request_field_value, "\"\\")) {
-            return MR_FAIL(err, MR_E_INVALID, "%s: service '%.64s': a value with a quote",
-                           b->config.service_file, s->name);
+            return SERVICE_FAIL(err, MR_E_INVALID, b, s, m, "a value with a quote");
         }
-        MR_TRY(add_list(b, s, all, mr_str_c(m->workflow), name, &w, err));
-        MR_TRY(add_value(b, s, f, w, m->request_field_value, err));
+        MR_TRY(add_list(b, s, all, m->workflow, name, &w, err));
+        MR_TRY(add_value(b, s, f, w, m, err));
     }
 out:
     return rc;
@@ -710,15 +733,15 @@ static int add_service(struct build *b, const Paddle__InferService *s, const str
 {
     struct flow f = {.name = mr_str_c(s->name),
                      .file = b->config.service_file,
+                     .line = mr_pbtext_line_of(&b->config.lines, s),
                      .comment = MR_STR("From a service of Paddle Serving.")};
     const struct doc_at at = {.file = b->config.service_file};
     int rc;
 
-    MR_TRY(import_check_name(&at, NULL, f.name, err));
+    MR_TRY(import_check_name(&at, PADDLE_DOC(&b->config, s), f.name, err));
     if (s->merger[0] && strcmp(s->merger, "default") != 0) {
-        return MR_FAIL(err, MR_E_UNSUPPORTED,
-                       "%s: service '%.64s': the merger '%.64s' has no counterpart here", at.file,
-                       s->name, s->merger);
+        return SERVICE_FAIL(err, MR_E_UNSUPPORTED, b, s, s->merger,
+                            "the merger '%.64s' has no counterpart here", s->merger);
     }
     if (s->enable_map_request_to_workflow) {
         MR_TRY(add_mapped(b, s, all, &f, err));
@@ -726,12 +749,12 @@ static int add_service(struct build *b, const Paddle__InferService *s, const str
     for (size_t i = 0; i < s->n_workflows && !s->enable_map_request_to_workflow; i++) {
         const struct flow *w = workflow_find(all, mr_str_c(s->workflows[i]));
         if (!w) {
-            return no_workflow(b, s, mr_str_c(s->workflows[i]), err);
+            return no_workflow(b, s, mr_str_c(s->workflows[i]), s->workflows[i], err);
         }
-        MR_TRY(add_part(b, &f, w, false, err));
+        MR_TRY(add_part(b, &f, w, false, s->workflows[i], err));
     }
     if (!f.nodes) {
-        return MR_FAIL(err, MR_E_INVALID, "%s: service '%.64s' has no workflows", at.file, s->name);
+        return SERVICE_FAIL(err, MR_E_INVALID, b, s, s, "it has no workflows");
     }
     MR_TRY(import_add_flow(b->im, &f, err));
 out:
@@ -762,7 +785,7 @@ static int build_all(struct build *b, struct mr_err *err)
 
     all.at = MR_ARENA_ARRAY(&b->im->arena, struct flow *, MR_MAX(w->n_workflows, (size_t)1));
     if (!all.at || w->n_workflows == 0) {
-        return MR_FAIL(err, MR_E_INVALID, "%s: there are no workflows", b->config.workflow_file);
+        return MR_FAIL(err, MR_E_INVALID, "%s:1: there are no workflows", b->config.workflow_file);
     }
     for (size_t i = 0; i < b->config.engines.len; i++) {
         if (!is_remote(b, &b->config.engines.at[i])) {

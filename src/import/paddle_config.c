@@ -5,15 +5,13 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "codec/pbtext.h"
-
 #define ENGINES_MAX 10000u
 
-static int parse(const ProtobufCMessageDescriptor *desc, const char *file, mr_str text, void *out,
-                 struct mr_err *err)
+static int parse(struct paddle_config *c, const ProtobufCMessageDescriptor *desc, const char *file,
+                 mr_str text, void *out, struct mr_err *err)
 {
     ProtobufCMessage *message;
-    int rc = mr_pbtext_parse(desc, text, &message, err);
+    int rc = mr_pbtext_parse_lines(desc, text, &c->lines, &message, err);
 
     if (rc < 0) {
         return MR_WRAP(err, rc, "%s", file);
@@ -28,7 +26,7 @@ static int read_message(struct paddle_config *c, const ProtobufCMessageDescripto
     mr_str text;
     int rc = import_read_file(file, c->arena, &text, err);
 
-    return rc < 0 ? rc : parse(desc, file, text, out, err);
+    return rc < 0 ? rc : parse(c, desc, file, text, out, err);
 }
 
 /* The folder of a path, "." without one. */
@@ -63,15 +61,16 @@ static const char *find(struct mr_import *im, const char *folder, const char *fi
 }
 
 /* A file that resource.prototxt names. */
-static int find_named(struct mr_import *im, size_t i, char *const *folders, size_t folder_count,
-                      char *const *files, const char *what, const char **out, struct mr_err *err)
+static int find_named(struct mr_import *im, struct paddle_config *c, size_t i, char *const *folders,
+                      size_t folder_count, char *const *files, const char *what, const char **out,
+                      struct mr_err *err)
 {
     const char *folder = folder_count > 0 ? folders[MR_MIN(i, folder_count - 1)] : ".";
 
     *out = find(im, folder, files[i]);
     return *out ? MR_OK
-                : MR_FAIL(err, MR_E_NOT_FOUND, "%s: %s '%.128s/%.128s' is not there", im->file,
-                          what, folder, files[i]);
+                : PADDLE_FAIL(err, MR_E_NOT_FOUND, c, c->resource_file, files[i],
+                              "%s '%.128s/%.128s' is not there", what, folder, files[i]);
 }
 
 static const char *sibling(struct mr_import *im, const char *file)
@@ -136,14 +135,15 @@ static int read_toolkit(struct mr_import *im, struct paddle_config *c, const cha
         const Paddle__EngineDesc *d = t->engines[i];
         const struct doc_at at = {.file = file};
         if (c->engines.len == ENGINES_MAX || paddle_engine_find(c, d->name)) {
-            return MR_FAIL(err, MR_E_INVALID,
-                           "%s: engine '%.64s' is there twice, or more than 10000", file, d->name);
+            return PADDLE_FAIL(err, MR_E_INVALID, c, file, d,
+                               "engine '%.64s' is there twice, or more than 10000", d->name);
         }
-        rc = import_check_name(&at, NULL, mr_str_c(d->name), err);
+        rc = import_check_name(&at, PADDLE_DOC(c, d), mr_str_c(d->name), err);
         if (rc < 0) {
             return rc;
         }
-        const struct paddle_engine e = {.desc = d, .model_file = onnx_of(im, d->model_dir)};
+        const struct paddle_engine e = {
+            .desc = d, .file = file, .model_file = onnx_of(im, d->model_dir)};
         MR_VEC_PUSH(&c->engines, e);
     }
     return MR_OK;
@@ -157,8 +157,8 @@ static int read_tensors(struct mr_import *im, struct paddle_config *c, size_t i,
     const char *file;
     int rc;
 
-    MR_TRY(find_named(im, i, r->general_model_path, r->n_general_model_path, r->general_model_file,
-                      "general_model", &file, err));
+    MR_TRY(find_named(im, c, i, r->general_model_path, r->n_general_model_path,
+                      r->general_model_file, "general_model", &file, err));
     MR_TRY(read_message(c, &paddle__general_model_config__descriptor, file, &m, err));
     MR_VEC_PUSH(&c->models, m);
     if (i < c->engines.len) {
@@ -177,14 +177,17 @@ static int read_resources(struct mr_import *im, struct paddle_config *c, struct 
     if (!file) {
         return MR_OK;
     }
+    c->resource_file = file;
     MR_TRY(read_message(c, &paddle__resource_conf__descriptor, file, &c->resources, err));
     const Paddle__ResourceConf *r = c->resources;
     if (r->cube_config_file[0] || r->cube_config_path[0]) {
+        const char *cube = r->cube_config_file[0] ? r->cube_config_file : r->cube_config_path;
         MR_TRY(import_warn(im, err,
-                           "%s: the sparse parameter server (cube) has no counterpart here", file));
+                           "%s:%u: the sparse parameter server (cube) has no counterpart here",
+                           file, mr_pbtext_line_of(&c->lines, cube)));
     }
     for (size_t i = 0; i < r->n_model_toolkit_file; i++) {
-        MR_TRY(find_named(im, i, r->model_toolkit_path, r->n_model_toolkit_path,
+        MR_TRY(find_named(im, c, i, r->model_toolkit_path, r->n_model_toolkit_path,
                           r->model_toolkit_file, "model_toolkit", &file, err));
         MR_TRY(read_toolkit(im, c, file, err));
     }
@@ -215,7 +218,8 @@ int paddle_config_read(struct mr_import *im, mr_str text, struct paddle_config *
     *out = (struct paddle_config){.arena = &im->arena};
     out->workflow_file = out->service_file = im->file;
     if (mr_str_find_str(text, MR_STR("services")) >= 0) {
-        MR_TRY(parse(&paddle__infer_service_conf__descriptor, im->file, text, &out->services, err));
+        MR_TRY(parse(out, &paddle__infer_service_conf__descriptor, im->file, text, &out->services,
+                     err));
         out->workflow_file = sibling(im, "workflow.prototxt");
         if (!out->workflow_file) {
             return MR_FAIL(err, MR_E_NOT_FOUND, "%s: there is no workflow.prototxt beside it",
@@ -224,7 +228,8 @@ int paddle_config_read(struct mr_import *im, mr_str text, struct paddle_config *
         MR_TRY(read_message(out, &paddle__workflow_conf__descriptor, out->workflow_file,
                             &out->workflows, err));
     } else {
-        MR_TRY(parse(&paddle__workflow_conf__descriptor, im->file, text, &out->workflows, err));
+        MR_TRY(
+            parse(out, &paddle__workflow_conf__descriptor, im->file, text, &out->workflows, err));
         MR_TRY(read_services(im, out, err));
     }
     MR_TRY(read_resources(im, out, err));
@@ -253,6 +258,7 @@ void paddle_config_free(struct paddle_config *c)
     MR_VEC_FINI(&c->toolkits);
     MR_VEC_FINI(&c->models);
     MR_VEC_FINI(&c->engines);
+    mr_pbtext_lines_fini(&c->lines);
 }
 
 const struct paddle_engine *paddle_engine_find(const struct paddle_config *c, const char *name)

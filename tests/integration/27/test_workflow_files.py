@@ -351,29 +351,30 @@ def test_refusals_of_ovms(tmp_path):
     assert "config.json:2: node 'c': nodes of type 'custom' have no counterpart here" in done.stderr
 
 
+PADDLE = {
+    "infer_service": 'port: 8010 services { name: "Digits" workflows: "w" }',
+    "workflow": '''workflows { name: "w" workflow_type: "Sequence"
+        nodes { name: "read" type: "GeneralReaderOp" }
+        nodes { name: "first" type: "GeneralInferOp" dependencies { name: "read" mode: "RO" } }
+        nodes { name: "second" type: "GeneralInferOp" dependencies { name: "first" mode: "RO" } }
+        nodes { name: "answer" type: "GeneralResponseOp" dependencies { name: "second" mode: "RO" } } }''',
+    "resource": '''model_toolkit_path: "./conf/" model_toolkit_file: "model_toolkit.prototxt"
+        general_model_path: "./conf/" general_model_file: "general_model.prototxt"
+        general_model_path: "./conf/" general_model_file: "second.prototxt"''',
+    "model_toolkit": '''engines { name: "first" type: "PADDLE_INFER" model_dir: "./first" gpu_ids: -1 }
+        engines { name: "second" type: "PADDLE_INFER" model_dir: "./second" }''',
+    "general_model": '''feed_var { name: "x0" alias_name: "image" feed_type: 1 shape: 784 }
+        fetch_var { name: "y0" alias_name: "features" fetch_type: 1 shape: 16 }''',
+    "second": '''feed_var { name: "x1" alias_name: "features" feed_type: 1 shape: 16 }
+        fetch_var { name: "y1" alias_name: "label" fetch_type: 0 shape: 1 }''',
+}
+
+
 def paddle(folder, onnx=True, **files):
     """The files of a server with two engines, one after the other."""
     conf = folder / "conf"
     conf.mkdir()
-    texts = {
-        "infer_service": 'port: 8010 services { name: "Digits" workflows: "w" }',
-        "workflow": '''workflows { name: "w" workflow_type: "Sequence"
-            nodes { name: "read" type: "GeneralReaderOp" }
-            nodes { name: "first" type: "GeneralInferOp" dependencies { name: "read" mode: "RO" } }
-            nodes { name: "second" type: "GeneralInferOp" dependencies { name: "first" mode: "RO" } }
-            nodes { name: "answer" type: "GeneralResponseOp" dependencies { name: "second" mode: "RO" } } }''',
-        "resource": '''model_toolkit_path: "./conf/" model_toolkit_file: "model_toolkit.prototxt"
-            general_model_path: "./conf/" general_model_file: "general_model.prototxt"
-            general_model_path: "./conf/" general_model_file: "second.prototxt"''',
-        "model_toolkit": '''engines { name: "first" type: "PADDLE_INFER" model_dir: "./first" gpu_ids: -1 }
-            engines { name: "second" type: "PADDLE_INFER" model_dir: "./second" }''',
-        "general_model": '''feed_var { name: "x0" alias_name: "image" feed_type: 1 shape: 784 }
-            fetch_var { name: "y0" alias_name: "features" fetch_type: 1 shape: 16 }''',
-        "second": '''feed_var { name: "x1" alias_name: "features" feed_type: 1 shape: 16 }
-            fetch_var { name: "y1" alias_name: "label" fetch_type: 0 shape: 1 }''',
-    }
-    texts.update(files)
-    for name, text in texts.items():
+    for name, text in {**PADDLE, **files}.items():
         (conf / f"{name}.prototxt").write_text(text)
     for engine in ("first", "second") if onnx else ():
         (folder / engine).mkdir()
@@ -456,24 +457,69 @@ def test_what_is_imported_is_served(tmp_path):
         workflow("check", tmp_path / "models" / name)
 
 
-@pytest.mark.parametrize("files, why", [
-    ({"workflow": 'workflows { name: "w" workflow_type: "Sequence" nodes { name: "n" type: "GeneralCopyOp" } }'},
-     "workflow 'w': node 'n': the op 'GeneralCopyOp' has no counterpart here"),
-    ({"workflow": 'workflows { name: "w" workflow_type: "Serial" }'}, "workflow_type is 'Serial'"),
-    ({"workflow": 'workflows { name: "w" workflow_type: "Parallel" nodes { name: "first" type: "GeneralInferOp" '
-                  'dependencies { name: "nothing" mode: "RO" } } }'}, "node 'first': there is no node 'nothing'"),
-    ({"workflow": 'workflows { nmae: "w" }'}, "workflow.prototxt: line 1 column 13"),
-    ({"general_model": 'feed_var { name: "x0" feed_type: 1 shape: 3 is_lod_tensor: true } fetch_var { name: "y0" '
-                       'alias_name: "features" fetch_type: 1 shape: 16 }'}, "variable 'x0': is_lod_tensor"),
-    ({"infer_service": 'services { name: "S" enable_map_request_to_workflow: true request_field_key: "k" value_mapped_workflows { request_field_value: "a" '
-                       'workflow: "w" } value_mapped_workflows { request_field_value: "b" workflow: "w, w" } }'},
-     "service 'S': the workflows of its values have different outputs: those of 'S-1' and of 'w'"),
-    ({"infer_service": 'services { name: "S" workflows: "z" }'}, "service 'S': there is no workflow 'z'"),
-    ({"infer_service": 'services { name: "S" workflows: "w" merger: "mine" }'}, "the merger 'mine' has no counterpart"),
+def paddle_refused(service, name, why):
+    """In a line, after the name of the file, as it is found from the service's."""
+    stderr = workflow("import", service, code=1).stderr
+    file, rest = re.fullmatch(r"millrace workflow: (.*?\.prototxt)(:.*)\n", stderr).groups()
+    assert os.path.realpath(file) == f"{service.parent / name}.prototxt" and rest.startswith(why), stderr
+
+
+MAPPED = 'enable_map_request_to_workflow: true\n request_field_key: "%s"\n value_mapped_workflows {\n request_field_value: "%s"\n workflow: "%s" }'
+TWO = 'value_mapped_workflows { request_field_value: "b"\n workflow: "w, w" }'
+STEP = "workflow 'w': node 'first': "
+
+
+@pytest.mark.parametrize("name, change, line, why", [
+    ("workflow", ("GeneralInferOp", "GeneralCopyOp"), 3, STEP + "the op 'GeneralCopyOp' has no counterpart here"),
+    ("workflow", ("Sequence", "Serial"), 1, "workflow 'w': workflow_type is 'Serial', allowed are Sequence and Parallel"),
+    ("workflow", ('"w" workflow_type', '"../w" workflow_type'), 1, "'../w' is no name of a model"),
+    ("workflow", ('name: "read" mode', 'name: "nothing"\n mode'), 3, STEP + "there is no node 'nothing'"),
+    ("workflow", ('name: "read" mode', 'name: "first" mode'), 3, STEP + "it depends on itself"),
+    ("workflow", ('"read" mode: "RO"', '"read" mode: "RX"'), 3, STEP + "mode is 'RX', allowed are RO and RW"),
+    ("workflow", ('dependencies { name: "read" mode: "RO" }', ""), 3, STEP + "it has 0 dependencies, one is needed"),
+    ("workflow", ('"first" type: "GeneralInferOp"', '"other" type: "GeneralInferOp"'), 3, "workflow 'w': node 'other': an engine of that name, with a general_model"),
+    ("workflow", ('"first" type: "GeneralInferOp"', '"first" type: "GeneralRemoteOp"'), 3, STEP + "it has no address"),
+    ("workflow", ('nodes { name: "second"', 'nodes { name: "first"'), 4, STEP + "the name is there twice"),
+    ("workflow", ('"first" mode', '"answer" mode'), 4, "workflow 'w': node 'second': it depends on itself"),
+    ("workflow", ('dependencies { name: "second" mode', 'dependencies { name: "read" mode'), 5, "workflow 'w': node 'answer': it cannot take what 'read' gives"),
+    ("workflow", (PADDLE["workflow"][-96:], "}"), 1, "workflow 'w' has no GeneralResponseOp with outputs"),
+    ("workflow", (PADDLE["workflow"], ""), 1, "there are no workflows"),
+    ("workflow", (PADDLE["workflow"], PADDLE["workflow"] + "\n\n" + PADDLE["workflow"]), 7, "two models are named 'w'"),
+    ("workflow", ('workflows { name: "w"', 'workflows { name: "first"'), 3, "node 'first': its model has the name of the workflow, 'first', which would ask itself"),
+    ("general_model", ('shape: 784', "shape: 784 is_lod_tensor: true"), 1, "variable 'x0': is_lod_tensor: ragged tensors have no counterpart here"),
+    ("general_model", ("fetch_type: 1", "fetch_type: 33"), 2, "variable 'y0': type 33 or its 1 dimensions are not known here"),
+    ("model_toolkit", ('name: "second"', 'name: "first"'), 2, "engine 'first' is there twice"),
+    ("model_toolkit", ('name: "second"', 'name: ".second"'), 2, "'.second' is no name of a model"),
+    ("model_toolkit", ('"./second" }', '"./second" encrypted_model: true }'), 2, "engine 'second': encrypted and distributed models"),
+    ("resource", ('"second.prototxt"', '"third.prototxt"'), 3, "general_model './conf//third.prototxt' is not there"),
+    ("resource", ('"model_toolkit.prototxt"', '\n"toolkit.prototxt"'), 2, "model_toolkit './conf//toolkit.prototxt' is not there"),
+    ("infer_service", (' workflows: "w"', '\n workflows: "w"\n workflows: "z"'), 3, "service 'Digits': there is no workflow 'z'"),
+    ("infer_service", (' workflows: "w"', ""), 1, "service 'Digits': it has no workflows"),
+    ("infer_service", (' workflows: "w"', ' workflows: "w"\n merger: "mine"'), 2, "service 'Digits': the merger 'mine' has no counterpart here"),
+    ("infer_service", ('"Digits"', '"Dig/its"'), 1, "'Dig/its' is no name of a model"),
+    ("infer_service", ('"Digits" workflows', '"w"\n workflows'), 2, "node 'w': its model has the name of the workflow, 'w'"),
+    ("infer_service", ('"Digits"', '"first"'), 1, "two models are named 'first'"),
+    ("infer_service", ('workflows: "w"', MAPPED % ("", "a", "w")), 1, "service 'Digits': request_field_key '' is no name"),
+    ("infer_service", ('workflows: "w"', MAPPED % ("k", "a", "z")), 5, "service 'Digits': there is no workflow 'z'"),
+    ("infer_service", ('workflows: "w"', MAPPED % ("k", "a", "w, z")), 5, "service 'Digits': there is no workflow ' z'"),
+    ("infer_service", ('workflows: "w"', MAPPED % ("k", "\\\"", "w")), 3, "service 'Digits': a value with a quote"),
+    ("infer_service", ('workflows: "w"', MAPPED % ("k", "a", "w") + "\n" + TWO), 6,
+     "service 'Digits': the workflows of its values have different outputs: those of 'Digits-1' and of 'w'"),
 ])
-def test_refusals_of_paddle(tmp_path, files, why):
-    done = workflow("import", paddle(tmp_path, **files), code=1)
-    assert why in done.stderr and len(done.stderr.splitlines()) == 1
+def test_refusals_of_paddle(tmp_path, name, change, line, why):
+    """With the file and the line of what is refused, whichever of the files it is in."""
+    assert PADDLE[name].count(change[0]) >= 1
+    paddle_refused(paddle(tmp_path, **{name: PADDLE[name].replace(*change, 1)}), name, f":{line}: {why}")
+
+
+@pytest.mark.parametrize("name", PADDLE)
+def test_syntax_of_paddles_files(tmp_path, name):
+    paddle_refused(paddle(tmp_path, **{name: "\n nmae: 1"}), name, ": line 2 column 2: ")
+
+
+def test_engines_that_batch_for_themselves(tmp_path):
+    service = paddle(tmp_path, model_toolkit=PADDLE["model_toolkit"].replace('"./second"', '"./second" runtime_thread_num: 1'))
+    paddle_refused(service, "workflow", ":4: workflow 'w': node 'second': runtime_thread_num is set for some engines")
 
 
 def test_hostile_files(tmp_path):

@@ -4,6 +4,8 @@
 
 #include <math.h>
 
+#include "codec/pbtext_lines.h"
+
 static struct mr_err err;
 
 static Inference__ModelConfig *parse(const char *text)
@@ -364,6 +366,58 @@ static void set_fields(void **state)
     config_free(c);
 }
 
+static void lines(void **state)
+{
+    (void)state;
+    const mr_str texts[] = {MR_STR("input {\n"
+                                   "  name: 'a'\n"
+                                   "  dims: 1 }\n"
+                                   "input\n"
+                                   "[ { name: 'b' } ] backend: 'x' 'y' name:\n"
+                                   "'n'\n"
+                                   "version_policy: { latest\n"
+                                   "  { num_versions: 2 } }\n"),
+                            MR_STR("metric_tags { key: 'k' value: '1' }\n"
+                                   "metric_tags { key: 'k' value: '2' }\n"
+                                   "metric_tags { key: 'k' value: '3' }\n"
+                                   "input { name: 'c' }\n")};
+    struct mr_pbtext_lines at = {0};
+    Inference__ModelConfig *c[2];
+    for (size_t i = 0; i < 2; i++) {
+        ProtobufCMessage *m = NULL;
+        assert_int_equal(
+            mr_pbtext_parse_lines(&inference__model_config__descriptor, texts[i], &at, &m, &err),
+            MR_OK);
+        c[i] = (Inference__ModelConfig *)m;
+    }
+    const struct {
+        const void *value;
+        uint32_t line;
+    } wanted[] = {{c[0], 1},
+                  {c[0]->input[0], 1},
+                  {c[0]->input[0]->name, 2},
+                  {c[0]->input[1], 5},
+                  {c[0]->input[1]->name, 5},
+                  {c[0]->backend, 5},
+                  {c[0]->name, 6},
+                  {c[0]->version_policy, 7},
+                  {c[0]->version_policy->latest, 8},
+                  {c[0]->platform, 1},
+                  {c[1]->metric_tags[0], 3},
+                  {c[1]->metric_tags[0]->value, 3},
+                  {c[1]->input[0]->name, 4},
+                  {c[0]->input[0]->name, 2}};
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        if (mr_pbtext_line_of(&at, wanted[i].value) != wanted[i].line) {
+            fail_msg("value %zu: line %u in place of %u", i,
+                     mr_pbtext_line_of(&at, wanted[i].value), wanted[i].line);
+        }
+    }
+    mr_pbtext_lines_fini(&at);
+    config_free(c[0]);
+    config_free(c[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -371,7 +425,7 @@ int main(void)
         cmocka_unit_test(refusals),      cmocka_unit_test(depth_bomb),
         cmocka_unit_test(many_entries),  cmocka_unit_test(print_is_the_inverse),
         cmocka_unit_test(printed_form),  cmocka_unit_test(out_of_memory),
-        cmocka_unit_test(set_fields),
+        cmocka_unit_test(set_fields),    cmocka_unit_test(lines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
