@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/map.h"
 #include "codec/json.h"
-#include "codec/pbtext.h"
+#include "codec/pbtext_lines.h"
 #include "service.pb-c.h"
 
 #define ARENA_MAX    ((size_t)64 << 20)
@@ -12,8 +12,17 @@
 
 struct reader {
     struct mr_arena *a;
+    struct mr_pbtext_lines lines;
+    const void *at; /* the message or string that is being read, for the line of an error */
     struct mr_err *err;
 };
+
+/* Its line. */
+static uint32_t go_to(struct reader *r, const void *at)
+{
+    r->at = at;
+    return mr_pbtext_line_of(&r->lines, at);
+}
 
 static int no_memory(struct reader *r)
 {
@@ -135,6 +144,7 @@ static int read_remotes(struct reader *r, char *const *remotes, size_t count,
         return no_memory(r);
     }
     for (size_t i = 0; i < count; i++) {
+        r->at = remotes[i];
         int rc = read_name(r, remotes[i], "remote", &list[i]);
         if (rc < 0) {
             return rc;
@@ -152,6 +162,7 @@ static int read_variant(struct reader *r, const Millrace__VariantConfig *c,
     const char *label = c->which_case == MILLRACE__VARIANT_CONFIG__WHICH_LABEL ? c->label : NULL;
     int rc;
 
+    out->line = go_to(r, c);
     MR_TRY(mr_variant_tag_check(mr_str_c(c->tag), r->err));
     MR_TRY(copy(r, c->tag, &out->tag));
     MR_TRY(read_name(r, c->model, "model", &out->target.model));
@@ -211,11 +222,13 @@ static int read_shadow(struct reader *r, const Millrace__ShadowConfig *c,
     if (!s) {
         return no_memory(r);
     }
+    s->line = go_to(r, c);
     MR_TRY(copy(r, c->tag[0] ? c->tag : "shadow", &s->tag));
     MR_TRY(mr_variant_tag_check(s->tag, r->err));
     MR_TRY(read_name(r, c->model, "model", &s->target.model));
     MR_TRY(read_version(r, has_number, c->version, label, &s->target.version));
     MR_TRY(read_remotes(r, c->remote, c->n_remote, &s->target));
+    r->at = c;
     MR_TRY(mr_compare_parse(mr_str_c(c->compare), &s->compare, &s->tolerance, r->err));
     s->percent = c->percent;
     s->max_queue = c->max_queue ? c->max_queue : 64;
@@ -236,6 +249,7 @@ static int read_sticky(struct reader *r, const Millrace__StickyConfig *c,
     mr_str name = {0};
     int rc;
 
+    r->at = c;
     MR_TRY(mr_sticky_parse(mr_str_c(c->key), &out->sticky, &name, r->err));
     MR_TRY(copy(r, name.ptr, &out->key));
     MR_TRY(copy(r, c->salt, &out->salt));
@@ -259,6 +273,7 @@ static int read_variants(struct reader *r, const Millrace__EndpointConfig *c,
         }
         tags[i] = list[i].tag;
         weights[i] = list[i].weight;
+        r->at = c->variant[i];
         for (size_t k = 0; k < i; k++) {
             if (mr_str_eq(tags[k], tags[i])) {
                 return MR_FAIL(r->err, MR_E_INVALID, "variants %zu and %zu have the same tag '%s'",
@@ -266,6 +281,7 @@ static int read_variants(struct reader *r, const Millrace__EndpointConfig *c,
             }
         }
     }
+    r->at = c;
     return mr_variant_weights_check(weights, tags, c->n_variant, r->err);
 }
 
@@ -276,6 +292,7 @@ static int read_ramps(struct reader *r, const Millrace__EndpointConfig *c, const
         if (!c->variant[i]->ramp) {
             continue;
         }
+        r->at = c->variant[i]->ramp;
         if (out->ramp) {
             return MR_FAIL(r->err, MR_E_INVALID,
                            "variants '%s' and '%s' have a ramp, but only one at a time may change",
@@ -345,8 +362,10 @@ static int read_cases(struct reader *r, const Millrace__ServiceRouteConfig *c,
         return no_memory(r);
     }
     for (size_t i = 0; i < c->n_value_mapped_workflows; i++) {
-        MR_TRY(copy(r, c->value_mapped_workflows[i]->request_field_value, &list[i].value));
-        MR_TRY(read_name(r, c->value_mapped_workflows[i]->workflow, "workflow", &list[i].model));
+        const Millrace__ServiceRouteConfig__Case *m = c->value_mapped_workflows[i];
+        list[i].line = go_to(r, m);
+        MR_TRY(copy(r, m->request_field_value, &list[i].value));
+        MR_TRY(read_name(r, m->workflow, "workflow", &list[i].model));
     }
     out->cases = list;
     out->case_count = c->n_value_mapped_workflows;
@@ -422,11 +441,13 @@ static int read_all(struct reader *r, const Millrace__ServiceConfig *c, struct m
         return no_memory(r);
     }
     for (size_t i = 0; i < c->n_endpoint; i++) {
+        e[i].line = go_to(r, c->endpoint[i]);
         MR_TRY(take_name(r, names, c->endpoint[i]->name, "endpoint", i, &e[i].name));
         rc = read_endpoint(r, c->endpoint[i], &e[i]);
         MR_TRY(rc < 0 ? MR_WRAP(r->err, rc, "endpoint '%s'", e[i].name.ptr) : MR_OK);
     }
     for (size_t i = 0; i < c->n_service; i++) {
+        s[i].line = go_to(r, c->service[i]);
         MR_TRY(take_name(r, names, c->service[i]->name, "service", i, &s[i].name));
         rc = read_service(r, c->service[i], &s[i]);
         MR_TRY(rc < 0 ? MR_WRAP(r->err, rc, "service '%s'", s[i].name.ptr) : MR_OK);
@@ -441,6 +462,7 @@ out:
 
 int mr_service_file_parse(mr_str text, struct mr_service_file **out, struct mr_err *err)
 {
+    struct reader r = {.err = err};
     struct mr_service_file *f;
     ProtobufCMessage *m = NULL;
     struct mr_map names = {0};
@@ -452,12 +474,14 @@ int mr_service_file_parse(mr_str text, struct mr_service_file **out, struct mr_e
     }
     f = MR_NEW(struct mr_service_file);
     mr_arena_init(&f->arena, 4096, ARENA_MAX);
-    struct reader r = {&f->arena, err};
-    MR_TRY(mr_pbtext_parse(&millrace__service_config__descriptor, text, &m, err));
-    MR_TRY(read_all(&r, (const Millrace__ServiceConfig *)m, &names, f));
+    r.a = &f->arena;
+    MR_TRY(mr_pbtext_parse_lines(&millrace__service_config__descriptor, text, &r.lines, &m, err));
+    rc = read_all(&r, (const Millrace__ServiceConfig *)m, &names, f);
+    MR_TRY(rc < 0 ? MR_WRAP(err, rc, "line %u", go_to(&r, r.at)) : MR_OK);
     *out = f;
     f = NULL;
 out:
+    mr_pbtext_lines_fini(&r.lines);
     mr_map_fini(&names);
     if (m) {
         protobuf_c_message_free_unpacked(m, NULL);

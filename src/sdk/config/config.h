@@ -79,7 +79,7 @@ int config_coding_set(struct config_policy *p, const char *name, struct mr_err *
 int config_policy_check(const struct config_policy *p, struct mr_err *err);
 
 /** text: a file of endpoints or predictors.prototxt, or empty. `policy` and `hosts` are those of the caller, which the text
- *  overrides. All is copied. Errors: MR_E_INVALID with line and column, or endpoint and variant; MR_E_UNSUPPORTED (a way to find
+ *  overrides. All is copied. Errors: MR_E_INVALID with the line, and endpoint and variant; MR_E_UNSUPPORTED (a way to find
  *  hosts that there is not; an endpoint with a ramp); MR_E_TOO_LARGE; MR_E_EXHAUSTED. */
 int config_parse(mr_str text, const struct config_policy *policy, const mr_str *hosts,
                  size_t host_count, struct config **out, struct mr_err *err);

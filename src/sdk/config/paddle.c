@@ -11,7 +11,7 @@
  * Protocols are replaced by their nearest: baidu_std, http and h2 by REST, h2:grpc by gRPC. */
 #include <stdio.h>
 
-#include "codec/pbtext.h"
+#include "codec/pbtext_lines.h"
 #include "config.h"
 #include "sdk_configure.pb-c.h"
 
@@ -21,6 +21,7 @@ struct reader {
     struct config *c;
     struct mr_err *err;
     const variant_conf *fallback; /* default_variant_conf, or NULL */
+    const void *at; /* the message or string that is being read, for the line of an error */
 };
 
 /* A field of a variant, of the default, or absent: in this order. */
@@ -31,6 +32,9 @@ struct reader {
     ((own_##part && own_##part->has_##field) || (any_##part && any_##part->has_##field))
 #define NUMBER(part, field)                                                                        \
     (own_##part && own_##part->has_##field ? own_##part->field : any_##part->field)
+/* The message that has the number. */
+#define AT_NUMBER(part, field)                                                                     \
+    (own_##part && own_##part->has_##field ? (const void *)own_##part : (const void *)any_##part)
 #define TEXT(part, field)                                                                          \
     (own_##part && own_##part->field   ? own_##part->field                                         \
      : any_##part && any_##part->field ? any_##part->field                                         \
@@ -59,16 +63,19 @@ static int connection_read(struct reader *r, const variant_conf *v, struct confi
     const bool no_copies = HAS_NUMBER(connection_conf, hedge_fetch_retry_count) &&
                            NUMBER(connection_conf, hedge_fetch_retry_count) <= 0;
     if (retries < 0 || retries >= CONFIG_ATTEMPTS_MAX) {
+        r->at = AT_NUMBER(connection_conf, connect_retry_count);
         return MR_FAIL(r->err, MR_E_INVALID, "connect_retry_count: %lld, possible is 0 to %u",
                        (long long)retries, CONFIG_ATTEMPTS_MAX - 1);
     }
     if (connections < 1 || connections > 65535) {
+        r->at = AT_NUMBER(connection_conf, max_connection_per_host);
         return MR_FAIL(r->err, MR_E_INVALID,
                        "max_connection_per_host: %lld, possible is 1 to 65535",
                        (long long)connections);
     }
     if (type[0] && strcmp(type, "pooled") != 0 && strcmp(type, "single") != 0 &&
         strcmp(type, "short") != 0) {
+        r->at = type;
         return MR_FAIL(r->err, MR_E_INVALID,
                        "connection_type '%.40s': possible are pooled, single and short", type);
     }
@@ -76,6 +83,7 @@ static int connection_read(struct reader *r, const variant_conf *v, struct confi
     p->attempts = (uint32_t)retries + 1;
     p->max_connections = strcmp(type, "single") == 0 ? 1 : (uint32_t)connections;
     p->hedge_after_ms = hedge > 0 && !no_copies ? hedge : 0;
+    r->at = own_connection_conf ? own_connection_conf : any_connection_conf;
     return config_policy_check(p, r->err);
 }
 
@@ -114,21 +122,25 @@ static int rpc_read(struct reader *r, const variant_conf *v, struct config_polic
         is_known = is_known || strcmp(protocol, rest[i]) == 0;
     }
     if (!is_known && !*out_is_grpc) {
+        r->at = protocol;
         return MR_FAIL(r->err, MR_E_UNSUPPORTED,
                        "protocol '%.40s': possible are http, h2, h2:grpc, and baidu_std, which is "
                        "replaced by http",
                        protocol);
     }
     if (HAS_NUMBER(rpc_parameter, package_size)) {
+        r->at = AT_NUMBER(rpc_parameter, package_size);
         MR_TRY(count_read(r, "package_size", NUMBER(rpc_parameter, package_size), INT32_MAX,
                           &p->shard_rows));
     }
     if (HAS_NUMBER(rpc_parameter, max_channel_per_request)) {
+        r->at = AT_NUMBER(rpc_parameter, max_channel_per_request);
         MR_TRY(count_read(r, "max_channel_per_request",
                           NUMBER(rpc_parameter, max_channel_per_request), CONFIG_SHARDS_MAX,
                           &p->max_shards));
     }
     if (HAS_NUMBER(rpc_parameter, compress_type)) {
+        r->at = AT_NUMBER(rpc_parameter, compress_type);
         MR_TRY(compression_read(r, NUMBER(rpc_parameter, compress_type), p));
     }
 out:
@@ -185,7 +197,9 @@ static int naming_read(struct reader *r, const variant_conf *v, const variant_co
     int rc;
 
     r->c->has_filter |= TEXT(naming_conf, cluster_filter_strategy)[0] != '\0';
+    r->at = TEXT(naming_conf, load_balance_strategy);
     MR_TRY(config_strategy_set(&out->policy, TEXT(naming_conf, load_balance_strategy), r->err));
+    r->at = text.len > 0 ? (const void *)text.ptr : v;
     if (text.len == 0) {
         MR_TRY(MR_FAIL(r->err, MR_E_INVALID, "naming_conf has no cluster"));
     }
@@ -212,6 +226,7 @@ static int variant_read(struct reader *r, const variant_conf *v, mr_str model,
     int rc;
 
     *out = (struct config_variant){.model = model, .policy = r->c->policy};
+    r->at = v;
     MR_TRY(mr_variant_tag_check(mr_str_c(v->tag ? v->tag : ""), r->err));
     MR_TRY(config_copy(r->c, mr_str_c(v->tag), &out->tag, r->err));
     MR_TRY(connection_read(r, v, &out->policy));
@@ -232,6 +247,7 @@ static int split_read(struct reader *r, const variant_conf *v, const struct conf
     struct cluster cluster;
     int rc = MR_OK;
 
+    r->at = rest.ptr;
     while (rest.len > 0 && mr_str_split(&rest, ',', &tag)) {
         tag = mr_str_trim(tag);
         if (*io_count == MR_VARIANTS_MAX) {
@@ -270,6 +286,7 @@ static int weights_read(struct reader *r, const Millrace__Paddle__PredictorConf 
     size_t n = 0;
     uint64_t weight;
 
+    r->at = text[0] ? (const void *)text : m;
     for (size_t i = 0; i < m->n_variants; i++) {
         tags[i] = list[i].tag;
         weights[i] = 1;
@@ -293,9 +310,11 @@ static int weights_read(struct reader *r, const Millrace__Paddle__PredictorConf 
     return mr_variant_weights_check(weights, tags, m->n_variants, r->err);
 }
 
-static int tags_check(struct reader *r, const struct config_variant *list, size_t count)
+static int tags_check(struct reader *r, const Millrace__Paddle__PredictorConf *m,
+                      const struct config_variant *list, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
+        r->at = i < m->n_variants ? (const void *)m->variants[i] : m;
         for (size_t k = 0; k < i; k++) {
             if (mr_str_eq(list[i].tag, list[k].tag)) {
                 return MR_FAIL(r->err, MR_E_INVALID, "two variants have the tag '%.*s'",
@@ -320,7 +339,7 @@ static int variants_read(struct reader *r, const Millrace__Paddle__PredictorConf
     for (size_t i = 0; i < m->n_variants; i++) {
         MR_TRY(split_read(r, m->variants[i], &list[i], is_grpc[i], list, &count));
     }
-    MR_TRY(tags_check(r, list, count));
+    MR_TRY(tags_check(r, m, list, count));
     *out_count = count;
 out:
     return rc;
@@ -371,6 +390,7 @@ static int predictors_read(struct reader *r, const Millrace__Paddle__SDKConf *m)
         return config_no_memory(r->err);
     }
     for (size_t i = 0; i < m->n_predictors; i++) {
+        r->at = m->predictors[i];
         const char *name = m->predictors[i]->name;
         if (!name || !name[0]) {
             return MR_FAIL(r->err, MR_E_INVALID, "predictor %zu has no name", i + 1);
@@ -392,14 +412,17 @@ static int predictors_read(struct reader *r, const Millrace__Paddle__SDKConf *m)
 
 int config_paddle_parse(struct config *c, mr_str text, struct mr_err *err)
 {
+    struct mr_pbtext_lines lines = {0};
     ProtobufCMessage *m = NULL;
     int rc;
 
-    MR_TRY(mr_pbtext_parse(&millrace__paddle__sdkconf__descriptor, text, &m, err));
+    MR_TRY(mr_pbtext_parse_lines(&millrace__paddle__sdkconf__descriptor, text, &lines, &m, err));
     const Millrace__Paddle__SDKConf *file = (const Millrace__Paddle__SDKConf *)m;
     struct reader r = {.c = c, .err = err, .fallback = file->default_variant_conf};
     rc = predictors_read(&r, file);
+    MR_TRY(rc < 0 ? MR_WRAP(err, rc, "line %u", mr_pbtext_line_of(&lines, r.at)) : MR_OK);
 out:
+    mr_pbtext_lines_fini(&lines);
     if (m) {
         protobuf_c_message_free_unpacked(m, NULL);
     }

@@ -1,5 +1,5 @@
 /* The file of endpoints: what the servers read (variant/config.h), and its `client` block. */
-#include "codec/pbtext.h"
+#include "codec/pbtext_lines.h"
 #include "config.h"
 #include "service.pb-c.h"
 
@@ -85,7 +85,7 @@ static int endpoint_read(struct config *c, const struct mr_endpoint_config *in,
     int rc = ramp_refuse(in, err);
 
     if (rc < 0) {
-        return MR_WRAP(err, rc, "endpoint '%.*s'", MR_STR_ARG(in->name));
+        return MR_WRAP(err, rc, "line %u: endpoint '%.*s'", in->line, MR_STR_ARG(in->name));
     }
     if (!list) {
         return config_no_memory(err);
@@ -94,7 +94,7 @@ static int endpoint_read(struct config *c, const struct mr_endpoint_config *in,
         const struct mr_variant_config *v = &in->variants[i];
         rc = target_read(c, v->tag, &v->target, &list[i], err);
         if (rc < 0) {
-            return MR_WRAP(err, rc, "endpoint '%.*s'", MR_STR_ARG(in->name));
+            return MR_WRAP(err, rc, "line %u: endpoint '%.*s'", v->line, MR_STR_ARG(in->name));
         }
         list[i].weight = v->weight;
     }
@@ -108,7 +108,9 @@ static int endpoint_read(struct config *c, const struct mr_endpoint_config *in,
     if (in->shadow) {
         rc = target_read(c, in->shadow->tag, &in->shadow->target, &out->shadow_variant, err);
     }
-    return rc < 0 ? MR_WRAP(err, rc, "endpoint '%.*s', shadow", MR_STR_ARG(in->name)) : MR_OK;
+    return rc < 0 ? MR_WRAP(err, rc, "line %u: endpoint '%.*s', shadow", in->shadow->line,
+                            MR_STR_ARG(in->name))
+                  : MR_OK;
 }
 
 static int endpoints_read(struct config *c, struct mr_err *err)
@@ -133,18 +135,21 @@ static int endpoints_read(struct config *c, struct mr_err *err)
 
 int config_service_parse(struct config *c, mr_str text, struct mr_err *err)
 {
+    struct mr_pbtext_lines lines = {0};
     ProtobufCMessage *m = NULL;
     int rc;
 
     MR_TRY(mr_service_file_parse(text, &c->file, err));
-    MR_TRY(mr_pbtext_parse(&millrace__service_config__descriptor, text, &m, err));
+    MR_TRY(mr_pbtext_parse_lines(&millrace__service_config__descriptor, text, &lines, &m, err));
     const Millrace__ServiceConfig *file = (const Millrace__ServiceConfig *)m;
     if (file->client) {
         rc = client_read(c, file->client, err);
-        MR_TRY(rc < 0 ? MR_WRAP(err, rc, "client") : MR_OK);
+        MR_TRY(rc < 0 ? MR_WRAP(err, rc, "line %u: client", mr_pbtext_line_of(&lines, file->client))
+                      : MR_OK);
     }
     rc = endpoints_read(c, err);
 out:
+    mr_pbtext_lines_fini(&lines);
     if (m) {
         protobuf_c_message_free_unpacked(m, NULL);
     }

@@ -35,6 +35,19 @@ static void refused(const char *text, int status, const char *why)
     }
 }
 
+/* The error begins with the line. */
+static void refused_at(const char *text, const char *why)
+{
+    const struct config_policy policy = config_policy_default();
+    struct config *c = NULL;
+    struct mr_err err = {0};
+
+    assert_true(config_parse(mr_str_c(text), &policy, NULL, 0, &c, &err) < 0);
+    if (strncmp(err.msg, why, strlen(why)) != 0) {
+        fail_msg("'%s' does not begin with '%s'", err.msg, why);
+    }
+}
+
 static void is(mr_str s, const char *text)
 {
     assert_string_equal(s.ptr, text);
@@ -175,6 +188,31 @@ static void test_paddle_warnings(void **state)
     }
 }
 
+static void test_lines(void **state)
+{
+    static const struct {
+        const char *text, *why;
+    } bad[] = {
+        {"\nclient { remote: \"bns://x\" }", "line 2: client: "},
+        {"client { remote: \"grpc://h:99999\" }", "line 1: client: 'h:99999' is not an address"},
+        {"client { remote: \"dns://h:x\" }", "line 1: client: 'h:x' is not an address"},
+        {"client { remote: \"http://::1:80\" }", "line 1: client: '::1:80': an IPv6 address"},
+        {"client {}\nendpoint { name: \"e\"\n variant { tag: \"v\" model: \"m\" weight: 1 } }",
+         "line 3: endpoint 'e': variant 'v': no host"},
+        {"endpoint { name: \"e\"\n variant { tag: \"v\" model: \"m\" weight: 1 remote: \"a:1\" }\n"
+         " shadow { model: \"m\" percent: 1 } }",
+         "line 3: endpoint 'e', shadow: "},
+        {"endpoint { name: \"e\"\n variant { tag: \"v\" model: \"m\" weight: 1\n"
+         " remote: \"\" } }",
+         "line 3: endpoint 'e': variant 1: remote: "},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        refused_at(bad[i].text, bad[i].why);
+    }
+}
+
 /* A predictor with one variant. */
 static void predictor_refused(const char *predictor, const char *variant, int status,
                               const char *why)
@@ -207,12 +245,58 @@ static void test_paddle_refusals(void **state)
     refused("predictors { name: \"p\" }", MR_E_INVALID, "0 variants");
 }
 
+/* Where it is wrong: in a block of the variant, on line 5, or in the same one of the default, on line 2. */
+static void paddle_refused_at(const char *in_default, const char *in_variant, const char *why)
+{
+    char text[600];
+
+    snprintf(text, sizeof text,
+             "default_variant_conf { tag: \"d\"\n %s }\n"
+             "predictors { name: \"p\"\n  variants { tag: \"v\"\n    %s } }\n",
+             in_default, in_variant);
+    refused_at(text, why);
+}
+
+static void test_paddle_lines(void **state)
+{
+#define CLUSTER "naming_conf { cluster: \"a:1\" }"
+    (void)state;
+    paddle_refused_at("", "", "line 4: predictor 'p': variant 'v': naming_conf has no cluster");
+    paddle_refused_at("naming_conf { cluster: \"bns://x\" }", "", "line 2: predictor 'p': ");
+    paddle_refused_at("", "naming_conf {\n cluster: \"bns://x\" }", "line 6: predictor 'p': ");
+    paddle_refused_at("", "naming_conf { cluster: \"a:1\" load_balance_strategy: \"x\" }",
+                      "line 5: predictor 'p': variant 'v': strategy 'x'");
+    paddle_refused_at("connection_conf { connect_retry_count: -1 }", "connection_conf {}",
+                      "line 2: predictor 'p': variant 'v': connect_retry_count: -1");
+    paddle_refused_at("connection_conf { max_connection_per_host: 1 }",
+                      "connection_conf { max_connection_per_host: 0 }",
+                      "line 5: predictor 'p': variant 'v': max_connection_per_host: 0");
+    paddle_refused_at("connection_conf { connection_type: \"x\" }", "",
+                      "line 2: predictor 'p': variant 'v': connection_type 'x'");
+    paddle_refused_at("", "connection_conf { rpc_timeout_ms: -1 }",
+                      "line 5: predictor 'p': variant 'v': timeout_ms: -1");
+    paddle_refused_at("rpc_parameter { protocol: \"x\" }", CLUSTER, "line 2: predictor 'p': ");
+    paddle_refused_at("rpc_parameter { package_size: 0 }", "rpc_parameter {}",
+                      "line 2: predictor 'p': variant 'v': package_size: 0");
+    paddle_refused_at("", "rpc_parameter { compress_type: 9 }", "line 5: predictor 'p': ");
+    paddle_refused_at("", CLUSTER " split_conf { tag_candidates: \"x\" }",
+                      "line 5: predictor 'p': split_conf of variant 'v': ");
+    paddle_refused_at("", CLUSTER "}\n variants { tag: \"v\" " CLUSTER,
+                      "line 6: predictor 'p': two variants have the tag 'v'");
+    paddle_refused_at("", CLUSTER "}\n weighted_random_render_conf { variant_weight_list: \"1|x\"",
+                      "line 6: predictor 'p': variant_weight_list '1|x'");
+    paddle_refused_at("", CLUSTER "} }\n predictors { name: \"p\" variants {",
+                      "line 6: two predictors have the name 'p'");
+    refused_at("\npredictors {\n name: 1 }", "line 3 column ");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_addresses),       cmocka_unit_test(test_endpoints),
         cmocka_unit_test(test_refusals),        cmocka_unit_test(test_paddle),
         cmocka_unit_test(test_paddle_warnings), cmocka_unit_test(test_paddle_refusals),
+        cmocka_unit_test(test_lines),           cmocka_unit_test(test_paddle_lines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -56,6 +56,11 @@ static void a_file_is_read(void **state)
     assert_int_equal(f->service_count, 1);
     assert_string_equal(f->services[0].cases[0].model.ptr, "ocr");
     assert_string_equal(f->services[0].otherwise.ptr, "plain");
+    assert_int_equal(f->endpoints[0].line, 1);
+    assert_int_equal(f->endpoints[0].variants[1].line, 4);
+    assert_int_equal(f->endpoints[0].shadow->line, 7);
+    assert_int_equal(f->services[0].line, 10);
+    assert_int_equal(f->services[0].cases[0].line, 11);
     mr_service_file_free(&f);
     assert_int_equal(mr_service_file_parse(MR_STR(""), &f, &err), MR_OK);
     assert_int_equal(f->endpoint_count, 0);
@@ -112,11 +117,53 @@ static void what_is_wrong_is_named(void **state)
     }
 }
 
+/* Line 3 is that of the second variant, line 6 that of the case. */
+#define LINES(sticky, second, rest, value)                                                         \
+    "endpoint { name: 'e' " sticky "\n"                                                            \
+    "  variant { tag: 'a' model: 'm' weight: 1 }\n"                                                \
+    "  variant { tag: 'b' model: 'm' " second " }\n"                                               \
+    "  " rest " }\n"                                                                               \
+    "service { name: 's' request_field_key: 'k'\n"                                                 \
+    "  value_mapped_workflows { request_field_value: 'v' workflow: '" value "' } }\n"
+
+static void what_is_wrong_has_a_line(void **state)
+{
+    static const struct {
+        const char *text, *error;
+    } bad[] = {
+        {LINES("sticky {\n }", "", "", "m"), "line 1: endpoint 'e': key ''"},
+        {LINES("", "version: -2", "", "m"), "line 3: endpoint 'e': variant 2: version: -2"},
+        {LINES("", "weight: -1", "", "m"), "line 1: endpoint 'e': variant 2 'b' has weight -1"},
+        {LINES("", "remote: 'a'\n remote:\n ''", "", "m"),
+         "line 5: endpoint 'e': variant 2: remote: a name of 1 to 255 bytes"},
+        {LINES("", "\n\nramp { to: 2 step: 1 every_s: 1 }", "", "m"),
+         "line 5: endpoint 'e': variant 'b': ramp.to is 2"},
+        {LINES("", "", "variant { tag: 'a' model: 'm' }", "m"),
+         "line 4: endpoint 'e': variants 1 and 3 have the same tag 'a'"},
+        {LINES("", "", "shadow { model: 'm' percent: -1 }", "m"),
+         "line 4: endpoint 'e': shadow: percent: -1"},
+        {LINES("", "", "", ""), "line 6: service 's': workflow: a name of 1 to 255 bytes"},
+        {LINES("", "", "} endpoint { name: 'e'", "m"), "line 4: endpoint 'e': there are two"},
+        {LINES("", "", "} service {", "m"), "line 4: service 1: name ''"},
+    };
+    (void)state;
+
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct mr_service_file *f = NULL;
+        struct mr_err err = {0};
+        assert_int_equal(mr_service_file_parse(mr_str_c(bad[i].text), &f, &err), MR_E_INVALID);
+        if (strncmp(err.msg, bad[i].error, strlen(bad[i].error)) != 0) {
+            fail_msg("'%s' does not begin with '%s'", err.msg, bad[i].error);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_file_is_read),
         cmocka_unit_test(what_is_wrong_is_named),
+        cmocka_unit_test(what_is_wrong_has_a_line),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

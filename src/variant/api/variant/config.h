@@ -19,6 +19,7 @@ struct mr_variant_target {
 };
 
 struct mr_variant_config {
+    uint32_t line; /* of the file, as of all that follow */
     mr_str tag;
     struct mr_variant_target target;
     double weight;
@@ -30,6 +31,7 @@ enum mr_sticky_kind { MR_STICKY_NONE, MR_STICKY_HEADER, MR_STICKY_PARAMETER };
 enum mr_compare_kind { MR_COMPARE_NONE, MR_COMPARE_EQUAL, MR_COMPARE_TOLERANCE };
 
 struct mr_shadow_config {
+    uint32_t line;
     mr_str tag;
     struct mr_variant_target target;
     double percent;
@@ -39,6 +41,7 @@ struct mr_shadow_config {
 };
 
 struct mr_endpoint_config {
+    uint32_t line;
     mr_str name;
     enum mr_sticky_kind sticky;
     mr_str key; /* of the header, in lower case, or the parameter */
@@ -51,12 +54,14 @@ struct mr_endpoint_config {
 };
 
 struct mr_service_case {
+    uint32_t line;
     mr_str value;
     mr_str model;
 };
 
 /** A name whose requests go to the model, workflow or endpoint that a parameter chooses. */
 struct mr_service_config {
+    uint32_t line;
     mr_str name;
     mr_str parameter;
     size_t case_count;
@@ -72,7 +77,7 @@ struct mr_service_file {
     const struct mr_service_config *services;
 };
 
-/** Errors: MR_E_INVALID: what is wrong, with line and column for the syntax, otherwise with endpoint and variant;
+/** Errors: MR_E_INVALID: what is wrong, with line and column for the syntax, otherwise with line, endpoint and variant;
  *  MR_E_TOO_LARGE; MR_E_EXHAUSTED. */
 int mr_service_file_parse(mr_str text, struct mr_service_file **out, struct mr_err *err);
 void mr_service_file_free(struct mr_service_file **f);
