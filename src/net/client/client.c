@@ -209,36 +209,74 @@ void mr_client_set_response_max(struct mr_client *c, int64_t bytes)
     c->options.max_response_bytes = MR_MAX(bytes, INT64_C(1));
 }
 
-/* "host:port", "[v6]:port". */
-static int split_address(struct mr_client *c, struct mr_err *err)
+/* "host:port", "[v6]:port"; the host is a part of the text. */
+static int split_address(const char *address, mr_str *out_host, int *out_port, struct mr_err *err)
 {
-    mr_str a = mr_str_c(c->address);
-    const char *colon = strrchr(c->address, ':');
+    const char *colon = strrchr(address, ':');
     uint64_t port;
 
     if (!colon || !mr_str_to_u64(mr_str_c(colon + 1), &port) || port == 0 || port > 65535) {
         return MR_FAIL(
             err, MR_E_INVALID,
             "'%s' is not an address: expected host:port, the port 1 to 65535, or unix:/path",
-            c->address);
+            address);
     }
-    mr_str host = mr_str_sub(a, 0, (size_t)(colon - c->address));
+    mr_str host = mr_str_n(address, (size_t)(colon - address));
     if (host.len > 2 && host.ptr[0] == '[' && host.ptr[host.len - 1] == ']') {
         host = mr_str_sub(host, 1, host.len - 1);
     } else if (mr_str_find(host, ':') >= 0) {
         return MR_FAIL(err, MR_E_INVALID, "'%s': an IPv6 address is written [address]:port",
-                       c->address);
+                       address);
     }
     if (host.len == 0) {
-        return MR_FAIL(err, MR_E_INVALID, "'%s' has no host", c->address);
+        return MR_FAIL(err, MR_E_INVALID, "'%s' has no host", address);
     }
+    *out_host = host;
+    *out_port = (int)port;
+    return MR_OK;
+}
+
+static bool is_socket(const char *address)
+{
+    return strncmp(address, "unix:", 5) == 0;
+}
+
+int mr_client_address_check(const char *address, struct mr_err *err)
+{
+    mr_str host;
+    int port;
+
+    if (!mr_client_is_clean(mr_str_c(address))) {
+        return MR_FAIL(err, MR_E_INVALID, "an address holds a line end");
+    }
+    if (is_socket(address)) {
+        return address[5] ? MR_OK : MR_FAIL(err, MR_E_INVALID, "'%s' has no path", address);
+    }
+    return split_address(address, &host, &port, err);
+}
+
+static int address_take(struct mr_client *c, const char *address, struct mr_err *err)
+{
+    mr_str host = {0};
+    int rc = mr_client_address_check(address, err);
+
+    c->address = mr_strndup(address, strlen(address));
+    c->is_unix = is_socket(address);
+    if (rc < 0) {
+        return rc;
+    }
+    if (c->is_unix) {
+        c->host = mr_strndup(address + 5, strlen(address + 5));
+        c->authority = mr_strndup("localhost", 9);
+        return MR_OK;
+    }
+    rc = split_address(address, &host, &c->port_number, err);
     c->host = mr_strndup(host.ptr, host.len);
-    c->port_number = (int)port;
     snprintf(c->port, sizeof c->port, "%d", c->port_number);
     const bool is_usual = c->port_number == (c->options.tls ? 443 : 80);
     c->authority =
-        mr_strndup(c->address, is_usual ? (size_t)(colon - c->address) : strlen(c->address));
-    return MR_OK;
+        mr_strndup(address, is_usual ? (size_t)(strrchr(address, ':') - address) : strlen(address));
+    return rc;
 }
 
 static void client_free(struct mr_client *c)
@@ -254,25 +292,13 @@ int mr_client_new(struct mr_client **out, struct mr_loop *loop, const char *addr
                   const struct mr_client_options *options, struct mr_err *err)
 {
     struct mr_client *c = MR_NEW(struct mr_client);
-    int rc = MR_OK;
 
     c->loop = loop;
     TAILQ_INIT(&c->waiting);
     TAILQ_INIT(&c->failed);
     c->options = options ? *options : (struct mr_client_options){0};
     apply_defaults(&c->options);
-    c->address = mr_strndup(address, strlen(address));
-    c->is_unix = strncmp(address, "unix:", 5) == 0;
-    if (!mr_client_is_clean(mr_str_c(address))) {
-        rc = MR_FAIL(err, MR_E_INVALID, "an address holds a line end");
-    } else if (c->is_unix && address[5] == '\0') {
-        rc = MR_FAIL(err, MR_E_INVALID, "'%s' has no path", address);
-    } else if (c->is_unix) {
-        c->host = mr_strndup(address + 5, strlen(address + 5));
-        c->authority = mr_strndup("localhost", 9);
-    } else {
-        rc = split_address(c, err);
-    }
+    int rc = address_take(c, address, err);
     if (rc == MR_OK) {
         rc = mr_client_headers_read(c, err);
     }

@@ -4,6 +4,8 @@
 
 #include "client/url.h"
 #include "config.h"
+#include "net/client.h"
+#include "sdk/hosts.h"
 
 #define TEXT_MAX  512
 #define SHARE_MAX 1e6
@@ -21,6 +23,18 @@ static int name_check(const char *text, struct mr_err *err)
     if (rc == MR_OK && (!url.has_port || starts(url.address, "unix:") || url.path[0])) {
         rc = MR_FAIL(err, MR_E_INVALID, "'%.100s' is not dns://[SCHEME://]NAME:PORT", text);
     }
+    return rc < 0 ? rc : mr_client_address_check(url.address, err);
+}
+
+static int url_check(const char *text, struct mr_err *err)
+{
+    struct mr_url url;
+    int rc;
+
+    MR_TRY(mr_url_parse(text, &url, err));
+    MR_TRY(mr_url_default_port(&url, 8000, err));
+    rc = mr_client_address_check(url.address, err);
+out:
     return rc;
 }
 
@@ -28,7 +42,6 @@ static int address_check(const char *text, struct mr_err *err)
 {
     static const char *const missing[] = {"bns://", "consul://", "nacos://", "remotefile://",
                                           "discovery://"};
-    struct mr_url url;
 
     for (size_t i = 0; i < sizeof missing / sizeof *missing; i++) {
         if (starts(text, missing[i])) {
@@ -41,7 +54,7 @@ static int address_check(const char *text, struct mr_err *err)
     if (starts(text, "file://")) {
         return text[7] ? MR_OK : MR_FAIL(err, MR_E_INVALID, "file:// without a path");
     }
-    return starts(text, "dns://") ? name_check(text, err) : mr_url_parse(text, &url, err);
+    return starts(text, "dns://") ? name_check(text, err) : url_check(text, err);
 }
 
 static int share_parse(mr_str text, double *out, struct mr_err *err)
@@ -128,4 +141,16 @@ int config_hosts_read(struct config *c, const mr_str *texts, size_t count,
     *out = list;
     *out_count = n;
     return MR_OK;
+}
+
+int mr_hosts_check(mr_str text, struct mr_err *err)
+{
+    const struct config_host *hosts;
+    struct config c = {.host_count = 0};
+    size_t count;
+
+    mr_arena_init(&c.arena, 0, 1u << 20);
+    const int rc = config_hosts_read(&c, &text, 1, &hosts, &count, err);
+    mr_arena_fini(&c.arena);
+    return rc;
 }

@@ -51,8 +51,8 @@ static int load_file(struct endpoints *es, struct mr_service_file **out,
     rc = mr_service_file_parse(mr_buf_view(&text), &f, err);
     MR_TRY(rc < 0 ? MR_WRAP(err, rc, "%s", es->path) : MR_OK);
     rc = endpoint_names_check(f, es->models, err);
+    rc = rc < 0 ? rc : endpoint_remotes_settle(f, out_remotes, err);
     MR_TRY(rc < 0 ? MR_WRAP(err, rc, "%s", es->path) : MR_OK);
-    MR_TRY(endpoint_remotes_settle(f, out_remotes, err));
     *out = f;
     f = NULL;
 out:

@@ -12,7 +12,8 @@ struct endpoint_remotes {
     struct mr_remote_model *list;
 };
 
-/* Gives variants with `remote` the names of their models here. Errors: MR_E_EXHAUSTED. */
+/* Gives variants with `remote` the names of their models here. Errors, with line and endpoint: MR_E_INVALID (what is no address,
+ * or more of it than a name has room for), MR_E_UNSUPPORTED (other ways to find hosts, and those of a shadow); MR_E_EXHAUSTED. */
 int endpoint_remotes_settle(struct mr_service_file *f, struct endpoint_remotes *out,
                             struct mr_err *err);
 /* Loads those that are not there. Thread: any; does not block. */

@@ -327,32 +327,46 @@ def test_the_file_is_read_again(serve, tmp_path):
         assert counts(server, "kept")["stable"][0] + counts(server, "kept")["cand"][0] == 5
         assert report(server, "kept")["variants"][1]["weight"] == 0
         # one that is wrong changes nothing
-        write(tmp_path, "endpoint { name: 'kept' }")
-        wait.until(lambda: value(server, "millrace_endpoints_reload_failures_total"), "a failure to be counted")
-        assert "endpoint 'kept': 0 variants" in server.err()
-        assert tags(rest, "kept", 1) == ["stable"] and tags(rest, "new", 1) == ["b"]
+        for i, (text, why) in enumerate((("endpoint { name: 'kept' }", "line 1: endpoint 'kept': 0 variants"),
+                                         (endpoint("kept", STABLE, variant("far", "m", 1, 'remote: "ftp://h:1"')), "line 1: endpoint 'kept': variant 'far': remote: "))):
+            write(tmp_path, text)
+            wait.until(lambda: value(server, "millrace_endpoints_reload_failures_total") == i + 1, "a failure to be counted")
+            assert f"{tmp_path / 'endpoints.pbtxt'}: {why}" in server.err()
+            assert tags(rest, "kept", 1) == ["stable"] and tags(rest, "new", 1) == ["b"]
         assert value(server, "millrace_endpoints") == 2
 
 
 SERVICE = 'service { name: "s" request_field_key: "k" value_mapped_workflows { request_field_value: "x" workflow: "%s" } }'
 
 
+def remote(*addresses):
+    return variant("far", "m", 1, "\n" + " ".join(f'remote: "{a}"' for a in addresses))
+
+
 @pytest.mark.parametrize("text, error", [
-    (endpoint("m", variant("a", "n", 1)), "'m' is the name of a model as well"),
-    ("endpoint { nme: 'e' }", "line 1 column 12"),
-    (endpoint("e", variant("a", "e", 1)), "endpoint 'e': variant 'a' names 'e', which is an endpoint: possible are models and workflows"),
-    (endpoint("e", variant("a", "m", 1)) + endpoint("f", variant("b", "e", 1)), "endpoint 'f': variant 'b' names 'e', which is an endpoint"),
-    (endpoint("e", variant("a", "m", 1), 'shadow { model: "e" percent: 1 }'), "endpoint 'e': shadow 'shadow' names 'e'"),
-    (endpoint("e", variant("a", "s", 1)) + SERVICE % "e", "endpoint 'e': variant 'a' names 's', which is a service"),
-    (SERVICE % "s", "service 's': the value 'x' names 's', which is a service: possible are models, workflows and endpoints"),
-    ('service { name: "s" request_field_key: "k" default: "s" }', "the default of service 's' names 's', which is a service"),
-    (endpoint("e"), "endpoint 'e': 0 variants, possible are 1 to 32"),
+    (endpoint("m", variant("a", "n", 1)), "line 1: 'm' is the name of a model as well"),
+    ("endpoint { nme: 'e' }", "line 1 column 12: "),
+    (endpoint("e", variant("a", "e", 1)), "line 1: endpoint 'e': variant 'a' names 'e', which is an endpoint: possible are models and workflows"),
+    (endpoint("e", variant("a", "m", 1)) + endpoint("f", variant("b", "e", 1)), "line 2: endpoint 'f': variant 'b' names 'e', which is an endpoint"),
+    (endpoint("e", variant("a", "m", 1), '\nshadow { model: "e" percent: 1 }'), "line 2: endpoint 'e': shadow 'shadow' names 'e'"),
+    (endpoint("e", variant("a", "s", 1)) + SERVICE % "e", "line 1: endpoint 'e': variant 'a' names 's', which is a service"),
+    ("\n" + SERVICE % "s", "line 2: service 's': the value 'x' names 's', which is a service: possible are models, workflows and endpoints"),
+    ('service { name: "s" request_field_key: "k" default: "s" }', "line 1: the default of service 's' names 's', which is a service"),
+    (endpoint("e"), "line 1: endpoint 'e': 0 variants, possible are 1 to 32"),
+    (endpoint("e", "\n", remote("ftp://h:1")), "line 2: endpoint 'e': variant 'far': remote: 'ftp://h:1': http://, https://, grpc:// and grpcs:// are the known schemes"),
+    (endpoint("e", remote("grpc://h:1", "bns://x")), "line 1: endpoint 'e': variant 'far': remote: 'bns://x': hosts cannot be found by bns://"),
+    (endpoint("e", remote("grpc://h:1;http://")), "line 1: endpoint 'e': variant 'far': remote: 'http://' is not the address of a host"),
+    (endpoint("e", remote("grpc://h:port")), "line 1: endpoint 'e': variant 'far': remote: 'h:port' is not an address: expected host:port"),
+    (endpoint("e", remote(";")), "line 1: endpoint 'e': variant 'far': remote ';' has no address"),
+    (endpoint("e", remote("")), "line 2: endpoint 'e': variant 1: remote: a name of 1 to 255 bytes is needed, not of 0"),
+    (endpoint("e", remote(*(f"grpc://10.0.0.{i}:8001" for i in range(20)))), "line 1: endpoint 'e': variant 'far': the model's name with all that is in `remote` has "),
+    (endpoint("e", variant("a", "m", 1), '\nshadow { model: "m" percent: 1 remote: "grpc://h:1" }'), "line 2: endpoint 'e': shadow: remote is for clients"),
 ])
-def test_a_wrong_file_ends_the_start(serve, text, error):
+def test_a_wrong_file_ends_the_start(serve, tmp_path, text, error):
     server = serve(text, ready=False)
     server.process.wait(timeout=wait.PATIENCE)
     server.checked = True
-    assert server.process.returncode == 1 and error in server.err()
+    assert server.process.returncode == 1 and f"{tmp_path / 'endpoints.pbtxt'}: {error}" in server.err()
 
 
 def test_no_file_ends_the_start(models, start, tmp_path):

@@ -69,6 +69,8 @@ typedef void(mr_client_done_fn)(void *ctx, int rc, const struct mr_err *err,
  *  address, or a header that is malformed or the client's own, such as content-length). */
 int mr_client_new(struct mr_client **out, struct mr_loop *loop, const char *address,
                   const struct mr_client_options *options, struct mr_err *err);
+/** Whether mr_client_new would take the address. Thread: any. Errors: MR_E_INVALID. */
+int mr_client_address_check(const char *address, struct mr_err *err);
 /** Whether a "Name: value" line is fit for mr_client_options.headers. Thread: any. Errors: MR_E_INVALID. */
 int mr_client_header_check(mr_str line, struct mr_err *err);
 struct mr_client_call *mr_client_send(struct mr_client *c, const struct mr_client_request *request,
