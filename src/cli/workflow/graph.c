@@ -163,13 +163,32 @@ static int add_steps(struct making *k, struct mr_err *err)
     return rc;
 }
 
+/* After the string that begins here, if one does. */
+static const char *skip_string(const char *p)
+{
+    const char quote = *p;
+
+    if (quote != '"' && quote != '\'') {
+        return p;
+    }
+    for (p++; *p && *p != quote; p++) {
+        p += *p == '\\' && p[1];
+    }
+    return *p ? p + 1 : p;
+}
+
 /* The nodes that the names in an expression refer to, as far as names are tensors or nodes. */
 static void link_expression(struct making *k, const char *text, uint32_t node)
 {
     char word[256];
 
     for (const char *p = text; *p;) {
+        const char *rest = skip_string(p);
         size_t n = 0;
+        if (rest != p) {
+            p = rest;
+            continue;
+        }
         while ((isalnum((unsigned char)p[n]) || p[n] == '_' || p[n] == '.') &&
                n + 1 < sizeof word) {
             n++;
@@ -202,6 +221,25 @@ static bool is_switched(const Millrace__WorkflowScheduling *f, const char *node)
     return false;
 }
 
+/* The node of this workflow that runs when `n` fails; "": there is none. */
+static const char *fallback_of(const Millrace__WorkflowScheduling__Node *n)
+{
+    return n->fallback &&
+                   n->fallback->target_case == MILLRACE__WORKFLOW_SCHEDULING__FALLBACK__TARGET_NODE
+               ? n->fallback->node
+               : "";
+}
+
+static bool is_fallback(const Millrace__WorkflowScheduling *f, const char *node)
+{
+    bool is = false;
+
+    for (size_t i = 0; i < f->n_node && !is; i++) {
+        is = strcmp(fallback_of(f->node[i]), node) == 0;
+    }
+    return is;
+}
+
 static int add_flow_nodes(struct making *k, struct mr_err *err)
 {
     const Millrace__WorkflowScheduling *f = k->flow;
@@ -211,18 +249,23 @@ static int add_flow_nodes(struct making *k, struct mr_err *err)
     for (size_t i = 0; i < f->n_node && rc == MR_OK; i++, index++) {
         const Millrace__WorkflowScheduling__Node *n = f->node[i];
         rc = add_node(k, index, n->name, node_label(k, n), node_rules(k, n), err);
-        for (size_t o = 0; o < n->n_output_map && rc == MR_OK; o++) {
+        /* What a fallback writes, it writes for the node that it stands in for. */
+        const bool is_writer = rc == MR_OK && !is_fallback(f, n->name);
+        for (size_t o = 0; is_writer && o < n->n_output_map && rc == MR_OK; o++) {
             rc = writes(k, n->output_map[o]->value, index, is_switched(f, n->name), err);
         }
     }
     for (size_t i = 0; i < f->n_switch_ && rc == MR_OK; i++, index++) {
         const bool by_row = f->switch_[i]->per == MILLRACE__WORKFLOW_SCHEDULING__SWITCH__PER__ROW;
-        rc = add_node(k, index, f->switch_[i]->name, by_row ? "switch for each row" : "switch", "",
-                      err);
+        k->g->nodes[index] = (struct graph_node){.name = f->switch_[i]->name,
+                                                 .what = by_row ? "switch for each row" : "switch",
+                                                 .rules = ""};
     }
     for (size_t i = 0; i < f->n_gather && rc == MR_OK; i++, index++) {
-        rc = add_node(k, index, f->gather[i]->name, "gather", "", err);
-        rc = rc == MR_OK ? writes(k, f->gather[i]->into, index, false, err) : rc;
+        const Millrace__WorkflowScheduling__Gather *n = f->gather[i];
+        k->g->nodes[index] = (struct graph_node){
+            .name = n->name[0] ? n->name : n->into, .what = "gather", .rules = ""};
+        rc = writes(k, n->into, index, false, err);
     }
     return rc;
 }
@@ -236,6 +279,9 @@ static void link_flow_node(struct making *k, const Millrace__WorkflowScheduling_
     }
     for (size_t i = 0; i < n->n_after; i++) {
         link_nodes(k, find(&k->names, n->after[i]), index, NULL);
+    }
+    if (find(&k->names, fallback_of(n)) >= 0) {
+        link_nodes(k, index, (uint32_t)find(&k->names, fallback_of(n)), "on error");
     }
     link_expression(k, n->when, index);
 }

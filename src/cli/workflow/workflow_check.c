@@ -16,6 +16,7 @@
 #include "cli/model/check_engine.h"
 #include "engine/engine.h"
 #include "graph.h"
+#include "where.h"
 #include "workflow.h"
 
 /* One configuration to check. */
@@ -28,6 +29,8 @@ struct check {
     char made[PATH_MAX]; /* a temporary repository; "": there is none */
     struct mr_engine *engine;
     struct mr_buf text; /* of the file */
+    struct mr_pbtext_lines lines;
+    const Inference__ModelConfig *config;
     bool is_ready;
     char error[sizeof((struct mr_err *)0)->msg];
     char member[sizeof((struct mr_err *)0)
@@ -35,53 +38,10 @@ struct check {
     int64_t load_ns;
 };
 
-/* ---- where the file is wrong ---- */
-
-/* The line of `name: "WHO"`, 0 = there is none. */
-static unsigned line_of_name(mr_str text, mr_str who)
+static int refuse(struct check *c, const char *message, struct mr_err *err)
 {
-    unsigned line = 1;
-
-    for (size_t i = 0; i < text.len; i++) {
-        const mr_str rest = mr_str_sub(text, i, text.len);
-        if (text.ptr[i] == '\n') {
-            line++;
-        } else if (mr_str_starts(rest, MR_STR("name"))) {
-            mr_str s = mr_str_trim(mr_str_sub(rest, 4, rest.len));
-            s = mr_str_starts(s, MR_STR(":")) ? mr_str_trim(mr_str_sub(s, 1, s.len)) : s;
-            if (s.len > who.len + 1 && s.ptr[0] == '"' && s.ptr[who.len + 1] == '"' &&
-                mr_str_eq(mr_str_sub(s, 1, who.len + 1), who)) {
-                return line;
-            }
-        }
-    }
-    return 0;
-}
-
-/* What the message calls 'X' after `word`, "" if nothing. */
-static mr_str named(mr_str message, const char *word)
-{
-    const ptrdiff_t at = mr_str_find_str(message, mr_str_c(word));
-
-    if (at < 0) {
-        return MR_STR("");
-    }
-    const mr_str rest = mr_str_sub(message, (size_t)at + strlen(word), message.len);
-    const ptrdiff_t end = mr_str_find(rest, '\'');
-    return end < 0 ? MR_STR("") : mr_str_sub(rest, 0, (size_t)end);
-}
-
-static int refuse(const struct check *c, const char *message, struct mr_err *err)
-{
-    static const char *const words[] = {"node '", "switch '", "gather '",
-                                        "step '", "tensor '", "output '"};
-    unsigned line = 0;
-
-    for (size_t i = 0; i < sizeof words / sizeof *words && line == 0; i++) {
-        const mr_str who = named(mr_str_c(message), words[i]);
-        line = who.len > 0 ? line_of_name(mr_buf_view(&c->text), who) : 0;
-    }
-    return MR_FAIL(err, MR_E_INVALID, "%.200s:%u: %s", c->file, line > 0 ? line : 1, message);
+    return MR_FAIL(err, MR_E_INVALID, "%.200s:%u: %s", c->file,
+                   where_line(c->config, &c->lines, mr_str_c(message)), message);
 }
 
 /* ---- the repository ---- */
@@ -186,21 +146,30 @@ out:
     return rc;
 }
 
-static int check_graph(struct check *c, const Inference__ModelConfig *config, struct mr_err *err)
+static bool is_graph(const Inference__ModelConfig *c)
+{
+    return c->scheduling_choice_case ==
+               INFERENCE__MODEL_CONFIG__SCHEDULING_CHOICE_WORKFLOW_SCHEDULING ||
+           c->scheduling_choice_case ==
+               INFERENCE__MODEL_CONFIG__SCHEDULING_CHOICE_ENSEMBLE_SCHEDULING;
+}
+
+static int check_graph(struct check *c, struct mr_err *err)
 {
     struct mr_arena arena;
     struct graph g;
     char took[32];
+    int rc = is_graph(c->config) ? prove(c, err) : MR_OK;
 
+    if (rc < 0) {
+        return rc;
+    }
     mr_arena_init(&arena, 0, 256u << 20);
-    int rc = graph_make(config, &arena, &g, err);
+    rc = graph_make(c->config, &arena, &g, err);
     if (rc < 0) {
         const struct mr_err why = *err;
         rc = refuse(c, why.msg, err);
     } else {
-        rc = prove(c, err);
-    }
-    if (rc == MR_OK) {
         mr_text_duration(took, (double)c->load_ns);
         struct mr_buf file;
         mr_buf_init(&file, 0);
@@ -216,45 +185,39 @@ static int check_graph(struct check *c, const Inference__ModelConfig *config, st
 static int check_file(const struct workflow_options *o, const char *path, struct mr_err *err)
 {
     struct check c = {.o = o};
-    Inference__ModelConfig *config;
-    int rc = workflow_read_config(path, &config, err);
+    Inference__ModelConfig *config = NULL;
+    int rc;
 
-    if (rc < 0) {
-        return rc;
-    }
     snprintf(c.file, sizeof c.file, "%.4000s", path);
-    mr_buf_init(&c.text, 0);
-    rc = mr_read_whole(path, &c.text, err);
-    if (rc == MR_OK) {
-        const char *name = config->name;
-        char folder[PATH_MAX];
-        if (!name[0] && realpath(path, folder)) { /* the folder's */
-            *strrchr(folder, '/') = '\0';
-            name = strrchr(folder, '/') ? strrchr(folder, '/') + 1 : folder;
-        }
-        snprintf(c.name, sizeof c.name, "%.200s", name);
-        rc = check_graph(&c, config, err);
+    MR_TRY(workflow_read_config(path, &c.text, &c.lines, &config, err));
+    const char *name = config->name;
+    char folder[PATH_MAX];
+    if (!name[0] && realpath(path, folder)) { /* the folder's */
+        *strrchr(folder, '/') = '\0';
+        name = strrchr(folder, '/') ? strrchr(folder, '/') + 1 : folder;
     }
-    mr_buf_fini(&c.text);
+    snprintf(c.name, sizeof c.name, "%.200s", name);
+    c.config = config;
+    rc = check_graph(&c, err);
     protobuf_c_message_free_unpacked(&config->base, NULL);
+out:
+    mr_pbtext_lines_fini(&c.lines);
+    mr_buf_fini(&c.text);
     return rc;
 }
 
 /* ---- a repository of several ---- */
 
-static bool is_graph(const char *path)
+static bool holds_graph(const char *path)
 {
     Inference__ModelConfig *c;
     struct mr_err ignored;
+    bool is = true; /* and its error is said */
 
-    if (workflow_read_config(path, &c, &ignored) < 0) {
-        return true; /* and its error is said */
+    if (workflow_read_config(path, NULL, NULL, &c, &ignored) == MR_OK) {
+        is = is_graph(c);
+        protobuf_c_message_free_unpacked(&c->base, NULL);
     }
-    const bool is =
-        c->scheduling_choice_case ==
-            INFERENCE__MODEL_CONFIG__SCHEDULING_CHOICE_WORKFLOW_SCHEDULING ||
-        c->scheduling_choice_case == INFERENCE__MODEL_CONFIG__SCHEDULING_CHOICE_ENSEMBLE_SCHEDULING;
-    protobuf_c_message_free_unpacked(&c->base, NULL);
     return is;
 }
 
@@ -271,7 +234,7 @@ static int check_all(const struct workflow_options *o, const char *folder, struc
         if (e->d_name[0] == '.' ||
             (size_t)snprintf(path, sizeof path, "%s/%s/config.pbtxt", folder, e->d_name) >=
                 sizeof path ||
-            stat(path, &st) != 0 || !is_graph(path)) {
+            stat(path, &st) != 0 || !holds_graph(path)) {
             continue;
         }
         count++;

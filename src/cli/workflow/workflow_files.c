@@ -7,7 +7,6 @@
 #include "cli/common/cli.h"
 #include "cli/common/term.h"
 #include "cli/infer/infer.h"
-#include "codec/pbtext.h"
 #include "flow/flow.h"
 #include "graph.h"
 #include "import/import.h"
@@ -81,11 +80,12 @@ int workflow_import(const struct workflow_options *o, const char *path, struct m
 
 /* ---- draw ---- */
 
-int workflow_read_config(const char *path, Inference__ModelConfig **out, struct mr_err *err)
+int workflow_read_config(const char *path, struct mr_buf *text, struct mr_pbtext_lines *lines,
+                         Inference__ModelConfig **out, struct mr_err *err)
 {
     char inside[PATH_MAX];
     ProtobufCMessage *message;
-    struct mr_buf text;
+    struct mr_buf own;
     struct stat st;
 
     if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
@@ -94,14 +94,16 @@ int workflow_read_config(const char *path, Inference__ModelConfig **out, struct 
         }
         path = inside;
     }
-    mr_buf_init(&text, CONFIG_MAX);
-    int rc = mr_read_whole(path, &text, err);
+    mr_buf_init(&own, CONFIG_MAX);
+    text = text ? text : &own;
+    mr_buf_init(text, CONFIG_MAX);
+    int rc = mr_read_whole(path, text, err);
     if (rc == MR_OK) {
-        rc = mr_pbtext_parse(&inference__model_config__descriptor, mr_buf_view(&text), &message,
-                             err);
+        rc = mr_pbtext_parse_lines(&inference__model_config__descriptor, mr_buf_view(text), lines,
+                                   &message, err);
         rc = rc < 0 ? MR_WRAP(err, rc, "%s", path) : rc;
     }
-    mr_buf_fini(&text);
+    mr_buf_fini(&own);
     if (rc == MR_OK) {
         *out = (Inference__ModelConfig *)(void *)message;
     }
@@ -116,7 +118,7 @@ int workflow_draw(const struct workflow_options *o, const char *path, struct mr_
     struct mr_arena arena;
     struct graph g;
     struct mr_buf out;
-    int rc = workflow_read_config(path, &c, err);
+    int rc = workflow_read_config(path, NULL, NULL, &c, err);
 
     if (rc < 0) {
         return rc;

@@ -192,17 +192,20 @@ static bool fits(const Millrace__WorkflowValue *v, int32_t dtype)
     }
 }
 
-static int values_fit(const struct plan *p, mr_str of, const struct plan_value *list,
-                      uint32_t count, struct mr_err *err)
+/* node: NULL for those of the workflow. */
+static int values_fit(const struct plan *p, const struct plan_node *node,
+                      const struct plan_value *list, uint32_t count, struct mr_err *err)
 {
     for (uint32_t i = 0; i < count; i++) {
         const struct plan_tensor *t = &p->tensors[list[i].tensor];
         if (!fits(list[i].value, t->dtype)) {
-            return MR_FAIL(err, MR_E_INVALID,
-                           "workflow '%.*s': the default of %.*s for tensor '%.*s' is no %s, or "
-                           "not in its range (strings: %u bytes)",
-                           MR_STR_ARG(p->name), MR_STR_ARG(mr_str_sub(of, 0, 128)),
-                           MR_STR_ARG(t->name), mr_dtype_name(t->dtype), PLAN_STRING_MAX);
+            return MR_FAIL(
+                err, MR_E_INVALID,
+                "workflow '%.*s': the default of %s%.*s%s for tensor '%.*s' is no %s, or "
+                "not in its range (strings: %u bytes)",
+                MR_STR_ARG(p->name), node ? "node '" : "",
+                MR_STR_ARG(node ? mr_str_sub(node->name, 0, 128) : MR_STR("the workflow")),
+                node ? "'" : "", MR_STR_ARG(t->name), mr_dtype_name(t->dtype), PLAN_STRING_MAX);
         }
     }
     return MR_OK;
@@ -210,10 +213,10 @@ static int values_fit(const struct plan *p, mr_str of, const struct plan_value *
 
 int plan_proof_defaults(const struct plan *p, struct mr_err *err)
 {
-    int rc = values_fit(p, MR_STR("the workflow"), p->defaults, p->default_count, err);
+    int rc = values_fit(p, NULL, p->defaults, p->default_count, err);
 
     for (uint32_t n = 0; n < p->node_count && rc == MR_OK; n++) {
-        rc = values_fit(p, p->nodes[n].name, p->nodes[n].defaults, p->nodes[n].default_count, err);
+        rc = values_fit(p, &p->nodes[n], p->nodes[n].defaults, p->nodes[n].default_count, err);
     }
     return rc;
 }

@@ -85,6 +85,65 @@ workflow_scheduling {
     assert line.startswith(f"millrace workflow: {folder}/config.pbtxt:5: node 'second': ") and why in line and line.count("\n") == 1
 
 
+HEAD = """platform: "%s"
+input { name: "IN" data_type: TYPE_INT32 dims: -1 } output { name: "OUT" data_type: TYPE_INT32 dims: -1 }
+%s_scheduling {
+"""
+FIRST = 'node { name: "first" model { name: "a" } input_map { key: "INPUT0" value: "IN" } output_map { key: "OUTPUT0" value: "t" } %s }\n'
+SECOND = FIRST.replace('"first"', '"second"').replace('"a"', '"b"').replace('"t"', '"OUT"').replace('"IN"', '"t"')
+STEP = 'step { model_name: "%s" model_version: -1 input_map { key: "%s" value: "%s" } output_map { key: "%s" value: "%s" } }\n'
+STEPS = STEP % ("a", "INPUT0", "IN", "OUTPUT0", "t"), STEP % ("b", "INPUT0", "t", "OUTPUT0", "OUT")
+
+
+@pytest.mark.parametrize("kind, lines, at, why", [
+    ("workflow", [FIRST % "", SECOND.replace("second", "first") % ""], 5, "workflow 'w': two nodes are named 'first'"),
+    ("workflow", [FIRST % "", SECOND.replace('"second"', '""') % ""], 5, "workflow 'w': node 1 has no name"),
+    ("workflow", [FIRST % "", SECOND.replace('"second"', "'second'") % 'after: "third"'], 5, "workflow 'w': node 'second' names 'third' in 'after'"),
+    ("workflow", [FIRST.replace('"a"', '"second"') % "", SECOND % 'after: "third"'], 5, "workflow 'w': node 'second' names 'third' in 'after'"),
+    ("workflow", [FIRST.replace("IN", "OUT") % "", SECOND % ""], 4, "workflow 'w': node 'first' waits for itself"),
+    ("workflow", [FIRST % "", SECOND % "", FIRST.replace("first", "third") % ""], 6, "workflow 'w': tensor 't' is written by node 'third' and by "),
+    ("workflow", [FIRST % "", SECOND.replace('"OUT"', '"u"') % ""], 2, "workflow 'w': nothing writes output 'OUT'"),
+    ("workflow", [FIRST % "", SECOND % "\n", 'default { tensor: "u" int64: 1 }'], 7, "workflow 'w': a default of the workflow names 'u', which is no tensor"),
+    ("workflow", [FIRST % "", SECOND % "", 'default { tensor: "OUT" string: "x" }'], 6, "workflow 'w': the default of the workflow for tensor 'OUT' is no INT32"),
+    ("workflow", [FIRST % "", SECOND % 'default { tensor: "OUT" string: "x" }'], 5, "workflow 'w': the default of node 'second' for tensor 'OUT' is no INT32"),
+    ("workflow", [FIRST % "", SECOND % "", "admission { max_queue: 1 }"], 6, "workflow 'w': admission must specify"),
+    ("workflow", [FIRST % "", SECOND % "", 'gather { from: "t" into: "u" }\n', 'gather { from: "z" into: "v" }'], 7, "workflow 'w': node 'v' reads tensor 'z'"),
+    ("workflow", [FIRST % "", SECOND % "", 'switch {\nname: "s" case { when: "sum(IN) > 1" node: "z" } }'], 7, "workflow 'w': node 's' names 'z' in 'switch'"),
+    ("ensemble", [STEPS[0], STEP % ("c", "INPUT0", "t", "OUTPUT0", "OUT")], 5, "ensemble w contains models that are not available or ambiguous: c"),
+    ("ensemble", [STEPS[0], STEP % ("b", "Q", "t", "OUTPUT0", "OUT")], 5, "in ensemble w, ensemble tensor t is mapping to non-existing input Q in model b"),
+    ("ensemble", [STEPS[0], STEPS[1], STEPS[1]], 6, "ensemble tensor 'OUT' can appear in an output map only once for ensemble 'w' step 2"),
+    ("ensemble", [STEPS[0], STEP % ("", "INPUT0", "t", "OUTPUT0", "OUT")], 5, "must specify 'model_name' in step 1 of ensemble 'w'"),
+    ("ensemble", [STEPS[0], STEP % ("b", "INPUT0", "t", "OUTPUT0", "u")], 2, "ensemble output 'OUT' for ensemble w' is not used"),
+    ("ensemble", [], 1, "must specify 'step' for ensemble 'w'"),
+])
+def test_the_line_of_a_refusal(models, kind, lines, at, why):
+    """That of the node, step, switch, gather, default or tensor that it names, with the server's own text."""
+    folder = put(models, "w", HEAD % (kind, kind) + "".join(lines) + "}\n")
+    line = check(folder, code=1).stderr
+    assert line.startswith(f"millrace workflow: {folder}/config.pbtxt:{at}: {why}") and line.count("\n") == 1, line
+
+
+@pytest.mark.parametrize("is_first", (True, False))
+def test_a_node_as_a_fallback(models, is_first):
+    """It writes the same tensors as the node that it stands in for."""
+    nodes = [FIRST % "", SECOND % 'fallback { node: "spare" }', SECOND.replace("second", "spare") % ""]
+    folder = put(models, "w", HEAD % ("workflow", "workflow") + "".join(nodes[::-1] if is_first else nodes) + "}")
+    assert "3 nodes in 3 steps, all checks passed" in check(folder).stdout
+    drawn = subprocess.run([MILLRACE, "workflow", "draw", folder, "--format", "dot"], capture_output=True, text=True, timeout=300).stdout
+    assert drawn.count('[label="on error"]') == 1 and drawn.count('[label="OUT"]') == 1
+
+
+def test_a_text_in_a_condition_is_no_tensor(models):
+    """It orders no nodes: what follows the node of the condition may have its name."""
+    text = FIRST % """when: 'parameter("OUT") != "\\\\"OUT OUT"'""" + SECOND % "" + 'default { tensor: "OUT" int64: 0 }'
+    assert "2 nodes in 2 steps, all checks passed" in check(put(models, "w", HEAD % ("workflow", "workflow") + text + "}")).stdout
+
+
+def test_gathers_need_no_name(models):
+    two = 'gather { from: "t" into: "u" }\ngather { from: "t" into: "v" }\n'
+    assert "4 nodes in 2 steps, all checks passed" in check(put(models, "w", HEAD % ("workflow", "workflow") + FIRST % "" + SECOND % "" + two + "}")).stdout
+
+
 def test_a_server_that_is_not_there(tmp_path):
     """The line says why the model of another server is missing."""
     folder = put(tmp_path, "w", """platform: "workflow"
