@@ -8,7 +8,7 @@
 struct mr_pbtext_line {
     const void *value; /* a message, or the text of a string */
     uint32_t line;
-    uint32_t order;
+    uint32_t order; /* of being read */
 };
 
 /** Of one text, or of several whose messages live at the same time. All-zero: of none. */
