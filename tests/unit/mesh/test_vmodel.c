@@ -41,13 +41,14 @@ static const struct mesh_vmodel *vmodel_of(const struct vmodel_plan *p)
 
 static struct vmodel_state stable(void)
 {
-    return (struct vmodel_state){.id = MR_STR("v"),
-                                 .revision = 5,
-                                 .v = {MR_STR("a"), MR_STR("a"), MR_STR("me"), false},
-                                 .active = model("a", 3, 1, true),
-                                 .target = model("a", 3, 1, true),
-                                 .active_copies = 2,
-                                 .wanted = model("b", 4, 0, false)};
+    return (struct vmodel_state){
+        .id = MR_STR("v"),
+        .revision = 5,
+        .v = {.active = MR_STR("a"), .target = MR_STR("a"), .owner = MR_STR("me")},
+        .active = model("a", 3, 1, true),
+        .target = model("a", 3, 1, true),
+        .active_copies = 2,
+        .wanted = model("b", 4, 0, false)};
 }
 
 static void first_definition_is_active_at_once(void **state)
