@@ -157,7 +157,7 @@ def answers(server, name):
 def test_one_connection_has_a_share(filled, faults, name, rpc):
     """100 requests of one connection that were taken at once, and their answers never leave: they do not run ahead, and others
     find memory for bodies of theirs."""
-    budget = 256 * MIB
+    budget = 512 * MIB  # less than all answers; the share, and what runs before it is seen to be used, are far below half of it
     server = filled(name, f"--memory-budget={budget}")
     before = resident(server)
     with Http2(server.grpc, settings={4: 0}, auto=False) as wire:
@@ -173,7 +173,7 @@ def test_one_connection_has_a_share(filled, faults, name, rpc):
             assert resident(server) - before < budget // 2
         ran = answers(server, name)
         hours_pass(server, faults)
-    assert ran < 20 and answers(server, name) < 20, "answers are made that nobody takes"
+    assert ran < 40 and answers(server, name) < 40, "answers are made that nobody takes"
     wait.until(lambda: in_use(server) < MIB, "the memory of answers to come back")
     others_are_served(server)
 
