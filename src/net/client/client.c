@@ -241,42 +241,48 @@ static bool is_socket(const char *address)
     return strncmp(address, "unix:", 5) == 0;
 }
 
+/* The host of "unix:/path" is the path, the port 0. */
+static int read_address(const char *address, mr_str *out_host, int *out_port, struct mr_err *err)
+{
+    if (!mr_client_is_clean(mr_str_c(address))) {
+        return MR_FAIL(err, MR_E_INVALID, "an address holds a line end");
+    }
+    if (!is_socket(address)) {
+        return split_address(address, out_host, out_port, err);
+    }
+    *out_host = mr_str_c(address + 5);
+    *out_port = 0;
+    return address[5] ? MR_OK : MR_FAIL(err, MR_E_INVALID, "'%s' has no path", address);
+}
+
 int mr_client_address_check(const char *address, struct mr_err *err)
 {
     mr_str host;
     int port;
 
-    if (!mr_client_is_clean(mr_str_c(address))) {
-        return MR_FAIL(err, MR_E_INVALID, "an address holds a line end");
-    }
-    if (is_socket(address)) {
-        return address[5] ? MR_OK : MR_FAIL(err, MR_E_INVALID, "'%s' has no path", address);
-    }
-    return split_address(address, &host, &port, err);
+    return read_address(address, &host, &port, err);
 }
 
 static int address_take(struct mr_client *c, const char *address, struct mr_err *err)
 {
     mr_str host = {0};
-    int rc = mr_client_address_check(address, err);
+    const int rc = read_address(address, &host, &c->port_number, err);
 
     c->address = mr_strndup(address, strlen(address));
-    c->is_unix = is_socket(address);
     if (rc < 0) {
         return rc;
     }
+    c->is_unix = is_socket(address);
+    c->host = mr_strndup(host.ptr, host.len);
     if (c->is_unix) {
-        c->host = mr_strndup(address + 5, strlen(address + 5));
         c->authority = mr_strndup("localhost", 9);
         return MR_OK;
     }
-    rc = split_address(address, &host, &c->port_number, err);
-    c->host = mr_strndup(host.ptr, host.len);
     snprintf(c->port, sizeof c->port, "%d", c->port_number);
     const bool is_usual = c->port_number == (c->options.tls ? 443 : 80);
     c->authority =
         mr_strndup(address, is_usual ? (size_t)(strrchr(address, ':') - address) : strlen(address));
-    return rc;
+    return MR_OK;
 }
 
 static void client_free(struct mr_client *c)

@@ -187,10 +187,13 @@ class Asking(threading.Thread):
 
 
 def busy(u):
-    """A request that runs, and one that waits for it."""
-    requests = [Asking(u), Asking(u)]
-    wait.equal(lambda: value(u.server, "nv_inference_pending_request_count", model="dense"), 1, "requests that wait")
-    return requests
+    """A request that runs, and one that waits for it; two that ran one after the other do not count."""
+    for _ in range(20):
+        requests = [Asking(u), Asking(u)]
+        waits = lambda: value(u.server, "nv_inference_pending_request_count", model="dense") == 1
+        if wait.until(lambda: "waits" if waits() else not any(r.is_alive() for r in requests), "a request that waits, or two answers") == "waits":
+            return requests
+    pytest.fail("no request waited for another")
 
 
 def test_unload_with_a_request_that_runs(updated):
