@@ -1,13 +1,10 @@
 """Models in Python that ask other models (BLS): through the server's scheduler, by shared memory."""
 import json
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from lib import pymodels, repo, wait
-from lib.hold import Hold
-from lib.metrics import value
 from lib.rest import Rest, infer_path
 from lib.workers import group, pids
 
@@ -88,29 +85,6 @@ def test_timeout(models, start, hold):
             answer = rest.post(infer_path("m"), json.dumps(body)).ok().json()["outputs"][0]["data"][0]
             assert answer == "1: no answer of the other model within 0.01 s"
     hold.end()
-
-
-def test_call_that_waits_beside_an_awaited_one(models, tmp_path, start):
-    """The awaited one's answer comes first; the thread that has slept for both still gets the other's."""
-    holds = {}
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-        holds[name] = Hold(tmp_path / name)
-        repo.add(models, name, backend="fault", parameters=holds[name].parameters, inputs=[repo.tensor("INPUT0")],
-                 outputs=[repo.tensor("OUTPUT0")])
-    pymodels.add(models, "m", MODELS / "caller.py", **TEXT)
-    server = start(models)
-    with Rest(server.http) as rest, ThreadPoolExecutor(1) as pool:
-        body = {"inputs": [{"name": "INPUT0", "datatype": "BYTES", "shape": [1], "data": ["mixed"]}]}
-        worker = pids(server, "m")
-        reply = pool.submit(rest.post, infer_path("m"), json.dumps(body))
-        for name in ("one", "two"):
-            holds[name].wait_held()
-        for name in ("one", "two"):
-            holds[name].end()
-            wait.until(lambda: value(server, "nv_inference_request_success", model=name) == 1, f"the answer of {name}")
-        assert reply.result().ok().json()["outputs"][0]["data"] == ["[0.0, 0.0]"]
-        assert pids(server, "m") == worker, "it did not hang"
 
 
 def test_killed_caller(ask):

@@ -1,7 +1,6 @@
 """Calls other models, in the way that its input selects."""
 import asyncio
 import os
-from pathlib import Path
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -16,11 +15,6 @@ def first(response):
     if response.has_error():
         return f"{response.error().code()}: {response.error().message()}"
     return float(response.output_tensors()[0].as_numpy().ravel()[0])
-
-
-def thread_sleeps(name):
-    stats = [path.read_text() for path in Path("/proc/self/task").glob("*/stat")]
-    return any(stat.split(maxsplit=1)[1].startswith(f"({name}) S") for stat in stats)
 
 
 class TritonPythonModel:
@@ -132,16 +126,6 @@ class TritonPythonModel:
     def patient_coroutine(self, request):
         return first(asyncio.run(self.held().async_exec(execution_timeout=0.01)))
 
-    def mixed(self, request):
-        """A call that blocks the event loop while another one's answer is awaited, and ends after it."""
-        async def ask():
-            awaited = asyncio.ensure_future(self.held("one").async_exec())
-            while not thread_sleeps("answers"):  # the one that waits for it
-                await asyncio.sleep(0)
-            value = first(self.held("two").exec())
-            return [first(await awaited), value]
-        return asyncio.run(ask())
-
-    def held(self, model="held"):
-        return pb_utils.InferenceRequest(model_name=model, requested_output_names=["OUTPUT0"], parameters={},
+    def held(self):
+        return pb_utils.InferenceRequest(model_name="held", requested_output_names=["OUTPUT0"], parameters={},
                                          inputs=[pb_utils.Tensor("INPUT0", np.zeros(1, np.int32))])
