@@ -241,7 +241,8 @@ static void run_begin(struct mr_mail *mail)
         return;
     }
     switch (a->kind) {
-    case MR_MESH_STATE: report(m, a, NULL); break;
+    case MR_MESH_STATE:
+    case MR_MESH_READY: report(m, a, NULL); break;
     case MR_MESH_MODELS:
     case MR_MESH_VMODELS: list(a); break;
     case MR_MESH_CHANGES: watch(m, a); break;

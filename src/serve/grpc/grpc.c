@@ -73,6 +73,20 @@ static bool waits_by_id(struct mr_server *s, struct grpc_arrival *ga, mr_bytes m
     return rc != 0;
 }
 
+/* Of a call that need not name a model. */
+static bool names_model(const struct grpc_method *m, const struct mr_call *call,
+                        const struct mr_oip_request *names)
+{
+    struct plane_ids ids = {0};
+    struct mr_err ignored;
+
+    if (m->handle == grpc_model_ready) {
+        return names->model_version.len > 0; /* whether a model is ready the mesh knows */
+    }
+    return m->api != MR_API_STATISTICS || names->model_name.len > 0 ||
+           plane_ids_read(call, &ids, &ignored) < 0 || ids.count > 0;
+}
+
 static bool waits(struct mr_server *s, struct mr_grpc_call *g, const struct grpc_method *m)
 {
     struct grpc_arrival *ga = MR_ARENA_NEW(g->call->arena, struct grpc_arrival);
@@ -83,6 +97,11 @@ static bool waits(struct mr_server *s, struct mr_grpc_call *g, const struct grpc
     if (!ga || mr_grpc_message(g, &message, &ignored) < 0) {
         return false; /* the method says what is wrong */
     }
+    mr_oip_pb_find_names(message,
+                         &names); /* all these messages have the names in the same fields */
+    if (!names_model(m, g->call, &names)) {
+        return false;
+    }
     ga->arrival = (struct serve_arrival){.call = g->call, .go = arrived, .fail = not_arrived};
     ga->g = g;
     ga->method = m;
@@ -90,9 +109,12 @@ static bool waits(struct mr_server *s, struct mr_grpc_call *g, const struct grpc
         return true;
     }
     ga->arrival.may_be_vmodel = true;
-    mr_oip_pb_find_names(message,
-                         &names); /* all these messages have the names in the same fields */
     return arrival_wait(&ga->arrival, names.model_name, names.model_version, true);
+}
+
+static bool may_wait(const struct mr_server *s, const struct grpc_method *m)
+{
+    return arrival_is_possible(s, m->api, m->handle == grpc_model_ready);
 }
 
 static void handle(struct mr_server *s, struct mr_grpc_call *g, const struct grpc_method *m)
@@ -101,7 +123,7 @@ static void handle(struct mr_server *s, struct mr_grpc_call *g, const struct grp
         m->handle(s, g);
     } else if (m->kind == GRPC_TENSORS && s->mesh) {
         stream_arrive(s, g, m->handle);
-    } else if (grpc_is_stream(m) || !arrival_is_possible(s, m->api) || !waits(s, g, m)) {
+    } else if (grpc_is_stream(m) || !may_wait(s, m) || !waits(s, g, m)) {
         m->handle(s, g);
     }
 }
@@ -173,7 +195,7 @@ void grpc_dispatch(struct mr_server *s, struct mr_call *call, const struct grpc_
     if (!m) {
         mr_grpc_fail(g, MR_GRPC_UNIMPLEMENTED, MR_STR("unknown service or method"));
     } else if (!call->streaming && mr_grpc_is_packed(g) &&
-               (m->kind != GRPC_INFER || arrival_is_possible(s, m->api))) {
+               (m->kind != GRPC_INFER || may_wait(s, m))) {
         unpack_first(s, g, m);
     } else {
         handle(s, g, m);

@@ -4,6 +4,8 @@
 #include "methods_priv.h"
 #include "serve/admin/admin.h"
 #include "serve/admin/stats.h"
+#include "serve/mesh/fleet_ready.h"
+#include "serve/plane/ids.h"
 #include "serve/state/grpc_reply.h"
 #include "serve/state/loops.h"
 #include "serve/state/meta.h"
@@ -52,10 +54,48 @@ void grpc_server_metadata(struct mr_server *s, struct mr_grpc_call *g)
     grpc_reply_message(g, &r.base);
 }
 
+static void reply_model_ready(struct mr_grpc_call *g, bool is_ready)
+{
+    Inference__ModelReadyResponse r = INFERENCE__MODEL_READY_RESPONSE__INIT;
+
+    r.ready = is_ready;
+    grpc_reply_message(g, &r.base);
+}
+
+/* In a mesh: a model that is not ready here. In the call's arena. */
+struct ready_elsewhere {
+    struct fleet_ready fleet;
+    struct mr_grpc_call *g;
+};
+
+static void fleet_said(struct fleet_ready *q, bool is_ready)
+{
+    reply_model_ready(MR_CONTAINER_OF(q, struct ready_elsewhere, fleet)->g, is_ready);
+}
+
+/* In a mesh, metadata may name the model. */
+static int ready_name(struct mr_server *s, const struct mr_grpc_call *g, mr_str *io_name,
+                      struct mr_err *err)
+{
+    struct plane_ids ids = {0};
+    int rc = MR_OK;
+
+    if (s->mesh) {
+        MR_TRY(plane_ids_read(g->call, &ids, err));
+    }
+    if (ids.count > 1) {
+        return MR_FAIL(err, MR_E_INVALID, "ModelReady asks for one model, %zu are named",
+                       ids.count);
+    }
+    *io_name = ids.count ? ids.at[0] : *io_name;
+out:
+    return rc;
+}
+
 void grpc_model_ready(struct mr_server *s, struct mr_grpc_call *g)
 {
     Inference__ModelReadyRequest *q = grpc_request(g, &inference__model_ready_request__descriptor);
-    Inference__ModelReadyResponse r = INFERENCE__MODEL_READY_RESPONSE__INIT;
+    struct ready_elsewhere *e = NULL;
     struct mr_version *v;
     struct mr_err err = {0};
     int rc;
@@ -63,14 +103,26 @@ void grpc_model_ready(struct mr_server *s, struct mr_grpc_call *g)
     if (!q) {
         return;
     }
-    const mr_str name = mr_str_c(q->name), version = mr_str_c(q->version);
-    rc = meta_find(s, name, version, &v, &err);
+    mr_str name = mr_str_c(q->name), version = mr_str_c(q->version);
+    rc = ready_name(s, g, &name, &err);
+    if (rc == MR_OK) {
+        rc = meta_find(s, name, version, &v, &err);
+    }
     if (rc == MR_E_INVALID) {
         grpc_fail_err(g, &err);
         return;
     }
-    r.ready = rc == MR_OK && meta_is_ready(s, name, version, v);
-    grpc_reply_message(g, &r.base);
+    if (rc < 0 && s->mesh && !version.len) {
+        e = MR_ARENA_NEW(g->call->arena, struct ready_elsewhere);
+    }
+    if (e) {
+        e->fleet.done = fleet_said;
+        e->fleet.name = name;
+        e->g = g;
+        fleet_ready_ask(s, &e->fleet);
+        return;
+    }
+    reply_model_ready(g, rc == MR_OK && meta_is_ready(s, name, version, v));
 }
 
 typedef Inference__ModelMetadataResponse__TensorMetadata tensor_metadata;

@@ -664,7 +664,7 @@ static bool waits(struct stream *st, struct stream_item *it)
 {
     struct mr_oip_request names;
 
-    if (it->has_arrived || !arrival_is_possible(st->server, MR_API_INFERENCE)) {
+    if (it->has_arrived || !arrival_is_possible(st->server, MR_API_INFERENCE, false)) {
         return false;
     }
     st->is_decoding = true;

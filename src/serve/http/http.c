@@ -5,6 +5,7 @@
 
 #include "net/compress.h"
 #include "rest_infer.h"
+#include "rest_meta.h"
 #include "routes_priv.h"
 #include "serve/admin/metrics.h"
 #include "serve/grpc/methods_priv.h"
@@ -62,12 +63,25 @@ static enum mr_api api_of(const struct mr_server *s, const struct mr_call *call)
     return route ? route->api : custom_find(s, call, &model) ? MR_API_INFERENCE : MR_API_COUNT;
 }
 
+static bool asks_model_ready(const struct mr_server *s, const struct mr_call *call)
+{
+    struct mr_oip_path path;
+
+    if (call->is_grpc) {
+        const struct grpc_method *m = grpc_method_for(s, call->path);
+        return m && m->handle == grpc_model_ready;
+    }
+    const struct rest_route *route = route_find(call->path, &path);
+    return route && route->handle == rest_model_ready;
+}
+
 /* What other servers of the mesh may ask for: clients were checked where they came in. True: it was answered. */
 static bool refuse_peer(struct mr_server *s, struct mr_call *call)
 {
     enum mr_api api = api_of(s, call);
     bool is_known = api == MR_API_INFERENCE || api == MR_API_METADATA ||
-                    api == MR_API_MODEL_CONFIG || mr_str_eq_c(call->path, HOP_MESSAGE);
+                    api == MR_API_MODEL_CONFIG || api == MR_API_STATISTICS ||
+                    asks_model_ready(s, call) || mr_str_eq_c(call->path, HOP_MESSAGE);
 
     if (!is_known) {
         reply_status_text(call, 404, "Not Found");
@@ -180,7 +194,8 @@ static void handle(struct mr_server *s, struct mr_call *call, const struct rest_
                          "gRPC only");
         return;
     }
-    if (arrival_is_possible(s, route->api)) {
+    bool asks_version_ready = route->handle == rest_model_ready && path->version.len;
+    if (arrival_is_possible(s, route->api, asks_version_ready)) {
         ra = MR_ARENA_NEW(call->arena, struct rest_arrival);
     }
     if (!ra) {

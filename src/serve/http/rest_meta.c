@@ -4,6 +4,7 @@
 
 #include "codec/json.h"
 #include "rest_infer.h"
+#include "serve/mesh/fleet_ready.h"
 #include "serve/state/meta.h"
 #include "serve/state/reply.h"
 #include "serve/state/state.h"
@@ -132,24 +133,85 @@ void rest_model_metadata(struct mr_server *s, struct mr_call *call, const struct
     reply_buf(call, 200, b);
 }
 
+static void reply_model_ready(struct mr_server *s, struct mr_call *call, mr_str name)
+{
+    if (s->options.empty_health_bodies) {
+        reply_empty(call, 200);
+        return;
+    }
+    struct mr_buf *b = scratch(call);
+    MR_BUF_LIT(b, "{\"name\":");
+    mr_json_put_string(b, name);
+    MR_BUF_LIT(b, ",\"ready\":true}");
+    reply_buf(call, 200, b);
+}
+
+static void reply_model_not_ready(struct mr_server *s, struct mr_call *call,
+                                  const struct mr_err *why)
+{
+    if (why->status == MR_E_NOT_FOUND && s->options.mlserver_errors) {
+        reply_error(call, why);
+    } else {
+        reply_status_text(call, 400, "Model version not ready");
+    }
+}
+
+/* In a mesh: a model that is not ready here. In the call's arena. */
+struct ready_elsewhere {
+    struct fleet_ready fleet;
+    struct mr_server *server;
+    struct mr_call *call;
+    struct mr_err err; /* why it is not ready here */
+};
+
+static void fleet_said(struct fleet_ready *q, bool is_ready)
+{
+    struct ready_elsewhere *e = MR_CONTAINER_OF(q, struct ready_elsewhere, fleet);
+
+    if (is_ready) {
+        reply_model_ready(e->server, e->call, q->name);
+    } else {
+        reply_model_not_ready(e->server, e->call, &e->err);
+    }
+}
+
+/* False: there is no memory, or no fleet that knows whether such a version is ready. */
+static bool ask_fleet(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path,
+                      const struct mr_err *err)
+{
+    struct ready_elsewhere *e = NULL;
+
+    if (s->mesh && !path->version.len) {
+        e = MR_ARENA_NEW(call->arena, struct ready_elsewhere);
+    }
+    if (e) {
+        *e = (struct ready_elsewhere){.fleet = {.done = fleet_said, .name = path->model},
+                                      .server = s,
+                                      .call = call,
+                                      .err = *err};
+        fleet_ready_ask(s, &e->fleet);
+    }
+    return e != NULL;
+}
+
 void rest_model_ready(struct mr_server *s, struct mr_call *call, const struct mr_oip_path *path)
 {
     struct mr_version *v;
     struct mr_err err = {0};
     int rc = meta_find(s, path->model, path->version, &v, &err);
 
-    if (rc == MR_E_INVALID || (rc == MR_E_NOT_FOUND && s->options.mlserver_errors)) {
+    if (rc == MR_E_INVALID) {
         reply_error(call, &err);
-    } else if (rc < 0 || !meta_is_ready(s, path->model, path->version, v)) {
-        reply_status_text(call, 400, "Model version not ready");
-    } else if (s->options.empty_health_bodies || v->has_messages) {
+    } else if (rc < 0) {
+        if (!ask_fleet(s, call, path, &err)) {
+            reply_model_not_ready(s, call, &err);
+        }
+    } else if (!meta_is_ready(s, path->model, path->version, v)) {
+        reply_model_not_ready(s, call, &err);
+    } else if (v->has_messages) {
         reply_empty(call, 200);
     } else {
-        struct mr_buf *b = scratch(call);
-        MR_BUF_LIT(b, "{\"name\":");
-        mr_json_put_string(b, path->model);
-        MR_BUF_LIT(b, ",\"ready\":true}");
-        reply_buf(call, 200, b);
+        reply_model_ready(s, call, path->model);
     }
 }
 

@@ -195,9 +195,11 @@ void mr_mesh_cancel(struct mr_mesh_ticket *t);
 /* ---- administration ---- */
 
 enum mr_mesh_admin_kind {
-    MR_MESH_STATE,         /* Millrace__MeshState */
-    MR_MESH_MODELS,        /* Millrace__MeshModels: a page, by id */
-    MR_MESH_MODEL,         /* Millrace__MeshModel */
+    MR_MESH_STATE,  /* Millrace__MeshState */
+    MR_MESH_MODELS, /* Millrace__MeshModels: a page, by id */
+    MR_MESH_MODEL,  /* Millrace__MeshModel */
+    /** Millrace__MeshModel of the model, or of the one that is active for the vmodel, of that id; of what this server sees, at once */
+    MR_MESH_READY,
     MR_MESH_VMODELS,       /* Millrace__MeshVModels: a page, by id */
     MR_MESH_VMODEL,        /* Millrace__MeshVModel */
     MR_MESH_REGISTER,      /* Millrace__MeshModel */

@@ -1,0 +1,33 @@
+/* A model is ready for the fleet if an inference would be answered: it is registered, and is loaded, or is loaded when it is asked
+ * for. One that is cold counts as ready, as in ModelMesh's controller, which calls it available. */
+#include "fleet_ready.h"
+
+#include "serve/endpoints/route.h"
+#include "serve/state/loops.h"
+
+static void done(struct mr_mesh_admin *a)
+{
+    struct fleet_ready *q = MR_CONTAINER_OF(a, struct fleet_ready, admin);
+    const Millrace__MeshModel *m = a->status < 0 ? NULL : (const Millrace__MeshModel *)a->message;
+    bool is_ready = m && m->status != MILLRACE__MESH_STATUS__NOT_FOUND &&
+                    m->status != MILLRACE__MESH_STATUS__LOADING_FAILED;
+
+    mr_arena_fini(&a->arena);
+    q->done(q, is_ready);
+}
+
+void fleet_ready_ask(struct mr_server *s, struct fleet_ready *q)
+{
+    mr_str model = q->name, version = {0};
+    struct mr_err ignored;
+
+    if (route_main(s->endpoints, &model, &version, &ignored) < 0) {
+        model = q->name;
+    }
+    q->admin = (struct mr_mesh_admin){.kind = MR_MESH_READY,
+                                      .id = model,
+                                      .done = done,
+                                      .post = serve_here()->reply_loop.post,
+                                      .post_ctx = serve_here()};
+    mr_mesh_admin(s->mesh, &q->admin);
+}

@@ -1,0 +1,106 @@
+"""Any server says for the fleet whether a model is ready; metadata and statistics come from where a copy is."""
+import grpc
+import pytest
+from tritonclient.grpc import service_pb2 as pb
+
+from lib import repo, wait
+from lib.grpcraw import Grpc
+from lib.rest import Rest
+from lib.services.mesh import answers, loads, own_repositories
+
+
+def rest_ready(server, model, version=""):
+    with Rest(server.http) as r:
+        answer = r.get(f"/v2/models/{model}{version and f'/versions/{version}'}/ready")
+    assert answer.status in (200, 400), answer.body
+    assert answer.status == 400 or answer.json() == {"name": model, "ready": True}
+    return answer.status == 200
+
+
+def grpc_ready(server, model, version="", metadata=()):
+    with Grpc(server.url("grpc")) as g:
+        return g.stub.ModelReady(pb.ModelReadyRequest(name=model, version=version), metadata=metadata, timeout=wait.PATIENCE).ready
+
+
+def ready(server, *args):
+    said = {ask(server, *args) for ask in (rest_ready, grpc_ready)}
+    assert len(said) == 1, (server.command, args, said)
+    return said.pop()
+
+
+@pytest.fixture
+def servers(fleet, tmp_path):
+    """A model of each, and one that nobody can load."""
+    repos = own_repositories(tmp_path, 2, models=1)
+    repo.add(repos[0], "bad", repo.config(backend="nonesuch"))
+    return fleet(*repos)
+
+
+def make_vmodel(server, name, target):
+    with Rest(server.http) as r:
+        r.post(f"/v2/mesh/vmodels/{name}/set", {"target": target}).ok()
+
+
+def test_a_model_is_ready_at_any_server_and_stays_cold(servers):
+    for server in servers:
+        for model in ("of0-0", "of1-0"):
+            wait.until(lambda: ready(server, model), f"{server.command} to know {model}")
+        assert not ready(server, "nobody")
+    assert [loads(s, f"of{i}-0") for i, s in enumerate(servers)] == [0, 0]
+    answers(servers[0], "of1-0")
+    assert all(ready(s, "of1-0") for s in servers)
+    assert loads(servers[1], "of1-0") == 1
+
+
+def test_a_model_that_cannot_be_loaded_is_not_ready(servers):
+    with Rest(servers[1].http) as r:
+        r.post("/v2/mesh/models/bad/load").ok()
+    for server in servers:
+        wait.until(lambda: not ready(server, "bad"), f"{server.command} to know of the failure")
+
+
+def test_a_vmodel_is_ready_as_its_active_model_is(servers):
+    make_vmodel(servers[0], "v", "of1-0")
+    for server in servers:
+        wait.until(lambda: ready(server, "v"), f"{server.command} to know the vmodel")
+        assert grpc_ready(server, "", metadata=[("mm-vmodel-id", "v")])
+        assert grpc_ready(server, "nobody", metadata=[("mm-model-id", "of0-0")])
+        with pytest.raises(grpc.RpcError) as e:
+            grpc_ready(server, "", metadata=[("mm-model-id", "of0-0"), ("mm-model-id", "of1-0")])
+        assert e.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_a_version_is_ready_as_a_copy_says(servers):
+    for server in servers:
+        for model in ("of0-0", "of1-0"):
+            assert ready(server, model, "1")
+            assert not ready(server, model, "7")
+        assert not ready(server, "nobody", "1")
+
+
+def statistics(server, model, metadata=()):
+    with Rest(server.http) as r:
+        [of_rest] = r.get(f"/v2/models/{model}/stats").ok().json()["model_stats"]
+    with Grpc(server.url("grpc")) as g:
+        [of_grpc] = g.stub.ModelStatistics(pb.ModelStatisticsRequest(name=model), timeout=wait.PATIENCE).model_stats
+    assert (of_rest["name"], int(of_rest["inference_count"])) == (of_grpc.name, of_grpc.inference_count)
+    return of_grpc.name, of_grpc.inference_count
+
+
+def test_statistics_and_metadata_come_from_where_the_copy_is(servers):
+    make_vmodel(servers[0], "v", "of1-0")
+    for _ in range(3):
+        answers(servers[0], "of1-0")
+    for server in servers:
+        for name in ("of1-0", "v"):
+            wait.until(lambda: rest_ready(server, name), f"{server.command} to know {name}")
+            assert statistics(server, name) == ("of1-0", 3)
+            with Rest(server.http) as r:
+                assert r.get(f"/v2/models/{name}").ok().json()["name"] == "of1-0"
+        with Grpc(server.url("grpc")) as g:
+            [one] = g.stub.ModelStatistics(pb.ModelStatisticsRequest(), metadata=[("mm-vmodel-id", "v")], timeout=wait.PATIENCE).model_stats
+            assert one.name == "of1-0"
+            own = g.stub.ModelStatistics(pb.ModelStatisticsRequest(), timeout=wait.PATIENCE).model_stats
+            assert ("of1-0" in [m.name for m in own]) == (server is servers[1])
+        with Rest(server.http) as r:
+            assert r.get("/v2/models/nobody/stats").status == 400
