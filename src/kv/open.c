@@ -37,17 +37,29 @@ int mr_kv_check(mr_str text, struct mr_err *err)
     return rc;
 }
 
+static int open_etcd(struct mr_kv **out, struct mr_loop *loop, mr_str text,
+                     const struct mr_kv_options *options, struct mr_err *err)
+{
+    struct kv_etcd_config config;
+    int rc = kv_etcd_config_read(&config, text, err);
+
+    if (rc == MR_OK && options && options->prefix.len) {
+        rc = kv_etcd_config_below(&config, options->prefix, err);
+        if (rc < 0) {
+            kv_etcd_config_fini(&config);
+        }
+    }
+    return rc < 0 ? rc : kv_etcd_open(out, loop, &config, options, err);
+}
+
 int mr_kv_open(struct mr_kv **out, struct mr_loop *loop, mr_str text,
                const struct mr_kv_options *options, struct mr_err *err)
 {
-    struct kv_etcd_config config;
-
     if (mr_str_starts(text, file_prefix)) {
         return kv_file_open(out, loop, file_path(text), options, err);
     }
     if (mr_str_starts(text, etcd_prefix)) {
-        int rc = kv_etcd_config_read(&config, text, err);
-        return rc < 0 ? rc : kv_etcd_open(out, loop, &config, options, err);
+        return open_etcd(out, loop, text, options, err);
     }
     if (!mr_str_eq(text, MR_STR("memory:"))) {
         return no_registry(text, err);

@@ -16,7 +16,8 @@ enum form {
     IF_TRUSTED,   /* as it is, if MM_TLS_TRUST_CERT_PATH is set as well */
     SOCKET,       /* the path of one */
     LOCAL_PORT,   /* the number of one on loopback */
-    METRICS_PORT  /* prometheus:port=2112;… */
+    METRICS_PORT, /* prometheus:port=2112;… */
+    SERVICE       /* after MM_KVSTORE_PREFIX and a slash */
 };
 
 /* docs/from-modelmesh.md has the same table. */
@@ -25,6 +26,8 @@ static const struct {
     enum form form;
 } table[] = {
     {"KV_STORE", "mesh", AS_IS},
+    {"MM_SERVICE_NAME", "mesh-prefix", SERVICE},
+    {"MM_KVSTORE_PREFIX", "mesh-prefix", AS_IS},
     {"MM_ZONE", "mesh-zone", AS_IS},
     {"MM_LABELS", "mesh-label", COMMAS},
     {"MM_TYPE_CONSTRAINTS", "mesh-constraints", AS_IS},
@@ -71,6 +74,17 @@ static const char *value_of(char *const *env, const char *name)
     return NULL;
 }
 
+static void say_service(struct mr_buf *out, const char *name, char *const *env)
+{
+    const char *prefix = value_of(env, "MM_KVSTORE_PREFIX");
+    mr_str before = mr_str_c(prefix ? prefix : "tas-runtime");
+
+    while (mr_str_ends(before, MR_STR("/"))) {
+        before = mr_str_sub(before, 0, before.len - 1);
+    }
+    mr_buf_printf(out, "%.*s/%s", MR_STR_ARG(before), name);
+}
+
 /* The text for the option. False: the variable does not say it. */
 static bool say(struct mr_buf *out, enum form form, const char *value, char *const *env)
 {
@@ -89,6 +103,7 @@ static bool say(struct mr_buf *out, enum form form, const char *value, char *con
     case IF_TRUSTED: mr_buf_c(out, value); return value_of(env, "MM_TLS_TRUST_CERT_PATH") != NULL;
     case SOCKET: mr_buf_printf(out, "unix:%s", value); return true;
     case LOCAL_PORT: mr_buf_printf(out, "127.0.0.1:%s", value); return true;
+    case SERVICE: say_service(out, value, env); return true;
     case METRICS_PORT:
         mr_buf_append(out, port ? port + 5 : "", port ? strcspn(port + 5, ";") : 0);
         return strncmp(value, "prometheus:", 11) == 0 && port;

@@ -204,6 +204,9 @@ const struct mr_option mr_serve_table[] = {
         "file:PATH for servers of one machine, etcd://HOST:PORT[,…][/PREFIX] or memory: for tests; "
         "models are loaded when they are asked for, and requests go to a server that has the "
         "model"),
+    TEXT("mesh-prefix", server.mesh.prefix, NULL, "PREFIX",
+         "the mesh's keys are below it in an etcd, after the prefix that --mesh has; servers with "
+         "another one are another mesh"),
     TEXT("mesh-id", server.mesh.id, NULL, "NAME",
          "of this server, unique in the mesh; by default its host's name and its process's number"),
     TEXT("mesh-address", server.mesh_address, "127.0.0.1:0", "ADDRESS",

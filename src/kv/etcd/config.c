@@ -125,6 +125,24 @@ static void set_name(struct kv_etcd_config *c)
     mr_buf_fini(&b);
 }
 
+int kv_etcd_config_below(struct kv_etcd_config *c, mr_str prefix, struct mr_err *err)
+{
+    struct mr_buf root;
+
+    while (mr_str_starts(prefix, MR_STR("/"))) {
+        prefix = mr_str_sub(prefix, 1, prefix.len);
+    }
+    mr_buf_init(&root, 0);
+    mr_buf_c(&root, c->root);
+    mr_buf_str(&root, prefix);
+    int rc = set_root(c, mr_buf_view(&root), err);
+    mr_buf_fini(&root);
+    if (rc == MR_OK) {
+        set_name(c);
+    }
+    return rc;
+}
+
 /* ---- the JSON file ---- */
 
 struct member {

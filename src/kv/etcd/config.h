@@ -33,6 +33,8 @@ struct kv_etcd_config {
 /** `etcd://HOST:PORT[,HOST:PORT…][/PREFIX]`, `etcd:HOST:PORT` or `etcd:FILE`. Errors: MR_E_INVALID, MR_E_NOT_FOUND (the
  *  file), MR_E_IO. */
 int kv_etcd_config_read(struct kv_etcd_config *out, mr_str text, struct mr_err *err);
+/** All keys are below `prefix`, after the root that it has; "" and "/": no effect. Errors: MR_E_INVALID (its length). */
+int kv_etcd_config_below(struct kv_etcd_config *c, mr_str prefix, struct mr_err *err);
 void kv_etcd_config_fini(struct kv_etcd_config *c);
 
 #endif

@@ -151,6 +151,23 @@ def test_environment_of_a_modelmesh(etcd, start, models, tmp_path, form):
     assert f"{prefix}mesh/m/big" in etcd.keys()
 
 
+@needs_etcd
+def test_services_on_one_etcd_are_meshes_of_their_own(etcd, start, models, tmp_path):
+    repo.add(models, "m", repo.config())
+    store = tmp_path / "store.json"
+    store.write_text(json.dumps({"endpoints": f"http://127.0.0.1:{etcd.ports[0]}", "root_prefix": "/prod"}))
+    services = [{"MM_SERVICE_NAME": "one", "MM_KVSTORE_PREFIX": "/mm/"}, {"MM_SERVICE_NAME": "two", "MM_KVSTORE_PREFIX": "/mm/"}, {}]
+    servers = [start(models, "--mesh-id=same", mode=None, ready=False, env={"KV_STORE": f"etcd:{store}", **service}) for service in services]
+    for s in servers:
+        s.wait_ready()
+        joined(s)  # each has its id for itself
+        answers(s, "m")
+        with Rest(s.http) as r:
+            assert [p["id"] for p in r.get("/v2/mesh").ok().json()["peers"]] == ["same"]
+    keys = etcd.keys()
+    assert {"/prod/mm/one/mesh/m/m", "/prod/mm/two/mesh/m/m", "/prod/mesh/m/m"} <= set(keys)
+
+
 def test_options_win_over_the_environment(registry, start, models):
     repo.add(models, "m", repo.config())
     server = start(models, f"--mesh={registry}", mode=None, ready=False, env={"KV_STORE": "etcd:127.0.0.1:1", "MM_TYPE_CONSTRAINTS": "{}"})
@@ -276,6 +293,9 @@ def dumped(env):
     ({"MM_TLS_CLIENT_AUTH": "optional"}, {}),
     ({"MM_TLS_CLIENT_AUTH": "required"}, {"grpc-use-ssl-mutual": "true"}),
     ({"MM_TLS_KEY_CERT_PATH": "/c", "MM_TLS_PRIVATE_KEY_PATH": "/k"}, {"grpc-use-ssl": "true", "grpc-server-cert": "/c", "grpc-server-key": "/k"}),
+    ({"MM_SERVICE_NAME": "svc"}, {"mesh-prefix": "tas-runtime/svc"}),
+    ({"MM_SERVICE_NAME": "svc", "MM_KVSTORE_PREFIX": "mm"}, {"mesh-prefix": "mm/svc"}),
+    ({"MM_KVSTORE_PREFIX": "mm"}, {"mesh-prefix": "mm"}),
     ({"MM_DEFAULT_VMODEL_OWNER": "me"}, {"mesh-vmodel-owner": "me"}),
     ({"MM_ZONE": "", "MM_SVC_GRPC_PORT": "8033"}, {"grpc-port": "8033"}),
     ({"MM_SCALEUP_RPM_THRESHOLD": "100", "MILLRACE_MESH_SCALE_UP_RATE": "200"}, {"mesh-scale-up-rate": "200"}),

@@ -106,6 +106,11 @@ static void a_json_file_says_all(void **state)
     assert_int_equal(stat(c.ca_file, &st), 0);
     assert_int_equal(st.st_size, 3);
     assert_string_equal(c.name, "etcd://a:1,b:2//r/p/");
+    assert_int_equal(kv_etcd_config_below(&c, MR_STR("/mm/svc"), &err), MR_OK);
+    assert_string_equal(c.root, "/r/p/mm/svc/");
+    assert_string_equal(c.name, "etcd://a:1,b:2//r/p/mm/svc/");
+    assert_int_equal(kv_etcd_config_below(&c, MR_STR("/"), &err), MR_OK);
+    assert_string_equal(c.root, "/r/p/mm/svc/");
     kv_etcd_config_fini(&c);
     unlink(json_path);
 }

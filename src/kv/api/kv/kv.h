@@ -184,6 +184,8 @@ struct mr_kv_options {
     void (*on_state)(void *ctx, enum mr_kv_state state, const struct mr_err *why);
     void *ctx;
     int64_t timeout_ns; /* of each call, waiting for a connection included; default 5 s */
+    /** Of etcd: all keys are below it, after the prefix that the text or its file has; empty: none. */
+    mr_str prefix;
 };
 enum mr_kv_state mr_kv_state(const struct mr_kv *kv);
 /** What it is connected to, for logs and reports, without secrets: "etcd://10.0.0.1:2379/prefix". Valid as long as

@@ -19,8 +19,10 @@ struct mr_mesh_copy;
 /** Zero members: the default. Texts are borrowed until mr_mesh_free. */
 struct mr_mesh_options {
     const char *registry; /* as mr_kv_open takes it */
-    const char *id;       /* of this instance: letters, digits, '.', '_', '-'; unique */
-    const char *zone;     /* copies are spread over zones */
+    const char
+        *prefix;      /* of an etcd: all keys are below it, after the registry's own; NULL: none */
+    const char *id;   /* of this instance: letters, digits, '.', '_', '-'; unique */
+    const char *zone; /* copies are spread over zones */
     const char *const *labels;
     size_t label_count;        /* 16 at most */
     uint64_t capacity_bytes;   /* of all loaded models; a quarter of the machine's memory */
