@@ -8,8 +8,8 @@
 #define IDLE_NS  (250 * MR_NS_PER_MS)
 
 /* The limit of the time that counts. Every sweep wakes idle workers while executions wait. A thread that uses its CPU may
- * have more to compute than ever before, and gets the whole limit. */
-static int64_t limit_of(const struct hang *h, const struct hang_sample *l, int64_t counted_ns)
+ * have more to compute than ever before: the caller says how long it has at least. */
+static int64_t limit_of(const struct hang *h, const struct hang_sample *l)
 {
     const int64_t usual = MR_MAX(LEAST_NS, TIMES * l->typical_ns);
 
@@ -19,8 +19,10 @@ static int64_t limit_of(const struct hang *h, const struct hang_sample *l, int64
     if (l->typical_ns == 0) {
         return l->most_ns;
     }
-    return l->may_wait || l->cpu_ns - h->first_cpu_ns > counted_ns / 4 ? MR_MAX(usual, l->most_ns)
-                                                                       : usual;
+    if (h->is_computing) {
+        return MR_MAX(usual, l->compute_ns);
+    }
+    return l->may_wait ? MR_MAX(usual, l->most_ns) : usual;
 }
 
 int64_t hang_judge(struct hang *h, const struct hang_sample *l)
@@ -45,6 +47,7 @@ int64_t hang_judge(struct hang *h, const struct hang_sample *l)
     h->delay_ns = l->delay_ns;
     h->looked_ns = l->now_ns;
     const int64_t counted = l->now_ns - h->since_ns - h->excused_ns;
-    const int64_t limit = limit_of(h, l, counted);
+    h->is_computing = l->is_running && l->cpu_ns - h->first_cpu_ns > counted / 4;
+    const int64_t limit = limit_of(h, l);
     return counted > limit ? limit : 0;
 }

@@ -16,6 +16,7 @@ struct hang {
     int64_t first_cpu_ns; /* at since_ns */
     int64_t cpu_ns, delay_ns, looked_ns; /* at the last observation */
     bool is_judged;
+    bool is_computing; /* the thread has used its CPU in this period; set by hang_judge */
 };
 
 struct hang_sample {
@@ -30,7 +31,8 @@ struct hang_sample {
     int64_t delay_ns;  /* that its thread waited for a CPU, as far as that is over; 0 = not known */
     bool is_runnable;  /* its thread has a CPU, or waits for one */
     int64_t typical_ns; /* the longest of many executions of that size; 0 = not known */
-    int64_t most_ns;    /* the limit if that is not known, and while the thread computes */
+    int64_t most_ns;    /* the limit if that is not known */
+    int64_t compute_ns; /* the least limit of a thread that computes */
 };
 
 /* Returns the limit that it exceeds, in nanoseconds; 0: it does not hang. */

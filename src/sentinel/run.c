@@ -81,6 +81,16 @@ static int fail_lost_state(const struct process_model *m, struct mr_err *err)
                    m->base.model);
 }
 
+/* True if its request has an error when a worker ends once more. Answers that come one by one take as long as there are
+ * answers. */
+static bool is_last_try(const struct slot_run *r)
+{
+    const struct mr_execution *x = r->x;
+
+    return r->faults > 0 || r->model->keeps_state || (x->exec.flags & MR_EXEC_DECOUPLED) ||
+           (x->is_suspect && x->exec.request_count == 1);
+}
+
 static struct slot_run *run_new(struct process_model *m, struct mr_execution *x)
 {
     struct slot_run *r = MR_ARENA_NEW(x->outputs.arena, struct slot_run);
@@ -120,6 +130,7 @@ int run_execute(struct mr_executor *e, struct mr_execution *x, struct mr_err *er
     r->nonce = atomic_fetch_add_explicit(&m->nonce, 1, memory_order_relaxed);
     s->user = r;
     s->rows = x->exec.row_count;
+    s->is_last = is_last_try(r);
     s->bound = bound;
     s->life = m->keeps_state ? x->life : 0;
     const int64_t copied =
@@ -356,6 +367,7 @@ static void run_lost(struct slot_run *r, struct mr_shm_slot *s, bool is_damaged)
     const bool is_hopeless = r->x->is_suspect || (was_short && r->x->exec.request_count > 1);
     if (r->kills < KILLS_MAX && r->faults < (is_hopeless ? 1 : FAULTS_MAX)) {
         atomic_fetch_add_explicit(&m->requeued, 1, memory_order_relaxed);
+        s->is_last = is_last_try(r);
         home_submit(m, s, r->message_bytes, HOME_SENTINEL, true);
         return;
     }

@@ -62,18 +62,36 @@ static void event_handle(const struct watch *w, int64_t now_ns)
 /* ---- hangs ---- */
 
 /* What exceeded that limit. */
-static const char *hang_text(const struct hang_sample *sample, int64_t limit_ns, char out[120])
+static const char *hang_text(const struct hang_sample *sample, bool is_computing, int64_t limit_ns,
+                             char out[120])
 {
+    const char *does = is_computing ? "computes" : "stands still";
+    const long long ms = (long long)(limit_ns / MR_NS_PER_MS);
+
     if (!sample->is_running) {
         return "it does not take what waits";
     }
-    snprintf(out, 120,
-             limit_ns < sample->most_ns
-                 ? "an execution stands still for more than %lld ms, at least four times what "
-                   "earlier ones took"
-                 : "an execution takes longer than %lld ms (--worker-hang-timeout)",
-             (long long)(limit_ns / MR_NS_PER_MS));
+    if (limit_ns < sample->most_ns) {
+        snprintf(out, 120,
+                 "an execution %s for more than %lld ms, at least four times what earlier ones "
+                 "took",
+                 does, ms);
+    } else {
+        snprintf(out, 120, "an execution takes longer than %lld ms (--worker-hang-timeout)", ms);
+    }
     return out;
+}
+
+/* How long a thread may compute at least. Where another worker can run the execution again, a wrong judgement costs a new
+ * process: so it has the time that this takes, and the whole limit when it runs again. The first execution of a process
+ * may prepare what later ones have. */
+static int64_t compute_limit(const struct worker *w, bool is_last)
+{
+    const struct process_model *m = w->model;
+    const int64_t most = m->sentinel->options.hang_ns;
+    const bool has_answered = atomic_load_explicit(&w->answered, memory_order_relaxed) > 0;
+
+    return is_last || !has_answered ? most : MR_MIN(most, m->load_ns);
 }
 
 static void worker_judge(struct worker *w, const struct mr_shm_worker_state *state, bool is_waiting,
@@ -94,7 +112,8 @@ static void worker_judge(struct worker *w, const struct mr_shm_worker_state *sta
         .is_starting = state->thread == 0,
         .progress = state->progress,
         .may_wait = m->may_wait,
-        .most_ns = m->sentinel->options.hang_ns};
+        .most_ns = m->sentinel->options.hang_ns,
+        .compute_ns = compute_limit(w, state->is_last)};
 
     if (sample.has_work) {
         mr_process_get_usage(&w->process, state->thread, &usage);
@@ -105,7 +124,8 @@ static void worker_judge(struct worker *w, const struct mr_shm_worker_state *sta
     }
     const int64_t limit = w->fault == MR_WORKER_FAULTS ? hang_judge(&w->hang, &sample) : 0;
     if (limit > 0) {
-        worker_kill_hung(w, hang_text(&sample, limit, why), w->hang.since_ns, now_ns);
+        worker_kill_hung(w, hang_text(&sample, w->hang.is_computing, limit, why), w->hang.since_ns,
+                         now_ns);
     }
 }
 

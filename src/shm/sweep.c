@@ -210,6 +210,7 @@ static void note_running(struct mr_shm *p, struct record *r, uint64_t word, int6
     state->slot = &r->slot;
     state->running++;
     state->rows = r->slot.rows;
+    state->is_last = r->slot.is_last;
     state->since_ns = r->run_since_ns;
 }
 

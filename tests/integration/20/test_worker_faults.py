@@ -13,7 +13,7 @@ from lib.faults import PROGRAM, Faults
 from lib.metrics import samples, value
 from lib.rest import Rest, infer_path
 from lib.server import BIN
-from lib.workers import PROCESS, RESTARTS, add_fault, answer, ask, asked, group, is_alive, pids, report, states, workers
+from lib.workers import PROCESS, RESTARTS, add_fault, answer, ask, asked, group, is_alive, numbers, pids, report, states, workers
 
 
 @pytest.fixture
@@ -253,6 +253,23 @@ def test_the_same_poison_again(fault, models, start, tmp_path, batching):
     wait.equal(lambda: value(server, "millrace_worker_quarantine", model="m"), 0)
     assert "worker process ended" in poison().error
     assert died() == 6
+
+
+def test_endless_loop_is_found_by_what_is_usual(fault, models, start):
+    """A process that computes for longer than a new one takes is replaced. Then the execution has the whole time, in which
+    it may end. A first execution has that time, too."""
+    fault()
+    server = start(models, "--worker-hang-timeout=5s")
+    ends = lambda: [line["msg"] for line in server.events() if line.get("event") == "worker.end"]
+    loop = {"spin_ms": 3600000}
+    assert "5000 ms (--worker-hang-timeout)" in ask(server, "m", [1], loop).error  # nothing is known
+    with Rest(server.http, timeout=300) as rest:
+        for i in range(150):
+            assert answer(rest.post(infer_path("m"), json.dumps(numbers([i])))) == [i]
+    before = len(wait.until(lambda: len(ends()) == 2 and ends(), "two lines"))
+    assert "5000 ms (--worker-hang-timeout)" in ask(server, "m", [2], loop).error
+    first, second = wait.until(lambda: len(ends()) == before + 2 and ends()[before:], "two more")
+    assert "computes for more than" in first and "(--worker-hang-timeout)" in second
 
 
 # ---- reports ----

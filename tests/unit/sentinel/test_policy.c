@@ -144,19 +144,30 @@ static void test_who_has_no_cpu_does_not_hang(void **state)
     assert_int_equal(hangs_after(look, 0, 0), 3220);
 }
 
-/* More rows than ever before: it computes, and is let compute. */
-static void test_who_computes_has_the_whole_time(void **state)
+/* More to do than ever before: it computes, and is let compute for as long as the caller says. */
+static void test_who_computes_has_more_time(void **state)
 {
-    const struct hang_sample look = {.has_work = true,
-                                     .is_running = true,
-                                     .typical_ns = 1,
-                                     .most_ns = 10000 * MS,
-                                     .is_runnable = true};
+    struct hang_sample look = {.has_work = true,
+                               .is_running = true,
+                               .typical_ns = 1,
+                               .most_ns = 10000 * MS,
+                               .compute_ns = 10000 * MS,
+                               .is_runnable = true};
 
     (void)state;
     assert_int_equal(hangs_after(look, 20 * MS, 0), 10020);
     assert_int_equal(hangs_after(look, 10 * MS, 0), 10020);
     assert_int_equal(hangs_after(look, 2 * MS, 0), 260); /* now and then a little: it waits */
+    look.compute_ns = 20 * MS;
+    assert_int_equal(hangs_after(look, 20 * MS, 0), 260);
+    look.typical_ns = 200 * MS;
+    assert_int_equal(hangs_after(look, 20 * MS, 0), 820);
+    look.compute_ns = 2000 * MS;
+    assert_int_equal(hangs_after(look, 20 * MS, 0), 2020);
+    look.may_wait = true; /* means nothing for a thread that does not wait */
+    assert_int_equal(hangs_after(look, 20 * MS, 0), 2020);
+    look.typical_ns = 0;
+    assert_int_equal(hangs_after(look, 20 * MS, 0), 10020);
 }
 
 static void test_who_gets_on_does_not_hang(void **state)
@@ -239,7 +250,7 @@ int main(void)
         cmocka_unit_test(test_rows_are_fewer_for_a_while),
         cmocka_unit_test(test_hang_by_what_is_usual),
         cmocka_unit_test(test_who_has_no_cpu_does_not_hang),
-        cmocka_unit_test(test_who_computes_has_the_whole_time),
+        cmocka_unit_test(test_who_computes_has_more_time),
         cmocka_unit_test(test_who_gets_on_does_not_hang),
         cmocka_unit_test(test_times_are_known_by_size),
         cmocka_unit_test(test_times_of_larger_ones_are_no_shorter),

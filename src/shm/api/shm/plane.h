@@ -51,8 +51,10 @@ struct mr_shm_slot {
      * worker, 0 = any. */
     uint32_t bound;
     uint64_t life;
-    void *user;       /* the caller's */
-    int64_t rows;     /* the caller's, for mr_shm_worker_state; set before it is submitted */
+    void *user; /* the caller's */
+    /* The caller's, for mr_shm_worker_state; set before it is submitted. */
+    int64_t rows;
+    bool is_last;     /* it does not run again if its worker ends */
     bool is_unwanted; /* the answer to MR_SHM_WAITING */
 };
 
@@ -174,7 +176,8 @@ struct mr_shm_worker_state {
     uint32_t running;         /* number of those that it runs */
     /* number of these that its executing thread has left to end later, untrusted */
     uint32_t pending;
-    int64_t rows;      /* of the slot */
+    int64_t rows; /* of the slot, and is_last */
+    bool is_last;
     int64_t since_ns;  /* time of the first sweep that saw it */
     uint64_t progress; /* its counter */
     uint32_t thread;   /* the id of its executing thread as it reports it, untrusted; 0 = none */
