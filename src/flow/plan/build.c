@@ -1,5 +1,6 @@
 /* Look-ups in a plan that is being made, and conditions: which names they may use. Thread: loader. */
 #include "build.h"
+#include "split_node.h"
 
 int plan_build_node_of(struct plan_build *b, const char *of, const char *field, const char *name,
                        uint32_t *out)
@@ -14,6 +15,33 @@ int plan_build_node_of(struct plan_build *b, const char *of, const char *field, 
     }
     *out = (uint32_t)(found - 1);
     return MR_OK;
+}
+
+int plan_build_name_take(struct plan_build *b, const char *kind, const char *name)
+{
+    const mr_str own = mr_str_n(name, strnlen(name, PLAN_NAME_MAX + 1));
+    const bool is_node = mr_map_find(&b->names, own) != NULL;
+
+    if (own.len > PLAN_NAME_MAX) {
+        return PLAN_BAD(b, "workflow '%.*s': %s '%.128s' has a name of more than %u bytes",
+                        MR_STR_ARG(b->p->name), kind, name, PLAN_NAME_MAX);
+    }
+    if (is_node || mr_map_put(&b->others, own, b)) {
+        return PLAN_BAD(b, "workflow '%.*s': %s '%.128s' has the name of %s",
+                        MR_STR_ARG(b->p->name), kind, name,
+                        is_node ? "a node" : "another switch or gather");
+    }
+    return MR_OK;
+}
+
+int plan_build_model(struct plan_build *b, mr_str of, const Millrace__WorkflowModel *m,
+                     mr_str *out_model, mr_str *out_version)
+{
+    const int rc = plan_model_name(b->p, m, out_model, out_version, b->err);
+
+    return rc < 0 ? MR_WRAP(b->err, rc, "workflow '%.*s': node '%.*s'", MR_STR_ARG(b->p->name),
+                            MR_STR_ARG(mr_str_sub(of, 0, 128)))
+                  : MR_OK;
 }
 
 uint32_t plan_build_tensor(const struct plan_build *b, const char *name)

@@ -11,7 +11,8 @@ struct plan_build {
     struct plan *p;
     const Inference__ModelConfig *c;
     const Millrace__WorkflowScheduling *w;
-    struct mr_map names; /* of nodes, to their number + 1 */
+    struct mr_map names;  /* of nodes, to their number + 1 */
+    struct mr_map others; /* names of switches and gathers */
     struct mr_err *err;
 };
 
@@ -20,6 +21,11 @@ struct plan_build {
 /** The node that `of` names in its `field`. Errors: MR_E_INVALID. */
 int plan_build_node_of(struct plan_build *b, const char *of, const char *field, const char *name,
                        uint32_t *out);
+/** Takes the name of a switch or gather, which `kind` says. Errors: MR_E_INVALID, a node or another one of them has it. */
+int plan_build_name_take(struct plan_build *b, const char *kind, const char *name);
+/** The model of node `of` or of what belongs to it. Errors: MR_E_INVALID, MR_E_NOMEM, naming the node. */
+int plan_build_model(struct plan_build *b, mr_str of, const Millrace__WorkflowModel *m,
+                     mr_str *out_model, mr_str *out_version);
 /** The tensor of that name, or PLAN_NO_NODE. */
 uint32_t plan_build_tensor(const struct plan_build *b, const char *name);
 /** The node that a condition waits for because of an operand; others than nodes: none. */

@@ -175,6 +175,7 @@ static int gather_make(struct plan_build *b, const Millrace__WorkflowScheduling_
                         "'axis' below %d",
                         NAME(p->name), g->name[0] ? g->name : g->into, MR_MAX_RANK);
     }
+    MR_TRY(g->name[0] ? plan_build_name_take(b, "gather", g->name) : MR_OK);
     ports[0] = (struct plan_port){.name = MR_STR("from")};
     ports[1] = (struct plan_port){.name = MR_STR("into")};
     MR_TRY(plan_tensor_of(p, g->from, &ports[0].tensor, b->err));

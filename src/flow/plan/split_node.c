@@ -11,6 +11,12 @@ int plan_model_name(struct plan *p, const Millrace__WorkflowModel *m, mr_str *ou
     struct mr_remote_model remote;
     char number[24];
 
+    if (m->version < -1) {
+        return MR_FAIL(err, MR_E_INVALID,
+                       "model '%.128s' has version %lld, possible are those above 0, and 0 and -1 "
+                       "for the model's own",
+                       m->name, (long long)m->version);
+    }
     *out_model = mr_str_c(m->name);
     *out_version =
         m->version > 0 ? mr_arena_printf(&p->arena, "%lld", (long long)m->version) : MR_STR("");

@@ -88,6 +88,7 @@ static int switch_make(struct plan_build *b, const switch_config *s)
     int rc = list ? MR_OK : plan_no_memory(p, b->err);
 
     rc = rc < 0 ? rc : switch_check(b, s);
+    rc = rc < 0 ? rc : plan_build_name_take(b, "switch", s->name);
     for (; count < s->n_case_ && rc == MR_OK; count++) {
         rc = branch_take(b, s, s->case_[count]->node, list, count);
     }

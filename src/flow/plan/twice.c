@@ -1,7 +1,6 @@
 /* Nodes whose calls are made twice: `hedge` and `shadow`. Thread: loader. */
 #include "twice.h"
 
-#include "split_node.h"
 #include "variant/config.h"
 
 /* ---- second calls ---- */
@@ -58,7 +57,7 @@ static int shadow_model_read(struct plan_build *b, const node_config *n,
     if (!m || !m->name[0]) {
         return BAD(b, n, "must specify '%s'", "model");
     }
-    return plan_model_name(b->p, m, &out->target.model, &out->target.version, b->err);
+    return plan_build_model(b, mr_str_c(n->name), m, &out->target.model, &out->target.version);
 }
 
 int plan_shadow_read(struct plan_build *b, struct plan_node *node, const node_config *n)

@@ -1,4 +1,6 @@
 /* The plan of a workflow: nodes by name, conditions, orders and what happens on errors. Thread: loader. */
+#include <stdio.h>
+
 #include "build.h"
 #include "limits.h"
 #include "ops.h"
@@ -112,7 +114,7 @@ static int policy_read(struct plan_build *b, struct plan_node *node, const node_
 static int kind_read(struct plan_build *b, struct plan_node *node, const node_config *n)
 {
     if (n->kind_case == MILLRACE__WORKFLOW_SCHEDULING__NODE__KIND_MODEL && n->model->name[0]) {
-        return plan_model_name(b->p, n->model, &node->model, &node->version, b->err);
+        return plan_build_model(b, mr_str_c(n->name), n->model, &node->model, &node->version);
     }
     if (n->kind_case == MILLRACE__WORKFLOW_SCHEDULING__NODE__KIND_OP && n->op[0]) {
         node->op_name = mr_str_c(n->op);
@@ -174,7 +176,7 @@ static int spare_make(struct plan_build *b, uint32_t of, const Millrace__Workflo
     spare->hedge_percent = 0;
     spare->shadow = NULL;
     p->nodes[of].fallback = p->node_count++;
-    return plan_model_name(p, m, &spare->model, &spare->version, b->err);
+    return plan_build_model(b, spare->name, m, &spare->model, &spare->version);
 }
 
 static int spare_use(struct plan_build *b, uint32_t of, const char *name)
@@ -349,8 +351,10 @@ static int conditions_make(struct plan_build *b)
 
 /* ---- values from the configuration ---- */
 
+/* seen: for each tensor, the number of the last list with a value for it. */
 static int values_read(struct plan_build *b, const char *of, Millrace__WorkflowValue **from,
-                       size_t count, const struct plan_value **out, uint32_t *out_count)
+                       size_t count, uint32_t *seen, uint32_t number, const struct plan_value **out,
+                       uint32_t *out_count)
 {
     struct plan_value *list = MR_ARENA_ARRAY(&b->p->arena, struct plan_value, count + 1);
 
@@ -360,11 +364,16 @@ static int values_read(struct plan_build *b, const char *of, Millrace__WorkflowV
     for (size_t i = 0; i < count; i++) {
         const uintptr_t known = (uintptr_t)mr_map_find(
             &b->p->names, mr_str_n(from[i]->tensor, strnlen(from[i]->tensor, PLAN_NAME_MAX)));
-        if (!known || from[i]->value_case == MILLRACE__WORKFLOW_VALUE__VALUE__NOT_SET) {
+        const bool is_second = known && seen[known - 1] == number;
+        if (!known || is_second ||
+            from[i]->value_case == MILLRACE__WORKFLOW_VALUE__VALUE__NOT_SET) {
             return PLAN_BAD(b, "workflow '%.*s': a default of %s names '%.128s', %s",
                             MR_STR_ARG(b->p->name), of, from[i]->tensor,
-                            known ? "and gives no value" : "which is no tensor of the workflow");
+                            !known      ? "which is no tensor of the workflow"
+                            : is_second ? "and another one does as well"
+                                        : "and gives no value");
         }
+        seen[known - 1] = number;
         list[i] = (struct plan_value){.tensor = (uint32_t)(known - 1), .value = from[i]};
     }
     *out = list;
@@ -372,27 +381,37 @@ static int values_read(struct plan_build *b, const char *of, Millrace__WorkflowV
     return MR_OK;
 }
 
-static int defaults_read(struct plan_build *b)
+static int node_defaults_read(struct plan_build *b, uint32_t n, uint32_t *seen)
 {
-    int rc = values_read(b, "the workflow", b->w->default_, b->w->n_default_, &b->p->defaults,
-                         &b->p->default_count);
+    const node_config *c = b->w->node[n];
+    struct plan_node *node = &b->p->nodes[n];
+    char of[160];
 
-    for (uint32_t n = 0; n < b->w->n_node && rc == MR_OK; n++) {
-        const node_config *c = b->w->node[n];
-        struct plan_node *node = &b->p->nodes[n];
-        rc = values_read(b, c->name, c->default_, c->n_default_, &node->defaults,
+    snprintf(of, sizeof of, "node '%.128s'", c->name);
+    int rc = values_read(b, of, c->default_, c->n_default_, seen, n + 2, &node->defaults,
                          &node->default_count);
-        for (uint32_t i = 0; i < node->default_count && rc == MR_OK; i++) {
-            if (!plan_build_writes(node, node->defaults[i].tensor)) {
-                rc = PLAN_BAD(
-                    b,
-                    "workflow '%.*s': node '%.128s' has a default of '%.*s', which it does "
-                    "not write",
-                    MR_STR_ARG(b->p->name), c->name,
-                    MR_STR_ARG(b->p->tensors[node->defaults[i].tensor].name));
-            }
+    for (uint32_t i = 0; i < node->default_count && rc == MR_OK; i++) {
+        if (!plan_build_writes(node, node->defaults[i].tensor)) {
+            rc = PLAN_BAD(b,
+                          "workflow '%.*s': node '%.128s' has a default of '%.*s', which it does "
+                          "not write",
+                          MR_STR_ARG(b->p->name), c->name,
+                          MR_STR_ARG(b->p->tensors[node->defaults[i].tensor].name));
         }
     }
+    return rc;
+}
+
+static int defaults_read(struct plan_build *b)
+{
+    uint32_t *seen = MR_NEW_ARRAY(uint32_t, (size_t)b->p->tensor_count + 1);
+    int rc = values_read(b, "the workflow", b->w->default_, b->w->n_default_, seen, 1,
+                         &b->p->defaults, &b->p->default_count);
+
+    for (uint32_t n = 0; n < b->w->n_node && rc == MR_OK; n++) {
+        rc = node_defaults_read(b, n, seen);
+    }
+    mr_free(seen);
     return rc;
 }
 
@@ -461,6 +480,7 @@ int plan_workflow(struct plan **out, const Inference__ModelConfig *c, struct mr_
     b.p = NULL;
 out:
     mr_map_fini(&b.names);
+    mr_map_fini(&b.others);
     plan_free(&b.p);
     return rc;
 }

@@ -117,6 +117,18 @@ REFUSED = [
     (workflow(node("a", "absent")), "node 'a': .*contains models that are not available or ambiguous: absent"),
     (workflow(node("a", "one"), outputs=[repo.tensor("OUTPUT0", "TYPE_FP32")]), "node 'a': .*inconsistent data type: TYPE_FP32 is inferred from model w"),
     (workflow(node("a", "one", extra="retry { attempts: 0 }")), "retry of node 'a' has attempts 0"),
+    (workflow(node("a", "one").replace('"one"', '"one" version: -5')), "node 'a': model 'one' has version -5"),
+    (workflow(node("a", "one", extra='fallback { model { name: "ten" version: -2 } }')), "node 'a': model 'ten' has version -2"),
+    (workflow(node("a", "one", extra='shadow { model { name: "ten" version: -2 } percent: 1 }')), "node 'a': model 'ten' has version -2"),
+    (workflow(node("a", "one").replace('model { name: "one" }', 'split { variant { name: "v" weight: 1 model { name: "one" version: -2 } } }')),
+     "split of node 'a': model 'one' has version -2"),
+    (workflow(node("a", "one"), extra=DEFAULT + DEFAULT), "a default of the workflow names 'OUTPUT0', and another one does as well"),
+    (workflow(node("a", "one", extra=DEFAULT + DEFAULT)), "a default of node 'a' names 'OUTPUT0', and another one does as well"),
+    (workflow(node("a", "one"), node("b", "ten"), extra='switch { name: "a" case { when: "INPUT0[0] > 1" node: "a" } else { node: "b" } }'),
+     "switch 'a' has the name of a node"),
+    (workflow(node("a", "one"), extra='gather { name: "a" from: "OUTPUT0" into: "t" }'), "gather 'a' has the name of a node"),
+    (workflow(node("a", "one"), extra='gather { name: "g" from: "OUTPUT0" into: "t" } gather { name: "g" from: "OUTPUT0" into: "u" }'),
+     "gather 'g' has the name of another switch or gather"),
 ]
 
 
