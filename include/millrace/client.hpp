@@ -522,13 +522,24 @@ class Client
     /** A stream to a host of the model or endpoint. timeout_ms: of all of it, 0: none. Throws Error. */
     Stream stream(const std::string &model, int64_t timeout_ms = 0) const
     {
-        mr_sdk_stream_options o{};
+        return stream(Request(model).timeout_ms(timeout_ms));
+    }
+    /** Of a request, what is the stream's: model, headers, key, variant and timeout_ms. It is not sent. */
+    Stream stream(const Request &request) const
+    {
         mr_sdk_stream *stream = nullptr;
         mr_err err{};
-        o.size = sizeof o;
-        o.model = model.c_str();
-        o.timeout_ms = timeout_ms;
-        const int rc = mr_sdk_stream_open(client_.get(), &o, &stream, &err);
+        const int rc = request.with([&](const mr_sdk_request &q) {
+            mr_sdk_stream_options o{};
+            o.size = sizeof o;
+            o.model = q.model;
+            o.headers = q.headers;
+            o.header_count = q.header_count;
+            o.key = q.key;
+            o.variant = q.variant;
+            o.timeout_ms = q.timeout_ms;
+            return mr_sdk_stream_open(client_.get(), &o, &stream, &err);
+        });
         if (rc < 0) {
             throw Error(rc, err.msg);
         }

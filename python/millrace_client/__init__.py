@@ -32,7 +32,7 @@ _TYPES = {1: numpy.bool_, 2: numpy.uint8, 3: numpy.uint16, 4: numpy.uint32, 5: n
 _NUMBERS = {numpy.dtype(t): n for n, t in reversed(_TYPES.items())}
 _NUMBERS[numpy.dtype(numpy.uint16)] = 3
 _BYTES = 13
-_SEQUENCE_START, _SEQUENCE_END, _ONCE = 1, 2, 4
+_SEQUENCE_START, _SEQUENCE_END, _ONCE, _FAIL_FAST = 1, 2, 4, 8
 _PACK_ON = 1
 
 
@@ -108,7 +108,7 @@ class _Request:
 
     def __init__(self, model: str, inputs: Mapping[str, Any], outputs: Union[Sequence[str], Mapping[str, Optional[numpy.ndarray]]], parameters: Mapping[str, Any], headers: Mapping[str, str],
                  timeout: Optional[float], once: bool, sequence: int, start: bool, end: bool, pack_on: Any,
-                 memory: Optional[Memory], **texts: Any) -> None:
+                 memory: Optional[Memory], priority: int, fail_fast: bool, **texts: Any) -> None:
         if isinstance(outputs, str):
             raise TypeError(f"outputs is the text {outputs!r}: a list of names is needed")
         self.kept: list = [memory]
@@ -126,7 +126,8 @@ class _Request:
             model=lib.text(model), inputs=(lib.Tensor * len(tensors))(*tensors), input_count=len(tensors), outputs=names, output_count=name_count,
             params=(lib.Param * len(params))(*params), param_count=len(params), headers=lines, header_count=line_count,
             timeout_ms=lib.milliseconds(timeout), sequence_id=lib.whole("sequence", sequence, 2**64 - 1),
-            flags=_SEQUENCE_START * start | _SEQUENCE_END * end | _ONCE * once, memory=memory._handle if memory else None,
+            priority=lib.whole("priority", priority, 2**64 - 1),
+            flags=_SEQUENCE_START * start | _SEQUENCE_END * end | _ONCE * once | _FAIL_FAST * fail_fast, memory=memory._handle if memory else None,
             places=(lib.Tensor * len(places))(*places) if places else None, **{k: lib.text(v) for k, v in texts.items()})
 
     def _place(self, array: Optional[numpy.ndarray]) -> lib.Tensor:
@@ -421,9 +422,10 @@ class _Base:
                  parameters: Mapping[str, Any] = {},
                  headers: Mapping[str, str] = {}, timeout: Optional[float] = None, version: Optional[str] = None, id: Optional[str] = None,
                  key: Optional[str] = None, variant: Optional[str] = None, once: bool = False, sequence: int = 0, sequence_start: bool = False,
-                 sequence_end: bool = False, pack_on: Any = False, memory: Optional[Memory] = None) -> _Request:
-        return _Request(model, inputs, outputs, parameters, headers, timeout, once, sequence, sequence_start, sequence_end, pack_on, memory, version=version,
-                        id=id, key=key, variant=variant)
+                 sequence_end: bool = False, pack_on: Any = False, memory: Optional[Memory] = None, priority: int = 0,
+                 fail_fast: bool = False) -> _Request:
+        return _Request(model, inputs, outputs, parameters, headers, timeout, once, sequence, sequence_start, sequence_end, pack_on, memory, priority, fail_fast,
+                        version=version, id=id, key=key, variant=variant)
 
 
 class Client(_Base):
@@ -436,8 +438,8 @@ class Client(_Base):
         self.close()
 
     def infer(self, model: str, inputs: Mapping[str, Any], **request: Any) -> Result:
-        """Arguments: outputs, parameters, headers, timeout (seconds), version, id, key, variant, once, sequence, sequence_start,
-        sequence_end, pack_on (names of inputs whose rows may be divided among hosts; True: all), memory (in which inputs, and arrays that `outputs` as
+        """Arguments: outputs, parameters, headers, timeout (seconds), version, id, key, variant, priority (0: the model's default), once (one
+        attempt), fail_fast (no wait for hosts that are busy), sequence, sequence_start, sequence_end, pack_on (names of inputs whose rows may be divided among hosts; True: all), memory (in which inputs, and arrays that `outputs` as
         a dict names as places of outputs, are shared with the server)."""
         q = self._request(model, inputs, **request)
         return self._call(_api().mr_sdk_infer_start, q.c, lambda handle: Result(handle, q if q.has_places else None))

@@ -2,6 +2,7 @@
  *
  *   request answers CONFIG: which variants and versions of the endpoint `e` answer, and with which ids
  *   request stream CONFIG: the ids of three answers on a stream
+ *   request streams CONFIG: which variants of `e` answer on streams that ask for one, and why one with 7 headers is not opened
  *   request all URL: one request to the model `all`, and three to `busy`, which fail
  */
 #include <iostream>
@@ -56,6 +57,27 @@ static void stream(const millrace::Client &client)
     }
 }
 
+static void streams(const millrace::Client &client)
+{
+    for (const char *tag : {"a", "b", "b"}) {
+        const millrace::Stream stream =
+            client.stream(Request("e").variant(tag).header("X-Team", "blue").timeout_ms(300000));
+        stream.send(request("e"));
+        stream.done();
+        const std::optional<millrace::Answer> answer = stream.read();
+        std::cout << (answer ? answer->result.variant() : "none") << '\n';
+    }
+    Request many("e");
+    for (int i = 0; i < 7; i++) {
+        many.header("X-" + std::to_string(i), "1");
+    }
+    try {
+        client.stream(many);
+    } catch (const millrace::Error &error) {
+        std::cout << error.what() << '\n';
+    }
+}
+
 static void all(const millrace::Client &client)
 {
     const std::string text = "words";
@@ -97,8 +119,9 @@ int main(int argc, char **argv)
         o.url_count = 1;
         all(millrace::Client(o));
     } else {
+        const std::string what = argv[1];
         o.config_file = where;
-        (std::string(argv[1]) == "answers" ? answers : stream)(millrace::Client(o));
+        (what == "answers" ? answers : what == "stream" ? stream : streams)(millrace::Client(o));
     }
     return 0;
 }

@@ -31,6 +31,8 @@ endpoint {{ name: "e" variant {{ tag: "a" model: "m" version: 1 weight: 1 }} var
     assert no_variant == "endpoint 'e' has no variant 'c'"
     if kind == "grpc":
         assert sorted(sdk.run(program, "stream", config).splitlines()) == ["id '' ", "id 'other' ", "id 'own' "]
+        *tags, why = sdk.run(program, "streams", config).splitlines()
+        assert tags == ["a", "b", "b"] and "headers" in why
 
 
 class Handler(other.Handler):

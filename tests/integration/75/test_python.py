@@ -1,4 +1,5 @@
 """The Python package over the client library: installed by pip as a user does it, without a network."""
+import json
 import subprocess
 import sys
 
@@ -6,6 +7,7 @@ import pytest
 
 from lib import sdk, wait
 from lib.repo import TOP
+from lib.services import other
 
 pytestmark = pytest.mark.skipif(sdk.MISSING, reason="no build folder, or no compiler")
 
@@ -154,7 +156,7 @@ def refused(kind, text, call):
 
 client = millrace.Client(sys.argv[1], timeout=300)
 for kind, text, arguments in (
-        (ValueError, "parameter 'a' is 1180591620717411303424", {"parameters": {"a": 2**70}}), (ValueError, "sequence is -1", {"sequence": -1}),
+        (ValueError, "parameter 'a' is 1180591620717411303424", {"parameters": {"a": 2**70}}), (ValueError, "sequence is -1", {"sequence": -1}), (ValueError, "priority is -1", {"priority": -1}),
         (ValueError, f"sequence is {2**64}", {"sequence": 2**64}), (ValueError, "timeout is -1", {"timeout": -1}),
         (ValueError, "timeout is nan", {"timeout": float("nan")}), (ValueError, "has a NUL", {"parameters": {"a": "x\\0y"}}),
         (ValueError, "has a NUL", {"id": "x\\0y"}), (ValueError, "has a NUL", {"headers": {"a": "x\\0y"}}),
@@ -186,6 +188,36 @@ except ZeroDivisionError:
 
 def test_arguments_that_c_cannot_hold(server, site):
     assert python(site, "-c", ARGUMENTS, f"http://{server.url()}") == "good\n"
+
+
+ASKED = """
+import sys, numpy, millrace
+with millrace.Client(sys.argv[1], timeout=300, attempt_timeout_ms=300000) as client:
+    for model, more in (("all", {"priority": 4}), ("busy", {"fail_fast": True, "version": "1"}), ("busy", {"version": "2"})):
+        try:
+            client.infer(model, {"INPUT0": numpy.zeros(1, numpy.int32)}, **more)
+        except millrace.InferenceError as error:
+            print(error.reason)
+"""
+
+
+class Handler(other.Handler):
+    def do_POST(self):
+        body, length = self.body(), self.headers.get("Inference-Header-Content-Length")
+        self.server.asked.append((self.path, json.loads(body[:int(length)] if length else body)))
+        if "busy" in self.path:
+            self.say(503, {"error": "busy"})
+        else:
+            self.say(200, {"model_name": "all", "model_version": "3", "outputs": []})
+
+
+def test_priority_and_no_wait_for_a_busy_host(site):
+    with other.serving(Handler) as server:
+        server.asked = []
+        assert python(site, "-c", ASKED, f"http://127.0.0.1:{server.server_port}") == "unavailable\n" * 2
+    (_, first), *busy = server.asked
+    assert first["parameters"]["priority"] == 4
+    assert [path.split("/")[5] for path, _ in busy] == ["1", "2", "2", "2"]
 
 
 FAULTS = """
