@@ -174,7 +174,7 @@ static void temporary_begin(struct process_model *m)
         return;
     }
     if (!s->temp_dir) {
-        mr_folder_new(&s->temp_dir, &err);
+        mr_folder_new_locked(&s->temp_dir, &s->temp_lock, &err);
     }
     if (s->temp_dir) {
         const char *path = mr_arena_printf(&m->arena, "%s/%u", s->temp_dir, s->temp_count++).ptr;

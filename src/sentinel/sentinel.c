@@ -577,6 +577,7 @@ void mr_sentinel_free(struct mr_sentinel **io)
     mr_free(s->write_dirs);
     if (s->temp_dir) {
         rmdir(s->temp_dir);
+        close(s->temp_lock);
     }
     mr_free(s->temp_dir);
     mr_free(s->program);

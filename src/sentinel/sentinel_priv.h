@@ -174,6 +174,7 @@ struct mr_sentinel {
     char **write_dirs;          /* terminated by NULL */
     struct mr_cgroups *cgroups; /* NULL: none; under the lock */
     char *temp_dir; /* of all workers' temporary folders, NULL: none yet; under the lock */
+    int temp_lock;  /* of that folder */
     uint32_t temp_count;
     struct mr_shm_homes *homes;
     struct mr_metrics *metrics;

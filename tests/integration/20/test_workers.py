@@ -377,6 +377,31 @@ def test_temporary_folder(fault, models, plainly, tmp_path):
     assert not list(folder.iterdir())
 
 
+def test_temporary_folders_of_killed_servers(fault, models, plainly, tmp_path):
+    """The next server removes them with what is in them. Those of servers that run, and other folders, stay."""
+    if "landlock" not in subprocess.run([BIN, "doctor"], capture_output=True, text=True).stdout:
+        pytest.skip("no landlock here")
+    fault()
+    folder = tmp_path / "temporary"
+    (folder / "millrace-other").mkdir(parents=True)
+    names = lambda: {p.name for p in folder.iterdir()}
+    begin = lambda: plainly(models, "--worker-confinement=landlock", env={"TMPDIR": str(folder)})
+    killed = begin()
+    killed_has, = names() - {"millrace-other"}
+    running = begin()
+    running_has, = names() - {"millrace-other", killed_has}
+    assert "possible" in attempt(killed, "temporary")
+    killed.process.kill()
+    killed.process.wait()
+    killed.checked = True
+    third = begin()
+    assert killed_has not in names() and {"millrace-other", running_has} < names()
+    assert "possible" in attempt(running, "temporary")
+    for server in (running, third):
+        server.stop()
+    assert names() == {"millrace-other"}
+
+
 @pytest.mark.release_only("a sanitizer's own memory")
 def test_memory_limit(fault, models, plainly):
     fault()
