@@ -269,7 +269,7 @@ def test_descriptors_whose_close_takes_long(served, client, memory, path):
     slow = Lingering(64)
     try:
         with Client(path) as other:
-            served.process.send_signal(signal.SIGSTOP)  # so that the last copies are the server's
+            served.signal(signal.SIGSTOP)  # so that the last copies are the server's
             for s in slow.ours:
                 other.pass_(s.fileno())
                 s.close()

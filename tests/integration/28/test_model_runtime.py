@@ -106,6 +106,7 @@ def test_what_a_path_may_be(mesh, store):
     assert answers(mesh, "of-archive")
 
 
+@pytest.mark.more
 def test_folder_of_mlserver(start, store):
     """Its settings say another name; the id counts."""
     pymodels.add_mlserver(store / "sum", "runtimes.Sum", name="other")

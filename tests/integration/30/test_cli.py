@@ -83,7 +83,10 @@ def test_doctor():
     assert all(f["level"] in ("info", "ok", "warning", "bad") for f in findings)
 
 
-@pytest.mark.release_only("it is a minute and a half of programs that other tests run under the sanitizers")
+WHOLE = pytest.mark.release_only("it is a minute and a half of programs that other tests run under the sanitizers")
+
+
+@WHOLE
 def test_demo():
     done = run_demo()
     assert done.returncode == 0, done.stdout + done.stderr
@@ -106,6 +109,7 @@ def test_demo_fails_when_something_is_wrong(tmp_path):
     assert done.returncode == 1 and "fewer than 85 % right" in done.stderr
 
 
+@WHOLE
 def test_demo_counts_failed_requests(tmp_path):
     """With a server of the mesh that takes no part in it."""
     alone = tmp_path / "millrace"
@@ -120,6 +124,7 @@ def test_demo_counts_failed_requests(tmp_path):
     assert re.search(r" [1-9][0-9]* failed\n", done.stdout)
 
 
+@WHOLE
 @pytest.mark.skipif(not DUCKDB.exists(), reason="tools/setup has not put DuckDB's library into build/deps")
 def test_demo_finds_doubled_rows(tmp_path):
     """With a program whose second start of a job leaves a file of results twice."""

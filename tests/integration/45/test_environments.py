@@ -102,6 +102,7 @@ def test_requirements(models, start):
     assert ask(again) == said["m"] and (cache / "unpacked" / made[0]).stat().st_mtime_ns == before
 
 
+@pytest.mark.more
 def test_requirements_of_a_version(models, start):
     """In the folder of a version they are that version's; other versions have those of the model, if any."""
     for version in "123":
@@ -123,7 +124,7 @@ def test_requirements_of_a_version(models, start):
     ("millrace-testing@file:///wheels/x.whl", "line 1: 'millrace-testing@file:///wheels/x.whl' names another file"),
     ("wheels/millrace_testing-1.0-py3-none-any.whl", "line 1: 'wheels/millrace_testing-1.0-py3-none-any.whl' names another file"),
     ("--find-links=../other\nmillrace-testing", "line 1: '--find-links=../other' names another file"),
-    ("a b c", "Invalid requirement: 'a b c'"),
+    pytest.param("a b c", "Invalid requirement: 'a b c'", marks=pytest.mark.more),
     (b"six\n\xff\n", "m/requirements.txt: byte 4 is no UTF-8"),
 ])
 def test_failures(models, start, text, reason):
@@ -151,6 +152,7 @@ def test_archive_has_requirements(models, start, tmp_path):
     assert ask(server)[0] == "packed"
 
 
+@pytest.mark.more
 def test_update_of_requirements(models, start):
     """Other packages are an update of the model."""
     pymodels.add(models, "m", MODEL, **IO)
@@ -185,6 +187,7 @@ def test_others_load_meanwhile(models, start, tmp_path):
     assert environments(server) == []
 
 
+@pytest.mark.more
 def test_uv(models, start, tmp_path):
     """Where there is uv, it makes the environment."""
     pymodels.add(models, "m", MODEL, **IO)

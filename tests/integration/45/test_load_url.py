@@ -238,6 +238,7 @@ def test_a_python_model_of_an_archive(explicit_web, web, tmp_path):
     assert control.answer("p") == ([5, 6], "1")
 
 
+@pytest.mark.more
 def test_a_model_of_mlserver(explicit_web, web, tmp_path):
     """By another name than its settings say."""
     pymodels.add_mlserver(tmp_path / "net", "runtimes.Sum", name="net", parameters={"version": "v1"})

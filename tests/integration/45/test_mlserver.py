@@ -122,6 +122,7 @@ def test_crash(models, start):
     server.checked = True  # sanitizers report the crash that was asked for
 
 
+@pytest.mark.more
 def test_names(models, start):
     """Names are those of the files, or else of the folders, at any depth."""
     add_mlserver(models / "a", "runtimes.Sum", name="one")
@@ -140,6 +141,7 @@ def test_names(models, start):
             assert ask(rest, name, ROWS).ok().json()["model_name"] == name
 
 
+@pytest.mark.more
 def test_versions(models, start):
     """All versions of a name are served, wherever their folders are, and those of other names than numbers by these names."""
     for folder, version in (("x", "v1"), ("y", "v2"), ("z", "3"), ("3/deep", "10")):
@@ -152,6 +154,7 @@ def test_versions(models, start):
         assert ask(rest, "m", ROWS).ok().json()["model_version"] == "v2"
 
 
+@pytest.mark.more
 def test_a_version_in_two_folders(models, start):
     """The first folder by path has it, and the log says that there is another one; also of a version without a name."""
     for folder, kind, name, version in (("b", "Commanded", "m", {}), ("a", "Sum", "m", {}),

@@ -53,6 +53,7 @@ def test_same_as_mlserver(models, start):
     assert index[0] == index[1]
 
 
+@pytest.mark.more
 def test_index(models, start):
     """Versions are those of the files; what is not loaded is listed as MLServer does."""
     add_models(models)

@@ -508,7 +508,7 @@ def default_command(folder, addresses, *args):
 def test_calls_grow_by_themselves(tmp_path, most_rows, args):
     """As far as hosts allow it, unless an option sets the number of rows. unit.batch.test_grow checks how far that pays: here
     it depends on the machine."""
-    x = table(tmp_path / "in", 600000)
+    x = table(tmp_path / "in", 200000)
     kind = type("Grows", (PerCall,), {"sizes": [], "most_rows": most_rows})
     with hosts(kind) as (addresses, _):
         done = subprocess.run(default_command(tmp_path, addresses, *args), capture_output=True, text=True, env=environment(),

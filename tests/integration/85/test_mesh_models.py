@@ -171,6 +171,7 @@ joblib.dump(LogisticRegression().fit(numpy.array([[0.0], [1.0], [2.0], [3.0]]), 
 """
 
 
+@pytest.mark.more
 def test_sklearn_is_a_model_of_mlserver(fleet, store):
     """A file, a folder with one, and versions."""
     for folder in (store / "folder", store / "versions" / "2"):

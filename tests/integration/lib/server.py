@@ -121,6 +121,8 @@ class Server:
     def signal(self, number=signal.SIGTERM):
         self.signalled |= number in (signal.SIGTERM, signal.SIGINT)
         self.process.send_signal(number)
+        if number == signal.SIGSTOP:
+            wait.stopped(self.process.pid)
 
     def wait_exit(self, patience=wait.PATIENCE):
         """Exit code once it has ended by itself or by an earlier signal."""
