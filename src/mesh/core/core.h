@@ -272,6 +272,9 @@ bool mesh_core_is_wanted(const struct mesh_core *c, mr_str id);
 /** It is registered, and no instance that is there may load it, for its labels or its memory: why. */
 bool mesh_core_is_nowhere(const struct mesh_core *c, mr_str id, char text[MESH_WHY_MAX]);
 
+/** It is registered, and a request for it would be answered, if need be after a load: not if that has failed wherever it may be. */
+bool mesh_core_may_serve(struct mesh_core *c, mr_str id);
+
 /** For reports and tests. */
 const struct mesh_view *mesh_core_view(const struct mesh_core *c);
 struct mesh_core_report {

@@ -572,6 +572,19 @@ bool place_is_hopeless(struct mesh_core *c, const struct mesh_local *l)
             never(c, l->model, text) < 0);
 }
 
+bool mesh_core_may_serve(struct mesh_core *c, mr_str id)
+{
+    struct view_model *m = view_find(&c->view, id);
+
+    if (!m || m->revision == 0) {
+        return false;
+    }
+    struct mesh_local *l = core_local(c, m);
+    bool may = !place_is_hopeless(c, l);
+    core_local_release(c, l);
+    return may;
+}
+
 /* One at a time: whoever still wants more asks again. True: a load begins. */
 static bool decide_more(struct mesh_core *c, struct mesh_local *l, const struct excluded *x,
                         enum mesh_purpose purpose, uint32_t copies)

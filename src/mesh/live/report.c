@@ -324,12 +324,12 @@ static bool report_vmodel(struct mr_mesh *m, struct mr_mesh_admin *a)
 }
 
 /* A model counts more than a vmodel of the same name, as for requests. */
-static Millrace__MeshModel *report_by_name(const struct mr_mesh *m, struct mr_mesh_admin *a)
+static bool is_ready(const struct mr_mesh *m, mr_str id)
 {
-    const struct view_vmodel *vm = view_vmodel_find(mesh_core_view(m->core), a->id);
-    bool is_vmodel = vm && live_model_status(m, a->id) == MILLRACE__MESH_STATUS__NOT_FOUND;
+    const struct view_vmodel *vm = view_vmodel_find(mesh_core_view(m->core), id);
+    bool is_vmodel = vm && live_model_status(m, id) == MILLRACE__MESH_STATUS__NOT_FOUND;
 
-    return live_report_model(m, is_vmodel ? vm->active : a->id, &a->arena);
+    return mesh_core_may_serve(m->core, is_vmodel ? vm->active : id);
 }
 
 bool live_report(struct mr_mesh *m, struct mr_mesh_admin *a)
@@ -337,13 +337,11 @@ bool live_report(struct mr_mesh *m, struct mr_mesh_admin *a)
     switch (a->kind) {
     case MR_MESH_STATE:
     case MR_MESH_DRAIN: return report_state(m, a);
-    case MR_MESH_READY:
+    case MR_MESH_READY: a->is_ready = is_ready(m, a->id); return true;
     case MR_MESH_MODEL:
     case MR_MESH_REGISTER:
     case MR_MESH_LOAD: {
-        Millrace__MeshModel *model = a->kind == MR_MESH_READY
-                                         ? report_by_name(m, a)
-                                         : live_report_model(m, a->id, &a->arena);
+        Millrace__MeshModel *model = live_report_model(m, a->id, &a->arena);
         a->message = model ? &model->base : NULL;
         return model != NULL;
     }

@@ -1,4 +1,5 @@
 /* gRPC calls: opened, unpacked, and given to their method. On network threads. */
+#include "codec/splice.h"
 #include "methods_priv.h"
 #include "serve/mesh/arrival.h"
 #include "serve/mesh/hop.h"
@@ -87,6 +88,24 @@ static bool names_model(const struct grpc_method *m, const struct mr_call *call,
            plane_ids_read(call, &ids, &ignored) < 0 || ids.count > 0;
 }
 
+/* In a mesh. The name need not be at the beginning of the message. False: the call is answered. */
+static bool find_name(struct mr_grpc_call *g, const struct grpc_method *m, mr_bytes message,
+                      mr_str *io_name)
+{
+    static const struct mr_splice_path model_name = {1, {1}};
+    struct mr_err err;
+
+    if (!io_name->len) {
+        mr_splice_find(message, &model_name, io_name, &err); /* the method says what is wrong */
+    }
+    if (io_name->len || m->api == MR_API_STATISTICS || m->handle == grpc_server_metadata) {
+        return true;
+    }
+    MR_FAIL(&err, MR_E_INVALID, GRPC_NO_MODEL);
+    grpc_fail_err(g, &err);
+    return false;
+}
+
 static bool waits(struct mr_server *s, struct mr_grpc_call *g, const struct grpc_method *m)
 {
     struct grpc_arrival *ga = MR_ARENA_NEW(g->call->arena, struct grpc_arrival);
@@ -105,7 +124,7 @@ static bool waits(struct mr_server *s, struct mr_grpc_call *g, const struct grpc
     ga->arrival = (struct serve_arrival){.call = g->call, .go = arrived, .fail = not_arrived};
     ga->g = g;
     ga->method = m;
-    if (s->mesh && waits_by_id(s, ga, message)) {
+    if (s->mesh && (waits_by_id(s, ga, message) || !find_name(g, m, message, &names.model_name))) {
         return true;
     }
     ga->arrival.may_be_vmodel = true;

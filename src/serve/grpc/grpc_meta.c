@@ -88,6 +88,9 @@ static int ready_name(struct mr_server *s, const struct mr_grpc_call *g, mr_str 
                        ids.count);
     }
     *io_name = ids.count ? ids.at[0] : *io_name;
+    if (s->mesh && !io_name->len) {
+        return MR_FAIL(err, MR_E_INVALID, GRPC_NO_MODEL);
+    }
 out:
     return rc;
 }

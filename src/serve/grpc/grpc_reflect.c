@@ -214,7 +214,8 @@ static void list_services(struct reflect *r, response_msg *m)
 {
     static const char *const names[] = {"inference.GRPCInferenceService", "grpc.health.v1.Health",
                                         "grpc.reflection.v1.ServerReflection",
-                                        "grpc.reflection.v1alpha.ServerReflection"};
+                                        "grpc.reflection.v1alpha.ServerReflection",
+                                        "mmesh.ModelMesh"}; /* the last one in a mesh */
     enum { COUNT = sizeof names / sizeof *names };
     Grpc__Reflection__V1__ServiceResponse s[COUNT], *list[COUNT];
     Grpc__Reflection__V1__ListServiceResponse l = GRPC__REFLECTION__V1__LIST_SERVICE_RESPONSE__INIT;
@@ -224,7 +225,7 @@ static void list_services(struct reflect *r, response_msg *m)
         s[i].name = (char *)(uintptr_t)names[i];
         list[i] = &s[i];
     }
-    l.n_service = COUNT;
+    l.n_service = r->server->mesh ? COUNT : COUNT - 1;
     l.service = list;
     m->message_response_case =
         GRPC__REFLECTION__V1__SERVER_REFLECTION_RESPONSE__MESSAGE_RESPONSE_LIST_SERVICES_RESPONSE;

@@ -76,6 +76,9 @@ void grpc_reflect(struct mr_server *s, struct mr_grpc_call *g);
 /* Answers a call with what a model that takes messages (mr_version.has_messages) says when it is asked for `kind`. */
 void grpc_ask(struct mr_grpc_call *g, mr_str model, mr_str version, const char *kind);
 
+#define GRPC_NO_MODEL                                                                              \
+    "the request names no model, nor does its metadata (mm-model-id or mm-vmodel-id)"
+
 /* In a mesh. Returns 1 and the id of the model or vmodel that the call names, not by its name in the message alone; 0: it does not. Errors: MR_E_INVALID,
  * MR_E_UNSUPPORTED (the configuration of the data plane does not allow the method). */
 int grpc_find_id(struct mr_server *s, struct mr_grpc_call *g, mr_bytes message,

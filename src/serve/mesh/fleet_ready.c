@@ -1,5 +1,4 @@
-/* A model is ready for the fleet if an inference would be answered: it is registered, and is loaded, or is loaded when it is asked
- * for. One that is cold counts as ready, as in ModelMesh's controller, which calls it available. */
+/* One that is cold counts as ready, as for ModelMesh's controller, which calls it available. */
 #include "fleet_ready.h"
 
 #include "serve/endpoints/route.h"
@@ -8,9 +7,7 @@
 static void done(struct mr_mesh_admin *a)
 {
     struct fleet_ready *q = MR_CONTAINER_OF(a, struct fleet_ready, admin);
-    const Millrace__MeshModel *m = a->status < 0 ? NULL : (const Millrace__MeshModel *)a->message;
-    bool is_ready = m && m->status != MILLRACE__MESH_STATUS__NOT_FOUND &&
-                    m->status != MILLRACE__MESH_STATUS__LOADING_FAILED;
+    bool is_ready = a->status == MR_OK && a->is_ready;
 
     mr_arena_fini(&a->arena);
     q->done(q, is_ready);

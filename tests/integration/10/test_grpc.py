@@ -41,6 +41,7 @@ def test_services(reflected):
     services = set(reflected.database.get_services())
     assert {SERVICE, "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection",
             "grpc.reflection.v1alpha.ServerReflection"} <= services
+    assert "mmesh.ModelMesh" not in services  # this server is in no mesh
 
 
 def fields_of(message, seen=None):

@@ -56,6 +56,18 @@ def managers(servers):
     [m.close() for m in made]
 
 
+def test_reflection_lists_the_service(managers):
+    assert "mmesh.ModelMesh" in managers[0].grpc.database.get_services()
+
+
+def test_calls_without_an_id_are_invalid(managers):
+    for fields in ({"registerModel": {"modelInfo": INFO}}, {"getModelStatus": {}}, {"ensureLoaded": {}}, {"unregisterModel": {}},
+                   {"setVModel": {"vModelId": "v", "modelInfo": INFO}}, {"setVModel": {"targetModelId": "a"}}, {"getVModelStatus": {}}, {"deleteVModel": {}}):
+        [(method, given)] = fields.items()
+        code, text = managers[0].refused(method, **given)
+        assert code == grpc.StatusCode.INVALID_ARGUMENT and "empty" in text, (method, text)
+
+
 def test_states_of_a_model_from_both_servers(servers, managers):
     one, other = managers
     before_ms = int(time.time() * 1000)

@@ -59,6 +59,22 @@ def test_ids_that_are_wrong_are_refused(fleet, models):
     assert infer(server, [("mm-model-id", "m"), ("mm-model-id-bin", b"m"), ("mm-balanced", "true")]) == "m"  # one, in two forms
 
 
+def test_calls_that_name_no_model_are_invalid(fleet, models):
+    repo.add(models, "m", repo.config())
+    [server] = fleet(models)
+    with Grpc(server.url("grpc")) as g:
+        for call, message in ((g.stub.ModelInfer, grpcraw.int32("", [1])), (g.stub.ModelMetadata, pb.ModelMetadataRequest()),
+                              (g.stub.ModelConfig, pb.ModelConfigRequest(version="1")), (g.stub.ModelReady, pb.ModelReadyRequest()),
+                              (g.stub.ModelReady, pb.ModelReadyRequest(version="1"))):
+            with pytest.raises(grpc.RpcError) as e:
+                call(message, timeout=wait.PATIENCE)
+            assert e.value.code() == grpc.StatusCode.INVALID_ARGUMENT and "names no model" in e.value.details()
+        assert g.stub.ServerMetadata(pb.ServerMetadataRequest(), timeout=wait.PATIENCE).name
+    late = grpcraw.int32("", [7, 8, 9] * 100_000).SerializeToString() + pb.ModelInferRequest(model_name="m").SerializeToString()
+    with grpc.insecure_channel(server.url("grpc"), options=grpcraw.NO_LIMIT) as channel:  # the name after the tensors
+        assert channel.unary_unary("/" + INFER)(late, timeout=wait.PATIENCE)
+
+
 def test_compressed_request_with_an_id(fleet, tmp_path):
     servers = fleet(*own_repositories(tmp_path, 2, models=1))
     for server in servers:

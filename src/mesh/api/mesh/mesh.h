@@ -19,10 +19,9 @@ struct mr_mesh_copy;
 /** Zero members: the default. Texts are borrowed until mr_mesh_free. */
 struct mr_mesh_options {
     const char *registry; /* as mr_kv_open takes it */
-    const char
-        *prefix;      /* of an etcd: all keys are below it, after the registry's own; NULL: none */
-    const char *id;   /* of this instance: letters, digits, '.', '_', '-'; unique */
-    const char *zone; /* copies are spread over zones */
+    const char *prefix;   /* keys in an etcd are below it, after its own prefix; NULL: none */
+    const char *id;       /* of this instance: letters, digits, '.', '_', '-'; unique */
+    const char *zone;     /* copies are spread over zones */
     const char *const *labels;
     size_t label_count;        /* 16 at most */
     uint64_t capacity_bytes;   /* of all loaded models; a quarter of the machine's memory */
@@ -200,7 +199,7 @@ enum mr_mesh_admin_kind {
     MR_MESH_STATE,  /* Millrace__MeshState */
     MR_MESH_MODELS, /* Millrace__MeshModels: a page, by id */
     MR_MESH_MODEL,  /* Millrace__MeshModel */
-    /** Millrace__MeshModel of the model, or of the one that is active for the vmodel, of that id; of what this server sees, at once */
+    /** no message, but is_ready: whether a request for the model or vmodel of that id would be answered, by what this server sees */
     MR_MESH_READY,
     MR_MESH_VMODELS,       /* Millrace__MeshVModels: a page, by id */
     MR_MESH_VMODEL,        /* Millrace__MeshVModel */
@@ -240,6 +239,7 @@ struct mr_mesh_admin {
 
     /* ---- the answer ---- */
     int status; /* MR_OK; MR_E_INVALID, MR_E_EXISTS, MR_E_NOT_FOUND, MR_E_UNAVAILABLE (the registry), MR_E_EXHAUSTED */
+    bool is_ready;        /* of MR_MESH_READY */
     bool is_precondition; /* of an error: the state of other records forbids it */
     /** Without an error: the registry is away, and the change is in the journal of this server, which makes it when the registry is
      *  back. MR_MESH_UNREGISTER and MR_MESH_DELETE_VMODEL have a message then, as what they undo. */
