@@ -126,16 +126,26 @@ class Model:
         return Instance(self, f"{name}_{index}", KINDS[kind], device)
 
 
+def current_loop():
+    """The event loop of this thread from now on, or None, where the process is not allowed to have one."""
+    try:
+        loop = asyncio.new_event_loop()
+    except OSError:
+        return None
+    asyncio.set_event_loop(loop)
+    return loop
+
+
 class Instance:
     def __init__(self, model, name, kind, device):
-        self.model, self.name, self.loop, self.loop_thread = model, name, None, None
+        self.model, self.name, self.loop, self.events, self.events_thread = model, name, current_loop(), None, None
         self.object = model._guard("TritonPythonModel", model.kind)
         if hasattr(self.object, "initialize"):
             model._guard("initialize", self.object.initialize, {
                 "model_config": json.dumps(model.config), "model_instance_kind": kind, "model_instance_name": name,
                 "model_instance_device_id": str(device), "model_repository": model.desc["model_dir"],
                 "model_version": str(model.version), "model_name": model.name})
-        self.run = self.object.execute
+        self.run = self._first
         self.iterations = _millrace_iterations.Iterations(self) if model.is_iterative else None
 
     def close(self):
@@ -143,11 +153,19 @@ class Instance:
             self.iterations.close()
         if hasattr(self.object, "finalize"):
             self.object.finalize()
-        if self.loop_thread:
-            self.loop.call_soon_threadsafe(self.loop.stop)
-            self.loop_thread.join()
+        if self.events:
+            self.events.call_soon_threadsafe(self.events.stop)
+            self.events_thread.join()
+            self.events.close()
         if self.loop:
             self.loop.close()
+
+    def _first(self, requests):
+        """The first call of `execute`. All are on one thread, whose event loop is that of `initialize`: in Triton both run
+        on the main thread."""
+        asyncio.set_event_loop(self.loop)
+        self.run = self.object.execute
+        return self.run(requests)
 
     def execute(self, handle, raw, wanted, is_decoupled):
         """Results of the requests, or None: later, by `finish`."""
@@ -197,11 +215,11 @@ class Instance:
 
     def _events(self):
         """The event loop of a decoupled model, which runs beside `execute`."""
-        if self.loop is None:
-            self.loop = asyncio.new_event_loop()
-            self.loop_thread = threading.Thread(target=self.loop.run_forever, name="execute", daemon=True)
-            self.loop_thread.start()
-        return self.loop
+        if self.events is None:
+            self.events = asyncio.new_event_loop()
+            self.events_thread = threading.Thread(target=self.events.run_forever, name="execute", daemon=True)
+            self.events_thread.start()
+        return self.events
 
     async def _later(self, run, requests, coroutine):
         """The coroutine of a decoupled model, beside others."""

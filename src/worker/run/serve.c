@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <time.h>
 
 #include "base/clock.h"
@@ -389,7 +390,16 @@ static void *serve_main(void *arg)
     struct worker_serve *s = arg;
     struct job *j = NULL;
     struct mr_shm_task task;
+    sigset_t set;
 
+    /* What the model forks inherits the mask, and has to end by SIGTERM and the like. A fault stays blocked: it ends the
+     * process, whatever handlers there are. */
+    sigfillset(&set);
+    sigdelset(&set, SIGSEGV);
+    sigdelset(&set, SIGBUS);
+    sigdelset(&set, SIGFPE);
+    sigdelset(&set, SIGILL);
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
     while (!is_stopping(s)) {
         if (!j && !(j = job_take(s))) {
             jobs_wait(s, 1);

@@ -61,6 +61,8 @@ CASES = [
      "refused: Expect parameters values to have type bool/int/str, found type <class 'NoneType'>"),
     ("pb_utils.Tensor('A', np.array([1j]))", "refused: no tensor has the data type complex128"),
     ("pb_utils.load_model('m')", "refused: model 'm' cannot load or unload itself"),
+    ("asyncio.get_event_loop() is self.loop, self.loop.run_until_complete(asyncio.sleep(0, 'done'))", "(True, 'done')"),
+    ("sleep = subprocess.Popen(['sleep', '60'])\nsleep.terminate()\nout = sleep.wait()", "-15"),
     ("call('n', '1 + 1')", "2"),
     ("call(b'n', '1 + 1', names=[b'OUTPUT0'], request_id=b'x'), pb_utils.Tensor(b'A', np.arange(1)).name(), pb_utils.is_model_ready(b'n')",
      "('2', 'A', True)"),

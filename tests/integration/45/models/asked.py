@@ -2,6 +2,7 @@
 import asyncio
 import json
 import os
+import subprocess
 import threading
 import time
 
@@ -22,6 +23,7 @@ def call(model, text, names=("OUTPUT0",), **options):
 class TritonPythonModel:
     def initialize(self, args):
         self.args, self.config = args, json.loads(args["model_config"])
+        self.loop = asyncio.get_event_loop()
 
     def execute(self, requests):
         return [self.one(request) for request in requests]
