@@ -89,8 +89,10 @@ struct mr_sdk_options {
 /** Hosts are connected to by their first call. Errors: MR_E_INVALID, MR_E_UNSUPPORTED, MR_E_NOT_FOUND, MR_E_IO, MR_E_TOO_LARGE. */
 MR_SDK_EXPORT int mr_sdk_create(struct mr_sdk **out, const struct mr_sdk_options *options,
                                 struct mr_err *err);
-/** Ends calls that are under way with MR_E_CANCELLED; their callbacks run before this returns, with MR_SDK_PROCESS as well. Sets
- *  the pointer to NULL; NULL is allowed. */
+/** Ends calls that are under way with MR_E_CANCELLED; their callbacks run before this returns, with MR_SDK_PROCESS as well. Other threads may
+ *  be waiting in mr_sdk_infer, mr_sdk_ask, mr_sdk_call_wait and the functions of streams meanwhile: they get that error, and have left
+ *  the client when this returns. Nothing else may be called with the client from its beginning on; handles of calls may be
+ *  waited for, cancelled and given back at any time. Sets the pointer to NULL; NULL is allowed. */
 MR_SDK_EXPORT void mr_sdk_free(struct mr_sdk **client);
 /** Which parts of the configuration are read and have no effect, in a sentence; "": none. Programs show it to whoever wrote the
  *  configuration. Borrowed from the client. */

@@ -42,6 +42,8 @@ struct sdk_endpoint {
 };
 
 struct mr_sdk {
+    /* Of the handle and of each call: they hold the memory alone, mr_sdk_free ends the rest. */
+    _Atomic uint32_t refs;
     struct driver driver;
     struct config *config;
     struct cluster_options cluster_options;
@@ -119,6 +121,9 @@ void shadow_copy(struct mr_sdk_call *c);
 /* result.c */
 /** The names of the answer become C strings of the result's own. */
 void result_names_end(struct mr_sdk_result *r);
+
+/* client.c */
+void client_unref(struct mr_sdk *client);
 
 /* infer.c */
 void infer_unref(struct mr_sdk_call *c);

@@ -276,6 +276,7 @@ int mr_sdk_create(struct mr_sdk **out, const struct mr_sdk_options *user, struct
     int rc;
 
     s->over_fd = -1;
+    s->refs = 1;
     MR_TRY(ABI_TAKE(&o, user, "options", err));
     MR_TRY(config_take(&o, &s->config, err));
     MR_TRY(delivery_open(s, o.delivery, err));
@@ -294,12 +295,28 @@ out:
         if (has_driver) {
             driver_stop(&s->driver);
             clusters_close(s);
+            driver_close(&s->driver);
             driver_free(&s->driver);
         }
         parts_free(s);
         mr_free(s);
     }
     return rc;
+}
+
+void client_unref(struct mr_sdk *s)
+{
+    if (atomic_fetch_sub(&s->refs, 1) == 1) {
+        driver_free(&s->driver);
+        mr_free(s);
+    }
+}
+
+static bool has_ended(void *ctx)
+{
+    const struct mr_sdk *s = ctx;
+
+    return LIST_EMPTY(&s->calls) && LIST_EMPTY(&s->streams);
 }
 
 void mr_sdk_free(struct mr_sdk **ps)
@@ -314,11 +331,9 @@ void mr_sdk_free(struct mr_sdk **ps)
     infer_close(s);
     stream_close(s);
     clusters_close(s);
-    while (!LIST_EMPTY(&s->calls) || !LIST_EMPTY(&s->streams)) {
-        driver_step(&s->driver);
-    }
+    driver_settle(&s->driver, has_ended, s);
     mr_sdk_process(s);
-    driver_free(&s->driver);
+    driver_close(&s->driver);
     parts_free(s);
-    mr_free(s);
+    client_unref(s);
 }

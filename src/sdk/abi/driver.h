@@ -22,14 +22,27 @@ struct driver {
     sem_t wanted; /* the thread waits for it */
     _Atomic bool is_wanted;
     _Atomic bool is_ending;
+    /** Threads between driver_enter and driver_leave: driver_settle waits for them. */
+    _Atomic uint32_t users;
+    pthread_mutex_t left_lock;
+    bool is_closed, is_left_posted; /* left_lock */
+    struct mr_mail left;
 };
 
 /** Errors: those of mr_loop_new and mr_thread_start. */
 int driver_start(struct driver *d, struct mr_err *err);
-/** The thread ends; the loop is the caller's then (driver_step). */
+/** The thread ends; the loop is the caller's then (driver_step). Threads that run it in driver_run leave it first. */
 void driver_stop(struct driver *d);
-/** After driver_stop. */
+/** After driver_stop: steps until no thread uses the loop. `is_idle`: whether there is nothing else that needs it. */
+void driver_settle(struct driver *d, bool (*is_idle)(void *ctx), void *ctx);
+/** After driver_stop. driver_enter fails from then on; `d` itself stays as long as others may call it. */
+void driver_close(struct driver *d);
+/** The memory is no one's any more. */
 void driver_free(struct driver *d);
+
+/** Keeps the loop until driver_leave. False: it ends. Thread: any. */
+bool driver_enter(struct driver *d);
+void driver_leave(struct driver *d);
 /** One iteration, after driver_stop. */
 void driver_step(struct driver *d);
 
@@ -41,11 +54,11 @@ void driver_end(struct driver *d);
 void driver_wake(struct driver *d);
 /** Runs the mail on the loop's thread. Thread: any. */
 void driver_post(struct driver *d, struct mr_mail *mail);
-/** Runs the mail, if any, then the loop in this thread until *is_done or until_ns (INT64_MAX: as long as it takes). False: another
- *  thread runs it; nothing was done. */
+/** Runs the mail, if any, then the loop in this thread until *is_done, until_ns (INT64_MAX: as long as it takes), or driver_stop. False:
+ *  another thread runs it; nothing was done. Within driver_enter. */
 bool driver_run(struct driver *d, struct mr_mail *mail, const _Atomic bool *is_done,
                 int64_t until_ns);
 /** When a wait of wait_ms ends, monotonic; < 0: INT64_MAX. 0 on the loop's own thread, which must not wait. Thread: any. */
-int64_t driver_wait_end(const struct driver *d, int64_t wait_ms);
+int64_t driver_wait_end(struct driver *d, int64_t wait_ms);
 
 #endif

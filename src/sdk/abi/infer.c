@@ -14,6 +14,7 @@ void infer_unref(struct mr_sdk_call *c)
         mr_sdk_result_free(&c->taken);
         memory_unref(&c->call.memory);
         sem_destroy(&c->over);
+        client_unref(c->client);
         mr_free(c);
     }
 }
@@ -179,20 +180,39 @@ static void wait_elsewhere(struct mr_sdk_call *c, int64_t at_ns)
     }
 }
 
-/* False: the call is not over yet. When it is, the client may be gone. first: begins the call; NULL: that is posted already. */
+/* Another thread runs mr_sdk_free. It has ended the calls that have begun. */
+static void end_unbegun(struct mr_sdk_call *c)
+{
+    c->call.rc = MR_FAIL(&c->call.err, MR_E_CANCELLED, "the client was freed");
+    atomic_store(&c->is_over, true);
+    driver_end(&c->client->driver);
+    infer_unref(c); /* the reference of the loop */
+}
+
+/* False: the call is not over yet. first: begins the call; NULL: that is posted already. */
 static bool wait_until_over(struct mr_sdk_call *c, struct mr_mail *first, int64_t wait_ms)
 {
+    struct driver *d = &c->client->driver;
+
     if (atomic_load(&c->is_over)) {
         return true;
     }
-    struct driver *d = &c->client->driver;
-    const int64_t at_ns = driver_wait_end(d, wait_ms);
-    if (!driver_run(d, first, &c->is_over, at_ns)) {
+    if (!driver_enter(d)) {
         if (first) {
-            driver_post(d, first);
+            end_unbegun(c);
+        } else {
+            wait_elsewhere(c, driver_wait_end(d, wait_ms));
         }
+        return atomic_load(&c->is_over);
+    }
+    const int64_t at_ns = driver_wait_end(d, wait_ms);
+    if (!driver_run(d, first, &c->is_over, at_ns) && first) {
+        driver_post(d, first);
+    }
+    if (!atomic_load(&c->is_over)) {
         wait_elsewhere(c, at_ns);
     }
+    driver_leave(d);
     return atomic_load(&c->is_over);
 }
 
@@ -280,13 +300,16 @@ static void on_cancel(struct mr_mail *mail)
 
 void mr_sdk_call_cancel(struct mr_sdk_call *c)
 {
-    if (atomic_exchange(&c->is_cancelled, true)) {
-        return;
+    struct driver *d = &c->client->driver;
+
+    if (atomic_exchange(&c->is_cancelled, true) || !driver_enter(d)) {
+        return; /* or mr_sdk_free cancels it */
     }
     atomic_fetch_add(&c->refs, 1);
     c->cancel.run = on_cancel;
-    driver_begin(&c->client->driver);
-    driver_post(&c->client->driver, &c->cancel);
+    driver_begin(d);
+    driver_post(d, &c->cancel);
+    driver_leave(d);
 }
 
 void mr_sdk_call_free(struct mr_sdk_call **c)

@@ -500,6 +500,7 @@ struct mr_sdk_call *request_call_new(struct mr_sdk *client)
     struct mr_sdk_call *c = MR_NEW(struct mr_sdk_call);
 
     c->client = client;
+    atomic_fetch_add(&client->refs, 1);
     c->refs = 1;
     sem_init(&c->over, 0, 0);
     c->result = MR_NEW(struct mr_sdk_result);

@@ -164,10 +164,60 @@ static void freed_client(void **state)
     waits_in_vain(begun, 1);
     mr_sdk_call_free(&dropped);
     mr_sdk_free(&client);
+    mr_sdk_call_cancel(begun);
     is_cancelled(begun);
     is_cancelled(fresh);
     mr_sdk_call_free(&begun);
     mr_sdk_call_free(&fresh);
+    close(h.listener);
+}
+
+#define WAITERS 4
+#define ROUNDS  20
+
+struct waiter {
+    struct mr_sdk *client;
+    struct mr_sdk_call *call; /* NULL: it infers */
+    int rc;
+};
+
+static void *waiter_main(void *arg)
+{
+    struct waiter *w = arg;
+    struct mr_sdk_result *result = NULL;
+
+    w->rc = w->call ? mr_sdk_call_wait(w->call, -1, &result, NULL)
+                    : mr_sdk_infer(w->client, &request, &result, NULL);
+    return NULL;
+}
+
+/* Threads that wait, one of which runs the loop, while another one frees the client. */
+static void freed_beside(void **state)
+{
+    struct waiter waiters[WAITERS];
+    pthread_t threads[WAITERS];
+    int fds[WAITERS];
+    struct host h;
+
+    (void)state;
+    host_open(&h);
+    for (int round = 0; round < ROUNDS; round++) {
+        struct mr_sdk *client = client_new(&h, MR_SDK_THREAD);
+        for (int i = 0; i < WAITERS; i++) {
+            waiters[i] = (struct waiter){client, i % 2 ? call_new(client) : NULL, 0};
+            pthread_create(&threads[i], NULL, waiter_main, &waiters[i]);
+        }
+        for (int i = 0; i < WAITERS; i++) {
+            fds[i] = accept(h.listener, NULL, NULL); /* all calls have begun */
+        }
+        mr_sdk_free(&client);
+        for (int i = 0; i < WAITERS; i++) {
+            pthread_join(threads[i], NULL);
+            assert_int_equal(waiters[i].rc, MR_E_CANCELLED);
+            mr_sdk_call_free(&waiters[i].call);
+            close(fds[i]);
+        }
+    }
     close(h.listener);
 }
 
@@ -259,7 +309,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(answered),  cmocka_unit_test(cancelled), cmocka_unit_test(freed_client),
-        cmocka_unit_test(signalled), cmocka_unit_test(refused),
+        cmocka_unit_test(signalled), cmocka_unit_test(refused),   cmocka_unit_test(freed_beside),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
