@@ -15,8 +15,8 @@
 #include "cli/infer/infer.h"
 #include "cli/model/check_engine.h"
 #include "engine/engine.h"
+#include "flow/where.h"
 #include "graph.h"
-#include "where.h"
 #include "workflow.h"
 
 /* One configuration to check. */
@@ -41,7 +41,7 @@ struct check {
 static int refuse(struct check *c, const char *message, struct mr_err *err)
 {
     return MR_FAIL(err, MR_E_INVALID, "%.200s:%u: %s", c->file,
-                   where_line(c->config, &c->lines, mr_str_c(message)), message);
+                   mr_flow_where(c->config, &c->lines, mr_str_c(message)), message);
 }
 
 /* ---- the repository ---- */
@@ -118,7 +118,8 @@ static void take_report(void *ctx, const struct mr_model_report *r)
         c->is_ready = c->is_ready || r->state == MR_VERSION_READY;
         c->load_ns = r->load_ns;
         snprintf(c->error, sizeof c->error, "%.*s",
-                 MR_STR_ARG(r->reason.len ? r->reason : MR_STR("it was not loaded")));
+                 MR_STR_ARG(r->reason.len ? mr_flow_where_skip(r->reason)
+                                          : MR_STR("it was not loaded")));
     } else if (r->reason.len && !c->member[0]) {
         snprintf(c->member, sizeof c->member, " (model '%.*s': %.*s)",
                  MR_STR_ARG(mr_str_sub(r->name, 0, 128)), MR_STR_ARG(r->reason));

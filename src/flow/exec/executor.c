@@ -15,6 +15,7 @@
 #include "flow/plan/ops.h"
 #include "flow/plan/proof.h"
 #include "flow/remote/remote.h"
+#include "flow/where.h"
 
 #define ARENA_FIRST 4096
 #define ARENA_LIMIT ((size_t)64 << 20)
@@ -465,6 +466,9 @@ int mr_flow_open(void *engine, Inference__ModelConfig *c, const struct mr_model_
     MR_CONTAINER_OF(*out, struct flow, executor)->config = kept;
     return MR_OK;
 out:
+    if (err && mr_config_is_workflow(c)) {
+        mr_flow_where_add(desc->model_dir, kept ? kept : c, err);
+    }
     plan_free(&p);
     mr_config_free(&kept);
     return rc;

@@ -84,6 +84,7 @@ def _input(x):
     return httpclient.InferInput("INPUT0", [1], "INT32").set_data_from_numpy(vector(x))
 
 
+TENSOR = {"data_type": "TYPE_INT32", "dims": [-1]}
 REFUSED = [
     (workflow(node("a", "one", {"INPUT0": "x"})), "node 'a' reads tensor 'x', which nothing writes"),
     (workflow(node("a", "one", {"INPUT0": "y"}, {"OUTPUT0": "x"}), node("b", "one", {"INPUT0": "x"}, {"OUTPUT0": "y"}), node("c", "one")),
@@ -141,3 +142,9 @@ def test_what_is_refused(models, start):
             reply = control.load(f"w{i}")
             assert reply.status == 400
             assert re.search(error, reply.json()["error"]), (error, reply.json()["error"])
+            assert re.search(rf"state: \S+/w{i}/config.pbtxt:\d+: ", reply.json()["error"]), reply.json()["error"]
+        asked = {"platform": "workflow", "input": [TENSOR | {"name": "INPUT0"}], "output": [TENSOR | {"name": "OUTPUT0"}],
+                 "workflow_scheduling": {"node": [{"name": "q", "model": {"name": "absent"}, "input_map": {"INPUT0": "INPUT0"},
+                                                   "output_map": {"OUTPUT0": "OUTPUT0"}}]}}
+        error = control.load("w0", config=asked).json()["error"]
+        assert "node 'q'" in error and "config.pbtxt" not in error  # it is not the file that is wrong

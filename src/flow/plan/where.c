@@ -1,6 +1,11 @@
-#include "where.h"
+/* Which line of a graph's configuration a refusal is about. Thread: any. */
+#include "flow/where.h"
 
 #include <ctype.h>
+#include <limits.h>
+#include <stdio.h>
+
+#include "model/config.h"
 
 /* What the message calls 'X' after `word`, "" if nothing. */
 static mr_str named(mr_str message, const char *word)
@@ -140,7 +145,8 @@ static const void *tensor_named(const Inference__ModelConfig *c, mr_str name)
     return at;
 }
 
-uint32_t where_line(const Inference__ModelConfig *c, struct mr_pbtext_lines *lines, mr_str message)
+uint32_t mr_flow_where(const Inference__ModelConfig *c, struct mr_pbtext_lines *lines,
+                       mr_str message)
 {
     static const char *const words[] = {"tensor '", "output '", "input '"};
     const void *at = NULL;
@@ -156,4 +162,80 @@ uint32_t where_line(const Inference__ModelConfig *c, struct mr_pbtext_lines *lin
         at = tensor_named(c, named(message, words[i]));
     }
     return at ? mr_pbtext_line_of(lines, at) : 1;
+}
+
+/* ---- the refusals of servers ---- */
+
+#define FILE_MAX ((size_t)16 << 20)
+
+static bool is_same(const Inference__ModelConfig *a, const Inference__ModelConfig *b)
+{
+    const ProtobufCMessage *x = a->workflow_scheduling ? &a->workflow_scheduling->base : NULL;
+    const ProtobufCMessage *y = b->workflow_scheduling ? &b->workflow_scheduling->base : NULL;
+
+    if (!mr_config_is_workflow(a) || !mr_config_is_workflow(b) || !x || !y) {
+        return false;
+    }
+    const size_t size = protobuf_c_message_get_packed_size(x);
+    bool is = size == protobuf_c_message_get_packed_size(y);
+    if (is) {
+        uint8_t *bytes = MR_NEW_ARRAY(uint8_t, 2 * size + 1);
+        protobuf_c_message_pack(x, bytes);
+        protobuf_c_message_pack(y, bytes + size);
+        is = memcmp(bytes, bytes + size, size) == 0;
+        mr_free(bytes);
+    }
+    return is;
+}
+
+static bool file_read(const char *path, struct mr_buf *out)
+{
+    FILE *f = fopen(path, "re");
+    char chunk[16384];
+    size_t n;
+
+    if (!f) {
+        return false;
+    }
+    while ((n = fread(chunk, 1, sizeof chunk, f)) > 0 && !out->failed) {
+        mr_buf_append(out, chunk, n);
+    }
+    const bool is_whole = !ferror(f) && !out->failed;
+    fclose(f);
+    return is_whole;
+}
+
+void mr_flow_where_add(const char *model_dir, const Inference__ModelConfig *c, struct mr_err *err)
+{
+    struct mr_pbtext_lines lines = {0};
+    ProtobufCMessage *message = NULL;
+    struct mr_err ignored;
+    char path[PATH_MAX];
+    struct mr_buf text;
+
+    mr_buf_init(&text, FILE_MAX);
+    if ((size_t)snprintf(path, sizeof path, "%s/config.pbtxt", model_dir) < sizeof path &&
+        file_read(path, &text) &&
+        mr_pbtext_parse_lines(&inference__model_config__descriptor, mr_buf_view(&text), &lines,
+                              &message, &ignored) == MR_OK) {
+        const Inference__ModelConfig *file = (const void *)message;
+        if (is_same(file, c)) {
+            const uint32_t line = mr_flow_where(file, &lines, mr_str_c(err->msg));
+            MR_WRAP(err, err->status, "%.300s:%u", path, line);
+        }
+        protobuf_c_message_free_unpacked(message, NULL);
+    }
+    mr_pbtext_lines_fini(&lines);
+    mr_buf_fini(&text);
+}
+
+mr_str mr_flow_where_skip(mr_str message)
+{
+    const ptrdiff_t at = mr_str_find_str(message, MR_STR("/config.pbtxt:"));
+    mr_str rest = at < 0 ? MR_STR("") : mr_str_sub(message, (size_t)at + 14, message.len);
+
+    while (rest.len > 0 && isdigit((unsigned char)rest.ptr[0])) {
+        rest = mr_str_sub(rest, 1, rest.len);
+    }
+    return mr_str_starts(rest, MR_STR(": ")) ? mr_str_sub(rest, 2, rest.len) : message;
 }
