@@ -166,7 +166,8 @@ def test_server_that_comes_later_takes_part(fleet, registry, start, tmp_path):
     answers(first, "of1-0")
 
 
-@pytest.mark.parametrize("option, says", [("--mesh-id=a/b", "--mesh-id"), ("--mesh-address=0.0.0.0:0", "loopback"), ("--mesh=nowhere", "--mesh: 'nowhere' is no registry")])
+@pytest.mark.parametrize("option, says", [("--mesh-id=a/b", "--mesh-id"), ("--mesh-address=0.0.0.0:0", "loopback"),
+                                          ("--mesh-address=127.0.0.1.example:0", "loopback"), ("--mesh=nowhere", "--mesh: 'nowhere' is no registry")])
 def test_wrong_options_are_refused(registry, start, models, option, says):
     repo.add(models, "m", repo.config())
     server = start(models, f"--mesh={registry}", option, mode=None, ready=False)
