@@ -426,7 +426,9 @@ int graph_make(const Inference__ModelConfig *c, struct mr_arena *arena, struct g
     } else if (c->scheduling_choice_case !=
                INFERENCE__MODEL_CONFIG__SCHEDULING_CHOICE_ENSEMBLE_SCHEDULING) {
         return MR_FAIL(err, MR_E_INVALID,
-                       "'%.64s' has neither workflow_scheduling nor ensemble_scheduling", c->name);
+                       "%s%.64s%s has neither workflow_scheduling nor ensemble_scheduling",
+                       c->name[0] ? "'" : "", c->name[0] ? c->name : "the configuration",
+                       c->name[0] ? "'" : "");
     }
     const int rc = make(&k, err);
     MR_VEC_FINI(&k.edges);

@@ -161,7 +161,7 @@ workflow_scheduling { node { name: "a" model { name: "m" remote: "grpc://127.0.0
 
 def test_no_graph(models):
     assert "holds no ensemble and no workflow" in check(models, code=1).stderr
-    assert "has neither" in check(models / "a", code=1).stderr
+    assert "the configuration has neither" in check(models / "a", code=1).stderr
 
 
 @pytest.mark.parametrize("copies", [0, 1, 2])
