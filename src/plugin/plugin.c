@@ -73,8 +73,8 @@ static void host_log(const struct mr_host *host, int level, const char *message)
         level = MR_LOG_INFO;
     }
     if (mr_log_enabled((enum mr_log_level)level)) {
-        mr_log_line(&e->log_site, (enum mr_log_level)level, MR_HERE, "backend.log", "backend=%s %s",
-                    e->name, MR_LOG_STR(mr_str_c(message)));
+        mr_log_line(&e->log_site, (enum mr_log_level)level, MR_HERE, "backend.log",
+                    "backend=%s \"%s\"", e->name, message);
     }
 }
 

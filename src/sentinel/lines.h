@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define LINES_BYTES      1000 /* of one line; a longer one is split */
+#define LINES_BYTES      1900 /* of one line; a longer one is split */
 #define LINES_KEPT       10
 #define LINES_KEPT_BYTES 200 /* of one that is kept; the rest is cut */
 

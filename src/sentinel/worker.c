@@ -520,13 +520,23 @@ void worker_on_socket(struct worker *w, int64_t now_ns)
     worker_advance(w);
 }
 
+/* A line of the worker's own log has its level after the time: "2026-01-02T03:04:05.678901Z E backend.log ...". */
+static enum mr_log_level level_of(const char *line)
+{
+    const char *end = strstr(line, " backend.log ");
+
+    if (!end || end - line != 29) {
+        return MR_LOG_INFO;
+    }
+    return end[-1] == 'E' ? MR_LOG_ERROR : end[-1] == 'W' ? MR_LOG_WARN : MR_LOG_INFO;
+}
+
 static void line_log(void *ctx, const char *line)
 {
     const struct worker *w = ctx;
 
-    mr_log(MR_LOG_INFO, "worker.output", "model=%s worker=%u pid=%d %s",
-           MR_LOG_STR(mr_str_c(w->model->base.model)), w->index, (int)w->process.pid,
-           MR_LOG_STR(mr_str_c(line)));
+    mr_log(level_of(line), "worker.output", "model=%s worker=%u pid=%d \"%s\"",
+           MR_LOG_STR(mr_str_c(w->model->base.model)), w->index, (int)w->process.pid, line);
 }
 
 void worker_on_output(struct worker *w)

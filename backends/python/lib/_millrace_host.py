@@ -25,6 +25,7 @@ import _millrace_iterations  # which needs it
 FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 Response, part, new = pb_utils.InferenceResponse, pb_utils._part, object.__new__
 INTERNAL = -7
+TRACE_MAX = 1500
 # Statuses of the backend's interface, by the codes of TritonError.
 STATUS = (-1, INTERNAL, -3, -2, -5, -6, -4, -8)
 KINDS = ("AUTO", "GPU", "CPU", "MODEL")
@@ -35,6 +36,11 @@ def open_model(desc, services):
     pb_utils._services, pb_utils._version_dir = services, desc["version_dir"]
     _millrace_calls.services, _millrace_calls.pb_utils = services, pb_utils
     return Model(desc, services)
+
+
+def end_of(trace):
+    """As much of a traceback as a line of the log has room for. What was raised is at the end."""
+    return trace if len(trace) <= TRACE_MAX else "..." + trace[-TRACE_MAX:]
 
 
 def text_of(exception):
@@ -69,7 +75,7 @@ class Model:
         try:
             return function(*args)
         except (Exception, SystemExit) as e:
-            self.services["log"](0, traceback.format_exc())
+            self.services["log"](0, end_of(traceback.format_exc()))
             raise RuntimeError(f"{what} of model '{self.name}' failed: {text_of(e)}") from e
 
     def _class(self):
@@ -270,7 +276,7 @@ class Instance:
 
     def _message(self, e):
         trace = "".join(traceback.format_exception(type(e), e, e.__traceback__))
-        self.model.services["log"](0, f"execute of instance {self.name}: {trace}")
+        self.model.services["log"](0, f"execute of instance {self.name}: {end_of(trace)}")
         text = f"Failed to process the request(s) for model instance '{self.name}', message: {text_of(e)}"
         if self.model.shows_traces:  # as Triton writes them; the end may be cut
             frames = reversed(traceback.extract_tb(e.__traceback__))

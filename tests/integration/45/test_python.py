@@ -203,6 +203,17 @@ def test_tracebacks(models, start):
     assert lines[:3] == ["ValueError: no good", "", "At:"] and lines[3].endswith("): one") and "model.py(" in lines[3]
 
 
+def test_traceback_in_the_log(models, start):
+    """As an error, with the end of the traceback, where the reason is."""
+    pymodels.add(models, "m", MODELS / "commanded.py", **TEXT)
+    server = start(models)
+    with Rest(server.http) as rest:
+        assert ask(rest, "raise").status == 500
+    line, = wait.until(lambda: [l for l in server.events() if l.get("event") == "worker.output" and "Traceback" in l["msg"]], "the line")
+    assert line["level"] == "error", line
+    assert "in one" in line["msg"] and "ValueError: no good" in line["msg"], line
+
+
 def in_one_batch(server, numbers):
     """The replies of the model "m", which waits for two requests, to requests of a number each."""
     def one(number):
