@@ -17,7 +17,7 @@ static int step_make(struct plan *p, uint32_t n, const Inference__ModelEnsemblin
     int rc = MR_OK;
 
     node->name = node->model = mr_arena_str(&p->arena, mr_str_c(s->model_name));
-    node->version = s->model_version > 0
+    node->version = s->model_version > 0 || s->model_version < -1
                         ? mr_arena_printf(&p->arena, "%lld", (long long)s->model_version)
                         : MR_STR("");
     if (!ports || !node->name.ptr || !node->version.ptr) {

@@ -364,12 +364,20 @@ static int known_made(struct checks *k, const Inference__ModelConfig *c)
     return rc;
 }
 
-static int missing_fail(const struct checks *k)
+static int missing_fail(const struct checks *k, uint32_t node)
 {
     const struct plan *p = k->p;
+    const struct plan_node *first = &p->nodes[node];
     struct mr_map seen = {0};
     struct mr_buf names;
 
+    if (k->members[node].has_other && !p->is_workflow) {
+        return MR_FAIL(
+            k->err, MR_E_INVALID,
+            "ensemble '%.*s' depends on '%.*s' whose required version %.*s is not loaded.",
+            MR_STR_ARG(p->name), MR_STR_ARG(mr_str_sub(first->model, 0, 128)),
+            MR_STR_ARG(first->version));
+    }
     mr_buf_init(&names, 512);
     for (uint32_t n = 0; n < p->node_count; n++) {
         if (!k->members[n].version && p->nodes[n].model.len &&
@@ -394,7 +402,7 @@ int plan_check_members(struct plan *p, const Inference__ModelConfig *c,
 
     for (uint32_t n = 0; n < p->node_count; n++) {
         if (!members[n].version && p->nodes[n].model.len) {
-            return at_node(&k, n, missing_fail(&k));
+            return at_node(&k, n, missing_fail(&k, n));
         }
     }
     k.views = MR_NEW_ARRAY(struct view, (size_t)p->tensor_count + 1);

@@ -8,6 +8,7 @@
 /** What the checks need to know of a model; a pin holds it. */
 struct plan_member {
     struct mr_version *version; /* NULL: it is not there */
+    bool has_other;             /* another version of it is */
 };
 
 /** members: [p->node_count], NULL versions where the model is not ready. Marks optional inputs in `p`,. Errors: MR_E_INVALID with Triton's texts, MR_E_NOMEM. Thread: loader. */

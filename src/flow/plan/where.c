@@ -93,7 +93,7 @@ static const void *in_workflow(const Millrace__WorkflowScheduling *w, mr_str mes
 /* Where the message has the model's name for the last time, in one of the forms of Triton's texts; -1: nowhere. */
 static ptrdiff_t model_at(mr_str message, mr_str name)
 {
-    static const char *const before[] = {"model ", "model '", "ambiguous: "};
+    static const char *const before[] = {"model ", "model '", "ambiguous: ", "depends on '"};
     ptrdiff_t last = -1;
 
     for (size_t from = 0; name.len > 0 && from < message.len;) {

@@ -115,6 +115,8 @@ STEPS = STEP % ("a", "INPUT0", "IN", "OUTPUT0", "t"), STEP % ("b", "INPUT0", "t"
     ("workflow", [FIRST % 'default { tensor: "t" int64: 1 } default { tensor: "t" int64: 2 }', SECOND % ""], 4, "workflow 'w': a default of node 'first' names 't', and another"),
     ("workflow", [FIRST % "", SECOND % "", 'gather { name: "first" from: "t" into: "u" }'], 6, "workflow 'w': gather 'first' has the name of a node"),
     ("ensemble", [STEPS[0], STEP % ("c", "INPUT0", "t", "OUTPUT0", "OUT")], 5, "ensemble w contains models that are not available or ambiguous: c"),
+    ("ensemble", [STEPS[0], STEPS[1].replace("version: -1", "version: 7")], 5, "ensemble 'w' depends on 'b' whose required version 7 is not loaded."),
+    ("ensemble", [STEPS[0], STEPS[1].replace("version: -1", "version: -5")], 5, "ensemble 'w' depends on 'b' whose required version -5 is not loaded."),
     ("ensemble", [STEPS[0], STEP % ("b", "Q", "t", "OUTPUT0", "OUT")], 5, "in ensemble w, ensemble tensor t is mapping to non-existing input Q in model b"),
     ("ensemble", [STEPS[0], STEPS[1], STEPS[1]], 6, "ensemble tensor 'OUT' can appear in an output map only once for ensemble 'w' step 2"),
     ("ensemble", [STEPS[0], STEP % ("", "INPUT0", "t", "OUTPUT0", "OUT")], 5, "must specify 'model_name' in step 1 of ensemble 'w'"),
