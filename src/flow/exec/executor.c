@@ -5,6 +5,7 @@
  * leave it to him. */
 #include "admit.h"
 #include "exec.h"
+#include "pins.h"
 #include "stream_call.h"
 
 #include <sched.h>
@@ -364,41 +365,17 @@ const struct mr_executor_ops flow_executor_ops = {.close = flow_close,
                                                   .cancel = flow_cancel,
                                                   .has_place = flow_has_place};
 
-static void member_pin(struct plan_member *m, struct mr_models *models,
-                       const struct plan_node *node)
-{
-    struct mr_version *other;
-    struct mr_err ignored;
-
-    if (mr_models_acquire(models, node->model, node->version, &m->version, &ignored) < 0 &&
-        mr_models_acquire(models, node->model, MR_STR(""), &other, &ignored) == MR_OK) {
-        m->has_other = true;
-        mr_version_unpin(other, MR_EPOCH_SLOT_NONE);
-    }
-}
-
 /* The models of the nodes while the graph is checked. */
 static int members_check(struct plan *p, struct mr_engine *engine, const Inference__ModelConfig *c,
                          const struct mr_model_desc *desc, struct mr_err *err)
 {
     const struct plan_ops_from from = {mr_engine_ops(engine), desc->model_dir, desc->version_dir};
-    struct plan_member *members = MR_NEW_ARRAY(struct plan_member, (size_t)p->node_count + 1);
-
-    for (uint32_t n = 0; n < p->node_count; n++) {
-        if (p->nodes[n].model.len) {
-            member_pin(&members[n], mr_engine_models(engine), &p->nodes[n]);
-        }
-    }
+    struct plan_member *members = pins_take(p, mr_engine_models(engine));
     int rc = plan_check_members(p, c, members, err);
     if (rc == MR_OK) {
         rc = p->is_workflow ? plan_workflow_finish(p, c, &from, err) : plan_proof_streams(p, err);
     }
-    for (uint32_t n = 0; n < p->node_count; n++) {
-        if (members[n].version) {
-            mr_version_unpin(members[n].version, MR_EPOCH_SLOT_NONE);
-        }
-    }
-    mr_free(members);
+    pins_release(members, p->node_count);
     return rc;
 }
 

@@ -364,23 +364,16 @@ static int known_made(struct checks *k, const Inference__ModelConfig *c)
     return rc;
 }
 
-static int missing_fail(const struct checks *k, uint32_t node)
+/* Those of which no more is known. */
+static int absent_fail(const struct checks *k)
 {
     const struct plan *p = k->p;
-    const struct plan_node *first = &p->nodes[node];
     struct mr_map seen = {0};
     struct mr_buf names;
 
-    if (k->members[node].has_other && !p->is_workflow) {
-        return MR_FAIL(
-            k->err, MR_E_INVALID,
-            "ensemble '%.*s' depends on '%.*s' whose required version %.*s is not loaded.",
-            MR_STR_ARG(p->name), MR_STR_ARG(mr_str_sub(first->model, 0, 128)),
-            MR_STR_ARG(first->version));
-    }
     mr_buf_init(&names, 512);
     for (uint32_t n = 0; n < p->node_count; n++) {
-        if (!k->members[n].version && p->nodes[n].model.len &&
+        if (!k->members[n].version && p->nodes[n].model.len && !k->members[n].failure &&
             !mr_map_put(&seen, p->nodes[n].model, &seen)) {
             mr_buf_printf(&names, "%s%.*s", names.len ? ", " : "",
                           MR_STR_ARG(mr_str_sub(p->nodes[n].model, 0, 128)));
@@ -394,16 +387,64 @@ static int missing_fail(const struct checks *k, uint32_t node)
     return MR_E_INVALID;
 }
 
+static int missing_fail(const struct checks *k, uint32_t node)
+{
+    const struct plan *p = k->p;
+    const struct plan_member *member = &k->members[node];
+    const mr_str model = mr_str_sub(p->nodes[node].model, 0, 128);
+    const char *kind = p->is_workflow ? "workflow" : "ensemble";
+
+    if (member->is_circular) {
+        return MR_FAIL(k->err, MR_E_INVALID,
+                       "circular dependency between ensembles: %.*s -> ... -> %.*s",
+                       MR_STR_ARG(p->name), MR_STR_ARG(model));
+    }
+    if (member->has_other && !p->is_workflow) {
+        return MR_FAIL(
+            k->err, MR_E_INVALID,
+            "ensemble '%.*s' depends on '%.*s' whose required version %.*s is not loaded.",
+            MR_STR_ARG(p->name), MR_STR_ARG(model), MR_STR_ARG(p->nodes[node].version));
+    }
+    if (member->failure) {
+        return MR_FAIL(k->err, MR_E_INVALID,
+                       "%s '%.*s' depends on '%.*s' which has no loaded version. Model '%.*s' "
+                       "loading failed with error: %.600s",
+                       kind, MR_STR_ARG(p->name), MR_STR_ARG(model), MR_STR_ARG(model),
+                       member->failure);
+    }
+    return absent_fail(k);
+}
+
+/* The node whose model is missing that says most: Triton looks for models that nobody knows, and for cycles, first. */
+static uint32_t missing_find(const struct checks *k)
+{
+    uint32_t found = UINT32_MAX;
+
+    for (uint32_t n = 0; n < k->p->node_count; n++) {
+        const struct plan_member *m = &k->members[n];
+
+        if (m->version || !k->p->nodes[n].model.len) {
+            continue;
+        }
+        if (m->is_circular) {
+            return n;
+        }
+        if (found == UINT32_MAX || (k->members[found].failure && !m->failure)) {
+            found = n;
+        }
+    }
+    return found;
+}
+
 int plan_check_members(struct plan *p, const Inference__ModelConfig *c,
                        const struct plan_member *members, struct mr_err *err)
 {
     struct checks k = {.p = p, .members = members, .err = err};
     int rc = MR_OK;
 
-    for (uint32_t n = 0; n < p->node_count; n++) {
-        if (!members[n].version && p->nodes[n].model.len) {
-            return at_node(&k, n, missing_fail(&k, n));
-        }
+    const uint32_t missing = missing_find(&k);
+    if (missing != UINT32_MAX) {
+        return at_node(&k, missing, missing_fail(&k, missing));
     }
     k.views = MR_NEW_ARRAY(struct view, (size_t)p->tensor_count + 1);
     rc = own_check(&k, c);

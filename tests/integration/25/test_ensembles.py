@@ -186,4 +186,18 @@ def test_ensembles_that_ask_each_other(models, start):
     server = start(models, "--exit-on-error=false")
     with Control(server) as control:
         assert [r["state"] for r in control.index()] == ["UNAVAILABLE"] * 2
-        assert "contains models that are not available or ambiguous" in control.index("one")[0]["reason"]
+        for name, other in (("one", "two"), ("two", "one")):
+            assert f"circular dependency between ensembles: {name} -> ... -> {other}" in control.index(name)[0]["reason"]
+
+
+def test_a_step_whose_model_does_not_load(models, start):
+    """Before a model that failed comes one that nobody knows."""
+    repo.add(models, "bad", backend="fault", parameters={"fail_open": "true"})
+    repo.add(models, "e", ensemble(step("bad", *IDENTITY)))
+    repo.add(models, "f", ensemble(step("bad", {"INPUT0": "INPUT0"}, {"OUTPUT0": "t"}), step("none", {"INPUT0": "t"}, {"OUTPUT0": "OUTPUT0"})))
+    server = start(models, "--exit-on-error=false")
+    with Control(server) as control:
+        assert control.index("e")[0]["reason"].startswith(
+            "ensemble 'e' depends on 'bad' which has no loaded version. Model 'bad' loading failed with error: "
+            "load failed for model 'bad': version 1 is at UNAVAILABLE state: "), control.index("e")
+        assert "contains models that are not available or ambiguous: none" in control.index("f")[0]["reason"]

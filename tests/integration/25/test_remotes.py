@@ -239,7 +239,7 @@ def test_a_server_that_comes_later(there, models, start, tmp_path):
     repo.add(models, "w", workflow(far("a", "one", rest)))
     served = start(models, "--default-warmup-time=0", "--exit-on-error=false", "--repository-poll-secs=1", mode="poll")
     with Control(served) as control:
-        wait.until(lambda: any("not available" in (r.get("reason") or "") for r in control.index("w")), "the load to fail")
+        wait.until(lambda: any("which has no loaded version" in (r.get("reason") or "") for r in control.index("w")), "the load to fail")
         start(tmp_path / "there", f"--http-port={port}")
         wait.until(lambda: control.model_ready("w"), "the workflow to be ready")
         assert control.infer("w", (1,)).ok().json()["outputs"][0]["data"] == [2]

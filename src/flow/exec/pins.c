@@ -1,0 +1,119 @@
+#include "pins.h"
+
+/* Configuration files that are read for one model in search of a cycle. */
+#define READS_MAX 256
+
+/* The last load of a model, in Triton's words. */
+static void failure_see(void *ctx, const struct mr_model_view *view)
+{
+    const struct mr_load_view *last = view->load_count ? &view->loads[view->load_count - 1] : NULL;
+    char **out = ctx;
+    struct mr_buf text;
+
+    if (!last || last->state != MR_VERSION_FAILED) {
+        return;
+    }
+    mr_buf_init(&text, 512);
+    mr_buf_printf(&text, "load failed for model '%.*s': version %lld is at %s state: %.*s;",
+                  MR_STR_ARG(view->name), (long long)last->version,
+                  mr_version_state_triton(last->state), MR_STR_ARG(last->reason));
+    *out = mr_strndup(mr_buf_cstr(&text), text.len);
+    mr_buf_fini(&text);
+}
+
+struct cycle {
+    struct mr_models *models;
+    mr_str start;
+    mr_str asked[READS_MAX]; /* whose configuration is read or will be */
+    uint32_t count;
+};
+
+static bool is_asked(const struct cycle *c, mr_str model)
+{
+    for (uint32_t i = 0; i < c->count; i++) {
+        if (mr_str_eq(c->asked[i], model)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* True if an ensemble asks for `start`; otherwise the models that it asks are looked at later. */
+static bool steps_look(struct cycle *c, const Inference__ModelConfig *config)
+{
+    const Inference__ModelEnsembling *e = config->ensemble_scheduling;
+
+    for (size_t i = 0; e && i < e->n_step; i++) {
+        const mr_str model = mr_str_c(e->step[i]->model_name);
+
+        if (mr_str_eq(model, c->start)) {
+            return true;
+        }
+        if (c->count < READS_MAX && !is_asked(c, model)) {
+            c->asked[c->count++] = mr_str_n(mr_strndup(model.ptr, model.len), model.len);
+        }
+    }
+    return false;
+}
+
+/* Whether the model asks, itself or by others, for the one whose graph is checked. */
+static bool is_circular(struct mr_models *models, mr_str start, mr_str model)
+{
+    struct cycle c = {.models = models, .start = start};
+    bool found = mr_str_eq(model, start);
+
+    c.asked[c.count++] = mr_str_n(mr_strndup(model.ptr, model.len), model.len);
+    for (uint32_t i = 0; i < c.count && !found; i++) {
+        Inference__ModelConfig *config = NULL;
+
+        if (mr_models_folder_config(models, c.asked[i], &config, NULL) == MR_OK) {
+            found = steps_look(&c, config);
+            mr_config_free(&config);
+        }
+    }
+    for (uint32_t i = 0; i < c.count; i++) {
+        mr_free((char *)c.asked[i].ptr);
+    }
+    return found;
+}
+
+static void member_pin(struct plan_member *m, struct mr_models *models, const struct plan *p,
+                       const struct plan_node *node)
+{
+    struct mr_version *other;
+    struct mr_err ignored;
+
+    if (mr_models_acquire(models, node->model, node->version, &m->version, &ignored) == MR_OK) {
+        return;
+    }
+    if (mr_models_acquire(models, node->model, MR_STR(""), &other, &ignored) == MR_OK) {
+        m->has_other = true;
+        mr_version_unpin(other, MR_EPOCH_SLOT_NONE);
+        return;
+    }
+    m->is_circular = is_circular(models, p->name, node->model);
+    mr_models_versions(models, node->model, failure_see, &m->failure, &ignored);
+}
+
+struct plan_member *pins_take(const struct plan *p, struct mr_models *models)
+{
+    struct plan_member *members = MR_NEW_ARRAY(struct plan_member, (size_t)p->node_count + 1);
+
+    for (uint32_t n = 0; n < p->node_count; n++) {
+        if (p->nodes[n].model.len) {
+            member_pin(&members[n], models, p, &p->nodes[n]);
+        }
+    }
+    return members;
+}
+
+void pins_release(struct plan_member *members, uint32_t count)
+{
+    for (uint32_t n = 0; n < count; n++) {
+        if (members[n].version) {
+            mr_version_unpin(members[n].version, MR_EPOCH_SLOT_NONE);
+        }
+        mr_free(members[n].failure);
+    }
+    mr_free(members);
+}
