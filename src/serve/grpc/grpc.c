@@ -74,20 +74,6 @@ static bool waits_by_id(struct mr_server *s, struct grpc_arrival *ga, mr_bytes m
     return rc != 0;
 }
 
-/* Of a call that need not name a model. */
-static bool names_model(const struct grpc_method *m, const struct mr_call *call,
-                        const struct mr_oip_request *names)
-{
-    struct plane_ids ids = {0};
-    struct mr_err ignored;
-
-    if (m->handle == grpc_model_ready) {
-        return names->model_version.len > 0; /* whether a model is ready the mesh knows */
-    }
-    return m->api != MR_API_STATISTICS || names->model_name.len > 0 ||
-           plane_ids_read(call, &ids, &ignored) < 0 || ids.count > 0;
-}
-
 /* In a mesh. The name need not be at the beginning of the message. False: the call is answered. */
 static bool find_name(struct mr_grpc_call *g, const struct grpc_method *m, mr_bytes message,
                       mr_str *io_name)
@@ -98,7 +84,7 @@ static bool find_name(struct mr_grpc_call *g, const struct grpc_method *m, mr_by
     if (!io_name->len) {
         mr_splice_find(message, &model_name, io_name, &err); /* the method says what is wrong */
     }
-    if (io_name->len || m->api == MR_API_STATISTICS || m->handle == grpc_server_metadata) {
+    if (io_name->len || m->handle == grpc_server_metadata) {
         return true;
     }
     MR_FAIL(&err, MR_E_INVALID, GRPC_NO_MODEL);
@@ -118,8 +104,8 @@ static bool waits(struct mr_server *s, struct mr_grpc_call *g, const struct grpc
     }
     mr_oip_pb_find_names(message,
                          &names); /* all these messages have the names in the same fields */
-    if (!names_model(m, g->call, &names)) {
-        return false;
+    if (m->handle == grpc_model_ready && !names.model_version.len) {
+        return false; /* the mesh knows it */
     }
     ga->arrival = (struct serve_arrival){.call = g->call, .go = arrived, .fail = not_arrived};
     ga->g = g;

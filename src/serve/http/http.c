@@ -80,8 +80,8 @@ static bool refuse_peer(struct mr_server *s, struct mr_call *call)
 {
     enum mr_api api = api_of(s, call);
     bool is_known = api == MR_API_INFERENCE || api == MR_API_METADATA ||
-                    api == MR_API_MODEL_CONFIG || api == MR_API_STATISTICS ||
-                    asks_model_ready(s, call) || mr_str_eq_c(call->path, HOP_MESSAGE);
+                    api == MR_API_MODEL_CONFIG || asks_model_ready(s, call) ||
+                    mr_str_eq_c(call->path, HOP_MESSAGE);
 
     if (!is_known) {
         reply_status_text(call, 404, "Not Found");

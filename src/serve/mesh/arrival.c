@@ -12,7 +12,7 @@ bool arrival_is_possible(const struct mr_server *s, enum mr_api api, bool asks_v
 {
     return s->options.resolver.resolve && !serve_has_runtime(s) &&
            (api == MR_API_INFERENCE || api == MR_API_METADATA || api == MR_API_MODEL_CONFIG ||
-            api == MR_API_STATISTICS || asks_version_ready);
+            asks_version_ready);
 }
 
 static void settle(struct serve_arrival *a, int status, const struct mr_err *why)

@@ -47,8 +47,8 @@ struct serve_arrival {
     struct hop *hop; /* in a mesh */
 };
 
-/* Whether calls of this class may have to wait: inferences, metadata, configurations and statistics, and whether a version is
- * ready, in a mesh. */
+/* Whether calls of this class may have to wait: inferences, metadata and configurations, and whether a version is ready, if there
+ * is a resolver or a mesh. */
 bool arrival_is_possible(const struct mr_server *s, enum mr_api api, bool asks_version_ready);
 /* False: go on at once. True: go or fail is called, exactly once, perhaps before this returns. The names are those of
  * the request, where an endpoint stands for its main variant; without a model there is nothing to wait for. With owns_call, call->user is replaced until then, and a
