@@ -59,8 +59,8 @@ def wheel(folder, word, version="1.0"):
     folder.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(folder / f"{name}-py3-none-any.whl", "w") as z:
         for path, text in files.items():
-            z.writestr(path, text)
-        z.writestr(f"{name}.dist-info/RECORD", record + f"{name}.dist-info/RECORD,,\n")
+            z.writestr(zipfile.ZipInfo(path), text)  # without the time: equal wheels have equal bytes
+        z.writestr(zipfile.ZipInfo(f"{name}.dist-info/RECORD"), record + f"{name}.dist-info/RECORD,,\n")
 
 
 def ask(server, model="m"):
