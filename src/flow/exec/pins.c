@@ -1,6 +1,6 @@
 #include "pins.h"
 
-/* Configuration files that are read for one model in search of a cycle. */
+/* Configuration files that are read for one graph in search of a cycle, however many nodes it has. */
 #define READS_MAX 256
 
 /* The last load of a model, in Triton's words. */
@@ -21,11 +21,13 @@ static void failure_see(void *ctx, const struct mr_model_view *view)
     mr_buf_fini(&text);
 }
 
+/* A search for the way back from models that are not there to the one whose graph is checked. */
 struct cycle {
-    struct mr_models *models;
     mr_str start;
-    mr_str asked[READS_MAX]; /* whose configuration is read or will be */
-    uint32_t count;
+    mr_str asked
+        [READS_MAX]; /* by it, or by those before; configurations of the first `read` have been read */
+    uint32_t count, read;
+    bool is_found;
 };
 
 static bool is_asked(const struct cycle *c, mr_str model)
@@ -38,46 +40,44 @@ static bool is_asked(const struct cycle *c, mr_str model)
     return false;
 }
 
-/* True if an ensemble asks for `start`; otherwise the models that it asks are looked at later. */
-static bool steps_look(struct cycle *c, const Inference__ModelConfig *config)
+static void cycle_ask(struct cycle *c, mr_str model)
 {
-    const Inference__ModelEnsembling *e = config->ensemble_scheduling;
-
-    for (size_t i = 0; e && i < e->n_step; i++) {
-        const mr_str model = mr_str_c(e->step[i]->model_name);
-
-        if (mr_str_eq(model, c->start)) {
-            return true;
-        }
-        if (c->count < READS_MAX && !is_asked(c, model)) {
-            c->asked[c->count++] = mr_str_n(mr_strndup(model.ptr, model.len), model.len);
-        }
+    if (mr_str_eq(model, c->start)) {
+        c->is_found = true;
+    } else if (c->count < READS_MAX && !is_asked(c, model)) {
+        c->asked[c->count++] = mr_str_n(mr_strndup(model.ptr, model.len), model.len);
     }
-    return false;
 }
 
-/* Whether the model asks, itself or by others, for the one whose graph is checked. */
-static bool is_circular(struct mr_models *models, mr_str start, mr_str model)
+static void cycle_fini(struct cycle *c)
 {
-    struct cycle c = {.models = models, .start = start};
-    bool found = mr_str_eq(model, start);
+    for (uint32_t i = 0; i < c->count; i++) {
+        mr_free((char *)c->asked[i].ptr);
+    }
+}
 
-    c.asked[c.count++] = mr_str_n(mr_strndup(model.ptr, model.len), model.len);
-    for (uint32_t i = 0; i < c.count && !found; i++) {
+/* Returns true for the first model that asks for `start`, itself or by others. */
+static bool leads_back(struct cycle *c, struct mr_models *models, mr_str model)
+{
+    if (c->is_found) {
+        return false;
+    }
+    cycle_ask(c, model);
+    while (!c->is_found && c->read < c->count) {
         Inference__ModelConfig *config = NULL;
 
-        if (mr_models_folder_config(models, c.asked[i], &config, NULL) == MR_OK) {
-            found = steps_look(&c, config);
+        if (mr_models_folder_config(models, c->asked[c->read++], &config, NULL) == MR_OK) {
+            const Inference__ModelEnsembling *e = config->ensemble_scheduling;
+            for (size_t i = 0; e && i < e->n_step; i++) {
+                cycle_ask(c, mr_str_c(e->step[i]->model_name));
+            }
             mr_config_free(&config);
         }
     }
-    for (uint32_t i = 0; i < c.count; i++) {
-        mr_free((char *)c.asked[i].ptr);
-    }
-    return found;
+    return c->is_found;
 }
 
-static void member_pin(struct plan_member *m, struct mr_models *models, const struct plan *p,
+static void member_pin(struct plan_member *m, struct mr_models *models, struct cycle *cycle,
                        const struct plan_node *node)
 {
     struct mr_version *other;
@@ -91,19 +91,21 @@ static void member_pin(struct plan_member *m, struct mr_models *models, const st
         mr_version_unpin(other, MR_EPOCH_SLOT_NONE);
         return;
     }
-    m->is_circular = is_circular(models, p->name, node->model);
+    m->is_circular = leads_back(cycle, models, node->model);
     mr_models_versions(models, node->model, failure_see, &m->failure, &ignored);
 }
 
 struct plan_member *pins_take(const struct plan *p, struct mr_models *models)
 {
     struct plan_member *members = MR_NEW_ARRAY(struct plan_member, (size_t)p->node_count + 1);
+    struct cycle cycle = {.start = p->name};
 
     for (uint32_t n = 0; n < p->node_count; n++) {
         if (p->nodes[n].model.len) {
-            member_pin(&members[n], models, p, &p->nodes[n]);
+            member_pin(&members[n], models, &cycle, &p->nodes[n]);
         }
     }
+    cycle_fini(&cycle);
     return members;
 }
 

@@ -415,7 +415,8 @@ static int missing_fail(const struct checks *k, uint32_t node)
     return absent_fail(k);
 }
 
-/* The node whose model is missing that says most: Triton looks for models that nobody knows, and for cycles, first. */
+/* Returns the node whose missing model is reported, UINT32_MAX if none is missing. As in Triton a cycle comes first, then a model
+ * that is not known, then one that did not load. */
 static uint32_t missing_find(const struct checks *k)
 {
     uint32_t found = UINT32_MAX;

@@ -9,8 +9,8 @@
 struct plan_member {
     struct mr_version *version; /* NULL: it is not there */
     bool has_other;             /* another version of it is */
-    bool is_circular;           /* it is not there, and asks for this ensemble itself */
-    char *failure;              /* why it did not load, NULL: it is not known */
+    bool is_circular; /* it is not there, and the first that asks for this ensemble itself */
+    char *failure;    /* why it did not load, NULL: it is not known */
 };
 
 /** members: [p->node_count], NULL versions where the model is not ready. Marks optional inputs in `p`,. Errors: MR_E_INVALID with Triton's texts, MR_E_NOMEM. Thread: loader. */
