@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "model/config.h"
+#include "model/file.h"
 
 /* What the message calls 'X' after `word`, "" if nothing. */
 static mr_str named(mr_str message, const char *word)
@@ -188,35 +189,18 @@ static bool is_same(const Inference__ModelConfig *a, const Inference__ModelConfi
     return is;
 }
 
-static bool file_read(const char *path, struct mr_buf *out)
-{
-    FILE *f = fopen(path, "re");
-    char chunk[16384];
-    size_t n;
-
-    if (!f) {
-        return false;
-    }
-    while ((n = fread(chunk, 1, sizeof chunk, f)) > 0 && !out->failed) {
-        mr_buf_append(out, chunk, n);
-    }
-    const bool is_whole = !ferror(f) && !out->failed;
-    fclose(f);
-    return is_whole;
-}
-
 void mr_flow_where_add(const char *model_dir, const Inference__ModelConfig *c, struct mr_err *err)
 {
     struct mr_pbtext_lines lines = {0};
     ProtobufCMessage *message = NULL;
     struct mr_err ignored;
     char path[PATH_MAX];
-    struct mr_buf text;
+    char *text = NULL;
+    size_t len = 0;
 
-    mr_buf_init(&text, FILE_MAX);
     if ((size_t)snprintf(path, sizeof path, "%s/config.pbtxt", model_dir) < sizeof path &&
-        file_read(path, &text) &&
-        mr_pbtext_parse_lines(&inference__model_config__descriptor, mr_buf_view(&text), &lines,
+        mr_file_read(path, FILE_MAX, &text, &len, NULL) == MR_OK &&
+        mr_pbtext_parse_lines(&inference__model_config__descriptor, mr_str_n(text, len), &lines,
                               &message, &ignored) == MR_OK) {
         const Inference__ModelConfig *file = (const void *)message;
         if (is_same(file, c)) {
@@ -226,7 +210,7 @@ void mr_flow_where_add(const char *model_dir, const Inference__ModelConfig *c, s
         protobuf_c_message_free_unpacked(message, NULL);
     }
     mr_pbtext_lines_fini(&lines);
-    mr_buf_fini(&text);
+    mr_free(text);
 }
 
 mr_str mr_flow_where_skip(mr_str message)

@@ -11,6 +11,7 @@
 #include "base/str.h"
 #include "base/vec.h"
 #include "model/archives/archives.h"
+#include "model/file.h"
 
 /** Bounds of one model's folder. */
 #define MR_FOLDER_MAX_FILES    100000
@@ -31,8 +32,6 @@ char *mr_path_join(const char *a, mr_str b);
  *  not be read), MR_E_INVALID. */
 int mr_path_inside(const char *root, const char *const *links, const char *path, char **out,
                    struct mr_err *err);
-/** Reads a regular file of at most max bytes, NUL-terminated. Free *out with mr_free. */
-int mr_file_read(const char *path, size_t max, char **out, size_t *out_len, struct mr_err *err);
 /** Fails with "<path>: <text of errno>" and the matching status. */
 int mr_path_errno(const char *path, int error, struct mr_err *err);
 
