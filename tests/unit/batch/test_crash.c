@@ -36,7 +36,7 @@ static const uint64_t rows_of_file[FILES] = {13, 5, 16};
 
 /* Calls from one that is disturbed to the next: all of them in the release build, as processes with a sanitizer are slow to fork. */
 #if defined(__SANITIZE_ADDRESS__)
-enum { STRIDE = 179 };
+enum { STRIDE = 89 };
 #else
 enum { STRIDE = 1 };
 #endif
