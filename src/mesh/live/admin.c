@@ -224,6 +224,12 @@ static void refuse_early(struct mr_mesh_admin *a)
                       why[0] ? ", as its runtime is not ready: " : "", why));
 }
 
+/* A list, or changes since one, would say of what is not read yet that it is not there. */
+static bool is_of_all(const struct mr_mesh_admin *a)
+{
+    return a->kind == MR_MESH_MODELS || a->kind == MR_MESH_VMODELS || a->kind == MR_MESH_CHANGES;
+}
+
 static void run_begin(struct mr_mail *mail)
 {
     struct mr_mesh_admin *a = MR_CONTAINER_OF(mail, struct mr_mesh_admin, mail);
@@ -238,6 +244,10 @@ static void run_begin(struct mr_mail *mail)
     }
     if (!m->kv) {
         refuse_early(a);
+        return;
+    }
+    if (is_of_all(a) && !registry_is_read(m->registry)) {
+        refuse(a, MR_E_UNAVAILABLE, "the registry is still being read");
         return;
     }
     switch (a->kind) {

@@ -122,7 +122,8 @@ def test_watch_goes_on_after_the_server_was_away(servers, models, start):
         millrace(servers[0], "register", "x", "--type", "t")
         options = [o for o in servers[1].command if str(o).startswith("--mesh")]
         start(models, *options, f"--http-port={port}", mode=None)
-        assert json.loads(watch.stdout.readline())["id"] == "x"
+        line = watch.stdout.readline()
+        assert json.loads(line)["id"] == "x", line
 
 
 def test_watch_of_a_prefix_ends_with_a_count(servers):
