@@ -94,8 +94,8 @@ int kv_file_check(mr_str path, struct mr_err *err)
 {
     if (path.len < 1 || path.len > PATH_MAX_BYTES || memchr(path.ptr, '\0', path.len)) {
         return MR_FAIL(err, MR_E_INVALID,
-                       "file: path of %zu bytes, must have 1 to %zu, as a socket is beside it",
-                       path.len, PATH_MAX_BYTES);
+                       "file: '%.*s' has %zu bytes, must have 1 to %zu, as a socket is beside it",
+                       MR_STR_ARG(mr_str_sub(path, 0, 300)), path.len, PATH_MAX_BYTES);
     }
     if (path.ptr[path.len - 1] == '/') {
         return MR_FAIL(err, MR_E_INVALID, "file: '%.*s' is a folder, must be a file's path",

@@ -299,10 +299,14 @@ static int open_registry(struct mr_mesh *m, struct mr_err *err)
 
     MR_TRY(make_core(m, err));
     m->registry = registry_new(m->core, &ro);
-    MR_TRY(mr_kv_open(
+    rc = mr_kv_open(
         &m->kv, m->loop, mr_str_c(m->o.registry),
         &(struct mr_kv_options){.on_state = on_state, .ctx = m, .prefix = mr_str_c(m->o.prefix)},
-        err));
+        err);
+    if (rc < 0) {
+        MR_WRAP(err, rc, "--mesh");
+        goto out;
+    }
     MR_TRY(open_journal(m, err));
 out:
     return rc;

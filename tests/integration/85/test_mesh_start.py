@@ -5,7 +5,9 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -38,6 +40,27 @@ def test_registry_that_is_not_there_ends_the_start(nobody, start, models):
     assert server.wait_exit() == 1
     server.end_anyhow()
     assert f"etcd://127.0.0.1:{nobody}" in server.err() and "Connection refused" in server.err() and "--mesh-start-timeout" in server.err()
+
+
+def test_local_registry_needs_no_name(start, models):
+    repo.add(models, "m", repo.config())
+    with tempfile.TemporaryDirectory(prefix="mr", dir="/tmp") as state:  # the path of its socket must be short
+        servers = [start(models, "--mesh=local", f"--mesh-id=s{i}", mode=None, env={"STATE_DIRECTORY": state}) for i in range(2)]
+        for s in servers:
+            joined(s)
+        see_each_other(servers)
+        answers(servers[0], "m")
+        registry = Path(state) / "mesh" / "registry"
+        assert registry.exists() and registry.parent.stat().st_mode & 0o777 == 0o700
+        with Rest(servers[0].http) as r:
+            assert r.get("/v2/mesh").json()["registry"] == f"file:{registry}"
+        for s in servers:
+            s.stop()
+        registry.parent.chmod(0o770)
+        server = start(models, "--mesh=local", mode=None, ready=False, env={"STATE_DIRECTORY": state})
+        assert server.wait_exit() == 1
+        server.end_anyhow()
+        assert f"--mesh: local: {registry.parent} must be a folder of this user" in server.err()
 
 
 @needs_etcd

@@ -1,7 +1,9 @@
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "kv/etcd/config.h"
+#include "kv/file/local.h"
 #include "loop_fixture.h"
 
 static void memory_is_stepped_by_the_loop(void **state)
@@ -139,6 +141,88 @@ static void other_json_files_are_refused(void **state)
     unlink(json_path);
 }
 
+/* ---- the registry that no one has to name ---- */
+
+static void path_is(const char *service, const char *user, const char *home, const char *wanted)
+{
+    static const char *const names[] = {"STATE_DIRECTORY", "XDG_STATE_HOME", "HOME"};
+    const char *const values[] = {service, user, home};
+    char path[KV_LOCAL_ROOM];
+    struct mr_err err;
+
+    for (size_t i = 0; i < COUNT(names); i++) {
+        if (values[i]) {
+            setenv(names[i], values[i], 1);
+        } else {
+            unsetenv(names[i]);
+        }
+    }
+    int rc = kv_local_path(path, &err);
+    if (wanted) {
+        assert_int_equal(rc, MR_OK);
+        assert_string_equal(path, wanted);
+    } else {
+        assert_int_equal(rc, MR_E_INVALID);
+        assert_int_equal(mr_kv_check(MR_STR("local"), &err), MR_E_INVALID);
+        assert_non_null(strstr(err.msg, service ? service : "$STATE_DIRECTORY"));
+    }
+}
+
+static void local_is_in_the_first_folder_that_there_is(void **state)
+{
+    const bool is_root = geteuid() == 0;
+    const char *const roots = "/var/lib/millrace/mesh/registry";
+    char large[KV_LOCAL_ROOM];
+    (void)state;
+
+    path_is("/s:/t", "/x", "/h", "/s/mesh/registry");
+    path_is("s", "/x", "/h", "/x/millrace/mesh/registry");
+    path_is(NULL, "", "/h", is_root ? roots : "/h/.local/state/millrace/mesh/registry");
+    path_is("", NULL, NULL, is_root ? roots : NULL);
+    memset(large, 'x', 150);
+    snprintf(large + 150, sizeof large - 150, "%s", "");
+    large[0] = '/';
+    path_is(large, NULL, NULL, NULL);
+}
+
+static void make_fails(const char *file, int status, const char *names)
+{
+    struct mr_err err;
+
+    assert_int_equal(kv_local_make(file, &err), status);
+    assert_non_null(strstr(err.msg, names));
+}
+
+static void local_has_a_folder_of_its_user_alone(void **state)
+{
+    char top[] = "/tmp/mr_kv_XXXXXX", folder[64], file[80], below[100];
+    struct mr_err err;
+    struct stat st;
+    (void)state;
+
+    assert_non_null(mkdtemp(top));
+    snprintf(folder, sizeof folder, "%s/a/b", top);
+    snprintf(file, sizeof file, "%s/registry", folder);
+    snprintf(below, sizeof below, "%s/c/registry", file);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(kv_local_make(file, &err), MR_OK);
+        assert_int_equal(stat(folder, &st), 0);
+        assert_int_equal(st.st_mode & 07777, 0700);
+    }
+    assert_int_equal(stat(file, &st), -1); /* the folder only */
+    const int fd = open(file, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    assert_true(fd >= 0);
+    close(fd);
+    make_fails(below, MR_E_IO, file);
+    assert_int_equal(chmod(folder, 0722), 0);
+    make_fails(file, MR_E_FORBIDDEN, folder);
+    unlink(file);
+    rmdir(folder);
+    *strrchr(folder, '/') = '\0';
+    rmdir(folder);
+    rmdir(top);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -148,6 +232,8 @@ int main(void)
         cmocka_unit_test(texts_are_taken),
         cmocka_unit_test(a_json_file_says_all),
         cmocka_unit_test(other_json_files_are_refused),
+        cmocka_unit_test(local_is_in_the_first_folder_that_there_is),
+        cmocka_unit_test(local_has_a_folder_of_its_user_alone),
     };
     close(mkstemp(json_path));
     return cmocka_run_group_tests(tests, NULL, NULL);
