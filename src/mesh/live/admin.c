@@ -44,17 +44,26 @@ static void report(struct mr_mesh *m, struct mr_mesh_admin *a, const struct mr_k
 
 static void read_page(struct mr_mesh_admin *a, mr_str after);
 
+static void list(struct mr_mesh_admin *a);
+
 static void on_page(void *ctx, int rc, const struct mr_err *err, const struct mr_kv_reply *reply)
 {
     struct mr_mesh_admin *a = ctx;
+    struct mr_mesh *m = a->mesh;
     const struct mr_kv_result *page = rc < 0 ? NULL : &reply->results[0];
 
-    if (page && page->more && page->count > 0 && !live_report_last(page).ptr) {
-        read_page(a, page->items[page->count - 1].key); /* all of it is somebody else's */
-    } else if (rc < 0) {
+    if (rc < 0) {
         refuse(a, rc == MR_E_CANCELLED ? MR_E_UNAVAILABLE : rc, err ? err->msg : "");
+    } else if (page->more && page->count > 0 && !live_report_last(page).ptr) {
+        read_page(a, page->items[page->count - 1].key); /* all of it is somebody else's */
+    } else if (a->has_values) {
+        registry_learn(m->registry, reply->revision, page);
+        report(m, a, page);
+    } else if (registry_is_behind(m->registry, reply->revision) && !live_report_has(m, a, page)) {
+        a->has_values = true; /* of what others have made a moment ago */
+        list(a);
     } else {
-        report(a->mesh, a, page);
+        report(m, a, page);
     }
 }
 
@@ -74,7 +83,7 @@ static void read_page(struct mr_mesh_admin *a, mr_str after)
                                 .after = after,
                                 .limit = a->limit ? MR_MIN(a->limit, MR_MESH_PAGE_MAX)
                                                   : MR_MESH_PAGE_MAX,
-                                .keys_only = true,
+                                .keys_only = !a->has_values,
                                 .read = MR_KV_LOCAL};
     mr_kv_range(a->mesh->kv, &range, on_page, a);
     mr_buf_fini(&prefix);
@@ -224,10 +233,11 @@ static void refuse_early(struct mr_mesh_admin *a)
                       why[0] ? ", as its runtime is not ready: " : "", why));
 }
 
-/* A list, or changes since one, would say of what is not read yet that it is not there. */
-static bool is_of_all(const struct mr_mesh_admin *a)
+/* The answer would say of what is not read yet that it is not there. Calls about one model or vmodel refuse this themselves. */
+static bool needs_all(const struct mr_mesh_admin *a)
 {
-    return a->kind == MR_MESH_MODELS || a->kind == MR_MESH_VMODELS || a->kind == MR_MESH_CHANGES;
+    return a->kind == MR_MESH_MODELS || a->kind == MR_MESH_VMODELS || a->kind == MR_MESH_CHANGES ||
+           a->kind == MR_MESH_READY;
 }
 
 static void run_begin(struct mr_mail *mail)
@@ -246,7 +256,7 @@ static void run_begin(struct mr_mail *mail)
         refuse_early(a);
         return;
     }
-    if (is_of_all(a) && !registry_is_read(m->registry)) {
+    if (needs_all(a) && !registry_is_read(m->registry)) {
         refuse(a, MR_E_UNAVAILABLE, "the registry is still being read");
         return;
     }
@@ -268,7 +278,7 @@ static void run_begin(struct mr_mail *mail)
 void mr_mesh_admin(struct mr_mesh *m, struct mr_mesh_admin *a)
 {
     a->mesh = m;
-    a->waits = a->is_pending = false;
+    a->waits = a->is_pending = a->has_values = false;
     a->message = NULL;
     a->active_model = a->target_model = NULL;
     mr_arena_init(&a->arena, 4096, ARENA_MAX);

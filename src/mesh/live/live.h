@@ -172,6 +172,9 @@ bool live_report(struct mr_mesh *m, struct mr_mesh_admin *a);
 bool live_report_page(struct mr_mesh *m, struct mr_mesh_admin *a, const struct mr_kv_result *page);
 /** The last id of a page; ptr NULL: no key there is of a model or vmodel. Borrowed from the page. */
 mr_str live_report_last(const struct mr_kv_result *page);
+/** Whether all of a list's page is known here. */
+bool live_report_has(const struct mr_mesh *m, const struct mr_mesh_admin *a,
+                     const struct mr_kv_result *page);
 /** Of one, in the arena, as this server sees it. owner: that it must have; empty: any. NULL: no memory. */
 Millrace__MeshModel *live_report_model(const struct mr_mesh *m, mr_str id, struct mr_arena *a);
 Millrace__MeshVModel *live_report_vmodel(const struct mr_mesh *m, mr_str id, mr_str owner,

@@ -74,7 +74,8 @@ static void take_stats(struct mr_mesh *m)
 
     mesh_core_report(m->core, &r);
     mesh_core_fleet(m->core, &f);
-    struct mr_mesh_stats s = {.peers = f.instances,
+    struct mr_mesh_stats s = {.is_joined = mr_mesh_is_joined(m),
+                              .peers = f.instances,
                               .models = r.models,
                               .models_loaded = mesh_core_view(m->core)->loaded,
                               .models_failed = mesh_core_view(m->core)->failed,

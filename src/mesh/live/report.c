@@ -160,6 +160,22 @@ mr_str live_report_last(const struct mr_kv_result *page)
     return id;
 }
 
+bool live_report_has(const struct mr_mesh *m, const struct mr_mesh_admin *a,
+                     const struct mr_kv_result *page)
+{
+    for (size_t i = 0; i < page->count; i++) {
+        mr_str id = id_at(page, i);
+        bool is_there = a->kind == MR_MESH_MODELS
+                            ? live_model_status(m, id) != MILLRACE__MESH_STATUS__NOT_FOUND
+                            : view_vmodel_find(mesh_core_view(m->core), id) != NULL;
+        if (id.ptr && !is_there) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* What is not there by now, or has a record that cannot be read, is left out. */
 static bool report_models(struct mr_mesh *m, struct mr_mesh_admin *a,
                           const struct mr_kv_result *page)
 {
@@ -179,7 +195,8 @@ static bool report_models(struct mr_mesh *m, struct mr_mesh_admin *a,
         if (!one) {
             return false;
         }
-        list->models[list->n_models++] = one;
+        list->models[list->n_models] = one;
+        list->n_models += one->status != MILLRACE__MESH_STATUS__NOT_FOUND;
     }
     list->next = text_of(&a->arena, page->more ? live_report_last(page) : (mr_str){0});
     a->message = &list->base;
@@ -205,7 +222,8 @@ static bool report_vmodels(struct mr_mesh *m, struct mr_mesh_admin *a,
         if (!one) {
             return false;
         }
-        list->vmodels[list->n_vmodels++] = one;
+        list->vmodels[list->n_vmodels] = one;
+        list->n_vmodels += one->status != MILLRACE__MESH_VMODEL__STATUS__NOT_FOUND;
     }
     list->next = text_of(&a->arena, page->more ? live_report_last(page) : (mr_str){0});
     a->message = &list->base;

@@ -518,6 +518,25 @@ bool registry_is_read(const struct registry *r)
     return r->is_read && r->epoch[0];
 }
 
+bool registry_is_behind(const struct registry *r, int64_t revision)
+{
+    return revision > r->seen;
+}
+
+void registry_learn(struct registry *r, int64_t revision, const struct mr_kv_result *page)
+{
+    if (!registry_is_behind(r, revision)) {
+        return;
+    }
+    for (size_t i = 0; i < page->count; i++) {
+        const struct mr_kv_item *item = &page->items[i];
+        if (item->value.ptr) {
+            mesh_core_record(r->core, item->key, item->value, item->mod_revision, now_of(r));
+        }
+    }
+    acted(r);
+}
+
 /* ---- what the core wants ---- */
 
 static void failed(struct registry *r, const struct mr_err *err)

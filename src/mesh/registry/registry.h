@@ -41,6 +41,11 @@ void registry_tick(struct registry *r, int64_t now);
 void registry_act(struct registry *r, const struct mesh_action *a);
 /** The registry has been read once, and is known again when it is seen. */
 bool registry_is_read(const struct registry *r);
+/** Whether the watch may still have to bring what an answer of that revision has. */
+bool registry_is_behind(const struct registry *r, int64_t revision);
+/** Takes the records of such an answer, which has values, before the watch brings them. Nothing if it is not behind: what the core lacks
+ *  then has been deleted since. */
+void registry_learn(struct registry *r, int64_t revision, const struct mr_kv_result *page);
 /** Gives the lease back, so that others see at once that this instance is gone. done may be NULL. */
 void registry_leave(struct registry *r, void (*done)(void *ctx));
 

@@ -142,12 +142,12 @@ static void put_modelmesh(const struct mr_mesh *mesh, const struct mr_mesh_stats
     put(b, "modelmesh_instance_used_bytes", "gauge", "Size that they have", m->used_bytes);
     put(b, "modelmesh_instance_used_bps", "gauge", "The same in ten-thousandths of the capacity",
         (uint64_t)((double)m->used_bytes * 10000 / (double)MR_MAX(m->capacity_bytes, 1)));
-    if (m->own_lru_age_s >= 0) {
+    if (m->is_joined && m->own_lru_age_s >= 0) {
         put(b, "modelmesh_instance_lru_age_seconds", "gauge",
             "Time since the last use of what would be evicted next here",
             (uint64_t)m->own_lru_age_s);
     }
-    if (m->is_first) {
+    if (m->is_joined && m->is_first) {
         put(b, "modelmesh_models_managed_total", "gauge", "Models that are registered", m->models);
         put(b, "modelmesh_models_loaded_total", "gauge", "Models that some server has loaded",
             m->models_loaded);
@@ -163,6 +163,27 @@ static void put_modelmesh(const struct mr_mesh *mesh, const struct mr_mesh_stats
     put_all_times(mesh, b);
 }
 
+/* What is told before the registry is read would have autoscalers take it for an empty one, or a full one. */
+static void put_fleet(const struct mr_mesh_stats *m, struct mr_buf *b)
+{
+    put(b, "millrace_mesh_instances", "gauge", "Servers in the registry", m->peers);
+    put(b, "millrace_mesh_models", "gauge", "Models that are registered", m->models);
+    put(b, "millrace_mesh_fleet_used_bytes", "gauge",
+        "Size of the models that are loaded on all servers, as this one knows",
+        m->fleet_used_bytes);
+    put(b, "millrace_mesh_fleet_capacity_bytes", "gauge", "Size that they may have together",
+        m->fleet_capacity_bytes);
+    put(b, "millrace_mesh_fleet_loads_waiting", "gauge",
+        "Loads that wait or run on all servers, as they last said", m->fleet_queued);
+    metrics_head(b, "millrace_mesh_fleet_lru_age_seconds", "gauge",
+                 "Time since the last use of what would be evicted next, the least of all servers");
+    if (m->lru_age_s < 0) {
+        mr_buf_c(b, "millrace_mesh_fleet_lru_age_seconds +Inf\n");
+    } else {
+        mr_buf_printf(b, "millrace_mesh_fleet_lru_age_seconds %lld\n", (long long)m->lru_age_s);
+    }
+}
+
 void metrics_mesh(struct mr_server *s, struct mr_buf *b)
 {
     struct mr_mesh_stats m;
@@ -175,8 +196,6 @@ void metrics_mesh(struct mr_server *s, struct mr_buf *b)
     for (unsigned i = 0; i < s->loop_count; i++) {
         direct += atomic_load_explicit(&s->loops[i].direct, memory_order_relaxed);
     }
-    put(b, "millrace_mesh_instances", "gauge", "Servers in the registry", m.peers);
-    put(b, "millrace_mesh_models", "gauge", "Models that are registered", m.models);
     put(b, "millrace_mesh_pending", "gauge",
         "Changes of models that wait here until the registry can be reached", m.pending);
     put(b, "millrace_mesh_models_loaded", "gauge", "Models that are loaded here", m.loaded);
@@ -197,18 +216,8 @@ void metrics_mesh(struct mr_server *s, struct mr_buf *b)
         "Those among them that went to where their model was a moment before", direct);
     put(b, "millrace_mesh_misses_total", "counter", "Those among them that waited for a load",
         m.misses);
-    put(b, "millrace_mesh_fleet_used_bytes", "gauge",
-        "Size of the models that are loaded on all servers, as this one knows", m.fleet_used_bytes);
-    put(b, "millrace_mesh_fleet_capacity_bytes", "gauge", "Size that they may have together",
-        m.fleet_capacity_bytes);
-    put(b, "millrace_mesh_fleet_loads_waiting", "gauge",
-        "Loads that wait or run on all servers, as they last said", m.fleet_queued);
-    metrics_head(b, "millrace_mesh_fleet_lru_age_seconds", "gauge",
-                 "Time since the last use of what would be evicted next, the least of all servers");
-    if (m.lru_age_s < 0) {
-        mr_buf_c(b, "millrace_mesh_fleet_lru_age_seconds +Inf\n");
-    } else {
-        mr_buf_printf(b, "millrace_mesh_fleet_lru_age_seconds %lld\n", (long long)m.lru_age_s);
+    if (m.is_joined) {
+        put_fleet(&m, b);
     }
     put_modelmesh(s->mesh, &m, b);
     put_calls(s, b);

@@ -171,7 +171,8 @@ static void fleet_said(struct fleet_ready *q, bool is_ready)
     if (is_ready) {
         reply_model_ready(e->server, e->call, q->name);
     } else {
-        reply_model_not_ready(e->server, e->call, &e->err);
+        const struct mr_mesh_admin *a = &q->admin;
+        reply_model_not_ready(e->server, e->call, a->status < 0 ? &a->err : &e->err);
     }
 }
 

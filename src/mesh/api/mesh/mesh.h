@@ -63,6 +63,7 @@ bool mr_mesh_is_ready(const struct mr_mesh *m);
 
 /** Figures, two seconds old at most. */
 struct mr_mesh_stats {
+    bool is_joined;         /* otherwise nothing of the fleet is known yet */
     uint64_t peers;         /* instances in the registry */
     uint64_t models;        /* definitions that are known */
     uint64_t models_loaded; /* that some instance has loaded */
@@ -255,7 +256,7 @@ struct mr_mesh_admin {
     struct mr_mesh *mesh;
     struct mr_mesh_admin *prev, *next;
     int64_t until_ns;
-    bool waits;
+    bool waits, has_values;
 };
 
 /** Thread: any. */
