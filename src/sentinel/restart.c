@@ -15,7 +15,9 @@ int64_t restart_died(struct restart *r, enum restart_cause cause, uint32_t dice)
 {
     const int64_t least = cause == RESTART_DEVICE ? DEVICE_NS : 0;
 
-    if (!restart_is_open(r)) {
+    if (cause == RESTART_MODEL) {
+        r->eighths = 8 * RESTART_LIMIT + 8;
+    } else if (!restart_is_open(r)) {
         r->eighths += cause == RESTART_KILL ? 1 : 8;
     }
     if (r->eighths <= 8 && least == 0) {

@@ -667,8 +667,8 @@ static bool has_worked(const struct worker *w, int64_t now_ns)
 }
 
 /* Decides whether and when a successor starts. */
-static void next_plan(struct worker *w, const struct mr_process_exit *how, bool worked,
-                      int64_t now_ns)
+static void next_plan(struct worker *w, const struct mr_process_exit *how, bool was_loading,
+                      bool worked, int64_t now_ns)
 {
     struct mr_sentinel *s = w->model->sentinel;
     enum restart_cause cause = RESTART_FAULT;
@@ -681,6 +681,8 @@ static void next_plan(struct worker *w, const struct mr_process_exit *how, bool 
         cause = RESTART_KILL;
     } else if (ended_with(how, MR_WORKER_EXIT_DEVICE)) {
         cause = RESTART_DEVICE;
+    } else if (was_loading && ended_with(how, MR_WORKER_EXIT_MODEL)) {
+        cause = RESTART_MODEL;
     }
     if (w->fault == MR_WORKER_FAULTS) {
         w->fault =
@@ -704,8 +706,7 @@ static void next_plan(struct worker *w, const struct mr_process_exit *how, bool 
         w->is_failed = true; /* a first load: its caller decides */
         return;
     }
-    /* MR_WORKER_EXIT_MODEL, too, is a fault like others here: the model has been ready, so its files or the machine may
-     * become good again. */
+    /* RESTART_MODEL is not the end of it: the model has been ready, so its files may become good again. */
     if (worked) {
         restart_worked(&w->restart);
     }
@@ -725,7 +726,7 @@ void worker_on_end(struct worker *w, bool is_waiting, int64_t now_ns)
     if (!w->is_deaf) {
         worker_on_socket(w, now_ns); /* the message that it was ready, or the reason of its end */
     }
-    const bool worked = has_worked(w, now_ns);
+    const bool was_loading = w->step != w->goal, worked = has_worked(w, now_ns);
     worker_on_output(w);
     lines_flush(&w->lines, line_log, w);
     w->is_running = false;
@@ -733,7 +734,7 @@ void worker_on_end(struct worker *w, bool is_waiting, int64_t now_ns)
     calls_end(w);
     moved(w, STEP_NONE, now_ns);
     if (w->goal != STEP_NONE) {
-        next_plan(w, &how, worked, now_ns);
+        next_plan(w, &how, was_loading, worked, now_ns);
     }
     broken_note(w->model);
     mr_shm_worker_end(w->model->shm, w->index, on_outcome, &e);

@@ -30,6 +30,19 @@ static void test_restarts_wait_longer_and_longer(void **state)
     assert_int_equal(restart_died(&r, RESTART_FAULT, 0), 0);
 }
 
+static void test_model_that_cannot_be_loaded_is_tried_seldom(void **state)
+{
+    (void)state;
+    struct restart r = {0};
+
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(restart_died(&r, RESTART_MODEL, 0), 4000 * MS);
+        assert_true(restart_is_open(&r));
+    }
+    restart_worked(&r);
+    assert_int_equal(restart_died(&r, RESTART_FAULT, 0), 0);
+}
+
 static void test_restarts_are_spread(void **state)
 {
     struct restart low = {16}, high = {16};
@@ -245,6 +258,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_restarts_wait_longer_and_longer),
         cmocka_unit_test(test_restarts_are_spread),
+        cmocka_unit_test(test_model_that_cannot_be_loaded_is_tried_seldom),
         cmocka_unit_test(test_kills_from_outside_count_little),
         cmocka_unit_test(test_a_device_has_time),
         cmocka_unit_test(test_rows_are_fewer_for_a_while),
