@@ -353,6 +353,26 @@ def test_process_that_says_why_it_ends(fault, models, start, code):
     assert value(server, RESTARTS, model="m", reason="sick") == value(server, RESTARTS, model="m") == 2
 
 
+@pytest.mark.parametrize("says", ["a reason", "last words"])
+def test_process_that_cannot_load_the_model_has_no_successor(models, explicit, tmp_path, says):
+    """The first load ends, and says why; the version has no workers then."""
+    starts, program = tmp_path / "starts", tmp_path / "worker"
+    end = f"exec {BIN.with_name('millrace-worker')} \"$@\"" if says == "a reason" else "echo bad weights >&2; exit 64"
+    program.write_text(f"#!/bin/sh\necho >>{starts}\n{end}\n")
+    program.chmod(0o755)
+    repo.add(models, "m", files={"1/model.onnx": b"no model"}, backend="onnxruntime", extra=group(2), parameters=PROCESS)
+    server, control = explicit(f"--worker-program={program}")
+    reason = "is not a valid ONNX model" if says == "a reason" else "(exit code 64); its last words: bad weights"
+    assert reason in control.load("m").error
+    [row] = control.index("m")
+    assert row["state"] == "UNAVAILABLE" and reason in row["reason"]
+    with Rest(server.http) as rest:
+        assert rest.get("/v2/models/m/versions/1/workers").status == 503
+    [end] = [line for line in server.events() if line.get("event") == "worker.end"]
+    assert "exit code 64" in end["msg"]
+    assert len(starts.read_text()) == 1
+
+
 # ---- no process at all ----
 
 def program_once(tmp_path):
