@@ -310,7 +310,7 @@ bool place_may_grow(struct mesh_core *c, const struct mesh_local *l, uint32_t lo
 bool place_is_hopeless(struct mesh_core *c, const struct mesh_local *l);
 bool place_fits(const struct mesh_core *c, const struct view_peer *p, const struct view_model *m);
 
-/* request.c: as the functions of core.h */
+/* request.c, request_find.c: as the functions of core.h */
 uint64_t request_begin(struct mesh_core *c, const struct mesh_ask *ask);
 void request_answering(struct mesh_core *c, uint64_t handle, unsigned n);
 void request_result(struct mesh_core *c, uint64_t handle, unsigned n, enum mesh_result result,

@@ -7,21 +7,19 @@
  *
  * Requests of sequences, and those of a model that keeps state, go to one copy and nowhere else, and none is tried again after it was
  * sent. */
-#include "core_priv.h"
+#include "request_priv.h"
 
-#define RETRY_NS     1000000000ll
 #define REFUSALS_MAX 2
 #define PROBE_MAX_NS 1000000000ll
 #define QUEUE_FULL   "too many requests wait for the model"
 
-static void route(struct mesh_core *c, struct mesh_req *r);
 static bool needs_one(const struct mesh_req *r);
 static void refused_by_queue(struct mesh_core *c, struct mesh_req *r, struct view_peer *by,
                              mr_str text);
 
 /* ---- the waiting list of a model ---- */
 
-static void wait_add(struct mesh_local *l, struct mesh_req *r)
+void request_wait_add(struct mesh_local *l, struct mesh_req *r)
 {
     r->is_waiting = true;
     r->next = NULL;
@@ -49,7 +47,7 @@ static void turn_add(const struct mesh_core *c, struct mesh_local *l, struct mes
     l->turns++;
 }
 
-static void wait_remove(struct mesh_req *r)
+void request_wait_remove(struct mesh_req *r)
 {
     struct mesh_local *l = r->local;
 
@@ -76,7 +74,7 @@ static void free_req(struct mesh_core *c, struct mesh_req *r)
 {
     struct mesh_local *l = r->local;
 
-    wait_remove(r);
+    request_wait_remove(r);
     slots_remove(&c->reqs, r->handle);
     c->request_count--;
     mr_free(r->text);
@@ -87,8 +85,8 @@ static void free_req(struct mesh_core *c, struct mesh_req *r)
     }
 }
 
-static void reply(struct mesh_core *c, struct mesh_req *r, int status, enum mesh_why why,
-                  mr_str text, int64_t retry_ns)
+void request_reply(struct mesh_core *c, struct mesh_req *r, int status, enum mesh_why why,
+                   mr_str text, int64_t retry_ns)
 {
     mr_str copy = core_text(c, text);
     mr_str id = r->local ? core_text(c, view_id(r->local->model)) : (mr_str){0};
@@ -109,12 +107,11 @@ static bool has_attempt(const struct mesh_req *r)
     return r->attempt[0].is_active || r->attempt[1].is_active;
 }
 
-/* As reply, unless another attempt may still be answered. Of a model that is there the last failure counts. */
-static void give_up(struct mesh_core *c, struct mesh_req *r, int status, mr_str text,
-                    int64_t retry_ns)
+void request_give_up(struct mesh_core *c, struct mesh_req *r, int status, mr_str text,
+                     int64_t retry_ns)
 {
     if (has_attempt(r)) {
-        wait_remove(r);
+        request_wait_remove(r);
         return;
     }
     enum mesh_why why = r->is_from_peer ? MESH_WHY_REFUSED : MESH_WHY_NONE;
@@ -125,7 +122,7 @@ static void give_up(struct mesh_core *c, struct mesh_req *r, int status, mr_str 
         status = MR_E_EXHAUSTED;
         retry_ns = MR_MAX(retry_ns, load_wait_ns(c));
     }
-    reply(c, r, status, why, r->text ? mr_str_c(r->text) : text, retry_ns);
+    request_reply(c, r, status, why, r->text ? mr_str_c(r->text) : text, retry_ns);
 }
 
 int request_fail_status(enum mesh_fail fail)
@@ -151,7 +148,7 @@ static void start_now(struct mesh_core *c, struct mesh_req *r, struct view_peer 
     struct attempt *at = &r->attempt[n];
     bool waited = r->waits_for_load;
 
-    wait_remove(r);
+    request_wait_remove(r);
     *at = (struct attempt){p->index, true, load_here, c->now};
     p->outstanding++;
     struct mesh_action *a = core_act(c, p == c->me ? MESH_ACT_RUN : MESH_ACT_FORWARD);
@@ -189,7 +186,7 @@ static void start(struct mesh_core *c, struct mesh_req *r, struct view_peer *p, 
     if (p != c->me || !is_full(l)) {
         start_now(c, r, p, load_here);
     } else if (l->turns < MR_MAX(8 * l->max_running, 16)) {
-        wait_remove(r);
+        request_wait_remove(r);
         turn_add(c, l, r);
     } else {
         refused_by_queue(c, r, c->me, MR_STR(QUEUE_FULL));
@@ -201,14 +198,14 @@ static void next_turn(struct mesh_core *c, struct mesh_local *l)
 {
     while (l->turn_first && (l->state != LOCAL_LOADED || !is_full(l))) {
         struct mesh_req *r = l->turn_first;
-        wait_remove(r);
+        request_wait_remove(r);
         if (l->state == LOCAL_LOADED) {
             if (c->o.times) {
                 mr_hist_add(&c->o.times->turn_ns, (uint64_t)(c->now - r->turn_ns));
             }
             start_now(c, r, c->me, false);
         } else {
-            route(c, r);
+            request_route(c, r);
         }
     }
 }
@@ -262,6 +259,24 @@ static void set_failure(struct mesh_req *r, int status, mr_str text)
         mr_free(r->text);
         r->text = mr_strndup(text.ptr, text.len);
     }
+}
+
+void request_adopt(struct mesh_core *c, struct mesh_req *r, mr_str address)
+{
+    struct attempt *at = &r->attempt[0];
+
+    for (size_t i = 0; i < c->view.peer_count; i++) {
+        struct view_peer *p = c->view.peers[i];
+        if (p && p != c->me && mr_str_eq(p->address, address)) {
+            *at = (struct attempt){p->index, true, false, c->now};
+            p->outstanding++;
+            r->attempts++;
+            timers_add(&c->timers, c->now, TIMER_PROBE, r->handle, probe_check(at, 0, 0));
+            return;
+        }
+    }
+    request_reply(c, r, MR_E_UNAVAILABLE, MESH_WHY_NONE,
+                  MR_STR("the instance that it was sent to has left the mesh"), RETRY_NS);
 }
 
 /* ---- choice ---- */
@@ -347,8 +362,8 @@ static bool route_to_one(struct mesh_core *c, struct mesh_req *r)
         return false;
     }
     if (tried(r, p) || (p == c->me && r->local->state != LOCAL_LOADED)) {
-        give_up(c, r, MR_E_UNAVAILABLE,
-                MR_STR("the instance that has its sequences cannot be reached"), RETRY_NS);
+        request_give_up(c, r, MR_E_UNAVAILABLE,
+                        MR_STR("the instance that has its sequences cannot be reached"), RETRY_NS);
     } else {
         start(c, r, p, false);
     }
@@ -361,7 +376,7 @@ static bool route_to_one(struct mesh_core *c, struct mesh_req *r)
 static void wait_here(struct mesh_core *c, struct mesh_req *r)
 {
     if (!r->is_waiting) {
-        wait_add(r->local, r);
+        request_wait_add(r->local, r);
     }
     r->waits_for_load = true;
     load_want(c, r->local, MESH_FOR_REQUEST); /* if it was only a preload */
@@ -374,8 +389,8 @@ static void route_out(struct mesh_core *c, struct mesh_req *r)
     bool may_here = !tried(r, c->me);
 
     if (r->attempts >= c->o.max_attempts) {
-        give_up(c, r, MR_E_UNAVAILABLE, MR_STR("the model was not found where it should be"),
-                RETRY_NS);
+        request_give_up(c, r, MR_E_UNAVAILABLE,
+                        MR_STR("the model was not found where it should be"), RETRY_NS);
         return;
     }
     if (needs_one(r) && route_to_one(c, r)) {
@@ -401,7 +416,7 @@ static void route_out(struct mesh_core *c, struct mesh_req *r)
         wait_here(c, r);
     } else {
         if (!r->is_waiting) {
-            wait_add(l, r);
+            request_wait_add(l, r);
         }
         r->waits_for_load = false;
         place_ask(c, l);
@@ -415,9 +430,9 @@ static void refused_by_queue(struct mesh_core *c, struct mesh_req *r, struct vie
     struct mesh_local *l = r->local;
     uint64_t rank;
 
-    wait_remove(r);
+    request_wait_remove(r);
     if (r->is_from_peer) {
-        reply(c, r, MR_E_EXHAUSTED, MESH_WHY_REFUSED, text, RETRY_NS);
+        request_reply(c, r, MR_E_EXHAUSTED, MESH_WHY_REFUSED, text, RETRY_NS);
         return;
     }
     set_tried(r, by, TRIED_LOAD);
@@ -429,7 +444,7 @@ static void refused_by_queue(struct mesh_core *c, struct mesh_req *r, struct vie
     } else if (may_again && l->state == LOCAL_LOADED && !tried(r, c->me)) {
         start(c, r, c->me, false);
     } else {
-        give_up(c, r, MR_E_EXHAUSTED, text, RETRY_NS);
+        request_give_up(c, r, MR_E_EXHAUSTED, text, RETRY_NS);
     }
 }
 
@@ -462,32 +477,33 @@ static void route_in(struct mesh_core *c, struct mesh_req *r)
         return;
     }
     if (!is_coming && !r->load_here) {
-        reply(c, r, MR_E_NOT_FOUND, MESH_WHY_NOT_HERE, MR_STR("the model is not loaded here"), 0);
+        request_reply(c, r, MR_E_NOT_FOUND, MESH_WHY_NOT_HERE,
+                      MR_STR("the model is not loaded here"), 0);
         return;
     }
     const char *forbidden = l->state == LOCAL_NONE ? place_forbids(c, l) : NULL;
     if (forbidden) {
-        reply(c, r, MR_E_UNAVAILABLE, MESH_WHY_REFUSED, mr_str_c(forbidden), 0);
+        request_reply(c, r, MR_E_UNAVAILABLE, MESH_WHY_REFUSED, mr_str_c(forbidden), 0);
         return;
     }
     int rc = load_want(c, l, MESH_FOR_REQUEST);
     if (rc < 0) {
         int64_t retry = rc == MR_E_EXHAUSTED ? load_wait_ns(c) : 0;
-        reply(c, r, status_of(l, rc), why_of(rc), text_of(l, rc), retry);
+        request_reply(c, r, status_of(l, rc), why_of(rc), text_of(l, rc), retry);
     } else if (l->state == LOCAL_LOADED) {
         start(c, r, c->me, false);
     } else if (!r->is_waiting) {
-        wait_add(l, r);
+        request_wait_add(l, r);
         r->waits_for_load = true;
     }
 }
 
-static void route(struct mesh_core *c, struct mesh_req *r)
+void request_route(struct mesh_core *c, struct mesh_req *r)
 {
     if (r->is_from_peer) {
         route_in(c, r);
     } else if (r->local->model->revision == 0) { /* unregistered since */
-        give_up(c, r, MR_E_NOT_FOUND, MR_STR("there is no such model"), 0);
+        request_give_up(c, r, MR_E_NOT_FOUND, MR_STR("there is no such model"), 0);
     } else {
         route_out(c, r);
     }
@@ -512,12 +528,12 @@ void request_waiting_wake(struct mesh_core *c, struct mesh_local *l)
     for (size_t n = waiting_count(l); n > 0 && l->first; n--) {
         struct mesh_req *r = l->first;
         bool waits_for_load = r->waits_for_load;
-        wait_remove(r);
+        request_wait_remove(r);
         if (waits_for_load) {
-            wait_add(l, r);
+            request_wait_add(l, r);
             r->waits_for_load = true;
         } else {
-            route(c, r);
+            request_route(c, r);
         }
     }
     l->holds--;
@@ -526,15 +542,15 @@ void request_waiting_wake(struct mesh_core *c, struct mesh_local *l)
 static void not_here(struct mesh_core *c, struct mesh_req *r, int status, enum mesh_why why,
                      mr_str text)
 {
-    wait_remove(r);
+    request_wait_remove(r);
     set_failure(r, status, text);
     set_tried(r, c->me, why == MESH_WHY_LOAD_FAILED ? TRIED_FAILED : TRIED_LOAD);
     r->attempts++;
     r->refusals += status == MR_E_EXHAUSTED && why == MESH_WHY_REFUSED;
     if (r->refusals >= REFUSALS_MAX) {
-        give_up(c, r, MR_E_EXHAUSTED, text, load_wait_ns(c));
+        request_give_up(c, r, MR_E_EXHAUSTED, text, load_wait_ns(c));
     } else {
-        route(c, r);
+        request_route(c, r);
     }
 }
 
@@ -550,16 +566,16 @@ void request_placed(struct mesh_core *c, struct mesh_local *l, struct view_peer 
         } else if (at == c->me && l->state == LOCAL_LOADED) {
             start(c, r, c->me, false);
         } else if (at == c->me) {
-            wait_remove(r);
-            wait_add(l, r);
+            request_wait_remove(r);
+            request_wait_add(l, r);
             r->waits_for_load = true;
         } else if (r->is_from_peer) {
-            reply(c, r, MR_E_NOT_FOUND, MESH_WHY_NOT_HERE,
-                  MR_STR("another instance loads the model"), 0);
+            request_reply(c, r, MR_E_NOT_FOUND, MESH_WHY_NOT_HERE,
+                          MR_STR("another instance loads the model"), 0);
         } else if (tried(r, at) & ~TRIED_HIT) {
-            wait_remove(r); /* asked before it was refused there: it asks again */
+            request_wait_remove(r); /* asked before it was refused there: it asks again */
             r->attempts++;
-            route(c, r);
+            request_route(c, r);
         } else {
             start(c, r, at, true);
         }
@@ -590,19 +606,19 @@ void request_waiting_fail(struct mesh_core *c, struct mesh_local *l, int status,
     while (status == MR_E_NOT_FOUND && l->turn_first) {
         struct mesh_req *r = l->turn_first;
         if (r->is_from_peer) {
-            reply(c, r, status, MESH_WHY_NOT_HERE, text, retry_ns);
+            request_reply(c, r, status, MESH_WHY_NOT_HERE, text, retry_ns);
         } else {
-            give_up(c, r, status, text, retry_ns);
+            request_give_up(c, r, status, text, retry_ns);
         }
     }
     for (size_t n = waiting_count(l); n > 0 && l->first; n--) {
         struct mesh_req *r = l->first;
         if (r->waits_for_load && status != MR_E_NOT_FOUND) {
-            wait_remove(r);
-            wait_add(l, r);
+            request_wait_remove(r);
+            request_wait_add(l, r);
             r->waits_for_load = true;
         } else if (!start_at_silent(c, r, status)) {
-            give_up(c, r, status, text, retry_ns);
+            request_give_up(c, r, status, text, retry_ns);
         }
     }
     l->holds--;
@@ -626,10 +642,10 @@ void request_not_loaded(struct mesh_core *c, struct mesh_local *l, enum mesh_why
     for (size_t n = waiting_count(l); n > 0 && l->first; n--) {
         struct mesh_req *r = l->first;
         if (!r->waits_for_load) {
-            wait_remove(r);
-            wait_add(l, r);
+            request_wait_remove(r);
+            request_wait_add(l, r);
         } else if (r->is_from_peer) {
-            reply(c, r, status, why, text, 0);
+            request_reply(c, r, status, why, text, 0);
         } else {
             not_here(c, r, status, why, text);
         }
@@ -638,188 +654,6 @@ void request_not_loaded(struct mesh_core *c, struct mesh_local *l, enum mesh_why
 }
 
 /* ---- the interface ---- */
-
-static mr_str none_of(const struct mesh_req *r)
-{
-    return r->is_vmodel ? MR_STR("there is no such vmodel") : MR_STR("there is no such model");
-}
-
-/* False: it has been answered. */
-static bool may_ask(struct mesh_core *c, struct mesh_req *r, mr_str key, bool asks_already)
-{
-    if (!c->is_read || (!c->registry_is_there && !asks_already)) {
-        reply(c, r, MR_E_UNAVAILABLE, MESH_WHY_NONE,
-              MR_STR("the model is not known here, and the registry cannot be asked"), RETRY_NS);
-        return false;
-    }
-    if (unknown_is_cached(c, key)) {
-        reply(c, r, MR_E_NOT_FOUND, MESH_WHY_NONE, none_of(r), 0);
-        return false;
-    }
-    if (!asks_already && !unknown_may_ask(c)) {
-        reply(c, r, MR_E_UNAVAILABLE, MESH_WHY_NONE,
-              MR_STR("too many models are asked for that are not known"), RETRY_NS);
-        return false;
-    }
-    return true;
-}
-
-/* is_counted: the registry was asked for a model of that name before, and has answered. */
-static void ask_vmodel(struct mesh_core *c, struct mesh_req *r, mr_str id, bool is_counted)
-{
-    mr_str key = core_key(c, MESH_KEY_VMODEL, id, (mr_str){0});
-
-    r->may_be_vmodel = false;
-    if (intent_find_vmodel(c, id)) { /* its deletion waits for the registry */
-        reply(c, r, MR_E_NOT_FOUND, MESH_WHY_NONE, none_of(r), 0);
-    } else if (may_ask(c, r, key, is_counted || unknown_is_asked(c, id))) {
-        unknown_look_up(c, id, r->handle);
-    }
-}
-
-static void ask_registry(struct mesh_core *c, struct mesh_req *r, mr_str id)
-{
-    struct view_model *m = view_find(&c->view, id);
-    bool asks_already = m && m->local && m->local->asks_registry;
-    mr_str key = core_key(c, MESH_KEY_MODEL, id, (mr_str){0});
-
-    if (r->may_be_vmodel && unknown_is_cached(c, key)) {
-        ask_vmodel(c, r, id, false);
-        return;
-    }
-    if (!may_ask(c, r, key, asks_already)) {
-        return;
-    }
-    struct mesh_local *l = r->local = core_local(c, view_hold(&c->view, id));
-    l->holds++;
-    wait_add(l, r);
-    if (asks_already) {
-        return;
-    }
-    l->asks_registry = true;
-    struct mesh_action *a = core_act(c, MESH_ACT_GET);
-    a->token = l->handle;
-    a->key = key;
-}
-
-void request_unknown(struct mesh_core *c, struct mesh_local *l)
-{
-    l->holds++;
-    while (l->first) {
-        struct mesh_req *r = l->first;
-        if (r->may_be_vmodel) {
-            wait_remove(r);
-            r->local = NULL;
-            l->holds--;
-            ask_vmodel(c, r, view_id(l->model), true);
-        } else {
-            give_up(c, r, MR_E_NOT_FOUND, none_of(r), 0);
-        }
-    }
-    l->holds--;
-}
-
-/* By what the view has, or else the registry. */
-static void find_model(struct mesh_core *c, struct mesh_req *r, mr_str id)
-{
-    struct view_model *m = view_find(&c->view, id);
-
-    if (m && m->revision) {
-        r->local = core_local(c, m);
-        r->local->holds++;
-        route(c, r);
-    } else {
-        ask_registry(c, r, id);
-    }
-}
-
-void request_looked_up(struct mesh_core *c, uint64_t handle, mr_str vmodel, int status)
-{
-    struct mesh_req *r = slots_get(&c->reqs, handle);
-    const struct view_vmodel *vm = view_vmodel_find(&c->view, vmodel);
-
-    if (!r) {
-        return;
-    }
-    if (vm) {
-        r->is_vmodel = false;
-        find_model(c, r, vm->active);
-    } else if (status < 0) {
-        reply(c, r, MR_E_UNAVAILABLE, MESH_WHY_NONE, MR_STR("the registry does not answer"),
-              RETRY_NS);
-    } else {
-        reply(c, r, MR_E_NOT_FOUND, MESH_WHY_NONE, none_of(r), 0);
-    }
-}
-
-/* The request was sent without the core, and there is no answer yet: what follows is as if it had sent it. */
-static void adopt(struct mesh_core *c, struct mesh_req *r, mr_str address)
-{
-    struct attempt *at = &r->attempt[0];
-
-    for (size_t i = 0; i < c->view.peer_count; i++) {
-        struct view_peer *p = c->view.peers[i];
-        if (p && p != c->me && mr_str_eq(p->address, address)) {
-            *at = (struct attempt){p->index, true, false, c->now};
-            p->outstanding++;
-            r->attempts++;
-            timers_add(&c->timers, c->now, TIMER_PROBE, r->handle, probe_check(at, 0, 0));
-            return;
-        }
-    }
-    reply(c, r, MR_E_UNAVAILABLE, MESH_WHY_NONE,
-          MR_STR("the instance that it was sent to has left the mesh"), RETRY_NS);
-}
-
-/* One that the view does not have. */
-static void find_vmodel(struct mesh_core *c, struct mesh_req *r, const struct mesh_ask *ask)
-{
-    r->is_vmodel = true;
-    if (ask->sent_to.ptr || ask->is_from_peer) {
-        reply(c, r, MR_E_NOT_FOUND, MESH_WHY_NONE, none_of(r), 0);
-    } else {
-        ask_vmodel(c, r, ask->id, false);
-    }
-}
-
-static void find(struct mesh_core *c, struct mesh_req *r, const struct mesh_ask *ask)
-{
-    mr_str id = ask->id;
-    struct mr_err err;
-
-    if (mesh_id_check(id, &err) < 0) {
-        reply(c, r, MR_E_INVALID, MESH_WHY_NONE, mr_str_c(err.msg), 0);
-        return;
-    }
-    if (c->request_count > c->o.max_requests) {
-        reply(c, r, MR_E_EXHAUSTED, MESH_WHY_REFUSED, MR_STR("too many requests are under way"),
-              RETRY_NS);
-        return;
-    }
-    struct view_model *m = view_find(&c->view, id);
-    if (ask->is_vmodel || (ask->may_be_vmodel && !(m && m->revision))) {
-        const struct view_vmodel *vm = view_vmodel_find(&c->view, id);
-        if (!vm && ask->is_vmodel) {
-            find_vmodel(c, r, ask);
-            return;
-        }
-        r->may_be_vmodel = !vm;
-        id = vm ? vm->active : id;
-        m = view_find(&c->view, id);
-    }
-    if (ask->sent_to.ptr && m && m->revision) {
-        r->local = core_local(c, m);
-        r->local->holds++;
-        adopt(c, r, ask->sent_to);
-    } else if (ask->sent_to.ptr) {
-        reply(c, r, MR_E_UNAVAILABLE, MESH_WHY_NONE, MR_STR("the model is not known any more"),
-              RETRY_NS);
-    } else if (ask->is_from_peer && !(m && m->revision)) {
-        reply(c, r, MR_E_NOT_FOUND, MESH_WHY_NOT_HERE, MR_STR("the model is not known here"), 0);
-    } else {
-        find_model(c, r, id);
-    }
-}
 
 uint64_t request_begin(struct mesh_core *c, const struct mesh_ask *ask)
 {
@@ -834,7 +668,7 @@ uint64_t request_begin(struct mesh_core *c, const struct mesh_ask *ask)
     r->is_safe = ask->is_safe;
     c->report.asked += !ask->is_from_peer;
     r->is_sequence = ask->is_sequence;
-    find(c, r, ask);
+    request_find(c, r, ask);
     return handle;
 }
 
@@ -845,7 +679,7 @@ void request_answering(struct mesh_core *c, uint64_t handle, unsigned n)
     if (r && n < 2 && r->attempt[n].is_active) {
         core_heard(c, core_peer(c, r->attempt[n].peer));
         r->is_answering = true;
-        wait_remove(r);
+        request_wait_remove(r);
         cancel_attempt(c, r, !n);
         next_turn(c, r->local);
     }
@@ -912,14 +746,14 @@ void request_result(struct mesh_core *c, uint64_t handle, unsigned n, enum mesh_
         refused_by_queue(c, r, p, text);
     } else if (after_failure(c, r, p, r->attempt[n].load_here, result, status, text)) {
         if (!has_attempt(r) && !r->is_waiting) {
-            route(c, r);
+            request_route(c, r);
         }
     } else if (result == MESH_REFUSED) {
-        give_up(c, r, MR_E_EXHAUSTED, text, load_wait_ns(c));
+        request_give_up(c, r, MR_E_EXHAUSTED, text, load_wait_ns(c));
     } else {
         set_failure(r, MR_E_UNAVAILABLE,
                     MR_STR("the connection to the instance that ran the request broke"));
-        give_up(c, r, r->status, mr_str_c(r->text), 0);
+        request_give_up(c, r, r->status, mr_str_c(r->text), 0);
     }
     next_turn(c, l);
     l->holds--;
@@ -977,7 +811,7 @@ void request_probe(struct mesh_core *c, struct mesh_req *r, uint64_t check)
     core_suspect(c, p);
     if (may_repeat(r) && !r->attempt[!n].is_active && !r->is_waiting) {
         set_tried(r, p, TRIED_LOAD);
-        route(c, r);
+        request_route(c, r);
     }
     if (a->is_active) {
         probe_again(c, r, n, 0, PROBE_MAX_NS);
