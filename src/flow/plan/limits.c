@@ -23,11 +23,17 @@ int plan_admission_read(struct plan_build *b)
         return PLAN_BAD(b, "workflow '%.*s': admission has 'max_queue' %u, possible is 1 to %u",
                         MR_STR_ARG(b->p->name), a->max_queue, QUEUE_MAX);
     }
-    b->p->admission = (struct plan_admission){
-        .max_open = a->max_inflight,
-        .max_bytes = a->max_bytes,
-        .max_queue = a->max_queue ? a->max_queue : QUEUE,
-        .rejects = a->on_full == MILLRACE__WORKFLOW_SCHEDULING__ADMISSION__ON_FULL__REJECT};
+    const bool rejects = a->on_full == MILLRACE__WORKFLOW_SCHEDULING__ADMISSION__ON_FULL__REJECT;
+    if (rejects && a->max_queue) {
+        return PLAN_BAD(b,
+                        "workflow '%.*s': admission has 'max_queue', and with on_full: REJECT no "
+                        "request waits",
+                        MR_STR_ARG(b->p->name));
+    }
+    b->p->admission = (struct plan_admission){.max_open = a->max_inflight,
+                                              .max_bytes = a->max_bytes,
+                                              .max_queue = a->max_queue ? a->max_queue : QUEUE,
+                                              .rejects = rejects};
     return MR_OK;
 }
 

@@ -53,23 +53,13 @@ static uint32_t reader_beside(const struct plan *p, uint32_t node, uint32_t tens
     return PLAN_NO_NODE;
 }
 
-static bool is_output(const struct plan *p, uint32_t tensor)
-{
-    for (uint32_t i = 0; i < p->output_count; i++) {
-        if (p->outputs[i] == tensor) {
-            return true;
-        }
-    }
-    return false;
-}
-
 int plan_op_may_write(const struct plan *p, uint32_t node, uint32_t input, struct mr_err *err)
 {
     const uint32_t tensor = p->nodes[node].inputs[input].tensor;
     const mr_str name = p->tensors[tensor].name;
     int rc;
 
-    if (is_output(p, tensor)) {
+    if (plan_is_output(p, tensor)) {
         rc = MR_FAIL(err, MR_E_INVALID,
                      "read_write of tensor '%.*s', which is an output of the workflow", NAME(name));
         return node_fail(p, node, rc, err);

@@ -62,6 +62,16 @@ int plan_tensor_of(struct plan *p, const char *name, uint32_t *out, struct mr_er
     return MR_OK;
 }
 
+bool plan_is_output(const struct plan *p, uint32_t tensor)
+{
+    for (uint32_t i = 0; i < p->output_count; i++) {
+        if (p->outputs[i] == tensor) {
+            return true;
+        }
+    }
+    return false;
+}
+
 int plan_new(struct plan **out, const Inference__ModelConfig *c, struct mr_err *err)
 {
     struct plan *p = MR_NEW(struct plan);

@@ -176,6 +176,8 @@ void plan_free(struct plan **p);
 /** The number of the tensor of that name, which is made if there is none. Errors: MR_E_INVALID (too many, too long a name),
  *  MR_E_NOMEM. */
 int plan_tensor_of(struct plan *p, const char *name, uint32_t *out, struct mr_err *err);
+/** Whether it is one of the outputs of the model itself. */
+bool plan_is_output(const struct plan *p, uint32_t tensor);
 /** Finds out which node waits for which, and marks the nodes that are reachable. Can be repeated when nodes wait for more. */
 int plan_link(struct plan *p, struct mr_err *err);
 /** The nodes in an order in which they can run, without spares; waits: [node_count] room. Returns their number. */

@@ -23,6 +23,9 @@ int plan_hedge_read(struct plan_build *b, struct plan_node *node, const node_con
         if (h->after_ms < 1 || h->after_ms > AFTER_MS_MAX) {
             return hedge_bad(b, n, "has an 'after_ms' that is not 1 to 3600000");
         }
+        if (node->timeout_ms && h->after_ms >= node->timeout_ms) {
+            return hedge_bad(b, n, "has an 'after_ms' that is not before the node's time-out");
+        }
         node->hedge_ms = h->after_ms;
     } else if (h->after_case == CASE_(AFTER_QUANTILE)) {
         if (!(h->after_quantile > 0 && h->after_quantile < 1)) {

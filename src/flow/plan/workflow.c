@@ -74,6 +74,22 @@ static int ports_make(struct plan_build *b, struct plan_node *node, const node_c
     return rc;
 }
 
+/* What is there for another policy than the node's. */
+static int policy_check(struct plan_build *b, const struct plan_node *node, const node_config *n)
+{
+    static const char *const names[] = {"FAIL", "SKIP", "DEFAULT", "FALLBACK"};
+    const char *unused = n->n_default_ && node->on_error != PLAN_DEFAULT  ? "default"
+                         : n->fallback && node->on_error != PLAN_FALLBACK ? "fallback"
+                                                                          : NULL;
+
+    return !unused ? MR_OK
+                   : PLAN_BAD(b,
+                              "workflow '%.*s': node '%.128s' has '%s', which its on_error, %s%s, "
+                              "does not use",
+                              MR_STR_ARG(b->p->name), n->name, unused, names[node->on_error],
+                              n->on_error ? "" : " as it has 'fallback'");
+}
+
 static int policy_read(struct plan_build *b, struct plan_node *node, const node_config *n)
 {
     const Millrace__WorkflowScheduling__Defaults *d = b->w->defaults;
@@ -108,7 +124,7 @@ static int policy_read(struct plan_build *b, struct plan_node *node, const node_
         }
         node->retry_on = node->retry_on ? node->retry_on : PLAN_RETRY_UNAVAILABLE;
     }
-    return MR_OK;
+    return policy_check(b, node, n);
 }
 
 static int kind_read(struct plan_build *b, struct plan_node *node, const node_config *n)
@@ -402,12 +418,29 @@ static int node_defaults_read(struct plan_build *b, uint32_t n, uint32_t *seen)
     return rc;
 }
 
+/* Those of other tensors would never be used. */
+static int default_use_check(struct plan_build *b, uint32_t tensor)
+{
+    const struct plan *p = b->p;
+    const uint32_t writer = p->tensors[tensor].writer;
+
+    return plan_is_output(p, tensor) || (writer < p->node_count && p->nodes[writer].is_by_row)
+               ? MR_OK
+               : PLAN_BAD(b,
+                          "workflow '%.*s': a default of the workflow names '%.*s', which is no "
+                          "output and not made by a switch per row",
+                          MR_STR_ARG(p->name), MR_STR_ARG(p->tensors[tensor].name));
+}
+
 static int defaults_read(struct plan_build *b)
 {
     uint32_t *seen = MR_NEW_ARRAY(uint32_t, (size_t)b->p->tensor_count + 1);
     int rc = values_read(b, "the workflow", b->w->default_, b->w->n_default_, seen, 1,
                          &b->p->defaults, &b->p->default_count);
 
+    for (uint32_t i = 0; i < b->p->default_count && rc == MR_OK; i++) {
+        rc = default_use_check(b, b->p->defaults[i].tensor);
+    }
     for (uint32_t n = 0; n < b->w->n_node && rc == MR_OK; n++) {
         rc = node_defaults_read(b, n, seen);
     }

@@ -95,6 +95,9 @@ STEP = 'step { model_name: "%s" model_version: -1 input_map { key: "%s" value: "
 STEPS = STEP % ("a", "INPUT0", "IN", "OUTPUT0", "t"), STEP % ("b", "INPUT0", "t", "OUTPUT0", "OUT")
 
 
+ZERO = 'default { tensor: "OUT" int64: 0 } '
+
+
 @pytest.mark.parametrize("kind, lines, at, why", [
     ("workflow", [FIRST % "", SECOND.replace("second", "first") % ""], 5, "workflow 'w': two nodes are named 'first'"),
     ("workflow", [FIRST % "", SECOND.replace('"second"', '""') % ""], 5, "workflow 'w': node 1 has no name"),
@@ -112,6 +115,15 @@ STEPS = STEP % ("a", "INPUT0", "IN", "OUTPUT0", "t"), STEP % ("b", "INPUT0", "t"
     ("workflow", [FIRST % "", SECOND.replace('"b"', '"b" version: -5') % ""], 5, "workflow 'w': node 'second': model 'b' has version -5"),
     ("workflow", [FIRST % "", SECOND % "", 'default { tensor: "OUT" int64: 1 }\n', 'default { tensor: "OUT" int64: 2 }'], 7,
      "workflow 'w': a default of the workflow names 'OUT', and another"),
+    ("workflow", [FIRST % "", SECOND % "", 'default { tensor: "t" int64: 1 }'], 6, "workflow 'w': a default of the workflow names 't', which is no output"),
+    ("workflow", [FIRST % "", SECOND % (ZERO + 'fallback { model { name: "a" } }')], 5,
+     "workflow 'w': node 'second' has 'default', which its on_error, FALLBACK as it has 'fallback', does not use"),
+    ("workflow", [FIRST % "", SECOND % (ZERO + "on_error: SKIP")], 5, "workflow 'w': node 'second' has 'default', which its on_error, SKIP, does not use"),
+    ("workflow", [FIRST % "", SECOND % 'fallback { model { name: "a" } } on_error: FAIL'], 5,
+     "workflow 'w': node 'second' has 'fallback', which its on_error, FAIL, does not use"),
+    ("workflow", [FIRST % "", SECOND % "timeout_ms: 20 hedge { after_ms: 20 }"], 5,
+     "workflow 'w': hedge of node 'second' has an 'after_ms' that is not before the node's time-out"),
+    ("workflow", [FIRST % "", SECOND % "", "admission { max_inflight: 1 on_full: REJECT max_queue: 1 }"], 6, "workflow 'w': admission has 'max_queue', and with on_full: REJECT"),
     ("workflow", [FIRST % 'default { tensor: "t" int64: 1 } default { tensor: "t" int64: 2 }', SECOND % ""], 4, "workflow 'w': a default of node 'first' names 't', and another"),
     ("workflow", [FIRST % "", SECOND % "", 'gather { name: "first" from: "t" into: "u" }'], 6, "workflow 'w': gather 'first' has the name of a node"),
     ("ensemble", [STEPS[0], STEP % ("c", "INPUT0", "t", "OUTPUT0", "OUT")], 5, "ensemble w contains models that are not available or ambiguous: c"),
