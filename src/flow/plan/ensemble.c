@@ -93,7 +93,11 @@ int plan_ensemble(struct plan **out, const Inference__ModelConfig *c, struct mr_
         goto out;
     }
     for (uint32_t i = 0; i < p->node_count; i++) {
-        MR_TRY(step_make(p, i, e->step[i], err));
+        rc = step_make(p, i, e->step[i], err);
+        if (rc < 0) {
+            MR_WRAP(err, rc, "ensemble '%.128s', step %u", c->name, i);
+            goto out;
+        }
     }
     MR_TRY(plan_link(p, err));
     MR_TRY(outputs_check(p, err));

@@ -155,7 +155,9 @@ int plan_rows_switch(struct plan_build *b, const switch_config *s, struct plan_n
     node->inputs = ports;
     node->input_count = (uint32_t)s->n_input;
     node->is_by_row = true;
-    return rc;
+    return rc < 0
+               ? MR_WRAP(b->err, rc, "workflow '%.*s': switch '%.128s'", NAME(b->p->name), s->name)
+               : rc;
 }
 
 /* ---- gather ---- */
@@ -178,8 +180,13 @@ static int gather_make(struct plan_build *b, const Millrace__WorkflowScheduling_
     MR_TRY(g->name[0] ? plan_build_name_take(b, "gather", g->name) : MR_OK);
     ports[0] = (struct plan_port){.name = MR_STR("from")};
     ports[1] = (struct plan_port){.name = MR_STR("into")};
-    MR_TRY(plan_tensor_of(p, g->from, &ports[0].tensor, b->err));
-    MR_TRY(plan_tensor_of(p, g->into, &ports[1].tensor, b->err));
+    rc = plan_tensor_of(p, g->from, &ports[0].tensor, b->err);
+    rc = rc < 0 ? rc : plan_tensor_of(p, g->into, &ports[1].tensor, b->err);
+    if (rc < 0) {
+        MR_WRAP(b->err, rc, "workflow '%.*s': gather '%.128s'", NAME(p->name),
+                g->name[0] ? g->name : g->into);
+        goto out;
+    }
     p->nodes[p->node_count++] = (struct plan_node){.name = mr_str_c(g->name[0] ? g->name : g->into),
                                                    .version = MR_STR(""),
                                                    .inputs = ports,

@@ -71,7 +71,9 @@ static int ports_make(struct plan_build *b, struct plan_node *node, const node_c
         rc = plan_tensor_of(p, n->output_map[i]->value, &ports->tensor, b->err);
         node->output_count++;
     }
-    return rc;
+    return rc < 0
+               ? MR_WRAP(b->err, rc, "workflow '%.*s': node '%.128s'", MR_STR_ARG(p->name), n->name)
+               : rc;
 }
 
 /* What is there for another policy than the node's. */
