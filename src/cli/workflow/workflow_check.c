@@ -15,6 +15,7 @@
 #include "cli/infer/infer.h"
 #include "cli/model/check_engine.h"
 #include "engine/engine.h"
+#include "flow/flow.h"
 #include "flow/where.h"
 #include "graph.h"
 #include "workflow.h"
@@ -36,6 +37,7 @@ struct check {
     char member[sizeof((struct mr_err *)0)
                     ->msg]; /* why a model in it is not there; "": all are, or it is not known */
     int64_t load_ns;
+    struct mr_buf warning;
 };
 
 static int refuse(struct check *c, const char *message, struct mr_err *err)
@@ -117,6 +119,9 @@ static void take_report(void *ctx, const struct mr_model_report *r)
     if (mr_str_eq_c(r->name, c->name)) {
         c->is_ready = c->is_ready || r->state == MR_VERSION_READY;
         c->load_ns = r->load_ns;
+        if (r->v) {
+            mr_flow_warning(r->v->executor, &c->warning);
+        }
         snprintf(c->error, sizeof c->error, "%.*s",
                  MR_STR_ARG(r->reason.len ? mr_flow_where_skip(r->reason)
                                           : MR_STR("it was not loaded")));
@@ -155,6 +160,21 @@ static bool is_graph(const Inference__ModelConfig *c)
                INFERENCE__MODEL_CONFIG__SCHEDULING_CHOICE_ENSEMBLE_SCHEDULING;
 }
 
+static void warn(struct check *c)
+{
+    const mr_str text = mr_buf_view(&c->warning);
+    struct mr_buf line;
+
+    if (text.len > 0) {
+        mr_buf_init(&line, 0);
+        mr_text_clean(&line, mr_str_c(c->file));
+        mr_buf_printf(&line, ":%u: ", mr_flow_where(c->config, &c->lines, text));
+        mr_text_clean(&line, text);
+        fprintf(stderr, "millrace workflow: warning: %s\n", mr_buf_cstr(&line));
+        mr_buf_fini(&line);
+    }
+}
+
 static int check_graph(struct check *c, struct mr_err *err)
 {
     struct mr_arena arena;
@@ -178,6 +198,7 @@ static int check_graph(struct check *c, struct mr_err *err)
         printf("%s: %zu nodes in %u steps, all checks passed (%s)\n", mr_buf_cstr(&file),
                g.node_count - 2, g.level_count - 2, took);
         mr_buf_fini(&file);
+        warn(c);
     }
     mr_arena_fini(&arena);
     return rc;
@@ -189,6 +210,7 @@ static int check_file(const struct workflow_options *o, const char *path, struct
     Inference__ModelConfig *config = NULL;
     int rc;
 
+    mr_buf_init(&c.warning, 0);
     snprintf(c.file, sizeof c.file, "%.4000s", path);
     MR_TRY(workflow_read_config(path, &c.text, &c.lines, &config, err));
     const char *name = config->name;
@@ -204,6 +226,7 @@ static int check_file(const struct workflow_options *o, const char *path, struct
 out:
     mr_pbtext_lines_fini(&c.lines);
     mr_buf_fini(&c.text);
+    mr_buf_fini(&c.warning);
     return rc;
 }
 

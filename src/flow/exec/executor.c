@@ -11,7 +11,9 @@
 #include <sched.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "flow/flow.h"
+#include "flow/plan/limits.h"
 #include "flow/plan/members.h"
 #include "flow/plan/ops.h"
 #include "flow/plan/proof.h"
@@ -434,6 +436,27 @@ static void decoupled_set(Inference__ModelConfig *c)
     c->model_transaction_policy->decoupled = true;
 }
 
+void mr_flow_warning(const struct mr_executor *e, struct mr_buf *out)
+{
+    if (e->ops == &flow_executor_ops) {
+        plan_deadline_check(
+            MR_CONTAINER_OF((struct mr_executor *)(uintptr_t)e, struct flow, executor)->plan, out);
+    }
+}
+
+static void log_warning(const struct mr_executor *e, const char *model)
+{
+    struct mr_buf text;
+
+    mr_buf_init(&text, 0);
+    mr_flow_warning(e, &text);
+    if (text.len > 0) {
+        mr_log(MR_LOG_WARN, "workflow.deadline", "model=%s %s", MR_LOG_STR(mr_str_c(model)),
+               mr_buf_cstr(&text));
+    }
+    mr_buf_fini(&text);
+}
+
 int mr_flow_open(void *engine, Inference__ModelConfig *c, const struct mr_model_desc *desc,
                  struct mr_executor **out, struct mr_err *err)
 {
@@ -452,6 +475,7 @@ int mr_flow_open(void *engine, Inference__ModelConfig *c, const struct mr_model_
     }
     MR_TRY(flow_make(p, engine, desc, out, err));
     MR_CONTAINER_OF(*out, struct flow, executor)->config = kept;
+    log_warning(*out, desc->name);
     return MR_OK;
 out:
     if (err && mr_config_is_workflow(c)) {

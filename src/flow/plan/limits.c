@@ -2,7 +2,6 @@
 #include "limits.h"
 
 #include "base/buf.h"
-#include "base/log.h"
 #include "base/mem.h"
 
 #define QUEUE     1024u
@@ -47,9 +46,15 @@ struct way {
     uint32_t from;
 };
 
-static uint64_t own_ms(const struct plan_node *node)
+/* With the fallback's time, or that of the slowest branch; operators have none. */
+static uint64_t own_ms(const struct plan *p, const struct plan_node *node)
 {
-    return (uint64_t)node->timeout_ms * MR_MAX(node->attempts, 1u);
+    uint64_t ms = node->op_name.len ? 0 : (uint64_t)node->timeout_ms * MR_MAX(node->attempts, 1u);
+
+    for (uint32_t k = 0; k < node->branch_count; k++) {
+        ms = MR_MAX(ms, own_ms(p, &p->nodes[node->branches[k]]));
+    }
+    return ms + (node->fallback < p->node_count ? own_ms(p, &p->nodes[node->fallback]) : 0);
 }
 
 static uint32_t longest_find(const struct plan *p, struct way *ways)
@@ -68,14 +73,14 @@ static uint32_t longest_find(const struct plan *p, struct way *ways)
                 *way = (struct way){ways[n].ms, n};
             }
         }
-        way->ms += own_ms(node);
+        way->ms += own_ms(p, node);
         last = last == PLAN_NO_NODE || way->ms > ways[last].ms ? room[k] : last;
     }
     mr_free(room);
     return last;
 }
 
-void plan_deadline_check(const struct plan *p)
+void plan_deadline_check(const struct plan *p, struct mr_buf *out)
 {
     if (!p->deadline_ms) {
         return;
@@ -87,16 +92,17 @@ void plan_deadline_check(const struct plan *p)
     mr_buf_init(&names, NAMES_MAX);
     if (last != PLAN_NO_NODE && ways[last].ms > p->deadline_ms) {
         for (uint32_t n = last; n != PLAN_NO_NODE; n = ways[n].from) {
-            if (own_ms(&p->nodes[n])) {
+            if (own_ms(p, &p->nodes[n])) {
                 mr_buf_printf(&names, "%s%.*s", names.len ? ", " : "",
                               MR_STR_ARG(mr_str_sub(p->nodes[n].name, 0, 80)));
             }
         }
-        mr_log(MR_LOG_WARN, "workflow.deadline",
-               "model=%s the time-outs of its nodes, with repetitions, are %llu ms on the longest "
-               "way (from the end: %s), and its deadline_ms is %u",
-               MR_LOG_STR(p->name), (unsigned long long)ways[last].ms, mr_buf_cstr(&names),
-               p->deadline_ms);
+        mr_buf_printf(out,
+                      "node '%.*s': the time-outs up to its end, with repetitions and fallbacks, "
+                      "are %llu ms on the longest way (from the end: %s), and the workflow's "
+                      "deadline_ms is %u",
+                      MR_STR_ARG(mr_str_sub(p->nodes[last].name, 0, 128)),
+                      (unsigned long long)ways[last].ms, mr_buf_cstr(&names), p->deadline_ms);
     }
     mr_buf_fini(&names);
     mr_free(ways);

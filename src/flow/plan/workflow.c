@@ -539,7 +539,6 @@ int plan_workflow_finish(struct plan *p, const Inference__ModelConfig *c,
     MR_TRY(plan_proof_reachable(p, err));
     MR_TRY(plan_proof_nulls(p, err));
     MR_TRY(plan_proof_streams(p, err));
-    plan_deadline_check(p);
 out:
     mr_map_fini(&b.names);
     return rc;

@@ -189,4 +189,4 @@ def test_time_outs_longer_than_the_deadline(models, start):
             control.load(f"w{i}").ok()
     found = [e for e in server.events() if e.get("event") == "workflow.deadline"]
     assert [e["model"] for e in found] == [f"w{i}" for i, (_, _, is_warned) in enumerate(LINTED) if is_warned]
-    assert "are 300 ms on the longest way (from the end: b, a), and its deadline_ms is 250" in found[0]["msg"]
+    assert "node 'b': the time-outs up to its end, with repetitions and fallbacks, are 300 ms on the longest way (from the end: b, a)" in found[0]["msg"]

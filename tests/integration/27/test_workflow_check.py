@@ -146,6 +146,30 @@ def test_the_line_of_a_refusal(models, kind, lines, at, why):
     assert line.startswith(f"millrace workflow: {folder}/config.pbtxt:{at}: {why}") and line.count("\n") == 1, line
 
 
+SPLIT_TIME = 'switch { name: "s" case { when: "sum(t) > 1" node: "second" } else { node: "third" } }'
+THIRD = SECOND.replace("second", "third") % "timeout_ms: 50"
+
+
+@pytest.mark.parametrize("lines, at, ms", [
+    ([FIRST % "timeout_ms: 100", SECOND % "timeout_ms: 100"], (5, "second"), 200),
+    ([FIRST % "timeout_ms: 100", SECOND % "timeout_ms: 50"], None, 0),
+    ([FIRST % "timeout_ms: 100", SECOND % 'timeout_ms: 50 fallback { model { name: "a" } }'], (5, "second"), 200),
+    ([FIRST % "timeout_ms: 100", SECOND % "timeout_ms: 60", THIRD, SPLIT_TIME], (7, "s"), 160),
+    ([FIRST.replace('model { name: "a" }', 'op: "cast"').replace('"INPUT0"', '"x"').replace('"OUTPUT0"', '"x"') % 'parameters { key: "dtype" value: "INT32" }',
+      SECOND % "", "defaults { timeout_ms: 100 }"], None, 0),
+])
+def test_time_outs_longer_than_the_deadline(models, lines, at, ms):
+    """A warning with the line of the node that cannot have its time. Fallbacks and branches take time, operators have no time-out."""
+    folder = put(models, "w", HEAD % ("workflow", "workflow") + "".join(lines) + "deadline_ms: 150 }\n")
+    done = check(folder)
+    assert "all checks passed" in done.stdout
+    if not at:
+        assert done.stderr == ""
+        return
+    start = f"millrace workflow: warning: {folder}/config.pbtxt:{at[0]}: node '{at[1]}': the time-outs up to its end, "
+    assert done.stderr.startswith(start) and f" are {ms} ms " in done.stderr and done.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize("is_first", (True, False))
 def test_a_node_as_a_fallback(models, is_first):
     """It writes the same tensors as the node that it stands in for."""

@@ -26,5 +26,8 @@ typedef void(mr_flow_count_fn)(void *ctx, mr_str node, const char *event, uint64
 /** Calls `see` for what the nodes of an ensemble or workflow have counted, and not at all for another executor. A node and its fallback
  *  model have one name. Thread: any. */
 void mr_flow_counts(const struct mr_executor *e, mr_flow_count_fn *see, void *ctx);
+/** Appends what a workflow's operator should know, a line of text that names a node, or nothing; nothing for another executor.
+ *  Thread: any. */
+void mr_flow_warning(const struct mr_executor *e, struct mr_buf *out);
 
 #endif
