@@ -205,7 +205,7 @@ static void next_turn(struct mesh_core *c, struct mesh_local *l)
             }
             start_now(c, r, c->me, false);
         } else {
-            request_route(c, r);
+            request_send_on(c, r);
         }
     }
 }
@@ -498,7 +498,7 @@ static void route_in(struct mesh_core *c, struct mesh_req *r)
     }
 }
 
-void request_route(struct mesh_core *c, struct mesh_req *r)
+void request_send_on(struct mesh_core *c, struct mesh_req *r)
 {
     if (r->is_from_peer) {
         route_in(c, r);
@@ -533,7 +533,7 @@ void request_waiting_wake(struct mesh_core *c, struct mesh_local *l)
             request_wait_add(l, r);
             r->waits_for_load = true;
         } else {
-            request_route(c, r);
+            request_send_on(c, r);
         }
     }
     l->holds--;
@@ -550,7 +550,7 @@ static void not_here(struct mesh_core *c, struct mesh_req *r, int status, enum m
     if (r->refusals >= REFUSALS_MAX) {
         request_give_up(c, r, MR_E_EXHAUSTED, text, load_wait_ns(c));
     } else {
-        request_route(c, r);
+        request_send_on(c, r);
     }
 }
 
@@ -575,7 +575,7 @@ void request_placed(struct mesh_core *c, struct mesh_local *l, struct view_peer 
         } else if (tried(r, at) & ~TRIED_HIT) {
             request_wait_remove(r); /* asked before it was refused there: it asks again */
             r->attempts++;
-            request_route(c, r);
+            request_send_on(c, r);
         } else {
             start(c, r, at, true);
         }
@@ -746,7 +746,7 @@ void request_result(struct mesh_core *c, uint64_t handle, unsigned n, enum mesh_
         refused_by_queue(c, r, p, text);
     } else if (after_failure(c, r, p, r->attempt[n].load_here, result, status, text)) {
         if (!has_attempt(r) && !r->is_waiting) {
-            request_route(c, r);
+            request_send_on(c, r);
         }
     } else if (result == MESH_REFUSED) {
         request_give_up(c, r, MR_E_EXHAUSTED, text, load_wait_ns(c));
@@ -811,7 +811,7 @@ void request_probe(struct mesh_core *c, struct mesh_req *r, uint64_t check)
     core_suspect(c, p);
     if (may_repeat(r) && !r->attempt[!n].is_active && !r->is_waiting) {
         set_tried(r, p, TRIED_LOAD);
-        request_route(c, r);
+        request_send_on(c, r);
     }
     if (a->is_active) {
         probe_again(c, r, n, 0, PROBE_MAX_NS);

@@ -90,7 +90,7 @@ static void find_model(struct mesh_core *c, struct mesh_req *r, mr_str id)
     if (m && m->revision) {
         r->local = core_local(c, m);
         r->local->holds++;
-        request_route(c, r);
+        request_send_on(c, r);
     } else {
         ask_registry(c, r, id);
     }

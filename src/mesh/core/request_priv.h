@@ -18,7 +18,7 @@ void request_reply(struct mesh_core *c, struct mesh_req *r, int status, enum mes
 void request_give_up(struct mesh_core *c, struct mesh_req *r, int status, mr_str text,
                      int64_t retry_ns);
 /** Its model is known, and the view has it: the request goes to a copy, or waits. It may be gone afterwards. */
-void request_route(struct mesh_core *c, struct mesh_req *r);
+void request_send_on(struct mesh_core *c, struct mesh_req *r);
 /** The request was sent to that address without the core, and there is no answer yet: what follows is as if it had sent it. */
 void request_adopt(struct mesh_core *c, struct mesh_req *r, mr_str address);
 
