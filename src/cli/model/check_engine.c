@@ -31,7 +31,7 @@ int check_engine_start(struct mr_engine **out, struct mr_models_options *models,
     models->backend_placement_count = sizeof placements / sizeof *placements;
     models->worker_program = worker;
     models->worker_confine = MR_CONFINE_ALL;
-    models->maker.open = mr_flow_open;
+    models->maker.open = models->maker.open ? models->maker.open : mr_flow_open;
     o.models = *models;
     MR_TRY(mr_engine_new(out, &o, err));
     MR_TRY(mr_models_start(mr_engine_models(*out), &failed, err));

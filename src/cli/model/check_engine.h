@@ -4,7 +4,7 @@
 
 #include "engine/engine.h"
 
-/** Loads what `models` names, which has repositories, names, and where they matter links, Python and the cache; the rest is set
+/** Loads what `models` names, which has repositories, names, and where they matter links, Python, the cache and `maker`; the rest is set
  *  here. Whether a model has loaded, mr_models_report says. Errors: those of mr_engine_new and mr_models_start; *out may be
  *  set with them. */
 int check_engine_start(struct mr_engine **out, struct mr_models_options *models,

@@ -109,6 +109,7 @@ static int engine_start(struct check *c, struct mr_err *err)
     models.repository_count = c->repository_count;
     models.load_models = &name;
     models.load_model_count = 1;
+    models.maker.open = mr_flow_open_bare; /* refuse() says where */
     return check_engine_start(&c->engine, &models, err);
 }
 
@@ -123,8 +124,7 @@ static void take_report(void *ctx, const struct mr_model_report *r)
             mr_flow_warning(r->v->executor, &c->warning);
         }
         snprintf(c->error, sizeof c->error, "%.*s",
-                 MR_STR_ARG(r->reason.len ? mr_flow_where_skip(r->reason)
-                                          : MR_STR("it was not loaded")));
+                 MR_STR_ARG(r->reason.len ? r->reason : MR_STR("it was not loaded")));
     } else if (r->reason.len && !c->member[0]) {
         snprintf(c->member, sizeof c->member, " (model '%.*s': %.*s)",
                  MR_STR_ARG(mr_str_sub(r->name, 0, 128)), MR_STR_ARG(r->reason));

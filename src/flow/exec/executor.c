@@ -457,8 +457,8 @@ static void log_warning(const struct mr_executor *e, const char *model)
     mr_buf_fini(&text);
 }
 
-int mr_flow_open(void *engine, Inference__ModelConfig *c, const struct mr_model_desc *desc,
-                 struct mr_executor **out, struct mr_err *err)
+int mr_flow_open_bare(void *engine, Inference__ModelConfig *c, const struct mr_model_desc *desc,
+                      struct mr_executor **out, struct mr_err *err)
 {
     Inference__ModelConfig *kept = NULL;
     struct plan *p = NULL;
@@ -478,10 +478,18 @@ int mr_flow_open(void *engine, Inference__ModelConfig *c, const struct mr_model_
     log_warning(*out, desc->name);
     return MR_OK;
 out:
-    if (err && mr_config_is_workflow(c)) {
-        mr_flow_where_add(desc->model_dir, kept ? kept : c, err);
-    }
     plan_free(&p);
     mr_config_free(&kept);
+    return rc;
+}
+
+int mr_flow_open(void *engine, Inference__ModelConfig *c, const struct mr_model_desc *desc,
+                 struct mr_executor **out, struct mr_err *err)
+{
+    const int rc = mr_flow_open_bare(engine, c, desc, out, err);
+
+    if (rc < 0 && err && mr_config_is_workflow(c)) {
+        mr_flow_where_add(desc->model_dir, c, err);
+    }
     return rc;
 }

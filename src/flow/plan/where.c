@@ -212,14 +212,3 @@ void mr_flow_where_add(const char *model_dir, const Inference__ModelConfig *c, s
     mr_pbtext_lines_fini(&lines);
     mr_free(text);
 }
-
-mr_str mr_flow_where_skip(mr_str message)
-{
-    const ptrdiff_t at = mr_str_find_str(message, MR_STR("/config.pbtxt:"));
-    mr_str rest = at < 0 ? MR_STR("") : mr_str_sub(message, (size_t)at + 14, message.len);
-
-    while (rest.len > 0 && isdigit((unsigned char)rest.ptr[0])) {
-        rest = mr_str_sub(rest, 1, rest.len);
-    }
-    return mr_str_starts(rest, MR_STR(": ")) ? mr_str_sub(rest, 2, rest.len) : message;
-}

@@ -146,6 +146,20 @@ def test_the_line_of_a_refusal(models, kind, lines, at, why):
     assert line.startswith(f"millrace workflow: {folder}/config.pbtxt:{at}: {why}") and line.count("\n") == 1, line
 
 
+@pytest.mark.parametrize("kind, lines, why", [
+    ("ensemble", [STEPS[0], STEP % ("inner", "IN", "t", "OUT", "OUT")], "ensemble 'w' depends on 'inner' which has no loaded version. "),
+    ("workflow", [FIRST % "", SECOND.replace('"b"', '"inner"').replace('"INPUT0"', '"IN"').replace('"OUTPUT0"', '"OUT"') % ""],
+     "node 'second': workflow 'w' depends on 'inner' which has no loaded version. "),
+])
+def test_a_graph_whose_own_graph_is_wrong(models, kind, lines, why):
+    """The line is that of the node or step, and what is wrong inside is said after it."""
+    put(models, "inner", HEAD % ("workflow", "workflow") + FIRST % "" + SECOND % 'after: "z"' + "}")
+    folder = put(models, "w", HEAD % (kind, kind) + "".join(lines) + "}")
+    line = check(folder, code=1).stderr
+    assert line.startswith(f"millrace workflow: {folder}/config.pbtxt:5: {why}"), line
+    assert "workflow 'inner': node 'second' names 'z' in 'after'" in line, line
+
+
 SPLIT_TIME = 'switch { name: "s" case { when: "sum(t) > 1" node: "second" } else { node: "third" } }'
 THIRD = SECOND.replace("second", "third") % "timeout_ms: 50"
 

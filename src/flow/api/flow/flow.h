@@ -15,6 +15,10 @@
 int mr_flow_open(void *engine, Inference__ModelConfig *c, const struct mr_model_desc *desc,
                  struct mr_executor **out, struct mr_err *err);
 
+/** As mr_flow_open, without the file and the line before the refusal of a workflow: for those who have the file themselves. */
+int mr_flow_open_bare(void *engine, Inference__ModelConfig *c, const struct mr_model_desc *desc,
+                      struct mr_executor **out, struct mr_err *err);
+
 /** Checks the text of a workflow's config.pbtxt as far as that is possible without its models: the settings, names, splits, orders,
  *  and which node writes which tensor. Errors: MR_E_INVALID, MR_E_UNSUPPORTED, with the node. Thread: any. */
 int mr_flow_check(mr_str config, struct mr_err *err);

@@ -9,8 +9,6 @@
 uint32_t mr_flow_where(const Inference__ModelConfig *c, struct mr_pbtext_lines *lines,
                        mr_str message);
 
-/** What a refusal says after the "FILE:LINE: " that mr_flow_open may put before it. */
-mr_str mr_flow_where_skip(mr_str message);
 /** Puts the file and the line of what it names before the refusal of the workflow c, if it is from that file: a request may have
  *  brought another one. Thread: loader. */
 void mr_flow_where_add(const char *model_dir, const Inference__ModelConfig *c, struct mr_err *err);
