@@ -342,12 +342,13 @@ static bool report_vmodel(struct mr_mesh *m, struct mr_mesh_admin *a)
 }
 
 /* A model counts more than a vmodel of the same name, as for requests. */
-static bool is_ready(const struct mr_mesh *m, mr_str id)
+static void report_ready(const struct mr_mesh *m, struct mr_mesh_admin *a)
 {
-    const struct view_vmodel *vm = view_vmodel_find(mesh_core_view(m->core), id);
-    bool is_vmodel = vm && live_model_status(m, id) == MILLRACE__MESH_STATUS__NOT_FOUND;
+    const struct view_vmodel *vm = view_vmodel_find(mesh_core_view(m->core), a->id);
+    bool is_model = live_model_status(m, a->id) != MILLRACE__MESH_STATUS__NOT_FOUND;
 
-    return mesh_core_may_serve(m->core, is_vmodel ? vm->active : id);
+    a->is_there = is_model || vm;
+    a->is_ready = mesh_core_may_serve(m->core, vm && !is_model ? vm->active : a->id);
 }
 
 bool live_report(struct mr_mesh *m, struct mr_mesh_admin *a)
@@ -355,7 +356,7 @@ bool live_report(struct mr_mesh *m, struct mr_mesh_admin *a)
     switch (a->kind) {
     case MR_MESH_STATE:
     case MR_MESH_DRAIN: return report_state(m, a);
-    case MR_MESH_READY: a->is_ready = is_ready(m, a->id); return true;
+    case MR_MESH_READY: report_ready(m, a); return true;
     case MR_MESH_MODEL:
     case MR_MESH_REGISTER:
     case MR_MESH_LOAD: {

@@ -1,9 +1,11 @@
 /* grpc.health.v1: Check and Watch. Services: "" (the server), "inference.GRPCInferenceService", and each model by
- * its name: NOT_SERVING while it loads, failed, is unloaded or has no worker process. A watcher gets the status at once and then each change. */
+ * its name: NOT_SERVING while it loads, failed, is unloaded or has no worker process. In a mesh Check of a model that is not loaded here is for
+ * the fleet, as ModelReady; Watch is of this server. A watcher gets the status at once and then each change. */
 #include "exec/exec.h"
 #include "health.pb-c.h"
 #include "methods_priv.h"
 #include "serve/endpoints/route.h"
+#include "serve/mesh/fleet_ready.h"
 #include "serve/state/grpc_reply.h"
 #include "serve/state/loops.h"
 #include "serve/state/state.h"
@@ -16,7 +18,8 @@ struct watcher {
     int last; /* status that was sent, -1 none */
 };
 
-static int status_of(struct mr_server *s, mr_str service)
+static Grpc__Health__V1__HealthCheckResponse__ServingStatus status_of(struct mr_server *s,
+                                                                      mr_str service)
 {
     struct mr_version *v;
     struct mr_err ignored = {0};
@@ -37,21 +40,68 @@ static int status_of(struct mr_server *s, mr_str service)
                       : GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__NOT_SERVING;
 }
 
-void grpc_health_check(struct mr_server *s, struct mr_grpc_call *g)
+static void reply_status(struct mr_grpc_call *g,
+                         Grpc__Health__V1__HealthCheckResponse__ServingStatus status)
 {
-    Grpc__Health__V1__HealthCheckRequest *q =
-        grpc_request(g, &grpc__health__v1__health_check_request__descriptor);
     Grpc__Health__V1__HealthCheckResponse r = GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__INIT;
 
-    if (!q) {
-        return;
-    }
-    r.status = status_of(s, mr_str_c(q->service));
-    if (r.status == GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVICE_UNKNOWN) {
+    r.status = status;
+    if (status == GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVICE_UNKNOWN) {
         mr_grpc_fail(g, MR_GRPC_NOT_FOUND, MR_STR("unknown service"));
     } else {
         grpc_reply_message(g, &r.base);
     }
+}
+
+/* In a mesh: a model that is not loaded here. In the call's arena. */
+struct elsewhere {
+    struct fleet_ready fleet;
+    struct mr_grpc_call *g;
+    Grpc__Health__V1__HealthCheckResponse__ServingStatus here;
+};
+
+static void fleet_said(struct fleet_ready *q, bool is_ready)
+{
+    struct elsewhere *e = MR_CONTAINER_OF(q, struct elsewhere, fleet);
+
+    if (is_ready) {
+        e->here = GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVING;
+    } else if (q->admin.status < 0 || q->admin.is_there) {
+        e->here = GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__NOT_SERVING;
+    }
+    reply_status(e->g, e->here);
+}
+
+static bool may_be_elsewhere(struct mr_server *s, mr_str service)
+{
+    struct mr_version *v;
+    struct mr_err ignored;
+
+    return s->mesh && !serve_is_exiting(s) && service.len > 0 &&
+           !mr_str_eq_c(service, "inference.GRPCInferenceService") &&
+           mr_models_find(s->models, service, MR_STR(""), &v, &ignored) < 0;
+}
+
+void grpc_health_check(struct mr_server *s, struct mr_grpc_call *g)
+{
+    Grpc__Health__V1__HealthCheckRequest *q =
+        grpc_request(g, &grpc__health__v1__health_check_request__descriptor);
+    struct elsewhere *e = NULL;
+
+    if (!q) {
+        return;
+    }
+    mr_str service = mr_str_c(q->service);
+    if (may_be_elsewhere(s, service)) {
+        e = MR_ARENA_NEW(g->call->arena, struct elsewhere);
+    }
+    if (!e) {
+        reply_status(g, status_of(s, service));
+        return;
+    }
+    *e = (struct elsewhere){
+        .fleet = {.done = fleet_said, .name = service}, .g = g, .here = status_of(s, service)};
+    fleet_ready_ask(s, &e->fleet);
 }
 
 static void send_status(struct watcher *w)

@@ -1,6 +1,7 @@
 """What a server says of a mesh while it does not know yet what is registered there: never that it is not there."""
 import grpc
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tritonclient.grpc import service_pb2 as pb
 
 from lib import grpcraw, metrics, repo, wait
@@ -55,6 +56,9 @@ def test_nothing_is_missing_while_the_registry_is_read(held, start, tmp_path):
         assert code(lambda: g.stub.ModelInfer(grpcraw.int32("v", [1, 2, 3]), timeout=wait.PATIENCE)) == grpc.StatusCode.UNAVAILABLE
         assert not g.stub.ModelReady(pb.ModelReadyRequest(name="m"), timeout=wait.PATIENCE).ready
         assert not g.stub.ServerReady(pb.ServerReadyRequest(), timeout=wait.PATIENCE).ready
+    with grpc.insecure_channel(server.url("grpc")) as channel:
+        check = health_pb2_grpc.HealthStub(channel).Check
+        assert check(health_pb2.HealthCheckRequest(service="m"), timeout=wait.PATIENCE).status == health_pb2.HealthCheckResponse.NOT_SERVING
     mesh = Reflected(server.url("grpc"))
     assert code(lambda: mesh.call("mmesh.ModelMesh/getModelStatus", modelId="m")) == grpc.StatusCode.UNAVAILABLE
     assert code(lambda: mesh.call("mmesh.ModelMesh/getVModelStatus", vModelId="v")) == grpc.StatusCode.UNAVAILABLE

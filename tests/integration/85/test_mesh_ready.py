@@ -1,6 +1,7 @@
 """Any server says for the fleet whether a model is ready; metadata comes from where a copy is, and statistics are of the server that is asked."""
 import grpc
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tritonclient.grpc import service_pb2 as pb
 
 from lib import repo, wait
@@ -20,6 +21,15 @@ def rest_ready(server, model, version=""):
 def grpc_ready(server, model, version="", metadata=()):
     with Grpc(server.url("grpc")) as g:
         return g.stub.ModelReady(pb.ModelReadyRequest(name=model, version=version), metadata=metadata, timeout=wait.PATIENCE).ready
+
+
+def health(server, name):
+    """The status, or the code of the error."""
+    with grpc.insecure_channel(server.url("grpc")) as channel:
+        try:
+            return health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(service=name), timeout=wait.PATIENCE).status
+        except grpc.RpcError as e:
+            return e.code()
 
 
 def ready(server, *args):
@@ -70,6 +80,18 @@ def test_a_vmodel_is_ready_as_its_active_model_is(servers):
         with pytest.raises(grpc.RpcError) as e:
             grpc_ready(server, "", metadata=[("mm-model-id", "of0-0"), ("mm-model-id", "of1-0")])
         assert e.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_health_of_a_model_is_that_of_the_fleet(servers):
+    make_vmodel(servers[0], "v", "of1-0")
+    with Rest(servers[1].http) as r:
+        r.post("/v2/mesh/models/bad/load").ok()
+    serving, not_serving = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
+    for server in servers:
+        for name, status in (("of0-0", serving), ("of1-0", serving), ("v", serving), ("bad", not_serving)):
+            wait.equal(lambda: health(server, name), status)
+        assert health(server, "nobody") == grpc.StatusCode.NOT_FOUND
+    assert [loads(s, f"of{i}-0") for i, s in enumerate(servers)] == [0, 0]
 
 
 def test_a_version_is_ready_as_a_copy_says(servers):

@@ -200,7 +200,7 @@ enum mr_mesh_admin_kind {
     MR_MESH_STATE,  /* Millrace__MeshState */
     MR_MESH_MODELS, /* Millrace__MeshModels: a page, by id */
     MR_MESH_MODEL,  /* Millrace__MeshModel */
-    /** no message, but is_ready: whether a request for the model or vmodel of that id would be answered, by what this server sees */
+    /** no message, but is_there, and is_ready: whether a request for the model or vmodel of that id would be answered, by what this server sees */
     MR_MESH_READY,
     MR_MESH_VMODELS,       /* Millrace__MeshVModels: a page, by id */
     MR_MESH_VMODEL,        /* Millrace__MeshVModel */
@@ -241,6 +241,7 @@ struct mr_mesh_admin {
     /* ---- the answer ---- */
     int status; /* MR_OK; MR_E_INVALID, MR_E_EXISTS, MR_E_NOT_FOUND, MR_E_UNAVAILABLE (the registry), MR_E_EXHAUSTED */
     bool is_ready;        /* of MR_MESH_READY */
+    bool is_there;        /* of MR_MESH_READY: there is such a model or vmodel */
     bool is_precondition; /* of an error: the state of other records forbids it */
     /** Without an error: the registry is away, and the change is in the journal of this server, which makes it when the registry is
      *  back. MR_MESH_UNREGISTER and MR_MESH_DELETE_VMODEL have a message then, as what they undo. */
