@@ -1,12 +1,11 @@
 /* Read once, when a server starts; all of it is in one arena. */
 #include "rules.h"
 
-#include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/arena.h"
 #include "codec/json.h"
+#include "model/file.h"
 
 #define LABELS_MAX 256 /* of a rule */
 
@@ -87,19 +86,12 @@ static int parse(struct mesh_rules *r, struct mr_arena *arena, mr_str text, stru
 
 static int read_file(const char *path, struct mr_buf *out, struct mr_err *err)
 {
-    FILE *f = fopen(path, "re");
-    char part[4096];
-    size_t n;
+    char *text = NULL;
+    size_t len = 0;
+    const int rc = mr_file_read(path, MESH_RULES_BYTES_MAX, &text, &len, err);
 
-    if (!f) {
-        return MR_FAIL(err, errno == ENOENT ? MR_E_NOT_FOUND : MR_E_IO, "%s: %s", path,
-                       strerror(errno));
-    }
-    while ((n = fread(part, 1, sizeof part, f)) > 0 && out->len <= MESH_RULES_BYTES_MAX) {
-        mr_buf_append(out, part, n);
-    }
-    int rc = ferror(f) ? MR_FAIL(err, MR_E_IO, "%s: %s", path, strerror(errno)) : MR_OK;
-    fclose(f);
+    mr_buf_append(out, text, len);
+    mr_free(text);
     return rc;
 }
 
@@ -115,8 +107,7 @@ int mesh_rules_text(struct mr_buf *out, const char *text, struct mr_err *err)
         mr_buf_c(out, text);
     }
     if (rc == MR_OK && (out->failed || out->len > MESH_RULES_BYTES_MAX)) {
-        rc = MR_FAIL(err, MR_E_TOO_LARGE, "%s is longer than %d bytes", is_file ? text : "it",
-                     MESH_RULES_BYTES_MAX);
+        rc = MR_FAIL(err, MR_E_TOO_LARGE, "it is longer than %d bytes", MESH_RULES_BYTES_MAX);
     }
     if (rc < 0) {
         mr_buf_fini(out);

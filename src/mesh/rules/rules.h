@@ -18,7 +18,7 @@ struct mesh_rules {
     void *memory; /* of the texts */
 };
 
-/** text: JSON if it begins with '{', otherwise the name of a file, whose text *out gets. Errors: MR_E_NOT_FOUND, MR_E_IO (the file),
+/** text: JSON if it begins with '{', otherwise the name of a file, whose text *out gets. Errors: those of mr_file_read,
  *  MR_E_TOO_LARGE. */
 int mesh_rules_text(struct mr_buf *out, const char *text, struct mr_err *err);
 /** text: as above. Free with mesh_rules_fini. Errors: those, and MR_E_INVALID. */

@@ -58,6 +58,7 @@ def test_rules_decide_by_type(fleet, models, tmp_path, form):
 
 @pytest.mark.parametrize("text, says", [
     ('{"a": {"required": "x"}}', "--mesh-constraints"), ("{", "--mesh-constraints"), ("/nonexistent/rules", "/nonexistent/rules: No such file"),
+    ("/dev/zero", "/dev/zero is not a regular file"),
     ('{"a": [1]}', "--mesh-constraints")])
 def test_wrong_rules_are_refused(registry, start, models, text, says):
     repo.add(models, "m")
