@@ -160,7 +160,11 @@ static void on_done(struct mr_infer *r)
 static void later(void *engine, struct mr_worker_call *c)
 {
     (void)engine;
-    conclude(c->user);
+    if (engine_is_feed(c)) {
+        engine_feed_answer(c);
+    } else {
+        conclude(c->user);
+    }
 }
 
 /* ---- what the sentinel asks ---- */
@@ -317,6 +321,8 @@ static void start(void *engine, struct mr_worker_call *c)
 {
     if (c->control) {
         engine_control(engine, c);
+    } else if (engine_is_feed(c)) {
+        engine_feed_start(c);
     } else {
         request_start(engine, c);
     }
@@ -327,6 +333,10 @@ static void cancel(void *engine, struct mr_worker_call *c)
     struct nested *n = c->user;
     bool has_ended = false;
 
+    if (engine_is_feed(c)) {
+        engine_feed_cancel(c);
+        return;
+    }
     if (!n) {
         return; /* what has been asked to be loaded is loaded */
     }

@@ -43,5 +43,11 @@ void engine_part_end(struct mr_infer *r);
 struct mr_worker_caller engine_caller(struct mr_engine *e);
 /* control.c: answers a control request, perhaps later. */
 void engine_control(struct mr_engine *e, struct mr_worker_call *c);
+/* feed.c: whether the call asks for the next message of a stream; the others are for those that do. */
+bool engine_is_feed(const struct mr_worker_call *c);
+void engine_feed_start(struct mr_worker_call *c);
+/* Thread: the watching one, as `later`. */
+void engine_feed_answer(struct mr_worker_call *c);
+void engine_feed_cancel(struct mr_worker_call *c);
 
 #endif

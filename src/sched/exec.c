@@ -249,6 +249,7 @@ static int prepare(struct exec_run *run, struct mr_err *err)
     run->x.chain = chain_of(run);
     run->x.loop = loop_of(run->items[0]->reply_loop, v);
     run->x.infers = run->items;
+    run->x.feed = run->count == 1 ? run->items[0]->feed : NULL;
     run->x.user = run;
 out:
     return rc;

@@ -37,6 +37,9 @@ static bool same_shape(const struct mr_tensor *a, const struct mr_tensor *b)
 bool instance_can_join(const struct mr_sched *s, const struct mr_infer *first,
                        const struct mr_infer *r)
 {
+    if (first->feed || r->feed) {
+        return false;
+    }
     if (s->version->backend_flags & MR_BACKEND_PER_REQUEST) {
         return true;
     }

@@ -63,6 +63,7 @@ static void call_free(struct call *c)
     struct process_model *m = c->model;
 
     mr_ipc_call_drop(&c->request);
+    mr_feed_unref(&c->base.feed);
     mr_buf_fini(&c->body);
     mr_arena_fini(&c->arena);
     mr_free(c);
@@ -239,6 +240,7 @@ static int call_read(struct call *c, const struct mr_shm_slot *slot, const struc
     MR_TRY(chain_extend(&c->base.chain, x->chain, m->base.model, err));
     c->base.args = &c->request.args;
     c->base.execution = x;
+    c->base.feed = mr_feed_ref(x->feed);
     c->base.runs = x->chain;
     c->base.instances = m->instance_count;
     c->base.blocks = c->request.blocks;

@@ -229,7 +229,12 @@ static void run_cancelled(struct slot_run *r)
 
 /* ---- several answers ---- */
 
-/* A client of it has received answers, which another worker would give again. */
+/* A client of it has received answers, which another worker would give again, or sent messages, which it would not have. */
+static bool is_halfway(const struct slot_run *r)
+{
+    return r->has_sent || (r->x->feed && mr_feed_is_used(r->x->feed));
+}
+
 static void run_lost_halfway(struct slot_run *r)
 {
     struct mr_err err;
@@ -237,8 +242,9 @@ static void run_lost_halfway(struct slot_run *r)
     mr_err_clear(&err);
     MR_FAIL(&err, MR_E_INTERNAL,
             "model '%s': the worker process ended while it was answering this request; it is not "
-            "tried again, as answers have been sent",
-            r->model->base.model);
+            "tried again, as %s",
+            r->model->base.model,
+            r->has_sent ? "answers have been sent" : "it has taken messages of its stream");
     run_end(r, r->slot, err.status, &err);
 }
 
@@ -347,7 +353,7 @@ static void run_lost(struct slot_run *r, struct mr_shm_slot *s, bool is_damaged)
         run_cancelled(r);
         return;
     }
-    if (r->has_sent) {
+    if (is_halfway(r)) {
         run_lost_halfway(r);
         return;
     }

@@ -18,6 +18,7 @@
 
 struct mr_executor;
 struct mr_execution;
+struct mr_feed;
 struct mr_infer;
 
 /** A model that is being loaded: the questions its backend may ask and the progress it reports (backend.h). Goes
@@ -218,6 +219,7 @@ struct mr_execution {
     /** The scheduler's requests, [exec.request_count]: what was asked for, for executors that ask others on their behalf.
      *  Those of a warm-up have no reply loop. */
     struct mr_infer *const *infers;
+    struct mr_feed *feed;   /* (may be NULL) further messages for its only request; borrowed */
     uint32_t loop;          /* which waits for the end, and on which it is best ended; MR_NO_LOOP */
     _Atomic(void *) handle; /* the executor's, for its cancel */
     /* ---- private ---- */

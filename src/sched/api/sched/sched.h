@@ -146,6 +146,8 @@ struct mr_infer {
     /** (may be NULL) An answer of a decoupled model, which the caller then owns: mr_infer_response_end when it has
      *  left. on_done follows the last one. A request without this gets no answers of a decoupled model. */
     void (*on_response)(struct mr_infer *r, struct mr_response *response);
+    /** (may be NULL) Further messages, for which its model asks while it runs; until on_done. It is not joined with others. */
+    struct mr_feed *feed;
     void *user;
     /* ---- set by mr_infer_validate ---- */
     mr_str id;

@@ -7,6 +7,7 @@
 #define MR_SENTINEL_SENTINEL_H
 
 #include "exec/exec.h"
+#include "exec/feed.h"
 #include "shm/metrics.h"
 
 struct mr_sentinel;
@@ -27,6 +28,8 @@ struct mr_worker_call {
     const void *execution;
     const struct mr_call_chain *runs;
     uint32_t instances; /* of the model that asks */
+    /** Further messages for the execution that makes the call; NULL: there are none. */
+    struct mr_feed *feed;
     /** The loop whose thread takes the worker's answers, and may take those of the model that is asked; MR_NO_LOOP: the call is
      *  long, or there is none. */
     uint32_t loop;
