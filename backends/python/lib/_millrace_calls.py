@@ -6,7 +6,7 @@ import time
 import weakref
 
 CODES = {-1: 0, -7: 1, -3: 2, -2: 3, -5: 4, -6: 5, -4: 6, -8: 7}  # of TritonError, by status; all others: INTERNAL
-TIMED_OUT = -9
+CANCELLED, TIMED_OUT = -8, -9
 KINDS = {str: 0, int: 1, bool: 2, float: 3}  # of parameters, by the types of their values
 READ = (str, int, lambda text: text == "true", float)  # by the kind
 CALLS_MAX = 256  # of a worker
@@ -172,6 +172,20 @@ async def run_async(loop, request, decoupled, execution_timeout):
             if answer[2]:
                 return _response(_last(answer, found))
             found = _first(request, answer, found)
+
+
+async def next_message(loop, threads, handle):
+    """The next message of the stream whose first one the execution has, as bytes; None: none follows. The thread of the loop does
+    not wait where the call has to, while the client leaves answers unread. Errors: CancelledError, the client has gone."""
+    if loop not in notes:
+        notes[loop] = Notes(loop)
+    call = await loop.run_in_executor(threads, services["call"], handle, ":feed", "", "", [], [], [], b"", 0, 0, 0, "", 0)
+    status, message, _, outputs, _, _ = await notes[loop].next(call, None)
+    if status == CANCELLED:
+        raise asyncio.CancelledError
+    if status < 0:
+        raise pb_utils.TritonModelException(message)
+    return outputs[0][3] if outputs else None
 
 
 LOAD, UNLOAD, READY = 1, 2, 3

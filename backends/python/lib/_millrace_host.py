@@ -69,7 +69,7 @@ class Model:
         # Executions of an instance that may be open at once: those of a decoupled model go on after `execute`.
         self.is_iterative = bool(self.config.get("sequence_batching", {}).get("iterative_sequence"))
         is_decoupled = self.streams and pb_utils.using_decoupled_model_transaction_policy(self.config)
-        self.max_pending = 32 if is_decoupled or self.is_iterative else 1
+        self.max_pending = getattr(self.kind, "millrace_max_pending", 32) if is_decoupled or self.is_iterative else 1
 
     def _guard(self, what, function, *args):
         try:

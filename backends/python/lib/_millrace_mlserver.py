@@ -3,10 +3,14 @@
 A model is run as one of Triton's with an input and an output, which are messages of the protocol: what the client sent and
 what it gets. Types, codecs and their conversions are the package's."""
 import asyncio
+import concurrent.futures
+import functools
 import itertools
 import logging
 import sys
+import threading
 
+import _millrace_calls as calls
 import _millrace_mlserver_batch as batching
 import _millrace_mlserver_more as more
 import orjson
@@ -30,6 +34,8 @@ STREAMS = ("stream", "grpc_stream")
 NOT_OURS = ("content-length", "transfer-encoding", "connection")  # headers that the server makes
 # By statuses of HTTP; others below 500 are the caller's errors.
 CODES = {404: TritonError.NOT_FOUND, 429: TritonError.UNAVAILABLE, 501: TritonError.UNSUPPORTED, 503: TritonError.UNAVAILABLE}
+PENDING_MAX = 128  # executions of a model at once, of which streams of clients are three quarters at most
+LOOK_S = 0.5  # how long a model that waits for something else goes on after its client has gone
 EXACT = (400, 404, 500, 501, 503)  # which the server gives for these codes; others are in the answer
 
 
@@ -45,6 +51,7 @@ def runtime(file, model):
     signature = ([(name, BYTES, [*lead, size], is_optional) for name, size, is_optional in inputs],
                  [("response", BYTES, [*lead, -1], False)], 1 if batches else 0, 0, 0)
     attributes = {"settings": settings, "services": model.services, "implementation": implementation, "metrics": metrics,
+                  "millrace_max_pending": max(2, PENDING_MAX // instances_of(model.config)),
                   "streams": implementation.predict_stream is not MLModel.predict_stream, "signature": signature,
                   "batches": batches and batching.batch_size(settings) > 0, "row": (1,) if batches else ()}
     return type(settings.name, (Runtime,), attributes)
@@ -63,13 +70,17 @@ class LogHandler(logging.Handler):
 
 
 class Runtime:
-    """The methods of TritonPythonModel."""
+    """The methods of TritonPythonModel.
+
+    The event loop runs while a request does. With the first stream of a client's messages it gets a thread of its own, on which all
+    later requests run beside each other, as they do in MLServer."""
 
     def initialize(self, _):
         logger.handlers = [LogHandler(self.services)]
         logger.setLevel(logging.INFO)
         self.events = CloudEventsMiddleware(Settings(parallel_workers=0))
         self.app = None  # of custom handlers, made for the first request of one
+        self.thread, self.threads, self.stream_count = None, None, 0
         self.loop = asyncio.new_event_loop()
         asyncio.set_event_loop(self.loop)
         self.model = self.implementation(self.settings)
@@ -78,11 +89,36 @@ class Runtime:
             raise RuntimeError(f"load() returned {self.model.ready!r}: True says that the model is ready")
 
     def finalize(self):
-        self._wait(self.model.unload())
+        if self.thread:
+            asyncio.run_coroutine_threadsafe(self.model.unload(), self.loop).result()
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self.thread.join()
+            self.threads.shutdown()
+        else:
+            self._wait(self.model.unload())
         self.loop.close()
 
     def execute(self, requests):
-        return self._wait(self._answer_all(requests))
+        if self.streams and not self.thread and any(r._parameters[":kind"] == "grpc_stream" for r in requests):
+            self.thread = threading.Thread(target=self.loop.run_forever, name="events", daemon=True)
+            self.threads = concurrent.futures.ThreadPoolExecutor(PENDING_MAX, "stream")
+            self.thread.start()
+        if not self.thread:
+            return self._wait(self._answer_all(requests))
+        for request in requests:
+            request.get_response_sender()
+        asyncio.run_coroutine_threadsafe(self._answer_beside(requests), self.loop)
+        return None
+
+    async def _answer_beside(self, requests):
+        try:
+            with model_context(self.settings):
+                await self._answer_all(requests)
+        except BaseException as e:  # of all kinds, or the loop ends
+            for request in requests:
+                if not request._reply.is_final:
+                    is_left = isinstance(e, asyncio.CancelledError) and request.is_cancelled()
+                    request.get_response_sender().send(None if is_left else self._response(*failed(e, "grpc")), FINAL)
 
     def _wait(self, coroutine):
         with model_context(self.settings):
@@ -117,6 +153,8 @@ class Runtime:
         headers.pop(":version")
         message = memoryview(request._raw[5][0][3])[4:]
         try:
+            if kind in STREAMS and self.thread:
+                return await self._send_beside(request, kind, message, headers)
             if kind in STREAMS:
                 return await self._send_all(request, getattr(self, "_" + kind)(message, headers))
             return await getattr(self, "_" + kind)(message, headers)
@@ -175,6 +213,37 @@ class Runtime:
             await messages.aclose()
         sender.send(flags=FINAL)
 
+    async def _send_beside(self, request, kind, message, headers):
+        """As _send_all, while other requests run: those do not wait when the client does not read."""
+        is_long = kind == "grpc_stream"
+        if is_long and self.stream_count >= self.millrace_max_pending * 3 // 4:
+            raise MLServerError(f"model '{self.settings.name}' has too many streams", 503)
+        send = functools.partial(self.loop.run_in_executor, self.threads, request.get_response_sender().send)
+        further = (self._further(request),) if is_long else ()
+        messages, last = getattr(self, "_" + kind)(message, headers, *further), None
+        self.stream_count += is_long
+        watch = self.loop.create_task(self._watch(request, asyncio.current_task()))
+        try:
+            async for message, headers in messages:
+                await send(self._response(message, headers), 0)
+        except Exception as e:
+            last = self._response(*failed(e, kind))
+        finally:
+            self.stream_count -= is_long
+            watch.cancel()
+            await messages.aclose()
+        await send(last, FINAL)
+
+    async def _watch(self, request, task):
+        while not request.is_cancelled():
+            await asyncio.sleep(LOOK_S)
+        task.cancel()
+
+    async def _further(self, request):
+        """The client's messages after the first, each when the model asks for it."""
+        while (message := await calls.next_message(self.loop, self.threads, request._reply.run.handle)) is not None:
+            yield message
+
     def _prepare(self, payload, headers):
         insert_headers(payload, headers)
         self.events.request_middleware(payload, self.settings)
@@ -192,9 +261,14 @@ class Runtime:
         answer = self._finish(await self.model.predict(self._prepare(payload, headers)), payload)
         return answer, list((extract_headers(answer) or {}).items())
 
-    async def _predict_stream(self, payload, headers):
+    async def _predict_stream(self, payload, headers, further=None):
         async def payloads():
-            yield self._prepare(payload, headers)
+            yield self._prepare(payload, dict(headers))
+            if further:
+                async for message in further:
+                    later = grpc_payload(message)[0]
+                    later.id = payload.id
+                    yield self._prepare(later, dict(headers))
 
         answers = self.model.predict_stream(payloads())
         try:
@@ -216,9 +290,9 @@ class Runtime:
         answer, headers = await self._predict(payload, headers)
         return grpc_message(answer, is_raw), headers
 
-    async def _grpc_stream(self, message, headers):
+    async def _grpc_stream(self, message, headers, further=None):
         payload, is_raw = grpc_payload(message)
-        async for answer in self._predict_stream(payload, headers):
+        async for answer in self._predict_stream(payload, headers, further):
             headers = list((extract_headers(answer) or {}).items())
             yield grpc_message(answer, is_raw), headers
 
@@ -254,6 +328,10 @@ def run(loop, coroutine):
         if task.done() and not ready:
             return task.result()
     return loop.run_until_complete(task)
+
+
+def instances_of(config):
+    return sum(group.get("count") or 1 for group in config.get("instance_group", ())) or 1
 
 
 def is_decoupled(request):

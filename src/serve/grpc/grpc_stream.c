@@ -7,9 +7,13 @@
  * stream, which goes on; with the metadata `triton_grpc_error: true` the first failure ends the stream with
  * its status. The stream ends when the client has closed its side and the list is empty, or when the
  * connection is gone and nothing runs any more. A server that exits answers what it has taken and ends the stream
- * with UNAVAILABLE, as it would wait for the client for ever otherwise. */
+ * with UNAVAILABLE, as it would wait for the client for ever otherwise.
+ *
+ * A model of MLServer that answers streams gets the first message as its request, and the later ones for that name as it asks
+ * for them (exec/feed.h): until then they stand with the items of decoupled models. The stream ends with that request. */
 #include "grpc_stream.h"
 
+#include "exec/feed.h"
 #include "methods_priv.h"
 #include "serve/mesh/arrival.h"
 #include "serve/state/grpc_reply.h"
@@ -38,12 +42,13 @@ struct stream {
     bool is_advancing;
     bool input_ended;
     bool is_cancelled;
-    bool is_feeding; /* inside mr_grpc_feed: the call must not be ended there */
-    bool is_walking; /* over the list: nothing may be taken off it */
-    bool is_exiting; /* nothing more is taken */
-    bool is_cut;     /* and something was sent all the same */
-    bool is_failed;  /* ends with `failure` once nothing runs */
-    bool error_ends; /* triton_grpc_error */
+    bool is_feeding;  /* inside mr_grpc_feed: the call must not be ended there */
+    bool is_walking;  /* over the list: nothing may be taken off it */
+    bool is_complete; /* its model has answered it: nothing more is taken */
+    bool is_exiting;  /* nor here */
+    bool is_cut;      /* and something was sent all the same */
+    bool is_failed;   /* ends with `failure` once nothing runs */
+    bool error_ends;  /* triton_grpc_error */
     struct mr_err failure;
     /* of the last answer with any; in trailer_text */
     struct mr_header trailers[MR_GRPC_TRAILERS_MAX];
@@ -62,6 +67,9 @@ struct stream_item {
     bool is_done;
     bool is_encoded;
     bool is_decoupled;
+    bool is_fed; /* it is for the model of an earlier one, which runs or has ended */
+    struct mr_feed_item fed;
+    struct mr_mail taken;
     LIST_ENTRY(stream_item) link; /* of stream.decoupled */
     struct mr_response *unsent;   /* its answers for which there is no room, in order */
     struct mr_response **unsent_end;
@@ -97,6 +105,7 @@ static struct stream_item *item_new(struct stream *st)
     it->stream = st;
     it->message = NULL;
     it->is_done = it->is_encoded = it->breaks_stream = it->is_decoupled = it->has_arrived = false;
+    it->is_fed = false;
     it->unsent = NULL;
     it->unsent_end = &it->unsent;
     it->answer = (struct mr_grpc_message){0};
@@ -108,6 +117,7 @@ static void item_free(struct stream_item *it)
 {
     struct serve_loop *l = it->stream->loop;
 
+    mr_feed_unref(&it->si.infer.feed);
     mr_block_unref(&it->message);
     mr_buf_fini(&it->si.text);
     mr_arena_reset(&it->arena);
@@ -274,7 +284,8 @@ static bool encode_first(struct stream *st)
 static bool is_over(const struct stream *st)
 {
     return !st->first && LIST_EMPTY(&st->decoupled) &&
-           (st->input_ended || st->is_cancelled || st->is_failed || st->is_exiting);
+           (st->input_ended || st->is_cancelled || st->is_failed || st->is_complete ||
+            st->is_exiting);
 }
 
 /* `st` is gone afterwards. */
@@ -286,12 +297,27 @@ static void end(struct stream *st)
     st->g->call->user = NULL;
     if (st->is_failed) {
         mr_grpc_finish(st->g, mr_status_grpc(st->failure.status), mr_str_c(st->failure.msg));
-    } else if (st->is_exiting && (st->is_cut || !st->input_ended)) {
+    } else if (st->is_exiting && !st->is_complete && (st->is_cut || !st->input_ended)) {
         mr_grpc_finish(st->g, MR_GRPC_UNAVAILABLE, MR_STR("the server is exiting"));
     } else {
         mr_grpc_finish_with(st->g, MR_GRPC_OK, MR_STR(""), st->trailers, st->trailer_count);
     }
     mr_buf_fini(&text);
+}
+
+/* No message follows those that have been decoded. */
+static void end_feeds(struct stream *st)
+{
+    struct stream_item *it;
+
+    if ((!st->input_ended && !st->is_exiting) || st->undecoded || st->is_decoding) {
+        return;
+    }
+    LIST_FOREACH (it, &st->decoupled, link) {
+        if (it->si.infer.feed) {
+            mr_feed_end(it->si.infer.feed);
+        }
+    }
 }
 
 /* Send what is done at the front; end the stream when that was all. `st` is gone after a true return. */
@@ -310,6 +336,7 @@ static bool advance(struct stream *st)
         item_free(it);
     }
     st->is_advancing = false;
+    end_feeds(st);
     if (st->is_feeding) {
         return false;
     }
@@ -344,9 +371,12 @@ static void cancel_decoupled(struct stream *st)
     while (it) {
         struct stream_item *next = LIST_NEXT(it, link);
         drop_unsent(it);
+        if (it->si.infer.feed) {
+            mr_feed_close(it->si.infer.feed);
+        }
         if (it->is_done) {
             end_apart(st, it);
-        } else {
+        } else if (!it->is_fed) {
             infer_cancel(&it->si); /* ends it if it was queued */
         }
         it = next;
@@ -433,12 +463,80 @@ static void send_end(struct stream *st, struct stream_item *it)
     }
 }
 
-/* An item of a decoupled model has had its last answer, and all have left. */
-static void end_apart(struct stream *st, struct stream_item *it)
+/* ---- later messages for a model that answers the first one ---- */
+
+/* The item of the request that gets the messages for that name; NULL: there is none. */
+static struct stream_item *feeder_of(const struct stream *st, const struct mr_oip_request *q)
+{
+    struct stream_item *it;
+
+    LIST_FOREACH (it, &st->decoupled, link) {
+        if (it->si.infer.feed && mr_str_eq(it->si.request.model_name, q->model_name) &&
+            mr_str_eq(it->si.request.model_version, q->model_version)) {
+            return it;
+        }
+    }
+    return NULL;
+}
+
+static void leave(struct stream *st, struct stream_item *it)
 {
     LIST_REMOVE(it, link);
     st->in_flight--;
     mr_call_hold(st->g->call, -ITEM_BYTES);
+}
+
+static void on_taken(struct mr_mail *mail)
+{
+    struct stream_item *it = MR_CONTAINER_OF(mail, struct stream_item, taken);
+    struct stream *st = it->stream;
+
+    leave(st, it);
+    item_free(it);
+    advance(st);
+}
+
+/* mr_feed_item.done, on any thread. */
+static void fed_done(struct mr_feed_item *i)
+{
+    struct stream_item *it = MR_CONTAINER_OF(i, struct stream_item, fed);
+
+    it->taken.run = on_taken;
+    mr_loop_post(it->stream->loop->loop, &it->taken);
+}
+
+static void feed(struct stream *st, struct stream_item *it)
+{
+    struct stream_item *to = feeder_of(st, &it->si.request);
+
+    set_apart(st, it);
+    it->fed = (struct mr_feed_item){.message = it->bytes, .done = fed_done};
+    if (to) {
+        mr_feed_put(to->si.infer.feed, &it->fed);
+    } else { /* it has ended */
+        fed_done(&it->fed);
+    }
+}
+
+/* The stream ends with the last of its requests that took messages. */
+static void end_feeder(struct stream *st, struct stream_item *it)
+{
+    struct stream_item *other = LIST_FIRST(&st->decoupled);
+
+    mr_feed_close(it->si.infer.feed);
+    while (other && !other->si.infer.feed) {
+        other = LIST_NEXT(other, link);
+    }
+    st->is_complete |= !other;
+}
+
+/* An item of a decoupled model has had its last answer, and all have left. */
+static void end_apart(struct stream *st, struct stream_item *it)
+{
+    leave(st, it);
+    if (it->si.infer.feed) {
+        end_feeder(st, it);
+    }
     it->si.infer.status =
         it->si.infer.status == MR_OK && st->is_cancelled ? MR_E_CANCELLED : it->si.infer.status;
     if (it->si.infer.status == MR_OK) {
@@ -569,6 +667,10 @@ static void decode(struct mr_turn *t)
     if (rc < 0) {
         mr_oip_pb_find_names(message, &it->si.request);
     } else {
+        it->is_fed = feeder_of(it->stream, &it->si.request) != NULL;
+        if (it->is_fed) {
+            goto out;
+        }
         if (infer_takes_messages(&it->si, it->si.request.model_name,
                                  it->si.request.model_version)) {
             it->si.message = message;
@@ -584,6 +686,24 @@ static void refuse_item(struct serve_infer *si)
 {
     infer_refuse(si, si->infer.status);
     reply_item(si);
+}
+
+/* Runs it, or refuses it by its status. */
+static void run_item(struct stream *st, struct stream_item *it)
+{
+    struct serve_infer *si = &it->si;
+    struct mr_infer *r = &si->infer;
+
+    if (r->status == MR_OK) {
+        const bool takes_messages = si->bound == MR_OK && si->message_kind;
+        r->feed = takes_messages && mr_version_is_streaming(r->version) ? mr_feed_new() : NULL;
+        infer_run(si);
+    } else {
+        refuse_item(si);
+    }
+    if (!it->is_done && mr_version_is_streaming(r->version)) {
+        set_apart(st, it);
+    }
 }
 
 static void decode_next(struct stream *st);
@@ -602,13 +722,10 @@ static void decoded(struct mr_turn *t)
     if (r->status < 0 && it->breaks_stream) {
         fail_stream(st, r->status, &r->err);
     }
-    if (r->status == MR_OK) {
-        infer_run(si);
+    if (r->status == MR_OK && it->is_fed) {
+        feed(st, it);
     } else {
-        refuse_item(si);
-    }
-    if (!it->is_done && mr_version_is_streaming(r->version)) {
-        set_apart(st, it);
+        run_item(st, it);
     }
     st->is_walking = was_walking;
     if (!was_walking) {
@@ -689,6 +806,8 @@ static void decode_item(struct stream *st, struct stream_item *it)
     if (si->infer.status < 0 || st->is_cancelled) {
         si->infer.status = si->infer.status < 0 ? si->infer.status : MR_E_CANCELLED;
         refuse_item(si);
+    } else if (st->is_complete) {
+        feed(st, it); /* to no one */
     } else if (waits(st, it)) {
         return;
     } else if (it->is_packed || infer_is_long_body(it->bytes.len)) {
@@ -723,7 +842,7 @@ static void on_message(void *ctx, mr_bytes message, struct mr_block *block)
     struct serve_infer *si;
 
     st->is_cut |= st->is_exiting;
-    if (st->is_failed || st->is_cancelled || st->is_exiting) {
+    if (st->is_failed || st->is_cancelled || st->is_complete || st->is_exiting) {
         return;
     }
     it = item_new(st);

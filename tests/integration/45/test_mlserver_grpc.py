@@ -28,6 +28,7 @@ def add_models(models):
     add_mlserver(models / "bare", "runtimes.Sum")
     add_mlserver(models / "words", "runtimes.Commanded")
     add_mlserver(models / "said", "runtimes.Words")
+    add_mlserver(models / "talk", "runtimes.Talk")
 
 
 def compared(models, server):
@@ -45,6 +46,7 @@ def test_same_as_mlserver(models, start):
     index = found.pop("index")
     assert {name: here for name, (_, here) in found.items()} == {name: there for name, (there, _) in found.items()}
     assert found["metadata"][1]["messages"][0]["inputs"][0]["name"] == "y" and found["infer"][1]["trailing"]["ce-id"] == "seven"
+    assert len(found["stream_summed"][1]["messages"]) == 3 and len(found["stream_stopped"][1]["messages"]) == 1
     assert len(found["stream"][1]["messages"]) == 3 and found["stream"][1]["trailing"]["ce-id"] == "w"
     for answer in index:  # MLServer's has no order, and says "State.READY" where REST says "READY"
         rows = answer["messages"][0]["models"]
@@ -69,7 +71,7 @@ def test_index(models, start):
     assert rows["numbered"] == {"name": "numbered", "version": "7", "state": "READY", "reason": ""}
     assert rows["bare"] == {"name": "bare", "state": "READY", "reason": ""}
     assert rows["words"] == {"name": "words", "state": "UNAVAILABLE", "reason": ""}
-    assert sorted(row["name"] for row in ready) == ["bare", "m", "numbered", "said"]
+    assert sorted(row["name"] for row in ready) == ["bare", "m", "numbered", "said", "talk"]
 
 
 def test_streams_of_other_models(models, start):

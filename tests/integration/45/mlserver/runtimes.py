@@ -1,6 +1,7 @@
 """Models of MLServer that the tests run."""
 import asyncio
 import ctypes
+import os
 from typing import List
 
 import numpy as np
@@ -94,3 +95,43 @@ class Words(MLModel):
             if word == "bad":
                 raise ValueError("a bad word")
             yield InferenceResponse(model_name=self.name, outputs=[StringCodec.encode_output("word", [word])])
+
+
+class Talk(MLModel):
+    """Answers each message of a stream by the sum of all so far, and the process; words that are commands do something else."""
+
+    async def predict(self, payload):
+        return self._say(str(len(self.ended)))
+
+    async def load(self):
+        self.ended = []
+        return True
+
+    def _say(self, *words):
+        return InferenceResponse(model_name=self.name, outputs=[StringCodec.encode_output("said", list(words))])
+
+    async def predict_stream(self, payloads):
+        total = 0
+        try:
+            async for payload in payloads:
+                word = self.decode(payload.inputs[0], default_codec=StringCodec)[0]
+                if word == "die":
+                    os._exit(3)
+                if word == "wait":
+                    yield self._say("waits")
+                    await asyncio.Event().wait()
+                if word == "stop":
+                    return
+                if word == "fail":
+                    raise ValueError("a bad word")
+                if word == "mine":
+                    raise MLServerError("no such thing", 404)
+                if word == "many":
+                    for i in range(10000):
+                        yield self._say(str(i) * 1000)
+                total += int(word) if word.isdigit() else 0
+                if word != "quiet":
+                    yield self._say(str(total), payload.id, *([] if self.name == "talk" else [str(os.getpid())]))
+            yield self._say("end", str(total))
+        finally:
+            self.ended.append(total)

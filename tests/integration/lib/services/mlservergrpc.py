@@ -62,15 +62,18 @@ CALLS = {
     "index": ("RepositoryIndex", pb.RepositoryIndexRequest()),
     "error_of_mlserver": ("ModelInfer", text("words", b"mine")),
     "stream": ("ModelStreamInfer", text("said", b"one after another")),
+    "stream_summed": ("ModelStreamInfer", text("talk", b"4"), text("talk", b"quiet"), text("talk", b"3")),
+    "stream_stopped": ("ModelStreamInfer", text("talk", b"4"), text("talk", b"stop"), text("talk", b"3")),
+    "stream_failed": ("ModelStreamInfer", text("talk", b"4"), text("talk", b"mine"), text("talk", b"3")),
     "stream_unknown": ("ModelStreamInfer", request("nope", version="1")),
     "infer_unknown": ("ModelInfer", request("nope", version="1")),
     "metadata_unknown": ("ModelMetadata", pb.ModelMetadataRequest(name="nope", version="1")),
 }
 
 
-async def outcome(stub, method, message):
+async def outcome(stub, method, *sent):
     call = getattr(stub, method)
-    call = call(iter([message])) if method == "ModelStreamInfer" else call(message)
+    call = call(iter(sent)) if method == "ModelStreamInfer" else call(*sent)
     messages = []
     try:
         if method == "ModelStreamInfer":
