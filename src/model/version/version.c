@@ -213,6 +213,20 @@ static int graph_open(const struct opening *o, const struct mr_model_desc *desc)
     return maker->open(maker->ctx, o->p->config, desc, &o->p->v.executor, o->err);
 }
 
+/* The config as backends see it, with the defaults. What they add to it gets those later. */
+static int config_text(const struct opening *o, struct mr_buf *out)
+{
+    Inference__ModelConfig *c = NULL;
+    int rc;
+
+    MR_TRY(mr_config_copy(o->p->config, &c, o->err));
+    MR_TRY(mr_config_normalize(c, o->err));
+    mr_config_json(c, out);
+out:
+    mr_config_free(&c);
+    return rc;
+}
+
 static int backend_open(const struct opening *o)
 {
     struct mr_version *v = &o->p->v;
@@ -232,7 +246,7 @@ static int backend_open(const struct opening *o)
                                      o->s->has_max_batch ? o->p->config->max_batch_size : -1};
 
     mr_buf_init(&json, CONFIG_JSON_MAX);
-    mr_config_json(o->p->config, &json);
+    MR_TRY(config_text(o, &json));
     desc.config_json = mr_buf_cstr(&json);
     MR_TRY(settings_make(o, &desc));
     if (mr_config_is_graph(o->p->config)) {

@@ -43,6 +43,9 @@ def ask(models, start):
 
 CASES = [
     ("self.config['max_batch_size'], self.config['input'][0]['optional'], self.config['parameters']", "(0, False, {})"),
+    ("self.config['version_policy'], self.config['optimization']['input_pinned_memory'], self.config['instance_group'][0]['name'], "
+     "self.config['instance_group'][0]['kind'], self.config['instance_group'][0]['count']",
+     "({'latest': {'num_versions': 1}}, {'enable': True}, 'm', 'KIND_CPU', 1)"),
     ("sorted(self.args)", "['model_config', 'model_instance_device_id', 'model_instance_kind', 'model_instance_name', "
                           "'model_name', 'model_repository', 'model_version']"),
     ("pb_utils.get_model_dir() == os.path.dirname(__file__)", "True"),
