@@ -648,6 +648,11 @@ out:
     return rc;
 }
 
+bool mr_load_is_requested(const struct mr_load *l)
+{
+    return (l->config_json || l->job->file_count > 0) && !l->job->is_remote;
+}
+
 static int version_try(struct mr_load *l, struct mr_fresh *f, bool warn, struct mr_err *err)
 {
     const struct mr_version_source source = {
@@ -656,7 +661,7 @@ static int version_try(struct mr_load *l, struct mr_fresh *f, bool warn, struct 
         .version = f->from,
         .config = l->config,
         .has_max_batch = l->has_max_batch,
-        .is_requested = (l->config_json || l->job->file_count > 0) && !l->job->is_remote,
+        .is_requested = mr_load_is_requested(l),
         .warn = warn,
         .temp = l->temp,
         .fingerprint = f->fingerprint,

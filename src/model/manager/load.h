@@ -44,6 +44,8 @@ struct mr_load {
 uint64_t mr_load_files_fingerprint(const struct mr_load *l);
 /** Fingerprint of a model's folder in all repositories, never 0. Thread: any; blocks. */
 uint64_t mr_load_folder_fingerprint(struct mr_models *m, mr_str name);
+/** The configuration or the files came with a client's request: it does not choose which hosts this server connects to. */
+bool mr_load_is_requested(const struct mr_load *l);
 int mr_load_run(struct mr_models *m, struct mr_job *job, struct mr_err *err);
 
 #endif

@@ -172,7 +172,7 @@ bool mr_members_wait(struct mr_load *l)
     struct mr_models *m = l->m;
     struct mr_job *job = l->job;
 
-    if (!job->has_asked) {
+    if (!job->has_asked && !mr_load_is_requested(l)) { /* it is refused when it is opened */
         mr_config_remotes(l->config, remote_ask, m);
     }
     pthread_mutex_lock(&m->lock);

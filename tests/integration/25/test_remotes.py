@@ -259,6 +259,7 @@ def test_clients_choose_no_hosts(there, models, start):
         for asked in (config, graph):
             reply = control.load("w", asked)
             assert reply.status >= 400 and "may not name other servers" in reply.error
+        assert [row["name"] for row in control.index() if row.get("state") == "READY"] == []  # and nothing was connected to
         assert "may not name other servers" in control.load("new", config, files={"1/x": b""}).error
         assert control.load(f"one@{rest.replace('/', '%252F')}").status >= 400
         control.load("w").ok()
