@@ -107,10 +107,13 @@ class Runtime:
             return self._wait(self._answer_all(requests))
         for request in requests:
             request.get_response_sender()
-        asyncio.run_coroutine_threadsafe(self._answer_beside(requests), self.loop)
+        has_begun = threading.Event()
+        asyncio.run_coroutine_threadsafe(self._answer_beside(requests, has_begun), self.loop)
+        has_begun.wait()  # while the loop is blocked, this thread stands still, which the server takes for a hang
         return None
 
-    async def _answer_beside(self, requests):
+    async def _answer_beside(self, requests, has_begun):
+        has_begun.set()
         try:
             with model_context(self.settings):
                 await self._answer_all(requests)

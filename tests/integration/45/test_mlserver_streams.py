@@ -1,4 +1,5 @@
 """Streams of a client's messages to a model of MLServer, which one call of its predict_stream serves."""
+import concurrent.futures
 import contextlib
 import os
 import queue
@@ -185,6 +186,21 @@ def test_limit(models, start):
         assert ended(server) == 0
         talks[0].say("2")
         assert talks[0].next()[0] == "3"
+
+
+def test_loop_that_is_blocked(models, start, tmp_path):
+    """The next request finds it, is answered by another process, and the one that blocks has an error."""
+    add_mlserver(models / "m", "runtimes.Talk")
+    server = start(models, "--worker-hang-timeout=5s")
+    with Talk(server, "1") as talk:
+        talk.end()
+    begun = tmp_path / "begun"
+    with Rest(server.http) as one, concurrent.futures.ThreadPoolExecutor() as pool:
+        blocking = pool.submit(one.post, "/v2/models/m/infer", {"inputs": [{**BODY["inputs"][0], "data": [f"block {begun}"]}]})
+        wait.until(begun.exists, "the loop to be blocked")
+        assert ended(server) == 0
+        reply = blocking.result()
+    assert reply.status == 500 and "hang" in reply.error, reply.error
 
 
 def test_worker_dies(models, start):

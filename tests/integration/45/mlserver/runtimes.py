@@ -2,6 +2,7 @@
 import asyncio
 import ctypes
 import os
+import threading
 from typing import List
 
 import numpy as np
@@ -101,6 +102,10 @@ class Talk(MLModel):
     """Answers each message of a stream by the sum of all so far, and the process; words that are commands do something else."""
 
     async def predict(self, payload):
+        word = self.decode(payload.inputs[0], default_codec=StringCodec)[0]
+        if word.startswith("block "):
+            open(word[6:], "w").close()
+            threading.Event().wait()
         return self._say(str(len(self.ended)))
 
     async def load(self):
