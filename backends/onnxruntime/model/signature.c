@@ -181,11 +181,11 @@ out:
     return rc;
 }
 
-/* True if the config contains the name; it is JSON, so the name is in quotes. */
+/* True if the config, which is JSON without spaces between its parts, names a tensor so. */
 static int config_names(const struct mr_model_desc *desc, const char *name)
 {
     char quoted[512];
-    int n = snprintf(quoted, sizeof quoted, "\"%s\"", name);
+    int n = snprintf(quoted, sizeof quoted, "\"name\":\"%s\"", name);
     return desc->config_json && n > 0 && (size_t)n < sizeof quoted &&
            strstr(desc->config_json, quoted) != NULL;
 }

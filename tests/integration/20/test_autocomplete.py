@@ -8,7 +8,7 @@ from google.protobuf.json_format import ParseDict
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from lib import repo
+from lib import onnxgen, repo
 from lib.control import Control
 from lib.grpcraw import Grpc
 from lib.rest import Rest
@@ -75,6 +75,14 @@ def test_optional_input(onnx):
     x = ("X", "FP32", [4], [1, 2, 3, 4])
     assert outputs(onnx.infer("optional", [x]))["Y"][2] == [2, 4, 6, 8]
     assert outputs(onnx.infer("optional", [x, ("SCALE", "FP32", [1], [10])]))["Y"][2] == [10, 20, 30, 40]
+
+
+@pytest.mark.parametrize("config", ["", onnxgen.ADDER_CONFIG], ids=["no config", "config"])
+def test_initializer_that_is_called_as_a_setting(models, start, config):
+    """It is an optional input only if an input of the configuration has its name."""
+    repo.add(models, "m", config, files={"1/model.onnx": onnxgen.adder(10, "latest", is_overridable=True)})
+    with Rest(start(models).http) as rest:
+        assert [i["name"] for i in rest.get("/v2/models/m").ok().json()["inputs"]] == ["INPUT0"]
 
 
 def test_scalar_output(onnx):

@@ -3,13 +3,14 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
 
-def adder(n):
-    """OUTPUT0 = INPUT0 + n, INT32 vectors of any length, no batch dimension."""
+def adder(n, name="n", is_overridable=False):
+    """OUTPUT0 = INPUT0 + n, INT32 vectors of any length, no batch dimension. `name` is that of n, which a request may override."""
+    others = [helper.make_tensor_value_info(name, TensorProto.INT32, [1])] if is_overridable else []
     graph = helper.make_graph(
-        [helper.make_node("Add", ["INPUT0", "n"], ["OUTPUT0"])], "adder",
-        [helper.make_tensor_value_info("INPUT0", TensorProto.INT32, ["length"])],
+        [helper.make_node("Add", ["INPUT0", name], ["OUTPUT0"])], "adder",
+        [helper.make_tensor_value_info("INPUT0", TensorProto.INT32, ["length"]), *others],
         [helper.make_tensor_value_info("OUTPUT0", TensorProto.INT32, ["length"])],
-        [numpy_helper.from_array(np.array([n], np.int32), "n")])
+        [numpy_helper.from_array(np.array([n], np.int32), name)])
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
 
 
