@@ -2,19 +2,17 @@
 import concurrent.futures
 import contextlib
 import os
-import queue
 import signal
 
 import grpc
 import pytest
-from tritonclient.grpc import service_pb2 as pb
 
 from lib import pymodels, wait
 from lib.pymodels import add_mlserver
 from lib.rest import Rest
+from lib.stream import Talk, words
 
 BODY = {"inputs": [{"name": "x", "datatype": "BYTES", "shape": [1], "data": ["x"]}]}
-SERVICE = "/inference.GRPCInferenceService/ModelStreamInfer"
 
 
 @pytest.fixture
@@ -22,50 +20,6 @@ def start(start):
     def make(models, *args, **kw):
         return start(models, *pymodels.options(pymodels.MLSERVER), *args, **kw)
     return make
-
-
-def message(word, id="", model="m"):
-    q = pb.ModelInferRequest(model_name=model, id=id)
-    q.inputs.add(name="x", datatype="BYTES", shape=[1]).contents.bytes_contents.append(word.encode())
-    return q
-
-
-def words(answer):
-    return [b.decode() for b in answer.outputs[0].contents.bytes_contents]
-
-
-class Talk:
-    """A stream of which each message is sent when the test says so."""
-
-    def __init__(self, server, *said):
-        self.channel = grpc.insecure_channel(server.url("grpc"))
-        self.messages = queue.Queue()
-        call = self.channel.stream_stream(SERVICE, pb.ModelInferRequest.SerializeToString, pb.ModelInferResponse.FromString)
-        self.answers = call(iter(self.messages.get, None), timeout=wait.PATIENCE)
-        self.say(*said)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.messages.put(None)
-        self.answers.cancel()
-        self.channel.close()
-
-    def say(self, *said, **kw):
-        [self.messages.put(message(w, **kw)) for w in said]
-
-    def next(self):
-        return words(next(self.answers))
-
-    def end(self):
-        self.messages.put(None)
-        return [words(a) for a in self.answers]
-
-    def error(self):
-        with pytest.raises(grpc.RpcError) as e:
-            [*self.answers]
-        return e.value.code(), e.value.details()
 
 
 def ended(server):

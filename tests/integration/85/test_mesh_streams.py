@@ -6,10 +6,10 @@ from concurrent import futures
 import grpc
 import pytest
 
-from lib import grpcraw, repo, wait
+from lib import grpcraw, pymodels, repo, wait
 from lib.rest import Rest
 from lib.services.mesh import answers, loads
-from lib.stream import DECOUPLED, Stream, flag, values
+from lib.stream import DECOUPLED, Stream, Talk, flag, values
 
 
 def ask(model, numbers=(1, 2, 3), repeat=3, **kw):
@@ -139,3 +139,19 @@ def test_models_that_make_room_for_each_other_answer_on_streams(fleet, models):
     with futures.ThreadPoolExecutor(8) as pool:
         list(pool.map(work, range(8)))
     assert any(e["event"] == "model.unloaded" for e in server.events())
+
+
+def test_messages_for_one_call(fleet, tmp_path):
+    """A model of MLServer that another server has gets all of them in one call of its predict_stream, and its error is the stream's."""
+    repo.add(tmp_path / "a", "own", repo.config())
+    pymodels.add_mlserver(tmp_path / "b" / "m", "runtimes.Talk")
+    server, _ = fleet(tmp_path / "a", tmp_path / "b", options=pymodels.options(pymodels.MLSERVER))
+    with Talk(server) as talk:
+        talk.say("1", id="first")
+        one = talk.next()
+        talk.say("20", id="second")
+        assert talk.next() == ["21", "first", one[2]]
+        assert talk.end() == [["end", "21"]]
+    with Talk(server, "1", "fail", "2") as talk:
+        talk.next()
+        assert talk.error() == (grpc.StatusCode.INTERNAL, "builtins.ValueError: a bad word")
