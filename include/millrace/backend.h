@@ -84,7 +84,7 @@ struct mr_model_desc {
     const char *model_dir;   /* <repository>/<model> */
     const char *version_dir; /* <repository>/<model>/<version> */
     const char *model_file;  /* full path of the file or folder to load, which need not exist */
-    const char *config_json; /* the ModelConfig as known before completion, JSON */
+    const char *config_json; /* the ModelConfig before completion, with defaults; compact JSON */
     const struct mr_setting *settings;
     int32_t max_batch_size; /* from the config, -1 if not given */
     int32_t reserved;

@@ -201,10 +201,8 @@ const struct mr_option mr_serve_table[] = {
     GROUP("Mesh: servers that share a registry are one cache of models", NULL),
     TEXT("mesh", server.mesh.registry, NULL, "REGISTRY",
          "local for servers of one user on one machine, file:PATH, etcd://HOST:PORT[,…][/PREFIX], "
-         "or "
-         "memory: for tests; "
-         "models are loaded when they are asked for, and requests go to a server that has the "
-         "model"),
+         "or memory: for tests; models are loaded when they are asked for, and requests go to a "
+         "server that has the model"),
     TEXT("mesh-prefix", server.mesh.prefix, NULL, "PREFIX",
          "the mesh's keys are below it in an etcd, after the prefix that --mesh has; servers with "
          "another one are another mesh"),

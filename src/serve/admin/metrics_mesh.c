@@ -163,7 +163,7 @@ static void put_modelmesh(const struct mr_mesh *mesh, const struct mr_mesh_stats
     put_all_times(mesh, b);
 }
 
-/* What is told before the registry is read would have autoscalers take it for an empty one, or a full one. */
+/* Only once the server has joined: before, an autoscaler would take the fleet for empty, or for full. */
 static void put_fleet(const struct mr_mesh_stats *m, struct mr_buf *b)
 {
     put(b, "millrace_mesh_instances", "gauge", "Servers in the registry", m->peers);

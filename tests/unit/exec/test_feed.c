@@ -85,7 +85,7 @@ static void test_end(void **state)
     mr_feed_unref(&f);
 }
 
-/* Messages that wait are dropped, and who asks is told; an ask that is withdrawn is not. */
+/* A close drops the messages that wait. A withdrawn ask is not called. */
 static void test_close(void **state)
 {
     struct mr_feed *f = mr_feed_new();
@@ -108,7 +108,7 @@ static void test_close(void **state)
     mr_feed_unref(&f);
 }
 
-/* Of two that ask, as when a request runs again in another process, the earlier one is told first. */
+/* A second ask, as of a request that runs again in another process, calls `ready` of the first one. */
 static void test_two_ask(void **state)
 {
     struct mr_feed *f = mr_feed_new();

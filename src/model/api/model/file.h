@@ -1,4 +1,4 @@
-/* Files of models, which are not trusted to be what their names say. */
+/* Files of models and of settings, which are not trusted to be what their names say. */
 #ifndef MR_MODEL_FILE_H
 #define MR_MODEL_FILE_H
 
