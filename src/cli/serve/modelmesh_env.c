@@ -26,6 +26,7 @@ static const struct {
     enum form form;
 } table[] = {
     {"KV_STORE", "mesh", AS_IS},
+    {"KV_STORE", "allow-remote-management", SAYS_TRUE}, /* its controllers have no TLS by default */
     {"MM_SERVICE_NAME", "mesh-prefix", SERVICE},
     {"MM_KVSTORE_PREFIX", "mesh-prefix", AS_IS},
     {"MM_ZONE", "mesh-zone", AS_IS},

@@ -227,7 +227,8 @@ const struct mr_option mr_serve_table[] = {
          "[\"LABEL\"]}}, "
          "_default for types without one"),
     TEXT("mesh-runtime", server.mesh.runtime, NULL, "ADDRESS",
-         "HOST:PORT or unix:PATH of a runtime of ModelMesh that has this server's models: it is "
+         "unix:PATH or loopback HOST:PORT of a runtime of ModelMesh that has this server's models: "
+         "it is "
          "asked to load models, and gets all calls for them"),
     TEXT("mesh-dataplane-config", server.mesh.dataplane, NULL, "JSON|FILE",
          "which gRPC methods name their model where: {\"rpcConfigs\": {\"package.Service/Method\": "
@@ -320,6 +321,11 @@ const struct mr_option mr_serve_table[] = {
          "as --http-header-forward-pattern; one pattern serves both"),
     SECRET("grpc-restricted-protocol", grpc_restricted, "APIS:KEY=VALUE",
            "the same for gRPC; the header is triton-grpc-protocol-KEY"),
+
+    GROUP("Management", NULL),
+    FLAG("allow-remote-management", server.allow_remote_management, "false",
+         "with --mesh or --model-runtime: calls that change models may come from other machines "
+         "without TLS"),
 
     GROUP("Metrics", NULL),
     FLAG("allow-metrics", server.allow_metrics, "true", "serve GET /metrics"),

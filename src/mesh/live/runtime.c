@@ -683,6 +683,12 @@ void live_runtime_check(struct mr_mesh *m)
 int live_runtime_new(struct live_runtime **out, struct mr_mesh *m, const char *address,
                      struct mr_err *err)
 {
+    if (!mr_http_is_local(address)) {
+        return MR_FAIL(err, MR_E_INVALID,
+                       "--mesh-runtime '%s': calls of a runtime are not encrypted, so it must be a "
+                       "loopback address with a port, or unix:/path",
+                       address);
+    }
     struct live_runtime *r = MR_NEW(struct live_runtime);
     struct mr_client_options o = {
         .http2 = true, .never_repeat = true, .max_response_bytes = ANSWER_MAX};

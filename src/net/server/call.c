@@ -227,6 +227,13 @@ const char *mr_call_peer(const struct mr_call *call)
     return ic->peer_text ? ic->peer_text : "?";
 }
 
+bool mr_call_is_private(const struct mr_call *call)
+{
+    const struct mr_conn *c = call_impl(call)->conn;
+
+    return c && (c->transport == &mr_transport_tls || c->over_unix || mr_conn_is_of_machine(c));
+}
+
 void mr_pieces_drop(const struct mr_piece *pieces, size_t count)
 {
     for (size_t i = 0; i < count; i++) {

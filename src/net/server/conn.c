@@ -514,6 +514,27 @@ const char *mr_conn_peer(struct mr_conn *c)
     return c->peer_text;
 }
 
+bool mr_conn_is_of_machine(const struct mr_conn *c)
+{
+    union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+    } own, from;
+    socklen_t len = sizeof own;
+
+    memcpy(&from, &c->peer, sizeof c->peer);
+    if (getsockname(c->fd, &own.any, &len) < 0 || own.any.sa_family != from.any.sa_family) {
+        return false;
+    }
+    if (own.any.sa_family == AF_INET) {
+        return own.v4.sin_addr.s_addr == from.v4.sin_addr.s_addr ||
+               ntohl(from.v4.sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+    }
+    return own.any.sa_family == AF_INET6 &&
+           IN6_ARE_ADDR_EQUAL(&own.v6.sin6_addr, &from.v6.sin6_addr);
+}
+
 /* ---- the first bytes: which protocol? ------------------------------------------------------- */
 
 #define TLS_HANDSHAKE 0x16 /* type of the first record */

@@ -228,6 +228,8 @@ size_t mr_conn_readv(struct mr_conn *c, const struct iovec *iov, int count);
  */
 size_t mr_conn_write_through(struct mr_conn *c, mr_bytes extra);
 const char *mr_conn_peer(struct mr_conn *c);
+/** True if the peer has an address of this machine. */
+bool mr_conn_is_of_machine(const struct mr_conn *c);
 
 void mr_gather_init(struct mr_gather *g);
 /** Records that a read returned `got` of the `wanted` bytes. */

@@ -481,6 +481,20 @@ bool mr_http_is_unused(const char *address)
     return rc == MR_OK && (is_unix || is_loopback(&a)) && try_connect(&a) == ECONNREFUSED;
 }
 
+bool mr_http_is_local(const char *address)
+{
+    size_t len = strcspn(address, ":");
+    char host[INET_ADDRSTRLEN] = "";
+    struct in_addr in;
+
+    if (strncmp(address, "[::1]:", 6) == 0 || strncmp(address, "unix:", 5) == 0 ||
+        strncmp(address, "localhost:", 10) == 0) {
+        return true;
+    }
+    memcpy(host, address, len < sizeof host ? len : 0);
+    return strncmp(host, "127.", 4) == 0 && inet_pton(AF_INET, host, &in) == 1;
+}
+
 static void listener_add(struct mr_http_server *s, struct mr_loop *loop, int fd, int tag,
                          struct mr_tls *tls, const struct address *a)
 {

@@ -120,6 +120,13 @@ const struct grpc_method *grpc_method_for(const struct mr_server *s, mr_str path
     return serve_has_runtime(s) && (is_of_model || (!m && !is_of_mesh)) ? &passed : m;
 }
 
+bool grpc_is_change(const struct grpc_method *m)
+{
+    return m->handle != grpc_repository_index && m->handle != grpc_model_versions &&
+           m->handle != grpc_endpoints && m->handle != grpc_mesh_status &&
+           m->handle != grpc_mesh_vmodel_status;
+}
+
 bool grpc_is_stream(const struct grpc_method *m)
 {
     return m && (m->kind == GRPC_STREAM || m->kind == GRPC_TENSORS);

@@ -27,6 +27,8 @@ const struct grpc_method *grpc_method_find(mr_str path);
 /* The same, but where a runtime has the models: what is for models, and all that is not known, is passed on to it. */
 const struct grpc_method *grpc_method_for(const struct mr_server *s, mr_str path);
 bool grpc_is_stream(const struct grpc_method *m);
+/* Whether a method of the class model-repository is more than a question. */
+bool grpc_is_change(const struct grpc_method *m);
 /* Most bytes that a message of a method (NULL: unknown) may have, as sent and unpacked; *out_why is what bounds it,
  * for errors. */
 uint64_t grpc_message_limit(const struct mr_server *s, const struct grpc_method *m,

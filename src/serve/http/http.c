@@ -8,6 +8,7 @@
 #include "rest_meta.h"
 #include "routes_priv.h"
 #include "serve/admin/metrics.h"
+#include "serve/admin/rest_repo.h"
 #include "serve/grpc/methods_priv.h"
 #include "serve/mesh/arrival.h"
 #include "serve/mesh/hop.h"
@@ -89,6 +90,18 @@ static bool refuse_peer(struct mr_server *s, struct mr_call *call)
     return !is_known;
 }
 
+/* Whether a call of the class model-repository is more than a question. */
+static bool is_change(const struct mr_server *s, const struct mr_call *call)
+{
+    struct mr_oip_path path;
+
+    if (call->is_grpc) {
+        return grpc_is_change(grpc_method_for(s, call->path));
+    }
+    return mr_str_eq(call->method, MR_STR("POST")) &&
+           route_find(call->path, &path)->handle != rest_index;
+}
+
 static void on_ended(struct mr_call *call, int status)
 {
     call_times_ended(serve_here()->call_times, call, status);
@@ -102,10 +115,17 @@ static bool refuse(struct mr_server *s, struct mr_call *call)
     if (tag == LISTEN_MESH) {
         return refuse_peer(s, call);
     }
-    if (s->mesh && tag != LISTEN_METRICS && api_of(s, call) == MR_API_INFERENCE) {
+    enum mr_api api = s->mesh || serve_has_restrictions(s) || serve_guards_changes(s)
+                          ? api_of(s, call)
+                          : MR_API_COUNT;
+    if (s->mesh && tag != LISTEN_METRICS && api == MR_API_INFERENCE) {
         call->ended = on_ended;
     }
-    return serve_has_restrictions(s) && serve_refuse_restricted(s, call, api_of(s, call));
+    if (serve_has_restrictions(s) && serve_refuse_restricted(s, call, api)) {
+        return true;
+    }
+    return api == MR_API_MODEL_REPOSITORY && tag != LISTEN_METRICS && serve_guards_changes(s) &&
+           is_change(s, call) && serve_refuse_remote(s, call);
 }
 
 static void on_head(void *ctx, struct mr_call *call)

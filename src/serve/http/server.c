@@ -155,26 +155,12 @@ out:
     return rc;
 }
 
-/* A socket file, or a loopback address in figures: a name that looks like one may lead anywhere. */
-static bool is_local(const char *address)
-{
-    size_t len = strcspn(address, ":");
-    char host[INET_ADDRSTRLEN] = "";
-    struct in_addr in;
-
-    if (strncmp(address, "[::1]:", 6) == 0 || strncmp(address, "unix:", 5) == 0) {
-        return true;
-    }
-    memcpy(host, address, len < sizeof host ? len : 0);
-    return mr_str_starts(mr_str_c(host), MR_STR("127.")) && inet_pton(AF_INET, host, &in) == 1;
-}
-
 static int listen_mesh(struct mr_server *s, struct mr_err *err)
 {
     struct mr_loop *loops[LOOPS_MAX];
     const char *address = s->options.mesh_address;
 
-    if (!s->mesh_tls && !is_local(address)) {
+    if (!s->mesh_tls && !mr_http_is_local(address)) {
         return MR_FAIL(err, MR_E_INVALID,
                        "--mesh-address '%s': without --mesh-tls-cert, --mesh-tls-key and "
                        "--mesh-tls-ca it must be a loopback address with a port, or unix:/path",

@@ -197,6 +197,28 @@ bool serve_refuse_restricted(struct mr_server *s, struct mr_call *call, enum mr_
     return true;
 }
 
+bool serve_guards_changes(const struct mr_server *s)
+{
+    return (s->mesh || s->options.models.placed) && !s->options.allow_remote_management;
+}
+
+bool serve_refuse_remote(struct mr_server *s, struct mr_call *call)
+{
+    static const char text[] =
+        "calls that change models must come over TLS or from the server's own machine "
+        "(--allow-remote-management=true: from others without TLS too)";
+
+    if (mr_call_is_private(call)) {
+        return false;
+    }
+    if (call->is_grpc) {
+        refuse_grpc(s, call, MR_GRPC_PERMISSION_DENIED, mr_str_c(text));
+    } else {
+        reply_error_text(call, MR_E_FORBIDDEN, "%s", text);
+    }
+    return true;
+}
+
 static bool is_key_of(const struct mr_restrictions *r, mr_str name)
 {
     for (int i = 0; r->is_any && i < MR_API_COUNT; i++) {

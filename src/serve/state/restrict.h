@@ -1,4 +1,4 @@
-/* Calls that need a secret header (--http-restricted-api, --grpc-restricted-protocol). */
+/* Calls that need a secret header (--http-restricted-api, --grpc-restricted-protocol), and those that need a private way here. */
 #ifndef MR_SERVE_STATE_RESTRICT_H
 #define MR_SERVE_STATE_RESTRICT_H
 
@@ -7,6 +7,11 @@
 bool serve_has_restrictions(const struct mr_server *s);
 /* Checks a call by its head; rest_api is the class of a REST path. True: the call was refused and has ended. */
 bool serve_refuse_restricted(struct mr_server *s, struct mr_call *call, enum mr_api rest_api);
+/* In a mesh and as a runtime, where whoever loads models names files and addresses for other machines, calls that change models come
+ * from this machine or over TLS, unless --allow-remote-management says otherwise. */
+bool serve_guards_changes(const struct mr_server *s);
+/* True: the call came in another way, was refused and has ended. */
+bool serve_refuse_remote(struct mr_server *s, struct mr_call *call);
 /* True for a header that models do not get. */
 bool serve_is_secret_header(const struct mr_server *s, mr_str lower_name);
 

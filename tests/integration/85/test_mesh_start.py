@@ -324,7 +324,7 @@ def dumped(env):
     ({"MM_SCALEUP_RPM_THRESHOLD": "100", "MILLRACE_MESH_SCALE_UP_RATE": "200"}, {"mesh-scale-up-rate": "200"}),
 ])
 def test_what_variables_mean(env, options):
-    assert dumped(env) == {"mesh": "etcd:e:1", **options}
+    assert dumped(env) == {"mesh": "etcd:e:1", "allow-remote-management": "true", **options}
 
 
 def test_tls_of_the_environment(start, models, tmp_path):

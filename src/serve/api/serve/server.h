@@ -83,6 +83,9 @@ struct mr_server_options {
 
     struct mr_restrictions http_restricted; /* all open */
     struct mr_restrictions grpc_restricted;
+    /** False: with a mesh or models.placed, calls that change models are refused unless they come over TLS, a socket file, or from
+     *  this machine. */
+    bool allow_remote_management;
 
     bool exit_on_error;       /* true: a model that fails at start ends the process (mode none) */
     bool strict_readiness;    /* true */
