@@ -6,7 +6,7 @@ KIND         ?= release
 PREFIX       ?= /usr/local
 DESTDIR      ?=
 FUZZ_SECONDS ?= 60
-# Tests wait for answers, timers and disks most of the time: three of them share a processor.
+# Tests wait for answers, timers and disks most of the time: three of them share a processor, and two sets of them in `make test`.
 WORKERS      ?= $(shell echo $$((3 * $(JOBS))))
 PYTEST       ?= build/venv/bin/python -m pytest -q -n $(WORKERS) --dist worksteal tests/integration
 FORMATTED     = $(shell git ls-files '*.c' '*.h' '*.cc')
@@ -23,7 +23,7 @@ ctest     = ctest --test-dir build/$(1) -j $(WORKERS) --no-tests=error
 integrate = MR_BUILD=$(1) MR_BIN=$(CURDIR)/build/$(1)/bin/millrace $(PYTEST) $(2)
 
 .PHONY: all build demo test test-more checks bench fuzz spark soak format format-check install clean help \
-        setup-test test-release test-asan test-tsan test-clang integration integration-asan integration-release
+        setup-test build-asan test-release test-asan test-tsan test-clang integration integration-asan integration-release
 .NOTPARALLEL:
 
 all: build
@@ -37,7 +37,12 @@ demo:             ## install what is missing, build, serve sample models, ask th
 	@$(MAKE) --no-print-directory build KIND=release
 	@examples/demo/run
 
-test: setup-test checks test-clang test-asan test-tsan test-release integration-asan integration-release  ## what must be green before a change goes in; its parts also run alone
+test: setup-test checks build-asan  ## what must be green before a change goes in; its parts also run alone
+	@echo '== integration tests against the ASan build run beside the others; what they print comes at the end'; \
+	$(MAKE) --no-print-directory integration-asan >build/integration-asan.log 2>&1 & asan=$$!; rc=0; \
+	trap 'kill $$asan' INT TERM; \
+	$(MAKE) --no-print-directory test-clang test-asan test-tsan test-release integration-release || rc=$$?; \
+	wait $$asan || rc=$$?; cat build/integration-asan.log; exit $$rc
 test-more: setup-test  ## what `make test` leaves out: tests marked `more`, and all others against the release build too
 	@mkdir -p build
 	@$(foreach kind,asan release,($(call configure,$(kind),-DMR_WERROR=ON)); $(call compile,$(kind));)
@@ -51,6 +56,10 @@ checks:           ## includes against the module table, sizes of files and funct
 	python3 tools/check_limits.py
 	python3 tools/check_style.py
 	@$(MAKE) --no-print-directory format-check
+build-asan:
+	@mkdir -p build
+	@$(call configure,asan,-DMR_WERROR=ON)
+	@$(call compile,asan)
 test-release test-asan test-tsan test-clang: test-%:
 	@mkdir -p build
 	@$(call configure,$*,-DMR_WERROR=ON)

@@ -94,14 +94,15 @@ def growth(u, updates):
     return sizes
 
 
-def test_memory(updated):
-    """After fifty updates the server has what it had after one, and of versions that have gone no page is left. In the plain
+@pytest.mark.parametrize("updates", [10, pytest.param(50, marks=pytest.mark.more)])
+def test_memory(updated, updates):
+    """After many updates the server has what it had after one, and of versions that have gone no page is left. In the plain
     way the heap keeps them. Answers are the same."""
     contents = [onnxgen.dense(4 * LAYERS, SIZE, seed) for seed in (1, 2)]
     with updated(contents=contents) as u:
         u.update()
         maps = u.maps()
-        sizes = growth(u, 50)
+        sizes = growth(u, updates)
         ranges, used = u.pool()
         assert max(sizes) <= 1.05 * sizes[0], sizes
         assert u.maps() <= maps + 4, "a thread more or less has two areas"
