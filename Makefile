@@ -41,7 +41,7 @@ test: setup-test checks build-asan  ## what must be green before a change goes i
 	@echo '== integration tests against the ASan build run beside the others; what they print comes at the end'; \
 	$(MAKE) --no-print-directory integration-asan >build/integration-asan.log 2>&1 & asan=$$!; rc=0; \
 	trap 'kill $$asan' INT TERM; \
-	$(MAKE) --no-print-directory test-clang test-asan test-tsan test-release integration-release || rc=$$?; \
+	$(MAKE) --no-print-directory test-release integration-release test-clang test-asan test-tsan || rc=$$?; \
 	wait $$asan || rc=$$?; cat build/integration-asan.log; exit $$rc
 test-more: setup-test  ## what `make test` leaves out: tests marked `more`, and all others against the release build too
 	@mkdir -p build
