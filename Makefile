@@ -39,10 +39,10 @@ demo:             ## install what is missing, build, serve sample models, ask th
 
 test: setup-test checks build-asan  ## what must be green before a change goes in; its parts also run alone
 	@echo '== integration tests against the ASan build run beside the others; what they print comes at the end'; \
-	$(MAKE) --no-print-directory integration-asan >build/integration-asan.log 2>&1 & asan=$$!; rc=0; \
-	trap 'kill $$asan' INT TERM; \
-	$(MAKE) --no-print-directory test-release integration-release test-clang test-asan test-tsan || rc=$$?; \
-	wait $$asan || rc=$$?; cat build/integration-asan.log; exit $$rc
+	$(MAKE) --no-print-directory integration-asan >build/integration-asan.log 2>&1 & asan=$$!; \
+	$(MAKE) --no-print-directory test-release integration-release test-clang test-asan test-tsan & others=$$!; \
+	trap 'kill $$asan $$others' INT TERM; rc=0; \
+	wait $$others || rc=$$?; wait $$asan || rc=$$?; cat build/integration-asan.log; exit $$rc
 test-more: setup-test  ## what `make test` leaves out: tests marked `more`, and all others against the release build too
 	@mkdir -p build
 	@$(foreach kind,asan release,($(call configure,$(kind),-DMR_WERROR=ON)); $(call compile,$(kind));)
