@@ -115,7 +115,8 @@ const struct grpc_method *grpc_method_for(const struct mr_server *s, mr_str path
     const struct grpc_method *m = grpc_method_find(path);
     bool is_of_model = mr_str_starts(path, MR_STR("/inference.GRPCInferenceService/Model")) &&
                        !(m && m->api == MR_API_STATISTICS);
-    bool is_of_mesh = mr_str_starts(path, MR_STR("/mmesh.")); /* whatever clients make of it */
+    bool is_of_mesh = mr_str_starts(path, MR_STR("/mmesh.ModelMesh/")) ||
+                      mr_str_starts(path, MR_STR("/mmesh.ModelRuntime/"));
 
     return serve_has_runtime(s) && (is_of_model || (!m && !is_of_mesh)) ? &passed : m;
 }

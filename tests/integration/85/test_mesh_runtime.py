@@ -255,6 +255,12 @@ def test_calls_that_name_no_model_or_no_method(runtime, under):
     assert {name for name, _ in r.calls} == {"runtimeStatus"} and not r.seen
 
 
+def test_service_of_the_package_mmesh_is_the_runtimes(runtime, under):
+    """As that of ModelMesh's example is."""
+    [server] = under(runtime())
+    assert ask(server, "m0", method="/mmesh.ExamplePredictor/predict") == b"hello"
+
+
 def test_id_is_injected_where_the_runtime_wants_it(runtime, under):
     r = [runtime(methods={ECHO[1:]: [2, 1], "inference.GRPCInferenceService/ModelInfer": [1]}), runtime(methods={ECHO[1:]: [2, 1], "inference.GRPCInferenceService/ModelInfer": [1]})]
     servers = under(*r)
