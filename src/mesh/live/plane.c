@@ -180,7 +180,10 @@ static struct live_reload *add_reload(struct mr_mesh *m, mr_str id)
     return known;
 }
 
-static enum mr_mesh_missing see_missing(struct mr_mesh *m, mr_str id, int64_t sent_ns)
+/* Whether loading the model again helps shows the request that waited for it: a second such answer is the model's own. A request that came in
+ * later has found that the runtime has lost the model once more. */
+static enum mr_mesh_missing see_missing(struct mr_mesh *m, mr_str id, int64_t came_ns,
+                                        int64_t sent_ns)
 {
     struct live_reload *known = mr_map_find(&m->reloads, id);
     int64_t now = mr_now_ns();
@@ -193,21 +196,23 @@ static enum mr_mesh_missing see_missing(struct mr_mesh *m, mr_str id, int64_t se
         return MR_MESH_AGAIN;
     } else if (now < known->next_ns) {
         return MR_MESH_OWN;
-    } else {
+    } else if (came_ns < known->done_ns) {
+        known->next_ns = now + known->wait_ns;
         known->wait_ns = MR_MIN(2 * known->wait_ns, DAY_NS);
+        return MR_MESH_OWN;
     }
     if (!known) {
         return MR_MESH_OWN;
     }
     known->is_due = true;
-    known->next_ns = now + known->wait_ns;
     return MR_MESH_LOST;
 }
 
-enum mr_mesh_missing mr_mesh_runtime_missing(struct mr_mesh *m, mr_str id, int64_t sent_ns)
+enum mr_mesh_missing mr_mesh_runtime_missing(struct mr_mesh *m, mr_str id, int64_t came_ns,
+                                             int64_t sent_ns)
 {
     pthread_mutex_lock(&m->lock);
-    enum mr_mesh_missing what = see_missing(m, id, sent_ns);
+    enum mr_mesh_missing what = see_missing(m, id, came_ns, sent_ns);
     pthread_mutex_unlock(&m->lock);
     return what;
 }

@@ -151,7 +151,10 @@ bool hop_is_missing(struct hop *h, struct hop_attempt *at, int rc,
     if (r && !status) {
         status = missing_status(r->headers, r->header_count);
     }
-    enum mr_mesh_missing what = status ? mr_mesh_runtime_missing(m, id, at->sent_ns) : MR_MESH_OWN;
+    enum mr_mesh_missing what = MR_MESH_OWN;
+    if (status) {
+        what = mr_mesh_runtime_missing(m, id, h->arrival->call->recv_start_ns, at->sent_ns);
+    }
     if (what == MR_MESH_LOST || (what == MR_MESH_AGAIN && h->is_direct)) {
         hop_result(h, at, MR_MESH_NOT_HERE, (mr_str){0});
     } else if (what == MR_MESH_AGAIN) {

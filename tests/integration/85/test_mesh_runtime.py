@@ -585,6 +585,17 @@ def test_model_that_the_runtime_lost_is_loaded_again(runtime, under):
     assert r.count("loadModel", "m0") == 2
 
 
+def test_model_that_the_runtime_loses_again_is_loaded_again(runtime, under):
+    runtimes = [runtime(), runtime()]
+    servers = under(*runtimes)
+    assert ask(servers[0], "m0") == b"hello"
+    for server in servers * 3:
+        for r in runtimes:
+            r.loaded.clear()
+        assert ask(server, "m0") == b"hello"
+    assert sum(r.count("loadModel", "m0") for r in runtimes) == 7
+
+
 @pytest.mark.parametrize("code, text", [
     (grpc.StatusCode.NOT_FOUND, "no such user"), (grpc.StatusCode.UNAVAILABLE, "Request for unknown model: 'm0' is not found"),
     (grpc.StatusCode.INVALID_ARGUMENT, "Model m0 with version  not found"),

@@ -32,8 +32,9 @@ enum mr_mesh_missing {
     MR_MESH_AGAIN, /* it has been loaded again: the runtime can be asked once more */
     MR_MESH_OWN    /* loading it again did not help: the answer is the model's own */
 };
-/** The runtime answered a request that was sent then that it has not got a model which is loaded. */
-enum mr_mesh_missing mr_mesh_runtime_missing(struct mr_mesh *m, mr_str id, int64_t sent_ns);
+/** The runtime answered a request, which came in at came_ns and was sent to it at sent_ns, that it has not got a model which is loaded. */
+enum mr_mesh_missing mr_mesh_runtime_missing(struct mr_mesh *m, mr_str id, int64_t came_ns,
+                                             int64_t sent_ns);
 /** A connection to the runtime broke under a request, which is MR_MESH_NOT_HERE then: the runtime is asked whether it lives. */
 void mr_mesh_runtime_broke(struct mr_mesh *m, mr_str id);
 
