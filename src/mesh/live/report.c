@@ -29,9 +29,21 @@ static Millrace__MeshStatus status_of(const struct mesh_core *c, mr_str id, char
     if (count[MESH_LOADING] > 0) {
         return MILLRACE__MESH_STATUS__LOADING;
     }
-    return count[MESH_FAILED] > 0 || mesh_core_is_nowhere(c, id, why)
-               ? MILLRACE__MESH_STATUS__LOADING_FAILED
-               : MILLRACE__MESH_STATUS__NOT_LOADED;
+    if (count[MESH_FAILED] > 0 || mesh_core_is_nowhere(c, id, why)) {
+        return MILLRACE__MESH_STATUS__LOADING_FAILED;
+    }
+    return mesh_core_is_wanted(c, id) ? MILLRACE__MESH_STATUS__LOADING
+                                      : MILLRACE__MESH_STATUS__NOT_LOADED;
+}
+
+/* What is loaded here is so before the registry shows it: who had an answer of the model asks for its state next. */
+static Millrace__MeshStatus told_status(const struct mesh_core *c, mr_str id,
+                                        char why[MESH_WHY_MAX])
+{
+    Millrace__MeshStatus s = status_of(c, id, why);
+    bool is_coming = s == MILLRACE__MESH_STATUS__NOT_LOADED || s == MILLRACE__MESH_STATUS__LOADING;
+
+    return is_coming && mesh_core_copy(c, id) == MESH_LOADED ? MILLRACE__MESH_STATUS__LOADED : s;
 }
 
 Millrace__MeshStatus live_model_status(const struct mr_mesh *m, mr_str id)
@@ -86,7 +98,7 @@ Millrace__MeshModel *live_report_model(const struct mr_mesh *mesh, mr_str id, st
     }
     millrace__mesh_model__init(m);
     m->id = text_of(a, id);
-    m->status = status_of(mesh->core, id, why);
+    m->status = told_status(mesh->core, id, why);
     m->reason = text_of(a, mr_str_c(why));
     m->pending = from && from->is_pending;
     if (m->status == MILLRACE__MESH_STATUS__NOT_FOUND) {
@@ -119,6 +131,7 @@ Millrace__MeshVModel *live_report_vmodel(const struct mr_mesh *mesh, mr_str id, 
 {
     const struct view_vmodel *from = view_vmodel_find(mesh_core_view(mesh->core), id);
     Millrace__MeshVModel *m = MR_ARENA_NEW(a, Millrace__MeshVModel);
+    char why[MESH_WHY_MAX];
 
     if (!m) {
         return NULL;
@@ -132,7 +145,7 @@ Millrace__MeshVModel *live_report_vmodel(const struct mr_mesh *mesh, mr_str id, 
     m->target = text_of(a, from->target);
     m->owner = text_of(a, from->owner);
     m->pending = from->is_pending;
-    m->active_status = live_model_status(mesh, from->active);
+    m->active_status = told_status(mesh->core, from->active, why);
     m->target_status = target_status(mesh, from);
     m->status = mr_str_eq(from->active, from->target) ? MILLRACE__MESH_VMODEL__STATUS__DEFINED
                 : from->failed ? MILLRACE__MESH_VMODEL__STATUS__TRANSITION_FAILED

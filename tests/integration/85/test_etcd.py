@@ -34,6 +34,11 @@ def ask_all(servers, numbers):
             answers(server, f"m{i}")
 
 
+def status_of(server, model):
+    with Rest(server.http) as r:
+        return r.get(f"/v2/mesh/models/{model}").ok().json()["status"]
+
+
 def in_registry(etcd, i):
     """The model, and a copy of it, whose record does not go with the time."""
     keys = etcd.keys()
@@ -44,6 +49,7 @@ def test_etcd_that_hangs_stops_nobody(etcd, servers):
     ask_all(servers, range(4))
     etcd.process.send_signal(signal.SIGSTOP)
     ask_all(servers, range(8))  # loaded and not loaded yet
+    assert "LOADED" in [status_of(s, "m7") for s in servers]  # where it is, before the registry has it
     etcd.process.send_signal(signal.SIGCONT)
     ask_all(servers, range(8))
     for i in range(8):

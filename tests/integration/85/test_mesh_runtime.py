@@ -261,6 +261,19 @@ def test_service_of_the_package_mmesh_is_the_runtimes(runtime, under):
     assert ask(server, "m0", method="/mmesh.ExamplePredictor/predict") == b"hello"
 
 
+def test_model_is_loading_from_the_call_on_that_has_it_loaded(runtime, under):
+    r, go = runtime(), threading.Event()
+    r.load = lambda id, path, context: go.wait(wait.PATIENCE)
+    [server] = under(r)
+    loading = 2
+    with Reflected(server.url("grpc")) as g:
+        assert g.call("mmesh.ModelMesh/ensureLoaded", modelId="m0").status == loading
+        assert g.call("mmesh.ModelMesh/registerModel", modelId="new", modelInfo={"type": "made-up"}, loadNow=True).status == loading
+        assert g.call("mmesh.ModelMesh/setVModel", vModelId="v", targetModelId="m1", loadNow=True).activeModelStatus.status == loading
+        go.set()
+        assert ask(server, "m1") == b"hello"
+
+
 def test_id_is_injected_where_the_runtime_wants_it(runtime, under):
     r = [runtime(methods={ECHO[1:]: [2, 1], "inference.GRPCInferenceService/ModelInfer": [1]}), runtime(methods={ECHO[1:]: [2, 1], "inference.GRPCInferenceService/ModelInfer": [1]})]
     servers = under(*r)
