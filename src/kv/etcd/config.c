@@ -330,10 +330,13 @@ static int check_tls(const struct kv_etcd_config *c, struct mr_err *err)
     return MR_OK;
 }
 
-/** HOST:PORT with a number for the port, as KV_STORE has it beside the name of a file. */
+/** URLs, or HOST:PORT with a number for the port, as KV_STORE has them beside the name of a file. */
 static bool is_endpoint(mr_str text)
 {
     struct kv_etcd_config scratch = {0};
+    if (mr_str_starts(text, MR_STR("http://")) || mr_str_starts(text, MR_STR("https://"))) {
+        return true;
+    }
     int rc = mr_str_find(text, '/') < 0 ? add_endpoints(&scratch, text, NULL) : MR_E_INVALID;
     kv_etcd_config_fini(&scratch);
     return rc == MR_OK;

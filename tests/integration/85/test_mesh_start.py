@@ -148,7 +148,7 @@ def test_lists_pass_over_keys_that_others_have_put_there(etcd, start, models):
 
 
 @needs_etcd
-@pytest.mark.parametrize("form", ["file", "address"])
+@pytest.mark.parametrize("form", ["file", "", "http://"])
 def test_environment_of_a_modelmesh(etcd, start, models, tmp_path, form):
     for name, kind in (("big", "big"), ("small", "small")):
         repo.add(models, name, repo.config(parameters={"millrace.mesh_type": kind}))
@@ -156,7 +156,7 @@ def test_environment_of_a_modelmesh(etcd, start, models, tmp_path, form):
     store.write_text(json.dumps({"endpoints": f"http://127.0.0.1:{etcd.ports[0]}", "root_prefix": "/prod"}))
     rules = tmp_path / "rules.json"
     rules.write_text(json.dumps({"big": {"required": ["gpu"]}}))
-    env = {"KV_STORE": f"etcd:{store}" if form == "file" else f"etcd:127.0.0.1:{etcd.ports[0]}", "MM_TYPE_CONSTRAINTS_PATH": str(rules),
+    env = {"KV_STORE": f"etcd:{store}" if form == "file" else f"etcd:{form}127.0.0.1:{etcd.ports[0]}", "MM_TYPE_CONSTRAINTS_PATH": str(rules),
            "MM_LOCATION": "here", "KV_READ_ONLY": "false", "MM_ZONE": "a", "SHUTDOWN_TIMEOUT_MS": "20000"}
     of_kserve = ",".join(f"mt:{f}{v}{p}" for f in "abcdefghij" for v in ("", ":1", ":2") for p in ("", "|pv:grpc-v2"))
     servers = [start(models, f"--mesh-id=s{i}", mode=None, ready=False, env={**env, "MM_LABELS": f"{labels},{of_kserve}"}) for i, labels in enumerate(("cpu", "cpu,gpu"))]

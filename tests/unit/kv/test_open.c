@@ -40,9 +40,9 @@ static void memory_ends_leases_by_the_loops_clock(void **state)
 static void other_texts_are_refused(void **state)
 {
     static const char *const wrong[] = {
-        "",         "memory",  "memory:x",    "http://x",      "x:",
-        "etcd:",    "etcd://", "etcd://host", "etcd://host:0", "etcd://a:1,https://b:2",
-        "etcd://:1"};
+        "",          "memory",          "memory:x",    "http://x",      "x:",
+        "etcd:",     "etcd://",         "etcd://host", "etcd://host:0", "etcd://a:1,https://b:2",
+        "etcd://:1", "etcd:http://host"};
     struct mr_err err;
     (void)state;
 
@@ -57,9 +57,14 @@ static void other_texts_are_refused(void **state)
 
 static void texts_are_taken(void **state)
 {
-    static const char *const right[] = {
-        "memory:",        "file:/a/b",         "file:c",
-        "etcd:host:2379", "etcd://[::1]:2379", "etcd://a:1,b:2,c:3/some/prefix/"};
+    static const char *const right[] = {"memory:",
+                                        "file:/a/b",
+                                        "file:c",
+                                        "etcd:host:2379",
+                                        "etcd://[::1]:2379",
+                                        "etcd://a:1,b:2,c:3/some/prefix/",
+                                        "etcd:http://host:2379",
+                                        "etcd:https://a:1,https://b:2"};
     struct mr_err err;
     (void)state;
 
