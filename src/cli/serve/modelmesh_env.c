@@ -35,6 +35,8 @@ static const struct {
     {"MM_TYPE_CONSTRAINTS_PATH", "mesh-constraints", AS_IS},
     {"INTERNAL_GRPC_SOCKET_PATH", "mesh-runtime", SOCKET},
     {"INTERNAL_GRPC_PORT", "mesh-runtime", LOCAL_PORT},
+    {"INTERNAL_SERVING_GRPC_SOCKET_PATH", "mesh-runtime-inference", SOCKET},
+    {"INTERNAL_SERVING_GRPC_PORT", "mesh-runtime-inference", LOCAL_PORT},
     {"MM_DATAPLANE_CONFIG", "mesh-dataplane-config", AS_IS},
     {"MM_DATAPLANE_CONFIG_PATH", "mesh-dataplane-config", AS_IS},
     {"MM_SCALEUP_RPM_THRESHOLD", "mesh-scale-up-rate", AS_IS},
@@ -56,12 +58,8 @@ static const struct {
 #define ROWS (sizeof table / sizeof *table)
 
 /* Of ModelMesh, too, though not by their names. */
-static const char *const further[] = {"KV_READ_ONLY",
-                                      "BOOTSTRAP_CLEARANCE_PERIOD_MS",
-                                      "INTERNAL_SERVING_GRPC_PORT",
-                                      "INTERNAL_SERVING_GRPC_SOCKET_PATH",
-                                      "HEAP_SIZE_MB",
-                                      NULL};
+static const char *const further[] = {"KV_READ_ONLY", "BOOTSTRAP_CLEARANCE_PERIOD_MS",
+                                      "HEAP_SIZE_MB", NULL};
 
 static const char *value_of(char *const *env, const char *name)
 {

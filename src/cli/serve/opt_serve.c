@@ -234,6 +234,9 @@ static int check_mesh(const struct mr_serve_options *s, struct mr_err *err)
     if (o->mesh.runtime && (!o->mesh.registry || !o->allow_grpc)) {
         return MR_FAIL(err, MR_E_INVALID, "--mesh-runtime needs --mesh, and gRPC");
     }
+    if (o->mesh.runtime_inference && !o->mesh.runtime) {
+        return MR_FAIL(err, MR_E_INVALID, "--mesh-runtime-inference needs --mesh-runtime");
+    }
     return MR_OK;
 }
 

@@ -139,7 +139,7 @@ void live_plane_set_runtime(struct mr_mesh *m, struct mesh_methods *methods)
 
 const char *mr_mesh_runtime(const struct mr_mesh *m)
 {
-    return m->o.runtime;
+    return m->o.runtime_inference ? m->o.runtime_inference : m->o.runtime;
 }
 
 static void run_check(struct mr_mail *mail)

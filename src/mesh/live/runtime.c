@@ -680,27 +680,41 @@ void live_runtime_check(struct mr_mesh *m)
 
 /* ---- life ---- */
 
+static int new_client(struct mr_client **out, struct mr_mesh *m, const char *option,
+                      const char *address, struct mr_err *err)
+{
+    struct mr_client_options o = {
+        .http2 = true, .never_repeat = true, .max_response_bytes = ANSWER_MAX};
+
+    if (!mr_http_is_local(address)) {
+        return MR_FAIL(err, MR_E_INVALID,
+                       "%s '%s': calls of a runtime are not encrypted, so it must be a loopback "
+                       "address with a port, or unix:/path",
+                       option, address);
+    }
+    int rc = mr_client_new(out, m->loop, address, &o, err);
+    return rc < 0 ? MR_WRAP(err, rc, "%s", option) : MR_OK;
+}
+
 int live_runtime_new(struct live_runtime **out, struct mr_mesh *m, const char *address,
                      struct mr_err *err)
 {
-    if (!mr_http_is_local(address)) {
-        return MR_FAIL(err, MR_E_INVALID,
-                       "--mesh-runtime '%s': calls of a runtime are not encrypted, so it must be a "
-                       "loopback address with a port, or unix:/path",
-                       address);
-    }
     struct live_runtime *r = MR_NEW(struct live_runtime);
-    struct mr_client_options o = {
-        .http2 = true, .never_repeat = true, .max_response_bytes = ANSWER_MAX};
-    int rc = mr_client_new(&r->client, m->loop, address, &o, err);
+    struct mr_client *other = NULL; /* network threads have their own: this checks the address */
+    int rc;
 
-    if (rc < 0) {
-        mr_free(r);
-        return MR_WRAP(err, rc, "--mesh-runtime");
-    }
+    MR_TRY(new_client(&r->client, m, "--mesh-runtime", address, err));
+    MR_TRY(new_client(&other, m, "--mesh-runtime-inference", mr_mesh_runtime(m), err));
     r->m = m;
     *out = r;
-    return MR_OK;
+    r = NULL;
+out:
+    mr_client_free(&other);
+    if (r) {
+        mr_client_free(&r->client);
+        mr_free(r);
+    }
+    return rc;
 }
 
 void live_runtime_start(struct live_runtime *r)

@@ -136,9 +136,10 @@ def test_a_server_without_a_mesh_is_open_as_ever(start, models, machines):
 
 
 @pytest.mark.parametrize("address", ["10.0.0.5:8085", "runtime:8085", "127.0.0.1.example:8085"])
-def test_runtime_of_another_machine_is_refused(start, models, address):
+@pytest.mark.parametrize("option", ["--mesh-runtime", "--mesh-runtime-inference"])
+def test_runtime_of_another_machine_is_refused(start, models, option, address):
     repo.add(models, "m", repo.config())
-    server = start(models, "--mesh=memory:", f"--mesh-runtime={address}", mode=None, ready=False)
+    server = start(models, "--mesh=memory:", "--mesh-runtime=127.0.0.1:8085", f"{option}={address}", mode=None, ready=False)
     assert server.wait_exit() != 0
     server.end_anyhow()
-    assert f"--mesh-runtime '{address}'" in server.err() and "loopback" in server.err()
+    assert f"{option} '{address}'" in server.err() and "loopback" in server.err()

@@ -661,6 +661,28 @@ def test_only_runtime_that_dies_and_comes_back(runtime, under):
     assert r.count("loadModel", "m1") == 2
 
 
+def test_calls_go_to_the_model_server_of_an_adapter(runtime, under):
+    """The adapter loads and unloads there, and knows nothing of other calls."""
+    adapter, behind = runtime(), runtime()
+    behind.loaded = adapter.loaded
+    [server] = under(adapter, options=[f"--mesh-runtime-inference={behind.target}"])
+    for id in ("m0", "m1"):
+        assert ask(server, id) == b"hello"
+    behind.stop()
+
+    def load(id, path, context):
+        context.abort(grpc.StatusCode.UNAVAILABLE, "the model server is away")
+
+    adapter.load = load
+    e = refusal(server, "m0")
+    assert e.code() == grpc.StatusCode.UNAVAILABLE and "the model server is away" in e.details()
+    adapter.load = lambda id, path, context: None
+    behind.start()
+    assert ask(server, "m1") == b"hello"
+    assert adapter.count("loadModel", "m1") == 2 and adapter.count("runtimeStatus") == 1
+    assert not adapter.seen and not behind.calls
+
+
 def test_server_waits_for_a_runtime_that_starts(runtime, registry, start, models):
     repo.add(models, "m0", repo.config())
     r = runtime()

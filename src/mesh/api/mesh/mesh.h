@@ -30,6 +30,7 @@ struct mr_mesh_options {
     struct mr_tls_client *tls; /* of messages to other servers; NULL: none */
     const char *
         runtime; /* "host:port" or "unix:/path" of the process that has the models; NULL: this one has them */
+    const char *runtime_inference; /* the same, for calls of models; NULL: `runtime` */
     const char *dataplane;   /* which methods name their model where: JSON, or the name of a file */
     const char *constraints; /* rules for types of models: JSON, or the name of a file of it */
     uint32_t min_copies,

@@ -16,7 +16,7 @@ struct mr_mesh_method {
 /** path: "/package.Service/Method". Thread: any. */
 void mr_mesh_method(struct mr_mesh *m, mr_str path, struct mr_mesh_method *out);
 
-/** The address of the runtime that has this server's models; NULL: the server has them. Thread: any, as what follows. */
+/** The address for calls of the models that the runtime of this server has; NULL: the server has them. Thread: any, as what follows. */
 const char *mr_mesh_runtime(const struct mr_mesh *m);
 
 /** A model that the runtime has loaded. While a request uses it, it is not unloaded. Shared. Thread: any. */
