@@ -107,6 +107,10 @@ void grpc_model_ready(struct mr_server *s, struct mr_grpc_call *g)
         return;
     }
     mr_str name = mr_str_c(q->name), version = mr_str_c(q->version);
+    if (version.len && serve_has_runtime(s)) { /* who has the model knows its versions */
+        grpc_pass(s, g);
+        return;
+    }
     rc = ready_name(s, g, &name, &err);
     if (rc == MR_OK) {
         rc = meta_find(s, name, version, &v, &err);

@@ -113,8 +113,9 @@ static const struct grpc_method passed = {MR_STR_INIT(""), MR_API_INFERENCE, GRP
 const struct grpc_method *grpc_method_for(const struct mr_server *s, mr_str path)
 {
     const struct grpc_method *m = grpc_method_find(path);
-    bool is_of_model = mr_str_starts(path, MR_STR("/inference.GRPCInferenceService/Model")) &&
-                       !(m && m->api == MR_API_STATISTICS);
+    bool is_of_fleet = m && (m->api == MR_API_STATISTICS || m->handle == grpc_model_ready);
+    bool is_of_model =
+        mr_str_starts(path, MR_STR("/inference.GRPCInferenceService/Model")) && !is_of_fleet;
     bool is_of_mesh = mr_str_starts(path, MR_STR("/mmesh.ModelMesh/")) ||
                       mr_str_starts(path, MR_STR("/mmesh.ModelRuntime/"));
 

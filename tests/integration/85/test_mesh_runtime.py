@@ -293,6 +293,19 @@ def test_id_is_injected_where_the_runtime_wants_it(runtime, under):
         assert out == {1: b"m4", 3: b"id"}
 
 
+def test_readiness_is_said_by_the_mesh(runtime, under):
+    """Whatever the runtime lists, and nothing is loaded; of a version the runtime says it."""
+    r = [runtime(methods={"inference.GRPCInferenceService/ModelInfer": [1]}), runtime()]
+    servers = under(*r)
+    method = "/inference.GRPCInferenceService/ModelReady"
+    for server in servers:
+        wait.until(lambda: fields(ask(server, None, data(1, "m0"), method=method)) == {1: 1}, "the server to know the model")
+        assert fields(ask(server, "m0", b"", method=method)) == {1: 1}
+        assert fields(ask(server, None, data(1, "nobody"), method=method)) == {}
+    assert not any(one.count("loadModel") or one.seen for one in r)
+    assert fields(ask(servers[1], None, data(1, "m0") + data(2, "1"), method=method)) == {1: b"m0", 2: b"1"}  # an echo
+
+
 BOTH = "/made.up.Service/Both"
 
 
