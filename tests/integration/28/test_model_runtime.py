@@ -133,6 +133,20 @@ def test_paths_that_are_refused(mesh, store, tmp_path):
     assert mesh.refused("predictModelSize", modelId="m", modelPath="/x")[0] == grpc.StatusCode.UNIMPLEMENTED
 
 
+def test_path_that_is_a_link_to_a_volume(start, store, tmp_path):
+    """As KServe's puller makes them for models on a PersistentVolumeClaim."""
+    volume = tmp_path / "volume"
+    volume.mkdir()
+    shutil.copy(repo.STOCK / "simple" / "1" / "model.onnx", volume / "net.onnx")
+    repo.add(volume, "folder")
+    mesh = Mesh(start([], f"--model-runtime={store}", f"--allow-links-to={volume}"))
+    for name in ("net.onnx", "folder"):
+        (store / name).symlink_to(volume / name)
+        assert mesh.load(name, store / name).sizeInBytes > 0
+    assert answers(mesh, "folder")
+    mesh.close()
+
+
 def test_a_model_that_does_not_load(mesh, store):
     repo.add(store, "broken", backend="onnxruntime", files={"1/model.onnx": b"no model"})
     code, text = mesh.refused("loadModel", modelId="m", modelPath=str(store / "broken"))
