@@ -258,9 +258,8 @@ static int plan_register(const struct mesh_core *c, const struct manage *m, stru
     struct vmodel_model known = manage_model_of(c, m->call.id);
 
     if (known.revision && !vmodel_def_is_same(&known.def, &m->call.def)) {
-        return MR_FAIL(err, MR_E_EXISTS,
-                       "the model '%.*s' is registered with another type, path or key",
-                       MR_STR_ARG(m->call.id));
+        return MR_FAIL(err, MR_E_EXISTS, /* the text is ModelMesh's */
+                       "Model already exists with different attribute values");
     }
     if (known.revision == 0) {
         p->write[0].kind = MESH_KEY_MODEL;
@@ -458,8 +457,7 @@ static int plan(const struct mesh_core *c, const struct manage *m, struct vmodel
     case MESH_CALL_ENSURE:
         return manage_model_of(c, m->call.id).revision
                    ? MR_OK
-                   : MR_FAIL(err, MR_E_NOT_FOUND, "there is no model '%.*s'",
-                             MR_STR_ARG(m->call.id));
+                   : MR_FAIL(err, MR_E_NOT_FOUND, "model not found");
     case MESH_CALL_SEE_MODEL:
     case MESH_CALL_SEE_VMODEL: return MR_OK;
     default: return plan_vmodel(c, m, p, err);

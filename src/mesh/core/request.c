@@ -503,7 +503,7 @@ void request_send_on(struct mesh_core *c, struct mesh_req *r)
     if (r->is_from_peer) {
         route_in(c, r);
     } else if (r->local->model->revision == 0) { /* unregistered since */
-        request_give_up(c, r, MR_E_NOT_FOUND, MR_STR("there is no such model"), 0);
+        request_give_up(c, r, MR_E_NOT_FOUND, MR_STR("model not found"), 0);
     } else {
         route_out(c, r);
     }

@@ -3,7 +3,7 @@
 
 static mr_str none_of(const struct mesh_req *r)
 {
-    return r->is_vmodel ? MR_STR("there is no such vmodel") : MR_STR("there is no such model");
+    return r->is_vmodel ? MR_STR("vmodel not found") : MR_STR("model not found");
 }
 
 /* False: it has been answered. */

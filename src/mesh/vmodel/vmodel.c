@@ -67,30 +67,30 @@ static bool is_expected(const struct vmodel_set *set, const struct vmodel_state 
            (s->revision && mr_str_eq(set->target, now));
 }
 
+/* The texts are those of ModelMesh, as controllers may compare them. */
 static int check_set(const struct vmodel_set *set, const struct vmodel_state *s,
                      struct vmodel_plan *out, struct mr_err *err)
 {
     if (s->revision == 0 && set->update_only) {
-        return MR_FAIL(err, MR_E_NOT_FOUND, "there is no vmodel '%.*s'", MR_STR_ARG(s->id));
+        return MR_FAIL(err, MR_E_NOT_FOUND, "vmodel %.*s not found", MR_STR_ARG(s->id));
     }
     if (s->revision && set->owner.len && !mr_str_eq(set->owner, s->v.owner)) {
-        return MR_FAIL(err, MR_E_EXISTS, "the vmodel '%.*s' belongs to another owner",
-                       MR_STR_ARG(s->id));
+        return MR_FAIL(err, MR_E_EXISTS, "vmodel %.*s already exists with different owner \"%.*s\"",
+                       MR_STR_ARG(s->id), MR_STR_ARG(s->v.owner));
     }
     if (!is_expected(set, s)) {
         out->is_precondition = true;
-        return s->revision
-                   ? MR_FAIL(err, MR_E_INVALID,
-                             "the target of the vmodel '%.*s' is '%.*s', not '%.*s'",
-                             MR_STR_ARG(s->id), MR_STR_ARG(s->v.target), MR_STR_ARG(set->expected))
-                   : MR_FAIL(err, MR_E_INVALID, "there is no vmodel '%.*s'", MR_STR_ARG(s->id));
+        return s->revision ? MR_FAIL(err, MR_E_INVALID,
+                                     "Existing target model %.*s does not match expected %.*s",
+                                     MR_STR_ARG(s->v.target), MR_STR_ARG(set->expected))
+                           : MR_FAIL(err, MR_E_INVALID, "vmodel %.*s not found", MR_STR_ARG(s->id));
     }
     if (s->wanted.revision == 0 && !set->has_def) {
-        return MR_FAIL(err, MR_E_NOT_FOUND, "there is no model '%.*s'", MR_STR_ARG(set->target));
+        return MR_FAIL(err, MR_E_NOT_FOUND, "Target model %.*s not found", MR_STR_ARG(set->target));
     }
     if (s->wanted.revision && set->has_def && !vmodel_def_is_same(&s->wanted.def, &set->def)) {
         return MR_FAIL(err, MR_E_EXISTS,
-                       "the model '%.*s' is registered with another type, path or key",
+                       "Target model %.*s already exists with different attribute values",
                        MR_STR_ARG(set->target));
     }
     return MR_OK;

@@ -44,7 +44,7 @@ static void finish(struct multi *m)
         MR_FAIL(&m->err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
     } else if (!m->code && m->found == 0) {
         m->code = MR_GRPC_NOT_FOUND;
-        MR_FAIL(&m->err, MR_E_NOT_FOUND, "none of the %zu models is there", m->ids.count);
+        MR_FAIL(&m->err, MR_E_NOT_FOUND, "none of the requested models were found");
     }
     for (size_t i = 0; i < m->ids.count; i++) {
         struct mr_piece *p = &m->parts[i].answer;

@@ -105,7 +105,7 @@ int plane_ids_read(const struct mr_call *call, struct plane_ids *out, struct mr_
     MR_TRY(read_any(call, vmodel_names, &vmodels, err));
     if (models.count && vmodels.count) {
         return MR_FAIL(err, MR_E_INVALID,
-                       "the metadata has ids of models and of vmodels, %s and %s", models.name,
+                       "must include only one of model id and vmodel id: %s and %s", models.name,
                        vmodels.name);
     }
     out->is_vmodel = vmodels.count > 0;

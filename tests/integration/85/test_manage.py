@@ -96,13 +96,14 @@ def test_registrations(managers):
     assert one("registerModel", modelId="new", modelInfo=INFO).status == NOT_LOADED
     assert one("registerModel", modelId="new", modelInfo=INFO).status == NOT_LOADED  # the same again
     wait.until(lambda: other.status("new") == NOT_LOADED, "the other server to know it")
-    assert other.refused("registerModel", modelId="new", modelInfo={"type": "other"})[0] == grpc.StatusCode.ALREADY_EXISTS
+    assert other.refused("registerModel", modelId="new", modelInfo={"type": "other"}) == (
+        grpc.StatusCode.ALREADY_EXISTS, "Model already exists with different attribute values")
     assert other.refused("registerModel", modelId="new2")[0] == grpc.StatusCode.INVALID_ARGUMENT
     assert other.refused("registerModel", modelInfo=INFO)[0] == grpc.StatusCode.INVALID_ARGUMENT
     assert other.refused("setVModel", targetModelId="a") == (grpc.StatusCode.INVALID_ARGUMENT, "vmodel: the id is empty")
     assert other.refused("setVModel", vModelId="v") == (grpc.StatusCode.INVALID_ARGUMENT, "target of the vmodel: the id is empty")
     assert other.refused("getModelStatus") == (grpc.StatusCode.INVALID_ARGUMENT, "model: the id is empty")
-    assert other.refused("ensureLoaded", modelId="never") == (grpc.StatusCode.NOT_FOUND, "there is no model 'never'")
+    assert other.refused("ensureLoaded", modelId="never") == (grpc.StatusCode.NOT_FOUND, "model not found")
     code, text = other.refused("registerModel", modelId="x" * 513, modelInfo=INFO)
     assert code == grpc.StatusCode.INVALID_ARGUMENT and "512" in text
     other("unregisterModel", modelId="new")
@@ -179,12 +180,15 @@ def test_rules_of_vmodels(managers):
     wait.until(lambda: other.vmodel("v").status == DEFINED, "the other server to see it")
     assert other.vmodel("v", owner="me").status == DEFINED
     assert other.vmodel("v", owner="you").status == NOT_FOUND
-    refused = lambda **fields: other.refused("setVModel", vModelId="v", **fields)[0]  # noqa: E731
-    assert refused(targetModelId="b", owner="you") == grpc.StatusCode.ALREADY_EXISTS
-    assert refused(targetModelId="b", expectedTargetModelId="c") == grpc.StatusCode.FAILED_PRECONDITION
+    refused = lambda **fields: other.refused("setVModel", vModelId="v", **fields)  # noqa: E731
+    code = grpc.StatusCode
+    assert refused(targetModelId="b", owner="you") == (code.ALREADY_EXISTS, 'vmodel v already exists with different owner "me"')
+    assert refused(targetModelId="b", expectedTargetModelId="c") == (code.FAILED_PRECONDITION, "Existing target model a does not match expected c")
+    assert refused(targetModelId="a", modelInfo={"type": "other"}) == (
+        code.ALREADY_EXISTS, "Target model a already exists with different attribute values")
     assert other("setVModel", vModelId="v", targetModelId="a", expectedTargetModelId="c").status == DEFINED  # it is a already
-    assert refused(targetModelId="never") == grpc.StatusCode.NOT_FOUND
-    assert one.refused("setVModel", vModelId="w", targetModelId="a", updateOnly=True)[0] == grpc.StatusCode.NOT_FOUND
+    assert refused(targetModelId="never") == (code.NOT_FOUND, "Target model never not found")
+    assert one.refused("setVModel", vModelId="w", targetModelId="a", updateOnly=True) == (code.NOT_FOUND, "vmodel w not found")
     other("deleteVModel", vModelId="v", owner="you")
     assert other.vmodel("v").status == DEFINED
 

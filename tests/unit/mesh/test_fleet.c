@@ -116,8 +116,8 @@ static void unknown_vmodel_is_not_found(void **state)
     for (unsigned i = 0; i < 3; i++) {
         assert_int_equal(c[i]->status, MR_E_NOT_FOUND);
     }
-    assert_string_equal(c[0]->text, "there is no such vmodel");
-    assert_string_equal(c[1]->text, "there is no such model");
+    assert_string_equal(c[0]->text, "vmodel not found");
+    assert_string_equal(c[1]->text, "model not found");
     assert_true(sim_call_vmodel(&s, 0, "v")->has_ended); /* remembered */
     assert_true(sim_call_name(&s, 0, "w")->has_ended);
     assert_false(sim_call_name(&s, 0, "v")->has_ended); /* there may be such a model */
