@@ -252,7 +252,7 @@ static void run_begin(struct mr_mail *mail)
         refuse(a, MR_E_UNAVAILABLE, "the server ends");
         return;
     }
-    if (!m->kv) {
+    if (!m->registry) {
         refuse_early(a);
         return;
     }

@@ -165,12 +165,16 @@ static void on_state(void *ctx, enum mr_kv_state state, const struct mr_err *why
         pthread_mutex_lock(&m->lock);
         m->lost = why ? *why : (struct mr_err){0};
         pthread_mutex_unlock(&m->lock);
-        mesh_core_why(m->core, mr_str_c(m->lost.msg));
+        if (m->core) {
+            mesh_core_why(m->core, mr_str_c(m->lost.msg));
+        }
     } else if (state == MR_KV_READY) {
         tell(m, &m->is_reached);
         mr_log(MR_LOG_INFO, "mesh.registry", "connected to %s", m->kv ? mr_kv_name(m->kv) : "it");
     }
-    registry_on_state(m->registry, state);
+    if (m->registry) {
+        registry_on_state(m->registry, state);
+    }
 }
 
 static void on_journal_state(void *ctx, enum mr_kv_state state, const struct mr_err *why)
@@ -287,6 +291,16 @@ static int open_journal(struct mr_mesh *m, struct mr_err *err)
 
 static int open_registry(struct mr_mesh *m, struct mr_err *err)
 {
+    int rc = mr_kv_open(
+        &m->kv, m->loop, mr_str_c(m->o.registry),
+        &(struct mr_kv_options){.on_state = on_state, .ctx = m, .prefix = mr_str_c(m->o.prefix)},
+        err);
+
+    return rc < 0 ? MR_WRAP(err, rc, "--mesh") : MR_OK;
+}
+
+static int make_instance(struct mr_mesh *m, struct mr_err *err)
+{
     struct registry_options ro = {.id = mr_str_c(m->id),
                                   .address = mr_str_c(m->address),
                                   .lease_s = m->o.lease_s,
@@ -299,14 +313,6 @@ static int open_registry(struct mr_mesh *m, struct mr_err *err)
 
     MR_TRY(make_core(m, err));
     m->registry = registry_new(m->core, &ro);
-    rc = mr_kv_open(
-        &m->kv, m->loop, mr_str_c(m->o.registry),
-        &(struct mr_kv_options){.on_state = on_state, .ctx = m, .prefix = mr_str_c(m->o.prefix)},
-        err);
-    if (rc < 0) {
-        MR_WRAP(err, rc, "--mesh");
-        goto out;
-    }
     MR_TRY(open_journal(m, err));
 out:
     return rc;
@@ -315,13 +321,16 @@ out:
 static void begin(struct mr_mesh *m)
 {
     registry_start(m->registry, m->kv, m->journal);
+    if (mr_kv_state(m->kv) == MR_KV_READY) { /* before a runtime was */
+        registry_on_state(m->registry, MR_KV_READY);
+    }
     mr_timer_start(m->loop, &m->sample, SAMPLE_NS, SAMPLE_NS, on_sample);
     arm(m);
 }
 
 int live_join(struct mr_mesh *m, struct mr_err *err)
 {
-    int rc = open_registry(m, err);
+    int rc = make_instance(m, err);
 
     if (rc == MR_OK) {
         begin(m);
@@ -361,12 +370,12 @@ int mr_mesh_start(struct mr_mesh *m, struct mr_models *models, const char *addre
     m->models = models;
     m->started_ns = mr_now_ns();
     m->address = mr_strndup(address, strlen(address));
+    MR_TRY(open_registry(m, err));
     MR_TRY(m->o.runtime ? live_runtime_new(&m->runtime, m, m->o.runtime, err)
-                        : open_registry(m, err));
+                        : make_instance(m, err));
     MR_TRY(mr_thread_start(&m->thread, "mesh", thread_main, m, err));
     atomic_store(&m->is_started, true);
-    if (!m->runtime && m->o.start_timeout_ns &&
-        !wait_for(m, &m->is_reached, m->o.start_timeout_ns)) {
+    if (m->o.start_timeout_ns && !wait_for(m, &m->is_reached, m->o.start_timeout_ns)) {
         rc = unreached(m, err);
     }
 out:
@@ -392,7 +401,7 @@ static void run_drain(struct mr_mail *mail)
 {
     struct mr_mesh *m = MR_CONTAINER_OF(mail, struct mr_mesh, drain);
 
-    if (!m->kv) { /* it has not joined */
+    if (!m->registry) { /* it has not joined */
         on_left(m);
         return;
     }

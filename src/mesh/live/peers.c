@@ -87,7 +87,7 @@ static void run_message(struct mr_mail *mail)
     struct message *in = MR_CONTAINER_OF(mail, struct message, mail);
     struct mr_mesh *m = in->mesh;
 
-    if (m->kv && !atomic_load(&m->is_stopping)) {
+    if (m->registry && !atomic_load(&m->is_stopping)) {
         mesh_core_message(m->core, mr_str_n(in->bytes, in->from_len),
                           (mr_bytes){(const uint8_t *)in->bytes + in->from_len, in->len},
                           live_now(m));

@@ -34,9 +34,10 @@ def is_ready(server):
         return r.get("/v2/health/ready").status == 200
 
 
-def test_registry_that_is_not_there_ends_the_start(nobody, start, models):
+@pytest.mark.parametrize("runtime", [[], ["--mesh-runtime=unix:/nowhere"]], ids=["", "runtime"])
+def test_registry_that_is_not_there_ends_the_start(nobody, start, models, runtime):
     repo.add(models, "m")
-    server = start(models, f"--mesh=etcd://127.0.0.1:{nobody}", "--mesh-start-timeout=1s", mode=None, ready=False)
+    server = start(models, f"--mesh=etcd://127.0.0.1:{nobody}", "--mesh-start-timeout=1s", *runtime, mode=None, ready=False)
     assert server.wait_exit() == 1
     server.end_anyhow()
     assert f"etcd://127.0.0.1:{nobody}" in server.err() and "Connection refused" in server.err() and "--mesh-start-timeout" in server.err()
