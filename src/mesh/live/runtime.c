@@ -247,6 +247,30 @@ static void unload(struct load *o)
 
 /* ---- loads ---- */
 
+static void on_wait(struct mr_timer *t);
+
+static void park(struct load *o)
+{
+    struct live_runtime *r = o->r;
+
+    if (!r->waiting) {
+        mr_timer_start(r->m->loop, &r->wait, MR_NS_PER_S, 0, on_wait);
+    }
+    o->next = r->waiting;
+    r->waiting = o;
+}
+
+/* A load that finds the runtime away waits for it as those do that come later, unless it has taken long: the model may be what ends it. */
+static bool waits(struct load *o, int rc, const struct mr_client_response *response)
+{
+    bool does = rc == MR_E_UNAVAILABLE && !response && live_now(o->mesh) - o->since_ns < AWAY_NS;
+
+    if (does) {
+        park(o);
+    }
+    return does;
+}
+
 static void on_size(void *ctx, int rc, const struct mr_err *err,
                     const struct mr_client_response *response)
 {
@@ -276,6 +300,9 @@ static void on_loaded(void *ctx, int rc, const struct mr_err *err,
     if (rc == MR_OK && o->r->limits_concurrency) {
         o->max_running = (uint32_t)MR_MIN(number_in(response->body, 2), RUNNING_MAX);
     }
+    if (waits(o, rc, response)) {
+        return;
+    }
     if (rc < 0) {
         fail(o, rc, err);
         unload(o); /* it may have loaded something */
@@ -302,6 +329,9 @@ static void on_predicted(void *ctx, int rc, const struct mr_err *err,
 
     if (!heard(o->r, rc, err, response)) {
         mr_free(o);
+        return;
+    }
+    if (waits(o, rc, response)) {
         return;
     }
     o->r->has_no_predictions |= rc == MR_E_UNSUPPORTED;
@@ -333,10 +363,10 @@ static void on_cleared(void *ctx, int rc, const struct mr_err *err,
 {
     struct load *o = ctx;
 
-    if (heard(o->r, rc, err, response)) {
-        predict(o);
-    } else {
+    if (!heard(o->r, rc, err, response)) {
         mr_free(o);
+    } else if (!waits(o, rc, response)) {
+        predict(o);
     }
 }
 
@@ -401,11 +431,7 @@ static void runtime_load(struct mr_mesh *m, const struct mesh_action *a)
         begin_load(o);
         return;
     }
-    if (!r->waiting) {
-        mr_timer_start(m->loop, &r->wait, MR_NS_PER_S, 0, on_wait);
-    }
-    o->next = r->waiting;
-    r->waiting = o;
+    park(o);
 }
 
 /* The last request that the unload waited for has ended. */
@@ -523,7 +549,8 @@ static int check_status(const struct status *s, struct mr_err *err)
     enum { STARTING, READY };
 
     if (s->state != READY) {
-        return MR_FAIL(err, MR_E_UNAVAILABLE, s->state == STARTING ? "it is starting" : "it fails");
+        return s->state == STARTING ? MR_FAIL(err, MR_E_UNAVAILABLE, "it is starting")
+                                    : MR_FAIL(err, MR_E_INTERNAL, "it says that it is failing");
     }
     if (s->capacity / 2 < MR_MAX(s->default_bytes, 1)) {
         return MR_FAIL(err, MR_E_INVALID,

@@ -674,6 +674,28 @@ def test_only_runtime_that_dies_and_comes_back(runtime, under):
     assert r.count("loadModel", "m1") == 2
 
 
+def test_load_that_finds_the_runtime_away_waits_for_it(runtime, under):
+    r = runtime()
+    [server] = under(r)
+    assert ask(server, "m0") == b"hello"
+    r.stop()
+    e = refusal(server, "m1")
+    assert e.code() == grpc.StatusCode.UNAVAILABLE and "the runtime does not answer" in e.details(), "it was waited for"
+
+
+def test_runtime_that_is_failing_is_said_at_once(runtime, registry, start, models):
+    repo.add(models, "m0", repo.config())
+    r = runtime()
+    r.state = 2
+    server = start(models, f"--mesh={registry}", f"--mesh-runtime={r.target}", mode=None, ready=False)
+    server.wait_ready()
+    wait.until(lambda: [e for e in server.events() if e["event"] == "mesh.runtime" and "failing" in str(e)], "a line in the log")
+    with Rest(server.http) as rest:
+        assert "failing" in rest.get("/v2/mesh").json()["error"]
+    r.state = 1
+    joined(server)
+
+
 def test_calls_go_to_the_model_server_of_an_adapter(runtime, under):
     """The adapter loads and unloads there, and knows nothing of other calls."""
     adapter, behind = runtime(), runtime()
