@@ -409,7 +409,10 @@ static void on_wait(struct mr_timer *t)
         if (r->is_there) {
             begin_load(o);
         } else if (live_now(r->m) - o->since_ns >= AWAY_NS) {
-            fail(o, MR_FAIL(&err, MR_E_UNAVAILABLE, "the runtime does not answer"), &err);
+            fail(o,
+                 MR_FAIL(&err, MR_E_UNAVAILABLE, "the runtime does not answer%s%s",
+                         r->why.msg[0] ? ": " : "", r->why.msg),
+                 &err);
             end(o);
         } else {
             o->next = r->waiting;
