@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "base/clock.h"
+
 static char *text_of(struct mr_arena *a, mr_str s)
 {
     return (char *)(uintptr_t)mr_arena_str(a, s).ptr;
@@ -36,7 +38,8 @@ static Millrace__MeshStatus status_of(const struct mesh_core *c, mr_str id, char
                                       : MILLRACE__MESH_STATUS__NOT_LOADED;
 }
 
-/* What is loaded here is so before the registry shows it: who had an answer of the model asks for its state next. */
+/* What is loaded here is so before the registry shows it: who had an answer of the model asks for its state next. That of the copy is
+ * the same, or a copy that is not there yet (put_copies). */
 static Millrace__MeshStatus told_status(const struct mesh_core *c, mr_str id,
                                         char why[MESH_WHY_MAX])
 {
@@ -61,24 +64,51 @@ static int by_time(const void *a, const void *b)
     return ((*x)->time_ms < (*y)->time_ms) - ((*x)->time_ms > (*y)->time_ms);
 }
 
-static bool put_copies(const struct mesh_view *v, const struct view_model *from,
+static Millrace__MeshCopy *put_copy(Millrace__MeshModel *to, mr_str instance, struct mr_arena *a)
+{
+    Millrace__MeshCopy *m = MR_ARENA_NEW(a, Millrace__MeshCopy);
+
+    if (m) {
+        millrace__mesh_copy__init(m);
+        m->instance = text_of(a, instance);
+        m->reason = text_of(a, MR_STR(""));
+        to->copies[to->n_copies++] = m;
+    }
+    return m;
+}
+
+static bool put_copies(const struct mr_mesh *mesh, const struct view_model *from, mr_str id,
                        Millrace__MeshModel *to, struct mr_arena *a)
 {
+    const struct mesh_view *v = mesh_core_view(mesh->core);
+    bool is_here = mesh_core_copy(mesh->core, id) == MESH_LOADED, is_shown = false;
+
     to->copies = MR_ARENA_ARRAY(a, Millrace__MeshCopy *, from->copy_count + 1u);
     for (size_t i = 0; to->copies && i < from->copy_count; i++) {
         const struct view_copy *c = &from->copies[i];
-        Millrace__MeshCopy *m = MR_ARENA_NEW(a, Millrace__MeshCopy);
+        bool is_own = mr_str_eq_c(v->peers[c->peer]->id, mesh->id);
+        Millrace__MeshCopy *m = put_copy(to, v->peers[c->peer]->id, a);
         if (!m) {
             return false;
         }
-        millrace__mesh_copy__init(m);
-        m->instance = text_of(a, v->peers[c->peer]->id);
-        m->state = (Millrace__MeshCopy__State)(c->state - MESH_LOADING); /* the same order */
+        enum mesh_copy_state state =
+            is_own && is_here && c->state == MESH_LOADING ? MESH_LOADED : c->state;
+        m->state = (Millrace__MeshCopy__State)(state - MESH_LOADING); /* the same order */
         m->size_bytes = (uint64_t)c->units * MESH_UNIT;
         const bool has_failed = c->state == MESH_FAILED;
         m->time_ms = has_failed ? c->failure->time_ms : c->time_ms;
-        m->reason = text_of(a, mr_str_c(has_failed ? c->failure->reason : ""));
-        to->copies[to->n_copies++] = m;
+        if (has_failed) {
+            m->reason = text_of(a, mr_str_c(c->failure->reason));
+        }
+        is_shown |= is_own;
+    }
+    if (to->copies && is_here && !is_shown) {
+        Millrace__MeshCopy *m = put_copy(to, mr_str_c(mesh->id), a);
+        if (!m) {
+            return false;
+        }
+        m->state = (Millrace__MeshCopy__State)(MESH_LOADED - MESH_LOADING);
+        m->time_ms = mr_wall_ns() / MR_NS_PER_MS;
     }
     if (to->copies) {
         qsort(to->copies, to->n_copies, sizeof *to->copies, by_time);
@@ -112,7 +142,7 @@ Millrace__MeshModel *live_report_model(const struct mr_mesh *mesh, mr_str id, st
     m->max_copies = from->max_copies;
     m->pinned = from->pinned;
     m->vmodels = from->refs;
-    return put_copies(v, from, m, a) ? m : NULL;
+    return put_copies(mesh, from, id, m, a) ? m : NULL;
 }
 
 /* A target that is to come is being loaded, or is about to be. */

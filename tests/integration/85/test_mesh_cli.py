@@ -67,7 +67,7 @@ def test_register_load_unregister(servers):
     wait.until(lambda: strange in millrace(servers[1], "list", "a/"), "the other server to know it")
     again = json.loads(millrace(servers[1], "register", strange, "--type", "t", "--path", "/p", "--json"))
     assert again["id"] == strange and again["path"] == "/p" and again["pinned"]
-    assert "another type" in millrace(servers[0], "register", strange, "--type", "u", code=1)
+    assert "different attribute values" in millrace(servers[0], "register", strange, "--type", "u", code=1)
     assert millrace(servers[0], "unregister", strange) == f"{strange} unregistered\n"
     assert json.loads(millrace(servers[0], "unregister", strange, "--json")) == {}
     assert "not in the mesh" in millrace(servers[0], "status", strange, code=1)
