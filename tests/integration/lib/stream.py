@@ -58,11 +58,10 @@ def words(answer):
 
 
 class Talk:
-    """A stream to `runtimes.Talk`, a model of MLServer; MLServer's answers are messages of another kind than Triton's. Each has a connection of
-    its own, as a client has: gRPC lets channels to one address share one, whose streams wait while what is not read is too much for it."""
+    """A stream to `runtimes.Talk`, a model of MLServer; MLServer's answers are messages of another kind than Triton's."""
 
     def __init__(self, server, *said):
-        self.channel = grpc.insecure_channel(server.url("grpc"), options=(("grpc.use_local_subchannel_pool", 1),))
+        self.channel = grpc.insecure_channel(server.url("grpc"))
         self.messages = queue.Queue()
         call = self.channel.stream_stream(SERVICE, pb.ModelInferRequest.SerializeToString, pb.ModelInferResponse.FromString)
         self.answers = call(iter(self.messages.get, None), timeout=wait.PATIENCE)
