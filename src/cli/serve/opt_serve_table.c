@@ -228,12 +228,10 @@ const struct mr_option mr_serve_table[] = {
          "_default for types without one"),
     TEXT("mesh-runtime", server.mesh.runtime, NULL, "ADDRESS",
          "unix:PATH or loopback HOST:PORT of a runtime of ModelMesh that has this server's models: "
-         "it is "
-         "asked to load models, and gets all calls for them"),
+         "it is asked to load models, and gets all calls for them"),
     TEXT("mesh-runtime-inference", server.mesh.runtime_inference, NULL, "ADDRESS",
          "unix:PATH or loopback HOST:PORT of the model server that --mesh-runtime is the adapter "
-         "of: it "
-         "gets the calls for models; --mesh-runtime if not given"),
+         "of: it gets the calls for models; --mesh-runtime if not given"),
     TEXT("mesh-dataplane-config", server.mesh.dataplane, NULL, "JSON|FILE",
          "which gRPC methods name their model where: {\"rpcConfigs\": {\"package.Service/Method\": "
          "{\"idExtractionPath\": [1], \"vModelId\": true}}, \"allowOtherRpcs\": true}; a file is "

@@ -180,8 +180,8 @@ static struct live_reload *add_reload(struct mr_mesh *m, mr_str id)
     return known;
 }
 
-/* Whether loading the model again helps shows the request that waited for it: a second such answer is the model's own. A request that came in
- * later has found that the runtime has lost the model once more. */
+/* The request that waited for the reload shows whether it helped: a second such answer is the model's own. The same answer to a request
+ * that came in later means that the runtime has lost the model once more. */
 static enum mr_mesh_missing see_missing(struct mr_mesh *m, mr_str id, int64_t came_ns,
                                         int64_t sent_ns)
 {

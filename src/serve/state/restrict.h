@@ -7,8 +7,8 @@
 bool serve_has_restrictions(const struct mr_server *s);
 /* Checks a call by its head; rest_api is the class of a REST path. True: the call was refused and has ended. */
 bool serve_refuse_restricted(struct mr_server *s, struct mr_call *call, enum mr_api rest_api);
-/* In a mesh and as a runtime, where whoever loads models names files and addresses for other machines, calls that change models come
- * from this machine or over TLS, unless --allow-remote-management says otherwise. */
+/* True in a mesh and for the runtime of a ModelMesh, unless --allow-remote-management is given: calls that change models choose files and
+ * addresses that servers load, so they must come from this machine, a socket file or over TLS. */
 bool serve_guards_changes(const struct mr_server *s);
 /* True: the call came in another way, was refused and has ended. */
 bool serve_refuse_remote(struct mr_server *s, struct mr_call *call);

@@ -235,8 +235,8 @@ int mr_http_listen(struct mr_http_server *s, struct mr_loop *const *loops, size_
 /** True if no process listens at this Unix socket or loopback address of this machine ("127.x.y.z:port", "[::1]:port"). False if one
  *  does, if the address is another machine's or a name, or if the system does not say so at once. Thread: any. */
 bool mr_http_is_unused(const char *address);
-/** True for an address to connect to or to listen on that nobody else's machine can reach: a loopback address with a port
- *  ("127.x.y.z:port", "[::1]:port", "localhost:port") or "unix:/path". Other names lead anywhere. Thread: any. */
+/** True for an address that only this machine reaches: a loopback address with a port ("127.x.y.z:port", "[::1]:port",
+ *  "localhost:port") or "unix:/path". Other names may lead anywhere. Thread: any. */
 bool mr_http_is_local(const char *address);
 /** The same over TLS; `tls` is borrowed until the server's connections are closed. */
 int mr_http_listen_tls(struct mr_http_server *s, struct mr_loop *const *loops, size_t loop_count,
@@ -245,8 +245,8 @@ int mr_http_listen_tls(struct mr_http_server *s, struct mr_loop *const *loops, s
 int mr_call_listener_tag(const struct mr_call *call);
 /** The peer as text, for logs: "127.0.0.1:4711", "unix". Static per connection. */
 const char *mr_call_peer(const struct mr_call *call);
-/** True if nobody else's machine could read or change the call: it came over TLS, over a Unix-domain socket or from this machine. False
- *  for a cancelled call. Thread: the call's loop. */
+/** True if no other machine can read or change the call: it came over TLS, over a Unix-domain socket or from this machine. False for a
+ *  cancelled call. Thread: the call's loop. */
 bool mr_call_is_private(const struct mr_call *call);
 
 /** Draining: stops listening, closes idle connections, and sends `Connection: close` / GOAWAY on the others as their
