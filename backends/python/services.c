@@ -15,9 +15,9 @@ static PyObject *raise_error(const struct mr_err *err)
 
 /* ---- executions ---- */
 
-/* Ends of calls' beginnings, which take no GIL. */
-static pthread_mutex_t calling_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t calling_ended = PTHREAD_COND_INITIALIZER;
+/* Of `busy` of all runs, which changes without the GIL too. */
+static pthread_mutex_t busy_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t busy_ended = PTHREAD_COND_INITIALIZER;
 
 static void handle_end(PyObject *handle)
 {
@@ -51,13 +51,14 @@ PyObject *run_new(struct mr_exec *exec, const struct output_desc *descs, struct 
 void run_close(struct py_run *r)
 {
     r->exec = NULL;
-    if (r->calling > 0) { /* seldom: another thread of the model calls while this one ends */
+    if (r->busy >
+        0) { /* seldom: another thread of the model calls or answers while this one ends */
         Py_BEGIN_ALLOW_THREADS;
-        pthread_mutex_lock(&calling_lock);
-        while (r->calling > 0) {
-            pthread_cond_wait(&calling_ended, &calling_lock);
+        pthread_mutex_lock(&busy_lock);
+        while (r->busy > 0) {
+            pthread_cond_wait(&busy_ended, &busy_lock);
         }
-        pthread_mutex_unlock(&calling_lock);
+        pthread_mutex_unlock(&busy_lock);
         Py_END_ALLOW_THREADS;
     }
 }
@@ -72,6 +73,23 @@ static struct py_run *run_of(PyObject *handle)
         return NULL;
     }
     return r;
+}
+
+/* Between these the execution does not end, whoever has the GIL. */
+static struct mr_exec *busy_begin(struct py_run *r)
+{
+    pthread_mutex_lock(&busy_lock);
+    r->busy++;
+    pthread_mutex_unlock(&busy_lock);
+    return r->exec;
+}
+
+static void busy_end(struct py_run *r)
+{
+    pthread_mutex_lock(&busy_lock);
+    r->busy--;
+    pthread_cond_broadcast(&busy_ended);
+    pthread_mutex_unlock(&busy_lock);
 }
 
 static PyObject *service_log(PyObject *self, PyObject *args)
@@ -99,11 +117,12 @@ static PyObject *service_respond(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "OIOOI", &handle, &request, &outputs, &parameters, &flags)) {
         return NULL;
     }
-    const struct py_run *r = run_of(handle);
+    struct py_run *r = run_of(handle);
     if (!r) {
         return NULL;
     }
-    const int rc = outputs_respond(host, r->exec, request, outputs, parameters, flags, &err);
+    const int rc = outputs_respond(host, busy_begin(r), request, outputs, parameters, flags, &err);
+    busy_end(r);
     /* A client that has gone is no error: is_cancelled says it. */
     return rc < 0 && rc != MR_E_CANCELLED ? raise_error(&err) : PyBool_FromLong(rc == MR_OK);
 }
@@ -345,18 +364,12 @@ static void call_made(struct call_making *m)
 static int call_begin(struct py_run *r, const struct call_making *m, struct mr_model_call **out,
                       struct mr_err *err)
 {
-    struct mr_exec *exec = r->exec;
+    struct mr_exec *exec = busy_begin(r);
     int rc;
 
-    pthread_mutex_lock(&calling_lock);
-    r->calling++;
-    pthread_mutex_unlock(&calling_lock);
     Py_BEGIN_ALLOW_THREADS;
     rc = host->call_begin(exec, &m->args, out, err);
-    pthread_mutex_lock(&calling_lock);
-    r->calling--;
-    pthread_cond_broadcast(&calling_ended);
-    pthread_mutex_unlock(&calling_lock);
+    busy_end(r);
     Py_END_ALLOW_THREADS;
     return rc;
 }

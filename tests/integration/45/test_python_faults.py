@@ -283,6 +283,49 @@ class TritonPythonModel:
 """
 
 
+CROWDED = """
+import threading
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            sender, all_there = request.get_response_sender(), threading.Barrier(9)
+            for _ in range(8):
+                threading.Thread(target=self.answer, args=(sender, all_there)).start()
+            threading.Thread(target=self.end, args=(sender, all_there)).start()
+
+    def answer(self, sender, all_there):
+        all_there.wait()
+        try:
+            for _ in range(20):
+                sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", np.array([1], np.int32))]))
+        except Exception:
+            pass  # it has ended
+
+    def end(self, sender, all_there):
+        all_there.wait()
+        sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+
+
+def test_end_beside_answers_of_other_threads(models, start):
+    """The execution is there until they have been sent, or refused."""
+    pymodels.add(models, "m", CROWDED, inputs=[repo.tensor("INPUT0", dims=(1,))], outputs=[repo.tensor("OUTPUT0", dims=(1,))],
+                 extra="model_transaction_policy { decoupled: true }")
+    server = start(models, *pymodels.options())
+    before = pids(server, "m")
+    for i in range(40):
+        with Stream(server.url("grpc")) as stream:
+            stream.send(grpcraw.int32("m", [1], id=str(i)))
+            answers = stream.end()
+        assert not any(a.error_message for a in answers), answers
+    assert pids(server, "m") == before
+
+
 def test_log_line_of_a_crash(models, start):
     """How the process ended, the requests that it had, and its last lines."""
     pymodels.add(models, "m", SPEAKING, inputs=[repo.tensor("INPUT0", dims=(1,))], outputs=[repo.tensor("OUTPUT0", dims=(1,))],
