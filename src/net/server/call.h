@@ -89,6 +89,7 @@ struct mr_call_impl {
     int64_t out_due_ns;  /* while `out` is not empty: output must make progress until then */
     struct mr_outq out;  /* body of the answer, not framed yet */
     struct mr_outq held; /* input of a paused stream */
+    size_t unread_bytes; /* of them, at the front: given before (mr_call_unread) */
     struct mr_header *trailers;
     size_t trailer_count;
     TAILQ_ENTRY(mr_call_impl) waiting; /* if `waits` */
@@ -112,7 +113,7 @@ void mr_http_count(struct mr_loop *loop, int status);
 bool mr_call_impl_head(struct mr_call_impl *call);
 /** Calls on_body. */
 void mr_call_impl_body(struct mr_call_impl *call);
-/** True if the stream takes more input: it is not paused, and its connection is not backlogged. */
+/** True if the stream takes more input: it is not paused, and not backlogged. */
 bool mr_call_impl_is_ready(const struct mr_call_impl *call);
 /** Calls on_room. */
 void mr_call_impl_room(struct mr_call_impl *call);

@@ -4,8 +4,9 @@
  * Input is read into the loop's read buffer and given to nghttp2, which keeps none of it; an idle session holds no
  * buffer. Large bodies are read to their final place (http2_direct.c).
  *
- * No new answers are made for a peer that does not read: complete requests wait (h2->waiting) while the backlog is
- * over the limit.
+ * No new answers are made for a peer that does not read: complete requests wait (h2->waiting) while complete answers take more
+ * than the limit. What is not read of streams does not count there, as they stop themselves: each goes on while it has little
+ * unread, whatever others have, so that a stream that is not read does not hold up the other streams of its connection.
  *
  * nghttp2 is set to forget closed streams (it would keep 256 of them, some 80 KB per connection); the last few that
  * the peer had ended are remembered here, to report an error if it continues one.
@@ -181,7 +182,7 @@ static struct mr_call_impl *next_without_room(const struct mr_h2 *h)
     struct mr_call_impl *call;
 
     LIST_FOREACH (call, &h->calls, link) {
-        if (call->wants_room && call->owes) {
+        if (call->wants_room && call->owes && !mr_h2_call_is_backlogged(call)) {
             return call;
         }
     }
@@ -219,7 +220,7 @@ static void deliver_held(struct mr_h2 *h, struct mr_call_impl *call)
             return;
         }
         mr_outq_consume(&call->held, n);
-        h->held -= n;
+        mr_h2_held_is_done(call, n);
         nghttp2_session_consume_stream(h->session, id, n);
     }
     if (call->held.bytes == 0 && mr_call_impl_is_ready(call) && call->end_stream_seen &&
@@ -235,9 +236,8 @@ static struct mr_call_impl *next_deliverable(struct mr_h2 *h)
     struct mr_call_impl *call;
 
     LIST_FOREACH (call, &h->calls, link) {
-        if (call->pub.streaming && call->on_stream && call->owes && !call->paused &&
-            (call->held.bytes > 0 || (call->end_stream_seen && !call->body_done)) &&
-            (!best || call->turn < best->turn)) {
+        if (call->pub.streaming && call->on_stream && call->owes && mr_call_impl_is_ready(call) &&
+            mr_h2_has_input(call) && (!best || call->turn < best->turn)) {
             best = call;
         }
     }

@@ -45,8 +45,8 @@ struct mr_h2 {
     size_t answered;       /* answered calls whose stream is not closed */
     int64_t handler_bytes; /* of all calls */
     size_t pending;        /* memory of answers not framed yet */
-    size_t held;           /* bytes of paused streams */
-    size_t owed;           /* bytes of input not yet returned to the connection's window */
+    size_t complete;       /* of it, of calls that are answered: these cannot be stopped */
+    size_t owed;           /* bytes of input that is done with, not yet given back */
     uint32_t turn;         /* counts deliveries of held input */
     bool is_unread;        /* as in its calls */
     bool must_deliver;     /* a stream that was paused may go on */
@@ -103,8 +103,14 @@ void mr_h2region_tidy(const struct mr_h2region *region);
 int mr_h2_session_new(struct mr_h2 *h, nghttp2_mem *mem);
 /** The call of a stream, or NULL. */
 struct mr_call_impl *mr_h2_stream_call(nghttp2_session *session, int32_t stream_id);
-/** True if too many answers wait for the peer to read; no more are made. */
+/** True if too many complete answers wait for the peer to read; no more are made. */
 bool mr_h2_is_backlogged(const struct mr_conn *c);
+/** True if the call should make no more of its answer: as above, or too much waits on all streams and some of it on its own. */
+bool mr_h2_call_is_backlogged(const struct mr_call_impl *call);
+/** True if input of a stream has not been delivered. */
+bool mr_h2_has_input(const struct mr_call_impl *call);
+/** Less of the call waits: what it has stopped may go on when the connection works next. */
+void mr_h2_note_room(struct mr_call_impl *call);
 /** Gives input to nghttp2. May close the connection. */
 void mr_h2_feed(struct mr_conn *c, const uint8_t *data, size_t n);
 /** Reads a large body to its final place, and the frames around it. False: no such body, nothing was read.
@@ -114,8 +120,10 @@ bool mr_h2_read_direct(struct mr_conn *c);
 size_t mr_h2_coming(const struct mr_conn *c);
 /** Calls on_data; returns how many of the last bytes the handler has put back (mr_call_impl_put_back). */
 size_t mr_h2_deliver(struct mr_call_impl *call, mr_bytes data, bool is_last);
-/** Opens the connection's window by the consumed input, unless input should wait. */
+/** Opens the connection's window by the input that is done with, unless input should wait. */
 void mr_h2_open_window(struct mr_conn *c);
+/** The first `n` bytes of the held input of a stream are done with. */
+void mr_h2_held_is_done(struct mr_call_impl *call, size_t n);
 /** Drops the held input of a paused stream. */
 void mr_h2_drop_held(struct mr_call_impl *call);
 /** End the connection with an error; 0, or NGHTTP2_ERR_CALLBACK_FAILURE. */

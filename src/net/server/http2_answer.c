@@ -97,6 +97,8 @@ int mr_h2_send_data(nghttp2_session *session, nghttp2_frame *frame, const uint8_
     mr_outq_append(&c->out, framehd, 9);
     mr_outq_move(&c->out, &call->out, length);
     h->pending -= before - call->out.memory;
+    h->complete -= call->ended ? before - call->out.memory : 0;
+    mr_h2_note_room(call);
     h->out_due_ns =
         mr_due_moved(h->out_due_ns, c->loop->now_ns, length, o->write_timeout_ns, o->min_rate);
     call->out_due_ns =
@@ -219,6 +221,7 @@ static void answered(struct mr_call_impl *call)
 
     call->owes = false;
     call->ended = true;
+    c->h2->complete += call->out.memory;
     c->h2->answered += call->on_stream;
     mr_h2_stop_collecting(call);
     mr_block_unref(&call->body.block);
@@ -289,11 +292,6 @@ static void h2_end(struct mr_call_impl *call, const struct mr_header *trailers, 
     answered(call);
 }
 
-static bool h2_is_backlogged(const struct mr_call_impl *call)
-{
-    return mr_h2_is_backlogged(call->conn);
-}
-
 static struct mr_call_waits *h2_waits(struct mr_call_impl *call)
 {
     return &call->conn->h2->readers;
@@ -307,7 +305,7 @@ static void h2_pause(struct mr_call_impl *call, bool paused)
     }
 }
 
-/* The stream's window was opened for it already, so that the client may send that much more. */
+/* The windows were opened for it already; the stream's is again, so that the client may send that much more. */
 static void h2_unread(struct mr_call_impl *call, mr_bytes data)
 {
     struct mr_h2 *h = call->conn->h2;
@@ -317,7 +315,7 @@ static void h2_unread(struct mr_call_impl *call, mr_bytes data)
     mr_outq_append(&call->held, data.ptr, data.len);
     mr_outq_move(&call->held, &rest, rest.bytes);
     mr_outq_fini(&rest);
-    h->held += data.len;
+    call->unread_bytes += data.len;
     h->failed = h->failed || call->held.failed;
     call->body_done = false;
     h2_pause(call, false);
@@ -329,7 +327,10 @@ static void h2_hold(struct mr_call_impl *call, int64_t bytes)
 
     call->handler_bytes += bytes;
     h->handler_bytes += bytes;
-    if (bytes < 0 && h->must_deliver) {
+    if (bytes < 0) {
+        mr_h2_note_room(call);
+    }
+    if (bytes < 0 && (h->must_deliver || h->wants_room)) {
         mr_conn_kick(call->conn);
     }
 }
@@ -353,7 +354,7 @@ const struct mr_call_ops mr_h2_call_ops = {
     .begin = h2_begin,
     .write = h2_write,
     .end = h2_end,
-    .is_backlogged = h2_is_backlogged,
+    .is_backlogged = mr_h2_call_is_backlogged,
     .waits = h2_waits,
     .pause = h2_pause,
     .unread = h2_unread,

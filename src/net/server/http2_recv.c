@@ -24,6 +24,7 @@
 #define LEAST_FRAME     4096 /* shorter ones are the last of a body */
 #define RESET_PERIOD_NS (30 * MR_NS_PER_S)
 #define JUNK_MAX        10000
+#define STREAM_SHARE    ((size_t)64 * 1024) /* unread of a stream that others never take from it */
 #define HEADERS_FIRST   16
 #define HEADER_OVERHEAD 32 /* RFC 9113 6.5.2 */
 
@@ -67,6 +68,7 @@ void mr_h2_stop_collecting(struct mr_call_impl *call)
 void mr_h2_drop_output(struct mr_call_impl *call)
 {
     call->conn->h2->pending -= call->out.memory;
+    call->conn->h2->complete -= call->ended ? call->out.memory : 0;
     mr_outq_fini(&call->out);
 }
 
@@ -294,7 +296,31 @@ bool mr_h2_is_backlogged(const struct mr_conn *c)
     const struct mr_h2 *h = c->h2;
     size_t calls = h->answered * (sizeof(struct mr_call_impl) + MR_ICALL_ARENA_BYTES);
 
-    return mr_conn_is_backlogged(c, c->out.memory + h->pending + calls + (size_t)h->handler_bytes);
+    return mr_conn_is_backlogged(c, c->out.memory + h->complete + calls);
+}
+
+bool mr_h2_call_is_backlogged(const struct mr_call_impl *call)
+{
+    const struct mr_conn *c = call->conn;
+    const struct mr_h2 *h = c->h2;
+    size_t own = call->out.memory + (size_t)call->handler_bytes;
+
+    return mr_h2_is_backlogged(c) ||
+           (own > STREAM_SHARE &&
+            mr_conn_is_backlogged(c, c->out.memory + h->pending + (size_t)h->handler_bytes));
+}
+
+bool mr_h2_has_input(const struct mr_call_impl *call)
+{
+    return call->held.bytes > 0 || (call->end_stream_seen && !call->body_done);
+}
+
+void mr_h2_note_room(struct mr_call_impl *call)
+{
+    struct mr_h2 *h = call->conn->h2;
+
+    h->wants_room = h->wants_room || call->wants_room;
+    h->must_deliver = h->must_deliver || (call->pub.streaming && mr_h2_has_input(call));
 }
 
 void mr_h2_judge_unread(struct mr_conn *c)
@@ -318,9 +344,19 @@ void mr_h2_judge_unread(struct mr_conn *c)
     }
 }
 
+void mr_h2_held_is_done(struct mr_call_impl *call, size_t n)
+{
+    size_t again = MR_MIN(n, call->unread_bytes);
+
+    call->unread_bytes -= again;
+    call->conn->h2->owed += n - again;
+}
+
 void mr_h2_drop_held(struct mr_call_impl *call)
 {
-    call->conn->h2->held -= call->pub.streaming ? call->held.bytes : 0;
+    if (call->pub.streaming) {
+        mr_h2_held_is_done(call, call->held.bytes);
+    }
     mr_outq_fini(&call->held);
 }
 
@@ -552,7 +588,6 @@ static size_t stream_data(struct mr_call_impl *call, mr_bytes data)
     }
     mr_outq_append(&call->held, data.ptr + data.len - kept, kept);
     h->failed = h->failed || call->held.failed;
-    h->held += kept;
     h->must_deliver = true;
     return kept;
 }
@@ -561,8 +596,7 @@ void mr_h2_open_window(struct mr_conn *c)
 {
     struct mr_h2 *h = c->h2;
 
-    if (h->owed == 0 || (int64_t)h->held > c->part->options->max_output_backlog ||
-        mr_h2_is_backlogged(c)) {
+    if (h->owed == 0 || mr_h2_is_backlogged(c)) {
         return;
     }
     if (nghttp2_session_consume_connection(h->session, h->owed) == NGHTTP2_ERR_NOMEM) {
@@ -593,7 +627,7 @@ static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t stream
     }
     /* The handler may have ended the stream; consuming is then harmless. */
     int rc = nghttp2_session_consume_stream(session, stream_id, len - kept);
-    h->owed += len;
+    h->owed += len - kept;
     mr_h2_open_window(h->conn);
     return rc == NGHTTP2_ERR_NOMEM ? NGHTTP2_ERR_CALLBACK_FAILURE : 0;
 }

@@ -2,7 +2,7 @@
  *
  * Each message becomes a stream_item with an arena of its own, recycled per loop. Items stand in a list in
  * request order, but those of decoupled models, which stand in a list of their own: their answers leave as they come,
- * and wait with the item while the connection is backlogged. Items are unpacked and decoded one after the other, so that requests are submitted in their order
+ * and wait with the item while the stream is backlogged. Items are unpacked and decoded one after the other, so that requests are submitted in their order
  * although one may take many turns; whenever the first is done its answer is encoded and sent. A failed request is answered inside the
  * stream, which goes on; with the metadata `triton_grpc_error: true` the first failure ends the stream with
  * its status. The stream ends when the client has closed its side and the list is empty, or when the

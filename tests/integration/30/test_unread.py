@@ -293,6 +293,41 @@ def test_one_unread_stream_beside_others(served, faults):
     others_are_served(server)
 
 
+# ---- others of the connection ----
+
+
+def test_streams_that_are_not_read_hold_up_no_other(served):
+    """The client reads one stream and other answers, while several times the backlog waits on further streams. What these have
+    sent does not use up the connection's window, and comes back to it when they are cancelled."""
+    server = served("--max-output-backlog=64KiB")
+    message, answer = grpc_frame(grpcraw.int32("m", [1] * 4000)), 16000
+    with Http2(server.grpc, auto=False) as wire:
+        wire.h2.increment_flow_control_window(1 << 30)
+        unread = open_streams(wire, 10)
+        assert min(push(wire, unread, message, 16 * MIB).values()) > 20
+        read = open_streams(wire, 1)[0]
+
+        def ask():
+            wire.send(read, message, end=False)
+            wire.wait(lambda: len(wire.data_of(read)) >= answer, "an answer")
+            wire.h2.increment_flow_control_window(sum(e.flow_controlled_length for e in wire.of(read, h2.events.DataReceived)), read)
+            wire.flush()
+            wire.events = [e for e in wire.events if not isinstance(e, h2.events.DataReceived)]
+
+        for _ in range(100):
+            ask()
+        single = wire.headers("POST", grpc_path("ModelInfer"), GRPC_HEADERS, end=False)
+        wire.send(single, message)
+        assert wire.response(single).headers["grpc-status"] == "0"
+        for _ in range(2):  # each time they fill much of the window
+            for stream in unread:
+                wire.h2.reset_stream(stream, 8)
+            unread = open_streams(wire, 10)
+            assert min(push(wire, unread, message, 16 * MIB).values()) > 20
+            ask()
+    others_are_served(server)
+
+
 # ---- nothing is lost ----
 
 

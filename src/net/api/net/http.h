@@ -138,8 +138,8 @@ void mr_call_begin(struct mr_call *call, int status, const struct mr_header *hea
                    size_t header_count);
 void mr_call_write(struct mr_call *call, const struct mr_piece *pieces, size_t piece_count);
 void mr_call_end(struct mr_call *call, const struct mr_header *trailers, size_t trailer_count);
-/** Streaming mode: stops or resumes on_data (flow control towards the peer). While the connection's answers wait for
- *  a slow reader (max_output_backlog), on_data is not called in any case. */
+/** Streaming mode: stops or resumes on_data (flow control towards the peer). While the call is backlogged
+ *  (mr_call_is_backlogged), on_data is not called in any case. */
 void mr_call_pause(struct mr_call *call, bool paused);
 /** Streaming, HTTP/2: what on_data has given already is given again, before what comes. Not within on_data. */
 void mr_call_unread(struct mr_call *call, mr_bytes data);
@@ -164,7 +164,8 @@ bool mr_call_wait_read(struct mr_call *call, struct mr_call_wait *w);
 /** No effect if w does not wait. */
 void mr_call_wait_end(struct mr_call_wait *w);
 /** True if the connection's answers that wait for a slow reader have reached their memory limit: the handler should
- *  make no more until on_room. False for a peer that is gone. */
+ *  make no more until on_room. HTTP/2: not for what other streams have unread, while it is at most 64 KiB of this call.
+ *  False for a peer that is gone. */
 bool mr_call_is_backlogged(const struct mr_call *call);
 /** Requests one call of on_room when the backlog is gone. */
 void mr_call_when_room(struct mr_call *call);
