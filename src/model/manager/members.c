@@ -35,6 +35,7 @@ struct collect {
     struct mr_map seen;
 };
 
+/* mr_config_members.each */
 static void member_add(void *ctx, const char *name)
 {
     struct collect *k = ctx;
@@ -44,13 +45,30 @@ static void member_add(void *ctx, const char *name)
     }
 }
 
-/* Lock held. */
+/* What is asked by the versions that serve: a load whose configuration is refused has changed the list of members only.
+ * Lock held. */
+static void serving_give(const struct mr_model *model, void (*each)(void *ctx, const char *name),
+                         void *ctx)
+{
+    for (size_t i = 0; i < model->records.len; i++) {
+        const struct mr_version_record *r = &model->records.at[i];
+        if (r->state == MR_VERSION_READY) {
+            mr_config_members(mr_version_private_of(r->v)->config, each, ctx);
+        }
+    }
+}
+
+/* NULL: of the versions that serve. Lock held. */
 static void members_set(struct mr_model *model, const Inference__ModelConfig *c)
 {
     struct collect k = {.model = model};
 
     mr_members_clear(model);
-    mr_config_members(c, member_add, &k);
+    if (c) {
+        mr_config_members(c, member_add, &k);
+    } else {
+        serving_give(model, member_add, &k);
+    }
     mr_map_fini(&k.seen);
 }
 
@@ -176,9 +194,9 @@ bool mr_members_wait(struct mr_load *l)
         mr_config_remotes(l->config, remote_ask, m);
     }
     pthread_mutex_lock(&m->lock);
-    m->graph_count += l->model->members.len == 0;
+    m->graph_count += !l->model->is_graph;
+    l->model->is_graph = true;
     members_set(l->model, l->config);
-    m->graph_count -= l->model->members.len == 0;
     const bool is_open_now = is_open(m, l->model);
     pthread_mutex_unlock(&m->lock);
     if (job->waits_no_more) {
@@ -244,18 +262,32 @@ void mr_members_hasten(struct mr_models *m, const struct mr_model *ready)
 
 /* ---- unloading ---- */
 
+struct search {
+    mr_str name;
+    bool is_found;
+};
+
+/* mr_config_members.each */
+static void name_compare(void *ctx, const char *name)
+{
+    struct search *s = ctx;
+
+    s->is_found |= mr_str_eq_c(s->name, name);
+}
+
 /* Lock held. A model that serves and asks this one. */
 static bool is_used(struct mr_models *m, const struct mr_model *model)
 {
+    struct search s = {.name = model->name};
     struct mr_map_slot *slot;
 
-    for (size_t i = 0; m->graph_count > 0 && (slot = mr_map_next(&m->models, &i));) {
+    for (size_t i = 0; m->graph_count > 0 && !s.is_found && (slot = mr_map_next(&m->models, &i));) {
         const struct mr_model *other = slot->value;
-        if (other != model && has_member(other, model->name) && is_ready(other)) {
-            return true;
+        if (other != model && other->is_graph) {
+            serving_give(other, name_compare, &s);
         }
     }
-    return false;
+    return s.is_found;
 }
 
 int mr_members_check_unload(struct mr_models *m, struct mr_model *model, struct mr_err *err)
@@ -266,6 +298,9 @@ int mr_members_check_unload(struct mr_models *m, struct mr_model *model, struct 
     pthread_mutex_lock(&m->lock);
     const bool is_held = is_ready(model) && is_used(m, model);
     model->is_unload_due = is_held;
+    if (model->is_graph && !is_held && is_ready(model)) {
+        members_set(model, NULL); /* for mr_members_unload */
+    }
     for (size_t i = 0; is_held && i < model->records.len && len < sizeof numbers - 24; i++) {
         if (model->records.at[i].state == MR_VERSION_READY) {
             len += (size_t)snprintf(numbers + len, sizeof numbers - len, "%s%lld", len ? "," : "",

@@ -16,7 +16,7 @@ void mr_members_take(struct mr_models *m, struct mr_job *job);
 struct mr_job *mr_members_next(struct mr_models *m);
 /** Lock held: a model is ready, and failed loads of graphs that ask it are worth another try. */
 void mr_members_hasten(struct mr_models *m, const struct mr_model *ready);
-/** Errors: MR_E_INTERNAL, a graph that serves asks the model. Thread: loader. */
+/** Before an unload; notes what the model asks. Errors: MR_E_INTERNAL, a graph that serves asks the model. Thread: loader. */
 int mr_members_check_unload(struct mr_models *m, struct mr_model *model, struct mr_err *err);
 /** A graph was unloaded: unloads what it asked and no other graph asks, if that was wanted. Takes job->done if so. Thread:
  *  loader. */

@@ -109,7 +109,7 @@ void mr_model_forget_if_empty(struct mr_models *m, struct mr_model *model)
         }
     }
     mr_map_remove(&m->models, model->name);
-    m->graph_count -= model->members.len > 0;
+    m->graph_count -= model->is_graph;
     if (model->is_in_table) {
         mr_table_remove(m, model);
         mr_retire_memory(m, model, mr_model_free);

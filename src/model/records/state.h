@@ -71,8 +71,9 @@ struct mr_model {
     bool is_desired;     /* its load was requested, and no unload since */
     bool is_in_folder;   /* had a folder at the last scan */
     bool counts_unready; /* is in mr_models.unready */
-    /* Of a graph: the models that it asks, by the configuration that was read last. */
+    /* Of a graph: the models that it asks, by the configuration that was read last, which need not be the one that serves. */
     MR_VEC(char *) members;
+    bool is_graph;      /* it is counted in mr_models.graph_count */
     bool is_unload_due; /* a client has unloaded it, and a graph that serves asks it */
 };
 
@@ -150,7 +151,7 @@ struct mr_models {
     bool is_submitting;      /* the loads of the start are being queued */
     struct mr_job *deferred; /* loads of graphs that wait for others; see members.c */
     size_t deferred_count;
-    size_t graph_count;  /* models with members */
+    size_t graph_count;  /* models that are a graph, or were */
     size_t jobs_open;    /* queued, waiting or running */
     pthread_cond_t idle; /* jobs_open or draining went down */
     bool quit;

@@ -166,6 +166,24 @@ def test_loads_and_unloads_in_mode_explicit(models, start):
         wait.until(lambda: not control.model_ready("a"), "the model that a client has unloaded before to go")
 
 
+def test_configuration_that_is_refused_changes_nothing(models, start):
+    """What the ensemble asks that serves stays loaded, and goes with it; what the refused one asks is free."""
+    adders(models, a=1, b=10, c=100, d=1000)
+    repo.add(models, "chain", CHAIN)
+    with Control(start(models, mode="explicit")) as control:
+        control.load("chain").ok()
+        config = control.rest.get("/v2/models/chain/config").ok().json()
+        config["ensemble_scheduling"]["step"] = [
+            {"model_name": "d", "model_version": -1, "input_map": {"INPUT0": "INPUT0"}, "output_map": {"OUTPUT0": "OUTPUT0"}}]
+        config["output"][0]["data_type"] = "TYPE_FP32"
+        assert "TYPE_FP32" in control.load("chain", config=config).json()["error"]
+        assert control.answer("chain") == ([112, 113], "1")
+        assert "failed to unload 'a', versions that are still available: 1" in control.unload("a").json()["error"]
+        control.unload("d").ok()
+        control.unload("chain", unload_dependents=True).ok()
+        assert [control.model_ready(m) for m in ("chain", "a", "b", "c", "d")] == [False] * 5
+
+
 def test_a_new_version_of_a_step(models, start):
     adders(models, a=1)
     repo.add(models, "e", ensemble(step("a", *IDENTITY)))
