@@ -808,15 +808,18 @@ def test_call_of_several_models_fails_with_the_first_error(runtime, under):
     def answer(name, id, messages, context):
         list(messages)
         if id == "m2":
+            wait.until(lambda: len(r.seen) == 4, "the others, of which four run at a time")
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, "not today")
         wait.until(lambda: not context.is_active(), "its cancellation")
+        cancelled.append(id)
         return iter(())
 
+    cancelled = []
     r.answer = answer
     with pytest.raises(grpc.RpcError) as e:
         several(server, ["m0", "m1", "m2", "m3", "m4"])
     assert e.value.code() == grpc.StatusCode.FAILED_PRECONDITION and e.value.details() == "not today"
-    wait.until(lambda: len(r.seen) >= 3, "the others")
+    wait.until(lambda: sorted(cancelled) == ["m0", "m1", "m3"], "the cancellation of the others")
 
 
 def test_alias_names_the_model_that_is_active(runtime, under):

@@ -1,4 +1,4 @@
-"""A decoupled model that answers only when as many requests are open as the request says; each then gets its number of
+"""A decoupled model that answers only when as many requests are open as one of them says; each then gets its number of
 answers, from a thread of its own. A number below 0 ends the process, once."""
 import os
 import threading
@@ -17,9 +17,9 @@ class TritonPythonModel:
             if count < 0:
                 self.die_once()
                 count = -count
-            self.open.append((request.get_response_sender(), answers))
-            if len(self.open) >= count:
-                for sender, number in self.open:
+            self.open.append((request.get_response_sender(), answers, count))
+            if len(self.open) >= min(count for _, _, count in self.open):
+                for sender, number, _ in self.open:
                     threading.Thread(target=self.answer, args=(sender, number)).start()
                 self.open = []
 
