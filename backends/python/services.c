@@ -51,8 +51,8 @@ PyObject *run_new(struct mr_exec *exec, const struct output_desc *descs, struct 
 void run_close(struct py_run *r)
 {
     r->exec = NULL;
-    if (r->busy >
-        0) { /* seldom: another thread of the model calls or answers while this one ends */
+    /* Seldom: another thread of the model calls or answers while this one ends. */
+    if (r->busy > 0) {
         Py_BEGIN_ALLOW_THREADS;
         pthread_mutex_lock(&busy_lock);
         while (r->busy > 0) {
