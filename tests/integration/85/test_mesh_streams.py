@@ -1,4 +1,5 @@
 """Streams of models that are on another server pass through to it."""
+import contextlib
 import json
 import signal
 from concurrent import futures
@@ -20,7 +21,7 @@ def ask(model, numbers=(1, 2, 3), repeat=3, **kw):
 def pair(fleet, tmp_path):
     """(a server, another one that alone has the models)."""
     repo.add(tmp_path / "a", "own", repo.config())
-    repo.add(tmp_path / "b", "many", extra=DECOUPLED)
+    repo.add(tmp_path / "b", "many", extra=DECOUPLED + " instance_group [ { count: 4 } ]")
     repo.add(tmp_path / "b", "one")
     return fleet(tmp_path / "a", tmp_path / "b")
 
@@ -43,6 +44,19 @@ def test_large_messages_pass_both_ways(pair):
         s.send(ask("many", numbers, repeat=4), ask("one", numbers, repeat=1))
         got = s.end()
     assert len(got) == 5 and all(values(a) == numbers for a in got)
+
+
+def test_slow_reader_holds_up_no_other_stream(pair):
+    """Streams of several clients share connections between the servers."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(4):
+            slow = stack.enter_context(Stream(pair[0].url("grpc")))
+            slow.send(ask("many", range(10_000), repeat=1_000_000_000))
+            slow.take(1)
+        fast = stack.enter_context(Stream(pair[0].url("grpc")))
+        for i in range(300):
+            fast.send(ask("one", [i], repeat=1))
+            assert values(fast.take(1)[0]) == [i]
 
 
 def test_stream_ends_well_and_with_errors(pair):
