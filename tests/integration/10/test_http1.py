@@ -297,6 +297,7 @@ def test_a_disconnected_client_frees_the_queue(server, rest, hold):
     clients = [Http1(server.http) for _ in range(6)]
     for client in clients:
         client.send(slow(2, hold.parameters))
+        hold.wait_held()
     wait.until(lambda: pending(server, "slow") == 5, "one request to run and five to wait")
     for client in clients:
         client.close()

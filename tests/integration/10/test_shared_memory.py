@@ -235,7 +235,7 @@ def test_thousands_of_descriptors(served, path, memory):
     with Client(path) as client:
         client.pass_(memory.fd)
         assert client.infer("flat_int32", [input_(0, 4, 1)]).ok().json()["outputs"][0]["data"] == [7]
-        assert descriptors(served) == before + 2
+        wait.equal(lambda: descriptors(served), before + 2)
     wait.until(lambda: descriptors(served) == before, "the connection to be gone")
 
 

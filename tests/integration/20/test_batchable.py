@@ -50,7 +50,7 @@ def load(models, start):
 
     def make(file, text="", *args):
         repo.add(models, "m", text, files={"1/model.onnx": file})
-        server = start(models, "--start-warmup-time=600", *args)
+        server = start(models, "--start-warmup-time=600", "--default-warmup-time=600", *args)
         controls.append(Control(server))
         controls[-1].server = server
         return controls[-1]

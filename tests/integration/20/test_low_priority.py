@@ -71,8 +71,9 @@ def test_threads_that_a_load_makes_are_ordinary(loading):
     server, c = loading(parameters={"intra_op_thread_count": 4})
     before = threads(server)
     c.load("dense").ok()
+    pool = lambda found: sum(t[0] == "mr-onnx" for t in found)
+    wait.equal(lambda: pool(threads(server)), pool(before) + 3)  # a thread has its name when it runs
     mine = threads(server)
-    assert sum(t[0] == "mr-onnx" for t in mine) == sum(t[0] == "mr-onnx" for t in before) + 3
     assert {t[1:] for t in mine if t[0] == "mr-onnx"} == {(os.SCHED_OTHER, NICE)}, mine
     assert not [t for t in mine if t[2] != NICE], mine
 

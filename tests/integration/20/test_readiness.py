@@ -92,7 +92,7 @@ def test_strictness_about_versions(models, adder, start):
         add_version(adder, 2, bad_file)
         wait.until(lambda: failed(server) >= 3, "two more attempts")
         assert not c.ready() and c.model_ready("adder") and c.answer("adder")[0] == [2, 3]
-        assert heard == [SERVING, NOT_SERVING]
+        wait.equal(lambda: heard, [SERVING, NOT_SERVING])
         repo.write(adder / "2" / "model.onnx", onnxgen.adder(5))
         wait.until(lambda: c.answer("adder")[0] == [6, 7], "the repaired version")
         wait.equal(lambda: heard, [SERVING, NOT_SERVING, SERVING])

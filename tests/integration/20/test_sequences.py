@@ -82,12 +82,13 @@ class Client:
 def module_repo(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sequences") / "repo"
     folder.mkdir()
-    repo.stock(folder, "seq_controls", "seq_sum", "seq_history")
-    echo(folder, "int32")
-    echo(folder, "fp32", dtype="TYPE_FP32", values="fp32_false_true: [ -1.5, 2.5 ]")
-    echo(folder, "bool", dtype="TYPE_BOOL", values="bool_false_true: [ false, true ]")
-    echo(folder, "string", corrid="TYPE_STRING", strategy="oldest { }")
-    echo(folder, "single", max_batch_size=0, corrid="TYPE_INT32")
+    [with_idle(folder, name) for name in ("seq_controls", "seq_sum", "seq_history")]
+    echo(folder, "int32", more=HOUR)
+    echo(folder, "fp32", dtype="TYPE_FP32", values="fp32_false_true: [ -1.5, 2.5 ]", more=HOUR)
+    echo(folder, "bool", dtype="TYPE_BOOL", values="bool_false_true: [ false, true ]", more=HOUR)
+    echo(folder, "string", corrid="TYPE_STRING", strategy="oldest { }", more=HOUR)
+    echo(folder, "single", max_batch_size=0, corrid="TYPE_INT32", more=HOUR)
+    echo(folder, "usual")
     return folder
 
 
@@ -205,7 +206,9 @@ def test_config_and_metadata(served):
     assert meta["inputs"] == [{"name": "INPUT", "datatype": "INT32", "shape": [-1, 1]}]
     assert meta["outputs"] == [{"name": "OUTPUT", "datatype": "INT32", "shape": [-1, 1]}]
     batching = rest.get("/v2/models/seq_sum/config").ok().json()["sequence_batching"]
-    assert batching["max_sequence_idle_microseconds"] == 1000000
+    assert batching["max_sequence_idle_microseconds"] == 3600000000
+    usual = rest.get("/v2/models/usual/config").ok().json()["sequence_batching"]
+    assert usual["max_sequence_idle_microseconds"] == 1000000
     assert batching["oldest"]["max_candidate_sequences"] == 16 and batching["oldest"]["preferred_batch_size"] == [8]
     assert batching["state"][0]["input_name"] == "SUM_IN" and batching["state"][0]["dims"] == [1]
     controls = rest.get("/v2/models/seq_controls/config").ok().json()["sequence_batching"]
@@ -464,10 +467,10 @@ def summed(number, id, *marks, version="", model="seq_sum"):
                            parameters={"sequence_id": id, **{f"sequence_{m}": True for m in marks}})
 
 
-def with_idle(folder):
-    """The stock model, whose sequences last for an hour."""
-    repo.stock(folder, "seq_sum")
-    path = folder / "seq_sum/config.pbtxt"
+def with_idle(folder, name="seq_sum"):
+    """A stock model, whose sequences last for an hour."""
+    repo.stock(folder, name)
+    path = folder / name / "config.pbtxt"
     repo.write(path, path.read_text().replace("sequence_batching {", f"sequence_batching {{ {HOUR}"))
     return path
 

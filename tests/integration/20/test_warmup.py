@@ -86,7 +86,7 @@ def test_onnx(models, start):
 
 # ---- by default: made-up requests ----
 
-AMPLE = "--start-warmup-time=600"  # for what the models of a start share
+AMPLE = ("--start-warmup-time=600", "--default-warmup-time=600")  # for what the models of a start share, and for each
 
 
 class Seen:
@@ -117,7 +117,7 @@ def add(models, seen, max_batch_size=8, extra="", **parameters):
 def test_default_warm_up(models, start, seen):
     """Every size on every instance, zeros and random values by turns, without an effect on others."""
     add(models, seen, extra="instance_group { count: 2 kind: KIND_CPU } dynamic_batching { preferred_batch_size: [ 4 ] }")
-    with Control(start(models, AMPLE)) as c:
+    with Control(start(models, *AMPLE)) as c:
         runs = seen.runs()
         for instance in (0, 1):
             for rows in (1, 4, 8):
@@ -195,13 +195,13 @@ def test_a_standby_worker_of_several_instances(models, start, seen, tmp_path):
     ([], {}, sample(count=3, dims="[1]"), 3)], ids=["option", "parameter", "backend", "model_warmup"])
 def test_no_default_warm_up(models, start, seen, options, parameters, extra, expected):
     add(models, seen, extra=extra, **parameters)
-    start(models, AMPLE, *options)
+    start(models, *AMPLE, *options)
     assert len(seen.runs()) == expected
 
 
 def test_made_up_requests_that_fail_do_no_harm(models, start, seen):
     add(models, seen, fail_status="INVALID", fail_message="no such word")
-    server = start(models, AMPLE)
+    server = start(models, *AMPLE)
     with Control(server) as c:
         assert c.model_ready("m")
     assert [rows for _, rows, _ in seen.runs()] == [1, 8]
@@ -211,7 +211,7 @@ def test_made_up_requests_that_fail_do_no_harm(models, start, seen):
 
 def test_wrong_parameter(models, start, seen):
     add(models, seen, **{"millrace.default_warmup": "perhaps"})
-    with Control(start(models, AMPLE, mode="explicit")) as c:
+    with Control(start(models, *AMPLE, mode="explicit")) as c:
         assert "millrace.default_warmup is 'perhaps'" in c.load("m").error
 
 
@@ -223,7 +223,7 @@ def endless(models, seen):
 
 def test_an_unload_ends_the_warm_up(models, start, seen):
     endless(models, seen)
-    server = start(models, AMPLE, "--default-warmup-time=1h", mode="explicit")
+    server = start(models, *AMPLE, "--default-warmup-time=1h", mode="explicit")
     answers = []
 
     def load():
@@ -245,7 +245,7 @@ def test_an_unload_ends_the_warm_up(models, start, seen):
 
 def test_a_stop_ends_the_warm_up(models, start, seen):
     """Of a load that no client waits for: those are waited for like other calls."""
-    server = start(models, AMPLE, "--default-warmup-time=1h", "--repository-poll-secs=1", mode="poll")
+    server = start(models, *AMPLE, "--default-warmup-time=1h", "--repository-poll-secs=1", mode="poll")
     endless(models, seen)
     wait.until(seen.runs, "the first run")
     server.stop()

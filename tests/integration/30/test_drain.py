@@ -166,6 +166,7 @@ def test_streams_on_an_open_connection(drained, hold):
     with Http2(server.http) as wire:
         stream = wire.headers("POST", grpc_path("ModelInfer"), GRPC_HEADERS, end=False)
         wire.send(stream, grpc_frame(grpcraw.int32("slow", [5], parameters=hold.parameters)))
+        hold.wait_held()
         second = wire.headers("POST", grpc_path("ModelInfer"), GRPC_HEADERS, end=False)
         wire.send(second, grpc_frame(grpcraw.int32("slow", [6])))
         wait.until(lambda: value(server, "nv_inference_pending_request_count", model="slow") == 1, "the second to wait")
@@ -211,8 +212,12 @@ def test_idle_streams_do_not_hold_the_server(drained):
 def test_requests_of_a_stream_finish(drained, hold):
     server = drained()
     with Grpc(server.url("grpc")) as client:
-        messages = [grpcraw.int32("slow", [i], parameters=hold.parameters if i == 0 else {}) for i in range(4)]
-        stream = client.stub.ModelStreamInfer(iter(messages), timeout=wait.PATIENCE)
+        def messages():
+            yield grpcraw.int32("slow", [0], parameters=hold.parameters)
+            hold.wait_held()
+            yield from (grpcraw.int32("slow", [i]) for i in (1, 2, 3))
+
+        stream = client.stub.ModelStreamInfer(messages(), timeout=wait.PATIENCE)
         wait.until(lambda: value(server, "nv_inference_pending_request_count", model="slow") == 3, "the requests to be there")
         server.signal()
         wait.until(lambda: "serve.stopping" in server.err(), "the drain to begin")

@@ -36,7 +36,7 @@ def test_kills_under_load(models, start):
 def test_one_poisoned_request_of_32(models, start, tmp_path, hold):
     """Halves of halves until it is alone: 31 right answers and one error."""
     add_fault(models, max_batch_size=32, extra=" dynamic_batching { }")
-    server = start(models, f"--worker-directory={tmp_path}")
+    server = start(models, f"--worker-directory={tmp_path}", "--worker-hang-timeout=600s")
     first = asked(server, "m", [0], hold.parameters)
     hold.wait_held()
     others = []
@@ -132,7 +132,7 @@ def shared_memory(server):
 def test_memory_that_no_one_gave(models, start, tmp_path, hold):
     """A worker fills 512 MiB of the memory for large outputs: no more than 256 MiB of that stay."""
     add_fault(models)
-    server = start(models, f"--worker-directory={tmp_path}")
+    server = start(models, f"--worker-directory={tmp_path}", "--worker-hang-timeout=600s")
     before = shared_memory(server)
     assert "possible" in ask(server, "m", [1], {"attempt": "fill"}).error
     thread, replies = asked(server, "m", [7], hold.parameters)  # sweeps come while something runs

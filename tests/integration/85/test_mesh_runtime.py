@@ -807,14 +807,15 @@ def test_call_of_several_models_fails_with_the_first_error(runtime, under):
 
     def answer(name, id, messages, context):
         list(messages)
+        begun.append(id)
         if id == "m2":
-            wait.until(lambda: len(r.seen) == 4, "the others, of which four run at a time")
+            wait.until(lambda: len(begun) == 4, "the others, of which four run at a time")
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, "not today")
         wait.until(lambda: not context.is_active(), "its cancellation")
         cancelled.append(id)
         return iter(())
 
-    cancelled = []
+    begun, cancelled = [], []
     r.answer = answer
     with pytest.raises(grpc.RpcError) as e:
         several(server, ["m0", "m1", "m2", "m3", "m4"])

@@ -16,8 +16,11 @@ class Hold:
 
     def requests(self, server, client, model, count):
         """Futures of `count` requests: one runs on the model's one instance until the hold ends, and the others wait."""
-        futures = [client.stub.ModelInfer.future(grpcraw.int32(model, [i], parameters={} if i else self.parameters), timeout=wait.PATIENCE)
-                   for i in range(count)]
+        def ask(i):
+            return client.stub.ModelInfer.future(grpcraw.int32(model, [i], parameters={} if i else self.parameters), timeout=wait.PATIENCE)
+        first = ask(0)
+        self.wait_held()
+        futures = [first, *map(ask, range(1, count))]
         wait.until(lambda: value(server, "nv_inference_pending_request_count", model=model) == count - 1, "the requests to be there")
         return futures
 
