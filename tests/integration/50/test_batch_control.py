@@ -169,6 +169,7 @@ def test_pause_and_resume(gated):
     folder, x, addresses, host, gate = gated
     with running(folder, addresses, "--max-in-flight-per-host", 2, "--commit-interval", 1, "--extent-rows", 100) as process:
         wait.until(lambda: status(folder)["hosts"][0]["in_flight"] == 2, "calls")
+        wait.equal(lambda: host.calls, 2)
         assert "paused" in cli("pause", folder / "out").stdout
         calls = host.calls
         gate.set()

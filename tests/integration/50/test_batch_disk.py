@@ -232,7 +232,7 @@ def test_killed_while_it_waits(tmp_path):
 
 
 def test_waits_no_longer_than_it_may(tmp_path):
-    with filling(tmp_path, "--max-outage", "1") as (folder, faults, process, x, addresses):
+    with filling(tmp_path, "--max-outage", "10") as (folder, faults, process, x, addresses):
         _, err = process.communicate(timeout=wait.PATIENCE)
         assert process.returncode == 1 and "No space left on device" in err
         _, process = start(folder, addresses)

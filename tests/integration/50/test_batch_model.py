@@ -35,7 +35,7 @@ def test_model_is_replaced_everywhere(tmp_path):
     """The job waits for the version that it began with, and reports it; it continues with the new one only by an option."""
     x = batch.table(tmp_path / "in", 5000)
     with batch.hosts(Updated) as (addresses, made):
-        done = batch.run(tmp_path, addresses, "--max-outage", "1", "--extent-rows", "200", code=1)
+        done = batch.run(tmp_path, addresses, "--max-outage", "5", "--extent-rows", "200", code=1)
         assert "version '2' instead of '1'" in done.stderr
         assert not batch.dead(tmp_path)
         done = batch.run(tmp_path, addresses, code=1)

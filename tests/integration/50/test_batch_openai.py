@@ -218,7 +218,7 @@ def test_a_host_without_the_model_gets_no_call(tmp_path):
         run(tmp_path, addresses, "--api", "chat", "--prompt", "{{text}}", "--keep", "id")
         assert len(by_id(tmp_path)) == 50 and not made[1].seen
     with hosts(Other) as (addresses, _):
-        done = subprocess.run(command(tmp_path, addresses, "--api", "chat", "--prompt", "x", "--plan", "--max-outage", "1s"),
+        done = subprocess.run(command(tmp_path, addresses, "--api", "chat", "--prompt", "x", "--plan", "--max-outage", "5s"),
                               capture_output=True, text=True, env=environment(), timeout=wait.PATIENCE)
         assert done.returncode == 1 and "it serves 'other', not 'tiny'" in done.stderr
 
@@ -236,7 +236,7 @@ def test_key(tmp_path):
         assert told[8]["answer"]["text"] == "\0" + "*" * 11 and told[10]["answer"]["text"].endswith("x*********")
         (tmp_path / "out").rename(tmp_path / "before")
         wrong = run(tmp_path, addresses, "--api", "chat", "--prompt", "{{text}}", "--api-key-env", "KEY", "--max-outage",
-                    "1s", env={"KEY": "sk-wrong-9"}, code=1)
+                    "5s", env={"KEY": "sk-wrong-9"}, code=1)
     assert "401" in wrong.stderr
     texts = [done.stdout, done.stderr, wrong.stderr, *(p.read_text() for p in (tmp_path / "before").rglob("*") if p.is_file())]
     assert not any("sk-secret" in t or "sk-wrong" in t for t in texts)

@@ -187,7 +187,7 @@ def test_failures_that_pass(storage, texts, host, tmp_path, fault):
 
 def test_an_outage_is_waited_for_and_told(storage, texts, host, tmp_path):
     with s3.faulty(storage, lambda *_: SLOW_DOWN) as proxy:
-        said = run(tmp_path, host, storage.environment(proxy.endpoint), "s3://data/t/a.jsonl", args=["--max-outage", "1s"],
+        said = run(tmp_path, host, storage.environment(proxy.endpoint), "s3://data/t/a.jsonl", args=["--max-outage", "5s"],
                    code=1)
     assert "s3://data/t/a.jsonl: HTTP status 503; tried again" in said
     assert len(proxy.requests) > 2

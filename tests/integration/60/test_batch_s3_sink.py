@@ -182,7 +182,7 @@ def test_a_storage_that_is_away_for_a_while(storage, host, place, tmp_path):
 def test_a_storage_that_stays_away(storage, host, place, tmp_path):
     table(tmp_path)
     with s3.faulty(storage, lambda m, p, n: 503 if "p-0" in p else None) as proxy:
-        said = run(tmp_path, host, place, storage.environment(proxy.endpoint), "--max-outage", "1s", code=1)
+        said = run(tmp_path, host, place, storage.environment(proxy.endpoint), "--max-outage", "5s", code=1)
     assert "HTTP status 503" in said
     assert place + "_SUCCESS" not in storage.keys("out", place)
     run(tmp_path, host, place, storage.environment())
@@ -327,7 +327,7 @@ def test_a_storage_that_asks_for_more_patience_than_there_is(storage, host, plac
     table(tmp_path, pad=50000)
     away = (503, "SlowDown", [("Retry-After", "300")])
     with s3.faulty(storage, lambda m, p, n: away if "p-0" in p and "uploadId" in p else None) as proxy:
-        said = run(tmp_path, host, place, storage.environment(proxy.endpoint), "--max-outage", "1s", code=1)
+        said = run(tmp_path, host, place, storage.environment(proxy.endpoint), "--max-outage", "5s", code=1)
     assert "HTTP status 503" in said
     assert not [p for m, p, _ in proxy.requests if m == "DELETE" and "uploadId" in p]
     run(tmp_path, host, place, storage.environment())

@@ -135,7 +135,7 @@ def test_goes_on_where_it_was(pg, tmp_path):
                         "update rows set name = 'other' where id = 8999")
             self.good(x, key) if number <= 30 else self.say(503, {"error": "full"})
     with hosts(Stops) as (addresses, _):
-        run(tmp_path, addresses, source(pg), "--max-outage", "1", "--extent-rows", "100", code=1)
+        run(tmp_path, addresses, source(pg), "--max-outage", "5", "--extent-rows", "100", code=1)
     first = len(results(tmp_path))
     assert 0 < first < 9000
     pg.psql("update rows set name = 'row 8999' where id = 8999")
@@ -182,7 +182,7 @@ def test_a_server_that_stays_away(pg, tmp_path):
                 pg.stop(signal.SIGQUIT)
             self.good(x, key)
     with hosts(Ends) as (addresses, _):
-        done = run(tmp_path, addresses, source(pg), "--memory", "1MiB", "--extent-rows", "200", "--max-outage", "1", code=1)
+        done = run(tmp_path, addresses, source(pg), "--memory", "1MiB", "--extent-rows", "200", "--max-outage", "5", code=1)
         assert "PostgreSQL: " in done.stderr
         done = run(tmp_path, addresses, source(pg), code=1)
         assert "Connection refused" in done.stderr

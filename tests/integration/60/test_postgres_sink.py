@@ -205,7 +205,7 @@ def test_a_server_that_stays_away(pg, tmp_path):
                 gone.wait()
             self.good(x, key)
     with hosts(Ends) as (addresses, _):
-        done = run(tmp_path, addresses, files(tmp_path), *sink(pg), *SMALL, "--max-outage", "1", code=1)
+        done = run(tmp_path, addresses, files(tmp_path), *sink(pg), *SMALL, "--max-outage", "5", code=1)
         assert "PostgreSQL: " in done.stderr
         done = run(tmp_path, addresses, files(tmp_path), *sink(pg), code=1)
         assert "Connection refused" in done.stderr and "ecret" not in done.stderr
@@ -291,7 +291,7 @@ def test_a_database_that_lost_rows(pg, tmp_path):
         def answer(self, number, x, key):
             self.good(x, key) if number <= 15 else self.say(503, {"error": "full"})
     with hosts(Stops) as (addresses, _):
-        run(tmp_path, addresses, files(tmp_path), *sink(pg), *SMALL, "--max-outage", "1", code=1)
+        run(tmp_path, addresses, files(tmp_path), *sink(pg), *SMALL, "--max-outage", "5", code=1)
     with hosts(Host) as (addresses, _):
         pg.psql("create table kept as table millrace_commits; delete from millrace_commits where part = "
                 "(select min(part) from millrace_commits)")

@@ -55,7 +55,7 @@ def test_goes_on_where_it_was(tmp_path, keys):
         def answer(self, number, x, key):
             self.good(x, key) if number <= 30 else self.say(503, {"error": "full"})
     with hosts(Stops) as (addresses, _):
-        run(tmp_path, addresses, source(tmp_path), "--max-outage", "1", "--extent-rows", "100", code=1)
+        run(tmp_path, addresses, source(tmp_path), "--max-outage", "5", "--extent-rows", "100", code=1)
     first = len(results(tmp_path))
     assert 0 < first < 9000
     with hosts(Host) as (addresses, _):

@@ -107,7 +107,7 @@ def test_one_file_that_the_source_keeps_locked(tmp_path, options, more):
     source = ["-i", f"sqlite:{tmp_path}/rows.db", *more]
     small = ["--extent-rows", "100", "--part-bytes", "1"]
     with hosts(Host) as (addresses, _):
-        done = run(tmp_path, addresses, source, *sink(tmp_path), *small, "--max-outage", "1", code=1)
+        done = run(tmp_path, addresses, source, *sink(tmp_path), *small, "--max-outage", "5", code=1)
         assert "journal_mode=WAL" in done.stderr and "is locked" not in done.stderr
         ask(tmp_path, "pragma journal_mode=wal")
         run(tmp_path, addresses, source, *sink(tmp_path), *small)
@@ -180,7 +180,7 @@ def test_a_file_that_stays_locked(tmp_path):
                 held[0].execute("begin exclusive")
             self.good(x, key)
     with hosts(Locks) as (addresses, _):
-        done = run(tmp_path, addresses, files(tmp_path), *sink(tmp_path), "--max-outage", "1", code=1)
+        done = run(tmp_path, addresses, files(tmp_path), *sink(tmp_path), "--max-outage", "5", code=1)
         assert "database is locked" in done.stderr
         held[0].execute("rollback")
         run(tmp_path, addresses, files(tmp_path), *sink(tmp_path))
@@ -222,7 +222,7 @@ def test_a_database_that_lost_rows(tmp_path):
             self.good(x, key) if number <= 15 else self.say(503, {"error": "full"})
     options = [*sink(tmp_path), "--extent-rows", "100", "--part-bytes", "1"]
     with hosts(Stops) as (addresses, _):
-        run(tmp_path, addresses, files(tmp_path), *options, "--max-outage", "1", code=1)
+        run(tmp_path, addresses, files(tmp_path), *options, "--max-outage", "5", code=1)
     shutil.copy(tmp_path / "out.db", tmp_path / "good.db")
     with hosts(Host) as (addresses, _):
         ask(tmp_path, "delete from millrace_commits where rowid = 3")

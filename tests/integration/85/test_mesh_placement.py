@@ -104,7 +104,7 @@ def test_requests_that_wait_get_another_copy(fleet, models):
     repo.add(models, "slow", repo.config(parameters={"execute_delay_ms": 100}, extra="instance_group [ { count: 1 kind: KIND_CPU } ]"))
     servers = fleet(models, models)
     answers(servers[0], "slow")
-    at = holders(servers, "slow")
+    at = wait.until(lambda: holders(servers, "slow"), "the copy to be known")
     assert len(at) == 1
     enough = threading.Event()
 

@@ -412,10 +412,14 @@ def test_end_of_a_client_reaches_the_runtime(runtime, under, ends):
             if ends == "cancel":
                 talk.call.cancel()
             else:
-                with pytest.raises(grpc.RpcError) as e:
-                    c.call(BOTH, b"x", "m2", timeout=0.5, wait_for_ready=True)
-                    list(c.channel.stream_stream(BOTH)(iter(queue.Queue().get, None), metadata=[("mm-model-id", "m2")], timeout=0.5))
-                assert e.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+                ended, timeout = len(over), 0.5
+                while len(over) == ended:  # again, and longer, where the time was over before the runtime had the call
+                    messages = queue.Queue()
+                    messages.put(b"x")
+                    with pytest.raises(grpc.RpcError) as e:
+                        list(c.channel.stream_stream(BOTH)(iter(messages.get, None), metadata=[("mm-model-id", "m2")], timeout=timeout))
+                    assert e.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+                    timeout *= 2
                 talk.end()
         wait.until(lambda: len(over) >= (n if ends == "cancel" else 2 * n), "the runtime to hear of it")
 
@@ -534,8 +538,14 @@ def test_predicted_size_makes_room_before_the_load(runtime, under):
         assert ask(server, f"m{i}") == b"hello"
     assert r.count("predictModelSize") == 4
     r.predict = lambda id: 1 << 40
-    e = refusal(server, "m7")
-    assert e.code() == grpc.StatusCode.RESOURCE_EXHAUSTED and "predicts" in e.details() and r.count("loadModel", "m7") == 0
+    for id in ("m4", "m5", "m6", "m7"):  # a prediction that takes half a second is not waited for
+        with Client(server) as c:
+            try:
+                c.call(ECHO, b"hello", id)
+            except grpc.RpcError as e:
+                assert e.code() == grpc.StatusCode.RESOURCE_EXHAUSTED and "predicts" in e.details() and r.count("loadModel", id) == 0
+                return
+    pytest.fail("no model was refused")
 
 
 def test_load_that_fails_says_why_and_leaves_nothing(runtime, under):
@@ -592,13 +602,11 @@ def test_server_that_ends_answers_those_who_wait_for_a_load(runtime, under):
 
 
 def test_load_that_hangs_ends_at_its_deadline(runtime, under):
-    r = runtime(timeout_ms=300)
+    r = runtime(timeout_ms=3000)
     [server] = under(r)
-    go = []
-    r.load = lambda id, path, context: wait.until(lambda: go or not context.is_active(), "the end")
+    r.load = lambda id, path, context: wait.until(lambda: not context.is_active(), "the end")
     e = refusal(server, "m0")
     assert e.code() == grpc.StatusCode.UNAVAILABLE
-    go.append(1)
     r.load = lambda id, path, context: None
     assert ask(server, "m1") == b"hello"
 
