@@ -278,9 +278,8 @@ def busy(s, probe=True):
     """The one instance works until s.hold ends. Its request has another shape, so that nothing joins it; later requests on
     the same connection wait. It has begun when this returns. `probe`: the instance has taken note of the requests behind it as well;
     tests of policies that would answer the probe omit it."""
-    while (ready := s.send([9])).exception():  # its own time in the queue may be over before its thread exists
-        pass
-    assert numbers(ready) == [9]
+    # Its own time in the queue may be over before its thread exists.
+    assert wait.until(lambda: (ready := s.send([9])).exception() is None and numbers(ready), "an answer") == [9]
     first = s.send([0, 0], parameters=s.hold.parameters)
 
     def begun():
