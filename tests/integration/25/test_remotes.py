@@ -11,6 +11,7 @@ from lib import onnxgen, repo, wait
 from lib.control import Control
 from lib.metrics import value
 from lib.models.graphs import Clients, adders, node, op, vector, workflow
+from lib.services.ports import quiet_port
 from lib.rest import Rest, as_input, infer_path
 
 INPUT = [("INPUT0", "INT32", [1], [1])]
@@ -233,10 +234,9 @@ def test_variants_shadows_and_second_calls(there, models, start):
 
 def test_a_server_that_comes_later(there, models, start, tmp_path):
     """In mode `poll` a workflow whose other server is not there is tried again."""
-    rest, _ = addresses(there)
-    port = there.http
     there.stop()
-    repo.add(models, "w", workflow(far("a", "one", rest)))
+    port = quiet_port()
+    repo.add(models, "w", workflow(far("a", "one", f"http://127.0.0.1:{port}")))
     served = start(models, "--default-warmup-time=0", "--exit-on-error=false", "--repository-poll-secs=1", mode="poll")
     with Control(served) as control:
         wait.until(lambda: any("which has no loaded version" in (r.get("reason") or "") for r in control.index("w")), "the load to fail")

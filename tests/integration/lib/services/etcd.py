@@ -1,18 +1,12 @@
 """An etcd of one node, and one of three."""
 import base64
-import socket
 import subprocess
 import tempfile
 from pathlib import Path
 
 from lib import wait
+from lib.services.ports import quiet_port
 from lib.rest import Rest
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 class Etcd:
@@ -27,7 +21,7 @@ class Etcd:
 
     def start(self, keep=False):
         """Empty, unless it keeps what it had."""
-        ports = self.ports or (free_port(), free_port())
+        ports = self.ports or (quiet_port(), quiet_port())
         client, peer = (f"http://{self.host}:{p}" for p in ports)
         self.count += not keep
         with open(self.folder / f"log{self.count}", "wb") as log:  # says_ready reads what this start has written
@@ -88,7 +82,7 @@ class Cluster:
     def start_all(self):
         self.end()
         self.tries += 1
-        self.ports, self.peers = ([free_port() for _ in range(3)] for _ in range(2))
+        self.ports, self.peers = ([quiet_port() for _ in range(3)] for _ in range(2))
         self.processes = [self.run(i) for i in range(3)]
         return wait.until(lambda: any(p.poll() is not None for p in self.processes) and "ended" or all(map(Etcd.healthy, self.ports)) and "serves",
                           "the nodes to answer or to end") == "serves"
