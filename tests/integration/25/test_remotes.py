@@ -11,8 +11,8 @@ from lib import onnxgen, repo, wait
 from lib.control import Control
 from lib.metrics import value
 from lib.models.graphs import Clients, adders, node, op, vector, workflow
-from lib.services.ports import quiet_port
 from lib.rest import Rest, as_input, infer_path
+from lib.services.ports import quiet_port
 
 INPUT = [("INPUT0", "INT32", [1], [1])]
 MIXED = [repo.tensor("A", "TYPE_UINT8"), repo.tensor("B"), repo.tensor("C", "TYPE_STRING")]
