@@ -327,10 +327,11 @@ static void h2_hold(struct mr_call_impl *call, int64_t bytes)
 
     call->handler_bytes += bytes;
     h->handler_bytes += bytes;
-    if (bytes < 0) {
-        mr_h2_note_room(call);
+    if (bytes >= 0) {
+        return;
     }
-    if (bytes < 0 && (h->must_deliver || h->wants_room)) {
+    mr_h2_note_room(call);
+    if (h->must_deliver || h->wants_room) {
         mr_conn_kick(call->conn);
     }
 }

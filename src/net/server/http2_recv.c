@@ -24,7 +24,7 @@
 #define LEAST_FRAME     4096 /* shorter ones are the last of a body */
 #define RESET_PERIOD_NS (30 * MR_NS_PER_S)
 #define JUNK_MAX        10000
-#define STREAM_SHARE    ((size_t)64 * 1024) /* unread of a stream that others never take from it */
+#define STREAM_SHARE    ((size_t)64 * 1024) /* what a stream may leave unread, whatever others do */
 #define HEADERS_FIRST   16
 #define HEADER_OVERHEAD 32 /* RFC 9113 6.5.2 */
 
