@@ -5,8 +5,8 @@ import tempfile
 from pathlib import Path
 
 from lib import wait
-from lib.services.ports import quiet_port
 from lib.rest import Rest
+from lib.services.ports import quiet_port
 
 
 class Etcd:
