@@ -15,7 +15,7 @@ from lib.workers import RESTARTS, add_fault, pids
 @pytest.fixture
 def start(start, tmp_path):
     """Held executions wait for files of the test."""
-    return lambda *args, **kw: start(*args, f"--worker-directory={tmp_path}", **kw)
+    return lambda *args, **kw: start(*args, f"--worker-directory={tmp_path}", "--worker-hang-timeout=600s", **kw)
 
 
 def ask(number, responses, **parameters):

@@ -16,7 +16,7 @@ HOUR = "max_sequence_idle_microseconds: 3600000000"
 @pytest.fixture
 def start(start, tmp_path):
     """Held executions wait for files of the test."""
-    return lambda *args, **kw: start(*args, f"--worker-directory={tmp_path}", **kw)
+    return lambda *args, **kw: start(*args, f"--worker-directory={tmp_path}", "--worker-hang-timeout=600s", **kw)
 
 
 @pytest.fixture

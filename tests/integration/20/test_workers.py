@@ -68,7 +68,7 @@ def test_protocols_and_sizes(models, start):
 def test_batches(fault, models, start, hold):
     """What waits while the only worker is held becomes one batch."""
     fault(extra=" dynamic_batching { }")
-    server = start(models)
+    server = start(models, "--worker-hang-timeout=600s")
     first = asked(server, "m", [0], hold.parameters)
     hold.wait_held()
     others = [asked(server, "m", [i]) for i in range(1, 4)]
@@ -115,7 +115,7 @@ def test_no_thread_between_loop_and_worker(models, start):
 def test_cancel(fault, models, start, hold):
     """An execution that no worker has taken ends at once; a running one sees the cancel when it polls."""
     fault(max_batch_size=0)
-    server = start(models)
+    server = start(models, "--worker-hang-timeout=600s")
     with Grpc(server.url("grpc")) as client:
         first = client.stub.ModelInfer.future(grpcraw.int32("m", [1], parameters=hold.parameters), timeout=wait.PATIENCE)
         hold.wait_held()
@@ -178,7 +178,7 @@ def test_placement_that_is_not_possible(models, explicit, extra, parameter, text
 def test_killed_in_the_middle(fault, models, start, hold):
     """The execution is given to the next worker, and answered."""
     fault()
-    server = start(models)
+    server = start(models, "--worker-hang-timeout=600s")
     thread, replies = asked(server, "m", [7], hold.parameters)
     for _ in range(3):
         hold.wait_held()
@@ -231,7 +231,7 @@ def test_killed_again_and_again_under_load(models, start):
 def test_one_poisoned_request_in_a_batch(fault, models, start, hold, way):
     """All others of its batch are answered; it gets one clear error, and the server keeps serving."""
     fault(max_batch_size=8, extra=" dynamic_batching { }")
-    server = start(models)
+    server = start(models, "--worker-hang-timeout=600s")
     first = asked(server, "m", [0], hold.parameters)
     hold.wait_held()
     others = [asked(server, "m", [i], {way: True} if i == 3 else None) for i in range(1, 8)]

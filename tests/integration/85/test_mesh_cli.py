@@ -8,6 +8,7 @@ import pytest
 from lib import repo, wait
 from lib.server import BIN, clean_environment
 from lib.services.mesh import answers
+from lib.services.ports import quiet_port
 
 
 def millrace(server, *args, code=0):
@@ -31,11 +32,15 @@ def rows(text):
     return [line.split("\t") for line in text.splitlines()]
 
 
-@pytest.fixture
-def servers(fleet, models):
+def three_models(fleet, models, **kw):
     for i in range(3):
         repo.add(models, f"m{i}", repo.config())
-    return fleet(models, models)
+    return fleet(models, models, **kw)
+
+
+@pytest.fixture
+def servers(fleet, models):
+    return three_models(fleet, models)
 
 
 def test_status_of_the_fleet(servers):
@@ -112,9 +117,10 @@ def test_watch_shows_what_changes(servers):
         assert json.loads(watch.stdout.readline())["status"] == "NOT_FOUND"
 
 
-def test_watch_goes_on_after_the_server_was_away(servers, models, start):
+def test_watch_goes_on_after_the_server_was_away(fleet, models, start):
     """What has changed meanwhile is shown, what has not is not shown again."""
-    port = servers[1].http
+    port = quiet_port()
+    servers = three_models(fleet, models, options_of=lambda i: [f"--http-port={port}"] if i else [])
     with watching(servers[1], "--interval", "50ms") as watch:
         assert sorted(json.loads(watch.stdout.readline())["id"] for _ in range(3)) == ["m0", "m1", "m2"]
         servers[1].stop()

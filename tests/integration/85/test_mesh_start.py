@@ -17,6 +17,7 @@ from lib.rest import Rest
 from lib.server import BIN, clean_environment
 from lib.services.authority import Authority
 from lib.services.mesh import answers, ask, joined, mesh_port, see_each_other
+from lib.services.ports import quiet_port
 
 needs_etcd = pytest.mark.skipif(not shutil.which("etcd"), reason="there is no etcd here")
 
@@ -364,9 +365,7 @@ def test_models_are_registered_from_what_a_modelmesh_has(fleet, models, tmp_path
 def test_server_is_asked_while_it_starts(registry, start, models):
     """By clients that connect as soon as it listens: it answers once it is in the mesh, or says that it is not."""
     repo.add(models, "m", repo.config())
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
+    port = quiet_port()
     statuses, is_over = [], threading.Event()
 
     def hammer(path):

@@ -7,7 +7,6 @@ import pathlib
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import threading
@@ -16,6 +15,7 @@ import pytest
 
 from lib import wait
 from lib.batch import environment
+from lib.services.ports import quiet_port
 
 FOLDERS = sorted(glob.glob("/usr/lib/postgresql/*/bin"), key=lambda f: int(f.split("/")[4]), reverse=True)
 BIN = pathlib.Path(next(iter(FOLDERS), "/usr/bin"))
@@ -38,10 +38,7 @@ def somebody():
 
 class Server:
     def __init__(self, folder):
-        self.folder, self.process = folder, None
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            self.port = s.getsockname()[1]
+        self.folder, self.process, self.port = folder, None, quiet_port()
         (folder / "password").write_text(PASSWORD)
         if somebody():
             os.chown(folder, somebody()["user"], somebody()["group"])
