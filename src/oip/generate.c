@@ -10,7 +10,6 @@ struct rewrite {
     struct mr_json json;
     const struct mr_oip_io *inputs;
     size_t input_count;
-    bool is_batched;
     mr_str id;
     const char *within;    /* what errors begin with */
     struct mr_buf *params; /* members, each with a comma before it */
@@ -34,16 +33,24 @@ static const struct mr_oip_io *input_find(const struct rewrite *w, mr_str name)
     return NULL;
 }
 
-/* Writes the shape of that many elements: a batch of one; the innermost open dimension takes what the others leave. */
-static void shape_write(const struct rewrite *w, const struct mr_oip_io *io, uint64_t elements)
+/* Writes the shape of that many elements: the innermost open dimension takes what the others leave, which are 1. The batch is
+ * such a dimension. */
+static int shape_write(struct rewrite *w, const struct mr_oip_io *io, uint64_t elements)
 {
     struct mr_buf *b = w->tensors;
     uint64_t fixed = 1;
     int open = -1;
 
-    for (int d = w->is_batched; d < io->rank; d++) {
+    for (int d = 0; d < io->rank; d++) {
         fixed *= io->shape[d] > 0 ? (uint64_t)io->shape[d] : 1;
         open = io->shape[d] < 0 ? d : open;
+    }
+    if (fixed > 0 && (open < 0 ? elements != fixed : elements % fixed != 0)) {
+        return mr_json_fail(&w->json, MR_E_INVALID,
+                            "The schema can not convert input '%.*s' to tensor with proper shape: "
+                            "%llu elements are not %s%llu",
+                            MR_STR_ARG(mr_str_sub(io->name, 0, 64)), (unsigned long long)elements,
+                            open < 0 ? "" : "a multiple of ", (unsigned long long)fixed);
     }
     MR_BUF_LIT(b, ",\"shape\":[");
     for (int d = 0; d < io->rank; d++) {
@@ -57,6 +64,7 @@ static void shape_write(const struct rewrite *w, const struct mr_oip_io *io, uin
         mr_buf_i64(b, size);
     }
     mr_buf_char(b, ']');
+    return MR_OK;
 }
 
 /* Refuses what cannot be an element, here, where its place in the client's text is known. Triton's texts. */
@@ -112,7 +120,9 @@ static int tensor_rewrite(struct rewrite *w, const struct mr_oip_io *io)
     MR_BUF_LIT(w->tensors, ",\"datatype\":\"");
     mr_buf_c(w->tensors, mr_dtype_name(io->dtype));
     mr_buf_char(w->tensors, '"');
-    shape_write(w, io, elements);
+    if (shape_write(w, io, elements) < 0) {
+        return w->json.status;
+    }
     mr_buf_c(w->tensors, is_array ? ",\"data\":" : ",\"data\":[");
     mr_buf_str(w->tensors, text);
     mr_buf_c(w->tensors, is_array ? "}" : "]}");
@@ -124,6 +134,9 @@ static int param_rewrite(struct rewrite *w, mr_str key)
     enum mr_json_type type = mr_json_peek(&w->json);
     mr_str text;
 
+    if (!w->inputs && (type == MR_JSON_ARRAY || type == MR_JSON_NULL)) {
+        return mr_json_skip(&w->json, NULL); /* of an input */
+    }
     if (type != MR_JSON_STRING && type != MR_JSON_NUMBER && type != MR_JSON_BOOL) {
         return mr_json_fail(
             &w->json, MR_E_INVALID,
@@ -181,13 +194,11 @@ static int member_rewrite(struct rewrite *w, mr_str key)
 }
 
 int mr_oip_generate_request(mr_bytes body, const struct mr_oip_io *inputs, size_t input_count,
-                            bool is_batched, struct mr_arena *arena, struct mr_buf *out,
-                            struct mr_err *err)
+                            struct mr_arena *arena, struct mr_buf *out, struct mr_err *err)
 {
     struct mr_buf params, tensors;
     struct rewrite w = {.inputs = inputs,
                         .input_count = input_count,
-                        .is_batched = is_batched,
                         .within = "",
                         .params = &params,
                         .tensors = &tensors};

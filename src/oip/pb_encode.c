@@ -153,14 +153,16 @@ int mr_oip_pb_encode_response(const struct mr_oip_response *r, bool wrap_stream,
     return rc;
 }
 
-void mr_oip_pb_encode_stream_error(mr_str message, mr_str id, const struct mr_oip_param *params,
-                                   size_t param_count, struct mr_buf *buf)
+void mr_oip_pb_encode_stream_error(mr_str message, const struct mr_oip_response *of,
+                                   struct mr_buf *buf)
 {
     mr_pb_put_str(buf, 1, message);
-    if (id.len > 0 || param_count > 0) {
+    if (of->model_name.len > 0 || of->id.len > 0 || of->param_count > 0) {
         const size_t mark = mr_pb_begin(buf, 2);
-        mr_pb_put_str(buf, 3, id);
-        params_write(buf, 4, params, param_count);
+        mr_pb_put_str(buf, 1, of->model_name);
+        mr_pb_put_str(buf, 2, of->model_version);
+        mr_pb_put_str(buf, 3, of->id);
+        params_write(buf, 4, of->params, of->param_count);
         mr_pb_end(buf, mark);
     }
 }

@@ -164,7 +164,7 @@ static int check_prefix(const struct mr_grpc_call *g, const uint8_t *p, struct m
                        out->length, (long long)g->max_message_bytes, g->limit_name);
     }
     if (out->is_compressed && g->encoding == MR_GRPC_IDENTITY) {
-        return MR_FAIL(err, MR_E_UNSUPPORTED,
+        return MR_FAIL(err, MR_E_INTERNAL, /* as gRPC's compression.md has it */
                        "compressed message without a grpc-encoding to read it by");
     }
     return MR_OK;

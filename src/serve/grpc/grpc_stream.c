@@ -159,24 +159,38 @@ static void fail_stream(struct stream *st, int status, const struct mr_err *err)
     st->is_walking = was_walking;
 }
 
+static const struct mr_oip_param FINAL = {
+    .key = MR_STR_INIT("triton_final_response"), .kind = MR_OIP_BOOL, .b = true};
+
+/* As Triton, only the failure of a request that a model was to have names the model and ends the answers to it. */
 static void send_error(struct stream *st, struct stream_item *it)
 {
     struct mr_buf *b = mr_loop_scratch(st->loop->loop);
     struct mr_infer *r = &it->si.infer;
-    struct mr_oip_param *params = NULL;
+    struct mr_oip_response of = {.id = it->si.request.id};
+    struct mr_oip_param final = FINAL, *params = &final;
     size_t count = 0;
 
     if (r->answer.count > 0) { /* the trace of a graph */
-        mr_wire_answer_params(&r->answer, r->arena, 0, &params, &count, NULL);
+        mr_wire_answer_params(&r->answer, r->arena, 1, &params, &count, NULL);
     }
+    if (r->times.queued) {
+        of.model_name = it->si.request.model_name;
+        of.model_version = it->si.request.model_version;
+        params[count++] = FINAL;
+    }
+    of.params = params;
+    of.param_count = count;
     mr_buf_reset(b);
-    mr_oip_pb_encode_stream_error(mr_str_c(r->err.msg), it->si.request.id, params, count, b);
+    mr_oip_pb_encode_stream_error(mr_str_c(r->err.msg), &of, b);
     if (b->failed) {
         fail_stream(st, MR_E_NOMEM, &(struct mr_err){.msg = "out of memory"});
         return;
     }
     struct mr_piece piece = {b->ptr, b->len, NULL};
-    mr_grpc_send(st->g, &piece, 1, MR_GRPC_IDENTITY);
+    /* The first message decides how all of them are compressed, and answers that are compressed already follow. */
+    mr_grpc_send_message(st->g, &(struct mr_grpc_message){.pieces = &piece, .count = 1},
+                         grpc_compression(st->server));
 }
 
 /* Of an answer that has been encoded: its trailing metadata become those of the stream. */
@@ -238,11 +252,9 @@ static void send_item(struct stream *st, struct stream_item *it)
 /* The work of a turn, or done at once. */
 static void encode(struct mr_turn *t)
 {
-    static const struct mr_oip_param final = {
-        .key = MR_STR_INIT("triton_final_response"), .kind = MR_OIP_BOOL, .b = true};
     struct stream_item *it = of_turn(t);
 
-    it->si.infer.status = infer_encode_grpc(&it->si, &final, &it->answer);
+    it->si.infer.status = infer_encode_grpc(&it->si, &FINAL, &it->answer);
 }
 
 static bool advance(struct stream *st);

@@ -23,6 +23,7 @@ struct generate {
     struct serve_infer si;
     mr_str model;
     mr_str version;
+    mr_str variant;          /* of an endpoint; ptr NULL: it is a model */
     struct mr_buf rewritten; /* the request as that of an ordinary inference */
     bool is_stream;
     bool has_begun; /* of a stream: its head is sent */
@@ -72,17 +73,27 @@ static void unsent_drop(struct generate *g)
 
 /* ---- writing ---- */
 
+/* Of an endpoint, the header that names the variant, and 1. */
+static size_t variant_header(const struct generate *g, struct mr_header *out)
+{
+    if (!g->variant.ptr) {
+        return 0;
+    }
+    *out = (struct mr_header){MR_STR(ROUTE_HEADER), g->variant};
+    return 1;
+}
+
 static void begin_stream(struct generate *g)
 {
-    static const struct mr_header headers[] = {
-        {MR_STR_INIT("content-type"), MR_STR_INIT("text/event-stream; charset=utf-8")},
-        {MR_STR_INIT("cache-control"), MR_STR_INIT("no-store")}};
+    struct mr_header headers[3] = {
+        {MR_STR("content-type"), MR_STR("text/event-stream; charset=utf-8")},
+        {MR_STR("cache-control"), MR_STR("no-store")}};
 
     if (!g->has_begun && g->message.http_status >= 400) { /* the model refuses the request */
         mr_call_begin(g->si.call, g->message.http_status, g->message.headers,
                       g->message.header_count);
     } else if (!g->has_begun) {
-        mr_call_begin(g->si.call, 200, headers, 2);
+        mr_call_begin(g->si.call, 200, headers, 2 + variant_header(g, &headers[2]));
     }
     g->has_begun = true;
 }
@@ -181,11 +192,10 @@ out:
 
 static void write_whole(struct generate *g)
 {
-    static const struct mr_header json = {MR_STR_INIT("content-type"),
-                                          MR_STR_INIT("application/json")};
+    struct mr_header headers[2] = {{MR_STR("content-type"), MR_STR("application/json")}};
     struct mr_reply reply = {.status = 200,
-                             .headers = &json,
-                             .header_count = 1,
+                             .headers = headers,
+                             .header_count = 1 + variant_header(g, &headers[1]),
                              .pieces = g->encoded.pieces,
                              .piece_count = g->encoded.piece_count};
     struct mr_call *call = g->si.call;
@@ -266,7 +276,8 @@ static void start_encode(struct generate *g, struct mr_response *q)
 /* Write what can be written, and end when that was all. g may be gone. */
 static void advance(struct generate *g)
 {
-    bool may_write = g->is_stream || (g->is_over && g->answers == 1 && !g->is_cancelled);
+    bool may_write = g->is_stream || (g->is_over && g->answers == 1 && !g->is_cancelled &&
+                                      g->si.infer.status == MR_OK);
 
     if (g->is_encoding) {
         return;
@@ -342,14 +353,47 @@ static void on_room(struct serve_pending *p)
 
 /* ---- the request ---- */
 
+static int read_rewritten(struct generate *g, struct mr_err *err)
+{
+    return mr_oip_rest_decode_request((mr_bytes){(uint8_t *)g->rewritten.ptr, g->rewritten.len}, -1,
+                                      g->model, &g->si.loop->server->http_limits, g->si.infer.arena,
+                                      &g->si.request, err);
+}
+
+/* Model and version of an endpoint or service become those that answer, in memory of the call. What is an input is not known
+ * before: a parameter is any scalar. What cannot be read is refused later. */
+static int route(struct generate *g, mr_str *model, mr_str *version)
+{
+    struct serve_infer *si = &g->si;
+    struct mr_arena *arena = si->infer.arena;
+    struct mr_err ignored;
+    int rc;
+
+    if (!route_is_taken(si->loop->server->endpoints, *model)) {
+        return MR_OK;
+    }
+    if (mr_oip_generate_request(si->call->body, NULL, 0, arena, &g->rewritten, &ignored) < 0 ||
+        read_rewritten(g, &ignored) < 0) {
+        si->request = (struct mr_oip_request){0};
+    }
+    mr_buf_reset(&g->rewritten);
+    rc = infer_route(si, model, version);
+    if (rc == MR_OK && si->route.endpoint) {
+        g->variant = mr_arena_str(arena, route_tag(&si->route));
+    }
+    *model = mr_arena_str(arena, *model);
+    *version = mr_arena_str(arena, *version);
+    return rc;
+}
+
 /* The model's inputs, in memory of the call: the version may go while a turn waits. */
-static int inputs_of(struct generate *g, struct mr_oip_io **out, size_t *out_count,
-                     bool *out_batched)
+static int inputs_of(struct generate *g, mr_str model, mr_str version, struct mr_oip_io **out,
+                     size_t *out_count)
 {
     struct mr_infer *r = &g->si.infer;
     struct mr_server *s = g->si.loop->server;
     struct mr_version *v;
-    int rc = meta_find(s, g->model, g->version, &v, &r->err);
+    int rc = meta_find(s, model, version, &v, &r->err);
 
     if (rc < 0) {
         return rc;
@@ -361,7 +405,6 @@ static int inputs_of(struct generate *g, struct mr_oip_io **out, size_t *out_cou
         (*out)[i].rank = (int)meta_shape(v, &v->inputs[i], (*out)[i].shape);
     }
     *out_count = v->input_count;
-    *out_batched = v->max_batch_size > 0;
     return *out ? MR_OK
                 : MR_FAIL(&r->err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
 }
@@ -382,8 +425,8 @@ static void decode(struct mr_turn *t)
     struct generate *g = of_turn(t);
     struct mr_infer *r = &g->si.infer;
     struct mr_oip_io *inputs;
+    mr_str model = g->model, version = g->version;
     size_t count;
-    bool is_batched;
     int rc;
 
     if (infer_takes_messages(&g->si, g->model, g->version)) {
@@ -392,17 +435,16 @@ static void decode(struct mr_turn *t)
         rc = infer_bind(&g->si, g->model, g->version);
         goto out;
     }
-    MR_TRY(inputs_of(g, &inputs, &count, &is_batched));
-    MR_TRY(mr_oip_generate_request(g->si.call->body, inputs, count, is_batched, r->arena,
-                                   &g->rewritten, &r->err));
-    rc = mr_oip_rest_decode_request((mr_bytes){(uint8_t *)g->rewritten.ptr, g->rewritten.len}, -1,
-                                    g->model, &g->si.loop->server->http_limits, r->arena,
-                                    &g->si.request, &r->err);
+    MR_TRY(route(g, &model, &version));
+    MR_TRY(inputs_of(g, model, version, &inputs, &count));
+    MR_TRY(
+        mr_oip_generate_request(g->si.call->body, inputs, count, r->arena, &g->rewritten, &r->err));
+    rc = read_rewritten(g, &r->err);
     if (rc < 0) {
         offset_drop(&r->err);
         goto out;
     }
-    rc = infer_bind(&g->si, g->model, g->version);
+    rc = infer_bind(&g->si, model, version);
 out:
     g->si.request.model_name = g->model;
     r->status = rc;

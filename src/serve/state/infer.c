@@ -19,14 +19,14 @@
 /* About half a millisecond of JSON: text to numbers, and numbers to text. */
 #define LONG_BODY_BYTES 65536u
 
-/* Errors about a request carry its id, as Triton's do; those about names that the model does not have, and the
- * end of a wait in the queue, begin with their own words there. */
+/* Errors about a request carry its id, as Triton's do; those of a model, those about names that the model does not have,
+ * and the end of a wait in the queue, are their own words there. */
 static void add_request_id(struct serve_infer *si)
 {
     struct mr_err *err = &si->infer.err;
     struct mr_err shown;
 
-    if (si->message_kind) {
+    if (si->message_kind || si->infer.is_executed) {
         return; /* the texts are the model's */
     }
     if (mr_str_starts(mr_str_c(err->msg), MR_STR("unexpected inference ")) ||
@@ -195,16 +195,25 @@ static void reduce_timeout(struct serve_infer *si)
     q->timeout_us = q->timeout_us > us ? q->timeout_us - us : 1;
 }
 
+int infer_route(struct serve_infer *si, mr_str *model, mr_str *version)
+{
+    struct endpoints *es = si->loop->server->endpoints;
+
+    si->is_routed = true;
+    si->route = (struct route){0};
+    return es ? route_begin(es, si->loop->epoch_slot, si->call, &si->request, model, version,
+                            &si->route, &si->infer.err)
+              : MR_OK;
+}
+
 static int bind_version(struct serve_infer *si, mr_str model, mr_str version)
 {
     struct mr_infer *r = &si->infer;
     struct mr_infer_args args;
     int rc;
 
-    si->route = (struct route){0};
-    if (si->loop->server->endpoints) {
-        MR_TRY(route_begin(si->loop->server->endpoints, si->loop->epoch_slot, si->call,
-                           &si->request, &model, &version, &si->route, &r->err));
+    if (!si->is_routed) {
+        MR_TRY(infer_route(si, &model, &version));
     }
     if (r->deadline_ns && mr_now_ns() >= r->deadline_ns) {
         rc = MR_FAIL(&r->err, MR_E_DEADLINE,

@@ -27,6 +27,7 @@ struct serve_infer {
     struct mr_response *response; /* of a decoupled one that was asked for one answer: the first */
     struct route route;
     struct mr_oip_param answer_params[2]; /* of the answer that is being built */
+    bool is_routed;                       /* route is chosen */
     bool is_pinned;
     const struct mr_header *trailers; /* of the answer of a model that takes messages, over gRPC */
     size_t trailer_count;
@@ -40,6 +41,9 @@ struct serve_infer {
 
 void infer_init(struct serve_infer *si, struct mr_call *call, struct mr_arena *arena,
                 enum mr_infer_protocol protocol);
+/* Chooses what answers the request, by its parameters and its call's headers: model and version become those, valid for this
+ * iteration of the loop. infer_bind does it unless it is done. Errors: as route_begin, in infer.err. */
+int infer_route(struct serve_infer *si, mr_str *model, mr_str *version);
 /* Finishes decoding for the request's model, as work of the same turn. Negative: the request cannot be read
  * (infer_refuse). infer_run answers all other errors. */
 int infer_bind(struct serve_infer *si, mr_str model, mr_str version);

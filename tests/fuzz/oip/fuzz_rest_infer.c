@@ -16,7 +16,7 @@ static void generate(mr_bytes body, struct mr_arena *arena)
     struct mr_buf out;
 
     mr_buf_init(&out, 0);
-    int rc = mr_oip_generate_request(body, inputs, 3, true, arena, &out, &err);
+    int rc = mr_oip_generate_request(body, inputs, 3, arena, &out, &err);
     REQUIRE((rc < 0) == (err.status < 0));
     if (rc == MR_OK) {
         rc = mr_oip_rest_decode_request((mr_bytes){(uint8_t *)out.ptr, out.len}, -1, MR_STR("m"),

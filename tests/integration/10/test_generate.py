@@ -75,8 +75,18 @@ def test_numbers_fill_the_open_dimension(rest, given, shown):
     assert ask(rest, "numbers", {"A": given, "B": True}).json()["A"] == shown
 
 
+@pytest.mark.parametrize("kind", ["generate", "generate_stream"])
+@pytest.mark.parametrize("texts", [["a"], ["a", "b", "c"]])
+def test_elements_are_rows_of_a_batch(rest, kind, texts):
+    reply = ask(rest, "batched", {"text_input": texts}, kind)
+    assert reply.status == 200
+    shown = reply.json() if kind == "generate" else events(reply)[0]
+    assert shown["text_output"] == (texts if len(texts) > 1 else texts[0])
+
+
 @pytest.mark.parametrize("body,says", [
-    ({"A": [1, 2, 3]}, "shape"), ({"A": [[1, 2]]}, "array of values"), ({"A": "x"}, "A"), ({"B": True}, "A"),
+    ({"A": [1, 2, 3]}, "The schema can not convert input 'A' to tensor with proper shape: 3 elements are not a multiple of 2 at offset"),
+    ({"A": [1, 2], "B": [True, True]}, "The schema can not convert input 'B' to tensor with proper shape: 2 elements are not 1 at offset"), ({"A": [[1, 2]]}, "array of values"), ({"A": "x"}, "A"), ({"B": True}, "A"),
     ({"A": [1, 2], "C": [1]}, "parameter 'C' has invalid type"), ({"A": [1, 2], "C": None}, "parameter 'C' has invalid type"),
     ({"A": [1, 2], "triton_x": 1}, "triton_"), ([], "object"), ("{", "JSON"),
     ({"A": [1, 2], "parameters": {"a": [1]}}, "Converting keyword: 'parameters': parameter 'a' has invalid type. It should be either"),
@@ -142,16 +152,20 @@ def test_error_before_the_first_event(rest):
     assert reply.status == 400 and "repeat" in reply.error
 
 
-def test_error_after_the_first_event(models, start, hold, tmp_path):
-    """The worker process dies: the stream, which has begun, ends with an event."""
+@pytest.mark.parametrize("kind", ["generate", "generate_stream"])
+def test_error_after_the_first_answer(models, start, hold, tmp_path, kind):
+    """The worker process dies: a stream, which has begun, ends with an event. Without one the request has failed."""
     add_fault(models, extra=DECOUPLED, max_batch_size=0)
     server = start(models, f"--worker-directory={tmp_path}")
     with socket.create_connection(("127.0.0.1", server.http)) as s:
-        s.sendall(request("POST", "/v2/models/m/generate_stream", "Connection: close\r\n", body=json.dumps(
+        s.sendall(request("POST", f"/v2/models/m/{kind}", "Connection: close\r\n", body=json.dumps(
             {"INPUT0": [7], "responses": 3, "hold_after": 1, **hold.parameters})))
         hold.wait_held()
         os.kill(pids(server, "m")[0], signal.SIGKILL)
         got = s.makefile("rb").read().decode()
+    if kind == "generate":
+        assert got.startswith("HTTP/1.1 500 ") and "worker process ended while it was answering" in got
+        return
     assert got.startswith("HTTP/1.1 200 ")
     first, last = re.findall(r"data: (.*?)\n\n", got)
     assert json.loads(first)["OUTPUT0"] == 7 and "worker process ended while it was answering" in json.loads(last)["error"]

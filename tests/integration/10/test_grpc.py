@@ -11,6 +11,7 @@ from tritonclient.grpc import model_config_pb2, service_pb2
 from lib import grpcraw, repo, wait
 from lib.grpcraw import Grpc
 from lib.metrics import value
+from lib.raw import GRPC_HEADERS, Http2, grpc_frame, grpc_path
 from lib.reflected import VERSIONS, Reflected, reflection_call
 
 Code = grpc.StatusCode
@@ -345,6 +346,18 @@ def test_compressed_answers(models, start, level):
         assert numbers(client.infer(grpcraw.int32("flat_int32", values))) == values
         (answer,) = client.stub.ModelStreamInfer(iter([grpcraw.int32("flat_int32", values)]), timeout=wait.PATIENCE)
         assert numbers(answer.infer_response) == values
+
+
+def test_answers_behind_an_error_are_compressed(models, start):
+    """The first message of a stream, which is short, says how the others come."""
+    repo.add(models, "flat_int32")
+    server = start(models, "--grpc-infer-response-compression-level=high")
+    with Http2(server.grpc) as wire:
+        stream = wire.headers("POST", grpc_path("ModelStreamInfer"), [*GRPC_HEADERS, ("grpc-accept-encoding", "identity,gzip")], end=False)
+        wire.send(stream, grpc_frame(grpcraw.int32("none", [1])) + grpc_frame(grpcraw.int32("flat_int32", [1] * 50_000)))
+        reply = wire.response(stream)
+    error, packed = reply.body[0], reply.body[5 + int.from_bytes(reply.body[1:5], "big"):]
+    assert reply.headers["grpc-encoding"] == "gzip" and error == 0 and packed[0] == 1 and len(packed) < 200_000
 
 
 # ---- contents ----

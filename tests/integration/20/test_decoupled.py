@@ -107,6 +107,7 @@ def test_one_request_fails(stream):
     answers = stream.end()
     bad = [a for a in answers if a.error_message]
     assert len(bad) == 1 and "repeat" in bad[0].error_message and bad[0].infer_response.id == "bad"
+    assert bad[0].infer_response.model_name == "many" and bad[0].infer_response.parameters["triton_final_response"].bool_param
     assert len([a for a in answers if a.infer_response.id == "good"]) == 2
 
 

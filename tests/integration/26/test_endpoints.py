@@ -1,5 +1,6 @@
 """Endpoints: names whose requests are shared among variants. Shares are compared with the very sequence and the very hash
 that docs/endpoints.md describes, on one network thread, so that no verdict is a matter of chance."""
+import json
 import signal
 import subprocess
 import threading
@@ -79,6 +80,24 @@ def expected(border, buckets, below="stable", above="cand"):
 
 
 # ---- shares ----
+
+
+@pytest.mark.parametrize("kind", ["generate", "generate_stream"])
+def test_generate_reads_by_the_variant_that_answers(serve, kind):
+    """Not by that with the largest share, which is not there, nor by one with other inputs."""
+    server = serve(endpoint("e", variant("gone", "nomodel", 60), variant("here", "m", 40), 'sticky { key: "parameter:user" salt: "s" }'))
+    users = [f"user-{i}" for i in range(40)]
+    with Rest(server.http) as rest:
+        for user, tag in zip(users, expected(6000, [bucket("s", u) for u in users], "gone", "here")):
+            reply = rest.post(f"/v2/models/e/{kind}", {"INPUT0": [3, 4], "user": user})
+            if tag == "gone":
+                assert reply.status == 404 and "nomodel" in reply.error
+                continue
+            assert reply.status == 200 and reply.headers["millrace-variant"] == "here"
+            shown = json.loads(reply.body.decode().removeprefix("data: "))
+            assert shown["OUTPUT0"] == [3, 4] and shown["variant"] == "here" and shown["model_name"] == "e"
+    (gone, failed), (here, well) = counts(server, "e")["gone"], counts(server, "e")["here"]
+    assert gone == failed > 0 and here > 0 == well and gone + here == len(users)
 
 
 def test_requests_are_spread_by_the_weights(serve):

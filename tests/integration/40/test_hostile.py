@@ -290,7 +290,7 @@ def infer(name=b"m", tensor=b"INPUT0", shape=(2,), rest=field(7, b"12345678")):
     return field(1, name) + field(5, tensors) + rest
 
 
-INVALID, EXHAUSTED, UNIMPLEMENTED = 3, 8, 12
+INVALID, EXHAUSTED, INTERNAL = 3, 8, 13
 MESSAGE = "failed to parse the protobuf message"
 GRPC = {
     "no message": (b"", INVALID, "holds no gRPC message"),
@@ -298,7 +298,7 @@ GRPC = {
     "message of 4 GiB": (b"\0\xff\xff\xff\xff" + b"01234", EXHAUSTED, "--grpc-max-message-size"),
     "two messages": (grpc_frame(infer()) * 2, INVALID, "more than one gRPC message"),
     "odd flag": (b"\2\0\0\0\0", INVALID, "invalid gRPC message flag 2"),
-    "compressed without coding": (grpc_frame(b"x", compressed=1), UNIMPLEMENTED, "without a grpc-encoding"),
+    "compressed without coding": (grpc_frame(b"x", compressed=1), INTERNAL, "without a grpc-encoding"),
     "tensor of 1 GiB in ten bytes": (grpc_frame(infer(rest=varint(7 << 3 | 2) + varint(1 << 30) + b"0123456789")), INVALID, MESSAGE),
     "length beyond 63 bits": (grpc_frame(infer(rest=varint(7 << 3 | 2) + b"\xff" * 9 + b"\1")), INVALID, MESSAGE),
     "groups": (grpc_frame(b"\x0b" * 10_000), INVALID, MESSAGE),

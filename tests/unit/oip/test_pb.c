@@ -498,8 +498,8 @@ static void empty_frame_and_errors(void **state)
     assert_int_equal(e.bytes, 0);
     for (int with_id = 0; with_id < 2; with_id++) {
         mr_buf_reset(&b.buf);
-        mr_oip_pb_encode_stream_error(MR_STR("no"), with_id ? MR_STR("id7") : MR_STR(""), NULL, 0,
-                                      &b.buf);
+        const struct mr_oip_response of = {.id = with_id ? MR_STR("id7") : MR_STR("")};
+        mr_oip_pb_encode_stream_error(MR_STR("no"), &of, &b.buf);
         Inference__ModelStreamInferResponse *m = inference__model_stream_infer_response__unpack(
             NULL, b.buf.len, (const uint8_t *)b.buf.ptr);
         assert_non_null(m);
@@ -604,7 +604,8 @@ static void stream_responses(void **state)
                   is_final);
     }
     mr_buf_reset(&buf);
-    mr_oip_pb_encode_stream_error(MR_STR("no such model"), MR_STR("9"), NULL, 0, &buf);
+    mr_oip_pb_encode_stream_error(MR_STR("no such model"),
+                                  &(struct mr_oip_response){.id = MR_STR("9")}, &buf);
     const mr_bytes failed = {(const uint8_t *)buf.ptr, buf.len};
     assert_int_equal(
         mr_oip_pb_decode_stream_response(failed, NULL, &b.arena, &got, &error, &is_final, &b.err),

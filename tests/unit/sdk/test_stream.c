@@ -65,7 +65,8 @@ static void answer(struct mr_grpc_call *g, mr_bytes message, bool is_stream, boo
     }
     if (is_stream && mr_str_eq_c(q.id, "bad")) {
         mr_buf_reset(&buf);
-        mr_oip_pb_encode_stream_error(MR_STR("as asked"), q.id, NULL, 0, &buf);
+        mr_oip_pb_encode_stream_error(MR_STR("as asked"), &(struct mr_oip_response){.id = q.id},
+                                      &buf);
         const struct mr_piece piece = {buf.ptr, buf.len, NULL};
         mr_grpc_send(g, &piece, 1, MR_GRPC_IDENTITY);
     } else if (is_stream) {

@@ -208,11 +208,11 @@ const struct mr_oip_io *mr_oip_find_input(const struct mr_oip_metadata *m, mr_st
 /* ---- the generate extension ---- */
 
 /** Rewrites a flat object of inputs and parameters as the JSON of an ordinary request, which is appended to `out` and
- *  must outlive the request that is decoded from it. inputs: the model's; is_batched: their first dimension is the batch,
- *  of one. Errors: MR_E_INVALID (no such object), MR_E_EXHAUSTED. */
+ *  must outlive the request that is decoded from it. inputs: the model's, with the batch as a dimension of -1; NULL: they are
+ *  not known, and scalars are parameters. Errors: MR_E_INVALID (no such object, elements that do not fill a shape),
+ *  MR_E_EXHAUSTED. */
 int mr_oip_generate_request(mr_bytes body, const struct mr_oip_io *inputs, size_t input_count,
-                            bool is_batched, struct mr_arena *arena, struct mr_buf *out,
-                            struct mr_err *err);
+                            struct mr_arena *arena, struct mr_buf *out, struct mr_err *err);
 /** Encodes an answer as one flat object between the texts `before` and `after`; an output of one element is a bare value.
  *  Otherwise as mr_oip_rest_encode_response. */
 int mr_oip_generate_response(const struct mr_oip_response *r, const char *before, const char *after,
@@ -232,9 +232,10 @@ void mr_oip_pb_find_names(mr_bytes message, struct mr_oip_request *q);
 int mr_oip_pb_encode_response(const struct mr_oip_response *r, bool wrap_stream, struct mr_buf *buf,
                               struct mr_arena *arena, struct mr_oip_encoded *out,
                               struct mr_err *err);
-/** Appends a ModelStreamInferResponse with error_message, and infer_response with the id and parameters that there are. */
-void mr_oip_pb_encode_stream_error(mr_str message, mr_str id, const struct mr_oip_param *params,
-                                   size_t param_count, struct mr_buf *buf);
+/** Appends a ModelStreamInferResponse with error_message, and infer_response with what there is of `of`: names, id and
+ *  parameters. */
+void mr_oip_pb_encode_stream_error(mr_str message, const struct mr_oip_response *of,
+                                   struct mr_buf *buf);
 /** Client side. Always raw contents. */
 int mr_oip_pb_encode_request(const struct mr_oip_request *r, struct mr_buf *buf,
                              struct mr_arena *arena, struct mr_oip_encoded *out,
