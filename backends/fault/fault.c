@@ -327,6 +327,21 @@ static int answer(const struct model *m, struct mr_exec *exec, uint32_t request,
     return fault_host->respond(exec, request, &response, flags, err);
 }
 
+static void fail_requests(const struct plan *p, struct mr_exec *exec)
+{
+    const int64_t last = p->fail_request;
+    if (last < 0 || last >= exec->request_count) {
+        return;
+    }
+    for (int64_t r = p->fail_times > 0 ? 0 : last; r <= last; r++) {
+        for (int64_t n = 0; n < (p->fail_times > 0 ? p->fail_times : 1); n++) {
+            fault_host->fail_request(exec, (uint32_t)r,
+                                     p->fail_status != MR_OK ? p->fail_status : MR_E_INTERNAL,
+                                     p->fail_message);
+        }
+    }
+}
+
 static int answers_make(const struct model *m, const struct plan *p, struct mr_exec *exec,
                         struct mr_err *err)
 {
@@ -335,6 +350,9 @@ static int answers_make(const struct model *m, const struct plan *p, struct mr_e
         for (int64_t n = 1; n <= p->responses && rc == MR_OK; n++) {
             const bool is_final = n == p->responses && !p->no_final;
             rc = answer(m, exec, r, is_final ? MR_RESPONSE_FINAL : 0, err);
+            if (rc == MR_E_INVALID && p->fail_request >= 0) {
+                rc = MR_OK; /* the host refuses answers to a request that has failed */
+            }
             if (rc == MR_OK && p->hold_file[0] && n == p->hold_after) {
                 hold(p);
             }
@@ -342,6 +360,9 @@ static int answers_make(const struct model *m, const struct plan *p, struct mr_e
         if (rc == MR_OK && p->after_final) {
             rc = answer(m, exec, r, 0, err);
         }
+    }
+    if (p->fail_last) {
+        fail_requests(p, exec);
     }
     return rc;
 }
@@ -431,10 +452,8 @@ int fault_run(struct instance *inst, const struct plan *p, struct mr_exec *exec,
         (p->fail_every == 0 || n % (uint64_t)p->fail_every == 0)) {
         return fail(p, err);
     }
-    if (p->fail_request >= 0 && p->fail_request < exec->request_count) {
-        fault_host->fail_request(exec, (uint32_t)p->fail_request,
-                                 p->fail_status != MR_OK ? p->fail_status : MR_E_INTERNAL,
-                                 p->fail_message);
+    if (!p->fail_last) {
+        fail_requests(p, exec);
     }
     if (p->apart && exec->request_count > 1) {
         const int rc = mr_backend_fail(err, MR_E_INVALID, "the outputs do not fit together");

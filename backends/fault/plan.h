@@ -22,6 +22,8 @@
     X(fail_every, 0, INT64_MAX, "only each Nth execution of the model does what fail_status says") \
     X(fail_instance, -1, 4096, "opening this instance fails; -1 = none")                           \
     X(fail_request, -1, 1000000, "only this request of the batch fails; -1 = none")                \
+    X(fail_times, 0, 100,                                                                          \
+      "all requests up to fail_request fail, each so often; 0 = only this one")                    \
     X(exit, -1, 255, "execute ends the process with this code; -1 = does not")                     \
     X(exit_rows, 0, 1000000, "`exit` is for executions of more rows only")
 
@@ -47,6 +49,7 @@
     Y(hang, "execute never returns")                                                               \
     Y(until_cancelled, "of async 1: the execution ends when it is cancelled")                      \
     Y(after_final, "an answer follows the final one")                                              \
+    Y(fail_last, "of a decoupled model: fail_request fails after the answers")                     \
     Y(no_final, "no answer is the final one")                                                      \
     Y(sums, "an instance gives the sum of each sequence so far, of one INT32 a request")           \
     Y(warmup, "of a model: it runs made-up requests when it is loaded")

@@ -131,7 +131,8 @@ struct mr_signature {
     /** MR_BACKEND_NO_INLINE, MR_BACKEND_DETERMINISTIC, MR_BACKEND_NO_WARMUP and MR_BACKEND_DECOUPLED of this model,
      *  in addition to the backend's own; MR_BACKEND_IS_DECOUPLED and MR_BACKEND_DYNAMIC_BATCHING. */
     uint32_t flags;
-    /** Executions of one instance that may be pending at once, 0 = 1; further requests wait in the queue. */
+    /** Executions of one instance that may be pending at once, 0 = 1; further requests wait in the queue. With more than 1 no
+     *  request is quarantined after the death of its worker process: another one may be the cause. */
     uint32_t max_pending;
     /** The max_batch_size of a configuration that does not give one; 0: the server's default, if `batchable` is 1. Since
      *  2.4. */
@@ -333,8 +334,9 @@ struct mr_host {
      *  fixed-size dtype `byte_size` must agree with dtype and shape, or be 0, and the host computes it; for BYTES it
      *  is the whole encoded size. The memory is 64-byte aligned, uninitialised, and owned by the host, which sends
      *  the answer from it.
-     *  Thread: any one at a time, until the execution ends. Errors: MR_E_INTERNAL (wrong index, dtype, shape or size, or set twice:
-     *  the message names the output), MR_E_EXHAUSTED (no memory now). The backend should return them unchanged. */
+     *  Thread: any one at a time, until the execution ends. Errors: MR_E_INTERNAL (wrong index, dtype, dims or size, set twice, or a
+     *  decoupled execution: the message names the output), MR_E_EXHAUSTED (no memory now). The backend should return them
+     *  unchanged. Whether the shape is that of the signature is checked when the execution has ended. */
     int (*output)(struct mr_exec *exec, uint32_t index, int32_t dtype, int32_t rank,
                   const int64_t *shape, uint64_t byte_size, void **out_data, struct mr_err *err);
 
@@ -345,7 +347,8 @@ struct mr_host {
                        mr_release_fn *release, void *release_ctx, struct mr_err *err);
 
     /** Fails one request of a batch; the others are answered. Outputs still have all rows. In a decoupled execution
-     *  it makes the request final. Thread: as above. Errors: MR_E_INVALID (no such request, not a failure status). */
+     *  it makes the request final, and does nothing to one that is; in others the last failure counts. message: may be NULL.
+     *  Thread: as above. Errors: MR_E_INVALID (no such request, not a failure status). */
     int (*fail_request)(struct mr_exec *exec, uint32_t request, int status, const char *message);
 
     /** Returns 1 if the client of a request no longer waits; with MR_ALL_REQUESTS, if none of the clients does.

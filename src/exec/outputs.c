@@ -151,9 +151,13 @@ int mr_exec_output_check(const struct mr_exec_outputs *o, uint32_t index, const 
     if (t->memory_kind == MR_MEMORY_DEVICE) {
         rc = BROKEN(o, err, index, "was given memory of device %d, which this server cannot read",
                     t->device_id);
-    } else if (bytes != t->bytes || (bytes > 0 && !t->data)) {
+    } else if (t->memory_kind != MR_MEMORY_HOST && t->memory_kind != MR_MEMORY_HOST_PINNED) {
+        rc = BROKEN(o, err, index, "was given memory of an unknown kind (%u)", t->memory_kind);
+    } else if (bytes != t->bytes) {
         rc = BROKEN(o, err, index, "was given %llu bytes, needed are %llu",
-                    (unsigned long long)(t->data ? t->bytes : 0), (unsigned long long)bytes);
+                    (unsigned long long)t->bytes, (unsigned long long)bytes);
+    } else if (bytes > 0 && !t->data) {
+        rc = BROKEN(o, err, index, "was given no data");
     }
 out:
     return rc;

@@ -61,9 +61,12 @@ static int list_check(const struct judge *j, const struct mr_io_desc *list, uint
 {
     struct mr_map seen = {0};
     int rc = MR_OK;
-    if (count > IO_MAX || (count > 0 && !list)) {
+    if (count > IO_MAX) {
         return MR_FAIL(j->err, j->status, "%s: %u %ss, allowed are at most %d", j->who, count, kind,
                        IO_MAX);
+    }
+    if (count > 0 && !list) {
+        return MR_FAIL(j->err, j->status, "%s: %u %ss, and no list of them", j->who, count, kind);
     }
     for (uint32_t i = 0; i < count; i++) {
         const struct mr_io_desc *io = &list[i];

@@ -88,6 +88,7 @@ static int requested_all_read(struct mr_rest_reader *r, struct mr_oip_request *o
 struct request_parts {
     struct mr_oip_request request;
     struct mr_oip_params rest;
+    bool has_id;
     bool has_inputs;
     bool has_outputs;
     bool has_params;
@@ -110,6 +111,10 @@ static int string_or_null_read(struct mr_rest_reader *r, const char *member, mr_
 static int request_member_read(struct mr_rest_reader *r, struct request_parts *p, mr_str key)
 {
     if (mr_str_eq(key, MR_STR("id"))) {
+        if (p->has_id) {
+            return mr_rest_twice(r, "id");
+        }
+        p->has_id = true;
         int rc = string_or_null_read(r, "id", &p->request.id);
         return rc < 0 ? rc : mr_oip_id_check(p->request.id, r->err);
     }

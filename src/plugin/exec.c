@@ -9,12 +9,23 @@
 
 #define GIVEN_MUCH 65536
 
+static int no_output(const struct mr_execution *x, struct mr_err *err)
+{
+    return MR_FAIL(err, MR_E_INTERNAL,
+                   "model '%s': an output of a decoupled execution is that of an answer "
+                   "(response_output, response_give)",
+                   x->outputs.executor->model);
+}
+
 int mr_plugin_exec_output(struct mr_exec *exec, uint32_t index, int32_t dtype, int32_t rank,
                           const int64_t *shape, uint64_t byte_size, void **out_data,
                           struct mr_err *err)
 {
-    return mr_exec_output_place(&mr_execution_of(exec)->outputs, index, dtype, rank, shape,
-                                byte_size, out_data, err);
+    struct mr_execution *x = mr_execution_of(exec);
+    return x->exec.flags & MR_EXEC_DECOUPLED
+               ? no_output(x, err)
+               : mr_exec_output_place(&x->outputs, index, dtype, rank, shape, byte_size, out_data,
+                                      err);
 }
 
 /* Memory of a backend on its way to a client. The model is closed only after all of it is returned. */
@@ -87,7 +98,14 @@ out:
 int mr_plugin_exec_give(struct mr_exec *exec, uint32_t index, const struct mr_tensor *tensor,
                         mr_release_fn *release, void *release_ctx, struct mr_err *err)
 {
-    return give(&mr_execution_of(exec)->outputs, index, tensor, release, release_ctx, err);
+    struct mr_execution *x = mr_execution_of(exec);
+    if (!(x->exec.flags & MR_EXEC_DECOUPLED)) {
+        return give(&x->outputs, index, tensor, release, release_ctx, err);
+    }
+    if (release) {
+        release(release_ctx, tensor->data);
+    }
+    return no_output(x, err);
 }
 
 int mr_plugin_exec_fail_request(struct mr_exec *exec, uint32_t request, int status,
@@ -98,7 +116,7 @@ int mr_plugin_exec_fail_request(struct mr_exec *exec, uint32_t request, int stat
         return MR_E_INVALID;
     }
     if (x->fail_request) {
-        x->fail_request(x, request, status, message ? message : "");
+        x->fail_request(x, request, status, message && *message ? message : mr_status_text(status));
     }
     return MR_OK;
 }

@@ -26,10 +26,21 @@ static void run_fail_request(struct mr_execution *x, uint32_t request, int statu
                              const char *message)
 {
     struct exec_run *run = x->user;
+    const char *text = message && *message ? message : mr_status_text(status);
 
-    if (request < run->count && status < 0) {
-        sched_fail(run->items[request], status, "%s", message ? message : mr_status_text(status));
+    if (request >= run->count || status >= 0) {
+        return;
     }
+    if (!(x->exec.flags & MR_EXEC_DECOUPLED)) {
+        sched_fail(run->items[request], status, "%s", text);
+        return;
+    }
+    pthread_mutex_lock(&run->s->mutex);
+    if (!run->items[request]->is_final) {
+        sched_fail(run->items[request], status, "%s", text);
+        run->items[request]->is_final = true;
+    }
+    pthread_mutex_unlock(&run->s->mutex);
 }
 
 /* The shape that the backend sees: reshape's dims, its -1 taken in order from the -1 of dims. */
@@ -238,7 +249,13 @@ static int prepare(struct exec_run *run, struct mr_err *err)
     run->x.exec.output_wanted = wanted;
     run->x.exec.row_count = run->rows;
     run->x.exec.flags = mr_version_is_streaming(v) ? MR_EXEC_DECOUPLED : 0;
-    run->x.err = &run->items[0]->err;
+    /* of several answers: a request that has failed keeps its own error */
+    run->x.err =
+        mr_version_is_streaming(v) ? MR_ARENA_NEW(run->arena, struct mr_err) : &run->items[0]->err;
+    if (!run->x.err) {
+        rc = MR_FAIL(err, MR_E_EXHAUSTED, "the request's arena is full");
+        goto out;
+    }
     run->x.is_cancelled = run_is_cancelled;
     run->x.fail_request = run_fail_request;
     run->x.respond = sched_respond;
@@ -460,7 +477,9 @@ bool exec_run(struct exec_run *run, void *instance)
 
     mr_err_clear(&err);
     for (uint32_t i = 0; i < run->count; i++) {
-        run->items[i]->status = MR_OK;
+        if (!run->items[i]->is_final) { /* what is final stays as it is when the others run again */
+            run->items[i]->status = MR_OK;
+        }
         run->items[i]->is_executed = true;
     }
     if (run->count == 1) {

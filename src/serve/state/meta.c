@@ -9,9 +9,11 @@
 
 /* Only what works is claimed; Triton's order. */
 const char *const serve_extensions[] = {
-    "classification",  "model_repository",    "model_repository(unload_dependents)",
-    "schedule_policy", "model_configuration", "binary_tensor_data",
-    "parameters",      "statistics",          "logging",
+    "classification",     "sequence",
+    "model_repository",   "model_repository(unload_dependents)",
+    "schedule_policy",    "model_configuration",
+    "binary_tensor_data", "parameters",
+    "statistics",         "logging",
 };
 const size_t serve_extension_count = sizeof serve_extensions / sizeof *serve_extensions;
 

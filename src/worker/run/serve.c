@@ -41,6 +41,7 @@ struct job {
     uint64_t nonce;
     struct mr_ipc_failure *failures;
     uint32_t failure_count;
+    bool is_short; /* of memory for a failure, so that the execution fails */
     int64_t begin_ns;
     /** Time that it waited for clients; under `answering` until the execution has ended. */
     int64_t unread_ns;
@@ -74,9 +75,22 @@ static bool is_cancelled(const struct mr_execution *x, uint32_t request)
     return mr_shm_task_is_cancelled(j->serve->view, &j->task);
 }
 
+/* NULL: it has not failed. */
+static struct mr_ipc_failure *failure_of(const struct job *j, uint32_t request)
+{
+    for (uint32_t i = 0; i < j->failure_count; i++) {
+        if (j->failures[i].request == request) {
+            return &j->failures[i];
+        }
+    }
+    return NULL;
+}
+
+/* The last failure of a request counts. */
 static void fail_request(struct mr_execution *x, uint32_t request, int status, const char *message)
 {
     struct job *j = job_of(x);
+    struct mr_ipc_failure *f = failure_of(j, request);
     struct mr_err err;
 
     (void)MR_FAIL(&err, status, "%s", message); /* as much of it as an error may have */
@@ -84,9 +98,12 @@ static void fail_request(struct mr_execution *x, uint32_t request, int status, c
     if (!j->failures) {
         j->failures = MR_ARENA_ARRAY(&j->arena, struct mr_ipc_failure, x->exec.request_count);
     }
-    if (j->failures && copy.ptr && j->failure_count < x->exec.request_count) {
-        j->failures[j->failure_count++] = (struct mr_ipc_failure){request, status, copy.ptr};
+    if (!j->failures || !copy.ptr) {
+        j->is_short = true;
+        return;
     }
+    f = f ? f : &j->failures[j->failure_count++];
+    *f = (struct mr_ipc_failure){request, status, copy.ptr};
 }
 
 /* Posts the answer without a wait for what becomes of it. MR_E_EXHAUSTED: it is too long for a letter. Lock held. */
@@ -136,6 +153,10 @@ static int respond(struct mr_execution *x, struct mr_response *response, struct 
 {
     struct job *j = job_of(x);
 
+    if (failure_of(j, response->request)) {
+        return MR_FAIL(err, MR_E_INVALID, "request %u is final, no answer to it can follow",
+                       response->request);
+    }
     pthread_mutex_lock(&j->answering);
     int rc = answer_post(j, response, err);
     if (rc == MR_E_EXHAUSTED) {
@@ -233,11 +254,13 @@ static void job_give(struct job *j)
 }
 
 /* Sends the reply. begin_ns: of the execution. */
-static void job_reply(struct job *j, int64_t begin_ns, bool is_apart, int rc,
-                      const struct mr_err *err)
+static void job_reply(struct job *j, int64_t begin_ns, bool is_apart, int rc, struct mr_err *err)
 {
     struct worker_serve *s = j->serve;
 
+    if (rc == MR_OK && j->is_short) {
+        rc = MR_FAIL(err, MR_E_EXHAUSTED, "no memory for the error of a request");
+    }
     if (j->x.exec.flags & MR_EXEC_DECOUPLED) {
         worker_room_begin(&j->room, s->view, &j->task); /* it held answers */
     }

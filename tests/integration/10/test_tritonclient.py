@@ -43,7 +43,7 @@ def test_server_metadata(triton):
     assert m["name"] == "triton"
     assert m["version"].split(".")[0].isdigit()
     for extension in EXTENSIONS:
-        if extension not in ("sequence", "system_shared_memory", "cuda_shared_memory", "trace"):
+        if extension not in ("system_shared_memory", "cuda_shared_memory", "trace"):
             assert extension in m["extensions"]
 
 

@@ -79,6 +79,18 @@ def test_no_final_answer(models, start, empty, placement):
     assert not [a for a in answers[2:] if a.infer_response.outputs]
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_failure_is_final(models, start, when, placement):
+    """No answer follows it, and none comes after the final answer."""
+    repo.add(models, "f", backend="fault", extra=DECOUPLED, parameters=placement)
+    with Stream(start(models).url("grpc")) as s:
+        s.send(grpcraw.int32("f", [7], parameters={
+            "responses": 2, "fail_request": 0, "fail_status": "NOT_FOUND", "fail_message": "lost", "fail_last": when == "after"}))
+        answers = s.end()
+    assert [(a.error_message, a.infer_response.parameters["triton_final_response"].bool_param) for a in answers] == (
+        [("lost", True)] if when == "before" else [("", False), ("", True)])
+
+
 def test_many_requests_on_one_stream(stream):
     """Answers of ordinary models keep their order among themselves; those of decoupled ones come beside them."""
     wanted = {}

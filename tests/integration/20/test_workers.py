@@ -80,6 +80,20 @@ def test_batches(fault, models, start, hold):
     assert value(server, "nv_inference_exec_count", model="m") == 2
 
 
+def test_requests_of_a_batch_that_fail_twice(fault, models, start, hold):
+    """Each has its error, however often the backend says it."""
+    fault(extra=" dynamic_batching { }")
+    server = start(models, "--worker-hang-timeout=600s")
+    first = asked(server, "m", [0], hold.parameters)
+    hold.wait_held()
+    others = [asked(server, "m", [i], {"fail_request": 2, "fail_times": 2, "fail_status": "NOT_FOUND"}) for i in range(1, 4)]
+    wait.equal(lambda: value(server, "nv_inference_pending_request_count", model="m"), 3)
+    hold.end()
+    for thread, replies in [first, *others]:
+        thread.join()
+    assert [replies[0].status for _, replies in [first, *others]] == [200, 404, 404, 404]
+
+
 def test_failures_are_the_backends(fault, models, start):
     fault()
     server = start(models)

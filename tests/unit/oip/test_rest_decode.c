@@ -44,6 +44,7 @@ static const struct error_row errors[] = {
     {"{\"inputs\":null}", "Unable to parse 'inputs': expected an array"},
     {"{\"inputs\":[1]}", "failed to parse the request JSON buffer: expected an object"},
     {"{\"inputs\":[],\"inputs\":[]}", "Unable to parse 'inputs': the member appears twice"},
+    {"{\"id\":\"a\",\"id\":\"b\",\"inputs\":[]}", "Unable to parse 'id': the member appears twice"},
     {"{\"inputs\":[],\"id\":7}", "Unable to parse 'id': expected a string"},
     {"{\"inputs\":[],\"outputs\":7}", "Unable to parse 'outputs'"},
     {"{\"inputs\":[],\"outputs\":[{}]}", "Unable to parse 'name'"},

@@ -280,6 +280,11 @@ static void gives(void **state)
     give.bytes = 0; /* 0 means "compute it" only where the host allocates */
     assert_int_equal(run(f, exec_give), MR_E_INTERNAL);
     assert_int_equal(released, 4);
+    give.bytes = 8;
+    give.memory_kind = 9;
+    assert_int_equal(run(f, exec_give), MR_E_INTERNAL);
+    assert_non_null(strstr(f->err.msg, "unknown kind (9)"));
+    assert_int_equal(released, 5);
 }
 
 /* A model that has given much does not run while more than the budget is used; what it has given stays. */
@@ -341,6 +346,31 @@ static int exec_services(void *instance, struct mr_exec *exec, struct mr_err *er
     return MR_OK;
 }
 
+static int exec_of_several_answers(void *instance, struct mr_exec *exec, struct mr_err *err)
+{
+    const int64_t shape[] = {1, 2};
+    const struct mr_tensor t = {
+        .dtype = MR_DTYPE_INT32, .rank = 2, .shape = shape, .data = given, .bytes = 8};
+    void *out = NULL;
+
+    (void)instance;
+    assert_int_equal(mr_plugin_exec_output(exec, 0, MR_DTYPE_INT32, 2, shape, 0, &out, err),
+                     MR_E_INTERNAL);
+    assert_non_null(strstr(err->msg, "decoupled"));
+    released = 0;
+    assert_int_equal(mr_plugin_exec_give(exec, 0, &t, release, NULL, err), MR_E_INTERNAL);
+    assert_int_equal(released, 1);
+    return MR_OK;
+}
+
+static void output_without_an_answer(void **state)
+{
+    struct fixture *f = *state;
+
+    f->x.exec.flags |= MR_EXEC_DECOUPLED;
+    assert_int_equal(run(f, exec_of_several_answers), MR_OK);
+}
+
 static void services(void **state)
 {
     struct fixture *f = *state;
@@ -395,6 +425,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(gives_within_the_budget, setup, teardown),
         cmocka_unit_test_setup_teardown(odd_results, setup, teardown),
         cmocka_unit_test_setup_teardown(services, setup, teardown),
+        cmocka_unit_test_setup_teardown(output_without_an_answer, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
