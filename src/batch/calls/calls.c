@@ -389,6 +389,25 @@ static void spent_check(struct calls *c)
     }
 }
 
+/* Sends new work, at most so many calls. Returns how many they were. */
+static size_t fresh_send(struct calls *c, int64_t now_ns, size_t most, int64_t *io_wake_ns)
+{
+    size_t sent = 0;
+
+    while (sent < most && !c->is_dropped && has_room(c) && fresh_take(c, now_ns, io_wake_ns)) {
+        struct work *rest;
+        if (!work_send(c, &c->fresh, now_ns, &rest)) {
+            if (rest) {
+                work_queue_push_front(&c->retries, rest);
+            }
+            break;
+        }
+        c->fresh = rest;
+        sent++;
+    }
+    return sent;
+}
+
 void calls_pump(struct calls *c)
 {
     const int64_t now_ns = mr_now_ns();
@@ -402,17 +421,11 @@ void calls_pump(struct calls *c)
         return;
     }
     c->events.before_calls(c->events.ctx);
-    retries_send(c, now_ns, &wake_ns);
-    while (!c->is_dropped && has_room(c) && fresh_take(c, now_ns, &wake_ns)) {
-        struct work *rest;
-        if (!work_send(c, &c->fresh, now_ns, &rest)) {
-            if (rest) {
-                work_queue_push_front(&c->retries, rest);
-            }
-            break;
-        }
-        c->fresh = rest;
+    if (c->retries_yield && fresh_send(c, now_ns, 1, &wake_ns) > 0) {
+        c->retries_yield = false;
     }
+    retries_send(c, now_ns, &wake_ns);
+    fresh_send(c, now_ns, SIZE_MAX, &wake_ns);
     if (c->is_dropped) {
         return;
     }
@@ -642,7 +655,10 @@ static void work_goes_on(struct calls *c, struct work *w, const struct retry_dec
     case RETRY_NONE:
     case RETRY_DONE: break;
     case RETRY_FIRST: work_queue_push_front(&c->retries, w); break;
-    case RETRY_LAST: work_queue_push(&c->retries, w); break;
+    case RETRY_LAST:
+        work_queue_push(&c->retries, w);
+        c->retries_yield = true;
+        break;
     case RETRY_LATER: work_waits(c, w, d->tries, now_ns); break;
     case RETRY_SPLIT: work_split(c, w, d); break;
     case RETRY_DEAD: work_dies(c, w, d->is_refused ? "rejected" : "failed"); break;

@@ -42,6 +42,7 @@ struct calls {
     _Atomic uint32_t batch_rows; /* as asked for last; the reader looks at it */
     struct figures figures;
     struct work_queue retries;
+    bool retries_yield; /* hosts had no time for one of them: a new call goes before the next */
     MR_VEC(struct extent *) extents; /* with rows that are in no call yet, oldest first */
     uint64_t waiting;                /* such rows */
     uint64_t waiting_bytes;          /* of these extents */

@@ -385,6 +385,25 @@ def test_one_host_that_may_come(tmp_path):
     batch.check(tmp_path, x)
 
 
+@pytest.mark.parametrize("row", [17, 777])
+def test_rows_that_the_only_host_has_no_time_for(tmp_path, row):
+    """It has time for the others, and for these when all others are done."""
+    class Busy(batch.Host):
+        done = 0
+
+        def answer(self, number, x, key):
+            if row in key and self.done + len(key) < 1500:
+                self.say(503, {"error": "busy"})
+            else:
+                with batch.LOCK:
+                    type(self).done += len(key)
+                self.good(x, key)
+    x = batch.table(tmp_path / "in", 1500)
+    with batch.hosts(Busy) as (addresses, _):
+        batch.run(tmp_path, addresses, "--max-outage", "30s")
+    batch.check(tmp_path, x)
+
+
 class Holds(batch.Host):
     """Answers nothing before the job is over."""
     def answer(self, number, x, key):
