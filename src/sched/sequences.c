@@ -259,6 +259,15 @@ static struct mr_infer *lose(struct sched_instance *in)
 
 /* ---- out, to run ---- */
 
+/* A sequence that starts again does so without its state, even if the start fails. */
+static void state_forget(struct seq_request *q)
+{
+    void **data = sequence_data(q);
+
+    sequence_drop(NULL, *data);
+    *data = NULL;
+}
+
 /* Chooses a batch and takes it into `items`; false: there is none now, and plan->wait_until_ns is set. */
 static bool take(struct sched_instance *in, int64_t now_ns, struct mr_infer **items,
                  struct batch_plan *plan)
@@ -280,6 +289,9 @@ static bool take(struct sched_instance *in, int64_t now_ns, struct mr_infer **it
         struct seq_request *q = taken[i];
         struct mr_infer *r = MR_CONTAINER_OF(q, struct sequence_item, request)->infer;
         items[i] = r;
+        if (q->is_start) {
+            state_forget(q);
+        }
         r->gap_rows = (int64_t)q->row - row;
         row = (int64_t)q->row + 1;
         r->dispatch = s->next_dispatch++;

@@ -460,6 +460,24 @@ def test_a_request_that_fails_leaves_the_state(models, start, grpc_to):
     assert numbers(client.infer(send(3, "end"))) == [3]
 
 
+def test_a_restart_that_fails_begins_without_state(models, start, grpc_to):
+    """Nothing of the previous sequence is left."""
+    repo.add(models, "m", backend="fault", inputs=[repo.tensor("X", dims=(1,))], outputs=[repo.tensor(n, dims=(1,)) for n in ("T", "Y")],
+             extra=f'sequence_batching {{ {HOUR} state {{ input_name: "S" output_name: "T" data_type: TYPE_INT32 dims: [ 1 ] }} }}')
+    client = grpc_to(start(models))
+
+    def send(number, *marks, **parameters):
+        """X becomes the state; Y is the one that came in."""
+        answer = client.infer(grpcraw.request("m", [("X", "INT32", [1], {"int_contents": [number]})], outputs=["Y"],
+                                              parameters={"sequence_id": 1, **{f"sequence_{m}": True for m in marks}, **parameters}))
+        return numbers(answer)
+
+    assert [send(10, "start"), send(11)] == [[0], [10]]
+    with pytest.raises(grpc.RpcError, match="INTERNAL"):
+        send(99, "start", fail_status="INTERNAL")
+    assert [send(3), send(4, "end")] == [[0], [3]]
+
+
 # ---- updates ----
 
 def summed(number, id, *marks, version="", model="seq_sum"):
