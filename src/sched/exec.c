@@ -284,11 +284,10 @@ static int output_error(const struct mr_version *v, const struct mr_model_io *io
                    mr_shape_text(t->shape, t->rank, shape, sizeof shape));
 }
 
-/* Check an output against the config and give it the config's dims when the backend saw others. */
-int exec_check_output(const struct mr_version *v, struct mr_arena *arena,
-                      const struct mr_model_io *io, struct mr_tensor *t, struct mr_err *err)
+int exec_check_output(const struct mr_version *v, const struct mr_model_io *io,
+                      const struct mr_tensor *t, struct mr_err *err)
 {
-    int lead = v->max_batch_size > 0 ? 1 : 0, from = 0;
+    int lead = v->max_batch_size > 0 ? 1 : 0;
     const int64_t *dims = io->reshape ? io->reshape : io->dims;
     int rank = io->reshape ? io->reshape_rank : io->rank;
 
@@ -303,10 +302,17 @@ int exec_check_output(const struct mr_version *v, struct mr_arena *arena,
             return output_error(v, io, "shape", t, err);
         }
     }
+    return MR_OK;
+}
+
+int exec_reshape_output(const struct mr_version *v, struct mr_arena *arena,
+                        const struct mr_model_io *io, struct mr_tensor *t, struct mr_err *err)
+{
+    int lead = v->max_batch_size > 0 ? 1 : 0, from = 0;
+
     if (!io->reshape) {
         return MR_OK;
     }
-
     int64_t *shape = MR_ARENA_ARRAY(arena, int64_t, (size_t)io->rank + 1);
     if (!shape) {
         return MR_FAIL(err, MR_E_EXHAUSTED, "the request's arena is full");
@@ -319,10 +325,10 @@ int exec_check_output(const struct mr_version *v, struct mr_arena *arena,
         if (io->dims[i] >= 0) {
             continue;
         }
-        while (from < rank && dims[from] >= 0) {
+        while (from < io->reshape_rank && io->reshape[from] >= 0) {
             from++;
         }
-        shape[lead + i] = from < rank ? t->shape[lead + from++] : 1;
+        shape[lead + i] = from < io->reshape_rank ? t->shape[lead + from++] : 1;
     }
     t->shape = shape;
     t->rank = io->rank + lead;
@@ -408,11 +414,17 @@ static int hand_out_all(struct exec_run *run, struct mr_err *err)
     for (uint32_t i = 0; i < v->output_count; i++) {
         struct mr_exec_output *o = &run->x.outputs.list[v->outputs[i].backend_index];
         if (o->is_set) {
-            MR_TRY(exec_check_output(run->s->version, run->arena, &v->outputs[i], &o->tensor, err));
+            MR_TRY(exec_check_output(v, &v->outputs[i], &o->tensor, err));
         }
     }
     if (run->s->sequences) {
-        sequence_keep(run);
+        sequence_keep(run); /* states have the backend's shape */
+    }
+    for (uint32_t i = 0; i < v->output_count; i++) {
+        struct mr_exec_output *o = &run->x.outputs.list[v->outputs[i].backend_index];
+        if (o->is_set) {
+            MR_TRY(exec_reshape_output(v, run->arena, &v->outputs[i], &o->tensor, err));
+        }
     }
     for (uint32_t i = 0; i < run->count; i++) {
         struct mr_infer *r = run->items[i];

@@ -41,7 +41,8 @@ static int check_outputs(const struct mr_version *v, struct mr_response *q, stru
     for (uint32_t i = 0; q->outputs.list && i < v->output_count && rc == MR_OK; i++) {
         struct mr_exec_output *o = &q->outputs.list[v->outputs[i].backend_index];
         if (o->is_set) {
-            rc = exec_check_output(v, &q->arena, &v->outputs[i], &o->tensor, err);
+            rc = exec_check_output(v, &v->outputs[i], &o->tensor, err);
+            rc = rc < 0 ? rc : exec_reshape_output(v, &q->arena, &v->outputs[i], &o->tensor, err);
         }
     }
     return rc;

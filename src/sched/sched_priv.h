@@ -186,9 +186,12 @@ bool exec_is_cancelled(const struct exec_run *run);
 struct mr_execution *sched_take_offer(struct mr_sched *s, struct mr_infer *r);
 /* NULL: nothing. Not holding the mutex. */
 void sched_offer_again(struct mr_sched *s, struct mr_execution *x);
-/* Checks an output against the config and sets the config's dims if the backend saw others. */
-int exec_check_output(const struct mr_version *v, struct mr_arena *arena,
-                      const struct mr_model_io *io, struct mr_tensor *t, struct mr_err *err);
+/* Checks an output, as the backend made it, against the config. */
+int exec_check_output(const struct mr_version *v, const struct mr_model_io *io,
+                      const struct mr_tensor *t, struct mr_err *err);
+/* Gives an output that has passed the check the config's dims, if the backend saw others. */
+int exec_reshape_output(const struct mr_version *v, struct mr_arena *arena,
+                        const struct mr_model_io *io, struct mr_tensor *t, struct mr_err *err);
 /* respond.c: mr_execution.respond. */
 int sched_respond(struct mr_execution *x, struct mr_response *response, struct mr_err *err);
 /* batch.c: joining and splitting for exec_run; all return MR_OK or fill *err. */

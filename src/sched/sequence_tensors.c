@@ -357,7 +357,7 @@ void sequence_keep(struct exec_run *run)
 
     mr_err_clear(&err);
     for (uint32_t i = 0; rc == MR_OK && i < q->state_count; i++) {
-        rc = exec_check_output(run->s->version, run->arena, &q->states[i].io,
+        rc = exec_check_output(run->s->version, &q->states[i].io,
                                &run->x.outputs.list[q->states[i].output].tensor, &err);
     }
     for (uint32_t i = 0; i < run->count; i++) {

@@ -478,6 +478,25 @@ def test_a_restart_that_fails_begins_without_state(models, start, grpc_to):
     assert [send(3), send(4, "end")] == [[0], [3]]
 
 
+@pytest.mark.parametrize("dims", [(1, 4), (4,), (2, 1, 2)], ids=["same rank", "lower", "higher"])
+@pytest.mark.parametrize("state", ["[ 2, 2 ]", "[ -1, -1 ]"])
+def test_state_that_is_shown_in_another_shape(models, start, grpc_to, dims, state):
+    """`reshape` of an output is for clients: the state keeps the shape that the model gave it."""
+    repo.add(models, "m", backend="fault", max_batch_size=4, inputs=[repo.tensor("X", dims=(2, 2))],
+             outputs=[repo.tensor("T", dims=dims, extra="reshape { shape: [ 2, 2 ] }"), repo.tensor("Y", dims=(2, 2))],
+             extra=f'sequence_batching {{ {HOUR} state {{ input_name: "S" output_name: "T" data_type: TYPE_INT32 dims: {state} '
+                   'initial_state { name: "i" data_type: TYPE_INT32 dims: [ 2, 2 ] zero_data: true } } }')
+    client = grpc_to(start(models))
+
+    def send(values, *marks):
+        answer = client.infer(grpcraw.request("m", [("X", "INT32", [1, 2, 2], {"int_contents": values})],
+                                              parameters={"sequence_id": 1, **{f"sequence_{m}": True for m in marks}}))
+        return [(o.name, list(o.shape), memoryview(raw).cast("i").tolist()) for o, raw in zip(answer.outputs, answer.raw_output_contents)]
+
+    assert send([1, 2, 3, 4], "start") == [("T", [1, *dims], [1, 2, 3, 4]), ("Y", [1, 2, 2], [0, 0, 0, 0])]
+    assert send([5, 6, 7, 8], "end") == [("T", [1, *dims], [5, 6, 7, 8]), ("Y", [1, 2, 2], [1, 2, 3, 4])]
+
+
 # ---- updates ----
 
 def summed(number, id, *marks, version="", model="seq_sum"):
