@@ -11,11 +11,12 @@ struct call {
 };
 
 /* The version is pinned. Negative: refused. */
-static int bind(struct mr_infer *r, const struct mr_infer_args *args, struct mr_target *target)
+static int bind(struct mr_engine *e, struct mr_infer *r, const struct mr_infer_args *args,
+                struct mr_target *target)
 {
+    r->names_version = args->version.len > 0;
     if (args->has_sequence && !(args->sequence_flags & MR_SEQUENCE_START)) {
-        mr_engine_follow(r->reply_loop, args->correlation_id, args->correlation_text,
-                         args->version.len == 0, target);
+        mr_engine_follow(e, r, args->correlation_id, args->correlation_text, target);
     }
     r->version = target->version;
     const struct mr_version *v = r->version;
@@ -42,7 +43,7 @@ static void on_resolved(struct mr_resolve *q)
         rc = mr_engine_find(e, r->reply_loop, c->args->model, c->args->version, &target, &r->err);
     }
     if (rc == MR_OK) {
-        rc = bind(r, c->args, &target);
+        rc = bind(e, r, c->args, &target);
     }
     pthread_mutex_lock(&e->mutex);
     r->resolving = NULL;
@@ -52,7 +53,7 @@ static void on_resolved(struct mr_resolve *q)
         rc = MR_FAIL(&r->err, MR_E_CANCELLED, "the request was cancelled");
     }
     if (rc == MR_OK) {
-        rc = mr_sched_submit(r);
+        rc = mr_engine_submit(e, r);
         if (rc == MR_OK) {
             return; /* r may be gone */
         }
@@ -100,8 +101,8 @@ int mr_engine_infer(struct mr_engine *e, struct mr_infer *r, const struct mr_inf
         return MR_OK; /* r may be gone */
     }
     if (rc == MR_OK) {
-        rc = bind(r, args, &target);
-        rc = rc < 0 ? rc : mr_sched_submit(r);
+        rc = bind(e, r, args, &target);
+        rc = rc < 0 ? rc : mr_engine_submit(e, r);
     }
     if (rc == MR_SCHED_DONE) {
         engine_part_end(r);

@@ -45,18 +45,71 @@ const struct mr_block_provider *mr_engine_body_provider(struct mr_engine *e,
     return v->executor->bodies;
 }
 
-void mr_engine_follow(const struct mr_reply_loop *reply_loop, uint64_t number, mr_str text,
-                      bool any_number, struct mr_target *io)
+/* ---- versions that were replaced, and their sequences ---- */
+
+/* A sequence, as a version that was replaced may have it. */
+struct held_sequence {
+    uint64_t number;
+    mr_str text;
+    int64_t only; /* this version, 0 = any */
+};
+
+static bool is_in(void *ctx, struct mr_version *held)
 {
-    if (reply_loop->epoch_slot == MR_EPOCH_SLOT_NONE) {
+    const struct held_sequence *q = ctx;
+
+    return (q->only == 0 || q->only == held->number) &&
+           mr_sched_has_sequence(held, q->number, q->text);
+}
+
+static bool leave(void *ctx, struct mr_version *held)
+{
+    const struct held_sequence *q = ctx;
+
+    if (q->only == 0 || q->only == held->number) {
+        mr_sched_leave_sequence(held, q->number, q->text);
+    }
+    return false;
+}
+
+void mr_engine_follow(struct mr_engine *e, const struct mr_infer *r, uint64_t number, mr_str text,
+                      struct mr_target *io)
+{
+    struct held_sequence q = {number, text, r->names_version ? io->version->number : 0};
+    const unsigned slot = r->reply_loop->epoch_slot;
+
+    if (!mr_version_held(io->version, NULL) || mr_sched_has_sequence(io->version, number, text)) {
         return;
     }
-    struct mr_version *v = mr_sched_version_of(io->version, number, text, any_number);
-    if (v != io->version) {
-        mr_version_pin(v, reply_loop->epoch_slot);
-        mr_version_unpin(io->version, reply_loop->epoch_slot);
+    struct mr_version *v = mr_models_visit_held(e->models, io->version, slot, is_in, &q);
+    if (v) {
+        mr_version_unpin(io->version, slot);
         io->version = v;
     }
+}
+
+int mr_engine_submit(struct mr_engine *e, struct mr_infer *r)
+{
+    struct mr_version *v = r->version;
+    const unsigned slot = r->reply_loop->epoch_slot;
+    char text[MR_SEQUENCE_TEXT_MAX];
+
+    if (!r->sequence || !(r->sequence->flags & MR_SEQUENCE_START) || !mr_version_held(v, NULL)) {
+        return mr_sched_submit(r);
+    }
+    struct held_sequence q = {r->sequence->number, r->sequence->text,
+                              r->names_version ? v->number : 0};
+    if (q.text.len) { /* r may be gone afterwards */
+        memcpy(text, q.text.ptr, q.text.len);
+        q.text.ptr = text;
+    }
+    mr_version_pin(v, slot);
+    int rc = mr_sched_submit(r);
+    if (rc >= 0) {
+        mr_models_visit_held(e->models, v, slot, leave, &q);
+    }
+    mr_version_unpin(v, slot);
+    return rc;
 }
 
 /* Mutex held. True: w is gone. */

@@ -354,7 +354,7 @@ void sequences_done(struct sched_instance *in, struct mr_infer **items, uint32_t
     wake(s, in->index);
 }
 
-/* ---- which version ---- */
+/* ---- for those who choose the version ---- */
 
 uint32_t mr_sched_sequences(const struct mr_version *v)
 {
@@ -364,38 +364,47 @@ uint32_t mr_sched_sequences(const struct mr_version *v)
     return s && s->sequences ? atomic_load_explicit(&s->sequences->count, memory_order_relaxed) : 0;
 }
 
-static bool has_sequence(const struct mr_version *v, mr_str key)
+/* The set of a version with the mutex held, and the key of an id; NULL: it cannot have the sequence. */
+static struct seq_set *set_enter(const struct mr_version *v, uint64_t number, mr_str text,
+                                 char buf[1 + MR_SEQUENCE_TEXT_MAX], mr_str *out_key)
+{
+    const struct mr_sequence_ref ref = {.number = text.ptr ? 0 : number, .text = text};
+    struct mr_sched *s = v->sched;
+
+    if (!s || !s->sequences || text.len > MR_SEQUENCE_TEXT_MAX) {
+        return NULL;
+    }
+    *out_key = key_of(&ref, buf);
+    pthread_mutex_lock(&s->mutex);
+    return s->sequences->set;
+}
+
+bool mr_sched_has_sequence(const struct mr_version *v, uint64_t number, mr_str text)
 {
     struct mr_sched *s = v->sched;
-    bool has = false;
+    char buf[1 + MR_SEQUENCE_TEXT_MAX];
+    mr_str key;
+    struct seq_set *set = set_enter(v, number, text, buf, &key);
 
-    if (!s || !s->sequences) {
+    if (!set) {
         return false;
     }
-    pthread_mutex_lock(&s->mutex);
-    has = sequence_is_known(s->sequences->set, key);
+    bool has = sequence_is_known(set, key);
     pthread_mutex_unlock(&s->mutex);
     return has;
 }
 
-struct mr_version *mr_sched_version_of(struct mr_version *v, uint64_t number, mr_str text,
-                                       bool any_number)
+void mr_sched_leave_sequence(struct mr_version *v, uint64_t number, mr_str text)
 {
-    const struct mr_sequence_ref ref = {.number = text.ptr ? 0 : number, .text = text};
-    struct mr_version *held = v->sched ? mr_version_held(v, NULL) : NULL;
+    struct mr_sched *s = v->sched;
     char buf[1 + MR_SEQUENCE_TEXT_MAX];
+    mr_str key;
+    struct seq_set *set = set_enter(v, number, text, buf, &key);
 
-    if (!held || text.len > MR_SEQUENCE_TEXT_MAX) {
-        return v;
+    if (!set) {
+        return;
     }
-    mr_str key = key_of(&ref, buf);
-    if (has_sequence(v, key)) {
-        return v;
-    }
-    for (; held; held = mr_version_held(v, held)) {
-        if ((any_number || held->number == v->number) && has_sequence(held, key)) {
-            return held;
-        }
-    }
-    return v;
+    wake(s, sequence_leave(set, key));
+    publish_count(s);
+    pthread_mutex_unlock(&s->mutex);
 }

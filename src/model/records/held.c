@@ -4,7 +4,7 @@
  * hooks.holds says that nothing of its sequences goes on. Then the reaper takes it out of the model's list and waits until
  * no reader can have found it there, before it looks at pins for the last time. An unloaded model holds nothing.
  *
- * The list is changed under the manager's lock; readers follow it without. */
+ * The list is changed under the manager's lock; readers follow it without, other threads with it. */
 #include "held.h"
 
 void mr_held_add(struct mr_models *m, struct mr_model *model, struct mr_version *v)
@@ -62,4 +62,32 @@ struct mr_version *mr_version_held(const struct mr_version *v, const struct mr_v
     struct mr_version_private *p = atomic_load_explicit(at, memory_order_acquire);
 
     return p ? &p->v : NULL;
+}
+
+struct mr_version *mr_models_visit_held(struct mr_models *m, const struct mr_version *v,
+                                        unsigned epoch_slot,
+                                        bool (*visit)(void *ctx, struct mr_version *held),
+                                        void *ctx)
+{
+    const bool is_reader = epoch_slot != MR_EPOCH_SLOT_NONE;
+    struct mr_version *held = mr_version_held(v, NULL);
+
+    if (!held) {
+        return NULL;
+    }
+    if (!is_reader) {
+        /* What is in the list under the lock is pinned before the reaper takes it out, and looks at pins after that. */
+        pthread_mutex_lock(&m->lock);
+        held = mr_version_held(v, NULL);
+    }
+    while (held && !visit(ctx, held)) {
+        held = mr_version_held(v, held);
+    }
+    if (held) {
+        mr_version_pin(held, epoch_slot);
+    }
+    if (!is_reader) {
+        pthread_mutex_unlock(&m->lock);
+    }
+    return held;
 }

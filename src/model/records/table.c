@@ -437,6 +437,11 @@ bool mr_models_is_known(const struct mr_models *m, mr_str name)
 
 void mr_version_pin(struct mr_version *v, unsigned epoch_slot)
 {
+    if (epoch_slot == MR_EPOCH_SLOT_NONE) {
+        /* relaxed: another pin, or the lock, orders it before the reaper's look */
+        atomic_fetch_add_explicit(&v->other_pins, 1, memory_order_relaxed);
+        return;
+    }
     _Atomic int64_t *count = &v->pins[epoch_slot].count;
 
     /* Relaxed: the reader is online since before it found v, and the reaper looks at pins only
@@ -448,12 +453,12 @@ void mr_version_pin(struct mr_version *v, unsigned epoch_slot)
 int mr_models_acquire(struct mr_models *m, mr_str name, mr_str version, struct mr_version **out,
                       struct mr_err *err)
 {
-    /* The table and the sets change under the lock: what is found cannot retire before it is pinned. */
+    /* The table and the sets change under the lock: what is found is pinned before it retires, and so before the reaper
+     * looks at its pins. */
     pthread_mutex_lock(&m->lock);
     int rc = mr_models_find(m, name, version, out, err);
     if (rc == MR_OK) {
-        /* relaxed: the lock orders it before the retirement, which comes before the reaper's look */
-        atomic_fetch_add_explicit(&(*out)->other_pins, 1, memory_order_relaxed);
+        mr_version_pin(*out, MR_EPOCH_SLOT_NONE);
     }
     pthread_mutex_unlock(&m->lock);
     return rc;

@@ -253,6 +253,22 @@ uint32_t sequence_end(struct seq_set *s, struct seq_request *r, struct seq_reque
     return instance;
 }
 
+uint32_t sequence_leave(struct seq_set *s, mr_str key)
+{
+    struct seq *q = mr_map_find(&s->known, key);
+
+    if (!q) {
+        return SEQ_NONE;
+    }
+    uint32_t instance = q->instance;
+    q->is_ending = true;
+    forget_key(s, q);
+    if (q->in == SEQ_IN_IDLE) {
+        retire(s, q);
+    }
+    return instance;
+}
+
 static void lose(struct seq_set *s, struct seq *q, struct seq_requests *out)
 {
     struct seq_request *it;

@@ -90,6 +90,9 @@ void sequence_done(struct seq_set *s, struct seq_request *r, int64_t now_ns);
  *  order. A running request continues; the place is free when it is done. Returns its instance, SEQ_NONE if it had
  *  none. */
 uint32_t sequence_end(struct seq_set *s, struct seq_request *r, struct seq_requests *out);
+/** No further request joins the sequence `key`, if it is open: it ends when nothing of it waits or runs, at once if nothing
+ *  does. Returns the instance that may have something else to run then, SEQ_NONE if there is none. */
+uint32_t sequence_leave(struct seq_set *s, mr_str key);
 /** Ends those sequences of an instance of which a request has run, or runs: the state of the instance is lost. Their
  *  waiting requests go to the end of `out`, except from a start on, where the sequence starts again. Running ones
  *  continue. */

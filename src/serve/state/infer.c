@@ -60,7 +60,7 @@ static void start_timer(struct serve_infer *si);
 
 static void submit(struct serve_infer *si)
 {
-    int rc = mr_sched_submit(&si->infer);
+    int rc = mr_engine_submit(si->loop->server->engine, &si->infer);
 
     if (rc == MR_OK) {
         start_timer(si);
@@ -167,8 +167,9 @@ static int find_version(struct serve_infer *si, mr_str model, mr_str version)
         }
         mr_version_pin(target.version, si->loop->epoch_slot);
     }
+    si->infer.names_version = version.len > 0;
     if (q->has_sequence_id && !q->sequence_start) {
-        mr_engine_follow(si->infer.reply_loop, q->sequence_id, q->sequence_id_str, version.len == 0,
+        mr_engine_follow(si->loop->server->engine, &si->infer, q->sequence_id, q->sequence_id_str,
                          &target);
     }
     if (target.version->is_decoupled && si->no_decoupled && !target.version->has_messages) {

@@ -543,6 +543,8 @@ def test_update(models, explicit, grpc_to, kind):
     if kind == "next version":  # who names a version gets that
         with pytest.raises(grpc.RpcError, match="must specify the START flag"):
             client.infer(summed(1, 1, version="2"))
+        with pytest.raises(grpc.RpcError, match="version 1 is not at ready state"):  # no more
+            client.infer(summed(1, 1, version="1"))
     assert sorted(loads(server)) == ["DRAINING", "READY"]
     assert numbers(client.infer(summed(1, 1, "end"))) == [12]
     with pytest.raises(grpc.RpcError, match="must specify the START flag"):
@@ -566,6 +568,51 @@ def test_updates_one_after_the_other(models, explicit, grpc_to):
         answer = client.infer(summed(10, f"s{n}", "end"))
         assert numbers(answer) == [10 + n] and answer.model_version == str(n)
     wait.equal(lambda: sorted(loads(server)), ["READY", "UNLOADED", "UNLOADED"], "the states")
+
+
+@pytest.mark.parametrize("kind", ["in place", "next version"])
+def test_a_sequence_that_begins_again_after_an_update(models, explicit, grpc_to, kind):
+    """The one that the old version has is over, and does not come back when the new one ends."""
+    path = with_idle(models)
+    server, control = explicit()
+    control.load("seq_sum").ok()
+    client = grpc_to(server)
+    for id in (5, 6):
+        assert numbers(client.infer(summed(100, id, "start"))) == [100]
+    if kind == "in place":
+        repo.write(path, path.read_text().replace("max_candidate_sequences: 16", "max_candidate_sequences: 17"))
+    else:
+        shutil.copytree(models / "seq_sum/1", models / "seq_sum/2")
+    control.load("seq_sum").ok()
+    assert [numbers(client.infer(summed(n, 5, *marks))) for n, marks in ((1, ["start"]), (2, []), (3, ["end"]))] == [[1], [3], [6]]
+    with pytest.raises(grpc.RpcError, match="must specify the START flag"):
+        client.infer(summed(4, 5))
+    two = grpcraw.request("seq_sum", [("INPUT", "INT32", [2, 1], {"int_contents": [1, 1]})], parameters={"sequence_id": 6, "sequence_start": True})
+    with pytest.raises(grpc.RpcError, match="batch-size 1"):
+        client.infer(two)
+    assert numbers(client.infer(summed(1, 6))) == [101]  # a start that is refused ends nothing
+    assert numbers(client.infer(summed(7, 6, "start", "end"))) == [7]
+    with pytest.raises(grpc.RpcError, match="must specify the START flag"):
+        client.infer(summed(4, 6))
+    wait.equal(lambda: sorted(loads(server)), ["READY", "UNLOADED"], "the states")
+
+
+def test_a_start_that_names_a_version(models, explicit, grpc_to):
+    """It ends the sequence in replaced versions of that number."""
+    path = with_idle(models)
+    shutil.copytree(models / "seq_sum/1", models / "seq_sum/2")
+    repo.write(path, path.read_text() + "version_policy { all { } }")
+    server, control = explicit()
+    control.load("seq_sum").ok()
+    client = grpc_to(server)
+    for version in "12":
+        assert numbers(client.infer(summed(100, 5, "start", version=version))) == [100]
+    repo.write(path, path.read_text().replace("max_candidate_sequences: 16", "max_candidate_sequences: 17"))
+    control.load("seq_sum").ok()
+    assert numbers(client.infer(summed(1, 5, "start", "end", version="2"))) == [1]
+    with pytest.raises(grpc.RpcError, match="must specify the START flag"):
+        client.infer(summed(4, 5, version="2"))
+    assert numbers(client.infer(summed(4, 5, version="1"))) == [104]
 
 
 @pytest.mark.parametrize("before", ["load", "update"])

@@ -2,6 +2,7 @@
 import json
 import os
 import queue
+import shutil
 import signal
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
 from lib import pymodels, repo, wait
+from lib.rest import Rest
 from lib.workers import group, pids
 
 MODELS = Path(__file__).parent / "models"
@@ -120,6 +122,37 @@ def test_a_sequence_that_was_not_started(serve, client_of):
         with pytest.raises(InferenceServerException, match="START"):
             client.ask(1, 9)
     assert pids(server, "m") == first
+
+
+def test_a_model_goes_on_with_its_sequence_after_an_update(models, explicit):
+    """A sequence of another model, which the update does not end, and which a start does."""
+    repo.stock(models, "seq_sum")
+    path = models / "seq_sum/config.pbtxt"
+    repo.write(path, path.read_text().replace("sequence_batching {", f"sequence_batching {{ {HOUR}"))
+    pymodels.add(models, "m", MODELS / "continued.py", max_batch_size=4, inputs=[repo.tensor("INPUT", "TYPE_INT32", (1,))],
+                 outputs=[repo.tensor("OUTPUT", "TYPE_INT32", (1,))])
+    server, control = explicit(*pymodels.options())
+    [control.load(name).ok() for name in ("seq_sum", "m")]
+    client = tritonclient.grpc.InferenceServerClient(server.url("grpc"))
+    x = tritonclient.grpc.InferInput("INPUT", [1, 1], "INT32")
+
+    def ask(number, id, model="m", **marks):
+        x.set_data_from_numpy(np.array([[number]], np.int32))
+        return client.infer(model, [x], sequence_id=id, **marks).as_numpy("OUTPUT").item()
+
+    for id in (7, "text"):
+        assert ask(10, id, sequence_start=True) == 10
+    shutil.copytree(models / "seq_sum/1", models / "seq_sum/2")
+    control.load("seq_sum").ok()
+    assert [ask(1, 7), ask(1, 7), ask(1, 7, sequence_end=True)] == [11, 12, 13]
+    assert ask(1, "text", "seq_sum") == 11
+    assert [ask(2, "text", sequence_start=True), ask(2, "text", sequence_end=True)] == [2, 4]
+    for model in ("m", "seq_sum"):
+        with pytest.raises(InferenceServerException, match="must specify the START flag"):
+            ask(3, "text", model)
+    versions = lambda: [v["state"] for v in Rest(server.http).get("/v2/models/seq_sum/versions").ok().json()["versions"]]
+    wait.equal(lambda: sorted(versions()), ["READY", "UNLOADED"], "the states")
+    client.close()
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=["direct", "oldest"])

@@ -108,6 +108,41 @@ static void test_versions_stay_for_their_sequences(void **state)
     assert_contains(fx_changes(f), "m:1 UNLOADED");
 }
 
+static bool is_numbered(void *ctx, struct mr_version *held)
+{
+    return held->number == *(int64_t *)ctx;
+}
+
+/* A thread that is no reader finds them as well, and its pin keeps one after its sequences. */
+static void test_a_held_version_is_pinned(void **state)
+{
+    struct fixture *f = *state;
+    struct mr_version *v, *held;
+    int64_t one = 1, five = 5;
+    f->holds = true;
+    fx_model(f, 0, "m", SEQUENCES, 1);
+    fx_start(f);
+    fx_must_load(f, "m");
+    for (int number = 2; number <= 3; number++) {
+        fx_model(f, 0, "m", NULL, number);
+        fx_must_load(f, "m");
+    }
+    assert_int_equal(mr_models_acquire(f->m, MR_STR("m"), MR_STR(""), &v, NULL), MR_OK);
+    assert_null(mr_models_visit_held(f->m, v, MR_EPOCH_SLOT_NONE, is_numbered, &five));
+    held = mr_models_visit_held(f->m, v, MR_EPOCH_SLOT_NONE, is_numbered, &one);
+    assert_int_equal(held->number, 1);
+    f->holds = false;
+    while (!strstr(fx_changes(f), "m:2 UNLOADED")) {
+        sched_yield();
+    }
+    assert_int_equal(f->unserved, 1);
+    mr_version_unpin(held, MR_EPOCH_SLOT_NONE);
+    fx_drained(f);
+    assert_int_equal(f->unserved, 2);
+    assert_null(mr_models_visit_held(f->m, v, MR_EPOCH_SLOT_NONE, is_numbered, &one));
+    mr_version_unpin(v, MR_EPOCH_SLOT_NONE);
+}
+
 /* Without sequence_batching nothing stays, nor of an unloaded model, nor where the old version ends first. */
 static void test_what_does_not_stay(void **state)
 {
@@ -483,6 +518,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         fx_test(test_versions_stay_for_their_sequences),
+        fx_test(test_a_held_version_is_pinned),
         fx_test(test_what_does_not_stay),
         fx_test(test_availability_loads_first),
         fx_test(test_resource_retires_first),

@@ -713,6 +713,39 @@ static void lost_while_one_runs(void **state)
     sequence_set_free(&s);
 }
 
+/* The key is free at once; what waits and runs is answered, and the place is free after that. */
+static void left(void **state)
+{
+    struct seq_options o = usual;
+    o.places = 1;
+    struct seq_set *s = set_new(o);
+    struct ask *a[] = {ask("S"), ask(""), ask("S"), ask("S")};
+    struct seq_request *run[ROWS];
+    (void)state;
+
+    assert_int_equal(sequence_leave(s, mr_str_c("k")), SEQ_NONE);
+    admit(s, "k", a[0], 0);
+    assert_int_equal(form(s, 0, 0, run).count, 1);
+    admit(s, "k", a[1], 0);
+    admit(s, "backlog", a[2], 0);
+    assert_int_equal(sequence_leave(s, mr_str_c("k")), 0);
+    assert_int_equal(sequence_leave(s, mr_str_c("backlog")), SEQ_NONE);
+    assert_int_equal(sequence_leave(s, mr_str_c("k")), SEQ_NONE);
+    assert_false(sequence_is_known(s, mr_str_c("k")) || sequence_is_known(s, mr_str_c("backlog")));
+    assert_int_equal(sequence_count(s), 2);
+    sequence_done(s, run[0], 1);
+    assert_int_equal(run_all(s, 1), 2);
+    assert_int_equal(sequence_count(s), 0);
+    admit(s, "idle", a[3], 2);
+    assert_int_equal(run_all(s, 2), 1);
+    assert_int_equal(sequence_leave(s, mr_str_c("idle")), 0);
+    assert_int_equal(sequence_count(s), 0);
+    for (int i = 0; i < 4; i++) {
+        mr_free(a[i]);
+    }
+    sequence_set_free(&s);
+}
+
 static void simulations(void **state)
 {
     static const int32_t preferred[] = {2};
@@ -750,6 +783,7 @@ int main(void)
         cmocka_unit_test(state_is_lost),
         cmocka_unit_test(lost_while_one_runs),
         cmocka_unit_test(freed_while_they_go_on),
+        cmocka_unit_test(left),
         cmocka_unit_test(simulations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

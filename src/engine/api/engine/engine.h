@@ -79,11 +79,14 @@ const struct mr_block_provider *mr_engine_body_provider(struct mr_engine *e,
                                                         const struct mr_reply_loop *reply_loop,
                                                         mr_str model, mr_str version);
 
-/** For a request that continues a sequence: replaces the target by the version that has the sequence, pinned. This may
- *  be a version that the target's has replaced (mr_sched_version_of). With MR_EPOCH_SLOT_NONE the target stays.
- *  Thread: the reply loop's. */
-void mr_engine_follow(const struct mr_reply_loop *reply_loop, uint64_t number, mr_str text,
-                      bool any_number, struct mr_target *io);
+/** For a request that continues a sequence, a number if text.ptr is NULL: replaces the target by the version that has the
+ *  sequence, pinned. This may be a version that the target's has replaced and that is kept for its sequences, of the same
+ *  number if r->names_version. r->reply_loop is set. Thread: as mr_engine_find. */
+void mr_engine_follow(struct mr_engine *e, const struct mr_infer *r, uint64_t number, mr_str text,
+                      struct mr_target *io);
+/** mr_sched_submit. A request that begins a sequence, and is not refused, ends the one of the same id in the versions where
+ *  mr_engine_follow would look for it. */
+int mr_engine_submit(struct mr_engine *e, struct mr_infer *r);
 
 /** A name that is being resolved. The caller's memory, where it stays until `done`. */
 struct mr_resolve {

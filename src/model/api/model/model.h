@@ -282,7 +282,8 @@ int mr_models_find(struct mr_models *m, mr_str name, mr_str version, struct mr_v
 int mr_models_acquire(struct mr_models *m, mr_str name, mr_str version, struct mr_version **out,
                       struct mr_err *err);
 /** Pin and unpin, both on the reader's own thread. A plain store, as each reader has a slot of its own. With
- *  MR_EPOCH_SLOT_NONE, unpin releases the pin of mr_models_acquire on any thread. */
+ *  MR_EPOCH_SLOT_NONE, on any thread: pin adds one to a pin that the caller has, unpin releases that, or the one of
+ *  mr_models_acquire. */
 void mr_version_pin(struct mr_version *v, unsigned epoch_slot);
 void mr_version_unpin(struct mr_version *v, unsigned epoch_slot);
 /** Takes the results of worker processes for the reader's requests, and says whether more are pending: see
@@ -294,6 +295,13 @@ void mr_models_metrics_print(struct mr_models *m, struct mr_buf *b);
 /** The versions of v's model that were replaced and are kept for their sequences: the one after `after`, the first if that is
  *  NULL; NULL at the end. Valid for this iteration. */
 struct mr_version *mr_version_held(const struct mr_version *v, const struct mr_version *after);
+/** Calls `visit` for these versions until it returns true for one, and returns that, pinned with the epoch slot; NULL: for
+ *  none. Stays of v: by a pin, or for this iteration. `visit` must not call this module: with MR_EPOCH_SLOT_NONE the
+ *  manager's lock is held, if there are such versions. Thread: the slot's reader; any with MR_EPOCH_SLOT_NONE. */
+struct mr_version *mr_models_visit_held(struct mr_models *m, const struct mr_version *v,
+                                        unsigned epoch_slot,
+                                        bool (*visit)(void *ctx, struct mr_version *held),
+                                        void *ctx);
 /** True if the version's files are in a folder of a repository, and neither from a load request nor in an archive. */
 bool mr_version_is_stored(const struct mr_version *v);
 /** True if the load that makes this version was cancelled, so that long steps may end early. Thread: loader. */

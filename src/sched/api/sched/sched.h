@@ -135,6 +135,7 @@ struct mr_infer {
     /** True: the client leaves answers unread, and on_done is called with status MR_SCHED_UNREAD instead of an
      *  execution; the request can be submitted again. NULL = never. Lives until on_done. */
     const _Atomic bool *is_unread;
+    bool names_version;                /* the client did: its sequences are those of that number */
     const struct mr_call_chain *chain; /* of the models that ask, NULL: a client; until on_done */
     /** (may be NULL: it has none) A header of the client's request, by its name in lower case; ptr NULL: it was not sent, or is
      *  a secret. Until on_done. Thread: the reply loop's. */
@@ -218,11 +219,11 @@ int mr_sched_submit(struct mr_infer *r);
 
 /** Open sequences of a version, 0 for models without sequences. Thread: any. */
 uint32_t mr_sched_sequences(const struct mr_version *v);
-/** The version that has the sequence of a request that continues one: v, or a replaced version that is kept for its
- *  sequences; of the same number unless any_number. v if none has it. Thread: online reader; valid for this
- *  iteration. */
-struct mr_version *mr_sched_version_of(struct mr_version *v, uint64_t number, mr_str text,
-                                       bool any_number);
+/** True if the version has an open sequence of that id, a number if text.ptr is NULL. v stays for the call. Thread: any. */
+bool mr_sched_has_sequence(const struct mr_version *v, uint64_t number, mr_str text);
+/** The sequence of that id has begun again elsewhere: if v has it open, no further request joins it, and it ends when those
+ *  that wait or run are answered. v stays for the call. Thread: any. */
+void mr_sched_leave_sequence(struct mr_version *v, uint64_t number, mr_str text);
 
 /** Cancels a request. True: it was still queued and is removed with r->status MR_E_CANCELLED, on_done is not called.
  *  False: it runs or is done, and on_done will be called. Thread: the reply loop's. */
