@@ -189,7 +189,38 @@ static bool can_join(void *ctx, const struct seq_request *first, const struct se
     struct mr_infer *a = MR_CONTAINER_OF(first, struct sequence_item, request)->infer;
     struct mr_infer *b = MR_CONTAINER_OF(r, struct sequence_item, request)->infer;
 
-    return instance_can_join(s, a, b) && sequence_can_join(s->sequences, a, b);
+    return !s->sequences->is_apart && instance_can_join(s, a, b) &&
+           sequence_can_join(s->sequences, a, b);
+}
+
+static bool is_open(const int64_t *dims, int64_t rank)
+{
+    for (int64_t i = 0; i < rank; i++) {
+        if (dims[i] < 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A backend that has each request's tensors may answer each in another shape. */
+static bool may_differ(const struct mr_version *v, const config *c)
+{
+    if (!(v->backend_flags & MR_BACKEND_PER_REQUEST) || mr_version_is_streaming(v)) {
+        return false;
+    }
+    for (uint32_t i = 0; i < v->output_count; i++) {
+        const struct mr_model_io *io = &v->outputs[i];
+        if (io->reshape ? is_open(io->reshape, io->reshape_rank) : is_open(io->dims, io->rank)) {
+            return true;
+        }
+    }
+    for (size_t i = 0; i < c->n_state; i++) {
+        if (is_open(c->state[i]->dims, (int64_t)c->state[i]->n_dims)) {
+            return true;
+        }
+    }
+    return false;
 }
 
 static int64_t ns_of(uint64_t us)
@@ -226,6 +257,7 @@ static void open_set(struct mr_sched *s, const config *c)
         o.max_delay_ns = ns_of(c->direct->max_queue_delay_microseconds);
         o.min_utilization = c->direct->minimum_slot_utilization;
     }
+    q->is_apart = may_differ(v, c);
     q->set = sequence_set_new(&o);
     q->taken = MR_NEW_ARRAY(struct seq_request *, MR_MAX(o.places, o.max_rows));
     /* A direct batch has a row for each sequence of the instance: two at once would be two states of a row. */

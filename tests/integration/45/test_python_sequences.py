@@ -124,6 +124,34 @@ def test_a_sequence_that_was_not_started(serve, client_of):
     assert pids(server, "m") == first
 
 
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=["direct", "oldest"])
+@pytest.mark.parametrize("output, executions", [("OUTPUT0", 4), ("OUTPUT1", 1)])
+def test_answers_of_different_lengths(models, start, strategy, output, executions):
+    """Requests run one by one where the configuration leaves the length of an output open; a batch cannot run again."""
+    outputs = {"OUTPUT0": repo.tensor("OUTPUT0", "TYPE_INT32", (-1,)), "OUTPUT1": repo.tensor("OUTPUT1", "TYPE_INT32", (1,))}
+    pymodels.add(models, "m", MODELS / "histories.py", max_batch_size=4, inputs=[repo.tensor("INPUT0", "TYPE_INT32", (-1,))],
+                 outputs=[outputs[output]], extra=f"sequence_batching {{ {strategy} {HOUR} }} " + group(1))
+    server = start(models, *pymodels.options(), env={"TRITONSERVER_DELAY_SCHEDULER": "4"})
+    client = tritonclient.grpc.InferenceServerClient(server.url("grpc"))
+    answers = queue.Queue()
+
+    def send(id, count, **marks):
+        x = tritonclient.grpc.InferInput("INPUT0", [1, count], "INT32")
+        x.set_data_from_numpy(np.full([1, count], id, np.int32))
+        client.async_infer("m", [x], lambda result, error: answers.put((id, error or result.as_numpy(output).ravel().tolist())),
+                           sequence_id=id, **marks)
+
+    for count in (1, 2):  # of each sequence, and of all before
+        for id in range(1, 5):
+            send(id, id, sequence_start=count == 1)
+        got = dict(answers.get(timeout=wait.PATIENCE) for _ in range(4))
+        assert got == {id: [id] * id * count if output == "OUTPUT0" else [id * count] for id in range(1, 5)}
+        if count == 1:
+            (stats,) = Rest(server.http).stats("m")
+            assert stats["execution_count"] == executions and stats["inference_count"] == 4
+    client.close()
+
+
 def test_a_model_goes_on_with_its_sequence_after_an_update(models, explicit):
     """A sequence of another model, which the update does not end, and which a start does."""
     repo.stock(models, "seq_sum")
