@@ -29,6 +29,12 @@ static bool hook_holds(void *ctx, const struct mr_version *v)
     return mr_sched_sequences(v) > 0;
 }
 
+static void hook_hasten(void *ctx, struct mr_version *v)
+{
+    (void)ctx;
+    mr_sched_hasten(v);
+}
+
 static void hook_changed(void *ctx, const struct mr_version_change *change)
 {
     struct mr_engine *e = ctx;
@@ -58,6 +64,7 @@ int mr_engine_new(struct mr_engine **out, const struct mr_engine_options *option
                                          .changed = hook_changed,
                                          .ready_changed = hook_ready_changed,
                                          .holds = hook_holds,
+                                         .hasten = hook_hasten,
                                          .ctx = e};
 
     e->options = *options;

@@ -174,6 +174,9 @@ int sequences_push(struct mr_sched *s, struct mr_infer *r, int64_t now_ns)
     if (s->options.hold_until_queued > 0 && !instance_is_held(s)) {
         sequences_wake_all(s);
     }
+    if (admitted == SEQ_BACKLOG) {
+        reap(s, now_ns); /* those that end because it waits */
+    }
     if (admitted == SEQ_BACKLOG && s->instances[0].life != 0) {
         sequences_wake_all(s); /* all places may be of sequences that were lost */
     }
@@ -354,7 +357,20 @@ void sequences_done(struct sched_instance *in, struct mr_infer **items, uint32_t
     wake(s, in->index);
 }
 
-/* ---- for those who choose the version ---- */
+/* ---- for those who choose and end the version ---- */
+
+void mr_sched_hasten(struct mr_version *v)
+{
+    struct mr_sched *s = v->sched;
+
+    if (!s || !s->sequences) {
+        return;
+    }
+    pthread_mutex_lock(&s->mutex);
+    sequence_hasten(s->sequences->set);
+    reap(s, mr_now_ns());
+    pthread_mutex_unlock(&s->mutex);
+}
 
 uint32_t mr_sched_sequences(const struct mr_version *v)
 {

@@ -558,11 +558,28 @@ static void all_retire(struct mr_models *m)
     mr_changes_report(m);
 }
 
+/* Lock held. */
+static void all_hasten(struct mr_models *m)
+{
+    struct mr_map_slot *slot;
+
+    for (size_t i = 0; m->hooks.hasten && (slot = mr_map_next(&m->models, &i));) {
+        struct mr_model *model = slot->value;
+        for (size_t k = 0; k < model->records.len; k++) {
+            struct mr_version_record *r = &model->records.at[k];
+            if (r->state == MR_VERSION_READY) {
+                m->hooks.hasten(m->hooks.ctx, r->v);
+            }
+        }
+    }
+}
+
 void mr_models_loads_end(struct mr_models *m)
 {
     pthread_mutex_lock(&m->lock);
     /* Relaxed: only asked between steps; those who wait are woken. */
     atomic_store_explicit(&m->is_stopping, true, memory_order_relaxed);
+    all_hasten(m);
     pthread_cond_broadcast(&m->idle);
     pthread_mutex_unlock(&m->lock);
     mr_jobs_submitting(m, false); /* what waits for other loads goes on, and ends */

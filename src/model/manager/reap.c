@@ -97,7 +97,12 @@ static bool drained_end(struct mr_models *m, struct mr_version_private **list)
 
     while (*list) {
         struct mr_version_private *p = *list;
-        enum mr_held held = is_pinned(m, &p->v) ? MR_HELD_STILL : mr_held_check(m, p);
+        enum mr_held held = MR_HELD_STILL;
+        if (is_pinned(m, &p->v)) {
+            mr_held_hasten(m, p);
+        } else {
+            held = mr_held_check(m, p);
+        }
         if (held != MR_HELD_NOT) {
             is_let_go |= held == MR_HELD_UNTIL_NOW;
             list = &p->next;

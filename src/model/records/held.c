@@ -36,16 +36,31 @@ static void held_remove(struct mr_model *model, struct mr_version_private *p)
     p->is_held = false;
 }
 
+/* It stays while it has sequences. Lock held. */
+static bool is_wanted(const struct mr_models *m, const struct mr_version_private *p)
+{
+    return p->is_held && !atomic_load_explicit(&m->is_stopping, memory_order_relaxed) &&
+           p->v.model->is_desired;
+}
+
+void mr_held_hasten(struct mr_models *m, struct mr_version_private *p)
+{
+    pthread_mutex_lock(&m->lock);
+    if (m->hooks.hasten && !is_wanted(m, p)) {
+        m->hooks.hasten(m->hooks.ctx, &p->v);
+    }
+    pthread_mutex_unlock(&m->lock);
+}
+
 enum mr_held mr_held_check(struct mr_models *m, struct mr_version_private *p)
 {
     enum mr_held is = MR_HELD_NOT;
 
     pthread_mutex_lock(&m->lock);
     if (p->is_held) {
-        bool is_wanted = !atomic_load_explicit(&m->is_stopping, memory_order_relaxed) &&
-                         p->v.model->is_desired && m->hooks.holds(m->hooks.ctx, &p->v);
-        is = is_wanted ? MR_HELD_STILL : MR_HELD_UNTIL_NOW;
-        if (!is_wanted) {
+        bool stays = is_wanted(m, p) && m->hooks.holds(m->hooks.ctx, &p->v);
+        is = stays ? MR_HELD_STILL : MR_HELD_UNTIL_NOW;
+        if (!stays) {
             held_remove(p->v.model, p);
         }
     }

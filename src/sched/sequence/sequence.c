@@ -304,12 +304,20 @@ void sequence_lose(struct seq_set *s, uint32_t instance, struct seq_requests *ou
     }
 }
 
+void sequence_hasten(struct seq_set *s)
+{
+    s->is_hasty = true;
+}
+
 int64_t sequence_next_idle_ns(const struct seq_set *s)
 {
     const struct seq *q = TAILQ_FIRST(&s->idle);
 
     if (!q) {
         return INT64_MAX;
+    }
+    if (s->is_hasty && !TAILQ_EMPTY(&s->backlog)) {
+        return 0; /* at any time */
     }
     return q->idle_since_ns > INT64_MAX - s->o.max_idle_ns ? INT64_MAX
                                                            : q->idle_since_ns + s->o.max_idle_ns;

@@ -39,6 +39,7 @@ struct seq_set {
     struct seq_list idle; /* by idle_since_ns */
     struct seq_instance *instances;
     uint32_t count;
+    bool is_hasty;
 };
 
 /** The first waiting request of a ready sequence begins to run. */

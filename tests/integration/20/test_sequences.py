@@ -633,6 +633,35 @@ def test_unload(models, explicit, grpc_to, before):
     wait.until(lambda: set(loads(server)) == {"UNLOADED"}, "the model to be unloaded")
 
 
+@pytest.mark.parametrize("end", ["unload", "unload after an update", "switch policy", "stop"])
+@pytest.mark.parametrize("strategy, places", [("direct { }", 1), ("direct { }", 2), ("oldest { max_candidate_sequences: 2 }", 2)])
+def test_backlog_of_a_version_that_ends(models, explicit, grpc_to, end, strategy, places):
+    """It is answered: sequences without a request, which nothing can continue, give up their places to it."""
+    fault(models, "m", strategy, max_batch_size=places if places > 1 else 0,
+          **{"millrace.switch_policy": "resource" if end == "switch policy" else "availability"})
+    server, control = explicit()
+    control.load("m").ok()
+    client = grpc_to(server)
+    one = lambda *args: ask("m", *args, shape=(1, 1) if places > 1 else (1,))
+    for n in range(places):
+        assert numbers(client.infer(one(n, f"idle{n}", "start"))) == [n]
+    waiting = [client.stub.ModelInfer.future(one(n, f"s{n // 2}", *["start"] * (n % 2 == 0)), timeout=wait.PATIENCE) for n in range(8)]
+    pending(server, 8)
+    if end in ("switch policy", "unload after an update"):
+        shutil.copytree(models / "m/1", models / "m/2")
+        control.load("m").ok()
+    if end.startswith("unload"):
+        control.unload("m").ok()
+    if end == "stop":
+        server.signal()
+    assert [numbers(f.result()) for f in waiting] == [[n] for n in range(8)]
+    if end == "stop":
+        assert server.wait_exit() == 0
+    else:
+        states = {"READY", "UNLOADED"} if end == "switch policy" else {"UNLOADED"}
+        wait.until(lambda: set(loads(server, "m")) == states, "the old version to be unloaded")
+
+
 def test_idle_in_a_replaced_version(models, explicit, grpc_to):
     """Idle time ends sequences of a version that was replaced as well, and with them the version."""
     path = with_idle(models)

@@ -57,7 +57,8 @@ struct fixture {
     _Atomic int held;         /* calls that wait so */
     _Atomic int served;
     _Atomic int unserved;
-    _Atomic bool holds; /* what hooks.holds returns */
+    _Atomic bool holds;       /* what hooks.holds returns */
+    _Atomic int64_t hastened; /* the last version for which hooks.hasten was called */
     pthread_mutex_t lock;
     struct change changes[1000];
     size_t change_count;
@@ -167,6 +168,12 @@ static inline bool fx_holds(void *ctx, const struct mr_version *v)
     return f->holds;
 }
 
+static inline void fx_hasten(void *ctx, struct mr_version *v)
+{
+    struct fixture *f = ctx;
+    f->hastened = v->number;
+}
+
 static inline void fx_changed(void *ctx, const struct mr_version_change *change)
 {
     struct fixture *f = ctx;
@@ -236,6 +243,7 @@ static inline void fx_start(struct fixture *f)
                                          .unserve = fx_unserve,
                                          .changed = fx_changed,
                                          .holds = fx_holds,
+                                         .hasten = fx_hasten,
                                          .ctx = f};
     struct mr_err err = {0};
     if (mr_models_new(&f->m, &f->o, &hooks, &err) < 0 ||

@@ -143,6 +143,47 @@ static void test_a_held_version_is_pinned(void **state)
     mr_version_unpin(v, MR_EPOCH_SLOT_NONE);
 }
 
+static void hastened(struct fixture *f, int64_t number)
+{
+    while (f->hastened != number) {
+        sched_yield();
+    }
+}
+
+/* Versions that requests still use and that need not stay for their sequences: those of an unloaded model, those that
+ * make room, and all when the manager stops. */
+static void test_what_is_hastened(void **state)
+{
+    struct fixture *f = *state;
+    struct mr_version *v;
+    f->holds = true;
+    fx_model(f, 0, "m", SEQUENCES, 1);
+    fx_start(f);
+    fx_must_load(f, "m");
+    assert_int_equal(mr_models_acquire(f->m, MR_STR("m"), MR_STR(""), &v, NULL), MR_OK);
+    fx_model(f, 0, "m", NULL, 2);
+    fx_must_load(f, "m");
+    assert_held(f, "1 ");
+    assert_int_equal(f->hastened, 0);
+    assert_int_equal(fx_unload(f, "m"), MR_OK);
+    hastened(f, 1);
+    mr_version_unpin(v, MR_EPOCH_SLOT_NONE);
+    fx_drained(f);
+
+    fx_write(f, 0, "m/config.pbtxt", SEQUENCES RESOURCE);
+    fx_must_load(f, "m");
+    assert_int_equal(mr_models_acquire(f->m, MR_STR("m"), MR_STR(""), &v, NULL), MR_OK);
+    fx_model(f, 0, "m", NULL, 3);
+    struct answer a;
+    answer_init(&a);
+    mr_models_load(f->m, MR_STR("m"), &(const struct mr_load_request){0}, answer_take, &a);
+    hastened(f, 2);
+    mr_version_unpin(v, MR_EPOCH_SLOT_NONE);
+    assert_int_equal(answer_wait(&a), MR_OK);
+    mr_models_loads_end(f->m);
+    assert_int_equal(f->hastened, 3);
+}
+
 /* Without sequence_batching nothing stays, nor of an unloaded model, nor where the old version ends first. */
 static void test_what_does_not_stay(void **state)
 {
@@ -519,6 +560,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         fx_test(test_versions_stay_for_their_sequences),
         fx_test(test_a_held_version_is_pinned),
+        fx_test(test_what_is_hastened),
         fx_test(test_what_does_not_stay),
         fx_test(test_availability_loads_first),
         fx_test(test_resource_retires_first),

@@ -746,6 +746,41 @@ static void left(void **state)
     sequence_set_free(&s);
 }
 
+/* Whatever is idle makes room for what waits, and nothing else. */
+static void hastened(void **state)
+{
+    struct seq_set *s = set_new(usual);
+    struct ask *a[] = {ask("S"), ask("S"), ask("S"), ask("S"), ask("")};
+    struct seq_request *run[ROWS];
+    (void)state;
+
+    admit(s, "a", a[0], 0);
+    assert_int_equal(run_all(s, 0), 1);
+    sequence_hasten(s);
+    assert_int_equal(sequence_next_idle_ns(s), 100 * MS);
+    assert_int_equal(sequence_reap(s, 1), SEQ_NONE);
+    admit(s, "b", a[1], 1);
+    assert_int_equal(form(s, 0, 1, run).count, 1);
+    assert_int_equal(admit(s, "c", a[2], 1), SEQ_BACKLOG);
+    assert_int_equal(admit(s, "d", a[3], 1), SEQ_BACKLOG);
+    assert_true(sequence_next_idle_ns(s) <= 1);
+    assert_int_equal(sequence_reap(s, 1), 0);
+    assert_int_equal(sequence_reap(s, 1), SEQ_NONE); /* b runs */
+    assert_false(sequence_is_known(s, mr_str_c("a")));
+    assert_true(sequence_is_placed(&a[2]->request) && !sequence_is_placed(&a[3]->request));
+    sequence_done(s, run[0], 2);
+    assert_int_equal(sequence_reap(s, 2), 0);
+    assert_int_equal(run_all(s, 2), 2);
+    assert_int_equal(sequence_reap(s, 3), SEQ_NONE);
+    assert_int_equal(admit(s, "d", a[4], 3), SEQ_PLACED); /* nothing waits: it goes on */
+    assert_int_equal(run_all(s, 3), 1);
+    assert_int_equal(sequence_count(s), 2);
+    for (int i = 0; i < 5; i++) {
+        mr_free(a[i]);
+    }
+    sequence_set_free(&s);
+}
+
 static void simulations(void **state)
 {
     static const int32_t preferred[] = {2};
@@ -784,6 +819,7 @@ int main(void)
         cmocka_unit_test(lost_while_one_runs),
         cmocka_unit_test(freed_while_they_go_on),
         cmocka_unit_test(left),
+        cmocka_unit_test(hastened),
         cmocka_unit_test(simulations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -142,6 +142,10 @@ struct mr_model_hooks {
     void (*ready_changed)(void *ctx);
     /** True while a version that was replaced has sequences, which keep it. Called under the manager's lock. */
     bool (*holds)(void *ctx, const struct mr_version *v);
+    /** The version, of an unloaded model, or of a manager that stops, or retired to make room, is to end as soon as its
+     *  requests are answered: none of them should wait for requests that may never come. Perhaps called again. Called under the
+     *  manager's lock. */
+    void (*hasten)(void *ctx, struct mr_version *v);
     void *ctx;
 };
 
@@ -257,7 +261,7 @@ int mr_models_new(struct mr_models **out, const struct mr_models_options *option
  *  name. Errors: those that prevent the start as a whole. */
 int mr_models_start(struct mr_models *m, size_t *out_failed, struct mr_err *err);
 /** Later loads and unloads fail with MR_E_UNAVAILABLE; running loads end at their next step.
- *  Loaded versions stay. */
+ *  Loaded versions stay (hooks.hasten). */
 void mr_models_loads_end(struct mr_models *m);
 /** Retires all versions, waits for pins up to `timeout_ns`, and unloads. New requests get "not ready", if the
  *  caller still accepts any; loads end as above. Returns the number

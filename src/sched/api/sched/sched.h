@@ -225,6 +225,10 @@ bool mr_sched_has_sequence(const struct mr_version *v, uint64_t number, mr_str t
  *  that wait or run are answered. v stays for the call. Thread: any. */
 void mr_sched_leave_sequence(struct mr_version *v, uint64_t number, mr_str text);
 
+/** The version ends: its sequences that have no request give up their places to those that wait for one. v stays for the
+ *  call. Thread: any. */
+void mr_sched_hasten(struct mr_version *v);
+
 /** Cancels a request. True: it was still queued and is removed with r->status MR_E_CANCELLED, on_done is not called.
  *  False: it runs or is done, and on_done will be called. Thread: the reply loop's. */
 bool mr_sched_cancel(struct mr_infer *r);
