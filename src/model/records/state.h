@@ -2,8 +2,9 @@
  * in model/manager.
  *
  * Locks. `lock` guards everything below its line in struct mr_models and everything marked so in
- * struct mr_model. It is held for list operations, the callbacks of a report and the visits of mr_models_visit_held, never over
- * file access, a hook, or a call into a backend. `backends_lock` guards the list of libraries.
+ * struct mr_model. It is held for list operations, the callbacks of a report and what looks at the sequences of a version
+ * (mr_models_visit_held, the hooks `holds` and `hasten`), never over file access, another hook, or a call into a backend.
+ * `backends_lock` guards the list of libraries.
  * Neither is taken while the other is held. Requests take none. */
 #ifndef MR_MODEL_STATE_H
 #define MR_MODEL_STATE_H

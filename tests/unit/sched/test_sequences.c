@@ -151,12 +151,48 @@ static void closed_while_they_go_on(void **state)
     harness_close(&t.h);
 }
 
+/* Sequences without an end keep all places; the others are answered since the scheduler is to end, those that come later
+ * too, and a sequence that is left ends as well. */
+static void answered_before_the_end(void **state)
+{
+    static struct step steps[2][SEQUENCES];
+    (void)state;
+
+    for (int mode = 0; mode < 4; mode++) {
+        struct setup t;
+        open_with(&t, mode & 1, mode & 2 ? 4 : 0, "identity", NULL, 0);
+        for (int n = 0; n < 2; n++) {
+            for (int k = 0; k < SEQUENCES; k++) {
+                step_init(&steps[n][k], &t.h, (uint64_t)(n * SEQUENCES + k) + 1, 0);
+                assert_int_equal(ask_submit(&steps[n][k].ask), MR_OK);
+                if (n == 0 && k == SEQUENCES / 2) {
+                    mr_sched_hasten(&t.h.version);
+                }
+            }
+        }
+        for (int n = 0; n < 2; n++) {
+            for (int k = 0; k < SEQUENCES; k++) {
+                ask_wait(&t.h, &steps[n][k].ask);
+                ask_check(&steps[n][k].ask, 1);
+                ask_fini(&steps[n][k].ask);
+            }
+        }
+        for (uint64_t id = 1; id <= 2 * SEQUENCES; id++) {
+            mr_sched_leave_sequence(&t.h.version, id, (mr_str){NULL, 0});
+            assert_false(mr_sched_has_sequence(&t.h.version, id, (mr_str){NULL, 0}));
+        }
+        assert_int_equal(mr_sched_sequences(&t.h.version), 0);
+        harness_close(&t.h);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_are_answered),
         cmocka_unit_test(some_are_cancelled),
         cmocka_unit_test(closed_while_they_go_on),
+        cmocka_unit_test(answered_before_the_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
