@@ -77,7 +77,7 @@ def test_requests_are_refused(world):
     world.executions(1)
     reply = Asked(server).answer()
     assert reply.status == 503 and reply.headers["retry-after"] == "1"
-    assert reply.error == ("[request id: <id_unknown>] in workflow 'w', as many requests are under way as its admission "
+    assert reply.error == ("in workflow 'w', as many requests are under way as its admission "
                            "allows (1); try later")
     with grpcraw.Grpc(server.url("grpc")) as client, pytest.raises(grpc.RpcError) as failure:
         client.infer(grpcraw.int32("w", [3, 4]))

@@ -79,8 +79,8 @@ def test_kept_inputs(models, start):
 @pytest.mark.parametrize("word,status,text", [
     ("raise", 500, "Failed to process the request(s) for model instance 'm_0', message: ValueError: no good"),
     ("raise surrogate", 500, r"message: ValueError: no file \udcff"),
-    ("surrogate", 500, r"] no file \udcff"),
-    ("nul", 500, "] no file"),
+    ("surrogate", 500, r"no file \udcff"),
+    ("nul", 500, "no file"),
     ("long 0 1000", 500, "ä"),
     ("long 1 1000", 500, "ä"),
     ("exit", 500, "Failed to process the request(s) for model instance 'm_0', message: SystemExit: 3"),
@@ -97,7 +97,7 @@ def test_failures(models, start, word, status, text):
     first = pids(server, "m")
     with Rest(server.http) as rest:
         reply = ask(rest, word)
-        assert reply.status == status and reply.error.endswith(text), reply.error
+        assert reply.status == status and reply.error.endswith(text) and "request id" not in reply.error, reply.error
         assert ask(rest, "grüße").ok().json()["outputs"][0]["data"] == ["GRÜSSE"]
     assert pids(server, "m") == first
 
