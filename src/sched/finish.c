@@ -84,7 +84,9 @@ static void count_finished(struct mr_sched_stats *st, struct mr_infer *r, int64_
         stats_duration_add(&st->fail, r->times.queued ? mr_now_ns() - r->times.queued : 0);
         mr_count_add(&st->failed[fail_reason(r)], 1);
     }
-    atomic_store_explicit(&st->last_wall_ns, mr_wall_coarse_ns(), memory_order_relaxed);
+    if (r->is_executed) {
+        atomic_store_explicit(&st->last_wall_ns, mr_wall_coarse_ns(), memory_order_relaxed);
+    }
 }
 
 void mr_infer_finish(struct mr_infer *r, int64_t encode_ns)

@@ -322,6 +322,9 @@ static int job_run(struct mr_models *m, struct mr_job *job, struct mr_err *err)
     if (job->kind == MR_JOB_UNLOAD) {
         return unload_run(m, job, err);
     }
+    pthread_mutex_lock(&m->lock);
+    job->model->is_unload_due = false; /* the unload came before */
+    pthread_mutex_unlock(&m->lock);
     return job->path ? mr_place_run(m, job, err) : mr_load_run(m, job, err);
 }
 

@@ -29,6 +29,9 @@ static int parse_one(struct mr_json *j, mr_str key, struct log_change *c)
     bool on = false;
     int rc;
 
+    if (mr_json_peek(j) == MR_JSON_NULL) { /* stays as it is; tritonclient sends None so */
+        return mr_json_skip(j, NULL);
+    }
     if (mr_str_eq_c(key, "log_file")) {
         c->has_file = true;
         return mr_json_skip(j, NULL);

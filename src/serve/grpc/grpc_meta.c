@@ -351,12 +351,16 @@ static void index_run(struct admin_job *job)
     mr_models_report(r->server->models, index_row, r);
 }
 
+#define NO_REPOSITORY_NAME "'repository_name' specification is not supported"
+
 void grpc_repository_index(struct mr_server *s, struct mr_grpc_call *g)
 {
     Inference__RepositoryIndexRequest *q =
         grpc_request(g, &inference__repository_index_request__descriptor);
 
-    if (q) {
+    if (q && q->repository_name[0]) {
+        mr_grpc_fail(g, MR_GRPC_UNIMPLEMENTED, MR_STR(NO_REPOSITORY_NAME));
+    } else if (q) {
         report_start(s, g, index_run, q->ready);
     }
 }
@@ -393,8 +397,7 @@ struct grpc_control *grpc_control_new(struct mr_grpc_call *g, const char *reposi
     struct grpc_control *c = MR_ARENA_NEW(g->call->arena, struct grpc_control);
 
     if (repository[0]) {
-        mr_grpc_fail(g, MR_GRPC_UNIMPLEMENTED,
-                     MR_STR("'repository_name' specification is not supported"));
+        mr_grpc_fail(g, MR_GRPC_UNIMPLEMENTED, MR_STR(NO_REPOSITORY_NAME));
         return NULL;
     }
     if (!c) {
@@ -416,14 +419,23 @@ void grpc_model_unload(struct mr_server *s, struct mr_grpc_call *g)
     if (!q) {
         return;
     }
+    for (size_t i = 0; i < q->n_parameters; i++) {
+        const Inference__ModelRepositoryParameter *v = q->parameters[i]->value;
+        if (strcmp(q->parameters[i]->key, "unload_dependents") != 0) {
+            continue;
+        }
+        if (!v || v->parameter_choice_case !=
+                      INFERENCE__MODEL_REPOSITORY_PARAMETER__PARAMETER_CHOICE_BOOL_PARAM) {
+            mr_grpc_fail(g, MR_GRPC_INVALID_ARGUMENT,
+                         MR_STR("invalid value type for 'unload_dependents' parameter, expected "
+                                "bool_param."));
+            return;
+        }
+        dependents = v->bool_param;
+    }
     c = grpc_control_new(g, q->repository_name);
     if (!c) {
         return;
-    }
-    for (size_t i = 0; i < q->n_parameters; i++) {
-        if (strcmp(q->parameters[i]->key, "unload_dependents") == 0 && q->parameters[i]->value) {
-            dependents = q->parameters[i]->value->bool_param;
-        }
     }
     mr_models_unload(s->models, mr_str_c(q->model_name), dependents, grpc_control_done, c);
 }

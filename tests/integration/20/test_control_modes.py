@@ -2,10 +2,13 @@
 import os
 import shutil
 
+import grpc
 import pytest
+from tritonclient.grpc import service_pb2
 
 from lib import onnxgen, repo, wait
 from lib.control import Control, GrpcControl
+from lib.grpcraw import Grpc
 
 GUARD = "explicit model load / unload is not allowed if polling is enabled"
 
@@ -231,10 +234,28 @@ def test_the_same_names_over_grpc(models, start, control, name):
 
 def test_repository_name_in_the_url(models, start, control):
     repo.add(models, "a")
-    c = control(start(models, mode="explicit"))
+    server = start(models, mode="explicit")
+    c = control(server)
     for what in ("load", "unload"):
         reply = c.rest.post(f"/v2/repository/mine/models/a/{what}")
         assert reply.status == 501 and "'repository_name' specification is not supported" in reply.error
+    with Grpc(server.url("grpc")) as client, pytest.raises(grpc.RpcError) as error:
+        client.stub.RepositoryIndex(service_pb2.RepositoryIndexRequest(repository_name="mine"))
+    assert error.value.code() == grpc.StatusCode.UNIMPLEMENTED
+
+
+@pytest.mark.parametrize("parameter", [{"string_param": "false"}, {"int64_param": 256}, {}], ids=str)
+def test_unload_dependents_of_another_type(models, start, control, parameter):
+    """It is not read as the truth, and nothing is unloaded."""
+    repo.add(models, "a")
+    server = start(models, mode="explicit")
+    c = control(server)
+    c.load("a").ok()
+    with Grpc(server.url("grpc")) as client, pytest.raises(grpc.RpcError) as error:
+        client.stub.RepositoryModelUnload(service_pb2.RepositoryModelUnloadRequest(model_name="a", parameters={
+            "unload_dependents": service_pb2.ModelRepositoryParameter(**parameter)}))
+    assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT and "expected bool_param" in error.value.details()
+    assert c.model_ready("a")
 
 
 @pytest.mark.parametrize("body, status", [

@@ -66,6 +66,9 @@ def test_warm_up_is_not_counted(load):
     (s,) = c.stats("m")
     assert s["inference_count"] == s["execution_count"] == s["inference_stats"]["success"]["count"] == 0
     assert s["last_inference"] == 0
+    assert c.rest.infer("m", [("INPUT0", "FP32", [1, 4], [1, 2, 3, 4])]).status == 400
+    (s,) = c.stats("m")
+    assert s["inference_stats"]["fail"]["count"] == 1 and s["last_inference"] == 0, "a request that did not run"
 
 
 def test_strings(models, start):

@@ -166,6 +166,26 @@ def test_loads_and_unloads_in_mode_explicit(models, start):
         wait.until(lambda: not control.model_ready("a"), "the model that a client has unloaded before to go")
 
 
+def test_load_after_an_unload_that_was_refused(models, start):
+    """The model stays when what asks it goes: a client wants it."""
+    adders(models, a=1)
+    repo.add(models, "e", ensemble(step("a", *IDENTITY)))
+    repo.add(models, "f", ensemble(step("a", *IDENTITY)))
+    with Control(start(models, mode="explicit")) as control:
+        for again in (True, False):
+            control.load("e").ok()
+            assert "failed to unload 'a'" in control.unload("a").error
+            if again:
+                control.load("a").ok()
+            control.load("f").ok()
+            control.unload("e").ok()
+            control.unload("f").ok()
+            if again:
+                assert control.model_ready("a")
+            else:
+                wait.until(lambda: not control.model_ready("a"), "the model that a client has unloaded to go")
+
+
 def test_configuration_that_is_refused_changes_nothing(models, start):
     """What the ensemble asks that serves stays loaded, and goes with it; what the refused one asks is free."""
     adders(models, a=1, b=10, c=100, d=1000)

@@ -185,6 +185,12 @@ def test_changes_act_at_once(models, start):
         assert loaded(2)
 
 
+def test_null_changes_nothing(logged):
+    server = logged(log="text")
+    before = settings(server)
+    assert settings(server, dict.fromkeys(["log_file", "log_info", "log_verbose_level", "log_format"])) == before
+
+
 @pytest.mark.parametrize("body, status", [
     ({"log_file": "/tmp/x.log"}, 501), ({"nosuch": 1}, 400), ({"log_info": "yes"}, 400), ({"log_info": 1}, 400),
     ({"log_verbose_level": -1}, 400), ({"log_verbose_level": "1"}, 400), ({"log_verbose_level": 1.5}, 400),
