@@ -78,7 +78,8 @@ static struct mr_client_call *send_grpc(const struct mr_endpoint *e,
                                                 .pieces = body.pieces,
                                                 .piece_count = body.piece_count,
                                                 .encoding = coding_name(coding),
-                                                .timeout_ns = in->timeout_ns};
+                                                .timeout_ns = in->timeout_ns,
+                                                .never_repeat = in->never_repeat};
     return mr_client_grpc(e->client, &call, done, ctx);
 }
 
@@ -123,7 +124,8 @@ struct mr_client_call *mr_endpoint_infer(const struct mr_endpoint *e,
                                            .pieces = body.pieces,
                                            .piece_count = body.piece_count,
                                            .timeout_ns = in->timeout_ns,
-                                           .memory = in->memory};
+                                           .memory = in->memory,
+                                           .never_repeat = in->never_repeat};
     return mr_client_send(e->client, &call, done, ctx);
 }
 

@@ -6,7 +6,8 @@
  * another when the peer retires it.
  *
  * A server may close an idle connection at the moment when we write on it. A call that dies this way,
- * on a connection that had served before and without one byte of its response, is sent once more.
+ * on a connection that had served before and without one byte of its response, is sent once more. One
+ * that must not be sent twice gets a connection of which the system knows no such end.
  *
  * No callback runs within mr_client_send: its failures are reported by the call's timer. */
 #include "net/client.h"
@@ -50,15 +51,31 @@ static void on_failed(struct mr_timer *t)
 
 /* ---- giving calls to connections ---- */
 
+static bool can_take(struct mr_client_conn *conn, const struct mr_client_call *call)
+{
+    const bool is_http2 = conn->client->options.http2;
+
+    if (conn->state != MR_CONN_OPEN ||
+        !(is_http2 ? mr_client_h2_can_take(conn) : mr_client_h1_is_idle(conn))) {
+        return false;
+    }
+    if (!call->never_repeat || !mr_client_conn_is_stale(conn)) {
+        return true;
+    }
+    if (!is_http2) {
+        mr_client_conn_close(
+            conn); /* makes room for another one; with HTTP/2 the loop reads the end */
+    }
+    return false;
+}
+
 /* Rather one whose server has the memory of the call already. */
 static struct mr_client_conn *find_taker(struct mr_client *c, const struct mr_client_call *call)
 {
     struct mr_client_conn *conn, *found = NULL;
 
     LIST_FOREACH (conn, &c->conns, link) {
-        const bool can =
-            conn->state == MR_CONN_OPEN &&
-            (c->options.http2 ? mr_client_h2_can_take(conn) : mr_client_h1_is_idle(conn));
+        const bool can = can_take(conn, call);
         if (can && (!call->memory.id || conn->memory_id == call->memory.id)) {
             return conn;
         }

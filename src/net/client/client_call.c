@@ -67,13 +67,14 @@ void mr_client_call_end(struct mr_client_call *call, int rc, const struct mr_err
     call_free(call);
 }
 
-void mr_client_call_broken(struct mr_client_call *call, int rc, const struct mr_err *err)
+/* Ends the call, or sends it once more. is_harmless: the server has done nothing for it, or it may be done twice. */
+static void end_or_repeat(struct mr_client_call *call, bool is_harmless, int rc,
+                          const struct mr_err *err)
 {
     struct mr_client *c = call->client;
-    bool harmless = call->conn && call->conn->has_served && !call->got_bytes &&
-                    !call->was_retried && !c->options.never_repeat && !call->stream;
 
-    if (rc != MR_E_UNAVAILABLE || !harmless || c->is_closing) {
+    if (!is_harmless || call->got_bytes || call->was_retried || call->stream ||
+        c->options.never_repeat || c->is_closing) {
         mr_client_call_end(call, rc, err);
         return;
     }
@@ -83,6 +84,19 @@ void mr_client_call_broken(struct mr_client_call *call, int rc, const struct mr_
     call->sent_piece = call->sent_offset = 0;
     TAILQ_INSERT_HEAD(&c->waiting, call, link);
     c->waiting_count++;
+}
+
+void mr_client_call_broken(struct mr_client_call *call, int rc, const struct mr_err *err)
+{
+    const bool is_harmless =
+        rc == MR_E_UNAVAILABLE && call->conn && call->conn->has_served && !call->never_repeat;
+
+    end_or_repeat(call, is_harmless, rc, err);
+}
+
+void mr_client_call_refused(struct mr_client_call *call, const struct mr_err *err)
+{
+    end_or_repeat(call, true, MR_E_UNAVAILABLE, err);
 }
 
 /* ---- response memory ---- */
@@ -288,6 +302,7 @@ struct mr_client_call *mr_client_call_new(struct mr_client *c, const struct mr_c
     call->ctx = ctx;
     call->timeout_ns = r->timeout_ns;
     call->memory = r->memory;
+    call->never_repeat = r->never_repeat;
     mr_arena_init(&call->arena, 2048, ARENA_LIMIT);
     call->failed_rc = fill_call(call, r);
     drop_pieces(r);

@@ -5,8 +5,10 @@
  *
  * The struct lives until libuv has let go of it: a look-up that is running or a handle that is closing
  * keeps it. Everything that ends a connection goes through begin_close, which does that once. */
+#include <errno.h>
 #include <netdb.h>
 #include <stdio.h>
+#include <sys/socket.h>
 
 #include "client_priv.h"
 #include "net/tls/tls_priv.h"
@@ -212,6 +214,18 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
     } else {
         broken(conn, uv_strerror((int)n));
     }
+}
+
+bool mr_client_conn_is_stale(struct mr_client_conn *conn)
+{
+    uv_os_fd_t fd;
+    char byte;
+
+    if (uv_fileno(&conn->uv.handle, &fd) < 0) {
+        return true;
+    }
+    const ssize_t n = recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return n < 0 ? errno != EAGAIN && errno != EINTR : n == 0 || !conn->h2;
 }
 
 /* ---- connecting ---- */

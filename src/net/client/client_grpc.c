@@ -173,8 +173,10 @@ int mr_client_grpc_head(const struct mr_client_grpc_request *r, struct mr_arena 
     char timeout[24];
     size_t n = 0;
 
-    *out = (struct mr_client_request){
-        .method = "POST", .path = mr_str_c(r->path), .timeout_ns = r->timeout_ns};
+    *out = (struct mr_client_request){.method = "POST",
+                                      .path = mr_str_c(r->path),
+                                      .timeout_ns = r->timeout_ns,
+                                      .never_repeat = r->never_repeat};
     if (!headers) {
         return MR_E_EXHAUSTED;
     }

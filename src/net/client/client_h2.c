@@ -156,15 +156,6 @@ static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *
     return 0;
 }
 
-/* REFUSED_STREAM promises that nothing was done (RFC 9113 section 8.7). */
-static void refused(struct mr_client_conn *conn, struct mr_client_call *call,
-                    const struct mr_err *err)
-{
-    call->got_bytes = false;
-    conn->has_served = true;
-    mr_client_call_broken(call, MR_E_UNAVAILABLE, err);
-}
-
 static int on_stream_close(nghttp2_session *session, int32_t stream_id, uint32_t code, void *user)
 {
     struct mr_client_conn *conn = user;
@@ -182,8 +173,8 @@ static int on_stream_close(nghttp2_session *session, int32_t stream_id, uint32_t
     }
     mr_err_set(&err, MR_E_UNAVAILABLE, MR_HERE, "%s reset the request (%s)", conn->client->address,
                code == NGHTTP2_NO_ERROR ? "no answer" : nghttp2_http2_strerror(code));
-    if (code == NGHTTP2_REFUSED_STREAM) {
-        refused(conn, call, &err);
+    if (code == NGHTTP2_REFUSED_STREAM) { /* nothing was done: RFC 9113 section 8.7 */
+        mr_client_call_refused(call, &err);
     } else {
         mr_client_call_end(call, MR_E_UNAVAILABLE, &err);
     }

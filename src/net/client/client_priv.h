@@ -50,6 +50,7 @@ struct mr_client_call {
     void *ctx;
     int64_t timeout_ns;
     bool is_head;
+    bool never_repeat; /* by the request: it may have been done once it was sent */
     bool was_retried;
     bool got_bytes; /* of the response */
     int failed_rc;  /* of a call that failed before it began */
@@ -184,6 +185,8 @@ bool mr_client_is_clean(mr_str s);
 void mr_client_call_end(struct mr_client_call *call, int rc, const struct mr_err *err);
 /** The call on a broken connection: once more if that is harmless, else its end. */
 void mr_client_call_broken(struct mr_client_call *call, int rc, const struct mr_err *err);
+/** The server says that it has done nothing for the call: once more, else its end as MR_E_UNAVAILABLE. */
+void mr_client_call_refused(struct mr_client_call *call, const struct mr_err *err);
 /** Room for at least one and about `want` more bytes of body. Errors: MR_E_TOO_LARGE, MR_E_EXHAUSTED. */
 int mr_client_body_reserve(struct mr_client_call *call, size_t want, struct mr_err *err);
 int mr_client_body_append(struct mr_client_call *call, const void *data, size_t len,
@@ -229,6 +232,9 @@ void mr_client_conn_start(struct mr_client *c);
 void mr_client_conn_fail(struct mr_client_conn *conn, int rc, const struct mr_err *err);
 /** The same in the next iteration, for use anywhere. */
 void mr_client_conn_fail_later(struct mr_client_conn *conn, int rc, const char *what);
+/** Asks the system whether the peer has ended the kept connection, or, with HTTP/1.1, has sent what nobody asked for: the
+ *  loop may not have read that yet. */
+bool mr_client_conn_is_stale(struct mr_client_conn *conn);
 /** Close it; it has no calls. */
 void mr_client_conn_close(struct mr_client_conn *conn);
 /** Connected, and through the TLS handshake if there is one: calls may come. */

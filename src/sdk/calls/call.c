@@ -301,6 +301,7 @@ static bool attempt_send(struct call *c, struct call_attempt *a)
         .more_count = c->header_count,
         .coding = p->coding,
         .memory = is_shared ? c->memory->net : (struct mr_client_memory){0},
+        .never_repeat = c->is_once,
         .timeout_ns = MR_MAX(MR_MIN(most_ns, c->deadline_ns - now_ns), INT64_C(1))};
 
     c->attempts++;

@@ -8,6 +8,7 @@
 #include <arpa/inet.h>
 #include <cmocka.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -41,8 +42,9 @@ struct canned {
     _Atomic size_t step_count; /* 0: stop */
     _Atomic size_t at;         /* next step, over all connections */
     _Atomic int connections;   /* accepted */
-    char request[4096];        /* the last one's head */
-    size_t body_bytes;         /* of the last one */
+    _Atomic int closed;
+    char request[4096]; /* the last one's head */
+    size_t body_bytes;  /* of the last one */
     pthread_t thread;
 };
 
@@ -112,6 +114,7 @@ static void serve_connection(struct canned *s, int fd)
         }
     }
     close(fd);
+    s->closed++;
 }
 
 static void *canned_run(void *arg)
@@ -195,18 +198,22 @@ static void on_done(void *ctx, int rc, const struct mr_err *err, const struct mr
     }
 }
 
+static void send_as(struct mr_client *c, struct outcome *o, struct mr_client_request r)
+{
+    struct mr_piece piece = {.ptr = "hello", .len = 5};
+
+    r.pieces = &piece;
+    r.piece_count = strcmp(r.method, "POST") == 0;
+    o->left++;
+    mr_client_send(c, &r, on_done, o);
+}
+
 static void send_one(struct mr_client *c, struct outcome *o, const char *method, const char *path,
                      int64_t timeout_ns)
 {
-    struct mr_piece piece = {.ptr = "hello", .len = 5};
-    struct mr_client_request r = {.method = method,
-                                  .path = mr_str_c(path),
-                                  .pieces = &piece,
-                                  .piece_count = strcmp(method, "POST") == 0,
-                                  .timeout_ns = timeout_ns};
-
-    o->left++;
-    mr_client_send(c, &r, on_done, o);
+    send_as(c, o,
+            (struct mr_client_request){
+                .method = method, .path = mr_str_c(path), .timeout_ns = timeout_ns});
 }
 
 static void call_once(struct outcome *o, const char *address, const char *method,
@@ -546,6 +553,63 @@ static void never_repeated(void **state)
     assert_int_equal(o.rc, MR_E_UNAVAILABLE);
 }
 
+/* Requests that must not be sent twice, one after the other on one client; waits until the server has closed the
+ * connection of each. */
+static void post_once_each(struct outcome *o, struct canned *s, int count)
+{
+    const struct mr_client_request once = {
+        .method = "POST", .path = MR_STR("/x"), .timeout_ns = PATIENCE_NS, .never_repeat = true};
+    struct mr_client_options options = {.max_connections = 1};
+    struct mr_client *c = NULL;
+
+    memset(o, 0, sizeof *o);
+    assert_int_equal(mr_loop_new(&o->loop, NULL, NULL), MR_OK);
+    assert_int_equal(mr_client_new(&c, o->loop, s->address, &options, NULL), MR_OK);
+    for (int i = 0, closes = 0; i < count && o->rc == MR_OK; i++) {
+        send_as(c, o, once);
+        mr_loop_run(o->loop);
+        closes += s->steps[i].close;
+        while (s->closed < closes) {
+            sched_yield();
+        }
+    }
+    mr_client_free(&c);
+    mr_loop_free(&o->loop);
+}
+
+/* The server has read the request when it closes: it may have done what was asked. */
+static void request_never_repeated(void **state)
+{
+    (void)state;
+    struct outcome o;
+    struct canned s;
+    struct step steps[] = {
+        {.answer = OK_ANSWER}, {.answer = "", .close = true}, {.answer = OK_ANSWER}};
+
+    canned_start(&s, steps, 3);
+    post_once_each(&o, &s, 2);
+    assert_int_equal(s.at, 2);
+    canned_stop(&s);
+    assert_int_equal(o.rc, MR_E_UNAVAILABLE);
+}
+
+/* A connection that the server has closed since is no reason to fail. */
+static void request_never_repeated_after_a_pause(void **state)
+{
+    (void)state;
+    struct outcome o;
+    struct canned s;
+    struct step steps[] = {{.answer = OK_ANSWER, .close = true},
+                           {.answer = OK_ANSWER, .close = true},
+                           {.answer = OK_ANSWER, .close = true}};
+
+    canned_start(&s, steps, 3);
+    post_once_each(&o, &s, 3);
+    canned_stop(&s);
+    assert_string_equal(o.err.msg, "");
+    assert_int_equal(s.connections, 3);
+}
+
 static void closing_server(void **state)
 {
     (void)state;
@@ -735,18 +799,31 @@ static void freed_early(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(content_length),  cmocka_unit_test(chunked),
-        cmocka_unit_test(other_bodies),    cmocka_unit_test(large_body),
-        cmocka_unit_test(bad_responses),   cmocka_unit_test(endless_head),
-        cmocka_unit_test(other_protocols), cmocka_unit_test(broken_off),
-        cmocka_unit_test(request_head),    cmocka_unit_test(head_method),
-        cmocka_unit_test(keep_alive),      cmocka_unit_test(stale_connection),
-        cmocka_unit_test(retried_once),    cmocka_unit_test(never_repeated),
-        cmocka_unit_test(closing_server),  cmocka_unit_test(pool_limit),
-        cmocka_unit_test(timeouts),        cmocka_unit_test(refused),
-        cmocka_unit_test(by_name),         cmocka_unit_test(unix_socket),
-        cmocka_unit_test(bad_addresses),   cmocka_unit_test(bad_requests),
+        cmocka_unit_test(content_length),
+        cmocka_unit_test(chunked),
+        cmocka_unit_test(other_bodies),
+        cmocka_unit_test(large_body),
+        cmocka_unit_test(bad_responses),
+        cmocka_unit_test(endless_head),
+        cmocka_unit_test(other_protocols),
+        cmocka_unit_test(broken_off),
+        cmocka_unit_test(request_head),
+        cmocka_unit_test(head_method),
+        cmocka_unit_test(keep_alive),
+        cmocka_unit_test(stale_connection),
+        cmocka_unit_test(retried_once),
+        cmocka_unit_test(never_repeated),
+        cmocka_unit_test(closing_server),
+        cmocka_unit_test(pool_limit),
+        cmocka_unit_test(timeouts),
+        cmocka_unit_test(refused),
+        cmocka_unit_test(by_name),
+        cmocka_unit_test(unix_socket),
+        cmocka_unit_test(bad_addresses),
+        cmocka_unit_test(bad_requests),
         cmocka_unit_test(freed_early),
+        cmocka_unit_test(request_never_repeated),
+        cmocka_unit_test(request_never_repeated_after_a_pause),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

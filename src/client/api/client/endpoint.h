@@ -33,6 +33,7 @@ struct mr_endpoint_infer {
     int64_t timeout_ns;
     enum mr_coding coding;          /* gzip or deflate: of bodies that become smaller by it */
     struct mr_client_memory memory; /* over REST, see mr_client_request */
+    bool never_repeat;              /* see mr_client_request */
 };
 struct mr_client_call *mr_endpoint_infer(const struct mr_endpoint *e,
                                          const struct mr_endpoint_infer *in, struct mr_buf *buf,

@@ -2,7 +2,8 @@
  * per host keeps its connections. Thread: loop, or any while the loop is not running yet.
  *
  * A request that meets a kept connection which the server just closed, and has not got one byte of its
- * response, is sent once more on a new one, unless never_repeat is set. Nothing else is repeated. */
+ * response, is sent once more on a new one, unless never_repeat is set. So is one that a server of HTTP/2 has not
+ * begun, as it says (REFUSED_STREAM, or GOAWAY), whatever the request's never_repeat. Nothing else is repeated. */
 #ifndef MR_NET_CLIENT_H
 #define MR_NET_CLIENT_H
 
@@ -43,6 +44,8 @@ struct mr_client_request {
     int64_t timeout_ns; /* of the whole call, waiting and connecting included; 0 = none */
     /** HTTP/1.1 over a Unix socket without TLS: the connection passes it (SCM_RIGHTS), unless it was the last that it passed. */
     struct mr_client_memory memory;
+    /** The server must not get it twice: a connection that breaks under it is its end. */
+    bool never_repeat;
 };
 
 struct mr_client_response {
@@ -92,6 +95,7 @@ struct mr_client_grpc_request {
     size_t piece_count;
     mr_str encoding;    /* the message is compressed so ("gzip", "deflate"); ptr NULL: it is not */
     int64_t timeout_ns; /* also goes to the server; 0 = none */
+    bool never_repeat;  /* as of mr_client_request */
 };
 
 /** gRPC unary: sends the message, checks grpc-status. On a non-zero grpc-status rc is the matching mr_status, with
