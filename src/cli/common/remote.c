@@ -155,9 +155,11 @@ int mr_remote_error(const struct mr_remote *r, int http_status, mr_bytes body, s
             }
         }
     }
-    int rc = message.len ? MR_FAIL(err, status, "%.*s", MR_STR_ARG(message))
-                         : MR_FAIL(err, status, "%s answers with HTTP status %d %.*s", r->address,
-                                   http_status, MR_STR_ARG(mr_str_sub(text, 0, 200)));
+    /* What comes with a status below 400 is not said of an error. */
+    const bool is_told = message.len > 0 && http_status >= 400;
+    int rc = is_told ? MR_FAIL(err, status, "%.*s", MR_STR_ARG(message))
+                     : MR_FAIL(err, status, "%s answers with HTTP status %d %.*s", r->address,
+                               http_status, MR_STR_ARG(mr_str_sub(text, 0, 200)));
     mr_arena_fini(&arena);
     return rc;
 }
@@ -172,10 +174,15 @@ static int wait_for(struct mr_remote *r, struct wait *w, int64_t begin_ns, struc
     return w->rc;
 }
 
+static bool is_done(int http_status)
+{
+    return http_status >= 200 && http_status < 300;
+}
+
 /* An answer of HTTP that is an error has the server's text. */
 static int http_answer(struct mr_remote *r, int rc, struct mr_remote_reply *out, struct mr_err *err)
 {
-    if (rc == MR_OK && out->status >= 400) {
+    if (rc == MR_OK && !is_done(out->status)) {
         rc = mr_remote_error(r, out->status, out->body, err);
         mr_remote_reply_fini(out);
     }
@@ -210,7 +217,8 @@ int mr_remote_infer(struct mr_remote *r, const struct mr_endpoint *e,
         return err->status;
     }
     const int rc = wait_for(r, &w, begin, err);
-    return rc == MR_OK && out->status >= 400 ? mr_remote_error(r, out->status, out->body, err) : rc;
+    return rc == MR_OK && !is_done(out->status) ? mr_remote_error(r, out->status, out->body, err)
+                                                : rc;
 }
 
 int mr_remote_metadata(struct mr_remote *r, const struct mr_endpoint *e, struct mr_arena *arena,

@@ -37,7 +37,7 @@ int mr_remote_open(struct mr_remote *r, const char *url, int default_port, bool 
                    int64_t timeout_ns, const struct mr_remote_access *access, struct mr_err *err);
 void mr_remote_close(struct mr_remote *r);
 
-/** One HTTP request. An HTTP status of 400 and more is an error with the server's text. Takes the pieces' references. */
+/** One HTTP request. An HTTP status other than 2xx is an error: the server's text, or the status. Takes the pieces' references. */
 int mr_remote_http(struct mr_remote *r, const struct mr_client_request *request,
                    struct mr_remote_reply *out, struct mr_err *err);
 /** GET, or POST of a text when body is not NULL. */
@@ -55,7 +55,7 @@ int mr_remote_infer(struct mr_remote *r, const struct mr_endpoint *e,
 int mr_remote_metadata(struct mr_remote *r, const struct mr_endpoint *e, struct mr_arena *arena,
                        struct mr_oip_metadata *out, struct mr_err *err);
 void mr_remote_reply_fini(struct mr_remote_reply *reply);
-/** The error that a body of HTTP says: the text of {"error": "…"}, or any other body unchanged. */
+/** The error of an HTTP status: the text of {"error": "…"} with 400 and more, otherwise the status with the body as it is. */
 int mr_remote_error(const struct mr_remote *r, int http_status, mr_bytes body, struct mr_err *err);
 
 /** Reads the answer to GET /v2/models/M/versions: `row` parses each of its loads in turn. out_error, unless NULL: the

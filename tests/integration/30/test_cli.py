@@ -8,6 +8,7 @@ import pytest
 
 from lib import repo, wait
 from lib.server import BIN, clean_environment
+from lib.services import odd
 
 DEMO = repo.TOP / "examples" / "demo" / "run"
 DUCKDB = repo.TOP / "build" / "deps" / "duckdb" / "lib" / "libduckdb.so"
@@ -67,6 +68,17 @@ def test_nobody_there(tmp_path):
     for command in (["infer", "-m", "m", "-i", "x=1"], ["model", "list"]):
         code, _, err = millrace(*command, "-u", f"unix:{tmp_path}/none")
         assert code == 1 and f"cannot connect to unix:{tmp_path}/none: No such file or directory" in err
+
+
+@pytest.mark.parametrize("words", [["model", "load", "m"], ["model", "unload", "m"], ["model", "label", "m", "a", "1"],
+                                   ["model", "rollback", "m"], ["model", "config", "m"], ["infer", "-m", "m", "-i", "x=1"]],
+                         ids=lambda words: words[1])
+@pytest.mark.parametrize("status", ["301 Moved Permanently", "304 Not Modified"])
+def test_what_a_proxy_answers_is_no_success(words, status):
+    body = b"" if status.startswith("304") else {"error": "it is elsewhere"}
+    with odd.serving("http", [odd.http(body, status, "Location: /there\r\n")]) as host:
+        code, out, err = millrace(*words, "-u", host.address)
+    assert (code, out) == (1, "") and f"HTTP status {status[:3]}" in err
 
 
 def test_full_disk_is_told(server):
