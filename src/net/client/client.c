@@ -13,12 +13,15 @@
 #include "net/client.h"
 
 #include <stdio.h>
+#include <sys/un.h>
 
 #include "client_priv.h"
 
 #define CONNECT_TIMEOUT_NS (5 * MR_NS_PER_S)
 #define RESPONSE_BYTES_MAX ((int64_t)1 << 30)
 #define CONNECTIONS_MAX    64
+/* More is cut off by libuv, and the rest may be the path of another server. */
+#define SOCKET_PATH_MAX (sizeof((struct sockaddr_un *)0)->sun_path - 1)
 
 static void on_timeout(struct mr_timer *t)
 {
@@ -267,9 +270,18 @@ static int read_address(const char *address, mr_str *out_host, int *out_port, st
     if (!is_socket(address)) {
         return split_address(address, out_host, out_port, err);
     }
-    *out_host = mr_str_c(address + 5);
+    const mr_str path = mr_str_c(address + 5);
+    if (path.len == 0) {
+        return MR_FAIL(err, MR_E_INVALID, "'%s' has no path", address);
+    }
+    if (path.len > SOCKET_PATH_MAX) {
+        return MR_FAIL(err, MR_E_INVALID,
+                       "'%.100s...': the path of a socket has %zu bytes, and at most %zu fit",
+                       address, path.len, SOCKET_PATH_MAX);
+    }
+    *out_host = path;
     *out_port = 0;
-    return address[5] ? MR_OK : MR_FAIL(err, MR_E_INVALID, "'%s' has no path", address);
+    return MR_OK;
 }
 
 int mr_client_address_check(const char *address, struct mr_err *err)

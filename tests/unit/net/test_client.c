@@ -771,6 +771,21 @@ static void bad_requests(void **state)
     mr_loop_free(&o.loop);
 }
 
+/* All of a path of a socket counts: the first 107 bytes of a longer one may be that of another server. */
+static void long_socket_paths(void **state)
+{
+    (void)state;
+    char address[5 + 108 + 1] = "unix:";
+    struct mr_err err;
+
+    memset(address + 5, 'a', 108);
+    address[5] = '/';
+    assert_int_equal(mr_client_address_check(address, &err), MR_E_INVALID);
+    assert_non_null(strstr(err.msg, "108 bytes, and at most 107 fit"));
+    address[5 + 107] = '\0';
+    assert_int_equal(mr_client_address_check(address, &err), MR_OK);
+}
+
 /* Calls that wait, connect, run and have failed, when the client goes. */
 static void freed_early(void **state)
 {
@@ -821,6 +836,7 @@ int main(void)
         cmocka_unit_test(unix_socket),
         cmocka_unit_test(bad_addresses),
         cmocka_unit_test(bad_requests),
+        cmocka_unit_test(long_socket_paths),
         cmocka_unit_test(freed_early),
         cmocka_unit_test(request_never_repeated),
         cmocka_unit_test(request_never_repeated_after_a_pause),

@@ -68,8 +68,8 @@ struct mr_client_call;
 typedef void(mr_client_done_fn)(void *ctx, int rc, const struct mr_err *err,
                                 const struct mr_client_response *response);
 
-/** address: "host:port", "[v6]:port" or "unix:/path"; names are looked up at each connect. Errors: MR_E_INVALID (the
- *  address, or a header that is malformed or the client's own, such as content-length). */
+/** address: "host:port", "[v6]:port" or "unix:/path"; names are looked up at each connect. The path has at
+ *  most 107 bytes (unix(7)). Errors: MR_E_INVALID (the address, or a header that is malformed or the client's own, such as content-length). */
 int mr_client_new(struct mr_client **out, struct mr_loop *loop, const char *address,
                   const struct mr_client_options *options, struct mr_err *err);
 /** Whether mr_client_new would take the address. Thread: any. Errors: MR_E_INVALID. */
