@@ -149,6 +149,9 @@ static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *
     if (frame->hd.type == NGHTTP2_HEADERS || frame->hd.type == NGHTTP2_DATA) {
         struct mr_client_call *call = call_of(conn, frame->hd.stream_id);
         bool is_last = frame->hd.flags & NGHTTP2_FLAG_END_STREAM;
+        if (call && is_last) {
+            call->is_answered = true;
+        }
         if (call && call->stream) {
             on_stream_frame(call, frame->hd.type == NGHTTP2_HEADERS, is_last);
         }
@@ -166,13 +169,15 @@ static int on_stream_close(nghttp2_session *session, int32_t stream_id, uint32_t
         return 0;
     }
     nghttp2_session_set_stream_user_data(session, stream_id, NULL);
-    if (code == NGHTTP2_NO_ERROR && call->answer.status >= 200) {
+    if (code == NGHTTP2_NO_ERROR && call->answer.status >= 200 && call->is_answered) {
         conn->has_served = true;
         mr_client_call_end(call, MR_OK, NULL);
         return 0;
     }
     mr_err_set(&err, MR_E_UNAVAILABLE, MR_HERE, "%s reset the request (%s)", conn->client->address,
-               code == NGHTTP2_NO_ERROR ? "no answer" : nghttp2_http2_strerror(code));
+               code != NGHTTP2_NO_ERROR  ? nghttp2_http2_strerror(code)
+               : call->answer.status > 0 ? "the answer was cut off"
+                                         : "no answer");
     if (code == NGHTTP2_REFUSED_STREAM) { /* nothing was done: RFC 9113 section 8.7 */
         mr_client_call_refused(call, &err);
     } else {

@@ -67,6 +67,7 @@ struct mr_client_call {
     /* HTTP/2 */
     int32_t stream_id;
     bool in_trailers;
+    bool is_answered;                /* to its end: END_STREAM came */
     struct mr_client_stream *stream; /* NULL: one message each way */
     size_t sent_piece;
     size_t sent_offset;

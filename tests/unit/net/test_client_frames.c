@@ -251,11 +251,37 @@ static void repeated_when_nothing_was_done(void **state)
     assert_int_equal(o.rc, MR_E_UNAVAILABLE);
 }
 
+/* RST_STREAM(NO_ERROR) says that the rest of the request is not wanted, and only after the answer (RFC 9113 section 8.1). */
+static void cut_off_without_an_error(void **state)
+{
+    (void)state;
+    static const struct {
+        struct answer answer;
+        const char *told; /* "": it is whole */
+    } rows[] = {
+        {{.frames = {SETTINGS, HEADERS(0), DATA(0, "o"), RESET("\0")}}, "the answer was cut off"},
+        {{.frames = {SETTINGS, HEADERS(0), RESET("\0")}}, "the answer was cut off"},
+        {{.frames = {SETTINGS, RESET("\0")}}, "no answer"},
+        {{.frames = {SETTINGS, HEADERS(0), DATA(NGHTTP2_FLAG_END_STREAM, "ok"), RESET("\0")}}, ""},
+        {{.frames = {SETTINGS, HEADERS(NGHTTP2_FLAG_END_STREAM), RESET("\0")}}, ""},
+    };
+    struct outcome o;
+
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        ask(&o, &rows[i].answer, 1, 1, false);
+        if (!strstr(o.err.msg, rows[i].told) || (o.rc == MR_OK) != !rows[i].told[0]) {
+            fail_msg("row %zu: %d %s", i, o.rc, o.err.msg);
+        }
+        assert_true(o.rc == MR_OK || o.rc == MR_E_UNAVAILABLE);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(repeated_where_it_may_be),
         cmocka_unit_test(repeated_when_nothing_was_done),
+        cmocka_unit_test(cut_off_without_an_error),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
