@@ -330,15 +330,6 @@ static void text_take(char *out, size_t room, mr_str value)
     snprintf(out, room, "%.*s", (int)MR_MIN(value.len, room - 1), value.ptr);
 }
 
-static int64_t http_date(mr_str value)
-{
-    char text[40];
-    struct tm t = {0};
-
-    text_take(text, sizeof text, value);
-    return strptime(text, "%a, %d %b %Y %H:%M:%S GMT", &t) ? (int64_t)timegm(&t) * MR_NS_PER_S : 0;
-}
-
 /* "bytes 0-99/1234" */
 static void range_take(struct s3_answer *a, mr_str value)
 {
@@ -353,7 +344,6 @@ static void range_take(struct s3_answer *a, mr_str value)
 static int64_t answer_take(struct s3_call *c, const struct mr_client_response *r)
 {
     struct s3_answer *a = &c->answer;
-    int64_t retry_after_s = 0;
 
     mr_block_unref(&a->block);
     *a = (struct s3_answer){.status = r->status, .body = r->body};
@@ -372,13 +362,11 @@ static int64_t answer_take(struct s3_call *c, const struct mr_client_response *r
         } else if (mr_str_eq_c(name, "content-range")) {
             range_take(a, value);
         } else if (mr_str_eq_c(name, "date")) {
-            c->server_ns = http_date(value);
-        } else if (mr_str_eq_c(name, "retry-after")) {
-            mr_str_to_i64(value, &retry_after_s);
+            c->server_ns = MR_MAX(mr_http_date_ns(value), INT64_C(0));
         }
     }
     a->all_bytes = a->all_bytes == UINT64_MAX ? a->bytes : a->all_bytes;
-    return MR_MIN(MR_MAX(retry_after_s, INT64_C(0)), (int64_t)RETRY_AFTER_MOST) * MR_NS_PER_S;
+    return MR_MIN(mr_client_retry_after_ns(r), RETRY_AFTER_MOST * MR_NS_PER_S);
 }
 
 /* The answer to the end of a multipart upload may be an error despite its status 200. */

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "client/endpoint.h"
 #include "client/url.h"
@@ -255,18 +254,6 @@ void transport_cancel(const struct transport_call *c)
 
 /* ---- answers ---- */
 
-static int64_t number_in(const struct mr_header *headers, size_t count, const char *name)
-{
-    int64_t n;
-
-    for (size_t i = 0; i < count; i++) {
-        if (mr_str_eq_c(headers[i].name, name) && mr_str_to_i64(headers[i].value, &n)) {
-            return n;
-        }
-    }
-    return -1;
-}
-
 static void judge_http(const struct mr_client_response *r, struct transport_answer *a)
 {
     const int status = r->status;
@@ -274,9 +261,8 @@ static void judge_http(const struct mr_client_response *r, struct transport_answ
     snprintf(a->cause, sizeof a->cause, "HTTP status %d: %.*s", status,
              (int)MR_MIN(r->body.len, (size_t)180), (const char *)r->body.ptr);
     if (status == 429 || status == 503) {
-        const int64_t seconds = number_in(r->headers, r->header_count, "retry-after");
         a->outcome = MR_BALANCE_THROTTLED;
-        a->retry_after_ns = MR_MIN(MR_MAX(seconds, INT64_C(0)), INT64_C(86400)) * MR_NS_PER_S;
+        a->retry_after_ns = mr_client_retry_after_ns(r);
     } else if (status == 401 || status == 403 || status == 404 || status == 405) {
         a->outcome = MR_BALANCE_FAILED;
         a->is_for_good = true;
@@ -316,6 +302,9 @@ static void judge_grpc(const struct mr_client_response *r, struct transport_answ
     /* Servers say RESOURCE_EXHAUSTED of messages that are too large, too: smaller ones will do. */
     if (code == MR_GRPC_RESOURCE_EXHAUSTED && strstr(a->cause, "larger than max")) {
         a->outcome = MR_BALANCE_REJECTED;
+    }
+    if (a->outcome == MR_BALANCE_THROTTLED) {
+        a->retry_after_ns = mr_client_retry_after_ns(r);
     }
 }
 

@@ -5,35 +5,7 @@
 
 #include <stdio.h>
 
-#include "base/clock.h"
 #include "oip/oip.h"
-
-#define RETRY_AFTER_MAX_S INT64_C(86400)
-
-/* In units of its own; 0: it is not there, or no number above 0. */
-static int64_t wait_of(const struct mr_header *list, size_t count, const char *name)
-{
-    int64_t n;
-
-    for (size_t i = 0; i < count; i++) {
-        if (mr_str_eq_c(list[i].name, name) && mr_str_to_i64(list[i].value, &n) && n > 0) {
-            return n;
-        }
-    }
-    return 0;
-}
-
-/* How long the host wants to be left alone: by HTTP in seconds, by gRPC in milliseconds, in headers if there is nothing else. */
-static int64_t retry_after_ns(const struct mr_client_response *r)
-{
-    static const char pushback[] = "grpc-retry-pushback-ms";
-    const int64_t s = wait_of(r->headers, r->header_count, "retry-after");
-    int64_t ms = wait_of(r->trailers, r->trailer_count, pushback);
-
-    ms = ms > 0 ? ms : wait_of(r->headers, r->header_count, pushback);
-    return s > 0 ? MR_MIN(s, RETRY_AFTER_MAX_S) * MR_NS_PER_S
-                 : MR_MIN(ms, RETRY_AFTER_MAX_S * 1000) * MR_NS_PER_MS;
-}
 
 /* {"error":"..."}, or the beginning of what is there. */
 static void error_text(const struct mr_client_response *r, struct mr_arena *arena, int status,
@@ -82,7 +54,7 @@ static struct judgement judge_http(const struct mr_client_response *r, struct mr
     }
     error_text(r, arena, of_http[i].status, out);
     return (struct judgement){.outcome = of_http[i].outcome,
-                              .retry_after_ns = retry_after_ns(r),
+                              .retry_after_ns = mr_client_retry_after_ns(r),
                               .may_retry = of_http[i].may_retry,
                               .status = of_http[i].status};
 }
@@ -114,7 +86,7 @@ static struct judgement judge_grpc(int rc, const struct mr_client_response *r,
         i++;
     }
     struct judgement j = {.outcome = of_grpc[i].outcome,
-                          .retry_after_ns = retry_after_ns(r),
+                          .retry_after_ns = mr_client_retry_after_ns(r),
                           .may_retry = of_grpc[i].may_retry,
                           .status = rc};
     /* Servers say RESOURCE_EXHAUSTED of messages that are too large, too. */

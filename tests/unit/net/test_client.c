@@ -771,6 +771,34 @@ static void bad_requests(void **state)
     mr_loop_free(&o.loop);
 }
 
+static void dates(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int64_t s; /* -1: it is none */
+    } rows[] = {
+        {"Sun, 06 Nov 1994 08:49:37 GMT", 784111777},
+        {"Thu, 01 Jan 1970 00:00:00 GMT", 0},
+        {"Fri, 29 Feb 2036 23:59:59 GMT", 2087942399},
+        {"", -1},
+        {"120", -1},
+        {"Sun, 06 Nov 1994 08:49:37 UTC", -1},
+        {"Sun, 06 Nov 1994 08:49:37 GMT ", -1},
+        {"Sun, 06 Nom 1994 08:49:37 GMT", -1},
+        {"Sun, 6  Nov 1994 08:49:37 GMT", -1},
+        {"Sun, 06 Nov 1894 08:49:37 GMT", -1},
+        {"Sunday, 06-Nov-94 08:49:37 GMT", -1},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const int64_t ns = mr_http_date_ns(mr_str_c(rows[i].text));
+        if (ns != (rows[i].s < 0 ? -1 : rows[i].s * MR_NS_PER_S)) {
+            fail_msg("'%s': %lld ns", rows[i].text, (long long)ns);
+        }
+    }
+}
+
 /* All of a path of a socket counts: the first 107 bytes of a longer one may be that of another server. */
 static void long_socket_paths(void **state)
 {
@@ -837,6 +865,7 @@ int main(void)
         cmocka_unit_test(bad_addresses),
         cmocka_unit_test(bad_requests),
         cmocka_unit_test(long_socket_paths),
+        cmocka_unit_test(dates),
         cmocka_unit_test(freed_early),
         cmocka_unit_test(request_never_repeated),
         cmocka_unit_test(request_never_repeated_after_a_pause),

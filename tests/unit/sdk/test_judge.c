@@ -18,7 +18,10 @@ static const struct {
     {"retry-after", "99999999999", false, 86400000},
     {"retry-after", "99999999999999999999", false, 0},
     {"retry-after", "-1", false, 0},
-    {"retry-after", "Wed, 21 Oct 2015 07:28:00 GMT", false, 0},
+    {"retry-after", "Wed, 21 Oct 2015 07:28:00 GMT", false, 0}, /* past */
+    {"retry-after", "Wed, 21 Oct 2199 07:28:00 GMT", false, 86400000},
+    {"retry-after", "Wed, 21 Oct 2199 07:28:00 CET", false, 0},
+    {"retry-after", "Wednesday, 21-Oct-99 07:28:00 GMT", false, 0},
     {"grpc-retry-pushback-ms", "250", true, 250},
     {"grpc-retry-pushback-ms", "250", false, 250}, /* an answer without anything else */
     {"grpc-retry-pushback-ms", "9223372036854775807", true, 86400000},

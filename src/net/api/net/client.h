@@ -59,6 +59,12 @@ struct mr_client_response {
     int grpc_status; /* of a gRPC call, as the server gave it (enum mr_grpc_status); -1: it gave none */
 };
 
+/** How long the server wants to be left alone, by its answer: Retry-After, in seconds or as a date, or
+ *  grpc-retry-pushback-ms. At most a day; 0: it does not say, or the date is past. Source: RFC 9110 section 10.2.3. */
+int64_t mr_client_retry_after_ns(const struct mr_client_response *response);
+/** "Sun, 06 Nov 1994 08:49:37 GMT" in ns since the epoch; -1: it is no such date. Source: RFC 9110 section 5.6.7. */
+int64_t mr_http_date_ns(mr_str text);
+
 /** A call under way. Valid until its `done` is called. */
 struct mr_client_call;
 
