@@ -272,7 +272,7 @@ static void judge_http(const struct mr_client_response *r, struct transport_answ
     }
 }
 
-/* The host's own status, if it sent one. */
+/* The host's own status, or that of HTTP, as of a proxy. */
 static void judge_grpc(const struct mr_client_response *r, struct transport_answer *a)
 {
     static const struct {
@@ -293,6 +293,14 @@ static void judge_grpc(const struct mr_client_response *r, struct transport_answ
     };
     const int code = r->grpc_status;
 
+    if (code < 0 && r->status != 200) {
+        judge_http(r, a);
+        if (a->outcome ==
+            MR_BALANCE_REJECTED) { /* by what stands before the host: it has not seen the rows */
+            a->outcome = MR_BALANCE_FAILED;
+        }
+        return;
+    }
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
         if (codes[i].code == code) {
             a->outcome = codes[i].outcome;

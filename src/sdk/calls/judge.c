@@ -44,14 +44,21 @@ static const struct {
     {0, MR_E_UNKNOWN, MR_BALANCE_FAILED, false},
 };
 
-static struct judgement judge_http(const struct mr_client_response *r, struct mr_arena *arena,
-                                   struct mr_err *out)
+static size_t row_of_http(int http)
 {
     size_t i = 0;
 
-    while (of_http[i].http != 0 && of_http[i].http != r->status) {
+    while (of_http[i].http != 0 && of_http[i].http != http) {
         i++;
     }
+    return i;
+}
+
+static struct judgement judge_http(const struct mr_client_response *r, struct mr_arena *arena,
+                                   struct mr_err *out)
+{
+    const size_t i = row_of_http(r->status);
+
     error_text(r, arena, of_http[i].status, out);
     return (struct judgement){.outcome = of_http[i].outcome,
                               .retry_after_ns = mr_client_retry_after_ns(r),
@@ -76,6 +83,17 @@ static const struct {
     {MR_GRPC_UNAUTHENTICATED, MR_BALANCE_REJECTED, false},
     {-1, MR_BALANCE_FAILED, false},
 };
+
+/* Without a status of gRPC: a proxy's answer, say. */
+static struct judgement judge_proxy(int rc, const struct mr_client_response *r)
+{
+    const size_t i = row_of_http(r->status);
+
+    return (struct judgement){.outcome = of_http[i].outcome,
+                              .retry_after_ns = mr_client_retry_after_ns(r),
+                              .may_retry = of_http[i].may_retry,
+                              .status = rc};
+}
 
 static struct judgement judge_grpc(int rc, const struct mr_client_response *r,
                                    const struct mr_err *err)
@@ -109,6 +127,9 @@ struct judgement judge_answer(int rc, const struct mr_err *err,
     }
     *out_err = *err;
     out_err->status = rc;
+    if (response && response->grpc_status < 0 && response->status != 200) {
+        return judge_proxy(rc, response);
+    }
     if (response) {
         return judge_grpc(rc, response, err);
     }

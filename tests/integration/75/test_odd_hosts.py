@@ -24,3 +24,20 @@ with millrace.Client(words[0]) as client:
         assert refused(client, {way}).reason == "unavailable"
 """, host.url)
         assert host.asked == (3 if way == "key=None" else 2)
+
+
+def elsewhere(kind, *answers):
+    """A host that always answers so beside a good one: the call is tried there."""
+    with odd.serving(kind, *answers) as bad, odd.serving(kind, odd.GOOD[kind]) as good:
+        run("""
+with millrace.Client(*words, strategy="round_robin") as client:
+    results = [infer(client) for _ in range(4)]
+    assert {r.host for r in results} == {words[1]}
+    assert max(r.attempts for r in results) == 2, [r.attempts for r in results]
+""", bad.url, good.url)
+        assert bad.asked > 0
+
+
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
+def test_a_proxy_that_answers_for_a_host_of_grpc(status):
+    elsewhere("grpc", [odd.head((":status", str(status)), ("content-type", "text/html")), odd.data(b"<html>", end=True)])

@@ -66,6 +66,23 @@ static void check(enum mr_batch_protocol protocol, const struct row *rows, size_
         TEXT(""), TEXT("")                                                                         \
     }
 
+/* Where there is no status of gRPC, that of HTTP says it. */
+static void proxies(void **state)
+{
+    (void)state;
+    static const struct row rows[] = {
+        {429, -1, AFTER("3"), false, MR_BALANCE_THROTTLED, 3000},
+        {503, -1, AFTER("3"), false, MR_BALANCE_THROTTLED, 3000},
+        {502, -1, NONE, false, MR_BALANCE_FAILED, 0},
+        {504, -1, NONE, false, MR_BALANCE_FAILED, 0},
+        {400, -1, NONE, false, MR_BALANCE_FAILED, 0}, /* not by the host: the rows are not to blame */
+        {200, -1, NONE, false, MR_BALANCE_FAILED, 0},
+    };
+
+    check(MR_BATCH_GRPC, rows, sizeof rows / sizeof *rows);
+    assert_true(judged(MR_BATCH_GRPC, &(struct row){.http = 404, .grpc = -1}).is_for_good);
+}
+
 static void hosts_say_how_long_they_are_busy(void **state)
 {
     (void)state;
@@ -89,7 +106,8 @@ static void hosts_say_how_long_they_are_busy(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(hosts_say_how_long_they_are_busy)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(proxies),
+                                       cmocka_unit_test(hosts_say_how_long_they_are_busy)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,9 +53,41 @@ static void hosts_say_how_long_they_are_busy(void **state)
     }
 }
 
+/* Over gRPC, by what stands before the host and knows nothing of it. */
+static void proxies(void **state)
+{
+    (void)state;
+    static const struct {
+        int http;
+        enum mr_balance_outcome outcome;
+        bool may_retry;
+    } rows[] = {
+        {429, MR_BALANCE_THROTTLED, true}, {502, MR_BALANCE_FAILED, true},
+        {503, MR_BALANCE_THROTTLED, true}, {504, MR_BALANCE_FAILED, true},
+        {404, MR_BALANCE_REJECTED, true},  {403, MR_BALANCE_REJECTED, false},
+        {302, MR_BALANCE_FAILED, false},
+    };
+    const struct mr_header after = {MR_STR("retry-after"), MR_STR("2")};
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const struct mr_err cause = {.status = MR_E_UNAVAILABLE, .msg = "HTTP status"};
+        const struct mr_client_response r = {
+            .status = rows[i].http, .headers = &after, .header_count = 1, .grpc_status = -1};
+        struct mr_err err;
+        const struct judgement j = judge_answer(MR_E_UNAVAILABLE, &cause, &r, NULL, &err);
+
+        if (j.outcome != rows[i].outcome || j.may_retry != rows[i].may_retry) {
+            fail_msg("HTTP status %d: outcome %d, retry %d", rows[i].http, j.outcome, j.may_retry);
+        }
+        assert_int_equal(j.status, MR_E_UNAVAILABLE);
+        assert_int_equal(j.retry_after_ns, 2 * MR_NS_PER_S);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(hosts_say_how_long_they_are_busy)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(hosts_say_how_long_they_are_busy),
+                                       cmocka_unit_test(proxies)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
