@@ -191,7 +191,7 @@ struct mr_sdk_request {
 
 /** Waits for the answer, which the caller frees with mr_sdk_result_free. Errors: MR_E_NOT_FOUND (no such endpoint or variant; or the
  *  server says so), MR_E_INVALID, MR_E_UNAVAILABLE, MR_E_DEADLINE, MR_E_CANCELLED (mr_sdk_free), MR_E_INTERNAL (an answer that
- *  is broken) and those that the server gives. */
+ *  is broken, or is none of the protocol) and those that the server gives. */
 MR_SDK_EXPORT int mr_sdk_infer(struct mr_sdk *client, const struct mr_sdk_request *request,
                                struct mr_sdk_result **out, struct mr_err *err);
 

@@ -162,8 +162,8 @@ int mr_client_add_header(struct mr_client_call *call, bool trailer, mr_str name,
     mr_str v = mr_arena_str(&call->arena, value);
 
     if (!n.ptr || !v.ptr || *count == max) {
-        return MR_FAIL(err, MR_E_TOO_LARGE, "%s answers with too many headers",
-                       call->client->address);
+        MR_FAIL(err, MR_E_TOO_LARGE, "%s answers with too many headers", call->client->address);
+        return mr_client_blame(err);
     }
     char *lower = (char *)n.ptr; /* our own copy */
     for (size_t i = 0; i < n.len; i++) {

@@ -86,7 +86,8 @@ int mr_client_grpc_status(const char *address, const struct mr_client_response *
                        r->status);
     }
     if (!mr_str_to_u64(status, &code)) {
-        return MR_FAIL(err, MR_E_INVALID, "%s answers without a grpc-status", address);
+        MR_FAIL(err, MR_E_INVALID, "%s answers without a grpc-status", address);
+        return mr_client_blame(err);
     }
     int rc = status_of_grpc(code);
     *out_code = (int)MR_MIN(code, (uint64_t)INT32_MAX);
@@ -98,7 +99,7 @@ int mr_client_grpc_status(const char *address, const struct mr_client_response *
              : MR_FAIL(err, rc, "gRPC status %llu", (unsigned long long)code);
 }
 
-/* Exactly one uncompressed message; *io becomes its bytes. */
+/* Exactly one uncompressed message; *io becomes its bytes. Errors are the server's fault. */
 static int unframe(const struct grpc_call *g, mr_bytes *io, struct mr_err *err)
 {
     if (io->len < FRAME_BYTES) {
@@ -132,6 +133,7 @@ static void on_answer(void *ctx, int rc, const struct mr_err *err,
         rc = mr_client_grpc_status(g->address, response, &message.grpc_status, &own);
         if (rc == MR_OK) {
             rc = unframe(g, &message.body, &own);
+            rc = rc < 0 ? mr_client_blame(&own) : rc;
         }
     }
     g->done(g->ctx, rc, err, response ? &message : NULL);

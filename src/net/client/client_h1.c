@@ -192,23 +192,26 @@ bool mr_client_h1_is_idle(const struct mr_client_conn *conn)
 
 static int bad(const struct mr_client_conn *conn, struct mr_err *err, const char *what)
 {
-    return MR_FAIL(err, MR_E_INVALID, "%s does not speak HTTP/1.1: %s", conn->client->address,
-                   what);
+    MR_FAIL(err, MR_E_INVALID, "%s does not speak HTTP/1.1: %s", conn->client->address, what);
+    return mr_client_blame(err);
 }
 
 static int too_long(const struct mr_client_conn *conn, struct mr_err *err)
 {
-    return MR_FAIL(err, MR_E_TOO_LARGE, "the response headers of %s are larger than %zu bytes",
-                   conn->client->address, MR_CLIENT_HEAD_MAX);
+    MR_FAIL(err, MR_E_TOO_LARGE, "the response headers of %s are larger than %zu bytes",
+            conn->client->address, MR_CLIENT_HEAD_MAX);
+    return mr_client_blame(err);
 }
 
 /* status: of mr_http1_parse_response or mr_http1_parse_trailers. */
 static int refused(const struct mr_client_conn *conn, int status, const char *what,
                    struct mr_err *err)
 {
-    return status == 431 ? MR_FAIL(err, MR_E_TOO_LARGE, "%s answers with too many headers",
-                                   conn->client->address)
-                         : bad(conn, err, what);
+    if (status != 431) {
+        return bad(conn, err, what);
+    }
+    MR_FAIL(err, MR_E_TOO_LARGE, "%s answers with too many headers", conn->client->address);
+    return mr_client_blame(err);
 }
 
 /* How the body is delimited. */

@@ -32,6 +32,7 @@ static void not_h2(struct mr_client_conn *conn, const char *why)
 
     mr_err_set(&err, MR_E_INVALID, MR_HERE, "%s does not speak HTTP/2: %s", conn->client->address,
                why);
+    mr_client_blame(&err);
     mr_client_conn_fail(conn, MR_E_INVALID, &err);
 }
 

@@ -184,6 +184,12 @@ void mr_client_call_unlink(struct mr_client_call *call);
 bool mr_client_is_clean(mr_str s);
 /** Removes it from its list, calls done and frees it. err may be NULL when rc is MR_OK. */
 void mr_client_call_end(struct mr_client_call *call, int rc, const struct mr_err *err);
+/** Marks an error as MR_ERR_PEER; returns its status. */
+static inline int mr_client_blame(struct mr_err *err)
+{
+    err->flags |= MR_ERR_PEER;
+    return err->status;
+}
 /** The call on a broken connection: once more if that is harmless, else its end. */
 void mr_client_call_broken(struct mr_client_call *call, int rc, const struct mr_err *err);
 /** The server says that it has done nothing for the call: once more, else its end as MR_E_UNAVAILABLE. */

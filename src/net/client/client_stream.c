@@ -56,7 +56,8 @@ static void on_call_end(void *ctx, int rc, const struct mr_err *err,
         err = &own;
         rc = mr_client_grpc_status(s->address, response, &(int){0}, &own);
         if (rc == MR_OK && s->prefix_len > 0) {
-            rc = MR_FAIL(&own, MR_E_INVALID, "%s ends within a message", s->address);
+            MR_FAIL(&own, MR_E_INVALID, "%s ends within a message", s->address);
+            rc = mr_client_blame(&own);
         }
     }
     s->events.on_end(s->ctx, rc, err);
@@ -323,8 +324,8 @@ static int begin_message(struct mr_client_stream *s, struct mr_err *err)
     struct mr_grpc_prefix p;
 
     if (!mr_grpc_prefix_parse(s->prefix, &p) || p.is_compressed) {
-        return MR_FAIL(err, MR_E_INVALID, "%s answers compressed, which was not asked for",
-                       s->address);
+        MR_FAIL(err, MR_E_INVALID, "%s answers compressed, which was not asked for", s->address);
+        return mr_client_blame(err);
     }
     if (p.length > s->max_bytes) {
         return MR_FAIL(err, MR_E_TOO_LARGE, "a message of %s is larger than %zu bytes", s->address,

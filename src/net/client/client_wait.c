@@ -6,7 +6,8 @@
 #define WAIT_MAX_NS (86400 * MR_NS_PER_S)
 
 /* A header's number of units, in ns; 0: it is not there, or no number above 0. */
-static int64_t wait_of(const struct mr_header *list, size_t count, const char *name, int64_t unit_ns)
+static int64_t wait_of(const struct mr_header *list, size_t count, const char *name,
+                       int64_t unit_ns)
 {
     int64_t n;
 

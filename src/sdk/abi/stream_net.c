@@ -5,6 +5,7 @@
  * Requests are given to the network as they come, which holds them until the host takes them; their bytes are counted until then
  * (on_request_over). Until the first answer they are kept as well: if the host goes, they are sent to another one. Answers that are not read close the window of the host; what is within it still comes. */
 #include "base/clock.h"
+#include "sdk/calls/judge.h"
 #include "sdk/hosts/discover.h"
 #include "stream.h"
 
@@ -106,6 +107,7 @@ static void over(struct mr_sdk_stream *s, int rc, const struct mr_err *err)
     if (rc < 0) {
         s->err = *err;
         s->err.status = rc;
+        s->err.flags &= ~MR_ERR_PEER;
     }
     STAILQ_CONCAT(&left, &s->out);
     pthread_cond_broadcast(&s->changed);
@@ -359,12 +361,11 @@ static void host_wait(struct mr_sdk_stream *s)
 
 /* ---- another host ---- */
 
-static bool may_move(const struct mr_sdk_stream *s, int rc)
+static bool may_move(const struct mr_sdk_stream *s)
 {
     const struct cluster *c = cluster_of(s);
 
-    return rc == MR_E_UNAVAILABLE && !s->is_over && !s->is_bound && !c->is_closed &&
-           s->left_count + 1 < c->policy.attempts &&
+    return !s->is_over && !s->is_bound && !c->is_closed && s->left_count + 1 < c->policy.attempts &&
            mr_balance_may_retry(c->balance, mr_loop_now_ns(c->o->loop), NULL);
 }
 
@@ -392,7 +393,9 @@ static void on_net_end(void *ctx, int rc, const struct mr_err *err)
 {
     struct mr_sdk_stream *s = ctx;
     struct host *h = s->host;
-    const bool moves = may_move(s, rc);
+    const bool is_broken = judge_is_broken(rc, err);
+    const bool has_failed = rc == MR_E_UNAVAILABLE || is_broken;
+    const bool moves = has_failed && may_move(s);
 
     s->net = NULL;
     s->host = NULL;
@@ -400,11 +403,11 @@ static void on_net_end(void *ctx, int rc, const struct mr_err *err)
         s->left[s->left_count++] = h->id;
         kept_to_out(s);
     } else {
-        over(s, rc, err);
+        over(s, is_broken ? MR_E_INTERNAL : rc, err);
     }
     /* How long a stream lasted says nothing of its host. */
     cluster_ended(cluster_of(s), h, s->ticket.ticket,
-                  rc == MR_E_UNAVAILABLE ? MR_BALANCE_FAILED : MR_BALANCE_REJECTED, 0);
+                  has_failed ? MR_BALANCE_FAILED : MR_BALANCE_REJECTED, 0);
     if (moves && !s->is_over && !host_find(s)) {
         host_wait(s);
     }

@@ -1,5 +1,5 @@
 /* An inference changes nothing on the server, so that all may be asked again of which another host may think otherwise: what did
- * not arrive, was cut off, came too late, or met a server that is busy or does not have the model (yet). What the server says of
+ * not arrive, was cut off or is no answer of the protocol, came too late, or met a server that is busy or does not have the model (yet). What the server says of
  * the request itself, and an error of the model, are answers. */
 #include "judge.h"
 
@@ -115,6 +115,11 @@ static struct judgement judge_grpc(int rc, const struct mr_client_response *r,
     return j;
 }
 
+bool judge_is_broken(int rc, const struct mr_err *err)
+{
+    return rc < 0 && (err->flags & MR_ERR_PEER) != 0;
+}
+
 struct judgement judge_answer(int rc, const struct mr_err *err,
                               const struct mr_client_response *response, struct mr_arena *arena,
                               struct mr_err *out_err)
@@ -127,6 +132,12 @@ struct judgement judge_answer(int rc, const struct mr_err *err,
     }
     *out_err = *err;
     out_err->status = rc;
+    if (judge_is_broken(rc, err)) {
+        out_err->status = MR_E_INTERNAL;
+        out_err->flags &= ~MR_ERR_PEER;
+        return (struct judgement){
+            .outcome = MR_BALANCE_FAILED, .may_retry = true, .status = MR_E_INTERNAL};
+    }
     if (response && response->grpc_status < 0 && response->status != 200) {
         return judge_proxy(rc, response);
     }

@@ -106,7 +106,7 @@ static bool inputs_slice(struct shard *s, uint64_t *offsets)
 static int output_differs(const struct shard *s, const struct mr_oip_tensor *first,
                           struct mr_err *err)
 {
-    return MR_FAIL(err, MR_E_INVALID,
+    return MR_FAIL(err, MR_E_INTERNAL,
                    "output '%.*s' of rows %lld to %lld does not fit that of the first rows: it has "
                    "another type, other dimensions than the first, or is not there",
                    MR_STR_ARG(first->name), (long long)s->first,

@@ -41,3 +41,60 @@ with millrace.Client(*words, strategy="round_robin") as client:
 @pytest.mark.parametrize("status", [429, 502, 503, 504])
 def test_a_proxy_that_answers_for_a_host_of_grpc(status):
     elsewhere("grpc", [odd.head((":status", str(status)), ("content-type", "text/html")), odd.data(b"<html>", end=True)])
+
+
+JSON = b'{"outputs":[]}'
+CUT = odd.message(odd.inferred())[:-3]
+BROKEN = {
+    "other-protocol": ("http", [b"\0\1\2 garbage", odd.CLOSE]),
+    "other-text": ("http", [b"Hello there\r\n\r\n", odd.CLOSE]),
+    "negative-length": ("http", [b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n", odd.CLOSE]),
+    "two-lengths": ("http", [odd.http(JSON, headers="Content-Length: 3\r\n"), odd.CLOSE]),
+    "length-and-chunks": ("http", [odd.http(JSON, headers="Transfer-Encoding: chunked\r\n"), odd.CLOSE]),
+    "switching": ("http", [b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\n\r\n", odd.CLOSE]),
+    "large-header": ("http", [odd.http(JSON, headers=f"X: {'a' * 70000}\r\n"), odd.CLOSE]),
+    "many-headers": ("http", [odd.http(JSON, headers="X: a\r\n" * 300), odd.CLOSE]),
+    "no-grpc-status": ("grpc", [odd.GRPC, odd.data(odd.message(odd.inferred()), end=True)]),
+    "no-message": ("grpc", [odd.GRPC, odd.trailers()]),
+    "compressed": ("grpc", [odd.GRPC, odd.data(odd.message(odd.inferred(), compressed=1)), odd.trailers()]),
+    "cut-message": ("grpc", [odd.GRPC, odd.data(CUT), odd.trailers()]),
+}
+
+
+@pytest.mark.parametrize("kind, answer", BROKEN.values(), ids=BROKEN)
+def test_what_is_no_answer_is_asked_for_elsewhere(kind, answer):
+    elsewhere(kind, answer)
+    with odd.serving(kind, answer) as bad:
+        run("""
+with millrace.Client(words[0]) as client:
+    error = refused(client)
+    assert error.reason == "internal error", error
+""", bad.url)
+
+
+STREAMED = {
+    "proxy": [odd.head((":status", "503"), end=True)],
+    "no-grpc-status": [odd.head((":status", "200"), ("content-type", "application/grpc"), end=True)],
+    "compressed": [odd.GRPC, odd.data(odd.message(b"", compressed=1))],
+    "cut-message": [odd.GRPC, odd.data(CUT), odd.trailers()],
+}
+
+
+@pytest.mark.parametrize("answer", STREAMED.values(), ids=STREAMED)
+def test_a_stream_is_moved_from_what_is_no_answer(answer):
+    streamed = odd.pb.ModelStreamInferResponse(infer_response=odd.inferred())
+    streamed.infer_response.parameters["triton_final_response"].bool_param = True
+    good = [odd.GRPC, odd.data(odd.message(streamed)), odd.trailers()]
+    with odd.serving("grpc", answer) as bad, odd.serving("grpc", good) as other:
+        run("""
+def hosts(client):
+    with client.stream("m", timeout=300) as stream:
+        stream.send({"INPUT0": X})
+        stream.done()
+        return [good(answer).host for answer in stream]
+
+with millrace.Client(*words, strategy="round_robin") as client:
+    for _ in range(2):
+        assert hosts(client) == [words[1]]
+""", bad.url, other.url)
+        assert bad.asked > 0

@@ -146,7 +146,7 @@ for shape, datatype, data in (([2, 3], "INT32", [0] * 6), ([4], "INT32", [0] * 4
     import json
     odd = Host((b"200 OK", json.dumps({"model_name": "m", "outputs": [{"name": "OUTPUT0", "shape": shape, "datatype": datatype, "data": data}]}).encode()))
     error = refused(good, odd.url)
-    assert "does not fit" in str(error) and "OUTPUT0" in str(error), error
+    assert error.reason == "internal error" and "does not fit" in str(error) and "OUTPUT0" in str(error), error
 none = Host((b"200 OK", b'{"model_name":"m","outputs":[]}'))
 two = Host((b"200 OK", b'{"model_name":"m","outputs":[]}'))
 assert len(infer(none.url, two.url)) == 0

@@ -75,7 +75,8 @@ static void proxies(void **state)
         {503, -1, AFTER("3"), false, MR_BALANCE_THROTTLED, 3000},
         {502, -1, NONE, false, MR_BALANCE_FAILED, 0},
         {504, -1, NONE, false, MR_BALANCE_FAILED, 0},
-        {400, -1, NONE, false, MR_BALANCE_FAILED, 0}, /* not by the host: the rows are not to blame */
+        {400, -1, NONE, false, MR_BALANCE_FAILED,
+         0}, /* not by the host: the rows are not to blame */
         {200, -1, NONE, false, MR_BALANCE_FAILED, 0},
     };
 

@@ -309,6 +309,7 @@ static void large_body(void **state)
     call_once(&o, s.address, "GET", &small, PATIENCE_NS);
     canned_stop(&s);
     assert_int_equal(o.rc, MR_E_TOO_LARGE);
+    assert_false(o.err.flags & MR_ERR_PEER); /* the limit is this side's */
 
     step = (struct step){.answer = "HTTP/1.1 200 OK\r\n\r\n", .filler = 2000, .close = true};
     canned_start(&s, &step, 1);
@@ -349,6 +350,7 @@ static void bad_responses(void **state)
             print_error("row %zu: %d %s\n", i, o.rc, o.err.msg);
         }
         assert_int_equal(o.rc, MR_E_INVALID);
+        assert_true(o.err.flags & MR_ERR_PEER);
         assert_non_null(strstr(o.err.msg, "does not speak HTTP/1.1"));
     }
 }
@@ -401,6 +403,7 @@ static void other_protocols(void **state)
             print_error("row %zu: %d %s\n", i, o.rc, o.err.msg);
         }
         assert_int_equal(o.rc, rows[i].rc);
+        assert_int_equal((o.err.flags & MR_ERR_PEER) != 0, o.rc == MR_E_INVALID);
         assert_non_null(strstr(o.err.msg, rows[i].told));
     }
 }
@@ -412,6 +415,7 @@ static void endless_head(void **state)
 
     get_step(&o, (struct step){.answer = "HTTP/1.1 200 OK\r\nx: ", .filler = 100000});
     assert_int_equal(o.rc, MR_E_TOO_LARGE);
+    assert_true(o.err.flags & MR_ERR_PEER);
 }
 
 static void broken_off(void **state)
@@ -759,6 +763,7 @@ static void bad_requests(void **state)
     assert_int_equal(o.left, 1); /* never from within */
     mr_loop_run(o.loop);
     assert_int_equal(o.rc, MR_E_INVALID);
+    assert_false(o.err.flags & MR_ERR_PEER);
     send_one(c, &o, "GET", "/a b", 0);
     mr_loop_run(o.loop);
     assert_int_equal(o.rc, MR_E_INVALID);

@@ -84,10 +84,48 @@ static void proxies(void **state)
     }
 }
 
+/* What is no answer may be one elsewhere, and the host is at fault. A request that net refuses is the caller's. */
+static void broken_answers(void **state)
+{
+    (void)state;
+    const struct {
+        int rc;
+        uint32_t flags;
+        const struct mr_client_response *response;
+        int status;
+        enum mr_balance_outcome outcome;
+        bool may_retry;
+    } rows[] = {
+        {MR_E_INVALID, MR_ERR_PEER, NULL, MR_E_INTERNAL, MR_BALANCE_FAILED, true},
+        {MR_E_TOO_LARGE, MR_ERR_PEER, NULL, MR_E_INTERNAL, MR_BALANCE_FAILED, true},
+        {MR_E_INVALID, MR_ERR_PEER, &(struct mr_client_response){.status = 200, .grpc_status = -1},
+         MR_E_INTERNAL, MR_BALANCE_FAILED, true},
+        {MR_E_INVALID, MR_ERR_PEER, &(struct mr_client_response){.status = 200, .grpc_status = 0},
+         MR_E_INTERNAL, MR_BALANCE_FAILED, true},
+        {MR_E_INVALID, 0, &(struct mr_client_response){.status = 200, .grpc_status = 3},
+         MR_E_INVALID, MR_BALANCE_REJECTED, false},
+        {MR_E_INVALID, 0, NULL, MR_E_INVALID, MR_BALANCE_FAILED, false},
+        {MR_E_TOO_LARGE, 0, NULL, MR_E_TOO_LARGE, MR_BALANCE_REJECTED, false},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const struct mr_err cause = {.status = rows[i].rc, .flags = rows[i].flags, .msg = "so"};
+        struct mr_err err;
+        const struct judgement j = judge_answer(rows[i].rc, &cause, rows[i].response, NULL, &err);
+
+        if (j.status != rows[i].status || j.outcome != rows[i].outcome ||
+            j.may_retry != rows[i].may_retry) {
+            fail_msg("row %zu: %d, outcome %d, retry %d", i, j.status, j.outcome, j.may_retry);
+        }
+        assert_int_equal(err.status, j.status);
+        assert_int_equal(err.flags, 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(hosts_say_how_long_they_are_busy),
-                                       cmocka_unit_test(proxies)};
+                                       cmocka_unit_test(proxies), cmocka_unit_test(broken_answers)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -68,8 +68,11 @@ int64_t mr_http_date_ns(mr_str text);
 /** A call under way. Valid until its `done` is called. */
 struct mr_client_call;
 
+/** Flag of an error of this client: the server broke the protocol, and nothing is wrong with the request. */
+#define MR_ERR_PEER 0x10000000u
+
 /** rc: MR_OK whatever the HTTP status, or MR_E_UNAVAILABLE (connect, reset), MR_E_DEADLINE, MR_E_TOO_LARGE,
- *  MR_E_EXHAUSTED (no memory), MR_E_INVALID (bad request, or the peer breaks the protocol), MR_E_CANCELLED;
+ *  MR_E_EXHAUSTED (no memory), MR_E_INVALID (bad request, or, with MR_ERR_PEER, the peer breaks the protocol), MR_E_CANCELLED;
  *  response NULL then. Called exactly once, never from within mr_client_send. */
 typedef void(mr_client_done_fn)(void *ctx, int rc, const struct mr_err *err,
                                 const struct mr_client_response *response);
