@@ -9,6 +9,21 @@
 #define SERVICE  "/inference.GRPCInferenceService/"
 #define MORE_MAX 6
 
+int mr_endpoint_names_check(const struct mr_endpoint *e, struct mr_err *err)
+{
+    static const char divides[] = "/?#";
+    const char *name = e->model && strpbrk(e->model, divides)       ? e->model
+                       : e->version && strpbrk(e->version, divides) ? e->version
+                                                                    : NULL;
+
+    if (e->is_grpc || !name) {
+        return MR_OK;
+    }
+    return MR_FAIL(err, MR_E_INVALID,
+                   "'%.100s': over REST names of models and versions have no '/', '?' or '#'",
+                   name);
+}
+
 mr_str mr_endpoint_path(const struct mr_endpoint *e, const char *verb, struct mr_arena *arena)
 {
     const char *parts[] = {

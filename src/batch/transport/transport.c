@@ -15,6 +15,15 @@
 #define REST_CONNECTIONS 1024
 #define PREFIX_MAX       127 /* bytes, of paths */
 
+/* What a call goes to. */
+static struct mr_endpoint endpoint_of(const struct transport *w)
+{
+    return (struct mr_endpoint){.client = w->client,
+                                .is_grpc = w->protocol == MR_BATCH_GRPC,
+                                .model = w->o->model.name,
+                                .version = w->o->model.version};
+}
+
 /* ---- addresses ---- */
 
 int transport_default_port(const struct mr_batch_options *o, enum mr_batch_protocol protocol,
@@ -58,6 +67,10 @@ int transport_open(struct transport *w, struct mr_loop *loop, const struct mr_ba
     w->local = NULL;
     w->form = (struct transport_form){0};
     MR_TRY(transport_parse(url, o, &w->protocol, &is_tls, &rest, err));
+    const struct mr_endpoint e = endpoint_of(w);
+    if (!o->openai) { /* whose paths do not have the name */
+        MR_TRY(mr_endpoint_names_check(&e, err));
+    }
     MR_TRY(mr_url_parse(url, &parts, err));
     if (parts.path[0] && (!o->openai || strlen(parts.path) > PREFIX_MAX)) {
         MR_TRY(MR_FAIL(err, MR_E_INVALID, "'%.100s' is not the address of a host", url));
@@ -105,15 +118,6 @@ void transport_fini(struct transport *w)
 }
 
 /* ---- metadata ---- */
-
-/* What a call goes to. */
-static struct mr_endpoint endpoint_of(const struct transport *w)
-{
-    return (struct mr_endpoint){.client = w->client,
-                                .is_grpc = w->protocol == MR_BATCH_GRPC,
-                                .model = w->o->model.name,
-                                .version = w->o->model.version};
-}
 
 void transport_ask(struct transport *w, int64_t timeout_ns, mr_client_done_fn *done, void *ctx)
 {

@@ -206,10 +206,12 @@ static int run(struct infer *x, bool from_stdin, int *out_code, struct mr_err *e
 {
     struct mr_remote_reply reply = {0};
     struct mr_oip_response response = {0};
+    const struct mr_endpoint e = infer_endpoint(x);
     bool grpc = x->opt.protocol == INFER_GRPC;
     int rc;
 
     *out_code = MR_EXIT_USAGE;
+    MR_TRY(mr_endpoint_names_check(&e, err));
     MR_TRY(mr_remote_open(&x->remote, x->opt.url, grpc ? 8001 : 8000, grpc, x->opt.timeout_ns,
                           &x->opt.access, err));
     *out_code = MR_EXIT_FAILED;

@@ -538,8 +538,11 @@ static int run(struct model_run *m, const struct verb *v, const struct mr_option
     if (v->run == model_run_pack || v->run == model_run_check) { /* these ask no server */
         rc = v->run(m, &err);
     } else {
-        rc = mr_remote_open(&m->remote, m->opt.url, 8000, false, m->opt.timeout_ns, &m->opt.access,
-                            &err);
+        const struct mr_endpoint e = {.model = m->name, .version = m->opt.version};
+        rc = mr_endpoint_names_check(&e, &err);
+        rc = rc < 0 ? rc
+                    : mr_remote_open(&m->remote, m->opt.url, 8000, false, m->opt.timeout_ns,
+                                     &m->opt.access, &err);
         code = rc < 0 ? MR_EXIT_USAGE : code;
         rc = rc < 0 ? rc : v->run(m, &err);
         mr_remote_close(&m->remote);

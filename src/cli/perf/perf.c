@@ -173,6 +173,7 @@ static int open_target(struct perf *p, struct mr_err *err)
         return MR_OK;
     }
     const struct mr_endpoint e = infer_endpoint(x);
+    MR_TRY(mr_endpoint_names_check(&e, err));
     path = mr_endpoint_path(&e, "/infer", &x->arena);
     p->target.path = path.ptr;
     rc = path.ptr ? MR_OK : MR_FAIL(err, MR_E_TOO_LARGE, "the model's name is too long");

@@ -268,20 +268,6 @@ static void form_set(struct call *c)
     r->may_spill = true;
 }
 
-/* Over REST names are parts of the path, and must not become others. */
-static bool names_fit(struct call *c)
-{
-    const char *name = c->model && strpbrk(c->model, "/?#")       ? c->model
-                       : c->version && strpbrk(c->version, "/?#") ? c->version
-                                                                  : NULL;
-
-    if (name) {
-        MR_FAIL(&c->err, MR_E_INVALID,
-                "'%.100s': over REST names of models and versions have no '/', '?' or '#'", name);
-    }
-    return !name;
-}
-
 static bool attempt_send(struct call *c, struct call_attempt *a)
 {
     struct mr_buf *buf = mr_loop_scratch(c->cluster->o->loop);
@@ -306,7 +292,7 @@ static bool attempt_send(struct call *c, struct call_attempt *a)
 
     c->attempts++;
     a->call = c;
-    if (!e.is_grpc && !names_fit(c)) {
+    if (mr_endpoint_names_check(&e, &c->err) < 0) {
         return false;
     }
     if (c->is_question) {

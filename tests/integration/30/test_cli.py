@@ -81,6 +81,20 @@ def test_what_a_proxy_answers_is_no_success(words, status):
     assert (code, out) == (1, "") and f"HTTP status {status[:3]}" in err
 
 
+@pytest.mark.parametrize("words", [["model", "load", "m?x"], ["model", "unload", "a/b"], ["model", "config", "m#"], ["model", "stats", "a/b"],
+                                   ["model", "config", "m", "--model-version", "1/2"], ["infer", "-m", "m?x", "-i", "x=1"],
+                                   ["perf", "-m", "a/b"], ["perf", "-m", "m", "--model-version", "1?x"]])
+def test_names_that_would_be_other_paths(words):
+    """Nobody is asked: there is no server at that address."""
+    code, out, err = millrace(*words, "-u", "127.0.0.1:1")
+    assert out == "" and code in (1, 2) and "over REST names of models and versions have no '/', '?' or '#'" in err, err
+
+
+def test_the_name_of_a_model_to_update(server):
+    code, _, err = millrace("perf", "update", "-m", "simple", "--update", "m?x", "--pid", server.process.pid, "--rate", "10", "-u", server.url())
+    assert code in (1, 2) and "over REST names of models" in err, err
+
+
 def test_full_disk_is_told(server):
     with open("/dev/full", "w") as full:
         done = subprocess.run([BIN, "model", "list", "-u", server.url()], stdout=full, stderr=subprocess.PIPE, timeout=wait.PATIENCE, env=clean_environment())

@@ -2,6 +2,7 @@
 
 What must hold: the word of one host makes no dead letter where another one would answer; an outage makes none at all.
 """
+import subprocess
 import threading
 
 import grpc
@@ -163,7 +164,6 @@ def test_a_host_that_takes_fewer_rows(tmp_path):
 
 
 def test_map_with_a_host_that_refuses(tmp_path):
-    import subprocess
     rows = "".join('{"id": %d, "x": [1, 2, 3, 4]}\n' % i for i in range(200))
     with hosts(refusing(400), Slow) as (addresses, _):
         done = subprocess.run([str(batch.BIN), "map", "-m", "m", "--hosts", ",".join(addresses), "--keep", "id"], input=rows,
@@ -219,3 +219,14 @@ def test_row_that_fails_says_how_often(tmp_path):
     check(tmp_path, x, gone=[777])
     (letter,) = dead(tmp_path)
     assert letter["kind"] == "failed" and letter["attempts"] >= 5
+
+
+def test_a_model_whose_name_would_be_another_path(tmp_path):
+    """Over REST: the host is not asked."""
+    table(tmp_path / "in", 10)
+    with hosts(Host) as (addresses, made):
+        words = batch.command(tmp_path, addresses)
+        words[words.index("m")] = "m?x"
+        done = subprocess.run(words, capture_output=True, text=True, env=batch.environment(), timeout=wait.PATIENCE)
+    assert done.returncode != 0 and "over REST names of models and versions have no" in done.stderr, done.stderr
+    assert made[0].calls == 0

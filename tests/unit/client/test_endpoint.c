@@ -31,6 +31,26 @@ static void paths(void **state)
     mr_arena_fini(&arena);
 }
 
+/* Of which a server would read another path than that of the model. */
+static void names(void **state)
+{
+    static const struct {
+        const char *model, *version;
+        bool fits;
+    } rows[] = {{"m", NULL, true},      {"m", "3", true},     {NULL, NULL, true},
+                {"a.b-c_d", "1", true}, {"m?x", NULL, false}, {"m/versions/2", NULL, false},
+                {"m#", NULL, false},    {"m", "1/2", false},  {"m", "1?", false}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct mr_endpoint e = {.model = rows[i].model, .version = rows[i].version};
+        struct mr_err err;
+        assert_int_equal(mr_endpoint_names_check(&e, &err), rows[i].fits ? MR_OK : MR_E_INVALID);
+        e.is_grpc = true;
+        assert_int_equal(mr_endpoint_names_check(&e, &err), MR_OK);
+    }
+}
+
 static void headers(void **state)
 {
     struct mr_oip_encoded body = {.header_length = -1};
@@ -76,8 +96,8 @@ static void answers(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(paths), cmocka_unit_test(headers),
-                                       cmocka_unit_test(answers)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(paths), cmocka_unit_test(names),
+                                       cmocka_unit_test(headers), cmocka_unit_test(answers)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

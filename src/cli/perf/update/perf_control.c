@@ -30,9 +30,14 @@ static int find_state(mr_str name)
 int perf_control_open(struct perf_control *c, const char *url, bool grpc, const char *model,
                       const struct mr_remote_access *access, struct mr_err *err)
 {
+    const struct mr_endpoint e = {.is_grpc = grpc, .model = model};
+    const int rc = mr_endpoint_names_check(&e, err);
+
     c->grpc = grpc;
     c->model = model;
-    return mr_remote_open(&c->remote, url, grpc ? 8001 : 8000, grpc, PATIENCE_NS, access, err);
+    return rc < 0 ? rc
+                  : mr_remote_open(&c->remote, url, grpc ? 8001 : 8000, grpc, PATIENCE_NS, access,
+                                   err);
 }
 
 void perf_control_close(struct perf_control *c)

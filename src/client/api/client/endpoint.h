@@ -17,6 +17,9 @@ struct mr_endpoint {
     const char *version; /* NULL: the server's choice */
 };
 
+/** Whether the model's name and version, either of which may be NULL here, can be parts of REST's paths; over gRPC any can. Errors:
+ *  MR_E_INVALID: '/', '?' or '#' would make it another path. */
+int mr_endpoint_names_check(const struct mr_endpoint *e, struct mr_err *err);
 /** "PREFIX/v2/models/M[/versions/V]" and `verb`, as in "/infer", in the arena. ptr is NULL without memory. */
 mr_str mr_endpoint_path(const struct mr_endpoint *e, const char *verb, struct mr_arena *arena);
 /** The headers of an encoded REST request; returns their number. The texts are in `length` or constant. */
