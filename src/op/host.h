@@ -30,6 +30,7 @@ struct mr_op {
     void *object;
     struct mr_op_signature signature;
     struct mr_op_io *outputs; /* those of `signature`, the op's own */
+    struct mr_op_io *inputs;  /* what it was created for, likewise */
     char **names;             /* of outputs */
     uint32_t input_count, output_count;
     uint32_t counter_count;

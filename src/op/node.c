@@ -164,28 +164,35 @@ static int check_output(const struct op_entry *e, const struct mr_op_io *want,
                            e->kind.name, want->name);
 }
 
-/* What the op says of its outputs, as the node's own: one block, with the names of the node. */
-static void copy_outputs(struct mr_op *op, const struct mr_op_desc *desc)
+/* One block, with the dims; names stay where they are. */
+static struct mr_op_io *copy_list(const struct mr_op_io *list, uint32_t count)
 {
     size_t dims = 0;
 
-    for (uint32_t i = 0; i < op->output_count; i++) {
-        dims += (size_t)MR_MAX(op->signature.outputs[i].rank, 0);
+    for (uint32_t i = 0; i < count; i++) {
+        dims += (size_t)MR_MAX(list[i].rank, 0);
     }
-    struct mr_op_io *copy =
-        mr_alloc((op->output_count + (size_t)1) * sizeof *copy + dims * sizeof(int64_t));
-    int64_t *to = (int64_t *)(void *)(copy + op->output_count + 1);
-    for (uint32_t i = 0; i < op->output_count; i++) {
-        const struct mr_op_io *io = &op->signature.outputs[i];
-        copy[i] = *io;
-        copy[i].name = op->names[i] =
-            mr_strndup(desc->outputs[i].name, strlen(desc->outputs[i].name));
-        copy[i].dims = to;
-        for (int32_t k = 0; k < io->rank; k++) {
-            *to++ = io->dims[k];
+    struct mr_op_io *copy = mr_alloc((count + (size_t)1) * sizeof *copy + dims * sizeof(int64_t));
+    int64_t *to = (int64_t *)(void *)(copy + count + 1);
+    for (uint32_t i = 0; i < count; i++) {
+        copy[i] = list[i];
+        copy[i].dims = list[i].dims ? to : NULL;
+        for (int32_t k = 0; list[i].dims && k < list[i].rank; k++) {
+            *to++ = list[i].dims[k];
         }
     }
-    op->signature.outputs = op->outputs = copy;
+    return copy;
+}
+
+/* What the op says of its outputs, as the node's own, with the names of the node. */
+static void copy_outputs(struct mr_op *op, const struct mr_op_desc *desc)
+{
+    op->outputs = copy_list(op->signature.outputs, op->output_count);
+    for (uint32_t i = 0; i < op->output_count; i++) {
+        op->outputs[i].name = op->names[i] =
+            mr_strndup(desc->outputs[i].name, strlen(desc->outputs[i].name));
+    }
+    op->signature.outputs = op->outputs;
 }
 
 static int check_signature(const struct op_entry *e, const struct mr_op_desc *desc,
@@ -219,6 +226,7 @@ int mr_op_create(const struct mr_ops *ops, mr_str name, const struct mr_op_desc 
     op->entry = e;
     op->signature.size = sizeof op->signature;
     op->input_count = desc->input_count;
+    op->inputs = copy_list(desc->inputs, desc->input_count);
     op->output_count = desc->output_count;
     op->names = MR_NEW_ARRAY(char *, desc->output_count + (size_t)1);
     struct mr_op_node node = {.op = op, .desc = &sized};
@@ -260,6 +268,7 @@ void mr_op_free(struct mr_op **op)
     }
     if (o) {
         mr_free(o->names);
+        mr_free(o->inputs);
         mr_free(o->outputs);
     }
     mr_free(o);

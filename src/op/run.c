@@ -267,11 +267,34 @@ static int check_outputs(const struct mr_op *op, const struct mr_op_call *call, 
     return MR_OK;
 }
 
+static bool fits(const struct mr_op_io *io, const struct mr_tensor *t)
+{
+    bool fits = (io->dtype == MR_DTYPE_INVALID || io->dtype == t->dtype) &&
+                (io->rank < 0 || io->rank == t->rank);
+
+    for (int32_t k = 0; fits && io->dims && k < io->rank; k++) {
+        fits = io->dims[k] < 0 || io->dims[k] == t->shape[k];
+    }
+    return fits;
+}
+
+/* An op reads its inputs as what it was created for; the model that makes one may have been replaced since. */
 static int check_inputs(const struct mr_op *op, const struct mr_op_call *call, struct mr_err *err)
 {
     for (uint32_t i = 0; i < op->input_count; i++) {
-        if (call->inputs[i].memory_kind == MR_MEMORY_DEVICE) {
+        const struct mr_tensor *t = &call->inputs[i];
+        const struct mr_op_io *io = &op->inputs[i];
+        char is[256], was[256];
+
+        if (t->memory_kind == MR_MEMORY_DEVICE) {
             return MR_FAIL(err, MR_E_UNSUPPORTED, "input %u is not in host memory", i);
+        }
+        if (t->dtype != MR_DTYPE_INVALID && !fits(io, t)) {
+            return MR_FAIL(err, MR_E_INVALID,
+                           "input %u is %s %s, the workflow was loaded with %s %s", i,
+                           mr_dtype_name(t->dtype), mr_shape_text(t->shape, t->rank, is, sizeof is),
+                           mr_dtype_name(io->dtype),
+                           mr_shape_text(io->dims, MR_MAX(io->rank, 0), was, sizeof was));
         }
     }
     return MR_OK;

@@ -147,23 +147,23 @@ int flow_call_outputs(struct call *c, const struct mr_exec_output *list, struct 
     return rc;
 }
 
+/* The failure of the call's inference, or its refusal, as that of the node. Returns status. */
+static int failure_of(const struct call *c, int status, struct mr_err *err)
+{
+    const struct plan *p = c->walk->run.plan;
+
+    *err = c->infer.err;
+    if (p->is_workflow) {
+        MR_FAIL(err, status, "node '%.*s': %s", MR_STR_ARG(p->nodes[c->node].name),
+                c->infer.err.msg);
+    }
+    return status;
+}
+
 /* The outputs as tensors of the walk, which keep the blocks; what lives in the call's arena stays until the walk ends. */
 static int outputs_take(struct call *c, int status, struct mr_err *err)
 {
-    struct mr_infer *r = &c->infer;
-    struct run *run = &c->walk->run;
-    const struct plan_node *node = &run->plan->nodes[c->node];
-
-    if (status < 0 && run->plan->is_workflow) {
-        *err = r->err;
-        MR_FAIL(err, status, "node '%.*s': %s", MR_STR_ARG(node->name), r->err.msg);
-        return status;
-    }
-    if (status < 0) {
-        *err = r->err;
-        return status;
-    }
-    return flow_call_outputs(c, r->outputs, err);
+    return status < 0 ? failure_of(c, status, err) : flow_call_outputs(c, c->infer.outputs, err);
 }
 
 int flow_call_finish(struct call *c, struct mr_err *err)
@@ -287,7 +287,7 @@ int flow_call_try(struct call *c, struct mr_err *err)
         flow_stream_drop(c);
     }
     flow_split_end(c, rc);
-    *err = c->infer.err;
+    rc = failure_of(c, rc, err);
 out:
     return rc;
 }

@@ -47,9 +47,13 @@ int flow_time_of(struct call *c, struct mr_err *err)
     const int64_t now = c->infer.times.received;
     int64_t at = w->deadline_ns;
 
+    if (at && now >= at) { /* a model that runs at once has no queue that would refuse it */
+        return MR_FAIL(err, MR_E_DEADLINE, "node '%.*s': Deadline Exceeded",
+                       MR_STR_ARG(mr_str_sub(node->name, 0, 80)));
+    }
     if (at) {
         const int64_t tail = tail_of(c);
-        if (tail > 0 && now < at && now >= at - tail) {
+        if (tail > 0 && now >= at - tail) {
             return MR_FAIL(
                 err, MR_E_DEADLINE,
                 "node '%.*s': Deadline Exceeded: the nodes after it usually take %lld ms, and "

@@ -1,6 +1,8 @@
 /* The choice of variants; see route.h. */
 #include "route.h"
 
+#include <stdio.h>
+
 #include "exec/exec.h"
 
 /* The table is valid for this iteration of the loop. */
@@ -101,7 +103,10 @@ out:
 
 /* ---- requests ---- */
 
-static mr_str parameter_of(const struct mr_oip_request *q, mr_str name, char number[MR_U64_TEXT])
+/* The text of a number, as backends and workflows see it. */
+#define NUMBER_TEXT 32
+
+static mr_str parameter_of(const struct mr_oip_request *q, mr_str name, char number[NUMBER_TEXT])
 {
     for (size_t i = 0; i < q->param_count; i++) {
         const struct mr_oip_param *p = &q->params[i];
@@ -114,13 +119,19 @@ static mr_str parameter_of(const struct mr_oip_request *q, mr_str name, char num
         if (p->kind == MR_OIP_UINT) {
             return mr_str_n(number, (size_t)(mr_u64_put(number, p->u) - number));
         }
-        return p->kind == MR_OIP_STRING ? p->s : (mr_str){NULL, 0};
+        if (p->kind == MR_OIP_DOUBLE) {
+            return mr_str_n(number, (size_t)snprintf(number, NUMBER_TEXT, "%.17g", p->d));
+        }
+        if (p->kind == MR_OIP_BOOL) {
+            return p->b ? MR_STR("true") : MR_STR("false");
+        }
+        return p->s;
     }
     return (mr_str){NULL, 0};
 }
 
 /* Requests of a sequence belong together. */
-static mr_str sequence_of(const struct mr_oip_request *q, char number[MR_U64_TEXT])
+static mr_str sequence_of(const struct mr_oip_request *q, char number[NUMBER_TEXT])
 {
     if (!q->has_sequence_id) {
         return (mr_str){NULL, 0};
@@ -131,7 +142,7 @@ static mr_str sequence_of(const struct mr_oip_request *q, char number[MR_U64_TEX
 }
 
 static mr_str key_of(const struct endpoint *e, const struct mr_call *call,
-                     const struct mr_oip_request *q, char number[MR_U64_TEXT])
+                     const struct mr_oip_request *q, char number[NUMBER_TEXT])
 {
     mr_str key = {NULL, 0};
 
@@ -156,7 +167,7 @@ static bool replay(const struct endpoint *e, const struct mr_call *call, unsigne
 static unsigned choose(const struct endpoint *e, struct endpoint_cell *cell,
                        const struct mr_call *call, const struct mr_oip_request *q)
 {
-    char number[MR_U64_TEXT];
+    char number[NUMBER_TEXT];
     const mr_str key = key_of(e, call, q, number);
     unsigned variant;
 
@@ -184,7 +195,7 @@ static struct endpoint_cell *cell_of(struct endpoint *e, unsigned slot)
 static int through_service(const struct mr_service_config *s, const struct mr_oip_request *q,
                            mr_str *model, struct mr_err *err)
 {
-    char number[MR_U64_TEXT];
+    char number[NUMBER_TEXT];
     const mr_str value = parameter_of(q, s->parameter, number);
 
     for (size_t i = 0; value.ptr && i < s->case_count; i++) {

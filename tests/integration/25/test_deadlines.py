@@ -123,6 +123,26 @@ def test_the_deadline_of_the_whole(world):
     world.cancelled("m", 1)
 
 
+def test_the_deadline_comes_before_a_model_that_runs_at_once(world):
+    """It has no queue that refuses what would begin too late."""
+    stuck = Hold(world.folder)
+    stuck.end()
+    world.model("z", stuck.parameters)
+    world.workflow(node("a", "z", outputs={"OUTPUT0": "t"}), node("b", "one", {"INPUT0": "t"}), extra=f"deadline_ms: {HOUR}")
+    server = world.start()
+    with Rest(server.http) as rest:
+        for _ in range(20):
+            rest.infer("one", INPUT).ok()
+    stuck.path.with_suffix(".held").unlink(missing_ok=True)
+    stuck.path.touch()
+    request = Asked(server)
+    stuck.wait_held()
+    world.later(3601)
+    stuck.end()
+    reply = request.answer()
+    assert reply.status == 504 and "Deadline Exceeded" in reply.error
+
+
 def test_a_failure_ends_what_runs_beside_it(world):
     hold = Hold(world.folder)
     world.model("m", ENDLESS)

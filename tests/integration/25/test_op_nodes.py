@@ -68,6 +68,28 @@ def test_an_image_becomes_a_label(served):
     assert list(served.ask("classify", {"IMAGE": np.array([image], np.object_)}, ["INDEX"])) == ["INDEX"]
 
 
+def test_a_model_that_was_replaced(models, start):
+    """The workflow was loaded with its outputs of before: an operator does not read others as such."""
+    repo.add(models, "m")
+    join = op("join", "concat", {"a": "INPUT0", "b": "t"}, {"y": "OUTPUT0"})
+    repo.add(models, "w", workflow(node("k", "m", outputs={"OUTPUT0": "t"}), join))
+    with Control(start(models, mode="explicit")) as control:
+        control.load("w").ok()
+        assert control.infer("w").ok().json()["outputs"][0]["data"] == [1, 2, 1, 2]
+        repo.add(models, "m", repo.config(outputs=[repo.tensor("OUTPUT0", dims=(1, -1), extra="reshape { shape: [ -1 ] }")]))
+        control.load("m").ok()
+        reply = control.infer("w")
+        assert reply.status == 400 and ("in workflow 'w', node 'join': op 'concat': input 1 is INT32 [1,2], "
+                                        "the workflow was loaded with INT32 [-1]") in reply.error
+
+
+def test_errors_before_a_model_runs_name_the_node(models, start):
+    repo.add(models, "m", repo.config(inputs=[repo.tensor("INPUT0", dims=(3,))], outputs=[repo.tensor("OUTPUT0", dims=(3,))]))
+    repo.add(models, "w", workflow(node("k", "m")))
+    reply = Control(start(models)).infer("w")
+    assert reply.status == 400 and reply.error.startswith("in workflow 'w', node 'k': ") and "unexpected shape" in reply.error, reply.error
+
+
 def test_a_batch_of_images(served):
     images = [png(np.full((4 + 2 * i, 6), 50 * i)) for i in range(3)]
     found = served.ask("batch", {"IMAGE": np.array(images, np.object_).reshape(3, 1)})["PIXELS"]

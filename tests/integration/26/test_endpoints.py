@@ -210,12 +210,16 @@ def test_readiness_is_that_of_all_variants_with_a_share(serve):
 def test_a_service_chooses_by_a_parameter(serve):
     server = serve(endpoint("e", variant("b", "n", 1)),
                    'service { name: "s" request_field_key: "lang" value_mapped_workflows { request_field_value: "zh" workflow: "e" }'
-                   ' value_mapped_workflows { request_field_value: "7" workflow: "m" } default: "m" }\n',
+                   ' value_mapped_workflows { request_field_value: "7" workflow: "m" }'
+                   ' value_mapped_workflows { request_field_value: "true" workflow: "e" } value_mapped_workflows { request_field_value: "1.5" workflow: "e" }'
+                   ' default: "m" }\n',
                    'service { name: "strict" request_field_key: "lang" value_mapped_workflows { request_field_value: "zh" workflow: "m" } }\n')
     with Rest(server.http) as rest:
         reply = rest.infer("s", INPUT, parameters={"lang": "zh"}).ok()
         assert reply.headers["millrace-variant"] == "b" and reply.json()["model_name"] == "s"
-        for parameters in ({"lang": 7}, {"lang": "fr"}, {}):
+        for value in (True, 1.5):
+            assert rest.infer("s", INPUT, parameters={"lang": value}).ok().headers["millrace-variant"] == "b"
+        for parameters in ({"lang": 7}, {"lang": False}, {"lang": "fr"}, {}):
             reply = rest.infer("s", INPUT, parameters=parameters).ok()
             assert "millrace-variant" not in reply.headers and reply.json()["model_name"] == "s"
         assert rest.infer("strict", INPUT, parameters={"lang": "zh"}).status == 200

@@ -179,7 +179,7 @@ static void test_unary_errors(void **state)
         {NULL, NULL, "\0\0\x20\0\0hello", 10, "8",
          "larger than max (2097152 vs. 1048576, --grpc-max-message-size)"},
         {NULL, NULL, "\0\xff\xff\xff\xff", 5, "8", NULL},
-        {NULL, NULL, "\1\0\0\0\5hello", 10, "12", NULL},
+        {NULL, NULL, "\1\0\0\0\5hello", 10, "13", NULL},
         {"grpc-encoding", "snappy", "\0\0\0\0\5hello", 10, "12", "grpc-accept-encoding: identity"},
         {"grpc-encoding", "gzip", "\1\0\0\0\5hello", 10, "3", "damaged"},
         {"grpc-timeout", "soon", "\0\0\0\0\5hello", 10, "13", "grpc-message: Bad grpc-timeout"},
@@ -406,7 +406,7 @@ static void test_stream_errors(void **state)
         {"\0\0\0\0\1a\7", 7, "3"},
         {"\0\0\0\0\1a\7\0\0\0\0", 11, "3"},
         {"\0\0\2\0\0x", 6, "8"},
-        {"\1\0\0\0\1a", 6, "12"},
+        {"\1\0\0\0\1a", 6, "13"},
         {"", 0, "0"},
     };
     struct h2_client *c = h2_dial(*state);
