@@ -104,7 +104,7 @@ static void put_number(struct mr_buf *b, const struct mr_tensor *t, uint64_t i)
     case MR_DTYPE_FP32:
     case MR_DTYPE_FP16:
     case MR_DTYPE_BF16: break;
-    default: mr_buf_i64(b, op_load_int(t, i)); return;
+    default: mr_buf_i64(b, (int64_t)op_load_int(t, i)); return;
     }
     double v = op_load(t, i);
     if (!isfinite(v)) {

@@ -62,14 +62,15 @@ void labels_fini(struct labels *l)
     mr_freep(&l->fallback_text);
 }
 
-static int label_of(const struct labels *l, int64_t number, mr_str *out, struct mr_err *err)
+static int label_of(const struct labels *l, __int128 number, mr_str *out, struct mr_err *err)
 {
-    if (number >= 0 && (uint64_t)number < l->count) {
-        *out = l->list[number];
+    if (number >= 0 && number < l->count) {
+        *out = l->list[(uint64_t)number];
         return MR_OK;
     }
     if (!l->fallback) {
-        return MR_FAIL(err, MR_E_INVALID, "%lld has no label; there are %llu", (long long)number,
+        return MR_FAIL(err, MR_E_INVALID, "%s%llu has no label; there are %llu",
+                       number < 0 ? "-" : "", (unsigned long long)(number < 0 ? -number : number),
                        (unsigned long long)l->count);
     }
     *out = mr_str_c(l->fallback);

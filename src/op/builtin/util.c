@@ -307,11 +307,11 @@ double op_load(const struct mr_tensor *t, uint64_t i)
     }
 }
 
-int64_t op_load_int(const struct mr_tensor *t, uint64_t i)
+__int128 op_load_int(const struct mr_tensor *t, uint64_t i)
 {
     switch (t->dtype) {
     case MR_DTYPE_INT64: return GET(int64_t);
-    case MR_DTYPE_UINT64: return GET(uint64_t) > INT64_MAX ? INT64_MAX : (int64_t)GET(uint64_t);
+    case MR_DTYPE_UINT64: return GET(uint64_t);
     default: return (int64_t)op_load(t, i);
     }
 }
@@ -344,5 +344,16 @@ void op_store(int dtype, void *data, uint64_t i, double v)
     case MR_DTYPE_BF16: PUT(uint16_t, mr_bf16_from_float((float)v)); break;
     case MR_DTYPE_FP32: PUT(float, v); break;
     default: PUT(double, v); break;
+    }
+}
+
+void op_store_int(int dtype, void *data, uint64_t i, __int128 v)
+{
+    switch (dtype) {
+    case MR_DTYPE_UINT64: PUT(uint64_t, v < 0 ? 0 : MR_MIN(v, (__int128)UINT64_MAX)); break;
+    case MR_DTYPE_INT64:
+        PUT(int64_t, MR_MAX(MR_MIN(v, (__int128)INT64_MAX), (__int128)INT64_MIN));
+        break;
+    default: op_store(dtype, data, i, (double)v); break;
     }
 }

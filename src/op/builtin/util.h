@@ -88,7 +88,13 @@ static inline bool op_wants(const struct mr_op_run *run, uint32_t index)
  *  true. */
 double op_load(const struct mr_tensor *t, uint64_t i);
 void op_store(int dtype, void *data, uint64_t i, double v);
-/** Element `i` of a tensor of integers. */
-int64_t op_load_int(const struct mr_tensor *t, uint64_t i);
+/** Element `i` of a tensor of integers, exactly, and back, saturated. */
+__int128 op_load_int(const struct mr_tensor *t, uint64_t i);
+void op_store_int(int dtype, void *data, uint64_t i, __int128 v);
+/** Whether elements of this type are whole numbers of 64 bits, which a double does not hold exactly. */
+static inline bool op_is_int64(int dtype)
+{
+    return dtype == MR_DTYPE_INT64 || dtype == MR_DTYPE_UINT64;
+}
 
 #endif

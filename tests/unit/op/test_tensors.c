@@ -92,6 +92,13 @@ static void labels(void **state)
         CHECK_ROW(node_open_in(&n, &c, dir, &err) < 0, i, "%s", rows[i].file);
         CHECK_ROW(strstr(err.msg, rows[i].words), i, "%s: %s", rows[i].file, err.msg);
     }
+    static const uint64_t outside[] = {UINT64_MAX};
+    c.settings[1] = "names.txt";
+    c.inputs[0] = (struct input){"indices", MR_DTYPE_UINT64, 1, {1}, outside, 8, NULL};
+    assert_int_equal(node_open_in(&n, &c, dir, &err), MR_OK);
+    assert_int_equal(node_run(&n, c.inputs, &err), MR_E_INVALID);
+    assert_non_null(strstr(err.msg, "18446744073709551615 has no label; there are 3"));
+    node_close(&n);
     unlink(link);
     unlink(path);
     rmdir(dir);
