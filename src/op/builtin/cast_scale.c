@@ -1,6 +1,7 @@
 /* cast and scale: elements in another type; x * multiply + add, cut to [min, max].
  *
- * Both go element by element through a double, except for whole numbers of 64 bits in cast, which a double cannot hold. */
+ * Both go element by element through a double, except for whole numbers of 64 bits, which a double cannot hold: these are computed
+ * as whole numbers where the parameters are whole, too, as those of cast are. */
 #include "builtin.h"
 #include "util.h"
 
@@ -11,6 +12,8 @@ struct scale {
     int dtype;
     bool is_cast;
     double multiply, add, min, max;
+    bool is_whole;
+    __int128 whole_multiply, whole_add, whole_min, whole_max; /* if is_whole */
     struct op_outputs outputs;
 };
 
@@ -20,6 +23,25 @@ static void destroy(void *op)
 
     op_outputs_fini(&o->outputs);
     mr_free(o);
+}
+
+static bool is_integer(int dtype)
+{
+    return dtype != MR_DTYPE_BOOL && dtype != MR_DTYPE_FP16 && dtype != MR_DTYPE_BF16 &&
+           dtype != MR_DTYPE_FP32 && dtype != MR_DTYPE_FP64;
+}
+
+/* A product with a whole number of 64 bits, signed, and a sum with one of 64 bits are of 128 bits. */
+static bool is_whole(struct scale *o, const struct mr_op_desc *d)
+{
+    int from = d->inputs[o->in].dtype;
+
+    return (op_is_int64(from) || (op_is_int64(o->dtype) && is_integer(from))) &&
+           op_whole(d, "multiply", o->multiply, &o->whole_multiply) &&
+           op_whole(d, "add", o->add, &o->whole_add) && op_whole(d, "min", o->min, &o->whole_min) &&
+           op_whole(d, "max", o->max, &o->whole_max) && o->whole_multiply >= INT64_MIN &&
+           o->whole_multiply <= INT64_MAX && o->whole_add >= INT64_MIN &&
+           o->whole_add <= UINT64_MAX;
 }
 
 static int parse(struct scale *o, const struct mr_op_desc *d, struct mr_err *err)
@@ -46,7 +68,8 @@ static int parse(struct scale *o, const struct mr_op_desc *d, struct mr_err *err
         return MR_FAIL(err, MR_E_INVALID,
                        "BYTES are no numbers (json.parse and json.format convert texts)");
     }
-    if (o->min > o->max) {
+    o->is_whole = is_whole(o, d);
+    if (o->min > o->max || (o->is_whole && o->whole_min > o->whole_max)) {
         return MR_FAIL(err, MR_E_INVALID, "parameter 'min' is larger than 'max'");
     }
     rc = op_outputs_set(&o->outputs, o->out, o->dtype, d->inputs[o->in].rank, d->inputs[o->in].dims,
@@ -89,29 +112,14 @@ static int create_scale(const struct mr_op_desc *d, struct mr_op_node *node,
     return create(false, d, out, out_op, err);
 }
 
-static bool is_int64(int dtype)
-{
-    return dtype == MR_DTYPE_INT64 || dtype == MR_DTYPE_UINT64;
-}
-
-/* Between the two types of 64 bits, saturated. */
-static void cast_int64(const struct mr_tensor *in, int dtype, void *out, uint64_t i)
-{
-    const uint64_t *from = in->data;
-    uint64_t *to = out;
-    bool is_outside = in->dtype != dtype && from[i] > INT64_MAX;
-
-    to[i] = !is_outside ? from[i] : dtype == MR_DTYPE_UINT64 ? 0 : INT64_MAX;
-}
-
 static void run_part(const struct scale *o, const struct mr_tensor *in, void *out, uint64_t begin,
                      uint64_t end)
 {
-    bool is_exact = o->is_cast && is_int64(in->dtype) && is_int64(o->dtype);
-
     for (uint64_t i = begin; i < end; i++) {
-        if (is_exact) {
-            cast_int64(in, o->dtype, out, i);
+        if (o->is_whole) {
+            __int128 v = op_load_int(in, i) * o->whole_multiply + o->whole_add;
+            v = v < o->whole_min ? o->whole_min : v > o->whole_max ? o->whole_max : v;
+            op_store_int(o->dtype, out, i, v);
             continue;
         }
         double v = op_load(in, i);

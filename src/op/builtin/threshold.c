@@ -7,7 +7,8 @@ enum compare { GREATER_EQUAL, GREATER, LESS_EQUAL, LESS };
 struct threshold {
     uint32_t in, mask, count;
     double value;
-    int compare; /* enum compare */
+    __int128 bound; /* of whole numbers of 64 bits, in place of `value` */
+    int compare;    /* enum compare */
     struct op_outputs outputs;
 };
 
@@ -39,6 +40,12 @@ static int describe(struct threshold *o, const struct mr_op_desc *d, struct mr_e
     if (in->dtype == MR_DTYPE_BYTES) {
         return MR_FAIL(err, MR_E_INVALID, "input 'x' is BYTES, expected numbers");
     }
+    if (!op_whole(d, "value", o->value, &o->bound) && op_is_int64(in->dtype)) {
+        /* of whole numbers, >= 0.5 is > 0, and < 0.5 is <= 0 */
+        o->compare = o->compare == GREATER_EQUAL ? GREATER
+                     : o->compare == LESS        ? LESS_EQUAL
+                                                 : o->compare;
+    }
     if (o->mask != UINT32_MAX) {
         MR_TRY(op_outputs_set(&o->outputs, o->mask, MR_DTYPE_BOOL, in->rank, in->dims, err));
     }
@@ -66,13 +73,26 @@ static int create(const struct mr_op_desc *d, struct mr_op_node *node, struct mr
     return MR_OK;
 }
 
-static bool holds(const struct threshold *o, double v)
+static bool holds(const struct threshold *o, const struct mr_tensor *in, uint64_t i)
 {
+    bool is_less, is_greater, is_equal; /* none for NaN */
+
+    if (op_is_int64(in->dtype)) {
+        __int128 v = op_load_int(in, i);
+        is_less = v < o->bound;
+        is_greater = v > o->bound;
+        is_equal = v == o->bound;
+    } else {
+        double v = op_load(in, i);
+        is_less = v < o->value;
+        is_greater = v > o->value;
+        is_equal = v == o->value;
+    }
     switch (o->compare) {
-    case GREATER_EQUAL: return v >= o->value;
-    case GREATER: return v > o->value;
-    case LESS_EQUAL: return v <= o->value;
-    default: return v < o->value;
+    case GREATER_EQUAL: return is_greater || is_equal;
+    case GREATER: return is_greater;
+    case LESS_EQUAL: return is_less || is_equal;
+    default: return is_less;
     }
 }
 
@@ -91,7 +111,7 @@ static int run(void *op, struct mr_op_run *run, struct mr_err *err)
             builtin_host->output(run, o->mask, MR_DTYPE_BOOL, in->rank, in->shape, 0, &mask, err));
     }
     for (uint64_t i = 0; i < elements; i++) {
-        bool is_set = holds(o, op_load(in, i));
+        bool is_set = holds(o, in, i);
         n += is_set;
         if (mask) {
             ((uint8_t *)mask)[i] = is_set;

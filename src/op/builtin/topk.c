@@ -99,9 +99,18 @@ out:
     return rc;
 }
 
-/* NaN is less than everything. */
-static bool is_larger(double a, double b)
+/* Whether element `i` is larger than element `k`. NaN is less than everything. */
+static bool is_larger(const struct mr_tensor *in, uint64_t i, uint64_t k)
 {
+    const void *data = in->data;
+
+    if (in->dtype == MR_DTYPE_INT64) {
+        return ((const int64_t *)data)[i] > ((const int64_t *)data)[k];
+    }
+    if (in->dtype == MR_DTYPE_UINT64) {
+        return ((const uint64_t *)data)[i] > ((const uint64_t *)data)[k];
+    }
+    double a = op_load(in, i), b = op_load(in, k);
     return a > b || (isnan(b) && !isnan(a));
 }
 
@@ -109,15 +118,15 @@ static bool is_larger(double a, double b)
 static void best_of_row(const struct mr_tensor *in, uint64_t row, uint64_t classes, int64_t k,
                         int64_t *best)
 {
+    uint64_t first = row * classes;
     int64_t n = 0;
 
     for (uint64_t i = 0; i < classes; i++) {
-        double v = op_load(in, row * classes + i);
-        if (n == k && !is_larger(v, op_load(in, row * classes + (uint64_t)best[k - 1]))) {
+        if (n == k && !is_larger(in, first + i, first + (uint64_t)best[k - 1])) {
             continue;
         }
         int64_t at = n < k ? n++ : k - 1;
-        for (; at > 0 && is_larger(v, op_load(in, row * classes + (uint64_t)best[at - 1])); at--) {
+        for (; at > 0 && is_larger(in, first + i, first + (uint64_t)best[at - 1]); at--) {
             best[at] = best[at - 1];
         }
         best[at] = (int64_t)i;

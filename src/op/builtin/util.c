@@ -107,6 +107,27 @@ int op_number(const struct mr_op_desc *d, const char *key, double *out, struct m
     return MR_OK;
 }
 
+bool op_whole(const struct mr_op_desc *d, const char *key, double v, __int128 *out)
+{
+    const __int128 most = (__int128)(~(unsigned __int128)0 >> 1);
+    const char *text = op_text(d, key);
+    mr_str number = mr_str_trim(mr_str_c(text));
+    double whole = floor(v);
+    uint64_t u;
+    int64_t i;
+
+    if (mr_str_to_u64(number, &u)) {
+        *out = u;
+    } else if (mr_str_to_i64(number, &i)) {
+        *out = i;
+    } else if (fabs(whole) < 0x1p127) {
+        *out = (__int128)whole;
+    } else {
+        *out = whole < 0 ? -most - 1 : most;
+    }
+    return whole == v;
+}
+
 int op_choice(const struct mr_op_desc *d, const char *key, const char *const *words, int *out,
               struct mr_err *err)
 {

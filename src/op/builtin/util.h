@@ -27,6 +27,9 @@ int op_int(const struct mr_op_desc *d, const char *key, int64_t min, int64_t max
            struct mr_err *err);
 int op_bool(const struct mr_op_desc *d, const char *key, bool *out, struct mr_err *err);
 int op_number(const struct mr_op_desc *d, const char *key, double *out, struct mr_err *err);
+/** The same number, which op_number read as `v`, rounded down; exactly if it is written as a whole number of 64 bits. Out of
+ *  range it is the nearest of 128 bits. Returns whether it is whole. */
+bool op_whole(const struct mr_op_desc *d, const char *key, double v, __int128 *out);
 /** A list with commas, at most OP_NUMBERS_MAX; *out_count 0 if missing. */
 int op_numbers(const struct mr_op_desc *d, const char *key, double out[OP_NUMBERS_MAX],
                size_t *out_count, struct mr_err *err);

@@ -128,6 +128,72 @@ static void threshold(void **state)
     expect_no_node(&c, "parameter 'value' is missing");
 }
 
+/* A double holds no two neighbours beyond 2^53. */
+#define BIG (1LL << 53)
+static const int64_t wide[] = {BIG, BIG + 1, 5};
+static const uint64_t unsigned_wide[] = {UINT64_MAX - 1, UINT64_MAX, 5};
+static const struct input wide_x = {"x", MR_DTYPE_INT64, 1, {3}, wide, sizeof wide, NULL};
+static const struct input unsigned_wide_x = {"x",           MR_DTYPE_UINT64,      1,   {3},
+                                             unsigned_wide, sizeof unsigned_wide, NULL};
+
+static void topk_int64(void **state)
+{
+    (void)state;
+    static const int64_t indices[] = {1, 0};
+    struct node_case c = {.op = "topk", .settings = {"k", "2"}, .outputs = {"indices"}};
+    struct node n;
+
+    for (int i = 0; i < 2; i++) {
+        c.inputs[0] = i ? unsigned_wide_x : wide_x;
+        c.inputs[0].name = "scores";
+        node_do(&n, &c);
+        EXPECT(&n, 0, INT64, (2), indices);
+        node_close(&n);
+    }
+}
+
+static void threshold_int64(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *value, *compare;
+        uint8_t mask[3], unsigned_mask[3];
+    } rows[] = {
+        {"9007199254740993", ">=", {0, 1, 0}, {1, 1, 0}},
+        {"9007199254740992", ">", {0, 1, 0}, {1, 1, 0}},
+        {"9007199254740993", "<", {1, 0, 1}, {0, 0, 1}},
+        {"9007199254740992", "<=", {1, 0, 1}, {0, 0, 1}},
+        {"9007199254740992.0", ">", {0, 1, 0}, {1, 1, 0}},
+        {"18446744073709551615", ">=", {0, 0, 0}, {0, 1, 0}},
+        {"18446744073709551615", "<", {1, 1, 1}, {1, 0, 1}},
+        {"4.5", ">=", {1, 1, 1}, {1, 1, 1}},
+        {"5.5", ">=", {1, 1, 0}, {1, 1, 0}},
+        {"5.5", ">", {1, 1, 0}, {1, 1, 0}},
+        {"4.5", "<", {0, 0, 0}, {0, 0, 0}},
+        {"5.5", "<", {0, 0, 1}, {0, 0, 1}},
+        {"5.5", "<=", {0, 0, 1}, {0, 0, 1}},
+        {"1e300", "<", {1, 1, 1}, {1, 1, 1}},
+        {"-1e300", ">", {1, 1, 1}, {1, 1, 1}},
+        {"-9223372036854775808", ">=", {1, 1, 1}, {1, 1, 1}},
+    };
+    struct node_case c = {.op = "threshold", .outputs = {"mask"}};
+    struct node n;
+
+    for (size_t i = 0; i < 2 * COUNT_OF(rows); i++) {
+        size_t row = i / 2;
+        c.settings[0] = "value";
+        c.settings[1] = rows[row].value;
+        c.settings[2] = "compare";
+        c.settings[3] = rows[row].compare;
+        c.inputs[0] = i % 2 ? unsigned_wide_x : wide_x;
+        node_do(&n, &c);
+        CHECK_ROW(
+            memcmp(n.out[0].tensor.data, i % 2 ? rows[row].unsigned_mask : rows[row].mask, 3) == 0,
+            row, "%s %s", rows[row].compare, rows[row].value);
+        node_close(&n);
+    }
+}
+
 static void select_rows(void **state)
 {
     (void)state;
@@ -348,12 +414,104 @@ static void scale(void **state)
     expect_no_node(&c, "parameter 'min' is larger than 'max'");
 }
 
+static void scale_int64(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *settings[9];
+        int dtype; /* of the output */
+        union {
+            int64_t i[3];
+            uint64_t u[3];
+            double f[3];
+        } y, unsigned_y;
+    } rows[] = {
+        {{"min", "0"}, MR_DTYPE_INT64, {.i = {BIG, BIG + 1, 5}}, {.i = {INT64_MAX, INT64_MAX, 5}}},
+        {{"add", "1"},
+         MR_DTYPE_UINT64,
+         {.u = {BIG + 1, BIG + 2, 6}},
+         {.u = {UINT64_MAX, UINT64_MAX, 6}}},
+        {{"multiply", "-3", "add", "18446744073709551615"},
+         MR_DTYPE_UINT64,
+         {.u = {UINT64_MAX - 3 * BIG, UINT64_MAX - 3 * BIG - 3, UINT64_MAX - 15}},
+         {.u = {0, 0, UINT64_MAX - 15}}},
+        {{"max", "9007199254740993", "min", "6.0"},
+         MR_DTYPE_INT64,
+         {.i = {BIG, BIG + 1, 6}},
+         {.i = {BIG + 1, BIG + 1, 6}}},
+        {{"max", "1e300", "min", "-1e300"},
+         MR_DTYPE_UINT64,
+         {.u = {BIG, BIG + 1, 5}},
+         {.u = {UINT64_MAX - 1, UINT64_MAX, 5}}},
+        {{"add", "-9007199254740992"},
+         MR_DTYPE_FP64,
+         {.f = {0, 1, 5 - 0x1p53}},
+         {.f = {0x1p64 - 0x1p53, 0x1p64 - 0x1p53, 5 - 0x1p53}}},
+        /* the largest of products and sums */
+        {{"multiply", "-9223372036854775808", "add", "-9223372036854775808"},
+         MR_DTYPE_INT64,
+         {.i = {INT64_MIN, INT64_MIN, INT64_MIN}},
+         {.i = {INT64_MIN, INT64_MIN, INT64_MIN}}},
+        {{"multiply", "9223372036854775807", "add", "18446744073709551615"},
+         MR_DTYPE_FP64,
+         {.f = {0x1p116 + 0x1p64, 0x1p116 + 0x1p64, 0x1p63 * 7}},
+         {.f = {0x1p127, 0x1p127, 0x1p63 * 7}}},
+        /* through doubles */
+        {{"multiply", "9223372036854775808"},
+         MR_DTYPE_FP64,
+         {.f = {0x1p116, 0x1p116, 0x1p63 * 5}},
+         {.f = {0x1p127, 0x1p127, 0x1p63 * 5}}},
+        {{"add", "0.5"}, MR_DTYPE_INT64, {.i = {BIG, BIG, 5}}, {.i = {INT64_MAX, INT64_MAX, 5}}},
+    };
+    struct node_case c = {.op = "scale", .outputs = {"x"}};
+    struct node n;
+
+    for (size_t i = 0; i < 2 * COUNT_OF(rows); i++) {
+        size_t row = i / 2, k = 0;
+        c.settings[k++] = "dtype";
+        c.settings[k++] = mr_dtype_name(rows[row].dtype);
+        for (size_t from = 0; rows[row].settings[from]; from++) {
+            c.settings[k++] = rows[row].settings[from];
+        }
+        c.settings[k] = NULL;
+        c.inputs[0] = i % 2 ? unsigned_wide_x : wide_x;
+        node_do(&n, &c);
+        CHECK_ROW(memcmp(n.out[0].tensor.data, i % 2 ? &rows[row].unsigned_y : &rows[row].y, 24) ==
+                      0,
+                  row, "%s %s, unsigned %zu", rows[row].settings[0], rows[row].settings[1], i % 2);
+        node_close(&n);
+    }
+    static const int32_t two[] = {2, -2, 1};
+    static const int64_t product[] = {2 * BIG + 2, -2 * BIG - 2, BIG + 1};
+    c = (struct node_case){.op = "scale",
+                           .settings = {"multiply", "9007199254740993", "dtype", "INT64"},
+                           .inputs = {{"x", MR_DTYPE_INT32, 1, {3}, two, sizeof two, NULL}},
+                           .outputs = {"x"}};
+    node_do(&n, &c);
+    EXPECT(&n, 0, INT64, (3), product);
+    node_close(&n);
+    c.inputs[0] = wide_x;
+    c.settings[0] = "min";
+    c.settings[2] = "max";
+    c.settings[3] = "9007199254740992";
+    expect_no_node(&c, "parameter 'min' is larger than 'max'");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(topk),        cmocka_unit_test(labels), cmocka_unit_test(threshold),
-        cmocka_unit_test(select_rows), cmocka_unit_test(concat), cmocka_unit_test(stack),
-        cmocka_unit_test(split),       cmocka_unit_test(cast),   cmocka_unit_test(scale),
+        cmocka_unit_test(topk),
+        cmocka_unit_test(labels),
+        cmocka_unit_test(threshold),
+        cmocka_unit_test(select_rows),
+        cmocka_unit_test(concat),
+        cmocka_unit_test(stack),
+        cmocka_unit_test(split),
+        cmocka_unit_test(cast),
+        cmocka_unit_test(scale),
+        cmocka_unit_test(topk_int64),
+        cmocka_unit_test(threshold_int64),
+        cmocka_unit_test(scale_int64),
     };
     return cmocka_run_group_tests(tests, ops_setup, ops_teardown);
 }
