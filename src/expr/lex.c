@@ -37,6 +37,7 @@ static int lex_number(struct expr_lex *l, struct expr_token *out, struct mr_err 
 {
     size_t p = l->pos;
     bool is_float = false;
+    uint64_t whole = 0;
 
     for (;; p++) {
         char c = char_at(l, p);
@@ -54,10 +55,13 @@ static int lex_number(struct expr_lex *l, struct expr_token *out, struct mr_err 
         return expr_fail_at(l->text, out->at, err, "'%.*s' is followed by a letter",
                             MR_STR_ARG(out->text));
     }
-    if (is_float ? !mr_text_double(out->text, &out->f) : !mr_str_to_i64(out->text, &out->i)) {
+    bool is_number = is_float ? mr_text_double(out->text, &out->f)
+                              : mr_str_to_u64(out->text, &whole) && whole <= (uint64_t)1 << 63;
+    if (!is_number) {
         return expr_fail_at(l->text, out->at, err, "'%.*s' is no number%s", MR_STR_ARG(out->text),
                             is_float ? "" : " of 64 bits");
     }
+    out->i = (int64_t)whole;
     return MR_OK;
 }
 

@@ -29,7 +29,7 @@ struct expr_token {
     int kind;
     size_t at; /* offset of its first byte */
     mr_str text;
-    int64_t i;
+    int64_t i; /* of 2^63, which is a number only after a minus: INT64_MIN */
     double f;
     bool is_quoted; /* a name in backquotes: never a function */
 };

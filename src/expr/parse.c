@@ -44,7 +44,13 @@ void expr_constant(struct expr_parse *p, struct mr_expr_value value, uint32_t *o
 
 static int parse_number(struct expr_parse *p, bool is_negative, struct mr_expr_value *out)
 {
-    if (p->token.kind == EXPR_T_INT) {
+    if (p->token.kind == EXPR_T_INT && p->token.i == INT64_MIN) {
+        if (!is_negative) {
+            return expr_fail_at(p->x->text, p->token.at, p->err, "'%.*s' is no number of 64 bits",
+                                MR_STR_ARG(p->token.text));
+        }
+        *out = (struct mr_expr_value){.type = MR_EXPR_INT, .i = INT64_MIN};
+    } else if (p->token.kind == EXPR_T_INT) {
         *out = (struct mr_expr_value){.type = MR_EXPR_INT,
                                       .i = is_negative ? -p->token.i : p->token.i};
     } else if (p->token.kind == EXPR_T_FLOAT) {
@@ -82,9 +88,19 @@ int expr_parse_literal(struct expr_parse *p, struct mr_expr_value *out)
     return parse_number(p, false, out);
 }
 
+static int emit_constant(struct expr_parse *p, struct mr_expr_value value, size_t at,
+                         enum mr_expr_type *out)
+{
+    struct expr_step step = {.op = EXPR_CONST, .type = (uint8_t)value.type, .at = (uint16_t)at};
+
+    expr_constant(p, value, &step.constant);
+    *out = value.type;
+    return expr_emit(p, step, 0);
+}
+
 static int parse_primary(struct expr_parse *p, enum mr_expr_type *out)
 {
-    struct expr_step step = {.op = EXPR_CONST, .at = (uint16_t)p->token.at};
+    size_t at = p->token.at;
     struct mr_expr_value value;
     int rc;
 
@@ -103,10 +119,7 @@ static int parse_primary(struct expr_parse *p, enum mr_expr_type *out)
                             MR_STR_ARG(p->token.text));
     }
     MR_TRY(expr_parse_literal(p, &value));
-    expr_constant(p, value, &step.constant);
-    step.type = (uint8_t)value.type;
-    *out = value.type;
-    return expr_emit(p, step, 0);
+    return emit_constant(p, value, at, out);
 out:
     return rc;
 }
@@ -119,6 +132,7 @@ static bool is_number(enum mr_expr_type type)
 static int parse_unary(struct expr_parse *p, enum mr_expr_type *out)
 {
     struct expr_step step = {.op = EXPR_NEGATE, .at = (uint16_t)p->token.at};
+    struct mr_expr_value value;
     int rc;
 
     if (p->token.kind != '-') {
@@ -126,6 +140,11 @@ static int parse_unary(struct expr_parse *p, enum mr_expr_type *out)
     }
     MR_TRY(expr_enter(p));
     MR_TRY(expr_advance(p));
+    if (p->token.kind == EXPR_T_INT) {
+        MR_TRY(parse_number(p, true, &value));
+        expr_leave(p);
+        return emit_constant(p, value, step.at, out);
+    }
     MR_TRY(parse_unary(p, out));
     expr_leave(p);
     if (!is_number(*out)) {
