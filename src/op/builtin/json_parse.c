@@ -40,142 +40,9 @@ static void destroy(void *op)
     mr_free(o);
 }
 
-/* ---- at load ---- */
+/* ---- a value in a text ---- */
 
-/* Parameters are "<output>.<word>". */
-static int check_parameters(const struct mr_op_desc *d, struct mr_err *err)
-{
-    static const char *const words[] = {".path", ".dtype", ".dims", ".default"};
-
-    for (uint32_t i = 0; i < d->parameter_count; i++) {
-        mr_str key = mr_str_c(d->parameters[i].key);
-        bool is_known = false;
-        for (uint32_t k = 0; k < d->output_count * 4 && !is_known; k++) {
-            mr_str name = mr_str_c(d->outputs[k / 4].name);
-            is_known = mr_str_starts(key, name) &&
-                       mr_str_eq_c(mr_str_sub(key, name.len, key.len), words[k % 4]);
-        }
-        if (!is_known) {
-            return MR_FAIL(
-                err, MR_E_INVALID,
-                "unknown parameter '%.80s' (there are <output>.path, .dtype, .dims, .default)",
-                d->parameters[i].key);
-        }
-    }
-    return MR_OK;
-}
-
-static const char *word_of(const struct mr_op_desc *d, uint32_t output, const char *word,
-                           char key[300])
-{
-    snprintf(key, 300, "%.250s.%s", d->outputs[output].name, word);
-    return op_text(d, key);
-}
-
-static int parse_dims(struct value *v, const double *dims, size_t count, struct mr_err *err)
-{
-    v->rank = (int)count;
-    v->free_dim = -1;
-    v->fixed = 1;
-    for (int i = 0; i < v->rank; i++) {
-        bool is_free = dims[i] == -1;
-        if (!is_free && !(dims[i] >= 1 && dims[i] <= 1e9 && (double)(int64_t)dims[i] == dims[i])) {
-            return MR_FAIL(err, MR_E_INVALID, "dims must be whole numbers from 1 on, or -1");
-        }
-        if (is_free && v->free_dim >= 0) {
-            return MR_FAIL(err, MR_E_INVALID, "only one of dims may be -1");
-        }
-        v->dims[i] = (int64_t)dims[i];
-        v->free_dim = is_free ? i : v->free_dim;
-        if (!is_free && (__builtin_mul_overflow(v->fixed, (uint64_t)dims[i], &v->fixed) ||
-                         v->fixed > INT32_MAX)) {
-            return MR_FAIL(err, MR_E_INVALID, "dims of too many elements");
-        }
-    }
-    return MR_OK;
-}
-
-static int parse_value(struct value *v, const struct mr_op_desc *d, uint32_t output,
-                       struct mr_err *err)
-{
-    double dims[OP_NUMBERS_MAX] = {1};
-    size_t count = 0;
-    char key[300];
-    const char *path = word_of(d, output, "path", key);
-    const char *fallback = word_of(d, output, "default", key);
-    int rc;
-
-    v->dtype = MR_DTYPE_FP32;
-    if (fallback) {
-        v->fallback = v->fallback_text = mr_strndup(fallback, strlen(fallback));
-    }
-    word_of(d, output, "dtype", key);
-    MR_TRY(op_dtype(d, key, &v->dtype, err));
-    word_of(d, output, "dims", key);
-    MR_TRY(op_numbers(d, key, dims, &count, err));
-    if (count > MR_MAX_RANK) {
-        return MR_FAIL(err, MR_E_INVALID, "parameter '%.80s' has %zu dimensions", key, count);
-    }
-    rc = parse_dims(v, dims, count ? count : 1, err);
-    if (rc < 0) {
-        return MR_WRAP(err, rc, "parameter '%.80s'", key);
-    }
-    if (v->dtype == MR_DTYPE_FP16 || v->dtype == MR_DTYPE_BF16) {
-        return MR_FAIL(err, MR_E_INVALID,
-                       "output '%.80s' cannot be %s; take FP32 and a cast after it",
-                       d->outputs[output].name, mr_dtype_name(v->dtype));
-    }
-    rc = json_path_parse(&v->path, path ? mr_str_c(path) : mr_str_c(d->outputs[output].name), err);
-out:
-    return rc;
-}
-
-static int describe(struct json_parse *o, const struct mr_op_desc *d, struct mr_err *err)
-{
-    static const int bytes[] = {MR_DTYPE_BYTES, 0};
-    int64_t dims[2 * MR_MAX_RANK];
-    int rc;
-
-    MR_TRY(op_input(d, "json", false, &o->in, err));
-    MR_TRY(op_no_more(d, 1, d->output_count, err));
-    MR_TRY(op_known_input(d, o->in, 0, err));
-    MR_TRY(op_input_types(d, o->in, bytes, err));
-    MR_TRY(check_parameters(d, err));
-    const struct mr_op_io *in = &d->inputs[o->in];
-    o->lead = in->rank - (in->rank > 0 && in->dims[in->rank - 1] == 1);
-    for (uint32_t i = 0; i < o->count; i++) {
-        struct value *v = &o->values[i];
-        MR_TRY(parse_value(v, d, i, err));
-        memcpy(dims, in->dims, (size_t)o->lead * sizeof *dims);
-        memcpy(dims + o->lead, v->dims, (size_t)v->rank * sizeof *dims);
-        MR_TRY(op_outputs_set(&o->outputs, i, v->dtype, o->lead + v->rank, dims, err));
-    }
-out:
-    return rc;
-}
-
-static int create(const struct mr_op_desc *d, struct mr_op_node *node, struct mr_op_signature *out,
-                  void **out_op, struct mr_err *err)
-{
-    struct json_parse *o = MR_NEW(struct json_parse);
-
-    (void)node;
-    o->count = d->output_count;
-    o->values = MR_NEW_ARRAY(struct value, MR_MAX(o->count, 1));
-    op_outputs_init(&o->outputs, d);
-    int rc = describe(o, d, err);
-    if (rc < 0) {
-        destroy(o);
-        return rc;
-    }
-    out->outputs = o->outputs.list;
-    *out_op = o;
-    return MR_OK;
-}
-
-/* ---- in run ---- */
-
-/* A value in one text: where it is, and how much. */
+/* Where it is, and how much. */
 struct place {
     struct mr_json at; /* before the value */
     uint64_t count, bytes;
@@ -341,6 +208,141 @@ static int settle_dims(const struct value *v, uint64_t count, int64_t *dims, str
                    MR_STR_ARG(mr_str_sub(v->path.text, 0, 200)), (unsigned long long)count,
                    mr_shape_text(v->dims, v->rank, text, sizeof text));
 }
+
+/* ---- at load ---- */
+
+/* Parameters are "<output>.<word>". */
+static int check_parameters(const struct mr_op_desc *d, struct mr_err *err)
+{
+    static const char *const words[] = {".path", ".dtype", ".dims", ".default"};
+
+    for (uint32_t i = 0; i < d->parameter_count; i++) {
+        mr_str key = mr_str_c(d->parameters[i].key);
+        bool is_known = false;
+        for (uint32_t k = 0; k < d->output_count * 4 && !is_known; k++) {
+            mr_str name = mr_str_c(d->outputs[k / 4].name);
+            is_known = mr_str_starts(key, name) &&
+                       mr_str_eq_c(mr_str_sub(key, name.len, key.len), words[k % 4]);
+        }
+        if (!is_known) {
+            return MR_FAIL(
+                err, MR_E_INVALID,
+                "unknown parameter '%.80s' (there are <output>.path, .dtype, .dims, .default)",
+                d->parameters[i].key);
+        }
+    }
+    return MR_OK;
+}
+
+static const char *word_of(const struct mr_op_desc *d, uint32_t output, const char *word,
+                           char key[300])
+{
+    snprintf(key, 300, "%.250s.%s", d->outputs[output].name, word);
+    return op_text(d, key);
+}
+
+static int parse_dims(struct value *v, const double *dims, size_t count, struct mr_err *err)
+{
+    v->rank = (int)count;
+    v->free_dim = -1;
+    v->fixed = 1;
+    for (int i = 0; i < v->rank; i++) {
+        bool is_free = dims[i] == -1;
+        if (!is_free && !(dims[i] >= 1 && dims[i] <= 1e9 && (double)(int64_t)dims[i] == dims[i])) {
+            return MR_FAIL(err, MR_E_INVALID, "dims must be whole numbers from 1 on, or -1");
+        }
+        if (is_free && v->free_dim >= 0) {
+            return MR_FAIL(err, MR_E_INVALID, "only one of dims may be -1");
+        }
+        v->dims[i] = (int64_t)dims[i];
+        v->free_dim = is_free ? i : v->free_dim;
+        if (!is_free && (__builtin_mul_overflow(v->fixed, (uint64_t)dims[i], &v->fixed) ||
+                         v->fixed > INT32_MAX)) {
+            return MR_FAIL(err, MR_E_INVALID, "dims of too many elements");
+        }
+    }
+    return MR_OK;
+}
+
+static int parse_value(struct value *v, const struct mr_op_desc *d, uint32_t output,
+                       struct mr_err *err)
+{
+    double dims[OP_NUMBERS_MAX] = {1};
+    size_t count = 0;
+    char key[300];
+    const char *path = word_of(d, output, "path", key);
+    const char *fallback = word_of(d, output, "default", key);
+    int rc;
+
+    v->dtype = MR_DTYPE_FP32;
+    if (fallback) {
+        v->fallback = v->fallback_text = mr_strndup(fallback, strlen(fallback));
+    }
+    word_of(d, output, "dtype", key);
+    MR_TRY(op_dtype(d, key, &v->dtype, err));
+    word_of(d, output, "dims", key);
+    MR_TRY(op_numbers(d, key, dims, &count, err));
+    if (count > MR_MAX_RANK) {
+        return MR_FAIL(err, MR_E_INVALID, "parameter '%.80s' has %zu dimensions", key, count);
+    }
+    rc = parse_dims(v, dims, count ? count : 1, err);
+    if (rc < 0) {
+        return MR_WRAP(err, rc, "parameter '%.80s'", key);
+    }
+    if (v->dtype == MR_DTYPE_FP16 || v->dtype == MR_DTYPE_BF16) {
+        return MR_FAIL(err, MR_E_INVALID,
+                       "output '%.80s' cannot be %s; take FP32 and a cast after it",
+                       d->outputs[output].name, mr_dtype_name(v->dtype));
+    }
+    rc = json_path_parse(&v->path, path ? mr_str_c(path) : mr_str_c(d->outputs[output].name), err);
+out:
+    return rc;
+}
+
+static int describe(struct json_parse *o, const struct mr_op_desc *d, struct mr_err *err)
+{
+    static const int bytes[] = {MR_DTYPE_BYTES, 0};
+    int64_t dims[2 * MR_MAX_RANK];
+    int rc;
+
+    MR_TRY(op_input(d, "json", false, &o->in, err));
+    MR_TRY(op_no_more(d, 1, d->output_count, err));
+    MR_TRY(op_known_input(d, o->in, 0, err));
+    MR_TRY(op_input_types(d, o->in, bytes, err));
+    MR_TRY(check_parameters(d, err));
+    const struct mr_op_io *in = &d->inputs[o->in];
+    o->lead = in->rank - (in->rank > 0 && in->dims[in->rank - 1] == 1);
+    for (uint32_t i = 0; i < o->count; i++) {
+        struct value *v = &o->values[i];
+        MR_TRY(parse_value(v, d, i, err));
+        memcpy(dims, in->dims, (size_t)o->lead * sizeof *dims);
+        memcpy(dims + o->lead, v->dims, (size_t)v->rank * sizeof *dims);
+        MR_TRY(op_outputs_set(&o->outputs, i, v->dtype, o->lead + v->rank, dims, err));
+    }
+out:
+    return rc;
+}
+
+static int create(const struct mr_op_desc *d, struct mr_op_node *node, struct mr_op_signature *out,
+                  void **out_op, struct mr_err *err)
+{
+    struct json_parse *o = MR_NEW(struct json_parse);
+
+    (void)node;
+    o->count = d->output_count;
+    o->values = MR_NEW_ARRAY(struct value, MR_MAX(o->count, 1));
+    op_outputs_init(&o->outputs, d);
+    int rc = describe(o, d, err);
+    if (rc < 0) {
+        destroy(o);
+        return rc;
+    }
+    out->outputs = o->outputs.list;
+    *out_op = o;
+    return MR_OK;
+}
+
+/* ---- in run ---- */
 
 static int next_text(mr_bytes *io_rest, uint64_t i, mr_str *out, struct mr_err *err)
 {
