@@ -170,11 +170,14 @@ static int fill_scalar(struct mr_json *j, enum mr_json_fill kind, void *to, stru
     if (rc < 0) {
         return rc;
     }
-    text = mr_arena_printf(arena, "[%.*s]", MR_STR_ARG(mr_str_sub(text, 0, 400)));
-    if (!text.ptr) {
+    char *array = mr_arena_try(arena, text.len + 2, 1);
+    if (!array) {
         return MR_FAIL(j->err, MR_E_NOMEM, "no memory for a number");
     }
-    mr_json_init(&one, text, arena, 0, j->err);
+    array[0] = '[';
+    memcpy(array + 1, text.ptr, text.len);
+    array[text.len + 1] = ']';
+    mr_json_init(&one, mr_str_n(array, text.len + 2), arena, 0, j->err);
     return mr_json_fill(&one, kind, to, 1, &count);
 }
 

@@ -1,7 +1,7 @@
 /* json.parse and json.format: paths, types, shapes, defaults, broken texts. */
 #include "op_test.h"
 
-static uint8_t packed[4096];
+static uint8_t packed[1 << 19];
 
 static void set_texts(struct node_case *c, const char *a, const char *b)
 {
@@ -43,6 +43,26 @@ static void values(void **state)
     EXPECT(&n, 2, BOOL, (1), flag);
     EXPECT_TEXT(&n, 3, (3), "\1\0\0\0x\2\0\0\0\xc3\xa4\7\0\0\0{\"k\":1}");
     node_close(&n);
+}
+
+/* Numbers are read to their end: 1.000…e5. The reader takes 64 KiB. */
+static void long_number(void **state)
+{
+    (void)state;
+    enum { ZEROS = 60000 };
+    static const double number[] = {1e5};
+    static char text[ZEROS + 40];
+    struct node_case c = {.op = "json.parse", .settings = {"x.dtype", "FP64"}, .outputs = {"x"}};
+    struct node n;
+
+    snprintf(text, sizeof text, "{\"x\":1.%0*de5}", ZEROS, 0);
+    set_texts(&c, text, NULL);
+    node_do(&n, &c);
+    EXPECT(&n, 0, FP64, (1), number);
+    node_close(&n);
+    snprintf(text, sizeof text, "{\"x\":1.%0*d,}", ZEROS, 0);
+    set_texts(&c, text, NULL);
+    expect_refused(&c, MR_E_INVALID, "op 'json.parse': ");
 }
 
 static void several_texts(void **state)
@@ -179,7 +199,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values),  cmocka_unit_test(several_texts), cmocka_unit_test(defaults),
-        cmocka_unit_test(refused), cmocka_unit_test(format),
+        cmocka_unit_test(refused), cmocka_unit_test(format),        cmocka_unit_test(long_number),
     };
     return cmocka_run_group_tests(tests, ops_setup, ops_teardown);
 }
