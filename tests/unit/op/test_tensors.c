@@ -380,6 +380,13 @@ static void cast(void **state)
     node_do(&n, &c);
     EXPECT(&n, 0, UINT64, (3), unsigned_exact);
     node_close(&n);
+    static const double beyond[] = {1e300, -1e300, 0.1};
+    static const float infinite[] = {INFINITY, -INFINITY, 0.1f};
+    c.settings[1] = "FP32";
+    c.inputs[0] = (struct input){"x", MR_DTYPE_FP64, 1, {3}, beyond, sizeof beyond, NULL};
+    node_do(&n, &c);
+    EXPECT(&n, 0, FP32, (3), infinite);
+    node_close(&n);
     c.settings[1] = "STRING";
     expect_no_node(&c, "parameter 'dtype' is 'STRING', expected a type such as FP32");
     c.settings[1] = "BYTES";
