@@ -105,7 +105,7 @@ static int place_open(struct place *p, const struct value *v, mr_str text, struc
     int rc;
 
     p->count = p->bytes = 0;
-    mr_arena_init(&p->arena, 0, 2 * text.len + 65536);
+    mr_arena_init(&p->arena, 0, 2 * (text.len + mr_str_c(v->fallback).len) + 65536);
     MR_TRY(place_find(p, v, text, &is_found, err));
     if (!is_found) {
         if (!v->fallback) {
@@ -214,6 +214,28 @@ static int settle_dims(const struct value *v, uint64_t count, int64_t *dims, str
 
 /* ---- at load ---- */
 
+/* A default is read as a request that needs it reads it, and is one value to its end. */
+static int check_default(const struct value *v, struct mr_err *err)
+{
+    int64_t dims[MR_MAX_RANK];
+    struct mr_json whole;
+    void *data = NULL;
+    struct place p;
+    int rc;
+
+    MR_TRY(place_open(&p, v, MR_STR("null"), err));
+    whole = p.at;
+    MR_TRY(mr_json_skip(&whole, NULL));
+    MR_TRY(mr_json_finish(&whole));
+    MR_TRY(settle_dims(v, p.count, dims, err));
+    data = mr_try_alloc(1 + p.bytes + p.count * mr_dtype_size(v->dtype));
+    rc = data ? place_fill(&p, v, data) : MR_FAIL(err, MR_E_NOMEM, "no memory for a default");
+out:
+    place_close(&p);
+    mr_free(data);
+    return rc;
+}
+
 /* Parameters are "<output>.<word>". */
 static int check_parameters(const struct mr_op_desc *d, struct mr_err *err)
 {
@@ -297,7 +319,13 @@ static int parse_value(struct value *v, const struct mr_op_desc *d, uint32_t out
                        "output '%.80s' cannot be %s; take FP32 and a cast after it",
                        d->outputs[output].name, mr_dtype_name(v->dtype));
     }
-    rc = json_path_parse(&v->path, path ? mr_str_c(path) : mr_str_c(d->outputs[output].name), err);
+    MR_TRY(
+        json_path_parse(&v->path, path ? mr_str_c(path) : mr_str_c(d->outputs[output].name), err));
+    rc = fallback ? check_default(v, err) : MR_OK;
+    if (rc < 0) {
+        word_of(d, output, "default", key);
+        return MR_WRAP(err, rc, "parameter '%.80s'", key);
+    }
 out:
     return rc;
 }

@@ -85,6 +85,20 @@ workflow_scheduling {
     assert line.startswith(f"millrace workflow: {folder}/config.pbtxt:5: node 'second': ") and why in line and line.count("\n") == 1
 
 
+@pytest.mark.parametrize("fallback, why", [("none", "expected"), ("[1,2]", "'x' has 2 elements, which [1] does not"), ("7", None)])
+def test_a_default_of_json_parse(tmp_path, fallback, why):
+    """A default that no request could take is refused before there is one."""
+    folder = put(tmp_path, "j", f"""name: "j" platform: "workflow"
+input {{ name: "J" data_type: TYPE_STRING dims: 1 }} output {{ name: "OUT" data_type: TYPE_INT32 dims: 1 }}
+workflow_scheduling {{
+  node {{ name: "n" op: "json.parse" input_map {{ key: "json" value: "J" }} output_map {{ key: "x" value: "OUT" }}
+    parameters {{ key: "x.dtype" value: "INT32" }} parameters {{ key: "x.default" value: "{fallback}" }} }}
+}}
+""")
+    line = check(folder, code=1 if why else 0).stderr
+    assert not why or ("parameter 'x.default': " in line and why in line and line.count("\n") == 1)
+
+
 HEAD = """platform: "%s"
 input { name: "IN" data_type: TYPE_INT32 dims: -1 } output { name: "OUT" data_type: TYPE_INT32 dims: -1 }
 %s_scheduling {

@@ -104,6 +104,76 @@ static void defaults(void **state)
     }
 }
 
+/* A default that no request could take is refused at load. */
+static void default_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *dtype, *dims, *fallback, *words; /* words NULL: it is fine */
+    } rows[] = {
+        {"INT32", "1", "none", "parameter 'x.default': "},
+        {"INT32", "1", "", "parameter 'x.default': "},
+        {"INT32", "1", "null", "parameter 'x.default': "},
+        {"INT32", "1", "1.5", "parameter 'x.default': "},
+        {"INT32", "1", "\"1\"", "parameter 'x.default': "},
+        {"INT32", "1", "1 2", "parameter 'x.default': "},
+        {"INT32", "1", "[1]]", "parameter 'x.default': "},
+        {"INT32", "1", "[1,2]", "parameter 'x.default': 'x' has 2 elements, which [1] does not"},
+        {"INT32", "-1,2", "[1,2,3]", "parameter 'x.default': 'x' has 3 elements"},
+        {"UINT8", "1", "256", "parameter 'x.default': "},
+        {"BOOL", "1", "1", "parameter 'x.default': "},
+        {"BYTES", "1", "none", "parameter 'x.default': "},
+        {"BYTES", "2", "\"a\"", "parameter 'x.default': 'x' has 1 elements"},
+        {"INT32", "1", " [7] ", NULL},
+        {"INT32", "-1,2", "[[1,2],[3,4]]", NULL},
+        {"INT32", "-1", "[]", NULL},
+        {"BOOL", "1", "true", NULL},
+        {"BYTES", "1", "\"none\"", NULL},
+        {"BYTES", "2", "[\"a\",{}]", NULL},
+    };
+    struct node_case c = {.op = "json.parse",
+                          .settings = {"x.dtype", "", "x.dims", "", "x.default", ""},
+                          .outputs = {"x"}};
+    struct node n;
+
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        c.settings[1] = rows[i].dtype;
+        c.settings[3] = rows[i].dims;
+        c.settings[5] = rows[i].fallback;
+        set_texts(&c, "{}", NULL);
+        if (rows[i].words) {
+            expect_no_node(&c, rows[i].words);
+        } else {
+            node_do(&n, &c);
+            node_close(&n);
+        }
+    }
+    c.settings[1] = "FP32";
+    c.settings[3] = "1";
+    c.settings[5] = "a";
+    c.settings[6] = "x.path";
+    c.settings[7] = "$";
+    expect_no_node(&c, "parameter 'x.default': ");
+}
+
+/* A default needs room of its own: the texts may be short. */
+static void long_default(void **state)
+{
+    (void)state;
+    static char text[300000];
+    struct node_case c = {
+        .op = "json.parse", .settings = {"x.dtype", "BYTES", "x.default", text}, .outputs = {"x"}};
+    struct node n;
+
+    memset(text, 'a', sizeof text - 1);
+    memcpy(text, "\"\\n", 3);
+    text[sizeof text - 2] = '"';
+    set_texts(&c, "{}", NULL);
+    node_do(&n, &c);
+    assert_int_equal(n.out[0].tensor.bytes, 4 + sizeof text - 1 - 2 - 1);
+    node_close(&n);
+}
+
 static void refused(void **state)
 {
     (void)state;
@@ -198,8 +268,10 @@ static void format(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values),  cmocka_unit_test(several_texts), cmocka_unit_test(defaults),
-        cmocka_unit_test(refused), cmocka_unit_test(format),        cmocka_unit_test(long_number),
+        cmocka_unit_test(values),          cmocka_unit_test(several_texts),
+        cmocka_unit_test(defaults),        cmocka_unit_test(refused),
+        cmocka_unit_test(format),          cmocka_unit_test(long_number),
+        cmocka_unit_test(default_refused), cmocka_unit_test(long_default),
     };
     return cmocka_run_group_tests(tests, ops_setup, ops_teardown);
 }
