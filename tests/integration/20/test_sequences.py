@@ -550,7 +550,7 @@ def test_update(models, explicit, grpc_to, kind):
     with pytest.raises(grpc.RpcError, match="must specify the START flag"):
         client.infer(summed(1, 1))
     assert numbers(client.infer(summed(1, 3, "end"))) == [6]
-    assert sorted(loads(server)) == ["DRAINING", "READY"]  # the other sequence of the old version has not ended
+    wait.equal(lambda: sorted(loads(server)), ["READY", "UNLOADED"], "the states")  # the old version's other sequence began again in the new one
 
 
 def test_updates_one_after_the_other(models, explicit, grpc_to):
