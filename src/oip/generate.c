@@ -129,12 +129,27 @@ static int tensor_rewrite(struct rewrite *w, const struct mr_oip_io *io)
     return MR_OK;
 }
 
+/* What a request asks of the server itself, a sequence aside: of no use while the inputs are not known, one of which may have
+ * the name and any value. */
+static bool is_reserved(mr_str key)
+{
+    static const char *const names[] = {"priority", "timeout", "sequence_start", "sequence_end",
+                                        "binary_data_output"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (mr_str_eq_c(key, names[i])) {
+            return true;
+        }
+    }
+    return mr_str_starts(key, MR_STR("triton_"));
+}
+
 static int param_rewrite(struct rewrite *w, mr_str key)
 {
     enum mr_json_type type = mr_json_peek(&w->json);
     mr_str text;
 
-    if (!w->inputs && (type == MR_JSON_ARRAY || type == MR_JSON_NULL)) {
+    if (!w->inputs && (type == MR_JSON_ARRAY || type == MR_JSON_NULL || is_reserved(key))) {
         return mr_json_skip(&w->json, NULL); /* of an input */
     }
     if (type != MR_JSON_STRING && type != MR_JSON_NUMBER && type != MR_JSON_BOOL) {

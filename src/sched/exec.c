@@ -492,7 +492,6 @@ bool exec_run(struct exec_run *run, void *instance)
         if (!run->items[i]->is_final) { /* what is final stays as it is when the others run again */
             run->items[i]->status = MR_OK;
         }
-        run->items[i]->is_executed = true;
     }
     if (run->count == 1) {
         MR_TRY(sched_quarantine_check(run->s, run->items[0],
@@ -501,6 +500,9 @@ bool exec_run(struct exec_run *run, void *instance)
     MR_TRY(prepare(run, &err));
     if (run->count > 1) {
         run->gathered_ns = mr_now_ns();
+    }
+    for (uint32_t i = 0; i < run->count; i++) {
+        run->items[i]->is_executed = true;
     }
     run->x.instance = instance;
     rc = mr_executor_execute(run->s->version->executor, &run->x, &err);

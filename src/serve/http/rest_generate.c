@@ -85,17 +85,23 @@ static size_t variant_header(const struct generate *g, struct mr_header *out)
 
 static void begin_stream(struct generate *g)
 {
-    struct mr_header headers[3] = {
+    struct mr_header headers[MESSAGE_HEADERS_MAX + 3] = {
         {MR_STR("content-type"), MR_STR("text/event-stream; charset=utf-8")},
         {MR_STR("cache-control"), MR_STR("no-store")}};
+    size_t n = 2;
+    int status = 200;
 
-    if (!g->has_begun && g->message.http_status >= 400) { /* the model refuses the request */
-        mr_call_begin(g->si.call, g->message.http_status, g->message.headers,
-                      g->message.header_count);
-    } else if (!g->has_begun) {
-        mr_call_begin(g->si.call, 200, headers, 2 + variant_header(g, &headers[2]));
+    if (g->has_begun) {
+        return;
     }
     g->has_begun = true;
+    if (g->message.http_status >= 400) { /* the model refuses the request */
+        status = g->message.http_status;
+        n = g->message.header_count;
+        memcpy(headers, g->message.headers, n * sizeof *headers);
+    }
+    n += variant_header(g, &headers[n]);
+    mr_call_begin(g->si.call, status, headers, n);
 }
 
 static void write_error_event(struct generate *g, mr_str message)
@@ -353,10 +359,10 @@ static void on_room(struct serve_pending *p)
 
 /* ---- the request ---- */
 
-static int read_rewritten(struct generate *g, struct mr_err *err)
+static int read_rewritten(struct generate *g, const struct mr_buf *text, struct mr_err *err)
 {
-    return mr_oip_rest_decode_request((mr_bytes){(uint8_t *)g->rewritten.ptr, g->rewritten.len}, -1,
-                                      g->model, &g->si.loop->server->http_limits, g->si.infer.arena,
+    return mr_oip_rest_decode_request((mr_bytes){(uint8_t *)text->ptr, text->len}, -1, g->model,
+                                      &g->si.loop->server->http_limits, g->si.infer.arena,
                                       &g->si.request, err);
 }
 
@@ -366,24 +372,27 @@ static int route(struct generate *g, mr_str *model, mr_str *version)
 {
     struct serve_infer *si = &g->si;
     struct mr_arena *arena = si->infer.arena;
+    struct mr_buf text;
     struct mr_err ignored;
     int rc;
 
     if (!route_is_taken(si->loop->server->endpoints, *model)) {
         return MR_OK;
     }
-    if (mr_oip_generate_request(si->call->body, NULL, 0, arena, &g->rewritten, &ignored) < 0 ||
-        read_rewritten(g, &ignored) < 0) {
+    mr_buf_init(&text, 0);
+    if (mr_oip_generate_request(si->call->body, NULL, 0, arena, &text, &ignored) < 0 ||
+        read_rewritten(g, &text, &ignored) < 0) {
         si->request = (struct mr_oip_request){0};
     }
-    mr_buf_reset(&g->rewritten);
     rc = infer_route(si, model, version);
-    if (rc == MR_OK && si->route.endpoint) {
-        g->variant = mr_arena_str(arena, route_tag(&si->route));
-    }
+    si->request = (struct mr_oip_request){0}; /* it points into the text */
+    mr_buf_fini(&text);
     *model = mr_arena_str(arena, *model);
     *version = mr_arena_str(arena, *version);
-    return rc;
+    return rc < 0 || (model->ptr && version->ptr)
+               ? rc
+               : MR_FAIL(&si->infer.err, MR_E_EXHAUSTED,
+                         "the request needs more memory than it may use");
 }
 
 /* The model's inputs, in memory of the call: the version may go while a turn waits. */
@@ -439,13 +448,16 @@ static void decode(struct mr_turn *t)
     MR_TRY(inputs_of(g, model, version, &inputs, &count));
     MR_TRY(
         mr_oip_generate_request(g->si.call->body, inputs, count, r->arena, &g->rewritten, &r->err));
-    rc = read_rewritten(g, &r->err);
+    rc = read_rewritten(g, &g->rewritten, &r->err);
     if (rc < 0) {
         offset_drop(&r->err);
         goto out;
     }
     rc = infer_bind(&g->si, model, version);
 out:
+    if (g->si.route.endpoint) {
+        g->variant = mr_arena_str(r->arena, route_tag(&g->si.route));
+    }
     g->si.request.model_name = g->model;
     r->status = rc;
 }

@@ -196,7 +196,7 @@ static void reduce_timeout(struct serve_infer *si)
     q->timeout_us = q->timeout_us > us ? q->timeout_us - us : 1;
 }
 
-int infer_route(struct serve_infer *si, mr_str *model, mr_str *version)
+static int route_choose(struct serve_infer *si, mr_str *model, mr_str *version)
 {
     struct endpoints *es = si->loop->server->endpoints;
 
@@ -214,7 +214,7 @@ static int bind_version(struct serve_infer *si, mr_str model, mr_str version)
     int rc;
 
     if (!si->is_routed) {
-        MR_TRY(infer_route(si, &model, &version));
+        MR_TRY(route_choose(si, &model, &version));
     }
     if (r->deadline_ns && mr_now_ns() >= r->deadline_ns) {
         rc = MR_FAIL(&r->err, MR_E_DEADLINE,
@@ -284,6 +284,13 @@ static int forward_headers(struct serve_infer *si, struct mr_err *err)
     q->params = p;
     q->param_count = n;
     return MR_OK;
+}
+
+int infer_route(struct serve_infer *si, mr_str *model, mr_str *version)
+{
+    int rc = forward_headers(si, &si->infer.err);
+
+    return rc < 0 ? rc : route_choose(si, model, version);
 }
 
 int infer_bind(struct serve_infer *si, mr_str model, mr_str version)

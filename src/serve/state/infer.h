@@ -42,7 +42,8 @@ struct serve_infer {
 void infer_init(struct serve_infer *si, struct mr_call *call, struct mr_arena *arena,
                 enum mr_infer_protocol protocol);
 /* Chooses what answers the request, by its parameters and its call's headers: model and version become those, valid for this
- * iteration of the loop. infer_bind does it unless it is done. Errors: as route_begin, in infer.err. */
+ * iteration of the loop. infer_bind does it unless it is done; the request may be another one by then. Errors: as route_begin,
+ * and of headers that are forwarded, in infer.err. */
 int infer_route(struct serve_infer *si, mr_str *model, mr_str *version);
 /* Finishes decoding for the request's model, as work of the same turn. Negative: the request cannot be read
  * (infer_refuse). infer_run answers all other errors. */

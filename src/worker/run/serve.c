@@ -39,7 +39,7 @@ struct job {
     struct worker_room room;
     struct mr_err err;
     uint64_t nonce;
-    struct mr_ipc_failure *failures;
+    struct mr_ipc_failure *failures; /* these three under the lock until the execution has ended */
     uint32_t failure_count;
     bool is_short; /* of memory for a failure, so that the execution fails */
     int64_t begin_ns;
@@ -75,7 +75,7 @@ static bool is_cancelled(const struct mr_execution *x, uint32_t request)
     return mr_shm_task_is_cancelled(j->serve->view, &j->task);
 }
 
-/* NULL: it has not failed. */
+/* Lock held. NULL: it has not failed. */
 static struct mr_ipc_failure *failure_of(const struct job *j, uint32_t request)
 {
     for (uint32_t i = 0; i < j->failure_count; i++) {
@@ -90,20 +90,30 @@ static struct mr_ipc_failure *failure_of(const struct job *j, uint32_t request)
 static void fail_request(struct mr_execution *x, uint32_t request, int status, const char *message)
 {
     struct job *j = job_of(x);
-    struct mr_ipc_failure *f = failure_of(j, request);
     struct mr_err err;
 
     (void)MR_FAIL(&err, status, "%s", message); /* as much of it as an error may have */
     const mr_str copy = mr_arena_str(&j->arena, mr_str_c(err.msg));
-    if (!j->failures) {
-        j->failures = MR_ARENA_ARRAY(&j->arena, struct mr_ipc_failure, x->exec.request_count);
+    struct mr_ipc_failure *list =
+        j->failures ? j->failures
+                    : MR_ARENA_ARRAY(&j->arena, struct mr_ipc_failure, x->exec.request_count);
+    pthread_mutex_lock(&j->serve->lock);
+    j->failures = list;
+    j->is_short |= !list || !copy.ptr;
+    if (list && copy.ptr) {
+        struct mr_ipc_failure *f = failure_of(j, request);
+        f = f ? f : &list[j->failure_count++];
+        *f = (struct mr_ipc_failure){request, status, copy.ptr};
     }
-    if (!j->failures || !copy.ptr) {
-        j->is_short = true;
-        return;
-    }
-    f = f ? f : &j->failures[j->failure_count++];
-    *f = (struct mr_ipc_failure){request, status, copy.ptr};
+    pthread_mutex_unlock(&j->serve->lock);
+}
+
+static bool has_failed(struct job *j, uint32_t request)
+{
+    pthread_mutex_lock(&j->serve->lock);
+    bool has = failure_of(j, request) != NULL;
+    pthread_mutex_unlock(&j->serve->lock);
+    return has;
 }
 
 /* Posts the answer without a wait for what becomes of it. MR_E_EXHAUSTED: it is too long for a letter. Lock held. */
@@ -153,7 +163,7 @@ static int respond(struct mr_execution *x, struct mr_response *response, struct 
 {
     struct job *j = job_of(x);
 
-    if (failure_of(j, response->request)) {
+    if (has_failed(j, response->request)) {
         return MR_FAIL(err, MR_E_INVALID, "request %u is final, no answer to it can follow",
                        response->request);
     }

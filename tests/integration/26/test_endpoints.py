@@ -82,10 +82,21 @@ def expected(border, buckets, below="stable", above="cand"):
 # ---- shares ----
 
 
+def test_generate_has_forwarded_headers(serve):
+    server = serve(endpoint("e", STABLE, variant("cand", "n", 90), 'sticky { key: "parameter:x-user" salt: "s" }'),
+                   options=["--http-header-forward-pattern=x-user"])
+    users = [f"user-{i}" for i in range(40)]
+    with Rest(server.http) as rest:
+        for user in users:
+            reply = rest.request("POST", "/v2/models/e/generate", body=json.dumps({"INPUT0": [3, 4]}).encode(), headers={"x-user": user})
+            assert reply.ok().headers["millrace-variant"] == tags(rest, "e", 1, {"x-user": user})[0]
+
+
 @pytest.mark.parametrize("kind", ["generate", "generate_stream"])
 def test_generate_reads_by_the_variant_that_answers(serve, kind):
     """Not by that with the largest share, which is not there, nor by one with other inputs."""
-    server = serve(endpoint("e", variant("gone", "nomodel", 60), variant("here", "m", 40), 'sticky { key: "parameter:user" salt: "s" }'))
+    server = serve(endpoint("e", variant("gone", "nomodel", 60), variant("here", "m", 40), 'sticky { key: "parameter:user" salt: "s" }'),
+                   endpoint("all", variant("a", "m", 1)))
     users = [f"user-{i}" for i in range(40)]
     with Rest(server.http) as rest:
         for user, tag in zip(users, expected(6000, [bucket("s", u) for u in users], "gone", "here")):
@@ -96,6 +107,8 @@ def test_generate_reads_by_the_variant_that_answers(serve, kind):
             assert reply.status == 200 and reply.headers["millrace-variant"] == "here"
             shown = json.loads(reply.body.decode().removeprefix("data: "))
             assert shown["OUTPUT0"] == [3, 4] and shown["variant"] == "here" and shown["model_name"] == "e"
+        long = {"id": "x", "user": users[0], "INPUT0": [0] * 5000, "extra": [1]}
+        assert rest.post(f"/v2/models/m/{kind}", long).error == rest.post("/v2/models/all/" + kind, long).error
     (gone, failed), (here, well) = counts(server, "e")["gone"], counts(server, "e")["here"]
     assert gone == failed > 0 and here > 0 == well and gone + here == len(users)
 

@@ -150,6 +150,19 @@ static void hastened(struct fixture *f, int64_t number)
     }
 }
 
+/* Until so many retired versions are left: all of them have been looked at. */
+static void retired(struct fixture *f, size_t left)
+{
+    size_t now;
+
+    do {
+        sched_yield();
+        pthread_mutex_lock(&f->m->lock);
+        now = f->m->draining;
+        pthread_mutex_unlock(&f->m->lock);
+    } while (now > left);
+}
+
 /* Versions that requests still use and that need not stay for their sequences: those of an unloaded model, those that
  * make room, and all when the manager stops. */
 static void test_what_is_hastened(void **state)
@@ -164,6 +177,10 @@ static void test_what_is_hastened(void **state)
     fx_model(f, 0, "m", NULL, 2);
     fx_must_load(f, "m");
     assert_held(f, "1 ");
+    fx_model(f, 0, "other", IDENTITY_TEXT, 1);
+    fx_must_load(f, "other");
+    assert_int_equal(fx_unload(f, "other"), MR_OK);
+    retired(f, 1);
     assert_int_equal(f->hastened, 0);
     assert_int_equal(fx_unload(f, "m"), MR_OK);
     hastened(f, 1);
