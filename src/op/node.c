@@ -164,7 +164,7 @@ static int check_output(const struct op_entry *e, const struct mr_op_io *want,
                            e->kind.name, want->name);
 }
 
-/* One block, with the dims; names stay where they are. */
+/* One block, with the dims and without names. */
 static struct mr_op_io *copy_list(const struct mr_op_io *list, uint32_t count)
 {
     size_t dims = 0;
@@ -176,6 +176,7 @@ static struct mr_op_io *copy_list(const struct mr_op_io *list, uint32_t count)
     int64_t *to = (int64_t *)(void *)(copy + count + 1);
     for (uint32_t i = 0; i < count; i++) {
         copy[i] = list[i];
+        copy[i].name = NULL;
         copy[i].dims = list[i].dims ? to : NULL;
         for (int32_t k = 0; list[i].dims && k < list[i].rank; k++) {
             *to++ = list[i].dims[k];

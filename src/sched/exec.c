@@ -26,18 +26,17 @@ static void run_fail_request(struct mr_execution *x, uint32_t request, int statu
                              const char *message)
 {
     struct exec_run *run = x->user;
-    const char *text = message && *message ? message : mr_status_text(status);
 
     if (request >= run->count || status >= 0) {
         return;
     }
     if (!(x->exec.flags & MR_EXEC_DECOUPLED)) {
-        sched_fail(run->items[request], status, "%s", text);
+        sched_fail(run->items[request], status, "%s", message);
         return;
     }
     pthread_mutex_lock(&run->s->mutex);
     if (!run->items[request]->is_final) {
-        sched_fail(run->items[request], status, "%s", text);
+        sched_fail(run->items[request], status, "%s", message);
         run->items[request]->is_final = true;
     }
     pthread_mutex_unlock(&run->s->mutex);

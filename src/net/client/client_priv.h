@@ -239,8 +239,8 @@ void mr_client_conn_start(struct mr_client *c);
 void mr_client_conn_fail(struct mr_client_conn *conn, int rc, const struct mr_err *err);
 /** The same in the next iteration, for use anywhere. */
 void mr_client_conn_fail_later(struct mr_client_conn *conn, int rc, const char *what);
-/** Asks the system whether the peer has ended the kept connection, or, with HTTP/1.1, has sent what nobody asked for: the
- *  loop may not have read that yet. */
+/** Whether the kept connection can take no request: the system has its end, or, with HTTP/1.1, bytes that belong to no answer, which
+ *  the loop may not have read yet. One system call. */
 bool mr_client_conn_is_stale(struct mr_client_conn *conn);
 /** Close it; it has no calls. */
 void mr_client_conn_close(struct mr_client_conn *conn);

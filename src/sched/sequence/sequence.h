@@ -100,7 +100,7 @@ void sequence_lose(struct seq_set *s, uint32_t instance, struct seq_requests *ou
 /** Ends one sequence that has been idle for too long and returns its instance, where another one may have got its
  *  place; SEQ_NONE: there is no such sequence. */
 uint32_t sequence_reap(struct seq_set *s, int64_t now_ns);
-/** From now on a sequence that is idle has been so for too long while another waits for a place. */
+/** Ends the idle time: while a sequence waits for a place, sequence_reap finds each idle one, however short it has been idle. */
 void sequence_hasten(struct seq_set *s);
 /** When sequence_reap may find the next one; INT64_MAX = never as things are. */
 int64_t sequence_next_idle_ns(const struct seq_set *s);

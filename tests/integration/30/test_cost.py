@@ -99,16 +99,17 @@ def client(request, server, model):
 
 @pytest.mark.parametrize("model", ["passthrough", "simple"])
 def test_heap_and_mutexes(server, calls, client, model):
-    few = COUNT // 20  # what a request does would be COUNT
-    for _ in range(4):  # a thread that ends because it had nothing to do may fall into one of them, or into each where they take long
+    # What a thread does that ends, or that looks at the memory now and then, may fall into a window; where the machine is so busy that it
+    # falls into each, into each long one.
+    for window in [COUNT] * 4 + [COUNT // 4] * 16:
         with calls:
-            for _ in range(COUNT):
+            for _ in range(window):
                 client.ask()
         if (calls.allocations, calls.locks) == (0, 0):
             break
-    assert max(calls.allocations, calls.locks) <= few
+    assert (calls.allocations, calls.locks) == (0, 0)
     if model == "passthrough":
-        assert max(calls.foreign_allocations, calls.foreign_locks) <= few
+        assert (calls.foreign_allocations, calls.foreign_locks) == (0, 0)
     else:
         assert calls.foreign_allocations > 0, "ONNX Runtime is known to allocate: nothing was counted"
 

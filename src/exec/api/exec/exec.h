@@ -195,7 +195,7 @@ struct mr_execution {
     struct mr_err *err; /* gets the error of an execution that was pending */
     /** (may be NULL) True if a request, or every request (MR_ALL_REQUESTS), was cancelled. Thread: any. */
     bool (*is_cancelled)(const struct mr_execution *x, uint32_t request);
-    /** (may be NULL) One request failed. Thread: the executor's, one at a time. */
+    /** (may be NULL) One request failed; `message` is not NULL. Thread: the executor's, one at a time. */
     void (*fail_request)(struct mr_execution *x, uint32_t request, int status, const char *message);
     /** Decoupled executions: takes an answer on success. Blocks while the client has too many unread answers; with
      *  on_room it returns MR_PENDING instead. Errors: MR_E_CANCELLED, MR_E_INVALID (the request is final). Thread: any, one
