@@ -131,14 +131,15 @@ def test_little_is_done_again(tmp_path):
     """What slow hosts have answered is committed soon, without an option for that."""
     x = batch.table(tmp_path / "in", 20000)
     gate = threading.Event()
-    with batch.hosts(type("Stuck", (Stuck,), {"gate": gate})) as (addresses, made):
+    with batch.hosts(type("Stuck", (Stuck,), {"gate": gate})) as (addresses, _):
         with running(tmp_path, addresses):
             wait.until(lambda: batch.committed(tmp_path), "what was answered")
         gate.set()
-        done, calls = sum(batch.committed(tmp_path).values()), made[0].calls
-        assert 0 < done <= 500
+    done = sum(batch.committed(tmp_path).values())
+    assert 0 < done <= 500
+    with batch.hosts(batch.Host) as (addresses, made):  # another one: calls of the killed job may still reach the first
         batch.run(tmp_path, addresses)
-        assert made[0].calls - calls == (20000 - done) // 100
+    assert made[0].calls == (20000 - done) // 100
     batch.check(tmp_path, x)
 
 
