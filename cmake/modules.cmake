@@ -124,8 +124,7 @@ endfunction()
 function(mr_test_environment test)
     set_property(TEST ${test} PROPERTY ENVIRONMENT
         MR_SOURCE_DIR=${CMAKE_SOURCE_DIR} MR_BUILD_DIR=${CMAKE_BINARY_DIR} MR_BUILD=${MR_KIND}
-        ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:allocator_may_return_null=1
-        UBSAN_OPTIONS=print_stacktrace=1
+        ASAN_OPTIONS=handle_sigill=1:detect_stack_use_after_return=1:strict_string_checks=1:allocator_may_return_null=1
         TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1)
 endfunction()
 

@@ -18,11 +18,10 @@ WITHOUT_PRIVILEGES = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"
 # A sanitizer's report ends the process with this code, which no other way of ending has.
 SANITIZER_EXIT = 97
 SANITIZER_ENV = {
-    "ASAN_OPTIONS": f"exitcode={SANITIZER_EXIT}:detect_leaks=1:handle_abort=0:detect_stack_use_after_return=1",
-    "UBSAN_OPTIONS": f"exitcode={SANITIZER_EXIT}:halt_on_error=1:print_stacktrace=1",
+    "ASAN_OPTIONS": f"exitcode={SANITIZER_EXIT}:detect_leaks=1:handle_abort=0:handle_sigill=1:detect_stack_use_after_return=1",
     "TSAN_OPTIONS": f"exitcode={SANITIZER_EXIT}:halt_on_error=1",
 }
-REPORT = re.compile(r"ERROR: \w+Sanitizer|runtime error:|WARNING: ThreadSanitizer")
+REPORT = re.compile(r"ERROR: \w+Sanitizer|WARNING: ThreadSanitizer")
 
 
 def clean_environment(extra=None):
