@@ -28,6 +28,7 @@
 #include "placed.h"
 #include "publish.h"
 #include "retry.h"
+#include "users.h"
 
 #define STOP_TEXT "the server is stopping"
 /* Triton's words, in every mode but explicit. */
@@ -295,10 +296,14 @@ static int unload_run(struct mr_models *m, struct mr_job *job, struct mr_err *er
 {
     int rc;
 
-    MR_TRY(mr_members_check_unload(m, job->model, err));
+    MR_TRY(mr_members_check_unload(m, job, err));
+    if (mr_users_unload(m, job)) {
+        return MR_PENDING;
+    }
     MR_TRY(mr_unload_run(m, job->model, err));
     mr_members_unload(m, job);
     mr_displace(m, job->model->name);
+    mr_users_return_later(m, job);
 out:
     return rc;
 }
@@ -452,7 +457,7 @@ static void deferred_queue(struct mr_models *m)
     struct mr_job *job;
 
     while ((job = mr_members_next(m))) {
-        queue_push(m, is_cancelled(job) ? &m->quick : &m->loads, job);
+        queue_push(m, is_load(job) && !is_cancelled(job) ? &m->loads : &m->quick, job);
     }
 }
 

@@ -25,6 +25,7 @@
 #include "model/records/version_labels.h"
 #include "model/version/version.h"
 #include "publish.h"
+#include "users.h"
 
 #define RETRY_FIRST_NS (100 * MR_NS_PER_MS)
 #define RETRY_MOST_NS  (5 * MR_NS_PER_S)
@@ -542,9 +543,22 @@ static void given_note(struct mr_version_record *r, const struct mr_folder_versi
     r->given = given ? mr_strndup(given, strlen(given)) : NULL;
 }
 
-static void plan_begin(struct mr_load *l)
+/* Lock held. */
+static bool is_any_ready(const struct mr_model *model)
+{
+    for (size_t i = 0; i < model->records.len; i++) {
+        if (model->records.at[i].state == MR_VERSION_READY) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* True: a version of the model serves. */
+static bool plan_begin(struct mr_load *l)
 {
     pthread_mutex_lock(&l->m->lock);
+    const bool is_update = is_any_ready(l->model);
     l->model->is_desired = true;
     for (size_t i = 0; i < l->fresh.len; i++) {
         struct mr_fresh *f = &l->fresh.at[i];
@@ -566,6 +580,7 @@ static void plan_begin(struct mr_load *l)
     mr_model_count_unready(l->m, l->model);
     pthread_mutex_unlock(&l->m->lock);
     mr_changes_report(l->m);
+    return is_update;
 }
 
 /* ---- doing it ---- */
@@ -591,17 +606,6 @@ static void loading_note(struct mr_load *l, struct mr_fresh *f)
     pthread_mutex_lock(&l->m->lock);
     mr_load_entry_set(l->m, l->model, f->entry, MR_VERSION_LOADING, "");
     pthread_mutex_unlock(&l->m->lock);
-}
-
-/* Lock held. */
-static bool is_any_ready(const struct mr_model *model)
-{
-    for (size_t i = 0; i < model->records.len; i++) {
-        if (model->records.at[i].state == MR_VERSION_READY) {
-            return true;
-        }
-    }
-    return false;
 }
 
 /* Versions may serve during this load. */
@@ -768,7 +772,7 @@ static int versions_make(struct mr_load *l)
 static int missing_run(struct mr_load *l)
 {
     if (l->job->kind == MR_JOB_SYNC) {
-        return mr_unload_run(l->m, l->model, l->err);
+        return mr_users_unload(l->m, l->job) ? MR_PENDING : mr_unload_run(l->m, l->model, l->err);
     }
     if (l->job->is_first) {
         /* Only for names of the command line: what clients ask for would be without end. */
@@ -820,13 +824,15 @@ static int versions_load(struct mr_load *l)
     if (!plan_list(l)) {
         return MR_OK; /* as it was left after the last failure */
     }
-    plan_begin(l);
+    const bool is_update = plan_begin(l);
     int rc = versions_make(l);
     if (rc == MR_OK && !mr_load_publish(l)) {
         rc = still_wanted(l, l->err);
     }
     if (rc < 0) {
         mr_load_take_back(l);
+    } else if (is_update) {
+        mr_users_check(l->m, l->model);
     }
     return rc;
 }

@@ -17,6 +17,7 @@
 #include "model/records/records.h"
 #include "model/remote.h"
 #include "retry.h"
+#include "users.h"
 
 /* ---- the members of a model ---- */
 
@@ -97,6 +98,16 @@ static bool is_open(struct mr_models *m, const struct mr_model *model)
     return m->is_submitting && model->members.len > 0;
 }
 
+/* Lock held. One that was cancelled has nothing to wait for. */
+static bool waits(struct mr_models *m, const struct mr_job *job)
+{
+    /* Relaxed: it is set under the lock. */
+    if (atomic_load_explicit(&job->is_cancelled, memory_order_relaxed)) {
+        return false;
+    }
+    return job->waits_for_users ? mr_users_serve(m, job->model) : is_open(m, job->model);
+}
+
 /* A client's load of a graph loads what is in it, too; so do names of the command line. */
 static bool asks(const struct mr_models *m, const struct mr_job *job)
 {
@@ -104,7 +115,7 @@ static bool asks(const struct mr_models *m, const struct mr_job *job)
 }
 
 /* Asks for the members that neither serve nor are about to. True: some were asked for. */
-static bool members_ask(struct mr_load *l)
+static bool members_load(struct mr_load *l)
 {
     MR_VEC(char *) names = {0};
     struct mr_models *m = l->m;
@@ -202,7 +213,7 @@ bool mr_members_wait(struct mr_load *l)
     if (job->waits_no_more) {
         return false;
     }
-    const bool has_asked = asks(m, job) && members_ask(l);
+    const bool has_asked = asks(m, job) && members_load(l);
     job->has_asked = true;
     return has_asked || is_open_now;
 }
@@ -237,14 +248,14 @@ struct mr_job *mr_members_next(struct mr_models *m)
 
     struct mr_job *job = m->deferred;
 
-    while (job && is_open(m, job->model)) {
+    while (job && waits(m, job)) {
         job = job->next;
     }
     if (!job && is_last) {
         job = m->deferred;
     }
     if (job) {
-        job->waits_no_more |= is_last && is_open(m, job->model);
+        job->waits_no_more |= is_last && waits(m, job);
         mr_members_take(m, job);
     }
     return job;
@@ -252,10 +263,14 @@ struct mr_job *mr_members_next(struct mr_models *m)
 
 void mr_members_hasten(struct mr_models *m, const struct mr_model *ready)
 {
-    for (struct mr_job *job = m->retries; job; job = job->next) {
-        if (has_member(job->model, ready->name)) {
+    struct mr_job *job = m->retries;
+
+    while (job) {
+        if (job->due_ns > 0 && has_member(job->model, ready->name)) {
             mr_retry_now(m, job->model);
-            return; /* the list has changed; the next one follows with the next member, or in its time */
+            job = m->retries; /* the list has changed */
+        } else {
+            job = job->next;
         }
     }
 }
@@ -275,28 +290,82 @@ static void name_compare(void *ctx, const char *name)
     s->is_found |= mr_str_eq_c(s->name, name);
 }
 
-/* Lock held. A model that serves and asks this one. */
-static bool is_used(struct mr_models *m, const struct mr_model *model)
+bool mr_members_ask(const struct mr_model *graph, const struct mr_model *model)
 {
     struct search s = {.name = model->name};
-    struct mr_map_slot *slot;
 
-    for (size_t i = 0; m->graph_count > 0 && !s.is_found && (slot = mr_map_next(&m->models, &i));) {
-        const struct mr_model *other = slot->value;
-        if (other != model && other->is_graph) {
-            serving_give(other, name_compare, &s);
-        }
+    if (graph->is_graph && graph != model) {
+        serving_give(graph, name_compare, &s);
     }
     return s.is_found;
 }
 
-int mr_members_check_unload(struct mr_models *m, struct mr_model *model, struct mr_err *err)
+/* Lock held. A graph that serves and asks this model. */
+static bool is_used(struct mr_models *m, const struct mr_model *model)
 {
+    struct mr_map_slot *slot;
+
+    for (size_t i = 0; m->graph_count > 0 && (slot = mr_map_next(&m->models, &i));) {
+        if (mr_members_ask(slot->value, model)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Models that are to go. */
+struct reach {
+    struct mr_map names;
+    bool is_found;
+};
+
+/* mr_config_members.each */
+static void name_find(void *ctx, const char *name)
+{
+    struct reach *r = ctx;
+
+    r->is_found |= mr_map_find(&r->names, mr_str_c(name)) != NULL;
+}
+
+/* Lock held. Adds a graph that asks one of them and goes with it. True: it is new. *out_stays: it does not go. */
+static bool reach_add(struct mr_models *m, struct reach *r, struct mr_model *graph, bool *out_stays)
+{
+    if (!graph->is_graph || mr_map_find(&r->names, graph->name)) {
+        return false;
+    }
+    r->is_found = false;
+    serving_give(graph, name_find, r);
+    *out_stays |= r->is_found && !mr_user_goes_along(m, graph);
+    return r->is_found && !mr_map_put(&r->names, graph->name, graph);
+}
+
+/* Lock held. A graph that serves and stays asks the model, or one that would go with it. */
+static bool is_needed(struct mr_models *m, struct mr_model *model)
+{
+    struct reach r = {0};
+    bool is_new = m->graph_count > 0;
+    bool stays = false;
+    struct mr_map_slot *slot;
+
+    mr_map_put(&r.names, model->name, model);
+    while (is_new && !stays) {
+        is_new = false;
+        for (size_t i = 0; !stays && (slot = mr_map_next(&m->models, &i));) {
+            is_new |= reach_add(m, &r, slot->value, &stays);
+        }
+    }
+    mr_map_fini(&r.names);
+    return stays;
+}
+
+int mr_members_check_unload(struct mr_models *m, const struct mr_job *job, struct mr_err *err)
+{
+    struct mr_model *model = job->model;
     char numbers[200] = "";
     size_t len = 0;
 
     pthread_mutex_lock(&m->lock);
-    const bool is_held = is_ready(model) && is_used(m, model);
+    const bool is_held = !job->is_for_member && is_ready(model) && is_needed(m, model);
     model->is_unload_due = is_held;
     if (model->is_graph && !is_held && is_ready(model)) {
         members_set(model, NULL); /* for mr_members_unload */

@@ -16,8 +16,11 @@ void mr_members_take(struct mr_models *m, struct mr_job *job);
 struct mr_job *mr_members_next(struct mr_models *m);
 /** Lock held: a model is ready, and failed loads of graphs that ask it are worth another try. */
 void mr_members_hasten(struct mr_models *m, const struct mr_model *ready);
-/** Before an unload; notes what the model asks. Errors: MR_E_INTERNAL, a graph that serves asks the model. Thread: loader. */
-int mr_members_check_unload(struct mr_models *m, struct mr_model *model, struct mr_err *err);
+/** Lock held: a version of the graph that serves asks the model. */
+bool mr_members_ask(const struct mr_model *graph, const struct mr_model *model);
+/** Before an unload; notes what the model asks. Errors: MR_E_INTERNAL, a graph that serves and is not unloaded with the model
+ *  (mr_user_goes_along) needs it. Thread: loader. */
+int mr_members_check_unload(struct mr_models *m, const struct mr_job *job, struct mr_err *err);
 /** A graph was unloaded: unloads what it asked and no other graph asks, if that was wanted. Takes job->done if so. Thread:
  *  loader. */
 void mr_members_unload(struct mr_models *m, struct mr_job *job);

@@ -1,4 +1,5 @@
-/* Loads that failed and are tried again later, with pauses that double.
+/* Loads that failed and are tried again later, with pauses that double; those of ensembles that wait for what they ask
+ * (users.c) have no time.
  *
  * Only loads without a caller: those of poll mode and of the server's start. A load that a client requested
  * is answered and not repeated.
@@ -25,8 +26,10 @@ static int64_t pause_of(const struct mr_models *m, uint32_t tries)
 
 static bool is_worth_it(const struct mr_models *m, const struct mr_job *job)
 {
-    return (job->kind == MR_JOB_SYNC || job->is_first) && !job->is_hopeless &&
-           m->o.retry_pause_ns > 0 && job->tries < MR_RETRIES_MAX && !job->model->waiting_first &&
+    const bool has_hope = (job->kind == MR_JOB_SYNC || job->is_first) && !job->is_hopeless &&
+                          m->o.retry_pause_ns > 0 && job->tries < MR_RETRIES_MAX;
+
+    return (has_hope || job->is_return) && !job->model->waiting_first &&
            !mr_job_is_unwanted(m, job);
 }
 
@@ -38,11 +41,12 @@ bool mr_retry_keep(struct mr_models *m, struct mr_job *job)
         return false;
     }
     int64_t pause_ns = pause_of(m, job->tries++);
-    job->due_ns = mr_ns_after(mr_now_ns(), pause_ns);
+    job->due_ns = job->is_return ? INT64_MAX : mr_ns_after(mr_now_ns(), pause_ns);
     job->done = NULL;
     job->is_running = false;
     job->has_place = false;
-    job->has_asked = job->waits_no_more = false;
+    job->has_asked = job->is_return; /* it waits for others, and asks for none */
+    job->waits_no_more = job->waits_for_users = false;
     job->folder_fingerprint = 0;
     while (*at && (*at)->due_ns <= job->due_ns) {
         at = &(*at)->next;
@@ -51,8 +55,10 @@ bool mr_retry_keep(struct mr_models *m, struct mr_job *job)
     *at = job;
     job->model->retry = job;
     pthread_cond_broadcast(&m->work); /* those who wait must know until when */
-    mr_log(MR_LOG_INFO, "model.retry", "model=%s in_s=%.1f try=%u of %u",
-           MR_LOG_STR(job->model->name), (double)pause_ns / 1e9, job->tries, MR_RETRIES_MAX);
+    if (!job->is_return) {
+        mr_log(MR_LOG_INFO, "model.retry", "model=%s in_s=%.1f try=%u of %u",
+               MR_LOG_STR(job->model->name), (double)pause_ns / 1e9, job->tries, MR_RETRIES_MAX);
+    }
     return true;
 }
 

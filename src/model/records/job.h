@@ -53,10 +53,15 @@ struct mr_job {
     bool is_rollback;
     bool is_remote;  /* of mr_models_remote: the configuration and the files are the server's own */
     bool dependents; /* MR_JOB_UNLOAD: with the models that only it asks */
-    bool is_deferred;   /* waits for loads of others; guarded by lock */
-    bool has_asked;     /* for its members to be loaded */
-    bool waits_no_more; /* whatever its members do */
-    int64_t back_to;    /* a rollback's version, 0 = the one before */
+    bool is_deferred; /* waits for loads of others; guarded by lock */
+    bool has_asked;   /* for its members to be loaded */
+    /* Not for loads of others, but until no ensemble that goes with the model serves; guarded by lock. */
+    bool waits_for_users;
+    bool waits_no_more; /* whatever they do */
+    bool is_for_member; /* MR_JOB_UNLOAD: of an ensemble, because of what it asks */
+    /* MR_JOB_LOAD: of an ensemble that was unloaded so; waits until something that it asks is ready. */
+    bool is_return;
+    int64_t back_to; /* a rollback's version, 0 = the one before */
     int answer;
     struct mr_err err;
     mr_models_done_fn *done;

@@ -1,4 +1,5 @@
 """Ensembles, as Triton runs them."""
+import os
 import queue
 
 import numpy as np
@@ -149,41 +150,87 @@ def test_a_queue_timeout_of_a_step(models, clients, hold):
 
 
 def test_loads_and_unloads_in_mode_explicit(models, start):
-    """With an ensemble the models that it asks are loaded; one that it asks stays, until it goes."""
+    """With an ensemble the models that it asks are loaded; it goes with one of them, and comes back with it."""
     adders(models, a=1, b=10, c=100)
     repo.add(models, "chain", CHAIN)
-    repo.add(models, "other", ensemble(step("a", *IDENTITY)))
+    repo.add(models, "other", ensemble(step("chain", *IDENTITY)))
+    names = "chain", "a", "b", "c", "other"
+    with Control(start(models, mode="explicit")) as control:
+        ready = lambda: [control.model_ready(m) for m in names]
+        control.load("other").ok()
+        assert ready() == [True] * 5
+        assert control.answer("other") == ([112, 113], "1")
+        control.unload("a").ok()
+        assert ready() == [False, False, True, True, False]
+        assert [control.index(m)[0]["reason"] for m in ("chain", "a", "other")] == ["unloaded"] * 3
+        assert "'other' has no available versions" in control.infer("other").error
+        control.load("a").ok()
+        wait.until(lambda: all(ready()), "the ensembles to come back")
+        assert control.answer("other") == ([112, 113], "1")
+        control.unload("chain", unload_dependents=True).ok()
+        assert ready() == [False] * 5
+
+
+def test_an_ensemble_waits_for_all_that_it_asks(models, start):
+    """Of two models that were unloaded, one is loaded again, and then the other one."""
+    adders(models, a=1, b=10, c=100)
+    repo.add(models, "chain", CHAIN)
     with Control(start(models, mode="explicit")) as control:
         control.load("chain").ok()
-        control.load("other").ok()
-        assert [control.model_ready(m) for m in ("chain", "a", "b", "c", "other")] == [True] * 5
-        assert control.answer("chain") == ([112, 113], "1")
-        reply = control.unload("a")
-        assert "failed to unload 'a', versions that are still available: 1" in reply.json()["error"]
-        control.unload("chain", unload_dependents=True).ok()
-        assert [control.model_ready(m) for m in ("chain", "a", "b", "c", "other")] == [False, True, False, False, True]
-        control.unload("other").ok()
-        wait.until(lambda: not control.model_ready("a"), "the model that a client has unloaded before to go")
+        control.unload("a").ok()
+        control.unload("b").ok()
+        control.load("a").ok()
+        wait.until(lambda: "not available or ambiguous: b" in control.index("chain")[0].get("reason", ""), "a try")
+        assert not control.model_ready("b")
+        control.load("b").ok()
+        wait.until(lambda: control.model_ready("chain"), "the ensemble")
 
 
-def test_load_after_an_unload_that_was_refused(models, start):
-    """The model stays when what asks it goes: a client wants it."""
+def test_what_a_client_unloads_does_not_come_back(models, start):
     adders(models, a=1)
     repo.add(models, "e", ensemble(step("a", *IDENTITY)))
     repo.add(models, "f", ensemble(step("a", *IDENTITY)))
     with Control(start(models, mode="explicit")) as control:
-        for again in (True, False):
-            control.load("e").ok()
-            assert "failed to unload 'a'" in control.unload("a").error
-            if again:
-                control.load("a").ok()
-            control.load("f").ok()
-            control.unload("e").ok()
-            control.unload("f").ok()
-            if again:
-                assert control.model_ready("a")
-            else:
-                wait.until(lambda: not control.model_ready("a"), "the model that a client has unloaded to go")
+        control.load("e").ok()
+        control.load("f").ok()
+        control.unload("a").ok()
+        control.unload("e").ok()
+        control.load("a").ok()
+        wait.until(lambda: control.model_ready("f"), "the other ensemble")
+        assert not control.model_ready("e")
+
+
+def test_an_ensemble_goes_and_comes_with_a_folder(models, start):
+    adders(models, a=1)
+    repo.add(models, "e", ensemble(step("a", *IDENTITY)))
+    with Control(start(models, "--repository-poll-secs=1", mode="poll")) as control:
+        assert control.answer("e")[0] == [2, 3]
+        os.rename(models / "a", models.parent / "a")
+        wait.until(lambda: not control.model_ready("a"), "the model to go")
+        assert not control.model_ready("e")
+        os.rename(models.parent / "a", models / "a")
+        wait.until(lambda: control.model_ready("e"), "the ensemble")
+        assert control.answer("e")[0] == [2, 3]
+
+
+def test_an_update_that_does_not_fit(models, start):
+    """The ensemble goes, and comes back with the next one that does."""
+    adders(models, a=1)
+    repo.add(models, "e", ensemble(step("a", *IDENTITY)))
+    server = start(models, mode="explicit")
+    with Control(server) as control:
+        control.load("e").ok()
+        good = control.rest.get("/v2/models/a/config").ok().json()
+        control.load("a", config=good | {"dynamic_batching": {}}).ok()
+        assert control.answer("e")[0] == [2, 3]
+        repo.add(models, "a", inputs=[repo.tensor("OTHER")], outputs=[repo.tensor("OUTPUT0")])
+        control.load("a").ok()
+        wait.until(lambda: not control.model_ready("e"), "the ensemble to go")
+        assert [(e["model"], e["asks"]) for e in server.events() if e.get("event") == "ensemble.unloaded"] == [("e", "a")]
+        repo.add(models, "a", onnxgen.ADDER_CONFIG, files={"1/model.onnx": onnxgen.adder(5)})
+        control.load("a").ok()
+        wait.until(lambda: control.model_ready("e"), "the ensemble")
+        assert control.answer("e")[0] == [6, 7]
 
 
 def test_configuration_that_is_refused_changes_nothing(models, start):
@@ -198,8 +245,8 @@ def test_configuration_that_is_refused_changes_nothing(models, start):
         config["output"][0]["data_type"] = "TYPE_FP32"
         assert "TYPE_FP32" in control.load("chain", config=config).json()["error"]
         assert control.answer("chain") == ([112, 113], "1")
-        assert "failed to unload 'a', versions that are still available: 1" in control.unload("a").json()["error"]
         control.unload("d").ok()
+        assert control.model_ready("chain")
         control.unload("chain", unload_dependents=True).ok()
         assert [control.model_ready(m) for m in ("chain", "a", "b", "c", "d")] == [False] * 5
 

@@ -4,9 +4,9 @@ import re
 import pytest
 import tritonclient.http as httpclient
 
-from lib import repo
+from lib import repo, wait
 from lib.control import Control
-from lib.models.graphs import Clients, adders, node, vector, workflow
+from lib.models.graphs import Clients, adders, ensemble, node, step, vector, workflow
 
 
 FAILS = {"fail_status": "UNAVAILABLE", "fail_message": "no luck"}
@@ -148,3 +148,31 @@ def test_what_is_refused(models, start):
                                                    "output_map": {"OUTPUT0": "OUTPUT0"}}]}}
         error = control.load("w0", config=asked).json()["error"]
         assert "node 'q'" in error and "config.pbtxt" not in error  # it is not the file that is wrong
+
+
+def test_a_model_that_a_workflow_asks_stays(models, start):
+    """Also if an ensemble asks it, which would go with it. It goes with the workflow, if no client has loaded it again since."""
+    adders(models, one=1)
+    repo.add(models, "w", workflow(node("a", "one")))
+    repo.add(models, "v", workflow(node("a", "one")))
+    repo.add(models, "e", ensemble(step("one", {"INPUT0": "INPUT0"}, {"OUTPUT0": "OUTPUT0"})))
+    repo.add(models, "of_e", workflow(node("a", "e")))
+    with Control(start(models, mode="explicit")) as control:
+        for again in (True, False):
+            control.load("w").ok()
+            control.load("e").ok()
+            assert "failed to unload 'one', versions that are still available: 1" in control.unload("one").error
+            assert control.answer("e")[0] == control.answer("w")[0] == [2, 3]
+            control.unload("e").ok()
+            if again:
+                control.load("one").ok()
+            control.load("v").ok()
+            control.unload("w").ok()
+            control.unload("v").ok()
+            if again:
+                assert control.model_ready("one")
+            else:
+                wait.until(lambda: not control.model_ready("one"), "the model that a client has unloaded to go")
+        control.load("of_e").ok()
+        assert "failed to unload 'one'" in control.unload("one").error
+        assert control.answer("of_e")[0] == [2, 3]
