@@ -477,6 +477,7 @@ static void job_end(struct mr_models *m, struct mr_job *job, int rc)
     if (rc == MR_PENDING) {
         mr_members_defer(m, job);
         deferred_queue(m);
+        pthread_cond_broadcast(&m->idle); /* others may want its place, and it may wait for them */
         return;
     }
     if (rc >= 0 || !model || !mr_retry_keep(m, job)) {

@@ -1,6 +1,7 @@
 """Ensembles, as Triton runs them."""
 import os
 import queue
+import threading
 
 import numpy as np
 import pytest
@@ -184,6 +185,32 @@ def test_an_ensemble_waits_for_all_that_it_asks(models, start):
         assert not control.model_ready("b")
         control.load("b").ok()
         wait.until(lambda: control.model_ready("chain"), "the ensemble")
+
+
+def test_many_loads_and_unloads_at_once(models, start):
+    """None waits for another that waits for it."""
+    adders(models, a=1, b=10, c=100)
+    repo.add(models, "chain", CHAIN)
+    repo.add(models, "other", ensemble(step("chain", *IDENTITY)))
+    server = start(models, mode="explicit")
+
+    def ask(names, steps):
+        with Control(server) as control:
+            for k in range(steps):
+                for name in names:
+                    control.load(name) if k % 3 else control.unload(name, unload_dependents=k % 2 == 0)
+
+    threads = [threading.Thread(target=ask, args=(names, 60), daemon=True)
+               for names in (("a", "chain"), ("b", "other"), ("c", "a"), ("other", "c"))]
+    [t.start() for t in threads]
+    [t.join(wait.PATIENCE) for t in threads]
+    assert not any(t.is_alive() for t in threads), "a request was never answered"
+    with Control(server) as control:
+        control.load("other").ok()
+        assert control.answer("other") == ([112, 113], "1")
+        control.unload("a").ok()
+        control.load("a").ok()
+        wait.until(lambda: control.model_ready("other"), "the ensemble to come back")
 
 
 def test_what_a_client_unloads_does_not_come_back(models, start):
