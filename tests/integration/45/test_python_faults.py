@@ -148,8 +148,9 @@ def kill_until_done(server, request, begun):
         wait.until(lambda: begun.exists() or request.done(), "the request to be run again, or to fail")
         if request.done():
             return
+        ready = wait.until(lambda: pids(server, "m"), "what runs it to be called ready, which may come after the request")
         begun.unlink()
-        [os.kill(pid, signal.SIGUSR1) for pid in pids(server, "m")]
+        [os.kill(pid, signal.SIGUSR1) for pid in ready]
     raise AssertionError("the request is run again and again")
 
 
