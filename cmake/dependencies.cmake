@@ -1,11 +1,21 @@
 # The libraries that modules name after EXTERNAL. Nothing here is REQUIRED: what is absent fails where
 # a module asks for it, with a message that names the library (mr_resolve_external).
+include(CheckSymbolExists)
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
 find_package(OpenSSL QUIET)
 find_package(ZLIB QUIET)
 pkg_check_modules(UV QUIET IMPORTED_TARGET libuv)
 pkg_check_modules(NGHTTP2 QUIET IMPORTED_TARGET libnghttp2)
+if(TARGET PkgConfig::NGHTTP2)
+    # Versions with this function bound the cancelled requests of a connection themselves.
+    set(CMAKE_REQUIRED_LIBRARIES PkgConfig::NGHTTP2)
+    check_symbol_exists(nghttp2_option_set_stream_reset_rate_limit nghttp2/nghttp2.h MR_NGHTTP2_RESET_RATE)
+    unset(CMAKE_REQUIRED_LIBRARIES)
+    if(MR_NGHTTP2_RESET_RATE)
+        set_property(TARGET PkgConfig::NGHTTP2 APPEND PROPERTY INTERFACE_COMPILE_DEFINITIONS MR_NGHTTP2_RESET_RATE)
+    endif()
+endif()
 pkg_check_modules(PROTOBUF_C QUIET IMPORTED_TARGET libprotobuf-c)
 pkg_check_modules(CMOCKA QUIET IMPORTED_TARGET cmocka)
 find_package(OnnxRuntime QUIET)

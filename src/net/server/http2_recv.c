@@ -851,6 +851,9 @@ static void make_callbacks(void)
     nghttp2_option_set_no_closed_streams(option, 1);
     /* gRPC leaves blanks around metadata to the server, and its C core accepts them. */
     nghttp2_option_set_no_rfc9113_leading_and_trailing_ws_validation(option, 1);
+#ifdef MR_NGHTTP2_RESET_RATE
+    nghttp2_option_set_stream_reset_rate_limit(option, UINT32_MAX, UINT32_MAX); /* h2_max_resets */
+#endif
 }
 
 int mr_h2_session_new(struct mr_h2 *h, nghttp2_mem *mem)

@@ -258,6 +258,17 @@ def test_rapid_resets_end_the_connection(server):
         assert again.ask().status == 200
 
 
+def test_resets_that_the_server_allows(models, start):
+    """As many as the option says, and not what the HTTP/2 library thinks of."""
+    with Http2(start(models, "--h2-max-resets=100000").http) as wire:
+        for _ in range(3000):
+            stream = wire.h2.get_next_available_stream_id()
+            wire.h2.send_headers(stream, PLAIN, end_stream=True)
+            wire.h2.reset_stream(stream, ErrorCodes.CANCEL)
+            wire.flush()
+        assert wire.ask().status == 200
+
+
 def test_more_streams_than_allowed(server):
     """Opened before the server's settings have been read, as a careless client might."""
     with Http2(server.http) as wire:
