@@ -24,9 +24,11 @@
 #define LEAST_FRAME     4096 /* shorter ones are the last of a body */
 #define RESET_PERIOD_NS (30 * MR_NS_PER_S)
 #define JUNK_MAX        10000
-#define STREAM_SHARE    ((size_t)64 * 1024) /* what a stream may leave unread, whatever others do */
-#define HEADERS_FIRST   16
-#define HEADER_OVERHEAD 32 /* RFC 9113 6.5.2 */
+/* Frames of one header block after the first: with the largest --max-header-bytes, in frames of the usual size. */
+#define CONTINUATIONS_MAX 1024
+#define STREAM_SHARE      ((size_t)64 * 1024) /* what a stream may leave unread, whatever others do */
+#define HEADERS_FIRST     16
+#define HEADER_OVERHEAD   32 /* RFC 9113 6.5.2 */
 
 /* ---- calls and streams ---------------------------------------------------------------------- */
 
@@ -851,8 +853,11 @@ static void make_callbacks(void)
     nghttp2_option_set_no_closed_streams(option, 1);
     /* gRPC leaves blanks around metadata to the server, and its C core accepts them. */
     nghttp2_option_set_no_rfc9113_leading_and_trailing_ws_validation(option, 1);
-#ifdef MR_NGHTTP2_RESET_RATE
+#ifdef MR_NGHTTP2_HAS_stream_reset_rate_limit
     nghttp2_option_set_stream_reset_rate_limit(option, UINT32_MAX, UINT32_MAX); /* h2_max_resets */
+#endif
+#ifdef MR_NGHTTP2_HAS_max_continuations
+    nghttp2_option_set_max_continuations(option, CONTINUATIONS_MAX); /* max_header_bytes */
 #endif
 }
 

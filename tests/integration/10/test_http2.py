@@ -269,6 +269,26 @@ def test_resets_that_the_server_allows(models, start):
         assert wire.ask().status == 200
 
 
+MANY_HEADERS = PLAIN + [(f"x-{i}", "v" * 30000) for i in range(20)]  # in 20 frames or more
+
+
+def test_headers_of_many_frames(models, start):
+    with Http2(start(models, "--max-header-bytes=1MiB").http) as wire:
+        stream = wire.h2.get_next_available_stream_id()
+        wire.h2.send_headers(stream, MANY_HEADERS, end_stream=True)
+        wire.flush()
+        assert wire.response(stream).status == 200
+
+
+def test_headers_of_too_many_frames(server):
+    with Http2(server.http) as wire:
+        stream = wire.h2.get_next_available_stream_id()
+        wire.h2.send_headers(stream, MANY_HEADERS, end_stream=True)
+        wire.flush()
+        assert wire.response(stream).status == 431
+        assert wire.ask().status == 200
+
+
 def test_more_streams_than_allowed(server):
     """Opened before the server's settings have been read, as a careless client might."""
     with Http2(server.http) as wire:
