@@ -36,6 +36,8 @@ include(CheckPIESupported)
 if(MR_KIND STREQUAL "asan")
     # What the sanitizers know of each object are half a million addresses, to be relocated at each start of a program.
     add_link_options($<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:-no-pie>)
+    # Exceptions of a backend's library pass through AddressSanitizer, which looks for them when the program starts.
+    add_link_options($<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:-Wl,--push-state,--no-as-needed,-lstdc++,--pop-state>)
 else()
     check_pie_supported()
 endif()
