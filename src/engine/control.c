@@ -21,7 +21,7 @@ static void on_done(void *ctx, int rc, const struct mr_err *err)
     struct mr_worker_call *c = a->call;
 
     if (c->is_loading) {
-        mr_models_ask_end(a->engine->models);
+        mr_models_ask_end(a->engine->models, mr_str_c(c->model));
     }
     mr_free(a);
     answer(c, rc, rc < 0 ? err->msg : "", 0);
@@ -77,7 +77,7 @@ void engine_control(struct mr_engine *e, struct mr_worker_call *c)
     if (strcmp(c->control->model, c->model) == 0) {
         rc = MR_FAIL(&err, MR_E_INVALID, "model '%.128s' cannot load or unload itself", c->model);
     } else if (c->is_loading) {
-        rc = mr_models_ask_begin(e->models, &err);
+        rc = mr_models_ask_begin(e->models, mr_str_c(c->model), &err);
     }
     if (rc < 0) {
         answer(c, rc, err.msg, 0);

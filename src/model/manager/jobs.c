@@ -108,8 +108,9 @@ static void model_begin(struct mr_models *m, struct mr_model *model, struct mr_j
     queue_push(m, has_work ? &m->loads : &m->quick, job);
 }
 
-static void model_wait(struct mr_model *model, struct mr_job *job)
+static void model_wait(struct mr_models *m, struct mr_model *model, struct mr_job *job)
 {
+    m->jobs_waiting++;
     job->next = NULL;
     if (model->waiting_last) {
         model->waiting_last->next = job;
@@ -124,6 +125,51 @@ static void job_refuse(struct mr_job *job, int status, const char *text)
 {
     job->kind = MR_JOB_ANSWER;
     job->answer = MR_FAIL(&job->err, status, "%s", text);
+}
+
+/* Lock held. NULL: none waits. */
+static struct mr_job *waiting_take(struct mr_models *m, struct mr_model *model)
+{
+    struct mr_job *job = model->waiting_first;
+
+    if (job) {
+        m->jobs_waiting--;
+        model->waiting_first = job->next;
+        if (!job->next) {
+            model->waiting_last = NULL;
+        }
+    }
+    return job;
+}
+
+/* Lock held. Loads ask for each other: those that come after a load that asks are refused, and it goes on. */
+static void asking_refuse(struct mr_models *m)
+{
+    struct mr_map_slot *slot;
+    struct mr_job *job;
+
+    for (size_t i = 0; (slot = mr_map_next(&m->models, &i));) {
+        struct mr_model *model = slot->value;
+        while (model->current && model->current->asks > 0 && (job = waiting_take(m, model))) {
+            job->model = NULL;
+            job_refuse(job, MR_E_UNAVAILABLE,
+                       "the load of the model that is under way waits for this one");
+            queue_push(m, &m->quick, job);
+        }
+    }
+}
+
+/* Lock held. Loads that need not wait for others any longer, and what no load can end. */
+static void deferred_queue(struct mr_models *m)
+{
+    struct mr_job *job;
+
+    while ((job = mr_members_next(m))) {
+        queue_push(m, is_load(job) && !is_cancelled(job) ? &m->loads : &m->quick, job);
+    }
+    if (m->jobs_asking > 0 && m->jobs_waiting > 0 && mr_jobs_are_stuck(m)) {
+        asking_refuse(m);
+    }
 }
 
 /* ---- superseding ---- */
@@ -267,7 +313,8 @@ void mr_job_submit(struct mr_models *m, struct mr_job *job, mr_str name)
     } else {
         older_cancel(m, job->model, job);
         if (job->model->current) {
-            model_wait(job->model, job);
+            model_wait(m, job->model, job);
+            deferred_queue(m);
         } else {
             model_begin(m, job->model, job);
         }
@@ -278,14 +325,10 @@ void mr_job_submit(struct mr_models *m, struct mr_job *job, mr_str name)
 /* After a job: the model's next one, if there is one. Lock held. */
 static void model_next(struct mr_models *m, struct mr_model *model)
 {
-    struct mr_job *next = model->waiting_first;
+    struct mr_job *next = waiting_take(m, model);
 
     model->current = NULL;
     if (next) {
-        model->waiting_first = next->next;
-        if (!next->next) {
-            model->waiting_last = NULL;
-        }
         model_begin(m, model, next);
         return;
     }
@@ -335,11 +378,20 @@ static int job_run(struct mr_models *m, struct mr_job *job, struct mr_err *err)
 
 /* ---- the threads ---- */
 
-int mr_models_ask_begin(struct mr_models *m, struct mr_err *err)
+/* Lock held. The load that a model asks in; NULL: it has ended. */
+static struct mr_job *asking_job(const struct mr_models *m, mr_str name)
+{
+    const struct mr_model *model = mr_map_find(&m->models, name);
+
+    return model && model->current && model->current->is_running ? model->current : NULL;
+}
+
+int mr_models_ask_begin(struct mr_models *m, mr_str name, struct mr_err *err)
 {
     int rc = MR_OK;
 
     pthread_mutex_lock(&m->lock);
+    struct mr_job *job = asking_job(m, name);
     if (!m->is_started) {
         rc = MR_FAIL(err, MR_E_UNAVAILABLE,
                      "a model loads others once the server has started, not while it starts");
@@ -350,15 +402,18 @@ int mr_models_ask_begin(struct mr_models *m, struct mr_err *err)
                      m->loads_asking + 1, m->o.load_threads);
     } else {
         m->loads_asking++;
+        m->jobs_asking += job && job->asks++ == 0;
         mr_load_place_leave(m);
     }
     pthread_mutex_unlock(&m->lock);
     return rc;
 }
 
-void mr_models_ask_end(struct mr_models *m)
+void mr_models_ask_end(struct mr_models *m, mr_str name)
 {
     pthread_mutex_lock(&m->lock);
+    struct mr_job *job = asking_job(m, name);
+    m->jobs_asking -= job && job->asks > 0 && --job->asks == 0;
     m->loads_asking--;
     m->loads_running++; /* for a while perhaps one more than may run: it has begun already */
     pthread_cond_broadcast(&m->work);
@@ -451,16 +506,6 @@ static int job_do(struct mr_models *m, struct mr_job *job)
     return rc;
 }
 
-/* Lock held. */
-static void deferred_queue(struct mr_models *m)
-{
-    struct mr_job *job;
-
-    while ((job = mr_members_next(m))) {
-        queue_push(m, is_load(job) && !is_cancelled(job) ? &m->loads : &m->quick, job);
-    }
-}
-
 void mr_jobs_submitting(struct mr_models *m, bool is_on)
 {
     pthread_mutex_lock(&m->lock);
@@ -480,6 +525,8 @@ static void job_end(struct mr_models *m, struct mr_job *job, int rc)
         pthread_cond_broadcast(&m->idle); /* others may want its place, and it may wait for them */
         return;
     }
+    m->jobs_asking -= job->asks > 0; /* its process has died meanwhile */
+    job->asks = 0;
     if (rc >= 0 || !model || !mr_retry_keep(m, job)) {
         job_free(job);
     }

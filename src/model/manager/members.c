@@ -243,8 +243,8 @@ void mr_members_take(struct mr_models *m, struct mr_job *job)
 struct mr_job *mr_members_next(struct mr_models *m)
 {
     /* All open loads wait for each other. Relaxed: what counts is decided under the lock. */
-    const bool is_last = (!m->is_submitting && m->jobs_open == m->deferred_count) ||
-                         atomic_load_explicit(&m->is_stopping, memory_order_relaxed);
+    const bool is_last =
+        mr_jobs_are_stuck(m) || atomic_load_explicit(&m->is_stopping, memory_order_relaxed);
 
     struct mr_job *job = m->deferred;
 

@@ -17,6 +17,12 @@ bool mr_job_is_unwanted(const struct mr_models *m, const struct mr_job *job)
            atomic_load_explicit(&m->is_stopping, memory_order_relaxed);
 }
 
+bool mr_jobs_are_stuck(const struct mr_models *m)
+{
+    return !m->is_submitting &&
+           m->jobs_open == m->deferred_count + m->jobs_waiting + m->jobs_asking;
+}
+
 size_t mr_load_places(const struct mr_models *m)
 {
     return m->is_started ? MR_MIN(m->o.update_threads, m->o.load_threads) : m->o.load_threads;

@@ -41,6 +41,7 @@ struct mr_job {
     bool is_first;               /* part of the start */
     uint64_t id;                 /* unique */
     bool is_running;             /* guarded by lock */
+    uint32_t asks;               /* loads of other models that it waits for; guarded by lock */
     bool has_place;              /* counted in loads_running */
     _Atomic bool is_cancelled;   /* by a newer request for the model */
     uint64_t folder_fingerprint; /* of the folder that it read, 0 = none yet; guarded by lock */
@@ -71,6 +72,8 @@ struct mr_job {
 struct mr_job *mr_job_new(enum mr_job_kind kind, mr_models_done_fn *done, void *ctx);
 /** True if the job was cancelled by a newer request, or the server stops. Thread: any. */
 bool mr_job_is_unwanted(const struct mr_models *m, const struct mr_job *job);
+/** Lock held: each open job waits for another one. */
+bool mr_jobs_are_stuck(const struct mr_models *m);
 /** Lock held: loads that may run at once. */
 size_t mr_load_places(const struct mr_models *m);
 /** Both with the lock held: a load that waits leaves its place to other loads, and takes one again. */

@@ -154,6 +154,8 @@ struct mr_models {
     size_t deferred_count;
     size_t graph_count;  /* models that are a graph, or were */
     size_t jobs_open;    /* queued, waiting or running */
+    size_t jobs_waiting; /* of these, those that come after another one of their model */
+    size_t jobs_asking;  /* of these, loads that wait for loads which they have asked for */
     pthread_cond_t idle; /* jobs_open or draining went down */
     bool quit;
 

@@ -2,6 +2,7 @@
 import os
 import queue
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -300,6 +301,21 @@ def test_ensembles_that_ask_each_other(models, start):
         assert [r["state"] for r in control.index()] == ["UNAVAILABLE"] * 2
         for name, other in (("one", "two"), ("two", "one")):
             assert f"circular dependency between ensembles: {name} -> ... -> {other}" in control.index(name)[0]["reason"]
+
+
+def test_loads_of_ensembles_that_ask_each_other(models, start):
+    """By several clients at once: each is refused."""
+    for name, text in zip(("one", "two"), CYCLE):
+        repo.add(models, name, text)
+    server = start(models, mode="explicit")
+
+    def load(name):
+        with Control(server) as control:
+            return [control.load(name).error for _ in range(5)]
+
+    with ThreadPoolExecutor(4) as pool:
+        for errors in pool.map(load, ("one", "two") * 2):
+            assert all("circular dependency" in e or "not available or ambiguous" in e for e in errors), errors
 
 
 def test_a_step_whose_model_does_not_load(models, start):

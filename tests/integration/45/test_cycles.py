@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from lib import pymodels, repo
+from lib.control import Control
 from lib.models.graphs import ensemble, step
 from lib.rest import Rest, infer_path
 from lib.workers import pids
@@ -141,3 +142,54 @@ def test_circles_through_ensembles_at_once(graphs):
     assert all(a == "end" or WAITS in a for a in answers), answers
     assert graphs.ask(server, "a", nested(["eb"])) == "end" and graphs.ask(server, "b", nested(["ea"])) == "end"
     assert (pids(server, "a"), pids(server, "b")) == first
+
+
+LOADS = """
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        try:
+            pb_utils.load_model("OTHER")
+        except Exception as e:
+            self.said = str(e)
+        else:
+            self.said = "loaded"
+
+    def execute(self, requests):
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", np.array([self.said], np.object_))]) for _ in requests]
+""".replace("import triton", "import numpy as np\nimport triton", 1)
+
+
+def loaded(server, *names):
+    """All of these loads end, and one succeeds."""
+    with ThreadPoolExecutor(len(names)) as pool:
+        def load(name):
+            with Control(server) as control:
+                return control.load(name).status
+        assert 200 in pool.map(load, names)
+
+
+def said(server, model):
+    with Rest(server.http) as rest:
+        return rest.post(infer_path(model), json.dumps({"inputs": [
+            {"name": "INPUT0", "datatype": "BYTES", "shape": [1], "data": ["x"]}]})).ok().json()["outputs"][0]["data"][0]
+
+
+def test_models_that_load_each_other(models, start):
+    for name, other in (("a", "b"), ("b", "a")):
+        pymodels.add(models, name, LOADS.replace("OTHER", other), **TEXT)
+    server = start(models, mode="explicit")
+    loaded(server, "a", "b")
+    assert any("waits for this one" in said(server, m) for m in "ab")
+
+
+def test_model_that_loads_an_ensemble_of_it(models, start):
+    pymodels.add(models, "a", LOADS.replace("OTHER", "e"), **TEXT)
+    repo.add(models, "e", ensemble(step("a", {"INPUT0": "INPUT0"}, {"OUTPUT0": "OUTPUT0"}), **TEXT))
+    server = start(models, mode="explicit")
+    loaded(server, "a")
+    assert "not available or ambiguous: a" in said(server, "a")
+    loaded(server, "e")
+    assert "not available or ambiguous: a" in said(server, "e")

@@ -366,11 +366,11 @@ bool mr_models_is_address(mr_str path);
 void mr_models_unload(struct mr_models *m, mr_str name, bool dependents, mr_models_done_fn *done,
                       void *ctx);
 
-/** The load of a model asks to load or unload another one, and waits for that: others have its place among the loads that
- *  run at once until mr_models_ask_end. Errors: MR_E_UNAVAILABLE (before mr_models_start has returned; all other loads
- *  wait likewise). Thread: any. */
-int mr_models_ask_begin(struct mr_models *m, struct mr_err *err);
-void mr_models_ask_end(struct mr_models *m);
+/** The load of the model `name` asks to load or unload another one, and waits for that: others have its place among the
+ *  loads that run at once until mr_models_ask_end. What it asks for is refused (MR_E_UNAVAILABLE) if that waits for
+ *  this load. Errors: MR_E_UNAVAILABLE (before mr_models_start has returned; all other loads wait likewise). Thread: any. */
+int mr_models_ask_begin(struct mr_models *m, mr_str name, struct mr_err *err);
+void mr_models_ask_end(struct mr_models *m, mr_str name);
 
 /** Loads `version` ("" = the one before the default version) and makes it the default version;
  *  newer versions without a label retire. Lasts until the model's next load or unload.
