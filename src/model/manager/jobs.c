@@ -346,7 +346,6 @@ static int unload_run(struct mr_models *m, struct mr_job *job, struct mr_err *er
     MR_TRY(mr_unload_run(m, job->model, err));
     mr_members_unload(m, job);
     mr_displace(m, job->model->name);
-    mr_users_return_later(m, job);
 out:
     return rc;
 }
@@ -527,6 +526,9 @@ static void job_end(struct mr_models *m, struct mr_job *job, int rc)
     }
     m->jobs_asking -= job->asks > 0; /* its process has died meanwhile */
     job->asks = 0;
+    if (rc >= 0 && job->is_for_member) {
+        mr_users_return_later(m, job);
+    }
     if (rc >= 0 || !model || !mr_retry_keep(m, job)) {
         job_free(job);
     }
@@ -559,6 +561,7 @@ static void *loader_main(void *arg)
     while ((job = job_wait(m))) {
         bool has_place = job->has_place;
         job->is_running = true;
+        job->publishes = m->publishes;
         pthread_mutex_unlock(&m->lock);
         int rc = job_do(m, job);
         pthread_mutex_lock(&m->lock);

@@ -261,10 +261,22 @@ struct mr_job *mr_members_next(struct mr_models *m)
     return job;
 }
 
+bool mr_members_are_ready(struct mr_models *m, const struct mr_model *graph)
+{
+    for (size_t i = 0; i < graph->members.len; i++) {
+        const struct mr_model *member = mr_map_find(&m->models, mr_str_c(graph->members.at[i]));
+        if (!member || !is_ready(member)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 void mr_members_hasten(struct mr_models *m, const struct mr_model *ready)
 {
     struct mr_job *job = m->retries;
 
+    m->publishes++;
     while (job) {
         if (job->due_ns > 0 && has_member(job->model, ready->name)) {
             mr_retry_now(m, job->model);

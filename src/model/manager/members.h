@@ -18,6 +18,8 @@ struct mr_job *mr_members_next(struct mr_models *m);
 void mr_members_hasten(struct mr_models *m, const struct mr_model *ready);
 /** Lock held: a version of the graph that serves asks the model. */
 bool mr_members_ask(const struct mr_model *graph, const struct mr_model *model);
+/** Lock held: all models that a graph asks serve, by the list of its last load or unload. */
+bool mr_members_are_ready(struct mr_models *m, const struct mr_model *graph);
 /** Before an unload; notes what the model asks. Errors: MR_E_INTERNAL, a graph that serves and is not unloaded with the model
  *  (mr_user_goes_along) needs it. Thread: loader. */
 int mr_members_check_unload(struct mr_models *m, const struct mr_job *job, struct mr_err *err);

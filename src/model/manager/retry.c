@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "members.h"
 #include "model/records/job.h"
 
 #define PAUSE_MOST_NS (300 * MR_NS_PER_S)
@@ -33,6 +34,12 @@ static bool is_worth_it(const struct mr_models *m, const struct mr_job *job)
            !mr_job_is_unwanted(m, job);
 }
 
+/* It waits for mr_members_hasten, unless what it asks has become ready since it began. */
+static int64_t return_time(struct mr_models *m, const struct mr_job *job)
+{
+    return m->publishes != job->publishes && mr_members_are_ready(m, job->model) ? 0 : INT64_MAX;
+}
+
 bool mr_retry_keep(struct mr_models *m, struct mr_job *job)
 {
     struct mr_job **at = &m->retries;
@@ -41,7 +48,7 @@ bool mr_retry_keep(struct mr_models *m, struct mr_job *job)
         return false;
     }
     int64_t pause_ns = pause_of(m, job->tries++);
-    job->due_ns = job->is_return ? INT64_MAX : mr_ns_after(mr_now_ns(), pause_ns);
+    job->due_ns = job->is_return ? return_time(m, job) : mr_ns_after(mr_now_ns(), pause_ns);
     job->done = NULL;
     job->is_running = false;
     job->has_place = false;

@@ -78,17 +78,14 @@ bool mr_users_unload(struct mr_models *m, struct mr_job *job)
 
 void mr_users_return_later(struct mr_models *m, const struct mr_job *job)
 {
-    if (!job->is_for_member) {
-        return;
-    }
     struct mr_job *load = mr_job_new(MR_JOB_LOAD, NULL, NULL);
+
     load->model = job->model;
     load->is_return = true;
-    pthread_mutex_lock(&m->lock);
+    load->publishes = job->publishes;
     if (!mr_retry_keep(m, load)) {
-        mr_free(load);
+        mr_free(load); /* a newer request waits */
     }
-    pthread_mutex_unlock(&m->lock);
 }
 
 /* ---- updates ---- */

@@ -13,8 +13,8 @@ bool mr_users_serve(struct mr_models *m, const struct mr_model *model);
 /** Before the model is unloaded: unloads such graphs. True: there are some, and the job ends with MR_PENDING until
  *  they are unloaded. Thread: loader. */
 bool mr_users_unload(struct mr_models *m, struct mr_job *job);
-/** After an unload: an ensemble that was unloaded because of a model is loaded again when a model that it asks is ready, unless
- *  a newer request comes before. Thread: loader. */
+/** Lock held, at the end of the unload of an ensemble because of a model: it is loaded again when a model that it asks is
+ *  ready, unless a newer request comes before. */
 void mr_users_return_later(struct mr_models *m, const struct mr_job *job);
 /** After an update: unloads such graphs that the model does not fit any longer. Thread: loader; blocks. */
 void mr_users_check(struct mr_models *m, const struct mr_model *model);

@@ -41,6 +41,7 @@ struct mr_job {
     bool is_first;               /* part of the start */
     uint64_t id;                 /* unique */
     bool is_running;             /* guarded by lock */
+    uint64_t publishes;          /* that of the manager when it began */
     uint32_t asks;               /* loads of other models that it waits for; guarded by lock */
     bool has_place;              /* counted in loads_running */
     _Atomic bool is_cancelled;   /* by a newer request for the model */

@@ -147,7 +147,8 @@ struct mr_models {
     size_t loads_held;         /* threads that have a load */
     size_t loads_asking;       /* of these, those that wait for loads of other models */
     uint64_t jobs_made;
-    int64_t trim_ns; /* when to return free pages of the heap; INT64_MAX: no job since */
+    uint64_t publishes; /* loads that have ended well */
+    int64_t trim_ns;    /* when to return free pages of the heap; INT64_MAX: no job since */
     bool is_started;
     bool is_submitting;      /* the loads of the start are being queued */
     struct mr_job *deferred; /* loads of graphs that wait for others; see members.c */
