@@ -236,7 +236,7 @@ void mr_members_take(struct mr_models *m, struct mr_job *job)
         at = &(*at)->next;
     }
     *at = job->next;
-    job->is_deferred = false;
+    job->is_deferred = job->waits_for_users = false;
     m->deferred_count--;
 }
 
