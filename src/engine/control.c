@@ -5,6 +5,7 @@
 struct asked {
     struct mr_engine *engine;
     struct mr_worker_call *call;
+    uint64_t load; /* that asks */
 };
 
 static void answer(struct mr_worker_call *c, int status, const char *message, int64_t value)
@@ -21,7 +22,7 @@ static void on_done(void *ctx, int rc, const struct mr_err *err)
     struct mr_worker_call *c = a->call;
 
     if (c->is_loading) {
-        mr_models_ask_end(a->engine->models, mr_str_c(c->model));
+        mr_models_ask_end(a->engine->models, mr_str_c(c->model), a->load);
     }
     mr_free(a);
     answer(c, rc, rc < 0 ? err->msg : "", 0);
@@ -41,13 +42,13 @@ static void ready_say(struct mr_engine *e, struct mr_worker_call *c)
     answer(c, MR_OK, "", is_ready);
 }
 
-static void change(struct mr_engine *e, struct mr_worker_call *c)
+static void change(struct mr_engine *e, struct mr_worker_call *c, uint64_t load_id)
 {
     const struct mr_control_args *q = c->control;
     const mr_str name = mr_str_c(q->model);
     struct asked *a = MR_NEW(struct asked);
 
-    *a = (struct asked){e, c};
+    *a = (struct asked){e, c, load_id};
     if (q->kind == MR_CONTROL_UNLOAD) {
         mr_models_unload(e->models, name, q->flags & MR_CONTROL_DEPENDENTS, on_done, a);
         return;
@@ -68,6 +69,7 @@ static void change(struct mr_engine *e, struct mr_worker_call *c)
 void engine_control(struct mr_engine *e, struct mr_worker_call *c)
 {
     struct mr_err err;
+    uint64_t load = 0;
     int rc = MR_OK;
 
     if (c->control->kind == MR_CONTROL_READY) {
@@ -77,11 +79,15 @@ void engine_control(struct mr_engine *e, struct mr_worker_call *c)
     if (strcmp(c->control->model, c->model) == 0) {
         rc = MR_FAIL(&err, MR_E_INVALID, "model '%.128s' cannot load or unload itself", c->model);
     } else if (c->is_loading) {
-        rc = mr_models_ask_begin(e->models, mr_str_c(c->model), &err);
+        rc = mr_models_ask_begin(e->models, mr_str_c(c->model), &load, &err);
     }
     if (rc < 0) {
         answer(c, rc, err.msg, 0);
         return;
     }
-    change(e, c);
+    const bool is_loading = c->is_loading; /* it may be answered and freed */
+    change(e, c, load);
+    if (is_loading) {
+        mr_models_asked(e->models);
+    }
 }

@@ -159,7 +159,7 @@ static void asking_refuse(struct mr_models *m)
     }
 }
 
-/* Lock held. Loads that need not wait for others any longer, and what no load can end. */
+/* Lock held. Queues loads that need not wait for others any longer, and refuses jobs that wait for a load that waits for them. */
 static void deferred_queue(struct mr_models *m)
 {
     struct mr_job *job;
@@ -311,6 +311,9 @@ void mr_job_submit(struct mr_models *m, struct mr_job *job, mr_str name)
     if (!job->model) {
         queue_push(m, &m->quick, job);
     } else {
+        const struct mr_job *current = job->model->current;
+        job->has_ended_load =
+            job->is_for_member && current && is_load(current) && !is_cancelled(current);
         older_cancel(m, job->model, job);
         if (job->model->current) {
             model_wait(m, job->model, job);
@@ -381,41 +384,55 @@ static int job_run(struct mr_models *m, struct mr_job *job, struct mr_err *err)
 static struct mr_job *asking_job(const struct mr_models *m, mr_str name)
 {
     const struct mr_model *model = mr_map_find(&m->models, name);
+    struct mr_job *job = model ? model->current : NULL;
 
-    return model && model->current && model->current->is_running ? model->current : NULL;
+    return job && job->is_running && is_load(job) ? job : NULL;
 }
 
-int mr_models_ask_begin(struct mr_models *m, mr_str name, struct mr_err *err)
+int mr_models_ask_begin(struct mr_models *m, mr_str name, uint64_t *out_id, struct mr_err *err)
 {
     int rc = MR_OK;
 
     pthread_mutex_lock(&m->lock);
     struct mr_job *job = asking_job(m, name);
+    *out_id = job ? job->id : 0;
     if (!m->is_started) {
         rc = MR_FAIL(err, MR_E_UNAVAILABLE,
                      "a model loads others once the server has started, not while it starts");
-    } else if (m->loads_asking + 1 >= m->o.load_threads) {
+    } else if (job && job->asks == 0 && m->jobs_asking + 1 >= m->o.load_threads) {
         rc = MR_FAIL(err, MR_E_UNAVAILABLE,
                      "%zu models that are being loaded wait for others to be loaded, and "
                      "--model-load-thread-count=%u leaves no thread for these",
-                     m->loads_asking + 1, m->o.load_threads);
+                     m->jobs_asking + 1, m->o.load_threads);
     } else {
-        m->loads_asking++;
-        m->jobs_asking += job && job->asks++ == 0;
-        mr_load_place_leave(m);
+        m->asks_beginning++;
+        if (job) {
+            m->jobs_asking += job->asks++ == 0;
+            mr_load_place_leave(m, job);
+        }
     }
     pthread_mutex_unlock(&m->lock);
     return rc;
 }
 
-void mr_models_ask_end(struct mr_models *m, mr_str name)
+void mr_models_asked(struct mr_models *m)
+{
+    pthread_mutex_lock(&m->lock);
+    m->asks_beginning--;
+    deferred_queue(m);
+    pthread_mutex_unlock(&m->lock);
+}
+
+void mr_models_ask_end(struct mr_models *m, mr_str name, uint64_t id)
 {
     pthread_mutex_lock(&m->lock);
     struct mr_job *job = asking_job(m, name);
-    m->jobs_asking -= job && job->asks > 0 && --job->asks == 0;
-    m->loads_asking--;
-    m->loads_running++; /* for a while perhaps one more than may run: it has begun already */
-    pthread_cond_broadcast(&m->work);
+    if (job && job->id == id && --job->asks == 0) {
+        m->jobs_asking--;
+        m->loads_running +=
+            !job->has_place; /* for a while perhaps one more than may run: it has begun already */
+        job->has_place = true;
+    }
     pthread_mutex_unlock(&m->lock);
 }
 
@@ -518,15 +535,15 @@ static void job_end(struct mr_models *m, struct mr_job *job, int rc)
 {
     struct mr_model *model = job->model;
 
+    m->jobs_asking -= job->asks > 0; /* its process has died meanwhile */
+    job->asks = 0;
     if (rc == MR_PENDING) {
         mr_members_defer(m, job);
         deferred_queue(m);
         pthread_cond_broadcast(&m->idle); /* others may want its place, and it may wait for them */
         return;
     }
-    m->jobs_asking -= job->asks > 0; /* its process has died meanwhile */
-    job->asks = 0;
-    if (rc >= 0 && job->is_for_member) {
+    if (rc >= 0 && model && job->is_for_member) {
         mr_users_return_later(m, job);
     }
     if (rc >= 0 || !model || !mr_retry_keep(m, job)) {
@@ -559,14 +576,17 @@ static void *loader_main(void *arg)
 
     pthread_mutex_lock(&m->lock);
     while ((job = job_wait(m))) {
-        bool has_place = job->has_place;
+        const bool is_held = job->has_place;
         job->is_running = true;
-        job->publishes = m->publishes;
+        if (!job->is_for_member) { /* that of its decision */
+            job->publishes = m->publishes;
+        }
         pthread_mutex_unlock(&m->lock);
         int rc = job_do(m, job);
         pthread_mutex_lock(&m->lock);
-        m->loads_running -= has_place;
-        m->loads_held -= has_place;
+        m->loads_running -= job->has_place;
+        job->has_place = false;
+        m->loads_held -= is_held;
         job_end(m, job, rc);
         m->trim_ns = MR_MIN(m->trim_ns, mr_now_ns() + TRIM_AFTER_NS);
         pthread_cond_broadcast(&m->work); /* a place is free */

@@ -165,7 +165,7 @@ static void archives_check(const struct mr_load *l)
         return;
     }
     pthread_mutex_lock(&m->lock);
-    mr_load_place_leave(m);
+    mr_load_place_leave(m, l->job);
     pthread_mutex_unlock(&m->lock);
     archives_refresh(m->archives, 0, NULL);
     pthread_mutex_lock(&m->lock);
@@ -586,13 +586,13 @@ static bool plan_begin(struct mr_load *l)
 /* ---- doing it ---- */
 
 /* Sleeps between tries without a place among the loads; false when the load was cancelled. */
-static bool retry_wait(struct mr_models *m, const struct mr_job *job, int64_t pause_ns)
+static bool retry_wait(struct mr_models *m, struct mr_job *job, int64_t pause_ns)
 {
     int64_t until = mr_now_ns() + pause_ns;
     struct timespec ts = {until / MR_NS_PER_S, until % MR_NS_PER_S};
 
     pthread_mutex_lock(&m->lock);
-    mr_load_place_leave(m);
+    mr_load_place_leave(m, job);
     while (!mr_job_is_unwanted(m, job) && mr_now_ns() < until) {
         pthread_cond_timedwait(&m->idle, &m->lock, &ts);
     }
@@ -778,6 +778,7 @@ static int missing_run(struct mr_load *l)
         /* Only for names of the command line: what clients ask for would be without end. */
         mr_load_fail(l, "not in any model repository");
     }
+    l->job->is_hopeless |= l->job->is_return; /* the ensemble has gone as well */
     if (l->m->o.mlserver_errors) {
         return MR_FAIL(l->err, MR_E_NOT_FOUND, "Model %.128s not found", l->model->name.ptr);
     }
@@ -828,6 +829,10 @@ static int versions_load(struct mr_load *l)
     int rc = versions_make(l);
     if (rc == MR_OK && !mr_load_publish(l)) {
         rc = still_wanted(l, l->err);
+        rc = rc < 0 ? rc
+                    : MR_FAIL(l->err, MR_E_UNAVAILABLE,
+                              "a model of ensemble '%.128s' was unloaded while it was loaded",
+                              l->model->name.ptr);
     }
     if (rc < 0) {
         mr_load_take_back(l);

@@ -1,5 +1,5 @@
-/* Models that are a graph of others: their loads wait for those of the others, which they may ask for, and what a graph
- * that serves asks is not unloaded.
+/* Models that are a graph of others: their loads wait for those of the others, which they may ask for, and what a workflow
+ * that serves asks is not unloaded; ensembles go with it (users.c).
  *
  * A load that waits takes no thread: it ends with MR_PENDING, is kept in a list, and is queued again when no load of its
  * members is open. If all open loads wait, they wait for each other, and all of them go on as they are.
@@ -278,7 +278,8 @@ void mr_members_hasten(struct mr_models *m, const struct mr_model *ready)
 
     m->publishes++;
     while (job) {
-        if (job->due_ns > 0 && has_member(job->model, ready->name)) {
+        if (job->due_ns > 0 && has_member(job->model, ready->name) &&
+            (!job->is_return || mr_members_are_ready(m, job->model))) {
             mr_retry_now(m, job->model);
             job = m->retries; /* the list has changed */
         } else {

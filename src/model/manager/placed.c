@@ -126,14 +126,14 @@ out:
 }
 
 /* A download, during which other loads have the place of this one. */
-static int address_place(struct mr_models *m, const struct mr_job *job, struct mr_err *err)
+static int address_place(struct mr_models *m, struct mr_job *job, struct mr_err *err)
 {
     const mr_str name = job->model->name;
     int rc;
 
     MR_TRY(address_check(m, mr_str_c(job->path), err));
     pthread_mutex_lock(&m->lock);
-    mr_load_place_leave(m);
+    mr_load_place_leave(m, job);
     pthread_mutex_unlock(&m->lock);
     rc = archives_place(m->archives, name, mr_str_c(job->type), job->path, &job->is_cancelled, err);
     pthread_mutex_lock(&m->lock);
@@ -167,7 +167,7 @@ static int name_check(struct mr_models *m, mr_str name, struct mr_err *err)
                     : MR_OK;
 }
 
-static int place(struct mr_models *m, const struct mr_job *job, struct mr_err *err)
+static int place(struct mr_models *m, struct mr_job *job, struct mr_err *err)
 {
     const char *sum = NULL;
     char *path = NULL;

@@ -163,7 +163,7 @@ static bool drained_wait(struct mr_load *l)
     struct timespec ts = {until / MR_NS_PER_S, until % MR_NS_PER_S};
     int rc = 0;
 
-    mr_load_place_leave(m);
+    mr_load_place_leave(m, l->job);
     while (l->model->draining > 0 && rc == 0 && !mr_job_is_unwanted(m, l->job)) {
         rc = pthread_cond_timedwait(&m->idle, &m->lock, &ts);
     }
@@ -198,10 +198,17 @@ int mr_load_retire_first(struct mr_load *l, struct mr_err *err)
 
 /* ---- the end ---- */
 
+/* Lock held. An ensemble whose model was unloaded while it was loaded. */
+static bool is_without_member(const struct mr_load *l)
+{
+    return l->fresh.len > 0 && mr_config_is_graph(l->config) && !mr_config_is_workflow(l->config) &&
+           !l->m->o.placed && !mr_members_are_ready(l->m, l->model);
+}
+
 bool mr_load_publish(struct mr_load *l)
 {
     pthread_mutex_lock(&l->m->lock);
-    if (atomic_load_explicit(&l->job->is_cancelled, memory_order_relaxed)) {
+    if (atomic_load_explicit(&l->job->is_cancelled, memory_order_relaxed) || is_without_member(l)) {
         pthread_mutex_unlock(&l->m->lock);
         return false;
     }

@@ -1,7 +1,7 @@
 /* Loads that failed and are tried again later, with pauses that double; those of ensembles that wait for what they ask
  * (users.c) have no time.
  *
- * Only loads without a caller: those of poll mode and of the server's start. A load that a client requested
+ * Only loads without a caller: those of poll mode, of the server's start, and such returns. A load that a client requested
  * is answered and not repeated.
  * A newer job for the model - its folder has changed, a client loads or unloads it -
  * replaces the retry at once. No thread sleeps for a retry: the loaders look at the list
@@ -27,17 +27,20 @@ static int64_t pause_of(const struct mr_models *m, uint32_t tries)
 
 static bool is_worth_it(const struct mr_models *m, const struct mr_job *job)
 {
-    const bool has_hope = (job->kind == MR_JOB_SYNC || job->is_first) && !job->is_hopeless &&
-                          m->o.retry_pause_ns > 0 && job->tries < MR_RETRIES_MAX;
+    const bool is_timed = (job->kind == MR_JOB_SYNC || job->is_first) && m->o.retry_pause_ns > 0 &&
+                          job->tries < MR_RETRIES_MAX;
 
-    return (has_hope || job->is_return) && !job->model->waiting_first &&
+    return (is_timed || job->is_return) && !job->is_hopeless && !job->model->waiting_first &&
            !mr_job_is_unwanted(m, job);
 }
 
 /* It waits for mr_members_hasten, unless what it asks has become ready since it began. */
 static int64_t return_time(struct mr_models *m, const struct mr_job *job)
 {
-    return m->publishes != job->publishes && mr_members_are_ready(m, job->model) ? 0 : INT64_MAX;
+    const bool is_due = job->has_ended_load ||
+                        (m->publishes != job->publishes && mr_members_are_ready(m, job->model));
+
+    return is_due ? 0 : INT64_MAX;
 }
 
 bool mr_retry_keep(struct mr_models *m, struct mr_job *job)
@@ -49,6 +52,7 @@ bool mr_retry_keep(struct mr_models *m, struct mr_job *job)
     }
     int64_t pause_ns = pause_of(m, job->tries++);
     job->due_ns = job->is_return ? return_time(m, job) : mr_ns_after(mr_now_ns(), pause_ns);
+    job->has_ended_load = false;
     job->done = NULL;
     job->is_running = false;
     job->has_place = false;

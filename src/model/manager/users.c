@@ -53,6 +53,9 @@ static void user_unload(struct mr_models *m, char *name, const struct mr_model *
     mr_log(MR_LOG_WARN, "ensemble.unloaded", "model=%s asks=%s %s", MR_LOG_STR(mr_str_c(name)),
            MR_LOG_STR(model->name), why);
     job->is_for_member = true;
+    pthread_mutex_lock(&m->lock);
+    job->publishes = m->publishes;
+    pthread_mutex_unlock(&m->lock);
     mr_job_submit(m, job, mr_str_c(name));
     mr_free(name);
 }
@@ -83,6 +86,7 @@ void mr_users_return_later(struct mr_models *m, const struct mr_job *job)
     load->model = job->model;
     load->is_return = true;
     load->publishes = job->publishes;
+    load->has_ended_load = job->has_ended_load;
     if (!mr_retry_keep(m, load)) {
         mr_free(load); /* a newer request waits */
     }
@@ -106,7 +110,7 @@ static int user_check(struct mr_models *m, const struct user *u, struct mr_err *
     return rc;
 }
 
-/* Lock held. Each version that serves, with its configuration. */
+/* Lock held. The configuration that it serves with. */
 static void user_copy(const struct mr_model *user, struct user *out)
 {
     struct mr_err ignored;

@@ -19,7 +19,7 @@ bool mr_job_is_unwanted(const struct mr_models *m, const struct mr_job *job)
 
 bool mr_jobs_are_stuck(const struct mr_models *m)
 {
-    return !m->is_submitting &&
+    return !m->is_submitting && m->asks_beginning == 0 &&
            m->jobs_open == m->deferred_count + m->jobs_waiting + m->jobs_asking;
 }
 
@@ -28,20 +28,23 @@ size_t mr_load_places(const struct mr_models *m)
     return m->is_started ? MR_MIN(m->o.update_threads, m->o.load_threads) : m->o.load_threads;
 }
 
-void mr_load_place_leave(struct mr_models *m)
+void mr_load_place_leave(struct mr_models *m, struct mr_job *job)
 {
-    m->loads_running--;
+    m->loads_running -= job->has_place;
+    job->has_place = false;
     pthread_cond_broadcast(&m->work);
     pthread_cond_broadcast(&m->idle); /* others that want a place again */
 }
 
-void mr_load_place_take(struct mr_models *m, const struct mr_job *job)
+void mr_load_place_take(struct mr_models *m, struct mr_job *job)
 {
     /* One that is only going to end needs no place, and others may be waiting for its end. */
-    while (m->loads_running >= mr_load_places(m) && !mr_job_is_unwanted(m, job)) {
+    while (!job->has_place && m->loads_running >= mr_load_places(m) &&
+           !mr_job_is_unwanted(m, job)) {
         pthread_cond_wait(&m->idle, &m->lock);
     }
-    m->loads_running++;
+    m->loads_running += !job->has_place;
+    job->has_place = true;
 }
 
 int mr_control_check(const struct mr_models *m, const char *what, const char *instead,

@@ -43,7 +43,7 @@ struct mr_job {
     bool is_running;             /* guarded by lock */
     uint64_t publishes;          /* that of the manager when it began */
     uint32_t asks;               /* loads of other models that it waits for; guarded by lock */
-    bool has_place;              /* counted in loads_running */
+    bool has_place;              /* counted in loads_running; guarded by lock */
     _Atomic bool is_cancelled;   /* by a newer request for the model */
     uint64_t folder_fingerprint; /* of the folder that it read, 0 = none yet; guarded by lock */
     uint64_t checks_id;          /* MR_JOB_CHECK: id of the load in progress */
@@ -59,8 +59,9 @@ struct mr_job {
     bool has_asked;   /* for its members to be loaded */
     /* Not for loads of others, but until no ensemble that goes with the model serves; guarded by lock. */
     bool waits_for_users;
-    bool waits_no_more; /* whatever they do */
-    bool is_for_member; /* MR_JOB_UNLOAD: of an ensemble, because of what it asks */
+    bool waits_no_more;  /* whatever they do */
+    bool is_for_member;  /* MR_JOB_UNLOAD: of an ensemble, because of what it asks */
+    bool has_ended_load; /* and a load of it was under way, which is done again */
     /* MR_JOB_LOAD: of an ensemble that was unloaded so; waits until something that it asks is ready. */
     bool is_return;
     int64_t back_to; /* a rollback's version, 0 = the one before */
@@ -78,8 +79,8 @@ bool mr_jobs_are_stuck(const struct mr_models *m);
 /** Lock held: loads that may run at once. */
 size_t mr_load_places(const struct mr_models *m);
 /** Both with the lock held: a load that waits leaves its place to other loads, and takes one again. */
-void mr_load_place_leave(struct mr_models *m);
-void mr_load_place_take(struct mr_models *m, const struct mr_job *job);
+void mr_load_place_leave(struct mr_models *m, struct mr_job *job);
+void mr_load_place_take(struct mr_models *m, struct mr_job *job);
 /** MR_OK in mode explicit, in which clients may load and unload. Otherwise the error begins with `what`, names mode and
  *  option, and ends with `instead`, the alternative in mode poll (NULL: none). Errors: MR_E_UNAVAILABLE. */
 int mr_control_check(const struct mr_models *m, const char *what, const char *instead,

@@ -67,8 +67,7 @@ static bool loading_is_unwanted(const struct mr_loading *loading)
 }
 
 struct mr_load_entry *mr_load_entry_begin(struct mr_models *m, struct mr_model *model,
-                                          const struct mr_job *job, int64_t number,
-                                          uint64_t file_bytes)
+                                          struct mr_job *job, int64_t number, uint64_t file_bytes)
 {
     struct mr_load_entry *l = MR_NEW(struct mr_load_entry);
 

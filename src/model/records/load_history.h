@@ -8,7 +8,7 @@
 struct mr_load_entry {
     struct mr_loading loading; /* written by the backend without a lock */
     const struct mr_models *m;
-    const struct mr_job *job; /* its load, NULL = the load has ended */
+    struct mr_job *job; /* its load, NULL = the load has ended */
     int64_t number;
     enum mr_version_state state;
     char *reason;       /* NULL = none */
@@ -23,8 +23,7 @@ struct mr_load_entry {
 };
 
 struct mr_load_entry *mr_load_entry_begin(struct mr_models *m, struct mr_model *model,
-                                          const struct mr_job *job, int64_t number,
-                                          uint64_t file_bytes);
+                                          struct mr_job *job, int64_t number, uint64_t file_bytes);
 /** Sets the memory of a version that was made, by its backend and by measurement. */
 void mr_load_entry_memory(struct mr_load_entry *l, const struct mr_executor *executor,
                           int64_t grown_bytes);

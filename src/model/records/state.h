@@ -145,7 +145,6 @@ struct mr_models {
     struct mr_job *retries;    /* by due_ns */
     size_t loads_running;      /* without those that have left their place */
     size_t loads_held;         /* threads that have a load */
-    size_t loads_asking;       /* of these, those that wait for loads of other models */
     uint64_t jobs_made;
     uint64_t publishes; /* loads that have ended well */
     int64_t trim_ns;    /* when to return free pages of the heap; INT64_MAX: no job since */
@@ -153,11 +152,12 @@ struct mr_models {
     bool is_submitting;      /* the loads of the start are being queued */
     struct mr_job *deferred; /* loads of graphs that wait for others; see members.c */
     size_t deferred_count;
-    size_t graph_count;  /* models that are a graph, or were */
-    size_t jobs_open;    /* queued, waiting or running */
-    size_t jobs_waiting; /* of these, those that come after another one of their model */
-    size_t jobs_asking;  /* of these, loads that wait for loads which they have asked for */
-    pthread_cond_t idle; /* jobs_open or draining went down */
+    size_t graph_count;    /* models that are a graph, or were */
+    size_t jobs_open;      /* queued, waiting or running */
+    size_t jobs_waiting;   /* of these, those that come after another one of their model */
+    size_t jobs_asking;    /* of these, loads that wait for loads which they have asked for */
+    size_t asks_beginning; /* loads that are being asked for, and are not among these yet */
+    pthread_cond_t idle;   /* jobs_open or draining went down */
     bool quit;
 
     pthread_cond_t reap; /* reaper: something retired */

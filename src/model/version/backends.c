@@ -139,7 +139,7 @@ static int standby_count(const Inference__ModelConfig *c, struct mr_sentinel_mod
 /* The place of the load, which it leaves while an environment is being made. */
 struct place {
     struct mr_models *m;
-    const struct mr_job *job;
+    struct mr_job *job;
 };
 
 static void place_on_wait(void *ctx, bool is_over)
@@ -150,7 +150,7 @@ static void place_on_wait(void *ctx, bool is_over)
     if (is_over) {
         mr_load_place_take(p->m, p->job);
     } else {
-        mr_load_place_leave(p->m);
+        mr_load_place_leave(p->m, p->job);
     }
     pthread_mutex_unlock(&p->m->lock);
 }

@@ -193,3 +193,19 @@ def test_model_that_loads_an_ensemble_of_it(models, start):
     assert "not available or ambiguous: a" in said(server, "a")
     loaded(server, "e")
     assert "not available or ambiguous: a" in said(server, "e")
+
+
+LOADS_THREE = LOADS.replace('pb_utils.load_model("OTHER")', '[pb_utils.load_model(name) for name in ("one", "two", "three")]')
+
+
+def test_model_that_loads_several(models, start):
+    """It leaves its place among the loads for each, and takes it again."""
+    for name in ("one", "two", "three", "four"):
+        repo.add(models, name)
+    pymodels.add(models, "a", LOADS_THREE, **TEXT)
+    server = start(models, mode="explicit")
+    loaded(server, "a")
+    assert said(server, "a") == "loaded"
+    with Control(server) as control:
+        control.load("four").ok()
+        assert [control.model_ready(m) for m in ("a", "one", "two", "three", "four")] == [True] * 5

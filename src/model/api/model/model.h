@@ -367,10 +367,12 @@ void mr_models_unload(struct mr_models *m, mr_str name, bool dependents, mr_mode
                       void *ctx);
 
 /** The load of the model `name` asks to load or unload another one, and waits for that: others have its place among the
- *  loads that run at once until mr_models_ask_end. What it asks for is refused (MR_E_UNAVAILABLE) if that waits for
- *  this load. Errors: MR_E_UNAVAILABLE (before mr_models_start has returned; all other loads wait likewise). Thread: any. */
-int mr_models_ask_begin(struct mr_models *m, mr_str name, struct mr_err *err);
-void mr_models_ask_end(struct mr_models *m, mr_str name);
+ *  loads that run at once until mr_models_ask_end with *out_id. mr_models_asked follows when the request is made. What it asks
+ *  for is refused (MR_E_UNAVAILABLE) if that waits for this load. Errors: MR_E_UNAVAILABLE (before mr_models_start has
+ *  returned; all other loads wait likewise). Thread: any. */
+int mr_models_ask_begin(struct mr_models *m, mr_str name, uint64_t *out_id, struct mr_err *err);
+void mr_models_asked(struct mr_models *m);
+void mr_models_ask_end(struct mr_models *m, mr_str name, uint64_t id);
 
 /** Loads `version` ("" = the one before the default version) and makes it the default version;
  *  newer versions without a label retire. Lasts until the model's next load or unload.
