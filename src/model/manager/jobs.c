@@ -427,10 +427,10 @@ void mr_models_ask_end(struct mr_models *m, mr_str name, uint64_t id)
 {
     pthread_mutex_lock(&m->lock);
     struct mr_job *job = asking_job(m, name);
-    if (job && job->id == id && --job->asks == 0) {
+    if (job && job->id == id && job->asks > 0 && --job->asks == 0) {
         m->jobs_asking--;
-        m->loads_running +=
-            !job->has_place; /* for a while perhaps one more than may run: it has begun already */
+        /* For a while perhaps one more than may run: it has begun already. */
+        m->loads_running += !job->has_place;
         job->has_place = true;
     }
     pthread_mutex_unlock(&m->lock);
