@@ -543,22 +543,11 @@ static void given_note(struct mr_version_record *r, const struct mr_folder_versi
     r->given = given ? mr_strndup(given, strlen(given)) : NULL;
 }
 
-/* Lock held. */
-static bool is_any_ready(const struct mr_model *model)
-{
-    for (size_t i = 0; i < model->records.len; i++) {
-        if (model->records.at[i].state == MR_VERSION_READY) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* True: a version of the model serves. */
 static bool plan_begin(struct mr_load *l)
 {
     pthread_mutex_lock(&l->m->lock);
-    const bool is_update = is_any_ready(l->model);
+    const bool is_update = mr_model_serves(l->model);
     l->model->is_desired = true;
     for (size_t i = 0; i < l->fresh.len; i++) {
         struct mr_fresh *f = &l->fresh.at[i];
@@ -616,7 +605,7 @@ static bool is_serving(struct mr_models *m)
 
     pthread_mutex_lock(&m->lock);
     for (size_t i = 0; !is_any && (slot = mr_map_next(&m->models, &i));) {
-        is_any = is_any_ready(slot->value);
+        is_any = mr_model_serves(slot->value);
     }
     pthread_mutex_unlock(&m->lock);
     return is_any;
@@ -625,7 +614,7 @@ static bool is_serving(struct mr_models *m)
 static void warming_report(struct mr_load *l, struct mr_fresh *f)
 {
     pthread_mutex_lock(&l->m->lock);
-    f->made->v.is_update = is_any_ready(l->model);
+    f->made->v.is_update = mr_model_serves(l->model);
     f->made->v.is_first = !l->m->is_started;
     struct mr_version_record *r = mr_record_find(l->model, f->from->number);
     mr_load_entry_set(l->m, l->model, f->entry, MR_VERSION_WARMING, "");

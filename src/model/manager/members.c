@@ -73,17 +73,6 @@ static void members_set(struct mr_model *model, const Inference__ModelConfig *c)
     mr_map_fini(&k.seen);
 }
 
-/* Lock held. */
-static bool is_ready(const struct mr_model *model)
-{
-    for (size_t i = 0; i < model->records.len; i++) {
-        if (model->records.at[i].state == MR_VERSION_READY) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* ---- loads that wait ---- */
 
 /* Lock held. */
@@ -124,7 +113,7 @@ static bool members_load(struct mr_load *l)
     for (size_t i = 0; i < l->model->members.len; i++) {
         const char *name = l->model->members.at[i];
         const struct mr_model *member = mr_map_find(&m->models, mr_str_c(name));
-        if (!member || (!member->current && !is_ready(member))) {
+        if (!member || (!member->current && !mr_model_serves(member))) {
             MR_VEC_PUSH(&names, mr_strndup(name, strlen(name)));
         }
     }
@@ -175,7 +164,7 @@ static bool is_there(struct mr_models *m, const char *name)
 {
     pthread_mutex_lock(&m->lock);
     const struct mr_model *model = mr_map_find(&m->models, mr_str_c(name));
-    const bool is_there = model && (model->current || is_ready(model));
+    const bool is_there = model && (model->current || mr_model_serves(model));
     pthread_mutex_unlock(&m->lock);
     return is_there;
 }
@@ -265,7 +254,7 @@ bool mr_members_are_ready(struct mr_models *m, const struct mr_model *graph)
 {
     for (size_t i = 0; i < graph->members.len; i++) {
         const struct mr_model *member = mr_map_find(&m->models, mr_str_c(graph->members.at[i]));
-        if (!member || !is_ready(member)) {
+        if (!member || !mr_model_serves(member)) {
             return false;
         }
     }
@@ -378,9 +367,9 @@ int mr_members_check_unload(struct mr_models *m, const struct mr_job *job, struc
     size_t len = 0;
 
     pthread_mutex_lock(&m->lock);
-    const bool is_held = !job->is_for_member && is_ready(model) && is_needed(m, model);
+    const bool is_held = !job->is_for_member && mr_model_serves(model) && is_needed(m, model);
     model->is_unload_due = is_held;
-    if (model->is_graph && !is_held && is_ready(model)) {
+    if (model->is_graph && !is_held && mr_model_serves(model)) {
         members_set(model, NULL); /* for mr_members_unload */
     }
     for (size_t i = 0; is_held && i < model->records.len && len < sizeof numbers - 24; i++) {
@@ -427,7 +416,7 @@ void mr_members_unload(struct mr_models *m, struct mr_job *job)
     for (size_t i = 0; i < job->model->members.len; i++) {
         const char *name = job->model->members.at[i];
         const struct mr_model *member = mr_map_find(&m->models, mr_str_c(name));
-        if (member && is_ready(member) && (job->dependents || member->is_unload_due) &&
+        if (member && mr_model_serves(member) && (job->dependents || member->is_unload_due) &&
             !is_used(m, member)) {
             MR_VEC_PUSH(&names, mr_strndup(name, strlen(name)));
         }

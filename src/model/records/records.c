@@ -120,6 +120,16 @@ void mr_model_forget_if_empty(struct mr_models *m, struct mr_model *model)
 
 /* ---- records ---- */
 
+bool mr_model_serves(const struct mr_model *model)
+{
+    for (size_t i = 0; i < model->records.len; i++) {
+        if (model->records.at[i].state == MR_VERSION_READY) {
+            return true;
+        }
+    }
+    return false;
+}
+
 struct mr_version_record *mr_record_find(struct mr_model *model, int64_t number)
 {
     for (size_t i = 0; i < model->records.len; i++) {

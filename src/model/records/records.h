@@ -10,6 +10,8 @@ struct mr_model *mr_model_get(struct mr_models *m, mr_str name);
 void mr_model_forget_if_empty(struct mr_models *m, struct mr_model *model);
 /** No lock: frees a model that is in no table any more. */
 void mr_model_free(void *model);
+/** Lock held: a version of the model is ready. */
+bool mr_model_serves(const struct mr_model *model);
 struct mr_version_record *mr_record_find(struct mr_model *model, int64_t number);
 struct mr_version_record *mr_record_get(struct mr_model *model, int64_t number);
 void mr_record_remove(struct mr_model *model, size_t index);
