@@ -48,14 +48,10 @@ static int is_held(const char *file)
 /* Simulates a load that reads a kilobyte per millisecond. */
 static int open_delay(const struct plan *p, struct mr_loading *loading, struct mr_err *err)
 {
-    if (p->deaf) {
-        sleep_ms(p->open_delay_ms);
-        return MR_OK;
-    }
     for (int64_t ms = 0; ms < p->open_delay_ms || is_held(p->open_hold_file); ms++) {
         int64_t end = ms < p->open_delay_ms ? p->open_delay_ms : ms + 1;
         fault_host->load_progress(loading, "sleep", (uint64_t)ms << 10, (uint64_t)end << 10);
-        if (fault_host->load_is_unwanted(loading)) {
+        if (!p->deaf && fault_host->load_is_unwanted(loading)) {
             return mr_backend_fail(err, MR_E_CANCELLED, "not wanted any more");
         }
         sleep_ms(1);

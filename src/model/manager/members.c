@@ -103,7 +103,15 @@ static bool asks(const struct mr_models *m, const struct mr_job *job)
     return m->o.control == MR_MODEL_CONTROL_EXPLICIT && job->kind == MR_JOB_LOAD && !job->has_asked;
 }
 
-/* Asks for the members that neither serve nor are about to. True: some were asked for. */
+/* Lock held. It serves or is about to, whatever comes before its last job. */
+static bool is_coming(const struct mr_model *model)
+{
+    const struct mr_job *last = model->waiting_last ? model->waiting_last : model->current;
+
+    return last ? last->kind != MR_JOB_UNLOAD : mr_model_serves(model);
+}
+
+/* Asks for the members that are not coming. True: some were asked for. */
 static bool members_load(struct mr_load *l)
 {
     MR_VEC(char *) names = {0};
@@ -113,7 +121,7 @@ static bool members_load(struct mr_load *l)
     for (size_t i = 0; i < l->model->members.len; i++) {
         const char *name = l->model->members.at[i];
         const struct mr_model *member = mr_map_find(&m->models, mr_str_c(name));
-        if (!member || (!member->current && !mr_model_serves(member))) {
+        if (!member || !is_coming(member)) {
             MR_VEC_PUSH(&names, mr_strndup(name, strlen(name)));
         }
     }
@@ -164,7 +172,7 @@ static bool is_there(struct mr_models *m, const char *name)
 {
     pthread_mutex_lock(&m->lock);
     const struct mr_model *model = mr_map_find(&m->models, mr_str_c(name));
-    const bool is_there = model && (model->current || mr_model_serves(model));
+    const bool is_there = model && is_coming(model);
     pthread_mutex_unlock(&m->lock);
     return is_there;
 }

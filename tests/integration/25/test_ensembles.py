@@ -213,6 +213,29 @@ def test_many_loads_and_unloads_at_once(models, start):
         wait.until(lambda: control.model_ready("other"), "the ensemble to come back")
 
 
+def test_a_load_asks_for_what_is_about_to_go(models, start, hold):
+    """A model that serves or is loaded now, and whose unload waits in line, is loaded again for the ensemble."""
+    repo.add(models, "a", backend="fault", parameters={"deaf": 1, **hold.loading})
+    repo.add(models, "e", ensemble(step("a", *IDENTITY)))
+    repo.add(models, "last")
+    server = start(models, "--model-update-thread-count=2", mode="explicit")
+    # The load of the model goes on, though the unload behind it has ended it; "last" is loaded when "e" waits.
+    with ThreadPoolExecutor(3) as pool, Control(server) as control:
+        def begin(call, model):
+            with Control(server) as own:
+                return getattr(own, call)(model)
+        first = pool.submit(begin, "load", "a")
+        wait.until(lambda: control.states("a") == {"1": "LOADING"}, "the load")
+        unload = pool.submit(begin, "unload", "a")
+        assert "newer request for model 'a'" in first.result(wait.PATIENCE).error
+        load = pool.submit(begin, "load", "e")
+        control.load("last").ok()
+        hold.end()
+        unload.result(wait.PATIENCE).ok()
+        load.result(wait.PATIENCE).ok()
+        assert control.answer("e")[0] == [1, 2]
+
+
 def test_what_a_client_unloads_does_not_come_back(models, start):
     adders(models, a=1)
     repo.add(models, "e", ensemble(step("a", *IDENTITY)))
