@@ -450,10 +450,12 @@ void mr_loop_step(struct mr_loop *loop, struct mr_mail *first)
     const uint64_t mails = atomic_load_explicit(&loop->stats.mails, memory_order_relaxed);
     if (first) {
         first->run(first);
-        settle(loop);
     }
-    if (atomic_load_explicit(&loop->stats.mails, memory_order_relaxed) == mails) {
-        uv_run(&loop->uv, UV_RUN_ONCE);
+    /* Who posts before this wakes nobody, and libuv would sleep after on_prepare has run the mail; later ones end that sleep. */
+    settle(loop);
+    const bool has_mails = atomic_load_explicit(&loop->stats.mails, memory_order_relaxed) != mails;
+    if (!first || !has_mails) {
+        uv_run(&loop->uv, has_mails ? UV_RUN_NOWAIT : UV_RUN_ONCE);
         mr_loop_enter(loop);
         settle(loop);
     }

@@ -289,6 +289,52 @@ static void test_hooks(void **state)
     assert_true(hooked.wakes > 1);
 }
 
+/* ---- single steps --------------------------------------------------------------------------- */
+
+struct posted {
+    struct mr_loop *loop;
+    struct mr_mail mail;
+    bool has_run;
+};
+
+static void on_posted(struct mr_mail *mail)
+{
+    MR_CONTAINER_OF(mail, struct posted, mail)->has_run = true;
+}
+
+static void *post_main(void *arg)
+{
+    struct posted *p = arg;
+
+    mr_loop_post(p->loop, &p->mail);
+    return NULL;
+}
+
+/* mr_loop_hooks.after_wake: another thread posts while the loop is awake, when nothing wakes it. */
+static void post_beside(void *ctx)
+{
+    struct posted *p = ctx;
+    pthread_t thread;
+
+    if (p->loop && !p->mail.run) {
+        p->mail.run = on_posted;
+        pthread_create(&thread, NULL, post_main, p);
+        pthread_join(thread, NULL);
+    }
+}
+
+static void test_a_step_ends_with_what_is_posted_as_it_begins(void **state)
+{
+    struct posted p = {0};
+    const struct mr_loop_hooks hooks = {.after_wake = post_beside, .ctx = &p};
+
+    (void)state;
+    assert_int_equal(mr_loop_new(&p.loop, &hooks, NULL), MR_OK);
+    mr_loop_step(p.loop, NULL);
+    assert_true(p.has_run);
+    mr_loop_free(&p.loop);
+}
+
 /* ---- the rest ------------------------------------------------------------------------------- */
 
 static _Atomic int late_mails;
@@ -426,6 +472,7 @@ int main(void)
         cmocka_unit_test(test_endless_mail),
         cmocka_unit_test(test_delays),
         cmocka_unit_test(test_hooks),
+        cmocka_unit_test(test_a_step_ends_with_what_is_posted_as_it_begins),
         cmocka_unit_test(test_free_runs_mails),
         cmocka_unit_test(test_stop_before_run),
         cmocka_unit_test(test_date),
