@@ -869,6 +869,16 @@ bool mesh_core_predicted(struct mesh_core *c, mr_str id, uint64_t bytes, int64_t
     return fits;
 }
 
+void mesh_core_found(struct mesh_core *c, mr_str id, const struct mesh_loaded *what, int64_t now)
+{
+    begin(c, now);
+    struct view_model *m = view_find(&c->view, id);
+    if (m && m->revision && !what->keeps_state) {
+        load_found(c, core_local(c, m), what);
+    }
+    finish(c);
+}
+
 void mesh_core_lost(struct mesh_core *c, mr_str id, int64_t now)
 {
     begin(c, now);

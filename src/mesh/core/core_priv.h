@@ -364,6 +364,8 @@ void load_done(struct mesh_core *c, mr_str id, const struct mesh_loaded *what);
 bool load_predicted(struct mesh_core *c, mr_str id, uint64_t bytes);
 void load_failed(struct mesh_core *c, mr_str id, enum mesh_fail kind, mr_str reason);
 void load_unloaded(struct mesh_core *c, mr_str id);
+/** The runtime has loaded it by itself. */
+void load_found(struct mesh_core *c, struct mesh_local *l, const struct mesh_loaded *what);
 /** The runtime has lost it. */
 void load_lost(struct mesh_core *c, struct mesh_local *l);
 /** Whether it may be evicted has changed. */

@@ -422,6 +422,23 @@ void load_done(struct mesh_core *c, mr_str id, const struct mesh_loaded *what)
     l->holds--;
 }
 
+void load_found(struct mesh_core *c, struct mesh_local *l, const struct mesh_loaded *what)
+{
+    l->holds++;
+    if (l->state == LOCAL_NONE && !c->is_draining) {
+        l->fail_until = 0;
+        l->is_outdated = l->is_leased_out = l->is_moving = false;
+        l->units = predicted(c, l->model);
+        l->device = view_device(l->model);
+        l->max_running = what->max_running;
+        l->started_ns = c->now - (int64_t)c->load_ns; /* how long it took is not known */
+        hold(c, l, 1);
+        keep(c, l, what->bytes);
+    }
+    l->holds--;
+    core_local_release(c, l);
+}
+
 bool load_predicted(struct mesh_core *c, mr_str id, uint64_t bytes)
 {
     struct mesh_local *l = find(c, id);

@@ -151,6 +151,7 @@ static void own_unload(struct mr_mesh *m, const struct mesh_action *a)
 
 struct used {
     char *id;
+    bool is_ready;
     uint64_t count;
     uint64_t waiting; /* requests, in the queue */
 };
@@ -173,8 +174,23 @@ static void count_one(void *ctx, const struct mr_model_report *r)
         MR_VEC_PUSH(&s->used, ((struct used){.id = mr_strndup(r->name.ptr, r->name.len)}));
     }
     struct used *u = &s->used.at[s->used.len - 1];
+    u->is_ready |= r->state == MR_VERSION_READY;
     u->count += stats.success.count + stats.fail.count;
     u->waiting += mr_sched_pending(r->v);
+}
+
+static bool is_unknown(enum mesh_copy_state state)
+{
+    return state == MESH_NO_COPY || state == MESH_FAILED;
+}
+
+/* A graph's load brings the models that it asks, and models in Python load others. */
+static void found(struct mr_mesh *m, mr_str id)
+{
+    struct mesh_loaded what = {.keeps_state = mr_models_has_sequences(m->models, id)};
+
+    mr_models_size(m->models, id, &what.bytes);
+    mesh_core_found(m->core, id, &what, live_now(m));
 }
 
 static void sample_uses(struct mr_mesh *m)
@@ -192,6 +208,9 @@ static void sample_uses(struct mr_mesh *m)
         }
         uint64_t more = u->count >= known->count ? u->count - known->count : u->count;
         known->count = u->count;
+        if (u->is_ready && is_unknown(mesh_core_copy(m->core, id))) {
+            found(m, id);
+        }
         if (more || u->waiting || known->has_waiting) {
             mesh_core_used(m->core, id, (uint32_t)MR_MIN(more, UINT32_MAX),
                            (uint32_t)MR_MIN(u->waiting, UINT32_MAX), live_now(m));

@@ -268,11 +268,23 @@ static void on_seen(void *ctx)
     mr_loop_post(s->ticket->mesh->loop, &s->mail);
 }
 
+/* A client may have unloaded it. */
+static bool is_here(const struct mr_mesh_ticket *t)
+{
+    uint64_t ignored;
+
+    return t->mesh->runtime || mr_models_size(t->mesh->models, t->id, &ignored);
+}
+
 static void on_wait_event(struct mr_mesh_ticket *t, const struct mr_mesh_event *e)
 {
     struct wait *w = MR_CONTAINER_OF(t, struct wait, ticket);
     struct mr_err err;
 
+    if (e->kind == MR_MESH_RUN && !is_here(t)) {
+        mr_mesh_result(t, e->attempt, MR_MESH_NOT_HERE, MR_OK, (mr_str){0});
+        return;
+    }
     if (e->kind == MR_MESH_RUN) {
         mr_engine_resolved_until(&w->wait, on_seen,
                                  saying_new(t, false, e->attempt, MR_MESH_ENDED, (mr_str){0}));

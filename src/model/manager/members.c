@@ -375,7 +375,8 @@ int mr_members_check_unload(struct mr_models *m, const struct mr_job *job, struc
     size_t len = 0;
 
     pthread_mutex_lock(&m->lock);
-    const bool is_held = !job->is_for_member && mr_model_serves(model) && is_needed(m, model);
+    const bool is_held =
+        !job->is_for_member && !m->o.graphs_stay && mr_model_serves(model) && is_needed(m, model);
     model->is_unload_due = is_held;
     if (model->is_graph && !is_held && mr_model_serves(model)) {
         members_set(model, NULL); /* for mr_members_unload */

@@ -202,7 +202,7 @@ int mr_load_retire_first(struct mr_load *l, struct mr_err *err)
 static bool is_without_member(const struct mr_load *l)
 {
     return l->fresh.len > 0 && mr_config_is_graph(l->config) && !mr_config_is_workflow(l->config) &&
-           !l->m->o.placed && !mr_members_are_ready(l->m, l->model);
+           !l->m->o.graphs_stay && !mr_members_are_ready(l->m, l->model);
 }
 
 bool mr_load_publish(struct mr_load *l)

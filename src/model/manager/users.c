@@ -20,7 +20,7 @@ bool mr_user_goes_along(const struct mr_models *m, const struct mr_model *graph)
             return false;
         }
     }
-    return !m->o.placed;
+    return !m->o.graphs_stay;
 }
 
 /* Lock held. The next one from *io_at that serves and asks the model; NULL at the end. */

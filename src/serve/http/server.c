@@ -192,6 +192,7 @@ static int open_mesh(struct mr_server *s, struct mr_err *err)
     MR_TRY(mr_mesh_new(&s->mesh, &o->mesh, err));
     o->resolver = mr_mesh_resolver(s->mesh);
     o->models.control = MR_MODEL_CONTROL_EXPLICIT;
+    o->models.graphs_stay = true;
     o->models.update_threads = o->mesh.loaders ? o->mesh.loaders : 4;
     o->models.load_threads = MR_MAX(o->models.load_threads, o->models.update_threads);
     rc = listen_mesh(s, err);

@@ -178,6 +178,47 @@ static void other_peers_forward_to_the_copy(void **state)
     sim_fini(&s);
 }
 
+static void found(struct sim *s, unsigned peer, unsigned model)
+{
+    struct sim_peer *p = &s->peers[peer];
+    const struct mesh_loaded what = {.bytes = s->models[model].bytes};
+    char id[24];
+
+    p->in_runtime[model] = 2;
+    p->resident += what.bytes;
+    sim_id(id, model);
+    mesh_core_found(p->core, mr_str_c(id), &what, s->now);
+}
+
+static void model_that_the_runtime_has_loaded_by_itself_is_a_copy(void **state)
+{
+    struct sim s;
+    struct mesh_core_report report;
+    (void)state;
+
+    sim_init(&s, 1);
+    sim_add_many(&s, 2, 100 * MIB, 4);
+    sim_register(&s, 0, 3, 40 * MIB, 20 * MS);
+    found(&s, 0, 0);
+    found(&s, 0, 7); /* nobody knows it */
+    found(&s, 0, 1);
+    sim_run(&s, 100 * MS);
+    struct sim_call *call = sim_call(&s, 1, 0);
+    sim_run(&s, 100 * MS);
+    assert_true(call->has_ended && call->status == MR_OK && call->ran_at == 0);
+    assert_int_equal(sim_loads(&s), 0);
+    mesh_core_found(s.peers[0].core, MR_STR("m0"), &(struct mesh_loaded){.bytes = 1}, s.now);
+    mesh_core_report(s.peers[0].core, &report);
+    assert_int_equal(report.held_units, 80 * MIB / MESH_UNIT);
+    found(&s, 0, 2); /* the three do not fit: the one that was never used goes */
+    sim_run(&s, 100 * MS);
+    assert_int_equal(s.peers[0].in_runtime[0], 2);
+    assert_int_equal(s.peers[0].unloads, 1);
+    mesh_core_report(s.peers[0].core, &report);
+    assert_int_equal(report.held_units, 80 * MIB / MESH_UNIT);
+    sim_fini(&s);
+}
+
 static void thousand_callers_on_ten_peers_are_one_load(void **state)
 {
     (void)state;
@@ -558,6 +599,7 @@ int main(void)
         cmocka_unit_test(unknown_vmodel_is_not_found),
         cmocka_unit_test(cold_model_is_loaded_and_answers),
         cmocka_unit_test(other_peers_forward_to_the_copy),
+        cmocka_unit_test(model_that_the_runtime_has_loaded_by_itself_is_a_copy),
         cmocka_unit_test(thousand_callers_on_ten_peers_are_one_load),
         cmocka_unit_test(fifty_cold_models_spread_over_ten_idle_peers),
         cmocka_unit_test(nineteenth_model_evicts_the_one_that_is_worth_least),

@@ -182,6 +182,8 @@ struct mr_models_options {
      * https://host/name.tar.gz#sha256=… */
     const char *const *repositories;
     size_t repository_count;
+    /* Graphs serve on when a model that they ask is unloaded: their requests bring it back. */
+    bool graphs_stay;
     bool mlserver_errors;       /* models that are not there are reported with MLServer's texts */
     bool may_miss_repositories; /* a missing repository is no error, and is looked for again */
     enum mr_model_control control;

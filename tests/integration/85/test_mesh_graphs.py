@@ -1,0 +1,74 @@
+"""Ensembles and workflows in a mesh: what they ask is loaded where they are, and comes again when it has gone."""
+import pytest
+
+from lib import repo, wait
+from lib.control import Control
+from lib.models.graphs import adders, ensemble, step
+from lib.services.mesh import answers
+
+CHAIN = (step("a", {"INPUT0": "INPUT0"}, {"OUTPUT0": "t"}), step("b", {"INPUT0": "t"}, {"OUTPUT0": "OUTPUT0"}))
+
+
+def copies(control, model):
+    """Of instances where it is loaded."""
+    return [c["instance"] for c in control.rest.get(f"/v2/mesh/models/{model}").ok().json()["copies"] if c["state"] == "LOADED"]
+
+
+@pytest.fixture
+def servers(fleet, models):
+    """Two that have the ensemble "e"; one has it loaded, and another copy of neither it nor its models is made."""
+    adders(models, a=1, b=10)
+    repo.add(models, "e", ensemble(*CHAIN))
+    servers = fleet(models, models)
+    for server in servers:
+        with Control(server) as control:
+            assert control.answer("e") == ([12, 13], "1")
+            wait.until(lambda: all(copies(control, m) for m in "abe"), "the copies to be known")
+            assert copies(control, "a") == copies(control, "b") == copies(control, "e")
+    return servers
+
+
+@pytest.fixture
+def holder(servers):
+    with Control(servers[0]) as control:
+        return servers[int(copies(control, "e")[0][1:])]
+
+
+def test_models_of_an_ensemble_are_copies(servers, holder):
+    """Others use them, and they go when they are unregistered."""
+    with Control(next(s for s in servers if s != holder)) as control:
+        assert control.answer("a") == ([2, 3], "1")
+        assert not control.index("a")[0].get("state")
+        assert len(copies(control, "a")) == 1
+    with Control(holder) as control:
+        control.rest.post("/v2/mesh/models/a/unregister", {}).ok()
+        wait.until(lambda: control.answer("e") == ([12, 13], "1") if control.rest.get("/v2/mesh/models/a").status == 200 else None,
+                   "the repository to register it again, and the ensemble")
+
+
+def test_an_ensemble_stays_without_its_model(holder):
+    with Control(holder) as control:
+        for model in "ab":
+            control.unload(model).ok()
+            assert [control.states(m) for m in (model, "e")] == [{"1": "UNAVAILABLE"}, {"1": "READY"}]
+            assert control.answer("e") == ([12, 13], "1")
+            assert control.states(model) == {"1": "READY"}
+    assert not [e for e in holder.events() if e.get("event") == "ensemble.unloaded"]
+
+
+def test_more_ensembles_than_room(fleet, models):
+    """Their models are evicted as well."""
+    for i in range(6):
+        adders(models, **{f"a{i}": i, f"b{i}": 10})
+        for name in (f"a{i}", f"b{i}"):
+            repo.write(models / name / "1" / "more", bytes(1 << 20))
+        repo.add(models, f"e{i}", ensemble(step(f"a{i}", {"INPUT0": "INPUT0"}, {"OUTPUT0": "t"}), step(f"b{i}", {"INPUT0": "t"}, {"OUTPUT0": "OUTPUT0"})))
+    [server] = fleet(models, options=["--mesh-capacity=6M"])
+    with Control(server) as control:
+        for _ in range(3):
+            for i in range(6):
+                assert control.answer(f"e{i}")[0] == [11 + i, 12 + i]
+        ready = lambda: [r["name"] for r in control.index() if r.get("state") == "READY"]
+        wait.until(lambda: len(ready()) <= 6, "the others to be evicted")
+        for i in range(6):
+            assert control.answer(f"e{i}")[0] == [11 + i, 12 + i]
