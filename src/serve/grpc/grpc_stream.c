@@ -719,6 +719,31 @@ static void run_item(struct stream *st, struct stream_item *it)
 }
 
 static void decode_next(struct stream *st);
+static void decoded(struct mr_turn *t);
+
+/* serve_infer.again */
+static void again(struct serve_infer *si, bool is_there)
+{
+    if (is_there) {
+        infer_turn(si, decode, decoded, true);
+    } else {
+        decoded(&si->turn);
+    }
+}
+
+/* Whether the item waits for the model that an endpoint or a service leads to; other items wait for it. */
+static bool awaits_variant(struct stream *st, struct serve_infer *si)
+{
+    if (si->infer.status < 0 || si->bound != MR_E_NOT_FOUND) {
+        return false;
+    }
+    st->is_decoding = true;
+    if (infer_awaits_variant(si)) {
+        return true;
+    }
+    st->is_decoding = false;
+    return false;
+}
 
 static void decoded(struct mr_turn *t)
 {
@@ -736,7 +761,7 @@ static void decoded(struct mr_turn *t)
     }
     if (r->status == MR_OK && it->is_fed) {
         feed(st, it);
-    } else {
+    } else if (!awaits_variant(st, si)) {
         run_item(st, it);
     }
     st->is_walking = was_walking;
@@ -868,6 +893,7 @@ static void on_message(void *ctx, mr_bytes message, struct mr_block *block)
     si->grpc = st->g;
     si->infer.on_response = on_response;
     si->reply = reply_item;
+    si->again = again;
     si->infer.times.received = mr_now_ns();
     si->infer.deadline_ns = st->g->deadline_ns;
     it->is_packed = st->g->is_packed;
@@ -908,6 +934,9 @@ static void on_cancel(struct serve_pending *p)
     cancel_decoupled(st);
     for (struct stream_item *it = st->first, *next; it; it = next) {
         next = it->next;
+        if (infer_cancel_variant(&it->si)) {
+            continue;
+        }
         if (mr_turn_is_open(&it->si.turn) || (!it->is_done && it->si.is_pinned)) {
             infer_cancel(&it->si);
         }

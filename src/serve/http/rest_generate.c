@@ -472,9 +472,28 @@ static void decoded(struct mr_turn *t)
         infer_run(si);
         return;
     }
+    if (si->infer.status == MR_E_NOT_FOUND && infer_awaits_variant(si)) {
+        return;
+    }
     infer_refuse(si, si->infer.status);
     g->is_over = true;
     finish(g);
+}
+
+/* serve_infer.again */
+static void again(struct serve_infer *si, bool is_there)
+{
+    struct generate *g = MR_CONTAINER_OF(si, struct generate, si);
+
+    if (is_there) {
+        mr_buf_reset(&g->rewritten);
+        si->infer.status = MR_OK;
+        infer_turn(si, decode, decoded, true);
+    } else if (si->infer.status == MR_OK) {
+        infer_run(si);
+    } else {
+        decoded(&si->turn);
+    }
 }
 
 static void generate_begin(struct mr_call *call, const struct mr_oip_path *path, bool is_stream)
@@ -487,6 +506,7 @@ static void generate_begin(struct mr_call *call, const struct mr_oip_path *path,
     }
     infer_init(&g->si, call, call->arena, MR_INFER_REST);
     g->si.reply = reply;
+    g->si.again = again;
     g->si.infer.on_response = on_response;
     g->si.pending.cancel = on_cancel;
     g->si.pending.room = on_room;

@@ -196,15 +196,51 @@ static void reduce_timeout(struct serve_infer *si)
     q->timeout_us = q->timeout_us > us ? q->timeout_us - us : 1;
 }
 
+/* A wait for the model that a route leads to. In the request's memory. */
+struct variant_wait {
+    struct serve_infer *si;
+    mr_str model, version;
+    struct mr_resolve resolve;
+    bool is_open, has_begun, is_cancelled;
+};
+
+/* What the name leads to, if that is another model which a resolver may bring. */
+static void variant_note(struct serve_infer *si, mr_str asked, mr_str model, mr_str version)
+{
+    struct mr_arena *arena = si->infer.arena;
+
+    if (!si->loop->server->options.resolver.resolve || mr_str_eq(asked, model)) {
+        return;
+    }
+    si->variant = MR_ARENA_NEW(arena, struct variant_wait);
+    if (si->variant) {
+        *si->variant = (struct variant_wait){
+            .si = si, .model = mr_arena_str(arena, model), .version = mr_arena_str(arena, version)};
+    }
+}
+
 static int route_choose(struct serve_infer *si, mr_str *model, mr_str *version)
 {
     struct endpoints *es = si->loop->server->endpoints;
+    const mr_str asked = *model;
+    int rc;
 
+    if (si->variant) { /* it was chosen before the wait for it */
+        *model = si->variant->model;
+        *version = si->variant->version;
+        return MR_OK;
+    }
     si->is_routed = true;
     si->route = (struct route){0};
-    return es ? route_begin(es, si->loop->epoch_slot, si->call, &si->request, model, version,
-                            &si->route, &si->infer.err)
-              : MR_OK;
+    if (!es) {
+        return MR_OK;
+    }
+    rc = route_begin(es, si->loop->epoch_slot, si->call, &si->request, model, version, &si->route,
+                     &si->infer.err);
+    if (rc == MR_OK) {
+        variant_note(si, asked, *model, *version);
+    }
+    return rc;
 }
 
 static int bind_version(struct serve_infer *si, mr_str model, mr_str version)
@@ -213,7 +249,7 @@ static int bind_version(struct serve_infer *si, mr_str model, mr_str version)
     struct mr_infer_args args;
     int rc;
 
-    if (!si->is_routed) {
+    if (!si->is_routed || si->variant) {
         MR_TRY(route_choose(si, &model, &version));
     }
     if (r->deadline_ns && mr_now_ns() >= r->deadline_ns) {
@@ -303,8 +339,101 @@ int infer_bind(struct serve_infer *si, mr_str model, mr_str version)
     return rc;
 }
 
+static void rebind(struct mr_turn *t)
+{
+    struct serve_infer *si = MR_CONTAINER_OF(t, struct serve_infer, turn);
+
+    si->bound = bind_version(si, si->variant->model, si->variant->version);
+}
+
+static void rebound(struct mr_turn *t)
+{
+    struct serve_infer *si = MR_CONTAINER_OF(t, struct serve_infer, turn);
+
+    infer_turned(si);
+    si->bound = si->infer.status < 0 ? si->infer.status : si->bound;
+    infer_run(si);
+}
+
+/* An error other than that the model is not known, whose text was there before. */
+static void variant_failed(struct serve_infer *si, int status)
+{
+    if (si->infer.status < 0) {
+        si->infer.status = status; /* that of the decoding */
+    } else {
+        si->bound = status;
+    }
+}
+
+static void on_variant(struct mr_resolve *q)
+{
+    struct variant_wait *w = MR_CONTAINER_OF(q, struct variant_wait, resolve);
+    struct serve_infer *si = w->si;
+    const bool is_there = q->status == MR_OK && !w->is_cancelled;
+
+    w->is_open = false;
+    if (w->is_cancelled) {
+        variant_failed(si, MR_FAIL(&si->infer.err, MR_E_CANCELLED, "the request was cancelled"));
+    } else if (q->status < 0 && q->status != MR_E_NOT_FOUND) {
+        si->infer.err = q->err;
+        variant_failed(si, q->status);
+    }
+    if (si->again) {
+        si->again(si, is_there);
+    } else if (is_there) {
+        infer_turn(si, rebind, rebound, true);
+    } else {
+        infer_run(si);
+    }
+}
+
+bool infer_awaits_variant(struct serve_infer *si)
+{
+    struct variant_wait *w = si->variant;
+    struct mr_target target;
+    struct mr_err err;
+
+    if (!w || w->has_begun || !w->model.ptr || !w->version.ptr) {
+        return false;
+    }
+    w->has_begun = true;
+    w->resolve.done = on_variant;
+    if (!si->call->streaming) {
+        si->call->user = &si->pending;
+    }
+    int rc = mr_engine_resolve(si->loop->server->engine, &si->loop->reply_loop, w->model,
+                               w->version, &w->resolve, &target, &err);
+    if (rc == MR_OK) {
+        mr_version_unpin(target.version, si->loop->epoch_slot); /* it has come this moment */
+    }
+    w->is_open = rc == MR_PENDING;
+    if (!w->is_open) {
+        w->resolve.status = rc;
+        w->resolve.err = err;
+        on_variant(&w->resolve);
+    }
+    return true;
+}
+
+bool infer_cancel_variant(struct serve_infer *si)
+{
+    struct variant_wait *w = si->variant;
+
+    if (!w || !w->is_open) {
+        return false;
+    }
+    w->is_cancelled = true;
+    if (mr_engine_resolve_cancel(si->loop->server->engine, &w->resolve)) {
+        on_variant(&w->resolve);
+    }
+    return true;
+}
+
 void infer_run(struct serve_infer *si)
 {
+    if (si->bound == MR_E_NOT_FOUND && infer_awaits_variant(si)) {
+        return;
+    }
     if (si->bound == MR_OK) {
         si->call->user = si->grpc && si->call->streaming ? si->call->user : &si->pending;
         submit(si);
@@ -650,6 +779,8 @@ void infer_cancel(struct serve_infer *si)
 {
     if (mr_turn_is_open(&si->turn)) {
         mr_turn_end(&si->turn, MR_E_CANCELLED);
+    } else if (infer_cancel_variant(si)) {
+        return;
     } else if (mr_sched_cancel(&si->infer)) {
         finish_waiting(si);
     } else if (si->wait.list) {

@@ -26,6 +26,7 @@ struct serve_infer {
     const char *message_kind;
     struct mr_response *response; /* of a decoupled one that was asked for one answer: the first */
     struct route route;
+    struct variant_wait *variant; /* for the model that the route leads to; NULL: none yet */
     struct mr_oip_param answer_params[2]; /* of the answer that is being built */
     bool is_routed;                       /* route is chosen */
     bool is_pinned;
@@ -34,6 +35,9 @@ struct serve_infer {
     int bound; /* status of infer_bind */
     int64_t encode_start_ns;
     void (*reply)(struct serve_infer *si); /* infer.status is set; exactly once */
+    /* The end of a wait for the route's model, where decoding depends on it: decodes once more if it is there, or else answers
+     * with infer.status, or infer_run if that is MR_OK. NULL: it does not depend on it. */
+    void (*again)(struct serve_infer *si, bool is_there);
 };
 
 /* Header of a request that another server of the mesh sent on: microseconds since its client sent it. */
@@ -49,12 +53,17 @@ int infer_route(struct serve_infer *si, mr_str *model, mr_str *version);
  * (infer_refuse). infer_run answers all other errors. */
 int infer_bind(struct serve_infer *si, mr_str model, mr_str version);
 void infer_run(struct serve_infer *si);
+/* The model that the route leads to is not here. True: the resolver is asked for it, and `again` is called later. False: there is no
+ * resolver, or it has been asked. infer_run does it, too. */
+bool infer_awaits_variant(struct serve_infer *si);
 /* Parameters of the answer: the model's, `final` (may be NULL), and the variant if there is one. The name that the client
  * asked for. Errors are in infer.err. */
 int infer_answer_params(struct serve_infer *si, const struct mr_oip_param *final,
                         struct mr_oip_response *io);
 void infer_end(struct serve_infer *si);
 void infer_cancel(struct serve_infer *si);
+/* True: the request waited as infer_awaits_variant says; that wait has ended, or will. infer_cancel does it, too. */
+bool infer_cancel_variant(struct serve_infer *si);
 /* Outputs of this many bytes take long to encode as text. */
 #define SERVE_LONG_ANSWER 32768u
 /* True if a body of this many bytes takes longer to decode, or the outputs to encode, than a loop should spend at

@@ -37,7 +37,8 @@ int meta_find(struct mr_server *s, mr_str name, mr_str version, struct mr_versio
 
 bool meta_is_ready(struct mr_server *s, mr_str name, mr_str version, const struct mr_version *v)
 {
-    if (route_is_taken(s->endpoints, name)) {
+    /* In a mesh the other variants come when they are asked. */
+    if (!s->mesh && route_is_taken(s->endpoints, name)) {
         return route_is_ready(s->endpoints, name, version);
     }
     return mr_executor_is_ready(v->executor);
