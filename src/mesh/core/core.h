@@ -144,6 +144,7 @@ struct mesh_ask {
     bool may_be_vmodel; /* id is that of a model, or else of a vmodel */
     bool is_from_peer;  /* it has been sent on once, and is not again */
     bool load_here;     /* from a peer: the owner chose this instance */
+    bool is_local;      /* with load_here: for this process, so that no other instance will do */
     bool is_safe;       /* may be run twice: it may be tried again after it was sent */
     bool is_sequence;   /* one of several that must reach the same copy */
     /* as attempt 0 to the instance at that address, which has not answered; ptr NULL: not */

@@ -32,7 +32,7 @@ struct mesh_req {
     struct mesh_local *local;
     struct mesh_req *prev, *next; /* of the model's waiting requests */
     bool is_waiting;              /* is in that list */
-    bool is_from_peer, load_here, is_safe, is_sequence, is_answering, is_running;
+    bool is_from_peer, load_here, is_local, is_safe, is_sequence, is_answering, is_running;
     bool is_vmodel;      /* its id is that of a vmodel, or of nothing */
     bool may_be_vmodel;  /* its id, if it is not that of a model */
     bool is_missed;      /* it had to wait for a load */

@@ -206,13 +206,24 @@ void own_flush(struct mesh_core *c)
     }
 }
 
+static bool is_for_this_process(const struct mesh_local *l)
+{
+    const struct mesh_req *r = l->first;
+
+    while (r && !r->is_local) {
+        r = r->next;
+    }
+    return r != NULL;
+}
+
 /* Somebody else has the claim. If the load has not begun, it does not; requests go there. */
 static void claim_lost(struct mesh_core *c, struct mesh_local *l, mr_bytes holder)
 {
     struct view_peer *p = view_peer_find(&c->view, mr_str_n((const char *)holder.ptr, holder.len));
 
     l->have_is_unknown = false;
-    if (l->state != LOCAL_QUEUED || !p || p == c->me || !core_peer_is_good(c, p)) {
+    if (l->state != LOCAL_QUEUED || !p || p == c->me || !core_peer_is_good(c, p) ||
+        is_for_this_process(l)) {
         return; /* it goes on without one, as one more copy */
     }
     load_drop(c, l);

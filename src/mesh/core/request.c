@@ -565,7 +565,7 @@ void request_placed(struct mesh_core *c, struct mesh_local *l, struct view_peer 
             not_here(c, r, status_of(l, rc), why_of(rc), text_of(l, rc));
         } else if (at == c->me && l->state == LOCAL_LOADED) {
             start(c, r, c->me, false);
-        } else if (at == c->me) {
+        } else if (at == c->me || r->is_local) {
             request_wait_remove(r);
             request_wait_add(l, r);
             r->waits_for_load = true;
@@ -664,6 +664,7 @@ uint64_t request_begin(struct mesh_core *c, const struct mesh_ask *ask)
     r->begun_ns = c->now;
     r->user = ask->user;
     r->is_from_peer = ask->is_from_peer;
+    r->is_local = ask->is_local;
     r->load_here = ask->load_here;
     r->is_safe = ask->is_safe;
     c->report.asked += !ask->is_from_peer;

@@ -124,6 +124,7 @@ static void begin(struct mr_mesh *m, struct mr_mesh_ticket *t)
 {
     struct mesh_ask ask = {.id = t->id,
                            .is_from_peer = t->is_from_peer,
+                           .is_local = t->is_local,
                            .load_here = t->load_here,
                            .sent_to = t->sent_to,
                            .is_safe = t->is_safe,
@@ -314,7 +315,7 @@ static int resolve(void *ctx, mr_str model, mr_str version, struct mr_engine_wai
     memcpy(w->id, model.len ? model.ptr : "", model.len);
     w->wait = wait;
     w->ticket.id = mr_str_n(w->id, model.len);
-    w->ticket.is_from_peer = w->ticket.load_here = true;
+    w->ticket.is_from_peer = w->ticket.load_here = w->ticket.is_local = true;
     w->ticket.event = on_wait_event;
     mr_mesh_begin(m, &w->ticket);
     return MR_PENDING;

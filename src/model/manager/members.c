@@ -75,16 +75,38 @@ static void members_set(struct mr_model *model, const Inference__ModelConfig *c)
 
 /* ---- loads that wait ---- */
 
+/* Lock held. Its unload waits until the graph has been loaded. */
+static bool is_kept(const struct mr_model *member)
+{
+    return member->current && member->current->waits_for_graphs;
+}
+
 /* Lock held. */
 static bool is_open(struct mr_models *m, const struct mr_model *model)
 {
     for (size_t i = 0; i < model->members.len; i++) {
         const struct mr_model *member = mr_map_find(&m->models, mr_str_c(model->members.at[i]));
-        if (member && member->current) {
+        if (member && member->current && !is_kept(member)) {
             return true;
         }
     }
     return m->is_submitting && model->members.len > 0;
+}
+
+/* Lock held. A graph that asks the model is being loaded. */
+static bool is_awaited(struct mr_models *m, const struct mr_model *model)
+{
+    struct mr_map_slot *slot;
+
+    for (size_t i = 0; m->graph_count > 0 && (slot = mr_map_next(&m->models, &i));) {
+        const struct mr_model *graph = slot->value;
+        const struct mr_job *job = graph->is_graph ? graph->current : NULL;
+        if (job && job->kind == MR_JOB_LOAD && has_member(graph, model->name) &&
+            !atomic_load_explicit(&job->is_cancelled, memory_order_relaxed)) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* Lock held. One that was cancelled has nothing to wait for. */
@@ -94,7 +116,9 @@ static bool waits(struct mr_models *m, const struct mr_job *job)
     if (atomic_load_explicit(&job->is_cancelled, memory_order_relaxed)) {
         return false;
     }
-    return job->waits_for_users ? mr_users_serve(m, job->model) : is_open(m, job->model);
+    return job->waits_for_users    ? mr_users_serve(m, job->model)
+           : job->waits_for_graphs ? is_awaited(m, job->model)
+                                   : is_open(m, job->model);
 }
 
 /* A client's load of a graph loads what is in it, too; so do names of the command line. */
@@ -108,7 +132,7 @@ static bool is_coming(const struct mr_model *model)
 {
     const struct mr_job *last = model->waiting_last ? model->waiting_last : model->current;
 
-    return last ? last->kind != MR_JOB_UNLOAD : mr_model_serves(model);
+    return last ? last->kind != MR_JOB_UNLOAD || last->waits_for_graphs : mr_model_serves(model);
 }
 
 /* Asks for the members that are not coming. True: some were asked for. */
@@ -233,7 +257,7 @@ void mr_members_take(struct mr_models *m, struct mr_job *job)
         at = &(*at)->next;
     }
     *at = job->next;
-    job->is_deferred = job->waits_for_users = false;
+    job->is_deferred = job->waits_for_users = job->waits_for_graphs = false;
     m->deferred_count--;
 }
 
@@ -392,6 +416,15 @@ int mr_members_check_unload(struct mr_models *m, const struct mr_job *job, struc
                              "failed to unload '%.128s', versions that are still available: %s",
                              model->name.ptr, numbers)
                    : MR_OK;
+}
+
+bool mr_members_await_load(struct mr_models *m, struct mr_job *job)
+{
+    pthread_mutex_lock(&m->lock);
+    job->waits_for_graphs = m->o.graphs_stay && !job->waits_no_more && is_awaited(m, job->model);
+    const bool waits = job->waits_for_graphs;
+    pthread_mutex_unlock(&m->lock);
+    return waits;
 }
 
 /* The caller of an unload waits for those of the members as well. */

@@ -59,6 +59,8 @@ struct mr_job {
     bool has_asked;   /* for its members to be loaded */
     /* Not for loads of others, but until no ensemble that goes with the model serves; guarded by lock. */
     bool waits_for_users;
+    /* MR_JOB_UNLOAD: but until no graph that asks the model is being loaded; guarded by lock. */
+    bool waits_for_graphs;
     bool waits_no_more;  /* whatever they do */
     bool is_for_member;  /* MR_JOB_UNLOAD: of an ensemble, because of what it asks */
     bool has_ended_load; /* and a load of it was under way, which is done again */

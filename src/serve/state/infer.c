@@ -201,6 +201,7 @@ struct variant_wait {
     struct serve_infer *si;
     mr_str model, version;
     struct mr_resolve resolve;
+    struct mr_version *held; /* pinned until the request is bound to it */
     bool is_open, has_begun, is_cancelled;
 };
 
@@ -228,6 +229,10 @@ static int route_choose(struct serve_infer *si, mr_str *model, mr_str *version)
     if (si->variant) { /* it was chosen before the wait for it */
         *model = si->variant->model;
         *version = si->variant->version;
+        if (si->variant->held) {
+            mr_version_pin(si->variant->held, si->loop->epoch_slot);
+            places_put_found(si->loop, si->variant->held);
+        }
         return MR_OK;
     }
     si->is_routed = true;
@@ -365,6 +370,27 @@ static void variant_failed(struct serve_infer *si, int status)
     }
 }
 
+/* It may be unloaded once the resolver knows that this has been seen, and is looked up in a later turn. */
+static void variant_hold(struct variant_wait *w)
+{
+    struct serve_loop *loop = w->si->loop;
+    struct mr_target target;
+    struct mr_err ignored;
+
+    if (mr_engine_find(loop->server->engine, &loop->reply_loop, w->model, w->version, &target,
+                       &ignored) == MR_OK) {
+        w->held = target.version;
+    }
+}
+
+static void variant_release(struct serve_infer *si)
+{
+    if (si->variant && si->variant->held) {
+        mr_version_unpin(si->variant->held, si->loop->epoch_slot);
+        si->variant->held = NULL;
+    }
+}
+
 static void on_variant(struct mr_resolve *q)
 {
     struct variant_wait *w = MR_CONTAINER_OF(q, struct variant_wait, resolve);
@@ -372,6 +398,9 @@ static void on_variant(struct mr_resolve *q)
     const bool is_there = q->status == MR_OK && !w->is_cancelled;
 
     w->is_open = false;
+    if (is_there) {
+        variant_hold(w);
+    }
     if (w->is_cancelled) {
         variant_failed(si, MR_FAIL(&si->infer.err, MR_E_CANCELLED, "the request was cancelled"));
     } else if (q->status < 0 && q->status != MR_E_NOT_FOUND) {
@@ -403,11 +432,11 @@ bool infer_awaits_variant(struct serve_infer *si)
     }
     int rc = mr_engine_resolve(si->loop->server->engine, &si->loop->reply_loop, w->model,
                                w->version, &w->resolve, &target, &err);
-    if (rc == MR_OK) {
-        mr_version_unpin(target.version, si->loop->epoch_slot); /* it has come this moment */
-    }
     w->is_open = rc == MR_PENDING;
     if (!w->is_open) {
+        if (rc == MR_OK) {
+            mr_version_unpin(target.version, si->loop->epoch_slot); /* on_variant takes it */
+        }
         w->resolve.status = rc;
         w->resolve.err = err;
         on_variant(&w->resolve);
@@ -434,6 +463,7 @@ void infer_run(struct serve_infer *si)
     if (si->bound == MR_E_NOT_FOUND && infer_awaits_variant(si)) {
         return;
     }
+    variant_release(si);
     if (si->bound == MR_OK) {
         si->call->user = si->grpc && si->call->streaming ? si->call->user : &si->pending;
         submit(si);
@@ -703,6 +733,7 @@ void infer_end(struct serve_infer *si)
 {
     int64_t now = mr_now_ns();
 
+    variant_release(si);
     if (si->infer.status == MR_OK && si->is_pinned && mr_log_verbose() > 0) {
         log_success(si, now);
     }

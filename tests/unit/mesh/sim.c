@@ -569,6 +569,19 @@ static struct sim_call *call_alias(struct sim *s, unsigned peer, struct mesh_ask
     return c;
 }
 
+struct sim_call *sim_call_local(struct sim *s, unsigned peer, unsigned model)
+{
+    char id[24];
+
+    sim_id(id, model);
+    struct sim_call *c = call_alias(
+        s, peer,
+        (struct mesh_ask){
+            .id = mr_str_c(id), .is_from_peer = true, .load_here = true, .is_local = true});
+    c->model = model;
+    return c;
+}
+
 struct sim_call *sim_call_vmodel(struct sim *s, unsigned peer, const char *id)
 {
     return call_alias(s, peer, (struct mesh_ask){.id = mr_str_c(id), .is_vmodel = true});

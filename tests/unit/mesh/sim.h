@@ -124,6 +124,8 @@ void sim_unregister(struct sim *s, unsigned model);
 void sim_put(struct sim *s, const char *key, mr_bytes value);
 void sim_define(struct sim *s, unsigned model, const struct mesh_def *d);
 struct sim_call *sim_call(struct sim *s, unsigned peer, unsigned model);
+/** For the peer's own process: it runs there. */
+struct sim_call *sim_call_local(struct sim *s, unsigned peer, unsigned model);
 /** By an alias; the call's model is the one that ran. */
 struct sim_call *sim_call_vmodel(struct sim *s, unsigned peer, const char *id);
 /** The same, of a model or an alias. */

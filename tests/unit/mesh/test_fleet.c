@@ -219,6 +219,33 @@ static void model_that_the_runtime_has_loaded_by_itself_is_a_copy(void **state)
     sim_fini(&s);
 }
 
+/* One of them has the claim; the others load a copy more. Beside them clients ask, whose requests may go anywhere. */
+static void what_several_processes_need_at_once_is_loaded_by_each(void **state)
+{
+    (void)state;
+    for (unsigned seed = 0; seed < 20; seed++) {
+        struct sim s;
+        struct sim_call *local[4];
+        sim_init(&s, seed);
+        sim_add_many(&s, 4, 1024 * MIB, 6);
+        sim_register(&s, 0, 1, 50 * MIB, 20 * MS);
+        for (unsigned i = 0; i < 4; i++) {
+            sim_call(&s, i, 0);
+            local[i] = sim_call_local(&s, i, 0);
+            sim_run(&s, (int64_t)(seed % 4) * MS);
+        }
+        assert_true(sim_settle(&s, 10 * S));
+        for (unsigned i = 0; i < 4; i++) {
+            assert_int_equal(local[i]->status, MR_OK);
+            assert_int_equal(local[i]->ran_at, i);
+        }
+        for (size_t i = 0; i < s.calls.len; i++) {
+            assert_int_equal(s.calls.at[i]->status, MR_OK);
+        }
+        sim_fini(&s);
+    }
+}
+
 static void thousand_callers_on_ten_peers_are_one_load(void **state)
 {
     (void)state;
@@ -600,6 +627,7 @@ int main(void)
         cmocka_unit_test(cold_model_is_loaded_and_answers),
         cmocka_unit_test(other_peers_forward_to_the_copy),
         cmocka_unit_test(model_that_the_runtime_has_loaded_by_itself_is_a_copy),
+        cmocka_unit_test(what_several_processes_need_at_once_is_loaded_by_each),
         cmocka_unit_test(thousand_callers_on_ten_peers_are_one_load),
         cmocka_unit_test(fifty_cold_models_spread_over_ten_idle_peers),
         cmocka_unit_test(nineteenth_model_evicts_the_one_that_is_worth_least),

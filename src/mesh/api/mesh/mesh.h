@@ -160,6 +160,7 @@ struct mr_mesh_ticket {
     mr_str id;          /* of the model; borrowed until the last event */
     bool is_from_peer;  /* another server sent it: it is not sent on */
     bool load_here;     /* and says that it is to be loaded here */
+    bool is_local;      /* or what asks is in this process, and no other server will do */
     bool is_safe;       /* may run twice */
     bool is_vmodel;     /* id is that of a vmodel */
     bool may_be_vmodel; /* id is that of a model or, if there is no such model, of a vmodel */
