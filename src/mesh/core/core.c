@@ -873,7 +873,7 @@ void mesh_core_found(struct mesh_core *c, mr_str id, const struct mesh_loaded *w
 {
     begin(c, now);
     struct view_model *m = view_find(&c->view, id);
-    if (m && m->revision && !what->keeps_state) {
+    if (m && m->revision && !view_path(m).len && !what->keeps_state) {
         load_found(c, core_local(c, m), what);
     }
     finish(c);

@@ -205,26 +205,25 @@ struct variant_wait {
     bool is_open, has_begun, is_cancelled;
 };
 
-/* What the name leads to, if that is another model which a resolver may bring. */
+/* What the name leads to, if that is another model which a resolver may bring. Without memory it is not asked. */
 static void variant_note(struct serve_infer *si, mr_str asked, mr_str model, mr_str version)
 {
     struct mr_arena *arena = si->infer.arena;
 
-    if (!si->loop->server->options.resolver.resolve || mr_str_eq(asked, model)) {
+    if (si->variant || !si->loop->server->options.resolver.resolve || mr_str_eq(asked, model)) {
         return;
     }
-    si->variant = MR_ARENA_NEW(arena, struct variant_wait);
-    if (si->variant) {
-        *si->variant = (struct variant_wait){
-            .si = si, .model = mr_arena_str(arena, model), .version = mr_arena_str(arena, version)};
+    struct variant_wait *w = MR_ARENA_NEW(arena, struct variant_wait);
+    const mr_str names[] = {mr_arena_str(arena, model), mr_arena_str(arena, version)};
+    if (w && names[0].ptr && names[1].ptr) {
+        *w = (struct variant_wait){.si = si, .model = names[0], .version = names[1]};
+        si->variant = w;
     }
 }
 
 static int route_choose(struct serve_infer *si, mr_str *model, mr_str *version)
 {
     struct endpoints *es = si->loop->server->endpoints;
-    const mr_str asked = *model;
-    int rc;
 
     if (si->variant) { /* it was chosen before the wait for it */
         *model = si->variant->model;
@@ -237,20 +236,15 @@ static int route_choose(struct serve_infer *si, mr_str *model, mr_str *version)
     }
     si->is_routed = true;
     si->route = (struct route){0};
-    if (!es) {
-        return MR_OK;
-    }
-    rc = route_begin(es, si->loop->epoch_slot, si->call, &si->request, model, version, &si->route,
-                     &si->infer.err);
-    if (rc == MR_OK) {
-        variant_note(si, asked, *model, *version);
-    }
-    return rc;
+    return es ? route_begin(es, si->loop->epoch_slot, si->call, &si->request, model, version,
+                            &si->route, &si->infer.err)
+              : MR_OK;
 }
 
 static int bind_version(struct serve_infer *si, mr_str model, mr_str version)
 {
     struct mr_infer *r = &si->infer;
+    const mr_str asked = model;
     struct mr_infer_args args;
     int rc;
 
@@ -262,7 +256,11 @@ static int bind_version(struct serve_infer *si, mr_str model, mr_str version)
                      "Deadline Exceeded: the request arrived after its deadline");
         goto out;
     }
-    MR_TRY(find_version(si, model, version));
+    rc = find_version(si, model, version);
+    if (rc < 0) {
+        variant_note(si, asked, model, version);
+        goto out;
+    }
     if (r->version->has_messages || si->message_kind) {
         MR_TRY(message_args(si, version, &args));
         MR_TRY(mr_infer_validate(r, &args, &r->err));
@@ -329,9 +327,16 @@ static int forward_headers(struct serve_infer *si, struct mr_err *err)
 
 int infer_route(struct serve_infer *si, mr_str *model, mr_str *version)
 {
+    const mr_str asked = *model;
     int rc = forward_headers(si, &si->infer.err);
 
-    return rc < 0 ? rc : route_choose(si, model, version);
+    if (rc == MR_OK) {
+        rc = route_choose(si, model, version);
+    }
+    if (rc == MR_OK) {
+        variant_note(si, asked, *model, *version);
+    }
+    return rc;
 }
 
 int infer_bind(struct serve_infer *si, mr_str model, mr_str version)
@@ -422,7 +427,7 @@ bool infer_awaits_variant(struct serve_infer *si)
     struct mr_target target;
     struct mr_err err;
 
-    if (!w || w->has_begun || !w->model.ptr || !w->version.ptr) {
+    if (!w || w->has_begun) {
         return false;
     }
     w->has_begun = true;

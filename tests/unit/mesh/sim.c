@@ -569,6 +569,19 @@ static struct sim_call *call_alias(struct sim *s, unsigned peer, struct mesh_ask
     return c;
 }
 
+void sim_found(struct sim *s, unsigned peer, unsigned model)
+{
+    struct sim_peer *p = &s->peers[peer];
+    const struct mesh_loaded what = {.bytes = s->models[model].bytes};
+    char id[24];
+
+    p->resident += p->in_runtime[model] == 2 ? 0 : what.bytes;
+    p->in_runtime[model] = 2;
+    sim_id(id, model);
+    mesh_core_found(p->core, mr_str_c(id), &what, s->now);
+    acted(p);
+}
+
 struct sim_call *sim_call_local(struct sim *s, unsigned peer, unsigned model)
 {
     char id[24];

@@ -123,6 +123,8 @@ void sim_unregister(struct sim *s, unsigned model);
 /** A record as anybody may have written it, under no lease. */
 void sim_put(struct sim *s, const char *key, mr_bytes value);
 void sim_define(struct sim *s, unsigned model, const struct mesh_def *d);
+/** The peer's runtime has loaded the model by itself. */
+void sim_found(struct sim *s, unsigned peer, unsigned model);
 struct sim_call *sim_call(struct sim *s, unsigned peer, unsigned model);
 /** For the peer's own process: it runs there. */
 struct sim_call *sim_call_local(struct sim *s, unsigned peer, unsigned model);

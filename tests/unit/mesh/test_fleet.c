@@ -178,18 +178,6 @@ static void other_peers_forward_to_the_copy(void **state)
     sim_fini(&s);
 }
 
-static void found(struct sim *s, unsigned peer, unsigned model)
-{
-    struct sim_peer *p = &s->peers[peer];
-    const struct mesh_loaded what = {.bytes = s->models[model].bytes};
-    char id[24];
-
-    p->in_runtime[model] = 2;
-    p->resident += what.bytes;
-    sim_id(id, model);
-    mesh_core_found(p->core, mr_str_c(id), &what, s->now);
-}
-
 static void model_that_the_runtime_has_loaded_by_itself_is_a_copy(void **state)
 {
     struct sim s;
@@ -198,19 +186,26 @@ static void model_that_the_runtime_has_loaded_by_itself_is_a_copy(void **state)
 
     sim_init(&s, 1);
     sim_add_many(&s, 2, 100 * MIB, 4);
-    sim_register(&s, 0, 3, 40 * MIB, 20 * MS);
-    found(&s, 0, 0);
-    found(&s, 0, 7); /* nobody knows it */
-    found(&s, 0, 1);
+    for (unsigned i = 0; i < 3; i++) {
+        s.models[i] =
+            (struct sim_model){.bytes = 40 * MIB, .load_ns = MS, .unload_ns = MS, .run_ns = MS};
+        sim_define(&s, i, &(struct mesh_def){.type = MR_STR("t")});
+    }
+    sim_define(&s, 8, &(struct mesh_def){.type = MR_STR("t"), .path = MR_STR("/elsewhere")});
+    sim_run(&s, 100 * MS);
+    sim_found(&s, 0, 0);
+    sim_found(&s, 0, 7); /* nobody knows it */
+    sim_found(&s, 0, 8); /* the one that is registered is elsewhere */
+    sim_found(&s, 0, 1);
     sim_run(&s, 100 * MS);
     struct sim_call *call = sim_call(&s, 1, 0);
     sim_run(&s, 100 * MS);
     assert_true(call->has_ended && call->status == MR_OK && call->ran_at == 0);
     assert_int_equal(sim_loads(&s), 0);
-    mesh_core_found(s.peers[0].core, MR_STR("m0"), &(struct mesh_loaded){.bytes = 1}, s.now);
+    sim_found(&s, 0, 0); /* it is known */
     mesh_core_report(s.peers[0].core, &report);
     assert_int_equal(report.held_units, 80 * MIB / MESH_UNIT);
-    found(&s, 0, 2); /* the three do not fit: the one that was never used goes */
+    sim_found(&s, 0, 2); /* the three do not fit: the one that was never used goes */
     sim_run(&s, 100 * MS);
     assert_int_equal(s.peers[0].in_runtime[0], 2);
     assert_int_equal(s.peers[0].unloads, 1);
