@@ -285,27 +285,34 @@ def test_too_many_dead_letters(tmp_path, extent_rows):
 
 def test_killed_and_run_again(tmp_path):
     """Each row is in the results once, whenever the job is killed."""
-    class Slow(Host):
+    budget, starved = threading.Semaphore(0), threading.Event()
+
+    class Rationed(Host):
         def answer(self, number, x, key):
-            time.sleep(0.02)
+            if not budget.acquire(blocking=False):
+                starved.set()
+                budget.acquire(timeout=wait.PATIENCE)
             self.good(x, key)
     x = table(tmp_path / "in", 30000, files=3)
     rng = random.Random(7)
     kills = 0
-    with hosts(Slow, Slow) as (addresses, _):
+    with hosts(Rationed, Rationed) as (addresses, _):
         args = command(tmp_path, addresses, "--part-bytes", "20KiB", "--extent-rows", 500)
         for k in range(100):
+            starved.clear()
+            budget.release(1 + int(rng.uniform(0, 30) * 1.1 ** k))  # more and more answers, until they are enough
             with open(tmp_path / "err", "w") as err:
                 process = subprocess.Popen(args, stdout=err, stderr=err, env=environment())
-            try:
-                code = process.wait(rng.uniform(0.1, 0.6) * 1.1 ** k)  # longer and longer, so that it ends on any machine
+            wait.until(lambda: process.poll() is not None or starved.is_set(), "the job to end, or to want more answers")
+            code = process.poll()
+            if code is not None:
                 break
-            except subprocess.TimeoutExpired:
-                process.send_signal(signal.SIGKILL)
-                process.wait()
-                kills += 1
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            kills += 1
         else:
             pytest.fail("it does not come forward")
+        budget.release(10000)  # for calls of those that were killed
     assert code == 0, (tmp_path / "err").read_text()
     assert kills > 0
     check(tmp_path, x)
