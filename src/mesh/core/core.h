@@ -219,7 +219,8 @@ void mesh_core_unloaded(struct mesh_core *c, mr_str id, int64_t now);
 /** Requests that did not come through the core: how many used it since the last report, and how many run now. */
 void mesh_core_used(struct mesh_core *c, mr_str id, uint32_t count, uint32_t running, int64_t now);
 /** The runtime has loaded the model without having been told to: it is a copy from now on. No effect if the core knows of it,
- *  on a model that keeps a state, is not registered, or is so with a path, where another one may be; and while this instance drains. */
+ *  on a model that keeps a state, is larger than the capacity, may not be here or is not registered, or is so with a path, where another
+ *  one may be; and while this instance drains. */
 void mesh_core_found(struct mesh_core *c, mr_str id, const struct mesh_loaded *what, int64_t now);
 /** The runtime has lost the model: it is not loaded any more. */
 void mesh_core_lost(struct mesh_core *c, mr_str id, int64_t now);

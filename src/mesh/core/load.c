@@ -376,6 +376,18 @@ static void take_back(struct mesh_core *c, struct mesh_local *l)
     own_sync(c, l);
 }
 
+static void settle(struct mesh_core *c, struct mesh_local *l, uint64_t bytes)
+{
+    make_room(c, 0, 0); /* it was larger than predicted; it is no victim yet itself */
+    l->loaded_ns = l->used_ns = c->now;
+    if (c->o.times) {
+        mr_hist_add_size(&c->o.times->bytes, bytes ? bytes : l->units * (uint64_t)MESH_UNIT);
+    }
+    set_loaded(c, l);
+    request_loaded(c, l);
+    c->drain_is_due = c->is_draining;
+}
+
 static void keep(struct mesh_core *c, struct mesh_local *l, uint64_t bytes)
 {
     int64_t took_ns = c->now - l->started_ns;
@@ -393,14 +405,7 @@ static void keep(struct mesh_core *c, struct mesh_local *l, uint64_t bytes)
         request_not_loaded(c, l, MESH_WHY_LOAD_FAILED, reason);
         return;
     }
-    make_room(c, 0, 0); /* it was larger than predicted; it is no victim yet itself */
-    l->loaded_ns = l->used_ns = c->now;
-    if (c->o.times) {
-        mr_hist_add_size(&c->o.times->bytes, bytes ? bytes : l->units * (uint64_t)MESH_UNIT);
-    }
-    set_loaded(c, l);
-    request_loaded(c, l);
-    c->drain_is_due = c->is_draining;
+    settle(c, l, bytes);
 }
 
 void load_done(struct mesh_core *c, mr_str id, const struct mesh_loaded *what)
@@ -424,16 +429,17 @@ void load_done(struct mesh_core *c, mr_str id, const struct mesh_loaded *what)
 
 void load_found(struct mesh_core *c, struct mesh_local *l, const struct mesh_loaded *what)
 {
+    const uint32_t units = what->bytes ? mesh_units(what->bytes) : predicted(c, l->model);
+
     l->holds++;
-    if (l->state == LOCAL_NONE && !c->is_draining) {
+    if (l->state == LOCAL_NONE && !c->is_draining && units <= c->limit && !place_forbids(c, l)) {
         l->fail_until = 0;
-        l->is_outdated = l->is_leased_out = l->is_moving = false;
-        l->units = predicted(c, l->model);
+        l->is_outdated = l->is_leased_out = l->is_moving = l->keeps_state = false;
+        l->units = units;
         l->device = view_device(l->model);
         l->max_running = what->max_running;
-        l->started_ns = c->now - (int64_t)c->load_ns; /* how long it took is not known */
         hold(c, l, 1);
-        keep(c, l, what->bytes);
+        settle(c, l, what->bytes);
     }
     l->holds--;
     core_local_release(c, l);

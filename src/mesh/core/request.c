@@ -476,7 +476,7 @@ static void route_in(struct mesh_core *c, struct mesh_req *r)
         start(c, r, c->me, false);
         return;
     }
-    if (!is_coming && !r->load_here) {
+    if ((!is_coming && !r->load_here) || r->attempts >= c->o.max_attempts) {
         request_reply(c, r, MR_E_NOT_FOUND, MESH_WHY_NOT_HERE,
                       MR_STR("the model is not loaded here"), 0);
         return;

@@ -184,13 +184,15 @@ static bool is_unknown(enum mesh_copy_state state)
     return state == MESH_NO_COPY || state == MESH_FAILED;
 }
 
-/* A graph's load brings the models that it asks, and models in Python load others. */
+/* A graph's load brings the models that it asks, and models in Python load others. What cannot be loaded again in the same way is never
+ * evicted, and no server but this one has it. */
 static void found(struct mr_mesh *m, mr_str id)
 {
     struct mesh_loaded what = {.keeps_state = mr_models_has_sequences(m->models, id)};
 
-    mr_models_size(m->models, id, &what.bytes);
-    mesh_core_found(m->core, id, &what, live_now(m));
+    if (mr_models_is_as_folder(m->models, id) && mr_models_size(m->models, id, &what.bytes)) {
+        mesh_core_found(m->core, id, &what, live_now(m));
+    }
 }
 
 static void sample_uses(struct mr_mesh *m)

@@ -343,7 +343,7 @@ static int unload_run(struct mr_models *m, struct mr_job *job, struct mr_err *er
     int rc;
 
     MR_TRY(mr_members_check_unload(m, job, err));
-    if (mr_users_unload(m, job) || mr_members_await_load(m, job)) {
+    if (mr_users_unload(m, job) || mr_members_await_open(m, job)) {
         return MR_PENDING;
     }
     MR_TRY(mr_unload_run(m, job->model, err));

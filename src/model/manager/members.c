@@ -75,34 +75,28 @@ static void members_set(struct mr_model *model, const Inference__ModelConfig *c)
 
 /* ---- loads that wait ---- */
 
-/* Lock held. Its unload waits until the graph has been loaded. */
-static bool is_kept(const struct mr_model *member)
-{
-    return member->current && member->current->waits_for_graphs;
-}
+#define ASKED_MAX 16
 
 /* Lock held. */
 static bool is_open(struct mr_models *m, const struct mr_model *model)
 {
     for (size_t i = 0; i < model->members.len; i++) {
         const struct mr_model *member = mr_map_find(&m->models, mr_str_c(model->members.at[i]));
-        if (member && member->current && !is_kept(member)) {
+        if (member && member->current) {
             return true;
         }
     }
     return m->is_submitting && model->members.len > 0;
 }
 
-/* Lock held. A graph that asks the model is being loaded. */
+/* Lock held. A graph that asks the model is opened now. */
 static bool is_awaited(struct mr_models *m, const struct mr_model *model)
 {
     struct mr_map_slot *slot;
 
     for (size_t i = 0; m->graph_count > 0 && (slot = mr_map_next(&m->models, &i));) {
         const struct mr_model *graph = slot->value;
-        const struct mr_job *job = graph->is_graph ? graph->current : NULL;
-        if (job && job->kind == MR_JOB_LOAD && has_member(graph, model->name) &&
-            !atomic_load_explicit(&job->is_cancelled, memory_order_relaxed)) {
+        if (graph->current && graph->current->is_opening && has_member(graph, model->name)) {
             return true;
         }
     }
@@ -121,10 +115,12 @@ static bool waits(struct mr_models *m, const struct mr_job *job)
                                    : is_open(m, job->model);
 }
 
-/* A client's load of a graph loads what is in it, too; so do names of the command line. */
+/* A client's load of a graph loads what is in it, too; so do names of the command line. Once, but where models are evicted: one that was
+ * ready may be gone before the others are. */
 static bool asks(const struct mr_models *m, const struct mr_job *job)
 {
-    return m->o.control == MR_MODEL_CONTROL_EXPLICIT && job->kind == MR_JOB_LOAD && !job->has_asked;
+    return m->o.control == MR_MODEL_CONTROL_EXPLICIT && job->kind == MR_JOB_LOAD &&
+           job->asked < (m->o.graphs_stay ? ASKED_MAX : 1);
 }
 
 /* Lock held. It serves or is about to, whatever comes before its last job. */
@@ -132,10 +128,24 @@ static bool is_coming(const struct mr_model *model)
 {
     const struct mr_job *last = model->waiting_last ? model->waiting_last : model->current;
 
-    return last ? last->kind != MR_JOB_UNLOAD || last->waits_for_graphs : mr_model_serves(model);
+    return last ? last->kind != MR_JOB_UNLOAD : mr_model_serves(model);
 }
 
-/* Asks for the members that are not coming. True: some were asked for. */
+/* Lock held. It was ready, and has been unloaded since. */
+static bool has_gone(const struct mr_model *model)
+{
+    bool has_failed = false;
+    bool was_there = false;
+
+    for (size_t i = 0; i < model->records.len; i++) {
+        has_failed |= model->records.at[i].has_failed;
+        was_there |= model->records.at[i].state == MR_VERSION_DRAINING ||
+                     model->records.at[i].state == MR_VERSION_UNLOADED;
+    }
+    return was_there && !has_failed;
+}
+
+/* Asks for the members that are not coming; again only for those that have gone. True: some were asked for. */
 static bool members_load(struct mr_load *l)
 {
     MR_VEC(char *) names = {0};
@@ -145,7 +155,8 @@ static bool members_load(struct mr_load *l)
     for (size_t i = 0; i < l->model->members.len; i++) {
         const char *name = l->model->members.at[i];
         const struct mr_model *member = mr_map_find(&m->models, mr_str_c(name));
-        if (!member || !is_coming(member)) {
+        const bool is_due = l->job->asked == 0 || (member && has_gone(member));
+        if (is_due && (!member || !is_coming(member))) {
             MR_VEC_PUSH(&names, mr_strndup(name, strlen(name)));
         }
     }
@@ -222,7 +233,7 @@ bool mr_members_wait(struct mr_load *l)
     struct mr_models *m = l->m;
     struct mr_job *job = l->job;
 
-    if (!job->has_asked && !mr_load_is_requested(l)) { /* it is refused when it is opened */
+    if (job->asked == 0 && !mr_load_is_requested(l)) { /* it is refused when it is opened */
         mr_config_remotes(l->config, remote_ask, m);
     }
     pthread_mutex_lock(&m->lock);
@@ -230,12 +241,18 @@ bool mr_members_wait(struct mr_load *l)
     l->model->is_graph = true;
     members_set(l->model, l->config);
     const bool is_open_now = is_open(m, l->model);
+    job->is_opening = m->o.graphs_stay && !is_open_now;
     pthread_mutex_unlock(&m->lock);
     if (job->waits_no_more) {
         return false;
     }
     const bool has_asked = asks(m, job) && members_load(l);
-    job->has_asked = true;
+    job->asked += job->asked < UINT_MAX;
+    if (has_asked) {
+        pthread_mutex_lock(&m->lock);
+        job->is_opening = false;
+        pthread_mutex_unlock(&m->lock);
+    }
     return has_asked || is_open_now;
 }
 
@@ -418,10 +435,11 @@ int mr_members_check_unload(struct mr_models *m, const struct mr_job *job, struc
                    : MR_OK;
 }
 
-bool mr_members_await_load(struct mr_models *m, struct mr_job *job)
+bool mr_members_await_open(struct mr_models *m, struct mr_job *job)
 {
     pthread_mutex_lock(&m->lock);
-    job->waits_for_graphs = m->o.graphs_stay && !job->waits_no_more && is_awaited(m, job->model);
+    job->waits_for_graphs =
+        !job->waits_no_more && mr_model_serves(job->model) && is_awaited(m, job->model);
     const bool waits = job->waits_for_graphs;
     pthread_mutex_unlock(&m->lock);
     return waits;

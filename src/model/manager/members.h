@@ -23,9 +23,9 @@ bool mr_members_are_ready(struct mr_models *m, const struct mr_model *graph);
 /** Before an unload; notes what the model asks. Errors: MR_E_INTERNAL, a graph that serves and is not unloaded with the model
  *  (mr_user_goes_along) needs it. Thread: loader. */
 int mr_members_check_unload(struct mr_models *m, const struct mr_job *job, struct mr_err *err);
-/** Before the unload of a model. True: a graph that stays is being loaded and asks it, and the job ends with MR_PENDING until that is
- *  over: what makes room may evict a model that was ready a moment ago. Thread: loader. */
-bool mr_members_await_load(struct mr_models *m, struct mr_job *job);
+/** Before an unload. True: a graph that stays is being opened and asks the model, and the job ends with MR_PENDING until that is over.
+ *  Thread: loader. */
+bool mr_members_await_open(struct mr_models *m, struct mr_job *job);
 /** A graph was unloaded: unloads what it asked and no other graph asks, if that was wanted. Takes job->done if so. Thread:
  *  loader. */
 void mr_members_unload(struct mr_models *m, struct mr_job *job);

@@ -56,8 +56,8 @@ bool mr_retry_keep(struct mr_models *m, struct mr_job *job)
     job->done = NULL;
     job->is_running = false;
     job->has_place = false;
-    job->has_asked = job->is_return; /* it waits for others, and asks for none */
-    job->waits_no_more = job->waits_for_users = false;
+    job->asked = job->is_return ? UINT_MAX : 0; /* it waits for others, and asks for none */
+    job->waits_no_more = job->waits_for_users = job->is_opening = false;
     job->folder_fingerprint = 0;
     while (*at && (*at)->due_ns <= job->due_ns) {
         at = &(*at)->next;

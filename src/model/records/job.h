@@ -56,11 +56,13 @@ struct mr_job {
     bool is_remote;  /* of mr_models_remote: the configuration and the files are the server's own */
     bool dependents; /* MR_JOB_UNLOAD: with the models that only it asks */
     bool is_deferred; /* waits for loads of others; guarded by lock */
-    bool has_asked;   /* for its members to be loaded */
+    unsigned asked;   /* times that it has asked for its members to be loaded */
     /* Not for loads of others, but until no ensemble that goes with the model serves; guarded by lock. */
     bool waits_for_users;
-    /* MR_JOB_UNLOAD: but until no graph that asks the model is being loaded; guarded by lock. */
+    /* Nor for those, but until no graph that asks the model is being opened; guarded by lock. */
     bool waits_for_graphs;
+    /* A load of a graph: its members are there, and stay until it has ended; guarded by lock. */
+    bool is_opening;
     bool waits_no_more;  /* whatever they do */
     bool is_for_member;  /* MR_JOB_UNLOAD: of an ensemble, because of what it asks */
     bool has_ended_load; /* and a load of it was under way, which is done again */

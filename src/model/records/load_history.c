@@ -264,6 +264,20 @@ bool mr_models_size(struct mr_models *m, mr_str name, uint64_t *out)
     return is_ready;
 }
 
+bool mr_models_is_as_folder(struct mr_models *m, mr_str name)
+{
+    pthread_mutex_lock(&m->lock);
+    const struct mr_model *model = mr_map_find(&m->models, name);
+    bool is = model && model->is_in_folder;
+    for (size_t i = 0; is && i < model->records.len; i++) {
+        const struct mr_version_record *r = &model->records.at[i];
+        is =
+            r->state != MR_VERSION_READY || (!r->config_json && !mr_version_private_of(r->v)->temp);
+    }
+    pthread_mutex_unlock(&m->lock);
+    return is;
+}
+
 bool mr_models_has_sequences(struct mr_models *m, mr_str name)
 {
     bool has = false;

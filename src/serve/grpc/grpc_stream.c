@@ -734,7 +734,7 @@ static void again(struct serve_infer *si, bool is_there)
 /* Whether the item waits for the model that an endpoint or a service leads to; other items wait for it. */
 static bool awaits_variant(struct stream *st, struct serve_infer *si)
 {
-    if (si->infer.status < 0 || si->bound != MR_E_NOT_FOUND) {
+    if (si->infer.status < 0 || si->bound == MR_OK) {
         return false;
     }
     st->is_decoding = true;

@@ -30,6 +30,7 @@ struct generate {
     bool is_over;   /* the inference has ended */
     bool is_encoding;
     bool is_cancelled;
+    bool has_no_model; /* that answers */
     uint64_t answers;
     struct mr_response *unsent; /* in order */
     struct mr_response **unsent_end;
@@ -445,7 +446,9 @@ static void decode(struct mr_turn *t)
         goto out;
     }
     MR_TRY(route(g, &model, &version));
-    MR_TRY(inputs_of(g, model, version, &inputs, &count));
+    rc = inputs_of(g, model, version, &inputs, &count);
+    g->has_no_model = rc < 0;
+    MR_TRY(rc);
     MR_TRY(
         mr_oip_generate_request(g->si.call->body, inputs, count, r->arena, &g->rewritten, &r->err));
     rc = read_rewritten(g, &g->rewritten, &r->err);
@@ -472,7 +475,7 @@ static void decoded(struct mr_turn *t)
         infer_run(si);
         return;
     }
-    if (si->infer.status == MR_E_NOT_FOUND && infer_awaits_variant(si)) {
+    if (g->has_no_model && infer_awaits_variant(si)) {
         return;
     }
     infer_refuse(si, si->infer.status);
@@ -487,6 +490,7 @@ static void again(struct serve_infer *si, bool is_there)
 
     if (is_there) {
         mr_buf_reset(&g->rewritten);
+        g->has_no_model = false;
         si->infer.status = MR_OK;
         infer_turn(si, decode, decoded, true);
     } else if (si->infer.status == MR_OK) {

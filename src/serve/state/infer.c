@@ -153,6 +153,15 @@ void infer_init(struct serve_infer *si, struct mr_call *call, struct mr_arena *a
     si->infer.round_ns = mr_loop_now_ns(call->loop);
 }
 
+/* A wait for the model that a route leads to. In the request's memory. */
+struct variant_wait {
+    struct serve_infer *si;
+    mr_str model, version;
+    struct mr_resolve resolve;
+    struct mr_version *held; /* pinned until the request is bound to it */
+    bool is_open, has_begun, is_cancelled;
+};
+
 static int find_version(struct serve_infer *si, mr_str model, mr_str version)
 {
     const struct mr_oip_request *q = &si->request;
@@ -162,6 +171,9 @@ static int find_version(struct serve_infer *si, mr_str model, mr_str version)
 
     if (rc < 0) {
         target.version = places_found(si->loop, model, version);
+        if (!target.version && si->variant) {
+            target.version = si->variant->held;
+        }
         if (!target.version) {
             return rc;
         }
@@ -195,15 +207,6 @@ static void reduce_timeout(struct serve_infer *si)
     us = us < UINT64_MAX - here ? us + here : UINT64_MAX;
     q->timeout_us = q->timeout_us > us ? q->timeout_us - us : 1;
 }
-
-/* A wait for the model that a route leads to. In the request's memory. */
-struct variant_wait {
-    struct serve_infer *si;
-    mr_str model, version;
-    struct mr_resolve resolve;
-    struct mr_version *held; /* pinned until the request is bound to it */
-    bool is_open, has_begun, is_cancelled;
-};
 
 /* What the name leads to, if that is another model which a resolver may bring. Without memory it is not asked. */
 static void variant_note(struct serve_infer *si, mr_str asked, mr_str model, mr_str version)
@@ -427,7 +430,7 @@ bool infer_awaits_variant(struct serve_infer *si)
     struct mr_target target;
     struct mr_err err;
 
-    if (!w || w->has_begun) {
+    if (!w || w->has_begun || si->is_pinned) {
         return false;
     }
     w->has_begun = true;
@@ -436,7 +439,7 @@ bool infer_awaits_variant(struct serve_infer *si)
         si->call->user = &si->pending;
     }
     int rc = mr_engine_resolve(si->loop->server->engine, &si->loop->reply_loop, w->model,
-                               w->version, &w->resolve, &target, &err);
+                               MR_STR(""), &w->resolve, &target, &err);
     w->is_open = rc == MR_PENDING;
     if (!w->is_open) {
         if (rc == MR_OK) {
@@ -465,7 +468,7 @@ bool infer_cancel_variant(struct serve_infer *si)
 
 void infer_run(struct serve_infer *si)
 {
-    if (si->bound == MR_E_NOT_FOUND && infer_awaits_variant(si)) {
+    if (si->bound < 0 && infer_awaits_variant(si)) {
         return;
     }
     variant_release(si);

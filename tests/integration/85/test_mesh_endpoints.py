@@ -14,6 +14,7 @@ TARGETS = {"": 1, "y": 10, "z": 100}  # of the service by the request's `lang`
 
 SERVICE = """
 endpoint { name: "ep" variant { tag: "x" model: "a" weight: 50 } variant { tag: "y" model: "b" weight: 50 } }
+endpoint { name: "numbered" variant { tag: "x" model: "a" weight: 100 } variant { tag: "y" model: "b" version: 1 weight: 0 } }
 service {
   name: "service" request_field_key: "lang" default: "a"
   value_mapped_workflows { request_field_value: "y" workflow: "b" }
@@ -61,6 +62,19 @@ def test_each_variant_comes_when_it_is_asked(serve, models, kind):
             assert control.model_ready("ep") and control.model_ready("service")
 
 
+def test_a_variant_of_a_version_comes_back(serve, models):
+    """What is said of the version of a model that was here, and is not, differs from what is said of others."""
+    adders(models, a=1, b=10)
+    servers = serve()
+    for server in servers:
+        for _ in range(2):
+            assert answer(server, "rest", "numbered/versions/y") == 11
+            assert answer(server, "generate", "numbered/versions/y") == 11
+            for s in servers:
+                with Control(s) as control:
+                    control.unload("b").ok()
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_variant_that_is_not_there(serve, models, kind):
     adders(models, a=1)
@@ -97,6 +111,7 @@ def test_a_client_that_goes_while_its_variant_comes(serve, models, hold, kind):
         wait.until(lambda: state() == "LOADING", "the load")
         leave()
         asking.join(wait.PATIENCE)
+        assert not asking.is_alive()
         hold.end()
         wait.until(lambda: state() == "READY", "the model")
         assert answer(server, kind, "service", "y") == 1

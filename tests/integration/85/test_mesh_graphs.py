@@ -56,6 +56,19 @@ def test_an_ensemble_stays_without_its_model(holder):
     assert not [e for e in holder.events() if e.get("event") == "ensemble.unloaded"]
 
 
+def test_what_a_load_would_not_make_again_is_no_copy(fleet, models):
+    """With a configuration of a load request, which an eviction would lose."""
+    adders(models, a=1, b=10)
+    repo.add(models, "e", ensemble(*CHAIN))
+    [server] = fleet(models)
+    with Control(server) as control:
+        io = {name: [{"name": tensor, "data_type": "TYPE_INT32", "dims": [-1]}] for name, tensor in (("input", "INPUT0"), ("output", "OUTPUT0"))}
+        control.load("a", config={"backend": "onnxruntime", **io}).ok()
+        assert control.answer("e") == ([12, 13], "1")
+        wait.until(lambda: copies(control, "b"), "the other model to be a copy")
+        assert copies(control, "a") == []
+
+
 def test_more_ensembles_than_room(fleet, models):
     """Their models are evicted as well."""
     for i in range(6):
