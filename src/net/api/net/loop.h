@@ -29,7 +29,7 @@ int mr_loop_new(struct mr_loop **out, const struct mr_loop_hooks *hooks, struct 
 /** Run on the calling thread, which becomes the loop's thread, until mr_loop_stop. */
 void mr_loop_run(struct mr_loop *loop);
 /** One iteration on the calling thread, which is the loop's thread until it returns: sleeps until something happens, works on it,
- *  sends the queued output and runs the posted mails. `first` (may be NULL) is run before it sleeps, as a mail; if
+ *  sends the queued output and runs the posted mails; it does not sleep if there are some as it begins. `first` (may be NULL) is run before it sleeps, as a mail; if
  *  that leads to further mails, they are run in place of all else, as they may be what the caller waits for. */
 void mr_loop_step(struct mr_loop *loop, struct mr_mail *first);
 /** The loop polls for that time after its last work instead of sleeping: less latency for more CPU time. 0 (default):
