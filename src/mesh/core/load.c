@@ -432,7 +432,8 @@ void load_found(struct mesh_core *c, struct mesh_local *l, const struct mesh_loa
     const uint32_t units = what->bytes ? mesh_units(what->bytes) : predicted(c, l->model);
 
     l->holds++;
-    if (l->state == LOCAL_NONE && !c->is_draining && units <= c->limit && !place_forbids(c, l)) {
+    if (l->state == LOCAL_NONE && !c->is_draining && units <= c->limit &&
+        !device_is_over(c, view_device(l->model)) && !place_forbids(c, l)) {
         l->fail_until = 0;
         l->is_outdated = l->is_leased_out = l->is_moving = l->keeps_state = false;
         l->units = units;

@@ -476,7 +476,12 @@ static void route_in(struct mesh_core *c, struct mesh_req *r)
         start(c, r, c->me, false);
         return;
     }
-    if ((!is_coming && !r->load_here) || r->attempts >= c->o.max_attempts) {
+    if (r->is_local && r->attempts >= c->o.max_attempts) {
+        request_reply(c, r, MR_E_UNAVAILABLE, MESH_WHY_NONE,
+                      MR_STR("the model was unloaded each time that it was loaded"), RETRY_NS);
+        return;
+    }
+    if (!is_coming && !r->load_here) {
         request_reply(c, r, MR_E_NOT_FOUND, MESH_WHY_NOT_HERE,
                       MR_STR("the model is not loaded here"), 0);
         return;

@@ -184,8 +184,8 @@ static bool is_unknown(enum mesh_copy_state state)
     return state == MESH_NO_COPY || state == MESH_FAILED;
 }
 
-/* A graph's load brings the models that it asks, and models in Python load others. What cannot be loaded again in the same way is never
- * evicted, and no server but this one has it. */
+/* A graph's load brings the models that it asks, and models in Python load others. What cannot be loaded again in the same way is
+ * left out: it would be evicted. */
 static void found(struct mr_mesh *m, mr_str id)
 {
     struct mesh_loaded what = {.keeps_state = mr_models_has_sequences(m->models, id)};

@@ -522,6 +522,16 @@ static int job_do(struct mr_models *m, struct mr_job *job)
     return rc;
 }
 
+void mr_job_opened(struct mr_models *m, struct mr_job *job)
+{
+    pthread_mutex_lock(&m->lock);
+    if (job->is_opening) {
+        job->is_opening = false;
+        deferred_queue(m);
+    }
+    pthread_mutex_unlock(&m->lock);
+}
+
 void mr_jobs_submitting(struct mr_models *m, bool is_on)
 {
     pthread_mutex_lock(&m->lock);

@@ -7,6 +7,8 @@
 int mr_jobs_start(struct mr_models *m, struct mr_err *err);
 /** Whether the loads of the start are being queued: those of graphs wait until all are. Thread: boot. */
 void mr_jobs_submitting(struct mr_models *m, bool is_on);
+/** A graph has been opened: what it asks may be unloaded again. Thread: loader. */
+void mr_job_opened(struct mr_models *m, struct mr_job *job);
 /** Threads end when the queue is empty. */
 void mr_jobs_join(struct mr_models *m);
 /** Queues a job for the model of that name; takes the job. Thread: any. */

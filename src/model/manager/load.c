@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "codec/json.h"
+#include "jobs.h"
 #include "members.h"
 #include "model/config/config_priv.h"
 #include "model/records/admit.h"
@@ -678,6 +679,7 @@ static int version_try(struct mr_load *l, struct mr_fresh *f, bool warn, struct 
     /* Release is not needed: the version is not published yet. */
     atomic_store_explicit(&f->made->v.state, MR_VERSION_WARMING, memory_order_relaxed);
     warming_report(l, f);
+    mr_job_opened(l->m, l->job); /* a warm-up may need the room of what it kept */
     rc = version_serve(l, &source, f->made, err);
     if (rc < 0) {
         mr_version_close(l->m, &f->made);

@@ -142,7 +142,7 @@ static bool has_gone(const struct mr_model *model)
         was_there |= model->records.at[i].state == MR_VERSION_DRAINING ||
                      model->records.at[i].state == MR_VERSION_UNLOADED;
     }
-    return was_there && !has_failed;
+    return was_there && !has_failed && !model->error;
 }
 
 /* Asks for the members that are not coming; again only for those that have gone. True: some were asked for. */
@@ -241,7 +241,7 @@ bool mr_members_wait(struct mr_load *l)
     l->model->is_graph = true;
     members_set(l->model, l->config);
     const bool is_open_now = is_open(m, l->model);
-    job->is_opening = m->o.graphs_stay && !is_open_now;
+    job->is_opening = m->o.graphs_stay && !is_open_now && mr_members_are_ready(m, l->model);
     pthread_mutex_unlock(&m->lock);
     if (job->waits_no_more) {
         return false;

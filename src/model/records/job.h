@@ -61,7 +61,7 @@ struct mr_job {
     bool waits_for_users;
     /* Nor for those, but until no graph that asks the model is being opened; guarded by lock. */
     bool waits_for_graphs;
-    /* A load of a graph: its members are there, and stay until it has ended; guarded by lock. */
+    /* A load of a graph: its members are there, and stay until it is opened; guarded by lock. */
     bool is_opening;
     bool waits_no_more;  /* whatever they do */
     bool is_for_member;  /* MR_JOB_UNLOAD: of an ensemble, because of what it asks */

@@ -268,7 +268,7 @@ bool mr_models_is_as_folder(struct mr_models *m, mr_str name)
 {
     pthread_mutex_lock(&m->lock);
     const struct mr_model *model = mr_map_find(&m->models, name);
-    bool is = model && model->is_in_folder;
+    bool is = model && model->is_in_folder && !model->pinned;
     for (size_t i = 0; is && i < model->records.len; i++) {
         const struct mr_version_record *r = &model->records.at[i];
         is =

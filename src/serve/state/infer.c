@@ -261,7 +261,9 @@ static int bind_version(struct serve_infer *si, mr_str model, mr_str version)
     }
     rc = find_version(si, model, version);
     if (rc < 0) {
-        variant_note(si, asked, model, version);
+        if (rc != MR_E_UNSUPPORTED) { /* it is not here */
+            variant_note(si, asked, model, version);
+        }
         goto out;
     }
     if (r->version->has_messages || si->message_kind) {

@@ -475,7 +475,8 @@ typedef void(mr_model_view_fn)(void *ctx, const struct mr_model_view *view);
 /** Bytes of the model's ready versions together: of each what its backend reports, or its files if they are more; 0: not
  *  known. False: none is ready. */
 bool mr_models_size(struct mr_models *m, mr_str name, uint64_t *out);
-/** Whether a load without more makes again what is ready: it is the folder's, without a configuration or files of a load request. */
+/** Whether a load without more makes again what is ready: it is the folder's, without a configuration or files of a load request,
+ *  and without a rollback. */
 bool mr_models_is_as_folder(struct mr_models *m, mr_str name);
 /** Whether a ready version has sequence_batching. */
 bool mr_models_has_sequences(struct mr_models *m, mr_str name);
