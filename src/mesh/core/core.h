@@ -218,7 +218,7 @@ void mesh_core_load_failed(struct mesh_core *c, mr_str id, enum mesh_fail kind, 
 void mesh_core_unloaded(struct mesh_core *c, mr_str id, int64_t now);
 /** Requests that did not come through the core: how many used it since the last report, and how many run now. */
 void mesh_core_used(struct mesh_core *c, mr_str id, uint32_t count, uint32_t running, int64_t now);
-/** The runtime has loaded the model without having been told to: it is a copy from now on. No effect if the core knows of it,
+/** The runtime has loaded the model without a MESH_ACT_LOAD; the model becomes a copy. No effect if the core knows the copy,
  *  on a model that keeps a state, is larger than the capacity, may not be here or is not registered, or is so with a path, where another
  *  one may be; and while this instance drains. */
 void mesh_core_found(struct mesh_core *c, mr_str id, const struct mesh_loaded *what, int64_t now);

@@ -451,7 +451,7 @@ void mr_loop_step(struct mr_loop *loop, struct mr_mail *first)
     if (first) {
         first->run(first);
     }
-    /* Who posts before this wakes nobody, and libuv would sleep after on_prepare has run the mail; later ones end that sleep. */
+    /* A mail posted before this ends no sleep: if on_prepare ran it, libuv would sleep all the same. A later one does. */
     settle(loop);
     const bool has_mails = atomic_load_explicit(&loop->stats.mails, memory_order_relaxed) != mails;
     if (!first || !has_mails) {

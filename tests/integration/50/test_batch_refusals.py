@@ -113,13 +113,16 @@ def test_bad_rows_and_a_host_that_is_not_there(tmp_path):
 
 def test_many_rows_are_bad(tmp_path):
     """One of ten: then nearly each row goes alone, and no more than twice."""
+    asked = []
+
     class Tenth(Host):
         def answer(self, number, x, key):
+            asked.append(tuple(key.tolist()))
             self.say(400, {"error": "no tens"}) if (key % 10 == 0).any() else self.good(x, key)
     x = table(tmp_path / "in", 2000)
-    with hosts(Tenth, Tenth) as (addresses, made):
+    with hosts(Tenth, Tenth) as (addresses, _):
         run(tmp_path, addresses)
-        assert sum(h.calls for h in made) < 2 * 2000
+        assert len(set(asked)) < 2000 and len(asked) < 2 * 2000  # which calls come twice depends on who is quicker
     check(tmp_path, x, gone=range(0, 2000, 10))
 
 

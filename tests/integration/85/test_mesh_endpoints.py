@@ -1,5 +1,6 @@
 """Endpoints and services in a mesh: the model that a request leads to comes when it is asked, wherever that is."""
-import threading
+import http.client
+from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import pytest
@@ -93,25 +94,25 @@ def test_a_client_that_goes_while_its_variant_comes(serve, models, hold, kind):
     repo.add(models, "b", backend="fault", parameters=hold.loading)
     servers = server, _ = serve()
     assert answer(server, kind, "service") == 2
-    with Control(servers[0]) as one, Control(servers[1]) as other:
+    with Control(servers[0]) as one, Control(servers[1]) as other, ThreadPoolExecutor(1) as pool:
         state = lambda: {**one.states("b"), **other.states("b")}.get("1")
         if kind in ("rest", "generate"):
             rest = Rest(server.http)
             text = {"INPUT0": [1], "lang": "y"} if kind == "generate" else {
                 "inputs": [{"name": "INPUT0", "datatype": "INT32", "shape": [1], "data": [1]}], "parameters": {"lang": "y"}}
-            asking = threading.Thread(target=lambda: pytest.raises(Exception, rest.post, f"/v2/models/service/{'generate' if kind == 'generate' else 'infer'}", text))
+            ask = lambda: rest.post(f"/v2/models/service/{'generate' if kind == 'generate' else 'infer'}", text)
             leave = lambda: rest.connection.sock.shutdown(2)
         else:
             client = grpcraw.Grpc(server.url("grpc"))
             message = grpcraw.int32("service", [1], parameters={"lang": "y"})
             call = client.stub.ModelInfer.future(message) if kind == "grpc" else client.stub.ModelStreamInfer(iter([message]))
-            asking = threading.Thread(target=lambda: pytest.raises((grpc.RpcError, grpc.FutureCancelledError), list if kind == "stream" else lambda c: c.result(), call))
+            ask = lambda: list(call) if kind == "stream" else call.result()
             leave = call.cancel
-        asking.start()
+        asking = pool.submit(ask)
         wait.until(lambda: state() == "LOADING", "the load")
         leave()
-        asking.join(wait.PATIENCE)
-        assert not asking.is_alive()
+        with pytest.raises((OSError, http.client.HTTPException, grpc.RpcError, grpc.FutureCancelledError)):
+            asking.result(wait.PATIENCE)
         hold.end()
         wait.until(lambda: state() == "READY", "the model")
         assert answer(server, kind, "service", "y") == 1

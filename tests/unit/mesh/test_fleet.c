@@ -194,7 +194,7 @@ static void model_that_the_runtime_has_loaded_by_itself_is_a_copy(void **state)
     sim_define(&s, 8, &(struct mesh_def){.type = MR_STR("t"), .path = MR_STR("/elsewhere")});
     sim_run(&s, 100 * MS);
     sim_found(&s, 0, 0);
-    sim_found(&s, 0, 7); /* nobody knows it */
+    sim_found(&s, 0, 7); /* it is not registered */
     sim_found(&s, 0, 8); /* the one that is registered is elsewhere */
     sim_found(&s, 0, 1);
     sim_run(&s, 100 * MS);
