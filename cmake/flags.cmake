@@ -69,11 +69,13 @@ endif()
 add_compile_options(${mr_sanitizers})
 add_link_options(${mr_sanitizers})
 
-# Objects that were compiled before come from ccache where it is installed; -DMR_CCACHE=OFF: they do not.
+# Objects that were compiled before, in this checkout or another, come from ccache where it is installed;
+# -DMR_CCACHE=OFF: they do not.
 find_program(MR_CCACHE ccache)
+set(mr_launcher env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${MR_CCACHE})
 foreach(language IN ITEMS C CXX)
     if(MR_CCACHE AND NOT CMAKE_${language}_COMPILER_LAUNCHER AND NOT MR_KIND STREQUAL "clang")
-        set(CMAKE_${language}_COMPILER_LAUNCHER ${MR_CCACHE})
+        set(CMAKE_${language}_COMPILER_LAUNCHER ${mr_launcher})
     endif()
 endforeach()
 
