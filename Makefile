@@ -46,7 +46,7 @@ test: setup-test checks build-asan  ## what must be green before a change goes i
 test-more: setup-test  ## what `make test` leaves out: tests marked `more`, and all others against the release build too
 	@mkdir -p build
 	@$(foreach kind,asan release,($(call configure,$(kind),-DMR_WERROR=ON)); $(call compile,$(kind));)
-	$(call ctest,release)
+	MR_TEST_MORE=1 $(call ctest,release)
 	$(call integrate,asan,-m more)
 	$(call integrate,release,-m 'more or not release')
 setup-test:

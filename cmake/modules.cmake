@@ -133,13 +133,15 @@ endfunction()
 # Makes tests/unit/<module>/<file>.c, which has a main() of cmocka, part of tests/unit/unit_<module> and runs it, alone in its
 # process, as ctest unit.<module>.<file>. It sees the private headers of its module. PROGRAM: part of unit_<name> instead,
 # for files that link something that others of the module must not. `make test` runs it in the asan build; label tsan
-# also in the tsan build, which leaves out the others, label release also in the release build. To be called from tests/unit/<module>/CMakeLists.txt.
+# also in the tsan build, which leaves out the others, label release also in the release build,
+# with label release_only there alone. To be called from tests/unit/<module>/CMakeLists.txt.
 function(mr_unit_test module file)
     cmake_parse_arguments(PARSE_ARGV 2 arg "" "PROGRAM;TIMEOUT" "DEPS;EXTERNAL;LABELS")
     if(arg_UNPARSED_ARGUMENTS)
         message(FATAL_ERROR "mr_unit_test(${module} ${file}): one file each, ${arg_UNPARSED_ARGUMENTS} would not be run")
     endif()
-    if(NOT MR_TESTS OR MR_KIND STREQUAL "fuzz" OR (MR_KIND STREQUAL "tsan" AND NOT "tsan" IN_LIST arg_LABELS))
+    if(NOT MR_TESTS OR MR_KIND STREQUAL "fuzz" OR (MR_KIND STREQUAL "tsan" AND NOT "tsan" IN_LIST arg_LABELS)
+       OR (MR_KIND STREQUAL "asan" AND "release_only" IN_LIST arg_LABELS))
         return()
     endif()
     if(NOT arg_PROGRAM)

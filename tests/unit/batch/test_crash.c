@@ -34,12 +34,9 @@ enum {
 };
 static const uint64_t rows_of_file[FILES] = {13, 5, 16};
 
-/* Calls from one that is disturbed to the next: all of them in the release build, as processes with a sanitizer are slow to fork. */
-#if defined(__SANITIZE_ADDRESS__)
-enum { STRIDE = 89 };
-#else
-enum { STRIDE = 1 };
-#endif
+/* Calls from one that is disturbed to the next: all of them in the release build with MR_TEST_MORE, as `make test-more` sets
+ * it; processes with a sanitizer are slow to fork. */
+static uint64_t stride = 1;
 
 /* How a job ends. */
 enum { DONE = 0, BAD = 1, AGAIN = 3 };
@@ -497,7 +494,7 @@ static void killed_at_every_call(void **state)
     const uint64_t calls = calls_of_all(NULL);
 
     (void)state;
-    for (uint64_t n = 1; n <= calls; n += STRIDE) {
+    for (uint64_t n = 1; n <= calls; n += stride) {
         for (int tears = 0; tears < 2; tears++) {
             struct disk_orders orders = orders_for(n);
             orders.crash_at = n;
@@ -602,7 +599,7 @@ static void power_lost_at_every_call(void **state)
     const uint64_t calls = calls_of_all(NULL);
 
     (void)state;
-    for (uint64_t n = 1; n <= calls; n += STRIDE) {
+    for (uint64_t n = 1; n <= calls; n += stride) {
         struct disk_orders orders = orders_for(n);
         orders.crash_at = n;
         orders.crash_tears = n % 2;
@@ -662,7 +659,7 @@ static void every_call_fails(void **state)
     const uint64_t calls = calls_of_all(NULL);
 
     (void)state;
-    for (uint64_t n = 1; n <= calls; n += STRIDE) {
+    for (uint64_t n = 1; n <= calls; n += stride) {
         for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
             struct disk_orders orders = orders_for(n);
             orders.fail_from = n;
@@ -683,7 +680,7 @@ static void killed_after_a_failure(void **state)
     const uint64_t calls = calls_of_all(trace);
 
     (void)state;
-    for (uint64_t n = 1; n <= calls; n += STRIDE) {
+    for (uint64_t n = 1; n <= calls; n += stride) {
         for (uint64_t later = 1; later < 12 && trace[n]; later++) {
             struct disk_orders orders = orders_for(n);
             orders.fail_from = n;
@@ -707,7 +704,7 @@ static void power_lost_after_a_failure(void **state)
     const uint64_t calls = calls_of_all(trace);
 
     (void)state;
-    for (uint64_t n = 1; n <= calls; n += STRIDE) {
+    for (uint64_t n = 1; n <= calls; n += stride) {
         for (uint64_t i = 0; i < 3 && (trace[n] || i < 1); i++) {
             struct disk_orders orders = orders_for(n * 3 + i);
             orders.fail_from = n;
@@ -762,7 +759,7 @@ static void overtaken_at_every_call(void **state)
     const uint64_t calls = calls_of_all(NULL);
 
     (void)state;
-    for (uint64_t n = 1; n <= calls; n += STRIDE) {
+    for (uint64_t n = 1; n <= calls; n += stride) {
         for (int is_short = 0; is_short < 2; is_short++) {
             struct disk_orders orders = orders_for(n);
             orders.visit_at = n;
@@ -810,5 +807,10 @@ int main(void)
         TEST(overtaken_at_every_call),
     };
 
+#if defined(__SANITIZE_ADDRESS__)
+    stride = 397;
+#else
+    stride = getenv("MR_TEST_MORE") != NULL ? 1 : 7;
+#endif
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

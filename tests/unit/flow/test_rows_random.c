@@ -14,7 +14,11 @@
 #include "flow/exec/fan.h"
 #include "tensor/tensor.h"
 
-#define GRAPHS       100000
+#if defined(__SANITIZE_ADDRESS__)
+#    define GRAPHS 25000
+#else
+#    define GRAPHS 100000
+#endif
 #define STEPS_MAX    6 /* nodes that are no branches */
 #define BRANCHES_MAX 3
 #define NODES_MAX    (STEPS_MAX * (1 + 2 * BRANCHES_MAX)) /* a branch may have a fallback */

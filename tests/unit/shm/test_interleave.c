@@ -541,18 +541,10 @@ static void explore(const struct scenario *s)
         explore(&(const struct scenario){.name = #id, __VA_ARGS__});                               \
     }
 
-/* The release build visits all schedules. A sanitizer makes each of them several times as long, for memory errors that
- * fewer of them show as well: the largest scenarios are interrupted once less. */
-#if defined(__SANITIZE_ADDRESS__)
-#    define LARGE(preemptions) ((preemptions)-1)
-#else
-#    define LARGE(preemptions) (preemptions)
-#endif
-
-SCENARIO(one, .requests = 1, .preemptions = LARGE(2))
+SCENARIO(one, .requests = 1, .preemptions = 2)
 SCENARIO(two, .requests = 2, .preemptions = 1)
 SCENARIO(two_again, .requests = 2, .preemptions = 1, .is_again = true)
-SCENARIO(one_dies, .requests = 1, .preemptions = LARGE(1), .deaths = 1)
+SCENARIO(one_dies, .requests = 1, .preemptions = 1, .deaths = 1)
 SCENARIO(one_of_two_dies, .requests = 2, .preemptions = 0, .deaths = 1)
 SCENARIO(both_lives_end, .requests = 1, .preemptions = 0, .deaths = 2, .is_single = true)
 SCENARIO(late, .requests = 2, .preemptions = 1, .is_late = true)
@@ -567,13 +559,13 @@ SCENARIO(sweep_dies, .requests = 1, .preemptions = 0, .deaths = 1, .sweeps = 2)
 SCENARIO(sweep_unwanted, .requests = 2, .preemptions = 1, .sweeps = 1, .is_unwanted = true)
 SCENARIO(full_line, .requests = 2, .preemptions = 1, .stale = 7)
 SCENARIO(answers, .requests = 1, .preemptions = 1, .answers = 2)
-SCENARIO(answers_of_two, .requests = 2, .preemptions = LARGE(1), .answers = 1)
+SCENARIO(answers_of_two, .requests = 2, .preemptions = 1, .answers = 1)
 SCENARIO(answers_dies, .requests = 1, .preemptions = 0, .deaths = 1, .answers = 2)
-SCENARIO(answers_late, .requests = 1, .preemptions = LARGE(1), .is_late = true, .answers = 1)
+SCENARIO(answers_late, .requests = 1, .preemptions = 1, .is_late = true, .answers = 1)
 SCENARIO(bound, .requests = 2, .preemptions = 1, .is_bound = true)
 SCENARIO(bound_dies, .requests = 2, .preemptions = 0, .deaths = 1, .is_bound = true,
          .is_single = true)
-SCENARIO(answers_sweep, .requests = 1, .preemptions = LARGE(1), .sweeps = 2, .answers = 1)
+SCENARIO(answers_sweep, .requests = 1, .preemptions = 1, .sweeps = 2, .answers = 1)
 
 int main(void)
 {
