@@ -254,8 +254,10 @@ def test_requests_that_fail(served):
     with Rest(served.http) as rest:
         assert rest.post(infer_path("none"), body, headers=headers).status == 404
         assert rest.post(infer_path("m"), body.replace(b'"FP32"', b'"INT8"'), headers=headers).status == 400
+    given_back = lambda: in_flight(served) < had + FOUR_MB
+    wait.until(given_back, "the memory of what was refused")
     Upload(served, data).wire.close()
-    wait.until(lambda: in_flight(served) < had + FOUR_MB, "the memory to be given back")
+    wait.until(given_back, "the memory to be given back")
     assert rest_infer(served, data) == data.tobytes()
 
 
