@@ -1,4 +1,5 @@
 """Files come from inside the repositories, whatever a name, a configuration, a link or a model file contains."""
+import contextlib
 import os
 
 import numpy as np
@@ -250,29 +251,29 @@ def unused(location):
 PLACES = [as_initializer, as_constant, in_a_branch, in_a_function, unused]
 
 
-@pytest.mark.parametrize("place", PLACES, ids=lambda p: p.__name__)
 @pytest.mark.parametrize("way", ["absolute", "dots", "link", "hidden link", "linked folder", "in memory"])
-def test_external_data_that_leaves(control, models, tmp_path, secret, place, way):
-    folder = repo.add(models, "m", "", versions=(1,)) / "1"
-    location = {"absolute": str(secret), "dots": os.path.relpath(secret, folder), "link": "w.bin", "hidden link": ".w.bin",
-                "linked folder": ".d/secret.bin", "in memory": "*/_ORT_MEM_ADDR_/*"}[way]
-    if "link" in way:
-        at = folder / location.split("/")[0]
-        at.symlink_to(tmp_path if "/" in location else secret)
-    (folder / "model.onnx").write_bytes(place(location))
-    refused(control, "m", "repository" if way == "link" else "external data")
+def test_external_data_that_leaves(control, models, tmp_path, secret, way):
+    for place in PLACES:
+        name = place.__name__
+        folder = repo.add(models, name, "", versions=(1,)) / "1"
+        location = {"absolute": str(secret), "dots": os.path.relpath(secret, folder), "link": "w.bin", "hidden link": ".w.bin",
+                    "linked folder": ".d/secret.bin", "in memory": "*/_ORT_MEM_ADDR_/*"}[way]
+        if "link" in way:
+            at = folder / location.split("/")[0]
+            at.symlink_to(tmp_path if "/" in location else secret)
+        (folder / "model.onnx").write_bytes(place(location))
+        refused(control, name, "repository" if way == "link" else "external data")
 
 
-@pytest.mark.parametrize("place", PLACES[:1] + PLACES[-1:], ids=lambda p: p.__name__)
-@pytest.mark.parametrize("location", ["../../../../etc/passwd", "/etc/passwd", "/proc/self/environ", "../other.bin", "1/../../../x", "", "a\0b"], ids=repr)
-@pytest.mark.parametrize("kind", ["rest", "grpc"])
-def test_external_data_of_uploaded_models(models, start, place, location, kind):
+@pytest.mark.parametrize("kind", [Control, GrpcControl])
+def test_external_data_of_uploaded_models(models, start, kind):
     server = start(models, "--allow-backend=onnxruntime", mode="explicit")
-    loader = GrpcControl(server) if kind == "grpc" else Control(server)
-    answer = loader.load("m", {"backend": "onnxruntime", "max_batch_size": 0}, {"1/model.onnx": place(location)})
-    error = answer[1] if kind == "grpc" else answer.error
-    assert "external data" in error or "not a valid ONNX model" in error, error
-    loader.close()
+    with contextlib.closing(kind(server)) as loader:
+        for place in (PLACES[0], PLACES[-1]):
+            for location in ("../../../../etc/passwd", "/etc/passwd", "/proc/self/environ", "../other.bin", "1/../../../x", "", "a\0b"):
+                answer = loader.load("m", {"backend": "onnxruntime", "max_batch_size": 0}, {"1/model.onnx": place(location)})
+                error = answer[1] if kind is GrpcControl else answer.error
+                assert "external data" in error or "not a valid ONNX model" in error, (place, location, error)
 
 
 def test_external_data_within_the_repository(control, models):

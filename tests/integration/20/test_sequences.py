@@ -13,6 +13,7 @@ from tritonclient.utils import InferenceServerException
 from lib import grpcraw, repo, wait
 from lib.metrics import value
 from lib.rest import Rest
+from lib.server import Server
 
 HOUR = "max_sequence_idle_microseconds: 3600000000"
 
@@ -78,8 +79,9 @@ class Client:
         return only
 
 
-@pytest.fixture(scope="module")
-def module_repo(tmp_path_factory):
+@pytest.fixture(scope="module", params=["thread", "process"])
+def served(tmp_path_factory, request):
+    """A server of many tests, which end their sequences or use other ids."""
     folder = tmp_path_factory.mktemp("sequences") / "repo"
     folder.mkdir()
     [with_idle(folder, name) for name in ("seq_controls", "seq_sum", "seq_history")]
@@ -89,12 +91,9 @@ def module_repo(tmp_path_factory):
     echo(folder, "string", corrid="TYPE_STRING", strategy="oldest { }", more=HOUR)
     echo(folder, "single", max_batch_size=0, corrid="TYPE_INT32", more=HOUR)
     echo(folder, "usual")
-    return folder
-
-
-@pytest.fixture(params=["thread", "process"])
-def served(module_repo, start, request):
-    return start(module_repo, f"--backend-placement=identity={request.param}")
+    server = Server(folder.parent / "server", [folder], f"--backend-placement=identity={request.param}").wait_ready()
+    yield server
+    server.stop()
 
 
 @pytest.fixture(params=["json", "binary", "grpc", "stream"])
@@ -217,14 +216,17 @@ def test_config_and_metadata(served):
 
 
 def test_statistics(served):
-    client = Client("grpc", served)
+    def counts():
+        stats = Rest(served.http).get("/v2/models/seq_sum/stats").ok().json()["model_stats"][0]
+        of = stats["inference_stats"]
+        return np.array([stats["inference_count"], stats["execution_count"], of["success"]["count"], of["fail"]["count"]])
+
+    client, before = Client("grpc", served), counts()
     for n in range(3):
-        client.infer("seq_sum", 1, 1, start=n == 0, end=n == 2)
+        client.infer("seq_sum", 1, 101, start=n == 0, end=n == 2)
     with pytest.raises(InferenceServerException):
-        client.infer("seq_sum", 1, 1)
-    stats = Rest(served.http).get("/v2/models/seq_sum/stats").ok().json()["model_stats"][0]
-    assert stats["inference_count"] == stats["execution_count"] == 3
-    assert stats["inference_stats"]["success"]["count"] == 3 and stats["inference_stats"]["fail"]["count"] == 1
+        client.infer("seq_sum", 1, 101)
+    assert (counts() - before).tolist() == [3, 3, 3, 1]
 
 
 # ---- what waits, and what runs together ----
@@ -425,9 +427,11 @@ def test_initial_state(models, start, initial, dtype, dims, file, expected):
     client.close()
 
 
-def test_states_of_a_batch(module_repo, start, grpc_to):
+def test_states_of_a_batch(models, start, grpc_to):
     """Each sequence of a batch has its own state, with direct and with oldest; a history of another length runs apart."""
-    server = start(module_repo, env={"TRITONSERVER_DELAY_SCHEDULER": "6"})
+    names = ("seq_sum", "seq_history")
+    [with_idle(models, name) for name in names]
+    server = start(models, env={"TRITONSERVER_DELAY_SCHEDULER": "6"})
     client = grpc_to(server)
 
     def send(model, number, id, *marks):
@@ -435,7 +439,7 @@ def test_states_of_a_batch(module_repo, start, grpc_to):
                             parameters={"sequence_id": id, **{f"sequence_{m}": True for m in marks}})
         return client.stub.ModelInfer.future(r, timeout=wait.PATIENCE)
 
-    for model in ("seq_sum", "seq_history"):
+    for model in names:
         futures = [send(model, k + 1, f"s{k}", *(["start"] if n == 0 else [])) for n in range(2) for k in range(3)]
         got = [numbers(f.result()) for f in futures]
         assert got == ([[1], [2], [3], [2], [4], [6]] if model == "seq_sum" else

@@ -255,6 +255,7 @@ def test_the_same_poison_again(fault, models, start, tmp_path, batching):
     assert died() == 6
 
 
+@pytest.mark.more
 def test_endless_loop_is_found_by_what_is_usual(fault, models, start):
     """A process that computes for longer than a new one takes is replaced. Then the execution has the whole time, in which
     it may end. A first execution has that time, too."""

@@ -23,7 +23,12 @@ CODINGS = pytest.mark.parametrize("coding", PACK)
 PACKINGS = pytest.mark.parametrize("packing", [grpc.Compression.Gzip, grpc.Compression.Deflate], ids=["gzip", "deflate"])
 TURNS = "millrace_loop_turns_total"
 SMALL = {"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [1], "data": [1]}]}
-MANY = 4_000_000  # elements of what is much work
+MANY = 4_000_000 // wait.SLOW  # elements of what is much work
+
+
+def mb(number):
+    """Bytes in so many megabytes, or in as many as a sanitizer's build takes as long for."""
+    return number * 1_000_000 // wait.SLOW
 
 
 @pytest.fixture
@@ -86,7 +91,7 @@ def post(server, body, headers=None, path=FP32):
 @CODINGS
 def test_rest_body_that_unpacks_to_much(serve, coding):
     server = serve()
-    body = PACK[coding](json.dumps(SMALL).encode() + b" " * (200_000_000 // wait.SLOW))
+    body = PACK[coding](json.dumps(SMALL).encode() + b" " * mb(200))
     reply = check_beside(server, lambda: post(server, body, {"Content-Encoding": coding}))
     assert reply.ok().json()["outputs"][0]["data"] == [1.0]
 
@@ -95,7 +100,7 @@ def test_rest_body_that_unpacks_to_much(serve, coding):
 @pytest.mark.parametrize("is_stream", [False, True], ids=["unary", "stream"])
 def test_grpc_message_that_unpacks_to_much(serve, packing, is_stream):
     server = serve()
-    message = request("floats", [("INPUT0", "FP32", [25_000_000], None)], raw=[bytes(100_000_000)])
+    message = request("floats", [("INPUT0", "FP32", [mb(25)], None)], raw=[bytes(mb(100))])
 
     def ask():
         with Grpc(server.url("grpc")) as client:
@@ -107,7 +112,7 @@ def test_grpc_message_that_unpacks_to_much(serve, packing, is_stream):
             return [client.infer(message, compression=packing, timeout=300)]
 
     answers = check_beside(server, ask)
-    assert [len(a.raw_output_contents[0]) for a in answers] == [100_000_000] + [4] * (2 * is_stream)
+    assert [len(a.raw_output_contents[0]) for a in answers] == [mb(100)] + [4] * (2 * is_stream)
 
 
 def test_json_with_many_numbers(serve):
@@ -120,7 +125,7 @@ def test_json_with_many_numbers(serve):
 def test_json_with_much_else(serve):
     """White space, ignored members, escapes, an empty array in an array in an array."""
     server = serve()
-    parts = [" " * 30_000_000, '"x":"' + "\\u00e9" * 5_000_000 + '",', '"y":[' + "[],".join([""] * 5_000_000) + "[]],"]
+    parts = [" " * mb(30), '"x":"' + "\\u00e9" * mb(5) + '",', '"y":[' + "[],".join([""] * mb(5)) + "[]],"]
     body = "{" + "".join(parts) + json.dumps(SMALL)[1:]
     assert check_beside(server, lambda: post(server, body)).ok().json()["outputs"][0]["data"] == [1.0]
 
@@ -162,7 +167,7 @@ def test_answer_with_many_numbers(serve):
 def test_bools_that_are_checked(serve, is_valid):
     """Elements that are not there are asked for, so that nothing comes back but an error."""
     server = serve()
-    count = 400_000_000 // wait.SLOW
+    count = mb(400)
     raw = bytes(count - 1) + (b"\1" if is_valid else b"\2")
     body, headers = binary(raw, "BOOL", [count], outputs=[{"name": "NONE"}])
     reply = check_beside(server, lambda: post(server, body, headers, infer_path("bools")))
@@ -207,7 +212,7 @@ def test_copies_while_a_body_comes(serve, tmp_path, kind):
 @CODINGS
 def test_answer_that_is_compressed(serve, coding):
     server = serve()
-    raw = np.random.default_rng(1).integers(0, 200, 20_000_000, "u1").tobytes()
+    raw = np.random.default_rng(1).integers(0, 200, mb(20), "u1").tobytes()
     body, headers = binary(raw, parameters={"binary_data_output": True})
     reply = check_beside(server, lambda: post(server, body, {**headers, "Accept-Encoding": coding}))
     assert reply.ok().headers["content-encoding"] == coding
@@ -218,8 +223,8 @@ def test_answer_that_is_compressed(serve, coding):
 @pytest.mark.parametrize("is_stream", [False, True], ids=["unary", "stream"])
 def test_message_that_is_compressed(serve, is_stream):
     server = serve("--grpc-infer-response-compression-level=low")
-    raw = np.random.default_rng(1).integers(0, 200, 20_000_000, "u1").tobytes()
-    message = request("floats", [("INPUT0", "FP32", [5_000_000], None)], raw=[raw])
+    raw = np.random.default_rng(1).integers(0, 200, mb(20), "u1").tobytes()
+    message = request("floats", [("INPUT0", "FP32", [mb(5)], None)], raw=[raw])
 
     def ask():
         with Grpc(server.url("grpc")) as client:
@@ -234,7 +239,7 @@ def test_message_that_is_compressed(serve, is_stream):
 def test_answer_with_long_and_many_texts(serve):
     """Long texts are written in parts, and no character is torn."""
     server = serve()
-    texts = ["€" * 3_000_000, 'a"b\\c' * 500_000, "\U0001f600x" * 1_000_001] + ["é"] * 1_000_000
+    texts = ["€" * mb(3), 'a"b\\c' * (mb(1) // 2), "\U0001f600x" * (mb(1) + 1)] + ["é"] * mb(1)
     raw = b"".join(len(b).to_bytes(4, "little") + b for b in (t.encode() for t in texts))
     body, headers = binary(raw, "BYTES", [len(texts)])
     reply = check_beside(server, lambda: post(server, body, headers, BYTES))
@@ -256,7 +261,7 @@ def load_parameters(megabytes):
     tensor = {"data_type": "TYPE_INT32", "dims": [-1]}
     config = json.dumps({"backend": "onnxruntime", "input": [{"name": "INPUT0", **tensor}],
                          "output": [{"name": "OUTPUT0", **tensor}]})
-    return config, {"1/model.onnx": onnx, "1/large.bin": bytes(megabytes * 1_000_000)}
+    return config, {"1/model.onnx": onnx, "1/large.bin": bytes(mb(megabytes))}
 
 
 def test_rest_load_with_large_files(serve):
@@ -444,9 +449,9 @@ def test_client_that_goes_away_ends_it(serve, what):
     server = serve()
     before = in_use(server)
     if what == "body":
-        sent = gzip.compress(b" " * 1_000_000_000, 1), {"Content-Encoding": "gzip"}
+        sent = gzip.compress(b" " * mb(1000), 1), {"Content-Encoding": "gzip"}
     else:
-        sent = binary(bytes(200_000_000))
+        sent = binary(bytes(mb(200)))
     clients = [open_post(server, *sent) for _ in range(2)]
     begun(server)
     for client in clients:
@@ -461,7 +466,7 @@ def test_reset_stream_ends_it(serve):
     server = serve()
     before = in_use(server)
     with Grpc(server.url("grpc")) as client:
-        message = request("floats", [("INPUT0", "FP32", [100_000_000], None)], raw=[bytes(400_000_000)])
+        message = request("floats", [("INPUT0", "FP32", [mb(100)], None)], raw=[bytes(mb(400))])
         future = client.stub.ModelInfer.future(message, compression=grpc.Compression.Gzip, timeout=300)
         begun(server)
         future.cancel()
@@ -472,7 +477,7 @@ def test_reset_stream_ends_it(serve):
 def test_drain_ends_what_is_still_read(serve):
     """What is decoded is refused, so that the server can go; what is answered already is answered."""
     server = serve()
-    packed = gzip.compress(b" " * 1_000_000_000, 1)
+    packed = gzip.compress(b" " * mb(1000), 1)
     clients = [open_post(server, packed, {"Content-Encoding": "gzip"}) for _ in range(8)]
     begun(server)
     server.signal()

@@ -6,6 +6,7 @@ import pytest
 
 from lib import pymodels, repo, wait
 from lib.rest import Rest, infer_path
+from lib.server import Server
 from lib.workers import group, pids
 
 MODELS = Path(__file__).parent / "models"
@@ -20,9 +21,11 @@ def start(start):
     return make
 
 
-@pytest.fixture
-def ask(models, start):
-    """ask(word): what the model m answers to it."""
+@pytest.fixture(scope="module")
+def ask(tmp_path_factory):
+    """ask(word): what the model m answers to it. One server for all tests."""
+    folder = tmp_path_factory.mktemp("calls")
+    models = folder / "models"
     pymodels.add(models, "m", MODELS / "caller.py", **TEXT)
     pymodels.add(models, "add_sub", MODELS / "add_sub.py", max_batch_size=8, extra="dynamic_batching { }",
                  **{k: [repo.tensor(f"{n}{i}", "TYPE_FP32", (4,)) for i in range(2)]
@@ -32,14 +35,14 @@ def ask(models, start):
     repo.add(models, "copy", inputs=[repo.tensor("INPUT0", "TYPE_FP32")], outputs=[repo.tensor("OUTPUT0", "TYPE_FP32")])
     repo.add(models, "texts", inputs=[repo.tensor("INPUT0", "TYPE_STRING")], outputs=[repo.tensor("OUTPUT0", "TYPE_STRING")],
              parameters={"execution_placement": "process"})
-    server = start(models)
+    server = Server(folder / "server", [models], *pymodels.options()).wait_ready()
     with Rest(server.http) as rest:
         def make(word, model="m"):
             body = {"inputs": [{"name": "INPUT0", "datatype": "BYTES", "shape": [1], "data": [word]}]}
             return rest.post(infer_path(model), json.dumps(body)).ok().json()["outputs"][0]["data"][0]
         make.server = server
-        make.models = models
         yield make
+    server.stop()
 
 
 @pytest.mark.parametrize("word,answer", [

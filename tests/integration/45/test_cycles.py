@@ -89,6 +89,7 @@ def test_calls_of_every_instance(asked):
         assert list(pool.map(lambda i: asked.ask(server, "a", nested("b", str(i))), range(30))) == [str(i) for i in range(30)]
 
 
+@pytest.mark.more
 def test_depth(asked):
     """Sixteen calls one within the other, and no more."""
     names = [f"m{i}" for i in range(18)]

@@ -78,6 +78,7 @@ def environments(server):
     return sorted(p.name for p in (server.folder / "cache" / "unpacked").glob("environment-*") if p.is_dir())
 
 
+@pytest.mark.more
 def test_requirements(models, start):
     """Equal files share an environment, in which the interpreter's own packages are in sight; a later server has it at once."""
     for name in ("m", "same", "other", "none"):
@@ -118,7 +119,7 @@ def test_requirements_of_a_version(models, start):
 
 
 @pytest.mark.parametrize("text,reason", [
-    ("millrace-absent", "No matching distribution found for millrace-absent"),
+    pytest.param("millrace-absent", "No matching distribution found for millrace-absent", marks=pytest.mark.more),
     ("-r other.txt", "m/requirements.txt: line 1: '-r other.txt' names another file"),
     ("ok\n./local.whl", "line 2: './local.whl' names another file"),
     ("millrace-testing@file:///wheels/x.whl", "line 1: 'millrace-testing@file:///wheels/x.whl' names another file"),

@@ -12,7 +12,7 @@ from tritonclient.grpc import service_pb2 as pb
 from lib import pymodels, repo, wait
 from lib.pymodels import add_mlserver
 from lib.rest import Rest, infer_path
-from lib.server import BIN
+from lib.server import BIN, Server
 from lib.workers import pids
 
 
@@ -31,15 +31,29 @@ def start(start):
     return make
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """kept(name): a server whose model m, version v1, is of that class, for tests that leave it as it is."""
+    servers = {}
+
+    def make(name):
+        if name not in servers:
+            folder = tmp_path_factory.mktemp(name)
+            add_mlserver(folder / "models" / "m", f"runtimes.{name}", parameters={"version": "v1"})
+            servers[name] = Server(folder / "server", [folder / "models"], *pymodels.options(pymodels.MLSERVER)).wait_ready()
+        return servers[name]
+
+    yield make
+    [server.stop() for server in servers.values()]
+
+
 def ask(rest, model, *inputs, **fields):
     return rest.post(infer_path(model), json.dumps({"inputs": list(inputs), **fields}))
 
 
-def test_answers(models, start):
+def test_answers(kept):
     """The shape of MLServer's answers, over REST."""
-    add_mlserver(models / "m", "runtimes.Sum", parameters={"version": "v1"})
-    server = start(models)
-    with Rest(server.http) as rest:
+    with Rest(kept("Sum").http) as rest:
         reply = ask(rest, "m", ROWS, id="seven").ok()
         assert reply.json() == {"model_name": "m", "model_version": "v1", "id": "seven", "parameters": {}, "outputs": [
             {"name": "loaded", "shape": [2, 1], "datatype": "FP32", "parameters": {"content_type": "np"}, "data": [6.0, 15.0]}]}
@@ -65,9 +79,8 @@ def test_metadata(models, start):
     ("raise", 500, "builtins.ValueError: no good"),
     ("none", 400, "Model 'm' returned no predictions after inference"),
 ])
-def test_failures(models, start, word, status, text):
-    add_mlserver(models / "m", "runtimes.Commanded")
-    server = start(models)
+def test_failures(kept, word, status, text):
+    server = kept("Commanded")
     first = pids(server, "m")
     with Rest(server.http) as rest:
         reply = ask(rest, "m", tensor("x", "BYTES", [1], [word]))
@@ -76,10 +89,9 @@ def test_failures(models, start, word, status, text):
     assert pids(server, "m") == first
 
 
-def test_headers(models, start):
+def test_headers(kept):
     """Those of the request reach the model."""
-    add_mlserver(models / "m", "runtimes.Commanded")
-    server = start(models)
+    server = kept("Commanded")
     body = json.dumps({"inputs": [tensor("x", "BYTES", [1], ["header"])]})
     with Rest(server.http) as rest:
         reply = rest.post(infer_path("m"), body, headers={"X-Word": "told"})
@@ -99,9 +111,8 @@ def test_codecs(models, start):
 
 
 @pytest.mark.parametrize("client", [http, grpc], ids=["http", "grpc"])
-def test_clients(models, start, client):
-    add_mlserver(models / "m", "runtimes.Sum")
-    server = start(models)
+def test_clients(kept, client):
+    server = kept("Sum")
     with client.InferenceServerClient(server.url("http" if client is http else "grpc")) as c:
         array = np.arange(6, dtype="f4").reshape(2, 3)
         x = client.InferInput("x", array.shape, "FP32")
@@ -169,6 +180,7 @@ def test_a_version_in_two_folders(models, start):
     assert {e["path"].split("/")[-1] for e in server.events() if e["event"] == "model.settings"} == {"b", "d"}
 
 
+@pytest.mark.more
 def test_changes(models, start):
     """A load takes what the folder holds now, which other models do not notice."""
     folder = add_mlserver(models / "m", "runtimes.Sum")
@@ -201,27 +213,22 @@ def events(reply):
 
 
 @pytest.mark.parametrize("word", ["infer_stream", "generate_stream"])
-def test_stream(models, start, word):
-    add_mlserver(models / "m", "runtimes.Words")
-    add_mlserver(models / "n", "runtimes.Commanded")
-    server = start(models)
+def test_stream(kept, word):
     body = {"id": "x", "inputs": [tensor("text", "BYTES", [1], ["a bc d"])]}
-    with Rest(server.http) as rest:
+    with Rest(kept("Words").http) as rest, Rest(kept("Commanded").http) as other:
         reply = rest.post(f"/v2/models/m/{word}", body).ok()
         assert reply.headers["content-type"].startswith("text/event-stream")
         assert [e["outputs"][0]["data"] for e in events(reply)] == [["a"], ["bc"], ["d"]]
         assert {e["id"] for e in events(reply)} == {"x"} and events(reply)[0]["parameters"]["headers"]["Ce-Id"] == "x"
         for path in ("infer", "generate"):
             assert rest.post(f"/v2/models/m/{path}", body).ok().json()["outputs"][0]["data"] == ["a bc d"]
-        one = events(rest.post(f"/v2/models/n/{word}", body))
+        one = events(other.post(f"/v2/models/m/{word}", body))
         assert [e["outputs"][0]["data"] for e in one] == [["A BC D"]]
 
 
-def test_stream_failure(models, start):
+def test_stream_failure(kept):
     """Before the first answer it is the call's, then an event."""
-    add_mlserver(models / "m", "runtimes.Words")
-    server = start(models)
-    with Rest(server.http) as rest:
+    with Rest(kept("Words").http) as rest:
         reply = rest.post("/v2/models/m/infer_stream", {"inputs": [tensor("text", "BYTES", [1], ["bad"])]})
         assert (reply.status, reply.error) == (500, "builtins.ValueError: a bad word")
         reply = rest.post("/v2/models/m/infer_stream", {"inputs": [tensor("text", "BYTES", [1], ["a bad"])]}).ok()
@@ -260,10 +267,9 @@ def test_no_stream(models, start):
 SERVICE = "/inference.GRPCInferenceService/ModelStreamInfer"
 
 
-def test_grpc_stream(models, start):
+def test_grpc_stream(kept):
     """MLServer's: of ModelInferRequest and ModelInferResponse; all messages are payloads of one call."""
-    add_mlserver(models / "m", "runtimes.Words")
-    server = start(models)
+    server = kept("Words")
 
     def requests(*texts):
         for i, text in enumerate(texts):
@@ -337,6 +343,7 @@ joblib.dump(LogisticRegression().fit(numpy.array([[0.0], [1.0], [2.0], [3.0]]), 
 """
 
 
+@pytest.mark.more
 def test_sklearn(models, start):
     """A runtime of MLServer's own."""
     folder = add_mlserver(models / "m", "mlserver_sklearn.SKLearnModel", parameters={"uri": "./model.joblib"})

@@ -39,6 +39,7 @@ def compared(models, server):
     return json.loads(done.stdout)
 
 
+@pytest.mark.more
 def test_same_as_mlserver(models, start):
     """Metadata of models, answers with their trailing metadata, codes and texts of errors."""
     add_models(models)

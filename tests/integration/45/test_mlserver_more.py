@@ -196,6 +196,7 @@ def packed_environment(folder):
     (site / "own.pth").write_text(f"{own}\n")
 
 
+@pytest.mark.more
 def test_environments(models, start, tmp_path):
     """A folder, and an archive beside the settings; of a model at the top of the repository that archive is no repository."""
     packed_environment(tmp_path / "env")

@@ -114,6 +114,7 @@ def test_two_models(models, start):
         assert sorted(talk.end()) == [["end", "10"], ["end", "3"]]
 
 
+@pytest.mark.more
 def test_many_streams(models, start):
     """Each has its own call in one of two processes and keeps it."""
     add_mlserver(models / "m", "runtimes.Talk")

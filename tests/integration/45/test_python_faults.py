@@ -86,7 +86,7 @@ def restarts(server, model, reason):
     return sum(worker["restarts"][reason] for worker in report(server, model)["workers"])
 
 
-@pytest.mark.parametrize("word", ["loop", "sleep", "gil"])
+@pytest.mark.parametrize("word", [pytest.param("loop", marks=pytest.mark.more), "sleep", "gil"])
 def test_hanging(models, start, word):
     """The request fails with one error, another process serves the model, and the other model's stays."""
     server = begin(models, start, "--worker-hang-timeout=5s")

@@ -187,6 +187,7 @@ def test_sklearn_is_a_model_of_mlserver(fleet, store):
             assert (output["name"], output["data"]) == ("predict", [0, 1])
 
 
+@pytest.mark.more
 def test_folder_of_mlserver_takes_the_id_as_name(fleet, store):
     """Two models of one folder, whose settings have a name that counts for neither; a version; and an archive of it."""
     pymodels.add_mlserver(store / "sum", "runtimes.Sum", name="its-own", parameters={"version": "v7"}, max_batch_size=4, max_batch_time=0.01)
