@@ -332,6 +332,9 @@ int mr_infer_validate(struct mr_infer *r, const struct mr_infer_args *q, struct 
     if (!is_complete(v, q)) {
         return input_count_error(v, q, err);
     }
+    if (v->max_batch_size > 0 && q->input_count == 0) {
+        r->rows = 1; /* all inputs are optional, and it has none: a row of a batch all the same */
+    }
     MR_TRY(validate_outputs(r, q, err));
     MR_TRY(validate_sequence(r, q, err));
     if (q->input_blocks) {

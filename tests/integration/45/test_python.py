@@ -194,6 +194,28 @@ def test_shapes_of_a_batch(models, start):
             assert "rows" in reply.error
 
 
+def test_requests_without_inputs(models, start):
+    """Where all are optional. Each is a row of a batch, of which there are as many as fit."""
+    pymodels.add(models, "m", """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", np.array([[len(requests)]], np.int32))]) for _ in requests]
+""", max_batch_size=4, extra="dynamic_batching { }", inputs=[repo.tensor("INPUT0", "TYPE_INT32", (1,), "optional: true")],
+                 outputs=[repo.tensor("OUTPUT0", "TYPE_INT32", (1,))])
+    server = start(models, env={"TRITONSERVER_DELAY_SCHEDULER": "20"})
+    with ThreadPoolExecutor(20) as pool, Rest(server.http) as rest:
+        def ask(_):
+            with Rest(server.http) as rest:
+                return rest.post(infer_path("m"), {"inputs": []}).ok().json()["outputs"][0]
+        answers = list(pool.map(ask, range(20)))
+        assert {(*a["shape"], *a["data"]) for a in answers} == {(1, 1, 4)}
+        assert [(b["batch_size"], b["compute_infer"]["count"]) for b in rest.stats("m")[0]["batch_stats"]] == [(4, 5)]
+
+
 def test_tracebacks(models, start):
     """The reason comes first, then where it was raised and who called that."""
     pymodels.add(models, "m", MODELS / "commanded.py", parameters={"show_tracebacks": "1"}, **TEXT)
