@@ -115,7 +115,7 @@ void mr_call_impl_detach(struct mr_call_impl *call)
 
 bool mr_call_impl_is_ready(const struct mr_call_impl *call)
 {
-    return !call->paused && !(call->conn && call->ops->is_backlogged(call));
+    return !call->paused && !(call->conn && call->ops->is_backlogged(call, true));
 }
 
 void mr_call_impl_put_back(struct mr_call_impl *call, size_t n)
@@ -199,7 +199,7 @@ bool mr_call_is_backlogged(const struct mr_call *call)
 {
     const struct mr_call_impl *ic = call_impl(call);
 
-    return ic->conn && ic->ops->is_backlogged(ic);
+    return ic->conn && ic->ops->is_backlogged(ic, false);
 }
 
 void mr_call_when_room(struct mr_call *call)

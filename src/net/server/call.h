@@ -21,7 +21,8 @@ struct mr_call_ops {
                   size_t count);
     void (*write)(struct mr_call_impl *call, const struct mr_piece *pieces, size_t count);
     void (*end)(struct mr_call_impl *call, const struct mr_header *trailers, size_t count);
-    bool (*is_backlogged)(const struct mr_call_impl *call);
+    /* with_input: what handlers hold for unanswered input counts like unread output */
+    bool (*is_backlogged)(const struct mr_call_impl *call, bool with_input);
     struct mr_call_waits *(*waits)(struct mr_call_impl *call); /* (optional) */
     void (*pause)(struct mr_call_impl *call, bool paused);
     void (*unread)(struct mr_call_impl *call, mr_bytes data); /* (optional) */

@@ -284,8 +284,9 @@ static void h1_end(struct mr_call_impl *call, const struct mr_header *trailers, 
     mr_h1_answered(c, mr_h1_can_keep(c, false));
 }
 
-static bool h1_is_backlogged(const struct mr_call_impl *call)
+static bool h1_is_backlogged(const struct mr_call_impl *call, bool with_input)
 {
+    (void)with_input;
     return mr_conn_is_backlogged(call->conn, call->conn->out.memory);
 }
 

@@ -182,7 +182,7 @@ static struct mr_call_impl *next_without_room(const struct mr_h2 *h)
     struct mr_call_impl *call;
 
     LIST_FOREACH (call, &h->calls, link) {
-        if (call->wants_room && call->owes && !mr_h2_call_is_backlogged(call)) {
+        if (call->wants_room && call->owes && !mr_h2_call_is_backlogged(call, false)) {
             return call;
         }
     }

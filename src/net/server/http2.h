@@ -106,7 +106,7 @@ struct mr_call_impl *mr_h2_stream_call(nghttp2_session *session, int32_t stream_
 /** True if too many complete answers wait for the peer to read; no more are made. */
 bool mr_h2_is_backlogged(const struct mr_conn *c);
 /** True if the call should make no more of its answer: as above, or too much waits on all streams and some of it on its own. */
-bool mr_h2_call_is_backlogged(const struct mr_call_impl *call);
+bool mr_h2_call_is_backlogged(const struct mr_call_impl *call, bool with_input);
 /** True if input of a stream has not been delivered. */
 bool mr_h2_has_input(const struct mr_call_impl *call);
 /** Less of the call waits: what it has stopped may go on when the connection works next. */

@@ -301,15 +301,17 @@ bool mr_h2_is_backlogged(const struct mr_conn *c)
     return mr_conn_is_backlogged(c, c->out.memory + h->complete + calls);
 }
 
-bool mr_h2_call_is_backlogged(const struct mr_call_impl *call)
+bool mr_h2_call_is_backlogged(const struct mr_call_impl *call, bool with_input)
 {
     const struct mr_conn *c = call->conn;
     const struct mr_h2 *h = c->h2;
-    size_t own = call->out.memory + (size_t)call->handler_bytes;
+    size_t own = call->out.memory, all = c->out.memory + h->pending;
 
-    return mr_h2_is_backlogged(c) ||
-           (own > STREAM_SHARE &&
-            mr_conn_is_backlogged(c, c->out.memory + h->pending + (size_t)h->handler_bytes));
+    if (with_input) {
+        own += (size_t)call->handler_bytes;
+        all += (size_t)h->handler_bytes;
+    }
+    return mr_h2_is_backlogged(c) || (own > STREAM_SHARE && mr_conn_is_backlogged(c, all));
 }
 
 bool mr_h2_has_input(const struct mr_call_impl *call)

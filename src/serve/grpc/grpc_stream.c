@@ -74,6 +74,8 @@ struct stream_item {
     struct mr_response *unsent;   /* its answers for which there is no room, in order */
     struct mr_response **unsent_end;
     struct mr_grpc_message answer;
+    int encode_status; /* of one of several answers */
+    struct mr_err encode_err;
     struct serve_arrival arrival;
     bool has_arrived; /* whether its model is ready has been looked at */
     struct serve_infer si;
@@ -106,6 +108,7 @@ static struct stream_item *item_new(struct stream *st)
     it->message = NULL;
     it->is_done = it->is_encoded = it->breaks_stream = it->is_decoupled = it->has_arrived = false;
     it->is_fed = false;
+    it->encode_status = MR_OK;
     it->unsent = NULL;
     it->unsent_end = &it->unsent;
     it->answer = (struct mr_grpc_message){0};
@@ -142,21 +145,16 @@ void stream_items_free(struct serve_loop *here)
     here->free_item_count = 0;
 }
 
-static void cancel_decoupled(struct stream *st);
+static void cancel_items(struct stream *st);
 
 static void fail_stream(struct stream *st, int status, const struct mr_err *err)
 {
-    bool was_walking = st->is_walking;
-
-    if (st->is_failed) {
-        return;
+    if (!st->is_failed) {
+        st->is_failed = true;
+        st->failure = *err;
+        st->failure.status = status;
+        cancel_items(st);
     }
-    st->is_failed = true;
-    st->failure = *err;
-    st->failure.status = status;
-    st->is_walking = true;
-    cancel_decoupled(st);
-    st->is_walking = was_walking;
 }
 
 static const struct mr_oip_param FINAL = {
@@ -395,21 +393,47 @@ static void cancel_decoupled(struct stream *st)
     }
 }
 
+/* The client no longer waits for any. */
+static void cancel_items(struct stream *st)
+{
+    const bool was_walking = st->is_walking;
+
+    st->is_walking = true;
+    cancel_decoupled(st);
+    for (struct stream_item *it = st->first, *next; it; it = next) {
+        next = it->next;
+        if (infer_cancel_variant(&it->si)) {
+            continue;
+        }
+        if (mr_turn_is_open(&it->si.turn) || (!it->is_done && it->si.is_pinned)) {
+            infer_cancel(&it->si);
+        }
+    }
+    st->is_walking = was_walking;
+}
+
+/* One that cannot be encoded is the last of its request, which ends with the reason. */
 static void send_response(struct stream_item *it, struct mr_response *q)
 {
     struct stream *st = it->stream;
     struct serve_infer *si = &it->si;
     bool is_wanted = q->outputs.list || si->request.enable_empty_final_response;
     struct mr_grpc_message message;
+    int rc = MR_OK;
 
-    if (is_wanted && infer_encode_response(si, q, &message) == MR_OK) {
+    if (is_wanted) {
+        MR_TRY(infer_encode_response(si, q, &message));
         mr_grpc_send_message(st->g, &message, grpc_compression(st->server));
         keep_trailers(st, si);
-    } else if (is_wanted) {
-        send_error(st, it);
+    }
+out:
+    mr_infer_response_end(&si->infer, &q);
+    if (rc < 0) {
+        it->encode_status = rc;
+        it->encode_err = si->infer.err;
+        drop_unsent(it);
         infer_cancel(si);
     }
-    mr_infer_response_end(&si->infer, &q);
 }
 
 static void on_response(struct mr_infer *r, struct mr_response *q)
@@ -417,7 +441,7 @@ static void on_response(struct mr_infer *r, struct mr_response *q)
     struct stream_item *it = MR_CONTAINER_OF(r, struct stream_item, si.infer);
     struct stream *st = it->stream;
 
-    if (st->is_failed || st->is_cancelled) {
+    if (st->is_failed || st->is_cancelled || it->encode_status < 0) {
         mr_infer_response_end(r, &q);
     } else if (it->unsent || mr_call_is_backlogged(st->g->call)) {
         q->next = NULL;
@@ -551,6 +575,11 @@ static void end_apart(struct stream *st, struct stream_item *it)
     }
     it->si.infer.status =
         it->si.infer.status == MR_OK && st->is_cancelled ? MR_E_CANCELLED : it->si.infer.status;
+    if (it->encode_status < 0 &&
+        (it->si.infer.status == MR_OK || it->si.infer.status == MR_E_CANCELLED)) {
+        it->si.infer.status = it->encode_status;
+        it->si.infer.err = it->encode_err;
+    }
     if (it->si.infer.status == MR_OK) {
         send_end(st, it);
     }
@@ -840,7 +869,7 @@ static void decode_item(struct stream *st, struct stream_item *it)
 {
     struct serve_infer *si = &it->si;
 
-    if (si->infer.status < 0 || st->is_cancelled) {
+    if (si->infer.status < 0 || st->is_cancelled || st->is_failed) {
         si->infer.status = si->infer.status < 0 ? si->infer.status : MR_E_CANCELLED;
         refuse_item(si);
     } else if (st->is_complete) {
@@ -910,13 +939,13 @@ static void on_data(struct serve_pending *p, mr_bytes data, bool last)
     int rc;
 
     st->is_feeding = true;
-    rc = mr_grpc_feed(st->g, data, on_message, st, &err);
+    rc = st->is_failed ? MR_OK : mr_grpc_feed(st->g, data, on_message, st, &err);
     st->is_feeding = false;
     if (rc < 0) {
         fail_stream(st, rc, &err);
     }
     if (last) {
-        if (rc == MR_OK && mr_grpc_feed_incomplete(st->g)) {
+        if (!st->is_failed && mr_grpc_feed_incomplete(st->g)) {
             struct mr_err cut = {.msg = "the stream ended inside a message"};
             fail_stream(st, MR_E_INVALID, &cut);
         }
@@ -930,18 +959,7 @@ static void on_cancel(struct serve_pending *p)
     struct stream *st = MR_CONTAINER_OF(p, struct stream, pending);
 
     st->is_cancelled = true;
-    st->is_walking = true;
-    cancel_decoupled(st);
-    for (struct stream_item *it = st->first, *next; it; it = next) {
-        next = it->next;
-        if (infer_cancel_variant(&it->si)) {
-            continue;
-        }
-        if (mr_turn_is_open(&it->si.turn) || (!it->is_done && it->si.is_pinned)) {
-            infer_cancel(&it->si);
-        }
-    }
-    st->is_walking = false;
+    cancel_items(st);
     decode_next(st);
 }
 

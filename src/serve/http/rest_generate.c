@@ -124,14 +124,20 @@ static void finish(struct generate *g)
 {
     struct serve_infer *si = &g->si;
     struct mr_call *call = si->call;
-    struct mr_err err = si->infer.err;
+    struct mr_err err;
 
-    if (si->infer.status == MR_OK && !g->is_stream) {
+    if (g->encode_status < 0 && (si->infer.status == MR_OK || si->infer.status == MR_E_CANCELLED)) {
+        si->infer.status = g->encode_status; /* for which the execution was cancelled */
+        si->infer.err = g->encode_err;
+    } else if (si->infer.status == MR_OK && g->is_cancelled) {
+        si->infer.status = MR_FAIL(&si->infer.err, MR_E_CANCELLED, "the request was cancelled");
+    } else if (si->infer.status == MR_OK && !g->is_stream) {
         si->infer.status =
-            MR_FAIL(&err, MR_E_INTERNAL,
+            MR_FAIL(&si->infer.err, MR_E_INTERNAL,
                     "generate expects model to produce exactly 1 response, use generate "
                     "stream for model that generates various number of responses");
     }
+    err = si->infer.err;
     err.status = si->infer.status;
     if (err.status < 0) {
         infer_log_failure(si);
@@ -209,6 +215,10 @@ static void write_whole(struct generate *g)
     struct mr_buf text = g->si.text; /* these two outlive the call, as pieces point into them */
     struct mr_response *response = g->now;
 
+    if (response) { /* the pieces have references of their own; the version may go with the request */
+        mr_exec_outputs_drop(&response->outputs);
+        response->outputs.list = NULL;
+    }
     infer_end(&g->si);
     mr_buf_fini(&g->rewritten);
     mr_call_reply(call, &reply);
@@ -240,6 +250,7 @@ static void encoded(struct mr_turn *t)
     if (g->encode_status == MR_OK && !g->is_cancelled) {
         begin_stream(g);
         mr_call_write(g->si.call, g->encoded.pieces, g->encoded.piece_count);
+        g->encoded = (struct mr_oip_encoded){0}; /* the pieces lie in memory of the response */
     } else {
         drop_encoded(g);
     }
@@ -253,10 +264,6 @@ static void encoded(struct mr_turn *t)
         if (!g->is_over) {
             infer_cancel(&g->si);
         }
-    }
-    if (g->encode_status < 0 && g->is_over) {
-        g->si.infer.status = g->encode_status;
-        g->si.infer.err = g->encode_err;
     }
     advance(g);
 }

@@ -4,6 +4,8 @@ import os
 import re
 import signal
 import socket
+import struct
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -210,3 +212,34 @@ def test_a_client_that_leaves_while_answers_wait(models, start, repeat):
     wait.until(lambda: value(server, "millrace_connections") == 1, "the connection to go (one asks)")
     server.signal()
     assert server.wait_exit() == 0
+
+
+@pytest.mark.parametrize("word", ["generate", "generate_stream"])
+def test_a_client_that_leaves_does_not_make_it_a_failure(models, start, hold, word):
+    """Of the model, which has given its one answer."""
+    repo.add(models, "m", backend="fault", inputs=[repo.tensor("INPUT0", "TYPE_INT32", (1,))], outputs=[repo.tensor("OUTPUT0", "TYPE_INT32", (1,))],
+             parameters=hold.parameters)
+    server = start(models)
+    with Http1(server.http) as wire:
+        wire.send(request("POST", f"/v2/models/m/{word}", body=json.dumps({"INPUT0": [1]})))
+        hold.wait_held()
+        wire.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset: no answer could be read
+    wait.until(lambda: value(server, "millrace_connections") == 1, "the connection to go (one asks)")
+    hold.end()
+    wait.equal(lambda: value(server, "nv_inference_exec_count", model="m"), 1, "the model to be done")
+    server.stop()
+    assert not [e for e in server.events() if e["event"] == "request.failed"]
+
+
+def test_clients_that_leave_while_answers_are_encoded(models, start):
+    repo.add(models, "m", inputs=[repo.tensor("A", "TYPE_INT64", (-1,))], outputs=[repo.tensor("A", "TYPE_INT64", (-1,))], extra=DECOUPLED)
+    server = start(models, "--loop-threads=1")
+    body = request("POST", "/v2/models/m/generate_stream", body=json.dumps({"A": [10 ** 17] * 60_000, "repeat": 4}))
+
+    def leave(after):
+        with socket.create_connection(("127.0.0.1", server.http)) as s:
+            s.sendall(body)
+            while after > 0 and (got := s.recv(min(after, 1 << 16))):
+                after -= len(got)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(leave, [12, 100_000, 1_300_000, 2_000_000, 3_000_000] * 8))

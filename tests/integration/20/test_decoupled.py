@@ -8,6 +8,7 @@ import pytest
 from lib import grpcraw, repo, wait
 from lib.faults import PROGRAM, Faults
 from lib.held import resident
+from lib.metrics import value
 from lib.raw import GRPC_HEADERS, Http2, grpc_frame, grpc_path
 from lib.rest import Rest
 from lib.stream import DECOUPLED, Stream, flag, values
@@ -210,3 +211,30 @@ def test_a_server_that_exits(served):
         served.signal()
         assert len(first + s.take(2)) == 3
         assert served.wait_exit() == 0
+
+
+def test_answers_leave_while_many_requests_wait(models, start, hold):
+    """What a stream's requests take is a reason to take no more, not to hold back the answers that end them."""
+    repo.add(models, "m", backend="fault", extra=DECOUPLED + " instance_group [ { count: 1 kind: KIND_CPU } ]")
+    server = start(models, "--max-output-backlog=64KiB")
+    with Stream(server.url("grpc")) as s:
+        s.send(grpcraw.int32("m", [0], parameters={**hold.parameters, "responses": 1}), *(grpcraw.int32("m", [i], parameters={"responses": 1}) for i in range(1, 40)))
+        wait.until(lambda: value(server, "nv_inference_pending_request_count", model="m") >= 5, "64 KiB of requests")
+        hold.end()
+        assert [values(a) for a in s.take(40)] == [[i] for i in range(40)]
+
+
+def test_a_stream_that_fails_does_not_run_what_waits(models, start, hold):
+    """With triton_grpc_error. What runs is waited for."""
+    repo.add(models, "m", backend="fault", extra="instance_group [ { count: 1 kind: KIND_CPU } ]")
+    server = start(models, env={"TRITONSERVER_DELAY_SCHEDULER": "10"})
+    with Stream(server.url("grpc"), metadata=[("triton_grpc_error", "true")], timeout=2 * wait.PATIENCE) as s:
+        s.send(grpcraw.int32("m", [0], parameters={"fail_status": "INTERNAL"}), grpcraw.int32("m", [1], parameters=hold.parameters),
+               *(grpcraw.int32("m", [i]) for i in range(2, 10)))
+        hold.wait_held()
+        wait.equal(lambda: value(server, "nv_inference_pending_request_count", model="m"), 0, "what waits")
+        hold.end()
+        with pytest.raises(grpc.RpcError) as e:
+            next(s.answers)
+        assert e.value.code() == grpc.StatusCode.INTERNAL
+    assert value(server, "nv_inference_exec_count", model="m") <= 1

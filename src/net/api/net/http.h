@@ -144,7 +144,7 @@ void mr_call_pause(struct mr_call *call, bool paused);
 /** Streaming, HTTP/2: what on_data has given already is given again, before what comes. Not within on_data. */
 void mr_call_unread(struct mr_call *call, mr_bytes data);
 /** Streaming: adds `bytes` (may be negative) to the memory that the handler holds for unanswered input of this call.
- *  It counts as memory of answers that wait. */
+ *  While it is much, on_data is not called; answers leave all the same, as they are what ends it. */
 void mr_call_hold(struct mr_call *call, int64_t bytes);
 /** A waiter for mr_call_wait_read. Zeroed before its first use. */
 struct mr_call_wait {
