@@ -138,6 +138,9 @@ static int open_instances(struct mr_sched *s, struct mr_err *err)
         e->ops->warmed(e);
     }
     s->is_batching &= !s->version->cannot_batch;
+    if (s->sequences) {
+        s->sequences->is_apart |= s->version->cannot_batch;
+    }
     s->is_direct = e->hands_over && !s->sequences && s->options.hold_until_queued == 0;
 out:
     return rc;

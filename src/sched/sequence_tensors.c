@@ -299,12 +299,13 @@ void sequence_want(const struct mr_sched *s, uint8_t *wanted)
     }
 }
 
-/* A block that holds only the row is kept, otherwise the row is copied: a sequence must not keep a batch alive. */
+/* A block that holds little more than the row is kept, otherwise the row is copied: a sequence must keep alive neither a batch nor
+ * what a worker process has for all outputs of one, which that may also write. */
 static int keep_row(const struct sequence_state *st, const struct mr_exec_output *o, int64_t row,
                     bool is_whole, struct kept *to, struct mr_err *err)
 {
-    int lead = o->tensor.rank - st->io.rank;
-    uint64_t at = 0, bytes = o->tensor.bytes;
+    int lead = o->tensor.rank - st->io.rank, fd;
+    uint64_t at = 0, bytes = o->tensor.bytes, offset;
     int rc = lead ? batch_row_range(&o->tensor, row, 1, &at, &bytes, err) : MR_OK;
 
     if (rc < 0) {
@@ -312,7 +313,8 @@ static int keep_row(const struct sequence_state *st, const struct mr_exec_output
     }
     memcpy(to->dims, o->tensor.shape + lead, (size_t)st->io.rank * sizeof *to->dims);
     to->bytes = bytes;
-    if (is_whole && o->block) {
+    if (is_whole && o->block && o->block->cap / 2 <= bytes &&
+        !mr_block_in_file(o->block, o->tensor.data, &fd, &offset)) {
         to->block = mr_block_ref(o->block);
         to->data = o->tensor.data;
         return MR_OK;
