@@ -161,6 +161,7 @@ struct balance_flight {
     uint8_t state;
     bool is_trial;
     bool is_hedged; /* has a copy or is one */
+    bool is_heard;  /* mr_balance_answers */
 };
 
 struct balance_hold {

@@ -20,12 +20,12 @@ static void rate_add(struct balance_host *h, double ok)
     }
 }
 
-static void on_ok(struct mr_balance *r, struct balance_host *h, const struct balance_flight *f)
+/* The host works. */
+static void on_heard(struct mr_balance *r, struct balance_host *h, const struct balance_flight *f)
 {
     h->ok++;
     r->last_ok_ns = r->now_ns;
     rate_add(h, 1);
-    budget_latency_add(r, h, f->rows, MR_MAX(r->now_ns - f->start_ns, (int64_t)1));
     h->rounds = 0;
     h->refused = 0;
     h->patience = 1;
@@ -43,7 +43,27 @@ static void on_ok(struct mr_balance *r, struct balance_host *h, const struct bal
     } else if (h->state == MR_BALANCE_STATE_EJECTED && h->rate >= EJECT_RATE) {
         host_set(r, h, MR_BALANCE_STATE_HALF_OPEN, "a call from before the ejection succeeded");
     }
+}
+
+static void on_ok(struct mr_balance *r, struct balance_host *h, const struct balance_flight *f)
+{
+    budget_latency_add(r, h, f->rows, MR_MAX(r->now_ns - f->start_ns, (int64_t)1));
+    on_heard(r, h, f);
     limit_answer(r, h, f);
+}
+
+bool mr_balance_answers(struct mr_balance *r, int64_t now_ns, uint64_t ticket)
+{
+    struct balance_flight *f;
+
+    balance_tick(r, now_ns);
+    f = call_flight_find(r, ticket);
+    if (!f || f->is_heard) {
+        return false;
+    }
+    f->is_heard = true;
+    on_heard(r, f->host, f);
+    return true;
 }
 
 static const char *failure_text(enum mr_balance_outcome outcome)

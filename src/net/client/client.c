@@ -33,6 +33,8 @@ static void on_timeout(struct mr_timer *t)
     mr_err_set(&err, MR_E_DEADLINE, MR_HERE, "no answer from %s within %.3g s", c->address,
                (double)call->timeout_ns / (double)MR_NS_PER_S);
     if (conn && conn->h2) {
+        /* Not a word in all that time: the connection may be dead without an end, as after a change of routes. */
+        conn->is_draining |= conn->heard_ns < mr_loop_now_ns(c->loop) - call->timeout_ns;
         mr_client_h2_cancel(conn, call);
         mr_client_call_end(call, MR_E_DEADLINE, &err);
         return;
@@ -62,7 +64,8 @@ static bool can_take(struct mr_client_conn *conn, const struct mr_client_call *c
         !(is_http2 ? mr_client_h2_can_take(conn) : mr_client_h1_is_idle(conn))) {
         return false;
     }
-    if (!call->never_repeat || !mr_client_conn_is_stale(conn)) {
+    if ((!call->never_repeat && !call->was_retried && !call->stream) ||
+        !mr_client_conn_is_stale(conn)) {
         return true;
     }
     if (!is_http2) {

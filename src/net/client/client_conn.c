@@ -225,7 +225,10 @@ bool mr_client_conn_is_stale(struct mr_client_conn *conn)
         return true;
     }
     const ssize_t n = recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-    return n < 0 ? errno != EAGAIN && errno != EINTR : n == 0 || !conn->h2;
+    if (n > 0 && conn->h2) { /* a GOAWAY, perhaps: it will be read before the call is sent */
+        return !conn->ssl && TAILQ_EMPTY(&conn->calls);
+    }
+    return n >= 0 || (errno != EAGAIN && errno != EINTR);
 }
 
 /* ---- connecting ---- */

@@ -276,6 +276,8 @@ void mr_client_h2_start(struct mr_client_conn *conn, struct mr_client_call *call
         mr_client_conn_fail_later(conn, MR_E_UNAVAILABLE, nghttp2_strerror(id));
         return;
     }
+    conn->is_draining |=
+        !nghttp2_session_check_request_allowed(conn->h2); /* that was the last id */
     mr_flush_queue(conn->client->loop, &conn->flush);
 }
 
@@ -339,6 +341,7 @@ void mr_client_h2_read(struct mr_client_conn *conn, mr_bytes data)
         return;
     }
     conn->is_heard = true;
+    conn->heard_ns = mr_loop_now_ns(conn->client->loop);
     ssize_t n = nghttp2_session_mem_recv(conn->h2, data.ptr, data.len);
     if (conn->state != MR_CONN_OPEN) {
         return;

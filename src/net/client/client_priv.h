@@ -141,7 +141,8 @@ struct mr_client_conn {
     struct mr_client_h1 h1;
     nghttp2_session *h2;
     bool is_heard;    /* HTTP/2: the peer has begun to speak it */
-    bool is_draining; /* HTTP/2: the peer said GOAWAY */
+    int64_t heard_ns; /* HTTP/2: when the peer last said something */
+    bool is_draining; /* HTTP/2: takes no new calls, and ends with the last one */
     bool is_writing;
     struct mr_flush flush;
     STAILQ_HEAD(, mr_client_write) writes; /* that wait for the socket */

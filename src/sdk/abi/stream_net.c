@@ -202,6 +202,9 @@ static void on_message(void *ctx, mr_bytes message)
         return;
     }
     answer_put(s, r);
+    if (mr_balance_answers(cluster_of(s)->balance, mr_now_ns(), s->ticket.ticket)) {
+        cluster_hosts_changed(cluster_of(s));
+    }
 }
 
 /* ---- a host ---- */

@@ -210,6 +210,7 @@ static struct judgement judge(struct call *c, struct call_attempt *a, int rc,
     }
     /* A question says nothing of how long inferences take. */
     if (c->is_question && j.outcome == MR_BALANCE_OK) {
+        mr_balance_answers(c->cluster->balance, mr_now_ns(), a->ticket.ticket);
         j.outcome = MR_BALANCE_REJECTED;
     }
     return j;
@@ -389,6 +390,7 @@ static void call_try(struct call *c)
 {
     if (!pick_or_give_up(c)) {
         c->wait.wake = on_wake;
+        c->wait.is_picky = c->avoid_count > 0;
         cluster_wait(c->cluster, &c->wait);
     }
 }

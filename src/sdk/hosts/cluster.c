@@ -250,7 +250,7 @@ bool cluster_pick(struct cluster *c, const struct mr_balance_ask *ask,
 {
     struct host *h;
 
-    if (!mr_balance_pick(c->balance, mr_now_ns(), ask, out_call)) {
+    if (c->is_closed || !mr_balance_pick(c->balance, mr_now_ns(), ask, out_call)) {
         return false;
     }
     h = host_of(c, out_call->host);
@@ -264,7 +264,7 @@ bool cluster_hedge(struct cluster *c, uint64_t original, const struct mr_balance
 {
     struct host *h;
 
-    if (!mr_balance_hedge_call(c->balance, mr_now_ns(), original, ask, out_call)) {
+    if (c->is_closed || !mr_balance_hedge_call(c->balance, mr_now_ns(), original, ask, out_call)) {
         return false;
     }
     h = host_of(c, out_call->host);
@@ -355,7 +355,8 @@ void cluster_close(struct cluster *c)
     c->is_closed = true;
     discover_free(&c->discover);
     mr_timer_stop(&c->timer);
-    for (size_t i = 0; i < c->hosts.len; i++) {
+    for (size_t i = c->hosts.len;
+         i-- > 0;) { /* one that leaves goes with its last call: the last of all takes its place */
         if (c->hosts.at[i]->client) {
             mr_client_free(&c->hosts.at[i]->client);
         }

@@ -128,9 +128,12 @@ static int file_read(struct entry *e, struct mr_err *err)
 
 static void on_file_timer(struct mr_timer *t)
 {
+    struct entry *e = MR_CONTAINER_OF(t, struct entry, timer);
     struct mr_err err;
 
-    (void)file_read(MR_CONTAINER_OF(t, struct entry, timer), &err);
+    if (file_read(e, &err) == MR_OK) {
+        cluster_hosts_changed(e->cluster);
+    }
 }
 
 /* ---- names ---- */

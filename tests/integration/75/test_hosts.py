@@ -78,6 +78,42 @@ except millrace.InferenceError as error:
 """, tmp_path / "hosts", f"http://{server.url()}", f"grpc://{server.url('grpc')}")
 
 
+def test_a_file_that_changes_while_calls_wait(server, tmp_path):
+    """A host that is added takes what waits; one that has left with a call that hangs is closed with the client, as are the others."""
+    run("""
+path, first, second = Path(words[0]), *words[1:]
+silent = socket.create_server(("127.0.0.1", 0))
+A = "http://127.0.0.1:%d" % silent.getsockname()[1]
+ended = []
+
+def write(*hosts):
+    path.with_suffix(".new").write_text("\\n".join(hosts))
+    path.with_suffix(".new").rename(path)
+
+def call():
+    try:
+        ended.append(infer(client, "flat_int32").host)
+    except millrace.InferenceError as error:
+        ended.append(error.reason)
+
+write(A)
+client = millrace.Client(f"file://{path}", max_connections=1, **PATIENT)
+hangs = threading.Thread(target=call)
+hangs.start()
+connection = silent.accept()[0]
+waits = threading.Thread(target=call)
+waits.start()
+write(A, first)
+waits.join()
+assert ended == [first], ended
+write(first, second)
+until(lambda: infer(client, "flat_int32").host == second)
+client.close()
+hangs.join()
+assert ended == [first, "cancelled"], ended
+""", tmp_path / "hosts", f"http://{server.url()}", f"grpc://{server.url('grpc')}")
+
+
 def test_hosts_of_a_name(server):
     run("""
 http, grpc = words

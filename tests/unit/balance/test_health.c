@@ -279,6 +279,40 @@ static int64_t until_tried(struct harness *h, struct mr_balance_call *out)
     }
 }
 
+/* A call that goes on, as streams do, shows that its host works as well as one that has ended; its time counts for nothing. */
+static void an_answer_of_a_call_that_goes_on_makes_ready(void **state)
+{
+    struct harness h;
+    struct mr_balance_call c, other;
+    (void)state;
+
+    warm(&h, 1);
+    for (int i = 0; i < 3; i++) {
+        trip_of_first(&h, MR_BALANCE_FAILED, LATENCY * 4);
+    }
+    assert_int_equal(view(&h, 0).state, MR_BALANCE_STATE_SUSPECT);
+    h.now += S(60);
+    assert_true(take(&h, 1, &c));
+    assert_false(take(&h, 1, &other));
+    assert_true(mr_balance_answers(h.r, h.now, c.ticket));
+    assert_false(mr_balance_answers(h.r, h.now, c.ticket));
+    assert_int_equal(view(&h, 0).state, MR_BALANCE_STATE_READY);
+    assert_int_equal(view(&h, 0).in_flight, 1);
+    assert_true(take(&h, 1, &other));
+    done(&h, &other, MR_BALANCE_OK);
+    done(&h, &c, MR_BALANCE_REJECTED);
+    assert_false(mr_balance_answers(h.r, h.now, c.ticket));
+
+    eject_first(&h, MR_BALANCE_FAILED);
+    until_tried(&h, &other);
+    assert_int_equal(view(&h, 0).state, MR_BALANCE_STATE_HALF_OPEN);
+    assert_true(mr_balance_answers(h.r, h.now, other.ticket));
+    assert_int_equal(view(&h, 0).state, MR_BALANCE_STATE_READY);
+    done(&h, &other, MR_BALANCE_REJECTED);
+    assert_int_equal(view(&h, 0).state, MR_BALANCE_STATE_READY);
+    mr_balance_free(&h.r);
+}
+
 static void half_open_takes_one_call(void **state)
 {
     struct harness h;
@@ -551,6 +585,7 @@ int main(void)
         cmocka_unit_test(rounds_of_failures_keep_it_longer),
         cmocka_unit_test(a_slow_failure_keeps_nothing),
         cmocka_unit_test(one_is_ready_or_none),
+        cmocka_unit_test(an_answer_of_a_call_that_goes_on_makes_ready),
         cmocka_unit_test(three_rounds_of_failures_make_suspect),
         cmocka_unit_test(ejected_when_few_answers_are_good),
         cmocka_unit_test(a_third_of_failures_does_not_eject),
