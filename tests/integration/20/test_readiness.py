@@ -65,7 +65,7 @@ def test_a_bad_version_in_a_followed_folder(models, adder, start, spoil):
         for tries in range(1, 4):
             wait.until(lambda: failed(server) >= tries, "a load to fail")
             assert c.ready() and c.answer("adder")[0] == [2, 3]
-        assert c.states("adder") == {"1": "READY", "2": "UNAVAILABLE"} or "LOADING" in c.states("adder").values()
+        assert c.states("adder") in [{"1": "READY", "2": state} for state in ("UNAVAILABLE", "LOADING")]
         assert heard == model_heard == [SERVING]
         add_version(adder, 3, lambda folder: repo.write(folder / "model.onnx", onnxgen.adder(5)))
         wait.until(lambda: c.answer("adder")[0] == [6, 7], "a good version")
