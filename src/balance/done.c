@@ -63,6 +63,8 @@ bool mr_balance_answers(struct mr_balance *r, int64_t now_ns, uint64_t ticket)
     }
     f->is_heard = true;
     on_heard(r, f->host, f);
+    f->host->trials -= f->is_trial; /* it may go on for long after its trial */
+    f->is_trial = false;
     return true;
 }
 

@@ -287,6 +287,9 @@ static bool take(struct sched_instance *in, int64_t now_ns, struct mr_infer **it
     }
     plan->count = p.count;
     plan->rows = s->version->max_batch_size > 0 ? p.rows : 0;
+    if (plan->rows > 0 && s->version->cannot_batch) {
+        plan->rows = 1; /* of a place by itself, without those before it */
+    }
     plan->reason = s->version->max_batch_size > 0 ? p.reason : MR_CLOSE_SINGLE;
     for (uint32_t i = 0; i < p.count; i++) {
         struct seq_request *q = taken[i];
@@ -295,7 +298,7 @@ static bool take(struct sched_instance *in, int64_t now_ns, struct mr_infer **it
         if (q->is_start) {
             state_forget(q);
         }
-        r->gap_rows = (int64_t)q->row - row;
+        r->gap_rows = s->version->cannot_batch ? 0 : (int64_t)q->row - row;
         row = (int64_t)q->row + 1;
         r->dispatch = s->next_dispatch++;
         queue_count_out(s, r);

@@ -42,7 +42,8 @@ struct sequences {
     pthread_cond_t *wake;    /* [instance_count] threads of instances, which wait under the mutex */
     uint32_t max_executions; /* of an instance at once */
     _Atomic uint32_t count;  /* copy of sequence_count for readers without the mutex */
-    /** Executions have one request each: the answers of several may differ in shape, and none can run twice. */
+    /** Executions have one request each: the answers of several may differ in shape, and none can run twice; or the model takes one
+     *  row at a time. */
     bool is_apart;
     struct sequence_control *controls;
     uint32_t control_count;

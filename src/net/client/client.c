@@ -6,8 +6,8 @@
  * another when the peer retires it.
  *
  * A server may close an idle connection at the moment when we write on it. A call that dies this way,
- * on a connection that had served before and without one byte of its response, is sent once more. One
- * that must not be sent twice gets a connection of which the system knows no such end.
+ * on a connection that had served before and without one byte of its response, is sent once more. That,
+ * a stream, and one that must not be sent twice get a connection of which the system knows no such end.
  *
  * No callback runs within mr_client_send: its failures are reported by the call's timer. */
 #include "net/client.h"
@@ -20,6 +20,8 @@
 #define CONNECT_TIMEOUT_NS (5 * MR_NS_PER_S)
 #define RESPONSE_BYTES_MAX ((int64_t)1 << 30)
 #define CONNECTIONS_MAX    64
+#define SILENCE_NS                                                                                 \
+    (5 * MR_NS_PER_S) /* of a peer of HTTP/2, at least, until a call in vain is its end */
 /* More is cut off by libuv, and the rest may be the path of another server. */
 #define SOCKET_PATH_MAX (sizeof((struct sockaddr_un *)0)->sun_path - 1)
 
@@ -33,8 +35,9 @@ static void on_timeout(struct mr_timer *t)
     mr_err_set(&err, MR_E_DEADLINE, MR_HERE, "no answer from %s within %.3g s", c->address,
                (double)call->timeout_ns / (double)MR_NS_PER_S);
     if (conn && conn->h2) {
-        /* Not a word in all that time: the connection may be dead without an end, as after a change of routes. */
-        conn->is_draining |= conn->heard_ns < mr_loop_now_ns(c->loop) - call->timeout_ns;
+        /* Not a word for long: the connection may be dead without an end, as after a change of routes. */
+        conn->is_draining |=
+            mr_loop_now_ns(c->loop) - conn->heard_ns >= MR_MAX(call->timeout_ns, SILENCE_NS);
         mr_client_h2_cancel(conn, call);
         mr_client_call_end(call, MR_E_DEADLINE, &err);
         return;

@@ -225,10 +225,7 @@ bool mr_client_conn_is_stale(struct mr_client_conn *conn)
         return true;
     }
     const ssize_t n = recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-    if (n > 0 && conn->h2) { /* a GOAWAY, perhaps: it will be read before the call is sent */
-        return !conn->ssl && TAILQ_EMPTY(&conn->calls);
-    }
-    return n >= 0 || (errno != EAGAIN && errno != EINTR);
+    return n < 0 ? errno != EAGAIN && errno != EINTR : n == 0 || !conn->h2;
 }
 
 /* ---- connecting ---- */
@@ -273,6 +270,7 @@ void mr_client_conn_usable(struct mr_client_conn *conn)
 
     mr_timer_stop(&conn->timer);
     conn->state = MR_CONN_OPEN;
+    conn->heard_ns = mr_loop_now_ns(conn->client->loop);
     if (conn->client->options.http2 && mr_client_h2_open(conn, &err) < 0) {
         mr_client_conn_connect_failed(conn, err.msg);
         return;

@@ -478,6 +478,24 @@ static bool is_backlogged(const struct mr_conn *c)
     return mr_conn_is_backlogged(c, c->out.memory);
 }
 
+/* The handler works on the call. True: it makes more when what it has made has been written. */
+static bool wait_stage(struct mr_conn *c)
+{
+    struct mr_h1 *h = &c->h1;
+
+    if ((c->peer_eof || c->peer_hup) && h->call) {
+        mr_call_impl_cancel(h->call);
+    }
+    if (!h->call || !h->call->wants_room || c->closing) {
+        return false;
+    }
+    if (is_backlogged(c)) {
+        return true;
+    }
+    mr_call_impl_room(h->call);
+    return !c->closing && h->stage == MR_H1_WAIT && h->call && h->call->wants_room;
+}
+
 static bool h1_work(struct mr_conn *c)
 {
     struct mr_h1 *h = &c->h1;
@@ -502,14 +520,8 @@ static bool h1_work(struct mr_conn *c)
         case MR_H1_BODY:
         case MR_H1_DRAIN: goes_on = read_body(c); break;
         case MR_H1_WAIT:
-            if ((c->peer_eof || c->peer_hup) && h->call) {
-                mr_call_impl_cancel(h->call);
-            }
-            if (h->call && h->call->wants_room && !c->closing) {
-                if (is_backlogged(c)) {
-                    return true; /* when it has been written */
-                }
-                mr_call_impl_room(h->call);
+            if (wait_stage(c)) {
+                return true;
             }
             goes_on = h->stage != MR_H1_WAIT;
             break;
@@ -603,8 +615,9 @@ static int64_t h1_deadline(const struct mr_conn *c)
 
     switch (h->stage) {
     case MR_H1_HEAD:
-        return h->head_start_ns ? after(h->head_start_ns, o->header_timeout_ns)
-                                : after(c->idle_since_ns, o->idle_timeout_ns);
+        return h->head_start_ns   ? after(h->head_start_ns, o->header_timeout_ns)
+               : c->out.bytes > 0 ? 0 /* an answer is on its way */
+                                  : after(c->idle_since_ns, o->idle_timeout_ns);
     case MR_H1_WAIT: return 0;
     default: return h->call && h->call->paused ? 0 : h->body_due_ns;
     }
@@ -648,6 +661,9 @@ static void h1_drain(struct mr_conn *c)
 
 static void h1_rest(struct mr_conn *c)
 {
+    if (c->out.bytes > 0) {
+        c->idle_since_ns = c->loop->now_ns;
+    }
     if (!c->h1.call && c->in.start == c->in.end && c->in.pos == c->in.start && c->in.ptr) {
         mr_conn_input_release(c);
     }

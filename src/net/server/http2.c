@@ -326,6 +326,7 @@ static bool h2_work(struct mr_conn *c)
     }
     if (c->waits_memory && h->pending > 0) {
         mr_h2_wait_no_more(c); /* answers wait for window updates, which have to be read */
+        more = true;           /* what it has refused or answered at once */
     }
     if (!c->closing && !more && is_over(c)) {
         c->close_soon = true;
@@ -406,7 +407,7 @@ static int64_t h2_deadline(const struct mr_conn *c)
     if (h->collecting > 0 && o->body_timeout_ns > 0) {
         at_ns = sooner(at_ns, h->body_check_ns, 1);
     }
-    if (h->head_due_ns) {
+    if (h->head_due_ns && !c->waits_memory) { /* its rest is not read now */
         at_ns = sooner(at_ns, h->head_due_ns, 1);
     }
     if (h->pending > 0 && h->out_due_ns) {
@@ -495,7 +496,7 @@ static bool has_failed(const struct mr_conn *c)
     const struct mr_h2 *h = c->h2;
 
     return (h->pending > 0 && h->out_due_ns && is_past(c, h->out_due_ns, 1)) ||
-           (h->head_due_ns && is_past(c, h->head_due_ns, 1)) ||
+           (h->head_due_ns && !c->waits_memory && is_past(c, h->head_due_ns, 1)) ||
            (h->ping_sent_ns && !c->waits_memory && is_past(c, h->ping_sent_ns, PING_WAIT_NS));
 }
 

@@ -105,7 +105,8 @@ int mr_h2_session_new(struct mr_h2 *h, nghttp2_mem *mem);
 struct mr_call_impl *mr_h2_stream_call(nghttp2_session *session, int32_t stream_id);
 /** True if too many complete answers wait for the peer to read; no more are made. */
 bool mr_h2_is_backlogged(const struct mr_conn *c);
-/** True if the call should make no more of its answer: as above, or too much waits on all streams and some of it on its own. */
+/** True if the call should make no more of its answer: as above, or too much waits on all streams and some of it on its own.
+ *  with_input: whether it should get no more input, for which what handlers hold counts as well. */
 bool mr_h2_call_is_backlogged(const struct mr_call_impl *call, bool with_input);
 /** True if input of a stream has not been delivered. */
 bool mr_h2_has_input(const struct mr_call_impl *call);

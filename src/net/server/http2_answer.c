@@ -223,6 +223,8 @@ static void answered(struct mr_call_impl *call)
     call->ended = true;
     c->h2->complete += call->out.memory;
     c->h2->answered += call->on_stream;
+    mr_h2_unlink_waiting(
+        c->h2, call); /* it may be answered, as cancelled, before the handler has its body */
     mr_h2_stop_collecting(call);
     mr_block_unref(&call->body.block);
     if (call->pub.streaming) {

@@ -514,6 +514,10 @@ static void restart_bodies(struct mr_h2 *h)
         call->body_due_ns =
             mr_due_start(h->conn->loop->now_ns, h->conn->part->options->body_timeout_ns);
     }
+    if (h->head_due_ns) {
+        h->head_due_ns =
+            mr_due_start(h->conn->loop->now_ns, h->conn->part->options->header_timeout_ns);
+    }
 }
 
 static struct mr_call_impl *first_held(struct mr_h2 *h)

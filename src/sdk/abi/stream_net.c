@@ -201,8 +201,9 @@ static void on_message(void *ctx, mr_bytes message)
         over(s, rc, &err);
         return;
     }
-    answer_put(s, r);
-    if (mr_balance_answers(cluster_of(s)->balance, mr_now_ns(), s->ticket.ticket)) {
+    const bool is_good = r->status == MR_OK;
+    answer_put(s, r); /* which others may free by now */
+    if (is_good && mr_balance_answers(cluster_of(s)->balance, mr_now_ns(), s->ticket.ticket)) {
         cluster_hosts_changed(cluster_of(s));
     }
 }

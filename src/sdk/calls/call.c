@@ -210,7 +210,6 @@ static struct judgement judge(struct call *c, struct call_attempt *a, int rc,
     }
     /* A question says nothing of how long inferences take. */
     if (c->is_question && j.outcome == MR_BALANCE_OK) {
-        mr_balance_answers(c->cluster->balance, mr_now_ns(), a->ticket.ticket);
         j.outcome = MR_BALANCE_REJECTED;
     }
     return j;

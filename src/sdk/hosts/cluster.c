@@ -1,6 +1,7 @@
 /* Hosts come from lists; balance chooses among them. Calls for which no host has room wait in the order of their arrival, and
  * are woken when a call ends, a host comes, or balance says that time has changed something. What cannot use every host has a line
- * of its own, all of which is woken: the first would hold up the others for a host that it does not want. */
+ * of its own, all of which is woken, and before the others, which can use what it leaves: the first would hold up the rest for a
+ * host that it does not want. */
 #include "cluster.h"
 
 #include <stdio.h>
@@ -187,18 +188,18 @@ static void wake_some(struct cluster *c)
     if (c->is_waking) {
         return;
     }
-    while ((w = TAILQ_FIRST(&c->waiting))) {
-        if (wake_one(c, &c->waiting, w)) {
-            TAILQ_INSERT_HEAD(&c->waiting, w, link);
-            w->is_queued = true;
-            break;
-        }
-    }
     TAILQ_CONCAT(&todo, &c->picky, link);
     while ((w = TAILQ_FIRST(&todo))) {
         if (wake_one(c, &todo, w)) {
             TAILQ_INSERT_TAIL(&c->picky, w, link);
             w->is_queued = true;
+        }
+    }
+    while ((w = TAILQ_FIRST(&c->waiting))) {
+        if (wake_one(c, &c->waiting, w)) {
+            TAILQ_INSERT_HEAD(&c->waiting, w, link);
+            w->is_queued = true;
+            break;
         }
     }
     timer_set(c);

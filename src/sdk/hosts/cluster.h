@@ -73,7 +73,7 @@ void cluster_free(struct cluster **c);
 int cluster_set(struct cluster *c, size_t list, const struct config_host *hosts, size_t count,
                 const char *tls_name, struct mr_err *err);
 
-/** The list has other hosts, or will have none: calls that wait are tried again. */
+/** The list may have other hosts, or will have none, or a host works again: calls that wait are tried again. */
 void cluster_hosts_changed(struct cluster *c);
 
 /** False: none has room now. *out gets an attempt then (cluster_ended). */

@@ -255,7 +255,7 @@ static void encode(struct mr_turn *t)
     it->si.infer.status = infer_encode_grpc(&it->si, &FINAL, &it->answer);
 }
 
-static bool advance(struct stream *st);
+static void advance(struct stream *st);
 
 static void encoded(struct mr_turn *t)
 {
@@ -330,16 +330,16 @@ static void end_feeds(struct stream *st)
     }
 }
 
-/* Send what is done at the front; end the stream when that was all. `st` is gone after a true return. */
-static bool advance(struct stream *st)
+static void decode_next(struct stream *st);
+
+/* Send what is done at the front; end the stream when that was all: `st` may be gone afterwards. */
+static void advance(struct stream *st)
 {
     st->is_advancing = true;
     while (st->first && st->first->is_done && !st->is_encoding && encode_first(st)) {
         struct stream_item *it = st->first;
         st->first = it->next;
-        if (!st->first) {
-            st->last = NULL;
-        }
+        st->last = st->first ? st->last : NULL;
         st->in_flight--;
         mr_call_hold(st->g->call, -ITEM_BYTES);
         send_item(st, it);
@@ -348,14 +348,15 @@ static bool advance(struct stream *st)
     st->is_advancing = false;
     end_feeds(st);
     if (st->is_feeding) {
-        return false;
+        return;
     }
-    if (!is_over(st)) {
+    if (is_over(st)) {
+        end(st);
+    } else if (st->is_failed && st->undecoded && !st->is_decoding && !st->is_walking) {
+        decode_next(st); /* which refuses it, and comes back */
+    } else {
         mr_call_pause(st->g->call, st->in_flight >= IN_FLIGHT_MAX);
-        return false;
     }
-    end(st);
-    return true;
 }
 
 /* ---- several answers ---- */
@@ -402,10 +403,8 @@ static void cancel_items(struct stream *st)
     cancel_decoupled(st);
     for (struct stream_item *it = st->first, *next; it; it = next) {
         next = it->next;
-        if (infer_cancel_variant(&it->si)) {
-            continue;
-        }
-        if (mr_turn_is_open(&it->si.turn) || (!it->is_done && it->si.is_pinned)) {
+        const bool is_open = mr_turn_is_open(&it->si.turn) || (!it->is_done && it->si.is_pinned);
+        if (!infer_cancel_variant(&it->si) && is_open) {
             infer_cancel(&it->si);
         }
     }
@@ -546,6 +545,7 @@ static void feed(struct stream *st, struct stream_item *it)
     struct stream_item *to = feeder_of(st, &it->si.request);
 
     set_apart(st, it);
+    it->is_fed = true;
     it->fed = (struct mr_feed_item){.message = it->bytes, .done = fed_done};
     if (to) {
         mr_feed_put(to->si.infer.feed, &it->fed);
@@ -747,7 +747,6 @@ static void run_item(struct stream *st, struct stream_item *it)
     }
 }
 
-static void decode_next(struct stream *st);
 static void decoded(struct mr_turn *t);
 
 /* serve_infer.again */

@@ -8,6 +8,7 @@ import pytest
 from lib import grpcraw, repo, wait
 from lib.faults import PROGRAM, Faults
 from lib.held import resident
+from lib.hold import Hold
 from lib.metrics import value
 from lib.raw import GRPC_HEADERS, Http2, grpc_frame, grpc_path
 from lib.rest import Rest
@@ -224,16 +225,21 @@ def test_answers_leave_while_many_requests_wait(models, start, hold):
         assert [values(a) for a in s.take(40)] == [[i] for i in range(40)]
 
 
-def test_a_stream_that_fails_does_not_run_what_waits(models, start, hold):
+def test_a_stream_that_fails_does_not_run_what_waits(models, start, hold, tmp_path):
     """With triton_grpc_error. What runs is waited for."""
     repo.add(models, "m", backend="fault", extra="instance_group [ { count: 1 kind: KIND_CPU } ]")
-    server = start(models, env={"TRITONSERVER_DELAY_SCHEDULER": "10"})
+    server = start(models)
+    (tmp_path / "second").mkdir()
+    second = Hold(tmp_path / "second")  # in case that it is taken before the failure is known
+    pending = lambda: value(server, "nv_inference_pending_request_count", model="m")
     with Stream(server.url("grpc"), metadata=[("triton_grpc_error", "true")], timeout=2 * wait.PATIENCE) as s:
-        s.send(grpcraw.int32("m", [0], parameters={"fail_status": "INTERNAL"}), grpcraw.int32("m", [1], parameters=hold.parameters),
-               *(grpcraw.int32("m", [i]) for i in range(2, 10)))
+        s.send(grpcraw.int32("m", [0], parameters={"fail_status": "INTERNAL", **hold.parameters}),
+               grpcraw.int32("m", [1], parameters=second.parameters), *(grpcraw.int32("m", [i]) for i in range(2, 10)))
         hold.wait_held()
-        wait.equal(lambda: value(server, "nv_inference_pending_request_count", model="m"), 0, "what waits")
+        wait.equal(pending, 9, "requests that wait")
         hold.end()
+        wait.equal(pending, 0, "requests that wait")
+        second.end()
         with pytest.raises(grpc.RpcError) as e:
             next(s.answers)
         assert e.value.code() == grpc.StatusCode.INTERNAL

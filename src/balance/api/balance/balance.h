@@ -140,7 +140,7 @@ void mr_balance_done(struct mr_balance *r, int64_t now_ns, uint64_t ticket,
 /** The same for an answer that is OK and reports the size of its call: latency is divided by `rows` instead. */
 void mr_balance_done_sized(struct mr_balance *r, int64_t now_ns, uint64_t ticket, int64_t rows);
 
-/** The call, which goes on or will end as REJECTED, has had an answer: its host works, whatever was known of it. Says nothing of
+/** The call, which goes on or will end as REJECTED, has had a good answer: its host works, whatever was known of it. Says nothing of
  *  how long calls take. False: it is not the first of the call, or the ticket is not in flight; nothing has changed. */
 bool mr_balance_answers(struct mr_balance *r, int64_t now_ns, uint64_t ticket);
 
