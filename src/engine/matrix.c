@@ -88,15 +88,16 @@ static uint8_t *room_of(struct mr_arena *arena, uint64_t bytes)
 static int type_adapt(struct mr_tensor *t, int dtype, struct mr_arena *arena, struct mr_err *err)
 {
     const size_t size = mr_dtype_size(t->dtype);
-    uint64_t elements = 0;
+    uint64_t bytes = 0;
 
     if (t->dtype == dtype || size == 0 || (dtype != MR_DTYPE_FP32 && dtype != MR_DTYPE_FP64)) {
         return MR_OK;
     }
-    int rc = mr_shape_elements(t->shape, t->rank, &elements, err);
-    if (rc < 0 || t->bytes != elements * size) {
+    int rc = mr_shape_bytes(t->dtype, t->shape, t->rank, &bytes, err);
+    if (rc < 0 || t->bytes != bytes) {
         return rc; /* that is said when it is held against the model */
     }
+    const uint64_t elements = bytes / size; /* no more than the body has */
     uint8_t *to = room_of(arena, elements * mr_dtype_size(dtype));
     return to ? convert(t, dtype, elements, to, err)
               : MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");

@@ -14,7 +14,9 @@
 
 struct candidate {
     uint64_t key;
-    uint64_t index; /* in its row */
+    uint32_t index; /* in its row */
+    /* of its text, for which there is room: a process that made the tensor may still write it */
+    uint32_t bound;
 };
 
 static uint64_t key_of_signed(int64_t v)
@@ -115,7 +117,7 @@ static bool row_select(int dtype, const void *data, uint64_t begin, uint64_t n,
                        struct candidate *heap, size_t k)
 {
     for (size_t i = 0; i < k; i++) {
-        heap[i] = (struct candidate){key_at(dtype, data, begin + i), i};
+        heap[i] = (struct candidate){key_at(dtype, data, begin + i), (uint32_t)i, 0};
     }
     for (size_t i = k / 2; i-- > 0;) {
         heap_sink(heap, k, i);
@@ -124,7 +126,7 @@ static bool row_select(int dtype, const void *data, uint64_t begin, uint64_t n,
         if (!check(i)) {
             return false;
         }
-        struct candidate c = {key_at(dtype, data, begin + i), i};
+        struct candidate c = {key_at(dtype, data, begin + i), (uint32_t)i, 0};
         if (is_worse(heap[0], c)) {
             heap[0] = c;
             heap_sink(heap, k, 0);
@@ -205,8 +207,8 @@ static bool classes_select(const struct classes *c, struct candidate *chosen, ui
             return false;
         }
         for (uint64_t i = 0; i < c->k; i++) {
-            bound += 4 + text_bound(t->dtype, t->data, begin + best[i].index) + 1 +
-                     label_at(c->in, best[i].index).len;
+            best[i].bound = (uint32_t)text_bound(t->dtype, t->data, begin + best[i].index);
+            bound += 4 + best[i].bound + 1 + label_at(c->in, best[i].index).len;
         }
     }
     *out_bound = bound;
@@ -224,8 +226,7 @@ static bool classes_write(const struct classes *c, const struct candidate *chose
         }
         uint64_t index = chosen[n].index;
         uint64_t at = n / c->k * c->row_elements + index;
-        uint32_t len = (uint32_t)class_text(t->dtype, t->data, at, index, p + 4,
-                                            text_bound(t->dtype, t->data, at));
+        uint32_t len = (uint32_t)class_text(t->dtype, t->data, at, index, p + 4, chosen[n].bound);
         mr_str label = label_at(c->in, index);
         if (label.len > 0) {
             p[4 + len++] = ':';

@@ -10,6 +10,7 @@ struct rewrite {
     struct mr_json json;
     const struct mr_oip_io *inputs;
     size_t input_count;
+    bool *has_input; /* of each */
     mr_str id;
     const char *within;    /* what errors begin with */
     struct mr_buf *params; /* members, each with a comma before it */
@@ -94,6 +95,11 @@ static int tensor_rewrite(struct rewrite *w, const struct mr_oip_io *io)
     bool first = true;
     mr_str text;
 
+    if (w->has_input[io - w->inputs]) {
+        return mr_json_fail(&w->json, MR_E_INVALID, "input '%.*s' already exists in request",
+                            MR_STR_ARG(mr_str_sub(io->name, 0, 64)));
+    }
+    w->has_input[io - w->inputs] = true;
     if (is_array) {
         mr_json_enter_array(&inside);
         while (mr_json_next_item(&inside, &first)) {
@@ -214,12 +220,16 @@ int mr_oip_generate_request(mr_bytes body, const struct mr_oip_io *inputs, size_
     struct mr_buf params, tensors;
     struct rewrite w = {.inputs = inputs,
                         .input_count = input_count,
+                        .has_input = MR_ARENA_ARRAY(arena, bool, input_count + 1),
                         .within = "",
                         .params = &params,
                         .tensors = &tensors};
     bool first = true;
     mr_str key;
 
+    if (!w.has_input) {
+        return mr_oip_no_memory(err);
+    }
     mr_buf_init(&params, 0);
     mr_buf_init(&tensors, 0);
     mr_json_init(&w.json, mr_str_n((const char *)body.ptr, body.len), arena, 0, err);

@@ -2,21 +2,23 @@
  * rest, which the model gets as it is.
  *
  * Both wires read a parameter into a struct mr_oip_param first and then ask here; only the sentence
- * about a wrong type differs, as clients and tests know both. A key that comes twice counts once, the
- * last one, as in a protobuf map. Any thread. */
+ * about a wrong type differs, as clients and tests know both. Of a key that comes twice the last one
+ * counts, as in a protobuf map. Any thread. */
 #include "oip_priv.h"
 
 int mr_oip_params_put(struct mr_oip_params *list, struct mr_arena *arena, size_t *io_total,
                       const struct mr_oip_param *p, struct mr_err *err)
 {
+    if (*io_total >=
+        OIP_PARAMS_MAX) { /* with those that come twice, each of which is compared with all */
+        return MR_FAIL(err, MR_E_INVALID, "request has more than %d parameters", OIP_PARAMS_MAX);
+    }
+    (*io_total)++;
     for (size_t i = 0; i < list->len; i++) {
         if (mr_str_eq(list->at[i].key, p->key)) {
             list->at[i] = *p;
             return MR_OK;
         }
-    }
-    if (*io_total >= OIP_PARAMS_MAX) {
-        return MR_FAIL(err, MR_E_INVALID, "request has more than %d parameters", OIP_PARAMS_MAX);
     }
     struct mr_oip_param *at = mr_oip_grow(arena, list->at, list->len, &list->cap, sizeof *at);
     if (!at) {
@@ -24,7 +26,6 @@ int mr_oip_params_put(struct mr_oip_params *list, struct mr_arena *arena, size_t
     }
     list->at = at;
     list->at[list->len++] = *p;
-    (*io_total)++;
     return MR_OK;
 }
 

@@ -17,13 +17,20 @@ static int requested_read(struct mr_rest_reader *r, struct mr_oip_requested_outp
 {
     struct mr_oip_tensor_params known = {.binary_data = -1};
     struct mr_oip_params rest = {0};
-    bool first = true;
+    bool first = true, has_params = false;
     mr_str key;
     int rc = mr_json_enter_object(&r->json);
     while (rc == MR_OK && mr_json_next_key(&r->json, &first, &key)) {
+        if (mr_str_eq(key, MR_STR("name")) && q->name.ptr) {
+            return mr_rest_twice(r, "name");
+        }
+        if (mr_str_eq(key, MR_STR("parameters")) && has_params) {
+            return mr_rest_twice(r, "parameters");
+        }
         if (mr_str_eq(key, MR_STR("name"))) {
             rc = mr_json_string(&r->json, &q->name) < 0 ? mr_rest_named(r, "name") : MR_OK;
         } else if (mr_str_eq(key, MR_STR("parameters"))) {
+            has_params = true;
             rc = mr_rest_params(r, requested_param_take, &known, &rest);
         } else {
             rc = mr_json_skip(&r->json, NULL);

@@ -3,6 +3,8 @@
  * The JSON is written front to back into the buffer, binary tensors follow it. Where binary tensors
  * follow, blanks pad the JSON to a multiple of eight bytes: a receiver of the body in one piece can
  * then use the first tensor, and most often the others, in place. Any thread. */
+#include <math.h>
+
 #include "codec/json.h"
 #include "oip_priv.h"
 
@@ -10,6 +12,18 @@
 static void string_write(struct mr_buf *b, mr_str s)
 {
     mr_json_put_string(b, s.ptr ? s : MR_STR(""));
+}
+
+/* "2" becomes "2.0", or its reader would take it for an integer. */
+static void double_write(struct mr_buf *b, double d)
+{
+    const size_t begin = b->len;
+
+    mr_json_put_double(b, d);
+    if (!b->failed && isfinite(d) && !memchr(b->ptr + begin, '.', b->len - begin) &&
+        !memchr(b->ptr + begin, 'e', b->len - begin)) {
+        MR_BUF_LIT(b, ".0");
+    }
 }
 
 void mr_oip_rest_param(struct mr_buf *b, const struct mr_oip_param *p)
@@ -20,7 +34,7 @@ void mr_oip_rest_param(struct mr_buf *b, const struct mr_oip_param *p)
     case MR_OIP_BOOL: mr_buf_c(b, p->b ? "true" : "false"); break;
     case MR_OIP_INT: mr_buf_i64(b, p->i); break;
     case MR_OIP_UINT: mr_buf_u64(b, p->u); break;
-    case MR_OIP_DOUBLE: mr_json_put_double(b, p->d); break;
+    case MR_OIP_DOUBLE: double_write(b, p->d); break;
     case MR_OIP_STRING: string_write(b, p->s); break;
     }
 }

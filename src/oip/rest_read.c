@@ -139,6 +139,9 @@ int mr_rest_params(struct mr_rest_reader *r, mr_rest_take_fn *take, void *ctx,
     mr_str key;
     while (mr_json_next_key(&r->json, &first, &key)) {
         struct mr_oip_param p;
+        if (!mr_turn_spend(64 + rest->len)) {
+            return mr_oip_ended(r->err);
+        }
         if (is_foreign(r, mr_json_peek(&r->json))) {
             if (mr_json_skip(&r->json, NULL) < 0) {
                 break;

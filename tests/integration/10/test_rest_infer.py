@@ -252,6 +252,17 @@ def test_parameter_of_no_kind(rest, value):
     assert reply.status == 400 and "odd" in reply.error
 
 
+def test_a_parameter_that_comes_often(rest):
+    """Each time counts, as each is compared with those before it."""
+    body = '{"parameters":{%s},"inputs":[%s]}'
+    one = json.dumps(ONE)
+    assert rest.post(infer_path("flat_int32"), body % (",".join(['"a":1'] * 1024), one)).status == 200
+    reply = rest.post(infer_path("flat_int32"), body % (",".join(['"a":1'] * 1025), one))
+    assert reply.status == 400 and "more than 1024 parameters" in reply.error
+    reply = rest.post(infer_path("flat_int32"), '{"inputs":[%s],"outputs":[{"name":"OUTPUT0","parameters":{},"parameters":{}}]}' % one)
+    assert reply.status == 400 and "the member appears twice" in reply.error
+
+
 def test_reserved_parameters(rest):
     reply = rest.infer("flat_int32", [ONE], parameters={"triton_anything": 1})
     assert reply.status == 400 and "triton_" in reply.error

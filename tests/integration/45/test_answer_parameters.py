@@ -10,9 +10,10 @@ from lib.rest import Rest, infer_path
 from lib.stream import DECOUPLED, Stream
 
 MODELS = Path(__file__).parent / "models"
-GIVEN = {"text": "grüße", "int": -(1 << 40), "yes": True, "no": False, "real": 0.5, "": "x"}
+GIVEN = {"text": "grüße", "int": -(1 << 40), "yes": True, "no": False, "real": 0.5, "whole": 2.0, "": "x"}
 TYPED = {k: v for k, v in GIVEN.items() if k}
-KINDS = {"text": "string_param", "int": "int64_param", "yes": "bool_param", "no": "bool_param", "real": "double_param"}
+KINDS = {"text": "string_param", "int": "int64_param", "yes": "bool_param", "no": "bool_param", "real": "double_param",
+         "whole": "double_param"}
 LONG = 600  # seconds; a batch that is complete does not wait
 BATCHES = f"dynamic_batching {{ max_queue_delay_microseconds: {LONG * 1000000} }}"
 
@@ -44,6 +45,7 @@ def check_rest(server):
         reply = ask(rest, TYPED).ok().json()
         assert reply["parameters"] == TYPED and list(reply["parameters"]) == list(TYPED)
         assert type(reply["parameters"]["yes"]) is bool and type(reply["parameters"]["int"]) is int
+        assert type(reply["parameters"]["whole"]) is float
         assert "parameters" not in ask(rest, {}).ok().json()
         generated = ask(rest, TYPED, word="generate").ok().json()
         assert generated == {"model_name": "m", "model_version": "1", **TYPED, "OUTPUT0": 1}

@@ -151,6 +151,11 @@ def test_interface_of_a_plain_model(models, start):
     x = trees.rows(6)
     output, = ask(server, "m", tensor(x, datatype="FP64")).ok().json()["outputs"]
     assert_same(output, trees.predicted(model, x).argmax(axis=1).reshape(-1, 1))
+    # sizes of which only the lowest bits would be those of the data
+    for shape, binary in (([1 << 62, 2], b""), ([(1 << 62) + 512, 2], bytes(2048)), ([1 << 61, 4], b"")):
+        with Rest(server.http) as rest:
+            reply = rest.infer_binary("m", [{"name": "x", "datatype": "INT16", "shape": shape}], [binary])
+            assert reply.status == 400 and "exceed" in reply.error, reply.error
 
 
 def left_to_python(folder, way, model):
