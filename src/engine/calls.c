@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "engine_priv.h"
 #include "sentinel/sentinel.h"
+#include "tensor/tensor.h"
 
 #define ARENA_FIRST 4096
 
@@ -249,6 +250,12 @@ static int args_make(struct nested *n, struct mr_err *err)
         return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for a call, try later");
     }
     for (uint32_t i = 0; i < a->input_count; i++) {
+        const struct mr_tensor *t = &a->inputs[i].tensor;
+        if (t->dtype == MR_DTYPE_BYTES && !mr_tensor_is_whole(t)) {
+            return MR_FAIL(err, MR_E_INVALID,
+                           "input '%s': the elements of BYTES do not fit the shape",
+                           a->inputs[i].name);
+        }
         inputs[i] =
             (struct input){mr_str_c(a->inputs[i].name), a->inputs[i].tensor, n->call->blocks[i]};
     }

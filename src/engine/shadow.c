@@ -208,6 +208,8 @@ static bool copy_parameters(struct mr_shadow_job *j, const struct mr_infer *r)
 {
     struct mr_setting *list = MR_ARENA_ARRAY(&j->arena, struct mr_setting, r->parameter_count + 1u);
 
+    uint8_t *kinds = MR_ARENA_ARRAY(&j->arena, uint8_t, r->parameter_count + 1u);
+
     for (uint32_t i = 0; list && i < r->parameter_count; i++) {
         list[i].key = mr_arena_str(&j->arena, mr_str_c(r->parameters[i].key)).ptr;
         list[i].value = mr_arena_str(&j->arena, mr_str_c(r->parameters[i].value)).ptr;
@@ -217,7 +219,10 @@ static bool copy_parameters(struct mr_shadow_job *j, const struct mr_infer *r)
     }
     j->args.parameters = list;
     j->args.parameter_count = r->parameter_count;
-    return list != NULL;
+    if (kinds && r->parameter_kinds) {
+        j->args.parameter_kinds = memcpy(kinds, r->parameter_kinds, r->parameter_count);
+    }
+    return list && kinds;
 }
 
 static struct mr_shadow_job *job_new(struct mr_shadow *s, const struct mr_infer *r)

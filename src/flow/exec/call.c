@@ -79,6 +79,7 @@ static void args_make(struct call *c)
     a->output_count = node->output_count;
     a->parameters = asked->parameters;
     a->parameter_count = asked->parameter_count;
+    a->parameter_kinds = asked->parameter_kinds;
     a->priority = asked->priority;
     a->timeout_us = asked->timeout_us;
     if (asked->sequence) {

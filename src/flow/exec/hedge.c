@@ -57,7 +57,8 @@ static int texts_own(struct call *c, struct mr_err *err)
 {
     struct mr_infer_args *a = &c->args;
     struct mr_setting *list = MR_ARENA_ARRAY(&c->arena, struct mr_setting, a->parameter_count + 1u);
-    bool is_whole = list != NULL;
+    uint8_t *kinds = MR_ARENA_ARRAY(&c->arena, uint8_t, a->parameter_count + 1u);
+    bool is_whole = list && kinds;
 
     for (uint32_t i = 0; is_whole && i < a->parameter_count; i++) {
         list[i].key = mr_arena_str(&c->arena, mr_str_c(a->parameters[i].key)).ptr;
@@ -77,6 +78,9 @@ static int texts_own(struct call *c, struct mr_err *err)
         }
     }
     a->parameters = list;
+    if (is_whole && a->parameter_kinds) {
+        a->parameter_kinds = memcpy(kinds, a->parameter_kinds, a->parameter_count);
+    }
     c->infer.header = NULL; /* they are gone with the request */
     return is_whole ? MR_OK : no_memory(err);
 }

@@ -66,8 +66,21 @@ static bool input_make(struct op_work *w, uint32_t i)
     w->inputs[i] = v->tensor;
     w->blocks[i] = v->block;
     /* the plan has proved that no node reads it any more; views of it, other requests of its batch have references */
-    w->may_write[i] = node_of(w)->may_write[i] && v->block && mr_block_refs(v->block) == 1;
+    /* and while a model gives answers the node runs for each of them, all from the same tensor */
+    w->may_write[i] = node_of(w)->may_write[i] && !w->call.walk->streams && v->block &&
+                      mr_block_refs(v->block) == 1;
     return true;
+}
+
+/* Of a tensor; of one without elements, whose dimensions may be anything, how often a loop over one of them runs. */
+static uint64_t bytes_of(const struct mr_tensor *t)
+{
+    uint64_t bytes = t->bytes;
+
+    for (int i = 0; t->bytes == 0 && i < t->rank; i++) {
+        bytes = MR_MAX(bytes, MR_MIN((uint64_t)t->shape[i], UINT64_C(1) << 40));
+    }
+    return bytes;
 }
 
 /* *out_bytes: of all inputs. False: one has no value, so that the node makes nothing. */
@@ -76,7 +89,7 @@ static bool inputs_make(struct op_work *w, const struct plan_node *node, uint64_
     *out_bytes = 0;
     for (uint32_t i = 0; i < node->input_count; i++) {
         if (input_make(w, i)) {
-            *out_bytes += w->inputs[i].bytes;
+            *out_bytes += bytes_of(&w->inputs[i]);
         } else if (!node->inputs[i].is_optional) {
             return false;
         }

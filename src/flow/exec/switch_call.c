@@ -507,6 +507,7 @@ static void branch_drop(struct rows_switch *s, uint32_t k)
     for (uint32_t i = 0; b->copies && i < branch_node(s, k)->input_count; i++) {
         mr_block_unref(&b->copies[i]);
     }
+    b->copies = NULL; /* a fallback may have another number */
     if (b->fan.outputs) {
         fan_fini(&b->fan);
     }

@@ -125,7 +125,8 @@ static int run(void *op, struct mr_op_run *run, struct mr_err *err)
     MR_TRY(builtin_host->output(run, 0, first->dtype, first->rank, shape, bytes, &data, err));
     char *to = data;
     uint64_t outer = op_product(shape, 0, o->axis);
-    for (uint64_t i = 0; i < outer; i++) {
+    for (uint64_t i = 0; bytes > 0 && i < outer;
+         i++) { /* without elements any dimension may be huge */
         for (uint32_t k = 0; k < run->input_count; k++) {
             size_t n = run->inputs[k].bytes / outer;
             if (n > 0) {

@@ -171,7 +171,7 @@ static int run(void *op, struct mr_op_run *run, struct mr_err *err)
     } else {
         MR_TRY(builtin_host->output(run, o->out, o->dtype, r, shape, 0, &out, err));
     }
-    for (uint64_t i = 0; i < images; i++) {
+    for (uint64_t i = 0; pixels > 0 && channels > 0 && i < images; i++) {
         for (uint64_t at = 0; at < pixels; at += PART) {
             run_part(o, in, out, i * pixels * channels, at, pixels, channels);
             MR_TRY(op_spend(run, MR_MIN(PART, pixels - at) * channels, err));

@@ -135,15 +135,18 @@ static void put_element(struct mr_buf *b, struct cursor *c)
     c->element++;
 }
 
+static int too_large(struct mr_err *err)
+{
+    return MR_FAIL(err, MR_E_TOO_LARGE, "a JSON text of more than %u bytes", TEXT_BYTES_MAX);
+}
+
 /* Elements [.., dim, ..] from dimension `dim` on as nested arrays; the depth is the rank, 32 at most. */
 static int put_nested(struct mr_op_run *run, struct mr_buf *b, struct cursor *c, int dim,
                       struct mr_err *err)
 {
     if (dim >= c->t->rank) {
         put_element(b, c);
-        return b->failed ? MR_FAIL(err, MR_E_TOO_LARGE, "a JSON text of more than %u bytes",
-                                   TEXT_BYTES_MAX)
-                         : op_spend(run, 16, err);
+        return b->failed ? too_large(err) : op_spend(run, 16, err);
     }
     mr_buf_char(b, '[');
     for (int64_t i = 0; i < c->t->shape[dim]; i++) {
@@ -156,7 +159,7 @@ static int put_nested(struct mr_op_run *run, struct mr_buf *b, struct cursor *c,
         }
     }
     mr_buf_char(b, ']');
-    return MR_OK;
+    return b->failed ? too_large(err) : op_spend(run, 1, err);
 }
 
 static int put_member(const struct json_format *o, struct mr_op_run *run, struct mr_buf *b,

@@ -83,25 +83,29 @@ int labels_output(const struct labels *l, struct mr_op_run *run, uint32_t index,
 {
     uint64_t count = op_product(shape, 0, rank);
     uint64_t bytes = 0;
+    mr_str *found = count < UINT32_MAX ? mr_try_alloc((count + 1) * sizeof *found) : NULL;
     void *data;
-    mr_str s;
     int rc;
 
+    if (!found) {
+        return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for %llu labels", (unsigned long long)count);
+    }
+    /* Once: a process that made the numbers may still write them. */
     for (uint64_t i = 0; i < count; i++) {
-        MR_TRY(label_of(l, op_load_int(numbers, i), &s, err));
-        bytes += 4 + s.len;
+        MR_TRY(label_of(l, op_load_int(numbers, i), &found[i], err));
+        bytes += 4 + found[i].len;
         MR_TRY(op_spend(run, 4, err));
     }
     MR_TRY(builtin_host->output(run, index, MR_DTYPE_BYTES, rank, shape, bytes, &data, err));
     char *to = data;
     for (uint64_t i = 0; i < count; i++) {
-        MR_TRY(label_of(l, op_load_int(numbers, i), &s, err));
-        uint32_t len = (uint32_t)s.len;
+        uint32_t len = (uint32_t)found[i].len;
         memcpy(to, &len, 4);
-        memcpy(to + 4, s.ptr, s.len);
-        to += 4 + s.len;
+        memcpy(to + 4, found[i].ptr, len);
+        to += 4 + len;
     }
 out:
+    mr_free(found);
     return rc;
 }
 

@@ -62,7 +62,7 @@ static int row_offsets(const struct mr_tensor *in, uint64_t **out, struct mr_err
     uint64_t *offsets;
     int rc;
 
-    if (in->dtype == MR_DTYPE_BYTES) {
+    if (in->dtype == MR_DTYPE_BYTES && per_row > 0) {
         rc = op_bytes_offsets(in, rows * per_row, &offsets, err);
         for (uint64_t i = 0; rc == MR_OK && i <= rows; i++) {
             offsets[i] = offsets[i * per_row];
@@ -74,7 +74,7 @@ static int row_offsets(const struct mr_tensor *in, uint64_t **out, struct mr_err
     if (!offsets) {
         return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for %llu rows", (unsigned long long)rows);
     }
-    for (uint64_t i = 0; i <= rows; i++) {
+    for (uint64_t i = 0; i <= rows; i++) { /* BYTES without elements: 0 */
         offsets[i] = i * per_row * mr_dtype_size(in->dtype);
     }
     *out = offsets;
@@ -85,12 +85,18 @@ static int copy_rows(const struct select_op *o, struct mr_op_run *run, const uin
                      struct mr_err *err)
 {
     const struct mr_tensor *in = &run->inputs[o->in];
-    const uint8_t *mask = run->inputs[o->mask].data;
     uint64_t rows = (uint64_t)in->shape[0], bytes = 0, kept = 0;
+    uint8_t *mask = mr_try_alloc(rows + 1); /* a copy: a process that made it may still write it */
     int64_t shape[MR_MAX_RANK];
     void *to;
     int rc;
 
+    if (!mask) {
+        return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for %llu rows", (unsigned long long)rows);
+    }
+    if (rows > 0) {
+        memcpy(mask, run->inputs[o->mask].data, rows);
+    }
     for (uint64_t i = 0; i < rows; i++) {
         kept += mask[i] != 0;
         bytes += mask[i] ? offsets[i + 1] - offsets[i] : 0;
@@ -108,6 +114,7 @@ static int copy_rows(const struct select_op *o, struct mr_op_run *run, const uin
         MR_TRY(op_spend(run, 1 + n / 8, err));
     }
 out:
+    mr_free(mask);
     return rc;
 }
 

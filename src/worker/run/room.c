@@ -17,6 +17,7 @@ static bool cut(struct worker_room *r, size_t bytes, struct mr_block_extent *out
     r->range.data += cap;
     r->range.offset += cap;
     r->range.bytes -= cap;
+    r->given += cap;
     return true;
 }
 
@@ -41,7 +42,10 @@ static bool take(const struct mr_block_provider *p, size_t bytes, size_t most,
             return true;
         }
     }
-    if (!mr_shm_task_need(r->view, r->task, bytes + ALIGN_BYTES, &r->range)) {
+    /* There are only so many extents: each has room for several more outputs of the size of all so far. */
+    const uint64_t least = bytes + ALIGN_BYTES;
+    if (!mr_shm_task_need(r->view, r->task, MR_MAX(least, 4 * r->given), &r->range) &&
+        !mr_shm_task_need(r->view, r->task, least, &r->range)) {
         r->range.bytes = 0;
         return false;
     }

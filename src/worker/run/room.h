@@ -12,6 +12,7 @@ struct worker_room {
     struct mr_shm_task *task;
     struct mr_shm_range range; /* the rest of the newest one */
     uint32_t next;             /* extent to use after it */
+    uint64_t given;            /* bytes of outputs so far */
 };
 
 /* Memory for one letter of the task, which gets no extents; `at` is the task with the letter as its room. */

@@ -124,6 +124,19 @@ def wait_gone(pid):
     wait.until(lambda: not os.path.exists(f"/proc/{pid}"), f"worker {pid} to be gone")
 
 
+@pytest.mark.parametrize("count,size", [(24, 25_000), (24, 2_100), (3, 1_000_000)])
+def test_many_large_outputs(models, start, count, size):
+    """There are six extents at most for an execution, and no bound on its outputs."""
+    names = [f"X{i}" for i in range(count)]
+    repo.add(models, "m", parameters=PROCESS, inputs=[repo.tensor(n, "TYPE_FP32") for n in names],
+             outputs=[repo.tensor(n, "TYPE_FP32") for n in names])
+    server = start(models)
+    data = [numbers(size + i) for i in range(count)]
+    with Grpc(server.url("grpc")) as grpc:
+        answer = grpc.infer(grpcraw.request("m", [(n, "FP32", [len(d)], None) for n, d in zip(names, data)], raw=[d.tobytes() for d in data]))
+    assert answer.raw_output_contents == [d.tobytes() for d in data]
+
+
 # ---- what is copied ----
 
 @pytest.mark.release

@@ -10,6 +10,7 @@ import tritonclient.http as http
 import tritonclient.grpc as grpc
 
 from lib import pymodels, repo, wait
+from lib.models.graphs import ensemble, step
 from lib.rest import Rest, infer_path
 from lib.stream import DECOUPLED
 from lib.workers import pids, report
@@ -214,6 +215,27 @@ class TritonPythonModel:
         answers = list(pool.map(ask, range(20)))
         assert {(*a["shape"], *a["data"]) for a in answers} == {(1, 1, 4)}
         assert [(b["batch_size"], b["compute_infer"]["count"]) for b in rest.stats("m")[0]["batch_stats"]] == [(4, 5)]
+
+
+def test_parameters_of_a_graphs_request(models, start):
+    """They reach its models with their types."""
+    pymodels.add(models, "m", """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", np.array([r.parameters()], dtype=object))]) for r in requests]
+""", **TEXT)
+    repo.add(models, "e", ensemble(step("m", {"INPUT0": "INPUT0"}, {"OUTPUT0": "OUTPUT0"}), **TEXT))
+    server = start(models)
+    given = {"n": 5, "flag": True, "real": 0.5, "text": "5"}
+    with Rest(server.http) as rest:
+        for model in ("m", "e"):
+            body = {"parameters": given, "inputs": [{"name": "INPUT0", "datatype": "BYTES", "shape": [1], "data": ["x"]}]}
+            said = rest.post(infer_path(model), body).ok().json()["outputs"][0]["data"][0]
+            assert json.loads(said) == given, model
 
 
 def test_tracebacks(models, start):

@@ -219,6 +219,36 @@ static void select_rows(void **state)
     node_close(&n);
 }
 
+/* Without elements the other dimensions may be anything: no memory and no loop follows from them. */
+static void no_elements(void **state)
+{
+    (void)state;
+    static const uint8_t mask[500] = {1, 0, 1};
+    struct node_case c = {.op = "select",
+                          .inputs = {{"x", MR_DTYPE_BYTES, 2, {-1, -1}, "", 0, SHAPE(500, 0)},
+                                     {"mask", MR_DTYPE_BOOL, 1, {-1}, mask, 500, SHAPE(500)}},
+                          .outputs = {"x"}};
+    struct node n;
+
+    node_do(&n, &c);
+    EXPECT_TEXT(&n, 0, (2, 0), "");
+    node_close(&n);
+
+    const int64_t huge = INT64_C(1) << 62;
+    c = (struct node_case){.op = "concat",
+                           .settings = {"axis", "1"},
+                           .inputs = {{"a", MR_DTYPE_INT32, 2, {-1, -1}, ints, 0, SHAPE(huge, 0)},
+                                      {"b", MR_DTYPE_INT32, 2, {-1, -1}, ints, 0, SHAPE(huge, 0)}},
+                           .outputs = {"y"}};
+    node_do(&n, &c);
+    assert_true(n.out[0].tensor.shape[0] == huge && n.out[0].tensor.bytes == 0);
+    node_close(&n);
+    c.op = "stack";
+    node_do(&n, &c);
+    assert_true(n.out[0].tensor.shape[0] == huge && n.out[0].tensor.bytes == 0);
+    node_close(&n);
+}
+
 static void concat(void **state)
 {
     (void)state;
@@ -507,17 +537,12 @@ static void scale_int64(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(topk),
-        cmocka_unit_test(labels),
-        cmocka_unit_test(threshold),
-        cmocka_unit_test(select_rows),
-        cmocka_unit_test(concat),
-        cmocka_unit_test(stack),
-        cmocka_unit_test(split),
-        cmocka_unit_test(cast),
-        cmocka_unit_test(scale),
-        cmocka_unit_test(topk_int64),
-        cmocka_unit_test(threshold_int64),
+        cmocka_unit_test(topk),        cmocka_unit_test(labels),
+        cmocka_unit_test(threshold),   cmocka_unit_test(select_rows),
+        cmocka_unit_test(no_elements), cmocka_unit_test(concat),
+        cmocka_unit_test(stack),       cmocka_unit_test(split),
+        cmocka_unit_test(cast),        cmocka_unit_test(scale),
+        cmocka_unit_test(topk_int64),  cmocka_unit_test(threshold_int64),
         cmocka_unit_test(scale_int64),
     };
     return cmocka_run_group_tests(tests, ops_setup, ops_teardown);
