@@ -219,7 +219,8 @@ struct compaction *compaction_new(struct results *rs)
     t->results = rs;
     t->file_rows = MR_NEW_ARRAY(int64_t, mr_source_file_count(rs->input->source) + 1);
     for (size_t i = 0; i < mr_source_file_count(rs->input->source); i++) {
-        t->file_rows[i] = mr_source_file(rs->input->source, i).rows;
+        const struct mr_source_file f = mr_source_file(rs->input->source, i);
+        t->file_rows[i] = f.bad ? -1 : f.rows; /* it may be repaired */
     }
     pthread_mutex_init(&t->lock, NULL);
     pthread_cond_init(&t->more, NULL);

@@ -78,7 +78,8 @@ bool disk_wait(struct committer *c, const struct mr_err *err)
 {
     struct disk_hold h = c->hold; /* written by this thread alone */
 
-    if (!disk_is_at_fault(err) || c->results->o->filter) {
+    if (!c->results || !disk_is_at_fault(err) ||
+        c->results->o->filter) { /* NULL: it has not been started */
         return false;
     }
     disk_fails(&h, c->results, err);

@@ -65,7 +65,9 @@ static bool is_stopped(void *ctx)
     if (atomic_load_explicit(o->state->stops, memory_order_relaxed) == 0) {
         return false;
     }
-    mr_s3_set_patience(o->s3, LAST_NS);
+    if (o->s3) { /* else it is being made, and asks for credentials */
+        mr_s3_set_patience(o->s3, LAST_NS);
+    }
     return atomic_load_explicit(&o->may_stop, memory_order_relaxed);
 }
 

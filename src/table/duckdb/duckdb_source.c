@@ -86,6 +86,10 @@ static int object_ready(struct source *s, size_t file, struct mr_err *err)
     if (!s->setup->files[file].etag) {
         return MR_OK;
     }
+    if (s->facts.fd >= 0 && s->facts_file != file) {
+        parquet_facts_fini(
+            &s->facts); /* of a file that the spool gives up, though this one may not be there */
+    }
     const int rc = s->spool ? MR_OK : mr_spool_new(&s->spool, s->setup, err);
     return rc < 0 ? rc : mr_spool_open(s->spool, file, err);
 }

@@ -246,7 +246,8 @@ int mr_source_whole(struct mr_source **out, const struct mr_source *s, struct mr
     for (size_t i = 0; i < s->setup.file_count; i++) {
         n->setup.files[i] = s->setup.files[i];
         n->setup.files[i].path = mr_strndup(s->setup.files[i].path, strlen(s->setup.files[i].path));
-        n->setup.files[i].bad = NULL;
+        const char *bad = s->setup.files[i].bad;
+        n->setup.files[i].bad = bad ? mr_strndup(bad, strlen(bad)) : NULL;
     }
     for (size_t i = 0; i < s->whole.count; i++) {
         if (can_be_read(&s->whole.fields[i])) {

@@ -135,6 +135,39 @@ static void test_to_floats(void **state)
     assert_true(cast(MR_COLUMN_I64, &i, MR_DTYPE_BF16, &d16) && d16 == 0xc040);
 }
 
+static bool decimal(__int128_t v, int scale, int dtype, void *to)
+{
+    const struct mr_field f = {.type = MR_COLUMN_DECIMAL, .precision = 38, .scale = scale};
+    uint8_t bytes[16];
+
+    memcpy(bytes, &v, sizeof bytes);
+    return batch_cast(&f, bytes, dtype, to, 1) == SIZE_MAX;
+}
+
+/* Digits that a double does not have: they are kept, or the value does not fit. */
+static void test_decimals_to_integers(void **state)
+{
+    (void)state;
+    int64_t i = 0;
+    uint64_t u = 0;
+    uint8_t small = 0;
+    double d = 0;
+    const __int128_t odd = 9007199254740993;
+
+    assert_true(decimal(odd, 0, MR_DTYPE_INT64, &i) && i == 9007199254740993);
+    assert_true(decimal(odd * 1000, 3, MR_DTYPE_UINT64, &u) && u == 9007199254740993u);
+    assert_true(decimal(INT64_MIN, 0, MR_DTYPE_INT64, &i) && i == INT64_MIN);
+    assert_true(decimal(UINT64_MAX, 0, MR_DTYPE_UINT64, &u) && u == UINT64_MAX);
+    assert_true(decimal(25500, 2, MR_DTYPE_UINT8, &small) && small == 255);
+    assert_false(decimal(odd * 10 + 5, 1, MR_DTYPE_INT64, &i));
+    assert_false(decimal((__int128_t)INT64_MIN - 1, 0, MR_DTYPE_INT64, &i));
+    assert_false(decimal((__int128_t)UINT64_MAX + 1, 0, MR_DTYPE_UINT64, &u));
+    assert_false(decimal(-100, 2, MR_DTYPE_UINT8, &small));
+    assert_false(decimal(25600, 2, MR_DTYPE_UINT8, &small));
+    assert_true(decimal(-12345, 2, MR_DTYPE_FP64, &d) && fabs(d + 123.45) < 1e-12);
+    assert_true(decimal(odd * 10 + 5, 38, MR_DTYPE_FP64, &d) && d > 0 && d < 1e-20);
+}
+
 /* The index is that of the first that does not fit. */
 static void test_which_one(void **state)
 {
@@ -160,8 +193,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bounds_of_integers), cmocka_unit_test(test_floats_to_integers),
-        cmocka_unit_test(test_to_floats),          cmocka_unit_test(test_which_one),
-        cmocka_unit_test(test_what_becomes_what),
+        cmocka_unit_test(test_to_floats),          cmocka_unit_test(test_decimals_to_integers),
+        cmocka_unit_test(test_which_one),          cmocka_unit_test(test_what_becomes_what),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

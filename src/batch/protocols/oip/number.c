@@ -14,6 +14,7 @@ struct number {
     int64_t i;
     uint64_t u;
     double d;
+    bool is_near; /* d is the nearest to a value that no integer of 64 bits is */
 };
 
 enum mr_column_type batch_type_of(int dtype)
@@ -41,6 +42,24 @@ bool batch_can_cast(const struct mr_field *from, int dtype)
     return mr_column_type_bytes(from->type) > 0;
 }
 
+/* Whole ones keep all of their digits. */
+static struct number decimal_take_apart(__int128_t v, int scale)
+{
+    __int128_t unit = 1;
+
+    for (int i = 0; i < scale; i++) {
+        unit *= 10;
+    }
+    const __int128_t whole = v / unit;
+    if (whole * unit == v && whole >= INT64_MIN && whole <= INT64_MAX) {
+        return (struct number){.kind = SIGNED, .i = (int64_t)whole};
+    }
+    if (whole * unit == v && whole >= 0 && whole <= UINT64_MAX) {
+        return (struct number){.kind = UNSIGNED, .u = (uint64_t)whole};
+    }
+    return (struct number){.kind = FLOATING, .d = (double)v / pow(10, scale), .is_near = true};
+}
+
 static struct number take_apart(const struct mr_field *from, const void *values, size_t i)
 {
 #define SIGNED_OF(type)   ((struct number){.kind = SIGNED, .i = ((const type *)values)[i]})
@@ -58,13 +77,14 @@ static struct number take_apart(const struct mr_field *from, const void *values,
     case MR_COLUMN_U32: return UNSIGNED_OF(uint32_t);
     case MR_COLUMN_U64: return UNSIGNED_OF(uint64_t);
     case MR_COLUMN_F16:
-        return (struct number){FLOATING, .d = mr_fp16_to_float(((const uint16_t *)values)[i])};
-    case MR_COLUMN_F32: return (struct number){FLOATING, .d = ((const float *)values)[i]};
-    case MR_COLUMN_F64: return (struct number){FLOATING, .d = ((const double *)values)[i]};
+        return (struct number){.kind = FLOATING,
+                               .d = mr_fp16_to_float(((const uint16_t *)values)[i])};
+    case MR_COLUMN_F32: return (struct number){.kind = FLOATING, .d = ((const float *)values)[i]};
+    case MR_COLUMN_F64: return (struct number){.kind = FLOATING, .d = ((const double *)values)[i]};
     default: { /* DECIMAL */
         __int128_t v;
         memcpy(&v, (const uint8_t *)values + 16 * i, 16);
-        return (struct number){FLOATING, .d = (double)v / pow(10, from->scale)};
+        return decimal_take_apart(v, from->scale);
     }
     }
 #undef SIGNED_OF
@@ -80,7 +100,7 @@ static double as_double(struct number v)
 static bool as_signed(struct number v, int64_t low, int64_t high, int64_t *out)
 {
     if (v.kind == FLOATING) {
-        if (!(v.d >= -0x1p63 && v.d < 0x1p63) || v.d != floor(v.d)) {
+        if (v.is_near || !(v.d >= -0x1p63 && v.d < 0x1p63) || v.d != floor(v.d)) {
             return false;
         }
         *out = (int64_t)v.d;
@@ -98,7 +118,7 @@ static bool as_signed(struct number v, int64_t low, int64_t high, int64_t *out)
 static bool as_unsigned(struct number v, uint64_t high, uint64_t *out)
 {
     if (v.kind == FLOATING) {
-        if (!(v.d >= 0 && v.d < 0x1p64) || v.d != floor(v.d)) {
+        if (v.is_near || !(v.d >= 0 && v.d < 0x1p64) || v.d != floor(v.d)) {
             return false;
         }
         *out = (uint64_t)v.d;
