@@ -42,10 +42,7 @@ static bool has_heir(const struct mesh_core *c, const struct view_model *m)
 
 static void lease_out(struct mesh_core *c, struct mesh_local *l)
 {
-    if (l->is_moving) {
-        l->is_moving = false;
-        c->moving--;
-    }
+    l->is_moving = false;
     l->is_leased_out = true;
     own_sync(c, l);
 }
@@ -93,6 +90,7 @@ static struct mesh_local **to_move(struct mesh_core *c, size_t *out_count)
     struct mesh_local **list = MR_NEW_ARRAY(struct mesh_local *, c->local_count + 1);
     size_t count = 0;
 
+    c->moving = 0;
     for (struct mesh_local *l = c->first_local; l; l = l->next) {
         if (l->state != LOCAL_LOADED || l->is_leased_out) {
             continue;
@@ -103,6 +101,7 @@ static struct mesh_local **to_move(struct mesh_core *c, size_t *out_count)
             lease_out(c, l);
         } else {
             list[count++] = l;
+            c->moving += l->is_moving; /* also those of drain_spread */
         }
     }
     qsort(list, count, sizeof *list, by_last_use);

@@ -271,7 +271,8 @@ int load_want(struct mesh_core *c, struct mesh_local *l, enum mesh_purpose purpo
         hold(c, l, 1);
         set_loaded(c, l);
         make_room(c, 0, 0);
-        return MR_OK;
+        /* as before, there may be no other that can go: then it goes, and comes again */
+        return l->state == LOCAL_LOADED ? MR_OK : want_again(c, l, purpose);
     case LOCAL_UNLOADING: return want_again(c, l, purpose);
     case LOCAL_NONE: break;
     }

@@ -71,7 +71,8 @@ bool hop_pass_begin(struct hop *h, struct hop_attempt *at, struct mr_client *c,
     mr_buf_reset(&at->text);
     at->stream = mr_client_pass(c, q, a->is_stream, &events, at);
     if (a->is_stream) {
-        send_some(at, (mr_bytes){(const uint8_t *)a->first.ptr, a->first.len}, h->input_ended);
+        send_some(at, (mr_bytes){(const uint8_t *)a->first.ptr, a->first.len},
+                  h->input_ended || h->is_cut);
         if (a->first.len >= KEPT_MAX) {
             choose(h, at);
         }

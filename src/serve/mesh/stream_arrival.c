@@ -69,6 +69,7 @@ static void decide(struct mr_mail *mail)
 static void look(struct first_look *f)
 {
     f->is_posted = true;
+    serve_closed(&f->pending);
     mr_call_pause(f->g->call, true);
     f->mail.run = decide;
     mr_loop_post(f->g->call->loop, &f->mail);
@@ -106,6 +107,16 @@ static void on_cancel(struct serve_pending *p)
     }
 }
 
+/* Nothing is waited for when the server exits: the handler says so. */
+static void on_changed(struct serve_pending *p)
+{
+    struct first_look *f = MR_CONTAINER_OF(p, struct first_look, pending);
+
+    if (serve_is_exiting(f->server) && !f->is_posted) {
+        look(f);
+    }
+}
+
 void stream_arrive(struct mr_server *s, struct mr_grpc_call *g,
                    void (*handle)(struct mr_server *s, struct mr_grpc_call *g))
 {
@@ -122,6 +133,9 @@ void stream_arrive(struct mr_server *s, struct mr_grpc_call *g,
     f->server = s;
     f->g = g;
     f->handle = handle;
-    f->pending = (struct serve_pending){.cancel = on_cancel, .data = on_data};
+    f->pending =
+        (struct serve_pending){.cancel = on_cancel, .data = on_data, .changed = on_changed};
+    serve_open(&f->pending);
     g->call->user = &f->pending;
+    on_changed(&f->pending);
 }
