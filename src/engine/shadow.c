@@ -233,6 +233,7 @@ static struct mr_shadow_job *job_new(struct mr_shadow *s, const struct mr_infer 
     mr_arena_init(&j->arena, 4096, JOB_ARENA_MAX);
     j->args.model = s->config.target.model;
     j->args.version = s->config.target.version;
+    j->infer.nested = r->nested;
     if (copy_inputs(j, r) && copy_parameters(j, r) &&
         (s->config.compare == MR_COMPARE_NONE || keep_outputs(j, r))) {
         return j;

@@ -39,6 +39,7 @@ struct recorder {
     bool is_stopped;   /* the records so far are requested */
     bool is_abandoned; /* the version ends */
     enum mr_record_state state;
+    uint64_t number; /* of the recording: copies of an earlier one may end during it */
     uint32_t requests;
     uint32_t begun;   /* copies that are made or being made */
     uint32_t count;   /* made */
@@ -98,20 +99,21 @@ static void close_door(struct recorder *rec)
     pthread_cond_signal(&rec->change);
 }
 
-static bool begin_copy(struct recorder *rec)
+static bool begin_copy(struct recorder *rec, uint64_t *out_number)
 {
     pthread_mutex_lock(&rec->mutex);
     bool may = rec->state == MR_RECORD_RECORDING && rec->begun < rec->requests;
     rec->begun += may;
+    *out_number = rec->number;
     pthread_mutex_unlock(&rec->mutex);
     return may;
 }
 
 /* Takes the copy, or gives up a place when there is none. */
-static void end_copy(struct recorder *rec, struct record *copy)
+static void end_copy(struct recorder *rec, struct record *copy, uint64_t number)
 {
     pthread_mutex_lock(&rec->mutex);
-    bool is_recording = rec->state == MR_RECORD_RECORDING;
+    bool is_recording = rec->state == MR_RECORD_RECORDING && rec->number == number;
     if (is_recording && !copy->block) {
         rec->begun--;
     } else if (is_recording && rec->bytes + copy->bytes > BUDGET_BYTES) {
@@ -139,15 +141,16 @@ void record_maybe(struct mr_sched *s, const struct mr_infer *r)
     if (!rec || r->status < 0) {
         return;
     }
-    uint64_t n = atomic_fetch_add_explicit(&rec->seen, 1, memory_order_relaxed);
-    if (n % atomic_load_explicit(&rec->every, memory_order_relaxed) != 0 || !begin_copy(rec)) {
+    uint64_t number, n = atomic_fetch_add_explicit(&rec->seen, 1, memory_order_relaxed);
+    if (n % atomic_load_explicit(&rec->every, memory_order_relaxed) != 0 ||
+        !begin_copy(rec, &number)) {
         return;
     }
     if (copy_inputs(r, &copy, &err) < 0) {
         mr_log(MR_LOG_INFO, "model.record", "model=%s %s", MR_LOG_STR(r->version->model_name),
                err.msg);
     }
-    end_copy(rec, &copy);
+    end_copy(rec, &copy, number);
 }
 
 /* ---- the recording's thread ---- */
@@ -308,6 +311,7 @@ static int launch(struct recorder *rec, const struct mr_record_options *o, struc
     }
     pthread_mutex_lock(&rec->mutex);
     rec->records = MR_NEW_ARRAY(struct record, o->requests);
+    rec->number++;
     rec->requests = o->requests;
     rec->begun = rec->count = 0;
     rec->bytes = 0;

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -19,6 +20,8 @@ static int cannot(const char *what, struct mr_err *err)
 
 int record_file_open(struct record_file *f, const struct mr_version *v, struct mr_err *err)
 {
+    /* A version that is loaded again may still be recorded while the new one is. */
+    static _Atomic unsigned made;
     char *path = NULL;
     int rc;
 
@@ -29,7 +32,8 @@ int record_file_open(struct record_file *f, const struct mr_version *v, struct m
     }
     /* For this user only: it is data of clients. Hidden, so that a scan of the folder does not take it for a part of
      * the version. */
-    snprintf(f->name, sizeof f->name, "." MR_WARMUP_REQUESTS ".%ld", (long)getpid());
+    snprintf(f->name, sizeof f->name, "." MR_WARMUP_REQUESTS ".%ld.%u", (long)getpid(),
+             atomic_fetch_add_explicit(&made, 1, memory_order_relaxed));
     f->dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (f->dir >= 0) {
         f->fd =

@@ -113,6 +113,7 @@ static void infer_make(struct call *c)
     r->header = asked->header;
     r->header_ctx = asked->header_ctx;
     r->is_part = true;
+    r->nested = asked->nested + 1;
     r->on_done = on_done;
     r->user = c;
     r->times.received = mr_now_ns();

@@ -216,8 +216,16 @@ static const struct run_ops run_with = {flow_call_start, flow_when, flow_value};
 
 static int walk_new(struct flow *f, struct mr_execution *x, struct walk **out, struct mr_err *err)
 {
-    struct walk *w = mr_try_alloc(sizeof *w);
+    struct walk *w;
 
+    if (x->infers[0]->nested >= MR_CALL_DEPTH_MAX) {
+        return MR_FAIL(
+            err, MR_E_INVALID,
+            "model '%s' is asked by %d ensembles or workflows one within the other, which "
+            "is as many as may be",
+            f->model, MR_CALL_DEPTH_MAX);
+    }
+    w = mr_try_alloc(sizeof *w);
     if (!w) {
         return MR_FAIL(err, MR_E_EXHAUSTED, "no memory for a request, try later");
     }

@@ -10,6 +10,7 @@
 
 /* Inputs of more bytes make any operator long. */
 #define LONG_BYTES 32768
+#define LONG_LOOP  (UINT64_C(1) << 32)
 
 /* One run of a node. */
 struct op_work {
@@ -65,22 +66,22 @@ static bool input_make(struct op_work *w, uint32_t i)
     }
     w->inputs[i] = v->tensor;
     w->blocks[i] = v->block;
-    /* the plan has proved that no node reads it any more; views of it, other requests of its batch have references */
+    /* the plan has proved that no node reads it any more; views of it, other requests of its batch have references; */
     /* and while a model gives answers the node runs for each of them, all from the same tensor */
     w->may_write[i] = node_of(w)->may_write[i] && !w->call.walk->streams && v->block &&
                       mr_block_refs(v->block) == 1;
     return true;
 }
 
-/* Of a tensor; of one without elements, whose dimensions may be anything, how often a loop over one of them runs. */
+/* Of a tensor; of one without elements, whose dimensions may be anything, how often a loop over all other dimensions runs. */
 static uint64_t bytes_of(const struct mr_tensor *t)
 {
-    uint64_t bytes = t->bytes;
+    uint64_t turns = 1;
 
-    for (int i = 0; t->bytes == 0 && i < t->rank; i++) {
-        bytes = MR_MAX(bytes, MR_MIN((uint64_t)t->shape[i], UINT64_C(1) << 40));
+    for (int i = 0; t->bytes == 0 && i < t->rank && turns < LONG_LOOP; i++) {
+        turns *= t->shape[i] > 0 ? MR_MIN((uint64_t)t->shape[i], LONG_LOOP) : 1;
     }
-    return bytes;
+    return t->bytes > 0 ? t->bytes : turns;
 }
 
 /* *out_bytes: of all inputs. False: one has no value, so that the node makes nothing. */

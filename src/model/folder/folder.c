@@ -106,7 +106,8 @@ static int walk_entry(const struct walk *w, const char *path, unsigned char type
         return MR_OK;
     }
     print_add(w, path, &st);
-    return S_ISDIR(st.st_mode) ? walk_dir(w, path, depth + 1, err) : MR_OK;
+    const int rc = S_ISDIR(st.st_mode) ? walk_dir(w, path, depth + 1, err) : MR_OK;
+    return rc == MR_E_NOT_FOUND ? MR_OK : rc; /* it has gone in between, as above */
 }
 
 /* Hidden files, and what interpreters write beside the files that they read. */
@@ -286,9 +287,17 @@ static bool is_same_version(const struct settings_file *a, const struct settings
 static void settings_take(struct mr_folder *f, const struct walk *w, const struct settings_file *s,
                           const struct settings_file *before)
 {
-    const int64_t number = settings_number(f, s);
+    const bool is_full =
+        f->versions.len >= MR_FOLDER_MAX_VERSIONS ||
+        (f->versions.len && f->versions.at[f->versions.len - 1].number == INT64_MAX);
     int64_t ignored;
 
+    if (is_full) {
+        mr_log(MR_LOG_WARN, "model.settings", "path=%s no number is left for this version",
+               MR_LOG_STR(mr_str_c(s->dir)));
+        return;
+    }
+    const int64_t number = settings_number(f, s);
     if (mr_folder_find(f, number) || (before && is_same_version(s, before))) {
         mr_log(MR_LOG_WARN, "model.settings", "path=%s version=%s is in another folder, too",
                MR_LOG_STR(mr_str_c(s->dir)), MR_LOG_STR(mr_str_c(s->version ? s->version : "")));

@@ -409,6 +409,27 @@ static bool is_needed(struct mr_models *m, struct mr_model *model)
     return stays;
 }
 
+bool mr_models_is_asked_by(struct mr_models *m, mr_str name, mr_str by)
+{
+    struct reach r = {0};
+    struct mr_map_slot *slot;
+    bool ignored = false;
+
+    pthread_mutex_lock(&m->lock);
+    bool is_new = m->graph_count > 0;
+    mr_map_put(&r.names, name, m);
+    while (is_new) {
+        is_new = false;
+        for (size_t i = 0; (slot = mr_map_next(&m->models, &i));) {
+            is_new |= reach_add(m, &r, slot->value, &ignored);
+        }
+    }
+    const bool is = mr_map_find(&r.names, by) != NULL;
+    pthread_mutex_unlock(&m->lock);
+    mr_map_fini(&r.names);
+    return is;
+}
+
 int mr_members_check_unload(struct mr_models *m, const struct mr_job *job, struct mr_err *err)
 {
     struct mr_model *model = job->model;

@@ -351,3 +351,19 @@ def test_a_step_whose_model_does_not_load(models, start):
             "ensemble 'e' depends on 'bad' which has no loaded version. Model 'bad' loading failed with error: "
             "load failed for model 'bad': version 1 is at UNAVAILABLE state: "), control.index("e")
         assert "contains models that are not available or ambiguous: none" in control.index("f")[0]["reason"]
+
+
+def test_a_circle_that_an_update_would_close(explicit, models):
+    """It is refused, and what serves goes on."""
+    through = lambda model: ensemble(step(model, {"INPUT0": "INPUT0"}, {"OUTPUT0": "OUTPUT0"}))
+    repo.add(models, "one")
+    for name, asked in (("two", "one"), ("three", "two")):
+        repo.add(models, name, through(asked))
+    server, control = explicit()
+    assert control.load("three").status == 200 and control.answer("three")[0] == [1, 2]
+    for asked in ("three", "two", "one"):
+        repo.add(models, "one", through(asked))
+        reply = control.load("one")
+        assert reply.status == 400 and "circular dependency between ensembles" in reply.error, reply.error
+        for name in ("one", "two", "three"):
+            assert control.answer(name)[0] == [1, 2]

@@ -478,6 +478,8 @@ bool mr_models_size(struct mr_models *m, mr_str name, uint64_t *out);
 /** Whether a load without more makes again what is ready: it is the folder's, without a configuration or files of a load request,
  *  and without a rollback. */
 bool mr_models_is_as_folder(struct mr_models *m, mr_str name);
+/** Whether a ready version of the ensemble or workflow `by` asks `name`, itself or through others; also if they are the same. */
+bool mr_models_is_asked_by(struct mr_models *m, mr_str name, mr_str by);
 /** Whether a ready version has sequence_batching. */
 bool mr_models_has_sequences(struct mr_models *m, mr_str name);
 /** The loads of a model's versions: all in progress, and the last sixteen that have ended. `see` is

@@ -143,6 +143,7 @@ struct mr_infer {
     void *header_ctx;
     /** A node's request of an execution that takes no instance (mr_engine_infer): `chain` is that of what it runs. */
     bool is_part;
+    uint32_t nested; /* of how many ensembles and workflows it is a part, one within the other */
     void (*on_done)(struct mr_infer *r);
     /** (may be NULL) An answer of a decoupled model, which the caller then owns: mr_infer_response_end when it has
      *  left. on_done follows the last one. A request without this gets no answers of a decoupled model. */
