@@ -276,6 +276,9 @@ void mr_client_h2_start(struct mr_client_conn *conn, struct mr_client_call *call
         mr_client_conn_fail_later(conn, MR_E_UNAVAILABLE, nghttp2_strerror(id));
         return;
     }
+    if (conn->asked_ns <= conn->heard_ns) {
+        conn->asked_ns = mr_loop_now_ns(conn->client->loop);
+    }
     conn->is_draining |=
         !nghttp2_session_check_request_allowed(conn->h2); /* that was the last id */
     mr_flush_queue(conn->client->loop, &conn->flush);

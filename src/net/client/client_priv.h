@@ -142,6 +142,7 @@ struct mr_client_conn {
     nghttp2_session *h2;
     bool is_heard;    /* HTTP/2: the peer has begun to speak it */
     int64_t heard_ns; /* HTTP/2: when the peer last said something */
+    int64_t asked_ns; /* and when it was first asked after that */
     bool is_draining; /* HTTP/2: takes no new calls, and ends with the last one */
     bool is_writing;
     struct mr_flush flush;

@@ -94,6 +94,7 @@ struct mr_h1 {
     int64_t head_start_ns; /* first byte of a head that is not complete, 0 = none */
     int64_t body_due_ns;   /* the body must make progress until then, see mr_due_moved */
     bool is_chunked;
+    bool had_output; /* when it last came to rest */
     bool keep_alive;
     bool owes_continue;  /* 100-continue was requested and not sent */
     bool chunked_answer; /* the started answer uses chunked coding */

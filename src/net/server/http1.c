@@ -661,9 +661,10 @@ static void h1_drain(struct mr_conn *c)
 
 static void h1_rest(struct mr_conn *c)
 {
-    if (c->out.bytes > 0) {
+    if (c->out.bytes > 0 || c->h1.had_output) {
         c->idle_since_ns = c->loop->now_ns;
     }
+    c->h1.had_output = c->out.bytes > 0;
     if (!c->h1.call && c->in.start == c->in.end && c->in.pos == c->in.start && c->in.ptr) {
         mr_conn_input_release(c);
     }

@@ -3,7 +3,8 @@
 #include "base/mem.h"
 #include "ipc/reply.h"
 
-#define ALIGN_BYTES 64
+#define ALIGN_BYTES   64
+#define EXACT_EXTENTS 3 /* these are as large as their first output */
 
 static bool cut(struct worker_room *r, size_t bytes, struct mr_block_extent *out)
 {
@@ -42,9 +43,10 @@ static bool take(const struct mr_block_provider *p, size_t bytes, size_t most,
             return true;
         }
     }
-    /* There are only so many extents: each has room for several more outputs of the size of all so far. */
+    /* There are only so many extents: the later ones have room for several more outputs of the size of all so far. */
     const uint64_t least = bytes + ALIGN_BYTES;
-    if (!mr_shm_task_need(r->view, r->task, MR_MAX(least, 4 * r->given), &r->range) &&
+    const uint64_t ask = r->next < EXACT_EXTENTS ? least : MR_MAX(least, 4 * r->given);
+    if (!mr_shm_task_need(r->view, r->task, ask, &r->range) &&
         !mr_shm_task_need(r->view, r->task, least, &r->range)) {
         r->range.bytes = 0;
         return false;
