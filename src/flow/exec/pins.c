@@ -84,8 +84,8 @@ static void member_pin(struct plan_member *m, struct mr_models *models, struct c
     struct mr_err ignored;
 
     if (mr_models_acquire(models, node->model, node->version, &m->version, &ignored) == MR_OK) {
-        const bool may_ask =
-            mr_config_is_graph(m->version->config) || mr_str_eq(node->model, cycle->start);
+        const bool may_ask = mr_config_is_graph(m->version->config) ||
+                             (!node->version.len && mr_str_eq(node->model, cycle->start));
         /* it asks the one that serves now, whose update would close a circle */
         if (may_ask && mr_models_is_asked_by(models, cycle->start, node->model)) {
             mr_version_unpin(m->version, MR_EPOCH_SLOT_NONE);

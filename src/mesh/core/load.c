@@ -267,6 +267,9 @@ int load_want(struct mesh_core *c, struct mesh_local *l, enum mesh_purpose purpo
         }
         return MR_OK;
     case LOCAL_LEAVING:
+        if (l->again) { /* some wait for the load that follows */
+            return want_again(c, l, purpose);
+        }
         leave(c, l, -1);
         hold(c, l, 1);
         set_loaded(c, l);

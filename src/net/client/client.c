@@ -36,8 +36,8 @@ static void on_timeout(struct mr_timer *t)
                (double)call->timeout_ns / (double)MR_NS_PER_S);
     if (conn && conn->h2) {
         /* Not a word for long: the connection may be dead without an end, as after a change of routes. */
-        conn->is_draining |= conn->asked_ns >= conn->heard_ns &&
-                             mr_loop_now_ns(c->loop) - conn->asked_ns >= SILENCE_NS;
+        conn->is_draining |=
+            mr_loop_now_ns(c->loop) - MR_MAX(conn->asked_ns, conn->heard_ns) >= SILENCE_NS;
         mr_client_h2_cancel(conn, call);
         mr_client_call_end(call, MR_E_DEADLINE, &err);
         return;
