@@ -207,7 +207,6 @@ static bool keep_outputs(struct mr_shadow_job *j, const struct mr_infer *r)
 static bool copy_parameters(struct mr_shadow_job *j, const struct mr_infer *r)
 {
     struct mr_setting *list = MR_ARENA_ARRAY(&j->arena, struct mr_setting, r->parameter_count + 1u);
-
     uint8_t *kinds = MR_ARENA_ARRAY(&j->arena, uint8_t, r->parameter_count + 1u);
 
     for (uint32_t i = 0; list && i < r->parameter_count; i++) {

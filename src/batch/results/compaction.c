@@ -23,8 +23,8 @@ enum compaction_state { TREE_IDLE, TREE_GIVEN, TREE_JOINED };
 
 struct compaction {
     struct results *results;
-    int64_t *
-        file_rows; /* of the input; -1: not known before the reader, whose the source is, or it may be repaired */
+    /* of the input; -1: not known before the reader, whose the source is, or it may be repaired */
+    int64_t *file_rows;
     pthread_t thread;
     pthread_mutex_t lock; /* guards the state and is_ending; held for a few instructions */
     pthread_cond_t more;

@@ -78,8 +78,8 @@ bool disk_wait(struct committer *c, const struct mr_err *err)
 {
     struct disk_hold h = c->hold; /* written by this thread alone */
 
-    if (!c->results || !disk_is_at_fault(err) ||
-        c->results->o->filter) { /* NULL: it has not been started */
+    /* results NULL: it has not been started */
+    if (!c->results || !disk_is_at_fault(err) || c->results->o->filter) {
         return false;
     }
     disk_fails(&h, c->results, err);

@@ -20,8 +20,8 @@
 #define CONNECT_TIMEOUT_NS (5 * MR_NS_PER_S)
 #define RESPONSE_BYTES_MAX ((int64_t)1 << 30)
 #define CONNECTIONS_MAX    64
-#define SILENCE_NS                                                                                 \
-    (5 * MR_NS_PER_S) /* of a peer of HTTP/2, at least, until a call in vain is its end */
+/* Of a peer of HTTP/2 that was asked something, at least, until a call in vain is the end of its connection. */
+#define SILENCE_NS (5 * MR_NS_PER_S)
 /* More is cut off by libuv, and the rest may be the path of another server. */
 #define SOCKET_PATH_MAX (sizeof((struct sockaddr_un *)0)->sun_path - 1)
 

@@ -356,8 +356,8 @@ void cluster_close(struct cluster *c)
     c->is_closed = true;
     discover_free(&c->discover);
     mr_timer_stop(&c->timer);
-    for (size_t i = c->hosts.len;
-         i-- > 0;) { /* one that leaves goes with its last call: the last of all takes its place */
+    /* backwards: a host that leaves goes with its last call, and the last of all takes its place */
+    for (size_t i = c->hosts.len; i-- > 0;) {
         if (c->hosts.at[i]->client) {
             mr_client_free(&c->hosts.at[i]->client);
         }

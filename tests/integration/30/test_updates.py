@@ -94,7 +94,7 @@ def growth(u, updates):
     return sizes
 
 
-@pytest.mark.parametrize("updates", [4, pytest.param(50, marks=pytest.mark.more)])
+@pytest.mark.parametrize("updates", [10, pytest.param(50, marks=pytest.mark.more)])
 def test_memory(updated, updates):
     """After many updates the server has what it had after one, and of versions that have gone no page is left. In the plain
     way the heap keeps them. Answers are the same."""

@@ -97,7 +97,7 @@ def test_type(tmp_path, type_, null, compression):
     fields = [scalar(type_, null), Field("l", "LIST", null, item=item), Field("f", "FIXED_LIST", null, 3, item),
               Field("ll", "LIST", null, item=Field("element", "LIST", null, item=item)),
               Field("fl", "FIXED_LIST", null, 2, Field("element", "LIST", null, item=item))]
-    rows = [{f.name: f.some(rng) for f in fields} for _ in range(250)]
+    rows = [{f.name: f.some(rng) for f in fields} for _ in range(700)]
     file = write(tmp_path / "t.parquet", fields, rows, compression, 2000, 97)
     assert file.metadata.num_row_groups > 1
     assert file.read().to_pylist() == rows
