@@ -34,12 +34,18 @@ static void model_free(struct mr_plugin_model *m)
     mr_free(m);
 }
 
+static bool model_is_sending(const struct mr_executor *e)
+{
+    /* Acquire: pairs with the release in given_release. */
+    return atomic_load_explicit(&mr_plugin_model_of(e)->given, memory_order_acquire) > 0;
+}
+
 static void model_close(struct mr_executor *e)
 {
     struct mr_plugin_model *m = mr_plugin_model_of(e);
     struct mr_plugin *p = m->plugin;
     const struct timespec step = {0, 1000000};
-    while (atomic_load_explicit(&m->given, memory_order_acquire) > 0) {
+    while (model_is_sending(e)) {
         nanosleep(&step, NULL);
     }
     p->table.model_close(m->model);
@@ -135,7 +141,7 @@ static void instance_close(struct mr_executor *e, void *instance)
 #define MODEL_OPS                                                                                  \
     .close = model_close, .configure = model_configure, .bytes = model_bytes,                      \
     .memory = model_memory, .instance_open = instance_open, .instance_close = instance_close,      \
-    .execute = mr_plugin_execute
+    .execute = mr_plugin_execute, .is_sending = model_is_sending
 static const struct mr_executor_ops model_ops = {MODEL_OPS};
 static const struct mr_executor_ops model_ops_cancel = {MODEL_OPS, .cancel = mr_plugin_cancel};
 

@@ -3,7 +3,8 @@
  * A retired version goes through three gates, in this order:
  *   1. every reader has quiesced since it left the table (mr_epoch_wait): no reader can find it
  *      any more, and those that found it before have pinned it or let it go
- *   2. its pins are all zero, and no sequence of it goes on that requests may find it for (held.c)
+ *   2. its pins are all zero, no answer is being sent from its memory, and no sequence of it goes on that requests
+ *      may find it for (held.c)
  *   3. hooks.unserve has stopped its scheduler, its model is closed
  * Memory of the table needs the first gate only. The thread sleeps while there is nothing to do,
  * and looks at pins every 1 ms, later every 50 ms, while something drains. Requests never wait for
@@ -20,6 +21,11 @@
 #define POLL_FIRST_NS MR_NS_PER_MS
 #define POLL_MOST_NS  (50 * MR_NS_PER_MS)
 
+static bool is_sending(const struct mr_executor *e)
+{
+    return e->ops->is_sending && e->ops->is_sending(e);
+}
+
 static bool is_pinned(const struct mr_models *m, const struct mr_version *v)
 {
     for (uint32_t i = 0; i < m->o.reader_count; i++) {
@@ -28,8 +34,9 @@ static bool is_pinned(const struct mr_models *m, const struct mr_version *v)
             return true;
         }
     }
-    /* Acquire: as above. */
-    return atomic_load_explicit(&v->other_pins, memory_order_acquire) != 0;
+    /* Acquire: as above. Pins last: what a request was given is counted before it lets go. */
+    return atomic_load_explicit(&v->other_pins, memory_order_acquire) != 0 ||
+           is_sending(v->executor);
 }
 
 void mr_retired_free(struct mr_model_retired *list)

@@ -1,4 +1,5 @@
 """Reload and unload while requests run: none fails, each finishes on the version that it began on."""
+import json
 import threading
 
 import grpc
@@ -7,6 +8,8 @@ import numpy as np
 from lib import grpcraw, onnxgen, repo, wait
 from lib.control import Control, GrpcControl
 from lib.grpcraw import Grpc
+from lib.metrics import value
+from lib.raw import Http1, request
 from lib.rest import Rest
 
 
@@ -293,3 +296,22 @@ def test_control_of_a_model_ends_with_the_server(models, start):
         wait.until(lambda: c.states("slow") == {"1": "LOADING"}, "the load to begin")
         server.stop()
         assert b"the server is stopping" in rest.connection.getresponse().read()
+
+
+def test_unload_while_an_answer_is_being_read(models, start):
+    """Its memory is the model's, which has to wait for the client; other models do not."""
+    repo.add(models, "given", 'backend: "onnxruntime" input [ { name: "INPUT0" data_type: TYPE_INT64 dims: [ 1 ] } ]'
+             ' output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ]', files={"1/model.onnx": onnxgen.filler(None)})
+    repo.add(models, "m")
+    server = start(models, "--load-model=*", mode="explicit")
+    with Control(server) as control:
+        state = lambda model: control.rest.get(f"/v2/models/{model}/versions").ok().json()["versions"][0]["state"]
+        document = {"inputs": [{"name": "INPUT0", "datatype": "INT64", "shape": [1], "data": [4 << 20]}], "parameters": {"binary_data_output": True}}
+        with Http1(server.http, receive_buffer=4096) as wire:
+            wire.send(request("POST", "/v2/models/given/infer", body=json.dumps(document)))
+            wait.until(lambda: value(server, "nv_inference_request_success", model="given"), "the answer")
+            for model in ("given", "m"):
+                control.unload(model).ok()
+            wait.until(lambda: state("m") == "UNLOADED", "the other model to be gone")
+            assert state("given") == "DRAINING"
+        wait.until(lambda: state("given") == "UNLOADED", "its memory to be given back")

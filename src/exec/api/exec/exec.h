@@ -74,6 +74,9 @@ struct mr_executor_ops {
     uint64_t (*life)(const struct mr_executor *e, const void *instance);
     /** (may be NULL) As `cancel` in backend.h. */
     void (*cancel)(struct mr_executor *e, struct mr_execution *x);
+    /** (may be NULL: no) Outputs of ended executions are still being sent from memory of the model's: `close` would wait
+     *  for them. Thread: any; cheap. */
+    bool (*is_sending)(const struct mr_executor *e);
     /** (may be NULL: no) Whether `execute` refers to an input that lies there, and does not copy it. Thread: any; cheap. */
     bool (*has_place)(const struct mr_executor *e, const struct mr_tensor *input);
 };
