@@ -98,19 +98,30 @@ static mr_str header_of(const struct mr_client_response *r, const char *name)
     return (mr_str){"", 0};
 }
 
-/* "bytes 0-99/1000" of what has been asked for. */
-static int range_read(struct answer *a, mr_str text)
+/* "bytes 0-99/1000" of what has been asked for, with as many bytes. */
+static int range_read(struct answer *a, mr_str text, uint64_t len)
 {
     unsigned long long first = 0, last = 0, total = 0;
     char copy[96] = "";
 
     memcpy(copy, text.ptr, MR_MIN(text.len, sizeof copy - 1));
     if (sscanf(copy, "bytes %llu-%llu/%llu", &first, &last, &total) != 3 ||
-        first != a->job->bytes || last < first || last >= total) {
-        return MR_FAIL(&a->err, MR_E_INVALID, "the server answers with the range '%.80s'", copy);
+        first != a->job->bytes || last < first || last >= total || len != last - first + 1) {
+        return MR_FAIL(&a->err, MR_E_INVALID,
+                       "the server answers with the range '%.80s' and %llu bytes", copy,
+                       (unsigned long long)len);
     }
     a->total = total;
     return MR_OK;
+}
+
+/* What was there before is of another answer. */
+static int job_restart(struct job *j, struct mr_err *err)
+{
+    j->bytes = 0;
+    return ftruncate(j->fd, 0) == 0
+               ? MR_OK
+               : MR_FAIL(err, MR_E_IO, "cannot be written into the cache: %s", strerror(errno));
 }
 
 static int body_take(struct answer *a, const struct mr_client_response *r)
@@ -118,14 +129,19 @@ static int body_take(struct answer *a, const struct mr_client_response *r)
     int rc = MR_OK;
 
     if (r->status == 206) {
-        MR_TRY(range_read(a, header_of(r, "content-range")));
+        MR_TRY(range_read(a, header_of(r, "content-range"), r->body.len));
     } else {
-        a->job->bytes = 0; /* all of it */
+        MR_TRY(job_restart(a->job, &a->err)); /* all of it */
         a->total = r->body.len;
     }
     rc = job_write(a->job, r->body.ptr, r->body.len, &a->err);
 out:
     return rc;
+}
+
+static bool is_redirection(int status)
+{
+    return (status >= 301 && status <= 303) || status == 307 || status == 308;
 }
 
 static void on_done(void *ctx, int rc, const struct mr_err *err, const struct mr_client_response *r)
@@ -138,7 +154,8 @@ static void on_done(void *ctx, int rc, const struct mr_err *err, const struct mr
     a->total = UINT64_MAX;
     a->location[0] = '\0';
     if (rc == MR_OK) {
-        const mr_str location = header_of(r, "location");
+        const mr_str location =
+            is_redirection(r->status) ? header_of(r, "location") : (mr_str){"", 0};
         a->status = r->status;
         memcpy(a->location, location.ptr, MR_MIN(location.len, sizeof a->location - 1));
         a->location[MR_MIN(location.len, sizeof a->location - 1)] = '\0';
@@ -215,6 +232,9 @@ static int host_get(struct answer *a, const struct archive_url *u, struct mr_err
         } else if (!a->location[0]) {
             rc = status_judge(a, err);
         }
+        if (rc == MR_OK && is_stopping(a->job->f)) {
+            rc = MR_FAIL(err, MR_E_CANCELLED, "the download is not wanted any more");
+        }
     } while (rc == MR_OK && !a->location[0] && a->job->bytes < a->total);
 out:
     mr_client_free(&client);
@@ -232,7 +252,7 @@ static int http_once(struct job *j, struct mr_err *err)
     *u = *j->url;
     a->job = j;
     for (int i = 0; rc == MR_OK && i <= REDIRECTS_MAX; i++) {
-        j->bytes = 0;
+        MR_TRY(job_restart(j, err));
         MR_TRY(host_get(a, u, err));
         if (!a->location[0]) {
             goto out;

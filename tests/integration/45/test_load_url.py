@@ -79,6 +79,27 @@ def test_updates(explicit_web, web, tmp_path):
     assert control.answer("m") == ([2, 3], "1") and len(web.asked) == count  # it is in the cache
 
 
+@pytest.mark.parametrize("answers,text", [
+    ([(206, b"", {"Content-Range": "bytes 0-99/1000"})], "with the range 'bytes 0-99/1000' and 0 bytes"),
+    ([(404, b"", {"Location": "/in/a.tar.gz"})], "HTTP status 404"),
+    ([(200, True, {"Location": "/in/none"})], ""),
+    ([(206, b"x" * 10, {"Content-Range": "bytes 0-9/20"}), (503, b"", {}), (200, True, {})], ""),
+    ([(206, b"x" * 100_000, {"Content-Range": "bytes 0-99999/200000"}), (503, b"", {}), (200, True, {})], ""),
+])
+def test_odd_answers(explicit_web, web, tmp_path, answers, text):
+    """Each request is answered by the next of these; True is the archive."""
+    content, sha256 = adder(tmp_path / "a", 1)
+    web.files["/in/a.tar.gz"] = content
+    web.answers["/in/odd.tar.gz"] = [(status, content if body is True else body, headers) for status, body, headers in answers]
+    _, control = explicit_web()
+    reply = control.load("m", url=f"{web.url}/in/odd.tar.gz", sha256=sha256)
+    if text:
+        assert text in reply.error
+    else:
+        reply.ok()
+        assert control.answer("m") == ([2, 3], "1")
+
+
 def test_a_broken_model(explicit_web, web, tmp_path):
     """Is not there afterwards, and with one that serves goes on serving."""
     repo.add(tmp_path / "b", "m", onnxgen.ADDER_CONFIG, files={"1/model.onnx": b"none"})

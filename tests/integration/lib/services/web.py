@@ -17,6 +17,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         server.asked.append(self.path)
         if path in server.holds:
             server.holds[path].wait(wait.PATIENCE)
+        if server.answers.get(path):
+            return self.answer(*server.answers[path].pop(0))
         content = server.files.get(path)
         wanted = re.match(r"bytes=(\d+)-(\d+)$", self.headers.get("Range", "")) if server.has_ranges else None
         if path.startswith("/moved"):
@@ -53,9 +55,9 @@ class Server(http.server.ThreadingHTTPServer):
 
 @contextlib.contextmanager
 def serving():
-    """A server of `files`, which keeps the paths that were asked for."""
+    """A server of `files`, which keeps the paths that were asked for; `answers` of a path, (status, body, headers), come before its file."""
     server = Server(("127.0.0.1", 0), Handler)
-    server.files, server.asked, server.holds, server.has_ranges = {}, [], {}, True
+    server.files, server.asked, server.holds, server.answers, server.has_ranges = {}, [], {}, {}, True
     server.url = f"http://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
