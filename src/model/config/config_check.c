@@ -302,18 +302,28 @@ static int versions_check(const struct check *k)
     return MR_OK;
 }
 
-/* Tags become labels of metrics, whose names have an alphabet of their own. */
+/* Tags become labels of metrics, whose names have an alphabet of their own; one that a metric of models has already would
+ * make all that the server reports unreadable. */
 static int tags_check(const struct check *k)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789";
+    static const char *const taken[] = {"model", "version", "reason", "stage", "protocol",
+                                        "le",    "worker",  "node",   "event"};
 
     for (size_t i = 0; i < k->c->n_metric_tags; i++) {
         const char *key = k->c->metric_tags[i]->key;
-        if (!key[0] || (key[0] >= '0' && key[0] <= '9') || key[strspn(key, letters)] ||
-            strcmp(key, "model") == 0 || strcmp(key, "version") == 0) {
+        bool is_taken = strncmp(key, "__", 2) == 0;
+        for (size_t t = 0; t < sizeof taken / sizeof *taken; t++) {
+            is_taken |= strcmp(key, taken[t]) == 0;
+        }
+        if (!key[0] || (key[0] >= '0' && key[0] <= '9') || key[strspn(key, letters)]) {
             return BAD(k,
                        "model %.128s: metric_tags key '%.64s' cannot be the name of a label: "
-                       "letters, digits and '_', no digit first, not 'model' and 'version'",
+                       "letters, digits and '_', no digit first",
+                       k->c->name, key);
+        }
+        if (is_taken) {
+            return BAD(k, "model %.128s: metric_tags key '%.64s' is a label that metrics have",
                        k->c->name, key);
         }
     }

@@ -150,6 +150,14 @@ def test_metric_tags(own):
     assert labels == [{"model": "tagged", "version": "1", "team": 'a"b\\c', "tier": "gold"}]
 
 
+@pytest.mark.parametrize("key", ["model", "stage", "le", "reason", "__name__"])
+def test_tags_that_metrics_have(models, explicit, key):
+    """A label twice makes all metrics unreadable."""
+    repo.add(models, "m", extra=f'metric_tags {{ key: "{key}" value: "x" }}')
+    _, control = explicit()
+    assert f"metric_tags key '{key}' is a label that metrics have" in control.load("m").error
+
+
 def test_counters_move(own):
     with Rest(own.http) as rest:
         before = {name: value(own, name, model="m") for name in COUNTERS}
