@@ -238,6 +238,11 @@ static bool read_chunked_body(struct mr_conn *c)
         mr_bytes data = {0};
         enum mr_http1_chunk got = mr_http1_chunk_next(&h->chunked, c->in.ptr + c->in.pos,
                                                       c->in.end - c->in.pos, &used, &data);
+        if (got == MR_CHUNK_BAD && h->stage == MR_H1_DRAIN) { /* it has its answer */
+            mr_count_add(&c->loop->stats.protocol_errors, 1);
+            mr_conn_close_soon(c, true);
+            return true;
+        }
         if (got == MR_CHUNK_BAD) {
             mr_h1_error(c, 400,
                         h->chunked.chunks > CHUNKS_MAX ? TOO_MANY_CHUNKS

@@ -10,7 +10,7 @@ from tritonclient.grpc import service_pb2 as pb
 
 from lib import grpcraw, repo, wait
 from lib.grpcraw import Grpc
-from lib.raw import Http1, Http2, request
+from lib.raw import Closed, Http1, Http2, request
 from lib.reflected import reflection_call
 from lib.rest import Rest
 from lib.server import BIN, clean_environment
@@ -195,6 +195,11 @@ def test_refused_before_the_body(filled, start):
         wire.send(request("POST", "/v2/models/m/infer", "Content-Length: 100\r\nExpect: 100-continue\r\n"))
         answer = wire.response()
         assert answer.status == 403 and answer.interim == []
+    with Http1(server.http) as wire:
+        wire.send(request("POST", "/v2/models/m/infer", "Transfer-Encoding: chunked\r\n") + b"ZZZ\r\n")
+        assert wire.response().status == 403
+        with pytest.raises(Closed):  # one answer for one request
+            wire.response()
     with Http2(server.http) as wire:
         stream = wire.headers("POST", "/v2/models/m/infer", end=False)
         wire.wait(lambda: wire.data_of(stream), "the refusal")
