@@ -52,6 +52,18 @@ static PyObject *inputs_new(const struct mr_exec *exec, const struct mr_exec_req
 }
 
 /* A value that does not read as what it should be stays a text. */
+/* Headers that are passed on may have any bytes; HTTP reads those that are no UTF-8 as Latin-1. */
+static PyObject *text_new(const char *text)
+{
+    PyObject *out = PyUnicode_FromString(text);
+
+    if (!out && PyErr_ExceptionMatches(PyExc_UnicodeDecodeError)) {
+        PyErr_Clear();
+        out = PyUnicode_DecodeLatin1(text, (Py_ssize_t)strlen(text), NULL);
+    }
+    return out;
+}
+
 static PyObject *parameter_new(const char *text, int kind)
 {
     PyObject *out = NULL;
@@ -65,11 +77,11 @@ static PyObject *parameter_new(const char *text, int kind)
         break;
     }
     case MR_PARAMETER_BOOL: return PyBool_FromLong(strcmp(text, "true") == 0);
-    default: return PyUnicode_FromString(text);
+    default: return text_new(text);
     }
     if (!out) {
         PyErr_Clear();
-        out = PyUnicode_FromString(text);
+        out = text_new(text);
     }
     return out;
 }

@@ -11,6 +11,7 @@ from tritonclient.grpc import service_pb2 as pb
 
 from lib import pymodels, repo, wait
 from lib.pymodels import add_mlserver
+from lib.raw import Http1, request
 from lib.rest import Rest, infer_path
 from lib.server import BIN, Server
 from lib.workers import pids
@@ -96,8 +97,12 @@ def test_headers(kept):
     with Rest(server.http) as rest:
         reply = rest.post(infer_path("m"), body, headers={"X-Word": "told"})
         assert reply.ok().json()["outputs"][0]["data"] == ["TOLD"]
+    with Http1(server.http) as wire:  # as MLServer reads it
+        wire.send(request("POST", infer_path("m"), "X-Word: to\xebd\r\n", body.encode()))
+        assert json.loads(wire.response().body)["outputs"][0]["data"] == ["TO\u00cbD"]
 
 
+@pytest.mark.more
 def test_codecs(models, start):
     add_mlserver(models / "args", "runtimes.Args")
     add_mlserver(models / "frame", "runtimes.Frame")
@@ -123,6 +128,7 @@ def test_clients(kept, client):
         assert c.infer("m", [x]).as_numpy("loaded").tolist() == [[3], [12]]
 
 
+@pytest.mark.more
 def test_crash(models, start):
     add_mlserver(models / "m", "runtimes.Commanded")
     server = start(models)
@@ -198,6 +204,7 @@ def test_changes(models, start):
     assert pids(server, "n") == before
 
 
+@pytest.mark.more
 def test_configuration(models, start):
     """What config.pbtxt says of a model of MLServer holds."""
     add_mlserver(models / "m", "runtimes.Sum", parameters={"version": "v1"})
@@ -235,6 +242,7 @@ def test_stream_failure(kept):
         assert events(reply)[0]["outputs"][0]["data"] == ["a"] and events(reply)[1:] == [{"error": "builtins.ValueError: a bad word"}]
 
 
+@pytest.mark.more
 def test_event_loop(models, start):
     """A model's coroutines run in one loop, as tasks; what it has started there goes on while requests run, also those that wait for
     nothing, and its end does not change the requests after it."""
@@ -315,6 +323,7 @@ def test_start(models, start):
         assert b"nv_inference_request_success" in rest.get("/metrics").ok().body
 
 
+@pytest.mark.more
 def test_start_empty(models, start):
     add_mlserver(models / "m", "runtimes.Sum")
     server = started(start, models, {"metrics_endpoint": None}, env={"MLSERVER_LOAD_MODELS_AT_STARTUP": "false"})
