@@ -91,9 +91,13 @@ static int merge_lines(const struct mr_merge_part *parts, size_t count, int out,
     return rc;
 }
 
-static bool is_packed(mr_str name)
+enum packing { PLAIN, GZIP, ZSTD };
+
+static enum packing packing_of(mr_str name)
 {
-    return mr_str_ends(name, MR_STR(".gz")) || mr_str_ends(name, MR_STR(".zst"));
+    return mr_str_ends(name, MR_STR(".gz"))    ? GZIP
+           : mr_str_ends(name, MR_STR(".zst")) ? ZSTD
+                                               : PLAIN;
 }
 
 int mr_table_merge(const struct mr_merge_part *parts, size_t count, int out, struct mr_err *err)
@@ -103,7 +107,7 @@ int mr_table_merge(const struct mr_merge_part *parts, size_t count, int out, str
 
     for (size_t i = 1; i < count; i++) {
         if (mr_table_format_of(mr_str_c(parts[i].name)) != format ||
-            is_packed(mr_str_c(parts[i].name)) != is_packed(name)) {
+            packing_of(mr_str_c(parts[i].name)) != packing_of(name)) {
             return MR_FAIL(err, MR_E_INVALID, "%s and %s are of two formats", parts[0].name,
                            parts[i].name);
         }
@@ -113,7 +117,7 @@ int mr_table_merge(const struct mr_merge_part *parts, size_t count, int out, str
     case MR_TABLE_PARQUET: return parquet_merge(parts, count, out, err);
     case MR_TABLE_JSONL: return merge_lines(parts, count, out, err);
     case MR_TABLE_CSV:
-        if (!is_packed(name)) {
+        if (packing_of(name) == PLAIN) {
             return merge_csv(parts, count, out, err);
         }
         break;

@@ -62,6 +62,8 @@ static void what_is_refused(void **state)
             "2.parquet has other columns than");
     refused(one, file_text("3.parquet", "PAR1"), MR_E_INVALID, "3.parquet is no Parquet file");
     refused(one, file_text("4.jsonl", "{}\n"), MR_E_INVALID, "of two formats");
+    refused(file_text("4.jsonl.gz", ""), file_text("4.jsonl.zst", ""), MR_E_INVALID,
+            "of two formats");
     refused(file_text("5.csv.gz", ""), file_text("6.csv.gz", ""), MR_E_UNSUPPORTED, "5.csv.gz");
     refused(file_text("5.csv", "a,b\n1,2\n"), file_text("6.csv", "a,c\n1,2\n"), MR_E_INVALID,
             "6.csv has other columns");
