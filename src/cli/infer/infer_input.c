@@ -152,9 +152,41 @@ static int add_typed(struct infer *x, const char *text, struct mr_err *err)
 
 /* ---- standard input ---- */
 
+/* What rows have been read: as JSON lists, one per input. */
+struct rows {
+    struct mr_buf *lists;
+    size_t *counts; /* values in each list */
+    size_t count;   /* rows */
+};
+
+static void value_add(struct rows *r, size_t input, mr_str text)
+{
+    struct mr_buf *list = &r->lists[input];
+
+    mr_buf_printf(list, "%s", list->len > 1 ? "," : "");
+    mr_buf_str(list, text);
+    r->counts[input]++;
+}
+
+/* Each row has one value for each input that the first one has one for. */
+static int row_check(const struct infer *x, struct rows *r, struct mr_err *err)
+{
+    r->count++;
+    for (size_t i = 0; i < x->meta.input_count; i++) {
+        const bool is_there = r->counts[i] > 0;
+        if (r->counts[i] != (is_there ? r->count : 0)) {
+            return MR_FAIL(err, MR_E_INVALID,
+                           "a row has one value for each input that the first row has; that is not "
+                           "so for input %.*s",
+                           MR_STR_ARG(x->meta.inputs[i].name));
+        }
+    }
+    return MR_OK;
+}
+
 /* One line of rows: an object of values by input name, or a value for the only input. Appends each
  * value to the text of its input's list. */
-static int add_row(struct infer *x, mr_str line, struct mr_buf *lists, struct mr_err *err)
+static int add_row(struct infer *x, mr_str line, struct rows *r, struct mr_err *err)
 {
     struct mr_json j;
     bool first = true;
@@ -168,8 +200,8 @@ static int add_row(struct infer *x, mr_str line, struct mr_buf *lists, struct mr
                            "the model has %zu inputs: a row is an object {\"input\": value, ...}",
                            x->meta.input_count);
         }
-        mr_buf_printf(&lists[0], "%s", lists[0].len > 1 ? "," : "");
-        mr_buf_str(&lists[0], line);
+        value_add(r, 0, line);
+        r->count++;
         return mr_json_skip(&j, NULL) < 0 ? j.status : mr_json_finish(&j);
     }
     mr_json_enter_object(&j);
@@ -178,13 +210,12 @@ static int add_row(struct infer *x, mr_str line, struct mr_buf *lists, struct mr
         if (!io) {
             return unknown_input(x, mr_str_sub(key, 0, 60), err);
         }
-        struct mr_buf *list = &lists[io - x->meta.inputs];
         if (mr_json_skip(&j, &text) == MR_OK) {
-            mr_buf_printf(list, "%s", list->len > 1 ? "," : "");
-            mr_buf_str(list, text);
+            value_add(r, (size_t)(io - x->meta.inputs), text);
         }
     }
-    return j.status < 0 ? j.status : mr_json_finish(&j);
+    const int rc = j.status < 0 ? j.status : mr_json_finish(&j);
+    return rc < 0 ? rc : row_check(x, r, err);
 }
 
 static int add_lists(struct infer *x, struct mr_buf *lists, struct mr_err *err)
@@ -217,30 +248,32 @@ static int add_lists(struct infer *x, struct mr_buf *lists, struct mr_err *err)
 /* One row per line, all of them one batch. */
 static int rows_from_text(struct infer *x, struct mr_err *err)
 {
-    struct mr_buf *lists = MR_NEW_ARRAY(struct mr_buf, x->meta.input_count + 1);
+    struct rows rows = {.lists = MR_NEW_ARRAY(struct mr_buf, x->meta.input_count + 1),
+                        .counts = MR_NEW_ARRAY(size_t, x->meta.input_count + 1)};
     mr_str rest = mr_buf_view(&x->stdin_text);
     mr_str line;
     unsigned number = 0;
     int rc = MR_OK;
 
     for (size_t i = 0; i < x->meta.input_count; i++) {
-        mr_buf_init(&lists[i], FILE_BYTES_MAX);
-        mr_buf_char(&lists[i], '[');
+        mr_buf_init(&rows.lists[i], FILE_BYTES_MAX);
+        mr_buf_char(&rows.lists[i], '[');
     }
     while (rc == MR_OK && mr_str_split(&rest, '\n', &line)) {
         number++;
         line = mr_str_trim(line);
-        if (line.len && (rc = add_row(x, line, lists, err)) < 0) {
+        if (line.len && (rc = add_row(x, line, &rows, err)) < 0) {
             rc = MR_WRAP(err, rc, "standard input line %u", number);
         }
     }
     if (rc == MR_OK) {
-        rc = add_lists(x, lists, err);
+        rc = add_lists(x, rows.lists, err);
     }
     for (size_t i = 0; i < x->meta.input_count; i++) {
-        mr_buf_fini(&lists[i]);
+        mr_buf_fini(&rows.lists[i]);
     }
-    mr_free(lists);
+    mr_free(rows.lists);
+    mr_free(rows.counts);
     return rc;
 }
 

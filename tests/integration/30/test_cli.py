@@ -48,6 +48,14 @@ def test_rows_from_standard_input(server, target):
     assert answer["outputs"][0]["data"] == [i + 1 for i in range(4) for _ in range(16)]
 
 
+@pytest.mark.parametrize("rows,line", [(({"INPUT0": 1}, {"INPUT1": 2}), 2), (({"INPUT0": 1, "INPUT1": 1}, {"INPUT0": 2}, {"INPUT1": 3}), 2)])
+def test_rows_without_one_of_the_values(server, target, rows, line):
+    """Values of two rows are no row."""
+    lines = "\n".join(json.dumps({k: [v] * 16 for k, v in row.items()}) for row in rows)
+    code, out, err = millrace("infer", "-m", "simple", *target, "-", stdin=lines)
+    assert (code, out) == (2, "") and f"standard input line {line}: " in err and "one value for each input" in err
+
+
 def test_errors_have_their_exit_codes(server, target):
     assert millrace("infer", "-m", "nowhere", *target, "-i", "x=1")[0] == 1
     assert millrace("infer", "-m", "simple", *target, "-i", "INPUT0=[1]")[0] == 2
