@@ -85,18 +85,18 @@ void host_lasts(struct host *h, const char *why)
     snprintf(h->lasting_text, sizeof h->lasting_text, "%.*s", (int)sizeof h->lasting_text - 1, why);
 }
 
-/* Rows of an earlier start show that hosts can serve the job. */
+/* Rows of an earlier start show that hosts can serve the job; one that is finished does not wait for that. */
 static bool has_rows(const struct hosts *hs)
 {
     struct mr_manifest_totals totals = {0};
-    bool is_finished;
+    bool is_finished = false;
     uint32_t epoch;
     int64_t pid;
 
     return hs->folder &&
            mr_manifest_summary(hs->folder, &totals, &is_finished, &epoch, &pid, NULL, NULL) ==
                MR_OK &&
-           totals.rows > 0;
+           totals.rows > 0 && !is_finished;
 }
 
 static int no_host_serves(struct hosts *hs, struct mr_buf *why, struct mr_err *err)

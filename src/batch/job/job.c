@@ -230,6 +230,7 @@ static int job_set_up(struct job *j, struct mr_err *err)
     source.memory_bytes = o->filter ? o->memory_bytes : MR_MAX(READING_LEAST, o->memory_bytes / 2);
     source.outage_ns = o->limits.outage_ns;
     source.sink = o->results.database;
+    source.not_in = o->folder;
     source.is_stopped = batch_has_stop;
     source.ctx = &j->state;
     const struct mr_s3_options s3 = storage_options(o, &j->state);

@@ -1,4 +1,5 @@
 /* `millrace batch run`: a table through models on other machines, with progress and a report. */
+#include <fnmatch.h>
 #include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -410,6 +411,10 @@ static int place_check(const struct batch_command *c, const char *option, const 
 
     for (size_t i = 0; path && i < c->inputs.len && rc == MR_OK; i++) {
         glob_t found = {0};
+        if (fnmatch(c->inputs.at[i], path, FNM_PATHNAME) == 0) { /* for the next start */
+            return MR_FAIL(err, MR_E_INVALID, "--%s %s is an input, or in a folder of inputs",
+                           option, path);
+        }
         if (glob(c->inputs.at[i], GLOB_NOCHECK, NULL, &found) == 0) {
             for (size_t k = 0; k < found.gl_pathc && rc == MR_OK; k++) {
                 if (is_input(path, found.gl_pathv[k])) {

@@ -10,18 +10,20 @@
 static struct mr_batch *running; /* for the signal handler; set before it is installed */
 static const char **dirs;
 
-static void on_signal(int number)
-{
-    (void)number;
-    mr_batch_stop(running);
-}
-
 static void on_signals(void (*handler)(int))
 {
-    const struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESETHAND};
+    const struct sigaction action = {.sa_handler = handler};
 
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+}
+
+/* The next signal, whichever of them, ends the process. */
+static void on_signal(int number)
+{
+    (void)number;
+    on_signals(SIG_DFL);
+    mr_batch_stop(running);
 }
 
 static const struct mr_model_maker maker = {.open = mr_flow_open};

@@ -62,6 +62,14 @@ bool mr_finder_name_fits(const struct mr_finder *f, const char *name)
            (f->format == MR_TABLE_AUTO || f->format == format);
 }
 
+static bool is_left_out(const struct mr_finder *f, DIR *dir)
+{
+    struct stat out, in;
+
+    return f->not_in && stat(f->not_in, &out) == 0 && fstat(dirfd(dir), &in) == 0 &&
+           out.st_dev == in.st_dev && out.st_ino == in.st_ino;
+}
+
 static int folder_add(struct mr_finder *f, const char *path, int depth)
 {
     DIR *dir = opendir(path);
@@ -70,6 +78,10 @@ static int folder_add(struct mr_finder *f, const char *path, int depth)
 
     if (!dir) {
         return MR_FAIL(f->err, MR_E_IO, "cannot read the folder '%s': %s", path, strerror(errno));
+    }
+    if (is_left_out(f, dir)) {
+        closedir(dir);
+        return MR_OK;
     }
     while (rc == MR_OK && (entry = readdir(dir))) {
         if (entry->d_name[0] == '.' || entry->d_name[0] == '_') {
@@ -233,7 +245,7 @@ int mr_files_find(struct mr_source_setup *setup, enum mr_table_format *out_forma
                   struct mr_err *err)
 {
     const struct mr_source_options *options = setup->options;
-    struct mr_finder f = {.format = options->format, .err = err};
+    struct mr_finder f = {.format = options->format, .not_in = options->not_in, .err = err};
     enum mr_table_format format = options->format;
     int rc = MR_OK;
 

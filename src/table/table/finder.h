@@ -6,6 +6,7 @@
 
 struct mr_finder {
     enum mr_table_format format;
+    const char *not_in; /* as in mr_source_options */
     struct mr_source_file *files;
     size_t count;
     size_t room;

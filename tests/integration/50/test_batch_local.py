@@ -124,6 +124,19 @@ def test_stopped_while_it_executes(tmp_path, number):
     check(tmp_path, x)
 
 
+def test_another_signal_ends_it_at_once(tmp_path):
+    batch.table(tmp_path / "in", 1000)
+    hold = Hold(tmp_path)
+    model(tmp_path, backend="fault", parameters=hold.parameters)
+    job = subprocess.Popen(command(tmp_path), stderr=subprocess.DEVNULL, env=batch.environment())
+    hold.wait_held()
+    job.send_signal(signal.SIGINT)
+    wait.until(lambda: not (tmp_path / "out/control").exists(), "the job to end its calls")
+    job.send_signal(signal.SIGTERM)
+    assert job.wait(wait.PATIENCE) == -signal.SIGTERM
+    hold.end()
+
+
 @pytest.mark.parametrize("prepare,text", [
     (lambda f: model(f, backend="fault", parameters={"fail_open": "1", "fail_message": "no room for weights"}), "no room for weights"),
     (lambda f: (f / "models").mkdir(), "model 'm' of"),

@@ -618,7 +618,8 @@ def test_a_result_file_that_was_cut_short(tmp_path):
 @pytest.mark.parametrize("args,word", [
     (["--output-file", "in.jsonl"], "input"), (["--error-file", "./in.jsonl"], "input"), (["--error-file", "out.jsonl"], "same"),
     (["--output-file", "linked.jsonl"], "input"), (["--shard", "0/2"], "--shard"), (["--output-database", "sqlite:x.db"], "--output-database"),
-    (["--compression", "zstd"], "--compression"), (["-i", ".", "--output-file", "new.jsonl"], "input")])
+    (["--compression", "zstd"], "--compression"), (["-i", ".", "--output-file", "new.jsonl"], "input"),
+    (["-i", "*.jsonl", "--output-file", "new.jsonl"], "input")])
 def test_files_of_results_that_cannot_be(tmp_path, args, word):
     """Reported before anything is done, and the input stays unchanged."""
     table(tmp_path, [request("a", "completions", prompt=["a"])])

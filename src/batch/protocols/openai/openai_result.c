@@ -19,7 +19,6 @@ struct dead_letter {
     mr_str custom_id;
     mr_str text; /* of the answer; ptr NULL: none came */
     int64_t status;
-    uint64_t row;
 };
 
 static void answer_read(struct mr_json *j, struct dead_letter *l)
@@ -64,9 +63,7 @@ static int dead_letter_read(mr_str line, struct mr_arena *arena, struct dead_let
     mr_json_init(&j, line, arena, 0, err);
     mr_json_enter_object(&j);
     while (mr_json_next_key(&j, &is_first, &key)) {
-        if (mr_str_eq(key, MR_STR("row"))) {
-            mr_json_u64(&j, &l->row);
-        } else if (mr_str_eq(key, MR_STR("kind"))) {
+        if (mr_str_eq(key, MR_STR("kind"))) {
             mr_json_string(&j, &l->kind);
         } else if (mr_str_eq(key, MR_STR("cause"))) {
             mr_json_string(&j, &l->cause);
@@ -95,9 +92,11 @@ static void put_body(struct mr_buf *b, mr_str text, struct mr_arena *arena)
     }
 }
 
-static void put_line(struct mr_buf *b, const struct dead_letter *l, struct mr_arena *arena)
+/* number: of the letter among all of the job. */
+static void put_line(struct mr_buf *b, const struct dead_letter *l, uint64_t number,
+                     struct mr_arena *arena)
 {
-    mr_buf_printf(b, "{\"id\":\"batch_req_dead_%llu\",\"custom_id\":", (unsigned long long)l->row);
+    mr_buf_printf(b, "{\"id\":\"batch_req_dead_%llu\",\"custom_id\":", (unsigned long long)number);
     if (l->custom_id.ptr) {
         mr_json_put_string(b, l->custom_id);
     } else {
@@ -185,7 +184,8 @@ static int part_copy(const struct mr_manifest *m, const char *name, FILE *to, st
     return rc;
 }
 
-static int letters_copy(const struct mr_manifest *m, const char *name, FILE *to, struct mr_err *err)
+static int letters_copy(const struct mr_manifest *m, const char *name, uint64_t number, FILE *to,
+                        struct mr_err *err)
 {
     const int fd = mr_manifest_file_open(m, MR_MANIFEST_DEAD_LETTERS, name, err);
     FILE *from = fd < 0 ? NULL : fdopen(fd, "r");
@@ -203,7 +203,7 @@ static int letters_copy(const struct mr_manifest *m, const char *name, FILE *to,
         rc = dead_letter_read(mr_str_n(line, (size_t)n), &arena, &l, err);
         if (rc == MR_OK) {
             mr_buf_reset(&b);
-            put_line(&b, &l, &arena);
+            put_line(&b, &l, number++, &arena);
             rc = !b.failed && fwrite(b.ptr, 1, b.len, to) == b.len
                      ? MR_OK
                      : batch_file_fail(err, "write", name);
@@ -245,7 +245,9 @@ int mr_batch_openai_result(const char *folder, const char *output, const char *e
     for (size_t i = 0; i < mr_manifest_item_count(m); i++) {
         const struct mr_manifest_item *item = mr_manifest_item(m, i);
         MR_TRY(item->part ? part_copy(m, item->part, results.f, err) : MR_OK);
-        MR_TRY(item->dlq ? letters_copy(m, item->dlq, errors ? dead.f : results.f, err) : MR_OK);
+        MR_TRY(item->dlq
+                   ? letters_copy(m, item->dlq, counts.errors, errors ? dead.f : results.f, err)
+                   : MR_OK);
         counts.results += item->rows;
         counts.errors += item->dead;
     }

@@ -49,6 +49,7 @@ struct mr_source_options {
      * of s3:// */
     const char *const *paths;
     size_t path_count;
+    const char *not_in; /* a folder that is not searched, such as that of results; NULL: none */
     /** SQL of DuckDB instead of paths: a source of one file named "query", with rows in the order of the query. For
      *  repeated reads the query must always return the same rows. If the only path is a database (see
      *  mr_database_kind_of): SQL of that database, with an ORDER BY. NULL: none. */
