@@ -97,6 +97,18 @@ def test_finished_is_finished(tmp_path):
     check(tmp_path, x)
 
 
+def test_job_within_its_input(tmp_path):
+    """Its own folder is no input of the next start."""
+    x = table(tmp_path / "in", 1000)
+    with hosts(Host) as (addresses, made):
+        for _ in range(2):
+            run(tmp_path, addresses, "-o", tmp_path / "in/job")
+            calls = made[0].calls
+        assert made[0].calls == calls
+    (tmp_path / "in/job").rename(tmp_path / "out")
+    check(tmp_path, x)
+
+
 @pytest.mark.parametrize("handler,kind", [(Poisoned, "rejected"), (Broken, "failed")])
 def test_one_poisoned_row(tmp_path, handler, kind):
     x = table(tmp_path / "in", 10000)
@@ -133,6 +145,7 @@ def test_one_host_of_two_is_bad(tmp_path, handler):
     assert dead(tmp_path) == []
 
 
+@pytest.mark.more
 def test_failures_do_not_pile_up(tmp_path):
     """Half as many calls again as there are rows: what fails while others succeed goes again at once, however much it is.
     With ten a second it would take minutes."""
@@ -182,6 +195,7 @@ class First(Host):
         self.good(x[:1], key[:1])
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("kinds,rows", [([TooLarge], 10000), ([TooLarge, TooLarge], 10000), ([First], 600)], ids=["one", "two", "single"])
 def test_hosts_that_fail_with_many_rows(tmp_path, kinds, rows):
     """It is not an outage: rows succeed in smaller calls, and hardly any call fails afterwards. These have half the rows of
