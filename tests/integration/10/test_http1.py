@@ -251,6 +251,7 @@ def test_gone_in_the_middle_of_a_large_body(server):
         assert data_of(again.response()) == [1]
 
 
+@pytest.mark.more
 def test_slow_reader_of_a_large_answer(server):
     count = 4_000_000
     body, length = binary_body([("INPUT0", "INT32", [count])], [np.arange(count, dtype="<i4").tobytes()],

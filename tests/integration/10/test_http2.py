@@ -280,6 +280,7 @@ def test_headers_of_many_frames(models, start):
         assert wire.response(stream).status == 200
 
 
+@pytest.mark.more
 def test_headers_of_too_many_frames(server):
     with Http2(server.http) as wire:
         stream = wire.h2.get_next_available_stream_id()

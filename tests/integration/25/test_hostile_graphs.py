@@ -45,6 +45,7 @@ def test_load_of_hostile_graphs(models, start):
             assert resident(server) - before < 64 * MIB
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("verb", ["check", "draw"])
 def test_commands_with_a_million_nodes(tmp_path, verb):
     folder = repo.add(tmp_path, "million", workflow(*(SMALL % (i, i) for i in range(MILLION))))

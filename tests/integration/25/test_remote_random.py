@@ -135,6 +135,7 @@ class Graph:
         return {t: [NONE] * self.rows.get(t, 1) if got[t] is None else got[t] for t in self.tensors[1:]}
 
 
+@pytest.mark.more
 def test_random_graphs(models, start, tmp_path):
     for folder in (models, tmp_path / "there"):
         adders(folder, **NUMBERS)

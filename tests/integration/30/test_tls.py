@@ -158,6 +158,7 @@ def handshake(server, *args):
     return found.group(2) if found else "(NONE)"
 
 
+@pytest.mark.more
 def test_what_is_spoken(served):
     server = served()
     assert handshake(server, "-tls1_3") == "TLS_AES_256_GCM_SHA384"
@@ -226,6 +227,7 @@ def metric(server, authority, name, listener):
     return float(re.search(rf'^{name}{{listener="{listener}"}} (\S+)$', text, re.M).group(1))
 
 
+@pytest.mark.more
 def test_rotation_under_load(served, authority, tmp_path):
     server = served()
     ctx = context(authority)

@@ -49,7 +49,7 @@ class Loading(threading.Thread):
 def test_saturation(updated):
     """More requests than the server can answer, all the time."""
     with updated(askers=6, pause=0) as u:
-        for _ in range(3):
+        for _ in range(2):
             u.update()
         assert_holds(u, 1, 2)
 

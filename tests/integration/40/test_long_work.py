@@ -96,6 +96,7 @@ def test_rest_body_that_unpacks_to_much(serve, coding):
     assert reply.ok().json()["outputs"][0]["data"] == [1.0]
 
 
+@pytest.mark.more
 @PACKINGS
 @pytest.mark.parametrize("is_stream", [False, True], ids=["unary", "stream"])
 def test_grpc_message_that_unpacks_to_much(serve, packing, is_stream):
@@ -174,6 +175,7 @@ def test_bools_that_are_checked(serve, is_valid):
     assert reply.status == 400 and ("unexpected inference output" if is_valid else "neither 0 nor 1") in reply.error
 
 
+@pytest.mark.more
 def test_raw_body_as_one_text(serve):
     """Copying is fast, under a sanitizer too; it is two pieces of work."""
     server = serve()
@@ -272,6 +274,7 @@ def test_rest_load_with_large_files(serve):
         assert control.model_ready("new")
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("packing", [None, grpc.Compression.Gzip], ids=["plain", "gzip"])
 def test_grpc_load_with_large_files(serve, packing):
     server = serve("--model-control-mode=explicit", "--load-overrides=all", "--load-model=floats", "--allow-backend=onnxruntime")

@@ -44,6 +44,7 @@ def test_no_thread_for_a_model(models, start, tmp_path):
         assert rest.infer("m", request).ok().json()["outputs"][0]["data"] == [1]
 
 
+@pytest.mark.more
 def test_more_busy_models_than_the_server_has_slots(models, start):
     """Each has a thread that holds blocks."""
     for i in range(300):

@@ -104,6 +104,7 @@ def payload(rng, model):
     return grpcraw.int32(model, list(range(count)), shape=[1, count] if model == "batch" else [count])
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("stream", [False, True], ids=["calls", "streams"])
 @pytest.mark.parametrize("model", ["m", "batch"])
 def test_with_16_calls_in_flight(visited, model, stream):

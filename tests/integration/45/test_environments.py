@@ -140,6 +140,7 @@ def test_failures(models, start, text, reason):
     assert environments(server) == []
 
 
+@pytest.mark.more
 def test_archive_has_requirements(models, start, tmp_path):
     """requirements.txt and wheels/ beside models/ are for all models of the archive."""
     folder = tmp_path / "bundle"

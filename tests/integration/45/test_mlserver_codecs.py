@@ -55,11 +55,13 @@ def test_base64(server, content_type):
                         "data": encoded(b[::-1] for b in BLOBS)}]
 
 
+@pytest.mark.more
 def test_base64_grpc(server):
     assert ask_grpc(server("Reversed"), "blobs", [base64.b64encode(b) for b in BLOBS], "base64") == \
         [base64.b64encode(b[::-1]) for b in BLOBS]
 
 
+@pytest.mark.more
 def test_datetime(server):
     server = server("Tomorrow")
     outputs = ask(server, column("times", TIMES, "datetime")).ok().json()["outputs"]
@@ -70,6 +72,7 @@ def test_datetime(server):
     assert reply.status == 500 and reply.error == "builtins.ValueError: Invalid isoformat string: 'no time'"
 
 
+@pytest.mark.more
 def test_pd_json(server):
     """Objects in a column of a frame, both ways."""
     objects = [{"n": 7, "list": [1, "é"]}, {"n": 8, "list": []}]

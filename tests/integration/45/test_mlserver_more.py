@@ -67,6 +67,7 @@ def check_failure(server):
     assert (replies[1].status, replies[1].error) == (400, "a negative number")
 
 
+@pytest.mark.more
 def test_batches(models, start):
     """Adaptive batching. The model `odd`, whose answer has not a row for each of the requests', is asked for each one."""
     add_mlserver(models / "m", "more.Batched", max_batch_size=4, max_batch_time=LONG)
@@ -128,6 +129,7 @@ def check_statuses(rest):
         assert (reply.status, reply.error) == (status, "as asked")
 
 
+@pytest.mark.more
 def test_answers(models, start):
     add_mlserver(models / "counting", "more.Counting", parameters={"version": "v1"})
     add_mlserver(models / "failing", "more.Failing")
@@ -140,6 +142,7 @@ def test_answers(models, start):
         check_statuses(rest)
 
 
+@pytest.mark.more
 def test_handlers(models, start):
     """Paths of a model's own, while it is loaded; those of the server come first."""
     add_mlserver(models / "m", "more.Handled")

@@ -99,6 +99,7 @@ def check_slow_reader(server):
         assert slow.next() == ["1" * 1000]
 
 
+@pytest.mark.more
 def test_two_models(models, start):
     """Messages of one stream for different models go to a call of each."""
     add_mlserver(models / "m", "runtimes.Talk")
@@ -129,6 +130,7 @@ def test_many_streams(models, start):
         assert [t.end() for t in talks] == [[["end", str(i + 100)]] for i in range(40)]
 
 
+@pytest.mark.more
 def test_limit(models, start):
     """Beyond it streams are refused; other requests are not. Streams are not joined with others by adaptive batching."""
     add_mlserver(models / "m", "runtimes.Talk", max_batch_size=8, max_batch_time=0.2)
@@ -143,6 +145,7 @@ def test_limit(models, start):
         assert talks[0].next()[0] == "3"
 
 
+@pytest.mark.more
 def test_loop_that_is_blocked(models, start, tmp_path):
     """The next request finds it, is answered by another process, and the one that blocks has an error."""
     add_mlserver(models / "m", "runtimes.Talk")
@@ -158,6 +161,7 @@ def test_loop_that_is_blocked(models, start, tmp_path):
     assert reply.status == 500 and "hang" in reply.error, reply.error
 
 
+@pytest.mark.more
 def test_worker_dies(models, start):
     """The stream has an error; the model goes on with the next one. When the server exits, the messages end, and what the model
     answers to that arrives."""

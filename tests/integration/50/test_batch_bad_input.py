@@ -228,6 +228,7 @@ def shrink(folder):
         f.truncate(100)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("change,code", [(lambda folder: (folder / "in/b.jsonl").unlink(), 1), (shrink, None),
                                          (lambda folder: (folder / "in/c.jsonl").write_text(line(9999)), 0)])
 def test_folder_that_changes_during_the_run(tmp_path, change, code):

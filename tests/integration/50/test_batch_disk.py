@@ -111,6 +111,7 @@ def status(folder):
     return json.loads(body)
 
 
+@pytest.mark.more
 def test_asked_while_it_is_begun_again(tmp_path):
     """A failure in the manifest takes the job down, and opens it again until that does well: who asks gets an answer."""
     batch.table(tmp_path / "in", ROWS, files=1)
@@ -255,6 +256,7 @@ def test_calls_stop_when_memory_is_used_up(tmp_path):
     assert sorted(r["id"] for r in results(folder)) == list(range(len(x)))
 
 
+@pytest.mark.more
 def test_dead_letters_once_more_on_a_failing_disk(tmp_path):
     """Each call that fails leaves each row a letter or a result."""
     x = batch.table(tmp_path / "in", ROWS, files=1)

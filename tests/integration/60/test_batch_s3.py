@@ -203,6 +203,7 @@ class Slow(batch.Host):
         super().do_GET()
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("first", [1, 4, 5, 6])
 def test_stopped_while_the_storage_is_away(storage, host, tmp_path, first):
     """It is away from the first request on, when the table is opened, or while it is read. What is not read is not done."""

@@ -100,6 +100,7 @@ def test_faults_are_of_rows(tmp_path):
     assert found[1999] == [1999, [1999, 1999.5]]
 
 
+@pytest.mark.more
 @pytest.mark.release
 def test_a_cell_of_100_mb(tmp_path):
     """It is one row's fault, and is never held as a whole."""

@@ -51,6 +51,7 @@ def test_read(tmp_path, end, form):
     assert dump(path) == ({"schema": [], "rows": [-1]}, [])
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("form", ["jsonl", "csv"])
 @pytest.mark.parametrize("end", ["gz", "zst"])
 def test_written(tmp_path, end, form):

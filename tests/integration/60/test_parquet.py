@@ -133,6 +133,7 @@ def big(path, rows, first=0, seed=1, **options):
     return [list(row) for row in zip(*(column.to_pylist() for column in table.columns))]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("threads", [1, 2])
 def test_ranges_in_any_order_give_what_one_pass_gives(tmp_path, threads):
     want = [big(tmp_path / f"{i}.parquet", 9000, first=9000 * i, seed=i, row_group_size=2500) for i in range(2)]

@@ -148,6 +148,7 @@ def test_no_rows_and_only_nulls(tmp_path):
     assert file.metadata.row_group(0).column(0).statistics.null_count == 1000
 
 
+@pytest.mark.more
 def test_large_rows(tmp_path):
     """Rows of a megabyte, which no page and no group holds many of."""
     fields = [Field("k", "I64"), Field("v", "FIXED_LIST", width=1 << 18, item=Field("element", "F32"))]

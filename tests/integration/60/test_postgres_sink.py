@@ -118,6 +118,7 @@ def test_killed_at_each_sync(pg, tmp_path):
     assert pg.rows("select sum(row_count) from millrace_commits") == [[1999]]
 
 
+@pytest.mark.more
 def test_killed_at_random(pg, tmp_path):
     """The job, and the server with all that it has not ended."""
     x = table(tmp_path / "in", 20000)

@@ -114,6 +114,7 @@ def test_one_file_that_the_source_keeps_locked(tmp_path, options, more):
     check_rows(stored(tmp_path), x)
 
 
+@pytest.mark.more
 def test_killed_at_random(tmp_path):
     x = table(tmp_path / "in", 20000)
     with hosts(Host) as (addresses, _):
@@ -122,6 +123,7 @@ def test_killed_at_random(tmp_path):
     check_rows(stored(tmp_path), x)
 
 
+@pytest.mark.more
 def test_dead_letters_once_more(tmp_path):
     """Killed at each sync as well: a row is a letter, or a result, and never both."""
     x = table(tmp_path / "in", 3000, files=1)

@@ -69,6 +69,7 @@ def test_a_stream(server, programs):
     assert "grpc://" in sdk.run(programs["stream"], "simple", f"http://{server.url()}", status=1)
 
 
+@pytest.mark.more
 def test_cmake_finds_it(server, prefix, tmp_path):
     flags = " ".join(sdk.FLAGS)
     sdk.command("cmake", "-S", sdk.EXAMPLES, "-B", tmp_path / "build", f"-DCMAKE_PREFIX_PATH={prefix}", f"-DCMAKE_C_FLAGS={flags}",

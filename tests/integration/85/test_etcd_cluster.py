@@ -57,6 +57,7 @@ def test_leader_that_dies_stops_nobody(etcds, servers):
     ask_all(servers, range(6))
 
 
+@pytest.mark.more
 def test_nodes_that_restart_one_by_one_lose_nothing(etcds, servers):
     for i in range(3):
         etcds.kill(i)

@@ -189,6 +189,7 @@ def fill(folder):
     return file
 
 
+@pytest.mark.more
 def test_registry_on_a_full_disk_stops_nobody(start, models, small_disk):
     names = [f"m{i}" for i in range(8)]
     for name in names:

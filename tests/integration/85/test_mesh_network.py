@@ -207,6 +207,7 @@ def test_clocks_that_jump(fleet, clients):
     none_failed(clients, fleet)
 
 
+@pytest.mark.more
 def test_rolling_restart(fleet, clients):
     for i in range(3):
         old = fleet.servers[i]

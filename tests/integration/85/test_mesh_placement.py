@@ -80,6 +80,7 @@ def test_minimum_is_loaded_without_a_request_and_restored_after_a_death(fleet, m
     wait.until(lambda: len(holders(left, "m")) == 2, "two copies again")
 
 
+@pytest.mark.more
 def test_versions_of_a_model_are_counted_together(fleet, models):
     """One that was asked more often than another of the same model does not count as asked again and again."""
     repo.add(models, "m", repo.config(extra="version_policy { all { } }"), versions=(1, 2))

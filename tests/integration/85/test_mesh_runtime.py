@@ -424,6 +424,7 @@ def test_end_of_a_client_reaches_the_runtime(runtime, under, ends):
         wait.until(lambda: len(over) >= (n if ends == "cancel" else 2 * n), "the runtime to hear of it")
 
 
+@pytest.mark.more
 def test_slow_reader_holds_up_the_runtime(runtime, under):
     r = [runtime(), runtime()]
     servers = under(*r)
@@ -447,6 +448,7 @@ def test_slow_reader_holds_up_the_runtime(runtime, under):
             assert sum(len(m) for m in call) == 299 << 20
 
 
+@pytest.mark.more
 def test_slow_runtime_holds_up_the_client(runtime, under):
     r = [runtime(), runtime()]
     servers = under(*r)
@@ -851,6 +853,7 @@ def switches(server, thread):
     raise AssertionError(f"no thread {thread}")
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("key", ["mm-model-id", "mm-vmodel-id"])
 def test_calls_do_not_pass_through_the_thread_of_the_mesh(runtime, under, key):
     r = runtime()

@@ -252,6 +252,7 @@ def loaded(server, model):
     return any(e["event"] == "model.ready" and e["model"] == model for e in server.events())
 
 
+@pytest.mark.more
 def test_metrics_say_whether_the_fleet_has_room(fleet, models):
     for i in range(12):
         repo.add(models, f"m{i}", repo.config())

@@ -38,6 +38,7 @@ def test_answers_come_one_by_one(pair):
     assert loads(pair[0], "many") == 0 and loads(pair[1], "many") == 1
 
 
+@pytest.mark.more
 def test_large_messages_pass_both_ways(pair):
     numbers = list(range(3_000_000))  # more than what is kept of a stream, and than its window
     with Stream(pair[0].url("grpc")) as s:
@@ -46,6 +47,7 @@ def test_large_messages_pass_both_ways(pair):
     assert len(got) == 5 and all(values(a) == numbers for a in got)
 
 
+@pytest.mark.more
 def test_slow_reader_holds_up_no_other_stream(pair):
     """Streams of several clients share connections between the servers."""
     with contextlib.ExitStack() as stack:

@@ -54,7 +54,7 @@ class Dense:
 class Asker(threading.Thread):
     """Queries a model repeatedly until it is stopped; keeps each different answer."""
 
-    def __init__(self, server, model, pause=0.002):
+    def __init__(self, server, model, pause=0.01):
         super().__init__()
         self.server, self.model, self.pause = server, model, pause
         self.answers, self.problems, self.asked = set(), [], 0
@@ -78,7 +78,7 @@ class Asker(threading.Thread):
 class Updated:
     """The server; `kw` go to its models. While the block runs, `askers` ask each model; none of them may be refused."""
 
-    def __init__(self, folder, start, way, options, names=("dense",), askers=1, pause=0.002, cache=None, **kw):
+    def __init__(self, folder, start, way, options, names=("dense",), askers=1, pause=0.01, cache=None, **kw):
         (folder / "models").mkdir(parents=True)
         self.folder = folder
         self.models = {name: Dense(folder / "models", name, **kw) for name in names}

@@ -23,7 +23,7 @@ def equal(function, expected, what="it", patience=PATIENCE):
 
 
 def until(condition, what="the condition", patience=PATIENCE, step=0.01):
-    """The first truthy result of condition(); AssertionError when it never comes."""
+    """The first truthy result of condition(), which is asked after longer and longer pauses; AssertionError when it never comes."""
     end = time.monotonic() + patience
     last = None
     while time.monotonic() < end:
@@ -31,6 +31,7 @@ def until(condition, what="the condition", patience=PATIENCE, step=0.01):
         if last:
             return last
         time.sleep(step)
+        step = min(1.2 * step, max(step, 0.06))
     raise AssertionError(f"waited {patience:.0f} s in vain for {what}; last seen: {last!r}")
 
 
