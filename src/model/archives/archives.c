@@ -2,10 +2,11 @@
  * archive elsewhere by its checksum or ETag: one with a checksum that is in the list is not asked for again.
  * It makes a list of its own and swaps it in, so that those who only read the list do not wait for it. A failure stays in the
  * list as well, for the model that has the archive's name: where else would it be seen? It is tried again if the
- * archive itself is not to blame. */
+ * archive itself is not to blame. What is placed may also be no archive: it is a repository of links then. */
 #include "archives.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -14,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "archive/archive.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/map.h"
@@ -55,6 +57,15 @@ struct archive_repository *archive_repository_ref(struct archive_repository *r)
     return r;
 }
 
+static void temp_remove(struct archive_repository *r)
+{
+    if (r->is_temp && mr_tree_remove(r->path, NULL) < 0) {
+        mr_log(MR_LOG_WARN, "model.temp_left", "path=%s could not be removed",
+               MR_LOG_STR(mr_str_c(r->path)));
+    }
+    r->is_temp = false;
+}
+
 void archive_repository_unref(struct archive_repository **repository)
 {
     struct archive_repository *r = *repository;
@@ -64,6 +75,7 @@ void archive_repository_unref(struct archive_repository **repository)
     if (r && atomic_fetch_sub_explicit(&r->refs, 1, memory_order_acq_rel) == 1) {
         mr_cache_unref(&r->view);
         mr_cache_unref(&r->content);
+        temp_remove(r);
         mr_free(r->links);
         mr_free(r->path);
         mr_free(r->top);
@@ -274,6 +286,38 @@ static bool on_progress(void *ctx, uint64_t done, uint64_t total)
     return !atomic_load_explicit(a->o.is_stopping, memory_order_relaxed);
 }
 
+static void links_set(const struct archives *a, struct archive_repository *r)
+{
+    size_t n = 0;
+
+    r->links = MR_NEW_ARRAY(const char *, a->link_count + 2);
+    if (r->top) {
+        r->links[n++] = r->top;
+    }
+    for (size_t i = 0; i < a->link_count; i++) {
+        r->links[n++] = a->o.links[i];
+    }
+}
+
+/* No archive: its links are new each time, as what they are made from may be another one. */
+static int temp_set(const struct archives *a, struct archive_repository *r,
+                    const struct source *from, struct mr_err *err)
+{
+    const char *base = getenv("TMPDIR");
+    char path[512], real[PATH_MAX];
+
+    snprintf(path, sizeof path, "%.400s/millrace-placed-XXXXXX",
+             base && base[0] == '/' ? base : "/tmp");
+    if (!mkdtemp(path) || !realpath(path, real)) {
+        return MR_FAIL(err, MR_E_IO, "the folder of a placed model: %.400s: %s", path,
+                       strerror(errno));
+    }
+    r->is_temp = true;
+    r->path = text_copy(real);
+    links_set(a, r);
+    return a->o.place(r->path, from->stem, r->file, from->type, err);
+}
+
 static int unpack(struct archives *a, struct fetcher *fetcher, struct archive_repository *r,
                   const struct source *from, struct mr_err *err)
 {
@@ -282,6 +326,9 @@ static int unpack(struct archives *a, struct fetcher *fetcher, struct archive_re
     char real[PATH_MAX];
     int rc;
 
+    if (from->is_placed && !from->url && !archives_is_file(r->file)) {
+        return temp_set(a, r, from, err);
+    }
     MR_TRY(from->url ? fetch_archive(fetcher, from->url, &r->content, err)
                      : mr_cache_archive(a->o.cache, &args, &r->content, err));
     if (!realpath(mr_cache_path(r->content), real)) {
@@ -290,11 +337,7 @@ static int unpack(struct archives *a, struct fetcher *fetcher, struct archive_re
     }
     r->top = text_copy(real);
     MR_TRY(path_set(a, r, from, err));
-    r->links = MR_NEW_ARRAY(const char *, a->link_count + 2);
-    r->links[0] = r->top;
-    for (size_t i = 0; i < a->link_count; i++) {
-        r->links[i + 1] = a->o.links[i];
-    }
+    links_set(a, r);
 out:
     return rc;
 }
@@ -315,6 +358,7 @@ static struct archive_repository *repository_new(struct archives *a, struct fetc
         r->err.status = r->err.status == MR_E_NOT_FOUND && !r->is_placed ? MR_E_IO : r->err.status;
         mr_cache_unref(&r->view);
         mr_cache_unref(&r->content);
+        temp_remove(r);
         mr_freep(&r->path);
         mr_freep(&r->top);
         mr_log(MR_LOG_ERROR, "model.archive", "path=%s %s", MR_LOG_STR(mr_str_c(file)), r->err.msg);
@@ -458,16 +502,33 @@ bool archives_refresh(struct archives *a, int64_t settle_ns, bool *out_is_restle
 
 /* ---- placed ones ---- */
 
-/* Puts `r` in the place of the one by that name; NULL: none. Takes it. */
-static void placed_put(struct archives *a, mr_str name, struct archive_repository *r)
+/* Lock held. */
+static size_t placed_index(const struct archives *a, mr_str name)
 {
-    struct archive_repository *old = NULL;
     size_t i = 0;
 
-    pthread_mutex_lock(&a->lock);
     while (i < a->placed.len && !mr_str_eq_c(name, a->placed.at[i]->stem)) {
         i++;
     }
+    return i;
+}
+
+struct archive_repository *archives_placed(struct archives *a, mr_str name)
+{
+    pthread_mutex_lock(&a->lock);
+    const size_t i = placed_index(a, name);
+    struct archive_repository *r =
+        i < a->placed.len ? archive_repository_ref(a->placed.at[i]) : NULL;
+    pthread_mutex_unlock(&a->lock);
+    return r;
+}
+
+void archives_put(struct archives *a, mr_str name, struct archive_repository *r)
+{
+    struct archive_repository *old = NULL;
+
+    pthread_mutex_lock(&a->lock);
+    const size_t i = placed_index(a, name);
     if (i < a->placed.len) {
         old = a->placed.at[i];
         a->placed.at[i] = r ? r : a->placed.at[--a->placed.len];
@@ -476,6 +537,16 @@ static void placed_put(struct archives *a, mr_str name, struct archive_repositor
     }
     pthread_mutex_unlock(&a->lock);
     archive_repository_unref(&old);
+}
+
+bool archives_is_file(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    struct stat st;
+    mr_str stem;
+
+    return mr_archive_is_name(mr_str_c(slash ? slash + 1 : path), &stem) && stat(path, &st) == 0 &&
+           S_ISREG(st.st_mode);
 }
 
 int archives_place(struct archives *a, mr_str name, mr_str type, const char *address,
@@ -500,17 +571,12 @@ int archives_place(struct archives *a, mr_str name, mr_str type, const char *add
             *err = r->err;
             archive_repository_unref(&r);
         } else {
-            placed_put(a, name, r);
+            archives_put(a, name, r);
         }
     }
     fetch_free(&fetcher);
     mr_free(url);
     return rc;
-}
-
-void archives_displace(struct archives *a, mr_str name)
-{
-    placed_put(a, name, NULL);
 }
 
 void archives_get(struct archives *a, struct archive_list *out)

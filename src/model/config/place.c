@@ -1,4 +1,4 @@
-/* Links in a folder of their own. What was there under the name goes first: loads of one name do not overlap.
+/* Links in a folder of their own.
  *
  * A type that is known takes the place of a configuration: a config.pbtxt with the backend is written beside the links to the
  * versions; for sklearn, which MLServer's runtime stands for, also a model-settings.json in each version. A folder of MLServer, whose
@@ -324,7 +324,8 @@ static int mlserver_make(const struct placing *p, mr_str name, struct mr_err *er
     return rc == MR_OK ? settings_write(p->folder, p->path, name, err) : rc;
 }
 
-static int make(const char *placed, mr_str name, const char *path, mr_str type, struct mr_err *err)
+int mr_model_place(const char *placed, mr_str name, const char *path, mr_str type,
+                   struct mr_err *err)
 {
     struct contents c = {0};
     struct stat st;
@@ -353,19 +354,4 @@ static int make(const char *placed, mr_str name, const char *path, mr_str type, 
     mr_free(folder);
 out:
     return rc;
-}
-
-int mr_model_place(const char *placed, mr_str name, const char *path, mr_str type,
-                   struct mr_err *err)
-{
-    mr_model_displace(placed, name);
-    return make(placed, name, path, type, err);
-}
-
-void mr_model_displace(const char *placed, mr_str name)
-{
-    char *folder = mr_path_join(placed, name);
-
-    mr_tree_remove(folder, NULL);
-    mr_free(folder);
 }

@@ -27,7 +27,7 @@ int mr_model_name_check(mr_str name, struct mr_err *err);
 int mr_model_path_check(mr_str path, struct mr_err *err);
 /** `a` "/" `b` on the heap. */
 char *mr_path_join(const char *a, mr_str b);
-/** Resolve `path`; it must be `root` (a resolved folder), one of `links` (likewise; ends with NULL; NULL: none), or lie
+/** Resolve `path`; it must be `root` (a resolved folder; NULL: none), one of `links` (likewise; ends with NULL; NULL: none), or lie
  *  below one of them. *out on the heap. Errors: MR_E_NOT_FOUND, MR_E_FORBIDDEN (leads outside, or may
  *  not be read), MR_E_INVALID. */
 int mr_path_inside(const char *root, const char *const *links, const char *path, char **out,

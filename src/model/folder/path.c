@@ -125,7 +125,7 @@ int mr_path_inside(const char *root, const char *const *links, const char *path,
     if (!realpath(path, real)) {
         return mr_path_errno(path, errno, err);
     }
-    bool is_inside = is_below(root, real);
+    bool is_inside = root && is_below(root, real);
     for (size_t i = 0; links && links[i] && !is_inside; i++) {
         is_inside = is_below(links[i], real);
     }

@@ -252,11 +252,7 @@ static void settings_text(const struct mr_folder *f, char **out, size_t *out_len
 
 static bool is_placed(const struct mr_load *l)
 {
-    const struct archive_repository *archive = l->folder.archive;
-
-    return archive
-               ? archive->is_placed
-               : l->m->o.placed && l->folder.root && strcmp(l->folder.root, l->m->o.placed) == 0;
+    return l->folder.archive && l->folder.archive->is_placed;
 }
 
 static int config_parse(struct mr_load *l)
@@ -466,8 +462,10 @@ static size_t policy_apply(struct mr_load *l)
  * and where all that lies. Never 0. */
 static uint64_t fingerprint_of(const struct mr_load *l, const struct mr_folder_version *fv)
 {
+    const struct archive_repository *archive = l->folder.archive;
+    const char *where = archive && archive->is_temp ? archive->file : l->folder.dir;
     uint64_t parts[4] = {fv->fingerprint.sum, l->folder.shared.sum, l->config_fingerprint,
-                         mr_hash(mr_str_c(l->folder.dir))};
+                         mr_hash(mr_str_c(where))};
 
     return mr_hash(mr_str_n((const char *)parts, sizeof parts)) | 1;
 }

@@ -176,7 +176,6 @@ static int options_copy(struct mr_models *m, const struct mr_models_options *o, 
         repositories_copy(a, o->repositories, o->repository_count, &m->o.repository_count);
     m->o.load_models = texts_copy(a, o->load_models, o->load_model_count);
     m->o.config_name = text_copy(a, o->config_name);
-    m->o.placed = text_copy(a, o->placed);
     m->o.allowed_urls = texts_copy(a, o->allowed_urls, o->allowed_url_count);
     m->o.backend_dirs = texts_copy(a, o->backend_dirs, o->backend_dir_count);
     m->o.backend_setting_names = texts_copy(a, o->backend_setting_names, names);
@@ -194,8 +193,7 @@ static int options_copy(struct mr_models *m, const struct mr_models_options *o, 
     m->o.backend_setting_counts = counts;
     if (!lists || !counts || !m->o.repositories || !m->o.load_models || !m->o.backend_dirs ||
         !m->o.backend_setting_names || !m->o.allowed_backends || !m->o.backend_placements ||
-        !m->o.worker_dirs || !m->o.allowed_urls || (o->config_name && !m->o.config_name) ||
-        (o->placed && !m->o.placed)) {
+        !m->o.worker_dirs || !m->o.allowed_urls || (o->config_name && !m->o.config_name)) {
         return MR_FAIL(err, MR_E_NOMEM, "no memory for the model options");
     }
     return MR_OK;

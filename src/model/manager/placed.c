@@ -1,8 +1,8 @@
 /* Models that are loaded by their paths or addresses, under names that their files need not know.
  *
- * A path is resolved and has to lie in a folder of the operator's; it becomes a model of the folder of placed models. An archive
- * becomes one of the unpacked archives, wherever it comes from; its address has to lie below one of the operator's. Loaders do
- * this, so that as many are fetched at a time as may load at a time. */
+ * A path is resolved and has to lie in a folder of the operator's, an address below one of the operator's. Either becomes a
+ * repository of its own beside the unpacked archives, which those versions that are made of it keep. Loaders do this, so that as
+ * many are fetched at a time as may load at a time. */
 #include "placed.h"
 
 #include <errno.h>
@@ -10,14 +10,12 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <strings.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "archive/archive.h"
 #include "jobs.h"
 #include "load.h"
 #include "model/archives/url.h"
-#include "model/place.h"
 #include "model/records/job.h"
 #include "model/records/names.h"
 
@@ -101,25 +99,15 @@ static int path_place(struct mr_models *m, const struct mr_job *job, const char 
 {
     const mr_str name = job->model->name, type = mr_str_c(job->type);
     char *real = NULL;
-    struct stat st;
-    mr_str stem;
     int rc;
 
-    MR_TRY(mr_path_inside(m->o.placed, m->o.link_dirs, path, &real, err));
-    const bool is_archive = mr_archive_is_name(mr_str_c(strrchr(real, '/') + 1), &stem) &&
-                            stat(real, &st) == 0 && S_ISREG(st.st_mode);
-    if (sha256 && !is_archive) {
+    MR_TRY(mr_path_inside(NULL, m->o.link_dirs, path, &real, err));
+    if (sha256 && !archives_is_file(real)) {
         rc = MR_FAIL(err, MR_E_INVALID, "%.200s is no archive, which alone has a checksum", path);
         goto out;
     }
-    if (is_archive) {
-        MR_TRY(sha256 ? sum_check(real, sha256, err) : MR_OK);
-        MR_TRY(archives_place(m->archives, name, type, real, NULL, err));
-        mr_model_displace(m->o.placed, name);
-    } else {
-        MR_TRY(mr_model_place(m->o.placed, name, real, type, err));
-        archives_displace(m->archives, name);
-    }
+    MR_TRY(sha256 ? sum_check(real, sha256, err) : MR_OK);
+    MR_TRY(archives_place(m->archives, name, type, real, NULL, err));
 out:
     mr_free(real);
     return rc;
@@ -139,8 +127,6 @@ static int address_place(struct mr_models *m, struct mr_job *job, struct mr_err 
     pthread_mutex_lock(&m->lock);
     mr_load_place_take(m, job);
     pthread_mutex_unlock(&m->lock);
-    MR_TRY(rc);
-    mr_model_displace(m->o.placed, name);
 out:
     return rc;
 }
@@ -155,8 +141,7 @@ static int name_check(struct mr_models *m, mr_str name, struct mr_err *err)
     for (size_t i = 0; i < list.len && !is_taken; i++) {
         const struct mr_repository *r = &list.at[i];
         struct mr_folder f = {0};
-        if ((r->archive && r->archive->is_placed) ||
-            (r->path && strcmp(r->path, m->o.placed) == 0)) {
+        if (r->archive && r->archive->is_placed) {
             continue;
         }
         is_taken = mr_repository_read(&f, m, r, name, NULL, NULL, NULL) != MR_E_NOT_FOUND;
@@ -192,15 +177,13 @@ out:
 
 void mr_displace(struct mr_models *m, mr_str name)
 {
-    if (m->o.placed) {
-        mr_model_displace(m->o.placed, name);
-        archives_displace(m->archives, name);
-    }
+    archives_put(m->archives, name, NULL);
 }
 
 int mr_place_run(struct mr_models *m, struct mr_job *job, struct mr_err *err)
 {
     const mr_str name = job->model->name;
+    struct archive_repository *before = archives_placed(m->archives, name);
     uint64_t unused;
     int rc = place(m, job, err);
 
@@ -211,7 +194,10 @@ int mr_place_run(struct mr_models *m, struct mr_job *job, struct mr_err *err)
     }
     if (rc < 0 && !mr_models_size(m, name, &unused)) {
         mr_displace(m, name); /* the cache may have its room */
+    } else if (rc < 0) {
+        archives_put(m->archives, name, archive_repository_ref(before));
     }
+    archive_repository_unref(&before);
     return rc;
 }
 
@@ -220,7 +206,7 @@ static int check(const struct mr_models *m, mr_str name, mr_str path, struct mr_
     int rc;
 
     MR_TRY(mr_model_name_check(name, err));
-    if (!m->o.placed) {
+    if (!m->o.places) {
         return MR_FAIL(err, MR_E_FORBIDDEN,
                        "failed to load '%.*s': this server loads no models by paths or addresses "
                        "(--mesh-models, --allow-model-url)",

@@ -66,7 +66,7 @@ bool mr_version_is_stored(const struct mr_version *v)
 {
     const struct mr_version_private *p = v->load_private;
 
-    return p && !p->temp && !p->archive;
+    return p && !p->temp && !(p->archive && p->archive->content);
 }
 
 bool mr_version_is_unwanted(const struct mr_version *v)

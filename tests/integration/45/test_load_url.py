@@ -224,6 +224,33 @@ def test_files(start, tmp_path):
         assert control.answer("a") == ([8, 9], "1")
 
 
+def test_a_file_that_cannot_be_used_changes_nothing(start, tmp_path):
+    """Neither what serves, nor what a load without an address takes."""
+    store, temp = tmp_path / "store", tmp_path / "temp"
+    temp.mkdir()
+    (store / "a" / "1").mkdir(parents=True)
+    for name, content in (("net.onnx", onnxgen.adder(1)), ("broken.onnx", b"none"), ("readme.xyz", b"none"), ("a/1/model.onnx", onnxgen.adder(3))):
+        repo.write(store / name, content)
+    with tarfile.open(store / "a.tar", "w") as t:
+        t.add(store / "a", "a")
+    server = start([], f"--allow-model-url=file:{store}/", mode="explicit", env={"TMPDIR": str(temp)})
+    with Control(server) as control:
+        def answer():
+            return control.rest.infer("m", [("INPUT0", "INT32", [2, 1], [1, 2])]).ok().json()["outputs"][0]["data"]
+
+        for name, k in (("net.onnx", 1), ("a.tar", 3), ("net.onnx", 1)):
+            control.load("m", url=f"file:{store}/{name}").ok()
+            for bad, text in (("readme.xyz", "does not say which backend"), ("broken.onnx", "not a valid ONNX model")):
+                assert text in control.load("m", url=f"file:{store}/{bad}").error
+                control.load("m").ok()
+                assert answer() == [1 + k, 2 + k]
+        repo.write(store / "net.onnx", onnxgen.adder(5))
+        control.load("m").ok()
+        assert answer() == [6, 7]
+    server.stop()
+    assert list(temp.glob("millrace-*")) == []
+
+
 def test_s3(start, tmp_path):
     """A new object by the same name is taken when the address is given again."""
     with s3.storage() as storage:
