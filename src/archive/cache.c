@@ -422,9 +422,12 @@ static int place_try(const struct mr_cache *c, const struct place *p,
         is_there(p->path)) {
         *out = fd;
         excess_remove(c);
-    } else {
-        close(fd);
+        return rc;
     }
+    if (rc < 0 && !is_there(p->path) && !is_there(p->part)) {
+        unlink(p->lock);
+    }
+    close(fd);
     return rc;
 }
 

@@ -75,6 +75,7 @@ static void failures_leave_nothing(void **state)
     assert_null(r);
     assert_false(is_there(in_folder("cache/env-k")));
     assert_false(is_there(in_folder("cache/env-k.part")));
+    assert_false(is_there(in_folder("cache/env-k.lock")));
     r = get(c, "k");
     mr_cache_unref(&r);
     mr_cache_free(&c);
