@@ -394,6 +394,7 @@ static int folder_find(struct mr_folder *f, const char *repository, const char *
     f->root = mr_strndup(real, strlen(real));
     path = mr_path_join(f->root, name);
     rc = mr_path_inside(f->root, links, path, &f->dir, err);
+    f->shared.links += rc == MR_OK && strcmp(path, f->dir) != 0;
     mr_free(path);
     if (rc == MR_OK && (strcmp(f->dir, f->root) == 0 || !is_dir(f->dir))) {
         rc = MR_FAIL(err, MR_E_NOT_FOUND, "%.300s is not a folder of the repository", f->dir);

@@ -185,6 +185,20 @@ static void test_print_sees_changes(void **state)
     mr_folder_fini(&b);
 }
 
+/* Whatever is in it: where the links lead is not watched. */
+static void test_folder_by_a_link(void **state)
+{
+    struct fixture *f = *state;
+    struct mr_folder folder;
+
+    fx_model(f, 0, ".store/new", IDENTITY_TEXT, 1);
+    fx_link(f, 0, "new", ".store/now");
+    fx_link(f, 0, ".store/now", "m");
+    read_folder(f, &folder);
+    assert_int_equal(folder.shared.links, 1);
+    mr_folder_fini(&folder);
+}
+
 static void test_folder_bounds(void **state)
 {
     struct fixture *f = *state;
@@ -348,6 +362,7 @@ int main(void)
         fx_test(test_long_name_in_error),
         fx_test(test_version_numbers),
         fx_test(test_print_sees_changes),
+        fx_test(test_folder_by_a_link),
         fx_test(test_folder_bounds),
         fx_test(test_file_read),
         fx_test(test_names),
