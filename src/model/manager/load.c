@@ -667,16 +667,18 @@ static int version_try(struct mr_load *l, struct mr_fresh *f, bool warn, struct 
         return rc;
     }
     rc = mr_version_open(l->m, &source, &f->made, err);
-    mr_admit_end(l->m, reserved);
     if (rc == MR_OK && (rc = still_wanted(l, err)) < 0) {
         mr_version_close(l->m, &f->made);
     }
+    if (rc == MR_OK) {
+        /* Release is not needed: the version is not published yet. */
+        atomic_store_explicit(&f->made->v.state, MR_VERSION_WARMING, memory_order_relaxed);
+        warming_report(l, f);
+    }
+    mr_admit_end(l->m, reserved); /* what warms counts as held */
     if (rc < 0) {
         return rc;
     }
-    /* Release is not needed: the version is not published yet. */
-    atomic_store_explicit(&f->made->v.state, MR_VERSION_WARMING, memory_order_relaxed);
-    warming_report(l, f);
     mr_job_opened(l->m, l->job); /* a warm-up may need the room of what it kept */
     rc = version_serve(l, &source, f->made, err);
     if (rc < 0) {
