@@ -8,6 +8,8 @@
  * take it. */
 #include "load_history.h"
 
+#include <stdlib.h>
+
 #include "base/clock.h"
 #include "base/mailbox.h"
 #include "job.h"
@@ -213,14 +215,15 @@ static void model_view(const struct mr_model *model, mr_model_view_fn *see, void
     mr_free(loads);
 }
 
+static int by_name(const void *key, const void *name)
+{
+    return mr_str_cmp(*(const mr_str *)key, mr_str_c(((const struct mr_name *)name)->name));
+}
+
 static bool is_folder(const struct mr_models *m, mr_str name)
 {
-    for (size_t i = 0; i < m->names.len; i++) {
-        if (mr_str_eq_c(name, m->names.at[i].name)) {
-            return true;
-        }
-    }
-    return false;
+    return m->names.len > 0 &&
+           bsearch(&name, m->names.at, m->names.len, sizeof *m->names.at, by_name);
 }
 
 int mr_models_versions(struct mr_models *m, mr_str name, mr_model_view_fn *see, void *ctx,
