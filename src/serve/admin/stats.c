@@ -2,6 +2,9 @@
  * arena; a set that ran out of memory is marked and answered as such. */
 #include "stats.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 #include "base/clock.h"
 #include "sched/sched.h"
 #include "serve/state/state.h"
@@ -162,9 +165,22 @@ static void add_each(void *ctx, const struct mr_model_report *r)
     }
 }
 
+static int by_version(const void *a, const void *b)
+{
+    const Inference__ModelStatistics *x = *(Inference__ModelStatistics *const *)a;
+    const Inference__ModelStatistics *y = *(Inference__ModelStatistics *const *)b;
+    const int order = strcmp(x->name, y->name);
+
+    return order ? order : strverscmp(x->version, y->version);
+}
+
 void stats_set_add_all(struct stats_set *set, struct mr_models *models)
 {
-    mr_models_report(models, add_each, set);
+    mr_models_visit(models, add_each, set);
+    if (set->response.n_model_stats > 1) {
+        qsort(set->response.model_stats, set->response.n_model_stats,
+              sizeof *set->response.model_stats, by_version);
+    }
 }
 
 int stats_set_add_model(struct stats_set *set, struct mr_models *models, mr_str model,

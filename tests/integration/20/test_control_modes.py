@@ -36,6 +36,14 @@ def test_none_loads_all(models, start, control):
     assert c.ready() and c.answer("a") == ([1, 2], "1")
 
 
+def test_statistics_of_all_models_are_in_order(models, start, control):
+    """By name, then by number."""
+    for name in ("d", "b", "a", "c"):
+        repo.add(models, name, versions=(2, 10, 1), extra="version_policy { all { } }")
+    all_models = control(start(models)).rest.get("/v2/models/stats").ok().json()["model_stats"]
+    assert [(m["name"], m["version"]) for m in all_models] == [(name, v) for name in "abcd" for v in ("1", "2", "10")]
+
+
 @pytest.mark.parametrize("mode", ["none", "poll"])
 def test_load_and_unload_are_for_explicit_mode(models, start, control, mode):
     repo.add(models, "a")
