@@ -179,12 +179,32 @@ static void close_all(struct live_runtime *r, bool lost)
 
 /* ---- the end of loads and unloads ---- */
 
+static void fail(struct load *o, int rc, const struct mr_err *err)
+{
+    o->rc = rc;
+    o->err = *err;
+}
+
+static void fail_away(struct load *o)
+{
+    struct mr_err err;
+    const char *why = o->r->why.msg;
+
+    fail(o,
+         MR_FAIL(&err, MR_E_UNAVAILABLE, "the runtime does not answer%s%s", why[0] ? ": " : "",
+                 why),
+         &err);
+}
+
 static void end(struct load *o)
 {
     struct live_runtime *r = o->r;
     struct mr_mesh *m = r->m;
     struct mesh_loaded loaded = {.bytes = o->bytes, .max_running = o->max_running};
 
+    if (o->rc == MR_OK && !r->is_there) {
+        fail_away(o); /* what it had is lost already */
+    }
     if (o->is_unload) {
         mesh_core_unloaded(m->core, o->id, live_now(m));
     } else if (o->rc == MR_OK) {
@@ -200,12 +220,6 @@ static void end(struct load *o)
     }
     mr_free(o);
     live_acted(m);
-}
-
-static void fail(struct load *o, int rc, const struct mr_err *err)
-{
-    o->rc = rc;
-    o->err = *err;
 }
 
 static void unload(struct load *o);
@@ -278,6 +292,9 @@ static void on_size(void *ctx, int rc, const struct mr_err *err,
 
     if (!heard(o->r, rc, err, response)) {
         mr_free(o);
+        return;
+    }
+    if (waits(o, rc, response)) {
         return;
     }
     if (rc == MR_OK) {
@@ -401,7 +418,6 @@ static void on_wait(struct mr_timer *t)
 {
     struct live_runtime *r = MR_CONTAINER_OF(t, struct live_runtime, wait);
     struct load *all = r->waiting, *next;
-    struct mr_err err;
 
     r->waiting = NULL;
     for (struct load *o = all; o; o = next) {
@@ -409,10 +425,7 @@ static void on_wait(struct mr_timer *t)
         if (r->is_there) {
             begin_load(o);
         } else if (live_now(r->m) - o->since_ns >= AWAY_NS) {
-            fail(o,
-                 MR_FAIL(&err, MR_E_UNAVAILABLE, "the runtime does not answer%s%s",
-                         r->why.msg[0] ? ": " : "", r->why.msg),
-                 &err);
+            fail_away(o);
             end(o);
         } else {
             o->next = r->waiting;

@@ -1,6 +1,9 @@
 """Runtimes of ModelMesh under servers of a mesh: what they are told, and calls of any service that are passed through to them."""
+import contextlib
+import os
 import queue
 import re
+import socket
 import threading
 import time
 from concurrent import futures
@@ -692,6 +695,29 @@ def test_load_that_finds_the_runtime_away_waits_for_it(runtime, under):
     r.stop()
     e = refusal(server, "m1")
     assert e.code() == grpc.StatusCode.UNAVAILABLE and re.search("the runtime does not answer: .*refused", e.details()), e.details()
+
+
+def cut(port):
+    """The connections to that port of this process end, and no call of them is answered."""
+    for fd in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(fd))) as s:
+            if s.getpeername() and s.getsockname()[1:2] == (port,):
+                s.shutdown(socket.SHUT_RDWR)
+
+
+def test_model_that_is_lost_before_its_size_is_known_is_loaded_again(runtime, under):
+    r = runtime()
+    r.size = lambda id: 0
+    [server] = under(r)
+
+    def size(id, f, context):
+        del r._modelSize
+        cut(r.port)
+        wait.until(lambda: not context.is_active(), "the end of the call")
+
+    r._modelSize = size
+    assert ask(server, "m0") == b"hello"
+    assert r.count("loadModel", "m0") == 2 and r.count("unloadModel") == 0
 
 
 def test_runtime_that_is_failing_is_said_at_once(runtime, registry, start, models):
