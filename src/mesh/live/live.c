@@ -194,6 +194,25 @@ static uint64_t default_capacity(void)
     return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 4;
 }
 
+/* False: there is none. The caller frees the text. */
+static bool journal_text(const struct mr_mesh *m, struct mr_buf *out)
+{
+    mr_buf_init(out, 0);
+    if (m->o.journal) {
+        mr_buf_printf(out, "file:%s", m->o.journal);
+    }
+    return m->o.journal != NULL;
+}
+
+static int check_journal(const struct mr_mesh *m, struct mr_err *err)
+{
+    struct mr_buf text;
+    int rc = journal_text(m, &text) ? mr_kv_check(mr_buf_view(&text), err) : MR_OK;
+
+    mr_buf_fini(&text);
+    return rc < 0 ? MR_WRAP(err, rc, "--mesh-journal") : MR_OK;
+}
+
 int mr_mesh_new(struct mr_mesh **out, const struct mr_mesh_options *options, struct mr_err *err)
 {
     struct mr_mesh *m = MR_NEW(struct mr_mesh);
@@ -239,6 +258,7 @@ int mr_mesh_new(struct mr_mesh **out, const struct mr_mesh_options *options, str
         MR_WRAP(err, rc, "--mesh-vmodel-owner");
         goto out;
     }
+    MR_TRY(check_journal(m, err));
     MR_TRY(live_rules_start(m, err));
     MR_TRY(live_plane_start(m, err));
     MR_TRY(mr_loop_new(&m->loop, NULL, err)); /* what is asked before mr_mesh_start waits in it */
@@ -277,14 +297,12 @@ static int make_core(struct mr_mesh *m, struct mr_err *err)
 static int open_journal(struct mr_mesh *m, struct mr_err *err)
 {
     struct mr_buf text;
+    int rc = MR_OK;
 
-    if (!m->o.journal) {
-        return MR_OK;
-    }
-    mr_buf_init(&text, 0);
-    mr_buf_printf(&text, "file:%s", m->o.journal);
-    int rc = mr_kv_open(&m->journal, m->loop, mr_buf_view(&text),
+    if (journal_text(m, &text)) {
+        rc = mr_kv_open(&m->journal, m->loop, mr_buf_view(&text),
                         &(struct mr_kv_options){.on_state = on_journal_state, .ctx = m}, err);
+    }
     mr_buf_fini(&text);
     return rc;
 }

@@ -44,6 +44,16 @@ def test_registry_that_is_not_there_ends_the_start(nobody, start, models, runtim
     assert f"etcd://127.0.0.1:{nobody}" in server.err() and "Connection refused" in server.err() and "--mesh-start-timeout" in server.err()
 
 
+@pytest.mark.parametrize("runtime", [[], ["--mesh-runtime=unix:/nowhere"]], ids=["", "runtime"])
+@pytest.mark.parametrize("path", ["/nowhere/", "/" + "x" * 200], ids=["folder", "long"])
+def test_journal_that_is_no_path_ends_the_start(start, models, path, runtime):
+    repo.add(models, "m")
+    server = start(models, "--mesh=memory:", f"--mesh-journal={path}", *runtime, mode=None, ready=False)
+    assert server.wait_exit() == 1
+    server.end_anyhow()
+    assert "--mesh-journal: file: '/" in server.err()
+
+
 def test_local_registry_needs_no_name(start, models):
     repo.add(models, "m", repo.config())
     with tempfile.TemporaryDirectory(prefix="mr", dir="/tmp") as state:  # the path of its socket must be short
