@@ -70,7 +70,7 @@ static void set_failed(struct mesh_core *c, struct mesh_local *l, enum mesh_fail
                        mr_str reason)
 {
     mr_free(l->reason);
-    l->reason = reason.len ? mr_strndup(reason.ptr, MR_MIN(reason.len, MESH_TEXT_MAX)) : NULL;
+    l->reason = reason.len ? mr_strndup(reason.ptr, reason.len) : NULL;
     l->fail = kind;
     l->fail_until = c->now + c->o.fail_ns[kind];
     timers_add(&c->timers, l->fail_until, TIMER_FAIL, l->handle, 0);
@@ -476,6 +476,20 @@ static void load_again(struct mesh_core *c, struct mesh_local *l)
     }
 }
 
+/* In UTF-8, whatever a runtime says: peers pass over what is not. The caller frees it. */
+static char *text_of(mr_str said)
+{
+    mr_str s = mr_str_sub(said, 0, MESH_TEXT_MAX);
+    size_t len = mr_utf8_whole(s);
+    char *text = mr_strndup(s.ptr, len);
+    bool is_valid = mr_utf8_valid(mr_str_n(text, len));
+
+    for (size_t i = 0; i < len && !is_valid; i++) {
+        text[i] = (uint8_t)text[i] < 0x80 ? text[i] : '?';
+    }
+    return text;
+}
+
 void load_failed(struct mesh_core *c, mr_str id, enum mesh_fail kind, mr_str reason)
 {
     struct mesh_local *l = find(c, id);
@@ -490,8 +504,10 @@ void load_failed(struct mesh_core *c, mr_str id, enum mesh_fail kind, mr_str rea
     if (l->is_outdated) {
         load_again(c, l);
     } else if (l->model->revision) {
-        set_failed(c, l, kind, reason);
-        request_not_loaded(c, l, MESH_WHY_LOAD_FAILED, reason);
+        char *text = text_of(reason);
+        set_failed(c, l, kind, mr_str_c(text));
+        request_not_loaded(c, l, MESH_WHY_LOAD_FAILED, mr_str_c(text));
+        mr_free(text);
     }
     own_sync(c, l);
     l->holds--;

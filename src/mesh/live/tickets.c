@@ -27,7 +27,7 @@ struct telling {
 
 static void put_text(char *to, size_t size, mr_str s)
 {
-    size_t len = MR_MIN(s.len, size - 1);
+    size_t len = mr_utf8_whole(mr_str_sub(s, 0, size - 1));
 
     memcpy(to, len ? s.ptr : "", len);
     to[len] = '\0';

@@ -73,7 +73,7 @@ int mr_client_grpc_status(const char *address, const struct mr_client_response *
 {
     mr_str status = find_header(r->trailers, r->trailer_count, "grpc-status");
     mr_str message = find_header(r->trailers, r->trailer_count, "grpc-message");
-    char text[sizeof err->msg];
+    char text[sizeof err->msg]; /* one byte more than fits, so that it is cut at a character */
     uint64_t code;
 
     *out_code = -1;
@@ -94,7 +94,7 @@ int mr_client_grpc_status(const char *address, const struct mr_client_response *
     if (rc == MR_OK) {
         return MR_OK;
     }
-    size_t n = mr_percent_decode(message, text, sizeof text - 1);
+    size_t n = mr_percent_decode(message, text, sizeof text);
     return n ? MR_FAIL(err, rc, "%.*s", (int)n, text)
              : MR_FAIL(err, rc, "gRPC status %llu", (unsigned long long)code);
 }

@@ -695,14 +695,15 @@ static void on_result(struct sim *s, const struct sim_event *e)
 static void on_loaded(struct sim *s, const struct sim_event *e)
 {
     struct sim_peer *p = &s->peers[e->peer];
+    const char *text = s->models[e->model].fails_with;
     char id[24];
 
     sim_id(id, e->model);
     p->loading--;
     p->in_runtime[e->model] = e->flag ? 0 : 2;
     if (e->flag) {
-        mesh_core_load_failed(p->core, mr_str_c(id), s->models[e->model].fail, MR_STR("boom"),
-                              s->now);
+        mesh_core_load_failed(p->core, mr_str_c(id), s->models[e->model].fail,
+                              mr_str_c(text ? text : "boom"), s->now);
     } else {
         struct mesh_loaded what = {s->models[e->model].bytes, s->models[e->model].keeps_state,
                                    s->models[e->model].max_running};

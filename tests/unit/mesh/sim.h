@@ -24,6 +24,7 @@ struct sim_model {
     const char *error; /* that its runs are answered with; NULL: none */
     unsigned fail_at;  /* peers where loads fail, one bit each */
     enum mesh_fail fail;
+    const char *fails_with; /* the text of that; NULL: boom */
     unsigned loads;       /* begun, over all peers */
     unsigned fails_first; /* loads that fail, however many there were before */
 };

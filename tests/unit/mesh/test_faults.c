@@ -41,6 +41,35 @@ static void load_that_fails_everywhere_is_tried_on_three(void **state)
     sim_fini(&s);
 }
 
+static void texts_of_failures_reach_every_peer(void **state)
+{
+    char texts[3][5000] = {"\xff is no UTF-8"};
+    struct sim s;
+    (void)state;
+
+    for (size_t i = 0; i + 1 < sizeof texts[0]; i++) {
+        texts[1][i] = "\xc3\xa9"[i % 2]; /* any odd limit is within a character */
+        texts[2][i] = i ? texts[1][i - 1] : 'x';
+    }
+    sim_init(&s, 1);
+    sim_add_many(&s, 5, 100 * MIB, 4);
+    sim_register(&s, 0, 3, MIB, 20 * MS);
+    for (unsigned i = 0; i < 3; i++) {
+        s.models[i].fail_at = 0x1f;
+        s.models[i].fail = MESH_FAIL_INVALID;
+        s.models[i].fails_with = texts[i];
+        for (unsigned peer = 0; peer < 5; peer++) {
+            struct sim_call *c = sim_call(&s, peer, i);
+            assert_true(sim_settle(&s, 5 * S));
+            assert_int_equal(c->status, MR_E_INTERNAL);
+            assert_memory_equal(c->text, i ? texts[i] : "? is no UTF-8", 14);
+            sim_run(&s, 100 * MS);
+        }
+        assert_int_equal(s.models[i].loads, 3);
+    }
+    sim_fini(&s);
+}
+
 static void load_that_fails_here_succeeds_there(void **state)
 {
     struct sim s;
@@ -693,6 +722,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(load_that_fails_everywhere_is_tried_on_three),
+        cmocka_unit_test(texts_of_failures_reach_every_peer),
         cmocka_unit_test(load_that_fails_here_succeeds_there),
         cmocka_unit_test(failure_has_the_same_status_at_any_peer),
         cmocka_unit_test(failures_are_forgotten_by_their_kind),

@@ -192,7 +192,11 @@ static inline void answer_grpc(struct mr_call *call)
     }
     int rc = mr_grpc_message(&g, &message, &err);
     if (number_header(call, "x-status", 0) > 0) {
-        mr_grpc_fail(&g, (int)number_header(call, "x-status", 0), MR_STR("as asked"));
+        char text[600] = "as asked";
+        for (int64_t i = 0; i < number_header(call, "x-long", 0); i++) {
+            snprintf(text + 2 * i, sizeof text - (size_t)(2 * i), "\u00e9");
+        }
+        mr_grpc_fail(&g, (int)number_header(call, "x-status", 0), mr_str_c(text));
         return;
     }
     if (rc < 0) {

@@ -461,6 +461,24 @@ static void grpc_raw_status(void **state)
 }
 
 /* A server that answers without gRPC: its HTTP status gives the error. */
+static void grpc_message_is_cut_at_a_character(void **state)
+{
+    (void)state;
+    const struct mr_header metadata[] = {{MR_STR("x-status"), MR_STR("3")},
+                                         {MR_STR("x-long"), MR_STR("290")}};
+    const struct mr_client_grpc_request request = {
+        .path = "/a.B/Echo", .metadata = metadata, .metadata_count = 2};
+    struct rig r;
+
+    rig_open(&r, true);
+    r.o.left++;
+    mr_client_grpc(r.c, &request, on_done, &r.o);
+    run(&r);
+    assert_int_equal(strlen(r.o.err.msg), sizeof r.o.err.msg - 2);
+    assert_true(mr_utf8_valid(mr_str_c(r.o.err.msg)));
+    rig_close(&r);
+}
+
 static void grpc_to_others(void **state)
 {
     (void)state;
@@ -695,6 +713,7 @@ int main(void)
         cmocka_unit_test(grpc_unary),
         cmocka_unit_test(grpc_status),
         cmocka_unit_test(grpc_raw_status),
+        cmocka_unit_test(grpc_message_is_cut_at_a_character),
         cmocka_unit_test(grpc_to_others),
         cmocka_unit_test(stream_both_ways),
         cmocka_unit_test(stream_with_a_status),
