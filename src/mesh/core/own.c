@@ -220,10 +220,12 @@ static bool is_for_this_process(const struct mesh_local *l)
 static void claim_lost(struct mesh_core *c, struct mesh_local *l, mr_bytes holder)
 {
     struct view_peer *p = view_peer_find(&c->view, mr_str_n((const char *)holder.ptr, holder.len));
+    const struct view_copy *copy = p ? view_copy_at(l->model, p) : NULL;
+    bool will_load = p && p != c->me && core_peer_is_good(c, p) && !p->draining &&
+                     !(copy && copy->state == MESH_FAILED);
 
     l->have_is_unknown = false;
-    if (l->state != LOCAL_QUEUED || !p || p == c->me || !core_peer_is_good(c, p) ||
-        is_for_this_process(l)) {
+    if (l->state != LOCAL_QUEUED || !will_load || is_for_this_process(l)) {
         return; /* it goes on without one, as one more copy */
     }
     load_drop(c, l);
@@ -244,7 +246,9 @@ static void item_written(struct mesh_core *c, const struct own_write *w, size_t 
         l->have_is_unknown = true;
     }
     if (w->is_claim) {
-        l->claim = status == MR_OK && succeeded ? CLAIM_HELD : CLAIM_NONE;
+        /* without an answer the registry may have it */
+        bool is_held = status < 0 ? status != MR_E_NOT_FOUND : succeeded;
+        l->claim = is_held ? CLAIM_HELD : CLAIM_NONE;
         if (status == MR_OK && !succeeded) {
             claim_lost(c, l, value);
         }

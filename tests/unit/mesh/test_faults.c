@@ -468,6 +468,49 @@ static void two_owners_do_not_load_twice(void **state)
     }
 }
 
+static void note_count(void *ctx, int rc, const struct mr_err *err, const struct mr_kv_reply *reply)
+{
+    (void)err;
+    assert_int_equal(rc, MR_OK);
+    *(size_t *)ctx = reply->results[0].count;
+}
+
+static size_t claims(struct sim *s)
+{
+    struct mr_kv *kv = mr_kv_memory_open(s->store, &(struct mr_kv_options){0});
+    size_t count = 99;
+
+    mr_kv_get(kv, MR_STR(MESH_ROOT "l/model-0"), MR_KV_LINEARIZABLE, note_count, &count);
+    sim_run(s, 10 * MS);
+    mr_kv_free(&kv);
+    assert_true(count < 2);
+    return count;
+}
+
+static void claim_whose_answer_was_lost_is_deleted(void **state)
+{
+    (void)state;
+
+    for (unsigned when = 0; when < 8; when++) {
+        struct sim s;
+        sim_init(&s, 1);
+        sim_add_many(&s, 1, 100 * MIB, 4);
+        sim_register(&s, 0, 1, MIB, S);
+        sim_run(&s, S);
+        mr_kv_memory_set_delay(s.peers[0].kv, 10 * MS);
+        mr_kv_memory_step(s.store, s.now); /* what is sent now is delayed from now on */
+        sim_call(&s, 0, 0);
+        sim_run(&s, when * 4 * MS);
+        mr_kv_memory_cut(s.peers[0].kv, true);
+        sim_run(&s, 10 * MS);
+        mr_kv_memory_cut(s.peers[0].kv, false);
+        assert_true(sim_settle(&s, 5 * S));
+        sim_run(&s, S);
+        assert_int_equal(claims(&s), 0);
+        sim_fini(&s);
+    }
+}
+
 static void restarted_peer_forgets_what_it_had(void **state)
 {
     struct sim s;
@@ -736,6 +779,7 @@ int main(void)
         cmocka_unit_test(history_that_is_gone_is_read_again),
         cmocka_unit_test(registry_that_lost_its_data_gets_it_again),
         cmocka_unit_test(two_owners_do_not_load_twice),
+        cmocka_unit_test(claim_whose_answer_was_lost_is_deleted),
         cmocka_unit_test(restarted_peer_forgets_what_it_had),
         cmocka_unit_test(unregistered_model_is_unloaded_everywhere),
         cmocka_unit_test(another_definition_is_loaded_anew),
