@@ -405,6 +405,8 @@ uint64_t manage_send(struct mesh_core *c, const struct vmodel_plan *p);
 void manage_tick(struct mesh_core *c);
 /** The registry is back, or the journal is there: calls that wait go on. */
 void manage_wake(struct mesh_core *c);
+/** A change of the same is being written to the journal, to take its place. */
+bool manage_replaces(const struct mesh_core *c, const struct intent *i);
 /** vmodels in transition go on. */
 void manage_transitions(struct mesh_core *c);
 /** By the view; revision 0: there is none. */

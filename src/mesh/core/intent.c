@@ -492,6 +492,9 @@ static struct intent *next_due(const struct mesh_core *c)
         return i;
     }
     i = TAILQ_FIRST(&c->intent_lists[INTENT_WAITS]);
+    while (i && manage_replaces(c, i)) {
+        i = TAILQ_NEXT(i, link);
+    }
     return i && i->again_ns <= c->now && c->registry_is_there && c->is_read ? i : NULL;
 }
 

@@ -413,6 +413,17 @@ static bool is_change(const struct manage *m)
     return m->call.kind != MESH_CALL_ENSURE && !is_question(&m->call);
 }
 
+bool manage_replaces(const struct mesh_core *c, const struct intent *i)
+{
+    for (size_t n = 0; n < c->manages.len; n++) {
+        const struct intent *staged = c->manages.at[n]->staged;
+        if (staged && staged->is_vmodel == i->is_vmodel && mr_str_eq(staged->id, i->id)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* A change of what the call changes is about to be in the journal. */
 static bool waits_for_staged(const struct mesh_core *c, const struct manage *m, mr_str model)
 {
@@ -564,6 +575,7 @@ static void staged(struct mesh_core *c, struct manage *m, int status)
     if (status < 0) {
         end_refused(c, m, MR_E_UNAVAILABLE,
                     "the registry is away, and the journal does not take the change");
+        intent_wake(c);
         return;
     }
     bool is_target = call_changes_vmodel(&m->call) && !m->staged->is_vmodel;

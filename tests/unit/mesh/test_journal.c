@@ -460,6 +460,27 @@ static void change_whose_answer_was_lost_is_made_once(void **state)
     }
 }
 
+static void registry_that_returns_while_the_journal_is_written(void **state)
+{
+    struct sim s;
+    (void)state;
+
+    begin(&s);
+    cut_all(&s, true);
+    registers(&s, 0, "model-0", &one, true);
+    mr_kv_memory_set_delay(s.peers[0].journal, 300 * MS);
+    mr_kv_memory_step(s.peers[0].disk, s.now);
+    struct mesh_call back = call_of(MESH_CALL_UNREGISTER, "model-0", NULL);
+    const struct sim_answer *a = sim_manage(&s, 0, &back);
+    sim_run(&s, 10 * MS);
+    cut_all(&s, false);
+    sim_run(&s, 5 * S);
+    assert_true(a->is_done);
+    assert_int_equal(a->status, MR_OK);
+    all_see(&s, "model-0", NULL);
+    sim_fini(&s);
+}
+
 /* The registry comes and goes while they are made; changes go on, at two servers. What is at the end is what was said last. */
 static void registry_that_comes_and_goes(void **state)
 {
@@ -766,6 +787,7 @@ int main(void)
         cmocka_unit_test(full_journal_refuses),
         cmocka_unit_test(journal_that_cannot_be_written_refuses),
         cmocka_unit_test(change_whose_answer_was_lost_is_made_once),
+        cmocka_unit_test(registry_that_returns_while_the_journal_is_written),
         cmocka_unit_test(registry_that_comes_and_goes),
         cmocka_unit_test(vmodels_are_set_and_deleted_when_the_registry_is_back),
         cmocka_unit_test(newer_target_of_a_vmodel_stays),
