@@ -294,8 +294,8 @@ static void say_failed(struct mesh_core *c, const struct mesh_local *l, struct d
     if (last) {
         d->status = request_fail_status((enum mesh_fail)last->fail);
         const char *reason = last->failure->reason;
-        mr_str text = mr_str_sub(mr_str_c(reason[0] ? reason : "the load failed"), 0,
-                                 sizeof d->text - 1);
+        mr_str text =
+            mr_str_sub(mr_str_c(reason[0] ? reason : "the load failed"), 0, sizeof d->text - 1);
         snprintf(d->text, sizeof d->text, "%.*s", (int)mr_utf8_whole(text), text.ptr);
     }
 }

@@ -190,10 +190,10 @@ static void fail_away(struct load *o)
     struct mr_err err;
     const char *why = o->r->why.msg;
 
-    fail(o,
-         MR_FAIL(&err, MR_E_UNAVAILABLE, "the runtime does not answer%s%s", why[0] ? ": " : "",
-                 why),
-         &err);
+    fail(
+        o,
+        MR_FAIL(&err, MR_E_UNAVAILABLE, "the runtime does not answer%s%s", why[0] ? ": " : "", why),
+        &err);
 }
 
 static void end(struct load *o)

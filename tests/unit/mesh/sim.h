@@ -25,8 +25,8 @@ struct sim_model {
     unsigned fail_at;  /* peers where loads fail, one bit each */
     enum mesh_fail fail;
     const char *fails_with; /* the text of that; NULL: boom */
-    unsigned loads;       /* begun, over all peers */
-    unsigned fails_first; /* loads that fail, however many there were before */
+    unsigned loads;         /* begun, over all peers */
+    unsigned fails_first;   /* loads that fail, however many there were before */
 };
 
 struct sim_peer {
