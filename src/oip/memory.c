@@ -146,8 +146,16 @@ static int bytes_check(const struct mr_oip_tensor *t, uint64_t elements, const c
     /* Something is wrong: walk again to say what. */
     uint64_t found = 0;
     mr_str element;
-    while (mr_bytes_tensor_next(&rest, &element)) {
+    while (found <= elements && mr_bytes_tensor_next(&rest, &element)) {
         found++;
+    }
+    if (found > elements) {
+        return MR_FAIL(
+            err, MR_E_INVALID,
+            "unexpected number of string elements %llu for inference %s '%.*s' for model '%.*s', "
+            "expecting %llu",
+            (unsigned long long)found, word, MR_STR_ARG(t->name), MR_STR_ARG(model),
+            (unsigned long long)elements);
     }
     if (rest.len == 0) {
         return MR_FAIL(

@@ -273,6 +273,14 @@ static int count_check(struct mr_pb_reader *r, const struct content_count *c, ui
     if (c->elements == elements) {
         return MR_OK;
     }
+    if (dtype == MR_DTYPE_BYTES && c->elements > elements) {
+        return MR_FAIL(
+            r->err, MR_E_INVALID,
+            "unexpected number of string elements %llu for inference %s '%.*s' for model '%.*s', "
+            "expecting %llu",
+            (unsigned long long)elements + 1, r->word, MR_STR_ARG(t->name), MR_STR_ARG(r->model),
+            (unsigned long long)elements);
+    }
     if (dtype == MR_DTYPE_BYTES) {
         return MR_FAIL(
             r->err, MR_E_INVALID,

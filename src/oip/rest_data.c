@@ -113,6 +113,13 @@ static int numbers_read(struct mr_rest_reader *r, struct mr_json *j, uint64_t el
     };
     int dtype = t->tensor.dtype;
     const struct mr_json data = *j;
+    if (elements > INT64_MAX / mr_dtype_size(dtype)) {
+        return MR_FAIL(r->err, MR_E_INVALID,
+                       "byte size overflow for input '%.*s': element count (%llu) * data type size "
+                       "(%zu) exceeds maximum allowed size (%lld)",
+                       MR_STR_ARG(t->name), (unsigned long long)elements,
+                       (size_t)mr_dtype_size(dtype), (long long)INT64_MAX);
+    }
     if (elements > (uint64_t)(j->end - j->pos) / 2 + 1) {
         return data_mismatch(r, &data, t, elements);
     }

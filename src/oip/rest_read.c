@@ -208,7 +208,8 @@ static int shape_read(struct mr_rest_reader *r, struct tensor_parts *p)
         if (rank == MR_MAX_RANK) {
             mr_json_fail(j, MR_E_INVALID, "more than %d dimensions", MR_MAX_RANK);
         } else if (mr_json_i64(j, &dims[rank]) == MR_OK && dims[rank++] < 0) {
-            mr_json_fail(j, MR_E_INVALID, "negative dimension");
+            mr_json_fail(j, MR_E_INVALID,
+                         "attempt to access JSON non-unsigned-integer as unsigned-integer");
         }
         if (j->status < 0) {
             break;

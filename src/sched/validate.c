@@ -112,7 +112,10 @@ static int shape_mismatch(const struct mr_version *v, const struct mr_model_io *
         "unexpected shape for input '%.*s' for model '%.*s'. Expected %s, got %s.%s",
         MR_STR_ARG(io->name), MR_STR_ARG(v->model_name), want, got,
         lead ? " NOTE: Setting a non-zero max_batch_size in the model config requires a batch "
-               "dimension to be prepended to each input shape."
+               "dimension to be prepended to each input shape. If you want to specify the full "
+               "shape including the batch dim in your input dims config, try setting "
+               "max_batch_size to zero. See the model configuration docs for more info on "
+               "max_batch_size."
              : "");
 }
 

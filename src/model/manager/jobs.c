@@ -752,8 +752,8 @@ static int load_check(const struct mr_models *m, mr_str name, const struct mr_lo
     }
     if (q->file_count > 0 && !q->config_json.ptr) {
         return MR_FAIL(err, MR_E_INVALID,
-                       "failed to load '%.*s', 'file:' parameters need a 'config' parameter beside "
-                       "them",
+                       "failed to load '%.*s', failed to poll from model repository: 'file:' "
+                       "parameters need a 'config' parameter beside them",
                        MR_STR_ARG(name));
     }
     for (size_t i = 0; i < q->file_count && rc == MR_OK; i++) {

@@ -285,6 +285,21 @@ out:
     return rc;
 }
 
+/* Parameters that mean something to the server, which a header may not set. */
+static bool is_reserved(mr_str name)
+{
+    static const char *const names[] = {"sequence_id",       "sequence_start", "sequence_end",
+                                        "priority",          "timeout",        "headers",
+                                        "binary_data_output"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (mr_str_eq_c(name, names[i])) {
+            return true;
+        }
+    }
+    return mr_str_starts(name, MR_STR("triton_"));
+}
+
 /* Headers that match the pattern become string parameters of the request; with a pattern that minds the case by
  * the name that was sent. */
 static int forward_headers(struct serve_infer *si, struct mr_err *err)
@@ -317,10 +332,9 @@ static int forward_headers(struct serve_infer *si, struct mr_err *err)
         if (regexec(&s->forward, name.ptr, 0, NULL, 0) != 0) {
             continue;
         }
-        if (mr_str_starts(name, MR_STR("triton_"))) {
+        if (is_reserved(name)) {
             return MR_FAIL(err, MR_E_INVALID,
-                           "header '%s' is forwarded as a parameter, but names that begin with "
-                           "'triton_' are reserved",
+                           "Header '%s' is reserved for Triton usage and cannot be forwarded.",
                            name.ptr);
         }
         p[n++] = (struct mr_oip_param){.key = name, .kind = MR_OIP_STRING, .s = h->value};

@@ -235,6 +235,15 @@ def test_a_forwarded_header_keeps_its_case(models, start):
         assert rest.infer("m", [("INPUT0", "INT32", [1], [1])], headers=headers).status == 200, "the reserved name is triton_"
 
 
+def test_reserved_headers_are_not_forwarded(filled, start):
+    """What means something to the server comes with the request alone."""
+    server = start(filled, "--http-header-forward-pattern=.*")
+    with Rest(server.http) as rest:
+        for name in ("priority", "timeout", "sequence_id", "headers", "triton_x"):
+            reply = rest.infer("m", [("INPUT0", "INT32", [1], [1])], headers={name: "1"})
+            assert (reply.status, reply.error) == (400, f"Header '{name}' is reserved for Triton usage and cannot be forwarded.")
+
+
 @pytest.mark.parametrize("pattern", ["(", "[a", "(?-i)("])
 def test_bad_header_pattern(filled, pattern):
     code, _, err = serve(f"--model-repository={filled}", f"--http-header-forward-pattern={pattern}", "--http-port=0",

@@ -245,7 +245,7 @@ REST = {
     "name that is not UTF-8": (body().replace(b"INPUT0", b"\xff\xfe"), {}, "'name': string is not valid UTF-8"),
     "id that is not UTF-8": (b'{"id":"\xed\xa0\x80","inputs":[]}', {}, "'id': string is not valid UTF-8"),
     "half a surrogate": (b'{"id":"\\ud800","inputs":[]}', {}, "'id': malformed escape"),
-    "negative dimension": (body(shape=[-2]), {}, "'shape': negative dimension"),
+    "negative dimension": (body(shape=[-2]), {}, "'shape': attempt to access JSON non-unsigned-integer"),
     "dimension beyond 63 bits": (body(shape=[1 << 63]), {}, "'shape': integer does not fit"),
     "dimension with a point": (body(shape=[2.0]), {}, "'shape': expected an integer"),
     "1 GiB of two numbers": (body(shape=[1 << 28]), {}, "Shape does not match true shape of 'data' field"),
