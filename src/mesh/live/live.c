@@ -88,6 +88,7 @@ static void act(struct mr_mesh *m, const struct mesh_action *a)
             break;
         }
         m->registering--;
+        live_models_register_more(m);
         if (a->status < 0) {
             mr_log(MR_LOG_WARN, "mesh.register", "%.*s", MR_STR_ARG(a->text));
         }

@@ -69,8 +69,9 @@ struct mr_mesh {
     uint64_t unload_failures, unload_attempt_failures;
     struct mr_hist load_ns, unload_ns, sizing_ns;
     struct mesh_core_times times;
-    uint32_t registering; /* models whose registration is not answered yet */
-    uint64_t ignored;     /* records that stand in the log */
+    uint32_t registering;       /* models whose registration is not answered yet */
+    MR_VEC(char *) to_register; /* names of models of the repositories */
+    uint64_t ignored;           /* records that stand in the log */
     bool is_acting, has_registered;
     bool is_ending; /* it has left the mesh, or given that up, and ends */
     _Atomic bool is_started, is_joined, is_stopping, is_ready;
@@ -108,8 +109,10 @@ extern const struct live_loader live_own_loader;
 enum mesh_fail live_fail_of(int rc);
 /** Tells the core what was used, and registers what is new now and then. */
 void live_models_sample(struct mr_mesh *m);
-/** Registers what is new in the repositories. */
+/** Registers what is new in the repositories, some at a time. */
 void live_models_register(struct mr_mesh *m);
+/** Goes on after the answer of one. */
+void live_models_register_more(struct mr_mesh *m);
 void live_models_fini(struct mr_mesh *m);
 
 /* ready.c */

@@ -6,7 +6,8 @@
 #include "model/config.h"
 #include "model/place.h"
 
-#define REGISTER_EVERY 5 /* samples */
+#define REGISTER_EVERY  5 /* samples */
+#define REGISTERING_MAX 1000
 
 struct model_uses {
     uint64_t count;
@@ -227,17 +228,13 @@ const struct live_loader live_own_loader = {own_load, own_unload, sample_uses};
 
 /* ---- registration ---- */
 
-struct names {
-    MR_VEC(char *) all;
-};
-
 static void name_one(void *ctx, const struct mr_model_report *r)
 {
-    struct names *n = ctx;
-    bool is_again = n->all.len && mr_str_eq_c(r->name, n->all.at[n->all.len - 1]);
+    struct mr_mesh *m = ctx;
+    size_t n = m->to_register.len;
 
-    if (!is_again) {
-        MR_VEC_PUSH(&n->all, mr_strndup(r->name.ptr, r->name.len));
+    if (n == 0 || !mr_str_eq_c(r->name, m->to_register.at[n - 1])) {
+        MR_VEC_PUSH(&m->to_register, mr_strndup(r->name.ptr, r->name.len));
     }
 }
 
@@ -296,21 +293,26 @@ static void register_one(struct mr_mesh *m, mr_str id)
     mr_free(folder);
 }
 
-void live_models_register(struct mr_mesh *m)
+void live_models_register_more(struct mr_mesh *m)
 {
-    struct names n = {0};
-
-    mr_models_report(m->models, name_one, &n);
-    for (size_t i = 0; i < n.all.len; i++) {
-        mr_str id = mr_str_c(n.all.at[i]);
+    while (m->registering < REGISTERING_MAX && m->to_register.len) {
+        char *name = m->to_register.at[--m->to_register.len];
+        mr_str id = mr_str_c(name);
         const struct view_model *known = view_find(mesh_core_view(m->core), id);
         bool is_own = !mr_map_find(&m->by_path, id); /* not only known by an earlier load */
         if (is_own && (!known || known->revision == 0) && mesh_id_check(id, NULL) == MR_OK) {
             register_one(m, id);
         }
-        mr_free(n.all.at[i]);
+        mr_free(name);
     }
-    MR_VEC_FINI(&n.all);
+}
+
+void live_models_register(struct mr_mesh *m)
+{
+    if (m->to_register.len == 0) {
+        mr_models_report(m->models, name_one, m);
+    }
+    live_models_register_more(m);
     live_acted(m);
 }
 
@@ -333,6 +335,10 @@ void live_models_fini(struct mr_mesh *m)
     for (size_t i = 0; (slot = mr_map_next(&m->uses, &i));) {
         mr_free(slot->value);
     }
+    for (size_t i = 0; i < m->to_register.len; i++) {
+        mr_free(m->to_register.at[i]);
+    }
+    MR_VEC_FINI(&m->to_register);
     mr_map_fini(&m->uses);
     mr_map_fini(&m->by_path);
 }

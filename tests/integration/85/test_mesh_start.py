@@ -373,6 +373,17 @@ def test_models_are_registered_from_what_a_modelmesh_has(fleet, models, tmp_path
     assert {(have[k]["type"], have[k]["path"], have[k]["key"]) for k in records} == {("mt:onnx", "/models/fraud-7", '{"storage_key":"s"}'), ("t", "", "")}
 
 
+def test_server_has_joined_when_all_its_models_are_registered(start, models):
+    """More than may be changed at once."""
+    for i in range(10_500):
+        (models / f"m{i}").mkdir()
+    server = start(models, "--mesh=memory:", mode=None, ready=False)
+    server.wait_ready()
+    joined(server)
+    with Rest(server.http) as r:
+        assert r.get("/v2/mesh").json()["models"] == 10_500
+
+
 def test_server_is_asked_while_it_starts(registry, start, models):
     """By clients that connect as soon as it listens: it answers once it is in the mesh, or says that it is not."""
     repo.add(models, "m", repo.config())
