@@ -271,6 +271,16 @@ static void read_def(const Inference__ModelConfig *config, mr_str id, struct mes
     }
 }
 
+/* Not only known by an earlier load from a path. */
+static bool is_own(struct mr_mesh *m, mr_str id)
+{
+    char *folder = NULL;
+    bool is = !mr_map_find(&m->by_path, id) || mr_models_folder(m->models, id, &folder);
+
+    mr_free(folder);
+    return is;
+}
+
 static void register_one(struct mr_mesh *m, mr_str id)
 {
     struct mesh_call call = {.kind = MESH_CALL_REGISTER,
@@ -299,8 +309,8 @@ void live_models_register_more(struct mr_mesh *m)
         char *name = m->to_register.at[--m->to_register.len];
         mr_str id = mr_str_c(name);
         const struct view_model *known = view_find(mesh_core_view(m->core), id);
-        bool is_own = !mr_map_find(&m->by_path, id); /* not only known by an earlier load */
-        if (is_own && (!known || known->revision == 0) && mesh_id_check(id, NULL) == MR_OK) {
+        bool is_known = known && known->revision;
+        if (!is_known && mesh_id_check(id, NULL) == MR_OK && is_own(m, id)) {
             register_one(m, id);
         }
         mr_free(name);

@@ -128,7 +128,9 @@ bool mr_models_folder(struct mr_models *m, mr_str name, char **out)
 
     mr_repositories_get(m, &list);
     for (size_t i = 0; i < list.len && !path; i++) {
-        if (list.at[i].path && asprintf(&path, "%s/%.*s", list.at[i].path, MR_STR_ARG(name)) >= 0 &&
+        bool is_placed = list.at[i].path && m->o.placed && !strcmp(list.at[i].path, m->o.placed);
+        if (list.at[i].path && !is_placed &&
+            asprintf(&path, "%s/%.*s", list.at[i].path, MR_STR_ARG(name)) >= 0 &&
             (stat(path, &st) != 0 || !S_ISDIR(st.st_mode))) {
             mr_freep(&path);
         }

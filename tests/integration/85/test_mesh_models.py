@@ -68,6 +68,18 @@ def test_model_by_path_stays_away_when_it_is_unregistered(fleet, models, store):
         assert registered(rest, "by-path", "files")["status"] == "LOADED"
 
 
+def test_model_by_path_is_that_of_the_repository_later(fleet, models, store):
+    server, = fleet(models, options=[f"--mesh-models={store}"])
+    with Rest(server.http) as rest:
+        assert registered(rest, "m", "files")["status"] == "LOADED"
+        rest.post("/v2/mesh/models/m/unregister").ok()
+        shutil.rmtree(store / "files")
+        repo.add(models, "m", repo.config())
+        wait.until(lambda: rest.get("/v2/mesh/models/m").status == 200, "the model to be registered")
+        assert rest.get("/v2/mesh/models/m").json()["path"] == ""
+        answers(server, "m")
+
+
 def test_path_at_servers_without_a_folder_says_so(fleet, models):
     server, = fleet(models)
     with Rest(server.http) as rest:
