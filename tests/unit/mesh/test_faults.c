@@ -441,6 +441,42 @@ static void registry_that_lost_its_data_gets_it_again(void **state)
     sim_fini(&s);
 }
 
+static void registry_that_is_another_at_a_later_revision_gets_it_again(void **state)
+{
+    struct sim s;
+    (void)state;
+
+    sim_init(&s, 1);
+    sim_add_many(&s, 3, 100 * MIB, 4);
+    sim_register(&s, 0, 20, MIB, 20 * MS);
+    for (unsigned i = 0; i < 10; i++) {
+        sim_call(&s, i % 3, i);
+    }
+    assert_true(sim_settle(&s, S));
+    sim_run(&s, S);
+    for (unsigned i = 0; i < 3; i++) {
+        mr_kv_memory_cut(s.peers[i].kv, true);
+    }
+    mr_kv_memory_erase(s.store);
+    for (unsigned i = 0; i < 1000; i++) {
+        sim_put(&s, "other/key", (mr_bytes){(const uint8_t *)"", 0});
+    }
+    for (unsigned i = 0; i < 3; i++) {
+        mr_kv_memory_cut(s.peers[i].kv, false);
+    }
+    sim_run(&s, 30 * S);
+    assert_int_equal(sim_loads(&s), 10);
+    for (unsigned i = 0; i < 20; i++) {
+        char id[24];
+        sim_id(id, i);
+        const struct view_model *m = view_find(mesh_core_view(s.peers[0].core), mr_str_c(id));
+        assert_non_null(m);
+        assert_true(m->revision > 0);
+        assert_int_equal(m->copy_count, sim_copies(&s, i));
+    }
+    sim_fini(&s);
+}
+
 static void two_owners_do_not_load_twice(void **state)
 {
     (void)state;
@@ -778,6 +814,7 @@ int main(void)
         cmocka_unit_test(registry_away_stops_nobody),
         cmocka_unit_test(history_that_is_gone_is_read_again),
         cmocka_unit_test(registry_that_lost_its_data_gets_it_again),
+        cmocka_unit_test(registry_that_is_another_at_a_later_revision_gets_it_again),
         cmocka_unit_test(two_owners_do_not_load_twice),
         cmocka_unit_test(claim_whose_answer_was_lost_is_deleted),
         cmocka_unit_test(restarted_peer_forgets_what_it_had),
