@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 
 #define PART_BYTES   (256 * 1024)
@@ -192,18 +193,20 @@ static int read_all(struct kv_disk *d, struct mr_buf *out, struct mr_err *err)
     }
 }
 
-/** Cuts the end off that is no whole entry, and keeps it beside the file, in case it is damaged and not just
- *  incomplete. */
+/** Cuts the end off that is no whole entry, and keeps it beside the file, after those that were cut off before, in
+ *  case it is damaged and not just incomplete. */
 static int cut(struct kv_disk *d, mr_str rest, struct mr_err *err)
 {
     char *path = path_with(d, ".cut");
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     bool is_kept = fd >= 0 && write_all(fd, rest.ptr, rest.len);
     int rc = is_kept ? MR_OK : disk_fails(d, "keep its incomplete end", err);
 
     if (fd >= 0) {
         close(fd);
     }
+    mr_log(MR_LOG_WARN, "kv.file", "%s ends with %zu bytes that are no whole entry; they go to %s",
+           d->path, rest.len, path);
     mr_free(path);
     if (rc == MR_OK && (ftruncate(d->fd, (off_t)d->bytes) < 0 || fdatasync(d->fd) < 0)) {
         rc = disk_fails(d, "cut its incomplete end off", err);
