@@ -187,13 +187,12 @@ static void fail(struct load *o, int rc, const struct mr_err *err)
 
 static void fail_away(struct load *o)
 {
-    struct mr_err err;
     const char *why = o->r->why.msg;
+    struct mr_err err;
+    int rc =
+        MR_FAIL(&err, MR_E_UNAVAILABLE, "the runtime does not answer%s%s", why[0] ? ": " : "", why);
 
-    fail(
-        o,
-        MR_FAIL(&err, MR_E_UNAVAILABLE, "the runtime does not answer%s%s", why[0] ? ": " : "", why),
-        &err);
+    fail(o, rc, &err);
 }
 
 static void end(struct load *o)

@@ -128,8 +128,8 @@ bool mr_models_folder(struct mr_models *m, mr_str name, char **out)
 
     mr_repositories_get(m, &list);
     for (size_t i = 0; i < list.len && !path; i++) {
-        bool is_placed = list.at[i].path && m->o.placed && !strcmp(list.at[i].path, m->o.placed);
-        if (list.at[i].path && !is_placed &&
+        const struct archive_repository *archive = list.at[i].archive;
+        if (list.at[i].path && !(archive && archive->is_placed) &&
             asprintf(&path, "%s/%.*s", list.at[i].path, MR_STR_ARG(name)) >= 0 &&
             (stat(path, &st) != 0 || !S_ISDIR(st.st_mode))) {
             mr_freep(&path);

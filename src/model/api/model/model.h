@@ -409,7 +409,7 @@ struct mr_model_report {
  *  at most once per second), so that models never loaded are listed. */
 void mr_models_report(struct mr_models *m, void (*each)(void *ctx, const struct mr_model_report *r),
                       void *ctx);
-/** The path of a model's folder in the repositories but o.placed; free with mr_free. False: it has none. Thread: any. */
+/** The path of a model's folder in the repositories, not of one that is placed; free with mr_free. False: it has none. Thread: any. */
 bool mr_models_folder(struct mr_models *m, mr_str name, char **out);
 /** The configuration file of a model in the repositories as it is now, whether it was ever loaded or not; neither completed nor checked.
  *  Free with mr_config_free. Reads files. Errors: MR_E_NOT_FOUND (no folder, or none with a config.pbtxt), those of parsing.
