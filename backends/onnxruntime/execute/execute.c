@@ -286,10 +286,12 @@ static int outputs_deliver(struct onnx_instance *inst, struct mr_exec *exec, uin
             return rc;
         }
     }
-    if (atomic_load_explicit(&m->bind, memory_order_relaxed) == ONNX_BIND_UNKNOWN ||
-        !as_predicted) {
-        atomic_store_explicit(&m->bind, as_predicted ? ONNX_BIND_YES : ONNX_BIND_NO,
-                              memory_order_relaxed);
+    int unknown = ONNX_BIND_UNKNOWN;
+    if (!as_predicted) {
+        atomic_store_explicit(&m->bind, ONNX_BIND_NO, memory_order_relaxed);
+    } else {
+        atomic_compare_exchange_strong_explicit(&m->bind, &unknown, ONNX_BIND_YES,
+                                                memory_order_relaxed, memory_order_relaxed);
     }
     return MR_OK;
 }

@@ -153,7 +153,8 @@ static int session_make(struct onnx_model *m, const struct mr_model_desc *desc,
     atomic_fetch_sub_explicit(&opens_running, 1, memory_order_relaxed);
     const uint64_t shared = m->parameters ? onnx_parameters_shared(m->parameters) : 0;
     before += shared; /* the host counts them */
-    m->bytes = m->parameters ? m->memory.kept_bytes + m->memory.packed_bytes - shared : file->bytes;
+    const uint64_t held = m->memory.kept_bytes + m->memory.packed_bytes;
+    m->bytes = !m->parameters ? file->bytes : held > shared ? held - shared : 0; /* shared: pages */
     m->bytes += SESSION_BYTES;
     if (is_alone && after > before && after - before > m->bytes) {
         m->bytes = after - before;

@@ -404,8 +404,19 @@ static int is_key(const char *name)
     return strlen(name) == KEY_LETTERS && strspn(name, "0123456789abcdef") == KEY_LETTERS;
 }
 
+/* An entry by its last use. */
+struct used {
+    int64_t ns;
+    char key[KEY_LETTERS + 1];
+};
+
+static int is_before(const struct used *a, const struct used *b)
+{
+    return a->ns != b->ns ? a->ns < b->ns : strcmp(a->key, b->key) < 0;
+}
+
 /* Size and last use of an entry; -1 = none. */
-static int64_t entry_bytes(int folder, const char *name, int64_t *out_used_s)
+static int64_t entry_bytes(int folder, const char *name, struct used *out)
 {
     char path[KEY_LETTERS + sizeof "/" DATA_NAME];
     struct stat st;
@@ -416,44 +427,41 @@ static int64_t entry_bytes(int folder, const char *name, int64_t *out_used_s)
         fstatat(folder, path, &data, AT_SYMLINK_NOFOLLOW) != 0) {
         return -1;
     }
-    *out_used_s = st.st_mtime;
+    out->ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
+    memcpy(out->key, name, sizeof out->key);
     return data.st_size;
 }
 
 /* Removes an entry unless its weights are open. */
-static int unused_remove(int folder, const char *name)
+static void unused_remove(int folder, const char *name)
 {
     char path[KEY_LETTERS + sizeof "/" DATA_NAME];
 
     snprintf(path, sizeof path, "%.*s/" DATA_NAME, KEY_LETTERS, name);
     int fd = openat(folder, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    int is_free = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0;
-    if (is_free) {
+    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0) {
         entry_remove(folder, name);
     }
     if (fd >= 0) {
         close(fd);
     }
-    return is_free;
 }
 
-/* Scans the folder: the total size of the entries, and the least recently used one after `after_s`. */
-static int64_t folder_scan(DIR *d, int folder, int64_t after_s, char *oldest, int64_t *oldest_s)
+/* Scans the folder: the total size of the entries, and the least recently used one after `after`; "": none. */
+static int64_t folder_scan(DIR *d, int folder, const struct used *after, struct used *oldest)
 {
     int64_t sum = 0;
 
-    *oldest = '\0';
-    *oldest_s = INT64_MAX;
+    *oldest = (struct used){.ns = INT64_MAX};
     rewinddir(d);
     for (struct dirent *it; (it = readdir(d));) {
-        int64_t used_s = 0;
-        int64_t bytes = is_key(it->d_name) ? entry_bytes(folder, it->d_name, &used_s) : -1;
+        struct used used;
+        int64_t bytes = is_key(it->d_name) ? entry_bytes(folder, it->d_name, &used) : -1;
         struct stat st;
         if (bytes >= 0) {
             sum += bytes;
-            if (used_s > after_s && used_s < *oldest_s) {
-                *oldest_s = used_s;
-                memcpy(oldest, it->d_name, KEY_LETTERS + 1);
+            if (is_before(after, &used) && is_before(&used, oldest)) {
+                *oldest = used;
             }
         } else if (strncmp(it->d_name, NEW_PREFIX, strlen(NEW_PREFIX)) == 0 &&
                    fstatat(folder, it->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
@@ -467,9 +475,12 @@ static int64_t folder_scan(DIR *d, int folder, int64_t after_s, char *oldest, in
 /* Removes least recently used entries until `more` bytes fit. True if they do. */
 static int room_make(const struct onnx_cache *c, int folder, uint64_t more)
 {
-    char oldest[KEY_LETTERS + 1];
-    int64_t oldest_s = 0;
-    int64_t after_s = INT64_MIN; /* entries in use are skipped */
+    struct used oldest;
+    struct used after = {
+        .ns = INT64_MIN}; /* each is tried once: it may be in use, or not be removable */
+    if (more > (uint64_t)c->limit) {
+        return 0;
+    }
     int copy = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *d = copy >= 0 ? fdopendir(copy) : NULL;
     int fits = 0;
@@ -481,14 +492,13 @@ static int room_make(const struct onnx_cache *c, int folder, uint64_t more)
         return 0;
     }
     for (;;) {
-        int64_t sum = folder_scan(d, folder, after_s, oldest, &oldest_s);
-        fits = more <= (uint64_t)c->limit && sum <= c->limit - (int64_t)more;
-        if (fits || !oldest[0]) {
+        int64_t sum = folder_scan(d, folder, &after, &oldest);
+        fits = sum <= c->limit - (int64_t)more;
+        if (fits || !oldest.key[0]) {
             break;
         }
-        if (!unused_remove(folder, oldest)) {
-            after_s = oldest_s;
-        }
+        unused_remove(folder, oldest.key);
+        after = oldest;
     }
     closedir(d);
     return fits;

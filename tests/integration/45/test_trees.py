@@ -107,6 +107,17 @@ def test_probabilities_of_a_booster(models, start):
     assert_same(answer["predict_proba"], np.hstack([1 - expected, expected]))
 
 
+def test_probabilities_of_two_classes(models, start):
+    """Of multi:softprob, which has a column for each of them."""
+    model = trees.xgboost("binary", objective="multi:softprob", num_class=2)
+    trees.save(model, models, "x", "model.json", NAMED)
+    server = start(models)
+    x = trees.rows(5)
+    answer = ask(server.http, "x", x)
+    assert answer["predict_proba"].shape == (5, 2)
+    assert_same(answer["predict_proba"], trees.predicted(model, x))
+
+
 def test_other_boosters_and_categories(models, start):
     """Trees with dropout, and a model with a direct output of several targets."""
     dart = trees.xgboost("regression", booster="dart", rate_drop=0.3)
