@@ -199,8 +199,8 @@ static void classifier_outputs_add(struct trees_model *m, long classes, int is_c
 {
     const int is_softmax = is_text(objective, "multi:softmax");
     const int is_pair = m->columns == 1 && classes < 2;
-    const int is_many = m->columns == classes && classes > 2;
-    const int is_two = m->columns == classes && classes == 2; /* predict answers both columns */
+    const int has_each = m->columns == classes && classes > 1;
+    const int is_many = has_each && classes > 2; /* of two, predict answers both columns */
     const int has_probability =
         is_classifier || (!m->is_mlserver && (is_text(objective, "binary:logistic") ||
                                               is_text(objective, "multi:softprob")));
@@ -211,7 +211,7 @@ static void classifier_outputs_add(struct trees_model *m, long classes, int is_c
         trees_output_add(m, "predict", MR_DTYPE_INT64, 1,
                          is_pair ? LABEL_ABOVE_HALF : LABEL_LARGEST);
     }
-    if (has_probability && !is_softmax && (is_pair || is_many || is_two)) {
+    if (has_probability && !is_softmax && (is_pair || has_each)) {
         trees_output_add(m, "predict_proba", MR_DTYPE_FP32, is_pair ? 2 : m->columns,
                          is_pair ? PROBABILITY_PAIR : BEST_VALUE);
     }
