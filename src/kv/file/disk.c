@@ -199,18 +199,24 @@ static int cut(struct kv_disk *d, mr_str rest, struct mr_err *err)
 {
     char *path = path_with(d, ".cut");
     int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-    bool is_kept = fd >= 0 && write_all(fd, rest.ptr, rest.len);
+    off_t before = fd >= 0 ? lseek(fd, 0, SEEK_END) : -1;
+    bool is_kept = before >= 0 && write_all(fd, rest.ptr, rest.len);
     int rc = is_kept ? MR_OK : disk_fails(d, "keep its incomplete end", err);
 
-    if (fd >= 0) {
-        close(fd);
-    }
-    mr_log(MR_LOG_WARN, "kv.file", "%s ends with %zu bytes that are no whole entry; they go to %s",
-           d->path, rest.len, path);
-    mr_free(path);
     if (rc == MR_OK && (ftruncate(d->fd, (off_t)d->bytes) < 0 || fdatasync(d->fd) < 0)) {
         rc = disk_fails(d, "cut its incomplete end off", err);
     }
+    if (rc == MR_OK) {
+        mr_log(MR_LOG_WARN, "kv.file",
+               "%s ended with %zu bytes that are no whole entry; they are in %s", d->path, rest.len,
+               path);
+    } else if (before >= 0 && ftruncate(fd, before) < 0) {
+        mr_log(MR_LOG_WARN, "kv.file", "%s has an end that was not cut off: it comes again", path);
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    mr_free(path);
     return rc;
 }
 

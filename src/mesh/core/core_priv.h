@@ -136,6 +136,7 @@ struct own_write {
         struct mesh_local *local;
         enum mesh_copy_state state;
         uint32_t units;
+        bool frees_claim; /* with the record */
     } item[48];
 };
 

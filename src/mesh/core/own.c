@@ -98,6 +98,7 @@ static void add_item(struct own_write *w, struct mesh_local *l, enum mesh_copy_s
     w->item[w->count].local = l;
     w->item[w->count].state = state;
     w->item[w->count].units = l->units;
+    w->item[w->count].frees_claim = false;
     w->count++;
     l->is_writing = true;
 }
@@ -178,12 +179,13 @@ static void write_some(struct mesh_core *c)
         enum mesh_copy_state state = wanted(c, l);
         w = w ? w : new_write(c);
         ops[count++] = copy_op(c, l, state);
+        add_item(w, l, state);
         if (l->claim == CLAIM_HELD && state != MESH_LOADING) {
             mr_str claim = core_key(c, MESH_KEY_CLAIM, view_id(l->model), (mr_str){0});
             ops[count++] = (struct mesh_op){.kind = MESH_OP_DELETE, .key = claim};
             l->claim = CLAIM_NONE;
+            w->item[w->count - 1].frees_claim = true;
         }
-        add_item(w, l, state);
     }
     if (w) {
         struct mesh_action *a = core_act(c, MESH_ACT_TXN);
@@ -225,6 +227,7 @@ static void claim_lost(struct mesh_core *c, struct mesh_local *l, mr_bytes holde
                      !(copy && copy->state == MESH_FAILED);
 
     l->have_is_unknown = false;
+    l->claim = p && p == c->me ? CLAIM_HELD : CLAIM_NONE; /* an earlier one whose answer was lost */
     if (l->state != LOCAL_QUEUED || !will_load || is_for_this_process(l)) {
         return; /* it goes on without one, as one more copy */
     }
@@ -245,10 +248,13 @@ static void item_written(struct mesh_core *c, const struct own_write *w, size_t 
     } else if (status < 0) {
         l->have_is_unknown = true;
     }
+    /* Without an answer the registry may have it, or still have it. */
+    bool is_unsure = status < 0 && status != MR_E_NOT_FOUND;
+    if (w->item[i].frees_claim && is_unsure) {
+        l->claim = CLAIM_HELD;
+    }
     if (w->is_claim) {
-        /* without an answer the registry may have it */
-        bool is_held = status < 0 ? status != MR_E_NOT_FOUND : succeeded;
-        l->claim = is_held ? CLAIM_HELD : CLAIM_NONE;
+        l->claim = is_unsure || (status == MR_OK && succeeded) ? CLAIM_HELD : CLAIM_NONE;
         if (status == MR_OK && !succeeded) {
             claim_lost(c, l, value);
         }

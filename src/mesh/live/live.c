@@ -87,11 +87,11 @@ static void act(struct mr_mesh *m, const struct mesh_action *a)
             live_admin_answer(m, a);
             break;
         }
-        m->registering--;
-        live_models_register_more(m);
         if (a->status < 0) {
             mr_log(MR_LOG_WARN, "mesh.register", "%.*s", MR_STR_ARG(a->text));
         }
+        m->registering--;
+        live_models_register_more(m); /* its calls of the core take the memory of the text */
         break;
     case MESH_ACT_DRAINED: registry_leave(m->registry, on_left); break;
     }

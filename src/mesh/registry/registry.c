@@ -36,12 +36,12 @@ struct registry {
     int64_t lease, ttl_s;
     int64_t keep_ns, read_ns, grant_ns, journal_ns, epoch_ns; /* when; INT64_MAX: not */
     int64_t first_revision;
-    int64_t seen;                    /* the newest revision */
-    char epoch[2 * EPOCH_BYTES + 1]; /* id of what was read; empty: not known yet */
-    bool is_lost;                    /* it is another one now */
-    bool epoch_is_seen;              /* by the reading that goes on */
-    bool is_paging, starts_over;     /* a page is under way; another reading begins after it */
-    struct mr_buf after;             /* the last key of the page before */
+    int64_t seen;                         /* the newest revision */
+    char epoch[2 * EPOCH_BYTES + 1];      /* id of what was read; empty: not known yet */
+    char read_epoch[2 * EPOCH_BYTES + 1]; /* what the reading that goes on has found */
+    bool is_lost;                         /* it is another one now */
+    bool is_paging, starts_over;          /* a page is under way; another reading begins after it */
+    struct mr_buf after;                  /* the last key of the page before */
     void (*left)(void *ctx);
 };
 
@@ -285,14 +285,6 @@ static void epoch_text(char out[2 * EPOCH_BYTES + 1], mr_bytes value)
     snprintf(out, 2 * EPOCH_BYTES + 1, "%.*s", (int)MR_MIN(value.len, 2 * EPOCH_BYTES), value.ptr);
 }
 
-static bool is_epoch(const struct registry *r, mr_str key, mr_bytes value)
-{
-    char text[sizeof r->epoch];
-
-    epoch_text(text, value);
-    return mr_str_eq(key, MR_STR(MESH_EPOCH_KEY)) && strcmp(text, r->epoch) == 0;
-}
-
 static void page_read(struct registry *r, const struct mr_kv_reply *reply)
 {
     static const struct mr_kv_watch_events events = {on_changes, on_resync};
@@ -300,7 +292,7 @@ static void page_read(struct registry *r, const struct mr_kv_reply *reply)
 
     if (!r->is_reading) {
         r->is_reading = true;
-        r->epoch_is_seen = false;
+        r->read_epoch[0] = '\0';
         r->first_revision = reply->revision;
         if (reply->revision < r->seen || r->is_lost) {
             r->is_lost = false;
@@ -313,7 +305,9 @@ static void page_read(struct registry *r, const struct mr_kv_reply *reply)
         const struct mr_kv_item *item = &page->items[i];
         mr_bytes value = item->value.ptr ? item->value : (mr_bytes){(const uint8_t *)"", 0};
         mesh_core_record(r->core, item->key, value, item->mod_revision, now_of(r));
-        r->epoch_is_seen |= is_epoch(r, item->key, value);
+        if (mr_str_eq(item->key, MR_STR(MESH_EPOCH_KEY))) {
+            epoch_text(r->read_epoch, value);
+        }
         is_taken(r, item);
         acted(r);
     }
@@ -325,7 +319,7 @@ static void page_read(struct registry *r, const struct mr_kv_reply *reply)
     }
     r->is_reading = false;
     r->is_read = true;
-    if (r->epoch[0] && !r->epoch_is_seen) {
+    if (r->epoch[0] && strcmp(r->read_epoch, r->epoch) != 0) {
         mesh_core_registry_lost(r->core, now_of(r)); /* another one, at whatever revision */
     }
     mesh_core_read_end(r->core, now_of(r));
