@@ -51,7 +51,6 @@ static PyObject *inputs_new(const struct mr_exec *exec, const struct mr_exec_req
     return tuple;
 }
 
-/* A value that does not read as what it should be stays a text. */
 /* Headers that are passed on may have any bytes; HTTP reads those that are no UTF-8 as Latin-1. */
 static PyObject *text_new(const char *text)
 {
@@ -64,6 +63,7 @@ static PyObject *text_new(const char *text)
     return out;
 }
 
+/* A value that does not read as what it should be stays a text. */
 static PyObject *parameter_new(const char *text, int kind)
 {
     PyObject *out = NULL;

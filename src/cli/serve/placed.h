@@ -7,11 +7,14 @@
 
 /** Stays until placed_fini. Zeroed at first. */
 struct placed {
+    char *folder; /* of links to them */
     MR_VEC(const char *) link_dirs;
 };
 
-/** Lets links of the server's options lead there, if one of them is given. Errors: MR_E_INVALID (no such folder). */
+/** Makes the folder, and lets links of the server lead where the models may be, if one of the options is given.
+ *  Errors: MR_E_INVALID (no such folder), MR_E_IO. */
 int placed_open(struct mr_serve_options *s, struct placed *out, struct mr_err *err);
+/** Removes the folder, when the server has ended. */
 void placed_fini(struct placed *p);
 
 #endif

@@ -303,17 +303,15 @@ static void links_set(const struct archives *a, struct archive_repository *r)
 static int temp_set(const struct archives *a, struct archive_repository *r,
                     const struct source *from, struct mr_err *err)
 {
-    const char *base = getenv("TMPDIR");
-    char path[512], real[PATH_MAX];
+    char path[PATH_MAX];
 
-    snprintf(path, sizeof path, "%.400s/millrace-placed-XXXXXX",
-             base && base[0] == '/' ? base : "/tmp");
-    if (!mkdtemp(path) || !realpath(path, real)) {
+    snprintf(path, sizeof path, "%.4000s/XXXXXX", a->o.placed);
+    if (!mkdtemp(path)) {
         return MR_FAIL(err, MR_E_IO, "the folder of a placed model: %.400s: %s", path,
                        strerror(errno));
     }
     r->is_temp = true;
-    r->path = text_copy(real);
+    r->path = text_copy(path);
     links_set(a, r);
     return a->o.place(r->path, from->stem, r->file, from->type, err);
 }

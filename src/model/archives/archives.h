@@ -46,6 +46,7 @@ struct archives_options {
     size_t url_count;
     uint64_t max_bytes;       /* of one that is fetched, 0 = no limit */
     const char *const *links; /* ends with NULL */
+    const char *placed;       /* where the links to what is no archive are */
     /** Makes `path` the model `name` of a folder: mr_model_place. */
     int (*place)(const char *folder, mr_str name, const char *path, mr_str type,
                  struct mr_err *err);

@@ -610,9 +610,11 @@ static bool is_serving(struct mr_models *m)
     return is_any;
 }
 
-static void warming_report(struct mr_load *l, struct mr_fresh *f)
+/* reserved: what mr_admit gave it. From here on the version counts as held. */
+static void warming_report(struct mr_load *l, struct mr_fresh *f, uint64_t reserved)
 {
     pthread_mutex_lock(&l->m->lock);
+    l->m->reserved_bytes -= reserved;
     f->made->v.is_update = mr_model_serves(l->model);
     f->made->v.is_first = !l->m->is_started;
     struct mr_version_record *r = mr_record_find(l->model, f->from->number);
@@ -670,15 +672,13 @@ static int version_try(struct mr_load *l, struct mr_fresh *f, bool warn, struct 
     if (rc == MR_OK && (rc = still_wanted(l, err)) < 0) {
         mr_version_close(l->m, &f->made);
     }
-    if (rc == MR_OK) {
-        /* Release is not needed: the version is not published yet. */
-        atomic_store_explicit(&f->made->v.state, MR_VERSION_WARMING, memory_order_relaxed);
-        warming_report(l, f);
-    }
-    mr_admit_end(l->m, reserved); /* what warms counts as held */
     if (rc < 0) {
+        mr_admit_end(l->m, reserved);
         return rc;
     }
+    /* Release is not needed: the version is not published yet. */
+    atomic_store_explicit(&f->made->v.state, MR_VERSION_WARMING, memory_order_relaxed);
+    warming_report(l, f, reserved);
     mr_job_opened(l->m, l->job); /* a warm-up may need the room of what it kept */
     rc = version_serve(l, &source, f->made, err);
     if (rc < 0) {

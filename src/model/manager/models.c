@@ -176,6 +176,7 @@ static int options_copy(struct mr_models *m, const struct mr_models_options *o, 
         repositories_copy(a, o->repositories, o->repository_count, &m->o.repository_count);
     m->o.load_models = texts_copy(a, o->load_models, o->load_model_count);
     m->o.config_name = text_copy(a, o->config_name);
+    m->o.placed = text_copy(a, o->placed);
     m->o.allowed_urls = texts_copy(a, o->allowed_urls, o->allowed_url_count);
     m->o.backend_dirs = texts_copy(a, o->backend_dirs, o->backend_dir_count);
     m->o.backend_setting_names = texts_copy(a, o->backend_setting_names, names);
@@ -193,7 +194,8 @@ static int options_copy(struct mr_models *m, const struct mr_models_options *o, 
     m->o.backend_setting_counts = counts;
     if (!lists || !counts || !m->o.repositories || !m->o.load_models || !m->o.backend_dirs ||
         !m->o.backend_setting_names || !m->o.allowed_backends || !m->o.backend_placements ||
-        !m->o.worker_dirs || !m->o.allowed_urls || (o->config_name && !m->o.config_name)) {
+        !m->o.worker_dirs || !m->o.allowed_urls || (o->config_name && !m->o.config_name) ||
+        (o->placed && !m->o.placed)) {
         return MR_FAIL(err, MR_E_NOMEM, "no memory for the model options");
     }
     return MR_OK;
@@ -370,6 +372,7 @@ static void archives_make(struct mr_models *m)
                                        .url_count = m->url_count,
                                        .max_bytes = m->o.archive_cache_bytes,
                                        .links = m->o.link_dirs,
+                                       .placed = m->o.placed,
                                        .place = mr_model_place,
                                        .is_stopping = &m->is_stopping};
     m->archives = archives_new(&o);

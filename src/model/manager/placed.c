@@ -192,9 +192,10 @@ int mr_place_run(struct mr_models *m, struct mr_job *job, struct mr_err *err)
     } else {
         rc = mr_load_run(m, job, err);
     }
-    if (rc < 0 && !mr_models_size(m, name, &unused)) {
+    /* One that waits for what it asks is placed again when it goes on. */
+    if (rc != MR_OK && !mr_models_size(m, name, &unused)) {
         mr_displace(m, name); /* the cache may have its room */
-    } else if (rc < 0) {
+    } else if (rc != MR_OK) {
         archives_put(m->archives, name, archive_repository_ref(before));
     }
     archive_repository_unref(&before);
@@ -206,7 +207,7 @@ static int check(const struct mr_models *m, mr_str name, mr_str path, struct mr_
     int rc;
 
     MR_TRY(mr_model_name_check(name, err));
-    if (!m->o.places) {
+    if (!m->o.placed) {
         return MR_FAIL(err, MR_E_FORBIDDEN,
                        "failed to load '%.*s': this server loads no models by paths or addresses "
                        "(--mesh-models, --allow-model-url)",

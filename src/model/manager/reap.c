@@ -12,6 +12,7 @@
 #include "reap.h"
 
 #include "base/clock.h"
+#include "model/config.h"
 #include "model/records/held.h"
 #include "model/records/load_history.h"
 #include "model/records/measure.h"
@@ -21,9 +22,12 @@
 #define POLL_FIRST_NS MR_NS_PER_MS
 #define POLL_MOST_NS  (50 * MR_NS_PER_MS)
 
-static bool is_sending(const struct mr_executor *e)
+/* A sequence may have such memory as its state, which is freed once nothing can be asked any more. */
+static bool is_sending(const struct mr_version *v)
 {
-    return e->ops->is_sending && e->ops->is_sending(e);
+    const struct mr_executor *e = v->executor;
+
+    return !mr_config_sequences(v->config) && e->ops->is_sending && e->ops->is_sending(e);
 }
 
 static bool is_pinned(const struct mr_models *m, const struct mr_version *v)
@@ -35,8 +39,7 @@ static bool is_pinned(const struct mr_models *m, const struct mr_version *v)
         }
     }
     /* Acquire: as above. Pins last: what a request was given is counted before it lets go. */
-    return atomic_load_explicit(&v->other_pins, memory_order_acquire) != 0 ||
-           is_sending(v->executor);
+    return atomic_load_explicit(&v->other_pins, memory_order_acquire) != 0 || is_sending(v);
 }
 
 void mr_retired_free(struct mr_model_retired *list)

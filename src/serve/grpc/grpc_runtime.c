@@ -30,7 +30,7 @@ struct runtime_call {
 static void *request(struct mr_server *s, struct mr_grpc_call *g,
                      const ProtobufCMessageDescriptor *desc)
 {
-    if (!s->options.models.places || s->mesh) {
+    if (!s->options.models.placed || s->mesh) {
         mr_grpc_fail(g, MR_GRPC_UNIMPLEMENTED,
                      MR_STR("this server is not the runtime of a ModelMesh (--model-runtime)"));
         return NULL;

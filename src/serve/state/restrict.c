@@ -199,7 +199,7 @@ bool serve_refuse_restricted(struct mr_server *s, struct mr_call *call, enum mr_
 
 bool serve_guards_changes(const struct mr_server *s)
 {
-    return (s->mesh || s->options.models.places) && !s->options.allow_remote_management;
+    return (s->mesh || s->options.models.placed) && !s->options.allow_remote_management;
 }
 
 bool serve_refuse_remote(struct mr_server *s, struct mr_call *call)

@@ -57,9 +57,8 @@ struct fixture {
     _Atomic int held;         /* calls that wait so */
     _Atomic int served;
     _Atomic int unserved;
-    _Atomic bool holds;        /* what hooks.holds returns */
-    _Atomic int64_t hastened;  /* the last version for which hooks.hasten was called */
-    _Atomic uint64_t reserved; /* by all loads, when the last version began to warm */
+    _Atomic bool holds;       /* what hooks.holds returns */
+    _Atomic int64_t hastened; /* the last version for which hooks.hasten was called */
     pthread_mutex_t lock;
     struct change changes[1000];
     size_t change_count;
@@ -178,11 +177,6 @@ static inline void fx_hasten(void *ctx, struct mr_version *v)
 static inline void fx_changed(void *ctx, const struct mr_version_change *change)
 {
     struct fixture *f = ctx;
-    if (change->state == MR_VERSION_WARMING) {
-        pthread_mutex_lock(&f->m->lock);
-        f->reserved = f->m->reserved_bytes;
-        pthread_mutex_unlock(&f->m->lock);
-    }
     pthread_mutex_lock(&f->lock);
     if (f->change_count < sizeof f->changes / sizeof *f->changes) {
         struct change *c = &f->changes[f->change_count++];

@@ -44,19 +44,6 @@ static void test_a_budget(void **state)
     assert_int_equal(f->m->reserved_bytes, 0);
 }
 
-static void test_what_warms_was_reserved_until_then(void **state)
-{
-    struct fixture *f = *state;
-    f->o.memory_check = false;
-    f->o.memory_budget = 32 * MIB;
-    fx_model(f, 0, "a", IDENTITY_TEXT, 1);
-    weights(f, "a/1/weights.bin", 8 * MIB);
-    fx_start(f);
-    fx_must_load(f, "a");
-    assert_true(f->reserved > 0);
-    assert_int_equal(f->m->reserved_bytes, 0);
-}
-
 static void test_an_update_that_fits_only_alone(void **state)
 {
     struct fixture *f = *state;
@@ -146,7 +133,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         fx_test(test_a_budget),
-        fx_test(test_what_warms_was_reserved_until_then),
         fx_test(test_an_update_that_fits_only_alone),
         fx_test(test_all_versions_of_a_load_count),
         fx_test(test_what_the_last_load_took),

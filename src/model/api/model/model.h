@@ -192,13 +192,14 @@ struct mr_models_options {
     int64_t settle_ns;
     const char *const *link_dirs; /* folders that links of the repositories may lead to */
     size_t link_dir_count;
-    /** Explicit mode: mr_models_place makes models, whose configurations may have another name. */
-    bool places;
+    /** Explicit mode: a folder of the caller's, below which mr_models_place makes models, whose configurations may have another
+     *  name; NULL: it makes none. */
+    const char *placed;
     /** What addresses of archives and models have to begin with; each ends with '/'. Of one with file:, its folder is
      *  among link_dirs. */
     const char *const *allowed_urls;
     size_t allowed_url_count;
-    /* load requests may name such addresses, not mr_models_place alone; needs places */
+    /* load requests may name such addresses, not mr_models_place alone; needs placed */
     bool loads_urls;
     const char *const *load_models; /* explicit mode: what to load at start, "*" = all */
     size_t load_model_count;
@@ -357,7 +358,7 @@ void mr_models_load(struct mr_models *m, mr_str name, const struct mr_load_reque
                     mr_models_done_fn *done, void *ctx);
 /** As mr_models_load, of what is at `path`, with that type (model/place.h): an absolute path to one of link_dirs, or below one of
  *  them; or the address of an archive as those among the repositories, below one of allowed_urls. An archive (docs/archives.md) is one
- *  model. What the model had before stays until this is there. Needs o.places. Further errors: MR_E_FORBIDDEN (the path leads
+ *  model. What the model had before stays until this is there. Needs o.placed. Further errors: MR_E_FORBIDDEN (the path leads
  *  elsewhere), MR_E_NOT_FOUND, MR_E_INVALID (another checksum; a repository has a model of that name), those of the download. */
 void mr_models_place(struct mr_models *m, mr_str name, mr_str path, mr_str type,
                      mr_models_done_fn *done, void *ctx);

@@ -83,7 +83,7 @@ struct mr_server_options {
 
     struct mr_restrictions http_restricted; /* all open */
     struct mr_restrictions grpc_restricted;
-    /** False: with a mesh or models.places, calls that change models are refused unless they come over TLS, a socket file, or from
+    /** False: with a mesh or models.placed, calls that change models are refused unless they come over TLS, a socket file, or from
      *  this machine. */
     bool allow_remote_management;
 
@@ -92,7 +92,7 @@ struct mr_server_options {
     bool empty_health_bodies; /* false; true: health answers have a status alone, as Triton's */
     /** False; true: errors that no model makes have the form and text of MLServer's: unknown models, paths and methods. */
     bool mlserver_errors;
-    /** With models.places: what a ModelMesh allows a load. 90 s. */
+    /** With models.placed: what a ModelMesh allows a load. 90 s. */
     int64_t model_runtime_timeout_ns;
     int64_t exit_timeout_ns; /* 30 s */
 };
