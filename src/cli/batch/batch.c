@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "batch/batch.h"
@@ -411,7 +412,9 @@ static int place_check(const struct batch_command *c, const char *option, const 
 
     for (size_t i = 0; path && i < c->inputs.len && rc == MR_OK; i++) {
         glob_t found = {0};
-        if (fnmatch(c->inputs.at[i], path, FNM_PATHNAME) == 0) { /* for the next start */
+        if (access(c->inputs.at[i], F_OK) != 0 &&
+            fnmatch(c->inputs.at[i], path, FNM_PATHNAME | FNM_PERIOD) ==
+                0) { /* for the next start */
             return MR_FAIL(err, MR_E_INVALID, "--%s %s is an input, or in a folder of inputs",
                            option, path);
         }

@@ -79,7 +79,7 @@ static int folder_add(struct mr_finder *f, const char *path, int depth)
     if (!dir) {
         return MR_FAIL(f->err, MR_E_IO, "cannot read the folder '%s': %s", path, strerror(errno));
     }
-    if (is_left_out(f, dir)) {
+    if (depth > 0 && is_left_out(f, dir)) {
         closedir(dir);
         return MR_OK;
     }
