@@ -298,7 +298,7 @@ out:
     return rc;
 }
 
-/* "…/day=1/…" has the column day, which overrides a column of that name in the file. */
+/* "…/day=1/…" has the column day. */
 static bool is_of_path(const char *path, const char *column)
 {
     mr_str rest = mr_str_c(path);
@@ -324,9 +324,13 @@ int mr_spool_fill(struct mr_spool *s, const struct mr_schema *columns, uint64_t 
     int rc = MR_OK;
 
     for (size_t i = 0; i < columns->count; i++) {
-        if (!is_of_path(file_of(s)->path, columns->fields[i].name)) {
-            names[count++] = columns->fields[i].name;
+        const char *name = columns->fields[i].name;
+        /* A column that the file has too is fetched, as its pages are checked. */
+        if (!is_of_path(file_of(s)->path, name) ||
+            parquet_chunks_find(footer, s->data_end, &name, 1, first_row, GAP_BYTES, &ranges)) {
+            names[count++] = name;
         }
+        ranges.at.len = 0;
     }
     if (s->is_whole || first_row >= s->filled_from) {
         goto out;
