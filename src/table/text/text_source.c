@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "table/io/io.h"
+#include "table/rows/schema_join.h"
 #include "table/values/values.h"
 #include "text.h"
 
@@ -237,13 +238,18 @@ static int rows_read(struct mr_text_source *s, uint64_t max_rows, uint64_t max_b
             break;
         }
     }
-    for (size_t i = 0; rows->count > 0 && i < s->schema->count; i++) {
-        rc = mr_column_builder_finish(&s->builders[i], rows, i, err);
-        if (rc < 0) {
-            return rc;
-        }
-    }
     return MR_OK;
+}
+
+static int rows_finish(struct mr_text_source *s, struct mr_rows *rows, struct mr_err *err)
+{
+    int rc = MR_OK;
+
+    for (size_t i = 0; rc == MR_OK && rows->count > 0 && i < s->schema->count; i++) {
+        mr_column_cut(&s->builders[i], rows->count);
+        rc = mr_column_builder_finish(&s->builders[i], rows, i, err);
+    }
+    return rc;
 }
 
 /* Moves to a row of a file; *out_is_there: the row exists. */
@@ -279,6 +285,11 @@ int mr_text_source_read(struct mr_text_source *s, size_t file, uint64_t first, u
         rows = mr_rows_new(s->schema);
         rc = rows ? rows_read(s, MR_MIN(max_rows, (uint64_t)ROWS_MOST), max_bytes, rows, err)
                   : MR_FAIL(err, MR_E_EXHAUSTED, "no memory for rows");
+        if (mr_is_fault_of_file(rc) && rows->count > 0 && !s->in.is_stream) {
+            /* The next read begins at the bad row, and reports it, unless the file has changed. */
+            rc = file_open(s, file, NULL, err);
+        }
+        rc = rc < 0 ? rc : rows_finish(s, rows, err);
     }
 out:
     if (rc < 0) {
