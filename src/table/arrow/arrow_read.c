@@ -10,6 +10,7 @@
 #include "arrow.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "table/rows/schema_join.h"
 
 #define ROWS_MOST UINT64_C(1000000) /* of a read: the limit of faults */
 
@@ -439,9 +440,8 @@ static int batch_get(struct source *s, uint64_t rows, int64_t until_ns, struct m
     return s->pipe ? pipe_next(s, rows > 0, until_ns, err) : file_next(s, rows > 0, err);
 }
 
-/* Gathers rows for a read into the slices. */
-static int gather(struct source *s, uint64_t max_rows, uint64_t room, uint64_t *out_rows,
-                  struct mr_err *err)
+/* Gathers rows for a read into the slices. After an error they hold the rows before it. */
+static int gather(struct source *s, uint64_t max_rows, uint64_t room, struct mr_err *err)
 {
     int64_t until_ns = INT64_MAX;
     uint64_t rows = 0;
@@ -476,7 +476,6 @@ static int gather(struct source *s, uint64_t max_rows, uint64_t room, uint64_t *
         s->used += n;
         s->row += n;
     }
-    *out_rows = rows;
     return MR_OK;
 }
 
@@ -674,26 +673,44 @@ out:
     return MR_OK;
 }
 
+/* Makes the rows of the slices; fewer if there is damage in later ones. */
+static int sound_rows_make(struct source *s, struct mr_rows **out, struct mr_err *err)
+{
+    int rc;
+
+    do {
+        uint64_t count = 0;
+        for (size_t i = 0; i < s->slices.len; i++) {
+            count += s->slices.at[i].count;
+        }
+        rc = rows_make(s, count, out, err);
+        s->slices.len /= 2;
+    } while (mr_is_fault_of_file(rc) && !s->pipe && s->slices.len > 0);
+    return rc;
+}
+
 static int read_rows(void *state, size_t file, uint64_t first, uint64_t max_rows,
                      uint64_t max_bytes, struct mr_rows **out, struct mr_err *err)
 {
     struct source *s = state;
-    uint64_t count = 0;
+    bool is_cut = false;
     int rc = !s->pipe          ? file_seek(s, file, first, err)
              : first == s->row ? MR_OK
                                : MR_FAIL(err, MR_E_INVALID, "'%s' is read once", name_of(s));
 
     *out = NULL;
     if (rc == MR_OK && (s->pipe || first < s->open.rows)) {
-        rc = gather(s, MR_MIN(max_rows, ROWS_MOST), max_bytes, &count, err);
+        rc = gather(s, MR_MIN(max_rows, ROWS_MOST), max_bytes, err);
+        is_cut = mr_is_fault_of_file(rc) && s->slices.len > 0 && !s->pipe;
+        rc = is_cut ? MR_OK : rc; /* the next read, which begins there, reports it */
     }
-    if (rc == MR_OK && count > 0) {
-        rc = rows_make(s, count, out, err);
+    if (rc == MR_OK && s->slices.len > 0) {
+        rc = sound_rows_make(s, out, err);
     } else if (rc == MR_OK && !s->pipe && first < s->open.rows) {
         rc = MR_FAIL(err, MR_E_INVALID, "'%s' has changed since it was opened", name_of(s));
     }
     held_drop(s);
-    if (rc < 0 && !s->pipe) {
+    if ((rc < 0 && !s->pipe) || is_cut) {
         file_close(s);
     }
     return rc;

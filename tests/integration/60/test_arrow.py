@@ -2,6 +2,7 @@
 import datetime
 import decimal
 import itertools
+import json
 import random
 import struct
 import subprocess
@@ -307,6 +308,22 @@ def test_files_that_are_cut_off_or_damaged(tmp_path, form, compression):
         done = run(path)
         assert done.returncode in (0, 1), done.stderr[-2000:]
         assert done.returncode == 0 or f"{path.name}'" in done.stdout.split("\n")[-2]
+
+
+@pytest.mark.parametrize("compression", [None, "zstd"])
+def test_rows_before_damage(tmp_path, compression):
+    """In the same read: in the fourth batch the end of the texts, or a compressed buffer."""
+    what = pa.table({"t": [f"row {k:03}" for k in range(500)]})
+    whole = bytearray(write(tmp_path / "t.arrow", what, 100, compression=compression).read_bytes())
+    if compression:
+        parts = bytes(whole).split(b"\x28\xb5\x2f\xfd")
+        at = len(whole) - len(parts[-1]) - len(parts[-2]) - len(parts[-3]) - 12
+    else:
+        at = whole.index(b"row 300") - 8
+    whole[at:at + 4] = b"\xff\xff\xff\xff"
+    (tmp_path / "t.arrow").write_bytes(whole)
+    *lines, told, _ = run("--batch", 1000, tmp_path / "t.arrow").stdout.split("\n")
+    assert [json.loads(line) for line in lines[1:]] == [[f"row {k:03}"] for k in range(300)] and "t.arrow'" in told
 
 
 def test_big_endian(tmp_path):
