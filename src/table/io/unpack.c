@@ -11,7 +11,8 @@
 #include "io.h"
 #include "table/rows/formats.h"
 
-#define READ_BYTES ((size_t)128 << 10)
+#define READ_BYTES  ((size_t)128 << 10)
+#define ZSTD_HEADER ((size_t)3) /* of a block */
 
 enum packing { PLAIN, GZIP, ZSTD };
 static const char *const names[] = {[GZIP] = "gzip", [ZSTD] = "zstd"};
@@ -23,7 +24,8 @@ struct mr_unpacker {
     enum packing packing;
     z_stream gzip;
     ZSTD_DStream *zstd;
-    size_t begin; /* read[begin, end) is not decompressed yet */
+    size_t zstd_next; /* bytes up to the end of the block, and the next one's header */
+    size_t begin;     /* read[begin, end) is not decompressed yet */
     size_t end;
     uint64_t offset;   /* of read[0] in the file */
     bool is_in_stream; /* inside a stream */
@@ -143,7 +145,10 @@ static int gzip_step(struct mr_unpacker *u, uint8_t *out, size_t room, size_t *o
 static int zstd_step(struct mr_unpacker *u, uint8_t *out, size_t room, size_t *out_n,
                      struct mr_err *err)
 {
-    ZSTD_inBuffer in = {u->read, u->end, u->begin};
+    /* Without the next block's header: a step that fails returns none of its data. */
+    const size_t next = MR_MAX(u->zstd_next, 2 * ZSTD_HEADER) - ZSTD_HEADER;
+    const size_t n = u->is_full ? 0 : MR_MIN(next, u->end - u->begin);
+    ZSTD_inBuffer in = {u->read, u->begin + n, u->begin};
     ZSTD_outBuffer to = {out, room, 0};
     const size_t rc = ZSTD_decompressStream(u->zstd, &to, &in);
 
@@ -154,6 +159,7 @@ static int zstd_step(struct mr_unpacker *u, uint8_t *out, size_t room, size_t *o
         return damaged(u, ZSTD_getErrorName(rc), err);
     }
     u->is_in_stream = rc != 0;
+    u->zstd_next = rc;
     return MR_OK;
 }
 

@@ -115,6 +115,16 @@ def test_damaged_row(tmp_path, form, row, cut):
     assert found == rows[:6000]
 
 
+def test_damaged_block(tmp_path):
+    """The blocks of zstd before one that is none are read."""
+    rows, text = table(1000)
+    half = len(text["jsonl"]) // 2
+    blocks = (text["jsonl"][:half], text["jsonl"][half:])
+    (tmp_path / "t.jsonl.zst").write_bytes(MAGIC["zst"] + b"\0\x58" + b"".join((len(b) << 3).to_bytes(3, "little") + b for b in blocks) + b"\7\0\0")
+    lines = run(tmp_path / "t.jsonl.zst").stdout.split("\n")
+    assert [json.loads(line) for line in lines[1:-2]] == rows and "damaged" in lines[-2]
+
+
 def test_damaged_file_of_a_job(tmp_path):
     (tmp_path / "in").mkdir()
     text = "".join(json.dumps({"id": k, "x": [k, 1, 2, 3], "name": f"row {k}"}) + "\n" for k in range(3000)).encode()
