@@ -160,6 +160,7 @@ static void field_join(struct mr_field *to, const struct mr_field *from, bool is
     } else if (!to->item && !from->item) {
         const bool is_unknown = to->type == MR_COLUMN_NONE;
         to->is_json = from->is_json && (to->is_json || is_unknown);
+        to->has_long |= from->has_long;
         to->type = (enum mr_column_type)leaves_join(to, from, is_guessed);
     }
     to->is_nullable = is_nullable;
@@ -200,8 +201,8 @@ static int names_check(const char *path, const struct mr_schema *found, struct m
 static void field_spell(struct mr_buf *b, const struct mr_field *f)
 {
     for (; f; f = f->item) {
-        mr_buf_printf(b, "%d:%d:%d:%d:%d:%llu ", (int)f->type, f->is_nullable, f->is_json,
-                      f->precision, f->scale, (unsigned long long)f->width);
+        mr_buf_printf(b, "%d:%d:%d:%d:%d:%d:%llu ", (int)f->type, f->is_nullable, f->is_json,
+                      f->has_long, f->precision, f->scale, (unsigned long long)f->width);
     }
 }
 
@@ -390,10 +391,12 @@ static void columns_join(struct join *j, struct mr_schema *all)
     mr_map_fini(&known);
 }
 
-/* A column with only nulls is text. In lists only texts may be null. */
+/* A column with only nulls is text, and so is one whose numbers would lose digits. In lists only texts may be null. */
 static void guess_end(struct mr_field *f)
 {
-    f->type = f->type == MR_COLUMN_NONE ? MR_COLUMN_STRING : f->type;
+    f->type = f->type == MR_COLUMN_NONE || (f->type == MR_COLUMN_F64 && f->has_long)
+                  ? MR_COLUMN_STRING
+                  : f->type;
     f->is_nullable = true;
     if (f->item) {
         guess_end(f->item);

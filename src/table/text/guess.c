@@ -1,11 +1,13 @@
 /* Guesses the types of columns from the values of text tables.
  *
  * Whole numbers and fractions are joined as F64; any other mix of types in a column makes it text. A number that
- * would lose digits, or its leading zeros, is text: it may be a key. */
+ * would lose digits, or its leading zeros, is text: it may be a key. So in the end is a column of F64 that has_long. */
 #include <string.h>
 
 #include "base/mem.h"
 #include "text.h"
+
+#define F64_WHOLE (INT64_C(1) << 53)
 
 static void guess_is(struct mr_field *f, enum mr_column_type type)
 {
@@ -38,6 +40,7 @@ static void guess_number(struct mr_field *f, mr_str text)
         guess_is(f, MR_COLUMN_F64);
     } else if (mr_str_to_i64(text, &v)) {
         guess_is(f, MR_COLUMN_I64);
+        f->has_long |= v > F64_WHOLE || v < -F64_WHOLE;
     } else {
         guess_is(f, MR_COLUMN_STRING);
     }

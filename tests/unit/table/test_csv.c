@@ -63,6 +63,9 @@ static void types_are_guessed(void **state)
                     "a STRING, b STRING, c STRING, d F64, e STRING",
                     "{\"a\":\"007\",\"b\":\"18446744073709551617\",\"c\":\"[1\",\"d\":1,\"e\":"
                     "\"[2]\"}\n{\"a\":\"1\",\"b\":\"2\",\"c\":\"x\",\"d\":1000,\"e\":\"true\"}\n");
+    assert_reads_as("a,b\n9007199254740993,9007199254740992\nnan,nan\n", "a STRING, b F64",
+                    "{\"a\":\"9007199254740993\",\"b\":9007199254740992}\n"
+                    "{\"a\":\"nan\",\"b\":NaN}\n");
     /* A header alone, and nothing at all. */
     struct mr_source *s = source_open(file_text("t.csv", "a,b"), NULL);
     assert_types(s, "a STRING, b STRING");

@@ -37,6 +37,11 @@ static void types_are_guessed(void **state)
     /* Keys of more than 64 bits keep their digits. */
     assert_reads_as("{\"a\":1}\n{\"a\":18446744073709551617}\n", "a STRING",
                     "{\"a\":\"1\"}\n{\"a\":\"18446744073709551617\"}\n");
+    /* So do keys that a fraction would round, and those in lists. */
+    assert_reads_as("{\"a\":-9007199254740993,\"b\":[9007199254740993]}\n{\"a\":1.5,\"b\":[]}\n",
+                    "a STRING, b LIST<I64>",
+                    "{\"a\":\"-9007199254740993\",\"b\":[9007199254740993]}\n"
+                    "{\"a\":\"1.5\",\"b\":[]}\n");
     assert_reads_as("{\"a\":NaN}\n{\"a\":-Infinity}\n", "a F64",
                     "{\"a\":NaN}\n{\"a\":-Infinity}\n");
 }
