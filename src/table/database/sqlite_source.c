@@ -636,7 +636,7 @@ static int read_rows(void *state, size_t file, uint64_t first, uint64_t max_rows
     }
     MR_TRY(mr_database_rows_end(&s->made, out, err));
 out:
-    if (s->key || rc < 0) {
+    if (s->key || rc < 0 || s->next == (uint64_t)s->setup->files[0].rows) {
         s->file.api->reset(s->rows); /* releases its lock */
         s->is_stepped = false;
     }

@@ -1,4 +1,5 @@
 """Batch jobs over tables in SQLite files."""
+import contextlib
 import json
 import sqlite3
 import struct
@@ -6,6 +7,7 @@ import struct
 import numpy
 import pytest
 
+from lib import wait
 from lib.batch import Host, Poisoned, check, dead, hosts, pytestmark, results
 from lib.sql import run, sqlite_table, vectors
 
@@ -17,11 +19,9 @@ def source(folder, *more):
 
 
 def execute(folder, *statements, name="rows.db"):
-    db = sqlite3.connect(folder / name)
-    with db:
+    with contextlib.closing(sqlite3.connect(folder / name)) as db, db:
         for statement in statements:
             db.execute(*statement) if isinstance(statement, tuple) else db.execute(statement)
-    db.close()
 
 
 @pytest.mark.parametrize("columns, options, more", [
@@ -120,6 +120,23 @@ def test_it_changes_while_it_is_read(tmp_path):
     with hosts(Deletes) as (addresses, _):
         done = run(tmp_path, addresses, [*source(tmp_path), "--memory", "1MiB"], "--extent-rows", "100", code=1)
     assert "has changed since it was opened" in done.stderr
+
+
+def test_others_write_when_all_rows_are_read(tmp_path):
+    x = sqlite_table(tmp_path / "rows.db", 500, options="WITHOUT ROWID")
+
+    def is_written():
+        with contextlib.suppress(sqlite3.OperationalError):
+            execute(tmp_path, "create table if not exists other (a)")
+            return True
+
+    class Writes(Host):
+        def answer(self, number, x, key):
+            wait.until(is_written, "the lock")
+            self.good(x, key)
+    with hosts(Writes) as (addresses, _):
+        run(tmp_path, addresses, source(tmp_path))
+    check(tmp_path, x)
 
 
 @pytest.mark.parametrize("more, why", [
