@@ -588,8 +588,9 @@ static int read_rows(void *state, size_t file, uint64_t first, uint64_t max_rows
     (void)file;
     do {
         rc = rows_make(s, first, max_rows, max_bytes, out, err);
-        if (rc < 0) {
-            mr_pg_close(&s->pg); /* after any error the transaction is unusable */
+        /* After any error the transaction is unusable; after the last row it only holds back VACUUM. */
+        if (rc < 0 || s->next == (uint64_t)s->setup->files[0].rows) {
+            mr_pg_close(&s->pg);
         }
         if (rc == MR_E_UNAVAILABLE && !has_waited) {
             mr_log(MR_LOG_WARN, "table.read_waits",

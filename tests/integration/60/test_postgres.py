@@ -144,6 +144,18 @@ def test_goes_on_where_it_was(pg, tmp_path):
     check(tmp_path, x)
 
 
+def test_the_snapshot_ends_when_all_rows_are_read(pg, tmp_path):
+    x = fill(pg, 500)
+
+    class Waits(Host):
+        def answer(self, number, x, key):
+            wait.until(lambda: not pg.rows("select pid from pg_stat_activity where application_name = 'millrace'"), "the end")
+            self.good(x, key)
+    with hosts(Waits) as (addresses, _):
+        run(tmp_path, addresses, source(pg))
+    check(tmp_path, x)
+
+
 def test_a_table_that_changed(pg, tmp_path):
     fill(pg, 1000)
     with hosts(Host) as (addresses, _):
