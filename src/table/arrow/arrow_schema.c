@@ -189,6 +189,7 @@ static int dictionary_read(struct arrow_field *f, const struct flat_table *t, st
 struct parsing {
     struct arrow_schema *schema;
     uint32_t fields; /* so far, including those that are not nodes */
+    size_t name_bytes;
     int version;
     struct mr_err *err;
 };
@@ -234,6 +235,10 @@ static int field_read(struct parsing *p, struct arrow_field *f, const struct fla
         return MR_FAIL(p->err, MR_E_UNSUPPORTED, "there are more than %d columns", ARROW_FIELDS);
     }
     p->fields++;
+    p->name_bytes += name.len;
+    if (p->name_bytes > t->in->all.len) { /* columns may share a name's place */
+        return MR_FAIL(p->err, MR_E_INVALID, "the names of columns are longer than the schema");
+    }
     f->name = mr_strndup(name.ptr, name.len);
     if (!mr_utf8_valid(name) || memchr(name.ptr, 0, name.len)) {
         return MR_FAIL(p->err, MR_E_INVALID, "the name of a column is no text");
@@ -253,7 +258,7 @@ static int field_read(struct parsing *p, struct arrow_field *f, const struct fla
 int arrow_schema_parse(struct arrow_schema *out, const struct flat_table *schema, int version,
                        struct mr_err *err)
 {
-    struct parsing p = {out, 0, version, err};
+    struct parsing p = {.schema = out, .version = version, .err = err};
     const struct flat_vector fields = flat_list(schema, 1, 4);
 
     *out = (struct arrow_schema){0};

@@ -338,6 +338,20 @@ def test_big_endian(tmp_path):
             assert dump(tmp_path / "t.arrows") == ({"schema": [], "rows": [0]}, [])
 
 
+def test_columns_that_share_a_name(tmp_path):
+    """Its place in the message: 65,536 of 1 MB would take 64 GiB."""
+    def schema(count, name):
+        head = struct.pack("<I HHHHH xx iIhBx HHHH ihxxI I", 16, 10, 12, 8, 10, 4, 12, 16, 4, 1, 8, 12, 4, 8, 8, 0, 4, count)
+        places = struct.pack(f"<{count}I", *(4 * (count - i) + 12 for i in range(count)))
+        field = struct.pack("<HHHHHH iIIBxxx HHi I", 12, 16, 4, 0, 12, 8, 12, 20, 12, 6, 4, 4, 4, len(name))
+        message = head + places + field + name + bytes(8 - len(name) % 8)
+        (tmp_path / "t.arrows").write_bytes(struct.pack("<iI", -1, len(message)) + message)
+        return tmp_path / "t.arrows"
+
+    assert dump(schema(1, b"n" * 1000)) == ({"schema": [["n" * 1000, "BOOL"]], "rows": [0]}, [])
+    assert error(schema(20, b"n" * 1000)).endswith("the names of columns are longer than the schema")
+
+
 def test_an_empty_table(tmp_path):
     for form in FORMS:
         for what in (table().slice(0, 0), pa.table({"a": pa.array([], pa.int32())})):
