@@ -2,7 +2,7 @@
  *
  * A path is a file, a folder or a pattern, tried in this order, so that a file with a bracket in its name is found.
  * Folders are walked recursively, because tables are often partitioned into folders; names in them that begin with a
- * dot or an underscore are skipped, as writers use them for marks and unfinished files. A file that is named twice
+ * dot or an underscore are skipped, as writers use them for marks and unfinished files, and so they are by wildcards. A file that is named twice
  * counts once, also if one of the names is absolute and the other relative. */
 #include <dirent.h>
 #include <errno.h>
@@ -60,6 +60,19 @@ bool mr_finder_name_fits(const struct mr_finder *f, const char *name)
     /* A name without a dot has no extension. */
     return strchr(name, '.') && format != MR_TABLE_AUTO &&
            (f->format == MR_TABLE_AUTO || f->format == format);
+}
+
+bool mr_finder_is_hidden(const char *pattern, const char *path)
+{
+    mr_str left[2] = {mr_str_c(pattern), mr_str_c(path)};
+    mr_str part[2];
+
+    while (mr_str_split(&left[0], '/', &part[0]) && mr_str_split(&left[1], '/', &part[1])) {
+        if (mr_str_starts(part[1], MR_STR("_")) && !mr_str_starts(part[0], MR_STR("_"))) {
+            return true;
+        }
+    }
+    return false;
 }
 
 static bool is_left_out(const struct mr_finder *f, DIR *dir)
@@ -136,7 +149,8 @@ static int path_add(struct mr_finder *f, const char *path)
             return MR_FAIL(f->err, MR_E_IO, "cannot look for '%s'", path);
         }
         for (size_t i = 0; rc == MR_OK && i < found.gl_pathc; i++) {
-            if (stat(found.gl_pathv[i], &st) == 0) {
+            if (!mr_finder_is_hidden(path, found.gl_pathv[i]) &&
+                stat(found.gl_pathv[i], &st) == 0) {
                 rc = found_add(f, found.gl_pathv[i], &st);
             }
         }

@@ -17,6 +17,8 @@ struct mr_finder {
 int mr_finder_add(struct mr_finder *f, struct mr_source_file file);
 /** True if a file in a folder belongs to the source by its name. */
 bool mr_finder_name_fits(const struct mr_finder *f, const char *name);
+/** True if a wildcard has matched the underscore that a name in the path begins with. */
+bool mr_finder_is_hidden(const char *pattern, const char *path);
 
 /* ---- objects.c ---- */
 

@@ -82,6 +82,8 @@ static int listed(void *ctx, const struct mr_s3_object *o, struct mr_err *err)
     snprintf(key, sizeof key, "%.*s", MR_STR_ARG(o->key));
     if (!s->pattern) {
         fits = fits_below(s->finder, mr_str_sub(o->key, s->prefix_bytes, o->key.len));
+    } else if (mr_str_ends(o->key, MR_STR("/")) || mr_finder_is_hidden(s->pattern, key)) {
+        fits = false;
     } else if (fnmatch(s->pattern, key, FNM_PATHNAME | FNM_PERIOD) == 0) {
         fits = true;
     } else {

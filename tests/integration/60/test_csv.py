@@ -116,3 +116,10 @@ def test_a_cell_of_100_mb(tmp_path):
         assert peak < 32 * 1024
     rows, _, size, _ = run("--count", "--max-cell", 200000000, "--memory", 600000000, path).stdout.split()
     assert int(rows) == 3 and int(size) > 100000000
+
+
+def test_wildcards_skip_marks_and_unfinished_files(tmp_path):
+    for name in ("a/t.csv", "_temporary/t.csv", "a/_t.csv", "a/.t.csv", "_SUCCESS"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f"name\n{name}\n")
+    assert [dump(tmp_path / pattern)[1] for pattern in ("*/*.csv", "*", "_t*/*")] == [[["a/t.csv"]], [["a/t.csv"]], [["_temporary/t.csv"]]]
