@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/map.h"
 #include "base/mem.h"
 #include "duckdb.h"
 #include "table/parquet/parquet_facts.h"
@@ -429,21 +430,28 @@ static int schema(void *state, size_t file, struct mr_schema *out, struct mr_err
     return rc;
 }
 
+/* Maps the names of a file's columns to their places, from 1. */
+static void places_find(struct source *s, void *statement, struct mr_map *out)
+{
+    s->has_row_number = false;
+    for (uint64_t i = s->duck->prepared_statement_column_count(statement); i > 0; i--) {
+        const char *sql_name = s->duck->prepared_statement_column_name(statement, i - 1);
+        mr_map_put(out, column_name(s, i - 1, sql_name).name, (void *)i); /* NOLINT: a number */
+        s->has_row_number |= mr_str_ieq(mr_str_c(sql_name), MR_STR(ROW_NUMBER));
+        s->duck->free((void *)(uintptr_t)sql_name);
+    }
+}
+
 /* Finds the column of the file for field `f` of the schema; by its name alone if none has that type. */
 static int column_find(const struct source *s, size_t file, void *statement,
-                       const struct mr_field *f, struct duck_column *out, struct mr_err *err)
+                       const struct mr_map *places, const struct mr_field *f,
+                       struct duck_column *out, struct mr_err *err)
 {
     const struct mr_schema one = {(struct mr_field *)(uintptr_t)f, 1};
-    const uint64_t count = s->duck->prepared_statement_column_count(statement);
+    const uintptr_t place = (uintptr_t)mr_map_find(places, mr_str_c(f->name));
 
-    for (uint64_t i = 0; i < count; i++) {
-        const char *sql_name = s->duck->prepared_statement_column_name(statement, i);
-        const bool is_it = mr_str_eq(column_name(s, i, sql_name).name, mr_str_c(f->name));
-        s->duck->free((void *)(uintptr_t)sql_name);
-        if (!is_it) {
-            continue;
-        }
-        column_of(s, statement, i, &one, out);
+    if (place > 0) {
+        column_of(s, statement, place - 1, &one, out);
         if (mr_duck_leaf(&out->field)->type == MR_COLUMN_NONE) {
             const int rc = MR_FAIL(err, MR_E_UNSUPPORTED,
                                    "'%s': column '%s' is of type %s, which cannot be read",
@@ -455,23 +463,9 @@ static int column_find(const struct source *s, size_t file, void *statement,
             return MR_OK;
         }
         mr_duck_column_fini(out);
-        break;
     }
     return MR_FAIL(err, MR_E_INVALID, "'%s' has changed: its column '%s' is another one",
                    name_of(s, file), f->name);
-}
-
-static bool has_row_number(const struct source *s, void *statement)
-{
-    const uint64_t count = s->duck->prepared_statement_column_count(statement);
-    bool is_there = false;
-
-    for (uint64_t i = 0; i < count && !is_there; i++) {
-        const char *name = s->duck->prepared_statement_column_name(statement, i);
-        is_there = mr_str_ieq(mr_str_c(name), MR_STR(ROW_NUMBER));
-        s->duck->free((void *)(uintptr_t)name);
-    }
-    return is_there;
 }
 
 /* Finds all columns of the schema; allocates them. */
@@ -486,11 +480,13 @@ static int columns_find(struct source *s, size_t file, struct mr_err *err)
         return rc;
     }
     struct duck_column *columns = MR_NEW_ARRAY(struct duck_column, s->schema->count + 1);
+    struct mr_map places = {0};
     size_t n = 0;
+    places_find(s, statement, &places);
     for (; rc == MR_OK && n < s->schema->count; n++) {
-        rc = column_find(s, file, statement, &s->schema->fields[n], &columns[n], err);
+        rc = column_find(s, file, statement, &places, &s->schema->fields[n], &columns[n], err);
     }
-    s->has_row_number = has_row_number(s, statement);
+    mr_map_fini(&places);
     s->duck->destroy_prepare(&statement);
     if (rc < 0) {
         for (size_t i = 0; i + 1 < n; i++) {
