@@ -60,7 +60,7 @@ struct mr_sdk_options {
     uint32_t url_count;
 
     /** Attempts of a call, 1 to 16; 0: 3. Others are made on another host where there is one, within a budget of 20 % of all
-     *  calls. */
+     *  calls unless the host was busy or does not have the model. */
     uint32_t attempts;
     /** NULL: "peak_ewma". See docs/sdk.md. */
     const char *strategy;

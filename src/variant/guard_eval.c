@@ -70,14 +70,12 @@ static enum mr_guard_verdict comparison(const struct judged *j, const struct mr_
     return MR_GUARD_BROKEN;
 }
 
-static enum mr_guard_verdict judge(const struct judged *j, unsigned node)
+static enum mr_guard_verdict judge(const struct judged *j, unsigned node);
+
+static enum mr_guard_verdict operation(const struct judged *j, const struct mr_guard_node *n)
 {
-    const struct mr_guard_node *n = &j->g->nodes[node];
     enum mr_guard_verdict a, b;
 
-    if (n->op < GUARD_NOT) {
-        return comparison(j, n);
-    }
     a = judge(j, n->left);
     if (n->op == GUARD_NOT) {
         return a == MR_GUARD_UNKNOWN ? a : a == MR_GUARD_HOLDS ? MR_GUARD_BROKEN : MR_GUARD_HOLDS;
@@ -90,6 +88,19 @@ static enum mr_guard_verdict judge(const struct judged *j, unsigned node)
     return a == MR_GUARD_UNKNOWN || b == MR_GUARD_UNKNOWN ? MR_GUARD_UNKNOWN : a;
 }
 
+/* A comparison that fails within what holds is no reason. */
+static enum mr_guard_verdict judge(const struct judged *j, unsigned node)
+{
+    const struct mr_guard_node *n = &j->g->nodes[node];
+    const bool had_reason = j->reason[0];
+    const enum mr_guard_verdict v = n->op < GUARD_NOT ? comparison(j, n) : operation(j, n);
+
+    if (v == MR_GUARD_HOLDS && !had_reason) {
+        j->reason[0] = '\0';
+    }
+    return v;
+}
+
 enum mr_guard_verdict mr_guard_eval(const struct mr_guard *g, const struct mr_variant_sums *sums,
                                     char reason[MR_GUARD_REASON])
 {
@@ -97,9 +108,7 @@ enum mr_guard_verdict mr_guard_eval(const struct mr_guard *g, const struct mr_va
 
     reason[0] = '\0';
     const enum mr_guard_verdict v = judge(&j, g->root);
-    if (v == MR_GUARD_HOLDS) {
-        reason[0] = '\0';
-    } else if (!reason[0]) {
+    if (v != MR_GUARD_HOLDS && !reason[0]) {
         snprintf(reason, MR_GUARD_REASON, "%.150s %s", g->text,
                  v == MR_GUARD_UNKNOWN ? "has a number that is not defined" : "does not hold");
     }

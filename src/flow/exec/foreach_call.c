@@ -182,7 +182,11 @@ static int foreach_empty(struct walk *w, uint32_t node, const int64_t *lead, str
     const struct plan_node *n = &w->run.plan->nodes[node];
     int rc = MR_OK;
 
-    for (uint32_t i = 0; i < n->output_count && !n->rows->skips_empty && rc == MR_OK; i++) {
+    if (n->rows->skips_empty) {
+        run_note(&w->run, node, RUN_SKIPPED);
+        return MR_OK;
+    }
+    for (uint32_t i = 0; i < n->output_count && rc == MR_OK; i++) {
         struct mr_tensor t;
         rc = flow_foreach_made(w, node, i, lead, &t, err);
         if (rc == MR_OK) {

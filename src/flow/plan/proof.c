@@ -184,6 +184,9 @@ static bool fits(const Millrace__WorkflowValue *v, int32_t dtype)
     case MR_DTYPE_INVALID: return true;
     case MR_DTYPE_BYTES: return is_string && strlen(v->string) <= PLAN_STRING_MAX;
     case MR_DTYPE_BOOL:
+        return v->value_case == MILLRACE__WORKFLOW_VALUE__VALUE_BOOL ||
+               (v->value_case == MILLRACE__WORKFLOW_VALUE__VALUE_INT64 &&
+                (v->int64 == 0 || v->int64 == 1));
     case MR_DTYPE_FP16:
     case MR_DTYPE_BF16:
     case MR_DTYPE_FP32:

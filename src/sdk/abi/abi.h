@@ -96,6 +96,7 @@ struct mr_sdk_call {
     struct sdk_endpoint *endpoint; /* NULL: client->plain */
     int variant;                   /* -1: by key or weights */
     mr_str key;
+    char key_text[MR_OIP_PARAM_TEXT]; /* of one that is no text */
     bool has_key;
     bool has_version; /* the request says it */
 };

@@ -369,9 +369,8 @@ static void key_find(struct mr_sdk_call *c)
     }
     for (size_t i = 0; e && !c->has_key && i < c->call.request.param_count; i++) {
         const struct mr_oip_param *p = &c->call.request.params[i];
-        if (e->sticky == MR_STICKY_PARAMETER && p->kind == MR_OIP_STRING &&
-            mr_str_eq(p->key, e->key)) {
-            c->key = p->s;
+        if (e->sticky == MR_STICKY_PARAMETER && mr_str_eq(p->key, e->key)) {
+            c->key = mr_oip_param_text(p, c->key_text);
             c->has_key = true;
         }
     }
@@ -401,6 +400,22 @@ static unsigned spread_next(struct sdk_endpoint *e)
     return mr_variant_spread(&before);
 }
 
+/* As the server does it: a sequence stays with its variant. */
+static unsigned bucket_of(const struct mr_sdk_call *c)
+{
+    const struct config_endpoint *e = c->endpoint->config;
+    const uint64_t id = c->call.request.sequence_id;
+    char number[MR_U64_TEXT];
+
+    if (c->has_key && (e->sticky != MR_STICKY_NONE || e->salt.len > 0)) {
+        return mr_variant_bucket(e->salt, c->key);
+    }
+    return id && !c->has_key
+               ? mr_variant_bucket(e->salt,
+                                   mr_str_n(number, (size_t)(mr_u64_put(number, id) - number)))
+               : spread_next(c->endpoint);
+}
+
 void request_route(struct mr_sdk_call *c)
 {
     struct sdk_endpoint *e = c->endpoint;
@@ -412,10 +427,7 @@ void request_route(struct mr_sdk_call *c)
         return;
     }
     if (c->variant < 0) {
-        const bool is_sticky =
-            c->has_key && (e->config->sticky != MR_STICKY_NONE || e->config->salt.len > 0);
-        variant = mr_variant_of(&e->weights, is_sticky ? mr_variant_bucket(e->config->salt, c->key)
-                                                       : spread_next(e));
+        variant = mr_variant_of(&e->weights, bucket_of(c));
     }
     const struct config_variant *v = e->variants[variant].config;
     c->call.cluster = e->variants[variant].cluster;

@@ -153,6 +153,20 @@ struct cluster {
     size_t count;
 };
 
+/* Of one address, or those of a name. The lines of a file say it themselves. */
+static int grpc_scheme(struct reader *r, mr_str *io)
+{
+    const mr_str dns = MR_STR("dns://");
+    const bool is_name = mr_str_starts(*io, dns);
+    const mr_str address = mr_str_sub(*io, is_name ? dns.len : 0, io->len);
+
+    if (mr_str_find_str(address, MR_STR("://")) < 0) {
+        *io = mr_arena_printf(&r->c->arena, "%sgrpc://%.*s", is_name ? "dns://" : "",
+                              MR_STR_ARG(address));
+    }
+    return io->ptr ? MR_OK : config_no_memory(r->err);
+}
+
 /* "list://a:1 blue,b:2 green": the items with this word, or, without one, all with their words cut off if is_split. */
 static int cluster_read(struct reader *r, mr_str cluster, mr_str word, bool is_split, bool is_grpc,
                         struct cluster *out)
@@ -162,7 +176,8 @@ static int cluster_read(struct reader *r, mr_str cluster, mr_str word, bool is_s
     size_t n = 0;
 
     if (!mr_str_starts(cluster, prefix)) {
-        return config_hosts_read(r->c, &cluster, 1, &out->hosts, &out->count, r->err);
+        const int rc = is_grpc ? grpc_scheme(r, &cluster) : MR_OK;
+        return rc < 0 ? rc : config_hosts_read(r->c, &cluster, 1, &out->hosts, &out->count, r->err);
     }
     rest = mr_str_sub(cluster, prefix.len, cluster.len);
     while (mr_str_split(&rest, ',', &item)) {

@@ -65,7 +65,7 @@ static unsigned biggest(const struct endpoint *e)
     unsigned count[MR_VARIANTS_MAX] = {0};
     unsigned best = 0;
 
-    for (unsigned b = 0; b < MR_VARIANT_BUCKETS; b += 25) {
+    for (unsigned b = 0; b < MR_VARIANT_BUCKETS; b++) {
         count[mr_variant_of(&e->weights, b)]++;
     }
     for (unsigned i = 1; i < e->config->variant_count; i++) {
@@ -104,34 +104,21 @@ out:
 /* ---- requests ---- */
 
 /* The text of a number, as backends and workflows see it. */
-#define NUMBER_TEXT 32
-
-static mr_str parameter_of(const struct mr_oip_request *q, mr_str name, char number[NUMBER_TEXT])
+static mr_str parameter_of(const struct mr_oip_request *q, mr_str name,
+                           char number[MR_OIP_PARAM_TEXT])
 {
     for (size_t i = 0; i < q->param_count; i++) {
         const struct mr_oip_param *p = &q->params[i];
         if (!mr_str_eq(p->key, name)) {
             continue;
         }
-        if (p->kind == MR_OIP_INT) {
-            return mr_str_n(number, (size_t)(mr_i64_put(number, p->i) - number));
-        }
-        if (p->kind == MR_OIP_UINT) {
-            return mr_str_n(number, (size_t)(mr_u64_put(number, p->u) - number));
-        }
-        if (p->kind == MR_OIP_DOUBLE) {
-            return mr_str_n(number, (size_t)snprintf(number, NUMBER_TEXT, "%.17g", p->d));
-        }
-        if (p->kind == MR_OIP_BOOL) {
-            return p->b ? MR_STR("true") : MR_STR("false");
-        }
-        return p->s;
+        return mr_oip_param_text(p, number);
     }
     return (mr_str){NULL, 0};
 }
 
 /* Requests of a sequence belong together. */
-static mr_str sequence_of(const struct mr_oip_request *q, char number[NUMBER_TEXT])
+static mr_str sequence_of(const struct mr_oip_request *q, char number[MR_OIP_PARAM_TEXT])
 {
     if (!q->has_sequence_id) {
         return (mr_str){NULL, 0};
@@ -142,7 +129,7 @@ static mr_str sequence_of(const struct mr_oip_request *q, char number[NUMBER_TEX
 }
 
 static mr_str key_of(const struct endpoint *e, const struct mr_call *call,
-                     const struct mr_oip_request *q, char number[NUMBER_TEXT])
+                     const struct mr_oip_request *q, char number[MR_OIP_PARAM_TEXT])
 {
     mr_str key = {NULL, 0};
 
@@ -167,7 +154,7 @@ static bool replay(const struct endpoint *e, const struct mr_call *call, unsigne
 static unsigned choose(const struct endpoint *e, struct endpoint_cell *cell,
                        const struct mr_call *call, const struct mr_oip_request *q)
 {
-    char number[NUMBER_TEXT];
+    char number[MR_OIP_PARAM_TEXT];
     const mr_str key = key_of(e, call, q, number);
     unsigned variant;
 
@@ -195,7 +182,7 @@ static struct endpoint_cell *cell_of(struct endpoint *e, unsigned slot)
 static int through_service(const struct mr_service_config *s, const struct mr_oip_request *q,
                            mr_str *model, struct mr_err *err)
 {
-    char number[NUMBER_TEXT];
+    char number[MR_OIP_PARAM_TEXT];
     const mr_str value = parameter_of(q, s->parameter, number);
 
     for (size_t i = 0; value.ptr && i < s->case_count; i++) {

@@ -65,6 +65,8 @@ def served(models, start):
         "both": workflow(node("a", "pair", TWO, BOTH, each(extra='over: "INPUT1"')), inputs=[repo.tensor("INPUT0", dims=ANY), repo.tensor("INPUT1", dims=ANY)],
                          outputs=[repo.tensor("OUTPUT0", dims=ANY), repo.tensor("OUTPUT1", dims=ANY)]),
         "skips": workflow(node("a", "one", extra=each(extra="empty: SKIP")), extra=DEFAULT),
+        "told": workflow(node("a", "one", outputs={"OUTPUT0": "t"}, extra=each(extra="empty: SKIP")),
+                         node("b", "ten", extra='when: "status(a) == \'skipped\'"'), extra=DEFAULT),
         "few": workflow(node("a", "one", extra=each(extra="max: 3"))),
         "default": workflow(node("a", "bad", outputs={"OUTPUT0": "t"}, extra=each() + 'default { tensor: "t" int64: 7 }'),
                             node("b", "one", {"INPUT0": "t"}, extra=each("t"))),
@@ -140,6 +142,8 @@ def test_without_rows(served):
         assert got.shape == (0,) + (1,) * (len(shape) - 1), name
     assert served.ask("skips", {"INPUT0": vector()})["OUTPUT0"].tolist() == [-1]
     assert served.ask("skips", {"INPUT0": vector(4)})["OUTPUT0"].tolist() == [5]
+    assert served.ask("told", {"INPUT0": vector()})["OUTPUT0"].tolist() == []
+    assert served.ask("told", {"INPUT0": vector(4)})["OUTPUT0"].tolist() == [-1]
 
 
 def test_too_many_rows(served):

@@ -58,6 +58,12 @@ static void conditions_are_judged(void **state)
     assert_int_equal(verdict("count == 1000 && count != 999 && 1 >= 1", sums, ""), MR_GUARD_HOLDS);
     assert_int_equal(verdict("!(err > 0.1) && !(1 < 0)", sums, ""), MR_GUARD_HOLDS);
     assert_int_equal(verdict("!err<1", sums, "!err<1 does not hold"), MR_GUARD_BROKEN);
+    assert_int_equal(
+        verdict("!(err>1) && err<0.002", sums, "err<0.002 does not hold: left 0.005, right 0.002"),
+        MR_GUARD_BROKEN);
+    assert_int_equal(verdict("(err>1 || err<1) && err<0.002", sums,
+                             "err<0.002 does not hold: left 0.005, right 0.002"),
+                     MR_GUARD_BROKEN);
     assert_int_equal(verdict("'v2-beta'.p50_ms > 2.5*cand.p50_ms", sums, ""), MR_GUARD_HOLDS);
     assert_int_equal(verdict("1+2*3-4/2 == 5 && -(-1) == 1 && 10-3-2 == 5", sums, ""),
                      MR_GUARD_HOLDS);

@@ -33,6 +33,10 @@ struct mr_oip_param {
     };
 };
 
+#define MR_OIP_PARAM_TEXT 32 /* bytes that the text of a number or a bool may need */
+/** The value as a text, which is in `number`, or the parameter's own. Any thread. */
+mr_str mr_oip_param_text(const struct mr_oip_param *p, char number[MR_OIP_PARAM_TEXT]);
+
 /** Where the bytes of a tensor are, when not in the message. */
 struct mr_oip_shm {
     mr_str region; /* ptr NULL: not in shared memory */
