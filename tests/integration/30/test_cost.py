@@ -131,6 +131,7 @@ def test_system_calls(server, client, model, tmp_path):
             for _ in range(COUNT):
                 client.ask()
         timers = take_timers(made, begin)
+        made.pop("restart_syscall", 0)  # goes on with what strace has interrupted
         # Where the machine is so busy that a model of microseconds takes long, it is given to another thread.
         if made["futex"] <= few:
             break
