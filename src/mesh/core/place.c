@@ -98,10 +98,12 @@ static uint32_t units_of(const struct mesh_core *c, const struct view_model *m)
     return units ? units : mesh_units(c->o.default_bytes);
 }
 
+/* What a peer keeps of its capacity is a hundredth at least; one that keeps more refuses the load itself. */
 bool place_fits(const struct mesh_core *c, const struct view_peer *p, const struct view_model *m)
 {
-    return has_required(constraint_of(c, view_type(m)), p) &&
-           units_of(c, m) <= p->capacity - p->capacity / 10 &&
+    uint64_t most = p == c->me ? c->limit : p->capacity - p->capacity / 100;
+
+    return has_required(constraint_of(c, view_type(m)), p) && units_of(c, m) <= most &&
            (!p->device || view_device(m) <= p->device);
 }
 

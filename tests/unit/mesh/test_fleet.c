@@ -381,6 +381,42 @@ static void model_larger_than_the_capacity_is_said_so(void **state)
     sim_fini(&s);
 }
 
+/* Once its size is known. A peer that keeps more of its capacity refuses it, and the next one is asked. */
+static void model_of_almost_the_capacity_is_loaded_again(void **state)
+{
+    struct sim s;
+    (void)state;
+
+    sim_init(&s, 1);
+    sim_add_many(&s, 2, 100 * MIB, 4);
+    sim_register(&s, 0, 1, 95 * MIB, 20 * MS);
+    sim_call(&s, 0, 0);
+    assert_true(sim_settle(&s, 5 * S));
+    assert_int_equal(sim_copies(&s, 0), 1);
+    unsigned first = s.peers[1].in_runtime[0] == 2;
+    sim_drain(&s, first);
+    sim_run(&s, 30 * S);
+    assert_int_equal(s.peers[!first].in_runtime[0], 2);
+    s.options.default_bytes = 100 * MIB; /* so that it keeps a tenth of its capacity */
+    unsigned third = sim_add(&s, 101 * MIB, 4, "", "");
+    sim_kill(&s, first);
+    sim_kill(&s, !first);
+    sim_run(&s, 30 * S);
+    struct sim_call *c = sim_call(&s, third, 0);
+    assert_true(sim_settle(&s, 5 * S));
+    assert_int_equal(c->status, MR_E_TOO_LARGE);
+    s.options.default_bytes = MIB;
+    unsigned fourth = sim_add(&s, 96 * MIB, 4, "", "");
+    sim_run(&s, S);
+    c = sim_call(&s, fourth, 0);
+    assert_true(sim_settle(&s, 5 * S));
+    assert_int_equal(c->status, MR_OK);
+    assert_int_equal(s.peers[fourth].in_runtime[0], 2);
+    assert_int_equal(s.peers[third].loads, 0);
+    assert_int_equal(mesh_core_copy(s.peers[third].core, MR_STR("model-0")), MESH_FAILED);
+    sim_fini(&s);
+}
+
 static void request_goes_before_a_preload(void **state)
 {
     struct sim s;
@@ -629,6 +665,7 @@ int main(void)
         cmocka_unit_test(loads_begin_while_evicted_models_are_still_unloaded),
         cmocka_unit_test(larger_model_than_predicted_evicts_as_much_and_no_more),
         cmocka_unit_test(model_larger_than_the_capacity_is_said_so),
+        cmocka_unit_test(model_of_almost_the_capacity_is_loaded_again),
         cmocka_unit_test(request_goes_before_a_preload),
         cmocka_unit_test(concurrent_loads_evict_one_each),
         cmocka_unit_test(models_used_again_outlive_those_that_are_not),
