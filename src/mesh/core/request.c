@@ -118,7 +118,8 @@ void request_give_up(struct mesh_core *c, struct mesh_req *r, int status, mr_str
     if (r->status < 0 && status != MR_E_NOT_FOUND) {
         status = r->status;
     }
-    if (r->refusals > 0) { /* an instance would have loaded it if it had less to do */
+    if (r->refusals > 0 &&
+        status != MR_E_NOT_FOUND) { /* an instance would have loaded it if it had less to do */
         status = MR_E_EXHAUSTED;
         retry_ns = MR_MAX(retry_ns, load_wait_ns(c));
     }

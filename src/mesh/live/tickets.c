@@ -163,6 +163,7 @@ void mr_mesh_begin(struct mr_mesh *m, struct mr_mesh_ticket *t)
     t->mail.run = run_begin;
     t->request = 0;
     t->is_final = false;
+    t->held = NULL;
     mr_loop_post(m->loop, &t->mail);
 }
 

@@ -336,25 +336,38 @@ static void give_up(struct hop_attempt *at)
     }
 }
 
-static void answer(struct hop *h, const struct mr_mesh_event *e)
+/* What a vmodel stood for is gone: it stands for another model by now. */
+static bool has_changed(const struct hop *h, const struct mr_mesh_event *e)
+{
+    return e->status == MR_E_NOT_FOUND && e->id.len > 0 && !mr_str_eq(e->id, h->ticket.id) &&
+           !h->chosen && !h->is_asked_again;
+}
+
+/* True: the mesh has been asked again. */
+static bool answer(struct hop *h, const struct mr_mesh_event *e)
 {
     struct serve_arrival *a = h->arrival;
     struct mr_err err;
 
     if (!a) {
-        return;
+        return false;
     }
     for (int i = 0; i < 2; i++) {
         give_up(&h->attempt[i]); /* that the mesh does not wait for */
     }
+    if (has_changed(h, e)) {
+        h->is_asked_again = true;
+        ask_mesh(h);
+        return true;
+    }
     if (h->has_begun) {
         mr_call_abort(hop_take_call(h), 2); /* INTERNAL_ERROR */
-        return;
+        return false;
     }
     if (!h->ticket.is_from_peer && e->status == MR_E_NOT_FOUND && !a->route) {
         give_back(h);
         a->go(a); /* the protocol's own text for a model that is not known */
-        return;
+        return false;
     }
     struct mr_call *call = hop_take_call(h);
     if (h->ticket.is_from_peer) {
@@ -365,6 +378,7 @@ static void answer(struct hop *h, const struct mr_mesh_event *e)
                 MR_STR_ARG(mr_str_sub(h->ticket.id, 0, 128)), e->text);
         a->fail(a, &err);
     }
+    return false;
 }
 
 /* Of the model; a vmodel stands for another one in time. */
@@ -401,8 +415,8 @@ static void on_event(struct mr_mesh_ticket *t, const struct mr_mesh_event *e)
     case MR_MESH_CANCEL: give_up(&h->attempt[e->attempt]); break;
     case MR_MESH_REPLY:
     case MR_MESH_CLOSED:
-        if (e->kind == MR_MESH_REPLY) {
-            answer(h, e);
+        if (e->kind == MR_MESH_REPLY && answer(h, e)) {
+            break;
         }
         h->is_closed = true;
         hop_release(h);

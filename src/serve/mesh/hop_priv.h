@@ -28,6 +28,7 @@ struct hop {
     struct hop_attempt attempt[2];
     unsigned calls;            /* whose end has not come yet, those that were given up included */
     bool is_closed;            /* the mesh has nothing more to say */
+    bool is_asked_again;       /* what its vmodel stands for, after that had gone */
     bool is_direct;            /* sent without the mesh, which does not know of it */
     struct mr_timer slow;      /* of that: the mesh is to hear of it */
     mr_str model;              /* of that: which it was sent for; in `text` */

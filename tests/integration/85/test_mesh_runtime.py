@@ -278,6 +278,23 @@ def test_model_is_loading_from_the_call_on_that_has_it_loaded(runtime, under):
         assert ask(server, "m1") == b"hello"
 
 
+@pytest.mark.parametrize("asked", [0, 1])
+def test_request_of_a_vmodel_outlives_the_model_that_it_waits_for(runtime, under, asked):
+    r, go = [runtime(), runtime()], threading.Event()
+    for one in r:
+        one.load = lambda id, path, context: go.wait(wait.PATIENCE) if id == "old" else None
+    servers = under(*r)
+    with Reflected(servers[0].url("grpc")) as g, Client(servers[asked]) as c:
+        g.call("mmesh.ModelMesh/setVModel", vModelId="v", targetModelId="old", modelInfo={"type": "made-up"}, autoDeleteTargetModel=True)
+        wait.until(lambda: Rest(servers[asked].http).get("/v2/mesh/models/old").json().get("status") == "NOT_LOADED", "it to be known")
+        waits = c.channel.unary_unary(ECHO).future(b"x", metadata=[("mm-vmodel-id", "v")], timeout=wait.PATIENCE)
+        wait.until(lambda: any(one.count("loadModel", "old") for one in r), "the load to begin")
+        g.call("mmesh.ModelMesh/setVModel", vModelId="v", targetModelId="m1", force=True)
+        assert waits.result() == b"x"
+        assert dict(next(one for one in r if one.seen).seen[0][2])["mm-model-id"] == "m1"
+        go.set()
+
+
 def test_id_is_injected_where_the_runtime_wants_it(runtime, under):
     r = [runtime(methods={ECHO[1:]: [2, 1], "inference.GRPCInferenceService/ModelInfer": [1]}), runtime(methods={ECHO[1:]: [2, 1], "inference.GRPCInferenceService/ModelInfer": [1]})]
     servers = under(*r)
