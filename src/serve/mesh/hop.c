@@ -89,7 +89,9 @@ static void forward(struct hop *h, const struct mr_mesh_event *e)
     if (e->is_plain) {
         places_put(h->loop, e->id, NULL, e->address);
     }
-    if (!send(h, e->attempt, e->address, e->load_here)) {
+    if (!h->arrival) {
+        mr_mesh_result(&h->ticket, e->attempt, MR_MESH_ENDED, MR_OK, (mr_str){0});
+    } else if (!send(h, e->attempt, e->address, e->load_here)) {
         mr_mesh_result(&h->ticket, e->attempt, MR_MESH_UNREACHABLE, MR_OK, (mr_str){0});
     }
 }
@@ -169,6 +171,23 @@ void hop_end_direct(struct hop *h, bool is_answered)
     }
     places_forget(h->loop, h->model);
     ask_mesh(h);
+}
+
+/* A copy that is lost is said so as that of an attempt which did not find it; without the mesh it first has to hear of the request. */
+void hop_end_chosen(struct hop *h, const struct hop_attempt *at)
+{
+    bool is_lost = h->is_lost;
+
+    if (is_lost && h->is_direct) {
+        h->is_direct = false;
+        leave_copy(h);
+        places_forget(h->loop, h->model);
+        h->ticket.sent_to = (mr_str){0};
+        mr_mesh_begin(h->loop->server->mesh, &h->ticket);
+        return;
+    }
+    h->is_lost = false;
+    hop_result(h, at, is_lost ? MR_MESH_NOT_HERE : MR_MESH_ENDED, (mr_str){0});
 }
 
 /* ---- what comes back ---- */
@@ -288,7 +307,9 @@ static void run_here(struct hop *h, const struct mr_mesh_event *e)
         places_put(h->loop, e->id, e->copy, "");
     }
     if (!a) {
-        mr_mesh_result(&h->ticket, attempt, MR_MESH_ENDED, MR_OK, (mr_str){0});
+        mr_mesh_result(&h->ticket, attempt, h->is_lost ? MR_MESH_NOT_HERE : MR_MESH_ENDED, MR_OK,
+                       (mr_str){0});
+        h->is_lost = false;
     } else if (a->route && a->route->is_for_runtime) {
         hop_run_at_runtime(h, attempt);
     } else if (!is_ready(h->loop, e->id, (mr_str){0}, &ignored)) {

@@ -360,6 +360,8 @@ static void on_end(void *ctx, int rc, const struct mr_err *err, const struct mr_
     if (at->is_at_runtime && h->arrival && !h->chosen && hop_is_missing(h, at, rc, r)) {
         return;
     }
+    h->is_lost = at->is_at_runtime && h->arrival && h->chosen == at && !h->has_begun &&
+                 hop_is_lost(h, at, rc, r);
     if (is_answer(h, at, rc)) {
         h->chosen = at;
         if (rc == MR_OK && !at->is_refused) {
@@ -369,7 +371,7 @@ static void on_end(void *ctx, int rc, const struct mr_err *err, const struct mr_
         }
     }
     if (h->chosen) {
-        hop_result(h, at, MR_MESH_ENDED, (mr_str){0});
+        hop_end_chosen(h, at);
     } else if (at->is_refused) {
         hop_result(h, at, at->why, mr_str_n(at->text.ptr, at->text.len));
     } else {

@@ -36,6 +36,7 @@ struct hop {
     /* passed on */
     struct hop_attempt *chosen; /* its answer is the client's: the others are given up */
     bool has_begun;             /* the client has the head of the answer */
+    bool is_lost;               /* the copy here that ran it, which the mesh does not know yet */
     bool input_ended;
     bool is_cut; /* this server ends, and takes nothing more from the client */
     struct {
@@ -54,6 +55,8 @@ void hop_result(struct hop *h, const struct hop_attempt *at, enum mr_mesh_result
                 mr_str text);
 /* Without the mesh: it has ended; if it was not answered by the model, the mesh is asked after all. Frees the hop if that was all. */
 void hop_end_direct(struct hop *h, bool is_answered);
+/* The attempt that is chosen has ended, and the call with it. The hop may be gone. */
+void hop_end_chosen(struct hop *h, const struct hop_attempt *at);
 /* The answer is not wanted any more: attempts are given up. The hop may be gone. The call ends with this, too. */
 struct mr_call *hop_abandon(struct hop *h);
 /* Answers the call with this answer. */
@@ -85,5 +88,8 @@ void hop_count_run(const struct hop_attempt *at, int rc, const struct mr_client_
  * True: the mesh has a report of this, or the runtime is asked again. */
 bool hop_is_missing(struct hop *h, struct hop_attempt *at, int rc,
                     const struct mr_client_response *r);
+/* The same of an attempt that is chosen, so that its call ends as it does. True: the mesh is to hear that the copy is lost. */
+bool hop_is_lost(struct hop *h, const struct hop_attempt *at, int rc,
+                 const struct mr_client_response *r);
 
 #endif

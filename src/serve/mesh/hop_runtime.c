@@ -136,25 +136,42 @@ static void send(struct hop *h, struct hop_attempt *at)
     hop_pass_begin(h, at, c, &q);
 }
 
-bool hop_is_missing(struct hop *h, struct hop_attempt *at, int rc,
-                    const struct mr_client_response *r)
+/* *out_status: that says so; NULL: none does. */
+static enum mr_mesh_missing see_missing(struct hop *h, const struct hop_attempt *at, int rc,
+                                        const struct mr_client_response *r,
+                                        const struct mr_header **out_status)
 {
     struct mr_mesh *m = h->loop->server->mesh;
     mr_str id = h->arrival->route->id;
 
+    *out_status = NULL;
     if (rc == MR_E_UNAVAILABLE) {
         mr_mesh_runtime_broke(m, id);
-        hop_result(h, at, MR_MESH_NOT_HERE, (mr_str){0});
-        return true;
+        return MR_MESH_LOST;
     }
     const struct mr_header *status = r ? missing_status(r->trailers, r->trailer_count) : NULL;
     if (r && !status) {
         status = missing_status(r->headers, r->header_count);
     }
-    enum mr_mesh_missing what = MR_MESH_OWN;
-    if (status) {
-        what = mr_mesh_runtime_missing(m, id, h->arrival->call->recv_start_ns, at->sent_ns);
-    }
+    *out_status = status;
+    return status ? mr_mesh_runtime_missing(m, id, h->arrival->call->recv_start_ns, at->sent_ns)
+                  : MR_MESH_OWN;
+}
+
+bool hop_is_lost(struct hop *h, const struct hop_attempt *at, int rc,
+                 const struct mr_client_response *r)
+{
+    const struct mr_header *ignored;
+
+    return see_missing(h, at, rc, r, &ignored) == MR_MESH_LOST;
+}
+
+bool hop_is_missing(struct hop *h, struct hop_attempt *at, int rc,
+                    const struct mr_client_response *r)
+{
+    const struct mr_header *status;
+    enum mr_mesh_missing what = see_missing(h, at, rc, r, &status);
+
     if (what == MR_MESH_LOST || (what == MR_MESH_AGAIN && h->is_direct)) {
         hop_result(h, at, MR_MESH_NOT_HERE, (mr_str){0});
     } else if (what == MR_MESH_AGAIN) {

@@ -653,6 +653,28 @@ def test_model_that_the_runtime_loses_again_is_loaded_again(runtime, under):
     assert sum(r.count("loadModel", "m0") for r in runtimes) == 7
 
 
+def test_loss_is_noticed_by_a_call_that_is_too_large_to_be_repeated(runtime, under):
+    r, lost = runtime(), set()
+    [server] = under(r)
+
+    def answer(name, id, messages, context):
+        messages = list(messages)  # all of it passes through
+        if id in lost:
+            context.abort(grpc.StatusCode.NOT_FOUND, "not loaded")
+        yield from messages
+
+    r.answer, r.load = answer, lambda id, path, context: lost.discard(id)
+    big = b"x" * (5 << 20)
+    with Client(server) as c:
+        for n in (1, 2):
+            assert c.call(ECHO, big, "m0") == big
+            lost.add("m0")
+            with pytest.raises(grpc.RpcError) as e:
+                c.call(ECHO, big, "m0")
+            assert e.value.code() == grpc.StatusCode.NOT_FOUND
+            wait.until(lambda: r.count("loadModel", "m0") == n + 1, "it to be loaded again")  # noqa: B023
+
+
 @pytest.mark.parametrize("code, text", [
     (grpc.StatusCode.NOT_FOUND, "no such user"), (grpc.StatusCode.UNAVAILABLE, "Request for unknown model: 'm0' is not found"),
     (grpc.StatusCode.INVALID_ARGUMENT, "Model m0 with version  not found"),
