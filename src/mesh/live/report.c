@@ -384,14 +384,15 @@ static bool report_vmodel(struct mr_mesh *m, struct mr_mesh_admin *a)
     return a->active_model && a->target_model;
 }
 
-/* A model counts more than a vmodel of the same name, as for requests. */
+/* A model counts more than a vmodel of the same name, as for requests, unless that is asked for. */
 static void report_ready(const struct mr_mesh *m, struct mr_mesh_admin *a)
 {
     const struct view_vmodel *vm = view_vmodel_find(mesh_core_view(m->core), a->id);
-    bool is_model = live_model_status(m, a->id) != MILLRACE__MESH_STATUS__NOT_FOUND;
+    bool is_model =
+        !a->is_vmodel && live_model_status(m, a->id) != MILLRACE__MESH_STATUS__NOT_FOUND;
 
     a->is_there = is_model || vm;
-    a->is_ready = mesh_core_may_serve(m->core, vm && !is_model ? vm->active : a->id);
+    a->is_ready = a->is_there && mesh_core_may_serve(m->core, is_model ? a->id : vm->active);
 }
 
 bool live_report(struct mr_mesh *m, struct mr_mesh_admin *a)

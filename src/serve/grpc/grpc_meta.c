@@ -73,9 +73,9 @@ static void fleet_said(struct fleet_ready *q, bool is_ready)
     reply_model_ready(MR_CONTAINER_OF(q, struct ready_elsewhere, fleet)->g, is_ready);
 }
 
-/* In a mesh, metadata may name the model. */
+/* In a mesh, metadata may name the model, or a vmodel. */
 static int ready_name(struct mr_server *s, const struct mr_grpc_call *g, mr_str *io_name,
-                      struct mr_err *err)
+                      bool *out_is_vmodel, struct mr_err *err)
 {
     struct plane_ids ids = {0};
     int rc = MR_OK;
@@ -88,6 +88,7 @@ static int ready_name(struct mr_server *s, const struct mr_grpc_call *g, mr_str 
                        ids.count);
     }
     *io_name = ids.count ? ids.at[0] : *io_name;
+    *out_is_vmodel = ids.is_vmodel;
     if (s->mesh && !io_name->len) {
         return MR_FAIL(err, MR_E_INVALID, GRPC_NO_MODEL);
     }
@@ -101,7 +102,7 @@ void grpc_model_ready(struct mr_server *s, struct mr_grpc_call *g)
     struct ready_elsewhere *e = NULL;
     struct mr_version *v;
     struct mr_err err = {0};
-    int rc;
+    bool is_vmodel = false;
 
     if (!q) {
         return;
@@ -111,9 +112,9 @@ void grpc_model_ready(struct mr_server *s, struct mr_grpc_call *g)
         grpc_pass(s, g);
         return;
     }
-    rc = ready_name(s, g, &name, &err);
+    int rc = ready_name(s, g, &name, &is_vmodel, &err);
     if (rc == MR_OK) {
-        rc = meta_find(s, name, version, &v, &err);
+        rc = is_vmodel ? MR_E_NOT_FOUND : meta_find(s, name, version, &v, &err);
     }
     if (rc == MR_E_INVALID) {
         grpc_fail_err(g, &err);
@@ -125,6 +126,7 @@ void grpc_model_ready(struct mr_server *s, struct mr_grpc_call *g)
     if (e) {
         e->fleet.done = fleet_said;
         e->fleet.name = name;
+        e->fleet.is_vmodel = is_vmodel;
         e->g = g;
         fleet_ready_ask(s, &e->fleet);
         return;

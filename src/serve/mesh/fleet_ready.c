@@ -18,11 +18,12 @@ void fleet_ready_ask(struct mr_server *s, struct fleet_ready *q)
     mr_str model = q->name, version = {0};
     struct mr_err ignored;
 
-    if (route_main(s->endpoints, &model, &version, &ignored) < 0) {
+    if (q->is_vmodel || route_main(s->endpoints, &model, &version, &ignored) < 0) {
         model = q->name;
     }
     q->admin = (struct mr_mesh_admin){.kind = MR_MESH_READY,
                                       .id = model,
+                                      .is_vmodel = q->is_vmodel,
                                       .done = done,
                                       .post = serve_here()->reply_loop.post,
                                       .post_ctx = serve_here()};

@@ -8,7 +8,8 @@
 /* A question. The caller's memory, with `name` borrowed, until `done`. */
 struct fleet_ready {
     void (*done)(struct fleet_ready *q, bool is_ready);
-    mr_str name; /* of a model, a vmodel, or an endpoint, which stands for its main variant */
+    mr_str name;    /* of a model, a vmodel, or an endpoint, which stands for its main variant */
+    bool is_vmodel; /* of a vmodel only */
     /* ---- private ---- */
     struct mr_mesh_admin admin;
 };

@@ -76,6 +76,7 @@ def test_a_vmodel_is_ready_as_its_active_model_is(servers):
     for server in servers:
         wait.until(lambda: ready(server, "v"), f"{server.command} to know the vmodel")
         assert grpc_ready(server, "", metadata=[("mm-vmodel-id", "v")])
+        assert not grpc_ready(server, "", metadata=[("mm-vmodel-id", "of0-0")]), "a model"
         assert grpc_ready(server, "nobody", metadata=[("mm-model-id", "of0-0")])
         with pytest.raises(grpc.RpcError) as e:
             grpc_ready(server, "", metadata=[("mm-model-id", "of0-0"), ("mm-model-id", "of1-0")])

@@ -224,6 +224,7 @@ enum mr_mesh_admin_kind {
 struct mr_mesh_admin {
     enum mr_mesh_admin_kind kind;
     mr_str id;      /* of the model or vmodel; of lists and changes: what ids begin with */
+    bool is_vmodel; /* of MR_MESH_READY: a model of that name does not count */
     uint64_t since; /* of changes: `next` of the answer before; 0: none, it is answered at once */
     mr_str after;   /* of lists: ids greater than this one only */
     uint32_t limit; /* of lists; 0: MR_MESH_PAGE_MAX, which is the most */
