@@ -326,6 +326,34 @@ static void stacked_columns_and_constants(void **state)
     fini(&f);
 }
 
+static void stacked_columns_of_several_types(void **state)
+{
+    struct fixture f;
+    struct mr_column_builder b[2];
+    char why[256];
+
+    (void)state;
+    init(&f, io("x", MR_DTYPE_INT32, 2, 2, 0));
+    column(&f, "a", MR_COLUMN_I32, MR_COLUMN_NONE, 0);
+    column(&f, "b", MR_COLUMN_F64, MR_COLUMN_NONE, 0);
+    for (size_t i = 0; i < 2; i++) {
+        mr_column_builder_init(&b[i], &f.schema.fields[i]);
+    }
+    mr_column_add(&b[0], &(int32_t){1});
+    mr_column_add(&b[1], &(double){2});
+    mr_column_add(&b[0], &(int32_t){3});
+    mr_column_add(&b[1], &(double){0.5});
+    give(&f, b, 2);
+    assert_int_equal(bind(&f, "stack(a,b)"), MR_OK);
+    assert_false(batch_bind_all_good(f.bind, f.rows));
+    assert_false(batch_bind_is_bad(f.bind, f.rows, 0, why));
+    assert_true(batch_bind_is_bad(f.bind, f.rows, 1, why));
+    assert_string_equal(why, "column 'b': value 0 does not fit INT32 of input 'x'");
+    assert_int_equal(make(&f, 0, 1), MR_OK);
+    assert_memory_equal(f.tensors[0].tensor.data, ((int32_t[]){1, 2}), 8);
+    fini(&f);
+}
+
 static void rows_of_unlike_shape_go_apart(void **state)
 {
     struct fixture f;
@@ -441,6 +469,7 @@ int main(void)
         cmocka_unit_test(masks),
         cmocka_unit_test(masks_of_several_columns),
         cmocka_unit_test(stacked_columns_and_constants),
+        cmocka_unit_test(stacked_columns_of_several_types),
         cmocka_unit_test(rows_of_unlike_shape_go_apart),
         cmocka_unit_test(strings),
         cmocka_unit_test(what_cannot_be_bound),

@@ -29,10 +29,9 @@ struct input {
     bool fits_null_value;
     size_t column_count;
     double constant;
-    const struct mr_field *leaf; /* of the first column: others have its type */
-    int dynamic;                 /* the dimension that each row may choose, -1 = none */
-    uint64_t elements;           /* of a row, without that dimension */
-    bool is_mask;                /* 1 for a value, 0 for a null */
+    int dynamic;       /* the dimension that each row may choose, -1 = none */
+    uint64_t elements; /* of a row, without that dimension */
+    bool is_mask;      /* 1 for a value, 0 for a null */
 };
 
 struct batch_bind {
@@ -307,14 +306,12 @@ static int column_bind(const struct batch_bind *b, struct input *in, mr_str name
                        f->name, mr_field_text(f, text, sizeof text), (int)io->name.len,
                        io->name.ptr, mr_dtype_name(io->dtype));
     }
-    if (in->column_count > 0 && (f->item || (!in->is_mask && leaf_of(f)->type != in->leaf->type))) {
+    if (in->column_count > 0 && f->item) {
         return MR_FAIL(err, MR_E_INVALID,
-                       "input '%.*s': columns that are stacked must be scalars of one type, and "
-                       "'%s' is %s",
+                       "input '%.*s': columns that are stacked must be scalars, and '%s' is %s",
                        (int)io->name.len, io->name.ptr, f->name,
                        mr_field_text(f, text, sizeof text));
     }
-    in->leaf = leaf_of(f);
     in->columns = mr_realloc_array(in->columns, in->column_count + 1, sizeof *in->columns);
     in->columns[in->column_count++] = column;
     return MR_OK;
@@ -466,19 +463,21 @@ static bool has_inner_null(const struct mr_field *f, const struct mr_column *c, 
     return false;
 }
 
-static bool values_are_bad(const struct input *in, const char *name, struct leaf leaf, char *why)
+static bool values_are_bad(const struct input *in, const struct mr_field *f, struct leaf leaf,
+                           char *why)
 {
     uint64_t scratch[CHUNK];
-    const size_t bytes = mr_column_type_bytes(in->leaf->type);
+    const struct mr_field *from = leaf_of(f);
+    const size_t bytes = mr_column_type_bytes(from->type);
 
     for (uint64_t at = leaf.begin; at < leaf.end; at += CHUNK) {
         const size_t n = (size_t)MR_MIN(leaf.end - at, (uint64_t)CHUNK);
-        const size_t bad = batch_cast(in->leaf, (const uint8_t *)leaf.column->values + at * bytes,
+        const size_t bad = batch_cast(from, (const uint8_t *)leaf.column->values + at * bytes,
                                       in->io->dtype, scratch, n);
         if (bad != SIZE_MAX) {
-            snprintf(why, WHY_ROOM, "column '%s': value %llu does not fit %s of input '%.*s'", name,
-                     (unsigned long long)(at + bad - leaf.begin), mr_dtype_name(in->io->dtype),
-                     (int)in->io->name.len, in->io->name.ptr);
+            snprintf(why, WHY_ROOM, "column '%s': value %llu does not fit %s of input '%.*s'",
+                     f->name, (unsigned long long)(at + bad - leaf.begin),
+                     mr_dtype_name(in->io->dtype), (int)in->io->name.len, in->io->name.ptr);
             return true;
         }
     }
@@ -486,11 +485,11 @@ static bool values_are_bad(const struct input *in, const char *name, struct leaf
 }
 
 /* Values are taken as they are, or rounded. */
-static bool is_sure_cast(const struct input *in)
+static bool is_sure_cast(const struct input *in, const struct mr_field *f)
 {
     const int to = in->io->dtype;
 
-    return in->is_mask || to == MR_DTYPE_BYTES || batch_type_of(to) == in->leaf->type ||
+    return in->is_mask || to == MR_DTYPE_BYTES || batch_type_of(to) == leaf_of(f)->type ||
            to == MR_DTYPE_FP16 || to == MR_DTYPE_BF16 || to == MR_DTYPE_FP32 || to == MR_DTYPE_FP64;
 }
 
@@ -593,7 +592,7 @@ static bool column_is_bad(const struct batch_bind *b, const struct input *in, in
             return true;
         }
     }
-    return !is_sure_cast(in) && values_are_bad(in, f->name, leaf, why);
+    return !is_sure_cast(in, f) && values_are_bad(in, f, leaf, why);
 }
 
 bool batch_bind_is_bad(const struct batch_bind *b, const struct mr_rows *rows, uint64_t row,
@@ -636,13 +635,10 @@ bool batch_bind_all_good(const struct batch_bind *b, const struct mr_rows *rows)
 {
     for (size_t i = 0; i < b->input_count; i++) {
         const struct input *in = &b->inputs[i];
-        if (in->column_count > 0 && !is_sure_cast(in)) {
-            return false;
-        }
         for (size_t k = 0; k < in->column_count; k++) {
+            const struct mr_field *f = &b->schema->fields[in->columns[k]];
             uint64_t n;
-            if (!column_is_regular(&b->schema->fields[in->columns[k]],
-                                   &rows->columns[in->columns[k]], &n) ||
+            if (!is_sure_cast(in, f) || !column_is_regular(f, &rows->columns[in->columns[k]], &n) ||
                 (in->column_count == 1 && (in->dynamic >= 0 || n != in->elements))) {
                 return false;
             }
@@ -756,11 +752,12 @@ static void row_cast(const struct batch_bind *b, const struct input *in, int col
         fill(in->io->dtype, b->null_value, to, in->column_count > 1 ? 1 : in->elements);
         return;
     }
-    const struct leaf leaf = leaf_find(&b->schema->fields[column], c, row, 1);
+    const struct mr_field *f = &b->schema->fields[column];
+    const struct mr_field *from = leaf_of(f);
+    const struct leaf leaf = leaf_find(f, c, row, 1);
     const uint64_t n = leaf.end - leaf.begin;
-    batch_cast(in->leaf,
-               (const uint8_t *)leaf.column->values +
-                   leaf.begin * mr_column_type_bytes(in->leaf->type),
+    batch_cast(from,
+               (const uint8_t *)leaf.column->values + leaf.begin * mr_column_type_bytes(from->type),
                in->io->dtype, to, (size_t)n);
     for (uint64_t i = 0; leaf.column->nulls > 0 && i < n; i++) {
         if (mr_column_is_null(leaf.column, leaf.begin + i)) {
@@ -773,11 +770,15 @@ static void row_cast(const struct batch_bind *b, const struct input *in, int col
 static bool is_plain(const struct batch_bind *b, const struct input *in, const struct mr_rows *rows,
                      struct leaf *out, uint64_t first, uint64_t count)
 {
-    if (in->is_mask || in->column_count != 1 || in->leaf->type != batch_type_of(in->io->dtype)) {
+    if (in->is_mask || in->column_count != 1) {
         return false;
     }
+    const struct mr_field *f = &b->schema->fields[in->columns[0]];
     const struct mr_column *c = &rows->columns[in->columns[0]];
-    *out = leaf_find(&b->schema->fields[in->columns[0]], c, first, count);
+    if (leaf_of(f)->type != batch_type_of(in->io->dtype)) {
+        return false;
+    }
+    *out = leaf_find(f, c, first, count);
     return c->nulls == 0 && out->column->nulls == 0;
 }
 
