@@ -162,12 +162,15 @@ static void shard_take(struct job *j)
     mr_free(rows);
 }
 
-/* Wanted are the columns of the model and, as they are, those to keep. */
+/* Wanted are the columns of the model and those to keep, both as they are. */
 static void carried_want(struct job *j)
 {
     for (size_t i = 0; i < j->o->results.carried_count; i++) {
         const char *name = j->o->results.carried[i];
-        if (mr_schema_find(&j->model.wanted, mr_str_c(name)) < 0) {
+        const int at = mr_schema_find(&j->model.wanted, mr_str_c(name));
+        if (at >= 0) {
+            j->model.wanted.fields[at].is_kept = true;
+        } else {
             mr_schema_add(&j->model.wanted, &(struct mr_field){.name = (char *)(uintptr_t)name,
                                                                .type = MR_COLUMN_NONE});
         }

@@ -73,13 +73,14 @@ bool mr_database_may_become(enum mr_column_type found, const struct mr_field *wa
 {
     const bool is_list = wanted->item != NULL;
     const bool is_number = wanted->type <= MR_COLUMN_F64;
+    const bool stays = wanted->is_kept && wanted->type != MR_COLUMN_BOOL;
 
     switch (found) {
     case MR_COLUMN_NONE: return true;
     case MR_COLUMN_STRING: return is_list || is_number || wanted->type == MR_COLUMN_STRING;
     case MR_COLUMN_BINARY:
         return is_list && !wanted->item->item && wanted->item->type <= MR_COLUMN_F64;
-    default: return found <= MR_COLUMN_F64 && is_number;
+    default: return found <= MR_COLUMN_F64 && is_number && !stays;
     }
 }
 

@@ -22,8 +22,8 @@ bool mr_database_has_order(const char *query);
 /** The error for a query without an order. */
 int mr_database_no_order(struct mr_err *err);
 
-/** True if a column of a type (MR_COLUMN_NONE: unknown) can be read as the wanted type: numbers as other numbers,
- *  texts by parsing, bytes as lists of numbers. */
+/** True if a column of a type (MR_COLUMN_NONE: unknown) can be read as the wanted type: numbers as other numbers
+ *  unless they are kept, texts by parsing, bytes as lists of numbers. */
 bool mr_database_may_become(enum mr_column_type found, const struct mr_field *wanted);
 /** Appends a row, a list of packed little-endian numbers. Returns NULL or the error. */
 const char *mr_database_add_raw(struct mr_column_builder *b, mr_str bytes);

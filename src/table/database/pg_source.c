@@ -302,7 +302,8 @@ static bool may_become(const struct mr_field *found, const struct mr_field *want
     }
     return wanted->item && !wanted->item->item &&
            (wanted->item->type == found->item->type ||
-            (found->item->type <= MR_COLUMN_F64 && wanted->item->type <= MR_COLUMN_F64));
+            (found->item->type <= MR_COLUMN_F64 && wanted->item->type <= MR_COLUMN_F64 &&
+             !(wanted->is_kept && wanted->item->type != MR_COLUMN_BOOL)));
 }
 
 static void want(const struct source *s, struct mr_field *f)

@@ -141,6 +141,8 @@ static bool casts_safely(enum mr_column_type from, enum duck_type leaf, enum mr_
 /* Nested lists stay unchanged if one list is wanted, whose width is the number of all their items. */
 static void follow(struct duck_column *c, struct mr_field *f, const struct mr_field *wanted)
 {
+    const bool is_kept = wanted->is_kept;
+
     if (mr_field_levels(f) > mr_field_levels(wanted)) {
         return;
     }
@@ -152,7 +154,8 @@ static void follow(struct duck_column *c, struct mr_field *f, const struct mr_fi
         }
     }
     if (f->item || wanted->item || wanted->type == f->type ||
-        !casts_safely(f->type, c->leaf, wanted->type)) {
+        !casts_safely(f->type, c->leaf, wanted->type) ||
+        (is_kept && f->type != MR_COLUMN_NONE && wanted->type <= MR_COLUMN_F64)) {
         return;
     }
     f->type = wanted->type;

@@ -12,6 +12,7 @@ import time
 
 import numpy
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from lib import wait
@@ -541,3 +542,12 @@ def test_calls_grow_by_themselves(tmp_path, most_rows, args):
         assert sum(n > 256 for n in kind.sizes) <= (0 if args else 8)
     else:
         assert max(kind.sizes) >= 512 and kind.sizes[0] <= 256
+
+
+def test_kept_numbers_of_inputs_are_as_found(tmp_path):
+    (tmp_path / "in").mkdir()
+    x = [[0.1, 2**53 + 2.0, 1, 2]]
+    pq.write_table(pa.table({"id": [0], "x": x, "name": ["row 0"]}), tmp_path / "in/0.parquet")
+    with hosts(Host) as (addresses, _):
+        run(tmp_path, addresses, "--keep", "x")
+    assert results(tmp_path)["x"].to_pylist() == x

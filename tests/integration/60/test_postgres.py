@@ -124,6 +124,14 @@ def test_types(pg, tmp_path):
     assert sorted(why) == [4, 5, 6, 7, 8, 9, 10]
 
 
+def test_kept_numbers_of_inputs_are_as_found(pg, tmp_path):
+    pg.psql("create table rows (id bigint primary key, x double precision[], name text);\n"
+            "insert into rows values (0, '{0.1, 1, 2, 3}', 'row 0');")
+    with hosts(Host) as (addresses, _):
+        run(tmp_path, addresses, source(pg), "--keep", "x")
+    assert results(tmp_path)["x"].to_pylist() == [[0.1, 1, 2, 3]]
+
+
 def test_goes_on_where_it_was(pg, tmp_path):
     """Rows that others change during the job are read as they were when the start began."""
     x = fill(pg, 9000)

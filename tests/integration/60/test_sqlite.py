@@ -94,6 +94,16 @@ def test_types(tmp_path):
         6: "column 'flag' (BOOL): the number does not fit"}
 
 
+def test_kept_numbers_of_inputs_are_as_found(tmp_path):
+    whole = 2**53 + 1
+    execute(tmp_path, "create table rows (id INTEGER PRIMARY KEY, a REAL, b INT, c REAL, d REAL, name TEXT)",
+            ("insert into rows values (0, 0.1, ?, 1, 2, 'row 0')", [whole]))
+    with hosts(Host) as (addresses, _):
+        run(tmp_path, addresses, source(tmp_path), "--map", "x=stack(a,b,c,d)", "--keep", "a,b")
+    t = results(tmp_path).to_pydict()
+    assert (t["a"], t["b"], t["y"]) == ([0.1], [whole], [numpy.float32(whole)])
+
+
 def test_a_table_that_changed(tmp_path):
     """Other tables of the file may; this one may not, but where that is asked for."""
     x = sqlite_table(tmp_path / "rows.db", 2000)
