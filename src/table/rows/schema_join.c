@@ -391,7 +391,7 @@ static void columns_join(struct join *j, struct mr_schema *all)
     mr_map_fini(&known);
 }
 
-/* A column with only nulls is text, and so is one whose numbers would lose digits. In lists only texts may be null. */
+/* A column with only nulls is text, and so is one whose numbers would lose digits. Lists in lists are not null. */
 static void guess_end(struct mr_field *f)
 {
     f->type = f->type == MR_COLUMN_NONE || (f->type == MR_COLUMN_F64 && f->has_long)
@@ -400,7 +400,7 @@ static void guess_end(struct mr_field *f)
     f->is_nullable = true;
     if (f->item) {
         guess_end(f->item);
-        f->item->is_nullable = f->item->type == MR_COLUMN_STRING;
+        f->item->is_nullable = !f->item->item;
     }
 }
 

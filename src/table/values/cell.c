@@ -218,7 +218,8 @@ static int items_json(struct mr_json *j, struct mr_column_builder *item)
 
     while (rc == MR_OK && mr_json_next_item(j, &is_first)) {
         if (mr_json_peek(j) == MR_JSON_NULL &&
-            (item->field->type == MR_COLUMN_STRING || item->field->type == MR_COLUMN_BINARY)) {
+            (item->field->is_nullable || item->field->type == MR_COLUMN_STRING ||
+             item->field->type == MR_COLUMN_BINARY)) {
             rc = mr_json_null(j);
             mr_column_add_null(item);
         } else {
@@ -228,11 +229,20 @@ static int items_json(struct mr_json *j, struct mr_column_builder *item)
     return j->status;
 }
 
+/* True if the list that follows has a null where it may have one. */
+static bool has_null(const struct mr_json *j, const struct mr_field *item)
+{
+    const char *end = memchr(j->pos, ']', (size_t)(j->end - j->pos));
+
+    return end && item->is_nullable && memchr(j->pos, 'n', (size_t)(end - j->pos));
+}
+
 static int flat_json(struct mr_json *j, struct mr_column_builder *item)
 {
     const int kind = fill_kinds[item->field->type];
 
-    return kind ? numbers_json(j, item, kind - 1) : items_json(j, item);
+    return kind && !has_null(j, item->field) ? numbers_json(j, item, kind - 1)
+                                             : items_json(j, item);
 }
 
 /* True if a list of lists follows ("[["). */

@@ -77,6 +77,18 @@ static void types_are_guessed(void **state)
     mr_source_close(&s);
 }
 
+static void nulls_in_lists(void **state)
+{
+    struct mr_field item = {.name = (char *)"element", .type = MR_COLUMN_F32, .is_nullable = true};
+    struct mr_field wanted = {
+        .name = (char *)"a", .type = MR_COLUMN_FIXED_LIST, .width = 2, .item = &item};
+
+    (void)state;
+    assert_reads(file_text("t.csv", "a,b\n\"[1,null]\",\"[null,7]\"\n"),
+                 &(struct mr_source_options){.wanted = &(struct mr_schema){&wanted, 1}},
+                 "a FIXED_LIST<F32>[2], b LIST<I64>", "{\"a\":[1,null],\"b\":[null,7]}\n");
+}
+
 static void wrong_rows_are_faults(void **state)
 {
     struct mr_field item = {.name = (char *)"element", .type = MR_COLUMN_F32};
@@ -279,13 +291,10 @@ static void there_and_back(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(quotes_and_ends_of_lines),
-        cmocka_unit_test(types_are_guessed),
-        cmocka_unit_test(wrong_rows_are_faults),
-        cmocka_unit_test(what_is_no_table),
-        cmocka_unit_test(long_cells_are_passed_over),
-        cmocka_unit_test(ranges_in_any_order),
-        cmocka_unit_test(no_memory),
+        cmocka_unit_test(quotes_and_ends_of_lines), cmocka_unit_test(types_are_guessed),
+        cmocka_unit_test(nulls_in_lists),           cmocka_unit_test(wrong_rows_are_faults),
+        cmocka_unit_test(what_is_no_table),         cmocka_unit_test(long_cells_are_passed_over),
+        cmocka_unit_test(ranges_in_any_order),      cmocka_unit_test(no_memory),
         cmocka_unit_test(there_and_back),
     };
     return cmocka_run_group_tests(tests, folder_make, folder_drop);

@@ -42,6 +42,9 @@ static void types_are_guessed(void **state)
                     "a STRING, b LIST<I64>",
                     "{\"a\":\"-9007199254740993\",\"b\":[9007199254740993]}\n"
                     "{\"a\":\"1.5\",\"b\":[]}\n");
+    assert_reads_as("{\"a\":[1,null],\"b\":[[null,true],[]]}\n{\"a\":[2.5],\"b\":null}\n",
+                    "a LIST<F64>, b LIST<LIST<BOOL>>",
+                    "{\"a\":[1,null],\"b\":[[null,true],[]]}\n{\"a\":[2.5],\"b\":null}\n");
     assert_reads_as("{\"a\":NaN}\n{\"a\":-Infinity}\n", "a F64",
                     "{\"a\":NaN}\n{\"a\":-Infinity}\n");
 }
