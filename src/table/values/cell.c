@@ -20,6 +20,8 @@ static const int fill_kinds[MR_COLUMN_TYPES] = {
     [MR_COLUMN_F64] = MR_JSON_FILL_F64 + 1,
 };
 
+#define EXACT_MOST 0x1p53 /* below it no two whole numbers are the same double */
+
 static int list_json(struct mr_json *j, struct mr_column_builder *b);
 
 /* False: out of the type's range. */
@@ -90,6 +92,39 @@ bool mr_cell_real(struct mr_column_builder *b, double v)
     }
 }
 
+static bool is_integer(enum mr_column_type t)
+{
+    return t >= MR_COLUMN_I8 && t <= MR_COLUMN_U64;
+}
+
+/* A whole number that is written as a fraction (3.0, 3e0); a large one may be another than was written. */
+static bool whole_add(struct mr_column_builder *b, double v)
+{
+    return v > -EXACT_MOST && v < EXACT_MOST && mr_cell_real(b, v);
+}
+
+static bool is_fraction(struct mr_json *j)
+{
+    const char *p;
+
+    if (mr_json_peek(j) != MR_JSON_NUMBER) {
+        return false;
+    }
+    for (p = j->pos; p < j->end && (*p == '-' || (*p >= '0' && *p <= '9')); p++) {
+    }
+    return p < j->end && (*p == '.' || *p == 'e' || *p == 'E');
+}
+
+static int fraction_json(struct mr_json *j, struct mr_column_builder *b)
+{
+    double v;
+    int rc = mr_json_double(j, &v);
+
+    return rc < 0 || whole_add(b, v)
+               ? rc
+               : mr_json_fail(j, MR_E_INVALID, "value %.17g is no such integer", v);
+}
+
 static int signed_json(struct mr_json *j, struct mr_column_builder *b)
 {
     int64_t v;
@@ -151,6 +186,9 @@ int mr_cell_json(struct mr_json *j, struct mr_column_builder *b)
     bool flag;
     int rc;
 
+    if (is_integer(b->field->type) && is_fraction(j)) {
+        return fraction_json(j, b);
+    }
     switch (b->field->type) {
     case MR_COLUMN_BOOL:
         rc = mr_json_bool(j, &flag);
@@ -229,19 +267,22 @@ static int items_json(struct mr_json *j, struct mr_column_builder *item)
     return j->status;
 }
 
-/* True if the list that follows has a null where it may have one. */
-static bool has_null(const struct mr_json *j, const struct mr_field *item)
+/* True if the list that follows has what only items_json takes: nulls, and integers written as fractions. */
+static bool is_mixed(const struct mr_json *j, const struct mr_field *item)
 {
     const char *end = memchr(j->pos, ']', (size_t)(j->end - j->pos));
+    const size_t n = end ? (size_t)(end - j->pos) : 0;
 
-    return end && item->is_nullable && memchr(j->pos, 'n', (size_t)(end - j->pos));
+    return (item->is_nullable && memchr(j->pos, 'n', n)) ||
+           (is_integer(item->type) &&
+            (memchr(j->pos, '.', n) || memchr(j->pos, 'e', n) || memchr(j->pos, 'E', n)));
 }
 
 static int flat_json(struct mr_json *j, struct mr_column_builder *item)
 {
     const int kind = fill_kinds[item->field->type];
 
-    return kind && !has_null(j, item->field) ? numbers_json(j, item, kind - 1)
+    return kind && !is_mixed(j, item->field) ? numbers_json(j, item, kind - 1)
                                              : items_json(j, item);
 }
 
@@ -336,6 +377,13 @@ static int list_text(struct mr_column_builder *b, mr_str text, struct mr_arena *
     return rc < 0 ? rc : mr_json_finish(&j);
 }
 
+static bool fraction_text(struct mr_column_builder *b, mr_str text)
+{
+    double v;
+
+    return is_integer(b->field->type) && mr_text_double(text, &v) && whole_add(b, v);
+}
+
 /* False: not such a number. */
 static bool number_text(struct mr_column_builder *b, mr_str text)
 {
@@ -394,7 +442,7 @@ int mr_cell_text(struct mr_column_builder *b, mr_str text, struct mr_arena *scra
     if (type == MR_COLUMN_LIST || type == MR_COLUMN_FIXED_LIST) {
         return list_text(b, text, scratch, err);
     }
-    return number_text(b, mr_str_trim(text))
+    return number_text(b, mr_str_trim(text)) || fraction_text(b, mr_str_trim(text))
                ? MR_OK
                : MR_FAIL(err, MR_E_INVALID, "'%.*s' is no such value",
                          (int)MR_MIN(text.len, (size_t)64), text.len ? text.ptr : "");

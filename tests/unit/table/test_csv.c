@@ -89,6 +89,17 @@ static void nulls_in_lists(void **state)
                  "a FIXED_LIST<F32>[2], b LIST<I64>", "{\"a\":[1,null],\"b\":[null,7]}\n");
 }
 
+static void integers_written_as_fractions(void **state)
+{
+    struct mr_field wanted[] = {{.name = (char *)"a", .type = MR_COLUMN_I64},
+                                {.name = (char *)"b", .type = MR_COLUMN_U8}};
+
+    (void)state;
+    assert_reads(file_text("t.csv", "a,b\n3.0,\n,2e0\n"),
+                 &(struct mr_source_options){.wanted = &(struct mr_schema){wanted, 2}},
+                 "a I64, b U8", "{\"a\":3,\"b\":null}\n{\"a\":null,\"b\":2}\n");
+}
+
 static void wrong_rows_are_faults(void **state)
 {
     struct mr_field item = {.name = (char *)"element", .type = MR_COLUMN_F32};
@@ -291,10 +302,15 @@ static void there_and_back(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(quotes_and_ends_of_lines), cmocka_unit_test(types_are_guessed),
-        cmocka_unit_test(nulls_in_lists),           cmocka_unit_test(wrong_rows_are_faults),
-        cmocka_unit_test(what_is_no_table),         cmocka_unit_test(long_cells_are_passed_over),
-        cmocka_unit_test(ranges_in_any_order),      cmocka_unit_test(no_memory),
+        cmocka_unit_test(quotes_and_ends_of_lines),
+        cmocka_unit_test(types_are_guessed),
+        cmocka_unit_test(nulls_in_lists),
+        cmocka_unit_test(integers_written_as_fractions),
+        cmocka_unit_test(wrong_rows_are_faults),
+        cmocka_unit_test(what_is_no_table),
+        cmocka_unit_test(long_cells_are_passed_over),
+        cmocka_unit_test(ranges_in_any_order),
+        cmocka_unit_test(no_memory),
         cmocka_unit_test(there_and_back),
     };
     return cmocka_run_group_tests(tests, folder_make, folder_drop);

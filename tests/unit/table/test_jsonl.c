@@ -113,6 +113,30 @@ static void types_are_wanted(void **state)
     mr_schema_fini(&wanted);
 }
 
+static void integers_written_as_fractions(void **state)
+{
+    struct mr_field item = {.name = (char *)"element", .type = MR_COLUMN_I32, .is_nullable = true};
+    struct mr_field wanted[] = {{.name = (char *)"a", .type = MR_COLUMN_I64},
+                                {.name = (char *)"b", .type = MR_COLUMN_U8},
+                                {.name = (char *)"c", .type = MR_COLUMN_LIST, .item = &item}};
+
+    (void)state;
+    struct mr_source *s = source_open(
+        file_text("t.jsonl", "{\"a\":-3.0,\"b\":25e1,\"c\":[1.0,null,2E0]}\n{\"b\":300.0}\n"
+                             "{\"c\":[0.5]}\n{\"a\":9007199254740993.0}\n{\"a\":1.}\n"),
+        &(struct mr_source_options){.wanted = &(struct mr_schema){wanted, 3}});
+    struct mr_rows *rows = rows_get(s, 0, 0, 100);
+    assert_fault(rows, 1, "column 'b' (U8): value 300 is no such integer");
+    assert_fault(rows, 2, "column 'c' (LIST<I32>): value 0.5 is no such integer");
+    assert_fault(rows, 3, "column 'a' (I64)");
+    assert_fault(rows, 4, "column 'a' (I64)");
+    char *got = rows_text(rows, MR_TABLE_JSONL);
+    assert_memory_equal(got, "{\"a\":-3,\"b\":250,\"c\":[1,null,2]}\n", strchr(got, '\n') - got);
+    mr_free(got);
+    mr_rows_unref(&rows);
+    mr_source_close(&s);
+}
+
 static void wrong_rows_are_faults(void **state)
 {
     struct mr_field item = {.name = (char *)"element", .type = MR_COLUMN_F64};
@@ -337,6 +361,7 @@ int main(void)
         cmocka_unit_test(types_are_guessed),
         cmocka_unit_test(lines_of_all_kinds),
         cmocka_unit_test(types_are_wanted),
+        cmocka_unit_test(integers_written_as_fractions),
         cmocka_unit_test(wrong_rows_are_faults),
         cmocka_unit_test(long_cells_are_passed_over),
         cmocka_unit_test(ranges_in_any_order),
