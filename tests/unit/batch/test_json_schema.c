@@ -43,6 +43,8 @@ static void test_scalars(void **state)
     check("{\"type\":\"integer\"}", "5.0", NULL);
     check("{\"type\":\"integer\"}", "5.5", "integer");
     check("{\"type\":\"integer\"}", "1e30", "64 bits");
+    check("{\"type\":\"integer\"}", "9223372036854775807", NULL);
+    check("{\"type\":\"integer\"}", "9223372036854775808", "64 bits");
     check("{\"type\":\"number\"}", "1e30", NULL);
     check("{\"type\":\"number\"}", "NaN", "number");
     check("{}", "NaN", "64 bits");

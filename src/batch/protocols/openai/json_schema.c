@@ -196,8 +196,10 @@ static int number_check(struct checking *c, const struct node *n, mr_str text,
 {
     const double v = number_of(text);
     const bool is_column = (n->kinds & (KIND_INTEGER | KIND_NUMBER)) == KIND_INTEGER;
+    int64_t whole;
 
-    if (!isfinite(v) || (is_column && (v < -0x1p63 || v >= 0x1p63))) {
+    if (!isfinite(v) ||
+        (is_column && !mr_str_to_i64(text, &whole) && (v < -0x1p63 || v >= 0x1p63))) {
         return UNFIT(c, at, "does not fit 64 bits");
     }
     if (v < n->least || (n->is_above && v <= n->least)) {
