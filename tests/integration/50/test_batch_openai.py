@@ -373,6 +373,17 @@ def test_answers_that_are_none(tmp_path):
     assert {d["row"]: d["kind"] for d in dead(tmp_path)} == {1: "length", 2: "filtered", 3: "refused"}
 
 
+def test_no_tokens_are_a_number(tmp_path):
+    class Counts(Host):
+        def usage(self, prompt, completion=0):
+            return {"completion_tokens": 0, "prompt_tokens": None} if prompt == 1 else {}
+    table(tmp_path, [{"id": 1, "text": "one"}, {"id": 2, "text": "two words"}])
+    with hosts(Counts) as (addresses, _):
+        run(tmp_path, addresses, "--api", "chat", "--prompt", "{{text}}", "--keep", "id", "--json")
+    assert {i: (r["prompt_tokens"], r["completion_tokens"]) for i, r in by_id(tmp_path).items()} == {1: (None, 0), 2: (None, None)}
+    assert json.loads((tmp_path / "out/report.json").read_text())["this_start"]["completion_tokens"] == 0
+
+
 def test_map(tmp_path):
     """A filter as well, with the digits and the texts that lines have."""
     lines = '{"id":10000000000000000001,"t":"a \\u00e4"}\n{"id":2,"t":["x",1.50]}\n'

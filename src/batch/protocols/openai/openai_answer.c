@@ -269,7 +269,7 @@ int openai_answer_text(mr_str body, size_t count, struct mr_arena *arena, struct
 {
     struct reading r = {.arena = arena, .answer = out, .count = count};
 
-    *out = (struct openai_answer){0};
+    *out = (struct openai_answer){.prompt_tokens = -1, .completion_tokens = -1};
     return answer_read(&r, body, err);
 }
 
@@ -282,7 +282,8 @@ int openai_answer_vectors(mr_str body, size_t count, bool allows_nan, struct mr_
                         .are_vectors = true,
                         .allows_nan = allows_nan};
 
-    *out = (struct openai_answer){.width = out->width};
+    *out =
+        (struct openai_answer){.prompt_tokens = -1, .completion_tokens = -1, .width = out->width};
     return answer_read(&r, body, err);
 }
 
@@ -309,7 +310,8 @@ int openai_answer_any(mr_str body, struct mr_arena *arena, struct openai_answer 
     bool is_first = true;
     mr_str key;
 
-    *out = (struct openai_answer){.body = mr_str_trim(body), .id = MR_STR("")};
+    *out = (struct openai_answer){
+        .prompt_tokens = -1, .completion_tokens = -1, .body = mr_str_trim(body), .id = MR_STR("")};
     mr_json_init(&j, out->body, arena, 0, err);
     mr_json_enter_object(&j);
     while (mr_json_next_key(&j, &is_first, &key)) {

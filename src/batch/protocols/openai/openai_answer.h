@@ -18,7 +18,7 @@ struct openai_choice {
 
 struct openai_answer {
     mr_str model;
-    int64_t prompt_tokens; /* of the whole call; 0: not reported */
+    int64_t prompt_tokens; /* of the whole call; -1: not reported */
     int64_t completion_tokens;
     struct openai_choice *choices; /* by row */
     mr_str id;                     /* openai_answer_any: as reported, or "" */

@@ -156,7 +156,7 @@ static void add_text(struct mr_column_builder *b, mr_str s)
 
 static void add_count(struct mr_column_builder *b, int64_t n)
 {
-    if (n > 0) {
+    if (n >= 0) {
         mr_column_add(b, &n);
     } else {
         mr_column_add_null(b);

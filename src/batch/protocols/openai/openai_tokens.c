@@ -72,8 +72,8 @@ uint64_t openai_size(const struct dialect_model *model, const struct work *w, ui
 uint64_t openai_count(struct call *k, const struct openai_answer *answer)
 {
     struct openai_tokens *t = &k->model->openai->tokens;
-    const uint64_t prompt = (uint64_t)answer->prompt_tokens;
-    const uint64_t completion = (uint64_t)answer->completion_tokens;
+    const uint64_t prompt = (uint64_t)MR_MAX(answer->prompt_tokens, INT64_C(0));
+    const uint64_t completion = (uint64_t)MR_MAX(answer->completion_tokens, INT64_C(0));
 
     t->used += prompt + completion;
     k->host->figures.prompt_tokens += prompt;
