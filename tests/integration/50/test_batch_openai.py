@@ -526,6 +526,8 @@ class Refuses(Host):
     def answer(self, number, request):
         if "refuse" in str(request):
             self.say(400, {"error": {"message": "too long", "code": "context_length_exceeded"}})
+        elif "latin" in str(request):
+            self.say(400, b"zu gro\xdf")
         elif request["model"] == "spread":
             self.say(200, json.dumps({"id": "x", "n": [1.50]}, indent=1).encode())
         else:
@@ -539,7 +541,7 @@ def test_batch_file(tmp_path):
     good = [*chats, request("e", "embeddings", input=["a", "b"]), request("s", "score", model="spread")]
     bad = [request("400", "completions", prompt=["refuse"]), request("u", "../../admin"), request("st", "completions", stream=True),
            request("g", "completions") | {"method": "GET"}, {"custom_id": "b", "method": "POST", "url": "/v1/completions", "body": 5},
-           request("", "completions"), request("404", "nothing")]
+           request("", "completions"), request("404", "nothing"), request("l", "completions", prompt=["latin"])]
     table(tmp_path, good + bad)
     with open(tmp_path / "in.jsonl", "a") as f:
         f.write('{"custom_id": "cut\n')
@@ -560,9 +562,10 @@ def test_batch_file(tmp_path):
         assert response["status_code"] == 200 and response["request_id"] == "chatcmpl-1"
         assert response["body"]["choices"][0]["message"]["content"] == f"echo: row {i}"
     assert found["s"]["response"]["body"] == {"id": "x", "n": [1.5]} and len(found["e"]["response"]["body"]["data"]) == 2
-    assert errors.keys() == {"400", "404", "u", "st", "g", "b", "", None} and errors["404"]["response"]["status_code"] == 404
+    assert errors.keys() == {"400", "404", "u", "st", "g", "b", "l", "", None} and errors["404"]["response"]["status_code"] == 404
     assert errors["400"]["response"]["status_code"] == 400
     assert errors["400"]["response"]["body"]["error"]["code"] == "context_length_exceeded"
+    assert errors["l"]["response"] == {"status_code": 400, "request_id": "", "body": "zu gro\ufffd"}
     assert errors["400"]["error"]["code"] == "rejected" and errors["u"]["response"] is None
     assert "/v1/" in errors["u"]["error"]["message"] and "stream" in errors["st"]["error"]["message"]
     assert all(r["body"] in bodies for r in good)

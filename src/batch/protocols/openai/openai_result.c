@@ -21,7 +21,25 @@ struct dead_letter {
     int64_t status;
 };
 
-static void answer_read(struct mr_json *j, struct dead_letter *l)
+static void bytes_read(struct mr_json *j, struct mr_arena *arena, mr_str *out)
+{
+    mr_str packed = {0};
+    size_t len = 0;
+
+    if (mr_json_string(j, &packed) < 0) {
+        return;
+    }
+    uint8_t *bytes = MR_ARENA_ARRAY(arena, uint8_t, packed.len / 4 * 3 + 1);
+    if (!bytes) {
+        mr_json_fail(j, MR_E_EXHAUSTED, "no memory for an answer");
+    } else if (mr_base64_decode(packed, bytes, &len)) {
+        *out = mr_str_n((const char *)bytes, len);
+    } else {
+        mr_json_fail(j, MR_E_INVALID, "an answer is no base64");
+    }
+}
+
+static void answer_read(struct mr_json *j, struct mr_arena *arena, struct dead_letter *l)
 {
     bool is_first = true;
     mr_str key;
@@ -32,6 +50,8 @@ static void answer_read(struct mr_json *j, struct dead_letter *l)
             mr_json_i64(j, &l->status);
         } else if (mr_str_eq(key, MR_STR("text"))) {
             mr_json_string(j, &l->text);
+        } else if (mr_str_eq(key, MR_STR("base64"))) {
+            bytes_read(j, arena, &l->text);
         } else {
             mr_json_skip(j, NULL);
         }
@@ -68,7 +88,7 @@ static int dead_letter_read(mr_str line, struct mr_arena *arena, struct dead_let
         } else if (mr_str_eq(key, MR_STR("cause"))) {
             mr_json_string(&j, &l->cause);
         } else if (mr_str_eq(key, MR_STR("answer"))) {
-            answer_read(&j, l);
+            answer_read(&j, arena, l);
         } else if (mr_str_eq(key, MR_STR("values"))) {
             values_read(&j, l);
         } else {
