@@ -117,6 +117,9 @@ static void *thread_main(void *arg)
     return start.fn(start.arg);
 }
 
+/* Where they are blocked, the kernel ends the process without a word of whoever reports them. */
+static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS};
+
 int mr_thread_start(pthread_t *out_thread, const char *name, void *(*fn)(void *), void *arg,
                     struct mr_err *err)
 {
@@ -139,6 +142,9 @@ int mr_thread_start(pthread_t *out_thread, const char *name, void *(*fn)(void *)
     pthread_attr_setschedparam(&attr, &priority);
     /* A new thread inherits the mask, so there is no moment at which a signal could hit it. */
     sigfillset(&all);
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+        sigdelset(&all, faults[i]);
+    }
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int failed = pthread_create(out_thread, &attr, thread_main, start);
     pthread_sigmask(SIG_SETMASK, &before, NULL);

@@ -64,6 +64,11 @@ OrtCustomThreadHandle onnx_thread_make(const char *name, OrtThreadWorkerFn work,
     pthread_attr_setschedpolicy(&attr, SCHED_OTHER);
     pthread_attr_setschedparam(&attr, &priority);
     sigfillset(&all);
+    sigdelset(&all, SIGSEGV); /* blocked faults end the process without a word */
+    sigdelset(&all, SIGBUS);
+    sigdelset(&all, SIGFPE);
+    sigdelset(&all, SIGILL);
+    sigdelset(&all, SIGABRT);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int rc = pthread_create(&w->thread, &attr, worker_main, w);
     pthread_sigmask(SIG_SETMASK, &before, NULL);

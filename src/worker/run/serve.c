@@ -425,14 +425,14 @@ static void *serve_main(void *arg)
     struct mr_shm_task task;
     sigset_t set;
 
-    /* What the model forks inherits the mask, and has to end by SIGTERM and the like. A fault stays blocked: it ends the
+    /* What the model forks inherits the mask, and has to end by SIGTERM and the like. A fault is blocked: it ends the
      * process, whatever handlers there are. */
-    sigfillset(&set);
-    sigdelset(&set, SIGSEGV);
-    sigdelset(&set, SIGBUS);
-    sigdelset(&set, SIGFPE);
-    sigdelset(&set, SIGILL);
-    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+    sigemptyset(&set);
+    sigaddset(&set, SIGSEGV);
+    sigaddset(&set, SIGBUS);
+    sigaddset(&set, SIGFPE);
+    sigaddset(&set, SIGILL);
+    pthread_sigmask(SIG_SETMASK, &set, NULL);
     while (!is_stopping(s)) {
         if (!j && !(j = job_take(s))) {
             jobs_wait(s, 1);
