@@ -84,13 +84,24 @@ static int value_text(struct mr_json *j, mr_str *out)
     return rc;
 }
 
+/* An empty value that means the fallback is no variable: MLServer's own settings refuse an empty number or object. */
+static void variable_set(const struct key *k, const char *value)
+{
+    char name[64];
+
+    if (!value[0] && k->fallback && !k->fallback[0]) {
+        unsetenv(variable_name(k->name, name));
+    } else {
+        setenv(variable_name(k->name, name), value, 1);
+    }
+}
+
 /* What the file says becomes the environment, which it comes before. */
 static int variables_set(mr_str text, struct mr_arena *arena, struct mr_err *err)
 {
     struct mr_json j;
     bool first = true;
     mr_str key, value;
-    char name[64];
 
     mr_json_init(&j, text, arena, 0, err);
     int rc = mr_json_enter_object(&j);
@@ -100,7 +111,7 @@ static int variables_set(mr_str text, struct mr_arena *arena, struct mr_err *err
             const char *copy =
                 mr_str_eq_c(key, keys[i].name) ? mr_arena_str(arena, value).ptr : NULL;
             if (copy) {
-                setenv(variable_name(keys[i].name, name), copy, 1);
+                variable_set(&keys[i], copy);
             }
         }
     }
