@@ -171,10 +171,30 @@ static void word_add(struct words *w, const char *option, const char *value)
     }
 }
 
+/* Booleans as pydantic reads them are "true" or "false"; other texts are as they are. */
+static const char *boolean_text(const char *value)
+{
+    static const char *const texts[2][6] = {{"0", "off", "f", "false", "n", "no"},
+                                            {"1", "on", "t", "true", "y", "yes"}};
+
+    for (size_t i = 0; i < 12; i++) {
+        if (strcasecmp(value, texts[i / 6][i % 6]) == 0) {
+            return i < 6 ? "false" : "true";
+        }
+    }
+    return value;
+}
+
+static bool is_boolean(const struct key *k)
+{
+    return k->fallback && (strcmp(k->fallback, "true") == 0 || strcmp(k->fallback, "false") == 0);
+}
+
 static int key_apply(struct words *w, const struct key *k, struct mr_err *err)
 {
     char name[64];
-    const char *given = getenv(variable_name(k->name, name));
+    const char *set = getenv(variable_name(k->name, name));
+    const char *given = set && is_boolean(k) ? boolean_text(set) : set;
     const char *value = given ? given : k->fallback;
     const bool is_default = !given || !k->fallback || strcasecmp(given, k->fallback) == 0;
 

@@ -308,7 +308,7 @@ def test_start(models, start):
     (models / "shared.py").write_text("word = 'shared'")
     (models / "sub" / "other.py").write_text("import shared, runtimes\nclass Imported(runtimes.Sum): assert shared.word == 'shared'")
     server = started(start, models, {"server_name": "of the file", "parallel_workers": 2, "grpc_max_message_length": None, "cors_settings": {}},
-                     env={"MLSERVER_SERVER_NAME": "of the variable"})
+                     env={"MLSERVER_SERVER_NAME": "of the variable", "MLSERVER_LOAD_MODELS_AT_STARTUP": "1", "MLSERVER_KAFKA_ENABLED": "No"})
     assert len(pids(server, "sub")) == 2
     with Rest(server.http) as rest:
         assert rest.get("/v2/health/ready").ok().body == b""
