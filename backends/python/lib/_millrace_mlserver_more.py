@@ -1,4 +1,5 @@
 """Of models of MLServer: metrics, which become the server's, and handlers for paths of their own."""
+import asyncio
 import inspect
 import time
 from contextlib import contextmanager
@@ -99,15 +100,21 @@ async def run_app(app, method, path, query, headers, body):
     """Status, headers as pairs, and body of the answer."""
     found = {"status": 500, "headers": [], "body": b""}
     messages = [{"type": "http.request", "body": bytes(body), "more_body": False}]
+    ended = asyncio.get_running_loop().create_future()
 
     async def receive():
-        return messages.pop() if messages else {"type": "http.disconnect"}
+        if not messages:
+            await ended  # an answer that is still being made stops at a disconnect
+            return {"type": "http.disconnect"}
+        return messages.pop()
 
     async def send(message):
         if message["type"] == "http.response.start":
             found.update(status=message["status"], headers=message.get("headers", []))
         elif message["type"] == "http.response.body":
             found["body"] += message.get("body", b"")
+            if not message.get("more_body") and not ended.done():
+                ended.set_result(None)
 
     await app({"type": "http", "asgi": {"version": "3.0", "spec_version": "2.3"}, "http_version": "1.1", "method": method,
                "scheme": "http", "path": unquote(path), "raw_path": path.encode(), "query_string": query.encode(), "root_path": "",

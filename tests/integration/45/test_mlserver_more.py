@@ -159,6 +159,7 @@ def test_handlers(models, start):
         assert (reply.status, reply.json()) == (418, {"error": "too small"})
         reply = rest.request("PUT", "/typed", {"n": "x"}, headers=key)
         assert reply.status == 422 and reply.json()["detail"][0]["loc"] == ["body", "n"]
+        assert rest.request("GET", "/parts", headers=key).ok().body == b"part 0\npart 1\npart 2\n"
         reply = rest.post("/broken", headers=key)
         assert (reply.status, reply.error) == (500, "builtins.ValueError: no answer")
         assert rest.post("/sum", [1]).status in (401, 403)

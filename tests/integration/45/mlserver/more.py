@@ -5,7 +5,7 @@ import sys
 import mlserver
 import numpy as np
 from fastapi import Body
-from fastapi.responses import PlainTextResponse
+from fastapi.responses import PlainTextResponse, StreamingResponse
 from mlserver import MLModel
 from mlserver.codecs import NumpyCodec, StringCodec
 from mlserver.errors import MLServerError
@@ -42,6 +42,14 @@ class Handled(MLModel):
         if n < 0:
             raise MLServerError("too small", 418)
         return {"n": n}
+
+    @custom_handler(rest_path="/parts", rest_method="GET")
+    async def parts(self) -> StreamingResponse:
+        async def some():
+            for i in range(3):
+                await asyncio.sleep(0)
+                yield f"part {i}\n"
+        return StreamingResponse(some(), media_type="text/plain")
 
     @custom_handler(rest_path="/broken")
     async def broken(self) -> Response:
