@@ -28,7 +28,8 @@ static int headers_read(struct serve_infer *si, mr_str version, struct mr_infer_
     struct mr_setting *s = MR_ARENA_ARRAY(a, struct mr_setting, call->header_count + 5);
     const mr_str own[] = {version, call->method, call->path, call->query};
     static const char *const names[] = {":version", ":method", ":path", ":query"};
-    const uint32_t count = strcmp(si->message_kind, MESSAGE_CUSTOM) == 0 ? 4 : 1;
+    const bool is_custom = strcmp(si->message_kind, MESSAGE_CUSTOM) == 0;
+    const uint32_t count = is_custom ? 4 : 1;
     uint32_t n = 0;
 
     if (!s) {
@@ -43,7 +44,8 @@ static int headers_read(struct serve_infer *si, mr_str version, struct mr_infer_
     }
     for (size_t i = 0; i < call->header_count; i++) {
         const struct mr_header *h = &call->headers[i];
-        if (serve_is_secret_header(si->loop->server, h->name)) {
+        if (serve_is_secret_header(si->loop->server, h->name) ||
+            (is_custom && mr_str_eq_c(h->name, "content-encoding"))) { /* the body is unpacked */
             continue;
         }
         s[n] = (struct mr_setting){mr_arena_str(a, h->name).ptr, mr_arena_str(a, h->value).ptr};

@@ -1,4 +1,5 @@
 """Of models of MLServer: adaptive batching, metrics, errors in MLServer's form."""
+import gzip
 import json
 import subprocess
 import tarfile
@@ -160,6 +161,7 @@ def test_handlers(models, start):
         reply = rest.request("PUT", "/typed", {"n": "x"}, headers=key)
         assert reply.status == 422 and reply.json()["detail"][0]["loc"] == ["body", "n"]
         assert rest.request("GET", "/parts", headers=key).ok().body == b"part 0\npart 1\npart 2\n"
+        assert rest.post("/sum", gzip.compress(b"[1, 41]"), headers={**key, "content-encoding": "gzip"}).ok().json() == {"sum": 42}
         reply = rest.post("/broken", headers=key)
         assert (reply.status, reply.error) == (500, "builtins.ValueError: no answer")
         assert rest.post("/sum", [1]).status in (401, 403)
