@@ -403,7 +403,7 @@ static PyObject *answer_outputs(const struct mr_call_answer *a)
         for (int32_t k = 0; shape && k < t->rank; k++) {
             PyTuple_SetItem(shape, k, PyLong_FromLongLong(t->shape[k]));
         }
-        PyObject *data = PyBytes_FromStringAndSize(t->data, (Py_ssize_t)t->bytes);
+        PyObject *data = PyByteArray_FromStringAndSize(t->data, (Py_ssize_t)t->bytes);
         PyObject *item =
             shape && data ? Py_BuildValue("(siNN)", a->names[i], (int)t->dtype, shape, data) : NULL;
         if (!item || PyList_Append(list, item) < 0) {

@@ -175,7 +175,7 @@ async def run_async(loop, request, decoupled, execution_timeout):
 
 
 async def next_message(loop, threads, handle):
-    """The next message of the stream whose first one the execution has, as bytes; None: none follows. The thread of the loop does
+    """The next message of the stream whose first one the execution has, as a memoryview; None: none follows. The thread of the loop does
     not wait where the call has to, while the client leaves answers unread. Errors: CancelledError, the client has gone."""
     if loop not in notes:
         notes[loop] = Notes(loop)
@@ -185,7 +185,7 @@ async def next_message(loop, threads, handle):
         raise asyncio.CancelledError
     if status < 0:
         raise pb_utils.TritonModelException(message)
-    return outputs[0][3] if outputs else None
+    return memoryview(outputs[0][3]) if outputs else None
 
 
 LOAD, UNLOAD, READY = 1, 2, 3

@@ -76,7 +76,9 @@ class TritonPythonModel:
         array = np.arange(3 << 20, dtype=np.float32)
         response = pb_utils.InferenceRequest(model_name="copy", requested_output_names=["OUTPUT0"],
                                              inputs=[pb_utils.Tensor("INPUT0", array)]).exec()
-        return bool((response.output_tensors()[0].as_numpy() == array).all())
+        found = response.output_tensors()[0].as_numpy()
+        found += 1  # it is the model's own
+        return bool((found == array + 1).all())
 
     def strings(self, request):
         array = np.array(["a", "", "ü" * 1000], np.object_)
