@@ -88,6 +88,15 @@ static int text_read(struct mr_json *j, char **out)
     return rc;
 }
 
+static void variable_take(char **text, const char *name)
+{
+    const char *given = getenv(name);
+
+    if (!*text && given && given[0]) {
+        *text = mr_strndup(given, strlen(given));
+    }
+}
+
 static int parameters_read(struct mr_json *j, struct settings_file *f)
 {
     bool first = true;
@@ -173,6 +182,7 @@ static void file_take(const char *dir, settings_list *out)
     if (rc < 0) {
         mr_log(MR_LOG_WARN, "model.settings", "path=%s %s", MR_LOG_STR(mr_str_c(path)), err.msg);
     }
+    variable_take(&f.version, "MLSERVER_MODEL_VERSION");
     if (!f.name) {
         f.name = folder_name(dir);
     }
@@ -220,15 +230,6 @@ static void environment_read(mr_str text, struct environment *e)
                                             : mr_json_skip(&j, NULL);
     }
     mr_arena_fini(&arena);
-}
-
-static void variable_take(char **text, const char *name)
-{
-    const char *given = getenv(name);
-
-    if (!*text && given && given[0]) {
-        *text = mr_strndup(given, strlen(given));
-    }
 }
 
 void settings_environment(const char *dir, char **out)

@@ -308,7 +308,8 @@ def test_start(models, start):
     (models / "shared.py").write_text("word = 'shared'")
     (models / "sub" / "other.py").write_text("import shared, runtimes\nclass Imported(runtimes.Sum): assert shared.word == 'shared'")
     server = started(start, models, {"server_name": "of the file", "parallel_workers": 2, "grpc_max_message_length": None, "cors_settings": {}},
-                     env={"MLSERVER_SERVER_NAME": "of the variable", "MLSERVER_LOAD_MODELS_AT_STARTUP": "1", "MLSERVER_KAFKA_ENABLED": "No"})
+                     env={"MLSERVER_SERVER_NAME": "of the variable", "MLSERVER_LOAD_MODELS_AT_STARTUP": "1", "MLSERVER_KAFKA_ENABLED": "No",
+                          "MLSERVER_MODEL_VERSION": "7"})
     assert len(pids(server, "sub")) == 2
     with Rest(server.http) as rest:
         assert rest.get("/v2/health/ready").ok().body == b""
@@ -316,7 +317,7 @@ def test_start(models, start):
         reply = ask(rest, "root", ROWS).ok()
         assert reply.json()["outputs"][0]["data"] == [6.0, 15.0]
         assert reply.headers["ce-source"] == "io.seldon.serving.deployment.of the file"
-        assert ask(rest, "sub", ROWS).ok()
+        assert ask(rest, "sub", ROWS).ok() and rest.get("/v2/models/sub/versions/7/ready").ok()
         rest.post("/v2/repository/models/sub/unload").ok()
         assert rest.get("/v2/health/ready").ok() and ask(rest, "sub", ROWS).status == 404
     with Rest(server.metrics) as rest:
