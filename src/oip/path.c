@@ -1,16 +1,14 @@
 /* The form of a REST path: literal characters, {NAME} for a segment, [...] for a part that may be left out. Any thread. */
 #include "oip/oip.h"
 
-/* Digits, or a label. Which of them exist is for the model to say. */
+/* A number, a label, or a name that MLServer's file gives. Which of them exist is for the model to say. */
 static bool is_version(mr_str s)
 {
-    bool is_label = s.len > 0 && !(s.ptr[0] >= '0' && s.ptr[0] <= '9');
-
     for (size_t i = 0; i < s.len; i++) {
         char c = s.ptr[i];
         bool is_digit = c >= '0' && c <= '9';
         bool is_letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
-        if (!is_digit && !(is_label && (is_letter || (i > 0 && (c == '-' || c == '.'))))) {
+        if (!is_digit && !is_letter && !(i > 0 && (c == '-' || c == '.'))) {
             return false;
         }
     }

@@ -138,28 +138,59 @@ static bool record_is_ready(const struct mr_version_record *r)
     return r->state == MR_VERSION_READY && r->v;
 }
 
-static size_t labels_size(const struct mr_label_list *list)
+/* Whether MLServer's file gives the version a name that can be no label, such as "1.0.0". */
+static bool has_alias(const struct mr_version_record *r)
 {
+    return r->given && r->given[0] && !mr_label_is_name(mr_str_c(r->given));
+}
+
+static size_t labels_size(const struct mr_model *model)
+{
+    const struct mr_label_list *list = &model->labels;
     size_t n = list->len * sizeof(struct mr_set_label);
 
     for (size_t i = 0; i < list->len; i++) {
         n += strlen(list->at[i].name);
     }
+    for (size_t i = 0; i < model->records.len; i++) {
+        const struct mr_version_record *r = &model->records.at[i];
+        n += has_alias(r) ? sizeof(struct mr_set_label) + strlen(r->given) : 0;
+    }
     return n;
 }
 
-static void labels_copy(struct mr_version_set *set, struct mr_set_label *to,
-                        const struct mr_label_list *list)
+static void label_add(struct mr_version_set *set, struct mr_set_label *to, const char *name,
+                      int64_t number, char **io_text)
 {
-    char *text = (char *)(to + list->len);
+    const size_t n = strlen(name);
 
+    memcpy(*io_text, name, n);
+    to[set->label_count++] = (struct mr_set_label){mr_str_n(*io_text, n), number};
+    *io_text += n;
+}
+
+/* Aliases after labels; one of a version that is ready comes before the same of one that was. */
+static void labels_copy(struct mr_version_set *set, struct mr_set_label *to,
+                        const struct mr_model *model)
+{
+    const struct mr_label_list *list = &model->labels;
+    const size_t count = model->records.len;
+    size_t aliases = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        aliases += has_alias(&model->records.at[i]);
+    }
+    char *text = (char *)(to + list->len + aliases);
     set->labels = to;
-    set->label_count = (uint32_t)list->len;
+    set->label_count = 0;
     for (size_t i = 0; i < list->len; i++) {
-        size_t n = strlen(list->at[i].name);
-        memcpy(text, list->at[i].name, n);
-        to[i] = (struct mr_set_label){mr_str_n(text, n), list->at[i].number};
-        text += n;
+        label_add(set, to, list->at[i].name, list->at[i].number, &text);
+    }
+    for (size_t i = 0; aliases > 0 && i < 2 * count; i++) {
+        const struct mr_version_record *r = &model->records.at[i % count];
+        if (has_alias(r) && record_is_ready(r) == (i < count)) {
+            label_add(set, to, r->given, r->number, &text);
+        }
     }
 }
 
@@ -171,9 +202,8 @@ void mr_table_publish(struct mr_models *m, struct mr_model *model)
     for (size_t i = 0; i < count; i++) {
         ready += record_is_ready(&model->records.at[i]);
     }
-    struct mr_version_set *set =
-        mr_alloc(sizeof *set + ready * sizeof set->ready[0] + (count - ready) * sizeof(int64_t) +
-                 labels_size(&model->labels));
+    struct mr_version_set *set = mr_alloc(sizeof *set + ready * sizeof set->ready[0] +
+                                          (count - ready) * sizeof(int64_t) + labels_size(model));
     int64_t *known = (int64_t *)(set->ready + ready);
     for (size_t i = 0; i < count; i++) {
         const struct mr_version_record *r = &model->records.at[i];
@@ -187,7 +217,7 @@ void mr_table_publish(struct mr_models *m, struct mr_model *model)
         }
     }
     set->known = known;
-    labels_copy(set, (struct mr_set_label *)(known + set->known_count), &model->labels);
+    labels_copy(set, (struct mr_set_label *)(known + set->known_count), model);
     const struct mr_version_set *old = atomic_load_explicit(&model->set, memory_order_relaxed);
     /* Release: pairs with the acquire in set_of; the versions in it are complete. */
     atomic_store_explicit(&model->set, set, memory_order_release);
@@ -282,40 +312,42 @@ static int set_find(const struct mr_version_set *set, mr_str name, int64_t numbe
                    MR_STR_ARG(name), (long long)number);
 }
 
-static int label_find(const struct mr_version_set *set, mr_str name, mr_str label, int64_t *out,
-                      struct mr_err *err)
+static bool label_is_there(const struct mr_version_set *set, mr_str label, int64_t *out)
 {
     for (uint32_t i = 0; set && i < set->label_count; i++) {
         if (mr_str_eq(set->labels[i].name, label)) {
             *out = set->labels[i].number;
-            return MR_OK;
+            return true;
         }
+    }
+    return false;
+}
+
+/* The number of a version by its label, MLServer's name or digits. */
+static int number_find(const struct mr_version_set *set, mr_str name, mr_str version, int64_t *out,
+                       struct mr_err *err)
+{
+    if (version.len == 0 || label_is_there(set, version, out)) {
+        return MR_OK;
+    }
+    if (!mr_label_is_name(version)) {
+        return version_parse(version, out, err);
     }
     /* Invalid, not unknown: as Triton says of every version text that is no number. */
     return MR_FAIL(err, MR_E_INVALID, NO_VERSION "model '%.*s' has no label '%.*s'" VERSION_RULE,
-                   MR_STR_ARG(label), MR_STR_ARG(name), MR_STR_ARG(label));
+                   MR_STR_ARG(version), MR_STR_ARG(name), MR_STR_ARG(version));
 }
 
 static int find(struct mr_models *m, mr_str name, mr_str version, struct mr_version **out,
                 struct mr_err *err)
 {
-    bool is_label = mr_label_is_name(version);
     int64_t number = 0;
-
-    if (version.len > 0 && !is_label) {
-        int rc = version_parse(version, &number, err);
-        if (rc < 0) {
-            return rc;
-        }
-    }
     const struct mr_model *model = mr_table_find(m, name);
     const struct mr_version_set *set = model ? set_of(model) : NULL;
     mr_str shown = mr_str_sub(name, 0, 200);
-    if (is_label) {
-        int rc = label_find(set, shown, version, &number, err);
-        if (rc < 0) {
-            return rc;
-        }
+    int rc = number_find(set, shown, version, &number, err);
+    if (rc < 0) {
+        return rc;
     }
     if (!set) {
         return MR_FAIL(err, MR_E_NOT_FOUND, UNKNOWN_MODEL "'%.*s' is not found", MR_STR_ARG(shown));

@@ -14,6 +14,7 @@ ROUTES = [  # path, methods, status of GET
     ("/v2/models/simple/versions/1", "GET", 200),
     ("/v2/models/simple/versions", "GET", 200),
     ("/v2/models/simple/versions/x", "GET", 400),
+    ("/v2/models/simple/versions/1x", "GET", 400),
     ("/v2/models/simple/ready", "GET", 200),
     ("/v2/models/simple/versions/1/ready", "GET", 200),
     ("/v2/models/simple/config", "GET", 200),
@@ -42,7 +43,7 @@ ROUTES = [  # path, methods, status of GET
 NO_ROUTES = [
     "/", "/v1", "/v2/", "/v2/health", "/v2/health/", "/v2/health/live/", "/v2/health/dead", "/v2/docs/", "/v2/docs/x", "/v2/models", "/v2/models/",
     "/v2/models/simple/", "/v2/models/simple/nosuch", "/v2/models/simple/infer/",
-    "/v2/models/simple/versions/x%20y", "/v2/models/simple/versions/1x/infer", "/v2/models/simple/versions/-1",
+    "/v2/models/simple/versions/x%20y", "/v2/models/simple/versions/-1",
     "/v2/models/a/b/infer", "/v2//models/simple", "//v2", "/v2/models//infer", "/V2", "/v2/repository",
     "/v2/repository/models/simple", "/v2/logging/x", "/metrics", "/v2/models/simple/versions/1/trace/setting",
     "/v2/health%2Flive", "/v2/../v2", "/v2/models/simple/%69nfer",

@@ -161,14 +161,17 @@ def test_names(models, start):
 @pytest.mark.more
 def test_versions(models, start):
     """All versions of a name are served, wherever their folders are, and those of other names than numbers by these names."""
-    for folder, version in (("x", "v1"), ("y", "v2"), ("z", "3"), ("3/deep", "10")):
+    for folder, version in (("x", "1.0.0"), ("y", "v2"), ("z", "3"), ("3/deep", "10")):
         add_mlserver(models / folder, "runtimes.Sum", name="m", parameters={"version": version})
     server = start(models)
     with Rest(server.http) as rest:
-        for version in ("3", "10", "v1", "v2"):
+        for version in ("3", "10", "1.0.0", "v2"):
             reply = rest.post(f"/v2/models/m/versions/{version}/infer", json.dumps({"inputs": [ROWS]}))
             assert reply.ok().json()["model_version"] == version
         assert ask(rest, "m", ROWS).ok().json()["model_version"] == "v2"
+        assert rest.get("/v2/models/m/versions/1.0/ready").status == 400
+    with grpc.InferenceServerClient(server.url("grpc")) as client:
+        assert client.is_model_ready("m", "1.0.0")
 
 
 @pytest.mark.more

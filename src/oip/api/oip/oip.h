@@ -265,7 +265,7 @@ int mr_oip_classify(const struct mr_oip_tensor *in, struct mr_arena *arena, stru
 /** The variable parts of a REST path, slices of it; "" where it has none. */
 struct mr_oip_path {
     mr_str model;
-    mr_str version; /* a number, or a label: it begins with a letter or '_' */
+    mr_str version; /* a number, or a name of letters, digits, '_', '-' and '.' */
     mr_str repository;
     mr_str region; /* of shared memory */
 };
