@@ -447,8 +447,8 @@ static void decode(struct mr_turn *t)
     int rc;
 
     if (infer_takes_messages(&g->si, g->model, g->version)) {
-        g->si.message = g->si.call->body;
         g->si.message_kind = "stream";
+        MR_TRY(rest_plain_body(&g->si, &g->si.message, &r->err));
         rc = infer_bind(&g->si, g->model, g->version);
         goto out;
     }
@@ -526,7 +526,7 @@ static void generate_begin(struct mr_call *call, const struct mr_oip_path *path,
     g->model = path->model;
     g->version = path->version;
     mr_buf_init(&g->rewritten, 0);
-    if (infer_is_long_body(call->body.len)) {
+    if (rest_is_packed(call) || infer_is_long_body(call->body.len)) {
         infer_turn(&g->si, decode, decoded, true);
     } else {
         decode(&g->si.turn);

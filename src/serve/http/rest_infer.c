@@ -15,8 +15,7 @@ struct rest_infer {
     struct serve_infer si;
     mr_str model;
     mr_str version;
-    enum mr_coding encoding; /* of the body */
-    enum mr_coding accepts;  /* what the answer may be compressed with */
+    enum mr_coding accepts; /* what the answer may be compressed with */
     struct mr_oip_encoded answer;
     struct message_answer message; /* of a model that takes messages; answer is its body */
 };
@@ -26,24 +25,37 @@ static struct rest_infer *of_turn(struct mr_turn *t)
     return MR_CONTAINER_OF(t, struct rest_infer, si.turn);
 }
 
-/* The body as sent, or decompressed into a block that lives with the call. */
-static int plain_body(struct rest_infer *ri, mr_bytes *out, struct mr_err *err)
+static enum mr_coding coding_of(const struct mr_call *call, const char *header,
+                                enum mr_coding (*read)(mr_str value))
 {
-    const struct mr_server_options *o = &ri->si.loop->server->options;
-    struct mr_call *call = ri->si.call;
+    mr_str value = mr_call_header(call, header);
+
+    return value.ptr ? read(value) : MR_CODING_IDENTITY;
+}
+
+bool rest_is_packed(const struct mr_call *call)
+{
+    return coding_of(call, "content-encoding", mr_coding_from_name) != MR_CODING_IDENTITY;
+}
+
+int rest_plain_body(struct serve_infer *si, mr_bytes *out, struct mr_err *err)
+{
+    const struct mr_server_options *o = &si->loop->server->options;
+    struct mr_call *call = si->call;
+    const enum mr_coding coding = coding_of(call, "content-encoding", mr_coding_from_name);
     struct mr_block *block;
     size_t len;
 
     *out = call->body;
-    if (ri->encoding == MR_CODING_IDENTITY) {
+    if (coding == MR_CODING_IDENTITY) {
         return MR_OK;
     }
-    if (ri->encoding == MR_CODING_UNKNOWN) {
+    if (coding == MR_CODING_UNKNOWN) {
         return MR_FAIL(err, MR_E_UNSUPPORTED, "Unsupported compression type");
     }
     uint64_t max =
         mr_decompress_max(call->body.len, o->http_max_input_bytes, o->max_decompression_ratio);
-    int rc = mr_decompress(ri->encoding, call->body, max, &block, &len, err);
+    int rc = mr_decompress(coding, call->body, max, &block, &len, err);
     if (rc == MR_E_TOO_LARGE && max < o->http_max_input_bytes) {
         return mr_decompress_ratio_error(o->max_decompression_ratio, err);
     }
@@ -288,7 +300,7 @@ static void decode(struct mr_turn *t)
     int64_t head;
     int rc;
 
-    MR_TRY(plain_body(ri, &body, &r->err));
+    MR_TRY(rest_plain_body(&ri->si, &body, &r->err));
     MR_TRY(rest_header_length(ri->si.call, body.len, &head, &r->err));
     MR_TRY(form_of(ri, &is_message, &is_matrix));
     if (is_message) {
@@ -350,14 +362,6 @@ static void decoded(struct mr_turn *t)
     reply_prepare_error(ri->si.call, &r->err);
 }
 
-static enum mr_coding coding_of(const struct mr_call *call, const char *header,
-                                enum mr_coding (*read)(mr_str value))
-{
-    mr_str value = mr_call_header(call, header);
-
-    return value.ptr ? read(value) : MR_CODING_IDENTITY;
-}
-
 /* kind: what is asked of a model that takes messages; NULL: an inference, of any model. */
 static void begin(struct mr_call *call, const struct mr_oip_path *path, const char *kind)
 {
@@ -374,9 +378,8 @@ static void begin(struct mr_call *call, const struct mr_oip_path *path, const ch
     ri->si.no_decoupled = "HTTP end point doesn't support models with decoupled transaction policy";
     ri->model = path->model;
     ri->version = path->version;
-    ri->encoding = coding_of(call, "content-encoding", mr_coding_from_name);
     ri->accepts = coding_of(call, "accept-encoding", mr_coding_accept);
-    if (ri->encoding != MR_CODING_IDENTITY || infer_is_long_body(call->body.len) ||
+    if (rest_is_packed(call) || infer_is_long_body(call->body.len) ||
         client_memory_is_there(&ri->si)) {
         infer_turn(&ri->si, decode, decoded, true);
     } else {

@@ -86,6 +86,11 @@ def check_stream_beside_batches(rest):
     events = [json.loads(line[6:]) for line in rest.post("/v2/models/words/infer_stream", body).ok().body.decode().split("\n\n") if line]
     assert [e["outputs"][0]["data"] for e in events] == [["a"], ["b"]]
     assert rest.post(infer_path("words"), json.dumps(body)).ok().json()["outputs"][0]["data"] == ["a b"]
+    for path, text in (("generate", b'"a b"'), ("infer_stream", b'"b"'), ("generate_stream", b'"b"')):
+        reply = rest.post(f"/v2/models/words/{path}", gzip.compress(json.dumps(body).encode()), headers={"content-encoding": "gzip"})
+        assert text in reply.ok().body
+    reply = rest.post("/v2/models/words/infer_stream", b"x", headers={"content-encoding": "gzip"})
+    assert reply.status == 400
 
 
 def check_metrics(server, rest):
