@@ -2,6 +2,7 @@
 
 Objects of one request may be used by any thread, one at a time. docs/python.md says what differs from Triton."""
 import asyncio
+import ctypes
 import enum
 import json
 
@@ -128,7 +129,12 @@ class Tensor:
         array = self.as_numpy()
         if not array.flags.writeable:
             array = array.copy()  # DLPack has no word for memory that can only be read
-        return array.__dlpack__(**{k: v for k, v in options.items() if v is not None})
+        options = {k: v for k, v in options.items() if v is not None}
+        if _code_of(array) != _BF16:
+            return array.__dlpack__(**options)
+        capsule = array.view(np.uint16).__dlpack__(**options)
+        _dlpack_kind(capsule).value = _DLPACK_BFLOAT
+        return capsule
 
     def __dlpack_device__(self):
         return self.as_numpy().__dlpack_device__()
@@ -137,7 +143,15 @@ class Tensor:
     def from_dlpack(name, tensor):
         if not hasattr(tensor, "__dlpack__"):
             tensor = _Capsule(tensor)
-        return Tensor(name, np.from_dlpack(tensor))
+        try:
+            return Tensor(name, np.from_dlpack(tensor))
+        except (BufferError, RuntimeError):
+            capsule = tensor.__dlpack__()
+            kind = _dlpack_kind(capsule)
+            if kind.value != _DLPACK_BFLOAT:
+                raise
+            kind.value = _DLPACK_UINT  # numpy has no BF16
+            return Tensor(name, np.from_dlpack(_Capsule(capsule)).view(_bfloat16(name)))
 
 
 class _Capsule:
@@ -151,6 +165,18 @@ class _Capsule:
 
     def __dlpack_device__(self):
         return (1, 0)
+
+
+_DLPACK_UINT, _DLPACK_BFLOAT = 1, 4  # kinds of elements
+_CAPSULES = {b"dltensor": 20, b"dltensor_versioned": 52}  # where the kind is in what the capsule has
+
+
+def _dlpack_kind(capsule):
+    """The kind of a capsule's elements, which can be set."""
+    api = ctypes.pythonapi
+    api.PyCapsule_GetName.restype, api.PyCapsule_GetPointer.restype = ctypes.c_char_p, ctypes.c_void_p
+    name = api.PyCapsule_GetName(ctypes.py_object(capsule))
+    return ctypes.c_uint8.from_address(api.PyCapsule_GetPointer(ctypes.py_object(capsule), ctypes.c_char_p(name)) + _CAPSULES[name])
 
 
 def _bfloat16(name):

@@ -56,6 +56,9 @@ CASES = [
     ("pb_utils.get_output_config_by_name(self.config, 'OUTPUT0')['data_type']", "TYPE_STRING"),
     ("pb_utils.Tensor.from_dlpack('A', pb_utils.Tensor('B', np.arange(3)).to_dlpack()).as_numpy().tolist()", "[0, 1, 2]"),
     ("np.from_dlpack(pb_utils.Tensor('B', np.arange(3, dtype='f4'))).tolist()", "[0.0, 1.0, 2.0]"),
+    ("import ml_dtypes\nt = pb_utils.Tensor('B', np.array([1.5], ml_dtypes.bfloat16))\n"
+     "out = [(f.triton_dtype(), f.as_numpy().tolist()) for f in (pb_utils.Tensor.from_dlpack('A', x) for x in (t, t.to_dlpack()))]",
+     "[(14, [1.5]), (14, [1.5])]"),
     ("pb_utils.deserialize_bytes_tensor(pb_utils.serialize_byte_tensor(np.array([['a'], ['bc']], np.object_))).tolist()",
      "[b'a', b'bc']"),
     ("pb_utils.InferenceRequest(model_name='n', requested_output_names=[], inputs=[], parameters={1: 1})",
