@@ -3,6 +3,7 @@
 #include "start.h"
 
 #include <errno.h>
+#include <ftw.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -227,9 +228,30 @@ static void python_path_set(const char *folder)
     }
 }
 
+static int is_model(const char *path, const struct stat *st, int kind, struct FTW *at)
+{
+    (void)st;
+    return kind == FTW_F && strcmp(path + at->base, "model-settings.json") == 0;
+}
+
+/* MLServer makes a model of variables where there is no file. */
+static int variables_check(const char *folder, struct mr_err *err)
+{
+    if (getenv("MLSERVER_MODEL_IMPLEMENTATION") && nftw(folder, is_model, 16, 0) == 0) {
+        return MR_FAIL(
+            err, MR_E_UNSUPPORTED,
+            "MLSERVER_MODEL_IMPLEMENTATION is set, and %.300s has no model-settings.json: "
+            "a model needs the file, with its implementation and name",
+            folder);
+    }
+    return MR_OK;
+}
+
 static int words_make(struct words *w, const char *folder, struct mr_err *err)
 {
     int rc = settings_read(folder, &w->arena, err);
+
+    rc = rc < 0 ? rc : variables_check(folder, err);
 
     word_add(w, "model-repository", folder);
     word_add(w, "model-control-mode", "explicit");

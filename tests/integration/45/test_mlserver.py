@@ -1,5 +1,6 @@
 """Folders of MLServer as models."""
 import json
+import os
 import subprocess
 
 import grpc as raw
@@ -347,6 +348,13 @@ def test_start_refused(models, settings, text):
     (models / "settings.json").write_text(settings)
     done = subprocess.run([BIN, "mlserver", "start", models], capture_output=True, text=True)
     assert done.returncode == 2 and text in done.stderr
+
+
+def test_start_without_a_file(models):
+    """A model of variables alone is refused."""
+    done = subprocess.run([BIN, "mlserver", "start", models, "--http-port=many"], capture_output=True, text=True,
+                          env={**os.environ, "MLSERVER_MODEL_IMPLEMENTATION": "runtimes.Sum", "MLSERVER_MODEL_NAME": "m"})
+    assert done.returncode == 2 and "has no model-settings.json" in done.stderr
 
 
 SKLEARN = """
