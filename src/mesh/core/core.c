@@ -679,6 +679,7 @@ static void on_local_timer(struct mesh_core *c, const struct timer *t, struct me
         }
         break;
     case TIMER_WANT: want_due(c, l, t->check); break;
+    case TIMER_LEAVE: load_leave_due(c, l, t->check); break;
     default: break; /* TIMER_CLAIM: load_pump looks */
     }
     l->holds--;

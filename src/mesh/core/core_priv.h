@@ -103,7 +103,7 @@ struct mesh_local {
     uint32_t max_running; /* as struct mesh_loaded */
     uint32_t outside;     /* those that did not come through the core, as was said last */
     int claim;
-    int64_t claim_due, queued_ns, started_ns, loaded_ns, used_ns, moved_ns;
+    int64_t claim_due, queued_ns, started_ns, loaded_ns, used_ns, moved_ns, leave_ns;
     struct mesh_local *queue_prev, *queue_next;
     enum mesh_fail fail;
     char *reason;
@@ -271,6 +271,7 @@ enum core_timer {
     TIMER_FAIL,   /* local */
     TIMER_PLACED, /* local, placed_until */
     TIMER_WANT,   /* local, wanted_ns */
+    TIMER_LEAVE,  /* local, leave_ns */
     TIMER_WRITE,  /* writes are tried again */
     TIMER_MANAGE, /* calls go on */
     TIMER_STATE,
@@ -358,6 +359,8 @@ void load_drop(struct mesh_core *c, struct mesh_local *l);
 void load_pump(struct mesh_core *c);
 /** The copy here goes, when its requests have ended. */
 void load_evict(struct mesh_core *c, struct mesh_local *l);
+/** They have had their time. */
+void load_leave_due(struct mesh_core *c, struct mesh_local *l, uint64_t check);
 /** A request of it has begun, or ended. */
 void load_use(struct mesh_core *c, struct mesh_local *l, bool is_begin);
 /** As the functions of core.h. */

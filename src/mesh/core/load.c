@@ -7,7 +7,8 @@
 #include "base/clock.h"
 #include "core_priv.h"
 
-#define PUMP_LOOK 16 /* loads that are looked at after one that waits for its claim */
+#define PUMP_LOOK 16             /* loads that are looked at after one that waits for its claim */
+#define LEAVE_NS  120000000000ll /* most that an unload waits for requests */
 
 /* ---- the queue ---- */
 
@@ -124,6 +125,16 @@ void load_evict(struct mesh_core *c, struct mesh_local *l)
     l->outside = 0;
     own_sync(c, l);
     if (l->running == 0) {
+        start_unload(c, l);
+    } else {
+        l->leave_ns = c->now;
+        timers_add(&c->timers, c->now + LEAVE_NS, TIMER_LEAVE, l->handle, (uint64_t)l->leave_ns);
+    }
+}
+
+void load_leave_due(struct mesh_core *c, struct mesh_local *l, uint64_t check)
+{
+    if (l->state == LOCAL_LEAVING && (uint64_t)l->leave_ns == check) {
         start_unload(c, l);
     }
 }

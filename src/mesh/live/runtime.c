@@ -7,6 +7,8 @@
  * What it says is bounded: each call has a deadline, sizes are checked by the core, and a load that failed is followed by an unload. */
 #include "runtime.h"
 
+#include <sys/queue.h>
+
 #include "base/clock.h"
 #include "base/log.h"
 #include "codec/pb.h"
@@ -17,8 +19,9 @@
 #define PREDICT_NS  (500 * MR_NS_PER_MS)
 #define SIZE_NS     (30 * MR_NS_PER_S)
 #define UNLOAD_NS   (60 * MR_NS_PER_S)
-#define UNLOADS_MAX 3                 /* attempts to unload a model */
-#define AWAY_NS     (5 * MR_NS_PER_S) /* a load waits so long for a runtime that is away */
+#define LEAVE_NS    (120 * MR_NS_PER_S) /* most that an unload waits for requests */
+#define UNLOADS_MAX 3                   /* attempts to unload a model */
+#define AWAY_NS     (5 * MR_NS_PER_S)   /* a load waits so long for a runtime that is away */
 #define LONG_NS     (180 * MR_NS_PER_S)
 #define LOADERS_MAX 256
 #define RUNNING_MAX 65536     /* requests of a model at once */
@@ -30,6 +33,7 @@ struct live_runtime {
     struct mr_timer poll;
     struct mr_timer wait; /* of loads that came while it was away */
     struct load *waiting; /* the newest first */
+    LIST_HEAD(, leaving) leaving;
     struct mr_map loaded; /* id -> struct loaded: what is lost with it */
     int64_t away_ns;      /* since when it is waited for */
     struct mr_err why;    /* the same: what it answered last */
@@ -61,6 +65,13 @@ struct load {
     struct mr_err err;
     mr_str id, type, path, key;
     char text[];
+};
+
+/* An unload that waits for requests; it outlives those that it does not wait for any more. */
+struct leaving {
+    LIST_ENTRY(leaving) link;
+    struct mr_mesh *mesh;
+    struct load *o; /* NULL: it has begun */
 };
 
 static void away(struct live_runtime *r, const struct mr_err *err);
@@ -449,15 +460,32 @@ static void runtime_load(struct mr_mesh *m, const struct mesh_action *a)
     park(o);
 }
 
-/* The last request that the unload waited for has ended. */
+/* The last request has ended. */
 static void on_idle(void *ctx)
 {
-    struct load *o = ctx;
+    struct leaving *w = ctx;
+    bool is_there = w->mesh->runtime != NULL; /* the mesh may have stopped */
 
-    if (o->mesh->runtime) {
-        unload(o);
+    if (is_there) {
+        LIST_REMOVE(w, link);
+    }
+    if (is_there && w->o) {
+        unload(w->o);
     } else {
-        mr_free(o); /* the mesh has stopped */
+        mr_free(w->o);
+    }
+    mr_free(w);
+}
+
+static void leave_late(struct live_runtime *r)
+{
+    struct leaving *w;
+
+    LIST_FOREACH (w, &r->leaving, link) {
+        if (w->o && live_now(r->m) - w->o->since_ns >= LEAVE_NS) {
+            unload(w->o);
+            w->o = NULL;
+        }
     }
 }
 
@@ -467,8 +495,13 @@ static void runtime_unload(struct mr_mesh *m, const struct mesh_action *a)
 
     o->is_unload = true;
     live_plane_forget(m, o->id);
-    if (close_loaded(mr_map_remove(&m->runtime->loaded, o->id), on_idle, o)) {
+    struct leaving *w = MR_NEW(struct leaving);
+    *w = (struct leaving){.mesh = m, .o = o};
+    if (close_loaded(mr_map_remove(&m->runtime->loaded, o->id), on_idle, w)) {
+        mr_free(w);
         unload(o);
+    } else {
+        LIST_INSERT_HEAD(&m->runtime->leaving, w, link);
     }
 }
 
@@ -488,6 +521,7 @@ static void runtime_sample(struct mr_mesh *m)
         known->uses = uses;
         known->has_running = running > 0;
     }
+    leave_late(m->runtime);
 }
 
 const struct live_loader live_runtime_loader = {runtime_load, runtime_unload, runtime_sample};

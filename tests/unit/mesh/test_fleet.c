@@ -341,6 +341,34 @@ static void loads_begin_while_evicted_models_are_still_unloaded(void **state)
     sim_fini(&s);
 }
 
+static void request_that_is_stuck_does_not_hold_up_loads(void **state)
+{
+    struct sim s;
+    (void)state;
+
+    sim_init(&s, 1);
+    s.sizes_are_declared = true;
+    sim_add_many(&s, 1, 10 * MIB, 1);
+    sim_register(&s, 0, 3, 8 * MIB, 20 * MS);
+    s.models[0].run_ns = 1000 * S;
+    struct sim_call *stuck = sim_call(&s, 0, 0);
+    sim_run(&s, 5 * S);
+    s.models[0].run_ns = MS;
+    struct sim_call *c = sim_call(&s, 0, 1);
+    sim_run(&s, 100 * S);
+    assert_false(c->has_ended);
+    sim_run(&s, 25 * S);
+    assert_true(c->has_ended);
+    assert_int_equal(c->status, MR_OK);
+    sim_call(&s, 0, 2);
+    sim_run(&s, 5 * S);
+    assert_int_equal(s.peers[0].unloads, 2);
+    assert_true(sim_settle(&s, 1000 * S)); /* it does not find its model, which is loaded again */
+    assert_int_equal(stuck->status, MR_OK);
+    assert_int_equal(s.peers[0].unloads, 3);
+    sim_fini(&s);
+}
+
 static void larger_model_than_predicted_evicts_as_much_and_no_more(void **state)
 {
     struct sim s;
@@ -663,6 +691,7 @@ int main(void)
         cmocka_unit_test(fifty_cold_models_spread_over_ten_idle_peers),
         cmocka_unit_test(nineteenth_model_evicts_the_one_that_is_worth_least),
         cmocka_unit_test(loads_begin_while_evicted_models_are_still_unloaded),
+        cmocka_unit_test(request_that_is_stuck_does_not_hold_up_loads),
         cmocka_unit_test(larger_model_than_predicted_evicts_as_much_and_no_more),
         cmocka_unit_test(model_larger_than_the_capacity_is_said_so),
         cmocka_unit_test(model_of_almost_the_capacity_is_loaded_again),
