@@ -862,12 +862,12 @@ void mesh_core_used(struct mesh_core *c, mr_str id, uint32_t count, uint32_t run
     finish(c);
 }
 
-bool mesh_core_predicted(struct mesh_core *c, mr_str id, uint64_t bytes, int64_t now)
+enum mesh_room mesh_core_predicted(struct mesh_core *c, mr_str id, uint64_t bytes, int64_t now)
 {
     begin(c, now);
-    bool fits = load_predicted(c, id, bytes);
+    enum mesh_room room = load_predicted(c, id, bytes);
     finish(c);
-    return fits;
+    return room;
 }
 
 void mesh_core_found(struct mesh_core *c, mr_str id, const struct mesh_loaded *what, int64_t now)

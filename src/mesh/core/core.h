@@ -210,8 +210,13 @@ struct mesh_loaded {
 };
 
 /** The runtime. */
-/** Of a model that it is to load: at least so much room is kept for it. False: it is larger than the capacity. */
-bool mesh_core_predicted(struct mesh_core *c, mr_str id, uint64_t bytes, int64_t now);
+enum mesh_room {
+    MESH_ROOM_NOW,
+    MESH_ROOM_LATER, /* the load has not begun: another MESH_ACT_LOAD follows when there is room, or it fails */
+    MESH_ROOM_NEVER /* it is larger than the capacity */
+};
+/** Of a model that it is to load: so much room is made for it. */
+enum mesh_room mesh_core_predicted(struct mesh_core *c, mr_str id, uint64_t bytes, int64_t now);
 void mesh_core_loaded(struct mesh_core *c, mr_str id, const struct mesh_loaded *what, int64_t now);
 void mesh_core_load_failed(struct mesh_core *c, mr_str id, enum mesh_fail kind, mr_str reason,
                            int64_t now);

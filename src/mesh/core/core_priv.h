@@ -365,7 +365,7 @@ void load_leave_due(struct mesh_core *c, struct mesh_local *l, uint64_t check);
 void load_use(struct mesh_core *c, struct mesh_local *l, bool is_begin);
 /** As the functions of core.h. */
 void load_done(struct mesh_core *c, mr_str id, const struct mesh_loaded *what);
-bool load_predicted(struct mesh_core *c, mr_str id, uint64_t bytes);
+enum mesh_room load_predicted(struct mesh_core *c, mr_str id, uint64_t bytes);
 void load_failed(struct mesh_core *c, mr_str id, enum mesh_fail kind, mr_str reason);
 void load_unloaded(struct mesh_core *c, mr_str id);
 /** The runtime has loaded it by itself. */

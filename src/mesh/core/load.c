@@ -352,6 +352,14 @@ static void fail_queued(struct mesh_core *c, struct mesh_local *l, enum mesh_fai
     core_local_release(c, l);
 }
 
+static bool waits_for_unload(const struct mesh_core *c, const struct mesh_local *l)
+{
+    bool is_over = c->held + c->leaving + l->units > c->me->capacity ||
+                   device_is_over(c, c->held_device + c->leaving_device + l->device);
+
+    return is_over && c->leaving;
+}
+
 void load_pump(struct mesh_core *c)
 {
     struct mesh_local *l;
@@ -365,10 +373,8 @@ void load_pump(struct mesh_core *c)
                         MR_STR("there is no room: what is loaded may not be evicted"));
             continue;
         }
-        bool is_over = c->held + c->leaving + l->units > c->me->capacity ||
-                       device_is_over(c, c->held_device + c->leaving_device + l->device);
-        if (is_over && c->leaving) {
-            return; /* until an unload ends */
+        if (waits_for_unload(c, l)) {
+            return;
         }
         begin_load(c, l);
     }
@@ -461,17 +467,37 @@ void load_found(struct mesh_core *c, struct mesh_local *l, const struct mesh_loa
     core_local_release(c, l);
 }
 
-bool load_predicted(struct mesh_core *c, mr_str id, uint64_t bytes)
+/* As if it had not begun. */
+static void requeue(struct mesh_core *c, struct mesh_local *l)
+{
+    c->loading--;
+    c->report.loads--;
+    l->state = LOCAL_QUEUED;
+    l->queued_ns = c->now;
+    queue_add(c, l, l->purpose);
+    own_sync(c, l);
+}
+
+enum mesh_room load_predicted(struct mesh_core *c, mr_str id, uint64_t bytes)
 {
     struct mesh_local *l = find(c, id);
     uint32_t units = mesh_units(bytes);
 
-    if (l && l->state == LOCAL_LOADING && units > l->units && units <= c->limit) {
-        c->held += units - l->units;
-        l->units = units;
-        make_room(c, 0, 0);
+    if (units > c->limit) {
+        return MESH_ROOM_NEVER;
     }
-    return units <= c->limit;
+    if (!l || l->state != LOCAL_LOADING || units <= l->units) {
+        return MESH_ROOM_NOW;
+    }
+    hold(c, l, -1);
+    l->units = units;
+    bool has_room = make_room(c, l->units, l->device) && !waits_for_unload(c, l);
+    if (l->model->revision && !has_room) {
+        requeue(c, l);
+        return MESH_ROOM_LATER;
+    }
+    hold(c, l, 1);
+    return MESH_ROOM_NOW;
 }
 
 /* What was there has gone. */

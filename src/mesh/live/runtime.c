@@ -363,7 +363,9 @@ static void on_predicted(void *ctx, int rc, const struct mr_err *err,
     }
     o->r->has_no_predictions |= rc == MR_E_UNSUPPORTED;
     uint64_t bytes = rc == MR_OK ? size_in(response->body) : 0;
-    if (bytes && !mesh_core_predicted(m->core, o->id, bytes, live_now(m))) {
+    enum mesh_room room =
+        bytes ? mesh_core_predicted(m->core, o->id, bytes, live_now(m)) : MESH_ROOM_NOW;
+    if (room == MESH_ROOM_NEVER) {
         MR_FAIL(&o->err, MR_E_TOO_LARGE,
                 "the runtime predicts %llu bytes, more than the capacity of the instance",
                 (unsigned long long)bytes);
@@ -371,7 +373,11 @@ static void on_predicted(void *ctx, int rc, const struct mr_err *err,
         end(o);
         return;
     }
-    load(o);
+    if (room == MESH_ROOM_NOW) {
+        load(o);
+    } else {
+        mr_free(o);
+    }
     live_acted(m);
 }
 

@@ -558,7 +558,7 @@ def test_predicted_size_makes_room_before_the_load(runtime, under):
     [server] = under(r)
     for i in range(4):
         assert ask(server, f"m{i}") == b"hello"
-    assert r.count("predictModelSize") == 4
+    assert r.count("predictModelSize") == 6  # two of them waited for an unload
     r.predict = lambda id: 1 << 40
     for id in ("m4", "m5", "m6", "m7"):  # a prediction that takes half a second is not waited for
         with Client(server) as c:
@@ -568,6 +568,23 @@ def test_predicted_size_makes_room_before_the_load(runtime, under):
                 assert e.code() == grpc.StatusCode.RESOURCE_EXHAUSTED and "predicts" in e.details() and r.count("loadModel", id) == 0
                 return
     pytest.fail("no model was refused")
+
+
+def test_load_waits_until_there_is_the_room_that_was_predicted(runtime, under):
+    r, go, gone = runtime(capacity=10 << 20, default=1 << 20), threading.Event(), []
+    r.size = r.predict = lambda id: 6 << 20
+    r._unloadModel = lambda id, f, context: (go.wait(wait.PATIENCE), gone.append(id), b"")[-1]
+    r.load = lambda id, path, context: gone.append("load " + id)
+    [server] = under(r)
+    assert ask(server, "m0") == b"hello"
+    with Client(server) as c:
+        waits = c.channel.unary_unary(ECHO).future(b"x", metadata=[("mm-model-id", "m1")], timeout=wait.PATIENCE)
+        wait.until(lambda: r.count("unloadModel", "m0"), "what has to go")
+        with Rest(server.http) as rest:
+            assert rest.get("/v2/mesh/models/m1").json()["status"] == "LOADING"
+        go.set()
+        assert waits.result() == b"x"
+    assert gone[:3] == ["load m0", "m0", "load m1"]
 
 
 def test_load_that_fails_says_why_and_leaves_nothing(runtime, under):
