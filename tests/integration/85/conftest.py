@@ -5,8 +5,10 @@ import tempfile
 
 import pytest
 
+from lib import repo
 from lib.services.etcd import Cluster, Etcd
 from lib.services.mesh import joined, see_each_other
+from lib.services.runtime import Runtime
 
 
 @pytest.fixture
@@ -27,6 +29,36 @@ def fleet(registry, start):
             s.wait_ready()
             joined(s)
         see_each_other(servers)
+        return servers
+
+    return make
+
+
+@pytest.fixture
+def runtime():
+    """runtime(**options): a Runtime."""
+    made = []
+
+    def make(**options):
+        made.append(Runtime(**options))
+        return made[-1]
+
+    yield make
+    for r in made:
+        r.server.stop(0)
+
+
+@pytest.fixture
+def under(registry, start, models):
+    """under(runtime…): a server for each of them, over the same models, that have joined one mesh."""
+    for i in range(8):
+        repo.add(models, f"m{i}", repo.config())
+
+    def make(*runtimes, options=(), last=()):
+        servers = [start(models, f"--mesh={registry}", f"--mesh-id=s{i}", f"--mesh-runtime={r.target}", *options, *(last if r is runtimes[-1] else ()), mode=None, ready=False)
+                   for i, r in enumerate(runtimes)]
+        for s in servers:
+            joined(s.wait_ready())
         return servers
 
     return make

@@ -16,39 +16,9 @@ from lib import grpcraw, metrics, raw, repo, wait
 from lib.reflected import Reflected
 from lib.rest import Rest
 from lib.services.mesh import X, joined
-from lib.services.runtime import Runtime, data, fields, number
+from lib.services.runtime import data, fields, number
 
 ECHO = "/made.up.Service/Echo"
-
-
-@pytest.fixture
-def runtime():
-    """runtime(**options): a Runtime."""
-    made = []
-
-    def make(**options):
-        made.append(Runtime(**options))
-        return made[-1]
-
-    yield make
-    for r in made:
-        r.server.stop(0)
-
-
-@pytest.fixture
-def under(registry, start, models):
-    """under(runtime…): a server for each of them, over the same models, that have joined one mesh."""
-    for i in range(8):
-        repo.add(models, f"m{i}", repo.config())
-
-    def make(*runtimes, options=(), last=()):
-        servers = [start(models, f"--mesh={registry}", f"--mesh-id=s{i}", f"--mesh-runtime={r.target}", *options, *(last if r is runtimes[-1] else ()), mode=None, ready=False)
-                   for i, r in enumerate(runtimes)]
-        for s in servers:
-            joined(s.wait_ready())
-        return servers
-
-    return make
 
 
 class Client:
