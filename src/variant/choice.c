@@ -106,6 +106,26 @@ bool mr_variant_is_used(const struct mr_variant_table *t, unsigned variant)
     return is_used;
 }
 
+unsigned mr_variant_biggest(const struct mr_variant_table *t)
+{
+    uint32_t before;
+    unsigned best;
+
+    do {
+        uint32_t low = 0, most = 0;
+        before = load(&t->version);
+        const uint32_t count = load(&t->count);
+        best = 0;
+        for (unsigned i = 0; i < count; i++) {
+            const uint32_t high = load(&t->border[i]);
+            best = high - low > most ? i : best;
+            most = MR_MAX(most, high - low);
+            low = high;
+        }
+    } while ((before & 1) || load(&t->version) != before);
+    return best;
+}
+
 static uint64_t fnv1a(uint64_t h, mr_str s)
 {
     for (size_t i = 0; i < s.len; i++) {

@@ -59,21 +59,6 @@ static void use(const struct endpoint *e, unsigned variant, mr_str *model, mr_st
     *version = t->version;
 }
 
-/* The variant with the most buckets. */
-static unsigned biggest(const struct endpoint *e)
-{
-    unsigned count[MR_VARIANTS_MAX] = {0};
-    unsigned best = 0;
-
-    for (unsigned b = 0; b < MR_VARIANT_BUCKETS; b++) {
-        count[mr_variant_of(&e->weights, b)]++;
-    }
-    for (unsigned i = 1; i < e->config->variant_count; i++) {
-        best = count[i] > count[best] ? i : best;
-    }
-    return best;
-}
-
 int route_main(struct endpoints *es, mr_str *model, mr_str *version, struct mr_err *err)
 {
     unsigned variant = 0;
@@ -94,7 +79,7 @@ int route_main(struct endpoints *es, mr_str *model, mr_str *version, struct mr_e
     if (version->len) {
         MR_TRY(find_tag(e, *version, &variant, err));
     } else {
-        variant = biggest(e);
+        variant = mr_variant_biggest(&e->weights);
     }
     use(e, variant, model, version);
 out:

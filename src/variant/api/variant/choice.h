@@ -34,6 +34,8 @@ int mr_variant_weights_check(const double *weights, const mr_str *tags, size_t c
 void mr_variant_table_set(struct mr_variant_table *t, const double *weights, size_t count);
 /** The variant that owns a bucket (less than MR_VARIANT_BUCKETS). Thread: any. */
 unsigned mr_variant_of(const struct mr_variant_table *t, unsigned bucket);
+/** The variant that owns most of them, the first of several. Thread: any. */
+unsigned mr_variant_biggest(const struct mr_variant_table *t);
 /** Whether a variant owns any bucket. Thread: any. */
 bool mr_variant_is_used(const struct mr_variant_table *t, unsigned variant);
 
