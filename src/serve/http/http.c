@@ -163,15 +163,6 @@ static bool is_packed(const struct mr_call *call)
            mr_coding_from_name(coding) != MR_CODING_IDENTITY;
 }
 
-/* Models of MLServer take them in all ways. */
-static bool takes_packed(const struct mr_server *s, const struct rest_route *route,
-                         const struct mr_oip_path *path)
-{
-    return route->body == REST_TENSORS ||
-           (route->api == MR_API_INFERENCE &&
-            mr_models_takes_messages(s->models, path->model, path->version));
-}
-
 /* A request whose model has to be made ready. */
 struct rest_arrival {
     struct serve_arrival arrival;
@@ -273,10 +264,8 @@ static void on_body(void *ctx, struct mr_call *call)
         reply_status_text(call, 404, "Not Found");
     } else if (!route_allows(route, call->method)) {
         route_refuse_method(s, call, route);
-    } else if (is_packed(call) && !takes_packed(s, route, &path)) {
-        reply_error_text(call, MR_E_INVALID,
-                         "Content-Encoding '%.*s': only the bodies of inference requests may be "
-                         "compressed",
+    } else if (is_packed(call) && route->api != MR_API_INFERENCE) {
+        reply_error_text(call, MR_E_INVALID, REST_PACKED,
                          MR_STR_ARG(mr_str_sub(mr_call_header(call, "content-encoding"), 0, 64)));
     } else {
         handle(s, call, route, &path);

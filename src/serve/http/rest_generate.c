@@ -452,6 +452,10 @@ static void decode(struct mr_turn *t)
         rc = infer_bind(&g->si, g->model, g->version);
         goto out;
     }
+    if (rest_is_packed(g->si.call)) {
+        const mr_str coding = mr_call_header(g->si.call, "content-encoding");
+        MR_TRY(MR_FAIL(&r->err, MR_E_INVALID, REST_PACKED, MR_STR_ARG(mr_str_sub(coding, 0, 64))));
+    }
     MR_TRY(route(g, &model, &version));
     rc = inputs_of(g, model, version, &inputs, &count);
     g->has_no_model = rc < 0;

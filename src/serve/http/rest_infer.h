@@ -12,6 +12,8 @@ void rest_ask(struct mr_call *call, const struct mr_oip_path *path, const char *
  * them). */
 int rest_header_length(const struct mr_call *call, size_t body_len, int64_t *out,
                        struct mr_err *err);
+#define REST_PACKED                                                                                \
+    "Content-Encoding '%.*s': only the bodies of inference requests may be compressed"
 /* Whether it has a content-encoding. */
 bool rest_is_packed(const struct mr_call *call);
 /* The body as sent, or decompressed into a block that lives with the call. Errors: MR_E_UNSUPPORTED (a coding that is not
