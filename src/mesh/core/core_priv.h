@@ -92,6 +92,7 @@ struct mesh_local {
     /* the copy here */
     enum local_state state;
     bool again;         /* load it again when it is unloaded */
+    bool is_counted;    /* its load, which waits for room once more */
     bool is_outdated;   /* what loads or leaves is not of the definition that there is now */
     bool is_leased_out; /* draining: others have it, or need not */
     bool is_moving;     /* draining or spreading: the owner was asked for another copy */

@@ -333,7 +333,8 @@ static void begin_load(struct mesh_core *c, struct mesh_local *l)
     }
     c->loading++;
     hold(c, l, 1);
-    c->report.loads++;
+    c->report.loads += !l->is_counted;
+    l->is_counted = false;
     struct mesh_action *a = core_act(c, MESH_ACT_LOAD);
     a->id = view_id(l->model);
     a->type = core_text(c, view_type(l->model));
@@ -471,7 +472,12 @@ void load_found(struct mesh_core *c, struct mesh_local *l, const struct mesh_loa
 static void requeue(struct mesh_core *c, struct mesh_local *l)
 {
     c->loading--;
-    c->report.loads--;
+    l->is_counted = true;
+    if (l->is_outdated) { /* the next one is of the later registration */
+        l->units = predicted(c, l->model);
+        l->device = view_device(l->model);
+        l->again = false;
+    }
     l->state = LOCAL_QUEUED;
     l->queued_ns = c->now;
     queue_add(c, l, l->purpose);

@@ -21,6 +21,7 @@ void hop_release(struct hop *h)
         for (int i = 0; i < 2; i++) {
             mr_buf_fini(&h->attempt[i].text);
         }
+        mr_mesh_copy_unref(&h->lost);
         mr_free(h);
     }
 }
@@ -180,7 +181,9 @@ void hop_end_chosen(struct hop *h, const struct hop_attempt *at)
 
     if (is_lost && h->is_direct) {
         h->is_direct = false;
-        leave_copy(h);
+        mr_mesh_copy_unuse(h->copy);
+        h->lost = h->copy;
+        h->copy = NULL;
         places_forget(h->loop, h->model);
         h->ticket.sent_to = (mr_str){0};
         mr_mesh_begin(h->loop->server->mesh, &h->ticket);
@@ -307,9 +310,10 @@ static void run_here(struct hop *h, const struct mr_mesh_event *e)
         places_put(h->loop, e->id, e->copy, "");
     }
     if (!a) {
-        mr_mesh_result(&h->ticket, attempt, h->is_lost ? MR_MESH_NOT_HERE : MR_MESH_ENDED, MR_OK,
-                       (mr_str){0});
+        const bool is_lost = h->is_lost && e->copy && e->copy == h->lost; /* and no later one */
         h->is_lost = false;
+        mr_mesh_result(&h->ticket, attempt, is_lost ? MR_MESH_NOT_HERE : MR_MESH_ENDED, MR_OK,
+                       (mr_str){0});
     } else if (a->route && a->route->is_for_runtime) {
         hop_run_at_runtime(h, attempt);
     } else if (!is_ready(h->loop, e->id, (mr_str){0}, &ignored)) {

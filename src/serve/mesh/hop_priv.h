@@ -32,6 +32,7 @@ struct hop {
     bool is_direct;            /* sent without the mesh, which does not know of it */
     struct mr_timer slow;      /* of that: the mesh is to hear of it */
     mr_str model;              /* of that: which it was sent for; in `text` */
+    struct mr_mesh_copy *lost; /* the mesh is to hear that it is */
     struct mr_mesh_copy *copy; /* of that: it goes to the runtime here, and uses this */
     /* passed on */
     struct hop_attempt *chosen; /* its answer is the client's: the others are given up */
