@@ -203,10 +203,11 @@ static int cut(struct kv_disk *d, mr_str rest, struct mr_err *err)
     bool is_kept = before >= 0 && write_all(fd, rest.ptr, rest.len);
     int rc = is_kept ? MR_OK : disk_fails(d, "keep its incomplete end", err);
 
-    if (rc == MR_OK && (ftruncate(d->fd, (off_t)d->bytes) < 0 || fdatasync(d->fd) < 0)) {
+    bool is_cut = rc == MR_OK && ftruncate(d->fd, (off_t)d->bytes) == 0;
+    if (rc == MR_OK && (!is_cut || fdatasync(d->fd) < 0)) {
         rc = disk_fails(d, "cut its incomplete end off", err);
     }
-    if (rc == MR_OK) {
+    if (is_cut) {
         mr_log(MR_LOG_WARN, "kv.file",
                "%s ended with %zu bytes that are no whole entry; they are in %s", d->path, rest.len,
                path);

@@ -8,7 +8,7 @@
  *   3. hooks.unserve has stopped its scheduler, its model is closed
  * Memory of the table needs the first gate only. The thread sleeps while there is nothing to do,
  * and looks at pins every 1 ms, later every 50 ms, while something drains. Requests never wait for
- * it, and a pin delays its own version only. */
+ * it, and a pin delays its own version only; an answer of a model with sequences that is still being sent delays others. */
 #include "reap.h"
 
 #include "base/clock.h"

@@ -410,10 +410,9 @@ static unsigned bucket_of(const struct mr_sdk_call *c)
     if (c->has_key && (e->sticky != MR_STICKY_NONE || e->salt.len > 0)) {
         return mr_variant_bucket(e->salt, c->key);
     }
-    return id && !c->has_key
-               ? mr_variant_bucket(e->salt,
-                                   mr_str_n(number, (size_t)(mr_u64_put(number, id) - number)))
-               : spread_next(c->endpoint);
+    return id ? mr_variant_bucket(e->salt,
+                                  mr_str_n(number, (size_t)(mr_u64_put(number, id) - number)))
+              : spread_next(c->endpoint);
 }
 
 void request_route(struct mr_sdk_call *c)
