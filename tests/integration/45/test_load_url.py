@@ -97,7 +97,7 @@ def test_odd_answers(explicit_web, web, tmp_path, answers, text):
         assert text in reply.error
     else:
         reply.ok()
-        assert control.answer("m") == ([2, 3], "1")
+        assert control.answer("m") == ([2, 3], "1") and not web.answers["/in/odd.tar.gz"]
 
 
 def test_a_broken_model(explicit_web, web, tmp_path):

@@ -373,6 +373,7 @@ def test_models_are_registered_from_what_a_modelmesh_has(fleet, models, tmp_path
     assert {(have[k]["type"], have[k]["path"], have[k]["key"]) for k in records} == {("mt:onnx", "/models/fraud-7", '{"storage_key":"s"}'), ("t", "", "")}
 
 
+@pytest.mark.more
 def test_server_has_joined_when_all_its_models_are_registered(start, models):
     """More than may be changed at once."""
     for i in range(10_500):

@@ -31,7 +31,7 @@ def until(condition, what="the condition", patience=PATIENCE, step=0.01):
         if last:
             return last
         time.sleep(step)
-        step = min(1.2 * step, max(step, 0.06))
+        step = min(1.2 * step, max(step, 0.06)) if step >= 0.01 else step
     raise AssertionError(f"waited {patience:.0f} s in vain for {what}; last seen: {last!r}")
 
 

@@ -460,7 +460,6 @@ static void grpc_raw_status(void **state)
     rig_close(&r);
 }
 
-/* A server that answers without gRPC: its HTTP status gives the error. */
 static void grpc_message_is_cut_at_a_character(void **state)
 {
     (void)state;
@@ -479,6 +478,7 @@ static void grpc_message_is_cut_at_a_character(void **state)
     rig_close(&r);
 }
 
+/* A server that answers without gRPC: its HTTP status gives the error. */
 static void grpc_to_others(void **state)
 {
     (void)state;

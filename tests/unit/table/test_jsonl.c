@@ -131,7 +131,8 @@ static void integers_written_as_fractions(void **state)
     assert_fault(rows, 3, "column 'a' (I64)");
     assert_fault(rows, 4, "column 'a' (I64)");
     char *got = rows_text(rows, MR_TABLE_JSONL);
-    assert_memory_equal(got, "{\"a\":-3,\"b\":250,\"c\":[1,null,2]}\n", strchr(got, '\n') - got);
+    static const char first[] = "{\"a\":-3,\"b\":250,\"c\":[1,null,2]}\n";
+    assert_int_equal(strncmp(got, first, sizeof first - 1), 0);
     mr_free(got);
     mr_rows_unref(&rows);
     mr_source_close(&s);
