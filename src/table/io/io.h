@@ -52,6 +52,10 @@ int mr_input_check(const struct mr_source_file *file, struct mr_s3 *s3, const at
 /** Skips the byte order mark, if the file begins with one. */
 int mr_input_skip_mark(struct mr_input *in, struct mr_err *err);
 
+enum packing { PLAIN, GZIP, ZSTD };
+/** By the end of a file's name. */
+enum packing mr_packing_named(mr_str name);
+
 struct mr_unpacker;
 #define MR_UNPACKER_MARK  4 /* bytes that show whether a file is compressed */
 #define MR_UNPACKER_FIRST ((size_t)64 << 10)

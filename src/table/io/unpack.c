@@ -14,7 +14,6 @@
 #define READ_BYTES  ((size_t)128 << 10)
 #define ZSTD_HEADER ((size_t)3) /* of a block */
 
-enum packing { PLAIN, GZIP, ZSTD };
 static const char *const names[] = {[GZIP] = "gzip", [ZSTD] = "zstd"};
 
 struct mr_unpacker {
@@ -47,12 +46,16 @@ static enum packing packing_of(const uint8_t *p, size_t n)
     return PLAIN;
 }
 
+enum packing mr_packing_named(mr_str name)
+{
+    return mr_str_ends(name, MR_STR(".gz"))    ? GZIP
+           : mr_str_ends(name, MR_STR(".zst")) ? ZSTD
+                                               : PLAIN;
+}
+
 static int packing_find(const char *path, mr_bytes first, enum packing *out, struct mr_err *err)
 {
-    const mr_str name = mr_str_c(path);
-    const enum packing named = mr_str_ends(name, MR_STR(".gz"))    ? GZIP
-                               : mr_str_ends(name, MR_STR(".zst")) ? ZSTD
-                                                                   : PLAIN;
+    const enum packing named = mr_packing_named(mr_str_c(path));
 
     *out = packing_of(first.ptr, first.len);
     if (named != PLAIN && *out != named && first.len > 0) {

@@ -2,8 +2,8 @@
  *
  * A path is a file, a folder or a pattern, tried in this order, so that a file with a bracket in its name is found.
  * Folders are walked recursively, because tables are often partitioned into folders; names in them that begin with a
- * dot or an underscore are skipped, as writers use them for marks and unfinished files, and so they are by wildcards. A file that is named twice
- * counts once, also if one of the names is absolute and the other relative. */
+ * dot or an underscore are skipped, as writers use them for marks and unfinished files; wildcards skip them, too. A
+ * file that is named twice counts once, also if one of the names is absolute and the other relative. */
 #include <dirent.h>
 #include <errno.h>
 #include <glob.h>

@@ -91,15 +91,6 @@ static int merge_lines(const struct mr_merge_part *parts, size_t count, int out,
     return rc;
 }
 
-enum packing { PLAIN, GZIP, ZSTD };
-
-static enum packing packing_of(mr_str name)
-{
-    return mr_str_ends(name, MR_STR(".gz"))    ? GZIP
-           : mr_str_ends(name, MR_STR(".zst")) ? ZSTD
-                                               : PLAIN;
-}
-
 int mr_table_merge(const struct mr_merge_part *parts, size_t count, int out, struct mr_err *err)
 {
     const mr_str name = mr_str_c(count > 0 ? parts[0].name : "");
@@ -107,7 +98,7 @@ int mr_table_merge(const struct mr_merge_part *parts, size_t count, int out, str
 
     for (size_t i = 1; i < count; i++) {
         if (mr_table_format_of(mr_str_c(parts[i].name)) != format ||
-            packing_of(mr_str_c(parts[i].name)) != packing_of(name)) {
+            mr_packing_named(mr_str_c(parts[i].name)) != mr_packing_named(name)) {
             return MR_FAIL(err, MR_E_INVALID, "%s and %s are of two formats", parts[0].name,
                            parts[i].name);
         }
@@ -117,7 +108,7 @@ int mr_table_merge(const struct mr_merge_part *parts, size_t count, int out, str
     case MR_TABLE_PARQUET: return parquet_merge(parts, count, out, err);
     case MR_TABLE_JSONL: return merge_lines(parts, count, out, err);
     case MR_TABLE_CSV:
-        if (packing_of(name) == PLAIN) {
+        if (mr_packing_named(name) == PLAIN) {
             return merge_csv(parts, count, out, err);
         }
         break;

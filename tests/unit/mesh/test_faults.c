@@ -534,7 +534,7 @@ static void claim_whose_answer_was_lost_is_deleted(void **state)
         sim_register(&s, 0, 1, MIB, S);
         sim_run(&s, S);
         mr_kv_memory_set_delay(s.peers[0].kv, 10 * MS);
-        mr_kv_memory_step(s.store, s.now); /* what is sent now is delayed from now on */
+        mr_kv_memory_step(s.store, s.now); /* the delay begins with what is sent after this */
         sim_call(&s, 0, 0);
         sim_run(&s, when * 4 * MS);
         mr_kv_memory_cut(s.peers[0].kv, true);

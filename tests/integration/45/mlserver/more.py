@@ -47,8 +47,7 @@ class Handled(MLModel):
     async def parts(self) -> StreamingResponse:
         async def some():
             for i in range(3):
-                await asyncio.sleep(0)
-                yield f"part {i}\n"
+                yield await asyncio.to_thread("part {}\n".format, i)
         return StreamingResponse(some(), media_type="text/plain")
 
     @custom_handler(rest_path="/broken")
