@@ -3,12 +3,12 @@
  * A retired version goes through three gates, in this order:
  *   1. every reader has quiesced since it left the table (mr_epoch_wait): no reader can find it
  *      any more, and those that found it before have pinned it or let it go
- *   2. its pins are all zero, no answer is being sent from its memory, and no sequence of it goes on that requests
- *      may find it for (held.c)
- *   3. hooks.unserve has stopped its scheduler, its model is closed
+ *   2. its pins are all zero, and no sequence of it goes on that requests may find it for (held.c): hooks.unserve stops
+ *      its scheduler, which frees the states of its sequences
+ *   3. no answer is being sent from its memory: its model is closed
  * Memory of the table needs the first gate only. The thread sleeps while there is nothing to do,
- * and looks at pins every 1 ms, later every 50 ms, while something drains. Requests never wait for
- * it, and a pin delays its own version only; an answer of a model with sequences that is still being sent delays others. */
+ * and looks at what drains every 1 ms, later every 50 ms. Requests never wait for
+ * it, and a pin or a client that reads slowly delays its own version only. */
 #include "reap.h"
 
 #include "base/clock.h"
@@ -22,12 +22,11 @@
 #define POLL_FIRST_NS MR_NS_PER_MS
 #define POLL_MOST_NS  (50 * MR_NS_PER_MS)
 
-/* A sequence may have such memory as its state, which is freed once nothing can be asked any more. */
 static bool is_sending(const struct mr_version *v)
 {
     const struct mr_executor *e = v->executor;
 
-    return !mr_config_sequences(v->config) && e->ops->is_sending && e->ops->is_sending(e);
+    return e->ops->is_sending && e->ops->is_sending(e);
 }
 
 static bool is_pinned(const struct mr_models *m, const struct mr_version *v)
@@ -38,8 +37,8 @@ static bool is_pinned(const struct mr_models *m, const struct mr_version *v)
             return true;
         }
     }
-    /* Acquire: as above. Pins last: what a request was given is counted before it lets go. */
-    return atomic_load_explicit(&v->other_pins, memory_order_acquire) != 0 || is_sending(v);
+    /* Acquire: as above. */
+    return atomic_load_explicit(&v->other_pins, memory_order_acquire) != 0;
 }
 
 void mr_retired_free(struct mr_model_retired *list)
@@ -60,33 +59,56 @@ static struct mr_version_record *record_of(struct mr_version *v)
     return r && r->v == v ? r : NULL;
 }
 
-static void version_end(struct mr_models *m, struct mr_version_private *p)
+static void release_begin(struct mr_models *m, struct mr_release *r)
 {
-    struct mr_model *model = p->v.model;
-    struct mr_load_entry *entry = p->entry;
-    int64_t number = p->v.number;
-    bool was_shown;
+    mr_measure_begin(m, &r->measure);
+    r->begin_ns = mr_now_ns();
+}
 
+/* Adds what a part of the release took, and gave back. */
+static void release_end(struct mr_models *m, struct mr_release *r)
+{
+    r->ns += mr_now_ns() - r->begin_ns;
+    const int64_t grown = mr_measure_end(m, &r->measure);
+    if (grown == MR_MEMORY_UNKNOWN || r->bytes == MR_MEMORY_UNKNOWN) {
+        r->bytes = MR_MEMORY_UNKNOWN;
+    } else {
+        r->bytes -= grown;
+    }
+}
+
+/* The version leaves the reports, and nothing can be asked of it any more. */
+static void version_stop(struct mr_models *m, struct mr_version_private *p)
+{
     pthread_mutex_lock(&m->lock);
     struct mr_version_record *r = record_of(&p->v);
-    was_shown = r != NULL;
+    p->was_shown = r != NULL;
     if (r) {
         r->v = NULL; /* from here on no report hands it out */
     }
     pthread_mutex_unlock(&m->lock);
+    release_begin(m, &p->release);
+    mr_version_unserve(m, p);
+    release_end(m, &p->release);
+}
 
-    struct mr_measure measure;
-    mr_measure_begin(m, &measure);
-    int64_t begin_ns = mr_now_ns();
+static void version_end(struct mr_models *m, struct mr_version_private *p)
+{
+    struct mr_model *model = p->v.model;
+    struct mr_load_entry *entry = p->entry;
+    const int64_t number = p->v.number;
+    const bool was_shown = p->was_shown;
+    struct mr_release release = p->release;
+
+    release_begin(m, &release);
     mr_version_close(m, &p);
-    int64_t release_ns = mr_now_ns() - begin_ns;
-    int64_t grown = mr_measure_end(m, &measure);
+    release_end(m, &release);
 
     pthread_mutex_lock(&m->lock);
-    entry->release_ns = release_ns;
-    entry->memory.released_bytes = grown == MR_MEMORY_UNKNOWN ? grown : -grown;
+    entry->release_ns = release.ns;
+    entry->memory.released_bytes = release.bytes;
     mr_load_entry_set(m, model, entry, MR_VERSION_UNLOADED, "unloaded");
-    r = mr_record_find(model, number);
+    struct mr_version_record *r = mr_record_find(model, number);
     /* If a load of the same number has begun since, its state is the one to show. */
     if (was_shown && r && r->state == MR_VERSION_DRAINING) {
         mr_record_set(m, model, r, MR_VERSION_UNLOADED, "unloaded");
@@ -99,22 +121,30 @@ static void version_end(struct mr_models *m, struct mr_version_private *p)
     mr_changes_report(m);
 }
 
-/* Ends what is not pinned and need not stay for its sequences; the rest stays in the list. True if any ended, or will at
- * the next look. */
+/* Whether a version that serves need not do so any more. Sets *is_let_go if that is so from the next look on. */
+static bool may_stop(struct mr_models *m, struct mr_version_private *p, bool *is_let_go)
+{
+    if (is_pinned(m, &p->v)) {
+        mr_held_hasten(m, p);
+        return false;
+    }
+    enum mr_held held = mr_held_check(m, p);
+    *is_let_go |= held == MR_HELD_UNTIL_NOW;
+    return held == MR_HELD_NOT;
+}
+
+/* Ends what is not pinned, need not stay for its sequences and has sent its answers; the rest stays in the list. True if
+ * any ended, or will at the next look. */
 static bool drained_end(struct mr_models *m, struct mr_version_private **list)
 {
     bool any = false, is_let_go = false;
 
     while (*list) {
         struct mr_version_private *p = *list;
-        enum mr_held held = MR_HELD_STILL;
-        if (is_pinned(m, &p->v)) {
-            mr_held_hasten(m, p);
-        } else {
-            held = mr_held_check(m, p);
+        if (p->is_served && may_stop(m, p, &is_let_go)) {
+            version_stop(m, p);
         }
-        if (held != MR_HELD_NOT) {
-            is_let_go |= held == MR_HELD_UNTIL_NOW;
+        if (p->is_served || is_sending(&p->v)) {
             list = &p->next;
             continue;
         }

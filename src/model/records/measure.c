@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "state.h"
+
 static uint64_t resident_bytes(void)
 {
     unsigned long long size = 0;

@@ -2,7 +2,7 @@
 #ifndef MR_MODEL_MEASURE_H
 #define MR_MODEL_MEASURE_H
 
-#include "state.h"
+#include "model/model.h"
 
 struct mr_measure {
     uint64_t before;

@@ -13,6 +13,7 @@
 
 #include "base/arena.h"
 #include "base/vec.h"
+#include "measure.h"
 #include "model/folder/folder.h"
 #include "model/model.h"
 #include "version_labels.h"
@@ -78,6 +79,15 @@ struct mr_model {
     bool is_unload_due; /* a client has unloaded it, and a graph that serves asks it */
 };
 
+/** What freeing a version's resources has taken and given back, in parts. */
+struct mr_release {
+    int64_t ns;
+    int64_t bytes; /* or MR_MEMORY_UNKNOWN */
+    /* of the part that goes on */
+    int64_t begin_ns;
+    struct mr_measure measure;
+};
+
 /** A version with what only this module needs of it. */
 struct mr_version_private {
     struct mr_version v;
@@ -88,8 +98,10 @@ struct mr_version_private {
     struct mr_cache_ref *environment;   /* of its interpreter, NULL = none of the cache */
     uint64_t fingerprint;               /* of files and config that it was made from */
     struct mr_load_entry *entry;        /* guarded by lock, except mr_load_entry_is_unwanted */
-    bool is_served;
-    bool is_held; /* in the model's list of held ones; guarded by lock */
+    bool is_served;                     /* hooks.serve was called, and hooks.unserve was not */
+    bool is_held;                       /* in the model's list of held ones; guarded by lock */
+    bool was_shown;                     /* a record showed it when it was stopped. Thread: reaper */
+    struct mr_release release;          /* so far. Thread: reaper */
     _Atomic(struct mr_version_private *) held_next;
     struct mr_version_private *next; /* list of retired ones */
 };

@@ -582,13 +582,19 @@ out:
     return rc == MR_E_INVALID ? MR_OK : rc;
 }
 
+void mr_version_unserve(struct mr_models *m, struct mr_version_private *p)
+{
+    if (p->is_served && m->hooks.unserve) {
+        m->hooks.unserve(m->hooks.ctx, &p->v);
+    }
+    p->is_served = false;
+}
+
 void mr_version_close(struct mr_models *m, struct mr_version_private **p)
 {
     struct mr_version_private *it = *p;
 
-    if (it->is_served && m->hooks.unserve) {
-        m->hooks.unserve(m->hooks.ctx, &it->v);
-    }
+    mr_version_unserve(m, it);
     mr_executor_close(&it->v.executor);
     mr_config_free(&it->config);
     mr_temp_unref(&it->temp);

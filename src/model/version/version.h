@@ -24,7 +24,9 @@ int mr_version_open(struct mr_models *m, const struct mr_version_source *s,
  *  allow that. It must not be served. */
 int mr_version_unbatch(struct mr_models *m, const struct mr_version_source *s,
                        struct mr_version_private *p, struct mr_err *err);
-/** Calls hooks.unserve if it was served, closes the model and frees it. No other reference may exist. */
+/** Calls hooks.unserve if it is served. It gets no more requests and has no pins. */
+void mr_version_unserve(struct mr_models *m, struct mr_version_private *p);
+/** Unserves the version if it is served, closes the model and frees it. No other reference may exist. */
 void mr_version_close(struct mr_models *m, struct mr_version_private **p);
 
 #endif

@@ -4,6 +4,7 @@ import threading
 
 import grpc
 import numpy as np
+import pytest
 
 from lib import grpcraw, onnxgen, repo, wait
 from lib.control import Control, GrpcControl
@@ -298,15 +299,17 @@ def test_control_of_a_model_ends_with_the_server(models, start):
         assert b"the server is stopping" in rest.connection.getresponse().read()
 
 
-def test_unload_while_an_answer_is_being_read(models, start):
+@pytest.mark.parametrize("batcher", ["", " sequence_batching {}"])
+def test_unload_while_an_answer_is_being_read(models, start, batcher):
     """Its memory is the model's, which has to wait for the client; other models do not."""
     repo.add(models, "given", 'backend: "onnxruntime" input [ { name: "INPUT0" data_type: TYPE_INT64 dims: [ 1 ] } ]'
-             ' output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ]', files={"1/model.onnx": onnxgen.filler(None)})
+             ' output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ]' + batcher, files={"1/model.onnx": onnxgen.filler(None)})
     repo.add(models, "m")
     server = start(models, "--load-model=*", mode="explicit")
     with Control(server) as control:
         state = lambda model: control.rest.get(f"/v2/models/{model}/versions").ok().json()["versions"][0]["state"]
-        document = {"inputs": [{"name": "INPUT0", "datatype": "INT64", "shape": [1], "data": [4 << 20]}], "parameters": {"binary_data_output": True}}
+        document = {"inputs": [{"name": "INPUT0", "datatype": "INT64", "shape": [1], "data": [4 << 20]}],
+                    "parameters": {"binary_data_output": True, **({"sequence_id": 1, "sequence_start": True} if batcher else {})}}
         with Http1(server.http, receive_buffer=4096) as wire:
             wire.send(request("POST", "/v2/models/given/infer", body=json.dumps(document)))
             wait.until(lambda: value(server, "nv_inference_request_success", model="given"), "the answer")
