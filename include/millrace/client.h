@@ -59,8 +59,8 @@ struct mr_sdk_options {
     const char *const *urls;
     uint32_t url_count;
 
-    /** Attempts of a call, 1 to 16; 0: 3. Others are made on another host where there is one, within a budget of 20 % of all
-     *  calls unless the host was busy or does not have the model. */
+    /** Attempts of a call, 1 to 16; 0: 3. Further attempts go to another host if there is one. They are limited to 20 % of
+     *  all calls, not counting those after a host that was busy or does not have the model. */
     uint32_t attempts;
     /** NULL: "peak_ewma". See docs/sdk.md. */
     const char *strategy;

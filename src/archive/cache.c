@@ -1,7 +1,7 @@
 /* The cache on the disk. All that processes and threads say to each other is in locks of files (flock) and names of
  * folders; a descriptor of its own for each user makes threads of one process as foreign to each other as processes.
  *
- * A lock file may be removed with its folder while somebody opens it: whoever has got the lock looks whether the file still
+ * A lock file may be removed with its folder while another opens it: whoever has got the lock looks whether the file still
  * has that name, and begins again otherwise. */
 #include "archive/cache.h"
 
@@ -182,7 +182,7 @@ static bool is_named(int fd, const char *path)
            mine.st_dev == named.st_dev;
 }
 
-/* The lock file, locked; -1 with *err MR_OK: somebody else has it. */
+/* The lock file, locked; -1 with *err MR_OK: another holds it. */
 static int lock_take(const char *path, int how, struct mr_err *err)
 {
     const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
@@ -393,7 +393,7 @@ out:
     return rc;
 }
 
-/* The lock of a folder that is there, shared. -1: it is not, or somebody makes or removes it. */
+/* The lock of a folder that is there, shared. -1: it is not, or it is being made or removed. */
 static int place_use(const struct place *p, struct mr_err *err)
 {
     int fd = is_there(p->path) ? lock_take(p->lock, LOCK_SH, err) : -1;

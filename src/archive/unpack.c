@@ -334,7 +334,7 @@ static int name_make(struct unpacking *u, const char *given, const char *path, i
     MR_TRY(parent_open(u, old, &old_at, &old_name));
     if (!old_name[0] || fstatat(old_at, old_name, &st, AT_SYMLINK_NOFOLLOW) != 0 ||
         !S_ISREG(st.st_mode)) {
-        rc = fail_entry(u, path, "is another name of a file that is not there");
+        rc = fail_entry(u, path, "is a hard link to a file that does not exist");
     } else if (linkat(old_at, old_name, at, name, 0) != 0) {
         rc = make_error(u, path);
     }

@@ -117,7 +117,7 @@ static void *thread_main(void *arg)
     return start.fn(start.arg);
 }
 
-/* Where they are blocked, the kernel ends the process without a word of whoever reports them. */
+/* A blocked fault kills the process before a handler can report it. */
 static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS};
 
 int mr_thread_start(pthread_t *out_thread, const char *name, void *(*fn)(void *), void *arg,

@@ -21,7 +21,7 @@ void shm_futex_wake(const _Atomic uint32_t *word, int count)
 }
 
 /* A home never reads its descriptor (homes.h), so the counter could become full, if a hostile worker writes large numbers to
- * it. Then a writer empties it first. If it is full again at once, somebody has written in between, which woke the home. */
+ * it. Then a writer empties it first. If it is full again at once, another thread has written since, which woke the home. */
 void shm_event_write(int fd)
 {
     uint64_t count = 1;

@@ -1,5 +1,5 @@
 /* The threads of ONNX Runtime's pools are made here, not by it, for three reasons: they get a name
- * that an operator recognises, they take no signals (those belong to the server's loop), and they do not inherit the
+ * that an operator recognises, they take no signals but faults (those belong to the server's loop), and they do not inherit the
  * scheduling class and CPU mask of the thread that loads a model, which may have a low priority. A thread made by
  * ONNX Runtime would inherit all three. */
 #include <pthread.h>
@@ -64,7 +64,7 @@ OrtCustomThreadHandle onnx_thread_make(const char *name, OrtThreadWorkerFn work,
     pthread_attr_setschedpolicy(&attr, SCHED_OTHER);
     pthread_attr_setschedparam(&attr, &priority);
     sigfillset(&all);
-    sigdelset(&all, SIGSEGV); /* blocked faults end the process without a word */
+    sigdelset(&all, SIGSEGV); /* a blocked fault kills the process before a handler can report it */
     sigdelset(&all, SIGBUS);
     sigdelset(&all, SIGFPE);
     sigdelset(&all, SIGILL);

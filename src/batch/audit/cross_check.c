@@ -382,7 +382,7 @@ static void sample_take(struct cross_check *c, struct host *h, const struct row_
     s->at = h->cross_check.answers;
 }
 
-/* Soon at first, so that small jobs and hosts that were never well are looked at, too. */
+/* Soon at first, so that small jobs, and hosts that have never worked well, are checked too. */
 static uint64_t next_check(const struct cross_check *c, const struct cross_check_clock *clock)
 {
     return clock->answers + (clock->checks == 0   ? c->every / 64

@@ -670,7 +670,7 @@ static void rows_fail(struct calls *c, uint64_t rows)
 {
     if (call_rows_failed(&c->rows, rows, !mr_balance_is_ready(c->hosts->balance))) {
         mr_log(MR_LOG_INFO, "batch.small_calls",
-               "rows=1; no host is well, so calls begin with one row and grow as they succeed");
+               "rows=1; no host works, so calls begin with one row and grow as they succeed");
     }
 }
 

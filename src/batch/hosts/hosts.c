@@ -85,7 +85,7 @@ void host_lasts(struct host *h, const char *why)
     snprintf(h->lasting_text, sizeof h->lasting_text, "%.*s", (int)sizeof h->lasting_text - 1, why);
 }
 
-/* Rows of an earlier start show that hosts can serve the job; one that is finished does not wait for that. */
+/* Rows of an earlier start show that hosts can serve the job; a finished job does not wait for hosts. */
 static bool has_rows(const struct hosts *hs)
 {
     struct mr_manifest_totals totals = {0};

@@ -162,7 +162,7 @@ static void shard_take(struct job *j)
     mr_free(rows);
 }
 
-/* Wanted are the columns of the model and those to keep, both as they are. */
+/* Wanted are the columns of the model, and those to keep, whose numbers are not converted. */
 static void carried_want(struct job *j)
 {
     for (size_t i = 0; i < j->o->results.carried_count; i++) {

@@ -137,7 +137,7 @@ int transport_metadata(const struct transport *w, int rc, const struct mr_err *c
 {
     if (rc < 0) {
         *err = *cause;
-        /* A server that says so is there, and may be well soon. */
+        /* A server that says so is there, and may work soon. */
         err->status = rc == MR_E_UNAVAILABLE && response ? MR_E_UNKNOWN : rc;
         return err->status;
     }

@@ -57,7 +57,7 @@ int transport_default_port(const struct mr_batch_options *o, enum mr_batch_proto
 void transport_ask(struct transport *w, int64_t timeout_ns, mr_client_done_fn *done, void *ctx);
 /** Is an HTTP status one that will hardly be another one when the same is asked again? */
 bool transport_status_lasts(int status);
-/** rc, err and response as `done` got them. *out must be zero. Errors: MR_E_UNKNOWN (the host may be well soon), others. */
+/** rc, err and response as `done` got them. *out must be zero. Errors: MR_E_UNKNOWN (the host may work soon), others. */
 int transport_metadata(const struct transport *w, int rc, const struct mr_err *cause,
                        const struct mr_client_response *response, struct mr_arena *arena,
                        struct mr_oip_metadata *out, struct mr_err *err);

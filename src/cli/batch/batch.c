@@ -203,7 +203,7 @@ const struct mr_option mr_cli_batch_table[] = {
      .flags = MR_OPTION_CLI_ONLY,
      AT(job.results.table),
      .value = "TABLE",
-     .help = "of it; made if it is not there"},
+     .help = "of it; created if it does not exist"},
     {.name = "output-objects",
      .kind = MR_OPTION_STRING,
      .flags = MR_OPTION_CLI_ONLY,

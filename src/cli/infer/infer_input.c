@@ -152,7 +152,7 @@ static int add_typed(struct infer *x, const char *text, struct mr_err *err)
 
 /* ---- standard input ---- */
 
-/* What rows have been read: as JSON lists, one per input. */
+/* The rows read so far, as one JSON list for each input. */
 struct rows {
     struct mr_buf *lists;
     size_t *counts; /* values in each list */
@@ -168,7 +168,7 @@ static void value_add(struct rows *r, size_t input, mr_str text)
     r->counts[input]++;
 }
 
-/* Each row has one value for each input that the first one has one for. */
+/* Each row must have one value for each input that the first row has. */
 static int row_check(const struct infer *x, struct rows *r, struct mr_err *err)
 {
     r->count++;
@@ -176,8 +176,8 @@ static int row_check(const struct infer *x, struct rows *r, struct mr_err *err)
         const bool is_there = r->counts[i] > 0;
         if (r->counts[i] != (is_there ? r->count : 0)) {
             return MR_FAIL(err, MR_E_INVALID,
-                           "a row has one value for each input that the first row has; that is not "
-                           "so for input %.*s",
+                           "each row must have exactly one value for each input that the first "
+                           "row has; input %.*s does not",
                            MR_STR_ARG(x->meta.inputs[i].name));
         }
     }

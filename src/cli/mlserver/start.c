@@ -200,7 +200,7 @@ static int key_apply(struct words *w, const struct key *k, struct mr_err *err)
     const bool is_default = !given || !k->fallback || strcasecmp(given, k->fallback) == 0;
 
     if (k->use == REFUSED && !is_default) {
-        return MR_FAIL(err, MR_E_UNSUPPORTED, "'%s' is not there", k->name);
+        return MR_FAIL(err, MR_E_UNSUPPORTED, "'%s' is not supported", k->name);
     }
     if (k->use == AS_NOTHING && !is_default) {
         fprintf(stderr, "%s: '%s' has no effect\n", program, k->name);
@@ -234,7 +234,7 @@ static int is_model(const char *path, const struct stat *st, int kind, struct FT
     return kind == FTW_F && strcmp(path + at->base, "model-settings.json") == 0;
 }
 
-/* MLServer makes a model of variables where there is no file. */
+/* MLServer makes a model of environment variables where there is no file. */
 static int variables_check(const char *folder, struct mr_err *err)
 {
     if (getenv("MLSERVER_MODEL_IMPLEMENTATION") && nftw(folder, is_model, 16, 0) == 0) {

@@ -1,4 +1,4 @@
-/* The folder is new at each start: what is loaded is the mesh's to say. */
+/* The folder of links is made anew at each start: what is placed in it is decided at run time, by the mesh or by load requests. */
 #include "placed.h"
 
 #include <errno.h>

@@ -1,8 +1,8 @@
 /* Executes ensembles and workflows: opens the graph, and walks it for each request.
  *
  * A walk begins on the thread that submits the request and goes on wherever one of its calls ends. With a reply loop that is
- * always the loop's thread. Without one it may be any: who raises `signals` from 0 looks at what has happened, and the others
- * leave it to him. */
+ * always the loop's thread. Without one it may be any: the thread that raises `signals` from 0 handles what has happened; the
+ * others leave it to that thread. */
 #include "admit.h"
 #include "exec.h"
 #include "pins.h"
@@ -137,8 +137,8 @@ static void run_cancel(struct walk *w)
     calls_cancel(w);
 }
 
-/* Who ends a call puts it into `ended` and then raises `signals`: that is the last time he touches the walk, which must not be gone
- * before. With a reply loop he is on this very thread. */
+/* The thread that ends a call puts it into `ended` and then raises `signals`, its last access to the walk, which must still exist. With a
+ * reply loop it is this thread. */
 static void signals_wait(struct walk *w)
 {
     while ((int32_t)((uint32_t)(w->seen + atomic_load_explicit(&w->signals, memory_order_acquire)) -

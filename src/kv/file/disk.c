@@ -193,8 +193,7 @@ static int read_all(struct kv_disk *d, struct mr_buf *out, struct mr_err *err)
     }
 }
 
-/** Cuts the end off that is no whole entry, and keeps it beside the file, after those that were cut off before, in
- *  case it is damaged and not just incomplete. */
+/** Cuts off an end that is not a whole entry, and appends it to PATH.cut, in case it is damaged and not just incomplete. */
 static int cut(struct kv_disk *d, mr_str rest, struct mr_err *err)
 {
     char *path = path_with(d, ".cut");
@@ -209,10 +208,12 @@ static int cut(struct kv_disk *d, mr_str rest, struct mr_err *err)
     }
     if (is_cut) {
         mr_log(MR_LOG_WARN, "kv.file",
-               "%s ended with %zu bytes that are no whole entry; they are in %s", d->path, rest.len,
-               path);
+               "%s ended with %zu bytes that are not a whole entry; they were moved to %s", d->path,
+               rest.len, path);
     } else if (before >= 0 && ftruncate(fd, before) < 0) {
-        mr_log(MR_LOG_WARN, "kv.file", "%s has an end that was not cut off: it comes again", path);
+        mr_log(MR_LOG_WARN, "kv.file",
+               "%s has a copy of an end that is still in %s; the next start adds it again", path,
+               d->path);
     }
     if (fd >= 0) {
         close(fd);

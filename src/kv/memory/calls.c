@@ -1,7 +1,7 @@
 /* Calls of the memory store.
  *
  * A call is a parcel that goes up, is carried out, and comes down as its answer. What ends a call earlier (its
- * deadline, a cancel, a cut) takes the parcel away from it, which travels on without anybody to answer, and a local
+ * deadline, a cancel, a cut) takes the parcel away from it, which travels on with no one to answer, and a local
  * notice ends the call. */
 #include "base/clock.h"
 #include "kv/state/copy.h"

@@ -50,10 +50,10 @@ struct mesh_core_options {
     uint32_t unknown_per_s;  /* ids that the registry is asked for; 5 */
     uint32_t max_intents;    /* changes that wait in the journal; 10000 */
     size_t max_intent_bytes; /* that they take; 16 MiB */
-    int64_t claim_wait_ns;   /* a load waits so long for its claim; 100 ms */
-    int64_t place_wait_ns;   /* an owner is given so long; 200 ms */
-    /* a peer that is silent so long with a request is asked whether it lives, and after as long again the request
-     * is sent elsewhere; 100 ms */
+    int64_t claim_wait_ns;   /* how long a load waits for its claim; 100 ms */
+    int64_t place_wait_ns;   /* how long an owner has to answer; 200 ms */
+    /* a peer that has been silent this long with a request is asked whether it lives; after as long again the
+     * request is sent elsewhere; 100 ms */
     int64_t probe_ns;
     int64_t state_ns;                 /* between messages about load; 1 s */
     int64_t rate_ns;                  /* window of rates, after which copies are added; 10 s */
@@ -62,10 +62,10 @@ struct mesh_core_options {
     uint32_t scale_per_minute;        /* requests of a copy above which there is another; 2000 */
     /* concurrency of a copy above which there is another, as running requests on average; 8 */
     double scale_busy;
-    int64_t second_min_ns,
-        second_max_ns; /* a second copy comes with a use so long after another; 7 min, 40 min */
+    /* a use this long after another brings a second copy; 7 min, 40 min */
+    int64_t second_min_ns, second_max_ns;
     uint32_t move_parallel; /* copies that a draining instance has loaded elsewhere at a time; 8 */
-    int64_t move_idle_ns;   /* copies that were not used for so long do not move; 1 h */
+    int64_t move_idle_ns;   /* copies unused for this long do not move; 1 h */
     double half_life_per_entry;    /* cache_init; 0 */
     struct mesh_core_times *times; /* NULL: they are not kept */
     int64_t (*wall_ns)(void);      /* for the records of copies; NULL: they have no time */
@@ -209,13 +209,13 @@ struct mesh_loaded {
     uint32_t max_running;
 };
 
-/** The runtime. */
+/** Whether there is room for a load whose size was predicted. */
 enum mesh_room {
     MESH_ROOM_NOW,
     MESH_ROOM_LATER, /* the load has not begun: another MESH_ACT_LOAD follows when there is room, or it fails */
     MESH_ROOM_NEVER /* it is larger than the capacity */
 };
-/** Of a model that it is to load: so much room is made for it. */
+/** The runtime predicts `bytes` for a model of a MESH_ACT_LOAD: makes room for it. */
 enum mesh_room mesh_core_predicted(struct mesh_core *c, mr_str id, uint64_t bytes, int64_t now);
 void mesh_core_loaded(struct mesh_core *c, mr_str id, const struct mesh_loaded *what, int64_t now);
 void mesh_core_load_failed(struct mesh_core *c, mr_str id, enum mesh_fail kind, mr_str reason,

@@ -92,7 +92,7 @@ struct mesh_local {
     /* the copy here */
     enum local_state state;
     bool again;         /* load it again when it is unloaded */
-    bool is_counted;    /* its load, which waits for room once more */
+    bool is_counted;    /* its load was counted in report.loads, and is queued again */
     bool is_outdated;   /* what loads or leaves is not of the definition that there is now */
     bool is_leased_out; /* draining: others have it, or need not */
     bool is_moving;     /* draining or spreading: the owner was asked for another copy */
@@ -137,7 +137,7 @@ struct own_write {
         struct mesh_local *local;
         enum mesh_copy_state state;
         uint32_t units;
-        bool frees_claim; /* with the record */
+        bool frees_claim; /* the same transaction deletes the claim */
     } item[48];
 };
 
@@ -360,7 +360,7 @@ void load_drop(struct mesh_core *c, struct mesh_local *l);
 void load_pump(struct mesh_core *c);
 /** The copy here goes, when its requests have ended. */
 void load_evict(struct mesh_core *c, struct mesh_local *l);
-/** They have had their time. */
+/** Requests of a leaving copy have had LEAVE_NS: unloads it under them. */
 void load_leave_due(struct mesh_core *c, struct mesh_local *l, uint64_t check);
 /** A request of it has begun, or ended. */
 void load_use(struct mesh_core *c, struct mesh_local *l, bool is_begin);
@@ -410,7 +410,7 @@ uint64_t manage_send(struct mesh_core *c, const struct vmodel_plan *p);
 void manage_tick(struct mesh_core *c);
 /** The registry is back, or the journal is there: calls that wait go on. */
 void manage_wake(struct mesh_core *c);
-/** A change of the same is being written to the journal, to take its place. */
+/** True if a newer change of the same model or vmodel is being written to the journal, which will replace this one. */
 bool manage_replaces(const struct mesh_core *c, const struct intent *i);
 /** vmodels in transition go on. */
 void manage_transitions(struct mesh_core *c);

@@ -9,7 +9,7 @@
 #define PARALLEL 64         /* intents whose calls to the registry are under way */
 #define AGAIN_NS 1000000000 /* after a call that failed */
 #define FORGET_NS                                                                                  \
-    60000000000 /* so long a model is deleted again in a registry that has lost its data */
+    60000000000 /* how long a model is deleted again in a registry that has lost its data */
 
 static void intent_free(struct intent **io_i)
 {

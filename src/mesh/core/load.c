@@ -285,7 +285,7 @@ int load_want(struct mesh_core *c, struct mesh_local *l, enum mesh_purpose purpo
         hold(c, l, 1);
         set_loaded(c, l);
         make_room(c, 0, 0);
-        /* as before, there may be no other that can go: then it goes, and comes again */
+        /* there may be nothing else to evict: then this one is evicted, and loaded again */
         return l->state == LOCAL_LOADED ? MR_OK : want_again(c, l, purpose);
     case LOCAL_UNLOADING: return want_again(c, l, purpose);
     case LOCAL_NONE: break;
@@ -468,7 +468,7 @@ void load_found(struct mesh_core *c, struct mesh_local *l, const struct mesh_loa
     core_local_release(c, l);
 }
 
-/* As if it had not begun. */
+/* Puts a load that has begun back into the queue. */
 static void requeue(struct mesh_core *c, struct mesh_local *l)
 {
     c->loading--;
@@ -519,7 +519,7 @@ static void load_again(struct mesh_core *c, struct mesh_local *l)
     }
 }
 
-/* In UTF-8, whatever a runtime says: peers pass over what is not. The caller frees it. */
+/* A runtime's text as valid UTF-8, as peers ignore records with any other. The caller frees it. */
 static char *text_of(mr_str said)
 {
     mr_str s = mr_str_sub(said, 0, MESH_TEXT_MAX);

@@ -11,7 +11,7 @@
 #define MANAGES_MAX 10000
 #define AGAIN_NS    20000000      /* the watch brings what was newer; longer after each try */
 #define AGAIN_MAX   8             /* times as long at most */
-#define AWAY_NS     10000000000ll /* so long a call waits for a registry that is away */
+#define AWAY_NS     10000000000ll /* how long a call waits for a registry that is away */
 #define SEE_NS      2000000000ll  /* the same of a question: then what is known is the answer */
 #define SEEN_NS     5000000000ll  /* and for the watch, once it has taken the change */
 #define LOOK_NS     200000000

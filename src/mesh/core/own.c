@@ -218,7 +218,7 @@ static bool is_for_this_process(const struct mesh_local *l)
     return r != NULL;
 }
 
-/* Somebody else has the claim. If the load has not begun, it does not; requests go there. */
+/* Another instance holds the claim. A load that has not begun is dropped, and its requests go to that instance. */
 static void claim_lost(struct mesh_core *c, struct mesh_local *l, mr_bytes holder)
 {
     struct view_peer *p = view_peer_find(&c->view, mr_str_n((const char *)holder.ptr, holder.len));
@@ -248,7 +248,7 @@ static void item_written(struct mesh_core *c, const struct own_write *w, size_t 
     } else if (status < 0) {
         l->have_is_unknown = true;
     }
-    /* Without an answer the registry may have it, or still have it. */
+    /* Without an answer the claim may have been written, or not deleted: it counts as held. */
     bool is_unsure = status < 0 && status != MR_E_NOT_FOUND;
     if (w->item[i].frees_claim && is_unsure) {
         l->claim = CLAIM_HELD;

@@ -98,7 +98,7 @@ static uint32_t units_of(const struct mesh_core *c, const struct view_model *m)
     return units ? units : mesh_units(c->o.default_bytes);
 }
 
-/* What a peer keeps of its capacity is a hundredth at least; one that keeps more refuses the load itself. */
+/* A peer reserves at least a hundredth of its capacity; one that reserves more refuses the load itself. */
 bool place_fits(const struct mesh_core *c, const struct view_peer *p, const struct view_model *m)
 {
     uint64_t most = p == c->me ? c->limit : p->capacity - p->capacity / 100;

@@ -21,7 +21,7 @@ static bool may_ask(struct mesh_core *c, struct mesh_req *r, mr_str key, bool as
     }
     if (!asks_already && !unknown_may_ask(c)) {
         request_reply(c, r, MR_E_UNAVAILABLE, MESH_WHY_NONE,
-                      MR_STR("too many models are asked for that are not known"), RETRY_NS);
+                      MR_STR("too many requests for unknown models"), RETRY_NS);
         return false;
     }
     return true;

@@ -11,8 +11,8 @@
 
 #define BUCKETS  32
 #define AGAIN_NS 5000000000ll    /* between two questions for the same model */
-#define HEAVY_NS 600000000000ll  /* three and more copies stay so long after they were needed */
-#define YOUNG_NS 1800000000000ll /* and so long after they were loaded */
+#define HEAVY_NS 600000000000ll  /* how long a third or further copy stays after it was needed */
+#define YOUNG_NS 1800000000000ll /* and after it was loaded */
 
 void mesh_core_fleet(const struct mesh_core *c, struct mesh_core_fleet *out)
 {

@@ -1,4 +1,4 @@
-/* Loads that an administrator asked for. No request stands behind them that would see to it that they take place, so this does: a message
+/* Loads that an administrator asked for. No request waits for them and retries them, so this file does: a message
  * that is lost, an owner that has not heard of the model yet and an instance where the load fails are no end of it. The end is that the
  * model is loaded, that no instance is left which could load it, or that nothing has begun for ten seconds.
  *

@@ -55,7 +55,7 @@ static void on_page(void *ctx, int rc, const struct mr_err *err, const struct mr
     if (rc < 0) {
         refuse(a, rc == MR_E_CANCELLED ? MR_E_UNAVAILABLE : rc, err ? err->msg : "");
     } else if (page->more && page->count > 0 && !live_report_last(page).ptr) {
-        read_page(a, page->items[page->count - 1].key); /* all of it is somebody else's */
+        read_page(a, page->items[page->count - 1].key); /* none of its keys are ours */
     } else if (a->has_values) {
         registry_learn(m->registry, reply->revision, page);
         report(m, a, page);

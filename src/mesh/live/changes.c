@@ -1,5 +1,5 @@
 /* What changed in the registry of late, for those who watch: the keys are kept, in a ring; what became of the models is looked up when it is
- * reported. So whoever asks seldom gets the newest only, and nothing is kept for him. */
+ * reported. So whoever asks seldom gets the newest only, and nothing is kept per watcher. */
 #include "live.h"
 
 #define REPORT_MAX 128 /* models and vmodels of an answer */

@@ -91,7 +91,8 @@ static void act(struct mr_mesh *m, const struct mesh_action *a)
             mr_log(MR_LOG_WARN, "mesh.register", "%.*s", MR_STR_ARG(a->text));
         }
         m->registering--;
-        live_models_register_more(m); /* its calls of the core take the memory of the text */
+        live_models_register_more(
+            m); /* after the log line: it calls the core, which frees a->text */
         break;
     case MESH_ACT_DRAINED: registry_leave(m->registry, on_left); break;
     }

@@ -71,7 +71,7 @@ struct mr_mesh {
     struct mesh_core_times times;
     uint32_t registering;       /* models whose registration is not answered yet */
     MR_VEC(char *) to_register; /* names of models of the repositories */
-    uint64_t ignored;           /* records that stand in the log */
+    uint64_t ignored;           /* unreadable records that have been logged */
     bool is_acting, has_registered;
     bool is_ending; /* it has left the mesh, or given that up, and ends */
     _Atomic bool is_started, is_joined, is_stopping, is_ready;
@@ -107,7 +107,7 @@ int live_join(struct mr_mesh *m, struct mr_err *err);
 extern const struct live_loader live_own_loader;
 /** Of an enum mr_status. */
 enum mesh_fail live_fail_of(int rc);
-/** Tells the core what was used, and registers what is new now and then. */
+/** Reports uses to the core, and every few samples registers models that are new. */
 void live_models_sample(struct mr_mesh *m);
 /** Registers what is new in the repositories, some at a time. */
 void live_models_register(struct mr_mesh *m);

@@ -246,8 +246,9 @@ static void read_copies(const char *text, uint32_t *io, mr_str id, const char *k
     if (text && mr_str_to_u64(mr_str_c(text), &n) && n <= MESH_COPIES_MAX) {
         *io = (uint32_t)n;
     } else if (text) {
-        mr_log(MR_LOG_WARN, "mesh.register", "model=%s %s is not 0 to %d, and is left out",
-               MR_LOG_STR(id), key, MESH_COPIES_MAX);
+        mr_log(MR_LOG_WARN, "mesh.register",
+               "model=%s %s is not a number from 0 to %d, and is ignored", MR_LOG_STR(id), key,
+               MESH_COPIES_MAX);
     }
 }
 
@@ -267,11 +268,12 @@ static void read_def(const Inference__ModelConfig *config, mr_str id, struct mes
     if (device && !mr_str_to_u64(mr_str_c(device), &def->device_bytes)) {
         def->device_bytes = 0;
         mr_log(MR_LOG_WARN, "mesh.register",
-               "model=%s millrace.mesh_device_bytes is no number, and is left out", MR_LOG_STR(id));
+               "model=%s millrace.mesh_device_bytes is not a number, and is ignored",
+               MR_LOG_STR(id));
     }
 }
 
-/* Not only known by an earlier load from a path. */
+/* True if the model is in the repositories, and not known only because it was loaded from a path. */
 static bool is_own(struct mr_mesh *m, mr_str id)
 {
     char *folder = NULL;

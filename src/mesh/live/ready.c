@@ -5,7 +5,7 @@
 #include "base/log.h"
 
 #define STAGED_NS    (180 * MR_NS_PER_S) /* most that it waits for others that drain */
-#define CLEARANCE_NS (180 * MR_NS_PER_S) /* so long it may turn out that it is not fit */
+#define CLEARANCE_NS (180 * MR_NS_PER_S) /* after the start: failed loads may make it unfit */
 
 static bool others_have(const struct mr_mesh *m, const struct view_model *model)
 {
@@ -111,7 +111,7 @@ static void say_ignored(struct mr_mesh *m)
     if (v->ignored > m->ignored) {
         mr_log(MR_LOG_WARN, "mesh.records",
                "records of the registry cannot be read (damaged, or of a later version), and are "
-               "passed over count=%llu last=%s",
+               "ignored count=%llu last=%s",
                (unsigned long long)(v->ignored - m->ignored), MR_LOG_STR(mr_str_c(v->ignored_key)));
         m->ignored = v->ignored;
     }

@@ -21,7 +21,7 @@
 #define UNLOAD_NS   (60 * MR_NS_PER_S)
 #define LEAVE_NS    (120 * MR_NS_PER_S) /* most that an unload waits for requests */
 #define UNLOADS_MAX 3                   /* attempts to unload a model */
-#define AWAY_NS     (5 * MR_NS_PER_S)   /* a load waits so long for a runtime that is away */
+#define AWAY_NS     (5 * MR_NS_PER_S)   /* how long a load waits for a runtime that is away */
 #define LONG_NS     (180 * MR_NS_PER_S)
 #define LOADERS_MAX 256
 #define RUNNING_MAX 65536     /* requests of a model at once */
@@ -67,7 +67,7 @@ struct load {
     char text[];
 };
 
-/* An unload that waits for requests; it outlives those that it does not wait for any more. */
+/* An unload that waits for requests. It lives until the last of them has ended, even if the unload has begun without them. */
 struct leaving {
     LIST_ENTRY(leaving) link;
     struct mr_mesh *mesh;
@@ -257,7 +257,7 @@ static void on_unloaded(void *ctx, int rc, const struct mr_err *err,
     if (!is_gone) {
         r->m->unload_failures++;
         mr_log(MR_LOG_WARN, "mesh.runtime",
-               "model=%s cannot be unloaded, and is taken for gone: %s", MR_LOG_STR(o->id),
+               "model=%s cannot be unloaded, and is treated as unloaded: %s", MR_LOG_STR(o->id),
                err->msg);
     }
     end(o);
@@ -284,7 +284,8 @@ static void park(struct load *o)
     r->waiting = o;
 }
 
-/* A load that finds the runtime away waits for it as those do that come later, unless it has taken long: the model may be what ends it. */
+/* A load that finds the runtime away waits for it as those do that come later, unless it has taken AWAY_NS already: the model may be
+ * what crashes the runtime. */
 static bool waits(struct load *o, int rc, const struct mr_client_response *response)
 {
     bool does = rc == MR_E_UNAVAILABLE && !response && live_now(o->mesh) - o->since_ns < AWAY_NS;

@@ -186,7 +186,7 @@ static void keep(struct registry *r)
 
 /* ---- whether the id is this instance's alone ---- */
 
-/* Of one that starts again with its address, the record of before is as good as its own. */
+/* A record that an earlier process with the same address left counts as this instance's own. */
 static bool is_taken(struct registry *r, const struct mr_kv_item *item)
 {
     struct mesh_instance other;
@@ -279,7 +279,7 @@ static void on_resync(void *ctx, const struct mr_err *why)
     read_again(r);
 }
 
-/* Of the registry's id, which may have been written by others, and be anything. */
+/* Copies the registry's id, which others may have written: any bytes. */
 static void epoch_text(char out[2 * EPOCH_BYTES + 1], mr_bytes value)
 {
     snprintf(out, 2 * EPOCH_BYTES + 1, "%.*s", (int)MR_MIN(value.len, 2 * EPOCH_BYTES), value.ptr);

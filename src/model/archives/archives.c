@@ -2,7 +2,7 @@
  * archive elsewhere by its checksum or ETag: one with a checksum that is in the list is not asked for again.
  * It makes a list of its own and swaps it in, so that those who only read the list do not wait for it. A failure stays in the
  * list as well, for the model that has the archive's name: where else would it be seen? It is tried again if the
- * archive itself is not to blame. What is placed may also be no archive: it is a repository of links then. */
+ * archive itself is not to blame. A placed model need not be an archive: then its repository is a folder of links. */
 #include "archives.h"
 
 #include <dirent.h>
@@ -330,7 +330,7 @@ static int unpack(struct archives *a, struct fetcher *fetcher, struct archive_re
     MR_TRY(from->url ? fetch_archive(fetcher, from->url, &r->content, err)
                      : mr_cache_archive(a->o.cache, &args, &r->content, err));
     if (!realpath(mr_cache_path(r->content), real)) {
-        rc = MR_FAIL(err, MR_E_IO, "%.300s is not there", mr_cache_path(r->content));
+        rc = MR_FAIL(err, MR_E_IO, "%.300s does not exist", mr_cache_path(r->content));
         goto out;
     }
     r->top = text_copy(real);

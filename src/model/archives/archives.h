@@ -13,7 +13,7 @@
 #include "archive/cache.h"
 #include "base/str.h"
 
-/** An archive that was found. Immutable; stays, with its unpacked files, while it is referenced. */
+/** An archive that was found, or a model that was placed. Immutable; stays, with its unpacked files, while it is referenced. */
 struct archive_repository {
     _Atomic unsigned refs;
     char *file; /* its path or address */
@@ -58,18 +58,18 @@ void archives_free(struct archives **a);
  *  touched less than that ago are left for later, and what they were before stays. *out_is_restless (may be NULL): there are such files.
  *  True if the list has changed. Thread: any that may block for long; one at a time, others wait. */
 bool archives_refresh(struct archives *a, int64_t settle_ns, bool *out_is_restless);
-/** Whether a file there has the name of an archive. */
+/** True if `path` is a regular file whose name ends as an archive's does. */
 bool archives_is_file(const char *path);
 /** Fetches and unpacks the archive at a path or address, as the model of that name and type, in the place of what was placed by
  *  that name. What of it is the model: its top, or below it `models` and a single folder, or the folder of that name in `models`.
- *  Another file or folder is the model itself.
+ *  A path that is not an archive is the model itself.
  *  is_unwanted (may be NULL) ends a download. Errors: those of archive_url_parse, fetch_archive and `place`; nothing has changed then. Thread: any that may block for long; one
  *  at a time for a name. */
 int archives_place(struct archives *a, mr_str name, mr_str type, const char *address,
                    const _Atomic bool *is_unwanted, struct mr_err *err);
-/** What is placed by that name, counted; NULL: nothing. Thread: any. */
+/** What is placed under that name, with a reference for the caller; NULL: nothing. Thread: any. */
 struct archive_repository *archives_placed(struct archives *a, mr_str name);
-/** Puts `r` in its place; takes it. NULL: nothing is there then. Thread: any. */
+/** Replaces what is placed under that name by `r`, which it takes; NULL: removes it. Thread: any. */
 void archives_put(struct archives *a, mr_str name, struct archive_repository *r);
 /** Those of the last refresh, and those that are placed. Free with archive_list_fini. Thread: any. */
 void archives_get(struct archives *a, struct archive_list *out);

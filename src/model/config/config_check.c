@@ -323,8 +323,9 @@ static int tags_check(const struct check *k)
                        k->c->name, key);
         }
         if (is_taken) {
-            return BAD(k, "model %.128s: metric_tags key '%.64s' is a label that metrics have",
-                       k->c->name, key);
+            return BAD(
+                k, "model %.128s: metric_tags key '%.64s' is a label of the server's own metrics",
+                k->c->name, key);
         }
     }
     return MR_OK;

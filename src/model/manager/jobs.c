@@ -22,6 +22,7 @@
 #include "base/turn.h"
 #include "load.h"
 #include "members.h"
+#include "model/archives/archives.h"
 #include "model/config/config_priv.h"
 #include "model/records/job.h"
 #include "model/records/records.h"
@@ -348,7 +349,7 @@ static int unload_run(struct mr_models *m, struct mr_job *job, struct mr_err *er
     }
     MR_TRY(mr_unload_run(m, job->model, err));
     mr_members_unload(m, job);
-    mr_displace(m, job->model->name);
+    archives_put(m->archives, job->model->name, NULL);
 out:
     return rc;
 }
@@ -545,7 +546,7 @@ static void job_end(struct mr_models *m, struct mr_job *job, int rc)
 {
     struct mr_model *model = job->model;
 
-    m->jobs_asking -= job->asks > 0; /* its process has died meanwhile */
+    m->jobs_asking -= job->asks > 0; /* its process has died since */
     job->asks = 0;
     if (rc == MR_PENDING) {
         mr_members_defer(m, job);

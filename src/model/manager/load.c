@@ -339,7 +339,7 @@ static int labels_read(struct mr_load *l)
     for (size_t i = 0; i < l->labels.len && rc == MR_OK; i++) {
         if (!mr_folder_find(&l->folder, l->labels.at[i].number)) {
             rc = MR_FAIL(l->err, MR_E_INVALID,
-                         "label '%.64s' names version %lld, which is not there",
+                         "label '%.64s' names version %lld, which does not exist",
                          l->labels.at[i].name, (long long)l->labels.at[i].number);
         }
     }
@@ -394,7 +394,7 @@ static void specific_warn(const struct mr_load *l, const Inference__ModelVersion
     for (size_t i = 0; i < s->n_versions && i < 100; i++) {
         if (!mr_folder_find(&l->folder, s->versions[i])) {
             mr_log(MR_LOG_WARN, "model.version_missing",
-                   "model=%s version=%lld is named by version_policy, but is not there",
+                   "model=%s version=%lld is named by version_policy, but does not exist",
                    MR_LOG_STR(l->model->name), (long long)s->versions[i]);
         }
     }

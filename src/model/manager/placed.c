@@ -1,7 +1,7 @@
 /* Models that are loaded by their paths or addresses, under names that their files need not know.
  *
  * A path is resolved and has to lie in a folder of the operator's, an address below one of the operator's. Either becomes a
- * repository of its own beside the unpacked archives, which those versions that are made of it keep. Loaders do this, so that as
+ * repository of its own, like an unpacked archive; the versions made of it hold references to it. Loaders do this, so that as
  * many are fetched at a time as may load at a time. */
 #include "placed.h"
 
@@ -103,7 +103,8 @@ static int path_place(struct mr_models *m, const struct mr_job *job, const char 
 
     MR_TRY(mr_path_inside(NULL, m->o.link_dirs, path, &real, err));
     if (sha256 && !archives_is_file(real)) {
-        rc = MR_FAIL(err, MR_E_INVALID, "%.200s is no archive, which alone has a checksum", path);
+        rc = MR_FAIL(err, MR_E_INVALID,
+                     "%.200s is not an archive, and only archives have a checksum", path);
         goto out;
     }
     MR_TRY(sha256 ? sum_check(real, sha256, err) : MR_OK);
@@ -175,11 +176,6 @@ out:
     return rc;
 }
 
-void mr_displace(struct mr_models *m, mr_str name)
-{
-    archives_put(m->archives, name, NULL);
-}
-
 int mr_place_run(struct mr_models *m, struct mr_job *job, struct mr_err *err)
 {
     const mr_str name = job->model->name;
@@ -192,11 +188,10 @@ int mr_place_run(struct mr_models *m, struct mr_job *job, struct mr_err *err)
     } else {
         rc = mr_load_run(m, job, err);
     }
-    /* One that waits for what it asks is placed again when it goes on. */
-    if (rc != MR_OK && !mr_models_size(m, name, &unused)) {
-        mr_displace(m, name); /* the cache may have its room */
-    } else if (rc != MR_OK) {
-        archives_put(m->archives, name, archive_repository_ref(before));
+    /* A load that waits for its members is placed again when it resumes. Not loaded at all: the cache may have its room. */
+    if (rc != MR_OK) {
+        archives_put(m->archives, name,
+                     mr_models_size(m, name, &unused) ? archive_repository_ref(before) : NULL);
     }
     archive_repository_unref(&before);
     return rc;

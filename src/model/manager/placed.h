@@ -8,7 +8,5 @@
 int mr_url_check(const struct mr_models *m, mr_str url, struct mr_err *err);
 /** Makes the model of a job with a path, and loads it. Errors: those of mr_models_place. */
 int mr_place_run(struct mr_models *m, struct mr_job *job, struct mr_err *err);
-/** Takes a placed model away; does nothing if there is none. */
-void mr_displace(struct mr_models *m, mr_str name);
 
 #endif

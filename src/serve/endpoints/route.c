@@ -88,16 +88,15 @@ out:
 
 /* ---- requests ---- */
 
-/* The text of a number, as backends and workflows see it. */
+/* The value of a request's parameter as text; ptr NULL: it has none. */
 static mr_str parameter_of(const struct mr_oip_request *q, mr_str name,
                            char number[MR_OIP_PARAM_TEXT])
 {
     for (size_t i = 0; i < q->param_count; i++) {
         const struct mr_oip_param *p = &q->params[i];
-        if (!mr_str_eq(p->key, name)) {
-            continue;
+        if (mr_str_eq(p->key, name)) {
+            return mr_oip_param_text(p, number);
         }
-        return mr_oip_param_text(p, number);
     }
     return (mr_str){NULL, 0};
 }

@@ -174,7 +174,8 @@ void hop_end_direct(struct hop *h, bool is_answered)
     ask_mesh(h);
 }
 
-/* A copy that is lost is said so as that of an attempt which did not find it; without the mesh it first has to hear of the request. */
+/* Ends an attempt that was chosen. A lost copy is reported as MR_MESH_NOT_HERE; if the mesh does not know the request yet, it is begun
+ * first, and the report follows in run_here. */
 void hop_end_chosen(struct hop *h, const struct hop_attempt *at)
 {
     bool is_lost = h->is_lost;

@@ -28,16 +28,16 @@ struct hop {
     struct hop_attempt attempt[2];
     unsigned calls;            /* whose end has not come yet, those that were given up included */
     bool is_closed;            /* the mesh has nothing more to say */
-    bool is_asked_again;       /* what its vmodel stands for, after that had gone */
+    bool is_asked_again;       /* the mesh was asked once more, as its vmodel's model was gone */
     bool is_direct;            /* sent without the mesh, which does not know of it */
     struct mr_timer slow;      /* of that: the mesh is to hear of it */
     mr_str model;              /* of that: which it was sent for; in `text` */
-    struct mr_mesh_copy *lost; /* the mesh is to hear that it is */
+    struct mr_mesh_copy *lost; /* a lost copy, whose loss has not been reported yet */
     struct mr_mesh_copy *copy; /* of that: it goes to the runtime here, and uses this */
     /* passed on */
     struct hop_attempt *chosen; /* its answer is the client's: the others are given up */
     bool has_begun;             /* the client has the head of the answer */
-    bool is_lost;               /* the copy here that ran it, which the mesh does not know yet */
+    bool is_lost; /* the copy here that ran it is lost, and that is not reported yet */
     bool input_ended;
     bool is_cut; /* this server ends, and takes nothing more from the client */
     struct {

@@ -136,7 +136,7 @@ static void send(struct hop *h, struct hop_attempt *at)
     hop_pass_begin(h, at, c, &q);
 }
 
-/* *out_status: that says so; NULL: none does. */
+/* *out_status: the header that says that the model is missing; NULL: none. */
 static enum mr_mesh_missing see_missing(struct hop *h, const struct hop_attempt *at, int rc,
                                         const struct mr_client_response *r,
                                         const struct mr_header **out_status)

@@ -84,9 +84,10 @@ int message_args(struct serve_infer *si, mr_str version, struct mr_infer_args *o
                        MR_STR_ARG(r->version->model_name));
     }
     if (!si->message_kind) {
-        return MR_FAIL(&r->err, MR_E_UNSUPPORTED,
-                       "model '%.*s' is one of MLServer's: this way of asking it is not there",
-                       MR_STR_ARG(r->version->model_name));
+        return MR_FAIL(
+            &r->err, MR_E_UNSUPPORTED,
+            "model '%.*s' is an MLServer model, which does not take requests of this kind",
+            MR_STR_ARG(r->version->model_name));
     }
     if (!shape || !t) {
         return no_arena(&r->err);

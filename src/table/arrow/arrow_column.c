@@ -602,7 +602,7 @@ static int view_copy(struct arrow_reading *x, const struct arrow_field *f, struc
     }
     memcpy(where, view + 8, sizeof where);
     if (where[0] < 0 || (uint32_t)where[0] >= node->views || where[1] < 0) {
-        return MR_FAIL(x->err, MR_E_INVALID, "a string lies in a buffer that is not there");
+        return MR_FAIL(x->err, MR_E_INVALID, "a string lies in a buffer that does not exist");
     }
     return arrow_fetch(b, node->buffer + 2 + (uint32_t)where[0], (uint64_t)where[1], bytes, to,
                        x->err);

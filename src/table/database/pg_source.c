@@ -595,7 +595,7 @@ static int read_rows(void *state, size_t file, uint64_t first, uint64_t max_rows
         }
         if (rc == MR_E_UNAVAILABLE && !has_waited) {
             mr_log(MR_LOG_WARN, "table.read_waits",
-                   "reason=%s; rows of a table cannot be read, which is tried again",
+                   "reason=%s; reading rows of a table failed, and is retried",
                    MR_LOG_STR(mr_str_c(err->msg)));
             has_waited = true;
         }

@@ -391,7 +391,7 @@ static void columns_join(struct join *j, struct mr_schema *all)
     mr_map_fini(&known);
 }
 
-/* A column with only nulls is text, and so is one whose numbers would lose digits. Lists in lists are not null. */
+/* A column with only nulls is text, and so is one whose numbers would lose digits. Items of a list may be null, but not lists in it. */
 static void guess_end(struct mr_field *f)
 {
     f->type = f->type == MR_COLUMN_NONE || (f->type == MR_COLUMN_F64 && f->has_long)

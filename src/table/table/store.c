@@ -95,7 +95,7 @@ int mr_store_commit(struct mr_store *s, mr_str name, mr_str note, const struct m
         int rc = s->ops->commit(s->state, &add, &why);
         if (rc == MR_E_UNAVAILABLE && pause_ns == PAUSE_FIRST_NS) {
             mr_log(MR_LOG_WARN, "table.commit_waits",
-                   "reason=%s; rows for a table cannot be committed, which is tried again",
+                   "reason=%s; committing rows to a table failed, and is retried",
                    MR_LOG_STR(mr_str_c(why.msg)));
         }
         if (rc != MR_E_UNAVAILABLE || mr_now_ns() >= give_up_ns || !pause_for(s, pause_ns)) {

@@ -97,7 +97,7 @@ static bool is_integer(enum mr_column_type t)
     return t >= MR_COLUMN_I8 && t <= MR_COLUMN_U64;
 }
 
-/* A whole number that is written as a fraction (3.0, 3e0); a large one may be another than was written. */
+/* A whole number that is written as a fraction (3.0, 3e0); one of 2^53 or more may not be the number that was written. */
 static bool whole_add(struct mr_column_builder *b, double v)
 {
     return v > -EXACT_MOST && v < EXACT_MOST && mr_cell_real(b, v);
@@ -122,7 +122,7 @@ static int fraction_json(struct mr_json *j, struct mr_column_builder *b)
 
     return rc < 0 || whole_add(b, v)
                ? rc
-               : mr_json_fail(j, MR_E_INVALID, "value %.17g is no such integer", v);
+               : mr_json_fail(j, MR_E_INVALID, "value %.17g is not an integer of this type", v);
 }
 
 static int signed_json(struct mr_json *j, struct mr_column_builder *b)
@@ -444,7 +444,7 @@ int mr_cell_text(struct mr_column_builder *b, mr_str text, struct mr_arena *scra
     }
     return number_text(b, mr_str_trim(text)) || fraction_text(b, mr_str_trim(text))
                ? MR_OK
-               : MR_FAIL(err, MR_E_INVALID, "'%.*s' is no such value",
+               : MR_FAIL(err, MR_E_INVALID, "'%.*s' is not a value of this type",
                          (int)MR_MIN(text.len, (size_t)64), text.len ? text.ptr : "");
 }
 

@@ -425,8 +425,8 @@ static void *serve_main(void *arg)
     struct mr_shm_task task;
     sigset_t set;
 
-    /* What the model forks inherits the mask, and has to end by SIGTERM and the like. A fault is blocked: it ends the
-     * process, whatever handlers there are. */
+    /* What the model forks inherits the mask, and has to end by SIGTERM and the like. Faults are blocked, so that one
+     * kills the process even if the model has installed a handler. */
     sigemptyset(&set);
     sigaddset(&set, SIGSEGV);
     sigaddset(&set, SIGBUS);

@@ -155,7 +155,7 @@ def test_tags_that_metrics_have(models, explicit, key):
     """A label twice makes all metrics unreadable."""
     repo.add(models, "m", extra=f'metric_tags {{ key: "{key}" value: "x" }}')
     _, control = explicit()
-    assert f"metric_tags key '{key}' is a label that metrics have" in control.load("m").error
+    assert f"metric_tags key '{key}' is a label of the server's own metrics" in control.load("m").error
 
 
 def test_counters_move(own):

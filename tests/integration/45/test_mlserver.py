@@ -340,7 +340,7 @@ def test_start_empty(models, start):
 
 
 @pytest.mark.parametrize("settings,text", [
-    ('{"kafka_enabled": true}', "'kafka_enabled' is not there"),
+    ('{"kafka_enabled": true}', "'kafka_enabled' is not supported"),
     ('{"http_port": "many"}', "http-port"),
     ('{', "settings.json"),
 ])

@@ -95,7 +95,7 @@ def test_faults_are_of_rows(tmp_path):
     assert list(wrong) == [1200, 1500, 1700, 2000]
     assert wrong[1200].startswith("column 'v' (FIXED_LIST<F32>[2]): ") and "null" in wrong[1200]
     assert wrong[1500] == "not a row of CSV: expected 2 cells, found 1"
-    assert wrong[1700] == "column 'k' (I64): '1700x' is no such value"
+    assert wrong[1700] == "column 'k' (I64): '1700x' is not a value of this type"
     assert wrong[2000] == "the file ends within a quoted cell"
     assert found[1999] == [1999, [1999, 1999.5]]
 

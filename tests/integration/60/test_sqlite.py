@@ -87,7 +87,7 @@ def test_types(tmp_path):
     assert t["any"] == [2.5, None, 1.0]
     why = {d["row"]: d["cause"] for d in dead(tmp_path)}
     assert why == {
-        2: "column 'n' (I64): 'many' is no such value",
+        2: "column 'n' (I64): 'many' is not a value of this type",
         3: "column 'x' (FIXED_LIST<F32>[4]): there are more or fewer bytes than such a list has",
         4: "column 'x' (FIXED_LIST<F32>[4]): expected 4 items, found 2 at offset 5",
         5: "column 't' (STRING): the value is a BLOB",

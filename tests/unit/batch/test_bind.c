@@ -292,7 +292,7 @@ static void masks_of_several_columns(void **state)
 
     init(&f, io("x", MR_DTYPE_BYTES, 1, 0, 0));
     assert_int_equal(bind(&f, "mask(text)"), MR_E_UNSUPPORTED);
-    assert_string_equal(f.err.msg, "input 'x' is no number, as mask() makes");
+    assert_string_equal(f.err.msg, "mask() makes numbers, which input 'x' does not take");
     fini(&f);
 }
 

@@ -435,7 +435,7 @@ static void test_labels_of_the_configuration(void **state)
     assert_int_equal(found(f, "stable"), 3); /* moved since */
 
     static const char *const bad[][2] = {
-        {IDENTITY_TEXT LABELS("stable=9"), "label 'stable' names version 9, which is not there"},
+        {IDENTITY_TEXT LABELS("stable=9"), "label 'stable' names version 9, which does not exist"},
         {IDENTITY_TEXT LABELS("stable"), "expected LABEL=VERSION"},
         {IDENTITY_TEXT LABELS("1=1"), "is no label"},
         {IDENTITY_TEXT LABELS("a=1,a=2"), "there twice"},

@@ -126,8 +126,8 @@ static void integers_written_as_fractions(void **state)
                              "{\"c\":[0.5]}\n{\"a\":9007199254740993.0}\n{\"a\":1.}\n"),
         &(struct mr_source_options){.wanted = &(struct mr_schema){wanted, 3}});
     struct mr_rows *rows = rows_get(s, 0, 0, 100);
-    assert_fault(rows, 1, "column 'b' (U8): value 300 is no such integer");
-    assert_fault(rows, 2, "column 'c' (LIST<I32>): value 0.5 is no such integer");
+    assert_fault(rows, 1, "column 'b' (U8): value 300 is not an integer of this type");
+    assert_fault(rows, 2, "column 'c' (LIST<I32>): value 0.5 is not an integer of this type");
     assert_fault(rows, 3, "column 'a' (I64)");
     assert_fault(rows, 4, "column 'a' (I64)");
     char *got = rows_text(rows, MR_TABLE_JSONL);

@@ -23,8 +23,8 @@
 #define MR_SLOT_MAX  256
 #define MR_SLOT_NONE UINT_MAX
 
-/** Starts a joinable thread named `name` (15 characters are kept). All signals are blocked in it but faults; its scheduling
- *  class is the ordinary one, not the caller's.
+/** Starts a joinable thread named `name` (15 characters are kept). All signals but faults (SIGSEGV and the
+ *  like) are blocked in it; its scheduling class is the ordinary one, not the caller's.
  *  Errors: MR_E_NOMEM, MR_E_EXHAUSTED. */
 int mr_thread_start(pthread_t *out_thread, const char *name, void *(*fn)(void *), void *arg,
                     struct mr_err *err);

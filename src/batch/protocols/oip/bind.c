@@ -341,8 +341,9 @@ static int input_bind(const struct batch_bind *b, struct input *in, const struct
 
     in->is_mask = from->is_mask;
     if (rc == MR_OK && in->is_mask && io->dtype == MR_DTYPE_BYTES) {
-        rc = MR_FAIL(err, MR_E_UNSUPPORTED, "input '%.*s' is no number, as mask() makes",
-                     (int)io->name.len, io->name.ptr);
+        rc =
+            MR_FAIL(err, MR_E_UNSUPPORTED, "mask() makes numbers, which input '%.*s' does not take",
+                    (int)io->name.len, io->name.ptr);
     }
     for (size_t i = 0; i < from->count && rc == MR_OK; i++) {
         rc = column_bind(b, in, from->names[i], err);
@@ -360,8 +361,9 @@ static int input_bind(const struct batch_bind *b, struct input *in, const struct
                        (unsigned long long)from->count);
     }
     if (from->count == 0 && (io->dtype == MR_DTYPE_BYTES || io->dtype == MR_DTYPE_BOOL)) {
-        return MR_FAIL(err, MR_E_UNSUPPORTED, "input '%.*s' is no number, as const() makes",
-                       (int)io->name.len, io->name.ptr);
+        return MR_FAIL(err, MR_E_UNSUPPORTED,
+                       "const() makes numbers, which input '%.*s' does not take", (int)io->name.len,
+                       io->name.ptr);
     }
     if (from->count == 0 && !fits(from->constant, io->dtype)) {
         return MR_FAIL(err, MR_E_INVALID, "const(%.17g) does not fit %s of input '%.*s'",

@@ -112,7 +112,7 @@ static void put_body(struct mr_buf *b, mr_str text, struct mr_arena *arena)
     }
 }
 
-/* number: of the letter among all of the job. */
+/* number: of this dead letter among all of the job's, from 0. */
 static void put_line(struct mr_buf *b, const struct dead_letter *l, uint64_t number,
                      struct mr_arena *arena)
 {

@@ -68,8 +68,8 @@ static void print_sums(const struct perf_update *u, FILE *out)
     }
     mr_grid_print(&g, out, true, 0);
     mr_grid_fini(&g);
-    fprintf(out, "slow: latency above twice the quiet p99.9; stall: longest time in which somebody "
-                 "waited and no request was answered\n");
+    fprintf(out, "slow: latency above twice the quiet p99.9; stall: longest time in which requests "
+                 "waited and none was answered\n");
 }
 
 /* ---- the cost of updates ---- */

@@ -76,8 +76,8 @@ struct mr_mesh_stats {
         fleet_capacity_bytes; /* of all instances that answer and do not drain */
     uint64_t fleet_queued;    /* loads that wait or run, as each last said */
     uint64_t loads, load_failures, evictions, requests,
-        misses;               /* since the start; misses had to wait for a load */
-    uint64_t unload_failures; /* models that are taken for gone without an answer that says so */
+        misses;                       /* since the start; misses had to wait for a load */
+    uint64_t unload_failures;         /* models treated as unloaded although no answer said so */
     uint64_t unload_attempt_failures; /* attempts to unload that failed */
     /* the least of all instances: since the last use of what would be evicted next; -1: there is room */
     int64_t lru_age_s;

@@ -44,7 +44,7 @@ struct mr_field {
     enum mr_column_type type;
     bool is_nullable;
     bool is_json;      /* STRING: the text of a JSON value, written to JSON unchanged */
-    bool is_kept;      /* in `wanted`: sources that have types leave its numbers as found */
+    bool is_kept;      /* in `wanted`: typed sources do not convert its numbers */
     bool has_long;     /* a guess: some numbers are whole and beyond 2^53, which F64 rounds */
     uint8_t precision; /* DECIMAL: digits, 1..38 */
     uint8_t scale;     /* DECIMAL: digits after the point */
