@@ -192,7 +192,7 @@ static void hostile_entries_are_refused(void **state)
         {{{"f", AE_IFREG, "1"}, {"f", AE_IFDIR, NULL}}, "something else before"},
         {{{"p", AE_IFIFO, NULL}}, "neither file, folder nor link"},
         {{{"p", AE_IFCHR, NULL}}, "neither file, folder nor link"},
-        {{{"l", AE_IFLNK, "."}, {"d/h", 0, "l"}}, "not there"},
+        {{{"l", AE_IFLNK, "."}, {"d/h", 0, "l"}}, "does not exist"},
         {{{"h", 0, "/etc/passwd"}}, "absolute name"},
         {{{"h", 0, "../x"}}, "leads out of the archive"},
         {{{"a\nb", AE_IFREG, "1"}}, "control characters"},
