@@ -91,7 +91,6 @@ uint32_t mr_balance_add(struct mr_balance *r, int64_t now_ns)
     h->identity = h->id;
     h->turn = r->turn;
     h->since_ns = r->now_ns;
-    h->probe_ns = r->now_ns + host_jittered(r, PROBE_NS, 0, 1);
     limit_restart(r, h, LIMIT_START);
     r->host_count++;
     /* Counted as half-open for a moment, so that becoming ready ends a stall like any other way to get there. */
@@ -157,7 +156,6 @@ int64_t mr_balance_next_wake(const struct mr_balance *r)
             continue;
         }
         sooner(r, &wake, h->paused_until_ns);
-        sooner(r, &wake, probe_time(h));
         if (h->state == MR_BALANCE_STATE_EJECTED && !r->is_stalled) {
             sooner(r, &wake, h->ejected_until_ns);
         }

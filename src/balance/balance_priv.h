@@ -82,11 +82,6 @@
 #define PEAK_FLOOR     0.5 /* times a typical host: an idle slow host does not look free */
 #define LATENCY_WEIGHT (1.0 / 16)
 
-/* Probes. */
-#define PROBE_NS      (10 * MR_NS_PER_S)
-#define PROBE_SOON_NS (2 * MR_NS_PER_S)
-#define PROBE_SUSPECT 2
-
 struct balance_sample {
     float raw_ns;
     float row_ns;
@@ -138,15 +133,11 @@ struct balance_host {
     int64_t round_ns; /* calls that began before do not make a new one */
     uint32_t refused; /* in a row */
     uint32_t ejections;
-    bool is_ejected_refused;
     int64_t ejected_until_ns;
     uint32_t trials;           /* half-open: calls out, 0 or 1 */
     int64_t throttled_from_ns; /* 0 = no */
     int64_t cut_ns;            /* calls that began before do not cut the limit again */
     int64_t paused_until_ns;
-    int64_t probe_ns; /* next */
-    bool is_probing;
-    uint32_t probe_failures;
 };
 
 enum call_state { CALL_FREE, CALL_FLYING, CALL_HELD };
@@ -222,9 +213,6 @@ void limit_forgive(struct mr_balance *r, struct balance_host *h);
 uint32_t limit_usable(const struct balance_host *h);
 /** Median of the first n values, which are put in another order. n > 0. */
 float limit_median(float *v, uint32_t n);
-
-/* probe.c */
-int64_t probe_time(const struct balance_host *h); /* INT64_MAX: none */
 
 /* strategy.c */
 /** What the strategy compares: the least gets the call. */

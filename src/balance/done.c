@@ -29,7 +29,6 @@ static void on_heard(struct mr_balance *r, struct balance_host *h, const struct 
     h->rounds = 0;
     h->refused = 0;
     h->patience = 1;
-    h->probe_failures = 0;
     /* Calls from before the first refusal do not show whether the host still refuses. */
     if (f->start_ns > h->throttled_from_ns) {
         h->throttled_from_ns = 0;
@@ -91,9 +90,6 @@ static void judge(struct mr_balance *r, struct balance_host *h, bool is_trial, c
     } else if (h->rounds >= EJECT_ROUNDS) {
         host_eject(r, h, "%u rounds of failures in a row; the last: %s", h->rounds, text);
     } else if (h->rounds >= SUSPECT_ROUNDS) {
-        if (h->state == MR_BALANCE_STATE_READY) {
-            h->probe_ns = r->now_ns;
-        }
         host_set(r, h, MR_BALANCE_STATE_SUSPECT, "%u rounds of failures in a row; the last: %s",
                  h->rounds, text);
     }

@@ -71,8 +71,6 @@ void host_eject(struct mr_balance *r, struct balance_host *h, const char *fmt, .
     }
     ns = MR_MIN(EJECT_NS * MR_MAX(h->ejections, 1u), EJECT_MAX_NS);
     h->ejected_until_ns = r->now_ns + host_jittered(r, ns, 1 - JITTER, 1 + JITTER);
-    h->is_ejected_refused = h->refused > 0;
-    h->probe_ns = MR_MIN(h->probe_ns, r->now_ns + PROBE_SOON_NS);
     call_holds_drop(r, h);
     va_start(ap, fmt);
     state_set(r, h, MR_BALANCE_STATE_EJECTED, fmt, ap);

@@ -412,11 +412,6 @@ uint64_t mr_mesh_names(const struct mr_mesh *m)
     return atomic_load_explicit(&m->names, memory_order_acquire);
 }
 
-const char *mr_mesh_id(const struct mr_mesh *m)
-{
-    return m->id;
-}
-
 static void run_drain(struct mr_mail *mail)
 {
     struct mr_mesh *m = MR_CONTAINER_OF(mail, struct mr_mesh, drain);

@@ -521,11 +521,6 @@ void mr_loop_post(struct mr_loop *loop, struct mr_mail *mail)
     mr_mailbox_post(&loop->box, mail);
 }
 
-void mr_loop_post_chain(struct mr_loop *loop, struct mr_mail *first, struct mr_mail *last)
-{
-    mr_mailbox_post_chain(&loop->box, first, last);
-}
-
 bool mr_loop_is_here(const struct mr_loop *loop)
 {
     return here == loop;

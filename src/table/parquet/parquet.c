@@ -285,19 +285,6 @@ static int writer_finish(void *writer, struct mr_err *err)
     return rc == MR_OK ? parquet_footer_write(w, err) : rc;
 }
 
-uint64_t parquet_memory(const struct parquet_writer *w)
-{
-    uint64_t bytes = w->groups.cap + w->notes.cap + w->head.cap + w->packed.cap +
-                     (w->zstd ? ZSTD_sizeof_CCtx(w->zstd) : 0);
-
-    for (size_t i = 0; i < w->leaf_count; i++) {
-        const struct parquet_leaf *l = &w->leaves[i];
-        bytes += l->held_bytes + l->values.cap + l->rep.out.cap + l->levels_def.out.cap +
-                 l->regular_rep.cap;
-    }
-    return bytes;
-}
-
 const struct mr_writer_ops mr_parquet_writer_ops = {
     .open = writer_open,
     .put = writer_put,

@@ -172,11 +172,6 @@ int parquet_group_describe(struct parquet_writer *w, struct mr_err *err);
 void parquet_note(struct parquet_writer *w, const char *key, const char *value);
 int parquet_footer_write(struct parquet_writer *w, struct mr_err *err);
 
-/* ---- parquet.c ---- */
-
-/** Total bytes held by the writer; for tests of its bound. */
-uint64_t parquet_memory(const struct parquet_writer *w);
-
 /* ---- the format; duckdb.h has its source ---- */
 
 extern const struct mr_writer_ops mr_parquet_writer_ops;

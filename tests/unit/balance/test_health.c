@@ -534,50 +534,6 @@ static void removed_when_the_last_call_is_done(void **state)
     mr_balance_free(&h.r);
 }
 
-static void probes_suspect_and_traffic_decides(void **state)
-{
-    struct harness h;
-    (void)state;
-
-    warm(&h, 2);
-    int probes = 0;
-    for (int64_t until = h.now + S(30); h.now < until; h.now += MS(100)) {
-        uint32_t host = mr_balance_probe(h.r, h.now);
-        probes += host == h.hosts[0];
-        mr_balance_probed(h.r, h.now, host, host != h.hosts[0]);
-    }
-    assert_in_range(probes, 2, 14);
-    assert_int_equal(view(&h, 0).state, MR_BALANCE_STATE_SUSPECT);
-    assert_int_equal(view(&h, 1).state, MR_BALANCE_STATE_READY);
-    trip_of_first(&h, MR_BALANCE_OK, LATENCY);
-    assert_int_equal(view(&h, 0).state, MR_BALANCE_STATE_READY);
-    mr_balance_free(&h.r);
-}
-
-static void a_probe_opens_what_refused(void **state)
-{
-    struct harness h;
-    uint32_t host = 0;
-    (void)state;
-
-    for (int refused = 0; refused < 2; refused++) {
-        warm(&h, 2);
-        do { /* one that began before and ends afterwards */
-            h.now += MS(100);
-            mr_balance_probed(h.r, h.now, host, true);
-            host = mr_balance_probe(h.r, h.now);
-        } while (host != h.hosts[0]);
-        eject_first(&h, refused ? MR_BALANCE_REFUSED : MR_BALANCE_FAILED);
-        for (int64_t until = h.now + S(20); h.now < until; h.now += MS(100)) {
-            mr_balance_probed(h.r, h.now, host, true);
-            host = mr_balance_probe(h.r, h.now);
-        }
-        assert_int_equal(view(&h, 0).state,
-                         refused ? MR_BALANCE_STATE_HALF_OPEN : MR_BALANCE_STATE_EJECTED);
-        mr_balance_free(&h.r);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -597,10 +553,8 @@ int main(void)
         cmocka_unit_test(rejected_calls_count_neither_way),
         cmocka_unit_test(cordoned_until_the_caller_says_otherwise),
         cmocka_unit_test(removed_when_the_last_call_is_done),
-        cmocka_unit_test(probes_suspect_and_traffic_decides),
         cmocka_unit_test(a_host_whose_refusals_are_refuted_is_ejected),
         cmocka_unit_test(a_refusal_of_a_host_without_an_answer_keeps_its_slot),
-        cmocka_unit_test(a_probe_opens_what_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

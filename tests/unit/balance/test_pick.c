@@ -136,7 +136,6 @@ static void what_is_not_known_is_ignored(void **state)
     mr_balance_remove(h.r, h.now, UINT32_MAX);
     mr_balance_cordon(h.r, h.now, 12345, MR_STR("x"));
     mr_balance_uncordon(h.r, h.now, h.hosts[0]); /* was not cordoned */
-    mr_balance_probed(h.r, h.now, h.hosts[0], false);
     assert_int_equal(view(&h, 0).state, MR_BALANCE_STATE_READY);
     mr_balance_free(&h.r);
     assert_null(h.r);

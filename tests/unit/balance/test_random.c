@@ -95,7 +95,7 @@ static void step(struct world *w)
     struct mr_balance_call c;
     uint64_t original, what = below(w, 100);
     int64_t again;
-    uint32_t i = (uint32_t)below(w, HOSTS), host;
+    uint32_t i = (uint32_t)below(w, HOSTS);
 
     if (what < 45) {
         struct mr_balance_ask ask = {.rows = (int64_t)below(w, 300),
@@ -117,9 +117,6 @@ static void step(struct world *w)
         }
     } else if (what < 92) {
         mr_balance_may_retry(h->r, h->now, &again);
-    } else if (what < 94) {
-        host = mr_balance_probe(h->r, h->now);
-        mr_balance_probed(h->r, h->now, host, below(w, 2));
     } else if (what < 96) {
         mr_balance_cordon(h->r, h->now, h->hosts[i], MR_STR("random"));
     } else if (what < 98) {

@@ -167,18 +167,9 @@ bool mr_balance_hedge(struct mr_balance *r, int64_t now_ns, uint64_t *out_origin
 bool mr_balance_hedge_call(struct mr_balance *r, int64_t now_ns, uint64_t original,
                            const struct mr_balance_ask *ask, struct mr_balance_call *out_call);
 
-/** The next time after the latest now_ns at which something changes by itself: a slot or a host comes free,
- *  a host wants a probe. INT64_MAX: never. */
+/** The next time after the latest now_ns at which something changes by itself: a slot or a host comes free.
+ *  INT64_MAX: never. */
 int64_t mr_balance_next_wake(const struct mr_balance *r);
-
-/* ---- probes ---- */
-
-/** A host that wants a health check now (0: none); ask until 0. Every 10 s +- 20 %, every 2 s where it decides
- *  something. Each is to be answered by mr_balance_probed. Probes are optional: what calls show outranks them. */
-uint32_t mr_balance_probe(struct mr_balance *r, int64_t now_ns);
-/** Two failures without a success of a call between them make a ready host suspect. A success opens a host that
- *  was ejected for refusing connections. */
-void mr_balance_probed(struct mr_balance *r, int64_t now_ns, uint32_t host, bool is_ok);
 
 /* ---- display ---- */
 

@@ -108,8 +108,6 @@ void mr_mesh_free(struct mr_mesh **m);
 
 /** A message of another server, as it came. Thread: any. */
 void mr_mesh_message(struct mr_mesh *m, mr_str from, mr_bytes bytes);
-/** Under this id others know this instance. */
-const char *mr_mesh_id(const struct mr_mesh *m);
 
 /* ---- requests ---- */
 

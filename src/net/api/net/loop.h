@@ -46,7 +46,6 @@ void mr_loop_free(struct mr_loop **loop);
 
 /** Run mail->run(mail) on the loop's thread, later. Thread: any. */
 void mr_loop_post(struct mr_loop *loop, struct mr_mail *mail);
-void mr_loop_post_chain(struct mr_loop *loop, struct mr_mail *first, struct mr_mail *last);
 bool mr_loop_is_here(const struct mr_loop *loop);
 
 /** An eventfd that ends the loop's sleep when another process writes to it, and is not read: whoever finds it full empties
