@@ -59,7 +59,7 @@ struct mr_rows *dead_letter_full_row(struct full_rows *w, const struct results *
         rc = mr_source_read(w->source, e->file, e->first + row, 1, UINT64_MAX, &rows, &err);
     }
     if (rc < 0) {
-        mr_log(MR_LOG_WARN, "batch.letters",
+        mr_log(MR_LOG_WARN, "batch.dead_letters",
                "reason=%s; dead letters have only the columns that the model and the results need",
                err.msg);
         dead_letter_full_rows_close(w);

@@ -138,8 +138,8 @@ static bool record_is_ready(const struct mr_version_record *r)
     return r->state == MR_VERSION_READY && r->v;
 }
 
-/* Whether MLServer's file gives the version a name that can be no label, such as "1.0.0". */
-static bool has_alias(const struct mr_version_record *r)
+/* True if MLServer's file names the version with a text that cannot be a label, such as "1.0.0". */
+static bool has_given_name(const struct mr_version_record *r)
 {
     return r->given && r->given[0] && !mr_label_is_name(mr_str_c(r->given));
 }
@@ -154,7 +154,7 @@ static size_t labels_size(const struct mr_model *model)
     }
     for (size_t i = 0; i < model->records.len; i++) {
         const struct mr_version_record *r = &model->records.at[i];
-        n += has_alias(r) ? sizeof(struct mr_set_label) + strlen(r->given) : 0;
+        n += has_given_name(r) ? sizeof(struct mr_set_label) + strlen(r->given) : 0;
     }
     return n;
 }
@@ -169,26 +169,26 @@ static void label_add(struct mr_version_set *set, struct mr_set_label *to, const
     *io_text += n;
 }
 
-/* Aliases after labels; one of a version that is ready comes before the same of one that was. */
+/* Labels first, then given names; of two equal ones that of a ready version comes first. */
 static void labels_copy(struct mr_version_set *set, struct mr_set_label *to,
                         const struct mr_model *model)
 {
     const struct mr_label_list *list = &model->labels;
     const size_t count = model->records.len;
-    size_t aliases = 0;
+    size_t given_names = 0;
 
     for (size_t i = 0; i < count; i++) {
-        aliases += has_alias(&model->records.at[i]);
+        given_names += has_given_name(&model->records.at[i]);
     }
-    char *text = (char *)(to + list->len + aliases);
+    char *text = (char *)(to + list->len + given_names);
     set->labels = to;
     set->label_count = 0;
     for (size_t i = 0; i < list->len; i++) {
         label_add(set, to, list->at[i].name, list->at[i].number, &text);
     }
-    for (size_t i = 0; aliases > 0 && i < 2 * count; i++) {
+    for (size_t i = 0; given_names > 0 && i < 2 * count; i++) {
         const struct mr_version_record *r = &model->records.at[i % count];
-        if (has_alias(r) && record_is_ready(r) == (i < count)) {
+        if (has_given_name(r) && record_is_ready(r) == (i < count)) {
             label_add(set, to, r->given, r->number, &text);
         }
     }

@@ -103,7 +103,7 @@ def test_letters_without_the_other_columns(tmp_path, is_long):
         go.set()
         _, err = process.communicate(timeout=wait.PATIENCE)
     assert process.returncode == 0, err
-    assert ("batch.letters" in err) == (not is_long)
+    assert ("batch.dead_letters" in err) == (not is_long)
     letter, = dead(tmp_path)
     assert letter["values"] == {"id": 42, "x": [42.0] * 4, "name": "row 42"}
 
