@@ -801,6 +801,14 @@ static int no_version_fail(struct mr_load *l)
                    l->model->name.ptr);
 }
 
+/* Mode `poll`: of what a failed load leaves in service, versions whose folders are gone go all the same. */
+static void gone_retire(struct mr_load *l)
+{
+    if (l->job->kind == MR_JOB_SYNC && !is_cancelled(l) && mr_load_retire_gone(l)) {
+        mr_users_check(l->m, l->model);
+    }
+}
+
 /* From a folder and its config to the versions. */
 static int versions_load(struct mr_load *l)
 {
@@ -814,7 +822,8 @@ static int versions_load(struct mr_load *l)
         return is_sync && l->folder.versions.len > 0 ? MR_OK : no_version_fail(l);
     }
     if (!plan_list(l)) {
-        return MR_OK; /* as it was left after the last failure */
+        gone_retire(l);
+        return MR_OK; /* the rest as it was left after the last failure */
     }
     const bool is_update = plan_begin(l);
     int rc = versions_make(l);
@@ -827,6 +836,7 @@ static int versions_load(struct mr_load *l)
     }
     if (rc < 0) {
         mr_load_take_back(l);
+        gone_retire(l);
     } else if (is_update) {
         mr_users_check(l->m, l->model);
     }

@@ -93,14 +93,14 @@ static bool is_to_stay(const struct mr_load *l, int64_t number, bool *out_exists
            (*out_exists && mr_labels_keep(l->model, l->labels_are_new ? &l->labels : NULL, number));
 }
 
-/* What the load leaves out: ready versions retire, records of versions that are gone are
- * dropped. */
-static void others_retire(struct mr_load *l)
+/* What the load leaves out, or of this only versions whose folders are gone: ready versions retire, records of versions
+ * that are gone are dropped. */
+static void others_retire(struct mr_load *l, bool only_gone)
 {
     for (size_t i = l->model->records.len; i-- > 0;) {
         struct mr_version_record *r = &l->model->records.at[i];
         bool exists;
-        if (is_to_stay(l, r->number, &exists)) {
+        if (is_to_stay(l, r->number, &exists) || (only_gone && exists)) {
             continue;
         }
         r->is_wanted = false;
@@ -221,7 +221,7 @@ bool mr_load_publish(struct mr_load *l)
     l->model->pinned = l->pin;
     bool stays = l->config_json && l->job->file_count == 0 && !l->job->is_rollback;
     l->model->override_fingerprint = stays ? mr_load_files_fingerprint(l) : 0;
-    others_retire(l);
+    others_retire(l, false);
     for (size_t i = 0; i < l->model->records.len; i++) {
         struct mr_version_record *r = &l->model->records.at[i];
         mr_free(r->warning); /* whatever failed before is overcome */
@@ -259,7 +259,9 @@ void mr_load_take_back(struct mr_load *l)
         struct mr_fresh *f = &l->fresh.at[i];
         struct mr_version_record *r = mr_record_get(l->model, f->from->number);
         const char *reason = is_cancelled ? "cancelled" : f->reason ? f->reason : others;
-        r->failed_fingerprint = is_cancelled ? 0 : f->fingerprint + f->from->fingerprint.beside;
+        r->failed_fingerprint = is_cancelled || !f->reason
+                                    ? 0 /* the others are made again with the next load */
+                                    : f->fingerprint + f->from->fingerprint.beside;
         mr_load_entry_set(l->m, l->model, f->entry, end, reason);
         if (r->state != MR_VERSION_READY) {
             mr_record_set(l->m, l->model, r, end, reason);
@@ -270,6 +272,28 @@ void mr_load_take_back(struct mr_load *l)
     mr_table_publish(l->m, l->model);
     mr_model_count_unready(l->m, l->model);
     pthread_mutex_unlock(&l->m->lock);
+}
+
+bool mr_load_retire_gone(struct mr_load *l)
+{
+    bool is_any = false;
+    bool stays = false;
+
+    pthread_mutex_lock(&l->m->lock);
+    for (size_t i = 0; i < l->model->records.len; i++) {
+        const struct mr_version_record *r = &l->model->records.at[i];
+        bool exists = mr_folder_find(&l->folder, r->number);
+        is_any |= r->state == MR_VERSION_READY && !exists;
+        stays |= r->state == MR_VERSION_READY && exists;
+    }
+    is_any &= stays;
+    if (is_any) {
+        others_retire(l, true);
+        mr_table_publish(l->m, l->model);
+        mr_model_count_unready(l->m, l->model);
+    }
+    pthread_mutex_unlock(&l->m->lock);
+    return is_any;
 }
 
 void mr_load_fail(struct mr_load *l, const char *reason)

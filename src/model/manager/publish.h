@@ -12,6 +12,9 @@ int mr_load_retire_first(struct mr_load *l, struct mr_err *err);
 bool mr_load_publish(struct mr_load *l);
 /** Ends a load of which a version failed: the versions that it made are closed, and those that served go on. */
 void mr_load_take_back(struct mr_load *l);
+/** After a load that failed, or would: retires ready versions whose folders are gone, if another one stays. False: there
+ *  was nothing to do. */
+bool mr_load_retire_gone(struct mr_load *l);
 /** Ends a load that failed before any version was made. */
 void mr_load_fail(struct mr_load *l, const char *reason);
 /** Makes the model known to requests, also without a version: they get "has no available versions". */

@@ -197,6 +197,61 @@ static void test_changed_and_failed(void **state)
     assert_string_equal(fx_ready(f, "m"), "1,2");
 }
 
+#define PROBE_ALL                                                                                  \
+    "backend: \"probe\" default_model_filename: \"model.probe\" version_policy { all { } }"
+
+/* Two versions in one load, of which the second is damaged. */
+static void good_and_broken(struct fixture *f)
+{
+    poll_setup(f);
+    fx_write(f, 0, "m/config.pbtxt", PROBE_ALL);
+    fx_write(f, 0, "m/1/model.probe", "batch");
+    fx_write(f, 0, "m/2/model.probe", "broken");
+    fx_start(f);
+    assert_int_equal(f->failed, 1);
+    assert_string_equal(fx_ready(f, "m"), "");
+}
+
+/* The others of a load that failed are loaded when the one that failed has changed or is gone. */
+static void test_broken_version_is_repaired(void **state)
+{
+    struct fixture *f = *state;
+    good_and_broken(f);
+    fx_write(f, 0, "m/2/model.probe", "batch");
+    wait_newest(f, "m", 2);
+    assert_string_equal(fx_ready(f, "m"), "1,2");
+}
+
+static void test_broken_version_is_removed(void **state)
+{
+    struct fixture *f = *state;
+    good_and_broken(f);
+    fx_remove(f, 0, "m/2");
+    wait_newest(f, "m", 1);
+}
+
+/* A version without a folder goes although another one is known to fail, but not the last one that serves. */
+static void test_removed_beside_a_broken_version(void **state)
+{
+    struct fixture *f = *state;
+    poll_setup(f);
+    fx_write(f, 0, "m/config.pbtxt", PROBE_ALL);
+    fx_write(f, 0, "m/1/model.probe", "batch");
+    fx_write(f, 0, "m/2/model.probe", "batch");
+    fx_start(f);
+    fx_write(f, 1, "m/3/model.probe", "broken");
+    fx_move(f, "m/3");
+    wait_index(f, "m:3 UNAVAILABLE (the file is damaged)");
+    assert_string_equal(fx_ready(f, "m"), "1,2");
+    fx_remove(f, 0, "m/2");
+    wait_newest(f, "m", 1);
+    fx_remove(f, 0, "m/1");
+    fx_model(f, 0, "other", IDENTITY_TEXT, 1);
+    wait_newest(f, "other", 1); /* later files were taken */
+    fx_drained(f);
+    assert_string_equal(fx_ready(f, "m"), "1");
+}
+
 /* The scan alone finds everything, too. */
 static void test_without_inotify(void **state)
 {
@@ -322,6 +377,9 @@ int main(void)
         fx_test(test_a_newer_version_ends_the_load),
         fx_test(test_others_go_on),
         fx_test(test_changed_and_failed),
+        fx_test(test_broken_version_is_repaired),
+        fx_test(test_broken_version_is_removed),
+        fx_test(test_removed_beside_a_broken_version),
         fx_test(test_without_inotify),
         fx_test(test_many_models),
         fx_test(test_marker),
