@@ -26,6 +26,7 @@
 #include "model/records/version_labels.h"
 #include "model/version/version.h"
 #include "publish.h"
+#include "retry.h"
 #include "users.h"
 
 #define RETRY_FIRST_NS (100 * MR_NS_PER_MS)
@@ -482,8 +483,8 @@ static enum fate fate_of(const struct mr_load *l, const struct mr_folder_version
     if (!r) {
         return MAKE;
     }
-    if (is_sync && l->job->tries == 0 &&
-        r->failed_fingerprint == fingerprint + fv->fingerprint.beside) {
+    if (is_sync && r->failed_fingerprint == fingerprint + fv->fingerprint.beside &&
+        !mr_retry_is_due(l->model)) {
         return HOPELESS; /* it would fail again */
     }
     if (r->state != MR_VERSION_READY) {
@@ -499,7 +500,7 @@ static enum fate fate_of(const struct mr_load *l, const struct mr_folder_version
 }
 
 /* Lists what is to be made. False: a version of the load is known to fail, so the whole load
- * would. */
+ * would, at least until its next try. */
 static bool plan_list(struct mr_load *l)
 {
     bool has_hope = true;
@@ -514,6 +515,10 @@ static bool plan_list(struct mr_load *l)
             MR_VEC_PUSH(&l->fresh, ((struct mr_fresh){.from = fv, .fingerprint = fingerprint}));
         }
     }
+    if (has_hope && !mr_retry_is_due(l->model)) {
+        l->model->tries = 0; /* what failed has changed */
+    }
+    l->job->is_early = !has_hope && l->model->tries > 0;
     pthread_mutex_unlock(&l->m->lock);
     return has_hope;
 }
@@ -597,16 +602,17 @@ static void loading_note(struct mr_load *l, struct mr_fresh *f)
 }
 
 /* Versions may serve during this load. */
-static bool is_serving(struct mr_models *m)
+static bool is_in_background(const struct mr_load *l)
 {
     struct mr_map_slot *slot;
     bool is_any = false;
 
-    pthread_mutex_lock(&m->lock);
-    for (size_t i = 0; !is_any && (slot = mr_map_next(&m->models, &i));) {
+    pthread_mutex_lock(&l->m->lock);
+    const bool is_start = l->job->is_first && l->model->tries == 0;
+    for (size_t i = 0; !is_start && !is_any && (slot = mr_map_next(&l->m->models, &i));) {
         is_any = mr_model_serves(slot->value);
     }
-    pthread_mutex_unlock(&m->lock);
+    pthread_mutex_unlock(&l->m->lock);
     return is_any;
 }
 
@@ -649,18 +655,17 @@ bool mr_load_is_requested(const struct mr_load *l)
 
 static int version_try(struct mr_load *l, struct mr_fresh *f, bool warn, struct mr_err *err)
 {
-    const struct mr_version_source source = {
-        .model = l->model,
-        .folder = &l->folder,
-        .version = f->from,
-        .config = l->config,
-        .has_max_batch = l->has_max_batch,
-        .is_requested = mr_load_is_requested(l),
-        .warn = warn,
-        .temp = l->temp,
-        .fingerprint = f->fingerprint,
-        .entry = f->entry,
-        .in_background = (!l->job->is_first || l->job->tries > 0) && is_serving(l->m)};
+    const struct mr_version_source source = {.model = l->model,
+                                             .folder = &l->folder,
+                                             .version = f->from,
+                                             .config = l->config,
+                                             .has_max_batch = l->has_max_batch,
+                                             .is_requested = mr_load_is_requested(l),
+                                             .warn = warn,
+                                             .temp = l->temp,
+                                             .fingerprint = f->fingerprint,
+                                             .entry = f->entry,
+                                             .in_background = is_in_background(l)};
     uint64_t reserved;
 
     loading_note(l, f);
@@ -822,8 +827,10 @@ static int versions_load(struct mr_load *l)
         return is_sync && l->folder.versions.len > 0 ? MR_OK : no_version_fail(l);
     }
     if (!plan_list(l)) {
-        gone_retire(l);
-        return MR_OK; /* the rest as it was left after the last failure */
+        gone_retire(l); /* the rest is as it was left after the last failure */
+        return l->job->is_early
+                   ? MR_FAIL(l->err, MR_E_UNAVAILABLE, "a version that failed is tried again later")
+                   : MR_OK;
     }
     const bool is_update = plan_begin(l);
     int rc = versions_make(l);

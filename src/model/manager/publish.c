@@ -219,6 +219,7 @@ bool mr_load_publish(struct mr_load *l)
         mr_labels_take(l->model, &l->labels, l->labels_given);
     }
     l->model->pinned = l->pin;
+    l->model->tries = 0;
     bool stays = l->config_json && l->job->file_count == 0 && !l->job->is_rollback;
     l->model->override_fingerprint = stays ? mr_load_files_fingerprint(l) : 0;
     others_retire(l, false);
@@ -342,6 +343,7 @@ int mr_unload_run(struct mr_models *m, struct mr_model *model, struct mr_err *er
     }
     mr_labels_clear(model);
     model->pinned = 0;
+    model->tries = 0;
     mr_model_clear_error(m, model);
     if (model->records.len > 0) {
         mr_table_publish(m, model);

@@ -4,7 +4,8 @@
  * Only loads without a caller: those of poll mode, of the server's start, and such returns. A load that a client requested
  * is answered and not repeated.
  * A newer job for the model - its folder has changed, a client loads or unloads it -
- * replaces the retry at once. No thread sleeps for a retry: the loaders look at the list
+ * replaces the retry at once. If it finds that what failed has not changed, it waits in the place of that retry, so how many
+ * tries there were and when the next one is due belong to the model. No thread sleeps for a retry: the loaders look at the list
  * when they look for work. Everything here needs the manager's lock. */
 #include "retry.h"
 
@@ -28,10 +29,32 @@ static int64_t pause_of(const struct mr_models *m, uint32_t tries)
 static bool is_worth_it(const struct mr_models *m, const struct mr_job *job)
 {
     const bool is_timed = (job->kind == MR_JOB_SYNC || job->is_first) && m->o.retry_pause_ns > 0 &&
-                          job->tries < MR_RETRIES_MAX;
+                          job->model->tries < MR_RETRIES_MAX;
 
-    return (is_timed || job->is_return) && !job->is_hopeless && !job->model->waiting_first &&
-           !mr_job_is_unwanted(m, job);
+    return (is_timed || job->is_return) && !job->is_hopeless;
+}
+
+bool mr_retry_is_due(const struct mr_model *model)
+{
+    return model->tries > 0 && mr_now_ns() >= model->retry_ns;
+}
+
+/* After a failure. False: it is not tried again. */
+static bool retry_plan(const struct mr_models *m, const struct mr_job *job)
+{
+    struct mr_model *model = job->model;
+
+    if (!is_worth_it(m, job)) {
+        model->tries = 0;
+        return false;
+    }
+    if (!job->is_return) {
+        const int64_t pause_ns = pause_of(m, model->tries++);
+        model->retry_ns = mr_ns_after(mr_now_ns(), pause_ns);
+        mr_log(MR_LOG_INFO, "model.retry", "model=%s in_s=%.1f try=%u of %u",
+               MR_LOG_STR(model->name), (double)pause_ns / 1e9, model->tries, MR_RETRIES_MAX);
+    }
+    return true;
 }
 
 /* It waits for mr_members_hasten, unless what it asks has become ready since it began. */
@@ -47,17 +70,17 @@ bool mr_retry_keep(struct mr_models *m, struct mr_job *job)
 {
     struct mr_job **at = &m->retries;
 
-    if (!is_worth_it(m, job)) {
-        return false;
+    if (mr_job_is_unwanted(m, job) || (!job->is_early && !retry_plan(m, job)) ||
+        job->model->waiting_first) {
+        return false; /* the one that waits takes its place */
     }
-    int64_t pause_ns = pause_of(m, job->tries++);
-    job->due_ns = job->is_return ? return_time(m, job) : mr_ns_after(mr_now_ns(), pause_ns);
+    job->due_ns = job->is_return ? return_time(m, job) : job->model->retry_ns;
     job->has_ended_load = false;
     job->done = NULL;
     job->is_running = false;
     job->has_place = false;
     job->asked = job->is_return ? UINT_MAX : 0; /* it waits for others, and asks for none */
-    job->waits_no_more = job->waits_for_users = job->is_opening = false;
+    job->waits_no_more = job->waits_for_users = job->is_opening = job->is_early = false;
     job->folder_fingerprint = 0;
     while (*at && (*at)->due_ns <= job->due_ns) {
         at = &(*at)->next;
@@ -66,10 +89,6 @@ bool mr_retry_keep(struct mr_models *m, struct mr_job *job)
     *at = job;
     job->model->retry = job;
     pthread_cond_broadcast(&m->work); /* those who wait must know until when */
-    if (!job->is_return) {
-        mr_log(MR_LOG_INFO, "model.retry", "model=%s in_s=%.1f try=%u of %u",
-               MR_LOG_STR(job->model->name), (double)pause_ns / 1e9, job->tries, MR_RETRIES_MAX);
-    }
     return true;
 }
 

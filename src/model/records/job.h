@@ -49,9 +49,9 @@ struct mr_job {
     uint64_t checks_id;          /* MR_JOB_CHECK: id of the load in progress */
     char *checks_name;           /* MR_JOB_CHECK */
     bool is_hopeless;            /* it would fail again */
-    uint32_t tries;              /* failures before */
-    int64_t due_ns;              /* of a retry */
-    char *path, *type;           /* of mr_models_place; NULL: where it is */
+    bool is_early;     /* MR_JOB_SYNC: left to the retry that it replaces; guarded by lock */
+    int64_t due_ns;    /* of a retry */
+    char *path, *type; /* of mr_models_place; NULL: where it is */
     bool is_rollback;
     bool is_remote;  /* of mr_models_remote: the configuration and the files are the server's own */
     bool dependents; /* MR_JOB_UNLOAD: with the models that only it asks */

@@ -1,6 +1,7 @@
 /* Poll mode. Waits are for events, with a bound that only a broken run reaches; that something does
  * not happen is asked for over a stretch of time in which it would. */
 #include "harness.h"
+#include "model/manager/retry.h"
 
 static void poll_setup(struct fixture *f)
 {
@@ -322,8 +323,8 @@ static size_t jobs_open(struct fixture *f)
     return n;
 }
 
-/* Version 2 gets as far as warm-up and stays there; then 3 comes. */
-static void third_while_second(struct fixture *f)
+/* Version 2 gets as far as warm-up and stays there; then 3 comes. The warm-up ends as `status` says. */
+static void third_while_second(struct fixture *f, int status)
 {
     int64_t until = mr_now_ns() + PATIENCE_NS;
     fx_start(f);
@@ -340,8 +341,11 @@ static void third_while_second(struct fixture *f)
         assert_true(mr_now_ns() < until);
         usleep(5000);
     }
+    f->serve_status = status;
     atomic_store(&f->hold, NULL);
-    wait_newest(f, "m", 3);
+    if (status == MR_OK) {
+        wait_newest(f, "m", 3);
+    }
     fx_drained(f);
 }
 
@@ -351,11 +355,85 @@ static void test_more_versions_wait_for_the_first(void **state)
     struct fixture *f = *state;
     poll_setup(f);
     fx_model(f, 0, "m", IDENTITY_TEXT "version_policy { latest { num_versions: 2 } }\n", 1);
-    third_while_second(f);
+    third_while_second(f, MR_OK);
     assert_int_equal(cancelled(f), 0);
     assert_string_equal(fx_changes(f),
                         "m:1 LOADING,m:1 WARMING,m:1 READY,m:2 LOADING,m:2 WARMING,m:2 READY,"
                         "m:3 LOADING,m:3 WARMING,m:3 READY,m:1 DRAINING,m:1 UNLOADED");
+}
+
+/* Number of the job that is to try m's load again, 0 = none; *due_ns: when. */
+static uint64_t retry_id(struct fixture *f, int64_t *due_ns)
+{
+    uint64_t id = 0;
+    pthread_mutex_lock(&f->m->lock);
+    const struct mr_model *model = mr_map_find(&f->m->models, MR_STR("m"));
+    if (model->retry) {
+        id = model->retry->id;
+        *due_ns = model->retry->due_ns;
+    }
+    pthread_mutex_unlock(&f->m->lock);
+    return id;
+}
+
+/* Waits for another one than `before`. */
+static uint64_t wait_retry(struct fixture *f, uint64_t before, int64_t *due_ns)
+{
+    int64_t until = mr_now_ns() + PATIENCE_NS;
+    uint64_t id;
+    while ((id = retry_id(f, due_ns)) == 0 || id == before) {
+        assert_true(mr_now_ns() < until);
+        usleep(5000);
+    }
+    return id;
+}
+
+/* The cause of the failure has gone, and the pause is over. */
+static void retry_now(struct fixture *f)
+{
+    f->serve_status = MR_OK;
+    pthread_mutex_lock(&f->m->lock);
+    struct mr_model *model = mr_map_find(&f->m->models, MR_STR("m"));
+    model->retry_ns = 0;
+    mr_retry_now(f->m, model);
+    pthread_mutex_unlock(&f->m->lock);
+}
+
+/* What else changes in the folder neither ends the tries of a version that failed nor hastens them. */
+static void test_retry_outlives_other_changes(void **state)
+{
+    struct fixture *f = *state;
+    int64_t due_ns = 0;
+    int64_t later_ns = 0;
+    poll_setup(f);
+    f->o.retry_pause_ns = 12 * PATIENCE_NS;
+    fx_model(f, 0, "m", IDENTITY_TEXT, 1);
+    fx_start(f);
+    f->serve_status = MR_E_INTERNAL;
+    fx_model(f, 1, "m", NULL, 2);
+    fx_move(f, "m/2");
+    uint64_t id = wait_retry(f, 0, &due_ns);
+    fx_write(f, 0, "m/1/more", "nothing new about version 2");
+    wait_retry(f, id, &later_ns);
+    assert_true(later_ns == due_ns);
+    retry_now(f);
+    wait_newest(f, "m", 2);
+}
+
+/* Likewise if the change came while the version was being loaded. */
+static void test_retry_with_what_came_during_the_load(void **state)
+{
+    struct fixture *f = *state;
+    int64_t due_ns;
+    poll_setup(f);
+    f->o.retry_pause_ns = 12 * PATIENCE_NS;
+    fx_model(f, 0, "m", IDENTITY_TEXT "version_policy { latest { num_versions: 2 } }\n", 1);
+    third_while_second(f, MR_E_INTERNAL);
+    wait_retry(f, 0, &due_ns);
+    assert_string_equal(fx_ready(f, "m"), "1");
+    retry_now(f);
+    wait_newest(f, "m", 3);
+    assert_string_equal(fx_ready(f, "m"), "2,3");
 }
 
 static void test_a_newer_version_ends_the_load(void **state)
@@ -363,7 +441,7 @@ static void test_a_newer_version_ends_the_load(void **state)
     struct fixture *f = *state;
     poll_setup(f);
     fx_model(f, 0, "m", IDENTITY_TEXT, 1);
-    third_while_second(f);
+    third_while_second(f, MR_OK);
     assert_int_equal(cancelled(f), 1);
     assert_null(strstr(fx_changes(f), "m:2 READY"));
 }
@@ -375,6 +453,8 @@ int main(void)
         fx_test(test_only_whole_versions),
         fx_test(test_more_versions_wait_for_the_first),
         fx_test(test_a_newer_version_ends_the_load),
+        fx_test(test_retry_outlives_other_changes),
+        fx_test(test_retry_with_what_came_during_the_load),
         fx_test(test_others_go_on),
         fx_test(test_changed_and_failed),
         fx_test(test_broken_version_is_repaired),
