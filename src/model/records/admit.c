@@ -2,7 +2,8 @@
  * figures instead of taking the machine down.
  *
  * What a version needs is its files times what memory and files of this model's last load had to do with each
- * other, or, without an earlier load, its files and a margin. What there is, is the least of what the machine
+ * other, but no more than its files, a margin and the memory of that load: most of what a small model takes does not grow with
+ * its files. Without an earlier load it is its files and a margin. What there is, is the least of what the machine
  * has available, what the memory limits of the cgroup (version 2) and its parents leave, and what the option for
  * it leaves. Loads that go on have their need set aside, as their memory shows only later.
  *
@@ -121,12 +122,16 @@ static void cgroups_room(struct room *r)
 
 /* ---- what is needed (lock held) ---- */
 
-static uint64_t with_margin(uint64_t file_bytes)
+static uint64_t sum_of(uint64_t a, uint64_t b)
 {
     uint64_t sum;
 
-    return __builtin_add_overflow(file_bytes, file_bytes / 4 + MARGIN_BYTES, &sum) ? UINT64_MAX
-                                                                                   : sum;
+    return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
+}
+
+static uint64_t with_margin(uint64_t file_bytes)
+{
+    return sum_of(file_bytes, file_bytes / 4 + MARGIN_BYTES);
 }
 
 /* Made, and perhaps not published yet: what is still being loaded is set aside. */
@@ -143,7 +148,8 @@ static uint64_t need_of(const struct mr_model *model, uint64_t file_bytes)
         const struct mr_load_entry *l = model->load_history.at[i];
         if (l->model_bytes > 0 && l->file_bytes > 0) {
             double factor = (double)l->model_bytes / (double)l->file_bytes;
-            return (uint64_t)MR_MIN((double)file_bytes * factor, 1e18);
+            uint64_t grown = (uint64_t)MR_MIN((double)file_bytes * factor, 1e18);
+            return MR_MIN(grown, sum_of(with_margin(file_bytes), l->model_bytes));
         }
     }
     return with_margin(file_bytes);

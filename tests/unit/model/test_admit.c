@@ -106,6 +106,22 @@ static void test_what_the_last_load_took(void **state)
     assert_contains(err.msg, "needs about 84.0 MiB");
 }
 
+/* What a tiny model takes is not multiplied by the size of a large one. */
+static void test_a_large_version_after_a_tiny_one(void **state)
+{
+    struct fixture *f = *state;
+    f->o.memory_check = false;
+    f->o.memory_budget = 26 * MIB;
+    fx_write(f, 0, "m/config.pbtxt", "backend: \"probe\" default_model_filename: \"model.probe\"");
+    fx_write(f, 0, "m/1/model.probe", "batch"); /* 4096 bytes of memory for 5 of files */
+    fx_start(f);
+    fx_must_load(f, "m");
+    fx_write(f, 0, "m/2/model.probe", "batch");
+    weights(f, "m/2/weights.bin", 16 * MIB); /* 24 MiB as at a first load, and 4 KiB */
+    fx_must_load(f, "m");
+    assert_int_equal(fx_newest(f, "m"), 2);
+}
+
 static void test_more_than_the_machine_has(void **state)
 {
     struct fixture *f = *state;
@@ -136,6 +152,7 @@ int main(void)
         fx_test(test_an_update_that_fits_only_alone),
         fx_test(test_all_versions_of_a_load_count),
         fx_test(test_what_the_last_load_took),
+        fx_test(test_a_large_version_after_a_tiny_one),
         fx_test(test_more_than_the_machine_has),
         fx_test(test_the_check_can_be_left_out),
     };
