@@ -84,38 +84,35 @@ static int temp_fill(struct mr_load *l)
     return rc;
 }
 
-/* The one repository that has a folder of that name. */
+/* The one repository that has a folder of that name. The error of a repository that is away counts only if no other one has
+ * it. */
 static int repository_find(struct mr_models *m, mr_str name, struct mr_folder *out,
                            struct mr_err *err)
 {
     struct mr_repository_list list;
     struct mr_folder found = {0};
     size_t count = 0;
-    int rc = MR_OK;
+    int rc = MR_FAIL(err, MR_E_NOT_FOUND, "model '%.*s' is in no repository",
+                     MR_STR_ARG(mr_str_sub(name, 0, 128)));
 
     mr_repositories_get(m, &list);
     for (size_t i = 0; i < list.len; i++) {
         struct mr_folder f = {0};
         struct mr_err why = {0};
         int one = mr_repository_read(&f, m, &list.at[i], name, NULL, NULL, &why);
-        if (one == MR_E_NOT_FOUND) {
-            mr_folder_fini(&f);
-            continue;
-        }
-        if (count++ == 0) {
-            found = f;
+        const bool has_it = one != MR_E_NOT_FOUND && !mr_repository_is_away(&list.at[i], &f, one);
+        if (count == 0 && one != MR_E_NOT_FOUND) {
             rc = one;
             *err = why;
+        }
+        if (has_it && count++ == 0) {
+            found = f;
         } else {
             mr_folder_fini(&f);
         }
     }
     mr_repositories_fini(&list);
     *out = found;
-    if (count == 0) {
-        return MR_FAIL(err, MR_E_NOT_FOUND, "model '%.*s' is in no repository",
-                       MR_STR_ARG(mr_str_sub(name, 0, 128)));
-    }
     if (count > 1) {
         return MR_FAIL(err, MR_E_INVALID, "model appears in two or more repositories");
     }

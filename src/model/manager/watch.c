@@ -262,13 +262,14 @@ static uint64_t place_of(const struct mr_repository *r)
 }
 
 /* Reads the model's folder in every repository. A model in two of them has a sum of its own, so that a
- * loader reads it and reports the error. */
+ * loader reads it and reports the error. A repository that is away counts only if no other one has the model, which stays then. */
 static void entry_scan(struct mr_model_watch *w, struct entry *e)
 {
     struct mr_repository_list list;
     struct visiting visiting = {w, e};
     struct mr_fingerprint shared = {0};
     struct scan_begin begin = {mr_now_ns(), mr_wall_ns()};
+    uint64_t away = 0;
     bool is_settled = true;
 
     e->exists = false;
@@ -280,6 +281,11 @@ static void entry_scan(struct mr_model_watch *w, struct entry *e)
         struct mr_err why = {0};
         int rc = mr_repository_read(&f, w->m, &list.at[i], mr_str_c(e->name), dir_visit, &visiting,
                                     &why);
+        if (mr_repository_is_away(&list.at[i], &f, rc)) {
+            away += mr_hash(mr_str_c(why.msg));
+            rc = MR_E_NOT_FOUND;
+            e->is_reported = false;
+        }
         if (rc != MR_E_NOT_FOUND) {
             shared.sum += f.shared.sum + (rc < 0 ? mr_hash(mr_str_c(why.msg)) : 0);
             e->place = e->place * 31 + place_of(&list.at[i]);
@@ -293,6 +299,10 @@ static void entry_scan(struct mr_model_watch *w, struct entry *e)
         mr_folder_fini(&f);
     }
     mr_repositories_fini(&list);
+    if (!e->exists && away != 0) {
+        e->exists = true;
+        shared.sum = away;
+    }
     seen_update(w, &e->shared, &shared, &begin);
     is_settled &= e->shared.is_settled;
     for (size_t i = 0; i < e->versions.len; i++) {

@@ -72,6 +72,11 @@ int mr_repository_read(struct mr_folder *f, const struct mr_models *m,
     return rc;
 }
 
+bool mr_repository_is_away(const struct mr_repository *r, const struct mr_folder *f, int rc)
+{
+    return rc == MR_E_IO && r->path && !f->dir;
+}
+
 static int names_read(struct mr_models *m, struct mr_name_list *out, struct mr_err *err)
 {
     struct mr_repository_list list;

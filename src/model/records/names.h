@@ -24,6 +24,8 @@ void mr_repositories_fini(struct mr_repository_list *list);
 int mr_repository_read(struct mr_folder *f, const struct mr_models *m,
                        const struct mr_repository *r, mr_str name, mr_folder_visit_fn *visit,
                        void *ctx, struct mr_err *err);
+/** True if `rc` of mr_repository_read means that the repository itself cannot be read now: it may have the model or not. */
+bool mr_repository_is_away(const struct mr_repository *r, const struct mr_folder *f, int rc);
 /** Whether the repository counts: false while it has been missing ever since the start; checked
  *  each time, but in mode none. Thread: any; blocks when it is missing. */
 bool mr_repository_counts(struct mr_models *m, size_t i);

@@ -120,6 +120,14 @@ static inline void fx_move(struct fixture *f, const char *path)
     assert_int_equal(rename(from, to), 0);
 }
 
+/* As a disk that is not mounted any more. */
+static inline void fx_take_away(struct fixture *f, int repo)
+{
+    char to[PATH_MAX];
+    snprintf(to, sizeof to, "%s.away", f->repo[repo]);
+    assert_int_equal(rename(f->repo[repo], to), 0);
+}
+
 /* A model with a config and one version folder. */
 static inline void fx_model(struct fixture *f, int repo, const char *name, const char *config,
                             int version)

@@ -340,6 +340,23 @@ static void test_start_none(void **state)
     assert_false(mr_models_ready(f->m));
 }
 
+/* Models of the others are loaded, and its own go on. */
+static void test_repository_that_goes_away(void **state)
+{
+    struct fixture *f = *state;
+    struct mr_err err = {0};
+    f->o.repository_count = 2;
+    fx_model(f, 1, "a", IDENTITY_TEXT, 1);
+    fx_model(f, 0, "z", IDENTITY_TEXT, 1);
+    fx_start(f);
+    fx_must_load(f, "z");
+    fx_take_away(f, 0);
+    fx_must_load(f, "a");
+    assert_int_equal(fx_load(f, "z", &err), MR_E_INVALID);
+    assert_contains(err.msg, f->repo[0]);
+    assert_int_equal(fx_newest(f, "z"), 1);
+}
+
 static void test_start_explicit(void **state)
 {
     struct fixture *f = *state;
@@ -656,6 +673,7 @@ int main(void)
         fx_test(test_names_refused),
         fx_test(test_control_mode_guard),
         fx_test(test_start_none),
+        fx_test(test_repository_that_goes_away),
         fx_test(test_start_explicit),
         fx_test(test_start_explicit_all),
         fx_test(test_options_refused),

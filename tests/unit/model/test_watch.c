@@ -198,6 +198,20 @@ static void test_changed_and_failed(void **state)
     assert_string_equal(fx_ready(f, "m"), "1,2");
 }
 
+static void test_repository_that_goes_away(void **state)
+{
+    struct fixture *f = *state;
+    poll_setup(f);
+    f->o.repository_count = 2;
+    fx_model(f, 1, "a", IDENTITY_TEXT, 1);
+    fx_model(f, 0, "z", IDENTITY_TEXT, 1);
+    fx_start(f);
+    fx_take_away(f, 0);
+    fx_model(f, 1, "a", NULL, 2);
+    wait_newest(f, "a", 2);
+    assert_int_equal(fx_newest(f, "z"), 1);
+}
+
 #define PROBE_ALL                                                                                  \
     "backend: \"probe\" default_model_filename: \"model.probe\" version_policy { all { } }"
 
@@ -457,6 +471,7 @@ int main(void)
         fx_test(test_retry_with_what_came_during_the_load),
         fx_test(test_others_go_on),
         fx_test(test_changed_and_failed),
+        fx_test(test_repository_that_goes_away),
         fx_test(test_broken_version_is_repaired),
         fx_test(test_broken_version_is_removed),
         fx_test(test_removed_beside_a_broken_version),
