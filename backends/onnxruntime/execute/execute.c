@@ -7,7 +7,8 @@
  * answer is sent).
  *
  * The model declares these shapes, and declarations can be wrong. So the first execution of a model binds nothing and
- * compares; outputs are bound only if the declaration was right.
+ * compares; outputs are bound only if the declaration was right. As an output that was given to the host cannot be given again,
+ * a number of rows that only the name of a dimension promises is no reason to bind: another one is a valid answer.
  *
  * Thread: one at a time per instance; instances of a model in parallel. */
 #include <time.h>
@@ -139,7 +140,7 @@ static int shape_predict(const struct onnx_model *m, const struct mr_exec *exec,
     return 1;
 }
 
-/* Binds one output to the host's memory when its shape is known; otherwise its value stays NULL. */
+/* Binds one output to the host's memory when no other shape would be valid; otherwise its value stays NULL. */
 static int output_bind(struct onnx_instance *inst, struct mr_exec *exec, uint32_t k,
                        struct mr_err *err)
 {
@@ -149,7 +150,7 @@ static int output_bind(struct onnx_instance *inst, struct mr_exec *exec, uint32_
     int64_t shape[MR_MAX_RANK];
     uint64_t bytes = 0;
     void *data = NULL;
-    if (!shape_predict(m, exec, io, shape) ||
+    if ((io->has_batch && exec->row_count == 0) || !shape_predict(m, exec, io, shape) ||
         !onnx_shape_bytes(shape, io->desc->rank, onnx_element_bytes(io->desc->dtype), &bytes)) {
         return MR_OK;
     }
