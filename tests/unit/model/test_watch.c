@@ -409,7 +409,9 @@ static void retry_now(struct fixture *f)
     pthread_mutex_lock(&f->m->lock);
     struct mr_model *model = mr_map_find(&f->m->models, MR_STR("m"));
     model->retry_ns = 0;
-    mr_retry_now(f->m, model);
+    if (model->retry) { /* otherwise one more look at the folder is under way */
+        mr_retry_now(f->m, model);
+    }
     pthread_mutex_unlock(&f->m->lock);
 }
 
