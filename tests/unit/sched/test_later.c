@@ -191,6 +191,19 @@ static void on_response(struct mr_infer *r, struct mr_response *q)
     }
 }
 
+/* Of one element. */
+static void on_scalar(struct mr_infer *r, struct mr_response *q)
+{
+    struct stream *st = MR_CONTAINER_OF(r, struct stream, ask.infer);
+
+    assert_int_equal(q->outputs.list[0].tensor.rank, 1);
+    assert_int_equal(q->outputs.list[0].tensor.shape[0], 1);
+    st->count++;
+    st->final += q->is_final;
+    q->next = st->kept;
+    st->kept = q;
+}
+
 static void stream_init(struct stream *st, struct harness *h, int first)
 {
     *st = (struct stream){0};
@@ -321,6 +334,62 @@ static void unread_answers_are_bounded(void **state)
     harness_close(&h);
 }
 
+static void room_found(struct mr_execution *x)
+{
+    x->handle = x; /* seen */
+}
+
+/* An executor that cannot wait offers an answer again when there is room: it was checked, and has the shape of `dims`. */
+static void offered_again(void **state)
+{
+    static const int64_t dims[] = {1}, reshape[] = {0};
+    struct harness h;
+    struct mr_err err;
+    struct stream st = {0};
+    struct mr_infer *items[] = {&st.ask.infer};
+    struct mr_response *q;
+    void *data;
+    (void)state;
+
+    harness_init(&h);
+    h.version.is_decoupled = true;
+    harness_io(&h.inputs[0], "X", MR_DTYPE_INT32, NULL, 0, 0);
+    harness_io(&h.outputs[0], "Y", MR_DTYPE_INT32, dims, 1, 0);
+    h.outputs[0].reshape = reshape; /* to no dimension */
+    harness_open(&h, "identity", NULL, 0);
+    st.ask.infer = (struct mr_infer){
+        .version = &h.version, .reply_loop = &h.reply_loop, .on_response = on_scalar};
+    struct exec_run run = {.s = h.version.sched, .items = items, .count = 1};
+    struct mr_execution x = {.exec = {.flags = MR_EXEC_DECOUPLED, .request_count = 1},
+                             .outputs = {.executor = h.model},
+                             .respond = sched_respond,
+                             .on_room = room_found,
+                             .user = &run};
+    for (int rc = MR_OK; rc != MR_PENDING;) {
+        assert_int_equal(mr_response_new(&x, 0, &q, &err), MR_OK);
+        assert_int_equal(
+            mr_exec_output_place(&q->outputs, 0, MR_DTYPE_INT32, 0, NULL, 4, &data, &err), MR_OK);
+        rc = mr_execution_respond(&x, 0, &q, 0, &err);
+        assert_true(rc == MR_OK || rc == MR_PENDING);
+    }
+    mr_mailbox_drain(&h.box);
+    const int before = st.count;
+    struct mr_response *read = st.kept;
+    st.kept = read->next;
+    mr_infer_response_end(&st.ask.infer, &read);
+    assert_ptr_equal(x.handle, &x);
+    assert_int_equal(mr_execution_respond(&x, 0, &q, MR_RESPONSE_FINAL, &err), MR_OK);
+    mr_mailbox_drain(&h.box);
+    assert_int_equal(st.count, before + 1);
+    assert_int_equal(st.final, 1);
+    while (st.kept) {
+        q = st.kept;
+        st.kept = q->next;
+        mr_infer_response_end(&st.ask.infer, &q);
+    }
+    harness_close(&h);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -332,6 +401,7 @@ int main(void)
         cmocka_unit_test(several_answers),
         cmocka_unit_test(batches_of_several),
         cmocka_unit_test(unread_answers_are_bounded),
+        cmocka_unit_test(offered_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
