@@ -52,6 +52,7 @@ struct held_sequence {
     uint64_t number;
     mr_str text;
     int64_t only; /* this version, 0 = any */
+    const struct mr_version *begun_in; /* which was replaced meanwhile, perhaps */
 };
 
 static bool is_in(void *ctx, struct mr_version *held)
@@ -66,7 +67,7 @@ static bool leave(void *ctx, struct mr_version *held)
 {
     const struct held_sequence *q = ctx;
 
-    if (q->only == 0 || q->only == held->number) {
+    if (held != q->begun_in && (q->only == 0 || q->only == held->number)) {
         mr_sched_leave_sequence(held, q->number, q->text);
     }
     return false;
@@ -75,7 +76,7 @@ static bool leave(void *ctx, struct mr_version *held)
 void mr_engine_follow(struct mr_engine *e, const struct mr_infer *r, uint64_t number, mr_str text,
                       struct mr_target *io)
 {
-    struct held_sequence q = {number, text, r->names_version ? io->version->number : 0};
+    struct held_sequence q = {number, text, r->names_version ? io->version->number : 0, NULL};
     const unsigned slot = r->reply_loop->epoch_slot;
 
     if (!mr_version_held(io->version, NULL) || mr_sched_has_sequence(io->version, number, text)) {
@@ -98,7 +99,7 @@ int mr_engine_submit(struct mr_engine *e, struct mr_infer *r)
         return mr_sched_submit(r);
     }
     struct held_sequence q = {r->sequence->number, r->sequence->text,
-                              r->names_version ? v->number : 0};
+                              r->names_version ? v->number : 0, v};
     if (q.text.len) { /* r may be gone afterwards */
         memcpy(text, q.text.ptr, q.text.len);
         q.text.ptr = text;

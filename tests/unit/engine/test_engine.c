@@ -133,6 +133,9 @@ static int setup(void **state)
     model_write(f, "waits",
                 "backend: \"fault\"\n" PARAMETER("async", "1") PARAMETER("until_cancelled", "true")
                     IO_TEXT);
+    model_write(f, "keeps",
+                "backend: \"identity\"\nmax_batch_size: 4\n"
+                "sequence_batching { max_sequence_idle_microseconds: 3600000000 }\n" IO_TEXT);
     mr_mailbox_init(&f->box, no_wake, NULL);
     f->reply_loop =
         (struct mr_reply_loop){.post = post, .ctx = f, .epoch_slot = MR_EPOCH_SLOT_NONE};
@@ -409,6 +412,64 @@ static void pins_and_cancel(void **state)
     mr_version_unpin(target.version, MR_EPOCH_SLOT_NONE);
 }
 
+/* ---- sequences ---- */
+
+static void start_sequence(struct ask *a, uint64_t id)
+{
+    ask_init(a, "keeps", 0, 1);
+    a->args.has_sequence = true;
+    a->args.correlation_id = id;
+    a->args.sequence_flags = MR_SEQUENCE_START;
+}
+
+static void on_loaded_ask(void *ctx, int rc, const struct mr_err *err)
+{
+    (void)err;
+    assert_int_equal(rc, MR_OK);
+    ask_done(ctx);
+}
+
+/* The version is replaced between the look-up for a request that starts a sequence and its submission: the sequence begins
+ * there, and goes on. */
+static void starts_while_replaced(void **state)
+{
+    const char *const models[] = {"keeps"};
+    const mr_str no_text = {NULL, 0};
+    struct fixture *f = *state;
+    struct mr_reply_loop no_loop = {.epoch_slot = MR_EPOCH_SLOT_NONE};
+    struct mr_target target;
+    struct mr_err err;
+    struct ask first, second, load;
+    char path[PATH_MAX];
+
+    open_engine(f, models, 1, false);
+    start_sequence(&first, 1); /* for which the version stays */
+    assert_int_equal(mr_engine_infer(f->engine, &first.infer, &first.args), MR_OK);
+    ask_wait(&first);
+    ask_fini(&first);
+    assert_int_equal(
+        mr_engine_find(f->engine, &no_loop, MR_STR("keeps"), MR_STR(""), &target, &err), MR_OK);
+
+    snprintf(path, sizeof path, "%s/keeps/2", f->dir);
+    assert_int_equal(mkdir(path, 0755), 0);
+    ask_init(&load, "keeps", 0, 1);
+    mr_models_load(mr_engine_models(f->engine), MR_STR("keeps"), NULL, on_loaded_ask, &load.infer);
+    ask_wait(&load);
+    ask_fini(&load);
+    assert_ptr_equal(mr_version_held(target.version, NULL), target.version);
+
+    start_sequence(&second, 2);
+    second.infer.reply_loop = &no_loop;
+    second.infer.version = target.version; /* with its pin */
+    assert_int_equal(mr_infer_validate(&second.infer, &second.args, &err), MR_OK);
+    assert_int_equal(mr_engine_submit(f->engine, &second.infer), MR_OK);
+    ask_wait(&second);
+    ask_check(&second);
+    const bool goes_on = mr_sched_has_sequence(target.version, 2, no_text);
+    ask_fini(&second);
+    assert_true(goes_on);
+}
+
 /* ---- names that are resolved ---- */
 
 /* The model is loaded because of the request, and a second request finds it. */
@@ -596,6 +657,7 @@ int main(void)
         TEST(refused),
         TEST(many_answers),
         TEST(pins_and_cancel),
+        TEST(starts_while_replaced),
         TEST(loads_on_demand),
         TEST(fails_later),
         TEST(answers_at_once),
