@@ -498,7 +498,7 @@ static void batch_end(struct exec_batch *b, bool was_pending)
 {
     struct sched_instance *in = b->in;
     struct mr_sched *s = in->sched;
-    struct mr_infer **items = b->run.items, *over = NULL;
+    struct mr_infer **items = b->run.items, *over = NULL, *lost = NULL;
     int64_t cost_ns = items[0]->times.end - items[0]->times.start;
     uint32_t count = b->run.count;
     uint64_t bytes = 0;
@@ -510,7 +510,7 @@ static void batch_end(struct exec_batch *b, bool was_pending)
     pthread_mutex_lock(&s->mutex);
     account(s, items, count, &b->plan, bytes, cost_ns);
     if (s->sequences) {
-        sequences_done(in, items, count);
+        lost = sequences_done(in, items, count);
     }
     for (uint32_t i = 0; i < count; i++) {
         items[i]->run = NULL;
@@ -528,6 +528,7 @@ static void batch_end(struct exec_batch *b, bool was_pending)
     batch_keep(b);
     pthread_mutex_unlock(&s->mutex);
     sched_deliver_all(over);
+    sched_deliver_all(lost);
 }
 
 static void batch_done(struct exec_run *run);

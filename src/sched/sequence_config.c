@@ -262,6 +262,7 @@ static void open_set(struct mr_sched *s, const config *c)
     q->taken = MR_NEW_ARRAY(struct seq_request *, MR_MAX(o.places, o.max_rows));
     /* A direct batch has a row for each sequence of the instance: two at once would be two states of a row. */
     q->max_executions = o.is_direct ? 1 : s->max_pending;
+    q->due_ns = INT64_MAX;
 }
 
 int sequence_config_open(struct mr_sched *s, struct mr_err *err)

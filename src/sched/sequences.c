@@ -170,7 +170,7 @@ int sequences_push(struct mr_sched *s, struct mr_infer *r, int64_t now_ns)
     publish_count(s);
     queue_count_in(s, r, now_ns);
     r->start_by_ns = queue_last_start(s, r);
-    r->due_ns = r->expire_ns = expiry(r);
+    r->due_ns = r->expire_ns = item->request.due_ns = expiry(r);
     if (s->options.hold_until_queued > 0 && !instance_is_held(s)) {
         sequences_wake_all(s);
     }
@@ -180,31 +180,43 @@ int sequences_push(struct mr_sched *s, struct mr_infer *r, int64_t now_ns)
     if (admitted == SEQ_BACKLOG && s->instances[0].life != 0) {
         sequences_wake_all(s); /* all places may be of sequences that were lost */
     }
+    if (admitted == SEQ_BACKLOG && !r->reply_loop->set_timer && r->due_ns > 0 &&
+        r->due_ns < s->sequences->due_ns) {
+        s->sequences->due_ns = r->due_ns;
+        sequences_wake_all(s); /* no timer of its own: one of them sees to it */
+    }
     return admitted == SEQ_PLACED ? wake_for(s, r, instance) : MR_OK;
 }
 
 /* ---- out, without having run ---- */
 
+/* What the set has given back, as a chain, but for one of them. */
+static struct mr_infer *given_back(struct mr_sched *s, const struct seq_requests *out,
+                                   const struct mr_infer *but)
+{
+    struct mr_infer *first = NULL, **tail = &first;
+    struct seq_request *q;
+
+    publish_count(s);
+    TAILQ_FOREACH (q, out, link) {
+        struct mr_infer *r = MR_CONTAINER_OF(q, struct sequence_item, request)->infer;
+        queue_count_out(s, r);
+        s->inflight_rows -= rows_of(r);
+        r->next = NULL;
+        if (r != but) {
+            *tail = r;
+            tail = &r->next;
+        }
+    }
+    return first;
+}
+
 struct mr_infer *sequences_withdraw(struct mr_sched *s, struct mr_infer *r)
 {
     struct seq_requests out = TAILQ_HEAD_INITIALIZER(out);
-    struct mr_infer *others = NULL, **tail = &others;
-    struct seq_request *q;
 
     wake(s, sequence_end(s->sequences->set, &r->item->request, &out));
-    publish_count(s);
-    TAILQ_FOREACH (q, &out, link) {
-        struct mr_infer *o = MR_CONTAINER_OF(q, struct sequence_item, request)->infer;
-        queue_count_out(s, o);
-        s->inflight_rows -= rows_of(o);
-        o->next = NULL;
-        if (o == r) {
-            continue;
-        }
-        *tail = o;
-        tail = &o->next;
-    }
-    return others;
+    return given_back(s, &out, r);
 }
 
 bool sequences_expire_one(struct mr_sched *s, struct mr_infer *r, int64_t now_ns,
@@ -228,6 +240,24 @@ bool sequences_expire_one(struct mr_sched *s, struct mr_infer *r, int64_t now_ns
     return true;
 }
 
+/* One that has waited for a place for too long, and those that fail with it; NULL: there is none. */
+static struct mr_infer *expire(struct mr_sched *s, int64_t now_ns)
+{
+    struct sequences *q = s->sequences;
+    struct mr_infer *others;
+    struct seq_request *r;
+
+    if (now_ns < q->due_ns || (r = sequence_overdue(q->set, now_ns, &q->due_ns)) == NULL) {
+        return NULL;
+    }
+    struct mr_infer *first = MR_CONTAINER_OF(r, struct sequence_item, request)->infer;
+    if (!sequences_expire_one(s, first, now_ns, &others)) {
+        return NULL;
+    }
+    first->next = others;
+    return first;
+}
+
 /* If the process that kept what the instance knows of its sequences has died since the last check: they end. Returns
  * requests that have failed by that. */
 static struct mr_infer *lose(struct sched_instance *in)
@@ -236,26 +266,18 @@ static struct mr_infer *lose(struct sched_instance *in)
     const struct mr_executor *e = s->version->executor;
     const uint64_t life = e->ops->life ? e->ops->life(e, in->instance) : in->life;
     struct seq_requests out = TAILQ_HEAD_INITIALIZER(out);
-    struct mr_infer *lost = NULL, **tail = &lost;
-    struct seq_request *q;
 
     if (life == in->life) {
         return NULL;
     }
     in->life = life;
     sequence_lose(s->sequences->set, in->index, &out);
-    publish_count(s);
-    TAILQ_FOREACH (q, &out, link) {
-        struct mr_infer *r = MR_CONTAINER_OF(q, struct sequence_item, request)->infer;
-        queue_count_out(s, r);
-        s->inflight_rows -= rows_of(r);
+    struct mr_infer *lost = given_back(s, &out, NULL);
+    for (struct mr_infer *r = lost; r; r = r->next) {
         sched_fail(r, MR_E_UNAVAILABLE,
                    "the worker process of model '%.*s' that kept the state of the sequence ended; "
                    "start the sequence again",
                    MR_STR_ARG(s->version->model_name));
-        r->next = NULL;
-        *tail = r;
-        tail = &r->next;
     }
     return lost;
 }
@@ -315,7 +337,7 @@ uint32_t sequences_next(struct sched_instance *in, struct mr_infer **items, stru
 
     for (;;) {
         int64_t now = mr_now_ns(), until;
-        if ((lost = lose(in)) != NULL) {
+        if ((lost = lose(in)) != NULL || (lost = expire(s, now)) != NULL) {
             pthread_mutex_unlock(&s->mutex);
             sched_deliver_all(lost);
             pthread_mutex_lock(&s->mutex);
@@ -335,6 +357,7 @@ uint32_t sequences_next(struct sched_instance *in, struct mr_infer **items, stru
             return 0;
         }
         until = MR_MIN(plan->wait_until_ns, sequence_next_idle_ns(q->set));
+        until = MR_MIN(until, q->due_ns);
         if (!is_used) {
             until = MR_MIN(until, idle_until);
         }
@@ -348,16 +371,26 @@ uint32_t sequences_next(struct sched_instance *in, struct mr_infer **items, stru
     }
 }
 
-void sequences_done(struct sched_instance *in, struct mr_infer **items, uint32_t count)
+struct mr_infer *sequences_done(struct sched_instance *in, struct mr_infer **items, uint32_t count)
 {
     struct mr_sched *s = in->sched;
+    struct seq_requests out = TAILQ_HEAD_INITIALIZER(out);
     int64_t now = mr_now_ns();
 
     for (uint32_t i = 0; i < count; i++) {
+        if (items[i]->status < 0 && (items[i]->err.flags & MR_ERR_NOT_RUN)) {
+            sequence_end(s->sequences->set, &items[i]->item->request, &out);
+        }
         sequence_done(s->sequences->set, &items[i]->item->request, now);
     }
-    publish_count(s);
     wake(s, in->index);
+    struct mr_infer *lost = given_back(s, &out, NULL);
+    for (struct mr_infer *r = lost; r; r = r->next) {
+        sched_fail(r, MR_E_UNAVAILABLE,
+                   "an earlier request of the sequence ended without having run; start the "
+                   "sequence again");
+    }
+    return lost;
 }
 
 /* ---- for those who choose and end the version ---- */

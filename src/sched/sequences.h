@@ -39,6 +39,7 @@ struct sequence_state {
 struct sequences {
     struct seq_request **taken; /* [max_rows], under the mutex: the batch being taken */
     struct seq_set *set;        /* under the mutex */
+    int64_t due_ns;             /* no request that waits for a place has to leave before */
     pthread_cond_t *wake;    /* [instance_count] threads of instances, which wait under the mutex */
     uint32_t max_executions; /* of an instance at once */
     _Atomic uint32_t count;  /* copy of sequence_count for readers without the mutex */
@@ -61,8 +62,8 @@ void sequence_config_close(struct mr_sched *s);
 
 /* MR_OK: r waits with its sequence; negative: refused, and r->status says so. */
 int sequences_push(struct mr_sched *s, struct mr_infer *r, int64_t now_ns);
-/* Removes r, which waits. That ends its sequence: its other waiting requests are returned as a chain, to be failed
- * and delivered. */
+/* Removes r, which waits. That ends its sequence: the other waiting requests up to the next start are returned as a chain,
+ * to be failed and delivered. */
 struct mr_infer *sequences_withdraw(struct mr_sched *s, struct mr_infer *r);
 /* True: r has waited for too long and is removed, with its status; the other waiting requests of its sequence are in
  * *out_others, failed, to be delivered. False: r->due_ns says when to ask again. */
@@ -72,8 +73,9 @@ bool sequences_expire_one(struct mr_sched *s, struct mr_infer *r, int64_t now_ns
  * thread should end. Releases the mutex while it waits. Thread: the instance's. */
 uint32_t sequences_next(struct sched_instance *in, struct mr_infer **items,
                         struct batch_plan *plan);
-/* The items have run. */
-void sequences_done(struct sched_instance *in, struct mr_infer **items, uint32_t count);
+/* The items have run. The sequences of those that ended without it end: their waiting requests are returned as a chain,
+ * failed, to be delivered. */
+struct mr_infer *sequences_done(struct sched_instance *in, struct mr_infer **items, uint32_t count);
 void sequences_wake_all(struct mr_sched *s);
 
 /* sequence_tensors.c. Thread: the one that runs the execution. */

@@ -117,8 +117,10 @@ int run_execute(struct mr_executor *e, struct mr_execution *x, struct mr_err *er
     const uint32_t bound = is_bound ? ((const struct worker *)x->instance)->index : MR_SHM_ANY;
 
     if (is_broken(m, bound)) {
-        return MR_FAIL(err, MR_E_UNAVAILABLE,
-                       "model '%s' has no worker process that runs, try later", e->model);
+        MR_FAIL(err, MR_E_UNAVAILABLE, "model '%s' has no worker process that runs, try later",
+                e->model);
+        err->flags |= MR_ERR_NOT_RUN;
+        return err->status;
     }
     r = run_new(m, x);
     s = r ? mr_shm_take(m->shm) : NULL;
@@ -224,6 +226,7 @@ static void run_cancelled(struct slot_run *r)
 
     mr_err_clear(&err);
     MR_FAIL(&err, MR_E_CANCELLED, "the request was cancelled");
+    err.flags |= MR_ERR_NOT_RUN; /* to the end, if a worker had it */
     run_end(r, r->slot, err.status, &err);
 }
 
@@ -419,6 +422,7 @@ static void run_withdrawn(struct process_model *m, struct mr_shm_slot *s)
         MR_FAIL(&err, MR_E_UNAVAILABLE, "model '%s' has no worker process that runs, try later",
                 m->base.model);
     }
+    err.flags |= MR_ERR_NOT_RUN;
     run_end(r, s, err.status, &err);
 }
 

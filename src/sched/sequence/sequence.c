@@ -230,26 +230,58 @@ void sequence_done(struct seq_set *s, struct seq_request *r, int64_t now_ns)
     }
 }
 
-uint32_t sequence_end(struct seq_set *s, struct seq_request *r, struct seq_requests *out)
+/* Takes the requests from `first` up to the next start; it may be NULL, for those after the last one. Without such a start
+ * the sequence ends. */
+static void take_out(struct seq_set *s, struct seq *q, struct seq_request *first,
+                     struct seq_requests *out)
 {
-    struct seq *q = r->seq;
-    uint32_t instance = q->instance;
-    struct seq_request *it;
+    const bool was_ready = q->in == SEQ_IN_READY;
+    struct seq_request *it = first, *next;
 
-    while ((it = TAILQ_FIRST(&q->waiting)) != NULL) {
-        /* ready_insert of others reads the waiting requests of listed sequences */
-        if (q->in == SEQ_IN_READY) {
-            list_leave(s, q);
-        }
+    if (was_ready) { /* ready_insert of others reads the waiting requests of listed sequences */
+        list_leave(s, q);
+    }
+    for (; it && (it == first || !it->is_start); it = next) {
+        next = TAILQ_NEXT(it, link);
         TAILQ_REMOVE(&q->waiting, it, link);
         it->seq = NULL;
         TAILQ_INSERT_TAIL(out, it, link);
     }
-    q->is_ending = true;
-    forget_key(s, q);
-    if (!q->running) {
-        retire(s, q);
+    if (!it) {
+        q->is_ending = true;
+        forget_key(s, q);
     }
+    if (TAILQ_EMPTY(&q->waiting) && !q->running) {
+        retire(s, q);
+    } else if (was_ready) {
+        ready_insert(s, q);
+    }
+}
+
+/* The same from what runs, or has run, on. */
+static void take_rest(struct seq_set *s, struct seq *q, struct seq_requests *out)
+{
+    struct seq_request *first = TAILQ_FIRST(&q->waiting);
+
+    if (!first || !first->is_start) {
+        take_out(s, q, first, out);
+    }
+}
+
+uint32_t sequence_end(struct seq_set *s, struct seq_request *r, struct seq_requests *out)
+{
+    struct seq *q = r->seq;
+    const uint32_t instance = q->instance;
+    struct seq_request *before;
+
+    if (r == q->running) {
+        take_rest(s, q, out);
+        return instance;
+    }
+    while (!r->is_start && (before = TAILQ_PREV(r, seq_requests, link)) != NULL) {
+        r = before;
+    }
+    take_out(s, q, r, out);
     return instance;
 }
 
@@ -269,37 +301,15 @@ uint32_t sequence_leave(struct seq_set *s, mr_str key)
     return instance;
 }
 
-static void lose(struct seq_set *s, struct seq *q, struct seq_requests *out)
-{
-    struct seq_request *it;
-
-    if (q->in == SEQ_IN_READY) {
-        list_leave(s, q);
-    }
-    while ((it = TAILQ_FIRST(&q->waiting)) != NULL && !it->is_start) {
-        TAILQ_REMOVE(&q->waiting, it, link);
-        it->seq = NULL;
-        TAILQ_INSERT_TAIL(out, it, link);
-    }
-    q->has_begun = false;
-    if (it && !q->running) {
-        ready_insert(s, q);
-    } else if (!it) {
-        q->is_ending = true;
-        forget_key(s, q);
-        if (!q->running) {
-            retire(s, q);
-        }
-    }
-}
-
 void sequence_lose(struct seq_set *s, uint32_t instance, struct seq_requests *out)
 {
     const struct seq_instance *in = &s->instances[instance];
 
     for (uint32_t i = 0; i < s->o.places; i++) {
-        if (in->places[i] && in->places[i]->has_begun) {
-            lose(s, in->places[i], out);
+        struct seq *q = in->places[i];
+        if (q && q->has_begun) {
+            q->has_begun = false;
+            take_rest(s, q, out);
         }
     }
 }
@@ -334,6 +344,24 @@ uint32_t sequence_reap(struct seq_set *s, int64_t now_ns)
     instance = q->instance;
     retire(s, q);
     return instance;
+}
+
+struct seq_request *sequence_overdue(const struct seq_set *s, int64_t now_ns, int64_t *out_next_ns)
+{
+    int64_t next_ns = INT64_MAX;
+    struct seq_request *r;
+    const struct seq *q;
+
+    TAILQ_FOREACH (q, &s->backlog, link) {
+        TAILQ_FOREACH (r, &q->waiting, link) {
+            if (r->due_ns > 0 && r->due_ns <= now_ns) {
+                return r;
+            }
+            next_ns = r->due_ns > 0 ? MR_MIN(next_ns, r->due_ns) : next_ns;
+        }
+    }
+    *out_next_ns = next_ns;
+    return NULL;
 }
 
 bool sequence_is_placed(const struct seq_request *r)

@@ -34,6 +34,7 @@ struct seq_request {
     bool is_end;
     uint32_t row;       /* in its batch; set by sequence_form */
     int64_t arrived_ns; /* set by sequence_admit */
+    int64_t due_ns;     /* set by the owner: until when it waits for a place, 0 = for ever */
     struct seq *seq;    /* while it waits or runs, otherwise NULL */
     TAILQ_ENTRY(seq_request) link;
 };
@@ -86,9 +87,10 @@ void sequence_form(struct seq_set *s, uint32_t instance, int64_t now_ns, struct 
 
 /** A request has run. Its instance may have more to run. */
 void sequence_done(struct seq_set *s, struct seq_request *r, int64_t now_ns);
-/** Ends the sequence of a waiting request early: its waiting requests, this one included, are appended to `out` in
- *  order. A running request continues; the place is free when it is done. Returns its instance, SEQ_NONE if it had
- *  none. */
+/** Ends the sequence of a waiting or running request early: those of its requests that wait, this one included if it does,
+ *  are appended to `out` in order. What belongs to an earlier or a later start of the same key continues, as does a
+ *  running request; if no start follows, the place is free when they are done. Returns its instance, SEQ_NONE if it
+ *  had none. */
 uint32_t sequence_end(struct seq_set *s, struct seq_request *r, struct seq_requests *out);
 /** No further request joins the sequence `key`, if it is open: it ends when nothing of it waits or runs, at once if nothing
  *  does. Returns the instance that may have something else to run then, SEQ_NONE if there is none. */
@@ -104,6 +106,10 @@ uint32_t sequence_reap(struct seq_set *s, int64_t now_ns);
 void sequence_hasten(struct seq_set *s);
 /** When sequence_reap may find the next one; INT64_MAX = never as things are. */
 int64_t sequence_next_idle_ns(const struct seq_set *s);
+
+/** A request of a sequence that waits for a place, which is due; NULL: there is none, and *out_next_ns says when there may be
+ *  one if none comes, INT64_MAX = never. */
+struct seq_request *sequence_overdue(const struct seq_set *s, int64_t now_ns, int64_t *out_next_ns);
 
 /** Whether the sequence of a waiting or running request has a place. */
 bool sequence_is_placed(const struct seq_request *r);

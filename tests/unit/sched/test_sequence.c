@@ -465,6 +465,79 @@ static void ends_early(void **state)
     sequence_set_free(&s);
 }
 
+/* Of several starts of one key only the sequence of the request ends: the earlier and the later one go on. */
+static void ends_between_starts(void **state)
+{
+    static const char *const marks[] = {"S", "", "S", "", "S", ""};
+    (void)state;
+
+    for (int gone = 0; gone < 6; gone++) {
+        for (int is_backlog = 0; is_backlog < 2; is_backlog++) {
+            struct seq_options o = usual;
+            struct seq_requests out = TAILQ_HEAD_INITIALIZER(out);
+            struct seq_request *run[ROWS];
+            struct ask *other = ask("SE"), *a[6];
+            o.places = o.max_rows = 1;
+            struct seq_set *s = set_new(o);
+            if (is_backlog) {
+                admit(s, "other", other, 0);
+            }
+            for (int i = 0; i < 6; i++) {
+                a[i] = ask(marks[i]);
+                admit(s, "k", a[i], i);
+            }
+            sequence_end(s, &a[gone]->request, &out);
+            for (int i = 0; i < 6; i++) {
+                assert_int_equal(a[i]->request.seq == NULL, i / 2 == gone / 2);
+            }
+            assert_ptr_equal(TAILQ_FIRST(&out), &a[gone / 2 * 2]->request);
+            assert_int_equal(sequence_is_known(s, mr_str_c("k")), gone < 4);
+            for (int i = is_backlog ? -1 : 0; i < 6; i++) {
+                if (i >= 0 && i / 2 == gone / 2) {
+                    continue;
+                }
+                assert_int_equal(form(s, 0, 9, run).count, 1);
+                assert_ptr_equal(run[0], i < 0 ? &other->request : &a[i]->request);
+                sequence_done(s, run[0], 9);
+            }
+            assert_int_equal(sequence_count(s), gone < 4);
+            for (int i = 0; i < 6; i++) {
+                mr_free(a[i]);
+            }
+            mr_free(other);
+            sequence_set_free(&s);
+        }
+    }
+}
+
+/* Of what runs: it is done as usual, and what follows it is given back. */
+static void ends_while_it_runs(void **state)
+{
+    (void)state;
+
+    for (int starts_anew = 0; starts_anew < 2; starts_anew++) {
+        struct seq_set *s = set_new(usual);
+        struct seq_requests out = TAILQ_HEAD_INITIALIZER(out);
+        struct seq_request *run[ROWS];
+        struct ask *a[] = {ask("S"), ask(""), ask(starts_anew ? "S" : "")};
+        for (int i = 0; i < 3; i++) {
+            admit(s, "k", a[i], i);
+        }
+        assert_int_equal(form(s, 0, 4, run).count, 1);
+        assert_int_equal(sequence_end(s, run[0], &out), 0);
+        assert_ptr_equal(TAILQ_FIRST(&out), &a[1]->request);
+        assert_true(TAILQ_LAST(&out, seq_requests) == &a[starts_anew ? 1 : 2]->request);
+        assert_int_equal(sequence_is_known(s, mr_str_c("k")), starts_anew);
+        sequence_done(s, run[0], 5);
+        assert_int_equal(sequence_count(s), starts_anew);
+        assert_int_equal(run_all(s, 6), starts_anew);
+        for (int i = 0; i < 3; i++) {
+            mr_free(a[i]);
+        }
+        sequence_set_free(&s);
+    }
+}
+
 /* Sets are freed with sequences that go on. */
 static void freed_while_they_go_on(void **state)
 {
@@ -815,6 +888,8 @@ int main(void)
         cmocka_unit_test(idle),
         cmocka_unit_test(starts_anew),
         cmocka_unit_test(ends_early),
+        cmocka_unit_test(ends_between_starts),
+        cmocka_unit_test(ends_while_it_runs),
         cmocka_unit_test(state_is_lost),
         cmocka_unit_test(lost_while_one_runs),
         cmocka_unit_test(freed_while_they_go_on),

@@ -186,13 +186,75 @@ static void answered_before_the_end(void **state)
     }
 }
 
+/* Its caller has no timers, and all places stay taken. */
+static void waits_too_long_for_a_place(void **state)
+{
+    struct setup t;
+    struct step st[4];
+    (void)state;
+
+    open_with(&t, true, 0, "identity", NULL, 0);
+    for (int i = 0; i < 4; i++) {
+        step_init(&st[i], &t.h, MR_MIN((uint64_t)i, 2) + 1, i == 3);
+        st[i].ask.infer.timeout_us = i == 2 ? 1000 : 0;
+        assert_int_equal(ask_submit(&st[i].ask), MR_OK);
+    }
+    for (int i = 0; i < 4; i++) {
+        ask_wait(&t.h, &st[i].ask);
+        assert_int_equal(st[i].ask.infer.status, i < 2 ? MR_OK : MR_E_UNAVAILABLE);
+        ask_fini(&st[i].ask);
+    }
+    assert_int_equal(mr_sched_sequences(&t.h.version), 2);
+    harness_close(&t.h);
+}
+
+static int execute_none(struct mr_executor *e, struct mr_execution *x, struct mr_err *err)
+{
+    (void)e, (void)x;
+    MR_FAIL(err, MR_E_UNAVAILABLE, "no process");
+    err->flags |= MR_ERR_NOT_RUN;
+    return err->status;
+}
+
+/* The first request ends in the line of a process, which never has it: the next one does not go on from there. */
+static void one_does_not_run(void **state)
+{
+    struct setup t;
+    struct step st[3];
+    (void)state;
+
+    for (int at = 1; at < 3; at++) { /* where the sequence starts again, if it does */
+        open_with(&t, true, 4, "identity", NULL, 0);
+        struct mr_executor_ops none = *t.h.model->ops;
+        const struct mr_executor_ops *all = t.h.model->ops;
+        struct mr_sched *s = t.h.version.sched;
+        none.execute = execute_none;
+        t.h.model->ops = &none;
+        s->options.hold_until_queued = 3;
+        for (int i = 0; i < 3; i++) {
+            step_init(&st[i], &t.h, 7, i == at ? 0 : i);
+            assert_int_equal(ask_submit(&st[i].ask), MR_OK);
+        }
+        for (int i = 0; i < 3; i++) {
+            ask_wait(&t.h, &st[i].ask);
+            assert_int_equal(st[i].ask.infer.status, MR_E_UNAVAILABLE);
+            assert_int_equal(st[i].ask.infer.is_executed, i == 0 || i == at);
+            ask_fini(&st[i].ask);
+        }
+        assert_false(mr_sched_has_sequence(&t.h.version, 7, (mr_str){NULL, 0}));
+        assert_int_equal(mr_sched_sequences(&t.h.version), 0);
+        assert_int_equal(s->inflight_rows, 0);
+        t.h.model->ops = all;
+        harness_close(&t.h);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_are_answered),
-        cmocka_unit_test(some_are_cancelled),
-        cmocka_unit_test(closed_while_they_go_on),
-        cmocka_unit_test(answered_before_the_end),
+        cmocka_unit_test(all_are_answered),           cmocka_unit_test(some_are_cancelled),
+        cmocka_unit_test(closed_while_they_go_on),    cmocka_unit_test(answered_before_the_end),
+        cmocka_unit_test(waits_too_long_for_a_place), cmocka_unit_test(one_does_not_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -44,6 +44,10 @@ struct mr_loading {
  *  sent to clients. */
 #define MR_ERR_POISON 0x20000000u
 
+/** Flag of an error: the execution has not begun, as it was cancelled, came too late, or found no process. Not sent to
+ *  clients. */
+#define MR_ERR_NOT_RUN 0x08000000u
+
 /* ---- executors ---- */
 
 /** The operations of an executor. Threads and blocking: as for the callbacks of the same names in backend.h. */
