@@ -180,7 +180,8 @@ static uint64_t instances_of(const struct mr_version *v)
     return MR_MAX(count, 1);
 }
 
-/* A model all of whose instances wait for this call would never run it. */
+/* A model all of whose instances wait for this call would never run it. A sequence has one instance, and one request at a
+ * time. */
 static int cycle_check(const struct nested *n, struct mr_err *err)
 {
     const struct mr_call_chain *chain = &n->call->chain;
@@ -201,7 +202,14 @@ static int cycle_check(const struct nested *n, struct mr_err *err)
         return rc;
     }
     const uint64_t instances = instances_of(target.version);
+    const bool has_sequences = mr_config_sequences(target.version->config) != NULL;
     mr_version_unpin(target.version, n->engine->no_loop.epoch_slot);
+    if (has_sequences) {
+        return MR_FAIL(err, MR_E_INVALID,
+                       "model '%.*s' would wait for itself: it has sequences, and a request of one "
+                       "already waits for this call",
+                       MR_STR_ARG(n->args.model));
+    }
     if (waiting < instances) {
         return MR_OK;
     }

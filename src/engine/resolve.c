@@ -51,7 +51,7 @@ const struct mr_block_provider *mr_engine_body_provider(struct mr_engine *e,
 struct held_sequence {
     uint64_t number;
     mr_str text;
-    int64_t only; /* this version, 0 = any */
+    int64_t only;                      /* this version, 0 = any */
     const struct mr_version *begun_in; /* which was replaced meanwhile, perhaps */
 };
 

@@ -31,9 +31,9 @@ def asked(models, start):
             pymodels.add(models, name, MODELS / "asked.py", extra=f"instance_group [ {{ count: {count} }} ]\n{extra}", **TEXT)
         return start(models)
 
-    def ask(server, model, text):
+    def ask(server, model, text, **parameters):
         with Rest(server.http) as rest:
-            body = {"inputs": [{"name": "INPUT0", "datatype": "BYTES", "shape": [1], "data": [text]}]}
+            body = {"parameters": parameters, "inputs": [{"name": "INPUT0", "datatype": "BYTES", "shape": [1], "data": [text]}]}
             return rest.post(infer_path(model), json.dumps(body)).ok().json()["outputs"][0]["data"][0]
     make.ask = ask
     return make
@@ -58,6 +58,13 @@ def test_a_free_instance_answers_its_own_model(asked):
     server = asked({"a": 2})
     assert asked.ask(server, "a", nested("a")) == "end"
     assert WAITS in asked.ask(server, "a", nested("aa"))
+
+
+def test_a_sequence_that_asks_itself(asked):
+    """Its requests run one after the other, however many instances there are."""
+    server = asked({"a": 2}, "sequence_batching { }")
+    assert WAITS in asked.ask(server, "a", "call('a', \"'end'\", correlation_id=1)", sequence_id=1, sequence_start=True)
+    assert asked.ask(server, "a", "1 + 1", sequence_id=1, sequence_end=True) == "2"
 
 
 def test_circles_at_once(asked):
