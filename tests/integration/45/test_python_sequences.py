@@ -50,7 +50,7 @@ class Client:
         if way == "stream":
             self.client.start_stream(lambda result, error: self.answers.put(error or result))
 
-    def ask(self, number, id, start=False, end=False):
+    def ask(self, number, id, start=False, end=False, **options):
         """(the sum, the process, what the request says)"""
         x = self.kit.InferInput("INPUT0", [1, 1], "INT32")
         x.set_data_from_numpy(np.array([[number]], np.int32))
@@ -59,7 +59,7 @@ class Client:
             self.client.async_stream_infer("m", [x], **marks)
             answer = self.answers.get(timeout=wait.PATIENCE)
         else:
-            answer = self.client.infer("m", [x], **marks)
+            answer = self.client.infer("m", [x], **marks, **options)
         if isinstance(answer, Exception):
             raise answer
         total, pid = answer.as_numpy("OUTPUT0").ravel().tolist()
@@ -122,6 +122,25 @@ def test_a_sequence_that_was_not_started(serve, client_of):
         with pytest.raises(InferenceServerException, match="START"):
             client.ask(1, 9)
     assert pids(server, "m") == first
+
+
+def test_a_request_that_its_process_does_not_take(serve, client_of):
+    """It leaves a hole in its sequence, which ends."""
+    server = serve()
+    client, [pid] = client_of("grpc", server), pids(server, "m")
+
+    def failed():
+        return int(client.client.get_inference_statistics("m").model_stats[0].inference_stats.fail.count)
+    assert client.ask(1, 9, start=True)[0] == 1
+    os.kill(pid, signal.SIGSTOP)
+    wait.stopped(pid)
+    with pytest.raises(InferenceServerException):
+        client.ask(1, 9, client_timeout=0.2)
+    wait.equal(failed, 1, "failed requests")
+    os.kill(pid, signal.SIGCONT)
+    with pytest.raises(InferenceServerException, match="START"):
+        client.ask(1, 9)
+    assert client.ask(1, 9, start=True)[0] == 1
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=["direct", "oldest"])
