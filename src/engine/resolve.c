@@ -52,7 +52,7 @@ struct held_sequence {
     uint64_t number;
     mr_str text;
     int64_t only;                      /* this version, 0 = any */
-    const struct mr_version *begun_in; /* which was replaced meanwhile, perhaps */
+    const struct mr_version *begun_in; /* which may have been replaced since */
 };
 
 static bool is_in(void *ctx, struct mr_version *held)
