@@ -315,8 +315,9 @@ int mr_rollout_resume(struct mr_rollout *r, const double *declared, struct mr_ro
                        mr_ramp_state_name(r->state));
     }
     const unsigned of = r->ramp->variant;
-    const bool has_others = sum_of(r->weights, r->count) - r->weights[of] > 0;
-    if (r->weights[of] <= 0 || r->weights[of] > r->ramp->to || !has_others) {
+    const double sum = sum_of(r->weights, r->count);
+    const bool has_others = sum - r->weights[of] > 0;
+    if (r->weights[of] <= 0 || r->weights[of] > r->ramp->to || r->ramp->to > sum || !has_others) {
         change_by_hand(r, declared);
     }
     memcpy(r->base, r->weights, sizeof r->base);

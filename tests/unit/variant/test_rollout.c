@@ -247,6 +247,22 @@ static void by_hand(void **state)
     mr_rollout_fini(&b.r);
 }
 
+/* Weights set by hand may have a sum below ramp.to, where the others' share would be negative. */
+static void resume_needs_room_for_the_ramp(void **state)
+{
+    struct mr_err err = {0};
+    struct bench b;
+    (void)state;
+
+    begin(&b, NULL, MR_RAMP_ROLLBACK);
+    assert_int_equal(mr_rollout_set(&b.r, (double[]){8, 1, 1}, NULL, now_of(&b), &err), MR_OK);
+    assert_int_equal(mr_rollout_resume(&b.r, weights, now_of(&b), NULL, &err), MR_OK);
+    run(&b, 600 * 9, 0, NULL, NULL);
+    assert_int_equal(b.r.state, MR_RAMP_DONE);
+    assert_weights(&b, 80.0 / 95 * 50, 50, 15.0 / 95 * 50);
+    mr_rollout_fini(&b.r);
+}
+
 /* A variant that was taken out by hand does not come back with the share of the canary. */
 static void back_keeps_who_is_out(void **state)
 {
@@ -357,6 +373,7 @@ int main(void)
         cmocka_unit_test(too_few_requests_judge_nothing),
         cmocka_unit_test(without_a_guard_time_alone_decides),
         cmocka_unit_test(by_hand),
+        cmocka_unit_test(resume_needs_room_for_the_ramp),
         cmocka_unit_test(back_keeps_who_is_out),
         cmocka_unit_test(without_a_ramp_back_undoes),
         cmocka_unit_test(weights_after_a_promotion),

@@ -106,8 +106,8 @@ int mr_rollout_promote(struct mr_rollout *r, unsigned variant, struct mr_rollout
 /** The ramp's variant gets weight 0; without a ramp, the weights before the last change by hand. Errors: MR_E_INVALID:
  *  there is nothing to go back to. */
 int mr_rollout_back(struct mr_rollout *r, struct mr_rollout_time t, struct mr_err *err);
-/** A ramp that is held, rolled back or stopped goes on from the weights of now; a variant of weight 0 from its declared
- *  one. `sums` as of mr_rollout_tick. Errors: MR_E_INVALID: there is none. */
+/** A ramp that is held, rolled back or stopped goes on from the weights of now, or, where it could not from these (its
+ *  variant has weight 0 or all of it, or ramp.to is out of their range), from the declared ones. `sums` as of mr_rollout_tick. Errors: MR_E_INVALID: there is none. */
 int mr_rollout_resume(struct mr_rollout *r, const double *declared, struct mr_rollout_time t,
                       const struct mr_variant_sums *sums, struct mr_err *err);
 /** The newest event; NULL: none. */
