@@ -113,9 +113,11 @@ static void scan_all(struct mr_balance *r, struct scan *s)
 
 static void scan(struct mr_balance *r, struct scan *s)
 {
-    if (r->strategy == MR_BALANCE_P2C && r->host_count > 2) {
+    const enum mr_balance_strategy strategy = s->ask->is_sticky ? MR_BALANCE_HASH : r->strategy;
+
+    if (strategy == MR_BALANCE_P2C && r->host_count > 2) {
         scan_some(r, s, SCAN_TWO);
-    } else if (r->strategy == MR_BALANCE_PEAK_EWMA && r->host_count > SCAN_ALL) {
+    } else if (strategy == MR_BALANCE_PEAK_EWMA && r->host_count > SCAN_ALL) {
         scan_some(r, s, SCAN_SOME);
     }
     if (!s->best) {

@@ -88,7 +88,7 @@ static double hash_cost(struct mr_balance *r, uint64_t key, const struct balance
 double strategy_cost(struct mr_balance *r, const struct mr_balance_ask *ask,
                      const struct balance_host *h)
 {
-    if (r->strategy == MR_BALANCE_HASH) {
+    if (r->strategy == MR_BALANCE_HASH || ask->is_sticky) {
         return hash_cost(r, ask->key, h);
     }
     if (h->state == MR_BALANCE_STATE_HALF_OPEN) {

@@ -376,7 +376,7 @@ static void key_find(struct mr_sdk_call *c)
     }
 }
 
-/* A sequence stays where it began: its id is a key when there is no other one. */
+/* A sequence stays where it began, whatever the strategy is: its id is a key when there is no other one. */
 static uint64_t host_key(const struct mr_sdk_call *c)
 {
     if (c->has_key) {

@@ -340,7 +340,8 @@ static bool call_pick(struct call *c)
                                        .avoid_count = c->avoid_count,
                                        .is_retry = c->is_retry,
                                        .takes_throttled = c->fails_fast,
-                                       .key = c->key};
+                                       .key = c->key,
+                                       .is_sticky = c->request.sequence_id != 0};
     struct host *h;
 
     if (!cluster_pick(c->cluster, &ask, &a->ticket, &a->host)) {

@@ -34,7 +34,7 @@ struct call {
     size_t header_count;
     const bool *packed;  /* of each input: its rows may be divided among hosts. NULL: none is */
     int64_t pack_rows;   /* of those inputs; 0: none */
-    uint64_t key;        /* of strategy hash, 0: none */
+    uint64_t key;        /* of strategy hash, and of a sequence; 0: none */
     int64_t deadline_ns; /* monotonic */
     struct mr_sdk_memory *memory;      /* where some tensors are; NULL: none */
     const struct memory_place *places; /* of each output that is asked for; NULL: none */

@@ -30,15 +30,19 @@ static uint32_t index_of(const struct harness *h, uint32_t host)
     return 0;
 }
 
-static uint32_t one(struct harness *h, uint64_t key)
+static uint32_t ask_one(struct harness *h, const struct mr_balance_ask *ask)
 {
-    const struct mr_balance_ask ask = {.rows = 1, .key = key};
     struct mr_balance_call c;
 
-    assert_true(mr_balance_pick(h->r, h->now, &ask, &c));
+    assert_true(mr_balance_pick(h->r, h->now, ask, &c));
     h->now += MS(1);
     done(h, &c, MR_BALANCE_OK);
     return index_of(h, c.host);
+}
+
+static uint32_t one(struct harness *h, uint64_t key)
+{
+    return ask_one(h, &(struct mr_balance_ask){.rows = 1, .key = key});
 }
 
 static void count(struct harness *h, uint32_t out[HOSTS])
@@ -158,6 +162,24 @@ static void test_by_key(void **state)
     mr_balance_free(&h.r);
 }
 
+/* A call that is sticky goes by its key with each strategy, also where others look at a few hosts. */
+static void test_sticky(void **state)
+{
+    (void)state;
+    for (int strategy = 0; strategy < MR_BALANCE_STRATEGIES; strategy++) {
+        struct harness h;
+        setup(&h, (enum mr_balance_strategy)strategy, HOSTS);
+        for (uint64_t key = 1; key <= 50; key++) {
+            const uint64_t hash = mr_balance_hash(mr_str_n((const char *)&key, sizeof key));
+            const struct mr_balance_ask ask = {.rows = 1, .key = hash, .is_sticky = true};
+            const uint32_t first = ask_one(&h, &ask);
+            one(&h, 0);
+            assert_int_equal(ask_one(&h, &ask), first);
+        }
+        mr_balance_free(&h.r);
+    }
+}
+
 static void test_fixed_limit(void **state)
 {
     struct harness h;
@@ -212,10 +234,15 @@ static void test_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_in_turn),   cmocka_unit_test(test_no_catching_up),
-        cmocka_unit_test(test_at_random), cmocka_unit_test(test_fewest),
-        cmocka_unit_test(test_by_key),    cmocka_unit_test(test_fixed_limit),
-        cmocka_unit_test(test_names),     cmocka_unit_test(test_hedge_of_one_call),
+        cmocka_unit_test(test_in_turn),
+        cmocka_unit_test(test_no_catching_up),
+        cmocka_unit_test(test_at_random),
+        cmocka_unit_test(test_fewest),
+        cmocka_unit_test(test_by_key),
+        cmocka_unit_test(test_fixed_limit),
+        cmocka_unit_test(test_sticky),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_hedge_of_one_call),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

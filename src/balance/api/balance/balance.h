@@ -100,6 +100,7 @@ struct mr_balance_ask {
     uint64_t weight;
     /** HASH: mr_balance_hash of the key; 0: none, the call goes anywhere. */
     uint64_t key;
+    bool is_sticky; /* the key decides as with HASH, whatever the strategy is */
 };
 
 struct mr_balance_call {
