@@ -11,8 +11,10 @@
 #include "millrace/client.h"
 #include "sdk/calls/call.h"
 
+/** A struct of the caller's, to be read or filled. Errors: MR_E_INVALID (it, named as `what`, is NULL or has no size). */
+int abi_struct_check(const void *s, const char *what, struct mr_err *err);
 /** The caller's struct as far as it goes, the rest zero. Members are appended only. `in` and `out` have their size first. Errors:
- *  MR_E_INVALID (`in`, named as `what`, is NULL or has no size). */
+ *  as abi_struct_check. */
 #define ABI_TAKE(out, in, what, err) abi_take((out), sizeof *(out), (in), (what), (err))
 int abi_take(void *out, uint32_t out_size, const void *in, const char *what, struct mr_err *err);
 /** Errors: MR_E_INVALID (NULL, which is what mr_sdk_free leaves). */

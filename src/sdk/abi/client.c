@@ -231,7 +231,7 @@ static int delivery_open(struct mr_sdk *s, uint32_t delivery, struct mr_err *err
 
 const char *mr_sdk_warning(const struct mr_sdk *s)
 {
-    return config_warning(s->config);
+    return s ? config_warning(s->config) : "";
 }
 
 int mr_sdk_fd(const struct mr_sdk *s)

@@ -9,20 +9,34 @@
 #define PARAMS_MAX  1024u
 #define MS_MAX      ((int64_t)86400000)
 
-int abi_take(void *out, uint32_t out_size, const void *in, const char *what, struct mr_err *err)
+static uint32_t size_of(const void *s)
 {
     uint32_t size;
 
-    if (!in) {
+    memcpy(&size, s, sizeof size);
+    return size;
+}
+
+int abi_struct_check(const void *s, const char *what, struct mr_err *err)
+{
+    if (!s) {
         return MR_FAIL(err, MR_E_INVALID, "%s: NULL", what);
     }
-    memcpy(&size, in, sizeof size);
-    if (size < sizeof size) {
-        return MR_FAIL(err, MR_E_INVALID, "%s: its size is %u, where sizeof belongs", what, size);
+    return size_of(s) >= sizeof(uint32_t)
+               ? MR_OK
+               : MR_FAIL(err, MR_E_INVALID, "%s: its size is %u, where sizeof belongs", what,
+                         size_of(s));
+}
+
+int abi_take(void *out, uint32_t out_size, const void *in, const char *what, struct mr_err *err)
+{
+    const int rc = abi_struct_check(in, what, err);
+
+    if (rc == MR_OK) {
+        memset(out, 0, out_size);
+        memcpy(out, in, MR_MIN(size_of(in), out_size));
     }
-    memset(out, 0, out_size);
-    memcpy(out, in, MR_MIN(size, out_size));
-    return MR_OK;
+    return rc;
 }
 
 int abi_client_check(const struct mr_sdk *client, struct mr_err *err)

@@ -29,11 +29,10 @@ uint32_t mr_sdk_result_output_count(const struct mr_sdk_result *r)
 
 int mr_sdk_result_output(const struct mr_sdk_result *r, uint32_t index, struct mr_sdk_tensor *out)
 {
-    const uint32_t room = out->size;
-
-    if (index >= r->response.output_count) {
+    if (index >= r->response.output_count || abi_struct_check(out, "output", NULL) < 0) {
         return MR_E_INVALID;
     }
+    const uint32_t room = out->size;
     const struct mr_oip_tensor *t = &r->response.outputs[index];
     const struct mr_sdk_tensor full = {.size = room,
                                        .dtype = t->tensor.dtype,

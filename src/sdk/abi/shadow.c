@@ -214,13 +214,14 @@ int mr_sdk_shadow_stats(const struct mr_sdk *client, const char *endpoint,
                         struct mr_sdk_shadow_stats *out, struct mr_err *err)
 {
     int rc = abi_client_check(client, err);
-    const uint32_t room = out->size;
     struct sdk_endpoint *e;
 
     rc = rc < 0 ? rc : abi_texts_check(&endpoint, 1, "endpoint", err);
+    rc = rc < 0 ? rc : abi_struct_check(out, "stats", err);
     if (rc < 0) {
         return rc;
     }
+    const uint32_t room = out->size;
     e = mr_map_find(&client->by_name, mr_str_c(endpoint));
     if (!e || !e->shadow.cluster) {
         return MR_FAIL(err, MR_E_NOT_FOUND, "there is no endpoint '%.100s' with a shadow",

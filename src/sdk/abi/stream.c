@@ -363,8 +363,11 @@ int mr_sdk_stream_read(struct mr_sdk_stream *s, int64_t wait_ms, struct mr_sdk_a
                        struct mr_err *err)
 {
     struct mr_sdk_result *r = NULL;
-    int rc = 0;
+    int rc = abi_struct_check(out, "answer", err);
 
+    if (rc < 0) {
+        return rc;
+    }
     const int64_t at_ns =
         over_check(s, NULL) < 0 ? 0 : driver_wait_end(&s->client->driver, wait_ms);
     pthread_mutex_lock(&s->lock);

@@ -112,6 +112,10 @@ static void test_clients_that_were_freed(void **state)
     refused(mr_sdk_stream_open(client, NULL, &stream, &err), &err, "options");
     refused(mr_sdk_shadow_stats(NULL, "e", &stats, &err), &err, "client");
     refused(mr_sdk_shadow_stats(client, NULL, &stats, &err), &err, "endpoint");
+    refused(mr_sdk_shadow_stats(client, "e", NULL, &err), &err, "stats: NULL");
+    stats.size = 0;
+    refused(mr_sdk_shadow_stats(client, "e", &stats, &err), &err, "stats: its size is 0");
+    assert_string_equal(mr_sdk_warning(NULL), "");
     assert_int_equal(mr_sdk_fd(NULL), -1);
     assert_int_equal(mr_sdk_process(NULL), 0);
 }

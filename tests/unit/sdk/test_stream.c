@@ -457,7 +457,8 @@ static void without_waiting(void **state)
 /* A client that is freed ends its streams; what came before is still there to be read. */
 static void freed_client(void **state)
 {
-    struct mr_sdk_answer a = {.size = sizeof a};
+    struct mr_sdk_answer a = {.size = sizeof a}, sizeless = {0};
+    struct mr_sdk_tensor nothing = {0};
     struct server s;
     struct mr_err err;
 
@@ -467,7 +468,12 @@ static void freed_client(void **state)
     struct mr_sdk_stream *open = stream_new(client, NULL, NULL);
     struct mr_sdk_stream *idle = stream_new(client, NULL, NULL);
     assert_int_equal(stream_send(open, "one", -1, &err), MR_OK);
+    assert_int_equal(mr_sdk_stream_read(open, -1, NULL, &err), MR_E_INVALID);
+    assert_int_equal(mr_sdk_stream_read(open, -1, &sizeless, &err),
+                     MR_E_INVALID); /* and takes none */
     assert_int_equal(mr_sdk_stream_read(open, -1, &a, &err), 1);
+    assert_int_equal(mr_sdk_result_output(a.result, 0, NULL), MR_E_INVALID);
+    assert_int_equal(mr_sdk_result_output(a.result, 0, &nothing), MR_E_INVALID);
     assert_true(is_right(a.result) && !a.is_final);
     assert_string_equal(mr_sdk_result_host(a.result), mr_sdk_stream_host(open));
     mr_sdk_result_free(&a.result);
