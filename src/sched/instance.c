@@ -34,10 +34,16 @@ static bool same_shape(const struct mr_tensor *a, const struct mr_tensor *b)
     return true;
 }
 
+static bool runs_alone(const struct mr_sched *s, const struct mr_infer *r)
+{
+    return r->feed ||
+           (s->version->executor->lone_parameters && (r->parameter_count > 0 || r->sequence));
+}
+
 bool instance_can_join(const struct mr_sched *s, const struct mr_infer *first,
                        const struct mr_infer *r)
 {
-    if (first->feed || r->feed) {
+    if (runs_alone(s, first) || runs_alone(s, r)) {
         return false;
     }
     if (s->version->backend_flags & MR_BACKEND_PER_REQUEST) {

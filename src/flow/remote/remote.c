@@ -21,8 +21,8 @@
 #define PENDING_MAX                                                                                \
     (1u << 20) /* requests under way: their number is limited where they come from */
 #define OPEN_MS        10000
-#define TIMEOUT_MS     600000 /* of a request without a deadline */
-#define PARAMETERS_MAX 64u
+#define TIMEOUT_MS     600000   /* of a request without a deadline */
+#define TIMEOUT_MAX_MS 86400000 /* the client's own limit */
 
 struct remote {
     struct mr_executor executor;
@@ -191,12 +191,12 @@ static struct mr_sdk_param parameter_of(const struct mr_exec_request *q, uint32_
     return out;
 }
 
-/* What a request has besides its tensors. A batch of several has none of it. */
+/* What a request has besides its tensors. Of a batch of several there are at most ids and priorities, which are left out. */
 static int rest_make(const struct asking *a, struct mr_sdk_request *to, struct mr_err *err)
 {
     const struct mr_exec_request *q = mr_exec_request_at(&a->x->exec, 0);
     const struct mr_infer *asked = a->x->infers[0];
-    const uint32_t count = MR_MIN(q->parameter_count, PARAMETERS_MAX);
+    const uint32_t count = q->parameter_count;
     struct mr_sdk_param *list =
         MR_ARENA_ARRAY(a->x->outputs.arena, struct mr_sdk_param, count + 1u);
 
@@ -221,7 +221,7 @@ static int rest_make(const struct asking *a, struct mr_sdk_request *to, struct m
     return MR_OK;
 }
 
-/* The longest of the requests' times. */
+/* The longest of the requests' times, as far as a client has it. */
 static int64_t timeout_of(const struct mr_execution *x)
 {
     int64_t at = 0;
@@ -232,7 +232,7 @@ static int64_t timeout_of(const struct mr_execution *x)
         }
         at = MR_MAX(at, x->infers[i]->deadline_ns);
     }
-    return MR_MAX((at - mr_now_ns()) / MR_NS_PER_MS, 1);
+    return MR_MIN(MR_MAX((at - mr_now_ns()) / MR_NS_PER_MS, 1), TIMEOUT_MAX_MS);
 }
 
 static int request_make(const struct asking *a, struct mr_sdk_request *to, struct mr_err *err)
@@ -370,10 +370,11 @@ static int timeout_read(const struct mr_model_desc *desc, int64_t *out, struct m
     const char *text = setting(desc, "timeout_ms");
 
     *out = TIMEOUT_MS;
-    return !text[0] || (mr_str_to_i64(mr_str_c(text), out) && *out > 0 && *out <= INT32_MAX)
+    return !text[0] || (mr_str_to_i64(mr_str_c(text), out) && *out > 0 && *out <= TIMEOUT_MAX_MS)
                ? MR_OK
                : MR_FAIL(err, MR_E_INVALID,
-                         "parameter 'timeout_ms' is '%.64s', allowed are 1 to %d", text, INT32_MAX);
+                         "parameter 'timeout_ms' is '%.64s', allowed are 1 to %d", text,
+                         TIMEOUT_MAX_MS);
 }
 
 /* hosts: a copy, which is cut into addresses. */
@@ -430,8 +431,11 @@ int remote_open(const struct mr_model_desc *desc, struct mr_executor **out, stru
     r->model = copy(model[0] ? model : desc->name);
     r->version = copy(setting(desc, "version"));
     r->hosts = copy(setting(desc, "remote"));
-    r->executor = (struct mr_executor){
-        .ops = &remote_ops, .backend = "remote", .model = r->name, .hands_over = true};
+    r->executor = (struct mr_executor){.ops = &remote_ops,
+                                       .backend = "remote",
+                                       .model = r->name,
+                                       .hands_over = true,
+                                       .lone_parameters = true};
     const int rc = open_as(r, desc, err);
     if (rc < 0) {
         remote_close(&r->executor);

@@ -39,6 +39,7 @@ def there(models, start, tmp_path):
     repo.add(folder, "bad", backend="fault", parameters={"fail_status": "UNAVAILABLE", "fail_message": "no luck"})
     repo.add(folder, "endless", backend="fault", parameters={**ENDLESS, "trace": str(tmp_path / "trace")})
     repo.add(folder, "chain", workflow(node("x", "one")))
+    repo.add(folder, "asked", workflow(node("x", "ten", extra="when: 'parameter(\"p99\", 0) == 99'"), extra='default { tensor: "OUTPUT0" int64: -1 }'))
     repo.add(folder, "mixed", inputs=MIXED, outputs=MIXED)
     return start(folder, "--default-warmup-time=0")
 
@@ -57,15 +58,18 @@ def test_nodes_of_another_server(there, models, start):
     repo.add(models, "inner", workflow(far("a", "chain", rest)))
     repo.add(models, "fallback", workflow(far("a", "bad", rest, extra=f'fallback {{ model {{ name: "ten" remote: "{grpc}" }} }}')))
     repo.add(models, "own", remote(rest, "ten"))
+    repo.add(models, "asked", remote(grpc, "asked"))
+    repo.add(models, "patient", workflow(far("a", "one", rest), extra="deadline_ms: 172800000"))  # more than the other server takes
     served = start(models, "--default-warmup-time=0")
     clients = Clients(served)
-    wanted = {"rest": 14, "grpc": 14, "list": 14, "version": 2, "inner": 2, "fallback": 11, "own": 11}
+    wanted = {"patient": 2, "rest": 14, "grpc": 14, "list": 14, "version": 2, "inner": 2, "fallback": 11, "own": 11}
     for name, number in wanted.items():
         assert clients.ask(name, {"INPUT0": vector(1)})["OUTPUT0"].tolist() == [number], name
     metadata = clients.http.get_model_metadata("own")
     assert metadata["platform"] == "remote" and metadata["inputs"] == [{"name": "INPUT0", "datatype": "INT32", "shape": [-1]}]
     assert clients.http.get_model_config("own")["max_batch_size"] == 0
     with Rest(served.http) as rest:
+        assert rest.infer("asked", INPUT, parameters={f"p{i}": i for i in range(100)}).ok().json()["outputs"][0]["data"] == [11]
         trace = json.loads(rest.infer("grpc", INPUT, parameters={"workflow.trace": True}).ok().json()["parameters"]["workflow.trace"])
     assert [n["model"] for n in trace["nodes"]] == [f"one@{grpc}".replace("/", "%2F"), "two", f"ten@{grpc}".replace("/", "%2F")]
 

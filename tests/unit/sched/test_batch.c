@@ -492,6 +492,33 @@ static void other_shapes_close_a_batch(void **state)
     harness_close(&h);
 }
 
+static void what_has_parameters_runs_alone(void **state)
+{
+    static const struct mr_setting parameter = {"key", "value"};
+    struct harness h;
+    struct ask a[4];
+    (void)state;
+
+    harness_init(&h);
+    harness_batching(&h, 8, 0);
+    hold(&h, 4);
+    harness_open(&h, "identity", NULL, 0);
+    h.model->lone_parameters = true;
+    for (int i = 0; i < 4; i++) {
+        ask_init(&a[i], &h, 1, i);
+        a[i].infer.parameters = &parameter;
+        a[i].infer.parameter_count = i == 2;
+        ask_submit(&a[i]);
+    }
+    for (int i = 0; i < 4; i++) {
+        ask_wait(&h, &a[i]);
+        ask_check(&a[i], 1);
+        ask_fini(&a[i]);
+    }
+    assert_int_equal(executions(&h), 3);
+    harness_close(&h);
+}
+
 static void one_request_of_a_batch_fails(void **state)
 {
     struct harness h;
@@ -650,6 +677,7 @@ int main(void)
         cmocka_unit_test(quiet_time_is_forgotten),
         cmocka_unit_test(delay_counts_from_the_oldest),
         cmocka_unit_test(other_shapes_close_a_batch),
+        cmocka_unit_test(what_has_parameters_runs_alone),
         cmocka_unit_test(one_request_of_a_batch_fails),
         cmocka_unit_test(order_is_preserved),
         cmocka_unit_test(storm),

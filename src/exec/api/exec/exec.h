@@ -95,6 +95,8 @@ struct mr_executor {
     const struct mr_signature *signature;
     /** `execute` only passes the execution on: it neither computes nor waits, and may be called by any thread. */
     bool hands_over;
+    /** An execution of several requests has no parameters and no sequence: those with any do not join others. */
+    bool lone_parameters;
     /** Memory from which inputs reach the model without a copy; NULL: any. The second one is for bodies that clients
      *  send at their own pace. Lives as long as the executor; its blocks may live longer. */
     const struct mr_block_provider *inputs, *bodies;
