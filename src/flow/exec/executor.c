@@ -212,7 +212,14 @@ void flow_walk_nudge(struct walk *w)
 
 /* ---- its beginning ---- */
 
-static const struct run_ops run_with = {flow_call_start, flow_when, flow_value};
+static bool walk_is_cancelled(const struct run *r)
+{
+    const struct walk *w = MR_CONTAINER_OF(r, struct walk, run);
+
+    return atomic_load_explicit(&w->is_cancelled, memory_order_relaxed);
+}
+
+static const struct run_ops run_with = {flow_call_start, flow_when, flow_value, walk_is_cancelled};
 
 static int walk_new(struct flow *f, struct mr_execution *x, struct walk **out, struct mr_err *err)
 {

@@ -562,7 +562,7 @@ static int branch_failed(struct rows_switch *s, uint32_t k, int rc, struct mr_er
     struct run *r = &s->walk->run;
     struct branch *b = &s->branches[k];
     const struct plan_node *n = branch_node(s, k);
-    const bool is_final = rc == MR_E_CANCELLED || r->is_strict || r->status < 0 || s->status < 0;
+    const bool is_final = run_has_no_policy(r) || r->status < 0 || s->status < 0;
 
     if (is_final || n->on_error == PLAN_FAIL) {
         r->nodes[b->node].outcome = RUN_FAILED; /* for a trace */

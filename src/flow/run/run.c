@@ -166,8 +166,7 @@ static void failure_take(struct run *r, uint32_t n, uint32_t by, int rc, const s
         r->nodes[n].is_ended = true;
         return;
     }
-    const enum plan_error policy =
-        rc == MR_E_CANCELLED || r->is_strict ? PLAN_FAIL : node->on_error;
+    const enum plan_error policy = run_has_no_policy(r) ? PLAN_FAIL : node->on_error;
     if (policy == PLAN_SKIP) {
         run_note(r, by, RUN_FAILED);
         node_close(r, n);

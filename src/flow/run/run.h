@@ -47,11 +47,14 @@ typedef int(run_start_fn)(struct run *r, uint32_t node, struct mr_err *err);
 typedef int(run_when_fn)(struct run *r, uint32_t node, struct mr_err *err);
 /** Sets tensor `v->tensor` to the value. */
 typedef int(run_value_fn)(struct run *r, const struct plan_value *v, struct mr_err *err);
+/** The request was cancelled: nothing stands in for a node that fails. */
+typedef bool(run_is_cancelled_fn)(const struct run *r);
 
 struct run_ops {
     run_start_fn *start;
-    run_when_fn *when;   /* of workflows */
-    run_value_fn *value; /* of workflows */
+    run_when_fn *when;                 /* of workflows */
+    run_value_fn *value;               /* of workflows */
+    run_is_cancelled_fn *is_cancelled; /* NULL: it never is */
 };
 
 struct run {
@@ -90,6 +93,11 @@ void run_marks(const struct run *r, uint32_t node, uint8_t *marks);
 void run_rewind(struct run *r, uint32_t node, const uint8_t *marks);
 /** Starts what is ready, until nothing is. */
 void run_go(struct run *r);
+/** A failure now is that of the run, whatever a node's policy is. */
+static inline bool run_has_no_policy(const struct run *r)
+{
+    return r->is_strict || (r->ops->is_cancelled && r->ops->is_cancelled(r));
+}
 /** Nothing runs, and nothing can be started. */
 static inline bool run_is_over(const struct run *r)
 {

@@ -18,6 +18,7 @@ def served(models, start):
     """One server with a model that adds 1, one that adds 10, one that fails, and workflows of them."""
     adders(models, one=1, ten=10)
     repo.add(models, "bad", backend="fault", parameters=FAILS)
+    repo.add(models, "ended", backend="fault", parameters={"fail_status": "CANCELLED"})
     texts = {
         "chain": workflow(node("a", "one", outputs={"OUTPUT0": "t"}), node("b", "ten", {"INPUT0": "t"})),
         "when": workflow(node("a", "one", extra='when: "INPUT0[0] > 5"'), extra=DEFAULT),
@@ -30,6 +31,10 @@ def served(models, start):
         "default": workflow(node("a", "bad", outputs={"OUTPUT0": "t"}, extra='default { tensor: "t" int64: 7 }'),
                             node("b", "ten", {"INPUT0": "t"})),
         "by_model": workflow(node("a", "bad", extra='fallback { model { name: "ten" } }')),
+        # that a model gives up is a failure like any other: the client is still there
+        "by_ended": workflow(node("a", "ended", extra='fallback { model { name: "ten" } }')),
+        "by_branch": workflow(node("a", "ended", extra='fallback { model { name: "ten" } }'), node("b", "one"),
+                              extra='switch { name: "s" per: ROW input: "INPUT0" case { when: "INPUT0 > 5" node: "b" } else { node: "a" } }'),
         "by_node": workflow(node("a", "bad", extra='fallback { node: "spare" }'), node("spare", "one")),
         # a fallback's own policy, and what it lacks
         "by_default": workflow(node("a", "bad", extra='fallback { node: "spare" }'), node("spare", "bad", extra='default { tensor: "OUTPUT0" int64: 7 }')),
@@ -54,7 +59,7 @@ def served(models, start):
 
 def test_what_workflows_give(served):
     wanted = [("chain", 1, 12), ("when", 6, 7), ("when", 5, -1), ("nulls", 6, 17), ("nulls", 5, -1), ("skip", 1, -1), ("default", 1, 17),
-              ("by_model", 1, 11), ("by_node", 1, 2), ("by_default", 1, 7), ("by_skip", 1, -1), ("by_null", 1, -1), ("by_null", 6, 17),
+              ("by_model", 1, 11), ("by_ended", 1, 11), ("by_branch", 1, 11), ("by_node", 1, 2), ("by_default", 1, 7), ("by_skip", 1, -1), ("by_null", 1, -1), ("by_null", 6, 17),
               ("after", 1, 11), ("parameter", 1, -1), ("header", 1, -1), ("status", 1, 11), ("no_status", 1, -1)]
     for name, x, y in wanted:
         assert served.ask(name, {"INPUT0": vector(x)})["OUTPUT0"].tolist() == [y], name

@@ -116,7 +116,7 @@ static void rows_init(struct fixture *f, uint32_t node, uint32_t per_call, bool 
 
 static void walk_init(struct fixture *f, uint64_t rows)
 {
-    static const struct run_ops ops = {flow_call_start, flow_when, flow_value};
+    static const struct run_ops ops = {flow_call_start, flow_when, flow_value, NULL};
     static int64_t dims[1];
 
     for (int64_t i = 0; i < MANY; i++) {

@@ -211,7 +211,7 @@ static int value(struct run *r, const struct plan_value *v, struct mr_err *err)
     return MR_OK;
 }
 
-static const struct run_ops ops = {start, when, value};
+static const struct run_ops ops = {start, when, value, NULL};
 
 static void late_end(struct world *w)
 {

@@ -481,7 +481,7 @@ static int ask(struct call *c, struct mr_err *err)
 
 static void walk_init(struct world *w)
 {
-    static const struct run_ops ops = {flow_call_start, flow_when, flow_value};
+    static const struct run_ops ops = {flow_call_start, flow_when, flow_value, NULL};
     int64_t rows[ROWS_MAX];
 
     w->flow.plan = &w->plan;
