@@ -177,31 +177,39 @@ static const char *skip_string(const char *p)
     return *p ? p + 1 : p;
 }
 
-/* The nodes that the names in an expression refer to, as far as names are tensors or nodes. */
+/* The name that begins here; empty: none does. */
+static mr_str name_at(const char *p)
+{
+    size_t n = 0;
+
+    while (isalnum((unsigned char)p[n]) || p[n] == '_' || p[n] == '.') {
+        n++;
+    }
+    return mr_str_n(p, n);
+}
+
+/* The nodes that the names in an expression refer to: tensors, and in status() and variant() the nodes themselves. */
 static void link_expression(struct making *k, const char *text, uint32_t node)
 {
-    char word[256];
+    bool is_of_node = false;
 
     for (const char *p = text; *p;) {
         const char *rest = skip_string(p);
-        size_t n = 0;
-        if (rest != p) {
-            p = rest;
+        const mr_str name = name_at(rest);
+        rest += name.len;
+        p = rest > p ? rest : p + 1;
+        if (name.len == 0) {
             continue;
         }
-        while ((isalnum((unsigned char)p[n]) || p[n] == '_' || p[n] == '.') &&
-               n + 1 < sizeof word) {
-            n++;
-        }
-        if (n == 0) {
-            p++;
+        if (rest[strspn(rest, " \t\r\n")] == '(') {
+            is_of_node = mr_str_eq_c(name, "status") || mr_str_eq_c(name, "variant");
             continue;
         }
-        memcpy(word, p, n);
-        word[n] = '\0';
-        link_nodes(k, find(&k->tensors, word), node,
-                   word[0] ? mr_arena_str(k->arena, mr_str_c(word)).ptr : NULL);
-        p += n;
+        const mr_str word = mr_arena_str(k->arena, name);
+        if (word.ptr) {
+            link_nodes(k, find(is_of_node ? &k->names : &k->tensors, word.ptr), node, word.ptr);
+        }
+        is_of_node = false;
     }
 }
 

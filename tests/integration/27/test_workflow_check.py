@@ -214,6 +214,14 @@ def test_a_text_in_a_condition_is_no_tensor(models):
     assert "2 nodes in 2 steps, all checks passed" in check(put(models, "w", HEAD % ("workflow", "workflow") + text + "}")).stdout
 
 
+def test_names_of_functions_and_nodes_are_no_tensors(models):
+    """They order nothing, if tensors that are written later have them; what is in status() is a node, for which the condition waits."""
+    third = FIRST.replace("first", "third").replace('"t"', '"rows"').replace('"IN"', '"t"')
+    last = FIRST.replace("first", "last").replace('"t"', '"first"').replace('"IN"', '"OUT"')
+    text = FIRST % "when: 'rows (IN) > 0'" + third % "" + SECOND % """when: 'status(first) == "ok"'""" + last % "" + 'default { tensor: "OUT" int64: 0 }'
+    assert "4 nodes in 3 steps, all checks passed" in check(put(models, "w", HEAD % ("workflow", "workflow") + text + "}")).stdout
+
+
 def test_gathers_need_no_name(models):
     two = 'gather { from: "t" into: "u" }\ngather { from: "t" into: "v" }\n'
     assert "4 nodes in 2 steps, all checks passed" in check(put(models, "w", HEAD % ("workflow", "workflow") + FIRST % "" + SECOND % "" + two + "}")).stdout
