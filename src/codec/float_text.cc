@@ -87,6 +87,12 @@ size_t mr_codec_float_put(float v, char *out)
     return put(v, out);
 }
 
+size_t mr_codec_double_put_17(double v, char *out)
+{
+    return static_cast<size_t>(std::to_chars(out, out + 32, v, std::chars_format::general, 17).ptr -
+                               out);
+}
+
 bool mr_codec_double_get(const char *begin, const char *end, double *out)
 {
     return get(begin, end, out);

@@ -12,6 +12,8 @@ extern "C" {
 /** Shortest text that reads back to the same finite value; bytes written to out[32], no NUL. */
 size_t mr_codec_double_put(double v, char *out);
 size_t mr_codec_float_put(float v, char *out);
+/** As "%.17g" of the C locale; any value. */
+size_t mr_codec_double_put_17(double v, char *out);
 
 /** Correctly rounded value of [begin, end), which must be one decimal number whole: optional '-',
  *  digits with at most one '.', optional exponent. Overflow gives infinity, underflow zero. False

@@ -168,6 +168,11 @@ size_t mr_double_text(double v, char out[32])
     return isfinite(v) ? mr_codec_double_put(v, out) : special_text(v, out);
 }
 
+size_t mr_double_text_17(double v, char out[32])
+{
+    return mr_codec_double_put_17(v, out);
+}
+
 size_t mr_float_text(float v, char out[32])
 {
     return isfinite(v) ? mr_codec_float_put(v, out) : special_text((double)v, out);

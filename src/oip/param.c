@@ -4,8 +4,7 @@
  * Both wires read a parameter into a struct mr_oip_param first and then ask here; only the sentence
  * about a wrong type differs, as clients and tests know both. Of a key that comes twice the last one
  * counts, as in a protobuf map. Any thread. */
-#include <stdio.h>
-
+#include "codec/json.h"
 #include "oip_priv.h"
 
 int mr_oip_params_put(struct mr_oip_params *list, struct mr_arena *arena, size_t *io_total,
@@ -36,8 +35,7 @@ mr_str mr_oip_param_text(const struct mr_oip_param *p, char number[MR_OIP_PARAM_
     switch (p->kind) {
     case MR_OIP_INT: return mr_str_n(number, (size_t)(mr_i64_put(number, p->i) - number));
     case MR_OIP_UINT: return mr_str_n(number, (size_t)(mr_u64_put(number, p->u) - number));
-    case MR_OIP_DOUBLE:
-        return mr_str_n(number, (size_t)snprintf(number, MR_OIP_PARAM_TEXT, "%.17g", p->d));
+    case MR_OIP_DOUBLE: return mr_str_n(number, mr_double_text_17(p->d, number));
     case MR_OIP_BOOL: return p->b ? MR_STR("true") : MR_STR("false");
     default: return p->s;
     }

@@ -1,8 +1,8 @@
 /* Addresses of hosts as configurations write them: one, or brpc's list://, each with a share after a blank. */
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "client/url.h"
+#include "codec/json.h"
 #include "config.h"
 #include "net/client.h"
 #include "sdk/hosts.h"
@@ -59,17 +59,11 @@ static int address_check(const char *text, struct mr_err *err)
 
 static int share_parse(mr_str text, double *out, struct mr_err *err)
 {
-    char word[32], *end;
-
     *out = 1;
-    if (text.len == 0) {
-        return MR_OK;
-    }
-    snprintf(word, sizeof word, "%.*s", MR_STR_ARG(mr_str_sub(text, 0, sizeof word - 1)));
-    *out = strtod(word, &end);
-    if (*end || !(*out > 0 && *out <= SHARE_MAX)) {
-        return MR_FAIL(err, MR_E_INVALID, "share '%s' of a host: possible are numbers up to %g",
-                       word, SHARE_MAX);
+    if (text.len > 0 && !(mr_text_double(text, out) && *out > 0 && *out <= SHARE_MAX)) {
+        return MR_FAIL(err, MR_E_INVALID,
+                       "share '%.*s' of a host: possible are numbers up to 1000000",
+                       MR_STR_ARG(mr_str_sub(text, 0, 31)));
     }
     return MR_OK;
 }

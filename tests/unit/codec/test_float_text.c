@@ -47,8 +47,19 @@ static void check_text(const char *text)
     }
 }
 
+static void check_17(double v)
+{
+    char want[64], text[64];
+    const int len = snprintf(want, sizeof want, "%.17g", v);
+
+    assert_int_equal(mr_double_text_17(v, text), len);
+    assert_memory_equal(text, want, len);
+}
+
 static void random_doubles(void **state)
 {
+    static const double special[] = {0,    -0.0, 1,   0.1,  1e16,     1e17,
+                                     1e-4, 1e-5, NAN, -NAN, INFINITY, -INFINITY};
     (void)state;
     struct mr_rng rng;
     mr_rng_seed(&rng, 1);
@@ -67,6 +78,10 @@ static void random_doubles(void **state)
         check_text(text);
         snprintf(text, sizeof text, "%.17g", v);
         check_text(text);
+        check_17(v);
+    }
+    for (size_t i = 0; i < COUNT_OF(special); i++) {
+        check_17(special[i]);
     }
 }
 

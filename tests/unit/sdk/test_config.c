@@ -110,6 +110,7 @@ static void test_refusals(void **state)
     refused("client { compression: \"lz4\" }", MR_E_UNSUPPORTED, "compression 'lz4'");
     refused("client { remote: \"bns://x\" }", MR_E_UNSUPPORTED, "bns://");
     refused("client { remote: \"a:1 0\" }", MR_E_INVALID, "share '0'");
+    refused("client { remote: \"a:1 0x2\" }", MR_E_INVALID, "share '0x2'");
     refused("endpoint { name: \"e\" variant { tag: \"v\" model: \"m\" weight: 1 remote: \"a:1\" }\n"
             "  shadow { model: \"m\" percent: 1 } }",
             MR_E_INVALID, "endpoint 'e', shadow: variant 'shadow': no host");

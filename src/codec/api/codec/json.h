@@ -127,6 +127,8 @@ void mr_json_put_float(struct mr_buf *b, float v);
 /** Number text, also used outside JSON. Returns bytes written (out has room for 32). */
 size_t mr_float_text(float v, char out[32]);
 size_t mr_double_text(double v, char out[32]);
+/** As "%.17g", whatever the locale of the program is. */
+size_t mr_double_text_17(double v, char out[32]);
 /** Parse a decimal float (no leading/trailing blanks, no "+"): false if the whole slice is not one.
  *  Accepts nan, inf, infinity in any case. Overflow gives infinity, underflow the nearest value. */
 bool mr_text_float(mr_str s, float *out);
