@@ -73,6 +73,7 @@ int mr_engine_new(struct mr_engine **out, const struct mr_engine_options *option
     atomic_init(&e->start_warmup.left_ns, options->start_warmup_ns);
     pthread_mutex_init(&e->mutex, NULL);
     deadlock_init(&e->deadlock);
+    engine_shadows_begin(&e->shadows);
     LIST_INIT(&e->waits);
     e->caller = engine_caller(e);
     e->options.models.worker_caller = &e->caller;
@@ -113,6 +114,7 @@ void mr_engine_free(struct mr_engine **engine)
         *engine = NULL; /* versions in use may still use the engine */
         return;
     }
+    engine_shadows_end(&e->shadows);
     mr_models_free(&e->models);
     mr_ops_close(&e->ops);
     pthread_mutex_destroy(&e->mutex);

@@ -12,6 +12,19 @@
 
 LIST_HEAD(engine_waits, mr_engine_wait);
 
+struct mr_shadow;
+
+/** The thread that starts the jobs of idle shadows: a workflow computes its operators where it is started. It lives from the
+ *  first job to the end of the engine. */
+struct engine_shadows {
+    pthread_mutex_t mutex; /* guards what follows; taken within that of a shadow */
+    pthread_cond_t change;
+    STAILQ_HEAD(, mr_shadow) ready;
+    pthread_t thread;
+    bool has_thread;
+    bool is_ending;
+};
+
 struct mr_engine {
     struct mr_engine_options options;
     struct mr_models *models;
@@ -20,6 +33,7 @@ struct mr_engine {
     struct mr_worker_caller caller;
     struct deadlock deadlock;
     struct mr_reply_loop no_loop; /* stands for the reply loop of requests without one */
+    struct engine_shadows shadows;
 
     /* Guards what is below, mr_engine_wait, mr_resolve.wait and mr_infer.resolving. Held for a few stores. */
     pthread_mutex_t mutex;
@@ -38,6 +52,11 @@ bool resolve_detach(struct mr_engine *e, struct mr_resolve *q);
 int engine_part_begin(struct mr_engine *e, struct mr_infer *r, mr_str model);
 /* It has ended or was refused. Without effect on others, and when it was called before. */
 void engine_part_end(struct mr_infer *r);
+
+/* shadow.c */
+void engine_shadows_begin(struct engine_shadows *all);
+/* Waits for what the thread has. */
+void engine_shadows_end(struct engine_shadows *all);
 
 /* calls.c: runs what models in worker processes ask other models. */
 struct mr_worker_caller engine_caller(struct mr_engine *e);

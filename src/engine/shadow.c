@@ -1,12 +1,11 @@
 /* Requests that run twice. A job is made on the request's loop, waits in the shadow's queue, and runs as a request without a
- * loop: its end, and the comparison, are on the thread of the shadow's model. The mutex guards queue and counters; only
- * requests that were chosen to be copied take it. */
+ * loop: a thread of the engine starts it, or that which has ended the job before; its end, and the comparison, are on the thread
+ * of the shadow's model. The mutex guards queue and counters; only requests that were chosen to be copied take it. */
 #include "engine/shadow.h"
 
-#include <pthread.h>
-#include <sys/queue.h>
-
 #include "base/log.h"
+#include "base/thread.h"
+#include "engine_priv.h"
 #include "variant/compare.h"
 
 #define JOB_ARENA_MAX ((size_t)4 << 20)
@@ -31,12 +30,13 @@ struct mr_shadow_job {
 
 struct mr_shadow {
     struct mr_engine *engine;
+    STAILQ_ENTRY(mr_shadow) link;   /* of engine_shadows.ready */
     struct mr_shadow_config config; /* its names are the shadow's */
     pthread_mutex_t mutex;          /* guards what follows */
     STAILQ_HEAD(, mr_shadow_job) queue;
     uint32_t waiting; /* in the queue, and those that are on their way to it */
     bool is_running;
-    bool is_starting; /* a thread starts jobs */
+    bool is_starting; /* a thread starts jobs, or is to do so */
     bool is_stopping;
     bool is_dropped; /* freed when it is idle */
     struct mr_shadow_stats stats;
@@ -301,7 +301,7 @@ static bool agrees(const struct mr_shadow_job *j)
 
 /* ---- running ---- */
 
-static void start_waiting(struct mr_shadow *s);
+static void start_jobs(struct mr_shadow *s);
 
 static void finish(struct mr_shadow_job *j)
 {
@@ -324,7 +324,12 @@ static void finish(struct mr_shadow_job *j)
     s->stats.failed += !is_ok;
     s->stats.compared += is_compared;
     s->stats.different += is_different;
-    start_waiting(s);
+    if (s->is_starting) { /* that thread goes on */
+        pthread_mutex_unlock(&s->mutex);
+    } else {
+        s->is_starting = true;
+        start_jobs(s);
+    }
 }
 
 static void on_done(struct mr_infer *r)
@@ -349,15 +354,10 @@ static void start(struct mr_shadow_job *j)
     }
 }
 
-/* The mutex is held, and released at the end: s may be gone then. One thread at a time starts jobs, so that one that ends at
- * once comes back to that thread's loop instead of starting the next itself. */
-static void start_waiting(struct mr_shadow *s)
+/* The mutex is held, and released at the end: s may be gone then. One thread at a time starts jobs, which has set is_starting, so
+ * that one that ends at once comes back to that thread's loop instead of starting the next itself. */
+static void start_jobs(struct mr_shadow *s)
 {
-    if (s->is_starting) {
-        pthread_mutex_unlock(&s->mutex);
-        return;
-    }
-    s->is_starting = true;
     while (!s->is_running && !STAILQ_EMPTY(&s->queue)) {
         struct mr_shadow_job *j = STAILQ_FIRST(&s->queue);
         STAILQ_REMOVE_HEAD(&s->queue, link);
@@ -369,6 +369,86 @@ static void start_waiting(struct mr_shadow *s)
     }
     s->is_starting = false;
     unlock(s);
+}
+
+/* ---- the thread that starts them ---- */
+
+static void *shadows_main(void *ctx)
+{
+    struct engine_shadows *all = ctx;
+    struct mr_shadow *s;
+
+    pthread_mutex_lock(&all->mutex);
+    while ((s = STAILQ_FIRST(&all->ready)) || !all->is_ending) {
+        if (s) {
+            STAILQ_REMOVE_HEAD(&all->ready, link);
+            pthread_mutex_unlock(&all->mutex);
+            pthread_mutex_lock(&s->mutex);
+            start_jobs(s);
+            pthread_mutex_lock(&all->mutex);
+        } else {
+            pthread_cond_wait(&all->change, &all->mutex);
+        }
+    }
+    pthread_mutex_unlock(&all->mutex);
+    return NULL;
+}
+
+void engine_shadows_begin(struct engine_shadows *all)
+{
+    pthread_mutex_init(&all->mutex, NULL);
+    pthread_cond_init(&all->change, NULL);
+    STAILQ_INIT(&all->ready);
+}
+
+void engine_shadows_end(struct engine_shadows *all)
+{
+    pthread_mutex_lock(&all->mutex);
+    all->is_ending = true;
+    pthread_cond_signal(&all->change);
+    pthread_mutex_unlock(&all->mutex);
+    if (all->has_thread) {
+        pthread_join(all->thread, NULL);
+    }
+    pthread_cond_destroy(&all->change);
+    pthread_mutex_destroy(&all->mutex);
+}
+
+/* With the mutex of s. False: there is no such thread. */
+static bool hand_over(struct mr_shadow *s)
+{
+    struct engine_shadows *all = &s->engine->shadows;
+    struct mr_err err;
+
+    pthread_mutex_lock(&all->mutex);
+    if (!all->has_thread) {
+        all->has_thread = mr_thread_start(&all->thread, "shadow", shadows_main, all, &err) == MR_OK;
+    }
+    const bool has_thread = all->has_thread;
+    if (has_thread) {
+        STAILQ_INSERT_TAIL(&all->ready, s, link);
+        pthread_cond_signal(&all->change);
+    }
+    pthread_mutex_unlock(&all->mutex);
+    return has_thread;
+}
+
+/* With the mutex of s. True: it was handed over, and the thread has not come to it. */
+static bool take_back(struct mr_shadow *s)
+{
+    struct engine_shadows *all = &s->engine->shadows;
+    struct mr_shadow *other;
+
+    pthread_mutex_lock(&all->mutex);
+    STAILQ_FOREACH(other, &all->ready, link)
+    {
+        if (other == s) {
+            STAILQ_REMOVE(&all->ready, s, mr_shadow, link);
+            break;
+        }
+    }
+    pthread_mutex_unlock(&all->mutex);
+    return other != NULL;
 }
 
 void mr_shadow_run(struct mr_shadow_job **job)
@@ -386,7 +466,16 @@ void mr_shadow_run(struct mr_shadow_job **job)
         return;
     }
     STAILQ_INSERT_TAIL(&s->queue, j, link);
-    start_waiting(s);
+    if (s->is_running || s->is_starting) {
+        pthread_mutex_unlock(&s->mutex);
+        return;
+    }
+    s->is_starting = true;
+    if (hand_over(s)) {
+        pthread_mutex_unlock(&s->mutex);
+    } else {
+        start_jobs(s);
+    }
 }
 
 void mr_shadow_stop(struct mr_shadow *s)
@@ -400,6 +489,9 @@ void mr_shadow_stop(struct mr_shadow *s)
         s->waiting--;
         s->stats.dropped++;
         job_free(j);
+    }
+    if (s->is_starting && take_back(s)) {
+        s->is_starting = false;
     }
     pthread_mutex_unlock(&s->mutex);
 }

@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "engine/engine.h"
+#include "engine/shadow.h"
 
 #define IO_TEXT                                                                                    \
     "input [ { name: \"X\" data_type: TYPE_INT32 dims: [ 2 ] } ]\n"                                \
@@ -35,6 +36,7 @@ struct fixture {
     int early;
     bool loads; /* it loads the model, and answers when that is over */
     unsigned asked;
+    pthread_t asked_on;
     struct mr_engine_wait *waits[WAITS_MAX];
     unsigned wait_count;
     /* a thread of callbacks */
@@ -88,6 +90,7 @@ static int resolve(void *ctx, mr_str model, mr_str version, struct mr_engine_wai
 
     (void)version;
     f->asked++;
+    f->asked_on = pthread_self();
     if (f->loads) {
         mr_models_load(mr_engine_models(f->engine), model, NULL, on_loaded, wait);
     } else if (f->answers_early) {
@@ -648,6 +651,33 @@ static void name_alone(void **state)
     assert_int_equal(q.status, MR_OK);
 }
 
+/* What posts the jobs of a shadow is a loop, which does none of their work. */
+static void a_shadow_starts_on_another_thread(void **state)
+{
+    static const struct mr_shadow_config config = {
+        .target = {.model = MR_STR_INIT("nowhere"), .version = MR_STR_INIT("")}, .max_queue = 1};
+    static const char *const models[] = {"echo"};
+    struct fixture *f = *state;
+    struct ask a;
+
+    open_engine(f, models, 1, true);
+    f->answer = MR_E_NOT_FOUND;
+    struct mr_shadow *s = mr_shadow_new(f->engine, &config);
+    ask_init(&a, "echo", 1, 0);
+    assert_int_equal(mr_engine_infer(f->engine, &a.infer, &a.args), MR_OK);
+    ask_wait(&a);
+    struct mr_shadow_job *job = mr_shadow_take(s, &a.infer);
+    assert_non_null(job);
+    ask_fini(&a);
+    mr_shadow_run(&job);
+    while (mr_shadow_stats(s).failed == 0) {
+        sched_yield();
+    }
+    assert_int_equal(f->asked, 1);
+    assert_false(pthread_equal(f->asked_on, pthread_self()));
+    mr_shadow_drop(&s);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -664,6 +694,7 @@ int main(void)
         TEST(cancelled_while_pending),
         TEST(drained_while_pending),
         TEST(name_alone),
+        TEST(a_shadow_starts_on_another_thread),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
