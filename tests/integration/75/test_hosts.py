@@ -149,6 +149,9 @@ with millrace.Client(*words, strategy="hash") as one, millrace.Client(*reversed(
     by_key = [infer(one, "flat_int32", key=user).host for user in users]
     assert set(by_key) == set(words)
     assert [infer(two, "flat_int32", key=user).host for user in users] == by_key
+with millrace.Client(*words, strategy="round_robin") as client:  # and a sequence by its id, whatever the strategy
+    hosts = [{infer(client, "flat_int32", sequence=i).host for _ in range(3)} for i in range(1, 33)]
+    assert all(len(one) == 1 for one in hosts) and set().union(*hosts) == set(words)
 """, f"http://{server.url()}", f"grpc://{server.url('grpc')}")
 
 
