@@ -26,7 +26,6 @@
 #include "model/records/version_labels.h"
 #include "model/version/version.h"
 #include "publish.h"
-#include "retry.h"
 #include "users.h"
 
 #define RETRY_FIRST_NS (100 * MR_NS_PER_MS)
@@ -480,8 +479,8 @@ static enum fate fate_of(const struct mr_load *l, const struct mr_folder_version
     if (!r) {
         return MAKE;
     }
-    if (is_sync && r->failed_fingerprint == fingerprint + fv->fingerprint.beside &&
-        !mr_retry_is_due(l->model)) {
+    if (is_sync && !l->job->is_retry &&
+        r->failed_fingerprint == fingerprint + fv->fingerprint.beside) {
         return HOPELESS; /* it would fail again */
     }
     if (r->state != MR_VERSION_READY) {
@@ -511,9 +510,6 @@ static bool plan_list(struct mr_load *l)
         if (fate == MAKE) {
             MR_VEC_PUSH(&l->fresh, ((struct mr_fresh){.from = fv, .fingerprint = fingerprint}));
         }
-    }
-    if (has_hope && !mr_retry_is_due(l->model)) {
-        l->model->tries = 0; /* what failed has changed */
     }
     l->job->is_early = !has_hope && l->model->tries > 0;
     pthread_mutex_unlock(&l->m->lock);
@@ -605,7 +601,7 @@ static bool is_in_background(const struct mr_load *l)
     bool is_any = false;
 
     pthread_mutex_lock(&l->m->lock);
-    const bool is_start = l->job->is_first && l->model->tries == 0;
+    const bool is_start = l->job->is_first && !l->job->is_retry;
     for (size_t i = 0; !is_start && !is_any && (slot = mr_map_next(&l->m->models, &i));) {
         is_any = mr_model_serves(slot->value);
     }
@@ -824,8 +820,8 @@ static int versions_load(struct mr_load *l)
         return is_sync && l->folder.versions.len > 0 ? MR_OK : no_version_fail(l);
     }
     if (!plan_list(l)) {
-        gone_retire(l); /* the rest is as it was left after the last failure */
-        return l->job->is_early
+        gone_retire(l);         /* the rest is as it was left after the last failure */
+        return l->job->is_early /* nobody reads the text */
                    ? MR_FAIL(l->err, MR_E_UNAVAILABLE, "a version that failed is tried again later")
                    : MR_OK;
     }

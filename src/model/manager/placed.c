@@ -136,21 +136,25 @@ out:
 static int name_check(struct mr_models *m, mr_str name, struct mr_err *err)
 {
     struct mr_repository_list list;
-    bool is_taken = false;
+    int rc = MR_OK;
 
     mr_repositories_get(m, &list);
-    for (size_t i = 0; i < list.len && !is_taken; i++) {
+    for (size_t i = 0; i < list.len && rc == MR_OK; i++) {
         const struct mr_repository *r = &list.at[i];
         struct mr_folder f = {0};
         if (r->archive && r->archive->is_placed) {
             continue;
         }
-        is_taken = mr_repository_read(&f, m, r, name, NULL, NULL, NULL) != MR_E_NOT_FOUND;
+        const int found = mr_repository_read(&f, m, r, name, NULL, NULL, err);
+        if (mr_repository_is_away(r, &f, found)) {
+            rc = found; /* it may have the model */
+        } else if (found != MR_E_NOT_FOUND) {
+            rc = MR_FAIL(err, MR_E_INVALID, "a model repository has a model of that name");
+        }
         mr_folder_fini(&f);
     }
     mr_repositories_fini(&list);
-    return is_taken ? MR_FAIL(err, MR_E_INVALID, "a model repository has a model of that name")
-                    : MR_OK;
+    return rc;
 }
 
 static int place(struct mr_models *m, struct mr_job *job, struct mr_err *err)

@@ -104,6 +104,7 @@ static void others_retire(struct mr_load *l, bool only_gone)
             continue;
         }
         r->is_wanted = false;
+        r->failed_fingerprint = 0; /* it is tried when it is wanted again */
         mr_labels_drop(l->model, r->number);
         if (r->state == MR_VERSION_READY) {
             mr_version_retire(l->m, l->model, r->v);
@@ -333,6 +334,7 @@ int mr_unload_run(struct mr_models *m, struct mr_model *model, struct mr_err *er
     for (size_t i = 0; i < model->records.len; i++) {
         struct mr_version_record *r = &model->records.at[i];
         r->is_wanted = false;
+        r->failed_fingerprint = 0;
         mr_freep(&r->config_json);
         if (r->state == MR_VERSION_READY) {
             mr_version_retire(m, model, r->v);

@@ -4,8 +4,8 @@
  * Only loads without a caller: those of poll mode, of the server's start, and such returns. A load that a client requested
  * is answered and not repeated.
  * A newer job for the model - its folder has changed, a client loads or unloads it -
- * replaces the retry at once. If it finds that what failed has not changed, it waits in the place of that retry, so how many
- * tries there were and when the next one is due belong to the model. No thread sleeps for a retry: the loaders look at the list
+ * replaces the retry at once. If that job finds that the version which failed has not changed, the job waits in the retry's place, so
+ * how many tries there were and when the next one is due belong to the model. No thread sleeps for a retry: the loaders look at the list
  * when they look for work. Everything here needs the manager's lock. */
 #include "retry.h"
 
@@ -34,16 +34,14 @@ static bool is_worth_it(const struct mr_models *m, const struct mr_job *job)
     return (is_timed || job->is_return) && !job->is_hopeless;
 }
 
-bool mr_retry_is_due(const struct mr_model *model)
-{
-    return model->tries > 0 && mr_now_ns() >= model->retry_ns;
-}
-
 /* After a failure. False: it is not tried again. */
 static bool retry_plan(const struct mr_models *m, const struct mr_job *job)
 {
     struct mr_model *model = job->model;
 
+    if (!job->is_retry) {
+        model->tries = 0; /* something else has failed, or has changed */
+    }
     if (!is_worth_it(m, job)) {
         model->tries = 0;
         return false;
@@ -80,7 +78,8 @@ bool mr_retry_keep(struct mr_models *m, struct mr_job *job)
     job->is_running = false;
     job->has_place = false;
     job->asked = job->is_return ? UINT_MAX : 0; /* it waits for others, and asks for none */
-    job->waits_no_more = job->waits_for_users = job->is_opening = job->is_early = false;
+    job->waits_no_more = job->waits_for_users = job->is_opening = false;
+    job->is_early = job->is_retry = false;
     job->folder_fingerprint = 0;
     while (*at && (*at)->due_ns <= job->due_ns) {
         at = &(*at)->next;
@@ -102,6 +101,7 @@ struct mr_job *mr_retry_due(struct mr_models *m, int64_t *out_next_ns)
     }
     m->retries = job->next;
     job->model->retry = NULL;
+    job->is_retry = true;
     return job;
 }
 

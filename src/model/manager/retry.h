@@ -10,8 +10,6 @@ bool mr_retry_keep(struct mr_models *m, struct mr_job *job);
 struct mr_job *mr_retry_due(struct mr_models *m, int64_t *out_next_ns);
 /** Takes the retry of a model that is loaded or unloaded again. NULL: it has none. */
 struct mr_job *mr_retry_drop(struct mr_models *m, struct mr_model *model);
-/** True if another try of the model's failed load is owed, and its pause is over. */
-bool mr_retry_is_due(const struct mr_model *model);
 /** A retry of this model is due now. */
 void mr_retry_now(struct mr_models *m, struct mr_model *model);
 

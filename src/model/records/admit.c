@@ -2,8 +2,8 @@
  * figures instead of taking the machine down.
  *
  * What a version needs is its files times what memory and files of this model's last load had to do with each
- * other, but no more than its files, a margin and the memory of that load: most of what a small model takes does not grow with
- * its files. Without an earlier load it is its files and a margin. What there is, is the least of what the machine
+ * other. If those files were small, it is no more than the sum of its files, a margin and the memory of that load, as most of what a
+ * small model takes does not grow with its files. Without an earlier load it is its files and a margin. What there is, is the least of what the machine
  * has available, what the memory limits of the cgroup (version 2) and its parents leave, and what the option for
  * it leaves. Loads that go on have their need set aside, as their memory shows only later.
  *
@@ -149,7 +149,9 @@ static uint64_t need_of(const struct mr_model *model, uint64_t file_bytes)
         if (l->model_bytes > 0 && l->file_bytes > 0) {
             double factor = (double)l->model_bytes / (double)l->file_bytes;
             uint64_t grown = (uint64_t)MR_MIN((double)file_bytes * factor, 1e18);
-            return MR_MIN(grown, sum_of(with_margin(file_bytes), l->model_bytes));
+            return l->file_bytes >= MARGIN_BYTES
+                       ? grown
+                       : MR_MIN(grown, sum_of(with_margin(file_bytes), l->model_bytes));
         }
     }
     return with_margin(file_bytes);

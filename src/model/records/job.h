@@ -49,6 +49,7 @@ struct mr_job {
     uint64_t checks_id;          /* MR_JOB_CHECK: id of the load in progress */
     char *checks_name;           /* MR_JOB_CHECK */
     bool is_hopeless;            /* it would fail again */
+    bool is_retry;               /* it was taken from the list of retries, as it was due */
     bool is_early;     /* MR_JOB_SYNC: left to the retry that it replaces; guarded by lock */
     int64_t due_ns;    /* of a retry */
     char *path, *type; /* of mr_models_place; NULL: where it is */

@@ -66,8 +66,8 @@ struct mr_model {
     int64_t error_wall_ns;
     struct mr_job *current;       /* queued or running, NULL = none */
     struct mr_job *retry;         /* a failed load that will be tried again */
-    uint32_t tries;               /* failures, more than 0 while another try is owed */
-    int64_t retry_ns;             /* when */
+    uint32_t tries;               /* failed ones in a row; above 0 while another one is planned */
+    int64_t retry_ns;             /* when that is due */
     struct mr_job *waiting_first; /* jobs after the current one */
     struct mr_job *waiting_last;
     size_t draining; /* retired versions not yet closed */

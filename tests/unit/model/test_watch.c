@@ -163,6 +163,7 @@ static void test_changed_and_failed(void **state)
 {
     struct fixture *f = *state;
     poll_setup(f);
+    f->o.retry_pause_ns = 12 * PATIENCE_NS;
     fx_model(f, 0, "m", IDENTITY_TEXT, 1);
     fx_start(f);
     /* A new version that fails leaves the old one, and is not tried again and again. */
