@@ -253,8 +253,12 @@ def test_what_a_client_unloads_does_not_come_back(models, start):
 def test_an_ensemble_goes_and_comes_with_a_folder(models, start):
     adders(models, a=1)
     repo.add(models, "e", ensemble(step("a", *IDENTITY)))
-    with Control(start(models, "--repository-poll-secs=1", mode="poll")) as control:
+    repo.add(models, "early", ensemble(step("late", *IDENTITY)))
+    server = start(models, "--repository-poll-secs=1", "--model-load-retry-pause=3600", "--exit-on-error=false", mode="poll")
+    with Control(server) as control:
         assert control.answer("e")[0] == [2, 3]
+        adders(models, late=5)
+        wait.until(lambda: control.model_ready("early"), "the ensemble whose model comes after it, at once and not in an hour")
         os.rename(models / "a", models.parent / "a")
         wait.until(lambda: not control.model_ready("a"), "the model to go")
         assert not control.model_ready("e")
