@@ -33,6 +33,7 @@ struct call {
     struct call *next; /* in the list of calls to start */
     struct process_model *model;
     struct worker *worker;
+    uint32_t process; /* of the worker */
     struct mr_ipc_call request;
     struct mr_control_args control;
     struct mr_buf body; /* of the frame with it, which has its files */
@@ -171,7 +172,7 @@ static int chain_extend(struct mr_call_chain *chain, const struct mr_call_chain 
     return MR_OK;
 }
 
-static struct call *call_new(struct worker *w)
+static struct call *call_new(struct worker *w, uint32_t process)
 {
     struct process_model *m = w->model;
     struct call *c = MR_NEW(struct call);
@@ -179,18 +180,20 @@ static struct call *call_new(struct worker *w)
     mr_arena_init(&c->arena, ARENA_FIRST, ARENA_LIMIT);
     c->model = m;
     c->worker = w;
+    c->process = process;
     c->base.model = m->base.model;
     sentinel_model_ref(m);
     return c;
 }
 
-/* The call is held then. False: its worker has ended in between, or has too many calls. */
+/* The call is held then. False: its process has ended in between, or has too many calls. */
 static bool call_join(struct call *c)
 {
     struct worker *w = c->worker;
 
     pthread_mutex_lock(&w->calls_lock);
-    const bool is_in = w->takes_calls && w->call_count < CALLS_MAX;
+    const bool is_in =
+        w->takes_calls && c->process == w->process_number && w->call_count < CALLS_MAX;
     if (is_in) {
         c->is_listed = true;
         c->holds = 1;
@@ -252,7 +255,7 @@ void call_take(struct process_model *m, const struct mr_shm_slot *slot,
                const struct mr_execution *x)
 {
     const bool is_short = mr_shm_is_posted(slot) && !home_is_here(HOME_SENTINEL);
-    struct call *c = call_new(&m->workers[slot->worker]);
+    struct call *c = call_new(&m->workers[slot->worker], slot->process);
     struct mr_err err;
 
     mr_err_clear(&err);
@@ -551,7 +554,7 @@ static int on_metric(struct worker *w, mr_bytes body, struct mr_err *err)
 static int on_control(struct worker *w, mr_bytes body, struct mr_err *err)
 {
     struct mr_sentinel *s = w->model->sentinel;
-    struct call *c = call_new(w);
+    struct call *c = call_new(w, w->process_number);
     struct mr_err refusal;
     int rc;
 
@@ -609,11 +612,12 @@ int call_on_frame(struct worker *w, const struct mr_frame *f, struct mr_err *err
     return MR_OK;
 }
 
-void calls_begin(struct worker *w)
+void calls_begin(struct worker *w, uint32_t process)
 {
     mr_shm_mail_begin(w->model->shm, w->index);
     pthread_mutex_lock(&w->calls_lock);
     w->takes_calls = true;
+    w->process_number = process;
     pthread_mutex_unlock(&w->calls_lock);
 }
 

@@ -90,6 +90,7 @@ struct worker {
     TAILQ_HEAD(, call) calls; /* that its process has begun and not ended */
     uint32_t call_count;
     bool takes_calls;
+    uint32_t process_number; /* whose calls they are */
     /** Of the calls, those whose last answer has not been sent; relaxed. */
     _Atomic uint32_t waiting_count;
     _Atomic uint64_t answered; /* executions since the start of the process; relaxed */
@@ -270,8 +271,8 @@ void calls_start(struct mr_sentinel *s);
 int call_on_frame(struct worker *w, const struct mr_frame *f, struct mr_err *err);
 /* MR_FRAME_CONTROL and MR_FRAME_METRIC. Errors: MR_E_INVALID. */
 int call_on_control(struct worker *w, const struct mr_frame *f, struct mr_err *err);
-/* The worker has a new process, which does not run yet; it has ended. */
-void calls_begin(struct worker *w);
+/* The worker has a new process, which does not run yet, of that number (mr_shm_worker_begin); it has ended. */
+void calls_begin(struct worker *w, uint32_t process);
 void calls_end(struct worker *w);
 
 /* executor.c. Frees the model with its last reference. Thread: any. */

@@ -233,8 +233,7 @@ void worker_start(struct worker *w, int64_t now_ns)
     w->socket = sockets[0];
     mr_buf_init(&w->in, MR_FRAME_MAX + 65536 * 2);
     mr_buf_init(&w->out, MR_FRAME_MAX + 4096);
-    mr_shm_worker_begin(m->shm, w->index);
-    calls_begin(w);
+    calls_begin(w, mr_shm_worker_begin(m->shm, w->index));
     moved(w, STEP_NONE, now_ns);
     rc = watch_all(w, &err);
     if (rc < 0) {

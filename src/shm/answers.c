@@ -34,12 +34,13 @@ void answers_need(struct mr_shm *p, struct record *r, uint64_t word)
 }
 
 /* An answer is the caller's; the slot stays pending. Lock held. */
-void answers_take(struct record *r, uint64_t word)
+void answers_take(const struct mr_shm *p, struct record *r, uint64_t word)
 {
     r->state = RECORD_ANSWERED;
     r->is_lost = r->is_read = false;
     r->answer_word = word;
     r->slot.worker = shm_owner(word) - 1; /* a live one, which the callers have checked */
+    r->slot.process = p->processes[r->slot.worker];
 }
 
 bool mr_shm_next_letter(struct mr_shm *p, struct mr_shm_slot *s)
@@ -156,7 +157,7 @@ static enum mr_shm_outcome slot_check(struct mr_shm *p, struct record *r, uint32
             answers_need(p, r, word);
         } else if (is_of_worker && (state == SHM_ANSWER || state == SHM_LETTERS)) {
             outcome = MR_SHM_ANSWER;
-            answers_take(r, word);
+            answers_take(p, r, word);
         } else if (is_of_this && state == SHM_DONE) {
             outcome = MR_SHM_DONE;
             slots_record_take(p, r, shm_owner(word));

@@ -49,9 +49,10 @@ struct mr_shm {
     _Atomic uint64_t wakes;    /* relaxed */
     pthread_mutex_t lock; /* guards what follows, and the records of slots that no caller owns */
     struct record *free;
-    uint32_t at_once; /* slots that a worker runs at once */
-    uint64_t alive;   /* a bit for each worker */
-    uint64_t keeps;   /* a bit for each worker that has had slots bound to it */
+    uint32_t at_once;                    /* slots that a worker runs at once */
+    uint64_t alive;                      /* a bit for each worker */
+    uint32_t processes[SHM_WORKERS_MAX]; /* of each worker so far */
+    uint64_t keeps;                      /* a bit for each worker that has had slots bound to it */
     _Atomic uint64_t lives[SHM_WORKERS_MAX]; /* written under the lock; relaxed */
     struct mr_shm_stats stats;
     _Atomic uint32_t holders; /* the owner, and heaps that have not drained */
@@ -110,6 +111,6 @@ bool slots_record_withdraw(struct mr_shm *p, struct record *r);
 /* A worker waits for an extent. Lock held. */
 void answers_need(struct mr_shm *p, struct record *r, uint64_t word);
 /* An answer is the caller's; the slot stays pending. Lock held. */
-void answers_take(struct record *r, uint64_t word);
+void answers_take(const struct mr_shm *p, struct record *r, uint64_t word);
 
 #endif

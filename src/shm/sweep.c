@@ -33,18 +33,20 @@ void mr_shm_set_at_once(struct mr_shm *p, uint32_t count)
     p->at_once = count;
 }
 
-void mr_shm_worker_begin(struct mr_shm *p, uint32_t worker)
+uint32_t mr_shm_worker_begin(struct mr_shm *p, uint32_t worker)
 {
     struct shm_worker_cell *cell = &p->map.control->workers[worker];
 
     pthread_mutex_lock(&p->lock);
     p->alive |= 1ull << worker;
+    const uint32_t process = ++p->processes[worker];
     atomic_store_explicit(&cell->progress, 0, memory_order_relaxed);
     atomic_store_explicit(&cell->thread, 0, memory_order_relaxed);
     atomic_store_explicit(&cell->pending, 0, memory_order_relaxed);
     atomic_store_explicit(&cell->load_step[0], 0, memory_order_relaxed);
     atomic_store_explicit(&cell->mail_waits, 0, memory_order_relaxed);
     pthread_mutex_unlock(&p->lock);
+    return process;
 }
 
 static bool is_out_of_line(const struct mr_shm *p, const struct record *r)
@@ -199,7 +201,7 @@ static void note_running(struct mr_shm *p, struct record *r, uint64_t word, int6
     if (shm_state_of(word) != SHM_ANSWER && shm_state_of(word) != SHM_LETTERS) {
         r->odd_looks = 0;
     } else if (++r->odd_looks >= 2) {
-        answers_take(r, word);
+        answers_take(p, r, word);
         outcome_list(o, r, MR_SHM_ANSWER);
     }
     word = shm_word(r->generation, shm_owner(word), 0, SHM_RUNNING);

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from lib import pymodels, repo, wait
+from lib.metrics import value
 from lib.rest import Rest, infer_path
 from lib.server import Server
 from lib.workers import group, pids
@@ -32,6 +33,7 @@ def ask(tmp_path_factory):
                     for k, n in (("inputs", "INPUT"), ("outputs", "OUTPUT"))})
     pymodels.add(models, "countdown", MODELS / "countdown.py", inputs=[repo.tensor("INPUT0", "TYPE_INT32", (1,))],
                  outputs=[repo.tensor("OUTPUT0", "TYPE_INT32", (1,))], extra=DECOUPLED)
+    pymodels.add(models, "behind", MODELS / "behind.py", **TEXT, extra=DECOUPLED)
     repo.add(models, "copy", inputs=[repo.tensor("INPUT0", "TYPE_FP32")], outputs=[repo.tensor("OUTPUT0", "TYPE_FP32")])
     repo.add(models, "texts", inputs=[repo.tensor("INPUT0", "TYPE_STRING")], outputs=[repo.tensor("OUTPUT0", "TYPE_STRING")],
              parameters={"execution_placement": "process"})
@@ -63,6 +65,17 @@ def ask(tmp_path_factory):
 def test_calls(ask, word, answer):
     for _ in range(2):
         assert ask(word) == answer
+
+
+def copies(ask):
+    return value(ask.server, "nv_inference_request_success", model="copy")
+
+
+def test_call_of_a_dead_process(ask):
+    """It lies behind answers that nobody read while the process lived: it is not started, and its successor has no answer to it."""
+    before = copies(ask)
+    assert "the worker process ended while it was answering this request" in ask("call_of_the_dead")
+    assert ask("sync") == "3.0" and copies(ask) == before
 
 
 def test_cycle(models, start):

@@ -602,7 +602,7 @@ static void test_worker_ends_between_answers(void **state)
     assert_true(mr_shm_claim(a.view, &a.task));
     const pthread_t thread = answer_begin(t, &a);
     mr_shm_worker_end(t->plane, 0, on_outcome, t);
-    mr_shm_worker_begin(t->plane, 0);
+    assert_int_equal(mr_shm_worker_begin(t->plane, 0), s->process + 1);
     assert_int_equal(t->lost, 0);
     assert_false(mr_shm_go_on(t->plane, s, MR_OK, NULL));
     pthread_join(thread, NULL);

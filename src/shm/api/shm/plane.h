@@ -47,6 +47,7 @@ struct mr_shm_slot {
     uint64_t room_offset; /* in the output segment */
     uint32_t attempts;    /* number of workers that died with it */
     uint32_t worker;      /* of the last outcome but WAITING */
+    uint32_t process;     /* of the last ANSWER: which of that worker's (mr_shm_worker_begin) */
     /* Set by the caller before the first submission: the worker that has to take it, or MR_SHM_ANY, and the life of that
      * worker, 0 = any. */
     uint32_t bound;
@@ -149,8 +150,9 @@ uint32_t mr_shm_pending(struct mr_shm *p, uint32_t home);
 
 /** The number of slots that a worker runs at once, at first 1: more are damage. Before the first submission. */
 void mr_shm_set_at_once(struct mr_shm *p, uint32_t count);
-/** Registers worker `worker` (0..63), which is about to start and may then own slots. */
-void mr_shm_worker_begin(struct mr_shm *p, uint32_t worker);
+/** Registers a process of worker `worker` (0..63), which is about to start and may then own slots. Returns its number among that
+ *  worker's. */
+uint32_t mr_shm_worker_begin(struct mr_shm *p, uint32_t worker);
 /** The number of the worker's life. A change means that it has died and has lost the state that it keeps between slots bound
  *  to it. Thread: any. */
 uint64_t mr_shm_worker_life(const struct mr_shm *p, uint32_t worker);

@@ -1,6 +1,8 @@
 """Calls other models, in the way that its input selects."""
 import asyncio
 import os
+import tempfile
+import time
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -121,6 +123,25 @@ class TritonPythonModel:
         found = [int(first(next(responses))) for _ in range(3)]
         responses.cancel()
         return found
+
+    def behind(self, text):
+        return pb_utils.InferenceRequest(model_name="behind", requested_output_names=["OUTPUT0"],
+                                         inputs=[pb_utils.Tensor("INPUT0", np.array([text.encode()], np.object_))]
+                                         ).exec(decoupled=True)
+
+    def call_of_the_dead(self, request):
+        responses = self.behind("abort")
+        next(responses)
+        list(self.behind(""))  # by the next process
+        return [r.error().message() for r in responses if r.has_error()]
+
+    def ended_call(self, request):
+        with tempfile.TemporaryDirectory() as folder:
+            responses = self.behind(os.path.join(folder, "ended"))
+            next(responses)
+            while not os.path.exists(os.path.join(folder, "ended")):
+                time.sleep(0.001)
+        return [r.error().message() for r in responses if r.has_error()]
 
     def patient(self, request):
         return first(self.held().exec(execution_timeout=0.01))

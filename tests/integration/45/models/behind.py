@@ -1,0 +1,28 @@
+"""Sends more answers than a client may have unread, and behind them a call to the model `copy` whose answer it does not wait for. Then its process
+ends, or, if INPUT0 is the name of a file, it says so by that file, and calls the model once more. Without a text it does nothing."""
+import os
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+def copy(**options):
+    return pb_utils.InferenceRequest(model_name="copy", requested_output_names=["OUTPUT0"],
+                                     inputs=[pb_utils.Tensor("INPUT0", np.zeros(1, np.float32))]).exec(**options)
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            self.one(request.inputs()[0].as_numpy()[0].decode(), request.get_response_sender())
+
+    def one(self, text, sender):
+        if text:
+            for _ in range(68):
+                sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", np.array([b"x"], np.object_))]))
+            assert copy(execution_timeout=0.01).has_error()
+            if text == "abort":
+                os.abort()
+            open(text, "w").close()
+            assert not copy().has_error()
+        sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
