@@ -186,14 +186,27 @@ static struct call *call_new(struct worker *w, uint32_t process)
     return c;
 }
 
-/* The call is held then. False: its process has ended in between, or has too many calls. */
+/* The worker has ended it already. Lock of the worker's calls held. */
+static bool has_ended_early(const struct call *c)
+{
+    const struct worker *w = c->worker;
+    const uint32_t count = MR_MIN(w->ended_early_count, ENDED_EARLY_MAX);
+    uint32_t i = 0;
+
+    while (i < count && w->ended_early[i] != c->request.number) {
+        i++;
+    }
+    return i < count;
+}
+
+/* The call is held then. False: its process has ended in between or has ended the call, or has too many calls. */
 static bool call_join(struct call *c)
 {
     struct worker *w = c->worker;
 
     pthread_mutex_lock(&w->calls_lock);
-    const bool is_in =
-        w->takes_calls && c->process == w->process_number && w->call_count < CALLS_MAX;
+    const bool is_in = w->takes_calls && c->process == w->process_number &&
+                       w->call_count < CALLS_MAX && !has_ended_early(c);
     if (is_in) {
         c->is_listed = true;
         c->holds = 1;
@@ -482,8 +495,8 @@ void calls_answer(struct mr_sentinel *s)
 
 /* ---- frames of the worker ---- */
 
-/* The call is held. NULL: it has ended here. */
-static struct call *call_find(struct worker *w, uint64_t number)
+/* The call is held. NULL: it has ended here; one that has not come yet, and which the worker ends, will not begin. */
+static struct call *call_find(struct worker *w, uint64_t number, bool is_end)
 {
     struct call *c;
 
@@ -493,6 +506,9 @@ static struct call *call_find(struct worker *w, uint64_t number)
             c->holds++;
             break;
         }
+    }
+    if (!c && is_end) {
+        w->ended_early[w->ended_early_count++ % ENDED_EARLY_MAX] = number;
     }
     pthread_mutex_unlock(&w->calls_lock);
     return c;
@@ -599,11 +615,12 @@ int call_on_frame(struct worker *w, const struct mr_frame *f, struct mr_err *err
     if (u.failed) {
         return MR_FAIL(err, MR_E_INVALID, "it sent a message %u that is damaged", f->type);
     }
-    struct call *c = call_find(w, number);
+    const bool is_end = f->type == MR_FRAME_CALL_END;
+    struct call *c = call_find(w, number, is_end);
     if (!c) {
         return MR_OK;
     }
-    if (f->type == MR_FRAME_CALL_END) {
+    if (is_end) {
         call_leave(c);
     } else {
         on_taken(c, answer);
@@ -618,6 +635,7 @@ void calls_begin(struct worker *w, uint32_t process)
     pthread_mutex_lock(&w->calls_lock);
     w->takes_calls = true;
     w->process_number = process;
+    w->ended_early_count = 0;
     pthread_mutex_unlock(&w->calls_lock);
 }
 

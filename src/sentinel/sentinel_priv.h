@@ -48,6 +48,8 @@ struct watch {
 struct process_model;
 struct call;
 
+#define ENDED_EARLY_MAX 256u
+
 /* One worker of a model: a place for successive processes. All of it under the sentinel's lock. */
 struct worker {
     struct process_model *model;
@@ -91,6 +93,9 @@ struct worker {
     uint32_t call_count;
     bool takes_calls;
     uint32_t process_number; /* whose calls they are */
+    /* The latest that it ended before they came here: an end comes by the socket, a call behind answers. */
+    uint64_t ended_early[ENDED_EARLY_MAX];
+    uint32_t ended_early_count;
     /** Of the calls, those whose last answer has not been sent; relaxed. */
     _Atomic uint32_t waiting_count;
     _Atomic uint64_t answered; /* executions since the start of the process; relaxed */

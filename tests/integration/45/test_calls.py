@@ -78,6 +78,12 @@ def test_call_of_a_dead_process(ask):
     assert ask("sync") == "3.0" and copies(ask) == before
 
 
+def test_call_that_has_ended_before_it_is_read(ask):
+    """It is not started."""
+    before = copies(ask)
+    assert ask("ended_call") == "[]" and copies(ask) == before + 1
+
+
 def test_cycle(models, start):
     """Of two models that call each other, the second gets the error that it would wait for ever."""
     for name in ("m", "other"):
