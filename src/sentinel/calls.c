@@ -42,7 +42,9 @@ struct call {
     bool has_frames;           /* among its answers; all later ones are */
     bool is_later;             /* the watching thread has to continue it */
     struct call_answer *taken; /* answers that the worker holds */
-    bool is_listed;            /* the worker still takes answers */
+    bool has_mail;
+    uint32_t mail;  /* the number of its latest answer that was posted, if has_mail */
+    bool is_listed; /* the worker still takes answers */
     bool is_started, has_last;
     uint32_t holds;
 };
@@ -79,19 +81,7 @@ static void call_unlist(struct call *c)
 
     TAILQ_REMOVE(&w->calls, c, link);
     w->call_count--;
-    if (!c->has_last) {
-        atomic_fetch_sub_explicit(&w->waiting_count, 1, memory_order_relaxed);
-    }
     c->is_listed = false;
-}
-
-/* Its last answer is on its way. */
-static void call_set_last(struct call *c)
-{
-    if (c->is_listed) {
-        atomic_fetch_sub_explicit(&c->worker->waiting_count, 1, memory_order_relaxed);
-    }
-    c->has_last = true;
 }
 
 /* True: neither side needs it, and the caller frees it (call_end). */
@@ -211,7 +201,6 @@ static bool call_join(struct call *c)
         c->is_listed = true;
         c->holds = 1;
         w->call_count++;
-        atomic_fetch_add_explicit(&w->waiting_count, 1, memory_order_relaxed);
         TAILQ_INSERT_TAIL(&w->calls, c, link);
     }
     pthread_mutex_unlock(&w->calls_lock);
@@ -409,13 +398,14 @@ static void answer_post(struct call_answer *a)
     pthread_mutex_lock(&w->calls_lock);
     const bool is_wanted = c->is_listed;
     if (is_wanted) {
-        mr_shm_mail_post(m->shm, w->index, mr_block_ref(a->mail));
+        c->mail = mr_shm_mail_post(m->shm, w->index, mr_block_ref(a->mail));
+        c->has_mail = true;
     }
     if (is_wanted && is_kept) {
         answer_keep(c, a);
     }
     if (a->is_last) {
-        call_set_last(c);
+        c->has_last = true;                            /* it is on its way */
         if (is_wanted && !is_kept && a->number == 0) { /* the worker ends other calls itself */
             call_unlist(c);
         }
@@ -462,7 +452,7 @@ static void answer_send(struct call_answer *a)
         answer_keep(c, a);
     }
     if (a->is_last) {
-        call_set_last(c);
+        c->has_last = true;
     }
     const bool is_over = call_is_over(c);
     pthread_mutex_unlock(&w->calls_lock);
@@ -653,4 +643,19 @@ void calls_end(struct worker *w)
         pthread_mutex_lock(&w->calls_lock);
     }
     pthread_mutex_unlock(&w->calls_lock);
+}
+
+bool calls_wait(struct worker *w)
+{
+    struct call *c;
+
+    pthread_mutex_lock(&w->calls_lock);
+    TAILQ_FOREACH (c, &w->calls, link) {
+        if (!c->has_last &&
+            (!c->has_mail || mr_shm_mail_is_read(w->model->shm, w->index, c->mail))) {
+            break;
+        }
+    }
+    pthread_mutex_unlock(&w->calls_lock);
+    return c != NULL;
 }

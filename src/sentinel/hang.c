@@ -27,14 +27,16 @@ static int64_t limit_of(const struct hang *h, const struct hang_sample *l)
 
 int64_t hang_judge(struct hang *h, const struct hang_sample *l)
 {
-    if (!l->has_work || !h->is_judged || l->progress != h->progress) {
+    if (!l->has_work || !h->is_judged || l->progress != h->progress ||
+        l->is_running != h->is_running) {
         *h = (struct hang){.progress = l->progress,
                            .since_ns = l->now_ns,
                            .first_cpu_ns = l->cpu_ns,
                            .cpu_ns = l->cpu_ns,
                            .delay_ns = l->delay_ns,
                            .looked_ns = l->now_ns,
-                           .is_judged = l->has_work};
+                           .is_judged = l->has_work,
+                           .is_running = l->is_running};
         return 0;
     }
     h->excused_ns += l->gap_ns;

@@ -16,14 +16,15 @@ struct hang {
     int64_t first_cpu_ns; /* at since_ns */
     int64_t cpu_ns, delay_ns, looked_ns; /* at the last observation */
     bool is_judged;
+    bool is_running;   /* as in the samples of this period */
     bool is_computing; /* the thread has used its CPU in this period; set by hang_judge */
 };
 
 struct hang_sample {
     int64_t now_ns;
     int64_t gap_ns;    /* since the last observation, beyond the usual interval */
-    bool has_work;     /* it runs an execution, or executions wait for it */
-    bool is_running;   /* it runs an execution */
+    bool has_work;     /* that thread is in one, or may take one that waits */
+    bool is_running;   /* its executing thread is in an execution */
     bool may_wait;     /* idle waiting is not a sign of a hang */
     bool is_starting;  /* its thread has not reported itself yet */
     uint64_t progress; /* its counter */

@@ -100,15 +100,15 @@ static void worker_judge(struct worker *w, const struct mr_shm_worker_state *sta
     struct process_model *m = w->model;
     struct mr_process_usage usage;
     char why[120];
-    /* All executions end on other threads, and the executing thread may take no more until then. */
-    const bool is_pending = state->running > 0 && state->running <= state->pending;
+    /* Otherwise all its executions end on other threads, and its executing thread may take what waits if there is room. While
+     * it waits for another model, that model is judged instead. */
+    const bool is_running = state->running > state->pending;
     struct hang_sample sample = {
         .now_ns = now_ns,
         .gap_ns = gap_ns,
-        /* while it waits for another model, that model is judged instead */
-        .has_work = (state->slot || is_waiting) && !is_pending &&
-                    atomic_load_explicit(&w->waiting_count, memory_order_relaxed) == 0,
-        .is_running = state->slot != NULL,
+        .has_work = is_running ? !calls_wait(w)
+                               : is_waiting && state->running < m->opened.signature.max_pending,
+        .is_running = is_running,
         .is_starting = state->thread == 0,
         .progress = state->progress,
         .may_wait = m->may_wait,

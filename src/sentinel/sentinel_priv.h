@@ -96,8 +96,6 @@ struct worker {
     /* The latest that it ended before they came here: an end comes by the socket, a call behind answers. */
     uint64_t ended_early[ENDED_EARLY_MAX];
     uint32_t ended_early_count;
-    /** Of the calls, those whose last answer has not been sent; relaxed. */
-    _Atomic uint32_t waiting_count;
     _Atomic uint64_t answered; /* executions since the start of the process; relaxed */
     _Atomic bool is_hopeless;  /* it will not run soon; relaxed */
     _Atomic int pid;           /* of its process, 0 = none; for reports without the lock; relaxed */
@@ -279,6 +277,8 @@ int call_on_control(struct worker *w, const struct mr_frame *f, struct mr_err *e
 /* The worker has a new process, which does not run yet, of that number (mr_shm_worker_begin); it has ended. */
 void calls_begin(struct worker *w, uint32_t process);
 void calls_end(struct worker *w);
+/* It has read all answers to a call, and others will come. Thread: any. */
+bool calls_wait(struct worker *w);
 
 /* executor.c. Frees the model with its last reference. Thread: any. */
 void sentinel_model_ref(struct process_model *m);

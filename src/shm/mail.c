@@ -10,7 +10,7 @@ static void release_to(struct mail *m, uint32_t to)
     }
 }
 
-void mr_shm_mail_post(struct mr_shm *p, uint32_t worker, struct mr_block *block)
+uint32_t mr_shm_mail_post(struct mr_shm *p, uint32_t worker, struct mr_block *block)
 {
     struct mail *m = &p->mail[worker];
     /* acquire: the worker has copied what it has read */
@@ -31,6 +31,15 @@ void mr_shm_mail_post(struct mr_shm *p, uint32_t worker, struct mr_block *block)
     atomic_store_explicit(shm_mail_cell(&p->map, worker, m->tail), offset, memory_order_relaxed);
     /* seq_cst: the message comes before, and the look at a thread that waits after */
     atomic_store(&p->map.directory->mail_tails[worker], ++m->tail);
+    return m->tail;
+}
+
+bool mr_shm_mail_is_read(const struct mr_shm *p, uint32_t worker, uint32_t number)
+{
+    const uint32_t read =
+        atomic_load_explicit(&p->map.control->workers[worker].mail_read, memory_order_relaxed);
+
+    return (int32_t)(read - number) >= 0;
 }
 
 void mr_shm_mail_ring(struct mr_shm *p, uint32_t worker)

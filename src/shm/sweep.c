@@ -278,7 +278,8 @@ void mr_shm_sweep(struct mr_shm *p, int64_t now_ns, struct mr_shm_worker_state *
     for (uint32_t i = 0; i < SHM_WORKERS_MAX; i++) {
         const struct shm_worker_cell *cell = &p->map.control->workers[i];
         states[i] = (struct mr_shm_worker_state){
-            .progress = atomic_load_explicit(&cell->progress, memory_order_relaxed),
+            .progress = atomic_load_explicit(&cell->progress, memory_order_relaxed) +
+                        atomic_load_explicit(&cell->mail_read, memory_order_relaxed),
             .thread = atomic_load_explicit(&cell->thread, memory_order_relaxed),
             .pending = atomic_load_explicit(&cell->pending, memory_order_relaxed)};
     }

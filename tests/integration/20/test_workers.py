@@ -271,20 +271,33 @@ def test_exit_codes(fault, models, start):
     assert "exit code 3" in workers(server, "m")[0]["last_fault"]
 
 
-def test_stopped_worker_is_replaced(fault, models, start):
-    """What hangs is known by what executions took before."""
+def stop(server, model):
+    pid, = pids(server, model)
+    os.kill(pid, signal.SIGSTOP)
+    wait.until(lambda: set(states(pid)) == {"T"}, "all threads to stand still")
+    return pid
+
+
+def test_stopped_worker_is_replaced(fault, models, start, hold):
+    """What hangs is known by what executions took before. One that has room for what waits hangs although what it runs ends later."""
     fault()
+    fault("several", max_pending="2", **{"async": "1"})
     server = start(models)
     for i in range(120):
         assert answer(ask(server, "m", [i])) == [i]
-    pid, = pids(server, "m")
-    os.kill(pid, signal.SIGSTOP)
-    wait.until(lambda: set(states(pid)) == {"T"}, "all threads to stand still")
+    pid = stop(server, "m")
     assert answer(ask(server, "m", [7])) == [7]
     assert value(server, RESTARTS, model="m", reason="hang") == 1
     line, = wait.until(lambda: [l for l in server.events() if l.get("event") == "worker.end"], "the line")
     assert workers(server, "m")[0]["last_fault"] in line["msg"]
     wait.until(lambda: not is_alive(pid), "the stopped one to be gone")
+    thread, replies = asked(server, "several", [8], hold.parameters)
+    hold.wait_held()
+    stop(server, "several")
+    assert answer(ask(server, "several", [7])) == [7]
+    hold.end()
+    thread.join()
+    assert answer(replies[0]) == [8] and "does not take what waits" in workers(server, "several")[0]["last_fault"]
 
 
 def test_endless_loop(fault, models, start):

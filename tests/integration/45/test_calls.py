@@ -22,6 +22,11 @@ def start(start):
     return make
 
 
+def add_countdown(models):
+    pymodels.add(models, "countdown", MODELS / "countdown.py", inputs=[repo.tensor("INPUT0", "TYPE_INT32", (1,))],
+                 outputs=[repo.tensor("OUTPUT0", "TYPE_INT32", (1,))], extra=DECOUPLED)
+
+
 @pytest.fixture(scope="module")
 def ask(tmp_path_factory):
     """ask(word): what the model m answers to it. One server for all tests."""
@@ -31,8 +36,7 @@ def ask(tmp_path_factory):
     pymodels.add(models, "add_sub", MODELS / "add_sub.py", max_batch_size=8, extra="dynamic_batching { }",
                  **{k: [repo.tensor(f"{n}{i}", "TYPE_FP32", (4,)) for i in range(2)]
                     for k, n in (("inputs", "INPUT"), ("outputs", "OUTPUT"))})
-    pymodels.add(models, "countdown", MODELS / "countdown.py", inputs=[repo.tensor("INPUT0", "TYPE_INT32", (1,))],
-                 outputs=[repo.tensor("OUTPUT0", "TYPE_INT32", (1,))], extra=DECOUPLED)
+    add_countdown(models)
     pymodels.add(models, "behind", MODELS / "behind.py", **TEXT, extra=DECOUPLED)
     repo.add(models, "copy", inputs=[repo.tensor("INPUT0", "TYPE_FP32")], outputs=[repo.tensor("OUTPUT0", "TYPE_FP32")])
     repo.add(models, "texts", inputs=[repo.tensor("INPUT0", "TYPE_STRING")], outputs=[repo.tensor("OUTPUT0", "TYPE_STRING")],
@@ -107,6 +111,16 @@ def test_timeout(models, start, hold):
             answer = rest.post(infer_path("m"), json.dumps(body)).ok().json()["outputs"][0]["data"][0]
             assert answer == "1: no answer of the other model within 0.01 s"
     hold.end()
+
+
+def test_unread_answers(models, start):
+    """A worker that leaves them unread does not wait for the other model: it hangs."""
+    pymodels.add(models, "m", MODELS / "caller.py", **TEXT)
+    add_countdown(models)
+    server = start(models, "--worker-hang-timeout=1s")
+    with Rest(server.http) as rest:
+        body = {"inputs": [{"name": "INPUT0", "datatype": "BYTES", "shape": [1], "data": ["forgetful"]}]}
+        assert rest.post(infer_path("m"), json.dumps(body)).ok().json()["outputs"][0]["data"] == ["again"]
 
 
 def test_killed_caller(ask):

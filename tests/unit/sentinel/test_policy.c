@@ -202,6 +202,21 @@ static void test_who_gets_on_does_not_hang(void **state)
     }
 }
 
+/* One look finds the thread idle while its execution goes on, as another one of the process is just ending. */
+static void test_an_execution_is_not_judged_as_idleness(void **state)
+{
+    struct hang_sample look = {
+        .has_work = true, .is_running = true, .typical_ns = 1000 * MS, .most_ns = 10000 * MS};
+    struct hang h = {0};
+
+    (void)state;
+    for (int64_t at = 0; at < 4000; at += 20) {
+        look.now_ns = (at + 1) * MS;
+        look.is_running = at != 2000;
+        assert_false(hang_judge(&h, &look));
+    }
+}
+
 static void note(struct times *t, unsigned count, int64_t rows, int64_t ns)
 {
     for (unsigned i = 0; i < count; i++) {
@@ -266,6 +281,7 @@ int main(void)
         cmocka_unit_test(test_who_has_no_cpu_does_not_hang),
         cmocka_unit_test(test_who_computes_has_more_time),
         cmocka_unit_test(test_who_gets_on_does_not_hang),
+        cmocka_unit_test(test_an_execution_is_not_judged_as_idleness),
         cmocka_unit_test(test_times_are_known_by_size),
         cmocka_unit_test(test_times_of_larger_ones_are_no_shorter),
         cmocka_unit_test(test_times_are_forgotten_slowly),

@@ -181,7 +181,7 @@ struct mr_shm_worker_state {
     int64_t rows; /* of the slot, and is_last */
     bool is_last;
     int64_t since_ns;  /* time of the first sweep that saw it */
-    uint64_t progress; /* its counter */
+    uint64_t progress; /* changes while its executing thread gets on, and when mail is read */
     uint32_t thread;   /* the id of its executing thread as it reports it, untrusted; 0 = none */
 };
 /** Repairs damage that a faulty or hostile worker can do to the queue, returns invalid slots as DAMAGED, reports waiting

@@ -2,6 +2,7 @@
 import asyncio
 import os
 import tempfile
+import threading
 import time
 
 import numpy as np
@@ -117,9 +118,7 @@ class TritonPythonModel:
 
     def stopped(self, request):
         """Takes three answers of very many."""
-        ask = pb_utils.InferenceRequest(model_name="countdown", requested_output_names=["OUTPUT0"],
-                                        inputs=[pb_utils.Tensor("INPUT0", np.array([1 << 30], np.int32))])
-        responses = ask.exec(decoupled=True)
+        responses = self.endless()
         found = [int(first(next(responses))) for _ in range(3)]
         responses.cancel()
         return found
@@ -142,6 +141,21 @@ class TritonPythonModel:
             while not os.path.exists(os.path.join(folder, "ended")):
                 time.sleep(0.001)
         return [r.error().message() for r in responses if r.has_error()]
+
+    def forgetful(self, request):
+        """Leaves the answers of a stream unread, and stands still; the next process answers."""
+        mark = __file__ + ".forgotten"
+        if os.path.exists(mark):
+            return "again"
+        open(mark, "w").close()
+        responses = self.endless()
+        next(responses)
+        threading.Event().wait()
+
+    def endless(self):
+        ask = pb_utils.InferenceRequest(model_name="countdown", requested_output_names=["OUTPUT0"],
+                                        inputs=[pb_utils.Tensor("INPUT0", np.array([1 << 30], np.int32))])
+        return ask.exec(decoupled=True)
 
     def patient(self, request):
         return first(self.held().exec(execution_timeout=0.01))
