@@ -202,11 +202,15 @@ static void model_leave(struct process_model *m)
     sentinel_model_unref(m);
 }
 
+/* All executions have ended. All workers are asked to end, so that those that take long to do so are waited for together. */
 static void closing_begin(struct process_model *m)
 {
     pthread_mutex_lock(&m->sentinel->lock);
     m->is_closing = true;
     sentinel_set_unready(m, false);
+    for (uint32_t i = 0; i < m->worker_count; i++) {
+        worker_stop(&m->workers[i], mr_now_ns());
+    }
     pthread_mutex_unlock(&m->sentinel->lock);
 }
 

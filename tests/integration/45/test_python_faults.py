@@ -100,6 +100,7 @@ def test_hanging(models, start, word):
 
 LIFE = """
 import os
+import time
 
 import triton_python_backend_utils as pb_utils
 
@@ -113,6 +114,9 @@ class TritonPythonModel:
 
     def finalize(self):
         self.note("finalize")
+        while open("FILE").read().count("finalize") < 2:
+            time.sleep(0.001)
+        self.note("end")
 
     def note(self, word):
         with open("FILE", "a") as f:
@@ -121,7 +125,7 @@ class TritonPythonModel:
 
 
 def test_a_standby_has_run_initialize(models, start, tmp_path):
-    """And runs finalize when the model is unloaded without having needed it."""
+    """And runs finalize when the model is unloaded without having needed it, at the same time as the other worker."""
     pymodels.add(models, "m", LIFE.replace("FILE", str(tmp_path / "life")), inputs=[repo.tensor("INPUT0", "TYPE_STRING", (1,))],
                  outputs=[repo.tensor("OUTPUT0", "TYPE_STRING", (1,))], parameters={"worker_standby": "1"})
     lines = lambda: sorted((tmp_path / "life").read_text().splitlines())
@@ -138,7 +142,7 @@ def test_a_standby_has_run_initialize(models, start, tmp_path):
         alive = of().values()
         assert lines() == sorted(f"initialize {pid}" for pid in (dead, *alive))
         control.unload("m").ok()
-        wait.equal(lines, sorted([f"initialize {pid}" for pid in (dead, *alive)] + [f"finalize {pid}" for pid in alive]))
+        wait.equal(lines, sorted([f"initialize {pid}" for pid in (dead, *alive)] + [f"{word} {pid}" for pid in alive for word in ("finalize", "end")]))
 
 
 def kill_until_done(server, request, begun):
