@@ -12,9 +12,10 @@
 #include "sentinel_priv.h"
 
 /* How often an execution runs again in another worker. A batch or request with which two workers crashed is suspect; kills
- * of workers from outside do not count. */
-#define FAULTS_MAX 2u
-#define KILLS_MAX  20u
+ * of workers from outside do not count, and damage to the memory of a model may be the work of any of its workers. */
+#define FAULTS_MAX  2u
+#define DAMAGES_MAX 4u
+#define KILLS_MAX   20u
 
 struct slot_run {
     struct process_model *model;
@@ -23,8 +24,8 @@ struct slot_run {
     uint64_t nonce;
     struct mr_shm_slot *slot;
     size_t message_bytes;
-    uint32_t faults, kills; /* of workers that ran it */
-    struct slot_run *next;  /* in mr_sentinel.late */
+    uint32_t faults, damages, kills; /* of workers that ran it */
+    struct slot_run *next;           /* in mr_sentinel.late */
     /* of a decoupled execution */
     bool is_answered;           /* the server holds one of its answers, and the worker waits */
     bool has_sent;              /* an answer: it does not run again */
@@ -346,6 +347,21 @@ static void run_answer(struct slot_run *r)
 
 /* ---- ends without an answer ---- */
 
+/* Which of its counts a lost worker belongs to. */
+static uint32_t *count_of(struct slot_run *r, const struct worker *w, bool is_damaged)
+{
+    if (is_damaged || w->died_of == MR_WORKER_DAMAGED) {
+        return &r->damages;
+    }
+    return w->was_killed ? &r->kills : &r->faults;
+}
+
+static bool may_run_again(const struct slot_run *r, bool is_hopeless)
+{
+    return r->kills < KILLS_MAX && r->damages < DAMAGES_MAX &&
+           r->faults < (is_hopeless ? 1 : FAULTS_MAX);
+}
+
 static void run_lost(struct slot_run *r, struct mr_shm_slot *s, bool is_damaged)
 {
     struct process_model *m = r->model;
@@ -365,16 +381,15 @@ static void run_lost(struct slot_run *r, struct mr_shm_slot *s, bool is_damaged)
         run_end(r, s, fail_lost_state(m, &err), &err);
         return;
     }
-    const bool was_killed = !is_damaged && w->was_killed;
     const bool was_short = !is_damaged && w->was_short;
     if (was_short && rows_short(&m->rows, s->rows)) {
         rows_log(m, "a worker process ran out of memory: batches have at most this many rows now");
     }
-    r->kills += was_killed;
-    r->faults += !was_killed;
+    uint32_t *count = count_of(r, w, is_damaged);
+    ++*count;
     /* A batch that takes too much memory runs again in halves at once. */
     const bool is_hopeless = r->x->is_suspect || (was_short && r->x->exec.request_count > 1);
-    if (r->kills < KILLS_MAX && r->faults < (is_hopeless ? 1 : FAULTS_MAX)) {
+    if (may_run_again(r, is_hopeless)) {
         atomic_fetch_add_explicit(&m->requeued, 1, memory_order_relaxed);
         s->is_last = is_last_try(r);
         home_submit(m, s, r->message_bytes, HOME_SENTINEL, true);
@@ -389,7 +404,7 @@ static void run_lost(struct slot_run *r, struct mr_shm_slot *s, bool is_damaged)
             "again",
             m->base.model, is_damaged ? "a worker wrote where it must not" : w->last_fault);
     err.flags |= MR_ERR_LOST;
-    if (r->x->exec.request_count == 1 && !was_killed && !is_damaged &&
+    if (r->x->exec.request_count == 1 && count == &r->faults &&
         m->base.signature->max_pending == 1) { /* otherwise others ran beside it */
         err.flags |= MR_ERR_POISON;
     }
