@@ -196,6 +196,12 @@ static void warmup_note(struct process_model *m, const struct mr_execution *x)
     }
 }
 
+static void answered_note(const struct slot_run *r)
+{
+    atomic_fetch_add_explicit(&r->model->workers[r->slot->worker].answered, 1,
+                              memory_order_relaxed);
+}
+
 static void run_done(struct slot_run *r, struct mr_shm_slot *s)
 {
     struct process_model *m = r->model;
@@ -204,7 +210,7 @@ static void run_done(struct slot_run *r, struct mr_shm_slot *s)
     struct mr_err err;
 
     mr_err_clear(&err);
-    atomic_fetch_add_explicit(&m->workers[s->worker].answered, 1, memory_order_relaxed);
+    answered_note(r);
     const int rc = mr_ipc_reply_read(m->shm, s, r->nonce, r->x, &copied, &ns, &err);
     if (rc == MR_OK) {
         const uint64_t bytes = bytes_of(r->x) + MR_IPC_REPLY_BYTES + 4096;
@@ -310,6 +316,7 @@ static int letter_take(struct slot_run *r, struct mr_err *err)
     if (rc < 0) {
         return answer_end(r, 0, rc, err);
     }
+    answered_note(r);
     atomic_fetch_add_explicit(&r->model->copied_bytes, copied, memory_order_relaxed);
     return answer_offer(r, err);
 }

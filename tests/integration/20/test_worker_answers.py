@@ -22,9 +22,9 @@ def ask(number, responses, **parameters):
     return grpcraw.int32("m", [number], id=str(number), parameters={"responses": responses, **parameters})
 
 
-def kill(server):
+def kill(server, by=signal.SIGKILL):
     pid, = pids(server, "m")
-    os.kill(pid, signal.SIGKILL)
+    os.kill(pid, by)
 
 
 def test_before_the_first_answer(models, start, hold):
@@ -59,6 +59,22 @@ def test_after_an_answer(models, start, hold):
         assert [values(a) for a in s.end()] == [[8], [8]]
     assert value(server, "millrace_worker_requeued_total", model="m") == 0
     assert value(server, RESTARTS, model="m", reason="crash") == 1
+
+
+def test_a_crash_after_an_answer_each_time(models, start, hold):
+    """A process has answered when the answer was one of several: the next one starts at once, however often that happens."""
+    add_fault(models, extra=DECOUPLED, max_batch_size=0)
+    server = start(models)
+    with Stream(server.url("grpc")) as s:
+        for number in range(8):
+            s.send(ask(number, 3, hold_after=1, **hold.parameters))
+            first, = s.take(1)
+            assert values(first) == [number], first
+            hold.wait_held()
+            hold.path.with_suffix(".held").unlink()
+            kill(server, signal.SIGABRT)
+            assert "worker process ended while it was answering" in s.take(1)[0].error_message
+        s.end()
 
 
 def test_after_the_last_answer(models, start, hold):
