@@ -122,7 +122,7 @@ void mr_h2_start(struct mr_conn *c)
     }
     h->conn = c;
     h->walk_skip = PREFACE_BYTES;
-    h->heard_ns = h->resets_since_ns = c->loop->now_ns;
+    h->heard_ns = h->resets.since_ns = h->junk.since_ns = c->loop->now_ns;
     c->proto = &mr_proto_http2;
     c->h2 = h;
     if (!session_open(h)) {

@@ -30,6 +30,12 @@ struct mr_h2mem {
     struct mr_h2region region;
 };
 
+/** Frames of a kind within a period, which begins anew when it is over. */
+struct mr_h2_tally {
+    uint32_t count;
+    int64_t since_ns;
+};
+
 struct mr_h2 {
     struct mr_h2mem mem;
     nghttp2_session *session;
@@ -71,11 +77,10 @@ struct mr_h2 {
     uint8_t walk_have;
     size_t walk_skip;
     bool has_large_frames; /* the peer was allowed to send them */
-    uint32_t resets;       /* in the period */
-    uint32_t junk;         /* useless frames since the last useful one */
+    struct mr_h2_tally resets;
+    struct mr_h2_tally junk; /* useless frames since the last useful one, in either direction */
     /* extension frames in the current input, which nghttp2 skips silently */
     uint32_t strange;
-    int64_t resets_since_ns;
     int64_t body_check_ns;
     int64_t head_due_ns; /* a started head must be complete until then, 0 = none */
     int64_t out_due_ns;  /* answers that wait for the peer's window must make progress until then */

@@ -94,6 +94,7 @@ int mr_h2_send_data(nghttp2_session *session, nghttp2_frame *frame, const uint8_
         return NGHTTP2_ERR_WOULDBLOCK;
     }
     size_t before = call->out.memory;
+    h->junk.count = 0;
     mr_outq_append(&c->out, framehd, 9);
     mr_outq_move(&c->out, &call->out, length);
     h->pending -= before - call->out.memory;

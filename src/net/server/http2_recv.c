@@ -22,7 +22,7 @@
 #define LARGE_BODY      ((size_t)128 * 1024)
 #define WINDOW_SPARE    (16 * 1024)
 #define LEAST_FRAME     4096 /* shorter ones are the last of a body */
-#define RESET_PERIOD_NS (30 * MR_NS_PER_S)
+#define TALLY_PERIOD_NS (30 * MR_NS_PER_S)
 #define JUNK_MAX        10000
 /* Frames of one header block after the first: with the largest --max-header-bytes, in frames of the usual size. */
 #define CONTINUATIONS_MAX 1024
@@ -620,7 +620,7 @@ static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t stream
     struct mr_call_impl *call = mr_h2_stream_call(session, stream_id);
 
     (void)flags;
-    h->junk = 0;
+    h->junk.count = 0;
     h->frame_left -= MR_MIN(len, h->frame_left);
     if (call) {
         const struct mr_http_options *o = h->conn->part->options;
@@ -664,24 +664,26 @@ int mr_h2_go_away(struct mr_h2 *h, uint32_t error)
                                                                      : NGHTTP2_ERR_CALLBACK_FAILURE;
 }
 
-/* A stream was reset, by the peer or because of it. */
-static int count_reset(struct mr_h2 *h)
+static int tally(struct mr_h2 *h, struct mr_h2_tally *t, uint32_t frames, uint32_t most)
 {
     int64_t now_ns = h->conn->loop->now_ns;
 
-    if (now_ns - h->resets_since_ns > RESET_PERIOD_NS) {
-        h->resets_since_ns = now_ns;
-        h->resets = 0;
+    if (now_ns - t->since_ns > TALLY_PERIOD_NS) {
+        *t = (struct mr_h2_tally){.since_ns = now_ns};
     }
-    return ++h->resets > h->conn->part->options->h2_max_resets
-               ? mr_h2_go_away(h, NGHTTP2_ENHANCE_YOUR_CALM)
-               : 0;
+    t->count += frames;
+    return t->count > most ? mr_h2_go_away(h, NGHTTP2_ENHANCE_YOUR_CALM) : 0;
+}
+
+/* A stream was reset, by the peer or because of it. */
+static int count_reset(struct mr_h2 *h)
+{
+    return tally(h, &h->resets, 1, h->conn->part->options->h2_max_resets);
 }
 
 int mr_h2_count_junk(struct mr_h2 *h, uint32_t frames)
 {
-    h->junk += frames;
-    return h->junk > JUNK_MAX ? mr_h2_go_away(h, NGHTTP2_ENHANCE_YOUR_CALM) : 0;
+    return tally(h, &h->junk, frames, JUNK_MAX);
 }
 
 /* Checks HEADERS for a closed or skipped stream (RFC 9113 5.1, 5.1.1). Late trailers on a stream that this side has
@@ -731,6 +733,8 @@ static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd, 
     case NGHTTP2_CONTINUATION:
     case NGHTTP2_RST_STREAM:
     case NGHTTP2_WINDOW_UPDATE: return 0;
+    /* Needs no answer, unlike a ping of the peer. */
+    case NGHTTP2_PING: return hd->flags & NGHTTP2_FLAG_ACK ? 0 : mr_h2_count_junk(h, 1);
     default: return mr_h2_count_junk(h, 1);
     }
 }
@@ -743,7 +747,7 @@ static int on_request_frame(nghttp2_session *session, const nghttp2_frame *frame
     if (frame->hd.type == NGHTTP2_DATA && frame->hd.length == 0 && !is_last) {
         return mr_h2_count_junk(h, 1);
     }
-    h->junk = 0;
+    h->junk.count = 0;
     if (!call) {
         return 0;
     }

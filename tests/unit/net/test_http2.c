@@ -388,6 +388,50 @@ static void test_floods(void **state)
     }
 }
 
+#define PINGS ((size_t)850) /* nghttp2 takes 1000 of which none is answered yet */
+
+static void send_pings(struct client *c, uint8_t flags, int rounds)
+{
+    static uint8_t frames[PINGS * 17];
+    size_t n = 0;
+    uint8_t payload[8];
+    size_t len;
+
+    for (size_t i = 0; i < PINGS; i++) {
+        n += h2_frame(frames + n, 6, flags, 0, "12345678", 8);
+    }
+    for (int round = 0; round < rounds; round++) {
+        assert_true(send_all(c, frames, n));
+        for (size_t i = 0; i < PINGS && !flags; i++) {
+            assert_true(h2_raw_wait(c, 6, payload, sizeof payload, &len));
+        }
+    }
+}
+
+/* Answers to the server's pings, and pings of a client that measures while it receives. */
+static void test_useful_pings(void **state)
+{
+    struct client c = dial(*state);
+    uint8_t frames[64];
+    uint8_t data[16];
+    size_t len = 0;
+
+    assert_true(say(&c, H2_PREFACE));
+    size_t n = h2_frame(frames, 4, 0, 0, "\0\4\0\0\0\4", 6); /* a window of 4 bytes */
+    n += h2_frame(frames + n, 1, 5, 1, head_get, sizeof head_get - 1);
+    assert_true(send_all(&c, frames, n));
+    send_pings(&c, 1, 15);
+    n = h2_frame(frames, 8, 0, 1, "\0\0\0\1", 4);
+    for (int i = 0; i < 2; i++) {
+        assert_true(h2_raw_wait(&c, 0, data, sizeof data, &len));
+        assert_int_equal(len, i == 0 ? 4 : 1);
+        send_pings(&c, 0, 7);
+        assert_true(send_all(&c, frames, n));
+    }
+    assert_true(h2_raw_wait(&c, 0, data, sizeof data, &len));
+    hang_up(&c);
+}
+
 static void test_bad_frames(void **state)
 {
     static const struct {
@@ -523,6 +567,7 @@ int main(void)
         TEST(test_slow_reader),
         TEST(test_rapid_reset),
         TEST(test_floods),
+        TEST(test_useful_pings),
         TEST(test_bad_frames),
         TEST(test_bad_heads),
         TEST(test_stream_limit),
