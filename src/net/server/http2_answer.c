@@ -177,7 +177,11 @@ static void queue_pieces(struct mr_call_impl *call, const struct mr_piece *piece
     if (before == 0) {
         call->out_due_ns = due_ns;
     }
+    bool had_failed = call->out.failed;
     mr_pieces_append(&call->out, pieces, count);
+    if (call->out.failed && !had_failed) {
+        give_up(call);
+    }
     h->pending += call->out.memory - before;
     mr_h2_judge_unread(call->conn);
 }
@@ -232,9 +236,6 @@ static void answered(struct mr_call_impl *call)
         mr_h2_drop_held(call);
     }
     slim(call);
-    if (call->on_stream && call->out.failed) {
-        give_up(call);
-    }
     if (call->deferred) {
         call->deferred = false;
         nghttp2_session_resume_data(c->h2->session, call->stream_id);

@@ -137,7 +137,7 @@ static inline void reply_shared(struct mr_call *call)
     mr_call_reply(call, &reply);
 }
 
-/* x-bytes bytes: in x-parts parts by copy, in one block (0), or in one copy (-1). */
+/* x-bytes bytes: in x-parts parts by copy, in one block (0), or in one copy (-1). x-open: parts without an end. */
 static inline void reply_bytes(struct mr_call *call)
 {
     size_t n = (size_t)number_header(call, "x-bytes", 10);
@@ -163,7 +163,9 @@ static inline void reply_bytes(struct mr_call *call)
         mr_call_write(call, &piece, 1);
     }
     struct mr_header trailer = {MR_STR("x-trailer"), MR_STR("end")};
-    mr_call_end(call, &trailer, 1);
+    if (number_header(call, "x-open", 0) == 0) {
+        mr_call_end(call, &trailer, 1);
+    }
     mr_block_unref(&block);
 }
 

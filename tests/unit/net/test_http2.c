@@ -131,6 +131,20 @@ static void test_large_copies(void **state)
     h2_hang_up(&c);
 }
 
+/* A piece of an answer that finds no memory ends its stream, though the handler goes on. */
+static void test_no_memory(void **state)
+{
+    struct h2_client *c = h2_dial(*state);
+    const char *bytes[] = {"x-bytes", "12000000", "x-parts", "1", "x-open", "1", NULL};
+
+    mr_block_set_budget(20 << 20, 0);
+    struct h2_stream *s = h2_request(c, "GET", "/bytes", bytes, NULL, 0);
+    h2_wait_closed(c, 1);
+    mr_block_set_budget(0, 1 << 28);
+    assert_int_equal(s->error, NGHTTP2_ENHANCE_YOUR_CALM);
+    h2_hang_up(&c);
+}
+
 static void test_alignment(void **state)
 {
     static const size_t sizes[] = {200, 3000, 6000, 100000};
@@ -553,25 +567,13 @@ static void test_gone_in_answer(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_requests),
-        TEST(test_preface_in_bytes),
-        TEST(test_methods),
-        TEST(test_big_bodies),
-        TEST(test_large_copies),
-        TEST(test_alignment),
-        TEST(test_async_and_cancel),
-        TEST(test_half_close),
-        TEST(test_streaming_in),
-        TEST(test_limits),
-        TEST(test_answer_before_body),
-        TEST(test_slow_reader),
-        TEST(test_rapid_reset),
-        TEST(test_floods),
-        TEST(test_useful_pings),
-        TEST(test_bad_frames),
-        TEST(test_bad_heads),
-        TEST(test_stream_limit),
-        TEST(test_gone_in_answer),
+        TEST(test_requests),     TEST(test_preface_in_bytes), TEST(test_methods),
+        TEST(test_big_bodies),   TEST(test_large_copies),     TEST(test_no_memory),
+        TEST(test_alignment),    TEST(test_async_and_cancel), TEST(test_half_close),
+        TEST(test_streaming_in), TEST(test_limits),           TEST(test_answer_before_body),
+        TEST(test_slow_reader),  TEST(test_rapid_reset),      TEST(test_floods),
+        TEST(test_useful_pings), TEST(test_bad_frames),       TEST(test_bad_heads),
+        TEST(test_stream_limit), TEST(test_gone_in_answer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
