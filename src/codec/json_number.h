@@ -266,6 +266,9 @@ static inline enum json_integer json_read_integer(const char **io_p, const char 
     p += negative;
     const char *first = p;
     uint64_t value = 0;
+    if (end - p > 1 && *p == '0' && json_is_digit(p[1])) { /* zeros without end never overflow */
+        return JSON_INTEGER_GRAMMAR;
+    }
     for (; p < end && json_is_digit(*p); p++) {
         if (__builtin_mul_overflow(value, UINT64_C(10), &value) ||
             __builtin_add_overflow(value, (uint64_t)(*p - '0'), &value)) {
@@ -274,9 +277,6 @@ static inline enum json_integer json_read_integer(const char **io_p, const char 
     }
     if (p == first) {
         return JSON_INTEGER_NONE;
-    }
-    if (*first == '0' && p - first > 1) {
-        return JSON_INTEGER_GRAMMAR;
     }
     if (p < end && (*p == '.' || (*p | 0x20) == 'e')) {
         return JSON_INTEGER_FRACTION;

@@ -143,10 +143,10 @@ bool rest_begin_body(struct mr_call *call, struct mr_json *out, struct mr_err *e
 {
     mr_str text = {(const char *)call->body.ptr, call->body.len};
 
-    if (mr_str_trim(text).len == 0) {
-        return false;
-    }
     mr_json_init(out, text, call->arena, 0, err);
+    if (mr_json_peek(out) == MR_JSON_END && out->pos == out->end && mr_turn_spend(0)) {
+        return false; /* blanks to the end, and not because the work was ended */
+    }
     mr_json_enter_object(out);
     return true;
 }

@@ -278,6 +278,11 @@ static void integers(void **state)
         CHECK_ROW((mr_json_u64(&j, &u) == MR_OK) == rows[i].u_ok, i, "u64 %s", rows[i].text);
         CHECK_ROW(u == (rows[i].u_ok ? rows[i].u : 77), i, "u64 %s", rows[i].text);
     }
+    struct mr_err err;
+    struct mr_json j;
+    mr_json_init(&j, MR_STR("0099999999999999999999999"), NULL, 0, &err);
+    mr_json_u64(&j, &(uint64_t){0});
+    assert_non_null(strstr(err.msg, "leading zero")); /* found before the rest is read */
 }
 
 static void number_text(void **state)
