@@ -33,11 +33,12 @@ static void end_with_status(struct mr_call *call, int status, mr_str text)
 static void send_some(struct hop_attempt *at, mr_bytes data, bool is_last)
 {
     struct mr_piece piece = {data.ptr, data.len, NULL};
+    int rc = data.len > 0 ? mr_client_stream_send(at->stream, &piece, 1, NULL) : MR_OK;
 
-    if (data.len > 0) {
-        mr_client_stream_send(at->stream, &piece, 1, NULL); /* without memory the message is cut */
-    }
-    if (is_last) {
+    if (rc < 0 && rc != MR_E_CLOSED) { /* what follows makes no sense without this piece */
+        at->is_short = true;
+        mr_client_stream_cancel(at->stream);
+    } else if (is_last) {
         mr_client_stream_end(at->stream);
     }
 }
@@ -307,7 +308,7 @@ static void fail(struct hop *h, int status, mr_str why)
 static void fail_broken(struct hop *h, const struct hop_attempt *at, int rc,
                         const struct mr_err *err)
 {
-    if (at->is_at_runtime) {
+    if (at->is_at_runtime || at->is_short) {
         fail(h, rc, mr_str_c(err->msg));
     } else {
         fail(h, MR_E_UNAVAILABLE,
@@ -338,7 +339,7 @@ static void end_well(struct hop *h, const struct mr_client_response *r)
 /* Whether the client gets what has come. */
 static bool is_answer(const struct hop *h, const struct hop_attempt *at, int rc)
 {
-    bool is_final = rc == MR_OK ? !at->is_refused : at->is_at_runtime;
+    bool is_final = rc == MR_OK ? !at->is_refused : at->is_at_runtime || at->is_short;
 
     return h->arrival && (h->chosen ? h->chosen == at : is_final);
 }
@@ -347,6 +348,7 @@ static void on_end(void *ctx, int rc, const struct mr_err *err, const struct mr_
 {
     struct hop_attempt *at = ctx;
     struct hop *h = at->hop;
+    struct mr_err lack;
 
     h->calls--;
     if (!at->stream) { /* it was given up */
@@ -354,6 +356,13 @@ static void on_end(void *ctx, int rc, const struct mr_err *err, const struct mr_
         return;
     }
     at->stream = NULL;
+    if (at->is_short) {
+        rc = MR_FAIL(&lack, MR_E_EXHAUSTED,
+                     "the server's memory for requests in flight is used up (--memory-budget), try "
+                     "later");
+        err = &lack;
+        r = NULL;
+    }
     if (at->is_at_runtime && h->arrival) {
         hop_count_run(at, rc, r);
     }

@@ -15,6 +15,7 @@ struct hop_attempt {
     struct mr_client_stream *stream; /* of an exchange that is passed on; the same */
     struct mr_client_response head;  /* of that: status and headers; status 0: not there yet */
     bool is_at_runtime;
+    bool is_short;           /* there was no memory for a piece of the request */
     bool is_refused;         /* by the server itself */
     enum mr_mesh_result why; /* of that */
     int status;              /* the same, of a load that failed */

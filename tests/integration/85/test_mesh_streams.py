@@ -2,12 +2,13 @@
 import contextlib
 import json
 import signal
+import threading
 from concurrent import futures
 
 import grpc
 import pytest
 
-from lib import grpcraw, pymodels, repo, wait
+from lib import grpcraw, metrics, pymodels, repo, wait
 from lib.rest import Rest
 from lib.services.mesh import answers, loads
 from lib.stream import DECOUPLED, Stream, Talk, flag, values
@@ -155,6 +156,27 @@ def test_models_that_make_room_for_each_other_answer_on_streams(fleet, models):
     with futures.ThreadPoolExecutor(8) as pool:
         list(pool.map(work, range(8)))
     assert any(e["event"] == "model.unloaded" for e in server.events())
+
+
+def test_streams_that_lack_memory_for_a_piece_fail(runtime, under):
+    r = runtime()
+    [server] = under(r, options=["--memory-budget=2MiB"])
+    go = threading.Event()
+
+    def answer(name, id, messages, context):
+        assert go.wait(wait.PATIENCE)
+        yield b"%d" % sum(len(m) for m in messages)
+
+    r.answer = answer
+    with grpc.insecure_channel(str(server.url("grpc"))) as channel:
+        one = channel.stream_unary("/made.up.Service/One")
+        calls = [one.future(iter([b"x" * (1 << 16)] * 16), metadata=[("mm-model-id", "m2")], timeout=wait.PATIENCE) for _ in range(32)]
+        wait.until(lambda: r.seen, "a call to reach the runtime")
+        held = []
+        wait.until(lambda: held.append(metrics.value(server, "millrace_block_bytes", use="requests")) or (len(held) > 20 and len(set(held[-20:])) == 1), "it to stand still")
+        go.set()
+        assert {call.code() for call in calls} <= {grpc.StatusCode.OK, grpc.StatusCode.RESOURCE_EXHAUSTED}
+        assert {int(call.result()) for call in calls if call.code() == grpc.StatusCode.OK} <= {1 << 20}
 
 
 def test_messages_for_one_call(fleet, tmp_path):
