@@ -143,7 +143,8 @@ static void on_head(void *ctx, struct mr_call *call)
         const struct grpc_method *m = grpc_method_for(s, call->path);
         call->body_limit = (int64_t)grpc_message_limit(s, m, &why) + 5;
         bool is_passed = m && m->kind == GRPC_PASSED && !grpc_pass_collects(s, call);
-        if ((grpc_is_stream(m) || is_passed) && mr_call_listener_tag(call) != LISTEN_METRICS) {
+        bool needs_no_body = !m || grpc_is_stream(m) || is_passed;
+        if (needs_no_body && mr_call_listener_tag(call) != LISTEN_METRICS) {
             call->streaming = true;
             grpc_dispatch(s, call, m);
         }

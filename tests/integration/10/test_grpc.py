@@ -1,4 +1,5 @@
 """gRPC with plain grpcio: stubs made from server reflection, health, deadlines, cancellation, limits, compression."""
+import queue
 import threading
 
 import grpc
@@ -203,9 +204,12 @@ def test_unknown_model_is_not_ready(reflected, name, version):
 @pytest.mark.parametrize("path", [f"/{SERVICE}/NoSuch", "/no.such.Service/Call", "/grpc.health.v1.Health/NoSuch"])
 @pytest.mark.parametrize("kind", ["unary_unary", "stream_stream"])
 def test_unknown_method(server, path, kind):
+    messages = queue.SimpleQueue()  # whose end is not waited for
+    messages.put(b"")
     with grpc.insecure_channel(server.url("grpc")) as channel:
         call = getattr(channel, kind)(path, request_serializer=bytes, response_deserializer=bytes)
-        e = failure(call, b"", timeout=wait.PATIENCE) if kind == "unary_unary" else failure(list, call(iter([b""]), timeout=wait.PATIENCE))
+        e = failure(call, b"", timeout=wait.PATIENCE) if kind == "unary_unary" else failure(list, call(iter(messages.get, None), timeout=wait.PATIENCE))
+        messages.put(None)
     assert e.code() == Code.UNIMPLEMENTED
 
 
