@@ -242,7 +242,7 @@ static int enqueue(struct mesh_core *c, struct mesh_local *l, enum mesh_purpose 
     l->device = view_device(l->model);
     l->state = LOCAL_QUEUED;
     l->queued_ns = c->now;
-    l->is_leased_out = l->is_moving = false;
+    l->is_leased_out = l->is_moving = l->is_counted = false;
     queue_add(c, l, purpose);
     if (purpose == MESH_FOR_REQUEST && !has_other_copy(c, l)) {
         own_claim(c, l);
