@@ -194,8 +194,3 @@ struct mr_events *mr_events_open(struct mr_client *c, struct mr_loop *loop, mr_s
     listen(e);
     return e;
 }
-
-void mr_events_close(struct mr_events *e)
-{
-    stop(e);
-}

@@ -3,7 +3,6 @@
 
 #include <stdio.h>
 
-#include "net/compress.h"
 #include "rest_infer.h"
 #include "rest_meta.h"
 #include "routes_priv.h"
@@ -156,14 +155,6 @@ static void on_head(void *ctx, struct mr_call *call)
     }
 }
 
-static bool is_packed(const struct mr_call *call)
-{
-    mr_str coding = mr_call_header(call, "content-encoding");
-
-    return call->body.len > 0 && coding.len > 0 &&
-           mr_coding_from_name(coding) != MR_CODING_IDENTITY;
-}
-
 /* A request whose model has to be made ready. */
 struct rest_arrival {
     struct serve_arrival arrival;
@@ -265,7 +256,7 @@ static void on_body(void *ctx, struct mr_call *call)
         reply_status_text(call, 404, "Not Found");
     } else if (!route_allows(route, call->method)) {
         route_refuse_method(s, call, route);
-    } else if (is_packed(call) && route->api != MR_API_INFERENCE) {
+    } else if (call->body.len > 0 && rest_is_packed(call) && route->api != MR_API_INFERENCE) {
         reply_error_text(call, MR_E_INVALID, REST_PACKED,
                          MR_STR_ARG(mr_str_sub(mr_call_header(call, "content-encoding"), 0, 64)));
     } else {

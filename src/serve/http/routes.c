@@ -64,7 +64,7 @@ static void trace_setting(struct mr_server *s, struct mr_call *call, const struc
 
 /* The first row that fits counts: what is asked most stands first, and /v2/models/stats before a model of that name. */
 static const struct rest_route routes[] = {
-    {MODEL "/infer", REST_POST, REST_TENSORS, MR_API_INFERENCE, rest_infer},
+    {MODEL "/infer", REST_POST, REST_DATA, MR_API_INFERENCE, rest_infer},
     {"/v2/health/live", REST_GET, REST_SMALL, MR_API_HEALTH, rest_live},
     {"/v2/health/ready", REST_GET, REST_SMALL, MR_API_HEALTH, rest_ready},
     {MODEL "/generate", REST_POST, REST_DATA, MR_API_INFERENCE, rest_generate},

@@ -7,9 +7,8 @@
 enum { REST_GET = 1, REST_POST = 2 }; /* HEAD is answered like GET, without the body */
 
 enum rest_body {
-    REST_SMALL,  /* up to SERVE_SMALL_BODY, not compressed */
-    REST_DATA,   /* tensors or files, up to --http-max-input-size, not compressed */
-    REST_TENSORS /* the same, and may be compressed */
+    REST_SMALL, /* up to SERVE_SMALL_BODY */
+    REST_DATA   /* tensors or files, up to --http-max-input-size */
 };
 
 struct rest_route {

@@ -34,7 +34,5 @@ struct mr_events;
 struct mr_events *mr_events_open(struct mr_client *c, struct mr_loop *loop, mr_str path,
                                  int64_t silence_ns, const struct mr_events_listener *listener,
                                  void *ctx);
-/** on_end gets MR_E_CANCELLED, after this has returned; events that came together with the last one are still given. */
-void mr_events_close(struct mr_events *e);
 
 #endif
