@@ -53,25 +53,37 @@ static void arena_free(void *ctx, void *ptr)
     (void)ptr;
 }
 
-/* Unpacked strings end at the first NUL, so that a name with one would be taken for another name. */
-static bool has_nul(mr_bytes message, const ProtobufCMessageDescriptor *desc)
+/* More than these messages need; a whole MiB of them would hold up the loop. */
+#define FIELDS_MAX 10000
+
+/* Why the message is not to be unpacked; NULL: it is. Unpacked strings end at the first NUL, so that a name with one would be taken for another
+ * name. */
+static const char *refusal(mr_bytes message, const ProtobufCMessageDescriptor *desc,
+                           unsigned *io_fields)
 {
     struct mr_pb_field f;
 
     while (mr_pb_next(&message, &f) > 0) {
+        if (++*io_fields > FIELDS_MAX) {
+            return "the request has too many fields";
+        }
         const ProtobufCFieldDescriptor *field =
             protobuf_c_message_descriptor_get_field(desc, f.number);
         if (!field || f.wire != MR_PB_LEN) {
             continue;
         }
         if (field->type == PROTOBUF_C_TYPE_STRING && memchr(f.bytes.ptr, 0, f.bytes.len)) {
-            return true;
+            return "a string of the request contains a NUL character";
         }
-        if (field->type == PROTOBUF_C_TYPE_MESSAGE && has_nul(f.bytes, field->descriptor)) {
-            return true; /* as deep as the message types, none of which contains itself */
+        /* as deep as the message types, none of which contains itself */
+        const char *why = field->type == PROTOBUF_C_TYPE_MESSAGE
+                              ? refusal(f.bytes, field->descriptor, io_fields)
+                              : NULL;
+        if (why) {
+            return why;
         }
     }
-    return false;
+    return NULL;
 }
 
 void *grpc_request(struct mr_grpc_call *g, const ProtobufCMessageDescriptor *desc)
@@ -86,9 +98,9 @@ void *grpc_request(struct mr_grpc_call *g, const ProtobufCMessageDescriptor *des
         grpc_fail_err(g, &err);
         return NULL;
     }
-    if (has_nul(message, desc)) {
-        mr_grpc_fail(g, MR_GRPC_INVALID_ARGUMENT,
-                     MR_STR("a string of the request contains a NUL character"));
+    const char *why = refusal(message, desc, &(unsigned){0});
+    if (why) {
+        mr_grpc_fail(g, MR_GRPC_INVALID_ARGUMENT, mr_str_c(why));
         return NULL;
     }
     m = protobuf_c_message_unpack(desc, &in_arena, message.len, message.ptr);

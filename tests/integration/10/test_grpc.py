@@ -149,6 +149,8 @@ def test_a_message_that_should_be_empty_is_parsed(server, method):
         assert e.code() == Code.INTERNAL and "not a valid protobuf message" in e.details()
         assert call(b"", timeout=wait.PATIENCE)
         assert call(b"\x0a\x01x", timeout=wait.PATIENCE), "an unknown field is none of its business"
+        e = failure(call, b"\x0a\x01x" * 10_001, timeout=wait.PATIENCE)
+        assert e.code() == Code.INVALID_ARGUMENT and "too many fields" in e.details()
 
 
 def test_blanks_around_metadata(models, start):
