@@ -39,7 +39,8 @@ size_t mr_grpc_percent_encode(mr_str in, char *out)
 
     for (size_t i = 0; i < in.len; i++) {
         unsigned char c = (unsigned char)in.ptr[i];
-        if (c >= 0x20 && c <= 0x7e && c != '%') {
+        const bool is_outer_blank = c == ' ' && (i == 0 || i == in.len - 1); /* receivers drop it */
+        if (c >= 0x20 && c <= 0x7e && c != '%' && !is_outer_blank) {
             out[n++] = (char)c;
         } else {
             out[n++] = '%';

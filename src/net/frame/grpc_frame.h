@@ -9,7 +9,7 @@
 
 /** Most bytes of a percent-encoded message of n bytes. */
 #define MR_GRPC_ENCODED_MAX(n) ((n)*3)
-/** Percent-encode for grpc-message: everything but printable ASCII, and '%'. Returns the length. */
+/** Percent-encode for grpc-message: everything but printable ASCII, '%', and blanks at its ends. Returns the length. */
 size_t mr_grpc_percent_encode(mr_str in, char *out);
 /** One name of grpc-encoding; false if it is unknown. */
 bool mr_grpc_encoding_parse(mr_str name, enum mr_grpc_compression *out);

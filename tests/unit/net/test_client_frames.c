@@ -175,6 +175,7 @@ struct outcome {
     int rc;
     struct mr_err err;
     size_t body_len;
+    size_t header_count;
 };
 
 static void on_done(void *ctx, int rc, const struct mr_err *err, const struct mr_client_response *r)
@@ -184,6 +185,7 @@ static void on_done(void *ctx, int rc, const struct mr_err *err, const struct mr
     o->rc = rc;
     o->err = *err;
     o->body_len = r ? r->body.len : 0;
+    o->header_count = r ? r->header_count : 0;
     mr_loop_stop(o->loop);
 }
 
@@ -276,12 +278,28 @@ static void cut_off_without_an_error(void **state)
     }
 }
 
+/* nghttp2 would drop the header, and gRPC allows it. */
+static void blanks_around_a_value(void **state)
+{
+    (void)state;
+    static const struct answer answer = {
+        .frames = {SETTINGS,
+                   {NGHTTP2_HEADERS, NGHTTP2_FLAG_END_HEADERS | NGHTTP2_FLAG_END_STREAM, false,
+                    STATUS_200 "\0\1a\3 v ", 8}}};
+    struct outcome o;
+
+    ask(&o, &answer, 1, 1, false);
+    assert_int_equal(o.rc, MR_OK);
+    assert_int_equal(o.header_count, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(repeated_where_it_may_be),
         cmocka_unit_test(repeated_when_nothing_was_done),
         cmocka_unit_test(cut_off_without_an_error),
+        cmocka_unit_test(blanks_around_a_value),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
