@@ -411,6 +411,13 @@ static void write_framed(struct mr_call *call, bool is_packed, const struct mr_p
 int mr_grpc_pack(const struct mr_grpc_call *g, enum mr_grpc_compression compress,
                  struct mr_arena *arena, struct mr_grpc_message *io, struct mr_err *err)
 {
+    const size_t bytes = mr_pieces_bytes(io->pieces, io->count);
+
+    if (bytes > INT32_MAX) {
+        return MR_FAIL(err, MR_E_TOO_LARGE,
+                       "an answer of %zu bytes is larger than a message of gRPC may be (%d bytes)",
+                       bytes, INT32_MAX);
+    }
     const struct grpc_state *st = g->parser;
     bool is_accepted =
         st->has_begun ? st->sends == compress : (st->accept_mask & (1u << compress)) != 0;
@@ -418,8 +425,7 @@ int mr_grpc_pack(const struct mr_grpc_call *g, enum mr_grpc_compression compress
     size_t count;
 
     io->packed = MR_GRPC_IDENTITY;
-    if (compress == MR_GRPC_IDENTITY || !is_accepted ||
-        mr_pieces_bytes(io->pieces, io->count) == 0) {
+    if (compress == MR_GRPC_IDENTITY || !is_accepted || bytes == 0) {
         return MR_OK;
     }
     int rc = mr_compress(coding_of(compress), COMPRESS_LEVEL, io->pieces, io->count, arena, &packed,

@@ -578,10 +578,10 @@ int infer_encode_grpc(struct serve_infer *si, const struct mr_oip_param *final,
                                          &r->err));
     }
     *out = (struct mr_grpc_message){.pieces = e.pieces, .count = e.piece_count};
-    if (!mr_turn_now && infer_is_long_answer(si)) {
-        return MR_OK; /* one of several: packing it here would keep the loop from others */
-    }
-    rc = mr_grpc_pack(si->grpc, grpc_compression(si->loop->server), r->arena, out, &r->err);
+    /* One of several answers that is long stays as it is: packing it here would keep the loop from others. */
+    bool is_plain = !mr_turn_now && infer_is_long_answer(si);
+    rc = mr_grpc_pack(si->grpc, is_plain ? MR_GRPC_IDENTITY : grpc_compression(si->loop->server),
+                      r->arena, out, &r->err);
     if (rc < 0) {
         infer_drop_answer(out);
     }

@@ -53,6 +53,20 @@ static void test_percent(void **state)
     size_t n = mr_grpc_percent_encode(in, out);
     assert_true(n <= MR_GRPC_ENCODED_MAX(in.len));
     assert_str(mr_str_n(out, n), "a b%25%0A%C3%A9~%7F");
+    n = mr_grpc_percent_encode(MR_STR(" a b "), out);
+    assert_str(mr_str_n(out, n), "%20a b%20");
+    assert_int_equal(mr_grpc_percent_encode(MR_STR(" "), out), 3);
+}
+
+static void test_message_beyond_2_gib(void **state)
+{
+    const struct mr_piece pieces[] = {{NULL, INT32_MAX, NULL}, {NULL, 1, NULL}};
+    struct mr_grpc_message m = {.pieces = pieces, .count = 2};
+    struct mr_err err;
+
+    (void)state;
+    assert_int_equal(mr_grpc_pack(NULL, MR_GRPC_IDENTITY, NULL, &m, &err), MR_E_TOO_LARGE);
+    assert_non_null(strstr(err.msg, "2147483648 bytes"));
 }
 
 static void test_encodings(void **state)
@@ -457,6 +471,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_timeout),
         cmocka_unit_test(test_percent),
+        cmocka_unit_test(test_message_beyond_2_gib),
         cmocka_unit_test(test_encodings),
         cmocka_unit_test(test_align_hint),
         TEST(test_unary),

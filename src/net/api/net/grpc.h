@@ -77,7 +77,8 @@ struct mr_grpc_message {
     enum mr_grpc_compression packed;
 };
 /** Compresses *io if the peer accepts that: its pieces are then dropped, and the new ones lie in `arena`. Without
- *  memory *io stays uncompressed. Errors: MR_E_CANCELLED (the turn was ended; *io is unchanged). */
+ *  memory *io stays uncompressed. Errors: MR_E_CANCELLED (the turn was ended; *io is unchanged), MR_E_TOO_LARGE (of 2 GiB or
+ *  more, which no client can read; the same). */
 int mr_grpc_pack(const struct mr_grpc_call *g, enum mr_grpc_compression compress,
                  struct mr_arena *arena, struct mr_grpc_message *io, struct mr_err *err);
 /** compress: as given to mr_grpc_pack. */
