@@ -12,7 +12,11 @@
 struct mr_client *hop_client(struct serve_loop *l, const char *address)
 {
     struct mr_client *c = mr_map_find(&l->peers, mr_str_c(address));
-    struct mr_client_options o = {.http2 = true, .never_repeat = true, .tls = l->server->mesh_tls};
+    /* Answers are bounded by the memory budget, as they are where they are made. */
+    struct mr_client_options o = {.http2 = true,
+                                  .never_repeat = true,
+                                  .max_response_bytes = INT64_MAX,
+                                  .tls = l->server->mesh_tls};
 
     if (!c && mr_client_new(&c, l->loop, address, &o, NULL) == MR_OK) {
         mr_map_put(&l->peers, mr_str_c(address), c);
