@@ -80,7 +80,7 @@ void mr_h1_answered(struct mr_conn *c, bool keep_alive)
         next_request(c);
     } else {
         h->stage = MR_H1_DRAIN;
-        h->drained = 0;
+        h->drained = -(int64_t)(c->in.end - c->in.pos); /* as mr_h1_can_keep counts */
         c->in.start = c->in.pos;
     }
     mr_conn_kick(c);

@@ -478,6 +478,13 @@ static void test_early_answer(void **state)
     assert_true(say(&c, "POST /early HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n"));
     expect_response(&c, 403, "early");
     assert_true(send_all(&c, body, 100000));
+    /* As much as is read to the end, beside what has come with the head. */
+    char head[12000] = "POST /early HTTP/1.1\r\nHost: x\r\nContent-Length: 273000\r\n\r\n";
+    const size_t rest = 273000 + strlen(head) - sizeof head;
+    assert_true(send_all(&c, head, sizeof head));
+    expect_response(&c, 403, "early");
+    assert_true(send_all(&c, body, rest - 1));
+    assert_true(send_all(&c, body, 1));
     assert_true(say(&c, "POST /early HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"));
     expect_response(&c, 403, "early");
     assert_true(say(&c, "3\r\nabc\r\n0\r\n\r\nGET /on HTTP/1.1\r\nHost: x\r\n\r\n"));
