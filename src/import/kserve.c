@@ -20,6 +20,7 @@ struct step {
     mr_str name;
     mr_str model, remote;
     struct signature signature;
+    bool is_soft; /* the request goes on without it if it fails */
 };
 
 struct node {
@@ -120,6 +121,21 @@ out:
     return rc;
 }
 
+static int read_dependency(struct step *s, struct mr_err *err)
+{
+    mr_str dependency;
+    int rc = doc_text(s->doc, "dependency", false, &s->at, &dependency, err);
+
+    if (rc < 0) {
+        return rc;
+    }
+    s->is_soft = mr_str_eq_c(dependency, "Soft");
+    return dependency.len == 0 || s->is_soft || mr_str_eq_c(dependency, "Hard")
+               ? MR_OK
+               : DOC_FAIL(err, MR_E_INVALID, &s->at, doc_get(s->doc, "dependency"),
+                          "dependency is '%.40s', allowed are Hard and Soft", dependency.ptr);
+}
+
 static int read_step(struct graph *g, struct node *n, const struct doc *d, size_t index,
                      struct mr_err *err)
 {
@@ -149,6 +165,7 @@ static int read_step(struct graph *g, struct node *n, const struct doc *d, size_
         return import_no_memory(err);
     }
     s->at.what = printed(g, "step", s->name);
+    MR_TRY(read_dependency(s, err));
     MR_TRY(step_target(g, s, err));
     FLOW_ADD(n->steps, s);
 out:
@@ -161,22 +178,16 @@ static int add_node(struct graph *g, struct node *n, const struct step *s, struc
                     struct mr_err *err)
 {
     struct flow_node *f = MR_ARENA_NEW(&g->im->arena, struct flow_node);
-    mr_str dependency;
-    int rc = doc_text(s->doc, "dependency", false, &s->at, &dependency, err);
+    int rc;
 
-    if (rc < 0 || !f) {
-        return rc < 0 ? rc : import_no_memory(err);
-    }
-    if (dependency.len > 0 && !mr_str_eq_c(dependency, "Hard") &&
-        !mr_str_eq_c(dependency, "Soft")) {
-        return DOC_FAIL(err, MR_E_INVALID, &s->at, doc_get(s->doc, "dependency"),
-                        "dependency is '%.40s', allowed are Hard and Soft", dependency.ptr);
+    if (!f) {
+        return import_no_memory(err);
     }
     *f = (struct flow_node){.name = s->name,
                             .model = s->model,
                             .remote = s->remote,
                             .version = -1,
-                            .skips = mr_str_eq_c(dependency, "Soft"),
+                            .skips = s->is_soft,
                             .line = s->doc->line};
     rc = import_count(
         g->im, flow_tensor_count(s->signature.inputs) + flow_tensor_count(s->signature.outputs),
@@ -279,12 +290,6 @@ static int compile_sequence(struct graph *g, struct node *n, struct mr_err *err)
     for (const struct step *s = n->steps; s && rc == MR_OK; s = s->next) {
         struct flow_node *f;
         mr_str data;
-        if (doc_get(s->doc, "condition")) {
-            return DOC_FAIL(
-                err, MR_E_UNSUPPORTED, &s->at, doc_get(s->doc, "condition"),
-                "the condition of a step of a Sequence has no counterpart here: the answer "
-                "would have the outputs of one step or of another; a Switch can choose");
-        }
         MR_TRY(doc_text(s->doc, "data", false, &s->at, &data, err));
         if (data.len > 0 && !mr_str_eq_c(data, "$request") && !mr_str_eq_c(data, "$response")) {
             return DOC_FAIL(err, MR_E_INVALID, &s->at, doc_get(s->doc, "data"),
@@ -318,10 +323,6 @@ static int compile_ensemble(struct graph *g, struct node *n, struct mr_err *err)
 
     for (const struct step *s = n->steps; s; s = s->next) {
         struct flow_node *f;
-        if (doc_get(s->doc, "condition")) {
-            return DOC_FAIL(err, MR_E_UNSUPPORTED, &s->at, doc_get(s->doc, "condition"),
-                            "a condition of a step of an Ensemble has no counterpart here");
-        }
         MR_TRY(add_node(g, n, s, &f, err));
         MR_TRY(take_request(g, n, s, f, err));
         MR_TRY(give_outputs(g, n, s, f, true, true, err));
@@ -432,6 +433,10 @@ static int compile_splitter(struct graph *g, struct node *n, struct mr_err *err)
             return DOC_FAIL(err, MR_E_INVALID, &s->at, s->doc,
                             "a step of a Splitter needs a weight");
         }
+        if (s->is_soft != first->is_soft) {
+            return DOC_FAIL(err, MR_E_UNSUPPORTED, &s->at, s->doc,
+                            "its dependency differs from that of step '%.64s'", first->name.ptr);
+        }
         sum += v->weight;
         FLOW_ADD(f->variants, v);
     }
@@ -461,19 +466,39 @@ static int read_steps(struct graph *g, struct node *n, struct mr_err *err)
     return rc;
 }
 
+/* Refuses the keys of steps that only other kinds of nodes read. */
+static int check_keys(const struct node *n, const char *kind, const char *own, struct mr_err *err)
+{
+    static const char *const keys[] = {"data", "weight", "condition"};
+
+    for (const struct step *s = n->steps; s; s = s->next) {
+        for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+            const struct doc *d = strcmp(keys[i], own) != 0 ? doc_get(s->doc, keys[i]) : NULL;
+            const bool says_nothing = d && i == 0 && mr_str_eq_c(d->text, "$request");
+            if (d && !says_nothing) {
+                return DOC_FAIL(err, MR_E_UNSUPPORTED, &s->at, d,
+                                "the %s of a step has no counterpart in a node of type %s", keys[i],
+                                kind);
+            }
+        }
+    }
+    return MR_OK;
+}
+
 static int compile_kind(struct graph *g, struct node *n, mr_str kind, struct mr_err *err)
 {
     static const struct {
-        const char *name;
+        const char *name, *key; /* of steps, which others have not */
         int (*compile)(struct graph *g, struct node *n, struct mr_err *err);
-    } kinds[] = {{"Sequence", compile_sequence},
-                 {"Splitter", compile_splitter},
-                 {"Ensemble", compile_ensemble},
-                 {"Switch", compile_switch}};
+    } kinds[] = {{"Sequence", "data", compile_sequence},
+                 {"Splitter", "weight", compile_splitter},
+                 {"Ensemble", "", compile_ensemble},
+                 {"Switch", "condition", compile_switch}};
 
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         if (mr_str_eq_c(kind, kinds[i].name)) {
-            return kinds[i].compile(g, n, err);
+            const int rc = check_keys(n, kinds[i].name, kinds[i].key, err);
+            return rc < 0 ? rc : kinds[i].compile(g, n, err);
         }
     }
     return DOC_FAIL(err, MR_E_UNSUPPORTED, &n->at, doc_get(n->doc, "routerType"),

@@ -394,7 +394,7 @@ static int depend(struct dag *g, struct op *op, const Paddle__DAGNodeDependency 
     if (from && (rc = connect(g, from, err)) < 0) {
         return rc;
     }
-    if (op->kind == OP_INFER) {
+    if (op->kind == OP_INFER && (!from || from->kind != OP_RESPONSE)) {
         return take(g, op, from ? from : &request, err);
     }
     if (op->kind == OP_RESPONSE && from && from->kind == OP_INFER) {

@@ -29,6 +29,7 @@ struct step {
     struct signature signature;
     struct flow_node *node;
     bool is_open, is_done;
+    bool is_guessed; /* the outputs are those that references name */
 };
 
 struct pipeline {
@@ -177,8 +178,9 @@ static int guess_outputs(struct pipeline *p, const struct reference *list, struc
         if (!s || s->signature.is_known || r->tensor.len == 0) {
             continue;
         }
-        if (s->signature.outputs && mr_str_eq_c(s->signature.outputs->name, "OUTPUT")) {
+        if (!s->is_guessed) {
             s->signature.outputs = NULL; /* what stood for them */
+            s->is_guessed = true;
         }
         const struct flow_tensor t = {.dtype = MR_DTYPE_FP32, .rank = 1, .dims = {-1}};
         if (!flow_tensor_add(&s->signature.outputs, &t, r->tensor, &p->im->arena)) {
@@ -317,8 +319,9 @@ static const struct flow_pair *output_of(const struct step *s, mr_str tensor)
     return o;
 }
 
-static int offer_step(struct pipeline *p, struct step *s, const struct reference *r,
-                      struct mr_err *err)
+/* The other step that a reference names, connected, with the output that it names. */
+static int find_source(struct pipeline *p, const struct step *s, const struct reference *r,
+                       const struct step **out, struct mr_err *err)
 {
     struct step *from = step_find(p, r->name);
     int rc = from ? connect(p, from, err) : no_step(r, &s->at, err);
@@ -335,6 +338,19 @@ static int offer_step(struct pipeline *p, struct step *s, const struct reference
     if (r->tensor.len > 0 && !output_of(from, r->tensor)) {
         return DOC_FAIL(err, MR_E_INVALID, &s->at, r->doc, "step '%.64s' has no output '%.64s'",
                         r->name.ptr, r->tensor.ptr);
+    }
+    *out = from;
+    return MR_OK;
+}
+
+static int offer_step(struct pipeline *p, struct step *s, const struct reference *r,
+                      struct mr_err *err)
+{
+    const struct step *from;
+    int rc = find_source(p, s, r, &from, err);
+
+    if (rc < 0) {
+        return rc;
     }
     const bool is_one = r->tensor.len == 0 && !s->map &&
                         flow_tensor_count(from->signature.outputs) == 1 &&
@@ -353,9 +369,9 @@ static int offer_step(struct pipeline *p, struct step *s, const struct reference
 static int connect_triggers(struct pipeline *p, struct step *s, struct mr_err *err)
 {
     for (const struct reference *r = s->triggers; r; r = r->next) {
-        struct step *from = step_find(p, r->name);
+        const struct step *from;
         struct flow_text *after = MR_ARENA_NEW(&p->im->arena, struct flow_text);
-        int rc = from ? connect(p, from, err) : no_step(r, &s->at, err);
+        int rc = find_source(p, s, r, &from, err);
         if (rc < 0) {
             return rc;
         }

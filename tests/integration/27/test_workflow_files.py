@@ -98,8 +98,8 @@ def test_switch_splitter_ensemble(tmp_path):
     half:
       routerType: Splitter
       steps:
-      - {serviceName: a, weight: 20}
-      - {serviceName: b, weight: 80}
+      - {serviceName: a, weight: 20, data: $request}
+      - {serviceName: b, weight: 80, dependency: Hard}
     both:
       routerType: Splitter
       steps: [{serviceName: c, weight: 100}]
@@ -121,7 +121,14 @@ def test_switch_splitter_ensemble(tmp_path):
 
 
 @pytest.mark.parametrize("steps, why", [
-    ("routerType: Sequence\n      steps: [{serviceName: a, condition: x}]", r":9: step 'a': the condition of a step of a Sequence"),
+    ("routerType: Sequence\n      steps: [{serviceName: a, condition: x}]", r":9: step 'a': the condition of a step has no counterpart in a node of type Sequence"),
+    ("routerType: Splitter\n      steps: [{serviceName: a, weight: 100, condition: x}]", r":9: step 'a': the condition of a step .* type Splitter"),
+    ("routerType: Ensemble\n      steps: [{serviceName: a, data: $response}]", r":9: step 'a': the data of a step .* type Ensemble"),
+    ("routerType: Switch\n      steps: [{serviceName: a, data: $request, weight: 3}]", r":9: step 'a': the weight of a step .* type Switch"),
+    ("routerType: Splitter\n      steps: [{serviceName: a, weight: 40}, {serviceName: b, weight: 60, dependency: Bogus}]",
+     r":9: step 'b': dependency is 'Bogus'"),
+    ("routerType: Splitter\n      steps: [{serviceName: a, weight: 40}, {serviceName: b, weight: 60, dependency: Soft}]",
+     r":9: step 'b': its dependency differs from that of step 'a'"),
     ("routerType: Loop\n      steps: [{serviceName: a}]", r":8: node 'root': routerType is 'Loop'"),
     ("routerType: Sequence\n      steps: [{nodeName: root}]", r"node 'root': it leads back to itself"),
     ("routerType: Sequence\n      steps: [{nodeName: nobody}]", r":9: step 'nobody': there is no node 'nobody'"),
@@ -158,6 +165,12 @@ spec:
     assert 'when: "present(`OUTPUT0`)" after: "s1"' in text
 
 
+def test_outputs_that_references_name(tmp_path):
+    """The one that is named as the placeholder is one of them."""
+    out = flat(imported(tmp_path, PIPELINE % ("{name: m}", "m.outputs.OUTPUT, m.outputs.SCORE")).stdout)
+    assert 'output_map { key: "OUTPUT" value: "OUTPUT" } output_map { key: "SCORE" value: "SCORE" }' in out
+
+
 @pytest.mark.parametrize("has_models", (False, True))
 @pytest.mark.parametrize("inputs", ("p, a", "p.inputs.X, a.outputs.Z"))
 def test_seldon_tensor_map(tmp_path, has_models, inputs):
@@ -184,6 +197,18 @@ def test_seldon_tensor_map(tmp_path, has_models, inputs):
 def test_seldon_tensor_map_refused(tmp_path, entry, why):
     text = PIPELINE.replace("  steps:", "\n  steps:") % ("{name: a}, {name: b, inputs: [a.outputs.X], tensorMap: {%s}}" % entry, "b")
     assert f"graph.yaml:5: {why}" in imported(tmp_path, text, code=1).stderr
+
+
+@pytest.mark.parametrize("trigger, why", [
+    ("a.outputs.ZZ", "step 'a' has no output 'ZZ'"),
+    ("a.inputs.IN", "the inputs of another step have no counterpart here"),
+])
+def test_triggers_of_no_tensor(tmp_path, trigger, why):
+    """A condition on what is never there is not dropped."""
+    models = tmp_path / "models"
+    model(models, "a", [("IN", "TYPE_FP32", (-1,))], [("Z", "TYPE_FP32", (-1,))])
+    done = imported(tmp_path, PIPELINE % ("{name: a}, {name: b, triggers: [%s]}" % trigger, "b"), "--model-repository", models, code=1)
+    assert f"graph.yaml:4: step 'b': {why}" in done.stderr
 
 
 def test_seldon_experiment(tmp_path):
@@ -476,6 +501,10 @@ STEP = "workflow 'w': node 'first': "
     ("workflow", ('name: "read" mode', 'name: "nothing"\n mode'), 3, STEP + "there is no node 'nothing'"),
     ("workflow", ('name: "read" mode', 'name: "first" mode'), 3, STEP + "it depends on itself"),
     ("workflow", ('"read" mode: "RO"', '"read" mode: "RX"'), 3, STEP + "mode is 'RX', allowed are RO and RW"),
+    ("workflow", ('''"first" mode: "RO" } }
+        nodes { name: "answer" type: "GeneralResponseOp" dependencies { name: "second"''', '''"answer" mode: "RO" } }
+        nodes { name: "answer" type: "GeneralResponseOp" dependencies { name: "first"'''), 4,
+     "workflow 'w': node 'second': it cannot take what 'answer' gives"),
     ("workflow", ('dependencies { name: "read" mode: "RO" }', ""), 3, STEP + "it has 0 dependencies, one is needed"),
     ("workflow", ('"first" type: "GeneralInferOp"', '"other" type: "GeneralInferOp"'), 3, "workflow 'w': node 'other': an engine of that name, with a general_model"),
     ("workflow", ('"first" type: "GeneralInferOp"', '"first" type: "GeneralRemoteOp"'), 3, STEP + "it has no address"),
