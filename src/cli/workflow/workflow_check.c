@@ -18,6 +18,7 @@
 #include "flow/flow.h"
 #include "flow/where.h"
 #include "graph.h"
+#include "model/file.h"
 #include "workflow.h"
 
 /* One configuration to check. */
@@ -219,9 +220,15 @@ static int check_file(const struct workflow_options *o, const char *path, struct
         *strrchr(folder, '/') = '\0';
         name = strrchr(folder, '/') ? strrchr(folder, '/') + 1 : folder;
     }
-    snprintf(c.name, sizeof c.name, "%.200s", name);
     c.config = config;
-    rc = check_graph(&c, err);
+    rc = mr_model_name_check(mr_str_c(name), err);
+    if (rc < 0) {
+        const struct mr_err why = *err;
+        rc = refuse(&c, why.msg, err);
+    } else {
+        snprintf(c.name, sizeof c.name, "%.255s", name);
+        rc = check_graph(&c, err);
+    }
     protobuf_c_message_free_unpacked(&config->base, NULL);
 out:
     mr_pbtext_lines_fini(&c.lines);

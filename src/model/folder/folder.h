@@ -20,8 +20,6 @@
 
 /* ---- path.c ---- */
 
-/** A model's name: 1..255 bytes of UTF-8 without '/', "..", control characters; not ".". */
-int mr_model_name_check(mr_str name, struct mr_err *err);
 /** A relative path without empty, "." and ".." parts, at most 16 of them, 512 bytes, no control
  *  characters. */
 int mr_model_path_check(mr_str path, struct mr_err *err);

@@ -12,8 +12,8 @@ from lib.rest import Rest, infer_path
 MILLRACE = os.environ["MR_BIN"]
 
 
-def check(*args, code=0):
-    done = subprocess.run([MILLRACE, "workflow", "check", *map(str, args)], capture_output=True, text=True, timeout=300)
+def check(*args, code=0, env=None):
+    done = subprocess.run([MILLRACE, "workflow", "check", *map(str, args)], capture_output=True, text=True, timeout=300, env=env)
     assert done.returncode == code, f"{done.returncode}: {done.stdout}{done.stderr}"
     return done
 
@@ -55,6 +55,17 @@ def test_a_file_alone(models, tmp_path):
     path.write_text(ENSEMBLE.format(name="both", dtype="TYPE_INT32"))
     assert "all checks passed" in check(path, "--model-repository", models).stdout
     assert len(check(path, code=1).stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ("../out", "a/b", ".."))
+def test_a_name_that_is_a_path(models, tmp_path, name):
+    """A file alone is checked in a folder of its own, which its name does not lead out of."""
+    path = tmp_path / "x.pbtxt"
+    path.write_text(ENSEMBLE.format(name=name, dtype="TYPE_INT32"))
+    before = sorted(tmp_path.rglob("*"))
+    done = check(path, "--model-repository", models, code=1, env={**os.environ, "TMPDIR": str(tmp_path)})
+    assert f"x.pbtxt:1: invalid model name '{name}'" in done.stderr
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_refused(models):
