@@ -28,7 +28,7 @@ static const char usage[] =
 /* ---- settings ---- */
 
 enum use {
-    AS_OPTION,  /* the option has the value */
+    AS_OPTION,  /* the option has the value, unless it is that which means the option's default */
     AS_SWITCH,  /* the option is given if the value is the one that is named */
     AS_NOTHING, /* a warning unless it is the fallback */
     REFUSED     /* an error unless it is the fallback */
@@ -39,7 +39,7 @@ static const struct key {
     const char *name;
     enum use use;
     const char *fallback;
-    const char *value; /* of a switch */
+    const char *value; /* of a switch; of an option: means its default, as does an empty one */
     const char *options[3];
 } keys[] = {
     {"host", AS_OPTION, "0.0.0.0", NULL, {"http-address", "grpc-address", "metrics-address"}},
@@ -47,7 +47,7 @@ static const struct key {
     {"grpc_port", AS_OPTION, "8081", NULL, {"grpc-port"}},
     {"metrics_port", AS_OPTION, "8082", NULL, {"metrics-port"}},
     {"server_name", AS_OPTION, "mlserver", NULL, {"id"}},
-    {"grpc_max_message_length", AS_OPTION, "", NULL, {"grpc-max-message-size"}},
+    {"grpc_max_message_length", AS_OPTION, "", "-1", {"grpc-max-message-size"}},
     {"load_models_at_startup", AS_SWITCH, "true", "true", {"load-model=*"}},
     {"metrics_endpoint", AS_SWITCH, "/metrics", "", {"allow-metrics=false"}},
     {"parallel_workers", AS_NOTHING, NULL, NULL, {NULL}}, /* read where models are loaded */
@@ -206,9 +206,10 @@ static int key_apply(struct words *w, const struct key *k, struct mr_err *err)
         fprintf(stderr, "%s: '%s' has no effect\n", program, k->name);
     }
     for (size_t i = 0; i < 3 && k->options[i]; i++) {
-        if (k->use == AS_OPTION && value[0]) {
+        const bool is_named = k->value && strcasecmp(value, k->value) == 0;
+        if (k->use == AS_OPTION && value[0] && !is_named) {
             word_add(w, k->options[i], value);
-        } else if (k->use == AS_SWITCH && strcasecmp(value, k->value) == 0) {
+        } else if (k->use == AS_SWITCH && is_named) {
             word_add(w, k->options[i], NULL);
         }
     }

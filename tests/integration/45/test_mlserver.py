@@ -331,7 +331,7 @@ def test_start(models, start):
 @pytest.mark.more
 def test_start_empty(models, start):
     add_mlserver(models / "m", "runtimes.Sum")
-    server = started(start, models, {"metrics_endpoint": None}, env={"MLSERVER_LOAD_MODELS_AT_STARTUP": "false"})
+    server = started(start, models, {"metrics_endpoint": None, "grpc_max_message_length": -1}, env={"MLSERVER_LOAD_MODELS_AT_STARTUP": "false"})
     assert "metrics" not in server.ports
     with Rest(server.http) as rest:
         assert ask(rest, "m", ROWS).status == 404
