@@ -4,7 +4,6 @@
 #include <stdio.h>
 
 #include "base/clock.h"
-#include "client/url.h"
 #include "codec/json.h"
 
 /* ---- addresses ---- */
@@ -31,6 +30,16 @@ int mr_remote_protocol(const char *url, int *io, struct mr_err *err)
     return MR_OK;
 }
 
+int mr_remote_url(const char *url, int default_port, struct mr_url *out, struct mr_err *err)
+{
+    int rc = mr_url_parse(url, out, err);
+
+    if (rc == MR_OK && out->path[0]) {
+        rc = MR_FAIL(err, MR_E_INVALID, "'%.100s' is not the address of a host", url);
+    }
+    return rc < 0 ? rc : mr_url_default_port(out, default_port, err);
+}
+
 int mr_remote_open(struct mr_remote *r, const char *url, int default_port, bool http2,
                    int64_t timeout_ns, const struct mr_remote_access *access, struct mr_err *err)
 {
@@ -45,11 +54,7 @@ int mr_remote_open(struct mr_remote *r, const char *url, int default_port, bool 
 
     memset(r, 0, sizeof *r);
     r->timeout_ns = timeout_ns;
-    MR_TRY(mr_url_parse(url, &parts, err));
-    if (parts.path[0]) {
-        MR_TRY(MR_FAIL(err, MR_E_INVALID, "'%.100s' is not the address of a host", url));
-    }
-    MR_TRY(mr_url_default_port(&parts, default_port, err));
+    MR_TRY(mr_remote_url(url, default_port, &parts, err));
     snprintf(r->address, sizeof r->address, "%s", parts.address);
     if (parts.is_tls) {
         MR_TRY(mr_tls_client_new(&r->tls, &a->tls, err));

@@ -4,6 +4,7 @@
 
 #include "base/options.h"
 #include "client/endpoint.h"
+#include "client/url.h"
 #include "net/client.h"
 #include "net/tls.h"
 
@@ -30,8 +31,9 @@ struct mr_remote_reply {
     int64_t took_ns;
 };
 
-/** url: host, host:port, http://host:port, grpc://host:port, unix:/path; https:// and grpcs:// use TLS with the
- *  settings of `access` (NULL: no headers, TLS defaults). Does not connect. Errors: MR_E_INVALID, and those of
+/** Reads host, host:port, http://host:port, grpc://host:port, unix:/path; https:// and grpcs:// use TLS. Errors: MR_E_INVALID. */
+int mr_remote_url(const char *url, int default_port, struct mr_url *out, struct mr_err *err);
+/** url: as mr_remote_url reads it, TLS with the settings of `access` (NULL: no headers, TLS defaults). Does not connect. Errors: MR_E_INVALID, and those of
  *  mr_tls_client_new. */
 int mr_remote_open(struct mr_remote *r, const char *url, int default_port, bool http2,
                    int64_t timeout_ns, const struct mr_remote_access *access, struct mr_err *err);

@@ -243,9 +243,6 @@ static int prepare(struct perf *p, const struct perf_range *range, struct mr_per
     if (p->opt.check || p->opt.expect.len) {
         MR_TRY(perf_checker_new(p, err));
     }
-    if (p->opt.objective) {
-        MR_TRY(perf_parse_objective(p->opt.objective, &p->objective, err));
-    }
     MR_TRY(make_load(p, range->to, out_largest, err));
     raise_descriptors();
     catch_interrupt();
@@ -315,6 +312,7 @@ static void perf_fini(struct perf *p)
         mr_free(p->rows.at[i].result);
     }
     MR_VEC_FINI(&p->rows);
+    MR_VEC_FINI(&p->versions);
     perf_free_bodies(p);
     perf_checker_free(&p->checker);
     infer_fini(&p->infer);
@@ -367,7 +365,7 @@ int mr_cli_perf(int argc, char **argv, char **env)
     int code = mr_cli_parse(&o, argc, argv, env, perf_usage, perf_notes);
     if (code < 0 && (take_word(&o, &p.opt, &err) < 0 ||
                      mr_remote_protocol(p.opt.url, &p.opt.protocol, &err) < 0 ||
-                     perf_check(&p.opt, &range, &err) < 0)) {
+                     perf_check(&p, &range, &err) < 0)) {
         code = mr_cli_fail(o.program, MR_EXIT_USAGE, err.msg);
     }
     if (code < 0) {

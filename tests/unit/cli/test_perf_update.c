@@ -111,18 +111,18 @@ static void one_version_only(void **state)
 static void version_lists(void **state)
 {
     static const char *const bad[] = {"", "0", "1,", "1,x", "-1", NULL};
-    struct perf_update u = {.p = NULL};
+    struct perf p = {.versions.len = 0};
     struct mr_err err;
 
     (void)state;
-    assert_int_equal(perf_parse_versions("3,1,2", &u, &err), MR_OK);
-    assert_int_equal(u.versions.len, 3);
-    assert_int_equal(u.versions.at[0], 3);
+    assert_int_equal(perf_parse_versions("3,1,2", &p, &err), MR_OK);
+    assert_int_equal(p.versions.len, 3);
+    assert_int_equal(p.versions.at[0], 3);
     for (size_t i = 0; bad[i]; i++) {
-        assert_int_equal(perf_parse_versions(bad[i], &u, &err), MR_E_INVALID);
+        assert_int_equal(perf_parse_versions(bad[i], &p, &err), MR_E_INVALID);
         assert_non_null(strstr(err.msg, "--versions"));
     }
-    MR_VEC_FINI(&u.versions);
+    MR_VEC_FINI(&p.versions);
 }
 
 /* ---- phases ---- */

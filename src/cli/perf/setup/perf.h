@@ -3,6 +3,7 @@
 #define MR_CLI_PERF_H
 
 #include "base/rng.h"
+#include "base/vec.h"
 #include "cli/common/stats.h"
 #include "cli/infer/infer.h"
 #include "perf/perf.h"
@@ -102,6 +103,7 @@ struct perf {
     struct perf_checker *checker;    /* NULL: answers are not checked */
     char stats_problem[200];         /* why the server reports no statistics */
     struct perf_objective objective; /* q 0: none */
+    MR_VEC(int64_t) versions;        /* of --versions */
     double best;                     /* highest load that meets it; 0: none */
     double ramp_to;                  /* perf_range's */
     bool shows;                      /* progress, on a terminal */
@@ -123,8 +125,10 @@ extern const size_t perf_table_len;
 bool perf_control_is_grpc(const struct perf_options *o);
 /** True if a report replaces the text. */
 bool perf_is_to_stdout(const struct perf_options *o);
-/** Checks combinations of options; *out is the load. Errors: MR_E_INVALID. */
-int perf_check(const struct perf_options *o, struct perf_range *out, struct mr_err *err);
+/** Checks the options and their combinations, and reads the objective and the versions; *out is the load. Errors: MR_E_INVALID. */
+int perf_check(struct perf *p, struct perf_range *out, struct mr_err *err);
+/** "1,2,3": versions from 1, into those of *out. Errors: MR_E_INVALID. */
+int perf_parse_versions(const char *text, struct perf *out, struct mr_err *err);
 /** "p99=5ms", "p99.9=800us", "max=1s", "mean" is none. Errors: MR_E_INVALID. */
 int perf_parse_objective(const char *text, struct perf_objective *out, struct mr_err *err);
 /** "A" or "A:B:STEP", every value from `min` to `max`, whole numbers only if `whole`. At most 1000 values.

@@ -475,6 +475,22 @@ int perf_parse_objective(const char *text, struct perf_objective *out, struct mr
     return MR_OK;
 }
 
+int perf_parse_versions(const char *text, struct perf *out, struct mr_err *err)
+{
+    mr_str rest = mr_str_c(text);
+    mr_str item;
+    int64_t v;
+
+    while (mr_str_split(&rest, ',', &item)) {
+        if (!mr_str_to_i64(item, &v) || v < 1) {
+            return MR_FAIL(err, MR_E_INVALID, "--versions '%.60s': expected versions such as 1,2",
+                           text);
+        }
+        MR_VEC_PUSH(&out->versions, v);
+    }
+    return MR_OK;
+}
+
 static bool is_ramp(const struct perf_options *o)
 {
     return o->rate && strstr(o->rate, "..");
@@ -500,8 +516,10 @@ static bool has_update_option(const struct perf_options *o)
            o->control_protocol || o->pid || o->clean;
 }
 
-static int check_update(const struct perf_options *o, struct mr_err *err)
+static int check_update(struct perf *p, struct mr_err *err)
 {
+    const struct perf_options *o = &p->opt;
+    struct mr_url url;
     bool is_same = !o->update || strcmp(o->update, o->model) == 0;
 
     if (!o->updates_models) {
@@ -526,7 +544,8 @@ static int check_update(const struct perf_options *o, struct mr_err *err)
                        "unloading the model that is measured fails its requests: give --versions, "
                        "--command, or another model with --update");
     }
-    return MR_OK;
+    int rc = o->versions ? perf_parse_versions(o->versions, p, err) : MR_OK;
+    return rc < 0 || !o->control_url ? rc : mr_remote_url(o->control_url, 1, &url, err);
 }
 
 static int check_load(const struct perf_options *o, struct mr_err *err)
@@ -557,8 +576,9 @@ static int check_load(const struct perf_options *o, struct mr_err *err)
     return MR_OK;
 }
 
-int perf_check(const struct perf_options *o, struct perf_range *out, struct mr_err *err)
+int perf_check(struct perf *p, struct perf_range *out, struct mr_err *err)
 {
+    const struct perf_options *o = &p->opt;
     int rc = check_load(o, err);
 
     if (rc < 0) {
@@ -570,7 +590,10 @@ int perf_check(const struct perf_options *o, struct perf_range *out, struct mr_e
     if (o->http2 && o->protocol >= PERF_GRPC) {
         return MR_FAIL(err, MR_E_INVALID, "--http2 is for REST; gRPC is always over HTTP/2");
     }
-    rc = check_update(o, err);
+    rc = check_update(p, err);
+    if (rc == MR_OK && o->objective) {
+        rc = perf_parse_objective(o->objective, &p->objective, err);
+    }
     if (rc < 0) {
         return rc;
     }

@@ -29,22 +29,6 @@
 const char *const perf_phase_names[PERF_PHASES] = {"unload", "load",    "warm", "publish",
                                                    "drain",  "release", "after"};
 
-int perf_parse_versions(const char *text, struct perf_update *out, struct mr_err *err)
-{
-    mr_str rest = mr_str_c(text);
-    mr_str item;
-    int64_t v;
-
-    while (mr_str_split(&rest, ',', &item)) {
-        if (!mr_str_to_i64(item, &v) || v < 1) {
-            return MR_FAIL(err, MR_E_INVALID, "--versions '%.60s': expected versions such as 1,2",
-                           text);
-        }
-        MR_VEC_PUSH(&out->versions, v);
-    }
-    return MR_OK;
-}
-
 /* ---- time ---- */
 
 static bool is_stopped(const struct perf_update *u)
@@ -243,7 +227,7 @@ static int call(struct perf_update *u, int phase, mr_str config, struct perf_win
 static int update(struct perf_update *u, mr_str config, struct perf_window_row *row,
                   struct mr_err *err)
 {
-    bool unloads = u->versions.len == 0 && !u->p->opt.command;
+    bool unloads = u->p->versions.len == 0 && !u->p->opt.command;
     struct perf_load_history history;
     int64_t mark = 0;
     int rc = MR_OK;
@@ -288,9 +272,9 @@ static int update_window(struct perf_update *u, unsigned number, struct perf_win
     if (u->p->opt.command) {
         MR_TRY(run_command(u, number, err));
     }
-    if (u->versions.len) {
-        MR_TRY(perf_config_of_version(mr_buf_view(&u->config),
-                                      u->versions.at[number % u->versions.len], &config, err));
+    if (u->p->versions.len) {
+        MR_TRY(perf_config_of_version(
+            mr_buf_view(&u->config), u->p->versions.at[number % u->p->versions.len], &config, err));
     }
     struct mr_err failure = {0};
     row->rc = update(u, mr_buf_view(&config), row, &failure);
@@ -375,7 +359,7 @@ static void *update_thread(void *arg)
         sleep_until(u, mr_now_ns() + POLL_NS);
     }
     /* The first of several versions may be loaded already, so that nothing happens. */
-    unsigned first = u->versions.len > 1 ? 2 : 1;
+    unsigned first = u->p->versions.len > 1 ? 2 : 1;
     for (unsigned i = 0; rc == MR_OK && i < first && !is_stopped(u); i++) {
         rc = try_update(u, i, err);
     }
@@ -412,7 +396,6 @@ static int prepare(struct perf_update *u, struct mr_err *err)
                              perf_control_is_grpc(o), o->update ? o->update : o->model, &o->access,
                              err));
     if (o->versions) {
-        MR_TRY(perf_parse_versions(o->versions, u, err));
         MR_TRY(perf_control_config(&u->control, &u->config, err));
     }
 out:
@@ -484,7 +467,6 @@ static void fini(struct perf_update *u)
         MR_VEC_FINI(&u->windows.at[i].threads);
     }
     MR_VEC_FINI(&u->windows);
-    MR_VEC_FINI(&u->versions);
     perf_update_fini_sums(u);
     mr_buf_fini(&u->config);
     perf_control_close(&u->control);

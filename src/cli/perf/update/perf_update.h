@@ -65,8 +65,7 @@ struct perf_update {
     struct perf *p;
     struct perf_control control;
     bool tells_states;
-    MR_VEC(int64_t) versions; /* loaded alternately; empty: another way of updating */
-    struct mr_buf config;     /* with versions: the configuration to change */
+    struct mr_buf config; /* with versions: the configuration to change */
     int64_t window_ns;
     struct mr_perf_load load;
     struct mr_perf_result *result;
@@ -90,8 +89,6 @@ struct perf_update {
 
 /** Runs the command after its options were parsed; returns the exit code. The target and one load must be set. */
 int perf_update_run(struct perf *p, const struct mr_perf_load *load, const char *program);
-/** "1,2,3": versions from 1. Errors: MR_E_INVALID. */
-int perf_parse_versions(const char *text, struct perf_update *out, struct mr_err *err);
 /** Sets the phases of `row`, which has the times of the calls, from the server's report on loads that entered states
  *  after `mark_wall_ns`; wall_to_mono_ns is the difference from the wall clock to the monotonic clock. */
 void perf_update_phases(const struct perf_load_history *history, int64_t mark_wall_ns,
