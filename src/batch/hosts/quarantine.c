@@ -21,6 +21,7 @@ static void quarantine_add(struct quarantine *q, const char *address, const char
     }
     MR_VEC_PUSH(&q->hosts, ((struct quarantined){mr_strndup(address, strlen(address)),
                                                  mr_strndup(reason, strlen(reason))}));
+    q->is_unrecorded = true;
 }
 
 const char *quarantine_reason(const struct quarantine *q, const struct mr_batch_options *o,
@@ -118,10 +119,12 @@ int quarantine_recompute(const struct hosts *hs, struct results *rs, bool is_ask
     struct quarantine *q = hs->quarantine;
     MR_VEC(const struct mr_manifest_item *) items = {0};
     uint64_t rows = 0;
+    bool may_reopen;
     int rc = MR_OK;
 
     is_asked = is_asked && rs->o->start.recompute_count > 0;
     if (!is_asked && (q->hosts.len == 0 || !rs->sink->is_in_folder)) {
+        q->is_unrecorded = false; /* quarantine_is_left says what stays elsewhere */
         return MR_OK;
     }
     if (!rs->sink->is_in_folder) {
@@ -141,11 +144,24 @@ int quarantine_recompute(const struct hosts *hs, struct results *rs, bool is_ask
         rc = mr_manifest_replace(rs->manifest, NULL, 0, items.at, items.len, err);
     }
     q->has_taken_back = q->has_taken_back || (rc == MR_OK && items.len > 0);
+    /* A manifest that must be opened again may have more items than are known here. */
+    q->is_unrecorded =
+        q->is_unrecorded && (rc < 0 || !mr_manifest_is_sound(rs->manifest, &may_reopen));
     if (rc == MR_OK && (items.len > 0 || is_asked)) {
         mr_log(MR_LOG_INFO, "batch.recompute", "files=%zu rows=%" PRIu64, items.len, rows);
     }
     MR_VEC_FINI(&items);
     return rc;
+}
+
+void quarantine_report(const struct quarantine *q)
+{
+    for (size_t i = 0; q->is_unrecorded && i < q->hosts.len; i++) {
+        mr_log(MR_LOG_WARN, "batch.recompute_failed",
+               "host=%s; what it answered wrongly counts as done: name it as --recompute-host at "
+               "the next start",
+               MR_LOG_STR(mr_str_c(q->hosts.at[i].address)));
+    }
 }
 
 void quarantine_fini(struct quarantine *q)

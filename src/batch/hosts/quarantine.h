@@ -22,6 +22,7 @@ struct quarantined {
 struct quarantine {
     MR_VEC(struct quarantined) hosts;
     bool has_taken_back; /* results of a host that answered wrongly */
+    bool is_unrecorded;  /* quarantine_recompute has not succeeded since the last host came in */
 };
 
 /** Puts a host that answers wrongly into quarantine: all that it answered is done again, without it. */
@@ -34,6 +35,8 @@ const char *quarantine_reason(const struct quarantine *q, const struct mr_batch_
  *  mr_manifest_replace. */
 int quarantine_recompute(const struct hosts *hs, struct results *rs, bool is_asked,
                          struct mr_err *err);
+/** Warns of hosts whose results the manifest still has, as the disk failed until the job's end: no other process knows. */
+void quarantine_report(const struct quarantine *q);
 /** True if results are committed that are known to be wrong and could not be taken back; *err says which. */
 bool quarantine_is_left(const struct quarantine *q, const struct results *rs, struct mr_err *err);
 void quarantine_fini(struct quarantine *q);

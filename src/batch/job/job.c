@@ -60,6 +60,7 @@ struct mr_batch {
     struct control control;
     struct quarantine quarantine;
     bool is_stopped;     /* by a problem that needs attention */
+    bool has_begun;      /* a start was set up: for later ones a disk that fails is waited for */
     char *folder;        /* the job's; NULL: it has none, or none yet */
     size_t folder_there; /* bytes of its path that named a folder before this start */
 };
@@ -352,8 +353,9 @@ static void job_next(struct job *j)
         mr_now_ns() >= j->results.hold->until_ns) {
         int rc = job_set_up(j, &err);
         j->state.phase = JOB_RUNNING;
+        j->batch->has_begun |= rc == MR_OK;
         if (rc < 0) {
-            j->state.may_go_on = j->results.hold->since_ns > 0 && disk_is_at_fault(&err);
+            j->state.may_go_on = j->batch->has_begun && disk_is_at_fault(&err);
             j->parts.is_refused = !j->state.may_go_on;
             job_fail(&j->state, rc, &err);
             return;
@@ -663,8 +665,8 @@ static void parts_end(struct job *j)
     }
     if (j->results.manifest && j->batch->quarantine.hosts.len > 0 && j->state.rc < 0 &&
         !j->state.may_go_on) {
-        quarantine_recompute(&j->hosts, &j->results, false,
-                             NULL); /* at once, as another process would know of nothing */
+        /* At once, as another process would know of nothing. The next start here tries what fails again. */
+        quarantine_recompute(&j->hosts, &j->results, false, NULL);
     }
     if (j->state.is_stopped && j->results.manifest) {
         mr_manifest_stop(j->results.manifest, j->state.err.msg,
@@ -820,6 +822,7 @@ int mr_batch_run(struct mr_batch *b, struct mr_buf *out_report, struct mr_err *e
         mr_free(j);
     }
     b->is_stopped = last.is_stopped;
+    quarantine_report(&b->quarantine);
     control_close(&b->control);
     mr_loop_free(&b->loop);
     if (b->folder) { /* nothing is removed of a job that has begun */

@@ -7,11 +7,13 @@ import contextlib
 import errno
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy
 import pytest
 
 from lib import batch, wait
@@ -193,6 +195,73 @@ def test_disk_fails_for_a_while(tmp_path, error, text):
         assert "batch.disk_failed" in err and "batch.disk_works" in err
     rows = results(folder)
     assert sorted(r["id"] for r in rows) == list(range(len(x))) and all(r["y"] == x[r["id"]].sum() for r in rows)
+
+
+class Rots(batch.Host):
+    """Answers wrongly from the second call on, when the rows of the first one are committed."""
+    log = None
+    rotten = set()
+
+    def answer(self, number, x, key):
+        if number == 1:
+            self.good(x, key)
+            return
+        wait.until(lambda: f":{self.server.server_address[1]}\"" in self.log.read_text(), "a commit")
+        self.rotten.update(key.tolist())
+        self.good(x, key, y=x.sum(axis=1, dtype=numpy.float32) + 1000)
+
+
+class Asked(batch.Host):
+    """The disk fails from the first question on by which a wrong answer may be found."""
+    faults = None
+    rotten = set()
+
+    def answer(self, number, x, key):
+        if self.rotten.issuperset(key.tolist()) and not self.faults.disk_failed:
+            self.faults.disk_first = 1
+        self.good(x, key)
+
+
+@contextlib.contextmanager
+def rotting(tmp_path):
+    """A job that has found the second host to be wrong, and cannot record that."""
+    x = batch.table(tmp_path / "in", 6000, files=1)
+    folder = tmp_path / "job"
+    folder.mkdir()
+    shared = {"rotten": set(), "log": folder / "out/manifest.log", "faults": Faults(folder)}
+    with batch.hosts(*(type(h.__name__, (h,), shared) for h in (Asked, Rots, Asked)), together=True) as (addresses, _):
+        faults, process = start(folder, addresses, "--cross-check-share", "0.05", disk_error=errno.ENOSPC, disk_count=10**9)
+        try:
+            said = [process.stderr.readline()]
+            while "batch.host_wrong" not in said[-1]:
+                said.append(process.stderr.readline())
+                assert said[-1], "".join(said)
+            failed = faults.disk_failed
+            wait.until(lambda: faults.disk_failed > failed + 2 or process.poll() is not None, "more tries")
+            yield folder, faults, process, x, addresses
+        finally:
+            process.kill()
+            process.communicate()
+
+
+def test_host_is_wrong_while_the_disk_fails(tmp_path):
+    """What it answered is taken back when the disk works again."""
+    with rotting(tmp_path) as (folder, faults, process, x, addresses):
+        faults.disk_first = 0
+        post(folder, "/resume", check=False)
+        _, err = process.communicate(timeout=wait.PATIENCE)
+        assert process.returncode == 0 and re.search(r"batch\.recompute .* rows=[1-9]", err), err
+    rows = results(folder)
+    assert sorted(r["id"] for r in rows) == list(range(len(x))) and all(r["y"] == x[r["id"]].sum() for r in rows)
+
+
+def test_signal_ends_a_job_that_cannot_record_a_wrong_host(tmp_path):
+    """The log says what the next start must be told."""
+    with rotting(tmp_path) as (folder, faults, process, x, addresses):
+        process.terminate()
+        _, err = process.communicate(timeout=wait.PATIENCE)
+        assert process.returncode == 1
+        assert re.search(rf"batch\.recompute_failed .*{addresses[1]}", err), err
 
 
 def told(folder):
