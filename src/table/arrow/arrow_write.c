@@ -35,6 +35,12 @@ struct writer {
 
 /* ---- messages ---- */
 
+static int bytes_write(const struct writer *w, const void *data, size_t bytes, struct mr_err *err)
+{
+    return mr_fd_writev(w->fd, &(struct iovec){(void *)(uintptr_t)data, bytes}, 1, &w->no_room,
+                        err);
+}
+
 static int metadata_write(const struct writer *w, const struct mr_buf *body, struct mr_err *err)
 {
     const struct mr_buf *metadata = &w->metadata;
@@ -284,7 +290,7 @@ static int field_check(const struct mr_field *f, struct mr_err *err)
 /* Writes the schema at once, so that readers of a stream can begin. */
 static int begin_write(struct writer *w, struct mr_err *err)
 {
-    int rc = w->is_stream ? MR_OK : mr_fd_write(w->fd, ARROW_MAGIC, ARROW_MAGIC_BYTES, err);
+    int rc = w->is_stream ? MR_OK : bytes_write(w, ARROW_MAGIC, ARROW_MAGIC_BYTES, err);
 
     if (rc == MR_OK) {
         arrow_put_schema(&w->metadata, w->schema);
@@ -342,7 +348,7 @@ static int writer_finish(void *writer, struct mr_err *err)
     if (rc < 0) {
         return rc;
     }
-    rc = w->is_stream ? mr_fd_write(w->fd, end, sizeof end, err)
+    rc = w->is_stream ? bytes_write(w, end, sizeof end, err)
                       : arrow_end_write(w->fd, w->schema, w->blocks.at, w->blocks.len, &w->no_room,
                                         &bytes, err);
     w->at += bytes;

@@ -6,10 +6,13 @@
 
 #include <cmocka.h>
 
+#include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "table/rows.h"
+#include "table/table.h"
 
 static struct mr_field item = {.name = (char *)"element", .type = MR_COLUMN_F32};
 
@@ -300,6 +303,36 @@ static void texts_and_copies(void **state)
     mr_field_fini(&copy);
 }
 
+static bool no_room_seen(void *count, const struct mr_err *err)
+{
+    assert_int_equal(err->status, MR_E_EXHAUSTED);
+    return ++*(int *)count < 3;
+}
+
+/* Whatever is written first, the owner of a full disk is asked whether to try again. */
+static void full_disk(void **state)
+{
+    static const enum mr_table_format formats[] = {MR_TABLE_CSV, MR_TABLE_ARROW, MR_TABLE_PARQUET};
+    const int fd = open("/dev/full", O_WRONLY | O_CLOEXEC);
+    struct mr_schema schema = {0};
+
+    (void)state;
+    mr_schema_add(&schema, &(struct mr_field){.name = (char *)"a", .type = MR_COLUMN_I64});
+    for (size_t i = 0; i < 2 * sizeof formats / sizeof *formats; i++) { /* each as a stream, too */
+        int count = 0;
+        const struct mr_writer_options options = {
+            .format = formats[i / 2], .is_stream = i % 2, .on_no_room = {no_room_seen, &count}};
+        struct mr_writer *w = NULL;
+        int rc = mr_writer_new(&w, fd, &schema, &options, NULL);
+        rc = rc < 0 ? rc : mr_writer_finish(w, NULL);
+        mr_writer_free(&w);
+        assert_int_equal(rc, MR_E_EXHAUSTED);
+        assert_int_equal(count, 3);
+    }
+    mr_schema_fini(&schema);
+    close(fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -312,6 +345,7 @@ int main(void)
         cmocka_unit_test(no_memory),
         cmocka_unit_test(copies_of_some_rows),
         cmocka_unit_test(texts_and_copies),
+        cmocka_unit_test(full_disk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
