@@ -120,6 +120,14 @@ int mr_journal_check(struct mr_manifest *m, struct mr_err *err)
     return MR_OK;
 }
 
+/* The disk has left a state that is known only when the job is opened again. */
+static int must_reopen(struct mr_manifest *m, const char *why, struct mr_err *err)
+{
+    m->may_reopen = true;
+    MR_FAIL(&m->broken, MR_E_CLOSED, "the job in %s must be opened again: %s", m->folder, why);
+    return refuse(m, err);
+}
+
 static int replace_log(struct mr_manifest *m, mr_str text, struct mr_err *err)
 {
     const int fd = batch_file_prepare(m->dir, MR_MANIFEST_LOG, text, err);
@@ -131,6 +139,9 @@ static int replace_log(struct mr_manifest *m, mr_str text, struct mr_err *err)
     int rc = m->log < 0 ? mr_manifest_check_epoch(m, err) : mr_journal_check(m, err);
     if (rc == MR_OK) {
         rc = batch_file_place(m->dir, MR_MANIFEST_LOG, err);
+        if (rc < 0 && m->log >= 0 && mr_journal_check(m, NULL) < 0) {
+            rc = must_reopen(m, "the new " MR_MANIFEST_LOG " may not be on disk by its name", err);
+        }
     }
     if (rc < 0) {
         close(fd);
@@ -178,12 +189,10 @@ int mr_journal_rewrite(struct mr_manifest *m, struct mr_err *err)
 static int cut_back(struct mr_manifest *m, int status, struct mr_err *err)
 {
     if (ftruncate(m->log, (off_t)m->log_bytes) < 0 || fdatasync(m->log) < 0) {
-        m->may_reopen = true;
-        MR_FAIL(&m->broken, MR_E_CLOSED,
-                "the job in %s must be opened again: " MR_MANIFEST_LOG
-                " could not be written, nor cut: %s",
-                m->folder, strerror(errno));
-        return refuse(m, err);
+        char why[256];
+        snprintf(why, sizeof why, MR_MANIFEST_LOG " could not be written, nor cut: %s",
+                 strerror(errno));
+        return must_reopen(m, why, err);
     }
     return status;
 }
@@ -215,10 +224,7 @@ int mr_journal_append(struct mr_manifest *m, mr_str json, struct mr_err *err)
     /* The process that took over may or may not have seen this record, and decides. */
     rc = mr_journal_check(m, err);
     if (rc < 0 && m->broken.status == MR_OK) {
-        m->broken = (struct mr_err){.status = MR_E_CLOSED};
-        m->may_reopen = true;
-        MR_FAIL(&m->broken, MR_E_CLOSED, "the job in %s must be opened again: %s", m->folder,
-                err ? err->msg : "cannot look at " MR_MANIFEST_LOG);
+        rc = must_reopen(m, "cannot look at " MR_MANIFEST_LOG, err);
     }
 out:
     mr_buf_fini(&line);

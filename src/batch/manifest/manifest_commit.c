@@ -413,11 +413,8 @@ static void compact(struct mr_manifest *m)
 {
     const uint64_t needed = 1 + m->items.len + m->notes.len;
 
-    if (m->log_lines > needed + m->history_most) {
-        if (mr_journal_rewrite(m, NULL) < 0) {
-            mr_journal_check(m, NULL); /* the new one may have its name already */
-            m->history_most += MR_MANIFEST_HISTORY_MOST;
-        }
+    if (m->log_lines > needed + m->history_most && mr_journal_rewrite(m, NULL) < 0) {
+        m->history_most += MR_MANIFEST_HISTORY_MOST;
     }
 }
 

@@ -1,7 +1,7 @@
 /* Start of a job, for the first time or again.
  *
  *     look     what is in the folder; a new job takes none that holds other things
- *     lock     one process at a time, on this machine
+ *     lock     one process at a time, on this machine; a file system without locks has the epoch alone
  *     read     job.json against what the caller wants, manifest.log, the files that it names
  *     epoch    a number that no start had before
  *     log      rewritten (journal.c), which locks out a process that lost the lock; syncs the folder too,
@@ -19,6 +19,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "base/rng.h"
 #include "batch/files/file.h"
 #include "manifest_priv.h"
@@ -107,7 +108,12 @@ static int take_lock(struct mr_manifest *m, struct mr_err *err)
     do {
         rc = flock(m->lock, LOCK_EX | LOCK_NB);
     } while (rc < 0 && errno == EINTR);
-    if (rc < 0) {
+    if (rc < 0 && (errno == ENOSYS || errno == EOPNOTSUPP || errno == ENOLCK)) {
+        mr_log(
+            MR_LOG_WARN, "batch.no_lock",
+            "folder=%s reason=%s; a second process that works on the job is found at a commit only",
+            MR_LOG_STR(mr_str_c(m->folder)), strerror(errno));
+    } else if (rc < 0) {
         return errno == EWOULDBLOCK ? refuse_locked(m, err)
                                     : batch_file_fail(err, "lock", MR_MANIFEST_LOCK);
     }

@@ -303,8 +303,12 @@ static int run_job(void)
         } else if (rc == MR_E_EXISTS || rc == MR_E_INVALID) {
             result = bad("go on", &err);
         } else {
+            bool may_reopen;
             shared->errors++;
             result = rc == MR_E_CLOSED || ++tries == 3 ? AGAIN : DONE;
+            if (!mr_manifest_is_sound(m, &may_reopen) && !may_reopen && !was_visited) {
+                result = bad("nobody has taken the job over", &err);
+            }
         }
     }
     shared->errors += m->history_most > 0; /* only the rewrite of the log failed, which may wait */

@@ -6,11 +6,14 @@
 
 #include <cmocka.h>
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,6 +21,25 @@
 #include "batch/manifest/manifest_priv.h"
 
 static char folder[64];
+
+/* Calls of the C library, which fail with these if they are not 0; fsync for folders alone. */
+static int flock_error;
+static int fsync_error;
+
+int flock(int fd, int how)
+{
+    errno = flock_error;
+    return flock_error ? -1 : (int)syscall(SYS_flock, fd, how);
+}
+
+int fsync(int fd)
+{
+    struct stat st;
+    const bool fails = fsync_error && fstat(fd, &st) == 0 && S_ISDIR(st.st_mode);
+
+    errno = fsync_error;
+    return fails ? -1 : (int)syscall(SYS_fsync, fd);
+}
 
 static const struct mr_identity_field identity[] = {
     {.key = "model", .json = "{\"name\":\"dense\",\"version\":1}"},
@@ -570,6 +592,50 @@ static void records_that_make_no_sense(void **state)
     }
 }
 
+/* The new log has its name, and a crash may take that away: to be opened again, and no other process's doing. */
+static void new_log_not_on_disk(void **state)
+{
+    struct mr_manifest *m = must_open();
+    struct mr_err err;
+    bool may_reopen = false;
+
+    (void)state;
+    m->history_most = 0;
+    commit_rows(m, 0, 0, 1);
+    fsync_error = EIO;
+    const struct mr_manifest_item *old[] = {mr_manifest_item(m, 0)};
+    assert_int_equal(mr_manifest_replace(m, NULL, 0, old, 1, NULL), MR_OK);
+    fsync_error = 0;
+    assert_int_equal(mr_manifest_note(m, MR_STR("1"), &err), MR_E_CLOSED);
+    assert_non_null(strstr(err.msg, "must be opened again"));
+    assert_false(mr_manifest_is_sound(m, &may_reopen));
+    assert_true(may_reopen);
+    mr_manifest_close(&m);
+    m = must_open();
+    assert_int_equal(mr_manifest_done(m, 0)->rows, 0);
+    mr_manifest_close(&m);
+}
+
+/* A file system that has none. The later start goes on, and the other one notices. */
+static void no_lock(void **state)
+{
+    static const int errors[] = {ENOSYS, EOPNOTSUPP, ENOLCK};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
+        flock_error = errors[i];
+        struct mr_manifest *first = must_open();
+        struct mr_manifest *second = must_open();
+        assert_int_equal(mr_manifest_note(first, MR_STR("1"), NULL), MR_E_CLOSED);
+        assert_int_equal(mr_manifest_note(second, MR_STR("1"), NULL), MR_OK);
+        mr_manifest_close(&first);
+        mr_manifest_close(&second);
+    }
+    flock_error = EIO;
+    expect_refused((struct mr_manifest_options){0}, MR_E_IO, "cannot lock LOCK");
+    flock_error = 0;
+}
+
 /* A log of which most is history gets short by being opened, and while it grows. */
 static void history_is_dropped(void **state)
 {
@@ -734,6 +800,8 @@ int main(void)
         TEST(committed_files_are_checked),
         TEST(records_that_make_no_sense),
         TEST(history_is_dropped),
+        TEST(new_log_not_on_disk),
+        TEST(no_lock),
         TEST(one_process_at_a_time),
         TEST(a_zombie_changes_nothing),
         TEST(results_that_lie_elsewhere),
