@@ -243,6 +243,22 @@ def test_a_database_that_lost_rows(tmp_path):
         assert "another table of results" in run(tmp_path, addresses, files(tmp_path), code=1).stderr
 
 
+def test_a_table_is_gone_of_which_only_the_database_knows(tmp_path):
+    """Killed between the first commit and its record: the rows are not taken for done."""
+    table(tmp_path / "in", 100, files=1)
+
+    class Copies(Host):
+        def answer(self, number, x, key):
+            shutil.copytree(tmp_path / "out", tmp_path / "early", ignore=shutil.ignore_patterns("control"), dirs_exist_ok=True)
+            self.good(x, key)
+    with hosts(Copies) as (addresses, _):
+        run(tmp_path, addresses, files(tmp_path), *sink(tmp_path))
+        shutil.rmtree(tmp_path / "out")
+        (tmp_path / "early").rename(tmp_path / "out")
+        ask(tmp_path, "drop table results")
+        assert "the table 'results' is gone" in run(tmp_path, addresses, files(tmp_path), *sink(tmp_path), code=1).stderr
+
+
 @pytest.mark.parametrize("more, code, why", [
     (("--output-database", "sqlite:x.db"), 2, "only one of the two was named"),
     (("--output-table", "t"), 2, "only one of the two was named"),

@@ -34,7 +34,7 @@ struct mr_store;
 /** Creates the table with the columns of the schema; an existing table must have them. After the return earlier
  *  starts can no longer commit. Options are borrowed until the store is closed.
  *  Errors: MR_E_UNSUPPORTED (no library, or a type that the database lacks), MR_E_INVALID (a column is missing, or
- *  has another type; there is a later start), MR_E_NOT_FOUND (has_rows, and there is no table), MR_E_UNAVAILABLE (not
+ *  has another type; there is a later start), MR_E_NOT_FOUND (has_rows, or commits of the job, and there is no table), MR_E_UNAVAILABLE (not
  *  reached, or locked), MR_E_FORBIDDEN, MR_E_IO, MR_E_EXHAUSTED (disk full). */
 int mr_store_open(struct mr_store **out, const struct mr_store_options *options,
                   struct mr_err *err);
