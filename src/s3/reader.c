@@ -49,9 +49,9 @@ int mr_s3_fetch_end(struct mr_s3_fetch **io_f, struct mr_block **out_block, mr_b
     int rc = s3_call_wait(f->call, changed, &a, err);
 
     if (rc == MR_OK && a.status == 412) {
-        rc = MR_FAIL(err, MR_E_INVALID, "'%s' has changed since it was opened", f->place);
+        rc = MR_FAIL(err, MR_E_IO, "'%s' has changed since it was opened", f->place);
     } else if (rc == MR_OK && (a.body.len != f->count || !a.block)) {
-        rc = MR_FAIL(err, MR_E_INVALID,
+        rc = MR_FAIL(err, MR_E_IO,
                      "'%s': %zu bytes were asked for, and %zu came with HTTP status %d", f->place,
                      f->count, a.body.len, a.status);
     }

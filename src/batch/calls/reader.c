@@ -142,12 +142,15 @@ bool reader_passes(const struct reader *r, int rc)
            (rc == MR_E_INVALID || rc == MR_E_IO);
 }
 
-/* The rows from `first` on cannot be read, for r->err. Returns where to go on. */
+/* The rows from `first` on cannot be read, for r->err, which may pass unless they are damaged. Returns where to go on. */
 static uint64_t bad_input(struct reader *r, uint32_t file, uint64_t first)
 {
     const uint64_t after = mr_source_row_after(r->results->input->source, file, first);
     const uint64_t end = after > first ? after : UINT64_MAX;
 
+    if (r->err.status != MR_E_INVALID && !r->unread) {
+        r->unread = mr_strndup(r->err.msg, strlen(r->err.msg));
+    }
     if (r->bad_count++ < BAD_INPUTS_MOST) {
         char *why = mr_strndup(r->err.msg, strlen(r->err.msg));
         MR_VEC_PUSH(&r->bad, ((struct bad_input){file, first, end, why}));
@@ -253,6 +256,12 @@ int reader_start(struct reader *r, struct calls *calls, const struct results *rs
 
 int reader_check(const struct reader *r, struct mr_err *err)
 {
+    if (r->unread) {
+        return MR_FAIL(err, MR_E_IO,
+                       "parts of the input could not be read, all else is done: %s. Run the job "
+                       "again, with --accept-changed-input if the input is another one now",
+                       r->unread);
+    }
     if (r->bad_count == 0 || r->calls->o->source.skips_bad_files) {
         return MR_OK;
     }
@@ -269,6 +278,7 @@ void reader_fini(struct reader *r)
         mr_free(r->bad.at[i].why);
     }
     MR_VEC_FINI(&r->bad);
+    mr_freep(&r->unread);
 }
 
 void reader_stop(struct reader *r)

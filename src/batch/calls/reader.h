@@ -28,6 +28,7 @@ struct reader {
     bool is_ahead;                /* the last rows went ahead of the others; the reader's */
     MR_VEC(struct bad_input) bad; /* the reader's, until reader_stop has returned */
     uint64_t bad_count;
+    char *unread; /* why one of them is not known to be damaged; NULL: all are. As `bad` */
     /* posted to the loop by `ended`, after the last extent */
     struct mr_mail ended;
     struct calls *calls;
@@ -40,9 +41,10 @@ int reader_start(struct reader *r, struct calls *calls, const struct results *re
                  struct mr_err *err);
 /** Ends it soon; joins it. */
 void reader_stop(struct reader *r);
-/** After reader_stop: MR_OK if everything was read. Errors: MR_E_INVALID, naming what was left out. */
+/** After reader_stop: MR_OK if everything was read. Errors: MR_E_INVALID (damage that is not to be left out), MR_E_IO (what a
+ *  later start may read: an error of the disk, a file that has changed); they name what was not read. */
 int reader_check(const struct reader *r, struct mr_err *err);
-/** A file of the input is damaged; the others can be read. */
+/** A part of the input is damaged or cannot be read now; the others may be. */
 bool reader_passes(const struct reader *r, int rc);
 void reader_fini(struct reader *r);
 

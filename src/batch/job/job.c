@@ -389,7 +389,7 @@ static int job_is_whole(struct job *j, bool *out, struct mr_err *err)
         struct mr_range gap;
         if (shard_gap(&j->input.shard, i, mr_manifest_done(j->results.manifest, i), 0, &gap)) {
             rc = mr_source_read(j->input.source, i, gap.first, 1, 1, &rows, err);
-            if (j->o->source.skips_bad_files && reader_passes(&j->reader, rc)) {
+            if (j->o->source.skips_bad_files && rc == MR_E_INVALID) {
                 continue;
             }
             MR_TRY(rc);

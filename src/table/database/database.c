@@ -6,6 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "pg.h"
 #include "table/rows/formats.h"
@@ -22,6 +23,16 @@ enum mr_database_kind mr_database_kind_of(const char *name)
                    mr_str_starts(text, MR_STR(MR_DATABASE_POSTGRES))
                ? MR_DATABASE_IS_POSTGRESQL
                : MR_DATABASE_IS_NONE;
+}
+
+void mr_database_read_waits(bool *io_has_waited, const struct mr_err *err)
+{
+    if (!*io_has_waited) {
+        mr_log(MR_LOG_WARN, "table.read_waits",
+               "reason=%s; reading rows of a table failed, and is retried",
+               MR_LOG_STR(mr_str_c(err->msg)));
+    }
+    *io_has_waited = true;
 }
 
 int mr_database_label(const char *database, const char *table, struct mr_buf *out,

@@ -28,6 +28,9 @@ bool mr_database_may_become(enum mr_column_type found, const struct mr_field *wa
 /** Appends a row, a list of packed little-endian numbers. Returns NULL or the error. */
 const char *mr_database_add_raw(struct mr_column_builder *b, mr_str bytes);
 
+/** After a read that failed with MR_E_UNAVAILABLE, which is tried again: logs why, the first time. */
+void mr_database_read_waits(bool *io_has_waited, const struct mr_err *err);
+
 /** Rows under construction, value by value. */
 struct mr_database_rows {
     const struct mr_schema *schema; /* borrowed */

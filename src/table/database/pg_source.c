@@ -463,7 +463,7 @@ static int connection_check(struct source *s, struct mr_err *err)
         MR_TRY(state_find(s, &rows, &state, err));
         rc = mr_str_eq_c(mr_buf_view(&state), file->state)
                  ? MR_OK
-                 : MR_FAIL(err, MR_E_INVALID, "'%s' has changed since it was opened", file->path);
+                 : MR_FAIL(err, MR_E_IO, "'%s' has changed since it was opened", file->path);
     }
 out:
     mr_buf_fini(&state);
@@ -593,11 +593,8 @@ static int read_rows(void *state, size_t file, uint64_t first, uint64_t max_rows
         if (rc < 0 || s->next == (uint64_t)s->setup->files[0].rows) {
             mr_pg_close(&s->pg);
         }
-        if (rc == MR_E_UNAVAILABLE && !has_waited) {
-            mr_log(MR_LOG_WARN, "table.read_waits",
-                   "reason=%s; reading rows of a table failed, and is retried",
-                   MR_LOG_STR(mr_str_c(err->msg)));
-            has_waited = true;
+        if (rc == MR_E_UNAVAILABLE) {
+            mr_database_read_waits(&has_waited, err);
         }
     } while (rc == MR_E_UNAVAILABLE && mr_now_ns() < give_up_ns && pause_for(s));
     return rc;

@@ -16,8 +16,10 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include "base/arena.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/vec.h"
 #include "database.h"
@@ -25,6 +27,8 @@
 #include "table/values/values.h"
 
 #define GUESS_ROWS 1000
+#define BUSY_MS    200 /* short, as read_rows tries again while the file is locked */
+#define PAUSE_NS   (100 * MR_NS_PER_MS)
 #define SQL_MOST   (1u << 20)
 
 struct source {
@@ -52,8 +56,7 @@ static int failed(const struct source *s, int code, struct mr_err *err)
 
 static int changed(const struct source *s, struct mr_err *err)
 {
-    return MR_FAIL(err, MR_E_INVALID, "'%s' has changed since it was opened",
-                   s->setup->files[0].path);
+    return MR_FAIL(err, MR_E_IO, "'%s' has changed since it was opened", s->setup->files[0].path);
 }
 
 /* ---- what is read ---- */
@@ -443,6 +446,7 @@ static int begin(void *state, const struct mr_schema *columns, struct mr_err *er
         mr_buf_c(&sql, s->order);
     }
     MR_TRY(mr_sqlite_prepare(&s->file, mr_buf_cstr(&sql), &s->rows, err));
+    s->file.api->busy_timeout(s->file.db, BUSY_MS);
 out:
     mr_buf_fini(&sql);
     return rc;
@@ -622,13 +626,11 @@ static int window_read(struct source *s, uint64_t max_rows, uint64_t max_bytes, 
     return MR_OK;
 }
 
-static int read_rows(void *state, size_t file, uint64_t first, uint64_t max_rows,
-                     uint64_t max_bytes, struct mr_rows **out, struct mr_err *err)
+static int rows_make(struct source *s, uint64_t first, uint64_t max_rows, uint64_t max_bytes,
+                     struct mr_rows **out, struct mr_err *err)
 {
-    struct source *s = state;
     int rc;
 
-    (void)file;
     MR_TRY(mr_database_rows_begin(&s->made, err));
     MR_TRY(s->key ? keyed_seek(s, first, max_rows, err) : seek(s, first, err));
     if (s->next == first) { /* otherwise the rows end before */
@@ -644,6 +646,35 @@ out:
         mr_database_rows_drop(&s->made);
         s->next = 0;
     }
+    return rc;
+}
+
+/* False: the wait was ended. */
+static bool pause_for(const struct source *s)
+{
+    const struct mr_source_options *o = s->setup->options;
+    const struct timespec pause = {0, PAUSE_NS};
+
+    nanosleep(&pause, NULL);
+    return !atomic_load_explicit(&s->is_cancelled, memory_order_relaxed) &&
+           !(o->is_stopped && o->is_stopped(o->ctx));
+}
+
+static int read_rows(void *state, size_t file, uint64_t first, uint64_t max_rows,
+                     uint64_t max_bytes, struct mr_rows **out, struct mr_err *err)
+{
+    struct source *s = state;
+    const int64_t give_up_ns = mr_ns_after(mr_now_ns(), s->setup->options->outage_ns);
+    bool has_waited = false;
+    int rc;
+
+    (void)file;
+    do {
+        rc = rows_make(s, first, max_rows, max_bytes, out, err);
+        if (rc == MR_E_UNAVAILABLE) {
+            mr_database_read_waits(&has_waited, err);
+        }
+    } while (rc == MR_E_UNAVAILABLE && mr_now_ns() < give_up_ns && pause_for(s));
     return rc;
 }
 

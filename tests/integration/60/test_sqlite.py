@@ -3,13 +3,14 @@ import contextlib
 import json
 import sqlite3
 import struct
+import subprocess
 
 import numpy
 import pytest
 
 from lib import wait
-from lib.batch import Host, Poisoned, check, dead, hosts, pytestmark, results
-from lib.sql import run, sqlite_table, vectors
+from lib.batch import Host, Poisoned, check, dead, environment, hosts, pytestmark, results
+from lib.sql import arguments, run, sqlite_table, vectors
 
 COLUMNS = "id INTEGER PRIMARY KEY, x TEXT, name TEXT"
 
@@ -120,6 +121,7 @@ def test_a_table_that_changed(tmp_path):
 
 
 def test_it_changes_while_it_is_read(tmp_path):
+    """That is no damage, which could be left out."""
     sqlite_table(tmp_path / "rows.db", 6000)
 
     class Deletes(Host):
@@ -128,8 +130,29 @@ def test_it_changes_while_it_is_read(tmp_path):
                 execute(tmp_path, "delete from rows where id > 5500")
             self.good(x, key)
     with hosts(Deletes) as (addresses, _):
-        done = run(tmp_path, addresses, [*source(tmp_path), "--memory", "1MiB"], "--extent-rows", "100", code=1)
+        done = run(tmp_path, addresses, [*source(tmp_path), "--memory", "1MiB"], "--extent-rows", "100", "--skip-bad-files",
+                   code=1)
     assert "has changed since it was opened" in done.stderr
+
+
+def test_a_locked_file_is_waited_for(tmp_path):
+    x = sqlite_table(tmp_path / "rows.db", 6000)
+    held = []
+
+    class Locks(Host):
+        def answer(self, number, x, key):
+            if number == 1:
+                held.append(sqlite3.connect(tmp_path / "rows.db", check_same_thread=False, isolation_level=None))
+                held[0].execute("begin exclusive")
+            self.good(x, key)
+    with hosts(Locks) as (addresses, _):
+        words = arguments(tmp_path, addresses, source(tmp_path), "--memory", "1MiB", "--extent-rows", "100")
+        with subprocess.Popen(words, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+            said = next((line for line in process.stderr if "table.read_waits" in line), "")
+            held[0].execute("rollback")
+            _, err = process.communicate(timeout=wait.PATIENCE)
+    assert process.returncode == 0 and "database is locked" in said, err
+    check(tmp_path, x)
 
 
 def test_others_write_when_all_rows_are_read(tmp_path):

@@ -60,7 +60,7 @@ struct mr_source_options {
     /** Database to which rows are committed during the reads; a source that would keep it locked is MR_E_INVALID.
      *  NULL: none. */
     const char *sink;
-    /** Called five times a second during waits for PostgreSQL: true ends them with MR_E_CANCELLED. NULL: never. */
+    /** Called a few times a second during waits for a database: true ends them with an error. NULL: never. */
     bool (*is_stopped)(void *ctx);
     void *ctx;
     /** JSONL, CSV or ARROW instead of paths: a source of one file named "stdin", read forwards and not decompressed.
@@ -134,7 +134,8 @@ struct mr_source_file mr_source_file(const struct mr_source *s, size_t file);
 const char *mr_source_path(const struct mr_source *s, size_t file);
 /** Rows [first, first + count) of a file, count at most max_rows, and about max_bytes at most (at least one row).
  *  *out NULL: the file ends before row `first`. A row that cannot be read is a fault in the rows, not an error.
- *  Errors: MR_E_IO, MR_E_INVALID (the file is damaged; names the place), MR_E_EXHAUSTED. */
+ *  Errors: MR_E_INVALID (the file is damaged; names the place), MR_E_IO (it cannot be read now, or has changed since it
+ *  was opened), MR_E_EXHAUSTED. */
 int mr_source_read(struct mr_source *s, size_t file, uint64_t first, uint64_t max_rows,
                    uint64_t max_bytes, struct mr_rows **out, struct mr_err *err);
 /** After a read of `row` failed with MR_E_INVALID or MR_E_IO: the next row of the file after the damaged part, where
