@@ -112,6 +112,7 @@ struct survey {
     struct mr_map wanted; /* keys that the manifest names -> their bytes + 1 */
     MR_VEC(char *) orphans;
     bool has_claim;
+    bool has_success;
     char other[MR_S3_KEY_MOST + 1]; /* that is not the job's; "": nothing */
     char claim_etag[MR_S3_ETAG_ROOM];
     uint64_t claim_bytes;
@@ -140,6 +141,7 @@ static int survey_object(void *ctx, const struct mr_s3_object *found, struct mr_
     if (bytes) {
         return MR_OK;
     }
+    s->has_success |= mr_str_eq_c(name, SUCCESS);
     if (mr_str_eq_c(name, CLAIM)) {
         s->has_claim = true;
         s->claim_bytes = found->bytes;
@@ -242,7 +244,7 @@ static int uploads_end(const struct objects *o, struct mr_err *err)
     return rc;
 }
 
-static int place_take(struct results *rs, struct mr_err *err)
+static int place_take(struct results *rs, bool *out_has_success, struct mr_err *err)
 {
     struct objects *o = rs->objects;
     struct survey s = {.o = o};
@@ -252,6 +254,7 @@ static int place_take(struct results *rs, struct mr_err *err)
     MR_TRY(s.has_claim ? claim_check(&s, err) : claim_make(&s, err));
     MR_TRY(survey_settle(&s, err));
     MR_TRY(s.has_claim ? uploads_end(o, err) : MR_OK);
+    *out_has_success = s.has_success;
 out:
     survey_fini(&s);
     return rc;
@@ -275,6 +278,7 @@ static int place_open(struct results *rs, struct mr_err *err)
 {
     struct objects *o = rs->objects;
     struct mr_s3_options s3 = storage_options(rs->o, rs->state);
+    bool has_success;
     int rc;
 
     if (o->s3) {
@@ -283,9 +287,9 @@ static int place_open(struct results *rs, struct mr_err *err)
     s3.is_stopped = is_stopped;
     s3.ctx = o;
     MR_TRY(mr_s3_new(&o->s3, &s3, err));
-    MR_TRY(place_take(rs, err));
+    MR_TRY(place_take(rs, &has_success, err));
     MR_TRY(mr_manifest_unfinish(rs->manifest, err));
-    MR_TRY(success_remove(o, err));
+    MR_TRY(has_success ? success_remove(o, err) : MR_OK); /* a new job deletes nothing */
     atomic_store_explicit(&o->may_stop, false, memory_order_relaxed);
 out:
     return rc;

@@ -95,6 +95,14 @@ def test_results_are_objects(storage, host, place, tmp_path):
     assert said.returncode == 1 and "there are no files to merge" in said.stderr
 
 
+def test_a_new_job_deletes_nothing(storage, host, place, tmp_path):
+    """It needs no right to: where it had none, its place would be taken before that is known."""
+    table(tmp_path)
+    with s3.faulty(storage, lambda method, p, n: (403, "AccessDenied", []) if method == "DELETE" else None) as proxy:
+        run(tmp_path, host, place, storage.environment(proxy.endpoint))
+    check(storage, place)
+
+
 def test_in_the_order_of_the_input(storage, host, place, tmp_path):
     table(tmp_path)
     run(tmp_path, host, place, storage.environment(), "--part-bytes", 4000, "--order", "logical")
@@ -245,11 +253,11 @@ def kills(storage, host, place, folder, number, is_done):
 @pytest.mark.parametrize("is_done", [False, True])
 def test_killed_at_each_request(storage, host, place, tmp_path, is_done):
     """One job; each start is killed a request later than the one before."""
-    table(tmp_path)
+    table(tmp_path, rows=1000)
     killed = sum(kills(storage, host, place, tmp_path, n, is_done) for n in range(1, int(os.environ.get("MR_S3_KILLS", 8))))
     assert killed >= 4
     run(tmp_path, host, place, storage.environment(), "--part-bytes", 4000)
-    check(storage, place)
+    check(storage, place, rows=1000)
 
 
 def test_killed_between_pieces(storage, host, place, tmp_path):
