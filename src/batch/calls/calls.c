@@ -144,26 +144,30 @@ static int call_send(struct calls *c, struct work *w, const struct mr_balance_ca
 
 /* ---- choosing ---- */
 
+/* False: there is no memory for it until calls under way give some back, or the job fails. */
+static bool call_try(struct calls *c, struct work *w, const struct mr_balance_call *to)
+{
+    struct mr_err err;
+    const int rc = call_send(c, w, to, &err);
+
+    if (rc < 0 && !(rc == MR_E_EXHAUSTED && c->in_flight_count > 0)) {
+        job_fail(c->state, rc, &err);
+    }
+    return rc == MR_OK;
+}
+
 /* For one host alone; when that is away there is nothing to wait for. */
 static bool cross_check_send(struct calls *c, struct work *w, int64_t now_ns)
 {
     const struct host *h = w->only;
     struct mr_balance_call to;
-    struct mr_err err;
 
     if (!h->id || !h->is_listed || h->is_cordoned) {
         c->events.absent(c->events.ctx, w);
         work_drop(&w);
         return true;
     }
-    if (!mr_balance_pick_host(c->hosts->balance, now_ns, h->id, &to)) {
-        return false;
-    }
-    int rc = call_send(c, w, &to, &err);
-    if (rc < 0) {
-        job_fail(c->state, rc, &err);
-    }
-    return rc == MR_OK;
+    return mr_balance_pick_host(c->hosts->balance, now_ns, h->id, &to) && call_try(c, w, &to);
 }
 
 void calls_ask(struct calls *c, struct extent *row, struct host *h, uint32_t trial, uint32_t ballot)
@@ -253,7 +257,6 @@ static bool work_send(struct calls *c, struct work **io_work, int64_t now_ns,
         weight = weight * most / w->count;
     }
     struct mr_balance_call to;
-    struct mr_err err;
 
     if (!host_pick(c, w, size, weight, now_ns, &to)) {
         return false;
@@ -263,15 +266,10 @@ static bool work_send(struct calls *c, struct work **io_work, int64_t now_ns,
         *out_rest = work_divide(c, io_work, count);
         w = *io_work;
     }
-    int rc = call_send(c, w, &to, &err);
-    if (rc == MR_E_EXHAUSTED && c->in_flight_count > 0) {
-        return false; /* what is under way gives memory back */
-    }
-    w->is_granted = false;
-    if (rc < 0) {
-        job_fail(c->state, rc, &err);
+    if (!call_try(c, w, &to)) {
         return false;
     }
+    w->is_granted = false;
     return true;
 }
 
@@ -338,7 +336,6 @@ static void retries_send(struct calls *c, int64_t now_ns, int64_t *io_wake_ns)
 static void tail_hedge(struct calls *c, int64_t now_ns, int64_t *io_wake_ns)
 {
     struct mr_balance_call to;
-    struct mr_err err;
     uint64_t original;
     int64_t again_ns = INT64_MAX;
 
@@ -353,10 +350,8 @@ static void tail_hedge(struct calls *c, int64_t now_ns, int64_t *io_wake_ns)
             mr_balance_done(c->hosts->balance, now_ns, to.ticket, MR_BALANCE_CANCELLED, 0);
             continue;
         }
-        int rc = call_send(c, w, &to, &err);
-        if (rc < 0) {
-            job_fail(c->state, rc, &err);
-            return;
+        if (!call_try(c, w, &to)) {
+            break; /* the first one is under way */
         }
         c->hedged++;
     }
