@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -158,6 +159,15 @@ int batch_file_put(int dir, const char *name, mr_str content, struct mr_err *err
     }
     close(fd);
     return batch_file_place(dir, name, err);
+}
+
+char *batch_file_real(const char *path)
+{
+    char *real = realpath(path, NULL);
+    char *out = mr_strndup(real ? real : path, strlen(real ? real : path));
+
+    free(real); /* NOLINT: the library's */
+    return out;
 }
 
 int batch_file_exists(int dir, const char *name, bool *out, struct mr_err *err)

@@ -28,6 +28,8 @@ int batch_file_prepare(int dir, const char *name, mr_str content, struct mr_err 
 int batch_file_place(int dir, const char *name, struct mr_err *err);
 /** Both. */
 int batch_file_put(int dir, const char *name, mr_str content, struct mr_err *err);
+/** The absolute path without links, or a copy of the path if nothing is there; the caller's. */
+char *batch_file_real(const char *path);
 /** True, or false with MR_OK when there is no such name. */
 int batch_file_exists(int dir, const char *name, bool *out, struct mr_err *err);
 typedef void(batch_file_fn)(void *ctx, const char *name);

@@ -2,9 +2,9 @@
 #include "identity.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "base/vec.h"
+#include "batch/files/file.h"
 #include "batch/protocols/oip/answer.h"
 #include "batch/results/results.h"
 #include "codec/json.h"
@@ -54,11 +54,10 @@ static void places_add(struct fields *f, const struct results *rs)
     places->is_place = true;
     mr_buf_char(&places->text, '[');
     for (size_t i = 0; i < mr_source_file_count(rs->input->source); i++) {
-        const char *path = mr_source_path(rs->input->source, i);
-        char *place = realpath(path, NULL);
+        char *place = batch_file_real(mr_source_path(rs->input->source, i));
         mr_buf_c(&places->text, i ? "," : "");
-        mr_json_put_string(&places->text, mr_str_c(place ? place : path));
-        free(place); /* NOLINT: the library's */
+        mr_json_put_string(&places->text, mr_str_c(place));
+        mr_free(place);
     }
     mr_buf_char(&places->text, ']');
 }

@@ -93,9 +93,24 @@ struct dead_letter {
 };
 
 struct dlq_retry {
-    struct mr_map paths;                     /* of the source -> number + 1 */
+    struct mr_map paths; /* of the source, by all names that are known -> number + 1 */
     MR_VEC(struct dead_letter) dead_letters; /* by file and row */
 };
+
+/* Number + 1 of a file that an earlier start may have named in another way; 0: there is none. */
+static uintptr_t file_find(const struct dlq_retry *r, mr_str path)
+{
+    uintptr_t file = (uintptr_t)mr_map_find(&r->paths, path);
+
+    if (!file) {
+        char *name = mr_strndup(path.ptr, path.len);
+        char *place = batch_file_real(name);
+        file = (uintptr_t)mr_map_find(&r->paths, mr_str_c(place));
+        mr_free(place);
+        mr_free(name);
+    }
+    return file;
+}
 
 static int dead_letter_read(const struct dlq_retry *r, mr_str line, struct dead_letter *out,
                             struct mr_err *err)
@@ -113,7 +128,7 @@ static int dead_letter_read(const struct dlq_retry *r, mr_str line, struct dead_
     mr_json_enter_object(&j);
     while (mr_json_next_key(&j, &is_first, &text)) {
         if (mr_str_eq_c(text, "file") && mr_json_string(&j, &text) == MR_OK) {
-            file = (uintptr_t)mr_map_find(&r->paths, text);
+            file = file_find(r, text);
         } else if (mr_str_eq_c(text, "row")) {
             has_row = mr_json_u64(&j, &out->row) == MR_OK;
         } else if (mr_str_eq_c(text, "attempts")) {
@@ -218,15 +233,55 @@ static int dead_letters_in_order(const void *a, const void *b)
     return x->row < y->row ? -1 : x->row > y->row;
 }
 
+/* Files as the job's first start named them, perhaps in another folder. */
+static int first_names_put(struct dlq_retry *r, const struct mr_manifest *m, struct mr_err *err)
+{
+    struct mr_arena arena;
+    struct mr_buf names;
+    struct mr_buf others;
+    struct mr_json j;
+    bool is_first = true;
+    uintptr_t file = 0;
+    mr_str name;
+
+    mr_arena_init(&arena, 0, LINE_ARENA);
+    mr_buf_init(&names, 0);
+    mr_buf_init(&others, 0);
+    int rc = mr_manifest_identity_put(m, "inputs", &names, &others, err);
+    mr_json_init(&j, mr_buf_view(&names), &arena, 0, err);
+    if (rc == MR_OK && names.len > 0) {
+        mr_json_enter_array(&j);
+        while (mr_json_next_item(&j, &is_first) && mr_json_string(&j, &name) == MR_OK) {
+            mr_map_put(&r->paths, name, (void *)++file); /* NOLINT */
+        }
+        rc = mr_json_finish(&j);
+    }
+    mr_buf_fini(&names);
+    mr_buf_fini(&others);
+    mr_arena_fini(&arena);
+    return rc;
+}
+
+/* All names of the files that are known; those of now count most. */
+static int names_put(struct dlq_retry *r, const struct results *rs, struct mr_err *err)
+{
+    const int rc = first_names_put(r, rs->manifest, err);
+
+    for (size_t i = mr_source_file_count(rs->input->source); i > 0; i--) {
+        const char *path = mr_source_path(rs->input->source, i - 1);
+        char *place = batch_file_real(path);
+        mr_map_put(&r->paths, mr_str_c(place), (void *)(uintptr_t)i);
+        mr_map_put(&r->paths, mr_str_c(path), (void *)(uintptr_t)i);
+        mr_free(place);
+    }
+    return rc;
+}
+
 int dlq_retry_new(struct dlq_retry **out, const struct results *rs, struct mr_err *err)
 {
     struct dlq_retry *r = MR_NEW(struct dlq_retry);
-    int rc = MR_OK;
+    int rc = names_put(r, rs, err);
 
-    for (size_t i = 0; i < mr_source_file_count(rs->input->source); i++) {
-        mr_map_put(&r->paths, mr_str_c(mr_source_path(rs->input->source, i)),
-                   (void *)(uintptr_t)(i + 1));
-    }
     for (size_t i = 0; i < mr_manifest_item_count(rs->manifest) && rc == MR_OK; i++) {
         const struct mr_manifest_item *item = mr_manifest_item(rs->manifest, i);
         rc = item->dlq ? dead_letters_read(r, rs->manifest, item, dead_letter_collect, r, err)

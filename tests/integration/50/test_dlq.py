@@ -180,6 +180,24 @@ def test_tried_again(tmp_path):
         assert made[0].calls == calls
 
 
+def test_the_input_is_named_in_another_way(tmp_path):
+    """Letters have the name that their start was given, the first one or another."""
+    x = table(tmp_path / "in", 1000)
+
+    def named(name, verb, addresses, cwd=tmp_path):
+        words = command(tmp_path, addresses, verb=verb)
+        words[words.index("-i") + 1] = name
+        subprocess.run(words, cwd=cwd, env=environment(), timeout=wait.PATIENCE, check=True)
+        return [letter["file"] for letter in dead(tmp_path)]
+    with hosts(Poisoned) as (addresses, _):
+        assert named("in", "run", addresses) == ["in/1.parquet"]
+        assert named(f"{tmp_path}/in", "retry-dlq", addresses, tmp_path / "in") == [f"{tmp_path}/in/1.parquet"]
+        assert named("in/../in", "retry-dlq", addresses) == ["in/../in/1.parquet"]
+    with hosts(Host) as (addresses, _):
+        assert named(str(tmp_path / "in"), "retry-dlq", addresses) == []
+    check(tmp_path, x)
+
+
 def test_another_host_fails_as_well(tmp_path):
     """Also when there is no other row whose success would count against it."""
     x = table(tmp_path / "in", 2000)
