@@ -18,7 +18,7 @@
 
 int batch_file_fail(struct mr_err *err, const char *verb, const char *name)
 {
-    const int status = errno == EACCES || errno == EPERM || errno == EROFS    ? MR_E_FORBIDDEN
+    const int status = errno == EACCES || errno == EPERM                      ? MR_E_FORBIDDEN
                        : errno == ENOSPC || errno == EDQUOT || errno == EFBIG ? MR_E_EXHAUSTED
                        : errno == ENOENT                                      ? MR_E_NOT_FOUND
                                                                               : MR_E_IO;

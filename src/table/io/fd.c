@@ -20,7 +20,8 @@ static int write_failed(struct mr_err *err)
 /* True if a failed write may be retried. */
 static bool may_write_again(const struct mr_no_room *no_room, int error, const struct mr_err *err)
 {
-    return no_room && no_room->fn && (error == ENOSPC || error == EDQUOT || error == EIO) &&
+    return no_room && no_room->fn &&
+           (error == ENOSPC || error == EDQUOT || error == EIO || error == EROFS) &&
            no_room->fn(no_room->ctx, err);
 }
 

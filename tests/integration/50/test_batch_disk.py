@@ -174,7 +174,7 @@ def filling(tmp_path, *args, rows=ROWS, error=errno.ENOSPC, first=3):
 
 
 @pytest.mark.parametrize("error,text", [(errno.ENOSPC, "No space left on device"), (errno.EIO, "Input/output error"),
-                                        (errno.EDQUOT, "Disk quota exceeded")])
+                                        (errno.EDQUOT, "Disk quota exceeded"), (errno.EROFS, "Read-only file system")])
 def test_disk_fails_for_a_while(tmp_path, error, text):
     """All reports show that the job waits; resume tries at once; then it continues."""
     with filling(tmp_path, error=error) as (folder, faults, process, x, _):
