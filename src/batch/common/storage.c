@@ -6,6 +6,8 @@
 #include "batch/batch.h"
 #include "job_state.h"
 
+#define BLOCKS_BESIDE (UINT64_C(32) << 20)
+
 static void on_trouble(void *ctx, const char *text)
 {
     (void)ctx;
@@ -18,6 +20,16 @@ bool batch_has_stop(void *state)
 
     /* Relaxed: it orders nothing. */
     return atomic_load_explicit(s->stops, memory_order_relaxed) > 0;
+}
+
+uint64_t storage_bytes(const struct mr_batch_options *o)
+{
+    bool reads = false;
+
+    for (size_t i = 0; i < o->source.path_count; i++) {
+        reads |= mr_s3_is_uri(o->source.paths[i]);
+    }
+    return (reads ? BLOCKS_BESIDE : 0) + (o->results.objects ? BLOCKS_BESIDE : 0);
 }
 
 struct mr_s3_options storage_options(const struct mr_batch_options *o, struct job_state *s)

@@ -617,7 +617,8 @@ static void job_init(struct job *j)
     credits_init(&j->credits, j->o->memory_bytes);
     /* Answers that are on their way are not in the credits before they are whole: hosts whose answers have no end must not
      * take more than this. Calls end there as if hosts were busy, and no new ones begin from three quarters of it on. */
-    mr_block_set_budget(j->o->memory_bytes + j->o->memory_bytes / 3 + BLOCKS_BESIDE,
+    mr_block_set_budget(j->o->memory_bytes + j->o->memory_bytes / 3 + BLOCKS_BESIDE +
+                            storage_bytes(j->o),
                         MR_MIN(j->o->memory_bytes / 8, (uint64_t)BLOCKS_KEPT));
     mr_arena_init(&j->model.arena, 4096, 64 << 20);
     j->hosts.balance = mr_balance_new(&balance, j->state.begin_ns);

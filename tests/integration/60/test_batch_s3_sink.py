@@ -113,9 +113,11 @@ def test_in_the_order_of_the_input(storage, host, place, tmp_path):
 
 
 def test_large_ones_go_in_pieces(storage, host, place, tmp_path):
+    """They have memory of their own: no full disk, which would be waited for."""
     table(tmp_path, pad=50000)
     with s3.faulty(storage, lambda *_: None) as proxy:
-        run(tmp_path, host, place, storage.environment(proxy.endpoint), "--part-bytes", "1GiB")
+        said = run(tmp_path, host, place, storage.environment(proxy.endpoint), "--part-bytes", "1GiB", "--memory", "1MiB")
+        assert "batch.disk_failed" not in said
         assert [p for m, p, h in proxy.requests if m == "PUT" and "partNumber=3" in p]
     assert len(check(storage, place)) == 1
 
