@@ -10,7 +10,7 @@
 
 static int no_arena(struct mr_err *err)
 {
-    return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than its arena may use");
+    return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
 }
 
 /* ---- requests ---- */

@@ -155,7 +155,7 @@ int sequences_push(struct mr_sched *s, struct mr_infer *r, int64_t now_ns)
     reap(s, now_ns);
     item = MR_ARENA_NEW(r->arena, struct sequence_item);
     if (!item) {
-        sched_fail(r, MR_E_EXHAUSTED, "the request needs more memory than its arena may use");
+        sched_fail(r, MR_E_EXHAUSTED, "the request needs more memory than it may use");
         return MR_E_EXHAUSTED;
     }
     item->infer = r;

@@ -21,7 +21,7 @@ static mr_str tensor_name(const struct walk *w, const struct plan_port *port)
 
 static int no_arena(struct mr_err *err)
 {
-    return MR_FAIL(err, MR_E_EXHAUSTED, "the request's arena is full");
+    return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
 }
 
 /* ---- rows of tensors ---- */

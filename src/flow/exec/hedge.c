@@ -50,7 +50,7 @@ static bool is_possible(const struct call *c)
 
 static int no_memory(struct mr_err *err)
 {
-    return MR_FAIL(err, MR_E_EXHAUSTED, "the request's arena is full");
+    return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
 }
 
 static int texts_own(struct call *c, struct mr_err *err)

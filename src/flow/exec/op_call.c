@@ -49,7 +49,7 @@ static int arrays_make(struct op_work *w, const struct plan_node *node, struct m
     w->outputs = MR_ARENA_ARRAY(a, struct mr_exec_output, node->output_count + 1u);
     return w->inputs && w->blocks && w->may_write && w->wanted && w->outputs
                ? MR_OK
-               : MR_FAIL(err, MR_E_EXHAUSTED, "the request's arena is full");
+               : MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
 }
 
 /* Input i, which may be rows of a tensor. False: it has no value. */

@@ -54,7 +54,7 @@ struct rows_switch {
 
 static int no_arena(struct mr_err *err)
 {
-    return MR_FAIL(err, MR_E_EXHAUSTED, "the request's arena is full");
+    return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
 }
 
 static const struct plan_node *branch_node(const struct rows_switch *s, uint32_t k)

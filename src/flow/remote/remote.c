@@ -127,7 +127,7 @@ static void on_done(void *ctx, int status, const struct mr_err *why, struct mr_s
 
 static int no_memory(struct mr_err *err)
 {
-    return MR_FAIL(err, MR_E_EXHAUSTED, "the request's arena is full");
+    return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
 }
 
 static int inputs_make(const struct asking *a, struct mr_sdk_request *to, struct mr_err *err)
