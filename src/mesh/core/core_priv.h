@@ -205,6 +205,7 @@ struct mesh_core {
     uint64_t held, leaving,
         limit; /* units: LOADING and LOADED; LEAVING and UNLOADING; most of held */
     uint64_t held_device, leaving_device; /* the same of device memory; the most is me->device */
+    uint64_t evictable, evictable_device; /* of both, what is in the cache */
     double load_ns;                       /* a load takes, on average */
     uint32_t running;                     /* requests */
 

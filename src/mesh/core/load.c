@@ -102,6 +102,21 @@ static bool device_is_over(const struct mesh_core *c, uint64_t units)
     return c->me->device && units > c->me->device;
 }
 
+static void set_evictable(struct mesh_core *c, struct mesh_local *l, bool is)
+{
+    if (is == (l->entry.pos != CACHE_OUT)) {
+        return;
+    }
+    c->evictable += (uint64_t)(is ? 1 : -1) * l->units;
+    c->evictable_device += (uint64_t)(is ? 1 : -1) * l->device;
+    if (is) {
+        double cost = l->model->load_ms ? l->model->load_ms : c->load_ns / 1e6;
+        cache_insert(&c->cache, &l->entry, cost + 1, l->units);
+    } else {
+        cache_remove(&c->cache, &l->entry);
+    }
+}
+
 /* ---- going ---- */
 
 static void start_unload(struct mesh_core *c, struct mesh_local *l)
@@ -113,7 +128,7 @@ static void start_unload(struct mesh_core *c, struct mesh_local *l)
 
 void load_evict(struct mesh_core *c, struct mesh_local *l)
 {
-    cache_remove(&c->cache, &l->entry);
+    set_evictable(c, l, false);
     hold(c, l, -1);
     leave(c, l, 1);
     c->report.evictions++;
@@ -163,20 +178,31 @@ static struct cache_entry *device_victim(struct mesh_core *c)
     return best;
 }
 
-/* False: nothing can go. */
-static bool make_room(struct mesh_core *c, uint64_t need, uint64_t device)
+/* Until that much has room, or nothing else may go. */
+static void evict_for(struct mesh_core *c, uint64_t need, uint64_t device)
 {
     for (;;) {
         bool is_device = device_is_over(c, c->held_device + device);
         if (!is_device && c->held + need <= c->limit) {
-            return true;
+            return;
         }
         struct cache_entry *e = is_device ? device_victim(c) : cache_victim(&c->cache, is_busy);
         if (!e) {
-            return false;
+            return;
         }
         load_evict(c, (struct mesh_local *)(void *)e);
     }
+}
+
+/* False: what may be evicted is not enough, and stays. */
+static bool make_room(struct mesh_core *c, const struct mesh_local *l)
+{
+    if (c->held - c->evictable + l->units > c->limit ||
+        device_is_over(c, c->held_device - c->evictable_device + l->device)) {
+        return false;
+    }
+    evict_for(c, l->units, l->device);
+    return true;
 }
 
 /* ---- coming ---- */
@@ -197,11 +223,8 @@ void load_pin(struct mesh_core *c, struct mesh_local *l)
     if (l->state != LOCAL_LOADED) {
         return;
     }
-    cache_remove(&c->cache, &l->entry);
-    if (!is_pinned(l)) {
-        double cost = l->model->load_ms ? l->model->load_ms : c->load_ns / 1e6;
-        cache_insert(&c->cache, &l->entry, cost + 1, l->units);
-    }
+    set_evictable(c, l, false);
+    set_evictable(c, l, !is_pinned(l));
 }
 
 static bool has_other_copy(const struct mesh_core *c, const struct mesh_local *l)
@@ -284,7 +307,7 @@ int load_want(struct mesh_core *c, struct mesh_local *l, enum mesh_purpose purpo
         leave(c, l, -1);
         hold(c, l, 1);
         set_loaded(c, l);
-        make_room(c, 0, 0);
+        evict_for(c, 0, 0);
         /* there may be nothing else to evict: then this one is evicted, and loaded again */
         return l->state == LOCAL_LOADED ? MR_OK : want_again(c, l, purpose);
     case LOCAL_UNLOADING: return want_again(c, l, purpose);
@@ -366,7 +389,7 @@ void load_pump(struct mesh_core *c)
     struct mesh_local *l;
 
     while (c->loading < c->o.self.loaders && (l = next_load(c))) {
-        if (!make_room(c, l->units, l->device)) {
+        if (!make_room(c, l)) {
             if (c->loading || c->leaving) {
                 return; /* there will be room, or it will be clear that there is none */
             }
@@ -400,7 +423,7 @@ static void take_back(struct mesh_core *c, struct mesh_local *l)
 
 static void settle(struct mesh_core *c, struct mesh_local *l, uint64_t bytes)
 {
-    make_room(c, 0, 0); /* it was larger than predicted; it is no victim yet itself */
+    evict_for(c, 0, 0); /* it was larger than predicted; it is no victim yet itself */
     l->loaded_ns = l->used_ns = c->now;
     if (c->o.times) {
         mr_hist_add_size(&c->o.times->bytes, bytes ? bytes : l->units * (uint64_t)MESH_UNIT);
@@ -497,7 +520,7 @@ enum mesh_room load_predicted(struct mesh_core *c, mr_str id, uint64_t bytes)
     }
     hold(c, l, -1);
     l->units = units;
-    bool has_room = make_room(c, l->units, l->device) && !waits_for_unload(c, l);
+    bool has_room = make_room(c, l) && !waits_for_unload(c, l);
     if (l->model->revision && !has_room) {
         requeue(c, l);
         return MESH_ROOM_LATER;
@@ -576,7 +599,7 @@ void load_unloaded(struct mesh_core *c, mr_str id)
 void load_lost(struct mesh_core *c, struct mesh_local *l)
 {
     if (l->state == LOCAL_LOADED) {
-        cache_remove(&c->cache, &l->entry);
+        set_evictable(c, l, false);
         hold(c, l, -1);
     } else if (l->state == LOCAL_LEAVING) {
         leave(c, l, -1);

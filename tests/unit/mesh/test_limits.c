@@ -196,7 +196,7 @@ static void pinned_is_not_evicted(void **state)
     sim_fini(&s);
 }
 
-/* Pins fill an instance: others get a clear answer and nothing is evicted for them. */
+/* Pins fill an instance: others get a clear answer, and what is not pinned is not evicted in vain. */
 static void pins_that_fill_the_fleet_are_said(void **state)
 {
     struct sim s;
@@ -207,9 +207,11 @@ static void pins_that_fill_the_fleet_are_said(void **state)
     sim_add(&s, 10 * MIB, 4, "", "");
     sim_run(&s, 100 * MS);
     for (unsigned i = 0; i < 9; i++) {
-        define(&s, i, 0, 0, true);
+        define(&s, i, 0, 0, i < 8);
     }
     define(&s, 9, 0, 0, false);
+    s.models[9].bytes = 3 * MIB;
+    sim_define(&s, 9, &(struct mesh_def){.type = MR_STR("t"), .size_bytes = 3 * MIB});
     sim_run(&s, 10 * MS);
     for (unsigned i = 0; i < 9; i++) {
         sim_call(&s, 0, i);
