@@ -525,7 +525,7 @@ static void attempt(struct mesh_core *c, struct manage *m)
     struct mr_err err;
 
     if (waits_for_intent(c, m)) {
-        if (c->now >= m->until_ns) {
+        if (m->is_internal || c->now >= m->until_ns) {
             manage_end(c, m, MR_E_UNAVAILABLE, false,
                        "an earlier change of the model waits for the registry");
         } else {
@@ -588,11 +588,12 @@ static void staged(struct mesh_core *c, struct manage *m, int status)
     end_well(c, m);
 }
 
+/* Not a step of a transition: what it was decided for may be another target now. manage_transitions decides anew. */
 static void try_again(struct mesh_core *c, struct manage *m)
 {
     m->tries++;
     m->is_checked = false;
-    if (c->now >= m->until_ns) {
+    if (m->is_internal || c->now >= m->until_ns) {
         manage_end(c, m, is_question(&m->call) ? MR_OK : MR_E_UNAVAILABLE, false,
                    "the registry has a record of it that cannot be read, or changes too quickly");
         return;

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "mesh/core/core_priv.h"
 #include "mesh/vmodel/vmodel.h"
 
 static struct vmodel_model model(const char *id, int64_t revision, uint32_t refs, bool auto_delete)
@@ -495,6 +496,45 @@ static void transition_matches_the_copies_before_the_switch(void **state)
     sim_fini(&s);
 }
 
+/* The target is another one, which is loaded nowhere, when the registry is asked to make the one before it active. */
+static void promotion_is_of_the_target_it_was_decided_for(void **state)
+{
+    const struct mesh_vmodel other = {
+        .active = MR_STR("model-0"), .target = MR_STR("model-2"), .owner = {0}};
+    struct mesh_call c = sets_v_to_0();
+    struct mr_buf value;
+    struct sim s;
+    (void)state;
+
+    begin(&s);
+    s.models[2].load_ns = 2 * S;
+    sim_define(&s, 2, &(struct mesh_def){.type = MR_STR("t"), .refs = 1});
+    assert_int_equal(call(&s, 0, &c)->status, MR_OK);
+    sim_call_vmodel(&s, 0, "v");
+    sim_run(&s, S);
+    c.target = MR_STR("model-1");
+    assert_int_equal(call(&s, 0, &c)->status, MR_OK);
+    unsigned owner = 3;
+    for (unsigned i = 0; i < 300 && owner == 3; i++) {
+        sim_call_vmodel(&s, 0, "v");
+        sim_run(&s, 10 * MS);
+        for (owner = 0; owner < 3 && s.peers[owner].core->manages.len == 0; owner++) {
+            mr_kv_memory_set_delay(s.peers[owner].kv, 20 * MS);
+        }
+    }
+    assert_int_not_equal(owner, 3);
+    mr_buf_init(&value, 0);
+    mesh_vmodel_put(&value, &other);
+    sim_put(&s, "mesh/v/v", (mr_bytes){(const uint8_t *)value.ptr, value.len});
+    mr_buf_fini(&value);
+    for (unsigned i = 0; i < 500; i++) {
+        sim_run(&s, 10 * MS);
+        assert_true(mr_str_eq_c(seen(&s, owner)->active, "model-0") || sim_copies(&s, 2) > 0);
+    }
+    assert_true(mr_str_eq_c(seen(&s, owner)->active, "model-2"));
+    sim_fini(&s);
+}
+
 static void target_that_fails_is_said_so_and_recovers(void **state)
 {
     struct sim s;
@@ -609,6 +649,7 @@ int main(void)
         cmocka_unit_test(record_of_a_vmodel_that_cannot_be_read_is_said),
         cmocka_unit_test(changes_wait_a_while_for_a_registry_that_is_away),
         cmocka_unit_test(transition_matches_the_copies_before_the_switch),
+        cmocka_unit_test(promotion_is_of_the_target_it_was_decided_for),
         cmocka_unit_test(target_that_fails_is_said_so_and_recovers),
         cmocka_unit_test(references_after_a_loss_are_those_of_the_vmodels),
         cmocka_unit_test(transition_ends_whichever_server_dies),
