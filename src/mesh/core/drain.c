@@ -12,17 +12,24 @@
 
 #define ASK_AGAIN_NS 3000000000ll
 #define AWAY_NS      5000000000ll
+#define MOVE_NS      120000000000ll /* a copy that comes later is not the one that was asked for */
 
-uint32_t drain_others(const struct mesh_core *c, const struct mesh_local *l)
+static uint32_t others(const struct mesh_core *c, const struct mesh_local *l,
+                       enum mesh_copy_state state)
 {
     uint32_t n = 0;
 
     for (size_t i = 0; i < l->model->copy_count; i++) {
         const struct view_copy *copy = &l->model->copies[i];
         const struct view_peer *p = c->view.peers[copy->peer];
-        n += copy->state == MESH_LOADED && p != c->me && core_peer_is_good(c, p) && !p->draining;
+        n += copy->state == state && p != c->me && core_peer_is_good(c, p) && !p->draining;
     }
     return n;
+}
+
+uint32_t drain_others(const struct mesh_core *c, const struct mesh_local *l)
+{
+    return others(c, l, MESH_LOADED);
 }
 
 /* An instance that could take it: not one where its load has failed lately. */
@@ -129,8 +136,11 @@ void drain_pump(struct mesh_core *c)
 
 void drain_copied(struct mesh_core *c, struct mesh_local *l)
 {
+    bool is_moving = l->is_moving && c->now - l->moved_ns <= MOVE_NS;
+
     c->drain_is_due = c->is_draining;
-    if (!c->is_draining && l->is_moving && l->state == LOCAL_LOADED && drain_others(c, l) > 0) {
+    if (!c->is_draining && is_moving && l->state == LOCAL_LOADED &&
+        drain_others(c, l) >= MR_MAX(l->model->min_copies, 1u)) {
         load_evict(c, l);
     }
 }
@@ -165,6 +175,17 @@ static double excess(const struct mesh_core *c)
     return mine > UNEVEN && average - least > UNEVEN ? mine : 0;
 }
 
+/* Not one that is to have others, or gets one: what comes would be taken for the copy that was asked for. */
+static bool may_spread(const struct mesh_core *c, const struct mesh_local *l)
+{
+    const struct view_model *m = l->model;
+
+    return l->state == LOCAL_LOADED && !m->pinned && m->min_copies <= 1 && m->max_copies != 1 &&
+           !l->keeps_state && c->now - l->used_ns < c->o.move_idle_ns &&
+           (!l->is_moving || c->now - l->moved_ns > ASK_AGAIN_NS) &&
+           drain_others(c, l) + others(c, l, MESH_LOADING) == 0;
+}
+
 /* Some copies in each window of rates, until it is even. */
 void drain_spread(struct mesh_core *c)
 {
@@ -173,11 +194,7 @@ void drain_spread(struct mesh_core *c)
 
     for (struct mesh_local *l = c->first_local; l && units > 0 && moves < c->o.move_parallel;
          l = l->next) {
-        bool may_move = l->state == LOCAL_LOADED &&
-                        (!l->is_moving || c->now - l->moved_ns > ASK_AGAIN_NS) &&
-                        !l->model->pinned && !l->keeps_state && l->model->max_copies != 1 &&
-                        drain_others(c, l) == 0 && c->now - l->used_ns < c->o.move_idle_ns;
-        if (may_move) {
+        if (may_spread(c, l)) {
             l->is_moving = true;
             l->moved_ns = c->now;
             l->holds++;

@@ -316,6 +316,36 @@ static void copies_spread_to_an_instance_that_comes_back(void **state)
     sim_fini(&s);
 }
 
+/* Those that were to move have failed elsewhere. An hour later each gets a second copy, and keeps the first. */
+static void move_that_came_to_nothing_is_forgotten(void **state)
+{
+    struct sim s;
+    (void)state;
+
+    sim_init(&s, 1);
+    sim_add_many(&s, 1, 100 * MIB, 4);
+    sim_register(&s, 0, 50, MIB, 20 * MS);
+    for (unsigned i = 0; i < 50; i++) {
+        s.models[i].fail_at = 2;
+        sim_call(&s, 0, i);
+    }
+    assert_true(sim_settle(&s, 60 * S));
+    sim_add_many(&s, 1, 100 * MIB, 4);
+    sim_run(&s, 60 * S);
+    assert_true(s.peers[1].loads > 0);
+    sim_run(&s, 3600 * S);
+    for (unsigned i = 0; i < 50; i++) {
+        s.models[i].fail_at = 0;
+        sim_define(&s, i, &(struct mesh_def){.type = MR_STR("t"), .path = MR_STR("/m"), .min_copies = 2});
+    }
+    sim_run(&s, 600 * S);
+    for (unsigned i = 0; i < 50; i++) {
+        assert_int_equal(sim_copies(&s, i), 2);
+    }
+    assert_int_equal(s.peers[0].unloads, 0);
+    sim_fini(&s);
+}
+
 static void several_that_drain_at_once_leave_all_loaded(void **state)
 {
     struct sim s;
@@ -414,6 +444,7 @@ int main(void)
         cmocka_unit_test(draining_without_the_registry_ends_soon),
         cmocka_unit_test(draining_goes_on_when_the_registry_comes_back),
         cmocka_unit_test(copies_spread_to_an_instance_that_comes_back),
+        cmocka_unit_test(move_that_came_to_nothing_is_forgotten),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
