@@ -43,7 +43,10 @@ void want_see(struct mesh_core *c, struct mesh_local *l)
     if (!l->wanted_until) {
         return;
     }
-    if (l->model->revision == 0 || has_copy(c, l, MESH_LOADED)) {
+    bool is_loaded =
+        has_copy(c, l, MESH_LOADED) || (l->state == LOCAL_LOADED && !c->registry_is_there);
+
+    if (l->model->revision == 0 || is_loaded) {
         l->wanted_until = 0;
     } else if (is_under_way(c, l)) {
         l->wanted_until = c->now + GIVE_UP_NS;

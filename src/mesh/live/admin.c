@@ -150,8 +150,11 @@ static bool load_has_ended(const struct mr_mesh *m, mr_str id)
 {
     Millrace__MeshStatus s = live_model_status(m, id);
 
-    return s == MILLRACE__MESH_STATUS__LOADED ||
-           (s != MILLRACE__MESH_STATUS__LOADING && !mesh_core_is_wanted(m->core, id));
+    /* here it may be loaded without the registry's knowing, which is away */
+    bool is_loading =
+        s == MILLRACE__MESH_STATUS__LOADING && mesh_core_copy(m->core, id) != MESH_LOADED;
+
+    return s == MILLRACE__MESH_STATUS__LOADED || (!is_loading && !mesh_core_is_wanted(m->core, id));
 }
 
 static bool has_ended(const struct mr_mesh *m, struct mr_mesh_admin *a)

@@ -115,6 +115,7 @@ def change_vmodels(server):
     reply = vmodel(server, "gone", "delete")
     assert reply.status == 202 and reply.json()["pending"] is True, reply.body
     answers(server, "new")
+    assert post(server, "c", "load", {"sync": True}).ok().json()["status"] == "LOADED"  # here; etcd cannot say so
 
 
 def all_is_made(servers):
