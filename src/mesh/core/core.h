@@ -81,7 +81,7 @@ enum mesh_action_kind {
     MESH_ACT_GET,     /* token, key: mesh_core_got */
     MESH_ACT_LOAD,    /* model id, type, path, key: mesh_core_loaded */
     MESH_ACT_UNLOAD,  /* model id: mesh_core_unloaded */
-    MESH_ACT_ANSWER,  /* of mesh_core_call: user, status, is_precondition, is_pending, text */
+    MESH_ACT_ANSWER, /* of mesh_core_call: user, status, is_precondition, is_pending, is_refused, text */
     MESH_ACT_RECONCILED, /* a change of the journal, of model id or, with is_vmodel, of a vmodel, is over: status, text: what was made of it, or why nothing was */
     MESH_ACT_DRAINED     /* nothing is left to be done before the process ends */
 };
@@ -132,6 +132,7 @@ struct mesh_action {
     bool is_precondition;
     bool is_vmodel;  /* RECONCILED */
     bool is_pending; /* ANSWER: it is in the journal, and made in the registry when that is back */
+    bool is_refused; /* ANSWER: the registry does not take changes now */
     enum mesh_why why;
     mr_str text;
     int64_t retry_ns; /* REPLY: a good time to wait before trying again; 0: none */

@@ -28,6 +28,7 @@ struct manage {
     bool was_sent;         /* the registry may have taken it */
     bool is_checking;      /* token is that of compares alone */
     bool is_checked;       /* the registry had it as the view */
+    bool is_refused;       /* the registry or the journal does not take it */
     unsigned tries;
     uint64_t token; /* of its transaction; 0: it waits to be tried again */
     int64_t again_ns;
@@ -90,6 +91,7 @@ static void manage_end(struct mesh_core *c, struct manage *m, int status, bool i
         a->status = status;
         a->is_precondition = is_precondition;
         a->is_pending = m->is_pending;
+        a->is_refused = m->is_refused;
         a->text = copy;
     }
     intent_drop(&m->staged);
@@ -104,6 +106,7 @@ static void end_refused(struct mesh_core *c, struct manage *m, int status, const
 {
     char text[300];
 
+    m->is_refused = true;
     snprintf(text, sizeof text, "%s%s%s", what, c->why[0] ? ": " : "", c->why);
     manage_end(c, m, status, false, text);
 }

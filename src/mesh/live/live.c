@@ -87,9 +87,10 @@ static void act(struct mr_mesh *m, const struct mesh_action *a)
             live_admin_answer(m, a);
             break;
         }
-        if (a->status < 0) {
+        if (a->status < 0 && !(a->is_refused && m->was_refused)) {
             mr_log(MR_LOG_WARN, "mesh.register", "%.*s", MR_STR_ARG(a->text));
         }
+        m->was_refused |= a->is_refused;
         m->registering--;
         live_models_register_more(
             m); /* after the log line: it calls the core, which frees a->text */
@@ -108,7 +109,7 @@ static void join(struct mr_mesh *m)
     if (!m->has_registered) {
         m->has_registered = true;
         live_models_register(m);
-    } else if (m->registering == 0) {
+    } else if (m->registering == 0 && !m->was_refused) {
         mr_log(MR_LOG_INFO, "mesh.joined", "id=%s registry=%s", m->id, mr_kv_name(m->kv));
         m->joined_ns = mr_now_ns();
         atomic_store_explicit(&m->is_joined, true, memory_order_release);

@@ -73,7 +73,8 @@ struct mr_mesh {
     MR_VEC(char *) to_register; /* names of models of the repositories */
     uint64_t ignored;           /* unreadable records that have been logged */
     bool is_acting, has_registered;
-    bool is_ending; /* it has left the mesh, or given that up, and ends */
+    bool was_refused; /* the registry has not taken all registrations of the last round */
+    bool is_ending;   /* it has left the mesh, or given that up, and ends */
     _Atomic bool is_started, is_joined, is_stopping, is_ready;
     _Atomic uint64_t names; /* mesh_core_names, for other threads */
     int64_t started_ns, joined_ns;

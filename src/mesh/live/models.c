@@ -321,6 +321,7 @@ void live_models_register_more(struct mr_mesh *m)
 
 void live_models_register(struct mr_mesh *m)
 {
+    m->was_refused = false;
     if (m->to_register.len == 0) {
         mr_models_report(m->models, name_one, m);
     }
@@ -331,6 +332,9 @@ void live_models_register(struct mr_mesh *m)
 void live_models_sample(struct mr_mesh *m)
 {
     if (!atomic_load(&m->is_joined)) {
+        if (m->was_refused && m->registering == 0 && mr_kv_state(m->kv) == MR_KV_READY) {
+            live_models_register(m);
+        }
         return;
     }
     if (++m->samples % REGISTER_EVERY == 0) {

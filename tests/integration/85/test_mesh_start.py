@@ -87,6 +87,21 @@ def test_registry_may_come_later(etcd, start, models):
     answers(server, "m")
 
 
+@needs_etcd
+def test_server_is_not_ready_before_its_models_are_registered(etcd, start, models, tmp_path):
+    registry = f"--mesh=etcd://127.0.0.1:{etcd.ports[0]}"
+    joined(start(models, registry, mode=None))
+    repo.add(tmp_path / "more", "m", repo.config())
+    etcd.alarm("ACTIVATE")
+    server = start(tmp_path / "more", registry, mode=None, ready=False)
+    server.wait_ready()
+    wait.until(lambda: any(e["event"] == "mesh.register" for e in server.events()), f"etcd to refuse the model\n{server.describe()}")
+    assert not is_ready(server)
+    etcd.alarm("DEACTIVATE")
+    joined(server)
+    assert "mesh/m/m" in etcd.keys()
+
+
 def id_taken(server):
     return [e for e in server.events() if e["event"] == "mesh.id_taken"]
 

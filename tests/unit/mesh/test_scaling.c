@@ -336,7 +336,8 @@ static void move_that_came_to_nothing_is_forgotten(void **state)
     sim_run(&s, 3600 * S);
     for (unsigned i = 0; i < 50; i++) {
         s.models[i].fail_at = 0;
-        sim_define(&s, i, &(struct mesh_def){.type = MR_STR("t"), .path = MR_STR("/m"), .min_copies = 2});
+        sim_define(&s, i,
+                   &(struct mesh_def){.type = MR_STR("t"), .path = MR_STR("/m"), .min_copies = 2});
     }
     sim_run(&s, 600 * S);
     for (unsigned i = 0; i < 50; i++) {

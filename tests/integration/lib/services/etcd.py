@@ -66,6 +66,10 @@ class Etcd:
         for lease in self.ask("/v3/lease/leases", {}).get("leases", []):
             self.ask("/v3/lease/revoke", {"ID": lease["ID"]})
 
+    def alarm(self, action):
+        """ACTIVATE: as if it were full; it reads, and does not write. DEACTIVATE: it writes again."""
+        self.ask("/v3/maintenance/alarm", {"action": action, "alarm": "NOSPACE"})
+
     def kill(self):
         self.process.kill()
         self.process.wait()
