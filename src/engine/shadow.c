@@ -1,5 +1,5 @@
 /* Requests that run twice. A job is made on the request's loop, waits in the shadow's queue, and runs as a request without a
- * loop: a thread of the engine starts it, or that which has ended the job before; its end, and the comparison, are on the thread
+ * loop: the engine's shadow thread starts it, or the thread on which the job before it ended; its end, and the comparison, are on the thread
  * of the shadow's model. The mutex guards queue and counters; only requests that were chosen to be copied take it. */
 #include "engine/shadow.h"
 
@@ -458,7 +458,8 @@ void mr_shadow_run(struct mr_shadow_job **job)
 
     *job = NULL;
     pthread_mutex_lock(&s->mutex);
-    if (s->is_stopping) {
+    const bool starts = !s->is_running && !s->is_starting;
+    if (s->is_stopping || (starts && !hand_over(s))) {
         s->waiting--;
         s->stats.dropped++;
         unlock(s);
@@ -466,16 +467,8 @@ void mr_shadow_run(struct mr_shadow_job **job)
         return;
     }
     STAILQ_INSERT_TAIL(&s->queue, j, link);
-    if (s->is_running || s->is_starting) {
-        pthread_mutex_unlock(&s->mutex);
-        return;
-    }
-    s->is_starting = true;
-    if (hand_over(s)) {
-        pthread_mutex_unlock(&s->mutex);
-    } else {
-        start_jobs(s);
-    }
+    s->is_starting |= starts;
+    pthread_mutex_unlock(&s->mutex);
 }
 
 void mr_shadow_stop(struct mr_shadow *s)

@@ -73,7 +73,7 @@ bool sequences_expire_one(struct mr_sched *s, struct mr_infer *r, int64_t now_ns
  * thread should end. Releases the mutex while it waits. Thread: the instance's. */
 uint32_t sequences_next(struct sched_instance *in, struct mr_infer **items,
                         struct batch_plan *plan);
-/* The items have run. The sequences of those that ended without it end: their waiting requests are returned as a chain,
+/* The items have ended. The sequence of one that ended without having run ends, too: its waiting requests are returned in a chain,
  * failed, to be delivered. */
 struct mr_infer *sequences_done(struct sched_instance *in, struct mr_infer **items, uint32_t count);
 void sequences_wake_all(struct mr_sched *s);

@@ -227,13 +227,13 @@ static void run_done(struct slot_run *r, struct mr_shm_slot *s)
     run_end(r, s, rc, &err);
 }
 
-static void run_cancelled(struct slot_run *r)
+static void run_cancelled(struct slot_run *r, uint32_t flags)
 {
     struct mr_err err;
 
     mr_err_clear(&err);
     MR_FAIL(&err, MR_E_CANCELLED, "the request was cancelled");
-    err.flags |= MR_ERR_NOT_RUN; /* to the end, if a worker had it */
+    err.flags |= flags;
     run_end(r, r->slot, err.status, &err);
 }
 
@@ -376,7 +376,7 @@ static void run_lost(struct slot_run *r, struct mr_shm_slot *s, bool is_damaged)
     struct mr_err err;
 
     if (r->x->is_cancelled && r->x->is_cancelled(r->x, MR_ALL_REQUESTS)) {
-        run_cancelled(r);
+        run_cancelled(r, 0);
         return;
     }
     if (is_halfway(r)) {
@@ -515,7 +515,7 @@ void run_cancel(struct mr_executor *e, struct mr_execution *x)
 
     /* The slot may belong to another run by now. The run lives as long as x, which the caller holds. */
     if (r && mr_shm_cancel_of(m->shm, r->slot, r)) {
-        run_cancelled(r);
+        run_cancelled(r, MR_ERR_NOT_RUN);
     } else if (r && m->opened.has_cancel) {
         /* release: the mark of the slot */
         atomic_store_explicit(&m->has_cancelled, true, memory_order_release);

@@ -94,7 +94,7 @@ static void set_weight(struct mr_rollout *r, double weight)
     const double others = sum - r->base[of];
 
     for (size_t i = 0; i < r->count; i++) {
-        r->weights[i] = i == of ? weight : r->base[i] / others * (sum - weight);
+        r->weights[i] = i == of ? weight : r->base[i] / others * MR_MAX(sum - weight, 0);
     }
 }
 
@@ -317,7 +317,9 @@ int mr_rollout_resume(struct mr_rollout *r, const double *declared, struct mr_ro
     const unsigned of = r->ramp->variant;
     const double sum = sum_of(r->weights, r->count);
     const bool has_others = sum - r->weights[of] > 0;
-    if (r->weights[of] <= 0 || r->weights[of] > r->ramp->to || r->ramp->to > sum || !has_others) {
+    /* the weights of a step add up to the sum but for their rounding */
+    const bool fits = r->weights[of] <= r->ramp->to && r->ramp->to <= sum * (1 + 1e-9);
+    if (r->weights[of] <= 0 || !fits || !has_others) {
         change_by_hand(r, declared);
     }
     memcpy(r->base, r->weights, sizeof r->base);

@@ -107,8 +107,8 @@ void sequence_hasten(struct seq_set *s);
 /** When sequence_reap may find the next one; INT64_MAX = never as things are. */
 int64_t sequence_next_idle_ns(const struct seq_set *s);
 
-/** A request of a sequence that waits for a place, which is due; NULL: there is none, and *out_next_ns says when there may be
- *  one if none comes, INT64_MAX = never. */
+/** A request of a sequence that waits for a place, and whose time is over. NULL: none; *out_next_ns is when the next one's is, if no
+ *  other comes, INT64_MAX = never. */
 struct seq_request *sequence_overdue(const struct seq_set *s, int64_t now_ns, int64_t *out_next_ns);
 
 /** Whether the sequence of a waiting or running request has a place. */

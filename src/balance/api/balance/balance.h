@@ -98,7 +98,7 @@ struct mr_balance_ask {
     bool takes_throttled;
     /** The call's part of a host's max_weight, such as tokens, which does not follow from the rows. */
     uint64_t weight;
-    /** HASH: mr_balance_hash of the key; 0: none, the call goes anywhere. */
+    /** HASH, or is_sticky: mr_balance_hash of the key; 0: none, the call goes anywhere. */
     uint64_t key;
     bool is_sticky; /* the key decides as with HASH, whatever the strategy is */
 };
