@@ -39,7 +39,8 @@ static const struct key {
     const char *name;
     enum use use;
     const char *fallback;
-    const char *value; /* of a switch; of an option: means its default, as does an empty one */
+    const char *
+        value; /* a switch: what turns it on; an option: what leaves it at its default, as nothing does */
     const char *options[3];
 } keys[] = {
     {"host", AS_OPTION, "0.0.0.0", NULL, {"http-address", "grpc-address", "metrics-address"}},

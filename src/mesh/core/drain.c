@@ -175,7 +175,18 @@ static double excess(const struct mesh_core *c)
     return mine > UNEVEN && average - least > UNEVEN ? mine : 0;
 }
 
-/* Not one that is to have others, or gets one: what comes would be taken for the copy that was asked for. */
+/* A move goes on while the other copy is being loaded, and is forgotten when nothing has come of it. */
+static void moves_see(struct mesh_core *c)
+{
+    for (struct mesh_local *l = c->first_local; l; l = l->next) {
+        l->is_moving = l->is_moving && c->now - l->moved_ns <= MOVE_NS;
+        if (l->is_moving && others(c, l, MESH_LOADING) > 0) {
+            l->moved_ns = c->now;
+        }
+    }
+}
+
+/* Not a model that is to have several copies or is being loaded elsewhere: that copy would be taken for the one asked for here. */
 static bool may_spread(const struct mesh_core *c, const struct mesh_local *l)
 {
     const struct view_model *m = l->model;
@@ -189,6 +200,7 @@ static bool may_spread(const struct mesh_core *c, const struct mesh_local *l)
 /* Some copies in each window of rates, until it is even. */
 void drain_spread(struct mesh_core *c)
 {
+    moves_see(c);
     double units = excess(c) * c->me->capacity;
     uint32_t moves = 0;
 

@@ -347,6 +347,29 @@ static void move_that_came_to_nothing_is_forgotten(void **state)
     sim_fini(&s);
 }
 
+/* Copies that wait for their load at the other instance for longer than a move lasts. */
+static void slow_moves_leave_one_copy(void **state)
+{
+    struct sim s;
+    (void)state;
+
+    sim_init(&s, 1);
+    sim_add_many(&s, 1, 100 * MIB, 8);
+    sim_register(&s, 0, 40, 2 * MIB, 30 * S);
+    for (unsigned i = 0; i < 40; i++) {
+        sim_call(&s, 0, i);
+    }
+    assert_true(sim_settle(&s, 600 * S));
+    sim_add_many(&s, 1, 100 * MIB, 1);
+    sim_run(&s, 2400 * S);
+    assert_true(s.peers[1].loads >
+                4); /* the last of them more than two minutes after they were asked for */
+    for (unsigned i = 0; i < 40; i++) {
+        assert_int_equal(sim_copies(&s, i), 1);
+    }
+    sim_fini(&s);
+}
+
 static void several_that_drain_at_once_leave_all_loaded(void **state)
 {
     struct sim s;
@@ -446,6 +469,7 @@ int main(void)
         cmocka_unit_test(draining_goes_on_when_the_registry_comes_back),
         cmocka_unit_test(copies_spread_to_an_instance_that_comes_back),
         cmocka_unit_test(move_that_came_to_nothing_is_forgotten),
+        cmocka_unit_test(slow_moves_leave_one_copy),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
