@@ -13,6 +13,8 @@
 
 #include "fault.h"
 
+#define SERVER_SOCKET 3 /* MR_WORKER_FD_SOCKET */
+
 static int try_socket(void)
 {
     return socket(AF_INET, SOCK_STREAM, 0);
@@ -124,6 +126,15 @@ static int try_fill(void)
     return write_shared(1);
 }
 
+/* Says to the server what no worker says. */
+static int try_message(void)
+{
+    char nonsense[64];
+
+    memset(nonsense, 0xff, sizeof nonsense);
+    return send(SERVER_SOCKET, nonsense, sizeof nonsense, 0) < 0 ? -1 : pause();
+}
+
 /* Of the file that it leaves there. */
 static int try_temporary(void)
 {
@@ -149,6 +160,7 @@ int fault_attempt(const char *what, struct mr_err *err)
                  {"temporary", try_temporary},
                  {"scribble", try_scribble},
                  {"fill", try_fill},
+                 {"message", try_message},
                  {"memory", try_memory}};
     int result = -1;
 

@@ -625,6 +625,7 @@ void calls_begin(struct worker *w, uint32_t process)
     pthread_mutex_lock(&w->calls_lock);
     w->takes_calls = true;
     w->process_number = process;
+    atomic_store_explicit(&w->answered, 0, memory_order_relaxed);
     w->ended_early_count = 0;
     pthread_mutex_unlock(&w->calls_lock);
 }

@@ -100,8 +100,8 @@ static void worker_judge(struct worker *w, const struct mr_shm_worker_state *sta
     struct process_model *m = w->model;
     struct mr_process_usage usage;
     char why[120];
-    /* Otherwise all its executions end on other threads, and its executing thread may take what waits if there is room. While
-     * it waits for another model, that model is judged instead. */
+    /* False: all its executions end on other threads, and its executing thread may take what waits if there is room. While it
+     * waits for another model, that model is judged instead. */
     const bool is_running = state->running > state->pending;
     struct hang_sample sample = {
         .now_ns = now_ns,
@@ -156,10 +156,17 @@ static bool is_overflowing(struct process_model *m)
     return ++m->overflows >= OVERFLOWS_MAX;
 }
 
+/* Any worker of the model may have done it. */
+static void damage_kill(struct worker *w, const char *why)
+{
+    w->shares_damage = true;
+    worker_kill(w, MR_WORKER_DAMAGED, why);
+}
+
 static void workers_kill(struct process_model *m, const char *why)
 {
     for (uint32_t i = 0; i < m->worker_count; i++) {
-        worker_kill(&m->workers[i], MR_WORKER_DAMAGED, why);
+        damage_kill(&m->workers[i], why);
     }
 }
 
@@ -179,7 +186,7 @@ static void model_sweep(struct process_model *m, int64_t gap_ns, int64_t now_ns)
             continue;
         }
         if (sweep.is_damaged) {
-            worker_kill(w, MR_WORKER_DAMAGED, "the shared words of its model make no sense");
+            damage_kill(w, "the shared words of its model make no sense");
         } else {
             worker_judge(w, &states[i], sweep.is_waiting, gap_ns, now_ns);
         }

@@ -64,6 +64,7 @@ struct worker {
     bool was_killed;      /* the last process was, by SIGKILL from outside */
     bool was_short;       /* the last process was short of memory */
     bool was_oom;         /* the kernel ended it for that, by the limit of its cgroup */
+    bool shares_damage;   /* it ends for what any worker of the model may have written */
     bool was_ready;       /* this process or an earlier one was */
     bool is_standby;      /* it prepares, then waits to replace a dead worker */
     struct mr_err err;    /* the reason of its failure */
@@ -96,7 +97,7 @@ struct worker {
     /* The latest that it ended before they came here: an end comes by the socket, a call behind answers. */
     uint64_t ended_early[ENDED_EARLY_MAX];
     uint32_t ended_early_count;
-    _Atomic uint64_t answered; /* executions since the start of the process; relaxed */
+    _Atomic uint64_t answered; /* answers since the start of the process; relaxed */
     _Atomic bool is_hopeless;  /* it will not run soon; relaxed */
     _Atomic int pid;           /* of its process, 0 = none; for reports without the lock; relaxed */
     struct hang hang;
@@ -277,7 +278,7 @@ int call_on_control(struct worker *w, const struct mr_frame *f, struct mr_err *e
 /* The worker has a new process, which does not run yet, of that number (mr_shm_worker_begin); it has ended. */
 void calls_begin(struct worker *w, uint32_t process);
 void calls_end(struct worker *w);
-/* It has read all answers to a call, and others will come. Thread: any. */
+/* True: the worker has read all answers so far of one of its calls, and more will come. Thread: any. */
 bool calls_wait(struct worker *w);
 
 /* executor.c. Frees the model with its last reference. Thread: any. */

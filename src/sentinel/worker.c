@@ -212,13 +212,13 @@ void worker_start(struct worker *w, int64_t now_ns)
     w->fault = MR_WORKER_FAULTS;
     w->is_stopping = false;
     w->has_said = false;
+    w->shares_damage = false;
     w->started_ns = w->loading_ns = now_ns;
     w->hang = (struct hang){0};
     w->ready_by_ns = 0;
     if (w->was_ready || w->is_standby) {
         worker_set_ready_by(w, now_ns); /* for a first load, the loader decides */
     }
-    atomic_store_explicit(&w->answered, 0, memory_order_relaxed);
     lines_reset(&w->lines);
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) < 0) {
         rc = MR_FAIL(&err, MR_E_EXHAUSTED, "no socket for a worker process: %s", strerror(errno));

@@ -105,8 +105,10 @@ def test_errors_of_clients_are_no_faults(models, start):
 
 def test_scribbled_memory(models, start):
     """A worker overwrites all that it shares: its request fails once four have done so, its model is served by new workers, and
-    other models do not notice. It is no poison, as it may be another request of the model that does this."""
+    other models do not notice. It is no poison, as it may be another request of the model that does this. What a worker says on
+    its own socket is its own."""
     add_fault(models, "m", 2)
+    add_fault(models, "talks")
     add_fault(models, "other")
     server = start(models)
     before = pids(server, "other")
@@ -115,6 +117,9 @@ def test_scribbled_memory(models, start):
         assert reply.status == 500 and "worker process ended while it ran this request" in reply.error
         assert value(server, RESTARTS, model="m", reason="damage") >= times
         assert answer(ask(server, "m", [0])) == [0]
+    for text in ("it is not tried again", "is refused for 60 seconds"):
+        assert text in ask(server, "talks", [1], {"attempt": "message"}).error
+    assert value(server, RESTARTS, model="talks", reason="damage") == 2
     for i in range(20):
         assert answer(ask(server, "m", [i])) == [i] and answer(ask(server, "other", [i])) == [i]
     assert pids(server, "other") == before and value(server, RESTARTS, model="other") == 0
