@@ -19,8 +19,8 @@
 #define JOBS_MAX    256u
 /* Poll interval of an idle worker. A submission wakes a worker; if a wake-up is lost, the server's sweep wakes all. */
 #define IDLE_NS MR_NS_PER_S
-/* Interval of wake-ups for a thread that has to end, as it may be about to sleep. */
-#define STOP_POLL_NS (20 * MR_NS_PER_MS)
+/* Interval of wake-ups for a thread that has to end, as it may be about to sleep, and of one that waits for a job. */
+#define POLL_NS (20 * MR_NS_PER_MS)
 /* The approximate cost of waking the thread of an execution: completions of shorter executions share a wake-up. */
 #define WAKE_NS (10 * MR_NS_PER_US)
 
@@ -29,7 +29,7 @@ struct job {
     struct worker_serve *serve;
     struct mr_arena arena;
     bool is_used, is_running, is_warm_up; /* under the lock; running: can be cancelled */
-    bool has_ended;                       /* a warm-up; under the lock */
+    bool has_ended;                       /* its execution, on another thread; under the lock */
     bool is_counted;                      /* as pending; under the lock */
     /* held while an answer is posted, or a long one is in the room and its client reads */
     pthread_mutex_t answering;
@@ -65,6 +65,17 @@ struct worker_serve {
 static struct job *job_of(const struct mr_execution *x)
 {
     return MR_CONTAINER_OF((struct mr_execution *)(uintptr_t)x, struct job, x);
+}
+
+static struct timespec time_in(int64_t ns)
+{
+    struct timespec at;
+
+    clock_gettime(CLOCK_REALTIME, &at);
+    at.tv_nsec += ns;
+    at.tv_sec += at.tv_nsec / MR_NS_PER_S;
+    at.tv_nsec %= MR_NS_PER_S;
+    return at;
 }
 
 static bool is_cancelled(const struct mr_execution *x, uint32_t request)
@@ -399,21 +410,34 @@ static bool is_stopping(const struct worker_serve *s)
     return atomic_load_explicit(&s->is_stopping, memory_order_relaxed);
 }
 
+/* The execution of a job has ended, and another thread gives the job back when it has a CPU. The server may count the
+ * execution no more: this thread, which can take no other yet, shows that it does not hang. Lock held. */
+static void job_await(struct worker_serve *s)
+{
+    struct timespec until = time_in(POLL_NS);
+
+    pthread_cond_timedwait(&s->ended, &s->lock, &until);
+    mr_shm_progress(s->view);
+}
+
 /* Waits until `count` jobs are free, or, with fewer than all, until the thread has to stop. */
 static void jobs_wait(struct worker_serve *s, uint32_t count)
 {
-    uint32_t free_count = 0;
-
     pthread_mutex_lock(&s->lock);
     for (;;) {
-        free_count = 0;
+        uint32_t free_count = 0, ended_count = 0;
         for (uint32_t i = 0; i < s->job_count; i++) {
             free_count += !s->jobs[i].is_used;
+            ended_count += s->jobs[i].is_used && s->jobs[i].has_ended;
         }
         if (free_count >= count || (count < s->job_count && is_stopping(s))) {
             break;
         }
-        pthread_cond_wait(&s->ended, &s->lock);
+        if (ended_count > 0) {
+            job_await(s);
+        } else {
+            pthread_cond_wait(&s->ended, &s->lock);
+        }
     }
     pthread_mutex_unlock(&s->lock);
 }
@@ -524,7 +548,6 @@ void worker_serve_cancel(struct worker_serve *s, uint32_t slot, uint64_t generat
 void worker_serve_stop(struct worker_serve **io)
 {
     struct worker_serve *s = *io;
-    struct timespec until;
 
     if (!s) {
         return;
@@ -535,10 +558,7 @@ void worker_serve_stop(struct worker_serve **io)
     pthread_mutex_unlock(&s->lock);
     while (s->is_started) {
         mr_shm_view_wake(s->view);
-        clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_nsec += STOP_POLL_NS;
-        until.tv_sec += until.tv_nsec / MR_NS_PER_S;
-        until.tv_nsec %= MR_NS_PER_S;
+        const struct timespec until = time_in(POLL_NS);
         s->is_started = pthread_timedjoin_np(s->thread, NULL, &until) == ETIMEDOUT;
     }
     pthread_cond_destroy(&s->ended);
