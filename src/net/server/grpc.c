@@ -447,13 +447,27 @@ void mr_grpc_send_message(struct mr_grpc_call *g, const struct mr_grpc_message *
     write_framed(g->call, m->packed != MR_GRPC_IDENTITY, m->pieces, m->count);
 }
 
+/* Errors: as of mr_grpc_pack; then nothing is sent and the pieces are dropped. */
+static int pack_and_send(struct mr_grpc_call *g, const struct mr_piece *pieces, size_t piece_count,
+                         enum mr_grpc_compression compress, struct mr_err *err)
+{
+    struct mr_grpc_message m = {.pieces = pieces, .count = piece_count};
+    const int rc = mr_grpc_pack(g, compress, g->call->arena, &m, err);
+
+    if (rc < 0) {
+        mr_pieces_drop(m.pieces, m.count);
+    } else {
+        mr_grpc_send_message(g, &m, compress);
+    }
+    return rc;
+}
+
 void mr_grpc_send(struct mr_grpc_call *g, const struct mr_piece *pieces, size_t piece_count,
                   enum mr_grpc_compression compress)
 {
-    struct mr_grpc_message m = {.pieces = pieces, .count = piece_count};
+    const int rc = pack_and_send(g, pieces, piece_count, compress, NULL);
 
-    mr_grpc_pack(g, compress, g->call->arena, &m, NULL);
-    mr_grpc_send_message(g, &m, compress);
+    MR_ASSERT(rc == MR_OK);
 }
 
 void mr_grpc_finish(struct mr_grpc_call *g, int grpc_status, mr_str message)
@@ -495,8 +509,14 @@ void mr_grpc_finish_with(struct mr_grpc_call *g, int grpc_status, mr_str message
 void mr_grpc_reply(struct mr_grpc_call *g, const struct mr_piece *pieces, size_t piece_count,
                    enum mr_grpc_compression compress)
 {
-    mr_grpc_send(g, pieces, piece_count, compress);
-    mr_grpc_finish(g, MR_GRPC_OK, (mr_str){NULL, 0});
+    struct mr_err err;
+    const int rc = pack_and_send(g, pieces, piece_count, compress, &err);
+
+    if (rc < 0) {
+        mr_grpc_fail(g, mr_status_grpc(rc), mr_str_c(err.msg));
+    } else {
+        mr_grpc_finish(g, MR_GRPC_OK, (mr_str){NULL, 0});
+    }
 }
 
 void mr_grpc_fail(struct mr_grpc_call *g, int grpc_status, mr_str message)

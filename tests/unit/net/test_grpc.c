@@ -58,10 +58,11 @@ static void test_percent(void **state)
     assert_int_equal(mr_grpc_percent_encode(MR_STR(" "), out), 3);
 }
 
+static const struct mr_piece beyond_2_gib[] = {{NULL, INT32_MAX, NULL}, {NULL, 1, NULL}};
+
 static void test_message_beyond_2_gib(void **state)
 {
-    const struct mr_piece pieces[] = {{NULL, INT32_MAX, NULL}, {NULL, 1, NULL}};
-    struct mr_grpc_message m = {.pieces = pieces, .count = 2};
+    struct mr_grpc_message m = {.pieces = beyond_2_gib, .count = 2};
     struct mr_err err;
 
     (void)state;
@@ -291,7 +292,7 @@ static void test_not_grpc(void **state)
 
 /* ---- streams -------------------------------------------------------------------------------- */
 
-/* Echoes each message of a stream; "end" ends it at once with status 7, "fail" breaks off. */
+/* Echoes each message of a stream; "end" ends it at once with status 7, "long" with an answer that is too long. */
 struct echo_stream {
     struct mr_grpc_call g;
 };
@@ -303,6 +304,8 @@ static void echo_message(void *ctx, mr_bytes message, struct mr_block *block)
 
     if (message.len == 3 && memcmp(message.ptr, "end", 3) == 0) {
         mr_grpc_finish(&st->g, 7, MR_STR("ended"));
+    } else if (message.len == 4 && memcmp(message.ptr, "long", 4) == 0) {
+        mr_grpc_reply(&st->g, beyond_2_gib, 2, MR_GRPC_GZIP);
     } else {
         mr_grpc_send(&st->g, &piece, 1, MR_GRPC_GZIP);
         return;
@@ -417,6 +420,7 @@ static void test_stream_errors(void **state)
         {"\0\0\0\0\5hell", 9, "3"},
         {"\0\0\0", 3, "3"},
         {"\0\0\0\0\3end\0\0\0\0\2no", 15, "7"},
+        {"\0\0\0\0\4long", 9, "8"},
         {"\0\0\0\0\1a\7", 7, "3"},
         {"\0\0\0\0\1a\7\0\0\0\0", 11, "3"},
         {"\0\0\2\0\0x", 6, "8"},

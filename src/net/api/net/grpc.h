@@ -53,14 +53,14 @@ int mr_grpc_feed(struct mr_grpc_call *g, mr_bytes data,
 /** True if the stream ended inside a message. */
 bool mr_grpc_feed_incomplete(const struct mr_grpc_call *g);
 
-/** Answer a unary call with one message (pieces concatenated) and OK. compress: use it if accepted.
- */
+/** Answer a unary call with one message (pieces concatenated) and OK; with an error if it is of 2 GiB or more. compress: use
+ *  it if accepted. */
 void mr_grpc_reply(struct mr_grpc_call *g, const struct mr_piece *pieces, size_t piece_count,
                    enum mr_grpc_compression compress);
 /** Answers with a status only (trailers-only if nothing was sent before). Percent-encodes the message. grpc_status:
  *  enum mr_grpc_status. */
 void mr_grpc_fail(struct mr_grpc_call *g, int grpc_status, mr_str message);
-/** Streaming: one message now (sends the headers the first time), and the end. */
+/** Streaming: one message of less than 2 GiB now (sends the headers the first time), and the end. */
 void mr_grpc_send(struct mr_grpc_call *g, const struct mr_piece *pieces, size_t piece_count,
                   enum mr_grpc_compression compress);
 void mr_grpc_finish(struct mr_grpc_call *g, int grpc_status, mr_str message);
