@@ -64,7 +64,7 @@ class Runtime:
         self.start(address)
 
     def start(self, address=None):
-        self.server = grpc.server(futures.ThreadPoolExecutor(32), options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)])
+        self.server = grpc.server(futures.ThreadPoolExecutor(32), options=[("grpc.so_reuseport", 0), ("grpc.http2.bdp_probe", 0), ("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)])
         self.server.add_generic_rpc_handlers([self])
         self.port = self.server.add_insecure_port(address or f"127.0.0.1:{self.port}") or self.port
         self.server.start()
