@@ -455,7 +455,7 @@ static int new_session(struct mr_client_conn *conn)
     }
     nghttp2_option_set_no_auto_window_update(option, 1); /* on_data does it */
     nghttp2_option_set_max_send_header_block_length(option, HEAD_MAX);
-    /* As the server does: gRPC leaves blanks around metadata to who receives it. */
+    /* As the server does: gRPC leaves blanks around metadata to the receiver. */
     nghttp2_option_set_no_rfc9113_leading_and_trailing_ws_validation(option, 1);
     nghttp2_session_callbacks_set_on_begin_headers_callback(cb, on_begin_headers);
     nghttp2_session_callbacks_set_on_header_callback(cb, on_header);
