@@ -96,21 +96,32 @@ static int refuse(struct mr_manifest *m, struct mr_err *err)
     return MR_FAIL(err, MR_E_CLOSED, "%s", m->broken.msg);
 }
 
-int mr_journal_check(struct mr_manifest *m, struct mr_err *err)
+/* Is it the file that the name leads to? *out is left as it is if that cannot be told. */
+static int is_named(const struct mr_manifest *m, int fd, bool *out, struct mr_err *err)
 {
     struct stat named = {0};
     struct stat ours;
 
+    if (fstat(fd, &ours) < 0 ||
+        (fstatat(m->dir, MR_MANIFEST_LOG, &named, 0) < 0 && errno != ENOENT)) {
+        return batch_file_fail(err, "look at", MR_MANIFEST_LOG);
+    }
+    *out = ours.st_nlink > 0 && ours.st_ino == named.st_ino && ours.st_dev == named.st_dev;
+    return MR_OK;
+}
+
+int mr_journal_check(struct mr_manifest *m, struct mr_err *err)
+{
+    bool is_ours;
+
     if (m->broken.status < 0) {
         return refuse(m, err);
     }
-    if (fstat(m->log, &ours) < 0) {
-        return batch_file_fail(err, "look at", MR_MANIFEST_LOG);
+    const int rc = is_named(m, m->log, &is_ours, err);
+    if (rc < 0) {
+        return rc;
     }
-    if (fstatat(m->dir, MR_MANIFEST_LOG, &named, 0) < 0 && errno != ENOENT) {
-        return batch_file_fail(err, "look at", MR_MANIFEST_LOG);
-    }
-    if (ours.st_nlink == 0 || ours.st_ino != named.st_ino || ours.st_dev != named.st_dev) {
+    if (!is_ours) {
         MR_FAIL(&m->broken, MR_E_CLOSED,
                 "another process has taken over the job in %s, or its " MR_MANIFEST_LOG
                 " was replaced",
@@ -130,6 +141,7 @@ static int must_reopen(struct mr_manifest *m, const char *why, struct mr_err *er
 
 static int replace_log(struct mr_manifest *m, mr_str text, struct mr_err *err)
 {
+    bool is_placed = true; /* unless that can be told */
     const int fd = batch_file_prepare(m->dir, MR_MANIFEST_LOG, text, err);
 
     if (fd < 0) {
@@ -139,8 +151,11 @@ static int replace_log(struct mr_manifest *m, mr_str text, struct mr_err *err)
     int rc = m->log < 0 ? mr_manifest_check_epoch(m, err) : mr_journal_check(m, err);
     if (rc == MR_OK) {
         rc = batch_file_place(m->dir, MR_MANIFEST_LOG, err);
-        if (rc < 0 && m->log >= 0 && mr_journal_check(m, NULL) < 0) {
-            rc = must_reopen(m, "the new " MR_MANIFEST_LOG " may not be on disk by its name", err);
+        if (rc < 0 && m->log >= 0) {
+            is_named(m, fd, &is_placed, NULL);
+            rc = is_placed ? must_reopen(
+                                 m, "the new " MR_MANIFEST_LOG " may lose its name in a crash", err)
+                           : rc;
         }
     }
     if (rc < 0) {

@@ -307,7 +307,7 @@ static int run_job(void)
             shared->errors++;
             result = rc == MR_E_CLOSED || ++tries == 3 ? AGAIN : DONE;
             if (!mr_manifest_is_sound(m, &may_reopen) && !may_reopen && !was_visited) {
-                result = bad("nobody has taken the job over", &err);
+                result = bad("no other process has taken the job over", &err);
             }
         }
     }

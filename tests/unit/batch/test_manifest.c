@@ -41,6 +41,19 @@ int fsync(int fd)
     return fails ? -1 : (int)syscall(SYS_fsync, fd);
 }
 
+static void (*before_rename)(void); /* the next one */
+
+int renameat(int from_dir, const char *from, int to_dir, const char *to)
+{
+    void (*fn)(void) = before_rename;
+
+    before_rename = NULL;
+    if (fn) {
+        fn();
+    }
+    return (int)syscall(SYS_renameat2, from_dir, from, to_dir, to, 0);
+}
+
 static const struct mr_identity_field identity[] = {
     {.key = "model", .json = "{\"name\":\"dense\",\"version\":1}"},
     {.key = "input /data/a.parquet", .json = "{\"size\":100}", .is_input = true},
@@ -636,6 +649,35 @@ static void no_lock(void **state)
     flock_error = 0;
 }
 
+static struct mr_manifest *other;
+
+static void take_over(void)
+{
+    other = must_open();
+}
+
+/* While the log is rewritten. That is no fault of the disk, after which the job would be opened again. */
+static void taken_over_in_a_rewrite(void **state)
+{
+    bool may_reopen = true;
+
+    (void)state;
+    flock_error = ENOSYS;
+    struct mr_manifest *m = must_open();
+    m->history_most = 0;
+    commit_rows(m, 0, 0, 1);
+    const struct mr_manifest_item *old[] = {mr_manifest_item(m, 0)};
+    before_rename = take_over;
+    assert_int_equal(mr_manifest_replace(m, NULL, 0, old, 1, NULL), MR_OK);
+    assert_int_equal(mr_manifest_note(m, MR_STR("1"), NULL), MR_E_CLOSED);
+    assert_false(mr_manifest_is_sound(m, &may_reopen));
+    assert_false(may_reopen);
+    assert_int_equal(mr_manifest_note(other, MR_STR("1"), NULL), MR_OK);
+    mr_manifest_close(&m);
+    mr_manifest_close(&other);
+    flock_error = 0;
+}
+
 /* A log of which most is history gets short by being opened, and while it grows. */
 static void history_is_dropped(void **state)
 {
@@ -802,6 +844,7 @@ int main(void)
         TEST(history_is_dropped),
         TEST(new_log_not_on_disk),
         TEST(no_lock),
+        TEST(taken_over_in_a_rewrite),
         TEST(one_process_at_a_time),
         TEST(a_zombie_changes_nothing),
         TEST(results_that_lie_elsewhere),
