@@ -99,7 +99,9 @@ static int object_ready(struct source *s, size_t file, struct mr_err *err)
 static int fail(const struct source *s, size_t file, const char *message, struct mr_err *err)
 {
     const char *text = message ? message : "no message";
-    const bool is_io = strncmp(text, "IO Error", strlen("IO Error")) == 0;
+    /* Bytes beyond the end of the file are damage; mr_source_read checks whether the file has changed. */
+    const bool is_io = strncmp(text, "IO Error", strlen("IO Error")) == 0 &&
+                       !strstr(text, "Could not read enough bytes");
     const int first_line = (int)strcspn(text, "\n");
 
     if (strncmp(text, "Out of Memory", strlen("Out of Memory")) == 0) {

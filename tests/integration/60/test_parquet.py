@@ -268,6 +268,17 @@ def test_damaged_files(tmp_path):
     assert text.split()[0] in ("INVALID", "IO") and "bad.parquet" in text, text
 
 
+def test_a_column_that_goes_beyond_the_end_is_damage(tmp_path):
+    bad = tmp_path / "bad.parquet"
+    pq.write_table(pa.table({"x": numpy.random.default_rng(1).random(5000)}), bad, row_group_size=1000, use_dictionary=False,
+                   compression="none")
+    data = bad.read_bytes()
+    footer = int.from_bytes(data[-8:-4], "little")
+    bad.write_bytes(data[:-8 - footer - 4000] + data[-8 - footer:])
+    text = error(bad)
+    assert text.startswith("INVALID ") and "Could not read enough bytes" in text, text
+
+
 @pytest.mark.parametrize("then, words", [("0:30000:10", "has changed since it was opened"),
                                          ("0:10:39990", "t.parquet")])
 def test_a_file_that_shrinks_while_it_is_read(tmp_path, then, words):
