@@ -564,6 +564,9 @@ static int rows_make(struct source *s, uint64_t first, uint64_t max_rows, uint64
     }
     rc = mr_database_rows_end(&s->made, out, err);
 out:
+    if (rc == MR_E_INVALID) { /* no damage: that is MR_E_IO from the server */
+        rc = MR_FAIL(err, MR_E_IO, "%s", err->msg);
+    }
     if (rc < 0) {
         mr_database_rows_drop(&s->made);
     }
@@ -584,20 +587,22 @@ static int read_rows(void *state, size_t file, uint64_t first, uint64_t max_rows
     struct source *s = state;
     const int64_t give_up_ns = mr_ns_after(mr_now_ns(), s->setup->options->outage_ns);
     bool has_waited = false;
-    int rc;
 
     (void)file;
-    do {
-        rc = rows_make(s, first, max_rows, max_bytes, out, err);
+    for (;;) {
+        const int rc = rows_make(s, first, max_rows, max_bytes, out, err);
         /* After any error the transaction is unusable; after the last row it only holds back VACUUM. */
         if (rc < 0 || s->next == (uint64_t)s->setup->files[0].rows) {
             mr_pg_close(&s->pg);
         }
-        if (rc == MR_E_UNAVAILABLE) {
-            mr_database_read_waits(&has_waited, err);
+        if (rc != MR_E_UNAVAILABLE || mr_now_ns() >= give_up_ns) {
+            return rc;
         }
-    } while (rc == MR_E_UNAVAILABLE && mr_now_ns() < give_up_ns && pause_for(s));
-    return rc;
+        mr_database_read_waits(&has_waited, err);
+        if (!pause_for(s)) {
+            return MR_FAIL(err, MR_E_CANCELLED, "stopped");
+        }
+    }
 }
 
 const struct mr_source_ops mr_pg_source_ops = {

@@ -47,6 +47,7 @@ enum {
     X(int, libversion_number, (void))                                                              \
     X(int, open_v2, (const char *path, void **out, int flags, const char *vfs))                    \
     X(int, close, (void *db))                                                                      \
+    X(int, errcode, (void *db))                                                                    \
     X(const char *, errmsg, (void *db))                                                            \
     X(int, busy_timeout, (void *db, int ms))                                                       \
     X(int, exec, (void *db, const char *sql, void *callback, void *ctx, char **message))           \

@@ -46,6 +46,7 @@ struct source {
     int64_t key_before;
     struct mr_arena scratch;
     struct mr_database_rows made;
+    bool has_waited; /* for a lock, which was logged */
     _Atomic bool is_cancelled;
 };
 
@@ -626,6 +627,16 @@ static int window_read(struct source *s, uint64_t max_rows, uint64_t max_bytes, 
     return MR_OK;
 }
 
+/* Only damage is MR_E_INVALID: a table that is gone, or a file that cannot be opened, may be there again. */
+static int read_failed(const struct source *s, int rc, struct mr_err *err)
+{
+    const int code = s->file.api->errcode(s->file.db) & 0xff;
+
+    return rc == MR_E_INVALID && code != SQLITE_CORRUPT && code != SQLITE_NOTADB
+               ? MR_FAIL(err, MR_E_IO, "%s", err->msg)
+               : rc;
+}
+
 static int rows_make(struct source *s, uint64_t first, uint64_t max_rows, uint64_t max_bytes,
                      struct mr_rows **out, struct mr_err *err)
 {
@@ -638,6 +649,7 @@ static int rows_make(struct source *s, uint64_t first, uint64_t max_rows, uint64
     }
     MR_TRY(mr_database_rows_end(&s->made, out, err));
 out:
+    rc = read_failed(s, rc, err);
     if (s->key || rc < 0 || s->next == (uint64_t)s->setup->files[0].rows) {
         s->file.api->reset(s->rows); /* releases its lock */
         s->is_stepped = false;
@@ -665,17 +677,18 @@ static int read_rows(void *state, size_t file, uint64_t first, uint64_t max_rows
 {
     struct source *s = state;
     const int64_t give_up_ns = mr_ns_after(mr_now_ns(), s->setup->options->outage_ns);
-    bool has_waited = false;
-    int rc;
 
     (void)file;
-    do {
-        rc = rows_make(s, first, max_rows, max_bytes, out, err);
-        if (rc == MR_E_UNAVAILABLE) {
-            mr_database_read_waits(&has_waited, err);
+    for (;;) {
+        const int rc = rows_make(s, first, max_rows, max_bytes, out, err);
+        if (rc != MR_E_UNAVAILABLE || mr_now_ns() >= give_up_ns) {
+            return rc;
         }
-    } while (rc == MR_E_UNAVAILABLE && mr_now_ns() < give_up_ns && pause_for(s));
-    return rc;
+        mr_database_read_waits(&s->has_waited, err);
+        if (!pause_for(s)) {
+            return MR_FAIL(err, MR_E_CANCELLED, "stopped");
+        }
+    }
 }
 
 const struct mr_source_ops mr_sqlite_source_ops = {

@@ -291,13 +291,13 @@ const char *mr_source_path(const struct mr_source *s, size_t file)
     return s->setup.files[file].path;
 }
 
-/* What looks like damage may be a file that somebody writes to. */
+/* What looks like damage may be a file that is being written. */
 static int damage_check(const struct mr_source_file *f, int rc, struct mr_err *err)
 {
     struct stat st;
 
-    if (rc != MR_E_INVALID || f->etag || f->mtime_ns == 0 || stat(f->path, &st) < 0 ||
-        ((uint64_t)st.st_size == f->bytes &&
+    if (rc != MR_E_INVALID || f->etag || f->mtime_ns == 0 ||
+        (stat(f->path, &st) == 0 && (uint64_t)st.st_size == f->bytes &&
          st.st_mtim.tv_sec * INT64_C(1000000000) + st.st_mtim.tv_nsec == f->mtime_ns)) {
         return rc;
     }

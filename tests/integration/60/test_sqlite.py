@@ -120,22 +120,25 @@ def test_a_table_that_changed(tmp_path):
     check(tmp_path, x)
 
 
-def test_it_changes_while_it_is_read(tmp_path):
+@pytest.mark.parametrize("change, words", [("delete from rows where id > 5500", "has changed since it was opened"),
+                                           ("drop table rows", "no such table")])
+def test_it_changes_while_it_is_read(tmp_path, change, words):
     """That is no damage, which could be left out."""
     sqlite_table(tmp_path / "rows.db", 6000)
 
-    class Deletes(Host):
+    class Changes(Host):
         def answer(self, number, x, key):
             if number == 1:
-                execute(tmp_path, "delete from rows where id > 5500")
+                execute(tmp_path, change)
             self.good(x, key)
-    with hosts(Deletes) as (addresses, _):
+    with hosts(Changes) as (addresses, _):
         done = run(tmp_path, addresses, [*source(tmp_path), "--memory", "1MiB"], "--extent-rows", "100", "--skip-bad-files",
                    code=1)
-    assert "has changed since it was opened" in done.stderr
+    assert words in done.stderr
 
 
-def test_a_locked_file_is_waited_for(tmp_path):
+@pytest.mark.parametrize("stops", [False, True])
+def test_a_locked_file_is_waited_for(tmp_path, stops):
     x = sqlite_table(tmp_path / "rows.db", 6000)
     held = []
 
@@ -149,10 +152,12 @@ def test_a_locked_file_is_waited_for(tmp_path):
         words = arguments(tmp_path, addresses, source(tmp_path), "--memory", "1MiB", "--extent-rows", "100")
         with subprocess.Popen(words, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
             said = next((line for line in process.stderr if "table.read_waits" in line), "")
-            held[0].execute("rollback")
+            process.terminate() if stops else held[0].execute("rollback")
             _, err = process.communicate(timeout=wait.PATIENCE)
-    assert process.returncode == 0 and "database is locked" in said, err
-    check(tmp_path, x)
+    assert "database is locked" in said and "database is locked" not in err, err
+    assert process.returncode == (1 if stops else 0), err
+    if not stops:
+        check(tmp_path, x)
 
 
 def test_others_write_when_all_rows_are_read(tmp_path):

@@ -60,7 +60,8 @@ struct mr_source_options {
     /** Database to which rows are committed during the reads; a source that would keep it locked is MR_E_INVALID.
      *  NULL: none. */
     const char *sink;
-    /** Called a few times a second during waits for a database: true ends them with an error. NULL: never. */
+    /** Called a few times a second during waits for a database: true ends them with MR_E_CANCELLED.
+     *  NULL: never. */
     bool (*is_stopped)(void *ctx);
     void *ctx;
     /** JSONL, CSV or ARROW instead of paths: a source of one file named "stdin", read forwards and not decompressed.
