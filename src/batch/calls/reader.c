@@ -142,7 +142,8 @@ bool reader_passes(const struct reader *r, int rc)
            (rc == MR_E_INVALID || rc == MR_E_IO);
 }
 
-/* The rows from `first` on cannot be read, for r->err, which may pass unless they are damaged. Returns where to go on. */
+/* The rows from `first` on cannot be read because of r->err; unless it is MR_E_INVALID (damage), a later start may read
+ * them. Returns where to go on. */
 static uint64_t bad_input(struct reader *r, uint32_t file, uint64_t first)
 {
     const uint64_t after = mr_source_row_after(r->results->input->source, file, first);

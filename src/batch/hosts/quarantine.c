@@ -20,8 +20,14 @@ static void quarantine_add(struct quarantine *q, const char *address, const char
         }
     }
     MR_VEC_PUSH(&q->hosts, ((struct quarantined){mr_strndup(address, strlen(address)),
-                                                 mr_strndup(reason, strlen(reason))}));
-    q->is_unrecorded = true;
+                                                 mr_strndup(reason, strlen(reason)), true}));
+}
+
+static void all_are_recorded(struct quarantine *q)
+{
+    for (size_t i = 0; i < q->hosts.len; i++) {
+        q->hosts.at[i].is_unrecorded = false;
+    }
 }
 
 const char *quarantine_reason(const struct quarantine *q, const struct mr_batch_options *o,
@@ -124,7 +130,7 @@ int quarantine_recompute(const struct hosts *hs, struct results *rs, bool is_ask
 
     is_asked = is_asked && rs->o->start.recompute_count > 0;
     if (!is_asked && (q->hosts.len == 0 || !rs->sink->is_in_folder)) {
-        q->is_unrecorded = false; /* quarantine_is_left says what stays elsewhere */
+        all_are_recorded(q); /* quarantine_is_left says what stays elsewhere */
         return MR_OK;
     }
     if (!rs->sink->is_in_folder) {
@@ -145,8 +151,9 @@ int quarantine_recompute(const struct hosts *hs, struct results *rs, bool is_ask
     }
     q->has_taken_back = q->has_taken_back || (rc == MR_OK && items.len > 0);
     /* A manifest that must be opened again may have more items than are known here. */
-    q->is_unrecorded =
-        q->is_unrecorded && (rc < 0 || !mr_manifest_is_sound(rs->manifest, &may_reopen));
+    if (rc == MR_OK && mr_manifest_is_sound(rs->manifest, &may_reopen)) {
+        all_are_recorded(q);
+    }
     if (rc == MR_OK && (items.len > 0 || is_asked)) {
         mr_log(MR_LOG_INFO, "batch.recompute", "files=%zu rows=%" PRIu64, items.len, rows);
     }
@@ -156,11 +163,14 @@ int quarantine_recompute(const struct hosts *hs, struct results *rs, bool is_ask
 
 void quarantine_report(const struct quarantine *q)
 {
-    for (size_t i = 0; q->is_unrecorded && i < q->hosts.len; i++) {
-        mr_log(MR_LOG_WARN, "batch.recompute_failed",
-               "host=%s; what it answered wrongly counts as done: name it as --recompute-host at "
-               "the next start",
-               MR_LOG_STR(mr_str_c(q->hosts.at[i].address)));
+    for (size_t i = 0; i < q->hosts.len; i++) {
+        const struct quarantined *d = &q->hosts.at[i];
+        if (d->is_unrecorded) {
+            mr_log(MR_LOG_WARN, "batch.recompute_failed",
+                   "host=%s; what it answered wrongly counts as done: name it as --recompute-host "
+                   "at the next start",
+                   MR_LOG_STR(mr_str_c(d->address)));
+        }
     }
 }
 

@@ -16,13 +16,13 @@ struct results;
 struct quarantined {
     char *address; /* as hosts are called in views and parts, or as lists name them */
     char *reason;
+    bool is_unrecorded; /* quarantine_recompute has not succeeded since it came in */
 };
 
 /** All of them; kept when the job starts again in this process. */
 struct quarantine {
     MR_VEC(struct quarantined) hosts;
     bool has_taken_back; /* results of a host that answered wrongly */
-    bool is_unrecorded;  /* quarantine_recompute has not succeeded since the last host came in */
 };
 
 /** Puts a host that answers wrongly into quarantine: all that it answered is done again, without it. */

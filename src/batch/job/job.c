@@ -221,6 +221,16 @@ static int sink_open(struct job *j, struct mr_err *err)
     return rc;
 }
 
+/* After an error of the disk, or of the manifest: may the job start again in this process? */
+static bool may_start_again(const struct job *j, const struct mr_err *err)
+{
+    bool may_reopen;
+
+    return !j->results.manifest || mr_manifest_is_sound(j->results.manifest, &may_reopen)
+               ? disk_is_at_fault(err)
+               : may_reopen;
+}
+
 static int job_set_up(struct job *j, struct mr_err *err)
 {
     const struct mr_batch_options *o = j->o;
@@ -355,7 +365,7 @@ static void job_next(struct job *j)
         j->state.phase = JOB_RUNNING;
         j->batch->has_begun |= rc == MR_OK;
         if (rc < 0) {
-            j->state.may_go_on = j->batch->has_begun && disk_is_at_fault(&err);
+            j->state.may_go_on = j->batch->has_begun && may_start_again(j, &err);
             j->parts.is_refused = !j->state.may_go_on;
             job_fail(&j->state, rc, &err);
             return;
@@ -435,11 +445,8 @@ static int job_finish(struct job *j, struct mr_buf *out_report, struct mr_err *e
         rc = j->results.sink->publish(&j->results, err);
     }
     if (rc == MR_OK && is_whole && !mr_manifest_is_finished(j->results.manifest)) {
-        bool may_reopen;
         rc = mr_manifest_finish(j->results.manifest, mr_buf_view(&report), err);
-        j->state.may_go_on = rc < 0 && (mr_manifest_is_sound(j->results.manifest, &may_reopen)
-                                            ? disk_is_at_fault(err)
-                                            : may_reopen);
+        j->state.may_go_on = rc < 0 && may_start_again(j, err);
     }
     if (out_report && !j->state.may_go_on && !j->state.begins_again) {
         mr_buf_str(out_report, mr_buf_view(&report));
@@ -666,7 +673,7 @@ static void parts_end(struct job *j)
     }
     if (j->results.manifest && j->batch->quarantine.hosts.len > 0 && j->state.rc < 0 &&
         !j->state.may_go_on) {
-        /* At once, as another process would know of nothing. The next start here tries what fails again. */
+        /* At once, as another process would know of nothing. What fails is tried again by the next start of this process. */
         quarantine_recompute(&j->hosts, &j->results, false, NULL);
     }
     if (j->state.is_stopped && j->results.manifest) {
@@ -780,7 +787,6 @@ static bool may_begin_again(struct job *j, const struct mr_err *err, struct disk
     if (!j->state.may_go_on) {
         return false;
     }
-    *io = j->committer.results ? j->committer.hold : *io; /* none, if hosts worked in between */
     disk_fails(io, &j->results, err);
     return !disk_is_lost(io, &j->results);
 }
@@ -811,6 +817,8 @@ int mr_batch_run(struct mr_batch *b, struct mr_buf *out_report, struct mr_err *e
         rc = job_run(j, out_report, err);
         state_keep(&last, &j->state);
         is_accepted = j->is_accepted;
+        /* None, if the disk worked in between. */
+        hold = j->committer.results ? j->committer.hold : hold;
         if (rc == MR_OK || j->state.begins_again) {
             is_over = rc == MR_OK || atomic_load(&b->stops) > 0;
         } else if (j->state.may_go_on &&
