@@ -207,7 +207,7 @@ def test_files(start, tmp_path):
             assert control.answer(name) == ([2, 3], "1")
         for given, text in (({"url": f"file:{store}/out"}, "leads out of"), ({"url": f"file:{store}/../elsewhere"}, "has '/../' in it"),
                             ({"url": f"file:{store}/a.tar.gz", "sha256": "0" * 64}, f"has the SHA-256 {sha256}"),
-                            ({"url": f"file:{store}/m", "sha256": sha256}, "is no archive"), ({"url": f"file:{store}/none.tar"}, "none.tar"),
+                            ({"url": f"file:{store}/m", "sha256": sha256}, "is not an archive"), ({"url": f"file:{store}/none.tar"}, "none.tar"),
                             ({"url": f"file:{tmp_path}/elsewhere"}, "is below no address"), ({"url": "file:store/m"}, "is below no address")):
             assert text in control.load("d", **given).error, given
         repo.write(store / "net.onnx", b"none")

@@ -21,6 +21,7 @@ class TritonPythonModel:
             for _ in range(68):
                 sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", np.array([b"x"], np.object_))]))
             assert copy(execution_timeout=0.01).has_error()
+            assert pb_utils.is_model_ready("copy")  # the server has read that the call has ended
             if text == "abort":
                 os.abort()
             open(text, "w").close()
