@@ -195,8 +195,10 @@ static bool call_join(struct call *c)
     struct worker *w = c->worker;
 
     pthread_mutex_lock(&w->calls_lock);
-    const bool is_in = w->takes_calls && c->process == w->process_number &&
-                       w->call_count < CALLS_MAX && !has_ended_early(c);
+    const bool is_in =
+        w->takes_calls &&
+        c->process == atomic_load_explicit(&w->process_number, memory_order_relaxed) &&
+        w->call_count < CALLS_MAX && !has_ended_early(c);
     if (is_in) {
         c->is_listed = true;
         c->holds = 1;
@@ -560,7 +562,7 @@ static int on_metric(struct worker *w, mr_bytes body, struct mr_err *err)
 static int on_control(struct worker *w, mr_bytes body, struct mr_err *err)
 {
     struct mr_sentinel *s = w->model->sentinel;
-    struct call *c = call_new(w, w->process_number);
+    struct call *c = call_new(w, atomic_load_explicit(&w->process_number, memory_order_relaxed));
     struct mr_err refusal;
     int rc;
 
@@ -624,7 +626,7 @@ void calls_begin(struct worker *w, uint32_t process)
     mr_shm_mail_begin(w->model->shm, w->index);
     pthread_mutex_lock(&w->calls_lock);
     w->takes_calls = true;
-    w->process_number = process;
+    atomic_store_explicit(&w->process_number, process, memory_order_relaxed);
     atomic_store_explicit(&w->answered, 0, memory_order_relaxed);
     w->ended_early_count = 0;
     pthread_mutex_unlock(&w->calls_lock);

@@ -196,9 +196,15 @@ static void warmup_note(struct process_model *m, const struct mr_execution *x)
     }
 }
 
-static void answered_note(struct worker *w)
+/* An answer of a process that has ended may be read later: it is not its successor's. */
+static void answered_note(struct process_model *m, const struct mr_shm_slot *s)
 {
-    atomic_fetch_add_explicit(&w->answered, 1, memory_order_relaxed);
+    struct worker *w = &m->workers[s->worker];
+
+    /* Relaxed: a count. */
+    if (s->process == atomic_load_explicit(&w->process_number, memory_order_relaxed)) {
+        atomic_fetch_add_explicit(&w->answered, 1, memory_order_relaxed);
+    }
 }
 
 static void run_done(struct slot_run *r, struct mr_shm_slot *s)
@@ -209,7 +215,7 @@ static void run_done(struct slot_run *r, struct mr_shm_slot *s)
     struct mr_err err;
 
     mr_err_clear(&err);
-    answered_note(&m->workers[s->worker]);
+    answered_note(m, s);
     const int rc = mr_ipc_reply_read(m->shm, s, r->nonce, r->x, &copied, &ns, &err);
     if (rc == MR_OK) {
         const uint64_t bytes = bytes_of(r->x) + MR_IPC_REPLY_BYTES + 4096;
@@ -302,18 +308,6 @@ static int answer_offer(struct slot_run *r, struct mr_err *err)
     return answer_end(r, request, rc, err);
 }
 
-/* An answer of a process that has ended may be read later: it is none of its successor. */
-static void letter_note(const struct slot_run *r)
-{
-    struct worker *w = &r->model->workers[r->slot->worker];
-
-    pthread_mutex_lock(&w->calls_lock);
-    if (r->slot->process == w->process_number) {
-        answered_note(w);
-    }
-    pthread_mutex_unlock(&w->calls_lock);
-}
-
 static int letter_take(struct slot_run *r, struct mr_err *err)
 {
     uint64_t copied;
@@ -327,7 +321,7 @@ static int letter_take(struct slot_run *r, struct mr_err *err)
     if (rc < 0) {
         return answer_end(r, 0, rc, err);
     }
-    letter_note(r);
+    answered_note(r->model, r->slot);
     atomic_fetch_add_explicit(&r->model->copied_bytes, copied, memory_order_relaxed);
     return answer_offer(r, err);
 }
@@ -368,7 +362,7 @@ static void run_answer(struct slot_run *r)
 /* Which of its counts a lost worker belongs to. */
 static uint32_t *count_of(struct slot_run *r, const struct worker *w, bool is_damaged)
 {
-    if (is_damaged || w->shares_damage) {
+    if (is_damaged || w->was_damaged) {
         return &r->damages;
     }
     return w->was_killed ? &r->kills : &r->faults;

@@ -63,11 +63,13 @@ struct worker {
     bool has_said;        /* the reason of its end: err */
     bool was_killed;      /* the last process was, by SIGKILL from outside */
     bool was_short;       /* the last process was short of memory */
-    bool was_oom;         /* the kernel ended it for that, by the limit of its cgroup */
-    bool shares_damage;   /* it ends for what any worker of the model may have written */
-    bool was_ready;       /* this process or an earlier one was */
-    bool is_standby;      /* it prepares, then waits to replace a dead worker */
-    struct mr_err err;    /* the reason of its failure */
+    bool
+        was_damaged; /* the last process was ended for what any worker of the model may have written */
+    bool was_oom;    /* the kernel ended it for that, by the limit of its cgroup */
+    bool shares_damage; /* so is this one */
+    bool was_ready;     /* this process or an earlier one was */
+    bool is_standby;    /* it prepares, then waits to replace a dead worker */
+    struct mr_err err;  /* the reason of its failure */
     struct mr_process process;
     uint64_t cgroup; /* of the process, 0 = none */
     int socket;
@@ -93,7 +95,7 @@ struct worker {
     TAILQ_HEAD(, call) calls; /* that its process has begun and not ended */
     uint32_t call_count;
     bool takes_calls;
-    uint32_t process_number; /* whose calls they are */
+    _Atomic uint32_t process_number; /* whose calls they are; relaxed, written under the lock */
     /* The latest that it ended before they came here: an end comes by the socket, a call behind answers. */
     uint64_t ended_early[ENDED_EARLY_MAX];
     uint32_t ended_early_count;

@@ -665,6 +665,14 @@ static bool has_worked(const struct worker *w, int64_t now_ns)
                                   now_ns - w->since_ns >= PROBE_NS);
 }
 
+static void end_note(struct worker *w, const struct mr_process_exit *how)
+{
+    w->was_short = w->was_oom || ended_with(how, MR_WORKER_EXIT_MEMORY);
+    w->was_killed =
+        how->is_signal && how->code == SIGKILL && w->fault == MR_WORKER_FAULTS && !w->was_oom;
+    w->was_damaged = w->fault == MR_WORKER_DAMAGED && w->shares_damage;
+}
+
 /* Decides whether and when a successor starts. */
 static void next_plan(struct worker *w, const struct mr_process_exit *how, bool was_loading,
                       bool worked, int64_t now_ns)
@@ -673,9 +681,7 @@ static void next_plan(struct worker *w, const struct mr_process_exit *how, bool 
     enum restart_cause cause = RESTART_FAULT;
     char text[48];
 
-    w->was_short = w->was_oom || ended_with(how, MR_WORKER_EXIT_MEMORY);
-    w->was_killed =
-        how->is_signal && how->code == SIGKILL && w->fault == MR_WORKER_FAULTS && !w->was_oom;
+    end_note(w, how);
     if (w->was_killed) {
         cause = RESTART_KILL;
     } else if (ended_with(how, MR_WORKER_EXIT_DEVICE)) {

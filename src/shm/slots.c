@@ -176,6 +176,7 @@ void slots_record_take(struct mr_shm *p, struct record *r, unsigned owner)
 {
     r->state = RECORD_CALLERS;
     r->slot.worker = owner >= 1 && owner <= SHM_WORKERS_MAX ? owner - 1 : 0;
+    r->slot.process = p->processes[r->slot.worker];
     if (owner >= 1 && r->slot.bound == owner - 1) {
         p->keeps |= 1ull << r->slot.bound;
     }

@@ -673,7 +673,7 @@ static void parts_end(struct job *j)
     }
     if (j->results.manifest && j->batch->quarantine.hosts.len > 0 && j->state.rc < 0 &&
         !j->state.may_go_on) {
-        /* At once, as another process would know of nothing. What fails is tried again by the next start of this process. */
+        /* At once, as another process would not know of it. If this fails, the next start of this process tries again. */
         quarantine_recompute(&j->hosts, &j->results, false, NULL);
     }
     if (j->state.is_stopped && j->results.manifest) {

@@ -141,7 +141,7 @@ static int must_reopen(struct mr_manifest *m, const char *why, struct mr_err *er
 
 static int replace_log(struct mr_manifest *m, mr_str text, struct mr_err *err)
 {
-    bool is_placed = true; /* unless that can be told */
+    bool is_placed = true; /* assumed if it cannot be told */
     const int fd = batch_file_prepare(m->dir, MR_MANIFEST_LOG, text, err);
 
     if (fd < 0) {
@@ -153,9 +153,11 @@ static int replace_log(struct mr_manifest *m, mr_str text, struct mr_err *err)
         rc = batch_file_place(m->dir, MR_MANIFEST_LOG, err);
         if (rc < 0 && m->log >= 0) {
             is_named(m, fd, &is_placed, NULL);
-            rc = is_placed ? must_reopen(
-                                 m, "the new " MR_MANIFEST_LOG " may lose its name in a crash", err)
-                           : rc;
+            rc =
+                is_placed
+                    ? must_reopen(
+                          m, "the new " MR_MANIFEST_LOG " may not keep its name after a crash", err)
+                    : rc;
         }
     }
     if (rc < 0) {

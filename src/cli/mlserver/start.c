@@ -39,8 +39,8 @@ static const struct key {
     const char *name;
     enum use use;
     const char *fallback;
-    const char *
-        value; /* a switch: what turns it on; an option: what leaves it at its default, as nothing does */
+    /* a switch: the value that turns it on; an option: a value that means its default, as an empty one does */
+    const char *value;
     const char *options[3];
 } keys[] = {
     {"host", AS_OPTION, "0.0.0.0", NULL, {"http-address", "grpc-address", "metrics-address"}},

@@ -99,9 +99,10 @@ static int object_ready(struct source *s, size_t file, struct mr_err *err)
 static int fail(const struct source *s, size_t file, const char *message, struct mr_err *err)
 {
     const char *text = message ? message : "no message";
-    /* Bytes beyond the end of the file are damage; mr_source_read checks whether the file has changed. */
+    /* Bytes beyond the end of a file are damage, and mr_source_read checks whether it has changed; it cannot for the files of a
+     * query. */
     const bool is_io = strncmp(text, "IO Error", strlen("IO Error")) == 0 &&
-                       !strstr(text, "Could not read enough bytes");
+                       (query_of(s) || !strstr(text, "Could not read enough bytes"));
     const int first_line = (int)strcspn(text, "\n");
 
     if (strncmp(text, "Out of Memory", strlen("Out of Memory")) == 0) {

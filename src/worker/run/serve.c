@@ -410,8 +410,8 @@ static bool is_stopping(const struct worker_serve *s)
     return atomic_load_explicit(&s->is_stopping, memory_order_relaxed);
 }
 
-/* The execution of a job has ended, and another thread gives the job back when it has a CPU. The server may count the
- * execution no more: this thread, which can take no other yet, shows that it does not hang. Lock held. */
+/* The execution of a job has ended, but the other thread, which needs a CPU, has not given the job back. The server may not count it
+ * any more, so this thread shows that it does not hang. Lock held. */
 static void job_await(struct worker_serve *s)
 {
     struct timespec until = time_in(POLL_NS);

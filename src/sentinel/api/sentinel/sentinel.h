@@ -161,7 +161,7 @@ enum mr_worker_fault {
     MR_WORKER_CRASHED,
     MR_WORKER_HUNG,
     MR_WORKER_SICK,    /* its exit code gives the reason */
-    MR_WORKER_DAMAGED, /* it wrote invalid data to shared memory */
+    MR_WORKER_DAMAGED, /* it wrote invalid data to shared memory or to its socket */
     MR_WORKER_FAULTS
 };
 
