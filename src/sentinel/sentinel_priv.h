@@ -63,13 +63,12 @@ struct worker {
     bool has_said;        /* the reason of its end: err */
     bool was_killed;      /* the last process was, by SIGKILL from outside */
     bool was_short;       /* the last process was short of memory */
-    bool
-        was_damaged; /* the last process was ended for what any worker of the model may have written */
-    bool was_oom;    /* the kernel ended it for that, by the limit of its cgroup */
-    bool shares_damage; /* so is this one */
-    bool was_ready;     /* this process or an earlier one was */
-    bool is_standby;    /* it prepares, then waits to replace a dead worker */
-    struct mr_err err;  /* the reason of its failure */
+    bool was_damaged;     /* the last one was ended for what any of the model's may have written */
+    bool was_oom;         /* the kernel ended it for that, by the limit of its cgroup */
+    bool shares_damage;   /* so is this one */
+    bool was_ready;       /* this process or an earlier one was */
+    bool is_standby;      /* it prepares, then waits to replace a dead worker */
+    struct mr_err err;    /* the reason of its failure */
     struct mr_process process;
     uint64_t cgroup; /* of the process, 0 = none */
     int socket;

@@ -47,8 +47,7 @@ struct mr_shm_slot {
     uint64_t room_offset; /* in the output segment */
     uint32_t attempts;    /* number of workers that died with it */
     uint32_t worker;      /* of the last outcome but WAITING */
-    uint32_t
-        process; /* of the last outcome but WAITING: which of that worker's (mr_shm_worker_begin) */
+    uint32_t process;     /* which of that worker's (mr_shm_worker_begin) */
     /* Set by the caller before the first submission: the worker that has to take it, or MR_SHM_ANY, and the life of that
      * worker, 0 = any. */
     uint32_t bound;
