@@ -10,46 +10,35 @@ void mr_mailbox_init(struct mr_mailbox *box, void (*wake)(void *ctx), void *ctx)
     box->wake_ctx = ctx;
 }
 
-/* Push a chain that is linked newest first. */
-static void push(struct mr_mailbox *box, struct mr_mail *newest, struct mr_mail *oldest)
+void mr_mailbox_post(struct mr_mailbox *box, struct mr_mail *mail)
 {
     struct mr_mail *head = atomic_load_explicit(&box->head, memory_order_relaxed);
 
     do {
-        oldest->next = head;
-        /* Release: pairs with the acquire in mr_mailbox_drain, which then sees what the mails hold
-         * and their `next`. Pushes by others between the two are read-modify-writes and so continue the release
+        mail->next = head;
+        /* Release: pairs with the acquire in mr_mailbox_drain, which then sees what the mail holds
+         * and its `next`. Pushes by others between the two are read-modify-writes and so continue the release
          * sequence. */
-    } while (!atomic_compare_exchange_weak_explicit(&box->head, &head, newest, memory_order_release,
+    } while (!atomic_compare_exchange_weak_explicit(&box->head, &head, mail, memory_order_release,
                                                     memory_order_relaxed));
-    /* The mails may have been freed by now; only the box may be accessed. */
+    /* The mail may have been freed by now; only the box may be accessed. */
     if (!head && box->wake) {
         box->wake(box->wake_ctx);
     }
 }
 
-void mr_mailbox_post(struct mr_mailbox *box, struct mr_mail *mail)
-{
-    push(box, mail, mail);
-}
-
-/* Reverses a chain that ends after `last` (or at NULL); returns its new first. */
-static struct mr_mail *reverse(struct mr_mail *first, struct mr_mail *last)
+/* Reverses a chain; returns its new first. */
+static struct mr_mail *reverse(struct mr_mail *first)
 {
     struct mr_mail *done = NULL;
 
     while (first) {
-        struct mr_mail *next = first == last ? NULL : first->next;
+        struct mr_mail *next = first->next;
         first->next = done;
         done = first;
         first = next;
     }
     return done;
-}
-
-void mr_mailbox_post_chain(struct mr_mailbox *box, struct mr_mail *first, struct mr_mail *last)
-{
-    push(box, reverse(first, last), first);
 }
 
 size_t mr_mailbox_drain(struct mr_mailbox *box)
@@ -62,7 +51,7 @@ size_t mr_mailbox_drain(struct mr_mailbox *box)
     }
     /* Acquire: pairs with the release in push. */
     struct mr_mail *mail =
-        reverse(atomic_exchange_explicit(&box->head, NULL, memory_order_acquire), NULL);
+        reverse(atomic_exchange_explicit(&box->head, NULL, memory_order_acquire));
     while (mail) {
         struct mr_mail *next = mail->next;
         mail->run(mail);

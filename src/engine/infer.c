@@ -74,7 +74,7 @@ static int resolve(struct mr_engine *e, struct mr_infer *r, const struct mr_infe
     }
     c = MR_ARENA_NEW(r->arena, struct call);
     if (!c) {
-        return MR_FAIL(&r->err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
+        return MR_ARENA_FAIL(&r->err);
     }
     *c = (struct call){.resolve = {.done = on_resolved}, .engine = e, .infer = r, .args = args};
     r->resolving = c;

@@ -99,8 +99,7 @@ static int type_adapt(struct mr_tensor *t, int dtype, struct mr_arena *arena, st
     }
     const uint64_t elements = bytes / size; /* no more than the body has */
     uint8_t *to = room_of(arena, elements * mr_dtype_size(dtype));
-    return to ? convert(t, dtype, elements, to, err)
-              : MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
+    return to ? convert(t, dtype, elements, to, err) : MR_ARENA_FAIL(err);
 }
 
 int mr_wire_matrix(struct mr_oip_request *q, const struct mr_version *v, struct mr_arena *arena,
@@ -114,7 +113,7 @@ int mr_wire_matrix(struct mr_oip_request *q, const struct mr_version *v, struct 
     if (q->output_count == 0) {
         q->outputs = MR_ARENA_NEW(arena, struct mr_oip_requested_output);
         if (!q->outputs) {
-            return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
+            return MR_ARENA_FAIL(err);
         }
         q->outputs->name = v->outputs[0].name;
         q->outputs->binary_data = -1;

@@ -36,7 +36,7 @@ int engine_part_begin(struct mr_engine *e, struct mr_infer *r, mr_str model)
     struct engine_part *p = MR_ARENA_NEW(r->arena, struct engine_part);
 
     if (!p) {
-        return MR_FAIL(&r->err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
+        return MR_ARENA_FAIL(&r->err);
     }
     *p = (struct engine_part){.chain = *r->chain, .engine = e, .on_done = r->on_done};
     p->waits = (struct deadlock_call){.caller = DEADLOCK_GRAPH,

@@ -8,11 +8,6 @@
 #include "base/turn.h"
 #include "tensor/tensor.h"
 
-static int no_arena(struct mr_err *err)
-{
-    return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
-}
-
 /* ---- requests ---- */
 
 static mr_str param_text(struct mr_arena *a, const struct mr_oip_param *p)
@@ -46,13 +41,13 @@ static int parameters_of(const struct mr_oip_request *q, struct mr_arena *arena,
     uint8_t *kinds = MR_ARENA_ARRAY(arena, uint8_t, q->param_count);
 
     if (!s || !kinds) {
-        return no_arena(err);
+        return MR_ARENA_FAIL(err);
     }
     for (size_t i = 0; i < q->param_count; i++) {
         s[i].key = mr_turn_str(arena, q->params[i].key).ptr;
         s[i].value = param_text(arena, &q->params[i]).ptr;
         if (!s[i].key || !s[i].value) {
-            return no_arena(err);
+            return MR_ARENA_FAIL(err);
         }
         kinds[i] = (uint8_t)param_kind(&q->params[i]);
     }
@@ -104,7 +99,7 @@ int mr_wire_element(struct mr_tensor *t, struct mr_arena *arena, struct mr_err *
     if (!to) {
         struct mr_block *b = mr_block_new(t->bytes + 4);
         if (!b || !mr_block_keep(b, arena)) {
-            return no_arena(err);
+            return MR_ARENA_FAIL(err);
         }
         to = b->data;
     }
@@ -127,7 +122,7 @@ static int raw_shape(const struct mr_model_io *io, int lead, struct mr_arena *ar
     int variable = -1;
 
     if (!shape) {
-        return no_arena(err);
+        return MR_ARENA_FAIL(err);
     }
     shape[0] = 1;
     for (int i = 0; i < io->rank; i++) {
@@ -337,7 +332,7 @@ static int record_read(mr_bytes record, struct mr_arena *arena, struct mr_infer_
     int rc;
 
     if (!q) {
-        return no_arena(err);
+        return MR_ARENA_FAIL(err);
     }
     MR_TRY(mr_oip_pb_decode_request(record, &limits, arena, q, err));
     for (size_t i = 0; i < q->input_count; i++) {

@@ -282,7 +282,7 @@ static int all_parameters_read(struct mr_unpack *u, struct mr_execution *x, stru
     if (!q && count > 0) {
         list = MR_ARENA_ARRAY(arena, struct mr_answer_parameters, x->exec.request_count);
         if (!list) {
-            return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
+            return MR_ARENA_FAIL(err);
         }
     }
     for (uint32_t i = 0; i < count; i++) {
@@ -311,7 +311,7 @@ static int pack_read(struct mr_shm *p, const struct mr_shm_slot *s, const struct
     }
     uint8_t *copy = mr_arena_try(o->arena, r->pack_bytes + 1, 8);
     if (!copy) {
-        return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
+        return MR_ARENA_FAIL(err);
     }
     memcpy(copy, data, r->pack_bytes);
     struct mr_unpack u = mr_unpack_begin((mr_bytes){copy, r->pack_bytes}, o->arena);

@@ -246,7 +246,7 @@ int mr_oip_generate_request(mr_bytes body, const struct mr_oip_io *inputs, size_
     mr_buf_str(out, mr_str_n(tensors.ptr, tensors.len));
     MR_BUF_LIT(out, "]}");
     if (rc == MR_OK && (out->failed || params.failed || tensors.failed)) {
-        rc = MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
+        rc = MR_ARENA_FAIL(err);
     }
     mr_buf_fini(&tensors);
     mr_buf_fini(&params);

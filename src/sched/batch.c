@@ -112,7 +112,7 @@ int batch_slice(const struct mr_exec_output *from, int64_t row_begin, int64_t ro
         return rc;
     }
     if (!shape) {
-        return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
+        return MR_ARENA_FAIL(err);
     }
     memcpy(shape, t->shape, (size_t)t->rank * sizeof *shape);
     shape[0] = row_count;
@@ -122,7 +122,7 @@ int batch_slice(const struct mr_exec_output *from, int64_t row_begin, int64_t ro
     } else if (bytes > 0) {
         uint8_t *copy = mr_arena_try(r->arena, bytes, 64);
         if (!copy) {
-            return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
+            return MR_ARENA_FAIL(err);
         }
         memcpy(copy, data + at, bytes);
         data = copy;

@@ -98,7 +98,7 @@ static int place_input(struct exec_run *run, uint32_t i, struct mr_tensor *input
         to->shape = reshape_in(io, to, v->max_batch_size > 0, run->arena);
         to->rank = io->reshape_rank + (v->max_batch_size > 0 ? 1 : 0);
         if (!to->shape) {
-            return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
+            return MR_ARENA_FAIL(err);
         }
     }
     return MR_OK;
@@ -111,7 +111,7 @@ static int place_requests(struct exec_run *run, const struct mr_tensor *inputs, 
     int64_t row = 0;
 
     if (!q) {
-        return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
+        return MR_ARENA_FAIL(err);
     }
     for (uint32_t i = 0; i < run->count; i++) {
         const struct mr_infer *r = run->items[i];
@@ -154,7 +154,7 @@ static int place_apart(struct exec_run *run, struct mr_err *err)
                                .is_apart = true};
         struct mr_tensor *t = MR_ARENA_ARRAY(run->arena, struct mr_tensor, v->backend_input_count);
         if (!t) {
-            return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
+            return MR_ARENA_FAIL(err);
         }
         for (uint32_t i = 0; i < v->input_count; i++) {
             int rc = place_input(&one, i, t, err);
@@ -212,7 +212,7 @@ static int prepare(struct exec_run *run, struct mr_err *err)
         MR_ARENA_ARRAY(run->arena, struct mr_exec_output, v->backend_output_count);
     run->x.outputs.arena = run->arena;
     if (!inputs || !wanted || !run->x.outputs.list || !run->gathered) {
-        return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
+        return MR_ARENA_FAIL(err);
     }
     for (uint32_t k = 0; k < run->count; k++) {
         run->items[k]->answer =
@@ -252,7 +252,7 @@ static int prepare(struct exec_run *run, struct mr_err *err)
     run->x.err =
         mr_version_is_streaming(v) ? MR_ARENA_NEW(run->arena, struct mr_err) : &run->items[0]->err;
     if (!run->x.err) {
-        rc = MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
+        rc = MR_ARENA_FAIL(err);
         goto out;
     }
     run->x.is_cancelled = run_is_cancelled;
@@ -314,7 +314,7 @@ int exec_reshape_output(const struct mr_version *v, struct mr_arena *arena,
     }
     int64_t *shape = MR_ARENA_ARRAY(arena, int64_t, (size_t)io->rank + 1);
     if (!shape) {
-        return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
+        return MR_ARENA_FAIL(err);
     }
     if (lead) {
         shape[0] = t->shape[0];
@@ -346,7 +346,7 @@ static int hand_out(struct exec_run *run, struct mr_infer *r, int64_t row, struc
     }
     r->outputs = MR_ARENA_ARRAY(r->arena, struct mr_exec_output, v->backend_output_count);
     if (!r->outputs) {
-        return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
+        return MR_ARENA_FAIL(err);
     }
     for (uint32_t i = 0; i < v->output_count; i++) {
         struct mr_exec_output *o = &run->x.outputs.list[v->outputs[i].backend_index];

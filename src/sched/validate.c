@@ -7,11 +7,6 @@
 
 #define STEP_BYTES ((uint64_t)128 * 1024)
 
-static int no_arena(struct mr_err *err)
-{
-    return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
-}
-
 /* The turn that does this work. */
 static int ended(struct mr_err *err)
 {
@@ -255,7 +250,7 @@ static int keep_blocks(struct mr_infer *r, const struct mr_infer_args *q, struct
     for (size_t n = 0; n < q->input_count; n++, at += q->input_stride) {
         struct mr_block *block = *(struct mr_block *const *)(const void *)at;
         if (block && !mr_block_keep(mr_block_ref(block), r->arena)) {
-            return no_arena(err);
+            return MR_ARENA_FAIL(err);
         }
     }
     return MR_OK;
@@ -298,14 +293,14 @@ static int validate_sequence(struct mr_infer *r, const struct mr_infer_args *q, 
     }
     to = MR_ARENA_NEW(r->arena, struct mr_sequence_ref);
     if (!to) {
-        return no_arena(err);
+        return MR_ARENA_FAIL(err);
     }
     to->flags = q->sequence_flags;
     to->number = q->correlation_text.ptr ? 0 : q->correlation_id;
     if (q->correlation_text.len) {
         to->text = mr_arena_str(r->arena, q->correlation_text);
         if (!to->text.ptr) {
-            return no_arena(err);
+            return MR_ARENA_FAIL(err);
         }
     }
     r->sequence = to;
@@ -323,7 +318,7 @@ int mr_infer_validate(struct mr_infer *r, const struct mr_infer_args *q, struct 
     r->inputs = MR_ARENA_ARRAY(r->arena, struct mr_tensor, v->input_count);
     r->wanted = MR_ARENA_ARRAY(r->arena, uint8_t, v->output_count);
     if (!r->id.ptr || !r->inputs || !r->wanted) {
-        return no_arena(err);
+        return MR_ARENA_FAIL(err);
     }
 
     if (q->input_count > v->input_count || q->input_count < v->required_input_count) {

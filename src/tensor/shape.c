@@ -95,7 +95,7 @@ int mr_tensor_fit(struct mr_tensor *t, int32_t rank, bool is_batching, struct mr
     if (is_batching && t->rank == rank - 1) {
         int64_t *shape = MR_ARENA_ARRAY(arena, int64_t, (size_t)rank);
         if (!shape) {
-            return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
+            return MR_ARENA_FAIL(err);
         }
         shape[0] = 1;
         memcpy(shape + 1, t->shape, (size_t)t->rank * sizeof *shape);

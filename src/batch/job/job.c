@@ -221,16 +221,6 @@ static int sink_open(struct job *j, struct mr_err *err)
     return rc;
 }
 
-/* After an error of the disk, or of the manifest: may the job start again in this process? */
-static bool may_start_again(const struct job *j, const struct mr_err *err)
-{
-    bool may_reopen;
-
-    return !j->results.manifest || mr_manifest_is_sound(j->results.manifest, &may_reopen)
-               ? disk_is_at_fault(err)
-               : may_reopen;
-}
-
 static int job_set_up(struct job *j, struct mr_err *err)
 {
     const struct mr_batch_options *o = j->o;
@@ -365,7 +355,8 @@ static void job_next(struct job *j)
         j->state.phase = JOB_RUNNING;
         j->batch->has_begun |= rc == MR_OK;
         if (rc < 0) {
-            j->state.may_go_on = j->batch->has_begun && may_start_again(j, &err);
+            j->state.may_go_on =
+                j->batch->has_begun && disk_may_begin_again(j->results.manifest, &err);
             j->parts.is_refused = !j->state.may_go_on;
             job_fail(&j->state, rc, &err);
             return;
@@ -446,7 +437,7 @@ static int job_finish(struct job *j, struct mr_buf *out_report, struct mr_err *e
     }
     if (rc == MR_OK && is_whole && !mr_manifest_is_finished(j->results.manifest)) {
         rc = mr_manifest_finish(j->results.manifest, mr_buf_view(&report), err);
-        j->state.may_go_on = rc < 0 && may_start_again(j, err);
+        j->state.may_go_on = rc < 0 && disk_may_begin_again(j->results.manifest, err);
     }
     if (out_report && !j->state.may_go_on && !j->state.begins_again) {
         mr_buf_str(out_report, mr_buf_view(&report));

@@ -275,14 +275,10 @@ struct extent *committer_next(struct committer *c, int64_t until_ns, bool *out_i
 /* Was it the disk? Then all that is not committed can be done again, unless another process does it. */
 static bool may_begin_again(struct committer *c)
 {
-    bool may_reopen = false;
-
     pthread_mutex_lock(&c->lock);
     const bool is_hurried = c->is_hurried;
     pthread_mutex_unlock(&c->lock);
-    return !is_hurried &&
-           (mr_manifest_is_sound(c->results->manifest, &may_reopen) ? disk_is_at_fault(&c->err)
-                                                                    : may_reopen);
+    return !is_hurried && disk_may_begin_again(c->results->manifest, &c->err);
 }
 
 /* ---- what its thread does ---- */

@@ -12,9 +12,16 @@
 #define FIRST_NS (MR_NS_PER_S / 10)
 #define MOST_NS  (10 * MR_NS_PER_S)
 
-bool disk_is_at_fault(const struct mr_err *err)
+static bool disk_is_at_fault(const struct mr_err *err)
 {
     return err->status == MR_E_EXHAUSTED || err->status == MR_E_IO;
+}
+
+bool disk_may_begin_again(const struct mr_manifest *m, const struct mr_err *err)
+{
+    bool may_reopen;
+
+    return !m || mr_manifest_is_sound(m, &may_reopen) ? disk_is_at_fault(err) : may_reopen;
 }
 
 bool disk_is_lost(const struct disk_hold *h, const struct results *rs)

@@ -13,6 +13,7 @@
 #include "base/err.h"
 
 struct committer;
+struct mr_manifest;
 struct results;
 
 struct disk_hold {
@@ -22,8 +23,9 @@ struct disk_hold {
     uint32_t tries;
 };
 
-/** Is it the disk's fault? Then waiting may help. */
-bool disk_is_at_fault(const struct mr_err *err);
+/** True if all that is not committed can be done again in this process, after this error: it was the disk's fault, or m has to be
+ *  opened again for it. m NULL: none is open. */
+bool disk_may_begin_again(const struct mr_manifest *m, const struct mr_err *err);
 /** Records a failure: when to try again, and what to log. Any thread, one at a time for `h`. */
 void disk_fails(struct disk_hold *h, const struct results *rs, const struct mr_err *err);
 /** It went on for as long as an outage may. */

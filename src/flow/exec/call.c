@@ -37,7 +37,7 @@ static int inputs_make(struct call *c, struct mr_err *err)
     struct call_input *list = MR_ARENA_ARRAY(&c->arena, struct call_input, node->input_count + 1u);
 
     if (!list) {
-        return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
+        return MR_ARENA_FAIL(err);
     }
     c->inputs = list;
     for (uint32_t i = 0; i < node->input_count; i++) {

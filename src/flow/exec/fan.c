@@ -62,7 +62,7 @@ int fan_init(struct fan *f, struct walk *w, uint32_t node, uint64_t rows, struct
     f->inputs = MR_ARENA_ARRAY(&w->arena, struct fan_input, n->input_count + 1u);
     f->outputs = MR_ARENA_ARRAY(&w->arena, struct fan_output, n->output_count + 1u);
     if (!f->inputs || !f->outputs) {
-        return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
+        return MR_ARENA_FAIL(err);
     }
     for (uint32_t i = 0; i < n->input_count; i++) {
         f->inputs[i].is_set = false;
@@ -92,7 +92,7 @@ static int rows_cut(struct call *c, struct fan_input *in, enum plan_form form,
     int rc;
 
     if (!shape) {
-        return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
+        return MR_ARENA_FAIL(err);
     }
     MR_TRY(mr_rows_view(&in->rest, 0, c->rows, shape, out, err));
     in->shape[0] -= (int64_t)c->rows;
@@ -128,8 +128,7 @@ int fan_call_inputs(struct call *c, struct mr_err *err)
     struct fan *f = c->fan;
     struct call_input *list =
         MR_ARENA_ARRAY(&c->arena, struct call_input, node_of(f)->input_count + 1u);
-    int rc = list ? MR_OK
-                  : MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
+    int rc = list ? MR_OK : MR_ARENA_FAIL(err);
 
     c->inputs = list;
     c->input_count = 0;
@@ -167,7 +166,7 @@ static int output_open(struct fan *f, uint32_t i, const struct mr_tensor *t, boo
     }
     o->shape = MR_ARENA_ARRAY(&f->walk->arena, int64_t, (size_t)(t->rank + lead));
     if (!o->shape) {
-        return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
+        return MR_ARENA_FAIL(err);
     }
     memcpy(o->shape + lead, t->shape, (size_t)t->rank * sizeof *o->shape);
     o->shape[0] = (int64_t)f->rows;

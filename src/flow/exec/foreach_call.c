@@ -19,11 +19,6 @@ static mr_str tensor_name(const struct walk *w, const struct plan_port *port)
     return mr_str_sub(w->run.plan->tensors[port->tensor].name, 0, 80);
 }
 
-static int no_arena(struct mr_err *err)
-{
-    return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
-}
-
 /* ---- rows of tensors ---- */
 
 /* Dimensions 0 to `dim` of a tensor, which is to have `rank`, as one. A batch dimension of 1 that is one too many is left
@@ -37,7 +32,7 @@ static int rows_flatten(struct walk *w, struct mr_tensor *t, int32_t rank, uint3
     int rc;
 
     if (!shape) {
-        return no_arena(err);
+        return MR_ARENA_FAIL(err);
     }
     MR_TRY(mr_tensor_fit(t, rank, false, &w->arena, err));
     if (t->rank != rank) {
@@ -101,7 +96,7 @@ int flow_foreach_whole(struct walk *w, const int64_t *lead, uint32_t dim, struct
     }
     int64_t *shape = MR_ARENA_ARRAY(&w->arena, int64_t, (size_t)io->rank + dim + 1);
     if (!shape) {
-        return no_arena(err);
+        return MR_ARENA_FAIL(err);
     }
     memcpy(shape, lead, (dim + (size_t)1) * sizeof *shape);
     memcpy(shape + dim + 1, io->shape + 1, (size_t)(io->rank - 1) * sizeof *shape);
@@ -165,7 +160,7 @@ int flow_foreach_made(struct walk *w, uint32_t node, uint32_t output, const int6
     int64_t *shape = MR_ARENA_ARRAY(&w->arena, int64_t, (size_t)row->rank + rows->dim + 1);
 
     if (!shape) {
-        return no_arena(err);
+        return MR_ARENA_FAIL(err);
     }
     memcpy(shape, lead, (rows->dim + (size_t)1) * sizeof *shape);
     for (int32_t k = (int32_t)rows->dim + 1; k <= row->rank + (int32_t)rows->dim; k++) {
@@ -255,7 +250,7 @@ int flow_foreach_start(struct walk *w, uint32_t node, struct mr_err *err)
     int rc = MR_OK;
 
     if (!f || !inputs) {
-        return no_arena(err);
+        return MR_ARENA_FAIL(err);
     }
     for (uint32_t i = 0; i < n->input_count && rc == MR_OK; i++) {
         inputs[i] = value_of(w, &n->inputs[i])->tensor;

@@ -26,7 +26,7 @@ static int axis_move(struct walk *w, const struct mr_tensor *t, uint32_t axis,
     uint64_t groups;
 
     if (!shape) {
-        return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
+        return MR_ARENA_FAIL(err);
     }
     const int rc = mr_shape_elements(t->shape + 1, (int)axis, &groups, err);
     if (rc < 0) {

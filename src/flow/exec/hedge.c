@@ -48,11 +48,6 @@ static bool is_possible(const struct call *c)
            asked->reply_loop->set_timer && !asked->sequence;
 }
 
-static int no_memory(struct mr_err *err)
-{
-    return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
-}
-
 static int texts_own(struct call *c, struct mr_err *err)
 {
     struct mr_infer_args *a = &c->args;
@@ -82,7 +77,7 @@ static int texts_own(struct call *c, struct mr_err *err)
         a->parameter_kinds = memcpy(kinds, a->parameter_kinds, a->parameter_count);
     }
     c->infer.header = NULL; /* they are gone with the request */
-    return is_whole ? MR_OK : no_memory(err);
+    return is_whole ? MR_OK : MR_ARENA_FAIL(err);
 }
 
 /* Data without a block lie in memory of the client's request. */
@@ -92,7 +87,7 @@ static int input_own(struct call *c, struct own_input *in, struct mr_err *err)
     int64_t *shape = MR_ARENA_ARRAY(&c->arena, int64_t, rank + 1);
 
     if (!shape) {
-        return no_memory(err);
+        return MR_ARENA_FAIL(err);
     }
     if (rank) {
         memcpy(shape, in->tensor.shape, rank * sizeof *shape);
@@ -121,7 +116,7 @@ static int inputs_own(struct call *c, struct mr_err *err)
     const struct plan_node *node = node_of(c);
     struct own_input *list = MR_ARENA_ARRAY(&c->arena, struct own_input, node->input_count + 1u);
     uint32_t count = 0;
-    int rc = list ? MR_OK : no_memory(err);
+    int rc = list ? MR_OK : MR_ARENA_FAIL(err);
 
     for (uint32_t i = 0; i < node->input_count && count < c->input_count && rc == MR_OK; i++) {
         if (mr_str_eq(node->inputs[i].name, c->inputs[count].name)) {
@@ -294,7 +289,7 @@ int flow_hedge_make(struct call *c, struct mr_err *err)
     }
     struct hedge *h = MR_ARENA_NEW(&c->arena, struct hedge);
     if (!h) {
-        return no_memory(err);
+        return MR_ARENA_FAIL(err);
     }
     *h = (struct hedge){.call = c, .loop = c->walk->asked->reply_loop, .is_second = c->first};
     MR_TRY(texts_own(c, err));

@@ -47,9 +47,8 @@ static int arrays_make(struct op_work *w, const struct plan_node *node, struct m
     w->may_write = MR_ARENA_ARRAY(a, uint8_t, node->input_count + 1u);
     w->wanted = MR_ARENA_ARRAY(a, uint8_t, node->output_count + 1u);
     w->outputs = MR_ARENA_ARRAY(a, struct mr_exec_output, node->output_count + 1u);
-    return w->inputs && w->blocks && w->may_write && w->wanted && w->outputs
-               ? MR_OK
-               : MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
+    return w->inputs && w->blocks && w->may_write && w->wanted && w->outputs ? MR_OK
+                                                                             : MR_ARENA_FAIL(err);
 }
 
 /* Input i, which may be rows of a tensor. False: it has no value. */

@@ -15,7 +15,7 @@ int flow_splits_begin(struct walk *w, struct mr_err *err)
     w->buckets = MR_ARENA_ARRAY(&w->arena, uint32_t, p->node_count);
     w->chosen = MR_ARENA_ARRAY(&w->arena, uint8_t, p->node_count);
     if (!w->buckets || !w->chosen) {
-        return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
+        return MR_ARENA_FAIL(err);
     }
     memset(w->buckets, 0, p->node_count * sizeof *w->buckets);
     memset(w->chosen, 0, p->node_count);

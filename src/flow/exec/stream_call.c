@@ -75,7 +75,7 @@ int flow_stream_begin(struct call *c, struct mr_err *err)
         w->marks = MR_ARENA_ARRAY(&w->arena, uint8_t, w->run.plan->node_count);
     }
     if (!s || !w->marks) {
-        return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
+        return MR_ARENA_FAIL(err);
     }
     *s = (struct stream){.call = c, .outer = w->streams};
     mr_arena_init(&s->arena, ARENA_FIRST, w->arena.limit);

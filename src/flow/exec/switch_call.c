@@ -52,11 +52,6 @@ struct rows_switch {
     struct mr_err err;
 };
 
-static int no_arena(struct mr_err *err)
-{
-    return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
-}
-
 static const struct plan_node *branch_node(const struct rows_switch *s, uint32_t k)
 {
     return &s->walk->run.plan->nodes[s->branches[k].node];
@@ -181,7 +176,7 @@ static int part_make(struct rows_switch *s, uint32_t k, uint32_t i, struct mr_te
     int rc;
 
     if (!shape) {
-        return no_arena(err);
+        return MR_ARENA_FAIL(err);
     }
     if (b->part.count == s->rows) {
         *out = *t;
@@ -245,7 +240,7 @@ static int branch_make(struct rows_switch *s, uint32_t k, struct mr_err *err)
 
     b->copies = MR_ARENA_ARRAY(&s->walk->arena, struct mr_block *, n->input_count + 1u);
     if (!b->copies) {
-        return no_arena(err);
+        return MR_ARENA_FAIL(err);
     }
     MR_TRY(
         fan_init(&b->fan, s->walk, b->node, n->rows->is_foreach ? UINT64_MAX : b->part.count, err));
@@ -325,7 +320,7 @@ static int default_make(struct rows_switch *s, uint32_t output, const struct pla
     int64_t *shape = MR_ARENA_ARRAY(&s->walk->arena, int64_t, (size_t)rank + 1);
 
     if (!shape) {
-        return no_arena(err);
+        return MR_ARENA_FAIL(err);
     }
     v = v ? v : value_find(p->defaults, p->default_count, tensor);
     for (int32_t i = 1; i < rank; i++) {
@@ -417,7 +412,7 @@ static int parts_join(struct rows_switch *s, uint32_t tensor, const struct mergi
     int rc;
 
     if (!shape) {
-        return no_arena(err);
+        return MR_ARENA_FAIL(err);
     }
     MR_TRY(mr_rows_merge_shape(m->parts, count, s->choice, s->rows, shape, &t, err));
     struct mr_block *block = mr_block_new(MR_MAX(t.bytes, (uint64_t)1));
@@ -490,7 +485,7 @@ static int outputs_merge(struct rows_switch *s, struct mr_err *err)
     struct merging m = {.parts = MR_ARENA_ARRAY(a, const struct mr_tensor *, count),
                         .tensors = MR_ARENA_ARRAY(a, struct mr_tensor, count),
                         .blocks = MR_ARENA_ARRAY(a, struct mr_block *, count)};
-    int rc = m.parts && m.tensors && m.blocks ? MR_OK : no_arena(err);
+    int rc = m.parts && m.tensors && m.blocks ? MR_OK : MR_ARENA_FAIL(err);
 
     for (uint32_t i = 0; i < s->n->output_count && rc == MR_OK; i++) {
         rc = output_merge(s, i, &m, err);
@@ -772,7 +767,7 @@ int flow_switch_start(struct walk *w, uint32_t node, struct mr_err *err)
 
     s->branches = MR_ARENA_ARRAY(&w->arena, struct branch, s->n->branch_count);
     if (!s->branches) {
-        return no_arena(err);
+        return MR_ARENA_FAIL(err);
     }
     for (uint32_t k = 0; k < s->n->branch_count; k++) {
         s->branches[k].node = s->n->branches[k];

@@ -48,7 +48,7 @@ static int trace_make(struct walk *w, struct mr_err *err)
 
     w->trace = MR_ARENA_ARRAY(&w->arena, struct walk_trace, count);
     if (!w->trace) {
-        return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
+        return MR_ARENA_FAIL(err);
     }
     memset(w->trace, 0, count * sizeof *w->trace);
     w->begun_ns = mr_now_ns();

@@ -154,7 +154,7 @@ int flow_value_fill(struct walk *w, const struct plan_value *v, struct mr_tensor
     uint64_t count, total;
 
     if (!element) {
-        return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
+        return MR_ARENA_FAIL(err);
     }
     const size_t bytes = element_make(v->value, io->dtype, element, ELEMENT_MAX);
     const int rc = mr_shape_elements(io->shape, io->rank, &count, err);
@@ -185,7 +185,7 @@ static int shape_declared(struct walk *w, uint32_t tensor, struct mr_tensor *out
     int64_t *shape = MR_ARENA_ARRAY(&w->arena, int64_t, (size_t)t->rank + 1);
 
     if (!shape) {
-        return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
+        return MR_ARENA_FAIL(err);
     }
     shape[0] = w->x->exec.row_count;
     for (int32_t i = 0; i < t->rank; i++) {

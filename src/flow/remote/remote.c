@@ -125,11 +125,6 @@ static void on_done(void *ctx, int status, const struct mr_err *why, struct mr_s
 
 /* ---- requests ---- */
 
-static int no_memory(struct mr_err *err)
-{
-    return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
-}
-
 static int inputs_make(const struct asking *a, struct mr_sdk_request *to, struct mr_err *err)
 {
     const struct mr_signature *s = a->remote->signature;
@@ -137,7 +132,7 @@ static int inputs_make(const struct asking *a, struct mr_sdk_request *to, struct
         MR_ARENA_ARRAY(a->x->outputs.arena, struct mr_sdk_tensor, s->input_count + 1u);
 
     if (!list) {
-        return no_memory(err);
+        return MR_ARENA_FAIL(err);
     }
     to->inputs = list;
     for (uint32_t i = 0; i < s->input_count; i++) {
@@ -161,7 +156,7 @@ static int outputs_make(const struct asking *a, struct mr_sdk_request *to, struc
     const char **list = MR_ARENA_ARRAY(a->x->outputs.arena, const char *, s->output_count + 1u);
 
     if (!list) {
-        return no_memory(err);
+        return MR_ARENA_FAIL(err);
     }
     to->outputs = list;
     for (uint32_t i = 0; i < s->output_count; i++) {
@@ -201,7 +196,7 @@ static int rest_make(const struct asking *a, struct mr_sdk_request *to, struct m
         MR_ARENA_ARRAY(a->x->outputs.arena, struct mr_sdk_param, count + 1u);
 
     if (!list) {
-        return no_memory(err);
+        return MR_ARENA_FAIL(err);
     }
     if (asked->sequence && asked->sequence->text.len) {
         return MR_FAIL(err, MR_E_UNSUPPORTED,
@@ -260,7 +255,7 @@ static int remote_execute(struct mr_executor *e, struct mr_execution *x, struct 
     int rc;
 
     if (!a) {
-        return no_memory(err);
+        return MR_ARENA_FAIL(err);
     }
     *a = (struct asking){.x = x, .remote = r};
     MR_TRY(request_make(a, &request, err));

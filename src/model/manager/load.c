@@ -821,7 +821,7 @@ static int versions_load(struct mr_load *l)
     }
     if (!plan_list(l)) {
         gone_retire(l);         /* the rest is as it was left after the last failure */
-        return l->job->is_early /* nobody reads the text */
+        return l->job->is_early /* its error is not reported: a job of mode `poll` has no caller */
                    ? MR_FAIL(l->err, MR_E_UNAVAILABLE, "a version that failed is tried again later")
                    : MR_OK;
     }

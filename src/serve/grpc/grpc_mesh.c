@@ -82,7 +82,7 @@ int grpc_put_model(struct mr_grpc_call *g, mr_str id, struct mr_err *err)
     MR_TRY(mr_splice_put(message, &model_name, id, &s, err));
     struct mr_block *block = mr_block_new(s.len);
     if (!block || !mr_block_keep(block, g->call->arena)) {
-        return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
+        return MR_ARENA_FAIL(err);
     }
     size_t at = 0;
     for (size_t i = 0; i < s.count; i++) {
@@ -123,11 +123,6 @@ bool grpc_pass_collects(struct mr_server *s, const struct mr_call *call)
     return ids.count > 1;
 }
 
-static int no_memory(struct mr_err *err)
-{
-    return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
-}
-
 /* A piece of the message; those of the body are sent by reference. */
 static struct mr_piece piece_of(const struct mr_call *call, mr_bytes bytes)
 {
@@ -157,7 +152,7 @@ static int bind(struct serve_arrival *a, struct mr_err *err)
     int rc;
 
     if (!s || !pieces || !prefix) {
-        return no_memory(err);
+        return MR_ARENA_FAIL(err);
     }
     if (p->inject.depth) {
         MR_TRY(mr_splice_put(p->message, &p->inject, p->route.id, s, err));
@@ -219,7 +214,7 @@ void grpc_pass(struct mr_server *s, struct mr_grpc_call *g)
     struct mr_err err;
 
     if (!p) {
-        no_memory(&err);
+        MR_ARENA_FAIL(&err);
         grpc_fail_err(g, &err);
         return;
     }

@@ -41,7 +41,7 @@ static void finish(struct multi *m)
     g->call->user = NULL;
     if (!m->code && !pieces) {
         m->code = MR_GRPC_RESOURCE_EXHAUSTED;
-        MR_FAIL(&m->err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
+        MR_ARENA_FAIL(&m->err);
     } else if (!m->code && m->found == 0) {
         m->code = MR_GRPC_NOT_FOUND;
         MR_FAIL(&m->err, MR_E_NOT_FOUND, "none of the requested models were found");
@@ -89,7 +89,7 @@ static void send_part(struct multi *m, struct mr_client *c, size_t i)
     struct mr_err err;
 
     if (!hop_request(call, m->ids.at[i], false, &whole)) {
-        MR_FAIL(&err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
+        MR_ARENA_FAIL(&err);
         give_up(m, MR_GRPC_RESOURCE_EXHAUSTED, &err);
         return;
     }
@@ -150,9 +150,7 @@ static int keep(struct part *p, const struct mr_client_response *r, struct mr_er
         p->answer.ptr =
             mr_arena_str(m->g->call->arena, mr_str_n((const char *)r->body.ptr, r->body.len)).ptr;
     }
-    return p->answer.ptr || r->body.len == 0
-               ? MR_OK
-               : MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
+    return p->answer.ptr || r->body.len == 0 ? MR_OK : MR_ARENA_FAIL(err);
 }
 
 static void on_answer(void *ctx, int rc, const struct mr_err *err,

@@ -397,10 +397,7 @@ static int route(struct generate *g, mr_str *model, mr_str *version)
     mr_buf_fini(&text);
     *model = mr_arena_str(arena, *model);
     *version = mr_arena_str(arena, *version);
-    return rc < 0 || (model->ptr && version->ptr)
-               ? rc
-               : MR_FAIL(&si->infer.err, MR_E_EXHAUSTED,
-                         "the request needs more memory than it may use");
+    return rc < 0 || (model->ptr && version->ptr) ? rc : MR_ARENA_FAIL(&si->infer.err);
 }
 
 /* The model's inputs, in memory of the call: the version may go while a turn waits. */
@@ -422,8 +419,7 @@ static int inputs_of(struct generate *g, mr_str model, mr_str version, struct mr
         (*out)[i].rank = (int)meta_shape(v, &v->inputs[i], (*out)[i].shape);
     }
     *out_count = v->input_count;
-    return *out ? MR_OK
-                : MR_FAIL(&r->err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
+    return *out ? MR_OK : MR_ARENA_FAIL(&r->err);
 }
 
 /* What was read is not the client's text: an offset in it says nothing. */

@@ -69,7 +69,7 @@ int rest_plain_body(struct serve_infer *si, mr_bytes *out, struct mr_err *err)
         return rc;
     }
     if (!mr_block_keep(block, call->arena)) {
-        return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
+        return MR_ARENA_FAIL(err);
     }
     *out = (mr_bytes){block->data, len};
     return MR_OK;

@@ -115,7 +115,7 @@ static void send(struct hop *h, struct hop_attempt *at)
 
     int rc = route->bind ? route->bind(a, &err) : MR_OK;
     if (rc == MR_OK && (!c || !request_for(a->call, route, &q))) {
-        rc = MR_FAIL(&err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
+        rc = MR_ARENA_FAIL(&err);
     }
     if (rc < 0) {
         hop_take_call(h);

@@ -38,7 +38,7 @@ static int add_binary(struct reading *r, mr_str text, struct mr_arena *arena, st
     char *copy = mr_arena_try(arena, padded + 1, 1);
     uint8_t *id = mr_arena_try(arena, padded + 1, 1);
     if (!copy || !id) {
-        return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
+        return MR_ARENA_FAIL(err);
     }
     memset(copy, '=', padded);
     memcpy(copy, text.len ? text.ptr : "", text.len);
@@ -76,8 +76,7 @@ static int read_header(const struct mr_call *call, const char *name, struct read
         if (!r->at) {
             r->at = MR_ARENA_ARRAY(call->arena, mr_str, PLANE_IDS_MAX);
         }
-        rc = r->at ? read_value(r, call->headers[i].value, call->arena, err)
-                   : MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
+        rc = r->at ? read_value(r, call->headers[i].value, call->arena, err) : MR_ARENA_FAIL(err);
     }
     return rc;
 }

@@ -315,7 +315,7 @@ static int forward_headers(struct serve_infer *si, struct mr_err *err)
     }
     p = MR_ARENA_ARRAY(a, struct mr_oip_param, q->param_count + si->call->header_count);
     if (!p) {
-        return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
+        return MR_ARENA_FAIL(err);
     }
     if (n) {
         memcpy(p, q->params, n * sizeof *p);
@@ -327,7 +327,7 @@ static int forward_headers(struct serve_infer *si, struct mr_err *err)
             continue;
         }
         if (!name.ptr) {
-            return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
+            return MR_ARENA_FAIL(err);
         }
         if (regexec(&s->forward, name.ptr, 0, NULL, 0) != 0) {
             continue;

@@ -13,11 +13,6 @@
 #define INPUT      "request"
 #define COPY_BYTES 4096u
 
-static int no_arena(struct mr_err *err)
-{
-    return MR_FAIL(err, MR_E_EXHAUSTED, "the request needs more memory than it may use");
-}
-
 /* ---- requests ---- */
 
 static int headers_read(struct serve_infer *si, mr_str version, struct mr_infer_args *out,
@@ -33,13 +28,13 @@ static int headers_read(struct serve_infer *si, mr_str version, struct mr_infer_
     uint32_t n = 0;
 
     if (!s) {
-        return no_arena(err);
+        return MR_ARENA_FAIL(err);
     }
     s[n++] = (struct mr_setting){":kind", si->message_kind};
     for (uint32_t i = 0; i < count; i++) {
         s[n] = (struct mr_setting){names[i], mr_arena_str(a, own[i]).ptr};
         if (!s[n++].value) {
-            return no_arena(err);
+            return MR_ARENA_FAIL(err);
         }
     }
     for (size_t i = 0; i < call->header_count; i++) {
@@ -50,7 +45,7 @@ static int headers_read(struct serve_infer *si, mr_str version, struct mr_infer_
         }
         s[n] = (struct mr_setting){mr_arena_str(a, h->name).ptr, mr_arena_str(a, h->value).ptr};
         if (!s[n].key || !s[n].value) {
-            return no_arena(err);
+            return MR_ARENA_FAIL(err);
         }
         n++;
     }
@@ -90,7 +85,7 @@ int message_args(struct serve_infer *si, mr_str version, struct mr_infer_args *o
             MR_STR_ARG(r->version->model_name));
     }
     if (!shape || !t) {
-        return no_arena(&r->err);
+        return MR_ARENA_FAIL(&r->err);
     }
     shape[0] = shape[1] = 1;
     *t = (struct mr_tensor){.dtype = MR_DTYPE_BYTES,
@@ -165,7 +160,7 @@ static int headers_take(mr_bytes rest, struct mr_arena *a, struct message_answer
 
     out->headers = MR_ARENA_ARRAY(a, struct mr_header, MESSAGE_HEADERS_MAX);
     if (!out->headers) {
-        return no_arena(err);
+        return MR_ARENA_FAIL(err);
     }
     while (mr_bytes_tensor_next(&rest, &name) && mr_bytes_tensor_next(&rest, &value)) {
         int64_t status;
@@ -179,7 +174,7 @@ static int headers_take(mr_bytes rest, struct mr_arena *a, struct message_answer
             *h = (struct mr_header){lower(a, name), mr_arena_str(a, value)};
             has_type |= mr_str_eq_c(h->name, "content-type");
             if (!h->name.ptr || !h->value.ptr) {
-                return no_arena(err);
+                return MR_ARENA_FAIL(err);
             }
         }
     }
@@ -203,7 +198,7 @@ static int body_take(struct serve_infer *si, mr_str text, struct mr_block *block
         mr_buf_append(b, text.ptr, text.len);
     }
     if (!piece || b->failed) {
-        return no_arena(err);
+        return MR_ARENA_FAIL(err);
     }
     *piece = is_copied ? (struct mr_piece){b->ptr, b->len, NULL}
                        : (struct mr_piece){text.ptr, text.len, mr_block_ref(block)};

@@ -564,8 +564,8 @@ static int rows_make(struct source *s, uint64_t first, uint64_t max_rows, uint64
     }
     rc = mr_database_rows_end(&s->made, out, err);
 out:
-    if (rc ==
-        MR_E_INVALID) { /* not damage of a file, which could be left out; the server reports its own as MR_E_IO, too */
+    /* Not damage of a file, which could be left out; the server reports its own as MR_E_IO, too. */
+    if (rc == MR_E_INVALID) {
         rc = MR_FAIL(err, MR_E_IO, "%s", err->msg);
     }
     if (rc < 0) {

@@ -166,7 +166,7 @@ spec:
 
 
 def test_outputs_that_references_name(tmp_path):
-    """The one that is named as the placeholder is one of them."""
+    """Also if one has the name that stands for outputs that are not known."""
     out = flat(imported(tmp_path, PIPELINE % ("{name: m}", "m.outputs.OUTPUT, m.outputs.SCORE")).stdout)
     assert 'output_map { key: "OUTPUT" value: "OUTPUT" } output_map { key: "SCORE" value: "SCORE" }' in out
 

@@ -7,6 +7,7 @@
 
 #include <string.h>
 
+#include "base/err.h"
 #include "base/mem.h"
 #include "base/str.h"
 
@@ -66,6 +67,9 @@ static inline void *mr_arena_try_array(struct mr_arena *a, size_t n, size_t size
 #define MR_ARENA_NEW(a, type) ((type *)mr_arena_try_array((a), 1, sizeof(type), _Alignof(type)))
 #define MR_ARENA_ARRAY(a, type, n)                                                                 \
     ((type *)mr_arena_try_array((a), (n), sizeof(type), _Alignof(type)))
+/** return MR_ARENA_FAIL(err); where the arena of a request has no more room. */
+#define MR_ARENA_FAIL(err)                                                                         \
+    MR_FAIL((err), MR_E_EXHAUSTED, "the request needs more memory than it may use")
 /** A NUL-terminated copy; ptr NULL on failure. */
 mr_str mr_arena_str(struct mr_arena *a, mr_str s);
 /** printf into the arena; ptr NULL on failure. */

@@ -21,8 +21,6 @@ struct mr_mailbox {
 void mr_mailbox_init(struct mr_mailbox *box, void (*wake)(void *ctx), void *ctx);
 /** Thread: any. Wakes the receiver if the box was empty. */
 void mr_mailbox_post(struct mr_mailbox *box, struct mr_mail *mail);
-/** Thread: any. Post a chain linked by `next`, oldest first, with at most one wake. */
-void mr_mailbox_post_chain(struct mr_mailbox *box, struct mr_mail *first, struct mr_mail *last);
 /** Thread: receiver. Runs all posted mails, oldest first; returns their number. A mail may free or post itself and
  *  others from `run`; mails posted during the call wait for the next one. */
 size_t mr_mailbox_drain(struct mr_mailbox *box);

@@ -1,5 +1,5 @@
 """Sends more answers than a client may have unread, and behind them a call to the model `copy` whose answer it does not wait for. Then its process
-ends, or, if INPUT0 is the name of a file, it says so by that file, and calls the model once more. Without a text it does nothing."""
+ends, or, if INPUT0 is the name of a pipe, it says so by opening it, and calls the model once more. Without a text it does nothing."""
 import os
 
 import numpy as np

@@ -3,7 +3,6 @@ import asyncio
 import os
 import tempfile
 import threading
-import time
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -136,10 +135,11 @@ class TritonPythonModel:
 
     def ended_call(self, request):
         with tempfile.TemporaryDirectory() as folder:
-            responses = self.behind(os.path.join(folder, "ended"))
+            ended = os.path.join(folder, "ended")
+            os.mkfifo(ended)
+            responses = self.behind(ended)
             next(responses)
-            while not os.path.exists(os.path.join(folder, "ended")):
-                time.sleep(0.001)
+            open(ended).close()  # when the other one opens it
         return [r.error().message() for r in responses if r.has_error()]
 
     def forgetful(self, request):
