@@ -1,8 +1,8 @@
 /* Guesses the types of columns from the values of text tables.
  *
  * Whole numbers and fractions are joined as F64; any other mix of types in a column makes it text. A number that
- * would lose digits, or its leading zeros, is text: it may be a key. In the end so does an F64 column
- * that has_long become text (guess_end). */
+ * would lose digits, or its leading zeros, is text: it may be a key. In the end an F64 column
+ * that has_long becomes text, too (guess_end). */
 #include <string.h>
 
 #include "base/mem.h"
