@@ -137,6 +137,16 @@ static inline void reply_shared(struct mr_call *call)
     mr_call_reply(call, &reply);
 }
 
+/* Fills n bytes with what the first of them are. A copy costs a sanitizer little, a byte as much as a copy. */
+static inline void repeat(void *bytes, size_t n, size_t first)
+{
+    char *p = bytes;
+
+    for (size_t have = first; have < n; have *= 2) {
+        memcpy(p + have, p, have < n - have ? have : n - have);
+    }
+}
+
 /* x-bytes bytes: in x-parts parts by copy, in one block (0), or in one copy (-1). x-open: parts without an end. */
 static inline void reply_bytes(struct mr_call *call)
 {
@@ -144,9 +154,10 @@ static inline void reply_bytes(struct mr_call *call)
     int64_t parts = number_header(call, "x-parts", 0);
     struct mr_block *block = mr_block_new(n + 1);
 
-    for (size_t i = 0; i < n; i++) {
-        block->data[i] = (uint8_t)('a' + i % 26);
+    for (size_t i = 0; i < n && i < 26; i++) {
+        block->data[i] = (uint8_t)('a' + i);
     }
+    repeat(block->data, n, 26);
     if (parts <= 0) {
         struct mr_piece piece = {block->data, n, parts == 0 ? mr_block_ref(block) : NULL};
         struct mr_reply reply = {.status = 200, .pieces = &piece, .piece_count = 1};
@@ -169,14 +180,22 @@ static inline void reply_bytes(struct mr_call *call)
     mr_block_unref(&block);
 }
 
+/* The sum of what was summed up before and n bytes more. */
+static inline size_t sum_on(size_t sum, const void *bytes, size_t n)
+{
+    const uint8_t *p = bytes;
+
+    for (size_t i = 0; i < n; i++) {
+        sum = sum * 31 + p[i];
+    }
+    return sum;
+}
+
 static inline void reply_report(struct mr_call *call, int64_t align_at)
 {
     char text[256];
-    size_t sum = 0;
+    size_t sum = sum_on(0, call->body.ptr, call->body.len);
 
-    for (size_t i = 0; i < call->body.len; i++) {
-        sum = sum * 31 + call->body.ptr[i];
-    }
     snprintf(text, sizeof text, "len=%zu aligned=%d block=%d sum=%zx", call->body.len,
              align_at < 0 || ((uintptr_t)call->body.ptr + (uintptr_t)align_at) % 64 == 0,
              call->body_block != NULL, sum);
@@ -302,9 +321,7 @@ static inline void fixture_on_data(void *ctx, struct mr_call *call, mr_bytes dat
         st = call->user = MR_ARENA_NEW(call->arena, struct stream_state);
         st->call = call;
     }
-    for (size_t i = 0; i < data.len; i++) {
-        st->sum = st->sum * 31 + data.ptr[i];
-    }
+    st->sum = sum_on(st->sum, data.ptr, data.len);
     st->bytes += data.len;
     st->pieces++;
     if (last) {
@@ -681,9 +698,12 @@ static inline void expect_end(struct client *c)
 
 static inline void fill_pattern(char *p, size_t n)
 {
-    for (size_t i = 0; i < n; i++) {
+    const size_t period = (size_t)251 * 256;
+
+    for (size_t i = 0; i < n && i < period; i++) {
         p[i] = (char)(i * 7 + i / 251);
     }
+    repeat(p, n, period);
 }
 
 #endif
