@@ -8,7 +8,9 @@ DESTDIR      ?=
 FUZZ_SECONDS ?= 60
 # Tests wait for answers, timers and disks most of the time: three of them share a processor, and two sets of them in `make test`.
 WORKERS      ?= $(shell echo $$((3 * $(JOBS))))
-PYTEST       ?= build/venv/bin/python -m pytest -q -n $(WORKERS) --dist worksteal tests/integration
+PYTEST       ?= build/venv/bin/python -m pytest -q -n $(WORKERS) --dist worksteal
+TESTS        ?= tests/integration
+RELEASE_TESTS = tests/integration/00 tests/integration/10 $(shell grep -rlF --include='test_*.py' mark.release tests/integration)
 FORMATTED     = $(shell git ls-files '*.c' '*.h' '*.cc')
 FORMAT_MAJOR := 14
 export CMAKE_GENERATOR ?= $(if $(shell command -v ninja),Ninja,Unix Makefiles)
@@ -20,10 +22,10 @@ export PYTHONDONTWRITEBYTECODE :=
 configure = echo "== $(1)"; cmake --preset $(1) -Wno-dev $(2) >build/$(1).log || { cat build/$(1).log; exit 1; }
 compile   = cmake --build build/$(1) -j $(JOBS)
 ctest     = ctest --test-dir build/$(1) -j $(WORKERS) --no-tests=error
-integrate = MR_BUILD=$(1) MR_BIN=$(CURDIR)/build/$(1)/bin/millrace $(PYTEST) $(2)
+integrate = MR_BUILD=$(1) MR_BIN=$(CURDIR)/build/$(1)/bin/millrace $(PYTEST) $(2) $(or $(3),$(TESTS))
 
 .PHONY: all build demo test test-more checks bench fuzz spark soak format format-check install clean help \
-        setup-test build-asan test-release test-asan test-tsan test-clang integration integration-asan integration-release
+        setup-test collect build-asan test-release test-asan test-tsan test-clang integration integration-asan integration-release
 .NOTPARALLEL:
 
 all: build
@@ -37,7 +39,7 @@ demo:             ## install what is missing, build, serve sample models, ask th
 	@$(MAKE) --no-print-directory build KIND=release
 	@examples/demo/run
 
-test: setup-test checks build-asan  ## what must be green before a change goes in; its parts also run alone
+test: setup-test checks collect build-asan  ## what must be green before a change goes in; its parts also run alone
 	@echo '== integration tests against the ASan build run beside the others; what they print comes at the end'; \
 	$(MAKE) --no-print-directory integration-asan >build/integration-asan.log 2>&1 & asan=$$!; \
 	$(MAKE) --no-print-directory test-release integration-release test-clang test-asan test-tsan & others=$$!; \
@@ -56,6 +58,8 @@ checks:           ## includes against the module table, sizes of files and funct
 	python3 tools/check_limits.py
 	python3 tools/check_style.py
 	@$(MAKE) --no-print-directory format-check
+collect:          # what pytest makes of the tests, once for all its workers
+	@build/venv/bin/python -m pytest -q --collect-only $(TESTS) >build/collect.log || { cat build/collect.log; exit 1; }
 build-asan:
 	@mkdir -p build
 	@$(call configure,asan,-DMR_WERROR=ON)
@@ -65,12 +69,12 @@ test-release test-asan test-tsan test-clang: test-%:
 	@$(call configure,$*,-DMR_WERROR=ON)
 	@$(call compile,$*) $(if $(filter tsan release,$*),--target test_programs)
 	@$(if $(filter clang,$*),:,$(call ctest,$*) $(if $(filter tsan release,$*),-L $*))
-integration:      ## the whole suite of real clients against build/release (PYTEST='… -k name' narrows it)
+integration:      ## the whole suite of real clients against build/release (TESTS=tests/integration/10 narrows it)
 	$(call integrate,release)
 integration-asan:
 	$(call integrate,asan,-m 'not more')
 integration-release:
-	$(call integrate,release,-m 'release and not more')
+	$(call integrate,release,-m 'release and not more',$(RELEASE_TESTS))
 
 bench:            ## Millrace beside Triton and others in one run; BENCH='--rounds 2 --only rest' narrows it
 	@tools/setup --bench
@@ -95,7 +99,7 @@ format:           ## rewrite the C and C++ sources by .clang-format
 	clang-format -i $(FORMATTED)
 format-check:
 	@if clang-format --version 2>/dev/null | grep -q 'version $(FORMAT_MAJOR)\.'; then \
-	    clang-format --dry-run --Werror $(FORMATTED) && echo 'format: ok'; \
+	    printf '%s\n' $(FORMATTED) | xargs -P $(JOBS) -n 50 clang-format --dry-run --Werror && echo 'format: ok'; \
 	else echo 'format: not checked (clang-format $(FORMAT_MAJOR) decides, and it is not here)'; fi
 install: build    ## install the release build (PREFIX=/usr/local, DESTDIR)
 	DESTDIR=$(DESTDIR) cmake --install build/$(KIND) --prefix $(PREFIX)

@@ -5,6 +5,7 @@
 it. `start` makes servers of a test's own; each of them must end with 0 when the test is over, unless the test
 has judged its end itself.
 """
+import collections
 import os
 import subprocess
 
@@ -18,9 +19,9 @@ from lib.rest import Rest
 from lib.server import BIN, Server
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     """Tests run against the ASan build, and those marked `release`, among them the folders 00 and 10, against both."""
-    if not BIN.exists():
+    if not BIN.exists() and not config.option.collectonly:
         raise pytest.UsageError(f"{BIN} is not there: build it, or set MR_BIN")
     for item in items:
         only = item.get_closest_marker("release_only")
@@ -28,6 +29,13 @@ def pytest_collection_modifyitems(items):
             item.add_marker("release")
         if wait.SLOW > 1 and only:
             item.add_marker(pytest.mark.skip(reason=only.args[0]))
+    cases = collections.Counter()
+    for item in items:
+        if (few := item.get_closest_marker("few")) and not item.get_closest_marker("more"):
+            test = item.nodeid.partition("[")[0]
+            cases[test] += 1
+            if cases[test] > (few.args[0] if few.args else 1):
+                item.add_marker("more")
 
 
 class Keeper:
