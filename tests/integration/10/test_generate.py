@@ -195,6 +195,7 @@ def test_a_client_that_does_not_read(served, rest):
     assert ask(rest, "several", {"A": [1]}).status == 200
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("repeat", [2, 1_000_000_000])
 def test_a_client_that_leaves_while_answers_wait(models, start, repeat):
     """Of two answers, each larger than what a socket takes, the second waits although the model is done; of many, the model

@@ -269,7 +269,7 @@ def test_resets_that_the_server_allows(models, start):
         assert wire.ask().status == 200
 
 
-MANY_HEADERS = PLAIN + [(f"x-{i}", "v" * 30000) for i in range(20)]  # in 20 frames or more
+MANY_HEADERS = PLAIN + [(f"x-{i}", "v" * 30000) for i in range(8)]  # in 15 frames
 
 
 def test_headers_of_many_frames(models, start):
@@ -310,6 +310,7 @@ def test_gone_with_open_streams(server):
         assert again.ask().status == 200
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("reset", [False, True], ids=["open", "reset"])
 @pytest.mark.parametrize("path, headers", [
     (INFER, [("content-length", "100")]), (INFER, []), (grpc_path("ModelInfer"), GRPC_HEADERS),

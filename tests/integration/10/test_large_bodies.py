@@ -81,6 +81,7 @@ class Body:
         assert got == self.values.tobytes()
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("seed", range(6))
 def test_frames_of_all_lengths(wire, seed):
     """Bodies on several streams, frames of one length and of others, padded ones, pings and resets between."""
@@ -110,6 +111,7 @@ def test_frames_of_all_lengths(wire, seed):
         wire.events.clear()
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kind", ["grpc", "sized"])
 def test_peers_that_stop_within_a_body(wire, kind):
     """Frames after a part of a large body are read although the rest of the body does not arrive."""

@@ -146,6 +146,7 @@ def printed(server, model):
     return text_format.MessageToString(message), text_format.MessageToString(ParseDict(document, ModelConfig())), document
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("options", [[], ["--disable-auto-complete-config"]], ids=len)
 def test_what_is_printed_can_be_used(models, tmp_path, start, options):
     """As config.pbtxt and as the config of a load request: it means and prints the same again."""

@@ -139,6 +139,7 @@ def test_many_large_outputs(models, start, count, size):
 
 # ---- what is copied ----
 
+@pytest.mark.few(2)
 @pytest.mark.release
 @pytest.mark.parametrize("infer", [rest_infer, grpc_infer, rest2_infer, odd_infer])
 def test_large_tensors_are_not_copied(served, infer):

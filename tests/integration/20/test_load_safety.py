@@ -219,6 +219,7 @@ def reader(location):
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8, producer_name="ORTM").SerializeToString()
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("file", ["model.onnx", "model.pb", "model.ORT.onnx", "ort"])
 @pytest.mark.parametrize("location", ["../../../secret.bin", "/etc/passwd"])
 def test_format_is_told_by_the_name(explicit, models, file, location):

@@ -88,6 +88,7 @@ def test_links_that_leave(control, models, tmp_path, secret, place):
     refused(control, "m", "repository", "--allow-links-to=DIR")
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("mode", ["explicit", "none", "poll"])
 @pytest.mark.parametrize("place", ["", "1", "config.pbtxt", "1/model.onnx", "labels.txt", "1/w.bin"])
 def test_links_that_may_leave(models, start, tmp_path, place, mode):

@@ -57,6 +57,7 @@ def failed(server):
     return value(server, "millrace_model_loads_total", outcome="failed")
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("spoil", WAYS)
 def test_a_bad_version_in_a_followed_folder(models, adder, start, spoil):
     server = start(models, *SLOW_STEPS, "--model-memory-budget=32MiB", mode="poll")

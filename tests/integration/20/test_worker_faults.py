@@ -418,6 +418,7 @@ def ask_vector(server, values):
 
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("standby", ["0", "1"])
 def test_model_that_cannot_be_loaded_for_a_while(models, start, standby):
     """It has been ready, so that is no verdict on it: its places have processes again when its file is there."""

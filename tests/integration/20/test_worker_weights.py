@@ -114,6 +114,7 @@ def test_packed_ones_are_shared(models, start):
     assert not mapped(*pids(server, "alone"), PACKED)[0]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", [NAME, PACKED])
 def test_nobody_can_change_them(served, name):
     path, = descriptors(served.process.pid, name)

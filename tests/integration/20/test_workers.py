@@ -326,6 +326,7 @@ CONFINED = [*(pytest.param("seccomp", what, marks=pytest.mark.release) for what 
             ("landlock", "write:{models}/../new"), ("landlock", "server_memory")]
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("step, what", CONFINED)
 def test_what_a_worker_cannot_do(fault, models, plainly, step, what):
     """Tried by code in the worker; the same is possible without the step."""

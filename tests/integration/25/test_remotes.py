@@ -307,6 +307,7 @@ def test_variants_of_endpoints(there, models, start, tmp_path):
         assert client.infer("e", INPUT).status == 503
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("kind", ["http", "grpc"])
 def test_no_request_is_lost_when_the_other_server_dies(there, models, start, kind):
     """It is killed while requests are under way on it; each is answered, by its model or by the fallback."""

@@ -47,6 +47,7 @@ def stream(served):
         yield s
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("repeat", [1, 3, 200])
 def test_answers_in_order(stream, repeat):
     for model, more in (("alone", 0), ("before", 1), ("behind", 1), ("between", 11), ("nested", 11)):
@@ -96,6 +97,7 @@ def test_a_failure_after_the_stream(stream):
     assert values(good) == [2, 3, 4]
 
 
+@pytest.mark.few
 def test_large_answers_to_a_client_that_does_not_read(served, stream):
     """Of 300 answers of 1 MiB a few are on their way; all come in the end."""
     stream.send(ask("before", numbers=range(MIB // 4), repeat=300))

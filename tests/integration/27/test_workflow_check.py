@@ -123,6 +123,7 @@ STEPS = STEP % ("a", "INPUT0", "IN", "OUTPUT0", "t"), STEP % ("b", "INPUT0", "t"
 ZERO = 'default { tensor: "OUT" int64: 0 } '
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("kind, lines, at, why", [
     ("workflow", [FIRST % "", SECOND.replace("second", "first") % ""], 5, "workflow 'w': two nodes are named 'first'"),
     ("workflow", [FIRST % "", SECOND.replace('"second"', '""') % ""], 5, "workflow 'w': node 1 has no name"),
@@ -253,6 +254,7 @@ def test_no_graph(models):
     assert "the configuration has neither" in check(models / "a", code=1).stderr
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("copies", [0, 1, 2])
 def test_a_service_of_paddle(tmp_path, start, copies):
     """infer_service.prototxt and its files, two engines in a workflow of Paddle Serving; the second one on other servers, if there are any."""

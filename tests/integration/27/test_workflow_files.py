@@ -457,6 +457,7 @@ ANSWERS = '''workflows { name: "w" workflow_type: "Sequence" nodes { name: "firs
     nodes { name: "answer" type: "GeneralResponseOp" %s } }'''
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("files, why", [
     ({"infer_service": 'services { name: "T"' + W * 1001 + "}"}, "service 'T': more than 1000 workflows"),
     ({"infer_service": "".join(f'services {{ name: "T{i}"{W} }}' for i in range(6000))}, "more than 10000 tensors"),

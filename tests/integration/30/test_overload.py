@@ -101,6 +101,7 @@ def test_a_round_of_inline_work_is_bounded(inline):
     assert ran == 100 and 0 < inlined <= 90, f"{inlined} of {ran} inline"
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("what", ["other", "health", "metrics"])
 def test_one_greedy_model(inline, what):
     """40 clients of one model do not delay all others: while 20 others are answered, few of theirs are."""

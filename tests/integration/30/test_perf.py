@@ -86,6 +86,7 @@ def test_poisson_with_threads(server, target):
     assert run["answered"] == 150 and run["load"]["threads"] == 3
 
 
+@pytest.mark.few(2)
 def test_ramp(server, target):
     """100 a second, evenly up to 300 within a second, which is 200 slots; the warm-up is like the beginning."""
     args = ["-m", "simple", *target, "--rate", "100..300", "--duration", "1s", "--warmup", "100ms"]

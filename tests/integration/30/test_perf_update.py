@@ -58,6 +58,7 @@ def explicit(models, start):
     return start(models, "--load-model=*", mode="explicit")
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("protocol", ["rest", "grpc"])
 def test_versions_in_turn(explicit, protocol):
     """Two updates are not counted, so the third that is loads version 1."""

@@ -330,6 +330,7 @@ def commands(server, folder):
     }
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("name", list(commands(type("S", (), {"url": lambda self, kind: kind})(), "")))
 def test_commands_send_headers(guarded, tmp_path, name):
     """Over gRPC they are metadata."""

@@ -295,6 +295,7 @@ def infer_args(server, protocol, *more):
     return ["infer", "-m", "simple", "-u", f"{scheme}://localhost:{port}", "--protocol", protocol, "-i", f"INPUT0={ONE}", "-i", f"INPUT1={ONE}", *more]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("mutual", [False, True])
 @pytest.mark.parametrize("protocol", ["rest", "binary", "grpc"])
 def test_own_client(served, authority, protocol, mutual):

@@ -99,6 +99,7 @@ def push(wire, streams, message, most, least=0):
 # ---- a bound ----
 
 
+@pytest.mark.few
 @pytest.mark.release
 @pytest.mark.parametrize("elements", [1, 250, 4000])
 def test_streams_without_windows(served, faults, elements):
@@ -153,6 +154,7 @@ def answers(server, name):
     return value(server, "nv_inference_request_success", model=name) or 0
 
 
+@pytest.mark.few
 @pytest.mark.release
 @pytest.mark.parametrize("name,rpc", [("given", "ModelInfer"), ("given", "ModelStreamInfer"), ("pooled", "ModelInfer")])
 def test_one_connection_has_a_share(filled, faults, name, rpc):
@@ -236,6 +238,7 @@ def push_until_stuck(connections, data):
     return total
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("listener,path,secure", [("http", "/v2/models/m/config", False), ("metrics", "/metrics", False),
                                                   ("grpc", "/v2/models/m/config", True)], ids=["http", "metrics", "tls"])
 @pytest.mark.release
@@ -355,6 +358,7 @@ def test_requests_that_waited_are_answered(filled):
     others_are_served(server)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", ["given", "pooled"])
 def test_clients_that_read_lose_nothing(filled, name):
     """More than the budget holds, asked for at once by a client that reads."""

@@ -48,9 +48,8 @@ class Loading(threading.Thread):
 
 def test_saturation(updated):
     """More requests than the server can answer, all the time."""
-    with updated(askers=6, pause=0) as u:
-        for _ in range(2):
-            u.update()
+    with updated(askers=4, pause=0) as u:
+        u.update()
         assert_holds(u, 1, 2)
 
 
@@ -90,7 +89,7 @@ def test_damaged_files(updated):
         before, good = ask(u.control.rest, "dense"), u.models["dense"].number
         [a.answers.clear() for a in u.askers]
         sizes = []
-        for _ in range(4):
+        for _ in range(2):
             for what, data in damaged():
                 u.models["dense"].write(data)
                 reply = u.control.load("dense")
@@ -154,7 +153,7 @@ def test_a_load_that_is_given_up(updated, tmp_path):
         assert u.control.load("dense").status == 200 and u.versions()[2] == "READY"
 
 
-MANY_ROWS = 1 << 14  # some seconds of work
+MANY_ROWS = 1 << 13  # a second or more of work
 # One thread computes; the loader has the other CPU, or its share of the only one.
 BUSY = dict(max_batch_size=MANY_ROWS, askers=0, extra='parameters { key: "intra_op_thread_count" value { string_value: "1" } }')
 LARGE = ("--http-max-input-size=256MiB", "--default-warmup-time=0", "--backend-config=onnxruntime,load_yield_seconds=0")

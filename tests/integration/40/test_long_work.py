@@ -88,6 +88,7 @@ def post(server, body, headers=None, path=FP32):
 
 # ---- others are answered in between ----
 
+@pytest.mark.few
 @CODINGS
 def test_rest_body_that_unpacks_to_much(serve, coding):
     server = serve()
@@ -164,6 +165,7 @@ def test_answer_with_many_numbers(serve):
     assert np.array_equal(np.array(reply.ok().json()["outputs"][0]["data"], "<f4"), values)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("is_valid", [True, False])
 def test_bools_that_are_checked(serve, is_valid):
     """Elements that are not there are asked for, so that nothing comes back but an error."""
@@ -222,6 +224,7 @@ def test_answer_that_is_compressed(serve, coding):
     assert plain[int(reply.headers["inference-header-content-length"]):] == raw
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("is_stream", [False, True], ids=["unary", "stream"])
 def test_message_that_is_compressed(serve, is_stream):
     server = serve("--grpc-infer-response-compression-level=low")
@@ -389,6 +392,7 @@ def in_use(server):
     return metrics.value(server, "millrace_block_bytes", use="requests")
 
 
+@pytest.mark.few
 @CODINGS
 def test_budget_counts_what_is_unpacked(serve, coding):
     server = serve("--memory-budget=64MiB")
@@ -447,6 +451,7 @@ def open_post(server, body, headers, path=FP32):
     return client
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("what", ["body", "answer"])
 def test_client_that_goes_away_ends_it(serve, what):
     server = serve()

@@ -95,6 +95,7 @@ def ask_reports(rest, rng):
 REST = (ask_json, ask_text, ask_binary, ask_compressed, ask_onnx, ask_reports)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("every, least", [(1, 0), (2, 0), (3, 0), (7, 0), (1, 16_384)])
 def test_rest(scarce, every, least):
     server, faults = scarce
@@ -127,6 +128,7 @@ def test_a_report_that_finds_no_room(models, start, tmp_path):
         assert rest.get("/v2/models/m/config").json()["name"] == "m"
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("every", [1, 2, 5])
 def test_grpc(scarce, every):
     server, faults = scarce

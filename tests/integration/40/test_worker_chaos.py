@@ -24,7 +24,7 @@ def test_kills_under_load(models, start):
     server = start(models)
     with ExitStack() as stack:
         clients = {model: stack.enter_context(chaos.Clients(server, model)) for model in chaos.ADDED}
-        killed = {model: chaos.kill_ready(server, model, 30, clients[model]) for model in chaos.ADDED}
+        killed = {model: chaos.kill_ready(server, model, 15, clients[model]) for model in chaos.ADDED}
     assert not any(c.wrong for c in clients.values()), [c.wrong for c in clients.values()]
     for model in chaos.ADDED:
         wait.equal(lambda: value(server, RESTARTS, model=model), killed[model])

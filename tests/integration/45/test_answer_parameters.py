@@ -120,6 +120,7 @@ class TritonPythonModel:
 """
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("is_decoupled", [False, True])
 def test_models_that_ask(models, serve, is_decoupled):
     """They get the parameters of each answer, with their types."""

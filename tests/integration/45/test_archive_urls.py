@@ -36,6 +36,7 @@ def index(server):
         return {m["name"]: m for m in rest.post("/v2/repository/index", "{}").ok().json()}
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("has_ranges", [True, False], ids=["ranges", "whole"])
 def test_http(models, start, web, tmp_path, has_ranges):
     """More than a range, over a redirection, beside a folder; a later server with the same cache asks for nothing."""

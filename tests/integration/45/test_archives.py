@@ -61,6 +61,7 @@ def bundle(tmp_path):
     return folder
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", ["b.tar", "b.tar.gz", "b.zip"])
 def test_bundle(models, start, bundle, name):
     pack(bundle, models / name)

@@ -51,6 +51,7 @@ def ask(tmp_path_factory):
     server.stop()
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("word,answer", [
     ("sync", "3.0"),
     ("several", str([float(i + 2) for i in range(20)])),

@@ -69,6 +69,7 @@ def test_project(tmp_path, run):
         assert not found["plain"]["ok"] and "nothing" in found["plain"]["error"]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("text,error", [
     ("raise RuntimeError('no good')", "no good"),
     ("import ctypes; ctypes.string_at(0)", "signal 11"),

@@ -67,6 +67,7 @@ def test_config_and_files(ask):
     assert m("ready made") == "True"
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("word,answer", [
     ("load nobody", "failed to load 'nobody', failed to poll from model repository"),
     ("load m", "model 'm' cannot load or unload itself"),
@@ -136,6 +137,7 @@ def test_metrics(ask):
                                   'sizes_bucket{of="x",le="+Inf"} 4', 'sizes_sum{of="x"} 8.5', 'sizes_count{of="x"} 4']
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("word,answer", [
     ("count -1", "metric 'steps_total' is a counter: its increment is 0 or more"),
     ("set_counter", "metric 'steps_total' is a counter: only a gauge is set"),

@@ -118,6 +118,7 @@ def test_requirements_of_a_version(models, start):
     assert said == ["all", "own", "all"]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("text,reason", [
     pytest.param("millrace-absent", "No matching distribution found for millrace-absent", marks=pytest.mark.more),
     ("-r other.txt", "m/requirements.txt: line 1: '-r other.txt' names another file"),

@@ -46,6 +46,7 @@ def ask_grpc(server, name, data, content_type):
         return client.infer("m", [tensor]).as_numpy("output-0").ravel().tolist()
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("content_type", ["base64", None], ids=["said", "by_hint"])
 def test_base64(server, content_type):
     """Any bytes, both ways; the type is that of the input or of the argument."""

@@ -94,6 +94,7 @@ def test_numbers_of_a_double(models, start):
     assert_same(output, model.predict([[low], [high]]).reshape(2, 1))
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("datatype", ("BOOL", "UINT8", "INT8", "UINT16", "INT16", "UINT32", "INT32", "UINT64", "INT64", "FP16", "FP32", "FP64"))
 def test_types(models, start, datatype):
     """Numbers of any type are the same numbers, over REST and gRPC, of few rows and of many."""

@@ -77,6 +77,7 @@ def test_kept_inputs(models, start):
         assert page_faults(pids(server, "m")[0]) - before < 10 * PAGES / 4
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("word,status,text", [
     ("raise", 500, "Failed to process the request(s) for model instance 'm_0', message: ValueError: no good"),
     ("raise surrogate", 500, r"message: ValueError: no file \udcff"),
@@ -154,6 +155,7 @@ def test_decoupled_at_once(models, start):
     assert pids(server, "m") == first
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("extra,steps,events,said", [
     ("", "answer last", ["given"], "nothing"),
     ("", "answer answer last", ["given"], "a model that is not decoupled sends one response"),
@@ -344,6 +346,7 @@ def test_absent_interpreter(models, start):
     assert "no interpreter for Python models: /nowhere/python3; --python names another" in server.err()
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("text,reason", [
     ("class TritonPythonModel: pass", "model.py of model 'm' has no class TritonPythonModel with a method execute"),
     ("class TritonPythonModel: execute = 1 / 0", "the file of model 'm' failed: ZeroDivisionError: division by zero"),

@@ -86,6 +86,7 @@ def restarts(server, model, reason):
     return sum(worker["restarts"][reason] for worker in report(server, model)["workers"])
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("word", [pytest.param("loop", marks=pytest.mark.more), "sleep", "gil"])
 def test_hanging(models, start, word):
     """The request fails with one error, another process serves the model, and the other model's stays."""
@@ -161,6 +162,7 @@ def kill_until_done(server, request, begun):
     raise AssertionError("the request is run again and again")
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("word", ["loop", "sleep", "gil"])
 def test_others_while_one_hangs(models, start, tmp_path, word):
     """For as long as it hangs: only the end of its processes ends the request."""
@@ -176,6 +178,7 @@ def test_others_while_one_hangs(models, start, tmp_path, word):
     assert answer(server, "a") == "A" and pids(server, "other") == other
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("word", ["sleep", "gil"])
 def test_waiting_requests(models, start, tmp_path, word):
     """What waits for a process that hangs is answered by the one that replaces it."""

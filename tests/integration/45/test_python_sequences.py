@@ -87,6 +87,7 @@ def given(id, flags):
     return said(id, flags, START=flags & 1, END=flags >> 1, READY=1, ID=id)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=["direct", "oldest"])
 def test_control_inputs(serve, client_of, strategy):
     """Sequences that take turns, of two processes, by each way."""
@@ -143,6 +144,7 @@ def test_a_request_that_its_process_does_not_take(serve, client_of):
     assert client.ask(1, 9, start=True)[0] == 1
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=["direct", "oldest"])
 @pytest.mark.parametrize("output, executions", [("OUTPUT0", 4), ("OUTPUT1", 1)])
 def test_answers_of_different_lengths(models, start, strategy, output, executions):
@@ -202,6 +204,7 @@ def test_a_model_goes_on_with_its_sequence_after_an_update(models, explicit):
     client.close()
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=["direct", "oldest"])
 def test_a_process_that_dies(serve, client_of, strategy):
     """What it kept is lost: its sequences have to be started again, those of the other process go on."""

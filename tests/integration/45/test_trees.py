@@ -130,6 +130,7 @@ def test_other_boosters_and_categories(models, start):
         assert_same(ask(server.http, name, x)["output__0"], trees.predicted(model, x))
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("library,threads,count", [("xgboost", 1, 12), ("lightgbm", 1, 12), ("xgboost", 2, 2), ("lightgbm", 2, 2)])
 def test_many_at_once(models, start, library, threads, count):
     """Clients of two models, each with rows of its own, beside one another."""

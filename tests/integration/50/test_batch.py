@@ -137,6 +137,7 @@ def test_rows_that_cannot_be_sent(tmp_path):
     assert all("column 'x'" in c for c in causes.values()) and "null" in causes[5] and "3" in causes[10]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("handler", [Errs, Throttles, Nan, Short, Other])
 def test_one_host_of_two_is_bad(tmp_path, handler):
     x = table(tmp_path / "in", 20000)
@@ -526,6 +527,7 @@ def default_command(folder, addresses, *args):
     return words[:at] + words[at + 2:]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("most_rows,args", [(10**9, ()), (300, ()), (10**9, ("--batch-rows", "256"))], ids=["any", "300", "as told"])
 def test_calls_grow_by_themselves(tmp_path, most_rows, args):
     """As far as hosts allow it, unless an option sets the number of rows. unit.batch.test_grow checks how far that pays: here

@@ -289,6 +289,7 @@ def test_set_rows_larger_than_an_extent(gated):
     assert max(rows) > 4096
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("body,text", [
     (b'{"batch_rows": 0}', "from 1 to 1048576"),
     (b'{"batch_rows": 1048577}', "from 1 to 1048576"),

@@ -43,6 +43,7 @@ class Dice(batch.Host):
         self.good(x, key, y=numpy.random.default_rng().uniform(-1000, 1000, len(key)).astype(numpy.float32))
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("handler", [Rubbish, Late])
 def test_one_of_three_is_wrong(tmp_path, handler):
     """Nothing of it stays, as nothing was committed; it is quarantined, with the reason."""

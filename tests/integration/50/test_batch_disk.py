@@ -98,7 +98,7 @@ def test_each_call_fails(tmp_path, error, count):
             assert process.returncode == 0, (number, said)
             check(folder, x)
 
-        step = 1 if "MR_LONG" in os.environ else 4
+        step = 1 if "MR_LONG" in os.environ else 7
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(once, range(1 + (error + count) % step, total + 1, step)))
 
@@ -173,6 +173,7 @@ def filling(tmp_path, *args, rows=ROWS, error=errno.ENOSPC, first=3):
             process.communicate()
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("error,text", [(errno.ENOSPC, "No space left on device"), (errno.EIO, "Input/output error"),
                                         (errno.EDQUOT, "Disk quota exceeded"), (errno.EROFS, "Read-only file system")])
 def test_disk_fails_for_a_while(tmp_path, error, text):

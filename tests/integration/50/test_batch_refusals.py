@@ -37,6 +37,7 @@ class Slow(Host):
         self.good(x, key)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("status", REFUSALS)
 def test_one_host_refuses_all(tmp_path, status):
     x = table(tmp_path / "in", 5000)
@@ -176,7 +177,7 @@ def test_map_with_a_host_that_refuses(tmp_path):
 
 class Outage:
     """Hosts that all fail for a number of calls, from one on."""
-    first, count = 40, 60
+    first, count = 40, 30
 
     def __init__(self, status=500):
         self.calls, self.lock, self.status = 0, threading.Lock(), status

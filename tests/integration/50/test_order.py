@@ -34,6 +34,7 @@ def merge(folder, *args):
                           env=environment(), timeout=wait.PATIENCE, check=True).stderr
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("order", ["logical", "physical"])
 def test_files_are_the_input(tmp_path, order):
     gone = [3, 299, 300, *range(700, 900), 1500, 2999]
@@ -81,6 +82,7 @@ class Late(Host):
         self.good(x, key)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("order", ["logical", "physical"])
 def test_a_row_that_is_late(tmp_path, order):
     """It is waited for, as far as the memory goes, or gets a file of its own."""

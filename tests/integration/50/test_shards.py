@@ -98,6 +98,7 @@ def test_killed_and_merged(tmp_path):
     check(pyarrow.dataset.dataset([str(f) for f in (tmp_path / "out").glob("*/parts/*")]).to_table(), x)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("files", [3, 33], ids=["stretches", "whole files"])
 def test_text(tmp_path, files):
     x = text_table(tmp_path / "in", ROWS, files, pack=True)

@@ -37,6 +37,7 @@ def replaced(folder):
     return (folder / "out/manifest.log").read_bytes().count(b'"op":"replace"')
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("form", ["parquet", "jsonl", "csv"])
 def test_fewer_files(tmp_path, form):
     """Rows, and dead letters with them, stay what they are."""
@@ -70,6 +71,7 @@ def test_in_the_order_of_the_input(tmp_path, order):
     check(tmp_path, x)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("order", ["logical", "physical"])
 def test_items_of_dead_letters_only(tmp_path, order):
     """They go into files with results, and are no files of results; whose results these are stays known."""

@@ -156,6 +156,7 @@ def test_slices(tmp_path, form, start, length):
         assert [row[i] for row in rows] == [printed(TYPES[name][0], v) for v in what[name].to_pylist()], name
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("compression", [None, "zstd"])
 def test_any_range(tmp_path, form, compression):
@@ -289,6 +290,7 @@ def test_what_is_no_table(tmp_path):
     assert "footer" in text("11.arrow", whole[:-10] + b"\xff\xff\xff\x7fARROW1")
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("compression", [None, "zstd", "lz4"])
 def test_files_that_are_cut_off_or_damaged(tmp_path, form, compression):
@@ -406,6 +408,7 @@ def plain(kind):
     return kind
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("repeat,batch_rows", [(1, 1), (1, 100), (300, 100), (20000, 5000)])
 def test_written(tmp_path, form, repeat, batch_rows):

@@ -82,6 +82,7 @@ def texts(storage):
         storage.put("data", hidden, b"no rows")
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("names,want", [
     (["s3://data/t/"], [(0, 1600)]),
     (["s3://data/t"], [(0, 1600)]),
@@ -188,6 +189,7 @@ def every(n, what):
     return lambda method, path, number: what if number % n == 0 else None
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("fault", [every(2, SLOW_DOWN), every(3, "cut"), every(3, "lost"), every(4, 500)])
 def test_failures_that_pass(storage, texts, host, tmp_path, fault):
     storage.put("data", "f/a.parquet", parquet(0, 2000))

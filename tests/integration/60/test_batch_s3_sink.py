@@ -162,6 +162,7 @@ def test_a_committed_object_is_missed(storage, host, place, tmp_path, damage, wo
 # ---- faults
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("pad", [0, 50000])
 def test_answers_that_are_lost(storage, host, place, tmp_path, pad):
     """Every request that changes something is done, reported as lost, and sent again."""
@@ -253,6 +254,7 @@ def kills(storage, host, place, folder, number, is_done):
             return p.wait(wait.PATIENCE) == -signal.SIGKILL
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("is_done", [False, True])
 def test_killed_at_each_request(storage, host, place, tmp_path, is_done):
     """One job; each start is killed a request later than the one before."""

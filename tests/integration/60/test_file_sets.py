@@ -64,6 +64,7 @@ def test_a_letter_has_the_columns_that_all_files_have(tmp_path):
     assert letter["values"] == {"id": 777, "x": [1, 2, 3, 4], "both": "a"}
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("end", ["parquet", "arrow"])
 @pytest.mark.parametrize("narrow,wide,kind", [
     (pa.int32(), pa.int64(), "int64"), (pa.int64(), pa.int8(), "int64"), (pa.uint8(), pa.int16(), "int16"), (pa.int8(), pa.uint32(), "int64"),
@@ -111,6 +112,7 @@ def test_bad_files_are_skipped_and_done_once_they_are_repaired(tmp_path):
     assert keys(tmp_path) == sorted([*range(10, 20), *range(30, 60)])
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("end", ["parquet", "arrow"])
 @pytest.mark.parametrize("kinds,odd,said", [
     ("uint32 int64 uint64", "c", "U64, and I64 in '{}/b."), ("uint64 uint32 int64", "c", "I64, and U64 in '{}/a."),
@@ -152,6 +154,7 @@ def damaged(tmp_path, crc, flips):
     return x
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("crc", [True, False])
 def test_damage_in_the_middle_costs_its_row_group_only(tmp_path, crc):
     x = damaged(tmp_path, crc, {(0, 1): "x", (1, 3): "x"})
@@ -183,6 +186,7 @@ def test_a_checksum_is_wrong_although_all_can_be_read(tmp_path):
     assert keys(tmp_path) == list(range(11000)) and "0.parquet" not in said and len(x) == 12000
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("rows", [1000, 20000])
 def test_text_that_is_damaged_does_not_stop_the_others(tmp_path, rows):
     """Among the rows that determine the types, or after them."""

@@ -29,6 +29,7 @@ def table(count, seed=1):
                   "csv": ("k,t\n" + "".join(f'{k},"{t}"\n' for k, t in rows)).encode()}
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("form", ["jsonl", "csv"])
 @pytest.mark.parametrize("end", ["gz", "zst"])
 def test_read(tmp_path, end, form):
@@ -66,6 +67,7 @@ def test_written(tmp_path, end, form):
     assert dump(target)[1] == rows
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("end", ["gz", "zst"])
 def test_damage(tmp_path, end):
     _, text = table(20000)
@@ -97,6 +99,7 @@ def damaged(text, row):
     return packed[:at] + b"#" + packed[at + 1:]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("form,row", [("jsonl", b'{"k": 7000,'), ("csv", b"7000,")])
 @pytest.mark.parametrize("cut", [0, 3000])
 def test_damaged_row(tmp_path, form, row, cut):

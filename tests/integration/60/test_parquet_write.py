@@ -87,8 +87,7 @@ def scalar(type_, null=False):
     return Field("v", type_, null, precision=20 if type_ == "DECIMAL" else 0, scale=3 if type_ == "DECIMAL" else 0)
 
 
-@pytest.mark.parametrize("compression", ["none", "zstd"])
-@pytest.mark.parametrize("null", [False, True])
+@pytest.mark.parametrize("null,compression", [(False, "none"), (True, "zstd")])
 @pytest.mark.parametrize("type_", NAMES[:-2])
 def test_type(tmp_path, type_, null, compression):
     rng = random.Random(f"{type_} {null}")

@@ -45,6 +45,7 @@ def source(pg, *more):
     return ["-i", pg.url(), *(more or ("--table", "rows"))]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("columns, more", [
     ("id bigint primary key, x real[], name text", ("--table", "rows")),
     ("id int not null, x double precision[], name varchar(20) collate \"C\", unique (name, id)", ("--table", "public.rows")),
@@ -174,6 +175,7 @@ def test_a_table_that_changed(pg, tmp_path):
         run(tmp_path, addresses, source(pg), "--accept-changed-input")
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("how", ["backend", "server"])
 def test_a_connection_that_is_lost(pg, tmp_path, how):
     """The backend is ended, or the whole server killed and started again: the job reads on where it was."""
@@ -211,6 +213,7 @@ def test_a_server_that_stays_away(pg, tmp_path):
     check(tmp_path, x)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("more, why", [
     (("--table", "nothing"), "there is no table 'nothing'"),
     (("--table", "seen"), "is a view, which has no order"),
@@ -266,7 +269,7 @@ def test_passwords_of_the_environment(pg, tmp_path):
 def test_memory_of_large_rows(pg, tmp_path):
     """A row at a time is held, however many are asked for at once."""
     fill(pg, 2000)
-    pg.psql("alter table rows add more bytea; update rows set more = convert_to(repeat('x', 16 << 20), 'UTF8') where id >= 1940")
+    pg.psql("alter table rows add more bytea; update rows set more = convert_to(repeat('x', 16 << 20), 'UTF8') where id >= 1960")
     code = ("import resource, subprocess, sys; code = subprocess.call(sys.argv[1:], stdout=sys.stderr); "
             "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss); sys.exit(code)")
     with hosts(Host) as (addresses, _):
@@ -274,7 +277,7 @@ def test_memory_of_large_rows(pg, tmp_path):
         done = subprocess.run([sys.executable, "-c", code, *words], env=environment(), capture_output=True, text=True,
                               timeout=wait.PATIENCE)
     assert done.returncode == 0, done.stderr
-    assert len(dead(tmp_path)) == 60
+    assert len(dead(tmp_path)) == 40
     assert int(done.stdout) << 10 < 512 << 20
 
 

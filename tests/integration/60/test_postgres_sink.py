@@ -91,6 +91,7 @@ def test_types(pg, tmp_path):
     assert pg.rows("select distinct y, z = array[10 * id, 10 * id + 1]::bigint[] from results") == [[2.5, True]]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("column, why", [
     ("n numeric(18, 6), t timestamp(6), l timestamp(6)[]", None),
     ("n numeric, t timestamptz, l timestamptz[]", None),
@@ -131,6 +132,7 @@ def test_killed_at_random(pg, tmp_path):
     check_rows(stored(pg), x)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("how", ["backend", "server"])
 def test_a_connection_that_is_lost(pg, tmp_path, how):
     """While the job runs: it continues by itself, and no row is there twice."""
@@ -233,6 +235,7 @@ def test_a_full_disk_of_the_server(pg, tmp_path):
     assert made[0].calls == 10
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("made, why", [
     ("id bigint, y real, z bigint[]", "has no column 'name'"),
     ("id bigint, name text, y text, z bigint[]", "its column 'y' is text; results need real"),

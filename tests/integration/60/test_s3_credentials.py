@@ -149,6 +149,7 @@ def ids(folder):
     return sorted(batch.results(folder)["id"].to_pylist())
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("source", [web, container, instance, role, chained, role_of_web, role_of_instance, role_of_container])
 def test_sources(storage, host, tmp_path, source):
     with giver(storage) as g:

@@ -25,6 +25,7 @@ def execute(folder, *statements, name="rows.db"):
             db.execute(*statement) if isinstance(statement, tuple) else db.execute(statement)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("columns, options, more", [
     (COLUMNS, "", ("--table", "rows")),
     (COLUMNS, "WITHOUT ROWID", ("--table", "rows")),

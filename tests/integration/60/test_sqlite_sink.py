@@ -64,6 +64,7 @@ def test_with_little_memory(tmp_path):
     check_rows(stored(tmp_path), x)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("mode", ["delete", "wal"])
 def test_killed_at_each_sync(tmp_path, mode):
     """The file is source and sink of the job; whatever was on disk, each row is there once in the end."""

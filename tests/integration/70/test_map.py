@@ -55,6 +55,7 @@ def rows(done):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("args", [(), ("--unordered",)])
 def test_order(args):
     """100,000 rows, and two hosts that are not equally fast."""
@@ -384,22 +385,22 @@ class Large(Host):
 
 @pytest.mark.release_only("a sanitizer's own memory")
 def test_memory_is_bounded_when_nobody_reads():
-    """Ten thousand rows are 320 MiB of answers; the budget is 16 MiB."""
+    """Five thousand rows are 160 MiB of answers; the budget is 16 MiB."""
     script = ("import resource, subprocess, sys; p = subprocess.Popen(sys.argv[1:], stdout=1); code = p.wait(); "
               "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=sys.stderr); sys.exit(code)")
     with hosts(Large) as (addresses, made):
         process = subprocess.Popen([sys.executable, "-c", script, *command(addresses, "--memory", "16MiB", "--outputs", "y", "-b", 50)],
                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
-        writer = threading.Thread(target=lambda: (process.stdin.write(lines(10000).encode()), process.stdin.close()))
+        writer = threading.Thread(target=lambda: (process.stdin.write(lines(5000).encode()), process.stdin.close()))
         writer.start()
         calls = -1
         while calls < made[0].calls or calls == 0:  # until nothing moves any more
             calls = made[0].calls
             time.sleep(1 * wait.SLOW)
-        assert calls < 10000 / 50 / 2
+        assert calls < 5000 / 50 / 2
         found = [json.loads(line)["id"] for line in process.stdout]
         writer.join()
         peak = int(process.stderr.read())
         assert process.wait() == 0
-    assert found == list(range(10000))
+    assert found == list(range(5000))
     assert peak < (16 + 64) * 1024

@@ -59,6 +59,7 @@ def check(found, keys):
     assert found["name"].to_pylist() == [None if k % 7 == 0 else f"row {k}" for k in keys.tolist()]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("rows,options", [(1, {}), (333, {}), (10000, {}), (2000, {"compression": "zstd"}), (2000, {"compression": "lz4"})])
 def test_order(rows, options):
     """Whatever the batches are."""

@@ -67,6 +67,7 @@ for number, name in ((1, "snappy"), (4, "lz4")):
 """
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("kind", ["http", "grpc"])
 def test_requests_are_compressed_where_it_pays(server, kind):
     run(PROGRAM, kind, getattr(server, kind))

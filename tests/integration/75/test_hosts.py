@@ -221,6 +221,7 @@ asyncio.run(main())
     killed.end_anyhow()
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("kind", ["http", "grpc"])
 def test_a_connection_whose_server_is_gone_raises_no_signal(models, start, tmp_path_factory, kind):
     """A program that leaves SIGPIPE at its default goes on, with the other host."""

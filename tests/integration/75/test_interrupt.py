@@ -50,6 +50,7 @@ def _wait_pending(server, count):
     wait.equal(lambda: value(server, "nv_inference_pending_request_count", model="held"), count, "requests in the queue")
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("kind", ["http", "grpc"])
 def test_a_call_that_waits(models, start, hold, kind):
     repo.add(models, "m")

@@ -10,6 +10,7 @@ pytestmark = pytest.mark.skipif(sdk.MISSING, reason="no build folder, or no comp
 KINDS = pytest.mark.parametrize("kind", ["http", "grpc"])
 
 
+@pytest.mark.few(2)
 @KINDS
 @pytest.mark.parametrize("way", ["once=True", "sequence=5", "key=None"])
 def test_a_request_that_must_not_be_sent_twice_is_not(kind, way):
@@ -38,6 +39,7 @@ with millrace.Client(*words, strategy="round_robin") as client:
         assert bad.asked > 0
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("status", [429, 502, 503, 504])
 def test_a_proxy_that_answers_for_a_host_of_grpc(status):
     elsewhere("grpc", [odd.head((":status", str(status)), ("content-type", "text/html")), odd.data(b"<html>", end=True)])
@@ -61,6 +63,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("kind, answer", BROKEN.values(), ids=BROKEN)
 def test_what_is_no_answer_is_asked_for_elsewhere(kind, answer):
     elsewhere(kind, answer, then="""
@@ -78,6 +81,7 @@ STREAMED = {
 }
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("answer", STREAMED.values(), ids=STREAMED)
 def test_a_stream_is_moved_from_what_is_no_answer(answer):
     streamed = odd.pb.ModelStreamInferResponse(infer_response=odd.inferred())

@@ -302,6 +302,7 @@ print("good")
 """
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kind", ["busy", "closes", "hangs", "broken"])
 def test_hosts_that_fail(server, site, kind):
     assert python(site, "-c", FAULTS, f"http://{server.url()}", kind) == "good\n"

@@ -29,6 +29,7 @@ def shared(models, start, path):
     return start(models, f"--http-address=unix:{path}", "--http-shared-memory=true", "--metrics-address=127.0.0.1")
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("source", ["shared.c", "shared.cpp"])
 def test_the_example(shared, start, models, path, tmp_path, source):
     program = sdk.compile_c(sdk.EXAMPLES / source, sdk.install(tmp_path / "prefix"), tmp_path / "shared")

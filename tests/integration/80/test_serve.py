@@ -124,6 +124,7 @@ FILE_CONFIG = json.dumps({"backend": "identity", "input": [{"name": "INPUT0", "d
                           "output": [{"name": "OUTPUT0", "data_type": "TYPE_INT32", "dims": [-1]}]})
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("megabytes", [50, 100])
 def test_load_with_a_large_file(models, start, megabytes):
     """A file is bounded by the size of messages and by the memory budget, not by what a call has for small things."""

@@ -52,6 +52,7 @@ def serve(fleet, models, tmp_path):
     return make
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_variant_comes_when_it_is_asked(serve, models, kind):
     adders(models, a=1, b=10, c=100)
@@ -76,6 +77,7 @@ def test_a_variant_of_a_version_comes_back(serve, models):
                     control.unload("b").ok()
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_variant_that_is_not_there(serve, models, kind):
     adders(models, a=1)
@@ -87,6 +89,7 @@ def test_a_variant_that_is_not_there(serve, models, kind):
         assert "unknown model: 'b' is not found" in str(e.value).replace("\\", ""), e.value
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_client_that_goes_while_its_variant_comes(serve, models, hold, kind):
     """The model is loaded all the same, and the request ends."""

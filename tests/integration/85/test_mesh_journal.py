@@ -149,6 +149,7 @@ def test_changes_are_made_when_etcd_is_back(etcd, servers, keeps):
     assert "prod/mesh/m/a" in etcd.keys()
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("keeps", [True, False], ids=["etcd-keeps-its-data", "etcd-is-empty"])
 def test_changes_outlive_their_server(etcd, servers, serve, keeps):
     assert register(servers[1], "old", "old").status == 200

@@ -176,6 +176,7 @@ def test_server_that_is_killed(fleet, clients):
     none_failed(clients, fleet)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("keeps", [True, False], ids=["keeps-its-data", "is-empty"])
 def test_etcd_that_goes_and_comes_back(fleet, clients, keeps):
     fleet.etcd.kill()

@@ -417,7 +417,7 @@ def test_server_is_asked_while_it_starts(registry, start, models):
     threads = [threading.Thread(target=hammer, args=[path]) for path in ("/v2/mesh", "/v2/mesh/models", "/v2/mesh/models/m", "/v2/models/m")]
     [t.start() for t in threads]
     try:
-        for _ in range(5):
+        for _ in range(2):
             server = start(models, f"--mesh={registry}", f"--http-port={port}", mode=None, ready=False)
             server.wait_ready()
             joined(server)
