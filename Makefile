@@ -59,7 +59,7 @@ checks:           ## includes against the module table, sizes of files and funct
 	python3 tools/check_style.py
 	@$(MAKE) --no-print-directory format-check
 collect:          # what pytest makes of the tests, once for all its workers
-	@build/venv/bin/python -m pytest -q --collect-only $(TESTS) >build/collect.log || { cat build/collect.log; exit 1; }
+	@$(call integrate,asan,-n 0 --collect-only) >build/collect.log || { cat build/collect.log; exit 1; }
 build-asan:
 	@mkdir -p build
 	@$(call configure,asan,-DMR_WERROR=ON)
