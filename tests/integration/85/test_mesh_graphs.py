@@ -45,7 +45,7 @@ def test_models_of_an_ensemble_are_copies(servers, holder):
         def asked_there():
             for model, answer in (("a", [2, 3]), ("e", [12, 13])):
                 assert control.answer(model) == (answer, "1")
-                if control.index(model)[0].get("state"):  # a holder that says nothing for 0.2 s is not waited for
+                if control.index(model)[0].get("state") == "READY":  # a holder that says nothing for 0.2 s is not waited for
                     [control.unload(m) for m in "eab"]
                     return False
             return True
