@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/machine.h"
 #include "base/mem.h"
 #include "base/str.h"
 
@@ -33,8 +34,12 @@ size_t mr_utf8_step(mr_str s);
 /** CPUs that a cgroup's cpu.max ("max 100000", "150000 100000") allows, rounded up; 0 = no limit
  *  or not understood. */
 unsigned mr_cpu_quota_parse(mr_str text);
-/** The smallest of these of the cgroup `path` ("/a/b") below `root` and of its parents. */
-unsigned mr_cpu_quota_below(const char *root, mr_str path);
+/** mr_cgroup_look_fn: lowers an `unsigned` to that of this cgroup, if it has one; 0 = none yet. */
+void mr_cpu_quota_look(void *ctx, const char *dir);
+/** mr_cgroup_look_fn: lowers a `uint64_t` to the memory limit of this cgroup. */
+void mr_memory_look(void *ctx, const char *dir);
+/** Calls look with the cgroup `path` ("/a/b") below `root` and then with its parents, `root` included. */
+void mr_cgroups_below(const char *root, mr_str path, mr_cgroup_look_fn *look, void *ctx);
 
 /** The two implementations of mr_crc32c. */
 bool mr_crc32c_has_instruction(void);

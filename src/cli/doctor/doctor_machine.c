@@ -8,6 +8,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "base/machine.h"
 #include "base/thread.h"
 #include "cli/common/term.h"
 #include "doctor.h"
@@ -130,24 +131,23 @@ static uint64_t kib_field(mr_str text, const char *name)
 static void say_memory(struct doctor *d)
 {
     char text[8192];
-    char limit_text[64];
     char total[32];
     char available[32];
     mr_str info = read_small("/proc/meminfo", text, sizeof text);
     uint64_t free_bytes = kib_field(info, "MemAvailable");
-    uint64_t limit;
+    uint64_t limit = mr_machine_memory();
 
     if (info.len == 0) {
         return;
     }
-    mr_text_bytes(total, kib_field(info, "MemTotal"));
+    uint64_t machine_bytes = kib_field(info, "MemTotal");
+    mr_text_bytes(total, machine_bytes);
     mr_text_bytes(available, free_bytes);
     bool low = free_bytes < MEMORY_LOW;
     doctor_say(d, low ? FINDING_WARN : FINDING_OK, "memory",
                low ? "little room for models: see --memory-budget" : NULL, "%s, %s available",
                total, available);
-    mr_str max = read_small("/sys/fs/cgroup/memory.max", limit_text, sizeof limit_text);
-    if (mr_str_to_u64(max, &limit)) {
+    if (limit < machine_bytes) {
         mr_text_bytes(total, limit);
         doctor_say(d, FINDING_INFO, "memory limit", NULL, "%s for this container (cgroup)", total);
     }

@@ -247,7 +247,8 @@ const struct mr_option mr_serve_table[] = {
     TIME("mesh-start-timeout", server.mesh.start_timeout_ns, "5s", 0, DAY_S, MR_NS_PER_S,
          "a registry that was not reached by then ends the start; 0 waits for it"),
     BYTES("mesh-capacity", server.mesh.capacity_bytes, "0", 0, 64 * 1024 * GIB,
-          "of the models that are loaded here; 0 a quarter of the machine's memory"),
+          "of the models that are loaded here; 0 a quarter of the machine's memory or its "
+          "container's"),
     BYTES("mesh-device-capacity", server.mesh.device_bytes, "0", 0, 64 * 1024 * GIB,
           "device memory of the models that are loaded here; 0 it is not looked at"),
     NUMBER("mesh-loaders", server.mesh.loaders, "4", 1, 256, "N", "models that load at once"),
@@ -369,7 +370,8 @@ const struct mr_option mr_serve_table[] = {
 
     GROUP("Limits", "Every size and every wait has one; the error names the option."),
     BYTES("memory-budget", server.memory_budget_bytes, "0", 0, 1024 * 1024 * GIB,
-          "memory of requests and answers in flight; 0 is a quarter of what the machine has"),
+          "memory of requests and answers in flight; 0 is a quarter of what the machine, or its "
+          "container, has"),
     NUMBER("max-queue-size", server.max_queue_size, "0", 0, 16777216, "N",
            "requests waiting per model whose config does not say; 0 is 4096"),
     NUMBER("max-connections", server.http.max_connections, "0", 0, 10000000, "N",

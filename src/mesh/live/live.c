@@ -5,10 +5,10 @@
 #include "runtime.h"
 
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/machine.h"
 #include "base/thread.h"
 
 #define SAMPLE_NS (2 * MR_NS_PER_S)
@@ -192,11 +192,6 @@ static void on_journal_state(void *ctx, enum mr_kv_state state, const struct mr_
 
 /* ---- life ---- */
 
-static uint64_t default_capacity(void)
-{
-    return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 4;
-}
-
 /* False: there is none. The caller frees the text. */
 static bool journal_text(const struct mr_mesh *m, struct mr_buf *out)
 {
@@ -224,7 +219,7 @@ int mr_mesh_new(struct mr_mesh **out, const struct mr_mesh_options *options, str
 
     m->o = *options;
     if (!m->o.capacity_bytes && !m->o.runtime) {
-        m->o.capacity_bytes = default_capacity();
+        m->o.capacity_bytes = mr_machine_memory() / 4;
     }
     m->o.loaders = m->o.loaders ? m->o.loaders : 4;
     m->loader = options->runtime ? &live_runtime_loader : &live_own_loader;

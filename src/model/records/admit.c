@@ -10,16 +10,14 @@
  * An estimate: a backend may use more. Thread: loader. */
 #include "admit.h"
 
-#include <fcntl.h>
 #include <stdio.h>
-#include <unistd.h>
 
+#include "base/machine.h"
 #include "load_history.h"
 
 #define MARGIN_BYTES (UINT64_C(4) << 20)
 #define FILE_BYTES   8192
-#define PATH_BYTES   1024
-#define CGROUP_ROOT  "/sys/fs/cgroup"
+#define PATH_BYTES   1056
 
 /* The least of the limits that were looked at. */
 struct room {
@@ -36,17 +34,6 @@ static void room_less(struct room *r, uint64_t available, uint64_t limit, const 
 }
 
 /* ---- what there is ---- */
-
-static mr_str read_small(const char *path, char buf[FILE_BYTES])
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, buf, FILE_BYTES);
-
-    if (fd >= 0) {
-        close(fd);
-    }
-    return mr_str_n(buf, n > 0 ? (size_t)n : 0);
-}
 
 /* "name 123 kB" and "name: 123 kB" of a file of such lines; 0 = not there. */
 static uint64_t line_value(mr_str text, mr_str name)
@@ -69,7 +56,7 @@ static uint64_t line_value(mr_str text, mr_str name)
 static void machine_room(struct room *r)
 {
     char text[FILE_BYTES];
-    mr_str info = read_small("/proc/meminfo", text);
+    mr_str info = mr_machine_read("/proc/meminfo", text, sizeof text);
     uint64_t total = line_value(info, MR_STR("MemTotal:")) << 10;
 
     if (total > 0) {
@@ -78,46 +65,22 @@ static void machine_room(struct room *r)
 }
 
 /* One cgroup: its limit less what it uses, less what the kernel would give up for it: cached files. */
-static void cgroup_room(struct room *r, const char *dir)
+static void cgroup_room(void *ctx, const char *dir)
 {
-    char path[PATH_BYTES + 32];
+    char path[PATH_BYTES];
     char text[FILE_BYTES];
     uint64_t limit;
     uint64_t used;
 
-    snprintf(path, sizeof path, "%s/memory.max", dir);
-    if (!mr_str_to_u64(mr_str_trim(read_small(path, text)), &limit)) {
-        return; /* "max", or no such file */
-    }
-    snprintf(path, sizeof path, "%s/memory.current", dir);
-    if (!mr_str_to_u64(mr_str_trim(read_small(path, text)), &used)) {
+    if (!mr_cgroup_number(dir, "memory.max", &limit) ||
+        !mr_cgroup_number(dir, "memory.current", &used)) {
         return;
     }
     snprintf(path, sizeof path, "%s/memory.stat", dir);
-    uint64_t cached = line_value(read_small(path, text), MR_STR("inactive_file "));
+    uint64_t cached =
+        line_value(mr_machine_read(path, text, sizeof text), MR_STR("inactive_file "));
     used -= MR_MIN(cached, used);
-    room_less(r, limit > used ? limit - used : 0, limit, "the memory limit of the cgroup");
-}
-
-static void cgroups_room(struct room *r)
-{
-    char text[FILE_BYTES];
-    char dir[PATH_BYTES];
-    mr_str rest = read_small("/proc/self/cgroup", text);
-    mr_str line;
-
-    while (mr_str_split(&rest, '\n', &line)) {
-        if (!mr_str_starts(line, MR_STR("0::"))) {
-            continue;
-        }
-        mr_str path = mr_str_sub(line, 3, line.len);
-        int n = snprintf(dir, sizeof dir, CGROUP_ROOT "%.*s", MR_STR_ARG(path));
-        while (n > 0 && (size_t)n < sizeof dir && strlen(dir) >= strlen(CGROUP_ROOT)) {
-            cgroup_room(r, dir);
-            *strrchr(dir, '/') = '\0';
-        }
-        return;
-    }
+    room_less(ctx, limit > used ? limit - used : 0, limit, "the memory limit of the cgroup");
 }
 
 /* ---- what is needed (lock held) ---- */
@@ -196,7 +159,7 @@ int mr_admit(struct mr_models *m, const struct mr_model *model, uint64_t file_by
 
     if (m->o.memory_check) {
         machine_room(&r);
-        cgroups_room(&r);
+        mr_machine_cgroups(cgroup_room, &r);
     }
     pthread_mutex_lock(&m->lock);
     uint64_t need = need_of(model, file_bytes);

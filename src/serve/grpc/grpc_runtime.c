@@ -2,8 +2,8 @@
  * --model-runtime, as a caller names files of this machine, in the folder that the option allows. Requests name the model
  * by its id, which the mesh writes into them. Loads run on loader threads, reports on the administration thread. */
 #include <stdio.h>
-#include <unistd.h>
 
+#include "base/machine.h"
 #include "methods_priv.h"
 #include "model/place.h"
 #include "model_runtime.pb-c.h"
@@ -191,12 +191,10 @@ static void purge(struct admin_job *job)
     }
 }
 
-/* Most of the machine's memory that models may use, where no option says it. */
+/* The memory that models may use: half of what there is, where no option says it. */
 static uint64_t capacity_of(const struct mr_server_options *o)
 {
-    const int64_t pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-
-    return o->models.memory_budget ? o->models.memory_budget : (uint64_t)(pages * page) / 2;
+    return o->models.memory_budget ? o->models.memory_budget : mr_machine_memory() / 2;
 }
 
 static void state_answer(struct admin_job *job)

@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
-#include <unistd.h>
 
+#include "base/machine.h"
 #include "base/thread.h"
 #include "engine/wire.h"
 #include "flow/flow.h"
@@ -238,9 +238,9 @@ static int compile_forward(struct mr_server *s, struct mr_err *err)
 static void set_limits(struct mr_server *s)
 {
     const struct mr_server_options *o = &s->options;
-    uint64_t ram = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
 
-    mr_block_set_budget(o->memory_budget_bytes ? o->memory_budget_bytes : ram / 4, 256u << 20);
+    mr_block_set_budget(o->memory_budget_bytes ? o->memory_budget_bytes : mr_machine_memory() / 4,
+                        256u << 20);
     s->http_limits = (struct mr_oip_limits){.max_json_bytes = o->http_max_input_bytes,
                                             .max_json_depth = o->json_max_depth,
                                             .max_tensors = 1024,

@@ -24,7 +24,7 @@ struct mr_mesh_options {
     const char *zone;     /* copies are spread over zones */
     const char *const *labels;
     size_t label_count;        /* 16 at most */
-    uint64_t capacity_bytes;   /* of all loaded models; a quarter of the machine's memory */
+    uint64_t capacity_bytes;   /* of all loaded models; a quarter of mr_machine_memory() */
     uint64_t device_bytes;     /* the same of device memory; 0: it is not looked at */
     uint32_t loaders;          /* loads at once; 4 */
     struct mr_tls_client *tls; /* of messages to other servers; NULL: none */
