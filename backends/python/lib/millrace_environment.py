@@ -107,8 +107,10 @@ def install(requirements, folder):
     uv = shutil.which("uv")
     print("step making the environment", flush=True)
     if uv:
-        run([uv, "venv", "--no-project", "--python", sys.executable, str(folder)])
-        command = [uv, "pip", "install", "--no-config", "--python", python]
+        # A service may have no home folder for a cache, without which uv would not start.
+        cache = [] if "UV_CACHE_DIR" in os.environ else ["--no-cache"]
+        run([uv, "venv", *cache, "--no-project", "--python", sys.executable, str(folder)])
+        command = [uv, "pip", "install", *cache, "--no-config", "--python", python]
     else:
         try:
             import ensurepip  # noqa: F401

@@ -204,6 +204,7 @@ def test_uv(models, start, tmp_path):
     assert ask(server)[0] == "one"
     log = (tmp_path / "log").read_text().splitlines()
     assert [line.split()[0] for line in log] == ["venv", "pip"] and "--no-index --find-links" in log[1]
+    assert all("--no-cache" in line for line in log), "a service may have no home folder"
 
 
 @pytest.mark.parametrize("kind", ["archive", "folder"])
