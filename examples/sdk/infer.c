@@ -1,6 +1,7 @@
 /* One inference: adds the numbers of two tensors on a server.
  *
- *   cc infer.c $(pkg-config --cflags --libs millrace) -o infer
+ *   cc infer.c $(pkg-config --cflags --libs millrace) \
+ *      -Wl,-rpath,$(pkg-config --variable=libdir millrace) -o infer
  *   ./infer simple http://localhost:8000 [URL...]
  */
 #include <millrace/client.h>

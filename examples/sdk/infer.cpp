@@ -1,6 +1,7 @@
 /* One inference that waits, ten at a time, and with gRPC three on a stream.
  *
- *   c++ -std=c++17 infer.cpp $(pkg-config --cflags --libs millrace) -o infer
+ *   c++ -std=c++17 infer.cpp $(pkg-config --cflags --libs millrace) \
+ *      -Wl,-rpath,$(pkg-config --variable=libdir millrace) -o infer
  *   ./infer simple http://localhost:8000 [URL...]
  */
 #include <iostream>

@@ -1,6 +1,7 @@
 /* The same as shared.c in C++: an inference whose tensors are in memory that is shared with the server.
  *
- *   c++ -std=c++17 shared.cpp $(pkg-config --cflags --libs millrace) -o shared
+ *   c++ -std=c++17 shared.cpp $(pkg-config --cflags --libs millrace) \
+ *      -Wl,-rpath,$(pkg-config --variable=libdir millrace) -o shared
  *   ./shared simple http://unix:/run/millrace.sock
  */
 #include <iostream>

@@ -40,7 +40,7 @@ def compile_c(source, prefix, out):
     """As the comments of the examples say it, with warnings as errors; C++ by its suffix."""
     compiler = ("c++", "-std=c++17") if source.suffix == ".cpp" else ("cc", "-std=c11", "-D_GNU_SOURCE")
     command(*compiler, "-Wall", "-Wextra", "-Werror", *FLAGS, source, *pkg_config(prefix, "--cflags", "--libs"),
-            f"-Wl,-rpath,{prefix}/lib", "-o", out)
+            *(f"-Wl,-rpath,{folder}" for folder in pkg_config(prefix, "--variable=libdir")), "-o", out)
     return out
 
 
