@@ -6,8 +6,12 @@
 # OnnxRuntime_BUNDLE is true when the loader would not find the library by itself; it is then put
 # beside the backend, in the build tree and by `make install`.
 
-if(NOT ONNXRUNTIME_ROOT AND DEFINED ENV{ONNXRUNTIME_ROOT})
-    set(ONNXRUNTIME_ROOT $ENV{ONNXRUNTIME_ROOT})
+# A build folder that is configured again, by another user or in another shell, keeps what the environment said last.
+if(DEFINED ENV{ONNXRUNTIME_ROOT})
+    set(MR_ENV_ONNXRUNTIME_ROOT "$ENV{ONNXRUNTIME_ROOT}" CACHE INTERNAL "")
+endif()
+if(NOT ONNXRUNTIME_ROOT)
+    set(ONNXRUNTIME_ROOT "${MR_ENV_ONNXRUNTIME_ROOT}")
 endif()
 
 # Looks below one root, or in the default folders if root is "".
