@@ -38,7 +38,8 @@ static void print_overview(FILE *out)
     }
     fprintf(out, "\n'millrace COMMAND --help' describes a command. 'millrace --version' prints the "
                  "version.\n"
-                 "Exit status: 0 done, 1 it failed, 2 the command line is wrong.\n");
+                 "Exit status: 0 done, 1 it failed, 2 the command line is wrong, 3 'batch' stopped "
+                 "a job.\n");
 }
 
 static const char *nearest_command(const char *word)
