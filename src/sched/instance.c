@@ -71,7 +71,7 @@ static bool is_preferred(const struct mr_sched *s, int64_t rows)
 struct walk {
     struct batch_plan preferred; /* the last preferred size passed; count 0: none was */
     int64_t oldest_ns;           /* with priorities the first in line need not be the oldest */
-    int64_t deadline_ns;         /* the earliest, INT64_MAX = none */
+    int64_t wait_limit_ns;       /* the earliest, INT64_MAX = none */
 };
 
 static int64_t rows_max(const struct mr_sched *s)
@@ -80,6 +80,14 @@ static int64_t rows_max(const struct mr_sched *s)
     const int64_t now = atomic_load_explicit(&s->version->executor->rows_max, memory_order_relaxed);
 
     return now > 0 ? MR_MIN(now, most) : most;
+}
+
+int64_t instance_wait_limit(const struct mr_sched *s, const struct mr_infer *r)
+{
+    if (r->start_by_ns == 0) {
+        return INT64_MAX;
+    }
+    return r->start_by_ns < r->deadline_ns ? r->start_by_ns - s->max_delay_ns : 0;
 }
 
 /* Walks the queue from the front while requests fit together. One that is larger than what a batch may have now goes
@@ -103,9 +111,7 @@ static void collect(struct mr_sched *s, struct batch_plan *plan, struct walk *wa
         plan->count++;
         plan->rows += r->rows;
         walk->oldest_ns = MR_MIN(walk->oldest_ns, r->times.queued);
-        if (r->deadline_ns) {
-            walk->deadline_ns = MR_MIN(walk->deadline_ns, r->deadline_ns);
-        }
+        walk->wait_limit_ns = MR_MIN(walk->wait_limit_ns, instance_wait_limit(s, r));
         if (is_preferred(s, plan->rows)) {
             walk->preferred = *plan;
         }
@@ -145,14 +151,17 @@ static void decide_wait(struct mr_sched *s, int64_t now_ns, const struct walk *w
         plan->wait_until_ns = limit;
     } else if ((double)(plan->rows + running) >= s->expected_rows - 0.5) {
         plan->reason = MR_CLOSE_NO_COMPANY;
-    } else if (now_ns >= walk->deadline_ns - s->max_delay_ns) {
+    } else if (now_ns >= walk->wait_limit_ns) {
         plan->reason = MR_CLOSE_DEADLINE;
     } else if (s->gap_ns > 0 && now_ns - s->last_arrival_ns > patience_ns(s)) {
         plan->reason = MR_CLOSE_NO_COMPANY;
     } else {
         plan->is_ready = false;
-        plan->wait_until_ns =
-            s->gap_ns > 0 ? MR_MIN(limit, s->last_arrival_ns + patience_ns(s) + 1) : limit;
+        plan->wait_until_ns = MR_MIN(limit, walk->wait_limit_ns);
+        if (s->gap_ns > 0) {
+            plan->wait_until_ns =
+                MR_MIN(plan->wait_until_ns, s->last_arrival_ns + patience_ns(s) + 1);
+        }
     }
 }
 
@@ -163,7 +172,7 @@ static bool is_exactly_full(const struct mr_sched *s, const struct batch_plan *p
 
 void instance_form_batch(struct mr_sched *s, int64_t now_ns, struct batch_plan *plan)
 {
-    struct walk walk = {.oldest_ns = INT64_MAX, .deadline_ns = INT64_MAX};
+    struct walk walk = {.oldest_ns = INT64_MAX, .wait_limit_ns = INT64_MAX};
 
     memset(plan, 0, sizeof *plan);
     if (!s->is_batching) {
@@ -368,6 +377,7 @@ static uint32_t next_batch(struct sched_instance *in, struct mr_infer **items,
                 rows_before_wait = plan->rows;
             }
             s->is_forming = true;
+            s->forming_until_ns = plan->wait_until_ns;
             s->wake_at_rows = rows_to_wake_at(s, plan->rows);
             instance_wait(s, &s->filled, plan->wait_until_ns);
             s->is_forming = false;

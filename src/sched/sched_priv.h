@@ -141,7 +141,7 @@ struct mr_sched {
     uint32_t idle_threads;
     int64_t wake_at_rows;     /* the batch being formed is woken at this many queued rows */
     bool is_forming;          /* one instance waits for its batch to fill */
-    int64_t forming_until_ns; /* of a direct scheduler: at most until then */
+    int64_t forming_until_ns; /* it waits until then at most */
     int64_t rows_before_wait; /* of a direct scheduler: when the wait began, 0 = there is none */
     int64_t run_ns;           /* smoothed duration of executions; a batch counts as one */
     bool is_released;         /* the test hook has released the queue */
@@ -249,6 +249,9 @@ struct batch_plan {
 };
 bool instance_can_join(const struct mr_sched *s, const struct mr_infer *first,
                        const struct mr_infer *r);
+/* Until when a batch with the request may wait for more rows: from then on the whole delay would end after its latest
+ * start. 0: it is late already; INT64_MAX: it has no deadline. Holding the mutex. */
+int64_t instance_wait_limit(const struct mr_sched *s, const struct mr_infer *r);
 void instance_form_batch(struct mr_sched *s, int64_t now_ns, struct batch_plan *plan);
 
 /* instance.c. Wakes a thread for the queue: an idle one, or a new one if the limit allows. Fails if no thread runs

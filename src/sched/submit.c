@@ -133,8 +133,8 @@ static void note_arrival(struct mr_sched *s, int64_t now_ns)
 /* The batch that is being formed may be complete with this request, or has to go before it. */
 static bool may_be_ready(const struct mr_sched *s, const struct mr_infer *r)
 {
-    const bool is_urgent = !s->options.has_exact_delay && r->deadline_ns &&
-                           r->deadline_ns - s->max_delay_ns <= r->times.queued;
+    const bool is_urgent =
+        !s->options.has_exact_delay && instance_wait_limit(s, r) < s->forming_until_ns;
 
     return s->queued_rows >= s->wake_at_rows || is_urgent ||
            !instance_can_join(s, queue_front(s), r);

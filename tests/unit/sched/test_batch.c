@@ -410,6 +410,58 @@ static void delay_counts_from_the_oldest(void **state)
     harness_close(&h);
 }
 
+/* Costs in the scheduler's figures, as if executions of so many bytes had taken so long. */
+static void set_cost(struct harness *h, uint64_t bytes, int64_t ns)
+{
+    struct mr_sched *s = h->version.sched;
+
+    pthread_mutex_lock(&s->mutex);
+    cost_add_queued(s, bytes, ns);
+    pthread_mutex_unlock(&s->mutex);
+}
+
+/* No request waits for company for so long that it would be too late to run it. Seconds, so that a stall of the machine
+ * changes nothing: a delay of 50, and executions of 100, which have to begin 125 before the deadline. */
+static void waiting_ends_before_the_last_start(void **state)
+{
+    static const struct {
+        int64_t deadline_s, waits_s;
+        enum mr_close_reason reason;
+    } cases[] = {{110, 0, MR_CLOSE_DEADLINE},
+                 {160, 0, MR_CLOSE_DEADLINE},
+                 {200, 25, MR_CLOSE_DEADLINE},
+                 {300, 50, MR_CLOSE_DELAY}};
+    struct harness h;
+    struct ask a;
+    struct batch_plan plan;
+    (void)state;
+
+    harness_init(&h);
+    harness_batching(&h, 8, 50 * 1000 * 1000);
+    hold(&h, 2);
+    harness_open(&h, "identity", NULL, 0);
+    set_cost(&h, 8, 100 * MR_NS_PER_S);
+    struct mr_sched *s = h.version.sched;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ask_init(&a, &h, 1, 0);
+        a.infer.deadline_ns = mr_now_ns() + cases[i].deadline_s * MR_NS_PER_S;
+        assert_int_equal(ask_submit(&a), MR_OK);
+        pthread_mutex_lock(&s->mutex);
+        s->gap_ns = 0; /* the deadline and the delay decide */
+        const int64_t end_ns = a.infer.times.queued + cases[i].waits_s * MR_NS_PER_S;
+        instance_form_batch(s, end_ns - 10 * MR_NS_PER_S, &plan);
+        assert_int_equal(plan.is_ready, cases[i].waits_s == 0);
+        assert_true(plan.wait_until_ns <= end_ns);
+        instance_form_batch(s, end_ns, &plan);
+        assert_true(plan.is_ready);
+        assert_int_equal(plan.reason, cases[i].reason);
+        pthread_mutex_unlock(&s->mutex);
+        assert_true(mr_sched_cancel(&a.infer));
+        ask_fini(&a);
+    }
+    harness_close(&h);
+}
+
 /* As if the last request had come two seconds ago. */
 static void be_quiet(struct harness *h)
 {
@@ -676,6 +728,7 @@ int main(void)
         cmocka_unit_test(exact_delay_learns_nothing),
         cmocka_unit_test(quiet_time_is_forgotten),
         cmocka_unit_test(delay_counts_from_the_oldest),
+        cmocka_unit_test(waiting_ends_before_the_last_start),
         cmocka_unit_test(other_shapes_close_a_batch),
         cmocka_unit_test(what_has_parameters_runs_alone),
         cmocka_unit_test(one_request_of_a_batch_fails),
