@@ -85,9 +85,15 @@ void cost_add_inline(struct mr_sched *s, struct sched_slot *slot, uint64_t input
     }
 }
 
-int64_t cost_of_queued(struct mr_sched *s, uint64_t input_bytes)
+int64_t cost_of_queued(struct mr_sched *s, uint64_t input_bytes, uint64_t batch_bytes)
 {
-    return shared_cost(s, cost_bucket(input_bytes));
+    const unsigned least = cost_bucket(input_bytes);
+    int64_t cost = 0;
+
+    for (unsigned b = cost_bucket(batch_bytes) + 1; cost == 0 && b-- > least;) {
+        cost = shared_cost(s, b);
+    }
+    return cost;
 }
 
 void cost_add_queued(struct mr_sched *s, uint64_t input_bytes, int64_t ns)

@@ -74,7 +74,7 @@ struct walk {
     int64_t wait_limit_ns;       /* the earliest, INT64_MAX = none */
 };
 
-static int64_t rows_max(const struct mr_sched *s)
+int64_t instance_rows_max(const struct mr_sched *s)
 {
     const int64_t most = s->version->max_batch_size;
     const int64_t now = atomic_load_explicit(&s->version->executor->rows_max, memory_order_relaxed);
@@ -95,7 +95,7 @@ int64_t instance_wait_limit(const struct mr_sched *s, const struct mr_infer *r)
 static void collect(struct mr_sched *s, struct batch_plan *plan, struct walk *walk)
 {
     struct mr_infer *first = queue_front(s);
-    const int64_t max = rows_max(s);
+    const int64_t max = instance_rows_max(s);
 
     for (struct mr_infer *r = first; r; r = queue_after(s, r)) {
         if (r != first && !instance_can_join(s, first, r)) {
@@ -235,7 +235,7 @@ static int64_t rows_to_wake_at(const struct mr_sched *s, int64_t rows)
     int64_t expected = s->options.has_exact_delay
                            ? INT64_MAX
                            : (int64_t)s->expected_rows - (s->inflight_rows - s->queued_rows);
-    int64_t at = MR_MIN(rows_max(s), MR_MAX(expected, rows + 1));
+    int64_t at = MR_MIN(instance_rows_max(s), MR_MAX(expected, rows + 1));
 
     for (size_t i = 0; i < s->preferred_count; i++) {
         if (s->preferred[i] > rows) {

@@ -24,6 +24,18 @@ static int64_t policy_timeout_us(const struct queue_level *l, const struct mr_in
     return us;
 }
 
+/* Input bytes of the batch that the request would be part of now: with what waits, as far as there is room. A lone one
+ * counts by itself, however long batches were; with others of other shapes the batch may become smaller. */
+static uint64_t batch_bytes(const struct mr_sched *s, const struct mr_infer *r)
+{
+    if (!s->is_batching || !instance_can_join(s, r, r)) {
+        return r->input_bytes;
+    }
+    const int64_t rows = MR_MAX(r->rows, MR_MIN(s->queued_rows, instance_rows_max(s)));
+
+    return r->input_bytes / (uint64_t)rows_of(r) * (uint64_t)rows;
+}
+
 /* Until when an execution has to begin for its answer to come before the client's deadline. Under overload all
  * that run have waited until nearly then, so an estimate that is a little short means that all run in vain: an
  * execution may take a quarter more than it lately did, and the client's clock has begun earlier than ours, at
@@ -33,7 +45,7 @@ int64_t queue_last_start(struct mr_sched *s, const struct mr_infer *r)
     if (r->deadline_ns == 0) {
         return 0;
     }
-    int64_t cost = cost_of_queued(s, r->input_bytes);
+    int64_t cost = cost_of_queued(s, r->input_bytes, batch_bytes(s, r));
     int64_t reserve = MR_MIN((r->deadline_ns - r->times.queued) / 4, RESERVE_NS);
     int64_t at = r->deadline_ns - cost - MR_MAX(cost / 4, reserve);
     /* one that is late from the start may still be lucky */

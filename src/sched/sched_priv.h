@@ -172,8 +172,9 @@ bool cost_allows_inline(struct mr_sched *s, struct sched_slot *slot, uint64_t in
 /* An inline execution of this size that took longer was preempted. INT64_MAX: unknown. */
 int64_t cost_most(const struct sched_slot *slot, uint64_t input_bytes);
 void cost_add_inline(struct mr_sched *s, struct sched_slot *slot, uint64_t input_bytes, int64_t ns);
-/* The recent duration of an execution of this size; 0 = unknown. */
-int64_t cost_of_queued(struct mr_sched *s, uint64_t input_bytes);
+/* The recent duration of an execution of batch_bytes, or of the largest smaller one that is known, down to input_bytes; 0:
+ * none is. */
+int64_t cost_of_queued(struct mr_sched *s, uint64_t input_bytes, uint64_t batch_bytes);
 void cost_add_queued(struct mr_sched *s, uint64_t input_bytes, int64_t ns);
 
 /* exec.c: run the items as one execution; it fills status, outputs and times of each. True: it is over. False: it is
@@ -249,6 +250,8 @@ struct batch_plan {
 };
 bool instance_can_join(const struct mr_sched *s, const struct mr_infer *first,
                        const struct mr_infer *r);
+/* Most rows of a batch now. */
+int64_t instance_rows_max(const struct mr_sched *s);
 /* Until when a batch with the request may wait for more rows: from then on the whole delay would end after its latest
  * start. 0: it is late already; INT64_MAX: it has no deadline. Holding the mutex. */
 int64_t instance_wait_limit(const struct mr_sched *s, const struct mr_infer *r);

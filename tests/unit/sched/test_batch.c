@@ -462,6 +462,37 @@ static void waiting_ends_before_the_last_start(void **state)
     harness_close(&h);
 }
 
+/* A deadline is kept by what the batch takes that the request will be part of: by itself, with two, and with more than a
+ * batch has. Batches of four rows have not run: those of two count, as the next smaller ones. */
+static void last_start_by_the_batch(void **state)
+{
+    static const int64_t cost_s[] = {100, 200, 200, 200, 200, 200, 200, 800, 800, 800};
+    enum { COUNT = sizeof cost_s / sizeof *cost_s };
+    struct harness h;
+    struct ask a[COUNT];
+    (void)state;
+
+    harness_init(&h);
+    harness_batching(&h, 8, 0);
+    hold(&h, COUNT + 1);
+    harness_open(&h, "identity", NULL, 0);
+    set_cost(&h, 8, 100 * MR_NS_PER_S);
+    set_cost(&h, 16, 200 * MR_NS_PER_S);
+    set_cost(&h, 64, 800 * MR_NS_PER_S);
+    for (int i = 0; i < COUNT; i++) {
+        ask_init(&a[i], &h, 1, i);
+        a[i].infer.deadline_ns = mr_now_ns() + 3600 * MR_NS_PER_S;
+        assert_int_equal(ask_submit(&a[i]), MR_OK);
+        assert_int_equal(a[i].infer.deadline_ns - a[i].infer.start_by_ns,
+                         cost_s[i] * MR_NS_PER_S * 5 / 4);
+    }
+    for (int i = 0; i < COUNT; i++) {
+        assert_true(mr_sched_cancel(&a[i].infer));
+        ask_fini(&a[i]);
+    }
+    harness_close(&h);
+}
+
 /* As if the last request had come two seconds ago. */
 static void be_quiet(struct harness *h)
 {
@@ -729,6 +760,7 @@ int main(void)
         cmocka_unit_test(quiet_time_is_forgotten),
         cmocka_unit_test(delay_counts_from_the_oldest),
         cmocka_unit_test(waiting_ends_before_the_last_start),
+        cmocka_unit_test(last_start_by_the_batch),
         cmocka_unit_test(other_shapes_close_a_batch),
         cmocka_unit_test(what_has_parameters_runs_alone),
         cmocka_unit_test(one_request_of_a_batch_fails),
