@@ -62,7 +62,7 @@ static void latency_add(struct mr_latency *l, int64_t ns)
 static void count_success(struct mr_sched_stats *st, const struct mr_infer *r, int64_t encode_ns)
 {
     const struct mr_infer_times *t = &r->times;
-    int64_t end = t->end + encode_ns;
+    const int64_t answered = t->answered ? t->answered : t->end;
 
     stats_duration_add(&st->success, t->end - t->queued);
     stats_duration_add(&st->queue, t->start - t->queued);
@@ -73,7 +73,8 @@ static void count_success(struct mr_sched_stats *st, const struct mr_infer *r, i
     latency_add(&st->latency_queue[r->protocol], t->start - t->queued);
     latency_add(&st->latency_compute[r->protocol], t->end - t->start);
     latency_add(&st->latency_encode[r->protocol], encode_ns);
-    latency_add(&st->latency_total[r->protocol], end - (t->received ? t->received : t->queued));
+    latency_add(&st->latency_total[r->protocol],
+                answered - (t->received ? t->received : t->queued));
 }
 
 static void count_finished(struct mr_sched_stats *st, struct mr_infer *r, int64_t encode_ns)

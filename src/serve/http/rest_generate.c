@@ -178,6 +178,7 @@ static void encode(struct mr_turn *t)
     struct mr_oip_response response;
     int rc = MR_OK;
 
+    infer_encode_begins(&g->si);
     if (g->now) {
         infer_use_response(&g->si, g->now);
     }
@@ -247,6 +248,7 @@ static void encoded(struct mr_turn *t)
         write_whole(g);
         return;
     }
+    infer_encode_ends(&g->si);
     if (g->encode_status == MR_OK && !g->is_cancelled) {
         begin_stream(g);
         mr_call_write(g->si.call, g->encoded.pieces, g->encoded.piece_count);

@@ -514,6 +514,19 @@ void infer_encode_begins(struct serve_infer *si)
     }
 }
 
+static void encode_add(struct serve_infer *si, int64_t now_ns)
+{
+    if (si->encode_start_ns) {
+        si->encode_ns += now_ns - si->encode_start_ns;
+        si->encode_start_ns = 0;
+    }
+}
+
+void infer_encode_ends(struct serve_infer *si)
+{
+    encode_add(si, mr_now_ns());
+}
+
 /* A model's parameter of the same name gives way. */
 static void param_put(struct mr_oip_param *list, size_t *count, const struct mr_oip_param *p)
 {
@@ -625,6 +638,7 @@ int infer_encode_response(struct serve_infer *si, struct mr_response *q,
     struct mr_arena *of_request = r->arena;
     int rc;
 
+    infer_encode_begins(si);
     r->arena = &q->arena;
     if (q->outputs.list) {
         infer_use_response(si, q);
@@ -636,6 +650,7 @@ out:
     r->outputs = NULL; /* they are the response's */
     r->answer = (struct mr_answer_parameters){NULL, NULL, 0};
     r->arena = of_request;
+    infer_encode_ends(si);
     return rc;
 }
 
@@ -777,7 +792,9 @@ void infer_end(struct serve_infer *si)
     call_times_ran(si->loop->call_times, si->call, mr_status_grpc(si->infer.status),
                    si->infer.times.queued ? now - si->infer.times.queued : 0);
     message_end(si);
-    mr_infer_finish(&si->infer, si->encode_start_ns ? now - si->encode_start_ns : 0);
+    encode_add(si, now);
+    si->infer.times.answered = now;
+    mr_infer_finish(&si->infer, si->encode_ns);
 }
 
 bool infer_is_long_body(size_t bytes)

@@ -32,8 +32,9 @@ struct serve_infer {
     bool is_pinned;
     const struct mr_header *trailers; /* of the answer of a model that takes messages, over gRPC */
     size_t trailer_count;
-    int bound; /* status of infer_bind */
-    int64_t encode_start_ns;
+    int bound;                             /* status of infer_bind */
+    int64_t encode_start_ns;               /* of the answer that is being encoded; 0: none is */
+    int64_t encode_ns;                     /* of the answers before */
     void (*reply)(struct serve_infer *si); /* infer.status is set; exactly once */
     /* The end of a wait for the route's model, where decoding depends on it: decodes once more if it is there, or else answers
      * with infer.status, or infer_run if that is MR_OK. NULL: it does not depend on it. */
@@ -77,8 +78,10 @@ void infer_turn(struct serve_infer *si, void (*work)(struct mr_turn *t),
 int serve_turn_error(const struct mr_turn *t, struct mr_err *err);
 /* To be called first in `done`: infer.status is that of the work, unless the turn was ended. */
 void infer_turned(struct serve_infer *si);
-/* Records the start of encoding; if the execution has just ended on this thread, its end is the time. */
+/* Records the start of encoding; if the execution has just ended on this thread, its end is the time. infer_end is the end. */
 void infer_encode_begins(struct serve_infer *si);
+/* The end of encoding one of several answers. Without a start it does nothing. */
+void infer_encode_ends(struct serve_infer *si);
 /* Builds and compresses the gRPC answer (with `final`: an element of a stream with that parameter). On failure nothing
  * has to be dropped. */
 int infer_encode_grpc(struct serve_infer *si, const struct mr_oip_param *final,

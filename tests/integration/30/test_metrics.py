@@ -2,6 +2,7 @@
 import gzip
 import math
 import socket
+import time
 
 import grpc
 import pytest
@@ -11,6 +12,7 @@ from lib.control import Control
 from lib.grpcraw import Grpc
 from lib.metrics import families, samples, value
 from lib.rest import Rest
+from lib.stream import DECOUPLED, Stream
 
 COUNTERS = ["nv_inference_request_success", "nv_inference_count", "nv_inference_exec_count", "nv_inference_request_duration_us",
             "nv_inference_queue_duration_us", "nv_inference_compute_input_duration_us", "nv_inference_compute_infer_duration_us",
@@ -22,9 +24,10 @@ REASONS = {"REJECTED", "CANCELED", "BACKEND", "OTHER"}
 
 @pytest.fixture
 def own(models, start):
-    """A server with the models `m` (identity), `slow` (fault) and `tagged`, and nothing asked yet."""
+    """A server with the models `m` (identity), `slow` (fault), `several` (fault, decoupled) and `tagged`, and nothing asked yet."""
     repo.add(models, "m", max_batch_size=4)
     repo.add(models, "slow", backend="fault")
+    repo.add(models, "several", backend="fault", extra=DECOUPLED)
     repo.add(models, "tagged", extra='metric_tags { key: "team" value: "a\\"b\\\\c" } metric_tags { key: "tier" value: "gold" }')
     return start(models)
 
@@ -252,6 +255,32 @@ def test_histograms_are_sound(own):
             assert stages[key][2] == 20, key
     total = stages[tuple(sorted({"model": "slow", "version": "1", "stage": "total", "protocol": "grpc"}.items()))]
     assert total[2] == 1 and total[1] >= 0.05 and total[0][0.032768 if 0.032768 in total[0] else sorted(total[0])[0]] == 0
+
+
+def stage(server, name, protocol):
+    return value(server, "millrace_request_stage_seconds_sum", model="several", stage=name, protocol=protocol)
+
+
+def test_stages_of_several_answers(own, hold):
+    """`encode` is the time that it takes to build the answers, without the time between them."""
+    begin = time.monotonic()
+    with Stream(own.url("grpc")) as stream, Rest(own.http) as rest:
+        stream.send(grpcraw.int32("several", [1], parameters={"responses": 3, "hold_after": 1, **hold.parameters}))
+        stream.take(1)
+        first = time.monotonic()
+        for _ in range(100):
+            rest.infer("m", rows()).ok()
+        held = time.monotonic() - first
+        hold.end()
+        assert len(stream.end()) == 2
+    assert 0 < stage(own, "encode", "grpc") < held < stage(own, "total", "grpc") < time.monotonic() - begin
+
+
+@pytest.mark.parametrize("kind", ["generate", "generate_stream"])
+def test_stages_of_generate(own, kind):
+    with Rest(own.http) as rest:
+        rest.post(f"/v2/models/several/{kind}", {"INPUT0": [7], "responses": 1}).ok()
+    assert stage(own, "encode", "rest") > 0
 
 
 def test_loops_connections_and_memory(own):

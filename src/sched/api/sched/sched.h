@@ -111,6 +111,7 @@ struct mr_infer_times {
     int64_t infer_start; /* inputs in place */
     int64_t infer_end;   /* model done */
     int64_t end;         /* outputs in place */
+    int64_t answered;    /* set by the caller: answer built; 0: when the outputs were in place */
 };
 
 /** The sequence that a request belongs to. Models without sequence_batching get it unchanged. */
@@ -248,7 +249,7 @@ static inline bool mr_version_is_streaming(const struct mr_version *v)
 }
 
 /** Counts the finished request in the statistics, releases output blocks, unpins the version. encode_ns: time spent
- *  on encoding the answer. Thread: the reply loop's. Call exactly once for every request that has a version, also
+ *  on encoding its answers. Thread: the reply loop's. Call exactly once for every request that has a version, also
  *  refused ones. */
 void mr_infer_finish(struct mr_infer *r, int64_t encode_ns);
 
