@@ -30,7 +30,6 @@ struct generate {
     bool is_over;   /* the inference has ended */
     bool is_encoding;
     bool is_cancelled;
-    bool has_no_model; /* that answers */
     uint64_t answers;
     struct mr_response *unsent; /* in order */
     struct mr_response **unsent_end;
@@ -456,7 +455,7 @@ static void decode(struct mr_turn *t)
     }
     MR_TRY(route(g, &model, &version));
     rc = inputs_of(g, model, version, &inputs, &count);
-    g->has_no_model = rc < 0;
+    g->si.has_no_model = rc < 0;
     MR_TRY(rc);
     MR_TRY(
         mr_oip_generate_request(g->si.call->body, inputs, count, r->arena, &g->rewritten, &r->err));
@@ -484,7 +483,7 @@ static void decoded(struct mr_turn *t)
         infer_run(si);
         return;
     }
-    if (g->has_no_model && infer_awaits_variant(si)) {
+    if (si->has_no_model && infer_awaits_variant(si)) {
         return;
     }
     infer_refuse(si, si->infer.status);
@@ -499,7 +498,7 @@ static void again(struct serve_infer *si, bool is_there)
 
     if (is_there) {
         mr_buf_reset(&g->rewritten);
-        g->has_no_model = false;
+        si->has_no_model = false;
         si->infer.status = MR_OK;
         infer_turn(si, decode, decoded, true);
     } else if (si->infer.status == MR_OK) {

@@ -5,8 +5,6 @@
  * of this. */
 #include "infer.h"
 
-#include <stdio.h>
-
 #include "client_memory.h"
 #include "grpc_reply.h"
 #include "loops.h"
@@ -260,12 +258,11 @@ static int bind_version(struct serve_infer *si, mr_str model, mr_str version)
         goto out;
     }
     rc = find_version(si, model, version);
-    if (rc < 0) {
-        if (rc != MR_E_UNSUPPORTED) { /* it is not here */
-            variant_note(si, asked, model, version);
-        }
-        goto out;
+    si->has_no_model = rc < 0 && rc != MR_E_UNSUPPORTED;
+    if (si->has_no_model) {
+        variant_note(si, asked, model, version);
     }
+    MR_TRY(rc);
     if (r->version->has_messages || si->message_kind) {
         MR_TRY(message_args(si, version, &args));
         MR_TRY(mr_infer_validate(r, &args, &r->err));
@@ -663,31 +660,34 @@ void infer_drop_answer(struct mr_grpc_message *m)
     *m = (struct mr_grpc_message){0};
 }
 
-/* " endpoint=NAME variant=TAG" of a request that has one. */
-static void route_text(const struct serve_infer *si, char out[200])
-{
-    if (si->route.endpoint) {
-        snprintf(out, 200, " endpoint=%.80s variant=%.64s", si->route.endpoint->config->name.ptr,
-                 route_tag(&si->route).ptr);
-    }
-}
+/* A line about a request, with the endpoint and the variant of one that has them: members of a line are those that its
+ * format names. */
+#define LOG_REQUEST(level, event, si, model, format, ...)                                          \
+    do {                                                                                           \
+        const struct route *route_ = &(si)->route;                                                 \
+        if (route_->endpoint)                                                                      \
+            mr_log((level), (event), "req=%s model=%s endpoint=%s variant=%s " format,             \
+                   MR_LOG_STR((si)->request.id), MR_LOG_STR(model),                                \
+                   MR_LOG_STR(route_->endpoint->config->name), MR_LOG_STR(route_tag(route_)),      \
+                   __VA_ARGS__);                                                                   \
+        else                                                                                       \
+            mr_log((level), (event), "req=%s model=%s " format, MR_LOG_STR((si)->request.id),      \
+                   MR_LOG_STR(model), __VA_ARGS__);                                                \
+    } while (0)
 
 void infer_log_failure(const struct serve_infer *si)
 {
     const struct mr_infer *r = &si->infer;
     mr_str model = r->version ? r->version->model_name : si->request.model_name;
-    char way[200] = "";
     int status = r->status;
 
-    route_text(si, way);
     if (status == MR_E_INTERNAL || status == MR_E_IO || status == MR_E_NOMEM) {
-        mr_log(MR_LOG_WARN, "request.failed", "req=%s model=%s%s status=%s %s",
-               MR_LOG_STR(si->request.id), MR_LOG_STR(model), way, mr_status_name(status),
-               r->err.msg);
+        LOG_REQUEST(MR_LOG_WARN, "request.failed", si, model, "status=%s %s",
+                    mr_status_name(status), r->err.msg);
     } else if (!is_of_load(status) || mr_log_verbose() > 0) {
-        mr_log(MR_LOG_INFO, "request.refused", "req=%s model=%s%s protocol=%s peer=%s status=%s %s",
-               MR_LOG_STR(si->request.id), MR_LOG_STR(model), way, infer_protocol_name(r->protocol),
-               mr_call_peer(si->call), mr_status_name(status), r->err.msg);
+        LOG_REQUEST(MR_LOG_INFO, "request.refused", si, model, "protocol=%s peer=%s status=%s %s",
+                    infer_protocol_name(r->protocol), mr_call_peer(si->call),
+                    mr_status_name(status), r->err.msg);
     }
 }
 
@@ -716,15 +716,12 @@ const char *infer_protocol_name(enum mr_infer_protocol protocol)
 static void log_success(const struct serve_infer *si, int64_t now_ns)
 {
     const struct mr_infer_times *t = &si->infer.times;
-    char way[200] = "";
 
-    route_text(si, way);
-    mr_log(MR_LOG_INFO, "request.done",
-           "req=%s model=%s%s version=%lld rows=%lld queue_us=%lld compute_us=%lld total_us=%lld",
-           MR_LOG_STR(si->request.id), MR_LOG_STR(si->infer.version->model_name), way,
-           (long long)si->infer.version->number, (long long)si->infer.rows,
-           (long long)(t->start - t->queued) / 1000, (long long)(t->end - t->start) / 1000,
-           (long long)(now_ns - t->received) / 1000);
+    LOG_REQUEST(MR_LOG_INFO, "request.done", si, si->infer.version->model_name,
+                "version=%lld rows=%lld queue_us=%lld compute_us=%lld total_us=%lld",
+                (long long)si->infer.version->number, (long long)si->infer.rows,
+                (long long)(t->start - t->queued) / 1000, (long long)(t->end - t->start) / 1000,
+                (long long)(now_ns - t->received) / 1000);
 }
 
 /* Without a version there are no counters of a model. */
@@ -759,12 +756,16 @@ static void shadow_request(struct serve_infer *si)
     }
 }
 
+/* The client is told that there is no such model, but it did not choose it: the variant is at fault. */
 static void end_route(struct serve_infer *si, int64_t now_ns)
 {
+    const int status = si->infer.status;
+    const bool is_lost = si->has_no_model && status != MR_E_CANCELLED;
+
     if (si->route.is_shadowed) {
         shadow_request(si);
     }
-    route_end(&si->route, si->infer.status, now_ns - si->infer.times.received);
+    route_end(&si->route, is_lost ? MR_E_UNAVAILABLE : status, now_ns - si->infer.times.received);
 }
 
 /* The answer is built: count, let go of outputs and version. */

@@ -29,6 +29,7 @@ struct serve_infer {
     struct variant_wait *variant; /* for the model that the route leads to; NULL: none yet */
     struct mr_oip_param answer_params[2]; /* of the answer that is being built */
     bool is_routed;                       /* route is chosen */
+    bool has_no_model;                    /* what the route leads to is not here */
     bool is_pinned;
     const struct mr_header *trailers; /* of the answer of a model that takes messages, over gRPC */
     size_t trailer_count;

@@ -96,7 +96,8 @@ def test_generate_has_forwarded_headers(serve):
 def test_generate_reads_by_the_variant_that_answers(serve, kind):
     """Not by that with the largest share, which is not there, nor by one with other inputs."""
     server = serve(endpoint("e", variant("gone", "nomodel", 60), variant("here", "m", 40), 'sticky { key: "parameter:user" salt: "s" }'),
-                   endpoint("all", variant("a", "m", 1)))
+                   endpoint("all", variant("a", "m", 1), variant("b", "nomodel", 0), variant("c", "m", 0, 'label: "nolabel"')),
+                   options=["--log-verbose=1"])
     users = [f"user-{i}" for i in range(40)]
     with Rest(server.http) as rest:
         for user, tag in zip(users, expected(6000, [bucket("s", u) for u in users], "gone", "here")):
@@ -109,6 +110,14 @@ def test_generate_reads_by_the_variant_that_answers(serve, kind):
             assert shown["OUTPUT0"] == [3, 4] and shown["variant"] == "here" and shown["model_name"] == "e"
         long = {"id": "x", "user": users[0], "INPUT0": [0] * 5000, "extra": [1]}
         assert rest.post(f"/v2/models/m/{kind}", long).error == rest.post("/v2/models/all/" + kind, long).error
+        for tag in "bc":
+            assert rest.infer(f"all/versions/{tag}", INPUT).status in (400, 404)
+    faults = {(e, v, f): value(server, "millrace_endpoint_errors_total", endpoint=e, variant=v, fault=f)
+              for e, v in (("e", "gone"), ("all", "a"), ("all", "b"), ("all", "c")) for f in ("server", "client")}
+    assert {key: n for key, n in faults.items() if n} == {
+        ("e", "gone", "server"): counts(server, "e")["gone"][1], ("all", "a", "client"): 1, ("all", "b", "server"): 1, ("all", "c", "server"): 1}
+    events = {(e["event"], e["variant"], e["msg"] == "") for e in server.events() if e.get("endpoint") == "e"}
+    assert events == {("request.refused", "gone", False), ("request.done", "here", True)}
     (gone, failed), (here, well) = counts(server, "e")["gone"], counts(server, "e")["here"]
     assert gone == failed > 0 and here > 0 == well and gone + here == len(users)
 
