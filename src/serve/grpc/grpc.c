@@ -34,7 +34,18 @@ struct grpc_arrival {
     struct serve_route route;
     struct mr_grpc_call *g;
     const struct grpc_method *method;
+    mr_str model; /* the name in the message */
 };
+
+/* What another server of the mesh sent on counts there. */
+static void refuse_early(struct mr_grpc_call *g, const struct grpc_method *m, mr_str model,
+                         const struct mr_err *err)
+{
+    if (m->kind == GRPC_INFER && mr_call_listener_tag(g->call) != LISTEN_MESH) {
+        infer_count_refused(g->call, model, err);
+    }
+    grpc_fail_err(g, err);
+}
 
 static void arrived(struct serve_arrival *a)
 {
@@ -43,7 +54,7 @@ static void arrived(struct serve_arrival *a)
 
     mr_str id = a->route ? a->route->id : a->model;
     if (id.len && grpc_put_model(ga->g, id, &err) < 0) {
-        grpc_fail_err(ga->g, &err);
+        refuse_early(ga->g, ga->method, id, &err);
         return;
     }
     ga->method->handle(a->loop->server, ga->g);
@@ -51,7 +62,9 @@ static void arrived(struct serve_arrival *a)
 
 static void not_arrived(struct serve_arrival *a, const struct mr_err *err)
 {
-    grpc_fail_err(MR_CONTAINER_OF(a, struct grpc_arrival, arrival)->g, err);
+    const struct grpc_arrival *ga = MR_CONTAINER_OF(a, struct grpc_arrival, arrival);
+
+    refuse_early(ga->g, ga->method, a->route ? a->route->id : ga->model, err);
 }
 
 /* In a mesh: a call that names its model by an id. False: it does not. */
@@ -61,7 +74,7 @@ static bool waits_by_id(struct mr_server *s, struct grpc_arrival *ga, mr_bytes m
     int rc = grpc_find_id(s, ga->g, message, &ga->route, &err);
 
     if (rc < 0) {
-        grpc_fail_err(ga->g, &err);
+        refuse_early(ga->g, ga->method, ga->model, &err);
     } else if (rc > 0 && ga->route.several.count) {
         grpc_multi(s, ga->g, &ga->route.several);
     } else if (rc > 0) {
@@ -88,7 +101,7 @@ static bool find_name(struct mr_grpc_call *g, const struct grpc_method *m, mr_by
         return true;
     }
     MR_FAIL(&err, MR_E_INVALID, GRPC_NO_MODEL);
-    grpc_fail_err(g, &err);
+    refuse_early(g, m, MR_STR(""), &err);
     return false;
 }
 
@@ -110,11 +123,12 @@ static bool waits(struct mr_server *s, struct mr_grpc_call *g, const struct grpc
     ga->arrival = (struct serve_arrival){.call = g->call, .go = arrived, .fail = not_arrived};
     ga->g = g;
     ga->method = m;
-    if (s->mesh && (waits_by_id(s, ga, message) || !find_name(g, m, message, &names.model_name))) {
+    ga->model = names.model_name;
+    if (s->mesh && (waits_by_id(s, ga, message) || !find_name(g, m, message, &ga->model))) {
         return true;
     }
     ga->arrival.may_be_vmodel = true;
-    return arrival_wait(&ga->arrival, names.model_name, names.model_version, true);
+    return arrival_wait(&ga->arrival, ga->model, names.model_version, true);
 }
 
 static bool may_wait(const struct mr_server *s, const struct grpc_method *m)
@@ -161,7 +175,7 @@ static void unpack_done(struct mr_turn *t)
         serve_turn_error(t, &p->err);
     }
     if (p->err.status < 0) {
-        grpc_fail_err(p->g, &p->err);
+        refuse_early(p->g, p->method, MR_STR(""), &p->err);
     } else {
         handle(p->server, p->g, p->method);
     }

@@ -57,9 +57,9 @@ struct stream {
 };
 
 struct stream_item {
-    struct stream_item *next;
+    struct mr_arena arena;    /* the next request's, too */
+    struct stream_item *next; /* this and what follows begins as zeros */
     struct stream *stream;
-    struct mr_arena arena;
     struct mr_block *message; /* holds the bytes of the request */
     mr_bytes bytes;
     bool is_packed;     /* they are compressed */
@@ -103,16 +103,10 @@ static struct stream_item *item_new(struct stream *st)
         }
         mr_arena_init(&it->arena, ITEM_ARENA_MIN, ITEM_ARENA_MAX);
     }
-    it->next = NULL;
+    const size_t kept = offsetof(struct stream_item, next);
+    memset((char *)it + kept, 0, sizeof *it - kept);
     it->stream = st;
-    it->message = NULL;
-    it->is_done = it->is_encoded = it->breaks_stream = it->is_decoupled = it->has_arrived = false;
-    it->is_fed = false;
-    it->encode_status = MR_OK;
-    it->unsent = NULL;
     it->unsent_end = &it->unsent;
-    it->answer = (struct mr_grpc_message){0};
-    memset(&it->si, 0, sizeof it->si);
     return it;
 }
 
@@ -912,7 +906,8 @@ static void on_message(void *ctx, mr_bytes message, struct mr_block *block)
     }
     it = item_new(st);
     if (!it) {
-        struct mr_err err = {.msg = "no memory for the request"};
+        struct mr_err err = {.status = MR_E_EXHAUSTED, .msg = "no memory for the request"};
+        infer_count_refused(st->g->call, MR_STR(""), &err);
         fail_stream(st, MR_E_EXHAUSTED, &err);
         return;
     }
@@ -940,6 +935,9 @@ static void on_data(struct serve_pending *p, mr_bytes data, bool last)
     st->is_feeding = true;
     rc = st->is_failed ? MR_OK : mr_grpc_feed(st->g, data, on_message, st, &err);
     st->is_feeding = false;
+    if (rc < 0 && rc != MR_E_CLOSED) {
+        infer_count_refused(st->g->call, MR_STR(""), &err); /* a message that is no item */
+    }
     if (rc < 0) {
         fail_stream(st, rc, &err);
     }

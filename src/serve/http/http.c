@@ -170,9 +170,21 @@ static void arrived(struct serve_arrival *a)
     ra->route->handle(a->loop->server, a->call, &ra->path);
 }
 
+/* What another server of the mesh sent on counts there. */
+static void refuse_early(struct mr_call *call, const struct rest_route *route, mr_str model,
+                         const struct mr_err *err)
+{
+    if (route->api == MR_API_INFERENCE && mr_call_listener_tag(call) != LISTEN_MESH) {
+        infer_count_refused(call, model, err);
+    }
+    reply_error(call, err);
+}
+
 static void not_arrived(struct serve_arrival *a, const struct mr_err *err)
 {
-    reply_error(a->call, err);
+    const struct rest_arrival *ra = MR_CONTAINER_OF(a, struct rest_arrival, arrival);
+
+    refuse_early(a->call, ra->route, ra->path.model, err);
 }
 
 /* Another server says which model it is where the path names a vmodel. False: the call is answered. */
@@ -196,14 +208,16 @@ static void handle(struct mr_server *s, struct mr_call *call, const struct rest_
                    const struct mr_oip_path *path)
 {
     struct rest_arrival *ra = NULL;
+    struct mr_err err;
 
     if (serve_has_runtime(s) &&
         (route->api == MR_API_INFERENCE || route->api == MR_API_METADATA ||
          route->api == MR_API_MODEL_CONFIG) &&
         path->model.len) {
-        reply_error_text(call, MR_E_UNSUPPORTED,
-                         "the models of this server are in a runtime (--mesh-runtime), which takes "
-                         "gRPC only");
+        MR_FAIL(
+            &err, MR_E_UNSUPPORTED,
+            "the models of this server are in a runtime (--mesh-runtime), which takes gRPC only");
+        refuse_early(call, route, path->model, &err);
         return;
     }
     bool asks_version_ready = route->handle == rest_model_ready && path->version.len;
@@ -321,22 +335,16 @@ static void describe_too_large(const struct mr_server *s, const struct mr_call *
 }
 
 /* An inference counts as one although its body never came here. */
-static void log_body_refused(const struct mr_server *s, struct mr_call *call,
-                             const struct mr_err *err)
+static void count_body_refused(const struct mr_server *s, struct mr_call *call,
+                               const struct mr_err *err)
 {
-    struct mr_oip_path path;
-    const struct rest_route *route = call->is_grpc ? NULL : route_find(call->path, &path);
+    struct mr_oip_path path = {0};
     const struct grpc_method *method = call->is_grpc ? grpc_method_for(s, call->path) : NULL;
-    struct serve_infer si = {.infer.err = *err};
+    const struct rest_route *route = call->is_grpc ? NULL : route_find(call->path, &path);
 
-    if (!(method && method->kind == GRPC_INFER) && !(route && route->handle == rest_infer)) {
-        return;
+    if (method ? method->kind == GRPC_INFER : route && route->api == MR_API_INFERENCE) {
+        infer_count_refused(call, path.model, err);
     }
-    infer_init(&si, call, call->arena, call->is_grpc ? MR_INFER_GRPC : MR_INFER_REST);
-    si.request.model_name = call->is_grpc ? MR_STR("") : path.model;
-    infer_refuse(&si, err->status);
-    infer_log_failure(&si);
-    infer_end(&si);
 }
 
 static void on_body_refused(void *ctx, struct mr_call *call, int status)
@@ -358,7 +366,7 @@ static void on_body_refused(void *ctx, struct mr_call *call, int status)
     } else {
         describe_too_large(s, call, &err);
     }
-    log_body_refused(s, call, &err);
+    count_body_refused(s, call, &err);
     if (!call->is_grpc) {
         reply_error(call, &err);
     } else if (mr_grpc_begin(&g, call, (int64_t)most) == MR_OK) {

@@ -6,6 +6,7 @@
 #include "arrival.h"
 #include "oip/oip.h"
 #include "serve/state/grpc_reply.h"
+#include "serve/state/infer.h"
 
 #define PREFIX_BYTES 5
 #define LOOK_MAX     65536u
@@ -16,6 +17,7 @@ struct first_look {
     struct mr_mail mail;
     struct mr_server *server;
     struct mr_grpc_call *g;
+    mr_str model; /* that the first request names */
     void (*handle)(struct mr_server *s, struct mr_grpc_call *g);
     bool is_posted, is_cancelled;
 };
@@ -29,7 +31,12 @@ static void arrived(struct serve_arrival *a)
 
 static void not_arrived(struct serve_arrival *a, const struct mr_err *err)
 {
-    grpc_fail_err(MR_CONTAINER_OF(a, struct first_look, arrival)->g, err);
+    const struct first_look *f = MR_CONTAINER_OF(a, struct first_look, arrival);
+
+    if (mr_call_listener_tag(a->call) != LISTEN_MESH) {
+        infer_count_refused(a->call, f->model, err); /* of its requests, the first is known */
+    }
+    grpc_fail_err(f->g, err);
 }
 
 static void serve_here_after_all(struct first_look *f)
@@ -59,9 +66,10 @@ static void decide(struct mr_mail *mail)
             (mr_bytes){(const uint8_t *)first->ptr + PREFIX_BYTES, first->len - PREFIX_BYTES},
             &names);
     }
+    f->model = mr_arena_str(f->g->call->arena, names.model_name);
     if (!names.model_name.len ||
-        !arrival_wait(&f->arrival, mr_arena_str(f->g->call->arena, names.model_name),
-                      mr_arena_str(f->g->call->arena, names.model_version), true)) {
+        !arrival_wait(&f->arrival, f->model, mr_arena_str(f->g->call->arena, names.model_version),
+                      true)) {
         serve_here_after_all(f);
     }
 }

@@ -708,6 +708,16 @@ void infer_refuse(struct serve_infer *si, int status)
     }
 }
 
+void infer_count_refused(struct mr_call *call, mr_str model, const struct mr_err *err)
+{
+    struct serve_infer si = {.infer.err = *err, .request.model_name = model};
+
+    infer_init(&si, call, call->arena, call->is_grpc ? MR_INFER_GRPC : MR_INFER_REST);
+    infer_refuse(&si, err->status);
+    infer_log_failure(&si);
+    infer_end(&si);
+}
+
 const char *infer_protocol_name(enum mr_infer_protocol protocol)
 {
     return protocol == MR_INFER_REST ? "rest" : "grpc";

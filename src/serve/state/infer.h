@@ -102,6 +102,9 @@ void infer_log_failure(const struct serve_infer *si);
 bool infer_takes_messages(const struct serve_infer *si, mr_str model, mr_str version);
 /* Replaces infer_run for a request that cannot be read, with the reason in infer.err. */
 void infer_refuse(struct serve_infer *si, int status);
+/* Counts and logs an inference that ends with `err` before it becomes a serve_infer; model: as far as it is known. The
+ * caller answers the call. */
+void infer_count_refused(struct mr_call *call, mr_str model, const struct mr_err *err);
 const char *infer_protocol_name(enum mr_infer_protocol protocol);
 
 #endif

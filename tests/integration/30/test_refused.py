@@ -110,11 +110,18 @@ def test_unknown_models(served, client):
 
 def test_bodies_over_the_limit(models, start):
     repo.add(models, "m")
-    server = start(models, "--http-max-input-size=1000")
+    server = start(models, "--http-max-input-size=1000", "--grpc-max-message-size=1000")
+    kinds = ("infer", "generate", "generate_stream", "infer_stream")
     with Rest(server.http) as c:
-        assert c.post("/v2/models/m/infer", b"x" * 2000).status == 400
-    assert len(refused(server)) == 1
-    assert value(server, "millrace_inference_refused_total", protocol="rest", reason="TOO_LARGE") == 1
+        assert {c.post(f"/v2/models/m/{kind}", b"x" * 2000).status for kind in kinds} == {400}
+        assert c.post("/v2/logging", b"x" * 2000).status == 400
+    large = request("m", [("INPUT0", "INT32", [1000], {"int_contents": [1] * 1000})])
+    with Grpc(server.url("grpc")) as g:
+        for call in (lambda: g.infer(large), lambda: list(g.stub.ModelStreamInfer(iter([large]), timeout=wait.PATIENCE))):
+            assert failure(call).code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert len(refused(server)) == len(kinds) + 2
+    for protocol, count in (("rest", len(kinds)), ("grpc", 2)):
+        assert value(server, "millrace_inference_refused_total", protocol=protocol, reason="TOO_LARGE") == count
 
 
 def test_every_inference_is_counted_once(served, client):

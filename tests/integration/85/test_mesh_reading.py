@@ -54,6 +54,10 @@ def test_nothing_is_missing_while_the_registry_is_read(held, start, tmp_path):
             assert r.infer(name, X).status == 503
     with grpcraw.Grpc(server.url("grpc")) as g:
         assert code(lambda: g.stub.ModelInfer(grpcraw.int32("v", [1, 2, 3]), timeout=wait.PATIENCE)) == grpc.StatusCode.UNAVAILABLE
+        stream = g.stub.ModelStreamInfer(iter([grpcraw.int32("m", [1])]), timeout=wait.PATIENCE)
+        assert code(lambda: list(stream)) == grpc.StatusCode.UNAVAILABLE
+        refused = {labels["protocol"]: n for labels, n in metrics.samples(server, "millrace_inference_refused_total") if labels["reason"] == "UNAVAILABLE"}
+        assert refused == {"rest": 2, "grpc": 2}
         assert not g.stub.ModelReady(pb.ModelReadyRequest(name="m"), timeout=wait.PATIENCE).ready
         assert not g.stub.ServerReady(pb.ServerReadyRequest(), timeout=wait.PATIENCE).ready
     with grpc.insecure_channel(server.url("grpc")) as channel:
