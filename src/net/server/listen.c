@@ -22,8 +22,9 @@
 #include "server.h"
 
 #define BACKLOG        4096
-#define ACCEPTS_OWN    64 /* per wake-up, so that many new connections do not block requests */
-#define ACCEPTS_SHARED 8  /* leave some to the other loops */
+#define ACCEPTS_OWN    64  /* per wake-up, so that many new connections do not block requests */
+#define ACCEPTS_SHARED 8   /* leave some to the other loops */
+#define ACCEPTS_LAST   512 /* before the socket is closed, which resets what still waits */
 #define RETRY_NS       (250 * MR_NS_PER_MS)
 
 struct mr_listener {
@@ -328,22 +329,20 @@ static void welcome(struct mr_listener *l, int fd, const struct address *peer)
         return;
     }
     c->on_loopback = l->on_loopback;
+    c->draining = part->draining;
     mr_count_add(&part->loop->stats.accepted, 1);
     if ((l->tls ? mr_transport_tls_start(c, l->tls) : mr_transport_plain_start(c)) < 0) {
         mr_conn_abandon(c);
         return;
     }
     mr_conn_start(c);
+    if (part->draining) {
+        mr_conn_ready(c, MR_WANT_READ); /* the drain closes it unless a request has begun */
+    }
 }
 
-static void on_acceptable(uv_poll_t *poll, int status, int events)
+static void accept_up_to(struct mr_listener *l, int most)
 {
-    struct mr_listener *l = poll->data;
-    int most = l->over_unix ? ACCEPTS_SHARED : ACCEPTS_OWN;
-
-    (void)status;
-    (void)events;
-    mr_loop_enter(l->part->loop);
     for (int i = 0; i < most; i++) {
         struct address peer = {.len = sizeof peer.storage};
         int fd = accept4(l->fd, &peer.any, &peer.len, SOCK_NONBLOCK | SOCK_CLOEXEC);
@@ -356,6 +355,16 @@ static void on_acceptable(uv_poll_t *poll, int status, int events)
             return;
         }
     }
+}
+
+static void on_acceptable(uv_poll_t *poll, int status, int events)
+{
+    struct mr_listener *l = poll->data;
+
+    (void)status;
+    (void)events;
+    mr_loop_enter(l->part->loop);
+    accept_up_to(l, l->over_unix ? ACCEPTS_SHARED : ACCEPTS_OWN);
 }
 
 static void listener_wait(struct mr_listener *l, bool on)
@@ -400,6 +409,9 @@ void mr_listeners_stop(struct mr_server_part *part)
 {
     while (part->listeners) {
         struct mr_listener *l = part->listeners;
+        if (!part->closing) {
+            accept_up_to(l, ACCEPTS_LAST);
+        }
         part->listeners = l->next_own;
         uv_close((uv_handle_t *)&l->poll, on_listener_closed);
         close(l->fd);
@@ -454,6 +466,7 @@ static struct mr_server_part *part_for(struct mr_http_server *s, struct mr_loop 
         part->next = s->parts;
         s->parts = part;
         atomic_fetch_add_explicit(&s->parts_open, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&s->parts_listening, 1, memory_order_relaxed);
         atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
     }
     return part;

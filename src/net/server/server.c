@@ -105,6 +105,12 @@ int64_t mr_http_server_connections(const struct mr_http_server *s)
     return atomic_load_explicit((_Atomic int64_t *)&s->connections, memory_order_relaxed);
 }
 
+bool mr_http_server_listens(const struct mr_http_server *s)
+{
+    /* acquire: pairs with the release in part_drain */
+    return atomic_load_explicit(&s->parts_listening, memory_order_acquire) > 0;
+}
+
 bool mr_server_admit(struct mr_http_server *s)
 {
     /* Relaxed: a count, nothing is ordered by it. */
@@ -153,6 +159,8 @@ static void part_drain(struct mr_mail *mail)
         c->proto->drain(c);
         c = next;
     }
+    /* release: who sees it counts the connections that were accepted before */
+    atomic_fetch_sub_explicit(&part->server->parts_listening, 1, memory_order_release);
 }
 
 static void part_close(struct mr_mail *mail)

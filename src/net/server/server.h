@@ -39,6 +39,7 @@ struct mr_http_server {
     _Atomic int64_t connections;
     _Atomic int64_t refs; /* of the owner, open parts and connections */
     _Atomic int64_t parts_open;
+    _Atomic int64_t parts_listening; /* those that do not drain */
     _Atomic bool draining;
     _Atomic bool closing;
     _Atomic bool unlinked;

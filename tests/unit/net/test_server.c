@@ -1,4 +1,5 @@
 /* The server around the protocols: listening, limits, timeouts, draining, several loops. */
+#include <semaphore.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
@@ -388,6 +389,82 @@ static void test_drain(void **state)
     server_stop(&s);
 }
 
+/* Keeps a loop from everything else. */
+struct gate {
+    struct mr_mail mail;
+    sem_t reached;
+    sem_t opened;
+};
+
+static void gate_run(struct mr_mail *mail)
+{
+    struct gate *g = MR_CONTAINER_OF(mail, struct gate, mail);
+
+    sem_post(&g->reached);
+    while (sem_wait(&g->opened) != 0) {
+    }
+}
+
+static void gate_post(struct server *s, struct gate *g)
+{
+    g->mail.run = gate_run;
+    sem_init(&g->reached, 0, 0);
+    sem_init(&g->opened, 0, 0);
+    mr_loop_post(s->loops[0], &g->mail);
+}
+
+static void gate_wait(struct gate *g)
+{
+    while (sem_wait(&g->reached) != 0) {
+    }
+}
+
+/* Requests of connections that nobody has accepted yet are answered. */
+static void test_drain_of_the_queue(void **state)
+{
+    struct server s;
+    struct gate first, second;
+    struct response r;
+
+    (void)state;
+    server_start(&s);
+    gate_post(&s, &first);
+    gate_wait(&first);
+    gate_post(&s, &second); /* with the drain behind it: the loop accepts nothing between them */
+    mr_http_server_drain(s.http);
+    sem_post(&first.opened);
+    gate_wait(&second);
+    assert_true(mr_http_server_listens(s.http));
+    struct client fresh = dial(&s);
+    struct client quick = dial(&s);
+    struct client slow = dial(&s);
+    assert_true(say(&quick, "GET /quick HTTP/1.1\r\nHost: x\r\n\r\n"));
+    assert_true(say(&slow, "GET /later HTTP/1.1\r\nHost: x\r\n\r\n"));
+    sem_post(&second.opened);
+    hear_response(&quick, &r, false);
+    assert_int_equal(r.status, 200);
+    assert_true(r.close);
+    free(r.body);
+    expect_end(&quick);
+    expect_end(&fresh);
+    assert_true(wait_until(&s.pending_count, 1));
+    release_later(&s);
+    hear_response(&slow, &r, false);
+    assert_string_equal(r.body, "late");
+    free(r.body);
+    expect_end(&slow);
+    hang_up(&fresh);
+    hang_up(&quick);
+    hang_up(&slow);
+    assert_true(wait_connections(&s, 0));
+    assert_false(mr_http_server_listens(s.http));
+    server_stop(&s);
+    sem_destroy(&first.reached);
+    sem_destroy(&first.opened);
+    sem_destroy(&second.reached);
+    sem_destroy(&second.opened);
+}
+
 static void test_close_under_load(void **state)
 {
     (void)state;
@@ -465,6 +542,7 @@ int main(void)
         cmocka_unit_test(test_write_timeout),
         cmocka_unit_test(test_ping),
         cmocka_unit_test(test_drain),
+        cmocka_unit_test(test_drain_of_the_queue),
         cmocka_unit_test(test_close_under_load),
         cmocka_unit_test(test_out_of_descriptors),
     };

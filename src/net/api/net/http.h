@@ -251,8 +251,10 @@ const char *mr_call_peer(const struct mr_call *call);
 bool mr_call_is_private(const struct mr_call *call);
 
 /** Draining: stops listening, closes idle connections, and sends `Connection: close` / GOAWAY on the others as their
- *  calls end. Thread: any. */
+ *  calls end. Connections that wait to be accepted are among the others if they have sent a request. Thread: any. */
 void mr_http_server_drain(struct mr_http_server *s);
+/** False: every loop drains, and has accepted its last connection. Thread: any. */
+bool mr_http_server_listens(const struct mr_http_server *s);
 /** Connections open now. Thread: any. */
 int64_t mr_http_server_connections(const struct mr_http_server *s);
 /** Close everything at once on every loop (the loops must still be running, or have not been
