@@ -84,7 +84,8 @@ static int model_open(void *backend, const struct mr_model_desc *desc, void **ou
         free(m);
         return rc;
     }
-    m->signature.flags = m->plan.warmup ? 0 : MR_BACKEND_NO_WARMUP;
+    m->signature.flags = (m->plan.warmup ? 0 : MR_BACKEND_NO_WARMUP) |
+                         (m->plan.may_inline ? 0 : MR_BACKEND_NO_INLINE);
     m->signature.max_pending = (uint32_t)m->plan.max_pending;
     m->signature.size = sizeof m->signature;
     m->signature.from_config = 1;
@@ -468,7 +469,7 @@ int fault_run(struct instance *inst, const struct plan *p, struct mr_exec *exec,
 static const struct mr_backend table = {
     .size = sizeof(struct mr_backend),
     .abi_minor = MR_BACKEND_ABI_MINOR,
-    .flags = MR_BACKEND_CHEAP_INSTANCES | MR_BACKEND_NO_INLINE | MR_BACKEND_DECOUPLED,
+    .flags = MR_BACKEND_CHEAP_INSTANCES | MR_BACKEND_DECOUPLED,
     .name = "fault",
     .version = MR_VERSION,
     .model_open = model_open,

@@ -52,7 +52,8 @@
     Y(fail_last, "of a decoupled model: fail_request fails after the answers")                     \
     Y(no_final, "no answer is the final one")                                                      \
     Y(sums, "an instance gives the sum of each sequence so far, of one INT32 a request")           \
-    Y(warmup, "of a model: it runs made-up requests when it is loaded")
+    Y(warmup, "of a model: it runs made-up requests when it is loaded")                            \
+    Y(may_inline, "of a model: fast executions run on network threads")
 
 struct plan {
 #define FAULT_FIELD_NUMBER(field, least, most, text) int64_t field;

@@ -21,6 +21,7 @@
 #include "serve/state/tls.h"
 
 #define LOOPS_MAX 64u
+#define LOOPS_NS  MR_NS_PER_S /* loops that are not in a model take less to come to a mail */
 
 void mr_server_options_init(struct mr_server_options *o)
 {
@@ -381,29 +382,37 @@ struct mr_models *mr_server_models(struct mr_server *s)
 
 /* ---- stop ---- */
 
-struct close_wait {
-    pthread_mutex_t mutex;
-    pthread_cond_t cond;
-    bool is_done;
-};
-
+/* Thread: the loop that closed last. */
 static void on_closed(void *ctx)
 {
-    struct close_wait *w = ctx;
+    struct mr_server *s = ctx;
 
-    pthread_mutex_lock(&w->mutex);
-    w->is_done = true;
-    pthread_cond_signal(&w->cond);
-    pthread_mutex_unlock(&w->mutex);
+    /* release: pairs with the acquire in is_closed */
+    atomic_store_explicit(&s->is_closed, true, memory_order_release);
 }
 
-/* Connections that still wait for answers finish; what is left at the deadline is cut off. */
-static bool drain(struct mr_server *s, int64_t deadline_ns)
+static bool is_closed(const struct mr_server *s)
+{
+    return atomic_load_explicit(&s->is_closed, memory_order_acquire);
+}
+
+static bool is_deaf(const struct mr_server *s)
+{
+    return !mr_http_server_listens(s->http);
+}
+
+static bool has_no_connections(const struct mr_server *s)
+{
+    return mr_http_server_connections(s->http) == 0;
+}
+
+/* False: not before the deadline. */
+static bool wait_until(bool (*is_so)(const struct mr_server *s), const struct mr_server *s,
+                       int64_t deadline_ns)
 {
     const struct timespec step = {0, 5 * MR_NS_PER_MS};
 
-    mr_http_server_drain(s->http);
-    while (mr_http_server_connections(s->http) > 0) {
+    while (!is_so(s)) {
         if (mr_now_ns() >= deadline_ns) {
             return false;
         }
@@ -412,27 +421,30 @@ static bool drain(struct mr_server *s, int64_t deadline_ns)
     return true;
 }
 
-static void close_all(struct mr_server *s)
+/* Connections that still wait for answers finish; what is left at the deadline is cut off. */
+static bool drain(struct mr_server *s, int64_t deadline_ns)
 {
-    struct close_wait w = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false};
+    mr_http_server_drain(s->http);
+    return wait_until(is_deaf, s, mr_ns_after(deadline_ns, LOOPS_NS)) &&
+           wait_until(has_no_connections, s, deadline_ns);
+}
 
+/* False: a loop does not come to it, as it is in a model that does not come back. */
+static bool close_all(struct mr_server *s, int64_t deadline_ns)
+{
     /* Loops that do not run cannot be waited for: freeing them closes what is left. */
     if (!s->loops[s->loop_count - 1].is_started) {
         mr_http_server_close(s->http, NULL, NULL);
-        return;
+        return true;
     }
-    mr_http_server_close(s->http, on_closed, &w);
-    pthread_mutex_lock(&w.mutex);
-    while (!w.is_done) {
-        pthread_cond_wait(&w.cond, &w.mutex);
-    }
-    pthread_mutex_unlock(&w.mutex);
+    mr_http_server_close(s->http, on_closed, s);
+    return wait_until(is_closed, s, mr_ns_after(deadline_ns, LOOPS_NS));
 }
 
 int mr_server_stop(struct mr_server *s)
 {
     int64_t deadline = mr_ns_after(mr_now_ns(), s->options.exit_timeout_ns);
-    bool is_clean = true;
+    bool is_clean = true, loops_end = true;
 
     if (s->mesh) { /* requests go on while models move to other servers */
         mr_mesh_drain(s->mesh, s->options.exit_timeout_ns / 2);
@@ -447,11 +459,16 @@ int mr_server_stop(struct mr_server *s)
         if (s->loops[s->loop_count - 1].is_started) {
             is_clean = drain(s, deadline);
         }
-        close_all(s);
+        loops_end = close_all(s, deadline);
     }
     serve_tls_stop(s);
     admin_stop(&s->admin);
-    endpoints_stop(s->endpoints);
+    if (loops_end) {
+        endpoints_stop(s->endpoints); /* it may wait for all loops */
+    } else {
+        mr_log(MR_LOG_WARN, "model.left",
+               "a model has not come back to its network thread, whose memory is left alone");
+    }
     /* Before the loops: the execution of a client that has gone may still run, and its version is let go of on
      * the loop that the request came from. */
     if (s->engine && mr_engine_stop(s->engine, MR_MAX(0, deadline - mr_now_ns())) > 0) {
@@ -460,8 +477,10 @@ int mr_server_stop(struct mr_server *s)
     if (s->mesh) {
         mr_mesh_stop(s->mesh);
     }
-    loops_stop(s);
-    return is_clean ? MR_OK : MR_E_DEADLINE;
+    if (loops_end) {
+        loops_stop(s);
+    }
+    return is_clean && loops_end ? MR_OK : MR_E_DEADLINE;
 }
 
 void mr_server_reload_endpoints(struct mr_server *s)
@@ -480,10 +499,12 @@ void mr_server_free(struct mr_server **ps)
     }
     /* What was cut off still runs: a load or an execution that will post to its loop, for a call, when it ends. */
     bool is_left = s->engine && mr_engine_stop(s->engine, 0) > 0;
-    if (!is_left) {
-        mr_http_server_free(&s->http);
+    if (s->loops[0].is_started) { /* it could not be stopped, and all of the server is its */
+        *ps = NULL;
+        return;
     }
     if (!is_left) {
+        mr_http_server_free(&s->http);
         endpoints_free(&s->endpoints);
     }
     mr_engine_free(&s->engine);

@@ -104,6 +104,7 @@ struct mr_server {
     uint16_t mesh_port;
     char mesh_address[300]; /* at which others reach it */
     _Atomic int state;      /* enum server_state */
+    _Atomic bool is_closed; /* every connection and listener, at the end */
     int64_t start_wall_ns;
     bool has_forward;
     regex_t forward;

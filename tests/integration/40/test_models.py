@@ -1,4 +1,5 @@
 """Models that misbehave: their clients get errors, the same over every protocol, and no other client is affected."""
+import json
 import threading
 
 import grpc
@@ -9,6 +10,7 @@ from lib import grpcraw, repo, wait
 from lib.control import Control
 from lib.grpcraw import Grpc
 from lib.metrics import value
+from lib.raw import Http1, request
 from lib.rest import Rest
 
 ONE = [("INPUT0", "INT32", [1], [1])]
@@ -86,6 +88,23 @@ def test_never_comes_back(sick):
         assert sick.wait_exit() == 1
         assert stuck.exception()
     assert "model.left" in {e["event"] for e in sick.events()}
+
+
+def test_never_comes_back_to_a_network_thread(models, start, hold):
+    repo.add(models, "sick", backend="fault", parameters={"may_inline": "true"})
+    server = start(models, "--exit-timeout-secs=0", "--inline-threshold-us=1000000")
+    with Rest(server.http) as rest, Http1(server.http) as stuck:
+        def runs_inline():
+            assert rest.infer("sick", ONE).status == 200
+            return value(server, "millrace_inline_exec_total", model="sick")
+        wait.until(runs_inline, "it to run on a network thread")
+        inputs = [{"name": "INPUT0", "datatype": "INT32", "shape": [1], "data": [1]}]
+        stuck.send(request("POST", "/v2/models/sick/infer", body=json.dumps({"inputs": inputs, "parameters": hold.parameters})))
+        hold.wait_held()
+        server.signal()
+        server.checked = True
+        assert server.wait_exit() == 1
+    assert "model.left" in {e["event"] for e in server.events()}
 
 
 @pytest.mark.parametrize("parameters, text", [

@@ -118,6 +118,7 @@ void mr_server_reload_endpoints(struct mr_server *s);
 /** Drain and stop: readiness false, no new connections, in-flight requests finish within exit_timeout, models
  *  unload. Returns MR_OK, or MR_E_DEADLINE when something was cut off. Thread: boot. */
 int mr_server_stop(struct mr_server *s);
+/** Frees it, but for what a model that has not come back still uses. */
 void mr_server_free(struct mr_server **s);
 
 #endif
