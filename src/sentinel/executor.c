@@ -113,25 +113,29 @@ static int reach(struct worker *w, enum step goal, struct mr_err *err)
     return rc;
 }
 
+/* Lock held. */
+static bool any_runs(const struct process_model *m, uint32_t first, uint32_t count)
+{
+    bool any = false;
+
+    for (uint32_t i = first; i < first + count; i++) {
+        any |= m->workers[i].is_running;
+    }
+    return any;
+}
+
 /* Waits until the workers have no processes. */
 static void stop(struct process_model *m, uint32_t first, uint32_t count)
 {
     struct mr_sentinel *s = m->sentinel;
-    bool any = true;
 
     pthread_mutex_lock(&s->lock);
     for (uint32_t i = first; i < first + count; i++) {
         worker_stop(&m->workers[i], mr_now_ns());
     }
     sentinel_wake(s);
-    while (any) {
-        any = false;
-        for (uint32_t i = first; i < first + count; i++) {
-            any |= m->workers[i].is_running;
-        }
-        if (any) {
-            wait_moved(s);
-        }
+    while (any_runs(m, first, count)) {
+        wait_moved(s);
     }
     pthread_mutex_unlock(&s->lock);
 }
@@ -203,22 +207,28 @@ static void model_leave(struct process_model *m)
 }
 
 /* All executions have ended. All workers are asked to end, so that those that take long to do so are waited for together. */
-static void closing_begin(struct process_model *m)
+static bool wind_down(struct mr_executor *e)
 {
-    pthread_mutex_lock(&m->sentinel->lock);
+    struct process_model *m = process_model_of(e);
+    struct mr_sentinel *s = m->sentinel;
+
+    pthread_mutex_lock(&s->lock);
     m->is_closing = true;
     sentinel_set_unready(m, false);
     for (uint32_t i = 0; i < m->worker_count; i++) {
         worker_stop(&m->workers[i], mr_now_ns());
     }
-    pthread_mutex_unlock(&m->sentinel->lock);
+    const bool any = any_runs(m, 0, m->worker_count);
+    pthread_mutex_unlock(&s->lock);
+    sentinel_wake(s);
+    return !any;
 }
 
 static void model_close(struct mr_executor *e)
 {
     struct process_model *m = process_model_of(e);
 
-    closing_begin(m);
+    wind_down(e);
     stop(m, 0, m->worker_count);
     model_leave(m);
 }
@@ -323,7 +333,7 @@ static void instance_close(struct mr_executor *e, void *instance)
 {
     const struct worker *w = instance;
 
-    closing_begin(process_model_of(e)); /* instances are closed together */
+    wind_down(e); /* instances are closed together */
     stop(process_model_of(e), w->index, 1);
 }
 
@@ -358,6 +368,7 @@ static const struct mr_executor_ops ops = {.close = model_close,
                                            .is_ready = is_ready,
                                            .life = life,
                                            .cancel = run_cancel,
+                                           .wind_down = wind_down,
                                            .has_place = has_place};
 
 /* ---- opening ---- */

@@ -1,14 +1,15 @@
 /* The reaper: closes retired versions and frees retired memory once they are unused.
  *
- * A retired version goes through three gates, in this order:
+ * A retired version goes through four gates, in this order:
  *   1. every reader has quiesced since it left the table (mr_epoch_wait): no reader can find it
  *      any more, and those that found it before have pinned it or let it go
- *   2. its pins are all zero, and no sequence of it goes on that requests may find it for (held.c): hooks.unserve stops
- *      its scheduler, which frees the states of its sequences
- *   3. no answer is being sent from its memory: its model is closed
+ *   2. its pins are all zero, and no sequence of it goes on that requests may find it for (held.c): its processes are
+ *      asked to end
+ *   3. they have ended: hooks.unserve stops its scheduler, which frees the states of its sequences
+ *   4. no answer is being sent from its memory: its model is closed
  * Memory of the table needs the first gate only. The thread sleeps while there is nothing to do,
  * and looks at what drains every 1 ms, later every 50 ms. Requests never wait for
- * it, and a pin or a client that reads slowly delays its own version only. */
+ * it, and a pin, a process that is slow to end or a client that reads slowly delays its own version only. */
 #include "reap.h"
 
 #include "base/clock.h"
@@ -78,8 +79,9 @@ static void release_end(struct mr_models *m, struct mr_release *r)
 }
 
 /* The version leaves the reports, and nothing can be asked of it any more. */
-static void version_stop(struct mr_models *m, struct mr_version_private *p)
+static void version_stop_begin(struct mr_models *m, struct mr_version_private *p)
 {
+    p->is_ending = true;
     pthread_mutex_lock(&m->lock);
     struct mr_version_record *r = record_of(&p->v);
     p->was_shown = r != NULL;
@@ -88,8 +90,22 @@ static void version_stop(struct mr_models *m, struct mr_version_private *p)
     }
     pthread_mutex_unlock(&m->lock);
     release_begin(m, &p->release);
+}
+
+/* False: its processes are ending, which others need not wait for. */
+static bool version_stop(struct mr_models *m, struct mr_version_private *p)
+{
+    struct mr_executor *e = p->v.executor;
+
+    if (!p->is_ending) {
+        version_stop_begin(m, p);
+    }
+    if (e->ops->wind_down && !e->ops->wind_down(e)) {
+        return false;
+    }
     mr_version_unserve(m, p);
     release_end(m, &p->release);
+    return true;
 }
 
 static void version_end(struct mr_models *m, struct mr_version_private *p)
@@ -133,6 +149,15 @@ static bool may_stop(struct mr_models *m, struct mr_version_private *p, bool *is
     return held == MR_HELD_NOT;
 }
 
+/* True: it can be closed. */
+static bool has_drained(struct mr_models *m, struct mr_version_private *p, bool *is_let_go)
+{
+    if (p->is_served && !p->is_ending && !may_stop(m, p, is_let_go)) {
+        return false;
+    }
+    return (!p->is_served || version_stop(m, p)) && !is_sending(&p->v);
+}
+
 /* Ends what is not pinned, need not stay for its sequences and has sent its answers; the rest stays in the list. True if
  * any ended, or will at the next look. */
 static bool drained_end(struct mr_models *m, struct mr_version_private **list)
@@ -141,10 +166,7 @@ static bool drained_end(struct mr_models *m, struct mr_version_private **list)
 
     while (*list) {
         struct mr_version_private *p = *list;
-        if (p->is_served && may_stop(m, p, &is_let_go)) {
-            version_stop(m, p);
-        }
-        if (p->is_served || is_sending(&p->v)) {
+        if (!has_drained(m, p, &is_let_go)) {
             list = &p->next;
             continue;
         }

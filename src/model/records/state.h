@@ -102,7 +102,8 @@ struct mr_version_private {
     struct mr_load_entry *entry;        /* guarded by lock, except mr_load_entry_is_unwanted */
     bool is_served;                     /* hooks.serve was called, and hooks.unserve was not */
     bool is_held;                       /* in the model's list of held ones; guarded by lock */
-    bool was_shown;                     /* a record showed it when it was stopped. Thread: reaper */
+    bool is_ending;                     /* nothing is asked of it any more. Thread: reaper */
+    bool was_shown;                     /* a record showed it when that began. Thread: reaper */
     struct mr_release release;          /* so far. Thread: reaper */
     _Atomic(struct mr_version_private *) held_next;
     struct mr_version_private *next; /* list of retired ones */

@@ -128,10 +128,28 @@ class TritonPythonModel:
 """
 
 
-def test_a_standby_has_run_initialize(models, start, tmp_path):
+@pytest.fixture
+def add_alive(models, tmp_path):
+    """add_alive(name, **parameters): a model of LIFE, all of them with one FILE."""
+    return lambda name, **parameters: pymodels.add(
+        models, name, LIFE.replace("FILE", str(tmp_path / "life")), inputs=[repo.tensor("INPUT0", "TYPE_STRING", (1,))],
+        outputs=[repo.tensor("OUTPUT0", "TYPE_STRING", (1,))], parameters=parameters)
+
+
+def test_models_end_at_the_same_time(models, start, tmp_path, add_alive):
+    """With the server: each of them waits for the other's finalize."""
+    add_alive("m")
+    add_alive("other")
+    server = start(models, *pymodels.options(), f"--worker-directory={tmp_path}")
+    server.signal()
+    server.stop()
+    words = [line.split()[0] for line in (tmp_path / "life").read_text().splitlines()]
+    assert words == [word for word in ("initialize", "finalize", "end") for _ in range(2)]
+
+
+def test_a_standby_has_run_initialize(models, start, tmp_path, add_alive):
     """And runs finalize when the model is unloaded without having needed it, at the same time as the other worker."""
-    pymodels.add(models, "m", LIFE.replace("FILE", str(tmp_path / "life")), inputs=[repo.tensor("INPUT0", "TYPE_STRING", (1,))],
-                 outputs=[repo.tensor("OUTPUT0", "TYPE_STRING", (1,))], parameters={"worker_standby": "1"})
+    add_alive("m", worker_standby="1")
     lines = lambda: sorted((tmp_path / "life").read_text().splitlines())
     of = lambda: {w["state"]: w["pid"] for w in report(server, "m")["workers"]}
     server = start(models, *pymodels.options(), f"--worker-directory={tmp_path}", mode="explicit")

@@ -81,6 +81,9 @@ struct mr_executor_ops {
     /** (may be NULL: no) Outputs of ended executions are still being sent from memory of the model's: `close` would wait
      *  for them. Thread: any; cheap. */
     bool (*is_sending)(const struct mr_executor *e);
+    /** (may be NULL) There are no more executions: begins to end what takes long to. True once that has ended, for which
+     *  closing waits; until then it is called again. Thread: the one that closes. */
+    bool (*wind_down)(struct mr_executor *e);
     /** (may be NULL: no) Whether `execute` refers to an input that lies there, and does not copy it. Thread: any; cheap. */
     bool (*has_place)(const struct mr_executor *e, const struct mr_tensor *input);
 };
