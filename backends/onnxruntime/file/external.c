@@ -3,9 +3,9 @@
  * checked here before a session is made: each must lead to a regular file inside the repository, after resolving
  * links.
  *
- * Only the messages on the way to TensorProto.external_data are read; everything else is skipped by its length, so
- * that weights in the file are not read. Reading is strict: an invalid file is refused, as the rest of it would not
- * be checked. */
+ * Only the messages on the way to TensorProto.external_data are read, and on it the names of operators; everything
+ * else is skipped by its length, so that weights in the file are not read. Reading is strict: an invalid file is
+ * refused, as the rest of it would not be checked. */
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
@@ -41,7 +41,7 @@ struct walk {
     const char *root;         /* resolved folder that must contain everything, */
     const char *const *links; /* or in one of these; NULL: none */
     struct mr_err *err;
-    uint32_t found; /* places outside of the file */
+    struct onnx_contents contents;
     struct onnx_reader reader;
 };
 
@@ -141,16 +141,28 @@ static int entry_check(struct walk *w, struct onnx_slice s)
     if (!is_location) {
         return MR_OK;
     }
-    w->found++;
+    w->contents.external++;
     return onnx_text_read(&w->reader, value, text, sizeof text) ? location_check(w, text)
                                                                 : broken(w);
 }
 
 static int message_check(struct walk *w, int kind, struct onnx_slice s, int depth);
 
+/* NodeProto.op_type. */
+static void operator_note(struct walk *w, struct onnx_slice s)
+{
+    char name[8];
+
+    w->contents.has_loop |=
+        onnx_text_read(&w->reader, s, name, sizeof name) && !strcmp(name, "Loop");
+}
+
 /* Checks a field of a message; descends if it may lead to external data. */
 static int field_check(struct walk *w, int kind, const struct onnx_field *f, int depth)
 {
+    if (kind == K_NODE && f->number == 4 && f->has_bytes) {
+        operator_note(w, f->bytes);
+    }
     for (size_t i = 0; f->has_bytes && i < sizeof ways / sizeof *ways; i++) {
         if (ways[i].in == kind && ways[i].field == f->number) {
             return ways[i].to == K_EXTERNAL ? entry_check(w, f->bytes)
@@ -196,7 +208,7 @@ static int content_check(struct walk *w, uint64_t bytes)
 }
 
 int onnx_files_check(const struct mr_model_desc *desc, const char *file, uint64_t bytes,
-                     uint32_t *out_external, struct mr_err *err)
+                     struct onnx_contents *out, struct mr_err *err)
 {
     char root[PATH_MAX];
     char real[PATH_MAX];
@@ -219,6 +231,6 @@ int onnx_files_check(const struct mr_model_desc *desc, const char *file, uint64_
                                file);
     }
     int rc = content_check(&w, bytes); /* ONNX Runtime searches next to the given path */
-    *out_external = w.found;
+    *out = w.contents;
     return rc;
 }

@@ -189,14 +189,17 @@ static int session_open(struct onnx_model *m, const struct mr_model_desc *desc, 
 {
     char path[4096];
     struct file file = {.path = path};
+    struct onnx_contents contents;
     int rc = kept_open(m, desc, err);
     if (rc < 0 || m->session) {
         return rc;
     }
     rc = file_find(desc, path, sizeof path, &file.bytes, err);
-    if (rc < 0 || (rc = onnx_files_check(desc, path, file.bytes, &file.external, err)) < 0) {
+    if (rc < 0 || (rc = onnx_files_check(desc, path, file.bytes, &contents, err)) < 0) {
         return rc;
     }
+    file.external = contents.external;
+    m->has_loop = contents.has_loop;
     const int is_small = file_is_whole(path, file.bytes);
     struct onnx_defaults defaults = {
         .is_tiny = is_small && file.bytes <= TINY_BYTES,

@@ -375,6 +375,7 @@ int onnx_signature_read(struct onnx_model *m, const struct mr_model_desc *desc, 
         .batchable = is_none    ? 0
                      : is_known ? 1
                                 : -1,
+        .flags = m->has_loop ? MR_BACKEND_NO_INLINE : 0,
     };
 out:
     return rc;

@@ -121,6 +121,7 @@ struct onnx_model {
     uint64_t bytes;
     struct mr_model_memory memory;
     char memory_reason[sizeof((struct mr_err *)0)->msg];
+    int has_loop;
     int rows_agree;   /* the free first dimensions of inputs and outputs have one name */
     int can_stage;    /* every tensor is small and has_batch or is_fixed */
     _Atomic int bind; /* enum onnx_bind; relaxed: a stale value costs one slower or failed run */
@@ -179,10 +180,14 @@ struct onnx_defaults {
     int is_ort;      /* ONNX Runtime's own format */
 };
 
-/* external.c: checks that the file and all files it refers to are inside the repository. Counts the references to
- * other files; a file in ONNX Runtime's own format has none. */
+/* 0 for a file in ONNX Runtime's own format, which refers to no other, and whose operators are not read. */
+struct onnx_contents {
+    uint32_t external; /* references to other files */
+    int has_loop;      /* the values of an input may say how long an execution lasts */
+};
+/* external.c: checks that the file and all files it refers to are inside the repository. */
 int onnx_files_check(const struct mr_model_desc *desc, const char *file, uint64_t bytes,
-                     uint32_t *out_external, struct mr_err *err);
+                     struct onnx_contents *out, struct mr_err *err);
 /* True if the file is read as ONNX Runtime's own format, which is not protobuf: by its name, as ONNX Runtime decides. */
 int onnx_is_ort_name(const char *file);
 /* versions.c: if the model was refused as too new, *err names its versions, the supported ones, and how to convert

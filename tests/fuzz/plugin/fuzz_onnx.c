@@ -194,8 +194,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct mr_model_desc desc = {
         .size = sizeof desc, .model_dir = f.folder, .repository_dir = f.folder};
     REQUIRE(ftruncate(f.fd, 0) == 0 && pwrite(f.fd, data, size, 0) == (ssize_t)size);
-    uint32_t external = 0;
-    int rc = onnx_files_check(&desc, f.file, size, &external, &err);
+    struct onnx_contents contents;
+    int rc = onnx_files_check(&desc, f.file, size, &contents, &err);
     REQUIRE(rc == err.status && (rc == MR_OK || err.msg[0]));
     bool is_own_format = size >= 8 && memcmp(data + 4, "ORTM", 4) == 0;
     REQUIRE(rc < 0 || is_own_format || !leaves('M', (mr_bytes){data, size}, 0));

@@ -9,7 +9,7 @@ import grpc
 import numpy as np
 import pytest
 
-from lib import grpcraw, repo, wait
+from lib import grpcraw, onnxgen, repo, wait
 from lib.control import Control
 from lib.grpcraw import Grpc
 from lib.hold import Hold
@@ -507,13 +507,16 @@ def test_inline_threshold(models, start, threshold, inline):
     assert bool(value(server, "millrace_inline_exec_total", model="m")) == inline
 
 
-def test_model_with_a_delay_never_runs_inline(models, start):
-    repo.add(models, "m", parameters={"execute_delay_ms": 5})
+def test_models_that_never_run_inline(models, start):
+    """One that has a delay, and one for which inputs could say how long it takes."""
+    repo.add(models, "late", parameters={"execute_delay_ms": 5})
+    repo.add(models, "loop", backend="onnxruntime", files={"1/model.onnx": onnxgen.loop(3)})
     server = start(models, "--inline-threshold-us=1000000")
     with Control(server) as c:
         for i in range(5):
-            c.answer("m", [i])
-    assert not value(server, "millrace_inline_exec_total", model="m"), "a counter of nothing has no line"
+            assert c.answer("late", [i])[0] == [i] and c.answer("loop", [i])[0] == [i + 3]
+    for name in ("late", "loop"):
+        assert not value(server, "millrace_inline_exec_total", model=name), "a counter of nothing has no line"
 
 
 # ---- statistics ----

@@ -14,6 +14,20 @@ def adder(n, name="n", is_overridable=False):
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
 
 
+def loop(n):
+    """As adder(n), which adds 1 for n times."""
+    value = helper.make_tensor_value_info
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["go"], ["goes_on"]), helper.make_node("Add", ["sum", "one"], ["next"])], "body",
+        [value("i", TensorProto.INT64, []), value("go", TensorProto.BOOL, []), value("sum", TensorProto.INT32, ["length"])],
+        [value("goes_on", TensorProto.BOOL, []), value("next", TensorProto.INT32, ["length"])])
+    graph = helper.make_graph(
+        [helper.make_node("Loop", ["n", "", "INPUT0"], ["OUTPUT0"], body=body)], "loop",
+        [value("INPUT0", TensorProto.INT32, ["length"])], [value("OUTPUT0", TensorProto.INT32, ["length"])],
+        [numpy_helper.from_array(np.array(n, np.int64), "n"), numpy_helper.from_array(np.array([1], np.int32), "one")])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+
+
 def heavy(matrices, size):
     """A chain of matrix products: matrices * size * size * 4 bytes of weights."""
     names = ["INPUT0", *(f"x{i}" for i in range(1, matrices)), "OUTPUT0"]
