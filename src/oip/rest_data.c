@@ -66,23 +66,23 @@ static int size_check(struct mr_rest_reader *r, const struct mr_oip_tensor *t, u
 
 #define NARROW_STEP 4096 /* elements between calls of mr_turn_spend */
 
-/* FP16 and BF16 are read as floats and narrowed in place: element i is read at 4i and written at 2i. */
+/* FP16 and BF16 are read as doubles and narrowed in place: element i is read at 8i and written at 2i. */
 static int narrow(struct mr_rest_reader *r, int dtype, void *data, uint64_t n)
 {
     uint16_t infinity = dtype == MR_DTYPE_FP16 ? 0x7C00 : 0x7F80;
     const char *from = data;
     char *to = data;
     for (uint64_t i = 0; i < n; i++) {
-        if (i % NARROW_STEP == 0 && !mr_turn_spend((uint64_t)4 * NARROW_STEP)) {
+        if (i % NARROW_STEP == 0 && !mr_turn_spend((uint64_t)8 * NARROW_STEP)) {
             return mr_oip_ended(r->err);
         }
-        float f;
-        memcpy(&f, from + 4 * i, 4);
-        uint16_t half = dtype == MR_DTYPE_FP16 ? mr_fp16_from_float(f) : mr_bf16_from_float(f);
-        if ((half & 0x7FFF) == infinity && isfinite(f)) {
+        double v;
+        memcpy(&v, from + 8 * i, 8);
+        uint16_t half = dtype == MR_DTYPE_FP16 ? mr_fp16_from_double(v) : mr_bf16_from_double(v);
+        if ((half & 0x7FFF) == infinity && isfinite(v)) {
             r->is_named = true;
             return MR_FAIL(r->err, MR_E_INVALID,
-                           "Unable to parse 'data': value %.9g does not fit %s", (double)f,
+                           "Unable to parse 'data': value %.9g does not fit %s", v,
                            mr_dtype_name(dtype));
         }
         memcpy(to + 2 * i, &half, 2);
@@ -107,9 +107,9 @@ static int numbers_read(struct mr_rest_reader *r, struct mr_json *j, uint64_t el
         [MR_DTYPE_UINT16] = {MR_JSON_FILL_U16, 2}, [MR_DTYPE_UINT32] = {MR_JSON_FILL_U32, 4},
         [MR_DTYPE_UINT64] = {MR_JSON_FILL_U64, 8}, [MR_DTYPE_INT8] = {MR_JSON_FILL_I8, 1},
         [MR_DTYPE_INT16] = {MR_JSON_FILL_I16, 2},  [MR_DTYPE_INT32] = {MR_JSON_FILL_I32, 4},
-        [MR_DTYPE_INT64] = {MR_JSON_FILL_I64, 8},  [MR_DTYPE_FP16] = {MR_JSON_FILL_F32, 4},
+        [MR_DTYPE_INT64] = {MR_JSON_FILL_I64, 8},  [MR_DTYPE_FP16] = {MR_JSON_FILL_F64, 8},
         [MR_DTYPE_FP32] = {MR_JSON_FILL_F32, 4},   [MR_DTYPE_FP64] = {MR_JSON_FILL_F64, 8},
-        [MR_DTYPE_BF16] = {MR_JSON_FILL_F32, 4},
+        [MR_DTYPE_BF16] = {MR_JSON_FILL_F64, 8},
     };
     int dtype = t->tensor.dtype;
     const struct mr_json data = *j;

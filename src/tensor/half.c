@@ -1,5 +1,6 @@
 /* 16-bit floating point in integer arithmetic: the result does not depend on the compiler's or the
  * processor's support, nor on the rounding mode. */
+#include <math.h>
 #include <string.h>
 
 #include "tensor/tensor.h"
@@ -29,6 +30,20 @@ static uint32_t shift_round(uint32_t v, unsigned shift)
     return (v + half - 1 + is_odd) >> shift;
 }
 
+/* The float towards zero, with its last bit set if it is another value (round to odd): what lies beside a tie between
+ * two 16-bit numbers stays there. */
+static float narrow(double v)
+{
+    const float f = (float)v;
+    uint32_t bits = bits_of(f);
+
+    if (isnan(v) || (double)f == v) {
+        return f;
+    }
+    bits -= fabs((double)f) > fabs(v);
+    return float_of(bits | 1);
+}
+
 uint16_t mr_fp16_from_float(float f)
 {
     uint32_t bits = bits_of(f);
@@ -54,6 +69,11 @@ uint16_t mr_fp16_from_float(float f)
     /* Subnormal: the significand with its hidden bit, in units of 2^-24. */
     uint32_t significand = (magnitude & 0x7FFFFF) | 0x800000;
     return (uint16_t)(sign | shift_round(significand, 126 - (magnitude >> 23)));
+}
+
+uint16_t mr_fp16_from_double(double v)
+{
+    return mr_fp16_from_float(narrow(v));
 }
 
 float mr_fp16_to_float(uint16_t h)
@@ -82,6 +102,11 @@ uint16_t mr_bf16_from_float(float f)
         return (uint16_t)(bits >> 16 | 0x40);
     }
     return (uint16_t)((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
+}
+
+uint16_t mr_bf16_from_double(double v)
+{
+    return mr_bf16_from_float(narrow(v));
 }
 
 float mr_bf16_to_float(uint16_t h)

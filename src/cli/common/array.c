@@ -82,28 +82,35 @@ static int leaf_bytes(struct literal *l)
     return rc;
 }
 
+/* In the form of a floating-point type. */
+static void store_float(int dtype, double d, char out[8])
+{
+    float f = (float)d;
+    uint16_t h;
+
+    switch (dtype) {
+    case MR_DTYPE_FP64: memcpy(out, &d, sizeof d); break;
+    case MR_DTYPE_FP32: memcpy(out, &f, sizeof f); break;
+    default:
+        h = dtype == MR_DTYPE_FP16 ? mr_fp16_from_double(d) : mr_bf16_from_double(d);
+        memcpy(out, &h, sizeof h);
+        break;
+    }
+}
+
 static int leaf_float(struct literal *l)
 {
-    double d;
-    float f;
-    int rc;
+    const int dtype = l->out->dtype;
+    char bytes[8];
+    double d = 0;
+    float f = 0;
+    int rc = dtype == MR_DTYPE_FP32 ? mr_json_float(&l->j, &f) : mr_json_double(&l->j, &d);
 
-    if (l->out->dtype == MR_DTYPE_FP64) {
-        if ((rc = mr_json_double(&l->j, &d)) == MR_OK) {
-            put(l->out, &d, sizeof d);
-        }
-        return rc;
+    if (rc == MR_OK) {
+        store_float(dtype, dtype == MR_DTYPE_FP32 ? (double)f : d, bytes);
+        put(l->out, bytes, mr_dtype_size(dtype));
     }
-    if ((rc = mr_json_float(&l->j, &f)) < 0) {
-        return rc;
-    }
-    if (l->out->dtype == MR_DTYPE_FP32) {
-        put(l->out, &f, sizeof f);
-    } else {
-        uint16_t h = l->out->dtype == MR_DTYPE_FP16 ? mr_fp16_from_float(f) : mr_bf16_from_float(f);
-        put(l->out, &h, sizeof h);
-    }
-    return MR_OK;
+    return rc;
 }
 
 static int leaf(struct literal *l)
@@ -247,21 +254,6 @@ static bool is_float(int dtype)
 {
     return dtype == MR_DTYPE_FP16 || dtype == MR_DTYPE_BF16 || dtype == MR_DTYPE_FP32 ||
            dtype == MR_DTYPE_FP64;
-}
-
-static void store_float(int dtype, double d, char out[8])
-{
-    float f = (float)d;
-    uint16_t h;
-
-    switch (dtype) {
-    case MR_DTYPE_FP64: memcpy(out, &d, sizeof d); break;
-    case MR_DTYPE_FP32: memcpy(out, &f, sizeof f); break;
-    default:
-        h = dtype == MR_DTYPE_FP16 ? mr_fp16_from_float(f) : mr_bf16_from_float(f);
-        memcpy(out, &h, sizeof h);
-        break;
-    }
 }
 
 static bool store(int dtype, struct number n, char out[8])

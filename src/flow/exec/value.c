@@ -125,11 +125,11 @@ static size_t element_make(const Millrace__WorkflowValue *v, int32_t dtype, uint
     case MR_DTYPE_FP32: memcpy(out, &f, size); break;
     case MR_DTYPE_FP64: memcpy(out, &d, size); break;
     case MR_DTYPE_FP16:
-        half = mr_fp16_from_float(f);
+        half = mr_fp16_from_double(d);
         memcpy(out, &half, size);
         break;
     case MR_DTYPE_BF16:
-        half = mr_bf16_from_float(f);
+        half = mr_bf16_from_double(d);
         memcpy(out, &half, size);
         break;
     case MR_DTYPE_BOOL: out[0] = i != 0; break;

@@ -361,8 +361,8 @@ void op_store(int dtype, void *data, uint64_t i, double v)
     case MR_DTYPE_INT64:
         PUT(int64_t, v >= 0x1p63 ? INT64_MAX : (int64_t)saturate(v, -0x1p63, 0x1p63));
         break;
-    case MR_DTYPE_FP16: PUT(uint16_t, mr_fp16_from_float((float)v)); break;
-    case MR_DTYPE_BF16: PUT(uint16_t, mr_bf16_from_float((float)v)); break;
+    case MR_DTYPE_FP16: PUT(uint16_t, mr_fp16_from_double(v)); break;
+    case MR_DTYPE_BF16: PUT(uint16_t, mr_bf16_from_double(v)); break;
     case MR_DTYPE_FP32: PUT(float, v); break;
     default: PUT(double, v); break;
     }

@@ -82,7 +82,7 @@ bool mr_cell_whole(struct mr_column_builder *b, int64_t v)
 bool mr_cell_real(struct mr_column_builder *b, double v)
 {
     switch (b->field->type) {
-    case MR_COLUMN_F16: mr_column_add(b, &(uint16_t){mr_fp16_from_float((float)v)}); return true;
+    case MR_COLUMN_F16: mr_column_add(b, &(uint16_t){mr_fp16_from_double(v)}); return true;
     case MR_COLUMN_F32: mr_column_add(b, &(float){(float)v}); return true;
     case MR_COLUMN_F64: mr_column_add(b, &v); return true;
     default:
@@ -151,17 +151,15 @@ static int float_json(struct mr_json *j, struct mr_column_builder *b)
     float v;
     int rc;
 
-    if (b->field->type == MR_COLUMN_F64) {
+    if (b->field->type != MR_COLUMN_F32) {
         rc = mr_json_double(j, &wide);
         if (rc == MR_OK) {
-            mr_column_add(b, &wide);
+            mr_cell_real(b, wide);
         }
         return rc;
     }
     rc = mr_json_float(j, &v);
-    if (rc == MR_OK && b->field->type == MR_COLUMN_F16) {
-        mr_column_add(b, &(uint16_t){mr_fp16_from_float(v)});
-    } else if (rc == MR_OK) {
+    if (rc == MR_OK) {
         mr_column_add(b, &v);
     }
     return rc;
@@ -408,22 +406,13 @@ static bool number_text(struct mr_column_builder *b, mr_str text)
     case MR_COLUMN_U16:
     case MR_COLUMN_U32:
     case MR_COLUMN_U64: return mr_str_to_u64(text, &natural) && unsigned_add(b, natural);
-    case MR_COLUMN_F64:
-        if (!mr_text_double(text, &wide)) {
-            return false;
-        }
-        mr_column_add(b, &wide);
-        return true;
-    default:
+    case MR_COLUMN_F32:
         if (!mr_text_float(text, &v)) {
             return false;
         }
-        if (b->field->type == MR_COLUMN_F16) {
-            mr_column_add(b, &(uint16_t){mr_fp16_from_float(v)});
-        } else {
-            mr_column_add(b, &v);
-        }
+        mr_column_add(b, &v);
         return true;
+    default: return mr_text_double(text, &wide) && mr_cell_real(b, wide);
     }
 }
 

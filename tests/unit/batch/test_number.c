@@ -115,7 +115,8 @@ static void test_to_floats(void **state)
     const int64_t i = -3;
     const uint64_t u = UINT64_MAX;
     const double d = 0.1;
-    const uint16_t half = 0x3c00; /* 1 */
+    const double odd = 0x1.0100000001p0; /* beside a tie, nearer than a float */
+    const uint16_t half = 0x3c00;        /* 1 */
     const int32_t date = 19000;
     const __int128_t decimal = -12345; /* two digits after the point */
     uint8_t packed[16];
@@ -133,6 +134,7 @@ static void test_to_floats(void **state)
     assert_true(cast(MR_COLUMN_DECIMAL, packed, MR_DTYPE_FP64, &d64) && fabs(d64 + 123.45) < 1e-12);
     assert_true(cast(MR_COLUMN_I64, &i, MR_DTYPE_FP16, &d16) && d16 == 0xc200);
     assert_true(cast(MR_COLUMN_I64, &i, MR_DTYPE_BF16, &d16) && d16 == 0xc040);
+    assert_true(cast(MR_COLUMN_F64, &odd, MR_DTYPE_BF16, &d16) && d16 == 0x3f81);
 }
 
 static bool decimal(__int128_t v, int scale, int dtype, void *to)

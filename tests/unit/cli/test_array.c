@@ -88,7 +88,7 @@ static void values(void **state)
 {
     (void)state;
     static const double doubles[] = {0.1, -2e300};
-    static const uint16_t halves[] = {0x3C00, 0xC000}; /* 1, -2 */
+    static const uint16_t halves[] = {0x3C00, 0xC000, 0x6801}; /* 1, -2, 2050 */
     static const uint16_t brains[] = {0x3F80, 0xC000};
     static const uint64_t largest = UINT64_MAX;
     struct mr_array a;
@@ -97,7 +97,7 @@ static void values(void **state)
     assert_int_equal(parse("[0.1, -2e300]", MR_DTYPE_FP64, &a, &err), MR_OK);
     assert_memory_equal(a.data.ptr, doubles, sizeof doubles);
     mr_array_fini(&a);
-    assert_int_equal(parse("[1, -2]", MR_DTYPE_FP16, &a, &err), MR_OK);
+    assert_int_equal(parse("[1, -2, 2049.0000001]", MR_DTYPE_FP16, &a, &err), MR_OK);
     assert_memory_equal(a.data.ptr, halves, sizeof halves);
     mr_array_fini(&a);
     assert_int_equal(parse("[1, -2]", MR_DTYPE_BF16, &a, &err), MR_OK);

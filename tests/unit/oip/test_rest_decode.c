@@ -252,10 +252,18 @@ static void half_floats(void **state)
         MR_E_INVALID);
     assert_non_null(strstr(b.err.msg, "value -1e+09 does not fit FP16"));
     assert_int_equal(decode(&b,
-                            INPUT(NAMED "\"datatype\":\"BF16\",\"shape\":[1],\"data\":[3.140625]"),
+                            INPUT(NAMED "\"datatype\":\"BF16\",\"shape\":[2],\"data\":"
+                                        "[3.140625,257.0000001]"),
                             NULL, 0, &r),
                      MR_OK);
-    assert_int_equal(*(const uint16_t *)r.inputs[0].tensor.data, 0x4049);
+    const uint16_t *brain = r.inputs[0].tensor.data;
+    assert_true(brain[0] == 0x4049 && brain[1] == 0x4381);
+    /* Rounded once: a float would be at the tie, 2049. */
+    assert_int_equal(
+        decode(&b, INPUT(NAMED "\"datatype\":\"FP16\",\"shape\":[1],\"data\":[2049.0000001]"), NULL,
+               0, &r),
+        MR_OK);
+    assert_int_equal(*(const uint16_t *)r.inputs[0].tensor.data, 0x6801);
     bench_fini(&b);
 }
 

@@ -417,6 +417,14 @@ static void cast(void **state)
     node_do(&n, &c);
     EXPECT(&n, 0, FP32, (3), infinite);
     node_close(&n);
+    /* Beside a tie of halves, nearer than a float. */
+    static const double odd[] = {0x1.0020000001p0};
+    static const uint16_t above[] = {0x3c01};
+    c.settings[1] = "FP16";
+    c.inputs[0] = (struct input){"x", MR_DTYPE_FP64, 1, {1}, odd, sizeof odd, NULL};
+    node_do(&n, &c);
+    EXPECT(&n, 0, FP16, (1), above);
+    node_close(&n);
     c.settings[1] = "STRING";
     expect_no_node(&c, "parameter 'dtype' is 'STRING', expected a type such as FP32");
     c.settings[1] = "BYTES";

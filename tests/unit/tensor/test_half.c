@@ -134,6 +134,45 @@ static void bfloat_rounds_to_nearest(void **state)
     }
 }
 
+/* A double beside a tie between two 16-bit numbers, nearer to it than any float. */
+static void doubles_are_rounded_once(void **state)
+{
+    static const struct {
+        double v;
+        uint16_t half;
+        uint16_t brain;
+    } rows[] = {
+        {1, 0x3C00, 0x3F80},
+        {0x1.002p0, 0x3C00, 0x3F80}, /* a tie of halves */
+        {0x1.0020000001p0, 0x3C01, 0x3F80},
+        {-0x1.0060000001p0, 0xBC02, 0xBF80},
+        {0x1.005fffffffp0, 0x3C01, 0x3F80},
+        {0x1.0100000001p0, 0x3C04, 0x3F81}, /* a tie of bfloats */
+        {0x1.02ffffffffp0, 0x3C0C, 0x3F81},
+        {65519.99999999999, 0x7BFF, 0x4780},
+        {0x1.0000000001p-25, 0x0001, 0x3300},
+        {-0x1p-25, 0x8000, 0xB300},
+        {0x1.fefffffffffffp127, 0x7C00, 0x7F7F},
+        {0x1.ffp127, 0x7C00, 0x7F80},
+        {-1e300, 0xFC00, 0xFF80},
+        {0x1.0000000001p-134, 0x0000, 0x0001},
+        {-1e-300, 0x8000, 0x8000},
+        {-INFINITY, 0xFC00, 0xFF80},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const uint16_t half = mr_fp16_from_double(rows[i].v);
+        const uint16_t brain = mr_bf16_from_double(rows[i].v);
+        if (half != rows[i].half || brain != rows[i].brain) {
+            fail_msg("%a: 0x%04x and 0x%04x, expected 0x%04x and 0x%04x", rows[i].v, half, brain,
+                     rows[i].half, rows[i].brain);
+        }
+    }
+    assert_true(isnan(mr_fp16_to_float(mr_fp16_from_double(NAN))));
+    assert_true(isnan(mr_bf16_to_float(mr_bf16_from_double(NAN))));
+}
+
 #ifdef __FLT16_MAX__
 static uint16_t compilers_half(float f)
 {
@@ -188,7 +227,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(half_round_trip),           cmocka_unit_test(bfloat_round_trip),
         cmocka_unit_test(half_known_values),         cmocka_unit_test(bfloat_known_values),
-        cmocka_unit_test(bfloat_rounds_to_nearest),
+        cmocka_unit_test(bfloat_rounds_to_nearest),  cmocka_unit_test(doubles_are_rounded_once),
 #ifdef __FLT16_MAX__
         cmocka_unit_test(half_as_the_compiler_does),
 #endif

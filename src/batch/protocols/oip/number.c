@@ -174,8 +174,8 @@ static bool put_together(struct number v, int dtype, void *to, size_t i)
     case MR_DTYPE_UINT16:
     case MR_DTYPE_UINT32:
     case MR_DTYPE_UINT64: return put_unsigned(v, dtype, to, i);
-    case MR_DTYPE_FP16: ((uint16_t *)to)[i] = mr_fp16_from_float((float)as_double(v)); return true;
-    case MR_DTYPE_BF16: ((uint16_t *)to)[i] = mr_bf16_from_float((float)as_double(v)); return true;
+    case MR_DTYPE_FP16: ((uint16_t *)to)[i] = mr_fp16_from_double(as_double(v)); return true;
+    case MR_DTYPE_BF16: ((uint16_t *)to)[i] = mr_bf16_from_double(as_double(v)); return true;
     case MR_DTYPE_FP32: ((float *)to)[i] = (float)as_double(v); return true;
     case MR_DTYPE_FP64: ((double *)to)[i] = as_double(v); return true;
     default: return false;

@@ -41,10 +41,13 @@ int mr_bytes_tensor_check(mr_bytes data, uint64_t elements, struct mr_err *err);
 /** Whether a tensor's bytes are those of its type and shape, each element of BYTES included. */
 bool mr_tensor_is_whole(const struct mr_tensor *t);
 
-/** IEEE half and bfloat16, round to nearest even; NaN stays NaN, overflow becomes infinity. */
+/** IEEE half and bfloat16, round to nearest even; NaN stays NaN, overflow becomes infinity. A double is rounded once, which
+ *  a float on the way would not do. */
 uint16_t mr_fp16_from_float(float f);
+uint16_t mr_fp16_from_double(double v);
 float mr_fp16_to_float(uint16_t h);
 uint16_t mr_bf16_from_float(float f);
+uint16_t mr_bf16_from_double(double v);
 float mr_bf16_to_float(uint16_t h);
 
 #endif
