@@ -72,9 +72,14 @@ static int leaf_bool(struct literal *l)
 
 static int leaf_bytes(struct literal *l)
 {
+    const enum mr_json_type type = mr_json_peek(&l->j);
     mr_str s;
-    int rc =
-        mr_json_peek(&l->j) == MR_JSON_STRING ? mr_json_string(&l->j, &s) : mr_json_skip(&l->j, &s);
+
+    if (type == MR_JSON_NULL) {
+        return mr_json_fail(&l->j, MR_E_INVALID,
+                            "an element of BYTES cannot be null (\"\" is an empty one)");
+    }
+    int rc = type == MR_JSON_STRING ? mr_json_string(&l->j, &s) : mr_json_skip(&l->j, &s);
 
     if (rc == MR_OK) {
         mr_array_add_bytes(l->out, s.ptr, s.len);

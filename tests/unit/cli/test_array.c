@@ -70,6 +70,7 @@ static void bad_literals(void **state)
         {"[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]",
          MR_DTYPE_INT32},
         {"[\"a\", [\"b\"]]", MR_DTYPE_BYTES},
+        {"[\"a\", null]", MR_DTYPE_BYTES},
     };
     struct mr_array a;
     struct mr_err err;
