@@ -311,7 +311,7 @@ int op_bytes_offsets(const struct mr_tensor *t, uint64_t count, uint64_t **out, 
 double op_load(const struct mr_tensor *t, uint64_t i)
 {
     switch (t->dtype) {
-    case MR_DTYPE_BOOL:
+    case MR_DTYPE_BOOL: return GET(uint8_t) != 0;
     case MR_DTYPE_UINT8: return GET(uint8_t);
     case MR_DTYPE_UINT16: return GET(uint16_t);
     case MR_DTYPE_UINT32: return GET(uint32_t);

@@ -14,14 +14,14 @@
 
 struct fixture {
     struct mr_oip_io input;
-    struct mr_oip_io outputs[3];
+    struct mr_oip_io outputs[4];
     struct mr_oip_metadata m;
     struct mr_schema schema;
     struct mr_rows *rows; /* key 0, 10, 20, … */
     struct batch_outputs *made;
     struct mr_block *body;
-    int64_t shapes[3][3];
-    struct mr_oip_tensor tensors[3];
+    int64_t shapes[4][3];
+    struct mr_oip_tensor tensors[4];
     struct mr_oip_response answer;
     struct mr_err err;
 };
@@ -40,12 +40,13 @@ static void output(struct fixture *f, size_t i, const char *name, int dtype, int
             .dtype = dtype, .rank = rank, .shape = f->shapes[i], .data = data, .bytes = bytes}};
 }
 
-/* Four rows: y lies in the body, z elsewhere, s has two strings a row. */
+/* Four rows: y lies in the body, z elsewhere, s has two strings a row, and the bytes of t are not only 0 and 1. */
 static void init(struct fixture *f)
 {
     static const float y[8] = {0, 1, 10, 11, 20, 21, 30, 31};
     static int64_t z[4] = {5, 6, 7, 8};
     static char s[] = "\1\0\0\0a\0\0\0\0\2\0\0\0bb\1\0\0\0c\3\0\0\0ddd\0\0\0\0\1\0\0\0e\1\0\0\0f";
+    static uint8_t t[4] = {2, 0, 1, 255};
     struct mr_column_builder b;
     const struct mr_field key = {.name = (char *)(uintptr_t) "key", .type = MR_COLUMN_I64};
     const char *const kept[] = {"key"};
@@ -59,9 +60,10 @@ static void init(struct fixture *f)
     output(f, 0, "y", MR_DTYPE_FP32, 2, f->body->data, sizeof y);
     output(f, 1, "z", MR_DTYPE_INT64, 0, z, sizeof z);
     output(f, 2, "s", MR_DTYPE_BYTES, 2, s, sizeof s - 1);
-    f->answer = (struct mr_oip_response){.outputs = f->tensors, .output_count = 3};
+    output(f, 3, "t", MR_DTYPE_BOOL, 0, t, sizeof t);
+    f->answer = (struct mr_oip_response){.outputs = f->tensors, .output_count = 4};
     f->m = (struct mr_oip_metadata){
-        .inputs = &f->input, .input_count = 1, .outputs = f->outputs, .output_count = 3};
+        .inputs = &f->input, .input_count = 1, .outputs = f->outputs, .output_count = 4};
     mr_schema_add(&f->schema, &key);
     mr_column_builder_init(&b, &f->schema.fields[0]);
     for (int64_t i = 0; i < 6; i++) {
@@ -113,6 +115,7 @@ static void parts_are_their_rows(void **state)
                     assert_int_equal(((const int64_t *)c[0].values)[i], 10 * (1 + i));
                     assert_true(y[0] == (float)(10 * (first + i)) && y[1] == y[0] + 1);
                     assert_int_equal(((const int64_t *)c[2].values)[i], 5 + first + i);
+                    assert_int_equal(((const uint8_t *)c[4].values)[i], first + i != 1);
                     for (uint64_t k = 0; k < 2; k++) {
                         const mr_bytes s = mr_column_bytes(c[3].item, 2 * i + k);
                         const char *want = strings[2 * (first + i) + k];

@@ -417,6 +417,12 @@ static void cast(void **state)
     node_do(&n, &c);
     EXPECT(&n, 0, FP32, (3), infinite);
     node_close(&n);
+    static const uint8_t truths[] = {2, 0, 255}, ones[] = {1, 0, 1};
+    c.settings[1] = "UINT8";
+    c.inputs[0] = (struct input){"x", MR_DTYPE_BOOL, 1, {3}, truths, sizeof truths, NULL};
+    node_do(&n, &c);
+    EXPECT(&n, 0, UINT8, (3), ones);
+    node_close(&n);
     /* Beside a tie of halves, nearer than a float. */
     static const double odd[] = {0x1.0020000001p0};
     static const uint16_t above[] = {0x3c01};

@@ -487,6 +487,12 @@ static bool strings_make(struct mr_rows *rows, const struct mr_tensor *t, uint64
     return true;
 }
 
+/* Numbers that have the layout of a column: not BF16, and not BOOL, which may have other bytes than 0 and 1 in a tensor. */
+static bool is_column(const struct mr_tensor *t)
+{
+    return t->dtype != MR_DTYPE_BF16 && t->dtype != MR_DTYPE_BOOL;
+}
+
 static bool values_make(struct mr_rows *rows, const struct mr_tensor *t, uint64_t n, bool is_kept,
                         struct mr_column *c)
 {
@@ -494,7 +500,7 @@ static bool values_make(struct mr_rows *rows, const struct mr_tensor *t, uint64_
     if (t->dtype == MR_DTYPE_BYTES) {
         return strings_make(rows, t, n, c);
     }
-    if (t->dtype != MR_DTYPE_BF16 && is_kept) {
+    if (is_column(t) && is_kept) {
         c->values = t->data;
         return true;
     }
@@ -503,11 +509,14 @@ static bool values_make(struct mr_rows *rows, const struct mr_tensor *t, uint64_
     if (!values) {
         return false;
     }
-    if (t->dtype != MR_DTYPE_BF16 && t->bytes > 0) {
+    if (is_column(t) && t->bytes > 0) {
         memcpy(values, t->data, t->bytes);
     }
     for (uint64_t i = 0; t->dtype == MR_DTYPE_BF16 && i < n; i++) {
         ((float *)values)[i] = mr_bf16_to_float(((const uint16_t *)t->data)[i]);
+    }
+    for (uint64_t i = 0; t->dtype == MR_DTYPE_BOOL && i < n; i++) {
+        ((uint8_t *)values)[i] = ((const uint8_t *)t->data)[i] != 0;
     }
     c->values = values;
     return true;
