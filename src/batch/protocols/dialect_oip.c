@@ -99,10 +99,8 @@ static void ask(struct host *h, int64_t timeout_ns)
 
 static struct batch_bind_options bind_options(const struct mr_batch_options *o)
 {
-    return (struct batch_bind_options){.maps = o->model.maps,
-                                       .map_count = o->model.map_count,
-                                       .has_null_value = o->model.has_null_value,
-                                       .null_value = o->model.null_value};
+    return (struct batch_bind_options){
+        .maps = o->model.maps, .map_count = o->model.map_count, .null_value = o->model.null_value};
 }
 
 static int want(struct dialect_model *model, struct mr_err *err)

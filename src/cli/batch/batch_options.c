@@ -90,6 +90,7 @@ int mr_cli_batch_number(const char *option, const char *text, double least, doub
 int mr_cli_batch_words_read(struct mr_batch_options *o, struct mr_cli_batch_parsed *p,
                             const struct mr_cli_batch_words *words, struct mr_err *err)
 {
+    double null_value;
     int rc;
 
     o->hosts.list = mr_cli_batch_cut(&p->hosts, &words->hosts, &o->hosts.count);
@@ -100,7 +101,7 @@ int mr_cli_batch_words_read(struct mr_batch_options *o, struct mr_cli_batch_pars
     o->model.outputs = words->model_outputs.at;
     o->model.output_count = words->model_outputs.len;
     o->hosts.protocol = (enum mr_batch_protocol)words->protocol;
-    o->model.has_null_value = words->null_value != NULL;
+    o->model.null_value = words->null_value;
     if (words->delimiter && strlen(words->delimiter) != 1) {
         return MR_FAIL(err, MR_E_INVALID, "--delimiter '%s': expected one character",
                        words->delimiter);
@@ -109,8 +110,8 @@ int mr_cli_batch_words_read(struct mr_batch_options *o, struct mr_cli_batch_pars
     MR_TRY(maps_read(o, p, &words->maps, err));
     MR_TRY(mr_cli_batch_api_read(o, &p->api, &words->api, err));
     if (words->null_value) {
-        MR_TRY(mr_cli_batch_number("null-value", words->null_value, -1.7e308, 1.7e308,
-                                   &o->model.null_value, err));
+        MR_TRY(mr_cli_batch_number("null-value", words->null_value, -1.7e308, 1.7e308, &null_value,
+                                   err));
     }
 out:
     return rc;

@@ -182,7 +182,7 @@ static void casts_and_their_limits(void **state)
 
 static void nulls(void **state)
 {
-    const struct batch_bind_options o = {.has_null_value = true, .null_value = -1};
+    const struct batch_bind_options o = {.null_value = "-1"};
     struct fixture f;
     struct mr_column_builder b;
     char why[256];
@@ -257,8 +257,7 @@ static void masks(void **state)
 static void masks_of_several_columns(void **state)
 {
     const struct mr_batch_map maps[] = {{"x", "stack(a,b)"}, {"k", "mask(a, text)"}};
-    const struct batch_bind_options o = {
-        .maps = maps, .map_count = 2, .has_null_value = true, .null_value = 7};
+    const struct batch_bind_options o = {.maps = maps, .map_count = 2, .null_value = "7"};
     struct mr_schema wanted = {0};
     struct fixture f;
     struct mr_column_builder b[3];
@@ -440,11 +439,16 @@ static void numbers_that_do_not_fit(void **state)
         int dtype;
         bool is_right;
     } cases[] = {
-        {"const(300)", MR_DTYPE_UINT8, false},  {"const(-1)", MR_DTYPE_UINT8, false},
-        {"const(0.5)", MR_DTYPE_UINT8, false},  {"const(nan)", MR_DTYPE_UINT8, false},
-        {"const(-1e39)", MR_DTYPE_FP32, false}, {"const(65520)", MR_DTYPE_FP16, false},
-        {"const(65504)", MR_DTYPE_FP16, true},  {"const(1e38)", MR_DTYPE_FP32, true},
+        {"const(300)", MR_DTYPE_UINT8, false},
+        {"const(-1)", MR_DTYPE_UINT8, false},
+        {"const(0.5)", MR_DTYPE_UINT8, false},
+        {"const(nan)", MR_DTYPE_UINT8, false},
+        {"const(-1e39)", MR_DTYPE_FP32, false},
+        {"const(65520)", MR_DTYPE_FP16, false},
+        {"const(65504)", MR_DTYPE_FP16, true},
+        {"const(1e38)", MR_DTYPE_FP32, true},
         {"const(-1e39)", MR_DTYPE_FP64, true},
+        {"const(18446744073709551616)", MR_DTYPE_UINT64, false},
     };
 
     (void)state;
@@ -457,6 +461,30 @@ static void numbers_that_do_not_fit(void **state)
         assert_true(rc == MR_OK || strstr(f.err.msg, " does not fit "));
         fini(&f);
     }
+}
+
+/* Whole numbers that no double is. */
+static void numbers_keep_their_digits(void **state)
+{
+    const struct mr_batch_map maps[] = {{"k", "const(18446744073709551615)"}};
+    const struct batch_bind_options o = {
+        .maps = maps, .map_count = 1, .null_value = "-9007199254740993"};
+    struct fixture f;
+    struct mr_column_builder b;
+
+    (void)state;
+    init(&f, io("x", MR_DTYPE_INT64, 1, 0, 0));
+    f.inputs[1] = io("k", MR_DTYPE_UINT64, 1, 0, 0);
+    f.m.input_count = 2;
+    column(&f, "x", MR_COLUMN_I64, MR_COLUMN_NONE, 0);
+    mr_column_builder_init(&b, &f.schema.fields[0]);
+    mr_column_add_null(&b);
+    give(&f, &b, 1);
+    assert_int_equal(batch_bind_new(&f.bind, &f.m, &f.schema, &o, &f.err), MR_OK);
+    assert_int_equal(make(&f, 0, 1), MR_OK);
+    assert_memory_equal(f.tensors[0].tensor.data, &(int64_t){-9007199254740993}, 8);
+    assert_memory_equal(f.tensors[1].tensor.data, &(uint64_t){UINT64_MAX}, 8);
+    fini(&f);
 }
 
 int main(void)
@@ -474,6 +502,7 @@ int main(void)
         cmocka_unit_test(strings),
         cmocka_unit_test(what_cannot_be_bound),
         cmocka_unit_test(numbers_that_do_not_fit),
+        cmocka_unit_test(numbers_keep_their_digits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -114,8 +114,7 @@ struct mr_batch_model_options {
     size_t output_count;
     const struct mr_batch_map *maps;
     size_t map_count;
-    bool has_null_value;
-    double null_value;
+    const char *null_value; /* a number; NULL: a row with a null cannot be sent */
     bool allows_nan;
 };
 

@@ -11,7 +11,6 @@
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -28,7 +27,7 @@ struct input {
     int *columns; /* of the schema; none: a constant */
     bool fits_null_value;
     size_t column_count;
-    double constant;
+    struct batch_number constant;
     int dynamic;       /* the dimension that each row may choose, -1 = none */
     uint64_t elements; /* of a row, without that dimension */
     bool is_mask;      /* 1 for a value, 0 for a null */
@@ -41,8 +40,8 @@ struct batch_bind {
     size_t input_count;
     bool is_batched;
     bool has_null_value;
-    double null_value;
-    bool *is_masked; /* by column of the schema: a mask reports its nulls */
+    struct batch_number null_value; /* 0 without one */
+    bool *is_masked;                /* by column of the schema: a mask reports its nulls */
 };
 
 bool batch_is_batched(const struct mr_oip_metadata *m)
@@ -66,7 +65,8 @@ bool batch_is_batched(const struct mr_oip_metadata *m)
 struct from {
     mr_str *names;
     size_t count;
-    double constant;
+    mr_str number; /* of the constant */
+    struct batch_number constant;
     bool is_mask;
 };
 
@@ -102,15 +102,8 @@ static int from_parse(const char *input, mr_str text, struct from *out, struct m
     *out = (struct from){0};
     text = trim(text);
     if (call_of(text, "const", &inside)) {
-        char number[64];
-        char *end = number;
-        inside = trim(inside);
-        if (inside.len < sizeof number) {
-            memcpy(number, inside.ptr, inside.len);
-            number[inside.len] = '\0';
-            out->constant = strtod(number, &end);
-        }
-        return end != number && !*end
+        out->number = trim(inside);
+        return batch_number_parse(inside, &out->constant)
                    ? MR_OK
                    : MR_FAIL(err, MR_E_INVALID, "input '%s': '%.*s' is not const(NUMBER)", input,
                              (int)text.len, text.ptr);
@@ -318,19 +311,20 @@ static int column_bind(const struct batch_bind *b, struct input *in, mr_str name
 }
 
 /* No rounding but that of floating-point numbers, and no infinity that was none. */
-static bool fits(double value, int dtype)
+static bool fits(const struct batch_number *v, int dtype)
 {
-    static const struct mr_field of_double = {.type = MR_COLUMN_F64};
     const double most = dtype == MR_DTYPE_FP16                             ? 65504
                         : dtype == MR_DTYPE_FP32 || dtype == MR_DTYPE_BF16 ? (double)FLT_MAX
                                                                            : (double)INFINITY;
+    double wide;
     uint64_t one;
 
-    if (isfinite(value) && fabs(value) > most) {
+    batch_cast(&v->field, &v->i, MR_DTYPE_FP64, &wide, 1);
+    if (isfinite(wide) && fabs(wide) > most) {
         return false;
     }
     return dtype == MR_DTYPE_BYTES || dtype == MR_DTYPE_BOOL ||
-           batch_cast(&of_double, &value, dtype, &one, 1) == SIZE_MAX;
+           batch_cast(&v->field, &v->i, dtype, &one, 1) == SIZE_MAX;
 }
 
 static int input_bind(const struct batch_bind *b, struct input *in, const struct from *from,
@@ -349,7 +343,7 @@ static int input_bind(const struct batch_bind *b, struct input *in, const struct
         rc = column_bind(b, in, from->names[i], err);
     }
     in->constant = from->constant;
-    in->fits_null_value = fits(b->null_value, io->dtype);
+    in->fits_null_value = fits(&b->null_value, io->dtype);
     if (rc < 0) {
         return rc;
     }
@@ -365,9 +359,10 @@ static int input_bind(const struct batch_bind *b, struct input *in, const struct
                        "const() makes numbers, which input '%.*s' does not take", (int)io->name.len,
                        io->name.ptr);
     }
-    if (from->count == 0 && !fits(from->constant, io->dtype)) {
-        return MR_FAIL(err, MR_E_INVALID, "const(%.17g) does not fit %s of input '%.*s'",
-                       from->constant, mr_dtype_name(io->dtype), (int)io->name.len, io->name.ptr);
+    if (from->count == 0 && !fits(&from->constant, io->dtype)) {
+        return MR_FAIL(err, MR_E_INVALID, "const(%.*s) does not fit %s of input '%.*s'",
+                       (int)from->number.len, from->number.ptr, mr_dtype_name(io->dtype),
+                       (int)io->name.len, io->name.ptr);
     }
     return MR_OK;
 }
@@ -377,13 +372,18 @@ int batch_bind_new(struct batch_bind **out, const struct mr_oip_metadata *m,
                    struct mr_err *err)
 {
     struct batch_bind *b = MR_NEW(struct batch_bind);
+    const char *null_value = options->null_value;
     int rc = maps_check(m, options, err);
 
+    if (rc == MR_OK &&
+        !batch_number_parse(mr_str_c(null_value ? null_value : "0"), &b->null_value)) {
+        rc =
+            MR_FAIL(err, MR_E_INVALID, "what nulls are sent as, '%.64s', is no number", null_value);
+    }
     b->schema = schema;
     b->columns = options->columns ? options->columns : schema;
     b->is_batched = batch_is_batched(m);
-    b->has_null_value = options->has_null_value;
-    b->null_value = options->null_value;
+    b->has_null_value = null_value;
     b->inputs = MR_NEW_ARRAY(struct input, m->input_count + 1);
     b->is_masked = MR_NEW_ARRAY(bool, schema->count + 1);
     for (size_t i = 0; i < m->input_count && rc == MR_OK; i++) {
@@ -707,21 +707,25 @@ static void *data_new(struct mr_oip_tensor *t, uint64_t bytes, struct mr_arena *
     return block->data;
 }
 
-static void fill(int dtype, double value, void *to, uint64_t n)
+static void fill(int dtype, const struct batch_number *v, void *to, uint64_t n)
 {
-    static const struct mr_field of_double = {.type = MR_COLUMN_F64};
     const size_t bytes = mr_dtype_size(dtype);
+    double wide;
     uint64_t one = 0;
 
     if (dtype == MR_DTYPE_BOOL) {
-        one = value != 0;
+        batch_cast(&v->field, &v->i, MR_DTYPE_FP64, &wide, 1);
+        one = wide != 0;
     } else {
-        batch_cast(&of_double, &value, dtype, &one, 1);
+        batch_cast(&v->field, &v->i, dtype, &one, 1);
     }
     for (uint64_t i = 0; i < n; i++) {
         memcpy((uint8_t *)to + i * bytes, &one, bytes);
     }
 }
+
+static const struct batch_number mask_of[] = {{.field.type = MR_COLUMN_I64, .i = 0},
+                                              {.field.type = MR_COLUMN_I64, .i = 1}};
 
 /* Which values of a row are there. */
 static void row_mask(const struct batch_bind *b, const struct input *in, int column,
@@ -731,14 +735,14 @@ static void row_mask(const struct batch_bind *b, const struct input *in, int col
     const size_t bytes = mr_dtype_size(in->io->dtype);
 
     if (mr_column_is_null(c, row)) {
-        fill(in->io->dtype, 0, to, in->column_count > 1 ? 1 : in->elements);
+        fill(in->io->dtype, &mask_of[false], to, in->column_count > 1 ? 1 : in->elements);
         return;
     }
     const struct leaf leaf = leaf_find(&b->schema->fields[column], c, row, 1);
-    fill(in->io->dtype, 1, to, leaf.end - leaf.begin);
+    fill(in->io->dtype, &mask_of[true], to, leaf.end - leaf.begin);
     for (uint64_t i = leaf.begin; leaf.column->nulls > 0 && i < leaf.end; i++) {
         if (mr_column_is_null(leaf.column, i)) {
-            fill(in->io->dtype, 0, to + (i - leaf.begin) * bytes, 1);
+            fill(in->io->dtype, &mask_of[false], to + (i - leaf.begin) * bytes, 1);
         }
     }
 }
@@ -751,7 +755,7 @@ static void row_cast(const struct batch_bind *b, const struct input *in, int col
     const size_t bytes = mr_dtype_size(in->io->dtype);
 
     if (mr_column_is_null(c, row)) {
-        fill(in->io->dtype, b->null_value, to, in->column_count > 1 ? 1 : in->elements);
+        fill(in->io->dtype, &b->null_value, to, in->column_count > 1 ? 1 : in->elements);
         return;
     }
     const struct mr_field *f = &b->schema->fields[column];
@@ -763,7 +767,7 @@ static void row_cast(const struct batch_bind *b, const struct input *in, int col
                in->io->dtype, to, (size_t)n);
     for (uint64_t i = 0; leaf.column->nulls > 0 && i < n; i++) {
         if (mr_column_is_null(leaf.column, leaf.begin + i)) {
-            fill(in->io->dtype, b->null_value, to + i * bytes, 1);
+            fill(in->io->dtype, &b->null_value, to + i * bytes, 1);
         }
     }
 }
@@ -792,7 +796,7 @@ static void range_cast(const struct batch_bind *b, const struct input *in,
     struct leaf leaf;
 
     if (in->column_count == 0) {
-        fill(in->io->dtype, in->constant, to, s->count * elements);
+        fill(in->io->dtype, &in->constant, to, s->count * elements);
         return;
     }
     if (is_plain(b, in, s->rows, &leaf, s->first, s->count)) {

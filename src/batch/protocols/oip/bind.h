@@ -15,8 +15,7 @@ struct batch_bind_options {
     size_t map_count;
     /* all that the table has, for messages; NULL: those of the schema */
     const struct mr_schema *columns;
-    bool has_null_value; /* otherwise a row with a null cannot be sent */
-    double null_value;
+    const char *null_value; /* a number; NULL: a row with a null cannot be sent */
 };
 
 struct batch_bind;

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "codec/json.h"
 #include "tensor/tensor.h"
 
 enum kind { SIGNED, UNSIGNED, FLOATING };
@@ -16,6 +17,21 @@ struct number {
     double d;
     bool is_near; /* d is the nearest to a value that no integer of 64 bits is */
 };
+
+bool batch_number_parse(mr_str text, struct batch_number *out)
+{
+    text = mr_str_trim(text);
+    *out = (struct batch_number){.field.type = MR_COLUMN_I64};
+    if (mr_str_to_i64(text, &out->i)) {
+        return true;
+    }
+    if (mr_str_to_u64(text, &out->u)) {
+        out->field.type = MR_COLUMN_U64;
+        return true;
+    }
+    out->field.type = MR_COLUMN_F64;
+    return mr_text_double(text, &out->d);
+}
 
 enum mr_column_type batch_type_of(int dtype)
 {

@@ -2,7 +2,21 @@
 #ifndef MR_BATCH_NUMBER_H
 #define MR_BATCH_NUMBER_H
 
+#include "base/str.h"
 #include "table/rows.h"
+
+/** A number as it was written: whole ones of 64 bits keep all of their digits. */
+struct batch_number {
+    struct mr_field field; /* I64, U64 or F64 */
+    union {
+        int64_t i;
+        uint64_t u;
+        double d;
+    };
+};
+
+/** False: no number. */
+bool batch_number_parse(mr_str text, struct batch_number *out);
 
 /** The column type that has the layout of a tensor's type; MR_COLUMN_NONE for BF16, which has none, and
  *  MR_COLUMN_STRING for BYTES. */

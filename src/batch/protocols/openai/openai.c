@@ -124,7 +124,7 @@ static int options_check(const struct mr_batch_options *o, struct mr_err *err)
         {o->hosts.repository, "--local runs models of the Open Inference Protocol, without --api"},
         {o->model.version, "--model-version is of the Open Inference Protocol, without --api"},
         {o->model.map_count > 0, "--map is of the Open Inference Protocol; --prompt names columns"},
-        {o->model.has_null_value,
+        {o->model.null_value,
          "--null-value is of the Open Inference Protocol; --null-text says what "
          "a null is in a prompt"},
         {o->hosts.protocol == MR_BATCH_GRPC, "--protocol grpc is of the Open Inference Protocol"},
