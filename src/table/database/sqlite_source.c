@@ -412,6 +412,7 @@ static int schema(void *state, size_t file, struct mr_schema *out, struct mr_err
     }
     MR_TRY(guess(s, statement, fields, count, is_declared, err));
     for (int i = 0; i < count; i++) {
+        fields[i].is_guessed = !is_declared[i];
         want(s, &fields[i]);
         mr_schema_add(out, &fields[i]);
     }

@@ -422,6 +422,7 @@ static void guesses_end(const struct join *j, struct mr_schema *all)
             all->fields[i].is_json &= j->setup->options->format == MR_TABLE_JSONL;
         } else {
             guess_end(&all->fields[i]);
+            all->fields[i].is_guessed = true;
         }
     }
 }

@@ -6,9 +6,8 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "table/values/values.h"
 #include "text.h"
-
-#define F64_WHOLE (INT64_C(1) << 53)
 
 static void guess_is(struct mr_field *f, enum mr_column_type type)
 {
@@ -30,21 +29,12 @@ static void guess_is(struct mr_field *f, enum mr_column_type type)
 
 static void guess_number(struct mr_field *f, mr_str text)
 {
-    bool is_whole = true;
     int64_t v;
 
-    for (size_t i = 0; i < text.len; i++) {
-        is_whole = is_whole && (text.ptr[i] == '-' || (text.ptr[i] >= '0' && text.ptr[i] <= '9'));
-    }
-
-    if (!is_whole) {
-        guess_is(f, MR_COLUMN_F64);
-    } else if (mr_str_to_i64(text, &v)) {
-        guess_is(f, MR_COLUMN_I64);
-        f->has_long |= v > F64_WHOLE || v < -F64_WHOLE;
-    } else {
-        guess_is(f, MR_COLUMN_STRING);
-    }
+    guess_is(f, !mr_number_is_whole(text) ? MR_COLUMN_F64
+                : mr_str_to_i64(text, &v) ? MR_COLUMN_I64
+                                          : MR_COLUMN_STRING);
+    f->has_long |= !mr_number_is_f64(text);
 }
 
 static void guess_value(struct mr_json *j, struct mr_field *f, int depth)
@@ -100,11 +90,9 @@ static bool is_list(mr_str text, struct mr_arena *scratch)
 
 static bool is_number(mr_str text)
 {
-    const size_t sign = text.len > 0 && text.ptr[0] == '-';
     double v;
 
-    return mr_text_double(text, &v) && !(text.len > sign + 1 && text.ptr[sign] == '0' &&
-                                         text.ptr[sign + 1] >= '0' && text.ptr[sign + 1] <= '9');
+    return mr_text_double(text, &v) && !mr_number_has_zeros(text);
 }
 
 void mr_guess_text(mr_str text, struct mr_field *io, struct mr_arena *scratch)

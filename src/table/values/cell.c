@@ -20,7 +20,7 @@ static const int fill_kinds[MR_COLUMN_TYPES] = {
     [MR_COLUMN_F64] = MR_JSON_FILL_F64 + 1,
 };
 
-#define EXACT_MOST 0x1p53 /* below it no two whole numbers are the same double */
+#define EXACT_MOST (INT64_C(1) << 53) /* below it no two whole numbers are the same double */
 
 static int list_json(struct mr_json *j, struct mr_column_builder *b);
 
@@ -75,7 +75,9 @@ bool mr_cell_whole(struct mr_column_builder *b, int64_t v)
         }
         mr_column_add(b, &(uint8_t){(uint8_t)v});
         return true;
-    default: return mr_cell_real(b, (double)v);
+    default:
+        return !(b->field->is_guessed && (v > EXACT_MOST || v < -EXACT_MOST)) &&
+               mr_cell_real(b, (double)v);
     }
 }
 
@@ -100,7 +102,7 @@ static bool is_integer(enum mr_column_type t)
 /* A whole number that is written as a fraction (3.0, 3e0); one of 2^53 or more may not be the number that was written. */
 static bool whole_add(struct mr_column_builder *b, double v)
 {
-    return v > -EXACT_MOST && v < EXACT_MOST && mr_cell_real(b, v);
+    return v > -(double)EXACT_MOST && v < (double)EXACT_MOST && mr_cell_real(b, v);
 }
 
 static bool is_fraction(struct mr_json *j)
@@ -145,6 +147,16 @@ static int unsigned_json(struct mr_json *j, struct mr_column_builder *b)
                : mr_json_fail(j, MR_E_INVALID, "value %llu is out of range", (unsigned long long)v);
 }
 
+#define LOSES_DIGITS "'%.*s' has digits that this type, guessed from the first rows, loses"
+
+static bool loses_digits(const struct mr_field *f, mr_str number)
+{
+    const bool is_f64 = f->type == MR_COLUMN_F64;
+
+    return f->is_guessed && (is_f64 || f->type == MR_COLUMN_I64) &&
+           (mr_number_has_zeros(number) || (is_f64 && !mr_number_is_f64(number)));
+}
+
 static int float_json(struct mr_json *j, struct mr_column_builder *b)
 {
     double wide;
@@ -152,7 +164,13 @@ static int float_json(struct mr_json *j, struct mr_column_builder *b)
     int rc;
 
     if (b->field->type != MR_COLUMN_F32) {
+        mr_json_peek(j); /* to its first character */
+        const char *begin = j->pos;
         rc = mr_json_double(j, &wide);
+        if (rc == MR_OK && loses_digits(b->field, mr_str_n(begin, (size_t)(j->pos - begin)))) {
+            return mr_json_fail(j, MR_E_INVALID, LOSES_DIGITS, (int)MR_MIN(j->pos - begin, 64),
+                                begin);
+        }
         if (rc == MR_OK) {
             mr_cell_real(b, wide);
         }
@@ -431,10 +449,13 @@ int mr_cell_text(struct mr_column_builder *b, mr_str text, struct mr_arena *scra
     if (type == MR_COLUMN_LIST || type == MR_COLUMN_FIXED_LIST) {
         return list_text(b, text, scratch, err);
     }
-    return number_text(b, mr_str_trim(text)) || fraction_text(b, mr_str_trim(text))
-               ? MR_OK
-               : MR_FAIL(err, MR_E_INVALID, "'%.*s' is not a value of this type",
-                         (int)MR_MIN(text.len, (size_t)64), text.len ? text.ptr : "");
+    const mr_str bare = mr_str_trim(text);
+    const bool is_lost = loses_digits(b->field, bare);
+    if (!is_lost && (number_text(b, bare) || fraction_text(b, bare))) {
+        return MR_OK;
+    }
+    return MR_FAIL(err, MR_E_INVALID, is_lost ? LOSES_DIGITS : "'%.*s' is not a value of this type",
+                   (int)MR_MIN(text.len, (size_t)64), text.len ? text.ptr : "");
 }
 
 /* ---- types ---- */

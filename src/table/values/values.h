@@ -16,6 +16,12 @@ int mr_cell_json(struct mr_json *j, struct mr_column_builder *b);
  *  0; a list is JSON. Errors: as above, in err. */
 int mr_cell_text(struct mr_column_builder *b, mr_str text, struct mr_arena *scratch,
                  struct mr_err *err);
+/** Of the text of a number: it has neither a point nor an exponent. */
+bool mr_number_is_whole(mr_str text);
+/** It has zeros before other digits (007), as keys have. */
+bool mr_number_has_zeros(mr_str text);
+/** An F64 keeps its digits. */
+bool mr_number_is_f64(mr_str text);
 /** Appends a row to a column of numbers. False: not such a column, or the number does not fit; nothing was added. */
 bool mr_cell_whole(struct mr_column_builder *b, int64_t v);
 bool mr_cell_real(struct mr_column_builder *b, double v);

@@ -78,7 +78,8 @@ def test_types(tmp_path):
             ("insert into rows values (4, '[1,2]', 1, 1, 't', 'text', 0, 1, 'row 4')",),
             ("insert into rows values (5, ?, 1, 1, x'41', 'text', 0, 1, 'row 5')", [blob]),
             ("insert into rows values (6, ?, 1, 1, 't', 'text', 7, 1, 'row 6')", [blob]),
-            ("insert into rows values (7, '[1,2,3.5,-4]', -9223372036854775808, 9e999, 't', 'text', 0, 1, 'row 7')",))
+            ("insert into rows values (7, '[1,2,3.5,-4]', -9223372036854775808, 9e999, 't', 'text', 0, 1, 'row 7')",),
+            ("insert into rows values (8, ?, 1, 1, 't', 'text', 0, ?, 'row 8')", [blob, 2**53 + 1]))
     with hosts(Host) as (addresses, _):
         run(tmp_path, addresses, source(tmp_path), "--keep", "n,r,t,b,flag,any", "--max-cell-bytes", "1024")
     t = results(tmp_path).sort_by("id").to_pydict()
@@ -93,7 +94,8 @@ def test_types(tmp_path):
         3: "column 'x' (FIXED_LIST<F32>[4]): there are more or fewer bytes than such a list has",
         4: "column 'x' (FIXED_LIST<F32>[4]): expected 4 items, found 2 at offset 5",
         5: "column 't' (STRING): the value is a BLOB",
-        6: "column 'flag' (BOOL): the number does not fit"}
+        6: "column 'flag' (BOOL): the number does not fit",
+        8: "column 'any' (F64): the number does not fit"}
 
 
 def test_kept_numbers_of_inputs_are_as_found(tmp_path):

@@ -66,6 +66,12 @@ static void types_are_guessed(void **state)
     assert_reads_as("a,b\n9007199254740993,9007199254740992\nnan,nan\n", "a STRING, b F64",
                     "{\"a\":\"9007199254740993\",\"b\":9007199254740992}\n"
                     "{\"a\":\"nan\",\"b\":NaN}\n");
+    /* A fraction keeps its digits, unless they are those of a double: of the shortest text, or of a longer one. */
+    assert_reads_as("a,b,c\n1234.123456789012345678,0.30000000000000004,1.428571428571428492e-01\n"
+                    "1,1.10,0.1000000000000000055511151231257827\n",
+                    "a STRING, b F64, c F64",
+                    "{\"a\":\"1234.123456789012345678\",\"b\":0.30000000000000004,"
+                    "\"c\":0.14285714285714285}\n{\"a\":\"1\",\"b\":1.1,\"c\":0.1}\n");
     /* A header alone, and nothing at all. */
     struct mr_source *s = source_open(file_text("t.csv", "a,b"), NULL);
     assert_types(s, "a STRING, b STRING");
@@ -75,6 +81,61 @@ static void types_are_guessed(void **state)
     assert_int_equal(mr_source_schema(s)->count, 0);
     assert_null(rows_get(s, 0, 0, 10));
     mr_source_close(&s);
+}
+
+/* What comes after the rows from which types are guessed. */
+static void later_rows_keep_their_digits(void **state)
+{
+    static const char *const rows[] = {
+        "0,0,,",
+        "02134,,,",
+        "-02,,,",
+        "3.0,007.5,,",
+        ",9007199254740993,,",
+        ",18446744073709551616,,",
+        ",1.00000000000000001,,",
+        ",-9007199254740992,02,true",
+        ",0.30000000000000004,9007199254740993,",
+    };
+    static const char *const wrong[] = {
+        NULL,
+        "column 'a' (I64): '02134' has digits that this type, guessed from the first rows, loses",
+        "'-02' has digits",
+        "column 'b' (F64): '007.5' has digits",
+        "'9007199254740993' has digits",
+        "'18446744073709551616' has digits",
+        "'1.00000000000000001' has digits",
+        NULL,
+        NULL,
+    };
+    struct mr_field wanted = {.name = (char *)"c", .type = MR_COLUMN_F64};
+    struct mr_buf b;
+
+    (void)state;
+    mr_buf_init(&b, 0);
+    mr_buf_printf(&b, "a,b,c,d\n");
+    for (int i = 0; i < 1000; i++) {
+        mr_buf_printf(&b, "1,0.5,1,true\n");
+    }
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        mr_buf_printf(&b, "%s\n", rows[i]);
+    }
+    struct mr_source *s =
+        source_open(file_put("t.csv", b.ptr, b.len),
+                    &(struct mr_source_options){.wanted = &(struct mr_schema){&wanted, 1}});
+    assert_types(s, "a I64, b F64, c F64, d BOOL");
+    struct mr_rows *got = rows_get(s, 0, 1000, 100);
+    assert_int_equal(got->count, sizeof rows / sizeof *rows);
+    for (uint64_t i = 0; i < got->count; i++) {
+        if (wrong[i]) {
+            assert_fault(got, i, wrong[i]);
+        } else {
+            assert_null(mr_rows_fault_of(got, i));
+        }
+    }
+    mr_rows_unref(&got);
+    mr_source_close(&s);
+    mr_buf_fini(&b);
 }
 
 static void nulls_in_lists(void **state)
@@ -304,6 +365,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(quotes_and_ends_of_lines),
         cmocka_unit_test(types_are_guessed),
+        cmocka_unit_test(later_rows_keep_their_digits),
         cmocka_unit_test(nulls_in_lists),
         cmocka_unit_test(integers_written_as_fractions),
         cmocka_unit_test(wrong_rows_are_faults),

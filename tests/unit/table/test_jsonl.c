@@ -49,6 +49,32 @@ static void types_are_guessed(void **state)
                     "{\"a\":NaN}\n{\"a\":-Infinity}\n");
 }
 
+/* What comes after the lines from which types are guessed. */
+static void later_lines_keep_their_digits(void **state)
+{
+    struct mr_buf b;
+
+    (void)state;
+    mr_buf_init(&b, 0);
+    for (int i = 0; i < 1000; i++) {
+        mr_buf_printf(&b, "{\"a\":0.5}\n");
+    }
+    mr_buf_printf(&b, "{\"a\": 9007199254740993 }\n{\"a\":1234.123456789012345678}\n"
+                      "{\"a\":9007199254740992}\n{\"a\":0.30000000000000004}\n");
+    struct mr_source *s = source_open(file_put("t.jsonl", b.ptr, b.len), NULL);
+    assert_types(s, "a F64");
+    struct mr_rows *rows = rows_get(s, 0, 1000, 100);
+    assert_int_equal(rows->count, 4);
+    assert_int_equal(rows->fault_count, 2);
+    assert_fault(rows, 0,
+                 "column 'a' (F64): '9007199254740993' has digits that this type, guessed "
+                 "from the first rows, loses");
+    assert_fault(rows, 1, "'1234.123456789012345678' has digits");
+    mr_rows_unref(&rows);
+    mr_source_close(&s);
+    mr_buf_fini(&b);
+}
+
 static void lines_of_all_kinds(void **state)
 {
     (void)state;
@@ -360,6 +386,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(types_are_guessed),
+        cmocka_unit_test(later_lines_keep_their_digits),
         cmocka_unit_test(lines_of_all_kinds),
         cmocka_unit_test(types_are_wanted),
         cmocka_unit_test(integers_written_as_fractions),

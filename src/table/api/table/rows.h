@@ -43,9 +43,10 @@ struct mr_field {
     char *name;
     enum mr_column_type type;
     bool is_nullable;
-    bool is_json;      /* STRING: the text of a JSON value, written to JSON unchanged */
-    bool is_kept;      /* in `wanted`: typed sources do not convert its numbers */
-    bool has_long;     /* a guess: some numbers are whole and beyond 2^53, which F64 rounds */
+    bool is_json;    /* STRING: the text of a JSON value, written to JSON unchanged */
+    bool is_kept;    /* in `wanted`: typed sources do not convert its numbers */
+    bool has_long;   /* a guess: some numbers have digits that F64 loses */
+    bool is_guessed; /* from values: a later number, but in a list, must not lose digits or zeros */
     uint8_t precision; /* DECIMAL: digits, 1..38 */
     uint8_t scale;     /* DECIMAL: digits after the point */
     uint64_t width;    /* FIXED_LIST */
