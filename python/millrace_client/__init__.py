@@ -54,6 +54,12 @@ def _raise(status: int, err: lib.Err) -> None:
     raise InferenceError(status, err.msg.decode(errors="replace"))
 
 
+def _array(value: Any) -> numpy.ndarray:
+    """As numpy.asarray, but texts and bytes keep the NULs at their ends, which the types of fixed width that it makes of them drop."""
+    array = numpy.asarray(value)
+    return numpy.asarray(value, object) if array.dtype.kind in "SU" and not isinstance(value, numpy.ndarray) else array
+
+
 def _encode(array: numpy.ndarray) -> numpy.ndarray:
     """Texts and bytes as the elements of a BYTES tensor."""
     parts = []
@@ -115,7 +121,7 @@ class _Request:
         packed = inputs if pack_on is True else pack_on or ()
         if not all(name in inputs for name in packed):
             raise ValueError(f"pack_on: {[name for name in packed if name not in inputs]} are no inputs")
-        tensors = [self._tensor(name, numpy.asarray(value), _PACK_ON * (name in packed)) for name, value in inputs.items()]
+        tensors = [self._tensor(name, _array(value), _PACK_ON * (name in packed)) for name, value in inputs.items()]
         names, name_count = lib.strings(outputs)
         lines, line_count = lib.strings([f"{k}: {v}" for k, v in headers.items()])
         params = [self._param(name, value) for name, value in parameters.items()]

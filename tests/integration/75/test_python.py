@@ -53,6 +53,10 @@ for url in (http, grpc):
         same(client, "grid", numpy.arange(24, dtype=numpy.float32).reshape(12, 2).T)  # not contiguous
         texts = numpy.array(["a", "", "\\u00fc"], object)
         assert [t.decode() for t in client.infer("flat_bytes", {"INPUT0": texts})["OUTPUT0"]] == ["a", "", "\\u00fc"]
+        nuls = [b"a\\0", "\\u00fc\\0\\0", b"\\0"]
+        for kind in (bytes, str):
+            given = [t for t in nuls if isinstance(t, kind)]
+            assert [t.decode() for t in client.infer("flat_bytes", {"INPUT0": given})["OUTPUT0"]] == [t if kind is str else t.decode() for t in given]
         try:
             client.infer("nothing", {"INPUT0": numpy.zeros(1, numpy.int32)})
             raise SystemExit("no error")
