@@ -163,9 +163,6 @@ class TritonPythonModel:
     def patient_coroutine(self, request):
         return first(asyncio.run(self.held().async_exec(execution_timeout=0.01)))
 
-    def queued(self, request):
-        return first(self.held(timeout=1000).exec())
-
-    def held(self, **options):
+    def held(self):
         return pb_utils.InferenceRequest(model_name="held", requested_output_names=["OUTPUT0"], parameters={},
-                                         inputs=[pb_utils.Tensor("INPUT0", np.zeros(1, np.int32))], **options)
+                                         inputs=[pb_utils.Tensor("INPUT0", np.zeros(1, np.int32))])
