@@ -71,8 +71,8 @@ test-release test-asan test-tsan test-clang: test-%:
 	@$(if $(filter clang,$*),:,$(call ctest,$*) $(if $(filter tsan release,$*),-L $*))
 integration:      ## the whole suite of real clients against build/release (TESTS=tests/integration/10 narrows it)
 	$(call integrate,release)
-integration-asan:
-	$(call integrate,asan,-m 'not more')
+integration-asan: # what takes longest ends with tests that wait, with nothing beside them: four share a processor
+	$(call integrate,asan,-n $(shell echo $$((4 * $(JOBS)))) -m 'not more')
 integration-release:
 	$(call integrate,release,-m 'release and not more',$(RELEASE_TESTS))
 
