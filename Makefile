@@ -59,7 +59,7 @@ checks:           ## includes against the module table, sizes of files and funct
 	python3 tools/check_style.py
 	@$(MAKE) --no-print-directory format-check
 collect:          # what pytest makes of the tests, once for all its workers
-	@$(call integrate,asan,-n 0 --collect-only) >build/collect.log || { cat build/collect.log; exit 1; }
+	@$(call integrate,asan,--collect-only) >build/collect.log || { cat build/collect.log; exit 1; }
 build-asan:
 	@mkdir -p build
 	@$(call configure,asan,-DMR_WERROR=ON)
@@ -71,8 +71,10 @@ test-release test-asan test-tsan test-clang: test-%:
 	@$(if $(filter clang,$*),:,$(call ctest,$*) $(if $(filter tsan release,$*),-L $*))
 integration:      ## the whole suite of real clients against build/release (TESTS=tests/integration/10 narrows it)
 	$(call integrate,release)
-integration-asan: # what takes longest ends with tests that wait, with nothing beside them: four share a processor
-	$(call integrate,asan,-n $(shell echo $$((4 * $(JOBS)))) -m 'not more')
+# What takes longest ends with tests that wait, with nothing beside them.
+integration-asan: WORKERS = $(shell echo $$((4 * $(JOBS))))
+integration-asan:
+	$(call integrate,asan,-m 'not more')
 integration-release:
 	$(call integrate,release,-m 'release and not more',$(RELEASE_TESTS))
 
