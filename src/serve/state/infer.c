@@ -766,7 +766,7 @@ static void shadow_request(struct serve_infer *si)
     }
 }
 
-/* The client is told that there is no such model, but it did not choose it: the variant is at fault. */
+/* A variant without its model is the fault of the server, although the client gets "not found": the endpoint chose it. */
 static void end_route(struct serve_infer *si, int64_t now_ns)
 {
     const int status = si->infer.status;

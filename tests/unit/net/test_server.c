@@ -419,7 +419,7 @@ static void gate_wait(struct gate *g)
     }
 }
 
-/* Requests of connections that nobody has accepted yet are answered. */
+/* A drain answers the requests of connections that wait to be accepted. */
 static void test_drain_of_the_queue(void **state)
 {
     struct server s;
