@@ -1,7 +1,8 @@
 /* Requests of models in worker processes to models of this engine (mr_worker_caller), control requests but for control.c.
  *
- * A request is shared by the sentinel's call and the scheduler, and freed after both. Its lock holds a cancel and the end
- * of the request apart; it is taken again by the thread that has it when a cancel ends the request at once. */
+ * A request is shared by the sentinel's call and the scheduler, and freed after both. Its lock holds a cancel
+ * or time-out and the end of the request apart; it is taken again by the thread that has it when a cancel ends the request
+ * at once. */
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -30,7 +31,7 @@ struct nested {
     struct mr_reply_loop reply_loop; /* none, but near that of the model that asks */
     pthread_mutex_t lock;            /* guards what follows; recursive */
     struct mr_response *untaken;     /* answers that the worker has, the oldest first */
-    bool is_done, is_cancelling;
+    bool is_done, is_withdrawing;
     _Atomic uint32_t refs;
 };
 
@@ -149,11 +150,11 @@ static void on_done(struct mr_infer *r)
 
     pthread_mutex_lock(&n->lock);
     n->is_done = true;
-    const bool is_cancelling = n->is_cancelling;
+    const bool is_withdrawing = n->is_withdrawing;
     pthread_mutex_unlock(&n->lock);
-    if (!is_cancelling && n->reply_loop.near > 0 && is_long(n)) {
+    if (!is_withdrawing && n->reply_loop.near > 0 && is_long(n)) {
         mr_worker_call_later(n->call);
-    } else if (!is_cancelling) {
+    } else if (!is_withdrawing) {
         conclude(n);
     }
 }
@@ -343,28 +344,39 @@ static void start(void *engine, struct mr_worker_call *c)
     }
 }
 
-static void cancel(void *engine, struct mr_worker_call *c)
+/* Ends the request if `take_out` removes it before it runs. */
+static void withdraw(struct nested *n, bool (*take_out)(struct mr_engine *e, struct mr_infer *r))
 {
-    struct nested *n = c->user;
     bool has_ended = false;
 
-    if (engine_is_feed(c)) {
-        engine_feed_cancel(c);
-        return;
-    }
-    if (!n) {
-        return; /* what has been asked to be loaded is loaded */
-    }
     pthread_mutex_lock(&n->lock);
     if (!n->is_done) {
-        n->is_cancelling = true;
-        has_ended = mr_engine_cancel(engine, &n->infer) || n->is_done;
+        n->is_withdrawing = true;
+        has_ended = take_out(n->engine, &n->infer) || n->is_done;
         n->is_done |= has_ended;
-        n->is_cancelling = false;
+        n->is_withdrawing = false;
     }
     pthread_mutex_unlock(&n->lock);
     if (has_ended) {
         conclude(n);
+    }
+}
+
+static void cancel(void *engine, struct mr_worker_call *c)
+{
+    (void)engine;
+    if (engine_is_feed(c)) {
+        engine_feed_cancel(c);
+    } else if (c->user) { /* what has been asked to be loaded is loaded */
+        withdraw(c->user, mr_engine_cancel);
+    }
+}
+
+static void expire(void *engine, struct mr_worker_call *c)
+{
+    (void)engine;
+    if (c->user) {
+        withdraw(c->user, mr_engine_expire);
     }
 }
 
@@ -389,5 +401,5 @@ static void drop(void *engine, struct mr_worker_call *c)
 
 struct mr_worker_caller engine_caller(struct mr_engine *e)
 {
-    return (struct mr_worker_caller){start, cancel, taken, later, drop, e};
+    return (struct mr_worker_caller){start, cancel, expire, taken, later, drop, e};
 }

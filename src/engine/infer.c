@@ -137,6 +137,14 @@ bool mr_engine_cancel(struct mr_engine *e, struct mr_infer *r)
     return was_waiting;
 }
 
+bool mr_engine_expire(struct mr_engine *e, struct mr_infer *r)
+{
+    pthread_mutex_lock(&e->mutex);
+    const bool is_resolving = r->resolving != NULL;
+    pthread_mutex_unlock(&e->mutex);
+    return !is_resolving && r->version && mr_sched_expire(r);
+}
+
 void mr_engine_end(struct mr_infer *r)
 {
     engine_part_end(r);

@@ -648,6 +648,25 @@ void calls_end(struct worker *w)
     pthread_mutex_unlock(&w->calls_lock);
 }
 
+void calls_expire(struct worker *w)
+{
+    struct call *open[CALLS_MAX], *c;
+    uint32_t count = 0;
+
+    pthread_mutex_lock(&w->calls_lock);
+    TAILQ_FOREACH (c, &w->calls, link) {
+        if (c->is_started && !c->has_last) {
+            c->holds++;
+            open[count++] = c;
+        }
+    }
+    pthread_mutex_unlock(&w->calls_lock);
+    for (uint32_t i = 0; i < count; i++) {
+        caller_of(open[i])->expire(caller_of(open[i])->ctx, &open[i]->base);
+        call_release(open[i]);
+    }
+}
+
 bool calls_wait(struct worker *w)
 {
     struct call *c;

@@ -190,6 +190,7 @@ static void model_sweep(struct process_model *m, int64_t gap_ns, int64_t now_ns)
         } else {
             worker_judge(w, &states[i], sweep.is_waiting, gap_ns, now_ns);
         }
+        calls_expire(w);
     }
 }
 

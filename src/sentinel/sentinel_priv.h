@@ -279,6 +279,8 @@ int call_on_control(struct worker *w, const struct mr_frame *f, struct mr_err *e
 /* The worker has a new process, which does not run yet, of that number (mr_shm_worker_begin); it has ended. */
 void calls_begin(struct worker *w, uint32_t process);
 void calls_end(struct worker *w);
+/* Has the time limits of its calls looked at. */
+void calls_expire(struct worker *w);
 /* True: the worker has read all answers so far of one of its calls, and more will come. Thread: any. */
 bool calls_wait(struct worker *w);
 

@@ -8,7 +8,7 @@ from lib import pymodels, repo, wait
 from lib.metrics import value
 from lib.rest import Rest, infer_path
 from lib.server import Server
-from lib.workers import group, pids
+from lib.workers import asked, group, pids
 
 MODELS = Path(__file__).parent / "models"
 TEXT = {"inputs": [repo.tensor("INPUT0", "TYPE_STRING", (1,))], "outputs": [repo.tensor("OUTPUT0", "TYPE_STRING", (1,))]}
@@ -101,17 +101,22 @@ def test_cycle(models, start):
 
 
 def test_timeout(models, start, hold):
-    """A model that does not answer in time, and answers others later."""
+    """A model that does not answer in time, and answers others later; a request's own limit in its queue, while it is busy."""
     pymodels.add(models, "m", MODELS / "caller.py", **TEXT)
     repo.add(models, "held", backend="fault", parameters={k: v for k, v in hold.parameters.items()}, inputs=[repo.tensor("INPUT0")],
-             outputs=[repo.tensor("OUTPUT0")])
+             outputs=[repo.tensor("OUTPUT0")], extra="dynamic_batching { default_queue_policy { allow_timeout_override: true } }")
     server = start(models)
     with Rest(server.http) as rest:
-        for word in ("patient", "patient_coroutine"):
+        def say(word):
             body = {"inputs": [{"name": "INPUT0", "datatype": "BYTES", "shape": [1], "data": [word]}]}
-            answer = rest.post(infer_path("m"), json.dumps(body)).ok().json()["outputs"][0]["data"][0]
-            assert answer == "1: no answer of the other model within 0.01 s"
+            return rest.post(infer_path("m"), json.dumps(body)).ok().json()["outputs"][0]["data"][0]
+        for word in ("patient", "patient_coroutine"):
+            assert say(word) == "1: no answer of the other model within 0.01 s"
+        thread, _ = asked(server, "held", [0])  # the calls above may have gone before it took them
+        hold.wait_held()
+        assert say("queued") == "4: Request timeout expired"
     hold.end()
+    thread.join()
 
 
 def test_unread_answers(models, start):

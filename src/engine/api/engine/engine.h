@@ -126,12 +126,16 @@ void mr_engine_resolved_until(struct mr_engine_wait **wait, void (*seen)(void *c
  *  Negative: refused, r->err says why, nothing is held. A model of several answers requires r->on_response.
  *  A full queue or resolver: MR_E_UNAVAILABLE. A model waits while its answers are not taken (mr_infer_response_end).
  *
- *  Without a reply loop, a request past its deadline is answered when an instance takes it from the queue. */
+ *  Without a reply loop, a request past its deadline is answered when an instance takes it from the queue, or by
+ *  mr_engine_expire. */
 int mr_engine_infer(struct mr_engine *e, struct mr_infer *r, const struct mr_infer_args *args);
 /** Cancels a request. True: it was removed before it ran, r->status is MR_E_CANCELLED, on_done is not called, and the
  *  caller calls mr_engine_end. False: on_done was called or will be. Thread: the reply loop's; if that has no post, any,
  *  but not during mr_engine_end. */
 bool mr_engine_cancel(struct mr_engine *e, struct mr_infer *r);
+/** Takes a request out of the queue of its model if its time is over, as mr_sched_expire. True: r->status says so, on_done is
+ *  not called, and the caller calls mr_engine_end. Thread: as mr_engine_cancel. */
+bool mr_engine_expire(struct mr_engine *e, struct mr_infer *r);
 /** Counts the request and releases its outputs and version. */
 void mr_engine_end(struct mr_infer *r);
 

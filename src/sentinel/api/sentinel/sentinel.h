@@ -44,6 +44,9 @@ struct mr_worker_caller {
     /** The answers are not wanted any more: the last one should come soon, if it is not on its way. Thread: as `start`, once
      *  that has returned. */
     void (*cancel)(void *ctx, struct mr_worker_call *c);
+    /** Every 20 ms between the end of `start` and the last answer: what waits may have a time limit. Thread: the watching
+     *  one. */
+    void (*expire)(void *ctx, struct mr_worker_call *c);
     /** The worker has released an answer that was not the last one; in the order of the answers. Thread: the watching one, or
      *  the one that sends it, when it is not wanted. */
     void (*taken)(void *ctx, struct mr_worker_call *c);

@@ -163,6 +163,9 @@ class TritonPythonModel:
     def patient_coroutine(self, request):
         return first(asyncio.run(self.held().async_exec(execution_timeout=0.01)))
 
-    def held(self):
+    def queued(self, request):
+        return first(self.held(timeout=1000).exec())
+
+    def held(self, **options):
         return pb_utils.InferenceRequest(model_name="held", requested_output_names=["OUTPUT0"], parameters={},
-                                         inputs=[pb_utils.Tensor("INPUT0", np.zeros(1, np.int32))])
+                                         inputs=[pb_utils.Tensor("INPUT0", np.zeros(1, np.int32))], **options)
