@@ -531,6 +531,12 @@ bool mr_sentinel_is_executor(const struct mr_executor *e)
     return e->ops == &ops;
 }
 
+/* Its first answer may be read before its word that it is ready. */
+static bool takes_executions(const struct worker *w)
+{
+    return w->step == STEP_READY || atomic_load_explicit(&w->answered, memory_order_relaxed) > 0;
+}
+
 static enum mr_worker_state state_of(const struct worker *w)
 {
     if (w->goal == STEP_NONE) {
@@ -540,7 +546,7 @@ static enum mr_worker_state state_of(const struct worker *w)
         return MR_WORKER_STANDBY;
     }
     if (w->is_running) {
-        return w->step == STEP_READY ? MR_WORKER_READY : MR_WORKER_STARTING;
+        return takes_executions(w) ? MR_WORKER_READY : MR_WORKER_STARTING;
     }
     return w->is_failed ? MR_WORKER_FAILED : MR_WORKER_WAITING;
 }

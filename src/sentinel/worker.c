@@ -571,7 +571,7 @@ void worker_cancel(struct worker *w, uint32_t slot, uint64_t generation)
 {
     struct mr_buf body;
 
-    if (w->step != STEP_READY || w->is_stopping) {
+    if (w->step < STEP_SERVING || w->is_stopping) {
         return;
     }
     mr_buf_init(&body, 0);
