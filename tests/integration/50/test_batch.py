@@ -27,8 +27,8 @@ def test_all_is_well(tmp_path):
         run(tmp_path, addresses)
         calls = [h.calls for h in made]
     check(tmp_path, x)
-    assert 50 <= sum(calls) <= 57 and min(calls) > 0  # at the end some may be sent twice, and hosts are compared
     report = json.loads((tmp_path / "out/report.json").read_text())
+    assert 50 <= sum(calls) <= 55 + report["this_start"]["hedged_calls"] and min(calls) > 0  # some compare the hosts
     assert (report["rows"], report["results"], report["dead_letters"]) == (5000, 5000, 0)
     assert (tmp_path / "out/_SUCCESS").exists()
 
