@@ -30,7 +30,7 @@ static const struct mr_model_maker maker = {.open = mr_flow_open};
 
 int mr_cli_batch_open(struct mr_batch **out, struct mr_batch_options *options, struct mr_err *err)
 {
-    mr_cli_heap_bounds();
+    mr_cli_heap_bounds(2 << 20); /* heaps are part of what it takes beside --memory */
     dirs = mr_default_backend_dirs();
     options->hosts.backend_dirs = dirs;
     options->hosts.maker = &maker;

@@ -279,7 +279,7 @@ static int infer_run(struct infer_command *c, struct mr_err *err)
     c->requests.on_failure = on_failure;
     c->requests.on_progress = on_progress;
     c->requests.ctx = c;
-    mr_cli_heap_bounds();
+    mr_cli_heap_bounds(2 << 20);
     int rc = mr_requests_run(&c->requests, &done, err);
     line_end(c);
     if (rc == MR_OK) {

@@ -37,8 +37,9 @@ int mr_cli_fail(const char *program, int code, const char *message);
 int mr_cli_parse(struct mr_options *o, int argc, char **argv, char **env, const char *usage,
                  const char *notes);
 
-/** Bounds the C library's heap, before threads exist; see command.c. */
-void mr_cli_heap_bounds(void);
+/** Bounds the C library's heap, before threads exist; see command.c. Allocations from kept_bytes on go back to the system when they
+ *  are freed; of smaller ones a heap keeps up to twice as much. */
+void mr_cli_heap_bounds(int kept_bytes);
 
 /** Build version, "0.1.0". */
 const char *mr_cli_version(void);

@@ -78,14 +78,16 @@ int mr_cli_parse(struct mr_options *o, int argc, char **argv, char **env, const 
  *
  * Threads that load and run models share a heap per CPU instead of eight: each heap grows to its own peak and keeps
  * it, which over hours looks like a leak. */
-void mr_cli_heap_bounds(void)
+void mr_cli_heap_bounds(int kept_bytes)
 {
 #ifdef __GLIBC__
     if (!getenv("MALLOC_MMAP_THRESHOLD_") && !getenv("MALLOC_ARENA_MAX") &&
         !getenv("GLIBC_TUNABLES")) {
-        mallopt(M_MMAP_THRESHOLD, 8 * 1024 * 1024);
-        mallopt(M_TRIM_THRESHOLD, 16 * 1024 * 1024);
+        mallopt(M_MMAP_THRESHOLD, kept_bytes);
+        mallopt(M_TRIM_THRESHOLD, 2 * kept_bytes);
         mallopt(M_ARENA_MAX, MR_MAX(2, (int)mr_cpu_count()));
     }
+#else
+    (void)kept_bytes;
 #endif
 }

@@ -244,7 +244,7 @@ static int run(struct mr_serve_options *s, char *const *env)
     bool with_hangup = mr_notify_is_on() || s->log_file || s->server.endpoints || http->on ||
                        http->mutual || grpc->on || grpc->mutual || s->server.mesh_tls.mutual;
 
-    mr_cli_heap_bounds();
+    mr_cli_heap_bounds(8 << 20);
     if (apply_log_options(s, &err) < 0 || signals_start(&signals, with_hangup, &err) < 0) {
         return mr_cli_fail("millrace serve", MR_EXIT_FAILED, err.msg);
     }
