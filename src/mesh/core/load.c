@@ -123,7 +123,7 @@ static void start_unload(struct mesh_core *c, struct mesh_local *l)
 {
     l->state = LOCAL_UNLOADING;
     struct mesh_action *a = core_act(c, MESH_ACT_UNLOAD);
-    a->id = view_id(l->model);
+    a->id = core_text(c, view_id(l->model)); /* another definition may follow in the same event */
 }
 
 void load_evict(struct mesh_core *c, struct mesh_local *l)
@@ -359,7 +359,7 @@ static void begin_load(struct mesh_core *c, struct mesh_local *l)
     c->report.loads += !l->is_counted;
     l->is_counted = false;
     struct mesh_action *a = core_act(c, MESH_ACT_LOAD);
-    a->id = view_id(l->model);
+    a->id = core_text(c, view_id(l->model));
     a->type = core_text(c, view_type(l->model));
     a->path = core_text(c, view_path(l->model));
     a->key = core_text(c, view_model_key(l->model));

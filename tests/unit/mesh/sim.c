@@ -72,7 +72,14 @@ void sim_id(char out[24], unsigned model)
 
 static unsigned model_of(mr_str id)
 {
-    return (unsigned)strtoul(id.ptr + 6, NULL, 10);
+    char text[24] = {0};
+    char expected[24];
+
+    snprintf(text, sizeof text, "%.*s", MR_STR_ARG(id));
+    unsigned model = (unsigned)strtoul(text + sizeof "model-" - 1, NULL, 10);
+    sim_id(expected, model);
+    assert_string_equal(text, expected);
+    return model;
 }
 
 static int64_t transit(struct sim *s)
