@@ -486,8 +486,8 @@ static void refuse_early(struct serve_arrival *a, bool is_from_peer)
     struct mr_err err;
 
     mr_buf_fini(&a->first);
-    if (is_from_peer) {
-        refuse_peer(a->call, &(struct mr_mesh_event){.why = MR_MESH_IS_REFUSED,
+    if (is_from_peer) { /* records of an earlier process may show copies here */
+        refuse_peer(a->call, &(struct mr_mesh_event){.why = MR_MESH_IS_NOT_HERE,
                                                      .text = "the server is starting"});
         return;
     }

@@ -16,7 +16,7 @@ from lib.hold import Hold
 from lib.rest import Rest
 from lib.server import BIN, clean_environment
 from lib.services.authority import Authority
-from lib.services.mesh import answers, ask, joined, mesh_port, see_each_other
+from lib.services.mesh import X, answers, ask, joined, mesh_port, see_each_other
 from lib.services.ports import quiet_port
 
 needs_etcd = pytest.mark.skipif(not shutil.which("etcd"), reason="there is no etcd here")
@@ -115,6 +115,9 @@ def test_server_with_the_id_of_another_waits_until_that_has_left(registry, start
     [told] = id_taken(second)
     assert told["level"] == "error" and told["id"] == "same" and told["address"] == f"127.0.0.1:{mesh_port(first)}"
     assert not is_ready(second) and is_ready(first) and not id_taken(first)
+    with Rest(mesh_port(second)) as peer:  # it has not joined: whoever sends it a request has to ask elsewhere
+        reply = peer.infer("m", X)
+    assert (reply.status, reply.headers["mr-mesh-why"], reply.body) == (503, "not-here", b"the server is starting")
     answers(first, "m")
     first.stop()
     joined(second)
