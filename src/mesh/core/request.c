@@ -335,7 +335,8 @@ static bool may_repeat(const struct mesh_req *r)
 }
 
 /* The copy that all requests of sequences go to: the one whose record is the oldest, whether its instance answers or not. One that this
- * instance has just loaded, or gives up, counts only if there is no other. */
+ * instance has just loaded, or gives up, counts only if there is no other; of one that has left it the record, which may wait for the
+ * registry, does not count. */
 static struct view_peer *the_copy(struct mesh_core *c, const struct mesh_req *r)
 {
     const struct view_model *m = r->local->model;
@@ -345,7 +346,8 @@ static struct view_peer *the_copy(struct mesh_core *c, const struct mesh_req *r)
     for (size_t i = 0; i < m->copy_count; i++) {
         struct view_peer *p = core_peer(c, m->copies[i].peer);
         bool is_loaded = m->copies[i].state == MESH_LOADED || m->copies[i].state == MESH_DRAINING;
-        if (is_loaded && view_peer_is_there(p) && !(tried(r, p) & TRIED_HIT) &&
+        bool has_left = p == c->me && r->local->state != LOCAL_LOADED;
+        if (is_loaded && !has_left && view_peer_is_there(p) && !(tried(r, p) & TRIED_HIT) &&
             m->copies[i].revision < oldest) {
             oldest = m->copies[i].revision;
             best = p;
@@ -362,7 +364,7 @@ static bool route_to_one(struct mesh_core *c, struct mesh_req *r)
     if (!p) {
         return false;
     }
-    if (tried(r, p) || (p == c->me && r->local->state != LOCAL_LOADED)) {
+    if (tried(r, p)) {
         request_give_up(c, r, MR_E_UNAVAILABLE,
                         MR_STR("the instance that has its sequences cannot be reached"), RETRY_NS);
     } else {

@@ -172,7 +172,9 @@ bool hop_is_missing(struct hop *h, struct hop_attempt *at, int rc,
     const struct mr_header *status;
     enum mr_mesh_missing what = see_missing(h, at, rc, r, &status);
 
-    if (what == MR_MESH_LOST || (what == MR_MESH_AGAIN && h->is_direct)) {
+    if (rc == MR_E_UNAVAILABLE && h->ticket.is_sequence) {
+        hop_result(h, at, MR_MESH_BROKEN, (mr_str){0}); /* it may have run */
+    } else if (what == MR_MESH_LOST || (what == MR_MESH_AGAIN && h->is_direct)) {
         hop_result(h, at, MR_MESH_NOT_HERE, (mr_str){0});
     } else if (what == MR_MESH_AGAIN) {
         send(h, at);

@@ -1,9 +1,6 @@
 """Runtimes of ModelMesh under servers of a mesh: what they are told, and calls of any service that are passed through to them."""
-import contextlib
-import os
 import queue
 import re
-import socket
 import threading
 import time
 from concurrent import futures
@@ -723,15 +720,6 @@ def test_load_that_finds_the_runtime_away_waits_for_it(runtime, under):
     assert e.code() == grpc.StatusCode.UNAVAILABLE and re.search("the runtime does not answer: .*refused", e.details()), e.details()
 
 
-def cut(port):
-    """The connections to that port of this process end, and no call of them is answered."""
-    for fd in os.listdir("/proc/self/fd"):
-        if "socket:" in os.path.realpath(f"/proc/self/fd/{fd}"):
-            with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(fd))) as s:
-                if s.getpeername() and s.getsockname()[1:2] == (port,):
-                    s.shutdown(socket.SHUT_RDWR)
-
-
 @pytest.mark.more  # a load waits five seconds for its runtime
 def test_model_that_is_lost_before_its_size_is_known_is_loaded_again(runtime, under):
     r = runtime()
@@ -740,7 +728,7 @@ def test_model_that_is_lost_before_its_size_is_known_is_loaded_again(runtime, un
 
     def size(id, f, context):
         del r._modelSize
-        cut(r.port)
+        r.cut()
         wait.until(lambda: not context.is_active(), "the end of the call")
 
     r._modelSize = size

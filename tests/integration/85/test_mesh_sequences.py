@@ -2,9 +2,10 @@
 import signal
 import threading
 
+import grpc
 import pytest
 
-from lib import pymodels, repo, wait
+from lib import grpcraw, pymodels, repo, wait
 from lib.rest import Rest
 from lib.services.mesh import answers, loads
 
@@ -64,6 +65,24 @@ def test_request_of_a_sequence_is_not_repeated(fleet, models):
     thread.join(wait.PATIENCE)
     assert starts(got[0]) == 0
     assert starts(step(other, "s", 5, sequence_end=True)) == 0
+
+
+def test_request_of_a_sequence_is_not_repeated_when_its_runtime_breaks(runtime, under):
+    """The runtime may have run it."""
+    r, ran = runtime(), []
+    [server] = under(r)
+
+    def answer(name, id, messages, context):
+        ran.extend(messages)
+        r.cut()
+        wait.until(lambda: not context.is_active(), "the end of the call")
+        yield from ()
+
+    r.answer = answer
+    message = grpcraw.int32("m0", [1], parameters={"sequence_id": 5})
+    with grpc.insecure_channel(str(server.url("grpc"))) as channel, pytest.raises(grpc.RpcError) as e:
+        channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")(message.SerializeToString(), timeout=wait.PATIENCE)
+    assert (e.value.code(), len(ran)) == (grpc.StatusCode.UNAVAILABLE, 1)
 
 
 SLY = """

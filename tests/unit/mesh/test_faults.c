@@ -315,6 +315,33 @@ static void requests_of_a_model_that_keeps_state_do_not_run_twice(void **state)
     sim_fini(&s);
 }
 
+/* Its record cannot be deleted, and says that it is loaded. */
+static void evicted_copy_that_keeps_state_is_loaded_again_without_the_registry(void **state)
+{
+    struct sim s;
+    (void)state;
+
+    sim_init(&s, 1);
+    s.sizes_are_declared = true;
+    sim_add_many(&s, 1, 10 * MIB, 1);
+    sim_register(&s, 0, 20, MIB, 20 * MS);
+    s.models[0].keeps_state = true;
+    sim_call(&s, 0, 0);
+    assert_true(sim_settle(&s, S));
+    sim_run(&s, S);
+    mr_kv_memory_cut(s.peers[0].kv, true);
+    for (unsigned i = 1; i < 20; i++) {
+        sim_call(&s, 0, i);
+        assert_true(sim_settle(&s, S));
+    }
+    assert_int_equal(s.peers[0].in_runtime[0], 0);
+    sim_call(&s, 0, 0);
+    assert_true(sim_settle(&s, S));
+    assert_int_equal(failed(&s), 0);
+    assert_int_equal(s.models[0].loads, 2);
+    sim_fini(&s);
+}
+
 static void slow_model_is_not_hedged(void **state)
 {
     struct sim s;
@@ -811,6 +838,7 @@ int main(void)
         cmocka_unit_test(silent_peer_is_asked_if_nobody_else_can),
         cmocka_unit_test(slow_model_is_not_hedged),
         cmocka_unit_test(requests_of_a_model_that_keeps_state_do_not_run_twice),
+        cmocka_unit_test(evicted_copy_that_keeps_state_is_loaded_again_without_the_registry),
         cmocka_unit_test(registry_away_stops_nobody),
         cmocka_unit_test(history_that_is_gone_is_read_again),
         cmocka_unit_test(registry_that_lost_its_data_gets_it_again),

@@ -35,7 +35,8 @@ enum mr_mesh_missing {
 /** The runtime answered a request, which came in at came_ns and was sent to it at sent_ns, that it has not got a model which is loaded. */
 enum mr_mesh_missing mr_mesh_runtime_missing(struct mr_mesh *m, mr_str id, int64_t came_ns,
                                              int64_t sent_ns);
-/** A connection to the runtime broke under a request, which is MR_MESH_NOT_HERE then: the runtime is asked whether it lives. */
+/** A connection to the runtime broke under a request, which is MR_MESH_NOT_HERE then, or MR_MESH_BROKEN if it must not run twice: the runtime
+ *  is asked whether it lives. */
 void mr_mesh_runtime_broke(struct mr_mesh *m, mr_str id);
 
 #endif

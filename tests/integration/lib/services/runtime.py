@@ -1,4 +1,7 @@
 """A runtime of ModelMesh by script: mmesh.ModelRuntime, and a service of its own whose messages only it knows."""
+import contextlib
+import os
+import socket
 import threading
 from concurrent import futures
 
@@ -78,6 +81,14 @@ class Runtime:
         self.server.stop(0).wait()
         with self.lock:
             self.loaded.clear()
+
+    def cut(self):
+        """Its connections end, and no call of them is answered."""
+        for fd in os.listdir("/proc/self/fd"):
+            if "socket:" in os.path.realpath(f"/proc/self/fd/{fd}"):
+                with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(fd))) as s:
+                    if s.getpeername() and s.getsockname()[1:2] == (self.port,):
+                        s.shutdown(socket.SHUT_RDWR)
 
     # ---- the calls
 
