@@ -299,7 +299,8 @@ void place_ask(struct mesh_core *c, struct mesh_local *l);
 void place_ask_timeout(struct mesh_core *c, struct mesh_local *l, uint64_t seq);
 void place_asked(struct mesh_core *c, struct view_peer *from, const struct mesh_message *m);
 void place_answered(struct mesh_core *c, const struct mesh_message *m);
-/** So many copies there are to be; not this instance, if it is to move. True: this instance decides, and a load begins. */
+/** So many copies there are to be, of a model that keeps state one; not this instance, if it is to move. True: this instance decides, and there
+ *  may be more to do. */
 bool place_more(struct mesh_core *c, struct mesh_local *l, enum mesh_purpose purpose,
                 uint32_t copies);
 void place_forget(struct mesh_core *c, struct mesh_local *l);
@@ -308,6 +309,8 @@ const char *place_forbids(struct mesh_core *c, const struct mesh_local *l);
 /** The peer may load it now. */
 bool place_may_have(const struct mesh_core *c, const struct mesh_local *l,
                     const struct view_peer *p);
+/** A copy of it keeps state from one request to the next. */
+bool place_keeps_state(const struct mesh_local *l);
 /** Beside those that are loaded another copy loads, or may be loaded now. */
 bool place_may_grow(struct mesh_core *c, const struct mesh_local *l, uint32_t loaded);
 /** True if no peer has the model or loads it, and it has failed wherever it may be, or may be nowhere. */

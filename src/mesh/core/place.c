@@ -557,12 +557,23 @@ static uint32_t live_copies(struct mesh_core *c, const struct mesh_local *l,
                 !is_excluded(x, c->me));
 }
 
+bool place_keeps_state(const struct mesh_local *l)
+{
+    bool keeps = l->keeps_state;
+
+    for (size_t i = 0; i < l->model->copy_count && !keeps; i++) {
+        keeps = l->model->copies[i].keeps_state;
+    }
+    return keeps;
+}
+
 bool place_may_grow(struct mesh_core *c, const struct mesh_local *l, uint32_t loaded)
 {
     const struct excluded none = {0};
 
     return live_copies(c, l, &none) > loaded ||
-           (failures(c, l) < c->o.max_failures && !has_most(c, l, NULL) && cheapest(c, l, &none));
+           (!place_keeps_state(l) && failures(c, l) < c->o.max_failures && !has_most(c, l, NULL) &&
+            cheapest(c, l, &none));
 }
 
 bool place_is_hopeless(struct mesh_core *c, const struct mesh_local *l)
@@ -589,14 +600,20 @@ bool mesh_core_may_serve(struct mesh_core *c, mr_str id)
     return may;
 }
 
-/* One at a time: whoever still wants more asks again. True: a load begins. */
+/* One at a time: whoever still wants more asks again. Whether the model keeps state, and so has one copy, shows once that is loaded. True: a
+ * load begins, or may begin then. */
 static bool decide_more(struct mesh_core *c, struct mesh_local *l, const struct excluded *x,
                         enum mesh_purpose purpose, uint32_t copies)
 {
+    uint32_t has = live_copies(c, l, x);
+    bool is_loaded = l->state == LOCAL_LOADED || drain_others(c, l) > 0;
     struct decision d;
 
-    if (live_copies(c, l, x) >= copies || l->is_placed) {
+    if (has >= copies || l->is_placed || (has > 0 && place_keeps_state(l))) {
         return false;
+    }
+    if (has > 0 && !is_loaded && purpose == MESH_FOR_PRELOAD) {
+        return true;
     }
     decide(c, l, x, true, &d);
     if (d.at) {

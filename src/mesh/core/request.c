@@ -314,19 +314,9 @@ static struct view_peer *best_copy(struct mesh_core *c, const struct mesh_req *r
     return best;
 }
 
-static bool keeps_state(const struct mesh_local *l)
-{
-    bool keeps = l->keeps_state;
-
-    for (size_t i = 0; i < l->model->copy_count && !keeps; i++) {
-        keeps = l->model->copies[i].keeps_state;
-    }
-    return keeps;
-}
-
 static bool needs_one(const struct mesh_req *r)
 {
-    return r->is_sequence || keeps_state(r->local);
+    return r->is_sequence || place_keeps_state(r->local);
 }
 
 static bool may_repeat(const struct mesh_req *r)

@@ -2,7 +2,7 @@
  * some minutes after it was used before, whatever lies between. Fewer: only while the fleet is nearly full, only where others have it
  * loaded, and of several holders only the one that stands last by hash, so that two never go at once.
  *
- * A model that keeps state has one copy.
+ * A model that keeps state has one copy, whatever its minimum.
  *
  * Who has a copy asks the model's owner for more; the owner places one at a time. */
 #include "core_priv.h"

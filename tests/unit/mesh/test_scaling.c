@@ -77,20 +77,41 @@ static void model_that_keeps_state_has_one_copy(void **state)
     sim_fini(&s);
 }
 
-/* Copies that are wanted for other reasons are there in case that the first goes. */
-static void model_that_keeps_state_uses_one_of_its_copies(void **state)
+/* Its load takes longer than the time between two looks for copies that are missing. */
+static void model_that_keeps_state_has_one_copy_whatever_its_minimum(void **state)
 {
     struct mesh_def def = {.type = MR_STR("t"), .min_copies = 3};
     struct sim s;
     (void)state;
 
     sim_init(&s, 1);
-    s.options.janitor_ns = 10 * S;
+    sim_add_many(&s, 4, 100 * MIB, 4);
+    sim_register(&s, 0, 2, MIB, 30 * S);
+    s.models[0].keeps_state = true;
+    sim_define(&s, 0, &def);
+    sim_define(&s, 1, &def);
+    sim_run(&s, 180 * S);
+    assert_int_equal(sim_copies(&s, 0), 1);
+    assert_int_equal(s.models[0].loads, 1);
+    assert_int_equal(sim_copies(&s, 1), 3);
+    sim_fini(&s);
+}
+
+/* Others are for what needs them in their processes. */
+static void model_that_keeps_state_uses_one_of_its_copies(void **state)
+{
+    struct sim s;
+    (void)state;
+
+    sim_init(&s, 1);
     sim_add_many(&s, 4, 100 * MIB, 4);
     sim_register(&s, 0, 1, MIB, 20 * MS);
     s.models[0].keeps_state = true;
-    sim_define(&s, 0, &def);
-    sim_run(&s, 60 * S);
+    for (unsigned i = 0; i < 3; i++) {
+        sim_call_local(&s, i, 0);
+        assert_true(sim_settle(&s, S));
+        sim_run(&s, S);
+    }
     assert_int_equal(sim_copies(&s, 0), 3);
     for (unsigned i = 0; i < 40; i++) {
         sim_call(&s, i % 4, 0);
@@ -99,7 +120,7 @@ static void model_that_keeps_state_uses_one_of_its_copies(void **state)
     assert_true(sim_settle(&s, S));
     for (size_t i = 0; i < s.calls.len; i++) {
         assert_int_equal(s.calls.at[i]->status, MR_OK);
-        assert_int_equal(s.calls.at[i]->ran_at, s.calls.at[0]->ran_at);
+        assert_int_equal(s.calls.at[i]->ran_at, s.calls.at[i < 3 ? i : 3]->ran_at);
     }
     sim_fini(&s);
 }
@@ -457,6 +478,7 @@ int main(void)
         cmocka_unit_test(second_copy_comes_with_a_use_in_its_window),
         cmocka_unit_test(second_copy_comes_under_steady_use),
         cmocka_unit_test(model_that_keeps_state_has_one_copy),
+        cmocka_unit_test(model_that_keeps_state_has_one_copy_whatever_its_minimum),
         cmocka_unit_test(model_that_keeps_state_uses_one_of_its_copies),
         cmocka_unit_test(zones_get_a_copy_each),
         cmocka_unit_test(labels_decide_where_a_type_may_be),

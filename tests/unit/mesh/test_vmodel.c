@@ -496,6 +496,29 @@ static void transition_matches_the_copies_before_the_switch(void **state)
     sim_fini(&s);
 }
 
+static void target_that_keeps_state_takes_over_with_one_copy(void **state)
+{
+    struct mesh_call c = sets_v_to_0();
+    struct sim s;
+    (void)state;
+
+    begin(&s);
+    s.models[1].keeps_state = true;
+    s.models[1].load_ns = 20 * MS;
+    c.def.min_copies = 2;
+    assert_int_equal(call(&s, 0, &c)->status, MR_OK);
+    sim_run(&s, 30 * S);
+    assert_int_equal(sim_copies(&s, 0), 2);
+    c.target = MR_STR("model-1");
+    c.def.min_copies = 0;
+    assert_int_equal(call(&s, 0, &c)->status, MR_OK);
+    sim_run(&s, 10 * S);
+    assert_true(mr_str_eq_c(seen(&s, 0)->active, "model-1"));
+    sim_run(&s, 10 * S);
+    assert_int_equal(s.models[1].loads, 1);
+    sim_fini(&s);
+}
+
 /* The target is another one, which is loaded nowhere, when the registry is asked to make the one before it active. */
 static void promotion_is_of_the_target_it_was_decided_for(void **state)
 {
@@ -649,6 +672,7 @@ int main(void)
         cmocka_unit_test(record_of_a_vmodel_that_cannot_be_read_is_said),
         cmocka_unit_test(changes_wait_a_while_for_a_registry_that_is_away),
         cmocka_unit_test(transition_matches_the_copies_before_the_switch),
+        cmocka_unit_test(target_that_keeps_state_takes_over_with_one_copy),
         cmocka_unit_test(promotion_is_of_the_target_it_was_decided_for),
         cmocka_unit_test(target_that_fails_is_said_so_and_recovers),
         cmocka_unit_test(references_after_a_loss_are_those_of_the_vmodels),
