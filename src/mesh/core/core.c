@@ -549,28 +549,23 @@ void mesh_core_got(struct mesh_core *c, uint64_t token, int status, mr_bytes val
                        unknown_got(c, token, status, value, revision);
     struct mesh_local *l = is_of_other ? NULL : core_local_of(c, token);
     if (l && l->asks_registry) {
-        struct view_change ch = {0};
-        struct mr_buf key;
-        mr_buf_init(&key, 0);
-        mesh_key_put(&key, MESH_KEY_MODEL, view_id(l->model), (mr_str){0});
+        mr_str key = core_key(c, MESH_KEY_MODEL, view_id(l->model), (mr_str){0});
         l->holds++;
         if (status == MR_OK && value.ptr) {
-            view_apply(&c->view, mr_buf_view(&key), value, revision, &ch);
+            core_apply(c, key, value, revision); /* wakes what waits, if it can be read */
         } else if (status == MR_OK) {
-            unknown_remember(c, mr_buf_view(&key));
+            unknown_remember(c, key);
         }
-        l->asks_registry = false;
-        if (l->model->revision) {
-            request_waiting_wake(c, l);
-        } else if (status == MR_OK) {
+        if (l->asks_registry && status == MR_OK) {
+            l->asks_registry = false;
             request_unknown(c, l);
-        } else {
+        } else if (l->asks_registry) {
+            l->asks_registry = false;
             request_waiting_fail(c, l, MR_E_UNAVAILABLE, MR_STR("the registry does not answer"),
                                  1000000000);
         }
         l->holds--;
         core_local_release(c, l);
-        mr_buf_fini(&key);
     }
     finish(c);
 }

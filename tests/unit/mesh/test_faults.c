@@ -8,6 +8,8 @@
 
 #include <cmocka.h>
 
+#include "mesh/core/core_priv.h"
+
 static unsigned failed(const struct sim *s)
 {
     unsigned n = 0;
@@ -693,6 +695,35 @@ static void another_definition_is_loaded_anew(void **state)
     sim_fini(&s);
 }
 
+/* So is one that the registry was asked for, as the watch had not brought it yet. */
+static void definition_that_was_asked_for_is_loaded_anew(void **state)
+{
+    struct sim s;
+    struct mr_buf value;
+    (void)state;
+
+    sim_init(&s, 1);
+    sim_add_many(&s, 1, 100 * MIB, 4);
+    sim_register(&s, 0, 1, MIB, 100 * MS);
+    sim_run(&s, 10 * MS);
+    sim_call(&s, 0, 0);
+    sim_run(&s, 50 * MS);
+    sim_unregister(&s, 0);
+    sim_run(&s, 10 * MS);
+    struct sim_call *c = sim_call(&s, 0, 0);
+    const struct view_model *m = view_find(mesh_core_view(s.peers[0].core), MR_STR("model-0"));
+    assert_true(m && m->local && m->local->asks_registry);
+    mr_buf_init(&value, 0);
+    mesh_def_put(&value, &(struct mesh_def){.type = MR_STR("t"), .path = MR_STR("/n")});
+    mesh_core_got(s.peers[0].core, m->local->handle, MR_OK,
+                  (mr_bytes){(const uint8_t *)value.ptr, value.len}, 2, s.now);
+    mr_buf_fini(&value);
+    define_path(&s, 0, "/n");
+    is_answered_by(&s, c, 'n');
+    assert_int_equal(s.models[0].loads, 2);
+    sim_fini(&s);
+}
+
 static void put_copy(struct sim *s, unsigned model, const char *peer)
 {
     char key[64];
@@ -848,6 +879,7 @@ int main(void)
         cmocka_unit_test(restarted_peer_forgets_what_it_had),
         cmocka_unit_test(unregistered_model_is_unloaded_everywhere),
         cmocka_unit_test(another_definition_is_loaded_anew),
+        cmocka_unit_test(definition_that_was_asked_for_is_loaded_anew),
         cmocka_unit_test(peer_that_has_not_what_its_record_says_is_asked_once),
         cmocka_unit_test(damaged_records_harm_nobody_else),
         cmocka_unit_test(messages_that_cannot_be_read_change_nothing),
