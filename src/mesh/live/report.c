@@ -28,14 +28,12 @@ static Millrace__MeshStatus status_of(const struct mesh_core *c, mr_str id, char
     if (count[MESH_LOADED] + count[MESH_DRAINING] > 0) {
         return MILLRACE__MESH_STATUS__LOADED;
     }
-    if (count[MESH_LOADING] > 0) {
+    if (count[MESH_LOADING] > 0 || mesh_core_is_wanted(c, id)) { /* or is to, elsewhere */
         return MILLRACE__MESH_STATUS__LOADING;
     }
-    if (count[MESH_FAILED] > 0 || mesh_core_is_nowhere(c, id, why)) {
-        return MILLRACE__MESH_STATUS__LOADING_FAILED;
-    }
-    return mesh_core_is_wanted(c, id) ? MILLRACE__MESH_STATUS__LOADING
-                                      : MILLRACE__MESH_STATUS__NOT_LOADED;
+    return count[MESH_FAILED] > 0 || mesh_core_is_nowhere(c, id, why)
+               ? MILLRACE__MESH_STATUS__LOADING_FAILED
+               : MILLRACE__MESH_STATUS__NOT_LOADED;
 }
 
 /* What is loaded here is so before the registry shows it: who had an answer of the model asks for its state next. That of the copy is
