@@ -500,8 +500,8 @@ void request_send_on(struct mesh_core *c, struct mesh_req *r)
 {
     if (r->is_from_peer) {
         route_in(c, r);
-    } else if (r->local->model->revision == 0) { /* unregistered since */
-        request_give_up(c, r, MR_E_NOT_FOUND, MR_STR("model not found"), 0);
+    } else if (r->is_vmodel || r->local->model->revision == 0) { /* it has gone since */
+        request_give_up(c, r, MR_E_NOT_FOUND, request_none_of(r), 0);
     } else {
         route_out(c, r);
     }

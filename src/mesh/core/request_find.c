@@ -1,7 +1,7 @@
 /* Which model a request means: one that the view has, or that a vmodel stands for, or that the registry is asked for. */
 #include "request_priv.h"
 
-static mr_str none_of(const struct mesh_req *r)
+mr_str request_none_of(const struct mesh_req *r)
 {
     return r->is_vmodel ? MR_STR("vmodel not found") : MR_STR("model not found");
 }
@@ -16,7 +16,7 @@ static bool may_ask(struct mesh_core *c, struct mesh_req *r, mr_str key, bool as
         return false;
     }
     if (unknown_is_cached(c, key)) {
-        request_reply(c, r, MR_E_NOT_FOUND, MESH_WHY_NONE, none_of(r), 0);
+        request_reply(c, r, MR_E_NOT_FOUND, MESH_WHY_NONE, request_none_of(r), 0);
         return false;
     }
     if (!asks_already && !unknown_may_ask(c)) {
@@ -34,7 +34,7 @@ static void ask_vmodel(struct mesh_core *c, struct mesh_req *r, mr_str id, bool 
 
     r->may_be_vmodel = false;
     if (intent_find_vmodel(c, id)) { /* its deletion waits for the registry */
-        request_reply(c, r, MR_E_NOT_FOUND, MESH_WHY_NONE, none_of(r), 0);
+        request_reply(c, r, MR_E_NOT_FOUND, MESH_WHY_NONE, request_none_of(r), 0);
     } else if (may_ask(c, r, key, is_counted || unknown_is_asked(c, id))) {
         unknown_look_up(c, id, r->handle);
     }
@@ -76,7 +76,7 @@ void request_unknown(struct mesh_core *c, struct mesh_local *l)
             l->holds--;
             ask_vmodel(c, r, view_id(l->model), true);
         } else {
-            request_give_up(c, r, MR_E_NOT_FOUND, none_of(r), 0);
+            request_give_up(c, r, MR_E_NOT_FOUND, request_none_of(r), 0);
         }
     }
     l->holds--;
@@ -111,19 +111,16 @@ void request_looked_up(struct mesh_core *c, uint64_t handle, mr_str vmodel, int 
         request_reply(c, r, MR_E_UNAVAILABLE, MESH_WHY_NONE, MR_STR("the registry does not answer"),
                       RETRY_NS);
     } else {
-        request_reply(c, r, MR_E_NOT_FOUND, MESH_WHY_NONE, none_of(r), 0);
+        request_reply(c, r, MR_E_NOT_FOUND, MESH_WHY_NONE, request_none_of(r), 0);
     }
 }
 
-/* One that the view does not have. */
-static void find_vmodel(struct mesh_core *c, struct mesh_req *r, const struct mesh_ask *ask)
+/* It runs there, whatever has become of the model or vmodel since. */
+static void adopt(struct mesh_core *c, struct mesh_req *r, mr_str id, mr_str address)
 {
-    r->is_vmodel = true;
-    if (ask->sent_to.ptr || ask->is_from_peer) {
-        request_reply(c, r, MR_E_NOT_FOUND, MESH_WHY_NONE, none_of(r), 0);
-    } else {
-        ask_vmodel(c, r, ask->id, false);
-    }
+    r->local = core_local(c, view_hold(&c->view, id));
+    r->local->holds++;
+    request_adopt(c, r, address);
 }
 
 void request_find(struct mesh_core *c, struct mesh_req *r, const struct mesh_ask *ask)
@@ -143,21 +140,17 @@ void request_find(struct mesh_core *c, struct mesh_req *r, const struct mesh_ask
     struct view_model *m = view_find(&c->view, id);
     if (ask->is_vmodel || (ask->may_be_vmodel && !(m && m->revision))) {
         const struct view_vmodel *vm = view_vmodel_find(&c->view, id);
-        if (!vm && ask->is_vmodel) {
-            find_vmodel(c, r, ask);
-            return;
-        }
-        r->may_be_vmodel = !vm;
+        r->is_vmodel = !vm && ask->is_vmodel;
+        r->may_be_vmodel = !vm && !ask->is_vmodel;
         id = vm ? vm->active : id;
         m = view_find(&c->view, id);
     }
-    if (ask->sent_to.ptr && m && m->revision) {
-        r->local = core_local(c, m);
-        r->local->holds++;
-        request_adopt(c, r, ask->sent_to);
-    } else if (ask->sent_to.ptr) {
-        request_reply(c, r, MR_E_UNAVAILABLE, MESH_WHY_NONE,
-                      MR_STR("the model is not known any more"), RETRY_NS);
+    if (ask->sent_to.ptr) {
+        adopt(c, r, id, ask->sent_to);
+    } else if (r->is_vmodel && ask->is_from_peer) {
+        request_reply(c, r, MR_E_NOT_FOUND, MESH_WHY_NONE, request_none_of(r), 0);
+    } else if (r->is_vmodel) {
+        ask_vmodel(c, r, id, false);
     } else if (ask->is_from_peer && !(m && m->revision)) {
         request_reply(c, r, MR_E_NOT_FOUND, MESH_WHY_NOT_HERE,
                       MR_STR("the model is not known here"), 0);

@@ -25,5 +25,7 @@ void request_adopt(struct mesh_core *c, struct mesh_req *r, mr_str address);
 /* request_find.c */
 /** A new request: finds its model and has it routed, now or when the registry has answered. It may be gone afterwards. */
 void request_find(struct mesh_core *c, struct mesh_req *r, const struct mesh_ask *ask);
+/** The text for its model, or vmodel, that is not there. */
+mr_str request_none_of(const struct mesh_req *r);
 
 #endif

@@ -134,6 +134,39 @@ static void unknown_vmodel_is_not_found(void **state)
     sim_fini(&s);
 }
 
+/* One that went straight to a server, which the core hears of after its model, or vmodel, has gone. */
+static void request_that_was_sent_is_waited_for_without_its_model(void **state)
+{
+    struct sim s;
+    struct mesh_core_report report;
+    struct mesh_action a;
+    (void)state;
+
+    sim_init(&s, 1);
+    sim_add_many(&s, 2, 100 * MIB, 4);
+    sim_register(&s, 0, 1, MIB, 10 * MS); /* of the vmodel's name */
+    sim_run(&s, 100 * MS);
+    struct mesh_core *core = s.peers[0].core;
+    for (unsigned i = 0; i < 4; i++) {
+        const struct mesh_ask ask = {.id = i < 2 ? MR_STR("gone") : MR_STR("model-0"),
+                                     .is_vmodel = i >= 2,
+                                     .is_safe = true,
+                                     .sent_to = MR_STR("sim:1")};
+        uint64_t handle = mesh_core_request(core, &ask, s.now);
+        assert_false(mesh_core_take(core, &a));
+        mesh_core_result(core, handle, 0, i % 2 ? MESH_BROKEN : MESH_ENDED, MR_OK, (mr_str){0},
+                         s.now);
+        assert_int_equal(mesh_core_take(core, &a), i % 2);
+        if (i % 2) {
+            assert_int_equal(a.kind, MESH_ACT_REPLY);
+            assert_int_equal(a.status, MR_E_NOT_FOUND);
+        }
+        mesh_core_report(core, &report);
+        assert_int_equal(report.requests, 0);
+    }
+    sim_fini(&s);
+}
+
 static void cold_model_is_loaded_and_answers(void **state)
 {
     struct sim s;
@@ -683,6 +716,7 @@ int main(void)
         cmocka_unit_test(model_registered_a_moment_ago_is_found),
         cmocka_unit_test(vmodel_set_a_moment_ago_is_found),
         cmocka_unit_test(unknown_vmodel_is_not_found),
+        cmocka_unit_test(request_that_was_sent_is_waited_for_without_its_model),
         cmocka_unit_test(cold_model_is_loaded_and_answers),
         cmocka_unit_test(other_peers_forward_to_the_copy),
         cmocka_unit_test(model_that_the_runtime_has_loaded_by_itself_is_a_copy),
