@@ -236,7 +236,7 @@ void rest_mesh_vmodel_set(struct mr_server *s, struct mr_call *call, const struc
 
     if (j) {
         const Millrace__MeshVModelSet *q = (const Millrace__MeshVModelSet *)j->body;
-        j->admin.has_def = q->type[0] != '\0';
+        j->admin.has_def = q->type[0] || q->path[0] || q->key[0];
         j->admin.type = mr_str_c(q->type);
         j->admin.path = mr_str_c(q->path);
         j->admin.key = mr_str_c(q->key);

@@ -279,6 +279,8 @@ def test_vmodels_by_rest(rests):
     assert page(other, "vmodels", "") == (["v"], "")
     assert other.post("/v2/mesh/models/a/unregister").status == 409
     assert other.post("/v2/mesh/vmodels/v/set", {"target": "b", "expected": "c"}).status == 409
+    for attribute in ("path", "key"):
+        assert "type of the model is empty" in other.post("/v2/mesh/vmodels/v/set", {"target": "b", attribute: "/x"}).error
     assert other.post("/v2/mesh/vmodels/v/delete").status == 200
     wait.until(lambda: one.get("/v2/mesh/vmodels/v").status == 404, "the vmodel to be gone")
 
