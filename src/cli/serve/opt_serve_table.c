@@ -237,9 +237,10 @@ const struct mr_option mr_serve_table[] = {
          "{\"idExtractionPath\": [1], \"vModelId\": true}}, \"allowOtherRpcs\": true}; a file is "
          "read again when it changes"),
     NUMBER("mesh-min-copies", server.mesh.min_copies, "0", 0, 255, "N",
-           "of a model that are kept loaded, if its configuration does not say it"),
+           "of a model of the repositories that are kept loaded, if its configuration does not "
+           "say it"),
     NUMBER("mesh-max-copies", server.mesh.max_copies, "0", 0, 255, "N",
-           "of a model, if its configuration does not say it; 0 no limit"),
+           "of a model of the repositories, if its configuration does not say it; 0 no limit"),
     NUMBER("mesh-scale-up-rate", server.mesh.scale_up_rate, "2000", 10, 1000000000, "N",
            "requests of a copy in a minute, above which the model gets another copy"),
     TEXT("mesh-vmodel-owner", server.mesh.vmodel_owner, NULL, "NAME",
