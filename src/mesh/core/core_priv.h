@@ -116,6 +116,7 @@ struct mesh_local {
     enum mesh_copy_state have;     /* as written last */
     uint32_t have_units;
     bool have_is_unknown; /* a write may have been lost */
+    bool stat_is_due;     /* what was measured of the model is to be written with it */
     bool is_writing, is_dirty;
     struct mesh_local *dirty_next;
 
@@ -138,7 +139,8 @@ struct own_write {
         enum mesh_copy_state state;
         uint32_t units;
         bool frees_claim; /* the same transaction deletes the claim */
-    } item[48];
+        bool has_stat;    /* and has what was measured */
+    } item[40];
 };
 
 static inline bool call_changes_vmodel(const struct mesh_call *call)
@@ -289,8 +291,8 @@ void own_flush(struct mesh_core *c);
 void own_written(struct mesh_core *c, uint64_t token, int status, bool succeeded, mr_bytes value);
 /** All of them are written again, under a new lease. */
 void own_again(struct mesh_core *c);
-/** What was measured of the model is kept in the registry. */
-void own_measured(struct mesh_core *c, const struct mesh_local *l, uint32_t load_ms);
+/** What was measured of the model is kept in the registry, with the copy's record. */
+void own_measured(struct mesh_local *l, uint32_t load_ms);
 void own_fini(struct mesh_core *c);
 
 /* place.c: where a model is, or is to be */

@@ -442,7 +442,7 @@ static void keep(struct mesh_core *c, struct mesh_local *l, uint64_t bytes)
         c->held = c->held - l->units + mesh_units(bytes);
         l->units = mesh_units(bytes);
     }
-    own_measured(c, l, (uint32_t)MR_MIN(took_ns / 1000000, UINT32_MAX));
+    own_measured(l, (uint32_t)MR_MIN(took_ns / 1000000, UINT32_MAX));
     if (l->units > c->limit) {
         mr_str reason = MR_STR("the model is larger than this instance's capacity");
         take_back(c, l);

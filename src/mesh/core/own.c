@@ -36,11 +36,17 @@ static void note_state(const struct mesh_core *c, struct mesh_local *l)
     }
 }
 
+/* The model may have gone since, or others have. */
+static bool has_stat(const struct mesh_local *l)
+{
+    return l->stat_is_due && l->model->revision && l->model->units_measured;
+}
+
 static bool differs(const struct mesh_core *c, const struct mesh_local *l)
 {
     enum mesh_copy_state want = wanted(c, l);
 
-    return l->have_is_unknown || want != l->have ||
+    return l->have_is_unknown || want != l->have || has_stat(l) ||
            (want == MESH_LOADED && l->have_units != l->units);
 }
 
@@ -84,6 +90,17 @@ static struct mesh_op copy_op(struct mesh_core *c, struct mesh_local *l, enum me
     return op;
 }
 
+static struct mesh_op stat_op(struct mesh_core *c, const struct view_model *m)
+{
+    struct mr_buf b;
+
+    mr_buf_init(&b, 0);
+    mesh_stat_put(&b, &(struct mesh_stat){(uint64_t)m->units_measured * MESH_UNIT, m->load_ms});
+    return (struct mesh_op){.kind = MESH_OP_PUT,
+                            .key = core_key(c, MESH_KEY_STAT, view_id(m), (mr_str){0}),
+                            .value = bytes_of(c, &b)};
+}
+
 static struct own_write *new_write(struct mesh_core *c)
 {
     struct own_write *w = MR_NEW(struct own_write);
@@ -98,7 +115,7 @@ static void add_item(struct own_write *w, struct mesh_local *l, enum mesh_copy_s
     w->item[w->count].local = l;
     w->item[w->count].state = state;
     w->item[w->count].units = l->units;
-    w->item[w->count].frees_claim = false;
+    w->item[w->count].frees_claim = w->item[w->count].has_stat = false;
     w->count++;
     l->is_writing = true;
 }
@@ -164,7 +181,7 @@ static void write_self(struct mesh_core *c)
 /* Takes dirty copies into a transaction; those with a write under way are looked at again when that ends. */
 static void write_some(struct mesh_core *c)
 {
-    struct mesh_op *ops = MR_ARENA_ARRAY(&c->arena, struct mesh_op, 2 * ITEMS_MAX);
+    struct mesh_op *ops = MR_ARENA_ARRAY(&c->arena, struct mesh_op, 3 * ITEMS_MAX);
     struct own_write *w = NULL;
     size_t count = 0;
 
@@ -186,6 +203,11 @@ static void write_some(struct mesh_core *c)
             l->claim = CLAIM_NONE;
             w->item[w->count - 1].frees_claim = true;
         }
+        if (has_stat(l)) {
+            ops[count++] = stat_op(c, l->model);
+            w->item[w->count - 1].has_stat = true;
+        }
+        l->stat_is_due = false;
     }
     if (w) {
         struct mesh_action *a = core_act(c, MESH_ACT_TXN);
@@ -247,6 +269,7 @@ static void item_written(struct mesh_core *c, const struct own_write *w, size_t 
         l->have_is_unknown = false;
     } else if (status < 0) {
         l->have_is_unknown = true;
+        l->stat_is_due |= w->item[i].has_stat;
     }
     /* Without an answer the claim may have been written, or not deleted: it counts as held. */
     bool is_unsure = status < 0 && status != MR_E_NOT_FOUND;
@@ -304,7 +327,7 @@ void own_again(struct mesh_core *c)
 }
 
 /* Written when something is new: the first time, or a tenth apart. */
-void own_measured(struct mesh_core *c, const struct mesh_local *l, uint32_t load_ms)
+void own_measured(struct mesh_local *l, uint32_t load_ms)
 {
     struct view_model *m = l->model;
     double known = m->units_measured;
@@ -315,20 +338,7 @@ void own_measured(struct mesh_core *c, const struct mesh_local *l, uint32_t load
     }
     m->units_measured = MR_MAX(l->units, 1);
     m->load_ms = load_ms;
-    struct mesh_op *op = MR_ARENA_NEW(&c->arena, struct mesh_op);
-    if (!op || !c->registry_is_there) {
-        return;
-    }
-    struct mr_buf b;
-    mr_buf_init(&b, 0);
-    mesh_stat_put(&b, &(struct mesh_stat){(uint64_t)l->units * MESH_UNIT, load_ms});
-    *op = (struct mesh_op){.kind = MESH_OP_PUT,
-                           .key = core_key(c, MESH_KEY_STAT, view_id(m), (mr_str){0}),
-                           .value = bytes_of(c, &b)};
-    struct mesh_action *a = core_act(c, MESH_ACT_TXN);
-    a->token = ++c->seq;
-    a->then = op;
-    a->then_count = 1;
+    l->stat_is_due = true;
 }
 
 void own_fini(struct mesh_core *c)

@@ -39,6 +39,11 @@ static void put_model_again(struct mesh_core *c, const struct view_model *m, int
     mesh_def_put(&b, &known.def);
     put_again(c, MESH_KEY_MODEL, view_id(m), revision,
               m->refs && !refs && m->auto_delete ? NULL : &b);
+    if (revision == 0 && m->units_measured) {
+        mr_buf_reset(&b);
+        mesh_stat_put(&b, &(struct mesh_stat){(uint64_t)m->units_measured * MESH_UNIT, m->load_ms});
+        put_again(c, MESH_KEY_STAT, view_id(m), 0, &b);
+    }
     mr_buf_fini(&b);
 }
 

@@ -396,6 +396,7 @@ static void registry_away_stops_nobody(void **state)
         const struct view_model *m = view_find(mesh_core_view(s.peers[2].core), mr_str_c(id));
         assert_int_equal(m->copy_count, 1);
         assert_int_equal(m->copies[0].state, MESH_LOADED);
+        assert_int_equal(m->units_measured, MIB / MESH_UNIT);
         assert_int_equal(s.models[i].loads, 1);
     }
     sim_fini(&s);
@@ -467,6 +468,8 @@ static void registry_that_lost_its_data_gets_it_again(void **state)
     struct sim_call *c = sim_call(&s, late, 15);
     assert_true(sim_settle(&s, 5 * S));
     assert_int_equal(c->status, MR_OK);
+    const struct mesh_view *v = mesh_core_view(s.peers[late].core);
+    assert_int_equal(view_find(v, MR_STR("model-0"))->units_measured, MIB / MESH_UNIT);
     sim_fini(&s);
 }
 
