@@ -476,6 +476,9 @@ static enum fate fate_of(const struct mr_load *l, const struct mr_folder_version
     const struct mr_version_record *r = mr_record_find(l->model, fv->number);
     bool is_sync = l->job->kind == MR_JOB_SYNC;
 
+    if (l->pin && fv->number != l->pin) {
+        return KEEP; /* a rollback is about one version; others go on as they are, or stay away */
+    }
     if (!r) {
         return MAKE;
     }
@@ -485,9 +488,6 @@ static enum fate fate_of(const struct mr_load *l, const struct mr_folder_version
     }
     if (r->state != MR_VERSION_READY) {
         return MAKE;
-    }
-    if (l->pin && fv->number != l->pin) {
-        return KEEP; /* a rollback is about one version; others go on as they are */
     }
     if (is_sync && !is_settled(l->job, fv)) {
         return KEEP; /* it serves while its folder is being written */

@@ -498,6 +498,24 @@ static void test_rollback_beside_labels_and_policies(void **state)
     assert_int_equal(found(f, "3"), 0);
 }
 
+/* The policy wants an older version as well, which would fail. */
+static void test_rollback_makes_no_other_version(void **state)
+{
+    struct fixture *f = *state;
+    struct mr_err err = {0};
+    for (int i = 1; i <= 3; i++) {
+        fx_model(f, 0, "m", IDENTITY_TEXT "version_policy { latest { num_versions: 2 } }\n", i);
+    }
+    fx_start(f);
+    fx_must_load(f, "m");
+    assert_string_equal(fx_ready(f, "m"), "2,3");
+    atomic_store(&f->serve_status, MR_E_INTERNAL);
+    if (rollback(f, "2", &err) < 0) {
+        fail_msg("%s", err.msg);
+    }
+    assert_string_equal(fx_ready(f, "m"), "2");
+}
+
 static void test_rollback_that_fails(void **state)
 {
     struct fixture *f = *state;
@@ -589,6 +607,7 @@ int main(void)
         fx_test(test_labels_that_leave_the_configuration),
         fx_test(test_rollback),
         fx_test(test_rollback_beside_labels_and_policies),
+        fx_test(test_rollback_makes_no_other_version),
         fx_test(test_rollback_that_fails),
         fx_test(test_rollback_to_a_given_configuration),
         fx_test(test_only_in_mode_explicit),
