@@ -241,14 +241,25 @@ static void put_value(struct mr_buf *b, const char *text)
     }
 }
 
+static int by_key(const void *a, const void *b)
+{
+    return strcmp(((const struct mr_setting *)a)->key, ((const struct mr_setting *)b)->key);
+}
+
+/* Sorted: the same labels in another order are the same metric. */
 static char *labels_new(const struct mr_metric_args *a)
 {
+    struct mr_setting sorted[LABELS_MAX];
     struct mr_buf b;
 
+    for (uint32_t i = 0; i < a->label_count; i++) {
+        sorted[i] = a->labels[i];
+    }
+    qsort(sorted, a->label_count, sizeof *sorted, by_key);
     mr_buf_init(&b, 0);
     for (uint32_t i = 0; i < a->label_count; i++) {
-        mr_buf_printf(&b, "%s%s=\"", i ? "," : "", a->labels[i].key);
-        put_value(&b, a->labels[i].value);
+        mr_buf_printf(&b, "%s%s=\"", i ? "," : "", sorted[i].key);
+        put_value(&b, sorted[i].value);
         mr_buf_char(&b, '"');
     }
     mr_buf_char(&b, '\0');

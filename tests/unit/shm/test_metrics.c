@@ -66,6 +66,27 @@ static void test_owners(void **state)
     mr_metrics_free(&m);
 }
 
+/* Two models name the same labels in different orders: one metric, which both own. */
+static void test_order_of_labels(void **state)
+{
+    const struct mr_setting ab[] = {{"a", "2"}, {"b", "1"}}, ba[] = {{"b", "1"}, {"a", "2"}};
+    struct mr_metrics *m;
+    struct mr_metric_args a = gauge("level");
+    uint64_t first, second;
+    struct mr_err err;
+
+    (void)state;
+    assert_int_equal(mr_metrics_new(&m, &err), MR_OK);
+    a.label_count = 2;
+    a.labels = ba;
+    assert_int_equal(mr_metrics_add(m, &owners[0], &a, &first, &err), MR_OK);
+    a.labels = ab;
+    assert_int_equal(mr_metrics_add(m, &owners[1], &a, &second, &err), MR_OK);
+    assert_int_equal(first, second);
+    print_is(m, "# HELP level h\n# TYPE level gauge\nlevel{a=\"2\",b=\"1\"} 0\n");
+    mr_metrics_free(&m);
+}
+
 static void test_histogram(void **state)
 {
     struct mr_metrics *m;
@@ -178,9 +199,8 @@ static void test_exhausted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_owners),
-        cmocka_unit_test(test_histogram),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_owners),    cmocka_unit_test(test_order_of_labels),
+        cmocka_unit_test(test_histogram), cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_exhausted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
