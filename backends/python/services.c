@@ -230,7 +230,7 @@ static void call_capsule_end(PyObject *capsule)
 struct call_inputs {
     struct mr_call_input *list;
     struct {
-        int64_t shape[8];
+        int64_t shape[MR_MAX_RANK];
         Py_buffer buffer;
     } * kept;
     uint32_t count;
@@ -246,9 +246,9 @@ static int call_input_read(PyObject *item, struct call_inputs *in)
         return -1;
     }
     t->rank = (int32_t)PyTuple_Size(shape);
-    if (t->rank > 8) {
-        PyErr_Format(PyExc_ValueError, "input '%s' of a call has %d dimensions, allowed are 8",
-                     in->list[i].name, (int)t->rank);
+    if (t->rank > MR_MAX_RANK) {
+        PyErr_Format(PyExc_ValueError, "input '%s' of a call has %d dimensions, allowed are %d",
+                     in->list[i].name, (int)t->rank, MR_MAX_RANK);
         return -1;
     }
     for (int32_t k = 0; k < t->rank; k++) {

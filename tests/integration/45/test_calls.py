@@ -39,6 +39,7 @@ def ask(tmp_path_factory):
     add_countdown(models)
     pymodels.add(models, "behind", MODELS / "behind.py", **TEXT, extra=DECOUPLED)
     repo.add(models, "copy", inputs=[repo.tensor("INPUT0", "TYPE_FP32")], outputs=[repo.tensor("OUTPUT0", "TYPE_FP32")])
+    repo.add(models, "deep", **{k: [repo.tensor(name, "TYPE_FP32", (1,) * 30 + (2, 3))] for k, name in (("inputs", "INPUT0"), ("outputs", "OUTPUT0"))})
     repo.add(models, "texts", inputs=[repo.tensor("INPUT0", "TYPE_STRING")], outputs=[repo.tensor("OUTPUT0", "TYPE_STRING")],
              parameters={"execution_placement": "process"})
     server = Server(folder / "server", [models], *pymodels.options()).wait_ready()
@@ -59,6 +60,7 @@ def ask(tmp_path_factory):
     ("coroutines", str(["2: Request for unknown model: 'nobody' is not found", True, [0, 1, 2],
                         "model 'countdown' gives several answers: exec(decoupled=True)"])),
     ("large", "True"),
+    ("deep", "True"),
     ("strings", "[1, 0, 1000]"),
     ("unknown", "2: Request for unknown model: 'nobody' is not found"),
     ("refused", "3: expected 2 inputs but got 1 inputs for model 'add_sub'. Got input(s) ['INPUT0'], but missing required "

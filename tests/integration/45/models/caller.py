@@ -82,6 +82,14 @@ class TritonPythonModel:
         found += 1  # it is the model's own
         return bool((found == array + 1).all())
 
+    def deep(self, request):
+        """As many dimensions as a model may have."""
+        array = np.arange(6, dtype=np.float32).reshape((1,) * 30 + (2, 3))
+        response = pb_utils.InferenceRequest(model_name="deep", requested_output_names=["OUTPUT0"],
+                                             inputs=[pb_utils.Tensor("INPUT0", array)]).exec()
+        found = response.output_tensors()[0].as_numpy()
+        return found.shape == array.shape and bool((found == array).all())
+
     def strings(self, request):
         array = np.array(["a", "", "ü" * 1000], np.object_)
         response = pb_utils.InferenceRequest(model_name="texts", requested_output_names=["OUTPUT0"],
