@@ -2,7 +2,8 @@
  * archive elsewhere by its checksum or ETag: one with a checksum that is in the list is not asked for again.
  * It makes a list of its own and swaps it in, so that those who only read the list do not wait for it. A failure stays in the
  * list as well, for the model that has the archive's name: where else would it be seen? It is tried again if the
- * archive itself is not to blame. A placed model need not be an archive: then its repository is a folder of links. */
+ * archive itself is not to blame. After an update that fails, what was there before stays beside the failure, which is then
+ * that of its models: none of them is taken for removed. A placed model need not be an archive: then its repository is a folder of links. */
 #include "archives.h"
 
 #include <dirent.h>
@@ -42,6 +43,7 @@ struct source {
     mr_str stem;
     const struct archive_url *url; /* NULL: a file */
     uint64_t identity;
+    struct archive_repository *known; /* what it was at the last refresh; NULL: nothing */
     bool is_placed;
     mr_str type; /* if it is */
 };
@@ -73,6 +75,7 @@ void archive_repository_unref(struct archive_repository **repository)
     *repository = NULL;
     /* Acquire and release: the files may go after all that other threads did with them. */
     if (r && atomic_fetch_sub_explicit(&r->refs, 1, memory_order_acq_rel) == 1) {
+        archive_repository_unref(&r->before);
         mr_cache_unref(&r->view);
         mr_cache_unref(&r->content);
         temp_remove(r);
@@ -344,6 +347,7 @@ static struct archive_repository *repository_new(struct archives *a, struct fetc
                                                  const struct source *from)
 {
     struct archive_repository *r = MR_NEW(struct archive_repository);
+    struct archive_repository *known = from->known;
     const char *file = from->file;
 
     atomic_init(&r->refs, 1);
@@ -359,7 +363,9 @@ static struct archive_repository *repository_new(struct archives *a, struct fetc
         temp_remove(r);
         mr_freep(&r->path);
         mr_freep(&r->top);
-        mr_log(MR_LOG_ERROR, "model.archive", "path=%s %s", MR_LOG_STR(mr_str_c(file)), r->err.msg);
+        r->before = archive_repository_ref(known && known->err.status < 0 ? known->before : known);
+        mr_log(MR_LOG_ERROR, "model.archive", "path=%s %s%s", MR_LOG_STR(mr_str_c(file)),
+               r->err.msg, r->before ? "; its models that serve go on" : "");
     } else {
         mr_log(MR_LOG_INFO, "model.archive", "path=%s is served from %s",
                MR_LOG_STR(mr_str_c(file)), r->path);
@@ -423,7 +429,8 @@ static void file_take(struct refreshing *f, const char *path, mr_str stem)
             MR_VEC_PUSH(&f->found, archive_repository_ref(known));
         }
     } else {
-        const struct source from = {.file = path, .stem = stem, .identity = identity};
+        const struct source from = {
+            .file = path, .stem = stem, .identity = identity, .known = known};
         MR_VEC_PUSH(&f->found, repository_new(f->a, f->a->fetcher, &from));
         f->has_changed = true;
     }
@@ -448,7 +455,11 @@ static void url_take(struct refreshing *f, const struct archive_url *u)
     if (known && is_final(known) && (!is_asked || known->identity == identity)) {
         MR_VEC_PUSH(&f->found, archive_repository_ref(known));
     } else {
-        const struct source from = {u->text, mr_str_c(u->stem), u, identity, false, {0}};
+        const struct source from = {.file = u->text,
+                                    .stem = mr_str_c(u->stem),
+                                    .url = u,
+                                    .identity = identity,
+                                    .known = known};
         MR_VEC_PUSH(&f->found, repository_new(f->a, f->a->fetcher, &from));
         f->has_changed = true;
     }

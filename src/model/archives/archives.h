@@ -21,6 +21,8 @@ struct archive_repository {
     uint64_t identity;
     bool is_placed;
     bool is_temp; /* path is a temporary folder, of what is no archive: top and content are NULL */
+    /* What it was until an update that cannot be used: its models serve from there. NULL: none. Has no `before` itself. */
+    struct archive_repository *before;
     struct mr_err err;  /* status MR_OK, or why it cannot be used; what follows is then NULL */
     char *top;          /* the unpacked files, resolved */
     char *path;         /* what of it is the repository */
@@ -54,7 +56,8 @@ struct archives_options {
 };
 struct archives *archives_new(const struct archives_options *o);
 void archives_free(struct archives **a);
-/** Looks for archives, and fetches and unpacks those that are new or have changed since the last call. settle_ns: files that were
+/** Looks for archives, and fetches and unpacks those that are new or have changed since the last call. What was usable of one
+ *  that no longer is stays in its `before`. settle_ns: files that were
  *  touched less than that ago are left for later, and what they were before stays. *out_is_restless (may be NULL): there are such files.
  *  True if the list has changed. Thread: any that may block for long; one at a time, others wait. */
 bool archives_refresh(struct archives *a, int64_t settle_ns, bool *out_is_restless);

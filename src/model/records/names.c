@@ -43,7 +43,8 @@ void mr_repositories_get(struct mr_models *m, struct mr_repository_list *out)
     }
     for (size_t i = 0; i < out->archives.len; i++) {
         struct archive_repository *a = out->archives.at[i];
-        out->at[n++] = (struct mr_repository){a->path, a->links, a};
+        const struct archive_repository *files = a->before ? a->before : a;
+        out->at[n++] = (struct mr_repository){files->path, files->links, a};
     }
     out->len = n;
 }
@@ -52,6 +53,11 @@ void mr_repositories_fini(struct mr_repository_list *list)
 {
     archive_list_fini(&list->archives);
     mr_freep(&list->at);
+}
+
+static int archive_fail(const struct archive_repository *a, struct mr_err *err)
+{
+    return MR_FAIL(err, a->err.status, "%s", a->err.msg);
 }
 
 int mr_repository_read(struct mr_folder *f, const struct mr_models *m,
@@ -64,12 +70,13 @@ int mr_repository_read(struct mr_folder *f, const struct mr_models *m,
     }
     if (!r->path) {
         return mr_str_eq_c(name, r->archive->stem)
-                   ? MR_FAIL(err, r->archive->err.status, "%s", r->archive->err.msg)
+                   ? archive_fail(r->archive, err)
                    : MR_FAIL(err, MR_E_NOT_FOUND, "%.300s has no model", r->archive->file);
     }
     const int rc = mr_folder_read(f, r->path, r->links, name, m->o.config_name, visit, ctx, err);
     f->archive = archive_repository_ref(r->archive);
-    return rc;
+    return rc == MR_OK && r->archive && r->archive->err.status < 0 ? archive_fail(r->archive, err)
+                                                                   : rc;
 }
 
 bool mr_repository_is_away(const struct mr_repository *r, const struct mr_folder *f, int rc)

@@ -7,7 +7,7 @@
 
 /** A repository, or an archive in one, which stands beside it. */
 struct mr_repository {
-    const char *path;                   /* NULL: an archive that cannot be used */
+    const char *path;                   /* NULL: an archive that never could be used */
     const char *const *links;           /* where its links may lead */
     struct archive_repository *archive; /* NULL = none */
 };
@@ -19,8 +19,8 @@ struct mr_repository_list {
 };
 void mr_repositories_get(struct mr_models *m, struct mr_repository_list *out);
 void mr_repositories_fini(struct mr_repository_list *list);
-/** Reads a model's folder of one of them. Errors: as mr_folder_read, and those of the archive for the model that has its
- *  name. */
+/** Reads a model's folder of one of them. Errors: as mr_folder_read, and those of an archive that cannot be used: for the models
+ *  that it had before, or, if there were none, for the model that has its name. */
 int mr_repository_read(struct mr_folder *f, const struct mr_models *m,
                        const struct mr_repository *r, mr_str name, mr_folder_visit_fn *visit,
                        void *ctx, struct mr_err *err);

@@ -99,7 +99,7 @@ def bucket():
 
 
 def test_s3(start, tmp_path):
-    """A new object by the same name is an update."""
+    """A new object by the same name is an update; one that cannot be used changes nothing."""
     with bucket() as storage:
         storage.put("models", "deep/bundle.tar", bundle(tmp_path / "b", "a")[0])
         server = start([], "--model-repository=s3://models/deep/bundle.tar", "--load-model=*", mode="explicit", env=storage.environment())
@@ -107,6 +107,10 @@ def test_s3(start, tmp_path):
         storage.put("models", "deep/bundle.tar", bundle(tmp_path / "c", "a", "b")[0])
         with Rest(server.http) as rest:
             rest.post("/v2/repository/models/b/load").ok()
+        assert {name: m["state"] for name, m in index(server).items()} == {"a": "READY", "b": "READY"}
+        storage.put("models", "deep/bundle.tar", b"no archive")
+        with Rest(server.http) as rest:
+            assert "s3://models/deep/bundle.tar is no whole archive" in rest.post("/v2/repository/models/a/load").error
         assert {name: m["state"] for name, m in index(server).items()} == {"a": "READY", "b": "READY"}
         server.stop()
 

@@ -145,6 +145,49 @@ static void polling_follows(void **state)
     wait_for_version(f, "one", 0);
 }
 
+/* The model goes on, and loads say why, until there is an archive that can be used. */
+static void update_that_cannot_be_used(void **state)
+{
+    struct fixture *f = *state;
+    struct mr_err err = {0};
+
+    fx_model(f, 1, "a/one", IDENTITY_TEXT, 1);
+    pack(f, "a", "a.tar.gz");
+    fx_start(f);
+    fx_must_load(f, "one");
+    for (int i = 0; i < 2; i++) { /* what was before is kept over several of them */
+        fx_write(f, 0, "a.tar.gz", i ? "again no archive" : "no archive");
+        assert_int_equal(fx_load(f, "one", &err), MR_E_INVALID);
+        assert_non_null(strstr(err.msg, "a.tar.gz is no whole archive"));
+        assert_non_null(strstr(fx_index(f), "one:1 READY !"));
+    }
+    pack(f, "a", "a.tar.gz");
+    fx_must_load(f, "one");
+    assert_string_equal(fx_index(f), "one:1 READY");
+    assert_int_equal(atomic_load(&f->served), 1);
+}
+
+static void update_that_cannot_be_used_while_polling(void **state)
+{
+    struct fixture *f = *state;
+
+    f->o.control = MR_MODEL_CONTROL_POLL;
+    f->o.poll_ns = 10 * MR_NS_PER_MS;
+    fx_model(f, 1, "a/one", IDENTITY_TEXT, 1);
+    pack(f, "a", "a.tar.gz");
+    fx_start(f);
+    wait_for_version(f, "one", 1);
+    fx_write(f, 0, "a.tar.gz", "no archive");
+    while (!strstr(fx_index(f), "a.tar.gz is no whole archive")) {
+        usleep(1000);
+    }
+    assert_non_null(strstr(fx_index(f), "one:1 READY !"));
+    fx_model(f, 1, "a/one", NULL, 2);
+    pack(f, "a", "a.tar.gz");
+    wait_for_version(f, "one", 2);
+    assert_null(strstr(fx_index(f), "no whole archive"));
+}
+
 /* What serves keeps its files, however small the cache is. */
 static void served_files_stay(void **state)
 {
@@ -185,6 +228,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(model_in_two_places_is_refused, setup, fx_teardown),
         cmocka_unit_test_setup_teardown(load_requests_find_what_came, setup, fx_teardown),
         cmocka_unit_test_setup_teardown(polling_follows, setup, fx_teardown),
+        cmocka_unit_test_setup_teardown(update_that_cannot_be_used, setup, fx_teardown),
+        cmocka_unit_test_setup_teardown(update_that_cannot_be_used_while_polling, setup,
+                                        fx_teardown),
         cmocka_unit_test_setup_teardown(served_files_stay, setup, fx_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
