@@ -23,6 +23,7 @@
 #define ATTEMPTS      3
 #define CALL_NS       (120 * MR_NS_PER_S)
 #define PATIENCE_NS   (20 * MR_NS_PER_S)
+#define AWAY_NS       (30 * MR_NS_PER_S)
 #define STOP_CHECK_NS (200 * MR_NS_PER_MS)
 #define READ_BYTES    (1u << 20)
 #define KIND          "archive" /* as mr_cache_archive: the same content is the same folder */
@@ -32,6 +33,10 @@ struct fetcher {
     uint64_t max_bytes;
     const _Atomic bool *is_stopping, *is_unwanted; /* the latter may be NULL */
     struct mr_s3 *s3;                              /* made when it is first needed */
+    /* The last bucket that did not answer, and why; it is not asked until away_ns. */
+    char away[64];
+    int64_t away_ns;
+    struct mr_err away_err;
 };
 
 /* One archive. */
@@ -305,14 +310,27 @@ out:
     return rc;
 }
 
+/* Loads of all models wait for it: a bucket that has just exhausted the patience is left alone for a while. */
 static int s3_head(struct fetcher *f, const struct archive_url *u, struct mr_s3_object *out,
                    struct mr_err *err)
 {
+    struct mr_err why = {0};
     struct mr_s3_place at;
     int rc;
 
     MR_TRY(s3_place(f, u, &at, err));
-    rc = mr_s3_head(f->s3, at, out, err);
+    if (mr_str_eq_c(at.bucket, f->away) && mr_now_ns() < f->away_ns) {
+        return MR_FAIL(err, f->away_err.status, "%s", f->away_err.msg);
+    }
+    rc = mr_s3_head(f->s3, at, out, &why);
+    if (may_pass(rc)) {
+        snprintf(f->away, sizeof f->away, "%.*s", MR_STR_ARG(at.bucket));
+        f->away_err = why;
+        f->away_ns = mr_now_ns() + AWAY_NS;
+    }
+    if (rc < 0 && err) {
+        *err = why;
+    }
 out:
     return rc;
 }
@@ -327,7 +345,7 @@ static int s3_get(struct job *j, struct mr_err *err)
 
     MR_TRY(s3_place(j->f, j->url, &at, err));
     if (!j->object.etag[0]) {
-        MR_TRY(mr_s3_head(j->f->s3, at, &j->object, err));
+        MR_TRY(s3_head(j->f, j->url, &j->object, err));
     }
     r = mr_s3_reader_new(j->f->s3, at, j->object.etag, j->object.bytes);
     while (n > 0) {

@@ -6,7 +6,8 @@ import tarfile
 
 import pytest
 
-from lib import repo
+from lib import repo, wait
+from lib.faults import PROGRAM, Faults
 from lib.rest import Rest
 from lib.server import BIN
 from lib.services import s3
@@ -120,4 +121,27 @@ def test_s3_refused(start):
         server = start([], "--model-repository=s3://models/none.tar", mode="explicit", env=storage.environment())
         with Rest(server.http) as rest:
             assert "s3://models/none.tar" in rest.post("/v2/repository/models/none/load").error
+        server.stop()
+
+
+def test_s3_that_does_not_answer(models, start, tmp_path):
+    """The start waits for it once, and loads of other models do not, until it is asked again."""
+    faults = Faults(tmp_path)
+    repo.add(models, "other")
+    with bucket() as storage, s3.faulty(storage, lambda *_: 503) as proxy:
+        storage.put("models", "bundle.tar", bundle(tmp_path / "b", "a")[0])
+        server = start(models, "--model-repository=s3://models/bundle.tar", mode="explicit", ready=False, program=PROGRAM,
+                       env=storage.environment(proxy.endpoint) | faults.env)
+        wait.until(lambda: len(proxy.requests) > 1, "the second try")
+        faults.steady_offset_ns += 21 * 10**9
+        server.wait_ready()
+        count = len(proxy.requests)
+        with Rest(server.http) as rest:
+            rest.post("/v2/repository/models/other/load").ok()
+            assert "s3://models/bundle.tar" in rest.post("/v2/repository/models/bundle/load").error
+        assert len(proxy.requests) == count
+        proxy.fault = lambda *_: None
+        faults.steady_offset_ns += 31 * 10**9
+        with Rest(server.http) as rest:
+            rest.post("/v2/repository/models/a/load").ok()
         server.stop()
