@@ -49,12 +49,13 @@ static PyObject *object_open(const struct mr_model_desc *desc)
     PyObject *out = NULL;
 
     if (module) {
-        out = PyObject_CallMethod(module, "open_model", "({s:s,s:L,s:s,s:s,s:s,s:s,s:s,s:i,s:O}O)",
-                                  "name", desc->name, "version", (long long)desc->version,
-                                  "model_dir", desc->model_dir, "version_dir", desc->version_dir,
-                                  "file", desc->model_file, "repository_dir", desc->repository_dir,
-                                  "config", desc->config_json, "max_batch_size",
-                                  (int)desc->max_batch_size, "settings", settings, services);
+        out = PyObject_CallMethod(
+            module, "open_model", "({s:s,s:L,s:s,s:s,s:s,s:s,s:s,s:i,s:i,s:O}O)", "name",
+            desc->name, "version", (long long)desc->version, "model_dir", desc->model_dir,
+            "version_dir", desc->version_dir, "file", desc->model_file, "repository_dir",
+            desc->repository_dir, "config", desc->config_json, "max_batch_size",
+            (int)desc->max_batch_size, "completes", !(desc->load_flags & MR_LOAD_AS_CONFIGURED),
+            "settings", settings, services);
     }
     Py_XDECREF(module);
     Py_XDECREF(services);

@@ -33,7 +33,7 @@
  * (2026-11) calls: requests of a model to other models of the server. 2.3 (2026-11) loading and unloading other models,
  * metrics of a model's own. 2.4 (2026-11) data types of request parameters, timeouts of requests, what a
  * signature says about the scheduling of its model. 2.5 (2026-11) parameters of answers. 2.6
- * (2026-11) answers of calls that a descriptor announces. */
+ * (2026-11) answers of calls that a descriptor announces, whether a configuration is completed. */
 #ifndef MILLRACE_BACKEND_H
 #define MILLRACE_BACKEND_H
 
@@ -101,6 +101,8 @@ struct mr_model_desc {
 };
 /** Other models are serving: the load should limit its use of disk and memory bandwidth. */
 #define MR_LOAD_IN_BACKGROUND 1u
+/** The configuration is not completed: what it lacks is an error, whatever the signature says. Since 2.6. */
+#define MR_LOAD_AS_CONFIGURED 2u
 
 /** An input or output, according to the model itself. `dims` has the batch dimension, if there is one, first; -1
  *  stands for any size. Strings and dims live until model_close. */

@@ -58,7 +58,7 @@ class Model:
         self.shows_traces = desc["settings"].get("show_tracebacks", "") in ("1", "true", "on")
         self.kind = self._class()
         self.streams = getattr(self.kind, "streams", True)  # it may give several answers, if it is decoupled
-        self.has_completed = hasattr(self.kind, "auto_complete_config")
+        self.has_completed = desc["completes"] and hasattr(self.kind, "auto_complete_config")
         if self.has_completed:
             helper = pb_utils.ModelConfig(self.config)
             completed = self._guard("auto_complete_config", self.kind.auto_complete_config, helper)
@@ -109,11 +109,12 @@ class Model:
         if not self.has_completed or not (self.config.get("input") and self.config.get("output")):
             return None
         batches = self.config.get("max_batch_size", 0) > 0
-        lists = []
-        for kind in ("input", "output"):
-            lists.append([(e["name"], pb_utils._code_named(e["data_type"]),
-                           ([-1] if batches else []) + [int(d) for d in e["dims"]], bool(e.get("optional")))
-                          for e in self.config[kind]])
+        lead, lists = [-1] if batches else [], []
+        for kind, more in zip(("input", "output"), sequence_io(self.config.get("sequence_batching", {}))):
+            entries = {e["name"]: e for e in [*more, *self.config[kind]]}  # a state may be an output of clients as well
+            lists.append([(name, pb_utils._code_named(e["data_type"]),
+                           [*lead, *map(int, e.get("reshape", {}).get("shape", e["dims"]))], bool(e.get("optional")))
+                          for name, e in entries.items()])
         flags = IS_DECOUPLED if pb_utils.using_decoupled_model_transaction_policy(self.config) else 0
         flags |= DYNAMIC_BATCHING if "dynamic_batching" in self.config else 0
         return (*lists, 1 if batches else 0, self.config.get("max_batch_size", 0), flags)
@@ -130,6 +131,20 @@ class Model:
                 break
             index -= count
         return Instance(self, f"{name}_{index}", KINDS[kind], device)
+
+
+def sequence_io(batching):
+    """What sequence_batching adds to the inputs and to the outputs, as entries of the configuration."""
+    inputs, outputs = [], []
+    for entry in batching.get("control_input", ()):
+        control = entry["control"][0]
+        kind = ("TYPE_INT32" if control["int32_false_true"] else "TYPE_FP32" if control["fp32_false_true"] else
+                "TYPE_BOOL" if control["bool_false_true"] else control["data_type"])
+        inputs.append({"name": entry["name"], "data_type": kind, "dims": [1]})
+    for state in batching.get("state", ()):
+        for key, entries in ("input_name", inputs), ("output_name", outputs):
+            entries.append({"name": state[key], "data_type": state["data_type"], "dims": state["dims"]})
+    return inputs, outputs
 
 
 def current_loop():

@@ -539,10 +539,10 @@ class ModelConfig:
         self._config["model_transaction_policy"] = dict(transaction_policy_dict)
 
     def add_input(self, entry):
-        self._add("input", entry, {"name", "data_type", "dims", "optional", "allow_ragged_batch", "reshape"})
+        self._add("input", entry, {"name", "data_type", "dims", "optional"})
 
     def add_output(self, entry):
-        self._add("output", entry, {"name", "data_type", "dims", "reshape", "label_filename"})
+        self._add("output", entry, {"name", "data_type", "dims"})
 
     def _add(self, kind, entry, known):
         for key in entry:

@@ -227,12 +227,20 @@ out:
     return rc;
 }
 
+/* Whether the model fills in what its configuration leaves out. */
+static bool completes(const struct opening *o)
+{
+    return o->m->o.auto_complete || mr_config_is_remote(o->p->config);
+}
+
 static int backend_open(const struct opening *o)
 {
     struct mr_version *v = &o->p->v;
     enum mr_placement placement = MR_PLACEMENT_THREAD;
     struct mr_buf json;
     int rc;
+    const uint32_t flags = (o->s->in_background ? MR_LOAD_IN_BACKGROUND : 0) |
+                           (completes(o) ? 0 : MR_LOAD_AS_CONFIGURED);
     struct mr_model_desc desc = {.size = sizeof desc,
                                  .name = v->model_name.ptr,
                                  .version = v->number,
@@ -240,7 +248,7 @@ static int backend_open(const struct opening *o)
                                  .version_dir = o->s->version->dir,
                                  .repository_dir = o->s->folder->root,
                                  .link_dirs = v->link_dirs,
-                                 .load_flags = o->s->in_background ? MR_LOAD_IN_BACKGROUND : 0,
+                                 .load_flags = flags,
                                  .loading = &o->s->entry->loading,
                                  .max_batch_size =
                                      o->s->has_max_batch ? o->p->config->max_batch_size : -1};
@@ -373,8 +381,8 @@ static int config_finish(const struct opening *o)
     size_t unused;
     int rc;
 
-    MR_TRY(mr_config_complete(c, s, o->m->o.auto_complete || mr_config_is_remote(c),
-                              o->s->has_max_batch, o->default_max_batch, o->err));
+    MR_TRY(
+        mr_config_complete(c, s, completes(o), o->s->has_max_batch, o->default_max_batch, o->err));
     MR_TRY(mr_config_normalize(c, o->err));
     MR_TRY(mr_config_check(c, true, NULL, 0, &unused, o->err));
     if (from_config) {

@@ -66,6 +66,8 @@ CASES = [
     ("pb_utils.InferenceRequest(model_name='n', requested_output_names=[], inputs=[], parameters={'a': None})",
      "refused: Expect parameters values to have type bool/int/str, found type <class 'NoneType'>"),
     ("pb_utils.Tensor('A', np.array([1j]))", "refused: no tensor has the data type complex128"),
+    ("try: pb_utils.ModelConfig({}).add_input({'name': 'A', 'data_type': 'TYPE_FP32', 'dims': [1], 'reshape': {'shape': []}})\n"
+     "except ValueError as e: out = e", "input of the configuration has the unknown property 'reshape'"),
     ("pb_utils.load_model('m')", "refused: model 'm' cannot load or unload itself"),
     ("asyncio.get_event_loop() is self.loop, self.loop.run_until_complete(asyncio.sleep(0, 'done'))", "(True, 'done')"),
     ("sleep = subprocess.Popen(['sleep', '60'])\nsleep.terminate()\nout = sleep.wait()", "-15"),
@@ -162,6 +164,58 @@ def test_completed_config(models, start):
         for extra, answers in ({}, [0, 1, 2]), ({"EXTRA": [4.0, 5.0]}, [9, 9, 9]):
             body = rest.post("/v2/models/m/generate_stream", json.dumps({"INPUT0": 3, **extra})).ok().body.decode()
             assert [json.loads(line[6:])["OUTPUT0"] for line in body.splitlines() if line.startswith("data: ")] == answers
+
+
+COMPLETES_NOTHING = """
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    @staticmethod
+    def auto_complete_config(config):
+        return config
+
+    def execute(self, requests):
+        return [self.one({t.name(): t.as_numpy() for t in request.inputs()}) for request in requests]
+
+    def one(self, given):
+        if "OLD" in given:
+            total = given["OLD"] + given["INPUT0"]
+            outputs = {"OUTPUT0": total + 100 * given["START"], "TOTAL": total}
+        else:
+            outputs = {"OUTPUT0": given["INPUT0"].sum(axis=(1, 2))}
+        return pb_utils.InferenceResponse([pb_utils.Tensor(name, array) for name, array in outputs.items()])
+"""
+
+
+def test_what_completion_leaves_alone(models, start):
+    """reshape, control inputs and states are those of the configuration."""
+    pymodels.add(models, "shaped", COMPLETES_NOTHING, max_batch_size=8,
+                 inputs=[repo.tensor("INPUT0", "TYPE_FP32", (4,), "reshape { shape: [ 2, 2 ] }")],
+                 outputs=[repo.tensor("OUTPUT0", "TYPE_FP32", (1,), "reshape { }")])
+    pymodels.add(models, "kept", COMPLETES_NOTHING, max_batch_size=8, inputs=[repo.tensor("INPUT0", dims=(1,))],
+                 outputs=[repo.tensor("OUTPUT0", dims=(1,)), repo.tensor("TOTAL", dims=(1,))], extra="""sequence_batching {
+  control_input { name: "START" control { kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } }
+  control_input { name: "READY" control { kind: CONTROL_SEQUENCE_READY fp32_false_true: [ 0, 1 ] } }
+  control_input { name: "END" control { kind: CONTROL_SEQUENCE_END bool_false_true: [ false, true ] } }
+  control_input { name: "ID" control { kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_UINT64 } }
+  state { input_name: "OLD" output_name: "TOTAL" data_type: TYPE_INT32 dims: [ 1 ] }
+}""")
+    with Rest(start(models).http) as rest:
+        def outputs(model, *tensor, **parameters):
+            reply = rest.infer(model, [("INPUT0", *tensor)], parameters=parameters).ok().json()
+            return {o["name"]: (o["shape"], o["data"]) for o in reply["outputs"]}
+        assert outputs("shaped", "FP32", [2, 4], list(range(8))) == {"OUTPUT0": ([2, 1], [6, 22])}
+        for total, answer, is_start in ((3, 103, True), (6, 6, False)):
+            assert outputs("kept", "INT32", [1, 1], [3], sequence_id=7, sequence_start=is_start) == {
+                "OUTPUT0": ([1, 1], [answer]), "TOTAL": ([1, 1], [total])}
+
+
+def test_completion_that_is_switched_off(models, start):
+    """auto_complete_config, which would refuse this configuration, is not called."""
+    pymodels.add(models, "m", MODELS / "completed.py", max_batch_size=2, extra=DECOUPLED, **INT)
+    with Rest(start(models, "--disable-auto-complete-config").http) as rest:
+        assert rest.post("/v2/models/m/generate", json.dumps({"INPUT0": 1})).ok().json()["OUTPUT0"] == 0
 
 
 def test_coroutines_at_once(models, start):
