@@ -36,7 +36,7 @@ static bool same_shape(const struct mr_tensor *a, const struct mr_tensor *b)
 
 static bool runs_alone(const struct mr_sched *s, const struct mr_infer *r)
 {
-    return r->feed ||
+    return r->is_lone ||
            (s->version->executor->lone_parameters && (r->parameter_count > 0 || r->sequence));
 }
 
@@ -173,10 +173,10 @@ static bool is_exactly_full(const struct mr_sched *s, const struct batch_plan *p
 void instance_form_batch(struct mr_sched *s, int64_t now_ns, struct batch_plan *plan)
 {
     struct walk walk = {.oldest_ns = INT64_MAX, .wait_limit_ns = INT64_MAX};
+    const struct mr_infer *r = queue_front(s);
 
     memset(plan, 0, sizeof *plan);
-    if (!s->is_batching) {
-        struct mr_infer *r = queue_front(s);
+    if (!s->is_batching || (r && runs_alone(s, r))) {
         *plan = (struct batch_plan){.count = r ? 1 : 0,
                                     .rows = r ? r->rows : 0,
                                     .reason = MR_CLOSE_SINGLE,
@@ -184,7 +184,7 @@ void instance_form_batch(struct mr_sched *s, int64_t now_ns, struct batch_plan *
                                     .wait_until_ns = INT64_MAX};
         return;
     }
-    if (s->queued == 0) {
+    if (!r) {
         return;
     }
     collect(s, plan, &walk);

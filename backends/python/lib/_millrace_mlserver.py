@@ -168,9 +168,6 @@ class Runtime:
         answers, joinable = [None] * len(requests), []
         for index, request in enumerate(requests):
             kind = request._parameters[":kind"]
-            if kind not in ONE:
-                answers[index] = await self._answer(request)
-                continue
             try:
                 message = memoryview(request._raw[5][0][3])[4:]
                 headers = {k: v for k, v in request._parameters.items() if k not in (":kind", ":version")}
@@ -396,7 +393,7 @@ def without_none(members):
     return members
 
 
-# How requests of a kind are read and their answers written, of kinds that are answered once.
+# How requests of a kind are read and their answers written, of kinds that may be joined.
 ONE = {"infer": rest_payload, "grpc": grpc_payload}
 WRITE = {"infer": rest_message, "grpc": grpc_message}
 

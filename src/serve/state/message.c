@@ -96,6 +96,7 @@ int message_args(struct serve_infer *si, mr_str version, struct mr_infer_args *o
     *out = (struct mr_infer_args){
         .id = si->request.id, .input_names = &name, .input_tensors = t, .input_count = 1};
     r->on_response = r->on_response ? r->on_response : on_response;
+    r->is_lone = strcmp(si->message_kind, "infer") != 0 && strcmp(si->message_kind, "grpc") != 0;
     MR_TRY(mr_wire_element(t, r->arena, &r->err));
     rc = headers_read(si, version, out, &r->err);
 out:

@@ -1,8 +1,10 @@
 """Streams of a client's messages to a model of MLServer, which one call of its predict_stream serves."""
 import concurrent.futures
 import contextlib
+import json
 import os
 import signal
+import socket
 
 import grpc
 import pytest
@@ -130,17 +132,30 @@ def test_many_streams(models, start):
         assert [t.end() for t in talks] == [[["end", str(i + 100)]] for i in range(40)]
 
 
+def check_rest_beside_batches(server):
+    """A stream over REST is not joined with the next request, which would wait for its end."""
+    before, body = ended(server), json.dumps({"inputs": [{**BODY["inputs"][0], "data": ["wait"]}]})
+    with socket.create_connection(("127.0.0.1", server.http)) as stream:
+        stream.sendall(f"POST /v2/models/m/infer_stream HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n\r\n{body}".encode())
+        assert ended(server) == before
+        assert stream.recv(12) == b"HTTP/1.1 200"
+    wait.until(lambda: ended(server) == before + 1, "end of the call")
+
+
 @pytest.mark.more
 def test_limit(models, start):
     """Beyond it streams are refused; other requests are not. Streams are not joined with others by adaptive batching."""
     add_mlserver(models / "m", "runtimes.Talk", max_batch_size=8, max_batch_time=0.2)
-    server = start(models)
+    server = start(models, "--batching-delay=exact")
+    with Talk(server, "quiet") as talk:  # from now on requests run beside each other
+        assert talk.end() == [["end", "0"]]
+    check_rest_beside_batches(server)
     with contextlib.ExitStack() as stack:
         talks = [stack.enter_context(Talk(server, "1")) for _ in range(96)]
         assert {t.next()[0] for t in talks} == {"1"}
         with Talk(server, "1") as talk:
             assert talk.error() == (grpc.StatusCode.UNAVAILABLE, "model 'm' has too many streams")
-        assert ended(server) == 0
+        assert ended(server) == 2
         talks[0].say("2")
         assert talks[0].next()[0] == "3"
 

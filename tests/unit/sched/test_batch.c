@@ -602,6 +602,32 @@ static void what_has_parameters_runs_alone(void **state)
     harness_close(&h);
 }
 
+/* It neither joins another one, nor waits for company. */
+static void a_lone_request_runs_alone(void **state)
+{
+    struct harness h;
+    struct ask a[2];
+    (void)state;
+
+    harness_init(&h);
+    harness_batching(&h, 8, 3600 * INT64_C(1000000));
+    hold(&h, 2);
+    harness_open(&h, "identity", NULL, 0);
+    for (int i = 0; i < 2; i++) {
+        ask_init(&a[i], &h, 1, i);
+        a[i].infer.is_lone = i == 1;
+        ask_submit(&a[i]);
+    }
+    for (int i = 0; i < 2; i++) {
+        ask_wait(&h, &a[i]);
+        ask_check(&a[i], 1);
+        ask_fini(&a[i]);
+    }
+    assert_int_equal(closed(&h, MR_CLOSE_SHAPE), 1);
+    assert_int_equal(closed(&h, MR_CLOSE_SINGLE), 1);
+    harness_close(&h);
+}
+
 static void one_request_of_a_batch_fails(void **state)
 {
     struct harness h;
@@ -763,6 +789,7 @@ int main(void)
         cmocka_unit_test(last_start_by_the_batch),
         cmocka_unit_test(other_shapes_close_a_batch),
         cmocka_unit_test(what_has_parameters_runs_alone),
+        cmocka_unit_test(a_lone_request_runs_alone),
         cmocka_unit_test(one_request_of_a_batch_fails),
         cmocka_unit_test(order_is_preserved),
         cmocka_unit_test(storm),

@@ -137,6 +137,7 @@ struct mr_infer {
      *  execution; the request can be submitted again. NULL = never. Lives until on_done. */
     const _Atomic bool *is_unread;
     bool names_version;                /* the client did: its sequences are those of that number */
+    bool is_lone;                      /* no other request is part of its execution */
     const struct mr_call_chain *chain; /* of the models that ask, NULL: a client; until on_done */
     /** (may be NULL: it has none) A header of the client's request, by its name in lower case; ptr NULL: it was not sent, or is
      *  a secret. Until on_done. Thread: the reply loop's. */
@@ -149,7 +150,7 @@ struct mr_infer {
     /** (may be NULL) An answer of a decoupled model, which the caller then owns: mr_infer_response_end when it has
      *  left. on_done follows the last one. A request without this gets no answers of a decoupled model. */
     void (*on_response)(struct mr_infer *r, struct mr_response *response);
-    /** (may be NULL) Further messages, for which its model asks while it runs; until on_done. It is not joined with others. */
+    /** (may be NULL) Further messages, for which its model asks while it runs; until on_done. It is_lone. */
     struct mr_feed *feed;
     void *user;
     /* ---- set by mr_infer_validate ---- */
@@ -345,7 +346,7 @@ struct mr_duration {
 
 /** Why a batch was closed. */
 enum mr_close_reason {
-    MR_CLOSE_SINGLE = 0, /* the model does not batch */
+    MR_CLOSE_SINGLE = 0, /* the model does not batch, or not this request */
     MR_CLOSE_FULL,       /* max_batch_size, or the next request does not fit */
     MR_CLOSE_PREFERRED,  /* a preferred size */
     MR_CLOSE_DELAY,      /* the oldest request waited max_queue_delay_microseconds */
