@@ -1,5 +1,6 @@
 /* One thread takes slots and executes them one after the other. An execution that is pending ends on another thread, which
- * sends the reply; mr_signature.max_pending executions may be pending, then the thread waits. */
+ * sends the reply; mr_signature.max_pending executions may be pending, then the thread waits. Warm-ups run on the same thread:
+ * models may keep what belongs to it. */
 #include "serve.h"
 
 #include <errno.h>
@@ -9,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
+#include "calls.h"
 #include "ipc/call.h"
 #include "ipc/message.h"
 #include "ipc/reply.h"
@@ -52,12 +54,15 @@ struct worker_serve {
     struct mr_executor *executor;
     void *instance;
     int64_t run_ns; /* longest recent execution that was not pending: rises at once, falls slowly */
+    const struct worker_warmup *warmups;
+    uint32_t warmup_count;
     pthread_t thread;
     bool is_started;
     _Atomic bool is_stopping;
     /** Guards what follows; held for a few instructions. */
     pthread_mutex_t lock;
-    pthread_cond_t ended; /* a pending execution */
+    pthread_cond_t ended; /* a pending execution; or has_begun */
+    bool has_begun;       /* slots may be taken */
     uint32_t job_count;   /* max_pending of the model */
     struct job *jobs;
 };
@@ -442,6 +447,47 @@ static void jobs_wait(struct worker_serve *s, uint32_t count)
     pthread_mutex_unlock(&s->lock);
 }
 
+static void warm(struct worker_serve *s, const struct worker_warmup *w)
+{
+    struct job *j = job_take(s);
+    struct mr_err err;
+
+    mr_err_clear(&err);
+    j->is_warm_up = true;
+    j->has_ended = false;
+    int rc = mr_ipc_exec_read_kept(s->view, w->offset, w->bytes, &j->arena, &j->x.exec, &err);
+    rc = rc < 0 ? rc : job_execute(j, &err);
+    if (rc == MR_PENDING) {
+        pthread_mutex_lock(&s->lock);
+        while (!j->has_ended) {
+            pthread_cond_wait(&s->ended, &s->lock);
+        }
+        pthread_mutex_unlock(&s->lock);
+        rc = j->x.status;
+    }
+    if (rc == MR_OK) {
+        mr_exec_outputs_drop(&j->x.outputs);
+    }
+    j->is_warm_up = false;
+    job_give(j);
+}
+
+/* Returns when slots may be taken, or the thread has to stop. */
+static void warm_up(struct worker_serve *s)
+{
+    struct mr_err ignored; /* the server has ended */
+
+    for (uint32_t i = 0; i < s->warmup_count && !is_stopping(s); i++) {
+        warm(s, &s->warmups[i]);
+    }
+    worker_frame_send(MR_FRAME_WARMED, (mr_bytes){NULL, 0}, &ignored);
+    pthread_mutex_lock(&s->lock);
+    while (!s->has_begun && !is_stopping(s)) {
+        pthread_cond_wait(&s->ended, &s->lock);
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
 static void *serve_main(void *arg)
 {
     struct worker_serve *s = arg;
@@ -457,6 +503,7 @@ static void *serve_main(void *arg)
     sigaddset(&set, SIGFPE);
     sigaddset(&set, SIGILL);
     pthread_sigmask(SIG_SETMASK, &set, NULL);
+    warm_up(s);
     while (!is_stopping(s)) {
         if (!j && !(j = job_take(s))) {
             jobs_wait(s, 1);
@@ -494,37 +541,23 @@ struct worker_serve *worker_serve_new(struct mr_shm_view *v, struct mr_executor 
     return s;
 }
 
-void worker_serve_warm(struct worker_serve *s, uint64_t offset, uint64_t bytes)
+int worker_serve_start(struct worker_serve *s, const struct worker_warmup *warmups, uint32_t count,
+                       struct mr_err *err)
 {
-    struct job *j = job_take(s);
-    struct mr_err err;
-
-    mr_err_clear(&err);
-    j->is_warm_up = true;
-    j->has_ended = false;
-    int rc = mr_ipc_exec_read_kept(s->view, offset, bytes, &j->arena, &j->x.exec, &err);
-    rc = rc < 0 ? rc : job_execute(j, &err);
-    if (rc == MR_PENDING) {
-        pthread_mutex_lock(&s->lock);
-        while (!j->has_ended) {
-            pthread_cond_wait(&s->ended, &s->lock);
-        }
-        pthread_mutex_unlock(&s->lock);
-        rc = j->x.status;
-    }
-    if (rc == MR_OK) {
-        mr_exec_outputs_drop(&j->x.outputs);
-    }
-    j->is_warm_up = false;
-    job_give(j);
-}
-
-int worker_serve_start(struct worker_serve *s, struct mr_err *err)
-{
+    s->warmups = warmups;
+    s->warmup_count = count;
     const int rc = mr_thread_start(&s->thread, "execute", serve_main, s, err);
 
     s->is_started = rc == MR_OK;
     return rc;
+}
+
+void worker_serve_begin(struct worker_serve *s)
+{
+    pthread_mutex_lock(&s->lock);
+    s->has_begun = true;
+    pthread_cond_broadcast(&s->ended);
+    pthread_mutex_unlock(&s->lock);
 }
 
 void worker_serve_cancel(struct worker_serve *s, uint32_t slot, uint64_t generation)

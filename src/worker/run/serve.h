@@ -1,4 +1,4 @@
-/* The executing thread of a worker: takes the oldest slot, runs its execution, and replies. */
+/* The executing thread of a worker: runs the warm-ups, then takes the oldest slot, runs its execution, and replies. */
 #ifndef MR_WORKER_SERVE_H
 #define MR_WORKER_SERVE_H
 
@@ -7,12 +7,19 @@
 
 struct worker_serve;
 
+/* Where the input segment has a copy of an execution, from mr_ipc_exec_keep. */
+struct worker_warmup {
+    uint64_t offset, bytes;
+};
+
 /* All borrowed. */
 struct worker_serve *worker_serve_new(struct mr_shm_view *v, struct mr_executor *e, void *instance);
-/* Runs a copy of mr_ipc_exec_keep and drops its result. Before worker_serve_start. */
-void worker_serve_warm(struct worker_serve *s, uint64_t offset, uint64_t bytes);
-/* Starts the thread. Errors: MR_E_EXHAUSTED. */
-int worker_serve_start(struct worker_serve *s, struct mr_err *err);
+/* Starts the thread, which runs the warm-ups, drops their results and sends MR_FRAME_WARMED. warmups: borrowed until
+ * worker_serve_stop. Errors: MR_E_EXHAUSTED. */
+int worker_serve_start(struct worker_serve *s, const struct worker_warmup *warmups, uint32_t count,
+                       struct mr_err *err);
+/* From now on the thread takes slots. */
+void worker_serve_begin(struct worker_serve *s);
 /* Cancels the execution: notifies the backend. Thread: any but the executing one. */
 void worker_serve_cancel(struct worker_serve *s, uint32_t slot, uint64_t generation);
 /* worker_call_submit_fn, for an execution of this thread. */

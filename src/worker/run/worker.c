@@ -41,9 +41,7 @@ struct worker {
     void *instance;
     struct mr_shm_view *view;
     struct worker_serve *serve;
-    struct {
-        uint64_t offset, bytes;
-    } warmups[WARMUPS_MAX];
+    struct worker_warmup warmups[WARMUPS_MAX];
     uint32_t warmup_count;
     bool is_serving, is_stopping, is_closing;
 };
@@ -268,10 +266,7 @@ static int on_instance(struct worker *w, mr_bytes body, struct mr_err *err)
     MR_TRY(mr_ipc_instance_unpack(body, &w->arena, &desc, err));
     MR_TRY(w->executor->ops->instance_open(w->executor, &desc, &w->instance, err));
     w->serve = worker_serve_new(w->view, w->executor, w->instance);
-    for (uint32_t i = 0; i < w->warmup_count; i++) {
-        worker_serve_warm(w->serve, w->warmups[i].offset, w->warmups[i].bytes);
-    }
-    MR_TRY(worker_frame_send(MR_FRAME_WARMED, (mr_bytes){NULL, 0}, err));
+    MR_TRY(worker_serve_start(w->serve, w->warmups, w->warmup_count, err));
 out:
     return rc;
 }
@@ -285,7 +280,7 @@ static int on_serve(struct worker *w, struct mr_err *err)
     }
     w->is_serving = true;
     MR_TRY(say_opened(w, MR_FRAME_READY, err)); /* before anything that may crash it */
-    MR_TRY(worker_serve_start(w->serve, err));
+    worker_serve_begin(w->serve);
 out:
     return rc;
 }

@@ -1,5 +1,7 @@
 """What models for Triton's python backend may call, answered as Triton answers."""
 import json
+import os
+import signal
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import pytest
 import tritonclient.grpc as grpc
 import tritonclient.http as http
 
-from lib import pymodels, repo
+from lib import pymodels, repo, wait
 from lib.rest import Rest, infer_path
 from lib.workers import pids
 
@@ -111,6 +113,19 @@ def test_what_a_request_says(ask):
                 "inputs": [{"name": "INPUT0", "datatype": "BYTES", "shape": [1], "data": ["request.parameters()"]}]}
         out = rest.post(infer_path("m"), json.dumps(body)).ok().json()["outputs"][0]["data"][0]
     assert json.loads(out) == body["parameters"]
+
+
+def test_event_loop_of_a_process_that_was_warmed_up(models, start):
+    """All calls of execute are on one thread, also those of a replacement that run the warm-up again."""
+    pymodels.add(models, "m", MODELS / "asked.py", **TEXT, extra='model_warmup { name: "w" inputs { key: "INPUT0" '
+                 'value { data_type: TYPE_STRING dims: [ 1 ] zero_data: true } } }')
+    server = start(models)
+    dead, = pids(server, "m")
+    os.kill(dead, signal.SIGKILL)
+    wait.until(lambda: pids(server, "m") not in ([], [dead]), "another worker")
+    with Rest(server.http) as rest:
+        reply = rest.infer("m", [("INPUT0", "BYTES", [1], ["asyncio.get_event_loop() is self.loop"])])
+        assert reply.ok().json()["outputs"][0]["data"] == ["True"]
 
 
 def test_codes(models, start):
