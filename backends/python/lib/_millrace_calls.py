@@ -3,7 +3,6 @@ import asyncio
 import contextvars
 import os
 import time
-import weakref
 
 CODES = {-1: 0, -7: 1, -3: 2, -2: 3, -5: 4, -6: 5, -4: 6, -8: 7}  # of TritonError, by status; all others: INTERNAL
 CANCELLED, TIMED_OUT = -8, -9
@@ -154,21 +153,25 @@ class Notes:
         return services["call_next"](call, 1)
 
 
-notes = weakref.WeakKeyDictionary()  # by event loops
+def notes_of(loop):
+    """They are kept by the event loop: what waits for room in them refers to it, and ends with it."""
+    notes = getattr(loop, "_millrace_notes", None)
+    if notes is None:
+        notes = loop._millrace_notes = Notes(loop)
+    return notes
 
 
 async def run_async(loop, request, decoupled, execution_timeout):
     if decoupled:
         return Responses(request, execution_timeout)
-    if loop not in notes:
-        notes[loop] = Notes(loop)
+    notes = notes_of(loop)
     until = time.monotonic() + execution_timeout if execution_timeout else None
     found = None
-    async with notes[loop].room:
+    async with notes.room:
         call = _begin(request)
         while True:
             left = max(0, until - time.monotonic()) if until else None
-            answer = await notes[loop].next(call, left) or _timed_out(execution_timeout)
+            answer = await notes.next(call, left) or _timed_out(execution_timeout)
             if answer[2]:
                 return _response(_last(answer, found))
             found = _first(request, answer, found)
@@ -177,10 +180,8 @@ async def run_async(loop, request, decoupled, execution_timeout):
 async def next_message(loop, threads, handle):
     """The next message of the stream whose first one the execution has, as a memoryview; None: none follows. The thread of the loop does
     not wait where the call has to, while the client leaves answers unread. Errors: CancelledError, the client has gone."""
-    if loop not in notes:
-        notes[loop] = Notes(loop)
     call = await loop.run_in_executor(threads, services["call"], handle, ":feed", "", "", [], [], [], b"", 0, 0, 0, "", 0)
-    status, message, _, outputs, _, _ = await notes[loop].next(call, None)
+    status, message, _, outputs, _, _ = await notes_of(loop).next(call, None)
     if status == CANCELLED:
         raise asyncio.CancelledError
     if status < 0:

@@ -76,6 +76,20 @@ CASES = [
     ("call('n', '1 + 1')", "2"),
     ("call(b'n', '1 + 1', names=[b'OUTPUT0'], request_id=b'x'), pb_utils.Tensor(b'A', np.arange(1)).name(), pb_utils.is_model_ready(b'n')",
      "('2', 'A', True)"),
+    ("import gc, weakref, _millrace_calls\n"
+     "async def ask():\n"
+     " asked = [pb_utils.InferenceRequest(model_name='n', requested_output_names=['OUTPUT0'], inputs=[\n"
+     "  pb_utils.Tensor('INPUT0', np.array([b'1'], np.object_))]).async_exec() for _ in range(3)]\n"
+     " return [answer.has_error() for answer in await asyncio.gather(*asked)]\n"
+     "loop = asyncio.new_event_loop()\n"
+     "_millrace_calls.CALLS_MAX = 1\n"  # so that the others wait for the first one
+     "answers = loop.run_until_complete(ask())\n"
+     "_millrace_calls.CALLS_MAX = 256\n"
+     "loop.close()\n"
+     "left = weakref.ref(loop)\n"
+     "del loop\n"
+     "gc.collect()\n"
+     "out = answers, left()", "([False, False, False], None)"),
     ("pb_utils.TritonError(b'text').message()", "text"),
     ("call('n', 'request.parameters()', parameters={'i': -7, 'f': 0.5, 'b': True, 's': '8'})",
      '{"i": -7, "f": 0.5, "b": true, "s": "8"}'),
