@@ -417,7 +417,7 @@ def test_slow_reader_of_a_decoupled_model(models, start):
     server = start(models)
     body = json.dumps({"INPUT0": [1, 1 << 30]})
     with socket.create_connection(("127.0.0.1", server.http)) as slow:
-        slow.sendall(f"POST /v2/models/m/generate_stream HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n{body}".encode())
-        assert slow.recv(1)
+        slow.sendall(f"POST /v2/models/m/generate_stream HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n\r\n{body}".encode())
+        assert slow.recv(12) == b"HTTP/1.1 200"
         for _ in range(3):
             assert stream(server, 1, 200) == list(range(200))
