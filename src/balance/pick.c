@@ -46,10 +46,10 @@ double pick_expected(const struct mr_balance *r, const struct balance_host *h)
     return fmax(budget_peak_now(r, h), PEAK_FLOOR) * (h->in_flight + h->held + 1);
 }
 
-static bool is_avoided(const struct mr_balance_ask *ask, uint32_t id)
+static bool is_among(const uint32_t *ids, uint32_t count, uint32_t id)
 {
-    for (uint32_t i = 0; i < ask->avoid_count; i++) {
-        if (ask->avoid[i] == id) {
+    for (uint32_t i = 0; i < count; i++) {
+        if (ids[i] == id) {
             return true;
         }
     }
@@ -71,7 +71,10 @@ static void scan_host(struct mr_balance *r, struct scan *s, struct balance_host 
     double cost;
 
     host_refresh(r, h);
-    avoided = is_avoided(s->ask, h->id);
+    if (is_among(s->ask->never, s->ask->never_count, h->id)) {
+        return;
+    }
+    avoided = is_among(s->ask->avoid, s->ask->avoid_count, h->id);
     if (!avoided && h->state == MR_BALANCE_STATE_READY && h->throttled_from_ns == 0) {
         s->other_works = true;
     }

@@ -258,29 +258,25 @@ static bool has_hope(struct cluster *c, struct mr_err *err)
 static bool host_find(struct mr_sdk_stream *s)
 {
     struct cluster *c = cluster_of(s);
-    uint32_t *avoid = MR_NEW_ARRAY(uint32_t, c->hosts.len + s->left_count + 1);
-    uint32_t count = s->left_count;
-    struct host *h = NULL;
+    uint32_t *rest = MR_NEW_ARRAY(uint32_t, c->hosts.len + 1);
+    uint32_t count = 0;
     struct mr_err err;
 
-    memcpy(avoid, s->left, count * sizeof *avoid);
     for (size_t i = 0; i < c->hosts.len; i++) {
         if (!c->hosts.at[i]->is_grpc) {
-            avoid[count++] = c->hosts.at[i]->id;
+            rest[count++] = c->hosts.at[i]->id;
         }
     }
     const struct mr_balance_ask ask = {.rows = 1,
-                                       .avoid = avoid,
-                                       .avoid_count = count,
+                                       .avoid = s->left,
+                                       .avoid_count = s->left_count,
+                                       .never = rest,
+                                       .never_count = count,
                                        .is_retry = s->left_count > 0,
                                        .key = s->head->call.key};
-    if (cluster_pick(c, &ask, &s->ticket, &h) && !h->is_grpc) {
-        cluster_ended(c, h, s->ticket.ticket, MR_BALANCE_CANCELLED, 0);
-        h = NULL;
-    }
-    mr_free(avoid);
-    if (h) {
-        s->host = h;
+    const bool is_found = cluster_pick(c, &ask, &s->ticket, &s->host);
+    mr_free(rest);
+    if (is_found) {
         stream_start(s);
         return true;
     }

@@ -202,6 +202,9 @@ with millrace.Client(http) as client, client.stream("many") as stream:
     assert "grpc://" in cut(lambda: send(stream), "closed")
 with millrace.Client("grpc://127.0.0.1:1") as client, client.stream("many") as stream:
     assert "127.0.0.1:1" in cut(lambda: next(stream), "unavailable")
+for strategy in ("round_robin", "peak_ewma"):  # its attempts go where they can, not to the host of REST
+    with millrace.Client(http, "grpc://127.0.0.1:1", strategy=strategy) as client, client.stream("many", timeout=300) as stream:
+        assert "127.0.0.1:1" in cut(lambda: next(stream), "unavailable")
 with millrace.Client(http, grpc) as client:
     for _ in range(4):
         with client.stream("many") as stream:

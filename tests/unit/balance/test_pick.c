@@ -101,6 +101,27 @@ static void hosts_to_avoid_are_a_last_resort(void **state)
     mr_balance_free(&h.r);
 }
 
+static void hosts_that_cannot_take_it_never_get_it(void **state)
+{
+    struct harness h;
+    struct mr_balance_call c;
+    (void)state;
+
+    harness_init(&h, 2, 0);
+    const struct mr_balance_ask ask = {
+        .rows = 1, .avoid = h.hosts, .avoid_count = 1, .never = h.hosts + 1, .never_count = 1};
+    for (int i = 0; i < 2; i++) {
+        assert_true(mr_balance_pick(h.r, h.now, &ask, &c)); /* the last resort, at once */
+        assert_int_equal(c.host, h.hosts[0]);
+    }
+    assert_false(mr_balance_pick(h.r, h.now, &ask, &c));
+    done(&h, &c, MR_BALANCE_OK);
+    assert_true(mr_balance_pick(h.r, h.now, &ask, &c));
+    mr_balance_cordon(h.r, h.now, h.hosts[0], MR_STR("test"));
+    assert_false(mr_balance_pick(h.r, h.now, &ask, &c));
+    mr_balance_free(&h.r);
+}
+
 static void all_of_many_hosts_are_used(void **state)
 {
     struct harness h;
@@ -245,6 +266,7 @@ int main(void)
         cmocka_unit_test(a_host_whose_calls_are_given_up_gets_few),
         cmocka_unit_test(the_one_with_fewer_calls_is_taken),
         cmocka_unit_test(hosts_to_avoid_are_a_last_resort),
+        cmocka_unit_test(hosts_that_cannot_take_it_never_get_it),
         cmocka_unit_test(all_of_many_hosts_are_used),
         cmocka_unit_test(what_is_not_known_is_ignored),
         cmocka_unit_test(views_tell_latency),

@@ -93,6 +93,8 @@ struct mr_balance_ask {
     int64_t rows;          /* >= 1; what latency is divided by */
     const uint32_t *avoid; /* hosts that this work has failed on, or that have it already */
     uint32_t avoid_count;
+    const uint32_t *never; /* hosts that cannot take this work, whatever becomes of the others */
+    uint32_t never_count;
     bool is_retry; /* mr_balance_may_retry said yes; earns no budget */
     /* if no other host has room, one that has asked to be left alone gets the call all the same */
     bool takes_throttled;
