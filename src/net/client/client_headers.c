@@ -45,14 +45,14 @@ static bool is_value(mr_str s)
     return s.len <= VALUE_MAX;
 }
 
-/* `copy` is the line in the client's own memory. The value is left out of the errors: it may be a secret. */
-static int header_read(char *copy, struct mr_header *out, struct mr_err *err)
+/* The value is left out of the errors: it may be a secret. */
+int mr_client_header_read(char *text, struct mr_header *out, struct mr_err *err)
 {
-    const mr_str line = mr_str_c(copy);
+    const mr_str line = mr_str_c(text);
     const ptrdiff_t colon = mr_str_find(line, ':');
     const mr_str name = mr_str_trim(mr_str_sub(line, 0, colon < 0 ? 0 : (size_t)colon));
 
-    for (char *c = copy; c < copy + (colon < 0 ? 0 : colon); c++) {
+    for (char *c = text; c < text + (colon < 0 ? 0 : colon); c++) {
         *c = (char)(*c >= 'A' && *c <= 'Z' ? *c - 'A' + 'a' : *c);
     }
     if (!is_token(name)) {
@@ -78,7 +78,7 @@ int mr_client_header_check(mr_str line, struct mr_err *err)
 {
     char *copy = mr_strndup(line.ptr, line.len);
     struct mr_header ignored;
-    const int rc = header_read(copy, &ignored, err);
+    const int rc = mr_client_header_read(copy, &ignored, err);
 
     mr_free(copy);
     return rc;
@@ -99,7 +99,7 @@ int mr_client_headers_read(struct mr_client *c, struct mr_err *err)
         const char *line = c->options.headers[i];
         c->header_lines[i] = mr_strndup(line, strlen(line));
         c->header_count++;
-        rc = header_read(c->header_lines[i], &c->headers[i], err);
+        rc = mr_client_header_read(c->header_lines[i], &c->headers[i], err);
     }
     return rc;
 }

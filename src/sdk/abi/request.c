@@ -314,18 +314,14 @@ static int headers_take(struct reader *r, const struct mr_sdk_request *in, struc
 {
     for (uint32_t i = 0; i < in->header_count; i++) {
         mr_str line;
-        int rc = mr_client_header_check(mr_str_c(in->headers[i]), r->err);
-        rc = rc < 0 ? rc : copy(r, in->headers[i], &line);
+        int rc = copy(r, in->headers[i], &line);
+        rc = rc < 0 ? rc
+                    : mr_client_header_read((char *)(uintptr_t)line.ptr, /* our own copy */
+                                            &out->headers[out->header_count], r->err);
         if (rc < 0) {
             return rc;
         }
-        const size_t colon = (size_t)mr_str_find(line, ':');
-        char *name = (char *)(uintptr_t)line.ptr; /* our own copy */
-        for (size_t k = 0; k < colon; k++) {
-            name[k] = (char)(name[k] >= 'A' && name[k] <= 'Z' ? name[k] - 'A' + 'a' : name[k]);
-        }
-        out->headers[out->header_count++] = (struct mr_header){
-            mr_str_sub(line, 0, colon), mr_str_trim(mr_str_sub(line, colon + 1, line.len))};
+        out->header_count++;
     }
     return MR_OK;
 }

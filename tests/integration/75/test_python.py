@@ -208,6 +208,7 @@ with millrace.Client(sys.argv[1], timeout=300, attempt_timeout_ms=300000) as cli
 class Handler(other.Handler):
     def do_POST(self):
         body, length = self.body(), self.headers.get("Inference-Header-Content-Length")
+        self.server.users.append(self.headers.get_all("X-User"))
         self.server.asked.append((self.path, json.loads(body[:int(length)] if length else body)))
         if "busy" in self.path:
             self.say(503, {"error": "busy"})
@@ -217,11 +218,26 @@ class Handler(other.Handler):
 
 def test_priority_and_no_wait_for_a_busy_host(site):
     with other.serving(Handler) as server:
-        server.asked = []
+        server.asked, server.users = [], []
         assert python(site, "-c", ASKED, f"http://127.0.0.1:{server.server_port}") == "unavailable\n" * 2
     (_, first), *busy = server.asked
     assert first["parameters"]["priority"] == 4
     assert [path.split("/")[5] for path, _ in busy] == ["1", "2", "2", "2"]
+
+
+NAMED = """
+import sys, numpy, millrace
+with millrace.Client(sys.argv[1], timeout=300, attempt_timeout_ms=300000) as client:
+    for headers in ({}, {"X-User": "anna"}, {" X-User ": "anna"}):
+        client.infer("all", {"INPUT0": numpy.zeros(1, numpy.int32)}, headers=headers)
+"""
+
+
+def test_headers(site):
+    with other.serving(Handler) as server:
+        server.asked, server.users = [], []
+        python(site, "-c", NAMED, f"http://127.0.0.1:{server.server_port}")
+        assert server.users == [None, ["anna"], ["anna"]]
 
 
 FAULTS = """

@@ -85,6 +85,8 @@ int mr_client_new(struct mr_client **out, struct mr_loop *loop, const char *addr
 int mr_client_address_check(const char *address, struct mr_err *err);
 /** Whether a "Name: value" line is fit for mr_client_options.headers. Thread: any. Errors: MR_E_INVALID. */
 int mr_client_header_check(mr_str line, struct mr_err *err);
+/** The header in such a line, which *out points into: its name becomes lower case there. Thread: any. Errors: MR_E_INVALID. */
+int mr_client_header_read(char *text, struct mr_header *out, struct mr_err *err);
 struct mr_client_call *mr_client_send(struct mr_client *c, const struct mr_client_request *request,
                                       mr_client_done_fn *done, void *ctx);
 /** Gives a call up: a stream of HTTP/2 is reset, a connection of HTTP/1.1 that has the call is closed, and a call that
