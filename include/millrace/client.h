@@ -72,7 +72,8 @@ struct mr_sdk_options {
     int64_t hedge_after_ms;     /* > 0: a second host gets the call as well after this time */
     uint32_t max_connections;   /* per host, and calls at a time; 0: 100 */
     uint32_t header_count;
-    const char *const *headers; /* "Name: value", sent with every request */
+    /** "Name: value", sent with each request that has none of that name. */
+    const char *const *headers;
 
     const char *tls_ca_file;     /* NULL: the system's authorities */
     const char *tls_cert_file;   /* NULL: no client certificate */

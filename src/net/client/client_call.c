@@ -195,11 +195,21 @@ mr_str mr_client_host(const struct mr_client_call *call)
     return mr_str_c(call->client->authority);
 }
 
+static bool has_header(const struct mr_header *list, size_t count, mr_str name)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (mr_str_eq(list[i].name, name)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static int copy_headers(struct mr_client_call *call, const struct mr_client_request *r)
 {
     struct mr_err *err = &call->failed_err;
-
     const struct mr_client *c = call->client;
+    const bool are_defaults = c->options.headers_are_defaults;
 
     call->headers =
         MR_ARENA_ARRAY(&call->arena, struct mr_header, c->header_count + r->header_count + 1);
@@ -207,10 +217,12 @@ static int copy_headers(struct mr_client_call *call, const struct mr_client_requ
         return MR_FAIL(err, MR_E_TOO_LARGE, "too many request headers");
     }
     for (size_t i = 0; i < c->header_count; i++) {
-        call->headers[call->header_count++] = c->headers[i]; /* the client outlives its calls */
+        if (!are_defaults || !has_header(r->headers, r->header_count, c->headers[i].name)) {
+            call->headers[call->header_count++] = c->headers[i]; /* the client outlives its calls */
+        }
     }
     for (size_t i = 0; i < r->header_count; i++) {
-        if (mr_client_has_header(c, r->headers[i].name)) {
+        if (!are_defaults && has_header(c->headers, c->header_count, r->headers[i].name)) {
             continue;
         }
         struct mr_header h = {mr_arena_str(&call->arena, r->headers[i].name),

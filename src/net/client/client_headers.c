@@ -1,7 +1,8 @@
 /* The headers that a client sends with each of its requests: "Name: value" lines, read once when the client is made.
  *
  * They go before the headers of a request and replace those of the same name, so that a caller's words win over what
- * a command sends by itself. What frames a message or a gRPC call is not theirs to say. */
+ * a command sends by itself; or they are replaced by those, where requests are the caller's as well (headers_are_defaults).
+ * What frames a message or a gRPC call is not theirs to say. */
 #include "client_priv.h"
 
 #define HEADERS_MAX 64
@@ -111,14 +112,4 @@ void mr_client_headers_fini(struct mr_client *c)
     }
     mr_free(c->header_lines);
     mr_free(c->headers);
-}
-
-bool mr_client_has_header(const struct mr_client *c, mr_str name)
-{
-    for (size_t i = 0; i < c->header_count; i++) {
-        if (mr_str_eq(c->headers[i].name, name)) {
-            return true;
-        }
-    }
-    return false;
 }

@@ -213,8 +213,6 @@ mr_str mr_client_host(const struct mr_client_call *call);
 /** Reads options.headers into the client. Errors: MR_E_INVALID; mr_client_headers_fini is due then as well. */
 int mr_client_headers_read(struct mr_client *c, struct mr_err *err);
 void mr_client_headers_fini(struct mr_client *c);
-/** True if options.headers has one of that name. */
-bool mr_client_has_header(const struct mr_client *c, mr_str name);
 
 /* ---- client.c ---- */
 

@@ -51,6 +51,7 @@ struct mr_sdk {
     struct cluster_options cluster_options;
     char **texts; /* copies that cluster_options points to */
     size_t text_count;
+    struct mr_header *headers; /* those of cluster_options */
     MR_VEC(struct cluster *) clusters;
     struct cluster *plain; /* for models that are no endpoint; NULL: none */
     struct sdk_endpoint *endpoints;

@@ -116,8 +116,13 @@ static int cluster_options_take(struct mr_sdk *s, const struct mr_sdk_options *o
         return rc;
     }
     s->texts = MR_NEW_ARRAY(char *, o->header_count + 4);
+    s->headers = MR_NEW_ARRAY(struct mr_header, o->header_count + 1);
     for (uint32_t i = 0; i < o->header_count; i++) {
         keep(s, o->headers[i]);
+        rc = mr_client_header_read(s->texts[i], &s->headers[i], err);
+        if (rc < 0) {
+            return rc;
+        }
     }
     s->cluster_options = (struct cluster_options){.loop = s->driver.loop,
                                                   .headers = (const char *const *)s->texts,
@@ -255,6 +260,7 @@ static void parts_free(struct mr_sdk *s)
         mr_free(s->texts[i]);
     }
     mr_free(s->texts);
+    mr_free(s->headers);
     if (s->over_fd >= 0) {
         close(s->over_fd);
     }

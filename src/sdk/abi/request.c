@@ -367,22 +367,38 @@ static int endpoint_find(struct mr_sdk_call *c, const struct mr_sdk_request *in,
     return MR_OK;
 }
 
-static void key_find(struct mr_sdk_call *c)
+static void header_key(struct mr_sdk_call *c, const struct mr_header *list, size_t count,
+                       mr_str name)
 {
-    const struct config_endpoint *e = c->endpoint ? c->endpoint->config : NULL;
-
-    for (size_t i = 0; e && !c->has_key && i < c->call.header_count; i++) {
-        if (e->sticky == MR_STICKY_HEADER && mr_str_eq(c->call.headers[i].name, e->key)) {
-            c->key = c->call.headers[i].value;
+    for (size_t i = 0; !c->has_key && i < count; i++) {
+        if (mr_str_eq(list[i].name, name)) {
+            c->key = list[i].value;
             c->has_key = true;
         }
     }
-    for (size_t i = 0; e && !c->has_key && i < c->call.request.param_count; i++) {
+}
+
+static void parameter_key(struct mr_sdk_call *c, mr_str name)
+{
+    for (size_t i = 0; !c->has_key && i < c->call.request.param_count; i++) {
         const struct mr_oip_param *p = &c->call.request.params[i];
-        if (e->sticky == MR_STICKY_PARAMETER && mr_str_eq(p->key, e->key)) {
+        if (mr_str_eq(p->key, name)) {
             c->key = mr_oip_param_text(p, c->key_text);
             c->has_key = true;
         }
+    }
+}
+
+static void key_find(struct mr_sdk_call *c)
+{
+    const struct config_endpoint *e = c->endpoint ? c->endpoint->config : NULL;
+    const struct mr_sdk *s = c->client;
+
+    if (e && e->sticky == MR_STICKY_HEADER) {
+        header_key(c, c->call.headers, c->call.header_count, e->key);
+        header_key(c, s->headers, s->cluster_options.header_count, e->key);
+    } else if (e && e->sticky == MR_STICKY_PARAMETER) {
+        parameter_key(c, e->key);
     }
 }
 

@@ -50,7 +50,8 @@ static int host_connect(struct cluster *c, struct host *h, const char *tls_name,
                                             c->policy.connect_timeout_ms * MR_NS_PER_MS,
                                         .max_connections = c->policy.max_connections,
                                         .headers = c->o->headers,
-                                        .header_count = c->o->header_count};
+                                        .header_count = c->o->header_count,
+                                        .headers_are_defaults = true};
     struct mr_tls_client_options tls = c->o->tls;
     struct mr_url url;
     int rc;

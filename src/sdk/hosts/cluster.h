@@ -16,7 +16,7 @@ struct discover;
 struct cluster_options {
     struct mr_loop *loop;
     struct mr_tls_client_options tls;
-    const char *const *headers; /* "Name: value", with every request */
+    const char *const *headers; /* "Name: value", with every request that has none of that name */
     size_t header_count;
 };
 

@@ -145,6 +145,10 @@ with millrace.Client(config=config) as one, millrace.Client(config=config) as tw
     assert {infer(one, "e").variant for _ in range(100)} == {"a", "b"}  # without a key: by weight
     last = infer(one, "e", variant="b")
 assert last.variant == "b" and last.host == words[0]  # it outlives its client
+for user, variant in zip(users[:8], by_key):  # a header of the client, unless the request has its own
+    with millrace.Client(config=config, headers={"X-User": user}) as client:
+        assert [infer(client, "e").variant for _ in range(4)] == [variant] * 4
+        assert [infer(client, "e", headers={"x-user": other}).variant for other in users[:8]] == by_key[:8]
 with millrace.Client(*words, strategy="hash") as one, millrace.Client(*reversed(words), strategy="hash") as two:
     by_key = [infer(one, "flat_int32", key=user).host for user in users]
     assert set(by_key) == set(words)

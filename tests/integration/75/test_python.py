@@ -227,9 +227,10 @@ def test_priority_and_no_wait_for_a_busy_host(site):
 
 NAMED = """
 import sys, numpy, millrace
-with millrace.Client(sys.argv[1], timeout=300, attempt_timeout_ms=300000) as client:
-    for headers in ({}, {"X-User": "anna"}, {" X-User ": "anna"}):
-        client.infer("all", {"INPUT0": numpy.zeros(1, numpy.int32)}, headers=headers)
+for own in ({}, {"X-User": "all"}):
+    with millrace.Client(sys.argv[1], headers=own, timeout=300, attempt_timeout_ms=300000) as client:
+        for headers in ({}, {"X-User": "anna"}, {" X-User ": "anna"}):
+            client.infer("all", {"INPUT0": numpy.zeros(1, numpy.int32)}, headers=headers)
 """
 
 
@@ -237,7 +238,7 @@ def test_headers(site):
     with other.serving(Handler) as server:
         server.asked, server.users = [], []
         python(site, "-c", NAMED, f"http://127.0.0.1:{server.server_port}")
-        assert server.users == [None, ["anna"], ["anna"]]
+        assert server.users == [None, ["anna"], ["anna"], ["all"], ["anna"], ["anna"]]
 
 
 FAULTS = """

@@ -25,6 +25,8 @@ struct mr_client_options {
      *  also replaces the authority of HTTP/2. Copied; never in a text of an error or a log. */
     const char *const *headers;
     size_t header_count; /* at most 64 */
+    /** The other way round: a header of the request is sent in place of one of `headers`. */
+    bool headers_are_defaults;
 };
 
 /** A memfd of the caller for a server on the same host. */
