@@ -9,18 +9,29 @@
 #define SERVICE  "/inference.GRPCInferenceService/"
 #define MORE_MAX 6
 
+/* Names are sent as they are: servers of the protocol do not agree on escapes in paths. */
+static bool is_part_of_path(const char *name)
+{
+    for (const char *c = name; c && *c; c++) {
+        if ((unsigned char)*c <= ' ' || *c == 0x7f || strchr("/?#", *c)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 int mr_endpoint_names_check(const struct mr_endpoint *e, struct mr_err *err)
 {
-    static const char divides[] = "/?#";
-    const char *name = e->model && strpbrk(e->model, divides)       ? e->model
-                       : e->version && strpbrk(e->version, divides) ? e->version
-                                                                    : NULL;
+    const char *name = !is_part_of_path(e->model)     ? e->model
+                       : !is_part_of_path(e->version) ? e->version
+                                                      : NULL;
 
     if (e->is_grpc || !name) {
         return MR_OK;
     }
     return MR_FAIL(err, MR_E_INVALID,
-                   "'%.100s': over REST names of models and versions have no '/', '?' or '#'",
+                   "'%.100s': over REST names of models and versions have no '/', '?' or '#', no "
+                   "blanks and no control characters",
                    name);
 }
 

@@ -115,6 +115,24 @@ static struct judgement judge_grpc(int rc, const struct mr_client_response *r,
     return j;
 }
 
+/* Without an answer. What net refuses by itself says nothing of the host. */
+static struct judgement judge_end(int rc)
+{
+    struct judgement j = {.outcome = MR_BALANCE_FAILED,
+                          .may_retry = rc == MR_E_DEADLINE || rc == MR_E_UNAVAILABLE,
+                          .status = rc};
+
+    switch (rc) {
+    case MR_E_DEADLINE: j.outcome = MR_BALANCE_TIMED_OUT; break;
+    case MR_E_CANCELLED: j.outcome = MR_BALANCE_CANCELLED; break;
+    case MR_E_INVALID:
+    case MR_E_TOO_LARGE:
+    case MR_E_EXHAUSTED: j.outcome = MR_BALANCE_REJECTED; break;
+    default: break;
+    }
+    return j;
+}
+
 bool judge_is_broken(int rc, const struct mr_err *err)
 {
     return rc < 0 && (err->flags & MR_ERR_PEER) != 0;
@@ -144,10 +162,5 @@ struct judgement judge_answer(int rc, const struct mr_err *err,
     if (response) {
         return judge_grpc(rc, response, err);
     }
-    return (struct judgement){.outcome = rc == MR_E_DEADLINE    ? MR_BALANCE_TIMED_OUT
-                                         : rc == MR_E_CANCELLED ? MR_BALANCE_CANCELLED
-                                         : rc == MR_E_TOO_LARGE ? MR_BALANCE_REJECTED
-                                                                : MR_BALANCE_FAILED,
-                              .may_retry = rc == MR_E_DEADLINE || rc == MR_E_UNAVAILABLE,
-                              .status = rc};
+    return judge_end(rc);
 }

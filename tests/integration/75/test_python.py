@@ -134,7 +134,7 @@ def refused(call):
         return str(error)
 
 rest, grpc = (millrace.Client(url, timeout=300) for url in sys.argv[1:])
-for name in ("flat_fp32/versions/1", "../models/flat_fp32", "flat_fp32?x", "flat_fp32#x"):
+for name in ("flat_fp32/versions/1", "../models/flat_fp32", "flat_fp32?x", "flat_fp32#x", "flat fp32"):
     assert repr(name) in refused(lambda: rest.infer(name, x)) and name in refused(lambda: rest.model_metadata(name))
     assert "unknown model" in refused(lambda: grpc.infer(name, x))
 assert "'1/infer?'" in refused(lambda: rest.infer("flat_fp32", x, version="1/infer?"))

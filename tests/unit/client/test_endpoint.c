@@ -37,9 +37,11 @@ static void names(void **state)
     static const struct {
         const char *model, *version;
         bool fits;
-    } rows[] = {{"m", NULL, true},      {"m", "3", true},     {NULL, NULL, true},
-                {"a.b-c_d", "1", true}, {"m?x", NULL, false}, {"m/versions/2", NULL, false},
-                {"m#", NULL, false},    {"m", "1/2", false},  {"m", "1?", false}};
+    } rows[] = {{"m", NULL, true},      {"m", "3", true},         {NULL, NULL, true},
+                {"a.b-c_d", "1", true}, {"m?x", NULL, false},     {"m/versions/2", NULL, false},
+                {"m#", NULL, false},    {"m", "1/2", false},      {"m", "1?", false},
+                {"m x", NULL, false},   {"m\r\n", NULL, false},   {"m", "1\t", false},
+                {"m\x7f", NULL, false}, {"m\xc3\xa9", NULL, true}};
 
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

@@ -104,7 +104,9 @@ static void broken_answers(void **state)
          MR_E_INTERNAL, MR_BALANCE_FAILED, true},
         {MR_E_INVALID, 0, &(struct mr_client_response){.status = 200, .grpc_status = 3},
          MR_E_INVALID, MR_BALANCE_REJECTED, false},
-        {MR_E_INVALID, 0, NULL, MR_E_INVALID, MR_BALANCE_FAILED, false},
+        {MR_E_INVALID, 0, NULL, MR_E_INVALID, MR_BALANCE_REJECTED, false},
+        {MR_E_EXHAUSTED, 0, NULL, MR_E_EXHAUSTED, MR_BALANCE_REJECTED, false},
+        {MR_E_UNAVAILABLE, 0, NULL, MR_E_UNAVAILABLE, MR_BALANCE_FAILED, true},
         {MR_E_TOO_LARGE, 0, NULL, MR_E_TOO_LARGE, MR_BALANCE_REJECTED, false},
     };
 

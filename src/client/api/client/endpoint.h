@@ -18,7 +18,7 @@ struct mr_endpoint {
 };
 
 /** Whether the model's name and version, either of which may be NULL here, can be parts of REST's paths; over gRPC any can. Errors:
- *  MR_E_INVALID: '/', '?' or '#' would make it another path. */
+ *  MR_E_INVALID: '/', '?', '#', a blank or a control character would make it another path, or none. */
 int mr_endpoint_names_check(const struct mr_endpoint *e, struct mr_err *err);
 /** "PREFIX/v2/models/M[/versions/V]" and `verb`, as in "/infer", in the arena. ptr is NULL without memory. */
 mr_str mr_endpoint_path(const struct mr_endpoint *e, const char *verb, struct mr_arena *arena);
