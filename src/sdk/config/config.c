@@ -157,12 +157,14 @@ out:
 
 const char *config_warning(const struct config *c)
 {
-#define SHORT_TEXT  "connection_type \"short\" is taken as \"pooled\": connections are kept"
+#define POOLED_TEXT                                                                                \
+    "connection_type \"short\", and \"single\" over REST, is taken as \"pooled\": "                \
+    "connections are kept, and have one call at a time"
 #define FILTER_TEXT "cluster_filter_strategy has no effect, as in Paddle's own client"
     static const char *const texts[2][2] = {{"", FILTER_TEXT},
-                                            {SHORT_TEXT, SHORT_TEXT "; " FILTER_TEXT}};
+                                            {POOLED_TEXT, POOLED_TEXT "; " FILTER_TEXT}};
 
-    return texts[c->has_short_connections][c->has_filter];
+    return texts[c->is_pooled][c->has_filter];
 }
 
 void config_free(struct config **c)

@@ -23,6 +23,7 @@ struct config_host {
 struct config_policy {
     enum mr_balance_strategy strategy;
     bool is_json;          /* tensors over REST as text */
+    bool is_single;        /* over gRPC: one connection, which all calls share */
     enum mr_coding coding; /* of requests: identity, gzip or deflate */
     int64_t timeout_ms;
     int64_t connect_timeout_ms;
@@ -64,7 +65,7 @@ struct config {
     const struct config_endpoint *endpoints;
     size_t endpoint_count;
     /** Fields of the text that have no effect. */
-    bool has_short_connections;
+    bool is_pooled; /* a connection_type that is taken as "pooled" */
     bool has_filter;
 };
 

@@ -1,6 +1,6 @@
 /* Paddle Serving's predictors.prototxt. A predictor is an endpoint. What its client read and did not use is used here:
  *
- *   max_connection_per_host    as many connections, and calls at a time
+ *   max_connection_per_host    as many connections, and calls at a time; over gRPC with connection_type "single" calls alone
  *   hedge_request_timeout_ms   > 0: a second copy after this time; hedge_fetch_retry_count 0: none
  *   package_size               rows of each part of a request whose inputs are marked (pack_on), as many parts at most as
  *                              max_channel_per_request
@@ -79,9 +79,10 @@ static int connection_read(struct reader *r, const variant_conf *v, struct confi
         return MR_FAIL(r->err, MR_E_INVALID,
                        "connection_type '%.40s': possible are pooled, single and short", type);
     }
-    r->c->has_short_connections |= strcmp(type, "short") == 0;
+    r->c->is_pooled |= strcmp(type, "short") == 0;
+    p->is_single = strcmp(type, "single") == 0;
     p->attempts = (uint32_t)retries + 1;
-    p->max_connections = strcmp(type, "single") == 0 ? 1 : (uint32_t)connections;
+    p->max_connections = (uint32_t)connections;
     p->hedge_after_ms = hedge > 0 && !no_copies ? hedge : 0;
     r->at = own_connection_conf ? own_connection_conf : any_connection_conf;
     return config_policy_check(p, r->err);
@@ -246,6 +247,7 @@ static int variant_read(struct reader *r, const variant_conf *v, mr_str model,
     MR_TRY(config_copy(r->c, mr_str_c(v->tag), &out->tag, r->err));
     MR_TRY(connection_read(r, v, &out->policy));
     MR_TRY(rpc_read(r, v, &out->policy, out_is_grpc));
+    r->c->is_pooled |= out->policy.is_single && !*out_is_grpc;
     MR_TRY(naming_read(r, v, has_split(r, v) ? v : NULL, *out_is_grpc, out));
 out:
     return rc < 0 ? MR_WRAP(r->err, rc, "variant '%.64s'", v->tag ? v->tag : "") : MR_OK;

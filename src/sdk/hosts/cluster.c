@@ -63,7 +63,8 @@ static int host_connect(struct cluster *c, struct host *h, const char *tls_name,
     h->shares_memory = !url.is_grpc && !url.is_tls && strncmp(url.address, "unix:", 5) == 0;
     options.http2 = url.is_grpc;
     if (url.is_grpc) {
-        options.max_connections = MR_MIN(options.max_connections, GRPC_CONNECTIONS);
+        options.max_connections =
+            MR_MIN(options.max_connections, c->policy.is_single ? 1u : GRPC_CONNECTIONS);
     }
     if (url.is_tls) {
         tls.server_name = tls.server_name ? tls.server_name : tls_name;

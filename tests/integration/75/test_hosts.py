@@ -288,5 +288,5 @@ with warnings.catch_warnings(record=True) as caught:
     assert not caught
     with millrace.Client(config=paddle % (words[0], 'connection_conf { connection_type: "short" }')) as client:
         infer(client, "flat_int32")
-    assert len(caught) == 1 and str(caught[0].message).startswith('connection_type "short" is taken'), caught
+    assert len(caught) == 1 and str(caught[0].message).startswith('connection_type "short", and'), caught
 """, f"http://{server.url()}")

@@ -269,6 +269,18 @@ with millrace.Client(http, grpc, max_connections=1, strategy="round_robin") as c
 """, url(served, "http"), url(served))
 
 
+def test_one_connection_for_many_streams(served):
+    """Paddle Serving's "single" is a connection, not a call at a time."""
+    run(BEGIN + """
+config = '''predictors { name: "many" variants { tag: "v" connection_conf { connection_type: "single" }
+  rpc_parameter { protocol: "h2:grpc" } naming_conf { cluster: "list://%s" } } }''' % words[0]
+with millrace.Client(config=config) as client, client.stream("many", timeout=300) as first, client.stream("many", timeout=300) as second:
+    for stream in (first, second):
+        send(stream, repeat=1)
+        assert next(stream).host == words[0]
+""", url(served))
+
+
 def test_a_client_that_does_not_read(served):
     """The host stops: it is not done with the request while more is unread than the client and the sockets take."""
     run(BEGIN + """

@@ -172,6 +172,7 @@ static void test_paddle_warnings(void **state)
     static const char *const texts[][2] = {
         {"", ""},
         {"connection_conf { connection_type: \"short\" }", "connection_type \"short\""},
+        {"connection_conf { connection_type: \"single\" }", "connection_type \"short\", and"},
         {"} variants { tag: \"w\" naming_conf { cluster_filter_strategy: \"x\" cluster: \"a:1\" }",
          "cluster_filter_strategy has"}};
 
@@ -187,6 +188,23 @@ static void test_paddle_warnings(void **state)
         assert_int_equal(config_warning(c)[0] == '\0', i == 0);
         config_free(&c);
     }
+}
+
+/* Calls at a time are not bounded by the one connection. */
+static void test_paddle_single(void **state)
+{
+    struct config *c = parse("predictors { name: \"p\" variants { tag: \"v\"\n"
+                             "  connection_conf { connection_type: \"single\"\n"
+                             "    max_connection_per_host: 50 }\n"
+                             "  rpc_parameter { protocol: \"h2:grpc\" }\n"
+                             "  naming_conf { cluster: \"a:1\" } } }");
+    const struct config_policy *p = &c->endpoints[0].variants[0].policy;
+
+    (void)state;
+    assert_true(p->is_single);
+    assert_int_equal(p->max_connections, 50);
+    assert_string_equal(config_warning(c), "");
+    config_free(&c);
 }
 
 static void test_lines(void **state)
@@ -298,6 +316,7 @@ int main(void)
         cmocka_unit_test(test_refusals),        cmocka_unit_test(test_paddle),
         cmocka_unit_test(test_paddle_warnings), cmocka_unit_test(test_paddle_refusals),
         cmocka_unit_test(test_lines),           cmocka_unit_test(test_paddle_lines),
+        cmocka_unit_test(test_paddle_single),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
