@@ -145,6 +145,7 @@ static int answer_read(const struct mr_sdk_stream *s, mr_bytes message, struct m
     }
     MR_TRY(mr_oip_pb_decode_stream_response((mr_bytes){r->body->data, message.len}, NULL, &r->arena,
                                             &r->response, &error, &r->is_final, err));
+    MR_TRY(memory_resolve(&r->response, NULL, err));
     result_names_end(r);
     r->status = error.len > 0 ? MR_E_UNKNOWN : MR_OK;
     r->message = mr_arena_str(&r->arena, error).ptr;

@@ -183,7 +183,7 @@ static void take_answer(struct call *c, struct call_attempt *a, struct judgement
                  ? question_decode(c, &e, response->body)
                  : mr_endpoint_decode(&e, response, NULL, c->arena, &c->response, &c->err);
 
-    rc = rc < 0 ? rc : memory_resolve(c, a->has_places, &c->err);
+    rc = rc < 0 ? rc : memory_resolve(&c->response, a->has_places ? c : NULL, &c->err);
     if (rc < 0) {
         rc = rc == MR_E_INVALID ? MR_E_INTERNAL : rc; /* nothing is wrong with the request */
         MR_WRAP(&c->err, rc, "the answer of %s", a->host->url);

@@ -117,19 +117,19 @@ static const struct memory_place *place_of(const struct call *c, mr_str name)
     return NULL;
 }
 
-int memory_resolve(struct call *c, bool has_places, struct mr_err *err)
+int memory_resolve(struct mr_oip_response *r, const struct call *placed, struct mr_err *err)
 {
-    for (size_t i = 0; i < c->response.output_count; i++) {
-        struct mr_oip_tensor *t = &c->response.outputs[i];
+    for (size_t i = 0; i < r->output_count; i++) {
+        struct mr_oip_tensor *t = &r->outputs[i];
         if (!t->shm.region.ptr) {
             continue;
         }
-        const struct memory_place *p = has_places ? place_of(c, t->name) : NULL;
+        const struct memory_place *p = placed ? place_of(placed, t->name) : NULL;
         if (!p || t->shm.offset != p->offset || t->shm.byte_size > p->bytes) {
             return MR_FAIL(err, MR_E_INVALID, "output '%.*s' is said to be in shared memory",
                            MR_STR_ARG(t->name));
         }
-        t->tensor.data = c->memory->base + p->offset;
+        t->tensor.data = placed->memory->base + p->offset;
         t->tensor.bytes = t->shm.byte_size;
         if (!mr_tensor_is_whole(&t->tensor)) {
             return MR_FAIL(err, MR_E_INVALID,

@@ -34,7 +34,8 @@ void memory_unref(struct mr_sdk_memory **m);
 
 /** Has the request name the memory for an attempt, of its inputs if is_shared, and of places for outputs if has_places. */
 void memory_name(struct call *c, bool is_shared, bool has_places);
-/** Outputs that the answer says are in the memory are there, and get their data. Errors: MR_E_INVALID. */
-int memory_resolve(struct call *c, bool has_places, struct mr_err *err);
+/** Outputs that the answer says are in the memory are there, and get their data. placed: the call whose attempt was given its places;
+ *  NULL: there were none, and no output is in a memory. Errors: MR_E_INVALID. */
+int memory_resolve(struct mr_oip_response *r, const struct call *placed, struct mr_err *err);
 
 #endif

@@ -81,6 +81,25 @@ STREAMED = {
 }
 
 
+def test_a_stream_whose_output_is_said_to_be_in_shared_memory():
+    """It has no bytes then: as of a call, it is broken."""
+    answer = odd.pb.ModelStreamInferResponse(infer_response=odd.inferred())
+    del answer.infer_response.raw_output_contents[:]
+    places = answer.infer_response.outputs[0].parameters
+    places["shared_memory_region"].string_param = "descriptor"
+    places["shared_memory_byte_size"].int64_param = 16
+    with odd.serving("grpc", [odd.GRPC, odd.data(odd.message(answer)), odd.trailers()]) as host:
+        run("""
+with millrace.Client(words[0]) as client, client.stream("m", timeout=300) as stream:
+    stream.send({"INPUT0": X})
+    try:
+        next(stream)
+        raise SystemExit("no error")
+    except millrace.InferenceError as error:
+        assert error.reason == "internal error" and "'OUTPUT0' is said to be in shared memory" in str(error), error
+""", host.url)
+
+
 @pytest.mark.few
 @pytest.mark.parametrize("answer", STREAMED.values(), ids=STREAMED)
 def test_a_stream_is_moved_from_what_is_no_answer(answer):
