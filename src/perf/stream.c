@@ -189,13 +189,15 @@ static void on_message(void *ctx, mr_bytes message)
     }
 }
 
-static void on_end(void *ctx, int rc, const struct mr_err *err)
+static void on_end(void *ctx, int rc, const struct mr_err *err,
+                   const struct mr_client_response *response)
 {
     struct perf_conn *conn = ctx;
     struct mr_err own = *err;
     uint64_t number =
         conn->stream_number; /* a closed loop sends again at once, on the next stream */
 
+    (void)response;
     conn->stream = NULL;
     if (rc == MR_OK) {
         rc = MR_FAIL(&own, MR_E_UNAVAILABLE, "the server has ended the stream");

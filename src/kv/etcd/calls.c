@@ -131,12 +131,14 @@ static void on_stream_message(void *ctx, mr_bytes message)
     }
 }
 
-static void on_stream_end(void *ctx, int rc, const struct mr_err *err)
+static void on_stream_end(void *ctx, int rc, const struct mr_err *err,
+                          const struct mr_client_response *response)
 {
     struct etcd_sent *sent = ctx;
     struct etcd_call *call = sent->call;
     struct mr_err own;
 
+    (void)response;
     mr_free(sent);
     if (!call) {
         return;

@@ -176,12 +176,14 @@ static void on_line_message(void *ctx, mr_bytes message)
     (void)message;
 }
 
-static void on_line_end(void *ctx, int rc, const struct mr_err *err)
+static void on_line_end(void *ctx, int rc, const struct mr_err *err,
+                        const struct mr_client_response *response)
 {
     struct etcd_line *l = ctx;
     struct kv_etcd *e = l->etcd;
     struct mr_err own;
 
+    (void)response;
     mr_free(l);
     if (!e) {
         return;

@@ -121,12 +121,14 @@ static void on_message(void *ctx, mr_bytes message)
     mr_arena_fini(&arena);
 }
 
-static void on_end(void *ctx, int rc, const struct mr_err *err)
+static void on_end(void *ctx, int rc, const struct mr_err *err,
+                   const struct mr_client_response *response)
 {
     struct etcd_stream *s = ctx;
     struct etcd_watch *w = s->watch;
     struct mr_err own;
 
+    (void)response;
     mr_free(s);
     if (!w) {
         return;

@@ -49,18 +49,20 @@ static void on_call_end(void *ctx, int rc, const struct mr_err *err,
                         const struct mr_client_response *response)
 {
     struct mr_client_stream *s = ctx;
+    struct mr_client_response end;
     struct mr_err own = {0};
 
     s->call = NULL;
     if (rc == MR_OK) {
+        end = *response;
         err = &own;
-        rc = mr_client_grpc_status(s->address, response, &(int){0}, &own);
+        rc = mr_client_grpc_status(s->address, response, &end.grpc_status, &own);
         if (rc == MR_OK && s->prefix_len > 0) {
             MR_FAIL(&own, MR_E_INVALID, "%s ends within a message", s->address);
             rc = mr_client_blame(&own);
         }
     }
-    s->events.on_end(s->ctx, rc, err);
+    s->events.on_end(s->ctx, rc, err, response ? &end : NULL);
     stream_free(s);
 }
 

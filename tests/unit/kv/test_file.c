@@ -426,11 +426,13 @@ static void on_slow_message(void *ctx, mr_bytes message)
     mr_arena_fini(&arena);
 }
 
-static void on_slow_end(void *ctx, int rc, const struct mr_err *err)
+static void on_slow_end(void *ctx, int rc, const struct mr_err *err,
+                        const struct mr_client_response *response)
 {
     struct slow *s = ctx;
     (void)rc;
     (void)err;
+    (void)response;
     s->is_over = true;
 }
 

@@ -507,6 +507,7 @@ struct talk {
     int messages;
     bool cancels; /* at the first message */
     int rc;
+    int grpc_status;
     struct mr_err err;
 };
 
@@ -537,10 +538,12 @@ static void on_message(void *ctx, mr_bytes message)
     }
 }
 
-static void on_end(void *ctx, int rc, const struct mr_err *err)
+static void on_end(void *ctx, int rc, const struct mr_err *err,
+                   const struct mr_client_response *response)
 {
     struct talk *t = ctx;
 
+    t->grpc_status = response ? response->grpc_status : -1;
     t->ends++;
     t->rc = rc;
     t->err = *err;
@@ -603,6 +606,7 @@ static void stream_with_a_status(void **state)
     tell(&t, "too late", 8);
     mr_loop_run(t.rig.o.loop);
     assert_int_equal(t.rc, MR_E_EXHAUSTED);
+    assert_int_equal(t.grpc_status, MR_GRPC_RESOURCE_EXHAUSTED);
     assert_string_equal(t.err.msg, "no more");
     assert_string_equal(mr_buf_cstr(&t.heard), "enough|");
     talk_close(&t);

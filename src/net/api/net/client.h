@@ -122,9 +122,9 @@ struct mr_client_stream;
 struct mr_client_stream_events {
     /** A message came; its bytes are valid until this returns. May send, pause and cancel, may not free the client. */
     void (*on_message)(void *ctx, mr_bytes message);
-    /** The server has ended the stream (MR_OK: well, once both sides have), or it broke; as mr_client_grpc says it. Called
-     *  exactly once, never from within mr_client_grpc_stream. */
-    void (*on_end)(void *ctx, int rc, const struct mr_err *err);
+    /** The server has ended the stream (MR_OK: well, once both sides have), or it broke; as mr_client_grpc says it, without a
+     *  body. Called exactly once, never from within mr_client_grpc_stream. */
+    mr_client_done_fn *on_end;
 };
 /** Only path and metadata of the request are used. */
 struct mr_client_stream *mr_client_grpc_stream(struct mr_client *c,
