@@ -309,9 +309,10 @@ struct mr_sdk_answer {
 };
 
 /** Opens a stream (ModelStreamInfer): any number of requests to one host, each with one answer or many. The host must be one with
- *  grpc:// or grpcs://. It is connected to later. If it goes before its first answer, all requests are sent to another host, as the attempts
- *  of a call: not if one of them is of a sequence or MR_SDK_ONCE, or if they have more than max_unsent_bytes. Otherwise that is the
- *  end of the stream. The caller gives the handle back with mr_sdk_stream_free. Errors: MR_E_INVALID, MR_E_NOT_FOUND. */
+ *  grpc:// or grpcs://. It is connected to later. If it goes before its first answer, or says that it is busy or does not have the
+ *  model, all requests are sent to another host, as the attempts of a call: not if one of them is of a sequence or MR_SDK_ONCE, or
+ *  if they have more than max_unsent_bytes. Otherwise that is the end of the stream. The caller gives the handle back with
+ *  mr_sdk_stream_free. Errors: MR_E_INVALID, MR_E_NOT_FOUND. */
 MR_SDK_EXPORT int mr_sdk_stream_open(struct mr_sdk *client,
                                      const struct mr_sdk_stream_options *options,
                                      struct mr_sdk_stream **out, struct mr_err *err);

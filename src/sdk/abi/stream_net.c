@@ -211,7 +211,8 @@ static void on_message(void *ctx, mr_bytes message)
 
 /* ---- a host ---- */
 
-static void on_net_end(void *ctx, int rc, const struct mr_err *err);
+static void on_net_end(void *ctx, int rc, const struct mr_err *err,
+                       const struct mr_client_response *response);
 
 static void stream_start(struct mr_sdk_stream *s)
 {
@@ -362,12 +363,15 @@ static void host_wait(struct mr_sdk_stream *s)
 
 /* ---- another host ---- */
 
-static bool may_move(const struct mr_sdk_stream *s)
+static bool may_move(const struct mr_sdk_stream *s, const struct judgement *j)
 {
     const struct cluster *c = cluster_of(s);
 
-    return !s->is_over && !s->is_bound && !c->is_closed && s->left_count + 1 < c->policy.attempts &&
-           mr_balance_may_retry(c->balance, mr_loop_now_ns(c->o->loop), NULL);
+    if (!j->may_retry || s->is_over || s->is_bound || c->is_closed ||
+        s->left_count + 1 >= c->policy.attempts) {
+        return false;
+    }
+    return judge_is_no(j) || mr_balance_may_retry(c->balance, mr_loop_now_ns(c->o->loop), NULL);
 }
 
 /* What was sent is to be sent again, before what was not. */
@@ -390,13 +394,14 @@ static void kept_to_out(struct mr_sdk_stream *s)
     s->has_done = false;
 }
 
-static void on_net_end(void *ctx, int rc, const struct mr_err *err)
+static void on_net_end(void *ctx, int rc, const struct mr_err *err,
+                       const struct mr_client_response *response)
 {
     struct mr_sdk_stream *s = ctx;
     struct host *h = s->host;
-    const bool is_broken = judge_is_broken(rc, err);
-    const bool has_failed = rc == MR_E_UNAVAILABLE || is_broken;
-    const bool moves = has_failed && may_move(s);
+    struct mr_err why;
+    struct judgement j = judge_answer(rc, err, response, s->head->call.arena, &why);
+    const bool moves = may_move(s, &j);
 
     s->net = NULL;
     s->host = NULL;
@@ -404,11 +409,12 @@ static void on_net_end(void *ctx, int rc, const struct mr_err *err)
         s->left[s->left_count++] = h->id;
         kept_to_out(s);
     } else {
-        over(s, is_broken ? MR_E_INTERNAL : rc, err);
+        over(s, j.status, &why);
     }
-    /* How long a stream lasted says nothing of its host. */
-    cluster_ended(cluster_of(s), h, s->ticket.ticket,
-                  has_failed ? MR_BALANCE_FAILED : MR_BALANCE_REJECTED, 0);
+    if (j.outcome == MR_BALANCE_OK || j.outcome == MR_BALANCE_CANCELLED) {
+        j.outcome = MR_BALANCE_REJECTED; /* how long a stream lasted says nothing of its host */
+    }
+    cluster_ended(cluster_of(s), h, s->ticket.ticket, j.outcome, j.retry_after_ns);
     if (moves && !s->is_over && !host_find(s)) {
         host_wait(s);
     }

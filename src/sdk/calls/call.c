@@ -137,8 +137,7 @@ static void on_again(struct mr_timer *t)
 static bool goes_on(struct call *c, const struct judgement *j)
 {
     struct mr_balance *b = c->cluster->balance;
-    const bool is_no = j->outcome == MR_BALANCE_THROTTLED ||
-                       j->outcome == MR_BALANCE_REJECTED; /* and no accident */
+    const bool is_no = judge_is_no(j);
 
     c->failures++;
     if (!j->may_retry || c->is_once || c->deadline_ns <= mr_now_ns() ||

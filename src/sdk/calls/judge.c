@@ -115,6 +115,11 @@ static struct judgement judge_grpc(int rc, const struct mr_client_response *r,
     return j;
 }
 
+bool judge_is_no(const struct judgement *j)
+{
+    return j->outcome == MR_BALANCE_THROTTLED || j->outcome == MR_BALANCE_REJECTED;
+}
+
 /* Without an answer. What net refuses by itself says nothing of the host. */
 static struct judgement judge_end(int rc)
 {
@@ -133,11 +138,6 @@ static struct judgement judge_end(int rc)
     return j;
 }
 
-bool judge_is_broken(int rc, const struct mr_err *err)
-{
-    return rc < 0 && (err->flags & MR_ERR_PEER) != 0;
-}
-
 struct judgement judge_answer(int rc, const struct mr_err *err,
                               const struct mr_client_response *response, struct mr_arena *arena,
                               struct mr_err *out_err)
@@ -150,7 +150,7 @@ struct judgement judge_answer(int rc, const struct mr_err *err,
     }
     *out_err = *err;
     out_err->status = rc;
-    if (judge_is_broken(rc, err)) {
+    if (err->flags & MR_ERR_PEER) { /* the host has broken the protocol: no answer arrived */
         out_err->status = MR_E_INTERNAL;
         out_err->flags &= ~MR_ERR_PEER;
         return (struct judgement){

@@ -13,10 +13,10 @@ struct judgement {
     int status;     /* enum mr_status; MR_OK: the body is an answer */
 };
 
-/** Whether the end of a call or stream of net is one that the host broke the protocol for: no answer arrived, and the request is not at
- *  fault. The error is MR_E_INTERNAL to the caller then. */
-bool judge_is_broken(int rc, const struct mr_err *err);
-/** rc, err and response are those of mr_client_done_fn; *out_err says what is wrong unless status is MR_OK. */
+/** The host has said no, and has not failed: another attempt is not taken from the budget. */
+bool judge_is_no(const struct judgement *j);
+/** rc, err and response are those of mr_client_done_fn, of a call or a stream; *out_err says what is wrong unless status is
+ *  MR_OK. */
 struct judgement judge_answer(int rc, const struct mr_err *err,
                               const struct mr_client_response *response, struct mr_arena *arena,
                               struct mr_err *out_err);

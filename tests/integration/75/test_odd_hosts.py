@@ -73,7 +73,14 @@ with millrace.Client(words[0]) as client:
 """)
 
 
+def ended(status, *more):
+    """A stream without an answer."""
+    return [odd.head((":status", "200"), ("content-type", "application/grpc"), ("grpc-status", str(status)), *more, end=True)]
+
+
 STREAMED = {
+    "busy": ended(8),
+    "does-not-have-it": ended(5),
     "proxy": [odd.head((":status", "503"), end=True)],
     "no-grpc-status": [odd.head((":status", "200"), ("content-type", "application/grpc"), end=True)],
     "compressed": [odd.GRPC, odd.data(odd.message(b"", compressed=1))],
@@ -100,9 +107,8 @@ with millrace.Client(words[0]) as client, client.stream("m", timeout=300) as str
 """, host.url)
 
 
-@pytest.mark.few
-@pytest.mark.parametrize("answer", STREAMED.values(), ids=STREAMED)
-def test_a_stream_is_moved_from_what_is_no_answer(answer):
+def streams_moved(answer, count):
+    """So many streams, in turn to a host that answers so and to a good one: how often the first was asked."""
     streamed = odd.pb.ModelStreamInferResponse(infer_response=odd.inferred())
     streamed.infer_response.parameters["triton_final_response"].bool_param = True
     good = [odd.GRPC, odd.data(odd.message(streamed)), odd.trailers()]
@@ -114,8 +120,19 @@ def hosts(client):
         stream.done()
         return [good(answer).host for answer in stream]
 
-with millrace.Client(*words, strategy="round_robin") as client:
-    for _ in range(2):
+with millrace.Client(*words[:2], strategy="round_robin") as client:
+    for _ in range(int(words[2])):
         assert hosts(client) == [words[1]]
-""", bad.url, other.url)
-        assert bad.asked > 0
+""", bad.url, other.url, count)
+        return bad.asked
+
+
+@pytest.mark.few
+@pytest.mark.parametrize("answer", STREAMED.values(), ids=STREAMED)
+def test_a_stream_is_moved_from_what_is_no_answer(answer):
+    assert streams_moved(answer, 2) > 0
+
+
+@pytest.mark.parametrize("status", [8, 14])
+def test_a_host_that_is_busy_with_streams_is_left_alone(status):
+    assert streams_moved(ended(status, ("grpc-retry-pushback-ms", "250000")), 6) == 1
