@@ -2,6 +2,7 @@
  * model, so that `[1, 2, 3]` becomes an array of the model's type. */
 #include "array.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "codec/json.h"
@@ -87,35 +88,51 @@ static int leaf_bytes(struct literal *l)
     return rc;
 }
 
-/* In the form of a floating-point type. */
-static void store_float(int dtype, double d, char out[8])
+/* In the form of a floating-point type. False: it is an infinity there. */
+static bool store_float(int dtype, double d, char out[8])
 {
     float f = (float)d;
     uint16_t h;
 
     switch (dtype) {
-    case MR_DTYPE_FP64: memcpy(out, &d, sizeof d); break;
-    case MR_DTYPE_FP32: memcpy(out, &f, sizeof f); break;
+    case MR_DTYPE_FP64: memcpy(out, &d, sizeof d); return !isinf(d);
+    case MR_DTYPE_FP32: memcpy(out, &f, sizeof f); return !isinf(f);
+    case MR_DTYPE_FP16:
+        h = mr_fp16_from_double(d);
+        f = mr_fp16_to_float(h);
+        break;
     default:
-        h = dtype == MR_DTYPE_FP16 ? mr_fp16_from_double(d) : mr_bf16_from_double(d);
-        memcpy(out, &h, sizeof h);
+        h = mr_bf16_from_double(d);
+        f = mr_bf16_to_float(h);
         break;
     }
+    memcpy(out, &h, sizeof h);
+    return !isinf(f);
 }
 
 static int leaf_float(struct literal *l)
 {
     const int dtype = l->out->dtype;
     char bytes[8];
+    mr_str text;
     double d = 0;
     float f = 0;
-    int rc = dtype == MR_DTYPE_FP32 ? mr_json_float(&l->j, &f) : mr_json_double(&l->j, &d);
+    const int rc = mr_json_number_text(&l->j, &text);
 
-    if (rc == MR_OK) {
-        store_float(dtype, dtype == MR_DTYPE_FP32 ? (double)f : d, bytes);
-        put(l->out, bytes, mr_dtype_size(dtype));
+    if (rc < 0) {
+        return rc;
     }
-    return rc;
+    if (dtype == MR_DTYPE_FP32 && mr_text_float(text, &f)) { /* rounded once */
+        d = (double)f;
+    } else {
+        (void)mr_text_double(text, &d); /* it is one */
+    }
+    if (!store_float(dtype, d, bytes) && !mr_str_ends(text, MR_STR("Infinity"))) {
+        return mr_json_fail(&l->j, MR_E_INVALID, "%.*s does not fit %s",
+                            MR_STR_ARG(mr_str_sub(text, 0, 40)), mr_dtype_name(dtype));
+    }
+    put(l->out, bytes, mr_dtype_size(dtype));
+    return MR_OK;
 }
 
 static int leaf(struct literal *l)
@@ -269,8 +286,8 @@ static bool store(int dtype, struct number n, char out[8])
     uint64_t max = bits == 64 ? UINT64_MAX : (UINT64_C(1) << bits) - 1;
 
     if (is_float(dtype)) {
-        store_float(dtype, n.is_float ? n.d : whole, out);
-        return true;
+        const double d = n.is_float ? n.d : whole;
+        return store_float(dtype, d, out) || isinf(d);
     }
     if (is_signed) {
         max = (max >> 1) + n.is_negative;

@@ -71,6 +71,12 @@ static void bad_literals(void **state)
          MR_DTYPE_INT32},
         {"[\"a\", [\"b\"]]", MR_DTYPE_BYTES},
         {"[\"a\", null]", MR_DTYPE_BYTES},
+        {"70000", MR_DTYPE_FP16},
+        {"[1, -1e39]", MR_DTYPE_FP32},
+        {"3.4e38", MR_DTYPE_BF16},
+        {"1e999", MR_DTYPE_FP64},
+        {"1e", MR_DTYPE_FP32},
+        {"01", MR_DTYPE_FP64},
     };
     struct mr_array a;
     struct mr_err err;
@@ -90,6 +96,8 @@ static void values(void **state)
     (void)state;
     static const double doubles[] = {0.1, -2e300};
     static const uint16_t halves[] = {0x3C00, 0xC000, 0x6801}; /* 1, -2, 2050 */
+    static const uint16_t ends[] = {0x7BFF, 0x7C00, 0xFC00};   /* the largest, infinities */
+    static const float floats[] = {0x1p-149f, 16777216.0f};    /* 2^24 + 1 is halfway */
     static const uint16_t brains[] = {0x3F80, 0xC000};
     static const uint64_t largest = UINT64_MAX;
     struct mr_array a;
@@ -100,6 +108,12 @@ static void values(void **state)
     mr_array_fini(&a);
     assert_int_equal(parse("[1, -2, 2049.0000001]", MR_DTYPE_FP16, &a, &err), MR_OK);
     assert_memory_equal(a.data.ptr, halves, sizeof halves);
+    mr_array_fini(&a);
+    assert_int_equal(parse("[65519, Infinity, -Infinity]", MR_DTYPE_FP16, &a, &err), MR_OK);
+    assert_memory_equal(a.data.ptr, ends, sizeof ends);
+    mr_array_fini(&a);
+    assert_int_equal(parse("[1e-45, 16777217]", MR_DTYPE_FP32, &a, &err), MR_OK);
+    assert_memory_equal(a.data.ptr, floats, sizeof floats);
     mr_array_fini(&a);
     assert_int_equal(parse("[1, -2]", MR_DTYPE_BF16, &a, &err), MR_OK);
     assert_memory_equal(a.data.ptr, brains, sizeof brains);
@@ -165,6 +179,12 @@ static void casts(void **state)
     assert_string_equal(err.msg, "element 1 (INT64) does not fit INT8");
     mr_array_fini(&a);
     assert_int_equal(cast("[-129]", MR_DTYPE_INT64, MR_DTYPE_INT8, &a, &err), MR_E_INVALID);
+    mr_array_fini(&a);
+    assert_int_equal(cast("[Infinity, 1e39]", MR_DTYPE_FP64, MR_DTYPE_FP32, &a, &err),
+                     MR_E_INVALID);
+    assert_string_equal(err.msg, "element 1 (FP64) does not fit FP32");
+    mr_array_fini(&a);
+    assert_int_equal(cast("[70000]", MR_DTYPE_INT32, MR_DTYPE_FP16, &a, &err), MR_E_INVALID);
     mr_array_fini(&a);
     assert_int_equal(cast("[-1]", MR_DTYPE_INT64, MR_DTYPE_UINT64, &a, &err), MR_E_INVALID);
     mr_array_fini(&a);
