@@ -293,10 +293,11 @@ static void reasons(struct cluster *c, struct mr_err *err)
     struct mr_balance_view views[8];
     const uint32_t all = mr_balance_views(c->balance, now_of(c), views, 8);
     const uint32_t shown = MR_MIN(all, 8u);
+    const char *why = discover_error(c->discover);
     char text[300];
     size_t n = 0;
 
-    text[0] = '\0';
+    snprintf(text, sizeof text, "there is none%s%s", why ? ": " : "", why ? why : "");
     for (uint32_t i = 0; i < shown && n < sizeof text; i++) {
         const struct host *h = host_of(c, views[i].host);
         const int len =
@@ -304,7 +305,7 @@ static void reasons(struct cluster *c, struct mr_err *err)
                      h ? h->url : "a host", mr_balance_state_name(views[i].state), views[i].reason);
         n += len > 0 ? (size_t)len : 0;
     }
-    MR_FAIL(err, MR_E_UNAVAILABLE, "no host works: %s", all ? text : "there is none");
+    MR_FAIL(err, MR_E_UNAVAILABLE, "no host works: %s", text);
 }
 
 bool cluster_has_hope(struct cluster *c, struct mr_err *err)

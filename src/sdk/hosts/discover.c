@@ -31,6 +31,7 @@ struct entry {
     ino_t ino;
     /* a name */
     struct mr_lookup *lookup;
+    struct mr_err err; /* of the last look-up */
     char scheme[16];
     char name[256];
     char port[8];
@@ -146,18 +147,17 @@ static void on_addresses(void *ctx, int rc, const struct mr_err *why, const char
     struct entry *e = ctx;
     struct config_host hosts[256];
     char urls[256][300];
-    struct mr_err err;
     const size_t n = MR_MIN(count, sizeof hosts / sizeof *hosts);
 
-    (void)why;
     e->lookup = NULL;
     e->is_known = true;
+    e->err = rc < 0 ? *why : (struct mr_err){0};
     for (size_t i = 0; i < n; i++) {
         const int len = snprintf(urls[i], sizeof urls[i], "%s%s", e->scheme, addresses[i]);
         hosts[i] = (struct config_host){.url = mr_str_n(urls[i], (size_t)len), .share = e->share};
     }
     if (rc == MR_OK) {
-        (void)cluster_set(e->cluster, e->list, hosts, n, e->name, &err);
+        (void)cluster_set(e->cluster, e->list, hosts, n, e->name, &e->err);
     }
     cluster_hosts_changed(e->cluster);
     mr_timer_start(e->cluster->o->loop, &e->timer, rc < 0 ? LOOKUP_AGAIN_NS : LOOKUP_EVERY_NS, 0,
@@ -167,10 +167,9 @@ static void on_addresses(void *ctx, int rc, const struct mr_err *why, const char
 static void on_name_timer(struct mr_timer *t)
 {
     struct entry *e = MR_CONTAINER_OF(t, struct entry, timer);
-    struct mr_err err;
 
-    if (mr_resolve_start(&e->lookup, e->cluster->o->loop, e->name, e->port, on_addresses, e, &err) <
-        0) {
+    if (mr_resolve_start(&e->lookup, e->cluster->o->loop, e->name, e->port, on_addresses, e,
+                         &e->err) < 0) {
         e->is_known = true;
         cluster_hosts_changed(e->cluster);
     }
@@ -259,6 +258,16 @@ void discover_free(struct discover **pd)
     }
     mr_free(d->entries);
     mr_freep(pd);
+}
+
+const char *discover_error(const struct discover *d)
+{
+    for (size_t i = 0; d && i < d->count; i++) {
+        if (d->entries[i].err.status < 0) {
+            return d->entries[i].err.msg;
+        }
+    }
+    return NULL;
 }
 
 bool discover_is_unresolved(const struct discover *d)

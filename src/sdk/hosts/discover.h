@@ -15,5 +15,7 @@ int discover_new(struct discover **out, struct cluster *c, struct mr_err *err);
 void discover_free(struct discover **d);
 /** Whether a name has not been looked up yet. NULL is allowed. */
 bool discover_is_unresolved(const struct discover *d);
+/** Why the last look-up of a name gave no hosts; NULL: none has failed. NULL is allowed. */
+const char *discover_error(const struct discover *d);
 
 #endif

@@ -121,7 +121,8 @@ for url, scheme, port in ((f"dns://localhost:{http}", "", http), (f"dns://grpc:/
     with millrace.Client(url) as client:
         assert infer(client, "flat_int32").host == f"{scheme}127.0.0.1:{port}"
 with millrace.Client("dns://there-is-none.invalid:1") as client:
-    assert refused(client).reason == "unavailable"
+    error = refused(client)
+    assert error.reason == "unavailable" and "cannot look up there-is-none.invalid: " in str(error), error
 """, server.http, server.grpc)
 
 
