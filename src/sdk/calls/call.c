@@ -123,9 +123,28 @@ static int64_t now_of(const struct call *c)
     return mr_loop_now_ns(c->cluster->o->loop);
 }
 
+static bool is_avoided(const struct call *c, uint32_t host)
+{
+    for (uint32_t i = 0; i < c->avoid_count; i++) {
+        if (c->avoid[i] == host) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A host that takes calls, and has not had this one. */
 static bool others_left(const struct call *c)
 {
-    return c->avoid_count < c->cluster->hosts.len;
+    const struct cluster *cluster = c->cluster;
+
+    for (size_t i = 0; i < cluster->hosts.len; i++) {
+        const uint32_t id = cluster->hosts.at[i]->id;
+        if (!is_avoided(c, id) && mr_balance_is_working(cluster->balance, id)) {
+            return true;
+        }
+    }
+    return false;
 }
 
 static void on_again(struct mr_timer *t)

@@ -6,6 +6,7 @@ import pytest
 
 from lib import repo, sdk, wait
 from lib.sdk import run_python as run
+from lib.services import odd
 from lib.services.authority import Authority
 
 pytestmark = pytest.mark.skipif(sdk.MISSING, reason="no build folder, or no compiler")
@@ -112,6 +113,32 @@ client.close()
 hangs.join()
 assert ended == [first, "cancelled"], ended
 """, tmp_path / "hosts", f"http://{server.url()}", f"grpc://{server.url('grpc')}")
+
+
+def test_a_host_that_leaves_is_no_other_one(tmp_path):
+    """It has a call yet, and takes no new one: a call that does not wait for a busy host ends at once."""
+    busy = [odd.http({"error": "busy"}, "503 Service Unavailable")]
+    with odd.serving("http", odd.GOOD["http"], busy) as host:
+        run("""
+path, url = Path(words[0]), words[1]
+silent = socket.create_server(("127.0.0.1", 0))
+
+def write(line):
+    path.with_suffix(".new").write_text(line)
+    path.with_suffix(".new").rename(path)
+
+write("http://127.0.0.1:%d" % silent.getsockname()[1])
+client = millrace.Client(f"file://{path}", max_connections=1, **PATIENT)
+hangs = threading.Thread(target=refused, args=[client])
+hangs.start()
+connection = silent.accept()[0]
+write(url)
+assert infer(client).host == url  # which waited for it
+assert "busy" in str(refused(client, fail_fast=True))
+client.close()
+hangs.join()
+""", tmp_path / "hosts", host.url)
+        assert host.asked == 2
 
 
 def test_hosts_of_a_name(server):
