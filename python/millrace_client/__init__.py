@@ -149,7 +149,7 @@ class _Request:
         if array.dtype.kind in "OSU":
             number, data = _BYTES, _encode(array)
         elif array.dtype in _NUMBERS:
-            number, data = _NUMBERS[array.dtype], numpy.ascontiguousarray(array)
+            number, data = _NUMBERS[array.dtype], numpy.require(array, requirements=["C", "ALIGNED"])
         else:
             raise TypeError(f"input {name!r}: arrays of {array.dtype} are not tensors")
         self.kept += [shape, data]

@@ -50,6 +50,9 @@ for url in (http, grpc):
         for name in ("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64"):
             same(client, "flat_" + name.replace("float", "fp"), (numpy.arange(24) % 2).astype(name))
         same(client, "flat_fp32", numpy.random.default_rng(1).random(300000, numpy.float32))  # sent from where it is
+        unaligned = numpy.frombuffer(b"\\0" * 10 + numpy.arange(6, dtype=numpy.float32).tobytes(), numpy.float32, offset=10)
+        assert not unaligned.flags.aligned
+        same(client, "flat_fp32", unaligned)
         same(client, "grid", numpy.arange(24, dtype=numpy.float32).reshape(12, 2).T)  # not contiguous
         texts = numpy.array(["a", "", "\\u00fc"], object)
         assert [t.decode() for t in client.infer("flat_bytes", {"INPUT0": texts})["OUTPUT0"]] == ["a", "", "\\u00fc"]
