@@ -354,6 +354,11 @@ int infer_build(struct infer *x, bool from_stdin, struct mr_err *err)
         MR_TRY(mr_read_whole("-", &x->stdin_text, err));
     }
     if (from_stdin && is_whole_request(x)) {
+        if (x->opt.inputs.len > 0) {
+            MR_TRY(MR_FAIL(err, MR_E_INVALID,
+                           "standard input is a whole request, which has its own inputs: -i goes "
+                           "with rows"));
+        }
         MR_TRY(whole_request(x, err));
     } else {
         r->inputs = MR_ARENA_ARRAY(&x->arena, struct mr_oip_tensor,

@@ -56,6 +56,13 @@ def test_rows_without_one_of_the_values(server, target, rows, line):
     assert (code, out) == (2, "") and f"standard input line {line}: " in err and "one value for each input" in err
 
 
+def test_a_whole_request_and_further_inputs(server, target):
+    whole = json.dumps({"inputs": [{"name": name, "datatype": "INT32", "shape": [1, 16], "data": [1] * 16} for name in ("INPUT0", "INPUT1")]})
+    assert millrace("infer", "-m", "simple", *target, "-", stdin=whole)[0] == 0
+    code, out, err = millrace("infer", "-m", "simple", *target, "-i", f"INPUT1={[2] * 16}", "-", stdin=whole)
+    assert (code, out) == (2, "") and "-i goes with rows" in err, err
+
+
 def test_errors_have_their_exit_codes(server, target):
     assert millrace("infer", "-m", "nowhere", *target, "-i", "x=1")[0] == 1
     assert millrace("infer", "-m", "simple", *target, "-i", "INPUT0=[1]")[0] == 2
