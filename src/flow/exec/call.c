@@ -173,7 +173,7 @@ int flow_call_finish(struct call *c, struct mr_err *err)
     const int rc = outputs_take(c, flow_time_over(c), err);
     if (rc == MR_OK && c->walk->has_paces) {
         const struct mr_infer_times *t = &c->infer.times;
-        pace_add(&c->walk->flow->paces[c->node], t->end - t->received);
+        pace_add(&c->walk->flow->paces[c->node], t->end - t->received, t->end);
     }
     if (c->walk->trace) {
         flow_trace_call(c);

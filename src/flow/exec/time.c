@@ -22,7 +22,7 @@ void flow_time_begin(struct walk *w)
         return;
     }
     if (atomic_fetch_add_explicit(&f->looks, 1, memory_order_relaxed) % LOOK_EVERY == 0) {
-        tail_update(&f->tails, f->paces);
+        tail_update(&f->tails, f->paces, mr_now_ns());
     }
     /* nodes that this request does not need would count */
     w->has_tails = true;

@@ -1,10 +1,13 @@
 /* Durations of nodes; see pace.h. */
 #include "pace.h"
 
+#include "base/clock.h"
+
 #define SUB        4u /* buckets of a power of two */
 #define FIRST_BIT  10u
 #define FULL       1024u
 #define LOOK_EVERY 16u
+#define LASTS_NS   (2 * MR_NS_PER_S)
 
 static unsigned bucket_of(uint64_t ns)
 {
@@ -61,8 +64,20 @@ static void forget(struct pace *p)
     atomic_store_explicit(&p->total, total, memory_order_relaxed);
 }
 
-void pace_add(struct pace *p, int64_t ns)
+void pace_age(struct pace *p, int64_t now_ns)
 {
+    if (now_ns - atomic_load_explicit(&p->last_ns, memory_order_relaxed) <= LASTS_NS) {
+        return;
+    }
+    while (atomic_load_explicit(&p->total, memory_order_relaxed) >= 2 * PACE_LEAST) {
+        forget(p);
+    }
+    atomic_store_explicit(&p->median_ns, 0, memory_order_relaxed);
+}
+
+void pace_add(struct pace *p, int64_t ns, int64_t now_ns)
+{
+    atomic_store_explicit(&p->last_ns, now_ns, memory_order_relaxed);
     atomic_fetch_add_explicit(&p->count[bucket_of(ns > 0 ? (uint64_t)ns : 0)], 1,
                               memory_order_relaxed);
     const uint32_t total = 1 + atomic_fetch_add_explicit(&p->total, 1, memory_order_relaxed);

@@ -58,8 +58,11 @@ static int64_t cost_of(const struct tails *t, uint32_t n, const struct pace *pac
     return node->timeout_ms ? MR_MIN(ns, node->timeout_ms * MR_NS_PER_MS) : ns;
 }
 
-void tail_update(struct tails *t, const struct pace *paces)
+void tail_update(struct tails *t, struct pace *paces, int64_t now_ns)
 {
+    for (uint32_t n = 0; n < t->plan->node_count; n++) {
+        pace_age(&paces[n], now_ns);
+    }
     for (uint32_t k = t->count; k-- > 0;) {
         const struct plan_node *node = &t->plan->nodes[t->order[k]];
         int64_t longest = 0;

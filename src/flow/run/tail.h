@@ -1,7 +1,7 @@
 /* How long what follows a node takes, by the durations that were measured: what a request that has a deadline needs to have left.
  *
- * Only nodes that run in any case count, with their medians: a request is given up when even that is too long. Knows no
- * clock. */
+ * Only nodes that run in any case count, with their medians: a request is given up when even that is too long. What has not run
+ * lately does not count either, or a node that was too slow once would never be asked again. */
 #ifndef FLOW_TAIL_H
 #define FLOW_TAIL_H
 
@@ -19,8 +19,8 @@ struct tails {
 /** All are 0. Thread: loader. */
 void tail_init(struct tails *t, const struct plan *p);
 void tail_fini(struct tails *t);
-/** Computes them anew, from the medians of `paces`, [node_count]. Thread: any. */
-void tail_update(struct tails *t, const struct pace *paces);
+/** Computes them anew, from the medians of `paces`, [node_count], as they are now. Thread: any. */
+void tail_update(struct tails *t, struct pace *paces, int64_t now_ns);
 /** The time that the nodes after `node` take on the longest way. Thread: any. */
 static inline int64_t tail_after(const struct tails *t, uint32_t node)
 {

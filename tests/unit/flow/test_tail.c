@@ -103,13 +103,17 @@ static void tables(void **state)
             assert_int_equal(tail_after(&t, n), 0);
             atomic_store(&paces[n].median_ns, (uint64_t)(r->medians_us[n] * MR_NS_PER_US));
         }
-        tail_update(&t, paces);
+        tail_update(&t, paces, 0);
         for (uint32_t n = 0; n < count; n++) {
             if (tail_after(&t, n) != r->tails_us[n] * MR_NS_PER_US) {
                 fail_msg("%s: node %s has %lld us after it, expected are %lld", r->what,
                          r->nodes[n].name, (long long)(tail_after(&t, n) / MR_NS_PER_US),
                          (long long)r->tails_us[n]);
             }
+        }
+        tail_update(&t, paces, 3 * MR_NS_PER_S);
+        for (uint32_t n = 0; n < count; n++) {
+            assert_int_equal(tail_after(&t, n), 0);
         }
         tail_fini(&t);
         for (uint32_t n = 0; n < count; n++) {
