@@ -181,7 +181,6 @@ int flow_call_finish(struct call *c, struct mr_err *err)
     if (c->walk->flow->shadows) {
         flow_shadow_take(c);
     }
-    flow_split_end(c, c->infer.status);
     mr_engine_end(&c->infer);
     return rc;
 }
@@ -288,7 +287,6 @@ int flow_call_try(struct call *c, struct mr_err *err)
     if (c->stream) {
         flow_stream_drop(c);
     }
-    flow_split_end(c, rc);
     rc = failure_of(c, rc, err);
 out:
     return rc;
@@ -312,6 +310,16 @@ int flow_call_ask(struct call *c, struct mr_err *err)
     return flow_call_repeat(c, flow_call_try(c, err), err);
 }
 
+static int model_start(struct walk *w, uint32_t node, struct mr_err *err)
+{
+    const int rc = w->flow->ask(flow_call_new(w, node, 1), err);
+
+    if (rc != MR_PENDING) {
+        flow_split_end(w, node, rc);
+    }
+    return rc;
+}
+
 static int start(struct walk *w, uint32_t node, struct mr_err *err)
 {
     const struct plan_node *n = &w->run.plan->nodes[node];
@@ -328,7 +336,7 @@ static int start(struct walk *w, uint32_t node, struct mr_err *err)
     if (n->op) {
         return flow_op_ask(flow_op_new(w, node), err);
     }
-    return w->flow->ask(flow_call_new(w, node, 1), err);
+    return model_start(w, node, err);
 }
 
 int flow_call_start(struct run *r, uint32_t node, struct mr_err *err)
@@ -376,6 +384,7 @@ void flow_call_ended(struct call *c, int rc, const struct mr_err *err)
     if (c->fan) {
         fan_call_ended(c, rc, err);
     } else {
+        flow_split_end(c->walk, c->node, rc);
         run_ended(&c->walk->run, c->node, rc, err);
     }
 }

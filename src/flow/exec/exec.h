@@ -102,6 +102,7 @@ struct walk {
     _Atomic bool is_cancelled; /* the request is */
     uint32_t *buckets;         /* [node_count] of splits, plus 1; 0: not drawn yet */
     uint8_t *chosen;           /* [node_count] the variant of a split, plus 1; 0: none */
+    int64_t *split_ns;         /* [node_count] when it was first asked; 0: not yet, or counted */
     struct held *shadowed;     /* copies for shadows */
     struct call *gate;         /* of a walk that has waited for its admission */
     uint64_t credit_bytes;     /* of its tensors, for its admission */
@@ -151,7 +152,6 @@ struct call {
     struct hedge *hedge;
     struct call *first;    /* of a second call */
     struct stream *stream; /* of a model with several answers; NULL: with one */
-    uint8_t variant;       /* of a split, plus 1; 0: none, or it is counted */
     bool is_pending;
     bool is_late; /* its time was over while it ran, and it was cancelled */
     void (*take)(
@@ -268,8 +268,8 @@ int flow_switch_start(struct walk *w, uint32_t node, struct mr_err *err);
 int flow_splits_begin(struct walk *w, struct mr_err *err);
 /** The node whose model the call asks: its own, or one of its variants, which is noted. */
 const struct plan_node *flow_split_choose(struct call *c);
-/** The call has ended with `status`: it counts for its variant. */
-void flow_split_end(struct call *c, int status);
+/** The node has ended with `status`: if it asked a variant of its split, it counts for that one, however many calls it made. */
+void flow_split_end(struct walk *w, uint32_t node, int status);
 
 /* ---- trace.c ---- */
 /** Reads what the request asks of the workflow itself, after run_begin. Errors: MR_E_INVALID, MR_E_EXHAUSTED. */

@@ -407,6 +407,7 @@ static int result_of(struct fan *f)
     } else if (f->status == MR_OK) {
         status_note(f, outputs_close(f, &err), &err);
     }
+    flow_split_end(f->walk, f->node, f->status);
     return f->status;
 }
 
@@ -460,9 +461,12 @@ void fan_call_ended(struct call *c, int rc, const struct mr_err *err)
     }
 }
 
-void fan_cancel(struct fan *f, int status, const struct mr_err *err)
+void fan_cancel(struct fan *f)
 {
-    status_note(f, status, err);
+    struct mr_err err;
+
+    mr_err_clear(&err);
+    status_note(f, MR_FAIL(&err, MR_E_CANCELLED, "the request has failed"), &err);
     waiting_cancel(f);
     if (f->pending == 0 && !f->is_busy) {
         result_of(f);

@@ -42,8 +42,8 @@ void fan_input(struct fan *f, uint32_t input, const struct mr_tensor *t, struct 
 /** MR_OK: it has ended; MR_PENDING; or its failure. Errors: those of the model; MR_E_INVALID, naming node and tensor; MR_E_EXHAUSTED;
  *  MR_E_CANCELLED if the walk has failed. */
 int fan_start(struct fan *f, struct mr_err *err);
-/** Cancels calls that wait; it ends with a failure, perhaps before this returns. */
-void fan_cancel(struct fan *f, int status, const struct mr_err *err);
+/** Cancels calls that wait; it ends with MR_E_CANCELLED, if it has not failed, perhaps before this returns. */
+void fan_cancel(struct fan *f);
 /** What the calls gave: all rows in dimension 0, and the owner of the data (NULL: a call, until the walk ends). False: no
  *  value. The tensor's shape lives as long as the walk. */
 bool fan_output_of(const struct fan *f, uint32_t output, struct mr_tensor *out,

@@ -166,7 +166,6 @@ static void lose(struct call *c)
 
     h->is_lost = true;
     h->other = NULL;
-    c->variant = 0; /* does not count for it */
     timer_stop(h);
     flow_call_timer(c, 0);
     if (h->is_signalled) {

@@ -14,11 +14,13 @@ int flow_splits_begin(struct walk *w, struct mr_err *err)
     }
     w->buckets = MR_ARENA_ARRAY(&w->arena, uint32_t, p->node_count);
     w->chosen = MR_ARENA_ARRAY(&w->arena, uint8_t, p->node_count);
-    if (!w->buckets || !w->chosen) {
+    w->split_ns = MR_ARENA_ARRAY(&w->arena, int64_t, p->node_count);
+    if (!w->buckets || !w->chosen || !w->split_ns) {
         return MR_ARENA_FAIL(err);
     }
     memset(w->buckets, 0, p->node_count * sizeof *w->buckets);
     memset(w->chosen, 0, p->node_count);
+    memset(w->split_ns, 0, p->node_count * sizeof *w->split_ns);
     return MR_OK;
 }
 
@@ -69,18 +71,19 @@ const struct plan_node *flow_split_choose(struct call *c)
         return node;
     }
     const unsigned v = mr_split_choose(node->split, bucket_of(w, c->node));
-    c->variant = w->chosen[c->node] = (uint8_t)(v + 1);
+    w->chosen[c->node] = (uint8_t)(v + 1);
+    if (w->split_ns[c->node] == 0) {
+        w->split_ns[c->node] = c->infer.times.received;
+    }
     return v == 0 ? node : &w->flow->plan->nodes[node->variants + v - 1];
 }
 
-void flow_split_end(struct call *c, int status)
+void flow_split_end(struct walk *w, uint32_t node, int status)
 {
-    const struct plan_node *node = &c->walk->flow->plan->nodes[c->node];
-
-    if (c->variant) {
+    if (w->split_ns && w->split_ns[node]) {
         const int64_t now = mr_now_ns();
-        mr_split_end(node->split, c->variant - 1u, status, now - c->infer.times.received,
-                     (struct mr_rollout_time){now, mr_wall_coarse_ns()});
-        c->variant = 0;
+        mr_split_end(w->flow->plan->nodes[node].split, w->chosen[node] - 1u, status,
+                     now - w->split_ns[node], (struct mr_rollout_time){now, mr_wall_coarse_ns()});
+        w->split_ns[node] = 0;
     }
 }

@@ -174,13 +174,14 @@ static void stream_end(struct walk *w)
         mr_arena_fini(&s->arena);
         w->streams = s->outer;
         w->stream_count--;
+        flow_split_end(w, c->node, rc);
         run_over(&w->run, c->node, rc, &err);
         return;
     }
     flow_stream_drop(c); /* it fails like any other node */
     rc = flow_call_repeat(c, rc, &err);
     if (rc != MR_PENDING) {
-        run_ended(&w->run, c->node, rc, &err);
+        flow_call_ended(c, rc, &err);
         run_go(&w->run);
     }
 }

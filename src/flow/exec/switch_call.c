@@ -536,7 +536,7 @@ static void others_cancel(struct rows_switch *s)
     s->is_starting = true;
     for (uint32_t k = 0; k < s->n->branch_count; k++) {
         if (s->branches[k].is_pending) {
-            fan_cancel(&s->branches[k].fan, s->status, &s->err);
+            fan_cancel(&s->branches[k].fan);
         }
     }
     s->is_starting = was_starting;

@@ -102,6 +102,38 @@ def test_a_time_out_in_the_queue(world):
     world.executions("m", 1)
 
 
+def ramped(model, guard, extra):
+    """A node that a request without a key gives to `model`, until the guard does not hold."""
+    variants = (f'variant {{ name: "stable" model {{ name: "one" }} weight: 1 }} variant {{ name: "cand" model {{ name: "{model}" }} weight: 9999 '
+                f'ramp {{ to: 10000 step: 1 every_s: 86400 min_samples: 1 guard: "{guard}" }} }}')
+    return node("a", "", extra=extra).replace('model { name: "" }', f"split {{ {variants} }}")
+
+
+def test_what_a_guard_counts(world):
+    """Time-outs are failures, and the calls for the rows of a request are one request."""
+    world.model("m", ENDLESS)
+    world.workflow(ramped("m", "err < 0.5", f"timeout_ms: {HOUR}"))
+    repo.add(world.models, "rows", workflow(ramped("ten", "count < 6", 'foreach { over: "INPUT0" }')))
+    adders(world.models, ten=10)
+    server = world.start()
+
+    def rows():
+        with Rest(server.http) as rest:
+            return rest.infer("rows", [("INPUT0", "INT32", [5], [1, 2, 3, 4, 5])]).ok().json()["outputs"][0]["data"][0]
+
+    request = Asked(server)
+    world.executions("m", 1)
+    assert rows() == 11
+    world.later(3601)
+    assert request.answer().status == 504
+    assert Asked(server).answer().ok().json()["outputs"][0]["data"] == [4]  # of the other variant
+    assert [rows(), rows()] == [11, 11]  # the end of the first of them has looked at the guard, at two requests
+    [rows() for _ in range(3)]
+    world.later(1)
+    rows()
+    assert rows() == 2
+
+
 def test_a_repetition_after_a_time_out(world):
     world.model("m", ENDLESS | {"stuck_first": 1})
     world.workflow(node("a", "m", extra=f"timeout_ms: {HOUR} retry {{ attempts: 2 on: TIMEOUT budget_percent: 100 }}"))
