@@ -270,6 +270,8 @@ int flow_splits_begin(struct walk *w, struct mr_err *err);
 const struct plan_node *flow_split_choose(struct call *c);
 /** The node has ended with `status`: if it asked a variant of its split, it counts for that one, however many calls it made. */
 void flow_split_end(struct walk *w, uint32_t node, int status);
+/** Variants of the marked nodes are forgotten, for the next answer. */
+void flow_splits_forget(struct walk *w, const uint8_t *marks);
 
 /* ---- trace.c ---- */
 /** Reads what the request asks of the workflow itself, after run_begin. Errors: MR_E_INVALID, MR_E_EXHAUSTED. */

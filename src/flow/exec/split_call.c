@@ -87,3 +87,10 @@ void flow_split_end(struct walk *w, uint32_t node, int status)
         w->split_ns[node] = 0;
     }
 }
+
+void flow_splits_forget(struct walk *w, const uint8_t *marks)
+{
+    for (uint32_t n = 0; w->chosen && n < w->flow->plan->node_count; n++) {
+        w->chosen[n] = marks[n] ? 0 : w->chosen[n];
+    }
+}

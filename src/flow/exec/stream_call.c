@@ -147,6 +147,7 @@ static void answer_forget(struct walk *w, struct stream *s)
         flow_outcomes_count(w, w->marks);
     }
     flow_trace_forget(w, w->marks);
+    flow_splits_forget(w, w->marks);
     run_rewind(&w->run, s->call->node, w->marks);
     calls_free(w);
     arenas_swap(w, s);

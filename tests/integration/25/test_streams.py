@@ -149,6 +149,7 @@ def graphs(models, start):
     for name, more in (("bad", bad), ("late", {"async": 1, "until_cancelled": "true", "max_pending": 8}), ("first", {**bad, "fail_every": 2, "responses": 2})):
         repo.add(models, name, backend="fault", extra=DECOUPLED, parameters=more)
     repo.add(models, "broken", backend="fault", parameters=bad)
+    repo.add(models, "odd", backend="fault", parameters={**bad, "fail_every": 2})
     texts = {
         "plain": workflow(node("m", "many")),
         "long": workflow(node("a", "one", outputs=T), node("m", "many", {"INPUT0": "t"}, {"OUTPUT0": "u"}), op("double", "scale", {"x": "u"}, {"x": "v"}, multiply=2),
@@ -176,8 +177,13 @@ def graphs(models, start):
     }
     for name, text in texts.items():
         repo.add(models, name, text)
-    variants = "".join(f' variant {{ name: "{v}" model {{ name: "{m}" }} weight: {w} }}' for v, m, w in (("a", "one", 0), ("b", "many", 1)))
-    repo.add(models, "split", workflow(node("s", "X").replace('model { name: "X" }', f"split {{{variants} }}")))
+    def split(model, inputs=IN):
+        variants = "".join(f' variant {{ name: "{v}" model {{ name: "{m}" }} weight: {w} }}' for v, m, w in (("a", "one", 0), ("b", model, 1)))
+        return node("s", "X", inputs).replace('model { name: "X" }', f"split {{{variants} }}")
+
+    repo.add(models, "split", workflow(split("many")))
+    repo.add(models, "sometimes", workflow(node("m", "many", outputs=T), node("b", "odd", {"INPUT0": "t"}, {"OUTPUT0": "d"}, "on_error: SKIP"),
+                                           split("ten", {"INPUT0": "d"}), extra=NULL))
     return start(models, "--default-warmup-time=0")
 
 
@@ -211,6 +217,8 @@ def test_what_each_answer_says(graphs):
             assert [nodes[n]["outcome"] for n in ("m", "b", "once", "z")] == ["ran", "default", "skipped", "ran"] and nodes["b"]["calls"] == 1
         s.send(ask("split", numbers=(5,), repeat=2))
         assert [parameter(a, "variant.s") for a in s.take(2)] == ["b", "b"]
+        s.send(ask("sometimes", numbers=(5,), repeat=4))
+        assert [(values(a), parameter(a, "variant.s")) for a in s.take(4)] == [([15], "b"), ([-1], None)] * 2
         s.send(ask("outer", numbers=(5,), repeat=200, **{"workflow.trace": True}))
         assert all(values(a) == [122] for a in s.take(200))
     counted = {n: value(graphs, "millrace_workflow_node_events_total", model="policies", node=n, event=e) for n, e in (("b", "default"), ("once", "skipped"))}
