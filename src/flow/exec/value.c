@@ -176,20 +176,22 @@ int flow_value_fill(struct walk *w, const struct plan_value *v, struct mr_tensor
     return MR_OK;
 }
 
-/* As the tensor is declared, an open dimension 1 long; with the rows of the request, if it has a batch dimension. */
+/* As the tensor is declared, an open dimension 1 long. The first one is that of the request's rows if it is the batch dimension, or, as
+ * a model without one has it, open. */
 static int shape_declared(struct walk *w, uint32_t tensor, struct mr_tensor *out,
                           struct mr_err *err)
 {
     const struct plan_tensor *t = &w->run.plan->tensors[tensor];
-    const int lead = w->run.plan->max_batch_size > 0 ? 1 : 0;
+    const int64_t rows = w->run.plan->max_batch_size > 0 ? w->x->exec.row_count : 1;
+    const int lead = t->has_batch ? 1 : 0;
     int64_t *shape = MR_ARENA_ARRAY(&w->arena, int64_t, (size_t)t->rank + 1);
 
     if (!shape) {
         return MR_ARENA_FAIL(err);
     }
-    shape[0] = w->x->exec.row_count;
+    shape[0] = rows;
     for (int32_t i = 0; i < t->rank; i++) {
-        shape[lead + i] = t->dims[i] < 0 ? 1 : t->dims[i];
+        shape[lead + i] = t->dims[i] >= 0 ? t->dims[i] : lead + i == 0 ? rows : 1;
     }
     out->shape = shape;
     out->rank = t->rank + lead;

@@ -44,6 +44,7 @@ static int tensor_settle(struct plan *p, const struct plan_node *node, uint32_t 
         t->dtype = made->dtype;
         t->rank = made->rank - lead;
         t->dims = made->dims + lead;
+        t->has_batch = lead > 0;
         return MR_OK;
     }
     if (t->dtype == made->dtype && (type_fits(made, t->dims, t->rank, false) ||

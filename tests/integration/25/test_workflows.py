@@ -1,6 +1,7 @@
 """Workflows: conditions, orders, what happens when nodes fail, and what is refused at load."""
 import re
 
+import numpy as np
 import pytest
 import tritonclient.http as httpclient
 
@@ -52,6 +53,16 @@ def served(models, start):
         "after": workflow(node("b", "ten", extra='after: "a"'), node("a", "one", outputs={"OUTPUT0": "OUTPUT1"}),
                           outputs=[repo.tensor("OUTPUT0"), repo.tensor("OUTPUT1")]),
     }
+    def pairs(*dims):
+        return {"inputs": [repo.tensor("INPUT0", dims=(*dims, 2))], "outputs": [repo.tensor("OUTPUT0", dims=(*dims, 2))]}
+
+    # one model has a batch dimension and the other has not, and so has the workflow
+    for name, batch, io in (("batch", 8, pairs()), ("plain", 0, pairs(-1))):
+        repo.add(models, name, max_batch_size=batch, **io)
+        repo.add(models, f"bad_{name}", backend="fault", parameters=FAILS, max_batch_size=batch, **io)
+    for name, bad, good, batch, io in (("mixed_batch", "bad_plain", "batch", 8, pairs()), ("mixed_plain", "bad_batch", "plain", 0, pairs(-1))):
+        texts[name] = workflow(node("a", bad, outputs={"OUTPUT0": "t"}, extra='default { tensor: "t" int64: 7 }'), node("b", good, {"INPUT0": "t"}),
+                               max_batch_size=batch, **io)
     for name, text in texts.items():
         repo.add(models, name, text)
     return Clients(start(models, "--default-warmup-time=0"))
@@ -71,6 +82,8 @@ def test_what_workflows_give(served):
     for name in ("fail", "by_bad"):
         with pytest.raises(Exception, match=f"in workflow '{name}', node 'a': .*no luck"):
             served.ask(name, {"INPUT0": vector(1)})
+    for name, rows in (("mixed_batch", 3), ("mixed_plain", 1)):
+        assert served.ask(name, {"INPUT0": np.zeros((rows, 2), np.int32)})["OUTPUT0"].tolist() == [[7, 7]] * rows, name
     metadata = served.http.get_model_metadata("chain")
     assert metadata["platform"] == "workflow" and metadata["outputs"][0]["name"] == "OUTPUT0"
 
