@@ -237,7 +237,7 @@ int flow_op_ask(struct call *c, struct mr_err *err);
 int flow_foreach_start(struct walk *w, uint32_t node, struct mr_err *err);
 /** The shape that output `tensor` of such a node has for the rows that it was to run for; rank -1: there are none, or they
  *  are not known. Sets the
- *  shape and the rank. Errors: MR_E_INVALID (too many), MR_E_EXHAUSTED. */
+ *  shape and the rank. Errors, of a node that was not skipped: MR_E_INVALID (too many, or not as many), MR_E_EXHAUSTED. */
 int flow_foreach_shape(struct walk *w, uint32_t node, uint32_t tensor, struct mr_tensor *out,
                        struct mr_err *err);
 /** Makes input i, a whole tensor that such a node divides, one with all of its rows in dimension 0. *io_rows: as many as those before have,

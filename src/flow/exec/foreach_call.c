@@ -5,6 +5,7 @@
 #include "fan.h"
 
 #include "base/mem.h"
+#include "flow/plan/rows_node.h"
 #include "tensor/tensor.h"
 
 #define NAME(s) MR_STR_ARG(mr_str_sub((s), 0, 80))
@@ -229,11 +230,15 @@ int flow_foreach_shape(struct walk *w, uint32_t node, uint32_t tensor, struct mr
             rc = flow_foreach_input(w, node, i, &rows, &t, &lead, err);
         }
     }
+    const bool is_skipped = w->run.nodes[node].outcome == RUN_SKIPPED;
+    if (is_skipped && (rc < 0 || rows > PLAN_FOREACH_MAX)) {
+        return MR_OK; /* it does not run, so its rows are no reason to refuse the request */
+    }
     if (rc < 0 || !lead || rows == 0) {
         return rc;
     }
     struct mr_tensor made;
-    MR_TRY(flow_foreach_max(w, node, rows, err));
+    MR_TRY(is_skipped ? MR_OK : flow_foreach_max(w, node, rows, err));
     MR_TRY(flow_foreach_made(w, node, output, lead, &made, err));
     out->shape = made.shape;
     out->rank = made.rank;

@@ -68,6 +68,7 @@ def served(models, start):
         "told": workflow(node("a", "one", outputs={"OUTPUT0": "t"}, extra=each(extra="empty: SKIP")),
                          node("b", "ten", extra='when: "status(a) == \'skipped\'"'), extra=DEFAULT),
         "few": workflow(node("a", "one", extra=each(extra="max: 3"))),
+        "unless": workflow(node("a", "one", extra=each(extra="max: 3") + 'when: "INPUT0[0] > 0"'), extra=DEFAULT),
         "default": workflow(node("a", "bad", outputs={"OUTPUT0": "t"}, extra=each() + 'default { tensor: "t" int64: 7 }'),
                             node("b", "one", {"INPUT0": "t"}, extra=each("t"))),
         "fails": workflow(node("a", "bad", extra=each())),
@@ -151,6 +152,10 @@ def test_too_many_rows(served):
     for name, count, most in (("few", 4, 3), ("each", 1025, 1024)):
         with pytest.raises(Exception, match=f"node 'a': tensor 'INPUT0' has {count} rows, and foreach has a 'max' of {most}"):
             served.ask(name, {"INPUT0": np.zeros(count, np.int32)})
+    # a node that does not run has no limit
+    assert served.ask("unless", {"INPUT0": vector(0, 1, 2, 3)})["OUTPUT0"].tolist() == [-1] * 4
+    with pytest.raises(Exception, match="has 4 rows, and foreach has a 'max' of 3"):
+        served.ask("unless", {"INPUT0": vector(1, 1, 2, 3)})
     # rows of no bytes: a short request for a long loop
     for name in ("rows", "batches", "axis1"):
         with pytest.raises(Exception, match="node 'a': tensor 'INPUT0' has 1000000000 rows, and foreach has a 'max' of 1024"):
