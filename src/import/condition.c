@@ -9,6 +9,7 @@ struct scan {
     bool (*is_tensor)(void *ctx, mr_str name);
     void *ctx;
     mr_str predictions;
+    mr_str parameter; /* to which the path leads; len 0: to a tensor */
     struct mr_arena *arena;
 };
 
@@ -57,6 +58,12 @@ static mr_str quoted(struct scan *c, mr_str name)
     return name;
 }
 
+static mr_str parameter_of(struct scan *c, mr_str name)
+{
+    c->parameter = name;
+    return mr_arena_printf(c->arena, "parameter(\"%.*s\")", MR_STR_ARG(name));
+}
+
 /* The value that a path leads to. */
 static mr_str value_of(struct scan *c)
 {
@@ -64,8 +71,7 @@ static mr_str value_of(struct scan *c)
 
     if (take(&c->rest, "parameters.")) {
         name = take_name(&c->rest);
-        return name.len > 0 ? mr_arena_printf(c->arena, "parameter(\"%.*s\")", MR_STR_ARG(name))
-                            : (mr_str){NULL, 0};
+        return name.len > 0 ? parameter_of(c, name) : (mr_str){NULL, 0};
     }
     if ((take(&c->rest, "inputs.") || take(&c->rest, "outputs."))) {
         return take_named(&c->rest, &name) ? quoted(c, name) : (mr_str){NULL, 0};
@@ -82,7 +88,7 @@ static mr_str value_of(struct scan *c)
     if (name.len == 0 || c->is_tensor(c->ctx, name)) {
         return name.len > 0 ? quoted(c, name) : (mr_str){NULL, 0};
     }
-    return mr_arena_printf(c->arena, "parameter(\"%.*s\")", MR_STR_ARG(name));
+    return parameter_of(c, name);
 }
 
 static const char *take_operator(mr_str *s)
@@ -109,9 +115,16 @@ static bool is_literal(mr_str s)
     return mr_text_double(s, &ignored);
 }
 
+/* A parameter is a string, unless a default says otherwise. */
+static mr_str number_of(struct scan *c, mr_str parameter)
+{
+    return mr_arena_printf(c->arena, "present(%.*s) and parameter(\"%.*s\", 0.0)",
+                           MR_STR_ARG(parameter), MR_STR_ARG(c->parameter));
+}
+
 static bool compared(struct scan *c, mr_str *out)
 {
-    const mr_str value = value_of(c);
+    mr_str value = value_of(c);
     c->rest = mr_str_trim(c->rest);
     const char *operator= take_operator(&c->rest);
     const mr_str right = mr_str_trim(c->rest);
@@ -120,9 +133,15 @@ static bool compared(struct scan *c, mr_str *out)
         return false;
     }
     const mr_str literal = mr_str_sub(right, 0, right.len - 1);
+    if (!is_literal(literal)) {
+        return false;
+    }
+    if (c->parameter.len > 0 && literal.ptr[0] != '"') {
+        value = number_of(c, value);
+    }
     *out =
         mr_arena_printf(c->arena, "%.*s %s %.*s", MR_STR_ARG(value), operator, MR_STR_ARG(literal));
-    return is_literal(literal) && out->ptr;
+    return value.ptr && out->ptr;
 }
 
 static bool exists(struct scan *c, mr_str *out)

@@ -120,6 +120,19 @@ def test_switch_splitter_ensemble(tmp_path):
     assert text.count("on_error: SKIP") == 1
 
 
+def test_a_number_as_parameter(tmp_path):
+    models = tmp_path / "models"
+    for name in "ab":
+        repo.add(models, name, onnxgen.ADDER_CONFIG, files={"1/model.onnx": onnxgen.adder(1)})
+    imported(tmp_path, GRAPH + """
+      routerType: Switch
+      steps: [{serviceName: a, condition: '[@this].#(count>=10)'}, {serviceName: b}]
+""", "-o", models, "--model-repository", models)
+    workflow("check", models / "g")
+    text = flat((models / "g" / "config.pbtxt").read_text())
+    assert r'case { when: "present(parameter(\"count\")) and parameter(\"count\", 0.0) >= 10" node: "a" }' in text
+
+
 @pytest.mark.parametrize("steps, why", [
     ("routerType: Sequence\n      steps: [{serviceName: a, condition: x}]", r":9: step 'a': the condition of a step has no counterpart in a node of type Sequence"),
     ("routerType: Splitter\n      steps: [{serviceName: a, weight: 100, condition: x}]", r":9: step 'a': the condition of a step .* type Splitter"),
