@@ -156,6 +156,14 @@ static void fallback_start(struct run *r, uint32_t n, uint32_t spare)
     }
 }
 
+/* The request fails with node n, or with `by`, which ran for it. */
+static void failure_end(struct run *r, uint32_t n, uint32_t by, int rc, const struct mr_err *err)
+{
+    r->nodes[n].is_ended = true;
+    r->nodes[by].outcome = RUN_FAILED; /* for a trace */
+    run_fail(r, rc, err);
+}
+
 /* A node has failed, and the request goes on if its policy says so: that of `by`, the branch or fallback that ran for it. */
 static void failure_take(struct run *r, uint32_t n, uint32_t by, int rc, const struct mr_err *err)
 {
@@ -178,9 +186,7 @@ static void failure_take(struct run *r, uint32_t n, uint32_t by, int rc, const s
         run_note(r, by, RUN_DEFAULTED);
         node_close(r, n);
     } else {
-        r->nodes[n].is_ended = true;
-        r->nodes[by].outcome = RUN_FAILED; /* for a trace */
-        run_fail(r, rc, &local);
+        failure_end(r, n, by, rc, &local);
     }
 }
 
@@ -260,12 +266,16 @@ static void node_start(struct run *r, uint32_t n)
     }
     mr_err_clear(&err);
     int rc = is_to_run(r, n, &err);
+    if (rc < 0) { /* not the node is at fault, but its condition or the client */
+        failure_end(r, n, n, rc, &err);
+        return;
+    }
     if (rc == 0) {
         run_note(r, n, RUN_SKIPPED);
         node_close(r, n);
         return;
     }
-    rc = rc < 0 ? rc : r->ops->start(r, n, &err);
+    rc = r->ops->start(r, n, &err);
     if (rc == MR_PENDING) {
         r->pending++;
     } else {

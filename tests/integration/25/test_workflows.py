@@ -42,6 +42,7 @@ def served(models, start):
         "by_skip": workflow(node("a", "bad", extra='fallback { node: "spare" }'), node("spare", "bad", extra="on_error: SKIP"), extra=DEFAULT),
         "by_null": workflow(node("m", "one", outputs={"OUTPUT0": "m"}, extra='when: "INPUT0[0] > 5"'),
                             node("a", "bad", extra='fallback { node: "spare" }'), node("spare", "ten", {"INPUT0": "m"}), extra=DEFAULT),
+        "wrong": workflow(node("a", "one", extra="when: 'parameter(\"most\", 1) > 0' fallback { model { name: \"ten\" } }"), extra=DEFAULT),
         "by_bad": workflow(node("a", "bad", extra='fallback { model { name: "bad" } }')),
         "retry": workflow(node("a", "bad", extra="retry { attempts: 3 budget_percent: 100 }")),
         "header": workflow(node("a", "one", extra="when: 'header(\"X-Mode\") == \"on\"'"), extra=DEFAULT),
@@ -82,6 +83,9 @@ def test_what_workflows_give(served):
     for name in ("fail", "by_bad"):
         with pytest.raises(Exception, match=f"in workflow '{name}', node 'a': .*no luck"):
             served.ask(name, {"INPUT0": vector(1)})
+    # what a condition is about is the client's, not the node's
+    with pytest.raises(Exception, match="in workflow 'wrong', node 'a', 'when': column 1: parameter 'most' of the request is a string that is no int"):
+        served.ask("wrong", {"INPUT0": vector(1)}, parameters={"most": "x"})
     for name, rows in (("mixed_batch", 3), ("mixed_plain", 1)):
         assert served.ask(name, {"INPUT0": np.zeros((rows, 2), np.int32)})["OUTPUT0"].tolist() == [[7, 7]] * rows, name
     metadata = served.http.get_model_metadata("chain")
