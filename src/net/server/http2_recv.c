@@ -202,7 +202,7 @@ static bool take_header(struct mr_call_impl *call, mr_str name, mr_str value)
 /* Headers of HTTP/1 are counted without an overhead, so that many of them may be more here. */
 static bool is_head_too_large(const struct mr_call_impl *call, const struct mr_http_options *o)
 {
-    bool is_relayed = o->relay_tag && call->tag == o->relay_tag;
+    bool is_relayed = mr_conn_is_relay(call->conn);
     int64_t more = is_relayed ? RELAY_BYTES + o->max_headers * HEADER_OVERHEAD : 0;
 
     return (int64_t)call->header_bytes > o->max_header_bytes + more ||

@@ -276,7 +276,8 @@ static bool is_host_good(const struct mr_conn *c, mr_str host)
     struct mr_good_host *last = &c->part->good_host;
 
     if (!host.ptr || c->over_unix || r->any_host ||
-        (!c->on_loopback && o->allowed_host_count == 0)) {
+        (!c->on_loopback && o->allowed_host_count == 0) ||
+        (mr_conn_is_relay(c) && c->transport == &mr_transport_tls)) {
         return true;
     }
     if (mr_str_eq(host, mr_str_n(last->text, last->len))) {

@@ -47,6 +47,14 @@ struct mr_http_server {
     void *on_closed_ctx;
 };
 
+/** True if the peer is another server, which sends the requests of many clients over this connection. Thread: loop. */
+static inline bool mr_conn_is_relay(const struct mr_conn *c)
+{
+    const int tag = c->part->options->relay_tag;
+
+    return tag && c->tag == tag;
+}
+
 /** True if one more connection is allowed; counts it. Thread: any. */
 bool mr_server_admit(struct mr_http_server *s);
 /** An admitted connection is closed. */

@@ -25,14 +25,14 @@ def options(pair, ca):
     return f"--mesh-tls-cert={pair[0]}", f"--mesh-tls-key={pair[1]}", f"--mesh-tls-ca={ca}"
 
 
-def post(server, authority, pair=None, path="/v2/mesh/message", body=b"x"):
+def post(server, authority, pair=None, path="/v2/mesh/message", body=b"x", host="127.0.0.1"):
     """The status of a message that a program sends as another server would."""
     c = ssl.create_default_context(cafile=str(authority.cert))
     if pair:
         c.load_cert_chain(*map(str, pair))
     to = http.client.HTTPSConnection("127.0.0.1", mesh_port(server), context=c, timeout=wait.PATIENCE)
     try:
-        to.request("POST", path, body, {"mr-mesh-from": "s0"})
+        to.request("POST", path, body, {"mr-mesh-from": "s0", "Host": host})
         return to.getresponse().status
     finally:
         to.close()
@@ -56,6 +56,7 @@ def test_strangers_are_refused(fleet, authority, other, models):
                 post(server, authority, pair, **what)
     assert loads(server, "m") == 0
     assert post(server, authority, authority.sign("friend")) == 204
+    assert post(server, authority, authority.sign("friend"), host="models.example.org") == 204, "that of --mesh-address may be any"
     plain = http.client.HTTPConnection("127.0.0.1", mesh_port(server), timeout=wait.PATIENCE)
     plain.request("POST", "/v2/mesh/message", b"x")
     assert plain.getresponse().status == 400
