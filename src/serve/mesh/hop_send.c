@@ -1,4 +1,5 @@
-/* Headers of a connection, and the mesh's own, are left out both ways; the time that the client allows is reduced by what was spent. */
+/* Headers of a connection, and the mesh's own, are left out both ways; the time that the client allows is reduced by what was spent. Origin
+ * is left out as well: whether a web page may ask was decided where its request came in, and its answer gets the headers of CORS there. */
 #include "hop_send.h"
 
 #include <stdio.h>
@@ -26,9 +27,9 @@ struct mr_client *hop_client(struct serve_loop *l, const char *address)
 
 static bool is_of_connection(mr_str name)
 {
-    static const char *const names[] = {
-        "connection", "content-length",    "date",    "expect",    "host", "keep-alive", "server",
-        "te",         "transfer-encoding", "upgrade", "user-agent"};
+    static const char *const names[] = {"connection", "content-length",    "date",    "expect",
+                                        "host",       "keep-alive",        "origin",  "server",
+                                        "te",         "transfer-encoding", "upgrade", "user-agent"};
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (mr_str_eq_c(name, names[i])) {

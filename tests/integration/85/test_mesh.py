@@ -23,6 +23,8 @@ def test_any_server_answers_for_models_that_one_has(fleet, tmp_path):
     for i, server in enumerate(servers):  # each was loaded where its files are, on demand
         assert loads(server, f"of{i}-0") == 1
         assert loads(server, f"of{(i + 1) % 3}-0") == 0
+    with Rest(servers[0].http) as page:  # a web page of one server is foreign to the others
+        page.infer("of1-0", X, headers={"Origin": f"http://127.0.0.1:{servers[0].http}"}).ok()
 
 
 @pytest.mark.parametrize("kind", ["http", "grpc"])
