@@ -17,6 +17,7 @@
 #include "server.h"
 
 #define CONNECTION_WINDOWS 16
+#define RELAY_STREAMS      100000 /* the largest h2_max_streams */
 #define PREFACE_BYTES      24
 #define FIRST_BYTES        ((size_t)16 * 1024)
 #define USUAL_BYTES        ((size_t)128 * 1024)
@@ -28,11 +29,16 @@
 
 /* ---- sessions ------------------------------------------------------------------------------- */
 
+uint32_t mr_h2_max_streams(const struct mr_conn *c)
+{
+    return mr_conn_is_relay(c) ? RELAY_STREAMS : c->part->options->h2_max_streams;
+}
+
 static bool session_open(struct mr_h2 *h)
 {
     const struct mr_http_options *o = h->conn->part->options;
     nghttp2_settings_entry settings[] = {
-        {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, o->h2_max_streams},
+        {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, mr_h2_max_streams(h->conn)},
         {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, o->h2_window_bytes},
         {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, (uint32_t)o->max_header_bytes},
     };

@@ -106,6 +106,8 @@ void mr_h2region_tidy(const struct mr_h2region *region);
 
 /** Callbacks and options of all sessions; 0 or an error of nghttp2. */
 int mr_h2_session_new(struct mr_h2 *h, nghttp2_mem *mem);
+/** How many streams the peer may have at once. */
+uint32_t mr_h2_max_streams(const struct mr_conn *c);
 /** The call of a stream, or NULL. */
 struct mr_call_impl *mr_h2_stream_call(nghttp2_session *session, int32_t stream_id);
 /** True if too many complete answers wait for the peer to read; no more are made. */

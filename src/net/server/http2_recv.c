@@ -90,7 +90,7 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
         return 0;
     }
     struct mr_call_impl *call = NULL;
-    if (h->zombies < c->part->options->h2_max_streams) {
+    if (h->zombies < mr_h2_max_streams(c)) {
         call = mr_call_impl_new(c, &mr_h2_call_ops);
     }
     if (!call) { /* the request has had no effect: the client may repeat it */
@@ -675,10 +675,12 @@ static int tally(struct mr_h2 *h, struct mr_h2_tally *t, uint32_t frames, uint32
     return t->count > most ? mr_h2_go_away(h, NGHTTP2_ENHANCE_YOUR_CALM) : 0;
 }
 
-/* A stream was reset, by the peer or because of it. */
+/* A stream was reset, by the peer or because of it. Another server does so for each of its clients that goes away. */
 static int count_reset(struct mr_h2 *h)
 {
-    return tally(h, &h->resets, 1, h->conn->part->options->h2_max_resets);
+    return mr_conn_is_relay(h->conn)
+               ? 0
+               : tally(h, &h->resets, 1, h->conn->part->options->h2_max_resets);
 }
 
 int mr_h2_count_junk(struct mr_h2 *h, uint32_t frames)

@@ -456,8 +456,8 @@ static inline void server_start_tls(struct server *s, const struct mr_http_optio
         assert_int_equal(mr_loop_new(&s->loops[i], NULL, &err), MR_OK);
     }
     assert_int_equal(mr_http_server_new(&s->http, options, &handler, &err), MR_OK);
-    if (mr_http_listen_tls(s->http, s->loops, (size_t)loops, address, 0, false, tls, &s->port,
-                           &err) < 0) {
+    if (mr_http_listen_tls(s->http, s->loops, (size_t)loops, address, options->relay_tag, false,
+                           tls, &s->port, &err) < 0) {
         fail_msg("listen: %s", err.msg);
     }
     for (int i = 0; i < loops; i++) {

@@ -541,6 +541,39 @@ static void test_stream_limit(void **state)
     release_later(s);
 }
 
+/* Another server sends the requests of many clients over one connection: limits of a client are not for it. */
+static void test_relay(void **state)
+{
+    struct mr_http_options o;
+    struct server s;
+
+    (void)state;
+    mr_http_options_init(&o);
+    o.relay_tag = 1;
+    o.h2_max_streams = o.h2_max_resets = 4;
+    server_start_with(&s, &o, 1, "127.0.0.1:0");
+    struct h2_client *c = h2_dial(&s);
+    h2_request(c, "GET", "/a", NULL, NULL, 0);
+    h2_wait_closed(c, 1);
+    assert_true(nghttp2_session_get_remote_settings(
+                    c->session, NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS) > 1000);
+    for (int i = 0; i < 16; i++) {
+        h2_request(c, "POST", "/later", NULL, "x", 1);
+    }
+    h2_flush(c);
+    assert_true(wait_until(&s.pending_count, 16));
+    for (int i = 1; i <= 16; i++) {
+        nghttp2_submit_rst_stream(c->session, 0, c->streams[i].id, NGHTTP2_CANCEL);
+    }
+    h2_request(c, "GET", "/b", NULL, NULL, 0);
+    h2_wait_closed(c, 18);
+    assert_int_equal(c->streams[17].status, 200);
+    assert_int_equal(atomic_load(&s.cancels), 16);
+    release_later(&s);
+    h2_hang_up(&c);
+    server_stop(&s);
+}
+
 static void test_gone_in_answer(void **state)
 {
     struct server *s = *state;
@@ -569,7 +602,7 @@ int main(void)
         TEST(test_streaming_in), TEST(test_limits),           TEST(test_answer_before_body),
         TEST(test_slow_reader),  TEST(test_rapid_reset),      TEST(test_floods),
         TEST(test_useful_pings), TEST(test_bad_frames),       TEST(test_bad_heads),
-        TEST(test_stream_limit), TEST(test_gone_in_answer),
+        TEST(test_stream_limit), TEST(test_gone_in_answer),   cmocka_unit_test(test_relay),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

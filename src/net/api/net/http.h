@@ -182,8 +182,9 @@ struct mr_http_options {
     int64_t max_connections;  /* per process, 0 = no limit; further ones get 503 and are closed */
     int64_t max_header_bytes; /* 431 past it; default 65536 */
     int64_t max_headers;      /* default 100 */
-    /** Listeners with this tag are for other servers, which send the requests of their clients on; default 0: none is. They
-     *  take a few headers more, and over TLS, whose certificates then tell who asks, any Host. */
+    /** Listeners with this tag are for other servers, which send the requests of all their clients on over one connection;
+     *  default 0: none is. They take a few headers more, 100000 streams, any number of resets, and over TLS, whose
+     *  certificates then tell who asks, any Host. */
     int relay_tag;
     int64_t max_body_bytes;    /* default limit for calls that do not set their own; -1 = none */
     int64_t max_arena_bytes;   /* most memory of one call's arena; default 64 MiB */
