@@ -400,6 +400,12 @@ static int64_t sooner(int64_t a, int64_t since_ns, int64_t limit_ns)
     return a == 0 ? b : b == 0 ? a : MR_MIN(a, b);
 }
 
+/* There are bodies that must make progress; h->body_check_ns says when they are next looked at. */
+static bool has_due_bodies(const struct mr_conn *c)
+{
+    return c->h2->collecting > 0 && c->part->options->body_timeout_ns > 0;
+}
+
 static int64_t h2_deadline(const struct mr_conn *c)
 {
     const struct mr_http_options *o = c->part->options;
@@ -410,7 +416,7 @@ static int64_t h2_deadline(const struct mr_conn *c)
         at_ns = sooner(at_ns, c->idle_since_ns, o->idle_timeout_ns);
         at_ns = h->is_untidy ? sooner(at_ns, c->idle_since_ns, TIDY_NS) : at_ns;
     }
-    if (h->collecting > 0 && o->body_timeout_ns > 0) {
+    if (has_due_bodies(c)) {
         at_ns = sooner(at_ns, h->body_check_ns, 1);
     }
     if (h->head_due_ns && !c->waits_memory) { /* its rest is not read now */
@@ -536,7 +542,7 @@ static void h2_expired(struct mr_conn *c)
     if (h->streams == 0 && h->zombies == 0) {
         idle_expired(c);
     }
-    if (h->collecting > 0 && h->body_check_ns <= c->loop->now_ns) {
+    if (has_due_bodies(c) && h->body_check_ns <= c->loop->now_ns) {
         check_bodies(c);
     }
     if (!h->ping_sent_ns && !c->waits_memory && is_past(c, h->heard_ns, o->h2_ping_interval_ns)) {

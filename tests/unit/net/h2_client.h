@@ -30,6 +30,7 @@ struct h2_client {
     size_t closed;
     bool ended;        /* the server closed the connection */
     uint32_t goaway;   /* error of a GOAWAY + 1, 0 = none */
+    size_t pings;      /* of the server */
     bool hold_windows; /* never open them: a slow reader */
     bool large_frames;
 };
@@ -107,6 +108,7 @@ static inline int h2_on_frame(nghttp2_session *session, const nghttp2_frame *fra
     if (frame->hd.type == NGHTTP2_GOAWAY) {
         c->goaway = frame->goaway.error_code + 1;
     }
+    c->pings += frame->hd.type == NGHTTP2_PING && !(frame->hd.flags & NGHTTP2_FLAG_ACK);
     return 0;
 }
 

@@ -333,6 +333,33 @@ static void test_ping(void **state)
                 pings(4800 * MR_NS_PER_MS));
 }
 
+/* What else becomes due does not end bodies that may take any time. */
+static void test_body_without_timeout(void **state)
+{
+    struct mr_http_options o;
+    struct server s;
+
+    (void)state;
+    mr_http_options_init(&o);
+    o.body_timeout_ns = 0;
+    o.h2_ping_interval_ns = MR_NS_PER_MS;
+    server_start_with(&s, &o, 1, "127.0.0.1:0");
+    struct h2_client *c = h2_dial(&s);
+    struct h2_stream *slow = h2_request(c, "POST", "/echo", NULL, "slow", 4);
+    slow->send_open = true;
+    /* The server had the head before it had the answer to the first one. */
+    while (c->pings < 3 && !slow->closed && !c->ended) {
+        h2_turn(c, 300000);
+    }
+    assert_false(slow->closed);
+    slow->send_open = false;
+    nghttp2_session_resume_data(c->session, slow->id);
+    h2_wait_closed(c, 1);
+    assert_string_equal((char *)slow->body, "slow");
+    h2_hang_up(&c);
+    server_stop(&s);
+}
+
 static void test_drain(void **state)
 {
     struct server s;
@@ -541,6 +568,7 @@ int main(void)
         cmocka_unit_test(test_timeouts),
         cmocka_unit_test(test_write_timeout),
         cmocka_unit_test(test_ping),
+        cmocka_unit_test(test_body_without_timeout),
         cmocka_unit_test(test_drain),
         cmocka_unit_test(test_drain_of_the_queue),
         cmocka_unit_test(test_close_under_load),
