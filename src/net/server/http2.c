@@ -103,6 +103,7 @@ void mr_h2_feed(struct mr_conn *c, const uint8_t *data, size_t n)
     bool ok = check_frames(h, data, n);
 
     h->heard_ns = c->loop->now_ns;
+    h->ping_sent_ns = 0;
     ssize_t used = nghttp2_session_mem_recv(h->session, data, n);
     if (!ok && used >= 0 && mr_h2_go_away(h, NGHTTP2_STREAM_CLOSED) != 0) {
         used = NGHTTP2_ERR_CALLBACK_FAILURE;
@@ -502,7 +503,7 @@ static bool is_past(const struct mr_conn *c, int64_t since_ns, int64_t limit_ns)
     return limit_ns > 0 && mr_ns_after(since_ns, limit_ns) <= c->loop->now_ns;
 }
 
-/* An answer is not read, a head does not end, or a ping has no answer. */
+/* An answer is not read, a head does not end, or nothing came after a ping. */
 static bool has_failed(const struct mr_conn *c)
 {
     const struct mr_h2 *h = c->h2;

@@ -86,7 +86,7 @@ struct mr_h2 {
     int64_t out_due_ns;  /* answers that wait for the peer's window must make progress until then */
     int64_t out_check_ns; /* when the waiting answers are next checked one by one */
     int64_t heard_ns;     /* the last input */
-    int64_t ping_sent_ns; /* 0 = none is pending */
+    int64_t ping_sent_ns; /* 0 = the peer was heard after the last one */
     int64_t drain_ns;     /* when the drain notice was sent */
 };
 

@@ -770,11 +770,6 @@ static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, v
     case NGHTTP2_DATA:
     case NGHTTP2_HEADERS: return on_request_frame(session, frame, h);
     case NGHTTP2_RST_STREAM: return count_reset(h);
-    case NGHTTP2_PING:
-        if (frame->hd.flags & NGHTTP2_FLAG_ACK) {
-            h->ping_sent_ns = 0;
-        }
-        return 0;
     default: return 0;
     }
 }

@@ -333,6 +333,35 @@ static void test_ping(void **state)
                 pings(4800 * MR_NS_PER_MS));
 }
 
+/* A peer that does not answer a ping, as the answer waits behind other frames, but says something is alive: it is pinged
+ * again. */
+static void test_ping_of_a_busy_peer(void **state)
+{
+    static const uint8_t none[8];
+    struct mr_http_options o;
+    struct server s;
+    uint8_t payload[8];
+    uint8_t frame[17];
+    size_t len;
+    int pings = 0;
+
+    (void)state;
+    mr_http_options_init(&o);
+    o.h2_ping_interval_ns = MR_NS_PER_MS;
+    server_start_with(&s, &o, 1, "127.0.0.1:0");
+    struct client c = dial(&s);
+    h2_raw_hello(&c);
+    while (pings < 3) {
+        assert_true(h2_raw_wait(&c, 6, payload, sizeof payload, &len));
+        if (memcmp(payload, none, sizeof none) == 0) { /* not the answer to one of ours */
+            pings++;
+            assert_true(send_all(&c, frame, h2_frame(frame, 6, 0, 0, "12345678", 8)));
+        }
+    }
+    hang_up(&c);
+    server_stop(&s);
+}
+
 /* What else becomes due does not end bodies that may take any time. */
 static void test_body_without_timeout(void **state)
 {
@@ -568,6 +597,7 @@ int main(void)
         cmocka_unit_test(test_timeouts),
         cmocka_unit_test(test_write_timeout),
         cmocka_unit_test(test_ping),
+        cmocka_unit_test(test_ping_of_a_busy_peer),
         cmocka_unit_test(test_body_without_timeout),
         cmocka_unit_test(test_drain),
         cmocka_unit_test(test_drain_of_the_queue),
