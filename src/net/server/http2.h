@@ -160,7 +160,7 @@ bool mr_h2_refuse_held(struct mr_conn *c);
  *  vain. */
 void mr_h2_reset(struct mr_call_impl *call, uint32_t h2_error);
 /** Answers a call that no handler has seen: 431, or of gRPC, where clients take that for UNKNOWN, RESOURCE_EXHAUSTED. */
-void mr_h2_head_too_large(struct mr_call_impl *call, bool is_grpc);
+void mr_h2_head_too_large(struct mr_call_impl *call);
 /** nghttp2 callbacks of the sending side. */
 int mr_h2_send_data(nghttp2_session *session, nghttp2_frame *frame, const uint8_t *framehd,
                     size_t length, nghttp2_data_source *source, void *user_data);

@@ -370,7 +370,7 @@ const struct mr_call_ops mr_h2_call_ops = {
 
 #define TOO_LARGE "request header too large (--max-header-bytes)"
 
-void mr_h2_head_too_large(struct mr_call_impl *call, bool is_grpc)
+void mr_h2_head_too_large(struct mr_call_impl *call)
 {
     static const struct mr_header type = {MR_STR_INIT("content-type"),
                                           MR_STR_INIT("application/json")};
@@ -383,10 +383,9 @@ void mr_h2_head_too_large(struct mr_call_impl *call, bool is_grpc)
     struct mr_reply reply = {
         .status = 431, .headers = &type, .header_count = 1, .pieces = &body, .piece_count = 1};
 
-    if (is_grpc) {
+    if (call->pub.is_grpc) {
         reply = (struct mr_reply){.status = 200, .headers = status, .header_count = 3};
     }
     mr_count_add(&call->pub.loop->stats.protocol_errors, 1);
-    mr_http_count(call->pub.loop, reply.status);
-    h2_reply(call, &reply);
+    mr_call_reply(&call->pub, &reply);
 }

@@ -257,8 +257,10 @@ static void complete_head(struct mr_call_impl *call, bool is_last)
     h->reading = NULL;
     h->head_due_ns = 0;
     call->head_done = true;
+    pub->is_grpc =
+        mr_str_eq(pub->method, MR_STR("POST")) && is_grpc_type(mr_call_header(pub, "content-type"));
     if (call->head_too_large) {
-        mr_h2_head_too_large(call, is_grpc_type(mr_call_header(pub, "content-type")));
+        mr_h2_head_too_large(call);
         return;
     }
     if (call->head_lost) {
@@ -269,8 +271,6 @@ static void complete_head(struct mr_call_impl *call, bool is_last)
     if (length.ptr && !mr_str_to_i64(length, &pub->content_length)) {
         pub->content_length = -1;
     }
-    pub->is_grpc =
-        mr_str_eq(pub->method, MR_STR("POST")) && is_grpc_type(mr_call_header(pub, "content-type"));
     call->body.expect = pub->content_length;
     call->body_due_ns = mr_due_start(pub->loop->now_ns, h->conn->part->options->body_timeout_ns);
     call->owes = true;

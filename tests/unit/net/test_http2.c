@@ -256,6 +256,7 @@ static void test_streaming_in(void **state)
 static void test_limits(void **state)
 {
     struct server *s = *state;
+    const struct mr_loop_stats *stats = mr_loop_stats(s->loops[0]);
     struct h2_client *c = h2_dial(s);
     char *long_value = malloc(70001);
     uint8_t body[2000] = {0};
@@ -263,14 +264,20 @@ static void test_limits(void **state)
     memset(long_value, 'v', 70000);
     long_value[40000] = '\0';
     const char *much[] = {"x-a", long_value, "x-b", long_value, NULL};
+    const char *grpc[] = {"content-type", "application/grpc", "x-a", long_value,
+                          "x-b",          long_value,         NULL};
     const char *limit[] = {"x-limit", "1000", NULL};
     const char *declared[] = {"x-limit", "1000", "content-length", "2000", NULL};
     struct h2_stream *head = h2_request(c, "GET", "/x", much, NULL, 0);
     struct h2_stream *large = h2_request(c, "POST", "/echo", limit, body, sizeof body);
     struct h2_stream *claim = h2_request(c, "POST", "/echo", declared, body, sizeof body);
     struct h2_stream *fits = h2_request(c, "POST", "/echo", limit, body, 1000);
-    h2_wait_closed(c, 4);
+    struct h2_stream *call = h2_request(c, "POST", "/a.B/C", grpc, "", 0);
+    h2_wait_closed(c, 5);
     assert_int_equal(head->status, 431);
+    assert_non_null(strstr(call->headers, "grpc-status: 8\n"));
+    assert_int_equal(mr_count_get(&stats->grpc_answers[MR_GRPC_RESOURCE_EXHAUSTED]), 1);
+    assert_int_equal(mr_count_get(&stats->http_answers[200 - MR_HTTP_STATUS_FIRST]), 1);
     assert_int_equal(large->status, 413);
     assert_int_equal(claim->status, 413);
     assert_int_equal(fits->status, 200);
