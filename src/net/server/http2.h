@@ -159,8 +159,11 @@ bool mr_h2_refuse_held(struct mr_conn *c);
 /** Resets the call's stream. Without memory for that the connection is closed, so that the client does not wait in
  *  vain. */
 void mr_h2_reset(struct mr_call_impl *call, uint32_t h2_error);
-/** Answers a call that no handler has seen: 431, or of gRPC, where clients take that for UNKNOWN, RESOURCE_EXHAUSTED. */
-void mr_h2_head_too_large(struct mr_call_impl *call);
+/** Says that the body may come, to a client that waits for that. Nothing of the answer has been given yet. */
+void mr_h2_send_continue(struct mr_call_impl *call);
+/** Answers a call that no handler has seen; of gRPC, whose clients take any such status for UNKNOWN, with RESOURCE_EXHAUSTED.
+ *  text: goes into JSON as it is. */
+void mr_h2_refuse_head(struct mr_call_impl *call, int status, const char *text);
 /** nghttp2 callbacks of the sending side. */
 int mr_h2_send_data(nghttp2_session *session, nghttp2_frame *frame, const uint8_t *framehd,
                     size_t length, nghttp2_data_source *source, void *user_data);

@@ -368,23 +368,34 @@ const struct mr_call_ops mr_h2_call_ops = {
     .abort = h2_abort,
 };
 
-#define TOO_LARGE "request header too large (--max-header-bytes)"
+/* ---- answers without a handler --------------------------------------------------------------- */
 
-void mr_h2_head_too_large(struct mr_call_impl *call)
+void mr_h2_send_continue(struct mr_call_impl *call)
+{
+    struct mr_h2 *h = call->conn->h2;
+    nghttp2_nv nv = make_nv(MR_STR(":status"), MR_STR("100"), STATIC_PAIR);
+
+    if (nghttp2_submit_headers(h->session, NGHTTP2_FLAG_NONE, call->stream_id, NULL, &nv, 1,
+                               NULL) != 0) {
+        h->failed = true;
+    }
+}
+
+void mr_h2_refuse_head(struct mr_call_impl *call, int status, const char *text)
 {
     static const struct mr_header type = {MR_STR_INIT("content-type"),
                                           MR_STR_INIT("application/json")};
-    static const struct mr_header status[] = {
-        {MR_STR_INIT("content-type"), MR_STR_INIT("application/grpc")},
-        {MR_STR_INIT("grpc-status"), MR_STR_INIT("8")}, /* RESOURCE_EXHAUSTED */
-        {MR_STR_INIT("grpc-message"), MR_STR_INIT(TOO_LARGE)}};
-    static const char text[] = "{\"error\":\"" TOO_LARGE "\"}";
-    struct mr_piece body = {.ptr = text, .len = sizeof text - 1};
+    const struct mr_header grpc[] = {{MR_STR("content-type"), MR_STR("application/grpc")},
+                                     {MR_STR("grpc-status"), MR_STR("8")}, /* RESOURCE_EXHAUSTED */
+                                     {MR_STR("grpc-message"), mr_str_c(text)}};
+    char json[128];
+    int len = snprintf(json, sizeof json, "{\"error\":\"%s\"}", text);
+    struct mr_piece body = {.ptr = json, .len = (size_t)len};
     struct mr_reply reply = {
-        .status = 431, .headers = &type, .header_count = 1, .pieces = &body, .piece_count = 1};
+        .status = status, .headers = &type, .header_count = 1, .pieces = &body, .piece_count = 1};
 
     if (call->pub.is_grpc) {
-        reply = (struct mr_reply){.status = 200, .headers = status, .header_count = 3};
+        reply = (struct mr_reply){.status = 200, .headers = grpc, .header_count = 3};
     }
     mr_count_add(&call->pub.loop->stats.protocol_errors, 1);
     mr_call_reply(&call->pub, &reply);

@@ -245,6 +245,29 @@ static bool is_grpc_type(mr_str type)
            mr_str_starts(rest, MR_STR("+proto;"));
 }
 
+/* A client may wait for leave to send its body. Those of gRPC do not, and take an interim answer for the answer. */
+static mr_str expectation(const struct mr_call *call)
+{
+    return call->is_grpc ? (mr_str){NULL, 0} : mr_call_header(call, "expect");
+}
+
+/* True if no handler is to see the call: it was answered. */
+static bool head_is_refused(struct mr_call_impl *call)
+{
+    mr_str expect = expectation(&call->pub);
+
+    if (call->head_too_large) {
+        mr_h2_refuse_head(call, 431, "request header too large (--max-header-bytes)");
+    } else if (call->head_lost) {
+        call->ops->abort(call, NGHTTP2_REFUSED_STREAM);
+    } else if (expect.ptr && !mr_str_ieq(expect, MR_STR("100-continue"))) {
+        mr_h2_refuse_head(call, 417, "unknown expectation");
+    } else {
+        return false;
+    }
+    return true;
+}
+
 static void complete_body(struct mr_call_impl *call);
 
 /* The head is complete: calls the handler. */
@@ -259,12 +282,7 @@ static void complete_head(struct mr_call_impl *call, bool is_last)
     call->head_done = true;
     pub->is_grpc =
         mr_str_eq(pub->method, MR_STR("POST")) && is_grpc_type(mr_call_header(pub, "content-type"));
-    if (call->head_too_large) {
-        mr_h2_head_too_large(call);
-        return;
-    }
-    if (call->head_lost) {
-        call->ops->abort(call, NGHTTP2_REFUSED_STREAM);
+    if (head_is_refused(call)) {
         return;
     }
     mr_str length = mr_call_header(pub, "content-length");
@@ -282,7 +300,12 @@ static void complete_head(struct mr_call_impl *call, bool is_last)
     }
     if (!pub->streaming && pub->body_limit >= 0 && pub->content_length > pub->body_limit) {
         mr_call_impl_refuse(call, MR_E_TOO_LARGE);
-    } else if (!pub->streaming) {
+        return;
+    }
+    if (expectation(pub).ptr && !call->begun) {
+        mr_h2_send_continue(call);
+    }
+    if (!pub->streaming) {
         call->is_collecting = true;
         if (h->collecting++ == 0) {
             h->body_check_ns =

@@ -126,6 +126,7 @@ def test_headers_in_many_frames(wire):
 
 def test_expect_continue(wire):
     stream = wire.headers("POST", INFER, [("expect", "100-continue")], end=False)
+    wire.wait(lambda: wire.of(stream, h2.events.InformationalResponseReceived), "leave to send the body")
     wire.send(stream, infer_body([1]))
     assert data_of(wire.response(stream)) == [1]
 

@@ -11,6 +11,7 @@
 struct h2_stream {
     int32_t id;
     int status;
+    int interim;        /* 1xx answers before it */
     char headers[1024]; /* "name: value\n" of head and trailers */
     uint8_t *body;
     size_t len;
@@ -56,6 +57,7 @@ static inline int h2_on_header(nghttp2_session *session, const nghttp2_frame *fr
     (void)value_len;
     (void)flags;
     if (s && strcmp((const char *)name, ":status") == 0) {
+        s->interim += s->status > 0;
         s->status = atoi((const char *)value);
     } else if (s) {
         size_t n = strlen(s->headers);

@@ -286,6 +286,34 @@ static void test_limits(void **state)
     h2_hang_up(&c);
 }
 
+static void test_continue(void **state)
+{
+    struct h2_client *c = h2_dial(*state);
+    const char *expect[] = {"expect", "100-Continue", NULL};
+    const char *other[] = {"expect", "200-ok", NULL};
+    struct h2_stream *waits = h2_request(c, "POST", "/echo", expect, "", 0);
+    struct h2_stream *early = h2_request(c, "POST", "/early", expect, "x", 1);
+    struct h2_stream *none = h2_request(c, "GET", "/none", expect, NULL, 0);
+    struct h2_stream *unknown = h2_request(c, "POST", "/echo", other, "x", 1);
+
+    waits->send_open = true;
+    h2_wait_closed(c, 3);
+    assert_int_equal(waits->status, 100);
+    waits->send = (const uint8_t *)"hello";
+    waits->send_left = 5;
+    waits->send_open = false;
+    nghttp2_session_resume_data(c->session, waits->id);
+    h2_wait_closed(c, 4);
+    assert_int_equal(waits->status, 200);
+    assert_int_equal(waits->interim, 1);
+    assert_string_equal((char *)waits->body, "hello");
+    assert_int_equal(early->status, 403);
+    assert_int_equal(none->status, 200);
+    assert_int_equal(early->interim + none->interim, 0);
+    assert_int_equal(unknown->status, 417);
+    h2_hang_up(&c);
+}
+
 static void test_answer_before_body(void **state)
 {
     /* Answered early with the request still open: the server asks to stop sending. */
@@ -610,6 +638,7 @@ int main(void)
         TEST(test_slow_reader),  TEST(test_rapid_reset),      TEST(test_floods),
         TEST(test_useful_pings), TEST(test_bad_frames),       TEST(test_bad_heads),
         TEST(test_stream_limit), TEST(test_gone_in_answer),   cmocka_unit_test(test_relay),
+        TEST(test_continue),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
