@@ -396,7 +396,7 @@ const struct mr_option mr_serve_table[] = {
           "bytes a second that a body must come with, and an answer be taken with; 0 any"),
     BYTES("max-output-backlog", server.http.max_output_backlog, "4MiB", 65536, GIB,
           "memory of answers waiting for a slow client before nothing more is taken from it"),
-    NUMBER("h2-max-streams", server.http.h2_max_streams, "256", 1, 1000000, "N",
+    NUMBER("h2-max-streams", server.http.h2_max_streams, "256", 1, 100000, "N",
            "requests at once on an HTTP/2 connection"),
     BYTES("h2-window", server.http.h2_window_bytes, "1MiB", 65535, 67108864,
           "bytes a client may send ahead on an HTTP/2 stream; 16 times that per connection"),

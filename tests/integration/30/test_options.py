@@ -69,6 +69,7 @@ def test_dump_options(filled, tmp_path):
 @pytest.mark.parametrize("args, said", [
     (["--http-prot=1"], ["--http-prot", "--http-port"]), (["--nonsense"], ["--nonsense"]), (["--http-port=70000"], ["--http-port", "65535"]),
     (["--http-port=x"], ["--http-port"]), (["--http-port="], ["--http-port"]), (["--model-control-mode=pol"], ["--model-control-mode", "poll"]),
+    (["--h2-max-streams=100001"], ["--h2-max-streams", "100000"]),
     (["--strict-readiness=maybe"], ["--strict-readiness"]), (["stray"], ["stray"]), (["--config=/nothing"], ["/nothing"]),
     (["--http-max-input-size=-1"], ["--http-max-input-size"]), (["--exit-timeout-secs=abc"], ["--exit-timeout-secs"]),
     (["--model-repository="], ["--model-repository"])], ids=str)
