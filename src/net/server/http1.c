@@ -587,7 +587,11 @@ static void h1_input(struct mr_conn *c)
         mr_conn_close(c);
         return;
     }
-    c->in.end += mr_conn_read(c, c->in.ptr + c->in.end, c->in.cap - c->in.end);
+    size_t n = mr_conn_read(c, c->in.ptr + c->in.end, c->in.cap - c->in.end);
+    c->in.end += n;
+    if (n > 0 && fits_in_place(c)) { /* it is used when all of it is here */
+        body_moved(c, n);
+    }
 }
 
 static bool has_room(const struct mr_conn *c)

@@ -107,13 +107,14 @@ def test_body_in_drips_over_http2(hosted):
     at_rest(server)
 
 
-def test_slow_but_steady_body(patient):
+@pytest.mark.parametrize("count, rate, pieces", [(100_000, 1, 25), (2000, 0, 4)], ids=["large", "small"])
+def test_slow_but_steady_body(patient, count, rate, pieces):
     """Longer than the timeout in total, but never late."""
-    server, faults = patient("--min-transfer-rate=1")
-    head, body = large("m", 100_000)
+    server, faults = patient(f"--min-transfer-rate={rate}")
+    head, body = large("m", count)
     with Http1(server.http) as wire:
         wire.send(request("POST", "/v2/models/m/infer", f"{head}Content-Length: {len(body)}\r\n"))
-        step = len(body) // 25 + 1
+        step = len(body) // pieces + 1
         for at in range(0, len(body), step):
             before = value(server, "millrace_received_bytes_total")
             wire.send(body[at : at + step])
