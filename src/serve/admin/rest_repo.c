@@ -273,11 +273,15 @@ static int add_file(struct mr_json *j, mr_str key, struct control_body *q, struc
     if (mr_json_string(j, &text) < 0) {
         return j->status;
     }
+    if (q->load.file_count == SERVE_LOAD_FILES) {
+        return MR_FAIL(err, MR_E_INVALID, "more than %d files in one load request",
+                       SERVE_LOAD_FILES);
+    }
     if (q->load.file_count == q->file_cap) {
         size_t cap = q->file_cap ? q->file_cap * 2 : 8;
         struct mr_load_file *files = MR_ARENA_ARRAY(j->arena, struct mr_load_file, cap);
-        if (!files || cap > 1024) {
-            return MR_FAIL(err, MR_E_EXHAUSTED, "more than 1024 files in one load request");
+        if (!files) {
+            return MR_ARENA_FAIL(err);
         }
         if (q->load.file_count) {
             memcpy(files, q->files, q->load.file_count * sizeof *files);
@@ -320,7 +324,7 @@ static int parse_parameter(struct mr_json *j, mr_str key, bool is_load, struct c
     if (!is_load) {
         return mr_json_skip(j, NULL);
     }
-    return MR_FAIL(err, MR_E_INTERNAL,
+    return MR_FAIL(err, MR_E_INVALID,
                    "unexpected error on creating Triton parameter: '%.*s' is no parameter of a "
                    "load request",
                    MR_STR_ARG(mr_str_sub(key, 0, 100)));

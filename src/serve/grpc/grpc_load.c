@@ -8,7 +8,6 @@
 #include "serve/state/loops.h"
 #include "serve/state/state.h"
 
-#define LOAD_FILES  1024
 #define LOAD_STRING 3 /* string_param of ModelRepositoryParameter */
 #define LOAD_BYTES  4 /* its last one, bytes_param */
 
@@ -64,8 +63,9 @@ static int load_choice(mr_bytes value, struct mr_pb_field *out, struct mr_err *e
 
 static int load_file(struct load_call *l, mr_str path, mr_bytes data, struct mr_err *err)
 {
-    if (l->q.file_count == LOAD_FILES) {
-        return MR_FAIL(err, MR_E_EXHAUSTED, "more than %d files in one load request", LOAD_FILES);
+    if (l->q.file_count == SERVE_LOAD_FILES) {
+        return MR_FAIL(err, MR_E_INVALID, "more than %d files in one load request",
+                       SERVE_LOAD_FILES);
     }
     l->files[l->q.file_count++] = (struct mr_load_file){path, data};
     return MR_OK;
@@ -175,7 +175,8 @@ static void load_cancel(struct serve_pending *p)
 void grpc_model_load(struct mr_server *s, struct mr_grpc_call *g)
 {
     struct load_call *l = MR_ARENA_NEW(g->call->arena, struct load_call);
-    struct mr_load_file *files = MR_ARENA_ARRAY(g->call->arena, struct mr_load_file, LOAD_FILES);
+    struct mr_load_file *files =
+        MR_ARENA_ARRAY(g->call->arena, struct mr_load_file, SERVE_LOAD_FILES);
 
     if (!l || !files) {
         mr_grpc_fail(g, MR_GRPC_RESOURCE_EXHAUSTED,

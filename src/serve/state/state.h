@@ -27,6 +27,8 @@ enum listener_tag { LISTEN_HTTP = 0, LISTEN_GRPC = 1, LISTEN_METRICS = 2, LISTEN
 
 /* Most bytes of a request that carries neither tensors nor files: those are read in one piece. */
 #define SERVE_SMALL_BODY ((uint64_t)1 << 20)
+/* Most files of a load request */
+#define SERVE_LOAD_FILES 1024
 
 enum server_state { SERVER_STARTING = 0, SERVER_READY, SERVER_EXITING };
 

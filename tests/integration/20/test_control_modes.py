@@ -281,7 +281,7 @@ def test_unknown_parameter_of_load(models, start, control):
     repo.add(models, "a")
     c = control(start(models, mode="explicit"))
     reply = c.load("a", nosuch="1")
-    assert reply.status == 500 and "unexpected error on creating Triton parameter" in reply.error
+    assert reply.status == 400 and "unexpected error on creating Triton parameter" in reply.error
 
 
 def test_unchanged_model_is_not_loaded_again(models, start, control):

@@ -165,6 +165,15 @@ def test_damaged_file(loader, control):
     assert control.answer("adder")[0] == [2, 3]
 
 
+def test_more_files_than_a_load_may_have(server, control):
+    files = {f"1/{i}": b"" for i in range(1025)}
+    reply = control.load("adder", ADDER, files)
+    assert reply.status == 400 and "1024 files" in reply.error
+    over_grpc = GrpcControl(server)
+    assert over_grpc.load("adder", ADDER, files)[0] == "INVALID_ARGUMENT"
+    over_grpc.close()
+
+
 @pytest.mark.parametrize("text", ["!!!", "YQ=", "YQ", "Y Q = =", "YQ==YQ=="])
 def test_files_must_be_base64(control, text):
     body = {"parameters": {"config": json.dumps(ADDER), "file:1/model.onnx": text}}
