@@ -239,7 +239,7 @@ void metrics_rest(struct mr_server *s, struct mr_call *call)
         return;
     }
     if (!mr_str_eq_c(call->method, "GET") && !call->head_only) {
-        reply_status_text(call, 405, "Method Not Allowed");
+        reply_method(call, MR_STR("GET, HEAD"), MR_STR("{\"error\":\"Method Not Allowed\"}"));
         return;
     }
     m = MR_NEW(struct metrics_job);

@@ -152,15 +152,8 @@ void route_refuse_method(const struct mr_server *s, struct mr_call *call,
         [REST_POST] = MR_STR_INIT("POST"),
         [REST_GET | REST_POST] = MR_STR_INIT("GET, HEAD, POST"),
     };
-    const mr_str body = s->options.mlserver_errors ? MR_STR("{\"detail\":\"Method Not Allowed\"}")
-                                                   : MR_STR("{\"error\":\"Method Not Allowed\"}");
-    const struct mr_header headers[] = {
-        {MR_STR("content-type"), MR_STR("application/json")},
-        {MR_STR("allow"), allowed[route->methods]},
-    };
-    const struct mr_piece piece = {body.ptr, body.len, NULL};
-    const struct mr_reply reply = {
-        .status = 405, .headers = headers, .header_count = 2, .pieces = &piece, .piece_count = 1};
 
-    mr_call_reply(call, &reply);
+    reply_method(call, allowed[route->methods],
+                 s->options.mlserver_errors ? MR_STR("{\"detail\":\"Method Not Allowed\"}")
+                                            : MR_STR("{\"error\":\"Method Not Allowed\"}"));
 }

@@ -72,3 +72,16 @@ void reply_error_text(struct mr_call *call, int status, const char *fmt, ...)
     va_end(ap);
     reply_error(call, &err);
 }
+
+void reply_method(struct mr_call *call, mr_str allowed, mr_str json)
+{
+    const struct mr_header headers[] = {
+        {MR_STR("content-type"), MR_STR("application/json")},
+        {MR_STR("allow"), allowed},
+    };
+    const struct mr_piece piece = {json.ptr, json.len, NULL};
+    const struct mr_reply reply = {
+        .status = 405, .headers = headers, .header_count = 2, .pieces = &piece, .piece_count = 1};
+
+    mr_call_reply(call, &reply);
+}

@@ -16,5 +16,7 @@ void reply_error(struct mr_call *call, const struct mr_err *err);
 void reply_error_text(struct mr_call *call, int status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 void reply_status_text(struct mr_call *call, int http_status, const char *text);
+/* 405. allowed: the methods that may be used, a list for the header Allow. */
+void reply_method(struct mr_call *call, mr_str allowed, mr_str json);
 
 #endif
