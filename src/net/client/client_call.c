@@ -157,7 +157,7 @@ int mr_client_add_header(struct mr_client_call *call, bool trailer, mr_str name,
     struct mr_client_answer *a = &call->answer;
     size_t *count = trailer ? &a->trailer_count : &a->header_count;
     struct mr_header *list = trailer ? a->trailers : a->headers;
-    size_t max = trailer ? sizeof a->trailers / sizeof *a->trailers : MR_CLIENT_HEADERS_MAX;
+    size_t max = trailer ? MR_CLIENT_TRAILERS_MAX : MR_CLIENT_HEADERS_MAX;
     mr_str n = mr_arena_str(&call->arena, name);
     mr_str v = mr_arena_str(&call->arena, value);
 

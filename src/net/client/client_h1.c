@@ -332,8 +332,8 @@ static int parse_trailers(struct mr_client_conn *conn, struct mr_err *err)
     if (!own.ptr || conn->h1.lines.failed) {
         return too_long(conn, err);
     }
-    int rc = mr_http1_parse_trailers((char *)own.ptr, own.len, a->trailers,
-                                     sizeof a->trailers / sizeof *a->trailers, &head);
+    int rc = mr_http1_parse_trailers((char *)own.ptr, own.len, a->trailers, MR_CLIENT_TRAILERS_MAX,
+                                     &head);
     if (rc) {
         return refused(conn, rc, head.error, err);
     }

@@ -27,6 +27,8 @@
 
 #define MR_CLIENT_HEAD_MAX    ((size_t)64 * 1024)
 #define MR_CLIENT_HEADERS_MAX 128
+/* At least as many as the server sends: MR_GRPC_TRAILERS_MAX and the status. */
+#define MR_CLIENT_TRAILERS_MAX 24
 
 /** What has come of a response so far. */
 struct mr_client_answer {
@@ -38,7 +40,7 @@ struct mr_client_answer {
     size_t body_declared; /* content-length; 0: none */
     /* As many as were counted; the rest of them is never written. */
     struct mr_header headers[MR_CLIENT_HEADERS_MAX];
-    struct mr_header trailers[16];
+    struct mr_header trailers[MR_CLIENT_TRAILERS_MAX];
 };
 
 struct mr_client_call {

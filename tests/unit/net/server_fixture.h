@@ -173,9 +173,12 @@ static inline void reply_bytes(struct mr_call *call)
         struct mr_piece piece = {block->data + from, to - from, NULL};
         mr_call_write(call, &piece, 1);
     }
-    struct mr_header trailer = {MR_STR("x-trailer"), MR_STR("end")};
+    struct mr_header trailers[MR_GRPC_TRAILERS_MAX + 2]; /* a gRPC answer's have a status as well */
+    for (size_t i = 0; i < COUNT(trailers); i++) {
+        trailers[i] = (struct mr_header){MR_STR("x-trailer"), MR_STR("end")};
+    }
     if (number_header(call, "x-open", 0) == 0) {
-        mr_call_end(call, &trailer, 1);
+        mr_call_end(call, trailers, COUNT(trailers));
     }
     mr_block_unref(&block);
 }
