@@ -205,11 +205,12 @@ void hop_reply(struct mr_call *call, const struct mr_client_response *r)
     if (!hop_answer(call, r, &a)) {
         mr_block_unref(&body.block);
         mr_call_abort(call, 11); /* ENHANCE_YOUR_CALM: its headers used up the arena */
-    } else if (call->is_grpc) {
+    } else if (call->is_grpc && r->trailer_count > 0) {
         mr_call_begin(call, r->status, a.headers, a.count);
         mr_call_write(call, &body, 1);
         mr_call_end(call, a.trailers, a.trailer_count);
     } else {
+        /* Of gRPC a status alone, which stays in one block of headers: clients may repeat only such calls. */
         struct mr_reply reply = {.status = r->status,
                                  .headers = a.headers,
                                  .header_count = a.count,

@@ -319,18 +319,17 @@ static void fail_broken(struct hop *h, const struct hop_attempt *at, int rc,
 
 static void end_well(struct hop *h, const struct mr_client_response *r)
 {
-    struct mr_call *call = hop_take_call(h);
     struct hop_answer a;
 
-    if (!hop_answer(call, r, &a)) {
-        mr_call_abort(call, 11); /* ENHANCE_YOUR_CALM: its headers used up the arena */
+    if (h->is_cut) {
+        fail(h, MR_E_UNAVAILABLE, MR_STR("the server is exiting"));
         return;
     }
+    struct mr_call *call = hop_take_call(h);
     if (!h->has_begun) {
-        mr_call_begin(call, r->status, a.headers, a.count);
-    }
-    if (h->is_cut) {
-        end_with_status(call, MR_GRPC_UNAVAILABLE, MR_STR("the server is exiting"));
+        hop_reply(call, r);
+    } else if (!hop_answer(call, r, &a)) {
+        mr_call_abort(call, 11); /* ENHANCE_YOUR_CALM: its headers used up the arena */
     } else {
         mr_call_end(call, a.trailers, a.trailer_count);
     }

@@ -162,35 +162,15 @@ bool hop_refuses(const struct mr_client_response *r, enum mr_mesh_result *out_wh
     return true;
 }
 
-static bool has_status(const struct mr_client_response *r)
-{
-    for (size_t i = 0; i < r->header_count; i++) {
-        if (mr_str_eq_c(r->headers[i].name, "grpc-status")) {
-            return true;
-        }
-    }
-    return false;
-}
-
 bool hop_answer(struct mr_call *call, const struct mr_client_response *r, struct hop_answer *out)
 {
     struct hop_answer a;
-    size_t kept = 0;
-    bool is_end = call->is_grpc && r->trailer_count == 0 && has_status(r);
 
     a.headers = copy_headers(call, r->headers, r->header_count, 0, &a.count);
-    a.trailers = copy_headers(call, r->trailers, r->trailer_count, a.count, &a.trailer_count);
+    a.trailers = copy_headers(call, r->trailers, r->trailer_count, 0, &a.trailer_count);
     if (!a.headers || !a.trailers) {
         return false;
     }
-    for (size_t i = 0; i < a.count; i++) {
-        if (is_end && !mr_str_eq_c(a.headers[i].name, "content-type")) {
-            a.trailers[a.trailer_count++] = a.headers[i];
-        } else {
-            a.headers[kept++] = a.headers[i];
-        }
-    }
-    a.count = kept;
     *out = a;
     return true;
 }

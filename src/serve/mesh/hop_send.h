@@ -31,8 +31,7 @@ struct hop_answer {
     struct mr_header *trailers;
     size_t trailer_count;
 };
-/* In the call's arena, texts borrowed from r. Of an answer without a message gRPC puts the trailers among the headers; here they are trailers.
- * False without memory. */
+/* In the call's arena, texts borrowed from r. False without memory. */
 bool hop_answer(struct mr_call *call, const struct mr_client_response *r, struct hop_answer *out);
 
 #endif

@@ -6,9 +6,10 @@ import time
 import grpc
 import numpy as np
 import pytest
+from h2.events import TrailersReceived
 
 from lib import grpcraw, metrics, pymodels, repo, wait
-from lib.raw import Http1, request
+from lib.raw import GRPC_HEADERS, Http1, Http2, grpc_frame, grpc_path, request
 from lib.rest import Rest
 from lib.services.mesh import Clients, X, answers, ask, joined, loads, mesh_port, own_repositories, see_each_other
 from lib.tclients import Triton
@@ -57,6 +58,12 @@ def test_errors_of_the_model_pass_through(fleet, tmp_path, kind):
         said.append((e.value.status(), e.value.message()))
         client.close()
     assert said[0] == said[1] and "WRONG" in said[0][1]
+    for server in servers if kind == "grpc" else ():
+        with Http2(server.grpc) as wire:
+            stream = wire.headers("POST", grpc_path("ModelInfer"), GRPC_HEADERS, end=False)
+            wire.send(stream, grpc_frame(grpcraw.int32("of1-0", [1], name="WRONG")))
+            assert wire.response(stream).headers["grpc-status"] == "3"
+            assert not wire.of(stream, TrailersReceived), "one block of headers: clients repeat only such calls"
 
 
 @pytest.mark.parametrize("headers", [{f"x-{i}": "v" for i in range(96)}, {"x": "v" * 65200}], ids=["many", "large"])

@@ -7,8 +7,10 @@ from concurrent import futures
 
 import grpc
 import pytest
+from h2.events import TrailersReceived
 
 from lib import grpcraw, metrics, pymodels, repo, wait
+from lib.raw import GRPC_HEADERS, Http2, grpc_frame, grpc_path
 from lib.rest import Rest
 from lib.services.mesh import answers, loads
 from lib.stream import DECOUPLED, Stream, Talk, flag, values
@@ -72,6 +74,11 @@ def test_stream_ends_well_and_with_errors(pair):
         with pytest.raises(grpc.RpcError) as e:
             s.take(1)
         assert e.value.code() == grpc.StatusCode.INVALID_ARGUMENT and "repeat" in e.value.details()
+    with Http2(pair[0].grpc) as wire:
+        stream = wire.headers("POST", grpc_path("ModelStreamInfer"), (*GRPC_HEADERS, ("triton_grpc_error", "true")), end=False)
+        wire.send(stream, grpc_frame(ask("many", repeat=-1)))
+        assert wire.response(stream).headers["grpc-status"] == "3"
+        assert not wire.of(stream, TrailersReceived), "one block of headers: clients repeat only such calls"
     with Stream(pair[0].url("grpc")) as s:
         s.send(ask("nobody"))
         assert "nobody" in s.take(1)[0].error_message
