@@ -19,7 +19,7 @@
  * call_rows.h sets the rows of a call; work with more rows is divided when it is sent again.
  *
  * An outage of any length makes no dead letters: as long as nothing succeeds, no failure counts against a row. When no
- * other row is left to succeed, a known-good row is sent once more, as a probe of hosts. */
+ * other row is left to succeed, and none comes, a known-good row is sent once more, as a probe of hosts. */
 #include "calls.h"
 
 #include <stdio.h>
@@ -603,10 +603,10 @@ static void work_split(struct calls *c, struct work *w, const struct retry_decis
     w->is_settled = true;
 }
 
-/* Nothing else is left that could succeed. */
+/* Nothing else is left that could succeed, and nothing comes. */
 static bool is_alone(const struct calls *c)
 {
-    return c->is_read && c->extents.len == 0 && !c->fresh;
+    return c->extents.len == 0 && !c->fresh && !fresh_may_come(c);
 }
 
 /* It is sent again when a host may be called, or works again. */

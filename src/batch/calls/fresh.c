@@ -127,12 +127,16 @@ static struct work *work_cut(struct calls *c)
     return w;
 }
 
+bool fresh_may_come(const struct calls *c)
+{
+    return !c->is_read && !c->o->filter && !credits_are_wanted(c->credits);
+}
+
 /* More rows may come soon that fill the call. */
 static bool tail_waits(struct calls *c, int64_t now_ns, int64_t *io_wake_ns)
 {
-    if (c->waiting == 0 || c->waiting >= c->rows.now || c->is_read || c->o->filter ||
-        c->state->is_plan || !may_join(c) || !c->model->dialect->takes_rows(c->model) ||
-        credits_are_wanted(c->credits)) {
+    if (c->waiting == 0 || c->waiting >= c->rows.now || c->state->is_plan || !may_join(c) ||
+        !c->model->dialect->takes_rows(c->model) || !fresh_may_come(c)) {
         c->waiting_ns = 0;
         return false;
     }

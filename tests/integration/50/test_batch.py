@@ -282,6 +282,19 @@ def test_poisoned_row_at_the_end(tmp_path):
     assert letter["kind"] == "failed" and "crashed" in letter["cause"]
 
 
+def test_poisoned_row_among_the_first(tmp_path):
+    """No other row is read while the first ones show how large answers are: the probe serves here, too."""
+    class Open(Host):
+        z_width = -1
+
+        def answer(self, number, x, key):
+            self.say(500, {"error": "crashed"}) if 7 in key else self.good(x, key)
+    x = table(tmp_path / "in", 100, files=1)
+    with hosts(Open) as (addresses, _):
+        run(tmp_path, addresses)
+    check(tmp_path, x, gone=[7])
+
+
 def status(folder):
     return subprocess.run([str(BIN), "batch", "status", str(folder / "out")], capture_output=True, text=True, check=True,
                           env=environment()).stdout

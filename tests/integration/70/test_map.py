@@ -272,6 +272,14 @@ def test_an_answer_waits_for_no_more_input(args):
         assert pipe.process.wait(wait.PATIENCE) == 0
 
 
+def test_a_row_that_fails_waits_for_no_more_input():
+    """One that succeeded before is sent again as the probe."""
+    with hosts(Broken) as (addresses, _), Pipe(addresses, "--dead", "null") as pipe:
+        for expected in answer(0), answer(777) | {"y": None, "z": None}, answer(1):
+            pipe.say(row(expected["id"]) + "\n")
+            assert pipe.hear() == expected
+
+
 def test_csv_waits_for_no_more_input():
     with hosts(Host) as (addresses, _), Pipe(addresses, "--input-format", "csv", "--output-format", "jsonl") as pipe:
         pipe.say("id,x,name\n")
