@@ -33,7 +33,7 @@ static struct mr_range range_within(uint64_t begin, uint64_t count, struct mr_ra
     return first < end ? (struct mr_range){first - begin, end - begin} : (struct mr_range){0, 0};
 }
 
-/* Files without a number of rows, which are dealt out. */
+/* Files without a number of rows, which are dealt out. Those that are left out are among them. */
 static size_t rows_count(struct shard *s, const int64_t *file_rows, size_t files)
 {
     size_t uncounted = 0;
@@ -116,11 +116,12 @@ int64_t shard_rows(const struct shard *s, const struct mr_source *source)
     for (size_t i = 0; i < mr_source_file_count(source); i++) {
         const int64_t all = mr_source_file(source, i).rows;
         const struct mr_range own =
-            s->count > 0 ? s->files[i].rows : (struct mr_range){0, (uint64_t)all};
-        if (all < 0 && own.end > 0) {
+            s->count > 0 ? s->files[i].rows : (struct mr_range){0, UINT64_MAX};
+        const bool is_dealt = s->count > 0 && s->files[i].is_dealt;
+        if (own.end > 0 && (all < 0 || (is_dealt && all > 0))) {
             return -1;
         }
-        rows += own.end - own.first;
+        rows += MR_MIN(own.end, (uint64_t)all) - own.first;
     }
     return (int64_t)rows;
 }

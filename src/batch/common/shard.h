@@ -3,9 +3,11 @@
  * Which rows follows from the number of shards and from what is in the identity of the job, so it is the same at every start and on
  * every machine, and the shards neither overlap nor leave a row out:
  *
- *   files whose rows are counted (Parquet) are one long table, cut into as many equal ranges as there are shards;
+ *   files whose rows are counted (Parquet, Arrow) are one long table, cut into as many equal ranges as there are shards;
  *   other files are dealt out whole, in turn, when there are at least 8 of them for each shard;
  *   fewer are dealt out in stretches of 4096 rows, in turn. Each shard then reads past what is others'.
+ *
+ * A file that is left out has no rows. Among files that are not counted it keeps its turn, so that its repair changes no shard.
  *
  * One thread at a time, but after shard_begin nothing changes. */
 #ifndef MR_BATCH_SHARD_H
@@ -30,7 +32,7 @@ struct shard {
     } * files;
 };
 
-/** Shard `index` of `count`, 0: all of the table. file_rows: of each file, -1: not counted. */
+/** Shard `index` of `count`, 0: all of the table. file_rows: of each file, -1: not counted, or left out. */
 void shard_begin(struct shard *s, uint32_t index, uint32_t count, const int64_t *file_rows,
                  size_t files);
 void shard_fini(struct shard *s);

@@ -157,7 +157,8 @@ static void shard_take(struct job *j)
     int64_t *rows = MR_NEW_ARRAY(int64_t, files + 1);
 
     for (size_t i = 0; i < files; i++) {
-        rows[i] = mr_source_file(j->input.source, i).rows;
+        const struct mr_source_file f = mr_source_file(j->input.source, i);
+        rows[i] = f.bad ? -1 : f.rows;
     }
     shard_begin(&j->input.shard, j->o->shard, j->o->shard_count, rows, files);
     mr_free(rows);

@@ -158,22 +158,27 @@ static void jobs_close(struct jobs *jobs)
     mr_buf_fini(&jobs->identity);
 }
 
-/* It is the shard that its folder's name says, and was begun with the same model, inputs and so on as the others. */
+/* It is the shard that its folder's name says, and was begun with the same model, inputs, division and so on as the others. */
 static int shard_check(struct jobs *jobs, const struct mr_manifest *m, const char *name,
                        struct mr_err *err)
 {
     const bool is_first = jobs->at.len == 1;
     struct mr_buf identity;
+    struct mr_buf *whole = is_first ? &jobs->identity : &identity;
     struct mr_buf field;
     int rc;
 
     mr_buf_init(&identity, 0);
     mr_buf_init(&field, 0);
-    MR_TRY(mr_manifest_identity_put(m, MR_SHARD_FIELD, &field,
-                                    is_first ? &jobs->identity : &identity, err));
-    if (mr_str_find_str(mr_buf_view(&field), mr_str_c(name)) < 0) {
+    MR_TRY(mr_manifest_identity_put(m, MR_SHARD_FIELD, &field, whole, err));
+    const ptrdiff_t at = mr_str_find_str(mr_buf_view(&field), mr_str_c(name));
+    if (at < 0) {
         rc = MR_FAIL(err, MR_E_INVALID, "%s holds the work of another shard", m->folder);
-    } else if (!is_first && !mr_str_eq(mr_buf_view(&identity), mr_buf_view(&jobs->identity))) {
+        goto out;
+    }
+    /* The rest of the field is the same for all shards. */
+    mr_buf_str(whole, mr_str_sub(mr_buf_view(&field), (size_t)at + strlen(name), field.len));
+    if (!is_first && !mr_str_eq(mr_buf_view(&identity), mr_buf_view(&jobs->identity))) {
         rc = MR_FAIL(err, MR_E_INVALID,
                      "%s was begun with another model, inputs or columns than %s: compare job.json "
                      "of both",

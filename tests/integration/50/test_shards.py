@@ -175,6 +175,34 @@ def test_other_inputs_do_not_merge(tmp_path):
     assert "was begun with another model, inputs or columns" in failed
 
 
+def test_a_text_file_that_is_repaired(tmp_path):
+    """It keeps its turn while it is left out, and the other files stay with their shards."""
+    x = text_table(tmp_path / "in", 300, 3, pack=False)
+    path = tmp_path / "in/00.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(b"no table\n")
+    with hosts(Host) as (addresses, _):
+        all_end([begin(tmp_path, addresses, "0/2", "--skip-bad-files")])
+        path.write_bytes(whole)
+        all_end([begin(tmp_path, addresses, f"{i}/2", "--accept-changed-input") for i in range(2)])
+    millrace("batch", "merge", tmp_path / "out", "-o", tmp_path / "all.parquet")
+    check(pq.read_table(tmp_path / "all.parquet"), x)
+
+
+def test_shards_of_other_rows_do_not_merge(tmp_path):
+    """One left out a file that the other has: it looks the same from outside, and its rows are counted."""
+    table(tmp_path / "in", 1000)
+    path = tmp_path / "in/1.parquet"
+    whole, at = path.read_bytes(), path.stat().st_mtime_ns
+    with hosts(Host) as (addresses, _):
+        for i, text in enumerate([bytes(len(whole)), whole]):
+            path.write_bytes(text)
+            os.utime(path, ns=(at, at))
+            all_end([begin(tmp_path, addresses, f"{i}/2", "--skip-bad-files")])
+    failed = millrace("batch", "merge", tmp_path / "out", "-o", tmp_path / "all.parquet", code=1).stderr
+    assert "was begun with another model, inputs or columns" in failed
+
+
 @pytest.mark.parametrize("shard", ["4/4", "1", "a/2", "-1/2", "0/0", "0/10001", "1/2/3", ""])
 def test_wrong(tmp_path, shard):
     failed = millrace("batch", "run", "-i", "x", "-m", "m", "--hosts", "h", "-o", tmp_path / "out", "--shard=" + shard,
