@@ -114,6 +114,16 @@ static bool is_dead_too_often(struct job *j, struct mr_err *err)
     return false;
 }
 
+static void dead_check(struct job *j)
+{
+    struct mr_err err;
+
+    if (!j->is_accepted && is_dead_too_often(j, &err)) {
+        j->is_accepted = j->o->limits.pauses; /* a resume means that it was seen */
+        job_stop(&j->state, &err);
+    }
+}
+
 static void job_settled(struct job *j, struct extent *e)
 {
     struct mr_err err;
@@ -132,10 +142,7 @@ static void job_settled(struct job *j, struct extent *e)
         return;
     }
     committer_put(&j->committer, e);
-    if (!j->is_accepted && is_dead_too_often(j, &err)) {
-        j->is_accepted = j->o->limits.pauses; /* a resume means that it was seen */
-        job_stop(&j->state, &err);
-    }
+    dead_check(j);
 }
 
 /* ---- setting up ---- */
@@ -361,6 +368,9 @@ static void job_next(struct job *j)
             j->parts.is_refused = !j->state.may_go_on;
             job_fail(&j->state, rc, &err);
             return;
+        }
+        if (!j->was_finished) {
+            dead_check(j); /* of earlier starts, whose rows may be all there are */
         }
     }
     if (j->state.phase == JOB_RUNNING && j->calls.is_read && j->calls.open.len == 0 &&

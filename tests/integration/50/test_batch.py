@@ -312,6 +312,20 @@ def test_too_many_dead_letters(tmp_path, extent_rows):
         assert "stopped" not in status(tmp_path)
 
 
+def test_too_many_dead_letters_of_an_earlier_start(tmp_path):
+    """All rows have their outcome, and still the job is not finished."""
+    x = table(tmp_path / "in", 100, files=1, bad={k: None for k in range(10)})
+    with hosts(Host) as (addresses, made):
+        for _ in range(2):
+            done = run(tmp_path, addresses, "--max-dead", 5, "--extent-rows", 100, code=3)
+            assert "10 dead letters of 100 rows, more than --max-dead 5" in done.stderr
+            assert not (tmp_path / "out/_SUCCESS").exists()
+        calls = made[0].calls
+        run(tmp_path, addresses, "--max-dead", 10)
+        assert made[0].calls == calls
+    check(tmp_path, x, gone=range(10))
+
+
 def test_killed_and_run_again(tmp_path):
     """Each row is in the results once, whenever the job is killed."""
     budget, starved = threading.Semaphore(0), threading.Event()
