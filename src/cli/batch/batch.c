@@ -120,9 +120,8 @@ const struct mr_option mr_cli_batch_table[] = {
      .kind = MR_OPTION_BOOL,
      .flags = MR_OPTION_CLI_ONLY,
      AT(job.source.skips_bad_files),
-     .help = "leave out files of the input that cannot be opened or do not fit to the others, and "
-             "what is "
-             "damaged in those that can; the report names them"},
+     .help = "leave out files of the input that are damaged or do not fit to the others, and what "
+             "is damaged in those that are read; the report names them"},
     {.name = "shard",
      .kind = MR_OPTION_STRING,
      AT(shard),

@@ -5,6 +5,7 @@
 #include "schema_join.h"
 
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/log.h"
 #include "base/map.h"
@@ -33,13 +34,29 @@ struct join {
     struct mr_map found;  /* text of a schema -> index of its shape + 1 */
     struct mr_map needed; /* name -> index of the majority's field + 1 */
     MR_VEC(struct tally) tallies;
-    int status; /* of the first file that could not be read */
+    int status; /* of a file that could not be read, of an undamaged one if there is any */
 };
+
+static bool is_damage(int status)
+{
+    return status == MR_E_INVALID || status == MR_E_UNSUPPORTED || status == MR_E_TOO_LARGE;
+}
 
 bool mr_is_fault_of_file(int status)
 {
-    return status == MR_E_INVALID || status == MR_E_UNSUPPORTED || status == MR_E_IO ||
-           status == MR_E_NOT_FOUND || status == MR_E_TOO_LARGE;
+    return is_damage(status) || status == MR_E_IO || status == MR_E_NOT_FOUND;
+}
+
+int mr_damage_check(const struct mr_source_file *f, int rc, struct mr_err *err)
+{
+    struct stat st;
+
+    if (rc != MR_E_INVALID || f->etag || f->mtime_ns == 0 ||
+        (stat(f->path, &st) == 0 && (uint64_t)st.st_size == f->bytes &&
+         st.st_mtim.tv_sec * INT64_C(1000000000) + st.st_mtim.tv_nsec == f->mtime_ns)) {
+        return rc;
+    }
+    return MR_FAIL(err, MR_E_IO, "'%s' has changed since it was opened", f->path);
 }
 
 size_t mr_first_good_file(const struct mr_source_setup *setup)
@@ -237,12 +254,13 @@ static int shapes_read(struct join *j, void *state, struct mr_err *err)
         struct mr_err why;
         int rc = j->ops->schema(state, i, &found, &why);
         rc = rc < 0 ? rc : names_check(j->setup->files[i].path, &found, &why);
+        rc = mr_damage_check(&j->setup->files[i], rc, &why);
         j->shape_of[i] = SIZE_MAX;
         if (rc == MR_OK) {
             shape_put(j, i, &found);
         } else if (mr_is_fault_of_file(rc)) {
             bad_note(&j->setup->files[i], why.msg);
-            j->status = j->status < 0 ? j->status : rc;
+            j->status = j->status < 0 && is_damage(rc) ? j->status : rc;
         } else {
             *err = why;
         }
@@ -449,12 +467,14 @@ static size_t bad_spread(struct join *j)
     return bad;
 }
 
-/* Reports the bad files, and skips them if the options say so. */
+/* Reports the bad files, and skips them if the options say so and each is damaged or differs. */
 static int bad_end(struct join *j, struct mr_err *err)
 {
     const size_t bad = bad_spread(j);
     const size_t count = j->setup->file_count;
-    const bool are_skipped = j->setup->options->skips_bad_files && bad < count;
+    const bool may_skip = bad < count && (j->status == MR_OK || is_damage(j->status));
+    const bool are_skipped = may_skip && j->setup->options->skips_bad_files;
+    const char *hint = may_skip ? "; --skip-bad-files leaves such files out" : "";
     const struct mr_source_file *first = NULL;
 
     for (size_t i = 0; bad > 0 && i < count; i++) {
@@ -473,13 +493,11 @@ static int bad_end(struct join *j, struct mr_err *err)
         return MR_OK;
     }
     if (bad == 1) {
-        return MR_FAIL(err, j->status < 0 ? j->status : MR_E_INVALID, "%s%s", first->bad,
-                       count > 1 ? "; --skip-bad-files leaves such files out" : "");
+        return MR_FAIL(err, j->status < 0 ? j->status : MR_E_INVALID, "%s%s", first->bad, hint);
     }
     return MR_FAIL(err, MR_E_INVALID,
                    "%zu of %zu files cannot be used, each is named above; the first one: %s%s", bad,
-                   count, first->bad,
-                   bad < count ? "; --skip-bad-files leaves such files out" : "");
+                   count, first->bad, hint);
 }
 
 int mr_schemas_join(const struct mr_source_ops *ops, void *state,

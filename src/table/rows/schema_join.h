@@ -11,12 +11,15 @@
  *  numbers likewise. The majority of the files decides. Other columns are in *out if all files have them with such
  *  types; with guessed types, also if some lack them.
  *
- *  A bad file gets `bad` and no rows if the options skip such files and others remain; otherwise it is an error,
- *  which names all of them: in its text, or in lines of the log if there are several.
+ *  A bad file gets `bad` and no rows if the options skip such files, others remain and all bad ones are damaged or
+ *  differ; otherwise it is an error, which names all of them: in its text, or in lines of the log if there are several.
  *  Errors: as mr_source_open. */
 int mr_schemas_join(const struct mr_source_ops *ops, void *state,
                     const struct mr_source_setup *setup, struct mr_schema *out, struct mr_err *err);
-/** True if an error of this status is caused by one file, not by the machine or the storage. */
+/** True if an error of this status is about one file: it is damaged, or cannot be read now. */
 bool mr_is_fault_of_file(int status);
+/** Returns rc, of a read of the file. What looks like damage (MR_E_INVALID) may be a file that is being written: MR_E_IO if
+ *  it has changed since it was found. */
+int mr_damage_check(const struct mr_source_file *f, int rc, struct mr_err *err);
 
 #endif

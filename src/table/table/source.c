@@ -6,7 +6,6 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/mem.h"
@@ -291,19 +290,6 @@ const char *mr_source_path(const struct mr_source *s, size_t file)
     return s->setup.files[file].path;
 }
 
-/* What looks like damage may be a file that is being written. */
-static int damage_check(const struct mr_source_file *f, int rc, struct mr_err *err)
-{
-    struct stat st;
-
-    if (rc != MR_E_INVALID || f->etag || f->mtime_ns == 0 ||
-        (stat(f->path, &st) == 0 && (uint64_t)st.st_size == f->bytes &&
-         st.st_mtim.tv_sec * INT64_C(1000000000) + st.st_mtim.tv_nsec == f->mtime_ns)) {
-        return rc;
-    }
-    return MR_FAIL(err, MR_E_IO, "'%s' has changed since it was opened", f->path);
-}
-
 int mr_source_read(struct mr_source *s, size_t file, uint64_t first, uint64_t max_rows,
                    uint64_t max_bytes, struct mr_rows **out, struct mr_err *err)
 {
@@ -319,7 +305,7 @@ int mr_source_read(struct mr_source *s, size_t file, uint64_t first, uint64_t ma
         (*out)->file = s->setup.files[file].path;
         (*out)->first = first;
     }
-    return damage_check(&s->setup.files[file], rc, err);
+    return mr_damage_check(&s->setup.files[file], rc, err);
 }
 
 uint64_t mr_source_row_after(const struct mr_source *s, size_t file, uint64_t row)

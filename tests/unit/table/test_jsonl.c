@@ -318,6 +318,26 @@ static void a_file_that_changes_is_told(void **state)
     mr_source_close(&s);
 }
 
+/* A file that cannot be read may be whole. */
+static void only_damage_is_left_out(void **state)
+{
+    const struct mr_source_options options = {.skips_bad_files = true};
+
+    (void)state;
+    assert_int_equal(mkdir(path_of("set"), 0700), 0);
+    file_text("set/a.jsonl", "{\"x\":1}\n");
+    const char *damaged = file_text("set/b.jsonl", "no table\n");
+    struct mr_source *s = source_open(path_of("set"), &options);
+    assert_int_equal(mr_source_file_count(s), 2);
+    assert_null(mr_source_file(s, 0).bad);
+    assert_non_null(mr_source_file(s, 1).bad);
+    mr_source_close(&s);
+    assert_int_equal(symlink("/proc/self/mem", path_of("set/c.jsonl")), 0); /* an I/O error */
+    source_refused(path_of("set"), &options, MR_E_INVALID, "2 of 3 files cannot be used");
+    assert_int_equal(unlink(damaged), 0);
+    source_refused(path_of("set"), &options, MR_E_IO, "c.jsonl'");
+}
+
 static void no_memory(void **state)
 {
     const char *path = many_rows(300);
@@ -395,6 +415,7 @@ int main(void)
         cmocka_unit_test(ranges_in_any_order),
         cmocka_unit_test(ranges_end_by_bytes),
         cmocka_unit_test(a_file_that_changes_is_told),
+        cmocka_unit_test(only_damage_is_left_out),
         cmocka_unit_test(no_memory),
         cmocka_unit_test(all_types_as_text),
     };

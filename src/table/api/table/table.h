@@ -83,8 +83,8 @@ struct mr_source_options {
     /** Columns that are not in `wanted` are not read if that saves work: in Parquet files (not objects), unless
      *  `columns` is set or the files have no wanted column. See mr_source_whole. */
     bool reads_wanted_only;
-    /** Files that cannot be opened, or lack a wanted column, count as files without rows if there are other files;
-     *  otherwise they are errors. */
+    /** Files that are damaged, lack a wanted column or have it with another type count as files without rows if there
+     *  are other files; otherwise they are errors. A file that cannot be read now is one. */
     bool skips_bad_files;
     uint64_t max_cell_bytes; /* 0: 64 MiB. A larger cell is a fault of its row, without its bytes */
     char delimiter;          /* CSV; 0: a comma, or a tab for .tsv */
