@@ -2,6 +2,7 @@
 #ifndef MR_BATCH_HOST_H
 #define MR_BATCH_HOST_H
 
+#include "base/vec.h"
 #include "batch/policy/retry_policy.h"
 #include "batch/transport/transport.h"
 #include "figures.h"
@@ -23,11 +24,11 @@ struct cross_check_clock {
 struct host {
     struct hosts *hosts; /* it is one of */
     struct dialect_model *model;
-    char *url; /* as its list has it */
-    size_t list;
-    bool is_listed; /* it may get calls */
-    bool is_wanted; /* while a list is taken over */
-    bool is_new;    /* the same; it was not listed before */
+    char *url;            /* as its lists have it */
+    MR_VEC(size_t) lists; /* that name it */
+    bool is_listed;       /* it may get calls */
+    bool is_wanted;       /* while a list is taken over: that names it */
+    bool is_new;          /* the same; it was not listed before */
     struct transport transport;
     uint32_t id;         /* in `balance`; 0: its metadata has not come yet */
     bool is_cordoned;    /* it gets no calls: it does not serve the model */

@@ -1,7 +1,7 @@
 /* Hosts, and the check that they serve the job's model.
  *
- * Hosts come from lists (discover.c), which may change while the job runs. A host that has left its list gets no more calls
- * and is closed after the last of them; it keeps its place, for its figures and for its return.
+ * Hosts come from lists (discover.c), which may change while the job runs. A host that no list names any more gets no more
+ * calls and is closed after the last of them; it keeps its place, for its figures and for its return.
  *
  * A host takes part once it has reported the model's metadata and these equal those of the first host. A host that does not
  * answer is asked again every few seconds; a host with other metadata is cordoned, with the difference as reason. Servers
@@ -193,8 +193,22 @@ static int host_open(struct host *h, const char *tls_name, struct mr_err *err)
     return rc;
 }
 
-static int host_put(struct hosts *hs, size_t list, const char *url, const char *tls_name,
-                    struct mr_err *err)
+/* Notes whether the list names the host. */
+static void list_note(struct host *h, size_t list, bool is_named)
+{
+    size_t i = 0;
+
+    while (i < h->lists.len && h->lists.at[i] != list) {
+        i++;
+    }
+    if (is_named && i == h->lists.len) {
+        MR_VEC_PUSH(&h->lists, list);
+    } else if (!is_named && i < h->lists.len) {
+        h->lists.at[i] = h->lists.at[--h->lists.len];
+    }
+}
+
+static int host_put(struct hosts *hs, const char *url, const char *tls_name, struct mr_err *err)
 {
     struct host *h = NULL;
     bool is_first = false;
@@ -211,7 +225,6 @@ static int host_put(struct hosts *hs, size_t list, const char *url, const char *
         MR_VEC_PUSH(&hs->list, h);
         is_first = true;
     }
-    h->list = h->is_listed ? h->list : list;
     h->is_wanted = true;
     h->is_new |= !h->is_listed;
     const int rc = h->is_listed ? MR_OK : host_open(h, tls_name, err);
@@ -230,15 +243,17 @@ int hosts_set(struct hosts *hs, size_t list, const char *const *urls, size_t cou
     int rc = MR_OK;
 
     for (size_t i = 0; i < hs->list.len; i++) {
-        hs->list.at[i]->is_wanted = hs->list.at[i]->list != list && hs->list.at[i]->is_listed;
-        hs->list.at[i]->is_new = false;
+        hs->list.at[i]->is_wanted = hs->list.at[i]->is_new = false;
     }
     for (size_t i = 0; i < count && rc == MR_OK; i++) {
-        rc = host_put(hs, list, urls[i], tls_name, err);
+        rc = host_put(hs, urls[i], tls_name, err);
     }
     for (size_t i = 0; i < hs->list.len; i++) {
         struct host *h = hs->list.at[i];
-        if (h->is_listed && (rc == MR_OK ? !h->is_wanted : h->is_new)) {
+        if (rc == MR_OK) {
+            list_note(h, list, h->is_wanted);
+        }
+        if (h->is_listed && (rc == MR_OK ? h->lists.len == 0 : h->is_new)) {
             mr_balance_remove(hs->balance, mr_now_ns(), h->id);
             h->is_listed = h->is_cordoned = false;
             h->id = 0;
@@ -257,11 +272,8 @@ int hosts_add_local(struct hosts *hs, struct mr_err *err)
     MR_TRY(local_metadata(hs->local, &hs->model->arena, &hs->model->metadata, err));
     hs->model->has_metadata = true;
     h = MR_NEW(struct host);
-    *h = (struct host){.hosts = hs,
-                       .model = hs->model,
-                       .list = LOCAL_LIST,
-                       .is_listed = true,
-                       .heard_ns = mr_now_ns()};
+    *h = (struct host){.hosts = hs, .model = hs->model, .is_listed = true, .heard_ns = mr_now_ns()};
+    list_note(h, LOCAL_LIST, true);
     h->url = mr_strndup("", 0);
     transport_open_local(&h->transport, hs->o, hs->local);
     const char *why = quarantine_reason(hs->quarantine, hs->o, h);
@@ -326,6 +338,7 @@ void hosts_free(struct hosts *hs)
     for (size_t i = 0; i < hs->list.len; i++) {
         transport_fini(&hs->list.at[i]->transport);
         figures_fini(&hs->list.at[i]->figures);
+        MR_VEC_FINI(&hs->list.at[i]->lists);
         mr_free(hs->list.at[i]->url);
         mr_free(hs->list.at[i]);
     }

@@ -110,6 +110,25 @@ def test_file_of_hosts(tmp_path):
     batch.check(tmp_path, x)
 
 
+def test_a_host_of_two_lists(tmp_path):
+    """It stays as long as one of them names it."""
+    x = batch.table(tmp_path / "in", 20000)
+    names = tmp_path / "hosts"
+    Held.go = threading.Event()
+    with batch.hosts(Held, Held) as ((stays, other), made):
+        names.write_text(stays)
+        run = started(tmp_path, [f"@{names}", stays])
+        wait.until(lambda: made[0].calls > 0, "a call to the first host")
+        names.write_text(f"{other}\n")
+        wait.until(lambda: made[1].calls > 0, "a call to the second host")
+        before = made[0].calls
+        Held.go.set()
+        out, err = run.communicate(timeout=wait.PATIENCE)
+        assert run.returncode == 0, err
+        assert made[0].calls > before
+    batch.check(tmp_path, x)
+
+
 def test_file_of_hosts_that_is_not_there(tmp_path):
     batch.table(tmp_path / "in", 10)
     done = batch.run(tmp_path, [f"@{tmp_path}/none"], code=1)
