@@ -212,21 +212,26 @@ struct abort {
     struct mr_s3 *s3;
     mr_str bucket;
     mr_str prefix;
+    bool (*is_ours)(const void *ctx, mr_str key);
+    const void *ctx;
 };
 
 static int upload_abort(void *ctx, mr_str key, mr_str id, struct mr_err *err)
 {
     const struct abort *a = ctx;
 
-    if (!mr_str_starts(key, a->prefix)) {
-        return MR_OK; /* some storages ignore the prefix */
+    /* Some storages ignore the prefix. */
+    if (!mr_str_starts(key, a->prefix) || !a->is_ours(a->ctx, key)) {
+        return MR_OK;
     }
     return s3_upload_abort(a->s3, (struct mr_s3_place){a->bucket, key}, id, err);
 }
 
-int mr_s3_uploads_abort(struct mr_s3 *s, mr_str bucket, mr_str prefix, struct mr_err *err)
+int mr_s3_uploads_abort(struct mr_s3 *s, mr_str bucket, mr_str prefix,
+                        bool (*is_ours)(const void *ctx, mr_str key), const void *ctx,
+                        struct mr_err *err)
 {
-    struct abort abort = {s, bucket, prefix};
+    struct abort abort = {s, bucket, prefix, is_ours, ctx};
     struct mr_buf query;
     struct mr_buf next;
     struct mr_buf id;

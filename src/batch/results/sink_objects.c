@@ -96,8 +96,10 @@ static char *key_of_part(const struct objects *o, const char *part)
     return key_of(o, name);
 }
 
-static bool key_is_ours(const struct objects *o, mr_str key)
+/* Of keys that begin with the prefix: below it there may be places of other jobs. */
+static bool key_is_ours(const void *ctx, mr_str key)
 {
+    const struct objects *o = ctx;
     const mr_str name = mr_str_sub(key, strlen(o->prefix), key.len);
     const ptrdiff_t at = mr_str_find_str(name, mr_str_n(o->id, ID_BYTES));
 
@@ -235,7 +237,7 @@ static int claim_check(const struct survey *s, struct mr_err *err)
 /* An abandoned upload only costs space. */
 static int uploads_end(const struct objects *o, struct mr_err *err)
 {
-    int rc = mr_s3_uploads_abort(o->s3, o->bucket, mr_str_c(o->prefix), err);
+    int rc = mr_s3_uploads_abort(o->s3, o->bucket, mr_str_c(o->prefix), key_is_ours, o, err);
 
     if (rc < 0 && rc != MR_E_CANCELLED && rc != MR_E_UNAVAILABLE) {
         mr_log(MR_LOG_WARN, "batch.storage", "uploads that were cut off are left: %s", err->msg);

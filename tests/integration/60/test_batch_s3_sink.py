@@ -266,7 +266,7 @@ def test_killed_at_each_request(storage, host, place, tmp_path, is_done):
 
 
 def test_killed_between_pieces(storage, host, place, tmp_path):
-    """An upload that was cut off is ended by the next start."""
+    """An upload that was cut off is ended by the next start; one of another job, whose place is within this one, is not."""
     table(tmp_path, pad=50000)
     with s3.faulty(storage, lambda m, p, n: 503 if "partNumber=3" in p else None) as proxy:
         env = batch.environment() | storage.environment(proxy.endpoint)
@@ -274,7 +274,11 @@ def test_killed_between_pieces(storage, host, place, tmp_path):
             wait.until(lambda: [1 for m, path, _ in list(proxy.requests) if "partNumber=3" in path], "the third piece")
             p.kill()
     assert [k for k in storage.uploads("out") if k.startswith(place)]
+    other = {"Bucket": "out", "Key": place + "other/p-000001-000001-0123456789abcdef.parquet"}
+    upload = storage.client.create_multipart_upload(**other)["UploadId"]
     run(tmp_path, host, place, storage.environment())
+    assert [k for k in storage.uploads("out") if k.startswith(place)] == [other["Key"]]
+    storage.client.abort_multipart_upload(**other, UploadId=upload)
     check(storage, place)
 
 

@@ -129,7 +129,9 @@ int mr_s3_upload_finish(struct mr_s3_upload *u, uint64_t bytes, struct mr_err *e
 /** Frees it and aborts an unfinished upload in the storage, unless the storage was unavailable before, or after
  *  mr_s3_cancel. Accepts NULL. */
 void mr_s3_upload_free(struct mr_s3_upload **u);
-/** Aborts all unfinished uploads of keys that begin with the prefix. */
-int mr_s3_uploads_abort(struct mr_s3 *s, mr_str bucket, mr_str prefix, struct mr_err *err);
+/** Aborts all unfinished uploads of keys that begin with the prefix and for which is_ours returns true. */
+int mr_s3_uploads_abort(struct mr_s3 *s, mr_str bucket, mr_str prefix,
+                        bool (*is_ours)(const void *ctx, mr_str key), const void *ctx,
+                        struct mr_err *err);
 
 #endif
