@@ -164,7 +164,7 @@ uint64_t provenance_rows(const char *json, mr_str address)
     struct provenance o = {0};
 
     provenance_read(&o, json);
-    const uint64_t rows = rows_of(&o, address);
+    const uint64_t rows = rows_of(&o, address) + rows_of(&o, MR_STR(ALL));
     provenance_fini(&o);
     return rows;
 }

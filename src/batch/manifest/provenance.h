@@ -28,7 +28,7 @@ void provenance_read(struct provenance *o, const char *json);
 const char *provenance_json(const struct provenance *o, struct mr_buf *b);
 /** May some rows of the item be of that host? Rows of items that do not say it may. */
 bool provenance_may_be(const char *json, mr_str address);
-/** How many are, as far as it is said. */
+/** How many may be, as far as it is said. */
 uint64_t provenance_rows(const char *json, mr_str address);
 
 #endif

@@ -19,6 +19,7 @@
 
 #include "base/crc32c.h"
 #include "batch/manifest/manifest_priv.h"
+#include "batch/manifest/provenance.h"
 
 static char folder[64];
 
@@ -825,6 +826,19 @@ static void results_that_lie_elsewhere(void **state)
     mr_manifest_close(&m);
 }
 
+/* "*" are hosts that had no room in the record. */
+static void rows_of_a_host(void **state)
+{
+    static const char *const all = "{\"versions\":[],\"rows\":{\"*\":9}}";
+    static const char *const some = "{\"versions\":[],\"rows\":{\"a:1\":3}}";
+
+    (void)state;
+    assert_int_equal(provenance_rows(some, MR_STR("a:1")), 3);
+    assert_int_equal(provenance_rows(some, MR_STR("b:1")), 0);
+    assert_int_equal(provenance_rows(all, MR_STR("a:1")), 9);
+    assert_int_equal(provenance_rows(NULL, MR_STR("a:1")), 0);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, make_folder, remove_folder)
 
 int main(void)
@@ -848,6 +862,7 @@ int main(void)
         TEST(one_process_at_a_time),
         TEST(a_zombie_changes_nothing),
         TEST(results_that_lie_elsewhere),
+        TEST(rows_of_a_host),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
