@@ -217,6 +217,13 @@ static int restrict_all(struct mr_restrictions *r, const char *option, struct mr
     return MR_OK;
 }
 
+/* By its name, or by what implies it. */
+static bool is_mode_explicit(const struct mr_serve_options *s)
+{
+    return s->server.models.control == MR_MODEL_CONTROL_EXPLICIT || s->model_runtime ||
+           s->server.mesh.registry;
+}
+
 static int check_mesh(const struct mr_serve_options *s, struct mr_err *err)
 {
     const struct mr_server_options *o = &s->server;
@@ -224,9 +231,7 @@ static int check_mesh(const struct mr_serve_options *s, struct mr_err *err)
     if (o->mesh.models && (!o->mesh.registry || s->model_runtime)) {
         return MR_FAIL(err, MR_E_INVALID, "--mesh-models needs --mesh, and no --model-runtime");
     }
-    if (s->model_urls.len &&
-        (s->model_runtime ||
-         (!o->mesh.registry && o->models.control != MR_MODEL_CONTROL_EXPLICIT))) {
+    if (s->model_urls.len && (s->model_runtime || !is_mode_explicit(s))) {
         return MR_FAIL(err, MR_E_INVALID,
                        "--allow-model-url needs --model-control-mode=explicit or --mesh, and no "
                        "--model-runtime");
@@ -248,7 +253,7 @@ static int check_together(const struct mr_serve_options *s, struct mr_err *err)
         !o->mesh.models && !s->model_urls.len && !o->mesh.runtime) {
         return MR_FAIL(err, MR_E_INVALID, "no models: give --model-repository=DIR");
     }
-    if (s->load_models.len && o->models.control != MR_MODEL_CONTROL_EXPLICIT) {
+    if (s->load_models.len && !is_mode_explicit(s)) {
         return MR_FAIL(err, MR_E_INVALID, "--load-model needs --model-control-mode=explicit");
     }
     if (s->model_runtime && (!o->allow_grpc || o->models.control == MR_MODEL_CONTROL_POLL)) {

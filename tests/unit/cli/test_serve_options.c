@@ -196,6 +196,8 @@ static void errors(void **state)
     expect("--model-repository=", MR_E_INVALID, "--model-repository: must not be empty");
     expect("--model-repository=/a --load-model=x", MR_E_INVALID,
            "--load-model needs --model-control-mode=explicit");
+    expect("--model-repository=/a --load-model=x --mesh=local", MR_OK, "");
+    expect("--model-repository=/a --load-model=x --model-runtime=/b", MR_OK, "");
     expect("--model-repository=/a --allow-http=false --allow-grpc=false", MR_E_INVALID,
            "neither --allow-http nor --allow-grpc: no request could reach the server");
     expect("--model-repository=/a --backend-config=x", MR_E_INVALID,
