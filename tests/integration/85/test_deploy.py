@@ -82,6 +82,7 @@ def test_names_and_ports_fit_together():
     peers = only("Service", state["spec"]["serviceName"])
     assert peers["spec"]["clusterIP"] == "None" and f".{peers['metadata']['name']}." in given["mesh-address"]
     assert pod["spec"]["terminationGracePeriodSeconds"] > int(given["exit-timeout-secs"])
+    assert pod["spec"]["enableServiceLinks"] is False  # no MILLRACE_HTTP_PORT=tcp://... of a service millrace-http
     mounts = {m["name"]: m["mountPath"] for m in container()["volumeMounts"]}
     assert set(mounts) == {v["name"] for v in pod["spec"]["volumes"]}
     for option, mount in (("model-repository", "models"), ("mesh-tls-cert", "tls"), ("mesh-tls-key", "tls"), ("mesh-tls-ca", "tls")):
