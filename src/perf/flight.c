@@ -187,14 +187,18 @@ static void send_flight(struct perf_worker *w, struct perf_flight *f, int64_t du
     mr_client_send(f->conn->client, &request, perf_flight_done, f);
 }
 
+/* True if the run is over by then. */
+static bool is_after_end(struct perf_run *run, int64_t due_ns)
+{
+    return due_ns >= atomic_load_explicit(&run->end_ns, memory_order_relaxed);
+}
+
 /* True if one more measured request is wanted; counts it. */
 static bool claim(struct perf_run *run, int64_t due_ns)
 {
-    if (due_ns >= atomic_load_explicit(&run->end_ns, memory_order_relaxed)) {
-        return false;
-    }
-    return run->load->requests == 0 ||
-           atomic_fetch_add_explicit(&run->issued, 1, memory_order_relaxed) < run->load->requests;
+    return !is_after_end(run, due_ns) &&
+           (run->load->requests == 0 ||
+            atomic_fetch_add_explicit(&run->issued, 1, memory_order_relaxed) < run->load->requests);
 }
 
 static void closed_next(struct perf_worker *w, struct perf_flight *f)
@@ -202,7 +206,7 @@ static void closed_next(struct perf_worker *w, struct perf_flight *f)
     int64_t now = mr_now_ns();
     bool is_measured = now >= w->run->begin_ns;
 
-    if (is_measured && !claim(w->run, now)) {
+    if (is_after_end(w->run, now) || (is_measured && !claim(w->run, now))) {
         w->has_ended = true;
         f->is_active = false;
         return;
@@ -264,7 +268,7 @@ void perf_flights_pump(struct perf_worker *w)
             w->slot_ns = perf_schedule_next(&w->schedule);
             w->has_slot = true;
         }
-        if (w->slot_ns >= atomic_load_explicit(&w->run->end_ns, memory_order_relaxed)) {
+        if (is_after_end(w->run, w->slot_ns)) {
             w->has_ended = true;
         } else if (w->slot_ns > now && w->slot_ns > (now = mr_now_ns())) {
             /* The timer counts from the loop's own time, which may be slightly old. */
