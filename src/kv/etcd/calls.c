@@ -53,11 +53,14 @@ static void on_timer(struct mr_timer *t)
         return;
     }
     bool was_sent = call->sent;
+    /* One that first waited for the connection says nothing about it. */
+    bool is_silent =
+        was_sent && mr_loop_now_ns(e->loop) - call->sent->sent_ns >= e->base.options.timeout_ns;
     int rc = MR_FAIL(&call->err, MR_E_DEADLINE, "%s has not answered in time%s%.250s", e->base.name,
                      was_sent || !e->why.msg[0] ? "" : ": ", was_sent ? "" : e->why.msg);
     struct mr_err err = call->err;
     finish(call, rc, &err, NULL);
-    if (was_sent) {
+    if (is_silent) {
         etcd_connect_broken(e, &err);
     }
 }
@@ -177,6 +180,7 @@ static void send_call(struct etcd_call *call)
     };
 
     sent->call = call;
+    sent->sent_ns = mr_loop_now_ns(e->loop);
     call->sent = sent;
     if (call->request.ask == KV_ASK_KEEP) {
         send_stream(e, sent, &request);

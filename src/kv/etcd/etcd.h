@@ -39,6 +39,7 @@ struct etcd_call {
 /** A request on its way: outlives a call that is given up. */
 struct etcd_sent {
     struct etcd_call *call; /* NULL: given up */
+    int64_t sent_ns;        /* by the loop's time */
     struct mr_client_call *unary;
     struct mr_client_stream *stream;
 };

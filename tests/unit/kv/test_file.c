@@ -8,6 +8,7 @@
 
 #include "conformance.h"
 #include "etcd_fixture.h"
+#include "kv/etcd/etcd.h"
 #include "kv/file/log.h"
 #include "kv/wire/reply_read.h"
 #include "kv/wire/request_write.h"
@@ -312,6 +313,23 @@ static void a_full_disk_fails_changes_and_loses_nothing(void **state)
     }
     kvt_change(&s, 1, "k", "3"); /* and never what was not kept */
     kvt_seen_fini(&s);
+}
+
+/* ---- the connection ---- */
+
+/* As a call that has waited for the connection nearly until its deadline. */
+static void a_call_that_was_sent_late_leaves_the_connection(void **state)
+{
+    struct kv_fixture *f = *state;
+    const struct kv_etcd *e = (const struct kv_etcd *)f->kv[0];
+    struct got late = {0};
+
+    kvt_put(f, "k", "1");
+    struct etcd_call *call =
+        (struct etcd_call *)mr_kv_get(f->kv[0], MR_STR("k"), MR_KV_LINEARIZABLE, kvt_done, &late);
+    mr_timer_start(f->own, &call->timer, 0, 0, call->timer.fn);
+    kvt_fails(f, &late, MR_E_DEADLINE);
+    assert_int_equal(e->phase, ETCD_UP);
 }
 
 /* ---- others on the socket ---- */
@@ -637,6 +655,7 @@ int main(void)
         OWN(the_file_does_not_grow_for_ever),
         OWN(a_file_that_cannot_be_written_anew_grows),
         OWN(a_full_disk_fails_changes_and_loses_nothing),
+        OWN(a_call_that_was_sent_late_leaves_the_connection),
         OWN(foreign_requests_are_refused),
         OWN(a_watch_without_changes_has_progress),
         OWN(a_watch_that_does_not_read_gets_all_later),
