@@ -50,6 +50,7 @@ struct etcd_watch {
     int64_t seen; /* revision up to which the user has all; -1: what changes after the start */
     bool is_over; /* its changes are lost */
     struct etcd_stream *stream; /* NULL: none */
+    struct mr_kv_call *check;   /* asks for the revision of the cluster; NULL: none does */
 };
 
 /** The stream of a watch: outlives a watch that is stopped. */

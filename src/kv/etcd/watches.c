@@ -3,7 +3,7 @@
  *
  * That etcd has lost its data (an empty disk, an older copy) shows in a revision that is older than what was seen,
  * in an earlier term, or in another cluster (connect.c): etcd itself would wait until the revision comes about once
- * more. */
+ * more. A member that has not caught up with the others has an older revision, too, so the cluster is asked for its. */
 #include "etcd.h"
 #include "kv/wire/fields.h"
 #include "kv/wire/request_write.h"
@@ -24,10 +24,30 @@ static void detach(struct etcd_watch *w)
     }
 }
 
+static void ignore(void *ctx, int rc, const struct mr_err *err, const struct mr_kv_reply *reply)
+{
+    (void)ctx;
+    (void)rc;
+    (void)err;
+    (void)reply;
+}
+
+static void drop_check(struct etcd_watch *w)
+{
+    struct mr_kv_call *check = w->check;
+
+    w->check = NULL;
+    if (check) {
+        check->done = ignore;
+        mr_kv_cancel(check);
+    }
+}
+
 void etcd_watch_stop(struct mr_kv_watch *base)
 {
     struct etcd_watch *w = (struct etcd_watch *)base;
 
+    drop_check(w);
     detach(w);
     TAILQ_REMOVE(&etcd_of(w)->watches, w, link);
     kv_watch_fini(base);
@@ -64,18 +84,35 @@ static void on_canceled(struct etcd_watch *w, const struct kv_wire_watched *m)
     resync(w, &why);
 }
 
+/** The cluster's revision is known. */
+static void on_revision(void *ctx, int rc, const struct mr_err *err,
+                        const struct mr_kv_reply *reply)
+{
+    struct etcd_watch *w = ctx;
+    struct mr_err why;
+
+    w->check = NULL;
+    if (rc == MR_OK && reply->revision < w->seen) {
+        err = &why;
+        rc = MR_FAIL(&why, MR_E_NOT_FOUND,
+                     "%s has lost its data: it is at revision %lld, and was at %lld",
+                     etcd_of(w)->base.name, (long long)reply->revision, (long long)w->seen);
+    }
+    if (rc < 0) {
+        resync(w, err);
+    }
+}
+
 static void on_created(struct etcd_watch *w, const struct kv_wire_watched *m)
 {
     struct kv_etcd *e = etcd_of(w);
-    struct mr_err why;
+    struct mr_kv_range range = {
+        .key = w->base.prefix, .is_prefix = true, .limit = 1, .keys_only = true};
 
     if (w->seen < 0) {
         w->seen = m->header.revision;
-    } else if (m->header.revision < w->seen) {
-        MR_FAIL(&why, MR_E_NOT_FOUND,
-                "%s has lost its data: it is at revision %lld, and was at %lld", e->base.name,
-                (long long)m->header.revision, (long long)w->seen);
-        resync(w, &why);
+    } else if (m->header.revision < w->seen && !w->check) {
+        w->check = mr_kv_range(&e->base, &range, on_revision, w); /* MR_KV_LINEARIZABLE */
     }
 }
 
@@ -84,6 +121,7 @@ static void on_changes(struct etcd_watch *w, const struct kv_wire_watched *m)
     int64_t revision = m->count ? m->changes[m->count - 1].item.mod_revision : m->header.revision;
 
     if (m->count || revision > w->seen) {
+        drop_check(w); /* the cluster is ahead of what was seen */
         w->seen = MR_MAX(w->seen, revision);
         w->base.events.on_changes(w->base.ctx, w->seen, m->changes, m->count);
     }

@@ -332,6 +332,21 @@ static void a_call_that_was_sent_late_leaves_the_connection(void **state)
     assert_int_equal(e->phase, ETCD_UP);
 }
 
+/* As with a member of an etcd that lags behind: the watch has seen more than the server, which hears of it by then. */
+static void a_watch_goes_on_at_a_server_that_lags(void **state)
+{
+    struct kv_fixture *f = *state;
+    struct seen s;
+
+    int64_t at = kvt_put(f, "k", "1");
+    kvt_watch(f, 0, "k", at + 2, &s);
+    kvt_put(f, "k", "2");
+    kvt_put(f, "k", "3");
+    kvt_wait_changes(f, &s, 1);
+    kvt_change(&s, 0, "k", "3");
+    kvt_seen_fini(&s);
+}
+
 /* ---- others on the socket ---- */
 
 struct refused {
@@ -656,6 +671,7 @@ int main(void)
         OWN(a_file_that_cannot_be_written_anew_grows),
         OWN(a_full_disk_fails_changes_and_loses_nothing),
         OWN(a_call_that_was_sent_late_leaves_the_connection),
+        OWN(a_watch_goes_on_at_a_server_that_lags),
         OWN(foreign_requests_are_refused),
         OWN(a_watch_without_changes_has_progress),
         OWN(a_watch_that_does_not_read_gets_all_later),
