@@ -203,7 +203,7 @@ static int cut(struct kv_disk *d, mr_str rest, struct mr_err *err)
     int rc = is_kept ? MR_OK : disk_fails(d, "keep its incomplete end", err);
 
     bool is_cut = rc == MR_OK && ftruncate(d->fd, (off_t)d->bytes) == 0;
-    if (rc == MR_OK && (!is_cut || fdatasync(d->fd) < 0)) {
+    if (rc == MR_OK && !is_cut) {
         rc = disk_fails(d, "cut its incomplete end off", err);
     }
     if (is_cut) {
@@ -244,6 +244,10 @@ static int load(struct kv_disk *d, int64_t now_ns, struct kv_state *io_state,
     }
     if (rc == MR_OK && lseek(d->fd, (off_t)d->bytes, SEEK_SET) < 0) {
         rc = disk_fails(d, "write to it", err);
+    }
+    /* Who wrote it may have died before that. */
+    if (rc == MR_OK && (fsync(d->fd) < 0 || !sync_folder(d))) {
+        rc = disk_fails(d, "keep what it has", err);
     }
     return rc;
 }

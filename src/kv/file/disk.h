@@ -20,8 +20,8 @@ struct kv_disk {
 void kv_disk_init(struct kv_disk *d, const char *path);
 void kv_disk_fini(struct kv_disk *d);
 /** Reads the file into the state, which is empty; makes it, with `id`, if there is none. What follows the last whole
- *  entry is cut off, appended to PATH.cut, and logged (kv.file). Errors: MR_E_INVALID (what the file has), MR_E_IO,
- *  MR_E_EXHAUSTED (the disk is full), MR_E_NOMEM. */
+ *  entry is cut off, appended to PATH.cut, and logged (kv.file). What is in the state is on the disk. Errors:
+ *  MR_E_INVALID (what the file has), MR_E_IO, MR_E_EXHAUSTED (the disk is full), MR_E_NOMEM. */
 int kv_disk_load(struct kv_disk *d, uint64_t id, int64_t now_ns, struct kv_state *io_state,
                  struct mr_err *err);
 /** Adds entries. After an error the file has what it had before, if the disk lets it. Errors: MR_E_IO,

@@ -17,8 +17,10 @@
 #define FILL_BYTES                                                                                 \
     (400 * 1024) /* of every other one: the file is written as a whole again and again */
 
-static int steps_left; /* until this process dies; 0: it does not */
-static bool is_cut;    /* the last change of a file */
+static int steps_left;   /* until this process dies; 0: it does not */
+static bool is_cut;      /* the last change of a file */
+static ino_t synced[16]; /* what fsync was called for */
+static size_t synced_count;
 static char path[200];
 static char text[220];
 static char fill[FILL_BYTES + 1];
@@ -55,6 +57,12 @@ int fdatasync(int fd)
 
 int fsync(int fd)
 {
+    struct stat st;
+
+    if (synced_count < COUNT(synced) && fstat(fd, &st) == 0) {
+        synced[synced_count++] = st.st_ino;
+    }
+    is_cut = false;
     step();
     int rc = (int)syscall(SYS_fsync, fd);
     step();
@@ -189,9 +197,48 @@ static void what_was_answered_is_there_at_each_step(void **state)
     free(folder);
 }
 
+static bool was_synced(const char *name)
+{
+    struct stat st;
+
+    assert_int_equal(stat(name, &st), 0);
+    for (size_t i = 0; i < synced_count; i++) {
+        if (synced[i] == st.st_ino) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whoever wrote it may have died before that. */
+static void what_is_loaded_is_on_the_disk(void **state)
+{
+    char *folder;
+    (void)state;
+
+    assert_int_equal(mr_folder_new(&folder, NULL), MR_OK);
+    snprintf(path, sizeof path, "%s/registry", folder);
+    snprintf(text, sizeof text, "file:%s", path);
+    for (int i = 0; i < 2; i++) {
+        struct kv_fixture *f = kvt_loop_new();
+        synced_count = 0;
+        kvt_open(f, 0, text);
+        while (f->state[0] != MR_KV_READY) {
+            f->pump(f);
+        }
+        assert_true(was_synced(path) && was_synced(folder));
+        kvt_loop_free(f);
+    }
+    mr_folder_remove(folder);
+    free(folder);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(what_was_answered_is_there_at_each_step)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_loaded_is_on_the_disk),
+        cmocka_unit_test(what_was_answered_is_there_at_each_step),
+    };
 
     signal(SIGPIPE, SIG_IGN);
     return cmocka_run_group_tests(tests, NULL, NULL);
