@@ -238,7 +238,7 @@ static int load(struct kv_disk *d, int64_t now_ns, struct kv_state *io_state,
     }
     d->id = found.id;
     d->bytes = found.bytes;
-    d->base = KV_LOG_HEADER_BYTES;
+    d->base = found.base;
     if (found.bytes < file.len) {
         rc = cut(d, mr_str_sub(mr_buf_view(content), found.bytes, file.len), err);
     }

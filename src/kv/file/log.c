@@ -270,7 +270,7 @@ int kv_log_read(mr_bytes file, int64_t now_ns, struct kv_state *io_state, struct
                 struct mr_err *err)
 {
     struct replay r = {.state = io_state, .now_ns = now_ns};
-    struct kv_log_found found;
+    struct kv_log_found found = {.base = KV_LOG_HEADER_BYTES};
     mr_bytes rest = file, entry;
     int rc = read_header(file, &found.id, err);
 
@@ -281,6 +281,7 @@ int kv_log_read(mr_bytes file, int64_t now_ns, struct kv_state *io_state, struct
     rest.len -= KV_LOG_HEADER_BYTES;
     while (rc == MR_OK && next_entry(&rest, &entry)) {
         rc = replay_entry(&r, entry, err);
+        found.base = r.is_old ? file.len - rest.len : found.base;
     }
     if (rc == MR_OK) {
         found.bytes = file.len - rest.len;

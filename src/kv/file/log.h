@@ -35,6 +35,7 @@ struct kv_log_found {
     uint64_t id;
     /** Of header and whole entries; what follows was being written when something died. */
     size_t bytes;
+    size_t base; /* of these: what the file had when it was begun */
 };
 /** Makes the state, which is empty, what the file says. Leases end a whole time to live after `now_ns`.
  *  Errors: MR_E_INVALID (not such a file, or of another version; a whole entry that makes no sense). */

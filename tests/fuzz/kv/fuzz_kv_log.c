@@ -80,7 +80,7 @@ static void read_again(const struct kv_state *s)
     kv_state_init(&again, NULL);
     mr_bytes file = {(uint8_t *)b.ptr, b.len};
     REQUIRE(kv_log_read(file, 0, &again, &found, NULL) == MR_OK);
-    REQUIRE(found.id == 4711 && found.bytes == b.len);
+    REQUIRE(found.id == 4711 && found.bytes == b.len && found.base == b.len);
     require_same(s, &again);
     kv_state_fini(&again);
     mr_buf_fini(&b);
@@ -107,7 +107,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     int rc = kv_log_read(file, 0, &s, &found, &err);
     REQUIRE(rc == MR_OK || (rc == err.status && err.msg[0]));
     if (rc == MR_OK) {
-        REQUIRE(found.bytes <= file.len);
+        REQUIRE(found.base <= found.bytes && found.bytes <= file.len);
         read_again(&s);
     }
     kv_state_fini(&s);

@@ -248,6 +248,41 @@ static void the_file_does_not_grow_for_ever(void **state)
     kvt_fini(&g);
 }
 
+static ino_t inode_of(const char *name)
+{
+    struct stat st;
+    assert_int_equal(stat(name, &st), 0);
+    return st.st_ino;
+}
+
+/* Whoever takes the file over knows how large it was then. */
+static void a_large_file_is_not_written_anew_at_once(void **state)
+{
+    struct kv_fixture *f = *state;
+    static struct got got[80]; /* 5 MiB, which the file is written anew for */
+    static char value[64 * 1024];
+    char key[16];
+
+    memset(value, 'v', sizeof value - 1);
+    for (size_t i = 0; i < COUNT(got); i++) {
+        got[i] = (struct got){0};
+        snprintf(key, sizeof key, "k%zu", i);
+        mr_kv_put(f->kv[0], mr_str_c(key), kvt_bytes(value), 0, kvt_done, &got[i]);
+    }
+    for (size_t i = 0; i < COUNT(got); i++) {
+        kvt_ok(f, &got[i]);
+        kvt_fini(&got[i]);
+    }
+    kvt_put(f, "k", "1");
+    reopen(state);
+    f = *state;
+    kvt_has(f, "k", "1");
+    ino_t before = inode_of(path);
+    kvt_put(f, "k", "2");
+    assert_int_equal(inode_of(path), before);
+    kvt_has(f, "k79", value);
+}
+
 static void a_file_that_cannot_be_written_anew_grows(void **state)
 {
     struct kv_fixture *f = *state;
@@ -668,6 +703,7 @@ int main(void)
         OWN(a_file_cut_anywhere_has_what_was_whole),
         OWN(what_is_no_registry_is_left_alone),
         OWN(the_file_does_not_grow_for_ever),
+        OWN(a_large_file_is_not_written_anew_at_once),
         OWN(a_file_that_cannot_be_written_anew_grows),
         OWN(a_full_disk_fails_changes_and_loses_nothing),
         OWN(a_call_that_was_sent_late_leaves_the_connection),
