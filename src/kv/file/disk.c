@@ -208,8 +208,8 @@ static int cut(struct kv_disk *d, mr_str rest, struct mr_err *err)
     }
     if (is_cut) {
         mr_log(MR_LOG_WARN, "kv.file",
-               "%s ended with %zu bytes that are not a whole entry; they were moved to %s", d->path,
-               rest.len, path);
+               "%s ended with %zu bytes that begin with no whole entry; they were moved to %s",
+               d->path, rest.len, path);
     } else if (before >= 0 && ftruncate(fd, before) < 0) {
         mr_log(MR_LOG_WARN, "kv.file",
                "%s has a copy of an end that is still in %s; the next start adds it again", path,
