@@ -92,9 +92,17 @@ static bool has_number_control(const struct sequences *q)
     return false;
 }
 
+/* No further request joins that sequence. */
+static void leave(struct mr_sched *s, mr_str key)
+{
+    wake(s, sequence_leave(s->sequences->set, key));
+    publish_count(s);
+}
+
 static int check(struct mr_sched *s, struct mr_infer *r)
 {
     const struct mr_sequence_ref *ref = r->sequence;
+    char buf[1 + MR_SEQUENCE_TEXT_MAX];
 
     if (r->rows > 1) {
         return refuse(r, "batch-size 1 due to requirements of sequence batcher");
@@ -105,7 +113,11 @@ static int check(struct mr_sched *s, struct mr_infer *r)
     if (ref->text.len && has_number_control(s->sequences)) {
         return refuse(r, "a correlation ID that is a number, as the model takes it as one");
     }
-    return queue_check_room(r, s->queued, s->options.max_queue_size, "--max-queue-size");
+    int rc = queue_check_room(r, s->queued, s->options.max_queue_size, "--max-queue-size");
+    if (rc < 0 && (ref->flags & MR_SEQUENCE_START)) {
+        leave(s, key_of(ref, buf)); /* those after it, on a stream, are not of the one before it */
+    }
+    return rc;
 }
 
 /* When the request expires, if it is still waiting then. Its own timeout counts while its sequence waits for a place. */
@@ -451,12 +463,10 @@ void mr_sched_leave_sequence(struct mr_version *v, uint64_t number, mr_str text)
     struct mr_sched *s = v->sched;
     char buf[1 + MR_SEQUENCE_TEXT_MAX];
     mr_str key;
-    struct seq_set *set = set_enter(v, number, text, buf, &key);
 
-    if (!set) {
+    if (!set_enter(v, number, text, buf, &key)) {
         return;
     }
-    wake(s, sequence_leave(set, key));
-    publish_count(s);
+    leave(s, key);
     pthread_mutex_unlock(&s->mutex);
 }

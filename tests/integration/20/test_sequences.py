@@ -601,6 +601,26 @@ def test_a_sequence_that_begins_again_after_an_update(models, explicit, grpc_to,
     wait.equal(lambda: sorted(loads(server)), ["READY", "UNLOADED"], "the states")
 
 
+def test_a_start_without_room_after_an_update(models, explicit, grpc_to):
+    """The one that the old version has is over all the same."""
+    fault(models, "m", max_batch_size=0)
+    server, control = explicit("--max-queue-size=1")
+    control.load("m").ok()
+    client = grpc_to(server)
+    assert numbers(client.infer(ask("m", 1, "a", "start", shape=(1,)))) == [1]
+    shutil.copytree(models / "m/1", models / "m/2")
+    control.load("m").ok()
+    assert numbers(client.infer(ask("m", 2, "b", "start", shape=(1,)))) == [2]  # has the place
+    waiting = client.stub.ModelInfer.future(ask("m", 3, "c", "start", shape=(1,)), timeout=wait.PATIENCE)
+    pending(server, 1)
+    with pytest.raises(grpc.RpcError, match="Exceeds maximum queue size"):
+        client.infer(ask("m", 4, "a", "start", shape=(1,)))
+    waiting.cancel()
+    pending(server, 0)
+    with pytest.raises(grpc.RpcError, match="must specify the START flag"):
+        client.infer(ask("m", 5, "a", shape=(1,)))
+
+
 def test_a_start_that_names_a_version(models, explicit, grpc_to):
     """It ends the sequence in replaced versions of that number."""
     path = with_idle(models)

@@ -257,12 +257,50 @@ static void one_does_not_run(void **state)
     }
 }
 
+/* What follows a start that finds no room does not join the sequence that it was to start again. */
+static void a_start_without_room(void **state)
+{
+    static const struct {
+        uint64_t id;
+        int n;
+        uint32_t max_queued;
+        int rc;
+    } rows[] = {
+        {8, 0, 1, MR_OK}, {7, 0, 1, MR_E_UNAVAILABLE}, {7, 1, 9, MR_E_INVALID}, {7, 0, 9, MR_OK}};
+    struct setup t;
+    struct step st[5];
+    (void)state;
+
+    open_with(&t, true, 4, "identity", NULL, 0);
+    struct mr_sched *s = t.h.version.sched;
+    step_init(&st[4], &t.h, 7, 0);
+    assert_int_equal(ask_submit(&st[4].ask), MR_OK);
+    ask_wait(&t.h, &st[4].ask);
+    pthread_mutex_lock(&s->mutex);
+    s->options.hold_until_queued = 2;
+    s->is_released = false;
+    pthread_mutex_unlock(&s->mutex);
+    for (int i = 0; i < 4; i++) {
+        pthread_mutex_lock(&s->mutex);
+        s->options.max_queue_size = rows[i].max_queued;
+        pthread_mutex_unlock(&s->mutex);
+        step_init(&st[i], &t.h, rows[i].id, rows[i].n);
+        assert_int_equal(ask_submit(&st[i].ask), rows[i].rc);
+    }
+    for (int i = 0; i < 5; i++) {
+        ask_wait(&t.h, &st[i].ask);
+        ask_fini(&st[i].ask);
+    }
+    harness_close(&t.h);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_are_answered),           cmocka_unit_test(some_are_cancelled),
         cmocka_unit_test(closed_while_they_go_on),    cmocka_unit_test(answered_before_the_end),
         cmocka_unit_test(waits_too_long_for_a_place), cmocka_unit_test(one_does_not_run),
+        cmocka_unit_test(a_start_without_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
