@@ -59,7 +59,7 @@ static void count_failure(struct perf_worker *w, const struct perf_flight *f, in
         w->warmup_failed++;
         return;
     }
-    /* A server of gRPC is told the limit: it may end the request itself, shortly before. */
+    /* Over gRPC the request carries the limit, and the server may end it a little earlier. */
     bool gave_up = status == MR_E_DEADLINE && http == 0;
     w->window->failed++;
     keep_sample(w, f, now, true, gave_up);

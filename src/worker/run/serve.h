@@ -18,7 +18,7 @@ struct worker_serve *worker_serve_new(struct mr_shm_view *v, struct mr_executor 
  * worker_serve_stop. Errors: MR_E_EXHAUSTED. */
 int worker_serve_start(struct worker_serve *s, const struct worker_warmup *warmups, uint32_t count,
                        struct mr_err *err);
-/* From now on the thread takes slots. */
+/* Lets the thread take slots, once it has run the warm-ups. */
 void worker_serve_begin(struct worker_serve *s);
 /* Cancels the execution: notifies the backend. Thread: any but the executing one. */
 void worker_serve_cancel(struct worker_serve *s, uint32_t slot, uint64_t generation);

@@ -432,6 +432,29 @@ static inline const char *fx_index(struct fixture *f)
     return t.text;
 }
 
+static inline void fx_wait_newest(struct fixture *f, const char *name, int64_t number)
+{
+    int64_t until = mr_now_ns() + PATIENCE_NS;
+    while (fx_newest(f, name) != number) {
+        if (mr_now_ns() > until) {
+            fail_msg("%s: waited for %lld, has %lld; %s", name, (long long)number,
+                     (long long)fx_newest(f, name), fx_index(f));
+        }
+        usleep(5000);
+    }
+}
+
+static inline void fx_wait_index(struct fixture *f, const char *part)
+{
+    int64_t until = mr_now_ns() + PATIENCE_NS;
+    while (!strstr(fx_index(f), part)) {
+        if (mr_now_ns() > until) {
+            fail_msg("waited for '%s' in '%s'", part, fx_index(f));
+        }
+        usleep(5000);
+    }
+}
+
 /* Waits until no job is open and no retired version is left. */
 static inline void fx_drained(struct fixture *f)
 {

@@ -121,13 +121,6 @@ static void load_requests_find_what_came(void **state)
     assert_string_equal(fx_ready(f, "one"), "2");
 }
 
-static void wait_for_version(struct fixture *f, const char *model, int64_t version)
-{
-    while (fx_newest(f, model) != version) {
-        usleep(1000);
-    }
-}
-
 static void polling_follows(void **state)
 {
     struct fixture *f = *state;
@@ -137,12 +130,12 @@ static void polling_follows(void **state)
     fx_model(f, 1, "a/one", IDENTITY_TEXT, 1);
     pack(f, "a", "a.tar");
     fx_start(f);
-    wait_for_version(f, "one", 1);
+    fx_wait_newest(f, "one", 1);
     fx_model(f, 1, "a/one", NULL, 2);
     pack(f, "a", "a.tar");
-    wait_for_version(f, "one", 2);
+    fx_wait_newest(f, "one", 2);
     fx_remove(f, 0, "a.tar");
-    wait_for_version(f, "one", 0);
+    fx_wait_newest(f, "one", 0);
 }
 
 /* The model goes on, and loads say why, until there is an archive that can be used. */
@@ -176,15 +169,13 @@ static void update_that_cannot_be_used_while_polling(void **state)
     fx_model(f, 1, "a/one", IDENTITY_TEXT, 1);
     pack(f, "a", "a.tar.gz");
     fx_start(f);
-    wait_for_version(f, "one", 1);
+    fx_wait_newest(f, "one", 1);
     fx_write(f, 0, "a.tar.gz", "no archive");
-    while (!strstr(fx_index(f), "a.tar.gz is no whole archive")) {
-        usleep(1000);
-    }
+    fx_wait_index(f, "a.tar.gz is no whole archive");
     assert_non_null(strstr(fx_index(f), "one:1 READY !"));
     fx_model(f, 1, "a/one", NULL, 2);
     pack(f, "a", "a.tar.gz");
-    wait_for_version(f, "one", 2);
+    fx_wait_newest(f, "one", 2);
     assert_null(strstr(fx_index(f), "no whole archive"));
 }
 

@@ -10,29 +10,6 @@ static void poll_setup(struct fixture *f)
     f->o.settle_ns = 150 * MR_NS_PER_MS;
 }
 
-static void wait_newest(struct fixture *f, const char *name, int64_t number)
-{
-    int64_t until = mr_now_ns() + PATIENCE_NS;
-    while (fx_newest(f, name) != number) {
-        if (mr_now_ns() > until) {
-            fail_msg("%s: waited for %lld, has %lld; %s", name, (long long)number,
-                     (long long)fx_newest(f, name), fx_index(f));
-        }
-        usleep(5000);
-    }
-}
-
-static void wait_index(struct fixture *f, const char *part)
-{
-    int64_t until = mr_now_ns() + PATIENCE_NS;
-    while (!strstr(fx_index(f), part)) {
-        if (mr_now_ns() > until) {
-            fail_msg("waited for '%s' in '%s'", part, fx_index(f));
-        }
-        usleep(5000);
-    }
-}
-
 /* A version can be found a moment before it counts. */
 static void wait_ready(struct fixture *f)
 {
@@ -53,16 +30,16 @@ static void test_start_and_new_models(void **state)
     assert_int_equal(f->failed, 1);
     assert_int_equal(fx_newest(f, "a"), 1);
     fx_model(f, 0, "b", IDENTITY_TEXT, 4);
-    wait_newest(f, "b", 4);
+    fx_wait_newest(f, "b", 4);
     fx_model(f, 0, "a", NULL, 2);
-    wait_newest(f, "a", 2);
+    fx_wait_newest(f, "a", 2);
     fx_write(f, 0, "broken/config.pbtxt", IDENTITY_TEXT);
-    wait_newest(f, "broken", 1);
+    fx_wait_newest(f, "broken", 1);
     wait_ready(f);
     /* What goes from the disk goes from the server, and is forgotten. */
     fx_remove(f, 0, "b");
-    wait_newest(f, "b", 0);
-    wait_index(f, "a:1 UNAVAILABLE (unloaded); a:2 READY; broken:1 READY");
+    fx_wait_newest(f, "b", 0);
+    fx_wait_index(f, "a:1 UNAVAILABLE (unloaded); a:2 READY; broken:1 READY");
 }
 
 /* Writes into m's folder for `version` in pieces, until the timeout or `done`. False: the
@@ -124,10 +101,10 @@ static void test_only_whole_versions(void **state)
     fx_model(f, 0, "m", IDENTITY_TEXT, 1);
     fx_start(f);
     do {
-        wait_newest(f, "m", version);
+        fx_wait_newest(f, "m", version);
         assert_true(++version < 20);
     } while (!written_in_pieces(f, version, 3 * MR_NS_PER_S, NULL));
-    wait_newest(f, "m", version);
+    fx_wait_newest(f, "m", version);
     fx_drained(f);
     snprintf(once, sizeof once, "m:%lld LOADING,m:%lld WARMING,m:%lld READY", (long long)version,
              (long long)version, (long long)version);
@@ -150,13 +127,13 @@ static void test_others_go_on(void **state)
     fx_model(f, 0, "n", IDENTITY_TEXT, 1);
     fx_start(f);
     do {
-        wait_newest(f, "m", version);
-        wait_newest(f, "n", version);
+        fx_wait_newest(f, "m", version);
+        fx_wait_newest(f, "n", version);
         assert_true(++version < 20);
         fx_model(f, 0, "n", NULL, (int)version);
     } while (!written_in_pieces(f, version, PATIENCE_NS, n_is_taken));
     assert_int_equal(fx_newest(f, "n"), version);
-    wait_newest(f, "m", version);
+    fx_wait_newest(f, "m", version);
 }
 
 static void test_changed_and_failed(void **state)
@@ -170,7 +147,7 @@ static void test_changed_and_failed(void **state)
     f->serve_status = MR_E_INTERNAL;
     fx_model(f, 1, "m", NULL, 2);
     fx_move(f, "m/2");
-    wait_index(f, "m:2 UNAVAILABLE (warm-up failed as configured)");
+    fx_wait_index(f, "m:2 UNAVAILABLE (warm-up failed as configured)");
     assert_int_equal(fx_newest(f, "m"), 1);
     assert_true(mr_models_ready(f->m));
     fx_drained(f); /* the index can show a failure before it is reported */
@@ -178,7 +155,8 @@ static void test_changed_and_failed(void **state)
     fx_write(f, 0, "m/1/more", "a look at this model, with nothing new about version 2");
     fx_write(f, 1, "other/config.pbtxt", IDENTITY_TEXT);
     fx_move(f, "other");
-    wait_index(f, "other:0 UNAVAILABLE (at least one version must be available under the version "
+    fx_wait_index(f,
+                  "other:0 UNAVAILABLE (at least one version must be available under the version "
                   "policy of model 'other')");
     usleep(300000);
     fx_drained(f);
@@ -187,9 +165,9 @@ static void test_changed_and_failed(void **state)
     /* Changed: tried again. */
     f->serve_status = MR_OK;
     fx_write(f, 0, "m/2/weights.bin", "repaired");
-    wait_newest(f, "m", 2);
+    fx_wait_newest(f, "m", 2);
     fx_remove(f, 0, "other");
-    wait_index(f, "m:2 READY");
+    fx_wait_index(f, "m:2 READY");
     /* The config alone. */
     fx_write(f, 0, "m/config.pbtxt", IDENTITY_TEXT "version_policy { all { } }");
     int64_t until = mr_now_ns() + PATIENCE_NS;
@@ -209,7 +187,7 @@ static void test_repository_that_goes_away(void **state)
     fx_start(f);
     fx_take_away(f, 0);
     fx_model(f, 1, "a", NULL, 2);
-    wait_newest(f, "a", 2);
+    fx_wait_newest(f, "a", 2);
     assert_int_equal(fx_newest(f, "z"), 1);
 }
 
@@ -234,7 +212,7 @@ static void test_broken_version_is_repaired(void **state)
     struct fixture *f = *state;
     good_and_broken(f);
     fx_write(f, 0, "m/2/model.probe", "batch");
-    wait_newest(f, "m", 2);
+    fx_wait_newest(f, "m", 2);
     assert_string_equal(fx_ready(f, "m"), "1,2");
 }
 
@@ -243,7 +221,7 @@ static void test_broken_version_is_removed(void **state)
     struct fixture *f = *state;
     good_and_broken(f);
     fx_remove(f, 0, "m/2");
-    wait_newest(f, "m", 1);
+    fx_wait_newest(f, "m", 1);
 }
 
 /* A version without a folder goes although another one is known to fail, but not the last one that serves. */
@@ -257,13 +235,13 @@ static void test_removed_beside_a_broken_version(void **state)
     fx_start(f);
     fx_write(f, 1, "m/3/model.probe", "broken");
     fx_move(f, "m/3");
-    wait_index(f, "m:3 UNAVAILABLE (the file is damaged)");
+    fx_wait_index(f, "m:3 UNAVAILABLE (the file is damaged)");
     assert_string_equal(fx_ready(f, "m"), "1,2");
     fx_remove(f, 0, "m/2");
-    wait_newest(f, "m", 1);
+    fx_wait_newest(f, "m", 1);
     fx_remove(f, 0, "m/1");
     fx_model(f, 0, "other", IDENTITY_TEXT, 1);
-    wait_newest(f, "other", 1); /* later files were taken */
+    fx_wait_newest(f, "other", 1); /* later files were taken */
     fx_drained(f);
     assert_string_equal(fx_ready(f, "m"), "1");
 }
@@ -277,9 +255,9 @@ static void test_without_inotify(void **state)
     f->o.settle_ns = 0;
     fx_start(f);
     fx_model(f, 0, "late", IDENTITY_TEXT, 3);
-    wait_newest(f, "late", 3);
+    fx_wait_newest(f, "late", 3);
     fx_remove(f, 0, "late/3");
-    wait_index(f, "late:3 READY !at least one version must be available");
+    fx_wait_index(f, "late:3 READY !at least one version must be available");
 }
 
 static void test_many_models(void **state)
@@ -314,13 +292,13 @@ static void test_marker(void **state)
     assert_int_equal(fx_newest(f, "m"), 1);
     fx_model(f, 0, "m", NULL, 2);
     fx_model(f, 0, "other", IDENTITY_TEXT, 1);
-    wait_newest(f, "other", 1); /* later files were taken */
+    fx_wait_newest(f, "other", 1); /* later files were taken */
     fx_model(f, 0, "other", NULL, 2);
-    wait_newest(f, "other", 2);
+    fx_wait_newest(f, "other", 2);
     assert_int_equal(fx_newest(f, "m"), 1);
     assert_int_equal(fx_newest(f, "n"), 0);
     fx_write(f, 0, "m/2/.ready", "");
-    wait_newest(f, "m", 2);
+    fx_wait_newest(f, "m", 2);
 }
 
 static uint64_t cancelled(struct fixture *f)
@@ -359,7 +337,7 @@ static void third_while_second(struct fixture *f, int status)
     f->serve_status = status;
     atomic_store(&f->hold, NULL);
     if (status == MR_OK) {
-        wait_newest(f, "m", 3);
+        fx_wait_newest(f, "m", 3);
     }
     fx_drained(f);
 }
@@ -434,7 +412,7 @@ static void test_retry_outlives_other_changes(void **state)
     wait_retry(f, id, &later_ns);
     assert_true(later_ns == due_ns);
     retry_now(f);
-    wait_newest(f, "m", 2);
+    fx_wait_newest(f, "m", 2);
 }
 
 /* Likewise if the change came while the version was being loaded. */
@@ -449,7 +427,7 @@ static void test_retry_with_what_came_during_the_load(void **state)
     wait_retry(f, 0, &due_ns);
     assert_string_equal(fx_ready(f, "m"), "1");
     retry_now(f);
-    wait_newest(f, "m", 3);
+    fx_wait_newest(f, "m", 3);
     assert_string_equal(fx_ready(f, "m"), "2,3");
 }
 
