@@ -454,6 +454,7 @@ static int signature_take(struct process_model *m, bool may_keep_state, struct m
     m->opened.signature.flags &= ~(uint32_t)MR_BACKEND_CHEAP_INSTANCES;
     m->opened.signature.max_pending = MR_MIN(at_once, most);
     mr_shm_set_at_once(m->shm, at_once);
+    m->may_pend = m->may_wait && at_once > 1;
     m->keeps_state =
         may_keep_state && !(m->opened.signature.flags & (uint32_t)MR_BACKEND_DETERMINISTIC);
     rc = mr_signature_copy(&copy, &m->opened.signature, MR_BACKEND_NO_INLINE, MR_E_INTERNAL,

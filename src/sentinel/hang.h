@@ -1,4 +1,5 @@
-/* Detects hangs of a worker from the progress of its executing thread. Pure: the caller passes observations and the time.
+/* Detects hangs of a worker from the progress of its executing thread, or of executions that end on other threads. Pure: the
+ * caller passes observations and the time.
  *
  * The limit of an execution follows from the times of earlier executions. Time that the thread spends without a CPU, and
  * time in which the observer itself does not run, does not count. */

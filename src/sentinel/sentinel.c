@@ -94,12 +94,40 @@ static int64_t compute_limit(const struct worker *w, bool is_last)
     return is_last || !has_answered ? most : MR_MIN(most, m->load_ns);
 }
 
-static void worker_judge(struct worker *w, const struct mr_shm_worker_state *state, bool is_waiting,
+static void sample_judge(struct worker *w, struct hang *h, const struct hang_sample *sample)
+{
+    char why[120];
+    const int64_t limit = w->fault == MR_WORKER_FAULTS ? hang_judge(h, sample) : 0;
+
+    if (limit > 0) {
+        worker_kill_hung(w, hang_text(sample, h->is_computing, limit, why), h->since_ns,
+                         sample->now_ns);
+    }
+}
+
+/* The oldest of the executions that its executing thread has left to other threads, of which only the time is known. */
+static void pending_judge(struct worker *w, const struct mr_shm_worker_state *state, int64_t gap_ns,
+                          int64_t now_ns)
+{
+    const struct process_model *m = w->model;
+    const struct hang_sample sample = {.now_ns = now_ns,
+                                       .gap_ns = gap_ns,
+                                       .has_work = state->pending > 0 && state->oldest_ns > 0 &&
+                                                   !m->may_pend && !calls_wait(w),
+                                       .is_running = true,
+                                       .progress = (uint64_t)state->oldest_ns,
+                                       .may_wait = true,
+                                       .typical_ns = times_most(&m->times, state->rows),
+                                       .most_ns = m->sentinel->options.hang_ns};
+
+    sample_judge(w, &w->pending_hang, &sample);
+}
+
+static void thread_judge(struct worker *w, const struct mr_shm_worker_state *state, bool is_waiting,
                          int64_t gap_ns, int64_t now_ns)
 {
     struct process_model *m = w->model;
     struct mr_process_usage usage;
-    char why[120];
     /* False: all its executions end on other threads, and its executing thread may take what waits if there is room. While it
      * waits for another model, that model is judged instead. */
     const bool is_running = state->running > state->pending;
@@ -122,11 +150,7 @@ static void worker_judge(struct worker *w, const struct mr_shm_worker_state *sta
         sample.is_runnable = usage.thread_state == 'R';
         sample.typical_ns = times_most(&m->times, state->rows);
     }
-    const int64_t limit = w->fault == MR_WORKER_FAULTS ? hang_judge(&w->hang, &sample) : 0;
-    if (limit > 0) {
-        worker_kill_hung(w, hang_text(&sample, w->hang.is_computing, limit, why), w->hang.since_ns,
-                         now_ns);
-    }
+    sample_judge(w, &w->hang, &sample);
 }
 
 struct sweep {
@@ -188,7 +212,8 @@ static void model_sweep(struct process_model *m, int64_t gap_ns, int64_t now_ns)
         if (sweep.is_damaged) {
             damage_kill(w, "the shared words of its model make no sense");
         } else {
-            worker_judge(w, &states[i], sweep.is_waiting, gap_ns, now_ns);
+            thread_judge(w, &states[i], sweep.is_waiting, gap_ns, now_ns);
+            pending_judge(w, &states[i], gap_ns, now_ns);
         }
         calls_expire(w);
     }

@@ -101,7 +101,8 @@ struct worker {
     _Atomic uint64_t answered; /* answers since the start of the process; relaxed */
     _Atomic bool is_hopeless;  /* it will not run soon; relaxed */
     _Atomic int pid;           /* of its process, 0 = none; for reports without the lock; relaxed */
-    struct hang hang;
+    struct hang hang;          /* of its executing thread */
+    struct hang pending_hang;  /* of executions that end on other threads */
 };
 
 /* A model and one of the homes. */
@@ -146,6 +147,7 @@ struct process_model {
     _Atomic bool has_cancelled;  /* the backends of workers are notified of cancels; relaxed */
     bool keeps_state;            /* of sequences, in its workers; constant once opened */
     bool may_wait;               /* its executions may use no CPU for long; constant */
+    bool may_pend;               /* they may be pending without a limit; constant once opened */
     bool has_bound;              /* executions may be bound to one worker; constant */
     _Atomic uint64_t nonce;
     /** Largest outputs of an execution so far, beyond the room; relaxed. */

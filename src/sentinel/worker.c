@@ -214,7 +214,7 @@ void worker_start(struct worker *w, int64_t now_ns)
     w->has_said = false;
     w->shares_damage = false;
     w->started_ns = w->loading_ns = now_ns;
-    w->hang = (struct hang){0};
+    w->hang = w->pending_hang = (struct hang){0};
     w->ready_by_ns = 0;
     if (w->was_ready || w->is_standby) {
         worker_set_ready_by(w, now_ns); /* for a first load, the loader decides */

@@ -39,6 +39,8 @@ void answers_take(const struct mr_shm *p, struct record *r, uint64_t word)
     r->state = RECORD_ANSWERED;
     r->is_lost = r->is_read = false;
     r->answer_word = word;
+    /* its time starts again afterwards */
+    r->run_word = 0;
     r->slot.worker = shm_owner(word) - 1; /* a live one, which the callers have checked */
     r->slot.process = p->processes[r->slot.worker];
 }

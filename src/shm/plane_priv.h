@@ -26,7 +26,7 @@ struct record {
     uint64_t answer_word; /* ANSWERED: the word with which it waits */
     bool is_read;         /* ANSWERED: its only letter */
     uint32_t read;        /* letters of this life so far */
-    uint64_t run_word;    /* the word of the execution at the last sweep */
+    uint64_t run_word;    /* the word of the execution at the last sweep; 0 after an answer */
     int64_t run_since_ns;
     uint32_t block_count;
     struct mr_block *blocks[SHM_EXTENTS_MAX];

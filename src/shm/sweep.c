@@ -213,7 +213,8 @@ static void note_running(struct mr_shm *p, struct record *r, uint64_t word, int6
     state->running++;
     state->rows = r->slot.rows;
     state->is_last = r->slot.is_last;
-    state->since_ns = r->run_since_ns;
+    state->oldest_ns =
+        state->oldest_ns == 0 ? r->run_since_ns : MR_MIN(state->oldest_ns, r->run_since_ns);
 }
 
 /* Lock held. */
@@ -263,7 +264,6 @@ static void sweep_answered(struct record *r, struct mr_shm_worker_state *states)
         state->running++;
         if (!state->slot) {
             state->slot = &r->slot;
-            state->since_ns = r->run_since_ns;
         }
     }
 }

@@ -376,12 +376,11 @@ out:
     return rc;
 }
 
-/* An execution that is pending does not hold up the thread, unless no other may run beside it. It may have ended already,
- * on another thread; only this one uses the job for another slot. */
+/* It may have ended already, on another thread; only this one uses the job for another slot. */
 static void pending_count(struct worker_serve *s, struct job *j)
 {
     pthread_mutex_lock(&s->lock);
-    if (s->job_count > 1 && !j->has_ended) {
+    if (!j->has_ended) {
         j->is_counted = true;
         mr_shm_count_pending(s->view, 1);
     }

@@ -279,12 +279,16 @@ def stop(server, model):
 
 
 def test_stopped_worker_is_replaced(fault, models, start, hold):
-    """What hangs is known by what executions took before. One that has room for what waits hangs although what it runs ends later."""
+    """What hangs is known by what executions took before. One that has room for what waits hangs although what it runs ends later;
+    one that has none waits for that, longer than usual if need be."""
     fault()
+    fault("later", **{"async": "1"})
     fault("several", max_pending="2", **{"async": "1"})
     server = start(models)
     for i in range(120):
-        assert answer(ask(server, "m", [i])) == [i]
+        assert answer(ask(server, "m", [i])) == answer(ask(server, "later", [i])) == [i]
+    assert answer(ask(server, "later", [7], {"delay_ms": 1000})) == [7]
+    assert value(server, RESTARTS, model="later", reason="hang") == 0
     pid = stop(server, "m")
     assert answer(ask(server, "m", [7])) == [7]
     assert value(server, RESTARTS, model="m", reason="hang") == 1
@@ -301,15 +305,20 @@ def test_stopped_worker_is_replaced(fault, models, start, hold):
 
 
 def test_endless_loop(fault, models, start):
-    """It hangs in each worker; its client has an error, the others have answers."""
+    """It hangs in each worker; its client has an error, the others have answers. So it is on a thread of the backend's own, which
+    may run it alone or beside others."""
     fault()
+    fault("one", **{"async": "1"})
+    fault("several", max_pending="2", **{"async": "1"})
     server = start(models, "--worker-hang-timeout=1s")
-    reply = ask(server, "m", [1], {"hang": True})
-    assert reply.status == 500 and "hang: an execution takes longer than 1000 ms (--worker-hang-timeout)" in reply.error
-    assert answer(ask(server, "m", [2])) == [2]
-    # A process that takes a second to start hangs as well, so that the metric may say more.
-    assert sum("an execution takes longer" in l["msg"] for l in server.events() if l.get("event") == "worker.end") == 2
-    assert value(server, RESTARTS, model="m", reason="hang") >= 2
+    asking = {name: asked(server, name, [1], {"hang": True}) for name in ("m", "one", "several")}
+    for name, (thread, replies) in asking.items():
+        thread.join()
+        assert replies[0].status == 500 and "hang: an execution takes longer than 1000 ms (--worker-hang-timeout)" in replies[0].error
+        assert answer(ask(server, name, [2])) == [2]
+        # A process that takes a second to start hangs as well, so that the metric may say more.
+        assert value(server, RESTARTS, model=name, reason="hang") >= 2
+    assert sum("an execution takes longer" in l["msg"] for l in server.events() if l.get("event") == "worker.end") == 6
 
 
 # ---- confinement ----

@@ -534,6 +534,47 @@ static void test_letters(void **state)
     mr_shm_give(t->plane, s);
 }
 
+static int64_t oldest_at(struct pair *t, int64_t now_ns)
+{
+    static struct mr_shm_worker_state states[MR_SHM_WORKERS_MAX];
+
+    mr_shm_sweep(t->plane, now_ns, states, on_outcome, t);
+    return states[0].oldest_ns;
+}
+
+/* The oldest of several that a worker runs counts. The time of one starts again when the caller has taken an answer. */
+static void test_how_long_a_worker_runs_one(void **state)
+{
+    struct pair *t = *state;
+    struct mr_shm_task first, second;
+    struct mr_shm_slot *slots[2];
+    uint32_t next = 0;
+
+    mr_shm_set_at_once(t->plane, 2);
+    assert_int_equal(oldest_at(t, 10), 0);
+    slots[0] = submit(t, "first", 0, false);
+    assert_true(mr_shm_claim(t->views[0], &first));
+    assert_int_equal(oldest_at(t, 20), 20);
+    slots[1] = submit(t, "second", 0, false);
+    assert_true(mr_shm_claim(t->views[0], &second));
+    assert_int_equal(oldest_at(t, 30), 20);
+    post(t->views[0], &first, 0);
+    assert_int_equal(mr_shm_poll(t->plane, 0, on_outcome, t), 1);
+    assert_int_equal(oldest_at(t, 40), 30);
+    assert_int_equal(letters_read(t, slots[0], &next), 1);
+    assert_true(mr_shm_go_on(t->plane, slots[0], MR_OK, NULL));
+    assert_int_equal(oldest_at(t, 50), 30);
+    mr_shm_complete(t->views[0], &second);
+    assert_int_equal(mr_shm_poll(t->plane, 0, on_outcome, t), 1);
+    assert_int_equal(oldest_at(t, 60), 50);
+    mr_shm_complete(t->views[0], &first);
+    assert_int_equal(mr_shm_poll(t->plane, 0, on_outcome, t), 1);
+    assert_int_equal(oldest_at(t, 70), 0);
+    for (int i = 0; i < 2; i++) {
+        mr_shm_give(t->plane, slots[i]);
+    }
+}
+
 #define LETTERS 20000u
 
 static void *poster_main(void *ctx)
@@ -786,6 +827,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_extents, setup, teardown),
         cmocka_unit_test_setup_teardown(test_answers, setup, teardown),
         cmocka_unit_test_setup_teardown(test_letters, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_how_long_a_worker_runs_one, setup, teardown),
         cmocka_unit_test_setup_teardown(test_letters_of_a_thread, setup, teardown),
         cmocka_unit_test_setup_teardown(test_letter_to_no_one, setup, teardown),
         cmocka_unit_test_setup_teardown(test_worker_ends_between_answers, setup, teardown),

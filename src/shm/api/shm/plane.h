@@ -180,7 +180,9 @@ struct mr_shm_worker_state {
     uint32_t pending;
     int64_t rows; /* of the slot, and is_last */
     bool is_last;
-    int64_t since_ns;  /* time of the first sweep that saw it */
+    /* time of the first sweep that saw the oldest of them, or saw it again after an answer; 0 = none runs, or all wait for the
+     * caller */
+    int64_t oldest_ns;
     uint64_t progress; /* changes while its executing thread gets on, and when mail is read */
     uint32_t thread;   /* the id of its executing thread as it reports it, untrusted; 0 = none */
 };
