@@ -149,6 +149,14 @@ static struct mr_block *block_of(const struct op_run *r, uint32_t input)
     return b ? mr_block_ref(b) : NULL;
 }
 
+/* Not if an output that has been set already refers to the input's memory. */
+static bool may_write(const struct op_run *r, uint32_t input)
+{
+    const struct mr_block *b = r->call->blocks ? r->call->blocks[input] : NULL;
+
+    return r->call->may_write && r->call->may_write[input] && b && mr_block_refs(b) == 1;
+}
+
 /* Sets the output to a part of the input's memory. */
 static int refer(struct op_run *r, uint32_t index, uint32_t input, const struct mr_tensor *t,
                  struct mr_err *err)
@@ -227,9 +235,9 @@ int op_run_output_in_place(struct mr_op_run *run, uint32_t index, uint32_t input
         return rc;
     }
     void *from = run->inputs[input].data;
-    bool may_write = r->call->may_write && r->call->may_write[input] && t.bytes > 0;
     t.data = from;
-    rc = may_write ? refer(r, index, input, &t, err) : copy(r, index, &t, from, err);
+    rc = t.bytes > 0 && may_write(r, input) ? refer(r, index, input, &t, err)
+                                            : copy(r, index, &t, from, err);
     if (rc == MR_OK) {
         *out_data = t.data;
     }

@@ -10,6 +10,9 @@ static const struct mr_op_io output = {
     .name = "y", .dims = two, .dtype = MR_DTYPE_INT32, .rank = 1};
 static const struct mr_op_io strings = {
     .name = "y", .dims = two, .dtype = MR_DTYPE_BYTES, .rank = 1};
+static const struct mr_op_io pair[] = {
+    {.name = "y", .dims = two, .dtype = MR_DTYPE_INT32, .rank = 1},
+    {.name = "z", .dims = two, .dtype = MR_DTYPE_INT32, .rank = 1}};
 static const struct mr_op_io wrong = {.name = "y", .dims = two, .dtype = 99, .rank = 1};
 
 static int create(const struct mr_op_desc *d, struct mr_op_node *node, struct mr_op_signature *out,
@@ -29,6 +32,17 @@ static int create_strings(const struct mr_op_desc *d, struct mr_op_node *node,
     (void)op;
     (void)err;
     out->outputs = &strings;
+    return MR_OK;
+}
+
+static int create_pair(const struct mr_op_desc *d, struct mr_op_node *node,
+                       struct mr_op_signature *out, void **op, struct mr_err *err)
+{
+    (void)d;
+    (void)node;
+    (void)op;
+    (void)err;
+    out->outputs = pair;
     return MR_OK;
 }
 
@@ -98,21 +112,40 @@ static int run_strings(void *op, struct mr_op_run *run, struct mr_err *err)
     return rc;
 }
 
+/* The input as it was, and in its place what is made of it. */
+static int run_pair(void *op, struct mr_op_run *run, struct mr_err *err)
+{
+    void *data;
+    int rc = host->output_view(run, 0, 0, 0, MR_DTYPE_INT32, 1, two, 8, err);
+
+    (void)op;
+    if (rc == MR_OK) {
+        rc = host->output_in_place(run, 1, 0, MR_DTYPE_INT32, 1, two, &data, err);
+    }
+    if (rc == MR_OK) {
+        memset(data, 7, 8);
+    }
+    return rc;
+}
+
 static const struct mr_op_kind odd = {
     .size = sizeof odd, .name = "test.odd", .create = create, .run = run};
 static const struct mr_op_kind odd_strings = {.size = sizeof odd_strings,
                                               .name = "test.strings",
                                               .create = create_strings,
                                               .run = run_strings};
+static const struct mr_op_kind odd_pair = {
+    .size = sizeof odd_pair, .name = "test.pair", .create = create_pair, .run = run_pair};
 static const struct mr_op_kind odd_wrong = {
     .size = sizeof odd_wrong, .name = "test.wrong", .create = create_wrong, .run = run};
 static const struct mr_op_kind odd_silent = {
     .size = sizeof odd_silent, .name = "test.silent", .create = create_silent, .run = run};
-static const struct mr_op_kind *const kinds[] = {&odd, &odd_strings, &odd_wrong, &odd_silent};
+static const struct mr_op_kind *const kinds[] = {&odd, &odd_strings, &odd_pair, &odd_wrong,
+                                                 &odd_silent};
 static const struct mr_op_library library = {.size = sizeof library,
                                              .abi_minor = MR_OP_ABI_MINOR,
                                              .version = "1",
-                                             .kind_count = 4,
+                                             .kind_count = 5,
                                              .kinds = kinds};
 
 int mr_op_entry_v1(const struct mr_op_host *h, const struct mr_op_library **out, struct mr_err *err)

@@ -79,6 +79,37 @@ static void in_place(void **state)
     mr_block_unref(&block);
 }
 
+/* One output is the input's memory already: the other one gets its own. */
+static void in_place_beside_a_view(void **state)
+{
+    (void)state;
+    static const uint8_t wanted[] = {1, 1}, may = 1;
+    struct mr_block *block = mr_block_new(64);
+    struct mr_err err = {0};
+    struct node n;
+    int32_t none[] = {0, 0};
+    struct node_case c = odd_case(none);
+
+    c.op = "test.pair";
+    c.outputs[1] = "z";
+    assert_int_equal(node_open(&n, &c, &err), MR_OK);
+    memset(block->data, 0, 8);
+    struct mr_tensor t = {
+        .dtype = MR_DTYPE_INT32, .rank = 1, .shape = SHAPE(2), .data = block->data, .bytes = 8};
+    struct mr_op_call call = {.inputs = &t,
+                              .blocks = &block,
+                              .may_write = &may,
+                              .wanted = wanted,
+                              .outputs = n.out,
+                              .arena = &n.arena};
+    assert_int_equal(mr_op_run(n.op, &call, &err), MR_OK);
+    assert_ptr_equal(n.out[0].tensor.data, block->data);
+    assert_int_equal(block->data[0], 0);
+    assert_int_equal(((const uint8_t *)n.out[1].tensor.data)[0], 7);
+    node_close(&n);
+    mr_block_unref(&block);
+}
+
 static void counters(void **state)
 {
     (void)state;
@@ -216,8 +247,13 @@ static int odd_setup(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(contract),  cmocka_unit_test(in_place),       cmocka_unit_test(counters),
-        cmocka_unit_test(cancelled), cmocka_unit_test(without_memory), cmocka_unit_test(libraries),
+        cmocka_unit_test(contract),
+        cmocka_unit_test(in_place),
+        cmocka_unit_test(in_place_beside_a_view),
+        cmocka_unit_test(counters),
+        cmocka_unit_test(cancelled),
+        cmocka_unit_test(without_memory),
+        cmocka_unit_test(libraries),
     };
     return cmocka_run_group_tests(tests, odd_setup, ops_teardown);
 }

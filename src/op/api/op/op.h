@@ -41,10 +41,11 @@ const char *mr_op_counter(const struct mr_op *op, size_t index, uint64_t *out_va
 /** A run: everything is the caller's, and zeroed where not set. */
 struct mr_op_call {
     const struct mr_tensor *inputs; /* dtype INVALID: absent (nullable inputs only) */
-    struct mr_block *const
-        *blocks;              /* of inputs; NULL entries: memory that lives as long as `arena` */
-    const uint8_t *may_write; /* 1: no one else refers to the input's memory; NULL: none */
-    const uint8_t *wanted;    /* of outputs */
+    /* of inputs; NULL entries: memory that lives as long as `arena` */
+    struct mr_block *const *blocks;
+    /* of inputs; 1: the block may be changed while it has one reference; NULL: none */
+    const uint8_t *may_write;
+    const uint8_t *wanted; /* of outputs */
     /* zeroed; filled on success, each with one reference to its block */
     struct mr_exec_output *outputs;
     struct mr_arena *arena;                   /* shapes, and outputs of up to 8 KiB */
