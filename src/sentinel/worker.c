@@ -410,7 +410,31 @@ static void places_fill(struct process_model *m, int64_t now_ns)
 
 /* ---- messages ---- */
 
-/* The first worker defines the signature of the model; all others must report an equal one. */
+/* Inputs and outputs, which executions know by their positions alone. */
+static void io_pack(struct mr_buf *b, const struct mr_signature *s)
+{
+    const struct mr_signature io = {.input_count = s->input_count,
+                                    .output_count = s->output_count,
+                                    .inputs = s->inputs,
+                                    .outputs = s->outputs};
+
+    mr_buf_init(b, 0);
+    mr_ipc_signature_pack(b, &io);
+}
+
+static bool io_is_equal(const struct mr_signature *a, const struct mr_signature *b)
+{
+    struct mr_buf of_a, of_b;
+
+    io_pack(&of_a, a);
+    io_pack(&of_b, b);
+    const bool is_equal = of_a.len == of_b.len && memcmp(of_a.ptr, of_b.ptr, of_a.len) == 0;
+    mr_buf_fini(&of_a);
+    mr_buf_fini(&of_b);
+    return is_equal;
+}
+
+/* The first worker defines the signature of the model; all others must report equal inputs and outputs. */
 static int on_opened(struct worker *w, mr_bytes body, struct mr_err *err)
 {
     struct process_model *m = w->model;
@@ -423,8 +447,7 @@ static int on_opened(struct worker *w, mr_bytes body, struct mr_err *err)
     }
     mr_arena_init(&arena, 4096, MR_FRAME_MAX);
     rc = mr_ipc_opened_unpack(body, &arena, &o, err);
-    if (rc == MR_OK && (o.signature.input_count != m->opened.signature.input_count ||
-                        o.signature.output_count != m->opened.signature.output_count)) {
+    if (rc == MR_OK && !io_is_equal(&o.signature, &m->opened.signature)) {
         rc = MR_FAIL(err, MR_E_INVALID, "the model has changed since it was loaded");
     }
     mr_arena_fini(&arena);

@@ -444,6 +444,17 @@ def test_model_that_cannot_be_loaded_for_a_while(models, start, standby):
     wait.equal(states, normal)
 
 
+def test_model_whose_outputs_are_others(models, start):
+    """Its file changed while it serves. A process that finds other inputs or outputs does not run: answers would be wrong."""
+    folder = repo.add(models, "m", files={"1/model.onnx": onnxgen.adder(10)}, backend="onnxruntime", extra=group(1), parameters=PROCESS)
+    server = start(models)
+    repo.write(folder / "1/model.onnx", onnxgen.adder(10).replace(b"OUTPUT0", b"OUTPUT1"))
+    os.kill(pids(server, "m")[0], signal.SIGKILL)
+    wait.until(lambda: "the model has changed since it was loaded" in workers(server, "m")[0]["last_fault"], "a process to be refused")
+    repo.write(folder / "1/model.onnx", onnxgen.adder(10))
+    assert answer(ask_vector(server, [7])) == [17]
+
+
 def test_deaths_that_are_rare(fault, models, start, tmp_path):
     """Each process was ready for a minute, though nothing was asked of it: the next one starts at once."""
     fault()
