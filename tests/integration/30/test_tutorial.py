@@ -86,8 +86,7 @@ class Reader:
             assert done.returncode == 0 and not done.stderr, f"{command}\n{done.stderr}"
 
     def start(self):
-        options = [o.replace("=", f"={self.folder}/", 1) for o in self.serve]
-        return Server(self.folder / "server", [], *options, program=self.prefix / "bin" / "millrace")
+        return Server(self.folder, [], *self.serve, program=self.prefix / "bin" / "millrace")
 
     def ask(self, server):
         for command, answer in self.questions:
