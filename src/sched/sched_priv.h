@@ -56,6 +56,8 @@ struct queue_level {
 struct sched_slot {
     void *instance;
     bool is_instance_tried;
+    uint32_t pending_begun;         /* inline executions that did not end at once */
+    _Atomic uint32_t pending_ended; /* those of them that are over; threads that end them add */
     int64_t cost_ns[COST_BUCKETS];
     struct mr_sched_stats stats;
     uint32_t batch_stat_count;

@@ -51,13 +51,23 @@ static void round_add(struct mr_reply_loop *reply_loop, int64_t ns, int64_t most
     reply_loop->inline_ns += ns;
 }
 
+/* As many inline executions are pending as an instance may have. */
+static bool is_inline_full(const struct mr_sched *s, const struct sched_slot *slot)
+{
+    /* acquire: what has ended did so before the next one begins (release in inline_done) */
+    return slot->pending_begun - atomic_load_explicit(&slot->pending_ended, memory_order_acquire) >=
+           s->max_pending;
+}
+
 /* An inline execution that was pending is over. */
 static void inline_done(struct exec_run *run)
 {
     struct mr_sched *s = run->s;
     struct mr_infer *r = run->items[0];
+    struct sched_slot *slot = stats_slot_get(s, r->reply_loop->epoch_slot);
 
     instance_ending_begin(s);
+    atomic_fetch_add_explicit(&slot->pending_ended, 1, memory_order_release);
     pthread_mutex_lock(&s->mutex);
     r->run = NULL;
     r->place = INFER_OUTSIDE;
@@ -78,7 +88,8 @@ static int try_inline(struct mr_sched *s, struct mr_infer *r)
     int64_t now;
     bool is_over;
 
-    if (!cost_allows_inline(s, slot, r->input_bytes) || is_round_spent(r->reply_loop, r)) {
+    if (!cost_allows_inline(s, slot, r->input_bytes) || is_round_spent(r->reply_loop, r) ||
+        is_inline_full(s, slot)) {
         return MR_E_UNAVAILABLE;
     }
     instance = inline_instance(s, slot, r->reply_loop->epoch_slot);
@@ -98,6 +109,7 @@ static int try_inline(struct mr_sched *s, struct mr_infer *r)
     r->place = INFER_RUNNING;
     is_over = exec_run(run, instance);
     if (!is_over) {
+        slot->pending_begun++;
         pthread_mutex_lock(&s->mutex);
         if (r->place == INFER_RUNNING) {
             r->run = run;

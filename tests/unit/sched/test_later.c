@@ -124,6 +124,55 @@ static uint32_t executions(struct harness *h)
     return n;
 }
 
+/* Those in the queue and on the instance of the model's thread: not inline. */
+static uint32_t left_to_threads(struct harness *h)
+{
+    struct mr_sched *s = h->version.sched;
+
+    pthread_mutex_lock(&s->mutex);
+    uint32_t n = s->queued + s->instances[0].executions;
+    pthread_mutex_unlock(&s->mutex);
+    return n;
+}
+
+static void cancel_and_wait(struct harness *h, struct ask *a)
+{
+    if (mr_sched_cancel(&a->infer)) {
+        ask_done(&a->infer);
+    }
+    ask_wait(h, a);
+    assert_int_equal(a->infer.status, MR_E_CANCELLED);
+    ask_fini(a);
+}
+
+/* Of the instance of a network thread, too, no more executions are pending than it may have. */
+static void inline_executions_that_end_later(void **state)
+{
+    const struct mr_setting settings[] = {
+        {"async", "1"}, {"until_cancelled", "true"}, {"max_pending", "2"}};
+    struct harness h;
+    struct ask a[4];
+    (void)state;
+
+    harness_init(&h);
+    h.options.inline_threshold_ns = 3600 * MR_NS_PER_S;
+    harness_open(&h, "fault", settings, 3);
+    cost_add_queued(h.version.sched, 8, 1000);
+    for (int i = 0; i < 3; i++) {
+        ask_init(&a[i], &h, 1, i);
+        assert_int_equal(ask_submit(&a[i]), MR_OK);
+        assert_int_equal(left_to_threads(&h), i == 2);
+    }
+    cancel_and_wait(&h, &a[0]);
+    ask_init(&a[3], &h, 1, 3);
+    assert_int_equal(ask_submit(&a[3]), MR_OK);
+    assert_int_equal(left_to_threads(&h), 1);
+    for (int i = 1; i < 4; i++) {
+        cancel_and_wait(&h, &a[i]);
+    }
+    harness_close(&h);
+}
+
 /* Executions that only a cancel ends: as many as may be pending are, and the others wait in the queue. */
 static void cancel_reaches(void **state)
 {
@@ -397,6 +446,7 @@ int main(void)
         cmocka_unit_test(batches_end_later),
         cmocka_unit_test(outputs_that_do_not_fit_together),
         cmocka_unit_test(fails_later),
+        cmocka_unit_test(inline_executions_that_end_later),
         cmocka_unit_test(cancel_reaches),
         cmocka_unit_test(several_answers),
         cmocka_unit_test(batches_of_several),
