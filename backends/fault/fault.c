@@ -5,6 +5,8 @@
  * input i. A model with the parameter `trace` appends a line to that file for each execution: instance, rows, and the
  * first bytes of input 0 in hexadecimal digits.
  *
+ * It looks at the host as well: a second call of `execute` at once, and an execution more than may be pending, fail.
+ *
  * Thread: any; the only shared state of a model is a counter of executions. Executions that end later have threads of
  * their own (later.c). */
 #include <fcntl.h>
@@ -404,9 +406,8 @@ static int sums_make(struct instance *inst, struct mr_exec *exec, struct mr_err 
     return MR_OK;
 }
 
-static int execute(void *instance, struct mr_exec *exec, struct mr_err *err)
+static int execution_begin(struct instance *inst, struct mr_exec *exec, struct mr_err *err)
 {
-    struct instance *inst = instance;
     const struct mr_exec_request *first = mr_exec_request_at(exec, 0);
     for (uint32_t i = 1; i < exec->request_count && first->parameter_count == 0; i++) {
         first = mr_exec_request_at(exec, i);
@@ -437,6 +438,17 @@ static int execute(void *instance, struct mr_exec *exec, struct mr_err *err)
     }
     fault_host->complete(exec, rc, err);
     return MR_PENDING;
+}
+
+static int execute(void *instance, struct mr_exec *exec, struct mr_err *err)
+{
+    struct instance *inst = instance;
+    if (atomic_exchange_explicit(&inst->is_called, true, memory_order_relaxed)) {
+        return mr_backend_fail(err, MR_E_INTERNAL, "the host calls execute twice at once");
+    }
+    const int rc = execution_begin(inst, exec, err);
+    atomic_store_explicit(&inst->is_called, false, memory_order_relaxed);
+    return rc;
 }
 
 int fault_run(struct instance *inst, const struct plan *p, struct mr_exec *exec, struct mr_err *err)

@@ -45,9 +45,11 @@ struct instance {
     struct sum sums[FAULT_SUMS];
     uint32_t sum_count;
     uint32_t index;
-    pthread_mutex_t mutex; /* guards jobs and their marks */
+    _Atomic bool is_called; /* `execute` runs */
+    pthread_mutex_t mutex;  /* guards what follows, and the marks of the jobs */
     pthread_cond_t cancelled;
     struct job *jobs;
+    int64_t pending; /* of the jobs */
 };
 
 /* fault.c: runs an execution. */

@@ -20,6 +20,9 @@ static void *job_main(void *arg)
     pthread_mutex_unlock(&inst->mutex);
     int rc = is_cancelled ? mr_backend_fail(&err, MR_E_CANCELLED, "ended early")
                           : fault_run(inst, &j->plan, j->exec, &err);
+    pthread_mutex_lock(&inst->mutex);
+    inst->pending--;
+    pthread_mutex_unlock(&inst->mutex);
     fault_host->complete(j->exec, rc, &err);
     atomic_store_explicit(&j->is_over, true, memory_order_release);
     return NULL;
@@ -57,11 +60,15 @@ int later_start(struct instance *inst, const struct plan *p, struct mr_exec *exe
     j->plan = *p;
     j->exec = exec;
     pthread_mutex_lock(&inst->mutex);
-    if (pthread_create(&j->thread, NULL, job_main, j) != 0) {
+    const bool is_full =
+        inst->pending > 0 && inst->pending >= inst->model->plan.max_pending; /* 0 = 1 */
+    if (is_full || pthread_create(&j->thread, NULL, job_main, j) != 0) {
         pthread_mutex_unlock(&inst->mutex);
         free(j);
-        return mr_backend_fail(err, MR_E_EXHAUSTED, "no thread");
+        return is_full ? mr_backend_fail(err, MR_E_INTERNAL, "more executions than may be pending")
+                       : mr_backend_fail(err, MR_E_EXHAUSTED, "no thread");
     }
+    inst->pending++;
     j->next = inst->jobs;
     inst->jobs = j;
     /* An earlier cancel has not found it. */

@@ -338,8 +338,8 @@ void instance_start_early(struct mr_sched *s)
     pthread_mutex_unlock(&s->mutex);
 }
 
-/* Waits for a batch and takes it. 0 items: the thread should end. Called with the mutex held, which it releases
- * while it waits and while it returns expired requests. */
+/* Waits for a batch and takes it. 0 items: the thread should end, or run what is in `again`. Called with the mutex held,
+ * which it releases while it waits and while it returns expired requests. */
 static uint32_t next_batch(struct sched_instance *in, struct mr_infer **items,
                            struct batch_plan *plan)
 {
@@ -359,10 +359,16 @@ static uint32_t next_batch(struct sched_instance *in, struct mr_infer **items,
         if (s->queued == 0 && s->is_stopping) {
             return 0;
         }
+        if (in->executions > 0) {
+            idle_until = now + INSTANCE_IDLE_NS; /* parts of it may be run again, by this thread */
+        }
         if (in->executions >= s->max_pending) {
             pthread_cond_wait(&s->freed, &s->mutex);
             idle_until = mr_now_ns() + INSTANCE_IDLE_NS;
             continue;
+        }
+        if (in->again) {
+            return 0;
         }
         if ((s->queued == 0 || s->is_forming) && now >= idle_until) {
             return 0; /* the thread that forms the batch wakes others for the rest */
@@ -575,6 +581,23 @@ static void batch_again(struct exec_batch *b, uint32_t first, uint32_t count)
     }
 }
 
+/* The thread of the instance runs the halves, before what is queued and one after the other: the execution may have ended
+ * on another thread, and the instance has one call at a time and max_pending executions. Mutex held. */
+static void halves_keep(struct exec_batch *b, struct exec_batch *other)
+{
+    struct sched_instance *in = b->in;
+    struct mr_sched *s = in->sched;
+
+    other->next = in->again;
+    b->next = other;
+    in->again = b;
+    in->executions--;
+    /* wherever it waits */
+    pthread_cond_broadcast(&s->freed);
+    pthread_cond_broadcast(&s->filled);
+    pthread_cond_broadcast(&s->work);
+}
+
 /* A process died with the batch, and so did the next one, or the outputs of its requests do not fit together: each half
  * runs separately, until the request that kills the process, or is unlike the others, is alone. */
 static void batch_split(struct exec_batch *b)
@@ -594,6 +617,11 @@ static void batch_split(struct exec_batch *b)
     memcpy(other->items, b->items, count * sizeof *b->items);
     batch_again(b, 0, half);
     batch_again(other, half, count - half);
+    if (!s->is_direct) {
+        halves_keep(b, other);
+        pthread_mutex_unlock(&s->mutex);
+        return;
+    }
     in->executions++;
     pthread_mutex_unlock(&s->mutex);
     if (exec_run(&b->run, in->instance)) {
@@ -816,36 +844,50 @@ static void direct_main(struct mr_sched *s)
     }
 }
 
+/* Begins the next execution of the instance's thread. NULL: the thread should end. Mutex held, and released while it
+ * waits. */
+static struct exec_batch *batch_next(struct sched_instance *in)
+{
+    struct mr_sched *s = in->sched;
+    struct exec_batch *b = batch_new(in);
+    struct mr_err err;
+    uint32_t count =
+        s->sequences ? sequences_next(in, b->items, &b->plan) : next_batch(in, b->items, &b->plan);
+
+    if (count > 0) {
+        batch_begin(b, count);
+        b->run.start = mr_now_ns();
+        return b;
+    }
+    batch_keep(b);
+    b = in->again;
+    if (b) {
+        in->again = b->next;
+        in->executions++;
+        if (s->queued > 0) {
+            instance_wake(s, &err); /* this thread may have been the one to form a batch of them */
+        }
+    }
+    return b;
+}
+
 void *instance_main(void *arg)
 {
     struct sched_instance *in = arg;
     struct mr_sched *s = in->sched;
     struct exec_batch *b;
-    uint32_t count;
 
     pthread_mutex_lock(&s->mutex);
     if (s->is_direct) {
         direct_main(s);
-        in->is_running = false;
-        pthread_mutex_unlock(&s->mutex);
-        return NULL;
     }
-    for (;;) {
-        b = batch_new(in);
-        count = s->sequences ? sequences_next(in, b->items, &b->plan)
-                             : next_batch(in, b->items, &b->plan);
-        if (count == 0) {
-            break;
-        }
-        batch_begin(b, count);
+    while (!s->is_direct && (b = batch_next(in)) != NULL) {
         pthread_mutex_unlock(&s->mutex);
-        b->run.start = mr_now_ns();
         if (exec_run(&b->run, in->instance)) {
             batch_over(b, false);
         }
         pthread_mutex_lock(&s->mutex);
     }
-    batch_keep(b);
     in->is_running = false;
     pthread_mutex_unlock(&s->mutex);
     return NULL;

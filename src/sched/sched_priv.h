@@ -75,7 +75,8 @@ struct sched_instance {
     bool is_running;     /* its loop has not ended */
     uint32_t executions; /* begun and not ended; at most mr_sched.max_pending */
     uint64_t life;       /* of what it keeps of its sequences (exec/exec.h), when last checked */
-    struct exec_batch *idle; /* to be used again */
+    struct exec_batch *idle;  /* to be used again */
+    struct exec_batch *again; /* parts of executions that have ended, to be run by its thread */
 };
 
 /* One execution of requests, from exec_run to its end. Zeroed, then the fields above the line are the caller's. */

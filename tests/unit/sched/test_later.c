@@ -66,20 +66,24 @@ static void batches_end_later(void **state)
     }
 }
 
-/* The backend cannot answer several requests together: each runs alone, whenever the failures come. */
+/* The backend cannot answer several requests together: each runs alone, whenever the failures come. It refuses calls at
+ * once, and more pending executions than it has asked for. */
 static void outputs_that_do_not_fit_together(void **state)
 {
-    static const char *const modes[] = {"0", "1", "2"};
+    static const struct mr_setting modes[][3] = {
+        {{"apart", "true"}, {"async", "0"}, {"max_pending", "0"}},
+        {{"apart", "true"}, {"async", "1"}, {"max_pending", "0"}},
+        {{"apart", "true"}, {"async", "1"}, {"max_pending", "3"}},
+        {{"apart", "true"}, {"async", "2"}, {"max_pending", "0"}}};
     (void)state;
 
-    for (int m = 0; m < 3; m++) {
-        const struct mr_setting settings[] = {{"apart", "true"}, {"async", modes[m]}};
+    for (size_t m = 0; m < sizeof modes / sizeof *modes; m++) {
         struct harness h;
         struct mr_sched_stats st;
         struct ask a[16];
         harness_init(&h);
         harness_batching(&h, 8, 1000000);
-        harness_open(&h, "fault", settings, 2);
+        harness_open(&h, "fault", modes[m], 3);
         for (int i = 0; i < 16; i++) {
             ask_init(&a[i], &h, 1, i * 10);
             assert_int_equal(ask_submit(&a[i]), MR_OK);
