@@ -11,25 +11,43 @@
 
 #define MESSAGE_BYTES sizeof(((struct mr_err *)0)->msg)
 
-/* A cut in the middle of a UTF-8 sequence would make the whole message invalid JSON later. */
-static void cut_at_character(char *text, size_t len)
+/* Bytes that are no UTF-8, which would make an answer invalid later, become U+FFFD. What is left of a character where the
+ * text was cut goes. */
+static void text_tidy(char text[MESSAGE_BYTES])
 {
-    size_t whole = mr_utf8_whole(mr_str_n(text, len));
+    mr_str left = mr_str_n(text, strnlen(text, MESSAGE_BYTES - 1));
+    char out[MESSAGE_BYTES] = {0};
+    size_t n = 0;
 
-    memset(text + whole, 0, len - whole);
+    if (left.len == MESSAGE_BYTES - 1) {
+        left.len = mr_utf8_whole(left);
+    }
+    while (left.len > 0) {
+        const size_t step = mr_utf8_step(left);
+        const mr_str one = step ? mr_str_n(left.ptr, step) : MR_STR("\xef\xbf\xbd");
+        if (n + one.len >= sizeof out) {
+            break;
+        }
+        memcpy(out + n, one.ptr, one.len);
+        n += one.len;
+        left = mr_str_sub(left, step ? step : 1, left.len);
+    }
+    memcpy(text, out, sizeof out);
+}
+
+void mr_err_tidy(struct mr_err *err)
+{
+    text_tidy(err->msg);
 }
 
 /* vsnprintf into the size of an error's message. */
 __attribute__((format(printf, 2, 0))) static void format_message(char *out, const char *fmt,
                                                                  va_list ap)
 {
-    int n = vsnprintf(out, MESSAGE_BYTES, fmt, ap);
-
-    if (n < 0) {
+    if (vsnprintf(out, MESSAGE_BYTES, fmt, ap) < 0) {
         out[0] = '\0';
-    } else if ((size_t)n >= MESSAGE_BYTES) {
-        cut_at_character(out, MESSAGE_BYTES - 1);
     }
+    text_tidy(out);
 }
 
 static uint32_t flags_of(int status)
@@ -83,9 +101,7 @@ int mr_err_wrap(struct mr_err *err, int status, const char *fmt, ...)
     size_t n = old_len < room ? old_len : room;
     memcpy(msg + context_len, old, n);
     memset(msg + context_len + n, 0, sizeof msg - context_len - n);
-    if (n < old_len) {
-        cut_at_character(msg, context_len + n);
-    }
+    text_tidy(msg);
     memcpy(err->msg, msg, sizeof msg);
     if (err->status != status) {
         err->status = status;

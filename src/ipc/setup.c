@@ -251,7 +251,7 @@ void mr_ipc_err_unpack(mr_bytes data, struct mr_err *out)
     if (data.len == sizeof e) {
         memcpy(&e, data.ptr, sizeof e);
         e.where[sizeof e.where - 1] = '\0';
-        e.msg[sizeof e.msg - 1] = '\0';
+        mr_err_tidy(&e);
     }
     if (e.status >= 0) {
         e.status = MR_E_INTERNAL;

@@ -152,7 +152,7 @@ int mr_plugin_result(const struct mr_plugin *p, const char *what, int rc, struct
                        p->name, what, rc);
     }
     if (err) {
-        err->msg[sizeof err->msg - 1] = '\0';
+        mr_err_tidy(err);
         err->where[sizeof err->where - 1] = '\0';
         if (err->msg[0] == '\0') {
             return MR_FAIL(err, rc, "backend '%s': %s failed (%s) without saying why", p->name,

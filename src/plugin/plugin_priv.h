@@ -73,7 +73,7 @@ void mr_plugin_metric_set(struct mr_metric *metric, double value);
 double mr_plugin_metric_value(const struct mr_metric *metric);
 void mr_plugin_metric_drop(struct mr_metric **metric);
 
-/* After a callback returned `rc`: makes *err fit it (status set, text present and terminated) and
+/* After a callback returned `rc`: makes *err fit it (status set, text present, terminated and UTF-8) and
  * gives the code to return; a code that no callback may return becomes MR_E_INTERNAL. */
 int mr_plugin_result(const struct mr_plugin *p, const char *what, int rc, struct mr_err *err);
 

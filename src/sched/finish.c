@@ -16,6 +16,7 @@ void sched_fail(struct mr_infer *r, int status, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(r->err.msg, sizeof r->err.msg, fmt, ap);
     va_end(ap);
+    mr_err_tidy(&r->err);
 }
 
 static void run_on_done(struct mr_mail *mail)

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/err.h"
@@ -90,6 +91,26 @@ static void long_messages_are_cut_at_a_character(void **state)
     }
 }
 
+static void bytes_that_are_no_text_are_replaced(void **state)
+{
+    struct mr_err err = {0};
+
+    (void)state;
+    MR_FAIL(&err, MR_E_IO, "%s", "caf\xE9 \xF0\x9F \xFF");
+    assert_string_equal(err.msg, "caf\xEF\xBF\xBD \xEF\xBF\xBD\xEF\xBF\xBD \xEF\xBF\xBD");
+    snprintf(err.msg, sizeof err.msg, "caf\xE9");
+    MR_WRAP(&err, MR_E_IO, "%s", "here");
+    assert_string_equal(err.msg, "here: caf\xEF\xBF\xBD");
+    /* as others may leave it: without an end */
+    memset(err.msg, 'a', sizeof err.msg);
+    mr_err_tidy(&err);
+    assert_int_equal(strlen(err.msg), sizeof err.msg - 1);
+    memset(err.msg, 0xFF, sizeof err.msg);
+    mr_err_tidy(&err);
+    assert_true(mr_utf8_valid(mr_str_c(err.msg)));
+    assert_int_equal(strlen(err.msg), (sizeof err.msg - 1) / 3 * 3);
+}
+
 static void codes(void **state)
 {
     (void)state;
@@ -115,8 +136,11 @@ static void codes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fills), cmocka_unit_test(retryable),
-        cmocka_unit_test(wraps), cmocka_unit_test(long_messages_are_cut_at_a_character),
+        cmocka_unit_test(fills),
+        cmocka_unit_test(retryable),
+        cmocka_unit_test(wraps),
+        cmocka_unit_test(long_messages_are_cut_at_a_character),
+        cmocka_unit_test(bytes_that_are_no_text_are_replaced),
         cmocka_unit_test(codes),
     };
 

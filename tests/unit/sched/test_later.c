@@ -100,22 +100,28 @@ static void outputs_that_do_not_fit_together(void **state)
     }
 }
 
+/* All requests, or one of them; with a text that is not UTF-8. */
 static void fails_later(void **state)
 {
-    const struct mr_setting settings[] = {
-        {"async", "1"}, {"fail_status", "UNAVAILABLE"}, {"fail_message", "gone"}};
-    struct harness h;
-    struct ask a;
+    static const char *const requests[] = {"-1", "0"};
     (void)state;
 
-    open_with(&h, settings, 3);
-    ask_init(&a, &h, 1, 1);
-    assert_int_equal(ask_submit(&a), MR_OK);
-    ask_wait(&h, &a);
-    assert_int_equal(a.infer.status, MR_E_UNAVAILABLE);
-    assert_string_equal(a.infer.err.msg, "gone");
-    ask_fini(&a);
-    harness_close(&h);
+    for (int i = 0; i < 2; i++) {
+        const struct mr_setting settings[] = {{"async", "1"},
+                                              {"fail_status", "UNAVAILABLE"},
+                                              {"fail_message", "gone: caf\xE9!"},
+                                              {"fail_request", requests[i]}};
+        struct harness h;
+        struct ask a;
+        open_with(&h, settings, 4);
+        ask_init(&a, &h, 1, 1);
+        assert_int_equal(ask_submit(&a), MR_OK);
+        ask_wait(&h, &a);
+        assert_int_equal(a.infer.status, MR_E_UNAVAILABLE);
+        assert_string_equal(a.infer.err.msg, "gone: caf\xEF\xBF\xBD!");
+        ask_fini(&a);
+        harness_close(&h);
+    }
 }
 
 static uint32_t executions(struct harness *h)

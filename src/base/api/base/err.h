@@ -9,12 +9,15 @@
 #include "millrace/status.h"
 
 /** Fill *err (when not NULL) and return `status`. UNAVAILABLE and EXHAUSTED are marked retryable.
- *  The arguments may point into *err. A message that is too long is cut at a character. */
+ *  The arguments may point into *err. A message that is too long is cut at a character; bytes that are not UTF-8 become
+ *  U+FFFD. */
 int mr_err_set(struct mr_err *err, int status, const char *where, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 /** Puts "context: " before the message; returns `status`. */
 int mr_err_wrap(struct mr_err *err, int status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
+/** Does the same to a message that was written by others, perhaps to the last byte of its room. */
+void mr_err_tidy(struct mr_err *err);
 
 /** Sets *err to "no error". Cheaper than {0}, which clears half a kilobyte: this runs once per request. */
 static inline void mr_err_clear(struct mr_err *err)
