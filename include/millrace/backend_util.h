@@ -103,7 +103,7 @@ static inline int mr_setting_bool(const struct mr_setting *settings, uint32_t co
 }
 
 /** Rows [begin, begin + count) of a tensor of the host, as a view; `shape` is the caller's room for its shape. With
- *  count 0 the whole tensor: the requests of a model without batching have no rows. */
+ *  count 0 the whole tensor: the requests of a model without batching have no rows. An input that was not sent stays so. */
 static inline struct mr_tensor mr_tensor_rows(const struct mr_tensor *t, int64_t begin,
                                               int64_t count, int64_t shape[MR_MAX_RANK])
 {
@@ -111,7 +111,7 @@ static inline struct mr_tensor mr_tensor_rows(const struct mr_tensor *t, int64_t
     uint64_t per_row = 1;
     uint64_t from = 0;
     uint64_t to;
-    if (count == 0) {
+    if (count == 0 || t->dtype == MR_DTYPE_INVALID) {
         return out;
     }
     for (int i = 1; i < t->rank; i++) {

@@ -9,6 +9,7 @@
 
 #include <stdlib.h>
 
+#include "millrace/backend_util.h"
 #include "plugin_priv.h"
 
 #define OUTPUTS 3
@@ -415,6 +416,26 @@ static void odd_results(void **state)
     assert_non_null(strstr(f->err.msg, "declared"));
 }
 
+/* The helper for authors; an optional input may be absent. */
+static void rows_of_an_input(void **state)
+{
+    static const int64_t shape[] = {3, 2};
+    static int8_t data[] = {0, 1, 2, 3, 4, 5};
+    const struct mr_tensor all = {
+        .dtype = MR_DTYPE_INT8, .rank = 2, .shape = shape, .data = data, .bytes = sizeof data};
+    const struct mr_tensor absent = {.dtype = MR_DTYPE_INVALID};
+    int64_t room[MR_MAX_RANK];
+
+    (void)state;
+    struct mr_tensor rows = mr_tensor_rows(&all, 1, 2, room);
+    assert_int_equal(rows.shape[0], 2);
+    assert_ptr_equal(rows.data, data + 2);
+    assert_int_equal(rows.bytes, 4);
+    rows = mr_tensor_rows(&absent, 1, 2, room);
+    assert_int_equal(rows.dtype, MR_DTYPE_INVALID);
+    assert_null(rows.data);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -426,6 +447,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(odd_results, setup, teardown),
         cmocka_unit_test_setup_teardown(services, setup, teardown),
         cmocka_unit_test_setup_teardown(output_without_an_answer, setup, teardown),
+        cmocka_unit_test(rows_of_an_input),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
