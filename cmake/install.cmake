@@ -30,8 +30,9 @@ if(libraries)
         VERSION ${PROJECT_VERSION} COMPATIBILITY SameMajorVersion)
     install(FILES ${CMAKE_SOURCE_DIR}/cmake/millraceConfig.cmake ${CMAKE_BINARY_DIR}/millraceConfigVersion.cmake
             DESTINATION ${package})
+    # --prefix may be relative to where cmake runs.
     install(CODE "
-        set(PREFIX \"\${CMAKE_INSTALL_PREFIX}\")
+        get_filename_component(PREFIX \"\${CMAKE_INSTALL_PREFIX}\" ABSOLUTE)
         set(VERSION \"${PROJECT_VERSION}\")
         configure_file(\"${CMAKE_SOURCE_DIR}/cmake/millrace.pc.in\" \"${CMAKE_BINARY_DIR}/millrace.pc\" @ONLY)
         file(INSTALL \"${CMAKE_BINARY_DIR}/millrace.pc\" DESTINATION \"\${CMAKE_INSTALL_PREFIX}/lib/pkgconfig\")")
@@ -54,7 +55,7 @@ if(IS_DIRECTORY ${CMAKE_SOURCE_DIR}/docs/man)
 endif()
 # The unit names the program where it is installed, and the prefix is known only then.
 install(CODE "
-    set(BINDIR \"\${CMAKE_INSTALL_PREFIX}/bin\")
-    set(DOCDIR \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DOCDIR}\")
+    get_filename_component(BINDIR \"\${CMAKE_INSTALL_PREFIX}/bin\" ABSOLUTE)
+    get_filename_component(DOCDIR \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DOCDIR}\" ABSOLUTE)
     configure_file(\"${CMAKE_SOURCE_DIR}/systemd/millrace.service.in\" \"${CMAKE_BINARY_DIR}/millrace.service\" @ONLY)
     file(INSTALL \"${CMAKE_BINARY_DIR}/millrace.service\" DESTINATION \"\${CMAKE_INSTALL_PREFIX}/lib/systemd/system\")")

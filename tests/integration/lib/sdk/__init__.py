@@ -18,10 +18,11 @@ MISSING = not (BUILD / "cmake_install.cmake").exists() or not shutil.which("cmak
 
 
 def install(folder):
-    """One at a time: cmake writes the file for pkg-config into the build folder first, with this prefix."""
+    """One at a time: cmake writes the file for pkg-config into the build folder first, with this prefix. It is relative; what is
+    installed says the whole path."""
     with open(BUILD / "install.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        command("cmake", "--install", BUILD, "--prefix", folder)
+        command("cmake", "--install", BUILD, "--prefix", folder.name, cwd=folder.parent)
     return folder
 
 
