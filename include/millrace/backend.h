@@ -136,8 +136,8 @@ struct mr_signature {
     /** Executions of one instance that may be pending at once, 0 = 1; further requests wait in the queue. With more than 1 no
      *  request is quarantined after the death of its worker process: another one may be the cause. */
     uint32_t max_pending;
-    /** The max_batch_size of a configuration that does not give one; 0: the server's default, if `batchable` is 1. Since
-     *  2.4. */
+    /** The max_batch_size of a configuration that gives none, or 0: which of them, mr_model_desc.max_batch_size says. 0: the
+     *  server's default, if `batchable` is 1 and none is given. Since 2.4. */
     uint32_t max_batch_size;
 };
 
@@ -459,7 +459,8 @@ struct mr_host {
 /** Equal inputs give equal outputs, bit by bit: an instance keeps nothing of one execution that another depends on. */
 #define MR_BACKEND_DETERMINISTIC 4u
 /** Requires each request's own tensors in mr_exec_request.inputs; `mr_exec.inputs` is then NULL for more than one
- *  request, and nothing is concatenated. */
+ *  request, or where rows of no request come before it (the places of other sequences), and nothing is concatenated.
+ *  Outputs have mr_exec.row_count rows all the same. */
 #define MR_BACKEND_PER_REQUEST 8u
 /** No warm-up with generated requests: executions have side effects, or are too expensive for a load. */
 #define MR_BACKEND_NO_WARMUP 16u
