@@ -97,6 +97,7 @@ def test_the_unit_is_installed(tmp_path):
     settings = dict(lines)
     assert settings["ExecStart"] == f"{prefix}/bin/millrace serve" and os.access(prefix / "bin/millrace", os.X_OK)
     assert settings["Type"] == "notify" and "@" not in unit
+    assert settings["KillMode"] == "mixed" and settings["OOMPolicy"] == "continue", "worker processes are the server's affair"
     assert {settings[f"{folder}Directory"] for folder in ("Cache", "State", "Runtime", "Logs")} == {"millrace"}, "all else is read-only"
     given = dict(pair.split("=", 1) for pair in settings["Environment"].split())
     out = subprocess.run([prefix / "bin/millrace", "serve", "--dump-options"], capture_output=True, text=True,
