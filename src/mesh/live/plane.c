@@ -24,7 +24,7 @@ out:
     return rc;
 }
 
-/* Whether the option is the name of a file, and the file another than when it was looked at last. */
+/* Whether the option is the name of a file, and the file, or who may read it, another than when it was looked at last. */
 static bool has_changed(const char *text, struct stat *seen)
 {
     struct stat now;
@@ -33,8 +33,8 @@ static bool has_changed(const char *text, struct stat *seen)
         return false; /* not there: an editor replaces it */
     }
     bool is_same = now.st_ino == seen->st_ino && now.st_size == seen->st_size &&
-                   now.st_mtim.tv_sec == seen->st_mtim.tv_sec &&
-                   now.st_mtim.tv_nsec == seen->st_mtim.tv_nsec;
+                   now.st_ctim.tv_sec == seen->st_ctim.tv_sec &&
+                   now.st_ctim.tv_nsec == seen->st_ctim.tv_nsec;
     *seen = now;
     return !is_same;
 }

@@ -28,7 +28,7 @@
 
 enum { FILE_CERT, FILE_KEY, FILE_CA, FILES };
 
-/* Identifies the content of a file without reading it. All zero: no such file. */
+/* Identifies the content of a file and its rights without reading it. All zero: no such file. */
 struct stamp {
     dev_t dev;
     ino_t ino;
@@ -168,7 +168,7 @@ static struct stamps stamps_read(const struct mr_tls *t)
             s.of[i].dev = st.st_dev;
             s.of[i].ino = st.st_ino;
             s.of[i].size = st.st_size;
-            s.of[i].changed = st.st_mtim;
+            s.of[i].changed = st.st_ctim;
         }
     }
     return s;

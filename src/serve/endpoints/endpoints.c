@@ -295,7 +295,7 @@ static void tick(struct endpoints *es)
     }
 }
 
-/* Whether the file is another one than at the last look. */
+/* Whether the file, or who may read it, is another than at the last look. */
 static bool has_changed(const char *path, struct stat *last)
 {
     struct stat now;
@@ -304,8 +304,8 @@ static bool has_changed(const char *path, struct stat *last)
         return false; /* while an editor replaces it */
     }
     const bool is_same = now.st_ino == last->st_ino && now.st_size == last->st_size &&
-                         now.st_mtim.tv_sec == last->st_mtim.tv_sec &&
-                         now.st_mtim.tv_nsec == last->st_mtim.tv_nsec;
+                         now.st_ctim.tv_sec == last->st_ctim.tv_sec &&
+                         now.st_ctim.tv_nsec == last->st_ctim.tv_nsec;
     *last = now;
     return !is_same;
 }

@@ -378,6 +378,8 @@ def test_the_file_is_read_again(serve, tmp_path):
             wait.until(lambda: value(server, "millrace_endpoints_reload_failures_total") == i + 1, "a failure to be counted")
             assert f"{tmp_path / 'endpoints.pbtxt'}: {why}" in server.err()
             assert tags(rest, "kept", 1) == ["stable"] and tags(rest, "new", 1) == ["b"]
+        repo.change_rights(tmp_path / "endpoints.pbtxt")
+        wait.until(lambda: value(server, "millrace_endpoints_reload_failures_total") == 3, "a try with other rights")
         assert value(server, "millrace_endpoints") == 2
 
 

@@ -111,6 +111,18 @@ static void expect_subject(struct mr_tls *t, const char *subject)
     assert_string_equal(info.subject, subject);
 }
 
+/* In a way that can be seen: the time of a change may be that of the clock's last tick. */
+static void change_rights(const char *path)
+{
+    struct stat before, now;
+
+    assert_int_equal(stat(path, &before), 0);
+    do {
+        assert_int_equal(chmod(path, 0640), 0);
+        assert_int_equal(stat(path, &now), 0);
+    } while (memcmp(&now.st_ctim, &before.st_ctim, sizeof now.st_ctim) == 0);
+}
+
 static void test_refresh(void **state)
 {
     struct mr_tls *t = files_open(&files, false, false);
@@ -148,6 +160,10 @@ static void test_refresh(void **state)
     expect_subject(t, "CN = first");
     replace_pair(&files.server);
     assert_int_equal(mr_tls_refresh(t, true, &err), 1);
+    change_rights(files.key);
+    assert_int_equal(mr_tls_refresh(t, false, &err), 0);
+    assert_int_equal(mr_tls_refresh(t, false, &err), 1);
+    chmod(files.key, 0600);
     identity_free(&expired);
     mr_tls_free(&t);
 }
