@@ -56,10 +56,19 @@ static uint64_t fingerprint_of(const struct walk *w, const char *path, const str
     return mr_hash(mr_str_n(text, MR_MIN((size_t)n, sizeof text - 1)));
 }
 
+/* Who may read one file or folder, as a number. Not by the time of their change, which some network disks make up. */
+static uint64_t rights_of(const struct stat *st)
+{
+    uint64_t parts[4] = {st->st_ino, st->st_mode, st->st_uid, st->st_gid};
+
+    return mr_hash(mr_str_n((const char *)parts, sizeof parts));
+}
+
 /* Adds one file or folder. The sum does not depend on the order in which the disk lists them. */
 static void print_add(const struct walk *w, const char *path, const struct stat *st)
 {
     w->fingerprint->sum += fingerprint_of(w, path, st);
+    w->fingerprint->beside += rights_of(st);
     w->fingerprint->bytes += S_ISREG(st->st_mode) ? (uint64_t)st->st_size : 0;
     w->fingerprint->newest_wall_ns = MR_MAX(w->fingerprint->newest_wall_ns, ns_of(st->st_ctim));
     w->fingerprint->files++;
@@ -99,7 +108,7 @@ static int walk_entry(const struct walk *w, const char *path, unsigned char type
     }
     if (is_recorded(w, path, depth)) {
         w->version->has_requests = true;
-        w->version->fingerprint.beside = fingerprint_of(w, path, &st);
+        w->version->fingerprint.beside += fingerprint_of(w, path, &st) + rights_of(&st);
         return MR_OK;
     }
     if (w->leaves_models && S_ISDIR(st.st_mode) && settings_are_in(path)) {
@@ -368,6 +377,9 @@ static int contents_read(struct mr_folder *f, mr_folder_visit_fn *visit, void *c
     closedir(d);
     if (f->versions.len > 1) {
         qsort(f->versions.at, f->versions.len, sizeof *f->versions.at, by_number);
+    }
+    for (size_t i = 0; i < f->versions.len; i++) {
+        f->versions.at[i].fingerprint.beside += f->shared.beside;
     }
     return rc;
 }

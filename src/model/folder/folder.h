@@ -38,7 +38,7 @@ int mr_path_errno(const char *path, int error, struct mr_err *err);
 /** Sum over the files below a folder. Sums add up in any order. */
 struct mr_fingerprint {
     uint64_t sum;
-    uint64_t beside; /* of recorded requests, which are not in the others; 0 = none */
+    uint64_t beside; /* of rights and of recorded requests: what a version is not made of */
     uint64_t bytes;
     int64_t newest_wall_ns; /* latest change of any file or folder (ctime) */
     size_t files;

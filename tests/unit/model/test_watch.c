@@ -216,6 +216,36 @@ static void test_broken_version_is_repaired(void **state)
     assert_string_equal(fx_ready(f, "m"), "1,2");
 }
 
+/* What may have been wrong can be the rights of files alone, those of the configuration among them. */
+static void test_rights_are_repaired(void **state)
+{
+    static const char *const files[] = {"a/1/weights.bin", "b/config.pbtxt"};
+    struct fixture *f = *state;
+    char path[PATH_MAX];
+    poll_setup(f);
+    f->o.retry_pause_ns = 12 * PATIENCE_NS;
+    f->serve_status = MR_E_INTERNAL;
+    fx_model(f, 0, "a", IDENTITY_TEXT, 1);
+    fx_model(f, 0, "b", IDENTITY_TEXT, 1);
+    fx_start(f);
+    assert_int_equal(f->failed, 2);
+    f->serve_status = MR_OK;
+    for (size_t i = 0; i < 2; i++) {
+        fx_path(path, f, 0, files[i]);
+        assert_int_equal(chmod(path, 0600), 0);
+    }
+    fx_wait_newest(f, "a", 1);
+    fx_wait_newest(f, "b", 1);
+    /* Where nothing failed they change nothing. */
+    fx_drained(f);
+    fx_changes(f);
+    assert_int_equal(chmod(path, 0644), 0);
+    fx_model(f, 0, "later", IDENTITY_TEXT, 1);
+    fx_wait_newest(f, "later", 1);
+    fx_drained(f);
+    assert_null(strstr(fx_changes(f), "b:1"));
+}
+
 static void test_broken_version_is_removed(void **state)
 {
     struct fixture *f = *state;
@@ -455,6 +485,7 @@ int main(void)
         fx_test(test_repository_that_goes_away),
         fx_test(test_broken_version_is_repaired),
         fx_test(test_broken_version_is_removed),
+        fx_test(test_rights_are_repaired),
         fx_test(test_removed_beside_a_broken_version),
         fx_test(test_without_inotify),
         fx_test(test_many_models),
