@@ -9,6 +9,7 @@
 #include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -265,6 +266,9 @@ static int run(struct mr_serve_options *s, char *const *env)
     } else {
         mr_serve_print(s, server);
     }
+    /* If nobody reads what was printed, the server has not failed. */
+    __fpurge(stdout);
+    clearerr(stdout);
     mr_serve_log_ready(s, server, begin);
     mr_notify("READY=1\nSTATUS=serving");
     int code = stop(&server, &signals, wait_for_stop(&signals));

@@ -10,7 +10,7 @@ import uuid
 import pytest
 
 from lib import repo, sdk, wait
-from lib.server import BIN, clean_environment
+from lib.server import BIN, WITH_PARENT, clean_environment
 
 BUILD = BIN.parent.parent
 
@@ -58,6 +58,19 @@ def test_a_life(models, start, manager, hold):
     server.signal()
     assert manager.hear()["STOPPING"] == "1"
     server.stop()
+
+
+def test_output_that_cannot_be_written(models, tmp_path):
+    """A server that has drained has not failed, also if nobody could read what it printed at its start."""
+    manager = Manager(str(tmp_path / "notify"))
+    with open("/dev/full", "w") as full:
+        server = subprocess.Popen([*WITH_PARENT, BIN, "serve", f"--model-repository={models}", "--http-port=0", "--grpc-port=0", "--metrics-port=0"],
+                                  stdout=full, env=clean_environment({"NOTIFY_SOCKET": manager.socket.getsockname()}))
+    while "READY" not in manager.hear():
+        pass
+    server.terminate()
+    assert server.wait(wait.PATIENCE) == 0
+    manager.socket.close()
 
 
 @pytest.mark.parametrize("name", ["", "/", "relative", "/nowhere/at/all", "@" + "x" * 300, "vsock:2:1"])
