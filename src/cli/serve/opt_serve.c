@@ -2,6 +2,7 @@
  * backends. */
 #include "opt_serve.h"
 
+#include <arpa/inet.h>
 #include <ctype.h>
 #include <errno.h>
 #include <limits.h>
@@ -267,6 +268,77 @@ static int check_together(const struct mr_serve_options *s, struct mr_err *err)
     return check_mesh(s, err);
 }
 
+/* A listener, by the options with its name. */
+struct place {
+    const char *name;
+    const char *address;
+    unsigned port;
+    bool is_on;
+    bool is_shared;
+};
+
+static bool is_unix(const struct place *p)
+{
+    return strncmp(p->address, "unix:", 5) == 0;
+}
+
+/* Names are looked up when the server listens. */
+static int check_address(const struct place *p, struct mr_err *err)
+{
+    const size_t len = strlen(p->address);
+    const size_t brackets = len > 1 && p->address[0] == '[' && p->address[len - 1] == ']';
+    char v6[INET6_ADDRSTRLEN + 20];
+    struct in6_addr ignored;
+
+    snprintf(v6, sizeof v6, "%.*s", (int)(len - 2 * brackets), p->address + brackets);
+    v6[strcspn(v6, "%")] = '\0'; /* the interface */
+    if (!is_unix(p) && strchr(p->address, ':') && inet_pton(AF_INET6, v6, &ignored) != 1) {
+        return MR_FAIL(err, MR_E_INVALID,
+                       "--%s-address: '%s' is not an address; --%s-port says the port", p->name,
+                       p->address, p->name);
+    }
+    return MR_OK;
+}
+
+/* Two listeners of this server in one place, which the start would report as if another server were there. */
+static int check_pair(const struct place *a, const struct place *b, struct mr_err *err)
+{
+    if (strcmp(a->address, b->address) != 0) {
+        return MR_OK;
+    }
+    if (is_unix(a)) {
+        return MR_FAIL(err, MR_E_INVALID, "--%s-address and --%s-address are both %s", a->name,
+                       b->name, a->address);
+    }
+    if (a->port != 0 && a->port == b->port && !(a->is_shared && b->is_shared)) {
+        return MR_FAIL(err, MR_E_INVALID, "--%s-port and --%s-port are both %u (0: any free one)",
+                       a->name, b->name, a->port);
+    }
+    return MR_OK;
+}
+
+static int check_places(const struct mr_server_options *o, struct mr_err *err)
+{
+    const struct place places[] = {
+        {"http", o->http_address, o->http_port, o->allow_http, o->reuse_http_port},
+        {"grpc", o->grpc_address, o->grpc_port, o->allow_grpc, o->reuse_grpc_port},
+        {"metrics", mr_server_metrics_address(o), o->metrics_port, o->allow_metrics, false},
+    };
+    int rc = MR_OK;
+
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        if (!places[i].is_on) {
+            continue;
+        }
+        MR_TRY(check_address(&places[i], err));
+        for (size_t j = 0; j < i; j++) {
+            MR_TRY(places[j].is_on ? check_pair(&places[j], &places[i], err) : MR_OK);
+        }
+    }
+out:
+    return rc;
+}
+
 /* Opens the cgroup once, so that one that cannot be used ends the start, and not only loads. */
 static int cgroup_check(struct mr_serve_options *s, struct mr_err *err)
 {
@@ -393,6 +465,7 @@ int mr_serve_options_finish(struct mr_serve_options *s, struct mr_serve_arrays *
     }
     hand_over_settings(s, a);
     MR_TRY(check_together(s, err));
+    MR_TRY(check_places(&s->server, err));
     MR_TRY(mr_server_tls_check(&s->server, err));
 out:
     return rc;

@@ -30,12 +30,6 @@ static void find_listeners(const struct mr_serve_options *s, struct mr_server *s
                            struct listener out[LISTENERS])
 {
     const struct mr_server_options *o = &s->server;
-    const char *metrics = o->metrics_address ? o->metrics_address : o->http_address;
-
-    /* The server does not put metrics on the socket file of HTTP. */
-    if (!o->metrics_address && strncmp(metrics, "unix:", 5) == 0) {
-        metrics = "127.0.0.1";
-    }
     const struct mr_serve_tls *metrics_tls = o->metrics_use_tls ? &o->http_tls : NULL;
     out[0] = (struct listener){"http",
                                o->allow_http,
@@ -55,7 +49,7 @@ static void find_listeners(const struct mr_serve_options *s, struct mr_server *s
                                false};
     out[2] = (struct listener){"metrics",
                                o->allow_metrics,
-                               metrics,
+                               mr_server_metrics_address(o),
                                mr_server_metrics_port(server),
                                is_on(metrics_tls) ? "https://" : "http://",
                                "/metrics",

@@ -50,6 +50,13 @@ void mr_server_options_init(struct mr_server_options *o)
     o->mesh_address = "127.0.0.1:0";
 }
 
+const char *mr_server_metrics_address(const struct mr_server_options *o)
+{
+    const char *address = o->metrics_address ? o->metrics_address : o->http_address;
+
+    return !o->metrics_address && strncmp(address, "unix:", 5) == 0 ? "127.0.0.1" : address;
+}
+
 /* ---- changes of models ---- */
 
 static double seconds_of(const struct mr_version_change *c, enum mr_version_state state)
@@ -134,7 +141,6 @@ static int listen_one(struct mr_server *s, const char *address, uint16_t port,
 static int listen_all(struct mr_server *s, struct mr_err *err)
 {
     const struct mr_server_options *o = &s->options;
-    const char *metrics = o->metrics_address ? o->metrics_address : o->http_address;
     int rc = MR_OK;
 
     if (o->allow_http) {
@@ -146,11 +152,8 @@ static int listen_all(struct mr_server *s, struct mr_err *err)
                           &s->grpc_port, err));
     }
     if (o->allow_metrics) {
-        if (!o->metrics_address && strncmp(metrics, "unix:", 5) == 0) {
-            metrics = "127.0.0.1";
-        }
-        MR_TRY(
-            listen_one(s, metrics, o->metrics_port, LISTEN_METRICS, false, &s->metrics_port, err));
+        MR_TRY(listen_one(s, mr_server_metrics_address(o), o->metrics_port, LISTEN_METRICS, false,
+                          &s->metrics_port, err));
     }
 out:
     return rc;

@@ -68,6 +68,7 @@ def test_dump_options(filled, tmp_path):
 
 @pytest.mark.parametrize("args, said", [
     (["--http-prot=1"], ["--http-prot", "--http-port"]), (["--nonsense"], ["--nonsense"]), (["--http-port=70000"], ["--http-port", "65535"]),
+    (["--http-port=8001"], ["--http-port", "--grpc-port", "8001"]), (["--http-address=localhost:80"], ["--http-address", "--http-port"]),
     (["--http-port=x"], ["--http-port"]), (["--http-port="], ["--http-port"]), (["--model-control-mode=pol"], ["--model-control-mode", "poll"]),
     (["--h2-max-streams=100001"], ["--h2-max-streams", "100000"]),
     (["--strict-readiness=maybe"], ["--strict-readiness"]), (["stray"], ["stray"]), (["--config=/nothing"], ["/nothing"]),

@@ -200,6 +200,22 @@ static void errors(void **state)
     expect("--model-repository=/a --load-model=x --model-runtime=/b", MR_OK, "");
     expect("--model-repository=/a --allow-http=false --allow-grpc=false", MR_E_INVALID,
            "neither --allow-http nor --allow-grpc: no request could reach the server");
+    expect("--model-repository=/a --http-port=8001", MR_E_INVALID,
+           "--http-port and --grpc-port are both 8001 (0: any free one)");
+    expect("--model-repository=/a --grpc-port=8002", MR_E_INVALID,
+           "--grpc-port and --metrics-port are both 8002 (0: any free one)");
+    expect("--model-repository=/a --http-address=unix:/x --grpc-address=unix:/x", MR_E_INVALID,
+           "--http-address and --grpc-address are both unix:/x");
+    expect("--model-repository=/a --http-port=8001 --allow-grpc=false", MR_OK, "");
+    expect("--model-repository=/a --http-port=8001 --http-address=127.0.0.2", MR_OK, "");
+    expect("--model-repository=/a --http-port=0 --grpc-port=0 --metrics-port=0", MR_OK, "");
+    expect("--model-repository=/a --http-port=8001 --reuse-http-port --reuse-grpc-port", MR_OK, "");
+    expect("--model-repository=/a --http-address=unix:/x --grpc-port=8000", MR_OK, "");
+    expect("--model-repository=/a --http-address=localhost:8000", MR_E_INVALID,
+           "--http-address: 'localhost:8000' is not an address; --http-port says the port");
+    expect("--model-repository=/a --metrics-address=[::1]:80", MR_E_INVALID,
+           "--metrics-address: '[::1]:80' is not an address; --metrics-port says the port");
+    expect("--model-repository=/a --http-address=[::1] --grpc-address=fe80::1%lo", MR_OK, "");
     expect("--model-repository=/a --backend-config=x", MR_E_INVALID,
            "--backend-config=x: expected NAME,KEY=VALUE");
     expect("--model-repository=/a --backend-config=min-compute=1", MR_E_INVALID,

@@ -97,6 +97,8 @@ struct mr_server_options {
     int64_t exit_timeout_ns; /* 30 s */
 };
 void mr_server_options_init(struct mr_server_options *o);
+/** Where metrics are: metrics_address, or http_address unless that is a socket file. Borrowed from *o, or static. */
+const char *mr_server_metrics_address(const struct mr_server_options *o);
 /** Whether the options of TLS have the files that they need; reads none. mr_server_start does it as well. Errors: MR_E_INVALID, names
  *  the options. Thread: any. */
 int mr_server_tls_check(const struct mr_server_options *o, struct mr_err *err);
