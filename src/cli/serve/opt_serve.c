@@ -191,10 +191,13 @@ static void hand_over_settings(struct mr_serve_options *s, struct mr_serve_array
 }
 
 /* One pattern serves both protocols. */
-static int join_patterns(struct mr_serve_options *s, struct mr_err *err)
+static int compile_pattern(struct mr_serve_options *s, struct mr_serve_arrays *a,
+                           struct mr_err *err)
 {
     const char *h = s->http_forward;
     const char *g = s->grpc_forward;
+    const char *pattern = h ? h : g;
+    char text[80];
 
     if (h && g && strcmp(h, g) != 0) {
         return MR_FAIL(
@@ -202,7 +205,22 @@ static int join_patterns(struct mr_serve_options *s, struct mr_err *err)
             "--http-header-forward-pattern and --grpc-header-forward-pattern differ, but "
             "one pattern serves both");
     }
-    s->server.header_forward_pattern = h ? h : g;
+    if (!pattern || !*pattern) {
+        return MR_OK;
+    }
+    /* Triton's expressions may begin so; POSIX has no such flags. */
+    const bool minds_case = strncmp(pattern, "(?-i)", 5) == 0;
+    const size_t flags_len = minds_case ? 5 : strncmp(pattern, "(?i)", 4) == 0 ? 4 : 0;
+    const int rc =
+        regcomp(&a->forward, pattern + flags_len, REG_EXTENDED | (minds_case ? 0 : REG_ICASE));
+    if (rc != 0) {
+        regerror(rc, &a->forward, text, sizeof text);
+        return MR_FAIL(err, MR_E_INVALID, "--%s-header-forward-pattern: '%.100s': %s",
+                       h ? "http" : "grpc", pattern, text);
+    }
+    a->has_forward = true;
+    s->server.http.keep_head_case = minds_case;
+    s->server.header_forward = &a->forward;
     return MR_OK;
 }
 
@@ -455,7 +473,7 @@ int mr_serve_options_finish(struct mr_serve_options *s, struct mr_serve_arrays *
     if (!s->server.models.worker_program) {
         s->server.models.worker_program = a->worker_program = mr_default_worker_program();
     }
-    MR_TRY(join_patterns(s, err));
+    MR_TRY(compile_pattern(s, a, err));
     MR_TRY(
         restrict_all(&s->server.http_restricted, "http-restricted-api", s->http_restricted, err));
     MR_TRY(restrict_all(&s->server.grpc_restricted, "grpc-restricted-protocol", s->grpc_restricted,
@@ -481,6 +499,9 @@ void mr_serve_arrays_fini(struct mr_serve_arrays *a)
         mr_free(b->texts);
         mr_free(b->name);
         MR_VEC_FINI(&b->settings);
+    }
+    if (a->has_forward) {
+        regfree(&a->forward);
     }
     mr_free(a->worker_program);
     mr_free(a->backends);

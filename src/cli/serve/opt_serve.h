@@ -55,6 +55,8 @@ struct mr_serve_arrays {
     size_t backend_dir_count;
     char *own_dirs; /* found next to the program */
     char *worker_program;
+    regex_t forward; /* if has_forward */
+    bool has_forward;
     /* per backend, in order of first mention */
     struct mr_serve_backend {
         char *name;

@@ -217,28 +217,6 @@ static int join_mesh(struct mr_server *s, struct mr_err *err)
     return mr_mesh_start(s->mesh, s->models, s->mesh_address, err);
 }
 
-static int compile_forward(struct mr_server *s, struct mr_err *err)
-{
-    const char *pattern = s->options.header_forward_pattern;
-    char text[200];
-    int rc;
-
-    if (!pattern || !*pattern) {
-        return MR_OK;
-    }
-    /* Triton's expressions may begin so; POSIX has no such flags. */
-    bool minds_case = strncmp(pattern, "(?-i)", 5) == 0;
-    size_t flags_len = minds_case ? 5 : strncmp(pattern, "(?i)", 4) == 0 ? 4 : 0;
-    s->options.http.keep_head_case = minds_case;
-    rc = regcomp(&s->forward, pattern + flags_len, REG_EXTENDED | (minds_case ? 0 : REG_ICASE));
-    if (rc != 0) {
-        regerror(rc, &s->forward, text, sizeof text);
-        return MR_FAIL(err, MR_E_INVALID, "header-forward-pattern '%s': %s", pattern, text);
-    }
-    s->has_forward = true;
-    return MR_OK;
-}
-
 static void set_limits(struct mr_server *s)
 {
     const struct mr_server_options *o = &s->options;
@@ -322,7 +300,6 @@ int mr_server_start(struct mr_server **out, const struct mr_server_options *o, s
     s->loop_count = MR_MIN(o->loop_threads ? o->loop_threads : mr_cpu_count(), LOOPS_MAX);
     s->loops = MR_NEW_ARRAY(struct serve_loop, s->loop_count);
     set_limits(s);
-    MR_TRY(compile_forward(s, err));
     MR_TRY(loops_open(s, err));
     struct mr_http_handler handler = serve_handler;
     handler.ctx = s;
@@ -522,9 +499,6 @@ void mr_server_free(struct mr_server **ps)
         call_times_fini(s->loops[i].call_times);
         mr_free(s->loops[i].call_times);
         mr_loop_free(&s->loops[i].loop);
-    }
-    if (s->has_forward) {
-        regfree(&s->forward);
     }
     mr_free(s->loops);
     mr_free(s->doors);

@@ -302,12 +302,13 @@ static bool is_reserved(mr_str name)
 static int forward_headers(struct serve_infer *si, struct mr_err *err)
 {
     const struct mr_server *s = si->loop->server;
+    const regex_t *pattern = s->options.header_forward;
     struct mr_oip_request *q = &si->request;
     struct mr_arena *a = si->infer.arena;
     struct mr_oip_param *p;
     size_t n = q->param_count;
 
-    if (!s->has_forward) {
+    if (!pattern) {
         return MR_OK;
     }
     p = MR_ARENA_ARRAY(a, struct mr_oip_param, q->param_count + si->call->header_count);
@@ -326,7 +327,7 @@ static int forward_headers(struct serve_infer *si, struct mr_err *err)
         if (!name.ptr) {
             return MR_ARENA_FAIL(err);
         }
-        if (regexec(&s->forward, name.ptr, 0, NULL, 0) != 0) {
+        if (regexec(pattern, name.ptr, 0, NULL, 0) != 0) {
             continue;
         }
         if (is_reserved(name)) {

@@ -3,7 +3,6 @@
 #define MR_SERVE_STATE_STATE_H
 
 #include <pthread.h>
-#include <regex.h>
 #include <sys/queue.h>
 
 #include "base/clock.h"
@@ -108,8 +107,6 @@ struct mr_server {
     _Atomic int state;      /* enum server_state */
     _Atomic bool is_closed; /* every connection and listener, at the end */
     int64_t start_wall_ns;
-    bool has_forward;
-    regex_t forward;
     struct mr_oip_limits http_limits;
     struct mr_oip_limits grpc_limits;
 };

@@ -95,7 +95,7 @@ static void defaults_agree(void **state)
     SAME(start_warmup_ns);
     SAME(recorded_warmup_ns);
     SAME(grpc_compression);
-    assert_ptr_equal(o->header_forward_pattern, plain.header_forward_pattern);
+    assert_ptr_equal(o->header_forward, plain.header_forward);
     SAME(exit_on_error);
     SAME(strict_readiness);
     SAME(exit_timeout_ns);

@@ -201,9 +201,6 @@ static void refuses_to_start(void **state)
     o.http_port = mr_server_http_port(s);
     expect_refusal(&o, "cannot listen on 127.0.0.1:");
     options(&o);
-    o.header_forward_pattern = "(";
-    expect_refusal(&o, "header-forward-pattern");
-    options(&o);
     o.models.repositories = nowhere;
     expect_refusal(&o, "/nonexistent/folder");
     options(&o);

@@ -2,6 +2,8 @@
 #ifndef MR_SERVE_SERVER_H
 #define MR_SERVE_SERVER_H
 
+#include <regex.h>
+
 #include "base/err.h"
 #include "base/log.h"
 #include "engine/engine.h"
@@ -78,8 +80,9 @@ struct mr_server_options {
         MR_SERVE_COMPRESS_MEDIUM,
         MR_SERVE_COMPRESS_HIGH
     } grpc_compression;
-    /** HTTP and gRPC; NULL = none. POSIX extended expression, full match. */
-    const char *header_forward_pattern;
+    /** HTTP and gRPC: headers in whose name it is found become parameters; NULL = none. Borrowed until
+     *  mr_server_free. */
+    const regex_t *header_forward;
 
     struct mr_restrictions http_restricted; /* all open */
     struct mr_restrictions grpc_restricted;
