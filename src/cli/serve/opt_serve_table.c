@@ -308,7 +308,7 @@ const struct mr_option mr_serve_table[] = {
     FLAG("mlserver-errors", server.mlserver_errors, "false",
          "report the index, unknown models, paths and methods as MLServer does"),
     TEXT("http-header-forward-pattern", http_forward, NULL, "REGEX",
-         "request headers that models get as parameters (POSIX extended, whole name)"),
+         "request headers that models get as parameters (POSIX extended, any part of the name)"),
     SECRET("http-restricted-api", http_restricted, "APIS:KEY=VALUE",
            "answer these APIs only to callers whose header KEY has this value"),
 
