@@ -41,7 +41,7 @@ static const char notes[] = "Signals: SIGTERM and SIGINT stop taking requests, f
                             "under way and end with status 0; a\n"
                             "second one ends at once. SIGHUP reopens the log file and reloads "
                             "certificates and endpoints;\n"
-                            "a server without such files it ends.\n"
+                            "without such files it ends the server.\n"
                             "Exit status: 0 stopped cleanly, 1 could not start or was cut off, 2 "
                             "the command line is wrong.\n";
 

@@ -24,7 +24,7 @@ out:
     return rc;
 }
 
-/* Whether the option is the name of a file, and the file, or who may read it, another than when it was looked at last. */
+/* Whether the option is the name of a file that has changed, or its rights have, since the last look. */
 static bool has_changed(const char *text, struct stat *seen)
 {
     struct stat now;

@@ -295,7 +295,7 @@ static void tick(struct endpoints *es)
     }
 }
 
-/* Whether the file, or who may read it, is another than at the last look. */
+/* Whether the file or its rights have changed since the last look. */
 static bool has_changed(const char *path, struct stat *last)
 {
     struct stat now;
