@@ -45,30 +45,36 @@ const struct mr_block_provider *mr_engine_body_provider(struct mr_engine *e,
     return v->executor->bodies;
 }
 
-/* ---- versions that were replaced, and their sequences ---- */
+/* ---- other versions, and their sequences ---- */
 
-/* A sequence, as a version that was replaced may have it. */
-struct held_sequence {
+/* A sequence, as another version may have it: one that was replaced, or that is ready beside the one of the request. */
+struct sought_sequence {
     uint64_t number;
     mr_str text;
-    int64_t only;                      /* this version, 0 = any */
-    const struct mr_version *begun_in; /* which may have been replaced since */
+    int64_t only; /* this version, 0 = any */
 };
 
-static bool is_in(void *ctx, struct mr_version *held)
+/* Requests that name no version do not reach those that a client has begun in a version by its name. */
+static bool is_open(const struct sought_sequence *q, const struct mr_version *other)
 {
-    const struct held_sequence *q = ctx;
+    /* Relaxed: from then on no request can name it. */
+    const bool is_ready = !atomic_load_explicit(&other->retiring, memory_order_relaxed);
 
-    return (q->only == 0 || q->only == held->number) &&
-           mr_sched_has_sequence(held, q->number, q->text);
+    return (q->only == 0 || q->only == other->number) &&
+           mr_sched_has_sequence(other, q->number, q->text, is_ready);
 }
 
-static bool leave(void *ctx, struct mr_version *held)
+static bool is_in(void *ctx, struct mr_version *other)
 {
-    const struct held_sequence *q = ctx;
+    return is_open(ctx, other);
+}
 
-    if (held != q->begun_in && (q->only == 0 || q->only == held->number)) {
-        mr_sched_leave_sequence(held, q->number, q->text);
+static bool leave(void *ctx, struct mr_version *other)
+{
+    const struct sought_sequence *q = ctx;
+
+    if (is_open(q, other)) {
+        mr_sched_leave_sequence(other, q->number, q->text);
     }
     return false;
 }
@@ -76,13 +82,14 @@ static bool leave(void *ctx, struct mr_version *held)
 void mr_engine_follow(struct mr_engine *e, const struct mr_infer *r, uint64_t number, mr_str text,
                       struct mr_target *io)
 {
-    struct held_sequence q = {number, text, r->names_version ? io->version->number : 0, NULL};
+    struct sought_sequence q = {number, text, r->names_version ? io->version->number : 0};
     const unsigned slot = r->reply_loop->epoch_slot;
 
-    if (!mr_version_held(io->version, NULL) || mr_sched_has_sequence(io->version, number, text)) {
+    if (!mr_version_has_others(io->version) ||
+        mr_sched_has_sequence(io->version, number, text, !r->names_version)) {
         return;
     }
-    struct mr_version *v = mr_models_visit_held(e->models, io->version, slot, is_in, &q);
+    struct mr_version *v = mr_models_visit_others(e->models, io->version, slot, is_in, &q);
     if (v) {
         mr_version_unpin(io->version, slot);
         io->version = v;
@@ -95,11 +102,11 @@ int mr_engine_submit(struct mr_engine *e, struct mr_infer *r)
     const unsigned slot = r->reply_loop->epoch_slot;
     char text[MR_SEQUENCE_TEXT_MAX];
 
-    if (!r->sequence || !(r->sequence->flags & MR_SEQUENCE_START) || !mr_version_held(v, NULL)) {
+    if (!r->sequence || !(r->sequence->flags & MR_SEQUENCE_START) || !mr_version_has_others(v)) {
         return mr_sched_submit(r);
     }
-    struct held_sequence q = {r->sequence->number, r->sequence->text,
-                              r->names_version ? v->number : 0, v};
+    struct sought_sequence q = {r->sequence->number, r->sequence->text,
+                                r->names_version ? v->number : 0};
     if (q.text.len) { /* r may be gone afterwards */
         memcpy(text, q.text.ptr, q.text.len);
         q.text.ptr = text;
@@ -107,7 +114,7 @@ int mr_engine_submit(struct mr_engine *e, struct mr_infer *r)
     mr_version_pin(v, slot);
     int rc = mr_sched_submit(r);
     if (rc >= 0 || rc == MR_E_UNAVAILABLE) { /* it has begun, or may when it is sent again */
-        mr_models_visit_held(e->models, v, slot, leave, &q);
+        mr_models_visit_others(e->models, v, slot, leave, &q);
     }
     mr_version_unpin(v, slot);
     return rc;

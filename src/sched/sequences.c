@@ -173,6 +173,7 @@ int sequences_push(struct mr_sched *s, struct mr_infer *r, int64_t now_ns)
     item->infer = r;
     item->request.is_start = (r->sequence->flags & MR_SEQUENCE_START) != 0;
     item->request.is_end = (r->sequence->flags & MR_SEQUENCE_END) != 0;
+    item->request.is_named = r->names_version;
     r->item = item;
     admitted = sequence_admit(s->sequences->set, key_of(r->sequence, buf), &item->request, now_ns,
                               &instance);
@@ -443,7 +444,7 @@ static struct seq_set *set_enter(const struct mr_version *v, uint64_t number, mr
     return s->sequences->set;
 }
 
-bool mr_sched_has_sequence(const struct mr_version *v, uint64_t number, mr_str text)
+bool mr_sched_has_sequence(const struct mr_version *v, uint64_t number, mr_str text, bool unnamed)
 {
     struct mr_sched *s = v->sched;
     char buf[1 + MR_SEQUENCE_TEXT_MAX];
@@ -453,7 +454,7 @@ bool mr_sched_has_sequence(const struct mr_version *v, uint64_t number, mr_str t
     if (!set) {
         return false;
     }
-    bool has = sequence_is_known(set, key);
+    bool has = sequence_is_known(set, key) && !(unnamed && sequence_is_named(set, key));
     pthread_mutex_unlock(&s->mutex);
     return has;
 }

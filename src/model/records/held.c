@@ -1,4 +1,4 @@
-/* Versions that were replaced and still hold sequences.
+/* Versions that were replaced and still hold sequences, and the visit to all that may have one.
  *
  * A version with sequence_batching that another takes the place of stays findable, by mr_version_held, until
  * hooks.holds says that nothing of its sequences goes on. Then the reaper takes it out of the model's list and waits until
@@ -6,6 +6,8 @@
  *
  * The list is changed under the manager's lock; readers follow it without, other threads with it. */
 #include "held.h"
+
+#include "table.h"
 
 void mr_held_add(struct mr_models *m, struct mr_model *model, struct mr_version *v)
 {
@@ -79,30 +81,55 @@ struct mr_version *mr_version_held(const struct mr_version *v, const struct mr_v
     return p ? &p->v : NULL;
 }
 
-struct mr_version *mr_models_visit_held(struct mr_models *m, const struct mr_version *v,
-                                        unsigned epoch_slot,
-                                        bool (*visit)(void *ctx, struct mr_version *held),
-                                        void *ctx)
+bool mr_version_has_others(const struct mr_version *v)
+{
+    /* Relaxed: the number when v was found, or a later one. */
+    return atomic_load_explicit(&v->model->ready_count, memory_order_relaxed) > 1 ||
+           mr_version_held(v, NULL);
+}
+
+/* The ready ones first: one that retires between the two looks is in the list by then. */
+static struct mr_version *visit(const struct mr_version *v,
+                                bool (*visit_one)(void *ctx, struct mr_version *other), void *ctx)
+{
+    /* Acquire: pairs with the release in mr_table_publish. */
+    const struct mr_version_set *set = atomic_load_explicit(&v->model->set, memory_order_acquire);
+    struct mr_version *it;
+
+    for (uint32_t i = 0; i < set->ready_count; i++) {
+        if (set->ready[i] != v && visit_one(ctx, set->ready[i])) {
+            return set->ready[i];
+        }
+    }
+    for (it = mr_version_held(v, NULL); it; it = mr_version_held(v, it)) {
+        if (it != v && visit_one(ctx, it)) {
+            return it;
+        }
+    }
+    return NULL;
+}
+
+struct mr_version *mr_models_visit_others(struct mr_models *m, const struct mr_version *v,
+                                          unsigned epoch_slot,
+                                          bool (*visit_one)(void *ctx, struct mr_version *other),
+                                          void *ctx)
 {
     const bool is_reader = epoch_slot != MR_EPOCH_SLOT_NONE;
-    struct mr_version *held = mr_version_held(v, NULL);
 
-    if (!held) {
+    if (!mr_version_has_others(v)) {
         return NULL;
     }
     if (!is_reader) {
-        /* What is in the list under the lock is pinned before the reaper takes it out, and looks at pins after that. */
+        /* What is found under the lock is pinned before it retires, or the reaper takes it out of the list, and looks at
+         * pins after that. */
         pthread_mutex_lock(&m->lock);
-        held = mr_version_held(v, NULL);
     }
-    while (held && !visit(ctx, held)) {
-        held = mr_version_held(v, held);
-    }
-    if (held) {
-        mr_version_pin(held, epoch_slot);
+    struct mr_version *found = visit(v, visit_one, ctx);
+    if (found) {
+        mr_version_pin(found, epoch_slot);
     }
     if (!is_reader) {
         pthread_mutex_unlock(&m->lock);
     }
-    return held;
+    return found;
 }

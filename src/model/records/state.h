@@ -3,7 +3,7 @@
  *
  * Locks. `lock` guards everything below its line in struct mr_models and everything marked so in
  * struct mr_model. It is held for list operations, the callbacks of a report and what looks at the sequences of a version
- * (mr_models_visit_held, the hooks `holds` and `hasten`), never over file access, another hook, or a call into a backend.
+ * (mr_models_visit_others, the hooks `holds` and `hasten`), never over file access, another hook, or a call into a backend.
  * `backends_lock` guards the list of libraries.
  * Neither is taken while the other is held. Requests take none. */
 #ifndef MR_MODEL_STATE_H
@@ -53,6 +53,7 @@ struct mr_model {
     mr_str name; /* NUL-terminated */
     uint64_t hash;
     _Atomic(const struct mr_version_set *) set;
+    _Atomic uint32_t ready_count;              /* of the set, for threads that may not read it */
     _Atomic(struct mr_version_private *) held; /* replaced, and still with sequences; see held.c */
     /* ---- guarded by lock ---- */
     MR_VEC(struct mr_version_record) records;    /* ascending by number */

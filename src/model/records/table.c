@@ -218,6 +218,8 @@ void mr_table_publish(struct mr_models *m, struct mr_model *model)
     }
     set->known = known;
     labels_copy(set, (struct mr_set_label *)(known + set->known_count), model);
+    /* Relaxed: the store below releases it. */
+    atomic_store_explicit(&model->ready_count, set->ready_count, memory_order_relaxed);
     const struct mr_version_set *old = atomic_load_explicit(&model->set, memory_order_relaxed);
     /* Release: pairs with the acquire in set_of; the versions in it are complete. */
     atomic_store_explicit(&model->set, set, memory_order_release);

@@ -182,6 +182,9 @@ enum seq_admitted sequence_admit(struct seq_set *s, mr_str key, struct seq_reque
     if (!q) {
         q = seq_new(s, key);
     }
+    if (r->is_start) {
+        q->is_named = r->is_named;
+    }
     r->seq = q;
     r->arrived_ns = now_ns;
     TAILQ_INSERT_TAIL(&q->waiting, r, link);
@@ -377,6 +380,13 @@ bool sequence_is_used(const struct seq_set *s, uint32_t instance)
 bool sequence_is_known(const struct seq_set *s, mr_str key)
 {
     return mr_map_find(&s->known, key) != NULL;
+}
+
+bool sequence_is_named(const struct seq_set *s, mr_str key)
+{
+    const struct seq *q = mr_map_find(&s->known, key);
+
+    return q && q->is_named;
 }
 
 bool sequence_has_backlog(const struct seq_set *s)

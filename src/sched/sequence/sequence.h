@@ -30,8 +30,9 @@ struct seq_set;
 /** One request of a sequence; its owner's memory, from sequence_admit until sequence_done or sequence_end returns
  *  it. */
 struct seq_request {
-    bool is_start; /* set by the owner, as is_end */
+    bool is_start; /* set by the owner, as is_end and is_named */
     bool is_end;
+    bool is_named;      /* it names the version */
     uint32_t row;       /* in its batch; set by sequence_form */
     int64_t arrived_ns; /* set by sequence_admit */
     int64_t due_ns;     /* set by the owner: until when it waits for a place, 0 = for ever */
@@ -117,6 +118,8 @@ bool sequence_is_placed(const struct seq_request *r);
 bool sequence_is_used(const struct seq_set *s, uint32_t instance);
 /** True if a sequence of this key is open. */
 bool sequence_is_known(const struct seq_set *s, mr_str key);
+/** True if it is, and its last start was is_named. */
+bool sequence_is_named(const struct seq_set *s, mr_str key);
 /** True if a sequence waits for a place. */
 bool sequence_has_backlog(const struct seq_set *s);
 /** Sequences that have not ended. */

@@ -15,6 +15,7 @@ struct seq {
     uint32_t instance;   /* SEQ_NONE: in the backlog */
     uint32_t place;
     bool is_known;  /* in the map */
+    bool is_named;  /* as its last start */
     bool is_ending; /* over when nothing of it waits or runs */
     bool has_begun; /* a request has run, or runs */
     int64_t idle_since_ns;

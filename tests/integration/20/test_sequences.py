@@ -557,6 +557,35 @@ def test_update(models, explicit, grpc_to, kind):
     wait.equal(lambda: sorted(loads(server)), ["READY", "UNLOADED"], "the states")  # the old version's other sequence began again in the new one
 
 
+def test_a_version_beside_another(models, explicit, grpc_to):
+    """A sequence stays where it began when another version that is ready becomes the default, and ends there when it begins anew. What was begun
+    by the name of a version is of that alone."""
+    path = with_idle(models)
+    repo.write(path, path.read_text() + "version_policy { all { } }")
+    server, control = explicit()
+    control.load("seq_sum").ok()
+    client = grpc_to(server)
+    for id, version in ((1, ""), (2, "1"), (3, "")):
+        assert numbers(client.infer(summed(10, id, "start", version=version))) == [10]
+    shutil.copytree(models / "seq_sum/1", models / "seq_sum/2")
+    control.load("seq_sum").ok()
+    assert loads(server) == ["READY", "READY"]
+    answer = client.infer(summed(1, 1))
+    assert numbers(answer) == [11] and answer.model_version == "1"
+    assert numbers(client.infer(summed(50, 1, "start", version="2"))) == [50]
+    assert numbers(client.infer(summed(1, 1))) == [12]
+    with pytest.raises(grpc.RpcError, match="must specify the START flag"):
+        client.infer(summed(1, 2))
+    for id in (2, 3):
+        answer = client.infer(summed(7, id, "start", "end"))
+        assert numbers(answer) == [7] and answer.model_version == "2"
+        with pytest.raises(grpc.RpcError, match="must specify the START flag"):
+            client.infer(summed(1, id))
+    assert numbers(client.infer(summed(5, 2, version="1"))) == [15]
+    with pytest.raises(grpc.RpcError, match="must specify the START flag"):
+        client.infer(summed(5, 3, version="1"))
+
+
 def test_updates_one_after_the_other(models, explicit, grpc_to):
     """Each version has its own sequences, and is unloaded when the last one has ended."""
     with_idle(models)

@@ -468,7 +468,7 @@ static void starts_while_replaced(void **state)
     assert_int_equal(mr_engine_submit(f->engine, &second.infer), MR_OK);
     ask_wait(&second);
     ask_check(&second);
-    const bool goes_on = mr_sched_has_sequence(target.version, 2, no_text);
+    const bool goes_on = mr_sched_has_sequence(target.version, 2, no_text, false);
     ask_fini(&second);
     assert_true(goes_on);
 }

@@ -128,8 +128,8 @@ static void test_a_held_version_is_pinned(void **state)
         fx_must_load(f, "m");
     }
     assert_int_equal(mr_models_acquire(f->m, MR_STR("m"), MR_STR(""), &v, NULL), MR_OK);
-    assert_null(mr_models_visit_held(f->m, v, MR_EPOCH_SLOT_NONE, is_numbered, &five));
-    held = mr_models_visit_held(f->m, v, MR_EPOCH_SLOT_NONE, is_numbered, &one);
+    assert_null(mr_models_visit_others(f->m, v, MR_EPOCH_SLOT_NONE, is_numbered, &five));
+    held = mr_models_visit_others(f->m, v, MR_EPOCH_SLOT_NONE, is_numbered, &one);
     assert_int_equal(held->number, 1);
     f->holds = false;
     while (!strstr(fx_changes(f), "m:2 UNLOADED")) {
@@ -139,8 +139,33 @@ static void test_a_held_version_is_pinned(void **state)
     mr_version_unpin(held, MR_EPOCH_SLOT_NONE);
     fx_drained(f);
     assert_int_equal(f->unserved, 2);
-    assert_null(mr_models_visit_held(f->m, v, MR_EPOCH_SLOT_NONE, is_numbered, &one));
+    assert_null(mr_models_visit_others(f->m, v, MR_EPOCH_SLOT_NONE, is_numbered, &one));
     mr_version_unpin(v, MR_EPOCH_SLOT_NONE);
+}
+
+/* It is found as well, but not the one that is asked. */
+static void test_a_version_beside_another(void **state)
+{
+    struct fixture *f = *state;
+    struct mr_version *v;
+    int64_t one = 1, two = 2;
+    fx_model(f, 0, "m", SEQUENCES "version_policy { all { } }\n", 1);
+    fx_start(f);
+    fx_must_load(f, "m");
+    assert_int_equal(mr_models_acquire(f->m, MR_STR("m"), MR_STR(""), &v, NULL), MR_OK);
+    assert_false(mr_version_has_others(v));
+    mr_version_unpin(v, MR_EPOCH_SLOT_NONE);
+    fx_model(f, 0, "m", NULL, 2);
+    fx_must_load(f, "m");
+    assert_int_equal(mr_models_acquire(f->m, MR_STR("m"), MR_STR(""), &v, NULL), MR_OK);
+    assert_int_equal(v->number, 2);
+    assert_true(mr_version_has_others(v));
+    assert_null(mr_models_visit_others(f->m, v, MR_EPOCH_SLOT_NONE, is_numbered, &two));
+    struct mr_version *other =
+        mr_models_visit_others(f->m, v, MR_EPOCH_SLOT_NONE, is_numbered, &one);
+    assert_int_equal(other->number, 1);
+    mr_version_unpin(v, MR_EPOCH_SLOT_NONE);
+    mr_version_unpin(other, MR_EPOCH_SLOT_NONE);
 }
 
 static void hastened(struct fixture *f, int64_t number)
@@ -595,6 +620,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         fx_test(test_versions_stay_for_their_sequences),
         fx_test(test_a_held_version_is_pinned),
+        fx_test(test_a_version_beside_another),
         fx_test(test_what_is_hastened),
         fx_test(test_what_does_not_stay),
         fx_test(test_availability_loads_first),

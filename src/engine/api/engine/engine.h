@@ -81,7 +81,8 @@ const struct mr_block_provider *mr_engine_body_provider(struct mr_engine *e,
 
 /** For a request that continues a sequence, a number if text.ptr is NULL: replaces the target by the version that has the
  *  sequence, pinned. This may be a version that the target's has replaced and that is kept for its sequences, of the same
- *  number if r->names_version. r->reply_loop is set. Thread: as mr_engine_find. */
+ *  number if r->names_version; otherwise also another ready version, if the sequence began there without naming it.
+ *  r->reply_loop is set. Thread: as mr_engine_find. */
 void mr_engine_follow(struct mr_engine *e, const struct mr_infer *r, uint64_t number, mr_str text,
                       struct mr_target *io);
 /** mr_sched_submit. A request that begins a sequence, and is not refused, ends the one of the same id in the versions where

@@ -301,13 +301,16 @@ void mr_models_metrics_print(struct mr_models *m, struct mr_buf *b);
 /** The versions of v's model that were replaced and are kept for their sequences: the one after `after`, the first if that is
  *  NULL; NULL at the end. Valid for this iteration. */
 struct mr_version *mr_version_held(const struct mr_version *v, const struct mr_version *after);
-/** Calls `visit` for these versions until it returns true for one, and returns that, pinned with the epoch slot; NULL: for
- *  none. Stays of v: by a pin, or for this iteration. `visit` must not call this module: with MR_EPOCH_SLOT_NONE the
+/** False: v's model has no other version that may have sequences, ready or held. Stays of v: by a pin, or for this
+ *  iteration. Thread: any. */
+bool mr_version_has_others(const struct mr_version *v);
+/** Calls `visit` for these versions, never for v, until it returns true for one, and returns that, pinned with the epoch
+ *  slot; NULL: for none. v as above. `visit` must not call this module: with MR_EPOCH_SLOT_NONE the
  *  manager's lock is held, if there are such versions. Thread: the slot's reader; any with MR_EPOCH_SLOT_NONE. */
-struct mr_version *mr_models_visit_held(struct mr_models *m, const struct mr_version *v,
-                                        unsigned epoch_slot,
-                                        bool (*visit)(void *ctx, struct mr_version *held),
-                                        void *ctx);
+struct mr_version *mr_models_visit_others(struct mr_models *m, const struct mr_version *v,
+                                          unsigned epoch_slot,
+                                          bool (*visit)(void *ctx, struct mr_version *other),
+                                          void *ctx);
 /** True if the version's files are in a folder of a repository, and neither from a load request nor in an archive. */
 bool mr_version_is_stored(const struct mr_version *v);
 /** True if the load that makes this version was cancelled, so that long steps may end early. Thread: loader. */

@@ -222,8 +222,9 @@ int mr_sched_submit(struct mr_infer *r);
 
 /** Open sequences of a version, 0 for models without sequences. Thread: any. */
 uint32_t mr_sched_sequences(const struct mr_version *v);
-/** True if the version has an open sequence of that id, a number if text.ptr is NULL. v stays for the call. Thread: any. */
-bool mr_sched_has_sequence(const struct mr_version *v, uint64_t number, mr_str text);
+/** True if the version has an open sequence of that id, a number if text.ptr is NULL; unnamed: one whose start did not name
+ *  the version. v stays for the call. Thread: any. */
+bool mr_sched_has_sequence(const struct mr_version *v, uint64_t number, mr_str text, bool unnamed);
 /** The sequence of that id has begun again elsewhere: if v has it open, no further request joins it, and it ends when those
  *  that wait or run are answered. v stays for the call. Thread: any. */
 void mr_sched_leave_sequence(struct mr_version *v, uint64_t number, mr_str text);
