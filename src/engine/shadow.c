@@ -245,6 +245,9 @@ struct mr_shadow_job *mr_shadow_take(struct mr_shadow *s, const struct mr_infer 
 {
     struct mr_shadow_job *j = NULL;
 
+    if (r->sequence) {
+        return NULL;
+    }
     pthread_mutex_lock(&s->mutex);
     const bool has_room = s->waiting < s->config.max_queue && !s->is_stopping;
     s->waiting += has_room;

@@ -678,6 +678,30 @@ static void a_shadow_starts_on_another_thread(void **state)
     mr_shadow_drop(&s);
 }
 
+/* A request of a sequence, whose other requests need not be copied, is not. */
+static void a_shadow_has_no_sequences(void **state)
+{
+    static const struct mr_shadow_config config = {
+        .target = {.model = MR_STR_INIT("echo"), .version = MR_STR_INIT("")}, .max_queue = 1};
+    static const char *const models[] = {"echo"};
+    struct fixture *f = *state;
+    struct ask a;
+
+    open_engine(f, models, 1, false);
+    struct mr_shadow *s = mr_shadow_new(f->engine, &config);
+    ask_init(&a, "echo", 1, 0);
+    a.args.has_sequence = true;
+    a.args.correlation_id = 7;
+    assert_int_equal(mr_engine_infer(f->engine, &a.infer, &a.args), MR_OK);
+    ask_wait(&a);
+    ask_check(&a);
+    struct mr_shadow_job *job = mr_shadow_take(s, &a.infer);
+    ask_fini(&a);
+    assert_null(job);
+    assert_int_equal(mr_shadow_stats(s).requests, 0);
+    mr_shadow_drop(&s);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -695,6 +719,7 @@ int main(void)
         TEST(drained_while_pending),
         TEST(name_alone),
         TEST(a_shadow_starts_on_another_thread),
+        TEST(a_shadow_has_no_sequences),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

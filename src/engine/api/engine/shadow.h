@@ -30,8 +30,8 @@ void mr_shadow_free(struct mr_shadow **s);
 void mr_shadow_drop(struct mr_shadow **s);
 struct mr_shadow_stats mr_shadow_stats(struct mr_shadow *s);
 
-/** Copies the inputs of a request that was answered and refers to its outputs; NULL: it is dropped. Before mr_infer_finish.
- *  Thread: the request's. */
+/** Copies the inputs of a request that was answered and refers to its outputs; NULL: it is dropped, or of a sequence, of which
+ *  a model would miss the requests that are not copied. Before mr_infer_finish. Thread: the request's. */
 struct mr_shadow_job *mr_shadow_take(struct mr_shadow *s, const struct mr_infer *r);
 /** Takes the job; runs it when those before it are over. Thread: any. */
 void mr_shadow_run(struct mr_shadow_job **job);
