@@ -196,7 +196,8 @@ static bool may_repeat(const struct call *c, int rc)
                             : rc == MR_E_DEADLINE  ? PLAN_RETRY_TIMEOUT
                                                    : 0;
 
-    if (c->attempt >= node->attempts || !(node->retry_on & reason) || w->run.status < 0) {
+    if (c->attempt >= node->attempts || !(node->retry_on & reason) || w->run.status < 0 ||
+        w->asked->sequence) { /* a model must see it once */
         return false;
     }
     /* relaxed: a share that is about right */

@@ -100,6 +100,9 @@ def test_retries(served):
     with pytest.raises(Exception, match="no luck"):
         served.http.infer("retry", [_input(1)])
     assert failures() - before == 3
+    with pytest.raises(Exception, match="no luck"):
+        served.http.infer("retry", [_input(1)], sequence_id=7, sequence_start=True)
+    assert failures() - before == 4
 
 
 def _input(x):
