@@ -113,7 +113,8 @@ int mr_engine_submit(struct mr_engine *e, struct mr_infer *r)
     }
     mr_version_pin(v, slot);
     int rc = mr_sched_submit(r);
-    if (rc >= 0 || rc == MR_E_UNAVAILABLE) { /* it has begun, or may when it is sent again */
+    /* It has begun, or may when it is sent again. */
+    if (rc >= 0 || rc == MR_E_UNAVAILABLE || rc == MR_E_EXHAUSTED) {
         mr_models_visit_others(e->models, v, slot, leave, &q);
     }
     mr_version_unpin(v, slot);

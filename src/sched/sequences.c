@@ -99,7 +99,8 @@ static void leave(struct mr_sched *s, mr_str key)
     publish_count(s);
 }
 
-static int check(struct mr_sched *s, struct mr_infer *r)
+/* Checks a request, and makes its item. */
+static int prepare(struct mr_sched *s, struct mr_infer *r)
 {
     const struct mr_sequence_ref *ref = r->sequence;
     char buf[1 + MR_SEQUENCE_TEXT_MAX];
@@ -114,6 +115,10 @@ static int check(struct mr_sched *s, struct mr_infer *r)
         return refuse(r, "a correlation ID that is a number, as the model takes it as one");
     }
     int rc = queue_check_room(r, s->queued, s->options.max_queue_size, "--max-queue-size");
+    if (rc == MR_OK && !(r->item = MR_ARENA_NEW(r->arena, struct sequence_item))) {
+        sched_fail(r, MR_E_EXHAUSTED, "the request needs more memory than it may use");
+        rc = MR_E_EXHAUSTED;
+    }
     if (rc < 0 && (ref->flags & MR_SEQUENCE_START)) {
         leave(s, key_of(ref, buf)); /* those after it, on a stream, are not of the one before it */
     }
@@ -159,22 +164,17 @@ int sequences_push(struct mr_sched *s, struct mr_infer *r, int64_t now_ns)
     char buf[1 + MR_SEQUENCE_TEXT_MAX];
     uint32_t instance = SEQ_NONE;
     enum seq_admitted admitted;
-    int rc = check(s, r);
+    int rc = prepare(s, r);
 
     if (rc < 0) {
         return rc;
     }
     reap(s, now_ns);
-    item = MR_ARENA_NEW(r->arena, struct sequence_item);
-    if (!item) {
-        sched_fail(r, MR_E_EXHAUSTED, "the request needs more memory than it may use");
-        return MR_E_EXHAUSTED;
-    }
+    item = r->item;
     item->infer = r;
     item->request.is_start = (r->sequence->flags & MR_SEQUENCE_START) != 0;
     item->request.is_end = (r->sequence->flags & MR_SEQUENCE_END) != 0;
     item->request.is_named = r->names_version;
-    r->item = item;
     admitted = sequence_admit(s->sequences->set, key_of(r->sequence, buf), &item->request, now_ns,
                               &instance);
     if (admitted == SEQ_NO_START) {

@@ -257,7 +257,7 @@ static void one_does_not_run(void **state)
     }
 }
 
-/* What follows a start that finds no room does not join the sequence that it was to start again. */
+/* What follows a start that finds no room, or no memory, does not join the sequence that it was to start again. */
 static void a_start_without_room(void **state)
 {
     static const struct {
@@ -265,29 +265,32 @@ static void a_start_without_room(void **state)
         int n;
         uint32_t max_queued;
         int rc;
-    } rows[] = {
-        {8, 0, 1, MR_OK}, {7, 0, 1, MR_E_UNAVAILABLE}, {7, 1, 9, MR_E_INVALID}, {7, 0, 9, MR_OK}};
+    } rows[] = {{8, 0, 1, MR_OK}, {7, 0, 1, MR_E_UNAVAILABLE}, {7, 1, 9, MR_E_INVALID},
+                {7, 0, 9, MR_OK}, {7, 0, 9, MR_E_EXHAUSTED},   {7, 1, 9, MR_E_INVALID}};
+    enum { ROWS = sizeof rows / sizeof rows[0] };
     struct setup t;
-    struct step st[5];
+    struct step st[ROWS + 1];
     (void)state;
 
     open_with(&t, true, 4, "identity", NULL, 0);
     struct mr_sched *s = t.h.version.sched;
-    step_init(&st[4], &t.h, 7, 0);
-    assert_int_equal(ask_submit(&st[4].ask), MR_OK);
-    ask_wait(&t.h, &st[4].ask);
+    step_init(&st[ROWS], &t.h, 7, 0);
+    assert_int_equal(ask_submit(&st[ROWS].ask), MR_OK);
+    ask_wait(&t.h, &st[ROWS].ask);
     pthread_mutex_lock(&s->mutex);
     s->options.hold_until_queued = 2;
     s->is_released = false;
     pthread_mutex_unlock(&s->mutex);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < ROWS; i++) {
         pthread_mutex_lock(&s->mutex);
         s->options.max_queue_size = rows[i].max_queued;
         pthread_mutex_unlock(&s->mutex);
         step_init(&st[i], &t.h, rows[i].id, rows[i].n);
+        while (rows[i].rc == MR_E_EXHAUSTED && mr_arena_try(st[i].ask.infer.arena, 8, 8)) {
+        }
         assert_int_equal(ask_submit(&st[i].ask), rows[i].rc);
     }
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i <= ROWS; i++) {
         ask_wait(&t.h, &st[i].ask);
         ask_fini(&st[i].ask);
     }

@@ -85,8 +85,8 @@ const struct mr_block_provider *mr_engine_body_provider(struct mr_engine *e,
  *  r->reply_loop is set. Thread: as mr_engine_find. */
 void mr_engine_follow(struct mr_engine *e, const struct mr_infer *r, uint64_t number, mr_str text,
                       struct mr_target *io);
-/** mr_sched_submit. A request that begins a sequence, and is not refused, ends the one of the same id in the versions where
- *  mr_engine_follow would look for it. */
+/** mr_sched_submit. A request that begins a sequence, or may when it is sent again, ends the one of the same id in the
+ *  versions where mr_engine_follow would look for it. */
 int mr_engine_submit(struct mr_engine *e, struct mr_infer *r);
 
 /** A name that is being resolved. The caller's memory, where it stays until `done`. */
