@@ -315,7 +315,8 @@ static bool take(struct sched_instance *in, int64_t now_ns, struct mr_infer **it
     struct seq_plan p;
     int64_t row = 0;
 
-    sequence_form(s->sequences->set, in->index, now_ns, taken, &p);
+    sequence_form(s->sequences->set, in->index, (uint32_t)MR_MAX(instance_rows_max(s), 1), now_ns,
+                  taken, &p);
     plan->wait_until_ns = p.wait_until_ns;
     if (p.count == 0) {
         return false;

@@ -388,14 +388,14 @@ static void run_lost(struct slot_run *r, struct mr_shm_slot *s, bool is_damaged)
         run_lost_halfway(r);
         return;
     }
+    const bool was_short = !is_damaged && w->was_short;
+    if (was_short && rows_short(&m->rows, s->rows)) {
+        rows_log(m, "a worker process ran out of memory: batches have at most this many rows now");
+    }
     if (m->keeps_state) {
         mr_err_clear(&err);
         run_end(r, s, fail_lost_state(m, &err), &err);
         return;
-    }
-    const bool was_short = !is_damaged && w->was_short;
-    if (was_short && rows_short(&m->rows, s->rows)) {
-        rows_log(m, "a worker process ran out of memory: batches have at most this many rows now");
     }
     uint32_t *count = count_of(r, w, is_damaged);
     ++*count;

@@ -81,13 +81,14 @@ static uint32_t preferred_of(const struct seq_set *s, uint32_t rows)
 
 /* How many of the oldest ready sequences may run together. */
 static uint32_t count_oldest(const struct seq_set *s, const struct seq_instance *in,
-                             struct seq_plan *plan)
+                             uint32_t max_rows, struct seq_plan *plan)
 {
+    const uint32_t max = MR_MIN(max_rows, s->o.max_rows);
     const struct seq *first = TAILQ_FIRST(&in->ready), *q;
     uint32_t n = 0;
 
     TAILQ_FOREACH (q, &in->ready, link) {
-        if (n == s->o.max_rows) {
+        if (n == max) {
             break;
         }
         if (!can_join(s, first, q)) {
@@ -96,20 +97,20 @@ static uint32_t count_oldest(const struct seq_set *s, const struct seq_instance 
         }
         n++;
     }
-    if (n == s->o.max_rows) {
+    if (n == max) {
         plan->reason = MR_CLOSE_FULL;
     }
     return n;
 }
 
-static void form_oldest(struct seq_set *s, struct seq_instance *in, int64_t now_ns,
-                        struct seq_request **out, struct seq_plan *plan)
+static void form_oldest(struct seq_set *s, struct seq_instance *in, uint32_t max_rows,
+                        int64_t now_ns, struct seq_request **out, struct seq_plan *plan)
 {
     int64_t until = after(head(TAILQ_FIRST(&in->ready))->arrived_ns, s->o.max_delay_ns);
     uint32_t n, preferred;
 
     plan->reason = MR_CLOSE_REASONS; /* open */
-    n = count_oldest(s, in, plan);
+    n = count_oldest(s, in, max_rows, plan);
     preferred = preferred_of(s, n);
     if (plan->reason == MR_CLOSE_REASONS && now_ns >= until) {
         plan->reason = s->o.max_delay_ns > 0 ? MR_CLOSE_DELAY : MR_CLOSE_NO_COMPANY;
@@ -131,8 +132,8 @@ static void form_oldest(struct seq_set *s, struct seq_instance *in, int64_t now_
     plan->count = plan->rows = n;
 }
 
-void sequence_form(struct seq_set *s, uint32_t instance, int64_t now_ns, struct seq_request **out,
-                   struct seq_plan *plan)
+void sequence_form(struct seq_set *s, uint32_t instance, uint32_t max_rows, int64_t now_ns,
+                   struct seq_request **out, struct seq_plan *plan)
 {
     struct seq_instance *in = &s->instances[instance];
 
@@ -143,6 +144,6 @@ void sequence_form(struct seq_set *s, uint32_t instance, int64_t now_ns, struct 
     if (s->o.is_direct) {
         form_direct(s, in, now_ns, out, plan);
     } else {
-        form_oldest(s, in, now_ns, out, plan);
+        form_oldest(s, in, max_rows, now_ns, out, plan);
     }
 }

@@ -82,9 +82,9 @@ struct seq_plan {
     int64_t wait_until_ns; /* with count 0: when to ask again if nothing comes, INT64_MAX = never */
 };
 /** Chooses and takes a batch for an instance: its requests, by row, run, each until sequence_done. `out`
- *  has room for max_rows. */
-void sequence_form(struct seq_set *s, uint32_t instance, int64_t now_ns, struct seq_request **out,
-                   struct seq_plan *plan);
+ *  has room for the set's max_rows. max_rows: oldest: this batch has no more than that; >= 1. */
+void sequence_form(struct seq_set *s, uint32_t instance, uint32_t max_rows, int64_t now_ns,
+                   struct seq_request **out, struct seq_plan *plan);
 
 /** A request has run. Its instance may have more to run. */
 void sequence_done(struct seq_set *s, struct seq_request *r, int64_t now_ns);

@@ -145,6 +145,19 @@ def test_killed_while_it_runs_one(models, start, client_of, hold):
     assert value(server, RESTARTS, model="m", reason="crash") == 1
 
 
+def test_a_batch_that_takes_too_much_memory(models, start, client_of):
+    """Its requests fail, and the batches after it are smaller."""
+    add(models, "oldest { max_candidate_sequences: 4 max_queue_delay_microseconds: 600000000 }", exit="71", exit_rows="2")
+    server = start(models)
+    client = client_of(server)
+    for future in [asked(client, k, k, "start") for k in range(1, 5)]:
+        code, text = refused(future)
+        assert code == grpc.StatusCode.INTERNAL and LOST in text
+    futures = [asked(client, k, k, "start", "end") for k in range(1, 5)]
+    assert [number(f.result()) for f in futures] == [1, 2, 3, 4]
+    assert value(server, RESTARTS, model="m") == value(server, RESTARTS, model="m", reason="sick") == 1
+
+
 def test_implicit_state_outlives_the_process(models, start, client_of, hold):
     """The server has it: another process runs the request again."""
     repo.add(models, "m", backend="fault", max_batch_size=4, inputs=[repo.tensor("INPUT0", dims=(1,))],

@@ -70,7 +70,7 @@ static struct seq_plan form(struct seq_set *s, uint32_t instance, int64_t now_ns
 {
     struct seq_plan plan;
 
-    sequence_form(s, instance, now_ns, out, &plan);
+    sequence_form(s, instance, ROWS, now_ns, out, &plan);
     return plan;
 }
 
@@ -308,6 +308,32 @@ static void oldest_first(void **state)
     sequence_done(s, out[0], 6);
     sequence_done(s, out[1], 6);
     for (int i = 0; i < 4; i++) {
+        mr_free(a[i]);
+    }
+    sequence_set_free(&s);
+}
+
+/* A batch may have to be smaller than usual, and is full then. */
+static void oldest_with_a_limit(void **state)
+{
+    struct seq_options o = usual;
+    struct seq_request *out[ROWS];
+    struct seq_plan p;
+    struct ask *a[] = {ask("S"), ask("S"), ask("S")};
+    (void)state;
+
+    o.places = o.max_rows = 4;
+    o.max_delay_ns = 10 * MS;
+    struct seq_set *s = set_new(o);
+    admit(s, "a", a[0], 0);
+    admit(s, "b", a[1], 0);
+    admit(s, "c", a[2], 0);
+    sequence_form(s, 0, 2, 0, out, &p);
+    assert_true(p.count == 2 && p.rows == 2 && p.reason == MR_CLOSE_FULL);
+    sequence_form(s, 0, 1, 0, out + 2, &p);
+    assert_true(p.count == 1 && p.reason == MR_CLOSE_FULL);
+    for (int i = 0; i < 3; i++) {
+        sequence_done(s, out[i], 0);
         mr_free(a[i]);
     }
     sequence_set_free(&s);
@@ -883,6 +909,7 @@ int main(void)
         cmocka_unit_test(direct_shapes),
         cmocka_unit_test(direct_utilization),
         cmocka_unit_test(oldest_first),
+        cmocka_unit_test(oldest_with_a_limit),
         cmocka_unit_test(oldest_delay_and_preferred),
         cmocka_unit_test(oldest_does_not_wait_in_vain),
         cmocka_unit_test(idle),
