@@ -46,6 +46,9 @@ struct mr_source_ops {
      *  whole numbers in one file match fractions in another. Otherwise `schema` may use `wanted`, and numbers of a
      *  file may be narrower than those of the schema for `begin`. */
     bool is_guessed;
+    /** With is_guessed: a file that has columns at all names each of them, so that all columns in `columns`, or in
+     *  `wanted` with reads_wanted_only, must be there. */
+    bool names_columns;
     /** As mr_source_bytes. NULL: negligible. */
     uint64_t (*bytes)(const void *s);
     bool skips_columns; /* columns of a file that are not read cost nothing */

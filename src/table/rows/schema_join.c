@@ -69,17 +69,34 @@ size_t mr_first_good_file(const struct mr_source_setup *setup)
     return i;
 }
 
-static bool is_needed(const struct join *j, const char *name)
+static bool picks_columns(const struct mr_source_options *o)
 {
-    const struct mr_source_options *o = j->setup->options;
+    return o->column_count > 0 || o->reads_wanted_only;
+}
 
+/* True if the caller names the column as one that it needs. */
+static bool is_picked(const struct mr_source_options *o, const char *name)
+{
     for (size_t i = 0; i < o->column_count; i++) {
         if (strcmp(o->columns[i], name) == 0) {
             return true;
         }
     }
-    return o->column_count == 0 &&
-           (!o->reads_wanted_only || mr_schema_find(o->wanted, mr_str_c(name)) >= 0);
+    return o->column_count == 0 && o->reads_wanted_only &&
+           mr_schema_find(o->wanted, mr_str_c(name)) >= 0;
+}
+
+static bool is_needed(const struct join *j, const char *name)
+{
+    return !picks_columns(j->setup->options) || is_picked(j->setup->options, name);
+}
+
+/* True if a file with the columns `found` may lack this one: its rows have nulls. */
+static bool may_lack(const struct join *j, const struct mr_schema *found, const char *name)
+{
+    const bool names_all = j->ops->names_columns && found->count > 0;
+
+    return j->ops->is_guessed && !(names_all && is_picked(j->setup->options, name));
 }
 
 /* The type that the caller requires, regardless of the files. */
@@ -327,7 +344,7 @@ static void shape_judge(struct join *j, struct shape *s, const struct tally *t)
     struct mr_buf b;
 
     mr_buf_init(&b, 0);
-    if (at < 0 && !j->ops->is_guessed) {
+    if (at < 0 && !may_lack(j, &s->schema, t->field.name)) {
         mr_buf_printf(&b, "column '%s' of '%s' is missing", t->field.name, path_of(j, t->shape));
     } else if (at >= 0 && !fields_fit(&t->field, &s->schema.fields[at], j->ops->is_guessed) &&
                !(j->ops->is_guessed && wanted_of(j, t->field.name))) {

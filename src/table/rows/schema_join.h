@@ -9,7 +9,8 @@
  *  A column is needed if it is in the options' `columns` or `wanted`, or if these are not set. Each file must have
  *  all needed columns that any file has, with compatible types: integers of any width with each other, floating-point
  *  numbers likewise. The majority of the files decides. Other columns are in *out if all files have them with such
- *  types; with guessed types, also if some lack them.
+ *  types; with guessed types, also if some lack them. A file may lack a needed column, too, if its format does not name
+ *  its columns, if it is empty, or, with guessed types, if the options name none.
  *
  *  A bad file gets `bad` and no rows if the options skip such files, others remain and all bad ones are damaged or
  *  differ; otherwise it is an error, which names all of them: in its text, or in lines of the log if there are several.

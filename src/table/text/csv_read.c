@@ -449,7 +449,7 @@ static int header_next(struct mr_text_source *t, struct mr_schema *out, struct m
     }
     MR_TRY(header_read(s, row.text, out, err));
     for (size_t i = 0; t->in.is_stream && i < t->schema->count; i++) {
-        if (!s->is_here[i]) { /* the files were checked before */
+        if (!s->is_here[i]) { /* files were checked when they were opened */
             return MR_FAIL(err, MR_E_INVALID, "'%s' has no column '%s'", t->in.file->path,
                            t->schema->fields[i].name);
         }
@@ -565,6 +565,7 @@ const struct mr_source_ops mr_csv_source_ops = {
     .read = csv_read,
     .close = csv_close,
     .is_guessed = true,
+    .names_columns = true,
     .cancel = mr_text_source_cancel,
     .bytes = mr_text_source_bytes,
 };

@@ -79,8 +79,12 @@ def test_files_that_differ(tmp_path):
     head, found = dump(tmp_path)
     assert head["schema"] == [["k", "F64"], ["t", "STRING"], ["z", "F64"]]
     assert found == [[1, "x", None], [2, "y", None], [3, "w", 1.5], [4.5, None, 2]]
-    assert dump("--range", "1:0:5", "--range", "0:1:1", "--range", "1:1:5", "--range", "2:0:1", "--columns", "t,k",
-                tmp_path)[1] == [["w", 3], ["y", 2], [None, 4.5]]
+    assert dump("--range", "1:0:5", "--range", "0:1:1", "--range", "1:1:5", "--range", "2:0:1",
+                tmp_path)[1] == [[3, "w", 1.5], [2, "y", None], [4.5, None, 2]]
+    assert "2 of 4 files cannot be used" in error("--columns", "t,k", tmp_path)
+    assert "c.tsv': column 't' of '" in error("--columns", "t,k", tmp_path / "*[ac].*")
+    (tmp_path / "empty.csv").write_text("")
+    assert dump("--columns", "t,k", tmp_path / "*[aby].csv")[1] == [["x", 1], ["y", 2], ["w", 3]]
     (tmp_path / "e.csv").write_text("k\nx\n")
     assert "column 'k' is STRING, and F64 in" in error(tmp_path)  # the widest of the other files
 

@@ -115,8 +115,10 @@ enum mr_database_kind mr_database_kind_of(const char *name);
 
 struct mr_source;
 /** Finds the files, sorted by path, and the schema: from the files if they contain it, otherwise guessed from their
- *  first rows. Wanted columns (all, without reads_wanted_only) must be in all files, as integers or floating-point
- *  numbers of any width or as the same type; other columns are left out if files differ in them.
+ *  first rows. Wanted columns (all, without `columns` and reads_wanted_only) must be in all files, as integers or
+ *  floating-point numbers of any width or as the same type; other columns are left out if files differ in them. Files of
+ *  JSON lines may lack columns, and so may an empty file of CSV, or any one if all columns are wanted: their rows have
+ *  nulls.
  *  Errors: MR_E_NOT_FOUND (no file), MR_E_INVALID (a bad file, different schemas, a missing column; names it),
  *  MR_E_UNSUPPORTED (a format or a type), MR_E_IO. */
 int mr_source_open(struct mr_source **out, const struct mr_source_options *options,
