@@ -3,7 +3,8 @@
  * A path is a file, a folder or a pattern, tried in this order, so that a file with a bracket in its name is found.
  * Folders are walked recursively, because tables are often partitioned into folders; names in them that begin with a
  * dot or an underscore are skipped, as writers use them for marks and unfinished files; wildcards skip them, too. A
- * file that is named twice counts once, also if one of the names is absolute and the other relative. */
+ * file that is named twice counts once, also if one of the names is absolute and the other relative, or goes through a
+ * link to a folder. */
 #include <dirent.h>
 #include <errno.h>
 #include <glob.h>
@@ -185,33 +186,49 @@ static void sort_unique(struct mr_finder *f)
     f->count = kept;
 }
 
+/* A folder as it was named, and its real path; NULL: none. */
+struct folder {
+    char *named;
+    char *real;
+};
+
+static void folder_fini(struct folder *f)
+{
+    mr_free(f->named);
+    free(f->real); /* NOLINT: allocated by libc */
+}
+
 /* The real path of the folder, and the name in it: a link to a file is a file of its own. NULL: an object, or the
- * file is gone. */
-static char *place_of(const char *path)
+ * file is gone. *io: the folder of the path before, which is often the same. */
+static char *place_of(const char *path, struct folder *io)
 {
     const char *slash = strrchr(path, '/');
     const char *name = slash ? slash + 1 : path;
     char *folder = slash ? mr_strndup(path, (size_t)(name - path)) : mr_strndup(".", 1);
-    char *real = mr_s3_is_uri(path) ? NULL : realpath(folder, NULL);
-    char *place = NULL;
 
-    if (real) {
-        const size_t room = strlen(real) + strlen(name) + 2;
-        place = mr_alloc(room);
-        snprintf(place, room, "%s/%s", real, name);
+    if (io->named && strcmp(folder, io->named) == 0) {
+        mr_free(folder);
+    } else {
+        folder_fini(io);
+        *io = (struct folder){folder, mr_s3_is_uri(path) ? NULL : realpath(folder, NULL)};
     }
-    free(real); /* NOLINT: allocated by libc */
-    mr_free(folder);
+    if (!io->real) {
+        return NULL;
+    }
+    const size_t room = strlen(io->real) + strlen(name) + 2;
+    char *place = mr_alloc(room);
+    snprintf(place, room, "%s/%s", io->real, name);
     return place;
 }
 
 static void places_unique(struct mr_finder *f)
 {
     struct mr_map seen = {0};
+    struct folder folder = {0};
     size_t kept = 0;
 
     for (size_t i = 0; i < f->count; i++) {
-        char *place = place_of(f->files[i].path);
+        char *place = place_of(f->files[i].path, &folder);
         if (place && mr_map_put(&seen, mr_str_c(place), &seen)) {
             mr_source_file_fini(&f->files[i]);
         } else {
@@ -220,6 +237,7 @@ static void places_unique(struct mr_finder *f)
         mr_free(place);
     }
     f->count = kept;
+    folder_fini(&folder);
     mr_map_fini(&seen);
 }
 
@@ -271,9 +289,7 @@ int mr_files_find(struct mr_source_setup *setup, enum mr_table_format *out_forma
         rc = MR_FAIL(err, MR_E_NOT_FOUND, "no input is named");
     }
     sort_unique(&f);
-    if (options->path_count > 1) {
-        places_unique(&f);
-    }
+    places_unique(&f);
     if (rc == MR_OK && format == MR_TABLE_AUTO) {
         rc = format_find(&f, &format, err);
     }

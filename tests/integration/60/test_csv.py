@@ -126,4 +126,6 @@ def test_wildcards_skip_marks_and_unfinished_files(tmp_path):
     for name in ("a/t.csv", "_temporary/t.csv", "a/_t.csv", "a/.t.csv", "_SUCCESS"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(f"name\n{name}\n")
+    (tmp_path / "link").symlink_to("a")
+    assert dump(tmp_path)[1] == [["a/t.csv"]]  # one file
     assert [dump(tmp_path / pattern)[1] for pattern in ("*/*.csv", "*", "_t*/*")] == [[["a/t.csv"]], [["a/t.csv"]], [["_temporary/t.csv"]]]
