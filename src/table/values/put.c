@@ -132,21 +132,47 @@ static void quoted_put(struct mr_buf *b, const struct mr_field *f, const struct 
     mr_buf_char(b, '"');
 }
 
-/* On one line: in JSON, line ends occur only between values. */
-static void json_text_put(struct mr_buf *b, mr_str text)
+/* The length of a NaN or an infinity at the start of the text; 0: there is none. */
+static size_t special_len(mr_str text)
 {
-    while (text.len > 0) {
-        size_t n = 0;
-        while (n < text.len && text.ptr[n] != '\n' && text.ptr[n] != '\r') {
-            n++;
+    static const mr_str words[] = {MR_STR_INIT("NaN"), MR_STR_INIT("Infinity"),
+                                   MR_STR_INIT("-Infinity")};
+
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        if (mr_str_starts(text, words[i])) {
+            return words[i].len;
         }
-        mr_buf_str(b, mr_str_sub(text, 0, n));
-        if (n < text.len) {
-            mr_buf_char(b, ' ');
-            n++;
-        }
-        text = mr_str_sub(text, n, text.len);
     }
+    return 0;
+}
+
+/* On one line: in JSON, line ends occur only between values. is_strict: as json_put. */
+static void json_text_put(struct mr_buf *b, mr_str text, bool is_strict)
+{
+    bool is_in_string = false;
+    bool is_escaped = false;
+    size_t begin = 0;
+
+    for (size_t i = 0; i < text.len; i++) {
+        const char c = text.ptr[i];
+        const size_t n =
+            is_strict && !is_in_string ? special_len(mr_str_sub(text, i, text.len)) : 0;
+        if (c == '\n' || c == '\r') {
+            mr_buf_str(b, mr_str_sub(text, begin, i));
+            mr_buf_char(b, ' ');
+            begin = i + 1;
+        } else if (n > 0) {
+            mr_buf_str(b, mr_str_sub(text, begin, i));
+            mr_buf_char(b, '"');
+            mr_buf_str(b, mr_str_sub(text, i, i + n));
+            mr_buf_char(b, '"');
+            i += n - 1;
+            begin = i + 1;
+        }
+        is_in_string ^= c == '"' && !is_escaped;
+        is_escaped = c == '\\' && !is_escaped;
+    }
+    mr_buf_str(b, mr_str_sub(text, begin, text.len));
 }
 
 /* NaN and infinities are not JSON, but readers of tables accept them as bare words. is_strict: they are strings. */
@@ -162,7 +188,7 @@ static void json_put(struct mr_buf *b, const struct mr_field *f, const struct mr
         const mr_bytes bytes = mr_column_bytes(c, row);
         const mr_str text = mr_str_n((const char *)bytes.ptr, bytes.len);
         if (f->is_json) {
-            json_text_put(b, text);
+            json_text_put(b, text, is_strict);
         } else {
             mr_json_put_string(b, text);
         }

@@ -155,11 +155,14 @@ def strict(text):
 
 
 def test_letters_are_strict_json_whatever_is_in_the_row(tmp_path):
-    odd = [math.nan, math.inf, -math.inf, 1.5]
-    parquet(tmp_path, "a.parquet", [0, 777, 2], [[1, 2, 3, 4], odd, [1, 2, 3, 4]])
+    odd, words = [math.nan, math.inf, -math.inf, 1.5], ["NaN", "Infinity", "-Infinity", 1.5]
+    said = 'NaN, "Infinity\\'
+    rows = [{"id": k, "x": odd if k == 777 else [1, 2, 3, 4], "name": {"NaN": odd, "say": said}} for k in (0, 777, 2)]
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     run(tmp_path, handler=batch.Poisoned)
     (text,) = [t for f in (tmp_path / "out/dlq").iterdir() for t in f.read_text().splitlines()]
-    assert strict(text)["values"]["x"] == ["NaN", "Infinity", "-Infinity", 1.5]
+    assert strict(text)["values"] == {"id": 777, "x": words, "name": {"NaN": words, "say": said}}
 
 
 @pytest.mark.parametrize("args,name", [(("--keep", "nosuch"), "'nosuch'"), (("--map", "x=nosuch"), "nosuch"), (("--map", "nosuch=x"), "nosuch")])
