@@ -135,6 +135,25 @@ static void path_sql(struct mr_buf *b, const char *path)
     mr_buf_fini(&plain);
 }
 
+/* True if a folder of the path has the name of a column that the file has itself. */
+static bool path_hides_column(const struct source *s, const char *path)
+{
+    mr_str rest = mr_str_c(path);
+    mr_str part;
+
+    while (mr_str_split(&rest, '/', &part) && rest.ptr) {
+        const mr_str name =
+            mr_str_sub(part, 0, (size_t)MR_MAX(mr_str_find(part, '='), (ptrdiff_t)0));
+        for (size_t i = 0; i < s->facts.columns.len; i++) {
+            if (name.len > 0 && mr_str_ieq(mr_str_c(s->facts.columns.at[i].name), name)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* Call it after facts_open. */
 static void from_sql(const struct source *s, struct mr_buf *b, size_t file, bool has_row_number)
 {
     MR_BUF_LIT(b, " FROM ");
@@ -150,7 +169,9 @@ static void from_sql(const struct source *s, struct mr_buf *b, size_t file, bool
     }
     MR_BUF_LIT(b, "read_parquet(");
     path_sql(b, path_of(s, file));
-    MR_BUF_LIT(b, ", hive_partitioning=true");
+    /* The library would replace the file's own values. */
+    mr_buf_c(b, path_hides_column(s, path_of(s, file)) ? ", hive_partitioning=false"
+                                                       : ", hive_partitioning=true");
     if (has_row_number) {
         MR_BUF_LIT(b, ", " ROW_NUMBER "=true");
     }

@@ -325,7 +325,7 @@ int mr_spool_fill(struct mr_spool *s, const struct mr_schema *columns, uint64_t 
 
     for (size_t i = 0; i < columns->count; i++) {
         const char *name = columns->fields[i].name;
-        /* A column that the file has too is fetched, as its pages are checked. */
+        /* A column that the file has too is fetched: it is the one that counts. */
         if (!is_of_path(file_of(s)->path, name) ||
             parquet_chunks_find(footer, s->data_end, &name, 1, first_row, GAP_BYTES, &ranges)) {
             names[count++] = name;

@@ -148,7 +148,7 @@ def test_only_the_columns_that_are_wanted(storage, host, tmp_path):
 
 
 def test_columns_that_the_key_names_too(storage, host, tmp_path):
-    """Those of its folders override those of the file; its own name is no column. They are far from those that are fetched."""
+    """The file's own columns count. They are far from those that are fetched."""
     keys, far, out = list(range(300)), [os.urandom(1000) for _ in range(300)], io.BytesIO()
     pq.write_table(pa.table({"id": keys, "x": pa.array([[k % 7.0] * batch.WIDTH for k in keys], pa.list_(pa.float32())),
                              "name": [f"row {k}" for k in keys], "far": far, "day": keys, "lr": keys, "end": far}), out,
@@ -157,7 +157,7 @@ def test_columns_that_the_key_names_too(storage, host, tmp_path):
     run(tmp_path, host, storage.environment(), "s3://data/keys/", args=["--keep", "day,lr", "--columns", "id,x,name,day,lr"])
     assert ids(tmp_path) == keys
     found = batch.results(tmp_path)
-    assert found["lr"] == found["id"] and set(found["day"].to_pylist()) == {7}
+    assert found["lr"] == found["id"] and found["day"] == found["id"]
 
 
 def test_large_objects_come_in_pieces_side_by_side(storage, host, tmp_path):

@@ -219,6 +219,9 @@ def test_partitioned_folders(tmp_path):
     head, rows = dump(tmp_path)
     assert types_of(head) == {"a": "F64", "year": "I64"} and head["rows"] == [1, 1]
     assert rows == [[2023.5, 2023], [2024.5, 2024]]
+    pq.write_table(pa.table({"a": [0.5], "year": [7]}), tmp_path / "year=2024" / "p[1].parquet")
+    head, rows = dump("--columns", "year", tmp_path)
+    assert rows == [[2023], [7]]  # the file's own column counts
 
 
 def test_names_that_are_patterns_or_need_quotes(tmp_path):
