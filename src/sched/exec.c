@@ -2,13 +2,16 @@
  *
  * For a single request nothing is copied: the backend sees the tensors where the decoder left them, and its
  * small outputs go into the request's own arena. Begins on an instance thread or, on the inline path, on
- * the network thread of the request; may end on any thread. */
+ * the network thread of the request; may end on any thread.
+ *
+ * Of several requests with several answers each, one ends with its last answer, while the backend goes on with the
+ * others: such an execution refers to nothing that belongs to a request. */
 #include "sequences.h"
 
 bool exec_is_cancelled(const struct exec_run *run)
 {
     for (uint32_t i = 0; i < run->count; i++) {
-        if (!is_cancelled(run->items[i])) {
+        if (run->items[i] && !is_cancelled(run->items[i])) {
             return false;
         }
     }
@@ -17,15 +20,77 @@ bool exec_is_cancelled(const struct exec_run *run)
 
 static bool run_is_cancelled(const struct mr_execution *x, uint32_t request)
 {
-    const struct exec_run *run = x->user;
+    struct exec_run *run = x->user;
+    bool is;
 
-    return request == MR_ALL_REQUESTS ? exec_is_cancelled(run) : is_cancelled(run->items[request]);
+    pthread_mutex_lock(&run->s->mutex); /* a request may be ending */
+    is = request == MR_ALL_REQUESTS ? exec_is_cancelled(run)
+                                    : run->items[request] && is_cancelled(run->items[request]);
+    pthread_mutex_unlock(&run->s->mutex);
+    return is;
+}
+
+/* The longest of its requests'. */
+static const struct mr_call_chain *chain_of(const struct exec_run *run)
+{
+    const struct mr_call_chain *longest = NULL;
+
+    for (uint32_t i = 0; i < run->count; i++) {
+        const struct mr_call_chain *c = run->items[i] ? run->items[i]->chain : NULL;
+        if (c && (!longest || c->depth > longest->depth)) {
+            longest = c;
+        }
+    }
+    return longest;
+}
+
+static void times_set(struct mr_infer_times *t, int64_t start, int64_t in, int64_t out, int64_t end)
+{
+    t->start = start;
+    t->infer_start = in;
+    t->infer_end = out;
+    t->end = end;
+}
+
+struct mr_infer *exec_open_request(const struct exec_run *run, uint32_t request)
+{
+    struct mr_infer *r = run->items[request];
+
+    return r && !r->is_final ? r : NULL;
+}
+
+struct mr_infer *exec_end_request(struct exec_run *run, uint32_t request)
+{
+    struct mr_infer *r = run->items[request];
+    const int64_t now = mr_now_ns();
+
+    r->is_final = true;
+    if (!run->ends_apart || run->open == 1) {
+        return NULL;
+    }
+    run->open--;
+    run->items[request] = NULL;
+    run->has_success |= r->status == MR_OK;
+    run->x.chain = chain_of(run);
+    run->s->inflight_rows -= rows_of(r);
+    r->run = NULL;
+    times_set(&r->times, run->start, run->gathered_ns, now, now);
+    if (run->s->sequences) {
+        sequences_leave(run->s, r);
+    }
+    /* under the mutex: the next request of its sequence cannot end before it. */
+    if (r->reply_loop->post) {
+        sched_deliver(r);
+        return NULL;
+    }
+    return r;
 }
 
 static void run_fail_request(struct mr_execution *x, uint32_t request, int status,
                              const char *message)
 {
     struct exec_run *run = x->user;
+    struct mr_infer *r, *ended = NULL;
 
     if (request >= run->count || status >= 0) {
         return;
@@ -35,11 +100,15 @@ static void run_fail_request(struct mr_execution *x, uint32_t request, int statu
         return;
     }
     pthread_mutex_lock(&run->s->mutex);
-    if (!run->items[request]->is_final) {
-        sched_fail(run->items[request], status, "%s", message);
-        run->items[request]->is_final = true;
+    r = exec_open_request(run, request);
+    if (r) {
+        sched_fail(r, status, "%s", message);
+        ended = exec_end_request(run, request);
     }
     pthread_mutex_unlock(&run->s->mutex);
+    if (ended) {
+        sched_deliver(ended);
+    }
 }
 
 /* The shape that the backend sees: reshape's dims, its -1 taken in order from the -1 of dims. */
@@ -74,25 +143,65 @@ static bool is_whole(const struct exec_run *run)
     return run->count == 1 && (run->is_apart || run->items[0]->gap_rows == 0);
 }
 
+/* Makes a tensor of a request one of the run, which the request may leave. */
+static int keep_tensor(struct exec_run *run, struct mr_tensor *t, struct mr_block **out_block,
+                       struct mr_err *err)
+{
+    int64_t *shape = MR_ARENA_ARRAY(run->arena, int64_t, (size_t)t->rank);
+    uint8_t *data = batch_room(run->s->version->executor, run->arena, t->bytes, out_block);
+
+    if (!shape || !data) {
+        return MR_ARENA_FAIL(err);
+    }
+    memcpy(shape, t->shape, (size_t)t->rank * sizeof *shape);
+    if (t->bytes) {
+        memcpy(data, t->data, t->bytes);
+    }
+    t->shape = shape;
+    t->data = data;
+    return MR_OK;
+}
+
+/* Likewise what a request says beside its tensors. False without memory. */
+static bool keep_words(struct mr_exec_request *q, struct mr_arena *arena)
+{
+    struct mr_setting *list = MR_ARENA_ARRAY(arena, struct mr_setting, q->parameter_count + 1u);
+    uint8_t *kinds = MR_ARENA_ARRAY(arena, uint8_t, q->parameter_count + 1u);
+    bool is_whole = list && kinds;
+
+    q->id = mr_arena_str(arena, mr_str_c(q->id)).ptr;
+    q->correlation_text = mr_arena_str(arena, mr_str_c(q->correlation_text)).ptr;
+    for (uint32_t i = 0; is_whole && i < q->parameter_count; i++) {
+        list[i].key = mr_arena_str(arena, mr_str_c(q->parameters[i].key)).ptr;
+        list[i].value = mr_arena_str(arena, mr_str_c(q->parameters[i].value)).ptr;
+        kinds[i] = q->parameter_kinds ? q->parameter_kinds[i] : MR_PARAMETER_TEXT;
+        is_whole = list[i].key && list[i].value;
+    }
+    q->parameters = list;
+    q->parameter_kinds = kinds;
+    return is_whole && q->id && q->correlation_text;
+}
+
 static int place_input(struct exec_run *run, uint32_t i, struct mr_tensor *inputs,
                        struct mr_err *err)
 {
     const struct mr_version *v = run->s->version;
     const struct mr_model_io *io = &v->inputs[i];
     struct mr_tensor *to = &inputs[io->backend_index];
-    int rc;
+    int rc = MR_OK;
 
     if (run->items[0]->inputs[i].dtype == MR_DTYPE_INVALID) {
         return MR_OK;
     }
     if (is_whole(run)) {
         *to = run->items[0]->inputs[i];
+        rc = run->ends_apart ? keep_tensor(run, to, &run->gathered[i], err) : MR_OK;
     } else {
         rc = batch_gather(run->items, run->count, i, run->rows, run->arena, to, &run->gathered[i],
                           err);
-        if (rc < 0) {
-            return rc;
-        }
+    }
+    if (rc < 0) {
+        return rc;
     }
     if (io->reshape) {
         to->shape = reshape_in(io, to, v->max_batch_size > 0, run->arena);
@@ -134,6 +243,9 @@ static int place_requests(struct exec_run *run, const struct mr_tensor *inputs, 
         if (per_request && is_whole(run)) {
             q[i].inputs = inputs;
         }
+        if (run->ends_apart && !keep_words(&q[i], run->arena)) {
+            return MR_ARENA_FAIL(err);
+        }
     }
     run->x.exec.requests = q;
     return MR_OK;
@@ -151,6 +263,8 @@ static int place_apart(struct exec_run *run, struct mr_err *err)
                                .count = 1,
                                .rows = run->items[k]->rows,
                                .arena = run->arena,
+                               .gathered = run->gathered + k * v->input_count,
+                               .ends_apart = run->ends_apart,
                                .is_apart = true};
         struct mr_tensor *t = MR_ARENA_ARRAY(run->arena, struct mr_tensor, v->backend_input_count);
         if (!t) {
@@ -173,20 +287,6 @@ static int place_apart(struct exec_run *run, struct mr_err *err)
     return MR_OK;
 }
 
-/* The longest of its requests'. */
-static const struct mr_call_chain *chain_of(const struct exec_run *run)
-{
-    const struct mr_call_chain *longest = NULL;
-
-    for (uint32_t i = 0; i < run->count; i++) {
-        const struct mr_call_chain *c = run->items[i]->chain;
-        if (c && (!longest || c->depth > longest->depth)) {
-            longest = c;
-        }
-    }
-    return longest;
-}
-
 /* Warm-up has no reply loop. */
 static uint32_t loop_of(const struct mr_reply_loop *l, const struct mr_version *v)
 {
@@ -198,6 +298,13 @@ static uint32_t loop_of(const struct mr_reply_loop *l, const struct mr_version *
 
 static void run_done(struct mr_execution *x);
 
+/* Of its own memory of inputs and states: for all requests together, or for each of them. */
+static uint32_t gathered_most(const struct exec_run *run)
+{
+    return run->s->version->input_count * (run->ends_apart ? run->count : 1) +
+           sequence_state_count(run->s);
+}
+
 static int prepare(struct exec_run *run, struct mr_err *err)
 {
     const struct mr_version *v = run->s->version;
@@ -206,7 +313,9 @@ static int prepare(struct exec_run *run, struct mr_err *err)
     uint8_t *wanted = MR_ARENA_ARRAY(run->arena, uint8_t, v->backend_output_count);
     int rc = MR_OK;
 
-    run->gathered_count = v->input_count + sequence_state_count(run->s);
+    run->ends_apart = mr_version_is_streaming(v) && run->count > 1;
+    run->open = run->count;
+    run->gathered_count = gathered_most(run);
     run->gathered = MR_ARENA_ARRAY(run->arena, struct mr_block *, run->gathered_count);
     run->x.outputs.list =
         MR_ARENA_ARRAY(run->arena, struct mr_exec_output, v->backend_output_count);
@@ -217,6 +326,7 @@ static int prepare(struct exec_run *run, struct mr_err *err)
     for (uint32_t k = 0; k < run->count; k++) {
         run->items[k]->answer =
             (struct mr_answer_parameters){NULL, NULL, 0}; /* of an earlier attempt */
+        run->input_bytes += run->items[k]->input_bytes;
     }
     for (uint32_t i = 0; i < v->output_count; i++) {
         for (uint32_t k = 0; k < run->count; k++) {
@@ -384,12 +494,26 @@ static void finish_times(struct exec_run *run, int64_t start)
         out = end;
     }
     for (uint32_t i = 0; i < run->count; i++) {
-        struct mr_infer_times *t = &run->items[i]->times;
-        t->start = start;
-        t->infer_start = in;
-        t->infer_end = out;
-        t->end = end;
+        times_set(&run->items[i]->times, start, in, out, end);
     }
+}
+
+/* Keeps the requests that end with it. */
+static void drop_ended(struct exec_run *run)
+{
+    uint32_t kept = 0;
+
+    if (!run->ends_apart) {
+        return;
+    }
+    pthread_mutex_lock(&run->s->mutex); /* a cancel may look at them */
+    for (uint32_t i = 0; i < run->count; i++) {
+        if (run->items[i]) {
+            run->items[kept++] = run->items[i];
+        }
+    }
+    run->count = kept;
+    pthread_mutex_unlock(&run->s->mutex);
 }
 
 static void release(struct exec_run *run)
@@ -449,6 +573,7 @@ static uint32_t torn_flags(const struct exec_run *run)
 /* Passes the result of the execution to the requests. */
 static void finish(struct exec_run *run, int rc, struct mr_err *err)
 {
+    drop_ended(run);
     if (rc == MR_OK && !(run->x.exec.flags & MR_EXEC_DECOUPLED)) {
         rc = hand_out_all(run, err);
     }
@@ -456,12 +581,13 @@ static void finish(struct exec_run *run, int rc, struct mr_err *err)
     if (rc < 0 && (err->flags & MR_ERR_POISON)) {
         sched_quarantine_add(run->s, run->items[0]);
     }
-    for (uint32_t i = 0; rc < 0 && i < run->count; i++) {
-        if (run->items[i]->is_final) {
-            continue; /* it has all of its answers already */
+    for (uint32_t i = 0; i < run->count; i++) {
+        struct mr_infer *r = run->items[i];
+        if (rc < 0 && !r->is_final) { /* otherwise it has all of its answers already */
+            r->status = rc;
+            r->err = *err;
         }
-        run->items[i]->status = rc;
-        run->items[i]->err = *err;
+        run->has_success |= r->status == MR_OK;
     }
     release(run);
     finish_times(run, run->start);
@@ -488,9 +614,7 @@ bool exec_run(struct exec_run *run, void *instance)
 
     mr_err_clear(&err);
     for (uint32_t i = 0; i < run->count; i++) {
-        if (!run->items[i]->is_final) { /* what is final stays as it is when the others run again */
-            run->items[i]->status = MR_OK;
-        }
+        run->items[i]->status = MR_OK;
     }
     if (run->count == 1) {
         MR_TRY(sched_quarantine_check(run->s, run->items[0],

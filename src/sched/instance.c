@@ -428,28 +428,16 @@ static struct mr_infer *in_order(struct mr_sched *s, struct mr_infer **items, ui
 }
 
 /* An execution counts if it answered any request, as in Triton. */
-static bool has_success(struct mr_infer **items, uint32_t count)
+static void account(struct mr_sched *s, const struct exec_run *run, const struct batch_plan *plan)
 {
-    for (uint32_t i = 0; i < count; i++) {
-        if (items[i]->status == MR_OK) {
-            return true;
-        }
-    }
-    return false;
-}
+    const struct mr_infer_times *t = &run->items[0]->times;
 
-static void account(struct mr_sched *s, struct mr_infer **items, uint32_t count,
-                    const struct batch_plan *plan, uint64_t bytes, int64_t cost_ns)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        s->inflight_rows -= rows_of(items[i]);
+    for (uint32_t i = 0; i < run->count; i++) {
+        s->inflight_rows -= rows_of(run->items[i]);
     }
-    if (has_success(items, count)) {
-        stats_count_execution(s->shared, items[0], plan->rows, plan->reason, false);
-    }
-    if (items[0]->status == MR_OK) {
-        cost_add_queued(s, bytes, cost_ns);
-        const struct mr_infer_times *t = &items[0]->times;
+    if (run->has_success) {
+        stats_count_execution(s->shared, run->items[0], plan->rows, plan->reason, false);
+        cost_add_queued(s, run->input_bytes, t->end - t->start);
         s->run_ns += (t->infer_end - t->infer_start - s->run_ns) / 8;
     }
 }
@@ -521,16 +509,11 @@ static void batch_end(struct exec_batch *b, bool was_pending)
     struct sched_instance *in = b->in;
     struct mr_sched *s = in->sched;
     struct mr_infer **items = b->run.items, *over = NULL, *lost = NULL;
-    int64_t cost_ns = items[0]->times.end - items[0]->times.start;
-    uint32_t count = b->run.count;
-    uint64_t bytes = 0;
+    const uint32_t count = b->run.count;
 
-    for (uint32_t i = 0; i < count; i++) {
-        bytes += items[i]->input_bytes;
-    }
     mr_arena_reset(&b->arena);
     pthread_mutex_lock(&s->mutex);
-    account(s, items, count, &b->plan, bytes, cost_ns);
+    account(s, &b->run, &b->plan);
     if (s->sequences) {
         lost = sequences_done(in, items, count);
     }

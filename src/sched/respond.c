@@ -5,6 +5,8 @@
  * each answer that has left. A cancelled request releases the executor's thread at once. An executor without a
  * thread to block is not kept waiting: it offers the answer again when there is room (on_room of exec/exec.h).
  *
+ * A request is over with its last answer, whatever others of its execution still wait for (exec_end_request).
+ *
  * Thread: the executor's, any number of them; all shared state is guarded by the scheduler's mutex. */
 #include "sched_priv.h"
 
@@ -51,8 +53,9 @@ static int check_outputs(const struct mr_version *v, struct mr_response *q, stru
 int sched_respond(struct mr_execution *x, struct mr_response *q, struct mr_err *err)
 {
     struct exec_run *run = x->user;
-    struct mr_infer *r = run->items[q->request];
+    const uint32_t request = q->request;
     struct mr_sched *s = run->s;
+    struct mr_infer *r, *ended = NULL;
     int rc = q->user ? MR_OK : check_outputs(s->version, q, err); /* not when offered again */
 
     if (rc < 0) {
@@ -60,11 +63,10 @@ int sched_respond(struct mr_execution *x, struct mr_response *q, struct mr_err *
     }
     bool is_here = false;
 
-    q->user = r;
-    q->mail.run = run_on_response;
     pthread_mutex_lock(&s->mutex);
-    while (!r->is_final && !is_cancelled(r) && !has_room(r)) {
+    while ((r = exec_open_request(run, request)) && !is_cancelled(r) && !has_room(r)) {
         if (x->on_room) {
+            q->user = r;
             r->room_for = x;
             pthread_mutex_unlock(&s->mutex);
             return MR_PENDING;
@@ -73,27 +75,33 @@ int sched_respond(struct mr_execution *x, struct mr_response *q, struct mr_err *
         pthread_cond_wait(&s->freed, &s->mutex);
         s->waiting_responders--;
     }
-    if (r->is_final) {
-        rc = MR_FAIL(err, MR_E_INVALID, "request %u is final, no answer to it can follow",
-                     q->request);
+    if (!r) {
+        rc = MR_FAIL(err, MR_E_INVALID, "request %u is final, no answer to it can follow", request);
     } else if (is_cancelled(r)) {
         rc = MR_FAIL(err, MR_E_CANCELLED, "no one waits for the answer");
-    } else if (!r->on_response) { /* a warm-up */
-        r->is_final = q->is_final;
-        mr_response_free(&q);
     } else {
-        r->unread++;
-        r->unread_bytes += bytes_of(q);
-        r->is_final = q->is_final;
-        is_here = !r->reply_loop->post;
-        /* under the mutex: the request's end cannot come before its answers */
-        if (!is_here) {
-            r->reply_loop->post(r->reply_loop->ctx, &q->mail);
+        const bool is_final = q->is_final;
+        if (!r->on_response) { /* a warm-up */
+            mr_response_free(&q);
+        } else {
+            r->unread++;
+            r->unread_bytes += bytes_of(q);
+            q->user = r;
+            q->mail.run = run_on_response;
+            is_here = !r->reply_loop->post;
+            /* under the mutex: the request's end cannot come before its answers */
+            if (!is_here) {
+                r->reply_loop->post(r->reply_loop->ctx, &q->mail);
+            }
         }
+        ended = is_final ? exec_end_request(run, request) : NULL;
     }
     pthread_mutex_unlock(&s->mutex);
     if (is_here) { /* its end does not come before this returns: the execution goes on */
         r->on_response(r, q);
+    }
+    if (ended) {
+        sched_deliver(ended);
     }
     return rc;
 }

@@ -104,7 +104,7 @@ static int configure(struct mr_sched *s, struct mr_err *err)
     if (d) {
         int64_t us = (int64_t)MR_MIN(d->max_queue_delay_microseconds, (uint64_t)INT64_MAX / 1000);
         s->max_delay_ns = us * 1000;
-        s->preserve_order = d->preserve_ordering;
+        s->preserve_order = d->preserve_ordering && !mr_version_is_streaming(v);
         s->preferred_count = d->n_preferred_batch_size;
         s->preferred = MR_NEW_ARRAY(int32_t, s->preferred_count + 1);
         for (size_t i = 0; i < s->preferred_count; i++) {

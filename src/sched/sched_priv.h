@@ -100,6 +100,12 @@ struct exec_run {
     uint32_t torn;
     bool is_apart;       /* one request of a batch by itself: no empty rows before it */
     int64_t gathered_ns; /* inputs joined, for backends that make no mark */
+    uint64_t input_bytes;
+    bool has_success; /* of a request that has ended */
+    /* Its requests have several answers each, and end with their last ones: `items` has NULL then. The last one that is open
+     * ends with the execution, which uses the version until then. */
+    bool ends_apart;
+    uint32_t open; /* requests that have not ended so; the scheduler's mutex guards it, and items */
 };
 
 struct mr_quarantine;
@@ -181,10 +187,15 @@ int64_t cost_of_queued(struct mr_sched *s, uint64_t input_bytes, uint64_t batch_
 void cost_add_queued(struct mr_sched *s, uint64_t input_bytes, int64_t ns);
 
 /* exec.c: run the items as one execution; it fills status, outputs and times of each. True: it is over. False: it is
- * pending, run->done is called, perhaps already. */
+ * pending, run->done is called, perhaps already. `items` and `count` are then those that have not ended before it. */
 bool exec_run(struct exec_run *run, void *instance);
-/* All of its requests are cancelled. */
+/* All of its requests that have not ended are cancelled. Holding the mutex. */
 bool exec_is_cancelled(const struct exec_run *run);
+/* A request that answers may follow to, NULL: it is final. Holding the mutex. */
+struct mr_infer *exec_open_request(const struct exec_run *run, uint32_t request);
+/* The last answer to an open request, or its error, has come. Returns the request if it has ended by that and the caller is to
+ * deliver it without the mutex, as it has no thread to go to. Holding the mutex. */
+struct mr_infer *exec_end_request(struct exec_run *run, uint32_t request);
 /* respond.c: the execution that may offer an answer to the request again, NULL = none waits. The caller passes it to
  * sched_offer_again after it has released the mutex. Holding the mutex. */
 struct mr_execution *sched_take_offer(struct mr_sched *s, struct mr_infer *r);

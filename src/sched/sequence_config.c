@@ -252,7 +252,7 @@ static void open_set(struct mr_sched *s, const config *c)
         o.preferred = s->preferred;
         o.preferred_count = s->preferred_count;
         o.max_delay_ns = ns_of(c->oldest->max_queue_delay_microseconds);
-        s->preserve_order = c->oldest->preserve_ordering;
+        s->preserve_order = c->oldest->preserve_ordering && !mr_version_is_streaming(v);
     } else if (c->direct) {
         o.max_delay_ns = ns_of(c->direct->max_queue_delay_microseconds);
         o.min_utilization = c->direct->minimum_slot_utilization;

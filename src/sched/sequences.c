@@ -407,6 +407,13 @@ struct mr_infer *sequences_done(struct sched_instance *in, struct mr_infer **ite
     return lost;
 }
 
+void sequences_leave(struct mr_sched *s, struct mr_infer *r)
+{
+    sequence_done(s->sequences->set, &r->item->request, mr_now_ns());
+    publish_count(s);
+    sequences_wake_all(s);
+}
+
 /* ---- for those who choose and end the version ---- */
 
 void mr_sched_hasten(struct mr_version *v)

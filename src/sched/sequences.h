@@ -76,6 +76,8 @@ uint32_t sequences_next(struct sched_instance *in, struct mr_infer **items,
 /* The items have ended. The sequence of one that ended without having run ends, too: its waiting requests are returned in a chain,
  * failed, to be delivered. */
 struct mr_infer *sequences_done(struct sched_instance *in, struct mr_infer **items, uint32_t count);
+/* The item has ended before its execution. */
+void sequences_leave(struct mr_sched *s, struct mr_infer *r);
 void sequences_wake_all(struct mr_sched *s);
 
 /* sequence_tensors.c. Thread: the one that runs the execution. */

@@ -17,9 +17,9 @@ from lib.stream import DECOUPLED, Stream, flag, values
 MIB = 1 << 20
 
 
-def ask(model="many", numbers=(1, 2, 3), repeat=3, id="", empty=False, **parameters):
+def ask(model="many", numbers=(1, 2, 3), repeat=3, id="", empty=False, shape=None, **parameters):
     parameters = {"repeat": repeat, **parameters, **({"triton_enable_empty_final_response": True} if empty else {})}
-    return grpcraw.int32(model, list(numbers), id=id, parameters=parameters)
+    return grpcraw.int32(model, list(numbers), id=id, parameters=parameters, shape=shape or [len(numbers)])
 
 
 @pytest.fixture(params=["thread", "process"])
@@ -34,7 +34,9 @@ def served(models, start, placement):
     repo.add(models, "one", parameters=placement)
     repo.add(models, "batched", max_batch_size=8, extra=DECOUPLED + "\ndynamic_batching { max_queue_delay_microseconds: 20000 }",
              parameters=placement)
-    return start(models)
+    repo.add(models, "pair", max_batch_size=2, extra=DECOUPLED + "\ndynamic_batching { max_queue_delay_microseconds: 600000000 }",
+             parameters=placement)
+    return start(models, "--batching-delay=exact")
 
 
 @pytest.fixture
@@ -114,6 +116,16 @@ def test_many_requests_on_one_stream(stream):
         assert [flag(a) for a in g] == [False] * (len(g) - 1) + [True]
     ordinary = [int(a.infer_response.id) for a in answers if a.infer_response.model_name == "one"]
     assert ordinary == sorted(ordinary)
+
+
+def test_a_request_ends_before_others_of_its_batch(served, stream):
+    """The client of the second one does not read."""
+    stream.send(ask("pair", shape=[1, 3], repeat=100))
+    wait.equal(lambda: value(served, "nv_inference_pending_request_count", model="pair"), 1, "requests that wait")
+    with Http2(served.grpc, settings={4: 0}, auto=False) as wire:
+        unread = wire.headers("POST", grpc_path("ModelStreamInfer"), GRPC_HEADERS, end=False)
+        wire.send(unread, grpc_frame(ask("pair", shape=[1, 3], repeat=1_000_000_000)), end=False)
+        assert [flag(a) for a in stream.end()] == [False] * 99 + [True]
 
 
 def test_one_request_fails(stream):

@@ -9,10 +9,11 @@ import pytest
 import tritonclient.http as http
 import tritonclient.grpc as grpc
 
-from lib import pymodels, repo, wait
+from lib import grpcraw, pymodels, repo, wait
+from lib.metrics import value
 from lib.models.graphs import ensemble, step
 from lib.rest import Rest, infer_path
-from lib.stream import DECOUPLED
+from lib.stream import DECOUPLED, Stream, values
 from lib.workers import pids, report
 
 MODELS = Path(__file__).parent / "models"
@@ -421,3 +422,23 @@ def test_slow_reader_of_a_decoupled_model(models, start):
         assert slow.recv(12) == b"HTTP/1.1 200"
         for _ in range(3):
             assert stream(server, 1, 200) == list(range(200))
+
+
+def test_a_request_ends_before_others_of_its_batch(models, start):
+    """What the model keeps of it does not change when later requests use its memory."""
+    count = 1 << 18
+    pymodels.add(models, "m", MODELS / "together.py", max_batch_size=2, inputs=[repo.tensor("INPUT0", "TYPE_INT32")],
+                 outputs=[repo.tensor("OUTPUT0", "TYPE_INT32")],
+                 extra=DECOUPLED + " dynamic_batching { max_queue_delay_microseconds: 600000000 }")
+    server = start(models, "--batching-delay=exact")
+    waiting = lambda: value(server, "nv_inference_pending_request_count", model="m")
+    request = lambda number: grpcraw.int32("m", [number] * count, shape=[1, count])
+    with Stream(server.url("grpc")) as first, Stream(server.url("grpc")) as second, Stream(server.url("grpc")) as third:
+        first.send(request(1))
+        wait.equal(waiting, 1, "requests that wait")
+        second.send(request(2))
+        assert [values(a) for a in first.end()] == [[count]]
+        third.send(request(3))
+        wait.equal(waiting, 1, "requests that wait")
+        (models / "m" / "go").touch()
+        assert [values(a) for a in second.end()] == [[count, 2 * count]]

@@ -346,6 +346,142 @@ static void batches_of_several(void **state)
     harness_close(&h);
 }
 
+/* Of two requests that run together, the first one is over with its last answer, or its error, and its memory is gone,
+ * while the client of the second one does not read. */
+static void each_ends_by_itself(void **state)
+{
+    static const struct {
+        const char *backend;
+        struct mr_setting settings[3];
+        int answers, status;
+    } rows[] = {
+        {"identity", {{"repeat", "100"}}, 100, MR_OK},
+        {"fault", {{"responses", "100"}}, 100, MR_OK},
+        {"fault", {{"responses", "100"}, {"async", "1"}}, 100, MR_OK},
+        {"fault",
+         {{"responses", "100"}, {"fail_request", "0"}, {"fail_status", "NOT_FOUND"}},
+         0,
+         MR_E_NOT_FOUND},
+    };
+    (void)state;
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct harness h;
+        struct mr_sched_stats sums;
+        struct stream first, second;
+        uint32_t settings = 0;
+        while (settings < 3 && rows[i].settings[settings].key) {
+            settings++;
+        }
+        harness_init(&h);
+        harness_batching(&h, 2, 1000000);
+        h.version.is_decoupled = true;
+        harness_open(&h, rows[i].backend, rows[i].settings, settings);
+        stream_init(&first, &h, 1);
+        stream_init(&second, &h, 5);
+        second.keeps = true;
+        assert_int_equal(ask_submit(&first.ask), MR_OK);
+        assert_int_equal(ask_submit(&second.ask), MR_OK);
+        while (second.count < 64) {
+            sched_yield();
+            mr_mailbox_drain(&h.box);
+        }
+        assert_true(first.ask.is_done);
+        assert_int_equal(first.ask.infer.status, rows[i].status);
+        assert_int_equal(first.count, rows[i].answers);
+        assert_true(first.ask.infer.times.queued <= first.ask.infer.times.start);
+        assert_true(first.ask.infer.times.infer_start <= first.ask.infer.times.end);
+        assert_false(mr_sched_cancel(&first.ask.infer)); /* too late: the second one goes on */
+        stream_fini(&first);
+        memset(&first, 0xff, sizeof first);
+        assert_false(second.ask.is_done);
+        second.keeps = false;
+        while (second.kept) {
+            struct mr_response *q = second.kept;
+            second.kept = q->next;
+            mr_infer_response_end(&second.ask.infer, &q);
+        }
+        ask_wait(&h, &second.ask);
+        assert_int_equal(second.ask.infer.status, MR_OK);
+        assert_int_equal(second.count, 100);
+        stream_fini(&second);
+        mr_sched_stats_sum(&h.version, &sums);
+        assert_int_equal(sums.execution_count, 1);
+        assert_int_equal(sums.success.count, 1 + (rows[i].status == MR_OK));
+        assert_int_equal(sums.fail.count, rows[i].status < 0);
+        harness_close(&h);
+    }
+}
+
+/* The cancel of all that has not ended ends an execution. */
+static void cancel_of_the_rest(void **state)
+{
+    const struct mr_setting settings[] = {{"repeat", "1000000000"}};
+    const struct mr_setting once[] = {{"repeat", "1"}};
+    struct harness h;
+    struct stream first, second;
+    (void)state;
+
+    harness_init(&h);
+    harness_batching(&h, 2, 1000000);
+    h.version.is_decoupled = true;
+    harness_open(&h, "identity", settings, 1);
+    stream_init(&first, &h, 1);
+    first.ask.infer.parameters = once;
+    first.ask.infer.parameter_count = 1;
+    stream_init(&second, &h, 5);
+    assert_int_equal(ask_submit(&first.ask), MR_OK);
+    assert_int_equal(ask_submit(&second.ask), MR_OK);
+    while (second.count == 0) {
+        harness_wait(&h);
+    }
+    assert_true(first.ask.is_done);
+    stream_fini(&first);
+    assert_false(mr_sched_cancel(&second.ask.infer));
+    ask_wait(&h, &second.ask);
+    assert_int_equal(second.ask.infer.status, MR_E_CANCELLED);
+    stream_fini(&second);
+    harness_close(&h);
+}
+
+/* Callbacks of requests without a thread of their own come in the same order, on the thread that has the answer. */
+static void ends_on_the_thread_that_answers(void **state)
+{
+    struct harness h;
+    struct mr_err err;
+    struct stream st[2] = {0};
+    struct mr_infer *items[] = {&st[0].ask.infer, &st[1].ask.infer};
+    (void)state;
+
+    harness_init(&h);
+    harness_batching(&h, 2, 0);
+    h.version.is_decoupled = true;
+    harness_open(&h, "identity", NULL, 0);
+    h.reply_loop.post = NULL;
+    struct exec_run run = {
+        .s = h.version.sched, .items = items, .count = 2, .ends_apart = true, .open = 2};
+    struct mr_execution x = {.exec = {.flags = MR_EXEC_DECOUPLED, .request_count = 2},
+                             .outputs = {.executor = h.model},
+                             .respond = sched_respond,
+                             .user = &run};
+    for (int i = 0; i < 2; i++) {
+        stream_init(&st[i], &h, i);
+    }
+    assert_int_equal(mr_execution_respond(&x, 1, NULL, MR_RESPONSE_FINAL, &err), MR_OK);
+    assert_true(st[1].ask.is_done);
+    assert_int_equal(st[1].final, 1);
+    assert_null(items[1]);
+    assert_int_equal(mr_execution_respond(&x, 1, NULL, MR_RESPONSE_FINAL, &err), MR_E_INVALID);
+    assert_int_equal(mr_execution_respond(&x, 0, NULL, MR_RESPONSE_FINAL, &err), MR_OK);
+    assert_int_equal(st[0].final, 1);
+    assert_false(st[0].ask.is_done); /* the last one ends with the execution */
+    assert_ptr_equal(items[0], &st[0].ask.infer);
+    for (int i = 0; i < 2; i++) {
+        stream_fini(&st[i]);
+    }
+    harness_close(&h);
+}
+
 static bool has_waiting_responder(struct harness *h)
 {
     struct mr_sched *s = h->version.sched;
@@ -460,6 +596,9 @@ int main(void)
         cmocka_unit_test(cancel_reaches),
         cmocka_unit_test(several_answers),
         cmocka_unit_test(batches_of_several),
+        cmocka_unit_test(each_ends_by_itself),
+        cmocka_unit_test(cancel_of_the_rest),
+        cmocka_unit_test(ends_on_the_thread_that_answers),
         cmocka_unit_test(unread_answers_are_bounded),
         cmocka_unit_test(offered_again),
     };

@@ -205,11 +205,12 @@ struct mr_execution {
     struct mr_exec_outputs outputs; /* list, arena; the rest is set here. Not used when decoupled */
     void *instance;
     struct mr_err *err; /* gets the error of an execution that was pending */
-    /** (may be NULL) True if a request, or every request (MR_ALL_REQUESTS), was cancelled. Thread: any. */
+    /** (may be NULL) True if a request that is not over, or every such request (MR_ALL_REQUESTS), was cancelled. Thread: any. */
     bool (*is_cancelled)(const struct mr_execution *x, uint32_t request);
     /** (may be NULL) One request failed; `message` is not NULL. Thread: the executor's, one at a time. */
     void (*fail_request)(struct mr_execution *x, uint32_t request, int status, const char *message);
-    /** Decoupled executions: takes an answer on success. Blocks while the client has too many unread answers; with
+    /** Decoupled executions: takes an answer on success. The request may be over with its final one, as with its failure: what is
+     *  in `exec` stays. Blocks while the client has too many unread answers; with
      *  on_room it returns MR_PENDING instead. Errors: MR_E_CANCELLED, MR_E_INVALID (the request is final). Thread: any, one
      *  at a time per request. */
     int (*respond)(struct mr_execution *x, struct mr_response *response, struct mr_err *err);
@@ -226,10 +227,10 @@ struct mr_execution {
     bool is_bound;   /* `instance` itself runs it, although others could */
     uint64_t life;   /* the only one of the instance that may run it; 0 = any */
     void *user;
-    /* of the callers of its request, NULL: a client's; as long as the execution */
+    /* of the callers of its requests that are not over, NULL: clients' */
     const struct mr_call_chain *chain;
-    /** The scheduler's requests, [exec.request_count]: what was asked for, for executors that ask others on their behalf.
-     *  Those of a warm-up have no reply loop. */
+    /** The scheduler's requests, [exec.request_count], NULL for one that is over: what was asked for, for executors that ask
+     *  others on their behalf. Those of a warm-up have no reply loop. */
     struct mr_infer *const *infers;
     struct mr_feed *feed;   /* (may be NULL) further messages for its only request; borrowed */
     uint32_t loop;          /* which waits for the end, and on which it is best ended; MR_NO_LOOP */
