@@ -342,7 +342,9 @@ static void count_body_refused(const struct mr_server *s, struct mr_call *call,
     const struct grpc_method *method = call->is_grpc ? grpc_method_for(s, call->path) : NULL;
     const struct rest_route *route = call->is_grpc ? NULL : route_find(call->path, &path);
 
-    if (method ? method->kind == GRPC_INFER : route && route->api == MR_API_INFERENCE) {
+    if (method  ? method->kind == GRPC_INFER
+        : route ? route->api == MR_API_INFERENCE
+                : !call->is_grpc && custom_find(s, call, &path.model)) {
         infer_count_refused(call, path.model, err);
     }
 }

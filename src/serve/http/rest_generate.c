@@ -558,13 +558,16 @@ void rest_infer_stream(struct mr_server *s, struct mr_call *call, const struct m
 {
     struct mr_version *v;
     struct mr_err err;
+    int rc = meta_find(s, path->model, path->version, &v, &err);
 
-    if (meta_find(s, path->model, path->version, &v, &err) < 0) {
-        reply_error(call, &err);
-    } else if (!v->has_messages) {
-        reply_error_text(call, MR_E_UNSUPPORTED,
-                         "infer_stream is for models of MLServer; others have generate_stream");
-    } else {
+    if (rc == MR_OK && !v->has_messages) {
+        rc = MR_FAIL(&err, MR_E_UNSUPPORTED,
+                     "infer_stream is for models of MLServer; others have generate_stream");
+    }
+    if (rc == MR_OK) {
         generate_begin(call, path, true);
+    } else {
+        infer_count_refused(call, path->model, &err);
+        reply_error(call, &err);
     }
 }

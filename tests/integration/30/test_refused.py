@@ -99,12 +99,14 @@ def test_a_stream(served):
 
 def test_unknown_models(served, client):
     assert client.post("/v2/models/nosuch/infer", body("[1]", shape="[1]")).status == 404
+    assert client.post("/v2/models/nosuch/infer_stream", body("[1]", shape="[1]")).status == 404
+    assert client.post("/v2/models/m/infer_stream", body("[1]", shape="[1]")).status == 501
     with Grpc(served.url("grpc")) as g:
         assert failure(lambda: g.infer(request("nosuch", []))).code() == grpc.StatusCode.NOT_FOUND
-    assert [e["level"] for e in refused(served)] == ["info"] * 2
-    for protocol in ("rest", "grpc"):
-        assert value(served, "millrace_inference_refused_total", protocol=protocol, reason="NOT_FOUND") == 1
-    assert value(served, "millrace_http_responses_total", status="404") == 1
+    assert [e["level"] for e in refused(served)] == ["info"] * 4
+    for protocol, reason, count in (("rest", "NOT_FOUND", 2), ("grpc", "NOT_FOUND", 1), ("rest", "UNSUPPORTED", 1)):
+        assert value(served, "millrace_inference_refused_total", protocol=protocol, reason=reason) == count
+    assert value(served, "millrace_http_responses_total", status="404") == 2
     assert value(served, "millrace_grpc_responses_total", status="NOT_FOUND") == 1
 
 

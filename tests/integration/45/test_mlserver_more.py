@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from lib import pymodels
+from lib.metrics import value
 from lib.pymodels import add_mlserver
 from lib.rest import Rest, infer_path
 
@@ -152,7 +153,8 @@ def test_answers(models, start):
 def test_handlers(models, start):
     """Paths of a model's own, while it is loaded; those of the server come first."""
     add_mlserver(models / "m", "more.Handled")
-    server = start(models, "--load-model=*", "--http-restricted-api=inference:key=secret", mode="explicit")
+    server = start(models, "--load-model=*", "--http-restricted-api=inference:key=secret", "--http-max-input-size=6000000",
+                   mode="explicit")
     key = {"key": "secret"}
     with Rest(server.http) as rest:
         reply = rest.post("/sum", [1, 2, 39], headers=key).ok()
@@ -169,6 +171,8 @@ def test_handlers(models, start):
         assert rest.post("/sum", gzip.compress(b"[1, 41]"), headers={**key, "content-encoding": "gzip"}).ok().json() == {"sum": 42}
         reply = rest.post("/broken", headers=key)
         assert (reply.status, reply.error) == (500, "builtins.ValueError: no answer")
+        assert rest.post("/sum", b"x" * 6_000_001, headers=key).status == 400
+        assert value(server, "millrace_inference_refused_total", protocol="rest", reason="TOO_LARGE") == 1
         assert rest.post("/sum", [1]).status in (401, 403)
         for method, path in (("GET", "/sum"), ("GET", "/words/a/b"), ("GET", "/words/"), ("POST", "/other")):
             assert rest.request(method, path, headers=key).status == 404
