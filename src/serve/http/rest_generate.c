@@ -541,7 +541,8 @@ void rest_generate(struct mr_server *s, struct mr_call *call, const struct mr_oi
     struct mr_err ignored;
 
     if (route_main(s->endpoints, &model, &version, &ignored) == MR_OK &&
-        mr_models_takes_messages(s->models, model, version)) {
+        (mr_models_takes_messages(s->models, model, version) ||
+         mr_models_reads_matrix(s->models, model, version))) {
         rest_infer(s, call, path); /* MLServer has one word more for it */
     } else {
         generate_begin(call, path, false);

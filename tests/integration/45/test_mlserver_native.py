@@ -65,6 +65,9 @@ def test_xgboost_classifier(models, start):
     answer = ask(server, "m", tensor(x, name="other"), outputs=[{"name": "predict_proba"}]).ok().json()
     assert [o["datatype"] for o in answer["outputs"]] == ["FP32"]
     assert_same(answer["outputs"][0], np.hstack([1 - p, p]))
+    with Rest(server.http) as rest:
+        answer = rest.post("/v2/models/m/generate", json.dumps({"inputs": [tensor(x)]})).ok().json()
+    assert_same(answer["outputs"][0], (p > 0.5).astype(int))
 
 
 @pytest.mark.parametrize("kind", ("regression", "binary", "classes"))
