@@ -76,6 +76,15 @@ def test_no_form_of_a_path_is_left_out(rest, path):
             assert is_unknown(send(rest, longer, "get")), longer
 
 
+@pytest.mark.parametrize("path,method", OPERATIONS)
+def test_answers(rest, path, method):
+    """Its status is there, or an error, which any operation may have: by its path, its key or its body."""
+    responses = DOCUMENT["paths"][path][method]["responses"]
+    status = send(rest, path, method).status
+    assert str(status) in responses or status >= 400 and "default" in responses
+    assert "default" in responses or path == "/v2/docs/openapi.json"
+
+
 def test_no_route_is_left_out():
     table = dict(routes())
     assert table == {path: item.keys() & {"get", "post"} for path, item in DOCUMENT["paths"].items()} and len(table) > 30
