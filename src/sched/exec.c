@@ -21,12 +21,17 @@ bool exec_is_cancelled(const struct exec_run *run)
 static bool run_is_cancelled(const struct mr_execution *x, uint32_t request)
 {
     struct exec_run *run = x->user;
-    bool is;
+    const bool may_end = run->ends_apart; /* a request, meanwhile */
 
-    pthread_mutex_lock(&run->s->mutex); /* a request may be ending */
-    is = request == MR_ALL_REQUESTS ? exec_is_cancelled(run)
-                                    : run->items[request] && is_cancelled(run->items[request]);
-    pthread_mutex_unlock(&run->s->mutex);
+    if (may_end) {
+        pthread_mutex_lock(&run->s->mutex);
+    }
+    const bool is = request == MR_ALL_REQUESTS
+                        ? exec_is_cancelled(run)
+                        : run->items[request] && is_cancelled(run->items[request]);
+    if (may_end) {
+        pthread_mutex_unlock(&run->s->mutex);
+    }
     return is;
 }
 

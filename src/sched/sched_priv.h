@@ -189,7 +189,7 @@ void cost_add_queued(struct mr_sched *s, uint64_t input_bytes, int64_t ns);
 /* exec.c: run the items as one execution; it fills status, outputs and times of each. True: it is over. False: it is
  * pending, run->done is called, perhaps already. `items` and `count` are then those that have not ended before it. */
 bool exec_run(struct exec_run *run, void *instance);
-/* All of its requests that have not ended are cancelled. Holding the mutex. */
+/* All of its requests that have not ended are cancelled. Holding the mutex, if it ends_apart. */
 bool exec_is_cancelled(const struct exec_run *run);
 /* A request that answers may follow to, NULL: it is final. Holding the mutex. */
 struct mr_infer *exec_open_request(const struct exec_run *run, uint32_t request);
