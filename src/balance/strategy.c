@@ -24,11 +24,6 @@ static const struct {
     [MR_BALANCE_HASH] = {"hash", {"c_murmurhash", "c_md5"}},
 };
 
-const char *mr_balance_strategy_name(enum mr_balance_strategy s)
-{
-    return (unsigned)s < MR_BALANCE_STRATEGIES ? names[s].name : "unknown";
-}
-
 bool mr_balance_strategy_parse(mr_str name, enum mr_balance_strategy *out)
 {
     for (unsigned i = 0; i < MR_BALANCE_STRATEGIES; i++) {

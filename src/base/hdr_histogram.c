@@ -61,11 +61,6 @@ void mr_hdr_merge(struct mr_hdr_histogram *into, const struct mr_hdr_histogram *
     into->sum += from->sum;
 }
 
-void mr_hdr_clear(struct mr_hdr_histogram *h)
-{
-    memset(h, 0, sizeof *h);
-}
-
 uint64_t mr_hdr_at_rank(const struct mr_hdr_histogram *h, uint64_t rank)
 {
     uint64_t seen = 0;

@@ -126,15 +126,6 @@ void mr_pb_put_tag(struct mr_buf *b, uint32_t number, enum mr_pb_wire wire)
     mr_pb_put_varint(b, (uint64_t)number << 3 | (uint64_t)wire);
 }
 
-static void fixed_put(struct mr_buf *b, size_t bytes, uint64_t v)
-{
-    char text[8];
-    for (size_t i = 0; i < bytes; i++) {
-        text[i] = (char)(v >> (8 * i));
-    }
-    mr_buf_append(b, text, bytes);
-}
-
 void mr_pb_set_u64(struct mr_buf *b, uint32_t number, uint64_t v)
 {
     mr_pb_put_tag(b, number, MR_PB_VARINT);
@@ -151,7 +142,9 @@ void mr_pb_set_double(struct mr_buf *b, uint32_t number, double v)
     uint64_t bits;
     memcpy(&bits, &v, sizeof bits);
     mr_pb_put_tag(b, number, MR_PB_I64);
-    fixed_put(b, 8, bits);
+    for (size_t i = 0; i < 8; i++) {
+        mr_buf_char(b, (char)(bits >> (8 * i)));
+    }
 }
 
 void mr_pb_set_str(struct mr_buf *b, uint32_t number, mr_str s)
@@ -177,26 +170,6 @@ void mr_pb_put_i64(struct mr_buf *b, uint32_t number, int64_t v)
 void mr_pb_put_bool(struct mr_buf *b, uint32_t number, bool v)
 {
     mr_pb_put_u64(b, number, v);
-}
-
-void mr_pb_put_float(struct mr_buf *b, uint32_t number, float v)
-{
-    uint32_t bits;
-    memcpy(&bits, &v, sizeof bits);
-    /* Compared as bits: -0.0 is not the default value. */
-    if (bits != 0) {
-        mr_pb_put_tag(b, number, MR_PB_I32);
-        fixed_put(b, 4, bits);
-    }
-}
-
-void mr_pb_put_double(struct mr_buf *b, uint32_t number, double v)
-{
-    uint64_t bits;
-    memcpy(&bits, &v, sizeof bits);
-    if (bits != 0) {
-        mr_pb_set_double(b, number, v);
-    }
 }
 
 void mr_pb_put_str(struct mr_buf *b, uint32_t number, mr_str s)

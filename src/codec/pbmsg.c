@@ -197,11 +197,6 @@ ProtobufCMessage *mr_pbmsg_add_message(ProtobufCMessage *m, const ProtobufCField
     return added;
 }
 
-bool mr_pbmsg_is_integer(ProtobufCType type)
-{
-    return type <= PROTOBUF_C_TYPE_FIXED64;
-}
-
 bool mr_pbmsg_is_signed(ProtobufCType type)
 {
     switch (type) {

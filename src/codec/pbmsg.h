@@ -37,11 +37,6 @@ static inline bool mr_pbmsg_is_list(const ProtobufCFieldDescriptor *field)
 {
     return field->label == PROTOBUF_C_LABEL_REPEATED;
 }
-static inline const ProtobufCMessageDescriptor *mr_pbmsg_message_type(
-    const ProtobufCFieldDescriptor *field)
-{
-    return field->descriptor;
-}
 
 /** Note that `field` is about to be given. Returns the field that it collides with: itself, given
  *  before, or another member of its oneof; NULL if there is none. */
@@ -55,7 +50,6 @@ void *mr_pbmsg_slot(ProtobufCMessage *m, const ProtobufCFieldDescriptor *field);
 ProtobufCMessage *mr_pbmsg_add_message(ProtobufCMessage *m, const ProtobufCFieldDescriptor *field);
 /** Put an integer into a slot of an integer type; false when out of range. */
 bool mr_pbmsg_put_integer(ProtobufCType type, bool negative, uint64_t magnitude, void *slot);
-bool mr_pbmsg_is_integer(ProtobufCType type);
 /** Put a string or bytes value into the field: MR_E_INVALID for a string that is not UTF-8 or holds
  *  a NUL (it would end there), MR_E_NOMEM. *out_why is a phrase for the message. */
 int mr_pbmsg_add_text(ProtobufCMessage *m, const ProtobufCFieldDescriptor *field, mr_str value,

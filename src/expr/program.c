@@ -45,11 +45,6 @@ void mr_expr_free(struct mr_expr **expr)
     mr_free(x);
 }
 
-mr_str mr_expr_text(const struct mr_expr *expr)
-{
-    return expr->text;
-}
-
 enum mr_expr_type mr_expr_result_type(const struct mr_expr *expr)
 {
     return expr->type;

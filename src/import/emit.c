@@ -109,9 +109,3 @@ void emit_comment(struct emit *e, mr_str text)
         mr_buf_char(&e->buf, '\n');
     }
 }
-
-void emit_part(struct emit *e, const struct emit *part)
-{
-    mr_buf_str(&e->buf, mr_buf_view(&part->buf));
-    e->buf.failed = e->buf.failed || part->buf.failed;
-}

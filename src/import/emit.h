@@ -25,7 +25,5 @@ void emit_pair(struct emit *e, const char *name, mr_str key, mr_str value);
 void emit_comment(struct emit *e, mr_str text);
 /** The bytes of the control character that `s`, which is not empty, begins with; 0: it begins with another one. */
 size_t emit_control_bytes(mr_str s);
-/** Appends what was written elsewhere at the same depth. */
-void emit_part(struct emit *e, const struct emit *part);
 
 #endif

@@ -183,16 +183,6 @@ void mr_ops_close(struct mr_ops **ops)
     }
 }
 
-size_t mr_ops_count(const struct mr_ops *ops)
-{
-    return ops->entries.len;
-}
-
-const char *mr_ops_name(const struct mr_ops *ops, size_t index)
-{
-    return ops->entries.at[index]->kind.name;
-}
-
 /* The nearest name, "" if none is near. */
 static const char *near_name(const struct mr_ops *ops, mr_str name)
 {

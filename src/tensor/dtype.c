@@ -48,23 +48,13 @@ size_t mr_dtype_size(int dtype)
     return dtype_get(dtype)->bytes;
 }
 
-/* The loops begin after INVALID, which is not a valid type name. */
+/* The loop begins after INVALID, which is not a valid type name. */
 int mr_dtype_from_name(mr_str name)
 {
     for (int i = MR_DTYPE_INVALID + 1; i < MR_DTYPE_COUNT; i++) {
         mr_str d = dtypes[i].name;
         /* Most names of one length differ in the last byte. */
         if (name.len == d.len && name.ptr[name.len - 1] == d.ptr[d.len - 1] && mr_str_eq(name, d)) {
-            return i;
-        }
-    }
-    return MR_DTYPE_INVALID;
-}
-
-int mr_dtype_from_config_name(mr_str name)
-{
-    for (int i = MR_DTYPE_INVALID + 1; i < MR_DTYPE_COUNT; i++) {
-        if (mr_str_eq(name, dtypes[i].config_name)) {
             return i;
         }
     }

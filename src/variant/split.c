@@ -201,15 +201,3 @@ bool mr_split_end(struct mr_split *s, unsigned variant, int status, int64_t late
     pthread_mutex_unlock(&s->mutex);
     return has_changed;
 }
-
-void mr_split_see(struct mr_split *s, struct mr_split_view *out)
-{
-    *out = (struct mr_split_view){0};
-    pthread_mutex_lock(&s->mutex);
-    memcpy(out->weights, s->rollout.weights, sizeof out->weights);
-    out->state = s->rollout.state;
-    if (mr_rollout_last(&s->rollout)) {
-        out->last = *mr_rollout_last(&s->rollout);
-    }
-    pthread_mutex_unlock(&s->mutex);
-}

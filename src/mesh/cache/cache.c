@@ -4,13 +4,13 @@
 
 #include <math.h>
 
-#define HALF_LIFE_PER_ENTRY 16.0
+#define HALF_LIFE_PER_ENTRY 16.0 /* in uses, for each entry in the cache */
 #define HALF_LIFE_MIN       256.0
 #define BUSY_MAX            16 /* busy entries that are passed over */
 
-void cache_init(struct mesh_cache *c, double per_entry)
+void cache_init(struct mesh_cache *c)
 {
-    *c = (struct mesh_cache){.per_entry = per_entry > 0 ? per_entry : HALF_LIFE_PER_ENTRY};
+    *c = (struct mesh_cache){0};
 }
 
 void cache_fini(struct mesh_cache *c)
@@ -49,7 +49,7 @@ static void sift_down(struct mesh_cache *c, struct cache_entry *e, size_t at)
 
 void cache_touch(struct mesh_cache *c, struct cache_entry *e)
 {
-    double half_life = c->per_entry * (double)c->heap.len;
+    double half_life = HALF_LIFE_PER_ENTRY * (double)c->heap.len;
 
     c->axis += 1 / MR_MAX(half_life, HALF_LIFE_MIN);
     double more = MR_MAX(e->heat, c->axis);

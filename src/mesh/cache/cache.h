@@ -24,12 +24,10 @@ struct cache_entry {
 
 struct mesh_cache {
     MR_VEC(struct cache_entry *) heap;
-    double axis;      /* grows by 1 / half-life with each use */
-    double per_entry; /* half-life in uses, for each entry in the cache */
+    double axis; /* grows by 1 / half-life with each use */
 };
 
-/** per_entry: 0 = default. */
-void cache_init(struct mesh_cache *c, double per_entry);
+void cache_init(struct mesh_cache *c);
 void cache_fini(struct mesh_cache *c);
 /** A use. Cheap: the heap is put in order when a victim is looked for. */
 void cache_touch(struct mesh_cache *c, struct cache_entry *e);

@@ -103,7 +103,7 @@ int mesh_core_new(struct mesh_core **out, const struct mesh_core_options *option
     c->me->capacity = mesh_units(c->o.self.capacity_bytes);
     c->me->device = mesh_units(c->o.self.device_bytes);
     c->me->loaders = c->o.self.loaders;
-    cache_init(&c->cache, c->o.half_life_per_entry);
+    cache_init(&c->cache);
     intent_init(c);
     mr_arena_init(&c->arena, 16384, ARENA_MAX);
     timers_add(&c->timers, now + c->o.state_ns, TIMER_STATE, 0, 0);
@@ -754,7 +754,6 @@ void mesh_core_report(const struct mesh_core *c, struct mesh_core_report *out)
 {
     *out = c->report;
     out->held_units = c->held;
-    out->leaving_units = c->leaving;
     out->limit_units = c->limit;
     out->capacity_units = c->me->capacity;
     out->queued = c->queued;

@@ -66,7 +66,6 @@ struct mesh_core_options {
     int64_t second_min_ns, second_max_ns;
     uint32_t move_parallel; /* copies that a draining instance has loaded elsewhere at a time; 8 */
     int64_t move_idle_ns;   /* copies unused for this long do not move; 1 h */
-    double half_life_per_entry;    /* cache_init; 0 */
     struct mesh_core_times *times; /* NULL: they are not kept */
     int64_t (*wall_ns)(void);      /* for the records of copies; NULL: they have no time */
 };
@@ -289,7 +288,7 @@ bool mesh_core_may_serve(struct mesh_core *c, mr_str id);
 /** For reports and tests. */
 const struct mesh_view *mesh_core_view(const struct mesh_core *c);
 struct mesh_core_report {
-    uint64_t held_units, leaving_units, limit_units, capacity_units;
+    uint64_t held_units, limit_units, capacity_units;
     uint32_t loaded, queued, loading, requests;
     uint64_t loads, evictions, unknown_reads;
     uint64_t models;  /* definitions that are known */

@@ -17,7 +17,6 @@
 
 #define TRIED_MAX 16
 
-enum { REQ_WAITS, REQ_RUNS, REQ_SENT };
 enum { TRIED_HIT = 1, TRIED_LOAD = 2, TRIED_FAILED = 4 };
 
 struct attempt {

@@ -370,10 +370,3 @@ uint64_t mesh_hash(mr_str a, mr_str b)
     h = (h ^ (h >> 27)) * UINT64_C(0x94d049bb133111eb);
     return h ^ (h >> 31);
 }
-
-const char *mesh_copy_state_name(enum mesh_copy_state state)
-{
-    static const char *const names[] = {"NONE", "LOADING", "LOADED", "DRAINING", "FAILED"};
-
-    return (unsigned)state < sizeof names / sizeof *names ? names[state] : "NONE";
-}

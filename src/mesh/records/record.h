@@ -138,6 +138,4 @@ static inline uint32_t mesh_units(uint64_t bytes)
     return units > UINT32_MAX ? UINT32_MAX : (uint32_t)units;
 }
 
-const char *mesh_copy_state_name(enum mesh_copy_state state);
-
 #endif

@@ -684,7 +684,6 @@ static int version_try(struct mr_load *l, struct mr_fresh *f, bool warn, struct 
         return rc;
     }
     f->made->is_served = true;
-    f->made->v.loaded_wall_ns = mr_wall_ns();
     f->made->v.load_ns = mr_now_ns() - f->began_ns;
     return MR_OK;
 }

@@ -141,7 +141,6 @@ bool mr_call_impl_head(struct mr_call_impl *call)
     struct mr_conn *c = call->conn;
     const struct mr_http_handler *h = c->part->handler;
 
-    c->had_request = true;
     if (c->part->options->refuse_foreign && mr_origin_judge(call)) {
         return !c->closing;
     }

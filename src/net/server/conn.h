@@ -99,7 +99,6 @@ struct mr_h1 {
     bool owes_continue;  /* 100-continue was requested and not sent */
     bool chunked_answer; /* the started answer uses chunked coding */
     bool answer_to_head; /* the started answer has no body */
-    bool processing;
 };
 
 /** tls.c */
@@ -146,7 +145,6 @@ struct mr_conn {
     bool close_soon; /* close when the output has been sent */
     bool lingers;    /* then read and drop the peer's input for a moment */
     bool draining;
-    bool had_request;
     bool waits_memory; /* nothing is read while it waits */
     TAILQ_ENTRY(mr_conn) memory_link;
     struct mr_flush flush;

@@ -150,6 +150,5 @@ unsigned mr_pg_item_of(unsigned type);
 
 #define PG_EPOCH_DAYS 10957 /* 2000-01-01 */
 #define PG_EPOCH_US   INT64_C(946684800000000)
-#define PG_DIGITS     10000 /* the base of numeric's digits */
 
 #endif

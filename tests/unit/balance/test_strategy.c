@@ -217,18 +217,20 @@ static void test_hedge_of_one_call(void **state)
 
 static void test_names(void **state)
 {
+    static const char *const names[MR_BALANCE_STRATEGIES] = {
+        "peak_ewma",       "p2c", "least_request", "round_robin", "weighted_round_robin", "random",
+        "weighted_random", "hash"};
     enum mr_balance_strategy s;
 
     (void)state;
     for (int i = 0; i < MR_BALANCE_STRATEGIES; i++) {
-        assert_true(mr_balance_strategy_parse(mr_str_c(mr_balance_strategy_name(i)), &s));
+        assert_true(mr_balance_strategy_parse(mr_str_c(names[i]), &s));
         assert_int_equal(s, i);
     }
     assert_true(mr_balance_strategy_parse(MR_STR("rr"), &s) && s == MR_BALANCE_ROUND_ROBIN);
     assert_true(mr_balance_strategy_parse(MR_STR("la"), &s) && s == MR_BALANCE_LEAST_REQUEST);
     assert_true(mr_balance_strategy_parse(MR_STR("c_md5"), &s) && s == MR_BALANCE_HASH);
     assert_false(mr_balance_strategy_parse(MR_STR(""), &s));
-    assert_string_equal(mr_balance_strategy_name((enum mr_balance_strategy)99), "unknown");
 }
 
 int main(void)

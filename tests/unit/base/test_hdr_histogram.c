@@ -73,8 +73,6 @@ static void merge_is_adding_all(void **state)
     mr_hdr_merge(a, b);
     assert_memory_equal(one, a, sizeof *one);
     assert_true(mr_hdr_mean(one) == (double)one->sum / (double)one->total);
-    mr_hdr_clear(a);
-    assert_int_equal(a->total, 0);
     mr_free(one);
     mr_free(a);
     mr_free(b);

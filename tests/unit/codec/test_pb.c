@@ -86,8 +86,8 @@ static void fields(void **state)
     mr_pb_put_u64(&b, 1, 300);
     mr_pb_put_i64(&b, 2, -5);
     mr_pb_put_bool(&b, 3, true);
-    mr_pb_put_float(&b, 4, -1.5f);
-    mr_pb_put_double(&b, 5, 2.25);
+    mr_buf_append(&b, "\x25\x01\x02\x03\x80", 5);
+    mr_pb_set_double(&b, 5, 2.25);
     mr_pb_put_str(&b, 6, MR_STR("abc"));
     mr_pb_set_u64(&b, 7, 0);
     mr_pb_set_str(&b, 8, MR_STR(""));
@@ -95,7 +95,7 @@ static void fields(void **state)
     assert_true(mr_pb_next(&in, &f) == 1 && f.number == 1 && f.value == 300);
     assert_true(mr_pb_next(&in, &f) == 1 && f.number == 2 && (int64_t)f.value == -5);
     assert_true(mr_pb_next(&in, &f) == 1 && f.number == 3 && f.value == 1);
-    assert_true(mr_pb_next(&in, &f) == 1 && f.wire == MR_PB_I32 && mr_pb_float(f.value) == -1.5f);
+    assert_true(mr_pb_next(&in, &f) == 1 && f.wire == MR_PB_I32 && f.value == 0x80030201);
     assert_true(mr_pb_next(&in, &f) == 1 && f.wire == MR_PB_I64 && mr_pb_double(f.value) == 2.25);
     assert_true(mr_pb_next(&in, &f) == 1 && f.bytes.len == 3 && memcmp(f.bytes.ptr, "abc", 3) == 0);
     assert_true(mr_pb_next(&in, &f) == 1 && f.number == 7 && f.value == 0);
@@ -112,24 +112,10 @@ static void defaults_are_left_out(void **state)
     mr_pb_put_u64(&b, 1, 0);
     mr_pb_put_i64(&b, 1, 0);
     mr_pb_put_bool(&b, 1, false);
-    mr_pb_put_float(&b, 1, 0);
-    mr_pb_put_double(&b, 1, 0);
     mr_pb_put_str(&b, 1, MR_STR(""));
     mr_pb_put_str(&b, 1, (mr_str){0});
     assert_int_equal(b.len, 0);
-    mr_pb_put_double(&b, 1, -0.0);
-    assert_int_equal(b.len, 9);
     mr_buf_fini(&b);
-}
-
-static void zigzag(void **state)
-{
-    (void)state;
-    assert_int_equal(mr_pb_zigzag(0), 0);
-    assert_int_equal(mr_pb_zigzag(1), -1);
-    assert_int_equal(mr_pb_zigzag(2), 1);
-    assert_true(mr_pb_zigzag(UINT64_MAX) == INT64_MIN);
-    assert_true(mr_pb_zigzag(UINT64_MAX - 1) == INT64_MAX);
 }
 
 /* A request as oip writes it, with nesting and a long payload, read back by protobuf-c. */
@@ -223,7 +209,6 @@ int main(void)
         cmocka_unit_test(refusals),
         cmocka_unit_test(fields),
         cmocka_unit_test(defaults_are_left_out),
-        cmocka_unit_test(zigzag),
         cmocka_unit_test(protobuf_c_agrees),
         cmocka_unit_test(long_nested_message),
         cmocka_unit_test(full_buffer),

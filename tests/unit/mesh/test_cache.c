@@ -71,7 +71,7 @@ static double ours(unsigned scan, unsigned shift)
     unsigned hits = 0;
     unsigned counted = 0;
 
-    cache_init(&c, 0);
+    cache_init(&c);
     mr_rng_seed(&rng, 7);
     for (unsigned i = 0; i < MODELS; i++) {
         models[i] = (struct model){.entry = {.heat = CACHE_COLD, .pos = CACHE_OUT}};
@@ -181,7 +181,7 @@ static void what_is_dear_to_load_or_small_stays(void **state)
     struct cache_entry plain = {.heat = CACHE_COLD};
     (void)state;
 
-    cache_init(&c, 0);
+    cache_init(&c);
     cache_touch(&c, &slow);
     cache_touch(&c, &large);
     cache_touch(&c, &plain);
@@ -212,7 +212,7 @@ static void busy_entries_go_last(void **state)
     struct cache_entry second = {.heat = CACHE_COLD};
     (void)state;
 
-    cache_init(&c, 0);
+    cache_init(&c);
     cache_touch(&c, &first);
     cache_insert(&c, &first, 1, 1);
     cache_touch(&c, &second);

@@ -148,6 +148,7 @@ static void disturb(struct sim *s)
 /* What each peer has of a model, and sees of it. */
 static void say(const struct sim *s, unsigned model)
 {
+    static const char *const states[] = {"NONE", "LOADING", "LOADED", "DRAINING", "FAILED"};
     char id[24];
 
     sim_id(id, model);
@@ -156,10 +157,9 @@ static void say(const struct sim *s, unsigned model)
         const struct view_model *m = view_find(v, mr_str_c(id));
         print_message("peer-%u: in the runtime %u, in the core %s; sees", p,
                       s->peers[p].in_runtime[model],
-                      mesh_copy_state_name(mesh_core_copy(s->peers[p].core, mr_str_c(id))));
+                      states[mesh_core_copy(s->peers[p].core, mr_str_c(id))]);
         for (unsigned k = 0; m && k < m->copy_count; k++) {
-            print_message(" %s at peer-%u", mesh_copy_state_name(m->copies[k].state),
-                          m->copies[k].peer);
+            print_message(" %s at peer-%u", states[m->copies[k].state], m->copies[k].peer);
         }
         print_message("\n");
     }

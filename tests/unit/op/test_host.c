@@ -217,9 +217,6 @@ static void libraries(void **state)
 
     assert_non_null(mkdtemp(dir));
     assert_int_equal(mr_ops_open(dirs, 1, &ops, &err), MR_OK);
-    size_t builtin = mr_ops_count(ops);
-    assert_int_equal(builtin, 15);
-    assert_string_equal(mr_ops_name(ops, 0), "image.decode");
     mr_ops_close(&ops);
     snprintf(path, sizeof path, "%s/libmillrace_op_bad.so", dir);
     FILE *f = fopen(path, "w");

@@ -47,10 +47,8 @@ enum mr_balance_strategy {
     MR_BALANCE_HASH, /* by the call's key: a host that comes or goes moves only the keys that are its own */
     MR_BALANCE_STRATEGIES
 };
-/** "peak_ewma", "p2c", "least_request", "round_robin", "weighted_round_robin", "random", "weighted_random", "hash"; any value
- *  is safe. */
-const char *mr_balance_strategy_name(enum mr_balance_strategy s);
-/** Also by brpc's names: rr, wrr, random, wr, la, c_murmurhash, c_md5. False: there is none of that name. */
+/** "peak_ewma", "p2c", "least_request", "round_robin", "weighted_round_robin", "random", "weighted_random", "hash", and brpc's
+ *  names: rr, wrr, wr, la, c_murmurhash, c_md5. False: there is none of that name. */
 bool mr_balance_strategy_parse(mr_str name, enum mr_balance_strategy *out);
 
 struct mr_balance_options {

@@ -25,7 +25,6 @@ void mr_hdr_add(struct mr_hdr_histogram *h, uint64_t value);
 /** Adds the same value n times. */
 void mr_hdr_add_n(struct mr_hdr_histogram *h, uint64_t value, uint64_t n);
 void mr_hdr_merge(struct mr_hdr_histogram *into, const struct mr_hdr_histogram *from);
-void mr_hdr_clear(struct mr_hdr_histogram *h);
 /** The value of the sample with that rank; the smallest has rank 1. It is the upper edge of the sample's bucket, at
  *  most the largest sample. Ranks out of range are clipped; 0 when empty. */
 uint64_t mr_hdr_at_rank(const struct mr_hdr_histogram *h, uint64_t rank);

@@ -32,17 +32,6 @@ static inline bool mr_pb_varint(mr_bytes *io, uint64_t *out)
     return true;
 }
 
-static inline int64_t mr_pb_zigzag(uint64_t v)
-{
-    return (int64_t)(v >> 1) ^ -(int64_t)(v & 1);
-}
-static inline float mr_pb_float(uint64_t i32)
-{
-    uint32_t u = (uint32_t)i32;
-    float f;
-    memcpy(&f, &u, 4);
-    return f;
-}
 static inline double mr_pb_double(uint64_t i64)
 {
     double d;
@@ -60,8 +49,6 @@ void mr_pb_put_u64(struct mr_buf *b, uint32_t number, uint64_t v);
 /** int32 and int64: negative values take ten bytes. */
 void mr_pb_put_i64(struct mr_buf *b, uint32_t number, int64_t v);
 void mr_pb_put_bool(struct mr_buf *b, uint32_t number, bool v);
-void mr_pb_put_float(struct mr_buf *b, uint32_t number, float v);
-void mr_pb_put_double(struct mr_buf *b, uint32_t number, double v);
 void mr_pb_put_str(struct mr_buf *b, uint32_t number, mr_str s);
 /** Written even if zero or empty: members of a oneof, elements of a repeated field, map entries. */
 void mr_pb_set_u64(struct mr_buf *b, uint32_t number, uint64_t v);

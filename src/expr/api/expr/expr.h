@@ -111,7 +111,6 @@ int mr_expr_compile(mr_str text, const struct mr_expr_options *options,
 /** *expr may be NULL. */
 void mr_expr_free(struct mr_expr **expr);
 
-mr_str mr_expr_text(const struct mr_expr *expr);
 enum mr_expr_type mr_expr_result_type(const struct mr_expr *expr);
 const struct mr_expr_operand *mr_expr_operands(const struct mr_expr *expr, size_t *out_count);
 

@@ -105,10 +105,9 @@ struct mr_version {
     _Atomic int64_t other_pins; /* of threads that are no readers */
     _Atomic int state;          /* enum mr_version_state */
     _Atomic bool retiring;      /* removed from the table */
-    int64_t loaded_wall_ns;
-    int64_t load_ns; /* how long load and warm-up took */
-    bool is_first;   /* mr_models_start waits for it */
-    bool is_update;  /* another version of the model served when this one was made */
+    int64_t load_ns;            /* how long load and warm-up took */
+    bool is_first;              /* mr_models_start waits for it */
+    bool is_update;             /* another version of the model served when this one was made */
     void *load_private;
 };
 

@@ -20,9 +20,6 @@ struct mr_op;
 int mr_ops_open(const char *const *dirs, size_t dir_count, struct mr_ops **out, struct mr_err *err);
 /** All ops of nodes have been freed. *ops may be NULL. */
 void mr_ops_close(struct mr_ops **ops);
-/** Number of ops, and the name of each. Thread: any. */
-size_t mr_ops_count(const struct mr_ops *ops);
-const char *mr_ops_name(const struct mr_ops *ops, size_t index);
 
 /** Creates the op `name` for a node. `desc` is borrowed; its size need not be set. Thread: any.
  *  Errors: MR_E_NOT_FOUND (no such op; the message has near names), MR_E_INVALID (its own refusal, or a signature that breaks the

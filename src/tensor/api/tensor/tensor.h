@@ -12,9 +12,6 @@
 const char *mr_dtype_name(int dtype);
 /** From the wire name; MR_DTYPE_INVALID when there is no such type. */
 int mr_dtype_from_name(mr_str name);
-/** From the config name ("TYPE_INT32", "TYPE_STRING"); MR_DTYPE_INVALID when there is no such
- *  type. */
-int mr_dtype_from_config_name(mr_str name);
 /** "TYPE_INT32", "TYPE_STRING". Static. */
 const char *mr_dtype_config_name(int dtype);
 /** Bytes of one element, 0 for BYTES and invalid types. */

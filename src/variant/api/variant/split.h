@@ -30,12 +30,5 @@ unsigned mr_split_choose(const struct mr_split *s, unsigned bucket);
  *  state of the ramp. Thread: any; one of several at the same time looks, and none waits. */
 bool mr_split_end(struct mr_split *s, unsigned variant, int status, int64_t latency_ns,
                   struct mr_rollout_time t);
-/** Copies weights, state and the newest change. Thread: any. */
-struct mr_split_view {
-    double weights[MR_VARIANTS_MAX];
-    enum mr_ramp_state state;
-    struct mr_rollout_event last; /* wall_ns 0: none */
-};
-void mr_split_see(struct mr_split *s, struct mr_split_view *out);
 
 #endif
