@@ -91,22 +91,13 @@ struct wait {
     struct mr_err err;
 };
 
-static mr_str trace_find(const struct mr_header *headers, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        if (mr_str_eq_c(headers[i].name, "workflow.trace-bin")) {
-            return headers[i].value;
-        }
-    }
-    return (mr_str){0};
-}
-
 /* Metadata of a gRPC call that has failed. An answer without a message has only headers. */
 static void trace_keep(const struct mr_client_response *response, struct mr_remote_reply *out)
 {
-    mr_str text = trace_find(response->trailers, response->trailer_count);
+    static const mr_str name = MR_STR_INIT("workflow.trace-bin");
+    mr_str text = mr_header_find(response->trailers, response->trailer_count, name);
 
-    text = text.ptr ? text : trace_find(response->headers, response->header_count);
+    text = text.ptr ? text : mr_header_find(response->headers, response->header_count, name);
     size_t len = text.len;
     out->block = text.ptr ? mr_block_new(len + 1) : NULL;
     if (out->block && mr_base64_decode(text, out->block->data, &len)) {

@@ -93,23 +93,13 @@ struct answer {
     struct mr_err err;
 };
 
-static mr_str header_of(const struct mr_client_response *r, const char *name)
-{
-    for (size_t i = 0; i < r->header_count; i++) {
-        if (mr_str_eq_c(r->headers[i].name, name)) {
-            return r->headers[i].value;
-        }
-    }
-    return (mr_str){"", 0};
-}
-
 /* "bytes 0-99/1000" of what has been asked for, with as many bytes. */
 static int range_read(struct answer *a, mr_str text, uint64_t len)
 {
     unsigned long long first = 0, last = 0, total = 0;
     char copy[96] = "";
 
-    memcpy(copy, text.ptr, MR_MIN(text.len, sizeof copy - 1));
+    memcpy(copy, text.ptr ? text.ptr : "", MR_MIN(text.len, sizeof copy - 1));
     if (sscanf(copy, "bytes %llu-%llu/%llu", &first, &last, &total) != 3 ||
         first != a->job->bytes || last < first || last >= total || len != last - first + 1) {
         return MR_FAIL(&a->err, MR_E_INVALID,
@@ -134,7 +124,8 @@ static int body_take(struct answer *a, const struct mr_client_response *r)
     int rc = MR_OK;
 
     if (r->status == 206) {
-        MR_TRY(range_read(a, header_of(r, "content-range"), r->body.len));
+        MR_TRY(range_read(a, mr_header_find(r->headers, r->header_count, MR_STR("content-range")),
+                          r->body.len));
     } else {
         MR_TRY(job_restart(a->job, &a->err)); /* all of it */
         a->total = r->body.len;
@@ -159,8 +150,8 @@ static void on_done(void *ctx, int rc, const struct mr_err *err, const struct mr
     a->total = UINT64_MAX;
     a->location[0] = '\0';
     if (rc == MR_OK) {
-        const mr_str location =
-            is_redirection(r->status) ? header_of(r, "location") : (mr_str){"", 0};
+        const mr_str given = mr_header_find(r->headers, r->header_count, MR_STR("location"));
+        const mr_str location = is_redirection(r->status) && given.ptr ? given : MR_STR("");
         a->status = r->status;
         memcpy(a->location, location.ptr, MR_MIN(location.len, sizeof a->location - 1));
         a->location[MR_MIN(location.len, sizeof a->location - 1)] = '\0';

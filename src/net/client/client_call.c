@@ -187,12 +187,9 @@ bool mr_client_is_clean(mr_str s)
 
 mr_str mr_client_host(const struct mr_client_call *call)
 {
-    for (size_t i = 0; i < call->header_count; i++) {
-        if (mr_str_eq_c(call->headers[i].name, "host")) {
-            return call->headers[i].value;
-        }
-    }
-    return mr_str_c(call->client->authority);
+    const mr_str host = mr_header_find(call->headers, call->header_count, MR_STR("host"));
+
+    return host.ptr ? host : mr_str_c(call->client->authority);
 }
 
 static bool has_header(const struct mr_header *list, size_t count, mr_str name)

@@ -16,16 +16,6 @@ struct grpc_call {
     char *address;
 };
 
-static mr_str find_header(const struct mr_header *headers, size_t count, const char *name)
-{
-    for (size_t i = 0; i < count; i++) {
-        if (mr_str_eq_c(headers[i].name, name)) {
-            return headers[i].value;
-        }
-    }
-    return (mr_str){NULL, 0};
-}
-
 /* The status that says what a gRPC code means; mr_status_grpc is not one to one. */
 static int status_of_grpc(uint64_t code)
 {
@@ -71,15 +61,15 @@ static int status_of_http(int http)
 int mr_client_grpc_status(const char *address, const struct mr_client_response *r, int *out_code,
                           struct mr_err *err)
 {
-    mr_str status = find_header(r->trailers, r->trailer_count, "grpc-status");
-    mr_str message = find_header(r->trailers, r->trailer_count, "grpc-message");
+    mr_str status = mr_header_find(r->trailers, r->trailer_count, MR_STR("grpc-status"));
+    mr_str message = mr_header_find(r->trailers, r->trailer_count, MR_STR("grpc-message"));
     char text[sizeof err->msg]; /* one byte more than fits, so that it is cut at a character */
     uint64_t code;
 
     *out_code = -1;
     if (!status.ptr) {
-        status = find_header(r->headers, r->header_count, "grpc-status");
-        message = find_header(r->headers, r->header_count, "grpc-message");
+        status = mr_header_find(r->headers, r->header_count, MR_STR("grpc-status"));
+        message = mr_header_find(r->headers, r->header_count, MR_STR("grpc-message"));
     }
     if (!status.ptr && r->status != 200) {
         return MR_FAIL(err, status_of_http(r->status), "%s answers with HTTP status %d", address,

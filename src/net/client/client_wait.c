@@ -70,13 +70,9 @@ int64_t mr_http_date_ns(mr_str text)
 /* Of a header that has no number. */
 static int64_t wait_until(const struct mr_header *list, size_t count, const char *name)
 {
-    for (size_t i = 0; i < count; i++) {
-        if (mr_str_eq_c(list[i].name, name)) {
-            const int64_t at_ns = mr_http_date_ns(list[i].value);
-            return at_ns < 0 ? 0 : MR_MAX(at_ns - mr_wall_ns(), INT64_C(0));
-        }
-    }
-    return 0;
+    const int64_t at_ns = mr_http_date_ns(mr_header_find(list, count, mr_str_c(name)));
+
+    return at_ns < 0 ? 0 : MR_MAX(at_ns - mr_wall_ns(), INT64_C(0));
 }
 
 int64_t mr_client_retry_after_ns(const struct mr_client_response *r)

@@ -171,15 +171,7 @@ void mr_call_impl_room(struct mr_call_impl *call)
 
 mr_str mr_call_header(const struct mr_call *call, const char *lower_name)
 {
-    size_t len = strlen(lower_name);
-
-    for (size_t i = 0; i < call->header_count; i++) {
-        const struct mr_header *h = &call->headers[i];
-        if (h->name.len == len && memcmp(h->name.ptr, lower_name, len) == 0) {
-            return h->value;
-        }
-    }
-    return (mr_str){NULL, 0};
+    return mr_header_find(call->headers, call->header_count, mr_str_c(lower_name));
 }
 
 mr_str mr_call_name_sent(const struct mr_call *call, const struct mr_header *header)
@@ -302,16 +294,12 @@ int mr_call_passed_memory(const struct mr_call *call, uint64_t *out_bytes)
 /* -1: the headers do not say it. */
 static int grpc_status_of(const struct mr_header *headers, size_t count)
 {
+    const mr_str text = mr_header_find(headers, count, MR_STR("grpc-status"));
     uint64_t status;
 
-    for (size_t i = 0; i < count; i++) {
-        if (mr_str_eq_c(headers[i].name, "grpc-status")) {
-            return mr_str_to_u64(headers[i].value, &status) && status < MR_GRPC_STATUSES
-                       ? (int)status
-                       : MR_GRPC_UNKNOWN;
-        }
-    }
-    return -1;
+    return !text.ptr                                                   ? -1
+           : mr_str_to_u64(text, &status) && status < MR_GRPC_STATUSES ? (int)status
+                                                                       : MR_GRPC_UNKNOWN;
 }
 
 /* headers: those that have the status of a gRPC call. */

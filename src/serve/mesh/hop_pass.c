@@ -210,16 +210,6 @@ static bool is_given_up(const struct hop_attempt *at)
     return !at->stream || !at->hop->arrival || (at->hop->chosen && at->hop->chosen != at);
 }
 
-static bool has_status(const struct mr_client_response *head)
-{
-    for (size_t i = 0; i < head->header_count; i++) {
-        if (mr_str_eq_c(head->headers[i].name, "grpc-status")) {
-            return true;
-        }
-    }
-    return false;
-}
-
 static void begin_answer(struct hop *h, struct hop_attempt *at)
 {
     struct mr_call *call = h->arrival->call;
@@ -246,7 +236,8 @@ static void on_head(void *ctx, const struct mr_client_response *head)
     }
     at->head = *head;
     /* What has a status ends at once, and a runtime that has not got the model may say so at the end only. */
-    if (!has_status(head) && !(at->is_at_runtime && h->input_ended)) {
+    const mr_str status = mr_header_find(head->headers, head->header_count, MR_STR("grpc-status"));
+    if (!status.ptr && !(at->is_at_runtime && h->input_ended)) {
         begin_answer(h, at);
     }
 }

@@ -58,24 +58,15 @@ static bool request_for(struct mr_call *call, const struct serve_route *route,
 
 /* ---- what comes back ---- */
 
-static mr_str find(const struct mr_header *headers, size_t count, const char *name)
-{
-    for (size_t i = 0; i < count; i++) {
-        if (mr_str_eq_c(headers[i].name, name)) {
-            return headers[i].value;
-        }
-    }
-    return (mr_str){0};
-}
-
 void hop_count_run(const struct hop_attempt *at, int rc, const struct mr_client_response *r)
 {
     struct hop *h = at->hop;
     uint64_t code = (uint64_t)mr_status_grpc(rc);
 
     if (rc == MR_OK) {
-        mr_str status = find(r->trailers, r->trailer_count, "grpc-status");
-        status = status.ptr ? status : find(r->headers, r->header_count, "grpc-status");
+        mr_str status = mr_header_find(r->trailers, r->trailer_count, MR_STR("grpc-status"));
+        status = status.ptr ? status
+                            : mr_header_find(r->headers, r->header_count, MR_STR("grpc-status"));
         code = mr_str_to_u64(status, &code) ? code : MR_GRPC_UNKNOWN;
     }
     call_times_ran(h->loop->call_times, h->arrival->call,
@@ -90,7 +81,7 @@ static bool has(mr_str text, const char *part)
 /* The place of the status among the headers of an answer; NULL: it says nothing about a model that is not there. */
 static const struct mr_header *missing_status(const struct mr_header *headers, size_t count)
 {
-    mr_str text = find(headers, count, "grpc-message");
+    mr_str text = mr_header_find(headers, count, MR_STR("grpc-message"));
 
     for (size_t i = 0; i < count; i++) {
         mr_str code = headers[i].value;

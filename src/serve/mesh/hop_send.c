@@ -131,21 +131,11 @@ bool hop_spent(const struct mr_call *call, struct mr_client_request *io)
 
 /* ---- the answer ---- */
 
-static mr_str header_of(const struct mr_client_response *r, const char *name)
-{
-    for (size_t i = 0; i < r->header_count; i++) {
-        if (mr_str_eq_c(r->headers[i].name, name)) {
-            return r->headers[i].value;
-        }
-    }
-    return (mr_str){0};
-}
-
 bool hop_refuses(const struct mr_client_response *r, enum mr_mesh_result *out_why, int *out_status)
 {
     static const int statuses[] = {MR_E_UNAVAILABLE, MR_E_EXHAUSTED, MR_E_TOO_LARGE};
-    mr_str why = header_of(r, HOP_WHY);
-    mr_str status = header_of(r, HOP_STATUS);
+    mr_str why = mr_header_find(r->headers, r->header_count, MR_STR(HOP_WHY));
+    mr_str status = mr_header_find(r->headers, r->header_count, MR_STR(HOP_STATUS));
 
     if (!why.len) {
         return false;

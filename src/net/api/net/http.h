@@ -42,6 +42,17 @@ struct mr_header {
     mr_str value; /* trimmed */
 };
 
+/** Value of the first header of that name, which is lower case; ptr NULL: there is none. */
+static inline mr_str mr_header_find(const struct mr_header *list, size_t count, mr_str name)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (mr_str_eq(list[i].name, name)) {
+            return list[i].value;
+        }
+    }
+    return (mr_str){NULL, 0};
+}
+
 enum mr_call_version { MR_CALL_HTTP10 = 10, MR_CALL_HTTP11 = 11, MR_CALL_HTTP2 = 20 };
 
 /** One request. Fields are set by net and read by the handler, except where said. */
