@@ -104,6 +104,24 @@ void mr_buf_i64(struct mr_buf *b, int64_t v)
     mr_buf_append(b, text, (size_t)(mr_i64_put(text, v) - text));
 }
 
+static bool is_unreserved(char c)
+{
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' ||
+           c == '.' || c == '_' || c == '~';
+}
+
+void mr_buf_percent(struct mr_buf *b, mr_str s, const char *also)
+{
+    for (size_t i = 0; i < s.len; i++) {
+        const char c = s.ptr[i];
+        if (is_unreserved(c) || (c && strchr(also, c))) {
+            mr_buf_char(b, c);
+        } else {
+            mr_buf_printf(b, "%%%02X", (unsigned char)c);
+        }
+    }
+}
+
 void mr_buf_consume(struct mr_buf *b, size_t n)
 {
     if (n >= b->len) {

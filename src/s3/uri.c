@@ -43,49 +43,15 @@ int mr_s3_uri_parse(const char *uri, mr_str *out_bucket, mr_str *out_key, struct
     return MR_OK;
 }
 
-static bool is_unreserved(char c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
-           c == '.' || c == '_' || c == '~';
-}
-
 void s3_encode(struct mr_buf *b, mr_str text, bool keeps_slash)
 {
-    static const char digits[] = "0123456789ABCDEF";
-
-    for (size_t i = 0; i < text.len; i++) {
-        const unsigned char c = (unsigned char)text.ptr[i];
-        if (is_unreserved((char)c) || (c == '/' && keeps_slash)) {
-            mr_buf_char(b, (char)c);
-        } else {
-            mr_buf_char(b, '%');
-            mr_buf_char(b, digits[c >> 4]);
-            mr_buf_char(b, digits[c & 15]);
-        }
-    }
-}
-
-static int digit_of(char c)
-{
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
+    mr_buf_percent(b, text, keeps_slash ? "/" : "");
 }
 
 size_t s3_decode(char *text, size_t len)
 {
-    size_t to = 0;
-
     for (size_t i = 0; i < len; i++) {
-        const int high = text[i] == '%' && i + 2 < len ? digit_of(text[i + 1]) : -1;
-        const int low = high >= 0 ? digit_of(text[i + 2]) : -1;
-        if (low >= 0) {
-            text[to++] = (char)(high << 4 | low);
-            i += 2;
-        } else {
-            text[to++] = (char)(text[i] == '+' ? ' ' : text[i]);
-        }
+        text[i] = (char)(text[i] == '+' ? ' ' : text[i]);
     }
-    return to;
+    return mr_percent_decode(mr_str_n(text, len), text, len);
 }

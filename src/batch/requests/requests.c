@@ -573,17 +573,12 @@ static void on_start(struct mr_timer *t)
 
 /* ---- setting up ---- */
 
-/* RFC 3986: what is not unreserved is encoded. */
 static char *path_part(const char *name)
 {
     struct mr_buf b;
 
     mr_buf_init(&b, 0);
-    for (const char *c = name; *c; c++) {
-        const bool is_plain_char = (*c >= '0' && *c <= '9') || (*c >= 'a' && *c <= 'z') ||
-                                   (*c >= 'A' && *c <= 'Z') || strchr("-._~", *c);
-        mr_buf_printf(&b, is_plain_char ? "%c" : "%%%02X", (unsigned char)*c);
-    }
+    mr_buf_percent(&b, mr_str_c(name), "");
     char *part = mr_strndup(mr_buf_cstr(&b), b.len);
     mr_buf_fini(&b);
     return part;

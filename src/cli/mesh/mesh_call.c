@@ -1,22 +1,7 @@
 /* Calls of the paths below /v2/mesh. */
-#include <stdio.h>
 #include <string.h>
 
 #include "mesh.h"
-
-static void put_encoded(struct mr_buf *out, const char *text)
-{
-    static const char plain[] =
-        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~";
-
-    for (; *text; text++) {
-        if (strchr(plain, *text)) {
-            mr_buf_char(out, *text);
-        } else {
-            mr_buf_printf(out, "%%%02X", (unsigned char)*text);
-        }
-    }
-}
 
 void mesh_path(struct mr_buf *out, const char *what, const char *id, const char *verb)
 {
@@ -27,7 +12,7 @@ void mesh_path(struct mr_buf *out, const char *what, const char *id, const char 
     }
     if (id) {
         mr_buf_char(out, '/');
-        put_encoded(out, id);
+        mr_buf_percent(out, mr_str_c(id), "");
     }
     if (verb) {
         mr_buf_char(out, '/');
@@ -39,7 +24,7 @@ void mesh_path_query(struct mr_buf *out, const char *name, const char *value)
 {
     mr_buf_char(out, mr_str_find(mr_buf_view(out), '?') < 0 ? '?' : '&');
     mr_buf_printf(out, "%s=", name);
-    put_encoded(out, value);
+    mr_buf_percent(out, mr_str_c(value), "");
 }
 
 int mesh_ask(struct mesh_run *r, struct mr_buf *path, const ProtobufCMessage *body,

@@ -142,6 +142,19 @@ static void consume(void **state)
     mr_buf_fini(&b);
 }
 
+static void percent(void **state)
+{
+    struct mr_buf b;
+
+    (void)state;
+    mr_buf_init(&b, 0);
+    mr_buf_percent(&b, MR_STR("aZ09-._~/ \0\xc3%"), "");
+    mr_buf_char(&b, ' ');
+    mr_buf_percent(&b, MR_STR("/\0+"), "/");
+    assert_string_equal(mr_buf_cstr(&b), "aZ09-._~%2F%20%00%C3%25 /%00%2B");
+    mr_buf_fini(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -151,6 +164,7 @@ int main(void)
         cmocka_unit_test(printf_grows),
         cmocka_unit_test(numbers),
         cmocka_unit_test(consume),
+        cmocka_unit_test(percent),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

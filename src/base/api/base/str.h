@@ -90,7 +90,7 @@ bool mr_str_to_u64(mr_str s, uint64_t *out);
 
 /** Value of a hexadecimal digit of either case; -1 for any other character. */
 int mr_hex_digit(char c);
-/** Percent-encoding undone, into `max` bytes at `out`; what is no escape stays as it is. Returns the bytes written, s.len
+/** Percent-encoding undone, into `max` bytes at `out`, which may be s.ptr; what is no escape stays as it is. Returns the bytes written, s.len
  *  at most. */
 size_t mr_percent_decode(mr_str s, char *out, size_t max);
 /** Room that mr_u64_put and mr_i64_put may need. */
