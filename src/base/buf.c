@@ -122,6 +122,19 @@ void mr_buf_percent(struct mr_buf *b, mr_str s, const char *also)
     }
 }
 
+void mr_buf_html(struct mr_buf *b, mr_str s)
+{
+    for (size_t i = 0; i < s.len; i++) {
+        switch (s.ptr[i]) {
+        case '<': MR_BUF_LIT(b, "&lt;"); break;
+        case '>': MR_BUF_LIT(b, "&gt;"); break;
+        case '&': MR_BUF_LIT(b, "&amp;"); break;
+        case '"': MR_BUF_LIT(b, "&quot;"); break;
+        default: mr_buf_char(b, s.ptr[i]); break;
+        }
+    }
+}
+
 void mr_buf_consume(struct mr_buf *b, size_t n)
 {
     if (n >= b->len) {

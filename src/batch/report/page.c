@@ -10,30 +10,17 @@
 
 #define HOSTS_SHOWN 200
 
-static void put_text(struct mr_buf *b, const char *text)
-{
-    for (; *text; text++) {
-        switch (*text) {
-        case '<': MR_BUF_LIT(b, "&lt;"); break;
-        case '>': MR_BUF_LIT(b, "&gt;"); break;
-        case '&': MR_BUF_LIT(b, "&amp;"); break;
-        case '"': MR_BUF_LIT(b, "&quot;"); break;
-        default: mr_buf_char(b, *text); break;
-        }
-    }
-}
-
 static void put_host(struct mr_buf *b, const struct mr_batch_host_view *h)
 {
     MR_BUF_LIT(b, "<tr><td>");
-    put_text(b, h->address);
+    mr_buf_html(b, mr_str_c(h->address));
     mr_buf_printf(b, "<td class=\"text%s\">%s", strcmp(h->state, "ready") == 0 ? "" : " bad",
                   h->state);
     mr_buf_printf(b, "<td>%llu<td>%llu<td>%llu<td>%u<td>%u<td>%.1f<td>%.1f<td class=\"text dim\">",
                   (unsigned long long)h->rows, (unsigned long long)h->calls,
                   (unsigned long long)h->failures, h->in_flight, h->limit, (double)h->p50_ns / 1e6,
                   (double)h->p95_ns / 1e6);
-    put_text(b, h->reason);
+    mr_buf_html(b, mr_str_c(h->reason));
     MR_BUF_LIT(b, "</tr>\n");
 }
 
@@ -62,10 +49,10 @@ static void put_failures(struct mr_buf *b, const struct mr_batch_view *v)
     for (size_t i = 0; i < v->failure_count; i++) {
         const struct mr_batch_failure_view *f = &v->failures[i];
         MR_BUF_LIT(b, "<tr><td>");
-        put_text(b, f->host);
+        mr_buf_html(b, mr_str_c(f->host));
         mr_buf_printf(b, "<td>%llu<td>%.0f<td class=\"text\">", (unsigned long long)f->count,
                       (double)f->ago_ns / 1e9);
-        put_text(b, f->cause);
+        mr_buf_html(b, mr_str_c(f->cause));
         MR_BUF_LIT(b, "</tr>\n");
     }
     MR_BUF_LIT(b, "</table></div>\n");
@@ -76,13 +63,13 @@ void page_figures(struct mr_buf *b, const struct job_parts *parts, const struct 
     const unsigned long long done = v->rows + v->dead;
 
     MR_BUF_LIT(b, "<h1>");
-    put_text(b, parts->calls->o->model.name);
+    mr_buf_html(b, mr_str_c(parts->calls->o->model.name));
     mr_buf_printf(b, "</h1>\n<p>%s for %.0f s, bound by the %s</p>\n",
                   v->is_paused || v->held[0] ? "<b>paused</b>" : v->phase, (double)v->ran_ns / 1e9,
                   v->bottleneck);
     if (v->held[0]) {
         MR_BUF_LIT(b, "<p><b>");
-        put_text(b, v->held);
+        mr_buf_html(b, mr_str_c(v->held));
         MR_BUF_LIT(b, "</b></p>\n");
     }
     if (v->total_rows > 0) {

@@ -136,20 +136,17 @@ void graph_dot(const struct graph *g, struct mr_buf *out)
 void graph_put_escaped(mr_str text, size_t max, struct mr_buf *out)
 {
     struct mr_buf clean;
-    size_t n = 0;
+    size_t n = 0, bytes = 0;
 
     mr_buf_init(&clean, 0);
     mr_text_clean(&clean, text);
-    for (const char *p = mr_buf_cstr(&clean); *p && n < max; p++) {
-        n += ((unsigned char)*p & 0xc0) != 0x80;
-        switch (*p) {
-        case '<': mr_buf_c(out, "&lt;"); break;
-        case '>': mr_buf_c(out, "&gt;"); break;
-        case '&': mr_buf_c(out, "&amp;"); break;
-        case '"': mr_buf_c(out, "&quot;"); break;
-        default: mr_buf_char(out, *p);
+    for (const char *p = mr_buf_cstr(&clean); p[bytes]; bytes++) {
+        n += ((unsigned char)p[bytes] & 0xc0) != 0x80;
+        if (n > max) {
+            break;
         }
     }
+    mr_buf_html(out, mr_str_n(mr_buf_cstr(&clean), bytes));
     mr_buf_fini(&clean);
 }
 

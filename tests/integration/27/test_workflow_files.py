@@ -661,6 +661,9 @@ def test_draw(tmp_path):
     variants = " ".join(f'variant {{ name: "{name}" model {{ name: "m" }} weight: {weight} }}' for name, weight in (("x", 1000000), ("y", 2.5)))
     path.write_text(DRAWN.replace('name: "a" model { name: "m" }', f'name: "a" split {{ {variants} }}'))
     assert "■ a (split x 1000000, y 2.5)  IN → A" in workflow("draw", path).stdout.splitlines()
+    name = "n" * 23 + "é"  # as long as a picture shows
+    path.write_text(DRAWN.replace('"a"', f'"{name}"').replace('"c"', f'"{name}m"'))
+    assert workflow("draw", path, "--format", "svg").stdout.count(f">{name}<") == 2
 
 
 @pytest.mark.parametrize("text, why", [

@@ -142,7 +142,7 @@ static void consume(void **state)
     mr_buf_fini(&b);
 }
 
-static void percent(void **state)
+static void escapes(void **state)
 {
     struct mr_buf b;
 
@@ -152,6 +152,9 @@ static void percent(void **state)
     mr_buf_char(&b, ' ');
     mr_buf_percent(&b, MR_STR("/\0+"), "/");
     assert_string_equal(mr_buf_cstr(&b), "aZ09-._~%2F%20%00%C3%25 /%00%2B");
+    mr_buf_reset(&b);
+    mr_buf_html(&b, MR_STR("<a href=\"'x'\">&\xc3\xa9"));
+    assert_string_equal(mr_buf_cstr(&b), "&lt;a href=&quot;'x'&quot;&gt;&amp;\xc3\xa9");
     mr_buf_fini(&b);
 }
 
@@ -164,7 +167,7 @@ int main(void)
         cmocka_unit_test(printf_grows),
         cmocka_unit_test(numbers),
         cmocka_unit_test(consume),
-        cmocka_unit_test(percent),
+        cmocka_unit_test(escapes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -58,6 +58,8 @@ void mr_buf_u64(struct mr_buf *b, uint64_t v);
 void mr_buf_i64(struct mr_buf *b, int64_t v);
 /** `s` with all bytes as %XX but those that RFC 3986 does not reserve, and those in `also` (""). */
 void mr_buf_percent(struct mr_buf *b, mr_str s, const char *also);
+/** `s` as text of HTML or XML, also within "": with < > & " as entities. */
+void mr_buf_html(struct mr_buf *b, mr_str s);
 /** Drop n bytes from the front (memmove). */
 void mr_buf_consume(struct mr_buf *b, size_t n);
 /** Puts a NUL after the end (not counted in len). Returns ptr, "" when empty or failed. */

@@ -129,7 +129,7 @@ static void put_run(struct mr_buf *b, const struct perf_row *row)
         mr_perf_error_name(&r->errors.kinds[i], text);
         mr_buf_printf(b, "<p class=\"w\">%llu × %s: ", (unsigned long long)r->errors.kinds[i].count,
                       text);
-        perf_page_text(b, mr_str_c(r->errors.kinds[i].text));
+        mr_buf_html(b, mr_str_c(r->errors.kinds[i].text));
         MR_BUF_LIT(b, "</p>\n");
     }
     put_seconds(b, r);
@@ -145,9 +145,9 @@ int perf_write_html(const struct perf *p, const char *path, struct mr_err *err)
     snprintf(title, sizeof title, "%.150s - millrace perf", p->opt.model);
     perf_page_begin(&b, title);
     MR_BUF_LIT(&b, "<h1>");
-    perf_page_text(&b, mr_str_c(p->opt.model));
+    mr_buf_html(&b, mr_str_c(p->opt.model));
     MR_BUF_LIT(&b, "</h1><p>");
-    perf_page_text(&b, mr_str_c(p->target.address));
+    mr_buf_html(&b, mr_str_c(p->target.address));
     mr_buf_printf(&b, ", %s</p>\n", perf_protocol_text(p));
     put_table(&b, p);
     for (size_t i = 0; i < p->rows.len; i++) {

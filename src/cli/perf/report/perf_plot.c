@@ -23,26 +23,12 @@ struct frame {
     double step; /* of a linear y */
 };
 
-void perf_page_text(struct mr_buf *b, mr_str text)
-{
-    for (size_t i = 0; i < text.len; i++) {
-        char c = text.ptr[i];
-        switch (c) {
-        case '<': MR_BUF_LIT(b, "&lt;"); break;
-        case '>': MR_BUF_LIT(b, "&gt;"); break;
-        case '&': MR_BUF_LIT(b, "&amp;"); break;
-        case '"': MR_BUF_LIT(b, "&quot;"); break;
-        default: mr_buf_char(b, c); break;
-        }
-    }
-}
-
 void perf_page_begin(struct mr_buf *b, const char *title)
 {
     MR_BUF_LIT(
         b, "<!DOCTYPE html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
            "content=\"width=device-width\"><title>");
-    perf_page_text(b, mr_str_c(title));
+    mr_buf_html(b, mr_str_c(title));
     MR_BUF_LIT(
         b, "</title><style>:root{color-scheme:light dark;--line:#ddd;--dim:#555;--red:#c33;"
            "--orange:#c70;--blue:#06c;--grey:#888}@media(prefers-color-scheme:dark){:root{"

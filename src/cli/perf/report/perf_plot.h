@@ -38,8 +38,6 @@ struct perf_plot {
 };
 
 void perf_plot_put(struct mr_buf *b, const struct perf_plot *p);
-/** Appends outside text, escaped. */
-void perf_page_text(struct mr_buf *b, mr_str text);
 /** The page before and after its content. */
 void perf_page_begin(struct mr_buf *b, const char *title);
 void perf_page_end(struct mr_buf *b);

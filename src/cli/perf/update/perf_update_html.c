@@ -242,7 +242,7 @@ static void put_threads(struct mr_buf *b, const struct perf_update *u)
         const struct perf_thread *t = &u->update_threads.at[i];
         const struct perf_thread *q = perf_threads_find(&u->quiet_threads, t->name);
         mr_buf_printf(b, "<tr><td>%u × ", t->threads);
-        perf_page_text(b, mr_str_c(t->name));
+        mr_buf_html(b, mr_str_c(t->name));
         put_pair(b, q->minor_faults, t->minor_faults);
         put_pair(b, q->major_faults, t->major_faults);
         put_pair(b, q->voluntary, t->voluntary);
@@ -269,7 +269,7 @@ static void put_warnings(struct mr_buf *b, const struct perf_update *u)
     for (size_t i = 0; i < u->windows.len; i++) {
         if (u->windows.at[i].rc < 0) {
             MR_BUF_LIT(b, "<p class=\"w\">Update failed: ");
-            perf_page_text(b, mr_str_c(u->windows.at[i].problem));
+            mr_buf_html(b, mr_str_c(u->windows.at[i].problem));
             MR_BUF_LIT(b, "</p>\n");
         }
     }
@@ -284,11 +284,11 @@ int perf_update_write_html(const struct perf_update *u, const char *path, struct
     snprintf(text, sizeof text, "%.150s - millrace perf update", u->p->opt.model);
     perf_page_begin(&b, text);
     MR_BUF_LIT(&b, "<h1>");
-    perf_page_text(&b, mr_str_c(u->p->opt.model));
+    mr_buf_html(&b, mr_str_c(u->p->opt.model));
     MR_BUF_LIT(&b, ", updates of ");
-    perf_page_text(&b, mr_str_c(u->control.model));
+    mr_buf_html(&b, mr_str_c(u->control.model));
     MR_BUF_LIT(&b, "</h1><p>");
-    perf_page_text(&b, mr_str_c(u->p->target.address));
+    mr_buf_html(&b, mr_str_c(u->p->target.address));
     perf_load_text(&u->load, text);
     mr_buf_printf(&b, ", %s, %s; updates over %s.</p>\n", perf_protocol_text(u->p), text,
                   u->control.grpc ? "gRPC" : "REST");
