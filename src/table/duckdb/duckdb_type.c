@@ -113,24 +113,20 @@ static bool is_unsigned(enum mr_column_type t)
     return t >= MR_COLUMN_U8 && t <= MR_COLUMN_U64;
 }
 
-static bool is_integer(enum mr_column_type t)
-{
-    return t >= MR_COLUMN_I8 && t <= MR_COLUMN_U64;
-}
-
 /* True for a cast that cannot fail. Casts to floats round. */
 static bool casts_safely(enum mr_column_type from, enum duck_type leaf, enum mr_column_type to)
 {
     const bool is_huge = leaf == DUCK_HUGEINT || leaf == DUCK_UHUGEINT;
 
     if (to == MR_COLUMN_F32 || to == MR_COLUMN_F64) {
-        return is_huge || is_integer(from) || from == MR_COLUMN_DECIMAL || from == MR_COLUMN_F32 ||
-               from == MR_COLUMN_F64;
+        return is_huge || mr_column_is_integer(from) || from == MR_COLUMN_DECIMAL ||
+               from == MR_COLUMN_F32 || from == MR_COLUMN_F64;
     }
     if (to == MR_COLUMN_STRING) {
-        return is_huge || is_integer(from) || from == MR_COLUMN_DATE || from == MR_COLUMN_DECIMAL;
+        return is_huge || mr_column_is_integer(from) || from == MR_COLUMN_DATE ||
+               from == MR_COLUMN_DECIMAL;
     }
-    if (!is_integer(from) || !is_integer(to)) {
+    if (!mr_column_is_integer(from) || !mr_column_is_integer(to)) {
         return false;
     }
     const size_t have = mr_column_type_bytes(from);

@@ -110,11 +110,6 @@ static const struct mr_field *wanted_of(const struct join *j, const char *name)
 
 /* ---- compatible types ---- */
 
-static bool is_integer(enum mr_column_type t)
-{
-    return t >= MR_COLUMN_I8 && t <= MR_COLUMN_U64;
-}
-
 static bool is_real(enum mr_column_type t)
 {
     return t >= MR_COLUMN_F16 && t <= MR_COLUMN_F64;
@@ -151,7 +146,7 @@ static int leaves_join(const struct mr_field *a, const struct mr_field *b, bool 
     if (a->type == b->type) {
         return a->precision == b->precision && a->scale == b->scale ? (int)a->type : -1;
     }
-    if (is_integer(a->type) && is_integer(b->type)) {
+    if (mr_column_is_integer(a->type) && mr_column_is_integer(b->type)) {
         const enum mr_column_type t = integers_join(a->type, b->type);
         return t == MR_COLUMN_NONE ? -1 : (int)t;
     }

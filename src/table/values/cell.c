@@ -94,11 +94,6 @@ bool mr_cell_real(struct mr_column_builder *b, double v)
     }
 }
 
-static bool is_integer(enum mr_column_type t)
-{
-    return t >= MR_COLUMN_I8 && t <= MR_COLUMN_U64;
-}
-
 /* A whole number that is written as a fraction (3.0, 3e0); one of 2^53 or more may not be the number that was written. */
 static bool whole_add(struct mr_column_builder *b, double v)
 {
@@ -202,7 +197,7 @@ int mr_cell_json(struct mr_json *j, struct mr_column_builder *b)
     bool flag;
     int rc;
 
-    if (is_integer(b->field->type) && is_fraction(j)) {
+    if (mr_column_is_integer(b->field->type) && is_fraction(j)) {
         return fraction_json(j, b);
     }
     switch (b->field->type) {
@@ -290,7 +285,7 @@ static bool is_mixed(const struct mr_json *j, const struct mr_field *item)
     const size_t n = end ? (size_t)(end - j->pos) : 0;
 
     return (item->is_nullable && memchr(j->pos, 'n', n)) ||
-           (is_integer(item->type) &&
+           (mr_column_is_integer(item->type) &&
             (memchr(j->pos, '.', n) || memchr(j->pos, 'e', n) || memchr(j->pos, 'E', n)));
 }
 
@@ -397,7 +392,7 @@ static bool fraction_text(struct mr_column_builder *b, mr_str text)
 {
     double v;
 
-    return is_integer(b->field->type) && mr_text_double(text, &v) && whole_add(b, v);
+    return mr_column_is_integer(b->field->type) && mr_text_double(text, &v) && whole_add(b, v);
 }
 
 /* False: not such a number. */

@@ -93,6 +93,10 @@ struct mr_rows {
 
 /** "I64", "LIST<F32>", "FIXED_LIST<F32>[64]" into buf, cut if too long; returns buf. */
 char *mr_field_text(const struct mr_field *f, char *buf, size_t room);
+static inline bool mr_column_is_integer(enum mr_column_type t)
+{
+    return t >= MR_COLUMN_I8 && t <= MR_COLUMN_U64;
+}
 /** Bytes of one value; 0 for strings, binaries and lists. */
 size_t mr_column_type_bytes(enum mr_column_type type);
 /** A deep copy into caller's memory. */
