@@ -41,11 +41,6 @@ static int64_t revision_of(const struct mr_pb_field *f)
     return f->wire == MR_PB_VARINT ? (int64_t)MR_MIN(f->value, (uint64_t)INT64_MAX) : 0;
 }
 
-static mr_str text_of(const struct mr_pb_field *f)
-{
-    return f->wire == MR_PB_LEN ? mr_str_n((const char *)f->bytes.ptr, f->bytes.len) : (mr_str){0};
-}
-
 /* What an intent has of other records; ptr NULL: it has none. */
 struct parts {
     mr_bytes def, was, v;
@@ -53,7 +48,7 @@ struct parts {
 
 static void take_field(const struct mr_pb_field *f, struct mesh_intent *i, struct parts *p)
 {
-    mr_str text = text_of(f);
+    mr_str text = mr_pb_text(f);
     mr_bytes bytes = {(const uint8_t *)text.ptr, text.len};
     bool flag = f->wire == MR_PB_VARINT && f->value;
 

@@ -21,11 +21,6 @@ void mesh_message_put(struct mr_buf *b, const struct mesh_message *m)
     mr_pb_put_u64(b, 12, m->age_s);
 }
 
-static mr_str text_of(const struct mr_pb_field *f)
-{
-    return f->wire == MR_PB_LEN ? mr_str_n((const char *)f->bytes.ptr, f->bytes.len) : (mr_str){0};
-}
-
 static uint32_t number_of(const struct mr_pb_field *f)
 {
     return f->wire == MR_PB_VARINT ? (uint32_t)MR_MIN(f->value, UINT32_MAX) : 0;
@@ -36,17 +31,17 @@ static void set_field(struct mesh_message *m, const struct mr_pb_field *f)
     switch (f->number) {
     case 1: m->kind = (enum mesh_message_kind)number_of(f); break;
     case 2: m->seq = f->wire == MR_PB_VARINT ? f->value : 0; break;
-    case 3: m->model = text_of(f); break;
+    case 3: m->model = mr_pb_text(f); break;
     case 4: m->purpose = (enum mesh_purpose)MR_MIN(number_of(f), MESH_FOR_PRELOAD); break;
     case 5: m->copies = number_of(f); break;
     case 6:
         if (m->exclude_count < MESH_EXCLUDE_MAX) {
-            m->exclude[m->exclude_count++] = text_of(f);
+            m->exclude[m->exclude_count++] = mr_pb_text(f);
         }
         break;
-    case 7: m->instance = text_of(f); break;
+    case 7: m->instance = mr_pb_text(f); break;
     case 8: m->status = -(int)MR_MIN(number_of(f), 1000); break;
-    case 9: m->text = text_of(f); break;
+    case 9: m->text = mr_pb_text(f); break;
     case 10: m->in_flight = number_of(f); break;
     case 11: m->queued = number_of(f); break;
     case 12: m->age_s = number_of(f); break;

@@ -159,11 +159,6 @@ void mesh_vmodel_put(struct mr_buf *b, const struct mesh_vmodel *v)
     mr_pb_put_bool(b, 5, v->restored);
 }
 
-static mr_str text_of(const struct mr_pb_field *f)
-{
-    return f->wire == MR_PB_LEN ? mr_str_n((const char *)f->bytes.ptr, f->bytes.len) : (mr_str){0};
-}
-
 static uint64_t number_of(const struct mr_pb_field *f)
 {
     return f->wire == MR_PB_VARINT ? f->value : 0;
@@ -228,9 +223,9 @@ int mesh_def_get(struct mesh_def *out, mr_bytes value, struct mr_err *err)
 
     while ((rc = mr_pb_next(&value, &f)) > 0) {
         switch (f.number) {
-        case 1: d.type = text_of(&f); break;
-        case 2: d.path = text_of(&f); break;
-        case 3: d.key = text_of(&f); break;
+        case 1: d.type = mr_pb_text(&f); break;
+        case 2: d.path = mr_pb_text(&f); break;
+        case 3: d.key = mr_pb_text(&f); break;
         case 4: d.size_bytes = number_of(&f); break;
         case 5: d.min_copies = number32_of(&f); break;
         case 6: d.max_copies = number32_of(&f); break;
@@ -281,7 +276,7 @@ int mesh_copy_get(struct mesh_copy *out, mr_bytes value, struct mr_err *err)
         case 1: state = number_of(&f); break;
         case 2: c.size_bytes = number_of(&f); break;
         case 3: fail = number_of(&f); break;
-        case 4: c.reason = text_of(&f); break;
+        case 4: c.reason = mr_pb_text(&f); break;
         case 5: c.keeps_state = number_of(&f) != 0; break;
         case 6: c.time_ms = number_of(&f); break;
         default: break;
@@ -305,14 +300,14 @@ int mesh_instance_get(struct mesh_instance *out, mr_bytes value, struct mr_err *
 
     while ((rc = mr_pb_next(&value, &f)) > 0) {
         switch (f.number) {
-        case 1: i.address = text_of(&f); break;
-        case 2: i.zone = text_of(&f); break;
+        case 1: i.address = mr_pb_text(&f); break;
+        case 2: i.zone = mr_pb_text(&f); break;
         case 3:
-            if (i.label_count == MESH_LABELS_MAX || !is_text(text_of(&f))) {
+            if (i.label_count == MESH_LABELS_MAX || !is_text(mr_pb_text(&f))) {
                 is_valid = false;
                 break;
             }
-            i.labels[i.label_count++] = text_of(&f);
+            i.labels[i.label_count++] = mr_pb_text(&f);
             break;
         case 4: i.capacity_bytes = number_of(&f); break;
         case 5: i.loaders = number32_of(&f); break;
@@ -336,9 +331,9 @@ int mesh_vmodel_get(struct mesh_vmodel *out, mr_bytes value, struct mr_err *err)
 
     while ((rc = mr_pb_next(&value, &f)) > 0) {
         switch (f.number) {
-        case 1: v.active = text_of(&f); break;
-        case 2: v.target = text_of(&f); break;
-        case 3: v.owner = text_of(&f); break;
+        case 1: v.active = mr_pb_text(&f); break;
+        case 2: v.target = mr_pb_text(&f); break;
+        case 3: v.owner = mr_pb_text(&f); break;
         case 4: v.failed = number_of(&f) != 0; break;
         case 5: v.restored = number_of(&f) != 0; break;
         default: break;

@@ -20,6 +20,11 @@ struct mr_pb_field {
  *  (truncated, over-long varint, field number 0 or too large, group); *io is then left as it
  *  was. */
 int mr_pb_next(mr_bytes *io, struct mr_pb_field *out);
+/** The text of a LEN field; ptr NULL: it is none. */
+static inline mr_str mr_pb_text(const struct mr_pb_field *f)
+{
+    return f->wire == MR_PB_LEN ? mr_str_n((const char *)f->bytes.ptr, f->bytes.len) : (mr_str){0};
+}
 /** Cut one varint off *io; false, *io untouched, when it is truncated or does not fit 64 bits. */
 bool mr_pb_varint_long(mr_bytes *io, uint64_t *out);
 static inline bool mr_pb_varint(mr_bytes *io, uint64_t *out)
