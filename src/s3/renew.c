@@ -61,7 +61,7 @@ static void on_check(struct mr_timer *t)
     }
 }
 
-/* "http://host:port/path" apart; *path is NULL without one. */
+/* "http://host:port/path" apart; *path is "/" without one. */
 static void url_cut(const char *url, bool *out_tls, mr_str *out_host, mr_str *out_path)
 {
     mr_str rest = mr_str_c(url);

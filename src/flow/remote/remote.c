@@ -14,6 +14,7 @@
 #include "base/str.h"
 #include "base/vec.h"
 #include "codec/json.h"
+#include "millrace/backend_util.h"
 #include "millrace/client.h"
 #include "sched/sched.h"
 #include "signature.h"
@@ -352,12 +353,9 @@ static const struct mr_executor_ops remote_ops = {.close = remote_close,
 
 static const char *setting(const struct mr_model_desc *desc, const char *key)
 {
-    for (uint32_t i = 0; i < desc->setting_count; i++) {
-        if (strcmp(desc->settings[i].key, key) == 0) {
-            return desc->settings[i].value;
-        }
-    }
-    return "";
+    const char *text = mr_setting_find(desc->settings, desc->setting_count, key);
+
+    return text ? text : "";
 }
 
 static int timeout_read(const struct mr_model_desc *desc, int64_t *out, struct mr_err *err)
