@@ -2,7 +2,6 @@
 import gzip
 import json
 import socket
-import struct
 import zlib
 
 import h2.errors
@@ -15,7 +14,7 @@ from tritonclient.grpc import service_pb2 as pb
 
 from lib import grpcraw, repo, wait
 from lib.metrics import value
-from lib.raw import GRPC_HEADERS, Http2, grpc_frame, grpc_path
+from lib.raw import GRPC_HEADERS, Http2, frame, grpc_frame, grpc_path
 from lib.rest import binary_body
 
 INFER = "/v2/models/flat_int32/infer"
@@ -353,10 +352,6 @@ def test_ping(wire):
 
 
 # ---- violations ----
-
-def frame(kind, flags, stream, payload):
-    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
-
 
 @pytest.mark.parametrize("data", [
     frame(0, 0, 0, b"data"), frame(4, 0, 0, b"12345"), frame(4, 0, 1, b"\0" * 6), frame(1, 4, 0, b"\x82"),

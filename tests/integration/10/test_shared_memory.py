@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from lib import repo, wait
+from lib.held import descriptors
 from lib.rest import Rest, infer_path
 
 SIZE = 1 << 20
@@ -86,10 +87,6 @@ def memory():
     m = Memory()
     yield m
     m.close()
-
-
-def descriptors(server):
-    return len(os.listdir(f"/proc/{server.process.pid}/fd"))
 
 
 def still_good(path):

@@ -11,6 +11,7 @@ import pytest
 from lib import grpcraw, repo, wait
 from lib.control import Control
 from lib.grpcraw import Grpc
+from lib.held import in_use
 from lib.metrics import value
 from lib.raw import Http1, Http2, request
 from lib.rest import Rest, binary_body, infer_path
@@ -40,11 +41,6 @@ def served(models, start):
 
 def copied(server, model="m"):
     return value(server, "millrace_worker_copied_bytes_total", model=model)
-
-
-def in_flight(server):
-    """Bytes of bulk memory."""
-    return value(server, "millrace_block_bytes", use="requests")
 
 
 def numbers(count):
@@ -99,12 +95,12 @@ class Upload:
 
     def __init__(self, server, data, model="m", **fields):
         body, headers = rest_body(data, **fields)
-        had = in_flight(server)
+        had = in_use(server)
         self.wire = Http1(server.http)
         lines = "".join(f"{k}: {v}\r\n" for k, v in headers.items())
         self.wire.send(request("POST", infer_path(model), lines, body)[:-1])
         self.last = body[-1:]
-        wait.until(lambda: in_flight(server) >= had + len(body), "the body to be there")
+        wait.until(lambda: in_use(server) >= had + len(body), "the body to be there")
 
     def finish(self):
         """The bytes of the output."""
@@ -230,14 +226,14 @@ def test_model_unloaded_during_an_upload(models, explicit):
     server, control = explicit()
     control.load("m").ok()
     old = pids(server)
-    had = in_flight(server)
+    had = in_use(server)
     upload = Upload(server, numbers(FOUR_MB))
     control.unload("m").ok()
     wait_gone(old[0])
     upload.wire.send(upload.last)
     assert upload.wire.response().status == 404
     upload.wire.close()
-    wait.until(lambda: in_flight(server) < had + FOUR_MB, "the memory to be given back")
+    wait.until(lambda: in_use(server) < had + FOUR_MB, "the memory to be given back")
 
 
 def test_client_that_does_not_read_holds_no_model_up(models, explicit):
@@ -262,13 +258,13 @@ def test_client_that_does_not_read_holds_no_model_up(models, explicit):
 
 def test_requests_that_fail(served):
     """Large bodies of requests that are refused, or whose client disconnects, leak nothing."""
-    had = in_flight(served)
+    had = in_use(served)
     data = numbers(FOUR_MB)
     body, headers = rest_body(data)
     with Rest(served.http) as rest:
         assert rest.post(infer_path("none"), body, headers=headers).status == 404
         assert rest.post(infer_path("m"), body.replace(b'"FP32"', b'"INT8"'), headers=headers).status == 400
-    given_back = lambda: in_flight(served) < had + FOUR_MB
+    given_back = lambda: in_use(served) < had + FOUR_MB
     wait.until(given_back, "the memory of what was refused")
     Upload(served, data).wire.close()
     wait.until(given_back, "the memory to be given back")
@@ -289,7 +285,7 @@ def test_budget_counts_bodies(models, start):
     assert rest_infer(server, small) == small.tobytes()
     for upload in uploads:
         upload.wire.close()
-    wait.until(lambda: in_flight(server) < FOUR_MB, "the memory to be given back")
+    wait.until(lambda: in_use(server) < FOUR_MB, "the memory to be given back")
     assert rest_infer(server, numbers(FOUR_MB)) == numbers(FOUR_MB).tobytes()
 
 
@@ -303,15 +299,15 @@ def test_uploads_that_take_all_places(models, start):
     data = numbers(20_000)
     wires = []
     for _ in range(64):
-        had = in_flight(server)
+        had = in_use(server)
         wires.append(Http1(server.http))
         wires[-1].send(request("POST", infer_path("m"), head) + b"{}" + bytes(100_000))
-        wait.until(lambda: in_flight(server) > had, "the body to have its place")
+        wait.until(lambda: in_use(server) > had, "the body to have its place")
     assert rest_infer(server, data) == data.tobytes()
     assert copied(server) - before == data.nbytes
     for wire in wires:
         wire.close()
-    wait.until(lambda: in_flight(server) < 1 << 20, "the places to be free")
+    wait.until(lambda: in_use(server) < 1 << 20, "the places to be free")
     assert rest_infer(server, data) == data.tobytes()
     assert copied(server) - before == data.nbytes
 

@@ -8,6 +8,7 @@ from onnx import TensorProto, helper
 
 from lib import onnxgen, repo, wait
 from lib.control import Control, GrpcControl
+from lib.services.runtime import varint
 
 SECRET = b"TOP-SECRET" * 40
 
@@ -292,13 +293,6 @@ def test_external_data_that_is_no_file(control, models):
     refused(control, "m", "external data")
     os.mkfifo(folder / "1" / "w.bin")
     refused(control, "m", "not a regular file")
-
-
-def varint(n):
-    out = b""
-    while n > 127:
-        out, n = out + bytes([n & 127 | 128]), n >> 7
-    return out + bytes([n])
 
 
 def test_fields_that_readers_see_differently(control, models, secret):

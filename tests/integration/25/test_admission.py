@@ -8,7 +8,7 @@ from lib import grpcraw, repo, wait
 from lib.control import Control
 from lib.faults import PROGRAM, Faults
 from lib.hold import Hold
-from lib.metrics import samples
+from lib.metrics import node_events
 from lib.models.graphs import adders, node, workflow
 from lib.rest import Rest, as_input, infer_path
 
@@ -30,10 +30,6 @@ class Asked(threading.Thread):
     def answer(self):
         self.join(wait.PATIENCE)
         return self.reply
-
-
-def events(server, model="w"):
-    return {labels["event"]: n for labels, n in samples(server, "millrace_workflow_node_events_total") if labels["model"] == model}
 
 
 class World:
@@ -63,7 +59,7 @@ def world(models, start, tmp_path):
 def test_requests_wait(world, admission, count):
     server = world.serve(admission)
     asked = [Asked(server) for _ in range(5)]
-    wait.equal(lambda: events(server), {"admission_waited": 5 - count}, "the counts")
+    wait.equal(lambda: node_events(server), {"admission_waited": 5 - count}, "the counts")
     world.executions(count)
     world.hold.end()
     for a in asked:
@@ -86,13 +82,13 @@ def test_requests_are_refused(world):
     world.hold.end()
     assert first.answer().ok()
     assert Asked(server).answer().ok()
-    assert events(server) == {"admission_refused": 2}
+    assert node_events(server) == {"admission_refused": 2}
 
 
 def test_a_bounded_queue(world):
     server = world.serve("max_inflight: 1 max_queue: 2")
     asked = [Asked(server) for _ in range(3)]
-    wait.equal(lambda: events(server), {"admission_waited": 2}, "the counts")
+    wait.equal(lambda: node_events(server), {"admission_waited": 2}, "the counts")
     reply = Asked(server).answer()
     assert reply.status == 503 and "as many requests wait as its admission allows (2)" in reply.error
     world.hold.end()
@@ -105,7 +101,7 @@ def test_who_goes_away_while_waiting(world):
     world.executions(1)
     with Rest(server.http) as rest:
         rest.connection.request("POST", infer_path("w"), body='{"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[1],"data":[1]}]}')
-        wait.equal(lambda: events(server), {"admission_waited": 1}, "the counts")
+        wait.equal(lambda: node_events(server), {"admission_waited": 1}, "the counts")
     # its place in the queue becomes free
     second = wait.until(lambda: (a := Asked(server, "w")) and _waits(server, a), "a place in the queue")
     world.hold.end()
@@ -115,7 +111,7 @@ def test_who_goes_away_while_waiting(world):
 
 def _waits(server, asked):
     """The request, if it waits; None if it was refused."""
-    wait.until(lambda: not asked.is_alive() or events(server).get("admission_waited") == 2, "the request to wait, or its refusal")
+    wait.until(lambda: not asked.is_alive() or node_events(server).get("admission_waited") == 2, "the request to wait, or its refusal")
     return asked if asked.is_alive() else None
 
 
@@ -124,7 +120,7 @@ def test_a_deadline_ends_the_wait(world):
     first = Asked(server)
     world.executions(1)
     second = Asked(server)
-    wait.equal(lambda: events(server), {"admission_waited": 1}, "the counts")
+    wait.equal(lambda: node_events(server), {"admission_waited": 1}, "the counts")
     world.faults.later(server, 3601)
     reply = second.answer()
     assert reply.status == 504 and "in workflow 'w', Deadline Exceeded: the request waited for others to end" in reply.error
@@ -138,7 +134,7 @@ def test_a_workflow_within_a_workflow(world):
     repo.add(world.models, "outer", workflow(node("n", "w"), extra="admission { max_inflight: 3 }"))
     server = world.serve("max_inflight: 1")
     asked = [Asked(server, "outer") for _ in range(5)]
-    wait.equal(lambda: (events(server, "outer"), events(server)), ({"admission_waited": 2}, {"admission_waited": 2}), "the counts")
+    wait.equal(lambda: (node_events(server, "outer"), node_events(server)), ({"admission_waited": 2}, {"admission_waited": 2}), "the counts")
     world.executions(1)
     world.hold.end()
     assert all(a.answer().ok() for a in asked)

@@ -9,7 +9,7 @@ from lib import repo, wait
 from lib.control import Control
 from lib.faults import PROGRAM, Faults
 from lib.hold import Hold
-from lib.metrics import samples, value
+from lib.metrics import node_events, value
 from lib.models.graphs import adders, node, op, workflow
 from lib.rest import Rest, as_input, infer_path
 
@@ -35,10 +35,6 @@ class Asked(threading.Thread):
         return self.reply
 
 
-def events(server, model="w"):
-    return {labels["event"]: n for labels, n in samples(server, "millrace_workflow_node_events_total") if labels["model"] == model}
-
-
 def failures(server, **labels):
     return value(server, "nv_inference_request_failure", model="m", **labels)
 
@@ -62,17 +58,17 @@ def test_a_second_call_answers(moved, tmp_path):
     server, later = moved(hold.parameters | {"stuck_first": 1})
     request = Asked(server, "w", parameters={"workflow.trace": True})
     hold.wait_held()
-    assert events(server) == {}
+    assert node_events(server) == {}
     later(3601)
     answer = request.answer().ok().json()  # and the first call is still held
     assert answer["outputs"][0]["data"] == [3, 4]
     assert json.loads(answer["parameters"]["workflow.trace"])["nodes"][0]["calls"] == 2
-    assert events(server) == {"second_call": 1, "second_call_won": 1}
+    assert node_events(server) == {"second_call": 1, "second_call_won": 1}
     hold.end()
     # the call that lost has ended, and its model and the workflow serve on
     with Rest(server.http) as rest:
         assert rest.infer("w", INPUT).ok().json()["outputs"][0]["data"] == [3, 4]
-    assert events(server) == {"second_call": 1, "second_call_won": 1}
+    assert node_events(server) == {"second_call": 1, "second_call_won": 1}
 
 
 ROWS = 'switch { name: "s" per: ROW input: "INPUT0" case { when: "INPUT0 > 2" node: "a" } else { node: "b" } }'
@@ -92,7 +88,7 @@ def test_a_second_call_for_rows_answers(models, start, tmp_path, extra, more):
         wait.until(lambda: value(server, "nv_inference_request_success", model="m") == 1, "the other row's call")
     faults.later(server, 3601)
     assert request.answer().ok().json()["outputs"][0]["data"] == [3, 4]
-    assert events(server) == {"second_call": 1, "second_call_won": 1}
+    assert node_events(server) == {"second_call": 1, "second_call_won": 1}
     hold.end()
     with Rest(server.http) as rest:
         assert rest.infer("w", INPUT).ok().json()["outputs"][0]["data"] == [3, 4]
@@ -133,10 +129,10 @@ def test_the_first_call_may_answer_yet(moved, tmp_path):
     request = Asked(server, "w")
     hold.wait_held()
     later(3601)
-    wait.until(lambda: events(server) == {"second_call": 1}, "the second call")
+    wait.until(lambda: node_events(server) == {"second_call": 1}, "the second call")
     hold.end()  # both go on, and whichever is first answers
     assert request.answer().ok().json()["outputs"][0]["data"] == [3, 4]
-    assert events(server)["second_call"] == 1
+    assert node_events(server)["second_call"] == 1
 
 
 def test_a_failure_waits_for_the_other_call(moved, tmp_path):
@@ -168,7 +164,7 @@ def test_the_budget(moved, tmp_path):
     assert second.answer().ok()
     hold.end()
     assert first.answer().ok()
-    assert events(server)["second_call"] == 1
+    assert node_events(server)["second_call"] == 1
 
 
 def test_a_time_that_is_measured(moved, tmp_path):
@@ -177,9 +173,9 @@ def test_a_time_that_is_measured(moved, tmp_path):
     with Rest(server.http) as rest:
         for _ in range(25):
             rest.infer("w", INPUT).ok()
-    before = events(server).get("second_call", 0)
+    before = node_events(server).get("second_call", 0)
     request = Asked(server, "w", parameters=hold.parameters)
-    wait.until(lambda: events(server).get("second_call", 0) > before, "a second call")
+    wait.until(lambda: node_events(server).get("second_call", 0) > before, "a second call")
     hold.end()
     assert request.answer().ok().json()["outputs"][0]["data"] == [3, 4]
 

@@ -6,7 +6,7 @@ import pytest
 from lib import repo, wait
 from lib.control import Control
 from lib.hold import Hold
-from lib.metrics import samples
+from lib.metrics import node_events
 from lib.models.graphs import adders, node, op, workflow
 from lib.models.shares import spread
 from lib.rest import Rest
@@ -16,10 +16,6 @@ INPUT = [("INPUT0", "INT32", [1], [3])]
 
 def shadow(model, more='percent: 100 compare: "equal"'):
     return f'shadow {{ name: "next" model {{ name: "{model}" }} {more} }}'
-
-
-def events(server, model="w"):
-    return {labels["event"]: n for labels, n in samples(server, "millrace_workflow_node_events_total") if labels["model"] == model}
 
 
 def ask(server, count, model="w"):
@@ -49,14 +45,14 @@ def serve(models, start):
 def test_what_is_compared(serve, model, wanted):
     server = serve(shadow(model), bad={"fail_status": "UNAVAILABLE"})
     assert ask(server, 5) == [[14]] * 5
-    wait.equal(lambda: events(server), wanted, "the counts")
+    wait.equal(lambda: node_events(server), wanted, "the counts")
 
 
 def test_a_share_of_the_calls(serve):
     server = serve(shadow("one", 'percent: 25 compare: "tolerance:0.5"'))
     ask(server, 40)
     count = sum(b < 2500 for b in spread(40))
-    wait.equal(lambda: events(server), {"shadow": count, "shadow_equal": count}, "the counts")
+    wait.equal(lambda: node_events(server), {"shadow": count, "shadow_equal": count}, "the counts")
 
 
 def test_a_shadow_that_is_stuck(serve, tmp_path):
@@ -66,9 +62,9 @@ def test_a_shadow_that_is_stuck(serve, tmp_path):
     hold.wait_held()
     # one runs, one waits, and three are dropped; every request is answered
     assert ask(server, 4) == [[14]] * 4
-    wait.equal(lambda: events(server), {"shadow": 5, "shadow_dropped": 3}, "the counts")
+    wait.equal(lambda: node_events(server), {"shadow": 5, "shadow_dropped": 3}, "the counts")
     hold.end()
-    wait.equal(lambda: events(server), {"shadow": 5, "shadow_dropped": 3, "shadow_different": 2}, "the counts")
+    wait.equal(lambda: node_events(server), {"shadow": 5, "shadow_dropped": 3, "shadow_different": 2}, "the counts")
 
 
 def test_unloaded_while_the_shadow_runs(serve, models, tmp_path, start):
@@ -88,7 +84,7 @@ def test_unloaded_while_the_shadow_runs(serve, models, tmp_path, start):
 def test_fallbacks_have_none(serve):
     server = serve(shadow("one") + ' fallback { model { name: "ten" } }')
     ask(server, 3)
-    wait.equal(lambda: events(server), {"shadow": 3, "shadow_equal": 3}, "the counts")
+    wait.equal(lambda: node_events(server), {"shadow": 3, "shadow_equal": 3}, "the counts")
 
 
 REFUSED = [

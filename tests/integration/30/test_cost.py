@@ -1,15 +1,14 @@
 """What a small request costs on a warm connection, counted, for the whole server: nothing from the heap, no mutex,
 one read and one write beside the poll, no other thread woken. Instructions are compared by bench/. And what a
 connection costs that does nothing."""
-import os
 import struct
 import time
-from pathlib import Path
 
 import pytest
 
 from lib import grpcraw, repo, wait
 from lib.counts.counting import Calls, SystemCalls, needs_tracing, sleeps
+from lib.held import resident
 from lib.metrics import value
 from lib.raw import GRPC_HEADERS, Http1, Http2, grpc_frame, grpc_path, request
 from lib.rest import binary_body
@@ -179,10 +178,6 @@ def test_busy_polling(models, start):
 
     with Http1(server.http) as wire:  # again where the client is late each time
         assert min(most_sleeps(wire) for _ in range(5)) < COUNT // 2
-
-
-def resident(server):
-    return int(Path(f"/proc/{server.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def http1(server):

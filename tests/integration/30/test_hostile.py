@@ -12,8 +12,9 @@ import pytest
 from lib import grpcraw, repo, wait
 from lib.grpcraw import Grpc
 from lib.faults import PROGRAM, Faults
+from lib.held import in_use, resident
 from lib.metrics import value
-from lib.raw import GRPC_HEADERS, Closed, Http1, Http2, grpc_frame, grpc_path, request
+from lib.raw import GRPC_HEADERS, Closed, Http1, Http2, frame, grpc_frame, grpc_path, request
 from lib.rest import Rest, binary_body
 
 ONE = [("INPUT0", "INT32", [1], [1])]
@@ -37,24 +38,11 @@ def patient(hosted, tmp_path):
     return lambda *options: (hosted("--loop-threads=1", *hour, *options, program=PROGRAM, env=faults.env), faults)
 
 
-def in_use(server):
-    return value(server, "millrace_block_bytes", use="requests")
-
-
 def at_rest(server):
     """Others are served, and no request holds memory."""
     with Rest(server.http) as rest:
         assert rest.infer("m", ONE).status == 200
     wait.until(lambda: in_use(server) < 1 << 20, "the memory of requests to come back")
-
-
-def resident(server):
-    with open(f"/proc/{server.process.pid}/status") as f:
-        return next(int(line.split()[1]) << 10 for line in f if line.startswith("VmRSS"))
-
-
-def frame(kind, flags, stream, data=b""):
-    return len(data).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + data
 
 
 def large(model, count, parameters=None):

@@ -14,7 +14,7 @@ import pytest
 from lib import grpcraw, onnxgen, repo, wait
 from lib.faults import PROGRAM, Faults
 from lib.grpcraw import Grpc
-from lib.held import resident
+from lib.held import in_use, resident
 from lib.metrics import value
 from lib.raw import GRPC_HEADERS, Http1, Http2, grpc_frame, grpc_path, request
 from lib.rest import Rest
@@ -22,10 +22,6 @@ from lib.rest import Rest
 MIB = 1 << 20
 ONE = [("INPUT0", "INT32", [1], [1])]
 BUDGET = 64 * MIB
-
-
-def in_use(server):
-    return value(server, "millrace_block_bytes", use="requests")
 
 
 def others_are_served(server):

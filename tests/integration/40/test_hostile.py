@@ -15,9 +15,10 @@ from h2.errors import ErrorCodes
 
 from lib import repo, wait
 from lib.held import in_flight, resident
-from lib.raw import GRPC_HEADERS, Http1, Http2, grpc_frame, grpc_path, request
+from lib.raw import GRPC_HEADERS, Http1, Http2, frame, grpc_frame, grpc_path, request
 from lib.rest import Rest, binary_body, infer_path
 from lib.server import Server
+from lib.services.runtime import varint
 
 pytestmark = pytest.mark.release
 
@@ -108,10 +109,6 @@ def test_claims_cost_what_has_come(target, claim):
 
 
 # ---- floods over HTTP/2 ----
-
-def frame(kind, flags, stream, payload):
-    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
-
 
 DATA, HEADERS, PRIORITY, RST, SETTINGS, PING, WINDOW, CONTINUATION = 0, 1, 2, 3, 4, 6, 8, 9
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(SETTINGS, 0, 0, b"")
@@ -271,13 +268,6 @@ REST = {
 def check_rest(rest, data, headers, text):
     reply = rest.post(INFER, data, headers=headers)
     assert reply.status == 400 and re.search(text, reply.error), (reply.status, reply.error)
-
-
-def varint(n):
-    out = b""
-    while n > 127:
-        out, n = out + bytes([n & 127 | 128]), n >> 7
-    return out + bytes([n])
 
 
 def field(number, data):

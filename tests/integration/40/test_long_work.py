@@ -14,6 +14,7 @@ from lib import metrics, onnxgen, repo, wait
 from lib.counts import counting
 from lib.control import Control
 from lib.grpcraw import Grpc, pb, request
+from lib.held import in_use
 from lib.raw import Http1
 from lib.rest import Rest, infer_path
 
@@ -386,10 +387,6 @@ def test_ratio(serve):
         assert error.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED and "--max-decompression-ratio" in error.value.details()
         assert len(ask(8_000_000).raw_output_contents[0]) == 8_000_000  # zeros, but not many
     assert post(server, gzip.compress(json.dumps(SMALL).encode() + b" " * 8_000_000), {"Content-Encoding": "gzip"}).status == 200
-
-
-def in_use(server):
-    return metrics.value(server, "millrace_block_bytes", use="requests")
 
 
 @pytest.mark.few

@@ -1,6 +1,5 @@
 """What reviews of the server found, one test each."""
 import json
-import resource
 import threading
 import time
 
@@ -11,6 +10,7 @@ from tritonclient.grpc import service_pb2_grpc
 
 from lib import grpcraw, repo, wait
 from lib.control import Control, GrpcControl
+from lib.held import resident
 from lib.metrics import value
 from lib.raw import GRPC_HEADERS, Http2, grpc_frame
 from lib.rest import Rest
@@ -66,11 +66,6 @@ def test_a_stream_goes_on_when_its_answers_are_read(models, start):
         asked.set()
         assert sizes == [4_000_000] * 10
         assert next(stream).infer_response.raw_output_contents[0] == b"\5\0\0\0"
-
-
-def resident(server):
-    with open(f"/proc/{server.process.pid}/statm") as f:
-        return int(f.read().split()[1]) * resource.getpagesize()
 
 
 def test_reflection_for_a_client_that_does_not_read(models, start):

@@ -23,6 +23,11 @@ def cpu_seconds(server):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def in_use(server):
+    """Bytes of bulk memory that requests have."""
+    return value(server, "millrace_block_bytes", use="requests")
+
+
 def in_flight(server):
     """(requests in queues, bytes of requests): both are 0 when no request is in flight."""
-    return (value(server, "nv_inference_pending_request_count"), value(server, "millrace_block_bytes", use="requests"))
+    return (value(server, "nv_inference_pending_request_count"), in_use(server))

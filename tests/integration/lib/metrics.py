@@ -20,3 +20,8 @@ def value(server, name, **labels):
     """The sum of all samples of that name whose labels include these; None when there is none."""
     found = [v for l, v in samples(server, name) if labels.items() <= l.items()]
     return sum(found) if found else None
+
+
+def node_events(server, model="w"):
+    """{event: how often}, of the nodes of a workflow"""
+    return {labels["event"]: n for labels, n in samples(server, "millrace_workflow_node_events_total") if labels["model"] == model}

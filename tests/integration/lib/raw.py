@@ -258,6 +258,11 @@ class Http2:
         return self.response(stream)
 
 
+def frame(kind, flags, stream, payload=b""):
+    """A frame of HTTP/2."""
+    return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
+
+
 GRPC_HEADERS = (("content-type", "application/grpc"), ("te", "trailers"))
 
 

@@ -8,6 +8,8 @@ import threading
 import hpack
 from tritonclient.grpc import service_pb2 as pb
 
+from lib.raw import frame
+
 CLOSE = object()  # the connection, in place of bytes
 VALUES = list(range(4))
 
@@ -20,10 +22,6 @@ def http(body=b"", status="200 OK", headers=""):
 
 def output(shape=(4,), name="OUTPUT0"):
     return {"name": name, "datatype": "INT32", "shape": list(shape), "data": VALUES}
-
-
-def frame(kind, flags, stream, payload=b""):
-    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
 
 
 def head(*pairs, end=False):
