@@ -9,7 +9,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "options_priv.h"
+#include "base_priv.h"
 
 static const char *env_prefix(const struct mr_options *o)
 {

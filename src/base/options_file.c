@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "options_priv.h"
+#include "base_priv.h"
 
 #define FILE_BYTES_MAX ((size_t)1 << 20)
 #define MANY_LINES     "\"\"\""

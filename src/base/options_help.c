@@ -1,7 +1,7 @@
 /* Options, the output: --help and --dump-options, both generated from the table. */
 #include <stdio.h>
 
-#include "options_priv.h"
+#include "base_priv.h"
 
 #define HELP_COLUMN 34
 #define HELP_WIDTH  98

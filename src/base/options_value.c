@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
-#include "options_priv.h"
+#include "base_priv.h"
 
 struct unit {
     const char *name;

@@ -1,56 +1,26 @@
 #include "signature.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
+#include "base/file.h"
+#include "base/mem.h"
 #include "codec/pbtext.h"
 #include "model_config.pb-c.h"
 
 #define FILE_MAX_BYTES (16 << 20)
 
-static int read_all(int fd, const char *path, char *to, size_t size, struct mr_err *err)
-{
-    char text[128];
-
-    for (size_t at = 0; at < size;) {
-        const ssize_t n = read(fd, to + at, size - at);
-        if (n > 0) {
-            at += (size_t)n;
-        } else if (n == 0 || errno != EINTR) {
-            return MR_FAIL(err, MR_E_IO, "%.300s: %s", path,
-                           n == 0 ? "it became shorter" : strerror_r(errno, text, sizeof text));
-        }
-    }
-    return MR_OK;
-}
-
 int import_read_file(const char *path, struct mr_arena *arena, mr_str *out, struct mr_err *err)
 {
-    char text[128];
-    struct stat st;
-    int rc = MR_OK;
-    char *to = NULL;
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    char *text = NULL;
+    size_t len;
+    int rc;
 
-    if (fd < 0 || fstat(fd, &st) != 0) {
-        rc = MR_FAIL(err, errno == ENOENT ? MR_E_NOT_FOUND : MR_E_IO, "%.300s: %s", path,
-                     strerror_r(errno, text, sizeof text));
-    } else if (!S_ISREG(st.st_mode)) {
-        rc = MR_FAIL(err, MR_E_INVALID, "%.300s is no file", path);
-    } else if (st.st_size > FILE_MAX_BYTES ||
-               !(to = mr_arena_try(arena, (size_t)st.st_size + 1, 1))) {
-        rc = MR_FAIL(err, MR_E_TOO_LARGE, "%.300s is larger than 16 MiB", path);
-    } else if ((rc = read_all(fd, path, to, (size_t)st.st_size, err)) == MR_OK) {
-        to[st.st_size] = '\0';
-        *out = mr_str_n(to, (size_t)st.st_size);
-    }
-    if (fd >= 0) {
-        close(fd);
-    }
+    MR_TRY(mr_file_read(path, FILE_MAX_BYTES, &text, &len, err));
+    *out = mr_arena_str(arena, mr_str_n(text, len));
+    rc = out->ptr ? MR_OK : MR_FAIL(err, MR_E_TOO_LARGE, "%.300s is too large", path);
+out:
+    mr_free(text);
     return rc;
 }
 

@@ -15,7 +15,7 @@ struct signature {
 int signature_of(const char *repository, mr_str model, struct mr_arena *arena,
                  struct signature *out, struct mr_err *err);
 
-/** The content of a file of at most 16 MiB, in the arena. Errors: MR_E_NOT_FOUND, MR_E_IO, MR_E_TOO_LARGE. */
+/** The content of a file of at most 16 MiB, in the arena. Errors: those of mr_file_read. */
 int import_read_file(const char *path, struct mr_arena *arena, mr_str *out, struct mr_err *err);
 
 #endif

@@ -18,7 +18,7 @@
 #include "flow/flow.h"
 #include "flow/where.h"
 #include "graph.h"
-#include "model/file.h"
+#include "model/name.h"
 #include "workflow.h"
 
 /* One configuration to check. */

@@ -5,8 +5,8 @@
 #include <limits.h>
 #include <stdio.h>
 
+#include "base/file.h"
 #include "model/config.h"
-#include "model/file.h"
 
 /* What the message calls 'X' after `word`, "" if nothing. */
 static mr_str named(mr_str message, const char *word)

@@ -4,13 +4,12 @@
 #include "config.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/file.h"
 #include "codec/json.h"
 #include "kv/kv.h"
 
@@ -267,50 +266,21 @@ static int read_json(struct kv_etcd_config *c, mr_str text, mr_str folder, struc
     return rc;
 }
 
-/** The content of the file, into `out`. */
-static int read_file(const char *path, struct mr_buf *out, struct mr_err *err)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    struct stat st;
-
-    if (fd < 0) {
-        return MR_FAIL(err, errno == ENOENT ? MR_E_NOT_FOUND : MR_E_IO, "%s: %s", path,
-                       strerror(errno));
-    }
-    int rc =
-        fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size <= JSON_BYTES_MAX
-            ? MR_OK
-            : MR_FAIL(err, MR_E_INVALID, "%s is no file of at most %d bytes", path, JSON_BYTES_MAX);
-    for (ssize_t n = 1; rc == MR_OK && n > 0;) {
-        char part[4096];
-        n = read(fd, part, sizeof part);
-        if (n < 0) {
-            rc = MR_FAIL(err, MR_E_IO, "%s: %s", path, strerror(errno));
-        } else {
-            mr_buf_append(out, part, (size_t)n);
-        }
-    }
-    close(fd);
-    return rc;
-}
-
 static int read_named(struct kv_etcd_config *c, mr_str path, struct mr_err *err)
 {
     char *name = copy(path);
     const char *slash = strrchr(name, '/');
-    struct mr_buf text;
+    char *text;
+    size_t len;
 
-    mr_buf_init(&text, 2 * JSON_BYTES_MAX);
-    int rc = read_file(name, &text, err);
+    int rc = mr_file_read(name, JSON_BYTES_MAX, &text, &len, err);
     if (rc == MR_OK) {
         mr_str folder = mr_str_n(name, slash ? (size_t)(slash + 1 - name) : 0);
-        rc = read_json(c, mr_buf_view(&text), folder, err);
+        rc = read_json(c, mr_str_n(text, len), folder, err);
         rc = rc < 0 ? MR_WRAP(err, rc, "%s", name) : rc;
+        explicit_bzero(text, len);
+        mr_free(text);
     }
-    if (text.ptr) {
-        explicit_bzero(text.ptr, text.cap);
-    }
-    mr_buf_fini(&text);
     mr_free(name);
     return rc;
 }

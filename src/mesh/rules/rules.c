@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "base/file.h"
 #include "codec/json.h"
-#include "model/file.h"
 
 #define LABELS_MAX 256 /* of a rule */
 

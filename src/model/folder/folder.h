@@ -7,11 +7,12 @@
 #define MR_MODEL_FOLDER_H
 
 #include "base/err.h"
+#include "base/file.h"
 #include "base/map.h"
 #include "base/str.h"
 #include "base/vec.h"
 #include "model/archives/archives.h"
-#include "model/file.h"
+#include "model/name.h"
 
 /** Bounds of one model's folder. */
 #define MR_FOLDER_MAX_FILES    100000
@@ -30,8 +31,6 @@ char *mr_path_join(const char *a, mr_str b);
  *  not be read), MR_E_INVALID. */
 int mr_path_inside(const char *root, const char *const *links, const char *path, char **out,
                    struct mr_err *err);
-/** Fails with "<path>: <text of errno>" and the matching status. */
-int mr_path_errno(const char *path, int error, struct mr_err *err);
 
 /* ---- folder.c ---- */
 

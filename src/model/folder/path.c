@@ -97,18 +97,6 @@ char *mr_path_join(const char *a, mr_str b)
     return path;
 }
 
-int mr_path_errno(const char *path, int error, struct mr_err *err)
-{
-    char buf[128];
-    int status = error == ENOENT || error == ENOTDIR       ? MR_E_NOT_FOUND
-                 : error == EACCES || error == EPERM       ? MR_E_FORBIDDEN
-                 : error == ELOOP || error == ENAMETOOLONG ? MR_E_INVALID
-                 : error == ENOMEM                         ? MR_E_NOMEM
-                                                           : MR_E_IO;
-
-    return MR_FAIL(err, status, "%.300s: %s", path, strerror_r(error, buf, sizeof buf));
-}
-
 static bool is_below(const char *root, const char *real)
 {
     size_t len = strlen(root);

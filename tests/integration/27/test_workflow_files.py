@@ -569,7 +569,7 @@ def test_hostile_files(tmp_path):
     assert "aliases" in imported(tmp_path, "a: &x [1]\nb: *x\n", code=1).stderr
     assert "nested deeper than 64" in imported(tmp_path, "[" * 100000, code=1).stderr
     assert "more than 100000 values" in imported(tmp_path, "a: [" + "1," * 200000 + "1]", code=1).stderr
-    assert "larger than 16 MiB" in imported(tmp_path, "#" * (17 << 20), code=1).stderr
+    assert "has 17825792 bytes, allowed are 16777216" in imported(tmp_path, "#" * (17 << 20), code=1).stderr
     assert "is there twice" in imported(tmp_path, "kind: a\nkind: b\n", code=1).stderr
     assert "the file is empty" in imported(tmp_path, "", code=1).stderr
     assert "graph.yaml:2: " in imported(tmp_path, "kind: {", code=1).stderr

@@ -1,12 +1,24 @@
-#include "model/file.h"
+#include "base/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "folder.h"
+
+int mr_path_errno(const char *path, int error, struct mr_err *err)
+{
+    char buf[128];
+    int status = error == ENOENT || error == ENOTDIR       ? MR_E_NOT_FOUND
+                 : error == EACCES || error == EPERM       ? MR_E_FORBIDDEN
+                 : error == ELOOP || error == ENAMETOOLONG ? MR_E_INVALID
+                 : error == ENOMEM                         ? MR_E_NOMEM
+                                                           : MR_E_IO;
+
+    return MR_FAIL(err, status, "%.300s: %s", path, strerror_r(error, buf, sizeof buf));
+}
 
 /* Reads until `len` bytes or the end; the file may change during the call. */
 static int read_all(int fd, char *data, size_t len, size_t *out_len)
