@@ -23,14 +23,7 @@
 /* A small file's text, trimmed; "" if missing. */
 static mr_str read_small(const char *path, char *buf, size_t size)
 {
-    FILE *f = fopen(path, "re");
-    size_t n = f ? fread(buf, 1, size - 1, f) : 0;
-
-    if (f) {
-        fclose(f);
-    }
-    buf[n] = '\0';
-    return mr_str_trim(mr_str_n(buf, n));
+    return mr_str_trim(mr_machine_read(path, buf, size));
 }
 
 /* The value after "NAME ...:" in the text of a /proc file, from its first line. */

@@ -6,18 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Up to size - 1 bytes of a file of /proc; empty if missing. */
-static mr_str read_small(const char *path, char *buf, size_t size)
-{
-    FILE *f = fopen(path, "re");
-    size_t n = 0;
-
-    if (f) {
-        n = fread(buf, 1, size - 1, f);
-        fclose(f);
-    }
-    return mr_str_n(buf, n);
-}
+#include "base/machine.h"
 
 /* The next word of a line of numbers. */
 static bool next_number(mr_str *rest, uint64_t *out)
@@ -102,13 +91,13 @@ static bool read_thread(int pid, int64_t id, struct perf_thread *out)
 
     *out = (struct perf_thread){.id = id, .threads = 1};
     snprintf(path, sizeof path, "/proc/%d/task/%lld/stat", pid, (long long)id);
-    if (!perf_stat_parse(read_small(path, text, sizeof text), out)) {
+    if (!perf_stat_parse(mr_machine_read(path, text, sizeof text), out)) {
         return false;
     }
     snprintf(path, sizeof path, "/proc/%d/task/%lld/status", pid, (long long)id);
-    perf_status_parse(read_small(path, text, sizeof text), out);
+    perf_status_parse(mr_machine_read(path, text, sizeof text), out);
     snprintf(path, sizeof path, "/proc/%d/task/%lld/schedstat", pid, (long long)id);
-    mr_str rest = read_small(path, text, sizeof text);
+    mr_str rest = mr_machine_read(path, text, sizeof text);
     uint64_t ran;
     if (!next_number(&rest, &ran) || !next_number(&rest, &out->delay_ns)) {
         out->delay_ns = 0;
@@ -161,12 +150,12 @@ int perf_counters_read(int pid, struct perf_counters *out, struct mr_err *err)
     uint64_t pages;
 
     *out = (struct perf_counters){0};
-    perf_steal_parse(read_small("/proc/stat", text, sizeof text), &out->steal, &out->ticks);
+    perf_steal_parse(mr_machine_read("/proc/stat", text, sizeof text), &out->steal, &out->ticks);
     if (pid == 0) {
         return MR_OK;
     }
     snprintf(path, sizeof path, "/proc/%d/statm", pid);
-    mr_str rest = read_small(path, text, sizeof text);
+    mr_str rest = mr_machine_read(path, text, sizeof text);
     if (next_number(&rest, &pages) && next_number(&rest, &pages)) {
         out->rss_bytes = pages * (uint64_t)sysconf(_SC_PAGESIZE);
     }
