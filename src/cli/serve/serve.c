@@ -267,7 +267,7 @@ static int run(struct mr_serve_options *s, char *const *env)
     } else {
         mr_serve_print(s, server);
     }
-    /* If nobody reads what was printed, the server has not failed. */
+    /* What cannot be printed does not change the exit status of a server that runs. */
     __fpurge(stdout);
     clearerr(stdout);
     mr_serve_log_ready(s, server, begin);

@@ -62,6 +62,8 @@ struct fixture {
     pthread_mutex_t lock;
     struct change changes[1000];
     size_t change_count;
+    pthread_cond_t changed; /* CLOCK_MONOTONIC */
+    uint64_t changes_seen;  /* all calls of hooks.changed */
 };
 
 /* ---- files ---- */
@@ -193,6 +195,8 @@ static inline void fx_changed(void *ctx, const struct mr_version_change *change)
         c->version = change->version;
         c->state = change->state;
     }
+    f->changes_seen++;
+    pthread_cond_broadcast(&f->changed);
     pthread_mutex_unlock(&f->lock);
 }
 
@@ -232,6 +236,12 @@ static inline int fx_setup(void **state)
         f->backend_dirs[i] = f->backends[i];
     }
     pthread_mutex_init(&f->lock, NULL);
+    f->changes_seen = 0;
+    pthread_condattr_t by_monotonic;
+    pthread_condattr_init(&by_monotonic);
+    pthread_condattr_setclock(&by_monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&f->changed, &by_monotonic);
+    pthread_condattr_destroy(&by_monotonic);
     mr_models_options_init(&f->o);
     f->o.repositories = f->repos;
     f->o.repository_count = 1;
@@ -276,6 +286,7 @@ static inline int fx_teardown(void **state)
     struct fixture *f = *state;
     fx_stop(f);
     nftw(f->dir, fx_remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    pthread_cond_destroy(&f->changed);
     pthread_mutex_destroy(&f->lock);
     mr_free(f->dir);
     mr_free(f);
@@ -432,26 +443,44 @@ static inline const char *fx_index(struct fixture *f)
     return t.text;
 }
 
+static inline uint64_t fx_seen(struct fixture *f)
+{
+    pthread_mutex_lock(&f->lock);
+    const uint64_t seen = f->changes_seen;
+    pthread_mutex_unlock(&f->lock);
+    return seen;
+}
+
+/* Waits for a change after the first `seen` ones. False: there is none. */
+static inline bool fx_wait_change(struct fixture *f, uint64_t seen)
+{
+    const int64_t until = mr_now_ns() + PATIENCE_NS;
+    const struct timespec ts = {until / MR_NS_PER_S, until % MR_NS_PER_S};
+    int rc = 0;
+    pthread_mutex_lock(&f->lock);
+    while (f->changes_seen == seen && rc == 0) {
+        rc = pthread_cond_timedwait(&f->changed, &f->lock, &ts);
+    }
+    pthread_mutex_unlock(&f->lock);
+    return rc == 0;
+}
+
 static inline void fx_wait_newest(struct fixture *f, const char *name, int64_t number)
 {
-    int64_t until = mr_now_ns() + PATIENCE_NS;
-    while (fx_newest(f, name) != number) {
-        if (mr_now_ns() > until) {
+    for (uint64_t seen = fx_seen(f); fx_newest(f, name) != number; seen = fx_seen(f)) {
+        if (!fx_wait_change(f, seen)) {
             fail_msg("%s: waited for %lld, has %lld; %s", name, (long long)number,
                      (long long)fx_newest(f, name), fx_index(f));
         }
-        usleep(5000);
     }
 }
 
 static inline void fx_wait_index(struct fixture *f, const char *part)
 {
-    int64_t until = mr_now_ns() + PATIENCE_NS;
-    while (!strstr(fx_index(f), part)) {
-        if (mr_now_ns() > until) {
+    for (uint64_t seen = fx_seen(f); !strstr(fx_index(f), part); seen = fx_seen(f)) {
+        if (!fx_wait_change(f, seen)) {
             fail_msg("waited for '%s' in '%s'", part, fx_index(f));
         }
-        usleep(5000);
     }
 }
 

@@ -56,9 +56,9 @@ static inline void mr_buf_char(struct mr_buf *b, char c)
 void mr_buf_printf(struct mr_buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void mr_buf_u64(struct mr_buf *b, uint64_t v);
 void mr_buf_i64(struct mr_buf *b, int64_t v);
-/** `s` with all bytes as %XX but those that RFC 3986 does not reserve, and those in `also` (""). */
+/** `s` with each byte as %XX, except the unreserved ones of RFC 3986 and those in `also`. */
 void mr_buf_percent(struct mr_buf *b, mr_str s, const char *also);
-/** `s` as text of HTML or XML, also within "": with < > & " as entities. */
+/** `s` as text of HTML or XML, also in an attribute within "": < > & " become entities. */
 void mr_buf_html(struct mr_buf *b, mr_str s);
 /** Drop n bytes from the front (memmove). */
 void mr_buf_consume(struct mr_buf *b, size_t n);
