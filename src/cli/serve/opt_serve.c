@@ -2,7 +2,6 @@
  * backends. */
 #include "opt_serve.h"
 
-#include <arpa/inet.h>
 #include <ctype.h>
 #include <errno.h>
 #include <limits.h>
@@ -12,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "net/http.h"
 #include "process/cgroup.h"
 #include "process/confine.h"
 #include "process/user.h"
@@ -303,14 +303,7 @@ static bool is_unix(const struct place *p)
 /* Names are looked up when the server listens. */
 static int check_address(const struct place *p, struct mr_err *err)
 {
-    const size_t len = strlen(p->address);
-    const size_t brackets = len > 1 && p->address[0] == '[' && p->address[len - 1] == ']';
-    char v6[INET6_ADDRSTRLEN + 20];
-    struct in6_addr ignored;
-
-    snprintf(v6, sizeof v6, "%.*s", (int)(len - 2 * brackets), p->address + brackets);
-    v6[strcspn(v6, "%")] = '\0'; /* the interface */
-    if (!is_unix(p) && strchr(p->address, ':') && inet_pton(AF_INET6, v6, &ignored) != 1) {
+    if (!is_unix(p) && strchr(p->address, ':') && !mr_http_is_address(mr_str_c(p->address))) {
         return MR_FAIL(err, MR_E_INVALID,
                        "--%s-address: '%s' is not an address; --%s-port says the port", p->name,
                        p->address, p->name);

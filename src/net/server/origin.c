@@ -86,7 +86,7 @@ static bool is_name(mr_str s)
     return s.len > 0;
 }
 
-static bool is_address(mr_str host)
+bool mr_http_is_address(mr_str host)
 {
     char text[INET6_ADDRSTRLEN];
     struct in6_addr to;
@@ -119,7 +119,7 @@ bool mr_origin_parse(mr_str text, struct mr_origin *out)
         }
     }
     if (!split_authority(mr_str_sub(text, (size_t)at + 3, text.len), &o.host, &o.port) ||
-        (!is_name(o.host) && !is_address(o.host))) {
+        (!is_name(o.host) && !mr_http_is_address(o.host))) {
         return false;
     }
     o.port = o.port < 0 ? usual_port(o.scheme) : o.port;
@@ -135,7 +135,7 @@ bool mr_origin_is_own_host(mr_str text, const char *const *names, size_t count)
     if (!split_authority(text, &host, &port)) {
         return false;
     }
-    if (host.len == 0 || is_address(host)) {
+    if (host.len == 0 || mr_http_is_address(host)) {
         return port < 0 || host.len > 0;
     }
     host.len -= host.ptr[host.len - 1] == '.';

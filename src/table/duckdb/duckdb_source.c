@@ -138,16 +138,9 @@ static void path_sql(struct mr_buf *b, const char *path)
 /* True if a folder of the path has the name of a column that the file has itself. */
 static bool path_hides_column(const struct source *s, const char *path)
 {
-    mr_str rest = mr_str_c(path);
-    mr_str part;
-
-    while (mr_str_split(&rest, '/', &part) && rest.ptr) {
-        const mr_str name =
-            mr_str_sub(part, 0, (size_t)MR_MAX(mr_str_find(part, '='), (ptrdiff_t)0));
-        for (size_t i = 0; i < s->facts.columns.len; i++) {
-            if (name.len > 0 && mr_str_ieq(mr_str_c(s->facts.columns.at[i].name), name)) {
-                return true;
-            }
+    for (size_t i = 0; i < s->facts.columns.len; i++) {
+        if (mr_path_has_column(path, s->facts.columns.at[i].name)) {
+            return true;
         }
     }
     return false;

@@ -298,14 +298,13 @@ out:
     return rc;
 }
 
-/* "…/day=1/…" has the column day. */
-static bool is_of_path(const char *path, const char *column)
+bool mr_path_has_column(const char *path, const char *column)
 {
     mr_str rest = mr_str_c(path);
     const size_t len = strlen(column);
     mr_str part;
 
-    while (mr_str_split(&rest, '/', &part)) {
+    while (mr_str_split(&rest, '/', &part) && rest.ptr) { /* not the file's name */
         if (part.len > len && part.ptr[len] == '=' &&
             mr_str_ieq(mr_str_sub(part, 0, len), mr_str_n(column, len))) {
             return true;
@@ -326,7 +325,7 @@ int mr_spool_fill(struct mr_spool *s, const struct mr_schema *columns, uint64_t 
     for (size_t i = 0; i < columns->count; i++) {
         const char *name = columns->fields[i].name;
         /* A column that the file has too is fetched: it is the one that counts. */
-        if (!is_of_path(file_of(s)->path, name) ||
+        if (!mr_path_has_column(file_of(s)->path, name) ||
             parquet_chunks_find(footer, s->data_end, &name, 1, first_row, GAP_BYTES, &ranges)) {
             names[count++] = name;
         }

@@ -16,6 +16,8 @@ int mr_spool_open(struct mr_spool *s, size_t file, struct mr_err *err);
 /** Fetches the data of these columns for rows from `first_row` on; all of the object if its place is unknown. */
 int mr_spool_fill(struct mr_spool *s, const struct mr_schema *columns, uint64_t first_row,
                   struct mr_err *err);
+/** True for a path "…/day=1/…" and the column day, in any case. */
+bool mr_path_has_column(const char *path, const char *column);
 /** The path of the current file. */
 const char *mr_spool_path(const struct mr_spool *s);
 void mr_spool_free(struct mr_spool **s);

@@ -251,6 +251,8 @@ bool mr_http_is_unused(const char *address);
 /** True for an address that only this machine reaches: a loopback address with a port ("127.x.y.z:port", "[::1]:port",
  *  "localhost:port") or "unix:/path". Other names may lead anywhere. Thread: any. */
 bool mr_http_is_local(const char *address);
+/** True for numbers, without a port: "127.0.0.1", "::1", "[::1]", "fe80::1%eth0". Thread: any. */
+bool mr_http_is_address(mr_str host);
 /** The same over TLS; `tls` is borrowed until the server's connections are closed. */
 int mr_http_listen_tls(struct mr_http_server *s, struct mr_loop *const *loops, size_t loop_count,
                        const char *address, int tag, bool reuse_port, struct mr_tls *tls,
