@@ -22,7 +22,8 @@ export PYTHONDONTWRITEBYTECODE :=
 configure = echo "== $(1)"; cmake --preset $(1) -Wno-dev $(2) >build/$(1).log || { cat build/$(1).log; exit 1; }
 compile   = cmake --build build/$(1) -j $(JOBS)
 ctest     = ctest --test-dir build/$(1) -j $(WORKERS) --no-tests=error
-integrate = MR_BUILD=$(1) MR_BIN=$(CURDIR)/build/$(1)/bin/millrace $(PYTEST) $(2) $(or $(3),$(TESTS))
+# A thread of OpenBLAS or OpenMP that finds no work looks for it, in each of the thousand Python processes that tests start.
+integrate = OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 MR_BUILD=$(1) MR_BIN=$(CURDIR)/build/$(1)/bin/millrace $(PYTEST) $(2) $(or $(3),$(TESTS))
 
 .PHONY: all build demo test test-more checks bench fuzz spark soak format format-check install clean help \
         setup-test collect build-asan test-release test-asan test-tsan test-clang integration integration-asan integration-release

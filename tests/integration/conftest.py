@@ -6,6 +6,7 @@ it. `start` makes servers of a test's own; each of them must end with 0 when the
 has judged its end itself.
 """
 import collections
+import gc
 import os
 import subprocess
 
@@ -17,6 +18,17 @@ from lib.grpcraw import Grpc
 from lib.hold import Hold
 from lib.rest import Rest
 from lib.server import BIN, Server
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """What is collected lives to the end: Python's collector of garbage looks at none of it, in each of the workers."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config, items):

@@ -2,6 +2,7 @@
 
 Each gets its answer or the end of its connection, the next request is served, and the server holds what it held before.
 """
+import functools
 import gzip
 import os
 import json
@@ -226,6 +227,16 @@ def binary(inputs, blobs):
     return data, {"Inference-Header-Content-Length": str(length)}
 
 
+@functools.cache
+def bomb():
+    return gzip.compress(bytes(65 * MIB), 1)
+
+
+@functools.cache
+def large():
+    return gzip.compress(b"".join(os.urandom(24) + bytes(1000) for _ in range(65 * 1024)), 1)
+
+
 PARSE = r"^failed to parse the request JSON buffer: "
 OPTION = r"exceeds the maximum allowed value of \d+ bytes\. Use --http-max-input-size"
 DEPTH = r"JSON nesting depth exceeds maximum allowed limit \(100\) \(--json-max-depth\)"
@@ -258,15 +269,15 @@ REST = {
                     "more than 1024 inputs"),
     "3000 parameters": (json.dumps({"parameters": {str(i): 1 for i in range(3000)}, "inputs": []}).encode(), {},
                         "more than 1024 parameters"),
-    "bomb": (gzip.compress(bytes(65 * MIB), 1), GZIP, RATIO),
-    "large once unpacked": (gzip.compress(b"".join(os.urandom(24) + bytes(1000) for _ in range(65 * 1024)), 1), GZIP, OPTION),
+    "bomb": (bomb, GZIP, RATIO),
+    "large once unpacked": (large, GZIP, OPTION),
     "damaged gzip": (gzip.compress(body())[:-4], GZIP, "compressed data is damaged or cut short"),
     "bytes behind gzip": (gzip.compress(body()) + b"x", GZIP, "bytes after the compressed data"),
 }
 
 
 def check_rest(rest, data, headers, text):
-    reply = rest.post(INFER, data, headers=headers)
+    reply = rest.post(INFER, data() if callable(data) else data, headers=headers)
     assert reply.status == 400 and re.search(text, reply.error), (reply.status, reply.error)
 
 

@@ -65,7 +65,7 @@ def dense(layers, size, seed, fails=False):
     nodes, weights = [], []
     for i in range(layers):
         nodes += [helper.make_node("MatMul", [names[i], f"w{i}"], [f"m{i}"]), helper.make_node("Tanh", [f"m{i}"], [names[i + 1]])]
-        weights.append(numpy_helper.from_array(rng.standard_normal((size, size), np.float32) / np.float32(size ** 0.5), f"w{i}"))
+        weights.append(numpy_helper.from_array((rng.random((size, size), np.float32) - np.float32(0.5)) * np.float32((12 / size) ** 0.5), f"w{i}"))
     if fails:
         nodes[-1].output[0] = "row"
         nodes.append(helper.make_node("Reshape", ["row", "shape"], ["OUTPUT0"]))

@@ -1,18 +1,12 @@
 """A storage that speaks S3: moto's server, which checks signatures and conditions; and a proxy before it with faults.
 
-Buckets and keys are in memory. `faulty` lets a test define the outcome of each request.
+Buckets and keys are in memory. `faulty` lets a test define the outcome of each request. boto3 and moto take a second to
+import, in the workers alone that run such tests.
 """
 import contextlib
 import http.client
 import json
 import logging
-
-import boto3
-import requests
-from botocore.config import Config
-from moto import settings
-from moto.core.authorization import ActionAuthenticatorMixin
-from moto.server import ThreadedMotoServer
 
 from lib import wait
 from lib.services import other
@@ -47,6 +41,9 @@ class Storage:
 
 
 def client(endpoint, service, key, secret):
+    import boto3
+    from botocore.config import Config
+
     return boto3.client(service, endpoint_url=endpoint, region_name="us-east-1", aws_access_key_id=key,
                         aws_secret_access_key=secret, config=Config(retries={"max_attempts": 1}))
 
@@ -54,6 +51,11 @@ def client(endpoint, service, key, secret):
 @contextlib.contextmanager
 def storage():
     """One with a user who may do everything; other users may do nothing."""
+    import requests
+    from moto import settings
+    from moto.core.authorization import ActionAuthenticatorMixin
+    from moto.server import ThreadedMotoServer
+
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     try:
