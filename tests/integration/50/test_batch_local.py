@@ -57,7 +57,7 @@ def test_onnx(tmp_path):
     repo.add(tmp_path / "models", "m", text="", files={"1/model.onnx": onnxgen.dense(1, batch.WIDTH, 7)})
     run(tmp_path, "--map", "INPUT0=x")
     t = batch.results(tmp_path)
-    w = numpy.random.default_rng(7).standard_normal((batch.WIDTH, batch.WIDTH), numpy.float32) / numpy.float32(2)
+    w = onnxgen.matrix(numpy.random.default_rng(7), batch.WIDTH)
     y = t["OUTPUT0"].combine_chunks().flatten().to_numpy().reshape(-1, batch.WIDTH)
     assert len(y) == 1000 and numpy.allclose(y, numpy.tanh(x[t["id"].to_numpy()] @ w), atol=1e-5)
 

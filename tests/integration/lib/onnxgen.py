@@ -57,6 +57,11 @@ output [ { name: "OUTPUT0" data_type: TYPE_INT32 dims: [ -1 ] } ]
 """
 
 
+def matrix(rng, size):
+    """Random numbers by which a row's size stays about the same; cheaper to make than those of a bell curve."""
+    return (rng.random((size, size), np.float32) - np.float32(0.5)) * np.float32((12 / size) ** 0.5)
+
+
 def dense(layers, size, seed, fails=False):
     """A net of random numbers that differ with the seed: layers * size * size * 4 bytes of weights. One that `fails` loads,
     and cannot run: it asks for rows of another length than there are numbers for."""
@@ -65,7 +70,7 @@ def dense(layers, size, seed, fails=False):
     nodes, weights = [], []
     for i in range(layers):
         nodes += [helper.make_node("MatMul", [names[i], f"w{i}"], [f"m{i}"]), helper.make_node("Tanh", [f"m{i}"], [names[i + 1]])]
-        weights.append(numpy_helper.from_array((rng.random((size, size), np.float32) - np.float32(0.5)) * np.float32((12 / size) ** 0.5), f"w{i}"))
+        weights.append(numpy_helper.from_array(matrix(rng, size), f"w{i}"))
     if fails:
         nodes[-1].output[0] = "row"
         nodes.append(helper.make_node("Reshape", ["row", "shape"], ["OUTPUT0"]))
