@@ -55,9 +55,7 @@ test-more: setup-test  ## what `make test` leaves out: tests marked `more`, and 
 setup-test:
 	@tools/setup --test
 checks:           ## includes against the module table, sizes of files and functions, braces, names, format
-	python3 tools/check_includes.py
-	python3 tools/check_limits.py
-	python3 tools/check_style.py
+	@printf '%s\n' style limits includes | xargs -P $(JOBS) -I NAME python3 tools/check_NAME.py
 	@$(MAKE) --no-print-directory format-check
 collect:          # what pytest makes of the tests, once for all its workers
 	@$(call integrate,asan,--collect-only) >build/collect.log || { cat build/collect.log; exit 1; }
