@@ -7,6 +7,7 @@ from lib.rest import Rest
 
 
 def text(server):
+    """What a scraper gets."""
     with Rest(server.metrics) as client:
         return client.get("/metrics").ok().body.decode()
 

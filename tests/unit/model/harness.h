@@ -443,6 +443,7 @@ static inline const char *fx_index(struct fixture *f)
     return t.text;
 }
 
+/* How often hooks.changed was called. What it tells is in the table before. */
 static inline uint64_t fx_seen(struct fixture *f)
 {
     pthread_mutex_lock(&f->lock);
@@ -475,7 +476,8 @@ static inline void fx_wait_newest(struct fixture *f, const char *name, int64_t n
     }
 }
 
-/* Looks every 5 ms: a model that is forgotten, and an error of a model that serves, are in the index and no event. */
+/* Looks every 5 ms: the index also changes without a call of hooks.changed, when a model is forgotten or a model that
+ * serves gets an error. */
 static inline void fx_wait_index(struct fixture *f, const char *part)
 {
     int64_t until = mr_now_ns() + PATIENCE_NS;

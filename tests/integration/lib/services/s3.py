@@ -1,7 +1,7 @@
 """A storage that speaks S3: moto's server, which checks signatures and conditions; and a proxy before it with faults.
 
-Buckets and keys are in memory. `faulty` lets a test define the outcome of each request. boto3 and moto take a second to
-import, in the workers alone that run such tests.
+Buckets and keys are in memory. `faulty` lets a test define the outcome of each request. boto3 and moto are imported
+at their first use: that takes a second, and most workers of a run need neither.
 """
 import contextlib
 import http.client
