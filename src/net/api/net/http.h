@@ -245,18 +245,18 @@ int mr_http_server_new(struct mr_http_server **out, const struct mr_http_options
 int mr_http_listen(struct mr_http_server *s, struct mr_loop *const *loops, size_t loop_count,
                    const char *address, int tag, bool reuse_port, uint16_t *out_port,
                    struct mr_err *err);
+/** The same over TLS; `tls` is borrowed until the server's connections are closed. */
+int mr_http_listen_tls(struct mr_http_server *s, struct mr_loop *const *loops, size_t loop_count,
+                       const char *address, int tag, bool reuse_port, struct mr_tls *tls,
+                       uint16_t *out_port, struct mr_err *err);
 /** True if no process listens at this Unix socket or loopback address of this machine ("127.x.y.z:port", "[::1]:port"). False if one
  *  does, if the address is another machine's or a name, or if the system does not say so at once. Thread: any. */
 bool mr_http_is_unused(const char *address);
 /** True for an address that only this machine reaches: a loopback address with a port ("127.x.y.z:port", "[::1]:port",
  *  "localhost:port") or "unix:/path". Other names may lead anywhere. Thread: any. */
 bool mr_http_is_local(const char *address);
-/** True for numbers, without a port: "127.0.0.1", "::1", "[::1]", "fe80::1%eth0". Thread: any. */
+/** True for a numeric address without a port: "127.0.0.1", "::1", "[::1]", "fe80::1%eth0". Thread: any. */
 bool mr_http_is_address(mr_str host);
-/** The same over TLS; `tls` is borrowed until the server's connections are closed. */
-int mr_http_listen_tls(struct mr_http_server *s, struct mr_loop *const *loops, size_t loop_count,
-                       const char *address, int tag, bool reuse_port, struct mr_tls *tls,
-                       uint16_t *out_port, struct mr_err *err);
 int mr_call_listener_tag(const struct mr_call *call);
 /** The peer as text, for logs: "127.0.0.1:4711", "unix". Static per connection. */
 const char *mr_call_peer(const struct mr_call *call);
